@@ -1,0 +1,103 @@
+"""Every environment variable of the product, in one place, validated.
+
+    HK_BACKEND   0 (default) | 1 | a comma list of routes: attention
+    HK_DEVICE    auto (default) | hip | cpu | cpu:avx512 | cpu:avx2 | cpu:portable
+                 | emulated:gfx942 | emulated:gfx950
+    HK_STRICT    0 (default) | 1: a layer that would fall back is an error
+    HK_CHECK     0 (default) to 1: share of calls that run beside the reference
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+Route = Literal["attention"]
+Device = Literal[
+    "auto",
+    "hip",
+    "cpu",
+    "cpu:avx512",
+    "cpu:avx2",
+    "cpu:portable",
+    "emulated:gfx942",
+    "emulated:gfx950",
+]
+ROUTES: tuple[str, ...] = get_args(Route)
+DEVICES: tuple[str, ...] = get_args(Device)
+
+_EXPECTED = {
+    "backend": f"0, 1, or a comma-separated list of routes: {', '.join(ROUTES)}",
+    "device": f"one of: {', '.join(DEVICES)}",
+    "strict": "0 or 1",
+    "check": "a share of calls between 0 and 1, for example 0.01",
+}
+
+
+class ConfigError(ValueError):
+    """An environment variable holds a value that is not valid; the message lists the valid ones."""
+
+
+class Config(BaseSettings):
+    """The validated environment. Read it through `get_config()`."""
+
+    model_config = SettingsConfigDict(env_prefix="HK_", frozen=True, extra="ignore")
+
+    backend: Annotated[frozenset[Route], NoDecode] = frozenset()
+    device: Device = "auto"
+    strict: Annotated[Literal[0, 1], NoDecode] = 0
+    check: float = Field(default=0.0, ge=0.0, le=1.0)
+
+    @field_validator("backend", mode="before")
+    @classmethod
+    def _parse_backend(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        text = value.strip()
+        if text in ("", "0"):
+            return frozenset()
+        if text == "1":
+            return frozenset(ROUTES)
+        return frozenset(part.strip() for part in text.split(","))
+
+    @field_validator("strict", mode="before")
+    @classmethod
+    def _parse_strict(cls, value: object) -> object:
+        return {"": 0, "0": 0, "1": 1}.get(value, value) if isinstance(value, str) else value
+
+    @property
+    def enabled(self) -> bool:
+        """Whether any route is asked for; if not, nothing of the engine is touched."""
+        return bool(self.backend)
+
+
+def read_config() -> Config:
+    """Parse the environment now.
+
+    Raises:
+        ConfigError: one line per bad variable: its name, its value, what is valid.
+    """
+    try:
+        return Config()
+    except ValidationError as error:
+        lines = {}
+        for problem in error.errors():
+            field = str(problem["loc"][0])
+            lines[field] = _describe(field)
+        raise ConfigError("; ".join(lines.values())) from None
+
+
+def _describe(field: str) -> str:
+    import os
+
+    variable = f"HK_{field.upper()}"
+    return f"{variable}={os.environ.get(variable)!r} is not valid: expected {_EXPECTED[field]}"
+
+
+@cache
+def get_config() -> Config:
+    """The environment as it was at the first call in this process (see `read_config`)."""
+    return read_config()

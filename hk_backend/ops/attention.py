@@ -1,0 +1,191 @@
+"""`attention_prefill` and `merge_attention`: the public attention operators.
+
+Three layers, top to bottom: the function a user calls (defaults, checks, PagedKV), the
+`torch.library` operator (tensors and numbers only, seen by torch.compile), and the device
+that executes it (`hk_backend.devices`).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from hk_backend.devices import device_for
+from hk_backend.ops.attention_check import check_arguments, check_merge
+from hk_backend.ops.paged_kv import PagedKV
+
+_library = torch.library.Library("hk_backend", "DEF")
+_library.define(
+    "attention_prefill(Tensor query, Tensor key, Tensor value, Tensor query_start_loc, "
+    "Tensor? key_start_loc, Tensor? seq_lens, Tensor? block_table, int[] paged_layout, "
+    "Tensor? sinks, Tensor? alibi_slopes, Tensor? k_scale, Tensor? v_scale, "
+    "float scale, float value_factor, bool causal, int sliding_window, float logits_soft_cap, "
+    "Tensor(a!) out, Tensor(b!)? lse) -> ()"
+)
+_library.define(
+    "merge_attention(Tensor output_a, Tensor lse_a, Tensor output_b, Tensor lse_b, "
+    "Tensor(a!) out, Tensor(b!) lse) -> ()"
+)
+
+
+def attention_prefill(
+    query: torch.Tensor,
+    key: torch.Tensor | None = None,
+    value: torch.Tensor | None = None,
+    *,
+    query_start_loc: torch.Tensor,
+    key_start_loc: torch.Tensor | None = None,
+    paged_kv: PagedKV | None = None,
+    block_table: torch.Tensor | None = None,
+    seq_lens: torch.Tensor | None = None,
+    scale: float | None = None,
+    causal: bool = True,
+    sliding_window: int | None = None,
+    logits_soft_cap: float | None = None,
+    sinks: torch.Tensor | None = None,
+    alibi_slopes: torch.Tensor | None = None,
+    k_scale: float | torch.Tensor = 1.0,
+    v_scale: float | torch.Tensor = 1.0,
+    out: torch.Tensor | None = None,
+    return_lse: bool = False,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """Attention of a ragged batch of query tokens over packed or paged keys and values.
+
+    Query i of a request with n queries and s keys stands at position s - n + i (bottom-right
+    aligned). Causal: it sees keys 0 to s - n + i. A row that sees no key gives zeros.
+
+    Args:
+        query: `[tokens, num_heads, head_size]`, bfloat16, float16 or float32, any strides.
+        key, value: packed `[kv_tokens, num_kv_heads, head_size]`; not with `paged_kv`.
+        query_start_loc: int32 `[requests + 1]`, the first token of each request and the end of
+            the last one. Tokens from that end on belong to nobody: their output is not written.
+        key_start_loc: the same for packed keys; default: `query_start_loc`.
+        paged_kv: where the keys and values of the cache lie; with `block_table` int32
+            `[requests, max_blocks]` (the blocks of each request, in order) and `seq_lens` int32
+            `[requests]` (its keys, the new ones included).
+        scale: factor of the scores; default `head_size ** -0.5`.
+        sliding_window: a query sees keys less than this many positions away (behind it and, if
+            not causal, also ahead of it).
+        logits_soft_cap: scores become `cap * tanh(score / cap)`; None or 0 is off.
+        sinks: float32 `[num_heads]`, one more logit per head that takes weight but has no value.
+        alibi_slopes: float32 `[num_heads]`; adds `slope * (key position - query position)`.
+        k_scale, v_scale: what an FP8 cache's values are multiplied by: a number, or float32
+            `[1]` or `[num_kv_heads]`.
+        out: where to write, `[tokens, num_heads, head_size]`, the dtype of `query`.
+        return_lse: also return the natural log-sum-exp of the (scaled, capped) scores and the
+            sink, float32 `[num_heads, tokens]`, minus infinity for a row that sees nothing.
+
+    Returns:
+        `out`, or `(out, lse)`. Rows past the batch are left as they were.
+
+    Raises:
+        ValueError: an argument outside the envelope or inconsistent with another; the message
+            names it, its value and what would be valid. Nothing has been computed or written.
+    """
+    if out is None:
+        out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
+    lse = None
+    if return_lse:
+        lse = query.new_full((query.shape[1], query.shape[0]), -math.inf, dtype=torch.float32)
+    check_arguments(
+        query,
+        key,
+        value,
+        query_start_loc,
+        key_start_loc,
+        paged_kv,
+        block_table,
+        seq_lens,
+        sliding_window,
+        logits_soft_cap,
+        sinks,
+        alibi_slopes,
+        k_scale,
+        v_scale,
+        out,
+    )
+    scale = query.shape[2] ** -0.5 if scale is None else float(scale)
+    if not isinstance(k_scale, torch.Tensor):
+        scale *= k_scale
+        k_scale = None
+    value_factor = 1.0
+    if not isinstance(v_scale, torch.Tensor):
+        value_factor = float(v_scale)
+        v_scale = None
+    if paged_kv is not None:
+        key, value = paged_kv.key.tensor, paged_kv.value.tensor
+    torch.ops.hk_backend.attention_prefill(
+        query,
+        key,
+        value,
+        query_start_loc,
+        key_start_loc,
+        seq_lens,
+        block_table,
+        [] if paged_kv is None else paged_kv.as_ints(),
+        sinks,
+        alibi_slopes,
+        k_scale,
+        v_scale,
+        scale,
+        value_factor,
+        causal,
+        sliding_window or 0,
+        logits_soft_cap or 0.0,
+        out,
+        lse,
+    )
+    return out if lse is None else (out, lse)
+
+
+def merge_attention(
+    output_a: torch.Tensor,
+    lse_a: torch.Tensor,
+    output_b: torch.Tensor,
+    lse_b: torch.Tensor,
+    *,
+    out: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Join two partial attentions of the same queries over disjoint sets of keys.
+
+    Args:
+        output_a, output_b: `[tokens, num_heads, head_size]`, one dtype.
+        lse_a, lse_b: float32 `[num_heads, tokens]`, natural log-sum-exp. Minus infinity: that
+            side saw no key, and its output does not count, whatever it holds.
+        out: where to write; may be `output_a` or `output_b`.
+
+    Returns:
+        the joined output and its log-sum-exp (https://arxiv.org/abs/2501.01005, section 2.2).
+
+    Raises:
+        ValueError: shapes, dtypes or devices that do not fit; the message names the argument.
+    """
+    if out is None:
+        out = torch.empty_like(output_a)
+    check_merge(output_a, lse_a, output_b, lse_b, out)
+    lse = torch.empty_like(lse_a)
+    torch.ops.hk_backend.merge_attention(output_a, lse_a, output_b, lse_b, out, lse)
+    return out, lse
+
+
+def _attention_prefill_impl(query: torch.Tensor, *rest: object) -> None:
+    device_for(query.device.type).attention_prefill(query, *rest)
+
+
+def _merge_attention_impl(output_a: torch.Tensor, *rest: torch.Tensor) -> None:
+    device_for(output_a.device.type).merge_attention(output_a, *rest)
+
+
+_library.impl("attention_prefill", _attention_prefill_impl, "CPU")
+_library.impl("merge_attention", _merge_attention_impl, "CPU")
+
+
+@torch.library.register_fake("hk_backend::attention_prefill", lib=_library)
+def _attention_prefill_fake(*args: object) -> None:
+    """Shapes are known: the operator writes into `out` and `lse`."""
+
+
+@torch.library.register_fake("hk_backend::merge_attention", lib=_library)
+def _merge_attention_fake(*args: object) -> None:
+    """Shapes are known: the operator writes into `out` and `lse`."""

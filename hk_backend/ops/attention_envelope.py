@@ -1,0 +1,69 @@
+"""The envelope of `attention_prefill`: which requests it serves, from host-side facts alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from hk_backend.routing import SERVED, Verdict, refused
+
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+FP8_DTYPES = (torch.float8_e4m3fn, torch.float8_e5m2)
+MAX_HEAD_SIZE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionRequest:
+    """What decides whether a layer's prefill attention is served.
+
+    `kv_dtype`: dtype of the keys and values that are read (the cache's, if paged).
+    `head_size_v`: channels of a value where it differs from `head_size`, else None.
+    """
+
+    device_type: str
+    dtype: torch.dtype
+    num_heads: int
+    num_kv_heads: int
+    head_size: int
+    kv_dtype: torch.dtype | None = None
+    head_size_v: int | None = None
+    paged: bool = False
+    block_size: int | None = None
+    causal: bool = True
+    sliding_window: int | None = None
+    logits_soft_cap: float | None = None
+    has_sinks: bool = False
+    has_alibi: bool = False
+
+
+def supports(request: AttentionRequest) -> Verdict:
+    """Whether the configured device serves `request`; if not, `why` is one line for a user."""
+    verdict = _supports_any_device(request)
+    if not verdict:
+        return verdict
+    from hk_backend.devices import device_for
+
+    return device_for(request.device_type).supports(request)
+
+
+def _supports_any_device(request: AttentionRequest) -> Verdict:
+    """The limits of the operator itself, whatever executes it."""
+    if request.dtype not in DTYPES:
+        return refused(f"dtype {request.dtype} is not one of bfloat16, float16, float32")
+    kv_dtype = request.kv_dtype or request.dtype
+    if kv_dtype != request.dtype and kv_dtype not in FP8_DTYPES:
+        return refused(f"keys and values in {kv_dtype} with queries in {request.dtype}")
+    if request.head_size % 8 or not 8 <= request.head_size <= MAX_HEAD_SIZE:
+        return refused(f"head_size {request.head_size} is not a multiple of 8 up to 256")
+    if request.head_size_v not in (None, request.head_size):
+        return refused(f"values of {request.head_size_v} channels, keys of {request.head_size}")
+    if request.num_kv_heads < 1 or request.num_heads % request.num_kv_heads:
+        return refused(
+            f"{request.num_heads} query heads are not a multiple of {request.num_kv_heads} KV heads"
+        )
+    if request.sliding_window is not None and request.sliding_window < 1:
+        return refused(f"sliding_window {request.sliding_window} is not positive")
+    if request.logits_soft_cap is not None and not request.logits_soft_cap >= 0:
+        return refused(f"logits_soft_cap {request.logits_soft_cap} is negative")
+    return SERVED

@@ -1,0 +1,174 @@
+"""`PagedKV`: how to read any engine's KV cache in place.
+
+A cache is addressed by (block, head, token in block, channel). Engines store these axes
+in many orders, and some split token or channel into an outer and an inner part so that a
+kernel reads `x` neighbours at once; plain strides cannot express that. Both tensors are
+therefore described by six strides and two split sizes, derived here from a *layout string*
+that names the axes of the tensor that the engine hands over:
+
+    "B H N D"       vLLM HND            "B N H D"        vLLM NHD, SGLang's pool
+    "B H N 2D"      keys, then values, in one row per token (one tensor for both)
+    "B H D N"       channel-major: values of ROCM_ATTN, keys of CPU_ATTN
+    "B H D/x N x"   keys of ROCM_ATTN and of AITER's shuffled layout
+    "B H N/x D x"   values of AITER's shuffled layout
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+_AXES = ("B", "H", "N", "D")
+
+
+@dataclass(frozen=True)
+class CacheView:
+    """One cache tensor (keys or values) and how (block, head, token, channel) address it.
+
+    The element for `block`, `head`, `token`, `channel` is at
+
+        block * strides[0] + head * strides[1]
+        + token // token_split * strides[2] + token % token_split * strides[3]
+        + channel // channel_split * strides[4] + channel % channel_split * strides[5]
+
+    elements from `tensor.data_ptr()`.
+    """
+
+    tensor: torch.Tensor
+    strides: tuple[int, int, int, int, int, int]
+    token_split: int
+    channel_split: int
+
+    def as_ints(self) -> list[int]:
+        """Strides and splits as the flat list that crosses the operator schema."""
+        return [*self.strides, self.token_split, self.channel_split]
+
+
+@dataclass(frozen=True)
+class PagedKV:
+    """Keys and values of one layer's cache.
+
+    Build it with `from_views` (two tensors), `from_pair` (one tensor, keys and values along
+    a leading or second axis of size 2) or `from_packed` (`[B, H, N, 2D]`). It holds views:
+    nothing is copied, so it stays valid as long as the engine keeps its cache.
+    """
+
+    key: CacheView
+    value: CacheView
+    num_blocks: int
+    block_size: int
+    num_kv_heads: int
+    head_size: int
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.key.tensor.dtype
+
+    @classmethod
+    def from_views(
+        cls, key: torch.Tensor, key_layout: str, value: torch.Tensor, value_layout: str
+    ) -> PagedKV:
+        """Keys and values in two tensors (or two views of one), each with its layout string.
+
+        Raises:
+            ValueError: a layout string that is not of the form above, does not fit its
+                tensor, or keys and values that disagree in blocks, heads, tokens, channels.
+        """
+        key_sizes, key_view = _parse(key, key_layout, "key")
+        value_sizes, value_view = _parse(value, value_layout, "value")
+        if key_sizes != value_sizes:
+            raise ValueError(
+                f"value: its (blocks, heads, block_size, head_size) {value_sizes} differ "
+                f"from those of key, {key_sizes}"
+            )
+        if key.dtype != value.dtype or key.device != value.device:
+            raise ValueError(
+                f"value: {value.dtype} on {value.device} differs from key, "
+                f"{key.dtype} on {key.device}"
+            )
+        blocks, heads, block_size, head_size = key_sizes
+        return cls(key_view, value_view, blocks, block_size, heads, head_size)
+
+    @classmethod
+    def from_packed(cls, cache: torch.Tensor, layout: str = "B H N 2D") -> PagedKV:
+        """One tensor whose last axis holds a token's key and then its value (any strides).
+
+        Raises:
+            ValueError: `layout` does not end in "2D" or does not fit the tensor.
+        """
+        axes = layout.split()
+        if not axes or axes[-1] != "2D":
+            raise ValueError(f'layout: {layout!r} is not valid: expected one that ends in "2D"')
+        if cache.dim() != len(axes) or cache.shape[-1] % 2:
+            raise ValueError(
+                f"cache: shape {tuple(cache.shape)} does not fit layout {layout!r}, "
+                "whose last axis is twice the head size"
+            )
+        key, value = cache.chunk(2, dim=-1)
+        halves = " ".join([*axes[:-1], "D"])
+        return cls.from_views(key, halves, value, halves)
+
+    @classmethod
+    def from_pair(cls, cache: torch.Tensor, layout: str) -> PagedKV:
+        """One tensor with an axis "2" that selects key or value: "2 B N H D", "B 2 N H D".
+
+        Raises:
+            ValueError: `layout` has no axis "2" or does not fit the tensor.
+        """
+        axes = layout.split()
+        if axes.count("2") != 1 or cache.dim() != len(axes):
+            raise ValueError(
+                f'layout: {layout!r} is not valid for shape {tuple(cache.shape)}: expected one '
+                'name an axis, "2" among them'
+            )
+        axis = axes.index("2")
+        if cache.shape[axis] != 2:
+            raise ValueError(f"cache: axis {axis} has size {cache.shape[axis]}, not 2")
+        rest = " ".join(axes[:axis] + axes[axis + 1 :])
+        return cls.from_views(cache.select(axis, 0), rest, cache.select(axis, 1), rest)
+
+    def as_ints(self) -> list[int]:
+        """The flat description that crosses the operator schema (19 integers)."""
+        sizes = (self.num_blocks, self.block_size, self.num_kv_heads)
+        return [*self.key.as_ints(), *self.value.as_ints(), *sizes]
+
+
+def _parse(
+    tensor: torch.Tensor, layout: str, name: str
+) -> tuple[tuple[int, int, int, int], CacheView]:
+    """Sizes (B, H, N, D) and the addressing of one tensor under its layout string."""
+    axes = layout.split()
+    split = next((axis[0] for axis in axes if axis.endswith("/x")), None)
+    plain = sorted("x" if axis == "x" else axis.removesuffix("/x") for axis in axes)
+    expected = sorted([*_AXES, *(["x"] if split else [])])
+    if plain != expected or split in ("B", "H"):
+        raise ValueError(
+            f"{name}_layout: {layout!r} is not valid: expected the axes B, H, N and D once each, "
+            'N or D perhaps as "N/x" or "D/x" with an axis "x" for the inner part'
+        )
+    if tensor.dim() != len(axes):
+        raise ValueError(
+            f"{name}: shape {tuple(tensor.shape)} has {tensor.dim()} axes, "
+            f"layout {layout!r} has {len(axes)}"
+        )
+    size = dict(zip(axes, tensor.shape, strict=True))
+    stride = dict(zip(axes, tensor.stride(), strict=True))
+    inner = size.get("x", 1)
+
+    def axis(letter: str) -> tuple[int, int, int, int]:
+        """(size, outer stride, inner stride, split) of N or D."""
+        if split == letter:
+            outer = f"{letter}/x"
+            return size[outer] * inner, stride[outer], stride["x"], inner
+        return size[letter], 0, stride[letter], max(size[letter], 1)
+
+    tokens, token_outer, token_inner, token_split = axis("N")
+    channels, channel_outer, channel_inner, channel_split = axis("D")
+    view = CacheView(
+        tensor,
+        (stride["B"], stride["H"], token_outer, token_inner, channel_outer, channel_inner),
+        token_split,
+        channel_split,
+    )
+    return (size["B"], size["H"], tokens, channels), view
