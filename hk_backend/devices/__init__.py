@@ -2,32 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
-
 from hk_backend.config import get_config
-from hk_backend.routing import Verdict
+from hk_backend.devices.base import Device, DeviceError
 
-if TYPE_CHECKING:
-    from hk_backend.ops.attention_envelope import AttentionRequest
-
-
-class Device(Protocol):
-    """What a device offers to the operators above it."""
-
-    name: str
-
-    def supports(self, request: AttentionRequest) -> Verdict:
-        """Whether this device serves a request that the operator's own envelope admits."""
-
-    def attention_prefill(self, *args: Any) -> None:
-        """`hk_backend::attention_prefill`, argument by argument."""
-
-    def merge_attention(self, *args: Any) -> None:
-        """`hk_backend::merge_attention`, argument by argument."""
-
-
-class DeviceError(RuntimeError):
-    """The configured device cannot run here; the message says why and what would help."""
+__all__ = ["Device", "DeviceError", "device_for"]
 
 
 def device_for(tensor_device: str) -> Device:

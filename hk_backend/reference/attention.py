@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -41,63 +42,88 @@ def attention_prefill(
     scale = 1.0 / math.sqrt(head_size) if scale is None else scale
     output = torch.zeros(num_tokens, num_heads, head_size, dtype=dtype)
     lse = torch.full((num_heads, num_tokens), -math.inf, dtype=dtype)
-    starts = query_start_loc.tolist()
-    key_starts = starts if key_start_loc is None else key_start_loc.tolist()
-    for request, (first, last) in enumerate(zip(starts[:-1], starts[1:], strict=True)):
-        if paged_kv is not None:
-            assert block_table is not None and seq_lens is not None
-            length = int(seq_lens[request])
-            keys = gather_paged(paged_kv.key, paged_kv, block_table[request], length)
-            values = gather_paged(paged_kv.value, paged_kv, block_table[request], length)
-        else:
-            assert key is not None and value is not None
-            keys = key[key_starts[request] : key_starts[request + 1]]
-            values = value[key_starts[request] : key_starts[request + 1]]
+    for tokens, keys, values in requests(
+        key, value, query_start_loc, key_start_loc, paged_kv, block_table, seq_lens
+    ):
         group = num_heads // keys.shape[1]
         keys = (keys.to(dtype) * _per_head(k_scale, dtype)).repeat_interleave(group, dim=1)
         values = (values.to(dtype) * _per_head(v_scale, dtype)).repeat_interleave(group, dim=1)
-        scores = torch.einsum("qhd,khd->hqk", query[first:last].to(dtype), keys) * scale
+        scores = torch.einsum("qhd,khd->hqk", query[tokens].to(dtype), keys) * scale
         if logits_soft_cap:
             scores = logits_soft_cap * torch.tanh(scores / logits_soft_cap)
-        distance = _distance(last - first, len(keys))
+        behind = distance(scores.shape[1], scores.shape[2])
         if alibi_slopes is not None:
-            scores = scores - alibi_slopes.to(dtype)[:, None, None] * distance
-        visible = torch.ones_like(distance, dtype=torch.bool)
-        if causal:
-            visible &= distance >= 0
-        if sliding_window is not None:
-            visible &= distance.abs() < sliding_window
-        out, total = _softmax_times_values(scores, visible, values, sinks)
-        output[first:last] = out
-        lse[:, first:last] = total
+            scores = scores - alibi_slopes.to(dtype)[:, None, None] * behind
+        visible = visible_keys(behind, causal, sliding_window)
+        output[tokens], lse[:, tokens] = _softmax_times_values(scores, visible, values, sinks)
     return output, lse
 
 
-def _distance(num_queries: int, num_keys: int) -> torch.Tensor:
+def requests(
+    key: torch.Tensor | None,
+    value: torch.Tensor | None,
+    query_start_loc: torch.Tensor,
+    key_start_loc: torch.Tensor | None,
+    paged_kv: PagedKV | None,
+    block_table: torch.Tensor | None,
+    seq_lens: torch.Tensor | None,
+) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor]]:
+    """Each request that has a query: its tokens, its keys and values `[keys, num_kv_heads, d]`."""
+    starts = query_start_loc.tolist()
+    key_starts = starts if key_start_loc is None else key_start_loc.tolist()
+    for request, (first, last) in enumerate(zip(starts[:-1], starts[1:], strict=True)):
+        if first == last:
+            continue
+        if paged_kv is not None:
+            assert block_table is not None and seq_lens is not None
+            blocks, length = block_table[request], int(seq_lens[request])
+            keys = gather_paged(paged_kv.key, paged_kv, blocks, length)
+            values = gather_paged(paged_kv.value, paged_kv, blocks, length)
+        else:
+            assert key is not None and value is not None
+            owned = slice(key_starts[request], key_starts[request + 1])
+            keys, values = key[owned], value[owned]
+        yield slice(first, last), keys, values
+
+
+def distance(num_queries: int, num_keys: int) -> torch.Tensor:
     """`[queries, keys]`: how many positions a key lies behind its query (bottom-right aligned)."""
     positions = torch.arange(num_keys - num_queries, num_keys)
     return positions[:, None] - torch.arange(num_keys)[None, :]
 
 
+def visible_keys(behind: torch.Tensor, causal: bool, sliding_window: int | None) -> torch.Tensor:
+    """Which keys each query sees, from their `distance`."""
+    visible = torch.ones_like(behind, dtype=torch.bool)
+    if causal:
+        visible &= behind >= 0
+    if sliding_window is not None:
+        visible &= behind.abs() < sliding_window
+    return visible
+
+
 def _softmax_times_values(
     scores: torch.Tensor, visible: torch.Tensor, values: torch.Tensor, sinks: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Softmax over the visible keys, row by row, so that a hidden NaN stays hidden."""
+    """Softmax over the visible keys, so that what is hidden stays hidden, NaN included.
+
+    A score of minus infinity takes no weight; a row with no other score gives zeros.
+    """
     scores = scores.masked_fill(~visible, -math.inf)
+    logits = scores
     if sinks is not None:
         sink = sinks.to(scores.dtype)[:, None, None].expand(-1, scores.shape[1], 1)
-        total = torch.logsumexp(torch.cat([scores, sink], dim=-1), dim=-1)
-    else:
-        total = torch.logsumexp(scores, dim=-1)
-    weights = torch.exp(scores - total[:, :, None]).masked_fill(~visible, 0.0)
-    finite = values.masked_fill(~values.isfinite(), 0.0)
-    out = torch.einsum("hqk,khd->qhd", weights, finite)
-    if not values.isfinite().all():
-        bad = values.masked_fill(values.isfinite(), 0.0)
-        for q in range(scores.shape[1]):
-            seen = visible[q]
-            out[q] += torch.einsum("hk,khd->hd", weights[:, q, seen], bad[seen])
-    return out.masked_fill(~visible.any(-1)[:, None, None], 0.0), total
+        logits = torch.cat([scores, sink], dim=-1)
+    total = torch.logsumexp(logits, dim=-1)
+    weights = torch.exp(scores - total[:, :, None]).masked_fill(scores == -math.inf, 0.0)
+    usable = values.isfinite()
+    out = torch.einsum("hqk,khd->qhd", weights, values.masked_fill(~usable, 0.0))
+    if not usable.all():
+        # 0 * NaN is NaN: an infinite or NaN value may only meet the rows that see its key
+        unusable = values.masked_fill(usable, 0.0)
+        for row, seen in enumerate(visible):
+            out[row] += torch.einsum("hk,khd->hd", weights[:, row, seen], unusable[seen])
+    return out, total
 
 
 def _per_head(scale: float | torch.Tensor, dtype: torch.dtype) -> float | torch.Tensor:
@@ -144,6 +170,7 @@ def merge_attention(
     total = torch.logaddexp(a, b)
     merged = torch.zeros(output_a.shape, dtype=torch.float64)
     for out, lse in ((output_a, a), (output_b, b)):
-        weight = torch.exp(lse - total).masked_fill(lse == -math.inf, 0.0).T[:, :, None]
-        merged += torch.where(weight > 0, weight * out.double(), 0.0)
+        weight = torch.exp(lse - total).T[:, :, None]
+        saw_a_key = (lse != -math.inf).T[:, :, None]
+        merged += torch.where(saw_a_key, weight * out.double(), 0.0)
     return merged, total
