@@ -22,6 +22,7 @@ namespace hk::cpu::HK_ISA {
 namespace {
 
 constexpr int64_t kTileKeys = 256;
+constexpr int64_t kMaxHeadSize = 256;
 constexpr int64_t kBlockRows = 2 * MR;
 
 HK_INLINE int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -52,33 +53,25 @@ struct Sequence {
     window = args.sliding_window;
   }
 
-  HK_INLINE int64_t position(int64_t row) const {
-    return num_keys - num_queries + uint32_t(row) / uint32_t(group);
-  }
+  HK_INLINE int64_t position(int64_t row) const { return num_keys - num_queries + row / group; }
 
-  // The keys that a row sees. Both ends never fall from one row to the next.
-  HK_INLINE Range visible(int64_t row) const {
-    const int64_t at = position(row);
+  // The keys that the query at a position sees. Both ends never fall with the position.
+  HK_INLINE Range visible(int64_t at) const {
     Range keys{0, num_keys};
     if (causal) keys.end = min(keys.end, at + 1);
     if (window) keys = clip(keys, at - window + 1, causal ? keys.end : at + window);
     return keys;
-  }
-
-  // The keys that any of the rows sees.
-  HK_INLINE Range visible(int64_t row_begin, int64_t row_end) const {
-    return {visible(row_begin).begin, visible(row_end - 1).end};
   }
 };
 
 // The thread's buffers, carved out of one allocation. `stride` is a row of Q and O.
 struct Buffers {
   float *query, *output, *row_top, *row_sum, *rescale, *keys, *values, *scores;
-  int64_t* offsets;
+  int64_t *offsets, *key_channels, *value_channels, *positions;
 
   static int64_t floats(int64_t rows, int64_t stride, int64_t head_size) {
-    return rows * (2 * stride + 3) + kTileKeys * (head_size + round_up(head_size, NR)) +
-           kBlockRows * kTileKeys + 2 * kTileKeys + 9 * 16;
+    return rows * (2 * stride + 3 + 2) + kTileKeys * (head_size + round_up(head_size, NR)) +
+           kBlockRows * kTileKeys + 2 * kTileKeys + 4 * kMaxHeadSize + 12 * 16;
   }
 
   Buffers(void* scratch, int64_t rows, int64_t stride, int64_t head_size) {
@@ -88,7 +81,11 @@ struct Buffers {
       at += round_up(count * 4, 64);
       return p;
     };
-    offsets = reinterpret_cast<int64_t*>(take(2 * kTileKeys));
+    auto take_ints = [&](int64_t count) { return reinterpret_cast<int64_t*>(take(2 * count)); };
+    offsets = take_ints(kTileKeys);
+    key_channels = take_ints(kMaxHeadSize);
+    value_channels = take_ints(kMaxHeadSize);
+    positions = take_ints(rows);
     keys = take(kTileKeys * head_size);
     values = take(kTileKeys * round_up(head_size, NR));
     scores = take(kBlockRows * kTileKeys);
@@ -104,7 +101,7 @@ struct Buffers {
 // that every address in the multiply is a constant away from one register.
 template <int D>
 class ItemKernel {
-  static constexpr int64_t kStride = D ? D : 256;
+  static constexpr int64_t kStride = D ? D : kMaxHeadSize;
 
  public:
   ItemKernel(const AttentionArgs& args, const WorkItem& item, void* scratch)
@@ -123,11 +120,14 @@ class ItemKernel {
   void run() {
     load_query();
     for (int64_t row = 0; row < padded_rows_; ++row) {
+      buffers_.positions[row] = sequence_.position(item_.row_begin + min(row, rows_ - 1));
       buffers_.row_top[row] = kNegInf;
       buffers_.row_sum[row] = 0.0f;
     }
     std::memset(buffers_.output, 0, sizeof(float) * padded_rows_ * kStride);
-    const Range keys = sequence_.visible(item_.row_begin, item_.row_end);
+    channel_offsets(args_.key, head_size_, buffers_.key_channels);
+    channel_offsets(args_.value, head_size_, buffers_.value_channels);
+    const Range keys = visible(0, padded_rows_);
     for (int64_t tile = keys.begin / kTileKeys * kTileKeys; tile < keys.end; tile += kTileKeys) {
       // Packing starts at a register tile's boundary: panels before it are never read.
       const int64_t count = min(keys.end, tile + kTileKeys) - tile;
@@ -145,15 +145,12 @@ class ItemKernel {
   HK_INLINE int64_t token(int64_t row) const {
     return sequence_.first_token + (item_.row_begin + row) / sequence_.group;
   }
-  // Keys of a row, or of rows, relative to a tile; padding rows see what the last row sees.
-  HK_INLINE Range in_tile(int64_t row, int64_t tile) const {
-    const Range keys = sequence_.visible(item_.row_begin + min(row, rows_ - 1));
-    return clip({keys.begin - tile, keys.end - tile}, 0, kTileKeys);
+  // The keys that a row sees, or any of some rows; padding rows see what the last row sees.
+  HK_INLINE Range visible(int64_t row) const { return sequence_.visible(buffers_.positions[row]); }
+  HK_INLINE Range visible(int64_t begin, int64_t end) const {
+    return {visible(begin).begin, visible(end - 1).end};
   }
-  HK_INLINE Range in_tile(int64_t begin, int64_t end, int64_t tile) const {
-    const int64_t first = item_.row_begin;
-    const Range keys =
-        sequence_.visible(first + min(begin, rows_ - 1), first + min(end, rows_));
+  static HK_INLINE Range in_tile(Range keys, int64_t tile) {
     return clip({keys.begin - tile, keys.end - tile}, 0, kTileKeys);
   }
 
@@ -185,27 +182,18 @@ class ItemKernel {
   void pack(int64_t tile, int64_t count) {
     const auto& [request, kv_head, begin, end] = item_;
     token_offsets(args_, args_.key, request, kv_head, tile, count, buffers_.offsets);
-    pack_tile<Panel::keys, NR, kTileKeys>(args_, args_.key, buffers_.offsets, count, buffers_.keys);
+    pack_tile<Panel::keys, NR, kTileKeys>(args_, args_.key, buffers_.offsets,
+                                          buffers_.key_channels, count, buffers_.keys);
     token_offsets(args_, args_.value, request, kv_head, tile, count, buffers_.offsets);
-    pack_tile<Panel::values, NR, kTileKeys>(args_, args_.value, buffers_.offsets, count,
-                                            buffers_.values);
-    values_finite_ = all_finite(round_up(count, 8));
-  }
-
-  bool all_finite(int64_t count) const {
-    vec nonzero = vec{};
-    for (int64_t panel = 0; panel < round_up(head_size_, NR) / NR; ++panel) {
-      const float* values = buffers_.values + panel * kTileKeys * NR;
-      for (int64_t i = 0; i < count * NR; i += VL) nonzero += load(values + i) * 0.0f;
-    }
-    return reduce_add(nonzero) == 0.0f;
+    values_finite_ = pack_tile<Panel::values, NR, kTileKeys>(
+        args_, args_.value, buffers_.offsets, buffers_.value_channels, count, buffers_.values);
   }
 
   void row_block(int64_t tile, int64_t begin, int64_t end) {
     const int64_t groups = (end - begin) / MR;
-    Range keys[kBlockRows / MR];
+    Range keys[kBlockRows / MR] = {};
     for (int64_t g = 0; g < groups; ++g)
-      keys[g] = in_tile(begin + g * MR, begin + (g + 1) * MR, tile);
+      keys[g] = in_tile(visible(begin + g * MR, begin + (g + 1) * MR), tile);
     for (int64_t panel = keys[0].begin / NR * NR; panel < keys[groups - 1].end; panel += NR)
       for (int64_t g = 0; g < groups; ++g)
         if (!clip(keys[g], panel, panel + NR).empty()) score_panel(begin, g, panel);
@@ -217,7 +205,7 @@ class ItemKernel {
       if (uniform || values_finite_)
         accumulate<MR>(row, row - begin, keys[g]);
       else  // a hidden value that is not finite would spread: 0 * NaN is NaN
-        for (int64_t r = row; r < row + MR; ++r) accumulate<1>(r, r - begin, in_tile(r, tile));
+        for (int64_t r = row; r < row + MR; ++r) accumulate<1>(r, r - begin, in_tile(visible(r), tile));
     }
   }
 
@@ -235,12 +223,12 @@ class ItemKernel {
   // Returns whether the row sees all of them.
   HK_INLINE bool softmax_row(int64_t row, int64_t in_block, Range tile_keys, int64_t tile) {
     float* s = scores(in_block);
-    const Range keys = in_tile(row, tile);
+    const Range keys = in_tile(visible(row), tile);
     const int64_t begin = tile_keys.begin / VL * VL, end = round_up(tile_keys.end, VL);
     if (args_.logits_soft_cap) soft_cap(s, begin, end, args_.logits_soft_cap);
     if (args_.alibi_slopes) {
       const int64_t last = min(row, rows_ - 1);
-      const float offset = float(tile - sequence_.position(item_.row_begin + last));
+      const float offset = float(tile - buffers_.positions[row]);
       add_alibi(s, begin, end, args_.alibi_slopes[query_head(last)] * kLog2E, offset);
     }
     for (int64_t k = begin; k < min(keys.begin, end); ++k) s[k] = kNegInf;
@@ -292,8 +280,13 @@ class ItemKernel {
     auto* to = static_cast<typename T::type*>(args_.out) + token(row) * args_.out_token +
                head * args_.out_head;
     const float* from = buffers_.output + row * kStride;
-    for (int64_t c = 0; c < head_size_; ++c)
-      to[c * args_.out_channel] = narrow(T{}, factor == 0.0f ? 0.0f : from[c] * factor);
+    for (int64_t c = 0; c < head_size_; c += 8) {
+      const f8 x = factor == 0.0f ? f8{} : *reinterpret_cast<const f8_u*>(from + c) * factor;
+      if (args_.out_channel == 1)
+        store8<T>(to + c, x);
+      else
+        for (int i = 0; i < 8; ++i) to[(c + i) * args_.out_channel] = narrow(T{}, x[i]);
+    }
     if (args_.lse) {
       float* lse = args_.lse + head * args_.lse_head + token(row) * args_.lse_token;
       *lse = sum == 0.0f ? kNegInf : (top + __builtin_log2f(sum)) * kLn2;

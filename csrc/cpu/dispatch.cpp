@@ -51,7 +51,8 @@ struct Plan {
 // Cuts every request's rows into items: as large as packing wants (it is paid once per item and
 // tile), as small as balance wants (eight items per thread).
 Plan plan_work(const AttentionArgs& args, int64_t rows_per_block, int threads) {
-  constexpr int64_t kMostRows = 384, kFewestRows = 48, kItemsPerThread = 8;
+  constexpr int64_t kFewestRows = 48, kItemsPerThread = 8;
+  const int64_t most_rows = std::max<int64_t>(kFewestRows, 65536 / args.head_size);
   const int64_t group = args.num_heads / args.num_kv_heads;
   double total = 0;
   for (int64_t r = 0; r < args.num_requests; ++r) {
@@ -67,8 +68,8 @@ Plan plan_work(const AttentionArgs& args, int64_t rows_per_block, int threads) {
     const int64_t keys = num_keys(args, r), rows = queries * group;
     const double work = std::max(work_of(args, queries, keys, 0, queries), 1.0);
     auto chunk = int64_t(double(rows) * std::min(1.0, fair_share / work));
-    if (threads == 1) chunk = kMostRows;
-    chunk = std::clamp(chunk, kFewestRows, kMostRows);
+    if (threads == 1) chunk = most_rows;
+    chunk = std::clamp(chunk, kFewestRows, most_rows);
     // Whole blocks of rows, evenly filled.
     const int64_t pieces = (rows + chunk - 1) / chunk;
     chunk = (rows + pieces - 1) / pieces;

@@ -42,13 +42,24 @@ inline void add_alibi(float* row, int64_t begin, int64_t end, float slope, float
   for (int64_t k = begin; k < end; ++k) row[k] += slope * (offset + float(k));
 }
 
+// The largest score; NaN does not count (the exponential that follows brings it back).
 HK_INLINE float row_max(const float* row, int64_t begin, int64_t end) {
-  vec top = splat(kNegInf);
-  for (int64_t k = begin; k < end; k += VL) {
+  constexpr int kChains = 4;  // hides the latency of one comparison behind the others
+  vec top[kChains];
+  for (auto& t : top) t = splat(kNegInf);
+  int64_t k = begin;
+  for (; k + kChains * VL <= end; k += kChains * VL)
+#pragma GCC unroll 4
+    for (int i = 0; i < kChains; ++i) {
+      const vec x = load(row + k + i * VL);
+      top[i] = x > top[i] ? x : top[i];
+    }
+  for (; k < end; k += VL) {
     const vec x = load(row + k);
-    top = x > top ? x : top;
+    top[0] = x > top[0] ? x : top[0];
   }
-  return reduce_max(top);
+  for (int i = 1; i < kChains; ++i) top[0] = top[i] > top[0] ? top[i] : top[0];
+  return reduce_max(top[0]);
 }
 
 // row = 2^(row - top); returns the sum.

@@ -14,10 +14,14 @@ namespace hk::cpu::HK_ISA {
 
 enum class Panel { keys, values };
 
-// Offsets (elements from the tensor's start) of the keys of a tile, and of a channel.
-HK_INLINE int64_t channel_offset(const CacheView& view, int64_t channel) {
-  return channel / view.channel_split * view.channel_outer +
-         channel % view.channel_split * view.channel_inner;
+// Offsets of the channels and of the keys of a tile, in elements from the tensor's start:
+// computed once, because a split axis costs two divisions each.
+inline void channel_offsets(const CacheView& view, int64_t channels, int64_t* offsets) {
+  for (int64_t c = 0; c < channels; ++c)
+    offsets[c] = channels <= view.channel_split
+                     ? c * view.channel_inner
+                     : c / view.channel_split * view.channel_outer +
+                           c % view.channel_split * view.channel_inner;
 }
 
 inline void token_offsets(const AttentionArgs& args, const CacheView& view, int64_t request,
@@ -32,9 +36,11 @@ inline void token_offsets(const AttentionArgs& args, const CacheView& view, int6
   int64_t block = first / args.block_size, in_block = first % args.block_size;
   for (int64_t i = 0; i < count; ++block, in_block = 0) {
     const int64_t base = head + blocks[block] * view.block_stride;
+    const bool split = view.token_split < args.block_size;
     for (; in_block < args.block_size && i < count; ++in_block, ++i)
-      offsets[i] = base + in_block / view.token_split * view.token_outer +
-                   in_block % view.token_split * view.token_inner;
+      offsets[i] = base + (split ? in_block / view.token_split * view.token_outer +
+                                       in_block % view.token_split * view.token_inner
+                                 : in_block * view.token_inner);
   }
 }
 
@@ -42,14 +48,16 @@ template <class T, Panel panel, int NR, int kTileKeys>
 struct TilePacker {
   using element = typename T::type;
   const element* data;
-  const CacheView& view;
-  const int64_t* offsets;  // of each key
+  bool neighbouring_channels;       // eight from any multiple of eight
+  const int64_t *offsets, *channel;  // of each key, of each channel
   int64_t keys, channels;
   float* out;
+  f8 not_finite = {};  // NaN once a packed element was infinite or NaN
 
   // Stores vector i: channel c + i over keys g.. (keys) or key g + i over channels c.. (values).
-  HK_INLINE void put(const f8 (&x)[8], int64_t g, int64_t c) const {
+  HK_INLINE void put(const f8 (&x)[8], int64_t g, int64_t c) {
     for (int i = 0; i < 8; ++i) {
+      if (panel == Panel::values) not_finite += x[i] * 0.0f;
       float* to = panel == Panel::keys ? out + g / NR * channels * NR + (c + i) * NR + g % NR
                                        : out + c / NR * kTileKeys * NR + (g + i) * NR + c % NR;
       *reinterpret_cast<f8_u*>(to) = x[i];
@@ -57,49 +65,48 @@ struct TilePacker {
   }
 
   // Read along channels: one row of eight per key.
-  HK_INLINE void group_by_channels(int64_t g, int64_t present) const {
+  // Rows of one head lie a page apart, where no hardware prefetcher follows: ask ahead.
+  HK_INLINE void group_by_channels(int64_t g, int64_t present) {
     for (int64_t c = 0; c < channels; c += 8) {
-      const int64_t channel = channel_offset(view, c);
+      if (g + 16 <= keys)
+        for (int i = 0; i < 8; ++i) __builtin_prefetch(data + offsets[g + 8 + i] + channel[c]);
       f8 x[8];
       for (int i = 0; i < 8; ++i)
-        x[i] = i < present ? load8<T>(data + offsets[g + i] + channel) : f8{};
+        x[i] = i < present ? load8<T>(data + offsets[g + i] + channel[c]) : f8{};
       if (panel == Panel::keys) transpose8(x);
       put(x, g, c);
     }
   }
 
   // Read along keys: eight neighbouring keys per channel.
-  HK_INLINE void group_by_keys(int64_t g) const {
+  HK_INLINE void group_by_keys(int64_t g) {
     for (int64_t c = 0; c < channels; c += 8) {
       f8 x[8];
-      for (int i = 0; i < 8; ++i) x[i] = load8<T>(data + offsets[g] + channel_offset(view, c + i));
+      for (int i = 0; i < 8; ++i) x[i] = load8<T>(data + offsets[g] + channel[c + i]);
       if (panel == Panel::values) transpose8(x);
       put(x, g, c);
     }
   }
 
-  void group_by_elements(int64_t g, int64_t present) const {
+  void group_by_elements(int64_t g, int64_t present) {
     for (int64_t c = 0; c < channels; c += 8) {
       f8 x[8];
-      for (int i = 0; i < 8; ++i) {
-        const int64_t channel = channel_offset(view, c + i);
+      for (int i = 0; i < 8; ++i)
         for (int j = 0; j < 8; ++j)
-          x[i][j] = j < present ? widen(T{}, data[offsets[g + j] + channel]) : 0.0f;
-      }
+          x[i][j] = j < present ? widen(T{}, data[offsets[g + j] + channel[c + i]]) : 0.0f;
       if (panel == Panel::values) transpose8(x);
       put(x, g, c);
     }
   }
 
-  void pack() const {
-    const bool by_channels = view.channel_inner == 1 && view.channel_split % 8 == 0;
+  void pack() {
     for (int64_t g = 0; g < keys; g += 8) {
       const int64_t present = keys - g < 8 ? keys - g : 8;
       bool neighbours = present == 8;
       for (int i = 1; i < 8 && neighbours; ++i) neighbours = offsets[g + i] == offsets[g] + i;
-      if (by_channels && present == 8)
+      if (neighbouring_channels && present == 8)
         group_by_channels(g, 8);
-      else if (by_channels)
+      else if (neighbouring_channels)
         group_by_channels(g, present);
       else if (neighbours)
         group_by_keys(g);
@@ -110,10 +117,10 @@ struct TilePacker {
 };
 
 // Packs `keys` keys (or values) and zero-fills the last panel: up to a multiple of NR keys, and
-// for values channels up to a multiple of NR.
+// for values channels up to a multiple of NR. Returns whether all packed values are finite.
 template <Panel panel, int NR, int kTileKeys>
-inline void pack_tile(const AttentionArgs& args, const CacheView& view, const int64_t* offsets,
-                      int64_t keys, float* out) {
+inline bool pack_tile(const AttentionArgs& args, const CacheView& view, const int64_t* offsets,
+                      const int64_t* channel, int64_t keys, float* out) {
   const int64_t channels = args.head_size;
   if (panel == Panel::values && channels % NR) {
     float* last = out + channels / NR * kTileKeys * NR;
@@ -123,11 +130,18 @@ inline void pack_tile(const AttentionArgs& args, const CacheView& view, const in
     float* last = out + keys / NR * channels * NR;
     std::memset(last, 0, sizeof(float) * channels * NR);
   }
+  bool finite = true;
   with_kv_format(args.kv_dtype, [&](auto format) {
     using T = decltype(format);
     const auto* data = static_cast<const typename T::type*>(view.data);
-    TilePacker<T, panel, NR, kTileKeys>{data, view, offsets, keys, channels, out}.pack();
+    const bool neighbouring =
+        view.channel_inner == 1 && (view.channel_split % 8 == 0 || view.channel_split >= channels);
+    TilePacker<T, panel, NR, kTileKeys> packer{data,  neighbouring, offsets, channel, keys,
+                                               channels, out};
+    packer.pack();
+    for (int i = 0; i < 8; ++i) finite &= packer.not_finite[i] == 0.0f;
   });
+  return finite;
 }
 
 }  // namespace hk::cpu::HK_ISA

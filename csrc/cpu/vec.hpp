@@ -43,17 +43,25 @@ HK_INLINE vec splat(float x) { return x - vec{}; }
 HK_INLINE vec at_least(vec x, float low) { return x < splat(low) ? splat(low) : x; }
 HK_INLINE vec at_most(vec x, float high) { return x > splat(high) ? splat(high) : x; }
 
-HK_INLINE float reduce_add(vec x) {
-  float total = 0;
-  for (int i = 0; i < VL; ++i) total += x[i];
-  return total;
+// Folds the register in halves with `op`.
+template <class Op>
+HK_INLINE float reduce(vec x, Op op) {
+  typedef float f4 __attribute__((vector_size(16)));
+  f4 part[VL / 4];
+  std::memcpy(part, &x, sizeof(x));
+  for (int n = VL / 4; n > 1; n /= 2)
+    for (int i = 0; i < n / 2; ++i) part[i] = op(part[i], part[i + n / 2]);
+  f4 y = part[0];
+  y = op(y, __builtin_shufflevector(y, y, 2, 3, 0, 1));
+  y = op(y, __builtin_shufflevector(y, y, 1, 0, 3, 2));
+  return y[0];
 }
-
-// The largest lane; NaN lanes do not count (the exponential that follows brings them back).
+HK_INLINE float reduce_add(vec x) {
+  return reduce(x, [](auto a, auto b) { return a + b; });
+}
+// For lanes that are not NaN.
 HK_INLINE float reduce_max(vec x) {
-  float top = kNegInf;
-  for (int i = 0; i < VL; ++i) top = x[i] > top ? x[i] : top;
-  return top;
+  return reduce(x, [](auto a, auto b) { return a > b ? a : b; });
 }
 
 // ---- storage formats ------------------------------------------------------------------------
@@ -162,6 +170,24 @@ HK_INLINE f8 load8<F16>(const uint16_t* p) {
       _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 }
 #endif
+
+// Eight neighbours in memory, narrowed.
+template <class T>
+HK_INLINE void store8(typename T::type* p, f8 x) {
+  for (int i = 0; i < 8; ++i) p[i] = narrow(T{}, x[i]);
+}
+template <>
+HK_INLINE void store8<F32>(float* p, f8 x) {
+  *reinterpret_cast<f8_u*>(p) = x;
+}
+template <>
+HK_INLINE void store8<BF16>(uint16_t* p, f8 x) {
+  const auto bits = reinterpret_cast<u8x32>(x);
+  const u8x32 rounded = bits + 0x7fff + (bits >> 16 & 1);
+  const auto halves =
+      __builtin_convertvector((x == x ? rounded : bits | 0x400000) >> 16, u8x16);
+  std::memcpy(p, &halves, 16);
+}
 
 // Call `f` with the format of queries and outputs.
 template <class F>
