@@ -148,7 +148,8 @@ void check_values(const AttentionArgs& args) {
   if (!args.paged) {
     if (args.key_start_loc)
       check_starts("key_start_loc", args.key_start_loc, args.num_requests, args.num_kv_tokens);
-    else if (args.query_start_loc[args.num_requests] > args.num_kv_tokens)
+    else if (args.query_start_loc[args.num_requests] > args.num_kv_tokens &&
+             args.query_start_loc[args.num_requests] > args.query_start_loc[0])
       bad(at("query_start_loc", args.num_requests), args.query_start_loc[args.num_requests],
           "at most the " + std::to_string(args.num_kv_tokens) + " keys given, or key_start_loc");
     return;

@@ -118,11 +118,10 @@ def _softmax_times_values(
     weights = torch.exp(scores - total[:, :, None]).masked_fill(scores == -math.inf, 0.0)
     usable = values.isfinite()
     out = torch.einsum("hqk,khd->qhd", weights, values.masked_fill(~usable, 0.0))
-    if not usable.all():
+    for key in (~usable).any(-1).any(-1).nonzero().flatten().tolist():
         # 0 * NaN is NaN: an infinite or NaN value may only meet the rows that see its key
-        unusable = values.masked_fill(usable, 0.0)
-        for row, seen in enumerate(visible):
-            out[row] += torch.einsum("hk,khd->hd", weights[:, row, seen], unusable[seen])
+        term = weights[:, :, key].T[:, :, None] * values[key].masked_fill(usable[key], 0.0)
+        out += torch.where(visible[:, key, None, None], term, 0.0)
     return out, total
 
 

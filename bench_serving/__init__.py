@@ -1,0 +1,1 @@
+"""Serving and kernel benchmarks, and the demo: the top floor, run from a checkout."""

@@ -1,0 +1,75 @@
+"""The routing counters of a server, read from its `/metrics`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from hk_backend.routing import Tally
+
+
+@dataclass
+class RouteTotals:
+    """What became of one route's prefill work."""
+
+    served: Tally = field(default_factory=Tally)
+    fallbacks: dict[str, Tally] = field(default_factory=dict)
+    dummy: Tally = field(default_factory=Tally)
+
+    @property
+    def routed_share(self) -> float:
+        """Share of prefill tokens that HK computed; 0 if it computed none, whatever the reason."""
+        missed = sum(tally.tokens for tally in self.fallbacks.values())
+        total = self.served.tokens + missed
+        return self.served.tokens / total if total else 0.0
+
+
+def read(url: str) -> dict[str, RouteTotals]:
+    """The counters of the server at `url`, by route; empty if it publishes none (stock)."""
+    response = httpx.get(f"{url}/metrics", timeout=30)
+    response.raise_for_status()
+    return parse(response.text)
+
+
+def parse(text: str) -> dict[str, RouteTotals]:
+    """The same from the text of `/metrics`."""
+    routes: dict[str, RouteTotals] = {}
+    for family in text_string_to_metric_families(text):
+        field_name = {"hk_backend_calls": "calls", "hk_backend_tokens": "tokens"}.get(family.name)
+        if field_name is None:
+            continue
+        for sample in family.samples:
+            if not sample.name.endswith("_total"):
+                continue
+            totals = routes.setdefault(sample.labels["route"], RouteTotals())
+            tally = _tally(totals, sample.labels["outcome"], sample.labels["reason"])
+            setattr(tally, field_name, getattr(tally, field_name) + int(sample.value))
+    return routes
+
+
+def add(parts: Iterable[dict[str, RouteTotals]]) -> dict[str, RouteTotals]:
+    """The sum over several servers."""
+    total: dict[str, RouteTotals] = {}
+    for part in parts:
+        for route, totals in part.items():
+            into = total.setdefault(route, RouteTotals())
+            pairs = [(into.served, totals.served), (into.dummy, totals.dummy)]
+            pairs += [
+                (into.fallbacks.setdefault(why, Tally()), tally)
+                for why, tally in totals.fallbacks.items()
+            ]
+            for left, right in pairs:
+                left.calls += right.calls
+                left.tokens += right.tokens
+    return total
+
+
+def _tally(totals: RouteTotals, outcome: str, reason: str) -> Tally:
+    if outcome == "served":
+        return totals.served
+    if outcome == "dummy":
+        return totals.dummy
+    return totals.fallbacks.setdefault(reason, Tally())

@@ -1,0 +1,78 @@
+"""What the demo asks a server: chat answers, teacher-forced log-probabilities, time to first token."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from openai import OpenAI
+
+from bench_serving.server import Server
+
+REQUEST_SECONDS = 900
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A greedy answer, with the token ids of prompt and answer."""
+
+    question: str
+    text: str
+    prompt_tokens: tuple[int, ...]
+    tokens: tuple[int, ...]
+
+
+class Client:
+    """One server seen through the OpenAI API."""
+
+    def __init__(self, server: Server) -> None:
+        self._model = server.name
+        # no retries: a request that failed is a failure, and a repeated one would be timed wrongly
+        self._api = OpenAI(
+            base_url=f"{server.url}/v1", api_key="none", timeout=REQUEST_SECONDS, max_retries=0
+        )
+
+    def chat(self, question: str, max_tokens: int) -> Answer:
+        """Ask `question` and decode greedily."""
+        reply: Any = self._api.chat.completions.create(
+            model=self._model,
+            messages=[{"role": "user", "content": question}],
+            max_tokens=max_tokens,
+            temperature=0.0,
+            extra_body={"return_token_ids": True},
+        )
+        choice = reply.choices[0]
+        text = (choice.message.content or "").strip()
+        return Answer(question, text, tuple(reply.prompt_token_ids), tuple(choice.token_ids))
+
+    def logprobs(self, tokens: Sequence[int]) -> list[float]:
+        """Log-probability of each token given those before it (the first has none), one prefill."""
+        reply: Any = self._api.completions.create(
+            model=self._model,
+            prompt=list(tokens),
+            max_tokens=1,
+            temperature=0.0,
+            extra_body={"prompt_logprobs": 0},
+        )
+        found = reply.choices[0].prompt_logprobs[1:]
+        pairs = zip(found, tokens[1:], strict=True)
+        return [float(entry[str(token)]["logprob"]) for entry, token in pairs]
+
+    def time_to_first_token(self, tokens: Sequence[int]) -> float:
+        """Seconds from sending the prompt `tokens` to the first streamed token."""
+        start = time.perf_counter()
+        stream: Any = self._api.completions.create(
+            model=self._model,
+            prompt=list(tokens),
+            max_tokens=1,
+            temperature=0.0,
+            stream=True,
+            extra_body={"ignore_eos": True},
+        )
+        with stream:
+            for chunk in stream:
+                if chunk.choices:
+                    return time.perf_counter() - start
+        raise RuntimeError("the server streamed no token")

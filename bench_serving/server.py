@@ -1,0 +1,211 @@
+"""vLLM's own OpenAI server as a child process that never outlives us, stock or with HK."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, get_args
+
+import httpx
+
+from hk_backend import machine
+
+Backend = Literal["stock", "hk"]
+BACKENDS: tuple[str, ...] = get_args(Backend)
+
+START_SECONDS = 600
+STOP_SECONDS = 20
+PER_BACKEND = ("HK_BACKEND",)
+"""The only variables in which the environments of two compared servers may differ."""
+
+
+class ServerError(RuntimeError):
+    """A server did not start or died; the message ends with the last lines of its log."""
+
+
+@dataclass
+class Server:
+    """`with Server(...) as server:` starts it, waits until it answers, and ends it after.
+
+    Args:
+        model: folder of a checkpoint.
+        backend: "stock" or "hk".
+        dtype: as vLLM's `--dtype`.
+        log: file for everything that the server prints.
+        arguments: more of vLLM's command-line arguments.
+    """
+
+    model: Path
+    backend: Backend
+    dtype: str
+    log: Path
+    arguments: Sequence[str] = ()
+    port: int = field(default_factory=lambda: free_port())
+    environment: dict[str, str] = field(init=False)
+    _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.environment = environment_of(self.backend)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def name(self) -> str:
+        """What the model is called in requests."""
+        return self.model.name
+
+    def __enter__(self) -> Server:
+        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
+        command += ["--model", str(self.model), "--served-model-name", self.name]
+        command += ["--dtype", self.dtype, "--host", "127.0.0.1", "--port", str(self.port)]
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("wb") as sink:
+            self._process = subprocess.Popen(
+                [*command, *self.arguments],
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # its workers too can then be signalled as one group
+            )
+        try:
+            self._wait_until_healthy()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def check_alive(self) -> None:
+        """Raises:
+        ServerError: the process has ended.
+        """
+        if self._process is None or self._process.poll() is not None:
+            code = None if self._process is None else self._process.returncode
+            raise ServerError(f"the {self.backend} server ended ({code}):\n{tail(self.log)}")
+
+    def stop(self) -> None:
+        """End the server and everything that it started; a second interrupt kills at once."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        try:
+            for how in (signal.SIGINT, signal.SIGTERM):
+                _signal_group(process.pid, how)
+                if _gone(process, STOP_SECONDS):
+                    break
+        finally:
+            _signal_group(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def threads(self) -> str:
+        """The cores that the server's compute threads are bound to, as its log says."""
+        found = re.findall(r"local_rank=\d+, core ids=\[([\d, ]*)\]", self.log.read_text())
+        return "; ".join(found) or "not bound"
+
+    def _wait_until_healthy(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            self.check_alive()
+            try:
+                if httpx.get(f"{self.url}/health", timeout=5).is_success:
+                    return
+            except httpx.TransportError:
+                pass
+            time.sleep(0.5)
+        raise ServerError(f"no answer within {START_SECONDS} s:\n{tail(self.log)}")
+
+
+def environment_of(backend: Backend) -> dict[str, str]:
+    """This process's environment for one server; only `PER_BACKEND` differs between backends."""
+    environment = {name: value for name, value in os.environ.items() if name not in PER_BACKEND}
+    environment |= machine.workarounds()
+    environment |= {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    if machine.usable_cores() <= 2:
+        # left to itself vLLM keeps one core for its front end, and computes on what is left
+        cores = ",".join(str(core) for core in sorted(os.sched_getaffinity(0)))
+        environment.setdefault("VLLM_CPU_OMP_THREADS_BIND", cores)
+    return environment | {"HK_BACKEND": "1" if backend == "hk" else "0"}
+
+
+def differences(servers: Iterable[Server]) -> list[str]:
+    """In what the settings of servers that are to be compared differ; empty if in nothing else."""
+    first, *others = servers
+    found = []
+    for other in others:
+        found += _differing(first.environment, other.environment)
+        for what in ("dtype", "arguments", "model"):
+            if getattr(first, what) != getattr(other, what):
+                found.append(f"{what}: {getattr(first, what)} and {getattr(other, what)}")
+        if first.threads() != other.threads():
+            found.append(f"threads: cores {first.threads()} and {other.threads()}")
+    return found
+
+
+def _differing(first: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
+    return [
+        f"{name}: {first.get(name)!r} and {other.get(name)!r}"
+        for name in sorted(first.keys() | other.keys())
+        if name not in PER_BACKEND and first.get(name) != other.get(name)
+    ]
+
+
+def relevant_environment(server: Server) -> dict[str, str]:
+    """The variables of a server that can change what it computes or how fast, for the record."""
+    prefixes = ("VLLM_", "HK_", "OMP_", "MKL_", "ONEDNN_", "KMP_", "GOMP_", "ATEN_", "TORCH", "LD_")
+    return {
+        name: value
+        for name, value in sorted(server.environment.items())
+        if name.startswith(prefixes)
+    }
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def tail(log: Path, lines: int = 30) -> str:
+    """The end of a log, and where it is."""
+    end = log.read_text(errors="replace").splitlines()[-lines:] if log.exists() else []
+    return "\n".join([*end, f"(the whole log: {log})"])
+
+
+def _signal_group(group: int, how: signal.Signals) -> None:
+    try:
+        os.killpg(group, how)
+    except ProcessLookupError:
+        pass
+
+
+def _gone(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Whether the whole process group ends within `seconds`."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        process.poll()  # reaps the leader, or the group would never be empty
+        try:
+            os.killpg(process.pid, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.1)
+    return False

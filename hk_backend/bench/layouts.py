@@ -1,0 +1,88 @@
+"""Paged caches to benchmark with, in every form that an engine's cache has.
+
+Each is filled from canonical `[B, H, N, D]` keys and values: blocks, KV heads, tokens, channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from hk_backend.ops import PagedKV
+
+Build = Callable[[torch.Tensor, torch.Tensor], PagedKV]
+
+
+def _nhd(keys: torch.Tensor, values: torch.Tensor) -> PagedKV:
+    keys, values = (x.transpose(1, 2).contiguous() for x in (keys, values))
+    return PagedKV.from_views(keys, "B N H D", values, "B N H D")
+
+
+def _hnd(keys: torch.Tensor, values: torch.Tensor) -> PagedKV:
+    return PagedKV.from_views(keys, "B H N D", values, "B H N D")
+
+
+def _packed(keys: torch.Tensor, values: torch.Tensor) -> PagedKV:
+    return PagedKV.from_packed(torch.cat([keys, values], dim=3))
+
+
+def _cpu_attn(keys: torch.Tensor, values: torch.Tensor) -> PagedKV:
+    tokens, channels = keys.shape[2:]
+    cache = torch.stack([keys.transpose(2, 3).flatten(2), values.flatten(2)], dim=2)
+    key = cache[:, :, 0].unflatten(2, (channels, tokens))
+    value = cache[:, :, 1].unflatten(2, (tokens, channels))
+    return PagedKV.from_views(key, "B H D N", value, "B H N D")
+
+
+def _rocm_attn(keys: torch.Tensor, values: torch.Tensor) -> PagedKV:
+    value = values.transpose(2, 3).contiguous()
+    return PagedKV.from_views(_split_channels(keys), "B H D/x N x", value, "B H D N")
+
+
+def _aiter_shuffled(keys: torch.Tensor, values: torch.Tensor) -> PagedKV:
+    x = 16 // values.element_size()
+    value = values.unflatten(2, (-1, x)).transpose(3, 4).contiguous()
+    return PagedKV.from_views(_split_channels(keys), "B H D/x N x", value, "B H N/x D x")
+
+
+def _split_channels(keys: torch.Tensor) -> torch.Tensor:
+    """`[B, H, D/x, N, x]`, x elements of 16 bytes."""
+    x = 16 // keys.element_size()
+    split: torch.Tensor = keys.unflatten(3, (-1, x))
+    return split.permute(0, 1, 3, 2, 4).contiguous()
+
+
+LAYOUTS: dict[str, Build] = {
+    "nhd": _nhd,
+    "hnd": _hnd,
+    "packed": _packed,
+    "cpu_attn": _cpu_attn,
+    "rocm_attn": _rocm_attn,
+    "aiter_shuffled": _aiter_shuffled,
+}
+"""nhd, hnd: two tensors. packed: `[B,H,N,2D]` (TRITON_ATTN, AITER). The others by their engine."""
+
+
+def paged(
+    keys: torch.Tensor, values: torch.Tensor, layout: str, block_size: int
+) -> tuple[PagedKV, torch.Tensor]:
+    """One request's packed keys and values `[tokens, kv_heads, head_size]` as a shuffled cache.
+
+    Returns:
+        the cache, and its block table `[1, blocks]`: blocks in random order, as in a server that
+        has run for a while.
+    """
+    tokens, heads, size = keys.shape
+    blocks = -(-tokens // block_size)
+    order = torch.randperm(blocks, generator=torch.Generator().manual_seed(0))
+
+    def canonical(packed: torch.Tensor) -> torch.Tensor:
+        padded = packed.new_zeros(blocks * block_size, heads, size)
+        padded[:tokens] = packed
+        cache = torch.empty_like(padded).view(blocks, block_size, heads, size)
+        cache[order] = padded.view_as(cache)
+        return cache.transpose(1, 2).contiguous()
+
+    cache = LAYOUTS[layout](canonical(keys), canonical(values))
+    return cache, order.to(torch.int32)[None]

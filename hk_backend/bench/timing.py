@@ -1,0 +1,63 @@
+"""How anything is timed here: candidates in alternation, each by the median of its runs.
+
+Alternation, because a machine's speed drifts: what runs in the same second sees the same
+machine. Medians, because a shared machine has outliers, never the best run.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+SHORTEST_SAMPLE = 0.02
+"""Seconds: a quicker call is repeated until one sample takes about this long."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds per call of one candidate, a sample per round in the order they ran."""
+
+    samples: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.samples)
+
+    @property
+    def spread(self) -> float:
+        """Interquartile range over the median: how much to trust it."""
+        if len(self.samples) < 2:
+            return 0.0
+        low, _, high = statistics.quantiles(self.samples, n=4, method="inclusive")
+        return (high - low) / self.median
+
+
+def alternate(
+    candidates: Mapping[str, Callable[[], object]],
+    rounds: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, Timing]:
+    """Time `candidates` in turn, `rounds` times over; every other round runs backwards.
+
+    Each is called once before, unmeasured, which also decides how often a quick call is
+    repeated within a sample.
+    """
+    repeats = {}
+    for name, call in candidates.items():
+        call()
+        repeats[name] = max(1, round(SHORTEST_SAMPLE / max(_time(call, 1, clock), 1e-7)))
+    samples: dict[str, list[float]] = {name: [] for name in candidates}
+    order = list(candidates)
+    for turn in range(rounds):
+        for name in order if turn % 2 == 0 else reversed(order):
+            samples[name].append(_time(candidates[name], repeats[name], clock))
+    return {name: Timing(tuple(values)) for name, values in samples.items()}
+
+
+def _time(call: Callable[[], object], repeats: int, clock: Callable[[], float]) -> float:
+    start = clock()
+    for _ in range(repeats):
+        call()
+    return (clock() - start) / repeats

@@ -1,0 +1,115 @@
+"""`hk-backend`: status, doctor and benchmarks on the command line.
+
+Every command prints for people, or with `--json` one JSON document on standard output and
+nothing else there (progress goes to standard error).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from hk_backend.bench import options
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="HK kernels for vLLM.")
+bench = typer.Typer(no_args_is_help=True, help="Measure an operator on this machine.")
+app.add_typer(bench, name="bench")
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+progress = Console(stderr=True)
+
+
+@app.command()
+def status(as_json: JsonFlag = False) -> None:
+    """Versions, the device, and every route: on, or off and why."""
+    from hk_backend.status import collect
+
+    found = collect()
+    if as_json:
+        return _print_json(found.as_json())
+    console = Console()
+    for name, version in found.versions.items():
+        console.print(f"{name:12} {version or '[dim]not installed[/dim]'}")
+    console.print(f"{'cpu':12} {found.machine['cpu']}, {found.machine['cores']} cores")
+    why = f"  [red]{escape(found.device.why)}[/red]" if not found.device else ""
+    console.print(f"{'device':12} {found.device_name}{why}")
+    for route, verdict in found.routes.items():
+        state = "[green]on[/green]" if verdict else f"[yellow]off[/yellow]  {escape(verdict.why)}"
+        console.print(f"{'route':12} {route}: {state}")
+    return None
+
+
+@app.command()
+def doctor(as_json: JsonFlag = False) -> None:
+    """What on this machine would stop a route, and the command that mends it.
+
+    Exit code 1 if there is a problem.
+    """
+    from hk_backend.doctor import examine
+
+    with progress.status("examining this machine"):  # engines take seconds to import
+        findings, healthy = examine()
+    problems = [finding for finding in findings if finding.severity == "problem"]
+    if as_json:
+        listed = [
+            {"check": f.check, "severity": f.severity, "what": f.what, "remedy": f.remedy}
+            for f in findings
+        ]
+        _print_json({"healthy": not problems, "findings": listed, "passed": healthy})
+    else:
+        console = Console()
+        for finding in findings:
+            color = "red" if finding.severity == "problem" else "yellow"
+            console.print(f"[{color}]{finding.severity}[/{color}]  {escape(finding.what)}")
+            if finding.remedy:
+                console.print(f"    {escape(finding.remedy)}", soft_wrap=True)
+        console.print(f"[green]fine[/green]     {', '.join(healthy)}")
+    raise typer.Exit(1 if problems else 0)
+
+
+@bench.command()
+def attention(
+    lengths: options.Lengths = "512,1024,2048,4096",
+    head_sizes: options.HeadSizes = "64,128",
+    heads: options.Heads = "9/3,32/8",
+    dtypes: options.Dtypes = "bf16,fp32",
+    layouts: options.Layouts = "all",
+    block_sizes: options.BlockSizes = "16,128",
+    rounds: options.Rounds = 7,
+    threads: options.Threads = 0,
+    isa: options.IsaLimit = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """attention_prefill against torch's SDPA in alternation, losses beside wins.
+
+    Exit code 1 if a case could not be measured or gave a wrong result.
+    """
+    from hk_backend.bench import sweep
+    from hk_backend.bench.tables import print_rows
+
+    plan = sweep.Sweep.parse(lengths, head_sizes, heads, dtypes, layouts, block_sizes, rounds)
+    sweep.limit_isa(isa)
+    sweep.use_threads(threads)
+    with progress.status("") as line:
+        environment, rows = plan.run(line.update)
+    if as_json:
+        _print_json({"environment": environment, "cases": [row.as_json() for row in rows]})
+    else:
+        console = Console()
+        console.print(environment)
+        print_rows(console, rows)
+    raise typer.Exit(1 if any(row.error for row in rows) else 0)
+
+
+def _print_json(data: Any) -> None:
+    json.dump(data, sys.stdout, indent=2, allow_nan=False)
+    sys.stdout.write("\n")
+
+
+if __name__ == "__main__":
+    app()

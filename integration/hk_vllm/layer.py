@@ -1,0 +1,84 @@
+"""Whether HK serves a layer: its arguments, as vLLM constructs it, against HK's envelope."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+from vllm.v1.attention.backend import AttentionType
+
+from hk_backend.config import get_config
+from hk_backend.ops import AttentionRequest, supports
+from hk_backend.routing import Verdict, refused
+
+
+class StrictError(RuntimeError):
+    """HK_STRICT=1 and a layer would fall back; the message says why."""
+
+
+def refuse(why: str) -> str:
+    """`why` a layer falls back, if it does, for the log and the counters.
+
+    Raises:
+        StrictError: with HK_STRICT=1.
+    """
+    if why and get_config().strict:
+        raise StrictError(f"HK_STRICT=1: attention would fall back: {why}")
+    return why
+
+
+def named_arguments(init: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a bound `__init__` by name, defaults included."""
+    bound = inspect.signature(init).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
+def kv_dtype(kv_cache_dtype: str, model_dtype: torch.dtype) -> torch.dtype | None:
+    """What a cache of vLLM's `kv_cache_dtype` holds; None if HK does not know."""
+    if kv_cache_dtype in ("fp8", "fp8_e4m3"):
+        from vllm.platforms import current_platform
+
+        dtype: torch.dtype = current_platform.fp8_dtype()
+        return dtype
+    named = {"auto": model_dtype, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    return named.get(kv_cache_dtype)
+
+
+def layer_verdict(impl: Any, layer: dict[str, Any]) -> Verdict:
+    """Whether HK serves the prefill of `impl`, which was constructed with the arguments `layer`."""
+    from vllm import envs
+    from vllm.platforms import current_platform
+
+    dtype, cached = impl._hk_dtype, impl._hk_kv_dtype
+    if layer["attn_type"] != AttentionType.DECODER:
+        return refused(f"attention type {AttentionType(layer['attn_type']).value}")
+    if layer["kv_sharing_target_layer_name"] is not None:
+        return refused("keys and values of another layer's cache")
+    if layer.get("use_alibi_sqrt"):
+        return refused("square-root ALiBi")
+    if layer.get("chunk_lookback", -1) > -1:
+        return refused("chunked attention with lookback")
+    if impl.dcp_world_size > 1 or impl.pcp_world_size > 1:
+        return refused("context parallelism")
+    if envs.VLLM_BATCH_INVARIANT:
+        return refused("VLLM_BATCH_INVARIANT: not proven for HK")
+    if cached is None or (cached is not dtype and not impl.hk_form.fp8):
+        return refused(f"kv_cache_dtype {layer['kv_cache_dtype']}")
+    request = AttentionRequest(
+        device_type=current_platform.device_type,
+        dtype=dtype,
+        num_heads=layer["num_heads"],
+        num_kv_heads=layer["num_kv_heads"] or layer["num_heads"],
+        head_size=layer["head_size"],
+        kv_dtype=cached,
+        sliding_window=layer["sliding_window"],
+        logits_soft_cap=layer["logits_soft_cap"],
+        has_sinks=layer.get("sinks") is not None,
+        has_alibi=layer["alibi_slopes"] is not None,
+    )
+    try:
+        return supports(request)
+    except Exception as error:  # no device, or one whose extension does not load
+        return refused(f"{type(error).__name__}: {error}")

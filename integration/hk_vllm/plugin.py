@@ -1,0 +1,104 @@
+"""The entry point `vllm.general_plugins`: vLLM calls `register()` in each of its processes."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+# vLLM's own logger above it: its handlers and levels apply, and nothing of vLLM is imported yet
+logger = logging.getLogger("vllm.hk_vllm.plugin")
+
+ROUTE = "attention"
+MEMBERS = {
+    "cpu": ("CPU_ATTN",),
+    "rocm": ("ROCM_ATTN", "ROCM_AITER_FA", "ROCM_AITER_UNIFIED_ATTN", "TRITON_ATTN"),
+}
+"""The registry members that are wrapped, by platform."""
+
+
+class RegisterError(RuntimeError):
+    """HK_STRICT=1 and the plugin cannot register; the message says why."""
+
+
+def register() -> None:
+    """Wrap the platform's attention backends, if `HK_BACKEND` asks for it.
+
+    Without `HK_BACKEND` nothing is imported and nothing patched. Harmless to call again, and in
+    every process: the registry holds paths, and classes are made when vLLM asks for them.
+    Whatever stands in the way is one line in the log, and vLLM serves as it is.
+
+    Raises:
+        RegisterError: instead of that line, with HK_STRICT=1.
+    """
+    if os.environ.get("HK_BACKEND", "").strip() in ("", "0"):
+        return
+    from hk_backend.config import ConfigError, get_config
+    from hk_backend.routing import routes
+
+    try:
+        if ROUTE not in get_config().backend:
+            return
+        why = register_attention()
+    except ConfigError as error:
+        why = str(error)
+    except Exception as error:  # a broken installation of ours must not break the engine
+        why = f"HK cannot be loaded: {type(error).__name__}: {error}"
+    if not why:
+        return
+    if os.environ.get("HK_STRICT", "").strip() == "1":
+        raise RegisterError(f"HK_STRICT=1: {why}")
+    routes.disable(ROUTE, why)
+    logger.error("hk_backend: vLLM serves without HK: %s", why)
+
+
+def register_attention() -> str:
+    """Register the wrappers of this platform; returns why not, or nothing."""
+    from vllm.platforms import current_platform
+    from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
+
+    from hk_backend import metrics
+    from hk_vllm.contract import check_engine
+
+    verdict = check_engine()
+    if not verdict:
+        return f"vLLM is not one the plugin knows: {verdict.why}"
+    members = members_of(current_platform)
+    if not members:
+        return f"no route for vLLM's platform {current_platform.device_name}"
+    import hk_vllm.backend  # noqa: F401  what is broken in it should show before anything is patched
+
+    for name in members:
+        register_backend(AttentionBackendEnum[name], f"hk_vllm.backend.HK_{name}")
+    register_backend(AttentionBackendEnum.CUSTOM, f"hk_vllm.backend.HK_{members[0]}")
+    let_custom_be_automatic(type(current_platform))
+    metrics.share()
+    return ""
+
+
+def members_of(platform: Any) -> tuple[str, ...]:
+    """The registry members that HK wraps on `platform`."""
+    if platform.is_rocm():
+        return MEMBERS["rocm"]
+    return MEMBERS["cpu"] if platform.is_cpu() else ()
+
+
+def let_custom_be_automatic(platform: Any) -> None:
+    """`--attention-backend CUSTOM` wraps what `platform` would choose by itself.
+
+    What it chooses depends on the layer (head size, sinks, connectors), which a class behind
+    CUSTOM is never told; so CUSTOM asks for the automatic choice, and gets its wrapper.
+    """
+    from vllm.v1.attention.backends.registry import AttentionBackendEnum
+
+    choose = platform.get_attn_backend_cls
+    if getattr(choose, "hk_custom", False):
+        return
+
+    def get_attn_backend_cls(cls: Any, selected_backend: Any, *args: Any, **kwargs: Any) -> Any:
+        if selected_backend is AttentionBackendEnum.CUSTOM:
+            selected_backend = None
+        return choose.__func__(cls, selected_backend, *args, **kwargs)
+
+    get_attn_backend_cls.hk_custom = True  # type: ignore[attr-defined]
+    platform.get_attn_backend_cls = classmethod(get_attn_backend_cls)

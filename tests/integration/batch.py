@@ -1,0 +1,226 @@
+"""A batch through builder and implementation of a real backend, without an engine.
+
+What an engine's runner does around one attention layer: keys of cached tokens written through
+the layer's own writer, metadata built from the runner's common metadata, new keys written, then
+`forward`. The expectation is the reference, row by row, over keys that were never in a cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from hk_backend import reference
+
+BLOCK_SIZE = 32
+MAX_BLOCKS = 6
+NUM_HEADS, NUM_KV_HEADS, HEAD_SIZE = 4, 2, 64
+LAYER_NAME = "model.layers.0.attn"
+UNWRITTEN = 1e4
+"""In cache slots that no row owns: reading one shows. (NaN would show in vLLM's own decode.)"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One request: `query` new tokens behind `cached` ones."""
+
+    query: int
+    cached: int = 0
+
+    @property
+    def length(self) -> int:
+        return self.query + self.cached
+
+
+DECODE, EXTEND, FRESH, FRESH_ONE, PADDING = Row(1, 37), Row(6, 41), Row(5), Row(1), Row(0)
+
+
+def vllm_config(dtype: torch.dtype = torch.float32, **parallel: Any) -> Any:
+    """As much of a VllmConfig as one attention layer and its builder read."""
+    from vllm.config import VllmConfig
+
+    config = VllmConfig()
+    config.cache_config.block_size = BLOCK_SIZE
+    for name, value in parallel.items():
+        object.__setattr__(config.parallel_config, name, value)
+    model = SimpleNamespace(
+        dtype=dtype,
+        is_mm_prefix_lm=False,
+        rswa_window=None,
+        compute_hash=lambda: "model",
+        multimodal_config=None,
+        get_num_attention_heads=lambda parallel: NUM_HEADS,
+        get_num_kv_heads=lambda parallel: NUM_KV_HEADS,
+        get_head_size=lambda: HEAD_SIZE,
+    )
+    object.__setattr__(config, "model_config", model)
+    return config
+
+
+@contextmanager
+def constructing(config: Any, dtype: torch.dtype) -> Iterator[None]:
+    """The state under which vLLM constructs layers."""
+    from vllm.config import set_current_vllm_config
+
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        with set_current_vllm_config(config):
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@dataclass
+class Layer:
+    """One attention layer of `backend`, its builder and its cache."""
+
+    backend: Any
+    dtype: torch.dtype = torch.float32
+    config: Any = None
+    arguments: dict[str, Any] = field(default_factory=dict)
+    num_blocks: int = 64
+    unwritten: float = UNWRITTEN
+
+    def __post_init__(self) -> None:
+        from vllm.model_executor.layers.attention import Attention
+
+        self.config = self.config or vllm_config(self.dtype)
+        with constructing(self.config, self.dtype):
+            self.module = Attention(
+                NUM_HEADS,
+                HEAD_SIZE,
+                HEAD_SIZE**-0.5,
+                NUM_KV_HEADS,
+                cache_config=self.config.cache_config,
+                prefix=LAYER_NAME,
+                attn_backend=self.backend,
+                **self.arguments,
+            )
+            self.impl: Any = self.module.impl
+            spec = self.module.get_kv_cache_spec(self.config)
+            self.builder: Any = self.backend.get_builder_cls()(
+                spec, [LAYER_NAME], self.config, torch.device("cpu")
+            )
+        shape = (self.num_blocks, NUM_KV_HEADS, BLOCK_SIZE, 2 * HEAD_SIZE)
+        self.kv_cache = torch.empty(shape, dtype=self.dtype)
+
+
+class Batch:
+    """Random queries, keys and values of `rows`, their cached part already in `layer`'s cache."""
+
+    def __init__(self, layer: Layer, rows: Sequence[Row], seed: int = 0, padding: int = 3) -> None:
+        self.layer, self.rows = layer, list(rows)
+        generator = torch.Generator().manual_seed(seed)
+
+        def random(tokens: int, heads: int) -> torch.Tensor:
+            made = torch.randn(tokens, heads, HEAD_SIZE, generator=generator)
+            return made.to(layer.dtype)
+
+        self.keys = [random(row.length, NUM_KV_HEADS) for row in self.rows]
+        self.values = [random(row.length, NUM_KV_HEADS) for row in self.rows]
+        self.queries = [random(row.query, NUM_HEADS) for row in self.rows]
+        self.num_tokens = sum(row.query for row in self.rows)
+        blank = [random(padding, NUM_HEADS), random(padding, NUM_KV_HEADS)]
+        self.query = torch.cat([*self.queries, blank[0]])
+        self.key = torch.cat([*map(self._new, self.rows, self.keys), blank[1]])
+        self.value = torch.cat([*map(self._new, self.rows, self.values), blank[1]])
+        self.output = torch.full_like(self.query, torch.nan)
+        # blocks in no order, and none of them the null block
+        shuffled = torch.randperm(layer.num_blocks - 1, generator=generator) + 1
+        self.block_table = shuffled[: len(self.rows) * MAX_BLOCKS].view(-1, MAX_BLOCKS).int()
+        layer.kv_cache.fill_(layer.unwritten)
+        self._write([row.cached for row in self.rows])
+
+    @staticmethod
+    def _new(row: Row, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor[row.cached :]
+
+    def _slots(self, index: int, begin: int, end: int) -> torch.Tensor:
+        positions = torch.arange(begin, end)
+        blocks = self.block_table[index].long()[positions // BLOCK_SIZE]
+        return blocks * BLOCK_SIZE + positions % BLOCK_SIZE
+
+    def _write(self, lengths: Sequence[int]) -> None:
+        if not sum(lengths):
+            return
+        key = torch.cat([k[:n] for k, n in zip(self.keys, lengths, strict=True)])
+        value = torch.cat([v[:n] for v, n in zip(self.values, lengths, strict=True)])
+        slots = torch.cat([self._slots(i, 0, n) for i, n in enumerate(lengths)])
+        layer = self.layer
+        layer.impl.do_kv_cache_update(layer.module, key, value, layer.kv_cache, slots)
+
+    def common_metadata(self, **changes: Any) -> Any:
+        """What the runner hands every builder."""
+        from vllm.v1.attention.backend import CommonAttentionMetadata
+
+        query_lens = torch.tensor([row.query for row in self.rows])
+        starts = torch.zeros(len(self.rows) + 1, dtype=torch.int32)
+        starts[1:] = query_lens.cumsum(0)
+        lengths = torch.tensor([row.length for row in self.rows], dtype=torch.int32)
+        slots = [self._slots(i, row.cached, row.length) for i, row in enumerate(self.rows)]
+        facts = {
+            "query_start_loc": starts,
+            "query_start_loc_cpu": starts.clone(),
+            "seq_lens": lengths,
+            "seq_lens_cpu_upper_bound": lengths.clone(),
+            "num_reqs": len(self.rows),
+            "num_actual_tokens": self.num_tokens,
+            "max_query_len": max(row.query for row in self.rows),
+            "max_seq_len": max(row.length for row in self.rows),
+            "block_table_tensor": self.block_table,
+            "slot_mapping": torch.cat(slots),
+            "is_prefilling": query_lens > 1,
+        }
+        return CommonAttentionMetadata(**{**facts, **changes})
+
+    def build(self, **changes: Any) -> Any:
+        return self.layer.builder.build(0, self.common_metadata(**changes))
+
+    def forward(self, metadata: Any, **changes: Any) -> torch.Tensor:
+        """Write the new keys, then run the layer; returns its output, padding rows included."""
+        layer = self.layer
+        self._write([row.length for row in self.rows])
+        facts = {"key": self.key, "value": self.value, "query": self.query, **changes}
+        layer.impl.forward(
+            layer.module,
+            facts.pop("query"),
+            facts.pop("key"),
+            facts.pop("value"),
+            layer.kv_cache,
+            metadata,
+            output=self.output,
+            **facts,
+        )
+        return self.output
+
+    def run(self, **changes: Any) -> torch.Tensor:
+        return self.forward(self.build(**changes))
+
+    def expected(self, **mask: Any) -> torch.Tensor:
+        """The reference, row by row, over keys as they were made: `[num_tokens, heads, size]`."""
+        rows = []
+        for row, query, key, value in zip(
+            self.rows, self.queries, self.keys, self.values, strict=True
+        ):
+            out, _ = reference.attention_prefill(
+                query,
+                key,
+                value,
+                query_start_loc=torch.tensor([0, row.query]),
+                key_start_loc=torch.tensor([0, row.length]),
+                **mask,
+            )
+            rows.append(out)
+        return torch.cat(rows)
+
+    def check(self, tolerance: float = 2e-5, **mask: Any) -> None:
+        """The output is the reference's on every token of a row, untouched behind them."""
+        found = self.output[: self.num_tokens].double()
+        torch.testing.assert_close(found, self.expected(**mask), rtol=tolerance, atol=tolerance)
+        assert self.output[self.num_tokens :].isnan().all(), "padding rows were written"

@@ -1,0 +1,205 @@
+"""One engine process: serves scenarios in order and writes down everything it saw.
+
+    python -m tests.integration.e2e.runner SCENARIOS.json RESULTS.json
+
+The environment decides whether HK is in it. Results are written after every scenario, so that
+a crash tells which one it was. vLLM is imported inside functions: spawned workers import this
+module too.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.integration.e2e.sabotage import SABOTAGES
+from tests.integration.e2e.scenario import (
+    Answer,
+    Batch,
+    Round,
+    RoundResult,
+    Scenario,
+    ScenarioResult,
+    Worker,
+    load,
+    save,
+)
+
+DEFAULTS: dict[str, Any] = {
+    "enforce_eager": True,
+    "max_model_len": 1024,
+    "block_size": 32,
+    "kv_cache_memory_bytes": 64 << 20,
+    "max_num_seqs": 8,
+    "seed": 0,
+}
+
+
+def main(scenarios_path: Path, results_path: Path) -> None:
+    if os.environ.get("TEST_HIDE_AMX") == "1":
+        hide_amx()
+    results = []
+    for scenario in load(Scenario, scenarios_path):
+        print(f"== scenario {scenario.name}", flush=True)
+        results.append(serve(scenario))
+        save(results, results_path)
+
+
+def hide_amx() -> None:
+    """Some virtual machines advertise AMX and trap on it; stock vLLM dies there in bfloat16."""
+    import torch
+
+    torch.cpu._is_amx_tile_supported = lambda: False
+
+
+def serve(scenario: Scenario) -> ScenarioResult:
+    """Start the engine, serve every round, shut it down."""
+    from vllm import LLM
+
+    if scenario.sabotage:
+        SABOTAGES[scenario.sabotage]()
+    forget()
+    arguments = {**DEFAULTS, "dtype": scenario.dtype, **scenario.engine}
+    try:
+        llm = LLM(scenario.model, disable_log_stats=False, **arguments)
+    except Exception as error:
+        return ScenarioResult(scenario.name, [], [], f"{type(error).__name__}: {error}")
+    try:
+        start = llm.collective_rpc(inspect_worker)
+        rounds = [serve_round(llm, item) for item in scenario.rounds]
+    finally:
+        shut_down(llm)
+    return ScenarioResult(scenario.name, start, rounds)
+
+
+def serve_round(llm: Any, item: Round) -> RoundResult:
+    """One `generate`, with its fault in place while it runs."""
+    from vllm import SamplingParams
+
+    sampling = SamplingParams(
+        temperature=0,
+        max_tokens=item.max_tokens,
+        ignore_eos=True,
+        logprobs=0,
+        prompt_logprobs=0 if item.teacher_forced else None,
+        detokenize=False,
+    )
+    preemptions = preemptions_of(llm)
+    llm.collective_rpc(install_mutation, args=(item.mutation,))
+    watch = Watch(llm)
+    prompts = [{"prompt_token_ids": tokens} for tokens in item.prompts]
+    outputs = llm.generate(prompts, sampling, use_tqdm=False)
+    watch.end()
+    workers = llm.collective_rpc(inspect_worker)
+    llm.collective_rpc(install_mutation, args=("",))
+    return RoundResult(
+        answers=[answer(output) for output in outputs],
+        preemptions=preemptions_of(llm) - preemptions,
+        workers=workers,
+        batches=watch.batches,
+    )
+
+
+def answer(output: Any) -> Answer:
+    completion = output.outputs[0]
+    prompt = list(output.prompt_token_ids)
+    tokens = list(completion.token_ids)
+    scored = output.prompt_logprobs or [None]
+    return Answer(
+        prompt=prompt,
+        tokens=tokens,
+        logprobs=[
+            entry[token].logprob for entry, token in zip(completion.logprobs, tokens, strict=True)
+        ],
+        prompt_logprobs=[
+            entry[token].logprob for entry, token in zip(scored[1:], prompt[1:], strict=False)
+        ],
+        cached_tokens=output.num_cached_tokens or 0,
+    )
+
+
+class Watch:
+    """Notes the composition of every step, taken from the scheduler of this process."""
+
+    def __init__(self, llm: Any) -> None:
+        core = getattr(llm.llm_engine.engine_core, "engine_core", None)
+        self.batches: list[Batch] | None = None if core is None else []
+        if core is not None:
+            self._scheduler = core.scheduler
+            self._schedule = core.scheduler.schedule
+            core.scheduler.schedule = self._watched
+
+    def end(self) -> None:
+        if self.batches is not None:
+            self._scheduler.schedule = self._schedule
+
+    def _watched(self, *args: Any, **kwargs: Any) -> Any:
+        step = self._schedule(*args, **kwargs)
+        computed = {new.req_id: new.num_computed_tokens for new in step.scheduled_new_reqs}
+        cached = step.scheduled_cached_reqs
+        computed |= dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
+        rows = [(count, computed[name]) for name, count in step.num_scheduled_tokens.items()]
+        prefills = [(count, before) for count, before in rows if count > 1]
+        assert self.batches is not None
+        self.batches.append(
+            Batch(
+                decodes=len(rows) - len(prefills),
+                extends=sum(before > 0 for _, before in prefills),
+                fresh=sum(before == 0 for _, before in prefills),
+                prefill_tokens=sum(count for count, _ in prefills),
+            )
+        )
+        return step
+
+
+def preemptions_of(llm: Any) -> int:
+    for metric in llm.get_metrics():
+        if metric.name == "vllm:num_preemptions":
+            return int(metric.value)
+    raise RuntimeError("vLLM no longer reports vllm:num_preemptions")
+
+
+def inspect_worker(worker: Any) -> Worker:
+    """Runs in the worker's process; looks, imports nothing of HK."""
+    from vllm.config import get_layers_from_vllm_config
+    from vllm.model_executor.layers.attention import Attention
+
+    routing = sys.modules.get("hk_backend.routing")
+    mutations = sys.modules.get("tests.integration.e2e.mutations")
+    return Worker(
+        routes={} if routing is None else routing.routes.report(),
+        modules=sorted(name for name in sys.modules if name.startswith(("hk_vllm", "hk_backend"))),
+        layers=len(get_layers_from_vllm_config(worker.vllm_config, Attention)),
+        mutated_calls=0 if mutations is None else mutations.mutated_calls,
+    )
+
+
+def install_mutation(worker: Any, name: str) -> None:
+    """Runs in the worker's process. Healing where nothing was hurt imports nothing of HK."""
+    module = "tests.integration.e2e.mutations"
+    if name or module in sys.modules:
+        importlib.import_module(module).install(name)
+
+
+def forget() -> None:
+    """Start a scenario with fresh counters and every route on, as a fresh process would."""
+    routing = sys.modules.get("hk_backend.routing")
+    if routing is not None:
+        routing.routes.reset()
+
+
+def shut_down(llm: Any) -> None:
+    from vllm.distributed import cleanup_dist_env_and_memory
+
+    llm.llm_engine.engine_core.shutdown()
+    del llm
+    gc.collect()
+    cleanup_dist_env_and_memory()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,108 @@
+"""What an engine process is asked to do and what it answers, as plain data that crosses in JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter
+
+Tokens = list[int]
+
+
+@dataclass(frozen=True)
+class Round:
+    """One call of `LLM.generate`, greedy.
+
+    `teacher_forced`: also score every prompt token (vLLM then reads no cached prefix).
+    `mutation`: a deliberate fault in HK's attention (mutations.py), for this round only.
+    """
+
+    prompts: list[Tokens]
+    max_tokens: int = 6
+    teacher_forced: bool = True
+    mutation: str = ""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One engine: the model, the arguments of `LLM`, and the rounds it serves.
+
+    `sabotage`: something broken before the engine starts (sabotage.py).
+    """
+
+    name: str
+    model: str
+    rounds: list[Round]
+    dtype: str = "float32"
+    engine: dict[str, Any] = field(default_factory=dict)
+    sabotage: str = ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One prompt's answer. Log-probabilities are natural, of the token that stands there.
+
+    `prompt_logprobs`: of the prompt from its second token on; empty if not teacher-forced.
+    """
+
+    prompt: Tokens
+    tokens: Tokens
+    logprobs: list[float]
+    prompt_logprobs: list[float]
+    cached_tokens: int
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One step as the scheduler composed it, counted apart from anything that HK says."""
+
+    decodes: int
+    extends: int
+    fresh: int
+    prefill_tokens: int
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One worker process: its route counters so far, and what of HK it has imported."""
+
+    routes: dict[str, Any]
+    modules: list[str]
+    layers: int
+    mutated_calls: int
+
+
+@dataclass(frozen=True)
+class RoundResult:
+    """`batches` is None where the scheduler lives in another process."""
+
+    answers: list[Answer]
+    preemptions: int
+    workers: list[Worker]
+    batches: list[Batch] | None
+
+
+@dataclass(frozen=True)
+class ScenarioResult:
+    """`start`: the workers before the first round, so that warm-up is told apart."""
+
+    name: str
+    start: list[Worker]
+    rounds: list[RoundResult]
+    error: str = ""
+
+
+T = TypeVar("T")
+
+
+def save(value: Any, path: Path) -> None:
+    """Write a list of the dataclasses above; floats come back bit for bit."""
+    path.write_text(json.dumps([asdict(item) for item in value]))
+
+
+def load(kind: type[T], path: Path) -> list[T]:
+    """Read what `save` wrote."""
+    return TypeAdapter(list[kind]).validate_python(json.loads(path.read_text()))  # type: ignore[valid-type]

@@ -1,0 +1,61 @@
+"""vLLM's own ROCm platform on a machine without a GPU: only the driver's libraries are stubs."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import sys
+import types
+from typing import Any
+
+
+def pretend(arch: str, aiter: bool) -> None:
+    """Make this process's vLLM detect one AMD GPU of `arch` ("gfx942"), with AITER or without.
+
+    Call it before anything of vLLM is imported. What vLLM then runs is its own code: the
+    detection of the platform, `platforms/rocm.py`, the selector, the registry, the classes.
+    """
+    _stub_amdsmi(arch)
+    for name in ("vllm._C", "vllm._rocm_C", "vllm._C_stable_libtorch"):
+        sys.modules[name] = stub_module(name)
+    if aiter:
+        sys.modules["aiter"] = stub_module("aiter")
+
+    import vllm.platforms
+
+    # this vLLM is a CPU build, which would be detected too
+    vllm.platforms.builtin_platform_plugins = {"rocm": vllm.platforms.rocm_platform_plugin}
+    assert vllm.platforms.current_platform.is_rocm()
+
+    from vllm.triton_utils import tl
+
+    # Triton's dtypes, which backends name when they are imported; vLLM's placeholder lacks some
+    for name in ("bfloat16", "float16", "int16", "float8e4nv"):
+        setattr(tl, name, getattr(tl, name, None))
+
+
+def stub_module(name: str, **names: Any) -> types.ModuleType:
+    """A module `name` that holds only `names`; `find_spec` finds it, once it is registered."""
+    module = types.ModuleType(name)
+    module.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=True)
+    module.__path__ = []
+    module.__dict__.update(names)
+    return module
+
+
+def _stub_amdsmi(arch: str) -> None:
+    def nothing(*args: object) -> None:
+        """Initialise, shut down, ask for links: no driver to ask."""
+
+    sys.modules["amdsmi"] = stub_module(
+        "amdsmi",
+        AmdSmiException=type("AmdSmiException", (Exception,), {}),
+        AmdSmiMemoryType=types.SimpleNamespace(VRAM=0),
+        amdsmi_init=nothing,
+        amdsmi_shut_down=nothing,
+        amdsmi_get_processor_handles=lambda: [object()],
+        amdsmi_get_gpu_asic_info=lambda handle: {"target_graphics_version": arch},
+        amdsmi_get_gpu_device_uuid=nothing,
+        amdsmi_get_gpu_memory_total=nothing,
+        amdsmi_topo_get_link_type=nothing,
+        amdsmi_topo_get_numa_node_number=nothing,
+    )

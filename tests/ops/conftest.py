@@ -1,0 +1,31 @@
+"""Instruction sets as a parameter, and threads put back as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from hk_backend.config import get_config
+
+ISAS = ("portable", "avx2", "avx512")
+"""From slow to fast; the last one that this machine has is the default."""
+
+
+@pytest.fixture(params=ISAS)
+def isa(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Run the test once per instruction set, chosen as a user would: by HK_DEVICE."""
+    monkeypatch.setenv("HK_DEVICE", f"cpu:{request.param}")
+    get_config.cache_clear()
+    yield request.param
+    monkeypatch.undo()
+    get_config.cache_clear()
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    """Restores torch's thread count after a test that changes it."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)

@@ -1,0 +1,128 @@
+"""Every KV-cache layout that an engine has, written out by hand.
+
+Each entry turns canonical caches `[B, H, N, D]` (blocks, KV heads, tokens of a block, channels)
+into the engine's tensors by reshaping and permuting alone: none of `PagedKV`'s own arithmetic is
+used, so that a test of the one is not a test of the other against itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from hk_backend.ops import PagedKV
+
+
+@dataclass(frozen=True)
+class Layout:
+    """`build(keys, values)`: canonical caches to a `PagedKV`; and what the sizes must divide by."""
+
+    build: Callable[[torch.Tensor, torch.Tensor], PagedKV]
+    splits_channels: bool = False
+    splits_tokens: bool = False
+
+    def fits(self, block_size: int, head_size: int, dtype: torch.dtype) -> bool:
+        x = split_of(dtype)
+        return not (self.splits_channels and head_size % x or self.splits_tokens and block_size % x)
+
+
+def split_of(dtype: torch.dtype) -> int:
+    """The inner part `x` of a split axis: 16 bytes, as in ROCM_ATTN and AITER."""
+    return 16 // dtype.itemsize
+
+
+def stored(tensor: torch.Tensor, *order: int) -> torch.Tensor:
+    """`tensor` laid out in memory in the order of axes `order`, and seen in that order."""
+    return tensor.permute(*order).contiguous()
+
+
+def nhd(cache: torch.Tensor) -> torch.Tensor:
+    return stored(cache, 0, 2, 1, 3)
+
+
+def split_channels(cache: torch.Tensor) -> torch.Tensor:
+    """`[B, H, D/x, N, x]`."""
+    return stored(cache.unflatten(3, (-1, split_of(cache.dtype))), 0, 1, 3, 2, 4)
+
+
+def split_tokens(cache: torch.Tensor) -> torch.Tensor:
+    """`[B, H, N/x, D, x]`."""
+    return stored(cache.unflatten(2, (-1, split_of(cache.dtype))), 0, 1, 2, 4, 3)
+
+
+def cpu_attn(keys: torch.Tensor, values: torch.Tensor) -> PagedKV:
+    """CPU_ATTN: per block and head K `[D, N]` and then V `[N, D]`, in one storage."""
+    blocks, heads, tokens, channels = keys.shape
+    storage = torch.cat([stored(keys, 0, 1, 3, 2).flatten(2), values.flatten(2)], dim=2)
+    plane = tokens * channels
+    outer = (2 * heads * plane, 2 * plane)
+    key = storage.as_strided((blocks, heads, channels, tokens), (*outer, tokens, 1))
+    value = storage.as_strided((blocks, heads, tokens, channels), (*outer, channels, 1), plane)
+    return PagedKV.from_views(key, "B H D N", value, "B H N D")
+
+
+def packed_nhd_strides(keys: torch.Tensor, values: torch.Tensor) -> PagedKV:
+    """Logical `[B, H, N, 2D]` whose memory is NHD: what vLLM's NHD setting hands over."""
+    both = torch.cat([keys, values], dim=3)
+    return PagedKV.from_packed(nhd(both).permute(0, 2, 1, 3))
+
+
+def padded_rows(keys: torch.Tensor, values: torch.Tensor) -> PagedKV:
+    """NHD in the middle of wider rows and blocks, so that nothing is aligned or adjacent."""
+
+    def widen(cache: torch.Tensor) -> torch.Tensor:
+        cache = nhd(cache)
+        blocks, tokens, heads, channels = cache.shape
+        wide = torch.full((blocks, tokens + 1, heads, channels + 3), float("nan"))
+        wide = wide.to(cache.dtype)
+        inside = wide[:, :tokens, :, 1 : channels + 1]
+        inside.copy_(cache)
+        return inside
+
+    return PagedKV.from_views(widen(keys), "B N H D", widen(values), "B N H D")
+
+
+LAYOUTS: dict[str, Layout] = {
+    "NHD, two tensors": Layout(
+        lambda k, v: PagedKV.from_views(nhd(k), "B N H D", nhd(v), "B N H D")
+    ),
+    "HND, two tensors": Layout(
+        lambda k, v: PagedKV.from_views(k.clone(), "B H N D", v.clone(), "B H N D")
+    ),
+    "one [2,B,N,H,D]": Layout(
+        lambda k, v: PagedKV.from_pair(torch.stack([nhd(k), nhd(v)], 0), "2 B N H D")
+    ),
+    "one [B,2,N,H,D]": Layout(
+        lambda k, v: PagedKV.from_pair(torch.stack([nhd(k), nhd(v)], 1), "B 2 N H D")
+    ),
+    "one [B,H,2,N,D]": Layout(
+        lambda k, v: PagedKV.from_pair(torch.stack([k, v], 2), "B H 2 N D")
+    ),
+    "one [B,H,N,2D]": Layout(lambda k, v: PagedKV.from_packed(torch.cat([k, v], dim=3))),
+    "one [B,H,N,2D], NHD strides": Layout(packed_nhd_strides),
+    "one [B,N,H,2D]": Layout(
+        lambda k, v: PagedKV.from_packed(torch.cat([nhd(k), nhd(v)], dim=3), "B N H 2D")
+    ),
+    "ROCM_ATTN: [B,H,D/x,N,x] and [B,H,D,N]": Layout(
+        lambda k, v: PagedKV.from_views(
+            split_channels(k), "B H D/x N x", stored(v, 0, 1, 3, 2), "B H D N"
+        ),
+        splits_channels=True,
+    ),
+    "AITER shuffled: [B,H,D/x,N,x] and [B,H,N/x,D,x]": Layout(
+        lambda k, v: PagedKV.from_views(
+            split_channels(k), "B H D/x N x", split_tokens(v), "B H N/x D x"
+        ),
+        splits_channels=True,
+        splits_tokens=True,
+    ),
+    "CPU_ATTN: K [D,N], V [N,D], one storage": Layout(cpu_attn),
+    "token innermost: [H,D,B,N]": Layout(
+        lambda k, v: PagedKV.from_views(
+            stored(k, 1, 3, 0, 2), "H D B N", stored(v, 1, 3, 0, 2), "H D B N"
+        )
+    ),
+    "padded rows": Layout(padded_rows),
+}

@@ -1,0 +1,112 @@
+"""Sizes: head sizes and ratios, lengths around tile edges, ragged and empty batches."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from hk_backend.ops import attention_prefill
+from tests.ops.cases import Case, int32, make, nan
+from tests.ops.oracle import check
+from tests.ops.strategies import DTYPES, EDGES, HEAD_RATIOS
+
+LONGER_EDGES = (127, 128, 129, 255, 256, 257, 383, 384, 385, 511, 512, 513)
+
+
+@pytest.mark.parametrize("head_size", range(8, 257, 8))
+def test_every_head_size(head_size: int, isa: str) -> None:
+    dtype = DTYPES[head_size // 8 % 3]
+    check(make(Case(lengths=((21, 70), (33, 33)), head_size=head_size, dtype=dtype)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("heads", [*HEAD_RATIOS, (5, 1), (7, 7), (40, 2)])
+def test_every_head_ratio(heads: tuple[int, int], dtype: torch.dtype) -> None:
+    case = Case(lengths=((19, 19), (1, 40), (50, 66)), num_heads=heads[0], num_kv_heads=heads[1])
+    check(make(case.but(dtype=dtype)))
+
+
+@pytest.mark.parametrize("head_size", [64, 72])
+@pytest.mark.parametrize("causal", [True, False])
+def test_every_length_to_40_in_one_batch(causal: bool, head_size: int, isa: str) -> None:
+    lengths = tuple((n, n) for n in range(41))
+    check(make(Case(lengths=lengths, causal=causal, head_size=head_size)))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("length", [*EDGES[8:], *LONGER_EDGES])
+def test_lengths_around_tile_edges(length: int, causal: bool, isa: str) -> None:
+    check(make(Case(lengths=((length, length),), causal=causal, num_heads=3)))
+
+
+@pytest.mark.parametrize("cached", [1, 15, 16, 17, 255, 256, 257, 700])
+def test_extends_around_tile_edges(cached: int, isa: str) -> None:
+    lengths = tuple((n, cached + n) for n in (1, 2, 15, 16, 17, 64, 65))
+    check(make(Case(lengths=lengths)))
+
+
+@pytest.mark.parametrize("queries", [1, 5, 130])
+@pytest.mark.parametrize("keys", [0, 1, 7, 16, 255, 300])
+def test_not_causal_with_any_number_of_keys(queries: int, keys: int) -> None:
+    check(make(Case(lengths=((queries, keys),), causal=False)))
+
+
+RAGGED = {
+    "no request": (),
+    "one empty request": ((0, 0),),
+    "only empty requests": ((0, 0), (0, 9), (0, 0)),
+    "one token": ((1, 1),),
+    "empty in front": ((0, 0), (5, 5)),
+    "empty at the end": ((5, 5), (0, 3)),
+    "empty between": ((3, 30), (0, 0), (0, 17), (40, 40)),
+    "decodes": tuple((1, n) for n in range(1, 30)),
+    "everything": ((1, 400), (77, 77), (0, 50), (30, 300), (1, 1), (0, 0), (129, 130)),
+}
+
+
+@pytest.mark.parametrize("layout", [None, "NHD, two tensors"])
+@pytest.mark.parametrize("lengths", RAGGED.values(), ids=RAGGED)
+def test_ragged_batches(lengths: tuple[tuple[int, int], ...], layout: str | None) -> None:
+    case = Case(lengths=lengths, num_heads=4, num_kv_heads=2, layout=layout, after=3)
+    check(make(case))
+    check(make(case.but(causal=False, sliding_window=7)))
+
+
+@pytest.mark.parametrize("layout", [None, "NHD, two tensors"])
+@pytest.mark.parametrize("lengths", [(), ((0, 0),), ((6, 6),)])
+def test_tokens_before_the_first_request(
+    lengths: tuple[tuple[int, int], ...], layout: str | None
+) -> None:
+    check(make(Case(lengths=lengths, layout=layout, before=3)))
+
+
+def test_more_queries_than_packed_keys() -> None:
+    """Bottom-right alignment: the first queries stand before the first key and see nothing."""
+    call = make(Case(lengths=((40, 17), (300, 260)), after=1))
+    check(call)
+    out, lse = attention_prefill(**call, return_lse=True)
+    assert (out[:23] == 0).all()
+    assert (lse[:, :23] == -torch.inf).all()
+    assert (out[23:40] != 0).any(-1).all()
+
+
+def test_no_tokens_at_all() -> None:
+    empty = torch.empty(0, 4, 64)
+    out, lse = attention_prefill(
+        empty, empty[:, :2], empty[:, :2], query_start_loc=int32([0]), return_lse=True
+    )
+    assert out.shape == (0, 4, 64)
+    assert lse.shape == (4, 0)
+
+
+def test_many_requests() -> None:
+    check(make(Case(lengths=tuple((n % 5, n % 5 + n % 23) for n in range(600)), head_size=16)))
+
+
+def test_fresh_output_is_returned_without_lse() -> None:
+    call = make(Case(lengths=((20, 20),), dtype=torch.bfloat16))
+    out = attention_prefill(**call)
+    assert isinstance(out, torch.Tensor)
+    given = nan(*out.shape, dtype=out.dtype)
+    assert attention_prefill(**call, out=given) is given
+    assert torch.equal(out, given)
