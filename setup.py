@@ -88,7 +88,7 @@ setup(
         "hk_vllm",
     ],
     package_dir={"hk_vllm": "integration/hk_vllm"},
-    package_data={"hk_backend": ["py.typed"], "hk_vllm": ["py.typed"]},
+    package_data={"hk_backend": ["py.typed", "*.pyi"], "hk_vllm": ["py.typed"]},
     ext_modules=[Extension("hk_backend._cpu", sources=[])],
     cmdclass={"build_ext": NinjaBuildExt},
 )

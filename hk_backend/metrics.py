@@ -1,14 +1,16 @@
 """The routing counters as Prometheus metrics, summed over the processes of one engine.
 
-An engine computes in one process and answers `/metrics` in another. As in prometheus_client's
-multiprocess mode, each computing process keeps its numbers in a memory-mapped file of a shared
-directory, and the process that is scraped sums the files. If that mode is on
-(`PROMETHEUS_MULTIPROC_DIR`), its directory is used and its own collector finds the files.
-Otherwise the first process makes a directory, children inherit its path through the
-environment, and a collector on the default registry reads it.
+An engine computes in one process, answers `/metrics` in another, and may kill the first without
+a word. As in prometheus_client's multiprocess mode, each computing process therefore keeps its
+numbers in memory-mapped files of a shared directory, and the process that is scraped sums them.
+If that mode is on (`PROMETHEUS_MULTIPROC_DIR`), its directory is used and its own collector finds
+the files. Otherwise the engine's first process makes a directory, children inherit its path
+through the environment, and a collector on the default registry reads it.
 
     hk_backend_calls_total{route, outcome, reason}    layer calls
     hk_backend_tokens_total{route, outcome, reason}   prefill tokens of those calls
+    hk_backend_checked_calls_total{route}             calls that HK_CHECK compared
+    hk_backend_check_error{route}                     the largest error it found
 
 `outcome`: served (by HK), fallback (to the engine, with its reason) or dummy (profiling,
 warm-up and capture runs: not a user's tokens).
@@ -21,7 +23,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from multiprocessing import parent_process
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -31,17 +33,26 @@ from prometheus_client import REGISTRY, Metric
 from prometheus_client.mmap_dict import MmapedDict, mmap_key
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from hk_backend.routing import Tally, routes
+from hk_backend.routing import routes
 
 Outcome = Literal["served", "fallback", "dummy"]
 
 DIRECTORY_VARIABLE = "HK_METRICS_DIR"
 """Set by the first process for its children; not meant for users."""
+CALLS, TOKENS, CHECKED, ERROR = (
+    "hk_backend_calls",
+    "hk_backend_tokens",
+    "hk_backend_checked_calls",
+    "hk_backend_check_error",
+)
 HELP = {
-    "hk_backend_calls": "Layer calls of an HK route by outcome",
-    "hk_backend_tokens": "Prefill tokens of an HK route by outcome, per layer call",
+    CALLS: "Layer calls of an HK route by outcome",
+    TOKENS: "Prefill tokens of an HK route by outcome, per layer call",
+    CHECKED: "Layer calls that HK_CHECK compared with the reference",
+    ERROR: "Largest error that HK_CHECK found",
 }
-LABELS = ["route", "outcome", "reason"]
+COUNTERS, GAUGES = "counter_hk", "gauge_max_hk"
+"""How prometheus_client tells kind and merging of a file: by the head of its name."""
 FILE_BYTES = 1 << 16
 
 logger = logging.getLogger(__name__)
@@ -57,28 +68,46 @@ def count(route: str, outcome: Outcome, tokens: int, reason: str = "") -> None:
     else:
         tally = counters.dummy
     tally.add(tokens)
-    _published.write(route, outcome, reason, tally)
+    labels = (("outcome", outcome), ("reason", reason), ("route", route))
+    _files.write(COUNTERS, CALLS, labels, tally.calls)
+    _files.write(COUNTERS, TOKENS, labels, tally.tokens)
 
 
-def share() -> None:
+def count_check(route: str, error: float) -> None:
+    """Count one call of `route` that was compared with the reference."""
+    counters = routes.counters(route)
+    counters.checked_calls += 1
+    counters.max_check_error = max(counters.max_check_error, error)
+    labels = (("route", route),)
+    _files.write(COUNTERS, CHECKED, labels, counters.checked_calls)
+    _files.write(GAUGES, ERROR, labels, counters.max_check_error)
+
+
+def share() -> bool:
     """Make the directory that child processes inherit, and show it on the default registry.
 
     To be called in every process of an engine, before it starts others. A process that
     multiprocessing started is part of its parent's engine and keeps what it inherited; any
     other is an engine of its own, whatever its environment says.
+
+    Returns:
+        whether this process is its engine's first, called for the first time.
     """
-    if parent_process() is None and _shared_by != os.getpid():
-        _make_directory()
     if not any(isinstance(found, _Collector) for found in list(REGISTRY._collector_to_names)):
         REGISTRY.register(_Collector())
+    if parent_process() is not None or _shared_by == os.getpid():
+        return False
+    _make_directory()
+    return True
 
 
 _shared_by = 0
+_shared_at = 0.0
 
 
 def _make_directory() -> None:
-    global _shared_by  # noqa: PLW0603
-    _shared_by = os.getpid()
+    global _shared_by, _shared_at  # noqa: PLW0603
+    _shared_by, _shared_at = os.getpid(), time.time()
     try:
         directory = tempfile.mkdtemp(prefix="hk_backend_metrics_")
     except OSError as error:
@@ -89,15 +118,26 @@ def _make_directory() -> None:
     Finalize(None, _remove, args=(directory, os.getpid()), exitpriority=0)
 
 
-def _directory() -> str | None:
-    """Where this process keeps its file, if anyone will read it."""
-    shared = os.environ.get("PROMETHEUS_MULTIPROC_DIR") or os.environ.get(DIRECTORY_VARIABLE)
-    return shared if shared and Path(shared).is_dir() else None
-
-
 def _remove(directory: str, owner: int) -> None:
     if os.getpid() == owner:  # not in a forked child
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def directory() -> Path | None:
+    """Where the processes of this engine keep their files, if anyone will read them."""
+    shared = os.environ.get("PROMETHEUS_MULTIPROC_DIR") or os.environ.get(DIRECTORY_VARIABLE)
+    return Path(shared) if shared and Path(shared).is_dir() else None
+
+
+def processes() -> Iterator[tuple[int, list[Metric]]]:
+    """Each computing process of this engine, and its metrics: `(process id, metrics)`."""
+    shared = directory()
+    for counters in sorted(shared.glob(f"{COUNTERS}*.db")) if shared else []:
+        process = counters.stem.removeprefix(COUNTERS)
+        files = [counters, counters.with_name(f"{GAUGES}_{process}.db")]
+        if counters.stat().st_mtime >= _shared_at:  # not of an engine that ended before
+            found = [str(path) for path in files if path.exists()]
+            yield int(process), list(MultiProcessCollector.merge(found))
 
 
 class _Collector:
@@ -107,55 +147,58 @@ class _Collector:
         return []  # registering must not read files
 
     def collect(self) -> Iterable[Metric]:
-        directory = os.environ.get(DIRECTORY_VARIABLE)
-        if not directory or not Path(directory).is_dir():
+        own = os.environ.get(DIRECTORY_VARIABLE)
+        if not own or not Path(own).is_dir():
             return []
         try:
-            collected: Iterable[Metric] = MultiProcessCollector(None, path=directory).collect()
+            collected: Iterable[Metric] = MultiProcessCollector(None, path=own).collect()
         except (OSError, RuntimeError, ValueError) as error:  # the engine's own metrics must show
             logger.warning("hk_backend: counters not readable: %s", error)
             return []
         return collected
 
 
-class _Published:
-    """This process's file, opened at the first count; a forked child opens its own."""
+Labels = tuple[tuple[str, str], ...]
+
+
+class _Files:
+    """This process's files, opened when first written; a forked child opens its own."""
 
     def __init__(self) -> None:
         self._process = 0
-        self._values: MmapedDict | None = None
-        self._keys: dict[tuple[str, str, str], tuple[str, str]] = {}
+        self._open: dict[str, MmapedDict | None] = {}
+        self._keys: dict[tuple[str, Labels], str] = {}
 
-    def write(self, route: str, outcome: str, reason: str, tally: Tally) -> None:
+    def write(self, kind: str, metric: str, labels: Labels, value: float) -> None:
         if self._process != os.getpid():
-            self._open()
-        if self._values is None:
+            self._process = os.getpid()
+            self._open = {}
+        if kind not in self._open:
+            self._open[kind] = self._make(kind)
+        values = self._open[kind]
+        if values is None:
             return
-        labels = (route, outcome, reason)
-        keys = self._keys.get(labels)
-        if keys is None:
-            calls, tokens = (
-                mmap_key(name, f"{name}_total", LABELS, labels, text) for name, text in HELP.items()
-            )
-            keys = self._keys[labels] = calls, tokens
-        now = time.time()
-        self._values.write_value(keys[0], tally.calls, now)
-        self._values.write_value(keys[1], tally.tokens, now)
+        key = self._keys.get((metric, labels))
+        if key is None:
+            sample = metric if kind == GAUGES else f"{metric}_total"
+            names, texts = zip(*labels, strict=True)
+            key = mmap_key(metric, sample, list(names), list(texts), HELP[metric])
+            self._keys[metric, labels] = key
+        values.write_value(key, value, 0.0)
 
-    def _open(self) -> None:
-        self._process = os.getpid()
-        self._values = None
-        directory = _directory()
-        if directory is None:
-            return
-        path = Path(directory) / f"counter_hk{self._process}.db"
+    def _make(self, kind: str) -> MmapedDict | None:
+        shared = directory()
+        if shared is None:
+            return None
+        path = shared / f"{kind}{'_' if kind == GAUGES else ''}{self._process}.db"
         try:
             # a mapped page that a full disk cannot back would kill the process: reserve it now
             with path.open("ab") as file:
                 os.posix_fallocate(file.fileno(), 0, FILE_BYTES)
-            self._values = MmapedDict(str(path))
+            return MmapedDict(str(path))
         except OSError as error:
-            logger.warning("hk_backend: no metrics from this process: %s", error)
+            logger.warning("hk_backend: no counters of this process on /metrics: %s", error)
+            return None
 
 
-_published = _Published()
+_files = _Files()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -73,7 +74,8 @@ class CpuDevice:
             if block_table.stride(1) != 1 and block_table.shape[1] > 1:
                 block_table = block_table.contiguous()
             kv_tokens, kv_heads = 0, paged_layout[18]
-            key_layout, value_layout = paged_layout[:8], paged_layout[8:16]
+            key_layout: Sequence[int] = paged_layout[:8]
+            value_layout: Sequence[int] = paged_layout[8:16]
             blocks = (block_table.stride(0), block_table.shape[1], *paged_layout[16:18])
         else:
             kv_tokens, kv_heads = key.shape[:2]

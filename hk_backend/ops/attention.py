@@ -8,6 +8,7 @@ that executes it (`hk_backend.devices`).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 
@@ -106,16 +107,19 @@ def attention_prefill(
         out,
     )
     scale = query.shape[2] ** -0.5 if scale is None else float(scale)
-    if not isinstance(k_scale, torch.Tensor):
-        scale *= k_scale
-        k_scale = None
     value_factor = 1.0
-    if not isinstance(v_scale, torch.Tensor):
+    k_scales = v_scales = None
+    if isinstance(k_scale, torch.Tensor):
+        k_scales = k_scale
+    else:
+        scale *= k_scale
+    if isinstance(v_scale, torch.Tensor):
+        v_scales = v_scale
+    else:
         value_factor = float(v_scale)
-        v_scale = None
     if paged_kv is not None:
         key, value = paged_kv.key.tensor, paged_kv.value.tensor
-    torch.ops.hk_backend.attention_prefill(
+    _execute(query)(
         query,
         key,
         value,
@@ -126,8 +130,8 @@ def attention_prefill(
         [] if paged_kv is None else paged_kv.as_ints(),
         sinks,
         alibi_slopes,
-        k_scale,
-        v_scale,
+        k_scales,
+        v_scales,
         scale,
         value_factor,
         causal,
@@ -169,6 +173,20 @@ def merge_attention(
     return out, lse
 
 
+def _execute(query: torch.Tensor) -> Callable[..., None]:
+    """The registered operator where anything watches (compiler, tracer, tensor subclass); else,
+    in plain eager mode, the device itself: twenty arguments cost 10 us to dispatch."""
+    watched = (
+        torch.compiler.is_compiling()
+        or type(query) is not torch.Tensor
+        or torch._C._len_torch_dispatch_stack() > 0
+    )
+    if watched:
+        operator: Callable[..., None] = torch.ops.hk_backend.attention_prefill
+        return operator
+    return device_for(query.device.type).attention_prefill
+
+
 def _attention_prefill_impl(query: torch.Tensor, *rest: object) -> None:
     device_for(query.device.type).attention_prefill(query, *rest)
 
@@ -177,15 +195,13 @@ def _merge_attention_impl(output_a: torch.Tensor, *rest: torch.Tensor) -> None:
     device_for(output_a.device.type).merge_attention(output_a, *rest)
 
 
-_library.impl("attention_prefill", _attention_prefill_impl, "CPU")
-_library.impl("merge_attention", _merge_attention_impl, "CPU")
+def _writes_in_place(*args: object) -> None:
+    """Shapes are known: the operators write into `out` and `lse`."""
 
 
-@torch.library.register_fake("hk_backend::attention_prefill", lib=_library)
-def _attention_prefill_fake(*args: object) -> None:
-    """Shapes are known: the operator writes into `out` and `lse`."""
-
-
-@torch.library.register_fake("hk_backend::merge_attention", lib=_library)
-def _merge_attention_fake(*args: object) -> None:
-    """Shapes are known: the operator writes into `out` and `lse`."""
+for _name, _impl in (
+    ("attention_prefill", _attention_prefill_impl),
+    ("merge_attention", _merge_attention_impl),
+):
+    _library.impl(_name, _impl, "CPU")
+    torch.library.register_fake(f"hk_backend::{_name}", _writes_in_place, lib=_library)

@@ -192,5 +192,6 @@ def _check_out(name: str, out: torch.Tensor, like: torch.Tensor) -> None:
     if out.shape != like.shape or out.dtype != like.dtype or out.device != like.device:
         found = f"{out.dtype} {tuple(out.shape)} on {out.device}"
         bad(name, found, f"{like.dtype} {tuple(like.shape)} on {like.device}")
-    if 0 in out.stride() and any(n > 1 and s == 0 for n, s in zip(out.shape, out.stride())):
-        bad(name, f"strides {out.stride()}", "a tensor whose elements do not share memory")
+    strides = out.stride()
+    if 0 in strides and any(n > 1 and s == 0 for n, s in zip(out.shape, strides, strict=True)):
+        bad(name, f"strides {strides}", "a tensor whose elements do not share memory")

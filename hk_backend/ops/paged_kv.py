@@ -119,7 +119,7 @@ class PagedKV:
         axes = layout.split()
         if axes.count("2") != 1 or cache.dim() != len(axes):
             raise ValueError(
-                f'layout: {layout!r} is not valid for shape {tuple(cache.shape)}: expected one '
+                f"layout: {layout!r} is not valid for shape {tuple(cache.shape)}: expected one "
                 'name an axis, "2" among them'
             )
         axis = axes.index("2")
