@@ -55,7 +55,7 @@ def ninja_file(target: Path) -> str:
         "  depfile = $out.d",
         "  deps = gcc",
         "rule link",
-        "  command = c++ -shared -s $in -o $out.new -ldl && mv $out.new $out",
+        "  command = c++ -shared $in -o $out.new -ldl && mv $out.new $out",
     ]
     objects = []
 

@@ -1,0 +1,93 @@
+"""The built extension itself: what it links, and which instructions stand where."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hk_backend import _cpu
+
+EXTENSION = Path(_cpu.__file__)
+ON_X86 = "avx2" in EXTENSION.read_bytes().decode("latin-1")
+
+needs_binutils = pytest.mark.skipif(
+    shutil.which("objdump") is None, reason="objdump (binutils) is not installed"
+)
+
+
+def needed_libraries() -> list[str]:
+    listing = subprocess.run(
+        ["readelf", "-d", EXTENSION], capture_output=True, text=True, check=True
+    ).stdout
+    return re.findall(r"\(NEEDED\).*\[(.+)\]", listing)
+
+
+@needs_binutils
+def test_it_links_neither_torch_nor_an_openmp_runtime() -> None:
+    libraries = needed_libraries()
+    assert libraries, "readelf listed nothing: this test would check nothing"
+    foreign = [name for name in libraries if re.match(r"lib(torch|c10|gomp|omp|iomp)", name)]
+    assert foreign == []
+
+
+def test_one_openmp_runtime_in_the_process() -> None:
+    """In a fresh process: importing and running HK maps no runtime that torch had not mapped."""
+    script = """
+import torch
+def runtimes():
+    with open("/proc/self/maps") as maps:
+        return {line.split()[-1] for line in maps if any(
+            name in line for name in ("libgomp", "libomp", "libiomp"))}
+torch.ones(1 << 20).sum()
+before = runtimes()
+from hk_backend.ops import attention_prefill
+x = torch.randn(512, 4, 64)
+attention_prefill(x, x, x, query_start_loc=torch.tensor([0, 512], dtype=torch.int32))
+assert before, "torch mapped no OpenMP runtime: this test would check nothing"
+assert runtimes() == before, runtimes() - before
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_available_instruction_sets_are_those_of_this_machine() -> None:
+    flags = set()
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("flags"):
+            flags = set(line.split(":")[1].split())
+            break
+    expected = ["portable"]
+    if {"avx2", "fma", "f16c"} <= flags:
+        expected.insert(0, "avx2")
+    if {"avx512f", "avx512bw", "avx512vl", "avx512dq"} <= flags:
+        expected.insert(0, "avx512")
+    assert _cpu.available_isas() == expected
+
+
+@needs_binutils
+@pytest.mark.skipif(not ON_X86, reason="no x86 instruction sets in this build")
+def test_wide_registers_stay_in_their_namespace() -> None:
+    """An inline function compiled for AVX-512 and linked into common code would end the process
+    of a machine without it: zmm only under hk::cpu::avx512, ymm only there and under avx2."""
+    code = subprocess.run(
+        ["objdump", "-d", "-C", "--no-show-raw-insn", EXTENSION],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    function = ""
+    users: dict[str, set[str]] = {"zmm": set(), "ymm": set()}
+    for line in code.splitlines():
+        if line.endswith(">:"):
+            function = line
+        for register, found in users.items():
+            if f"%{register}" in line:
+                found.add(function)
+    for register, found in users.items():
+        assert found, f"no {register} code found: this test would check nothing"
+    assert {f for f in users["zmm"] if "hk::cpu::avx512" not in f} == set()
+    assert {f for f in users["ymm"] if not re.search("hk::cpu::avx(2|512)", f)} == set()
