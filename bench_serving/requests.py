@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from openai import OpenAI
+from openai import OpenAI, OpenAIError
 
-from bench_serving.server import Server
+from bench_serving.server import Server, ServerError, tail
 
 REQUEST_SECONDS = 900
 
@@ -28,6 +29,7 @@ class Client:
     """One server seen through the OpenAI API."""
 
     def __init__(self, server: Server) -> None:
+        self._server = server
         self._model = server.name
         # no retries: a request that failed is a failure, and a repeated one would be timed wrongly
         self._api = OpenAI(
@@ -36,43 +38,54 @@ class Client:
 
     def chat(self, question: str, max_tokens: int) -> Answer:
         """Ask `question` and decode greedily."""
-        reply: Any = self._api.chat.completions.create(
-            model=self._model,
-            messages=[{"role": "user", "content": question}],
-            max_tokens=max_tokens,
-            temperature=0.0,
-            extra_body={"return_token_ids": True},
-        )
+        with self._explained():
+            reply: Any = self._api.chat.completions.create(
+                model=self._model,
+                messages=[{"role": "user", "content": question}],
+                max_tokens=max_tokens,
+                temperature=0.0,
+                extra_body={"return_token_ids": True},
+            )
         choice = reply.choices[0]
         text = (choice.message.content or "").strip()
         return Answer(question, text, tuple(reply.prompt_token_ids), tuple(choice.token_ids))
 
     def logprobs(self, tokens: Sequence[int]) -> list[float]:
         """Log-probability of each token given those before it (the first has none), one prefill."""
-        reply: Any = self._api.completions.create(
-            model=self._model,
-            prompt=list(tokens),
-            max_tokens=1,
-            temperature=0.0,
-            extra_body={"prompt_logprobs": 0},
-        )
+        with self._explained():
+            reply: Any = self._api.completions.create(
+                model=self._model,
+                prompt=list(tokens),
+                max_tokens=1,
+                temperature=0.0,
+                extra_body={"prompt_logprobs": 0},
+            )
         found = reply.choices[0].prompt_logprobs[1:]
         pairs = zip(found, tokens[1:], strict=True)
         return [float(entry[str(token)]["logprob"]) for entry, token in pairs]
 
     def time_to_first_token(self, tokens: Sequence[int]) -> float:
         """Seconds from sending the prompt `tokens` to the first streamed token."""
-        start = time.perf_counter()
-        stream: Any = self._api.completions.create(
-            model=self._model,
-            prompt=list(tokens),
-            max_tokens=1,
-            temperature=0.0,
-            stream=True,
-            extra_body={"ignore_eos": True},
-        )
-        with stream:
-            for chunk in stream:
-                if chunk.choices:
-                    return time.perf_counter() - start
-        raise RuntimeError("the server streamed no token")
+        with self._explained():
+            start = time.perf_counter()
+            stream: Any = self._api.completions.create(
+                model=self._model,
+                prompt=list(tokens),
+                max_tokens=1,
+                temperature=0.0,
+                stream=True,
+                extra_body={"ignore_eos": True},
+            )
+            with stream:
+                for chunk in stream:
+                    if chunk.choices:
+                        return time.perf_counter() - start
+        raise ServerError(f"the server streamed no token:\n{tail(self._server.log)}")
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """A failed request as a ServerError with the end of the server's log."""
+        try:
+            yield
+        except OpenAIError as error:
+            raise ServerError(f"a request failed: {error}\n{tail(self._server.log)}") from error

@@ -21,6 +21,7 @@ from hk_backend import machine
 
 Backend = Literal["stock", "hk"]
 BACKENDS: tuple[str, ...] = get_args(Backend)
+ROOT = Path(__file__).parent.parent
 
 START_SECONDS = 600
 STOP_SECONDS = 20
@@ -66,13 +67,14 @@ class Server:
         return self.model.name
 
     def __enter__(self) -> Server:
-        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
-        command += ["--model", str(self.model), "--served-model-name", self.name]
+        command = [sys.executable, "-m", "bench_serving.vllm_server"]
+        command += ["--model", str(self.model.resolve()), "--served-model-name", self.name]
         command += ["--dtype", self.dtype, "--host", "127.0.0.1", "--port", str(self.port)]
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("wb") as sink:
             self._process = subprocess.Popen(
                 [*command, *self.arguments],
+                cwd=ROOT,
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=sink,

@@ -106,7 +106,7 @@ _shared_at = 0.0
 
 
 def _make_directory() -> None:
-    global _shared_by, _shared_at  # noqa: PLW0603
+    global _shared_by, _shared_at
     _shared_by, _shared_at = os.getpid(), time.time()
     try:
         directory = tempfile.mkdtemp(prefix="hk_backend_metrics_")
@@ -134,7 +134,7 @@ def processes() -> Iterator[tuple[int, list[Metric]]]:
     shared = directory()
     for counters in sorted(shared.glob(f"{COUNTERS}*.db")) if shared else []:
         process = counters.stem.removeprefix(COUNTERS)
-        files = [counters, counters.with_name(f"{GAUGES}_{process}.db")]
+        files = [counters, counters.with_name(f"{GAUGES}{process}.db")]
         if counters.stat().st_mtime >= _shared_at:  # not of an engine that ended before
             found = [str(path) for path in files if path.exists()]
             yield int(process), list(MultiProcessCollector.merge(found))
@@ -190,7 +190,7 @@ class _Files:
         shared = directory()
         if shared is None:
             return None
-        path = shared / f"{kind}{'_' if kind == GAUGES else ''}{self._process}.db"
+        path = shared / f"{kind}{self._process}.db"
         try:
             # a mapped page that a full disk cannot back would kill the process: reserve it now
             with path.open("ab") as file:

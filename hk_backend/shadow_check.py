@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import torch
 
 from hk_backend import reference
-from hk_backend.routing import SERVED, Verdict, refused, routes
+from hk_backend.metrics import count_check
+from hk_backend.routing import SERVED, Verdict, refused
 
 SCORES_AT_ONCE = 1 << 22
 """Query-key-head triples that the reference computes in one piece: bounds its memory."""
@@ -65,9 +67,7 @@ class ShadowCheck:
         """
         with torch.device(query.device):
             error = max((_error(*pair) for pair in _pieces(out, query, arguments)), default=0.0)
-        counters = routes.counters(self._route)
-        counters.checked_calls += 1
-        counters.max_check_error = max(counters.max_check_error, error)
+        count_check(self._route, error)
         limit = tolerance(query.dtype)
         if error <= limit:
             return SERVED
@@ -103,7 +103,7 @@ def _pieces(
     packed = arguments.get("paged_kv") is None
     shared = {name: value for name, value in arguments.items() if name not in _PER_REQUEST}
     starts = arguments["query_start_loc"].tolist()
-    for request, (first, last) in enumerate(zip(starts[:-1], starts[1:], strict=True)):
+    for request, (first, last) in enumerate(pairwise(starts)):
         length = last - first if packed else int(arguments["seq_lens"][request])
         cached = length - (last - first)
         step = max(1, SCORES_AT_ONCE // max(1, query.shape[1] * length))

@@ -157,7 +157,11 @@ void check_values(const AttentionArgs& args) {
   for (int64_t r = 0; r < args.num_requests; ++r) {
     const int64_t keys = args.seq_lens[r];
     if (keys < 0) bad(at("seq_lens", r), keys, "0 or more");
-    if (args.query_start_loc[r + 1] == args.query_start_loc[r]) continue;  // nothing is read
+    const int64_t queries = args.query_start_loc[r + 1] - args.query_start_loc[r];
+    if (queries == 0) continue;  // nothing is read
+    if (args.causal && keys < queries)
+      bad(at("seq_lens", r), keys,
+          "at least the " + std::to_string(queries) + " query tokens of the request (causal)");
     const int64_t blocks = (keys + args.block_size - 1) / args.block_size;
     if (blocks > args.max_blocks)
       bad(at("seq_lens", r), keys,

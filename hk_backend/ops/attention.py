@@ -86,9 +86,6 @@ def attention_prefill(
     """
     if out is None:
         out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
-    lse = None
-    if return_lse:
-        lse = query.new_full((query.shape[1], query.shape[0]), -math.inf, dtype=torch.float32)
     check_arguments(
         query,
         key,
@@ -98,6 +95,7 @@ def attention_prefill(
         paged_kv,
         block_table,
         seq_lens,
+        scale,
         sliding_window,
         logits_soft_cap,
         sinks,
@@ -106,6 +104,9 @@ def attention_prefill(
         v_scale,
         out,
     )
+    lse = None
+    if return_lse:
+        lse = query.new_full((query.shape[1], query.shape[0]), -math.inf, dtype=torch.float32)
     scale = query.shape[2] ** -0.5 if scale is None else float(scale)
     value_factor = 1.0
     k_scales = v_scales = None

@@ -6,6 +6,7 @@ the cache) are checked by the device that executes, where reading them is free.
 
 from __future__ import annotations
 
+import math
 from typing import NoReturn
 
 import torch
@@ -28,6 +29,7 @@ def check_arguments(
     paged_kv: PagedKV | None,
     block_table: torch.Tensor | None,
     seq_lens: torch.Tensor | None,
+    scale: float | None,
     sliding_window: int | None,
     logits_soft_cap: float | None,
     sinks: torch.Tensor | None,
@@ -48,8 +50,7 @@ def check_arguments(
         bad("query", query.dtype, "bfloat16, float16 or float32")
     if head_size % 8 or not 8 <= head_size <= MAX_HEAD_SIZE:
         bad("query", f"head_size {head_size}", f"a multiple of 8 from 8 to {MAX_HEAD_SIZE}")
-    if query.requires_grad and torch.is_grad_enabled():
-        bad("query", "a tensor that requires grad", "inference: this operator has no backward")
+    _check_no_grad(query=query, key=key, value=value, sinks=sinks, out=out)
     _check_start_loc("query_start_loc", query_start_loc, query)
     requests = query_start_loc.shape[0] - 1
     if paged_kv is not None:
@@ -62,21 +63,27 @@ def check_arguments(
             _check_start_loc("key_start_loc", key_start_loc, query)
             if key_start_loc.shape[0] != requests + 1:
                 bad("key_start_loc", tuple(key_start_loc.shape), f"{requests + 1} entries")
-    if num_kv_heads < 1 or num_heads % num_kv_heads:
+    if num_kv_heads < 1:
+        bad("key" if paged_kv is None else "paged_kv", "0 heads", "at least 1")
+    if num_heads < 1 or num_heads % num_kv_heads:
         bad("query", f"{num_heads} heads", f"a multiple of the {num_kv_heads} KV heads")
     if sliding_window is not None and sliding_window < 1:
         bad("sliding_window", sliding_window, "a positive number of keys, or None")
-    if logits_soft_cap is not None and not logits_soft_cap >= 0:
+    if logits_soft_cap is not None and not 0 <= logits_soft_cap < math.inf:
         bad("logits_soft_cap", logits_soft_cap, "a positive number, or None")
+    if scale is not None and not abs(scale) < math.inf:
+        bad("scale", scale, "a finite number, or None")
     if sinks is not None:
         _check_vector("sinks", sinks, query, (num_heads,))
     if alibi_slopes is not None:
         _check_vector("alibi_slopes", alibi_slopes, query, (num_heads,))
-    if isinstance(k_scale, torch.Tensor):
-        _check_vector("k_scale", k_scale, query, (1, num_kv_heads))
-    if isinstance(v_scale, torch.Tensor):
-        _check_vector("v_scale", v_scale, query, (1, num_kv_heads))
-    _check_out("out", out, query)
+    for name, factor in (("k_scale", k_scale), ("v_scale", v_scale)):
+        if isinstance(factor, torch.Tensor):
+            _check_vector(name, factor, query, (1, num_kv_heads))
+        elif not abs(factor) < math.inf:  # as a comparison: torch.compile traces it
+            bad(name, factor, "a finite number, or a float32 tensor")
+    _check_like("out", out, query)
+    _check_no_overlap("out", out)
 
 
 def check_merge(
@@ -95,8 +102,10 @@ def check_merge(
         bad("output_a", tuple(output_a.shape), "the shape [tokens, num_heads, head_size]")
     if output_a.dtype not in DTYPES:
         bad("output_a", output_a.dtype, "bfloat16, float16 or float32")
-    _check_out("output_b", output_b, output_a)
-    _check_out("out", out, output_a)
+    _check_no_grad(output_a=output_a, output_b=output_b, out=out)
+    _check_like("output_b", output_b, output_a)
+    _check_like("out", out, output_a)
+    _check_no_overlap("out", out)
     for name, lse in (("lse_a", lse_a), ("lse_b", lse_b)):
         expected = (output_a.shape[1], output_a.shape[0])
         if lse.shape != expected or lse.dtype != torch.float32 or lse.device != output_a.device:
@@ -188,10 +197,28 @@ def _check_vector(
         bad(name, tensor.device, f"the device of query, {query.device}")
 
 
-def _check_out(name: str, out: torch.Tensor, like: torch.Tensor) -> None:
-    if out.shape != like.shape or out.dtype != like.dtype or out.device != like.device:
-        found = f"{out.dtype} {tuple(out.shape)} on {out.device}"
+def _check_like(name: str, tensor: torch.Tensor, like: torch.Tensor) -> None:
+    if tensor.shape != like.shape or tensor.dtype != like.dtype or tensor.device != like.device:
+        found = f"{tensor.dtype} {tuple(tensor.shape)} on {tensor.device}"
         bad(name, found, f"{like.dtype} {tuple(like.shape)} on {like.device}")
-    strides = out.stride()
-    if 0 in strides and any(n > 1 and s == 0 for n, s in zip(out.shape, strides, strict=True)):
-        bad(name, f"strides {strides}", "a tensor whose elements do not share memory")
+
+
+def _check_no_overlap(name: str, out: torch.Tensor) -> None:
+    """Each axis, in the order of strides, must step past all that the smaller ones span."""
+    if out.is_contiguous():
+        return
+    span = 1
+    for stride, size in sorted(zip(out.stride(), out.shape, strict=True)):
+        if size > 1:
+            if stride < span:
+                expected = "a tensor whose elements do not share memory"
+                bad(name, f"strides {out.stride()} for the shape {tuple(out.shape)}", expected)
+            span = stride * (size - 1) + span
+
+
+def _check_no_grad(**tensors: torch.Tensor | None) -> None:
+    if not torch.is_grad_enabled():
+        return
+    for name, tensor in tensors.items():
+        if tensor is not None and tensor.requires_grad:
+            bad(name, "a tensor that requires grad", "inference: this operator has no backward")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -42,9 +43,13 @@ def supports(request: AttentionRequest) -> Verdict:
     verdict = _supports_any_device(request)
     if not verdict:
         return verdict
-    from hk_backend.devices import device_for
+    from hk_backend.devices import DeviceError, device_for
 
-    return device_for(request.device_type).supports(request)
+    try:
+        device = device_for(request.device_type)
+    except DeviceError as error:
+        return refused(str(error))
+    return device.supports(request)
 
 
 def _supports_any_device(request: AttentionRequest) -> Verdict:
@@ -58,12 +63,13 @@ def _supports_any_device(request: AttentionRequest) -> Verdict:
         return refused(f"head_size {request.head_size} is not a multiple of 8 up to 256")
     if request.head_size_v not in (None, request.head_size):
         return refused(f"values of {request.head_size_v} channels, keys of {request.head_size}")
-    if request.num_kv_heads < 1 or request.num_heads % request.num_kv_heads:
-        return refused(
-            f"{request.num_heads} query heads are not a multiple of {request.num_kv_heads} KV heads"
-        )
+    heads, kv_heads = request.num_heads, request.num_kv_heads
+    if kv_heads < 1 or heads < 1 or heads % kv_heads:
+        return refused(f"{heads} query heads are not a multiple of {kv_heads} KV heads")
     if request.sliding_window is not None and request.sliding_window < 1:
         return refused(f"sliding_window {request.sliding_window} is not positive")
-    if request.logits_soft_cap is not None and not request.logits_soft_cap >= 0:
-        return refused(f"logits_soft_cap {request.logits_soft_cap} is negative")
+    if request.logits_soft_cap is not None and not 0 <= request.logits_soft_cap < math.inf:
+        return refused(f"logits_soft_cap {request.logits_soft_cap} is negative or not finite")
+    if request.paged and request.block_size is not None and request.block_size < 1:
+        return refused(f"block_size {request.block_size} is not positive")
     return SERVED

@@ -72,9 +72,11 @@ class HKBuilder(Parent):  # type: ignore[misc]
         if self.reorder_batch_threshold is None:
             # ask the runner for decode rows first; a runner that ignores it is survived (rows.py)
             self._init_reorder_batch_threshold(1, supports_spec_as_decode=True)
-        self._hk_refusal = refuse(refuse_parallel(vllm_config.parallel_config))
+        speculative = vllm_config.speculative_config
+        self._hk_refusal = refuse(
+            refuse_parallel(vllm_config.parallel_config) or refuse_speculation(speculative)
+        )
         self._hk_cache_refusal = refuse(self.hk_form.refusal(self))
-        speculative = getattr(vllm_config, "speculative_config", None)
         drafts = getattr(speculative, "num_speculative_tokens", None) or 0
         self._hk_verification_len = 1 + drafts
 
@@ -176,6 +178,13 @@ def refuse_parallel(parallel: Any) -> str:
         return "prefill context parallelism"
     if getattr(parallel, "use_ubatching", False):
         return "batches split into microbatches"
+    return ""
+
+
+def refuse_speculation(speculative: Any) -> str:
+    """Speculation after which rows begin elsewhere on the device than the host believes."""
+    if getattr(speculative, "enable_adaptive_verification", False):
+        return "adaptive verification"
     return ""
 
 

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from vllm.logger import init_logger
+from vllm.platforms import current_platform
 
 from hk_backend.config import get_config
+from hk_backend.devices import device_for
 from hk_backend.metrics import count
 from hk_backend.ops import PagedKV, attention_prefill
 from hk_backend.routing import routes
 from hk_backend.shadow_check import ShadowCheck
-from hk_vllm import cache_probe, compile_key, report
+from hk_vllm import cache_probe, compile_key
 from hk_vllm.builder import Plan
 from hk_vllm.cache_forms import CacheForm, UnknownCacheForm
 from hk_vllm.layer import kv_dtype, layer_verdict, named_arguments, refuse
@@ -50,10 +52,11 @@ class HKImpl(Parent):  # type: ignore[misc]
         self._hk_cache_refusal = ""
         self._hk_check = ShadowCheck(ROUTE, get_config().check)
         self._hk_refusal = refuse(layer_verdict(self, layer).why)
-        report.at_exit()
         if self._hk_refusal:
             logger.info_once("hk_backend: layers left to vLLM's attention: %s", self._hk_refusal)
         else:
+            device = device_for(current_platform.device_type).name
+            logger.info_once("hk_backend: prefill attention is computed by HK on %s", device)
             compile_key.add_route(ROUTE)
             # the query as the model computed it: HK does not take a quantised one
             self.supports_quant_query_input = False
@@ -65,7 +68,7 @@ class HKImpl(Parent):  # type: ignore[misc]
         # this fusion rotates keys into the cache only and hands forward() the unrotated ones
         return bool(self._hk_refusal) and super().fused_qk_norm_mrope_kvcache_supported()
 
-    def forward(  # noqa: PLR0917  vLLM's signature
+    def forward(
         self,
         layer: Any,
         query: torch.Tensor,
@@ -133,7 +136,7 @@ class HKImpl(Parent):  # type: ignore[misc]
         if plan.parent_tokens:
             count(ROUTE, "fallback", plan.parent_tokens, plan.parent_why)
 
-    def _hk_attention(  # noqa: PLR0917
+    def _hk_attention(
         self,
         plan: Plan,
         layer: Any,

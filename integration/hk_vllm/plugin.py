@@ -58,6 +58,7 @@ def register_attention() -> str:
     from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
 
     from hk_backend import metrics
+    from hk_vllm import report
     from hk_vllm.contract import check_engine
 
     verdict = check_engine()
@@ -66,13 +67,14 @@ def register_attention() -> str:
     members = members_of(current_platform)
     if not members:
         return f"no route for vLLM's platform {current_platform.device_name}"
-    import hk_vllm.backend  # noqa: F401  what is broken in it should show before anything is patched
+    import hk_vllm.backend  # noqa: F401  what is broken in it shows before anything is patched
 
     for name in members:
         register_backend(AttentionBackendEnum[name], f"hk_vllm.backend.HK_{name}")
     register_backend(AttentionBackendEnum.CUSTOM, f"hk_vllm.backend.HK_{members[0]}")
     let_custom_be_automatic(type(current_platform))
-    metrics.share()
+    if metrics.share():
+        report.at_exit()
     return ""
 
 

@@ -7,6 +7,7 @@ checked against the reference; where it could not either, that it was called wit
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -127,13 +128,19 @@ def test_drafting(layer: Layer, counters: RouteCounters, build: str) -> None:
     fell_back(counters, "drafting")
 
 
-def with_drafts(config: Any, drafts: int) -> Any:
-    object.__setattr__(
-        config,
-        "speculative_config",
-        SimpleNamespace(num_speculative_tokens=drafts, parallel_drafting=False),
-    )
+def with_drafts(config: Any, drafts: int, **more: Any) -> Any:
+    speculative = SimpleNamespace(num_speculative_tokens=drafts, parallel_drafting=False, **more)
+    object.__setattr__(config, "speculative_config", speculative)
     return config
+
+
+def test_adaptive_verification(hk_cpu: Any, counters: RouteCounters) -> None:
+    """The device trims drafts: where its rows begin is not what the host believes."""
+    config = with_drafts(vllm_config(), drafts=3, enable_adaptive_verification=True)
+    batch = Batch(Layer(hk_cpu, config=config), ROWS)
+    batch.run()
+    batch.check()
+    fell_back(counters, "adaptive verification")
 
 
 def test_speculative_verification(hk_cpu: Any, counters: RouteCounters) -> None:
@@ -378,13 +385,13 @@ def test_a_cache_that_does_not_read_back(
     layer: Layer, counters: RouteCounters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A writer that HK does not know: cached tokens are the parent's, fresh ones are not."""
-    known = layer.impl.hk_form.read
+    known = FORMS["CPU_ATTN"]
 
     def misread(kv_cache: torch.Tensor, impl: Any) -> Any:
-        return known(kv_cache.flip(1).contiguous(), impl)
+        return known.read(kv_cache.flip(1).contiguous(), impl)
 
     monkeypatch.setattr("hk_vllm.cache_probe._proven", set())
-    monkeypatch.setattr(type(layer.impl), "hk_form", SimpleNamespace(read=misread, fp8=False))
+    monkeypatch.setattr(type(layer.impl), "hk_form", replace(known, read=misread))
     batch = Batch(layer, ROWS)
     batch.run()
     batch.check()

@@ -9,6 +9,9 @@ import pytest
 import torch
 from hk_vllm.backend import wrap
 from hk_vllm.cache_forms import FORMS
+from vllm.model_executor.layers.attention.chunked_local_attention import (
+    create_chunked_local_attention_backend,
+)
 from vllm.v1.attention.backend import AttentionCGSupport
 from vllm.v1.attention.backends.cpu_attn import (
     CPUAttentionBackend,
@@ -16,9 +19,19 @@ from vllm.v1.attention.backends.cpu_attn import (
     CPUAttentionMetadata,
     CPUAttentionMetadataBuilder,
 )
+from vllm.v1.attention.backends.utils import create_fast_prefill_custom_backend
 
 from hk_backend.routing import RouteCounters, refused
-from tests.integration.batch import BLOCK_SIZE, DECODE, EXTEND, FRESH, Batch, Layer, Row
+from tests.integration.batch import (
+    BLOCK_SIZE,
+    DECODE,
+    EXTEND,
+    FRESH,
+    LAYER_NAME,
+    Batch,
+    Layer,
+    Row,
+)
 
 pytestmark = pytest.mark.usefixtures("small")
 
@@ -239,6 +252,41 @@ def test_fusions_of_a_refused_layer_are_the_parents(
     assert impl.fused_qk_norm_mrope_kvcache_supported()
     assert impl.fused_output_quant_supported(None)
     assert impl.supports_quant_query_input
+
+
+def test_in_vllms_chunked_local_attention(
+    hk_cpu: Any, stock_cpu: Any, counters: RouteCounters
+) -> None:
+    """vLLM derives a builder from ours that cuts every request into rows of one chunk."""
+    rows = [Row(1, 69), Row(40, 50), Row(70), Row(64, 64)]
+    outputs = []
+    for backend in (hk_cpu, stock_cpu):
+        layer = Layer(backend)
+        local = create_chunked_local_attention_backend(backend, BLOCK_SIZE)
+        spec = layer.module.get_kv_cache_spec(layer.config)
+        layer.builder = local.get_builder_cls()(
+            spec, [LAYER_NAME], layer.config, torch.device("cpu")
+        )
+        batch = Batch(layer, rows)
+        # only the chunk behind each token counts: the whole sequence must not give this
+        outputs.append(batch.run()[: batch.num_tokens])
+        with pytest.raises(AssertionError, match="not close"):
+            batch.check()
+    torch.testing.assert_close(*outputs, rtol=1e-5, atol=1e-5)
+    assert counters.served.tokens == 174
+    assert not counters.fallbacks
+
+
+def test_in_vllms_fast_prefill(hk_cpu: Any, counters: RouteCounters) -> None:
+    """vLLM derives a builder from ours that rebuilds the metadata, without the plan."""
+    layer = Layer(hk_cpu)
+    fast = create_fast_prefill_custom_backend("Fast", hk_cpu)
+    spec = layer.module.get_kv_cache_spec(layer.config)
+    layer.builder = fast.get_builder_cls()(spec, [LAYER_NAME], layer.config, torch.device("cpu"))
+    batch = Batch(layer, ROWS)
+    batch.run()
+    batch.check()
+    assert list(counters.fallbacks) == ["metadata rebuilt by the engine"]
 
 
 def test_a_microbatch_sees_only_its_rows(hk_cpu: Any, counters: RouteCounters) -> None:

@@ -41,7 +41,7 @@ class Prompts:
     def lengths(self) -> list[int]:
         """Around every block and tile edge, and past two blocks of 128."""
         if self.model == "smollm2":
-            return [1, 2, 33, 100, 129, 300]
+            return [1, 129, 100, 300, 33, 2]
         return [1, 2, 31, 32, 33, 127, 128, 129, 200, 333]
 
     def of(self, lengths: list[int]) -> list[Tokens]:

@@ -37,8 +37,7 @@ def assert_true_logprobs(answers: list[Answer], checkpoint: str) -> None:
     for index, answer in enumerate(answers):
         truth = score(checkpoint, answer)
         where = f"prompt {index} of {len(answer.prompt)} tokens"
-        if answer.prompt_logprobs:
-            _assert_close(answer.prompt_logprobs, truth.prompt_logprobs, f"{where}, prompt")
+        _assert_close(answer.prompt_logprobs, truth.prompt_logprobs, f"{where}, prompt")
         _assert_close(answer.logprobs, truth.logprobs, f"{where}, generated")
 
 
@@ -65,8 +64,7 @@ def error_of(rounds: list[RoundResult], checkpoint: str) -> Error:
     for answer in (answer for item in rounds for answer in item.answers):
         truth = score(checkpoint, answer)
         pairs = list(zip(answer.logprobs, truth.logprobs, strict=True))
-        if answer.prompt_logprobs:
-            pairs += zip(answer.prompt_logprobs, truth.prompt_logprobs, strict=True)
+        pairs += zip(answer.prompt_logprobs, truth.prompt_logprobs, strict=True)
         errors += [abs(found - expected) for found, expected in pairs]
     rms = (sum(error**2 for error in errors) / len(errors)) ** 0.5
     return Error(rms, max(errors), len(errors))

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
+from hk_backend import machine
 from tests.integration.e2e.scenario import Scenario, ScenarioResult, load, save
 from tests.models import ROOT
 
@@ -120,21 +120,9 @@ def clean_environment() -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith(("HK_", "VLLM_", "TORCH", "OMP_", "KMP_", "PROMETHEUS_"))
     }
-    amx = {} if amx_works() else {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16", "TEST_HIDE_AMX": "1"}
-    return {**kept, **ENVIRONMENT, **amx}
-
-
-@cache
-def amx_works() -> bool:
-    """Whether torch's bfloat16 matmul survives here: some virtual machines advertise AMX and trap.
-
-    Seen under Firecracker: CPUID leaf 0x1D (tile palettes) is empty, oneDNN configures no tiles.
-    """
-    flags = Path("/proc/cpuinfo")
-    if not flags.exists() or "amx_bf16" not in flags.read_text():
-        return True
-    product = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); a @ a"
-    return subprocess.run([sys.executable, "-c", product], check=False).returncode == 0
+    if machine.amx_traps():
+        kept["TEST_HIDE_AMX"] = "1"
+    return {**kept, **ENVIRONMENT, **machine.workarounds()}
 
 
 def tail(log: str, lines: int = 40) -> str:

@@ -13,7 +13,7 @@ from tests.integration.e2e.scenario import Answer
 
 @dataclass(frozen=True)
 class Scores:
-    """For one answer: the log-probability of each of its tokens, and the greedy choice instead."""
+    """For one answer: its tokens' log-probabilities, and the greedy choices in their place."""
 
     prompt_logprobs: list[float]
     logprobs: list[float]
@@ -21,24 +21,28 @@ class Scores:
 
 
 def score(checkpoint: str, answer: Answer) -> Scores:
-    """Teacher-force `answer` through transformers in one pass.
+    """Teacher-force `answer` through transformers in one pass; its prompt too, if it was scored.
 
     If every generated token is the greedy choice after the ones before it, then greedy
     generation would have given these tokens.
     """
-    return _score(checkpoint, tuple(answer.prompt), tuple(answer.tokens))
+    scored_prompt = len(answer.prompt_logprobs)
+    return _score(checkpoint, tuple(answer.prompt), tuple(answer.tokens), scored_prompt)
 
 
 @cache
-def _score(checkpoint: str, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> Scores:
-    sequence = prompt + tokens
+def _score(
+    checkpoint: str, prompt: tuple[int, ...], tokens: tuple[int, ...], scored_prompt: int
+) -> Scores:
+    sequence = [*prompt, *tokens]
+    scored = scored_prompt + len(tokens)
     with torch.inference_mode():
-        logits = _model(checkpoint)(torch.tensor([list(sequence[:-1])])).logits[0]
+        inputs = torch.tensor([sequence[:-1]])
+        logits = _model(checkpoint)(inputs, logits_to_keep=scored, use_cache=False).logits[0]
         logprobs = torch.log_softmax(logits, dim=-1)
-    chosen = logprobs.gather(1, torch.tensor(sequence[1:])[:, None])[:, 0].tolist()
-    greedy = logprobs.argmax(dim=-1).tolist()
-    generated = len(prompt) - 1
-    return Scores(chosen[:generated], chosen[generated:], greedy[generated:])
+    chosen = logprobs.gather(1, torch.tensor(sequence[-scored:])[:, None])[:, 0].tolist()
+    greedy = logprobs[scored_prompt:].argmax(dim=-1).tolist()
+    return Scores(chosen[:scored_prompt], chosen[scored_prompt:], greedy)
 
 
 @cache

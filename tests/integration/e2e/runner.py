@@ -13,6 +13,7 @@ import gc
 import importlib
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +48,11 @@ def main(scenarios_path: Path, results_path: Path) -> None:
         print(f"== scenario {scenario.name}", flush=True)
         results.append(serve(scenario))
         save(results, results_path)
+        print(f"== {scenario.name}: {time.process_time():.0f} s of CPU so far", flush=True)
 
 
 def hide_amx() -> None:
-    """Some virtual machines advertise AMX and trap on it; stock vLLM dies there in bfloat16."""
+    """Where AMX traps (hk_backend/machine.py) stock vLLM dies in bfloat16; it has no switch."""
     import torch
 
     torch.cpu._is_amx_tile_supported = lambda: False

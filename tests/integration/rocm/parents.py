@@ -68,15 +68,16 @@ PARENTS = {
         # keys [B, H, D/x, N, x], values [B, H, D, N]: one plane each, or both within a block
         Parent("rocm-attn", "ROCM_ATTN", "LHBNC"),
         Parent("rocm-attn-in-blocks", "ROCM_ATTN", "LBHNC", 48, 48),
-        # [B, H, N, 2D] as HND, as one plane per head, as NHD
+        # [B, H, N, 2D]: heads within a block, one plane per head, manager blocks of two
         Parent("aiter-fa", "ROCM_AITER_FA", "LBHNC", 16, 16),
         Parent("aiter-fa-planes", "ROCM_AITER_FA", "LHBNC"),
         Parent("aiter-fa-split-blocks", "ROCM_AITER_FA", "LBHNC", 64, 32),
         # keys [B, H, D/x, N, x], values [B, H, N/x, D, x]
         Parent("aiter-fa-shuffled", "ROCM_AITER_FA", "LHBNC", shuffled=True),
+        # [B, H, N, 2D] again
         Parent("unified", "ROCM_AITER_UNIFIED_ATTN", "LBHNC", 64, 64),
         Parent("triton-nhd", "TRITON_ATTN", "LBNHC"),
-        # the layers of a block side by side: a block's stride spans them all
+        # and with the layers of a block side by side: a block's stride spans them all
         Parent("triton-layers-in-blocks", "TRITON_ATTN", "BLNHC", 16, 16),
     )
 }

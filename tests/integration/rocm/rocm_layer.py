@@ -13,11 +13,10 @@ from vllm.v1.kv_cache_interface import (
     compute_layout_strides,
     create_kv_cache_views,
 )
-from vllm.v1.worker.utils import customize_attention_spec
 
 from tests.integration.batch import LAYER_NAME, Batch, Layer, vllm_config
 from tests.integration.rocm.parents import Parent
-from tests.integration.rocm.torch_kernels import FP8
+from tests.integration.rocm.torch_kernels.common import FP8
 
 FP8_NAN = 0x7F
 SCALES = (0.5, 2.0)
@@ -35,7 +34,7 @@ def rocm_layer(
     config = vllm_config(dtype)
     config.cache_config.cache_dtype = "fp8" if fp8 else "auto"
     layer = Layer(backend, dtype, config)
-    spec = customize_attention_spec(backend, layer.module.get_kv_cache_spec(config))
+    spec = backend.customize_spec(layer.module.get_kv_cache_spec(config))
     layout = KVCacheLayout[parent.layout]
     names = ["another layer", LAYER_NAME]
     strides = compute_layout_strides(spec, layer.num_blocks, len(names), layout)

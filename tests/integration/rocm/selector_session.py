@@ -24,9 +24,9 @@ def select(case: Case) -> dict[str, Any]:
     import torch
     from vllm.config import AttentionConfig, VllmConfig, set_current_vllm_config
     from vllm.platforms import current_platform
+    from vllm.utils.import_utils import resolve_obj_by_qualname
     from vllm.v1.attention.backends.registry import AttentionBackendEnum
     from vllm.v1.attention.selector import AttentionSelectorConfig
-    from vllm.utils.import_utils import resolve_obj_by_qualname
 
     layer = {"head_size": 128, "kv_cache_dtype": "auto", "block_size": None, **case.layer}
     layer["dtype"] = getattr(torch, layer.get("dtype", "bfloat16"))

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from vllm.v1.attention.backend import AttentionCGSupport
 
 from hk_backend.routing import RouteCounters
 from tests.integration.batch import DECODE, Batch, Row
 from tests.integration.rocm.parents import Parent
 from tests.integration.rocm.rocm_layer import rocm_layer
-from vllm.v1.attention.backend import AttentionCGSupport
 
 VERIFICATION = (Row(3, 40), Row(3, 21))
 """Drafts of two tokens: with speculation, a uniform decode batch that has a graph."""

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 import torch
+from hk_vllm.rows import DECODES_BEHIND
 
 from hk_backend.routing import RouteCounters
-from hk_vllm.rows import DECODES_BEHIND
 from tests.integration.batch import DECODE, EXTEND, FRESH, PADDING, Batch, Row
 from tests.integration.rocm.parents import Parent
 from tests.integration.rocm.rocm_layer import rocm_layer, round_to_fp8
@@ -62,7 +62,7 @@ def test_every_order(parent: Parent, rows: Rows, counters: RouteCounters) -> Non
 
 @pytest.mark.parametrize("rows", [*filter(decodes_lead, ORDERS)], ids=letters)
 def test_the_parent_alone(parent: Parent, rows: Rows) -> None:
-    """The parents are right, so agreeing with them means something; but for one."""
+    """Right, so agreeing with it means something; AITER_FA's own mistake is not HK's."""
     batch = Batch(rocm_layer(parent, wrapped=False), rows)
     batch.run()
     if parent_understands(parent, rows):

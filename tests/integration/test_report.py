@@ -1,0 +1,60 @@
+"""Counters in the log at shutdown."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ENGINE = """
+import json, logging, multiprocessing, os, signal, sys
+from hk_backend import metrics
+from hk_vllm import report
+logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+
+def work():
+    metrics.share()
+    metrics.count("attention", "served", 90)
+    metrics.count("attention", "fallback", 10, reason="a reason")
+    metrics.count("attention", "dummy", 5)
+    metrics.count_check("attention", 2e-7)
+    metrics.count_check("attention", 1e-7)
+    os.kill(os.getpid(), signal.SIGKILL)  # as vLLM ends its processes
+
+if __name__ == "__main__":
+    assert metrics.share()
+    report.at_exit()
+    assert not metrics.share()
+    workers = [multiprocessing.get_context({start!r}).Process(target=work) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+        worker.join()
+    print(json.dumps(sorted(worker.pid for worker in workers)))
+"""
+
+
+@pytest.mark.parametrize("start", ["spawn", "fork"])
+def test_of_processes_that_were_killed(tmp_path: Path, start: str) -> None:
+    """One line each, from the first process, which alone ends in order."""
+    script = tmp_path / "engine.py"
+    script.write_text(ENGINE.format(start=start))
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("HK_")}
+    done = subprocess.run(
+        [sys.executable, str(script)], env=inherited, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    pids, *lines = done.stdout.splitlines()
+    first, second = json.loads(pids)
+    said = (
+        "attention: 1 calls, 90 prefill tokens by HK (90.0%); "
+        "1 calls, 10 tokens by vLLM: a reason; "
+        "1 dummy calls; 2 calls checked, largest error 2.00e-07"
+    )
+    assert sorted(lines) == [
+        f"hk_backend: process {first}: {said}",
+        f"hk_backend: process {second}: {said}",
+    ]
