@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent
 SOURCES = ROOT / "csrc" / "cpu"
 COMMON = "-O3 -std=c++20 -fPIC -fvisibility=hidden -fno-math-errno -Wall -Wextra -Wno-psabi"
 # -ffp-contract=fast: a * b + c on a vector is one fused instruction
-KERNEL = "-ffp-contract=fast -fno-trapping-math"
+KERNEL = "-ffp-contract=fast -fno-trapping-math -Wno-maybe-uninitialized"  # GCC 12 on _mm512_max_ps
 ISA_FLAGS = {"portable": ""}
 if platform.machine() in ("x86_64", "AMD64"):
     ISA_FLAGS["avx2"] = "-mavx2 -mfma -mf16c"

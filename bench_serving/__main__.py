@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 from rich.console import Console
 
+from hk_backend.bench import options
+
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Serving and kernel benchmarks.")
 console = Console()
-
-
-@app.callback()
-def main() -> None:
-    """Keeps the command's name even if there is only one."""
 
 
 @app.command()
@@ -29,18 +29,99 @@ def demo(
 ) -> None:
     """Serve SmolLM2 with stock vLLM and with HK; compare answers and speed."""
     from bench_serving import demo as suite
+
+    with _errors_in_words():
+        failures = suite.run(models, results, prompt_tokens, rounds, console)
+    for failure in failures:
+        console.print(f"failed: {failure}", style="red", markup=False)
+    console.print(f"written: {results / 'demo.json'}")
+    raise typer.Exit(1 if failures else 0)
+
+
+@app.command()
+def serve(
+    model: Annotated[Path, typer.Option(exists=True, file_okay=False, help="A checkpoint.")],
+    backends: Annotated[str, typer.Option(help="Of stock, hk.")] = "stock,hk",
+    dtype: Annotated[str, typer.Option(help="As vLLM's --dtype.")] = "auto",
+    input_len: Annotated[str, typer.Option(help="Tokens of a prompt.")] = "512",
+    output_len: Annotated[int, typer.Option(min=1, help="Tokens of an answer.")] = 32,
+    concurrency: Annotated[str, typer.Option(help="Requests in flight.")] = "1,2,4",
+    prompts: Annotated[int, typer.Option(min=1, help="Requests in a run.")] = 8,
+    rounds: options.Rounds = 3,
+    server_args: Annotated[str, typer.Option(help="More of vLLM's arguments, in quotes.")] = "",
+    out: Annotated[Path, typer.Option(help="Where the results go.")] = Path("results/serve"),
+) -> None:
+    """vLLM's server under vLLM's benchmark client, backends in turn."""
+    from bench_serving import serve as suite
+    from bench_serving.plots import plot_serving
+    from bench_serving.server import BACKENDS, Backend
+    from hk_backend.bench.sweep import parse_names, parse_numbers
+
+    plan = suite.Plan(
+        model,
+        cast("list[Backend]", parse_names(backends, BACKENDS, "--backends")),
+        dtype,
+        parse_numbers(input_len, "--input-len"),
+        output_len,
+        parse_numbers(concurrency, "--concurrency"),
+        prompts,
+        rounds,
+        shlex.split(server_args),
+    )
+    with _errors_in_words():
+        points = suite.measure(plan, out, _tell)
+    title = f"{model.name}, {plan.dtype}, {plan.output_len} tokens out, {plan.rounds} rounds"
+    plot_serving(points, title, out / "serve")
+    console.print(suite.table(points), markup=False, soft_wrap=True)
+    console.print(f"written: {out}/serve.json, serve.md, serve.png, serve.svg")
+    raise typer.Exit(1 if any(point.error for point in points) else 0)
+
+
+@app.command()
+def kernels(
+    lengths: options.Lengths = "512,1024,2048,4096",
+    head_sizes: options.HeadSizes = "64,128",
+    heads: options.Heads = "9/3,32/8",
+    dtypes: options.Dtypes = "bf16,fp32",
+    layouts: options.Layouts = "all",
+    block_sizes: options.BlockSizes = "16,128",
+    rounds: options.Rounds = 7,
+    threads: options.Threads = 0,
+    isa: options.IsaLimit = None,
+    out: Annotated[Path, typer.Option(help="Where the results go.")] = Path("results/kernels"),
+) -> None:
+    """attention_prefill against torch's SDPA: JSON, Markdown and a plot."""
+    from bench_serving import kernels as suite
+    from hk_backend.bench import sweep
+
+    plan = sweep.Sweep.parse(lengths, head_sizes, heads, dtypes, layouts, block_sizes, rounds)
+    sweep.limit_isa(isa)
+    sweep.use_threads(threads)
+    rows = suite.measure(plan, out, _tell)
+    console.print((out / "kernels.md").read_text(), markup=False, soft_wrap=True)
+    console.print(f"written: {out}/kernels.json, kernels.md, kernels.png, kernels.svg")
+    raise typer.Exit(1 if any(row.error for row in rows) else 0)
+
+
+def _tell(line: str) -> None:
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _errors_in_words() -> Iterator[None]:
+    """An expected failure as one message and exit code 1."""
+    from bench_serving.demo import DemoError
     from bench_serving.server import ServerError
     from bench_serving.smollm2 import FetchError
 
     try:
-        failures = suite.run(models, results, prompt_tokens, rounds, console)
-    except (FetchError, ServerError, suite.DemoError) as error:
-        console.print(f"[red]error:[/red] {error}", markup=True, soft_wrap=True)
+        yield
+    except (DemoError, FetchError, ServerError) as error:
+        console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
         raise typer.Exit(1) from None
-    for failure in failures:
-        console.print(f"[red]failed:[/red] {failure}")
-    console.print(f"written: {results / 'demo.json'}")
-    raise typer.Exit(1 if failures else 0)
+    except KeyboardInterrupt:
+        console.print("interrupted: the servers are down, run it again any time", style="red")
+        raise typer.Exit(130) from None
 
 
 def _exit_on_signal(number: int, frame: FrameType | None) -> None:
@@ -50,4 +131,4 @@ def _exit_on_signal(number: int, frame: FrameType | None) -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, _exit_on_signal)
     signal.signal(signal.SIGHUP, _exit_on_signal)
-    app()
+    app(prog_name="python -m bench_serving")

@@ -67,6 +67,18 @@ def add(parts: Iterable[dict[str, RouteTotals]]) -> dict[str, RouteTotals]:
     return total
 
 
+def share_between(before: dict[str, RouteTotals], after: dict[str, RouteTotals]) -> float:
+    """Share of the prefill tokens between two readings, over all routes, that HK computed."""
+
+    def tokens(routes: dict[str, RouteTotals]) -> tuple[int, int]:
+        served = sum(totals.served.tokens for totals in routes.values())
+        missed = sum(t.tokens for totals in routes.values() for t in totals.fallbacks.values())
+        return served, served + missed
+
+    (served_before, all_before), (served, total) = tokens(before), tokens(after)
+    return (served - served_before) / (total - all_before) if total > all_before else 0.0
+
+
 def _tally(totals: RouteTotals, outcome: str, reason: str) -> Tally:
     if outcome == "served":
         return totals.served

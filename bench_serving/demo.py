@@ -11,7 +11,7 @@ import json
 import random
 import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -27,6 +27,7 @@ from bench_serving.requests import Answer, Client
 from bench_serving.server import Backend, Server, differences, relevant_environment
 from bench_serving.smollm2 import MODEL, ensure_checkpoint
 from hk_backend import machine, status
+from hk_backend.bench.timing import order_of_round
 
 QUESTIONS = (
     "What is the capital of France?",
@@ -36,9 +37,9 @@ QUESTIONS = (
     "In the prefill phase it reads the whole prompt at once: every token attends to all tokens "
     "before it, so the work grows with the square of the prompt's length, and the time until the "
     "first token appears is decided here. In the decode phase it produces one token at a time and "
-    "reads the keys and values of all earlier tokens from a cache, so that phase is bound by memory "
-    "bandwidth rather than by arithmetic. Kernels that compute the attention of the prefill phase "
-    "faster therefore shorten the wait before an answer begins, most of all for long prompts.",
+    "reads the keys and values of all earlier tokens from a cache, so that phase is bound by "
+    "memory bandwidth rather than by arithmetic. Kernels that compute the attention of the prefill "
+    "phase faster therefore shorten the wait before an answer begins, most of all for long ones.",
 )
 ANSWER_TOKENS = 64
 PROMPT_TOKENS = 1024
@@ -51,7 +52,7 @@ SERVER_ARGUMENTS = (
     "--max-model-len=2048",
     "--kv-cache-memory-bytes=512M",
 )
-SAME_VOCABULARY = range(1000, 40000)
+ORDINARY_TOKENS = range(1000, 40000)
 """Token ids for timed prompts: ordinary ones, no control tokens."""
 
 
@@ -77,7 +78,9 @@ class DemoError(RuntimeError):
     """The demo cannot go on; the message says why."""
 
 
-def run(models: Path, results: Path, prompt_tokens: int, rounds: int, console: Console) -> list[str]:
+def run(
+    models: Path, results: Path, prompt_tokens: int, rounds: int, console: Console
+) -> list[str]:
     """Run the demo and write `demo.json` and `demo-run.json` into `results`.
 
     Returns:
@@ -91,7 +94,10 @@ def run(models: Path, results: Path, prompt_tokens: int, rounds: int, console: C
     if not verdict:
         raise DemoError(verdict.why)
     found = Results(MODEL, machine.version_of(*machine.ENGINES["vllm"]), device)
-    record: dict[str, Any] = {"environment": {}, "threads": {}, "ttft_s": {}}
+    warning = machine.busy()
+    if warning:
+        console.print(f"[yellow]{warning}[/yellow]")
+    record: dict[str, Any] = {"warning": warning, "environment": {}, "threads": {}, "ttft_s": {}}
     totals: list[dict[str, RouteTotals]] = []
     for name, dtype in DTYPES.items():
         with ExitStack() as stack:
@@ -141,9 +147,7 @@ def _check_same(servers: Iterable[Server]) -> None:
         raise DemoError(f"the servers are not comparable: {'; '.join(found)}")
 
 
-def _compare_answers(
-    clients: dict[Backend, Client], found: Results, console: Console
-) -> None:
+def _compare_answers(clients: dict[Backend, Client], found: Results, console: Console) -> None:
     """Ask both servers everything; print HK's answers; compare tokens and log-probabilities."""
     answers: dict[Backend, list[Answer]] = {backend: [] for backend in clients}
     largest = 0.0
@@ -170,20 +174,18 @@ def _time_prefill(
     """Seconds to the first token of fresh random prompts, the same for each backend, in turn."""
     samples: dict[Backend, list[float]] = {backend: [] for backend in clients}
     for turn in range(-1, rounds):  # round -1 warms up
-        prompt = random.Random(turn).choices(SAME_VOCABULARY, k=prompt_tokens)
-        for backend in alternation(list(clients), turn):
+        # a text, not the number: seeds 1 and -1 are the same, and a repeated prompt is cached
+        prompt = random.Random(f"{name} {turn}").choices(ORDINARY_TOKENS, k=prompt_tokens)
+        for backend in order_of_round(list(clients), turn):
             seconds = clients[backend].time_to_first_token(prompt)
             if turn >= 0:
                 samples[backend].append(seconds)
         if turn >= 0:
             latest = ", ".join(f"{b} {s[-1] * 1000:.0f} ms" for b, s in samples.items())
-            console.print(f"{name} prefill of {prompt_tokens} tokens, {turn + 1}/{rounds}: {latest}")
+            console.print(
+                f"{name} prefill of {prompt_tokens} tokens, {turn + 1}/{rounds}: {latest}"
+            )
     return samples
-
-
-def alternation(backends: Sequence[Backend], turn: int) -> list[Backend]:
-    """The order of round `turn`: every other one runs backwards, so that none is always first."""
-    return list(backends) if turn % 2 == 0 else list(reversed(backends))
 
 
 def _enter_totals(found: Results, totals: dict[str, RouteTotals]) -> None:
@@ -206,14 +208,22 @@ def _print_results(found: Results, prompt_tokens: int, rounds: int, console: Con
         routing.add_row(f"vLLM: {escape(reason)}", str(tally["calls"]), str(tally["tokens"]), "")
     console.print(routing)
     speed = Table(
-        "dtype", "", "stock", "HK", "HK against stock",
+        "dtype",
+        "",
+        "stock",
+        "HK",
+        "HK against stock",
         title=f"Prefill of {prompt_tokens} tokens, medians of {rounds}",
     )
     for name in DTYPES:
         stock, hk = (found.ttft_ms[b][name] for b in _backends())
-        speed.add_row(name, "time to first token", f"{stock:.0f} ms", f"{hk:.0f} ms", _ratio(stock / hk))
+        speed.add_row(
+            name, "time to first token", f"{stock:.0f} ms", f"{hk:.0f} ms", _ratio(stock / hk)
+        )
         stock, hk = (found.prefill_tok_s[b][name] for b in _backends())
-        speed.add_row(name, "prefill throughput", f"{stock:.0f} tok/s", f"{hk:.0f} tok/s", _ratio(hk / stock))
+        speed.add_row(
+            name, "prefill throughput", f"{stock:.0f} tok/s", f"{hk:.0f} tok/s", _ratio(hk / stock)
+        )
     console.print(speed)
     same = "equal" if found.tokens_equal else "[red]different[/red]"
     console.print(
@@ -233,16 +243,24 @@ def _failures(found: Results) -> list[str]:
         failures.append("HK served nothing: the server publishes no routing counters")
     for route, state in found.routes.items():
         if state["routed_share"] < ROUTED_SHARE:
-            failures.append(f"only {state['routed_share']:.1%} of {route}'s prefill tokens were HK's")
+            failures.append(
+                f"only {state['routed_share']:.1%} of {route}'s prefill tokens were HK's"
+            )
     if not found.tokens_equal:
         failures.append("float32 greedy tokens differ between stock and HK")
     if found.max_logprob_diff is None or not found.max_logprob_diff <= LOGPROB_LIMIT:
-        failures.append(f"log-probabilities differ by {found.max_logprob_diff}, more than {LOGPROB_LIMIT}")
+        failures.append(
+            f"log-probabilities differ by {found.max_logprob_diff}, more than {LOGPROB_LIMIT}"
+        )
     return failures
 
 
 def _machine() -> dict[str, Any]:
-    return {"cpu": machine.cpu_model(), "cores": machine.usable_cores(), "versions": status.versions()}
+    return {
+        "cpu": machine.cpu_model(),
+        "cores": machine.usable_cores(),
+        "versions": status.versions(),
+    }
 
 
 def _write(path: Path, data: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What the demo asks a server: chat answers, teacher-forced log-probabilities, time to first token."""
+"""What the demo asks a server: answers, teacher-forced log-probabilities, time to first token."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -33,6 +34,13 @@ class ServerError(RuntimeError):
     """A server did not start or died; the message ends with the last lines of its log."""
 
 
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
 @dataclass
 class Server:
     """`with Server(...) as server:` starts it, waits until it answers, and ends it after.
@@ -50,7 +58,7 @@ class Server:
     dtype: str
     log: Path
     arguments: Sequence[str] = ()
-    port: int = field(default_factory=lambda: free_port())
+    port: int = field(default_factory=free_port)
     environment: dict[str, str] = field(init=False)
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
@@ -127,11 +135,9 @@ class Server:
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             self.check_alive()
-            try:
+            with suppress(httpx.TransportError):
                 if httpx.get(f"{self.url}/health", timeout=5).is_success:
                     return
-            except httpx.TransportError:
-                pass
             time.sleep(0.5)
         raise ServerError(f"no answer within {START_SECONDS} s:\n{tail(self.log)}")
 
@@ -180,13 +186,6 @@ def relevant_environment(server: Server) -> dict[str, str]:
     }
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
-
-
 def tail(log: Path, lines: int = 30) -> str:
     """The end of a log, and where it is."""
     end = log.read_text(errors="replace").splitlines()[-lines:] if log.exists() else []
@@ -194,10 +193,8 @@ def tail(log: Path, lines: int = 30) -> str:
 
 
 def _signal_group(group: int, how: signal.Signals) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(group, how)
-    except ProcessLookupError:
-        pass
 
 
 def _gone(process: subprocess.Popen[bytes], seconds: float) -> bool:

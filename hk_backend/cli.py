@@ -101,7 +101,8 @@ def attention(
         _print_json({"environment": environment, "cases": [row.as_json() for row in rows]})
     else:
         console = Console()
-        console.print(environment)
+        for name, value in environment.items():
+            console.print(f"{name:12} {value}", highlight=False)
         print_rows(console, rows)
     raise typer.Exit(1 if any(row.error for row in rows) else 0)
 

@@ -1,10 +1,10 @@
 """Every environment variable of the product, in one place, validated.
 
-    HK_BACKEND   0 (default) | 1 | a comma list of routes: attention
-    HK_DEVICE    auto (default) | hip | cpu | cpu:avx512 | cpu:avx2 | cpu:portable
-                 | emulated:gfx942 | emulated:gfx950
-    HK_STRICT    0 (default) | 1: a layer that would fall back is an error
-    HK_CHECK     0 (default) to 1: share of calls that run beside the reference
+HK_BACKEND   0 (default) | 1 | a comma list of routes: attention
+HK_DEVICE    auto (default) | hip | cpu | cpu:avx512 | cpu:avx2 | cpu:portable
+             | emulated:gfx942 | emulated:gfx950
+HK_STRICT    0 (default) | 1: a layer that would fall back is an error
+HK_CHECK     0 (default) to 1: share of calls that run beside the reference
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class ConfigError(ValueError):
 class Config(BaseSettings):
     """The validated environment. Read it through `get_config()`."""
 
-    model_config = SettingsConfigDict(env_prefix="HK_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(
+        env_prefix="HK_", env_ignore_empty=True, frozen=True, extra="ignore"
+    )
 
     backend: Annotated[frozenset[Route], NoDecode] = frozenset()
     device: Device = "auto"

@@ -20,6 +20,7 @@ Severity = Literal["problem", "note"]
 
 VLLM_RANGE = ("0.29", "0.34")
 """First version of vLLM that the plugin knows, and the first that it does not."""
+SERVE = f"{sys.executable} -m vllm.entrypoints.openai.api_server"
 
 
 @dataclass(frozen=True)
@@ -100,15 +101,13 @@ def check_device() -> Finding | None:
 
 def check_bf16() -> Finding | None:
     """torch's own bfloat16 matmul, on which every layer of the engine depends, survives."""
-    settings = machine.workarounds()
-    if not settings:
+    if not machine.amx_traps():
         return None
     what = (
         "torch's bfloat16 matmul crashes with an illegal instruction: this (virtual) machine "
-        "advertises AMX but hides its tile palettes"
+        "advertises AMX but hides its tile palettes. Serve in float32"
     )
-    exports = " ".join(f"{name}={value}" for name, value in settings.items())
-    return problem("bf16", what, f"export {exports}")
+    return problem("bf16", what, f"{SERVE} --dtype float32 --model MODEL")
 
 
 def check_engine() -> Finding | None:
@@ -170,7 +169,7 @@ def check_vllm_command() -> Finding | None:
     return note(
         "vllm_command",
         "`vllm serve` fails: this vLLM was installed under another package name than `vllm`",
-        f"{sys.executable} -m vllm.entrypoints.openai.api_server --model MODEL",
+        f"{SERVE} --model MODEL",
     )
 
 

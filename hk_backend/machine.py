@@ -43,6 +43,14 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
+def busy() -> str:
+    """Why a benchmark that starts now would mislead; empty if this machine is idle enough."""
+    load, cores = os.getloadavg()[0], usable_cores()
+    if load <= cores / 2:
+        return ""
+    return f"this machine is busy (load {load:.1f} on {cores} cores): expect misleading numbers"
+
+
 @cache
 def amx_traps() -> bool:
     """Whether torch's own bfloat16 matmul dies here with an illegal instruction.

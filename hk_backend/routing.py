@@ -121,7 +121,8 @@ class Routes:
                 "checked_calls": counters.checked_calls,
                 "max_check_error": counters.max_check_error,
             }
-            for name, counters in sorted(self._counters.items())
+            for name in sorted({*self._counters, *self._off})
+            for counters in [self.counters(name)]
         }
 
 

@@ -52,13 +52,13 @@ HK_INLINE float row_max(const float* row, int64_t begin, int64_t end) {
 #pragma GCC unroll 4
     for (int i = 0; i < kChains; ++i) {
       const vec x = load(row + k + i * VL);
-      top[i] = x > top[i] ? x : top[i];
+      top[i] = max_or_second(x, top[i]);
     }
   for (; k < end; k += VL) {
     const vec x = load(row + k);
-    top[0] = x > top[0] ? x : top[0];
+    top[0] = max_or_second(x, top[0]);
   }
-  for (int i = 1; i < kChains; ++i) top[0] = top[i] > top[0] ? top[i] : top[0];
+  for (int i = 1; i < kChains; ++i) top[0] = max_or_second(top[i], top[0]);
   return reduce_max(top[0]);
 }
 

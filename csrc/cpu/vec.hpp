@@ -6,7 +6,7 @@
 
 #include <cstdint>
 #include <cstring>
-#if defined(__F16C__)
+#if defined(__SSE2__)
 #include <immintrin.h>
 #endif
 
@@ -39,9 +39,21 @@ constexpr float kNegInf = -__builtin_inff();
 HK_INLINE vec load(const float* p) { return *reinterpret_cast<const vec_u*>(p); }
 HK_INLINE void store(float* p, vec x) { *reinterpret_cast<vec_u*>(p) = x; }
 HK_INLINE vec splat(float x) { return x - vec{}; }
+// a > b ? a : b, so that NaN on either side gives b. The compiler does not find the instruction.
+HK_INLINE vec max_or_second(vec a, vec b) {
+#if defined(__AVX512F__)
+  return _mm512_max_ps(a, b);
+#elif defined(__AVX__)
+  return _mm256_max_ps(a, b);
+#elif defined(__SSE2__)
+  return _mm_max_ps(a, b);
+#else
+  return a > b ? a : b;
+#endif
+}
 // NaN in `x` stays NaN.
-HK_INLINE vec at_least(vec x, float low) { return x < splat(low) ? splat(low) : x; }
-HK_INLINE vec at_most(vec x, float high) { return x > splat(high) ? splat(high) : x; }
+HK_INLINE vec at_least(vec x, float low) { return max_or_second(splat(low), x); }
+HK_INLINE vec at_most(vec x, float high) { return -max_or_second(splat(-high), -x); }
 
 // Folds the register in halves with `op`.
 template <class Op>

@@ -221,6 +221,7 @@ def environment(rounds: int) -> dict[str, Any]:
         "torch_isa": torch.backends.cpu.get_cpu_capability(),
         "matmul_size": MATMUL_SIZE,
         "rounds": rounds,
+        "warning": machine.busy(),
     }
 
 

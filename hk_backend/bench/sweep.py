@@ -44,13 +44,13 @@ class Sweep:
         if layouts in ("all", "none"):
             chosen = list(LAYOUTS) if layouts == "all" else []
         else:
-            chosen = _names(layouts, list(LAYOUTS), "--layouts")
-        sizes = _numbers(block_sizes, "--block-sizes", multiple_of=8)
+            chosen = parse_names(layouts, list(LAYOUTS), "--layouts")
+        sizes = parse_numbers(block_sizes, "--block-sizes", multiple_of=8)
         grid = cases(
-            _numbers(lengths, "--lengths"),
-            _numbers(head_sizes, "--head-sizes", multiple_of=8),
+            parse_numbers(lengths, "--lengths"),
+            parse_numbers(head_sizes, "--head-sizes", multiple_of=8),
             _pairs(heads, "--heads"),
-            _names(dtypes, list(DTYPES), "--dtypes"),
+            parse_names(dtypes, list(DTYPES), "--dtypes"),
         )
         kinds = ["packed", *(f"{layout}/{size}" for layout in chosen for size in sizes)]
         return cls(grid, kinds, rounds)
@@ -82,7 +82,8 @@ def use_threads(threads: int) -> None:
         torch.set_num_threads(threads)
 
 
-def _names(text: str, valid: Sequence[str], option: str) -> list[str]:
+def parse_names(text: str, valid: Sequence[str], option: str) -> list[str]:
+    """A comma-separated list of names out of `valid`; else typer.BadParameter."""
     names = [name.strip() for name in text.split(",")]
     for name in names:
         if name not in valid:
@@ -90,7 +91,8 @@ def _names(text: str, valid: Sequence[str], option: str) -> list[str]:
     return names
 
 
-def _numbers(text: str, option: str, multiple_of: int = 1) -> list[int]:
+def parse_numbers(text: str, option: str, multiple_of: int = 1) -> list[int]:
+    """A comma-separated list of positive numbers; else typer.BadParameter."""
     numbers = []
     for part in text.split(","):
         if not part.strip().isdecimal() or int(part) < 1 or int(part) % multiple_of:
@@ -107,7 +109,7 @@ def _pairs(text: str, option: str) -> list[tuple[int, int]]:
         valid = slash and query.strip().isdecimal() and kv.strip().isdecimal() and int(kv) > 0
         if not valid or int(query) % int(kv) or not int(query):
             raise typer.BadParameter(
-                f"{option}: {part.strip()!r} is not QUERY/KV heads, one a multiple of the other: 32/8"
+                f"{option}: {part.strip()!r} is not QUERY/KV, one a multiple of the other: 32/8"
             )
         pairs.append((int(query), int(kv)))
     return pairs

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+Name = TypeVar("Name")
 
 SHORTEST_SAMPLE = 0.02
 """Seconds: a quicker call is repeated until one sample takes about this long."""
@@ -49,11 +52,15 @@ def alternate(
         call()
         repeats[name] = max(1, round(SHORTEST_SAMPLE / max(_time(call, 1, clock), 1e-7)))
     samples: dict[str, list[float]] = {name: [] for name in candidates}
-    order = list(candidates)
     for turn in range(rounds):
-        for name in order if turn % 2 == 0 else reversed(order):
+        for name in order_of_round(list(candidates), turn):
             samples[name].append(_time(candidates[name], repeats[name], clock))
     return {name: Timing(tuple(values)) for name, values in samples.items()}
+
+
+def order_of_round(candidates: Sequence[Name], turn: int) -> list[Name]:
+    """The candidates in the order of round `turn`: every other round backwards."""
+    return list(candidates) if turn % 2 == 0 else list(reversed(candidates))
 
 
 def _time(call: Callable[[], object], repeats: int, clock: Callable[[], float]) -> float:

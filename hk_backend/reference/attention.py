@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -42,12 +43,11 @@ def attention_prefill(
     scale = 1.0 / math.sqrt(head_size) if scale is None else scale
     output = torch.zeros(num_tokens, num_heads, head_size, dtype=dtype)
     lse = torch.full((num_heads, num_tokens), -math.inf, dtype=dtype)
-    for tokens, keys, values in requests(
+    for tokens, stored_keys, stored_values in requests(
         key, value, query_start_loc, key_start_loc, paged_kv, block_table, seq_lens
     ):
-        group = num_heads // keys.shape[1]
-        keys = (keys.to(dtype) * _per_head(k_scale, dtype)).repeat_interleave(group, dim=1)
-        values = (values.to(dtype) * _per_head(v_scale, dtype)).repeat_interleave(group, dim=1)
+        keys = widened(stored_keys, k_scale, num_heads, dtype)
+        values = widened(stored_values, v_scale, num_heads, dtype)
         scores = torch.einsum("qhd,khd->hqk", query[tokens].to(dtype), keys) * scale
         if logits_soft_cap:
             scores = logits_soft_cap * torch.tanh(scores / logits_soft_cap)
@@ -71,16 +71,18 @@ def requests(
     """Each request that has a query: its tokens, its keys and values `[keys, num_kv_heads, d]`."""
     starts = query_start_loc.tolist()
     key_starts = starts if key_start_loc is None else key_start_loc.tolist()
-    for request, (first, last) in enumerate(zip(starts[:-1], starts[1:], strict=True)):
+    for request, (first, last) in enumerate(itertools.pairwise(starts)):
         if first == last:
             continue
         if paged_kv is not None:
-            assert block_table is not None and seq_lens is not None
+            assert block_table is not None
+            assert seq_lens is not None
             blocks, length = block_table[request], int(seq_lens[request])
             keys = gather_paged(paged_kv.key, paged_kv, blocks, length)
             values = gather_paged(paged_kv.value, paged_kv, blocks, length)
         else:
-            assert key is not None and value is not None
+            assert key is not None
+            assert value is not None
             owned = slice(key_starts[request], key_starts[request + 1])
             keys, values = key[owned], value[owned]
         yield slice(first, last), keys, values
@@ -125,11 +127,12 @@ def _softmax_times_values(
     return out, total
 
 
-def _per_head(scale: float | torch.Tensor, dtype: torch.dtype) -> float | torch.Tensor:
-    """A scale as a factor of `[tokens, num_kv_heads, head_size]`."""
-    if isinstance(scale, torch.Tensor):
-        return scale.to(dtype).reshape(-1)[None, :, None]
-    return scale
+def widened(
+    stored: torch.Tensor, scale: float | torch.Tensor, num_heads: int, dtype: torch.dtype
+) -> torch.Tensor:
+    """Keys or values `[keys, num_kv_heads, d]` as `[keys, num_heads, d]` in `dtype`, scaled."""
+    factor = scale.to(dtype)[None, :, None] if isinstance(scale, torch.Tensor) else scale
+    return (stored.to(dtype) * factor).repeat_interleave(num_heads // stored.shape[1], dim=1)
 
 
 def gather_paged(

@@ -30,13 +30,13 @@ def untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(platform, "get_attn_backend_cls", platform.get_attn_backend_cls)
     for variable in ("HK_BACKEND", "HK_DEVICE", "HK_STRICT", "HK_CHECK", "HK_METRICS_DIR"):
         monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr("hk_backend.metrics._shared_by", 0)
     routes.reset()
     yield
     routes.reset()
     for member in AttentionBackendEnum:
         member.clear_override()
     os.environ.pop("HK_METRICS_DIR", None)
-    monkeypatch.setattr("hk_backend.metrics._shared_by", 0)
 
 
 def patched() -> bool:

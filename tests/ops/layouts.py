@@ -25,7 +25,9 @@ class Layout:
 
     def fits(self, block_size: int, head_size: int, dtype: torch.dtype) -> bool:
         x = split_of(dtype)
-        return not (self.splits_channels and head_size % x or self.splits_tokens and block_size % x)
+        channels_fit = not self.splits_channels or head_size % x == 0
+        tokens_fit = not self.splits_tokens or block_size % x == 0
+        return channels_fit and tokens_fit
 
 
 def split_of(dtype: torch.dtype) -> int:
@@ -97,9 +99,7 @@ LAYOUTS: dict[str, Layout] = {
     "one [B,2,N,H,D]": Layout(
         lambda k, v: PagedKV.from_pair(torch.stack([nhd(k), nhd(v)], 1), "B 2 N H D")
     ),
-    "one [B,H,2,N,D]": Layout(
-        lambda k, v: PagedKV.from_pair(torch.stack([k, v], 2), "B H 2 N D")
-    ),
+    "one [B,H,2,N,D]": Layout(lambda k, v: PagedKV.from_pair(torch.stack([k, v], 2), "B H 2 N D")),
     "one [B,H,N,2D]": Layout(lambda k, v: PagedKV.from_packed(torch.cat([k, v], dim=3))),
     "one [B,H,N,2D], NHD strides": Layout(packed_nhd_strides),
     "one [B,N,H,2D]": Layout(

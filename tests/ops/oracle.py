@@ -15,7 +15,7 @@ import torch
 
 from hk_backend import reference
 from hk_backend.ops import attention_prefill
-from hk_backend.reference.attention import distance, requests, visible_keys
+from hk_backend.reference.attention import distance, requests, visible_keys, widened
 from tests.ops.cases import Call, nan
 
 U = 2.0**-24
@@ -84,8 +84,8 @@ def _bounds(
     lse: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """How far float32 may stray in the output and the log-sum-exp of one request."""
-    keys = _widened(keys, call["k_scale"], query.shape[1])
-    values = _widened(values, call["v_scale"], query.shape[1])
+    keys = widened(keys, call["k_scale"], query.shape[1], torch.float64).transpose(0, 1)
+    values = widened(values, call["v_scale"], query.shape[1], torch.float64).transpose(0, 1)
     scores, error = _scores(call, query.double().transpose(0, 1), keys)
     behind = distance(len(query), keys.shape[1])
     hidden = ~visible_keys(behind, call["causal"], call["sliding_window"])
@@ -151,13 +151,6 @@ def _scores(
         scores = scores + bias
         error = error + 3 * U * bias.abs() + U * scores.abs()
     return scores, error
-
-
-def _widened(tensor: torch.Tensor, scale: float | torch.Tensor, num_heads: int) -> torch.Tensor:
-    """Packed keys or values as `[num_heads, keys, head_size]` in float64, scale applied."""
-    factor = scale.double()[None, :, None] if isinstance(scale, torch.Tensor) else scale
-    wide = (tensor.double() * factor).repeat_interleave(num_heads // tensor.shape[1], dim=1)
-    return wide.transpose(0, 1)
 
 
 def check(call: Call, out: torch.Tensor | None = None) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import torch
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
-
-import torch
 
 from tests.ops.cases import Case
 from tests.ops.layouts import LAYOUTS

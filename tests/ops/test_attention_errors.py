@@ -45,36 +45,65 @@ BAD: list[tuple[str, Case, Call, str, str]] = [
     ("key: head size", PACKED, {"key": query(16, 2, 24)}, "key", "(16, 2, 24)"),
     ("key: dtype", PACKED, {"key": query(16, 2, 16).half()}, "key", "torch.float16"),
     ("key: meta", PACKED, {"key": query(16, 2, 16).to(META)}, "key", "meta"),
-    ("key: no heads", PACKED, {"key": query(16, 0, 16), "value": query(16, 0, 16)}, "key",
-     "0 heads"),
+    (
+        "key: no heads",
+        PACKED,
+        {"key": query(16, 0, 16), "value": query(16, 0, 16)},
+        "key",
+        "0 heads",
+    ),
     ("key: grad", PACKED, {"key": query(16, 2, 16).requires_grad_()}, "key", "grad"),
     ("value: grad", PACKED, {"value": query(16, 2, 16).requires_grad_()}, "value", "grad"),
     ("value: rows", PACKED, {"value": query(15, 2, 16)}, "value", "(15, 2, 16)"),
     ("value: heads", PACKED, {"value": query(16, 4, 16)}, "value", "(16, 4, 16)"),
     ("value: channels", PACKED, {"value": query(16, 2, 8)}, "value", "(16, 2, 8)"),
     ("value: dtype", PACKED, {"value": query(16, 2, 16).bfloat16()}, "value", "torch.bfloat16"),
-    ("starts: int64", PACKED, {"query_start_loc": int32([0, 5, 12]).long()}, "query_start_loc",
-     "torch.int64"),
-    ("starts: 2 axes", PACKED, {"query_start_loc": int32([[0, 5, 12]])}, "query_start_loc",
-     "(1, 3)"),
+    (
+        "starts: int64",
+        PACKED,
+        {"query_start_loc": int32([0, 5, 12]).long()},
+        "query_start_loc",
+        "torch.int64",
+    ),
+    (
+        "starts: 2 axes",
+        PACKED,
+        {"query_start_loc": int32([[0, 5, 12]])},
+        "query_start_loc",
+        "(1, 3)",
+    ),
     ("starts: none", PACKED, {"query_start_loc": int32([])}, "query_start_loc", "(0,)"),
-    ("starts: meta", PACKED, {"query_start_loc": int32([0, 5, 12]).to(META)}, "query_start_loc",
-     "meta"),
+    (
+        "starts: meta",
+        PACKED,
+        {"query_start_loc": int32([0, 5, 12]).to(META)},
+        "query_start_loc",
+        "meta",
+    ),
     ("key starts: one less", PACKED, {"key_start_loc": int32([0, 9])}, "key_start_loc", "(2,)"),
-    ("key starts: int64", PACKED, {"key_start_loc": int32([0, 9, 16]).long()}, "key_start_loc",
-     "torch.int64"),
+    (
+        "key starts: int64",
+        PACKED,
+        {"key_start_loc": int32([0, 9, 16]).long()},
+        "key_start_loc",
+        "torch.int64",
+    ),
     ("seq_lens, packed", PACKED, {"seq_lens": int32([9, 7])}, "seq_lens", "a tensor"),
     ("table, packed", PACKED, {"block_table": int32([[0], [1]])}, "block_table", "a tensor"),
     ("key, paged", PAGED, {"key": query(16, 2, 16)}, "key", "a tensor"),
     ("value, paged", PAGED, {"value": query(16, 2, 16)}, "value", "a tensor"),
-    ("key starts, paged", PAGED, {"key_start_loc": int32([0, 9, 16])}, "key_start_loc",
-     "a tensor"),
+    ("key starts, paged", PAGED, {"key_start_loc": int32([0, 9, 16])}, "key_start_loc", "a tensor"),
     ("no table", PAGED, {"block_table": None}, "block_table", "None"),
     ("no seq_lens", PAGED, {"seq_lens": None}, "seq_lens", "None"),
     ("table: 1 axis", PAGED, {"block_table": int32([0, 1])}, "block_table", "(2,)"),
     ("table: rows", PAGED, {"block_table": int32([[0, 1, 2]] * 3)}, "block_table", "(3, 3)"),
-    ("table: int64", PAGED, {"block_table": int32([[0, 1, 2]] * 2).long()}, "block_table",
-     "torch.int64"),
+    (
+        "table: int64",
+        PAGED,
+        {"block_table": int32([[0, 1, 2]] * 2).long()},
+        "block_table",
+        "torch.int64",
+    ),
     ("seq_lens: 3", PAGED, {"seq_lens": int32([9, 7, 1])}, "seq_lens", "(3,)"),
     ("seq_lens: int64", PAGED, {"seq_lens": int32([9, 7]).long()}, "seq_lens", "torch.int64"),
     ("cache: head size", PAGED, {"query": query(12, 4, 24)}, "paged_kv", "16"),
@@ -93,19 +122,23 @@ BAD: list[tuple[str, Case, Call, str, str]] = [
     ("sinks: 2 of 4", PACKED, {"sinks": torch.zeros(2)}, "sinks", "(2,)"),
     ("sinks: dtype", PACKED, {"sinks": torch.zeros(4).half()}, "sinks", "torch.float16"),
     ("slopes: 2 axes", PACKED, {"alibi_slopes": torch.zeros(4, 1)}, "alibi_slopes", "(4, 1)"),
-    ("slopes: dtype", PACKED, {"alibi_slopes": torch.zeros(4).double()}, "alibi_slopes",
-     "torch.float64"),
-    ("slopes: meta", PACKED, {"alibi_slopes": torch.zeros(4, device=META)}, "alibi_slopes",
-     "meta"),
+    (
+        "slopes: dtype",
+        PACKED,
+        {"alibi_slopes": torch.zeros(4).double()},
+        "alibi_slopes",
+        "torch.float64",
+    ),
+    ("slopes: meta", PACKED, {"alibi_slopes": torch.zeros(4, device=META)}, "alibi_slopes", "meta"),
     ("k_scale: 4 of 2", PACKED, {"k_scale": torch.ones(4)}, "k_scale", "(4,)"),
     ("k_scale: 0 axes", PACKED, {"k_scale": torch.tensor(1.0)}, "k_scale", "()"),
-    ("v_scale: dtype", PACKED, {"v_scale": torch.ones(2).bfloat16()}, "v_scale",
-     "torch.bfloat16"),
+    ("v_scale: dtype", PACKED, {"v_scale": torch.ones(2).bfloat16()}, "v_scale", "torch.bfloat16"),
 ]
 
 
-@pytest.mark.parametrize(("case", "changes", "name", "value"), [b[1:] for b in BAD],
-                         ids=[b[0] for b in BAD])
+@pytest.mark.parametrize(
+    ("case", "changes", "name", "value"), [b[1:] for b in BAD], ids=[b[0] for b in BAD]
+)
 def test_bad_argument(case: Case, changes: Call, name: str, value: str) -> None:
     assert_refused(make(case) | changes, name, value)
 
@@ -153,26 +186,59 @@ TWO_BLOCKS = PAGED.but(lengths=((5, 9), (0, 0), (3, 7)))
 # (what is wrong, the call, the changes, the argument and the value): read on the CPU only
 BAD_VALUES: list[tuple[str, Case, Call, str, str]] = [
     ("starts fall", PACKED, {"query_start_loc": int32([0, 8, 5])}, "query_start_loc", "5"),
-    ("starts fall to the end", PACKED, {"query_start_loc": int32([0, 13, 12])},
-     "query_start_loc", "12"),
+    (
+        "starts fall to the end",
+        PACKED,
+        {"query_start_loc": int32([0, 13, 12])},
+        "query_start_loc",
+        "12",
+    ),
     ("starts negative", PACKED, {"query_start_loc": int32([-1, 5, 12])}, "query_start_loc", "-1"),
-    ("starts past the tokens", PACKED, {"query_start_loc": int32([0, 5, 13])},
-     "query_start_loc", "13"),
-    ("starts huge", PACKED, {"query_start_loc": int32([0, 5, 2**31 - 1])}, "query_start_loc",
-     str(2**31 - 1)),
+    (
+        "starts past the tokens",
+        PACKED,
+        {"query_start_loc": int32([0, 5, 13])},
+        "query_start_loc",
+        "13",
+    ),
+    (
+        "starts huge",
+        PACKED,
+        {"query_start_loc": int32([0, 5, 2**31 - 1])},
+        "query_start_loc",
+        str(2**31 - 1),
+    ),
     ("key starts fall", PACKED, {"key_start_loc": int32([0, 17, 16])}, "key_start_loc", "16"),
     ("key starts negative", PACKED, {"key_start_loc": int32([-2, 9, 16])}, "key_start_loc", "-2"),
-    ("key starts past the keys", PACKED, {"key_start_loc": int32([0, 9, 17])}, "key_start_loc",
-     "17"),
-    ("fewer keys than queries, by default", PACKED,
-     {"key_start_loc": None, "key": query(11, 2, 16), "value": query(11, 2, 16)},
-     "query_start_loc", "12"),
-    ("block past the cache", PAGED, {"block_table": int32([[0, 1, 7], [3, 4, 0]])},
-     "block_table", "7"),
-    ("block huge", PAGED, {"block_table": int32([[0, 1, 2], [3, 2**31 - 1, 0]])}, "block_table",
-     str(2**31 - 1)),
-    ("block negative", PAGED, {"block_table": int32([[0, 1, 2], [-1, 4, 0]])}, "block_table",
-     "-1"),
+    (
+        "key starts past the keys",
+        PACKED,
+        {"key_start_loc": int32([0, 9, 17])},
+        "key_start_loc",
+        "17",
+    ),
+    (
+        "fewer keys than queries, by default",
+        PACKED,
+        {"key_start_loc": None, "key": query(11, 2, 16), "value": query(11, 2, 16)},
+        "query_start_loc",
+        "12",
+    ),
+    (
+        "block past the cache",
+        PAGED,
+        {"block_table": int32([[0, 1, 7], [3, 4, 0]])},
+        "block_table",
+        "7",
+    ),
+    (
+        "block huge",
+        PAGED,
+        {"block_table": int32([[0, 1, 2], [3, 2**31 - 1, 0]])},
+        "block_table",
+        str(2**31 - 1),
+    ),
+    ("block negative", PAGED, {"block_table": int32([[0, 1, 2], [-1, 4, 0]])}, "block_table", "-1"),
     ("seq_lens negative", PAGED, {"seq_lens": int32([9, -3])}, "seq_lens", "-3"),
     ("seq_lens past the table", PAGED, {"block_table": int32([[0, 1], [3, 4]])}, "seq_lens", "9"),
     ("seq_lens huge", PAGED, {"seq_lens": int32([2**31 - 1, 7])}, "seq_lens", str(2**31 - 1)),
@@ -181,8 +247,11 @@ BAD_VALUES: list[tuple[str, Case, Call, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("case", "changes", "name", "value"), [b[1:] for b in BAD_VALUES],
-                         ids=[b[0] for b in BAD_VALUES])
+@pytest.mark.parametrize(
+    ("case", "changes", "name", "value"),
+    [b[1:] for b in BAD_VALUES],
+    ids=[b[0] for b in BAD_VALUES],
+)
 def test_bad_values(case: Case, changes: Call, name: str, value: str, isa: str) -> None:
     assert_refused(make(case) | changes, name, value)
 
@@ -204,9 +273,7 @@ BAD_MERGES: dict[str, tuple[Call, str, str]] = {
     "lse_b: device": ({"lse_b": torch.zeros(2, 9, device=META)}, "lse_b", "meta"),
     "out: shape": ({"out": torch.zeros(9, 1, 16)}, "out", "(9, 1, 16)"),
     "out: expanded": ({"out": torch.zeros(1, 2, 16).expand(9, -1, -1)}, "out", "(0, 16, 1)"),
-    "output_a: grad": (
-        {"output_a": torch.zeros(9, 2, 16, requires_grad=True)}, "output_a", "grad"
-    ),
+    "output_a: grad": ({"output_a": torch.zeros(9, 2, 16, requires_grad=True)}, "output_a", "grad"),
 }
 
 

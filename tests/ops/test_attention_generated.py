@@ -1,4 +1,4 @@
-"""`attention_prefill` against the reference over generated calls: every feature with every other."""
+"""`attention_prefill` against the reference over generated calls: any feature with any other."""
 
 from __future__ import annotations
 

@@ -43,9 +43,7 @@ def test_every_layout_on_every_instruction_set(layout: str, head_size: int, isa:
 @pytest.mark.parametrize("k_scale", SCALE_KINDS)
 @pytest.mark.parametrize("v_scale", SCALE_KINDS)
 @pytest.mark.parametrize("kv_dtype", FP8_DTYPES)
-def test_fp8_scales(
-    kv_dtype: torch.dtype, k_scale: str, v_scale: str, dtype: torch.dtype
-) -> None:
+def test_fp8_scales(kv_dtype: torch.dtype, k_scale: str, v_scale: str, dtype: torch.dtype) -> None:
     case = Case(lengths=RAGGED, num_heads=6, num_kv_heads=3, dtype=dtype, kv_dtype=kv_dtype)
     case = case.but(k_scale=k_scale, v_scale=v_scale)
     check(make(case))
@@ -144,7 +142,8 @@ def test_caches_of_more_than_2_31_elements(axis: str, dtype: torch.dtype, isa: s
         cache.copy_(torch.randn(shape).to(dtype))
         caches.append(cache)
     paged = PagedKV.from_views(caches[0], "B H N D", caches[1], "B H N D")
-    call = make(Case(lengths=((7, 40), (16, 16)), num_heads=4, num_kv_heads=2, dtype=torch.bfloat16))
+    case = Case(lengths=((7, 40), (16, 16)), num_heads=4, num_kv_heads=2)
+    call = make(case.but(dtype=torch.bfloat16))
     for name in ("key", "value", "key_start_loc"):
         del call[name]
     table = int32([2, 0, 1, 2, -1, -1]).view(2, 3)

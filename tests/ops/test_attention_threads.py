@@ -15,8 +15,13 @@ from tests.ops.oracle import check_result, expected
 
 CASES = {
     "one long request": Case(lengths=((700, 700),), num_heads=4, num_kv_heads=2),
-    "ragged": Case(lengths=((300, 300), (1, 500), (0, 9), (65, 400), (2, 2)), num_heads=9,
-                   num_kv_heads=3, sinks=True, alibi=True),
+    "ragged": Case(
+        lengths=((300, 300), (1, 500), (0, 9), (65, 400), (2, 2)),
+        num_heads=9,
+        num_kv_heads=3,
+        sinks=True,
+        alibi=True,
+    ),
     "window": Case(lengths=((600, 600),), sliding_window=130, logits_soft_cap=20.0),
     "paged": Case(lengths=((200, 500), (77, 77)), layout="one [B,H,N,2D]", dtype=torch.bfloat16),
     "nothing": Case(lengths=()),
@@ -86,5 +91,7 @@ assert pool == alone + 2, (alone, pool)
 run()
 assert alive() == pool, (pool, alive())
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr

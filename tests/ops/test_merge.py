@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -48,7 +49,7 @@ def check_merge(
 def partial(call: Call, split: int) -> tuple[Call, Call]:
     """Keys before and from `split`: the first half is seen by every query, the second as before."""
     starts = call["key_start_loc"].tolist()
-    pairs = list(zip(starts[:-1], starts[1:], strict=True))
+    pairs = list(itertools.pairwise(starts))
     halves = []
     for ranges in ([(a, a + split) for a, _ in pairs], [(a + split, b) for a, b in pairs]):
         index = [token for first, last in ranges for token in range(first, last)]
@@ -79,7 +80,7 @@ def test_split_keys_merge_to_the_whole(
     lse_bound = whole.lse_bound.clone()
     for half in halves:
         share = torch.exp(half.lse - whole.lse)
-        moved = (half.out_bound + half.lse_bound.T[:, :, None] * (half.out - whole.out).abs())
+        moved = half.out_bound + half.lse_bound.T[:, :, None] * (half.out - whole.out).abs()
         bound += 1.01 * share.T[:, :, None] * moved
         lse_bound += 1.01 * share * half.lse_bound
     lse_bound += 32 * U * (1 + whole.lse.abs())
@@ -88,8 +89,11 @@ def test_split_keys_merge_to_the_whole(
 
 
 @given(
-    st.sampled_from(DTYPES), st.sampled_from((1, 2, 15, 64, 70)), st.sampled_from((8, 64, 72, 256)),
-    st.sampled_from((0.1, 3.0, 50.0, 1e4)), st.integers(0, 2**16),
+    st.sampled_from(DTYPES),
+    st.sampled_from((1, 2, 15, 64, 70)),
+    st.sampled_from((8, 64, 72, 256)),
+    st.sampled_from((0.1, 3.0, 50.0, 1e4)),
+    st.integers(0, 2**16),
 )
 @generated(examples=60)
 def test_any_two_sides(
@@ -140,8 +144,9 @@ def test_writes_over_one_of_its_sides(which: str, isa: str) -> None:
 
 
 def test_any_strides(isa: str) -> None:
-    out, lse = torch.randn(64, 70, 2, 3), torch.randn(70, 2, 3)
-    sides = (out[..., 0].permute(1, 2, 0), lse[..., 0].T, out[..., 2].permute(1, 2, 0), lse[..., 2].T)
+    out = torch.randn(64, 70, 2, 3).permute(1, 2, 0, 3)
+    lse = torch.randn(70, 2, 3).transpose(0, 1)
+    sides = (out[..., 0], lse[..., 0], out[..., 2], lse[..., 2])
     check_merge(*sides)
     wide = torch.zeros(70, 2, 130)
     merged, _ = merge_attention(*sides, out=wide[..., 1:129:2])

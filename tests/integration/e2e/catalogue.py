@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,10 @@ class Case:
 
     def __str__(self) -> str:
         return f"{self.model}-{self.dtype}-{self.kind}-block{self.block_size}"
+
+    def healthy(self) -> Case:
+        """The same without faults."""
+        return replace(self, kind=self.kind.removeprefix("faults_"))
 
     def scenario(self, checkpoint: str) -> Scenario:
         engine, rounds = TRAFFIC[self.kind](Prompts(self.model, checkpoint))
@@ -151,4 +155,5 @@ FAULTY = [
     Case("tiny-64", "float32", "faults_whole", 128),
     *(Case(model, "float32", "faults_chunked", 32) for model in MODELS),
     *(Case(model, "float32", "faults_prefix", 32) for model in MODELS[:2]),
+    *(Case(model, "bfloat16", "faults_chunked", 32) for model in MODELS[:2]),
 ]

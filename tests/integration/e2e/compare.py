@@ -78,7 +78,9 @@ def assert_as_exact(found: Error, stock: Error) -> None:
     """
     allowed = stock.rms * (1 + 3 / found.count**0.5)
     assert found.rms <= allowed, f"rms error {found.rms:.5f}, stock has {stock.rms:.5f}"
-    assert found.largest <= 2 * stock.largest, f"{found.largest} against {stock.largest}"
+    assert found.largest <= 2 * stock.largest, (
+        f"largest error {found.largest:.5f}, stock has {stock.largest:.5f}"
+    )
 
 
 def assert_routed(result: ScenarioResult) -> None:

@@ -64,5 +64,5 @@ def needed(items: list[pytest.Item]) -> tuple[list[str], list[Case]]:
         callspec = getattr(item, "callspec", None)
         case = callspec.params.get("case") if callspec else None
         if isinstance(case, Case):
-            cases[case] = None
+            cases |= dict.fromkeys([case.healthy(), case])
     return list(names), list(cases)

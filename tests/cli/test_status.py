@@ -1,0 +1,102 @@
+"""`hk-backend status`: what it says about routes, device and engines, as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from hk_backend import machine, status
+from hk_backend.cli import app
+from hk_backend.routing import SERVED, Verdict, refused
+
+
+@pytest.fixture(autouse=True)
+def _fresh_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HK_BACKEND", "HK_DEVICE", "HK_STRICT", "HK_CHECK"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def report() -> dict[str, Any]:
+    result = CliRunner().invoke(app, ["status", "--json"])
+    assert result.exit_code == 0, result.output
+    data: dict[str, Any] = json.loads(result.stdout)
+    return data
+
+
+def engine_says(monkeypatch: pytest.MonkeyPatch, **verdicts: Verdict) -> None:
+    monkeypatch.setattr(status, "engine_verdicts", lambda: verdicts)
+
+
+def test_json_has_versions_machine_device_and_routes() -> None:
+    data = report()
+    assert set(data) == {"versions", "machine", "device", "routes"}
+    assert data["versions"]["torch"].startswith("2.")
+    assert data["machine"]["cores"] >= 1
+    assert data["device"]["name"].startswith("cpu:")
+    assert data["device"]["on"] is True
+
+
+def test_a_route_that_nobody_asked_for_is_off() -> None:
+    assert report()["routes"]["attention"] == {
+        "on": False,
+        "why": "not asked for: HK_BACKEND is unset or 0",
+    }
+
+
+def test_a_route_is_on_if_asked_for_and_the_engine_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HK_BACKEND", "1")
+    engine_says(monkeypatch, vllm=SERVED)
+    assert report()["routes"]["attention"] == {"on": True, "why": ""}
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "why"),
+    [
+        ({}, "no supported engine is installed"),
+        ({"vllm": refused("vllm: it has no build()")}, "vllm: it has no build()"),
+    ],
+)
+def test_a_route_is_off_because_of_the_engine(
+    monkeypatch: pytest.MonkeyPatch, verdicts: dict[str, Verdict], why: str
+) -> None:
+    monkeypatch.setenv("HK_BACKEND", "attention")
+    engine_says(monkeypatch, **verdicts)
+    assert report()["routes"]["attention"] == {"on": False, "why": why}
+
+
+def test_a_bad_environment_value_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HK_BACKEND", "gemm")
+    assert "HK_BACKEND='gemm' is not valid" in report()["routes"]["attention"]["why"]
+
+
+def test_a_device_that_cannot_run_switches_routes_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HK_BACKEND", "1")
+    monkeypatch.setattr(status, "resolve_device", lambda: ("hip", refused("no such device")))
+    data = report()
+    assert data["device"] == {"name": "hip", "on": False, "why": "no such device"}
+    assert data["routes"]["attention"] == {"on": False, "why": "no such device"}
+
+
+def test_an_engine_check_that_raises_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        name = "vllm"
+
+        def load(self) -> None:
+            raise ImportError("libnuma.so.1: cannot open shared object file")
+
+    monkeypatch.setattr(machine, "version_of", lambda *names: "0.32.0")
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [Broken()])
+    verdict = status.engine_verdicts()["vllm"]
+    assert verdict == refused("vllm: ImportError: libnuma.so.1: cannot open shared object file")
+
+
+def test_the_text_names_route_and_reason() -> None:
+    result = CliRunner().invoke(app, ["status"])
+    assert result.exit_code == 0
+    assert "attention: off" in result.stdout
+    assert "HK_BACKEND is unset or 0" in result.stdout

@@ -1,0 +1,157 @@
+"""The environment: every variable, its valid values, and the error of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pydantic import ValidationError
+
+from hk_backend.config import DEVICES, ROUTES, Config, ConfigError, get_config, read_config
+
+VARIABLES = ("HK_BACKEND", "HK_DEVICE", "HK_STRICT", "HK_CHECK")
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    get_config.cache_clear()
+    yield
+    get_config.cache_clear()
+
+
+def test_defaults_leave_the_engine_alone() -> None:
+    config = read_config()
+    assert config.backend == frozenset()
+    assert not config.enabled
+    assert config.device == "auto"
+    assert config.strict == 0
+    assert config.check == 0.0
+
+
+EVERYTHING = frozenset(ROUTES)
+VALID = [
+    ("HK_BACKEND", "", "backend", frozenset()),
+    ("HK_BACKEND", "0", "backend", frozenset()),
+    ("HK_BACKEND", "1", "backend", EVERYTHING),
+    ("HK_BACKEND", " 1 ", "backend", EVERYTHING),
+    ("HK_BACKEND", "attention", "backend", frozenset({"attention"})),
+    ("HK_BACKEND", " attention , attention", "backend", frozenset({"attention"})),
+    *[("HK_DEVICE", device, "device", device) for device in DEVICES],
+    ("HK_STRICT", "", "strict", 0),
+    ("HK_STRICT", "0", "strict", 0),
+    ("HK_STRICT", "1", "strict", 1),
+    ("HK_CHECK", "0", "check", 0.0),
+    ("HK_CHECK", "0.01", "check", 0.01),
+    ("HK_CHECK", "1", "check", 1.0),
+]
+
+
+@pytest.mark.parametrize(("variable", "text", "field", "value"), VALID)
+def test_valid_values(
+    variable: str, text: str, field: str, value: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, text)
+    config = read_config()
+    assert getattr(config, field) == value
+    assert config.enabled == (variable == "HK_BACKEND" and bool(value))
+
+
+def test_devices_are_those_of_the_design() -> None:
+    assert set(DEVICES) == {
+        "auto",
+        "hip",
+        "cpu",
+        "cpu:avx512",
+        "cpu:avx2",
+        "cpu:portable",
+        "emulated:gfx942",
+        "emulated:gfx950",
+    }
+
+
+INVALID = [
+    ("HK_BACKEND", "2"),
+    ("HK_BACKEND", "true"),
+    ("HK_BACKEND", "attention,linaer"),
+    ("HK_BACKEND", "attention,"),
+    ("HK_BACKEND", "0,attention"),
+    ("HK_DEVICE", "cuda"),
+    ("HK_DEVICE", "CPU"),
+    ("HK_DEVICE", "cpu:avx"),
+    ("HK_DEVICE", "emulated:gfx90a"),
+    ("HK_STRICT", "yes"),
+    ("HK_STRICT", "2"),
+    ("HK_CHECK", "-0.1"),
+    ("HK_CHECK", "1.5"),
+    ("HK_CHECK", "nan"),
+    ("HK_CHECK", "often"),
+]
+EXPECTED = {
+    "HK_BACKEND": ["0, 1", *ROUTES],
+    "HK_DEVICE": list(DEVICES),
+    "HK_STRICT": ["0 or 1"],
+    "HK_CHECK": ["between 0 and 1"],
+}
+
+
+@pytest.mark.parametrize(("variable", "text"), INVALID)
+def test_invalid_values_name_the_variable_the_value_and_what_is_valid(
+    variable: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, text)
+    with pytest.raises(ConfigError) as raised:
+        read_config()
+    message = str(raised.value)
+    assert message.startswith(f"{variable}={text!r} is not valid: expected ")
+    for valid in EXPECTED[variable]:
+        assert valid in message
+    assert "\n" not in message
+
+
+def test_every_bad_variable_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HK_BACKEND", "maybe")
+    monkeypatch.setenv("HK_DEVICE", "tpu")
+    monkeypatch.setenv("HK_CHECK", "9")
+    with pytest.raises(ConfigError) as raised:
+        read_config()
+    for part in ("HK_BACKEND='maybe'", "HK_DEVICE='tpu'", "HK_CHECK='9'"):
+        assert part in str(raised.value)
+    assert "HK_STRICT" not in str(raised.value)
+
+
+@pytest.mark.parametrize("variable", ["HK_DEVICE", "HK_CHECK"])
+def test_an_empty_variable_is_as_unset(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`HK_DEVICE= vllm serve`: the shell's way to unset, which HK_BACKEND and HK_STRICT allow."""
+    monkeypatch.setenv(variable, "")
+    assert read_config() == Config()
+
+
+def test_the_environment_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HK_BACKEND", "1")
+    first = get_config()
+    monkeypatch.setenv("HK_BACKEND", "0")
+    assert get_config() is first
+    assert first.enabled
+    get_config.cache_clear()
+    assert not get_config().enabled
+
+
+def test_a_bad_environment_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HK_STRICT", "maybe")
+    with pytest.raises(ConfigError):
+        get_config()
+    monkeypatch.setenv("HK_STRICT", "1")
+    assert get_config().strict == 1
+
+
+def test_the_configuration_cannot_be_changed() -> None:
+    with pytest.raises(ValidationError):
+        read_config().strict = 1
+
+
+def test_foreign_variables_are_none_of_our_business(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HK_SOMETHING_ELSE", "x")
+    monkeypatch.setenv("hk_unrelated", "y")
+    assert read_config() == Config()
