@@ -8,6 +8,7 @@ both, in alternation. Whatever does not hold makes the demo fail, after the resu
 from __future__ import annotations
 
 import json
+import math
 import random
 import statistics
 import time
@@ -150,7 +151,7 @@ def _check_same(servers: Iterable[Server]) -> None:
 def _compare_answers(clients: dict[Backend, Client], found: Results, console: Console) -> None:
     """Ask both servers everything; print HK's answers; compare tokens and log-probabilities."""
     answers: dict[Backend, list[Answer]] = {backend: [] for backend in clients}
-    largest = 0.0
+    distances: list[float] = []
     for question in QUESTIONS:
         for backend, client in clients.items():
             answers[backend].append(client.chat(question, ANSWER_TOKENS))
@@ -159,12 +160,13 @@ def _compare_answers(clients: dict[Backend, Client], found: Results, console: Co
         console.print(f"\n[bold]{escape(question)}[/bold]\n{escape(answer.text)}")
         both = answer.prompt_tokens + answer.tokens
         stock, hk = (clients[backend].logprobs(both) for backend in _backends())
-        largest = max(largest, *(abs(a - b) for a, b in zip(stock, hk, strict=True)))
+        distances += [abs(a - b) for a, b in zip(stock, hk, strict=True)]
     found.tokens_equal = all(
         (a.prompt_tokens, a.tokens) == (b.prompt_tokens, b.tokens)
         for a, b in zip(answers["stock"], answers["hk"], strict=True)
     )
-    found.max_logprob_diff = largest
+    # max() would pass over a NaN
+    found.max_logprob_diff = max(distances) if all(map(math.isfinite, distances)) else None
     console.print()
 
 

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
 
 from bench_serving.serve import METRICS, Point
@@ -24,7 +22,8 @@ def plot_serving(points: Sequence[Point], title: str, path: Path) -> list[Path]:
 
     A failed point is a cross on the axis, not a gap that nobody notices.
     """
-    figure, axes = plt.subplots(1, len(METRICS), figsize=(5 * len(METRICS), 4.2))
+    figure = Figure(figsize=(5 * len(METRICS), 4.2))
+    axes = figure.subplots(1, len(METRICS))
     lens = sorted({point.input_len for point in points})
     for axis, (metric, label) in zip(axes, METRICS.items(), strict=True):
         for backend in dict.fromkeys(point.backend for point in points):
@@ -60,9 +59,8 @@ def plot_kernels(rows: Sequence[Row], title: str, path: Path) -> list[Path]:
     panels = list(dict.fromkeys(_panel(row) for row in kinds))
     columns = min(4, len(panels))
     lines = -(-len(panels) // columns)
-    figure, axes = plt.subplots(
-        lines, columns, figsize=(4 * columns, 3.4 * lines), squeeze=False, sharex=True
-    )
+    figure = Figure(figsize=(4 * columns, 3.4 * lines))
+    axes = figure.subplots(lines, columns, squeeze=False, sharex=True)
     for axis, panel in zip(axes.flat, panels, strict=False):
         shown = [row for row in kinds if _panel(row) == panel]
         good = [row for row in shown if not row.error]
@@ -96,11 +94,11 @@ def _plain_ticks(axis: Any, ticks: Sequence[int]) -> None:
     axis.grid(alpha=0.25)
 
 
-def _save(figure: Any, title: str, path: Path) -> list[Path]:
+def _save(figure: Figure, title: str, path: Path) -> list[Path]:
     figure.suptitle(title)
     figure.tight_layout()
     files = [path.with_suffix(suffix) for suffix in (".png", ".svg")]
-    for file in files:
-        figure.savefig(file, dpi=140)
-    plt.close(figure)
+    with matplotlib.rc_context({"svg.fonttype": "none"}):  # text stays text
+        for file in files:
+            figure.savefig(file, dpi=140)
     return files

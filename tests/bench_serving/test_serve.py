@@ -1,0 +1,168 @@
+"""`bench_serving serve`: the order of runs, what counts as failed, and what is written."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench_serving import counters
+from bench_serving.counters import RouteTotals
+from bench_serving.plots import plot_serving
+from bench_serving.serve import Plan, Point, Run, run_client, summarize, table
+from bench_serving.server import Backend, Server, ServerError
+from hk_backend.routing import Tally
+
+GOOD = {"total_token_throughput": 100.0, "median_ttft_ms": 20.0, "median_tpot_ms": 5.0}
+
+
+def plan(tmp_path: Path, **changes: Any) -> Plan:
+    settings: dict[str, Any] = {
+        "model": tmp_path,
+        "backends": ["stock", "hk"],
+        "dtype": "float32",
+        "input_lens": [64],
+        "output_len": 4,
+        "concurrencies": [1, 2],
+        "prompts": 4,
+        "rounds": 2,
+    }
+    return Plan(**{**settings, **changes})
+
+
+def run(backend: Backend, turn: int = 0, error: str = "", **metrics: float) -> Run:
+    measured = {} if error else {**GOOD, **metrics}
+    return Run(turn, 64, 1, backend, measured, error=error)
+
+
+class Client:
+    """Stands for vLLM's client process: writes `result`, ends with `code`."""
+
+    def __init__(self, result: dict[str, Any] | None, code: int = 0, stderr: str = "") -> None:
+        self.result, self.code, self.stderr = result, code, stderr
+        self.commands: list[list[str]] = []
+
+    def __call__(self, command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        self.commands.append(command)
+        if self.result is not None:
+            folder = Path(command[command.index("--result-dir") + 1])
+            name = command[command.index("--result-filename") + 1]
+            (folder / name).write_text(json.dumps(self.result))
+        return subprocess.CompletedProcess(command, self.code, "", self.stderr)
+
+
+@pytest.fixture
+def measure_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Client, Backend, int], Run]:
+    """Run one client against a server that published `served` tokens meanwhile."""
+
+    def measure(client: Client, backend: Backend = "hk", served: int = 1) -> Run:
+        readings = iter([{}, {"attention": RouteTotals(served=Tally(1, served))}])
+        monkeypatch.setattr(subprocess, "run", client)
+        monkeypatch.setattr(Server, "check_alive", lambda self: None)
+        monkeypatch.setattr(counters, "read", lambda url: next(readings))
+        server = Server(tmp_path, backend, "float32", tmp_path / "log.txt")
+        return run_client(server, plan(tmp_path), Run(0, 64, 1, backend), tmp_path)
+
+    return measure
+
+
+def test_backends_alternate_and_every_other_round_runs_backwards(tmp_path: Path) -> None:
+    order = [(turn, c, backend) for turn, _, c, backend in plan(tmp_path).points()]
+    assert order == [
+        (0, 1, "stock"), (0, 1, "hk"), (0, 2, "stock"), (0, 2, "hk"),
+        (1, 1, "hk"), (1, 1, "stock"), (1, 2, "hk"), (1, 2, "stock"),
+    ]  # fmt: skip
+
+
+def test_a_run_keeps_the_client_s_numbers(measure_with: Any) -> None:
+    found = measure_with(Client({"completed": 4, **GOOD, "date": "today"}))
+    assert found.error == ""
+    assert found.metrics == GOOD
+    assert found.routed_share == 1.0
+
+
+def test_both_backends_are_sent_the_same_requests(measure_with: Any, tmp_path: Path) -> None:
+    client = Client({"completed": 4, **GOOD})
+    for backend in ("stock", "hk"):
+        measure_with(client, backend)
+    differing = {a for a, b in zip(*client.commands, strict=True) if a != b}
+    assert all("stock" in part or "127.0.0.1" in part for part in differing), differing
+    seeds = {c[c.index("--seed") + 1] for c in client.commands}
+    assert len(seeds) == 1
+
+
+@pytest.mark.parametrize(
+    ("client", "served", "why"),
+    [
+        (Client(None, 1, "Traceback\nConnectionError: refused"), 1, "ConnectionError: refused"),
+        (Client(None), 1, "No such file"),
+        (Client({"completed": 3, **GOOD}), 1, "3 of 4 requests were answered"),
+        (Client({**GOOD}), 1, "None of 4 requests"),
+        (Client({"completed": 4, "median_ttft_ms": 1.0}), 1, "no total_token_throughput"),
+        (Client({"completed": 4, **GOOD}), 0, "HK computed nothing"),
+    ],
+)
+def test_a_failed_run_has_a_reason_and_no_numbers(
+    measure_with: Any, client: Client, served: int, why: str
+) -> None:
+    found = measure_with(client, "hk", served)
+    assert why in found.error
+    assert found.metrics == {}
+
+
+def test_a_server_that_died_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def died(_: Server) -> None:
+        raise ServerError("the hk server ended (-9):\nlog")
+
+    monkeypatch.setattr(Server, "check_alive", died)
+    server = Server(tmp_path, "hk", "float32", tmp_path / "log.txt")
+    found = run_client(server, plan(tmp_path), Run(0, 64, 1, "hk"), tmp_path)
+    assert found.error == "the hk server ended (-9):"
+
+
+def test_an_old_result_file_is_not_taken_for_a_new_one(measure_with: Any) -> None:
+    assert measure_with(Client({"completed": 4, **GOOD})).error == ""
+    assert "No such file" in measure_with(Client(None)).error
+
+
+def test_a_point_is_the_median_of_its_runs() -> None:
+    values = [10.0, 30.0, 11.0]
+    runs = [run("hk", turn, median_ttft_ms=value) for turn, value in enumerate(values)]
+    (point,) = summarize(runs)
+    assert point.medians["median_ttft_ms"] == 11.0
+    assert point.samples["median_ttft_ms"] == values
+
+
+def test_one_failed_run_fails_its_point_and_no_other() -> None:
+    runs = [run("stock"), run("hk"), run("hk", 1, error="died")]
+    stock, hk = summarize(runs)
+    assert stock.error == ""
+    assert hk.error == "1 of 2 runs failed: died"
+    assert hk.medians == {}
+
+
+def test_the_table_shows_ratios_and_failures() -> None:
+    points = [
+        Point(64, 1, "stock", GOOD),
+        Point(64, 1, "hk", {**GOOD, "median_ttft_ms": 10.0}, routed_share=1.0),
+        Point(64, 2, "stock", error="1 of 2 runs failed: died"),
+        Point(64, 2, "hk", GOOD),
+    ]
+    lines = table(points).splitlines()
+    assert lines[3] == "| 64 | 1 | hk | 100.0 (1.00x) | 10.0 (0.50x) | 5.0 (1.00x) | 100.0% |"
+    assert "failed: 1 of 2 runs failed: died" in lines[4]
+    assert lines[5] == "| 64 | 2 | hk | 100.0 | 20.0 | 5.0 |  |"  # no ratio to a failure
+
+
+def test_the_plot_is_written_as_png_and_svg_and_names_failures(tmp_path: Path) -> None:
+    samples = {name: [value] for name, value in GOOD.items()}
+    points = [Point(64, 1, "stock", GOOD, samples), Point(64, 1, "hk", error="died")]
+    png, svg = plot_serving(points, "title", tmp_path / "serve")
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert "hk: failed" in svg.read_text()

@@ -1,0 +1,154 @@
+"""The child process that serves: it never outlives us, and two of them are comparable."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from bench_serving import server as module
+from bench_serving.server import Server, ServerError, differences, environment_of
+
+ANSWERS = """
+    import http.server, os, signal, subprocess, sys
+    worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    print("worker", worker.pid, flush=True)
+    {ignore}
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200); self.end_headers()
+        def log_message(self, *_): pass
+    port = int(sys.argv[sys.argv.index("--port") + 1])
+    http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
+"""
+IGNORES_SIGNALS = "signal.signal(2, signal.SIG_IGN); signal.signal(15, signal.SIG_IGN)"
+
+
+@pytest.fixture
+def a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
+    monkeypatch.setattr(module, "STOP_SECONDS", 1.0)
+    return Server(tmp_path, "stock", "float32", tmp_path / "log.txt")
+
+
+def serving(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    """Start `code` where vLLM would be started."""
+    start = subprocess.Popen
+
+    def replaced(command: list[str], **rest: object) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", textwrap.dedent(code), *command[3:]]
+        return start(command, **rest)  # type: ignore[call-overload, no-any-return]
+
+    monkeypatch.setattr(subprocess, "Popen", replaced)
+
+
+def worker_of(server: Server) -> int:
+    for _ in range(100):
+        words = server.log.read_text().split()
+        if len(words) >= 2:
+            return int(words[1])
+        time.sleep(0.05)
+    raise AssertionError("no worker started")
+
+
+def is_running(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+@pytest.mark.parametrize("ignore", ["", IGNORES_SIGNALS])
+def test_a_server_and_its_workers_end_with_the_context(
+    a_server: Server, monkeypatch: pytest.MonkeyPatch, ignore: str
+) -> None:
+    serving(monkeypatch, ANSWERS.format(ignore=ignore))
+    with a_server:
+        worker = worker_of(a_server)
+        a_server.check_alive()
+        assert is_running(worker)
+    assert not is_running(worker)
+
+
+def test_it_ends_when_what_it_serves_fails(
+    a_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serving(monkeypatch, ANSWERS.format(ignore=""))
+    workers = []
+
+    def interrupted() -> None:
+        with a_server:
+            workers.append(worker_of(a_server))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert not is_running(workers[0])
+
+
+def test_a_server_that_dies_while_starting_shows_its_log(
+    a_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serving(monkeypatch, "import sys; print('no memory left'); sys.exit(3)")
+    with pytest.raises(ServerError, match=r"stock server ended \(3\)") as caught, a_server:
+        pass
+    assert "no memory left" in str(caught.value)
+    assert str(a_server.log) in str(caught.value)
+
+
+def test_a_server_that_died_since_is_noticed(
+    a_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serving(monkeypatch, ANSWERS.format(ignore=""))
+    with a_server:
+        assert a_server._process is not None
+        os.killpg(a_server._process.pid, signal.SIGKILL)
+        a_server._process.wait()
+        with pytest.raises(ServerError, match="ended"):
+            a_server.check_alive()
+
+
+def test_only_hk_backend_differs_between_backends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HK_BACKEND", "attention")  # the caller's own must not reach stock
+    stock, hk = environment_of("stock"), environment_of("hk")
+    assert stock.pop("HK_BACKEND") == "0"
+    assert hk.pop("HK_BACKEND") == "1"
+    assert stock == hk
+
+
+def pair(tmp_path: Path) -> tuple[Server, Server]:
+    both = (
+        Server(tmp_path, "stock", "float32", tmp_path / "stock.txt"),
+        Server(tmp_path, "hk", "float32", tmp_path / "hk.txt"),
+    )
+    for server in both:
+        server.log.write_text("local_rank=0, core ids=[0, 1]\n")
+    return both
+
+
+def test_equal_settings_have_no_differences(tmp_path: Path) -> None:
+    assert differences(pair(tmp_path)) == []
+
+
+def test_a_differing_variable_is_named(tmp_path: Path) -> None:
+    stock, hk = pair(tmp_path)
+    hk.environment["OMP_NUM_THREADS"] = "8"
+    assert differences((stock, hk)) == ["OMP_NUM_THREADS: None and '8'"]
+
+
+def test_differing_threads_are_named(tmp_path: Path) -> None:
+    stock, hk = pair(tmp_path)
+    hk.log.write_text("local_rank=0, core ids=[1]\n")
+    assert differences((stock, hk)) == ["threads: cores 0, 1 and 1"]
+
+
+def test_differing_arguments_are_named(tmp_path: Path) -> None:
+    stock, hk = pair(tmp_path)
+    hk.arguments = ("--enforce-eager",)
+    assert differences((stock, hk)) == ["arguments: () and ('--enforce-eager',)"]
