@@ -58,7 +58,7 @@ download_failed = { printf '\n%s\n%s\n' \
   'PIP_INDEX_URL), then run the same command again: it goes on where it stopped.' >&2; exit 1; }
 build_failed = { printf '\n%s\n%s\n' \
   'Installing hk-backend failed. If the messages above show a download: check the network and run' \
-  'the same command again. If they show the C++ compiler: g++ 11 or clang 14 is the oldest that works.' \
+  'the same command again. If they show the C++ compiler: it must know C++20 (g++ 12 is what we test with).' \
   >&2; exit 1; }
 torch_failed = { printf '\n%s\n%s\n%s\n' 'Could not install $(TORCH): see the messages above.' \
   'The CPU build of torch comes from $(TORCH_INDEX); name a mirror with TORCH_INDEX=URL,' \
