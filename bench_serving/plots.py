@@ -22,7 +22,7 @@ def plot_serving(points: Sequence[Point], title: str, path: Path) -> list[Path]:
 
     A failed point is a cross on the axis, not a gap that nobody notices.
     """
-    figure = Figure(figsize=(5 * len(METRICS), 4.2))
+    figure = Figure(figsize=(5 * len(METRICS), 4.4), layout="constrained")
     axes = figure.subplots(1, len(METRICS))
     lens = sorted({point.input_len for point in points})
     for axis, (metric, label) in zip(axes, METRICS.items(), strict=True):
@@ -34,8 +34,7 @@ def plot_serving(points: Sequence[Point], title: str, path: Path) -> list[Path]:
                 _serving_line(axis, line, metric, COLORS[backend], style, name)
         axis.set(xlabel="concurrency", title=label, ylim=(0, None), xscale="log")
         _plain_ticks(axis, sorted({point.concurrency for point in points}))
-    axes[0].legend(frameon=False)
-    return _save(figure, title, path)
+    return _save(figure, axes[0], title, path)
 
 
 def _serving_line(
@@ -59,7 +58,7 @@ def plot_kernels(rows: Sequence[Row], title: str, path: Path) -> list[Path]:
     panels = list(dict.fromkeys(_panel(row) for row in kinds))
     columns = min(4, len(panels))
     lines = -(-len(panels) // columns)
-    figure = Figure(figsize=(4 * columns, 3.4 * lines))
+    figure = Figure(figsize=(4 * columns, 3.4 * lines + 0.8), layout="constrained")
     axes = figure.subplots(lines, columns, squeeze=False, sharex=True)
     for axis, panel in zip(axes.flat, panels, strict=False):
         shown = [row for row in kinds if _panel(row) == panel]
@@ -72,13 +71,13 @@ def plot_kernels(rows: Sequence[Row], title: str, path: Path) -> list[Path]:
         )
         axis.plot(lengths, [row.hk for row in good], "o-", color=COLORS["hk"], label="HK")
         failed = [row.case.tokens for row in shown if row.error]
-        axis.plot(failed, [0] * len(failed), "x", color=COLORS["hk"], clip_on=False)
+        if failed:
+            axis.plot(failed, [0] * len(failed), "x", color=COLORS["hk"], clip_on=False)
         axis.set(title=panel, ylim=(0, None), xscale="log", xlabel="tokens", ylabel="GFLOP/s")
         _plain_ticks(axis, sorted({row.case.tokens for row in shown}))
     for axis in list(axes.flat)[len(panels) :]:
         axis.set_visible(False)
-    axes[0][0].legend(frameon=False)
-    return _save(figure, title, path)
+    return _save(figure, axes[0][0], title, path)
 
 
 def _panel(row: Row) -> str:
@@ -94,9 +93,11 @@ def _plain_ticks(axis: Any, ticks: Sequence[int]) -> None:
     axis.grid(alpha=0.25)
 
 
-def _save(figure: Figure, title: str, path: Path) -> list[Path]:
+def _save(figure: Figure, legend_of: Any, title: str, path: Path) -> list[Path]:
+    """With the legend of one panel, which is that of all, below."""
+    handles, labels = legend_of.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
     figure.suptitle(title)
-    figure.tight_layout()
     files = [path.with_suffix(suffix) for suffix in (".png", ".svg")]
     with matplotlib.rc_context({"svg.fonttype": "none"}):  # text stays text
         for file in files:

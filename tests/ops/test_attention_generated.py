@@ -14,7 +14,7 @@ from tests.ops.strategies import cases, generated
 @example(Case(lengths=((0, 0),), after=2))
 @example(Case(lengths=((1, 1),), num_heads=1))
 @given(cases())
-@generated(examples=250)
+@generated(examples=400)
 def test_any_call(case: Case) -> None:
     check(make(case))
 
