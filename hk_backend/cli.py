@@ -89,14 +89,16 @@ def attention(
 
     Exit code 1 if a case could not be measured or gave a wrong result.
     """
+    from hk_backend.bench import attention as suite
     from hk_backend.bench import sweep
     from hk_backend.bench.tables import print_rows
 
     plan = sweep.Sweep.parse(lengths, head_sizes, heads, dtypes, layouts, block_sizes, rounds)
     sweep.limit_isa(isa)
     sweep.use_threads(threads)
+    environment = suite.environment(rounds)
     with progress.status("") as line:
-        environment, rows = plan.run(line.update)
+        rows = list(plan.run(line.update))
     if as_json:
         _print_json({"environment": environment, "cases": [row.as_json() for row in rows]})
     else:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import typer
 
 from hk_backend import machine
-from hk_backend.bench.attention import DTYPES, ISA_LIMITS, Case, Row, cases, environment, measure
+from hk_backend.bench.attention import DTYPES, ISA_LIMITS, Case, Row, cases, measure
 from hk_backend.bench.layouts import LAYOUTS
 from hk_backend.bench.options import Isa
 
@@ -55,18 +54,14 @@ class Sweep:
         kinds = ["packed", *(f"{layout}/{size}" for layout in chosen for size in sizes)]
         return cls(grid, kinds, rounds)
 
-    def run(self, on_case: Callable[[str], object]) -> tuple[dict[str, Any], list[Row]]:
-        """Measure everything; `on_case` is told what comes next.
+    def run(self, on_case: Callable[[str], object]) -> Iterator[Row]:
+        """Measure everything: a row per case and kind, failed ones included.
 
-        Returns:
-            the environment, and a row per case and kind, failed ones included.
+        `on_case` is told what comes next.
         """
-        found = environment(self.rounds)
-        rows: list[Row] = []
         for number, case in enumerate(self.cases, 1):
             on_case(f"{number}/{len(self.cases)}  {case}, {len(self.kinds)} kinds of keys")
-            rows += measure(case, self.kinds, self.rounds)
-        return found, rows
+            yield from measure(case, self.kinds, self.rounds)
 
 
 def limit_isa(isa: Isa | None) -> None:

@@ -15,10 +15,10 @@ def device_for(tensor_device: str) -> Device:
         DeviceError: `HK_DEVICE` names a device that this build or machine does not have.
     """
     wanted = get_config().device
-    if wanted == "auto":
-        wanted = "cpu" if tensor_device == "cpu" else "hip"
-    if wanted.startswith("cpu"):
+    if wanted.startswith("cpu") or (wanted == "auto" and tensor_device == "cpu"):
         from hk_backend.devices.cpu import cpu_device
 
         return cpu_device(wanted.partition(":")[2])
+    if wanted == "auto":
+        raise DeviceError(f"this build has no kernels for tensors on {tensor_device}, only on cpu")
     raise DeviceError(f"HK_DEVICE={wanted} is not available in this build: expected cpu or auto")

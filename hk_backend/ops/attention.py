@@ -64,7 +64,7 @@ def attention_prefill(
         key_start_loc: the same for packed keys; default: `query_start_loc`.
         paged_kv: where the keys and values of the cache lie; with `block_table` int32
             `[requests, max_blocks]` (the blocks of each request, in order) and `seq_lens` int32
-            `[requests]` (its keys, the new ones included).
+            `[requests]` (its keys, the new ones included: if causal, no fewer than its queries).
         scale: factor of the scores; default `head_size ** -0.5`.
         sliding_window: a query sees keys less than this many positions away (behind it and, if
             not causal, also ahead of it).

@@ -11,7 +11,7 @@ from hk_backend import _cpu
 from hk_backend.config import get_config
 
 ISAS = ("portable", "avx2", "avx512")
-"""From slow to fast; the last one that this machine has is the default."""
+"""From slow to fast; the last one that this machine has is what every other test runs on."""
 
 
 @pytest.fixture(params=ISAS)

@@ -74,7 +74,7 @@ REFUSED: dict[str, tuple[dict[str, object], str]] = {
     "cap nan": ({"logits_soft_cap": math.nan}, "logits_soft_cap nan"),
     "cap inf": ({"logits_soft_cap": math.inf}, "logits_soft_cap inf"),
     "block size": ({"paged": True, "block_size": 0}, "block_size 0"),
-    "no such device": ({"device_type": "cuda"}, "hip"),
+    "no such device": ({"device_type": "cuda"}, "cuda"),
 }
 
 
