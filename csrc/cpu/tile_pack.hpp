@@ -3,8 +3,8 @@
 //   keys    panel p, channel c: NR neighbouring keys      at  p * (channels * NR) + c * NR
 //   values  panel p, key k:     NR neighbouring channels  at  p * (kTileKeys * NR) + k * NR
 //
-// Eight keys by eight channels at a time, read along whichever axis is contiguous in memory and
-// transposed in registers if the panel wants the other one. Only keys that exist are read; the
+// Eight keys by eight channels at a time, read along whichever axis is contiguous in memory (16
+// bytes of it are enough: a cache's x) and transposed in registers if the panel wants the other one. Only keys that exist are read; the
 // rest of the last group is zero, so that nothing foreign (NaN included) can enter.
 #pragma once
 
@@ -48,11 +48,17 @@ template <class T, Panel panel, int NR, int kTileKeys>
 struct TilePacker {
   using element = typename T::type;
   const element* data;
-  bool neighbouring_channels;       // eight from any multiple of eight
+  bool neighbouring_channels;       // kRun from any multiple of kRun
   const int64_t *offsets, *channel;  // of each key, of each channel
   int64_t keys, channels;
   float* out;
   f8 not_finite = {};  // NaN once a packed element was infinite or NaN
+  static constexpr int kRun = run_of<T>;
+
+  // Eight elements as runs that start at `at` and, if one run is not all, at `at + next`.
+  HK_INLINE f8 load(int64_t at, int64_t next) const {
+    return load_runs<T>(data + at, data + at + next);
+  }
 
   // Stores vector i: channel c + i over keys g.. (keys) or key g + i over channels c.. (values).
   HK_INLINE void put(const f8 (&x)[8], int64_t g, int64_t c) {
@@ -72,17 +78,18 @@ struct TilePacker {
         for (int i = 0; i < 8; ++i) __builtin_prefetch(data + offsets[g + 8 + i] + channel[c]);
       f8 x[8];
       for (int i = 0; i < 8; ++i)
-        x[i] = i < present ? load8<T>(data + offsets[g + i] + channel[c]) : f8{};
+        x[i] = i < present ? load(offsets[g + i] + channel[c], channel[c + kRun % 8] - channel[c]) : f8{};
       if (panel == Panel::keys) transpose8(x);
       put(x, g, c);
     }
   }
 
-  // Read along keys: eight neighbouring keys per channel.
+  // Read along keys: runs of neighbouring keys per channel.
   HK_INLINE void group_by_keys(int64_t g) {
     for (int64_t c = 0; c < channels; c += 8) {
       f8 x[8];
-      for (int i = 0; i < 8; ++i) x[i] = load8<T>(data + offsets[g] + channel[c + i]);
+      for (int i = 0; i < 8; ++i)
+        x[i] = load(offsets[g] + channel[c + i], offsets[g + kRun % 8] - offsets[g]);
       if (panel == Panel::values) transpose8(x);
       put(x, g, c);
     }
@@ -103,7 +110,8 @@ struct TilePacker {
     for (int64_t g = 0; g < keys; g += 8) {
       const int64_t present = keys - g < 8 ? keys - g : 8;
       bool neighbours = present == 8;
-      for (int i = 1; i < 8 && neighbours; ++i) neighbours = offsets[g + i] == offsets[g] + i;
+      for (int i = 1; i < 8 && neighbours; ++i)
+        neighbours = offsets[g + i] == offsets[g + i / kRun * kRun] + i % kRun;
       if (neighbouring_channels && present == 8)
         group_by_channels(g, 8);
       else if (neighbouring_channels)
@@ -135,7 +143,8 @@ inline bool pack_tile(const AttentionArgs& args, const CacheView& view, const in
     using T = decltype(format);
     const auto* data = static_cast<const typename T::type*>(view.data);
     const bool neighbouring =
-        view.channel_inner == 1 && (view.channel_split % 8 == 0 || view.channel_split >= channels);
+        view.channel_inner == 1 &&
+        (view.channel_split % run_of<T> == 0 || view.channel_split >= channels);
     TilePacker<T, panel, NR, kTileKeys> packer{data,  neighbouring, offsets, channel, keys,
                                                channels, out};
     packer.pack();

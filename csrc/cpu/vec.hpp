@@ -183,6 +183,23 @@ HK_INLINE f8 load8<F16>(const uint16_t* p) {
 }
 #endif
 
+// How many neighbours the packing of a tile asks for: 16 bytes where that is less than eight.
+template <class T>
+inline constexpr int run_of = sizeof(typename T::type) == 4 ? 4 : 8;
+
+// Eight elements, widened: a run at `p` and, where a run is four, another at `next`.
+template <class T>
+HK_INLINE f8 load_runs(const typename T::type* p, const typename T::type* next) {
+  if constexpr (run_of<T> == 8) {
+    return load8<T>(p);
+  } else {
+    f8 x;
+    std::memcpy(&x, p, 16);
+    std::memcpy(reinterpret_cast<char*>(&x) + 16, next, 16);
+    return x;
+  }
+}
+
 // Eight neighbours in memory, narrowed.
 template <class T>
 HK_INLINE void store8(typename T::type* p, f8 x) {
