@@ -1,41 +1,63 @@
-"""Builds `hk_backend._cpu`, the host kernels, with pybind11 and ninja.
+"""Builds the native parts of hk_backend with pybind11 and ninja.
 
-Each instruction set is the same sources compiled once more with its own flags; which one
-runs is chosen at run time. Nothing of torch is linked: the extension takes pointers, dtypes,
-sizes and strides, and finds torch's own OpenMP runtime in the process.
+    _cpu                    csrc/cpu: the host kernels
+    _emulator               csrc/emulator: the GPU emulator
+    libhk_emulated_hip.so   the emulator behind libamdhip64's C interface
+
+Sources that are worth it are compiled once per instruction set with its own flags; which one runs
+is chosen at run time. Nothing of torch is linked: the extensions take pointers, dtypes, sizes and
+strides, and find torch's own OpenMP runtime in the process.
 """
 
 import platform
+import shutil
 import subprocess
 import sysconfig
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).parent
-SOURCES = ROOT / "csrc" / "cpu"
+CPU, EMULATOR = ROOT / "csrc" / "cpu", ROOT / "csrc" / "emulator"
+HIP_LIBRARY = "libhk_emulated_hip.so"
 COMMON = "-O3 -std=c++20 -fPIC -fvisibility=hidden -fno-math-errno -Wall -Wextra -Wno-psabi"
+# what is called rarely: bindings, and the emulator on a processor that nobody has any more
+COLD = "-O1"
+# GCC 12 sees an overlap in const char* + std::string
+EMULATOR_WARNINGS = "-Wno-restrict"
 # -ffp-contract=fast: a * b + c on a vector is one fused instruction
-KERNEL = "-ffp-contract=fast -fno-trapping-math -Wno-maybe-uninitialized"  # GCC 12 on _mm512_max_ps
+CPU_KERNEL = "-ffp-contract=fast -fno-trapping-math -Wno-maybe-uninitialized"  # GCC 12 on max_ps
+# the emulated instructions round where the hardware rounds, and nowhere else
+SEMANTICS = "-ffp-contract=off -fno-trapping-math"
 ISA_FLAGS = {"portable": ""}
 if platform.machine() in ("x86_64", "AMD64"):
     ISA_FLAGS["avx2"] = "-mavx2 -mfma -mf16c"
     ISA_FLAGS["avx512"] = (
         "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mprefer-vector-width=512"
     )
+EMULATOR_ISAS = [isa for isa in ("portable", "avx2") if isa in ISA_FLAGS]
 
 
 class NinjaBuildExt(build_ext):
-    """Writes a build.ninja for the extension and runs ninja on it."""
+    """Writes one build.ninja for all native parts and runs ninja on it."""
 
-    def build_extension(self, ext: Extension) -> None:
-        target = Path(self.get_ext_fullpath(ext.name)).resolve()
+    def build_extensions(self) -> None:
+        targets = {e.name: Path(self.get_ext_fullpath(e.name)).resolve() for e in self.extensions}
+        targets[HIP_LIBRARY] = targets["hk_backend._emulator"].with_name(HIP_LIBRARY)
         build = Path(self.build_temp).resolve()
         build.mkdir(parents=True, exist_ok=True)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        (build / "build.ninja").write_text(ninja_file(target))
+        for target in targets.values():
+            target.parent.mkdir(parents=True, exist_ok=True)
+        (build / "build.ninja").write_text(ninja_file(targets))
         subprocess.run([*ninja_command(), "-C", str(build)], check=True)
+
+    def copy_extensions_to_source(self) -> None:
+        super().copy_extensions_to_source()
+        library = Path(self.build_lib) / "hk_backend" / HIP_LIBRARY
+        if library.exists():  # an in-place build puts it where the extensions are
+            shutil.copy2(library, ROOT / "hk_backend" / HIP_LIBRARY)
 
 
 def ninja_command() -> list[str]:
@@ -44,34 +66,82 @@ def ninja_command() -> list[str]:
     return [str(Path(ninja.BIN_DIR) / "ninja")]
 
 
-def ninja_file(target: Path) -> str:
+@dataclass
+class Ninja:
+    """The text of a build.ninja."""
+
+    lines: list[str] = field(default_factory=list)
+
+    def compile(self, name: str, source: Path, flags: str = "") -> str:
+        self.lines.append(f"build {name}.o: cxx {escape(source)}\n  flags = {flags}")
+        return f"{name}.o"
+
+    def link(self, target: Path, objects: list[str], libraries: str) -> None:
+        self.lines.append(
+            f"build {escape(target)}: link {' '.join(objects)}\n  libraries = {libraries}"
+        )
+
+
+def ninja_file(targets: dict[str, Path]) -> str:
     import pybind11
 
-    includes = f"-I{sysconfig.get_path('include')} -I{pybind11.get_include()} -I{SOURCES.resolve()}"
-    isas = " ".join(f"-DHK_CPU_{isa.upper()}" for isa in ISA_FLAGS)
-    lines = [
-        "rule cxx",
-        f"  command = c++ {COMMON} {includes} {isas} $flags -MD -MF $out.d -c $in -o $out",
-        "  depfile = $out.d",
-        "  deps = gcc",
-        "rule link",
-        "  command = c++ -shared $in -o $out.new -ldl && mv $out.new $out",
-    ]
+    includes = f"-I{sysconfig.get_path('include')} -I{pybind11.get_include()}"
+    ninja = Ninja(
+        [
+            "rule cxx",
+            f"  command = c++ {COMMON} {includes} $flags -MD -MF $out.d -c $in -o $out",
+            "  depfile = $out.d",
+            "  deps = gcc",
+            "rule link",
+            "  command = c++ -shared $in -o $out.new $libraries && mv $out.new $out",
+        ]
+    )
+    ninja.link(targets["hk_backend._cpu"], cpu_objects(ninja), "-ldl")
+    common, python, hip = emulator_objects(ninja)
+    ninja.link(targets["hk_backend._emulator"], common + python, "-pthread")
+    ninja.link(targets[HIP_LIBRARY], common + hip, "-pthread")
+    return "\n".join(ninja.lines) + "\n"
+
+
+def cpu_objects(ninja: Ninja) -> list[str]:
+    shared = f"-I{CPU.resolve()} " + " ".join(f"-DHK_CPU_{isa.upper()}" for isa in ISA_FLAGS)
     objects = []
-
-    def compile_to(name: str, source: Path, flags: str) -> None:
-        objects.append(f"{name}.o")
-        lines.append(f"build {name}.o: cxx {escape(source)}\n  flags = {flags}")
-
-    for source in sorted(SOURCES.glob("*.cpp")):
+    for source in sorted(CPU.glob("*.cpp")):
         if source.name.endswith("_kernel.cpp"):
             for isa, isa_flags in ISA_FLAGS.items():
-                flags = f"{KERNEL} {isa_flags} -DHK_ISA={isa}"
-                compile_to(f"{source.stem}_{isa}", source, flags)
+                flags = f"{shared} {CPU_KERNEL} {isa_flags} -DHK_ISA={isa}"
+                objects.append(ninja.compile(f"{source.stem}_{isa}", source, flags))
         else:
-            compile_to(source.stem, source, "")
-    lines.append(f"build {escape(target)}: link {' '.join(objects)}\n")
-    return "\n".join(lines)
+            flags = f"{shared} {COLD}" if source.name == "bindings.cpp" else shared
+            objects.append(ninja.compile(source.stem, source, flags))
+    return objects
+
+
+def emulator_objects(ninja: Ninja) -> tuple[list[str], list[str], list[str]]:
+    """Objects that both libraries need, those of the Python module, those of the HIP one."""
+    common, python, hip = [], [], []
+    shared = "-DHK_EMULATOR_AVX2" if "avx2" in EMULATOR_ISAS else ""
+    for source in sorted(EMULATOR.glob("*.cpp")):
+        name = source.stem
+        if name == "lanes" or name.startswith(("semantics_vector", "semantics_matrix")):
+            for isa in EMULATOR_ISAS:
+                flags = f"{SEMANTICS} {ISA_FLAGS[isa]} -DHK_ISA={isa}"
+                if isa != EMULATOR_ISAS[-1]:
+                    flags += f" {COLD}"
+                common.append(ninja.compile(f"emulator_{name}_{isa}", source, flags))
+            continue
+        group = (
+            python
+            if name.startswith("bindings")
+            else hip
+            if name.startswith(("hip_", "report_"))
+            else common
+        )
+        flags = f"{SEMANTICS} {EMULATOR_WARNINGS} {shared}"
+        if group is not common:
+            flags += f" {COLD}"
+        group.append(ninja.compile(f"emulator_{name}", source, flags))
+    return common, python, hip
 
 
 def escape(path: Path) -> str:
@@ -83,12 +153,20 @@ setup(
         "hk_backend",
         "hk_backend.bench",
         "hk_backend.devices",
+        "hk_backend.kernels",
         "hk_backend.ops",
         "hk_backend.reference",
         "hk_vllm",
     ],
     package_dir={"hk_vllm": "integration/hk_vllm"},
-    package_data={"hk_backend": ["py.typed", "*.pyi"], "hk_vllm": ["py.typed"]},
-    ext_modules=[Extension("hk_backend._cpu", sources=[])],
+    package_data={
+        "hk_backend": ["py.typed", "*.pyi"],
+        "hk_backend.kernels": ["codeobjects/*/*"],
+        "hk_vllm": ["py.typed"],
+    },
+    ext_modules=[
+        Extension("hk_backend._cpu", sources=[]),
+        Extension("hk_backend._emulator", sources=[]),
+    ],
     cmdclass={"build_ext": NinjaBuildExt},
 )

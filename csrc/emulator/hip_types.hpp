@@ -1,0 +1,101 @@
+// The part of HIP's C interface that the emulated library offers: numbers and layouts.
+//
+// Source: ROCm's hip_runtime_api.h (HIP 6 and 7; the numbers are part of the ABI).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace hk::emulator::hip {
+
+enum Error : int {
+  kSuccess = 0,
+  kInvalidValue = 1,
+  kOutOfMemory = 2,
+  kInvalidConfiguration = 9,
+  kInvalidMemcpyDirection = 21,
+  kInvalidDeviceFunction = 98,
+  kInvalidDevice = 101,
+  kInvalidImage = 200,
+  kNoBinaryForGpu = 209,
+  kInvalidHandle = 400,
+  kNotFound = 500,
+  kNotReady = 600,
+  kContextIsDestroyed = 709,
+  kHostMemoryAlreadyRegistered = 712,
+  kHostMemoryNotRegistered = 713,
+  kLaunchFailure = 719,
+  kNotSupported = 801,
+  kUnknown = 999,
+};
+
+struct ErrorText {
+  const char *name, *text;
+};
+ErrorText describe(int error);  // "hipErrorUnknown" for what is not in the list above
+
+enum CopyKind : int { kHostToHost, kHostToDevice, kDeviceToHost, kDeviceToDevice, kDefault };
+
+// hipDeviceAttribute_t, those that kernels' hosts ask for.
+enum Attribute : int {
+  kMaxThreadsPerBlock = 56,
+  kMultiprocessorCount = 63,
+  kMaxSharedMemoryPerBlock = 74,
+  kWarpSize = 87,
+  kMaxSharedMemoryPerMultiprocessor = 10002,
+  kNumberOfXccs = 10018,
+};
+
+// hipFunction_attribute
+enum FunctionAttribute : int {
+  kFunctionMaxThreadsPerBlock = 0,
+  kFunctionSharedSize = 1,
+  kFunctionConstSize = 2,
+  kFunctionLocalSize = 3,
+  kFunctionNumRegisters = 4,
+  kFunctionMaxDynamicShared = 8,  // hipFuncAttributeMaxDynamicSharedMemorySize has this number too
+};
+
+// Of the `extra` argument of hipModuleLaunchKernel.
+inline void* const kLaunchParamBufferPointer = reinterpret_cast<void*>(1);
+inline void* const kLaunchParamBufferSize = reinterpret_cast<void*>(2);
+inline void* const kLaunchParamEnd = reinterpret_cast<void*>(3);
+
+// hipDeviceProp_tR0600: what is not named here is zero.
+struct DeviceProperties {
+  char name[256];
+  char unnamed_0[32];
+  size_t totalGlobalMem;
+  size_t sharedMemPerBlock;
+  int regsPerBlock;
+  int warpSize;
+  size_t memPitch;
+  int maxThreadsPerBlock;
+  int maxThreadsDim[3];
+  int maxGridSize[3];
+  int clockRate;  // kHz
+  size_t totalConstMem;
+  int major, minor;
+  char unnamed_1[20];
+  int multiProcessorCount;
+  char unnamed_2[224];
+  int l2CacheSize;
+  int persistingL2CacheMaxSize;
+  int maxThreadsPerMultiProcessor;
+  char unnamed_3[12];
+  size_t sharedMemPerMultiprocessor;
+  char unnamed_4[512];
+  char gcnArchName[256];
+  size_t maxSharedMemoryPerMultiProcessor;
+  char unnamed_5[48];
+};
+static_assert(offsetof(DeviceProperties, totalGlobalMem) == 288);
+static_assert(offsetof(DeviceProperties, maxThreadsPerBlock) == 320);
+static_assert(offsetof(DeviceProperties, major) == 360);
+static_assert(offsetof(DeviceProperties, multiProcessorCount) == 388);
+static_assert(offsetof(DeviceProperties, l2CacheSize) == 616);
+static_assert(offsetof(DeviceProperties, sharedMemPerMultiprocessor) == 640);
+static_assert(offsetof(DeviceProperties, gcnArchName) == 1160);
+static_assert(sizeof(DeviceProperties) == 1472);
+
+}  // namespace hk::emulator::hip

@@ -1,0 +1,218 @@
+"""Code objects: what is not one, or a damaged one, is a LoadError that says what is wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import struct
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from hk_backend import _emulator
+from hk_backend.kernels import arches, catalogue
+from tests.emulator.assembly import PROLOGUE, assemble, needs_llvm
+
+pytestmark = needs_llvm
+OBJCOPY = shutil.which("llvm-objcopy-22")
+STORE = PROLOGUE + "global_store_dword v1, v0, s[6:7]"
+
+
+@pytest.fixture(scope="module")
+def code() -> bytes:
+    return assemble(STORE)
+
+
+def load(data: bytes | bytearray, lines: bytes = b"") -> _emulator.CodeObject:
+    return _emulator.CodeObject.load(bytes(data), lines)
+
+
+def sections(elf: bytes) -> Iterator[tuple[str, int, int, int]]:
+    """(name, type, offset, size) of each section."""
+    table, count, names = (
+        struct.unpack_from("<Q", elf, 40)[0], *struct.unpack_from("<2H", elf, 60))  # fmt: skip
+    headers = [struct.unpack_from("<IIQQQQIIQQ", elf, table + 64 * i) for i in range(count)]
+    for name, kind, _, _, offset, size, *_ in headers:
+        text = elf[headers[names][4] + name :].split(b"\0")[0].decode()
+        yield text, kind, offset, size
+
+
+def test_what_a_kernel_says_of_itself() -> None:
+    code = assemble(STORE, arch="gfx942", lds=512, scratch=64, vgprs=96, accum_offset=64, sgprs=40)
+    kernel = load(code).kernel("k")
+    assert (kernel.name, kernel.arch) == ("k", "gfx942")
+    assert (kernel.static_lds, kernel.scratch, kernel.kernarg_size) == (512, 64, 16)
+    assert (kernel.vgprs, kernel.agprs, kernel.sgprs) == (64, 32, 48)
+    assert (kernel.max_block, kernel.entry) == (1024, 0)
+    assert [(a.kind, a.offset, a.size) for a in kernel.arguments] == [
+        ("global_buffer", 0, 8),
+        ("global_buffer", 8, 8),
+    ]
+
+
+def test_truncated_anywhere(code: bytes) -> None:
+    ends = {0, 1, 3, 4, 16, 40, 63, 64, len(code) - 1}
+    for _, _, offset, size in sections(code):
+        ends |= {offset - 1, offset, offset + 1, offset + size - 1, offset + size}
+    random = Random(0)
+    ends |= {random.randrange(len(code)) for _ in range(200)}
+    for end in ends:
+        if 0 <= end < len(code):
+            with pytest.raises(_emulator.LoadError):
+                load(code[:end])
+
+
+def damaged(code: bytes, offsets: range, random: Random) -> tuple[int, int]:
+    """How many of the files with one wrong byte were refused, and how many were not."""
+    refused = accepted = 0
+    for offset in offsets:
+        broken = bytearray(code)
+        broken[offset] ^= random.choice([1, 0x80, 0xFF, random.randrange(1, 256)])
+        try:
+            load(broken)
+        except _emulator.LoadError:
+            refused += 1
+        else:
+            accepted += 1
+    return refused, accepted
+
+
+def test_flipped_bytes_are_refused_or_read_and_nothing_else(code: bytes) -> None:
+    random = Random(1)
+    table = struct.unpack_from("<Q", code, 40)[0]
+    header, _ = damaged(code, range(64), random)
+    headers, _ = damaged(code, range(table, len(code)), random)
+    found = {name: damaged(code, range(offset, offset + size), random)[0]
+             for name, kind, offset, size in sections(code) if kind not in (0, 8)}  # fmt: skip
+    assert header > 20
+    assert headers > 50
+    assert found[".note"] > 50
+    assert found[".rodata"] > 0  # the descriptor's entry point
+    assert found[".text"] == 0  # instructions are judged when they are reached
+
+
+@pytest.mark.parametrize("arch", arches())
+def test_shipped_code_objects_with_damage(arch: str) -> None:
+    path = catalogue(arch).kernels[0].path
+    code, random = path.read_bytes(), Random(2)
+    for _ in range(30):
+        with pytest.raises(_emulator.LoadError):
+            load(code[: random.randrange(len(code))])
+    notes = next((offset, size) for n, _, offset, size in sections(code) if n == ".note")
+    damaged(code, range(notes[0], sum(notes), 40), random)
+    broken = bytearray(code)
+    for _ in range(20):
+        broken[random.randrange(len(code))] = random.randrange(256)
+    with contextlib.suppress(_emulator.LoadError):
+        load(broken)
+
+
+def patched(code: bytes, offset: int, data: bytes) -> bytes:
+    return code[:offset] + data + code[offset + len(data) :]
+
+
+def test_what_is_not_a_code_object(code: bytes) -> None:
+    for data in (b"", b"ELF", b"\x7fELF", b"#!/bin/sh\n", bytes(1000)):
+        with pytest.raises(_emulator.LoadError):
+            load(data)
+    with pytest.raises(_emulator.LoadError, match="not an ELF file"):
+        load(b"hello world")
+    with pytest.raises(_emulator.LoadError, match="ELF machine 62"):
+        load(Path("/proc/self/exe").read_bytes()[:4096])
+
+
+def test_another_arch_and_another_abi(code: bytes) -> None:
+    flags = struct.unpack_from("<I", code, 48)[0]
+    for mach in (0x3F, 0x40, 0x41, 0x2F):  # gfx90a and others
+        with pytest.raises(_emulator.LoadError, match=r"another arch .* only gfx942 and gfx950"):
+            load(patched(code, 48, struct.pack("<I", flags & ~0xFF | mach)))
+    with pytest.raises(_emulator.LoadError, match=r"xnack\+"):
+        load(patched(code, 48, struct.pack("<I", flags | 0x300)))
+    with pytest.raises(_emulator.LoadError, match="OS ABI 0"):
+        load(patched(code, 7, b"\0"))
+    with pytest.raises(_emulator.LoadError, match="ABI version 9; 2 to 4"):
+        load(patched(code, 8, b"\x09"))
+    with pytest.raises(_emulator.LoadError, match="type 1"):
+        load(patched(code, 16, b"\x01"))
+
+
+def test_without_its_metadata(code: bytes) -> None:
+    table = struct.unpack_from("<Q", code, 40)[0]
+    index = next(i for i, (name, *_) in enumerate(sections(code)) if name == ".note")
+    no_note = patched(code, table + 64 * index + 4, struct.pack("<I", 1))
+    with pytest.raises(_emulator.LoadError, match="without the metadata note"):
+        load(no_note)
+    with pytest.raises(_emulator.LoadError, match=r"the symbol k\.kd"):
+        load(code.replace(b"k.kd\0", b"z.kd\0"))
+
+
+def test_hidden_arguments_are_refused_at_launch(code: bytes) -> None:
+    assert code.count(b"\xadglobal_buffer") == 2
+    hidden = code.replace(b"\xadglobal_buffer", b"\xadhidden_block_"[:14], 1)
+    kernel = load(hidden).kernel("k")
+    assert kernel.arguments[0].kind == "hidden_block_"
+    with pytest.raises(ValueError, match="kernel 'k' needs the hidden argument 'hidden_block_'"):
+        _emulator.Machine("gfx950").launch(kernel, [1], [64], bytes(16))
+
+
+# --- line tables ------------------------------------------------------------------------------
+
+LINES = """
+  .file 1 "/somewhere" "kernel.hip"
+  .loc 1 10 0
+  s_load_dwordx4 s[4:7], s[0:1], 0x0
+  .loc 1 11 0
+  v_lshlrev_b32 v1, 2, v0
+  .loc 1 12 0
+  s_waitcnt lgkmcnt(0)
+  .loc 1 4711 0
+  global_store_dword v1, v0, s[6:7]
+  .loc 1 13 0
+  v_add_u32 v3, v9, v9
+"""
+
+
+@pytest.fixture(scope="module")
+def with_lines() -> bytes:
+    return assemble(LINES)
+
+
+def stripped(elf: bytes, folder: Path) -> bytes:
+    assert OBJCOPY
+    full, small = folder / "full.co", folder / "small.co"
+    full.write_bytes(elf)
+    subprocess.run([OBJCOPY, "--strip-debug", str(full), str(small)], check=True)
+    return small.read_bytes()
+
+
+@pytest.mark.skipif(OBJCOPY is None, reason="llvm-objcopy-22 is not installed")
+def test_a_finding_names_its_source_line(with_lines: bytes, tmp_path: Path) -> None:
+    small = stripped(with_lines, tmp_path)
+    assert len(small) < len(with_lines)
+    for lines, expected in ((b"", ["", ""]), (with_lines, ["kernel.hip:4711", "kernel.hip:13"])):
+        out = np.zeros(32, np.uint32)  # half of what is stored
+        machine = _emulator.Machine("gfx950")
+        pointers = struct.pack("<2Q", 0, machine.map(out.ctypes.data, out.nbytes, "out"))
+        kernel = load(small, lines).kernel("k")
+        report = machine.launch(kernel, [1], [64], pointers)
+        assert [f.check for f in report.findings] == ["out-of-bounds", "unwritten-register"]
+        for finding, source in zip(report.findings, expected, strict=True):
+            assert finding.source.endswith(source)
+            assert bool(finding.source) == bool(source)
+            assert finding.source in finding.message
+
+
+def test_line_tables_of_another_build_or_damaged_ones(code: bytes, with_lines: bytes) -> None:
+    with pytest.raises(_emulator.LoadError, match="of another build"):
+        load(code, with_lines)
+    offset, size = next((o, s) for n, _, o, s in sections(with_lines) if n == ".debug_line")
+    random = Random(3)
+    for at in range(offset, offset + size):
+        broken = bytearray(with_lines)
+        broken[at] ^= random.randrange(1, 256)
+        with contextlib.suppress(_emulator.LoadError):
+            load(with_lines, bytes(broken))

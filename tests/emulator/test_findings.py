@@ -1,0 +1,79 @@
+"""Each check: a correct program without a finding, and its broken twin with the finding."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.emulator import twins
+from tests.emulator.assembly import checks, needs_llvm
+from tests.emulator.twins.twin import ZEROS, Twins, execute
+
+pytestmark = needs_llvm
+
+SOURCES = Path(__file__).parents[2] / "csrc" / "emulator"
+SEEDS = range(5)
+
+
+@pytest.mark.parametrize("twins", twins.ALL, ids=lambda t: t.name)
+def test_the_correct_program_is_clean(twins: Twins) -> None:
+    for seed in SEEDS:
+        report = execute(twins.good, twins.options, seed)
+        assert not report.findings, [f.message for f in report.findings]
+
+
+@pytest.mark.parametrize("twins", twins.ALL, ids=lambda t: t.name)
+def test_the_broken_twin_is_refused(twins: Twins) -> None:
+    assert twins.broken() != twins.good
+    for seed in SEEDS:
+        report = execute(twins.broken(), twins.options, seed)
+        found = [f for f in report.findings if f.check == twins.check]
+        assert found, [f.message for f in report.findings]
+        finding = found[0]
+        assert finding.kernel == "k"
+        assert finding.instruction.startswith(twins.instruction)
+        assert finding.other_instruction.startswith(twins.other)
+        assert f"{finding.pc:#x}" in finding.message
+        assert finding.instruction in finding.message
+
+
+def test_every_check_of_the_emulator_has_a_twin() -> None:
+    """The names are those that the C++ sources report."""
+    text = "".join(path.read_text() for path in sorted(SOURCES.glob("*.cpp")))
+    reported = set(re.findall(r'(?:findings\.add|findings_?\.add|stop)\(\s*"([a-z-]+)"', text))
+    for chosen in re.findall(r'add\([^"]*\? "([a-z-]+)"\s*: "([a-z-]+)"', text):
+        reported |= set(chosen)
+    assert reported == {twins.check for twins in twins.ALL}
+
+
+def test_names_are_not_used_twice() -> None:
+    names = [twins.name for twins in twins.ALL]
+    assert len(names) == len(set(names))
+
+
+def test_without_checks_only_what_cannot_be_executed_is_found() -> None:
+    by_name = {twins.name: twins for twins in twins.ALL}
+    options = {"launch": {"checks": False}}
+    report = execute(by_name["a global load without its wait"].broken(), options)
+    assert checks(report) == set()
+    report = execute(by_name["a store before its begin"].broken(), options)
+    assert checks(report) == {"out-of-bounds"}
+
+
+def test_a_matrix_result_needs_one_state_less_on_gfx942() -> None:
+    body = ZEROS + "s_nop 1\n v_mfma_f32_32x32x8_bf16 v[16:31], v[2:3], v[6:7], 0\n s_nop {}\n"
+    body += "v_add_f32 v40, v16, v16"
+    assert not execute(body.format(10), {"arch": "gfx942"}).findings
+    assert checks(execute(body.format(9), {"arch": "gfx942"})) == {"matrix-hazard"}
+    assert checks(execute(body.format(10), {"arch": "gfx950"})) == {"matrix-hazard"}
+
+
+def test_the_same_finding_is_told_once_and_the_list_is_bounded() -> None:
+    broken = "v_mov_b32 v3, 0\n again:\n v_add_u32 v3, v20, v3\n s_add_u32 s2, s2, 1\n"
+    broken += "s_cmp_lt_u32 s2, 9\n s_cbranch_scc1 again"
+    assert len(execute(broken, {}).findings) == 1
+    many = "\n".join(f"v_mov_b32 v3, v{20 + i}" for i in range(30))
+    assert len(execute(many, {}).findings) == 20
+    assert len(execute(many, {"launch": {"max_findings": 3}}).findings) == 3

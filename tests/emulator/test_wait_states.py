@@ -1,0 +1,412 @@
+"""Which wait states are demanded, against LLVM's hazard recognizer: one fewer is a finding, as many
+are none. Every matrix instruction with every use of its result, and the other rules of GFX9."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+
+from hk_backend import _emulator
+from tests.emulator.assembly import assemble, needs_llvm, run, text_of
+from tests.emulator.hazard_recognizer import needs_llc, wait_states
+
+pytestmark = [needs_llvm, needs_llc]
+
+# Everything is written and zero, which is also a valid LDS address; v[4:5] is the output.
+SETUP = (
+    """
+  s_load_dwordx4 s[4:7], s[0:1], 0x0
+  s_mov_b64 vcc, 0
+  s_mov_b32 m0, 0
+  s_cmp_eq_u32 0, 0
+"""
+    + "".join(
+        [f"v_mov_b32 v{i}, 0\n" for i in range(1, 256)]
+        + [f"v_accvgpr_write_b32 a{i}, 0\n" for i in range(64)]
+        + [f"s_mov_b32 s{i}, 0\n" for i in range(12, 40)]
+    )
+    + """
+  s_waitcnt lgkmcnt(0)
+  s_mov_b32 s8, s6
+  s_mov_b32 s9, s7
+  s_movk_i32 s10, 0x1000
+  s_mov_b32 s11, 0x20000
+  v_mov_b32 v4, s6
+  v_mov_b32 v5, s7
+  ds_write_b64 v1, v[2:3]
+"""
+)
+# Between two pairs: far apart, nothing in flight, all lanes on, what a pair changes as before.
+REST = """
+  s_nop 15
+  s_nop 15
+  s_waitcnt vmcnt(0) lgkmcnt(0)
+  s_mov_b64 exec, -1
+  s_mov_b32 m0, 0
+  s_mov_b32 s20, 0
+  s_mov_b32 s21, 0
+  v_mov_b32 v4, s6
+  v_mov_b32 v5, s7
+  s_nop 7
+"""
+Pair = tuple[str, str]
+HAZARDS = ("hazard", "matrix-hazard")
+
+
+def demands(pairs: Iterable[tuple[str, str, int]], arch: str) -> list[bool]:
+    """Whether the emulator reports a hazard, for each (first, second, wait states between them)."""
+    body, marks = SETUP, []
+    for i, (first, second, states) in enumerate(pairs):
+        nops = [f"s_nop {min(states - at, 16) - 1}" for at in range(0, states, 16)]
+        # the pair is told from others by a literal before it
+        body += "\n".join([REST, f"s_mov_b32 s22, 0x{0x10000 + i:x}", first, *nops, second, ""])
+        marks.append(f"0x{0x10000 + i:x}")
+    out = np.zeros(4096, np.uint32)
+    report = run(
+        body, None, out, prologue="", arch=arch, lds=4096, vgprs=320,
+        launch={"max_findings": 10**6, "max_instructions": 10**6},
+    )  # fmt: skip
+    # addresses in SGPRs are null: that is found, too, and does not stop the program
+    other = {f.message for f in report.findings if f.check not in (*HAZARDS, "out-of-bounds")}
+    assert not other
+    found = sorted(f.pc for f in report.findings if f.check in HAZARDS)
+    assert report.counters.by_class["end"] == 1
+    return _between_marks(body, arch, marks, found)
+
+
+def _between_marks(body: str, arch: str, marks: list[str], found: list[int]) -> list[bool]:
+    code = assemble(body, arch=arch, lds=4096, vgprs=320)
+    starts = [
+        pc for pc, text in _emulator.disassemble(text_of(code), arch)
+        if text.startswith("s_mov_b32 s22, 0x1")
+    ]  # fmt: skip
+    assert len(starts) == len(marks)
+    ends = [*starts[1:], 2**62]
+    return [any(start <= pc < end for pc in found) for start, end in zip(starts, ends, strict=True)]
+
+
+def compare(pairs: list[Pair], arch: str) -> dict[int, int]:
+    """How many pairs need how many wait states."""
+    needed = wait_states(pairs, arch)
+    enough = [(a, b, n) for (a, b), n in zip(pairs, needed, strict=True)]
+    fewer = [(a, b, n - 1) for a, b, n in enough if n > 0]
+    reported = demands(enough, arch)
+    too_strict = [case for case, found in zip(enough, reported, strict=True) if found]
+    reported = demands(fewer, arch)
+    too_lax = [case for case, found in zip(fewer, reported, strict=True) if not found]
+    assert not too_lax, (len(too_lax), too_lax[:12])
+    assert not too_strict, (len(too_strict), too_strict[:12])
+    return {n: needed.count(n) for n in set(needed)}
+
+
+def sources_of(name: str) -> tuple[int, int]:
+    """Registers of A and of B, and of C and of D, of one lane."""
+    shape = re.search(r"(\d+)x(\d+)x(\d+)", name)
+    assert shape
+    m, n, k = map(int, shape.groups())
+    blocks = int(found[1]) if (found := re.search(r"_(\d+)b_", name)) else 1
+    wide = 2 if name.endswith("f64") else 1
+    width = {"f64": 64, "f32": 32, "i8": 8, "fp8": 8, "bf8": 8}
+    element = width.get(name.rpartition("_")[2], 16)
+    inputs = max(1, m * k * blocks * element // (64 * 32))
+    return inputs, m * n * blocks * wide // 64
+
+
+def registers(first: int, count: int) -> str:
+    return f"v{first}" if count == 1 else f"v[{first}:{first + count - 1}]"
+
+
+def matrix(name: str, d: int, a: int = 200, c: int | None = None) -> str:
+    """A matrix instruction with D at v[d:], A at v[a:], B at v[208:], C constant or at v[c:]."""
+    inputs, outputs = sources_of(name)
+    accumulator = "0" if c is None else registers(c, outputs)
+    d_text, a_text, b_text = registers(d, outputs), registers(a, inputs), registers(208, inputs)
+    return f"{name} {d_text}, {a_text}, {b_text}, {accumulator}"
+
+
+def matrix_names(arch: str) -> list[str]:
+    executed = {m for _, _, m, executed in _emulator.opcodes(arch) if executed}
+    return sorted(n for n in executed if n.startswith("v_mfma_") and "f8f6f4" not in n)
+
+
+# One of each kind and length
+CONSUMERS = {
+    "gfx942": ["v_mfma_f32_16x16x16_f16", "v_mfma_f32_32x32x8_bf16", "v_mfma_f32_4x4x4_16b_f16",
+               "v_mfma_f32_16x16x4_f32", "v_mfma_f64_16x16x4_f64", "v_mfma_f64_4x4x4_4b_f64"],
+    "gfx950": ["v_mfma_f32_16x16x32_f16", "v_mfma_f32_32x32x16_bf16", "v_mfma_f32_4x4x4_16b_f16",
+               "v_mfma_f32_16x16x4_f32", "v_mfma_f64_16x16x4_f64", "v_mfma_f64_4x4x4_4b_f64"],
+}  # fmt: skip
+# Uses of v16 and v17, parts of a matrix result
+USES = [
+    "v_add_f32 v100, v16, v1",
+    "v_mov_b32 v16, v1",
+    "v_exp_f32 v100, v16",
+    "v_exp_f32 v17, v1",
+    "v_pk_fma_f32 v[100:101], v[16:17], v[2:3], v[2:3]",
+    "v_fma_f64 v[100:101], v[16:17], v[2:3], v[2:3]",
+    "v_fma_f64 v[16:17], v[2:3], v[2:3], v[2:3]",
+    "v_dot2_f32_f16 v100, v16, v1, v1",
+    "v_dot2c_f32_f16 v16, v1, v1",
+    "v_cvt_pk_fp8_f32 v100, v16, v17",
+    "v_mov_b32_dpp v100, v16 quad_perm:[1,0,3,2] row_mask:0xf bank_mask:0xf",
+    "v_readlane_b32 s20, v16, 3",
+    "v_readfirstlane_b32 s20, v16",
+    "v_cmp_lt_f32_e64 s[20:21], v16, v1",
+    "v_accvgpr_write_b32 a1, v16",
+    "global_store_dword v[4:5], v16, off",
+    "global_store_dwordx4 v[4:5], v[16:19], off",
+    "global_load_dword v16, v[4:5], off",
+    "buffer_store_dword v16, v1, s[8:11], 0 offen",
+    "buffer_load_dwordx2 v[16:17], v1, s[8:11], 0 offen",
+    "buffer_load_dword v16, s[8:11], 0 offen lds",
+    "ds_write_b32 v1, v16",
+    "ds_write_b32 v16, v1",
+    "ds_read_b32 v16, v1",
+    "ds_read_b32 v100, v17",
+]
+
+
+def matrix_pairs(arch: str) -> list[Pair]:
+    pairs = []
+    for name in matrix_names(arch):
+        _, outputs = sources_of(name)
+        producer = matrix(name, 16)
+        uses = [use for use in USES if outputs > 1 or not re.search(r"v\[16:1[79]\]|v17", use)]
+        uses = [use for use in uses if outputs > 2 or "v[16:19]" not in use]
+        if arch == "gfx950":
+            uses.append("v_permlane32_swap_b32 v16, v1")
+        pairs += [(producer, use) for use in uses]
+        for consumer in CONSUMERS[arch]:
+            least = 16 + outputs - 2 if outputs > 1 else 16  # overlaps the last registers only
+            pairs += [
+                (producer, matrix(consumer, 100, a=16)),
+                (producer, matrix(consumer, 16, c=16)),
+                (producer, matrix(consumer, 100, c=least)),
+                (producer, matrix(consumer, least)),
+            ]
+        # A wrong D of another instruction, with C read late
+        late = matrix(name, 60, c=16)
+        pairs += [(late, f"v_mov_b32 v{16 + outputs - 1}, v1")]
+        pairs += [(late, f"global_load_dword v{16 + outputs - 1}, v[4:5], off")]
+    return pairs
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+def test_matrix_results(arch: str) -> None:
+    needed = compare(matrix_pairs(arch), arch)
+    assert {0, 2, 4, 5, 7 if arch == "gfx942" else 8, 18} <= set(needed)
+
+
+def test_matrix_instructions_on_accumulation_registers() -> None:
+    pairs = [
+        ("v_mfma_f32_32x32x16_bf16 a[16:31], v[200:203], v[208:211], 0", use)
+        for use in (
+            "v_accvgpr_read_b32 v100, a31",
+            "v_accvgpr_write_b32 a31, v1",
+            "global_store_dword v[4:5], a16, off",
+            "ds_read_b32 a16, v1",
+            "v_mfma_f32_32x32x16_bf16 a[32:47], a[16:19], v[208:211], 0",
+            "v_mfma_f32_32x32x16_bf16 a[16:31], v[200:203], v[208:211], a[16:31]",
+            "v_mfma_f32_32x32x16_bf16 a[20:35], v[200:203], v[208:211], a[20:35]",
+            "v_mov_b32 v16, v1",
+        )
+    ]
+    assert 0 in compare(pairs, "gfx950")
+
+
+@pytest.mark.parametrize("formats", ["", " cbsz:2 blgp:2", " cbsz:4 blgp:4", " cbsz:4", " blgp:2"])
+def test_matrix_instructions_whose_length_depends_on_the_element_type(formats: str) -> None:
+    size = {"": 8, "0": 8, "2": 6, "4": 4}
+    a = size[m[1] if (m := re.search(r"cbsz:(\d)", formats)) else ""]
+    b = size[m[1] if (m := re.search(r"blgp:(\d)", formats)) else ""]
+    pairs = []
+    for shape, outputs in (("16x16x128", 4), ("32x32x64", 16)):
+        operands = f"{registers(16, outputs)}, {registers(200, a)}, {registers(208, b)}, 0"
+        producer = f"v_mfma_f32_{shape}_f8f6f4 {operands}{formats}"
+        pairs += [(producer, use) for use in USES]
+    compare(pairs, "gfx950")
+
+
+# LLVM takes op_sel_hi of packed instructions (v_dot2_f32_f16, v_pk_*) for a choice of the result's
+# half and adds one wait state after each: no pair that would need none or one begins with those.
+VECTOR = [
+    # results of another pipe, and parts of registers
+    (
+        "v_exp_f32 v16, v1",
+        [
+            "v_add_f32 v100, v16, v1",
+            "v_exp_f32 v100, v16",
+            "v_mov_b32 v16, v1",
+            "v_mfma_f32_16x16x4_f32 v[100:103], v16, v1, 0",
+            "global_store_dword v[4:5], v16, off",
+            "ds_write_b32 v1, v16",
+        ],
+    ),
+    (
+        "v_add_f16_sdwa v16, v1, v2 dst_sel:WORD_1 dst_unused:UNUSED_PAD "
+        "src0_sel:WORD_0 src1_sel:WORD_0",
+        ["v_add_f32 v100, v16, v1", "v_mov_b32 v16, v1", "v_exp_f32 v100, v16"],
+    ),
+    (
+        "v_fma_f16 v16, v1, v2, v3 op_sel:[0,0,0,1]",
+        ["v_add_f32 v100, v16, v1", "v_exp_f32 v100, v16"],
+    ),
+    ("v_cvt_pk_fp8_f32 v16, v1, v2 op_sel:[0,0,1]", ["v_add_f32 v100, v16, v1"]),
+    (
+        "v_dot2_f32_f16 v16, v1, v2, v3",
+        [
+            "v_dot2_f32_f16 v16, v16, v2, v3",
+            "v_add_f32 v100, v16, v1",
+            "v_mov_b32 v16, v1",
+            "v_dot4_i32_i8 v100, v1, v2, v16",
+            "global_store_dword v[4:5], v16, off",
+            "ds_write_b32 v1, v16",
+            "global_load_dword v16, v[4:5], off",
+        ],
+    ),
+    (
+        "v_dot2c_f32_f16 v16, v1, v2",
+        [
+            "v_dot2c_f32_f16 v16, v1, v2",
+            "v_dot2c_f32_f16 v100, v16, v2",
+            "v_add_f32 v100, v16, v1",
+            "v_mfma_f32_16x16x4_f32 v[100:103], v16, v1, 0",
+        ],
+    ),
+    # vector results where other lanes or the matrix unit read them
+    (
+        "v_mov_b32 v16, v1",
+        [
+            "v_mfma_f32_16x16x4_f32 v[100:103], v16, v1, 0",
+            "v_mfma_f32_16x16x4_f32 v[100:103], v1, v2, v[14:17]",
+            "v_mov_b32_dpp v100, v16 quad_perm:[1,0,3,2] row_mask:0xf bank_mask:0xf",
+            "v_add_f32_dpp v100, v1, v16 quad_perm:[1,0,3,2] row_mask:0xf bank_mask:0xf",
+            "v_readlane_b32 s20, v16, 3",
+            "v_readfirstlane_b32 s20, v16",
+            "v_add_f32 v100, v16, v1",
+            "global_store_dword v[4:5], v16, off",
+            "ds_write_b32 v16, v1",
+            "v_mov_b32 v16, v2",
+        ],
+    ),
+    # scalars that vector instructions write
+    (
+        "v_readfirstlane_b32 s20, v1",
+        [
+            "v_mov_b32 v100, s20",
+            "s_add_u32 s21, s20, s20",
+            "v_readlane_b32 s23, v1, s20",
+            "v_writelane_b32 v100, 5, s20",
+            "v_writelane_b32 v100, s20, 3",
+            "buffer_load_dword v100, v1, s[8:11], s20 offen",
+            "global_load_dword v100, v1, s[20:21]",
+            "global_store_dword v1, v2, s[20:21]",
+            "s_load_dword s23, s[20:21], 0x0",
+            "v_add_f32 v100, s20, v1",
+            "v_fma_f32 v100, v1, v2, s20",
+        ],
+    ),
+    (
+        "v_cmp_lt_f32_e64 s[20:21], v1, v2",
+        [
+            "v_cndmask_b32_e64 v100, v1, v2, s[20:21]",
+            "s_and_b64 s[24:25], s[20:21], s[20:21]",
+            "v_mov_b32 v100, s21",
+            "v_addc_co_u32_e64 v100, s[24:25], v1, v2, s[20:21]",
+        ],
+    ),
+    (
+        "v_cmp_lt_f32 vcc, v1, v2",
+        [
+            "v_cndmask_b32 v100, v1, v2, vcc",
+            "v_div_fmas_f32 v100, v1, v2, v3",
+            "v_mov_b32 v100, vcc_lo",
+            "v_addc_co_u32 v100, vcc, v1, v2, vcc",
+            "s_and_b64 s[24:25], vcc, vcc",
+        ],
+    ),
+    (
+        "v_add_co_u32 v16, vcc, v1, v2",
+        ["v_addc_co_u32 v100, vcc, v1, v2, vcc", "v_div_fmas_f32 v100, v1, v2, v3"],
+    ),
+    ("v_div_scale_f32 v16, vcc, v1, v1, v2", ["v_div_fmas_f32 v100, v1, v2, v3"]),
+    (
+        "v_cmpx_le_f32_e64 exec, v1, v2",
+        [
+            "v_mov_b32_dpp v100, v1 quad_perm:[1,0,3,2] row_mask:0xf bank_mask:0xf",
+            "v_mov_b32 v100, v1",
+            "v_mfma_f32_16x16x4_f32 v[100:103], v1, v2, 0",
+            "v_readlane_b32 s20, v1, 3",
+            "v_readfirstlane_b32 s20, v1",
+            "v_writelane_b32 v100, s23, 3",
+            "global_load_dword v100, v[4:5], off",
+        ],
+    ),
+    # data of a wide store
+    (
+        "global_store_dwordx4 v[4:5], v[16:19], off",
+        ["v_mov_b32 v16, v1", "v_mov_b32 v19, v1", "v_mov_b32 v20, v1"],
+    ),
+    ("global_store_dwordx3 v[4:5], v[16:18], off", ["v_mov_b32 v18, v1"]),
+    ("global_store_dwordx2 v[4:5], v[16:17], off", ["v_mov_b32 v16, v1"]),
+    (
+        "buffer_store_dwordx4 v[16:19], v1, s[8:11], 0 offen",
+        ["v_mov_b32 v16, v1", "v_readfirstlane_b32 s20, v16"],
+    ),
+    ("buffer_store_dwordx4 v[16:19], v1, s[8:11], s20 offen", ["v_mov_b32 v16, v1"]),
+    # scalar instructions
+    (
+        "s_mov_b32 m0, s20",
+        [
+            "buffer_load_dword v1, s[8:11], 0 offen lds",
+            "s_sendmsg sendmsg(MSG_INTERRUPT)",
+            "ds_write_b32 v1, v2",
+            "v_mov_b32 v100, m0",
+            "s_mov_b32 s20, m0",
+        ],
+    ),
+    (
+        "s_mov_b64 exec, s[24:25]",
+        [
+            "v_mov_b32_dpp v100, v1 quad_perm:[1,0,3,2] row_mask:0xf bank_mask:0xf",
+            "v_readlane_b32 s20, v1, 3",
+            "v_mfma_f32_16x16x4_f32 v[100:103], v1, v2, 0",
+        ],
+    ),
+    (
+        "s_mov_b32 s20, s21",
+        [
+            "v_mov_b32 v100, s20",
+            "buffer_load_dword v100, v1, s[8:11], s20 offen",
+            "v_readlane_b32 s23, v1, s20",
+            "s_load_dword s23, s[20:21], 0x0",
+        ],
+    ),
+    (
+        "s_mov_b64 vcc, s[24:25]",
+        ["v_div_fmas_f32 v100, v1, v2, v3", "v_cndmask_b32 v100, v1, v2, vcc"],
+    ),
+]
+SWAPS = [
+    ("v_mov_b32 v16, v1", ["v_permlane32_swap_b32 v16, v1", "v_permlane16_swap_b32 v1, v16"]),
+    (
+        "v_permlane32_swap_b32 v16, v17",
+        [
+            "v_add_f32 v100, v16, v1",
+            "v_permlane32_swap_b32 v1, v17",
+            "v_mfma_f32_16x16x4_f32 v[100:103], v16, v1, 0",
+        ],
+    ),
+    ("v_cmpx_le_f32_e64 exec, v1, v2", ["v_permlane32_swap_b32 v16, v1"]),
+    ("v_cvt_pk_bf16_f32 v16, v1, v2", ["v_permlane32_swap_b32 v16, v1"]),
+]
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+def test_vector_and_scalar_instructions(arch: str) -> None:
+    rules = VECTOR + (SWAPS if arch == "gfx950" else [])
+    needed = compare([(first, second) for first, uses in rules for second in uses], arch)
+    assert set(needed) == {0, 1, 2, 3, 4, 5}

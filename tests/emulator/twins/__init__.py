@@ -1,0 +1,19 @@
+"""Each check of the emulator: correct programs without a finding, broken twins with the finding."""
+
+from tests.emulator.twins import (
+    control,
+    global_memory,
+    in_flight,
+    lds,
+    registers,
+    wait_states,
+)
+
+ALL = [
+    *in_flight.TWINS,
+    *registers.TWINS,
+    *global_memory.TWINS,
+    *lds.TWINS,
+    *control.TWINS,
+    *wait_states.TWINS,
+]
