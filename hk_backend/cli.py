@@ -1,4 +1,4 @@
-"""`hk-backend`: status, doctor and benchmarks on the command line.
+"""`hk-backend`: status, doctor, kernels and benchmarks on the command line.
 
 Every command prints for people, or with `--json` one JSON document on standard output and
 nothing else there (progress goes to standard error).
@@ -70,6 +70,32 @@ def doctor(as_json: JsonFlag = False) -> None:
                 console.print(f"    {escape(finding.remedy)}", soft_wrap=True)
         console.print(f"[green]fine[/green]     {', '.join(healthy)}")
     raise typer.Exit(1 if problems else 0)
+
+
+@app.command()
+def kernels(
+    arch: Annotated[str | None, typer.Option(help="Such as gfx950; every arch by default.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """The GPU kernels that this package carries, and what the analysis of their code found."""
+    from hk_backend.kernels import CodeObjectError, listing
+
+    try:
+        entries = listing.collect(arch)
+    except CodeObjectError as error:
+        progress.print(f"[red]{escape(str(error))}[/red]", soft_wrap=True)
+        raise typer.Exit(1) from None
+    if not entries:
+        progress.print("[red]no kernels: `make kernels` builds them[/red]")
+        raise typer.Exit(1)
+    if as_json:
+        return _print_json([listing.as_json(entry) for entry in entries])
+    console = Console()
+    for table in listing.tables(entries):
+        console.print(table)
+        console.print()
+    console.print(f"[dim]{listing.CAPTION}[/dim]")
+    return None
 
 
 @bench.command()

@@ -1,8 +1,9 @@
-"""No test may skip, but for one reason that this file knows: the processor lacks its instructions.
+"""No test may skip, but for two reasons that this file knows: the processor lacks its instructions,
+or it compares bytes with the shipped code objects and another compiler made those.
 
-The number of skips is pinned by that: none where the machine has AVX-512, elsewhere exactly the
-tests of the instruction sets that it lacks. Any other skip is reported as a failure, also one
-at import (a missing package must not make a test file vanish).
+The number of skips is pinned by that: none where the machine has AVX-512 and the compiler that the
+catalogue names, elsewhere exactly the tests of what it lacks. Any other skip is reported as a
+failure, also one at import (a missing package must not make a test file vanish).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    if report.skipped and not lacks_instructions(item):
+    if report.skipped and not (lacks_instructions(item) or lacks_compiler(item)):
         make_red(report)
     return report
 
@@ -41,6 +42,15 @@ def lacks_instructions(item: pytest.Item) -> bool:
     callspec = getattr(item, "callspec", None)
     isa = callspec.params.get("isa") if callspec else None
     return isa is not None and isa not in available_isas()
+
+
+def lacks_compiler(item: pytest.Item) -> bool:
+    """Whether a test marked `same_compiler` meets one that did not make the catalogue."""
+    if item.get_closest_marker("same_compiler") is None:
+        return False
+    from hk_backend.kernels import arches, catalogue, toolchain
+
+    return {catalogue(arch).compiler for arch in arches()} != {toolchain.find().version}
 
 
 @cache

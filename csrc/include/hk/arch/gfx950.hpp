@@ -1,0 +1,59 @@
+// What MI355X (gfx950, CDNA4) brings: matrix shapes, copies to LDS, transposed LDS reads.
+//
+// Sources: CDNA4 ISA guide (VOP3P-MAI, DS, MUBUF chapters); LLVM's AMDGPU usage for the builtins.
+#pragma once
+
+#include "gfx9.hpp"
+
+namespace hk::arch {
+
+inline constexpr int kLanes = 64;
+inline constexpr int kXcds = 8;
+inline constexpr int kLdsBytes = 160 * 1024;
+inline constexpr int kLdsBanks = 64;    // of 4 bytes
+inline constexpr int kCopyBytes = 16;   // per lane, of one global-to-LDS copy
+inline constexpr f32 kFp8Max = 448.0f;  // FP8 is OCP's here: e4m3fn
+
+// 32x32x16: a lane holds 8 elements of each operand and 16 of the result.
+//   A: row lane%32, depth 8*(lane/32) + element;   B: column lane%32, same depth
+//   D: column lane%32, row 8*(i/4) + 4*(lane/32) + i%4
+struct Mma {
+  static constexpr int kRows = 32, kCols = 32, kDepth = 16;
+  static constexpr int kOperand = 8, kResult = 16;  // elements per lane
+  HK_DEVICE static constexpr int row(int i, int half) { return 8 * (i / 4) + 4 * half + i % 4; }
+};
+
+HK_DEVICE Vec<f32, 16> mma(Vec<bf16, 8> a, Vec<bf16, 8> b, Vec<f32, 16> c) {
+  return __builtin_amdgcn_mfma_f32_32x32x16_bf16(a, b, c, 0, 0, 0);
+}
+HK_DEVICE Vec<f32, 16> mma(Vec<f16, 8> a, Vec<f16, 8> b, Vec<f32, 16> c) {
+  return __builtin_amdgcn_mfma_f32_32x32x16_f16(a, b, c, 0, 0, 0);
+}
+
+// v_maximum3_f32: NaN wins, and no operand needs quieting first.
+HK_DEVICE f32 max3(f32 a, f32 b, f32 c) {
+  return __builtin_elementwise_maximum(__builtin_elementwise_maximum(a, b), c);
+}
+
+// Exchanges a's upper 32 lanes with b's lower 32 lanes.
+HK_DEVICE void swap_halves(u32& a, u32& b) {
+  const auto swapped = __builtin_amdgcn_permlane32_swap(a, b, false, false);
+  a = swapped[0];
+  b = swapped[1];
+}
+
+// LDS reads are inline assembly: before C++ reads LLVM waits for every copy to LDS in flight.
+// `dst` holds nothing until `wait_lds` has named it.
+template <int Offset>
+HK_DEVICE void read_lds(Vec<u32, 4>& dst, u32 address) {
+  asm volatile("ds_read_b128 %0, %1 offset:%2" : "=v"(dst) : "v"(address), "n"(Offset));
+}
+
+// Of the 4 rows x 16 columns that the addresses of 16 lanes cover (4 lanes a row, 8 bytes each),
+// lane i gets column i%16.
+template <int Offset>
+HK_DEVICE void read_lds_transposed(Vec<u32, 2>& dst, u32 address) {
+  asm volatile("ds_read_b64_tr_b16 %0, %1 offset:%2" : "=v"(dst) : "v"(address), "n"(Offset));
+}
+
+}  // namespace hk::arch

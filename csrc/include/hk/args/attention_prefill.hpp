@@ -1,0 +1,52 @@
+// The one argument of the attention_prefill kernels, passed by value: plain C++ for host and device.
+//
+// Strides count elements. The head_size channels of a row of query, key, value and out are
+// contiguous and start at a multiple of 16 bytes (pointers 16-byte aligned, strides multiples of
+// 8 elements); token strides are at least head_size and below 2^26 elements.
+//
+// Grid: (ceil(num_tokens / kQueryRows) + num_requests) * num_heads workgroups of kThreads, one
+// dimension. That bounds the query tiles of any batch; workgroups without one leave.
+#pragma once
+
+#include "../types/scalar.hpp"
+
+namespace hk {
+
+struct AttentionPrefillArgs {
+  static constexpr i32 kQueryRows = 256;  // query rows of a workgroup
+  static constexpr i32 kThreads = 512;
+
+  const void* query;           // [num_tokens, num_heads, head_size]
+  const void* key;             // packed [kv tokens, num_kv_heads, head_size] or the paged cache
+  const void* value;           // likewise
+  void* out;                   // [num_tokens, num_heads, head_size]
+  float* lse;                  // [num_heads, num_tokens] natural log-sum-exp, or null
+  const i32* query_start_loc;  // [num_requests + 1]
+  const i32* key_start_loc;    // packed: [num_requests + 1], query_start_loc if the caller has none
+  const i32* seq_lens;         // paged: [num_requests] keys of each request
+  const i32* block_table;      // paged: [num_requests, block_table_row]
+  i64 query_token;
+  i64 query_head;
+  i64 out_token;
+  i64 out_head;
+  i64 key_block;               // paged
+  i64 key_head;
+  i64 key_token;
+  i64 value_block;             // paged
+  i64 value_head;
+  i64 value_token;
+  i64 lse_head;
+  i64 lse_token;
+  i64 block_table_row;         // paged
+  i32 num_requests;
+  i32 num_tokens;              // rows of query that exist
+  i32 num_heads;               // a multiple of num_kv_heads
+  i32 num_kv_heads;
+  i32 block_size;              // paged: a multiple of 16
+  i32 num_blocks;              // paged
+  i32 causal;                  // 0 or 1
+  float scale;                 // of the scores, |scale| at most 2^20; query key^T above -1e30
+  float value_factor;          // of the output
+};
+
+}  // namespace hk

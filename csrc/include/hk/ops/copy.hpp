@@ -1,0 +1,50 @@
+// Global memory to shared memory, by the waves of a workgroup together, past the registers.
+#pragma once
+
+#include "../types/global_view.hpp"
+#include "../types/register_tile.hpp"
+#include "../types/shared_tile.hpp"
+
+namespace hk {
+
+// The share of one wave of `Waves` in copying a tile: kCopies instructions of kCopyBlock bytes,
+// rows `first_row` to `first_row` + kRowsSpanned, whatever their order in LDS.
+template <class Tile, int Waves>
+struct TileCopy {
+  using Layout = typename Tile::Layout;
+  static constexpr int kCopies = Tile::kBlocks / Waves;
+  static constexpr int kPer16 = Layout::kBlocksPer16;
+  static constexpr int kRowsSpanned = 16 * ceil_div(kCopies, kPer16);
+  static_assert(Tile::kBlocks % Waves == 0 && (kCopies % kPer16 == 0 || kPer16 % kCopies == 0));
+
+  i32 first_row;         // wave-uniform
+  u32 destination;       // byte in the tile, wave-uniform
+  u32 source[kCopies];   // byte from first_row, of this lane
+
+  HK_DEVICE TileCopy(int wave, Lane lane, u32 row_bytes)
+      : first_row(wave * kCopies / kPer16 * 16), destination(wave * kCopies * Layout::kBlockStride) {
+    static_for<0, kCopies>([&](auto i) {
+      const int block = wave * kCopies + i.value;
+      const int row = block / kPer16 * 16 - first_row + Layout::copied_row(block % kPer16, lane.id);
+      source[i] = row * row_bytes + Layout::copied_chunk(lane.id) * arch::kCopyBytes;
+    });
+  }
+};
+
+// Starts the copy; it counts as kCopies in `wait_copies`. `src` begins at the wave's first row.
+template <class Tile, int Waves>
+HK_DEVICE void copy(Tile dst, BoundedView src, const TileCopy<Tile, Waves>& share) {
+  static_for<0, TileCopy<Tile, Waves>::kCopies>([&](auto i) {
+    const u32 to = dst.base + share.destination + i.value * Tile::Layout::kBlockStride;
+    __builtin_amdgcn_raw_ptr_buffer_load_lds(src.descriptor, (__attribute__((address_space(3))) void*)to,
+                                             arch::kCopyBytes, share.source[i], 0, 0, 0);
+  });
+}
+
+// At most `Pending` of this wave's copies (and other global loads) stay outstanding.
+template <int Pending>
+HK_DEVICE void wait_copies() {
+  arch::wait<Pending, arch::kNoWait>();
+}
+
+}  // namespace hk

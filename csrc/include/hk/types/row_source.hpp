@@ -1,0 +1,61 @@
+// Where the rows of one request lie: the one place that knows packed tensors from paged caches.
+//
+// Rows are taken in groups of up to 16 that start at a multiple of 16. `find` starts to look up
+// what the place of a group depends on, so that it can run a tile ahead of `place`.
+#pragma once
+
+#include "global_view.hpp"
+
+namespace hk {
+
+// `count` rows from row `row` of block `block`.
+struct Place {
+  u32 block, row, count;
+};
+
+struct PackedRows {
+  static constexpr bool kBlocks = false;
+  i32 count;
+
+  HK_DEVICE i32 find(i32) const { return 0; }
+  HK_DEVICE Place place(i32 first, i32 limit, i32) const {
+    return {0, u32(first), clamp_scalar(count - first, limit)};
+  }
+};
+
+// Row r is row r % block_size of block block_table[r / block_size].
+struct PagedRows {
+  static constexpr bool kBlocks = true;
+  i32 count;
+  Constant<i32> block_table;
+  u32 block_size;  // a multiple of 16
+  u32 reciprocal;  // ceil(2^31 / (block_size / 16)): exact while rows * block_size < 2^38
+
+  HK_DEVICE static u32 reciprocal_of(u32 block_size) {
+    const u32 sixteens = block_size / 16;
+    return ((1u << 31) + sixteens - 1) / sixteens;
+  }
+  HK_DEVICE u32 block_index(u32 row) const { return u32(wide_mul(row / 8, reciprocal) >> 32); }
+
+  // Rows past the last find the last one's block: what the table holds beyond may be anything.
+  HK_DEVICE i32 find(i32 row) const { return block_table[block_index(clamp_scalar(row, max(count, 1) - 1))]; }
+  HK_DEVICE Place place(i32 first, i32 limit, i32 found) const {
+    return {u32(found), first - block_index(first) * block_size, clamp_scalar(count - first, limit)};
+  }
+};
+
+// The rows of a tensor under a source: keys and values share places and differ in these.
+template <class Source>
+struct TensorRows {
+  u64 base;          // row 0 of block 0
+  u32 block_stride;  // bytes, where the source has blocks
+  u32 row_stride;    // bytes
+
+  HK_DEVICE RowSpan span(Place at) const {
+    u64 first = base + wide_mul(at.row, row_stride);
+    if constexpr (Source::kBlocks) first += wide_mul(at.block, block_stride);
+    return {first, at.count * row_stride};
+  }
+};
+
+}  // namespace hk

@@ -1,0 +1,62 @@
+// The tiles of K and V on their way from memory to LDS, as one wave sees them.
+#pragma once
+
+#include "shape.hpp"
+
+namespace hk::attention {
+
+// The keys and values that a wave helps to copy, and where the next tile of them lies.
+template <class Tile, class Source>
+struct KeyValueStream {
+  using Share = TileCopy<Tile, kWaves>;
+  using Tensor = TensorRows<Source>;
+
+  Source source;
+  Tensor keys, values;
+  Share key_share, value_share;
+  i32 row;    // of `place`
+  i32 found;  // looked up for the place after it
+  Place place;
+  RowSpan key_span, value_span;  // of the next copies
+
+  HK_DEVICE KeyValueStream(const Source& rows, const Tensor& key, const Tensor& value, i32 wave, Lane lane)
+      : source(rows), keys(key), values(value), key_share(wave, lane, key.row_stride),
+        value_share(wave, lane, value.row_stride), row(key_share.first_row - Tile::kRows) {}
+
+  // The first tile; there must be a row.
+  HK_DEVICE void start() {
+    find_next();
+    next_place();
+    find_next();
+    next_keys();
+  }
+
+  // Four pieces of a step's addresses, so that they fit between matrix instructions. Past the last
+  // row they go on: zeros are copied.
+  HK_DEVICE void next_values() {
+    value_span = values.span(place);
+    settle_scalar(value_span.base, value_span.bytes);
+  }
+  HK_DEVICE void next_place() {
+    row += Tile::kRows;
+    place = source.place(row, Share::kRowsSpanned, found);
+    settle_scalar(row, place.block, place.row, place.count);
+  }
+  HK_DEVICE void next_keys() {
+    key_span = keys.span(place);
+    settle_scalar(key_span.base, key_span.bytes);
+  }
+  HK_DEVICE void find_next() { found = source.find(row + Tile::kRows); }
+
+  // One tile of each, all pieces at once.
+  HK_DEVICE void copy_keys(Tile dst) const { copy(dst, key_span, key_share); }
+  HK_DEVICE void copy_values(Tile dst) {
+    next_values();
+    copy(dst, value_span, value_share);
+    next_place();
+    find_next();
+    next_keys();
+  }
+};
+
+}  // namespace hk::attention

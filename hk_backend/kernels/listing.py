@@ -1,0 +1,96 @@
+"""`hk-backend kernels`: what was built, and what the analysis found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.table import Table
+
+from hk_backend.kernels.catalogue import KernelEntry, arches, catalogue
+
+
+def collect(arch: str | None = None) -> list[KernelEntry]:
+    """The kernels of an arch, or of every arch. Raises `CodeObjectError`."""
+    return [entry for one in ([arch] if arch else arches()) for entry in catalogue(one).kernels]
+
+
+def as_json(entry: KernelEntry) -> dict[str, Any]:
+    """Plain data; sizes in bytes, registers per lane, `block` in threads, the analysis as `Figures`
+    has it (shares of 1, clocks per iteration)."""
+    figures = entry.figures
+    return {
+        "name": entry.name,
+        "arch": entry.arch,
+        "vgpr": entry.vgpr,
+        "agpr": entry.agpr,
+        "sgpr": entry.sgpr,
+        "spills": entry.spills,
+        "scratch": entry.scratch,
+        "lds": entry.static_lds + entry.dynamic_lds,
+        **asdict(figures),
+        "block": entry.block,
+        "grid": entry.grid_formula,
+        "compiler": entry.compiler,
+        "code_object": str(entry.path),
+        "symbol": entry.symbol,
+        "args": [
+            {"name": field.name, "type": field.type, "offset": field.offset}
+            for field in entry.arguments.fields
+        ],
+    }
+
+
+CAPTION = (
+    "MFMA, useful: share of the steady loop's clocks, one wave by llvm-mca; pair: the most that "
+    "two waves on one SIMD can reach; bank: LDS phases taken over needed; faults: spills, scratch, "
+    "waterfall loops and vmcnt(0) of the steady loop"
+)
+COLUMNS = ("VGPR", "AGPR", "SGPR", "LDS KiB", "waves", "MFMA", "useful", "pair", "bank", "faults")
+
+
+def tables(entries: Sequence[KernelEntry]) -> list[Table]:
+    """One for each code object, one line for each kernel; they fit 80 columns."""
+    files = dict.fromkeys((entry.arch, entry.path.stem) for entry in entries)
+    return [
+        _table(arch, name, [e for e in entries if (e.arch, e.path.stem) == (arch, name)])
+        for arch, name in files
+    ]
+
+
+def _table(arch: str, code_object: str, entries: Sequence[KernelEntry]) -> Table:
+    made = Table(box=None, padding=(0, 1, 0, 0), title=arch, title_justify="left")
+    made.add_column(f"{code_object}_", no_wrap=True)
+    for name in COLUMNS:
+        made.add_column(name, justify="right")
+    for entry in entries:
+        figures = entry.figures
+        made.add_row(
+            entry.name.removeprefix(f"{code_object}_"),
+            str(entry.vgpr),
+            str(entry.agpr),
+            str(entry.sgpr),
+            f"{(entry.static_lds + entry.dynamic_lds) / 1024:g}",
+            str(figures.waves_per_simd),
+            _share(figures.mfma_share),
+            _share(figures.useful_mfma_share),
+            _share(figures.pair_useful_share),
+            "-" if figures.bank_conflict_factor is None else f"{figures.bank_conflict_factor:.2f}",
+            _faults(entry),
+        )
+    return made
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+def _faults(entry: KernelEntry) -> str:
+    found = {
+        "spills": entry.spills,
+        "scratch bytes": entry.scratch,
+        "waterfall loops": entry.figures.waterfall_loops,
+        "vmcnt(0)": entry.figures.vmcnt0_in_loop,
+    }
+    return ", ".join(f"{count} {name}" for name, count in found.items() if count) or "none"

@@ -1,0 +1,118 @@
+"""A small launch of each kernel family in the emulator, for figures that only a run can tell.
+
+What the data is does not matter to them: buffers hold zeros, other than the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hk_backend.kernels.catalogue import KernelEntry, pack_arguments
+
+if TYPE_CHECKING:
+    from hk_backend._emulator import Report
+
+BYTES = 2  # of an element
+BLOCK_SIZE = 16
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Buffers by the name of the pointer that takes them, and every other argument."""
+
+    buffers: dict[str, NDArray[Any]]
+    numbers: dict[str, int | float | None] = field(default_factory=dict)
+
+
+def attention_prefill(
+    entry: KernelEntry, tokens: int = 0, keys: int = 1024, causal: bool = False
+) -> Sample:
+    """One request and one head; query tokens as many as a workgroup has rows if 0."""
+    tokens = tokens or entry.tile.rows
+    row = head_size = entry.tile.depth
+    paged = entry.name.endswith("_paged")
+    blocks = -(-keys // BLOCK_SIZE)
+    slots = blocks * BLOCK_SIZE
+    buffers = {
+        "query": _elements(tokens * row),
+        "key": _elements(slots * row),
+        "value": _elements(slots * row),
+        "out": _elements(tokens * row),
+        "lse": np.zeros(tokens, np.float32),
+        "query_start_loc": np.array([0, tokens], np.int32),
+        "key_start_loc": np.array([0, keys], np.int32),
+        "seq_lens": np.array([keys], np.int32),
+        "block_table": np.arange(blocks, dtype=np.int32),
+    }
+    strides = {
+        **dict.fromkeys(("query_token", "out_token", "key_token", "value_token"), row),
+        **dict.fromkeys(("query_head", "out_head", "key_head", "value_head"), head_size),
+        **dict.fromkeys(("key_block", "value_block"), BLOCK_SIZE * row),
+        "lse_head": tokens,
+        "lse_token": 1,
+        "block_table_row": blocks,
+    }
+    numbers = {
+        "num_requests": 1,
+        "num_tokens": tokens,
+        "num_heads": 1,
+        "num_kv_heads": 1,
+        "block_size": BLOCK_SIZE,
+        "num_blocks": blocks,
+        "causal": int(causal),
+        "scale": head_size**-0.5,
+        "value_factor": 1.0,
+    }
+    absent = ("key_start_loc",) if paged else ("seq_lens", "block_table")
+    return Sample(
+        {name: buffer for name, buffer in buffers.items() if name not in absent},
+        {**strides, **numbers, **dict.fromkeys(absent)},
+    )
+
+
+def gemm(entry: KernelEntry) -> Sample:
+    """One tile of C, and a few steps of depth."""
+    m, n, k = entry.tile.rows, entry.tile.columns, 4 * entry.tile.depth
+    buffers = {"a": _elements(m * k), "b": _elements(n * k), "c": _elements(m * n)}
+    return Sample(buffers, {"a_row": k, "b_row": k, "c_row": n, "m": m, "n": n, "k": k})
+
+
+SAMPLES: dict[str, Callable[[KernelEntry], Sample]] = {
+    "attention_prefill": attention_prefill,
+    "gemm": gemm,
+}
+"""By the name of the code object, which is the source's."""
+
+
+def run(entry: KernelEntry, sample: Sample, seed: int = 0) -> Report:
+    """Launch a kernel in the emulator, with every check on.
+
+    Raises `ImportError` without the emulator, `CodeObjectError`, `ArgumentError`.
+    """
+    from hk_backend import _emulator
+
+    machine = _emulator.Machine(entry.arch)
+    lines = entry.lines.read_bytes() if entry.lines.is_file() else b""
+    kernel = _emulator.CodeObject.load(entry.code_object(), lines).kernel(entry.symbol)
+    addresses = {
+        name: machine.map(buffer.ctypes.data, buffer.nbytes, name)
+        for name, buffer in sample.buffers.items()
+    }
+    whole = {name: int(n) for name, n in sample.numbers.items() if isinstance(n, int)}
+    return machine.launch(
+        kernel,
+        list(entry.grid(**whole)),
+        [entry.block],
+        pack_arguments(entry, **addresses, **sample.numbers),
+        dynamic_lds=entry.dynamic_lds,
+        seed=seed,
+    )
+
+
+def _elements(count: int) -> NDArray[Any]:
+    return np.zeros(count * BYTES, np.uint8)

@@ -1,0 +1,110 @@
+"""`hk-backend kernels`: the catalogue, for programs and for people, without any compiler."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from hk_backend.cli import app
+from hk_backend.kernels import arches, catalogue, listing
+
+FIELDS = {
+    "name": str,
+    "arch": str,
+    "vgpr": int,
+    "agpr": int,
+    "sgpr": int,
+    "spills": int,
+    "scratch": int,
+    "lds": int,
+    "waves_per_simd": int,
+    "mfma_share": float,
+    "useful_mfma_share": float,
+    "bank_conflict_factor": float,
+    "waterfall_loops": int,
+    "vmcnt0_in_loop": int,
+    "code_object": str,
+    "symbol": str,
+    "args": list,
+    "pair_matrix_clocks": int,
+    "pair_vector_clocks": int,
+    "pair_lds_clocks": float,
+    "pair_useful_share": float,
+}
+"""What a program may rely on."""
+
+
+def listed(*options: str) -> list[dict[str, Any]]:
+    result = CliRunner().invoke(app, ["kernels", "--json", *options])
+    assert result.exit_code == 0, result.output
+    data: list[dict[str, Any]] = json.loads(result.stdout)
+    return data
+
+
+def test_every_kernel_with_every_field() -> None:
+    kernels = listed()
+    assert len(kernels) == sum(len(catalogue(arch).kernels) for arch in arches()) > 0
+    for kernel in kernels:
+        assert {name: type(kernel[name]) for name in FIELDS} == FIELDS
+        assert Path(kernel["code_object"]).is_file()
+        assert all(set(argument) == {"name", "type", "offset"} for argument in kernel["args"])
+        assert kernel["args"]
+
+
+def test_figures_are_the_catalogue_s() -> None:
+    for kernel in listed():
+        entry = catalogue(kernel["arch"]).kernel(kernel["name"])
+        assert kernel["lds"] == entry.static_lds + entry.dynamic_lds
+        assert kernel["useful_mfma_share"] == entry.figures.useful_mfma_share
+        assert kernel["vgpr"] == entry.vgpr
+
+
+def test_one_arch() -> None:
+    assert {kernel["arch"] for kernel in listed("--arch", "gfx950")} == {"gfx950"}
+
+
+def test_an_unknown_arch_is_an_error_that_lists_what_there_is() -> None:
+    result = CliRunner().invoke(app, ["kernels", "--json", "--arch", "gfx90a"])
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert "no kernels for 'gfx90a'; arches: gfx950" in result.stderr
+
+
+@pytest.mark.parametrize("columns", ["80", "200"])
+def test_a_table_for_people(monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
+    """On a terminal of the usual width every figure is whole."""
+    monkeypatch.setenv("COLUMNS", columns)
+    result = CliRunner().invoke(app, ["kernels"])
+    assert result.exit_code == 0
+    assert "…" not in result.stdout
+    lines = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines() if line}
+    for entry in catalogue("gfx950").kernels:
+        cells = lines[entry.name.removeprefix(f"{entry.path.stem}_")]
+        assert cells[:3] == [str(entry.vgpr), str(entry.agpr), str(entry.sgpr)]
+        assert f"{entry.figures.useful_mfma_share:.1%}" in cells
+
+
+def test_faults_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = catalogue("gfx950").kernels[0]
+    bad = replace(entry, spills=2, scratch=8, figures=replace(entry.figures, vmcnt0_in_loop=1))
+    monkeypatch.setattr(listing, "collect", lambda arch: [bad])
+    monkeypatch.setenv("COLUMNS", "120")
+    assert "2 spills, 8 scratch bytes, 1 vmcnt(0)" in CliRunner().invoke(app, ["kernels"]).stdout
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_no_kernels_at_all_is_an_error(monkeypatch: pytest.MonkeyPatch, options: list[str]) -> None:
+    monkeypatch.setattr(listing, "collect", lambda arch: [])
+    result = CliRunner().invoke(app, ["kernels", *options])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "no kernels: `make kernels` builds them" in result.stderr
+
+
+def test_no_compiler_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert listed()

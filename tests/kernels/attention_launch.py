@@ -1,0 +1,174 @@
+"""Launches an attention kernel's code object on the emulator, with nothing of the operator between.
+
+The arguments are written down here once more, from csrc/include/hk/args/attention_prefill.hpp: what
+the devices make of a call is tested against the same reference elsewhere. Every buffer is mapped
+with the exact bounds of what it spans, and holds NaN wherever nothing is to be read
+(tests/ops/cases).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from hk_backend import _emulator
+from hk_backend.kernels import KernelEntry, pack_arguments
+from hk_backend.ops import PagedKV
+from hk_backend.ops.paged_kv import CacheView
+from tests.ops.cases import Call, Case, make, nan
+from tests.ops.oracle import Expected, expected
+
+DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
+ENDLESS = 10_000_000
+"""Instructions of a wave: many times those of the longest case."""
+
+
+@dataclass
+class Outcome:
+    """`excess`: the largest error over what rounding explains (1 at most if the kernel is right);
+    infinite if something is or is not NaN that should not be, or a foreign row was written."""
+
+    out: torch.Tensor
+    lse: torch.Tensor
+    report: _emulator.Report
+    excess: float
+
+    @property
+    def findings(self) -> list[_emulator.Finding]:
+        return self.report.findings
+
+
+class Launch:
+    """The inputs of one case for one kernel of the catalogue; `run` may be repeated."""
+
+    def __init__(self, entry: KernelEntry, case: Case) -> None:
+        self.entry = entry
+        self._set_call(make(self.fitting(entry, case)))
+
+    @classmethod
+    def of(cls, entry: KernelEntry, call: Call) -> Launch:
+        """Of arguments of the operator, in the kernel's dtype and head size."""
+        launch = cls.__new__(cls)
+        launch.entry = entry
+        launch._set_call(call)
+        return launch
+
+    @staticmethod
+    def fitting(entry: KernelEntry, case: Case) -> Case:
+        """`case` in the kernel's dtype and head size, and packed or in a cache as it reads them."""
+        _, _, dtype, size, kind = entry.name.split("_")
+        layout = (case.layout or "one [B,H,N,2D]") if kind == "paged" else None
+        return case.but(dtype=DTYPES[dtype], head_size=int(size[1:]), layout=layout)
+
+    def _set_call(self, call: Call) -> None:
+        self.call = call
+        self.want: Expected = expected(call, call["query"].dtype)
+        self.tensors, self.numbers = arguments(call)
+
+    def run(
+        self,
+        code_object: bytes | None = None,
+        *,
+        seed: int = 0,
+        checks: bool = True,
+        with_lse: bool = True,
+    ) -> Outcome:
+        """One launch of `code_object`, by default of what ships."""
+        code = self.entry.code_object() if code_object is None else code_object
+        lines = self.entry.lines.read_bytes() if code_object is None else b""
+        machine = _emulator.Machine(self.entry.arch)
+        kernel = _emulator.CodeObject.load(code, lines).kernel(self.entry.symbol)
+        query = self.call["query"]
+        out = nan(*query.shape, dtype=query.dtype)
+        lse = nan(query.shape[1], query.shape[0], dtype=torch.float32)
+        tensors = {**self.tensors, "out": out, "lse": lse if with_lse else None}
+        numbers = {**self.numbers, **strides("out", out, ("token", "head"))}
+        numbers |= strides("lse", lse, ("head", "token"))
+        pointers = {name: _map(machine, name, tensor) for name, tensor in tensors.items()}
+        sizes = {name: value for name, value in numbers.items() if isinstance(value, int)}
+        report = machine.launch(
+            kernel, list(self.entry.grid(**sizes)), [self.entry.block],
+            pack_arguments(self.entry, **pointers, **numbers),
+            dynamic_lds=self.entry.dynamic_lds, seed=seed, threads=2, checks=checks,
+            max_instructions=ENDLESS,
+        )  # fmt: skip
+        return Outcome(out, lse, report, self._excess(out, lse if with_lse else None))
+
+    def _excess(self, out: torch.Tensor, lse: torch.Tensor | None) -> float:
+        owned, want = self.want.owned, self.want
+        worst = excess(out[owned], want.out[owned], want.out_bound[owned])
+        foreign = [out[~owned]]
+        if lse is not None:
+            foreign.append(lse[:, ~owned])
+            worst = max(worst, excess(lse[:, owned], want.lse[:, owned], want.lse_bound[:, owned]))
+        return worst if all(bool(rest.isnan().all()) for rest in foreign) else math.inf
+
+
+def excess(found: torch.Tensor, exact: torch.Tensor, bound: torch.Tensor) -> float:
+    """The largest error in units of its bound; infinite for a NaN or infinity of one side alone."""
+    if not found.numel():
+        return 0.0
+    found = found.double()
+    same = (found == exact) | (found.isnan() & exact.isnan())
+    ratio = torch.where(same, 0.0, (found - exact).abs() / bound)
+    return float(ratio.nan_to_num(nan=math.inf, posinf=math.inf).max())
+
+
+def arguments(call: Call) -> tuple[dict[str, torch.Tensor | None], dict[str, float]]:
+    """The kernel's pointers and numbers, but those of its results."""
+    query, paged = call["query"], call.get("paged_kv")
+    starts = call["query_start_loc"]
+    tensors: dict[str, torch.Tensor | None] = {"query": query, "query_start_loc": starts}
+    numbers: dict[str, float] = strides("query", query, ("token", "head"))
+    if paged is None:
+        tensors |= {"key": call["key"], "value": call["value"], "seq_lens": None}
+        tensors |= {"key_start_loc": call.get("key_start_loc", starts), "block_table": None}
+        numbers |= dict.fromkeys(("key_block", "value_block", "block_table_row"), 0)
+        numbers |= {"block_size": 0, "num_blocks": 0}
+        axes: tuple[str, ...] = ("token", "head")
+    else:
+        assert isinstance(paged, PagedKV)
+        tensors |= {"key": logical(paged, paged.key), "value": logical(paged, paged.value)}
+        tensors |= {"seq_lens": call["seq_lens"], "block_table": call["block_table"]}
+        tensors["key_start_loc"] = None
+        numbers["block_table_row"] = call["block_table"].stride(0)
+        numbers |= {"block_size": paged.block_size, "num_blocks": paged.num_blocks}
+        axes = ("block", "head", "token")
+    for name in ("key", "value"):
+        tensor = tensors[name]
+        assert tensor is not None
+        numbers |= strides(name, tensor, axes)
+    heads = tensors["key"].shape[1]  # type: ignore[union-attr]
+    scale = call["scale"]
+    return tensors, numbers | {
+        "num_requests": len(starts) - 1,
+        "num_tokens": len(query),
+        "num_heads": query.shape[1],
+        "num_kv_heads": heads,
+        "causal": int(call["causal"]),
+        "scale": query.shape[2] ** -0.5 if scale is None else scale,
+        "value_factor": 1.0,
+    }
+
+
+def logical(paged: PagedKV, view: CacheView) -> torch.Tensor:
+    """A cache's keys or values as `[blocks, heads, block_size, head_size]`."""
+    block, head, _, token, _, channel = view.strides
+    shape = (paged.num_blocks, paged.num_kv_heads, paged.block_size, paged.head_size)
+    return view.tensor.as_strided(shape, (block, head, token, channel))
+
+
+def strides(name: str, tensor: torch.Tensor, axes: tuple[str, ...]) -> dict[str, float]:
+    pairs = zip(axes, tensor.stride(), strict=False)
+    return {f"{name}_{axis}": stride for axis, stride in pairs}
+
+
+def _map(machine: _emulator.Machine, name: str, tensor: torch.Tensor | None) -> int | None:
+    if tensor is None:
+        return None
+    span = 0
+    if tensor.numel():
+        span = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    return machine.map(tensor.data_ptr(), span * tensor.element_size(), name)

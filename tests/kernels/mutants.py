@@ -1,0 +1,169 @@
+"""Mutants of a code object: every wait weakened by one and dropped, every barrier removed.
+
+Made from the machine words themselves, so that none is forgotten. A mutant counts as caught if the
+emulator reports a finding or the result is wrong, in one of the cases and seeds that are tried.
+
+    python -m tests.kernels.mutants attention_prefill_bf16_d128_paged
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from hk_backend import _emulator
+from hk_backend.kernels import KernelEntry, catalogue
+from hk_backend.kernels.elf import Elf
+from tests.kernels.attention_launch import Launch
+from tests.ops.cases import Case
+
+# SOPP: 0xbf8 above the opcode; s_waitcnt is opcode 12, s_barrier 10, s_nop 0 (CDNA3 ISA, 12.1.5).
+WAITCNT, BARRIER, NOP = 0xBF8C, 0xBF8A, 0xBF80
+
+
+@dataclass(frozen=True)
+class Counter:
+    """A field of s_waitcnt's 16 bits: (shift, width) of its parts, from the low bits up."""
+
+    name: str
+    parts: tuple[tuple[int, int], ...]
+
+    @property
+    def unlimited(self) -> int:
+        return (1 << sum(width for _, width in self.parts)) - 1
+
+    def get(self, field: int) -> int:
+        value = at = 0
+        for shift, width in self.parts:
+            value |= (field >> shift & (1 << width) - 1) << at
+            at += width
+        return value
+
+    def put(self, field: int, value: int) -> int:
+        for shift, width in self.parts:
+            mask = (1 << width) - 1
+            field = field & ~(mask << shift) | (value & mask) << shift
+            value >>= width
+        return field
+
+
+COUNTERS = (Counter("vmcnt", ((0, 4), (14, 2))), Counter("lgkmcnt", ((8, 4),)))
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One changed word of .text. `pc` is its byte offset there."""
+
+    pc: int
+    word: int
+    change: str
+
+    def apply(self, code_object: bytes, text_offset: int) -> bytes:
+        at = text_offset + self.pc
+        return code_object[:at] + struct.pack("<I", self.word) + code_object[at + 4 :]
+
+    def __str__(self) -> str:
+        return f"{self.pc:#x}: {self.change}"
+
+
+def mutants(text: bytes, arch: str, begin: int, end: int) -> Iterator[Mutant]:
+    """Of the instructions from byte `begin` to `end` of a .text section."""
+    for pc, instruction in _emulator.disassemble(text, arch):
+        if not begin <= pc < end:
+            continue
+        (word,) = struct.unpack_from("<I", text, pc)
+        if word >> 16 == BARRIER:
+            yield Mutant(pc, NOP << 16, "s_barrier removed")
+        elif word >> 16 == WAITCNT:
+            for counter in COUNTERS:
+                value = counter.get(word & 0xFFFF)
+                for weaker in sorted({value + 1, counter.unlimited}):
+                    if value < weaker <= counter.unlimited:
+                        field = counter.put(word & 0xFFFF, weaker)
+                        left = "dropped" if weaker == counter.unlimited else f"{weaker}"
+                        change = f"{instruction}: {counter.name} {value} -> {left}"
+                        yield Mutant(pc, WAITCNT << 16 | field, change)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a mutant was caught: the finding's check or "wrong result"; None if it survived.
+
+    `reached`: whether a survivor's instruction was executed at all.
+    """
+
+    mutant: Mutant
+    caught_by: str | None
+    reached: bool = True
+
+    def __str__(self) -> str:
+        survived = "SURVIVED" if self.reached else "SURVIVED: was never reached"
+        return f"{self.mutant}: {self.caught_by or survived}"
+
+
+def survivors(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    return [verdict for verdict in verdicts if verdict.caught_by is None]
+
+
+CASES = (
+    # a diagonal and a tail inside a tile; whole tiles before it; several waves without work
+    Case(lengths=((70, 330), (1, 1))),
+    # more whole tiles than stages of the ring, so that every stage is used again
+    Case(lengths=((40, 1000),), causal=False, magnitude=4.0),
+    # all eight waves at work, and the first long done when the last still reads
+    Case(lengths=((256, 600),), num_heads=1),
+)
+SEEDS = (0, 1)
+
+
+def judge(launches: Sequence[Launch], code_object: bytes, mutant: Mutant) -> Verdict:
+    """Runs the cases until one shows the mutant."""
+    reached = False
+    for launch in launches:
+        for seed in SEEDS:
+            outcome = launch.run(code_object, seed=seed)
+            if outcome.findings:
+                return Verdict(mutant, outcome.findings[0].check)
+            if not outcome.excess <= 1:
+                return Verdict(mutant, "wrong result")
+            reached = reached or mutant.pc in outcome.report.counters.executed
+    return Verdict(mutant, None, reached)
+
+
+def run(entry: KernelEntry) -> Iterator[Verdict]:
+    """The verdict on every mutant of one attention kernel.
+
+    Raises `ValueError` if the kernel itself, unchanged, does not pass.
+    """
+    code_object = entry.code_object()
+    launches = [Launch(entry, case) for case in CASES]
+    unchanged = judge(launches, code_object, Mutant(0, 0, "none"))
+    if unchanged.caught_by:
+        raise ValueError(f"{entry.name}: {unchanged.caught_by} without any change")
+    elf = Elf(code_object)
+    text = elf.sections[".text"]
+    begin, size = elf.symbols()[entry.symbol]
+    begin -= text.address
+    words = code_object[text.offset : text.offset + text.size]
+    for mutant in mutants(words, entry.arch, begin, begin + size):
+        yield judge(launches, mutant.apply(code_object, text.offset), mutant)
+
+
+def main(names: Sequence[str]) -> int:
+    alive = 0
+    known = catalogue("gfx950")
+    for name in names or [entry.name for entry in known.kernels if "attention" in entry.name]:
+        verdicts = []
+        for verdict in run(known.kernel(name)):
+            verdicts.append(verdict)
+            print(f"{name} {verdict}", flush=True)
+        left = len(survivors(verdicts))
+        alive += left
+        print(f"{name}: {len(verdicts)} mutants, {left} survived", flush=True)
+    return alive
+
+
+if __name__ == "__main__":
+    sys.exit(bool(main(sys.argv[1:])))

@@ -1,0 +1,127 @@
+"""Mutants of the attention kernel's source, by hand: what a person might get wrong.
+
+Each is one replacement in one file; the kernels are then compiled and judged as those of
+mutants.py, and by the bank conflicts that the emulator counts.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from hk_backend.kernels import KernelEntry, build
+from hk_backend.kernels.toolchain import Toolchain
+from tests.kernels.attention_launch import Launch
+from tests.ops.cases import Case
+
+TILE = "csrc/include/hk/types/shared_tile.hpp"
+ROWS = "csrc/include/hk/types/row_source.hpp"
+GRID = "csrc/include/hk/grid.hpp"
+TURNS = "csrc/include/hk/schedule.hpp"
+SHAPE = "csrc/kernels/attention/shape.hpp"
+WAVE = "csrc/kernels/attention/wave.hpp"
+KERNEL = "csrc/kernels/attention_prefill.hip"
+
+
+@dataclass(frozen=True)
+class SourceMutant:
+    """`old`, which occurs once in `file`, becomes `new`."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+
+
+MUTANTS = (
+    SourceMutant("swizzle: fetches another chunk", TILE,
+                 "lane % (RowBytes / 16) ^ lane / 16", "lane % (RowBytes / 16) ^ 3 - lane / 16"),
+    SourceMutant("swizzle: fetches another row", TILE,
+                 "(mixed / 2 + mixed % 2 * 2) * 4", "mixed * 4"),
+    SourceMutant("swizzle: conflicts", TILE,
+                 "kBlockStride = kCopyBlock + 64", "kBlockStride = kCopyBlock"),
+    SourceMutant("mask: one key less", WAVE, "> visible ?", ">= visible ?"),
+    SourceMutant("mask: one key more", WAVE, "> visible ?", "> visible + 1 ?"),
+    SourceMutant("mask: tiles that are not whole", KERNEL,
+                 "keys_seen(first_row) / kTileKeys", "ceil_div(keys_seen(first_row), kTileKeys)"),
+    SourceMutant("mask: from the top left", KERNEL,
+                 "num_keys - tile.length + row + 1", "row + 1"),
+    SourceMutant("descriptor: a row too many", ROWS,
+                 "at.count * row_stride", "(at.count + 1) * row_stride"),
+    SourceMutant("descriptor: no end", ROWS,
+                 "{0, u32(first), clamp_scalar(count - first, limit)}",
+                 "{0, u32(first), u32(limit)}"),
+    SourceMutant("descriptor: a result row too many", KERNEL,
+                 "out(out_base, wave_rows * out_bytes)", "out(out_base, kWaveRows * out_bytes)"),
+    SourceMutant("heads: dealt in turn", KERNEL,
+                 "head / (args.num_heads / args.num_kv_heads)", "head % args.num_kv_heads"),
+    SourceMutant("heads: some twice", GRID,
+                 "id % arch::kXcds * (count / arch::kXcds) + id / arch::kXcds",
+                 "id % arch::kXcds * (count / arch::kXcds)"),
+    SourceMutant("pages: another block", ROWS,
+                 "block_index(clamp_scalar(row, ", "block_index(clamp_scalar(row + 16, "),
+    SourceMutant("pages: past the sequence", ROWS,
+                 "block_index(clamp_scalar(row, max(count, 1) - 1))", "block_index(row)"),
+    SourceMutant("pages: a row of another place", ROWS,
+                 "first - block_index(first) * block_size", "first % 16u"),
+    SourceMutant("rescale: without the sum", WAVE, "sum *= Pair(shrink);", ""),
+    SourceMutant("rescale: never", WAVE, "any(next_top > limit)", "next_key < 0"),
+    SourceMutant("turns: all waves at once", TURNS, "if (late) barrier();", ""),
+    SourceMutant("stages: one of V too few", SHAPE, "kValueStages = 5", "kValueStages = 4"),
+    SourceMutant("stages: one of K too few", SHAPE, "kKeyStages = 4", "kKeyStages = 3"),
+)  # fmt: skip
+
+CASES = (
+    Case(lengths=((70, 330), (300, 300), (1, 1)), num_heads=8, num_kv_heads=4, block_size=48),
+    Case(lengths=((40, 1000),), num_heads=1, causal=False, magnitude=4.0, block_size=16),
+    Case(lengths=((9, 20),), num_heads=16, num_kv_heads=4),
+)
+KEPT = ("bf16_d64_packed", "bf16_d64_paged")
+"""The kernels that are compiled: the others are the same template."""
+
+
+@cache
+def launch(entry: KernelEntry, case: Case) -> Launch:
+    return Launch(entry, case)
+
+
+def compile_mutant(mutant: SourceMutant | None, folder: Path, tools: Toolchain) -> bytes:
+    """The code object of the changed sources (of the unchanged ones if None), `KEPT` alone.
+
+    Raises `ValueError` if the text to change does not occur once.
+    """
+    shutil.copytree(build.ROOT / "csrc" / "include", folder / "csrc" / "include")
+    shutil.copytree(build.ROOT / "csrc" / "kernels", folder / "csrc" / "kernels")
+    kernel = folder / KERNEL
+    lines = kernel.read_text().splitlines(keepends=True)
+    kernel.write_text("".join(line for line in lines if kept(line)))
+    if mutant is not None:
+        path = folder / mutant.file
+        text = path.read_text()
+        if text.count(mutant.old) != 1:
+            raise ValueError(f"{mutant.name}: {mutant.old!r} occurs {text.count(mutant.old)} times")
+        path.write_text(text.replace(mutant.old, mutant.new))
+    output = folder / "mutant.co"
+    tools.run("clang++", *build.FLAGS, "-Wno-error", "--offload-arch=gfx950", KERNEL, "-o", output,
+              cwd=folder)  # fmt: skip
+    return output.read_bytes()
+
+
+def kept(line: str) -> bool:
+    return not line.startswith("ATTENTION_PREFILL(") or line[18:].startswith(KEPT)
+
+
+def caught_by(entry: KernelEntry, code_object: bytes) -> str | None:
+    """What shows that `code_object` is wrong; None if nothing does."""
+    for case in CASES:
+        outcome = launch(entry, case).run(code_object)
+        if outcome.findings:
+            return outcome.findings[0].check
+        if not outcome.excess <= 1:
+            return "wrong result"
+        phases = outcome.report.counters.lds_phases.values()
+        if any(taken > needed for taken, needed in phases):
+            return "bank conflicts"
+    return None

@@ -1,0 +1,75 @@
+"""Small kernels that the tests compile, in a tree like the repository's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hk_backend.kernels import build, disassembly
+from hk_backend.kernels.disassembly import Disassembly, parse
+from hk_backend.kernels.toolchain import Toolchain
+
+ARCH = "gfx950"
+THREADS = 64
+
+PRELUDE = """
+#include "hk/kernel_info.hpp"
+#define __device__ __attribute__((device))
+#define __shared__ __attribute__((shared))
+#define KERNEL __attribute__((global, amdgpu_flat_work_group_size({threads}, {threads})))
+using bf16x8 = __attribute__((ext_vector_type(8))) __bf16;
+using f32x4 = __attribute__((ext_vector_type(4))) float;
+namespace k {{
+{body}
+}}
+extern "C" KERNEL void {name}({parameters}) {{ {call} }}
+extern "C" __attribute__((constant, used)) const hk::KernelInfo {name}_info = {info};
+"""
+
+COPY = """
+struct Args { const float* x; float* y; int n; };
+__device__ void run(const Args& a) { if (a.n) *a.y = *a.x; }
+"""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A kernel `k::run(const Args&)` and what surrounds it."""
+
+    body: str = COPY
+    name: str = "small"
+    info: str = '{1, 2, 3, 0, 0, "n"}'
+    parameters: str = "k::Args args"
+    call: str = "k::run(args);"
+    threads: int = THREADS
+
+    def text(self) -> str:
+        return PRELUDE.format(**vars(self))
+
+
+def write(root: Path, *sources: Source) -> Path:
+    """A tree that `build` compiles: the repository's headers and these sources."""
+    folder = root / build.SOURCES
+    folder.mkdir(parents=True)
+    (root / "csrc" / "include").symlink_to(build.ROOT / "csrc" / "include")
+    for source in sources:
+        (folder / f"{source.name}.hip").write_text(source.text())
+    return root
+
+
+def compile_kernel(
+    root: Path, source: Source, tools: Toolchain
+) -> tuple[dict[str, Any], Disassembly]:
+    """Its entry of the catalogue and its code."""
+    built = build.compile_one(
+        build.SOURCES / f"{source.name}.hip", ARCH, root, tools, write(root, source)
+    )
+    code = disassembly.disassemble(root / f"{source.name}.co", ARCH, tools)
+    return built.kernels[0], code[source.name]
+
+
+def straight(*lines: str) -> Disassembly:
+    """Instructions of 4 bytes each, from text."""
+    words = [line.partition(" ") for line in lines]
+    return Disassembly(tuple(parse(word[0], word[2], 4 * i) for i, word in enumerate(words)))

@@ -1,0 +1,192 @@
+"""What the shipped kernels must reach, by their code and by emulated runs.
+
+The catalogue's figures are those of the shipped code: test_build.py builds it again and compares.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+
+from hk_backend.kernels import KernelEntry, analysis, arches, catalogue, clocks, sample_launch
+from hk_backend.kernels.disassembly import Disassembly, disassemble
+from hk_backend.kernels.toolchain import Toolchain
+from tests.kernels.attention_launch import Case, Launch
+
+KERNELS = [entry for arch in arches() for entry in catalogue(arch).kernels]
+ATTENTION = [entry for entry in KERNELS if entry.path.stem == "attention_prefill"]
+ONE_DTYPE = [entry for entry in ATTENTION if "_bf16_" in entry.name]
+USEFUL_SHARE = {64: 0.55, 128: 0.73}  # by head size
+FLOPS_PER_CLOCK = 1024  # of 16-bit matrix instructions on a SIMD of gfx950
+SLACK = 0.02  # of the useful matrix FLOPs
+
+every_kernel = pytest.mark.parametrize("entry", KERNELS, ids=lambda entry: entry.name)
+attention = pytest.mark.parametrize("entry", ATTENTION, ids=lambda entry: entry.name)
+one_dtype = pytest.mark.parametrize("entry", ONE_DTYPE, ids=lambda entry: entry.name)
+
+
+@functools.cache
+def code(entry: KernelEntry, tools: Toolchain) -> Disassembly:
+    return disassemble(entry.path, entry.arch, tools)[entry.symbol]
+
+
+def wave_rows(entry: KernelEntry) -> int:
+    return entry.tile.rows * clocks.WAVE // entry.block
+
+
+@every_kernel
+def test_no_spills_no_scratch_no_waterfalls(entry: KernelEntry) -> None:
+    assert (entry.spills, entry.scratch, entry.figures.waterfall_loops) == (0, 0, 0)
+
+
+@every_kernel
+def test_eight_waves_are_two_on_each_simd(entry: KernelEntry) -> None:
+    assert entry.block == 8 * clocks.WAVE
+    assert entry.figures.waves_per_simd >= 2
+
+
+@attention
+def test_the_steady_loop_never_waits_for_every_copy(entry: KernelEntry) -> None:
+    assert entry.figures.vmcnt0_in_loop == 0
+
+
+@attention
+def test_useful_share_of_the_steady_loop(entry: KernelEntry, tools: Toolchain) -> None:
+    """Useful: 4 x rows x keys x d of the wave's own rows; llvm-mca gives the loop's clocks."""
+    found = analysis.steady_loop(code(entry, tools), entry.step_flops)
+    assert found is not None
+    useful = 4 * wave_rows(entry) * entry.tile.columns * entry.tile.depth
+    assert entry.step_flops == useful
+    share = (
+        found.steps * useful / FLOPS_PER_CLOCK / analysis.loop_clocks(found.loop, entry.arch, tools)
+    )
+    assert entry.figures.useful_mfma_share == pytest.approx(share, abs=1e-4)
+    assert share >= USEFUL_SHARE[entry.tile.depth]
+
+
+@attention
+def test_the_bound_of_two_waves_is_reported(entry: KernelEntry, tools: Toolchain) -> None:
+    """Nothing that the pair can reach is less than what one wave was found to reach."""
+    figures = entry.figures
+    units = (figures.pair_matrix_clocks, figures.pair_vector_clocks, figures.pair_lds_clocks)
+    clocks_of_units = [unit for unit in units if unit is not None]
+    assert len(clocks_of_units) == 3
+    assert figures.pair_useful_share is not None
+    assert figures.useful_mfma_share is not None
+    found = analysis.steady_loop(code(entry, tools), entry.step_flops)
+    assert found is not None
+    useful = 2 * found.steps * entry.step_flops / FLOPS_PER_CLOCK
+    assert figures.pair_useful_share == pytest.approx(useful / max(clocks_of_units), abs=1e-4)
+    assert figures.useful_mfma_share <= figures.pair_useful_share <= 1
+
+
+@attention
+def test_a_long_run_is_in_the_steady_loop(entry: KernelEntry, tools: Toolchain) -> None:
+    """The loop that the other tests judge is the one where the work is done."""
+    keys = 2048
+    report = sample_launch.run(entry, sample_launch.attention_prefill(entry, keys=keys))
+    found = analysis.steady_loop(code(entry, tools), entry.step_flops)
+    assert found is not None
+    executed = report.counters.executed
+    inside = sum(executed.get(i.pc, 0) * clocks.matrix_flops(i) for i in found.loop.always)
+    steps = keys // entry.tile.columns
+    assert inside / report.counters.matrix_flops >= 1 - 2 / steps  # but the first and the last
+
+
+@attention
+def test_no_bank_conflicts_in_the_steady_loop(entry: KernelEntry, tools: Toolchain) -> None:
+    """Each access whose phases are published takes as many as it needs, in a run of many steps."""
+    report = sample_launch.run(entry, sample_launch.attention_prefill(entry))
+    assert not report.findings
+    found = analysis.steady_loop(code(entry, tools), entry.step_flops)
+    assert found is not None
+    phases = report.counters.lds_phases
+    counted = [i for i in found.loop.always if i.pc in phases]
+    assert {i.mnemonic for i in counted} == {"ds_read_b128"}  # of the keys
+    assert [i.text for i in counted if phases[i.pc][0] != phases[i.pc][1]] == []
+    assert min(phases[i.pc][1] for i in counted) > 0
+    assert entry.figures.bank_conflict_factor == 1
+
+
+def matrix_flops(entry: KernelEntry, case: Case) -> tuple[int, int, int]:
+    """Useful FLOPs; those of the hidden pairs in tiles that the diagonal crosses; those of what a
+    tile has past the last row or key.
+
+    A tile is what a wave computes at once: its rows by the keys of a step. It is needed if one
+    of its rows sees one of its keys.
+    """
+    rows, columns = wave_rows(entry), entry.tile.columns
+    useful = hidden = tails = 0
+    for queries, keys in case.lengths:
+        row, column = np.ogrid[: -(-queries // rows) * rows, : -(-keys // columns) * columns]
+        exists = (row < queries) & (column < keys)
+        sees = exists & (column <= row + keys - queries) if case.causal else exists
+        tiles = sees.reshape(row.size // rows, rows, column.size // columns, columns)
+        needed = np.broadcast_to(tiles.any(axis=(1, 3), keepdims=True), tiles.shape)
+        needed = needed.reshape(exists.shape)
+        useful += int(sees.sum())
+        hidden += int((needed & exists & ~sees).sum())
+        tails += int((needed & ~exists).sum())
+    each = 4 * entry.tile.depth * case.num_heads  # two products, a multiplication and an addition
+    return each * useful, each * hidden, each * tails
+
+
+def executed_flops(entry: KernelEntry, case: Case, tools: Toolchain) -> int:
+    """By how often each matrix instruction of the disassembly was executed."""
+    outcome = Launch(entry, case).run(entry.code_object())
+    assert not outcome.findings
+    executed = outcome.report.counters.executed
+    flops = sum(
+        executed.get(i.pc, 0) * clocks.matrix_flops(i) for i in code(entry, tools).instructions
+    )
+    assert flops == outcome.report.counters.matrix_flops
+    return flops
+
+
+@one_dtype
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(
+    "lengths",
+    [((512, 512),), ((256, 1024),), ((512, 448), (64, 704), (128, 64))],
+    ids=str,
+)
+def test_matrix_work_is_the_useful_and_the_diagonal_s(
+    entry: KernelEntry,
+    causal: bool,
+    lengths: tuple[tuple[int, int], ...],
+    tools: Toolchain,
+) -> None:
+    """At whole tiles; the third batch has rows that see nothing, in one of its requests a tile."""
+    case = Case(lengths, causal=causal)
+    useful, hidden, tails = matrix_flops(entry, case)
+    assert (hidden > 0, tails) == (causal, 0)
+    assert abs(executed_flops(entry, case, tools) - useful - hidden) <= SLACK * useful
+
+
+@one_dtype
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(
+    "lengths",
+    [((1, 1), (33, 65)), ((255, 255), (1, 300), (257, 319)), ((31, 500), (0, 50), (64, 127))],
+    ids=str,
+)
+def test_no_tile_is_computed_in_vain(
+    entry: KernelEntry,
+    causal: bool,
+    lengths: tuple[tuple[int, int], ...],
+    tools: Toolchain,
+) -> None:
+    """Tails included, exactly: at lengths where a tile too many would hide in no percentage."""
+    case = Case(lengths, causal=causal)
+    assert executed_flops(entry, case, tools) == sum(matrix_flops(entry, case))
+
+
+@every_kernel
+def test_no_packed_float_takes_a_high_half_for_its_low_one(
+    entry: KernelEntry, tools: Toolchain
+) -> None:
+    """gfx950 is reported to lose sums of `v_pk_fma_f32` in that form (ROCm/rocMLIR#2459)."""
+    packed = [i.text for i in code(entry, tools).instructions if i.mnemonic == "v_pk_fma_f32"]
+    assert [text for text in packed if " op_sel:[" in text] == []

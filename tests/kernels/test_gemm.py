@@ -1,0 +1,191 @@
+"""The gemm kernels in the emulator: any m, n, k against float64, and nothing found.
+
+Every byte that must not matter holds NaN: rows past k, C before the run, what lies between its
+rows. Buffers end with the last byte that the contract of csrc/include/hk/args/gemm.hpp allows.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from hk_backend.kernels import KernelEntry, catalogue
+from hk_backend.kernels.sample_launch import Sample, run
+from tests.ops.strategies import generated
+
+ARCH = "gfx950"
+TYPES = {"gemm_bf16": torch.bfloat16, "gemm_f16": torch.float16}
+TILE, STEP = 256, 64
+MATRIX_ACCURACY = 2.0**-23  # of a float32 addition, whichever way the matrix unit rounds it
+
+names = pytest.mark.parametrize("name", TYPES)
+
+LENGTHS = st.sampled_from((1, 2, 7, 8, 9, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257))
+DEPTHS = st.sampled_from((1, 2, 7, 8, 9, 15, 16, 17, 63, 64, 65, 72, 127, 128, 129, 200, 321))
+PADDINGS = st.tuples(*[st.sampled_from([0, 8, 24])] * 3)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A matrix whose rows lie `stride` elements apart in a buffer that is NaN elsewhere."""
+
+    buffer: torch.Tensor
+    matrix: torch.Tensor  # a view of it
+    stride: int
+
+    @classmethod
+    def of(cls, values: torch.Tensor, padding: int, last_row: int) -> Rows:
+        """`last_row`: elements of it that are allocated."""
+        rows, length = values.shape
+        stride = -(-length // 8) * 8 + padding
+        size = max(rows - 1, 0) * stride + last_row if length else 0
+        buffer = torch.full((size,), math.nan, dtype=values.dtype)
+        matrix = buffer.as_strided((rows, length), (stride, 1))
+        matrix.copy_(values)
+        return cls(buffer, matrix, stride)
+
+    def others_untouched(self) -> bool:
+        """Whether all but the matrix still has the bits of the NaN that was there before."""
+        bits = self.buffer.view(torch.int16).clone()
+        untouched = torch.full((), math.nan, dtype=self.buffer.dtype).view(torch.int16)
+        bits.as_strided(self.matrix.shape, (self.stride, 1)).copy_(untouched)
+        return bool((bits == untouched).all())
+
+
+def launch(
+    entry: KernelEntry,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    paddings: tuple[int, int, int] = (0, 0, 0),
+    seed: int = 0,
+) -> tuple[Rows, Any]:
+    """C by the kernel, and the report."""
+    (m, k), n = a.shape, b.shape[0]
+    whole_chunks = -(-k // 8) * 8
+    rows = {
+        "a": Rows.of(a, paddings[0], whole_chunks),
+        "b": Rows.of(b, paddings[1], whole_chunks),
+        "c": Rows.of(torch.full((m, n), math.nan, dtype=a.dtype), paddings[2], n),
+    }
+    numbers = {f"{key}_row": value.stride for key, value in rows.items()}
+    arrays = {key: value.buffer.view(torch.int16).numpy() for key, value in rows.items()}
+    report = run(entry, Sample(arrays, {**numbers, "m": m, "n": n, "k": k}), seed)
+    return rows["c"], report
+
+
+def multiply(
+    name: str,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    paddings: tuple[int, int, int] = (0, 0, 0),
+    seed: int = 0,
+) -> tuple[torch.Tensor, Any]:
+    """The same of a shipped kernel; no finding, and nothing written outside of C."""
+    c, report = launch(catalogue(ARCH).kernel(name), a, b, paddings, seed)
+    assert not report.findings, report.findings[0].message
+    assert c.others_untouched()
+    return c.matrix, report
+
+
+def is_right(found: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> bool:
+    """k float32 additions of exact products, then one rounding to the type."""
+    wanted = a.double() @ b.double().T
+    summed = a.shape[1] * MATRIX_ACCURACY * (a.double().abs() @ b.double().abs().T)
+    kind = torch.finfo(found.dtype)
+    rounded = kind.eps / 2 * (wanted.abs() + summed) + kind.smallest_normal * kind.eps / 2
+    return bool(((found.double() - wanted).abs() <= summed + rounded).all())
+
+
+def normal(dtype: torch.dtype, *shape: int, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator).to(dtype)
+
+
+@names
+@generated(100)
+@given(m=LENGTHS, n=LENGTHS, k=DEPTHS, paddings=PADDINGS, seed=st.integers(0, 2**16))
+@example(m=1, n=1, k=1, paddings=(0, 0, 0), seed=0)
+@example(m=256, n=256, k=64, paddings=(0, 0, 0), seed=0)
+@example(m=257, n=257, k=65, paddings=(8, 0, 24), seed=1)
+@example(m=255, n=255, k=63, paddings=(0, 8, 0), seed=2)
+def test_generated_shapes(
+    name: str, m: int, n: int, k: int, paddings: tuple[int, int, int], seed: int
+) -> None:
+    a = normal(TYPES[name], m, k, seed=seed)
+    b = normal(TYPES[name], n, k, seed=seed + 1)
+    found, report = multiply(name, a, b, paddings, seed)
+    assert is_right(found, a, b)
+    tiles = math.ceil(m / TILE) * math.ceil(n / TILE)
+    assert report.counters.matrix_flops == tiles * 2 * TILE * TILE * math.ceil(k / STEP) * STEP
+
+
+@names
+def test_integers_are_exact(name: str) -> None:
+    """Sums of small integers are the same in any order; the result is their rounding."""
+    generator = torch.Generator().manual_seed(5)
+    a, b = (torch.randint(-8, 9, (rows, 200), generator=generator) for rows in (130, 270))
+    found, _ = multiply(name, a.to(TYPES[name]), b.to(TYPES[name]))
+    assert torch.equal(found, (a @ b.T).double().to(TYPES[name]))
+
+
+@names
+def test_whole_tiles_waste_nothing(name: str) -> None:
+    m, n, k = 512, 256, 192
+    a, b = normal(TYPES[name], m, k, seed=1), normal(TYPES[name], n, k, seed=2)
+    _, report = multiply(name, a, b)
+    assert report.counters.matrix_flops == 2 * m * n * k
+
+
+@names
+def test_wave_orders_are_bit_identical(name: str) -> None:
+    """A 3 x 3 grid of tiles, its last ones ragged."""
+    a, b = normal(TYPES[name], 520, 100, seed=3), normal(TYPES[name], 600, 100, seed=4)
+    results = [multiply(name, a, b, (8, 0, 0), seed)[0] for seed in range(4)]
+    assert is_right(results[0], a, b)
+    for other in results[1:]:
+        assert torch.equal(other.view(torch.int16), results[0].view(torch.int16))
+
+
+@names
+def test_eight_tiles_go_round_the_xcds(name: str) -> None:
+    """Where their number is a multiple of 8, each tile is still computed once."""
+    a, b = normal(TYPES[name], 4 * TILE, 8, seed=3), normal(TYPES[name], 2 * TILE, 8, seed=4)
+    assert is_right(multiply(name, a, b)[0], a, b)
+
+
+@names
+def test_outliers(name: str) -> None:
+    """Magnitudes from the smallest to where products are still finite, in every column."""
+    kind = torch.finfo(TYPES[name])
+    a, b = (normal(TYPES[name], rows, 130, seed=rows) for rows in (70, 40))
+    a[:, ::13] *= math.sqrt(kind.max) / 64
+    b[:, 5::13] *= kind.smallest_normal
+    b[::7, 1::13] = kind.smallest_normal * kind.eps  # subnormal
+    assert is_right(multiply(name, a, b)[0], a, b)
+
+
+@names
+def test_overflow_and_nan_stay_where_they_are(name: str) -> None:
+    a = torch.ones(40, 16, dtype=TYPES[name])
+    b = torch.ones(50, 16, dtype=TYPES[name])
+    a[3] = torch.finfo(TYPES[name]).max
+    a[7, 15] = math.nan
+    a[9, 0] = -math.inf
+    found, _ = multiply(name, a, b)
+    wanted = torch.full((40, 50), 16.0)
+    wanted[3], wanted[7], wanted[9] = math.inf, math.nan, -math.inf
+    assert torch.equal(found.float().nan_to_num(nan=7e7), wanted.nan_to_num(nan=7e7))
+
+
+@names
+def test_zero_depth_gives_zeros(name: str) -> None:
+    a = torch.empty(40, 0, dtype=TYPES[name])
+    found, report = multiply(name, a, a, (8, 8, 0))
+    assert torch.equal(found, torch.zeros(40, 40, dtype=a.dtype))
+    assert report.counters.matrix_flops == 0

@@ -1,0 +1,55 @@
+"""Every wait and barrier of the gemm kernel is needed: weakened or removed, it is found out."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from pathlib import Path
+
+from hk_backend.kernels import KernelEntry, catalogue
+from hk_backend.kernels.elf import Elf
+from tests.kernels.mutants import Mutant, mutants
+from tests.kernels.test_gemm import ARCH, TYPES, is_right, launch, normal
+
+NAME = "gemm_bf16"  # fp16 differs in the two instructions that know the type
+# Masked and whole steps, more of them than stages; several workgroups; one ragged step alone.
+SHAPES = ((300, 140, 200), (257, 8, 128), (40, 33, 20))
+SEEDS = (0, 1, 2)
+
+
+def entry_with(entry: KernelEntry, code_object: bytes, path: Path) -> KernelEntry:
+    """The kernel with other code under its name, and without line tables."""
+    path.write_bytes(code_object)
+    digest = hashlib.sha256(code_object).hexdigest()
+    lines = path.with_suffix(".lines")
+    return dataclasses.replace(entry, path=path, lines=lines, size=len(code_object), sha256=digest)
+
+
+def caught(entry: KernelEntry) -> bool:
+    """Whether the emulator finds something, or the result is wrong, in any shape and wave order."""
+    for m, n, k in SHAPES:
+        a, b = normal(TYPES[NAME], m, k, seed=1), normal(TYPES[NAME], n, k, seed=2)
+        for seed in SEEDS:
+            c, report = launch(entry, a, b, (0, 8, 0), seed)
+            if report.findings or not is_right(c.matrix, a, b):
+                return True
+    return False
+
+
+def test_every_wait_and_barrier_is_needed(tmp_path: Path) -> None:
+    entry = catalogue(ARCH).kernel(NAME)
+    code = entry.code_object()
+    elf = Elf(code)
+    text = elf.sections[".text"]
+    begin, size = elf.symbols()[entry.symbol]
+    begin -= text.address
+    words = code[text.offset : text.offset + text.size]
+    all_of_them = list(mutants(words, ARCH, begin, begin + size))
+    assert len(all_of_them) > 20
+
+    def changed(mutant: Mutant) -> KernelEntry:
+        return entry_with(entry, mutant.apply(code, text.offset), tmp_path / "mutant.co")
+
+    assert not caught(entry)
+    survivors = [mutant for mutant in all_of_them if not caught(changed(mutant))]
+    assert not survivors, [str(mutant) for mutant in survivors]

@@ -1,0 +1,95 @@
+"""What is installed carries the kernels: a wheel, made without compiling, and the sdist's list."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from hk_backend.kernels import arches, build, catalogue
+from hk_backend.kernels.catalogue import CATALOGUE_FILE, CODE_OBJECTS, code_object_arch
+
+FOLDER = CODE_OBJECTS.relative_to(build.ROOT)
+CONFIGURATION = """
+[build]
+build_base = {folder}/build
+build_lib = {folder}/lib
+[egg_info]
+egg_base = {folder}
+[bdist_wheel]
+skip_build = 1
+bdist_dir = {folder}/bdist
+dist_dir = {folder}/dist
+"""
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with both; nothing is written into the repository."""
+    folder = tmp_path_factory.mktemp("packages")
+    configuration = folder / "setup.cfg"
+    configuration.write_text(CONFIGURATION.format(folder=folder))
+    subprocess.run(
+        [sys.executable, "setup.py", "--quiet", "build_py", "bdist_wheel"],
+        cwd=build.ROOT,
+        env={**os.environ, "DIST_EXTRA_CONFIG": str(configuration)},
+        capture_output=True,
+        check=True,
+    )
+    return folder
+
+
+def shipped() -> dict[str, bytes]:
+    files = [path for arch in arches() for path in (CODE_OBJECTS / arch).iterdir()]
+    return {str(path.relative_to(build.ROOT)): path.read_bytes() for path in files}
+
+
+def test_the_wheel_carries_code_objects_lines_and_catalogue(packages: Path, tmp_path: Path) -> None:
+    (path,) = packages.glob("dist/*.whl")
+    with zipfile.ZipFile(path) as wheel:
+        names = [name for name in wheel.namelist() if name.startswith(f"{FOLDER}/")]
+        assert {name: wheel.read(name) for name in names} == shipped()
+        wheel.extractall(tmp_path, names)
+    for arch in arches():
+        installed = catalogue(arch, tmp_path / FOLDER)
+        assert [e.name for e in installed.kernels] == [e.name for e in catalogue(arch).kernels]
+        for entry in installed.kernels:
+            assert code_object_arch(entry.code_object()) == arch
+            assert entry.lines.is_file()
+
+
+def test_the_wheel_carries_nothing_to_compile_them_from(packages: Path) -> None:
+    """So building there is an error, see below; the tests stay out of it too."""
+    (path,) = packages.glob("dist/*.whl")
+    names = zipfile.ZipFile(path).namelist()
+    assert not [n for n in names if n.endswith((".hip", ".hpp", ".cpp")) or n.startswith("tests")]
+
+
+def test_the_sdist_carries_kernels_and_sources(packages: Path) -> None:
+    (manifest,) = packages.glob("*.egg-info/SOURCES.txt")
+    names = set(manifest.read_text().splitlines())
+    sources = [p for p in (build.ROOT / "csrc").rglob("*") if p.is_file()]
+    assert {str(p.relative_to(build.ROOT)) for p in sources} <= names
+    assert set(shipped()) <= names
+
+
+def test_building_without_the_sources_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(build, "ROOT", tmp_path)
+    output = tmp_path / "out"
+    assert build.main(["--output", str(output)]) == 1
+    assert "no kernels in csrc/kernels" in capsys.readouterr().err
+    assert not output.exists()
+
+
+def test_every_file_is_of_a_kernel() -> None:
+    for arch in arches():
+        listed = json.loads((CODE_OBJECTS / arch / CATALOGUE_FILE).read_text())["code_objects"]
+        expected = {f"{name}{end}" for name in listed for end in (".co", ".lines")}
+        assert {p.name for p in (CODE_OBJECTS / arch).iterdir()} == {CATALOGUE_FILE, *expected}

@@ -1,0 +1,118 @@
+// Turns that waves and instructions take, where rows lie, and which workgroup computes what.
+#include "kernel.hpp"
+
+namespace hk {
+namespace {
+
+// Each half of the waves says in LDS in which phase it is; the other half reads it one barrier later.
+// buffer: [wave][phase] what the partner half did one barrier ago. number[0]: phases
+template <int Waves>
+HK_DEVICE void take_turns(const TileTestArgs& args) {
+  constexpr int kSlots = 3;  // a slot is written two barriers after it was last read
+  const i32 wave = this_wave(), half = wave / (Waves / 2);
+  const i32 phases = args.number[0];
+  for (i32 i = __builtin_amdgcn_workitem_id_x(); i < kSlots * Waves; i += Waves * arch::kLanes) lds[i] = ~0u;
+  synchronize();
+  const PingPong<Waves> turns(wave);
+  turns.enter();
+  const bool writer = this_lane().id == 0;
+  for (i32 phase = 0; phase < phases; ++phase) {
+    const i32 barriers = phase + half;  // that this wave has been through
+    if (writer) lds[barriers % kSlots * Waves + wave] = phase;
+    const i32 partner = (wave + Waves / 2) % Waves;
+    const u32 seen = lds[(barriers + kSlots - 1) % kSlots * Waves + partner];
+    if (writer) words(args.buffer[0])[wave * phases + phase] = seen;
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+    barrier();
+  }
+  turns.leave();
+}
+
+// For each item the slots that called it: buffer [kind][item] the number of calls, then the slot.
+template <int Kind, int First, int Slots, int Items, int AllSlots>
+HK_DEVICE void spread_items(Global<u32> out) {
+  static_for<0, AllSlots>([&](auto slot) {
+    spread<slot.value, First, Slots, Items>([&](auto item) {
+      out[(Kind * 64 + item) * 2] += 1;
+      out[(Kind * 64 + item) * 2 + 1] = slot.value;
+    });
+  });
+}
+
+// The order in which `interleave` asks its streams: words 16 * stream + slot, one after the other.
+template <int Begin, int End>
+HK_DEVICE void interleave_streams(Global<u32> out) {
+  i32 calls = 0;
+  const auto stream = [&](int number) { return [&, number](auto slot) { out[calls++] = 16 * number + slot; }; };
+  interleave<Begin, End>(stream(0), stream(1), stream(2));
+}
+
+// buffers: rows, block table, places [row][block, row, count], spans [row][base low, base high, bytes]
+template <class Source>
+HK_DEVICE void find_places(const TileTestArgs& args, const Source& source) {
+  const i32 item = __builtin_amdgcn_workgroup_id_x();
+  const i32 row = constant((const i32*)args.buffer[0])[item];
+  const Place place = source.place(row, args.number[2], source.find(row));
+  const TensorRows<Source> tensor = {0x123456789000, 0x30000000, 0x2000};
+  const RowSpan span = tensor.span(place);
+  if (this_lane().id == 0) {
+    const auto places = words(args.buffer[2]) + 3 * item, spans = words(args.buffer[3]) + 3 * item;
+    places[0] = place.block, places[1] = place.row, places[2] = place.count;
+    spans[0] = u32(span.base), spans[1] = u32(span.base >> 32), spans[2] = span.bytes;
+  }
+}
+
+HK_DEVICE PagedRows paged(const TileTestArgs& args) {
+  const u32 block_size = args.number[1];
+  return {args.number[0], constant((const i32*)args.buffer[1]), block_size, PagedRows::reciprocal_of(block_size)};
+}
+
+// Block indices of all rows below number[0], 64 at once.
+HK_DEVICE void index_blocks(const TileTestArgs& args) {
+  const PagedRows source = paged(args);
+  for (u32 row = this_lane().id; row < u32(args.number[0]); row += arch::kLanes)
+    words(args.buffer[0])[row] = source.block_index(row);
+}
+
+HK_DEVICE void permute(const TileTestArgs& args) {
+  const i32 count = args.number[0];
+  for (i32 id = this_lane().id; id < count; id += arch::kLanes)
+    words(args.buffer[0])[id] = neighbours_on_one_xcd(id, count);
+}
+
+// Each workgroup looks for its slot: buffer [slot][exists, request, first row, start, length].
+template <int Rows>
+HK_DEVICE void find_tiles(const TileTestArgs& args) {
+  const i32 slot = __builtin_amdgcn_workgroup_id_x();
+  const QueryTile tile = find_query_tile<Rows>((const i32*)args.buffer[0], args.number[0], args.number[1], slot,
+                                               this_lane(), args.number[2]);
+  if (this_lane().id == 0) {
+    const auto out = words(args.buffer[1]) + 5 * slot;
+    out[0] = tile.exists, out[1] = tile.request, out[2] = tile.first_row, out[3] = tile.start, out[4] = tile.length;
+  }
+}
+
+}  // namespace
+}  // namespace hk
+
+using namespace hk;
+
+HK_KERNEL(128, 1) turns_2(TileTestArgs args) { take_turns<2>(args); }
+HK_KERNEL(512, 2) turns_8(TileTestArgs args) { take_turns<8>(args); }
+HK_KERNEL(64, 1) spread_all(TileTestArgs args) {
+  if (this_lane().id != 0) return;
+  spread_items<0, 0, 8, 8, 8>(words(args.buffer[0]));
+  spread_items<1, 2, 5, 13, 8>(words(args.buffer[0]));
+  spread_items<2, 1, 7, 3, 16>(words(args.buffer[0]));
+  spread_items<3, 0, 1, 64, 4>(words(args.buffer[0]));
+  spread_items<4, 3, 13, 1, 16>(words(args.buffer[0]));
+}
+HK_KERNEL(64, 1) interleave_all(TileTestArgs args) {
+  if (this_lane().id == 0) interleave_streams<3, 7>(words(args.buffer[0]));
+}
+HK_KERNEL(64, 1) packed_places(TileTestArgs args) { find_places(args, PackedRows{args.number[0]}); }
+HK_KERNEL(64, 1) paged_places(TileTestArgs args) { find_places(args, paged(args)); }
+HK_KERNEL(64, 1) block_indices(TileTestArgs args) { index_blocks(args); }
+HK_KERNEL(64, 1) xcd_order(TileTestArgs args) { permute(args); }
+HK_KERNEL(64, 1) query_tiles_256(TileTestArgs args) { find_tiles<256>(args); }
+HK_KERNEL(64, 1) query_tiles_32(TileTestArgs args) { find_tiles<32>(args); }

@@ -1,0 +1,96 @@
+"""The seam between the language and an arch, as the compiler sees it.
+
+What gfx942 has in common with gfx950 runs there already (test_wave.py); what is still to come for
+it says so when a kernel uses it.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from hk_backend.kernels import build
+from tests.tiles.launch import GFX942, GFX950, compile_text, errors_of
+
+INCLUDE = build.ROOT / "csrc" / "include"
+HEADERS = sorted(path.relative_to(INCLUDE).as_posix() for path in INCLUDE.rglob("*.hpp"))
+KERNELS = [path for path in (build.ROOT / build.SOURCES).rglob("*") if path.is_file()]
+OPERATIONS = [header for header in HEADERS if header.startswith("hk/ops/")]
+
+
+@pytest.mark.parametrize("arch", [GFX942, GFX950])
+@pytest.mark.parametrize("header", [h for h in HEADERS if not h.startswith("hk/arch/gfx")])
+def test_each_header_compiles_by_itself(header: str, arch: str) -> None:
+    compile_text(f'#include "{header}"\n', arch)
+
+
+def test_only_the_seam_asks_for_the_arch() -> None:
+    asked = {
+        path.name
+        for path in [*KERNELS, *INCLUDE.rglob("*.hpp")]
+        if re.search(r"^\s*#\s*(if|ifdef|ifndef|elif)|__gfx", path.read_text(), re.MULTILINE)
+    }
+    assert asked == {"arch.hpp"}
+
+
+def test_nothing_but_the_language_is_included() -> None:
+    for path in [*KERNELS, *INCLUDE.rglob("*.hpp")]:
+        for included in re.findall(r"^\s*#\s*include\s*(\S+)", path.read_text(), re.MULTILINE):
+            name = included.strip('"')
+            assert included[0] == '"', f"{path.name} includes {included}"
+            assert (path.parent / name).is_file() or (INCLUDE / name).is_file()
+
+
+TILE = '#include "hk/hk.hpp"\nusing namespace hk;\nusing Tile = SharedTile<bf16, 64, 64>;\n'
+KERNEL = TILE + "HK_KERNEL(64, 1) k(u32* out) {{ {body} }}"
+SEAM = {
+    "swizzle": (
+        "*out = Tile::kBytes;",
+        "SpreadRows is filled by copies of 16 bytes a lane",
+    ),
+    "fragments along rows": (
+        "*out = sizeof(RowReader<Tile>);",
+        "a fragment is read as one chunk",
+    ),
+    "transposed read": (
+        "Vec<u32, 2> words; arch::read_lds_transposed<0>(words, 0); *out = words[0];",
+        "gfx942 has no transposed LDS read: transpose while copying",
+    ),
+    "LDS": (
+        "static_assert(100 * 1024 <= arch::kLdsBytes); *out = 1;",
+        "static assertion failed due to requirement",
+    ),
+}
+
+
+@pytest.mark.parametrize("use", SEAM)
+def test_what_gfx942_lacks_says_so(use: str) -> None:
+    body, message = SEAM[use]
+    text = KERNEL.format(body=body)
+    assert errors_of(text, GFX950) == []
+    assert any(message in error for error in errors_of(text, GFX942))
+
+
+def test_another_arch_is_refused() -> None:
+    (first, *_) = errors_of(KERNEL.format(body="*out = 1;"), "gfx90a")
+    assert first == '"hk: compile with --offload-arch=gfx950 or gfx942"'
+
+
+WAITS = {"wait_lds", "wait_copies"}
+
+
+@pytest.mark.parametrize("header", OPERATIONS)
+def test_operations_read_destination_first(header: str) -> None:
+    """op(dst, src...): what an operation changes is its first parameter, `dst`, and nothing else is
+    a reference that it could change."""
+    text = re.sub(r"<[^<>]*>", "", (INCLUDE / header).read_text())
+    operations = re.findall(r"^HK_DEVICE void (\w+)\((.*?)\) \{", text, re.DOTALL | re.MULTILINE)
+    assert operations
+    for name, parameters in operations:
+        if name in WAITS:
+            continue
+        first, *others = parameters.split(", ")
+        assert first.split()[-1] == "dst", f"{name}({parameters})"
+        for other in others:
+            assert "&" not in other or "const" in other or "&&" in other, f"{name}({parameters})"
