@@ -66,7 +66,9 @@ class ShadowCheck:
             a refusal, with the error and the request's shapes, if the error is past tolerance.
         """
         with torch.device(query.device):
-            error = max((_error(*pair) for pair in _pieces(out, query, arguments)), default=0.0)
+            error = max(
+                (largest_error(*pair) for pair in _pieces(out, query, arguments)), default=0.0
+            )
         count_check(self._route, error)
         limit = tolerance(query.dtype)
         if error <= limit:
@@ -127,7 +129,7 @@ def _pieces(
 _PER_REQUEST = {"key", "value", "query_start_loc", "block_table", "seq_lens", "out"}
 
 
-def _error(out: torch.Tensor, expected: torch.Tensor) -> float:
+def largest_error(out: torch.Tensor, expected: torch.Tensor) -> float:
     """See the head of this file; infinite where only one side is not a number."""
     actual = out.to(expected.dtype)
     if not torch.equal(actual.isnan(), expected.isnan()):

@@ -1,4 +1,4 @@
-"""Who executes an operator: the cpu device here, emulated and hip devices in time."""
+"""Who executes an operator: host kernels, an AMD GPU, or the emulator of one."""
 
 from __future__ import annotations
 
@@ -12,13 +12,28 @@ def device_for(tensor_device: str) -> Device:
     """The device that executes operators on tensors of torch device type `tensor_device`.
 
     Raises:
-        DeviceError: `HK_DEVICE` names a device that this build or machine does not have.
+        DeviceError: `HK_DEVICE`, or the kind of tensor, asks for a device that this build or
+            machine does not have.
     """
-    wanted = get_config().device
-    if wanted.startswith("cpu") or (wanted == "auto" and tensor_device == "cpu"):
+    configured = get_config().device
+    wanted: str = configured
+    if wanted == "auto":
+        wanted = {"cpu": "cpu", "cuda": "hip"}.get(tensor_device, "")
+    kind, _, variant = wanted.partition(":")
+    if kind == "cpu":
         from hk_backend.devices.cpu import cpu_device
 
-        return cpu_device(wanted.partition(":")[2])
-    if wanted == "auto":
-        raise DeviceError(f"this build has no kernels for tensors on {tensor_device}, only on cpu")
-    raise DeviceError(f"HK_DEVICE={wanted} is not available in this build: expected cpu or auto")
+        return cpu_device(variant)
+    if kind == "emulated":
+        from hk_backend.devices.emulated import emulated_device
+
+        return emulated_device(variant)
+    if kind == "hip":
+        from hk_backend.devices.hip import hip_device
+
+        try:
+            return hip_device()
+        except DeviceError as error:
+            asked = "HK_DEVICE=hip" if configured == "hip" else f"tensors on {tensor_device}"
+            raise DeviceError(f"{asked}: {error}") from error
+    raise DeviceError(f"no device for tensors on {tensor_device}: expected cpu, or cuda of ROCm")

@@ -204,5 +204,6 @@ for _name, _impl in (
     ("attention_prefill", _attention_prefill_impl),
     ("merge_attention", _merge_attention_impl),
 ):
-    _library.impl(_name, _impl, "CPU")
+    for _key in ("CPU", "CUDA"):  # ROCm's torch calls its GPUs CUDA
+        _library.impl(_name, _impl, _key)
     torch.library.register_fake(f"hk_backend::{_name}", _writes_in_place, lib=_library)

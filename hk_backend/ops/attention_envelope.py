@@ -20,6 +20,8 @@ class AttentionRequest:
 
     `kv_dtype`: dtype of the keys and values that are read (the cache's, if paged).
     `head_size_v`: channels of a value where it differs from `head_size`, else None.
+    `cache_layouts`: the layout strings of a paged cache's keys and values (see `PagedKV`), if
+    they are known.
     """
 
     device_type: str
@@ -31,6 +33,7 @@ class AttentionRequest:
     head_size_v: int | None = None
     paged: bool = False
     block_size: int | None = None
+    cache_layouts: tuple[str, str] | None = None
     causal: bool = True
     sliding_window: int | None = None
     logits_soft_cap: float | None = None

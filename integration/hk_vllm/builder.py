@@ -9,7 +9,7 @@ import torch
 from vllm.v1.attention.backend import AttentionCGSupport
 
 from hk_vllm.cache_forms import CacheForm
-from hk_vllm.layer import refuse
+from hk_vllm.layer import cache_verdict, refuse
 from hk_vllm.rows import RowSplit, prefill_tokens, split_rows
 
 if TYPE_CHECKING:
@@ -76,7 +76,12 @@ class HKBuilder(Parent):  # type: ignore[misc]
         self._hk_refusal = refuse(
             refuse_parallel(vllm_config.parallel_config) or refuse_speculation(speculative)
         )
-        self._hk_cache_refusal = refuse(self.hk_form.refusal(self))
+        impls = served_impls(vllm_config, layer_names)
+        self._hk_cache_refusal = refuse(
+            self.hk_form.refusal(self) or refuse_cache(impls, kv_cache_spec.block_size)
+        )
+        for impl in impls:
+            impl._hk_cache_refusal = self._hk_cache_refusal
         drafts = getattr(speculative, "num_speculative_tokens", None) or 0
         self._hk_verification_len = 1 + drafts
 
@@ -168,6 +173,18 @@ class HKBuilder(Parent):  # type: ignore[misc]
             return False
         prefilling = batch.is_prefilling
         return prefilling is None or not bool(prefilling[: batch.num_reqs].any())
+
+
+def served_impls(vllm_config: Any, layer_names: list[str]) -> list[Any]:
+    """The implementations of those layers that HK serves."""
+    layers = vllm_config.compilation_config.static_forward_context
+    impls = [layers[name].impl for name in layer_names if name in layers]
+    return [impl for impl in impls if not getattr(impl, "_hk_refusal", "not HK's")]
+
+
+def refuse_cache(impls: list[Any], block_size: int) -> str:
+    """Caches that the device does not read for the layers that HK serves."""
+    return next((why for impl in impls if (why := cache_verdict(impl, block_size).why)), "")
 
 
 def refuse_parallel(parallel: Any) -> str:

@@ -15,6 +15,7 @@ import torch
 
 from hk_backend.ops import PagedKV
 
+Layouts = tuple[str, str]
 Scales = tuple[torch.Tensor, torch.Tensor]
 
 READABLE_CPU_ISAS = ("vec", "vec16")
@@ -44,13 +45,27 @@ class CacheForm:
 
     `read(kv_cache, impl)` describes a layer's cache; `refusal(builder)` says, once the parent's
     builder exists, why HK cannot read it (empty: it can). `fp8`: an FP8 cache has the same form.
+    `layouts()`: the layout strings of keys and values, as `read` will name them.
     `scales(layer)`: what the parent's kernels multiply an FP8 cache's keys and values by.
     """
 
     read: Callable[[torch.Tensor, Any], PagedKV]
+    layouts: Callable[[], Layouts]
     refusal: Callable[[Any], str] = lambda builder: ""
     fp8: bool = True
     scales: Callable[[Any], Scales] = layer_scales
+
+
+CPU_ATTN_LAYOUTS = ("B H D N", "B H N D")
+ROCM_ATTN_LAYOUTS = ("B H D/x N x", "B H D N")
+SHUFFLED_LAYOUTS = ("B H D/x N x", "B H N/x D x")
+PACKED_LAYOUTS = ("B H N D", "B H N D")  # the halves of "B H N 2D"
+
+
+def rocm_aiter_fa_layouts() -> Layouts:
+    from vllm._aiter_ops import rocm_aiter_ops
+
+    return SHUFFLED_LAYOUTS if rocm_aiter_ops.is_shuffle_kv_cache_enabled() else PACKED_LAYOUTS
 
 
 def read_cpu_attn(kv_cache: torch.Tensor, impl: Any) -> PagedKV:
@@ -67,7 +82,7 @@ def read_cpu_attn(kv_cache: torch.Tensor, impl: Any) -> PagedKV:
     value = kv_cache.as_strided(
         (blocks, heads, block_size, size), (block, head, size, 1), start + block_size * size
     )
-    return PagedKV.from_views(key, "B H D N", value, "B H N D")
+    return PagedKV.from_views(key, CPU_ATTN_LAYOUTS[0], value, CPU_ATTN_LAYOUTS[1])
 
 
 def refuse_cpu_isa(builder: Any) -> str:
@@ -86,7 +101,7 @@ def read_rocm_attn(kv_cache: torch.Tensor, impl: Any) -> PagedKV:
     x = 16 // key.element_size()
     key = key.view(blocks, heads, size // x, -1, x)
     value = value.view(blocks, heads, size, -1)
-    return PagedKV.from_views(key, "B H D/x N x", value, "B H D N")
+    return PagedKV.from_views(key, ROCM_ATTN_LAYOUTS[0], value, ROCM_ATTN_LAYOUTS[1])
 
 
 def read_rocm_aiter_fa(kv_cache: torch.Tensor, impl: Any) -> PagedKV:
@@ -108,7 +123,7 @@ def read_rocm_aiter_fa(kv_cache: torch.Tensor, impl: Any) -> PagedKV:
         )
     key = key.view(blocks, heads, size // x, block_size, x)
     value = value.view(blocks, heads, block_size // x, size, x)
-    return PagedKV.from_views(key, "B H D/x N x", value, "B H N/x D x")
+    return PagedKV.from_views(key, SHUFFLED_LAYOUTS[0], value, SHUFFLED_LAYOUTS[1])
 
 
 def read_packed(kv_cache: torch.Tensor, impl: Any) -> PagedKV:
@@ -135,10 +150,12 @@ def _two_slots(kv_cache: torch.Tensor, impl: Any) -> tuple[torch.Tensor, torch.T
 
 
 FORMS = {
-    "CPU_ATTN": CacheForm(read_cpu_attn, refuse_cpu_isa, fp8=False),
-    "ROCM_ATTN": CacheForm(read_rocm_attn),
-    "ROCM_AITER_FA": CacheForm(read_rocm_aiter_fa, scales=rocm_aiter_fa_scales),
-    "ROCM_AITER_UNIFIED_ATTN": CacheForm(read_packed),
-    "TRITON_ATTN": CacheForm(read_packed),
+    "CPU_ATTN": CacheForm(read_cpu_attn, lambda: CPU_ATTN_LAYOUTS, refuse_cpu_isa, fp8=False),
+    "ROCM_ATTN": CacheForm(read_rocm_attn, lambda: ROCM_ATTN_LAYOUTS),
+    "ROCM_AITER_FA": CacheForm(
+        read_rocm_aiter_fa, rocm_aiter_fa_layouts, scales=rocm_aiter_fa_scales
+    ),
+    "ROCM_AITER_UNIFIED_ATTN": CacheForm(read_packed, lambda: PACKED_LAYOUTS),
+    "TRITON_ATTN": CacheForm(read_packed, lambda: PACKED_LAYOUTS),
 }
 """The parents that HK wraps, by the name of their registry member."""

@@ -17,7 +17,14 @@ from hk_backend.shadow_check import ShadowCheck
 from hk_vllm import cache_probe, compile_key
 from hk_vllm.builder import Plan
 from hk_vllm.cache_forms import CacheForm, UnknownCacheForm
-from hk_vllm.layer import kv_dtype, layer_verdict, named_arguments, refuse
+from hk_vllm.layer import (
+    attention_request,
+    cache_verdict,
+    kv_dtype,
+    layer_verdict,
+    named_arguments,
+    refuse,
+)
 
 if TYPE_CHECKING:
     from vllm.v1.attention.backend import AttentionImpl as Parent
@@ -51,6 +58,7 @@ class HKImpl(Parent):  # type: ignore[misc]
         self._hk_cache: tuple[int, torch.Size, PagedKV] | None = None
         self._hk_cache_refusal = ""
         self._hk_check = ShadowCheck(ROUTE, get_config().check)
+        self._hk_request = attention_request(self, layer)
         self._hk_refusal = refuse(layer_verdict(self, layer).why)
         if self._hk_refusal:
             logger.info_once("hk_backend: layers left to vLLM's attention: %s", self._hk_refusal)
@@ -86,6 +94,8 @@ class HKImpl(Parent):  # type: ignore[misc]
         elif attn_metadata is None or plan.dummy:
             mine = False
             count(ROUTE, "dummy", len(query))
+            if attn_metadata is None:
+                self._hk_meet_cache(layer, kv_cache)
         else:
             quantised = output_scale is not None or output_block_scale is not None
             why = self._hk_why(plan, layer, query, key, quantised)
@@ -156,16 +166,33 @@ class HKImpl(Parent):  # type: ignore[misc]
                     routes.disable(ROUTE, why)
                     logger.error("hk_backend: route %s is switched off: %s", ROUTE, why)
                 return why
-        except UnknownCacheForm as error:
+        except Exception as error:
+            return self._hk_survive(error)
+        return ""
+
+    def _hk_meet_cache(self, layer: Any, kv_cache: torch.Tensor) -> None:
+        """In a dummy run: prove the cache that the engine has bound, for which HK waits for the
+        device. A request's forward then never does."""
+        refusal = self._hk_refusal or self._hk_cache_refusal or routes.verdict(ROUTE).why
+        if refusal or not kv_cache.numel():
+            return
+        if kv_cache.is_cuda and torch.cuda.is_current_stream_capturing():
+            return
+        try:
+            self._hk_paged(layer, kv_cache)
+        except Exception as error:
+            self._hk_survive(error)
+
+    def _hk_survive(self, error: Exception) -> str:
+        """Whatever breaks in HK must not break the engine; returns why the parent takes over."""
+        if isinstance(error, UnknownCacheForm):
             self._hk_cache_refusal = str(error)
             logger.error("hk_backend: requests with cached tokens are left to vLLM: %s", error)
             return self._hk_cache_refusal
-        except Exception as error:  # whatever breaks in HK must not break the engine
-            why = f"HK failed: {type(error).__name__}: {error}"
-            routes.disable(ROUTE, why)
-            logger.exception("hk_backend: route %s is switched off: %s", ROUTE, why)
-            return why
-        return ""
+        why = f"HK failed: {type(error).__name__}: {error}"
+        routes.disable(ROUTE, why)
+        logger.error("hk_backend: route %s is switched off: %s", ROUTE, why, exc_info=error)
+        return why
 
     def _hk_arguments(
         self,
@@ -202,6 +229,9 @@ class HKImpl(Parent):  # type: ignore[misc]
         if self._hk_kv_dtype is not None and self._hk_kv_dtype is not kv_cache.dtype:
             typed = kv_cache.view(self._hk_kv_dtype)
         cache = self.hk_form.read(typed, self)
+        verdict = cache_verdict(self, cache.block_size)
+        if not verdict:
+            raise UnknownCacheForm(verdict.why)
         cache_probe.prove(cache, self, layer, kv_cache)
         self._hk_cache = address, shape, cache
         return cache

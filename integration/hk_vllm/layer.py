@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -49,7 +50,6 @@ def kv_dtype(kv_cache_dtype: str, model_dtype: torch.dtype) -> torch.dtype | Non
 def layer_verdict(impl: Any, layer: dict[str, Any]) -> Verdict:
     """Whether HK serves the prefill of `impl`, which was constructed with the arguments `layer`."""
     from vllm import envs
-    from vllm.platforms import current_platform
 
     dtype, cached = impl._hk_dtype, impl._hk_kv_dtype
     if layer["attn_type"] != AttentionType.DECODER:
@@ -66,18 +66,39 @@ def layer_verdict(impl: Any, layer: dict[str, Any]) -> Verdict:
         return refused("VLLM_BATCH_INVARIANT: not proven for HK")
     if cached is None or (cached is not dtype and not impl.hk_form.fp8):
         return refused(f"kv_cache_dtype {layer['kv_cache_dtype']}")
-    request = AttentionRequest(
+    return ask(attention_request(impl, layer))
+
+
+def attention_request(impl: Any, layer: dict[str, Any]) -> AttentionRequest:
+    """A layer's prefill attention over the keys that were just projected."""
+    from vllm.platforms import current_platform
+
+    return AttentionRequest(
         device_type=current_platform.device_type,
-        dtype=dtype,
+        dtype=impl._hk_dtype,
         num_heads=layer["num_heads"],
         num_kv_heads=layer["num_kv_heads"] or layer["num_heads"],
         head_size=layer["head_size"],
-        kv_dtype=cached,
+        kv_dtype=impl._hk_kv_dtype,
         sliding_window=layer["sliding_window"],
         logits_soft_cap=layer["logits_soft_cap"],
         has_sinks=layer.get("sinks") is not None,
         has_alibi=layer["alibi_slopes"] is not None,
     )
+
+
+def cache_verdict(impl: Any, block_size: int) -> Verdict:
+    """Whether HK reads the cache of `impl`, a layer that it serves, in blocks of `block_size`."""
+    request = replace(
+        impl._hk_request,
+        paged=True,
+        block_size=block_size,
+        cache_layouts=impl.hk_form.layouts(),
+    )
+    return ask(request)
+
+
+def ask(request: AttentionRequest) -> Verdict:
     try:
         return supports(request)
     except Exception as error:  # no device, or one whose extension does not load

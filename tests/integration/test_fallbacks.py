@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from hk_vllm import builder as builder_module
+from hk_vllm import cache_probe
 from hk_vllm import impl as impl_module
 from hk_vllm.cache_forms import FORMS, UnknownCacheForm
 from hk_vllm.layer import StrictError, kv_dtype, layer_verdict
@@ -402,6 +403,69 @@ def test_a_cache_that_does_not_read_back(
     batch.run()
     batch.check()
     assert counters.served == Tally(1, FRESH.query)
+
+
+@pytest.fixture
+def proofs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The caches that were written to and read back from now on."""
+    done: list[Any] = []
+    prove = cache_probe.prove
+
+    def noted(cache: Any, *rest: Any) -> None:
+        done.append(cache)
+        prove(cache, *rest)
+
+    monkeypatch.setattr(cache_probe, "_proven", set())
+    monkeypatch.setattr(cache_probe, "prove", noted)
+    return done
+
+
+def test_a_dummy_run_proves_the_cache(layer: Layer, proofs: list[Any]) -> None:
+    """Once the engine has bound one; no request pays for it, and the cache is left as it was."""
+    batch = Batch(layer, ROWS)
+    bound, layer.kv_cache = layer.kv_cache, torch.empty(0)
+    for cache, proven in ((torch.empty(0), 0), (bound, 1), (bound, 1)):
+        before = cache.clone()
+        layer.impl.forward(
+            layer.module, batch.query, batch.key, batch.value, cache, None, output=batch.output
+        )
+        assert len(proofs) == proven
+        assert torch.equal(cache, before)
+    layer.kv_cache = bound
+    batch.run()
+    batch.check()
+    assert len(proofs) == 1
+
+
+def test_a_dummy_run_leaves_a_refused_cache_alone(
+    hk_cpu: Any, monkeypatch: pytest.MonkeyPatch, proofs: list[Any], caplog: Any
+) -> None:
+    monkeypatch.setattr("vllm.v1.attention.backends.cpu_attn._get_attn_isa", lambda *args: "amx")
+    layer = Layer(hk_cpu)
+    batch = Batch(layer, [FRESH])
+    layer.impl.forward(
+        layer.module, batch.query, batch.key, batch.value, layer.kv_cache, None, output=batch.output
+    )
+    assert not proofs
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_a_dummy_run_finds_a_cache_that_does_not_read_back(
+    layer: Layer, counters: RouteCounters, monkeypatch: pytest.MonkeyPatch, proofs: list[Any]
+) -> None:
+    def misread(kv_cache: torch.Tensor, impl: Any) -> Any:
+        return FORMS["CPU_ATTN"].read(kv_cache.flip(1).contiguous(), impl)
+
+    monkeypatch.setattr(type(layer.impl), "hk_form", replace(FORMS["CPU_ATTN"], read=misread))
+    batch = Batch(layer, ROWS)
+    layer.impl.forward(
+        layer.module, batch.query, batch.key, batch.value, layer.kv_cache, None, output=batch.output
+    )
+    batch.run()
+    batch.check()
+    (why,) = counters.fallbacks
+    assert why.startswith("the cache's form is not the known one")
+    assert len(proofs) == 1
 
 
 def test_a_cache_of_another_shape(layer: Layer) -> None:

@@ -57,8 +57,12 @@ def one_thread() -> Iterator[None]:
 
 
 @one_thread()
-def expected(call: Call) -> Expected:
-    """The reference's result of `call` and its bounds."""
+def expected(call: Call, weights_dtype: torch.dtype = torch.float32) -> Expected:
+    """The reference's result of `call` and its bounds.
+
+    `weights_dtype`: in which a kernel hands softmax weights to the product with the values; their
+    sum it takes in float32.
+    """
     out, lse = reference.attention_prefill(**call)
     out_bound, lse_bound = torch.zeros_like(out), torch.zeros_like(lse)
     owned = torch.zeros(len(out), dtype=torch.bool)
@@ -68,7 +72,9 @@ def expected(call: Call) -> Expected:
         call.get("key"), call.get("value"), call["query_start_loc"], *cache
     ):
         owned[tokens] = True
-        bounds = _bounds(call, query[tokens], keys, values, out[tokens], lse[:, tokens])
+        bounds = _bounds(
+            call, query[tokens], keys, values, out[tokens], lse[:, tokens], weights_dtype
+        )
         out_bound[tokens], lse_bound[:, tokens] = bounds
     error, smallest = ROUNDOFF[query.dtype], SMALLEST[query.dtype]
     out_bound += error * (out.abs() + out_bound) + smallest
@@ -82,6 +88,7 @@ def _bounds(
     values: torch.Tensor,
     out: torch.Tensor,
     lse: torch.Tensor,
+    weights_dtype: torch.dtype,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """How far float32 may stray in the output and the log-sum-exp of one request."""
     keys = widened(keys, call["k_scale"], query.shape[1], torch.float64).transpose(0, 1)
@@ -117,6 +124,10 @@ def _bounds(
     moved = (total * spread.clamp(min=0.0)).sqrt()
     kept = (weights * torch.exp(-error)).sum(-1, keepdim=True).clamp(min=1e-300)
     flushed = 2.0**-125 * (1 + finite.abs().sum(1, keepdim=True))
+    if weights_dtype != torch.float32:
+        # each weight rounded on its own; the row's largest is at least 1 before normalisation
+        moved = moved + ROUNDOFF[weights_dtype] * (weights * torch.exp(error)) @ finite.abs()
+        moved = moved + SMALLEST[weights_dtype] * finite.abs().sum(1, keepdim=True)
     bound = (moved + summing * (weights @ finite.abs() + o.abs())) / kept + flushed
     lse_bound = -kept.log() + summing + 8 * U * (lse.abs() + largest[..., 0] + 1)[..., None]
     alive = seen.any(-1, keepdim=True)
@@ -153,7 +164,11 @@ def _scores(
     return scores, error
 
 
-def check(call: Call, out: torch.Tensor | None = None) -> None:
+def check(
+    call: Call,
+    out: torch.Tensor | None = None,
+    weights_dtype: torch.dtype = torch.float32,
+) -> None:
     """Run `call` and compare everything that it returns and writes with what is expected.
 
     `out`: where to write; it is filled with NaN first, and the rows that no request owns must
@@ -164,7 +179,7 @@ def check(call: Call, out: torch.Tensor | None = None) -> None:
         out = torch.empty(query.shape, dtype=query.dtype)
     out.copy_(nan(*out.shape, dtype=out.dtype))
     untouched = out.clone()
-    want = expected(call)
+    want = expected(call, weights_dtype)
     result = attention_prefill(**call, out=out, return_lse=True)
     assert isinstance(result, tuple)
     assert result[0] is out

@@ -151,6 +151,9 @@ HALF = [
     *(Case(model, "bfloat16", "prefix", 32) for model in MODELS[:2]),
     *(Case(model, "float16", "chunked", 32) for model in MODELS[:2]),
 ]
+EMULATED = [case for case in HALF if case.model != "smollm2" and case.dtype == "bfloat16"]
+EMULATED = [case for case in EMULATED if case.kind in ("whole", "chunked")]
+"""Those that the emulated device serves too: small, and in a dtype of the GPU kernels."""
 FAULTY = [
     Case("tiny-64", "float32", "faults_whole", 128),
     *(Case(model, "float32", "faults_chunked", 32) for model in MODELS),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tests.integration.e2e.oracle import score
@@ -81,6 +82,49 @@ def assert_as_exact(found: Error, stock: Error) -> None:
     assert found.largest <= 2 * stock.largest, (
         f"largest error {found.largest:.5f}, stock has {stock.largest:.5f}"
     )
+
+
+def assert_agree(found: list[RoundResult], other: list[RoundResult], checkpoint: str) -> None:
+    """Two devices in half precision agree on every token of the same prompts, within rounding.
+
+    Each differs from the truth by its own rounding, so they differ from each other by what those
+    leave: with noises e and c of like size, at most sqrt(2) of one, where they are independent.
+    The noise allowed is that of `other`, measured against transformers in float32: `found` has no
+    part in its own bound. The largest of a sample is less certain: three times that of `other`.
+    """
+    truth = error_of(other, checkpoint)
+    differences = [
+        abs(a - b)
+        for ours, theirs in zip(found, other, strict=True)
+        for answer, expected in zip(ours.answers, theirs.answers, strict=True)
+        for a, b in comparable(answer, expected)
+    ]
+    count = len(differences)
+    rms = (sum(value**2 for value in differences) / count) ** 0.5
+    allowed = (2**0.5) * truth.rms * (1 + 3 / count**0.5)
+    assert rms <= allowed, f"rms error {rms:.5f} between the devices, rounding gives {allowed:.5f}"
+    largest = max(differences)
+    assert largest <= 3 * truth.largest, (
+        f"largest error {largest:.5f} between the devices, rounding has {truth.largest:.5f}"
+    )
+
+
+def assert_same_numbers(found: ScenarioResult, other: ScenarioResult, checkpoint: str) -> None:
+    """As near to the truth as another device is, and as near to that device as rounding allows."""
+    assert_as_exact(error_of(found.rounds, checkpoint), error_of(other.rounds, checkpoint))
+    assert_agree(found.rounds, other.rounds, checkpoint)
+
+
+def comparable(answer: Answer, other: Answer) -> Iterator[tuple[float, float]]:
+    """Log-probabilities of the same tokens: the prompt's, and generated ones while they agree."""
+    assert answer.prompt == other.prompt
+    yield from zip(answer.prompt_logprobs, other.prompt_logprobs, strict=True)
+    for token, expected, *pair in zip(
+        answer.tokens, other.tokens, answer.logprobs, other.logprobs, strict=True
+    ):
+        if token != expected:
+            return
+        yield pair[0], pair[1]
 
 
 def assert_routed(result: ScenarioResult) -> None:

@@ -7,10 +7,10 @@ environment, and a test names the process it reads: `@pytest.mark.engine("hk")`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tests.integration.e2e.catalogue import CHUNKED, FAULTY, Case, Prompts, prefix
+from tests.integration.e2e.catalogue import CHUNKED, EMULATED, FAULTY, Case, Prompts, prefix
 from tests.integration.e2e.engine import HK, SPAWNED, Served, serve
 from tests.integration.e2e.scenario import Round, Scenario
 from tests.models import random_prompts
@@ -26,7 +26,10 @@ SMALL = [40, 100, 161]
 
 @dataclass(frozen=True)
 class Process:
-    """`model`, `engine`, `rounds`: its one scenario, if it does not serve the catalogue's cases."""
+    """`engine`, `mutations`, ...: of its one scenario, if it does not serve the catalogue's cases.
+
+    `broken`: after those it serves the first of them again, once with each of these sabotages.
+    """
 
     environment: dict[str, str]
     sabotage: str = ""
@@ -35,6 +38,7 @@ class Process:
     dtype: str = "float32"
     eager: bool = True
     long: bool = False
+    broken: tuple[str, ...] = ()
 
     def scenario(self, checkpoint: Checkpoint) -> Scenario:
         model = checkpoint("tiny-64")
@@ -49,6 +53,8 @@ class Process:
     def run(self, cases: list[Case], checkpoint: Checkpoint, folder: Path) -> Served:
         """Serve the one scenario, or `cases` if there are any."""
         scenarios = [case.scenario(checkpoint(case.model)) for case in cases]
+        for name in self.broken:
+            scenarios.append(replace(scenarios[0], name=name, sabotage=name))
         return serve(
             scenarios or [self.scenario(checkpoint)], folder, self.environment, eager=self.eager
         )
@@ -67,8 +73,12 @@ def long_rounds(prompts: Prompts) -> list[Round]:
 CATALOGUE = {
     "stock": Process({}),
     "hk": Process(HK),
+    "emulated": Process(
+        HK | {"HK_DEVICE": "emulated:gfx950"},
+        broken=("kernel_computes_wrong", "kernel_does_not_wait", "kernel_file_damaged"),
+    ),
 }
-"""Serve the catalogue: stock everything but the faults, HK everything."""
+"""Serve the catalogue: stock everything but the faults, HK everything, emulated its own part."""
 
 SINGLE = {
     # stock, three ways to be it
@@ -102,4 +112,6 @@ def cases_of(name: str, selected: list[Case]) -> list[Case]:
     """The cases that the process `name` serves of those selected; none if it is not for them."""
     if name not in CATALOGUE:
         return []
+    if name == "emulated":
+        return [case for case in selected if case in EMULATED]
     return [case for case in selected if name == "hk" or case not in FAULTY]

@@ -153,6 +153,7 @@ class Watch:
                 extends=sum(before > 0 for _, before in prefills),
                 fresh=sum(before == 0 for _, before in prefills),
                 prefill_tokens=sum(count for count, _ in prefills),
+                fresh_tokens=sum(count for count, before in prefills if before == 0),
             )
         )
         return step
@@ -174,10 +175,20 @@ def inspect_worker(worker: Any) -> Worker:
     mutations = sys.modules.get("tests.integration.e2e.mutations")
     return Worker(
         routes={} if routing is None else routing.routes.report(),
+        launches=launches(),
         modules=sorted(name for name in sys.modules if name.startswith(("hk_vllm", "hk_backend"))),
         layers=len(get_layers_from_vllm_config(worker.vllm_config, Attention)),
         mutated_calls=0 if mutations is None else mutations.mutated_calls,
     )
+
+
+def launches() -> dict[str, int]:
+    """How often the emulator ran each kernel, if there is one in this process."""
+    emulated = sys.modules.get("hk_backend.devices.emulated")
+    if emulated is None or not emulated.emulated_device.cache_info().currsize:
+        return {}
+    kernels = emulated.emulated_device("gfx950").emulated.report()["kernels"]
+    return {name: runs["launches"] for name, runs in kernels.items()}
 
 
 def install_mutation(worker: Any, name: str) -> None:

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from tests.integration.e2e import broken_kernels
+
 
 def extension_missing() -> None:
     """`import hk_backend._cpu` raises ImportError."""
@@ -54,5 +56,8 @@ SABOTAGES: dict[str, Callable[[], None]] = {
         extension_raises,
         engine_outside_contract,
         parent_outside_contract,
+        broken_kernels.kernel_computes_wrong,
+        broken_kernels.kernel_does_not_wait,
+        broken_kernels.kernel_file_damaged,
     )
 }

@@ -63,13 +63,18 @@ class Batch:
     extends: int
     fresh: int
     prefill_tokens: int
+    fresh_tokens: int
 
 
 @dataclass(frozen=True)
 class Worker:
-    """One worker process: its route counters so far, and what of HK it has imported."""
+    """One worker process: its route counters so far, and what of HK it has imported.
+
+    `launches`: of GPU kernels, by name, as the emulator counted them.
+    """
 
     routes: dict[str, Any]
+    launches: dict[str, int]
     modules: list[str]
     layers: int
     mutated_calls: int
