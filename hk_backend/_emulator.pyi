@@ -7,7 +7,11 @@ report = machine.launch(kernel, grid=[8], block=[512], kernarg=arguments)
 assert not report.findings
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 class LoadError(ValueError):
     """Not an AMD GPU code object, truncated, for another arch, or with what is not emulated."""
@@ -91,3 +95,20 @@ class Machine:
 def disassemble(text: bytes, arch: str) -> list[tuple[int, str]]: ...
 def opcodes(arch: str) -> list[tuple[str, int, str, bool]]:
     """(format, number, mnemonic, whether it can be executed) of every opcode of an arch."""
+
+# For tests: one instruction's handler on registers given as arrays, without decoder or machine.
+class Unsupported(NotImplementedError):
+    """An instruction whose mnemonic is known, in a form that is not emulated."""
+
+def has_semantics(mnemonic: str, arch: str) -> bool: ...
+def execute(
+    mnemonic: str,
+    arch: str,
+    sgpr: NDArray[np.uint32],
+    vgpr: NDArray[np.uint32],
+    dst: Sequence[tuple[Any, ...]],
+    src: Sequence[tuple[Any, ...]],
+    mode: int,
+    scc: bool,
+    fields: Mapping[str, int],
+) -> tuple[bool, int]: ...

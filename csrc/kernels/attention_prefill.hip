@@ -34,7 +34,8 @@
 //     tiles, so it is a branch off the loop. The weights are at most 2^8 meanwhile, far from any
 //     limit of bf16 and fp16.
 //   - exp2 with log2(e) folded into the scale: one packed multiply-add per two scores.
-//   - The swizzle (types/shared_tile.hpp) makes all LDS reads free of bank conflicts.
+//   - The swizzle (types/shared_tile.hpp) keeps LDS reads free of bank conflicts: counted for reads
+//     along rows; for transposed reads, whose phases are not published, by construction.
 //   - Template arguments: element type and head size (register layout), packed or paged (scalar
 //     arithmetic in the loop: 5 to 10% of its clocks). At run time, as they cost nothing there:
 //     causal, the strides, the block size, heads, whether lse is wanted.

@@ -63,6 +63,10 @@ class HipDevice:
         """
         known = self._verdicts.get((kernel, index))
         if known is None:
+            if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+                return refused(
+                    f"{kernel}: its first use cannot be in a graph capture, call it before"
+                )
             known = self._verdicts[kernel, index] = self._checked(kernel, index)
             if not known:
                 logger.error("hk_backend: %s", known.why)

@@ -23,6 +23,8 @@ NAME = re.compile(r"libamdhip64(-[0-9a-f]+)?\.so(\.\d+)*")
 """File names of the runtime, also as wheels bundle it (`libamdhip64-1a2b3c4d.so`)."""
 
 SUCCESS = 0
+THREADS = 2**32 - 1
+"""Of one launch and dimension."""
 INVALID_DEVICE_FUNCTION = 98
 MAX_DYNAMIC_LDS = 8
 """hipFuncAttributeMaxDynamicSharedMemorySize."""
@@ -172,7 +174,17 @@ class HipLibrary:
         stream: int,
         argument: bytes,
     ) -> None:
-        """Enqueue one kernel; `argument` is copied before this returns."""
+        """Enqueue one kernel; `argument` is copied before this returns.
+
+        Raises:
+            ValueError: more threads than HIP counts (in 32 bits; it may wrap without an error).
+        """
+        most = THREADS // block
+        if grid[0] > most:
+            raise ValueError(
+                f"grid: {grid[0]} workgroups of {block} threads in one launch are not valid: "
+                f"expected at most {most}"
+            )
         size = ctypes.c_size_t(len(argument))
         buffer = ctypes.create_string_buffer(argument, len(argument))
         extra = (ctypes.c_void_p * 5)(

@@ -164,6 +164,18 @@ def test_the_check_comes_before_the_first_use(
     assert checked == [(KERNEL, 0), (KERNEL, 1)]
 
 
+def test_no_first_use_in_a_graph_capture(
+    library: EmulatedLibrary, streams: dict[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The self-check would break the capture; afterwards the kernel is checked and used."""
+    device = SynchronisesInChecks(library, catalogue("gfx950"))
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "is_available", lambda: True)
+        patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+        assert "cannot be in a graph capture" in device.supports(LLAMA).why
+    assert device.supports(LLAMA)
+
+
 def test_tensors_of_the_host_are_refused(library: EmulatedLibrary) -> None:
     """HK_DEVICE=hip and a tensor that no GPU can read."""
     call = make(Case(((4, 4),), 4, 2, 64, BF16))

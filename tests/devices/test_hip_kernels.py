@@ -141,3 +141,9 @@ def test_more_lds_than_there_is(library: EmulatedLibrary, small: Catalogue) -> N
     kernels = HipKernels(library, changed(small, dynamic_lds=161 << 10))
     with pytest.raises(HipError, match="hipFuncSetAttribute: hipErrorInvalidValue"):
         fill(kernels, malloc(library, 4 * COUNT))
+
+
+def test_more_threads_than_hip_counts(library: EmulatedLibrary) -> None:
+    """HIP wraps such a grid at 32 bits, and would leave tiles unwritten without an error."""
+    with pytest.raises(ValueError, match=r"grid: 8388608 workgroups of 512 .* at most 8388607"):
+        library.launch(0, (2**23, 1, 1), 512, 0, 0, b"")

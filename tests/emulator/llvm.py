@@ -27,7 +27,7 @@ Answer = tuple[int, str] | None  # (bytes, text), None if LLVM knows no instruct
 @functools.cache
 def library() -> ctypes.CDLL | None:
     """libLLVM 22 with its AMDGPU target, or None."""
-    for path in sorted(glob.glob("/usr/lib/llvm-22/lib/libLLVM*.so*")):
+    for path in ("libLLVM.so.22.1", *sorted(glob.glob("/usr/lib/llvm-22/lib/libLLVM*.so*"))):
         try:
             llvm = ctypes.CDLL(path)
         except OSError:

@@ -60,6 +60,7 @@ MUTANTS = (
     SourceMutant("heads: some twice", GRID,
                  "id % arch::kXcds * (count / arch::kXcds) + id / arch::kXcds",
                  "id % arch::kXcds * (count / arch::kXcds)"),
+    SourceMutant("tiles: those before the first request", GRID, "tile >= 0 && ", ""),
     SourceMutant("pages: another block", ROWS,
                  "block_index(clamp_scalar(row, ", "block_index(clamp_scalar(row + 16, "),
     SourceMutant("pages: past the sequence", ROWS,
@@ -76,7 +77,7 @@ MUTANTS = (
 CASES = (
     Case(lengths=((70, 330), (300, 300), (1, 1)), num_heads=8, num_kv_heads=4, block_size=48),
     Case(lengths=((40, 1000),), num_heads=1, causal=False, magnitude=4.0, block_size=16),
-    Case(lengths=((9, 20),), num_heads=16, num_kv_heads=4),
+    Case(lengths=((9, 20),), num_heads=16, num_kv_heads=4, before=600, causal=False),
 )
 KEPT = ("bf16_d64_packed", "bf16_d64_paged")
 """The kernels that are compiled: the others are the same template."""

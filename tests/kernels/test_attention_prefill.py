@@ -74,7 +74,7 @@ def kernel_cases(draw: DrawFn) -> Case:
         block_size=draw(st.sampled_from(BLOCK_SIZES)),
         causal=causal,
         scale=draw(st.sampled_from((None, None, None, 0.3, -0.1, 0.0))),
-        before=draw(st.sampled_from((0, 0, 2))),
+        before=draw(st.sampled_from((0, 0, 2, 300))),
         after=draw(st.sampled_from((0, 1, 9))),
         magnitude=draw(st.sampled_from((0.5, 1.5, 4.0))),
         seed=draw(st.integers(0, 2**16)),
@@ -142,6 +142,18 @@ def test_requests_without_queries_or_keys(entry: KernelEntry) -> None:
         outcome = passes(Launch(entry, Case(lengths=lengths, causal=causal, after=3)))
         assert torch.equal(outcome.lse[:, 5:45], torch.full((2, 40), -math.inf))
         assert not outcome.out[5:45].any()
+
+
+@each_kernel
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "full"])
+@pytest.mark.parametrize("before", [255, 256, 600])
+def test_rows_before_the_first_request(entry: KernelEntry, before: int, causal: bool) -> None:
+    """As in a mixed batch, decodes first: nobody's tiles, neither computed nor written."""
+    case = Case(lengths=((70, 90), (5, 5)), before=before, causal=causal)
+    outcome = passes(Launch(entry, case))
+    alone = passes(Launch(entry, case.but(before=0)))
+    copied = [found.report.counters.bytes["lds_copy"] for found in (outcome, alone)]
+    assert copied[0] == copied[1]
 
 
 @each_kernel

@@ -97,7 +97,7 @@ def test_the_cpu_device_refuses_tensors_elsewhere(
     assert "cpu" in verdict.why
 
 
-@pytest.mark.parametrize("device", ["hip", "emulated:gfx950"])
+@pytest.mark.parametrize("device", ["hip", "emulated:gfx942"])
 def test_a_device_that_this_build_lacks_is_a_reason_not_a_crash(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,7 +41,8 @@ HK_DEVICE QueryTile find_query_tile(const i32* starts, i32 requests, i32 tokens,
   const i32 start = constant(starts)[request];
   const i32 length = min(constant(starts)[request + 1], tokens) - start;
   const i32 tile = slot - (start / Rows + request), tiles = ceil_div(max(length, 0), Rows);
-  return {tile < tiles, request, (last_tile_first ? tiles - 1 - tile : tile) * Rows, start, length};
+  // Slots before the first request's are nobody's: a batch may start at any token.
+  return {tile >= 0 && tile < tiles, request, (last_tile_first ? tiles - 1 - tile : tile) * Rows, start, length};
 }
 
 }  // namespace hk

@@ -15,7 +15,8 @@ HK_DEVICE u32 shared_address(const void* shared) {
 
 namespace swizzle {
 
-// Free of bank conflicts for ds_read_b128 along rows and for transposed reads down columns.
+// Free of bank conflicts for ds_read_b128 along rows; for transposed reads down columns, whose
+// phases are not published, in any phase within one half of the wave.
 //
 // Blocks lie 64 bytes further apart than they are long, and hold rows that are far apart: the
 // low bits of a row select the block (d=128: 4 blocks of 4 rows; d=64: 2 of 8), so that 4
