@@ -181,7 +181,17 @@ void Workgroup::jump(WaveState& w, Address address, uint32_t index) {
 
 // All waves that still run have arrived: the hardware waits for those alone, so that a wave may end
 // early, and for a barrier, not for the same one, so that waves may take turns (ping-pong).
+// The hardware lets a barrier pass for which the rest of the workgroup has ended.
+void Workgroup::find_missing_waves() {
+  const auto ended = std::ranges::find_if(waves, [](const auto& w) { return w->ended; });
+  if (ended == waves.end() || !checks()) return;
+  const auto waiting = std::ranges::find_if(waves, [](const auto& w) { return w->at_barrier; });
+  findings.add("divergent-barrier", "waits for wave " + std::to_string((*ended)->index) +
+               ", which has ended", place(**waiting, uint32_t((*waiting)->wave.pc - 1)));
+}
+
 void Workgroup::release_barrier() {
+  find_missing_waves();
   lds.barrier();
   for (auto& w : waves) {
     w->at_barrier = false;

@@ -66,6 +66,7 @@ class Workgroup {
   void find_copies_at_end(const WaveState& w, uint32_t index);
   bool control(WaveState& wave, const Prepared& p, uint32_t index);
   void jump(WaveState& wave, uint64_t address, uint32_t index);
+  void find_missing_waves();
   void release_barrier();
   void wait(WaveState& wave, int vmcnt, int lgkmcnt);
   Place place(const WaveState& wave, uint32_t index) const { return {index, -1, wave.index, -1, 0}; }

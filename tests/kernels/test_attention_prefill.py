@@ -125,7 +125,8 @@ def test_every_ratio_of_heads(entry: KernelEntry, heads: tuple[int, int]) -> Non
     values.copy_(torch.where(values.isnan(), values, own.view(shape).expand(values.shape)))
     outcome = passes(Launch.of(entry, call))
     expected = own.repeat_interleave(heads[0] // heads[1])
-    assert torch.equal(outcome.out.amax(-1), expected.expand(3, -1))
+    nearest = outcome.out.float().mean(-1).round()  # the weights are rounded, and sum to about 1
+    assert torch.equal(nearest.to(own.dtype), expected.expand(3, -1))
 
 
 @each_kernel

@@ -17,16 +17,27 @@ TWINS = [
         options={"block": 128},
     ),
     Twins(
-        "lanes without a work-item, and a wave that has ended, are not missed at a barrier",
+        "lanes without a work-item are not missed at a barrier",
         "divergent-barrier",
-        """v_readfirstlane_b32 s8, v0
-        s_cmp_eq_u32 s8, 64
-        s_cbranch_scc1 end
-        s_barrier
-        end:""",
+        "s_barrier",
         "s_barrier",
         "s_mov_b64 exec, 1\n s_barrier",
         options={"block": 164},
+    ),
+    Twins(
+        "a barrier that one wave ends without",
+        "divergent-barrier",
+        """v_readfirstlane_b32 s8, v0
+        s_cmp_eq_u32 s8, 64
+        s_cbranch_scc1 others
+        s_barrier
+        s_endpgm
+        others:
+        s_barrier""",
+        "others:\n        s_barrier",
+        "others:",
+        instruction="s_barrier",
+        options={"block": 128},
     ),
     Twins(
         "a loop without an end",
