@@ -112,7 +112,7 @@ def cpu_objects(ninja: Ninja) -> list[str]:
                 flags = f"{shared} {CPU_KERNEL} {isa_flags} -DHK_ISA={isa}"
                 objects.append(ninja.compile(f"{source.stem}_{isa}", source, flags))
         else:
-            flags = f"{shared} {COLD}" if source.name == "bindings.cpp" else shared
+            flags = f"{shared} {COLD}" if source.name.startswith("bindings") else shared
             objects.append(ninja.compile(source.stem, source, flags))
     return objects
 

@@ -6,6 +6,12 @@ from typing import ClassVar
 class DType:
     __members__: ClassVar[dict[str, DType]]
 
+class Format:
+    __members__: ClassVar[dict[str, Format]]
+
+class Activations:
+    __members__: ClassVar[dict[str, Activations]]
+
 def available_isas() -> list[str]: ...
 def attention_prefill(
     isa: str,
@@ -59,4 +65,77 @@ def merge_attention(
     lse: int,
     lse_strides: Sequence[int],
     /,
+) -> None: ...
+def packed_bytes(isa: str, format: Format, n: int, k: int, /) -> int: ...
+def pack_weight(
+    isa: str,
+    threads: int,
+    format: Format,
+    sizes: Sequence[int],
+    codes: int,
+    code_strides: Sequence[int],
+    scales: int,
+    scale_strides: Sequence[int],
+    out: int,
+    factors: int,
+    /,
+) -> None: ...
+def linear(
+    isa: str,
+    threads: int,
+    format: Format,
+    activations: Activations,
+    sizes: Sequence[int],
+    x: int,
+    x_dtype: DType,
+    x_row: int,
+    weight: int,
+    factors: int,
+    block_scales: int,
+    input_scale: int,
+    bias: int,
+    bias_dtype: DType,
+    out: int,
+    out_dtype: DType,
+    out_row: int,
+    /,
+) -> None: ...
+def quantize_fp8(
+    isa: str,
+    threads: int,
+    format: Format,
+    sizes: Sequence[int],
+    x: int,
+    x_dtype: DType,
+    x_row: int,
+    group: Sequence[int],
+    divide: bool,
+    dynamic: bool,
+    codes: int,
+    scales: int,
+    /,
+) -> None: ...
+def quantize_mx(
+    isa: str,
+    threads: int,
+    format: Format,
+    sizes: Sequence[int],
+    x: int,
+    x_dtype: DType,
+    x_row: int,
+    round_scale_even: bool,
+    codes: int,
+    scales: int,
+    /,
+) -> None: ...
+def read_bytes(isa: str, threads: int, address: int, num_bytes: int) -> None: ...
+def multiply_add(isa: str, threads: int, count: int) -> None: ...
+def expand_weight(
+    isa: str,
+    threads: int,
+    format: Format,
+    n: int,
+    k: int,
+    address: int,
+    repeats: int,
 ) -> None: ...

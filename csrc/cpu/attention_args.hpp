@@ -70,6 +70,10 @@ struct MergeArgs {
   int64_t num_tokens, num_heads, head_size;
 };
 
+struct LinearKernels;
+struct QuantizeKernels;
+struct BoundKernels;
+
 // What one instruction set brings. `scratch` is private to a thread.
 struct Kernels {
   const char* name;
@@ -77,6 +81,9 @@ struct Kernels {
   int64_t (*scratch_bytes)(const AttentionArgs&, int64_t rows);
   void (*attention)(const AttentionArgs&, const WorkItem&, void* scratch);
   void (*merge)(const MergeArgs&, int64_t token_begin, int64_t token_end);
+  const LinearKernels* linear;      // linear_args.hpp
+  const QuantizeKernels* quantize;  // quantize_args.hpp
+  const BoundKernels* bounds;       // bounds.hpp
 };
 
 namespace portable { extern const Kernels kernels; }

@@ -324,8 +324,13 @@ void attention(const AttentionArgs& args, const WorkItem& item, void* scratch) {
 
 void merge(const MergeArgs&, int64_t token_begin, int64_t token_end);
 
+extern const LinearKernels linear_kernels;
+extern const QuantizeKernels quantize_kernels;
+extern const BoundKernels bound_kernels;
+
 const Kernels kernels{
-    HK_STRING(HK_ISA), kBlockRows, scratch_bytes, attention, merge,
+    HK_STRING(HK_ISA), kBlockRows,      scratch_bytes,     attention,
+    merge,             &linear_kernels, &quantize_kernels, &bound_kernels,
 };
 
 }  // namespace hk::cpu::HK_ISA

@@ -7,6 +7,7 @@
 #include <array>
 #include <optional>
 
+#include "bindings_linear.hpp"
 #include "dispatch.hpp"
 
 namespace py = pybind11;
@@ -129,4 +130,5 @@ PYBIND11_MODULE(_cpu, module) {
              "Instruction sets that this build has and this machine runs, best first.");
   hk::cpu::bind_attention(module);
   hk::cpu::bind_merge(module);
+  hk::cpu::bind_linear_operators(module);
 }

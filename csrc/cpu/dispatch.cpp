@@ -6,9 +6,9 @@
 #include <stdexcept>
 
 #include "parallel.hpp"
+#include "scratch.hpp"
 
 namespace hk::cpu {
-namespace {
 
 const Kernels& kernels_of(const std::string& isa) {
 #ifdef HK_CPU_AVX512
@@ -20,6 +20,8 @@ const Kernels& kernels_of(const std::string& isa) {
   if (isa == "portable") return portable::kernels;
   throw std::invalid_argument("isa: " + isa + " is not compiled into this build");
 }
+
+namespace {
 
 int64_t num_keys(const AttentionArgs& args, int64_t request) {
   if (args.paged) return args.seq_lens[request];
@@ -87,26 +89,6 @@ Plan plan_work(const AttentionArgs& args, int64_t rows_per_block, int threads) {
   plan.items.reserve(items.size());
   for (const auto& [cost, item] : items) plan.items.push_back(item);
   return plan;
-}
-
-// Kept by the thread for its next call: about a megabyte.
-void* thread_scratch(int64_t bytes) {
-  struct Buffer {
-    void* data = nullptr;
-    int64_t size = 0;
-    ~Buffer() { std::free(data); }
-  };
-  thread_local Buffer buffer;
-  if (buffer.size < bytes) {
-    std::free(buffer.data);
-    buffer.size = (bytes + 63) / 64 * 64;
-    buffer.data = std::aligned_alloc(64, size_t(buffer.size));
-    if (!buffer.data) {
-      buffer.size = 0;
-      throw std::bad_alloc();
-    }
-  }
-  return buffer.data;
 }
 
 [[noreturn]] void bad(const std::string& argument, int64_t value, const std::string& expected) {

@@ -11,6 +11,9 @@ namespace hk::cpu {
 // Instruction sets compiled in that this machine can run, best first.
 std::vector<std::string> available_isas();
 
+// Throws std::invalid_argument if the build lacks it.
+const Kernels& kernels_of(const std::string& isa);
+
 // Throws std::invalid_argument, naming the argument, if a value points outside what it indexes.
 void check_values(const AttentionArgs& args);
 

@@ -26,6 +26,12 @@ struct RegisterTile {
       for (int v = 0; v < NV; ++v) at[r][v] = vec{};
   }
 
+  HK_INLINE void load_from(const float* c, int64_t c_row) {
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; ++r)
+      for (int v = 0; v < NV; ++v) at[r][v] = load(c + r * c_row + v * VL);
+  }
+
   // Starts from C scaled row by row.
   HK_INLINE void load_scaled(const float* c, int64_t c_row, const float* factor) {
 #pragma GCC unroll 16

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from hk_backend.devices.base import DeviceError
+from hk_backend.devices.cpu_linear import CpuLinear
 from hk_backend.routing import SERVED, Verdict, refused
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 _ENDLESS = 2**62
 
 
-class CpuDevice:
+class CpuDevice(CpuLinear):
     """Host kernels of one instruction set: avx512, avx2 or portable."""
 
     def __init__(self, isa: str) -> None:
@@ -28,6 +29,9 @@ class CpuDevice:
         self._isa = isa
         self._kernels = _cpu
         self._dtypes = {getattr(torch, name): _cpu.DType.__members__[name] for name in _DTYPES}
+        # pybind11 makes a new dictionary at each look at __members__
+        self._formats = dict(_cpu.Format.__members__)
+        self._activations = dict(_cpu.Activations.__members__)
 
     def supports(self, request: AttentionRequest) -> Verdict:
         if request.device_type != "cpu":

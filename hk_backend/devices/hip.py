@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import torch
 
@@ -23,6 +23,7 @@ from hk_backend.routing import Verdict, refused
 
 if TYPE_CHECKING:
     from hk_backend.ops.attention_envelope import AttentionRequest
+    from hk_backend.ops.linear_envelope import LinearRequest
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +36,7 @@ class HipDevice:
 
     tensors_on = "cuda"
     """The torch device type of the tensors that it serves; ROCm's torch says cuda."""
+    weight_layout = ""
 
     def __init__(self, library: HipLibrary, kernels: Catalogue) -> None:
         self.name = f"hip:{kernels.arch}"
@@ -163,6 +165,24 @@ class HipDevice:
             merged += torch.where(saw_a_key, weight * part.float(), 0.0)
         out.copy_(merged)
         lse.copy_(total)
+
+    def supports_linear(self, request: LinearRequest) -> Verdict:
+        return refused(f"no linear kernels for {self.catalogue.arch} yet")
+
+    def pack_weight(self, *args: object) -> NoReturn:
+        self._no_linear()
+
+    def linear(self, *args: object) -> NoReturn:
+        self._no_linear()
+
+    def quantize_fp8(self, *args: object) -> NoReturn:
+        self._no_linear()
+
+    def quantize_mx(self, *args: object) -> NoReturn:
+        self._no_linear()
+
+    def _no_linear(self) -> NoReturn:
+        raise DeviceError(f"{self.name}: no linear kernels for {self.catalogue.arch} yet")
 
     def _check_envelope(
         self,

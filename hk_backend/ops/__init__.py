@@ -2,13 +2,25 @@
 
 from hk_backend.ops.attention import attention_prefill, merge_attention
 from hk_backend.ops.attention_envelope import AttentionRequest, supports
+from hk_backend.ops.linear import linear
+from hk_backend.ops.linear_envelope import LinearRequest, supports_linear
+from hk_backend.ops.packed_weight import PackedWeight, WeightError, pack_weight
 from hk_backend.ops.paged_kv import CacheView, PagedKV
+from hk_backend.ops.quantize import quantize_fp8, quantize_mx
 
 __all__ = [
     "AttentionRequest",
     "CacheView",
+    "LinearRequest",
+    "PackedWeight",
     "PagedKV",
+    "WeightError",
     "attention_prefill",
+    "linear",
     "merge_attention",
+    "pack_weight",
+    "quantize_fp8",
+    "quantize_mx",
     "supports",
+    "supports_linear",
 ]

@@ -15,19 +15,7 @@ import torch
 from hk_backend.devices import device_for
 from hk_backend.ops.attention_check import check_arguments, check_merge
 from hk_backend.ops.paged_kv import PagedKV
-
-_library = torch.library.Library("hk_backend", "DEF")
-_library.define(
-    "attention_prefill(Tensor query, Tensor key, Tensor value, Tensor query_start_loc, "
-    "Tensor? key_start_loc, Tensor? seq_lens, Tensor? block_table, int[] paged_layout, "
-    "Tensor? sinks, Tensor? alibi_slopes, Tensor? k_scale, Tensor? v_scale, "
-    "float scale, float value_factor, bool causal, int sliding_window, float logits_soft_cap, "
-    "Tensor(a!) out, Tensor(b!)? lse) -> ()"
-)
-_library.define(
-    "merge_attention(Tensor output_a, Tensor lse_a, Tensor output_b, Tensor lse_b, "
-    "Tensor(a!) out, Tensor(b!) lse) -> ()"
-)
+from hk_backend.ops.registry import define, watched
 
 
 def attention_prefill(
@@ -175,14 +163,8 @@ def merge_attention(
 
 
 def _execute(query: torch.Tensor) -> Callable[..., None]:
-    """The registered operator where anything watches (compiler, tracer, tensor subclass); else,
-    in plain eager mode, the device itself: twenty arguments cost 10 us to dispatch."""
-    watched = (
-        torch.compiler.is_compiling()
-        or type(query) is not torch.Tensor
-        or torch._C._len_torch_dispatch_stack() > 0
-    )
-    if watched:
+    """What executes a call on `query`: the registered operator, or the device itself."""
+    if watched(query):
         operator: Callable[..., None] = torch.ops.hk_backend.attention_prefill
         return operator
     return device_for(query.device.type).attention_prefill
@@ -200,10 +182,18 @@ def _writes_in_place(*args: object) -> None:
     """Shapes are known: the operators write into `out` and `lse`."""
 
 
-for _name, _impl in (
-    ("attention_prefill", _attention_prefill_impl),
-    ("merge_attention", _merge_attention_impl),
-):
-    for _key in ("CPU", "CUDA"):  # ROCm's torch calls its GPUs CUDA
-        _library.impl(_name, _impl, _key)
-    torch.library.register_fake(f"hk_backend::{_name}", _writes_in_place, lib=_library)
+define(
+    "attention_prefill(Tensor query, Tensor key, Tensor value, Tensor query_start_loc, "
+    "Tensor? key_start_loc, Tensor? seq_lens, Tensor? block_table, int[] paged_layout, "
+    "Tensor? sinks, Tensor? alibi_slopes, Tensor? k_scale, Tensor? v_scale, "
+    "float scale, float value_factor, bool causal, int sliding_window, float logits_soft_cap, "
+    "Tensor(a!) out, Tensor(b!)? lse) -> ()",
+    _attention_prefill_impl,
+    _writes_in_place,
+)
+define(
+    "merge_attention(Tensor output_a, Tensor lse_a, Tensor output_b, Tensor lse_b, "
+    "Tensor(a!) out, Tensor(b!) lse) -> ()",
+    _merge_attention_impl,
+    _writes_in_place,
+)

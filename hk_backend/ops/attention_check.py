@@ -7,17 +7,12 @@ the cache) are checked by the device that executes, where reading them is free.
 from __future__ import annotations
 
 import math
-from typing import NoReturn
 
 import torch
 
+from hk_backend.ops.arguments import bad, check_no_grad
 from hk_backend.ops.attention_envelope import DTYPES, FP8_DTYPES, MAX_HEAD_SIZE
 from hk_backend.ops.paged_kv import PagedKV
-
-
-def bad(argument: str, found: object, expected: str) -> NoReturn:
-    """Raise the error of a bad argument: its name, its value, what would be valid."""
-    raise ValueError(f"{argument}: {found} is not valid: expected {expected}")
 
 
 def check_arguments(
@@ -50,7 +45,7 @@ def check_arguments(
         bad("query", query.dtype, "bfloat16, float16 or float32")
     if head_size % 8 or not 8 <= head_size <= MAX_HEAD_SIZE:
         bad("query", f"head_size {head_size}", f"a multiple of 8 from 8 to {MAX_HEAD_SIZE}")
-    _check_no_grad(query=query, key=key, value=value, sinks=sinks, out=out)
+    check_no_grad(query=query, key=key, value=value, sinks=sinks, out=out)
     _check_start_loc("query_start_loc", query_start_loc, query)
     requests = query_start_loc.shape[0] - 1
     if paged_kv is not None:
@@ -102,7 +97,7 @@ def check_merge(
         bad("output_a", tuple(output_a.shape), "the shape [tokens, num_heads, head_size]")
     if output_a.dtype not in DTYPES:
         bad("output_a", output_a.dtype, "bfloat16, float16 or float32")
-    _check_no_grad(output_a=output_a, output_b=output_b, out=out)
+    check_no_grad(output_a=output_a, output_b=output_b, out=out)
     _check_like("output_b", output_b, output_a)
     _check_like("out", out, output_a)
     _check_no_overlap("out", out)
@@ -214,11 +209,3 @@ def _check_no_overlap(name: str, out: torch.Tensor) -> None:
                 expected = "a tensor whose elements do not share memory"
                 bad(name, f"strides {out.stride()} for the shape {tuple(out.shape)}", expected)
             span = stride * (size - 1) + span
-
-
-def _check_no_grad(**tensors: torch.Tensor | None) -> None:
-    if not torch.is_grad_enabled():
-        return
-    for name, tensor in tensors.items():
-        if tensor is not None and tensor.requires_grad:
-            bad(name, "a tensor that requires grad", "inference: this operator has no backward")

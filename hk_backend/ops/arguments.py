@@ -1,0 +1,25 @@
+"""What is wrong with an argument, said the same way by every operator."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import torch
+
+
+def bad(argument: str, found: object, expected: str) -> NoReturn:
+    """Raise the error of a bad argument: its name, its value, what would be valid."""
+    raise ValueError(f"{argument}: {found} is not valid: expected {expected}")
+
+
+def check_no_grad(**tensors: torch.Tensor | None) -> None:
+    """Refuse what would need a backward.
+
+    Raises:
+        ValueError: a tensor requires grad where gradients are being recorded.
+    """
+    if not torch.is_grad_enabled():
+        return
+    for name, tensor in tensors.items():
+        if tensor is not None and tensor.requires_grad:
+            bad(name, "a tensor that requires grad", "inference: this operator has no backward")

@@ -1,0 +1,147 @@
+"""`linear`: the public operator of linear layers, over a weight packed by `pack_weight`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from hk_backend.devices import device_for
+from hk_backend.ops.arguments import bad, check_no_grad
+from hk_backend.ops.packed_weight import PackedWeight
+from hk_backend.ops.registry import define, watched
+from hk_backend.ops.weight_format import FLOAT_DTYPES, FORMATS
+
+
+def linear(
+    x: torch.Tensor,
+    weight: PackedWeight,
+    bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """`x @ W.T + bias`, summed in float32 and rounded once.
+
+    Args:
+        x: `[..., K]`, bfloat16, float16 or float32, any strides, any number of rows; the dtype
+            of the weight if that is bf16, fp16 or fp32. It is rounded first as
+            `weight.activations` says, exactly as `quantize_fp8` and `quantize_mx` do ("mx": with
+            `scale_rounding="floor"`).
+        weight: W `[N, K]`, packed by the device that x is on.
+        bias: `[N]`, bfloat16, float16 or float32.
+        out_dtype: bfloat16, float16 or float32; default: the dtype of x.
+
+    Returns:
+        `[..., N]` in `out_dtype`. A row of x that holds an infinity or NaN and is quantised
+        dynamically is NaN; so is, whatever x holds, an output feature whose quantised weights
+        hold a NaN code.
+
+    Raises:
+        ValueError: an argument that does not fit; the message names it, its value and what would
+            be valid. Nothing has been computed.
+    """
+    if watched(x):
+        result: torch.Tensor = torch.ops.hk_backend.linear(
+            x,
+            weight.data,
+            weight.factors,
+            weight.block_scales,
+            weight.input_scale,
+            bias,
+            weight.as_ints(),
+            out_dtype or x.dtype,
+        )
+        return result
+    return _run(x, weight, bias, out_dtype or x.dtype)
+
+
+def _run(
+    x: torch.Tensor, weight: PackedWeight, bias: torch.Tensor | None, out_dtype: torch.dtype
+) -> torch.Tensor:
+    _check(x, weight, bias, out_dtype)
+    device = device_for(x.device.type)
+    if weight.layout != device.weight_layout:
+        expected = device.weight_layout or "none at all"
+        bad("weight", f"packed for {weight.layout}", f"{expected}, the layout of {device.name}")
+    rows = x if x.dim() == 2 else x.reshape(-1, weight.k)
+    if rows.stride(1) != 1:
+        rows = rows.contiguous()
+    out = torch.empty((rows.shape[0], weight.n), dtype=out_dtype, device=x.device)
+    device.linear(
+        rows,
+        weight.data,
+        weight.factors,
+        weight.block_scales,
+        weight.input_scale,
+        bias if bias is None else bias.contiguous(),
+        weight.format,
+        weight.activations,
+        weight.n,
+        weight.k,
+        out,
+    )
+    return out if x.dim() == 2 else out.view(*x.shape[:-1], weight.n)
+
+
+def _check(
+    x: torch.Tensor, weight: PackedWeight, bias: torch.Tensor | None, out_dtype: torch.dtype
+) -> None:
+    format = FORMATS[weight.format]
+    if x.dim() < 1 or x.shape[-1] != weight.k:
+        bad("x", tuple(x.shape), f"the shape [..., {weight.k}]")
+    if x.dtype not in FLOAT_DTYPES:
+        bad("x", x.dtype, "bfloat16, float16 or float32")
+    if not format.is_quantised and x.dtype != format.dtype:
+        bad("x", x.dtype, f"the dtype of weight, {format.dtype}")
+    if x.device != weight.data.device:
+        bad("x", x.device, f"the device of weight, {weight.data.device}")
+    if out_dtype not in FLOAT_DTYPES:
+        bad("out_dtype", out_dtype, "bfloat16, float16 or float32")
+    check_no_grad(x=x, bias=bias)
+    if bias is not None:
+        if bias.dtype not in FLOAT_DTYPES:
+            bad("bias", bias.dtype, "bfloat16, float16 or float32")
+        if tuple(bias.shape) != (weight.n,):
+            bad("bias", tuple(bias.shape), f"the shape [{weight.n}]")
+        if bias.device != x.device:
+            bad("bias", bias.device, f"the device of x, {x.device}")
+
+
+def _linear_impl(
+    x: torch.Tensor,
+    data: torch.Tensor,
+    factors: torch.Tensor | None,
+    block_scales: torch.Tensor | None,
+    input_scale: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    weight: Sequence[int],
+    out_dtype: torch.dtype,
+) -> torch.Tensor:
+    named = {
+        "data": data,
+        "factors": factors,
+        "block_scales": block_scales,
+        "input_scale": input_scale,
+    }
+    tensors = {name: tensor for name, tensor in named.items() if tensor is not None}
+    return _run(x, PackedWeight.from_parts(tensors, list(weight)), bias, out_dtype)
+
+
+def _linear_shape(
+    x: torch.Tensor,
+    data: torch.Tensor,
+    factors: torch.Tensor | None,
+    block_scales: torch.Tensor | None,
+    input_scale: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    weight: Sequence[int],
+    out_dtype: torch.dtype,
+) -> torch.Tensor:
+    return x.new_empty((*x.shape[:-1], weight[1]), dtype=out_dtype)
+
+
+define(
+    "linear(Tensor x, Tensor data, Tensor? factors, Tensor? block_scales, Tensor? input_scale, "
+    "Tensor? bias, int[] weight, ScalarType out_dtype) -> Tensor",
+    _linear_impl,
+    _linear_shape,
+)

@@ -1,0 +1,81 @@
+"""The envelope of `linear`: which layers it serves, from host-side facts alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from hk_backend.ops.weight_format import FLOAT_DTYPES, FORMATS, Format
+from hk_backend.routing import SERVED, Verdict, refused
+
+SCALE_KINDS = ("none", "tensor", "channel", "block", "mx")
+
+
+@dataclass(frozen=True, slots=True)
+class LinearRequest:
+    """What decides whether a linear layer is served.
+
+    `dtype`: of x. `format`, `activations`: names, see `pack_weight`. `scale_kind`: of the
+    weight: "none" (bf16, fp16, fp32), "tensor", "channel", "block" (128 x 128) or "mx"; None if
+    it is the only one that the format has. `out_dtype`: None is that of x. `bias_dtype`: None is
+    no bias.
+    """
+
+    device_type: str
+    dtype: torch.dtype
+    format: str
+    n: int
+    k: int
+    activations: str = "none"
+    scale_kind: str | None = None
+    out_dtype: torch.dtype | None = None
+    bias_dtype: torch.dtype | None = None
+
+
+def supports_linear(request: LinearRequest) -> Verdict:
+    """Whether the configured device serves `request`; if not, `why` is one line for a user."""
+    verdict = _supports_any_device(request)
+    if not verdict:
+        return verdict
+    from hk_backend.devices import DeviceError, device_for
+
+    try:
+        device = device_for(request.device_type)
+    except DeviceError as error:
+        return refused(str(error))
+    return device.supports_linear(request)
+
+
+def _supports_any_device(request: LinearRequest) -> Verdict:
+    """The limits of the operator itself, whatever executes it."""
+    format = FORMATS.get(request.format)
+    if format is None:
+        return refused(f"weight format {request.format!r} is not one of {', '.join(FORMATS)}")
+    for name, dtype in (
+        ("dtype", request.dtype),
+        ("out_dtype", request.out_dtype),
+        ("bias_dtype", request.bias_dtype),
+    ):
+        if dtype not in (*FLOAT_DTYPES, None):
+            return refused(f"{name} {dtype} is not one of bfloat16, float16, float32")
+    if not format.is_quantised and request.dtype != format.dtype:
+        return refused(f"x in {request.dtype} with a weight in {format.dtype}")
+    if request.activations not in format.activations:
+        return refused(f"activations {request.activations!r} with a weight in {request.format}")
+    if request.scale_kind not in (None, *scale_kinds(format)):
+        return refused(f"scales per {request.scale_kind} with a weight in {request.format}")
+    if request.n < 1:
+        return refused(f"{request.n} output features")
+    if request.k < 1 or request.k % format.k_multiple:
+        return refused(
+            f"{request.k} input features are not a positive multiple of {format.k_multiple}"
+        )
+    return SERVED
+
+
+def scale_kinds(format: Format) -> tuple[str, ...]:
+    """The kinds of weight scales that a format may have."""
+    if format.is_fp8:
+        return ("tensor", "channel", "block")
+    return ("mx",) if format.is_mx else ("none",)

@@ -1,0 +1,30 @@
+"""Registration of operators with torch, and when a call has to go through it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+library = torch.library.Library("hk_backend", "DEF")
+"""The one library of this process that defines operators."""
+
+
+def define(schema: str, impl: Callable[..., Any], fake: Callable[..., Any]) -> None:
+    """Register `hk_backend::<schema>`; `fake` gives results of the right shapes and dtypes."""
+    library.define(schema)
+    name = schema.partition("(")[0]
+    for key in ("CPU", "CUDA"):  # ROCm's torch calls its GPUs CUDA
+        library.impl(name, impl, key)
+    torch.library.register_fake(f"hk_backend::{name}", fake, lib=library)
+
+
+def watched(tensor: torch.Tensor) -> bool:
+    """Whether anything follows this call (compiler, tracer, tensor subclass). If nothing does, a
+    device is called past the dispatcher, which costs 10 us for twenty arguments."""
+    return (
+        torch.compiler.is_compiling()
+        or type(tensor) is not torch.Tensor
+        or torch._C._len_torch_dispatch_stack() > 0
+    )

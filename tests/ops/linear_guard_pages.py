@@ -1,0 +1,77 @@
+"""Linear layers whose tensors end, or begin, at a page that may not be touched. A program of its
+own: `python -m tests.ops.linear_guard_pages`; an access outside ends it with a signal."""
+
+from __future__ import annotations
+
+import torch
+
+from hk_backend.devices import device_for
+from hk_backend.ops import quantize_fp8, quantize_mx
+from hk_backend.ops.packed_weight import PackedWeight
+from hk_backend.ops.weight_format import FLOAT_DTYPES, FORMATS
+from tests.ops import guard_pages
+from tests.ops.guard_pages import guarded
+from tests.ops.linear_cases import KINDS, Case, Layer, make
+from tests.ops.linear_oracle import check
+
+SIZES = {
+    "after": ((1, 1, 1), (3, 17, 5), (18, 33, 9), (5, 40, 8), (20, 16, 4)),
+    "before": ((2, 20, 3), (19, 16, 4)),
+}
+"""(M, N, multiples of what K must be a multiple of)."""
+
+
+def run(layer: Layer, side: str) -> None:
+    """Packing from guarded tensors, and the product of guarded tensors, output included."""
+    layer.weight = guarded(layer.weight, side)
+    if layer.scales is not None:
+        layer.scales = guarded(layer.scales, side)
+    packed = layer.pack()
+    parts = {name: guarded(tensor, side) for name, tensor in packed.tensors().items()}
+    weight = PackedWeight.from_parts(parts, packed.as_ints())
+    x = guarded(layer.x, side)
+    out = guarded(torch.zeros(len(x), weight.n, dtype=layer.out_dtype or x.dtype), side)
+    device_for("cpu").linear(
+        x,
+        weight.data,
+        weight.factors,
+        weight.block_scales,
+        weight.input_scale,
+        None if layer.bias is None else guarded(layer.bias, side),
+        weight.format,
+        weight.activations,
+        weight.n,
+        weight.k,
+        out,
+    )
+    assert torch.equal(out.nan_to_num(), layer.run().nan_to_num())
+
+
+def quantise(dtype: torch.dtype, k: int, side: str) -> None:
+    x = guarded(torch.randn(3, k).to(dtype), side)
+    for granularity in ("token", "tensor", "token_block", "block"):
+        quantize_fp8(x, granularity)
+    if k % 32 == 0:
+        for name, format in FORMATS.items():
+            if format.is_mx:
+                quantize_mx(x, name)
+
+
+def main() -> None:
+    check(Case())  # nothing is proved by a kernel that computes nothing
+    for side in ("after", "before"):
+        for format, activations, scales in KINDS:
+            facts = FORMATS[format]
+            for m, n, blocks in SIZES[side]:
+                k = blocks * facts.k_multiple
+                case = Case(format, activations, scales, m, n, k, bias=torch.bfloat16)
+                run(make(case.but(x_dtype=FLOAT_DTYPES[m % 3], out_dtype=None)), side)
+            run(make(Case(format, activations, scales, m=3, weight_layout="transposed")), side)
+        for dtype in FLOAT_DTYPES:
+            for k in (1, 7, 32, 96, 130):
+                quantise(dtype, k, side)
+    print(len(guard_pages._maps), "guarded tensors")
+
+
+if __name__ == "__main__":
+    main()

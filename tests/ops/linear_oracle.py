@@ -1,0 +1,63 @@
+"""What `linear` must return, and how far float32 arithmetic may stray from it.
+
+No tolerance is chosen: each is the forward error bound of a dot product summed in float32 in any
+order (Higham, Accuracy and Stability, section 3.1) and one rounding to the output's dtype. Rounding
+of the activations has no tolerance at all: kernels must round as the reference does, bit by bit.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from hk_backend import reference
+from hk_backend.ops.weight_format import FORMATS
+from hk_backend.reference.linear import round_activations
+from tests.ops.linear_cases import Case, Layer, make
+from tests.ops.oracle import ROUNDOFF, SMALLEST, U, close, one_thread
+
+ROUNDINGS = 6
+"""Besides the sum: scale of a channel group or block, factors of row and column, bias."""
+UNDERFLOW = 2.0**-149 * 2.0**14
+"""Absolute error of one product or sum of denormals. Codes may be unpacked through fp16, whose
+exponents make their values up to 2^14 (e2m1) smaller than they are."""
+
+
+@one_thread()
+def expected(layer: Layer) -> tuple[torch.Tensor, torch.Tensor]:
+    """The exact result and the largest error allowed, element by element, float64."""
+    exact = layer.exact()
+    x = round_activations(layer.x, layer.format, layer.activations, layer.input_scale).abs()
+    weight = reference.dequantize(layer.weight, layer.format, layer.scales).abs()
+    size = x @ weight.T
+    roundings = layer.x.shape[-1] + ROUNDINGS
+    bound = roundings * U / (1 - roundings * U) * size
+    bound += layer.x.shape[-1] * UNDERFLOW * _largest_factor(layer)
+    if layer.bias is not None:
+        bound += U * (exact.abs() + layer.bias.double().abs())
+    dtype = layer.out_dtype or layer.x.dtype
+    bound += ROUNDOFF[dtype] * (exact.abs() + bound) + SMALLEST[dtype]
+    return exact, bound
+
+
+def _largest_factor(layer: Layer) -> float:
+    """What an accumulator is multiplied by, at most; mx scales meet the elements before."""
+    scales = layer.scales
+    if scales is None or FORMATS[layer.format].is_mx:
+        return 1.0
+    return max(1.0, float(scales.max()))
+
+
+def check(case: Case | Layer) -> torch.Tensor:
+    """Run a layer and compare it with what is expected; returns its result."""
+    layer = make(case) if isinstance(case, Case) else case
+    found = layer.run()
+    check_result(layer, found)
+    return found
+
+
+def check_result(layer: Layer, found: torch.Tensor) -> None:
+    """Assert that `found` is the result of `layer`."""
+    exact, bound = expected(layer)
+    assert found.dtype == (layer.out_dtype or layer.x.dtype)
+    assert found.is_contiguous()
+    close("out", found, exact, bound)

@@ -1,0 +1,247 @@
+"""`linear` against its definition: every format, kind of activations and scales, on every ISA."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn
+
+from hk_backend import reference
+from hk_backend.ops import linear, pack_weight
+from hk_backend.ops.weight_format import FLOAT_DTYPES, FORMATS, MX_BLOCK
+from hk_backend.reference.linear import pack_bits
+from tests.ops.linear_cases import (
+    KINDS,
+    WEIGHT_LAYOUTS,
+    X_LAYOUTS,
+    Case,
+    Layer,
+    laid_out,
+    make,
+)
+from tests.ops.linear_oracle import check
+from tests.ops.strategies import generated
+
+ROWS = (0, 1, 2, 3, 4, 5, 7, 8, 11, 12, 13, 15, 16, 17, 18, 24, 31, 33, 48, 63, 64, 65)
+"""Around the edges of register tiles, of the skinny kernel, of whatever blocks of rows."""
+
+
+@pytest.mark.parametrize(("format", "activations", "scales"), KINDS)
+def test_every_kind(format: str, activations: str, scales: str, isa: str) -> None:
+    case = Case(format, activations, scales, n=72, k=160, bias=torch.bfloat16)
+    for m in (1, 6, 16, 17, 70):
+        check(case.but(m=m))
+    check(case.but(m=3, out_dtype=None, bias=None))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_numbers_of_rows(format: str, isa: str) -> None:
+    for m in ROWS:
+        check(Case(format, m=m, n=56, k=64, seed=m))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_numbers_of_columns(format: str, isa: str) -> None:
+    for n in (1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 65, 129):
+        for m in (1, 4, 20):
+            check(Case(format, m=m, n=n, k=64, bias=torch.float32))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_lengths_of_the_sum(format: str, isa: str) -> None:
+    """Multiples of 8 (32) around slabs, scale blocks and whatever a kernel cuts K into."""
+    lengths = (8, 16, 24, 32, 40, 56, 64, 96, 120, 136, 192, 256, 264, 512, 520, 1056)
+    for k in lengths:
+        if k % FORMATS[format].k_multiple == 0:
+            for m in (1, 3, 20):
+                check(Case(format, m=m, n=33, k=k, seed=k))
+
+
+@pytest.mark.parametrize("activations", FORMATS["fp8_e4m3fn"].activations)
+def test_scale_blocks_and_their_tails(activations: str, isa: str) -> None:
+    for k in (120, 128, 136, 384, 392):
+        for m in (1, 20):
+            check(Case("fp8_e4m3fn", activations, "block", m=m, n=260, k=k))
+
+
+@pytest.mark.parametrize(("format", "activations", "scales"), KINDS)
+def test_large(format: str, activations: str, scales: str) -> None:
+    """Several blocks of rows, of columns and of K at once; a long sum."""
+    check(Case(format, activations, scales, m=260, n=300, k=1120))
+    check(Case(format, activations, scales, m=3, n=20, k=8224))
+
+
+@pytest.mark.parametrize("x_dtype", FLOAT_DTYPES)
+@pytest.mark.parametrize(("format", "activations"), [("fp8_e4m3fn", "token"), ("mxfp4", "none")])
+def test_dtypes(format: str, activations: str, x_dtype: torch.dtype, isa: str) -> None:
+    for out_dtype, bias in itertools.product((*FLOAT_DTYPES, None), repeat=2):
+        case = Case(format, activations, x_dtype=x_dtype, out_dtype=out_dtype, bias=bias)
+        check(case.but(m=2))
+        check(case.but(m=19))
+
+
+@pytest.mark.parametrize("format", ["bf16", "fp16", "fp32"])
+def test_outputs_of_float_weights(format: str, isa: str) -> None:
+    for out_dtype in (*FLOAT_DTYPES, None):
+        for m in (2, 19):
+            check(Case(format, m=m, out_dtype=out_dtype, bias=torch.float16))
+
+
+@pytest.mark.parametrize("layout", X_LAYOUTS)
+def test_strides_of_x(layout: str, isa: str) -> None:
+    """What lies between the rows and channels is NaN."""
+    for format, activations in (("bf16", "none"), ("fp8_e4m3fn", "token"), ("mxfp6_e2m3", "mx")):
+        for m in (1, 6, 30):
+            check(Case(format, activations, m=m, x_layout=layout))
+
+
+@pytest.mark.parametrize("m", [1, 5, 30])
+def test_views_of_one_row_and_of_a_bias(m: int) -> None:
+    """`x` with a row stride of zero, a bias whose neighbours are apart."""
+    layer = make(Case(m=1, bias=torch.float16))
+    assert layer.bias is not None
+    apart = torch.full((40, 3), math.nan, dtype=torch.float16)
+    apart[:, 1] = layer.bias
+    layer.bias, layer.x = apart[:, 1], layer.x.expand(m, -1)
+    check(layer)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_strides_of_the_weight(format: str, isa: str) -> None:
+    """vLLM keeps FP8 weights as transposed views."""
+    for layout in WEIGHT_LAYOUTS:
+        check(Case(format, m=3, weight_layout=layout))
+
+
+@pytest.mark.parametrize("format", ["mxfp8", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp4"])
+def test_strides_and_dtype_of_mx_scales(format: str) -> None:
+    layer = make(Case(format, m=3))
+    assert layer.scales is not None
+    want = layer.run()
+    layer.scales = laid_out(layer.scales, "rows apart").view(torch.float8_e8m0fnu)
+    assert torch.equal(layer.run(), want)
+    layer.scales = laid_out(layer.scales.view(torch.uint8), "transposed")
+    assert torch.equal(layer.run(), want)
+
+
+def every_code(format: str, n: int, k: int) -> torch.Tensor:
+    """A weight in which each place of a panel meets each code but NaN."""
+    facts = FORMATS[format]
+    place = torch.arange(n)[:, None] * 37 + torch.arange(k)
+    if not facts.is_quantised:
+        values = torch.randn(n, k, generator=torch.Generator().manual_seed(6)) * 2.0 ** (place % 40)
+        return values.clamp(-6e4, 6e4).to(facts.dtype)
+    codes = place % 2**facts.bits
+    if facts.bits < 8:
+        return pack_bits(codes, facts.bits)
+    weight = codes.to(torch.uint8).view(facts.dtype)
+    return torch.where(weight.float().isnan(), torch.zeros(()), weight.float()).to(facts.dtype)
+
+
+@pytest.mark.parametrize(("format", "scales"), dict.fromkeys((f, s) for f, _, s in KINDS))
+def test_every_code_at_every_place_comes_out_exactly(format: str, scales: str, isa: str) -> None:
+    """x has a single 1 in each row: an output is one element times its scale, rounded once."""
+    n, k = 70, 256
+    layer = make(Case(format, scale_kind=scales, n=n, k=k))
+    layer.weight = every_code(format, n, k)
+    if FORMATS[format].is_mx:
+        layer.scales = every_scale(format, n, k)
+    x_dtype = FORMATS[format].dtype if not FORMATS[format].is_quantised else torch.bfloat16
+    weight = layer.pack()
+    one_hot = torch.eye(k, dtype=x_dtype)
+    want = reference.dequantize(layer.weight, format, layer.scales).float()
+    assert torch.equal(linear(one_hot, weight, out_dtype=torch.float32).T, want)
+    for first in range(0, k, 64):  # the kernels for few rows
+        rows = slice(first, first + 16)
+        assert torch.equal(linear(one_hot[rows], weight, out_dtype=torch.float32).T, want[:, rows])
+    for row in range(0, k, 11):
+        assert torch.equal(linear(one_hot[row], weight, out_dtype=torch.float32), want[:, row])
+
+
+def every_scale(format: str, n: int, k: int) -> torch.Tensor:
+    """Each e8m0 code that the format may have, from the denormal 2^-127 on."""
+    codes = torch.arange(n * k // MX_BLOCK) * 5 % (FORMATS[format].largest_scale_code + 1)
+    return codes.view(n, k // MX_BLOCK).to(torch.uint8)
+
+
+def test_rows_of_three_axes_keep_their_shape() -> None:
+    layer = make(Case(m=12, k=64))
+    want = layer.run()
+    for shape in ((3, 4), (2, 3, 2), (1, 12), (12, 1)):
+        layer.x = layer.x.reshape(*shape, 64)
+        assert torch.equal(layer.run(), want.view(*shape, 40))
+    layer.x = layer.x.reshape(12, 64)[0]
+    assert torch.equal(layer.run(), check(layer))
+    assert layer.run().shape == (40,)
+
+
+@pytest.mark.parametrize("shape", [(0, 96), (2, 0, 96), (0, 3, 96)])
+def test_no_rows(shape: tuple[int, ...]) -> None:
+    for format, activations, _ in KINDS:
+        layer = make(Case(format, activations))
+        layer.x = torch.empty(shape, dtype=layer.x.dtype)
+        assert layer.run().shape == (*shape[:-1], 40)
+
+
+def test_shards_with_scales_of_their_own() -> None:
+    """Merged q, k, v: three scales per tensor are one vector per channel, and the same bits."""
+    sizes, factors = (48, 16, 16), (0.5, 3.0, 1e-3)
+    parts = [
+        make(Case("fp8_e4m3fn", "token", "tensor", n=n, seed=n + i)) for i, n in enumerate(sizes)
+    ]
+    x = parts[0].x
+    for part, factor in zip(parts, factors, strict=True):
+        part.x, part.scales = x, torch.tensor([factor])
+    merged = Layer(
+        x,
+        torch.cat([part.weight.view(torch.uint8) for part in parts]).view(torch.float8_e4m3fn),
+        "fp8_e4m3fn",
+        torch.cat([torch.full((n,), f) for n, f in zip(sizes, factors, strict=True)]),
+        "token",
+        out_dtype=torch.float32,
+    )
+    assert torch.equal(check(merged), torch.cat([part.run() for part in parts], 1))
+
+
+@st.composite
+def cases(draw: DrawFn) -> Case:
+    """Any layer that the operator serves, small enough for the reference."""
+    format, activations, scales = draw(st.sampled_from(KINDS))
+    multiple = FORMATS[format].k_multiple
+    return Case(
+        format,
+        activations,
+        scales,
+        m=draw(st.one_of(st.sampled_from(ROWS), st.integers(0, 70), st.sampled_from((200, 289)))),
+        n=draw(st.one_of(st.integers(1, 80), st.sampled_from((128, 129, 200)))),
+        k=draw(st.integers(1, 400 // multiple)) * multiple,
+        x_dtype=draw(st.sampled_from(FLOAT_DTYPES)),
+        out_dtype=draw(st.sampled_from((*FLOAT_DTYPES, torch.float32, None))),
+        bias=draw(st.sampled_from((None, *FLOAT_DTYPES))),
+        static=activations == "tensor" and draw(st.booleans()),
+        x_layout=draw(st.sampled_from(X_LAYOUTS)),
+        weight_layout=draw(st.sampled_from(WEIGHT_LAYOUTS)),
+        magnitude=draw(st.sampled_from((1e-3, 1.0, 20.0))),
+        seed=draw(st.integers(0, 2**16)),
+    )
+
+
+@given(case=cases())
+@generated(examples=120)
+def test_generated(case: Case, isa: str) -> None:
+    check(case)
+
+
+def test_packing_does_not_keep_the_original() -> None:
+    layer = make(Case("fp8_e4m3fn", scale_kind="block", n=130))
+    weight = pack_weight(layer.weight, layer.format, layer.scales)
+    want = linear(layer.x, weight)
+    layer.weight.view(torch.uint8).fill_(0)
+    assert layer.scales is not None
+    layer.scales.fill_(7.0)
+    assert torch.equal(linear(layer.x, weight), want)

@@ -1,0 +1,76 @@
+"""Bad arguments of `linear`: an error that names the argument, its value and what is valid."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from hk_backend import _cpu
+from hk_backend.config import get_config
+from hk_backend.devices import DeviceError
+from hk_backend.ops import PackedWeight, linear, pack_weight, quantize_fp8, quantize_mx
+
+ERRORS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "no axis": ({"x": torch.tensor(1.0)}, r"x: \(\)", r"\[..., 16\]"),
+    "K": ({"x": torch.ones(3, 24)}, r"x: \(3, 24\)", r"\[..., 16\]"),
+    "integers": ({"x": torch.ones(3, 16, dtype=torch.int8)}, "x: torch.int8", "bfloat16, float16"),
+    "x in fp8": (
+        {"x": torch.ones(3, 16).to(torch.float8_e4m3fn)},
+        "x: torch.float8_e4m3fn",
+        "bfloat16",
+    ),
+    "x of another float": ({"x": torch.ones(3, 16).half()}, "x: torch.float16", "torch.float32"),
+    "out_dtype": ({"out_dtype": torch.float64}, "out_dtype: torch.float64", "bfloat16"),
+    "bias's shape": ({"bias": torch.ones(16)}, r"bias: \(16,\)", r"\[4\]"),
+    "bias of two axes": ({"bias": torch.ones(1, 4)}, r"bias: \(1, 4\)", r"\[4\]"),
+    "bias's dtype": ({"bias": torch.ones(4).double()}, "bias: torch.float64", "float32"),
+    "bias elsewhere": ({"bias": torch.ones(4, device="meta")}, "bias: meta", "cpu"),
+    "gradient of x": ({"x": torch.ones(3, 16, requires_grad=True)}, "x: .*grad", "inference"),
+    "gradient of bias": ({"bias": torch.ones(4, requires_grad=True)}, "bias: .*grad", "inference"),
+}
+
+
+@pytest.fixture
+def weight() -> PackedWeight:
+    return pack_weight(torch.ones(4, 16), "fp32")
+
+
+@pytest.mark.parametrize(("changes", "found", "valid"), ERRORS.values(), ids=ERRORS)
+def test_errors(weight: PackedWeight, changes: dict[str, Any], found: str, valid: str) -> None:
+    arguments = {"x": torch.ones(3, 16)} | changes
+    with pytest.raises(ValueError, match=f"^{found}.* expected .*{valid}"):
+        linear(weight=weight, **arguments)
+
+
+def test_a_weight_of_another_instruction_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """HK_DEVICE changed after packing, or a packed weight saved on another machine."""
+    weight = pack_weight(torch.ones(4, 16), "fp32")
+    other = next(isa for isa in _cpu.available_isas() if isa != weight.layout)
+    foreign = replace(weight, layout=other)
+    with pytest.raises(ValueError, match=f"^weight: packed for {other}.* expected {weight.layout}"):
+        linear(torch.ones(3, 16), foreign)
+
+
+@pytest.fixture
+def emulated(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("HK_DEVICE", "emulated:gfx950")
+    get_config.cache_clear()
+    yield
+    monkeypatch.undo()
+    get_config.cache_clear()
+
+
+def test_devices_without_kernels_say_so(weight: PackedWeight, emulated: None) -> None:
+    why = "emulated:gfx950: no linear kernels for gfx950 yet"
+    x = torch.ones(3, 16)
+    with pytest.raises(DeviceError, match=why):
+        pack_weight(torch.ones(4, 16), "fp32")
+    with pytest.raises(DeviceError, match=why):
+        quantize_fp8(x)
+    with pytest.raises(DeviceError, match=why):
+        quantize_mx(torch.ones(3, 32), "mxfp4")
+    with pytest.raises(ValueError, match=r"^weight: packed for .* expected none.*emulated:gfx950"):
+        linear(x, weight)

@@ -1,0 +1,164 @@
+"""The checker of linear layers must be able to fail: each fault that a kernel could have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+
+from hk_backend import reference
+from hk_backend.reference.linear import round_activations
+from tests.ops.linear_cases import Case, Layer, make
+from tests.ops.linear_oracle import check_result
+from tests.ops.test_quantize import reciprocal_ties
+
+FP8 = Case("fp8_e4m3fn", "token", "channel", m=9, n=40, k=256, bias=torch.bfloat16)
+BLOCK = Case("fp8_e4m3fn", "token_block", "block", m=9, n=260, k=384, bias=torch.bfloat16)
+MXFP4 = Case("mxfp4", "mx", m=9, n=40, k=256, bias=torch.bfloat16)
+BF16 = Case("bf16", m=9, n=40, k=256, bias=torch.bfloat16)
+
+
+def exact(layer: Layer) -> torch.Tensor:
+    """What a perfect kernel returns: the reference, rounded once."""
+    return layer.exact().to(layer.out_dtype or layer.x.dtype)
+
+
+def on_result(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Layer], torch.Tensor]:
+    return lambda layer: change(exact(layer))
+
+
+def on_layer(**changes: Callable[[Layer], object]) -> Callable[[Layer], torch.Tensor]:
+    def faulty(layer: Layer) -> torch.Tensor:
+        return exact(replace(layer, **{name: change(layer) for name, change in changes.items()}))
+
+    return faulty
+
+
+def one_element(out: torch.Tensor) -> torch.Tensor:
+    out = out.clone()
+    out[5, 17] += 1e-3 * out.abs().mean()
+    return out
+
+
+def skip_row(out: torch.Tensor) -> torch.Tensor:
+    return out.index_fill(0, torch.tensor([8]), math.nan)
+
+
+def change_code(layer: Layer) -> torch.Tensor:
+    """One element of the weight one code higher."""
+    weight = layer.weight.clone()
+    weight.view(torch.uint8)[7, 100] ^= 1
+    return weight
+
+
+def without_last_k(layer: Layer) -> torch.Tensor:
+    x = layer.x.clone()
+    x[:, -8:] = 0
+    return x
+
+
+def product_of(x: torch.Tensor, layer: Layer) -> torch.Tensor:
+    """As the reference, with activations rounded otherwise."""
+    assert layer.bias is not None
+    weight = reference.dequantize(layer.weight, layer.format, layer.scales)
+    return (x @ weight.T + layer.bias.double()).float()
+
+
+def quantised_in_bf16(layer: Layer) -> torch.Tensor:
+    """The scale rounded to bfloat16 before it is used."""
+    codes, scales = reference.quantize_fp8(layer.x)
+    return product_of(codes.double() * scales.bfloat16().double(), layer)
+
+
+def divided(layer: Layer) -> torch.Tensor:
+    """x / scale, not x * (1 / scale): other codes, where those fall on either side of a tie."""
+    x = layer.x.float()
+    for row in range(len(x)):
+        x[row] = reciprocal_ties(2.0 * row + 3).repeat(8)
+    layer.x = x
+    scales = reference.quantize_fp8(x)[1]
+    codes = (x / scales).clamp(-448, 448).to(torch.float8_e4m3fn)
+    return product_of(codes.double() * scales.double(), layer)
+
+
+def one_code_off(layer: Layer) -> torch.Tensor:
+    """A single activation rounded the other way."""
+    codes, scales = reference.quantize_fp8(layer.x)
+    codes.view(torch.uint8)[3, 50] ^= 1
+    return product_of(codes.double() * scales.double(), layer)
+
+
+def scales_rounded_even(layer: Layer) -> torch.Tensor:
+    codes, scales = reference.quantize_mx(layer.x, layer.format, "even")
+    return product_of(reference.dequantize(codes, layer.format, scales), layer)
+
+
+def bf16_sum(layer: Layer) -> torch.Tensor:
+    """Partial sums kept in bfloat16."""
+    x = round_activations(layer.x, layer.format, layer.activations)
+    weight = reference.dequantize(layer.weight, layer.format, layer.scales)
+    parts = [a @ b.T for a, b in zip(x.split(64, 1), weight.split(64, 1), strict=True)]
+    total = torch.zeros_like(parts[0])
+    for part in parts:
+        total = (total + part).bfloat16().double()
+    assert layer.bias is not None
+    return (total + layer.bias.double()).float()
+
+
+FAULTS: dict[str, tuple[Case, Callable[[Layer], torch.Tensor]]] = {
+    "output times 1.001": (BF16, on_result(lambda out: out * 1.001)),
+    "one element": (BF16, on_result(one_element)),
+    "row not written": (BF16, on_result(skip_row)),
+    "rows swapped": (BF16, on_result(lambda out: out[[1, 0, *range(2, 9)]])),
+    "columns shifted": (BF16, on_result(lambda out: out.roll(1, 1))),
+    "bias ignored": (BF16, on_layer(bias=lambda layer: None)),
+    "bias shifted": (BF16, on_layer(bias=lambda layer: layer.bias.roll(1))),
+    "end of K dropped": (BF16, on_layer(x=without_last_k)),
+    "sum in bf16": (BF16, bf16_sum),
+    "output rounded to bf16 first": (BF16, on_result(lambda out: out.bfloat16().float())),
+    "one code": (FP8, on_layer(weight=change_code)),
+    "scale of another channel": (FP8, on_layer(scales=lambda layer: layer.scales.roll(1, 0))),
+    "scales ignored": (FP8, on_layer(scales=lambda layer: torch.ones_like(layer.scales))),
+    "activations not rounded": (FP8, on_layer(activations=lambda layer: "none")),
+    "activations per tensor": (FP8, on_layer(activations=lambda layer: "tensor")),
+    "activations per block": (FP8, on_layer(activations=lambda layer: "token_block")),
+    "activations off by one code": (FP8, one_code_off),
+    "activation scale in bf16": (FP8, quantised_in_bf16),
+    "activations divided": (FP8, divided),
+    "fnuz": (FP8, on_layer(weight=lambda layer: layer.weight.view(torch.float8_e4m3fnuz))),
+    "block of another column": (BLOCK, on_layer(scales=lambda layer: layer.scales.roll(1, 1))),
+    "block of another row": (BLOCK, on_layer(scales=lambda layer: layer.scales.roll(1, 0))),
+    "one mx code": (MXFP4, on_layer(weight=change_code)),
+    "mx scale of another block": (MXFP4, on_layer(scales=lambda layer: layer.scales.roll(1, 1))),
+    "mx scale of another row": (MXFP4, on_layer(scales=lambda layer: layer.scales.roll(1, 0))),
+    "mx scales rounded even": (MXFP4, scales_rounded_even),
+    "mx activations not rounded": (MXFP4, on_layer(activations=lambda layer: "none")),
+    "nibbles swapped": (
+        MXFP4,
+        on_layer(weight=lambda layer: (layer.weight << 4) | (layer.weight >> 4)),
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_fault_is_caught(fault: str) -> None:
+    case, faulty = FAULTS[fault]
+    layer = make(case)
+    check_result(layer, exact(layer))  # the same layer without the fault passes
+    wrong = faulty(layer)  # may give the layer an input that shows the fault
+    with pytest.raises(AssertionError):
+        check_result(layer, wrong)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_bounds_catch_one_bit_less(dtype: torch.dtype) -> None:
+    layer = make(BF16.but(out_dtype=dtype))
+    out = layer.exact()
+    step = torch.finfo(dtype).eps * 2
+    exponent = out.abs().clamp(min=1e-30).log2().floor().exp2()
+    coarse = ((out / (exponent * step)).round() * exponent * step).to(dtype)
+    with pytest.raises(AssertionError):
+        check_result(layer, coarse)

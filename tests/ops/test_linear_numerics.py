@@ -1,0 +1,188 @@
+"""Numbers that hurt a linear layer: infinities, NaN, denormals, cancellation, huge and tiny."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from hk_backend import reference
+from hk_backend.ops import linear, quantize_fp8, quantize_mx
+from hk_backend.ops.weight_format import FLOAT_DTYPES, FORMATS
+from tests.ops.linear_cases import KINDS, Case, make
+from tests.ops.linear_oracle import check
+
+DYNAMIC = tuple(dict.fromkeys((f, a) for f, a, _ in KINDS if a != "none"))
+M = 20
+"""More rows than the kernels for few rows take; they get rows of their own below."""
+
+
+@pytest.mark.parametrize(("format", "activations", "scales"), KINDS)
+def test_magnitudes(format: str, activations: str, scales: str, isa: str) -> None:
+    case = Case(format, activations, scales, x_dtype=torch.float32)
+    for magnitude in (1e-30, 1e-6, 1e4, 1e25):
+        if format != "fp16" or magnitude < 1e3:
+            check(case.but(m=2, magnitude=magnitude))
+            check(case.but(m=M, magnitude=magnitude))
+
+
+@pytest.mark.parametrize(("format", "activations"), DYNAMIC)
+@pytest.mark.parametrize("value", [-math.inf, math.nan])
+def test_what_is_not_finite_stays_in_its_row(
+    value: float, format: str, activations: str, isa: str
+) -> None:
+    """A row that is quantised dynamically has no scale then; others do not notice."""
+    layer = make(Case(format, activations, m=M))
+    clean = layer.run()
+    layer.x[4, 33] = value
+    out = layer.run()
+    if activations == "tensor":  # one scale for all
+        assert out.isnan().all()
+        return
+    assert out[4].isnan().all()
+    others = [row for row in range(M) if row != 4]
+    assert torch.equal(out[others], clean[others])
+    assert linear(layer.x[4], layer.pack()).isnan().all()
+    layer.x = layer.x[3:9]
+    assert check(layer).isnan().all(1).tolist() == [False, True, False, False, False, False]
+
+
+@pytest.mark.parametrize("format", ["fp8_e4m3fn", "fp8_e4m3fnuz"])
+def test_a_static_scale_saturates_infinities_and_keeps_nan(format: str, isa: str) -> None:
+    layer = make(Case(format, "tensor", "tensor", m=M, static=True))
+    layer.x[1, 5], layer.x[2, 6], layer.x[3] = math.inf, -math.inf, 1e30
+    out = check(layer)
+    assert out.isfinite().all()
+    layer.x[7, 95] = math.nan
+    out = check(layer)
+    assert out.isnan().any(1).nonzero().tolist() == [[7]]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_what_is_not_finite_and_not_quantised(format: str, isa: str) -> None:
+    """x as it is: infinity times a positive weight, a negative one, and zero."""
+    layer = make(Case(format, m=M))
+    layer.x[4, 33], layer.x[5, 95], layer.x[6, 0] = math.inf, -math.inf, math.nan
+    check(layer)
+    layer.x = layer.x[3:8]
+    check(layer)
+
+
+@pytest.mark.parametrize("format", ["bf16", "fp16", "fp32"])
+def test_weights_that_are_not_finite(format: str, isa: str) -> None:
+    layer = make(Case(format, m=M))
+    layer.weight[3, 5], layer.weight[4, 90], layer.weight[39, 0] = math.inf, -math.inf, math.nan
+    layer.x[0] = 0.0  # 0 * inf is NaN
+    out = check(layer)
+    assert out[0, 3].isnan()
+    assert out[:, 39].isnan().all()
+    layer.x = layer.x[:3]
+    check(layer)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_infinities_meet_no_padding(format: str, isa: str) -> None:
+    """K and N that fill no slab and no panel: 0 * inf must not come from what was padded."""
+    k = FORMATS[format].k_multiple
+    layer = make(Case(format, m=3, n=1, k=k))
+    layer.weight.copy_(layer.weight[:, :1].expand(-1, layer.weight.shape[1]))
+    layer.x.fill_(math.inf)
+    out = layer.run()
+    weight = reference.dequantize(layer.weight, format, layer.scales)
+    want = torch.full((3, 1), math.inf, dtype=torch.float64) @ weight.sum(1, keepdim=True)
+    if weight.sign().unique().numel() == 1:  # all of one sign: no inf - inf
+        assert torch.equal(out.double(), want)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_denormals(format: str, isa: str) -> None:
+    """They count: nothing is flushed to zero."""
+    for dtype, m in itertools.product(FLOAT_DTYPES, (3, M)):
+        layer = make(Case(format, m=m, x_dtype=dtype))
+        tiny = torch.finfo(layer.x.dtype).smallest_normal / 4
+        layer.x = (layer.x.sign() * tiny).to(layer.x.dtype)
+        out = check(layer)
+        assert out.count_nonzero() > out.numel() // 2
+
+
+@pytest.mark.parametrize("format", ["bf16", "fp16", "fp32"])
+def test_denormal_weights(format: str, isa: str) -> None:
+    for m in (3, M):
+        layer = make(Case(format, m=m))
+        tiny = torch.finfo(layer.weight.dtype).smallest_normal / 4
+        layer.weight = (layer.weight.sign() * tiny).to(layer.weight.dtype)
+        assert check(layer).count_nonzero() > m * 20
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_sums_that_cancel(format: str, isa: str) -> None:
+    """Large terms whose sum is small: the error is that of the terms, and no more."""
+    for m in (3, M):
+        layer = make(Case(format, m=m, k=256))
+        half = layer.weight.shape[1] // 2
+        layer.weight[:, half:] = layer.weight[:, :half]
+        if layer.scales is not None and FORMATS[format].is_mx:
+            layer.scales[:, 4:] = layer.scales[:, :4]
+        layer.x[:, 128:] = -layer.x[:, :128]
+        layer.x[:, 130] += 1e-2
+        check(layer)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_zeros_give_zero_and_the_bias(format: str, isa: str) -> None:
+    for activations in FORMATS[format].activations:
+        for m in (3, M):
+            layer = make(Case(format, activations, m=m, bias=torch.bfloat16))
+            layer.x.zero_()
+            assert layer.bias is not None
+            assert torch.equal(layer.run(), layer.bias.float().expand(m, -1))
+            layer.bias = None
+            assert not layer.run().any()
+
+
+def test_float16_overflows_to_infinity_where_it_must(isa: str) -> None:
+    for m in (2, M):
+        layer = make(Case("fp16", m=m, k=8, n=3, out_dtype=None))
+        layer.x.fill_(1.0)
+        layer.weight.zero_()
+        layer.weight[0, 0], layer.weight[1, 0], layer.weight[2, 0] = 65504.0, 65504.0, -65504.0
+        layer.weight[:, 1] = torch.tensor([15.0, 16.0, -16.0])  # 65520 is the tie, it rounds up
+        out = layer.run()
+        assert out[0].tolist() == [65504.0, math.inf, -math.inf]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_outputs_round_to_nearest_even(dtype: torch.dtype, isa: str) -> None:
+    """Every tie between two numbers of the output, made of two exact float32 terms."""
+    low = torch.arange(0, 2**16, 7, dtype=torch.int32).to(torch.int16).view(dtype).float()
+    low = low[low.isfinite() & (low.abs() < torch.finfo(dtype).max / 4)]
+    low = low[low.abs() > torch.finfo(dtype).smallest_normal * 4]
+    high = low.to(dtype).view(torch.int16).add(1).view(dtype).float()
+    tie = (low + high) / 2
+    for m in (1, 20):
+        x = torch.zeros(m, 8)
+        x[:, 0] = 1.0
+        layer = make(Case("fp32", m=m, n=len(tie), k=8, out_dtype=dtype))
+        layer.x, layer.weight = x, torch.zeros(len(tie), 8)
+        layer.weight[:, 0] = tie
+        assert torch.equal(layer.run()[0], tie.to(dtype))
+
+
+@pytest.mark.parametrize(("format", "activations"), DYNAMIC)
+def test_rounds_as_the_public_quantiser_does(format: str, activations: str, isa: str) -> None:
+    """Activations that lie on ties, and the same product from codes quantised before."""
+    layer = make(Case(format, activations, m=M, x_dtype=torch.float32))
+    ties = torch.arange(M * 96).view(M, 96).remainder(509) / 16.0 - 15.0
+    layer.x = ties
+    fused = check(layer)
+    if activations == "mx":
+        codes, scales = quantize_mx(ties, format)
+        rounded = reference.dequantize(codes, format, scales)
+    else:
+        codes, scales = quantize_fp8(ties, activations, dtype=FORMATS[format].dtype)
+        spread = scales if activations != "token_block" else scales[:, :1]
+        rounded = codes.double() * spread.double()
+    exact = rounded @ reference.dequantize(layer.weight, format, layer.scales).T
+    assert (fused.double() - exact).abs().max() < 1e-4 * exact.abs().max()

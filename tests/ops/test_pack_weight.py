@@ -1,0 +1,286 @@
+"""`pack_weight`: what it keeps, what it refuses, and that the refusal names the tensor."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from typing import Any
+
+import pytest
+import torch
+
+from hk_backend.ops import PackedWeight, WeightError, linear, pack_weight
+from hk_backend.ops.packed_weight import LAYOUTS
+from hk_backend.ops.weight_format import FORMATS
+from tests.ops.linear_cases import KINDS, Case, make
+
+FP8 = torch.float8_e4m3fn
+
+
+def uint8(*shape: int, fill: int = 127) -> torch.Tensor:
+    return torch.full(shape, fill, dtype=torch.uint8)
+
+
+def fp8(n: int = 130, k: int = 136) -> torch.Tensor:
+    return torch.ones(n, k).to(FP8)
+
+
+@pytest.mark.parametrize(("format", "activations", "scales"), KINDS)
+def test_parts_make_the_same_weight(format: str, activations: str, scales: str, isa: str) -> None:
+    """As an engine does: tensors registered in a module, ints beside them."""
+    static = activations == "tensor"
+    weight = make(Case(format, activations, scales, static=static)).pack()
+    tensors, ints = weight.tensors(), weight.as_ints()
+    assert all(type(number) is int for number in ints)
+    assert set(tensors) <= {field.name for field in fields(PackedWeight)}
+    again = PackedWeight.from_parts(tensors, ints)
+    for field in fields(PackedWeight):
+        assert getattr(again, field.name) is getattr(weight, field.name) or getattr(
+            again, field.name
+        ) == getattr(weight, field.name)
+    assert (weight.n, weight.k, weight.format) == (40, 96, format)
+    assert (weight.activations, weight.layout) == (activations, isa)
+    assert weight.nbytes == sum(tensor.nbytes for tensor in tensors.values())
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_packed_size_is_that_of_the_checkpoint(format: str, isa: str) -> None:
+    """Rows that fill panels: not one byte more than the codes and scales."""
+    weight = make(Case(format, n=64, k=256)).pack()
+    facts = FORMATS[format]
+    assert weight.data.nbytes == 64 * 256 * facts.bits // 8 + facts.is_mx * 64 * 8
+    assert weight.data.dtype == torch.uint8
+
+
+def test_factors_and_block_scales() -> None:
+    factors = torch.rand(130) + 0.5
+    blocks = torch.rand(2, 2) + 0.5
+    for scales, want_factors, want_blocks in (
+        (torch.tensor(2.0), torch.full((130,), 2.0), None),
+        (torch.tensor([2.0]).bfloat16(), torch.full((130,), 2.0), None),
+        (torch.tensor([1.0]), None, None),
+        (factors, factors, None),
+        (factors[:, None], factors, None),
+        (factors.bfloat16(), factors.bfloat16().float(), None),
+        (blocks, None, blocks),
+        (blocks.T.contiguous().T, None, blocks),
+    ):
+        weight = pack_weight(fp8(), "fp8_e4m3fn", scales)
+        for found, want in (
+            (weight.factors, want_factors),
+            (weight.block_scales, want_blocks),
+        ):
+            assert (found is None) == (want is None)
+            if found is not None and want is not None:
+                assert torch.equal(found, want)
+                assert found.is_contiguous()
+
+
+@pytest.mark.parametrize("format", ["fp8_e4m3fn", "fp8_e4m3fnuz", "mxfp8"])
+def test_a_nan_code_makes_its_column_nan_and_no_other(format: str, isa: str) -> None:
+    """Also where x is zero, and where there is one row or many."""
+    for kind in ("tensor", "block") if format != "mxfp8" else ("mx",):
+        layer = make(Case(format, scale_kind=kind, m=20, n=40))
+        clean = layer.run()
+        nan = 0x80 if format == "fp8_e4m3fnuz" else 0x7F
+        layer.weight.view(torch.uint8)[9, 95] = nan
+        layer.weight.view(torch.uint8)[39, 0] = nan | 0x80
+        layer.x[3] = 0.0
+        clean[3] = 0.0
+        weight = layer.pack()
+        assert weight.factors is not None
+        assert weight.factors.isnan().nonzero().flatten().tolist() == [9, 39]
+        for rows in (slice(0, 20), slice(3, 4)):
+            out = linear(layer.x[rows], weight, out_dtype=torch.float32)
+            assert out[:, [9, 39]].isnan().all()
+            others = [column for column in range(40) if column not in (9, 39)]
+            assert torch.equal(out[:, others], clean[rows][:, others])
+
+
+def test_every_nan_code_of_a_weight_is_found(isa: str) -> None:
+    """At every place of a panel and a slab."""
+    weight = torch.zeros(70, 72).to(FP8)
+    columns = list(range(70))
+    for column in columns:
+        weight.view(torch.uint8)[column, column % 72] = 0x7F if column % 2 else 0xFF
+    packed = pack_weight(weight, "fp8_e4m3fn", torch.ones(1))
+    assert packed.factors is not None
+    assert packed.factors.isnan().all()
+    weight.view(torch.uint8)[11] = 0x7E
+    packed = pack_weight(weight, "fp8_e4m3fn", torch.ones(1))
+    assert packed.factors is not None
+    assert packed.factors.isnan().nonzero().flatten().tolist() == [c for c in columns if c != 11]
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str, str, str]] = {
+    # arguments; the tensor at fault; what was found; what would be valid
+    "no axes": ({"weight": torch.ones(8)}, "weight", r"\[8\]", r"\[N, K\]"),
+    "three axes": ({"weight": torch.ones(2, 3, 8)}, "weight", r"\[2, 3, 8\]", r"\[N, K\]"),
+    "dtype": ({"weight": torch.ones(2, 8).half()}, "weight", "torch.float16", "torch.float32"),
+    "no rows": ({"weight": torch.ones(0, 8)}, "weight", r"\[0, 8\]", "one row"),
+    "no columns": ({"weight": torch.ones(2, 0)}, "weight", "K = 0", "multiple of 8"),
+    "K of 12": ({"weight": torch.ones(2, 12)}, "weight", "K = 12", "multiple of 8"),
+    "mxfp8 K of 40": (
+        {"weight": fp8(2, 40), "format": "mxfp8", "scales": uint8(2, 1)},
+        "weight",
+        "K = 40",
+        "multiple of 32",
+    ),
+    "mxfp6 of 25 bytes": (
+        {"weight": uint8(2, 25), "format": "mxfp6_e2m3", "scales": uint8(2, 1)},
+        "weight",
+        r"\[2, 25\].*K = 33",
+        "multiple of 32",
+    ),
+    "mxfp4 of 8 bytes": (
+        {"weight": uint8(2, 8), "format": "mxfp4", "scales": uint8(2, 1)},
+        "weight",
+        "K = 16",
+        "multiple of 32",
+    ),
+    "scales of float32": ({"scales": torch.ones(2)}, "scales", r"\[2\]", "None"),
+    "fp8 without": ({"weight": fp8(), "format": "fp8_e4m3fn"}, "scales", "None", "float32"),
+    "fp8 shape": (
+        {"weight": fp8(), "format": "fp8_e4m3fn", "scales": torch.ones(129)},
+        "scales",
+        r"\[129\]",
+        r"\[1\], \[130\], \[130, 1\] or \[2, 2\]",
+    ),
+    "fp8 blocks transposed": (
+        {"weight": fp8(260), "format": "fp8_e4m3fn", "scales": torch.ones(2, 3)},
+        "scales",
+        r"\[2, 3\]",
+        r"\[3, 2\]",
+    ),
+    "fp8 dtype": (
+        {"weight": fp8(), "format": "fp8_e4m3fn", "scales": torch.ones(1).double()},
+        "scales",
+        "torch.float64",
+        "float32",
+    ),
+    "mx without": (
+        {"weight": uint8(2, 16), "format": "mxfp4"},
+        "scales",
+        "None",
+        r"uint8.*\[2, 1\]",
+    ),
+    "mx shape": (
+        {"weight": uint8(2, 16), "format": "mxfp4", "scales": uint8(1, 2)},
+        "scales",
+        r"\[1, 2\]",
+        r"\[2, 1\]",
+    ),
+    "mx dtype": (
+        {"weight": uint8(2, 16), "format": "mxfp4", "scales": torch.ones(2, 1)},
+        "scales",
+        "torch.float32",
+        "uint8",
+    ),
+    "input scale of a token": (
+        {
+            "weight": fp8(),
+            "format": "fp8_e4m3fn",
+            "scales": torch.ones(1),
+            "activations": "token",
+            "input_scale": torch.ones(1),
+        },
+        "input_scale",
+        r"\[1\]",
+        "None",
+    ),
+    "two input scales": (
+        {
+            "weight": fp8(),
+            "format": "fp8_e4m3fn",
+            "scales": torch.ones(1),
+            "activations": "tensor",
+            "input_scale": torch.ones(2),
+        },
+        "input_scale",
+        r"\[2\]",
+        "one number",
+    ),
+}
+
+
+@pytest.mark.parametrize(("arguments", "argument", "found", "valid"), REFUSED.values(), ids=REFUSED)
+def test_refuses_tensors(arguments: dict[str, Any], argument: str, found: str, valid: str) -> None:
+    arguments = {"weight": torch.ones(2, 8), "format": "fp32"} | arguments
+    with pytest.raises(WeightError, match=f"^{argument}: .*{found}.* expected .*{valid}") as error:
+        pack_weight(**arguments)
+    assert error.value.argument == argument
+
+
+@pytest.mark.parametrize("bad", [0.0, -0.0, -1.0, math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("shape", [(), (130,), (2, 2)])
+def test_refuses_fp8_scales(shape: tuple[int, ...], bad: float) -> None:
+    scales = torch.ones(shape)
+    scales.view(-1)[-1] = bad
+    with pytest.raises(WeightError, match=r"^scales: .*expected positive, finite") as error:
+        pack_weight(fp8(), "fp8_e4m3fn", scales)
+    assert error.value.argument == "scales"
+    assert str(bad) in str(error.value)
+    if shape:
+        assert str([size - 1 for size in shape]) in str(error.value)
+    with pytest.raises(WeightError, match=f"^input_scale: {bad}") as error:
+        pack_weight(
+            fp8(),
+            "fp8_e4m3fn",
+            torch.ones(1),
+            activations="tensor",
+            input_scale=torch.tensor([bad]),
+        )
+    assert error.value.argument == "input_scale"
+
+
+LARGEST = {"mxfp8": 246, "mxfp6_e2m3": 252, "mxfp6_e3m2": 250, "mxfp4": 252}
+"""448, 7.5, 28 and 6 times 2^(code - 127) are below 2^128; with one code more they are not."""
+
+
+@pytest.mark.parametrize(("format", "largest"), LARGEST.items())
+def test_refuses_mx_scales_beyond_float32(format: str, largest: int) -> None:
+    layer = make(Case(format))
+    assert layer.scales is not None
+    layer.scales[20, 1] = largest
+    assert layer.run().isfinite().any()
+    for code, meaning in ((largest + 1, rf"2\^{largest - 126}"), (255, "NaN")):
+        layer.scales[20, 1] = code
+        match = rf"^scales: code {code} \({meaning}\) at \[20, 1\].* expected codes up to {largest}"
+        with pytest.raises(WeightError, match=match):
+            layer.pack()
+
+
+BAD_NAMES: dict[str, tuple[dict[str, Any], str]] = {
+    "format": ({"format": "fp8"}, "^format: 'fp8'.* expected .*fp8_e4m3fn.*mxfp4"),
+    "activations": ({"activations": "row"}, "^activations: 'row'.* expected 'none'"),
+    "fp8 activations of bf16": ({"activations": "token"}, "^activations: 'token'.* with fp32"),
+    "mx activations of fp8": (
+        {
+            "weight": fp8(),
+            "format": "fp8_e4m3fn",
+            "scales": torch.ones(1),
+            "activations": "mx",
+        },
+        "^activations: 'mx'.* expected 'none' or 'token' or 'tensor' or 'token_block'",
+    ),
+    "gradient": ({"weight": torch.ones(2, 8, requires_grad=True)}, "^weight: .*grad"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD_NAMES.values(), ids=BAD_NAMES)
+def test_refuses_names(arguments: dict[str, Any], message: str) -> None:
+    arguments = {"weight": torch.ones(2, 8), "format": "fp32"} | arguments
+    with pytest.raises(ValueError, match=message):
+        pack_weight(**arguments)
+
+
+def test_parameters_are_packed_where_no_gradient_is_recorded() -> None:
+    with torch.no_grad():
+        weight = pack_weight(torch.nn.Parameter(torch.ones(2, 8)), "fp32")
+    assert not weight.data.requires_grad
+
+
+def test_layouts_are_those_of_the_instruction_sets() -> None:
+    from hk_backend import _cpu
+
+    assert set(_cpu.available_isas()) <= set(LAYOUTS)
