@@ -34,10 +34,10 @@ endif
 demo: venv model
 	$(BIN) -m bench_serving demo --models $(MODELS)
 
-# What runs in the emulator takes one core a test; the other tests use every core themselves.
-EMULATED := tests/emulator tests/tiles tests/kernels tests/devices
-pytest = $(BIN) -m pytest $(1) -n auto --dist loadfile $(EMULATED) && \
-  $(BIN) -m pytest $(1) $(EMULATED:%=--ignore=%)
+# Tests that start an engine use every core themselves; of the others each takes one.
+ENGINES := tests/integration tests/bench_serving
+pytest = OMP_NUM_THREADS=1 $(BIN) -m pytest $(1) -n auto --dist loadfile tests $(ENGINES:%=--ignore=%) && \
+  $(BIN) -m pytest $(1) $(ENGINES)
 
 test: llvm venv model
 	$(if $(PYTEST_ARGS),$(BIN) -m pytest $(PYTEST_ARGS),$(call pytest,-m "not slow"))

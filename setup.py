@@ -152,9 +152,12 @@ setup(
     packages=[
         "hk_backend",
         "hk_backend.bench",
+        "hk_backend.bench.attention",
+        "hk_backend.bench.linear",
         "hk_backend.devices",
         "hk_backend.kernels",
         "hk_backend.ops",
+        "hk_backend.quantize",
         "hk_backend.reference",
         "hk_vllm",
     ],

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -18,6 +18,7 @@ from hk_backend.bench import options
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Serving and kernel benchmarks.")
 console = Console()
+BACKENDS_HELP = "Of stock, hk; stock:float32 and hk:bfloat16:hk_fp8 set --dtype and --quantization."
 
 
 @app.command()
@@ -41,7 +42,7 @@ def demo(
 @app.command()
 def serve(
     model: Annotated[Path, typer.Option(exists=True, file_okay=False, help="A checkpoint.")],
-    backends: Annotated[str, typer.Option(help="Of stock, hk.")] = "stock,hk",
+    backends: Annotated[str, typer.Option(help=BACKENDS_HELP)] = "stock,hk",
     dtype: Annotated[str, typer.Option(help="As vLLM's --dtype.")] = "auto",
     input_len: Annotated[str, typer.Option(help="Tokens of a prompt.")] = "512",
     output_len: Annotated[int, typer.Option(min=1, help="Tokens of an answer.")] = 32,
@@ -54,12 +55,15 @@ def serve(
     """vLLM's server under vLLM's benchmark client, backends in turn."""
     from bench_serving import serve as suite
     from bench_serving.plots import plot_serving
-    from bench_serving.server import BACKENDS, Backend
-    from hk_backend.bench.sweep import parse_names, parse_numbers
+    from hk_backend.bench.parse import parse_numbers
 
+    try:
+        candidates = [suite.Candidate.parse(name.strip()) for name in backends.split(",")]
+    except ValueError as error:
+        raise typer.BadParameter(f"--backends: {error}") from None
     plan = suite.Plan(
         model,
-        cast("list[Backend]", parse_names(backends, BACKENDS, "--backends")),
+        candidates,
         dtype,
         parse_numbers(input_len, "--input-len"),
         output_len,
@@ -79,28 +83,45 @@ def serve(
 
 @app.command()
 def kernels(
+    operators: Annotated[str, typer.Option(help="Of attention, linear.")] = "attention,linear",
     lengths: options.Lengths = "512,1024,2048,4096",
     head_sizes: options.HeadSizes = "64,128",
     heads: options.Heads = "9/3,32/8",
     dtypes: options.Dtypes = "bf16,fp32",
     layouts: options.Layouts = "all",
     block_sizes: options.BlockSizes = "16,128",
+    layers: options.Layers = "all",
+    tokens: options.Tokens = "1,4,16,256,1024",
+    formats: options.Formats = "bf16,fp8_e4m3fn,mxfp8,mxfp4",
+    weight_only: options.WeightOnly = False,
     rounds: options.Rounds = 7,
     threads: options.Threads = 0,
     isa: options.IsaLimit = None,
     out: Annotated[Path, typer.Option(help="Where the results go.")] = Path("results/kernels"),
 ) -> None:
-    """attention_prefill against torch's SDPA: JSON, Markdown and a plot."""
+    """The operators against torch's: JSON, Markdown and plots."""
     from bench_serving import kernels as suite
-    from hk_backend.bench import sweep
+    from hk_backend.bench import settings
+    from hk_backend.bench.attention.sweep import Sweep as AttentionSweep
+    from hk_backend.bench.linear.sweep import Sweep as LinearSweep
+    from hk_backend.bench.parse import parse_names
 
-    plan = sweep.Sweep.parse(lengths, head_sizes, heads, dtypes, layouts, block_sizes, rounds)
-    sweep.limit_isa(isa)
-    sweep.use_threads(threads)
-    rows = suite.measure(plan, out, _tell)
-    console.print((out / "kernels.md").read_text(), markup=False, soft_wrap=True)
-    console.print(f"written: {out}/kernels.json, kernels.md, kernels.png, kernels.svg")
-    raise typer.Exit(1 if any(row.error for row in rows) else 0)
+    plans: dict[str, suite.Plan] = {
+        "attention": AttentionSweep.parse(
+            lengths, head_sizes, heads, dtypes, layouts, block_sizes, rounds
+        ),
+        "linear": LinearSweep.parse(layers, tokens, formats, weight_only, rounds),
+    }
+    chosen = parse_names(operators, list(plans), "--operators")
+    settings.limit_isa(isa)
+    settings.use_threads(threads)
+    failed = False
+    for name in chosen:
+        rows = suite.measure(suite.OPERATORS[name], plans[name], out, _tell)
+        console.print((out / f"{name}.md").read_text(), markup=False, soft_wrap=True)
+        console.print(f"written: {out}/{name}.json, {name}.md, {name}.png, {name}.svg")
+        failed = failed or any(row.error for row in rows)
+    raise typer.Exit(1 if failed else 0)
 
 
 def _tell(line: str) -> None:

@@ -1,41 +1,85 @@
-"""`python -m bench_serving kernels`: the operator's benchmark as JSON, Markdown and a plot."""
+"""`python -m bench_serving kernels`: the operators' benchmarks as JSON, Markdown and plots."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from hk_backend.bench.attention import Row, environment
-from hk_backend.bench.sweep import Sweep
-from hk_backend.bench.tables import HEADINGS, cells, markdown, summary
+from bench_serving import plots
+from hk_backend.bench import settings
+from hk_backend.bench.attention import table as attention_table
+from hk_backend.bench.linear import table as linear_table
+from hk_backend.bench.tables import markdown
 
 
-def measure(plan: Sweep, out: Path, tell: Callable[[str], object]) -> list[Row]:
-    """Run the sweep of `hk-backend bench attention` and write `kernels.json`, `.md`, plots.
+class Plan(Protocol):
+    """A sweep of `hk-backend bench attention` or `linear`."""
+
+    @property
+    def rounds(self) -> int: ...
+
+    def run(self, on_case: Callable[[str], object]) -> Iterator[Any]:
+        """A row per case and candidate, failed ones included."""
+
+
+@dataclass(frozen=True)
+class Operator:
+    """How the rows of one operator's benchmark are shown; `name` also names its files."""
+
+    name: str
+    headings: Sequence[str]
+    cells: Callable[[Any], list[str]]
+    summary: Callable[[Any], str]
+    plot: Callable[[Any, str, Path], object]
+
+
+OPERATORS = {
+    operator.name: operator
+    for operator in (
+        Operator(
+            "attention",
+            attention_table.HEADINGS,
+            attention_table.cells,
+            attention_table.summary,
+            plots.plot_attention,
+        ),
+        Operator(
+            "linear",
+            linear_table.HEADINGS,
+            linear_table.cells,
+            linear_table.summary,
+            plots.plot_linear,
+        ),
+    )
+}
+
+
+def measure(operator: Operator, plan: Plan, out: Path, tell: Callable[[str], object]) -> list[Any]:
+    """Run `plan` and write `<operator>.json`, `.md` and plots into `out`.
 
     What was measured until an interrupt is written too.
     """
-    settings = environment(plan.rounds)
-    rows: list[Row] = []
+    environment = settings.environment(plan.rounds)
+    rows: list[Any] = []
     try:
         for row in plan.run(tell):
             rows.append(row)
     finally:
         if rows:
-            _write(settings, rows, out)
+            _write(operator, environment, rows, out)
     return rows
 
 
-def _write(settings: dict[str, Any], rows: list[Row], out: Path) -> None:
-    from bench_serving.plots import plot_kernels
-
+def _write(operator: Operator, environment: dict[str, Any], rows: list[Any], out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    report = {"environment": settings, "cases": [row.as_json() for row in rows]}
-    (out / "kernels.json").write_text(json.dumps(report, indent=2, allow_nan=False) + "\n")
-    named = ", ".join(f"{name} {value}" for name, value in settings.items())
-    text = f"{summary(rows)}\n\n{named}\n\n{markdown(HEADINGS, map(cells, rows))}"
-    (out / "kernels.md").write_text(text)
-    title = f"attention_prefill, {settings['device']}, {settings['threads']} threads"
-    plot_kernels(rows, title, out / "kernels")
+    report = {"environment": environment, "cases": [row.as_json() for row in rows]}
+    file = out / operator.name
+    file.with_suffix(".json").write_text(json.dumps(report, indent=2, allow_nan=False) + "\n")
+    named = ", ".join(f"{name} {value}" for name, value in environment.items())
+    table = markdown(operator.headings, map(operator.cells, rows))
+    file.with_suffix(".md").write_text(f"{operator.summary(rows)}\n\n{named}\n\n{table}")
+    title = f"{operator.name}, {environment['device']}, {environment['threads']} threads"
+    operator.plot(rows, title, file)

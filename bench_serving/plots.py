@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
 
 from bench_serving.serve import METRICS, Point
-from hk_backend.bench.attention import Row
+from hk_backend.bench.attention.measure import Row
+from hk_backend.bench.linear.measure import Row as LinearRow
 
 COLORS = {"stock": "#767676", "hk": "#c8102e", "sdpa": "#767676", "matmul": "#b8b8b8"}
 LINE_STYLES = ("-", "--", ":", "-.")
@@ -25,13 +26,15 @@ def plot_serving(points: Sequence[Point], title: str, path: Path) -> list[Path]:
     figure = Figure(figsize=(5 * len(METRICS), 4.4), layout="constrained")
     axes = figure.subplots(1, len(METRICS))
     lens = sorted({point.input_len for point in points})
+    names = dict.fromkeys(point.backend for point in points)
+    colors = {name: COLORS.get(name, f"C{place}") for place, name in enumerate(names)}
     for axis, (metric, label) in zip(axes, METRICS.items(), strict=True):
-        for backend in dict.fromkeys(point.backend for point in points):
+        for backend, color in colors.items():
             for input_len in lens:
                 line = [p for p in points if (p.backend, p.input_len) == (backend, input_len)]
                 style = LINE_STYLES[lens.index(input_len) % len(LINE_STYLES)]
                 name = f"{backend}, {input_len} tokens in" if len(lens) > 1 else backend
-                _serving_line(axis, line, metric, COLORS[backend], style, name)
+                _serving_line(axis, line, metric, color, style, name)
         axis.set(xlabel="concurrency", title=label, ylim=(0, None), xscale="log")
         _plain_ticks(axis, sorted({point.concurrency for point in points}))
     return _save(figure, axes[0], title, path)
@@ -52,14 +55,11 @@ def _serving_line(
                   label=f"{name}: failed")  # fmt: skip
 
 
-def plot_kernels(rows: Sequence[Row], title: str, path: Path) -> list[Path]:
+def plot_attention(rows: Sequence[Row], title: str, path: Path) -> list[Path]:
     """GFLOP/s against the length: a panel per dtype, head size and heads."""
     kinds = [row for row in rows if row.kv == "packed"]
     panels = list(dict.fromkeys(_panel(row) for row in kinds))
-    columns = min(4, len(panels))
-    lines = -(-len(panels) // columns)
-    figure = Figure(figsize=(4 * columns, 3.4 * lines + 0.8), layout="constrained")
-    axes = figure.subplots(lines, columns, squeeze=False, sharex=True)
+    figure, axes = _grid(len(panels))
     for axis, panel in zip(axes.flat, panels, strict=False):
         shown = [row for row in kinds if _panel(row) == panel]
         good = [row for row in shown if not row.error]
@@ -75,9 +75,41 @@ def plot_kernels(rows: Sequence[Row], title: str, path: Path) -> list[Path]:
             axis.plot(failed, [0] * len(failed), "x", color=COLORS["hk"], clip_on=False)
         axis.set(title=panel, ylim=(0, None), xscale="log", xlabel="tokens", ylabel="GFLOP/s")
         _plain_ticks(axis, sorted({row.case.tokens for row in shown}))
-    for axis in list(axes.flat)[len(panels) :]:
-        axis.set_visible(False)
     return _save(figure, axes[0][0], title, path)
+
+
+def plot_linear(rows: Sequence[LinearRow], title: str, path: Path) -> list[Path]:
+    """GFLOP/s against the number of tokens: a panel per layer, a line per weight format."""
+    layers = list(dict.fromkeys(row.case.layer for row in rows))
+    figure, axes = _grid(len(layers))
+    for axis, layer in zip(axes.flat, layers, strict=False):
+        shown = [row for row in rows if row.case.layer == layer]
+        good = [row for row in shown if not row.error]
+        for style, dense in zip(LINE_STYLES, ("fp32", "bf16"), strict=False):
+            rates = {r.case.tokens: r.case.flops / getattr(r, f"{dense}_ms") / 1e6 for r in good}
+            axis.plot(list(rates), list(rates.values()), style, color=COLORS["stock"],
+                      label=f"torch {dense}")  # fmt: skip
+        for name in dict.fromkeys(row.format for row in good):
+            line = [row for row in good if row.format == name]
+            axis.plot([r.case.tokens for r in line], [r.gflops for r in line], "o-",
+                      label=f"HK {name}")  # fmt: skip
+        failed = [row.case.tokens for row in shown if row.error]
+        if failed:
+            axis.plot(failed, [1] * len(failed), "x", color=COLORS["hk"], clip_on=False)
+        axis.set(title=layer, xscale="log", yscale="log", xlabel="tokens", ylabel="GFLOP/s")
+        _plain_ticks(axis, sorted({row.case.tokens for row in shown}))
+    return _save(figure, axes[0][0], title, path)
+
+
+def _grid(panels: int) -> tuple[Figure, Any]:
+    """A figure with as many axes as panels, four to a line at most; the rest is hidden."""
+    columns = min(4, panels)
+    lines = -(-panels // columns)
+    figure = Figure(figsize=(4 * columns, 3.4 * lines + 0.8), layout="constrained")
+    axes = figure.subplots(lines, columns, squeeze=False, sharex=True)
+    for axis in list(axes.flat)[panels:]:
+        axis.set_visible(False)
+    return figure, axes
 
 
 def _panel(row: Row) -> str:

@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 
 from bench_serving import counters
 from bench_serving.server import (
+    BACKENDS,
     ROOT,
     Backend,
     Server,
@@ -42,11 +43,44 @@ CLIENT_SECONDS = 3600
 
 
 @dataclass(frozen=True)
+class Candidate:
+    """One of the servers that are compared, as `BACKEND[:DTYPE[:QUANTIZATION]]` names it.
+
+    `dtype`, `quantization`: None if the name leaves them out; then they are the plan's.
+    """
+
+    name: str
+    backend: Backend
+    dtype: str | None = None
+    quantization: str | None = None
+
+    @classmethod
+    def parse(cls, name: str) -> Candidate:
+        """
+        Raises:
+            ValueError: it begins with no backend, or has more than three parts.
+        """
+        backend, *rest = name.split(":")
+        if backend not in BACKENDS or len(rest) > 2 or not all(rest):
+            raise ValueError(
+                f"{name!r} is not BACKEND, BACKEND:DTYPE or BACKEND:DTYPE:QUANTIZATION with "
+                f"BACKEND of {', '.join(BACKENDS)}"
+            )
+        return cls(name, cast(Backend, backend), *rest)
+
+    def server(self, plan: Plan, log: Path) -> Server:
+        arguments = list(plan.server_arguments)
+        if self.quantization:
+            arguments += ["--quantization", self.quantization]
+        return Server(plan.model, self.backend, self.dtype or plan.dtype, log, arguments)
+
+
+@dataclass(frozen=True)
 class Plan:
     """What to measure, checked by the command line."""
 
     model: Path
-    backends: Sequence[Backend]
+    candidates: Sequence[Candidate]
     dtype: str
     input_lens: Sequence[int]
     output_len: int
@@ -55,13 +89,23 @@ class Plan:
     rounds: int
     server_arguments: Sequence[str] = ()
 
-    def points(self) -> Iterator[tuple[int, int, int, Backend]]:
-        """(round, input length, concurrency, backend) in the order they are run."""
+    @property
+    def may_differ(self) -> set[str]:
+        """What the candidates' names let their servers differ in, beside the backend."""
+        settings = {"dtype": "dtype", "arguments": "quantization"}
+        return {
+            what
+            for what, name in settings.items()
+            if any(getattr(candidate, name) for candidate in self.candidates)
+        }
+
+    def points(self) -> Iterator[tuple[int, int, int, Candidate]]:
+        """(round, input length, concurrency, candidate) in the order they are run."""
         for turn in range(self.rounds):
             for input_len in self.input_lens:
                 for concurrency in self.concurrencies:
-                    for backend in order_of_round(self.backends, turn):
-                        yield turn, input_len, concurrency, backend
+                    for candidate in order_of_round(self.candidates, turn):
+                        yield turn, input_len, concurrency, candidate
 
 
 @dataclass
@@ -71,7 +115,7 @@ class Run:
     turn: int
     input_len: int
     concurrency: int
-    backend: Backend
+    backend: str
     metrics: dict[str, float] = field(default_factory=dict)
     routed_share: float | None = None
     error: str = ""
@@ -83,7 +127,7 @@ class Point:
 
     input_len: int
     concurrency: int
-    backend: Backend
+    backend: str
     medians: dict[str, float] = field(default_factory=dict)
     samples: dict[str, list[float]] = field(default_factory=dict)
     routed_share: float | None = None
@@ -101,20 +145,19 @@ def measure(plan: Plan, out: Path, tell: Callable[[str], object]) -> list[Point]
     if warning:
         tell(warning)
     with ExitStack() as stack:
-        servers: dict[Backend, Server] = {}
-        for backend in plan.backends:
-            tell(f"starting vLLM, {backend}, {plan.dtype}")
-            log = out / "logs" / f"serve-{backend}.log"
-            server = Server(plan.model, backend, plan.dtype, log, plan.server_arguments)
-            servers[backend] = stack.enter_context(server)
-        found = differences(servers.values())
+        servers: dict[str, Server] = {}
+        for candidate in plan.candidates:
+            name = candidate.name
+            tell(f"starting vLLM, {name}, {candidate.dtype or plan.dtype}")
+            log = out / "logs" / f"serve-{name.replace(':', '-')}.log"
+            servers[name] = stack.enter_context(candidate.server(plan, log))
+        found = differences(servers.values(), plan.may_differ)
         if found:
             raise ServerError(f"the servers are not comparable: {'; '.join(found)}")
-        for turn, input_len, concurrency, backend in plan.points():
-            where = f"{backend}, {input_len} tokens in, concurrency {concurrency}"
-            run = run_client(
-                servers[backend], plan, Run(turn, input_len, concurrency, backend), out
-            )
+        for turn, input_len, concurrency, candidate in plan.points():
+            where = f"{candidate.name}, {input_len} tokens in, concurrency {concurrency}"
+            run = Run(turn, input_len, concurrency, candidate.name)
+            run = run_client(servers[candidate.name], plan, run, out)
             runs.append(run)
             outcome = f"FAILED: {run.error}" if run.error else _brief(run.metrics)
             tell(f"round {turn + 1}/{plan.rounds}: {where}: {outcome}")
@@ -140,7 +183,8 @@ def measure(plan: Plan, out: Path, tell: Callable[[str], object]) -> list[Point]
 
 def run_client(server: Server, plan: Plan, run: Run, out: Path) -> Run:
     """Fill `run` with what vLLM's client measures on `server`, or with why it failed."""
-    result = out / "runs" / f"{run.backend}-{run.input_len}-{run.concurrency}-{run.turn}.json"
+    name = f"{run.backend.replace(':', '-')}-{run.input_len}-{run.concurrency}-{run.turn}.json"
+    result = out / "runs" / name
     result.parent.mkdir(parents=True, exist_ok=True)
     result.unlink(missing_ok=True)  # the last invocation's, if this one writes none
     command = [
@@ -166,7 +210,7 @@ def run_client(server: Server, plan: Plan, run: Run, out: Path) -> Run:
             run.error = f"the client ended with {done.returncode}: {_last_line(done.stderr)}"
             return run
         run.metrics = read_result(json.loads(result.read_text()), plan.prompts)
-        if run.backend == "hk":
+        if server.backend == "hk":
             run.routed_share = counters.share_between(before, counters.read(server.url))
             if run.routed_share == 0:
                 run.metrics, run.error = {}, "HK computed nothing"
@@ -218,13 +262,13 @@ def read_result(result: dict[str, Any], prompts: int) -> dict[str, float]:
 
 def summarize(runs: Sequence[Run]) -> list[Point]:
     """One point per input length, concurrency and backend; one failed run fails its point."""
-    groups: dict[tuple[int, int, Backend], list[Run]] = {}
+    groups: dict[tuple[int, int, str], list[Run]] = {}
     for run in runs:
         groups.setdefault((run.input_len, run.concurrency, run.backend), []).append(run)
     return [_point(*where, group) for where, group in groups.items()]
 
 
-def _point(input_len: int, concurrency: int, backend: Backend, runs: Sequence[Run]) -> Point:
+def _point(input_len: int, concurrency: int, backend: str, runs: Sequence[Run]) -> Point:
     point = Point(input_len, concurrency, backend)
     failed = [run for run in runs if run.error]
     if failed:

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -154,13 +154,16 @@ def environment_of(backend: Backend) -> dict[str, str]:
     return environment | {"HK_BACKEND": "1" if backend == "hk" else "0"}
 
 
-def differences(servers: Iterable[Server]) -> list[str]:
-    """In what the settings of servers that are to be compared differ; empty if in nothing else."""
+def differences(servers: Iterable[Server], asked_for: Collection[str] = ()) -> list[str]:
+    """In what the settings of servers that are to be compared differ; empty if in nothing else.
+
+    `asked_for`: of "dtype" and "arguments", what the user lets differ.
+    """
     first, *others = servers
     found = []
     for other in others:
         found += _differing(first.environment, other.environment)
-        for what in ("dtype", "arguments", "model"):
+        for what in {"dtype", "arguments", "model"} - set(asked_for):
             if getattr(first, what) != getattr(other, what):
                 found.append(f"{what}: {getattr(first, what)} and {getattr(other, what)}")
         if first.threads() != other.threads():

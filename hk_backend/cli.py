@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from hk_backend.bench import options
+from hk_backend.quantize import options as quantizing
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="HK kernels for vLLM.")
 bench = typer.Typer(no_args_is_help=True, help="Measure an operator on this machine.")
@@ -98,6 +99,42 @@ def kernels(
     return None
 
 
+@app.command()
+def quantize(
+    model: quantizing.ModelDir,
+    out: quantizing.OutDir,
+    format: quantizing.FormatOption,
+    activations: quantizing.ActivationsOption = quantizing.Activations.quantized,
+    ignore: quantizing.Ignore = None,
+    text: quantizing.Text = None,
+    shard_size: quantizing.ShardSize = 2.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """A quantised copy of a Llama's checkpoint, in the convention that names its format.
+
+    Interrupted, the same command goes on. Exit code 1 if it cannot be done, with the reason.
+    """
+    from hk_backend.quantize import command, report
+    from hk_backend.quantize.errors import QuantizeError
+    from hk_backend.quantize.job import Settings
+
+    settings = Settings(
+        format.value,
+        "none" if activations is quantizing.Activations.none else "",
+        list(ignore or []),
+        int(shard_size * 1e9),
+    )
+    try:
+        job = command.quantize(model, out, settings, text, progress)
+    except QuantizeError as error:
+        progress.print(f"[red]{escape(str(error))}[/red]", soft_wrap=True)
+        raise typer.Exit(1) from None
+    if as_json:
+        return _print_json(report.as_json(job))
+    report.print_report(Console(), job)
+    return None
+
+
 @bench.command()
 def attention(
     lengths: options.Lengths = "512,1024,2048,4096",
@@ -115,14 +152,44 @@ def attention(
 
     Exit code 1 if a case could not be measured or gave a wrong result.
     """
-    from hk_backend.bench import attention as suite
-    from hk_backend.bench import sweep
-    from hk_backend.bench.tables import print_rows
+    from hk_backend.bench.attention.sweep import Sweep
+    from hk_backend.bench.attention.table import print_rows
 
-    plan = sweep.Sweep.parse(lengths, head_sizes, heads, dtypes, layouts, block_sizes, rounds)
-    sweep.limit_isa(isa)
-    sweep.use_threads(threads)
-    environment = suite.environment(rounds)
+    plan = Sweep.parse(lengths, head_sizes, heads, dtypes, layouts, block_sizes, rounds)
+    _measure(plan, print_rows, threads, isa, as_json)
+
+
+@bench.command()
+def linear(
+    layers: options.Layers = "all",
+    tokens: options.Tokens = "1,4,16,256,1024",
+    formats: options.Formats = "bf16,fp8_e4m3fn,mxfp8,mxfp4",
+    weight_only: options.WeightOnly = False,
+    rounds: options.Rounds = 7,
+    threads: options.Threads = 0,
+    isa: options.IsaLimit = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """linear against torch's in alternation, and against the machine's bounds.
+
+    Exit code 1 if a case could not be measured or gave a wrong result.
+    """
+    from hk_backend.bench.linear.sweep import Sweep
+    from hk_backend.bench.linear.table import print_rows
+
+    plan = Sweep.parse(layers, tokens, formats, weight_only, rounds)
+    _measure(plan, print_rows, threads, isa, as_json)
+
+
+def _measure(
+    plan: Any, print_rows: Any, threads: int, isa: options.Isa | None, as_json: bool
+) -> None:
+    """Run a benchmark's sweep and print it; ends the command."""
+    from hk_backend.bench import settings
+
+    settings.limit_isa(isa)
+    settings.use_threads(threads)
+    environment = settings.environment(plan.rounds)
     with progress.status("") as line:
         rows = list(plan.run(line.update))
     if as_json:

@@ -8,10 +8,17 @@ failure, also one at import (a missing package must not make a test file vanish)
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from functools import cache
 
 import pytest
+
+from hk_backend import machine
+
+
+def pytest_configure() -> None:
+    os.environ.update(machine.workarounds())  # before torch multiplies in bfloat16: it reads once
 
 
 @pytest.hookimpl(wrapper=True)

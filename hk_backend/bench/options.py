@@ -1,4 +1,4 @@
-"""The options of `hk-backend bench attention` and of `bench_serving kernels`; imports no torch."""
+"""The options of `hk-backend bench` and of `bench_serving kernels`; imports no torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 
 class Isa(str, Enum):
-    """`--isa`: see `hk_backend.bench.attention.ISA_LIMITS`."""
+    """`--isa`: see `hk_backend.bench.settings.ISA_LIMITS`."""
 
     avx2 = "avx2"
     avx512 = "avx512"
@@ -21,6 +21,10 @@ Heads = Annotated[str, typer.Option(help="Query heads/KV heads.")]
 Dtypes = Annotated[str, typer.Option(help="Of bf16, fp16, fp32.")]
 Layouts = Annotated[str, typer.Option(help="all, none, or of those that the table shows.")]
 BlockSizes = Annotated[str, typer.Option(help="Tokens of a cache's block, multiples of 8.")]
+Layers = Annotated[str, typer.Option(help="all, or of those that the table shows.")]
+Tokens = Annotated[str, typer.Option(help="Rows of the activations.")]
+Formats = Annotated[str, typer.Option(help="Weight formats: bf16, fp8_e4m3fn, mxfp4, ...")]
+WeightOnly = Annotated[bool, typer.Option("--weight-only", help="Activations stay bfloat16.")]
 Rounds = Annotated[int, typer.Option(min=1, help="Samples of each candidate.")]
 Threads = Annotated[int, typer.Option(min=0, help="0: as many as torch takes.")]
 IsaLimit = Annotated[Isa | None, typer.Option(help="Hold both HK and torch to it.")]

@@ -9,49 +9,23 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from hk_backend.bench.attention import Row
 
-RATE_COLUMNS = ("hk", "sdpa", "sdpa_prepared", "matmul")
-RATIO_COLUMNS = ("hk/sdpa", "hk/sdpa_prepared", "hk/matmul", "sdpa/matmul", "paged/packed")
-WINS_OR_LOSES = ("hk/sdpa", "hk/sdpa_prepared")
-HEADINGS = ("dtype", "d", "heads", "N", "keys", *RATE_COLUMNS, *RATIO_COLUMNS, "spread")
-
-
-def cells(row: Row) -> list[str]:
-    """One row as text: rates in GFLOP/s, ratios, spread in percent; a failed one says why."""
-    case = row.case
-    shape = [case.dtype, str(case.head_size), f"{case.num_heads}/{case.num_kv_heads}"]
-    shape += [str(case.tokens), row.kv]
-    if row.error:
-        return [*shape, f"failed: {row.error}", *[""] * (len(HEADINGS) - len(shape) - 1)]
-    rates = [f"{getattr(row, name):.1f}" for name in RATE_COLUMNS]
-    ratios = [_ratio(row.ratios[name]) for name in RATIO_COLUMNS]
-    return [*shape, *rates, *ratios, f"{row.spread:.0%}"]
-
-
-def print_rows(console: Console, rows: Sequence[Row]) -> None:
-    """The table on a terminal: green where HK is faster, red where it is slower or failed."""
-    table = Table(*HEADINGS, title="attention_prefill, GFLOP/s (medians)")
-    for row in rows:
-        styled = []
-        for heading, text in zip(HEADINGS, cells(row), strict=True):
-            style = ""
-            if row.error:
-                style = "red"
-            elif heading in WINS_OR_LOSES:
-                style = "green" if row.ratios[heading] >= 1 else "red"
-            styled.append(f"[{style}]{escape(text)}[/{style}]" if style else escape(text))
-        table.add_row(*styled)
+def print_table(
+    console: Console,
+    title: str,
+    headings: Sequence[str],
+    lines: Iterable[Sequence[str]],
+    styles: Iterable[Sequence[str]],
+) -> None:
+    """A table on a terminal; `styles` has a rich style per cell, empty for none."""
+    table = Table(*headings, title=title)
+    for cells, looks in zip(lines, styles, strict=True):
+        texts = [
+            f"[{look}]{escape(cell)}[/{look}]" if look else escape(cell)
+            for cell, look in zip(cells, looks, strict=True)
+        ]
+        table.add_row(*texts)
     console.print(table)
-    console.print(summary(rows))
-
-
-def summary(rows: Sequence[Row]) -> str:
-    """Wins, losses and failures against SDPA on the same tensors, in one line."""
-    measured = [row.ratios["hk/sdpa"] for row in rows if not row.error]
-    wins = sum(ratio >= 1 for ratio in measured)
-    line = f"{wins} wins, {len(measured) - wins} losses, {len(rows) - len(measured)} failed"
-    return f"{line}; smallest ratio to SDPA {min(measured):.2f}" if measured else line
 
 
 def markdown(headings: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
@@ -61,5 +35,14 @@ def markdown(headings: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |\n" for line in lines)
 
 
-def _ratio(value: float) -> str:
+def ratio(value: float) -> str:
+    """Two digits; empty if it was not measured."""
     return "" if math.isnan(value) else f"{value:.2f}"
+
+
+def without_nan(data: dict[str, object]) -> dict[str, object]:
+    """JSON has no NaN: what was not measured is null."""
+    return {
+        name: None if isinstance(value, float) and math.isnan(value) else value
+        for name, value in data.items()
+    }

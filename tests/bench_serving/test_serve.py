@@ -13,8 +13,8 @@ import pytest
 from bench_serving import counters
 from bench_serving.counters import RouteTotals
 from bench_serving.plots import plot_serving
-from bench_serving.serve import Plan, Point, Run, run_client, summarize, table
-from bench_serving.server import Backend, Server, ServerError
+from bench_serving.serve import Candidate, Plan, Point, Run, run_client, summarize, table
+from bench_serving.server import Backend, Server, ServerError, differences
 from hk_backend.routing import Tally
 
 GOOD = {"total_token_throughput": 100.0, "median_ttft_ms": 20.0, "median_tpot_ms": 5.0}
@@ -23,7 +23,7 @@ GOOD = {"total_token_throughput": 100.0, "median_ttft_ms": 20.0, "median_tpot_ms
 def plan(tmp_path: Path, **changes: Any) -> Plan:
     settings: dict[str, Any] = {
         "model": tmp_path,
-        "backends": ["stock", "hk"],
+        "candidates": [Candidate.parse("stock"), Candidate.parse("hk")],
         "dtype": "float32",
         "input_lens": [64],
         "output_len": 4,
@@ -73,11 +73,32 @@ def measure_with(
 
 
 def test_backends_alternate_and_every_other_round_runs_backwards(tmp_path: Path) -> None:
-    order = [(turn, c, backend) for turn, _, c, backend in plan(tmp_path).points()]
+    order = [(turn, c, found.name) for turn, _, c, found in plan(tmp_path).points()]
     assert order == [
         (0, 1, "stock"), (0, 1, "hk"), (0, 2, "stock"), (0, 2, "hk"),
         (1, 1, "hk"), (1, 1, "stock"), (1, 2, "hk"), (1, 2, "stock"),
     ]  # fmt: skip
+
+
+def test_a_candidate_s_name_sets_its_dtype_and_quantization(tmp_path: Path) -> None:
+    names = ("stock", "hk:bfloat16", "hk:auto:hk_fp8")
+    mixed = plan(tmp_path, candidates=[Candidate.parse(name) for name in names])
+    (tmp_path / "log").touch()
+    stock, bfloat16, fp8 = (c.server(mixed, tmp_path / "log") for c in mixed.candidates)
+    assert [s.dtype for s in (stock, bfloat16, fp8)] == ["float32", "bfloat16", "auto"]
+    assert [s.backend for s in (stock, bfloat16, fp8)] == ["stock", "hk", "hk"]
+    assert [list(s.arguments) for s in (stock, fp8)] == [[], ["--quantization", "hk_fp8"]]
+    assert mixed.may_differ == {"dtype", "arguments"}
+    assert plan(tmp_path).may_differ == set()
+    assert "dtype" in str(differences([stock, bfloat16]))
+    assert differences([stock, bfloat16, fp8], mixed.may_differ) == []
+
+
+@pytest.mark.parametrize("name", ["HK", "", "hk:", "stock::hk_fp8", "hk:auto:hk_fp8:more"])
+def test_a_name_that_is_no_candidate_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="is not BACKEND, BACKEND:DTYPE or") as caught:
+        Candidate.parse(name)
+    assert repr(name) in str(caught.value)
 
 
 def test_a_run_keeps_the_client_s_numbers(measure_with: Any) -> None:

@@ -10,7 +10,6 @@ Causal work is counted as what the mask leaves: `2 * tokens * (tokens + 1) * hea
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -18,32 +17,14 @@ from typing import Any
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from hk_backend import machine
-from hk_backend.bench.layouts import paged
+from hk_backend.bench import settings
+from hk_backend.bench.attention.layouts import paged
+from hk_backend.bench.tables import without_nan
 from hk_backend.bench.timing import Timing, alternate
-from hk_backend.devices import device_for
 from hk_backend.ops import attention_prefill
 from hk_backend.shadow_check import tolerance
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-MATMUL_SIZE = 2304
-"""Large, and no power of two: those are slow for some matmul libraries."""
-MATMUL_FLOPS = 2 * MATMUL_SIZE**3
-ISA_LIMITS = {
-    "avx2": {
-        "HK_DEVICE": "cpu:avx2",
-        "ATEN_CPU_CAPABILITY": "avx2",
-        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
-        "ONEDNN_MAX_CPU_ISA": "AVX2",
-    },
-    "avx512": {
-        "HK_DEVICE": "cpu:avx512",
-        "ATEN_CPU_CAPABILITY": "avx512",
-        "MKL_ENABLE_INSTRUCTIONS": "AVX512",
-        "ONEDNN_MAX_CPU_ISA": "AVX512_CORE",
-    },
-}
-"""What holds HK and torch (its own kernels, MKL, oneDNN) to one instruction set."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +78,7 @@ class Row:
     def as_json(self) -> dict[str, Any]:
         data = asdict(self)
         case = data.pop("case")
-        return _without_nan({**case, **data, **self.ratios})
+        return without_nan({**case, **data, **self.ratios})
 
 
 def cases(
@@ -150,7 +131,7 @@ def _baselines(
     group = case.num_heads // case.num_kv_heads
     prepared_q = q.contiguous()
     prepared_k, prepared_v = (x.repeat_interleave(group, dim=1).contiguous() for x in (k, v))
-    square = torch.randn(MATMUL_SIZE, MATMUL_SIZE)
+    square = torch.randn(settings.MATMUL_SIZE, settings.MATMUL_SIZE)
 
     def sdpa() -> torch.Tensor:
         out = scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
@@ -203,31 +184,8 @@ def _row(case: Case, kind: str, timings: dict[str, Timing]) -> Row:
         hk=rate(kind),
         sdpa=rate("sdpa"),
         sdpa_prepared=rate("sdpa_prepared"),
-        matmul=rate("matmul", MATMUL_FLOPS),
+        matmul=rate("matmul", settings.MATMUL_FLOPS),
         packed=float("nan") if kind == "packed" else rate("packed"),
         spread=timings[kind].spread,
         samples={name: timings[name].samples for name in kept},
     )
-
-
-def environment(rounds: int) -> dict[str, Any]:
-    """What the numbers depend on, recorded beside them."""
-    return {
-        "cpu": machine.cpu_model(),
-        "cores": machine.usable_cores(),
-        "threads": torch.get_num_threads(),
-        "device": device_for("cpu").name,
-        "torch": torch.__version__,
-        "torch_isa": torch.backends.cpu.get_cpu_capability(),
-        "matmul_size": MATMUL_SIZE,
-        "rounds": rounds,
-        "warning": machine.busy(),
-    }
-
-
-def _without_nan(data: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no NaN: what was not measured is null."""
-    return {
-        name: None if isinstance(value, float) and math.isnan(value) else value
-        for name, value in data.items()
-    }

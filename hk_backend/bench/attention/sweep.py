@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-import torch
 import typer
 
-from hk_backend import machine
-from hk_backend.bench.attention import DTYPES, ISA_LIMITS, Case, Row, cases, measure
-from hk_backend.bench.layouts import LAYOUTS
-from hk_backend.bench.options import Isa
+from hk_backend.bench.attention.layouts import LAYOUTS
+from hk_backend.bench.attention.measure import DTYPES, Case, Row, cases, measure
+from hk_backend.bench.parse import parse_names, parse_numbers
 
 
 @dataclass(frozen=True)
@@ -62,39 +58,6 @@ class Sweep:
         for number, case in enumerate(self.cases, 1):
             on_case(f"{number}/{len(self.cases)}  {case}, {len(self.kinds)} kinds of keys")
             yield from measure(case, self.kinds, self.rounds)
-
-
-def limit_isa(isa: Isa | None) -> None:
-    """Start this program over with both libraries held to `isa`: they read it when they load."""
-    settings = ISA_LIMITS[isa.value] if isa else machine.workarounds()
-    if any(os.environ.get(name) != value for name, value in settings.items()):
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **settings})
-
-
-def use_threads(threads: int) -> None:
-    """Compute with `threads` threads, both libraries; 0: as many as torch took."""
-    if threads:
-        torch.set_num_threads(threads)
-
-
-def parse_names(text: str, valid: Sequence[str], option: str) -> list[str]:
-    """A comma-separated list of names out of `valid`; else typer.BadParameter."""
-    names = [name.strip() for name in text.split(",")]
-    for name in names:
-        if name not in valid:
-            raise typer.BadParameter(f"{option}: {name!r} is not one of {', '.join(valid)}")
-    return names
-
-
-def parse_numbers(text: str, option: str, multiple_of: int = 1) -> list[int]:
-    """A comma-separated list of positive numbers; else typer.BadParameter."""
-    numbers = []
-    for part in text.split(","):
-        if not part.strip().isdecimal() or int(part) < 1 or int(part) % multiple_of:
-            kind = f"positive multiple of {multiple_of}" if multiple_of > 1 else "positive number"
-            raise typer.BadParameter(f"{option}: {part.strip()!r} is not a {kind}")
-        numbers.append(int(part))
-    return numbers
 
 
 def _pairs(text: str, option: str) -> list[tuple[int, int]]:

@@ -13,11 +13,13 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from hk_backend.bench import attention
-from hk_backend.bench.attention import Case, Row, measure
-from hk_backend.bench.layouts import LAYOUTS, paged
-from hk_backend.bench.sweep import Sweep
-from hk_backend.bench.tables import HEADINGS, cells, markdown, summary
+from hk_backend.bench import settings
+from hk_backend.bench.attention import measure as attention
+from hk_backend.bench.attention.layouts import LAYOUTS, paged
+from hk_backend.bench.attention.measure import Case, Row, measure
+from hk_backend.bench.attention.sweep import Sweep
+from hk_backend.bench.attention.table import HEADINGS, cells, summary
+from hk_backend.bench.tables import markdown
 from hk_backend.bench.timing import Timing, alternate
 from hk_backend.cli import app
 from hk_backend.reference import gather_paged
@@ -27,8 +29,8 @@ TINY = Case(48, 4, 2, 64, "fp32")
 
 @pytest.fixture(autouse=True)
 def _tiny_matmul(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "MATMUL_SIZE", 16)
-    monkeypatch.setattr(attention, "MATMUL_FLOPS", 2 * 16**3)
+    monkeypatch.setattr(settings, "MATMUL_SIZE", 16)
+    monkeypatch.setattr(settings, "MATMUL_FLOPS", 2 * 16**3)
 
 
 def test_the_command_prints_one_json_document_and_isa_holds_both_libraries() -> None:

@@ -1,0 +1,1 @@
+"""`hk-backend bench linear`: cases, their timing and bounds, the sweep of options, the table."""

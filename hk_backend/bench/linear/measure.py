@@ -1,0 +1,208 @@
+"""`linear` against torch's on the same shapes, and against what the machine can do at all.
+
+One case: `[tokens, k] @ [n, k].T` with bfloat16 activations. In alternation: torch's linear in
+float32 and in bfloat16; HK with the weight in each format; one large float32 matmul; and, for few
+tokens, the three bounds of a kernel that streams the weight once (`bounds.py`).
+
+A weight that the caches hold would flatter everybody: each candidate of few tokens goes round
+through copies of its weight, `FOOTPRINT` bytes together.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch.nn.functional import linear as torch_linear
+
+from hk_backend import reference
+from hk_backend.bench import settings
+from hk_backend.bench.linear.bounds import bound_calls
+from hk_backend.bench.linear.weights import Weight, copy_of, make_weight
+from hk_backend.bench.tables import without_nan
+from hk_backend.bench.timing import Timing, alternate
+from hk_backend.ops import linear
+
+FOOTPRINT = 1 << 30
+"""Bytes: beyond the last-level cache of the machines that we know."""
+FEW_TOKENS = 16
+"""Up to here the weight's bytes decide, and the bounds are measured."""
+CHECKED_COLUMNS = 48
+CALLS = ("read", "multiply", "unpack")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One shape: `layer` is its name in `--layers`."""
+
+    layer: str
+    tokens: int
+    n: int
+    k: int
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.tokens * self.n * self.k
+
+    @property
+    def few(self) -> bool:
+        return self.tokens <= FEW_TOKENS
+
+    def __str__(self) -> str:
+        return f"M={self.tokens} {self.n}x{self.k}"
+
+
+@dataclass
+class Row:
+    """HK with one weight format on one case; milliseconds of one call, from medians.
+
+    `error`: why it was not measured; then every number is missing. `read_ms`, `multiply_ms`,
+    `unpack_ms`: what streaming the packed bytes, the multiply-adds, and bringing the weight to
+    float32 in registers would take alone.
+    """
+
+    case: Case
+    format: str
+    activations: str
+    weight_bytes: int = 0
+    hk_ms: float = float("nan")
+    fp32_ms: float = float("nan")
+    bf16_ms: float = float("nan")
+    hk_bf16_ms: float = float("nan")
+    matmul_gflops: float = float("nan")
+    read_ms: float = float("nan")
+    multiply_ms: float = float("nan")
+    unpack_ms: float = float("nan")
+    spread: float = float("nan")
+    error: str = ""
+    samples: dict[str, tuple[float, ...]] = field(default_factory=dict)
+
+    @property
+    def gflops(self) -> float:
+        return self.case.flops / self.hk_ms / 1e6
+
+    @property
+    def gb_per_s(self) -> float:
+        """Packed bytes of the weight over the time of a call."""
+        return self.weight_bytes / self.hk_ms / 1e6
+
+    @property
+    def bound(self) -> str:
+        """The slowest of the three, which no kernel can pass."""
+        return max(CALLS, key=lambda name: float(getattr(self, f"{name}_ms")))
+
+    @property
+    def ratios(self) -> dict[str, float]:
+        """HK's speed over another's (above 1 is a win), or over the bound."""
+        return {
+            "hk/fp32": self.fp32_ms / self.hk_ms,
+            "hk/bf16": self.bf16_ms / self.hk_ms,
+            "hk/matmul": self.gflops / self.matmul_gflops,
+            "hk/bound": getattr(self, f"{self.bound}_ms") / self.hk_ms,
+            "format/bf16": self.hk_bf16_ms / self.hk_ms,
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        data = asdict(self)
+        case = data.pop("case")
+        rates = {"gflops": self.gflops, "gb_per_s": self.gb_per_s}
+        bound = {} if self.error or not self.case.few else {"bound": self.bound}
+        return without_nan({**case, **data, **rates, **self.ratios, **bound})
+
+
+def cases(layers: dict[str, tuple[int, int]], tokens: Sequence[int]) -> list[Case]:
+    """Every layer with every number of tokens, tokens innermost."""
+    return [Case(name, m, *layers[name]) for name, m in itertools.product(layers, tokens)]
+
+
+def measure(
+    case: Case, formats: Sequence[str], quantised_activations: bool, rounds: int
+) -> Iterator[Row]:
+    """Time `case` with the weight in each of `formats`, all in one alternation.
+
+    A format whose result is not what its weight says, or that raises, gives a row with `error`.
+    """
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(case.tokens, case.k, generator=generator).bfloat16()
+    dense = (torch.randn(case.n, case.k, generator=generator) / case.k**0.5).bfloat16()
+    square = torch.randn(settings.MATMUL_SIZE, settings.MATMUL_SIZE)
+    calls: dict[str, Callable[[], object]] = {
+        "fp32": _in_turn(partial(torch_linear, x.float()), _copies(dense.float(), case)),
+        "bf16": _in_turn(partial(torch_linear, x), _copies(dense, case)),
+        "matmul": lambda: square @ square,
+    }
+    weights: dict[str, Weight] = {}
+    errors: dict[str, str] = {}
+    for name in formats:
+        try:
+            weights[name] = weight = make_weight(dense, name, quantised_activations)
+            inputs = x.to(weight.input_dtype)
+            errors[name] = difference(linear(inputs, weight.packed), inputs, weight)
+        except (ValueError, RuntimeError) as error:
+            errors[name] = str(error)
+        if errors[name]:
+            continue
+        more = FOOTPRINT // weight.packed.nbytes if case.few else 0
+        copies = [weight.packed, *(copy_of(weight.packed) for _ in range(more))]
+        calls[f"hk {name}"] = _in_turn(partial(linear, inputs), copies)
+        if case.few:
+            calls |= {f"{bound} {name}": call for bound, call in bound_calls(copies, case.tokens)}
+    timings = alternate(calls, rounds)
+    for name in formats:
+        if errors[name]:
+            yield Row(case, name, "", error=errors[name])
+        else:
+            yield _row(case, name, weights[name], timings)
+
+
+def difference(out: torch.Tensor, x: torch.Tensor, weight: Weight) -> str:
+    """Why `out` is not `x @ weight.T` up to rounding, by some of its columns; empty if it is."""
+    expected = reference.linear(
+        x,
+        weight.codes[:CHECKED_COLUMNS],
+        weight.format,
+        None if weight.scales is None else weight.scales[:CHECKED_COLUMNS],
+        activations=weight.packed.activations,
+    )
+    actual = out[:, :CHECKED_COLUMNS].double()
+    error = float((actual - expected).norm() / expected.norm())
+    limit = torch.finfo(out.dtype).eps
+    return "" if error <= limit else f"differs from the reference by {error:.1e}, limit {limit:.1e}"
+
+
+def _row(case: Case, name: str, weight: Weight, timings: dict[str, Timing]) -> Row:
+    def ms(candidate: str) -> float:
+        return 1e3 * timings[candidate].median if candidate in timings else float("nan")
+
+    kept = [key for key in timings if key in ("fp32", "bf16", "matmul") or key.endswith(f" {name}")]
+    return Row(
+        case,
+        name,
+        weight.packed.activations,
+        weight_bytes=weight.packed.nbytes,
+        hk_ms=ms(f"hk {name}"),
+        fp32_ms=ms("fp32"),
+        bf16_ms=ms("bf16"),
+        hk_bf16_ms=ms("hk bf16"),
+        matmul_gflops=settings.MATMUL_FLOPS / ms("matmul") / 1e6,
+        read_ms=ms(f"read {name}"),
+        multiply_ms=ms(f"multiply {name}"),
+        unpack_ms=ms(f"unpack {name}"),
+        spread=timings[f"hk {name}"].spread,
+        samples={key: timings[key].samples for key in kept},
+    )
+
+
+def _copies(weight: torch.Tensor, case: Case) -> list[torch.Tensor]:
+    more = FOOTPRINT // weight.nbytes if case.few else 0
+    return [weight, *(weight.clone() for _ in range(more))]
+
+
+def _in_turn(call: Callable[[Any], object], weights: Sequence[Any]) -> Callable[[], object]:
+    """`call` on the next of `weights`, round and round."""
+    turn = itertools.cycle(weights)
+    return lambda: call(next(turn))

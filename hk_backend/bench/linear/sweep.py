@@ -1,0 +1,59 @@
+"""A sweep over layers: the options of `hk-backend bench linear` checked, and the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from hk_backend.bench.linear.measure import Case, Row, cases, measure
+from hk_backend.bench.linear.weights import FORMATS
+from hk_backend.bench.parse import parse_names, parse_numbers
+
+LAYERS = {
+    "smollm2-qkv": (960, 576),
+    "smollm2-o": (576, 576),
+    "smollm2-gate_up": (3072, 576),
+    "smollm2-down": (576, 1536),
+    "llama8b-qkv": (6144, 4096),
+    "llama8b-o": (4096, 4096),
+    "llama8b-gate_up": (28672, 4096),
+    "llama8b-down": (4096, 14336),
+}
+"""`(n, k)` of the linear layers of SmolLM2-135M and Llama-3.1-8B, as engines merge them."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What to measure: every case with the weight in every format."""
+
+    cases: Sequence[Case]
+    formats: Sequence[str]
+    quantised_activations: bool
+    rounds: int
+
+    @classmethod
+    def parse(
+        cls,
+        layers: str = "all",
+        tokens: str = "1,4,16,256,1024",
+        formats: str = "bf16,fp8_e4m3fn,mxfp8,mxfp4",
+        weight_only: bool = False,
+        rounds: int = 7,
+    ) -> Sweep:
+        """The sweep that comma-separated options describe.
+
+        Raises:
+            typer.BadParameter: an option's value is not valid; the message says what would be.
+        """
+        names = list(LAYERS) if layers == "all" else parse_names(layers, list(LAYERS), "--layers")
+        grid = cases({name: LAYERS[name] for name in names}, parse_numbers(tokens, "--tokens"))
+        return cls(grid, parse_names(formats, FORMATS, "--formats"), not weight_only, rounds)
+
+    def run(self, on_case: Callable[[str], object]) -> Iterator[Row]:
+        """Measure everything: a row per case and format, failed ones included.
+
+        `on_case` is told what comes next.
+        """
+        for number, case in enumerate(self.cases, 1):
+            on_case(f"{number}/{len(self.cases)}  {case}, {len(self.formats)} formats")
+            yield from measure(case, self.formats, self.quantised_activations, self.rounds)

@@ -1,0 +1,60 @@
+"""What a benchmark's numbers depend on: instruction set, threads, machine; set and recorded."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import torch
+
+from hk_backend import machine
+from hk_backend.bench.options import Isa
+from hk_backend.devices import device_for
+
+MATMUL_SIZE = 2304
+"""Large, and no power of two: those are slow for some matmul libraries."""
+MATMUL_FLOPS = 2 * MATMUL_SIZE**3
+ISA_LIMITS = {
+    "avx2": {
+        "HK_DEVICE": "cpu:avx2",
+        "ATEN_CPU_CAPABILITY": "avx2",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+    },
+    "avx512": {
+        "HK_DEVICE": "cpu:avx512",
+        "ATEN_CPU_CAPABILITY": "avx512",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX512",
+        "ONEDNN_MAX_CPU_ISA": "AVX512_CORE",
+    },
+}
+"""What holds HK and torch (its own kernels, MKL, oneDNN) to one instruction set."""
+
+
+def limit_isa(isa: Isa | None) -> None:
+    """Start this program over with both libraries held to `isa`: they read it when they load."""
+    settings = ISA_LIMITS[isa.value] if isa else machine.workarounds()
+    if any(os.environ.get(name) != value for name, value in settings.items()):
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **settings})
+
+
+def use_threads(threads: int) -> None:
+    """Compute with `threads` threads, both libraries; 0: as many as torch took."""
+    if threads:
+        torch.set_num_threads(threads)
+
+
+def environment(rounds: int) -> dict[str, Any]:
+    """What the numbers depend on, recorded beside them."""
+    return {
+        "cpu": machine.cpu_model(),
+        "cores": machine.usable_cores(),
+        "threads": torch.get_num_threads(),
+        "device": device_for("cpu").name,
+        "torch": torch.__version__,
+        "torch_isa": torch.backends.cpu.get_cpu_capability(),
+        "matmul_size": MATMUL_SIZE,
+        "rounds": rounds,
+        "warning": machine.busy(),
+    }

@@ -1,0 +1,152 @@
+"""One run of the command: look at the model, quantise it shard by shard, finish the folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hk_backend import __version__
+from hk_backend.quantize.errors import QuantizeError
+from hk_backend.quantize.output import Output
+from hk_backend.quantize.plan import Item, Plan, Shard, make_plan
+from hk_backend.quantize.recipe import RECIPES, Recipe
+from hk_backend.quantize.source import Source, open_source
+
+Advance = Callable[[str, int], None]
+"""Told after each tensor: its name, and how many bytes of the source that were."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the output depends on beside the model.
+
+    `activations` "": the format's default. `ignore`: shell-style patterns of layer names.
+    `shard_bytes`: of a file, and so about the memory that a run takes.
+    """
+
+    format: str
+    activations: str = ""
+    ignore: list[str] = field(default_factory=list)
+    shard_bytes: int = 2 << 30
+
+    def recipe(self) -> Recipe:
+        """Raises QuantizeError for a format or activations that are not offered."""
+        recipe = RECIPES.get(self.format)
+        if recipe is None:
+            raise QuantizeError(f"format {self.format!r}: choose one of {', '.join(RECIPES)}")
+        if self.activations and self.activations not in recipe.activations:
+            raise QuantizeError(
+                f"activations {self.activations!r}: {self.format} knows "
+                f"{' and '.join(recipe.activations)}"
+            )
+        if self.shard_bytes < 1:
+            raise QuantizeError(f"shard_bytes {self.shard_bytes}: at least 1 is wanted")
+        return recipe
+
+
+@dataclass(frozen=True)
+class LayerError:
+    """`error`: relative, ||Q(W) - W|| / ||W|| in the Frobenius norm; 0 if W is zero."""
+
+    layer: str
+    error: float
+
+
+class Job:
+    """From `model` to `out`; the constructor looks and refuses, `run` writes."""
+
+    def __init__(self, model: Path, out: Path, settings: Settings) -> None:
+        self.recipe = settings.recipe()
+        self.activations = settings.activations or self.recipe.activations[0]
+        if out.resolve() == model.resolve():
+            raise QuantizeError(f"{out}: the output folder must not be the model's")
+        self.source: Source = open_source(model)
+        self.plan: Plan = make_plan(self.source, self.recipe, settings.ignore, settings.shard_bytes)
+        remembered = {
+            "model": str(model.resolve()),
+            "format": settings.format,
+            "activations": self.activations,
+            "ignore": settings.ignore,
+            "shard_bytes": settings.shard_bytes,
+        }
+        self.out = Output(out, remembered, self.source.fingerprint)
+
+    @property
+    def source_bytes(self) -> int:
+        """What `run` reports in all."""
+        return sum(tensor.nbytes for tensor in self.source.tensors.values())
+
+    def run(self, advance: Advance = lambda name, count: None) -> None:
+        """Write every shard that is not there yet, then the index and config.json last.
+
+        Raises:
+            QuantizeError: a file could not be read or written, or a weight is not finite.
+        """
+        with self.out.opened(self.plan.nbytes):
+            for shard in self.plan.shards:
+                if self.out.has(shard.file):
+                    advance(shard.file, sum(item.source.nbytes for item in shard.items))
+                else:
+                    self._write(shard, advance)
+            self._finish()
+
+    def _write(self, shard: Shard, advance: Advance) -> None:
+        tensors: dict[str, torch.Tensor] = {}
+        layers: list[dict[str, Any]] = []
+        for item in shard.items:
+            weight = self.source.read(item.source.name)
+            if item.layer:
+                parts, error = self._quantize(item, weight)
+                layers.append({"layer": item.layer, "error": error})
+            else:
+                parts = [weight]
+            tensors |= zip(item.names, parts, strict=True)
+            advance(item.source.name, item.source.nbytes)
+        self.out.write_shard(shard.file, tensors, layers)
+
+    def _quantize(self, item: Item, weight: torch.Tensor) -> tuple[list[torch.Tensor], float]:
+        if not weight.isfinite().all():
+            raise QuantizeError(
+                f"{self.source.directory}: {item.source.name} holds NaN or infinity"
+            )
+        codes, scales = self.recipe.quantize(weight)
+        exact = weight.float()
+        norm = exact.norm(dtype=torch.float64)
+        difference = (self.recipe.dequantize(codes, scales) - exact).norm(dtype=torch.float64)
+        return [codes, scales], float(difference / norm) if norm else 0.0
+
+    def _finish(self) -> None:
+        for path in self.source.other_files():
+            self.out.copy(path)
+        self.out.write_json(
+            "model.safetensors.index.json",
+            {
+                "metadata": {"total_size": self.plan.nbytes},
+                "weight_map": {
+                    name: shard.file
+                    for shard in self.plan.shards
+                    for item in shard.items
+                    for name in item.names
+                },
+            },
+        )
+        quantization = self.recipe.quantization_config(self.activations, list(self.plan.ignored))
+        self.out.write_json(
+            "config.json", self.source.config | {"quantization_config": quantization}
+        )
+        self.out.report |= {"finished": True, "hk_backend": __version__}
+        self.out.report |= {"source_bytes": self.source_bytes, "bytes": self.plan.nbytes}
+        self.out.save_report()
+
+    def layer_errors(self) -> list[LayerError]:
+        """Of every layer that `run` quantised, worst first."""
+        return sorted(self._remembered(), key=lambda found: (-found.error, found.layer))
+
+    def _remembered(self) -> Iterator[LayerError]:
+        for record in self.out.report["shards"].values():
+            for layer in record["layers"]:
+                yield LayerError(**layer)

@@ -1,0 +1,42 @@
+"""The arguments and options of `hk-backend quantize`; imports no torch."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Format(str, Enum):
+    """`--format`: the names of `hk_backend.quantize.RECIPES`."""
+
+    fp8 = "fp8"
+    fp8_block = "fp8_block"
+    mxfp8 = "mxfp8"
+    mxfp6_e2m3 = "mxfp6_e2m3"
+    mxfp6_e3m2 = "mxfp6_e3m2"
+    mxfp4 = "mxfp4"
+
+
+class Activations(str, Enum):
+    """`--activations`: quantised as the format does it, or left as they are."""
+
+    quantized = "quantized"
+    none = "none"
+
+
+ModelDir = Annotated[Path, typer.Argument(help="A Llama's folder: config.json and safetensors.")]
+OutDir = Annotated[Path, typer.Argument(help="Made if it is not there; taken up if interrupted.")]
+FormatOption = Annotated[Format, typer.Option("--format", help="Of the weights.")]
+ActivationsOption = Annotated[
+    Activations, typer.Option(help="Quantised while serving, or none: weights only.")
+]
+Text = Annotated[
+    Path | None, typer.Option(help="A UTF-8 text: perplexity before and after (float32 memory).")
+]
+Ignore = Annotated[
+    list[str] | None, typer.Option(help="Layers to leave, such as 'model.layers.0.*'; repeatable.")
+]
+ShardSize = Annotated[float, typer.Option(min=0.001, help="GB of an output file, and of memory.")]

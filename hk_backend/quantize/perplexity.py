@@ -1,0 +1,168 @@
+"""How much worse the model predicts a text: perplexity before and after, with HK's operators.
+
+Both sides run in transformers in float32 (4 bytes a parameter; the original is replaced layer by
+layer). After: every quantised layer is read back from the output's files and computed by
+`hk_backend.ops.linear`, activations quantised as config.json says: what will be served, but for
+the rounding of a 16-bit engine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import safe_open
+
+from hk_backend import ops
+from hk_backend.quantize.errors import QuantizeError
+
+if TYPE_CHECKING:
+    from hk_backend.quantize.job import Job
+
+WINDOW = 1024
+"""Tokens that the model sees at once, if it can see as many."""
+
+Advance = Callable[[str, int, int], None]
+"""Told after each window: what is measured, and tokens scored of how many."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text in the model's tokens; `sha256`: of the file."""
+
+    path: Path
+    sha256: str
+    tokens: list[int]
+
+
+def read_text(path: Path, model: Path) -> Text:
+    """Raises QuantizeError if the file cannot be read, is not UTF-8 or has nothing to predict."""
+    try:
+        raw = path.read_bytes()
+        text = raw.decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise QuantizeError(f"--text {path}: {error}") from None
+    try:
+        tokens = _transformers().AutoTokenizer.from_pretrained(model)(text)["input_ids"]
+    except (OSError, ValueError) as error:
+        raise QuantizeError(f"{model}: its tokenizer does not load: {error}") from None
+    if len(tokens) < 2:
+        raise QuantizeError(f"--text {path}: {len(tokens)} tokens; at least 2 are wanted")
+    return Text(path, hashlib.sha256(raw).hexdigest(), tokens)
+
+
+def measure(job: Job, path: Path, advance: Advance = lambda what, done, total: None) -> Any:
+    """Perplexities of the finished `job` on a text file, as they are written into its report.
+
+    What was measured on the same text before is not measured again.
+
+    Raises:
+        QuantizeError: the text or the model does not load, or transformers is not installed.
+    """
+    text = read_text(path, job.source.directory)
+    length = min(WINDOW, int(job.source.config.get("max_position_embeddings") or WINDOW))
+    with job.out.opened(0):
+        found = job.out.report.get("perplexity", {})
+        if (found.get("sha256"), found.get("window")) != (text.sha256, length):
+            found = {"text": str(path), "sha256": text.sha256, "window": length}
+            found["tokens"] = len(text.tokens) - 1
+        if {"before", "after"} <= found.keys():
+            return found
+        model = load_model(job.source.directory)
+        for what in ("before", "after"):
+            if what == "after":
+                serve_quantized(model, job)
+            if what not in found:
+                found[what] = perplexity(model, text.tokens, length, partial(advance, what))
+                job.out.report["perplexity"] = found
+                job.out.save_report()
+    return found
+
+
+def perplexity(
+    model: torch.nn.Module,
+    tokens: list[int],
+    length: int,
+    advance: Callable[[int, int], None] = lambda done, total: None,
+) -> float:
+    """exp of the mean negative log-likelihood of every token but the first."""
+    loss, done = 0.0, 0
+    for begin, first, end in windows(len(tokens), length):
+        inputs = torch.tensor([tokens[begin : end - 1]])
+        targets = torch.tensor(tokens[first:end])
+        with torch.inference_mode():
+            logits = model(inputs, logits_to_keep=end - first, use_cache=False).logits[0]
+            scores = torch.log_softmax(logits.float(), dim=-1).gather(1, targets[:, None])
+        loss -= float(scores.sum(dtype=torch.float64))
+        done += end - first
+        advance(done, len(tokens) - 1)
+    return math.exp(loss / done)
+
+
+def windows(count: int, length: int) -> Iterator[tuple[int, int, int]]:
+    """`(begin, first, end)`: tokens `first` to `end` are scored after those from `begin` on.
+
+    Every token but the first is scored once; all but those of the first window after at least
+    half a window.
+    """
+    begin, first = 0, 1
+    while first < count:
+        end = min(begin + length, count)
+        yield begin, first, end
+        first = end
+        begin = end - length // 2
+
+
+class ServedLinear(torch.nn.Module):
+    """A layer as HK serves it."""
+
+    def __init__(self, weight: ops.PackedWeight, bias: torch.Tensor | None) -> None:
+        super().__init__()
+        self.packed = weight
+        self.bias = bias
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return ops.linear(x, self.packed, self.bias)
+
+
+def serve_quantized(model: torch.nn.Module, job: Job) -> None:
+    """Replace each quantised layer of `model` by what the job's files hold."""
+    for shard in job.plan.shards:
+        with safe_open(job.out.directory / shard.file, framework="pt") as file:
+            for item in shard.items:
+                if not item.layer:
+                    continue
+                codes, scales = (file.get_tensor(name) for name in item.names)
+                packed = ops.pack_weight(
+                    codes, job.recipe.format, scales, activations=job.activations
+                )
+                bias = getattr(model.get_submodule(item.layer), "bias", None)
+                model.set_submodule(item.layer, ServedLinear(packed, bias))
+
+
+def load_model(directory: Path) -> torch.nn.Module:
+    try:
+        model = _transformers().AutoModelForCausalLM.from_pretrained(
+            directory, dtype=torch.float32, local_files_only=True
+        )
+    except (OSError, ValueError, RuntimeError) as error:
+        raise QuantizeError(f"{directory}: transformers cannot load it: {error}") from None
+    model.eval()
+    return model  # type: ignore[no-any-return]
+
+
+def _transformers() -> Any:
+    try:
+        import transformers
+    except ImportError as error:
+        raise QuantizeError(
+            f"--text wants transformers ({error}): pip install 'hk-backend[quantize]'"
+        ) from None
+    transformers.utils.logging.disable_progress_bar()
+    return transformers

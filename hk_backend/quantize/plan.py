@@ -1,0 +1,125 @@
+"""What is written where, decided before anything is computed: the same for the same settings."""
+
+from __future__ import annotations
+
+import fnmatch
+from dataclasses import dataclass
+
+from hk_backend.ops.weight_format import FP8_BLOCK
+from hk_backend.quantize.errors import QuantizeError
+from hk_backend.quantize.recipe import Recipe, Stored
+from hk_backend.quantize.source import MERGED, Source, SourceTensor
+
+
+@dataclass(frozen=True)
+class Item:
+    """A tensor of the source and what it becomes: itself, or codes and scales."""
+
+    source: SourceTensor
+    layer: str
+    stored: tuple[Stored, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self.stored) or self.source.nbytes
+
+    @property
+    def names(self) -> list[str]:
+        """Of the tensors in the output."""
+        return [f"{self.layer}.{part.suffix}" for part in self.stored] or [self.source.name]
+
+
+@dataclass(frozen=True)
+class Shard:
+    file: str
+    items: tuple[Item, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(item.nbytes for item in self.items)
+
+
+@dataclass(frozen=True)
+class Plan:
+    shards: tuple[Shard, ...]
+    ignored: tuple[str, ...]
+    """Layers that could be quantised and are not to be."""
+
+    @property
+    def nbytes(self) -> int:
+        return sum(shard.nbytes for shard in self.shards)
+
+
+def make_plan(source: Source, recipe: Recipe, ignore: list[str], shard_bytes: int) -> Plan:
+    """Group the output's tensors into files of at most `shard_bytes` (one tensor may be more).
+
+    Raises:
+        QuantizeError: a layer's shape does not fit the format, or `ignore` does not fit the model.
+    """
+    ignored = ignored_layers(source.layers, ignore)
+    quantized = [layer for layer in source.layers if layer not in ignored]
+    if not quantized:
+        raise QuantizeError("--ignore leaves nothing to quantise")
+    check_shapes(source, recipe, quantized)
+    weights = {f"{layer}.weight": layer for layer in quantized}
+    items = []
+    for name, tensor in source.tensors.items():
+        layer = weights.get(name, "")
+        stored = recipe.stored(*tensor.shape) if layer else ()
+        items.append(Item(tensor, layer, tuple(stored)))
+    groups: list[list[Item]] = [[]]
+    for item in items:
+        if groups[-1] and sum(part.nbytes for part in groups[-1]) + item.nbytes > shard_bytes:
+            groups.append([])
+        groups[-1].append(item)
+    shards = tuple(
+        Shard(f"model-{i:05}-of-{len(groups):05}.safetensors", tuple(group))
+        for i, group in enumerate(groups, 1)
+    )
+    return Plan(shards, tuple(ignored))
+
+
+def ignored_layers(layers: list[str], patterns: list[str]) -> list[str]:
+    """The layers that the shell-style `patterns` name, in the model's order."""
+    for pattern in patterns:
+        if not fnmatch.filter(layers, pattern):
+            raise QuantizeError(
+                f"--ignore {pattern}: no such layer; they are called {layers[0]} and the like "
+                "(lm_head and the embeddings are never quantised)"
+            )
+    ignored = [
+        layer for layer in layers if any(fnmatch.fnmatchcase(layer, item) for item in patterns)
+    ]
+    for layer in ignored:
+        for merged in MERGED:
+            name = next((name for name in merged if layer.endswith(name)), None)
+            if name is None:
+                continue
+            siblings = [layer.removesuffix(name) + other for other in merged]
+            kept = [sibling for sibling in siblings if sibling not in ignored]
+            if kept:
+                raise QuantizeError(
+                    f"--ignore: {layer} but not {kept[0]}; engines run them as one layer, so "
+                    "ignore all or none"
+                )
+    return ignored
+
+
+def check_shapes(source: Source, recipe: Recipe, layers: list[str]) -> None:
+    """Every layer has a shape that the format and the engines' merged layers can take."""
+    last_of_merged = {merged[-1] for merged in MERGED}
+    merged_names = {name for merged in MERGED for name in merged} - last_of_merged
+    for layer in layers:
+        n, k = source.tensors[f"{layer}.weight"].shape
+        if k % recipe.row_multiple:
+            raise QuantizeError(
+                f"{layer} has {k} input channels; {recipe.name} wants a multiple of "
+                f"{recipe.row_multiple}: leave it out with --ignore, or take --format fp8"
+            )
+        # as vLLM checks it (`fp8_utils.validate_fp8_block_shape`)
+        merged = any(layer.endswith(name) for name in merged_names)
+        if recipe.granularity == "block" and merged and n % FP8_BLOCK:
+            raise QuantizeError(
+                f"{layer} has {n} output channels, no multiple of {FP8_BLOCK}: engines run it "
+                "merged with its neighbour and refuse blocks that span both; take --format fp8"
+            )

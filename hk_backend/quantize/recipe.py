@@ -1,0 +1,193 @@
+"""How a layer is quantised and written: each output format, in the convention that names it.
+
+A standard exists for all but 6-bit microscaling: FP8, MXFP8 and MXFP4 are written as the library
+`compressed-tensors` (0.17) writes them. MXFP6 is written as AMD Quark exports OCP MX, which
+vLLM's Quark loader reads (`model_executor/layers/quantization/quark/`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from hk_backend import ops
+from hk_backend.ops.weight_format import FORMATS, FP8_BLOCK, MX_BLOCK
+from hk_backend.quantize.values import dequantize
+
+IGNORED = "lm_head"
+"""Left as it is in every recipe, like the embeddings."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One tensor of the output, before it exists."""
+
+    suffix: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One value of `--format`.
+
+    `name`: as on the command line. `format`: of the operator (`hk_backend.ops.linear`).
+    `granularity`: what a scale covers: "channel", "block" (128x128) or "mx" (32 along K).
+    `activations`: those that the format knows, the default first.
+    """
+
+    name: str
+    format: str
+    granularity: str
+    activations: tuple[str, ...]
+    quant_method: str = "compressed-tensors"
+
+    @property
+    def row_multiple(self) -> int:
+        """What K, the channels of a layer's input, must be a multiple of."""
+        return MX_BLOCK if self.granularity == "mx" else 8
+
+    def stored(self, n: int, k: int) -> tuple[Stored, Stored]:
+        """The codes and the scales of a weight `[n, k]`, as they are stored."""
+        if self.granularity == "channel":
+            scales = Stored("weight_scale", (n, 1), torch.float32)
+        elif self.granularity == "block":
+            blocks = (-(-n // FP8_BLOCK), -(-k // FP8_BLOCK))
+            scales = Stored("weight_scale", blocks, torch.float32)
+        else:
+            scales = Stored("weight_scale", (n, k // MX_BLOCK), torch.uint8)
+        if self.format in ("fp8_e4m3fn", "mxfp8"):
+            return Stored("weight", (n, k), torch.float8_e4m3fn), scales
+        if self.format == "mxfp4":
+            return Stored("weight_packed", (n, k // 2), torch.uint8), scales
+        return Stored("weight", (n, k * 3 // 4), torch.uint8), scales
+
+    def quantize(self, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Codes and scales of `weight` `[n, k]` in the shapes and dtypes of `stored`.
+
+        FP8 scales map the largest value of a channel or block to the largest code. MX scales are
+        rounded as Quark and compressed-tensors round them ("even"): a block's largest element may
+        round up instead of saturating.
+        """
+        if self.granularity == "mx":
+            return ops.quantize_mx(weight, self.format, scale_rounding="even")
+        scales = fp8_scales(weight, self.granularity, FORMATS[self.format].quantised_max)
+        return ops.quantize_fp8(weight, self.granularity, scales)
+
+    def dequantize(self, codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+        """The exact float32 values `[n, k]` of what `quantize` returned."""
+        return dequantize(codes, self.format, scales)
+
+    def quantization_config(self, activations: str, ignored: list[str]) -> dict[str, Any]:
+        """What `config.json` says; `ignored`: names of the layers that are left as they are."""
+        ignored = [IGNORED, *ignored]
+        if self.quant_method == "quark":
+            return quark_config(self, activations, ignored)
+        return compressed_tensors_config(self, activations, ignored)
+
+
+RECIPES = {
+    recipe.name: recipe
+    for recipe in (
+        Recipe("fp8", "fp8_e4m3fn", "channel", ("token", "none")),
+        Recipe("fp8_block", "fp8_e4m3fn", "block", ("token_block", "none")),
+        Recipe("mxfp8", "mxfp8", "mx", ("mx", "none")),
+        Recipe("mxfp6_e2m3", "mxfp6_e2m3", "mx", ("mx", "none"), "quark"),
+        Recipe("mxfp6_e3m2", "mxfp6_e3m2", "mx", ("mx", "none"), "quark"),
+        Recipe("mxfp4", "mxfp4", "mx", ("mx", "none")),
+    )
+}
+
+
+def fp8_scales(weight: torch.Tensor, granularity: str, largest: float) -> torch.Tensor:
+    """float32 scales of a weight `[n, k]`, one per channel `[n, 1]` or per 128x128 block.
+
+    Without the minimum that the operator gives to dynamic scales: a channel may be tiny, and
+    one of zeros takes any scale.
+    """
+    sizes = weight.abs().float()
+    if granularity == "channel":
+        highest = sizes.amax(1, keepdim=True)
+    else:
+        columns = torch.stack([part.amax(1) for part in sizes.split(FP8_BLOCK, 1)], 1)
+        highest = torch.stack([part.amax(0) for part in columns.split(FP8_BLOCK)])
+    return (highest / largest).clamp(min=torch.finfo(torch.float32).tiny)
+
+
+def compressed_tensors_config(
+    recipe: Recipe, activations: str, ignored: list[str]
+) -> dict[str, Any]:
+    """`QuantizationConfig` of compressed-tensors as JSON, the fields that its reader looks at."""
+    bits = 4 if recipe.format == "mxfp4" else 8
+    weights = {"num_bits": bits, "type": "float", "symmetric": True, "dynamic": False}
+    inputs = {"num_bits": bits, "type": "float", "symmetric": True, "dynamic": True}
+    if recipe.granularity == "mx":
+        layout = "mxfp4-pack-quantized" if bits == 4 else "mxfp8-quantized"
+        group = {"strategy": "group", "group_size": MX_BLOCK, "scale_dtype": "torch.uint8"}
+        weights |= group
+        inputs |= group
+    else:
+        # the library keeps "float-quantized" for quantised weights and activations
+        layout = "naive-quantized" if activations == "none" else "float-quantized"
+        if recipe.granularity == "block":
+            weights |= {"strategy": "block", "block_structure": [FP8_BLOCK, FP8_BLOCK]}
+            inputs |= {"strategy": "group", "group_size": FP8_BLOCK}
+        else:
+            weights |= {"strategy": "channel"}
+            inputs |= {"strategy": "token"}
+    group_0 = {
+        "targets": ["Linear"],
+        "weights": weights,
+        "input_activations": None if activations == "none" else inputs,
+        "output_activations": None,
+        "format": layout,
+    }
+    return {
+        "quant_method": "compressed-tensors",
+        "format": layout,
+        "quantization_status": "compressed",
+        "config_groups": {"group_0": group_0},
+        "kv_cache_scheme": None,
+        "ignore": ignored,
+    }
+
+
+def quark_config(recipe: Recipe, activations: str, ignored: list[str]) -> dict[str, Any]:
+    """The `quantization_config` of Quark's exporter for OCP MX."""
+    tensor = {
+        "dtype": recipe.format.replace("mxfp", "fp"),
+        "qscheme": "per_group",
+        "group_size": MX_BLOCK,
+        "ch_axis": -1,
+        "scale_format": "e8m0",
+        "round_method": "half_even",
+        "symmetric": None,
+    }
+    weight = tensor | {"is_dynamic": False}
+    inputs = None if activations == "none" else tensor | {"is_dynamic": True}
+    return {
+        "quant_method": "quark",
+        "global_quant_config": {
+            "weight": weight,
+            "input_tensors": inputs,
+            "output_tensors": None,
+            "bias": None,
+        },
+        "layer_quant_config": {},
+        "layer_type_quant_config": {},
+        "exclude": ignored,
+        "export": {
+            "kv_cache_group": [],
+            "min_kv_scale": 0.0,
+            "pack_method": "reorder",
+            "weight_format": "real_quantized",
+            "weight_merge_groups": None,
+        },
+    }

@@ -1,0 +1,43 @@
+"""What the command tells: sizes, the worst layers, perplexity."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from hk_backend.quantize.job import Job
+from hk_backend.quantize.output import REPORT
+
+WORST = 10
+"""Rows of the table on the terminal; the report file has every layer."""
+
+
+def print_report(console: Console, job: Job) -> None:
+    report = job.out.report
+    errors = job.layer_errors()
+    table = Table("layer", "error", title=f"{job.recipe.name}: relative error of the weights")
+    for found in errors[:WORST]:
+        table.add_row(found.layer, f"{found.error:.2%}")
+    console.print(table)
+    median = statistics.median(found.error for found in errors)
+    console.print(f"{len(errors)} layers, median {median:.2%}, all in {job.out.directory / REPORT}")
+    kept = ["lm_head and the embeddings", *job.plan.ignored]
+    console.print(f"left as they are: {', '.join(kept)}", soft_wrap=True)
+    before, after = report["source_bytes"], report["bytes"]
+    console.print(f"{before / 1e6:,.1f} MB before, {after / 1e6:,.1f} MB after")
+    text = report.get("perplexity")
+    if text:
+        console.print(
+            f"perplexity {text['before']:.4f} before, {text['after']:.4f} after, over "
+            f"{text['tokens']:,} tokens of {text['text']}"
+        )
+
+
+def as_json(job: Job) -> dict[str, Any]:
+    """The report file's content, with the layers in one list, worst first."""
+    report = {name: value for name, value in job.out.report.items() if name != "shards"}
+    layers = [{"layer": found.layer, "error": found.error} for found in job.layer_errors()]
+    return {**report, "out": str(job.out.directory), "layers": layers}

@@ -1,0 +1,185 @@
+"""The checkpoint to quantise: what it must be, and its tensors, read one at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from hk_backend.quantize.errors import QuantizeError
+
+PROJECTIONS = (
+    "self_attn.q_proj",
+    "self_attn.k_proj",
+    "self_attn.v_proj",
+    "self_attn.o_proj",
+    "mlp.gate_proj",
+    "mlp.up_proj",
+    "mlp.down_proj",
+)
+MERGED = (PROJECTIONS[0:3], PROJECTIONS[4:6])
+"""Those that engines run as one layer."""
+DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
+LAYER_TENSOR = re.compile(r"model\.layers\.(\d+)\.(.+)\.weight")
+WEIGHT_FILES = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf", "*.index.json", "*.h5")
+
+
+@dataclass(frozen=True)
+class SourceTensor:
+    name: str
+    file: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Source:
+    """An opened checkpoint. `tensors` by name, in the order of its files; `config` as in the file.
+
+    `fingerprint` changes when the checkpoint does.
+    """
+
+    directory: Path
+    config: dict[str, Any]
+    tensors: dict[str, SourceTensor]
+    fingerprint: str
+
+    @property
+    def layers(self) -> list[str]:
+        """The names of the Linear layers that can be quantised, in the model's order."""
+        count = self.config["num_hidden_layers"]
+        return [f"model.layers.{i}.{name}" for i in range(count) for name in PROJECTIONS]
+
+    def read(self, name: str) -> torch.Tensor:
+        """One tensor. Raises QuantizeError if its file has been damaged since it was opened."""
+        path = self.directory / self.tensors[name].file
+        try:
+            with safe_open(path, framework="pt") as file:
+                return file.get_tensor(name)  # type: ignore[no-any-return]
+        except (SafetensorError, OSError) as error:
+            raise QuantizeError(f"{path}: cannot read {name}: {error}") from None
+
+    def other_files(self) -> Iterator[Path]:
+        """Tokenizer, chat template, licence, ...: all files but weights and config.json."""
+        for path in sorted(self.directory.iterdir()):
+            hidden = path.name.startswith(".") or path.name == "config.json"
+            if path.is_file() and not hidden and not any(map(path.match, WEIGHT_FILES)):
+                yield path
+
+
+def open_source(directory: Path) -> Source:
+    """Look at a checkpoint without loading it.
+
+    Raises:
+        QuantizeError: there is none, it is quantised already, it is not safetensors, or it is no
+            Llama-shaped model.
+    """
+    config = read_config(directory)
+    tensors: dict[str, SourceTensor] = {}
+    state = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
+    for path in weight_files(directory):
+        tensors |= read_header(path)
+        stat = path.stat()
+        state.update(f"{path.name} {stat.st_size} {stat.st_mtime_ns}".encode())
+    source = Source(directory, config, tensors, state.hexdigest())
+    check_llama(source)
+    return source
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    if directory.is_file():
+        raise QuantizeError(f"{directory} is a file; a folder with config.json is wanted")
+    path = directory / "config.json"
+    if not path.is_file():
+        ggufs = list(directory.glob("*.gguf"))
+        if ggufs:
+            raise QuantizeError(
+                f"{ggufs[0]} is GGUF, quantised already; convert the original checkpoint instead"
+            )
+        raise QuantizeError(f"{directory} is no model: it has no config.json")
+    try:
+        config: dict[str, Any] = json.loads(path.read_text())
+    except ValueError as error:
+        raise QuantizeError(f"{path} is not JSON: {error}") from None
+    quantized = config.get("quantization_config") or config.get("compression_config")
+    if quantized:
+        method = quantized.get("quant_method", "an unnamed method")
+        raise QuantizeError(f"{directory} is quantised already ({method}); give the original")
+    if (directory / "hf_quant_config.json").exists():
+        raise QuantizeError(f"{directory} is quantised already (modelopt); give the original")
+    return config
+
+
+def weight_files(directory: Path) -> list[Path]:
+    """The safetensors files, by the index if there is one."""
+    index = directory / "model.safetensors.index.json"
+    if index.is_file():
+        try:
+            names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        except (ValueError, KeyError, AttributeError) as error:
+            raise QuantizeError(f"{index} is no index of safetensors files: {error!r}") from None
+        missing = [name for name in names if not (directory / name).is_file()]
+        if missing:
+            raise QuantizeError(f"{index} names {missing[0]}, which is not there; download it")
+        return [directory / name for name in names]
+    single = directory / "model.safetensors"
+    if single.is_file():
+        return [single]
+    if any(directory.glob("*.safetensors")):
+        raise QuantizeError(f"{directory} has safetensors files but no {index.name}")
+    others = [path for pattern in WEIGHT_FILES for path in directory.glob(pattern)]
+    if others:
+        raise QuantizeError(f"{others[0]} is not safetensors; save the model as safetensors first")
+    raise QuantizeError(f"{directory} has no weights: no model.safetensors and no {index.name}")
+
+
+def read_header(path: Path) -> dict[str, SourceTensor]:
+    """Names, shapes and dtypes of a file's tensors."""
+    tensors = {}
+    try:
+        with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118 (not a dict)
+                part = file.get_slice(name)
+                dtype = DTYPES.get(part.get_dtype())
+                if dtype is None:
+                    raise QuantizeError(
+                        f"{path}: {name} is {part.get_dtype()}; BF16, F16 and F32 can be quantised"
+                    )
+                tensors[name] = SourceTensor(name, path.name, tuple(part.get_shape()), dtype)
+    except (SafetensorError, OSError) as error:
+        raise QuantizeError(f"{path} cannot be read: {error}; download it again") from None
+    return tensors
+
+
+def check_llama(source: Source) -> None:
+    """Every decoder layer has the seven projections of a Llama and no other matrix."""
+    directory, tensors = source.directory, source.tensors
+    count = source.config.get("num_hidden_layers")
+    if not isinstance(count, int) or count < 1:
+        raise QuantizeError(f"{directory}: config.json has no num_hidden_layers")
+    for layer in source.layers:
+        weight = tensors.get(f"{layer}.weight")
+        if weight is None or len(weight.shape) != 2:
+            found = "is missing" if weight is None else f"has the shape {list(weight.shape)}"
+            raise QuantizeError(
+                f"{directory} is not built like a Llama: {layer}.weight {found} (Llama, Mistral "
+                "and Qwen 2 and 3 without experts are)"
+            )
+    for tensor in tensors.values():
+        match = LAYER_TENSOR.fullmatch(tensor.name)
+        if match and len(tensor.shape) > 1 and match[2] not in PROJECTIONS:
+            raise QuantizeError(
+                f"{directory} is not built like a Llama: it has the matrix {tensor.name}"
+            )

@@ -1,0 +1,51 @@
+"""`python -m bench_serving kernels`: files per operator, also of what failed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench_serving.kernels import OPERATORS, Plan, measure
+from hk_backend.bench import settings
+from hk_backend.bench.attention.measure import Case as AttentionCase
+from hk_backend.bench.attention.sweep import Sweep as AttentionSweep
+from hk_backend.bench.linear.measure import Case as LinearCase
+from hk_backend.bench.linear.sweep import Sweep as LinearSweep
+
+TINY = LinearCase("tiny", 40, 64, 128)
+PLANS: dict[str, Plan] = {
+    "attention": AttentionSweep([AttentionCase(48, 4, 2, 64, "fp32")], ["packed"], 1),
+    "linear": LinearSweep([TINY], ["bf16", "mxfp4"], True, 1),
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_an_operator_writes_its_numbers_a_table_and_plots(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "MATMUL_SIZE", 16)
+    told: list[str] = []
+    rows = measure(OPERATORS[name], PLANS[name], tmp_path, told.append)
+    assert [row.error for row in rows] == [""] * len(rows)
+    report = json.loads((tmp_path / f"{name}.json").read_text())
+    assert len(report["cases"]) == len(rows)
+    assert report["environment"]["rounds"] == 1
+    lines = (tmp_path / f"{name}.md").read_text().splitlines()
+    assert sum(line.startswith("|") for line in lines) == len(rows) + 2
+    assert (tmp_path / f"{name}.png").stat().st_size > 10_000
+    assert "<svg" in (tmp_path / f"{name}.svg").read_text()
+    assert told
+
+
+def test_what_was_measured_before_an_interrupt_is_written(tmp_path: Path) -> None:
+    class Interrupted(LinearSweep):
+        def run(self, on_case):  # type: ignore[no-untyped-def]
+            yield from super().run(on_case)
+            raise KeyboardInterrupt
+
+    plan = Interrupted([TINY], ["bf16"], True, 1)
+    with pytest.raises(KeyboardInterrupt):
+        measure(OPERATORS["linear"], plan, tmp_path, lambda line: None)
+    assert len(json.loads((tmp_path / "linear.json").read_text())["cases"]) == 1

@@ -1,0 +1,169 @@
+"""What is written is what the library of each convention reads: names, shapes, values, config."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from compressed_tensors.compressors import BaseCompressor
+from compressed_tensors.compressors.format import infer_module_format
+from compressed_tensors.quantization import QuantizationConfig, QuantizationScheme
+from safetensors.torch import load_file
+
+from hk_backend import reference
+from hk_backend.quantize.job import Job, Settings
+from hk_backend.quantize.recipe import RECIPES, fp8_scales
+from hk_backend.quantize.source import open_source
+from hk_backend.quantize.values import dequantize
+from tests.quantize.checkpoint import config_of, tensors_of
+from tests.quantize.conftest import WEIGHTS
+
+COMPRESSED = [name for name, recipe in RECIPES.items() if recipe.quant_method != "quark"]
+QUARK = [name for name, recipe in RECIPES.items() if recipe.quant_method == "quark"]
+LAYER = "model.layers.1.mlp.down_proj"
+
+
+def quantized(model: Path, out: Path, format: str, activations: str = "") -> Path:
+    Job(model, out, Settings(format, activations)).run()
+    return out
+
+
+def scheme_of(config: dict[str, Any]) -> QuantizationScheme:
+    """The one group of a compressed-tensors config, as the library understands it."""
+    parsed = QuantizationConfig.model_validate(config["quantization_config"])
+    [scheme] = parsed.config_groups.values()
+    assert isinstance(scheme, QuantizationScheme)
+    assert parsed.quantization_status == "compressed"
+    assert parsed.ignore == ["lm_head"]
+    return scheme
+
+
+@pytest.mark.parametrize("activations", ["", "none"])
+@pytest.mark.parametrize("format", COMPRESSED)
+def test_compressed_tensors(format: str, activations: str, model: Path, tmp_path: Path) -> None:
+    """Its library picks the format that the config names, and unpacks what HK rounded to."""
+    out = quantized(model, tmp_path / "out", format, activations)
+    config, tensors = config_of(out), tensors_of(out)
+    scheme = scheme_of(config)
+    assert (scheme.input_activations is None) == (activations == "none")
+    layout = config["quantization_config"]["format"]
+    assert infer_module_format(torch.nn.Linear, scheme).value == layout == scheme.format
+    compressor = BaseCompressor.get_value_from_registry(layout)
+    stored = {
+        name.removeprefix(f"{LAYER}."): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(LAYER)
+    }
+    assert set(stored) <= set(compressor.compression_param_names(scheme))
+    unpacked = compressor.decompress(stored, scheme)["weight"]
+    original = load_file(model / WEIGHTS)[f"{LAYER}.weight"]
+    recipe = RECIPES[format]
+    expected = recipe.dequantize(*recipe.quantize(original))
+    torch.testing.assert_close(unpacked.float(), expected, rtol=2e-7, atol=0)
+
+
+@pytest.mark.parametrize("format", ["fp8", "mxfp4"])
+def test_transformers_loads_it(format: str, model: Path, tmp_path: Path) -> None:
+    """transformers and compressed-tensors, which know nothing of HK, find the values it meant."""
+    from transformers import AutoModelForCausalLM
+    from transformers.utils.quantization_config import CompressedTensorsConfig
+
+    out = quantized(model, tmp_path / "out", format)
+    with torch.compiler.set_stance("force_eager"):  # or a helper of theirs compiles for seconds
+        theirs = AutoModelForCausalLM.from_pretrained(
+            out, dtype=torch.float32, quantization_config=CompressedTensorsConfig(dequantize=True)
+        )
+    recipe, original = RECIPES[format], load_file(model / WEIGHTS)
+    for layer in open_source(model).layers:
+        expected = recipe.dequantize(*recipe.quantize(original[f"{layer}.weight"]))
+        assert torch.equal(theirs.get_parameter(f"{layer}.weight").float(), expected), layer
+    assert torch.equal(theirs.lm_head.weight, original["lm_head.weight"])
+
+
+@pytest.mark.parametrize("format", QUARK)
+def test_quark(format: str, model: Path, tmp_path: Path) -> None:
+    """Codes as a little-endian stream of 6 bits, e8m0 scales, and the config of its exporter."""
+    out = quantized(model, tmp_path / "out", format)
+    tensors, original = tensors_of(out), load_file(model / WEIGHTS)[f"{LAYER}.weight"]
+    codes, scales = reference.quantize_mx(original, format, "even")
+    assert torch.equal(tensors[f"{LAYER}.weight"], codes)
+    assert torch.equal(tensors[f"{LAYER}.weight_scale"], scales)
+    config = config_of(out)["quantization_config"]
+    assert config["quant_method"] == "quark"
+    assert config["exclude"] == ["lm_head"]
+    weight = config["global_quant_config"]["weight"]
+    assert weight["dtype"] == format.replace("mxfp", "fp")
+    assert config["global_quant_config"]["input_tensors"] == weight | {"is_dynamic": True}
+    weight_only = quantized(model, tmp_path / "weight-only", format, "none")
+    config = config_of(weight_only)["quantization_config"]
+    assert config["global_quant_config"]["input_tensors"] is None
+
+
+@pytest.mark.parametrize("format", RECIPES)
+def test_the_rest_is_left_alone(format: str, half_model: Path, tmp_path: Path) -> None:
+    """Embeddings, norms and the head bit for bit; config, tokenizer and sizes complete."""
+    job = Job(half_model, tmp_path / "out", Settings(format))
+    job.run()
+    tensors = tensors_of(job.out.directory)
+    for name in job.source.tensors:
+        if name.removesuffix(".weight") not in job.source.layers:
+            assert torch.equal(tensors[name], job.source.read(name)), name
+    assert "lm_head.weight" in tensors
+    config = config_of(job.out.directory)
+    del config["quantization_config"]
+    assert config == config_of(half_model)
+    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+        assert (job.out.directory / name).read_bytes() == (half_model / name).read_bytes()
+    assert sum(tensor.nbytes for tensor in tensors.values()) == job.plan.nbytes
+
+
+@pytest.mark.parametrize("format", RECIPES)
+def test_error_of_a_layer(format: str, model: Path, tmp_path: Path) -> None:
+    """The relative Frobenius error is that of the written codes, by the reference, in float64."""
+    job = Job(model, tmp_path / "out", Settings(format))
+    job.run()
+    errors = job.layer_errors()
+    assert {found.layer for found in errors} == set(job.source.layers)
+    assert errors == sorted(errors, key=lambda found: -found.error)
+    tensors, original = tensors_of(job.out.directory), load_file(model / WEIGHTS)
+    for found in errors:
+        codes, scales = (
+            tensors[f"{found.layer}.{part.suffix}"] for part in job.recipe.stored(1, 32)
+        )
+        values = reference.dequantize(codes, job.recipe.format, scales)
+        weight = original[f"{found.layer}.weight"].double()
+        assert found.error == pytest.approx(float((values - weight).norm() / weight.norm()), 1e-5)
+    report = json.loads((job.out.directory / "hk_quantize.json").read_text())
+    assert report["finished"]
+    assert report["bytes"] == job.plan.nbytes
+
+
+@pytest.mark.parametrize("format", ["mxfp4", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp8"])
+def test_every_code_has_its_value(format: str) -> None:
+    """`dequantize` is the reference for every byte, at every place of a group, and every scale."""
+    bits = {"mxfp4": 4, "mxfp8": 8}.get(format, 6)
+    codes = torch.arange(64 * 32 * bits // 8).mul(89).to(torch.uint8).view(64, -1)
+    scales = (torch.arange(64) * 4).to(torch.uint8)[:, None]
+    if bits == 8:
+        codes = codes.view(torch.float8_e4m3fn)
+    found, expected = dequantize(codes, format, scales), reference.dequantize(codes, format, scales)
+    assert torch.equal(found.nan_to_num(), expected.float().nan_to_num())
+
+
+def test_fp8_scales_of_tiny_channels() -> None:
+    """A channel far below the operator's smallest dynamic scale keeps FP8's precision."""
+    weight = torch.randn(130, 256) * torch.logspace(-8, 2, 130)[:, None]
+    weight[7] = 0
+    for name in ("fp8", "fp8_block"):
+        recipe = RECIPES[name]
+        codes, scales = recipe.quantize(weight)
+        assert torch.equal(scales, fp8_scales(weight, recipe.granularity, 448.0))
+        values = recipe.dequantize(codes, scales)
+        assert torch.equal(values[7], weight[7])
+        if name == "fp8":  # 3 mantissa bits; below 2^-6 of 448ths of the largest: denormal codes
+            error = (values - weight).abs()
+            bound = torch.maximum(weight.abs() / 16, scales * 2.0**-10)
+            assert bool((error <= bound * (1 + 1e-6)).all())

@@ -1,0 +1,151 @@
+"""Perplexity is exp of the mean loss over every token but the first, before and after."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from hk_backend.quantize import perplexity
+from hk_backend.quantize.errors import QuantizeError
+from hk_backend.quantize.job import Job, Settings
+from tests.quantize.conftest import WEIGHTS
+
+TEXT = "Bananas are not rivets; a vocabulary of invented words still has letters. " * 4
+
+
+@pytest.fixture(scope="module")
+def loaded(model: Path) -> Any:
+    return perplexity.load_model(model)
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT)
+    return path
+
+
+@pytest.mark.parametrize("length", [2, 3, 8, 9, 64])
+@pytest.mark.parametrize("count", [2, 3, 8, 9, 10, 63, 64, 65, 200])
+def test_windows(count: int, length: int) -> None:
+    """Every token but the first is scored once, within the length, after half a window."""
+    scored: list[int] = []
+    for begin, first, end in perplexity.windows(count, length):
+        assert 0 <= begin < first < end <= count
+        assert end - begin <= length
+        assert begin == 0 or first - begin == length // 2
+        scored += range(first, end)
+    assert scored == list(range(1, count))
+
+
+def test_one_window_is_the_loss_of_transformers(loaded: Any) -> None:
+    tokens = torch.randint(2, 10_000, (50,), generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        loss = loaded(tokens[None], labels=tokens[None]).loss
+    found = perplexity.perplexity(loaded, tokens.tolist(), 64)
+    assert found == pytest.approx(math.exp(loss), rel=1e-5)
+
+
+def test_windows_slide(loaded: Any) -> None:
+    """Token by token, each after the context that its window gives it."""
+    tokens = torch.randint(2, 10_000, (45,), generator=torch.Generator().manual_seed(2)).tolist()
+    length, losses = 16, []
+    for index in range(1, len(tokens)):
+        window = max(0, math.ceil((index - 15) / 8))  # the first window that holds the token
+        with torch.inference_mode():
+            logits = loaded(torch.tensor([tokens[8 * window : index]])).logits[0, -1]
+        losses.append(-float(torch.log_softmax(logits, -1)[tokens[index]]))
+    expected = math.exp(sum(losses) / len(losses))
+    done: list[tuple[int, int]] = []
+    found = perplexity.perplexity(loaded, tokens, length, lambda *args: done.append(args))
+    assert found == pytest.approx(expected, rel=1e-4)
+    assert done[-1] == (44, 44)
+    assert len(done) == 5
+
+
+@pytest.mark.parametrize("format", ["fp8", "mxfp4"])
+def test_before_and_after(format: str, model: Path, tmp_path: Path, text: Path) -> None:
+    """Weights only: what transformers says of the model, and of it with the written values."""
+    job = Job(model, tmp_path / "out", Settings(format, "none"))
+    job.run()
+    found = perplexity.measure(job, text)
+    plain = perplexity.load_model(model)
+    tokens = perplexity.read_text(text, model).tokens
+    assert found["before"] == perplexity.perplexity(plain, tokens, 1024)
+    original = load_file(model / WEIGHTS)
+    for layer in job.source.layers:
+        values = job.recipe.dequantize(*job.recipe.quantize(original[f"{layer}.weight"]))
+        plain.get_parameter(f"{layer}.weight").data = values
+    expected = perplexity.perplexity(plain, tokens, 1024)
+    assert found["after"] == pytest.approx(expected, rel=1e-5)
+    assert found["after"] != found["before"]
+    assert found["tokens"] == len(tokens) - 1
+    report = json.loads((tmp_path / "out" / "hk_quantize.json").read_text())
+    assert report["perplexity"] == found
+
+
+def test_activations_count(model: Path, tmp_path: Path, text: Path) -> None:
+    """Rounding the activations too changes the answer: it is in the measurement."""
+    results = []
+    for activations in ("", "none"):
+        job = Job(model, tmp_path / f"out{activations}", Settings("mxfp4", activations))
+        job.run()
+        results.append(perplexity.measure(job, text))
+    assert results[0]["before"] == results[1]["before"]
+    assert results[0]["after"] != pytest.approx(results[1]["after"], rel=1e-3)
+
+
+def test_measured_once(
+    model: Path, tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same text again costs nothing; half a measurement goes on; another text is measured."""
+    job = Job(model, tmp_path / "out", Settings("fp8"))
+    job.run()
+    first = perplexity.measure(job, text)
+    loads, load = 0, perplexity.load_model
+
+    def counted(directory: Path) -> torch.nn.Module:
+        nonlocal loads
+        loads += 1
+        return load(directory)
+
+    monkeypatch.setattr(perplexity, "load_model", counted)
+    again = Job(model, tmp_path / "out", Settings("fp8"))
+    again.run()
+    assert perplexity.measure(again, text) == first
+    assert loads == 0
+    del again.out.report["perplexity"]["after"]
+    again.out.save_report()
+    seen: list[str] = []
+    assert perplexity.measure(again, text, lambda what, *rest: seen.append(what)) == first
+    assert seen == ["after"]
+    text.write_text(TEXT[::-1])
+    assert perplexity.measure(again, text)["sha256"] != first["sha256"]
+    assert loads == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [(None, "No such file"), (b"\xff\xfe", "decode"), (b"", "0 tokens; at least 2")],
+)
+def test_a_text_that_cannot_be_used(
+    content: bytes | None, why: str, model: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "text.txt"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(QuantizeError, match=why):
+        perplexity.read_text(path, model)
+
+
+def test_without_transformers(model: Path, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(QuantizeError, match=r"pip install 'hk-backend\[quantize\]'"):
+        perplexity.read_text(text, model)

@@ -1,0 +1,192 @@
+"""What cannot be quantised is told before anything is written, by the name of what is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from hk_backend.quantize.errors import QuantizeError
+from hk_backend.quantize.job import Job, Settings
+from tests.quantize.conftest import WEIGHTS
+
+LAYER = "model.layers.1.self_attn.k_proj"
+
+
+def no_config(model: Path) -> None:
+    (model / "config.json").unlink()
+
+
+def gguf(model: Path) -> None:
+    (model / "config.json").unlink()
+    (model / "model.Q4_1.gguf").write_bytes(b"GGUF")
+
+
+def config_is_no_json(model: Path) -> None:
+    (model / "config.json").write_text("{")
+
+
+def quantized_already(model: Path) -> None:
+    change_config(model, quantization_config={"quant_method": "awq"})
+
+
+def quantized_by_modelopt(model: Path) -> None:
+    (model / "hf_quant_config.json").write_text("{}")
+
+
+def no_weights(model: Path) -> None:
+    (model / WEIGHTS).unlink()
+
+
+def pickled(model: Path) -> None:
+    (model / WEIGHTS).rename(model / "pytorch_model.bin")
+
+
+def file_missing(model: Path) -> None:
+    index = {"weight_map": {"model.norm.weight": "model-00007.safetensors"}}
+    (model / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def index_is_no_index(model: Path) -> None:
+    (model / "model.safetensors.index.json").write_text("{}")
+
+
+def no_index(model: Path) -> None:
+    (model / WEIGHTS).rename(model / "a.safetensors")
+
+
+def truncated(model: Path) -> None:
+    weights = model / WEIGHTS
+    weights.write_bytes(weights.read_bytes()[:-1])
+
+
+def integers(model: Path) -> None:
+    change_weights(model, {f"{LAYER}.weight": torch.zeros(128, 256, dtype=torch.int8)})
+
+
+def experts(model: Path) -> None:
+    change_weights(model, {"model.layers.1.mlp.experts.0.w1.weight": torch.zeros(8, 8)})
+
+
+def layer_missing(model: Path) -> None:
+    change_weights(model, {f"{LAYER}.weight": None})
+
+
+def layer_with_one_axis(model: Path) -> None:
+    change_weights(model, {f"{LAYER}.weight": torch.zeros(256)})
+
+
+def no_layers(model: Path) -> None:
+    change_config(model, num_hidden_layers=None)
+
+
+def odd_channels(model: Path) -> None:
+    change_weights(model, {f"{LAYER}.weight": torch.zeros(128, 40)})
+
+
+def merged_channels(model: Path) -> None:
+    change_weights(model, {f"{LAYER}.weight": torch.zeros(96, 256)})
+
+
+def change_config(model: Path, **changed: Any) -> None:
+    path = model / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+
+
+def change_weights(model: Path, changed: dict[str, torch.Tensor | None]) -> None:
+    tensors = load_file(model / WEIGHTS) | changed
+    kept = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+    save_file(kept, model / WEIGHTS, {"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    ("damage", "format", "why"),
+    [
+        (no_config, "fp8", "is no model: it has no config.json"),
+        (gguf, "fp8", r"model\.Q4_1\.gguf is GGUF"),
+        (config_is_no_json, "fp8", r"config\.json is not JSON"),
+        (quantized_already, "fp8", r"quantised already \(awq\)"),
+        (quantized_by_modelopt, "fp8", r"quantised already \(modelopt\)"),
+        (no_weights, "fp8", "has no weights"),
+        (pickled, "fp8", r"pytorch_model\.bin is not safetensors"),
+        (file_missing, "fp8", r"model-00007\.safetensors, which is not there"),
+        (index_is_no_index, "fp8", "is no index"),
+        (no_index, "fp8", r"no model\.safetensors\.index\.json"),
+        (truncated, "fp8", r"model\.safetensors cannot be read"),
+        (integers, "fp8", f"{LAYER}.weight is I8"),
+        (experts, "fp8", r"the matrix model\.layers\.1\.mlp\.experts\.0\.w1\.weight"),
+        (layer_missing, "fp8", f"{LAYER}.weight is missing"),
+        (layer_with_one_axis, "fp8", rf"{LAYER}.weight has the shape \[256\]"),
+        (no_layers, "fp8", "num_hidden_layers"),
+        (odd_channels, "mxfp4", f"{LAYER} has 40 input channels; mxfp4 wants a multiple of 32"),
+        (merged_channels, "fp8_block", f"{LAYER} has 96 output channels, no multiple of 128"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_a_model(
+    damage: Callable[[Path], None], format: str, why: str, writable: Path, tmp_path: Path
+) -> None:
+    Job(writable, tmp_path / "out", Settings(format))  # the healthy one is not refused
+    damage(writable)
+    with pytest.raises(QuantizeError, match=why):
+        Job(writable, tmp_path / "out", Settings(format))
+    assert not (tmp_path / "out").exists()
+
+
+def test_shapes_that_another_format_takes(writable: Path, tmp_path: Path) -> None:
+    """The format is what does not fit: fp8 takes both, and ignoring the layer helps."""
+    odd_channels(writable)
+    Job(writable, tmp_path / "out", Settings("fp8"))
+    Job(writable, tmp_path / "out", Settings("mxfp4", ignore=["model.layers.1.self_attn.*"]))
+    merged_channels(writable)
+    Job(writable, tmp_path / "out", Settings("fp8"))
+
+
+def test_no_model_at_all(tmp_path: Path) -> None:
+    with pytest.raises(QuantizeError, match=r"no config\.json"):
+        Job(tmp_path / "nowhere", tmp_path / "out", Settings("fp8"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(QuantizeError, match="a folder"):
+        Job(tmp_path / "file", tmp_path / "out", Settings("fp8"))
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_a_weight_that_is_not_finite(value: float, writable: Path, tmp_path: Path) -> None:
+    """Found while reading: an error with the tensor's name, and no config.json."""
+    weight = torch.zeros(128, 256)
+    weight[3, 200] = value
+    change_weights(writable, {f"{LAYER}.weight": weight})
+    with pytest.raises(QuantizeError, match=f"{LAYER}.weight holds NaN or infinity"):
+        Job(writable, tmp_path / "out", Settings("mxfp4")).run()
+    assert not (tmp_path / "out" / "config.json").exists()
+
+
+def test_a_weight_of_zeros(writable: Path, tmp_path: Path) -> None:
+    for format in ("fp8", "fp8_block", "mxfp4"):
+        change_weights(writable, {f"{LAYER}.weight": torch.zeros(128, 256)})
+        job = Job(writable, tmp_path / format, Settings(format))
+        job.run()
+        assert {found.layer: found.error for found in job.layer_errors()}[LAYER] == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        (Settings("fp9"), "format 'fp9': choose one of fp8, "),
+        (Settings("fp8", "mx"), "activations 'mx': fp8 knows token and none"),
+        (Settings("fp8", shard_bytes=0), "shard_bytes 0"),
+        (Settings("fp8", ignore=["model.layers.7.*"]), r"--ignore model\.layers\.7\.\*: no such"),
+        (Settings("fp8", ignore=["lm_head"]), "never quantised"),
+        (Settings("fp8", ignore=["*q_proj"]), "q_proj but not .*k_proj; engines run them as one"),
+        (Settings("fp8", ignore=["*"]), "leaves nothing"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_settings(settings: Settings, why: str, model: Path, tmp_path: Path) -> None:
+    with pytest.raises(QuantizeError, match=why):
+        Job(model, tmp_path / "out", settings)

@@ -1,0 +1,216 @@
+"""Interrupted runs go on, other people's folders stay, and memory holds a shard, not a model."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+import weakref
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hk_backend.quantize import output
+from hk_backend.quantize.errors import QuantizeError
+from hk_backend.quantize.job import Job, Settings
+from hk_backend.quantize.source import Source
+from tests.quantize.checkpoint import contents
+
+SMALL = 1 << 18
+"""Bytes of a shard: two layers, or the embeddings, or the head."""
+
+
+class Interrupted(Exception):
+    pass
+
+
+def stop_after(bytes_read: int) -> Any:
+    """Progress that interrupts the run once so much of the source has been read."""
+    done = 0
+
+    def advance(name: str, count: int) -> None:
+        nonlocal done
+        done += count
+        if done > bytes_read:
+            raise Interrupted
+
+    return advance
+
+
+def settings(**changed: Any) -> Settings:
+    return Settings(**{"format": "mxfp8", "shard_bytes": SMALL, **changed})
+
+
+def test_an_interrupted_run_goes_on(model: Path, tmp_path: Path) -> None:
+    """Finished shards are kept as they are, and the result is that of one uninterrupted run."""
+    whole = Job(model, tmp_path / "whole", settings())
+    whole.run()
+    out = tmp_path / "out"
+    job = Job(model, out, settings())
+    with pytest.raises(Interrupted):
+        job.run(stop_after(job.source_bytes - 8 * SMALL))
+    assert not (out / "config.json").exists(), "half a checkpoint could be served"
+    (out / "model-99999-of-99999.safetensors.part").write_bytes(b"half a file")
+    before = {path: path.stat().st_mtime_ns for path in out.glob("*.safetensors")}
+    assert 2 <= len(before) < len(whole.plan.shards)
+    read: list[str] = []
+    Job(model, out, settings()).run(lambda name, count: read.append(name))
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert {path.name for path in before} <= set(read)
+    assert contents(out) == contents(tmp_path / "whole")
+
+
+def test_a_damaged_shard_is_written_again(model: Path, tmp_path: Path) -> None:
+    job = Job(model, tmp_path / "out", settings())
+    job.run()
+    expected = contents(tmp_path / "out")
+    first, second = (tmp_path / "out" / shard.file for shard in job.plan.shards[:2])
+    first.write_bytes(first.read_bytes()[:-7])
+    second.unlink()
+    Job(model, tmp_path / "out", settings()).run()
+    assert contents(tmp_path / "out") == expected
+
+
+def test_progress_counts_the_whole_model(model: Path, tmp_path: Path) -> None:
+    for _ in range(2):  # written, and taken up when all is there
+        counted: list[int] = []
+        job = Job(model, tmp_path / "out", settings())
+        job.run(lambda name, count, counted=counted: counted.append(count))
+        assert sum(counted) == job.source_bytes
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"format": "mxfp4"}, "format mxfp8, now it is mxfp4"),
+        ({"activations": "none"}, "activations mx, now it is none"),
+        ({"ignore": ["model.layers.0.*"]}, r"ignore \[\]"),
+        ({"shard_bytes": 2 * SMALL}, "shard_bytes"),
+    ],
+)
+def test_other_options_are_refused(
+    changed: dict[str, Any], named: str, model: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(Interrupted):
+        Job(model, out, settings()).run(stop_after(0))
+    before = contents(out)
+    with pytest.raises(QuantizeError, match=named):
+        Job(model, out, settings(**changed)).run()
+    assert contents(out) == before
+
+
+def test_a_model_that_changed_is_refused(writable: Path, tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        Job(writable, tmp_path / "out", settings()).run(stop_after(0))
+    os.utime(writable / "model.safetensors", ns=(0, 1))
+    with pytest.raises(QuantizeError, match="changed since"):
+        Job(writable, tmp_path / "out", settings()).run()
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "config.json", "model.safetensors"])
+def test_a_foreign_folder_is_refused(name: str, model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / name).write_text("somebody's")
+    with pytest.raises(QuantizeError, match="not ours"):
+        Job(model, out, settings()).run()
+    assert contents(out) == {name: b"somebody's"}
+
+
+def test_an_empty_folder_is_taken(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    Job(model, tmp_path / "out", settings()).run()
+    assert (tmp_path / "out" / "config.json").exists()
+
+
+def test_a_damaged_report_is_refused(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    for damaged in ("{", "[]", "{}"):
+        (out / output.REPORT).write_text(damaged)
+        with pytest.raises(QuantizeError, match=r"hk_quantize\.json is damaged"):
+            Job(model, out, settings()).run()
+
+
+def test_the_model_itself_is_refused(writable: Path) -> None:
+    before = contents(writable)
+    with pytest.raises(QuantizeError, match="must not be the model's"):
+        Job(writable, writable / ".." / writable.name, settings())
+    assert contents(writable) == before
+
+
+def test_a_file_as_the_folder_is_refused(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(QuantizeError, match="file: "):
+        Job(model, tmp_path / "file", settings()).run()
+
+
+def test_two_runs_at_once_are_refused(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    handle = os.open(out, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    with pytest.raises(QuantizeError, match="another run"):
+        Job(model, out, settings()).run()
+    os.close(handle)  # as when the other process ends
+    Job(model, out, settings()).run()
+
+
+def test_a_disk_too_small_is_told_before(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = namedtuple("usage", "total used free")
+    job = Job(model, tmp_path / "out", settings())
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(0, 0, job.plan.nbytes - 1))
+    with pytest.raises(QuantizeError, match=f"{job.plan.nbytes:,} bytes are wanted"):
+        job.run()
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(0, 0, job.plan.nbytes))
+    job.run()
+
+
+def test_a_disk_that_fills_up(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The half-written file goes away and the run can go on."""
+    out, calls = tmp_path / "out", 0
+    save_file = output.save_file
+
+    def full(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str]) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            path.write_bytes(b"half")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        save_file(tensors, path, metadata)
+
+    monkeypatch.setattr(output, "save_file", full)
+    with pytest.raises(QuantizeError, match=r"00003.*the disk is full.*goes on from here"):
+        Job(model, out, settings()).run()
+    assert not list(out.glob("*.part"))
+    assert len(json.loads((out / output.REPORT).read_text())["shards"]) == 2
+    Job(model, out, settings()).run()
+    Job(model, tmp_path / "whole", settings()).run()
+    assert contents(out) == contents(tmp_path / "whole")
+
+
+def test_memory_holds_a_shard(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Source tensors that are alive at once: those of one output shard, not those of the model."""
+    alive: weakref.WeakSet[torch.Tensor] = weakref.WeakSet()
+    most, read = 0, Source.read
+
+    def watched(self: Source, name: str) -> torch.Tensor:
+        nonlocal most
+        tensor = read(self, name)
+        alive.add(tensor)
+        most = max(most, sum(part.nbytes for part in alive))
+        return tensor
+
+    monkeypatch.setattr(Source, "read", watched)
+    job = Job(model, tmp_path / "out", settings())
+    job.run()
+    largest = max(tensor.nbytes for tensor in job.source.tensors.values())
+    assert largest <= most <= largest + 2 * SMALL < job.source_bytes / 2
