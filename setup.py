@@ -160,6 +160,7 @@ setup(
         "hk_backend.quantize",
         "hk_backend.reference",
         "hk_vllm",
+        "hk_vllm.linear",
     ],
     package_dir={"hk_vllm": "integration/hk_vllm"},
     package_data={

@@ -1,6 +1,6 @@
 """Every environment variable of the product, in one place, validated.
 
-HK_BACKEND   0 (default) | 1 | a comma list of routes: attention
+HK_BACKEND   0 (default) | 1 | a comma list of routes: attention, linear
 HK_DEVICE    auto (default) | hip | cpu | cpu:avx512 | cpu:avx2 | cpu:portable
              | emulated:gfx942 | emulated:gfx950
 HK_STRICT    0 (default) | 1: a layer that would fall back is an error
@@ -15,7 +15,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-Route = Literal["attention"]
+Route = Literal["attention", "linear"]
 Device = Literal[
     "auto",
     "hip",

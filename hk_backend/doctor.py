@@ -14,7 +14,7 @@ from typing import Literal
 from packaging.specifiers import SpecifierSet
 
 from hk_backend import machine, status
-from hk_backend.config import ConfigError, read_config
+from hk_backend.config import ROUTES, ConfigError, read_config
 
 Severity = Literal["problem", "note"]
 
@@ -154,7 +154,8 @@ def check_plugin() -> Finding | None:
 
 def check_contract() -> Finding | None:
     """The engine has the classes and signatures that the plugin relies on."""
-    refusals = [verdict.why for verdict in status.engine_verdicts().values() if not verdict]
+    verdicts = [verdict for route in ROUTES for verdict in status.engine_verdicts(route).values()]
+    refusals = list(dict.fromkeys(verdict.why for verdict in verdicts if not verdict))
     if not refusals:
         return None
     first, beyond = VLLM_RANGE

@@ -8,7 +8,8 @@ the files. Otherwise the engine's first process makes a directory, children inhe
 through the environment, and a collector on the default registry reads it.
 
     hk_backend_calls_total{route, outcome, reason}    layer calls
-    hk_backend_tokens_total{route, outcome, reason}   prefill tokens of those calls
+    hk_backend_tokens_total{route, outcome, reason}   tokens of those calls (attention: prefill's)
+    hk_backend_layers_total{route, outcome, reason}   layers of the models that were loaded
     hk_backend_checked_calls_total{route}             calls that HK_CHECK compared
     hk_backend_check_error{route}                     the largest error it found
 
@@ -24,6 +25,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
+from functools import cache
 from multiprocessing import parent_process
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -39,15 +41,17 @@ Outcome = Literal["served", "fallback", "dummy"]
 
 DIRECTORY_VARIABLE = "HK_METRICS_DIR"
 """Set by the first process for its children; not meant for users."""
-CALLS, TOKENS, CHECKED, ERROR = (
+CALLS, TOKENS, LAYERS, CHECKED, ERROR = (
     "hk_backend_calls",
     "hk_backend_tokens",
+    "hk_backend_layers",
     "hk_backend_checked_calls",
     "hk_backend_check_error",
 )
 HELP = {
     CALLS: "Layer calls of an HK route by outcome",
-    TOKENS: "Prefill tokens of an HK route by outcome, per layer call",
+    TOKENS: "Tokens of an HK route by outcome, per layer call (attention: of prefill)",
+    LAYERS: "Layers of loaded models that an HK route serves or leaves to the engine",
     CHECKED: "Layer calls that HK_CHECK compared with the reference",
     ERROR: "Largest error that HK_CHECK found",
 }
@@ -68,9 +72,30 @@ def count(route: str, outcome: Outcome, tokens: int, reason: str = "") -> None:
     else:
         tally = counters.dummy
     tally.add(tokens)
+    values = _files.values(COUNTERS)
+    if values is not None:
+        calls_key, tokens_key = _call_keys(route, outcome, reason)
+        values.write_value(calls_key, tally.calls, 0.0)
+        values.write_value(tokens_key, tally.tokens, 0.0)
+
+
+@cache
+def _call_keys(route: str, outcome: str, reason: str) -> tuple[str, str]:
     labels = (("outcome", outcome), ("reason", reason), ("route", route))
-    _files.write(COUNTERS, CALLS, labels, tally.calls)
-    _files.write(COUNTERS, TOKENS, labels, tally.tokens)
+    return _key(COUNTERS, CALLS, labels), _key(COUNTERS, TOKENS, labels)
+
+
+def count_layer(route: str, reason: str = "") -> None:
+    """Count one layer of a loaded model: HK serves it, or leaves it to the engine for `reason`."""
+    counters = routes.counters(route)
+    if reason:
+        counters.layers_left[reason] += 1
+    else:
+        counters.layers += 1
+    outcome = "fallback" if reason else "served"
+    number = counters.layers_left[reason] if reason else counters.layers
+    labels = (("outcome", outcome), ("reason", reason), ("route", route))
+    _files.write(COUNTERS, LAYERS, labels, number)
 
 
 def count_check(route: str, error: float) -> None:
@@ -161,30 +186,34 @@ class _Collector:
 Labels = tuple[tuple[str, str], ...]
 
 
+@cache
+def _key(kind: str, metric: str, labels: Labels) -> str:
+    sample = metric if kind == GAUGES else f"{metric}_total"
+    names, texts = zip(*labels, strict=True)
+    key: str = mmap_key(metric, sample, list(names), list(texts), HELP[metric])
+    return key
+
+
 class _Files:
     """This process's files, opened when first written; a forked child opens its own."""
 
     def __init__(self) -> None:
         self._process = 0
         self._open: dict[str, MmapedDict | None] = {}
-        self._keys: dict[tuple[str, Labels], str] = {}
 
-    def write(self, kind: str, metric: str, labels: Labels, value: float) -> None:
+    def values(self, kind: str) -> MmapedDict | None:
+        """The file of `kind`, if there is a directory for it."""
         if self._process != os.getpid():
             self._process = os.getpid()
             self._open = {}
         if kind not in self._open:
             self._open[kind] = self._make(kind)
-        values = self._open[kind]
-        if values is None:
-            return
-        key = self._keys.get((metric, labels))
-        if key is None:
-            sample = metric if kind == GAUGES else f"{metric}_total"
-            names, texts = zip(*labels, strict=True)
-            key = mmap_key(metric, sample, list(names), list(texts), HELP[metric])
-            self._keys[metric, labels] = key
-        values.write_value(key, value, 0.0)
+        return self._open[kind]
+
+    def write(self, kind: str, metric: str, labels: Labels, value: float) -> None:
+        values = self.values(kind)
+        if values is not None:
+            values.write_value(_key(kind, metric, labels), value, 0.0)
 
     def _make(self, kind: str) -> MmapedDict | None:
         shared = directory()

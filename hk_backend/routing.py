@@ -54,11 +54,17 @@ class RouteCounters:
     `served`: prefill work that HK computed. `fallbacks`: prefill work that went to the
     parent, by reason. `dummy`: profiling, warm-up and capture runs, kept apart because
     they are not a user's tokens.
+
+    `layers`, `layers_left`: where a route is decided layer by layer as a model is loaded, how many
+    HK serves, and how many it left to the parent, by reason. Calls of the latter are not counted:
+    they never reach HK.
     """
 
     served: Tally = field(default_factory=Tally)
     fallbacks: defaultdict[str, Tally] = field(default_factory=_tallies)
     dummy: Tally = field(default_factory=Tally)
+    layers: int = 0
+    layers_left: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     max_check_error: float = 0.0
     checked_calls: int = 0
 
@@ -116,6 +122,8 @@ class Routes:
                     why: {"calls": tally.calls, "tokens": tally.tokens}
                     for why, tally in sorted(counters.fallbacks.items())
                 },
+                "layers": counters.layers,
+                "layers_left": dict(sorted(counters.layers_left.items())),
                 "dummy_calls": counters.dummy.calls,
                 "dummy_tokens": counters.dummy.tokens,
                 "checked_calls": counters.checked_calls,

@@ -1,8 +1,9 @@
 """HK_CHECK: the reference beside a share of the calls, on the same inputs.
 
 The error of a call is the largest, over tokens and heads, of `|out - reference| / |reference|`
-(Euclidean norms over the head's channels). A head whose reference is almost zero is measured
-against the largest head instead, so that rounding noise is not blown up.
+(Euclidean norms over the head's channels; a linear layer's output is one head). A head whose
+reference is almost zero is measured against the largest head instead, so that rounding noise is
+not blown up.
 """
 
 from __future__ import annotations
@@ -69,14 +70,24 @@ class ShadowCheck:
             error = max(
                 (largest_error(*pair) for pair in _pieces(out, query, arguments)), default=0.0
             )
+        verdict = self._verdict(error, query.dtype)
+        return verdict or refused(f"{verdict.why} at {describe(query, arguments)}")
+
+    def linear(self, out: torch.Tensor, expected: torch.Tensor, layer: str) -> Verdict:
+        """Compare the output of a linear layer, `[..., N]`, with the reference's in float64.
+
+        Returns:
+            a refusal, with the error and the name of the `layer`, if it is past tolerance.
+        """
+        verdict = self._verdict(largest_error(out, expected), out.dtype)
+        return verdict or refused(f"{verdict.why} at {layer}, {out.shape[:-1].numel()} rows")
+
+    def _verdict(self, error: float, dtype: torch.dtype) -> Verdict:
         count_check(self._route, error)
-        limit = tolerance(query.dtype)
+        limit = tolerance(dtype)
         if error <= limit:
             return SERVED
-        return refused(
-            f"HK_CHECK: error {error:.2e} past the tolerance {limit:.2e} at "
-            f"{describe(query, arguments)}"
-        )
+        return refused(f"HK_CHECK: error {error:.2e} past the tolerance {limit:.2e}")
 
 
 def describe(query: torch.Tensor, arguments: dict[str, Any]) -> str:

@@ -12,7 +12,8 @@ from hk_backend.config import ROUTES, Config, ConfigError, read_config
 from hk_backend.routing import SERVED, Verdict, refused
 
 ENGINE_CHECKS = "hk_backend.engine_checks"
-"""Entry points of the engine plugins: a function that returns the `Verdict` on its engine."""
+"""Entry points of the engine plugins: a function of a route's name that returns the `Verdict` on
+the engine."""
 PLUGIN_GROUPS = {"vllm": "vllm.general_plugins", "sglang": "sglang.srt.plugins"}
 
 
@@ -92,10 +93,10 @@ def route_verdict(route: str, device: Verdict) -> Verdict:
         config = read_config()
     except ConfigError as error:
         return refused(str(error))
-    for verdict in (asked_for(route, config), device):
+    for verdict in (asked_for(route, config), device, device_serves(route)):
         if not verdict:
             return verdict
-    engines = engine_verdicts()
+    engines = engine_verdicts(route)
     if not engines:
         return refused("no supported engine is installed")
     if any(engines.values()):
@@ -112,14 +113,25 @@ def asked_for(route: str, config: Config) -> Verdict:
     return SERVED
 
 
-def engine_verdicts() -> dict[str, Verdict]:
-    """What each plugin says about its engine, for the engines that are installed."""
+def device_serves(route: str) -> Verdict:
+    """Whether the device, which can run, has kernels for `route` at all."""
+    if route != "linear":
+        return SERVED
+    import torch
+
+    from hk_backend.ops import LinearRequest, supports_linear
+
+    return supports_linear(LinearRequest(tensor_device(), torch.bfloat16, "bf16", 64, 64))
+
+
+def engine_verdicts(route: str) -> dict[str, Verdict]:
+    """What each plugin says about `route` in its engine, for the engines that are installed."""
     verdicts = {}
     for check in importlib.metadata.entry_points(group=ENGINE_CHECKS):
         if machine.version_of(*machine.ENGINES[check.name]) is None:
             continue
         try:
-            verdict: Verdict = check.load()()
+            verdict: Verdict = check.load()(route)
         except Exception as error:  # whatever an engine's import can raise
             verdict = refused(f"{type(error).__name__}: {error}")
         verdicts[check.name] = verdict if verdict else refused(f"{check.name}: {verdict.why}")

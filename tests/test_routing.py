@@ -80,6 +80,7 @@ def test_report_is_plain_data() -> None:
     counters.fallbacks["z: last"].add(6)
     counters.fallbacks["a: first"].add(4)
     counters.dummy.add(8)
+    counters.layers, counters.layers_left["a reason"] = 5, 2
     counters.checked_calls, counters.max_check_error = 2, 0.25
     own.disable("attention", "because")
     report = own.report()
@@ -95,6 +96,8 @@ def test_report_is_plain_data() -> None:
                 "a: first": {"calls": 1, "tokens": 4},
                 "z: last": {"calls": 1, "tokens": 6},
             },
+            "layers": 5,
+            "layers_left": {"a reason": 2},
             "dummy_calls": 1,
             "dummy_tokens": 8,
             "checked_calls": 2,

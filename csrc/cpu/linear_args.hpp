@@ -16,6 +16,7 @@ enum class Activations : int { none, token, tensor, token_block, mx };
 
 constexpr int64_t kSlabK = 32;          // elements along K that are packed together: an mx block
 constexpr int64_t kScaleBlock = 128;    // rows and columns under one fp8 block scale
+constexpr int64_t kMostSkinnyRows = 16;  // that multiply_skinny takes
 constexpr int64_t kBlockK = 256;        // elements along K that a large multiply takes at a time
 
 constexpr bool is_mx(Format f) { return f >= Format::mx8; }

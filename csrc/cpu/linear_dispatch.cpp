@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dispatch.hpp"
+#include "large_pages.hpp"
 #include "parallel.hpp"
 #include "scratch.hpp"
 
@@ -53,7 +54,7 @@ PreparedRows prepare_rows(const LinearKernels& kernels, const LinearArgs& args, 
   return prepared;
 }
 
-constexpr int64_t kMostRows = 192;  // of a work item
+constexpr int64_t kMostRows = 256;  // of a work item
 
 struct Blocks {
   int64_t of_rows, of_panels;
@@ -114,6 +115,7 @@ int64_t packed_bytes(const std::string& isa, Format format, int64_t n, int64_t k
 
 void pack_weight(const std::string& isa, const PackArgs& args, int threads) {
   const LinearKernels& kernels = *kernels_of(isa).linear;
+  prefer_large_pages(args.out, packed_bytes(isa, args.format, args.n, args.k));
   parallel_for(ceil_div(args.n, kernels.panel_columns), threads,
                [&](int64_t panel) { kernels.pack(args, panel, panel + 1); });
 }

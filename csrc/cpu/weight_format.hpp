@@ -43,14 +43,26 @@ HK_INLINE void for_each_k(const uint8_t* slab, F f) {
     W::expand_group(codes, [&](int64_t k, const vec(&w)[NV]) HK_INLINED { f(base + k, w); });
 }
 
+// Neighbouring bytes as the lanes of a register. The compiler takes them one by one.
+HK_INLINE ivec load_lanes(const uint8_t* from) {
+#if defined(__AVX512F__)
+  const auto codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  return reinterpret_cast<ivec>(_mm512_cvtepu8_epi32(codes));
+#elif defined(__AVX2__)
+  const auto codes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from));
+  return reinterpret_cast<ivec>(_mm256_cvtepu8_epi32(codes));
+#else
+  ivec lanes;
+  for (int i = 0; i < VL; ++i) lanes[i] = from[i];
+  return lanes;
+#endif
+}
+
 // The scales of a slab's columns, 2^(code - 127); code 0 is a float32 denormal.
 template <class W>
 HK_INLINE void column_scales(const uint8_t* slab, vec (&scale)[NV]) {
   for (int v = 0; v < NV; ++v) {
-    typedef uint8_t codes __attribute__((vector_size(VL)));
-    codes c;
-    std::memcpy(&c, slab + v * VL, sizeof(c));
-    const ivec bits = __builtin_convertvector(c, ivec) << 23, least = ivec{} + 0x00400000;
+    const ivec bits = load_lanes(slab + v * VL) << 23, least = ivec{} + 0x00400000;
     scale[v] = reinterpret_cast<vec>(bits > least ? bits : least);
   }
 }

@@ -8,7 +8,7 @@
 namespace hk::cpu::HK_ISA {
 
 constexpr int64_t kGroupK = 8;
-constexpr int64_t kPrefetchAhead = 1024;  // bytes, while a weight streams by
+constexpr int64_t kPrefetchAhead = 4096;  // bytes, while a weight streams by
 
 // On a lambda that f(k, w) is: it holds a few instructions, and a call would spill every register.
 #define HK_INLINED __attribute__((always_inline))

@@ -116,14 +116,8 @@ def _linear_impl(
     weight: Sequence[int],
     out_dtype: torch.dtype,
 ) -> torch.Tensor:
-    named = {
-        "data": data,
-        "factors": factors,
-        "block_scales": block_scales,
-        "input_scale": input_scale,
-    }
-    tensors = {name: tensor for name, tensor in named.items() if tensor is not None}
-    return _run(x, PackedWeight.from_parts(tensors, list(weight)), bias, out_dtype)
+    packed = PackedWeight.from_fields(data, factors, block_scales, input_scale, weight)
+    return _run(x, packed, bias, out_dtype)
 
 
 def _linear_shape(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -79,14 +79,32 @@ class PackedWeight:
         ]
 
     @classmethod
-    def from_parts(cls, tensors: Mapping[str, torch.Tensor], ints: list[int]) -> PackedWeight:
+    def from_parts(cls, tensors: Mapping[str, torch.Tensor], ints: Sequence[int]) -> PackedWeight:
         """What `tensors()` and `as_ints()` gave, together again."""
-        format, n, k, activations, layout = ints
-        return cls(
+        return cls.from_fields(
             tensors["data"],
             tensors.get("factors"),
             tensors.get("block_scales"),
             tensors.get("input_scale"),
+            ints,
+        )
+
+    @classmethod
+    def from_fields(
+        cls,
+        data: torch.Tensor,
+        factors: torch.Tensor | None,
+        block_scales: torch.Tensor | None,
+        input_scale: torch.Tensor | None,
+        ints: Sequence[int],
+    ) -> PackedWeight:
+        """The same from the operator's arguments, at every call."""
+        format, n, k, activations, layout = ints
+        return cls(
+            data,
+            factors,
+            block_scales,
+            input_scale,
             _FORMAT_NAMES[format],
             n,
             k,

@@ -109,6 +109,7 @@ class Output:
         """A whole shard; `layers`: what is to be remembered of the layers in it."""
         with self._replacing(file) as part:
             save_file(tensors, part, metadata={"format": "pt"})
+            shutil.copymode(self.directory / REPORT, part)  # safetensors makes it private
         size = (self.directory / file).stat().st_size
         self.report["shards"][file] = {"bytes": size, "layers": layers}
         self.save_report()

@@ -1,4 +1,4 @@
-"""The vLLM plugin: prefill attention of vLLM's own backends, computed by HK.
+"""The vLLM plugin: prefill attention of vLLM's own backends, and its linear layers, by HK.
 
 plugin.py       the entry point: what is registered, and when nothing is
 contract.py     what of vLLM the plugin relies on, checked before anything is patched
@@ -6,6 +6,7 @@ backend.py      a wrapper class per parent backend, made when vLLM asks for it
 builder.py      per step: which rows are HK's (rows.py), as metadata beside the parent's
 impl.py         per layer: HK on its rows, the parent on the rest, fallbacks counted
 cache_forms.py  how each parent stores keys and values
+linear/         linear layers: unquantised, FP8 and MX
 compile_key.py  the active routes in vLLM's compile-cache key
 report.py       counters in the log at shutdown
 """

@@ -64,7 +64,16 @@ LAYER = (
 )
 
 
-def check_engine() -> Verdict:
+def check_engine(route: str = "attention") -> Verdict:
+    """Whether this vLLM has what `route` relies on; for `hk-backend status` and the plugin."""
+    if route == "linear":
+        from hk_vllm.linear.contract import check_linear
+
+        return check_linear()
+    return check_attention()
+
+
+def check_attention() -> Verdict:
     """Whether this vLLM has the classes, signatures and members that every wrapper relies on."""
     try:
         from vllm.config import VllmConfig, get_current_vllm_config_or_none  # noqa: F401
@@ -72,21 +81,19 @@ def check_engine() -> Verdict:
         from vllm.v1.attention import backend
         from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
 
-        return _first_refusal(
-            _has_parameters(register_backend, ("backend", "class_path")),
-            _has_members(AttentionBackendEnum, ("CUSTOM", "get_path")),
-            _has_members(backend.AttentionCGSupport, ("NEVER", "UNIFORM_BATCH", "ALWAYS")),
-            _has_members(backend.AttentionType, ("DECODER",)),
-            _has_members(
-                backend.AttentionBackend, ("customize_spec", "supported_kv_cache_layouts")
-            ),
+        return first_refusal(
+            has_parameters(register_backend, ("backend", "class_path")),
+            has_members(AttentionBackendEnum, ("CUSTOM", "get_path")),
+            has_members(backend.AttentionCGSupport, ("NEVER", "UNIFORM_BATCH", "ALWAYS")),
+            has_members(backend.AttentionType, ("DECODER",)),
+            has_members(backend.AttentionBackend, ("customize_spec", "supported_kv_cache_layouts")),
             _has_batch_fields(backend.CommonAttentionMetadata),
             *_builder_verdicts(backend.AttentionMetadataBuilder),
-            _has_members(backend.AttentionMetadataBuilder, ("reorder_batch_threshold",)),
-            _has_parameters(backend.AttentionImpl.forward, FORWARD),
-            _has_parameters(backend.AttentionImpl.__init__, ("self", *LAYER)),
-            _has_parameters(current_platform.get_attn_backend_cls, ("selected_backend",)),
-            _has_members(VllmConfig, ("compute_hash",)),
+            has_members(backend.AttentionMetadataBuilder, ("reorder_batch_threshold",)),
+            has_parameters(backend.AttentionImpl.forward, FORWARD),
+            has_parameters(backend.AttentionImpl.__init__, ("self", *LAYER)),
+            has_parameters(current_platform.get_attn_backend_cls, ("selected_backend",)),
+            has_members(VllmConfig, ("compute_hash",)),
         )
     except (ImportError, AttributeError) as error:
         return refused(f"it lacks what the plugin relies on: {error}")
@@ -100,29 +107,36 @@ def check_parent(parent: Any) -> Verdict:
             return refused(f"{parent.__name__}: forward() writes the KV cache itself")
         if parent.is_mla():
             return refused(f"{parent.__name__}: latent attention")
-        return _first_refusal(
+        return first_refusal(
             *_builder_verdicts(builder),
-            _has_members(builder, ("_cudagraph_support",)),
-            _has_parameters(impl.forward, FORWARD),
-            _has_parameters(impl.__init__, ("self", *LAYER)),
-            _has_parameters(impl.do_kv_cache_update, CACHE_UPDATE),
+            has_members(builder, ("_cudagraph_support",)),
+            has_parameters(impl.forward, FORWARD),
+            has_parameters(impl.__init__, ("self", *LAYER)),
+            has_parameters(impl.do_kv_cache_update, CACHE_UPDATE),
         )
     except AttributeError as error:
         return refused(f"{parent.__name__}: {error}")
 
 
-def _first_refusal(*verdicts: Verdict) -> Verdict:
+def first_refusal(*verdicts: Verdict) -> Verdict:
     return next((verdict for verdict in verdicts if not verdict), SERVED)
+
+
+def has_fields(owner: Any, names: tuple[str, ...]) -> Verdict:
+    """Whether the dataclass `owner` has fields of these names."""
+    present = {field.name for field in fields(owner)}
+    missing = [name for name in names if name not in present]
+    return refused(f"{owner.__name__} has no {', '.join(missing)}") if missing else SERVED
 
 
 def _builder_verdicts(builder: Any) -> Iterable[Verdict]:
     return [
-        _has_parameters(getattr(builder, name), parameters)
+        has_parameters(getattr(builder, name), parameters)
         for name, parameters in BUILDER_METHODS.items()
     ]
 
 
-def _has_parameters(function: Callable[..., Any], expected: tuple[str, ...]) -> Verdict:
+def has_parameters(function: Callable[..., Any], expected: tuple[str, ...]) -> Verdict:
     """Whether the first parameters of `function` are `expected`, in order."""
     found = tuple(inspect.signature(function).parameters)
     if found[: len(expected)] == expected:
@@ -131,17 +145,14 @@ def _has_parameters(function: Callable[..., Any], expected: tuple[str, ...]) -> 
     return refused(f"{name}({', '.join(found)}), expected ({', '.join(expected)}, ...)")
 
 
-def _has_members(owner: Any, names: tuple[str, ...]) -> Verdict:
+def has_members(owner: Any, names: tuple[str, ...]) -> Verdict:
     missing = [name for name in names if not hasattr(owner, name)]
     return refused(f"{owner.__name__} has no {', '.join(missing)}") if missing else SERVED
 
 
 def _has_batch_fields(batch: Any) -> Verdict:
-    present = {field.name for field in fields(batch)}
-    missing = [name for name in BATCH_FIELDS if name not in present]
-    if missing:
-        return refused(f"{batch.__name__} has no {', '.join(missing)}")
-    return _first_refusal(
-        _has_parameters(batch.unpadded, ("self", "num_actual_tokens", "num_actual_reqs")),
-        _has_members(batch, ("replace",)),
+    return first_refusal(
+        has_fields(batch, BATCH_FIELDS),
+        has_parameters(batch.unpadded, ("self", "num_actual_tokens", "num_actual_reqs")),
+        has_members(batch, ("replace",)),
     )

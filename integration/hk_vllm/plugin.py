@@ -9,7 +9,6 @@ from typing import Any
 # vLLM's own logger above it: its handlers and levels apply, and nothing of vLLM is imported yet
 logger = logging.getLogger("vllm.hk_vllm.plugin")
 
-ROUTE = "attention"
 MEMBERS = {
     "cpu": ("CPU_ATTN",),
     "rocm": ("ROCM_ATTN", "ROCM_AITER_FA", "ROCM_AITER_UNIFIED_ATTN", "TRITON_ATTN"),
@@ -22,33 +21,43 @@ class RegisterError(RuntimeError):
 
 
 def register() -> None:
-    """Wrap the platform's attention backends, if `HK_BACKEND` asks for it.
+    """Put in place the routes that `HK_BACKEND` asks for.
 
     Without `HK_BACKEND` nothing is imported and nothing patched. Harmless to call again, and in
-    every process: the registry holds paths, and classes are made when vLLM asks for them.
-    Whatever stands in the way is one line in the log, and vLLM serves as it is.
+    every process. Whatever stands in a route's way is one line in the log, and vLLM serves as it
+    is.
 
     Raises:
         RegisterError: instead of that line, with HK_STRICT=1.
     """
     if os.environ.get("HK_BACKEND", "").strip() in ("", "0"):
         return
-    from hk_backend.config import ConfigError, get_config
+    from hk_backend.config import ROUTES, ConfigError, get_config
     from hk_backend.routing import routes
 
     try:
-        if ROUTE not in get_config().backend:
-            return
-        why = register_attention()
+        asked: frozenset[str] = get_config().backend
     except ConfigError as error:
-        why = str(error)
-    except Exception as error:  # a broken installation of ours must not break the engine
-        why = f"HK cannot be loaded: {type(error).__name__}: {error}"
-    if not why:
+        for route in ROUTES:
+            routes.disable(route, str(error))
+        give_up(str(error))
         return
+    for route, register_route in REGISTER.items():
+        if route not in asked:
+            continue
+        try:
+            why = register_route() or report_once()
+        except Exception as error:  # a broken installation of ours must not break the engine
+            why = f"HK cannot be loaded: {type(error).__name__}: {error}"
+        if why:
+            routes.disable(route, why)
+            give_up(why if len(asked) == 1 else f"route {route}: {why}")
+
+
+def give_up(why: str) -> None:
+    """vLLM stays as it is, and says so; an error with HK_STRICT=1."""
     if os.environ.get("HK_STRICT", "").strip() == "1":
         raise RegisterError(f"HK_STRICT=1: {why}")
-    routes.disable(ROUTE, why)
     logger.error("hk_backend: vLLM serves without HK: %s", why)
 
 
@@ -57,11 +66,9 @@ def register_attention() -> str:
     from vllm.platforms import current_platform
     from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
 
-    from hk_backend import metrics
-    from hk_vllm import report
-    from hk_vllm.contract import check_engine
+    from hk_vllm.contract import check_attention
 
-    verdict = check_engine()
+    verdict = check_attention()
     if not verdict:
         return f"vLLM is not one the plugin knows: {verdict.why}"
     members = members_of(current_platform)
@@ -73,9 +80,28 @@ def register_attention() -> str:
         register_backend(AttentionBackendEnum[name], f"hk_vllm.backend.HK_{name}")
     register_backend(AttentionBackendEnum.CUSTOM, f"hk_vllm.backend.HK_{members[0]}")
     let_custom_be_automatic(type(current_platform))
+    return ""
+
+
+def register_linear() -> str:
+    """Change the linear layers of this platform; returns why not, or nothing."""
+    from hk_vllm.linear.install import register_linear
+
+    return register_linear()
+
+
+def report_once() -> str:
+    """Share this engine's counters between its processes, and log them when it ends."""
+    from hk_backend import metrics
+    from hk_vllm import report
+
     if metrics.share():
         report.at_exit()
     return ""
+
+
+REGISTER = {"attention": register_attention, "linear": register_linear}
+"""What puts a route in place, and returns why it did not, or nothing."""
 
 
 def members_of(platform: Any) -> tuple[str, ...]:

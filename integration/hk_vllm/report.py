@@ -34,7 +34,8 @@ def _log_counters(owner: int) -> None:
 
 
 def lines(found: Iterable[Metric]) -> list[str]:
-    """One line per route: `attention: 120 calls, 38400 prefill tokens by HK (100.0%); ...`."""
+    """One line per route: `attention: 120 calls, 38400 prefill tokens by HK (100.0%); ...`,
+    `linear: 121 layers by HK; 2 layers by vLLM: a weight in torch.int8; 3600 calls, ...`."""
     samples: defaultdict[str, list[Sample]] = defaultdict(list)
     for metric in found:
         for sample in metric.samples:
@@ -42,31 +43,47 @@ def lines(found: Iterable[Metric]) -> list[str]:
     return [f"{route}: {_describe(of_route)}" for route, of_route in sorted(samples.items())]
 
 
+SERVED, DUMMY = ("served", ""), ("dummy", "")
+Counts = dict[tuple[str, str], int]
+"""By outcome and reason."""
+
+
 def _describe(samples: list[Sample]) -> str:
-    calls: dict[tuple[str, str], int] = {}
-    tokens: dict[tuple[str, str], int] = {}
+    counts: dict[str, Counts] = {metrics.CALLS: {}, metrics.TOKENS: {}, metrics.LAYERS: {}}
     checked = {metrics.CHECKED: 0.0, metrics.ERROR: 0.0}
     for sample in samples:
         name = sample.name.removesuffix("_total")
         if name in checked:
             checked[name] = sample.value
         else:
-            outcome = sample.labels["outcome"], sample.labels["reason"]
-            (calls if name == metrics.CALLS else tokens)[outcome] = int(sample.value)
-    served, dummy = ("served", ""), ("dummy", "")
-    fallbacks = sorted(set(calls) - {served, dummy})
-    prefill = sum(tokens.values()) - tokens.get(dummy, 0)
-    share = tokens.get(served, 0) / prefill if prefill else 1.0
-    parts = [
-        f"{calls.get(served, 0)} calls, {tokens.get(served, 0)} prefill tokens by HK ({share:.1%})"
-    ]
-    for key in fallbacks:
-        parts.append(f"{calls[key]} calls, {tokens[key]} tokens by vLLM: {key[1]}")
-    if dummy in calls:
-        parts.append(f"{calls[dummy]} dummy calls")
+            counts[name][sample.labels["outcome"], sample.labels["reason"]] = int(sample.value)
+    parts = _layers(counts[metrics.LAYERS])
+    parts += _calls(counts[metrics.CALLS], counts[metrics.TOKENS], by_layer=bool(parts))
     if checked[metrics.CHECKED]:
         parts.append(
             f"{checked[metrics.CHECKED]:.0f} calls checked, "
             f"largest error {checked[metrics.ERROR]:.2e}"
         )
     return "; ".join(parts)
+
+
+def _layers(layers: Counts) -> list[str]:
+    """Of a route that is decided layer by layer; nothing for another."""
+    if not layers:
+        return []
+    left = [f"{layers[key]} layers by vLLM: {key[1]}" for key in sorted(set(layers) - {SERVED})]
+    return [f"{layers.get(SERVED, 0)} layers by HK", *left]
+
+
+def _calls(calls: Counts, tokens: Counts, by_layer: bool) -> list[str]:
+    """`by_layer`: of a route that is decided layer by layer: the calls are those of HK's layers."""
+    total = sum(tokens.values()) - tokens.get(DUMMY, 0)
+    share = tokens.get(SERVED, 0) / total if total else 1.0
+    kind, other = ("", "the reference") if by_layer else ("prefill ", "vLLM")
+    number = tokens.get(SERVED, 0)
+    parts = [f"{calls.get(SERVED, 0)} calls, {number} {kind}tokens by HK ({share:.1%})"]
+    for key in sorted(set(calls) - {SERVED, DUMMY}):
+        parts.append(f"{calls[key]} calls, {tokens[key]} tokens by {other}: {key[1]}")
+    if DUMMY in calls:
+        parts.append(f"{calls[DUMMY]} dummy calls")
+    return parts

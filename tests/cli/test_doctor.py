@@ -27,7 +27,7 @@ def _a_healthy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     python_says(monkeypatch)
     monkeypatch.setattr(machine, "amx_traps", lambda: False)
     monkeypatch.setattr(doctor, "find_library", lambda name: "libnuma.so.1")
-    monkeypatch.setattr(status, "engine_verdicts", lambda: {"vllm": SERVED})
+    monkeypatch.setattr(status, "engine_verdicts", lambda route: {"vllm": SERVED})
     plugins_installed(monkeypatch, "hk_vllm")
 
 
@@ -102,7 +102,7 @@ def plugin_not_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def unknown_contract(monkeypatch: pytest.MonkeyPatch) -> None:
     verdicts = {"vllm": refused("vllm: AttentionImpl.forward(self, x)")}
-    monkeypatch.setattr(status, "engine_verdicts", lambda: verdicts)
+    monkeypatch.setattr(status, "engine_verdicts", lambda route: verdicts)
 
 
 def cpu_wheel(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ def report() -> dict[str, Any]:
 
 
 def engine_says(monkeypatch: pytest.MonkeyPatch, **verdicts: Verdict) -> None:
-    monkeypatch.setattr(status, "engine_verdicts", lambda: verdicts)
+    monkeypatch.setattr(status, "engine_verdicts", lambda route: verdicts)
 
 
 def test_json_has_versions_machine_device_and_routes() -> None:
@@ -91,7 +91,7 @@ def test_an_engine_check_that_raises_is_a_refusal(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(machine, "version_of", lambda *names: "0.32.0")
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [Broken()])
-    verdict = status.engine_verdicts()["vllm"]
+    verdict = status.engine_verdicts("attention")["vllm"]
     assert verdict == refused("vllm: ImportError: libnuma.so.1: cannot open shared object file")
 
 

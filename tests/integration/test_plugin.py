@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 from hk_vllm import plugin
 from hk_vllm.plugin import RegisterError, register
+from vllm.model_executor.layers.linear import UnquantizedLinearMethod
 from vllm.platforms import current_platform
 from vllm.v1.attention.backends.registry import AttentionBackendEnum
 from vllm.v1.attention.selector import AttentionSelectorConfig
 
 from hk_backend.routing import routes
+from tests.integration.restore import restored
 
 HK_PATH = "hk_vllm.backend.HK_CPU_ATTN"
 
@@ -26,23 +28,19 @@ HK_PATH = "hk_vllm.backend.HK_CPU_ATTN"
 @pytest.fixture(autouse=True)
 def untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """vLLM as it is before any plugin, and again afterwards."""
-    platform = type(current_platform)
-    monkeypatch.setattr(platform, "get_attn_backend_cls", platform.get_attn_backend_cls)
     for variable in ("HK_BACKEND", "HK_DEVICE", "HK_STRICT", "HK_CHECK", "HK_METRICS_DIR"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr("hk_backend.metrics._shared_by", 0)
-    routes.reset()
-    yield
-    routes.reset()
-    for member in AttentionBackendEnum:
-        member.clear_override()
+    with restored():
+        yield
     os.environ.pop("HK_METRICS_DIR", None)
 
 
 def patched() -> bool:
-    """Whether anything of vLLM's registry or selection is not as vLLM made it."""
+    """Whether anything of vLLM's registry, selection or linear layers is not as vLLM made it."""
     overridden = any(member.is_overridden() for member in AttentionBackendEnum)
-    return overridden or hasattr(type(current_platform).get_attn_backend_cls, "hk_custom")
+    custom = hasattr(type(current_platform).get_attn_backend_cls, "hk_custom")
+    return overridden or custom or hasattr(UnquantizedLinearMethod.apply, "hk_original")
 
 
 def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -184,7 +182,7 @@ def test_an_engine_outside_the_contract(
     from vllm.v1.attention import backend
 
     monkeypatch.setattr(backend.AttentionImpl, "forward", lambda self, everything: None)
-    environment(HK_BACKEND="1")
+    environment(HK_BACKEND="attention")
     register()
     assert not patched()
     (line,) = errors(caplog)

@@ -9,6 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from hk_vllm import report
+
+from hk_backend import metrics
+from hk_backend.routing import routes
 
 ENGINE = """
 import json, logging, multiprocessing, os, signal, sys
@@ -58,3 +62,23 @@ def test_of_processes_that_were_killed(tmp_path: Path, start: str) -> None:
         f"hk_backend: process {first}: {said}",
         f"hk_backend: process {second}: {said}",
     ]
+
+
+def test_a_route_that_is_decided_layer_by_layer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How many layers HK serves, and how many it leaves to vLLM, by reason."""
+    routes.reset()
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    monkeypatch.setattr(metrics, "_files", metrics._Files())
+    for reason in ("", "", "", "a reason", "a reason", "another"):
+        metrics.count_layer("linear", reason)
+    metrics.count("linear", "served", 30)
+    metrics.count("linear", "dummy", 8)
+    [(_, found)] = metrics.processes()
+    assert report.lines(found) == [
+        "linear: 3 layers by HK; 2 layers by vLLM: a reason; 1 layers by vLLM: another; "
+        "1 calls, 30 tokens by HK (100.0%); 1 dummy calls"
+    ]
+    assert routes.counters("linear").layers == 3
+    assert routes.counters("linear").layers_left == {"a reason": 2, "another": 1}

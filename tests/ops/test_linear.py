@@ -14,7 +14,7 @@ from hypothesis.strategies import DrawFn
 from hk_backend import reference
 from hk_backend.ops import linear, pack_weight
 from hk_backend.ops.weight_format import FLOAT_DTYPES, FORMATS, MX_BLOCK
-from hk_backend.reference.linear import pack_bits
+from hk_backend.reference.linear import pack_bits, round_activations
 from tests.ops.linear_cases import (
     KINDS,
     WEIGHT_LAYOUTS,
@@ -23,6 +23,7 @@ from tests.ops.linear_cases import (
     Layer,
     laid_out,
     make,
+    random_weight,
 )
 from tests.ops.linear_oracle import check
 from tests.ops.strategies import generated
@@ -71,9 +72,54 @@ def test_scale_blocks_and_their_tails(activations: str, isa: str) -> None:
 
 @pytest.mark.parametrize(("format", "activations", "scales"), KINDS)
 def test_large(format: str, activations: str, scales: str) -> None:
-    """Several blocks of rows, of columns and of K at once; a long sum."""
+    """Several blocks of rows, of columns and of K at once."""
     check(Case(format, activations, scales, m=260, n=300, k=1120))
-    check(Case(format, activations, scales, m=3, n=20, k=8224))
+
+
+def whole_numbers(case: Case) -> Layer:
+    """A layer whose every product and partial sum is a whole number of 1/64 below 2^18: float32
+    holds them all, so that a kernel must give the exact result, in whatever order it sums."""
+    random = torch.Generator().manual_seed(case.seed)
+    layer, format = make(case.but(n=1)), FORMATS[case.format]
+    weight = torch.randint(-2, 3, (case.n, case.k), generator=random).float()
+    if format.is_mx:
+        layer.weight, layer.scales = reference.quantize_mx(weight, case.format)
+        assert layer.scales is not None
+        spread = torch.randint(-1, 2, layer.scales.shape, generator=random)
+        layer.scales = (layer.scales.int() + spread).to(torch.uint8)
+    else:
+        layer.weight = weight.to(format.dtype)
+        _, scales = random_weight(case.format, case.n, case.k, case.scale_kind, random)
+        layer.scales = None if scales is None else 2.0 ** (scales * 60).round()
+    x = torch.randint(-2, 3, (case.m, case.k), generator=random).float()
+    x[:, ::32] = 4.0 if format.is_mx else format.quantised_max or 1.0  # scales are powers of two
+    layer.x = x.to(layer.x.dtype)
+    return layer
+
+
+@pytest.mark.parametrize(("format", "activations", "scales"), KINDS)
+def test_long_sums_of_whole_numbers_are_exact(
+    format: str, activations: str, scales: str, isa: str
+) -> None:
+    """A worst-case bound of a long sum would not see one term missing: this does."""
+    for m, n, k in ((1, 40, 4128), (5, 33, 4160), (17, 40, 1056), (70, 130, 544)):
+        layer = whole_numbers(Case(format, activations, scales, m=m, n=n, k=k, seed=m))
+        assert torch.equal(layer.run().double(), layer.exact())
+
+
+@pytest.mark.parametrize(("format", "activations", "scales"), KINDS)
+def test_whole_numbers_are_what_they_claim(format: str, activations: str, scales: str) -> None:
+    """The control: sums of magnitudes fit float32, and one term less is another result."""
+    layer = whole_numbers(Case(format, activations, scales, m=5, n=33, k=4160))
+    rounded = round_activations(layer.x, format, activations).abs()
+    weight = reference.dequantize(layer.weight, format, layer.scales)
+    assert (rounded @ weight.abs().T).max() < 2**18
+    for values in (rounded, weight):
+        assert torch.equal(values * 8, (values * 8).round())
+    exact = layer.exact()
+    layer.x[:, 4159] += 1
+    different = (layer.exact() != exact).float().mean()
+    assert different > 0.5
 
 
 @pytest.mark.parametrize("x_dtype", FLOAT_DTYPES)

@@ -129,6 +129,14 @@ def test_an_empty_folder_is_taken(model: Path, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "config.json").exists()
 
 
+def test_others_may_read_the_files(model: Path, tmp_path: Path) -> None:
+    """All files have the mode that this process gives its files."""
+    Job(model, tmp_path / "out", settings()).run()
+    (tmp_path / "file").write_text("")
+    mode = (tmp_path / "file").stat().st_mode
+    assert {path.stat().st_mode for path in (tmp_path / "out").iterdir()} == {mode}
+
+
 def test_a_damaged_report_is_refused(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()

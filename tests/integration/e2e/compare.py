@@ -87,12 +87,19 @@ def assert_as_exact(found: Error, stock: Error) -> None:
 def assert_agree(found: list[RoundResult], other: list[RoundResult], checkpoint: str) -> None:
     """Two devices in half precision agree on every token of the same prompts, within rounding.
 
+    The rounding is that of `other`, measured against transformers in float32: `found` has no
+    part in its own bound.
+    """
+    assert_within(found, other, error_of(other, checkpoint))
+
+
+def assert_within(found: list[RoundResult], other: list[RoundResult], noise: Error) -> None:
+    """Two answers agree on every token of the same prompts, if each is off by like noise.
+
     Each differs from the truth by its own rounding, so they differ from each other by what those
     leave: with noises e and c of like size, at most sqrt(2) of one, where they are independent.
-    The noise allowed is that of `other`, measured against transformers in float32: `found` has no
-    part in its own bound. The largest of a sample is less certain: three times that of `other`.
+    The largest of a sample is less certain: three times that of `noise`.
     """
-    truth = error_of(other, checkpoint)
     differences = [
         abs(a - b)
         for ours, theirs in zip(found, other, strict=True)
@@ -101,11 +108,11 @@ def assert_agree(found: list[RoundResult], other: list[RoundResult], checkpoint:
     ]
     count = len(differences)
     rms = (sum(value**2 for value in differences) / count) ** 0.5
-    allowed = (2**0.5) * truth.rms * (1 + 3 / count**0.5)
-    assert rms <= allowed, f"rms error {rms:.5f} between the devices, rounding gives {allowed:.5f}"
+    allowed = (2**0.5) * noise.rms * (1 + 3 / count**0.5)
+    assert rms <= allowed, f"rms error {rms:.5f} between the two, rounding gives {allowed:.5f}"
     largest = max(differences)
-    assert largest <= 3 * truth.largest, (
-        f"largest error {largest:.5f} between the devices, rounding has {truth.largest:.5f}"
+    assert largest <= 3 * noise.largest, (
+        f"largest error {largest:.5f} between the two, rounding has {noise.largest:.5f}"
     )
 
 

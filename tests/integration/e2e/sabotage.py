@@ -49,6 +49,24 @@ def parent_outside_contract() -> None:
     CPUAttentionMetadataBuilder.build = build
 
 
+def float32_everywhere() -> None:
+    """vLLM's quantisation methods take float32 models, which most say they do not.
+
+    In float32 an answer differs from the truth by what is wrong, not by what is rounded.
+    """
+    import torch
+    from vllm.model_executor.layers.quantization import (
+        QUANTIZATION_METHODS,
+        get_quantization_config,
+    )
+
+    everything = [torch.float32, torch.float16, torch.bfloat16]
+    for name in ("fp8", "quark", "modelopt", "modelopt_mxfp8"):
+        assert name in QUANTIZATION_METHODS
+        config = get_quantization_config(name)
+        config.get_supported_act_dtypes = lambda *_: everything
+
+
 SABOTAGES: dict[str, Callable[[], None]] = {
     sabotage.__name__: sabotage
     for sabotage in (
@@ -56,6 +74,7 @@ SABOTAGES: dict[str, Callable[[], None]] = {
         extension_raises,
         engine_outside_contract,
         parent_outside_contract,
+        float32_everywhere,
         broken_kernels.kernel_computes_wrong,
         broken_kernels.kernel_does_not_wait,
         broken_kernels.kernel_file_damaged,

@@ -6,6 +6,7 @@ import pytest
 
 from tests.integration.e2e.compare import assert_routed, assert_true_answers, assert_true_logprobs
 from tests.integration.e2e.processes import Checkpoint, Reader
+from tests.models import TINY_LAYERS
 
 
 @pytest.mark.engine("spawned", "tensor-parallel")
@@ -22,12 +23,17 @@ def test_spawned(name: str, ranks: int, served: Reader, checkpoint: Checkpoint) 
     assert all(worker.mutated_calls for worker in faulty.workers)
     with pytest.raises(AssertionError, match="log-probability"):
         assert_true_logprobs(faulty.answers, checkpoint("tiny-64"))
+    for worker in faulty.workers:  # each rank's shards of every layer, and of the LM head
+        linear = worker.routes["linear"]
+        assert linear["layers"] == 4 * TINY_LAYERS + 1
+        assert linear["layers_left"] == {}
+        assert linear["tokens"] > 0
     # what each rank must have computed: all but cached tokens and single ones left over
     asked = [answer for item in result.rounds for answer in item.answers]
     new_tokens = sum(len(answer.prompt) - answer.cached_tokens for answer in asked)
     for before, worker in zip(result.start, faulty.workers, strict=True):
         served_tokens = worker.routes["attention"]["tokens"]
-        if before.routes:
+        if "attention" in before.routes:
             served_tokens -= before.routes["attention"]["tokens"]
         assert 0.95 * new_tokens <= served_tokens / worker.layers <= new_tokens
 

@@ -18,10 +18,14 @@ REASONS = {
 }
 
 
+BOTH_ROUTES = ("no-such-device", "extension-missing")
+"""What is in the way of attention and of linear layers, so that each says so."""
+
+
 @pytest.mark.engine(*REASONS)
 @pytest.mark.parametrize("name", REASONS)
 def test_serves_and_says_why(name: str, served: Reader, checkpoint: Checkpoint) -> None:
-    """Correct answers from vLLM alone, nothing routed, exactly one line with the reason."""
+    """Correct answers from vLLM alone, nothing routed, one line with the reason for each route."""
     process = served(name)
     result = process["only"]
     for item in result.rounds:
@@ -29,9 +33,9 @@ def test_serves_and_says_why(name: str, served: Reader, checkpoint: Checkpoint) 
     for worker in result.rounds[-1].workers:
         assert worker.routes.get("attention", {}).get("tokens", 0) == 0
     lines = [line for line in process.lines("hk_backend:") if "by HK" not in line]
-    assert len(lines) == 1, lines
+    assert len(lines) == (2 if name in BOTH_ROUTES else 1), lines
     for word in REASONS[name]:
-        assert word in lines[0]
+        assert all(word in line for line in lines)
 
 
 @pytest.mark.engine("extension-raises")
@@ -72,6 +76,10 @@ def test_shadow_check(served: Reader, checkpoint: Checkpoint) -> None:
     assert not second["on"]
     assert 0.01 < second["max_check_error"] < 0.03, "the outputs were scaled by 1.02"
     assert third["calls"] == second["calls"]
+    linear = process["only"].rounds[-1].workers[0].routes["linear"]
+    assert linear["on"]
+    assert linear["checked_calls"] == linear["calls"] + linear["dummy_calls"] > 0
+    assert 0 < linear["max_check_error"] < 1e-5
     [line] = process.lines("ERROR", "HK_CHECK")
     assert "head size 64" in line
     assert "query lengths" in line

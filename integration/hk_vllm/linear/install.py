@@ -1,0 +1,28 @@
+"""The linear route, put in place once in each of vLLM's processes."""
+
+from __future__ import annotations
+
+
+def register_linear() -> str:
+    """Change vLLM's linear layers on this platform; returns why not, or nothing."""
+    from vllm.platforms import current_platform
+
+    from hk_vllm.linear.contract import check_linear
+
+    verdict = check_linear()
+    if not verdict:
+        return f"vLLM is not one the plugin knows: {verdict.why}"
+    if not (current_platform.is_cpu() or current_platform.is_rocm()):
+        return f"no route for vLLM's platform {current_platform.device_name}"
+    from hk_vllm.linear import (
+        checkpoints,
+        kernels,
+        model,
+        quantization,
+        tensor_names,
+        unquantized,
+    )
+
+    for part in (unquantized, kernels, checkpoints, quantization, tensor_names, model):
+        part.install()
+    return ""

@@ -1,0 +1,312 @@
+"""HK first in vLLM's lists of linear kernels; whatever it refuses goes to the next in the list.
+
+Each class reads a layer's parameters as vLLM's schemes leave them, packs them once, and computes
+with the packed weight alone; activations are quantised inside HK's operator.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from vllm.model_executor.kernels import linear as lists
+from vllm.model_executor.kernels.linear.mxfp4.base import MxFp4LinearKernel
+from vllm.model_executor.kernels.linear.mxfp6.base import MxFp6LinearKernel
+from vllm.model_executor.kernels.linear.mxfp8.Mxfp8LinearKernel import Mxfp8LinearKernel
+from vllm.model_executor.kernels.linear.scaled_mm.BlockScaledMMLinearKernel import (
+    Fp8BlockScaledMMLinearKernel,
+)
+from vllm.model_executor.kernels.linear.scaled_mm.ScaledMMLinearKernel import (
+    FP8ScaledMMLinearKernel,
+)
+from vllm.model_executor.layers.quantization.utils.quant_utils import (
+    GroupShape,
+    kMxfp4Dynamic,
+    kMxfp6E2M3Dynamic,
+    kMxfp6E2M3Static,
+    kMxfp6E3M2Dynamic,
+    kMxfp6E3M2Static,
+)
+from vllm.platforms import PlatformEnum
+
+from hk_backend.ops.weight_format import FP8_BLOCK, MX_BLOCK
+from hk_backend.routed_linear import apply
+from hk_backend.routing import Verdict, refused
+from hk_vllm.linear.checkpoints import as_channels, one_input_scale
+from hk_vllm.linear.layer import FORMAT_OF, pack_layer, release, verdict_on
+
+Answer = tuple[bool, str | None]
+BLOCK = GroupShape(FP8_BLOCK, FP8_BLOCK)
+
+
+def install() -> None:
+    """Put HK's classes at the head of the lists of CPU and ROCm; harmless to call again."""
+    for name, kernel in KERNELS.items():
+        by_platform = getattr(lists, name)
+        for platform in (PlatformEnum.CPU, PlatformEnum.ROCM):
+            kernels = by_platform.setdefault(platform, [])
+            if kernel not in kernels:
+                kernels.insert(0, kernel)
+
+
+class HKKernel:
+    """Mixin: what all of HK's kernel classes share. `verdict` is each class's own."""
+
+    config: Any
+
+    @classmethod
+    def verdict(cls, config: Any) -> Verdict:
+        raise NotImplementedError
+
+    @classmethod
+    def is_supported(cls, compute_capability: int | None = None) -> Answer:
+        return True, None  # what the device cannot do is in the verdict, with the layer's facts
+
+    @classmethod
+    def can_implement(cls, config: Any) -> Answer:
+        verdict = cls.verdict(config)
+        return verdict.ok, verdict.why or None
+
+    def input_quant_key(self) -> None:
+        return None  # HK quantises activations itself
+
+    def apply_weights(
+        self, layer: Any, x: torch.Tensor, bias: torch.Tensor | None = None, **_: Any
+    ) -> torch.Tensor:
+        return apply(layer, x, bias, getattr(self.config, "out_dtype", None))
+
+
+class HKFp8LinearKernel(HKKernel, FP8ScaledMMLinearKernel):  # type: ignore[misc]
+    """FP8 weights with a scale per tensor or output channel, FP8 activations."""
+
+    @classmethod
+    def verdict(cls, config: Any) -> Verdict:
+        activations = activations_of(config.activation_quant_key)
+        if activations not in ("token", "tensor"):
+            return refused(f"activations quantised per {config.activation_quant_key.scale}")
+        kind = scale_kind_of(config.weight_quant_key)
+        if kind not in ("tensor", "channel"):
+            return refused(f"weight scales per {config.weight_quant_key.scale}")
+        return fp8_verdict(config, activations, kind)
+
+    def process_weights_after_loading(self, layer: Any) -> None:
+        """From a weight `[K, N]` and one scale for each channel or for all, as vLLM's schemes
+        hand them over."""
+        self._pack(layer, layer.weight.data.t(), layer.weight_scale)
+
+    def process_checkpoint(self, layer: Any) -> None:
+        """From the checkpoint's own tensors: `[N, K]`, and the scale of each shard."""
+        scales = as_channels(layer, layer.weight_scale)
+        self._pack(layer, layer.weight.data, scales)
+
+    def _pack(self, layer: Any, weight: torch.Tensor, scales: torch.Tensor) -> None:
+        activations = activations_of(self.config.activation_quant_key)
+        static = None
+        if self.config.activation_quant_key.scale.static:
+            static = one_input_scale(layer)
+        pack_layer(
+            layer,
+            weight,
+            FORMAT_OF[weight.dtype],
+            scales,
+            activations=activations,
+            input_scale=static,
+        )
+        release(layer, "weight_scale", "input_scale")
+
+    def apply_scaled_mm(self, **_: Any) -> torch.Tensor:
+        raise NotImplementedError("apply_weights computes the whole layer")
+
+
+class HKWeightOnlyFp8LinearKernel(HKFp8LinearKernel):
+    """FP8 weights with scales of any kind, activations as they are."""
+
+    @classmethod
+    def verdict(cls, config: Any) -> Verdict:
+        kind = scale_kind_of(config.weight_quant_key)
+        if not kind:
+            return refused(f"weight scales per {config.weight_quant_key.scale}")
+        return fp8_verdict(config, "none", kind)
+
+    def process_weights_after_loading(self, layer: Any) -> None:
+        blocks = getattr(layer, "weight_scale_inv", None)
+        weight = layer.weight.data
+        if blocks is None:
+            weight, scales, name = weight.t(), layer.weight_scale, "weight_scale"
+        else:
+            # what vLLM calls weight_scale_inv here is weight_scale in the checkpoint
+            scales, name = blocks.float(), "weight_scale"
+        pack_layer(layer, weight, FORMAT_OF[weight.dtype], scales, names={"scales": name})
+        release(layer, "weight_scale", "weight_scale_inv", "input_scale")
+
+
+class HKFp8BlockLinearKernel(HKKernel, Fp8BlockScaledMMLinearKernel):  # type: ignore[misc]
+    """FP8 weights in 128x128 blocks, FP8 activations per token and 128 channels."""
+
+    @classmethod
+    def verdict(cls, config: Any) -> Verdict:
+        activations = activations_of(config.activation_quant_key)
+        if activations != "token_block":
+            return refused(f"activations quantised per {config.activation_quant_key.scale}")
+        if scale_kind_of(config.weight_quant_key) != "block":
+            return refused(f"weight scales per {config.weight_quant_key.scale}")
+        return fp8_verdict(config, activations, "block")
+
+    def process_weights_after_loading(self, layer: Any) -> None:
+        params = self._get_layer_params(layer)
+        name = params.block_scale_attr
+        pack_layer(
+            layer,
+            layer.weight.data,
+            FORMAT_OF[layer.weight.dtype],
+            params.block_scale.float(),
+            activations="token_block",
+            names={"scales": name},
+        )
+        release(layer, name, "input_scale")
+
+    def apply_block_scaled_mm(self, *_: Any, **__: Any) -> torch.Tensor:
+        raise NotImplementedError("apply_weights computes the whole layer")
+
+
+class HKMxKernel(HKKernel):
+    """Mixin: weights of an OCP microscaling format, activations in the same or as they are."""
+
+    weight_name: ClassVar[str] = "weight"
+    weight_only = False
+    """Set by checkpoints.py where the checkpoint asks for activations as they are."""
+
+    def format(self) -> str:
+        raise NotImplementedError
+
+    def process_weights_after_loading(self, layer: Any) -> None:
+        pack_layer(
+            layer,
+            layer.weight.data,
+            self.format(),
+            layer.weight_scale.data,
+            activations="none" if self.is_weight_only() else "mx",
+            names={"weight": self.weight_name},
+        )
+        release(layer, "weight_scale")
+
+    def is_weight_only(self) -> bool:
+        key = getattr(self.config, "activation_quant_key", "the weight's")
+        return self.weight_only or key is None
+
+
+class HKMxfp8LinearKernel(HKMxKernel, Mxfp8LinearKernel):  # type: ignore[misc]
+    """mxfp8 (e4m3fn elements)."""
+
+    @classmethod
+    def verdict(cls, config: Any) -> Verdict:
+        if config.bmm_batch_size is not None:
+            return refused("a batch of matrices")
+        n, k = config.weight_shape
+        return mx_verdict("mxfp8", n, k)
+
+    def format(self) -> str:
+        return "mxfp8"
+
+
+class HKMxfp6LinearKernel(HKMxKernel, MxFp6LinearKernel):  # type: ignore[misc]
+    """mxfp6, e2m3 or e3m2."""
+
+    @classmethod
+    def verdict(cls, config: Any) -> Verdict:
+        known = MXFP6.get(config.weight_quant_key)
+        if known is None:
+            return refused(f"a weight in {config.weight_quant_key}")
+        format, activations = known
+        if config.activation_quant_key not in (None, activations):
+            return refused(f"activations in another format than the weight's, {format}")
+        return mx_verdict(format)
+
+    def format(self) -> str:
+        return MXFP6[self.config.weight_quant_key][0]
+
+
+class HKMxfp4LinearKernel(HKMxKernel, MxFp4LinearKernel):  # type: ignore[misc]
+    """mxfp4 (e2m1 elements)."""
+
+    @classmethod
+    def verdict(cls, config: Any) -> Verdict:
+        if config.activation_quant_key not in (None, kMxfp4Dynamic):
+            return refused("activations in another format than the weight's, mxfp4")
+        return mx_verdict("mxfp4")
+
+    def format(self) -> str:
+        return "mxfp4"
+
+
+MXFP6 = {
+    kMxfp6E2M3Static: ("mxfp6_e2m3", kMxfp6E2M3Dynamic),
+    kMxfp6E3M2Static: ("mxfp6_e3m2", kMxfp6E3M2Dynamic),
+}
+KERNELS: dict[str, type] = {
+    "_POSSIBLE_FP8_KERNELS": HKFp8LinearKernel,
+    "_POSSIBLE_FP8_BLOCK_KERNELS": HKFp8BlockLinearKernel,
+    "_POSSIBLE_WFP8A16_KERNELS": HKWeightOnlyFp8LinearKernel,
+    "_POSSIBLE_MXFP8_KERNELS": HKMxfp8LinearKernel,
+    "_POSSIBLE_MXFP6_KERNELS": HKMxfp6LinearKernel,
+    "_POSSIBLE_MXFP4_KERNELS": HKMxfp4LinearKernel,
+}
+"""vLLM's lists (module vllm.model_executor.kernels.linear), and HK's class for each."""
+
+
+def counterpart(kernel: Any, weight_only: bool) -> type[HKKernel] | None:
+    """HK's class for layers that vLLM gave to `kernel`, if it has one."""
+    if isinstance(kernel, FP8ScaledMMLinearKernel):
+        return HKWeightOnlyFp8LinearKernel if weight_only else HKFp8LinearKernel
+    for base, ours in (
+        (Fp8BlockScaledMMLinearKernel, HKFp8BlockLinearKernel),
+        (Mxfp8LinearKernel, HKMxfp8LinearKernel),
+        (MxFp6LinearKernel, HKMxfp6LinearKernel),
+        (MxFp4LinearKernel, HKMxfp4LinearKernel),
+    ):
+        if isinstance(kernel, base):
+            return ours
+    return None
+
+
+def activations_of(key: Any) -> str:
+    """HK's name for how vLLM's key quantises activations; empty if HK does not."""
+    group = key.scale.group_shape
+    if group.is_per_tensor():
+        return "tensor"
+    if key.scale.static:
+        return ""
+    if group.is_per_token():
+        return "token"
+    return "token_block" if group == GroupShape(1, FP8_BLOCK) else ""
+
+
+def scale_kind_of(key: Any) -> str:
+    """HK's name for what shares a weight scale; empty if HK has none."""
+    group = key.scale.group_shape
+    if group.is_per_tensor():
+        return "tensor"
+    if group.is_per_channel() or group.is_per_token():  # a row of the weight either way
+        return "channel"
+    return "block" if group == BLOCK else ""
+
+
+def fp8_verdict(config: Any, activations: str, scale_kind: str) -> Verdict:
+    format = FORMAT_OF.get(config.weight_quant_key.dtype)
+    if format is None:
+        return refused(f"a weight in {config.weight_quant_key.dtype}")
+    n, k = config.weight_shape
+    return verdict_on(
+        format,
+        n,
+        k,
+        config.input_dtype,
+        activations=activations,
+        scale_kind=scale_kind,
+        out_dtype=config.out_dtype,
+    )
+
+
+def mx_verdict(format: str, n: int = 1, k: int = MX_BLOCK) -> Verdict:
+    """vLLM's MX configurations do not know the dtype of activations, and some not the shape."""
+    return verdict_on(format, n, k, torch.get_default_dtype(), activations="mx")

@@ -1,0 +1,226 @@
+"""A vLLM layer and its weight: whether HK serves it; packed, released, and named in errors."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Mapping
+from itertools import accumulate
+from typing import Any
+
+import torch
+from vllm import envs
+from vllm.config import get_current_vllm_config_or_none
+from vllm.platforms import current_platform
+
+from hk_backend.ops import LinearRequest, WeightError, pack_weight, supports_linear
+from hk_backend.ops.weight_format import FP8_BLOCK
+from hk_backend.routed_linear import ROUTE, Original, attach
+from hk_backend.routing import Verdict, refused, routes
+
+FORMAT_OF = {
+    torch.bfloat16: "bf16",
+    torch.float16: "fp16",
+    torch.float32: "fp32",
+    torch.float8_e4m3fn: "fp8_e4m3fn",
+    torch.float8_e4m3fnuz: "fp8_e4m3fnuz",
+}
+UNSET = torch.finfo(torch.float32).min
+"""What vLLM fills FP8 scales with before it loads them."""
+UNSET_MX = 0xFF
+"""What HK fills mx scales with before vLLM loads them; as a scale it is NaN."""
+
+
+class CheckpointError(ValueError):
+    """A tensor of the checkpoint that cannot be served; the message names it."""
+
+
+def verdict_on(
+    format: str,
+    n: int,
+    k: int,
+    dtype: torch.dtype,
+    *,
+    activations: str = "none",
+    scale_kind: str | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Verdict:
+    """Whether HK serves a layer with a weight `[n, k]` in this process."""
+    off = routes.verdict(ROUTE)
+    if not off:
+        return off
+    if envs.VLLM_BATCH_INVARIANT:
+        return refused("VLLM_BATCH_INVARIANT: not proven for HK")
+    request = LinearRequest(
+        device_type=current_platform.device_type,
+        dtype=dtype,
+        format=format,
+        n=n,
+        k=k,
+        activations=activations,
+        scale_kind=scale_kind,
+        out_dtype=out_dtype,
+    )
+    try:
+        return supports_linear(request)
+    except Exception as error:  # a device whose extension does not load
+        return refused(f"{type(error).__name__}: {error}")
+
+
+def linear_backend() -> str:
+    """What `--linear-backend` says."""
+    config = get_current_vllm_config_or_none()
+    return "auto" if config is None else str(config.kernel_config.linear_backend)
+
+
+def pack_layer(
+    layer: Any,
+    weight: torch.Tensor,
+    format: str,
+    scales: torch.Tensor | None = None,
+    *,
+    activations: str = "none",
+    input_scale: torch.Tensor | None = None,
+    names: Mapping[str, str] | None = None,
+) -> None:
+    """Pack `weight` and attach it to `layer`; the arguments are those of `pack_weight`.
+
+    Args:
+        names: how the layer calls the arguments "weight", "scales" and "input_scale" (default:
+            "weight", "weight_scale", "input_scale").
+
+    Raises:
+        CheckpointError: a tensor that cannot be packed, by its name in the checkpoint.
+    """
+    called = {"weight": "weight", "scales": "weight_scale", "input_scale": "input_scale"}
+    called |= names or {}
+    weight, scales = weight.detach(), None if scales is None else scales.detach()
+    if scales is not None:
+        _check_loaded(layer, weight, scales, called["scales"])
+    try:
+        packed = pack_weight(
+            weight, format, scales, activations=activations, input_scale=input_scale
+        )
+    except WeightError as error:
+        raise CheckpointError(_blame(layer, weight, format, scales, error, called)) from error
+    name = getattr(layer, "prefix", "") or type(layer).__name__
+    attach(layer, packed, Original(name, weight, format, scales, activations, input_scale))
+
+
+def release(layer: Any, *parameters: str) -> None:
+    """Free the tensors that a packed weight was made of.
+
+    `layer.weight` stays, without elements: LoRA and others ask it for its device and dtype, as
+    they may on vLLM's own CPU path.
+    """
+    for name in parameters:
+        if layer._parameters.get(name) is not None:
+            delattr(layer, name)
+    weight = layer._parameters.get("weight")
+    if weight is not None:
+        empty = torch.empty(0, dtype=weight.dtype, device=weight.device)
+        layer.weight = torch.nn.Parameter(empty, requires_grad=False)
+        freed, on_host = weight.nbytes, weight.device.type == "cpu"
+        del weight
+        if on_host:
+            _return_memory(freed)
+
+
+def _return_memory(freed: int) -> None:
+    """Now and then, have the allocator give back what was freed.
+
+    glibc keeps blocks of up to 32 MiB, and packed weights, aligned to cache lines, do not fit into
+    the places of the ones they were made of: half as much again as the model would stay.
+    """
+    Freed.since_trim += freed
+    if Freed.since_trim < TRIM_BYTES:
+        return
+    Freed.since_trim = 0
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # not in every C library
+    if trim is not None:
+        trim(0)
+
+
+class Freed:
+    """Bytes that this process has freed and not yet asked the allocator for."""
+
+    since_trim = 0
+
+
+TRIM_BYTES = 32 << 20
+"""Freed bytes between two requests to the allocator."""
+
+
+def shard_names(layer: Any, parameter: str) -> list[str]:
+    """A parameter's name in the checkpoint; of a merged layer, one name for each shard."""
+    prefix = getattr(layer, "prefix", "") or type(layer).__name__
+    parent, _, own = prefix.rpartition(".")
+    mapping = getattr(getattr(layer, "quant_config", None), "packed_modules_mapping", None) or {}
+    modules = mapping.get(own) or MERGED.get(own) or [own]
+    if len(modules) != len(shard_widths(layer) or [0]):
+        modules = [own]
+    return [".".join(filter(None, (parent, module, parameter))) for module in modules]
+
+
+MERGED = {"qkv_proj": ["q_proj", "k_proj", "v_proj"], "gate_up_proj": ["gate_proj", "up_proj"]}
+"""The shards of merged layers where vLLM does not tell a layer's."""
+
+
+def shard_widths(layer: Any) -> list[int] | None:
+    """Output features of each shard on this rank."""
+    widths = getattr(layer, "logical_widths", None) or getattr(
+        layer, "output_partition_sizes", None
+    )
+    return None if widths is None else list(widths)
+
+
+def _blame(
+    layer: Any,
+    weight: torch.Tensor,
+    format: str,
+    scales: torch.Tensor | None,
+    error: WeightError,
+    called: Mapping[str, str],
+) -> str:
+    """The error of `pack_weight` with the checkpoint's name of the tensor."""
+    parameter = called[error.argument]
+    names = shard_names(layer, parameter)
+    if len(names) > 1 and error.argument == "scales" and scales is not None:
+        for name, part in zip(names, _shards(layer, weight, scales), strict=True):
+            try:
+                pack_weight(part[0], format, part[1])
+            except WeightError as of_shard:
+                return _renamed(of_shard, name)
+    return _renamed(error, " + ".join(names))
+
+
+def _renamed(error: WeightError, name: str) -> str:
+    return f"{name}{str(error).removeprefix(error.argument)}"
+
+
+def _shards(
+    layer: Any, weight: torch.Tensor, scales: torch.Tensor
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Weight and scales of each shard of a merged layer; blocks that two shards share, of both."""
+    widths = shard_widths(layer) or [len(weight)]
+    step = 1 if len(scales) == len(weight) else FP8_BLOCK
+    for width, end in zip(widths, accumulate(widths), strict=True):
+        rows = slice((end - width) // step, -(-end // step))
+        yield weight[end - width : end], scales[rows]
+
+
+def _check_loaded(layer: Any, weight: torch.Tensor, scales: torch.Tensor, parameter: str) -> None:
+    """Refuse scales that are as they were allocated.
+
+    Raises:
+        CheckpointError: none of a shard's scales was in the checkpoint.
+    """
+    names = shard_names(layer, parameter)
+    parts = (
+        [scales]
+        if scales.dim() < 1 or len(names) == 1
+        else [part for _, part in _shards(layer, weight, scales)]
+    )
+    unset = UNSET_MX if scales.dtype == torch.uint8 else UNSET
+    for name, part in zip(names, parts, strict=True):
+        if part.numel() and bool((part == unset).all()):
+            raise CheckpointError(f"{name}: not in the checkpoint")

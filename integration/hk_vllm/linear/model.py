@@ -1,0 +1,98 @@
+"""After a model is loaded: which of its linear layers HK serves, which not, and why."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from typing import Any
+
+from vllm.forward_context import get_forward_context, is_forward_context_available
+from vllm.logger import init_logger
+from vllm.model_executor.layers.linear import LinearBase
+from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
+from vllm.model_executor.model_loader.base_loader import BaseModelLoader
+from vllm.platforms import current_platform
+
+from hk_backend.config import get_config
+from hk_backend.devices import device_for
+from hk_backend.metrics import count_layer
+from hk_backend.routed_linear import ROUTE, is_attached, tell_dummy_runs
+from hk_vllm import compile_key
+from hk_vllm.layer import StrictError
+from hk_vllm.linear.kernels import counterpart
+
+logger = init_logger("vllm.hk_vllm.linear")
+
+MARK = "hk_original"
+
+
+def install() -> None:
+    """Account for every model that vLLM's loaders return; harmless to call again."""
+    original = BaseModelLoader.load_model
+    if hasattr(original, MARK):
+        return
+
+    @functools.wraps(original)
+    def load_model(self: Any, *args: Any, **kwargs: Any) -> Any:
+        model = original(self, *args, **kwargs)
+        account(model)
+        return model
+
+    setattr(load_model, MARK, original)
+    BaseModelLoader.load_model = load_model
+    tell_dummy_runs(is_dummy_run)
+
+
+def is_dummy_run() -> bool:
+    """vLLM profiles and warms up without attention metadata."""
+    return is_forward_context_available() and get_forward_context().attn_metadata is None
+
+
+def account(model: Any) -> None:
+    """Count and log the layers of `model`.
+
+    Raises:
+        StrictError: with HK_STRICT=1, if a layer is left to vLLM.
+    """
+    served = 0
+    left: Counter[str] = Counter()
+    for name, layer in model.named_modules():
+        if not isinstance(layer, LinearBase | ParallelLMHead):
+            continue
+        why = None if is_attached(layer) else why_left(layer)
+        if why is None:
+            served += is_attached(layer)
+        elif get_config().strict:
+            raise StrictError(f"HK_STRICT=1: {name} would fall back: {why}")
+        else:
+            left[why] += 1
+    for _ in range(served):
+        count_layer(ROUTE)
+    for why, layers in left.items():
+        for _ in range(layers):
+            count_layer(ROUTE, why)
+    if served:
+        compile_key.add_route(ROUTE)
+        device = device_for(current_platform.device_type).name
+        logger.info("hk_backend: %d linear layers are computed by HK on %s", served, device)
+    for why, layers in sorted(left.items()):
+        logger.info("hk_backend: %d linear layers are left to vLLM: %s", layers, why)
+
+
+def why_left(layer: Any) -> str | None:
+    """Why vLLM computes `layer`; None if it has no weight here."""
+    weight = getattr(layer, "weight", None)
+    if weight is not None and weight.is_meta:
+        return None
+    if hasattr(layer, "hk_left"):  # by unquantized.py
+        why: str | None = layer.hk_left
+        return why
+    scheme = getattr(layer, "scheme", None) or layer.quant_method
+    for name in ("fp8_linear", "linear_kernel", "kernel", "ocp_mx_linear"):
+        kernel: Any = getattr(scheme, name, None)
+        ours = counterpart(kernel, weight_only=name == "linear_kernel")
+        if ours is not None:
+            ok, reason = ours.can_implement(kernel.config)
+            theirs = f"{type(kernel).__name__}, which a flag or variable of vLLM asks for"
+            return theirs if ok else str(reason)
+    return f"{type(scheme).__name__}: HK has no kernel for it"

@@ -1,0 +1,266 @@
+"""`--quantization hk_fp8`, `hk_mxfp8`, `hk_mxfp6` and `hk_mxfp4`.
+
+Online, on a bf16, fp16 or fp32 checkpoint: each linear layer is quantised as soon as it is loaded,
+so the model is never in memory in its own dtype. Options, for example weight-only:
+
+    --quantization hk_fp8 --hf-overrides '{"quantization_config_dict_json": "{\\"activations\\": \\"none\\"}"}'
+
+Or from a checkpoint whose config.json says so; the options are keys of its `quantization_config`,
+and every layer has the tensors `weight` and `weight_scale` in the layouts of
+`hk_backend.ops.pack_weight` (FP8 scales `[N, 1]`):
+
+    "quantization_config": {"quant_method": "hk_mxfp6", "format": "mxfp6_e3m2", "ignore": [...]}
+
+Options: `format`, `activations` (see `pack_weight`; default: per token for FP8, the weight's format
+for mx, "none" is weight-only), `ignore` (layer names or shell-style patterns). Embeddings and the
+LM head are not quantised.
+"""  # noqa: E501
+
+from __future__ import annotations
+
+import json
+from typing import Any, ClassVar
+
+import torch
+from vllm.model_executor.layers.attention import Attention
+from vllm.model_executor.layers.linear import (
+    LinearBase,
+    LinearMethodBase,
+    UnquantizedLinearMethod,
+    register_weight_loader_v2_supported_method,
+)
+from vllm.model_executor.layers.quantization import (
+    QUANTIZATION_METHODS,
+    register_quantization_config,
+)
+from vllm.model_executor.layers.quantization.base_config import QuantizationConfig
+from vllm.model_executor.layers.quantization.compressed_tensors.utils import should_ignore_layer
+from vllm.model_executor.layers.quantization.kv_cache import BaseKVCacheMethod
+from vllm.model_executor.model_loader.reload.layerwise import initialize_online_processing
+from vllm.model_executor.parameter import (
+    ChannelQuantScaleParameter,
+    GroupQuantScaleParameter,
+    ModelWeightParameter,
+)
+from vllm.platforms import current_platform
+
+from hk_backend.ops import quantize_fp8, quantize_mx
+from hk_backend.ops.weight_format import FORMATS, MX_BLOCK
+from hk_backend.routed_linear import apply
+from hk_vllm.linear.layer import FORMAT_OF, UNSET, UNSET_MX, pack_layer, release, verdict_on
+
+FORMATS_OF = {
+    "hk_fp8": ("fp8_e4m3fn", "fp8_e4m3fnuz"),
+    "hk_mxfp8": ("mxfp8",),
+    "hk_mxfp6": ("mxfp6_e2m3", "mxfp6_e3m2"),
+    "hk_mxfp4": ("mxfp4",),
+}
+"""The formats of each method, the default first (FP8: the platform's own)."""
+OPTIONS = ("format", "activations", "ignore")
+
+
+def install() -> None:
+    """Register the methods with vLLM; harmless to call again."""
+    for name in FORMATS_OF:
+        if name not in QUANTIZATION_METHODS:
+            methods = {"hk_method": name, "__module__": __name__}
+            register_quantization_config(name)(type(f"Config_{name}", (HKConfig,), methods))
+
+
+class HKConfig(QuantizationConfig):  # type: ignore[misc]
+    """One of the methods above, with its options.
+
+    Args:
+        serialized: the checkpoint holds quantised weights.
+
+    Raises:
+        ValueError: an option that does not exist, or a value that it cannot have.
+    """
+
+    hk_method: ClassVar[str] = "hk_fp8"
+
+    def __init__(
+        self,
+        format: str | None = None,
+        activations: str | None = None,
+        ignore: list[str] | None = None,
+        serialized: bool = False,
+    ) -> None:
+        super().__init__()
+        formats = FORMATS_OF[self.hk_method]
+        default = formats[0]
+        if self.hk_method == "hk_fp8":
+            default = FORMAT_OF[current_platform.fp8_dtype()]
+        self.format = self._chosen("format", format, default, formats)
+        known = FORMATS[self.format].activations
+        by_default = "token" if FORMATS[self.format].is_fp8 else "mx"
+        self.activations = self._chosen("activations", activations, by_default, known)
+        self.ignore = list(ignore or ())
+        self.serialized = serialized
+
+    def _chosen(self, option: str, value: str | None, default: str, known: tuple[str, ...]) -> str:
+        if value is not None and value not in known:
+            raise ValueError(
+                f"{self.hk_method}: {option} {value!r} is not valid: expected one of "
+                f"{', '.join(known)}"
+            )
+        return default if value is None else value
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> HKConfig:
+        return cls(**cls._options(config), serialized=True)
+
+    @classmethod
+    def from_config_dict_json(cls, config_dict_json: str) -> HKConfig:
+        """Options for a checkpoint that is not quantised, from `--hf-overrides`."""
+        return cls(**cls._options(json.loads(config_dict_json)))
+
+    @classmethod
+    def _options(cls, config: dict[str, Any]) -> dict[str, Any]:
+        options = {name: value for name, value in config.items() if name != "quant_method"}
+        unknown = sorted(set(options) - set(OPTIONS))
+        if unknown:
+            raise ValueError(
+                f"{cls.hk_method}: option {unknown[0]!r} is not valid: expected one of "
+                f"{', '.join(OPTIONS)}"
+            )
+        return options
+
+    def get_name(self) -> str:
+        return self.hk_method
+
+    def get_supported_act_dtypes(self) -> list[torch.dtype]:
+        return [torch.bfloat16, torch.float16, torch.float32]
+
+    @classmethod
+    def get_min_capability(cls) -> int:
+        return 0  # what a device cannot do, its envelope says
+
+    @staticmethod
+    def get_config_filenames() -> list[str]:
+        return []
+
+    def apply_vllm_mapper(self, hf_to_vllm_mapper: Any) -> None:
+        self.ignore = hf_to_vllm_mapper.apply_list(self.ignore)
+
+    def get_quant_method(self, layer: torch.nn.Module, prefix: str) -> Any:
+        if isinstance(layer, Attention):
+            return BaseKVCacheMethod(self)
+        if not isinstance(layer, LinearBase):
+            return None
+        if should_ignore_layer(prefix, self.ignore, self.packed_modules_mapping, use_fnmatch=True):
+            return UnquantizedLinearMethod()
+        return HKLinearMethod(self) if self.serialized else HKOnlineLinearMethod(self)
+
+
+class HKMethod(LinearMethodBase):  # type: ignore[misc]
+    """What both methods share."""
+
+    def __init__(self, config: HKConfig) -> None:
+        self.config = config
+
+    def create_weights(
+        self,
+        layer: Any,
+        input_size_per_partition: int,
+        output_partition_sizes: list[int],
+        input_size: int,
+        output_size: int,
+        params_dtype: torch.dtype,
+        **extra: Any,
+    ) -> None:
+        """
+        Raises:
+            ValueError: a layer that HK does not serve; there is nobody else to compute it.
+        """
+        layer.logical_widths = output_partition_sizes
+        n, k = sum(output_partition_sizes), input_size_per_partition
+        config = self.config
+        verdict = verdict_on(config.format, n, k, params_dtype, activations=config.activations)
+        if not verdict:
+            raise ValueError(
+                f"{layer.prefix}: --quantization {config.hk_method}: {verdict.why} (a layer can "
+                "be left unquantised with the option `ignore`)"
+            )
+        self._register(layer, n, k, params_dtype, extra.get("weight_loader"))
+
+    def _register(self, layer: Any, n: int, k: int, dtype: torch.dtype, loader: Any) -> None:
+        raise NotImplementedError
+
+    def apply(self, layer: Any, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        return apply(layer, x, bias)
+
+
+@register_weight_loader_v2_supported_method
+class HKLinearMethod(HKMethod):
+    """Of a checkpoint that holds `weight` and `weight_scale`."""
+
+    def _register(self, layer: Any, n: int, k: int, dtype: torch.dtype, loader: Any) -> None:
+        format = FORMATS[self.config.format]
+        codes = torch.empty(n, format.row_codes(k), dtype=format.dtype)
+        weight = ModelWeightParameter(data=codes, input_dim=1, output_dim=0, weight_loader=loader)
+        layer.register_parameter("weight", weight)
+        if format.is_mx:
+            blocks = torch.full((n, k // MX_BLOCK), UNSET_MX, dtype=torch.uint8)
+            scale = GroupQuantScaleParameter(
+                data=blocks, input_dim=1, output_dim=0, weight_loader=loader
+            )
+        else:
+            rows = torch.full((n, 1), UNSET, dtype=torch.float32)
+            scale = ChannelQuantScaleParameter(data=rows, output_dim=0, weight_loader=loader)
+        layer.register_parameter("weight_scale", scale)
+
+    def process_weights_after_loading(self, layer: Any) -> None:
+        config = self.config
+        pack_layer(
+            layer,
+            layer.weight.data,
+            config.format,
+            layer.weight_scale.data,
+            activations=config.activations,
+        )
+        release(layer, "weight_scale")
+
+
+@register_weight_loader_v2_supported_method
+class HKOnlineLinearMethod(HKMethod):
+    """Of a checkpoint that is not quantised: as soon as a layer is loaded, it is quantised."""
+
+    uses_meta_device = True
+
+    def _register(self, layer: Any, n: int, k: int, dtype: torch.dtype, loader: Any) -> None:
+        # on no device until its values arrive: then vLLM calls process_weights_after_loading
+        values = torch.empty(n, k, dtype=dtype, device="meta")
+        weight = ModelWeightParameter(data=values, input_dim=1, output_dim=0, weight_loader=loader)
+        layer.register_parameter("weight", weight)
+        initialize_online_processing(layer)
+
+    def process_weights_after_loading(self, layer: Any) -> None:
+        if getattr(layer, "_already_called_process_weights_after_loading", False):
+            return
+        config = self.config
+        weight = layer.weight.data
+        format = FORMATS[config.format]
+        if format.is_fp8:
+            scales = channel_scales(weight, format.quantised_max)
+            codes, _ = quantize_fp8(weight, "channel", scales, dtype=format.dtype)
+        else:
+            codes, scales = quantize_mx(weight, config.format, scale_rounding="even")
+        pack_layer(
+            layer,
+            codes,
+            config.format,
+            scales,
+            activations=config.activations,
+            names={"scales": "weight"},  # a scale is bad if the weight is
+        )
+        release(layer)
+        layer._already_called_process_weights_after_loading = True
+
+
+def channel_scales(weight: torch.Tensor, largest: float) -> torch.Tensor:
+    """Scales `[N, 1]` with which each row's largest value is `largest`; without the minimum of
+    dynamic scales, so that rows of tiny weights keep their precision."""
+    low, high = weight.aminmax(dim=1, keepdim=True)
+    scales = torch.maximum(high, -low).float() / largest
+    return scales.clamp(min=torch.finfo(torch.float32).tiny)

@@ -1,0 +1,137 @@
+"""Layers that no quantisation touches: HK in vLLM's own methods for them, in place.
+
+The methods are changed on their classes, so that the layers which a quantised checkpoint leaves
+alone are reached too. A layer's weight is packed when vLLM has loaded it, and its own copy is
+released at once, layer by layer. The LM head keeps its table: a tied one is the embedding's, and
+vLLM reads an untied one for `head_dtype`; its packed copy stands beside it, as vLLM's own does.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+from weakref import WeakSet
+
+import torch
+from vllm.config import get_current_vllm_config_or_none
+from vllm.model_executor.layers.linear import UnquantizedLinearMethod
+from vllm.model_executor.layers.vocab_parallel_embedding import (
+    ParallelLMHead,
+    UnquantizedEmbeddingMethod,
+)
+from vllm.model_executor.utils import is_weights_pre_processed
+
+from hk_backend.ops import pack_weight
+from hk_backend.ops.packed_weight import PackedWeight
+from hk_backend.routed_linear import apply, is_attached
+from hk_vllm.linear.layer import FORMAT_OF, linear_backend, pack_layer, release, verdict_on
+
+MARK = "hk_original"
+
+
+def install() -> None:
+    """Change both methods; harmless to call again."""
+    for method in (UnquantizedLinearMethod, UnquantizedEmbeddingMethod):
+        if not hasattr(method.apply, MARK):
+            _change(method)
+
+
+def _change(method: Any) -> None:
+    process, compute = method.process_weights_after_loading, method.apply
+
+    @functools.wraps(process)
+    def process_weights_after_loading(self: Any, layer: Any) -> None:
+        _note_embedding(layer)
+        layer.hk_left = _why_left(self, layer)
+        if layer.hk_left == "":
+            _pack(layer)
+        else:
+            process(self, layer)
+
+    @functools.wraps(compute)
+    def apply_packed(
+        self: Any, layer: Any, x: torch.Tensor, bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        if is_attached(layer):
+            return apply(layer, x, bias)
+        result: torch.Tensor = compute(self, layer, x, bias)
+        return result
+
+    setattr(apply_packed, MARK, compute)
+    setattr(process_weights_after_loading, MARK, process)
+    method.process_weights_after_loading = process_weights_after_loading
+    method.apply = apply_packed
+
+
+def _why_left(method: Any, layer: Any) -> str | None:
+    """Why vLLM computes `layer`; nothing if HK does; None if it is no linear layer at all."""
+    weight = layer.weight
+    if is_attached(layer):
+        return ""  # new weights in a layer that compiled graphs call as HK's
+    if isinstance(method, UnquantizedEmbeddingMethod) and not isinstance(layer, ParallelLMHead):
+        return None  # a lookup table
+    if weight.is_meta:
+        return None  # another pipeline stage's
+    if not hasattr(type(method).apply, MARK):
+        return f"{type(method).__name__} multiplies by itself"
+    if weight.dim() != 2:
+        return f"a weight with {weight.dim()} axes"
+    if getattr(layer, "_cpu_skip_gemm_dispatch", False):
+        return "latent attention reads the weight itself"
+    if is_weights_pre_processed():
+        return "weights that another process has prepared for vLLM"
+    if linear_backend() != "auto":
+        return f"--linear-backend {linear_backend()}"
+    if isinstance(layer, ParallelLMHead) and _head_dtype(weight.dtype) != weight.dtype:
+        return f"an LM head in {_head_dtype(weight.dtype)}, the model in {weight.dtype}"
+    format = FORMAT_OF.get(weight.dtype)
+    if format is None:
+        return f"a weight in {weight.dtype}"
+    n, k = weight.shape
+    return verdict_on(format, n, k, weight.dtype).why
+
+
+def _head_dtype(dtype: torch.dtype) -> torch.dtype:
+    config = get_current_vllm_config_or_none()
+    model = None if config is None else config.model_config
+    return getattr(model, "head_dtype", None) or dtype
+
+
+def _pack(layer: Any) -> None:
+    pack_layer(layer, layer.weight.data, FORMAT_OF[layer.weight.dtype])
+    if isinstance(layer, ParallelLMHead):
+        _tie(layer)
+    if isinstance(layer.quant_method, UnquantizedLinearMethod):
+        release(layer)
+
+
+# -- an LM head whose table is the embedding's
+#
+# vLLM reloads the embedding's weight only, and puts the head's buffers back as they were. So the
+# embedding's reload fills the head's packed copy again.
+
+_embeddings: WeakSet[Any] = WeakSet()
+_heads: WeakSet[Any] = WeakSet()
+
+
+def _tie(head: Any) -> None:
+    """Remember `head`, if an embedding shares its table."""
+    if head not in _heads:
+        head.__dict__["hk_table"] = head.weight.data_ptr()
+        _heads.add(head)
+
+
+def _note_embedding(layer: Any) -> None:
+    """An embedding table has its values: the heads that share it, and were packed, follow."""
+    if isinstance(layer, ParallelLMHead) or not isinstance(
+        layer.quant_method, UnquantizedEmbeddingMethod
+    ):
+        return
+    if layer not in _embeddings:
+        layer.__dict__["hk_table"] = layer.weight.data_ptr()
+        _embeddings.add(layer)
+        return
+    for head in _heads:
+        if head.__dict__["hk_table"] == layer.__dict__["hk_table"]:
+            packed: PackedWeight = head.__dict__["hk_packed"]
+            packed.data.copy_(pack_weight(layer.weight.data, packed.format).data)

@@ -1,0 +1,127 @@
+"""One quantisation scheme, and how a whole model is written in it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+Tensors = dict[str, torch.Tensor]
+
+MERGED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
+"""Layers that vLLM runs as one: with static activations the largest input scale counts."""
+CALIBRATION = list(range(100, 228))
+FP8_MAX = 448.0
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A quantised weight: tensors by their suffix in the file, and the values they stand for."""
+
+    tensors: Tensors
+    values: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """`activations`: as in `hk_backend.ops.pack_weight`; `format`: of the activations' codes.
+
+    `static`: input scales are in the file, as `input_scale`. `dtypes`: those of the model that
+    vLLM accepts with it. `per_batch`: activation scales span the whole batch, so that an answer
+    depends on what else is computed with it.
+    """
+
+    name: str
+    layer: Callable[[torch.Tensor], Layer]
+    config: dict[str, Any]
+    activations: str = "none"
+    format: str = "fp8_e4m3fn"
+    static: bool = False
+    dtypes: tuple[str, ...] = ("float16",)
+
+    @property
+    def per_batch(self) -> bool:
+        return self.activations == "tensor" and not self.static
+
+
+@dataclass(frozen=True)
+class Made:
+    """The two folders of a scheme."""
+
+    checkpoint: Path
+    truth: Path
+
+
+def make(scheme: Scheme, source: Path, folder: Path) -> Made:
+    """Quantise the Llama in `source`, once; every layer gets scales of its own."""
+    made = Made(folder / scheme.name, folder / f"{scheme.name}-truth")
+    if made.checkpoint.is_dir():
+        return made
+    tensors = load_file(source / "model.safetensors")
+    layers = [name.removesuffix(".weight") for name in tensors if name.endswith("_proj.weight")]
+    values, rounding = dict(tensors), {}
+    scales = input_scales(source, layers) if scheme.static else {}
+    for name in layers:
+        quantized = scheme.layer(tensors.pop(f"{name}.weight").float())
+        values[f"{name}.weight"] = quantized.values.float().contiguous()
+        tensors |= {f"{name}.{suffix}": part for suffix, part in quantized.tensors.items()}
+        if scheme.static:
+            tensors[f"{name}.input_scale"] = torch.tensor(scales[name])
+        rounding[name] = {
+            "activations": scheme.activations,
+            "format": scheme.format,
+            "input_scale": max(scales[sibling] for sibling in merged_with(name, scales))
+            if scheme.static
+            else None,
+        }
+    write(source, made.truth, values, {})
+    (made.truth / "activations.json").write_text(json.dumps(rounding))
+    write(source, made.checkpoint, tensors, {"quantization_config": scheme.config})
+    return made
+
+
+def write(source: Path, out: Path, tensors: Tensors, config: dict[str, Any]) -> None:
+    shutil.copytree(source, out, ignore=shutil.ignore_patterns("*.safetensors"))
+    save_file(tensors, out / "model.safetensors", {"format": "pt"})
+    plain = json.loads((source / "config.json").read_text())
+    (out / "config.json").write_text(json.dumps(plain | config))
+
+
+def merged_with(layer: str, known: dict[str, float]) -> list[str]:
+    """The layers that are one with `layer` in vLLM, itself included."""
+    parent, _, name = layer.rpartition(".")
+    group = next((group for group in MERGED if name in group), (name,))
+    return [f"{parent}.{sibling}" for sibling in group]
+
+
+def input_scales(source: Path, layers: list[str]) -> dict[str, float]:
+    """As a calibrating tool finds them: the largest input of each layer over some tokens.
+
+    Tools that calibrate each layer alone give q, k and v scales that differ; so do these.
+    """
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+    largest: dict[str, float] = {}
+
+    def remember(name: str) -> Callable[[Any, Any], None]:
+        def hook(module: Any, inputs: Any) -> None:
+            largest[name] = float(inputs[0].abs().max())
+
+        return hook
+
+    for name in layers:
+        model.get_submodule(name).register_forward_pre_hook(remember(name))
+    with torch.inference_mode():
+        model(torch.tensor([CALIBRATION]))
+    shrunk = {"k_proj": 0.75, "v_proj": 0.875, "up_proj": 0.625}
+    return {
+        name: size / FP8_MAX * shrunk.get(name.rpartition(".")[2], 1.0)
+        for name, size in largest.items()
+    }

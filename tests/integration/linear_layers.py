@@ -1,0 +1,71 @@
+"""Single vLLM layers with their real quantisation methods, loaded as vLLM's loaders load them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from hk_backend import _cpu
+from hk_backend.config import get_config
+from tests.integration.restore import restored
+
+
+@contextmanager
+def one_rank(folder: Any) -> Iterator[None]:
+    """vLLM's distributed state of a single rank, its configuration, and HK's own best device: what
+    `auto` leaves to torch on some machines is not the question here."""
+    from vllm.config import VllmConfig, set_current_vllm_config
+    from vllm.distributed import parallel_state
+
+    config = VllmConfig()
+    with pytest.MonkeyPatch.context() as patch, set_current_vllm_config(config):
+        patch.setenv("HK_DEVICE", f"cpu:{_cpu.available_isas()[0]}")
+        get_config.cache_clear()
+        if not parallel_state.model_parallel_is_initialized():
+            parallel_state.init_distributed_environment(
+                1, 0, f"file://{folder}/rendezvous", 0, "gloo"
+            )
+            parallel_state.initialize_model_parallel(1, 1)
+        config.model_config = SimpleNamespace(dtype=torch.bfloat16, head_dtype=torch.bfloat16)
+        yield
+    get_config.cache_clear()
+
+
+@contextmanager
+def installed() -> Iterator[None]:
+    """The linear route in this process, and vLLM as it was afterwards."""
+    with restored():
+        from hk_vllm.linear.install import register_linear
+
+        assert register_linear() == ""
+        yield
+
+
+def merged(
+    config: Any, dtype: torch.dtype, k: int, widths: list[int], *, prefix: str = "model.qkv_proj"
+) -> Any:
+    """A merged layer of `widths` output features under quantisation `config`, not yet loaded."""
+    from vllm.model_executor.layers.linear import MergedColumnParallelLinear
+    from vllm.utils.torch_utils import set_default_torch_dtype
+
+    if config is not None:
+        config.packed_modules_mapping = {"qkv_proj": ["q_proj", "k_proj", "v_proj"]}
+    with set_default_torch_dtype(dtype):
+        return MergedColumnParallelLinear(
+            k, widths, bias=False, quant_config=config, prefix=prefix, return_bias=False
+        )
+
+
+def load(layer: Any, shards: Mapping[str, list[torch.Tensor]]) -> Any:
+    """Give `layer` its checkpoint's tensors, by parameter, one for each shard, and process them."""
+    for name, values in shards.items():
+        for index, value in enumerate(values):
+            parameter = getattr(layer, name)
+            parameter.weight_loader(parameter, value, index)
+    layer.quant_method.process_weights_after_loading(layer)
+    return layer

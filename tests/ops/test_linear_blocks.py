@@ -1,0 +1,53 @@
+"""How a linear call is cut: chunks and blocks of rows, blocks of columns and of K, register tiles.
+
+Sums of small whole numbers are exact in float32 in any order, so every cut must give the same bits.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from hk_backend.ops import linear, pack_weight
+
+
+def whole_numbers(*shape: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(sum(shape))
+    return torch.randint(-4, 5, shape, generator=generator).float()
+
+
+def check(m: int, n: int, k: int) -> None:
+    x, weight, bias = whole_numbers(m, k), whole_numbers(n, k), whole_numbers(n)
+    expected = x @ weight.T + bias
+    assert expected.abs().max() < 2**24, "sums that float32 does not hold exactly"
+    found = linear(x.bfloat16(), pack_weight(weight.bfloat16(), "bf16"), bias, torch.float32)
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 7])
+def test_every_number_of_rows(num_threads: int, isa: str, threads: None) -> None:
+    """Every split into register tiles, and blocks of rows for more threads than columns."""
+    torch.set_num_threads(num_threads)
+    for m in (*range(1, 62), 127, 128, 129):
+        check(m, 40, 72)
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+@pytest.mark.parametrize("rows", [191, 192, 193, 255, 256, 257, 385, 769])
+def test_chunks_and_blocks_of_rows(rows: int, num_threads: int, threads: None) -> None:
+    """K = 2048: a chunk is the fewest rows that there are in one."""
+    torch.set_num_threads(num_threads)
+    check(rows, 33, 2048)
+
+
+@pytest.mark.parametrize("n", [1, 31, 32, 33, 127, 128, 129, 255, 256, 257, 513])
+def test_blocks_of_columns(n: int, isa: str, threads: None) -> None:
+    for num_threads in (1, 2, 5):
+        torch.set_num_threads(num_threads)
+        check(30, n, 40)
+
+
+@pytest.mark.parametrize("k", [8, 24, 32, 40, 248, 256, 264, 288, 504, 512, 520, 1032])
+def test_blocks_of_k(k: int, isa: str) -> None:
+    for m in (1, 5, 17, 40):
+        check(m, 50, k)
