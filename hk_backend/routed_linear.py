@@ -1,7 +1,7 @@
 """`linear` as a layer of an engine calls it: counted, and checked against the reference.
 
-A layer keeps its packed weight in buffers (`attach`), which an engine saves, moves and reloads
-like any others, and its forward calls `apply`. Under torch.compile Python is traced once, so what
+A layer keeps its packed weight in buffers (`attach`) of its device and instruction set, and its
+forward calls `apply`. Under torch.compile Python is traced once, so what
 happens at every call happens inside a registered operator, `hk_backend::routed_linear`.
 
 With HK_CHECK the layer also keeps what its weight was packed from, for the reference: its memory
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from weakref import WeakSet, finalize
+from weakref import WeakSet
 
 import torch
 
@@ -77,12 +77,11 @@ def attach(layer: torch.nn.Module, packed: PackedWeight, original: Original) -> 
     """
     if FORMATS[packed.format].has_nan_code and packed.factors is None:
         # another weight may need them, in the same compiled graph
-        packed = replace(packed, factors=torch.ones(packed.n, device=packed.data.device))
+        ones = torch.ones(packed.n, dtype=torch.float32, device=packed.data.device)
+        packed = replace(packed, factors=ones)
     held: PackedWeight | None = layer.__dict__.get("hk_packed")
     if held is None:
         held = layer.__dict__["hk_packed"] = packed
-        _packed_by_data[id(packed.data)] = packed
-        finalize(layer, _packed_by_data.pop, id(packed.data), None)
     elif held.as_ints() != packed.as_ints():
         raise ValueError(f"packed: {packed} is not valid: expected a weight like {held}")
     else:
@@ -108,20 +107,21 @@ def apply(
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """`linear` with the weight attached to `layer`; see there for the rest."""
+    buffers = layer._buffers  # a module's own lookup of four attributes takes 3 us
+    run: Callable[..., torch.Tensor] = _routed_linear
     if watched(x):
-        result: torch.Tensor = torch.ops.hk_backend.routed_linear(
-            x,
-            layer.hk_data,
-            getattr(layer, "hk_factors", None),
-            getattr(layer, "hk_block_scales", None),
-            getattr(layer, "hk_input_scale", None),
-            bias,
-            layer.hk_weight,
-            out_dtype or x.dtype,
-            ROUTE,
-        )
-        return result
-    return _compute(x, layer.__dict__["hk_packed"], bias, out_dtype or x.dtype, ROUTE)
+        run = torch.ops.hk_backend.routed_linear
+    return run(
+        x,
+        buffers["hk_data"],
+        buffers.get("hk_factors"),
+        buffers.get("hk_block_scales"),
+        buffers.get("hk_input_scale"),
+        bias,
+        layer.hk_weight,
+        out_dtype or x.dtype,
+        ROUTE,
+    )
 
 
 def _routed_linear(
@@ -135,19 +135,7 @@ def _routed_linear(
     out_dtype: torch.dtype,
     route: str,
 ) -> torch.Tensor:
-    packed = _packed_by_data.get(id(data))
-    if packed is None or packed.data is not data:  # not the tensor that was attached: a copy
-        packed = PackedWeight.from_fields(data, factors, block_scales, input_scale, weight)
-    return _compute(x, packed, bias, out_dtype, route)
-
-
-def _compute(
-    x: torch.Tensor,
-    packed: PackedWeight,
-    bias: torch.Tensor | None,
-    out_dtype: torch.dtype,
-    route: str,
-) -> torch.Tensor:
+    packed = PackedWeight.from_fields(data, factors, block_scales, input_scale, weight)
     tokens = x.numel() // packed.k
     if routes.is_disabled(route):
         count(route, "fallback", tokens, routes.verdict(route).why)
@@ -187,8 +175,6 @@ define(
     _routed_linear_shape,
 )
 
-_packed_by_data: dict[int, PackedWeight] = {}
-"""What layers hold, by the identity of `data`: putting it together costs as much as a call."""
 _checked_layers: WeakSet[torch.nn.Module] = WeakSet()
 
 

@@ -143,6 +143,10 @@ _PER_REQUEST = {"key", "value", "query_start_loc", "block_table", "seq_lens", "o
 def largest_error(out: torch.Tensor, expected: torch.Tensor) -> float:
     """See the head of this file; infinite where only one side is not a number."""
     actual = out.to(expected.dtype)
+    # past the dtype's largest number infinity is the right answer
+    largest = torch.finfo(out.dtype).max * (1 - torch.finfo(out.dtype).eps)
+    overflown = actual.isinf() & (expected * actual.sign() > largest)
+    actual, expected = actual.masked_fill(overflown, 0.0), expected.masked_fill(overflown, 0.0)
     if not torch.equal(actual.isnan(), expected.isnan()):
         return math.inf
     difference = (actual - expected).nan_to_num(nan=0.0).norm(dim=-1)

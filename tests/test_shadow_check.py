@@ -174,3 +174,12 @@ def test_every_layer_is_drawn() -> None:
     check = ShadowCheck("attention", 0.01)
     layers = {call % 30 for call in range(20_000) if check.due()}
     assert layers == set(range(30))
+
+
+def test_infinity_is_right_where_the_dtype_ends() -> None:
+    exact = torch.tensor([[1e5, -2e5, 65519.0, 3.0]], dtype=torch.float64)
+    check = ShadowCheck("linear", 1.0)
+    assert check.linear(exact.half(), exact, "a layer")
+    assert not check.linear(-exact.half(), exact, "a layer")
+    early = torch.tensor([[1e5, -2e5, 100.0, 3.0]], dtype=torch.float64)
+    assert not check.linear(exact.half() * torch.tensor([1, 1, 1e9, 1]), early, "a layer")

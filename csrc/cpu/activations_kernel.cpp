@@ -17,14 +17,13 @@ HK_INLINE void widen_run(const typename T::type* from, float* to, int64_t count,
   for (int64_t k = count; k < padded; k += 8) *reinterpret_cast<f8_u*>(to + k) = f8{};
 }
 
-// A row of X, in blocks `stride` apart.
-HK_INLINE void widen_row(const LinearArgs& args, int64_t row, float* to, int64_t block,
-                         int64_t stride) {
+// A row of X, in blocks of kBlockK, `stride` apart.
+HK_INLINE void widen_row(const LinearArgs& args, int64_t row, float* to, int64_t stride) {
   with_format(args.x_dtype, [&](auto format) {
     using T = decltype(format);
     const auto* x = static_cast<const typename T::type*>(args.x) + row * args.x_row;
-    for (int64_t k = 0; k < args.k; k += block, to += stride) {
-      const int64_t count = min(block, args.k - k);
+    for (int64_t k = 0; k < args.k; k += kBlockK, to += stride) {
+      const int64_t count = min(kBlockK, args.k - k);
       widen_run<T>(x + k, to, count, round_up(count, kSlabK));
     }
   });
@@ -32,13 +31,12 @@ HK_INLINE void widen_row(const LinearArgs& args, int64_t row, float* to, int64_t
 
 // The scale that every element of a row shares; the row's sums are multiplied by it.
 template <class Small>
-float row_scale(const LinearArgs& args, const float* to, int64_t block, int64_t stride,
-                float tensor_max) {
+float row_scale(const LinearArgs& args, const float* to, int64_t stride, float tensor_max) {
   if (args.activations == Activations::tensor)
     return args.input_scale ? *args.input_scale : fp8_scale<Small>(tensor_max);
   float top = 0.0f;
-  for (int64_t k = 0; k < args.k; k += block, to += stride)
-    top = larger(top, max_abs(to, min(block, round_up(args.k - k, kSlabK))));
+  for (int64_t k = 0; k < args.k; k += kBlockK, to += stride)
+    top = larger(top, max_abs(to, min(kBlockK, round_up(args.k - k, kSlabK))));
   return fp8_scale<Small>(top);
 }
 
@@ -55,13 +53,12 @@ HK_INLINE void round_scaled_blocks(float* x, int64_t count) {
 
 // A widened row in place; returns its factor.
 template <class Small>
-float round_row(const LinearArgs& args, float* to, int64_t block, int64_t stride,
-                float tensor_max) {
+float round_row(const LinearArgs& args, float* to, int64_t stride, float tensor_max) {
   const bool one_scale =
       args.activations == Activations::token || args.activations == Activations::tensor;
-  const float scale = one_scale ? row_scale<Small>(args, to, block, stride, tensor_max) : 1.0f;
-  for (int64_t k = 0; k < args.k; k += block, to += stride) {
-    const int64_t length = min(block, round_up(args.k - k, kSlabK));
+  const float scale = one_scale ? row_scale<Small>(args, to, stride, tensor_max) : 1.0f;
+  for (int64_t k = 0; k < args.k; k += kBlockK, to += stride) {
+    const int64_t length = min(kBlockK, round_up(args.k - k, kSlabK));
     if (one_scale)
       round_fp8<Small>(to, length, Descale{scale, false});
     else if (args.activations == Activations::token_block)
@@ -90,13 +87,13 @@ float row_max(const LinearArgs& args, int64_t row) {
 }
 
 void prepare(const LinearArgs& args, const PreparedRows& rows, int64_t row, float tensor_max) {
-  float* to = rows.data + row * rows.block;
-  const int64_t stride = rows.rows * rows.block;
-  widen_row(args, rows.first + row, to, rows.block, stride);
+  float* to = rows.data + row * kBlockK;
+  const int64_t stride = rows.rows * kBlockK;
+  widen_row(args, rows.first + row, to, stride);
   rows.factors[row] = 1.0f;
   if (args.activations != Activations::none)
     with_small_float(args.format, [&](auto small) {
-      rows.factors[row] = round_row<decltype(small)>(args, to, rows.block, stride, tensor_max);
+      rows.factors[row] = round_row<decltype(small)>(args, to, stride, tensor_max);
     });
 }
 

@@ -119,7 +119,7 @@ void bind_quantisers(py::module_& module) {
         py::gil_scoped_release release;
         quantize_fp8(isa, args, dynamic, threads);
       },
-      R"(x [m, k] to fp8 codes [m, k], contiguous, and a float32 scale for each group (rows, columns).
+      R"(x [m, k] to fp8 codes [m, k], contiguous, and a float32 scale per group (rows, columns).
 dynamic: scales are written, else they are read. divide: elements by scales; else elements are
 multiplied by 1 / scale. sizes: m, k. Columns of x are neighbours.)");
   module.def(

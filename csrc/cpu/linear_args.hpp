@@ -16,7 +16,6 @@ enum class Activations : int { none, token, tensor, token_block, mx };
 
 constexpr int64_t kSlabK = 32;          // elements along K that are packed together: an mx block
 constexpr int64_t kScaleBlock = 128;    // rows and columns under one fp8 block scale
-constexpr int64_t kMostSkinnyRows = 16;  // that multiply_skinny takes
 constexpr int64_t kBlockK = 256;        // elements along K that a large multiply takes at a time
 
 constexpr bool is_mx(Format f) { return f >= Format::mx8; }
@@ -45,12 +44,12 @@ struct LinearArgs {
 
 // Activations as the multiply reads them: float32, rounded as `LinearArgs::activations` says,
 // K padded with zeros to a multiple of kSlabK. Element (row, k) is at
-//   (k / block) * rows * block + row * block + k % block
+//   (k / kBlockK) * rows * kBlockK + row * kBlockK + k % kBlockK
 // so that the rows of one block of K are neighbours. `first` is the row of X that row 0 is.
 struct PreparedRows {
   float* data;
   float* factors;  // [rows]: what a row of accumulators is multiplied by
-  int64_t first, rows, block;
+  int64_t first, rows;
 };
 
 // A share of the large multiply: some prepared rows times some panels of columns.

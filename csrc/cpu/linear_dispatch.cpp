@@ -20,37 +20,34 @@ int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
 // The i-th of `parts` even shares of [0, count).
 int64_t share(int64_t count, int64_t parts, int64_t i) { return count * i / parts; }
 
-// Loops whose whole work is a few microseconds, less than waking a thread, stay on the caller's.
-void parallel_if_worth(int64_t count, int64_t elements, int threads,
-                       const std::function<void(int64_t)>& body) {
-  constexpr int64_t kWorthAThread = 1 << 15;
-  const int64_t useful = std::max<int64_t>(1, elements / kWorthAThread);
-  parallel_for(count, int(std::min<int64_t>(threads, useful)), body);
+// Loops over rows of activations that take no longer than waking a thread stay on the caller's.
+void for_each_row(const LinearArgs& args, int64_t rows, int threads,
+                  const std::function<void(int64_t)>& body) {
+  constexpr int64_t kWorthAThread = 1 << 17;  // elements that are only widened: 15 us
+  const int64_t cost = args.activations == Activations::none ? 1 : 4;
+  const int64_t useful = std::max<int64_t>(1, rows * args.k * cost / kWorthAThread);
+  parallel_for(rows, int(std::min<int64_t>(threads, useful)), body);
 }
 
 float largest_of_all(const LinearKernels& kernels, const LinearArgs& args, int threads) {
-  constexpr int64_t kRows = 16;
-  std::vector<float> tops(size_t(ceil_div(args.m, kRows)), 0.0f);
-  const auto larger = [](float a, float b) { return a > b || std::isnan(a) ? a : b; };
-  parallel_if_worth(int64_t(tops.size()), args.m * args.k, threads, [&](int64_t i) {
-    for (int64_t row = i * kRows; row < std::min(args.m, (i + 1) * kRows); ++row)
-      tops[size_t(i)] = larger(tops[size_t(i)], kernels.row_max(args, row));
-  });
+  std::vector<float> tops(size_t(args.m));
+  for_each_row(args, args.m, threads,
+               [&](int64_t row) { tops[size_t(row)] = kernels.row_max(args, row); });
   float top = 0.0f;
-  for (const float x : tops) top = larger(top, x);
+  for (const float x : tops)
+    if (x > top || std::isnan(x)) top = x;
   return top;
 }
 
 // Rows first to first + rows of X as the multiply reads them, in memory that the thread keeps.
 PreparedRows prepare_rows(const LinearKernels& kernels, const LinearArgs& args, int64_t first,
-                          int64_t rows, int64_t block, float tensor_max, int threads) {
+                          int64_t rows, float tensor_max, int threads) {
   thread_local Scratch scratch;
-  const int64_t floats = rows * ceil_div(args.k, block) * block;
+  const int64_t floats = rows * ceil_div(args.k, kBlockK) * kBlockK;
   auto* data = static_cast<float*>(scratch.at_least(int64_t(sizeof(float)) * (floats + rows)));
-  const PreparedRows prepared{data, data + floats, first, rows, block};
-  parallel_if_worth(rows, rows * args.k, threads, [&](int64_t row) {
-    kernels.prepare(args, prepared, row, tensor_max);
-  });
+  const PreparedRows prepared{data, data + floats, first, rows};
+  for_each_row(args, rows, threads,
+               [&](int64_t row) { kernels.prepare(args, prepared, row, tensor_max); });
   return prepared;
 }
 
@@ -129,8 +126,7 @@ void linear(const std::string& isa, const LinearArgs& args, int threads) {
   const int64_t chunks = count_chunks(args.m, args.k, threads);
   for (int64_t c = 0; c < chunks; ++c) {
     const int64_t first = share(args.m, chunks, c), rows = share(args.m, chunks, c + 1) - first;
-    const PreparedRows prepared =
-        prepare_rows(kernels, args, first, rows, kBlockK, tensor_max, threads);
+    const PreparedRows prepared = prepare_rows(kernels, args, first, rows, tensor_max, threads);
     const auto run = rows <= kernels.skinny_rows ? multiply_skinny : multiply_chunk;
     run(kernels, args, prepared, threads);
   }

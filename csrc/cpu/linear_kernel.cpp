@@ -159,7 +159,7 @@ void multiply_skinny(const LinearArgs&, const PreparedRows&, int64_t panel_begin
                      int64_t panel_end);
 
 const LinearKernels linear_kernels{
-    NR, MR, panel_bytes, pack, row_max, prepare, scratch_bytes, multiply, multiply_skinny,
+    NR, kSkinnyRows, panel_bytes, pack, row_max, prepare, scratch_bytes, multiply, multiply_skinny,
 };
 
 }  // namespace hk::cpu::HK_ISA

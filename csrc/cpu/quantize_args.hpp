@@ -5,8 +5,8 @@
 
 namespace hk::cpu {
 
-// x [m, k] to codes [m, k] (mx: [m, k * bits / 8] bytes) and one scale per group_rows x group_columns
-// elements; the last group of either axis may be short.
+// x [m, k] to codes [m, k] (mx: [m, k * bits / 8] bytes) and one scale per group of
+// group_rows x group_columns elements; the last group of either axis may be short.
 struct QuantizeArgs {
   const void* x;
   int64_t x_row;  // stride in elements; columns are neighbours

@@ -25,6 +25,8 @@
 
 namespace hk::cpu::HK_ISA {
 
+constexpr int kSkinnyRows = MR < 6 ? MR : 6;  // whose sums fit in registers beside an expansion
+
 // One slab from `codes` [NR][kSlabK] and, for mx formats, `scales` [NR].
 template <class W>
 void pack_slab(const typename W::code* codes, const uint8_t* scales, uint8_t* out) {

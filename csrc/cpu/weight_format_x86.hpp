@@ -19,22 +19,24 @@ HK_INLINE bytes load_bytes(const uint8_t* from) {
   std::memcpy(&x, from, sizeof(x));
   return x;
 }
+#if defined(__AVX512F__)
+typedef __m512i reg;
+#define HK_X86(operation) _mm512_##operation
+#else
+typedef __m256i reg;
+#define HK_X86(operation) _mm256_##operation
+#endif
 // Within each 16 bytes of a register: its first (last) eight bytes become words low | high << 8.
 // So word i comes from byte i / 8 * 16 + i % 8 (+ 8).
 HK_INLINE words join_first(bytes low, bytes high) {
-#if defined(__AVX512F__)
-  return reinterpret_cast<words>(_mm512_unpacklo_epi8(reinterpret_cast<__m512i>(low), reinterpret_cast<__m512i>(high)));
-#else
-  return reinterpret_cast<words>(_mm256_unpacklo_epi8(reinterpret_cast<__m256i>(low), reinterpret_cast<__m256i>(high)));
-#endif
+  return reinterpret_cast<words>(
+      HK_X86(unpacklo_epi8)(reinterpret_cast<reg>(low), reinterpret_cast<reg>(high)));
 }
 HK_INLINE words join_last(bytes low, bytes high) {
-#if defined(__AVX512F__)
-  return reinterpret_cast<words>(_mm512_unpackhi_epi8(reinterpret_cast<__m512i>(low), reinterpret_cast<__m512i>(high)));
-#else
-  return reinterpret_cast<words>(_mm256_unpackhi_epi8(reinterpret_cast<__m256i>(low), reinterpret_cast<__m256i>(high)));
-#endif
+  return reinterpret_cast<words>(
+      HK_X86(unpackhi_epi8)(reinterpret_cast<reg>(low), reinterpret_cast<reg>(high)));
 }
+#undef HK_X86
 constexpr int64_t joined_byte(int64_t word) { return word / 8 * 16 + word % 8; }
 
 // Float16 to float32. The first half of `x` is w[0]. By way of memory: converting from a register

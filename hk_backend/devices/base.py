@@ -37,6 +37,9 @@ class Device(Protocol):
     def supports_linear(self, request: LinearRequest) -> Verdict:
         """Whether this device serves a linear layer that the operator's own envelope admits."""
 
+    def packed_bytes(self, format: str, n: int, k: int) -> int:
+        """Bytes of a packed weight `[n, k]`."""
+
     def pack_weight(
         self,
         weight: torch.Tensor,

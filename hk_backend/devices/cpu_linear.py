@@ -32,6 +32,10 @@ class CpuLinear:
             return refused(f"tensors on {request.device_type} with the cpu device")
         return SERVED
 
+    def packed_bytes(self, format: str, n: int, k: int) -> int:
+        found: int = self._kernels.packed_bytes(self._isa, self._formats[format], n, k)
+        return found
+
     def pack_weight(
         self,
         weight: torch.Tensor,
@@ -43,12 +47,11 @@ class CpuLinear:
         if format in _CODES_PER_BYTES:
             codes, stored = _CODES_PER_BYTES[format]
             k = k * codes // stored
-        kind = self._formats[format]
-        data = torch.empty(self._kernels.packed_bytes(self._isa, kind, n, k), dtype=torch.uint8)
+        data = torch.empty(self.packed_bytes(format, n, k), dtype=torch.uint8)
         self._kernels.pack_weight(
             self._isa,
             torch.get_num_threads(),
-            kind,
+            self._formats[format],
             (n, k),
             weight.data_ptr(),
             weight.stride(),

@@ -169,6 +169,9 @@ class HipDevice:
     def supports_linear(self, request: LinearRequest) -> Verdict:
         return refused(f"no linear kernels for {self.catalogue.arch} yet")
 
+    def packed_bytes(self, *args: object) -> NoReturn:
+        self._no_linear()
+
     def pack_weight(self, *args: object) -> NoReturn:
         self._no_linear()
 

@@ -10,7 +10,7 @@ from hk_backend.devices import device_for
 from hk_backend.ops.arguments import bad, check_no_grad
 from hk_backend.ops.packed_weight import PackedWeight
 from hk_backend.ops.registry import define, watched
-from hk_backend.ops.weight_format import FLOAT_DTYPES, FORMATS
+from hk_backend.ops.weight_format import FLOAT_DTYPES, FORMATS, FP8_BLOCK
 
 
 def linear(
@@ -62,6 +62,7 @@ def _run(
     if weight.layout != device.weight_layout:
         expected = device.weight_layout or "none at all"
         bad("weight", f"packed for {weight.layout}", f"{expected}, the layout of {device.name}")
+    _check_packed(weight, device.packed_bytes(weight.format, weight.n, weight.k))
     rows = x if x.dim() == 2 else x.reshape(-1, weight.k)
     if rows.stride(1) != 1:
         rows = rows.contiguous()
@@ -104,6 +105,26 @@ def _check(
             bad("bias", tuple(bias.shape), f"the shape [{weight.n}]")
         if bias.device != x.device:
             bad("bias", bias.device, f"the device of x, {x.device}")
+
+
+def _check_packed(weight: PackedWeight, num_bytes: int) -> None:
+    """The tensors of a weight are what packing made: a kernel reads them without looking."""
+    _check_part("data", weight.data, torch.uint8, (num_bytes,))
+    if weight.factors is not None:
+        _check_part("factors", weight.factors, torch.float32, (weight.n,))
+    if weight.input_scale is not None:
+        _check_part("input_scale", weight.input_scale, torch.float32, (1,))
+    if weight.block_scales is not None:
+        blocks = (-(-weight.n // FP8_BLOCK), -(-weight.k // FP8_BLOCK))
+        _check_part("block_scales", weight.block_scales, torch.float32, blocks)
+
+
+def _check_part(
+    name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: tuple[int, ...]
+) -> None:
+    if tensor.dtype != dtype or tensor.shape != shape or not tensor.is_contiguous():
+        found = f"{tensor.dtype} {list(tensor.shape)}"
+        bad(f"weight.{name}", found, f"{dtype} {list(shape)}, contiguous")
 
 
 def _linear_impl(

@@ -25,6 +25,7 @@ def watched(tensor: torch.Tensor) -> bool:
     device is called past the dispatcher, which costs 10 us for twenty arguments."""
     return (
         torch.compiler.is_compiling()
+        or torch._C._get_tracing_state() is not None
         or type(tensor) is not torch.Tensor
         or torch._C._len_torch_dispatch_stack() > 0
     )

@@ -34,7 +34,8 @@ ActivationsOption = Annotated[
     Activations, typer.Option(help="Quantised while serving, or none: weights only.")
 ]
 Text = Annotated[
-    Path | None, typer.Option(help="A UTF-8 text: perplexity before and after (float32 memory).")
+    Path | None,
+    typer.Option(help="A text: perplexity before and after; takes 4 bytes a parameter."),
 ]
 Ignore = Annotated[
     list[str] | None, typer.Option(help="Layers to leave, such as 'model.layers.0.*'; repeatable.")

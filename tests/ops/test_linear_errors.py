@@ -54,6 +54,29 @@ def test_a_weight_of_another_instruction_set(monkeypatch: pytest.MonkeyPatch) ->
         linear(torch.ones(3, 16), foreign)
 
 
+BROKEN: dict[str, tuple[dict[str, Any], str]] = {
+    "data cut": ({"data": torch.zeros(64, dtype=torch.uint8)}, "torch.uint8"),
+    "data cast": ({"data": torch.zeros(1 << 12)}, "torch.uint8"),
+    "factors cut": ({"factors": torch.ones(100)}, r"torch.float32 \[130\]"),
+    "factors cast": ({"factors": torch.ones(130).bfloat16()}, r"torch.float32 \[130\]"),
+    "factors strided": ({"factors": torch.ones(260)[::2]}, "contiguous"),
+    "blocks turned": ({"block_scales": torch.ones(3, 2)}, r"torch.float32 \[2, 3\]"),
+    "input scale": ({"input_scale": torch.ones(2)}, r"torch.float32 \[1\]"),
+}
+
+
+@pytest.mark.parametrize(("changes", "valid"), BROKEN.values(), ids=BROKEN)
+def test_a_weight_whose_tensors_are_not_what_packing_made(
+    changes: dict[str, Any], valid: str
+) -> None:
+    """Cast, cut or mixed up on the way through a module or a file: kernels would read on."""
+    codes, scales = quantize_fp8(torch.randn(130, 264), "channel")
+    weight = replace(pack_weight(codes, "fp8_e4m3fn", scales), **changes)
+    (name,) = changes
+    with pytest.raises(ValueError, match=rf"^weight\.{name}: .* expected .*{valid}"):
+        linear(torch.ones(3, 264), weight)
+
+
 @pytest.fixture
 def emulated(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("HK_DEVICE", "emulated:gfx950")

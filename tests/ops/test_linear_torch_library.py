@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from hk_backend.ops import PackedWeight, linear, quantize_fp8, quantize_mx
+from hk_backend.ops import PackedWeight, linear, pack_weight, quantize_fp8, quantize_mx
 from tests.ops.linear_cases import Case, Layer, make
 from tests.ops.linear_oracle import check_result
 from tests.ops.test_torch_library import Recorder
@@ -144,3 +144,12 @@ def test_fake_tensors_have_the_right_shapes() -> None:
     assert (scales.shape, scales.dtype) == ((2, 3, 1), torch.float32)
     assert (small.shape, small.dtype) == ((2, 3, 72), torch.uint8)
     assert (exponents.shape, exponents.dtype) == ((2, 3, 3), torch.uint8)
+
+
+def test_a_trace_holds_the_operator() -> None:
+    """A tracer that saw only a tensor made and filled behind its back would replay garbage."""
+    weight = pack_weight(torch.randn(24, 64), "fp32")
+    traced = torch.jit.trace(lambda x: linear(x, weight), torch.randn(3, 64), check_trace=False)
+    x = torch.randn(3, 64)
+    assert torch.equal(traced(x), linear(x, weight))
+    assert "hk_backend::linear" in str(traced.graph)
