@@ -106,7 +106,7 @@ def ninja_file(targets: dict[str, Path]) -> str:
 def cpu_objects(ninja: Ninja) -> list[str]:
     shared = f"-I{CPU.resolve()} " + " ".join(f"-DHK_CPU_{isa.upper()}" for isa in ISA_FLAGS)
     objects = []
-    for source in sorted(CPU.glob("*.cpp")):
+    for source in sorted(CPU.rglob("*.cpp")):
         if source.name.endswith("_kernel.cpp"):
             for isa, isa_flags in ISA_FLAGS.items():
                 flags = f"{shared} {CPU_KERNEL} {isa_flags} -DHK_ISA={isa}"

@@ -52,13 +52,19 @@ def busy() -> str:
 
 
 @cache
+def advertises_amx() -> bool:
+    """Whether the processor has AMX for bfloat16, as far as it says."""
+    return "amx_bf16" in _cpuinfo()
+
+
+@cache
 def amx_traps() -> bool:
     """Whether torch's own bfloat16 matmul dies here with an illegal instruction.
 
     Some virtual machines advertise AMX but hide CPUID leaf 0x1D (the tile palettes; seen under
     Firecracker): oneDNN then configures no tiles, and its first tile instruction traps.
     """
-    if "amx_bf16" not in _cpuinfo():
+    if not advertises_amx():
         return False
     done = subprocess.run([sys.executable, "-c", _BF16_PRODUCT], capture_output=True, check=False)
     return done.returncode < 0

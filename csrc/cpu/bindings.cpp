@@ -7,8 +7,9 @@
 #include <array>
 #include <optional>
 
-#include "bindings_linear.hpp"
-#include "dispatch.hpp"
+#include "linear/bindings_linear.hpp"
+#include "attention/attention_dispatch.hpp"
+#include "common/instruction_sets.hpp"
 
 namespace py = pybind11;
 

@@ -24,8 +24,7 @@ def linear(
     Args:
         x: `[..., K]`, bfloat16, float16 or float32, any strides, any number of rows; the dtype
             of the weight if that is bf16, fp16 or fp32. It is rounded first as
-            `weight.activations` says, exactly as `quantize_fp8` and `quantize_mx` do ("mx": with
-            `scale_rounding="floor"`).
+            `weight.activations` says, exactly as `quantize_fp8` and `quantize_mx` do.
         weight: W `[N, K]`, packed by the device that x is on.
         bias: `[N]`, bfloat16, float16 or float32.
         out_dtype: bfloat16, float16 or float32; default: the dtype of x.

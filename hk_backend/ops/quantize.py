@@ -62,22 +62,23 @@ def quantize_fp8(
 
 
 def quantize_mx(
-    x: torch.Tensor, format: str, scale_rounding: str = "floor"
+    x: torch.Tensor, format: str, scale_rounding: str = "even"
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Round `x` to an OCP microscaling format, one e8m0 scale per 32 neighbours of a row.
 
     A scale is 2 to the power of `floor(log2(max(|x|)))` minus that of the format's largest
-    element, kept within 2^-127 and 2^127 (OCP Microscaling Formats v1.0, section 6.3); a block
-    of zeros therefore has code 0, 2^-127. Elements are `x / scale`, rounded to nearest even,
+    element, kept within 2^-127 and 2^127 (OCP Microscaling Formats v1.0, section 6.3), where
+    `max(|x|)` is first rounded to the element's mantissa, so that less saturates; a block of
+    zeros therefore has code 0, 2^-127. Elements are `x / scale`, rounded to nearest even,
     saturated, the sign of zero kept. A block that holds an infinity or NaN gets the scale code
     0xff (NaN) and zero codes.
 
     Args:
         x: `[..., K]`, bfloat16, float16 or float32, any strides; K a multiple of 32.
         format: "mxfp8" (e4m3fn), "mxfp6_e2m3", "mxfp6_e3m2" or "mxfp4" (e2m1).
-        scale_rounding: "floor": as above. "even": `max(|x|)` is rounded to the element's mantissa
-            (half away from zero) before its exponent is taken, so that less saturates: AMD
-            Quark's rule, and that of compressed-tensors for mxfp4.
+        scale_rounding: "even": as above, half away from zero, but not past float32's last
+            exponent: the rule of AMD Quark, AITER, vLLM's own emulation, and compressed-tensors
+            for mxfp4. "floor": `max(|x|)` as it is, the specification's own rule.
 
     Returns:
         codes uint8 `[..., K * bits / 8]` in the layouts of `pack_weight` (mxfp8: float8_e4m3fn

@@ -133,7 +133,7 @@ def _block_max(values: torch.Tensor, rows: int) -> torch.Tensor:
 
 
 def quantize_mx(
-    x: torch.Tensor, format: str, scale_rounding: str = "floor"
+    x: torch.Tensor, format: str, scale_rounding: str = "even"
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`hk_backend.ops.quantize_mx`, in float64, where every step but the rounding is exact."""
     facts = FORMATS[format]
@@ -146,7 +146,8 @@ def quantize_mx(
         mantissa, exponent = torch.frexp(largest)  # mantissa in [0.5, 1), or 0
         steps = 2.0 ** (facts.mantissa_bits + 1)
         largest = (mantissa * steps + 0.5).floor() / steps * power_of_two(exponent)
-    exponent = torch.frexp(largest).exponent - 1 - facts.max_exponent
+    # not past the last exponent of float32, where the largest element would be infinite
+    exponent = (torch.frexp(largest).exponent - 1).clamp(max=127) - facts.max_exponent
     exponent = exponent.masked_fill(largest == 0, -127).clamp(-127, 127)
     elements = (blocks * power_of_two(-exponent[..., None])).reshape(x.shape)
     scales = (exponent + 127).to(torch.uint8).masked_fill(broken, E8M0_NAN)

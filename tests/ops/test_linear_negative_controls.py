@@ -91,8 +91,8 @@ def one_code_off(layer: Layer) -> torch.Tensor:
     return product_of(codes.double() * scales.double(), layer)
 
 
-def scales_rounded_even(layer: Layer) -> torch.Tensor:
-    codes, scales = reference.quantize_mx(layer.x, layer.format, "even")
+def scales_not_rounded(layer: Layer) -> torch.Tensor:
+    codes, scales = reference.quantize_mx(layer.x, layer.format, "floor")
     return product_of(reference.dequantize(codes, layer.format, scales), layer)
 
 
@@ -134,7 +134,7 @@ FAULTS: dict[str, tuple[Case, Callable[[Layer], torch.Tensor]]] = {
     "one mx code": (MXFP4, on_layer(weight=change_code)),
     "mx scale of another block": (MXFP4, on_layer(scales=lambda layer: layer.scales.roll(1, 1))),
     "mx scale of another row": (MXFP4, on_layer(scales=lambda layer: layer.scales.roll(1, 0))),
-    "mx scales rounded even": (MXFP4, scales_rounded_even),
+    "mx scales not rounded": (MXFP4, scales_not_rounded),
     "mx activations not rounded": (MXFP4, on_layer(activations=lambda layer: "none")),
     "nibbles swapped": (
         MXFP4,

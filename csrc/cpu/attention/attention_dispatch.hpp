@@ -1,0 +1,16 @@
+// The calls that the bindings make: checks of values in host memory, then the work.
+#pragma once
+
+#include <string>
+
+#include "attention/attention_args.hpp"
+
+namespace hk::cpu {
+
+// Throws std::invalid_argument, naming the argument, if a value points outside what it indexes.
+void check_values(const AttentionArgs& args);
+
+void attention_prefill(const std::string& isa, const AttentionArgs& args, int threads);
+void merge_attention(const std::string& isa, const MergeArgs& args, int threads);
+
+}  // namespace hk::cpu

@@ -1,0 +1,157 @@
+// Brings a tile of keys or values into the form that the multiply reads: float32 panels.
+//
+//   keys    panel p, channel c: NR neighbouring keys      at  p * (channels * NR) + c * NR
+//   values  panel p, key k:     NR neighbouring channels  at  p * (kTileKeys * NR) + k * NR
+//
+// Eight keys by eight channels at a time, read along whichever axis is contiguous in memory (16
+// bytes of it are enough: a cache's x) and transposed in registers if the panel wants the other one. Only keys that exist are read; the
+// rest of the last group is zero, so that nothing foreign (NaN included) can enter.
+#pragma once
+
+#include "attention/attention_args.hpp"
+#include "common/vec.hpp"
+
+namespace hk::cpu::HK_ISA {
+
+enum class Panel { keys, values };
+
+// Offsets of the channels and of the keys of a tile, in elements from the tensor's start:
+// computed once, because a split axis costs two divisions each.
+inline void channel_offsets(const CacheView& view, int64_t channels, int64_t* offsets) {
+  for (int64_t c = 0; c < channels; ++c)
+    offsets[c] = channels <= view.channel_split
+                     ? c * view.channel_inner
+                     : c / view.channel_split * view.channel_outer +
+                           c % view.channel_split * view.channel_inner;
+}
+
+inline void token_offsets(const AttentionArgs& args, const CacheView& view, int64_t request,
+                          int64_t kv_head, int64_t first, int64_t count, int64_t* offsets) {
+  const int64_t head = kv_head * view.head_stride;
+  if (!args.paged) {
+    const int64_t start = (args.key_start_loc ? args.key_start_loc : args.query_start_loc)[request];
+    for (int64_t i = 0; i < count; ++i) offsets[i] = head + (start + first + i) * view.token_inner;
+    return;
+  }
+  const int32_t* blocks = args.block_table + request * args.block_table_stride;
+  int64_t block = first / args.block_size, in_block = first % args.block_size;
+  for (int64_t i = 0; i < count; ++block, in_block = 0) {
+    const int64_t base = head + blocks[block] * view.block_stride;
+    const bool split = view.token_split < args.block_size;
+    for (; in_block < args.block_size && i < count; ++in_block, ++i)
+      offsets[i] = base + (split ? in_block / view.token_split * view.token_outer +
+                                       in_block % view.token_split * view.token_inner
+                                 : in_block * view.token_inner);
+  }
+}
+
+template <class T, Panel panel, int NR, int kTileKeys>
+struct TilePacker {
+  using element = typename T::type;
+  const element* data;
+  bool neighbouring_channels;       // kRun from any multiple of kRun
+  const int64_t *offsets, *channel;  // of each key, of each channel
+  int64_t keys, channels;
+  float* out;
+  f8 not_finite = {};  // NaN once a packed element was infinite or NaN
+  static constexpr int kRun = run_of<T>;
+
+  // Eight elements as runs that start at `at` and, if one run is not all, at `at + next`.
+  HK_INLINE f8 load(int64_t at, int64_t next) const {
+    return load_runs<T>(data + at, data + at + next);
+  }
+
+  // Stores vector i: channel c + i over keys g.. (keys) or key g + i over channels c.. (values).
+  HK_INLINE void put(const f8 (&x)[8], int64_t g, int64_t c) {
+    for (int i = 0; i < 8; ++i) {
+      if (panel == Panel::values) not_finite += x[i] * 0.0f;
+      float* to = panel == Panel::keys ? out + g / NR * channels * NR + (c + i) * NR + g % NR
+                                       : out + c / NR * kTileKeys * NR + (g + i) * NR + c % NR;
+      *reinterpret_cast<f8_u*>(to) = x[i];
+    }
+  }
+
+  // Read along channels: one row of eight per key.
+  // Rows of one head lie a page apart, where no hardware prefetcher follows: ask ahead.
+  HK_INLINE void group_by_channels(int64_t g, int64_t present) {
+    for (int64_t c = 0; c < channels; c += 8) {
+      if (g + 16 <= keys)
+        for (int i = 0; i < 8; ++i) __builtin_prefetch(data + offsets[g + 8 + i] + channel[c]);
+      f8 x[8];
+      for (int i = 0; i < 8; ++i)
+        x[i] = i < present ? load(offsets[g + i] + channel[c], channel[c + kRun % 8] - channel[c]) : f8{};
+      if (panel == Panel::keys) transpose8(x);
+      put(x, g, c);
+    }
+  }
+
+  // Read along keys: runs of neighbouring keys per channel.
+  HK_INLINE void group_by_keys(int64_t g) {
+    for (int64_t c = 0; c < channels; c += 8) {
+      f8 x[8];
+      for (int i = 0; i < 8; ++i)
+        x[i] = load(offsets[g] + channel[c + i], offsets[g + kRun % 8] - offsets[g]);
+      if (panel == Panel::values) transpose8(x);
+      put(x, g, c);
+    }
+  }
+
+  void group_by_elements(int64_t g, int64_t present) {
+    for (int64_t c = 0; c < channels; c += 8) {
+      f8 x[8];
+      for (int i = 0; i < 8; ++i)
+        for (int j = 0; j < 8; ++j)
+          x[i][j] = j < present ? widen(T{}, data[offsets[g + j] + channel[c + i]]) : 0.0f;
+      if (panel == Panel::values) transpose8(x);
+      put(x, g, c);
+    }
+  }
+
+  void pack() {
+    for (int64_t g = 0; g < keys; g += 8) {
+      const int64_t present = keys - g < 8 ? keys - g : 8;
+      bool neighbours = present == 8;
+      for (int i = 1; i < 8 && neighbours; ++i)
+        neighbours = offsets[g + i] == offsets[g + i / kRun * kRun] + i % kRun;
+      if (neighbouring_channels && present == 8)
+        group_by_channels(g, 8);
+      else if (neighbouring_channels)
+        group_by_channels(g, present);
+      else if (neighbours)
+        group_by_keys(g);
+      else
+        group_by_elements(g, present);
+    }
+  }
+};
+
+// Packs `keys` keys (or values) and zero-fills the last panel: up to a multiple of NR keys, and
+// for values channels up to a multiple of NR. Returns whether all packed values are finite.
+template <Panel panel, int NR, int kTileKeys>
+inline bool pack_tile(const AttentionArgs& args, const CacheView& view, const int64_t* offsets,
+                      const int64_t* channel, int64_t keys, float* out) {
+  const int64_t channels = args.head_size;
+  if (panel == Panel::values && channels % NR) {
+    float* last = out + channels / NR * kTileKeys * NR;
+    std::memset(last, 0, sizeof(float) * kTileKeys * NR);
+  }
+  if (panel == Panel::keys && keys % NR) {
+    float* last = out + keys / NR * channels * NR;
+    std::memset(last, 0, sizeof(float) * channels * NR);
+  }
+  bool finite = true;
+  with_kv_format(args.kv_dtype, [&](auto format) {
+    using T = decltype(format);
+    const auto* data = static_cast<const typename T::type*>(view.data);
+    const bool neighbouring =
+        view.channel_inner == 1 &&
+        (view.channel_split % run_of<T> == 0 || view.channel_split >= channels);
+    TilePacker<T, panel, NR, kTileKeys> packer{data,  neighbouring, offsets, channel, keys,
+                                               channels, out};
+    packer.pack();
+    for (int i = 0; i < 8; ++i) finite &= packer.not_finite[i] == 0.0f;
+  });
+  return finite;
+}
+
+}  // namespace hk::cpu::HK_ISA

@@ -1,0 +1,38 @@
+#include "common/instruction_sets.hpp"
+
+#include <stdexcept>
+
+namespace hk::cpu {
+
+namespace portable { extern const Kernels kernels; }
+namespace avx2 { extern const Kernels kernels; }
+namespace avx512 { extern const Kernels kernels; }
+
+const Kernels& kernels_of(const std::string& isa) {
+#ifdef HK_CPU_AVX512
+  if (isa == "avx512") return avx512::kernels;
+#endif
+#ifdef HK_CPU_AVX2
+  if (isa == "avx2") return avx2::kernels;
+#endif
+  if (isa == "portable") return portable::kernels;
+  throw std::invalid_argument("isa: " + isa + " is not compiled into this build");
+}
+
+std::vector<std::string> available_isas() {
+  std::vector<std::string> found;
+#if defined(HK_CPU_AVX512)
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
+    found.push_back("avx512");
+#endif
+#if defined(HK_CPU_AVX2)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+      __builtin_cpu_supports("f16c"))
+    found.push_back("avx2");
+#endif
+  found.push_back("portable");
+  return found;
+}
+
+}  // namespace hk::cpu

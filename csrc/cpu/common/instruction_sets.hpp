@@ -1,0 +1,29 @@
+// Which kernels there are: one table per instruction set, chosen at run time by name.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace hk::cpu {
+
+struct AttentionKernels;
+struct LinearKernels;
+struct QuantizeKernels;
+struct BoundKernels;
+
+// What one instruction set brings, operator by operator: attention_args.hpp, linear_args.hpp,
+// quantize_args.hpp and bounds.hpp say what.
+struct Kernels {
+  const AttentionKernels* attention;
+  const LinearKernels* linear;
+  const QuantizeKernels* quantize;
+  const BoundKernels* bounds;
+};
+
+// Instruction sets compiled in that this machine can run, best first.
+std::vector<std::string> available_isas();
+
+// Throws std::invalid_argument if the build lacks it.
+const Kernels& kernels_of(const std::string& isa);
+
+}  // namespace hk::cpu

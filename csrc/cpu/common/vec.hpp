@@ -1,0 +1,257 @@
+// Vectors of one instruction set, in the compiler's vector extension: `vec` has the register's
+// width, `f8` is always eight floats (the unit of packing). Included by *_kernel.cpp only, which
+// are compiled once per instruction set; everything here lives in that set's own namespace, so
+// that no AVX-512 copy of an inline function can be linked into the portable path.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+#include "common/dtype.hpp"
+
+#define HK_INLINE inline __attribute__((always_inline))
+#define HK_STRING_(x) #x
+#define HK_STRING(x) HK_STRING_(x)
+
+namespace hk::cpu::HK_ISA {
+
+#if defined(__AVX512F__)
+constexpr int VL = 16;  // floats in a register
+#elif defined(__AVX2__)
+constexpr int VL = 8;
+#else
+constexpr int VL = 4;
+#endif
+
+typedef float vec __attribute__((vector_size(VL * 4)));
+typedef int32_t ivec __attribute__((vector_size(VL * 4)));
+typedef float vec_u __attribute__((vector_size(VL * 4), aligned(4), may_alias));
+typedef float f8 __attribute__((vector_size(32)));
+typedef float f8_u __attribute__((vector_size(32), aligned(4), may_alias));
+typedef uint32_t u8x32 __attribute__((vector_size(32)));
+typedef uint16_t u8x16 __attribute__((vector_size(16)));
+
+constexpr float kNegInf = -__builtin_inff();
+
+HK_INLINE vec load(const float* p) { return *reinterpret_cast<const vec_u*>(p); }
+HK_INLINE void store(float* p, vec x) { *reinterpret_cast<vec_u*>(p) = x; }
+HK_INLINE vec splat(float x) { return x - vec{}; }
+// a > b ? a : b, so that NaN on either side gives b. The compiler does not find the instruction.
+HK_INLINE vec max_or_second(vec a, vec b) {
+#if defined(__AVX512F__)
+  return _mm512_max_ps(a, b);
+#elif defined(__AVX__)
+  return _mm256_max_ps(a, b);
+#elif defined(__SSE2__)
+  return _mm_max_ps(a, b);
+#else
+  return a > b ? a : b;
+#endif
+}
+// NaN in `x` stays NaN.
+HK_INLINE vec at_least(vec x, float low) { return max_or_second(splat(low), x); }
+HK_INLINE vec at_most(vec x, float high) { return -max_or_second(splat(-high), -x); }
+
+// Folds the register in halves with `op`.
+template <class Op>
+HK_INLINE float reduce(vec x, Op op) {
+  typedef float f4 __attribute__((vector_size(16)));
+  f4 part[VL / 4];
+  std::memcpy(part, &x, sizeof(x));
+  for (int n = VL / 4; n > 1; n /= 2)
+    for (int i = 0; i < n / 2; ++i) part[i] = op(part[i], part[i + n / 2]);
+  f4 y = part[0];
+  y = op(y, __builtin_shufflevector(y, y, 2, 3, 0, 1));
+  y = op(y, __builtin_shufflevector(y, y, 1, 0, 3, 2));
+  return y[0];
+}
+HK_INLINE float reduce_add(vec x) {
+  return reduce(x, [](auto a, auto b) { return a + b; });
+}
+// For lanes that are not NaN.
+HK_INLINE float reduce_max(vec x) {
+  return reduce(x, [](auto a, auto b) { return a > b ? a : b; });
+}
+
+// ---- storage formats ------------------------------------------------------------------------
+
+struct F32 {
+  using type = float;
+};
+struct F16 {
+  using type = uint16_t;
+};
+struct BF16 {
+  using type = uint16_t;
+};
+struct F8E4M3FN {
+  using type = uint8_t;
+};
+struct F8E5M2 {
+  using type = uint8_t;
+};
+
+HK_INLINE float from_bits(uint32_t bits) {
+  float x;
+  std::memcpy(&x, &bits, 4);
+  return x;
+}
+HK_INLINE uint32_t to_bits(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  return bits;
+}
+
+// A small float with `E` exponent and `M` mantissa bits (IEEE infinities if `ieee`; else only
+// the all-ones code is NaN, as in OCP e4m3fn), widened exactly.
+template <int E, int M, bool ieee>
+HK_INLINE float widen_small(uint32_t code) {
+  constexpr int bias = (1 << (E - 1)) - 1;
+  const uint32_t sign = code >> (E + M) << 31;
+  const uint32_t exponent = code >> M & ((1u << E) - 1);
+  const uint32_t mantissa = code & ((1u << M) - 1);
+  const uint32_t ones = (1u << E) - 1;
+  if (ieee && exponent == ones)
+    return from_bits(sign | 0x7f800000u | mantissa << (23 - M));
+  if (!ieee && exponent == ones && mantissa == (1u << M) - 1) return from_bits(sign | 0x7fc00000u);
+  if (exponent == 0) {
+    const float tiny = mantissa * from_bits(uint32_t(127 + 1 - bias - M) << 23);
+    return sign ? -tiny : tiny;
+  }
+  return from_bits(sign | (exponent + 127 - bias) << 23 | mantissa << (23 - M));
+}
+
+HK_INLINE float widen(F32, float x) { return x; }
+HK_INLINE float widen(BF16, uint16_t x) { return from_bits(uint32_t(x) << 16); }
+HK_INLINE float widen(F8E4M3FN, uint8_t x) { return widen_small<4, 3, false>(x); }
+HK_INLINE float widen(F8E5M2, uint8_t x) { return widen_small<5, 2, true>(x); }
+HK_INLINE float widen(F16, uint16_t x) {
+#if defined(__F16C__)
+  return _cvtsh_ss(x);
+#else
+  return widen_small<5, 10, true>(x);
+#endif
+}
+
+// Round to nearest even, as torch does.
+HK_INLINE float narrow(F32, float x) { return x; }
+HK_INLINE uint16_t narrow(BF16, float x) {
+  const uint32_t bits = to_bits(x);
+  if (x != x) return uint16_t(bits >> 16 | 0x40);
+  return uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+HK_INLINE uint16_t narrow(F16, float x) {
+#if defined(__F16C__)
+  return _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT);
+#else
+  const uint32_t bits = to_bits(x), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
+  if (magnitude > 0x7f800000) return uint16_t(sign | 0x7e00);
+  if (magnitude >= 0x477ff000) return uint16_t(sign | 0x7c00);  // rounds past 65504
+  if (magnitude < 0x38800000) {  // below 2^-14: let the FPU round at the subnormal's last place
+    const float shifted = from_bits(magnitude) + 0.5f;  // ulp(0.5) is 2^-24
+    return uint16_t(sign | (to_bits(shifted) - 0x3f000000));
+  }
+  return uint16_t(sign | ((magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13));
+#endif
+}
+
+// Eight neighbours in memory, widened.
+template <class T>
+HK_INLINE f8 load8(const typename T::type* p) {
+  f8 x;
+  for (int i = 0; i < 8; ++i) x[i] = widen(T{}, p[i]);
+  return x;
+}
+template <>
+HK_INLINE f8 load8<F32>(const float* p) {
+  return *reinterpret_cast<const f8_u*>(p);
+}
+template <>
+HK_INLINE f8 load8<BF16>(const uint16_t* p) {
+  u8x16 halves;
+  std::memcpy(&halves, p, 16);
+  return reinterpret_cast<f8>(__builtin_convertvector(halves, u8x32) << 16);
+}
+#if defined(__F16C__)
+template <>
+HK_INLINE f8 load8<F16>(const uint16_t* p) {
+  return reinterpret_cast<f8>(
+      _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+#endif
+
+// How many neighbours the packing of a tile asks for: 16 bytes where that is less than eight.
+template <class T>
+inline constexpr int run_of = sizeof(typename T::type) == 4 ? 4 : 8;
+
+// Eight elements, widened: a run at `p` and, where a run is four, another at `next`.
+template <class T>
+HK_INLINE f8 load_runs(const typename T::type* p, const typename T::type* next) {
+  if constexpr (run_of<T> == 8) {
+    return load8<T>(p);
+  } else {
+    f8 x;
+    std::memcpy(&x, p, 16);
+    std::memcpy(reinterpret_cast<char*>(&x) + 16, next, 16);
+    return x;
+  }
+}
+
+// Eight neighbours in memory, narrowed.
+template <class T>
+HK_INLINE void store8(typename T::type* p, f8 x) {
+  for (int i = 0; i < 8; ++i) p[i] = narrow(T{}, x[i]);
+}
+template <>
+HK_INLINE void store8<F32>(float* p, f8 x) {
+  *reinterpret_cast<f8_u*>(p) = x;
+}
+template <>
+HK_INLINE void store8<BF16>(uint16_t* p, f8 x) {
+  const auto bits = reinterpret_cast<u8x32>(x);
+  const u8x32 rounded = bits + 0x7fff + (bits >> 16 & 1);
+  const auto halves =
+      __builtin_convertvector((x == x ? rounded : bits | 0x400000) >> 16, u8x16);
+  std::memcpy(p, &halves, 16);
+}
+
+// Call `f` with the format of queries and outputs.
+template <class F>
+HK_INLINE void with_format(DType dtype, F f) {
+  if (dtype == DType::f32) return f(F32{});
+  if (dtype == DType::f16) return f(F16{});
+  f(BF16{});
+}
+
+// Call `f` with the format of keys and values.
+template <class F>
+HK_INLINE void with_kv_format(DType dtype, F f) {
+  if (dtype == DType::f8e4m3fn) return f(F8E4M3FN{});
+  if (dtype == DType::f8e5m2) return f(F8E5M2{});
+  with_format(dtype, f);
+}
+
+HK_INLINE void transpose8(f8 (&x)[8]) {
+#define HK_MIX(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+  f8 t[8], u[8];
+  for (int i = 0; i < 4; ++i) {
+    t[2 * i] = HK_MIX(x[2 * i], x[2 * i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+    t[2 * i + 1] = HK_MIX(x[2 * i], x[2 * i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+  }
+  for (int i = 0; i < 2; ++i) {
+    for (int j = 0; j < 2; ++j) {
+      u[4 * i + 2 * j] = HK_MIX(t[4 * i + j], t[4 * i + 2 + j], 0, 1, 8, 9, 4, 5, 12, 13);
+      u[4 * i + 2 * j + 1] = HK_MIX(t[4 * i + j], t[4 * i + 2 + j], 2, 3, 10, 11, 6, 7, 14, 15);
+    }
+  }
+  for (int i = 0; i < 4; ++i) {
+    x[i] = HK_MIX(u[i], u[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+    x[i + 4] = HK_MIX(u[i], u[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+  }
+#undef HK_MIX
+}
+
+}  // namespace hk::cpu::HK_ISA

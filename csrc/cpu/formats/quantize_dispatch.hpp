@@ -1,0 +1,14 @@
+// The calls that the bindings make for the quantising operators.
+#pragma once
+
+#include <string>
+
+#include "formats/quantize_args.hpp"
+
+namespace hk::cpu {
+
+// `dynamic`: the scales are computed and written first.
+void quantize_fp8(const std::string& isa, const QuantizeArgs& args, bool dynamic, int threads);
+void quantize_mx(const std::string& isa, const QuantizeArgs& args, int threads);
+
+}  // namespace hk::cpu

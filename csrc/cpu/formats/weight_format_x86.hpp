@@ -1,0 +1,204 @@
+// Weights of fewer than 16 bits on AVX2 and AVX-512. Each is stored in the order that widens with
+// the fewest instructions.
+//
+// Eight and six bits go through float16, whose conversion takes denormals at full speed (a float32
+// denormal would stop the multiply for a hundred clocks): the code's fields are put where float16
+// has them, and what that leaves to be multiplied by is the power of two between the biases.
+// Four bits are looked up.
+#pragma once
+
+#include "formats/weight_format_wide.hpp"
+
+namespace hk::cpu::HK_ISA {
+
+typedef uint8_t bytes __attribute__((vector_size(VL * 4)));
+typedef uint16_t words __attribute__((vector_size(VL * 4)));
+
+HK_INLINE bytes load_bytes(const uint8_t* from) {
+  bytes x;
+  std::memcpy(&x, from, sizeof(x));
+  return x;
+}
+#if defined(__AVX512F__)
+typedef __m512i reg;
+#define HK_X86(operation) _mm512_##operation
+#else
+typedef __m256i reg;
+#define HK_X86(operation) _mm256_##operation
+#endif
+// Within each 16 bytes of a register: its first (last) eight bytes become words low | high << 8.
+// So word i comes from byte i / 8 * 16 + i % 8 (+ 8).
+HK_INLINE words join_first(bytes low, bytes high) {
+  return reinterpret_cast<words>(
+      HK_X86(unpacklo_epi8)(reinterpret_cast<reg>(low), reinterpret_cast<reg>(high)));
+}
+HK_INLINE words join_last(bytes low, bytes high) {
+  return reinterpret_cast<words>(
+      HK_X86(unpackhi_epi8)(reinterpret_cast<reg>(low), reinterpret_cast<reg>(high)));
+}
+#undef HK_X86
+constexpr int64_t joined_byte(int64_t word) { return word / 8 * 16 + word % 8; }
+
+// Float16 to float32. The first half of `x` is w[0]. By way of memory: converting from a register
+// takes another instruction on the one port that also extracts the second half.
+HK_INLINE void widen_halves(words x, vec (&w)[NV]) {
+  asm("" : "+m"(x));
+  const auto* halves = reinterpret_cast<const uint16_t*>(&x);
+  for (int v = 0; v < NV; ++v) w[v] = F16Weight::widen_run(halves + v * VL);
+}
+
+// What a small float's value in float16's fields has to be multiplied by.
+template <class Small>
+constexpr float kHalfFactor = float(1 << (15 - Small::bias));
+
+// Eight bits. A byte holds the upper byte of the float16, s0eeeemm, with the mantissa's last bit
+// in place of the 0. A register is two elements along K.
+template <class Small, bool mx>
+struct ByteWeight : WeightLayout<uint8_t, Small, 8, mx> {
+  static_assert(Small::E == 4 && Small::M == 3);
+  static constexpr float factor = kHalfFactor<Small>;
+
+  static void pack_group(const uint8_t* codes, uint8_t* out) {
+    for (int64_t k = 0; k < kGroupK; ++k)
+      for (int64_t n = 0; n < NR; ++n) {
+        const uint32_t code = codes[n * kSlabK + k];
+        out[k / 2 * 2 * NR + k % 2 * 8 + joined_byte(n)] =
+            uint8_t((code & 0x80) | (code & 1) << 6 | (code >> 1 & 0x3f));
+      }
+  }
+  template <class F>
+  static HK_INLINE void expand_group(const uint8_t* codes, F f) {
+#pragma GCC unroll 4
+    for (int k = 0; k < kGroupK; k += 2, codes += 2 * NR) {
+      const bytes stored = load_bytes(codes);
+      const bytes high = stored & (bytes{} + 0xbf), low = (stored + stored) & (bytes{} + 0x80);
+      vec w[NV];
+      widen_halves(join_first(low, high), w);
+      f(k, w);
+      widen_halves(join_last(low, high), w);
+      f(k + 1, w);
+    }
+  }
+};
+
+// Six bits. Three words hold a column's eight codes: two whole ones each, from the top, and of
+// the last four bits the first two words' begin a code that the third word's complete.
+template <class Small>
+struct SixBitWeight : WeightLayout<uint8_t, Small, 6, true> {
+  static constexpr float factor = kHalfFactor<Small>;
+
+  static void pack_group(const uint8_t* codes, uint8_t* out) {
+    for (int64_t n = 0; n < NR; ++n) {
+      const uint8_t* c = codes + n * kSlabK;
+      const int rest[3] = {c[6] >> 2, c[7] >> 2, (c[6] & 3) << 2 | (c[7] & 3)};
+      for (int64_t i = 0; i < 3; ++i) {
+        const auto word = uint16_t(c[2 * i] << 10 | c[2 * i + 1] << 4 | rest[i]);
+        std::memcpy(out + 2 * (i * NR + n), &word, 2);
+      }
+    }
+  }
+  // A code in the six highest bits, below it anything.
+  static HK_INLINE words to_half(words top) {
+    typedef int16_t signed_words __attribute__((vector_size(VL * 4)));
+    constexpr int size = ((1 << (Small::E + Small::M)) - 1) << (10 - Small::M);
+    const auto spread = reinterpret_cast<signed_words>(top) >> (5 - Small::E);
+    return reinterpret_cast<words>(spread) & (words{} + uint16_t(0x8000 | size));
+  }
+  template <class F>
+  static HK_INLINE void expand_group(const uint8_t* codes, F f) {
+    words word[3];
+    for (int i = 0; i < 3; ++i)
+      word[i] = reinterpret_cast<words>(load_bytes(codes + 2 * NR * i));
+    vec w[NV];
+#pragma GCC unroll 3
+    for (int i = 0; i < 3; ++i) {
+      widen_halves(to_half(word[i]), w);
+      f(2 * i, w);
+      widen_halves(to_half(word[i] << 6), w);
+      f(2 * i + 1, w);
+    }
+    const words last_bits = words{} + 0x0c00;
+    widen_halves(to_half(word[0] << 12 | (word[2] << 8 & last_bits)), w);
+    f(6, w);
+    widen_halves(to_half(word[1] << 12 | (word[2] << 10 & last_bits)), w);
+    f(7, w);
+  }
+};
+
+#if defined(__AVX512F__)
+
+// Four bits: a 32-bit lane is a column's eight codes, and the lookup reads its lowest four bits.
+struct NibbleWeight : WeightLayout<uint8_t, E2M1, 4, true> {
+  static constexpr float factor = 1.0f;
+
+  static void pack_group(const uint8_t* codes, uint8_t* out) {
+    for (int64_t n = 0; n < NR; ++n)
+      for (int64_t k = 0; k < kGroupK; ++k)
+        out[4 * n + k / 2] |= uint8_t(codes[n * kSlabK + k] << k % 2 * 4);
+  }
+  template <class F>
+  static HK_INLINE void expand_group(const uint8_t* codes, F f) {
+    const vec table = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f,
+                       -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+    __m512i lanes[NV];
+    for (int v = 0; v < NV; ++v) lanes[v] = _mm512_loadu_si512(codes + 4 * VL * v);
+#pragma GCC unroll 8
+    for (int k = 0; k < kGroupK; ++k) {
+      vec w[NV];
+      for (int v = 0; v < NV; ++v)
+        w[v] = _mm512_permutexvar_ps(_mm512_srli_epi32(lanes[v], unsigned(4 * k)), table);
+      f(k, w);
+    }
+  }
+};
+
+#else
+
+// Four bits: both bytes of the bfloat16 are looked up. A register is four elements along K, two
+// in the lower and two in the upper halves of its bytes; joined words are pairs along K.
+struct NibbleWeight : WeightLayout<uint8_t, E2M1, 4, true> {
+  static constexpr float factor = 1.0f;
+
+  static void pack_group(const uint8_t* codes, uint8_t* out) {
+    for (int64_t k = 0; k < kGroupK; ++k)
+      for (int64_t n = 0; n < NR; ++n) {
+        const int64_t byte = k / 4 * 2 * NR + n / VL * 8 + joined_byte(n % VL * 2 + k % 2);
+        out[byte] |= uint8_t(codes[n * kSlabK + k] << k / 2 % 2 * 4);
+      }
+  }
+  static HK_INLINE bytes look_up(__m256i table, bytes index) {
+    return reinterpret_cast<bytes>(_mm256_shuffle_epi8(table, reinterpret_cast<__m256i>(index)));
+  }
+  template <class F>
+  static HK_INLINE void expand_pair(int k, bytes index, F f) {
+    // of the bfloat16 values 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives
+    const __m256i low_bytes = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, 0, -128, -64, 0, 64, -128, -64, 0, 0, -128, -64, 0, 64, -128, -64));
+    const __m256i high_bytes = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, 63, 63, 63, 64, 64, 64, 64, -128, -65, -65, -65, -64, -64, -64, -64));
+    const bytes low = look_up(low_bytes, index), high = look_up(high_bytes, index);
+    const ivec pairs[NV] = {reinterpret_cast<ivec>(join_first(low, high)),
+                            reinterpret_cast<ivec>(join_last(low, high))};
+    vec even[NV], odd[NV];
+    for (int v = 0; v < NV; ++v) {
+      even[v] = widen_lower(pairs[v]);
+      odd[v] = widen_upper(pairs[v]);
+    }
+    f(k, even);
+    f(k + 1, odd);
+  }
+  template <class F>
+  static HK_INLINE void expand_group(const uint8_t* codes, F f) {
+#pragma GCC unroll 2
+    for (int k = 0; k < kGroupK; k += 4, codes += 2 * NR) {
+      const bytes stored = load_bytes(codes);
+      const auto shifted = reinterpret_cast<bytes>(reinterpret_cast<words>(stored) >> 4);
+      expand_pair(k, stored & (bytes{} + 0x0f), f);
+      expand_pair(k + 2, shifted & (bytes{} + 0x0f), f);
+    }
+  }
+};
+
+#endif
+
+}  // namespace hk::cpu::HK_ISA

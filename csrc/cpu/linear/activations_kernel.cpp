@@ -1,0 +1,100 @@
+// Activations brought to the float32 rows that the multiply reads: widened, and rounded to a
+// quantised format's values where the weight asks for it. Rounding happens in place, while the
+// row is in the cache.
+
+#include "formats/quantize.hpp"
+
+namespace hk::cpu::HK_ISA {
+namespace {
+
+HK_INLINE int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
+HK_INLINE int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
+
+// `count` elements widened, then zeros up to `padded`. Both are multiples of eight.
+template <class T>
+HK_INLINE void widen_run(const typename T::type* from, float* to, int64_t count, int64_t padded) {
+  for (int64_t k = 0; k < count; k += 8) *reinterpret_cast<f8_u*>(to + k) = load8<T>(from + k);
+  for (int64_t k = count; k < padded; k += 8) *reinterpret_cast<f8_u*>(to + k) = f8{};
+}
+
+// A row of X, in blocks of kBlockK, `stride` apart.
+HK_INLINE void widen_row(const LinearArgs& args, int64_t row, float* to, int64_t stride) {
+  with_format(args.x_dtype, [&](auto format) {
+    using T = decltype(format);
+    const auto* x = static_cast<const typename T::type*>(args.x) + row * args.x_row;
+    for (int64_t k = 0; k < args.k; k += kBlockK, to += stride) {
+      const int64_t count = min(kBlockK, args.k - k);
+      widen_run<T>(x + k, to, count, round_up(count, kSlabK));
+    }
+  });
+}
+
+// The scale that every element of a row shares; the row's sums are multiplied by it.
+template <class Small>
+float row_scale(const LinearArgs& args, const float* to, int64_t stride, float tensor_max) {
+  if (args.activations == Activations::tensor)
+    return args.input_scale ? *args.input_scale : fp8_scale<Small>(tensor_max);
+  float top = 0.0f;
+  for (int64_t k = 0; k < args.k; k += kBlockK, to += stride)
+    top = larger(top, max_abs(to, min(kBlockK, round_up(args.k - k, kSlabK))));
+  return fp8_scale<Small>(top);
+}
+
+// Blocks of kScaleBlock elements, the scale of each in its values.
+template <class Small>
+HK_INLINE void round_scaled_blocks(float* x, int64_t count) {
+  for (int64_t begin = 0; begin < count; begin += kScaleBlock) {
+    const int64_t length = min(kScaleBlock, count - begin);
+    const float scale = fp8_scale<Small>(max_abs(x + begin, length));
+    round_fp8<Small>(x + begin, length, Descale{scale, true});
+    for (int64_t i = begin; i < begin + length; i += VL) store(x + i, load(x + i) * splat(scale));
+  }
+}
+
+// A widened row in place; returns its factor.
+template <class Small>
+float round_row(const LinearArgs& args, float* to, int64_t stride, float tensor_max) {
+  const bool one_scale =
+      args.activations == Activations::token || args.activations == Activations::tensor;
+  const float scale = one_scale ? row_scale<Small>(args, to, stride, tensor_max) : 1.0f;
+  for (int64_t k = 0; k < args.k; k += kBlockK, to += stride) {
+    const int64_t length = min(kBlockK, round_up(args.k - k, kSlabK));
+    if (one_scale)
+      round_fp8<Small>(to, length, Descale{scale, false});
+    else if (args.activations == Activations::token_block)
+      round_scaled_blocks<Small>(to, length);
+    else
+      round_mx<Small>(to, length);
+  }
+  return scale;
+}
+
+}  // namespace
+
+float row_max(const LinearArgs& args, int64_t row) {
+  float top = 0.0f;
+  with_format(args.x_dtype, [&](auto format) {
+    using T = decltype(format);
+    const auto* x = static_cast<const typename T::type*>(args.x) + row * args.x_row;
+    alignas(64) float run[kBlockK];
+    for (int64_t k = 0; k < args.k; k += kBlockK) {
+      const int64_t count = min(kBlockK, args.k - k), padded = round_up(count, kSlabK);
+      widen_run<T>(x + k, run, count, padded);
+      top = larger(top, max_abs(run, padded));
+    }
+  });
+  return top;
+}
+
+void prepare(const LinearArgs& args, const PreparedRows& rows, int64_t row, float tensor_max) {
+  float* to = rows.data + row * kBlockK;
+  const int64_t stride = rows.rows * kBlockK;
+  widen_row(args, rows.first + row, to, stride);
+  rows.factors[row] = 1.0f;
+  if (args.activations != Activations::none)
+    with_small_float(args.format, [&](auto small) {
+      rows.factors[row] = round_row<decltype(small)>(args, to, stride, tensor_max);
+    });
+}
+
+}  // namespace hk::cpu::HK_ISA

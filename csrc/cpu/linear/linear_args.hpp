@@ -1,0 +1,94 @@
+// What one call of the linear operator, of packing and of quantising is: plain data, filled by the
+// bindings, read by every kernel.
+#pragma once
+
+#include <cstdint>
+
+#include "common/dtype.hpp"
+
+namespace hk::cpu {
+
+// How a packed weight's elements are stored (hk_backend.ops.weight_format has the names' meaning).
+enum class Format : int { f32, f16, bf16, f8e4m3fn, f8e4m3fnuz, mx8, mx6e2m3, mx6e3m2, mx4 };
+
+// How activations are rounded before the multiply.
+enum class Activations : int { none, token, tensor, token_block, mx };
+
+constexpr int64_t kSlabK = 32;          // elements along K that are packed together: an mx block
+constexpr int64_t kScaleBlock = 128;    // rows and columns under one fp8 block scale
+constexpr int64_t kBlockK = 256;        // elements along K that a large multiply takes at a time
+
+constexpr bool is_mx(Format f) { return f >= Format::mx8; }
+constexpr bool is_fp8(Format f) { return f == Format::f8e4m3fn || f == Format::f8e4m3fnuz; }
+
+// D = X W^T (+ bias): X [m, k], W [n, k] packed, D [m, n]. Rows have
+// strides, in elements; columns are neighbours.
+//   D[i, j] = sum_k X[i, k] W[j, k] * row_factor[i] * factors[j] + bias[j], rounded once
+struct LinearArgs {
+  const void* x;
+  int64_t x_row;
+  DType x_dtype;
+  const uint8_t* weight;      // panels of NR columns, slabs of kSlabK along K: weight_format.hpp
+  const float* factors;       // [n] or null
+  const float* block_scales;  // [ceil(n / 128), ceil(k / 128)] or null
+  const float* input_scale;   // [1] or null: the scale of Activations::tensor, if static
+  const void* bias;           // [n] or null
+  DType bias_dtype;
+  void* out;
+  int64_t out_row;
+  DType out_dtype;
+  int64_t m, n, k;
+  Format format;
+  Activations activations;
+};
+
+// Activations as the multiply reads them: float32, rounded as `LinearArgs::activations` says,
+// K padded with zeros to a multiple of kSlabK. Element (row, k) is at
+//   (k / kBlockK) * rows * kBlockK + row * kBlockK + k % kBlockK
+// so that the rows of one block of K are neighbours. `first` is the row of X that row 0 is.
+struct PreparedRows {
+  float* data;
+  float* factors;  // [rows]: what a row of accumulators is multiplied by
+  int64_t first, rows;
+};
+
+// A share of the large multiply: some prepared rows times some panels of columns.
+struct LinearItem {
+  int64_t row_begin, row_end, panel_begin, panel_end;
+};
+
+// Checkpoint tensors to be packed. Strides count elements of `codes` as they are stored: bytes
+// for the packed mx6 and mx4 codes (24 and 16 bytes per 32 elements).
+struct PackArgs {
+  const void* codes;
+  int64_t code_row, code_column;
+  const uint8_t* scales;  // mx: e8m0 codes [n, k / 32]
+  int64_t scale_row, scale_column;
+  uint8_t* out;
+  float* factors;         // [n], quantised formats: NaN is written where a column holds a NaN code
+  int64_t n, k;
+  Format format;
+};
+
+// What one instruction set brings to the linear operator. `scratch` is private to a thread.
+struct LinearKernels {
+  int64_t panel_columns;  // NR
+  int64_t skinny_rows;    // up to here multiply_skinny is faster
+  int64_t (*panel_bytes)(Format, int64_t k);
+  void (*pack)(const PackArgs&, int64_t panel_begin, int64_t panel_end);
+  // Largest absolute value of a row, NaN if it holds one: for Activations::tensor.
+  float (*row_max)(const LinearArgs&, int64_t row);
+  // One row of `PreparedRows`; `tensor_max` is the largest row_max.
+  void (*prepare)(const LinearArgs&, const PreparedRows&, int64_t row, float tensor_max);
+  int64_t (*scratch_bytes)(const LinearItem&);
+  void (*multiply)(const LinearArgs&, const PreparedRows&, const LinearItem&, void* scratch);
+  // All prepared rows, at most skinny_rows, times some panels.
+  void (*multiply_skinny)(const LinearArgs&, const PreparedRows&, int64_t panel_begin,
+                          int64_t panel_end);
+};
+
+namespace portable { extern const LinearKernels linear_kernels; }
+namespace avx2 { extern const LinearKernels linear_kernels; }
+namespace avx512 { extern const LinearKernels linear_kernels; }
+
+}  // namespace hk::cpu
