@@ -62,10 +62,34 @@ def merged(
 
 
 def load(layer: Any, shards: Mapping[str, list[torch.Tensor]]) -> Any:
-    """Give `layer` its checkpoint's tensors, by parameter, one for each shard, and process them."""
+    """Give `layer` its checkpoint's tensors, by parameter, one for each shard, and process them:
+    with the model's dtype as torch's default, as vLLM's loader does."""
+    from vllm.utils.torch_utils import set_default_torch_dtype
+
     for name, values in shards.items():
         for index, value in enumerate(values):
             parameter = getattr(layer, name)
             parameter.weight_loader(parameter, value, index)
-    layer.quant_method.process_weights_after_loading(layer)
+    with set_default_torch_dtype(layer.params_dtype):
+        layer.quant_method.process_weights_after_loading(layer)
     return layer
+
+
+def reload(module: torch.nn.Module, tensors: dict[str, list[torch.Tensor]]) -> None:
+    """vLLM's reload in place: `tensors` by the module's parameters, one for each shard."""
+    from vllm.model_executor.model_loader.reload import (
+        finalize_layerwise_reload,
+        initialize_layerwise_reload,
+    )
+
+    initialize_layerwise_reload(module)
+    for name, shards in tensors.items():
+        for index, value in enumerate(shards):
+            parameter = module.get_parameter(name)
+            arguments = (parameter, value, index) if len(shards) > 1 else (parameter, value)
+            parameter.weight_loader(*arguments)
+    finalize_layerwise_reload(module, SimpleNamespace(dtype=torch.bfloat16))
+
+
+def values(shape: tuple[int, ...], dtype: torch.dtype = torch.bfloat16, seed: int = 0) -> Any:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)

@@ -45,14 +45,19 @@ def _classes() -> list[Any]:
     """The classes of vLLM whose methods the linear route changes."""
     from hk_vllm.linear import checkpoints, unquantized
     from vllm.model_executor.model_loader.base_loader import BaseModelLoader
+    from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
+    from vllm.model_executor.model_loader.sharded_state_loader import ShardedStateLoader
+    from vllm.model_executor.model_loader.tensorizer_loader import TensorizerLoader
 
     changed = [
         unquantized.UnquantizedLinearMethod,
         unquantized.UnquantizedEmbeddingMethod,
         checkpoints.compressed_tensors.CompressedTensorsConfig,
         BaseModelLoader,
-        *checkpoints.FP8_METHODS,
-        *checkpoints.MX_METHODS,
+        DefaultModelLoader,
+        ShardedStateLoader,
+        TensorizerLoader,
+        *checkpoints.METHODS,
     ]
     return list(dict.fromkeys(changed))
 

@@ -15,7 +15,12 @@ from hk_vllm.linear.contract import check_linear
 from hk_vllm.linear.install import register_linear
 from hk_vllm.plugin import register
 from vllm.model_executor.kernels import linear as lists
-from vllm.model_executor.layers import linear, vocab_parallel_embedding
+from vllm.model_executor.layers import (
+    fused_moe,
+    linear,
+    logits_processor,
+    vocab_parallel_embedding,
+)
 from vllm.model_executor.layers.attention import Attention
 from vllm.model_executor.layers.quantization import (
     QUANTIZATION_METHODS,
@@ -27,6 +32,8 @@ from vllm.model_executor.layers.quantization.compressed_tensors import compresse
 from vllm.model_executor.layers.quantization.kv_cache import BaseKVCacheMethod
 from vllm.model_executor.layers.quantization.utils import quant_utils
 from vllm.model_executor.model_loader.base_loader import BaseModelLoader
+from vllm.model_executor.model_loader.sharded_state_loader import ShardedStateLoader
+from vllm.model_executor.model_loader.tensorizer_loader import TensorizerLoader
 from vllm.platforms import current_platform
 
 from hk_backend.routing import routes
@@ -61,6 +68,8 @@ def test_this_vllm_keeps_it() -> None:
         (compressed_tensors.CompressedTensorsConfig, "_get_scheme_from_parts"),
         (BaseKVCacheMethod, "__init__"),
         (BaseModelLoader, "load_model"),
+        (ShardedStateLoader, "save_model"),
+        (TensorizerLoader, "save_model"),
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )
@@ -81,6 +90,8 @@ def test_something_else_in_its_place(
         (linear, "LinearBase"),
         (linear, "register_weight_loader_v2_supported_method"),
         (vocab_parallel_embedding, "ParallelLMHead"),
+        (logits_processor, "LogitsProcessor"),
+        (fused_moe, "RoutedExperts"),
         (quant_utils.GroupShape, "is_per_token"),
     ],
     ids=lambda value: getattr(value, "__name__", value),

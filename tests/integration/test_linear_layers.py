@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from hk_vllm.layer import StrictError
 from hk_vllm.linear import model
 from vllm.config import get_current_vllm_config
 from vllm.model_executor.layers.vocab_parallel_embedding import (
     ParallelLMHead,
     VocabParallelEmbedding,
 )
-from vllm.model_executor.model_loader.reload import (
-    finalize_layerwise_reload,
-    initialize_layerwise_reload,
-    record_metadata_for_reloading,
-)
+from vllm.model_executor.model_loader.reload import record_metadata_for_reloading
 from vllm.platforms import current_platform
 from vllm.utils.torch_utils import set_default_torch_dtype
 
-from hk_backend import reference
+from hk_backend import machine, reference
 from hk_backend.routed_linear import is_attached
 from hk_backend.routing import routes
 from hk_backend.shadow_check import largest_error, tolerance
-from tests.integration.linear_layers import installed, load, merged, one_rank
+from tests.integration.linear_layers import installed, load, merged, one_rank, reload, values
 
 K, WIDTHS = 72, [40, 24]
 FORMATS = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
@@ -43,10 +37,6 @@ def rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def route(rank: None) -> Iterator[None]:
     with installed():
         yield
-
-
-def values(shape: tuple[int, ...], dtype: torch.dtype = torch.bfloat16, seed: int = 0) -> Any:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
 def weights(seed: int = 0, dtype: torch.dtype = torch.bfloat16) -> list[torch.Tensor]:
@@ -106,18 +96,18 @@ def test_an_embedding_stays_a_table() -> None:
     assert torch.equal(table(ids), values((128, K))[ids])
 
 
-# -- weights that arrive again
+# -- weights that arrive again, or not
 
 
-def reload(module: torch.nn.Module, tensors: dict[str, list[torch.Tensor]]) -> None:
-    """vLLM's reload in place: `tensors` by the module's parameters, one for each shard."""
-    initialize_layerwise_reload(module)
-    for name, shards in tensors.items():
-        for index, value in enumerate(shards):
-            parameter = module.get_parameter(name)
-            arguments = (parameter, value, index) if len(shards) > 1 else (parameter, value)
-            parameter.weight_loader(*arguments)
-    finalize_layerwise_reload(module, SimpleNamespace(dtype=torch.bfloat16))
+def test_processed_twice() -> None:
+    """Without new weights there is nothing to do."""
+    layer = load(layer_of(), {"weight": weights()})
+    layer.quant_method.process_weights_after_loading(layer)
+    assert layer.hk_left == ""
+    assert_computes(layer, torch.cat(weights()))
+    head = head_of()
+    head.quant_method.process_weights_after_loading(head)
+    assert_computes(head, values((128, K)))
 
 
 def test_reload() -> None:
@@ -232,30 +222,21 @@ def test_a_method_of_somebody_else() -> None:
     assert left(layer) == "Theirs multiplies by itself"
 
 
-# -- counted
-
-
-def some_model() -> torch.nn.Module:
-    """Two layers and a head that HK serves, one layer that it leaves."""
-    odd = merged(None, torch.bfloat16, 12, WIDTHS)
-    load(odd, {"weight": [values((width, 12)) for width in WIDTHS]})
-    layers = {"odd": odd, "head": head_of()}
-    layers |= {name: load(layer_of(), {"weight": weights()}) for name in ("one", "two")}
-    return torch.nn.ModuleDict(layers)
-
-
-def test_layers_are_counted_with_their_reasons(caplog: pytest.LogCaptureFixture) -> None:
-    model.account(some_model())
-    counters = routes.counters("linear")
-    why = "12 input features are not a positive multiple of 8"
-    assert counters.layers == 3
-    assert counters.layers_left == {why: 1}
-
-
-def test_strict(environment: Callable[..., None]) -> None:
-    environment(HK_STRICT="1")
-    with pytest.raises(StrictError, match=r"odd would fall back: 12 input features"):
-        model.account(some_model())
+def test_bfloat16_on_a_cpu_with_amx(
+    environment: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Left to torch, unless the user has named a device; other dtypes are served all the same."""
+    monkeypatch.setattr(machine, "advertises_amx", lambda: True)
+    environment(HK_DEVICE="auto", ONEDNN_MAX_CPU_ISA="AVX512_CORE_AMX")
+    why = "bfloat16 on a CPU with AMX: torch's own linear is faster"
+    assert left(load(layer_of(), {"weight": weights()})) == why
+    assert left(head_of()) == why
+    single = load(layer_of(torch.float32), {"weight": weights(dtype=torch.float32)})
+    assert is_attached(single)
+    environment(ONEDNN_MAX_CPU_ISA="AVX512_CORE_FP16")
+    assert is_attached(load(layer_of(), {"weight": weights()}))
+    environment(HK_DEVICE="cpu", ONEDNN_MAX_CPU_ISA="AVX512_CORE_AMX")
+    assert is_attached(load(layer_of(), {"weight": weights()}))
 
 
 def test_calls_are_counted() -> None:

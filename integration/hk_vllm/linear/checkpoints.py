@@ -1,13 +1,15 @@
 """What of a checkpoint has to be read before vLLM's schemes change it.
 
 vLLM requantises merged shards that have a scale each (q, k and v, say) to their largest: HK takes
-every shard's own scale, as one scale per output channel, which is exact. And a scale that the
-checkpoint lacks is told from one that it has: vLLM leaves such a tensor as it was allocated.
+every shard's own scale, as one scale per output channel, which is exact. And vLLM merges shards
+that end within a 128x128 block, whose scales then are not those of the merged weight's blocks: HK
+leaves such a layer to vLLM.
 """
 
 from __future__ import annotations
 
 import functools
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -23,8 +25,12 @@ from vllm.model_executor.layers.quantization.modelopt import ModelOptLinearMetho
 from vllm.model_executor.layers.quantization.quark.schemes import QuarkOCP_MX, QuarkW8A8Fp8
 from vllm.model_executor.utils import is_weights_pre_processed
 
-from hk_vllm.linear.layer import UNSET, UNSET_MX, CheckpointError, shard_names, shard_widths
+from hk_backend.ops.weight_format import FP8_BLOCK
+from hk_backend.routing import SERVED, Verdict, refused
+from hk_vllm.linear.layer import is_released
+from hk_vllm.linear.shards import CheckpointError, shard_names, shard_widths
 from hk_vllm.linear.tensor_names import was_loaded
+from hk_vllm.linear.unset import UNSET, mark_unset
 
 MARK = "hk_original"
 FP8_METHODS = {
@@ -41,13 +47,18 @@ MX_METHODS = {
     QuarkOCP_MX: "ocp_mx_linear",
 }
 """vLLM's methods for microscaling formats, likewise."""
+METHODS = {**FP8_METHODS, CompressedTensorsW8A16Fp8: "linear_kernel", **MX_METHODS}
+"""All methods whose kernel may be HK's."""
+
+_blocks: ContextVar[Verdict] = ContextVar("blocks", default=SERVED)
 
 
 def install() -> None:
     """Change those methods where their kernel is HK's; harmless to call again."""
-    for method, kernel in FP8_METHODS.items():
-        _wrap(method, "process_weights_after_loading", functools.partial(_process, kernel))
-    for method, kernel in MX_METHODS.items():
+    for method in METHODS:
+        around = functools.partial(_process, FP8_METHODS.get(method, ""))
+        _wrap(method, "process_weights_after_loading", around)
+    for method, kernel in METHODS.items():
         _wrap(method, "create_weights", functools.partial(_create, kernel))
     config = compressed_tensors.CompressedTensorsConfig
     _wrap(config, "_get_scheme_from_parts", _keep_activations)
@@ -68,6 +79,8 @@ def _wrap(owner: Any, name: str, around: Any) -> None:
 
 
 def _process(kernel_name: str, original: Any, method: Any, layer: Any) -> None:
+    if is_released(layer):
+        return  # by an earlier call, and nothing was loaded since
     process = getattr(getattr(method, kernel_name, None), "process_checkpoint", None)
     if process is None or is_weights_pre_processed():
         original(method, layer)
@@ -76,15 +89,43 @@ def _process(kernel_name: str, original: Any, method: Any, layer: Any) -> None:
 
 
 def _create(kernel_name: str, original: Any, method: Any, *args: Any, **kwargs: Any) -> None:
-    """Mark mx scales, so that one which is never loaded is not taken for one that was."""
-    from hk_vllm.linear.kernels import HKMxKernel
+    """Have HK's kernels told what the configuration that vLLM gives them leaves out."""
+    from hk_vllm.linear.kernels import HKKernel, HKMxKernel
 
-    original(method, *args, **kwargs)
     layer = kwargs["layer"] if "layer" in kwargs else args[0]
+    verdict = _verdict_on_blocks(layer)
+    token = _blocks.set(verdict)
+    try:
+        original(method, *args, **kwargs)
+    finally:
+        _blocks.reset(token)
     kernel = getattr(method, kernel_name, None)
+    if not isinstance(kernel, HKKernel):
+        if not verdict:
+            layer.hk_left = verdict.why
+        return
     if isinstance(kernel, HKMxKernel):
-        layer.weight_scale.data.fill_(UNSET_MX)
         kernel.weight_only = kernel.weight_only or getattr(method, "hk_weight_only", False)
+        kernel.weight_name = "weight_packed" if hasattr(layer, "weight_packed") else "weight"
+    mark_unset(layer)
+
+
+def blocks_verdict() -> Verdict:
+    """Whether the 128x128 blocks of the layer that is being created are where its scales are."""
+    return _blocks.get()
+
+
+def _verdict_on_blocks(layer: Any) -> Verdict:
+    """vLLM lets some of its methods merge shards that do not end where a block does."""
+    if not getattr(layer, "allow_fp8_block_shape_mismatch", False):
+        return SERVED
+    widths = list(layer.output_partition_sizes)
+    # a shard that another rank continues has to end on a block, too
+    ends = widths if getattr(layer, "tp_size", 1) > 1 else widths[:-1]
+    if all(width % FP8_BLOCK == 0 for width in ends):
+        return SERVED
+    shards = " and ".join(map(str, widths))
+    return refused(f"merged shards of {shards} output features do not end on blocks of {FP8_BLOCK}")
 
 
 def _keep_activations(

@@ -29,7 +29,12 @@ def check_linear() -> Verdict:
 
 def _layers() -> list[Verdict]:
     from vllm import envs
-    from vllm.model_executor.layers import linear, vocab_parallel_embedding
+    from vllm.model_executor.layers import (
+        fused_moe,
+        linear,
+        logits_processor,
+        vocab_parallel_embedding,
+    )
 
     embedding = vocab_parallel_embedding.UnquantizedEmbeddingMethod
     return [
@@ -41,7 +46,9 @@ def _layers() -> list[Verdict]:
         has_parameters(embedding.process_weights_after_loading, ("self", "layer")),
         has_parameters(linear.LinearMethodBase.create_weights, CREATE_WEIGHTS),
         has_members(linear, ("LinearBase", "register_weight_loader_v2_supported_method")),
-        has_members(vocab_parallel_embedding, ("ParallelLMHead",)),
+        has_members(vocab_parallel_embedding, ("ParallelLMHead", "VocabParallelEmbedding")),
+        has_members(logits_processor, ("LogitsProcessor",)),
+        has_members(fused_moe, ("RoutedExperts", "UnquantizedFusedMoEMethod")),
         has_members(envs, ("VLLM_BATCH_INVARIANT",)),
     ]
 
@@ -94,12 +101,12 @@ def _schemes() -> list[Verdict]:
     )
     from vllm.model_executor.layers.quantization.utils.quant_utils import GroupShape
 
-    from hk_vllm.linear.checkpoints import FP8_METHODS, MX_METHODS
+    from hk_vllm.linear.checkpoints import METHODS
 
     process = "process_weights_after_loading"
     return [
-        *(has_parameters(getattr(each, process), ("self", "layer")) for each in FP8_METHODS),
-        *(has_parameters(each.create_weights, ("self", "layer")) for each in MX_METHODS),
+        *(has_parameters(getattr(each, process), ("self", "layer")) for each in METHODS),
+        *(has_parameters(each.create_weights, ("self", "layer")) for each in METHODS),
         has_parameters(
             CompressedTensorsConfig._get_scheme_from_parts, ("self", "weight_quant", "input_quant")
         ),
@@ -134,12 +141,16 @@ def _loading() -> list[Verdict]:
     from vllm.config import KernelConfig
     from vllm.model_executor.model_loader.base_loader import BaseModelLoader
     from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
+    from vllm.model_executor.model_loader.sharded_state_loader import ShardedStateLoader
+    from vllm.model_executor.model_loader.tensorizer_loader import TensorizerLoader
     from vllm.model_executor.utils import is_weights_pre_processed
 
     return [
         has_parameters(BaseModelLoader.load_model, ("self", "vllm_config", "model_config")),
         has_parameters(DefaultModelLoader.load_weights, ("self", "model", "model_config")),
         has_parameters(DefaultModelLoader.get_all_weights, ("self", "model_config", "model")),
+        has_parameters(ShardedStateLoader.save_model, ("model", "path")),
+        has_parameters(TensorizerLoader.save_model, ("model", "tensorizer_config")),
         has_parameters(is_weights_pre_processed, ()),
         has_fields(KernelConfig, ("linear_backend",)),
     ]

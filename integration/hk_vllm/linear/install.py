@@ -19,10 +19,11 @@ def register_linear() -> str:
         kernels,
         model,
         quantization,
+        saving,
         tensor_names,
         unquantized,
     )
 
-    for part in (unquantized, kernels, checkpoints, quantization, tensor_names, model):
+    for part in (unquantized, kernels, checkpoints, quantization, tensor_names, model, saving):
         part.install()
     return ""

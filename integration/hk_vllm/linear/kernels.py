@@ -6,7 +6,7 @@ with the packed weight alone; activations are quantised inside HK's operator.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from vllm.model_executor.kernels import linear as lists
@@ -19,24 +19,22 @@ from vllm.model_executor.kernels.linear.scaled_mm.BlockScaledMMLinearKernel impo
 from vllm.model_executor.kernels.linear.scaled_mm.ScaledMMLinearKernel import (
     FP8ScaledMMLinearKernel,
 )
-from vllm.model_executor.layers.quantization.utils.quant_utils import (
-    GroupShape,
-    kMxfp4Dynamic,
-    kMxfp6E2M3Dynamic,
-    kMxfp6E2M3Static,
-    kMxfp6E3M2Dynamic,
-    kMxfp6E3M2Static,
-)
+from vllm.model_executor.layers.quantization.utils.quant_utils import kMxfp4Dynamic
 from vllm.platforms import PlatformEnum
 
-from hk_backend.ops.weight_format import FP8_BLOCK, MX_BLOCK
 from hk_backend.routed_linear import apply
 from hk_backend.routing import Verdict, refused
-from hk_vllm.linear.checkpoints import as_channels, one_input_scale
-from hk_vllm.linear.layer import FORMAT_OF, pack_layer, release, verdict_on
+from hk_vllm.linear.checkpoints import as_channels, blocks_verdict, one_input_scale
+from hk_vllm.linear.kernel_keys import (
+    MXFP6,
+    activations_of,
+    fp8_verdict,
+    mx_verdict,
+    scale_kind_of,
+)
+from hk_vllm.linear.layer import FORMAT_OF, is_released, pack_layer, release
 
 Answer = tuple[bool, str | None]
-BLOCK = GroupShape(FP8_BLOCK, FP8_BLOCK)
 
 
 def install() -> None:
@@ -50,7 +48,7 @@ def install() -> None:
 
 
 class HKKernel:
-    """Mixin: what all of HK's kernel classes share. `verdict` is each class's own."""
+    """Mixin: what all of HK's kernel classes share. `verdict` and `pack` are each class's own."""
 
     config: Any
 
@@ -66,6 +64,13 @@ class HKKernel:
     def can_implement(cls, config: Any) -> Answer:
         verdict = cls.verdict(config)
         return verdict.ok, verdict.why or None
+
+    def process_weights_after_loading(self, layer: Any) -> None:
+        if not is_released(layer):
+            self.pack(layer)
+
+    def pack(self, layer: Any) -> None:
+        raise NotImplementedError
 
     def input_quant_key(self) -> None:
         return None  # HK quantises activations itself
@@ -89,7 +94,7 @@ class HKFp8LinearKernel(HKKernel, FP8ScaledMMLinearKernel):  # type: ignore[misc
             return refused(f"weight scales per {config.weight_quant_key.scale}")
         return fp8_verdict(config, activations, kind)
 
-    def process_weights_after_loading(self, layer: Any) -> None:
+    def pack(self, layer: Any) -> None:
         """From a weight `[K, N]` and one scale for each channel or for all, as vLLM's schemes
         hand them over."""
         self._pack(layer, layer.weight.data.t(), layer.weight_scale)
@@ -128,7 +133,7 @@ class HKWeightOnlyFp8LinearKernel(HKFp8LinearKernel):
             return refused(f"weight scales per {config.weight_quant_key.scale}")
         return fp8_verdict(config, "none", kind)
 
-    def process_weights_after_loading(self, layer: Any) -> None:
+    def pack(self, layer: Any) -> None:
         blocks = getattr(layer, "weight_scale_inv", None)
         weight = layer.weight.data
         if blocks is None:
@@ -150,9 +155,10 @@ class HKFp8BlockLinearKernel(HKKernel, Fp8BlockScaledMMLinearKernel):  # type: i
             return refused(f"activations quantised per {config.activation_quant_key.scale}")
         if scale_kind_of(config.weight_quant_key) != "block":
             return refused(f"weight scales per {config.weight_quant_key.scale}")
-        return fp8_verdict(config, activations, "block")
+        blocks = blocks_verdict()
+        return fp8_verdict(config, activations, "block") if blocks else blocks
 
-    def process_weights_after_loading(self, layer: Any) -> None:
+    def pack(self, layer: Any) -> None:
         params = self._get_layer_params(layer)
         name = params.block_scale_attr
         pack_layer(
@@ -172,14 +178,15 @@ class HKFp8BlockLinearKernel(HKKernel, Fp8BlockScaledMMLinearKernel):  # type: i
 class HKMxKernel(HKKernel):
     """Mixin: weights of an OCP microscaling format, activations in the same or as they are."""
 
-    weight_name: ClassVar[str] = "weight"
+    weight_name = "weight"
+    """In the checkpoint; set by checkpoints.py, as is:"""
     weight_only = False
-    """Set by checkpoints.py where the checkpoint asks for activations as they are."""
+    """Whether the checkpoint asks for activations as they are."""
 
     def format(self) -> str:
         raise NotImplementedError
 
-    def process_weights_after_loading(self, layer: Any) -> None:
+    def pack(self, layer: Any) -> None:
         pack_layer(
             layer,
             layer.weight.data,
@@ -239,10 +246,6 @@ class HKMxfp4LinearKernel(HKMxKernel, MxFp4LinearKernel):  # type: ignore[misc]
         return "mxfp4"
 
 
-MXFP6 = {
-    kMxfp6E2M3Static: ("mxfp6_e2m3", kMxfp6E2M3Dynamic),
-    kMxfp6E3M2Static: ("mxfp6_e3m2", kMxfp6E3M2Dynamic),
-}
 KERNELS: dict[str, type] = {
     "_POSSIBLE_FP8_KERNELS": HKFp8LinearKernel,
     "_POSSIBLE_FP8_BLOCK_KERNELS": HKFp8BlockLinearKernel,
@@ -267,46 +270,3 @@ def counterpart(kernel: Any, weight_only: bool) -> type[HKKernel] | None:
         if isinstance(kernel, base):
             return ours
     return None
-
-
-def activations_of(key: Any) -> str:
-    """HK's name for how vLLM's key quantises activations; empty if HK does not."""
-    group = key.scale.group_shape
-    if group.is_per_tensor():
-        return "tensor"
-    if key.scale.static:
-        return ""
-    if group.is_per_token():
-        return "token"
-    return "token_block" if group == GroupShape(1, FP8_BLOCK) else ""
-
-
-def scale_kind_of(key: Any) -> str:
-    """HK's name for what shares a weight scale; empty if HK has none."""
-    group = key.scale.group_shape
-    if group.is_per_tensor():
-        return "tensor"
-    if group.is_per_channel() or group.is_per_token():  # a row of the weight either way
-        return "channel"
-    return "block" if group == BLOCK else ""
-
-
-def fp8_verdict(config: Any, activations: str, scale_kind: str) -> Verdict:
-    format = FORMAT_OF.get(config.weight_quant_key.dtype)
-    if format is None:
-        return refused(f"a weight in {config.weight_quant_key.dtype}")
-    n, k = config.weight_shape
-    return verdict_on(
-        format,
-        n,
-        k,
-        config.input_dtype,
-        activations=activations,
-        scale_kind=scale_kind,
-        out_dtype=config.out_dtype,
-    )
-
-
-def mx_verdict(format: str, n: int = 1, k: int = MX_BLOCK) -> Verdict:
-    """vLLM's MX configurations do not know the dtype of activations, and some not the shape."""
-    return verdict_on(format, n, k, torch.get_default_dtype(), activations="mx")

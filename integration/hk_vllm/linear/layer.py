@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Mapping
-from itertools import accumulate
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -13,9 +12,10 @@ from vllm.config import get_current_vllm_config_or_none
 from vllm.platforms import current_platform
 
 from hk_backend.ops import LinearRequest, WeightError, pack_weight, supports_linear
-from hk_backend.ops.weight_format import FP8_BLOCK
-from hk_backend.routed_linear import ROUTE, Original, attach
+from hk_backend.routed_linear import ROUTE, Original, attach, is_attached
 from hk_backend.routing import Verdict, refused, routes
+from hk_vllm.linear.shards import CheckpointError, shard_names, shards_of
+from hk_vllm.linear.unset import check_scales, check_weight
 
 FORMAT_OF = {
     torch.bfloat16: "bf16",
@@ -24,14 +24,6 @@ FORMAT_OF = {
     torch.float8_e4m3fn: "fp8_e4m3fn",
     torch.float8_e4m3fnuz: "fp8_e4m3fnuz",
 }
-UNSET = torch.finfo(torch.float32).min
-"""What vLLM fills FP8 scales with before it loads them."""
-UNSET_MX = 0xFF
-"""What HK fills mx scales with before vLLM loads them; as a scale it is NaN."""
-
-
-class CheckpointError(ValueError):
-    """A tensor of the checkpoint that cannot be served; the message names it."""
 
 
 def verdict_on(
@@ -94,8 +86,9 @@ def pack_layer(
     called = {"weight": "weight", "scales": "weight_scale", "input_scale": "input_scale"}
     called |= names or {}
     weight, scales = weight.detach(), None if scales is None else scales.detach()
+    check_weight(layer, weight, called["weight"])
     if scales is not None:
-        _check_loaded(layer, weight, scales, called["scales"])
+        check_scales(layer, weight, scales, called["scales"])
     try:
         packed = pack_weight(
             weight, format, scales, activations=activations, input_scale=input_scale
@@ -125,6 +118,12 @@ def release(layer: Any, *parameters: str) -> None:
             _return_memory(freed)
 
 
+def is_released(layer: Any) -> bool:
+    """Whether `layer` is packed and has got no new weight since: there is nothing to process."""
+    weight = layer._parameters.get("weight")
+    return is_attached(layer) and weight is not None and weight.numel() == 0
+
+
 def _return_memory(freed: int) -> None:
     """Now and then, have the allocator give back what was freed.
 
@@ -150,29 +149,6 @@ TRIM_BYTES = 32 << 20
 """Freed bytes between two requests to the allocator."""
 
 
-def shard_names(layer: Any, parameter: str) -> list[str]:
-    """A parameter's name in the checkpoint; of a merged layer, one name for each shard."""
-    prefix = getattr(layer, "prefix", "") or type(layer).__name__
-    parent, _, own = prefix.rpartition(".")
-    mapping = getattr(getattr(layer, "quant_config", None), "packed_modules_mapping", None) or {}
-    modules = mapping.get(own) or MERGED.get(own) or [own]
-    if len(modules) != len(shard_widths(layer) or [0]):
-        modules = [own]
-    return [".".join(filter(None, (parent, module, parameter))) for module in modules]
-
-
-MERGED = {"qkv_proj": ["q_proj", "k_proj", "v_proj"], "gate_up_proj": ["gate_proj", "up_proj"]}
-"""The shards of merged layers where vLLM does not tell a layer's."""
-
-
-def shard_widths(layer: Any) -> list[int] | None:
-    """Output features of each shard on this rank."""
-    widths = getattr(layer, "logical_widths", None) or getattr(
-        layer, "output_partition_sizes", None
-    )
-    return None if widths is None else list(widths)
-
-
 def _blame(
     layer: Any,
     weight: torch.Tensor,
@@ -185,7 +161,7 @@ def _blame(
     parameter = called[error.argument]
     names = shard_names(layer, parameter)
     if len(names) > 1 and error.argument == "scales" and scales is not None:
-        for name, part in zip(names, _shards(layer, weight, scales), strict=True):
+        for name, part in zip(names, shards_of(layer, weight, scales), strict=True):
             try:
                 pack_weight(part[0], format, part[1])
             except WeightError as of_shard:
@@ -195,32 +171,3 @@ def _blame(
 
 def _renamed(error: WeightError, name: str) -> str:
     return f"{name}{str(error).removeprefix(error.argument)}"
-
-
-def _shards(
-    layer: Any, weight: torch.Tensor, scales: torch.Tensor
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Weight and scales of each shard of a merged layer; blocks that two shards share, of both."""
-    widths = shard_widths(layer) or [len(weight)]
-    step = 1 if len(scales) == len(weight) else FP8_BLOCK
-    for width, end in zip(widths, accumulate(widths), strict=True):
-        rows = slice((end - width) // step, -(-end // step))
-        yield weight[end - width : end], scales[rows]
-
-
-def _check_loaded(layer: Any, weight: torch.Tensor, scales: torch.Tensor, parameter: str) -> None:
-    """Refuse scales that are as they were allocated.
-
-    Raises:
-        CheckpointError: none of a shard's scales was in the checkpoint.
-    """
-    names = shard_names(layer, parameter)
-    parts = (
-        [scales]
-        if scales.dim() < 1 or len(names) == 1
-        else [part for _, part in _shards(layer, weight, scales)]
-    )
-    unset = UNSET_MX if scales.dtype == torch.uint8 else UNSET
-    for name, part in zip(names, parts, strict=True):
-        if part.numel() and bool((part == unset).all()):
-            raise CheckpointError(f"{name}: not in the checkpoint")

@@ -6,10 +6,16 @@ import functools
 from collections import Counter
 from typing import Any
 
+from vllm.distributed import get_pp_group
 from vllm.forward_context import get_forward_context, is_forward_context_available
 from vllm.logger import init_logger
+from vllm.model_executor.layers.fused_moe import RoutedExperts
 from vllm.model_executor.layers.linear import LinearBase
-from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
+from vllm.model_executor.layers.logits_processor import LogitsProcessor
+from vllm.model_executor.layers.vocab_parallel_embedding import (
+    ParallelLMHead,
+    VocabParallelEmbedding,
+)
 from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 from vllm.platforms import current_platform
 
@@ -20,10 +26,12 @@ from hk_backend.routed_linear import ROUTE, is_attached, tell_dummy_runs
 from hk_vllm import compile_key
 from hk_vllm.layer import StrictError
 from hk_vllm.linear.kernels import counterpart
+from hk_vllm.linear.unquantized import pack_table
 
 logger = init_logger("vllm.hk_vllm.linear")
 
 MARK = "hk_original"
+COUNTED = LinearBase, ParallelLMHead, RoutedExperts
 
 
 def install() -> None:
@@ -49,15 +57,18 @@ def is_dummy_run() -> bool:
 
 
 def account(model: Any) -> None:
-    """Count and log the layers of `model`.
+    """Count and log the layers of `model`, and pack an embedding that is the LM head too.
 
     Raises:
         StrictError: with HK_STRICT=1, if a layer is left to vLLM.
     """
+    tables = tables_as_heads(model)
+    for table in tables:
+        pack_table(table)
     served = 0
     left: Counter[str] = Counter()
     for name, layer in model.named_modules():
-        if not isinstance(layer, LinearBase | ParallelLMHead):
+        if not isinstance(layer, COUNTED) and layer not in tables:
             continue
         why = None if is_attached(layer) else why_left(layer)
         if why is None:
@@ -72,11 +83,29 @@ def account(model: Any) -> None:
         for _ in range(layers):
             count_layer(ROUTE, why)
     if served:
-        compile_key.add_route(ROUTE)
         device = device_for(current_platform.device_type).name
+        # a graph holds the packed layout of this device
+        compile_key.add_route(f"{ROUTE} on {device}")
         logger.info("hk_backend: %d linear layers are computed by HK on %s", served, device)
     for why, layers in sorted(left.items()):
         logger.info("hk_backend: %d linear layers are left to vLLM: %s", layers, why)
+
+
+def tables_as_heads(model: Any) -> list[Any]:
+    """The embedding that computes a model's logits, where the model has no LM head (Gemma 2,
+    Cohere): that with the vocabulary of the logits. Nothing tells it from other embeddings but
+    the call."""
+    modules = list(model.modules())
+    logits = [each for each in modules if isinstance(each, LogitsProcessor)]
+    tables = [each for each in modules if isinstance(each, VocabParallelEmbedding)]
+    if (
+        not logits
+        or not get_pp_group().is_last_rank
+        or any(isinstance(table, ParallelLMHead) for table in tables)
+    ):
+        return []
+    sizes = {each.org_vocab_size for each in logits}
+    return ([table for table in tables if table.org_vocab_size in sizes] or tables)[:1]
 
 
 def why_left(layer: Any) -> str | None:
@@ -84,6 +113,8 @@ def why_left(layer: Any) -> str | None:
     weight = getattr(layer, "weight", None)
     if weight is not None and weight.is_meta:
         return None
+    if isinstance(layer, RoutedExperts):
+        return "experts of a mixture: HK has no kernel for them"
     if hasattr(layer, "hk_left"):  # by unquantized.py
         why: str | None = layer.hk_left
         return why

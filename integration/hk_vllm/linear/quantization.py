@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 
 import torch
 from vllm.model_executor.layers.attention import Attention
+from vllm.model_executor.layers.fused_moe import RoutedExperts, UnquantizedFusedMoEMethod
 from vllm.model_executor.layers.linear import (
     LinearBase,
     LinearMethodBase,
@@ -47,7 +48,9 @@ from vllm.platforms import current_platform
 from hk_backend.ops import quantize_fp8, quantize_mx
 from hk_backend.ops.weight_format import FORMATS, MX_BLOCK
 from hk_backend.routed_linear import apply
-from hk_vllm.linear.layer import FORMAT_OF, UNSET, UNSET_MX, pack_layer, release, verdict_on
+from hk_vllm.linear.layer import FORMAT_OF, is_released, pack_layer, release, verdict_on
+from hk_vllm.linear.online_checks import check_online
+from hk_vllm.linear.unset import mark_unset
 
 FORMATS_OF = {
     "hk_fp8": ("fp8_e4m3fn", "fp8_e4m3fnuz"),
@@ -146,11 +149,25 @@ class HKConfig(QuantizationConfig):  # type: ignore[misc]
     def get_quant_method(self, layer: torch.nn.Module, prefix: str) -> Any:
         if isinstance(layer, Attention):
             return BaseKVCacheMethod(self)
+        if isinstance(layer, RoutedExperts):
+            return self._method_of_experts(layer, prefix)
         if not isinstance(layer, LinearBase):
             return None
         if should_ignore_layer(prefix, self.ignore, self.packed_modules_mapping, use_fnmatch=True):
             return UnquantizedLinearMethod()
         return HKLinearMethod(self) if self.serialized else HKOnlineLinearMethod(self)
+
+    def _method_of_experts(self, layer: Any, prefix: str) -> Any:
+        """
+        Raises:
+            ValueError: they are to be quantised.
+        """
+        if should_ignore_layer(prefix, self.ignore, self.packed_modules_mapping, use_fnmatch=True):
+            return UnquantizedFusedMoEMethod(layer.moe_config)
+        raise ValueError(
+            f"{prefix}: --quantization {self.hk_method}: HK has no kernel for experts of a mixture "
+            "(they can be left unquantised with the option `ignore`)"
+        )
 
 
 class HKMethod(LinearMethodBase):  # type: ignore[misc]
@@ -201,16 +218,19 @@ class HKLinearMethod(HKMethod):
         weight = ModelWeightParameter(data=codes, input_dim=1, output_dim=0, weight_loader=loader)
         layer.register_parameter("weight", weight)
         if format.is_mx:
-            blocks = torch.full((n, k // MX_BLOCK), UNSET_MX, dtype=torch.uint8)
+            blocks = torch.empty(n, k // MX_BLOCK, dtype=torch.uint8)
             scale = GroupQuantScaleParameter(
                 data=blocks, input_dim=1, output_dim=0, weight_loader=loader
             )
         else:
-            rows = torch.full((n, 1), UNSET, dtype=torch.float32)
+            rows = torch.empty(n, 1, dtype=torch.float32)
             scale = ChannelQuantScaleParameter(data=rows, output_dim=0, weight_loader=loader)
         layer.register_parameter("weight_scale", scale)
+        mark_unset(layer)
 
     def process_weights_after_loading(self, layer: Any) -> None:
+        if is_released(layer):
+            return
         config = self.config
         pack_layer(
             layer,
@@ -240,6 +260,7 @@ class HKOnlineLinearMethod(HKMethod):
             return
         config = self.config
         weight = layer.weight.data
+        check_online(layer, weight)
         format = FORMATS[config.format]
         if format.is_fp8:
             scales = channel_scales(weight, format.quantised_max)
@@ -252,7 +273,6 @@ class HKOnlineLinearMethod(HKMethod):
             config.format,
             scales,
             activations=config.activations,
-            names={"scales": "weight"},  # a scale is bad if the weight is
         )
         release(layer)
         layer._already_called_process_weights_after_loading = True

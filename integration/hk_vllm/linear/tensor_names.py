@@ -7,13 +7,14 @@ came in shards is known from them.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 
-from hk_vllm.linear.layer import CheckpointError
+from hk_vllm.linear.shards import CheckpointError
 
 MARK = "hk_original"
 
@@ -21,8 +22,16 @@ _loaded: set[str] = set()
 
 
 def was_loaded(name: str) -> bool:
-    """Whether the checkpoint that was loaded last holds this tensor."""
-    return name in _loaded
+    """Whether the checkpoint that was loaded last holds this tensor.
+
+    Models may rename what stands before a layer's number.
+    """
+    return _tail(name) in _loaded
+
+
+def _tail(name: str) -> str:
+    found = re.search(r"(?:^|\.)(\d+\..*)", name)
+    return found[1] if found else name
 
 
 def install() -> None:
@@ -38,7 +47,7 @@ def install() -> None:
         _loaded.clear()
         for item in get_all_weights(self, *args, **kwargs):
             current[:] = [item]
-            _loaded.add(item[0])
+            _loaded.add(_tail(item[0]))
             yield item
         current.clear()
 
@@ -47,7 +56,7 @@ def install() -> None:
         try:
             return load_weights(self, *args, **kwargs)
         except (AssertionError, RuntimeError, ValueError, IndexError) as error:
-            if not current or isinstance(error, CheckpointError):
+            if not current or isinstance(error, CheckpointError) or not _of_shape(error):
                 raise
             name, tensor = current[0]
             found = f"{tensor.dtype} {list(tensor.shape)}"
@@ -59,3 +68,9 @@ def install() -> None:
     setattr(named, MARK, load_weights)
     DefaultModelLoader.get_all_weights = watched
     DefaultModelLoader.load_weights = named
+
+
+def _of_shape(error: Exception) -> bool:
+    """Not of an operator that vLLM's own quantisation lacks on this platform."""
+    said = any(word in str(error) for word in ("size of tensor", "dimension size", "shape"))
+    return said or not isinstance(error, RuntimeError)

@@ -20,11 +20,20 @@ from vllm.model_executor.layers.vocab_parallel_embedding import (
     UnquantizedEmbeddingMethod,
 )
 from vllm.model_executor.utils import is_weights_pre_processed
+from vllm.platforms import current_platform
 
+from hk_backend.amx import amx_verdict
 from hk_backend.ops import pack_weight
 from hk_backend.ops.packed_weight import PackedWeight
 from hk_backend.routed_linear import apply, is_attached
-from hk_vllm.linear.layer import FORMAT_OF, linear_backend, pack_layer, release, verdict_on
+from hk_vllm.linear.layer import (
+    FORMAT_OF,
+    is_released,
+    linear_backend,
+    pack_layer,
+    release,
+    verdict_on,
+)
 
 MARK = "hk_original"
 
@@ -42,6 +51,8 @@ def _change(method: Any) -> None:
     @functools.wraps(process)
     def process_weights_after_loading(self: Any, layer: Any) -> None:
         _note_embedding(layer)
+        if is_released(layer):
+            return  # by an earlier call, and nothing was loaded since
         layer.hk_left = _why_left(self, layer)
         if layer.hk_left == "":
             _pack(layer)
@@ -63,12 +74,26 @@ def _change(method: Any) -> None:
     method.apply = apply_packed
 
 
-def _why_left(method: Any, layer: Any) -> str | None:
+def pack_table(table: Any) -> None:
+    """Pack an embedding whose model takes it for its LM head, if HK serves it.
+
+    That is known when all is loaded: vLLM's own preparation of the table is dropped.
+    """
+    method = table.quant_method
+    if isinstance(method, UnquantizedEmbeddingMethod) and not is_attached(table):
+        table.hk_left = _why_left(method, table, is_head=True)
+        if table.hk_left == "":
+            _pack(table)
+            table.__dict__.pop("cpu_linear", None)
+
+
+def _why_left(method: Any, layer: Any, is_head: bool = False) -> str | None:
     """Why vLLM computes `layer`; nothing if HK does; None if it is no linear layer at all."""
     weight = layer.weight
     if is_attached(layer):
         return ""  # new weights in a layer that compiled graphs call as HK's
-    if isinstance(method, UnquantizedEmbeddingMethod) and not isinstance(layer, ParallelLMHead):
+    is_head = is_head or isinstance(layer, ParallelLMHead)
+    if isinstance(method, UnquantizedEmbeddingMethod) and not is_head:
         return None  # a lookup table
     if weight.is_meta:
         return None  # another pipeline stage's
@@ -82,13 +107,14 @@ def _why_left(method: Any, layer: Any) -> str | None:
         return "weights that another process has prepared for vLLM"
     if linear_backend() != "auto":
         return f"--linear-backend {linear_backend()}"
-    if isinstance(layer, ParallelLMHead) and _head_dtype(weight.dtype) != weight.dtype:
+    if is_head and _head_dtype(weight.dtype) != weight.dtype:
         return f"an LM head in {_head_dtype(weight.dtype)}, the model in {weight.dtype}"
     format = FORMAT_OF.get(weight.dtype)
     if format is None:
         return f"a weight in {weight.dtype}"
     n, k = weight.shape
-    return verdict_on(format, n, k, weight.dtype).why
+    why = verdict_on(format, n, k, weight.dtype).why
+    return why or amx_verdict(format, current_platform.device_type).why
 
 
 def _head_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -77,6 +77,8 @@ DAMAGES = [
     missing("fp8-static", "mlp.down_proj.input_scale"),
     missing("fp8-block", "self_attn.o_proj.weight_scale_inv"),
     missing("quark-mxfp6_e2m3", "self_attn.v_proj.weight_scale"),
+    missing("fp8-static", "self_attn.v_proj.weight"),
+    missing("ct-mxfp4", "mlp.up_proj.weight_packed"),
     bad_scale("ct-channel-token", "self_attn.v_proj.weight_scale", 0.0),
     bad_scale("ct-channel-token", "mlp.down_proj.weight_scale", torch.nan),
     bad_scale("fp8-static", "self_attn.q_proj.weight_scale", torch.nan),

@@ -52,7 +52,8 @@ def main(scenarios_path: Path, results_path: Path) -> None:
 
 
 def hide_amx() -> None:
-    """Where AMX traps (hk_backend/machine.py) stock vLLM dies in bfloat16; it has no switch."""
+    """Where AMX traps (hk_backend/machine.py) stock vLLM dies in bfloat16, and elsewhere HK leaves
+    bfloat16 to it; vLLM has no switch."""
     import torch
 
     torch.cpu._is_amx_tile_supported = lambda: False

@@ -56,5 +56,8 @@ def test_compiled(served: Reader, checkpoint: Checkpoint) -> None:
     result = served("compiled")["only"]
     assert served("compiled").lines("saved AOT compiled function"), "nothing was compiled"
     assert_routed(result)
+    routes = result.rounds[-1].workers[0].routes
+    # counted at every call, not once when Python was traced: four layers for each attention
+    assert routes["linear"]["tokens"] >= 4 * routes["attention"]["tokens"] > 0
     for item in result.rounds:
         assert_true_answers(item.answers, checkpoint("tiny-64"))

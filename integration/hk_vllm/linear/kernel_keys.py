@@ -1,0 +1,68 @@
+"""What vLLM's configurations of kernels ask for, in HK's names, and whether HK serves it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from vllm.model_executor.layers.quantization.utils.quant_utils import (
+    GroupShape,
+    kMxfp6E2M3Dynamic,
+    kMxfp6E2M3Static,
+    kMxfp6E3M2Dynamic,
+    kMxfp6E3M2Static,
+)
+
+from hk_backend.ops.weight_format import FP8_BLOCK, MX_BLOCK
+from hk_backend.routing import Verdict, refused
+from hk_vllm.linear.layer import FORMAT_OF, verdict_on
+
+BLOCK = GroupShape(FP8_BLOCK, FP8_BLOCK)
+MXFP6 = {
+    kMxfp6E2M3Static: ("mxfp6_e2m3", kMxfp6E2M3Dynamic),
+    kMxfp6E3M2Static: ("mxfp6_e3m2", kMxfp6E3M2Dynamic),
+}
+"""Key of a weight: HK's name, and the key of activations in the same format."""
+
+
+def activations_of(key: Any) -> str:
+    """HK's name for how vLLM's key quantises activations; empty if HK does not."""
+    group = key.scale.group_shape
+    if group.is_per_tensor():
+        return "tensor"
+    if key.scale.static:
+        return ""
+    if group.is_per_token():
+        return "token"
+    return "token_block" if group == GroupShape(1, FP8_BLOCK) else ""
+
+
+def scale_kind_of(key: Any) -> str:
+    """HK's name for what shares a weight scale; empty if HK has none."""
+    group = key.scale.group_shape
+    if group.is_per_tensor():
+        return "tensor"
+    if group.is_per_channel() or group.is_per_token():  # a row of the weight either way
+        return "channel"
+    return "block" if group == BLOCK else ""
+
+
+def fp8_verdict(config: Any, activations: str, scale_kind: str) -> Verdict:
+    format = FORMAT_OF.get(config.weight_quant_key.dtype)
+    if format is None:
+        return refused(f"a weight in {config.weight_quant_key.dtype}")
+    n, k = config.weight_shape
+    return verdict_on(
+        format,
+        n,
+        k,
+        config.input_dtype,
+        activations=activations,
+        scale_kind=scale_kind,
+        out_dtype=config.out_dtype,
+    )
+
+
+def mx_verdict(format: str, n: int = 1, k: int = MX_BLOCK) -> Verdict:
+    """vLLM's MX configurations do not know the dtype of activations, and some not the shape."""
+    return verdict_on(format, n, k, torch.get_default_dtype(), activations="mx")

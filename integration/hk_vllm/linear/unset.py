@@ -1,0 +1,75 @@
+"""Tensors that a checkpoint lacks: vLLM leaves them as they were allocated, without a word.
+
+So HK fills a quantised layer's tensors with what no checkpoint holds, and looks for it when it
+packs them. `--load-format dummy`, which loads nothing, is told values that can be packed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from hk_vllm.linear.shards import CheckpointError, shard_names, shard_widths, shards_of
+
+UNSET = torch.finfo(torch.float32).min
+"""Of FP8 and input scales; vLLM fills most of them with it too."""
+UNSET_MX = 0xFF
+"""Of mx scales; NaN as a scale."""
+UNSET_CODES = 0xFF
+"""Each byte of a weight. A weight may hold such codes (NaN in FP8), a whole shard of them none."""
+DUMMY_SCALE, DUMMY_MX_SCALE = 1.0, 0x7F
+"""1, as a number and as an e8m0 code."""
+DUMMY_CODES = 0x11
+"""Of formats in bytes, which the dummy loader passes over: any finite codes."""
+
+
+def mark_unset(layer: Any) -> None:
+    """Fill the tensors that `layer` was just given, where a checkpoint's are to be."""
+    for name in ("weight", "weight_packed"):
+        weight = layer._parameters.get(name)
+        if weight is not None and not weight.is_meta:
+            weight.data.view(torch.uint8).fill_(UNSET_CODES)
+            if weight.dtype == torch.uint8:
+                weight.dummy_weight_value = DUMMY_CODES
+    for name in ("weight_scale", "weight_scale_inv", "input_scale"):
+        scale = layer._parameters.get(name)
+        if scale is not None:
+            is_mx = scale.dtype == torch.uint8
+            scale.data.fill_(UNSET_MX if is_mx else UNSET)
+            scale.dummy_weight_value = DUMMY_MX_SCALE if is_mx else DUMMY_SCALE
+
+
+def check_weight(layer: Any, weight: torch.Tensor, parameter: str) -> None:
+    """Refuse a quantised weight `[N, ...]` of which a shard is as it was allocated.
+
+    Raises:
+        CheckpointError: the weight of a shard was not in the checkpoint.
+    """
+    if weight.element_size() > 1:
+        return  # not quantised: vLLM's own tensors, which nobody has filled
+    names, widths = shard_names(layer, parameter), shard_widths(layer) or [len(weight)]
+    if len(names) != len(widths):
+        names, widths = names[:1], [len(weight)]
+    for name, part in zip(names, weight.view(torch.uint8).split(widths), strict=True):
+        # most have another code in their first row
+        if len(part) and all(bool((p == UNSET_CODES).all()) for p in (part[0], part)):
+            raise CheckpointError(f"{name}: not in the checkpoint")
+
+
+def check_scales(layer: Any, weight: torch.Tensor, scales: torch.Tensor, parameter: str) -> None:
+    """Refuse scales that are as they were allocated.
+
+    Raises:
+        CheckpointError: none of a shard's scales was in the checkpoint.
+    """
+    names = shard_names(layer, parameter)
+    parts = (
+        [scales]
+        if scales.dim() < 1 or len(names) == 1
+        else [part for _, part in shards_of(layer, weight, scales)]
+    )
+    unset = UNSET_MX if scales.dtype == torch.uint8 else UNSET
+    for name, part in zip(names, parts, strict=True):
+        if part.numel() and bool((part == unset).all()):
+            raise CheckpointError(f"{name}: not in the checkpoint")
