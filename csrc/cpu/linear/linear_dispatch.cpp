@@ -72,10 +72,10 @@ Blocks cut(int64_t rows, int64_t panels, int64_t panel_columns, int threads) {
   return blocks;
 }
 
-// Chunks of rows whose prepared activations take a mebibyte per thread, half a usual L2, unless
-// that is less than a block of rows.
+// Chunks of rows whose prepared activations take four mebibytes per thread, unless that is less
+// than a block of rows: each chunk streams the whole weight again.
 int64_t count_chunks(int64_t rows, int64_t k, int threads) {
-  const int64_t fitting = threads * (int64_t{1} << 20) / (int64_t(sizeof(float)) * k);
+  const int64_t fitting = threads * (int64_t{4} << 20) / (int64_t(sizeof(float)) * k);
   return ceil_div(rows, std::max(fitting, kMostRows));
 }
 
