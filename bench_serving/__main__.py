@@ -54,11 +54,12 @@ def serve(
 ) -> None:
     """vLLM's server under vLLM's benchmark client, backends in turn."""
     from bench_serving import serve as suite
+    from bench_serving.candidates import Candidate
     from bench_serving.plots import plot_serving
     from hk_backend.bench.parse import parse_numbers
 
     try:
-        candidates = [suite.Candidate.parse(name.strip()) for name in backends.split(",")]
+        candidates = [Candidate.parse(name.strip()) for name in backends.split(",")]
     except ValueError as error:
         raise typer.BadParameter(f"--backends: {error}") from None
     plan = suite.Plan(

@@ -15,15 +15,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import httpx
 
 from bench_serving import counters
+from bench_serving.candidates import Candidate
 from bench_serving.server import (
-    BACKENDS,
     ROOT,
-    Backend,
     Server,
     ServerError,
     differences,
@@ -40,39 +39,6 @@ METRICS = {
 }
 """Fields of the client's result: how they are called in table and plot."""
 CLIENT_SECONDS = 3600
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One of the servers that are compared, as `BACKEND[:DTYPE[:QUANTIZATION]]` names it.
-
-    `dtype`, `quantization`: None if the name leaves them out; then they are the plan's.
-    """
-
-    name: str
-    backend: Backend
-    dtype: str | None = None
-    quantization: str | None = None
-
-    @classmethod
-    def parse(cls, name: str) -> Candidate:
-        """
-        Raises:
-            ValueError: it begins with no backend, or has more than three parts.
-        """
-        backend, *rest = name.split(":")
-        if backend not in BACKENDS or len(rest) > 2 or not all(rest):
-            raise ValueError(
-                f"{name!r} is not BACKEND, BACKEND:DTYPE or BACKEND:DTYPE:QUANTIZATION with "
-                f"BACKEND of {', '.join(BACKENDS)}"
-            )
-        return cls(name, cast(Backend, backend), *rest)
-
-    def server(self, plan: Plan, log: Path) -> Server:
-        arguments = list(plan.server_arguments)
-        if self.quantization:
-            arguments += ["--quantization", self.quantization]
-        return Server(plan.model, self.backend, self.dtype or plan.dtype, log, arguments)
 
 
 @dataclass(frozen=True)
@@ -150,7 +116,9 @@ def measure(plan: Plan, out: Path, tell: Callable[[str], object]) -> list[Point]
             name = candidate.name
             tell(f"starting vLLM, {name}, {candidate.dtype or plan.dtype}")
             log = out / "logs" / f"serve-{name.replace(':', '-')}.log"
-            servers[name] = stack.enter_context(candidate.server(plan, log))
+            servers[name] = stack.enter_context(
+                candidate.server(plan.model, plan.dtype, log, plan.server_arguments)
+            )
         found = differences(servers.values(), plan.may_differ)
         if found:
             raise ServerError(f"the servers are not comparable: {'; '.join(found)}")

@@ -3,11 +3,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Protocol
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+
+class Measured(Protocol):
+    """A row of a benchmark: ratios by column, above 1 a win; or the error that it failed with."""
+
+    error: str
+
+    @property
+    def ratios(self) -> Mapping[str, float]: ...
+
+
+def summary(rows: Iterable[Measured], column: str, against: str) -> str:
+    """Wins, losses and failures of the ratio in `column`, in one line."""
+    rows = list(rows)
+    found = [row.ratios[column] for row in rows if not row.error]
+    wins = sum(value >= 1 for value in found)
+    line = f"{wins} wins, {len(found) - wins} losses, {len(rows) - len(found)} failed"
+    return f"{line}; smallest ratio to {against} {min(found):.2f}" if found else line
+
+
+def styles(row: Measured, headings: Sequence[str], wins_or_loses: Collection[str]) -> list[str]:
+    """A style per cell: green where HK is faster, red where it is slower or failed."""
+    if row.error:
+        return ["red"] * len(headings)
+    return [
+        ("green" if row.ratios[heading] >= 1 else "red") if heading in wins_or_loses else ""
+        for heading in headings
+    ]
 
 
 def print_table(

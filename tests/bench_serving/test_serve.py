@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from bench_serving import counters
+from bench_serving.candidates import Candidate
 from bench_serving.counters import RouteTotals
 from bench_serving.plots import plot_serving
-from bench_serving.serve import Candidate, Plan, Point, Run, run_client, summarize, table
+from bench_serving.serve import Plan, Point, Run, run_client, summarize, table
 from bench_serving.server import Backend, Server, ServerError, differences
 from hk_backend.routing import Tally
 
@@ -84,7 +85,9 @@ def test_a_candidate_s_name_sets_its_dtype_and_quantization(tmp_path: Path) -> N
     names = ("stock", "hk:bfloat16", "hk:auto:hk_fp8")
     mixed = plan(tmp_path, candidates=[Candidate.parse(name) for name in names])
     (tmp_path / "log").touch()
-    stock, bfloat16, fp8 = (c.server(mixed, tmp_path / "log") for c in mixed.candidates)
+    stock, bfloat16, fp8 = (
+        c.server(tmp_path, mixed.dtype, tmp_path / "log") for c in mixed.candidates
+    )
     assert [s.dtype for s in (stock, bfloat16, fp8)] == ["float32", "bfloat16", "auto"]
     assert [s.backend for s in (stock, bfloat16, fp8)] == ["stock", "hk", "hk"]
     assert [list(s.arguments) for s in (stock, fp8)] == [[], ["--quantization", "hk_fp8"]]

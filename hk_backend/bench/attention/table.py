@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from hk_backend.bench import tables
 from hk_backend.bench.attention.measure import Row
-from hk_backend.bench.tables import print_table, ratio
 
 RATE_COLUMNS = ("hk", "sdpa", "sdpa_prepared", "matmul")
 RATIO_COLUMNS = ("hk/sdpa", "hk/sdpa_prepared", "hk/matmul", "sdpa/matmul", "paged/packed")
@@ -23,29 +23,18 @@ def cells(row: Row) -> list[str]:
     if row.error:
         return [*shape, f"failed: {row.error}", *[""] * (len(HEADINGS) - len(shape) - 1)]
     rates = [f"{getattr(row, name):.1f}" for name in RATE_COLUMNS]
-    ratios = [ratio(row.ratios[name]) for name in RATIO_COLUMNS]
+    ratios = [tables.ratio(row.ratios[name]) for name in RATIO_COLUMNS]
     return [*shape, *rates, *ratios, f"{row.spread:.0%}"]
 
 
 def print_rows(console: Console, rows: Sequence[Row]) -> None:
     """The table on a terminal: green where HK is faster, red where it is slower or failed."""
     title = "attention_prefill, GFLOP/s (medians)"
-    print_table(console, title, HEADINGS, map(cells, rows), map(_styles, rows))
+    styles = (tables.styles(row, HEADINGS, WINS_OR_LOSES) for row in rows)
+    tables.print_table(console, title, HEADINGS, map(cells, rows), styles)
     console.print(summary(rows))
 
 
 def summary(rows: Sequence[Row]) -> str:
     """Wins, losses and failures against SDPA on the same tensors, in one line."""
-    measured = [row.ratios["hk/sdpa"] for row in rows if not row.error]
-    wins = sum(ratio >= 1 for ratio in measured)
-    line = f"{wins} wins, {len(measured) - wins} losses, {len(rows) - len(measured)} failed"
-    return f"{line}; smallest ratio to SDPA {min(measured):.2f}" if measured else line
-
-
-def _styles(row: Row) -> list[str]:
-    if row.error:
-        return ["red"] * len(HEADINGS)
-    return [
-        ("green" if row.ratios[heading] >= 1 else "red") if heading in WINS_OR_LOSES else ""
-        for heading in HEADINGS
-    ]
+    return tables.summary(rows, "hk/sdpa", "SDPA")
