@@ -1,8 +1,8 @@
 """`linear` as a layer of an engine calls it: counted, and checked against the reference.
 
 A layer keeps its packed weight in buffers (`attach`) of its device and instruction set, and its
-forward calls `apply`. Under torch.compile Python is traced once, so what
-happens at every call happens inside a registered operator, `hk_backend::routed_linear`.
+forward calls `apply`. Under torch.compile Python is traced once, so what happens at every call
+happens inside a registered operator, `hk_backend::routed_linear`.
 
 With HK_CHECK the layer also keeps what its weight was packed from, for the reference: its memory
 doubles. If a check fails, the route is switched off, and every layer is computed by the
@@ -20,7 +20,7 @@ import torch
 
 from hk_backend.config import get_config
 from hk_backend.metrics import count
-from hk_backend.ops.linear import linear
+from hk_backend.ops.linear import linear, linear_shape
 from hk_backend.ops.packed_weight import PackedWeight
 from hk_backend.ops.registry import define, watched
 from hk_backend.ops.weight_format import FORMATS, FP8_BLOCK
@@ -154,25 +154,11 @@ def _routed_linear(
     return out
 
 
-def _routed_linear_shape(
-    x: torch.Tensor,
-    data: torch.Tensor,
-    factors: torch.Tensor | None,
-    block_scales: torch.Tensor | None,
-    input_scale: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    weight: Sequence[int],
-    out_dtype: torch.dtype,
-    route: str,
-) -> torch.Tensor:
-    return x.new_empty((*x.shape[:-1], weight[1]), dtype=out_dtype)
-
-
 define(
     "routed_linear(Tensor x, Tensor data, Tensor? factors, Tensor? block_scales, "
     "Tensor? input_scale, Tensor? bias, int[] weight, ScalarType out_dtype, str route) -> Tensor",
     _routed_linear,
-    _routed_linear_shape,
+    linear_shape,
 )
 
 _checked_layers: WeakSet[torch.nn.Module] = WeakSet()

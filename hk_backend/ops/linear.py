@@ -140,7 +140,7 @@ def _linear_impl(
     return _run(x, packed, bias, out_dtype)
 
 
-def _linear_shape(
+def linear_shape(
     x: torch.Tensor,
     data: torch.Tensor,
     factors: torch.Tensor | None,
@@ -149,7 +149,9 @@ def _linear_shape(
     bias: torch.Tensor | None,
     weight: Sequence[int],
     out_dtype: torch.dtype,
+    *_: object,
 ) -> torch.Tensor:
+    """The result without its values; operators that take more arguments share it."""
     return x.new_empty((*x.shape[:-1], weight[1]), dtype=out_dtype)
 
 
@@ -157,5 +159,5 @@ define(
     "linear(Tensor x, Tensor data, Tensor? factors, Tensor? block_scales, Tensor? input_scale, "
     "Tensor? bias, int[] weight, ScalarType out_dtype) -> Tensor",
     _linear_impl,
-    _linear_shape,
+    linear_shape,
 )
