@@ -50,12 +50,14 @@ def serve(
     prompts: Annotated[int, typer.Option(min=1, help="Requests in a run.")] = 8,
     rounds: options.Rounds = 3,
     server_args: Annotated[str, typer.Option(help="More of vLLM's arguments, in quotes.")] = "",
+    isa: options.IsaLimit = None,
     out: Annotated[Path, typer.Option(help="Where the results go.")] = Path("results/serve"),
 ) -> None:
     """vLLM's server under vLLM's benchmark client, backends in turn."""
     from bench_serving import serve as suite
     from bench_serving.candidates import Candidate
     from bench_serving.plots import plot_serving
+    from hk_backend.bench import settings
     from hk_backend.bench.parse import parse_numbers
 
     try:
@@ -73,6 +75,7 @@ def serve(
         rounds,
         shlex.split(server_args),
     )
+    settings.limit_isa(isa)
     with _errors_in_words():
         points = suite.measure(plan, out, _tell)
     title = f"{model.name}, {plan.dtype}, {plan.output_len} tokens out, {plan.rounds} rounds"

@@ -3,17 +3,36 @@
     python -m bench_serving.vllm_server --model DIR ...        (vLLM's own arguments)
 
 A process must ask Linux before its first AMX instruction. vLLM's attention kernels leave that to
-oneDNN, which does not ask where `machine.workarounds()` holds it below AMX. Spawned engine
-processes import this module too, since it is the main one.
+oneDNN, which does not ask where `machine.workarounds()` holds it below AMX.
+
+vLLM chooses kernels, and which of its compiled libraries it loads, by what torch says that the
+processor has. Where torch is held to an instruction set (`--isa`), what lies beyond is hidden, so
+that vLLM chooses as it would on such a machine. Spawned engine processes import this module too,
+since it is the main one.
 """
 
 from __future__ import annotations
 
+import os
 import runpy
 
 import torch
 
-torch.cpu._init_amx()  # false, and harmless, where there is no AMX
+AMX = ("_is_amx_tile_supported", "_is_amx_fp16_supported")
+AVX512 = ("_is_avx512_supported", "_is_avx512_bf16_supported", "_is_vnni_supported")
+BEYOND = {"avx2": (*AVX512, *AMX), "avx512": ("_is_avx512_bf16_supported", *AMX)}
+"""Value of ATEN_CPU_CAPABILITY: what torch.cpu may no longer find."""
+
+
+def hide(isa: str) -> None:
+    """Let torch.cpu find nothing beyond `isa`, a key of `BEYOND`; any other value hides nothing."""
+    for name in BEYOND.get(isa, ()):
+        setattr(torch.cpu, name, lambda: False)
+
+
+hide(os.environ.get("ATEN_CPU_CAPABILITY", ""))
+if torch.cpu._is_amx_tile_supported():
+    torch.cpu._init_amx()
 
 if __name__ == "__main__":
     runpy.run_module("vllm.entrypoints.openai.api_server", run_name="__main__")

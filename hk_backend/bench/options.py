@@ -27,4 +27,4 @@ Formats = Annotated[str, typer.Option(help="Weight formats: bf16, fp8_e4m3fn, mx
 WeightOnly = Annotated[bool, typer.Option("--weight-only", help="Activations stay bfloat16.")]
 Rounds = Annotated[int, typer.Option(min=1, help="Samples of each candidate.")]
 Threads = Annotated[int, typer.Option(min=0, help="0: as many as torch takes.")]
-IsaLimit = Annotated[Isa | None, typer.Option(help="Hold both HK and torch to it.")]
+IsaLimit = Annotated[Isa | None, typer.Option(help="Hold both sides to it.")]
