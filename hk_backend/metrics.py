@@ -21,26 +21,19 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
-import tempfile
-import time
 from collections.abc import Iterable, Iterator
 from functools import cache
-from multiprocessing import parent_process
-from multiprocessing.util import Finalize
-from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from prometheus_client import REGISTRY, Metric
-from prometheus_client.mmap_dict import MmapedDict, mmap_key
-from prometheus_client.multiprocess import MultiProcessCollector
-
+from hk_backend import metrics_directory
 from hk_backend.routing import routes
+
+if TYPE_CHECKING:  # else imported at the first use: see metrics_directory.py
+    from prometheus_client import Metric
+    from prometheus_client.mmap_dict import MmapedDict
 
 Outcome = Literal["served", "fallback", "dummy"]
 
-DIRECTORY_VARIABLE = "HK_METRICS_DIR"
-"""Set by the first process for its children; not meant for users."""
 CALLS, TOKENS, LAYERS, CHECKED, ERROR = (
     "hk_backend_calls",
     "hk_backend_tokens",
@@ -111,56 +104,25 @@ def count_check(route: str, error: float) -> None:
 def share() -> bool:
     """Make the directory that child processes inherit, and show it on the default registry.
 
-    To be called in every process of an engine, before it starts others. A process that
-    multiprocessing started is part of its parent's engine and keeps what it inherited; any
-    other is an engine of its own, whatever its environment says.
-
     Returns:
-        whether this process is its engine's first, called for the first time.
+        whether this process is its engine's first (see `metrics_directory.share`).
     """
+    from prometheus_client import REGISTRY
+
     if not any(isinstance(found, _Collector) for found in list(REGISTRY._collector_to_names)):
         REGISTRY.register(_Collector())
-    if parent_process() is not None or _shared_by == os.getpid():
-        return False
-    _make_directory()
-    return True
-
-
-_shared_by = 0
-_shared_at = 0.0
-
-
-def _make_directory() -> None:
-    global _shared_by, _shared_at
-    _shared_by, _shared_at = os.getpid(), time.time()
-    try:
-        directory = tempfile.mkdtemp(prefix="hk_backend_metrics_")
-    except OSError as error:
-        os.environ.pop(DIRECTORY_VARIABLE, None)
-        logger.warning("hk_backend: no counters on /metrics: %s", error)
-        return
-    os.environ[DIRECTORY_VARIABLE] = directory
-    Finalize(None, _remove, args=(directory, os.getpid()), exitpriority=0)
-
-
-def _remove(directory: str, owner: int) -> None:
-    if os.getpid() == owner:  # not in a forked child
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def directory() -> Path | None:
-    """Where the processes of this engine keep their files, if anyone will read them."""
-    shared = os.environ.get("PROMETHEUS_MULTIPROC_DIR") or os.environ.get(DIRECTORY_VARIABLE)
-    return Path(shared) if shared and Path(shared).is_dir() else None
+    return metrics_directory.share()
 
 
 def processes() -> Iterator[tuple[int, list[Metric]]]:
     """Each computing process of this engine, and its metrics: `(process id, metrics)`."""
-    shared = directory()
+    from prometheus_client.multiprocess import MultiProcessCollector
+
+    shared = metrics_directory.current()
     for counters in sorted(shared.glob(f"{COUNTERS}*.db")) if shared else []:
         process = counters.stem.removeprefix(COUNTERS)
         files = [counters, counters.with_name(f"{GAUGES}{process}.db")]
-        if counters.stat().st_mtime >= _shared_at:  # not of an engine that ended before
+        if metrics_directory.is_ours(counters):
             found = [str(path) for path in files if path.exists()]
             yield int(process), list(MultiProcessCollector.merge(found))
 
@@ -172,11 +134,13 @@ class _Collector:
         return []  # registering must not read files
 
     def collect(self) -> Iterable[Metric]:
-        own = os.environ.get(DIRECTORY_VARIABLE)
-        if not own or not Path(own).is_dir():
+        from prometheus_client.multiprocess import MultiProcessCollector
+
+        own = metrics_directory.own()
+        if own is None:
             return []
         try:
-            collected: Iterable[Metric] = MultiProcessCollector(None, path=own).collect()
+            collected: Iterable[Metric] = MultiProcessCollector(None, path=str(own)).collect()
         except (OSError, RuntimeError, ValueError) as error:  # the engine's own metrics must show
             logger.warning("hk_backend: counters not readable: %s", error)
             return []
@@ -188,6 +152,8 @@ Labels = tuple[tuple[str, str], ...]
 
 @cache
 def _key(kind: str, metric: str, labels: Labels) -> str:
+    from prometheus_client.mmap_dict import mmap_key
+
     sample = metric if kind == GAUGES else f"{metric}_total"
     names, texts = zip(*labels, strict=True)
     key: str = mmap_key(metric, sample, list(names), list(texts), HELP[metric])
@@ -216,7 +182,9 @@ class _Files:
             values.write_value(_key(kind, metric, labels), value, 0.0)
 
     def _make(self, kind: str) -> MmapedDict | None:
-        shared = directory()
+        from prometheus_client.mmap_dict import MmapedDict
+
+        shared = metrics_directory.current()
         if shared is None:
             return None
         path = shared / f"{kind}{self._process}.db"

@@ -8,5 +8,4 @@ impl.py         per layer: HK on its rows, the parent on the rest, fallbacks cou
 cache_forms.py  how each parent stores keys and values
 linear/         linear layers: unquantised, FP8 and MX
 compile_key.py  the active routes in vLLM's compile-cache key
-report.py       counters in the log at shutdown
 """

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from vllm.v1.attention.backend import AttentionCGSupport
 
+from hk_backend.engine.strict import refuse
 from hk_vllm.cache_forms import CacheForm
-from hk_vllm.layer import cache_verdict, refuse
+from hk_vllm.layer import cache_verdict
 from hk_vllm.rows import RowSplit, prefill_tokens, split_rows
 
 if TYPE_CHECKING:

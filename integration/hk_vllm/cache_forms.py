@@ -13,16 +13,13 @@ from typing import Any
 
 import torch
 
+from hk_backend.engine.cache_proof import UnknownCacheForm
 from hk_backend.ops import PagedKV
 
 Layouts = tuple[str, str]
 Scales = tuple[torch.Tensor, torch.Tensor]
 
 READABLE_CPU_ISAS = ("vec", "vec16")
-
-
-class UnknownCacheForm(ValueError):
-    """The cache does not look as its parent's kernels expect; the message says what differs."""
 
 
 def layer_scales(layer: Any) -> Scales:

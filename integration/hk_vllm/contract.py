@@ -1,17 +1,16 @@
 """What of vLLM the plugin relies on, checked before anything is patched.
 
 The KV-cache forms are not here: they are proven on the running engine, by writing through the
-parent's own writer and reading back (cache_probe.py).
+parent's own writer and reading back (hk_backend.engine.cache_proof).
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable
-from dataclasses import fields
+from collections.abc import Iterable
 from typing import Any
 
-from hk_backend.routing import SERVED, Verdict, refused
+from hk_backend.engine.contract import first_refusal, has_fields, has_members, has_parameters
+from hk_backend.routing import Verdict, refused
 
 BATCH_FIELDS = (
     "query_start_loc",
@@ -118,36 +117,11 @@ def check_parent(parent: Any) -> Verdict:
         return refused(f"{parent.__name__}: {error}")
 
 
-def first_refusal(*verdicts: Verdict) -> Verdict:
-    return next((verdict for verdict in verdicts if not verdict), SERVED)
-
-
-def has_fields(owner: Any, names: tuple[str, ...]) -> Verdict:
-    """Whether the dataclass `owner` has fields of these names."""
-    present = {field.name for field in fields(owner)}
-    missing = [name for name in names if name not in present]
-    return refused(f"{owner.__name__} has no {', '.join(missing)}") if missing else SERVED
-
-
 def _builder_verdicts(builder: Any) -> Iterable[Verdict]:
     return [
         has_parameters(getattr(builder, name), parameters)
         for name, parameters in BUILDER_METHODS.items()
     ]
-
-
-def has_parameters(function: Callable[..., Any], expected: tuple[str, ...]) -> Verdict:
-    """Whether the first parameters of `function` are `expected`, in order."""
-    found = tuple(inspect.signature(function).parameters)
-    if found[: len(expected)] == expected:
-        return SERVED
-    name = getattr(function, "__qualname__", repr(function))
-    return refused(f"{name}({', '.join(found)}), expected ({', '.join(expected)}, ...)")
-
-
-def has_members(owner: Any, names: tuple[str, ...]) -> Verdict:
-    missing = [name for name in names if not hasattr(owner, name)]
-    return refused(f"{owner.__name__} has no {', '.join(missing)}") if missing else SERVED
 
 
 def _has_batch_fields(batch: Any) -> Verdict:

@@ -8,22 +8,23 @@ import torch
 from vllm.logger import init_logger
 from vllm.platforms import current_platform
 
-from hk_backend.config import get_config
 from hk_backend.devices import device_for
+from hk_backend.engine import cache_proof
+from hk_backend.engine.attention import ROUTE, PrefillRoute
+from hk_backend.engine.cache_proof import SPARE_BLOCK, UnknownCacheForm
+from hk_backend.engine.strict import refuse
 from hk_backend.metrics import count
-from hk_backend.ops import PagedKV, attention_prefill
+from hk_backend.ops import PagedKV
 from hk_backend.routing import routes
-from hk_backend.shadow_check import ShadowCheck
-from hk_vllm import cache_probe, compile_key
+from hk_vllm import compile_key
 from hk_vllm.builder import Plan
-from hk_vllm.cache_forms import CacheForm, UnknownCacheForm
+from hk_vllm.cache_forms import CacheForm
 from hk_vllm.layer import (
     attention_request,
     cache_verdict,
     kv_dtype,
     layer_verdict,
     named_arguments,
-    refuse,
 )
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ else:
 
 logger = init_logger("vllm.hk_vllm.impl")
 
-ROUTE = "attention"
 NO_PLAN = Plan(refusal="metadata rebuilt by the engine")
 
 
@@ -57,7 +57,7 @@ class HKImpl(Parent):  # type: ignore[misc]
         }
         self._hk_cache: tuple[int, torch.Size, PagedKV] | None = None
         self._hk_cache_refusal = ""
-        self._hk_check = ShadowCheck(ROUTE, get_config().check)
+        self._hk_route = PrefillRoute(logger)
         self._hk_request = attention_request(self, layer)
         self._hk_refusal = refuse(layer_verdict(self, layer).why)
         if self._hk_refusal:
@@ -159,16 +159,9 @@ class HKImpl(Parent):  # type: ignore[misc]
         """HK's rows into `output`; returns why the parent must compute the batch instead, if so."""
         try:
             arguments = self._hk_arguments(plan, layer, key, value, kv_cache)
-            attention_prefill(query, out=output, **arguments)
-            if self._hk_check.due():
-                why = self._hk_check.attention_prefill(output, query, arguments).why
-                if why:
-                    routes.disable(ROUTE, why)
-                    logger.error("hk_backend: route %s is switched off: %s", ROUTE, why)
-                return why
         except Exception as error:
             return self._hk_survive(error)
-        return ""
+        return self._hk_route.compute(query, output, arguments)
 
     def _hk_meet_cache(self, layer: Any, kv_cache: torch.Tensor) -> None:
         """In a dummy run: prove the cache that the engine has bound, for which HK waits for the
@@ -189,10 +182,7 @@ class HKImpl(Parent):  # type: ignore[misc]
             self._hk_cache_refusal = str(error)
             logger.error("hk_backend: requests with cached tokens are left to vLLM: %s", error)
             return self._hk_cache_refusal
-        why = f"HK failed: {type(error).__name__}: {error}"
-        routes.disable(ROUTE, why)
-        logger.error("hk_backend: route %s is switched off: %s", ROUTE, why, exc_info=error)
-        return why
+        return self._hk_route.survive(error)
 
     def _hk_arguments(
         self,
@@ -232,6 +222,14 @@ class HKImpl(Parent):  # type: ignore[misc]
         verdict = cache_verdict(self, cache.block_size)
         if not verdict:
             raise UnknownCacheForm(verdict.why)
-        cache_probe.prove(cache, self, layer, kv_cache)
+        self._hk_prove(cache, layer, kv_cache)
         self._hk_cache = address, shape, cache
         return cache
+
+    def _hk_prove(self, cache: PagedKV, layer: Any, kv_cache: torch.Tensor) -> None:
+        def write(key: torch.Tensor, value: torch.Tensor, slots: torch.Tensor) -> None:
+            self.do_kv_cache_update(layer, key, value, kv_cache, slots)
+
+        form = (type(self), cache.dtype, kv_cache.shape, *cache.as_ints())
+        scales = self.hk_form.scales(layer)
+        cache_proof.prove(cache, self._hk_dtype, scales, [kv_cache[SPARE_BLOCK]], write, form)

@@ -9,24 +9,9 @@ from typing import Any
 import torch
 from vllm.v1.attention.backend import AttentionType
 
-from hk_backend.config import get_config
-from hk_backend.ops import AttentionRequest, supports
+from hk_backend.engine.attention import ask
+from hk_backend.ops import AttentionRequest
 from hk_backend.routing import Verdict, refused
-
-
-class StrictError(RuntimeError):
-    """HK_STRICT=1 and a layer would fall back; the message says why."""
-
-
-def refuse(why: str) -> str:
-    """`why` a layer falls back, if it does, for the log and the counters.
-
-    Raises:
-        StrictError: with HK_STRICT=1.
-    """
-    if why and get_config().strict:
-        raise StrictError(f"HK_STRICT=1: attention would fall back: {why}")
-    return why
 
 
 def named_arguments(init: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -96,10 +81,3 @@ def cache_verdict(impl: Any, block_size: int) -> Verdict:
         cache_layouts=impl.hk_form.layouts(),
     )
     return ask(request)
-
-
-def ask(request: AttentionRequest) -> Verdict:
-    try:
-        return supports(request)
-    except Exception as error:  # no device, or one whose extension does not load
-        return refused(f"{type(error).__name__}: {error}")

@@ -16,10 +16,6 @@ MEMBERS = {
 """The registry members that are wrapped, by platform."""
 
 
-class RegisterError(RuntimeError):
-    """HK_STRICT=1 and the plugin cannot register; the message says why."""
-
-
 def register() -> None:
     """Put in place the routes that `HK_BACKEND` asks for.
 
@@ -32,33 +28,9 @@ def register() -> None:
     """
     if os.environ.get("HK_BACKEND", "").strip() in ("", "0"):
         return
-    from hk_backend.config import ROUTES, ConfigError, get_config
-    from hk_backend.routing import routes
+    from hk_backend.engine.registration import Plugin
 
-    try:
-        asked: frozenset[str] = get_config().backend
-    except ConfigError as error:
-        for route in ROUTES:
-            routes.disable(route, str(error))
-        give_up(str(error))
-        return
-    for route, register_route in REGISTER.items():
-        if route not in asked:
-            continue
-        try:
-            why = register_route() or report_once()
-        except Exception as error:  # a broken installation of ours must not break the engine
-            why = f"HK cannot be loaded: {type(error).__name__}: {error}"
-        if why:
-            routes.disable(route, why)
-            give_up(why if len(asked) == 1 else f"route {route}: {why}")
-
-
-def give_up(why: str) -> None:
-    """vLLM stays as it is, and says so; an error with HK_STRICT=1."""
-    if os.environ.get("HK_STRICT", "").strip() == "1":
-        raise RegisterError(f"HK_STRICT=1: {why}")
-    logger.error("hk_backend: vLLM serves without HK: %s", why)
+    Plugin("vLLM", logger, REGISTER, share_counters).register_routes()
 
 
 def register_attention() -> str:
@@ -90,13 +62,13 @@ def register_linear() -> str:
     return register_linear()
 
 
-def report_once() -> str:
+def share_counters() -> str:
     """Share this engine's counters between its processes, and log them when it ends."""
     from hk_backend import metrics
-    from hk_vllm import report
+    from hk_backend.engine import report
 
     if metrics.share():
-        report.at_exit()
+        report.at_exit("vLLM", logger)
     return ""
 
 

@@ -20,7 +20,7 @@ from hk_backend.ops import AttentionRequest
 from hk_backend.reference import merge_attention as merged_by_definition
 from hk_backend.routing import SERVED, Verdict
 from tests.devices.device import OnTheHost, SynchronisesInChecks, current_streams
-from tests.integration.e2e.broken_kernels import one_wrong_exponential
+from tests.e2e.broken_kernels import one_wrong_exponential
 from tests.ops.cases import Case, make
 from tests.ops.oracle import check_result, expected, nan
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from hk_backend import _cpu
 from hk_backend.config import get_config
 from tests.integration.restore import restored
+from tests.linear_checkpoints import WIDTHS, Checkpoint, K, Shards
 
 
 @contextmanager
@@ -59,6 +61,21 @@ def merged(
         return MergedColumnParallelLinear(
             k, widths, bias=False, quant_config=config, prefix=prefix, return_bias=False
         )
+
+
+def config_of(config: dict[str, Any]) -> Any:
+    """vLLM's reading of a `quantization_config`."""
+    from vllm.model_executor.layers.quantization import get_quantization_config, modelopt
+
+    config = deepcopy(config)
+    if config.get("quant_algo") == "MXFP8":
+        return modelopt.ModelOptMxFp8Config.from_config(config)
+    return get_quantization_config(config["quant_method"]).from_config(config)
+
+
+def layer_of(checkpoint: Checkpoint, shards: Shards) -> Any:
+    """The layer of a model whose checkpoint holds `shards`."""
+    return load(merged(config_of(checkpoint.config), torch.bfloat16, K, WIDTHS), shards)
 
 
 def load(layer: Any, shards: Mapping[str, list[torch.Tensor]]) -> Any:

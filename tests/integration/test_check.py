@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from hk_vllm import impl as impl_module
 
 from hk_backend.ops import attention_prefill
 from hk_backend.routing import RouteCounters, Tally, routes
@@ -49,7 +48,7 @@ def test_a_wrong_result_is_the_parents(
     rows: list[Any],
 ) -> None:
     environment(HK_CHECK="1")
-    monkeypatch.setattr(impl_module, "attention_prefill", scaled)
+    monkeypatch.setattr("hk_backend.engine.attention.attention_prefill", scaled)
     layer = Layer(hk_cpu)
     for seed in range(3):
         batch = Batch(layer, rows, seed)

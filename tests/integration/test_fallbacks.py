@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 import torch
 from hk_vllm import builder as builder_module
-from hk_vllm import cache_probe
-from hk_vllm import impl as impl_module
-from hk_vllm.cache_forms import FORMS, UnknownCacheForm
-from hk_vllm.layer import StrictError, kv_dtype, layer_verdict
+from hk_vllm.cache_forms import FORMS
+from hk_vllm.layer import kv_dtype, layer_verdict
 from hk_vllm.rows import DECODES_BEHIND
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackendImpl
 
+from hk_backend.engine import cache_proof
+from hk_backend.engine.cache_proof import UnknownCacheForm
+from hk_backend.engine.strict import StrictError
 from hk_backend.routing import RouteCounters, Tally, routes
 from tests.integration.batch import (
     DECODE,
@@ -367,7 +368,7 @@ def test_hk_fails(
         kwargs["out"].fill_(7.0)
         raise RuntimeError("the extension is broken")
 
-    monkeypatch.setattr(impl_module, "attention_prefill", broken)
+    monkeypatch.setattr("hk_backend.engine.attention.attention_prefill", broken)
     for seed in range(2):
         batch = Batch(layer, ROWS, seed)
         batch.run()
@@ -391,7 +392,7 @@ def test_a_cache_that_does_not_read_back(
     def misread(kv_cache: torch.Tensor, impl: Any) -> Any:
         return known.read(kv_cache.flip(1).contiguous(), impl)
 
-    monkeypatch.setattr("hk_vllm.cache_probe._proven", set())
+    monkeypatch.setattr("hk_backend.engine.cache_proof._proven", set())
     monkeypatch.setattr(type(layer.impl), "hk_form", replace(known, read=misread))
     batch = Batch(layer, ROWS)
     batch.run()
@@ -409,14 +410,14 @@ def test_a_cache_that_does_not_read_back(
 def proofs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The caches that were written to and read back from now on."""
     done: list[Any] = []
-    prove = cache_probe.prove
+    prove = cache_proof.prove
 
     def noted(cache: Any, *rest: Any) -> None:
         done.append(cache)
         prove(cache, *rest)
 
-    monkeypatch.setattr(cache_probe, "_proven", set())
-    monkeypatch.setattr(cache_probe, "prove", noted)
+    monkeypatch.setattr(cache_proof, "_proven", set())
+    monkeypatch.setattr(cache_proof, "prove", noted)
     return done
 
 

@@ -14,9 +14,9 @@ from hk_vllm.linear import checkpoints, model
 from hk_backend import reference
 from hk_backend.routed_linear import is_attached
 from hk_backend.shadow_check import largest_error, tolerance
-from tests.integration.linear_checkpoints import K
-from tests.integration.linear_layers import installed, load, merged, one_rank
-from tests.integration.quantization_configs import fp8
+from tests.integration.linear_layers import config_of, installed, load, merged, one_rank
+from tests.linear_checkpoints import K
+from tests.quantization_configs import fp8
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -26,7 +26,7 @@ def route(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def layer_of(widths: list[int]) -> Any:
-    config = fp8("dynamic", weight_block_size=[128, 128])()
+    config = config_of(fp8("dynamic", weight_block_size=[128, 128]))
     return merged(config, torch.bfloat16, K, widths, prefix="model.gate_up_proj")
 
 

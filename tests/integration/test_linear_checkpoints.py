@@ -10,8 +10,8 @@ import torch
 
 from hk_backend.routed_linear import is_attached
 from hk_backend.shadow_check import largest_error, tolerance
-from tests.integration.linear_checkpoints import CHECKPOINTS, SCALES, WIDTHS, K, layer_of
-from tests.integration.linear_layers import installed, one_rank
+from tests.integration.linear_layers import installed, layer_of, one_rank
+from tests.linear_checkpoints import CHECKPOINTS, SCALES, WIDTHS, K
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -184,7 +184,11 @@ def hk(clean: None, tmp_path: Any) -> Iterator[None]:
 def test_defaults(hk: None, name: str, format: str, activations: str) -> None:
     assert name in QUANTIZATION_METHODS
     config = get_quantization_config(name)()
-    assert (config.get_name(), config.format, config.activations) == (name, format, activations)
+    assert (config.get_name(), config.options.format, config.options.activations) == (
+        name,
+        format,
+        activations,
+    )
     assert not config.serialized
     assert set(config.get_supported_act_dtypes()) == {torch.bfloat16, torch.float16, torch.float32}
 
@@ -192,9 +196,13 @@ def test_defaults(hk: None, name: str, format: str, activations: str) -> None:
 def test_options(hk: None) -> None:
     owner = get_quantization_config("hk_mxfp6")
     online = owner.from_config_dict_json('{"format": "mxfp6_e3m2", "activations": "none"}')
-    assert (online.format, online.activations, online.serialized) == ("mxfp6_e3m2", "none", False)
+    assert (online.options.format, online.options.activations, online.serialized) == (
+        "mxfp6_e3m2",
+        "none",
+        False,
+    )
     written = owner.from_config({"quant_method": "hk_mxfp6", "ignore": ["model.qkv_proj"]})
-    assert (written.serialized, written.ignore) == (True, ["model.qkv_proj"])
+    assert (written.serialized, written.options.ignore) == (True, ["model.qkv_proj"])
 
 
 @pytest.mark.parametrize(

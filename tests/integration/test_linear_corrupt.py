@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tests.integration.linear_checkpoints import CHECKPOINTS, WIDTHS, K, Shards, layer_of
-from tests.integration.linear_layers import installed, merged, one_rank
+from tests.integration.linear_layers import config_of, installed, layer_of, merged, one_rank
+from tests.linear_checkpoints import CHECKPOINTS, WIDTHS, K, Shards
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -31,7 +31,7 @@ def test_a_scale_that_is_missing(name: str) -> None:
     """The scale of the second shard is not in the checkpoint."""
     checkpoint = CHECKPOINTS[name]
     shards = checkpoint.tensors()
-    layer = merged(checkpoint.config(), torch.bfloat16, K, WIDTHS)
+    layer = merged(config_of(checkpoint.config), torch.bfloat16, K, WIDTHS)
     for parameter, values in shards.items():
         for index, value in enumerate(values):
             if (parameter, index) != (checkpoint.scale, 1):

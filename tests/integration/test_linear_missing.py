@@ -16,8 +16,8 @@ from vllm.model_executor.model_loader.reload import finalize_layerwise_processin
 
 from hk_backend.routed_linear import is_attached
 from hk_backend.shadow_check import largest_error, tolerance
-from tests.integration.linear_checkpoints import CHECKPOINTS, WIDTHS, K, Shards
-from tests.integration.linear_layers import installed, merged, one_rank
+from tests.integration.linear_layers import config_of, installed, merged, one_rank
+from tests.linear_checkpoints import CHECKPOINTS, WIDTHS, K, Shards
 
 QKV, GATE_UP = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
 ATTENTION, MLP = "model.layers.0.self_attn", "model.layers.0.mlp"
@@ -98,7 +98,7 @@ def test_a_weight_of_a_shard(name: str) -> None:
     checkpoint = CHECKPOINTS[name]
     gone = f"{ATTENTION}.k_proj.{checkpoint.weight}"
     tensors = without(named(checkpoint.tensors()), gone)
-    assert refusal(checkpoint.config(), tensors) == f"{gone}: not in the checkpoint"
+    assert refusal(config_of(checkpoint.config), tensors) == f"{gone}: not in the checkpoint"
 
 
 def bfloat16() -> dict[str, torch.Tensor]:
@@ -146,7 +146,7 @@ def test_scales_of_shards(name: str, parameter: str, gone: tuple[str, ...]) -> N
     checkpoint = CHECKPOINTS[name]
     names = [f"{ATTENTION}.{shard}.{parameter}" for shard in gone]
     tensors = without(named(checkpoint.tensors()), *names)
-    assert refusal(checkpoint.config(), tensors) == f"{names[0]}: not in the checkpoint"
+    assert refusal(config_of(checkpoint.config), tensors) == f"{names[0]}: not in the checkpoint"
 
 
 @pytest.mark.parametrize("parameter", ["weight_scale", "input_scale"])
@@ -155,7 +155,7 @@ def test_the_second_scale_of_two(parameter: str) -> None:
     checkpoint = CHECKPOINTS["fp8-static"]
     gone = f"{MLP}.up_proj.{parameter}"
     tensors = without(named(checkpoint.tensors(), MLP, GATE_UP), gone)
-    found = refusal(checkpoint.config(), tensors, prefix=f"{MLP}.gate_up_proj")
+    found = refusal(config_of(checkpoint.config), tensors, prefix=f"{MLP}.gate_up_proj")
     assert found == f"{gone}: not in the checkpoint"
 
 
@@ -165,7 +165,7 @@ def test_a_model_that_renames_its_parts() -> None:
     tensors = named(checkpoint.tensors(), parent)
     rest = without(tensors, *(f"{parent}.{name}.weight_scale" for name in QKV[1:]))
     prefix = "language_model.model.layers.0.self_attn"
-    found = refusal(checkpoint.config(), rest, prefix=f"{prefix}.qkv_proj")
+    found = refusal(config_of(checkpoint.config), rest, prefix=f"{prefix}.qkv_proj")
     assert found == f"{prefix}.k_proj.weight_scale: not in the checkpoint"
 
 
@@ -177,7 +177,7 @@ def test_a_merged_layer_with_one_scale() -> None:
         f"{ATTENTION}.qkv_proj.weight": torch.cat(weights),
         f"{ATTENTION}.qkv_proj.weight_scale": scale,
     }
-    layer = loaded(checkpoint.config(), merged_names)
+    layer = loaded(config_of(checkpoint.config), merged_names)
     x = torch.randn(4, K, generator=torch.Generator().manual_seed(1)).bfloat16()
     expected = checkpoint.expected(x, {"weight": weights, "weight_scale": [scale] * 3})
     assert largest_error(layer(x), expected) <= tolerance(torch.bfloat16)
@@ -215,7 +215,7 @@ def assert_finite(layer: Any) -> None:
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
 def test_dummy_values(name: str) -> None:
-    assert_finite(dummy(CHECKPOINTS[name].config()))
+    assert_finite(dummy(config_of(CHECKPOINTS[name].config)))
 
 
 @pytest.mark.parametrize("method", ONLINE)

@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hk_vllm.layer import StrictError
 from hk_vllm.linear import model
-from hk_vllm.linear.saving import SaveError
 from vllm.config import VllmConfig, get_current_vllm_config, set_current_vllm_config
 from vllm.model_executor.layers.fused_moe import RoutedExperts, UnquantizedFusedMoEMethod
 from vllm.model_executor.layers.logits_processor import LogitsProcessor
@@ -26,6 +24,8 @@ from vllm.model_executor.model_loader.tensorizer_loader import TensorizerLoader
 from vllm.utils.torch_utils import set_default_torch_dtype
 
 from hk_backend import _cpu, reference
+from hk_backend.engine.linear.saving import SaveError
+from hk_backend.engine.strict import StrictError
 from hk_backend.routed_linear import is_attached
 from hk_backend.routing import routes
 from hk_backend.shadow_check import largest_error, tolerance

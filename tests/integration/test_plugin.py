@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 from hk_vllm import plugin
-from hk_vllm.plugin import RegisterError, register
+from hk_vllm.plugin import register
 from vllm.model_executor.layers.linear import UnquantizedLinearMethod
 from vllm.platforms import current_platform
 from vllm.v1.attention.backends.registry import AttentionBackendEnum
 from vllm.v1.attention.selector import AttentionSelectorConfig
 
+from hk_backend.engine.registration import RegisterError
 from hk_backend.routing import routes
 from tests.integration.restore import restored
 
@@ -30,7 +31,7 @@ def untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """vLLM as it is before any plugin, and again afterwards."""
     for variable in ("HK_BACKEND", "HK_DEVICE", "HK_STRICT", "HK_CHECK", "HK_METRICS_DIR"):
         monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setattr("hk_backend.metrics._shared_by", 0)
+    monkeypatch.setattr("hk_backend.metrics_directory._shared_by", 0)
     with restored():
         yield
     os.environ.pop("HK_METRICS_DIR", None)

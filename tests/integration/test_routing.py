@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from hk_vllm import impl as impl_module
 from hk_vllm.builder import Plan
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -44,7 +43,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> Spy:
         masks.append(before & ~out.isnan().all(-1).all(-1))
         return result
 
-    monkeypatch.setattr(impl_module, "attention_prefill", spy)
+    monkeypatch.setattr("hk_backend.engine.attention.attention_prefill", spy)
     return masks
 
 

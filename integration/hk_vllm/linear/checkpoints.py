@@ -1,9 +1,6 @@
-"""What of a checkpoint has to be read before vLLM's schemes change it.
+"""Around vLLM's schemes: what they change of a checkpoint, HK reads before them.
 
-vLLM requantises merged shards that have a scale each (q, k and v, say) to their largest: HK takes
-every shard's own scale, as one scale per output channel, which is exact. And vLLM merges shards
-that end within a 128x128 block, whose scales then are not those of the merged weight's blocks: HK
-leaves such a layer to vLLM.
+See hk_backend.engine.linear.scales for what that is.
 """
 
 from __future__ import annotations
@@ -12,7 +9,6 @@ import functools
 from contextvars import ContextVar
 from typing import Any
 
-import torch
 from vllm.model_executor.layers.quantization.compressed_tensors import compressed_tensors
 from vllm.model_executor.layers.quantization.compressed_tensors.schemes import (
     CompressedTensorsW4A4Mxfp4,
@@ -25,12 +21,10 @@ from vllm.model_executor.layers.quantization.modelopt import ModelOptLinearMetho
 from vllm.model_executor.layers.quantization.quark.schemes import QuarkOCP_MX, QuarkW8A8Fp8
 from vllm.model_executor.utils import is_weights_pre_processed
 
-from hk_backend.ops.weight_format import FP8_BLOCK
-from hk_backend.routing import SERVED, Verdict, refused
-from hk_vllm.linear.layer import is_released
-from hk_vllm.linear.shards import CheckpointError, shard_names, shard_widths
-from hk_vllm.linear.tensor_names import was_loaded
-from hk_vllm.linear.unset import UNSET, mark_unset
+from hk_backend.engine.linear.packed_layer import is_released
+from hk_backend.engine.linear.scales import verdict_on_blocks
+from hk_backend.engine.linear.unset import mark_unset
+from hk_backend.routing import SERVED, Verdict
 
 MARK = "hk_original"
 FP8_METHODS = {
@@ -119,13 +113,7 @@ def _verdict_on_blocks(layer: Any) -> Verdict:
     """vLLM lets some of its methods merge shards that do not end where a block does."""
     if not getattr(layer, "allow_fp8_block_shape_mismatch", False):
         return SERVED
-    widths = list(layer.output_partition_sizes)
-    # a shard that another rank continues has to end on a block, too
-    ends = widths if getattr(layer, "tp_size", 1) > 1 else widths[:-1]
-    if all(width % FP8_BLOCK == 0 for width in ends):
-        return SERVED
-    shards = " and ".join(map(str, widths))
-    return refused(f"merged shards of {shards} output features do not end on blocks of {FP8_BLOCK}")
+    return verdict_on_blocks(list(layer.output_partition_sizes), getattr(layer, "tp_size", 1))
 
 
 def _keep_activations(
@@ -140,48 +128,3 @@ def _keep_activations(
         elif isinstance(scheme, CompressedTensorsW8A16Fp8):
             scheme.is_static_input_scheme = False
     return scheme
-
-
-def as_channels(layer: Any, scales: torch.Tensor) -> torch.Tensor:
-    """FP8 scales as the checkpoint has them, one per shard or output channel, as one per channel.
-
-    Raises:
-        CheckpointError: the checkpoint lacks one.
-    """
-    widths = shard_widths(layer) or [len(layer.weight)]
-    values = scales.data.float().flatten()
-    if values.numel() != len(widths):
-        return values  # per channel already
-    values = _loaded(layer, values, "weight_scale")
-    return values.repeat_interleave(torch.tensor(widths, device=values.device))
-
-
-def one_input_scale(layer: Any) -> torch.Tensor:
-    """The static scale of a layer's activations: that of the shard with the largest.
-
-    Raises:
-        CheckpointError: the checkpoint lacks one.
-    """
-    scale = layer.input_scale
-    if scale is None:
-        raise CheckpointError(f"{shard_names(layer, 'input_scale')[0]}: not in the checkpoint")
-    values = _loaded(layer, scale.data.float().flatten(), "input_scale")
-    # NaN and infinity must not get lost in the maximum: pack_weight refuses them by name
-    broken = ~(values.isfinite() & (values > 0))
-    return values[broken][:1] if bool(broken.any()) else values.max().reshape(1)
-
-
-def _loaded(layer: Any, values: torch.Tensor, parameter: str) -> torch.Tensor:
-    """Scales of shards, all of them read from the checkpoint.
-
-    A checkpoint may hold a merged layer with one scale: vLLM loads that as the first shard's.
-    """
-    missing = values == UNSET
-    if not bool(missing.any()):
-        return values
-    names = shard_names(layer, parameter)
-    if not bool(missing[0]) and bool(missing[1:].all()) and not was_loaded(names[0]):
-        return values[:1].expand_as(values)
-    index = int(missing.nonzero()[0])
-    name = names[index] if len(names) == len(values) else names[0]
-    raise CheckpointError(f"{name}: not in the checkpoint")

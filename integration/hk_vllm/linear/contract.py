@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from hk_backend.engine.contract import first_refusal, has_fields, has_members, has_parameters
 from hk_backend.routing import Verdict, refused
-from hk_vllm.contract import first_refusal, has_fields, has_members, has_parameters
 
 CREATE_WEIGHTS = (
     "self",
@@ -120,9 +120,6 @@ def _quantization() -> list[Verdict]:
         QuantizationConfig,
         QuantizeMethodBase,
     )
-    from vllm.model_executor.layers.quantization.compressed_tensors.utils import (
-        should_ignore_layer,
-    )
     from vllm.model_executor.layers.quantization.kv_cache import BaseKVCacheMethod
     from vllm.model_executor.model_loader.reload.layerwise import initialize_online_processing
 
@@ -132,7 +129,6 @@ def _quantization() -> list[Verdict]:
         has_parameters(QuantizationConfig.get_quant_method, ("self", "layer", "prefix")),
         has_members(QuantizeMethodBase, ("uses_meta_device",)),
         has_parameters(BaseKVCacheMethod.__init__, ("self", "quant_config")),
-        has_parameters(should_ignore_layer, ("layer_name", "ignore", "fused_mapping")),
         has_parameters(initialize_online_processing, ("layer",)),
     ]
 

@@ -22,9 +22,11 @@ from vllm.model_executor.kernels.linear.scaled_mm.ScaledMMLinearKernel import (
 from vllm.model_executor.layers.quantization.utils.quant_utils import kMxfp4Dynamic
 from vllm.platforms import PlatformEnum
 
+from hk_backend.engine.linear.packed_layer import FORMAT_OF, is_released, pack_layer, release
+from hk_backend.engine.linear.scales import as_channels, one_input_scale
 from hk_backend.routed_linear import apply
 from hk_backend.routing import Verdict, refused
-from hk_vllm.linear.checkpoints import as_channels, blocks_verdict, one_input_scale
+from hk_vllm.linear.checkpoints import blocks_verdict
 from hk_vllm.linear.kernel_keys import (
     MXFP6,
     activations_of,
@@ -32,7 +34,6 @@ from hk_vllm.linear.kernel_keys import (
     mx_verdict,
     scale_kind_of,
 )
-from hk_vllm.linear.layer import FORMAT_OF, is_released, pack_layer, release
 
 Answer = tuple[bool, str | None]
 

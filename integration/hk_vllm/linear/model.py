@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from typing import Any
 
 from vllm.distributed import get_pp_group
@@ -19,12 +18,10 @@ from vllm.model_executor.layers.vocab_parallel_embedding import (
 from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 from vllm.platforms import current_platform
 
-from hk_backend.config import get_config
-from hk_backend.devices import device_for
-from hk_backend.metrics import count_layer
+from hk_backend.engine.linear.account import account as account_layers
+from hk_backend.engine.linear.account import tables_as_heads as heads_among
 from hk_backend.routed_linear import ROUTE, is_attached, tell_dummy_runs
 from hk_vllm import compile_key
-from hk_vllm.layer import StrictError
 from hk_vllm.linear.kernels import counterpart
 from hk_vllm.linear.unquantized import pack_table
 
@@ -65,36 +62,20 @@ def account(model: Any) -> None:
     tables = tables_as_heads(model)
     for table in tables:
         pack_table(table)
-    served = 0
-    left: Counter[str] = Counter()
+    layers = []
     for name, layer in model.named_modules():
-        if not isinstance(layer, COUNTED) and layer not in tables:
-            continue
-        why = None if is_attached(layer) else why_left(layer)
-        if why is None:
-            served += is_attached(layer)
-        elif get_config().strict:
-            raise StrictError(f"HK_STRICT=1: {name} would fall back: {why}")
-        else:
-            left[why] += 1
-    for _ in range(served):
-        count_layer(ROUTE)
-    for why, layers in left.items():
-        for _ in range(layers):
-            count_layer(ROUTE, why)
-    if served:
-        device = device_for(current_platform.device_type).name
+        if isinstance(layer, COUNTED) or layer in tables:
+            why = "" if is_attached(layer) else why_left(layer)
+            if why is not None:
+                layers.append((name, why))
+    device = account_layers(layers, "vLLM", current_platform.device_type, logger)
+    if device:
         # a graph holds the packed layout of this device
         compile_key.add_route(f"{ROUTE} on {device}")
-        logger.info("hk_backend: %d linear layers are computed by HK on %s", served, device)
-    for why, layers in sorted(left.items()):
-        logger.info("hk_backend: %d linear layers are left to vLLM: %s", layers, why)
 
 
 def tables_as_heads(model: Any) -> list[Any]:
-    """The embedding that computes a model's logits, where the model has no LM head (Gemma 2,
-    Cohere): that with the vocabulary of the logits. Nothing tells it from other embeddings but
-    the call."""
+    """The embedding that computes a model's logits, where the model has no LM head."""
     modules = list(model.modules())
     logits = [each for each in modules if isinstance(each, LogitsProcessor)]
     tables = [each for each in modules if isinstance(each, VocabParallelEmbedding)]
@@ -105,7 +86,7 @@ def tables_as_heads(model: Any) -> list[Any]:
     ):
         return []
     sizes = {each.org_vocab_size for each in logits}
-    return ([table for table in tables if table.org_vocab_size in sizes] or tables)[:1]
+    return heads_among(tables, sizes, "org_vocab_size")
 
 
 def why_left(layer: Any) -> str | None:

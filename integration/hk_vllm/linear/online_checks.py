@@ -1,51 +1,31 @@
-"""A weight that is quantised as soon as it is loaded: it must be there, all of it, and finite."""
+"""Whether a weight that vLLM quantises while loading has arrived."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import torch
 from vllm.config import get_current_vllm_config_or_none
 from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
 
-from hk_vllm.linear.shards import CheckpointError, shard_names, shard_widths
-
-SHARDS = {"q": 0, "k": 1, "v": 2}
-"""What vLLM calls the shards of attention; others it counts."""
+from hk_backend.engine.linear.online import check_arrived, shard_indices
 
 
-def check_online(layer: Any, weight: torch.Tensor) -> None:
-    """
+def check_weight_arrived(layer: Any) -> None:
+    """vLLM keeps what a layer was given until it has processed it.
+
     Raises:
-        CheckpointError: a tensor that the checkpoint lacks, or that holds NaN or infinity.
+        CheckpointError: a tensor that the checkpoint lacks.
     """
-    names, widths = shard_names(layer, "weight"), shard_widths(layer) or [len(weight)]
-    if len(names) != len(widths):
-        names, widths = names[:1], [len(weight)]
-    if not _loads_nothing():
-        _check_arrived(layer, names)
-    for name, part in zip(names, weight.split(widths), strict=True):
-        broken = ~part.isfinite()
-        if bool(broken.any()):
-            place = broken.nonzero()[0].tolist()
-            value = part[tuple(place)].item()
-            raise CheckpointError(
-                f"{name}: {value} at {place} is not valid: expected finite numbers"
-            )
-
-
-def _check_arrived(layer: Any, names: list[str]) -> None:
-    """vLLM keeps what a layer was given until it has processed it."""
-    shards: set[Any] = set()
+    if _loads_nothing():
+        return
+    arrived: set[int] = set()
     for parameter, call in get_layerwise_info(layer).loaded_weights:
         if parameter == "weight":
-            shard = call.arguments.get("loaded_shard_id")
-            shards |= set(shard) if isinstance(shard, tuple) else {SHARDS.get(shard, shard)}
-    if None in shards:
-        return  # all in one tensor
-    for index, name in enumerate(names):
-        if index not in shards:
-            raise CheckpointError(f"{name}: not in the checkpoint")
+            shards = shard_indices(call.arguments.get("loaded_shard_id"))
+            if shards is None:
+                return  # all in one tensor
+            arrived |= shards
+    check_arrived(layer, arrived)
 
 
 def _loads_nothing() -> bool:

@@ -35,7 +35,6 @@ from vllm.model_executor.layers.quantization import (
     register_quantization_config,
 )
 from vllm.model_executor.layers.quantization.base_config import QuantizationConfig
-from vllm.model_executor.layers.quantization.compressed_tensors.utils import should_ignore_layer
 from vllm.model_executor.layers.quantization.kv_cache import BaseKVCacheMethod
 from vllm.model_executor.model_loader.reload.layerwise import initialize_online_processing
 from vllm.model_executor.parameter import (
@@ -45,21 +44,21 @@ from vllm.model_executor.parameter import (
 )
 from vllm.platforms import current_platform
 
-from hk_backend.ops import quantize_fp8, quantize_mx
+from hk_backend.engine.linear.online import pack_online
+from hk_backend.engine.linear.options import (
+    FORMATS_OF,
+    choose,
+    is_ignored,
+    known_options,
+    no_experts,
+    no_layer,
+)
+from hk_backend.engine.linear.packed_layer import FORMAT_OF, is_released, pack_layer, release
+from hk_backend.engine.linear.unset import mark_unset
 from hk_backend.ops.weight_format import FORMATS, MX_BLOCK
 from hk_backend.routed_linear import apply
-from hk_vllm.linear.layer import FORMAT_OF, is_released, pack_layer, release, verdict_on
-from hk_vllm.linear.online_checks import check_online
-from hk_vllm.linear.unset import mark_unset
-
-FORMATS_OF = {
-    "hk_fp8": ("fp8_e4m3fn", "fp8_e4m3fnuz"),
-    "hk_mxfp8": ("mxfp8",),
-    "hk_mxfp6": ("mxfp6_e2m3", "mxfp6_e3m2"),
-    "hk_mxfp4": ("mxfp4",),
-}
-"""The formats of each method, the default first (FP8: the platform's own)."""
-OPTIONS = ("format", "activations", "ignore")
+from hk_vllm.linear.layer import verdict_on
+from hk_vllm.linear.online_checks import check_weight_arrived
 
 
 def install() -> None:
@@ -90,44 +89,18 @@ class HKConfig(QuantizationConfig):  # type: ignore[misc]
         serialized: bool = False,
     ) -> None:
         super().__init__()
-        formats = FORMATS_OF[self.hk_method]
-        default = formats[0]
-        if self.hk_method == "hk_fp8":
-            default = FORMAT_OF[current_platform.fp8_dtype()]
-        self.format = self._chosen("format", format, default, formats)
-        known = FORMATS[self.format].activations
-        by_default = "token" if FORMATS[self.format].is_fp8 else "mx"
-        self.activations = self._chosen("activations", activations, by_default, known)
-        self.ignore = list(ignore or ())
+        fp8_format = FORMAT_OF[current_platform.fp8_dtype()]
+        self.options = choose(self.hk_method, fp8_format, format, activations, ignore)
         self.serialized = serialized
-
-    def _chosen(self, option: str, value: str | None, default: str, known: tuple[str, ...]) -> str:
-        if value is not None and value not in known:
-            raise ValueError(
-                f"{self.hk_method}: {option} {value!r} is not valid: expected one of "
-                f"{', '.join(known)}"
-            )
-        return default if value is None else value
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> HKConfig:
-        return cls(**cls._options(config), serialized=True)
+        return cls(**known_options(cls.hk_method, config), serialized=True)
 
     @classmethod
     def from_config_dict_json(cls, config_dict_json: str) -> HKConfig:
         """Options for a checkpoint that is not quantised, from `--hf-overrides`."""
-        return cls(**cls._options(json.loads(config_dict_json)))
-
-    @classmethod
-    def _options(cls, config: dict[str, Any]) -> dict[str, Any]:
-        options = {name: value for name, value in config.items() if name != "quant_method"}
-        unknown = sorted(set(options) - set(OPTIONS))
-        if unknown:
-            raise ValueError(
-                f"{cls.hk_method}: option {unknown[0]!r} is not valid: expected one of "
-                f"{', '.join(OPTIONS)}"
-            )
-        return options
+        return cls(**known_options(cls.hk_method, json.loads(config_dict_json)))
 
     def get_name(self) -> str:
         return self.hk_method
@@ -144,7 +117,7 @@ class HKConfig(QuantizationConfig):  # type: ignore[misc]
         return []
 
     def apply_vllm_mapper(self, hf_to_vllm_mapper: Any) -> None:
-        self.ignore = hf_to_vllm_mapper.apply_list(self.ignore)
+        self.options.ignore = hf_to_vllm_mapper.apply_list(self.options.ignore)
 
     def get_quant_method(self, layer: torch.nn.Module, prefix: str) -> Any:
         if isinstance(layer, Attention):
@@ -153,7 +126,7 @@ class HKConfig(QuantizationConfig):  # type: ignore[misc]
             return self._method_of_experts(layer, prefix)
         if not isinstance(layer, LinearBase):
             return None
-        if should_ignore_layer(prefix, self.ignore, self.packed_modules_mapping, use_fnmatch=True):
+        if self._is_ignored(prefix):
             return UnquantizedLinearMethod()
         return HKLinearMethod(self) if self.serialized else HKOnlineLinearMethod(self)
 
@@ -162,12 +135,12 @@ class HKConfig(QuantizationConfig):  # type: ignore[misc]
         Raises:
             ValueError: they are to be quantised.
         """
-        if should_ignore_layer(prefix, self.ignore, self.packed_modules_mapping, use_fnmatch=True):
+        if self._is_ignored(prefix):
             return UnquantizedFusedMoEMethod(layer.moe_config)
-        raise ValueError(
-            f"{prefix}: --quantization {self.hk_method}: HK has no kernel for experts of a mixture "
-            "(they can be left unquantised with the option `ignore`)"
-        )
+        raise no_experts(self.hk_method, prefix)
+
+    def _is_ignored(self, prefix: str) -> bool:
+        return is_ignored(prefix, self.options.ignore, self.packed_modules_mapping)
 
 
 class HKMethod(LinearMethodBase):  # type: ignore[misc]
@@ -192,13 +165,10 @@ class HKMethod(LinearMethodBase):  # type: ignore[misc]
         """
         layer.logical_widths = output_partition_sizes
         n, k = sum(output_partition_sizes), input_size_per_partition
-        config = self.config
-        verdict = verdict_on(config.format, n, k, params_dtype, activations=config.activations)
+        options = self.config.options
+        verdict = verdict_on(options.format, n, k, params_dtype, activations=options.activations)
         if not verdict:
-            raise ValueError(
-                f"{layer.prefix}: --quantization {config.hk_method}: {verdict.why} (a layer can "
-                "be left unquantised with the option `ignore`)"
-            )
+            raise no_layer(self.config.hk_method, layer.prefix, verdict.why)
         self._register(layer, n, k, params_dtype, extra.get("weight_loader"))
 
     def _register(self, layer: Any, n: int, k: int, dtype: torch.dtype, loader: Any) -> None:
@@ -213,7 +183,7 @@ class HKLinearMethod(HKMethod):
     """Of a checkpoint that holds `weight` and `weight_scale`."""
 
     def _register(self, layer: Any, n: int, k: int, dtype: torch.dtype, loader: Any) -> None:
-        format = FORMATS[self.config.format]
+        format = FORMATS[self.config.options.format]
         codes = torch.empty(n, format.row_codes(k), dtype=format.dtype)
         weight = ModelWeightParameter(data=codes, input_dim=1, output_dim=0, weight_loader=loader)
         layer.register_parameter("weight", weight)
@@ -231,13 +201,13 @@ class HKLinearMethod(HKMethod):
     def process_weights_after_loading(self, layer: Any) -> None:
         if is_released(layer):
             return
-        config = self.config
+        options = self.config.options
         pack_layer(
             layer,
             layer.weight.data,
-            config.format,
+            options.format,
             layer.weight_scale.data,
-            activations=config.activations,
+            activations=options.activations,
         )
         release(layer, "weight_scale")
 
@@ -258,29 +228,7 @@ class HKOnlineLinearMethod(HKMethod):
     def process_weights_after_loading(self, layer: Any) -> None:
         if getattr(layer, "_already_called_process_weights_after_loading", False):
             return
-        config = self.config
-        weight = layer.weight.data
-        check_online(layer, weight)
-        format = FORMATS[config.format]
-        if format.is_fp8:
-            scales = channel_scales(weight, format.quantised_max)
-            codes, _ = quantize_fp8(weight, "channel", scales, dtype=format.dtype)
-        else:
-            codes, scales = quantize_mx(weight, config.format, scale_rounding="even")
-        pack_layer(
-            layer,
-            codes,
-            config.format,
-            scales,
-            activations=config.activations,
-        )
+        check_weight_arrived(layer)
+        pack_online(layer, layer.weight.data, self.config.options)
         release(layer)
         layer._already_called_process_weights_after_loading = True
-
-
-def channel_scales(weight: torch.Tensor, largest: float) -> torch.Tensor:
-    """Scales `[N, 1]` with which each row's largest value is `largest`; without the minimum of
-    dynamic scales, so that rows of tiny weights keep their precision."""
-    low, high = weight.aminmax(dim=1, keepdim=True)
-    scales = torch.maximum(high, -low).float() / largest
-    return scales.clamp(min=torch.finfo(torch.float32).tiny)

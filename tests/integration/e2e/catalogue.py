@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from tests.integration.e2e.scenario import Round, Scenario, Tokens
-from tests.models import random_prompts, real_prompts
+from tests.e2e.prompts import MUTATIONS, Prompts, prefix_rounds
+from tests.e2e.scenario import Round, Scenario
 
 MODELS = ("tiny-64", "tiny-128", "smollm2")
-MUTATIONS = ("scaled_output", "swapped_heads", "dropped_last_key", "ignored_prefix")
 
 
 @dataclass(frozen=True)
@@ -33,25 +31,6 @@ class Case:
         engine, rounds = TRAFFIC[self.kind](Prompts(self.model, checkpoint))
         engine = {**engine, "block_size": self.block_size}
         return Scenario(str(self), checkpoint, rounds, self.dtype, engine)
-
-
-@dataclass(frozen=True)
-class Prompts:
-    """Random tokens for a tiny Llama, real text for SmolLM2 (fewer: it is larger)."""
-
-    model: str
-    checkpoint: str
-
-    def lengths(self) -> list[int]:
-        """Around every block and tile edge, and past two blocks of 128."""
-        if self.model == "smollm2":
-            return [1, 129, 100, 300, 33, 2]
-        return [1, 2, 31, 32, 33, 127, 128, 129, 200, 333]
-
-    def of(self, lengths: list[int]) -> list[Tokens]:
-        if self.model == "smollm2":
-            return real_prompts(Path(self.checkpoint), lengths)
-        return random_prompts(lengths, seed=sum(lengths))
 
 
 Traffic = tuple[dict[str, Any], list[Round]]
@@ -83,7 +62,7 @@ def prefix(prompts: Prompts) -> Traffic:
     vLLM reads no cached prefix for a teacher-forced prompt, so what comes after the prefix is
     scored through many prompts that end at different places, each by the tokens it generates.
     """
-    return {"enable_prefix_caching": True}, _prefix_rounds(prompts, mutation="")
+    return {"enable_prefix_caching": True}, prefix_rounds(prompts)
 
 
 def preempted(prompts: Prompts) -> Traffic:
@@ -108,7 +87,7 @@ def faults_chunked(prompts: Prompts) -> Traffic:
 
 def faults_prefix(prompts: Prompts) -> Traffic:
     """The cached prefix ignored where prefix caching, not chunking, has put it there."""
-    return {"enable_prefix_caching": True}, _prefix_rounds(prompts, mutation="ignored_prefix")
+    return {"enable_prefix_caching": True}, prefix_rounds(prompts, "ignored_prefix")
 
 
 TRAFFIC = {
@@ -124,16 +103,6 @@ TRAFFIC = {
         faults_prefix,
     )
 }
-
-
-def _prefix_rounds(prompts: Prompts, mutation: str) -> list[Round]:
-    [text] = prompts.of([390])
-    cached = len(text) - 90
-    ends = [cached + more for more in (2, 3, 17, 30, 47, 61, 76, 90)]
-    return [
-        Round([text[:cached]], max_tokens=1, teacher_forced=False),
-        Round([text[:end] for end in ends], teacher_forced=False, mutation=mutation),
-    ]
 
 
 FLOAT32 = [

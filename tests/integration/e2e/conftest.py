@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.engine import stop_all
 from tests.integration.e2e.catalogue import Case
-from tests.integration.e2e.engine import stop_all
 from tests.integration.e2e.processes import PROCESSES, Checkpoint, Reader, cases_of
 from tests.models import smollm2, tiny_llama
 

@@ -1,54 +1,20 @@
-"""Starts engine processes in a clean environment and reads what they wrote."""
+"""Starts processes of vLLM engines (tests/e2e/engine.py)."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-from hk_backend import machine
-from tests.integration.e2e.scenario import Scenario, ScenarioResult, load, save
-from tests.models import ROOT
+from tests.e2e import engine
+from tests.e2e.engine import Served
+from tests.e2e.scenario import Scenario
 
 ENVIRONMENT = {
-    "HF_HUB_OFFLINE": "1",
-    "ONEDNN_MAX_CPU_ISA": machine.ONEDNN_WITHOUT_AMX,  # and TEST_HIDE_AMX: the same on all machines
-    "OMP_NUM_THREADS": "2",
-    "OMP_WAIT_POLICY": "PASSIVE",  # two threads that spin starve whatever runs beside them
-    "PYTHONPATH": str(ROOT),
     "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",  # the runner sends functions to the workers
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_NO_USAGE_STATS": "1",
 }
 EAGER = {"TORCHDYNAMO_DISABLE": "1"}  # or vLLM's sampler compiles a helper for 15 s
 SPAWNED = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
-HK = {"HK_BACKEND": "1"}
-
-
-@dataclass(frozen=True)
-class Served:
-    """What one engine process left behind: a result per scenario, and its whole log."""
-
-    results: dict[str, ScenarioResult]
-    log: str
-    exit_code: int
-
-    def __getitem__(self, name: str) -> ScenarioResult:
-        """The result of the scenario `name`; a scenario that did not come through is an error."""
-        result = self.results.get(name)
-        if result is None or result.error:
-            why = f"ended with {self.exit_code}" if result is None else result.error
-            raise AssertionError(f"{name}: the engine {why}\n{tail(self.log)}")
-        return result
-
-    def lines(self, *words: str) -> list[str]:
-        """The log's lines that hold all of `words`."""
-        return [line for line in self.log.splitlines() if all(word in line for word in words)]
 
 
 def serve(
@@ -60,71 +26,6 @@ def serve(
     timeout: float = 900,
     runner: str = "tests.integration.e2e.runner",
 ) -> Served:
-    """Run `scenarios` in one engine process with `environment` on top of a clean one."""
-    folder.mkdir(parents=True, exist_ok=True)
-    asked, answered, log = folder / "asked.json", folder / "answered.json", folder / "log.txt"
-    save(scenarios, asked)
-    command = [sys.executable, "-m", runner, str(asked), str(answered)]
-    own = {"VLLM_CACHE_ROOT": str(folder / "cache")}
-    with process(command, log, own | (EAGER if eager else {}) | environment) as engine:
-        engine.wait(timeout)
-    results = load(ScenarioResult, answered) if answered.exists() else []
-    return Served({item.name: item for item in results}, log.read_text(), engine.returncode)
-
-
-_running: set[subprocess.Popen[bytes]] = set()
-
-
-@contextmanager
-def process(
-    command: list[str], log: Path, environment: dict[str, str]
-) -> Iterator[subprocess.Popen[bytes]]:
-    """`command` in a process group of its own, which does not outlive the context."""
-    with log.open("wb") as sink:
-        started = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=clean_environment() | environment,
-            stdout=sink,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    _running.add(started)
-    try:
-        yield started
-    finally:
-        _running.discard(started)
-        stop(started)
-
-
-def stop_all() -> None:
-    """End what still runs, for a session that ends early; their waiting threads go on."""
-    for started in list(_running):
-        stop(started)
-
-
-def stop(started: subprocess.Popen[bytes]) -> None:
-    """SIGTERM to the whole group, SIGKILL if that is not enough."""
-    if started.poll() is None:
-        os.killpg(started.pid, signal.SIGTERM)
-        try:
-            started.wait(20)
-        except subprocess.TimeoutExpired:
-            os.killpg(started.pid, signal.SIGKILL)
-            started.wait()
-
-
-def clean_environment() -> dict[str, str]:
-    """This process's environment without what would steer vLLM or HK, plus `ENVIRONMENT`."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("HK_", "VLLM_", "TORCH", "OMP_", "KMP_", "PROMETHEUS_"))
-    }
-    if machine.advertises_amx():
-        kept["TEST_HIDE_AMX"] = "1"
-    return {**kept, **ENVIRONMENT}
-
-
-def tail(log: str, lines: int = 40) -> str:
-    return "\n".join(log.splitlines()[-lines:])
+    """Run `scenarios` in one process of vLLM engines."""
+    own = ENVIRONMENT | {"VLLM_CACHE_ROOT": str(folder / "cache")} | (EAGER if eager else {})
+    return engine.serve(scenarios, folder, own | environment, runner, timeout)

@@ -15,7 +15,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tests.integration.e2e.runner import DEFAULTS, answer, hide_amx, inspect_worker, shut_down
+from tests.e2e.inside import hide_amx
+from tests.integration.e2e.runner import DEFAULTS, answer, inspect_worker, shut_down
 
 
 def main(case_path: Path, results_path: Path) -> None:

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tests.e2e.engine import HK, Served
+from tests.e2e.scenario import Round, Scenario
 from tests.integration.e2e.catalogue import CHUNKED, EMULATED, FAULTY, Case, Prompts, prefix
-from tests.integration.e2e.engine import HK, SPAWNED, Served, serve
-from tests.integration.e2e.scenario import Round, Scenario
+from tests.integration.e2e.engine import SPAWNED, serve
 from tests.models import random_prompts
 
 Checkpoint = Callable[[str], str]

@@ -10,15 +10,14 @@ module too.
 from __future__ import annotations
 
 import gc
-import importlib
 import os
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from tests.integration.e2e.sabotage import SABOTAGES
-from tests.integration.e2e.scenario import (
+from tests.e2e.inside import hide_amx, install_mutation, look
+from tests.e2e.scenario import (
     Answer,
     Batch,
     Round,
@@ -29,6 +28,7 @@ from tests.integration.e2e.scenario import (
     load,
     save,
 )
+from tests.integration.e2e.sabotage import SABOTAGES
 
 DEFAULTS: dict[str, Any] = {
     "enforce_eager": True,
@@ -49,14 +49,6 @@ def main(scenarios_path: Path, results_path: Path) -> None:
         results.append(serve(scenario))
         save(results, results_path)
         print(f"== {scenario.name}: {time.process_time():.0f} s of CPU so far", flush=True)
-
-
-def hide_amx() -> None:
-    """Where AMX traps (hk_backend/machine.py) stock vLLM dies in bfloat16, and elsewhere HK leaves
-    bfloat16 to it; vLLM has no switch."""
-    import torch
-
-    torch.cpu._is_amx_tile_supported = lambda: False
 
 
 def serve(scenario: Scenario) -> ScenarioResult:
@@ -87,18 +79,18 @@ def serve_round(llm: Any, item: Round) -> RoundResult:
         temperature=0,
         max_tokens=item.max_tokens,
         ignore_eos=True,
-        logprobs=0,
-        prompt_logprobs=0 if item.teacher_forced else None,
+        logprobs=None if item.tokens_only else 0,
+        prompt_logprobs=0 if item.teacher_forced and not item.tokens_only else None,
         detokenize=False,
     )
     preemptions = preemptions_of(llm)
-    llm.collective_rpc(install_mutation, args=(item.mutation,))
+    llm.collective_rpc(install_in_worker, args=(item.mutation,))
     watch = Watch(llm)
     prompts = [{"prompt_token_ids": tokens} for tokens in item.prompts]
     outputs = llm.generate(prompts, sampling, use_tqdm=False)
     watch.end()
     workers = llm.collective_rpc(inspect_worker)
-    llm.collective_rpc(install_mutation, args=("",))
+    llm.collective_rpc(install_in_worker, args=("",))
     return RoundResult(
         answers=[answer(output) for output in outputs],
         preemptions=preemptions_of(llm) - preemptions,
@@ -116,7 +108,8 @@ def answer(output: Any) -> Answer:
         prompt=prompt,
         tokens=tokens,
         logprobs=[
-            entry[token].logprob for entry, token in zip(completion.logprobs, tokens, strict=True)
+            entry[token].logprob
+            for entry, token in zip(completion.logprobs or [], tokens, strict=False)
         ],
         prompt_logprobs=[
             entry[token].logprob for entry, token in zip(scored[1:], prompt[1:], strict=False)
@@ -168,35 +161,16 @@ def preemptions_of(llm: Any) -> int:
 
 
 def inspect_worker(worker: Any) -> Worker:
-    """Runs in the worker's process; looks, imports nothing of HK."""
+    """Runs in the worker's process."""
     from vllm.config import get_layers_from_vllm_config
     from vllm.model_executor.layers.attention import Attention
 
-    routing = sys.modules.get("hk_backend.routing")
-    mutations = sys.modules.get("tests.integration.e2e.mutations")
-    return Worker(
-        routes={} if routing is None else routing.routes.report(),
-        launches=launches(),
-        modules=sorted(name for name in sys.modules if name.startswith(("hk_vllm", "hk_backend"))),
-        layers=len(get_layers_from_vllm_config(worker.vllm_config, Attention)),
-        mutated_calls=0 if mutations is None else mutations.mutated_calls,
-    )
+    return look(len(get_layers_from_vllm_config(worker.vllm_config, Attention)))
 
 
-def launches() -> dict[str, int]:
-    """How often the emulator ran each kernel, if there is one in this process."""
-    emulated = sys.modules.get("hk_backend.devices.emulated")
-    if emulated is None or not emulated.emulated_device.cache_info().currsize:
-        return {}
-    kernels = emulated.emulated_device("gfx950").emulated.report()["kernels"]
-    return {name: runs["launches"] for name, runs in kernels.items()}
-
-
-def install_mutation(worker: Any, name: str) -> None:
-    """Runs in the worker's process. Healing where nothing was hurt imports nothing of HK."""
-    module = "tests.integration.e2e.mutations"
-    if name or module in sys.modules:
-        importlib.import_module(module).install(name)
+def install_in_worker(worker: Any, name: str) -> None:
+    """Runs in the worker's process."""
+    install_mutation(name)
 
 
 def forget() -> None:

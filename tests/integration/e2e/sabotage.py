@@ -1,28 +1,11 @@
-"""Things broken before an engine starts: it must still serve, and say why HK does not."""
+"""What can be broken in vLLM before an engine starts, and what in HK (tests/e2e/sabotage.py)."""
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Callable
 from typing import Any
 
-from tests.integration.e2e import broken_kernels
-
-
-def extension_missing() -> None:
-    """`import hk_backend._cpu` raises ImportError."""
-    sys.modules["hk_backend._cpu"] = None  # type: ignore[assignment]
-
-
-def extension_raises() -> None:
-    """Every call of the extension's attention raises."""
-    extension: Any = importlib.import_module("hk_backend._cpu")
-
-    def broken(*_: Any) -> None:
-        raise RuntimeError("the extension is broken on purpose")
-
-    extension.attention_prefill = broken
+from tests.e2e import sabotage
 
 
 def engine_outside_contract() -> None:
@@ -67,16 +50,11 @@ def float32_everywhere() -> None:
         config.get_supported_act_dtypes = lambda *_: everything
 
 
-SABOTAGES: dict[str, Callable[[], None]] = {
-    sabotage.__name__: sabotage
-    for sabotage in (
-        extension_missing,
-        extension_raises,
+SABOTAGES: dict[str, Callable[[], None]] = sabotage.SABOTAGES | {
+    broken.__name__: broken
+    for broken in (
         engine_outside_contract,
         parent_outside_contract,
         float32_everywhere,
-        broken_kernels.kernel_computes_wrong,
-        broken_kernels.kernel_does_not_wait,
-        broken_kernels.kernel_file_damaged,
     )
 }

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.e2e.catalogue import EMULATED, Case
-from tests.integration.e2e.compare import (
+from tests.e2e.compare import (
     ROUTED_SHARE,
     assert_agree,
     assert_as_exact,
@@ -16,8 +15,9 @@ from tests.integration.e2e.compare import (
     assert_same_numbers,
     error_of,
 )
+from tests.e2e.scenario import ScenarioResult
+from tests.integration.e2e.catalogue import EMULATED, Case
 from tests.integration.e2e.processes import Checkpoint, Reader
-from tests.integration.e2e.scenario import ScenarioResult
 from tests.integration.e2e.test_equivalence import assert_traffic
 
 CPU_ATTN_KEYS = 'cache with keys as "B H D N"'

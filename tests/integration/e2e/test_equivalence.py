@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.e2e.catalogue import FAULTY, FLOAT32, HALF, Case
-from tests.integration.e2e.compare import (
+from tests.e2e.compare import (
     assert_as_exact,
     assert_not_loaded,
     assert_routed,
@@ -14,8 +13,9 @@ from tests.integration.e2e.compare import (
     assert_true_logprobs,
     error_of,
 )
+from tests.e2e.scenario import ScenarioResult
+from tests.integration.e2e.catalogue import FAULTY, FLOAT32, HALF, Case
 from tests.integration.e2e.processes import Checkpoint, Reader
-from tests.integration.e2e.scenario import ScenarioResult
 
 
 @pytest.mark.engine("stock", "hk")

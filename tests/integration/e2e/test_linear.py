@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +11,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from hk_backend import reference
-from tests.integration.e2e.compare import assert_true_answers, assert_true_logprobs
-from tests.integration.e2e.engine import EAGER, process, tail
-from tests.integration.e2e.scenario import Answer
+from tests.e2e.compare import assert_true_answers, assert_true_logprobs
+from tests.e2e.engine import HK, process, tail
+from tests.e2e.rewritten import fp8_values, mx_values, rewritten
+from tests.e2e.scenario import Answer
+from tests.integration.e2e.engine import EAGER, ENVIRONMENT
 from tests.models import TINY_LAYERS, random_prompts, tiny_llama
 
 QUANTIZATION: dict[str, dict[str, str]] = {
@@ -26,7 +25,6 @@ QUANTIZATION: dict[str, dict[str, str]] = {
 """Weight-only, so that float32 engines and the truth round the same numbers: the weights."""
 FORMAT = {"hk_fp8": "fp8_e4m3fn", "hk_mxfp6": "mxfp6_e3m2"}
 RANK, ALPHA = 4, 8
-Weights = Callable[[str, torch.Tensor], torch.Tensor]
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +51,7 @@ def results(checkpoints: dict[str, str], folder: Path) -> dict[str, Any]:
     prompts = random_prompts([3, 40, 130], seed=5)
     case.write_text(json.dumps(checkpoints | {"prompts": prompts, "quantization": QUANTIZATION}))
     command = [sys.executable, "-m", "tests.integration.e2e.linear_runner"]
-    with process([*command, str(case), str(answered)], log, EAGER | {"HK_BACKEND": "1"}) as run:
+    with process([*command, str(case), str(answered)], log, ENVIRONMENT | EAGER | HK) as run:
         run.wait(600)
     assert answered.exists(), tail(log.read_text())
     found: dict[str, Any] = json.loads(answered.read_text())
@@ -96,32 +94,6 @@ def test_quantised_while_loading(
 
 
 # -- checkpoints
-
-
-def rewritten(model: Path, path: Path, change: Weights) -> Path:
-    """`model` with other weights in the linear layers of its blocks."""
-    from safetensors.torch import load_file
-
-    shutil.copytree(model, path)
-    tensors = load_file(model / "model.safetensors")
-    for name, tensor in tensors.items():
-        if name.endswith("_proj.weight"):
-            tensors[name] = change(name, tensor).contiguous()
-    save_file(tensors, path / "model.safetensors", {"format": "pt"})
-    return path
-
-
-def fp8_values(name: str, weight: torch.Tensor) -> torch.Tensor:
-    codes, scales = reference.quantize_fp8(weight, "channel")
-    return reference.dequantize(codes, "fp8_e4m3fn", scales).float()
-
-
-def mx_values(format: str) -> Weights:
-    def change(name: str, weight: torch.Tensor) -> torch.Tensor:
-        codes, scales = reference.quantize_mx(weight, format, "even")
-        return reference.dequantize(codes, format, scales).float()
-
-    return change
 
 
 def make_adapter(path: Path) -> dict[str, torch.Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.e2e.compare import assert_routed, assert_true_answers, assert_true_logprobs
+from tests.e2e.compare import assert_routed, assert_true_answers, assert_true_logprobs
 from tests.integration.e2e.processes import Checkpoint, Reader
 from tests.models import TINY_LAYERS
 

@@ -13,19 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.checkpoints import SCHEMES, Made, make
-from tests.integration.checkpoints.damage import DAMAGES, Damage
-from tests.integration.e2e.compare import assert_not_loaded, assert_within
-from tests.integration.e2e.engine import HK, Served, serve
+from tests.checkpoints import SCHEMES, Made, make
+from tests.checkpoints.damage import DAMAGES, Damage
+from tests.e2e.compare import assert_not_loaded, assert_within
+from tests.e2e.engine import HK, Served
+from tests.e2e.quantized import assert_all_by_hk, assert_true, error_in
+from tests.e2e.scenario import Scenario
+from tests.integration.e2e.engine import serve
 from tests.integration.e2e.quantized import (
-    assert_all_by_hk,
-    assert_true,
     damaged,
-    error_in,
     name_of,
     scenario,
 )
-from tests.integration.e2e.scenario import Scenario
 from tests.models import tiny_llama
 
 QUICK = (

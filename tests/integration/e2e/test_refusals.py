@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.e2e.compare import assert_true_answers
+from tests.e2e.compare import assert_true_answers
 from tests.integration.e2e.processes import Checkpoint, Reader
 
 REASONS = {

@@ -13,11 +13,13 @@ import httpx
 import pytest
 
 from bench_serving import counters
+from bench_serving.engines import Vllm
 from bench_serving.server import Server
-from tests.integration.e2e.compare import ROUTED_SHARE, assert_true_answers
-from tests.integration.e2e.engine import EAGER, clean_environment
+from tests.e2e.compare import ROUTED_SHARE, assert_true_answers
+from tests.e2e.engine import HK, clean_environment
+from tests.e2e.scenario import Answer
+from tests.integration.e2e.engine import EAGER, ENVIRONMENT
 from tests.integration.e2e.processes import Checkpoint
-from tests.integration.e2e.scenario import Answer
 from tests.models import TINY_LAYERS, random_prompts
 
 ARGUMENTS = [
@@ -39,8 +41,8 @@ PROMPTS, INPUT_LEN = 12, 200
 def server(checkpoint: Checkpoint, folder: Path) -> Iterator[Server]:
     """A tiny Llama served in float32 by vLLM's API server with HK_BACKEND=1."""
     model = Path(checkpoint("tiny-64"))
-    server = Server(model, "hk", "float32", folder / "server.txt", ARGUMENTS)
-    server.environment = clean_environment() | EAGER | {"HK_BACKEND": "1"}
+    server = Server(Vllm(), model, "hk", "float32", folder / "server.txt", ARGUMENTS)
+    server.environment = clean_environment() | ENVIRONMENT | EAGER | HK
     del server.environment["VLLM_ENABLE_V1_MULTIPROCESSING"]
     with server:
         yield server
@@ -98,7 +100,7 @@ def bench_serve(server: Server, folder: Path) -> dict[str, Any]:
     arguments += ["--save-result", "--result-dir", str(folder), "--result-filename", "bench.json"]
     done = subprocess.run(
         [sys.executable, "-c", BENCH_SERVE, *arguments],
-        env=clean_environment(),
+        env=clean_environment() | ENVIRONMENT,
         capture_output=True,
         text=True,
         timeout=300,

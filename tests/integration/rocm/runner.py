@@ -14,8 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.integration.e2e.runner import hide_amx, serve
-from tests.integration.e2e.scenario import Scenario, load, save
+from tests.e2e.inside import hide_amx
+from tests.e2e.scenario import Scenario, load, save
+from tests.integration.e2e.runner import serve
 from tests.integration.rocm import torch_kernels
 from tests.integration.rocm.parents import PARENTS, Parent
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.e2e.compare import assert_routed, assert_same_numbers
-from tests.integration.e2e.engine import HK, Served, serve
-from tests.integration.e2e.scenario import Scenario, ScenarioResult
+from tests.e2e.compare import assert_routed, assert_same_numbers
+from tests.e2e.engine import HK, Served
+from tests.e2e.scenario import Scenario, ScenarioResult
+from tests.integration.e2e.engine import serve
 from tests.integration.rocm.parents import PARENTS
 from tests.integration.rocm.test_end_to_end import ENGINE, assert_traffic, rounds
 from tests.models import tiny_llama

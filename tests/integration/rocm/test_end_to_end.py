@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.e2e.compare import (
+from tests.e2e.compare import (
     Error,
     assert_as_exact,
     assert_routed,
     assert_same_answers,
 )
-from tests.integration.e2e.engine import HK, Served, serve
-from tests.integration.e2e.scenario import Round, Scenario, ScenarioResult
+from tests.e2e.engine import HK, Served
+from tests.e2e.scenario import Round, Scenario, ScenarioResult
+from tests.integration.e2e.engine import serve
 from tests.integration.rocm.parents import PARENTS
 from tests.models import random_prompts, tiny_llama
 

@@ -9,15 +9,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from hk_vllm import report
 
 from hk_backend import metrics
+from hk_backend.engine import report
 from hk_backend.routing import routes
 
 ENGINE = """
 import json, logging, multiprocessing, os, signal, sys
 from hk_backend import metrics
-from hk_vllm import report
+from hk_backend.engine import report
+
 logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
 
 def work():
@@ -27,11 +28,11 @@ def work():
     metrics.count("attention", "dummy", 5)
     metrics.count_check("attention", 2e-7)
     metrics.count_check("attention", 1e-7)
-    os.kill(os.getpid(), signal.SIGKILL)  # as vLLM ends its processes
+    os.kill(os.getpid(), signal.SIGKILL)  # as engines end their processes
 
 if __name__ == "__main__":
     assert metrics.share()
-    report.at_exit()
+    report.at_exit("vLLM", logging.getLogger("engine"))
     assert not metrics.share()
     workers = [multiprocessing.get_context({start!r}).Process(target=work) for _ in range(2)]
     for worker in workers:
@@ -67,7 +68,7 @@ def test_of_processes_that_were_killed(tmp_path: Path, start: str) -> None:
 def test_a_route_that_is_decided_layer_by_layer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """How many layers HK serves, and how many it leaves to vLLM, by reason."""
+    """How many layers HK serves, and how many it leaves to the engine, by reason."""
     routes.reset()
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
     monkeypatch.setattr(metrics, "_files", metrics._Files())
@@ -76,7 +77,7 @@ def test_a_route_that_is_decided_layer_by_layer(
     metrics.count("linear", "served", 30)
     metrics.count("linear", "dummy", 8)
     [(_, found)] = metrics.processes()
-    assert report.lines(found) == [
+    assert report.lines(found, "vLLM") == [
         "linear: 3 layers by HK; 2 layers by vLLM: a reason; 1 layers by vLLM: another; "
         "1 calls, 30 tokens by HK (100.0%); 1 dummy calls"
     ]

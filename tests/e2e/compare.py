@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tests.integration.e2e.oracle import score
-from tests.integration.e2e.scenario import Answer, RoundResult, ScenarioResult, Worker
+from tests.e2e.oracle import score
+from tests.e2e.scenario import Answer, RoundResult, ScenarioResult, Worker
 
 LOGPROB_TOLERANCE = 1e-3
-"""In float32: against stock vLLM and against transformers."""
+"""In float32: against the stock engine and against transformers."""
 ROUTED_SHARE = 0.99
+ENTRY_POINTS = {
+    *("hk_vllm", "hk_vllm.plugin"),
+    *("hk_sglang", "hk_sglang.plugin", "hk_sglang.flags"),  # offers `--attention-backend hk`
+}
+"""All that an engine may import of HK if nobody asked for it."""
 
 
 def assert_same_answers(answers: list[Answer], expected: list[Answer]) -> None:
@@ -25,6 +30,11 @@ def assert_same_answers(answers: list[Answer], expected: list[Answer]) -> None:
 def assert_true_answers(answers: list[Answer], checkpoint: str) -> None:
     """Greedy tokens and log-probabilities as transformers has them in float32."""
     assert_true_logprobs(answers, checkpoint)
+    assert_true_tokens(answers, checkpoint)
+
+
+def assert_true_tokens(answers: list[Answer], checkpoint: str) -> None:
+    """Greedy tokens as transformers has them in float32."""
     for index, answer in enumerate(answers):
         greedy = score(checkpoint, answer).greedy
         assert answer.tokens == greedy, f"prompt {index}: not the greedy tokens of transformers"
@@ -60,9 +70,12 @@ class Error:
 
 
 def error_of(rounds: list[RoundResult], checkpoint: str) -> Error:
-    """Distance to transformers in float32, which scores the engine's own tokens."""
+    """Distance to transformers in float32, which scores the engine's own tokens.
+
+    Of rounds that asked for tokens only nothing is known.
+    """
     errors: list[float] = []
-    for answer in (answer for item in rounds for answer in item.answers):
+    for answer in (answer for item in rounds for answer in item.answers if answer.logprobs):
         truth = score(checkpoint, answer)
         pairs = list(zip(answer.logprobs, truth.logprobs, strict=True))
         pairs += zip(answer.prompt_logprobs, truth.prompt_logprobs, strict=True)
@@ -72,7 +85,7 @@ def error_of(rounds: list[RoundResult], checkpoint: str) -> Error:
 
 
 def assert_as_exact(found: Error, stock: Error) -> None:
-    """Rounding no worse than stock vLLM's own in the same precision.
+    """Rounding no worse than the stock engine's own in the same precision.
 
     Both round at random, so a root mean square over n scores varies by some 1/sqrt(2n) of
     itself: 3/sqrt(n) is four such deviations. The largest of two samples differs more.
@@ -153,7 +166,7 @@ def assert_routed(result: ScenarioResult) -> None:
 def assert_not_loaded(result: ScenarioResult) -> None:
     """Stock: nothing of HK in any worker beyond the plugin's entry point."""
     for worker in result.rounds[-1].workers:
-        assert set(worker.modules) <= {"hk_vllm", "hk_vllm.plugin"}, worker.modules
+        assert set(worker.modules) <= ENTRY_POINTS, worker.modules
 
 
 def _tokens(worker: Worker) -> int:

@@ -1,4 +1,4 @@
-"""Tensors that a checkpoint lacks: vLLM leaves them as they were allocated, without a word.
+"""Tensors that a checkpoint lacks: engines leave them as they were allocated, without a word.
 
 So HK fills a quantised layer's tensors with what no checkpoint holds, and looks for it when it
 packs them. `--load-format dummy`, which loads nothing, is told values that can be packed.
@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from hk_vllm.linear.shards import CheckpointError, shard_names, shard_widths, shards_of
+from hk_backend.engine.linear.shards import CheckpointError, shard_names, shard_widths, shards_of
 
 UNSET = torch.finfo(torch.float32).min
-"""Of FP8 and input scales; vLLM fills most of them with it too."""
+"""Of FP8 and input scales; engines fill most of them with it too."""
 UNSET_MX = 0xFF
 """Of mx scales; NaN as a scale."""
 UNSET_CODES = 0xFF
@@ -47,7 +47,7 @@ def check_weight(layer: Any, weight: torch.Tensor, parameter: str) -> None:
         CheckpointError: the weight of a shard was not in the checkpoint.
     """
     if weight.element_size() > 1:
-        return  # not quantised: vLLM's own tensors, which nobody has filled
+        return  # not quantised: the engine's own tensors, which nobody has filled
     names, widths = shard_names(layer, parameter), shard_widths(layer) or [len(weight)]
     if len(names) != len(widths):
         names, widths = names[:1], [len(weight)]

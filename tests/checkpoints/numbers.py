@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import torch
 
-from tests.integration.checkpoints.scheme import FP8_MAX, Layer
+from tests.checkpoints.scheme import FP8_MAX, Layer
 
 FP8 = torch.float8_e4m3fn
 MX_DTYPES = {

@@ -7,8 +7,8 @@ from typing import Any
 
 from compressed_tensors.quantization import QuantizationScheme
 
-from tests.integration.checkpoints import compressed
-from tests.integration.checkpoints.numbers import (
+from tests.checkpoints import compressed
+from tests.checkpoints.numbers import (
     fp8_block,
     fp8_block_4d,
     fp8_channel,
@@ -16,7 +16,7 @@ from tests.integration.checkpoints.numbers import (
     fp8_tensor,
     mx,
 )
-from tests.integration.checkpoints.scheme import Scheme
+from tests.checkpoints.scheme import Scheme
 
 ANY_DTYPE = ("float32", "float16", "bfloat16")
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 Tensors = dict[str, torch.Tensor]
 
 MERGED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
-"""Layers that vLLM runs as one: with static activations the largest input scale counts."""
+"""Layers that engines run as one: with static activations the largest input scale counts."""
 CALIBRATION = list(range(100, 228))
 FP8_MAX = 448.0
 

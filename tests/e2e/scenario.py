@@ -14,23 +14,26 @@ Tokens = list[int]
 
 @dataclass(frozen=True)
 class Round:
-    """One call of `LLM.generate`, greedy.
+    """One call of the engine's `generate`, greedy.
 
-    `teacher_forced`: also score every prompt token (vLLM then reads no cached prefix).
+    `teacher_forced`: also score every prompt token (the engines then read no cached prefix).
+    `tokens_only`: no log-probabilities (with them SGLang keeps decodes out of prefill batches).
     `mutation`: a deliberate fault in HK's attention (mutations.py), for this round only.
     """
 
     prompts: list[Tokens]
     max_tokens: int = 6
     teacher_forced: bool = True
+    tokens_only: bool = False
     mutation: str = ""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """One engine: the model, the arguments of `LLM`, and the rounds it serves.
+    """One engine: the model, the arguments that the engine takes, and the rounds it serves.
 
-    `sabotage`: something broken before the engine starts (sabotage.py).
+    `sabotage`: something broken before the engine starts (sabotage.py). `environment`: variables of
+    this engine alone, where each has a process of its own.
     """
 
     name: str
@@ -39,6 +42,7 @@ class Scenario:
     dtype: str = "float32"
     engine: dict[str, Any] = field(default_factory=dict)
     sabotage: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,17 @@
-"""What checkpoints hold of a merged layer, one for each scheme of vLLM, and what that means."""
+"""What checkpoints hold of a merged layer, one for each scheme, and what that means."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
 
 import torch
 
 from hk_backend import reference
 from hk_backend.reference import quantize_mx
-from tests.integration.linear_layers import load, merged
-from tests.integration.quantization_configs import (
+from tests.quantization_configs import (
+    Config,
     compressed_tensors,
     fp8,
     hk,
@@ -32,7 +32,7 @@ Shards = dict[str, list[torch.Tensor]]
 class Checkpoint:
     """What a checkpoint holds of one merged layer, and what that means."""
 
-    config: Callable[[], Any]
+    config: Config
     tensors: Callable[[], Shards]
     format: str
     activations: str
@@ -99,11 +99,17 @@ def blocks(name: str = "weight_scale") -> Shards:
 
 
 def mx(format: str, name: str = "weight") -> Shards:
-    made = [
-        quantize_mx(codes(scale, width).float() * scale, format)
-        for scale, width in zip(SCALES, WIDTHS, strict=True)
-    ]
-    return {name: [code for code, _ in made], "weight_scale": [scale for _, scale in made]}
+    made = [_mx(format, scale, width) for scale, width in zip(SCALES, WIDTHS, strict=True)]
+    return {
+        name: [code.clone() for code, _ in made],
+        "weight_scale": [scale.clone() for _, scale in made],
+    }
+
+
+@cache
+def _mx(format: str, scale: float, width: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The reference takes a second for all of them."""
+    return quantize_mx(codes(scale, width).float() * scale, format)
 
 
 # -- schemes
@@ -234,7 +240,3 @@ CHECKPOINTS = {
         hk("hk_mxfp4", activations="none"), lambda: mx("mxfp4"), "mxfp4", "none"
     ),
 }
-
-
-def layer_of(checkpoint: Checkpoint, shards: Shards) -> Any:
-    return load(merged(checkpoint.config(), torch.bfloat16, K, WIDTHS), shards)

@@ -16,9 +16,14 @@ class CheckpointError(ValueError):
     """A tensor of the checkpoint that cannot be served; the message names it."""
 
 
+def name_of(layer: Any) -> str:
+    """A layer's name in its model, as far as the engine tells it."""
+    return getattr(layer, "prefix", "") or type(layer).__name__
+
+
 def shard_names(layer: Any, parameter: str) -> list[str]:
     """A parameter's name in the checkpoint; of a merged layer, one name for each shard."""
-    prefix = getattr(layer, "prefix", "") or type(layer).__name__
+    prefix = name_of(layer)
     parent, _, own = prefix.rpartition(".")
     mapping = getattr(getattr(layer, "quant_config", None), "packed_modules_mapping", None) or {}
     modules = mapping.get(own) or MERGED.get(own) or [own]
@@ -28,7 +33,7 @@ def shard_names(layer: Any, parameter: str) -> list[str]:
 
 
 MERGED = {"qkv_proj": ["q_proj", "k_proj", "v_proj"], "gate_up_proj": ["gate_proj", "up_proj"]}
-"""The shards of merged layers where vLLM does not tell a layer's."""
+"""The shards of merged layers where an engine does not tell a layer's."""
 
 
 def shard_widths(layer: Any) -> list[int] | None:

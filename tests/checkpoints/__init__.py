@@ -6,7 +6,7 @@ for transformers: the same model with the float32 values that its codes stand fo
 libraries, torch and ml_dtypes: nothing here was computed by HK.
 """
 
-from tests.integration.checkpoints.scheme import Made, Scheme, make
-from tests.integration.checkpoints.schemes import SCHEMES
+from tests.checkpoints.scheme import Made, Scheme, make
+from tests.checkpoints.schemes import SCHEMES
 
 __all__ = ["SCHEMES", "Made", "Scheme", "make"]

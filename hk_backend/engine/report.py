@@ -1,7 +1,8 @@
 """Counters in the log at shutdown: one line per process and route that computed something.
 
-vLLM kills its computing processes as soon as it stops, so the engine's first process writes
-these lines, from the files that hold the others' numbers (hk_backend.metrics).
+An engine kills its computing processes as soon as it stops, so its first process writes these
+lines, from the files that hold the others' numbers (hk_backend.metrics), which is imported only
+then: see metrics_directory.py.
 """
 
 from __future__ import annotations
@@ -11,36 +12,38 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable
 from multiprocessing.util import Finalize
+from typing import TYPE_CHECKING
 
-from prometheus_client import Metric
-from prometheus_client.samples import Sample
-
-from hk_backend import metrics
-
-logger = logging.getLogger("vllm.hk_vllm.report")
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+    from prometheus_client.samples import Sample
 
 
-def at_exit() -> None:
+def at_exit(engine: str, logger: logging.Logger) -> None:
     """Log the counters of all processes when this one ends; for the engine's first process."""
-    Finalize(None, _log_counters, args=(os.getpid(),), exitpriority=100)
+    Finalize(None, _log_counters, args=(os.getpid(), engine, logger), exitpriority=100)
 
 
-def _log_counters(owner: int) -> None:
+def _log_counters(owner: int, engine: str, logger: logging.Logger) -> None:
     if os.getpid() != owner:  # a forked child
         return
+    from hk_backend import metrics
+
     for process, found in metrics.processes():
-        for line in lines(found):
+        for line in lines(found, engine):
             logger.info("hk_backend: process %d: %s", process, line)
 
 
-def lines(found: Iterable[Metric]) -> list[str]:
+def lines(found: Iterable[Metric], engine: str) -> list[str]:
     """One line per route: `attention: 120 calls, 38400 prefill tokens by HK (100.0%); ...`,
     `linear: 121 layers by HK; 2 layers by vLLM: a weight in torch.int8; 3600 calls, ...`."""
     samples: defaultdict[str, list[Sample]] = defaultdict(list)
     for metric in found:
         for sample in metric.samples:
             samples[sample.labels["route"]].append(sample)
-    return [f"{route}: {_describe(of_route)}" for route, of_route in sorted(samples.items())]
+    return [
+        f"{route}: {_describe(of_route, engine)}" for route, of_route in sorted(samples.items())
+    ]
 
 
 SERVED, DUMMY = ("served", ""), ("dummy", "")
@@ -48,7 +51,9 @@ Counts = dict[tuple[str, str], int]
 """By outcome and reason."""
 
 
-def _describe(samples: list[Sample]) -> str:
+def _describe(samples: list[Sample], engine: str) -> str:
+    from hk_backend import metrics
+
     counts: dict[str, Counts] = {metrics.CALLS: {}, metrics.TOKENS: {}, metrics.LAYERS: {}}
     checked = {metrics.CHECKED: 0.0, metrics.ERROR: 0.0}
     for sample in samples:
@@ -57,8 +62,11 @@ def _describe(samples: list[Sample]) -> str:
             checked[name] = sample.value
         else:
             counts[name][sample.labels["outcome"], sample.labels["reason"]] = int(sample.value)
-    parts = _layers(counts[metrics.LAYERS])
-    parts += _calls(counts[metrics.CALLS], counts[metrics.TOKENS], by_layer=bool(parts))
+    parts = _layers(counts[metrics.LAYERS], engine)
+    other = "the reference" if parts else engine
+    parts += _calls(
+        counts[metrics.CALLS], counts[metrics.TOKENS], "" if parts else "prefill ", other
+    )
     if checked[metrics.CHECKED]:
         parts.append(
             f"{checked[metrics.CHECKED]:.0f} calls checked, "
@@ -67,19 +75,18 @@ def _describe(samples: list[Sample]) -> str:
     return "; ".join(parts)
 
 
-def _layers(layers: Counts) -> list[str]:
+def _layers(layers: Counts, engine: str) -> list[str]:
     """Of a route that is decided layer by layer; nothing for another."""
     if not layers:
         return []
-    left = [f"{layers[key]} layers by vLLM: {key[1]}" for key in sorted(set(layers) - {SERVED})]
+    left = [f"{layers[key]} layers by {engine}: {key[1]}" for key in sorted(set(layers) - {SERVED})]
     return [f"{layers.get(SERVED, 0)} layers by HK", *left]
 
 
-def _calls(calls: Counts, tokens: Counts, by_layer: bool) -> list[str]:
-    """`by_layer`: of a route that is decided layer by layer: the calls are those of HK's layers."""
+def _calls(calls: Counts, tokens: Counts, kind: str, other: str) -> list[str]:
+    """Of a route that is decided layer by layer the calls are those of HK's layers."""
     total = sum(tokens.values()) - tokens.get(DUMMY, 0)
     share = tokens.get(SERVED, 0) / total if total else 1.0
-    kind, other = ("", "the reference") if by_layer else ("prefill ", "vLLM")
     number = tokens.get(SERVED, 0)
     parts = [f"{calls.get(SERVED, 0)} calls, {number} {kind}tokens by HK ({share:.1%})"]
     for key in sorted(set(calls) - {SERVED, DUMMY}):

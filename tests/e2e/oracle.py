@@ -1,6 +1,6 @@
 """The truth that engines are held to: transformers in float32, scoring what an engine answered.
 
-In a folder with `activations.json` (tests/integration/checkpoints) the layers named there round
+In a folder with `activations.json` (tests/checkpoints) the layers named there round
 their inputs as it says, and multiply in float64.
 """
 
@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from hk_backend.reference.linear import round_activations
-from tests.integration.e2e.scenario import Answer
+from tests.e2e.scenario import Answer
 
 
 @dataclass(frozen=True)

@@ -77,11 +77,9 @@ mutated_calls = 0
 def install(name: str) -> None:
     """Put the fault `name` under the plugin of this process; an empty name heals it."""
     faulty = _faulty(MUTATIONS[name]) if name else healthy
-    for module in list(sys.modules.values()):
-        if module.__name__.startswith("hk_vllm"):
-            current = getattr(module, "attention_prefill", None)
-            if current is not None:
-                module.attention_prefill = faulty  # type: ignore[attr-defined]
+    plugin = sys.modules.get("hk_backend.engine.attention")
+    if plugin is not None:
+        plugin.attention_prefill = faulty  # type: ignore[attr-defined]
 
 
 def _faulty(mutation: Callable[[Request], None]) -> Callable[..., torch.Tensor]:

@@ -16,7 +16,7 @@ from compressed_tensors.quantization import (
 )
 from compressed_tensors.quantization.utils import calculate_qparams
 
-from tests.integration.checkpoints.scheme import Layer
+from tests.checkpoints.scheme import Layer
 
 
 def preset(name: str, **changed: Any) -> QuantizationScheme:

@@ -1,0 +1,35 @@
+"""What a plugin relies on in its engine, asked without running any of it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+from hk_backend.routing import SERVED, Verdict, refused
+
+
+def first_refusal(*verdicts: Verdict) -> Verdict:
+    return next((verdict for verdict in verdicts if not verdict), SERVED)
+
+
+def has_parameters(function: Callable[..., Any], expected: tuple[str, ...]) -> Verdict:
+    """Whether the first parameters of `function` are `expected`, in order."""
+    found = tuple(inspect.signature(function).parameters)
+    if found[: len(expected)] == expected:
+        return SERVED
+    name = getattr(function, "__qualname__", repr(function))
+    return refused(f"{name}({', '.join(found)}), expected ({', '.join(expected)}, ...)")
+
+
+def has_members(owner: Any, names: tuple[str, ...]) -> Verdict:
+    missing = [name for name in names if not hasattr(owner, name)]
+    return refused(f"{owner.__name__} has no {', '.join(missing)}") if missing else SERVED
+
+
+def has_fields(owner: Any, names: tuple[str, ...]) -> Verdict:
+    """Whether the dataclass `owner` has fields of these names."""
+    present = {field.name for field in fields(owner)}
+    missing = [name for name in names if name not in present]
+    return refused(f"{owner.__name__} has no {', '.join(missing)}") if missing else SERVED

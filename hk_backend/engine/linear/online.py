@@ -1,0 +1,81 @@
+"""A weight that is quantised as soon as it is loaded: all of it must be there, and finite."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+
+from hk_backend.engine.linear.options import Options
+from hk_backend.engine.linear.packed_layer import pack_layer
+from hk_backend.engine.linear.shards import CheckpointError, shard_names, shard_widths
+from hk_backend.ops import quantize_fp8, quantize_mx
+from hk_backend.ops.weight_format import FORMATS
+
+SHARDS = {"q": 0, "k": 1, "v": 2}
+"""What engines call the shards of attention; others they count."""
+
+
+def pack_online(layer: Any, weight: torch.Tensor, options: Options) -> None:
+    """Quantise `weight` `[N, K]`, bf16, fp16 or fp32, and attach it to `layer`.
+
+    Raises:
+        CheckpointError: a number that is not finite.
+    """
+    _check_finite(layer, weight)
+    format = FORMATS[options.format]
+    if format.is_fp8:
+        scales = channel_scales(weight, format.quantised_max)
+        codes, _ = quantize_fp8(weight, "channel", scales, dtype=format.dtype)
+    else:
+        codes, scales = quantize_mx(weight, options.format, scale_rounding="even")
+    pack_layer(layer, codes, options.format, scales, activations=options.activations)
+
+
+def channel_scales(weight: torch.Tensor, largest: float) -> torch.Tensor:
+    """Scales `[N, 1]` with which each row's largest value is `largest`; without the minimum of
+    dynamic scales, so that rows of tiny weights keep their precision."""
+    low, high = weight.aminmax(dim=1, keepdim=True)
+    scales = torch.maximum(high, -low).float() / largest
+    return scales.clamp(min=torch.finfo(torch.float32).tiny)
+
+
+def shard_indices(shard: Any) -> set[int] | None:
+    """Which shards an engine's shard id means; None: the whole layer."""
+    if shard is None:
+        return None
+    return {shard_index(each) for each in (shard if isinstance(shard, tuple) else (shard,))}
+
+
+def shard_index(shard: str | int) -> int:
+    """The number of a merged layer's shard."""
+    return SHARDS[shard] if isinstance(shard, str) else shard
+
+
+def check_arrived(layer: Any, shards: Collection[int]) -> None:
+    """
+    Raises:
+        CheckpointError: a shard of the weight that is not among those that were loaded.
+    """
+    for index, name in enumerate(_parts(layer)[0]):
+        if index not in shards:
+            raise CheckpointError(f"{name}: not in the checkpoint")
+
+
+def _check_finite(layer: Any, weight: torch.Tensor) -> None:
+    names, widths = _parts(layer, len(weight))
+    for name, part in zip(names, weight.split(widths), strict=True):
+        broken = ~part.isfinite()
+        if bool(broken.any()):
+            place = broken.nonzero()[0].tolist()
+            value = part[tuple(place)].item()
+            raise CheckpointError(
+                f"{name}: {value} at {place} is not valid: expected finite numbers"
+            )
+
+
+def _parts(layer: Any, rows: int = 0) -> tuple[list[str], list[int]]:
+    """The weight's names in the checkpoint, and how many of its `rows` each stands for."""
+    names, widths = shard_names(layer, "weight"), shard_widths(layer) or [rows]
+    return (names, widths) if len(names) == len(widths) else (names[:1], [rows])

@@ -1,0 +1,128 @@
+"""The methods `hk_fp8`, `hk_mxfp8`, `hk_mxfp6` and `hk_mxfp4`, and their options.
+
+Options: `format`, `activations` (see `pack_weight`; default: per token for FP8, the weight's format
+for mx, "none" is weight-only), `ignore` (layer names or shell-style patterns).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from hk_backend.engine.linear.shards import MERGED
+from hk_backend.ops.weight_format import FORMATS
+
+FORMATS_OF = {
+    "hk_fp8": ("fp8_e4m3fn", "fp8_e4m3fnuz"),
+    "hk_mxfp8": ("mxfp8",),
+    "hk_mxfp6": ("mxfp6_e2m3", "mxfp6_e3m2"),
+    "hk_mxfp4": ("mxfp4",),
+}
+"""The formats of each method, the default first (FP8: the platform's own)."""
+OPTIONS = ("format", "activations", "ignore")
+
+
+@dataclass
+class Options:
+    """`format`, `activations`: names of `pack_weight`. `ignore`: layers that stay as they are."""
+
+    format: str
+    activations: str
+    ignore: list[str] = field(default_factory=list)
+
+
+def known_options(method: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The options in a `quantization_config`.
+
+    Raises:
+        ValueError: it has a key that is no option of `method`.
+    """
+    options = {name: value for name, value in config.items() if name != "quant_method"}
+    unknown = sorted(set(options) - set(OPTIONS))
+    if unknown:
+        raise ValueError(
+            f"{method}: option {unknown[0]!r} is not valid: expected one of {', '.join(OPTIONS)}"
+        )
+    return options
+
+
+def choose(
+    method: str,
+    fp8_format: str,
+    format: str | None = None,
+    activations: str | None = None,
+    ignore: list[str] | None = None,
+) -> Options:
+    """What is asked for, completed by the defaults.
+
+    Args:
+        fp8_format: the platform's own FP8 format.
+
+    Raises:
+        ValueError: a value that an option of `method` cannot have.
+    """
+    formats = FORMATS_OF[method]
+    default = fp8_format if method == "hk_fp8" else formats[0]
+    format = _chosen(method, "format", format, default, formats)
+    known = FORMATS[format].activations
+    by_default = "token" if FORMATS[format].is_fp8 else "mx"
+    activations = _chosen(method, "activations", activations, by_default, known)
+    return Options(format, activations, list(ignore or ()))
+
+
+def _chosen(
+    method: str, option: str, value: str | None, default: str, known: tuple[str, ...]
+) -> str:
+    if value is not None and value not in known:
+        raise ValueError(
+            f"{method}: {option} {value!r} is not valid: expected one of {', '.join(known)}"
+        )
+    return default if value is None else value
+
+
+def is_ignored(layer: str, patterns: Iterable[str], merged: Mapping[str, list[str]] | None) -> bool:
+    """Whether a layer is to be left as it is.
+
+    Args:
+        layer: its name in the model.
+        patterns: layer names or shell-style patterns; of merged layers' shards, or of the merged.
+        merged: what a merged layer's shards are called in the checkpoint.
+
+    Raises:
+        ValueError: the patterns name some of a merged layer's shards.
+    """
+    patterns = list(patterns)
+    parent, _, own = layer.rpartition(".")
+    shards = (merged or {}).get(own) or MERGED.get(own) or [own]
+    names = [f"{parent}.{shard}" if parent else shard for shard in shards]
+    if _matches(layer, patterns):
+        return True
+    ignored = [name for name in names if _matches(name, patterns)]
+    if 0 < len(ignored) < len(names):
+        kept = next(name for name in names if name not in ignored)
+        raise ValueError(
+            f"ignore: {ignored[0]} but not {kept}: they run as one layer, so ignore all or none"
+        )
+    return bool(ignored)
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def no_layer(method: str, layer: str, why: str) -> ValueError:
+    """The error for a layer that HK does not serve; there is nobody else to compute it."""
+    return ValueError(
+        f"{layer}: --quantization {method}: {why} (a layer can be left unquantised with the option "
+        "`ignore`)"
+    )
+
+
+def no_experts(method: str, layer: str) -> ValueError:
+    """The error for experts of a mixture that are to be quantised."""
+    return ValueError(
+        f"{layer}: --quantization {method}: HK has no kernel for experts of a mixture (they can be "
+        "left unquantised with the option `ignore`)"
+    )

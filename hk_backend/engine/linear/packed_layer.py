@@ -1,0 +1,144 @@
+"""An engine's layer and its weight: whether HK serves it; packed, released, and named in errors."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from hk_backend.engine.linear.shards import CheckpointError, name_of, shard_names, shards_of
+from hk_backend.engine.linear.unset import check_scales, check_weight
+from hk_backend.ops import LinearRequest, WeightError, pack_weight, supports_linear
+from hk_backend.routed_linear import ROUTE, Original, attach, is_attached
+from hk_backend.routing import Verdict, refused, routes
+
+FORMAT_OF = {
+    torch.bfloat16: "bf16",
+    torch.float16: "fp16",
+    torch.float32: "fp32",
+    torch.float8_e4m3fn: "fp8_e4m3fn",
+    torch.float8_e4m3fnuz: "fp8_e4m3fnuz",
+}
+
+
+def verdict_on(request: LinearRequest) -> Verdict:
+    """Whether HK serves a layer in this process."""
+    off = routes.verdict(ROUTE)
+    if not off:
+        return off
+    try:
+        return supports_linear(request)
+    except Exception as error:  # a device whose extension does not load
+        return refused(f"{type(error).__name__}: {error}")
+
+
+def pack_layer(
+    layer: Any,
+    weight: torch.Tensor,
+    format: str,
+    scales: torch.Tensor | None = None,
+    *,
+    activations: str = "none",
+    input_scale: torch.Tensor | None = None,
+    names: Mapping[str, str] | None = None,
+) -> None:
+    """Pack `weight` and attach it to `layer`; the arguments are those of `pack_weight`.
+
+    Args:
+        names: how the layer calls the arguments "weight", "scales" and "input_scale" (default:
+            "weight", "weight_scale", "input_scale").
+
+    Raises:
+        CheckpointError: a tensor that cannot be packed, by its name in the checkpoint.
+    """
+    called = {"weight": "weight", "scales": "weight_scale", "input_scale": "input_scale"}
+    called |= names or {}
+    weight, scales = weight.detach(), None if scales is None else scales.detach()
+    check_weight(layer, weight, called["weight"])
+    if scales is not None:
+        check_scales(layer, weight, scales, called["scales"])
+    try:
+        packed = pack_weight(
+            weight, format, scales, activations=activations, input_scale=input_scale
+        )
+    except WeightError as error:
+        raise CheckpointError(_blame(layer, weight, format, scales, error, called)) from error
+    attach(
+        layer, packed, Original(name_of(layer), weight, format, scales, activations, input_scale)
+    )
+
+
+def release(layer: Any, *parameters: str) -> None:
+    """Free the tensors that a packed weight was made of.
+
+    `layer.weight` stays, without elements: LoRA and others ask it for its device and dtype, as
+    they may on an engine's own CPU path.
+    """
+    for name in parameters:
+        if layer._parameters.get(name) is not None:
+            delattr(layer, name)
+    weight = layer._parameters.get("weight")
+    if weight is not None:
+        empty = torch.empty(0, dtype=weight.dtype, device=weight.device)
+        layer.weight = torch.nn.Parameter(empty, requires_grad=False)
+        freed, on_host = weight.nbytes, weight.device.type == "cpu"
+        del weight
+        if on_host:
+            return_memory(freed)
+
+
+def is_released(layer: Any) -> bool:
+    """Whether `layer` is packed and has got no new weight since: there is nothing to process."""
+    weight = layer._parameters.get("weight")
+    return is_attached(layer) and weight is not None and weight.numel() == 0
+
+
+def return_memory(freed: int) -> None:
+    """Now and then, have the allocator give back what was freed.
+
+    glibc keeps blocks of up to 32 MiB, and packed weights, aligned to cache lines, do not fit into
+    the places of the ones they were made of: half as much again as the model would stay.
+    """
+    Freed.since_trim += freed
+    if Freed.since_trim < TRIM_BYTES:
+        return
+    Freed.since_trim = 0
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # not in every C library
+    if trim is not None:
+        trim(0)
+
+
+class Freed:
+    """Bytes that this process has freed and not yet asked the allocator for."""
+
+    since_trim = 0
+
+
+TRIM_BYTES = 32 << 20
+"""Freed bytes between two requests to the allocator."""
+
+
+def _blame(
+    layer: Any,
+    weight: torch.Tensor,
+    format: str,
+    scales: torch.Tensor | None,
+    error: WeightError,
+    called: Mapping[str, str],
+) -> str:
+    """The error of `pack_weight` with the checkpoint's name of the tensor."""
+    parameter = called[error.argument]
+    names = shard_names(layer, parameter)
+    if len(names) > 1 and error.argument == "scales" and scales is not None:
+        for name, part in zip(names, shards_of(layer, weight, scales), strict=True):
+            try:
+                pack_weight(part[0], format, part[1])
+            except WeightError as of_shard:
+                return _renamed(of_shard, name)
+    return _renamed(error, " + ".join(names))
+
+
+def _renamed(error: WeightError, name: str) -> str:
+    return f"{name}{str(error).removeprefix(error.argument)}"

@@ -1,0 +1,32 @@
+"""A loaded model that an engine is to save: refused where it holds packed weights.
+
+Engines save a model's state as it is in memory. They load such a folder into layers that are not
+packed yet, which have no place for what HK packed.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from hk_backend.routed_linear import is_attached
+
+
+class SaveError(RuntimeError):
+    """The model's state cannot be saved; the message says why."""
+
+
+def refusing(save: Any, engine: str) -> Any:
+    """`save(model, ...)` that raises `SaveError` for a model with packed weights."""
+
+    @functools.wraps(save)
+    def save_model(model: Any, *args: Any, **kwargs: Any) -> Any:
+        packed = sum(is_attached(layer) for layer in model.modules())
+        if packed:
+            raise SaveError(
+                f"{packed} linear layers hold weights that HK packed for this machine: what "
+                f"{engine} saved of them it could not load again"
+            )
+        return save(model, *args, **kwargs)
+
+    return save_model

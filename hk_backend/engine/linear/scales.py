@@ -1,0 +1,79 @@
+"""FP8 scales as a checkpoint has them, before an engine changes them.
+
+Engines requantise merged shards that have a scale each (q, k and v, say) to their largest: HK takes
+every shard's own scale, as one scale per output channel, which is exact. And engines may merge
+shards that end within a 128x128 block, whose scales then are not those of the merged weight's
+blocks: HK leaves such a layer to the engine.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from hk_backend.engine.linear.shards import CheckpointError, shard_names, shard_widths
+from hk_backend.engine.linear.tensor_names import was_loaded
+from hk_backend.engine.linear.unset import UNSET
+from hk_backend.ops.weight_format import FP8_BLOCK
+from hk_backend.routing import SERVED, Verdict, refused
+
+
+def as_channels(layer: Any, scales: torch.Tensor) -> torch.Tensor:
+    """FP8 scales as the checkpoint has them, one per shard or output channel, as one per channel.
+
+    Raises:
+        CheckpointError: the checkpoint lacks one.
+    """
+    widths = shard_widths(layer) or [len(layer.weight)]
+    values = scales.data.float().flatten()
+    if values.numel() != len(widths):
+        return values  # per channel already
+    values = _loaded(layer, values, "weight_scale")
+    return values.repeat_interleave(torch.tensor(widths, device=values.device))
+
+
+def one_input_scale(layer: Any) -> torch.Tensor:
+    """The static scale of a layer's activations: that of the shard with the largest.
+
+    Raises:
+        CheckpointError: the checkpoint lacks one.
+    """
+    scale = layer.input_scale
+    if scale is None:
+        raise CheckpointError(f"{shard_names(layer, 'input_scale')[0]}: not in the checkpoint")
+    values = _loaded(layer, scale.data.float().flatten(), "input_scale")
+    # NaN and infinity must not get lost in the maximum: pack_weight refuses them by name
+    broken = ~(values.isfinite() & (values > 0))
+    return values[broken][:1] if bool(broken.any()) else values.max().reshape(1)
+
+
+def verdict_on_blocks(widths: list[int], ranks: int) -> Verdict:
+    """Whether 128x128 blocks of a merged layer are where its scales are.
+
+    Args:
+        widths: output features of each shard on this rank.
+        ranks: that share the layer.
+    """
+    # a shard that another rank continues has to end on a block, too
+    ends = widths if ranks > 1 else widths[:-1]
+    if all(width % FP8_BLOCK == 0 for width in ends):
+        return SERVED
+    shards = " and ".join(map(str, widths))
+    return refused(f"merged shards of {shards} output features do not end on blocks of {FP8_BLOCK}")
+
+
+def _loaded(layer: Any, values: torch.Tensor, parameter: str) -> torch.Tensor:
+    """Scales of shards, all of them read from the checkpoint.
+
+    A checkpoint may hold a merged layer with one scale: engines load that as the first shard's.
+    """
+    missing = values == UNSET
+    if not bool(missing.any()):
+        return values
+    names = shard_names(layer, parameter)
+    if not bool(missing[0]) and bool(missing[1:].all()) and not was_loaded(names[0]):
+        return values[:1].expand_as(values)
+    index = int(missing.nonzero()[0])
+    name = names[index] if len(names) == len(values) else names[0]
+    raise CheckpointError(f"{name}: not in the checkpoint")

@@ -1,0 +1,67 @@
+"""The names of a checkpoint's tensors while an engine loads it.
+
+One that the engine cannot load is named: its own checks are bare assertions. And whether a merged
+layer came in shards is known from them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+from hk_backend.engine.linear.shards import CheckpointError
+
+_loaded: set[str] = set()
+_current: list[tuple[str, torch.Tensor]] = []
+
+
+def was_loaded(name: str) -> bool:
+    """Whether the checkpoint that was loaded last holds this tensor.
+
+    Models may rename what stands before a layer's number.
+    """
+    return _tail(name) in _loaded
+
+
+def _tail(name: str) -> str:
+    found = re.search(r"(?:^|\.)(\d+\..*)", name)
+    return found[1] if found else name
+
+
+def watched(tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
+    """A checkpoint's tensors by name, as they are, and remembered."""
+    _loaded.clear()
+    for item in tensors:
+        _current[:] = [item]
+        _loaded.add(_tail(item[0]))
+        yield item
+    _current.clear()
+
+
+@contextmanager
+def named_errors() -> Iterator[None]:
+    """Around the loading of `watched` tensors.
+
+    Raises:
+        CheckpointError: instead of the engine's error about a tensor's shape, with its name.
+    """
+    try:
+        yield
+    except (AssertionError, RuntimeError, ValueError, IndexError) as error:
+        if not _current or isinstance(error, CheckpointError) or not _of_shape(error):
+            raise
+        name, tensor = _current[0]
+        found = f"{tensor.dtype} {list(tensor.shape)}"
+        why = str(error) or "its shape is not the layer's"
+        raise CheckpointError(f"{name}: {found} cannot be loaded: {why}") from error
+    finally:
+        _current.clear()
+
+
+def _of_shape(error: Exception) -> bool:
+    """Not of an operator that the engine's own quantisation lacks on this platform."""
+    said = any(word in str(error) for word in ("size of tensor", "dimension size", "shape"))
+    return said or not isinstance(error, RuntimeError)

@@ -1,0 +1,61 @@
+"""Putting the routes that `HK_BACKEND` asks for in place, in one process of an engine."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from hk_backend.config import ROUTES, ConfigError, get_config
+from hk_backend.routing import routes
+
+
+class RegisterError(RuntimeError):
+    """HK_STRICT=1 and the plugin cannot register; the message says why."""
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """One engine's plugin.
+
+    `engine`: its name, for the log. `share`: shares the counters between processes; `register`: per
+    route what puts it in place; both return why they did not, or nothing. `error`: what HK_STRICT=1
+    raises (an engine that swallows exceptions needs another one).
+    """
+
+    engine: str
+    logger: logging.Logger
+    register: Mapping[str, Callable[[], str]]
+    share: Callable[[], str]
+    error: type[BaseException] = RegisterError
+
+    def register_routes(self) -> None:
+        """Put every route that is asked for in place, or say in one line why not.
+
+        Raises:
+            the plugin's `error`: instead of that line, with HK_STRICT=1.
+        """
+        try:
+            asked: frozenset[str] = get_config().backend
+        except ConfigError as error:
+            for route in ROUTES:
+                routes.disable(route, str(error))
+            self.give_up(str(error))
+            return
+        for route, register_route in self.register.items():
+            if route not in asked:
+                continue
+            try:
+                why = self.share() or register_route()
+            except Exception as error:  # a broken installation of ours must not break the engine
+                why = f"HK cannot be loaded: {type(error).__name__}: {error}"
+            if why:
+                routes.disable(route, why)
+                self.give_up(why if len(asked) == 1 else f"route {route}: {why}")
+
+    def give_up(self, why: str) -> None:
+        """The engine stays as it is, and says so; an error with HK_STRICT=1."""
+        if os.environ.get("HK_STRICT", "").strip() == "1":
+            raise self.error(f"HK_STRICT=1: {why}")
+        self.logger.error("hk_backend: %s serves without HK: %s", self.engine, why)
