@@ -7,55 +7,74 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from hk_backend.bench import options
 
+if TYPE_CHECKING:
+    from bench_serving.engines import Engine
+
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Serving and kernel benchmarks.")
 console = Console()
 BACKENDS_HELP = "Of stock, hk; stock:float32 and hk:bfloat16:hk_fp8 set --dtype and --quantization."
 
 
+class EngineName(str, Enum):
+    """`--engine`: see `bench_serving.engines`."""
+
+    vllm = "vllm"
+    sglang = "sglang"
+
+
+EngineOption = Annotated[EngineName, typer.Option(help="Whose server, installed here.")]
+
+
 @app.command()
 def demo(
+    engine: EngineOption = EngineName.vllm,
     models: Annotated[Path, typer.Option(help="Where the checkpoint is kept.")] = Path("models"),
-    results: Annotated[Path, typer.Option(help="Where demo.json goes.")] = Path("results"),
+    results: Annotated[Path, typer.Option(help="Where the results go.")] = Path("results"),
     prompt_tokens: Annotated[int, typer.Option(min=16, max=1900)] = 1024,
     rounds: Annotated[int, typer.Option(min=1)] = 5,
 ) -> None:
-    """Serve SmolLM2 with stock vLLM and with HK; compare answers and speed."""
+    """Serve SmolLM2 with the stock engine and with HK; compare answers and speed."""
     from bench_serving import demo as suite
+    from bench_serving.engines import ENGINES
 
+    served = _installed(ENGINES[engine.value])
     with _errors_in_words():
-        failures = suite.run(models, results, prompt_tokens, rounds, console)
+        failures = suite.run(served, models, results, prompt_tokens, rounds, console)
     for failure in failures:
         console.print(f"failed: {failure}", style="red", markup=False)
-    console.print(f"written: {results / 'demo.json'}")
+    console.print(f"written: {results / served.demo}.json")
     raise typer.Exit(1 if failures else 0)
 
 
 @app.command()
 def serve(
     model: Annotated[Path, typer.Option(exists=True, file_okay=False, help="A checkpoint.")],
+    engine: EngineOption = EngineName.vllm,
     backends: Annotated[str, typer.Option(help=BACKENDS_HELP)] = "stock,hk",
-    dtype: Annotated[str, typer.Option(help="As vLLM's --dtype.")] = "auto",
+    dtype: Annotated[str, typer.Option(help="As the engine's --dtype.")] = "auto",
     input_len: Annotated[str, typer.Option(help="Tokens of a prompt.")] = "512",
     output_len: Annotated[int, typer.Option(min=1, help="Tokens of an answer.")] = 32,
     concurrency: Annotated[str, typer.Option(help="Requests in flight.")] = "1,2,4",
     prompts: Annotated[int, typer.Option(min=1, help="Requests in a run.")] = 8,
     rounds: options.Rounds = 3,
-    server_args: Annotated[str, typer.Option(help="More of vLLM's arguments, in quotes.")] = "",
+    server_args: Annotated[str, typer.Option(help="More for the server, in quotes.")] = "",
     isa: options.IsaLimit = None,
     out: Annotated[Path, typer.Option(help="Where the results go.")] = Path("results/serve"),
 ) -> None:
-    """vLLM's server under vLLM's benchmark client, backends in turn."""
+    """An engine's server under its own benchmark client, backends in turn."""
     from bench_serving import serve as suite
     from bench_serving.candidates import Candidate
+    from bench_serving.engines import ENGINES
     from bench_serving.plots import plot_serving
     from hk_backend.bench import settings
     from hk_backend.bench.parse import parse_numbers
@@ -65,6 +84,7 @@ def serve(
     except ValueError as error:
         raise typer.BadParameter(f"--backends: {error}") from None
     plan = suite.Plan(
+        _installed(ENGINES[engine.value]),
         model,
         candidates,
         dtype,
@@ -78,7 +98,8 @@ def serve(
     settings.limit_isa(isa)
     with _errors_in_words():
         points = suite.measure(plan, out, _tell)
-    title = f"{model.name}, {plan.dtype}, {plan.output_len} tokens out, {plan.rounds} rounds"
+    what = f"{plan.engine.title}, {model.name}, {plan.dtype}"
+    title = f"{what}, {output_len} tokens out, {rounds} rounds"
     plot_serving(points, title, out / "serve")
     console.print(suite.table(points), markup=False, soft_wrap=True)
     console.print(f"written: {out}/serve.json, serve.md, serve.png, serve.svg")
@@ -126,6 +147,12 @@ def kernels(
         console.print(f"written: {out}/{name}.json, {name}.md, {name}.png, {name}.svg")
         failed = failed or any(row.error for row in rows)
     raise typer.Exit(1 if failed else 0)
+
+
+def _installed(engine: Engine) -> Engine:
+    if engine.version is None:
+        raise typer.BadParameter(f"--engine {engine.name}: not installed for {sys.executable}")
+    return engine
 
 
 def _tell(line: str) -> None:

@@ -1,4 +1,4 @@
-"""What is compared: vLLM stock and with HK, in a dtype and with a quantisation."""
+"""What is compared: an engine stock and with HK, in a dtype and with a quantisation."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from bench_serving.engines import Engine
 from bench_serving.server import BACKENDS, Backend, Server
 
 
@@ -36,8 +37,10 @@ class Candidate:
             )
         return cls(name, cast(Backend, backend), *rest)
 
-    def server(self, model: Path, dtype: str, log: Path, arguments: Sequence[str] = ()) -> Server:
-        """Its server; `dtype` and `arguments` are the plan's."""
+    def server(
+        self, engine: Engine, model: Path, dtype: str, log: Path, arguments: Sequence[str] = ()
+    ) -> Server:
+        """Its server; what is not in its name is the plan's."""
         if self.quantization:
             arguments = [*arguments, "--quantization", self.quantization]
-        return Server(model, self.backend, self.dtype or dtype, log, arguments)
+        return Server(engine, model, self.backend, self.dtype or dtype, log, arguments)

@@ -1,4 +1,4 @@
-"""`make demo`: a real Llama, vLLM's own server, stock and with HK, compared in one run.
+"""`make demo`, `make demo-sglang`: a real Llama, stock and with HK, compared in one run.
 
 In float32 both servers answer the same questions (greedy tokens must be equal, and every
 token's log-probability within `LOGPROB_LIMIT`); in both dtypes the same prompts are timed on
@@ -24,6 +24,7 @@ from rich.table import Table
 
 from bench_serving import counters
 from bench_serving.counters import RouteTotals
+from bench_serving.engines import Engine
 from bench_serving.requests import Answer, Client
 from bench_serving.server import Backend, Server, differences, relevant_environment
 from bench_serving.smollm2 import MODEL, ensure_checkpoint
@@ -48,21 +49,16 @@ ROUNDS = 5
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 LOGPROB_LIMIT = 1e-3
 ROUTED_SHARE = 0.99
-SERVER_ARGUMENTS = (
-    "--enforce-eager",  # without Inductor both servers start in half the time
-    "--max-model-len=2048",
-    "--kv-cache-memory-bytes=512M",
-)
 ORDINARY_TOKENS = range(1000, 40000)
 """Token ids for timed prompts: ordinary ones, no control tokens."""
 
 
 @dataclass
 class Results:
-    """What `results/demo.json` holds, key by key, and beside it the failures."""
+    """What `demo.json` holds, key by key."""
 
     model: str
-    vllm: str | None
+    engine: dict[str, str | None]
     device: str
     routes: dict[str, Any] = field(default_factory=dict)
     calls: dict[str, int] = field(default_factory=dict)
@@ -74,15 +70,25 @@ class Results:
     prefill_tok_s: dict[str, dict[str, float]] = field(default_factory=dict)
     ttft_ms: dict[str, dict[str, float]] = field(default_factory=dict)
 
+    def as_json(self) -> dict[str, Any]:
+        """Plain data; the engine's version stands under its name."""
+        model, engine, *others = asdict(self).items()
+        return dict([model, *engine[1].items(), *others])
+
 
 class DemoError(RuntimeError):
     """The demo cannot go on; the message says why."""
 
 
 def run(
-    models: Path, results: Path, prompt_tokens: int, rounds: int, console: Console
+    engine: Engine,
+    models: Path,
+    results: Path,
+    prompt_tokens: int,
+    rounds: int,
+    console: Console,
 ) -> list[str]:
-    """Run the demo and write `demo.json` and `demo-run.json` into `results`.
+    """Run the demo and write `<engine.demo>.json` and `<engine.demo>-run.json` into `results`.
 
     Returns:
         what did not hold; empty if all is well.
@@ -94,7 +100,7 @@ def run(
     device, verdict = status.resolve_device()
     if not verdict:
         raise DemoError(verdict.why)
-    found = Results(MODEL, machine.version_of(*machine.ENGINES["vllm"]), device)
+    found = Results(MODEL, {engine.name: engine.version}, device)
     warning = machine.busy()
     if warning:
         console.print(f"[yellow]{warning}[/yellow]")
@@ -103,7 +109,7 @@ def run(
     for name, dtype in DTYPES.items():
         with ExitStack() as stack:
             servers = {
-                backend: _start(stack, checkpoint, backend, dtype, results, console)
+                backend: _start(stack, engine, checkpoint, backend, dtype, results, console)
                 for backend in _backends()
             }
             _check_same(servers.values())
@@ -120,9 +126,10 @@ def run(
                 found.prefill_tok_s.setdefault(backend, {})[name] = round(prompt_tokens / median, 1)
             totals.append(counters.read(servers["hk"].url))
     _enter_totals(found, counters.add(totals))
-    _print_results(found, prompt_tokens, rounds, console)
-    _write(results / "demo.json", asdict(found))
-    _write(results / "demo-run.json", {**record, "prompt_tokens": prompt_tokens, **_machine()})
+    _print_results(found, engine, prompt_tokens, rounds, console)
+    record |= {"prompt_tokens": prompt_tokens, **_machine()}
+    _write(results / f"{engine.demo}.json", found.as_json())
+    _write(results / f"{engine.demo}-run.json", record)
     return _failures(found)
 
 
@@ -131,13 +138,19 @@ def _backends() -> tuple[Backend, Backend]:
 
 
 def _start(
-    stack: ExitStack, model: Path, backend: Backend, dtype: str, results: Path, console: Console
+    stack: ExitStack,
+    engine: Engine,
+    model: Path,
+    backend: Backend,
+    dtype: str,
+    results: Path,
+    console: Console,
 ) -> Server:
     """A server that ends with `stack`, with a word on how long it took."""
-    log = results / "logs" / f"demo-{backend}-{dtype}.log"
-    console.print(f"starting vLLM, {backend}, {dtype} ...")
+    log = results / "logs" / f"{engine.demo}-{backend}-{dtype}.log"
+    console.print(f"starting {engine.title}, {backend}, {dtype} ...")
     start = time.monotonic()
-    server = stack.enter_context(Server(model, backend, dtype, log, SERVER_ARGUMENTS))
+    server = stack.enter_context(Server(engine, model, backend, dtype, log, engine.demo_arguments))
     console.print(f"  ready after {time.monotonic() - start:.0f} s")
     return server
 
@@ -201,13 +214,16 @@ def _enter_totals(found: Results, totals: dict[str, RouteTotals]) -> None:
             found.fallbacks[reason] = asdict(tally)
 
 
-def _print_results(found: Results, prompt_tokens: int, rounds: int, console: Console) -> None:
+def _print_results(
+    found: Results, engine: Engine, prompt_tokens: int, rounds: int, console: Console
+) -> None:
     routing = Table("route", "calls", "prefill tokens", "share", title="Routing (HK servers)")
     for route, state in found.routes.items():
         share = f"{state['routed_share']:.1%}"
         routing.add_row(f"{route}: HK", str(found.calls[route]), str(found.tokens[route]), share)
     for reason, tally in found.fallbacks.items():
-        routing.add_row(f"vLLM: {escape(reason)}", str(tally["calls"]), str(tally["tokens"]), "")
+        calls, tokens = str(tally["calls"]), str(tally["tokens"])
+        routing.add_row(f"{engine.title}: {escape(reason)}", calls, tokens, "")
     console.print(routing)
     speed = Table(
         "dtype",

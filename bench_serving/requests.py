@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -46,9 +47,8 @@ class Client:
                 temperature=0.0,
                 extra_body={"return_token_ids": True},
             )
-        choice = reply.choices[0]
-        text = (choice.message.content or "").strip()
-        return Answer(question, text, tuple(reply.prompt_token_ids), tuple(choice.token_ids))
+        text = (reply.choices[0].message.content or "").strip()
+        return Answer(question, text, *self._server.engine.token_ids(reply))
 
     def logprobs(self, tokens: Sequence[int]) -> list[float]:
         """Log-probability of each token given those before it (the first has none), one prefill."""
@@ -58,11 +58,14 @@ class Client:
                 prompt=list(tokens),
                 max_tokens=1,
                 temperature=0.0,
-                extra_body={"prompt_logprobs": 0},
+                echo=True,
+                logprobs=1,
             )
-        found = reply.choices[0].prompt_logprobs[1:]
-        pairs = zip(found, tokens[1:], strict=True)
-        return [float(entry[str(token)]["logprob"]) for entry, token in pairs]
+        found = reply.choices[0].logprobs.token_logprobs
+        if len(found) != len(tokens) + 1:  # the last is of the one token that was generated
+            raise ServerError(f"{len(found)} log-probabilities for {len(tokens)} tokens and one")
+        # what is not a number is null in JSON
+        return [math.nan if value is None else float(value) for value in found[1:-1]]
 
     def time_to_first_token(self, tokens: Sequence[int]) -> float:
         """Seconds from sending the prompt `tokens` to the first streamed token."""

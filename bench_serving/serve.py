@@ -1,4 +1,4 @@
-"""`python -m bench_serving serve`: vLLM's server and vLLM's benchmark client, backends in turn.
+"""`python -m bench_serving serve`: an engine's server and its own client, backends in turn.
 
 All servers run side by side and idle while another one is measured, so that two measurements
 that are compared lie seconds apart. A run that fails in any way is kept as a failure with its
@@ -21,21 +21,17 @@ import httpx
 
 from bench_serving import counters
 from bench_serving.candidates import Candidate
-from bench_serving.server import (
-    ROOT,
-    Server,
-    ServerError,
-    differences,
-    relevant_environment,
-)
+from bench_serving.engines import Engine, Load
+from bench_serving.engines.base import THROUGHPUT, TPOT, TTFT
+from bench_serving.server import ROOT, Server, ServerError, differences, relevant_environment
 from hk_backend import machine, status
 from hk_backend.bench.tables import markdown
 from hk_backend.bench.timing import order_of_round
 
 METRICS = {
-    "total_token_throughput": "throughput, tok/s",
-    "median_ttft_ms": "TTFT, ms",
-    "median_tpot_ms": "TPOT, ms",
+    THROUGHPUT: "throughput, tok/s",
+    TTFT: "TTFT, ms",
+    TPOT: "TPOT, ms",
 }
 """Fields of the client's result: how they are called in table and plot."""
 CLIENT_SECONDS = 3600
@@ -45,6 +41,7 @@ CLIENT_SECONDS = 3600
 class Plan:
     """What to measure, checked by the command line."""
 
+    engine: Engine
     model: Path
     candidates: Sequence[Candidate]
     dtype: str
@@ -114,10 +111,10 @@ def measure(plan: Plan, out: Path, tell: Callable[[str], object]) -> list[Point]
         servers: dict[str, Server] = {}
         for candidate in plan.candidates:
             name = candidate.name
-            tell(f"starting vLLM, {name}, {candidate.dtype or plan.dtype}")
+            tell(f"starting {plan.engine.title}, {name}, {candidate.dtype or plan.dtype}")
             log = out / "logs" / f"serve-{name.replace(':', '-')}.log"
             servers[name] = stack.enter_context(
-                candidate.server(plan.model, plan.dtype, log, plan.server_arguments)
+                candidate.server(plan.engine, plan.model, plan.dtype, log, plan.server_arguments)
             )
         found = differences(servers.values(), plan.may_differ)
         if found:
@@ -135,7 +132,7 @@ def measure(plan: Plan, out: Path, tell: Callable[[str], object]) -> list[Point]
         }
     points = summarize(runs)
     report = {
-        "plan": {**asdict(plan), "model": plan.model.name},
+        "plan": {**asdict(plan), "engine": plan.engine.name, "model": plan.model.name},
         "warning": warning,
         "cpu": machine.cpu_model(),
         "versions": status.versions(),
@@ -150,18 +147,13 @@ def measure(plan: Plan, out: Path, tell: Callable[[str], object]) -> list[Point]
 
 
 def run_client(server: Server, plan: Plan, run: Run, out: Path) -> Run:
-    """Fill `run` with what vLLM's client measures on `server`, or with why it failed."""
+    """Fill `run` with what the engine's client measures on `server`, or with why it failed."""
     name = f"{run.backend.replace(':', '-')}-{run.input_len}-{run.concurrency}-{run.turn}.json"
     result = out / "runs" / name
     result.parent.mkdir(parents=True, exist_ok=True)
     result.unlink(missing_ok=True)  # the last invocation's, if this one writes none
-    command = [
-        sys.executable,
-        "-m",
-        "bench_serving.vllm_client",
-        *client_arguments(server, plan, run),
-    ]
-    command += ["--result-dir", str(result.parent.resolve()), "--result-filename", result.name]
+    arguments = plan.engine.client_arguments(load_of(server, plan, run, result))
+    command = [sys.executable, "-m", plan.engine.client, *arguments]
     try:
         server.check_alive()
         before = counters.read(server.url)
@@ -177,7 +169,7 @@ def run_client(server: Server, plan: Plan, run: Run, out: Path) -> Run:
         if done.returncode:
             run.error = f"the client ended with {done.returncode}: {_last_line(done.stderr)}"
             return run
-        run.metrics = read_result(json.loads(result.read_text()), plan.prompts)
+        run.metrics = metrics_of(plan.engine.read_result(result), plan.prompts)
         if server.backend == "hk":
             run.routed_share = counters.share_between(before, counters.read(server.url))
             if run.routed_share == 0:
@@ -189,33 +181,25 @@ def run_client(server: Server, plan: Plan, run: Run, out: Path) -> Run:
     return run
 
 
-def client_arguments(server: Server, plan: Plan, run: Run) -> list[str]:
-    """The client's arguments: the same requests for every backend of a round."""
-    settings: dict[str, object] = {
-        "backend": "openai",
-        "base-url": server.url,
-        "endpoint": "/v1/completions",
-        "model": server.name,
-        "tokenizer": plan.model.resolve(),
-        "dataset-name": "random",
-        "random-input-len": run.input_len,
-        "random-output-len": plan.output_len,
-        "num-prompts": plan.prompts,
-        "max-concurrency": run.concurrency,
-        # other prompts in every round and at every point: a repeated prompt would be cached
-        "seed": 1_000_000 * run.turn + 1_000 * run.concurrency + run.input_len,
-        "temperature": 0,
-        "percentile-metrics": "ttft,tpot,itl,e2el",
-    }
-    flags = ["--ignore-eos", "--save-result", "--disable-tqdm"]
-    return [
-        *(part for name, value in settings.items() for part in (f"--{name}", str(value))),
-        *flags,
-    ]
+def load_of(server: Server, plan: Plan, run: Run, result: Path) -> Load:
+    """What the client is to do: the same requests for every backend of a round."""
+    # other prompts in every round and at every point: a repeated prompt would be cached
+    seed = 1_000_000 * run.turn + 1_000 * run.concurrency + run.input_len
+    return Load(
+        server.url,
+        server.name,
+        plan.model.resolve(),
+        run.input_len,
+        plan.output_len,
+        plan.prompts,
+        run.concurrency,
+        seed,
+        result.resolve(),
+    )
 
 
-def read_result(result: dict[str, Any], prompts: int) -> dict[str, float]:
-    """The numbers of a client's result file.
+def metrics_of(result: dict[str, Any], prompts: int) -> dict[str, float]:
+    """The numbers in a client's result.
 
     Raises:
         ValueError: not every request was answered, or a metric is missing.

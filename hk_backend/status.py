@@ -9,12 +9,12 @@ from typing import Any
 
 from hk_backend import __version__, machine
 from hk_backend.config import ROUTES, Config, ConfigError, read_config
+from hk_backend.known_engines import ENGINES
 from hk_backend.routing import SERVED, Verdict, refused
 
 ENGINE_CHECKS = "hk_backend.engine_checks"
 """Entry points of the engine plugins: a function of a route's name that returns the `Verdict` on
 the engine."""
-PLUGIN_GROUPS = {"vllm": "vllm.general_plugins", "sglang": "sglang.srt.plugins"}
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def collect() -> Status:
 
 def versions() -> dict[str, str | None]:
     """Version of each package that matters, None where it is not installed."""
-    found = {name: machine.version_of(*names) for name, names in machine.ENGINES.items()}
+    found = {name: engine.version for name, engine in ENGINES.items()}
     return {
         "hk-backend": __version__,
         "python": platform.python_version(),
@@ -128,7 +128,7 @@ def engine_verdicts(route: str) -> dict[str, Verdict]:
     """What each plugin says about `route` in its engine, for the engines that are installed."""
     verdicts = {}
     for check in importlib.metadata.entry_points(group=ENGINE_CHECKS):
-        if machine.version_of(*machine.ENGINES[check.name]) is None:
+        if ENGINES[check.name].version is None:
             continue
         try:
             verdict: Verdict = check.load()(route)

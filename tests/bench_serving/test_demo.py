@@ -13,11 +13,12 @@ from rich.console import Console
 from bench_serving import demo
 from bench_serving.counters import RouteTotals
 from bench_serving.demo import Results
+from bench_serving.engines import ENGINES
 from bench_serving.requests import Answer
 from hk_backend.routing import Tally
 
 KEYS = {
-    "model", "vllm", "device", "routes", "calls", "tokens", "fallbacks", "answers",
+    "model", "device", "routes", "calls", "tokens", "fallbacks", "answers",
     "tokens_equal", "max_logprob_diff", "prefill_tok_s", "ttft_ms",
 }  # fmt: skip
 
@@ -45,8 +46,10 @@ def clients(**changes: Any) -> tuple[dict[Any, Any], list[tuple[str, tuple[int, 
     return {"stock": FakeClient(log, "stock"), "hk": FakeClient(log, "hk", **changes)}, log
 
 
-def good() -> Results:
-    found = Results("model", "0.32.0", "cpu:avx2", tokens_equal=True, max_logprob_diff=1e-5)
+def good(engine: str = "vllm") -> Results:
+    found = Results(
+        "model", {engine: "0.32.0"}, "cpu:avx2", tokens_equal=True, max_logprob_diff=1e-5
+    )
     demo._enter_totals(found, {"attention": RouteTotals(served=Tally(30, 900))})
     return found
 
@@ -55,10 +58,12 @@ def quiet() -> Console:
     return Console(quiet=True)
 
 
-def test_the_results_have_exactly_the_promised_keys(tmp_path: Path) -> None:
-    assert set(asdict(good())) == KEYS
-    demo._write(tmp_path / "demo.json", asdict(good()))
-    assert set(json.loads((tmp_path / "demo.json").read_text())) == KEYS
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_results_have_exactly_the_promised_keys(tmp_path: Path, engine: str) -> None:
+    demo._write(tmp_path / "demo.json", good(engine).as_json())
+    written = json.loads((tmp_path / "demo.json").read_text())
+    assert set(written) == {*KEYS, engine}
+    assert written[engine] == "0.32.0"
     assert [path.name for path in tmp_path.iterdir()] == ["demo.json"]
 
 
@@ -67,7 +72,7 @@ def test_a_good_run_has_no_failures() -> None:
 
 
 def test_routing_is_counted_per_route_and_per_reason() -> None:
-    found = Results("model", None, "cpu")
+    found = Results("model", {"vllm": None}, "cpu")
     totals = RouteTotals(served=Tally(30, 900), fallbacks={"graph capture": Tally(2, 100)})
     demo._enter_totals(found, {"attention": totals})
     assert (found.calls, found.tokens) == ({"attention": 30}, {"attention": 900})

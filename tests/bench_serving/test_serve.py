@@ -13,6 +13,7 @@ import pytest
 from bench_serving import counters
 from bench_serving.candidates import Candidate
 from bench_serving.counters import RouteTotals
+from bench_serving.engines import Vllm
 from bench_serving.plots import plot_serving
 from bench_serving.serve import Plan, Point, Run, run_client, summarize, table
 from bench_serving.server import Backend, Server, ServerError, differences
@@ -23,6 +24,7 @@ GOOD = {"total_token_throughput": 100.0, "median_ttft_ms": 20.0, "median_tpot_ms
 
 def plan(tmp_path: Path, **changes: Any) -> Plan:
     settings: dict[str, Any] = {
+        "engine": Vllm(),
         "model": tmp_path,
         "candidates": [Candidate.parse("stock"), Candidate.parse("hk")],
         "dtype": "float32",
@@ -67,7 +69,7 @@ def measure_with(
         monkeypatch.setattr(subprocess, "run", client)
         monkeypatch.setattr(Server, "check_alive", lambda self: None)
         monkeypatch.setattr(counters, "read", lambda url: next(readings))
-        server = Server(tmp_path, backend, "float32", tmp_path / "log.txt")
+        server = Server(Vllm(), tmp_path, backend, "float32", tmp_path / "log.txt")
         return run_client(server, plan(tmp_path), Run(0, 64, 1, backend), tmp_path)
 
     return measure
@@ -86,7 +88,7 @@ def test_a_candidate_s_name_sets_its_dtype_and_quantization(tmp_path: Path) -> N
     mixed = plan(tmp_path, candidates=[Candidate.parse(name) for name in names])
     (tmp_path / "log").touch()
     stock, bfloat16, fp8 = (
-        c.server(tmp_path, mixed.dtype, tmp_path / "log") for c in mixed.candidates
+        c.server(Vllm(), tmp_path, mixed.dtype, tmp_path / "log") for c in mixed.candidates
     )
     assert [s.dtype for s in (stock, bfloat16, fp8)] == ["float32", "bfloat16", "auto"]
     assert [s.backend for s in (stock, bfloat16, fp8)] == ["stock", "hk", "hk"]
@@ -145,7 +147,7 @@ def test_a_server_that_died_fails_the_run(tmp_path: Path, monkeypatch: pytest.Mo
         raise ServerError("the hk server ended (-9):\nlog")
 
     monkeypatch.setattr(Server, "check_alive", died)
-    server = Server(tmp_path, "hk", "float32", tmp_path / "log.txt")
+    server = Server(Vllm(), tmp_path, "hk", "float32", tmp_path / "log.txt")
     found = run_client(server, plan(tmp_path), Run(0, 64, 1, "hk"), tmp_path)
     assert found.error == "the hk server ended (-9):"
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from bench_serving import server as module
+from bench_serving.engines import ENGINES, Engine, Vllm
 from bench_serving.server import Server, ServerError, differences, environment_of
 
 ANSWERS = """
@@ -33,11 +34,11 @@ IGNORES_SIGNALS = "signal.signal(2, signal.SIG_IGN); signal.signal(15, signal.SI
 @pytest.fixture
 def a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
     monkeypatch.setattr(module, "STOP_SECONDS", 1.0)
-    return Server(tmp_path, "stock", "float32", tmp_path / "log.txt")
+    return Server(Vllm(), tmp_path, "stock", "float32", tmp_path / "log.txt")
 
 
 def serving(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
-    """Start `code` where vLLM would be started."""
+    """Start `code` where the engine would be started."""
     start = subprocess.Popen
 
     def replaced(command: list[str], **rest: object) -> subprocess.Popen[bytes]:
@@ -114,9 +115,12 @@ def test_a_server_that_died_since_is_noticed(
             a_server.check_alive()
 
 
-def test_only_hk_backend_differs_between_backends(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("engine", ENGINES.values(), ids=list(ENGINES))
+def test_only_hk_backend_differs_between_backends(
+    monkeypatch: pytest.MonkeyPatch, engine: Engine
+) -> None:
     monkeypatch.setenv("HK_BACKEND", "attention")  # the caller's own must not reach stock
-    stock, hk = environment_of("stock"), environment_of("hk")
+    stock, hk = environment_of(engine, "stock"), environment_of(engine, "hk")
     assert stock.pop("HK_BACKEND") == "0"
     assert hk.pop("HK_BACKEND") == "1"
     assert stock == hk
@@ -124,8 +128,8 @@ def test_only_hk_backend_differs_between_backends(monkeypatch: pytest.MonkeyPatc
 
 def pair(tmp_path: Path) -> tuple[Server, Server]:
     both = (
-        Server(tmp_path, "stock", "float32", tmp_path / "stock.txt"),
-        Server(tmp_path, "hk", "float32", tmp_path / "hk.txt"),
+        Server(Vllm(), tmp_path, "stock", "float32", tmp_path / "stock.txt"),
+        Server(Vllm(), tmp_path, "hk", "float32", tmp_path / "hk.txt"),
     )
     for server in both:
         server.log.write_text("local_rank=0, core ids=[0, 1]\n")
@@ -136,7 +140,8 @@ def test_equal_settings_have_no_differences(tmp_path: Path) -> None:
     assert differences(pair(tmp_path)) == []
 
 
-def test_a_differing_variable_is_named(tmp_path: Path) -> None:
+def test_a_differing_variable_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     stock, hk = pair(tmp_path)
     hk.environment["OMP_NUM_THREADS"] = "8"
     assert differences((stock, hk)) == ["OMP_NUM_THREADS: None and '8'"]

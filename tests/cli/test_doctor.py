@@ -15,38 +15,53 @@ from hk_backend.cli import app
 from hk_backend.doctor import Finding
 from hk_backend.routing import SERVED, refused
 
-VERSIONS = {"vllm": "0.32.0", "torch": "2.13.0"}
+VERSIONS = {"vllm": "0.32.0", "sglang": "0.5.23", "torch": "2.13.0+cpu"}
+UNSET = (
+    *("HK_DEVICE", "HK_STRICT", "HK_CHECK"),
+    *("VLLM_PLUGINS", "SGLANG_PLUGINS", "SGLANG_PLATFORM"),
+)
 
 
 @pytest.fixture(autouse=True)
 def _a_healthy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HK_DEVICE", "HK_STRICT", "HK_CHECK", "VLLM_PLUGINS"):
+    for name in UNSET:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HK_BACKEND", "1")
     installed(monkeypatch, **VERSIONS)
     python_says(monkeypatch)
     monkeypatch.setattr(machine, "amx_traps", lambda: False)
     monkeypatch.setattr(doctor, "find_library", lambda name: "libnuma.so.1")
-    monkeypatch.setattr(status, "engine_verdicts", lambda route: {"vllm": SERVED})
-    plugins_installed(monkeypatch, "hk_vllm")
+    monkeypatch.setattr(doctor, "find_spec", lambda name: object())
+    monkeypatch.setattr(status, "engine_verdicts", lambda route: {"vllm": SERVED, "sglang": SERVED})
+    plugins_installed(monkeypatch, "hk_vllm", "hk_sglang")
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, **versions: str) -> None:
     """Only these distributions, names with _ for -."""
-    found = {name.replace("_", "-"): version for name, version in versions.items()}
+    found = {name.replace("_", "-"): version for name, version in versions.items() if version}
     monkeypatch.setattr(
         machine, "version_of", lambda *names: next((found[n] for n in names if n in found), None)
     )
 
 
-def python_says(monkeypatch: pytest.MonkeyPatch, stderr: str = "", code: int = 0) -> None:
-    """What a fresh interpreter prints when it is asked to import something."""
-    monkeypatch.setattr(doctor, "_python", lambda _: CompletedProcess([], code, "", stderr))
+def python_says(
+    monkeypatch: pytest.MonkeyPatch, stderr: str = "", code: int = 0, about: str = ""
+) -> None:
+    """What a fresh interpreter prints when it is asked to run something with `about` in it."""
+
+    def python(asked: str) -> CompletedProcess[str]:
+        failed = about in asked
+        return CompletedProcess([], code if failed else 0, "", stderr if failed else "")
+
+    monkeypatch.setattr(doctor, "_python", python)
 
 
 def plugins_installed(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     entries = [SimpleNamespace(name=name) for name in names]
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: entries)
+    monkeypatch.setattr(
+        "importlib.metadata.entry_points",
+        lambda group: entries if group.startswith(("vllm.", "sglang.")) else [],
+    )
 
 
 def bad_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,6 +90,10 @@ def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, torch="2.13.0")
 
 
+def only_sglang(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, **{**VERSIONS, "vllm": ""})
+
+
 def old_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, vllm="0.28.1")
 
@@ -83,9 +102,18 @@ def new_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, vllm="0.34.0")
 
 
+def old_second_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, **{**VERSIONS, "sglang": "0.5.21"})
+
+
 def foreign_torchvision(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = 'File "/x/torchvision/_meta_registrations.py"\nRuntimeError: operator torchvision::nms'
     python_says(monkeypatch, lines, 1)
+
+
+def foreign_torchvision_of_sglang(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = "RuntimeError: operator torchvision::nms does not exist"
+    python_says(monkeypatch, lines, 1, about="sglang")
 
 
 def engine_without_libnuma(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,12 +124,25 @@ def plugin_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     plugins_installed(monkeypatch, "lora_filesystem_resolver")
 
 
+def second_plugin_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    plugins_installed(monkeypatch, "hk_vllm")
+
+
+def second_plugin_not_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SGLANG_PLUGINS", "other")
+
+
 def plugin_not_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_PLUGINS", "lora_filesystem_resolver")
 
 
 def unknown_contract(monkeypatch: pytest.MonkeyPatch) -> None:
-    verdicts = {"vllm": refused("vllm: AttentionImpl.forward(self, x)")}
+    verdicts = {"vllm": refused("vllm: AttentionImpl.forward(self, x)"), "sglang": SERVED}
+    monkeypatch.setattr(status, "engine_verdicts", lambda route: verdicts)
+
+
+def unknown_second_contract(monkeypatch: pytest.MonkeyPatch) -> None:
+    verdicts = {"vllm": SERVED, "sglang": refused("sglang: no RadixAttention.forward")}
     monkeypatch.setattr(status, "engine_verdicts", lambda route: verdicts)
 
 
@@ -122,14 +163,24 @@ FINDINGS: list[tuple[Callable[[], Finding | None], Cause, str, str]] = [
         "libnuma.so.1",
         "apt-get install -y libnuma1",
     ),
-    (doctor.check_engine, no_engine, "vLLM is not installed", "pip install vllm"),
+    (doctor.check_engine, no_engine, "neither vLLM nor SGLang", "pip install vllm"),
     (doctor.check_engine, old_engine, "vLLM 0.28.1", "'vllm>=0.29,<0.34'"),
     (doctor.check_engine, new_engine, "vLLM 0.34.0", "'vllm>=0.29,<0.34'"),
+    (doctor.check_engine, old_second_engine, "SGLang 0.5.21", "'sglang>=0.5.22'"),
     (doctor.check_engine_imports, foreign_torchvision, "another torch", "uninstall -y torchvision"),
+    (
+        doctor.check_engine_imports,
+        foreign_torchvision_of_sglang,
+        "another torch",
+        "--no-deps torchvision --index-url https://download.pytorch.org/whl/cpu",
+    ),
     (doctor.check_engine_imports, engine_without_libnuma, "libnuma", "apt-get install -y libnuma1"),
     (doctor.check_engine_imports, broken_torch, "file too short", "pip check"),
     (doctor.check_plugin, plugin_not_installed, "not installed", "--force-reinstall"),
     (doctor.check_plugin, plugin_not_allowed, "VLLM_PLUGINS=", "_resolver,hk_vllm"),
+    (doctor.check_plugin, second_plugin_not_installed, "SGLang's", "--force-reinstall"),
+    (doctor.check_plugin, second_plugin_not_allowed, "SGLANG_PLUGINS=", "other,hk_sglang"),
+    (doctor.check_contract, unknown_second_contract, "RadixAttention", "'sglang>=0.5.22'"),
     (doctor.check_contract, unknown_contract, "AttentionImpl.forward", "'vllm>=0.29,<0.34'"),
 ]
 
@@ -152,8 +203,42 @@ def test_a_cause_is_found_and_its_remedy_named(
 
 
 def test_every_check_has_a_simulated_cause() -> None:
-    notes_only = {doctor.check_vllm_command}
+    notes_only = {doctor.check_vllm_command, doctor.check_sglang_platform}
     assert {check for check, *_ in FINDINGS} | notes_only == set(doctor.CHECKS)
+
+
+def test_bf16_s_remedy_starts_the_engine_that_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    trapping_amx(monkeypatch)
+    only_sglang(monkeypatch)
+    found = doctor.check_bf16()
+    assert found is not None
+    assert found.remedy.endswith("-m sglang.launch_server --model-path MODEL --dtype float32")
+
+
+def test_sglang_alone_is_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
+    only_sglang(monkeypatch)
+    monkeypatch.setattr(status, "engine_verdicts", lambda route: {"sglang": SERVED})
+    plugins_installed(monkeypatch, "hk_sglang")
+    assert doctor.examine()[0] == []
+
+
+def test_sglang_on_a_cpu_without_its_kernels_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert doctor.check_sglang_platform() is None
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None)
+    python_says(monkeypatch, "AssertionError", 1, about="cuda.is_available")
+    plugins_installed(monkeypatch, "hk_cpu")
+    found = doctor.check_sglang_platform()
+    assert found is not None
+    assert (found.severity, found.remedy) == ("note", "export SGLANG_PLATFORM=hk_cpu")
+    plugins_installed(monkeypatch)
+    bare = doctor.check_sglang_platform()
+    assert bare is not None
+    assert bare.remedy == ""
+    monkeypatch.setenv("SGLANG_PLATFORM", "hk_cpu")
+    assert doctor.check_sglang_platform() is None
+    monkeypatch.delenv("SGLANG_PLATFORM")
+    python_says(monkeypatch)  # torch sees a GPU
+    assert doctor.check_sglang_platform() is None
 
 
 def test_unset_hk_backend_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:

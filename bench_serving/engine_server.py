@@ -1,20 +1,21 @@
-"""vLLM's OpenAI server, with the kernel's leave to use AMX asked for in each of its processes.
+"""An engine's OpenAI server, with the kernel's leave to use AMX asked for in each of its processes.
 
-    python -m bench_serving.vllm_server --model DIR ...        (vLLM's own arguments)
+    python -m bench_serving.engine_server MODULE ...        (the server's module; its own arguments)
 
 A process must ask Linux before its first AMX instruction. vLLM's attention kernels leave that to
 oneDNN, which does not ask where `machine.workarounds()` holds it below AMX.
 
-vLLM chooses kernels, and which of its compiled libraries it loads, by what torch says that the
-processor has. Where torch is held to an instruction set (`--isa`), what lies beyond is hidden, so
-that vLLM chooses as it would on such a machine. Spawned engine processes import this module too,
-since it is the main one.
+Engines choose kernels, and vLLM which of its compiled libraries it loads, by what torch says that
+the processor has. Where torch is held to an instruction set (`--isa`), what lies beyond is hidden,
+so that they choose as they would on such a machine. Spawned engine processes import this module
+too, since it is the main one.
 """
 
 from __future__ import annotations
 
 import os
 import runpy
+import sys
 
 import torch
 
@@ -35,4 +36,5 @@ if torch.cpu._is_amx_tile_supported():
     torch.cpu._init_amx()
 
 if __name__ == "__main__":
-    runpy.run_module("vllm.entrypoints.openai.api_server", run_name="__main__")
+    del sys.argv[0]  # the module reads its own arguments behind its name
+    runpy.run_module(sys.argv[0], run_name="__main__")

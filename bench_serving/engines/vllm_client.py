@@ -1,6 +1,6 @@
 """vLLM's own benchmark client: `vllm bench serve`, as a module.
 
-    python -m bench_serving.vllm_client --model ... --base-url ...     (vLLM's own arguments)
+    python -m bench_serving.engines.vllm_client --model ... --base-url ...   (vLLM's own arguments)
 
 The `vllm` command of vLLM's CPU wheel looks up a package name that it was not installed under.
 """

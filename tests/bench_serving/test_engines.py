@@ -1,0 +1,136 @@
+"""What is known of each engine: its client's files, its log, its answers."""
+
+from __future__ import annotations
+
+import json
+import os
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bench_serving.__main__ import EngineName
+from bench_serving.engines import ENGINES, Engine, Load, Sglang, Vllm, base, sglang
+from bench_serving.engines.base import THROUGHPUT, TPOT, TTFT
+from hk_backend import known_engines
+
+VLLM, SGLANG = Vllm(), Sglang()
+each_engine = pytest.mark.parametrize("engine", ENGINES.values(), ids=list(ENGINES))
+
+
+def load(folder: Path, **changes: Any) -> Load:
+    settings: dict[str, Any] = {
+        "url": "http://127.0.0.1:1234", "name": "model", "tokenizer": Path("/models/model"),
+        "input_len": 64, "output_len": 4, "prompts": 8, "concurrency": 2, "seed": 7,
+        "result": folder / "a.json",
+    }  # fmt: skip
+    return Load(**{**settings, **changes})
+
+
+def on(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+    monkeypatch.setattr(base.status, "tensor_device", lambda: device)
+
+
+def test_the_command_line_names_every_engine() -> None:
+    assert [name.value for name in EngineName] == list(ENGINES)
+    assert set(ENGINES) == set(known_engines.ENGINES)
+
+
+@each_engine
+def test_no_result_of_one_engine_overwrites_another_s(engine: Engine) -> None:
+    assert [other.demo for other in ENGINES.values()].count(engine.demo) == 1
+
+
+@each_engine
+def test_every_setting_of_a_load_reaches_the_client(engine: Engine, tmp_path: Path) -> None:
+    plain = engine.client_arguments(load(tmp_path))
+    changed = {
+        "url": "http://x", "name": "other", "tokenizer": Path("/t"), "input_len": 65,
+        "output_len": 5, "prompts": 9, "concurrency": 3, "seed": 8, "result": tmp_path / "b.json",
+    }  # fmt: skip
+    for field, value in changed.items():
+        arguments = engine.client_arguments(load(tmp_path, **{field: value}))
+        differing = [b for a, b in zip(plain, arguments, strict=True) if a != b]
+        assert differing in ([str(value)], ["b.json"]), field
+
+
+def test_sglang_s_client_leaves_nothing_to_chance_or_to_the_prefix_cache(tmp_path: Path) -> None:
+    arguments = SGLANG.client_arguments(load(tmp_path))
+    settings = dict(pairwise(arguments))
+    assert settings["--random-range-ratio"] == "1"  # else lengths are drawn
+    assert settings["--warmup-requests"] == "0"  # it would repeat the first prompt
+    assert settings["--dataset-name"] == "random-ids"  # "random" is downloaded
+    assert {"--flush-cache", "--tokenize-prompt"} <= set(arguments)
+
+
+@pytest.mark.parametrize(
+    ("engine", "text"),
+    [
+        (VLLM, '{"completed": 4, "total_token_throughput": 9.5, "median_ttft_ms": 2}'),
+        (SGLANG, '{}\n{"completed": 4, "total_throughput": 9.5, "median_ttft_ms": 2}\n'),
+    ],
+)  # fmt: skip
+def test_a_client_s_result_has_the_same_names(engine: Engine, text: str, tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    file.write_text(text)
+    assert engine.read_result(file) == {"completed": 4, THROUGHPUT: 9.5, TTFT: 2}
+    assert TPOT == "median_tpot_ms"
+
+
+@each_engine
+def test_a_result_that_is_not_json_is_an_error(engine: Engine, tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    file.write_text('{"completed": ')
+    with pytest.raises(json.JSONDecodeError):
+        engine.read_result(file)
+
+
+@pytest.mark.parametrize(
+    ("engine", "log", "cores"),
+    [
+        (VLLM, "local_rank=0, core ids=[0, 1]\nlocal_rank=1, core ids=[2]\n", "0, 1; 2"),
+        (VLLM, "", ""),
+        (SGLANG, "init_threads_binding: world_size=1, local_omp_cpuid=0-31\n", "0-31"),
+        (SGLANG, "local_omp_cpuid=0,1\ninit_cpu_threads_env and shared memory ... is disabled", ""),
+    ],
+)  # fmt: skip
+def test_bound_cores_are_read_from_the_log(engine: Engine, log: str, cores: str) -> None:
+    assert engine.cores(log) == cores
+
+
+def test_token_ids_are_found_where_each_engine_puts_them() -> None:
+    vllm = SimpleNamespace(prompt_token_ids=[1, 2], choices=[SimpleNamespace(token_ids=[3])])
+    choice = SimpleNamespace(prompt_token_ids=[1, 2], response_token_ids=[3])
+    assert VLLM.token_ids(vllm) == ((1, 2), (3,))
+    assert SGLANG.token_ids(SimpleNamespace(choices=[choice])) == ((1, 2), (3,))
+
+
+def test_sglang_s_test_platform_is_for_machines_without_a_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    on(monkeypatch, "cpu")
+    monkeypatch.setattr(sglang, "entry_points", lambda **_: ["hk_cpu"])
+    assert SGLANG.environment()["SGLANG_PLATFORM"] == "hk_cpu"
+    assert SGLANG.environment()["OMP_NUM_THREADS"] == str(len(os.sched_getaffinity(0)))
+    assert "cpu" in SGLANG.server_arguments(Path("m"), "m", "float32")
+    monkeypatch.setattr(sglang, "entry_points", lambda **_: [])  # not installed: SGLang's own
+    assert "SGLANG_PLATFORM" not in SGLANG.environment()
+    on(monkeypatch, "cuda")
+    assert SGLANG.environment() == {}
+    assert "cpu" not in SGLANG.server_arguments(Path("m"), "m", "float32")
+
+
+def test_sglang_s_idle_servers_leave_the_cores_alone_and_publish_counters() -> None:
+    arguments = SGLANG.server_arguments(Path("m"), "m", "float32")
+    assert {"--sleep-on-idle", "--enable-metrics"} <= set(arguments)
+
+
+@each_engine
+def test_a_server_is_told_model_name_and_dtype(engine: Engine, tmp_path: Path) -> None:
+    arguments = engine.server_arguments(tmp_path, "its-name", "float32")
+    settings = dict(pairwise(arguments))
+    assert settings["--served-model-name"] == "its-name"
+    assert settings["--dtype"] == "float32"
+    assert str(tmp_path) in arguments
