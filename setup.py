@@ -7,8 +7,12 @@
 Sources that are worth it are compiled once per instruction set with its own flags; which one runs
 is chosen at run time. Nothing of torch is linked: the extensions take pointers, dtypes, sizes and
 strides, and find torch's own OpenMP runtime in the process.
+
+HK_NATIVE=0 leaves them alone: for a second environment of the same Python over one source tree,
+which the first has compiled already.
 """
 
+import os
 import platform
 import shutil
 import subprocess
@@ -155,20 +159,28 @@ setup(
         "hk_backend.bench.attention",
         "hk_backend.bench.linear",
         "hk_backend.devices",
+        "hk_backend.engine",
+        "hk_backend.engine.linear",
         "hk_backend.kernels",
         "hk_backend.ops",
         "hk_backend.quantize",
         "hk_backend.reference",
+        "hk_sglang",
+        "hk_sglang.attention",
+        "hk_sglang.linear",
         "hk_vllm",
         "hk_vllm.linear",
     ],
-    package_dir={"hk_vllm": "integration/hk_vllm"},
+    package_dir={"hk_sglang": "integration/hk_sglang", "hk_vllm": "integration/hk_vllm"},
     package_data={
         "hk_backend": ["py.typed", "*.pyi"],
         "hk_backend.kernels": ["codeobjects/*/*"],
+        "hk_sglang": ["py.typed"],
         "hk_vllm": ["py.typed"],
     },
-    ext_modules=[
+    ext_modules=[]
+    if os.environ.get("HK_NATIVE") == "0"
+    else [
         Extension("hk_backend._cpu", sources=[]),
         Extension("hk_backend._emulator", sources=[]),
     ],

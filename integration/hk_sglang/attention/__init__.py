@@ -1,0 +1,11 @@
+"""Prefill attention of SGLang by HK.
+
+install.py   the factories of SGLang's backends, each followed by HK's wrapping
+server.py    what of a server's configuration HK does not serve
+backend.py   the wrapper: a subclass of the parent's class, around HK's part
+prefill.py   HK's part: its layers, and each of their calls, counted
+batch.py     per batch: what HK computes of it, as metadata beside the parent's
+layers.py    per layer: whether HK serves it, and with which arguments
+pools.py     how the KV pool stores keys and values
+parents.py   what each parent multiplies by, and reads, in an FP8 pool
+"""

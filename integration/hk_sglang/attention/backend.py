@@ -1,0 +1,84 @@
+"""The wrapper of a parent backend: HK on prefill batches, the parent on everything else.
+
+The backend that SGLang's factory made keeps its state and gets a subclass of its own class. So
+decode, graph capture and replay, speculation and whatever else SGLang asks of a backend stay the
+parent's, unless it is named here.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from hk_backend.engine.attention import ROUTE
+from hk_backend.engine.contract import has_parameters
+from hk_backend.engine.strict import refuse
+from hk_backend.routing import routes
+from hk_sglang.attention.prefill import HKPrefill
+from hk_sglang.attention.server import refuse_server
+from hk_sglang.contract import FORWARD
+
+if TYPE_CHECKING:
+    from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
+
+logger = logging.getLogger("sglang.hk_sglang.attention")
+
+
+def wrap(backend: Any, name: str, runner: Any) -> None:
+    """Make HK serve the prefill of `backend`, SGLang's `name`, or say in one line why it does not.
+
+    Raises:
+        StrictError: it does not, and HK_STRICT=1.
+    """
+    why = refuse_server(name, runner) or has_parameters(type(backend).forward_extend, FORWARD).why
+    if refuse(why):
+        if not runner.is_draft_worker:  # of the same process as the model that HK serves
+            routes.disable(ROUTE, why)
+        logger.warning("hk_backend: SGLang serves attention without HK: %s", why)
+        return
+    backend.hk = HKPrefill(backend, name, runner)
+    backend.__class__ = wrapper_of(type(backend))
+
+
+@cache
+def wrapper_of(parent: type[AttentionBackend]) -> type[AttentionBackend]:
+    """A subclass of backend class `parent` whose prefill HK computes.
+
+    Its only base, or an object of the parent could not become one of it.
+    """
+
+    class Wrapper(parent):  # type: ignore[valid-type, misc]
+        hk: HKPrefill
+
+        def init_forward_metadata(self, forward_batch: Any) -> None:
+            self.hk.forget()
+            super().init_forward_metadata(forward_batch)
+            self.hk.plan(forward_batch)
+
+        def init_forward_metadata_out_graph(
+            self, forward_batch: Any, in_capture: bool = False
+        ) -> None:
+            self.hk.forget()
+            super().init_forward_metadata_out_graph(forward_batch, in_capture=in_capture)
+            self.hk.plan(forward_batch)
+
+        def forward_extend(
+            self,
+            q: torch.Tensor,
+            k: torch.Tensor | None,
+            v: torch.Tensor | None,
+            layer: Any,
+            forward_batch: Any,
+            save_kv_cache: bool = True,
+            **extra: Any,
+        ) -> Any:
+            out = self.hk.attend(q, k, v, layer, forward_batch, save_kv_cache, extra)
+            if out is not None:
+                return out
+            return super().forward_extend(q, k, v, layer, forward_batch, save_kv_cache, **extra)
+
+    Wrapper.__name__ = Wrapper.__qualname__ = f"HK{parent.__name__}"
+    return Wrapper

@@ -1,0 +1,98 @@
+"""Whether HK serves a layer: a `RadixAttention`, as a model makes it, against HK's envelope."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from sglang.srt.layers.radix_attention import AttentionType
+
+from hk_backend.engine.attention import ask
+from hk_backend.ops import AttentionRequest
+from hk_backend.routing import Verdict, refused
+from hk_sglang.attention.pools import is_window_layer, layouts_of, refuse_pool
+
+
+@dataclass
+class ServedLayer:
+    """What HK knows of a layer.
+
+    `refusal`: why its prefill is the parent's; `cache_refusal`: why HK cannot read its cache (then
+    HK still serves batches without cached tokens); both empty if HK may. `arguments`: those of
+    `ops.attention_prefill` that never change. `in_window_pool`: see `pools.is_window_layer`.
+    """
+
+    request: AttentionRequest
+    arguments: dict[str, Any]
+    refusal: str = ""
+    cache_refusal: str = ""
+    in_window_pool: bool = False
+
+
+def judge(layer: Any, pool: Any, dtype: torch.dtype, device_type: str) -> ServedLayer:
+    """Ask the envelope about `layer`.
+
+    Args:
+        pool: the runner's `token_to_kv_pool`.
+        dtype: of the model's activations; `device_type`: of torch, `cuda` on ROCm.
+    """
+    window = layer.sliding_window_size
+    arguments = {
+        "scale": layer.scaling,
+        # SGLang counts the keys behind the query, HK the query's own too (model files: window - 1)
+        "sliding_window": window + 1 if window is not None and window > -1 else None,
+        "logits_soft_cap": layer.logit_cap or None,
+    }
+    request = AttentionRequest(
+        device_type=device_type,
+        dtype=dtype,
+        num_heads=layer.tp_q_head_num,
+        num_kv_heads=layer.tp_k_head_num,
+        head_size=layer.qk_head_dim,
+        head_size_v=None if layer.v_head_dim == layer.qk_head_dim else layer.v_head_dim,
+        kv_dtype=pool.dtype,
+        sliding_window=arguments["sliding_window"],
+        logits_soft_cap=arguments["logits_soft_cap"],
+    )
+    served = ServedLayer(request, arguments)
+    served.refusal = refuse_layer(layer) or refuse_pool(pool, layer.layer_id) or ask(request).why
+    if not served.refusal:
+        served.in_window_pool = is_window_layer(pool, layer.layer_id)
+        served.cache_refusal = cache_verdict(request, pool, layer.layer_id).why
+    return served
+
+
+def refuse_layer(layer: Any) -> str:
+    """Kinds of attention that are not a decoder's over its own tokens, or not in the operator."""
+    if layer.is_cross_attention:
+        return "cross attention"
+    if layer.attn_type is not AttentionType.DECODER:
+        return f"attention type {layer.attn_type.value}"
+    if layer.use_irope:
+        return "chunked local attention"
+    if layer.pos_encoding_mode != "NONE":
+        return f"position encoding {layer.pos_encoding_mode}"
+    if layer.logit_cap and layer.logit_capping_method != "tanh":
+        return f"logits capped by {layer.logit_capping_method}"
+    if layer.xai_temperature_len > 0:
+        return "a temperature that depends on the position"
+    return ""
+
+
+def cache_verdict(request: AttentionRequest, pool: Any, layer_id: int) -> Verdict:
+    """Whether HK reads the pool of a layer that it serves."""
+    paged = replace(
+        request,
+        paged=True,
+        block_size=pool.page_size,
+        cache_layouts=layouts_of(pool, layer_id),
+    )
+    return ask(paged)
+
+
+def sinks_verdict(served: ServedLayer) -> Verdict:
+    """SGLang hands sinks over with each call, not when it makes a layer."""
+    if served.request.has_sinks:
+        return refused(served.refusal) if served.refusal else Verdict(True)
+    return ask(replace(served.request, has_sinks=True))

@@ -1,0 +1,250 @@
+"""HK's part of a wrapped backend: which layers it serves, and each of their prefill calls.
+
+Every call is counted: served, or left to the parent with its reason.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import Any
+
+import torch
+from sglang.srt.layers.radix_attention import RadixAttention
+from sglang.srt.mem_cache.memory_pool import KVWriteLoc
+from sglang.srt.model_executor.runner_utils.capture_mode import get_is_capture_mode
+
+from hk_backend.devices import device_for
+from hk_backend.engine import cache_proof
+from hk_backend.engine.attention import ROUTE, PrefillRoute
+from hk_backend.engine.cache_proof import SPARE_BLOCK, UnknownCacheForm
+from hk_backend.engine.strict import refuse
+from hk_backend.metrics import count
+from hk_backend.ops import PagedKV
+from hk_backend.routing import routes
+from hk_sglang.attention.batch import Plan, plan_batch
+from hk_sglang.attention.layers import ServedLayer, judge, sinks_verdict
+from hk_sglang.attention.parents import PARENTS
+from hk_sglang.attention.pools import read_pool
+
+logger = logging.getLogger("sglang.hk_sglang.attention")
+
+NO_PLAN = "metadata of another batch"
+
+
+class HKPrefill:
+    """Beside `backend`, SGLang's `name`, of `runner`.
+
+    Raises:
+        StrictError: a layer of the model is not served, and HK_STRICT=1.
+    """
+
+    def __init__(self, backend: Any, name: str, runner: Any) -> None:
+        self._backend = backend
+        self._pool = backend.token_to_kv_pool
+        self._parent = PARENTS[name]
+        self._dtype: torch.dtype = runner.dtype
+        self._device_type = torch.device(runner.device).type
+        self._route = PrefillRoute(logger)
+        self._plan: Plan | None = None
+        self._layers: dict[Any, ServedLayer] = {}
+        self._caches: dict[int, PagedKV] = {}
+        self._reads_back = self._parent.reads_fresh_back and self._pool.dtype != runner.dtype
+        for module in runner.model.modules():
+            if isinstance(module, RadixAttention):
+                self._served(module)
+        self._say(name)
+
+    def _say(self, name: str) -> None:
+        """In one line what is routed; in another one each reason for which a layer is not."""
+        left = Counter(layer.refusal for layer in self._layers.values() if layer.refusal)
+        served = len(self._layers) - left.total()
+        if served:
+            device = device_for(self._device_type).name
+            said = "hk_backend: prefill attention of %d layers is computed by HK on %s, beside %s"
+            logger.info(said, served, device, name)
+        for why, layers in left.items():
+            logger.warning("hk_backend: %d layers left to %s: %s", layers, name, why)
+        for why in {layer.cache_refusal for layer in self._layers.values()} - {""}:
+            logger.warning("hk_backend: requests with cached tokens are left to %s: %s", name, why)
+
+    def _served(self, layer: Any) -> ServedLayer:
+        """What HK knows of `layer`; asked once, and its cache proven."""
+        served = self._layers.get(layer)
+        if served is None:
+            served = judge(layer, self._pool, self._dtype, self._device_type)
+            self._layers[layer] = served
+            if not served.refusal and not served.cache_refusal:
+                served.cache_refusal = self._prove(layer)
+            refuse(served.refusal or served.cache_refusal)
+        return served
+
+    # -- per batch
+
+    def forget(self) -> None:
+        self._plan = None
+
+    def plan(self, batch: Any) -> None:
+        """With the parent's metadata, before any layer runs; once."""
+        if self._plan is None:
+            self._plan = self._plan_of(batch)
+
+    def _plan_of(self, batch: Any) -> Plan | None:
+        if get_is_capture_mode():  # what is captured replays without Python: the parent's only
+            return Plan(batch, "graph capture", dummy=True, tokens=None)
+        try:
+            table = self._backend.req_to_token_pool.req_to_token
+            return plan_batch(batch, self._pool, table, self._reads_back)
+        except Exception as error:
+            return Plan(batch, self._route.survive(error), tokens=None)
+
+    # -- per layer
+
+    def attend(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor | None,
+        v: torch.Tensor | None,
+        layer: Any,
+        batch: Any,
+        save_kv_cache: bool,
+        extra: dict[str, Any],
+    ) -> torch.Tensor | None:
+        """The output of a layer's extend, of the shape of `q`; None: the parent's to compute.
+
+        Args:
+            q: `[tokens, num_heads * head_size]`; `k`, `v`: `[tokens, num_kv_heads, head_size]`.
+            extra: further arguments of the call, by SGLang's names.
+        """
+        plan = self._plan
+        if plan is None:
+            return None
+        if plan.batch is not batch:
+            plan = Plan(batch, NO_PLAN, tokens=None)
+        out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+        why = self._why(plan, layer, q, k, extra)
+        why = why or self._attention(plan, layer, q, k, v, out, save_kv_cache, extra)
+        tokens = len(q) if plan.tokens is None else plan.tokens
+        if not why:
+            count(ROUTE, "served", tokens)
+            return out
+        if plan.dummy:
+            count(ROUTE, "dummy", tokens)
+        else:
+            count(ROUTE, "fallback", tokens, why)
+        return None
+
+    def _why(
+        self, plan: Plan, layer: Any, q: torch.Tensor, k: torch.Tensor | None, extra: dict[str, Any]
+    ) -> str:
+        """Why this call is the parent's, or nothing: HK may serve it."""
+        if plan.refusal:
+            return plan.refusal
+        if routes.is_disabled(ROUTE):
+            return routes.verdict(ROUTE).why
+        served = self._served(layer)
+        if served.refusal:
+            return served.refusal
+        if served.cache_refusal and (plan.has_cached or self._reads_back):
+            return served.cache_refusal
+        if k is None:
+            return "no keys handed over"
+        if q.dtype is not self._dtype or k.dtype is not self._dtype:
+            return f"query in {q.dtype}, keys in {k.dtype}"
+        if getattr(self._backend.forward_metadata, "custom_mask", None) is not None:
+            return "a mask of the model's own"
+        given = [name for name, value in extra.items() if value is not None and name != "sinks"]
+        if given:
+            return f"argument {given[0]} of the call"
+        return "" if extra.get("sinks") is None else sinks_verdict(served).why
+
+    def _attention(
+        self,
+        plan: Plan,
+        layer: Any,
+        q: torch.Tensor,
+        k: torch.Tensor | None,
+        v: torch.Tensor | None,
+        out: torch.Tensor,
+        save_kv_cache: bool,
+        extra: dict[str, Any],
+    ) -> str:
+        """HK's attention into `out`; returns why the parent must compute the batch instead, if so.
+
+        The parent then writes the cache again: the same keys to the same slots.
+        """
+        heads = (layer.tp_q_head_num, layer.qk_head_dim)
+        try:
+            assert k is not None
+            assert v is not None
+            if save_kv_cache:
+                place = KVWriteLoc.for_layer(plan.batch, layer, swa_loc=plan.window_slots)
+                self._write(layer, place, k, v)
+            arguments = self._arguments(plan, layer, k, v)
+            if extra.get("sinks") is not None:
+                arguments["sinks"] = extra["sinks"].float()
+            query, attended = q.view(-1, *heads), out.view(-1, *heads)
+            attended[plan.num_tokens :] = 0  # rows of padding
+        except Exception as error:
+            return self._route.survive(error)
+        return self._route.compute(query, attended, arguments)
+
+    def _arguments(
+        self, plan: Plan, layer: Any, k: torch.Tensor, v: torch.Tensor
+    ) -> dict[str, Any]:
+        """The operator's arguments; keys and values from where the parent would read them."""
+        served = self._layers[layer]
+        arguments = {"query_start_loc": plan.query_start_loc, **served.arguments}
+        if not plan.has_cached and not self._reads_back:
+            shape = (-1, layer.tp_k_head_num, layer.qk_head_dim)
+            return {**arguments, "key": k.view(shape), "value": v.view(shape)}
+        table = plan.window_block_table if served.in_window_pool else plan.block_table
+        arguments.update(paged_kv=self._paged(layer), block_table=table, seq_lens=plan.seq_lens)
+        if served.request.kv_dtype is not self._dtype:
+            k_scale, v_scale = self._read_scales(layer)
+            arguments.update(k_scale=k_scale, v_scale=v_scale)
+        return arguments
+
+    # -- the pool
+
+    def _paged(self, layer: Any) -> PagedKV:
+        """The layer's part of the pool, described once per tensor that the pool holds."""
+        # asked each time: the pool waits here for a layer that is being loaded
+        key, value = self._pool.get_kv_buffer(layer.layer_id)
+        known = self._caches.get(layer.layer_id)
+        if known is None or known.key.tensor.data_ptr() != key.data_ptr():
+            known = read_pool(self._pool, layer.layer_id, key, value)
+            self._caches[layer.layer_id] = known
+        return known
+
+    def _write(self, layer: Any, place: Any, k: torch.Tensor, v: torch.Tensor) -> None:
+        """Keys and values to the pool, by its own writer, divided as the parent's are."""
+        scales = self._parent.scales(layer)
+        if self._pool.dtype == k.dtype or not any(s is not None for s in scales):
+            self._pool.set_kv_buffer(layer, place, k, v)
+        else:  # the writer divides in place
+            self._pool.set_kv_buffer(layer, place, k.clone(), v.clone(), *scales)
+
+    def _read_scales(self, layer: Any) -> tuple[Any, Any]:
+        """What the operator multiplies an FP8 pool's keys and values by."""
+        key, value = self._parent.scales(layer)
+        return tuple(  # type: ignore[return-value]
+            1.0 if scale is None else scale.float().view(1) if torch.is_tensor(scale) else scale
+            for scale in (key, value)
+        )
+
+    def _prove(self, layer: Any) -> str:
+        """Whether what the writer writes is what HK reads; returns why not, or nothing."""
+
+        def write(key: torch.Tensor, value: torch.Tensor, slots: torch.Tensor) -> None:
+            self._write(layer, KVWriteLoc(slots, swa_loc=slots), key, value)
+
+        try:
+            cache = self._paged(layer)
+            memory = [cache.key.tensor[SPARE_BLOCK], cache.value.tensor[SPARE_BLOCK]]
+            form = (self._parent, cache.dtype, cache.key.tensor.shape, *cache.as_ints())
+            scales = self._read_scales(layer)
+            cache_proof.prove(cache, self._dtype, scales, memory, write, form)
+        except UnknownCacheForm as error:
+            return str(error)
+        return ""

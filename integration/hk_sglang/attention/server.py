@@ -1,0 +1,52 @@
+"""What of a server's configuration HK does not serve."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hk_sglang.attention.parents import PARENTS
+from hk_sglang.flags import prefill_choice
+
+
+def refuse_server(name: str, runner: Any) -> str:
+    """Why nothing of `runner`'s prefill is HK's, or nothing; `name`: of its prefill backend."""
+    chosen = prefill_choice(runner.server_args)
+    if chosen is not None:
+        return f"the server's own choice of {chosen} for prefill"
+    if name not in PARENTS:
+        return f"attention backend {name}"
+    if runner.is_draft_worker:
+        return "a draft model"
+    if runner.use_mla_backend:
+        return "latent attention"
+    return refuse_parallel() or refuse_execution(runner)
+
+
+def refuse_parallel() -> str:
+    """Ways to split a sequence or a batch over devices that HK does not understand."""
+    from sglang.srt.runtime_context import get_disagg, get_exec, get_parallel
+
+    if get_parallel().attn_cp_size > 1:
+        return "context parallelism"
+    if get_parallel().attn_dcp_size > 1:
+        return "decode context parallelism"
+    if get_exec().overlap.enable_two_batch_overlap:
+        return "two-batch overlap"
+    if get_disagg().enable_pdmux:
+        return "prefill and decode multiplexed on one device"
+    return ""
+
+
+def refuse_execution(runner: Any) -> str:
+    from sglang.srt.model_executor.cuda_graph_config import Backend, Phase
+    from sglang.srt.runtime_context import get_exec
+
+    graph = getattr(get_exec().graph, "cuda_graph_config", None)
+    prefill = Backend.DISABLED if graph is None else getattr(graph, Phase.PREFILL).backend
+    if prefill != Backend.DISABLED and runner.device != "cpu":
+        return f"prefill in graphs ({prefill})"  # they replay without Python
+    if get_exec().deterministic.enable_deterministic_inference:
+        return "--enable-deterministic-inference: not proven for HK"
+    if runner.kv_index_translator.is_translating:
+        return "a unified memory pool"
+    return ""

@@ -1,0 +1,15 @@
+"""Linear layers of SGLang, computed by HK.
+
+layer.py         an SGLang layer: its name, and whether HK serves it
+arrivals.py      parameters that hold nothing but while they are loaded
+unquantized.py   layers of bf16, fp16 and fp32 checkpoints
+head.py          the LM head, and embeddings that are one
+schemes.py       what SGLang's configurations say about a quantised layer, in HK's names
+checkpoints.py   layers of quantised checkpoints
+quantization.py  --quantization hk_fp8, hk_mxfp8, hk_mxfp6, hk_mxfp4
+allow_list.py    those on ROCm
+loading.py       tensors named in errors, dummy weights, a weight update that fails, saving
+model.py         after a model is loaded: which of its layers HK serves, which not, and why
+contract.py      what of SGLang all of that relies on
+install.py       all of it, put in place once
+"""

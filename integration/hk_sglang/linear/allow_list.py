@@ -1,0 +1,44 @@
+"""The hk_* methods on ROCm: past the list of methods that SGLang's model configuration has there.
+
+The list is a local variable of `ModelConfig._verify_quantization`, and asked only `if is_hip()`:
+for a model of these methods, and while it is verified, that answer is no.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sglang.srt.configs import model_config
+from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+from hk_backend.engine.linear.options import FORMATS_OF
+
+TARGET = "sglang.srt.configs.model_config.ModelConfig._verify_quantization"
+
+
+def install() -> None:
+    """Register the hook, which SGLang applies after all plugins; harmless to call again."""
+    if all(hook is not verify for _, hook, _ in HookRegistry._hooks.get(TARGET, ())):
+        HookRegistry.register(TARGET, verify, HookType.AROUND)
+
+
+def verify(original: Callable[[Any], None], config: Any) -> None:
+    """`ModelConfig._verify_quantization`."""
+    if _method_of(config) not in FORMATS_OF:
+        original(config)
+        return
+    is_hip = model_config.is_hip
+    model_config.is_hip = lambda: False
+    try:
+        original(config)
+    finally:
+        model_config.is_hip = is_hip
+
+
+def _method_of(config: Any) -> str:
+    """The method that is asked for, or the checkpoint's."""
+    if config.quantization:
+        return str(config.quantization).lower()
+    found = config._parse_quant_hf_config() or {}
+    return str(found.get("quant_method", "")).lower()

@@ -1,0 +1,119 @@
+"""Parameters that hold nothing but while they are loaded.
+
+SGLang updates the weights of a running server as it loaded them first: through each parameter's
+`weight_loader`, some or all of a model's tensors, in any order. So a parameter that HK has packed
+stays where it is, without elements. The first tensor that arrives for it gives it its memory back,
+marked as not loaded yet; when the last has arrived, or SGLang says that it has loaded all, HK
+packs it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from sglang.srt.layers.parameter import BasevLLMParameter
+
+from hk_backend.engine.linear.online import shard_indices
+from hk_backend.engine.linear.packed_layer import return_memory
+from hk_backend.engine.linear.shards import CheckpointError, shard_widths
+from hk_backend.engine.linear.unset import UNSET, UNSET_CODES
+from hk_backend.routed_linear import is_attached
+
+
+@contextmanager
+def releasing(
+    layer: Any,
+    *names: str,
+    shared: tuple[str, ...] = (),
+    whole: Callable[[Any], None] | None = None,
+) -> Iterator[None]:
+    """Around the packing of a layer: `release`, whether it succeeds or, in an update, not."""
+    try:
+        yield
+    except CheckpointError:
+        if is_attached(layer):
+            release(layer, *names, shared=shared, whole=whole)
+        raise
+    release(layer, *names, shared=shared, whole=whole)
+
+
+def release(
+    layer: Any,
+    *names: str,
+    shared: tuple[str, ...] = (),
+    whole: Callable[[Any], None] | None = None,
+) -> None:
+    """Free parameters of `layer` until they are loaded again.
+
+    Args:
+        shared: parameters of the same memory.
+        whole: called with `layer` as soon as every shard of a parameter has arrived.
+    """
+    freed = 0
+    layer.__dict__.setdefault("hk_arrived", set()).clear()
+    for name in names:
+        parameter = layer._parameters.get(name)
+        if parameter is None:
+            continue
+        freed += parameter.nbytes if parameter.device.type == "cpu" else 0
+        shape = parameter.shape if parameter.numel() else parameter.hk_shape
+        expect(layer, name, shape, whole)
+        parameter.hk_shared = [layer._parameters[each] for each in shared if name in shared]
+    return_memory(freed)
+
+
+def expect(
+    layer: Any, name: str, shape: torch.Size, whole: Callable[[Any], None] | None = None
+) -> None:
+    """Let a parameter of `layer` be empty until a tensor arrives that it takes."""
+    parameter: Any = layer._parameters[name]
+    parameter.data = torch.empty(0, dtype=parameter.dtype, device=parameter.device)
+    parameter.hk_shape = shape
+    parameter.hk_is_scale = name != "weight" and parameter.is_floating_point()
+    parameter.hk_arrived = layer.__dict__.setdefault("hk_arrived", set())
+    parameter.hk_shards = set(range(len(shard_widths(layer) or [0])))
+    attribute = "_weight_loader" if isinstance(parameter, BasevLLMParameter) else "weight_loader"
+    load = getattr(parameter, attribute, None)
+    if load is None or hasattr(load, "hk_original"):
+        return
+
+    def loader(into: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+        give_memory(into)
+        load(into, tensor, *args, **kwargs)
+        shard = next(iter((*args, *kwargs.values())), None)
+        into.hk_arrived |= shard_indices(shard) or into.hk_shards
+        if into.hk_arrived >= into.hk_shards and whole is not None:
+            whole(layer)
+
+    loader.hk_original = load  # type: ignore[attr-defined]
+    setattr(parameter, attribute, loader)
+
+
+def expect_all(parameter: Any) -> None:
+    """Memory for a parameter that is about to be filled, not through its `weight_loader`."""
+    give_memory(parameter)
+    if hasattr(parameter, "hk_arrived"):
+        parameter.hk_arrived |= parameter.hk_shards
+
+
+def give_memory(parameter: Any) -> None:
+    """Memory for a parameter that is without, marked as not loaded."""
+    shape = getattr(parameter, "hk_shape", None)
+    if shape is None or parameter.numel():
+        return
+    data = torch.empty(shape, dtype=parameter.dtype, device=parameter.device)
+    if parameter.hk_is_scale:
+        data.fill_(UNSET)
+    else:
+        data.view(torch.uint8).fill_(UNSET_CODES)
+    for each in (parameter, *getattr(parameter, "hk_shared", ())):
+        each.data = data
+
+
+def arrived_shards(layer: Any) -> set[int]:
+    """The shards that were loaded since `layer` was released."""
+    found: set[int] = layer.__dict__.get("hk_arrived", set())
+    return found

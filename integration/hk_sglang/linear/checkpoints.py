@@ -1,0 +1,263 @@
+"""Layers of quantised checkpoints: HK's method in place of SGLang's, where HK serves them.
+
+The layer gets the checkpoint's own tensors, every shard with its own scale; they are packed when
+all are loaded, and released. What HK leaves, SGLang's method computes as ever.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from sglang.srt.layers import linear
+from sglang.srt.layers.linear import LinearBase
+from sglang.srt.layers.parameter import (
+    BlockQuantScaleParameter,
+    ChannelQuantScaleParameter,
+    GroupQuantScaleParameter,
+    ModelWeightParameter,
+    PerTensorScaleParameter,
+)
+from sglang.srt.layers.quantization.base_config import LinearMethodBase
+
+from hk_backend.engine.linear.online import shard_index
+from hk_backend.engine.linear.options import no_layer
+from hk_backend.engine.linear.packed_layer import pack_layer
+from hk_backend.engine.linear.scales import as_channels, one_input_scale, verdict_on_blocks
+from hk_backend.engine.linear.shards import name_of
+from hk_backend.engine.linear.unset import mark_unset
+from hk_backend.ops.weight_format import FORMATS, FP8_BLOCK, MX_BLOCK
+from hk_backend.routed_linear import apply
+from hk_backend.routing import Verdict, refused
+from hk_sglang.linear.arrivals import give_memory, releasing
+from hk_sglang.linear.layer import MARK, read_by_models, verdict_on
+from hk_sglang.linear.schemes import CONFIGS, Left, Scheme, scheme_of
+
+logger = logging.getLogger("sglang.srt.hk_sglang.linear")
+
+
+def install() -> None:
+    """Have SGLang's configurations give HK's method to layers; harmless to call again."""
+    known = linear.WEIGHT_LOADER_V2_SUPPORTED
+    for name in ("HKLinearMethod", "HKOnlineLinearMethod"):
+        if name not in known:
+            known.append(name)
+    for config in CONFIGS:
+        original = config.get_quant_method
+        if not hasattr(original, MARK):
+            config.get_quant_method = _choosing(original)
+
+
+def _choosing(original: Any) -> Any:
+    @functools.wraps(original)
+    def get_quant_method(self: Any, layer: Any, prefix: str) -> Any:
+        stock = functools.partial(original, self, layer, prefix)
+        if not isinstance(layer, LinearBase):
+            return stock()
+        try:
+            scheme = scheme_of(self, layer, prefix)
+        except Left as left:
+            if left.args:
+                layer.__dict__["hk_left"] = str(left)
+            return stock()
+        except Exception as error:  # a configuration that SGLang has an error of its own for
+            layer.__dict__["hk_left"] = f"{type(error).__name__}: {error}"
+            return stock()
+        return HKLinearMethod(scheme, stock)
+
+    setattr(get_quant_method, MARK, original)
+    return get_quant_method
+
+
+class HKMethod(LinearMethodBase):  # type: ignore[misc]
+    """What HK's methods share."""
+
+    def __init__(self) -> None:
+        # SGLang's loader asks a method's configuration for the size of blocks
+        self.quant_config = self
+        self.weight_block_size = [FP8_BLOCK, FP8_BLOCK]
+
+    def apply(self, layer: Any, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        return apply(layer, x, bias)
+
+
+def whole_shards(layer: Any, load: Any, rows_of_one: int = 1) -> Any:
+    """A loader of merged layers that takes shards of their own size only: SGLang's pads short
+    ones with zeros.
+
+    Args:
+        rows_of_one: output features for each row of the tensor.
+    """
+
+    def loader(parameter: Any, tensor: torch.Tensor, *shard: Any, **named: Any) -> None:
+        given = next(iter((*shard, *named.values())), None)
+        sizes = _shard_sizes(layer)
+        if isinstance(given, (int, str)) and tensor.dim() and sizes:
+            rows = -(-sizes[shard_index(given)] // rows_of_one)
+            if len(tensor) != rows:
+                raise ValueError(f"its shape has {len(tensor)} rows: expected {rows}")
+        load(parameter, tensor, *shard, **named)
+
+    return loader
+
+
+def _shard_sizes(layer: Any) -> list[int]:
+    """Output features of each shard in the checkpoint; nothing if that is not known."""
+    if getattr(layer, "use_presharded_weights", False):
+        return []
+    if hasattr(layer, "total_num_kv_heads"):
+        heads, head = layer.total_num_kv_heads, layer.head_size
+        return [layer.total_num_heads * head, heads * head, heads * layer.v_head_size]
+    return list(getattr(layer, "output_sizes", ()))
+
+
+class HKLinearMethod(HKMethod):
+    """Of a checkpoint that holds a quantised weight.
+
+    Args:
+        stock: makes SGLang's own method, for a layer that HK does not serve.
+        name: of the method, where there is no other.
+    """
+
+    def __init__(
+        self, scheme: Scheme, stock: Callable[[], Any] | None = None, name: str = ""
+    ) -> None:
+        super().__init__()
+        self.scheme, self.stock, self.name = scheme, stock, name
+
+    def create_weights(
+        self,
+        layer: Any,
+        input_size_per_partition: int,
+        output_partition_sizes: list[int],
+        input_size: int,
+        output_size: int,
+        params_dtype: torch.dtype,
+        **extra: Any,
+    ) -> None:
+        """
+        Raises:
+            ValueError: a layer that HK does not serve, and nobody else can compute.
+        """
+        widths, k = output_partition_sizes, input_size_per_partition
+        n = sum(widths)
+        verdict = self._verdict(layer, n, k, params_dtype)
+        if verdict and self.scheme.scale_kind == "block":
+            verdict = _blocks_verdict(widths, output_size // n, k, input_size // k)
+        if not verdict and self.stock is None:
+            raise no_layer(self.name, name_of(layer), verdict.why)
+        if verdict:
+            layer.logical_widths = widths
+            self._register(layer, n, k, extra["weight_loader"])
+            return
+        assert self.stock is not None
+        logger.debug("hk_backend: %s is left to SGLang: %s", name_of(layer), verdict.why)
+        layer.__dict__["hk_left"] = verdict.why
+        layer.quant_method = method = self.stock()
+        extra["weight_loader"] = loader_for(method, layer)
+        method.create_weights(
+            layer=layer,
+            input_size_per_partition=input_size_per_partition,
+            output_partition_sizes=output_partition_sizes,
+            input_size=input_size,
+            output_size=output_size,
+            params_dtype=params_dtype,
+            **extra,
+        )
+
+    def _verdict(self, layer: Any, n: int, k: int, dtype: torch.dtype) -> Verdict:
+        if read_by_models(layer):
+            return refused("SGLang's models may read its weight themselves")
+        scheme = self.scheme
+        return verdict_on(
+            scheme.format,
+            n,
+            k,
+            dtype,
+            activations=scheme.activations,
+            scale_kind=scheme.scale_kind,
+        )
+
+    def _register(self, layer: Any, n: int, k: int, loader: Any) -> None:
+        scheme, format = self.scheme, FORMATS[self.scheme.format]
+        codes = torch.empty(n, format.row_codes(k), dtype=format.dtype)
+        rows = whole_shards(layer, loader)
+        weight = ModelWeightParameter(data=codes, input_dim=1, output_dim=0, weight_loader=rows)
+        layer.register_parameter(scheme.weight, weight)
+        shards = len(layer.logical_widths)
+        make = _scale_maker(scheme, layer, n, k, loader)
+        for name in scheme.scales:  # the same memory under each name that a model may use
+            layer.register_parameter(name, make())
+        if scheme.static:
+            inputs = torch.empty(shards, dtype=torch.float32)
+            layer.register_parameter(
+                "input_scale", PerTensorScaleParameter(data=inputs, weight_loader=loader)
+            )
+        mark_unset(layer)
+
+    def process_weights_after_loading(self, layer: Any) -> None:
+        scheme = self.scheme
+        tensors = scheme.weight, *scheme.scales, "input_scale"
+        held = [layer._parameters[name] for name in tensors if name in layer._parameters]
+        if not any(parameter.numel() for parameter in held):
+            return  # packed by an earlier call, and nothing was loaded since
+        with releasing(layer, *tensors, shared=scheme.scales):
+            for parameter in held:
+                give_memory(parameter)
+            self._pack(layer, held[0].data, held[1].data)
+
+    def _pack(self, layer: Any, weight: torch.Tensor, scales: torch.Tensor) -> None:
+        scheme = self.scheme
+        if scheme.scale_kind in ("tensor", "channel"):
+            scales = as_channels(layer, scales)
+        pack_layer(
+            layer,
+            weight,
+            scheme.format,
+            scales,
+            activations=scheme.activations,
+            input_scale=one_input_scale(layer) if scheme.static else None,
+            names={"weight": scheme.weight, "scales": scheme.scales[0]},
+        )
+
+
+def _blocks_verdict(widths: list[int], n_ranks: int, k: int, k_ranks: int) -> Verdict:
+    """Whether 128x128 blocks are where the scales of a rank's part are."""
+    if k_ranks > 1 and k % FP8_BLOCK:
+        return refused(f"{k} input features on a rank do not end on a block of {FP8_BLOCK}")
+    return verdict_on_blocks(widths, n_ranks)
+
+
+def _scale_maker(
+    scheme: Scheme, layer: Any, n: int, k: int, loader: Any
+) -> Callable[[], torch.nn.Parameter]:
+    """Makes parameters for the scales of a weight `[n, k]`, all of them in the same memory."""
+    if scheme.scale_kind == "tensor":
+        data = torch.empty(len(layer.logical_widths), dtype=torch.float32)
+        return lambda: PerTensorScaleParameter(data=data, weight_loader=loader)
+    rows = whole_shards(layer, loader, FP8_BLOCK if scheme.scale_kind == "block" else 1)
+    if scheme.scale_kind == "channel":
+        data = torch.empty((n, 1) if scheme.column else (n,), dtype=torch.float32)
+        return lambda: ChannelQuantScaleParameter(data=data, output_dim=0, weight_loader=rows)
+    if scheme.scale_kind == "block":
+        blocks = -(-n // FP8_BLOCK), -(-k // FP8_BLOCK)
+        data, kind = torch.empty(blocks, dtype=torch.float32), BlockQuantScaleParameter
+    else:
+        data, kind = torch.empty(n, k // MX_BLOCK, dtype=torch.uint8), GroupQuantScaleParameter
+    return lambda: kind(data=data, input_dim=1, output_dim=0, weight_loader=rows)
+
+
+def loader_for(method: Any, layer: Any) -> Any:
+    """The loader that SGLang would have given to a layer with `method` (layers/linear.py)."""
+    scheme = getattr(layer, "scheme", None)
+    second = type(method).__name__ in linear.WEIGHT_LOADER_V2_SUPPORTED or (
+        scheme is not None and scheme.requires_weight_loader_v2
+    )
+    return (
+        layer.weight_loader_v2
+        if second and hasattr(layer, "weight_loader_v2")
+        else layer.weight_loader
+    )

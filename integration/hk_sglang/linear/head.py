@@ -1,0 +1,105 @@
+"""The LM head: SGLang's logits processor multiplies by its table without asking its method.
+
+A head keeps its table: a tied one is the embedding's. The packed copy stands beside it, and is
+packed again whenever SGLang has loaded weights. A table that something else puts in its place (a
+draft model takes its target's) is computed by SGLang.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from sglang.srt.layers.logits_processor import LogitsProcessor
+from sglang.srt.layers.quantization.unquant import (
+    UnquantizedEmbeddingMethod,
+    UnquantizedLinearMethod,
+)
+from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
+
+from hk_backend.engine.linear.account import tables_as_heads
+from hk_backend.engine.linear.packed_layer import FORMAT_OF, pack_layer
+from hk_backend.metrics import count
+from hk_backend.routed_linear import ROUTE, apply, is_attached
+from hk_sglang.linear.layer import MARK, why_not_packed
+
+REPLACED = "an LM head whose table was replaced after it was loaded"
+
+
+def install() -> None:
+    """Change the logits processor and embeddings; harmless to call again."""
+    compute = LogitsProcessor._compute_lm_head
+    if hasattr(compute, MARK):
+        return
+    process = UnquantizedEmbeddingMethod.process_weights_after_loading
+
+    @functools.wraps(compute)
+    def compute_lm_head(
+        self: Any,
+        hidden_states: torch.Tensor,
+        lm_head: Any,
+        embedding_bias: torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> torch.Tensor:
+        if is_attached(lm_head):
+            if lm_head.weight is lm_head.__dict__["hk_table"]:
+                # SGLang does not add the bias to unquantised logits either
+                return apply(lm_head, hidden_states.to(lm_head.weight.dtype))
+            count(ROUTE, "fallback", hidden_states.shape[0], REPLACED)
+        result: torch.Tensor = compute(self, hidden_states, lm_head, embedding_bias, **kwargs)
+        return result
+
+    @functools.wraps(process)
+    def process_weights_after_loading(self: Any, layer: Any) -> None:
+        process(self, layer)
+        repack(layer)
+
+    setattr(compute_lm_head, MARK, compute)
+    LogitsProcessor._compute_lm_head = compute_lm_head
+    UnquantizedEmbeddingMethod.process_weights_after_loading = process_weights_after_loading
+
+
+def heads_of(model: Any) -> list[Any]:
+    """The tables that compute a model's logits."""
+    modules = list(model.modules())
+    heads = [each for each in modules if isinstance(each, ParallelLMHead)]
+    tied = getattr(model, "lm_head", None)
+    if isinstance(tied, VocabParallelEmbedding) and tied not in heads:
+        heads.append(tied)
+    logits = [each for each in modules if isinstance(each, LogitsProcessor)]
+    if heads or not logits:
+        return heads
+    tables = [each for each in modules if isinstance(each, VocabParallelEmbedding)]
+    return tables_as_heads(tables, {each.vocab_size for each in logits}, "org_vocab_size")
+
+
+def pack_head(head: Any, model: Any) -> str:
+    """Pack a model's LM head, if HK serves it; why not, otherwise."""
+    if is_attached(head):
+        return ""
+    if not isinstance(head.quant_method, (UnquantizedEmbeddingMethod, UnquantizedLinearMethod)):
+        return f"{type(head.quant_method).__name__}: HK has no kernel for it"
+    for each in model.modules():
+        if isinstance(each, LogitsProcessor) and (
+            each.use_fp32_lm_head
+            or each.use_fp32_lm_head_output
+            or each.rl_on_policy_target is not None
+        ):
+            return "an LM head in another dtype than the model's"
+    why = why_not_packed(head.weight)
+    if not why:
+        pack_table(head)
+    return why
+
+
+def repack(table: Any) -> None:
+    """Pack a head's table again: SGLang has loaded weights."""
+    if is_attached(table):
+        pack_table(table)
+
+
+def pack_table(table: Any) -> None:
+    """Pack a table `[vocabulary, K]`, which stays as it is."""
+    pack_layer(table, table.weight.data, FORMAT_OF[table.weight.dtype])
+    table.__dict__["hk_table"] = table.weight

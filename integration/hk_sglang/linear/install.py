@@ -1,0 +1,26 @@
+"""The linear route, put in place once in each of SGLang's processes."""
+
+from __future__ import annotations
+
+
+def register_linear() -> str:
+    """Change SGLang's linear layers on this platform; returns why not, or nothing."""
+    from hk_sglang.linear.contract import check_linear
+
+    verdict = check_linear()
+    if not verdict:
+        return f"SGLang is not one the plugin knows: {verdict.why}"
+    from hk_sglang.linear import (
+        allow_list,
+        checkpoints,
+        head,
+        layer,
+        loading,
+        model,
+        quantization,
+        unquantized,
+    )
+
+    for part in (layer, unquantized, head, checkpoints, quantization, allow_list, loading, model):
+        part.install()
+    return ""

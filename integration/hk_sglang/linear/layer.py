@@ -1,0 +1,92 @@
+"""An SGLang layer: its name, and whether HK serves it."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from sglang.srt.layers.linear import LinearBase
+from sglang.srt.runtime_context import get_exec
+
+from hk_backend.amx import amx_verdict
+from hk_backend.engine.linear import packed_layer
+from hk_backend.engine.linear.packed_layer import FORMAT_OF
+from hk_backend.ops import LinearRequest
+from hk_backend.routed_linear import ROUTE
+from hk_backend.routing import Verdict, refused, routes
+
+MARK = "hk_original"
+READ_BY_MODELS = frozenset(
+    ("f_b_proj", "gate", "in_proj", "in_proj_ba", "in_proj_qkvz", "kv_b_proj", "wo_a", "wq_b")
+)
+"""Layers whose weights some of SGLang's models read themselves (models/*.py)."""
+
+
+def install() -> None:
+    """Have SGLang's layers keep their names: most do not; harmless to call again."""
+    original = LinearBase.__init__
+    if hasattr(original, MARK):
+        return
+
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        # before the module is made: its quantisation method is chosen in there
+        self.__dict__["prefix"] = args[5] if len(args) > 5 else kwargs.get("prefix", "")
+        original(self, *args, **kwargs)
+
+    setattr(init, MARK, original)
+    LinearBase.__init__ = init
+
+
+def read_by_models(layer: Any) -> bool:
+    """Whether a model may read the layer's weight itself."""
+    return str(getattr(layer, "prefix", "")).rpartition(".")[2] in READ_BY_MODELS
+
+
+def verdict_on(
+    format: str,
+    n: int,
+    k: int,
+    dtype: torch.dtype,
+    device_type: str | None = None,
+    *,
+    activations: str = "none",
+    scale_kind: str | None = None,
+) -> Verdict:
+    """Whether HK serves a layer with a weight `[n, k]` in this process.
+
+    Args:
+        device_type: torch's name; default: of the device that tensors are being made on.
+    """
+    if routes.verdict(ROUTE) and is_deterministic():
+        return refused("--enable-deterministic-inference: not proven for HK")
+    return packed_layer.verdict_on(
+        LinearRequest(
+            device_type=device_type or torch.get_default_device().type,
+            dtype=dtype,
+            format=format,
+            n=n,
+            k=k,
+            activations=activations,
+            scale_kind=scale_kind,
+        )
+    )
+
+
+def why_not_packed(weight: torch.Tensor) -> str:
+    """Why HK does not serve a layer with the unquantised `weight` `[N, K]`; nothing if it does."""
+    format = FORMAT_OF.get(weight.dtype)
+    if format is None or weight.element_size() < 2:
+        return f"a weight in {weight.dtype}"
+    device_type, (n, k) = weight.device.type, weight.shape
+    why = verdict_on(format, n, k, weight.dtype, device_type).why
+    return why or amx_verdict(format, device_type).why
+
+
+def is_deterministic() -> bool:
+    """Whether the server was asked for results that do not depend on the batch."""
+    try:
+        return bool(get_exec().deterministic.enable_deterministic_inference)
+    except ValueError:  # no server has said anything
+        return False

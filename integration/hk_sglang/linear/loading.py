@@ -1,0 +1,84 @@
+"""SGLang's loading of weights, where HK has a part in it, and its saving of them."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from sglang.srt.managers.io_struct import EndWeightUpdateReqOutput
+from sglang.srt.managers.scheduler_components.weight_updater import SchedulerWeightUpdaterManager
+from sglang.srt.model_executor.model_runner_components import weight_updater
+from sglang.srt.model_loader import loader
+from sglang.srt.model_loader.loader import (
+    DefaultModelLoader,
+    RemoteModelLoader,
+    ShardedStateLoader,
+)
+
+from hk_backend.engine.linear.saving import refusing
+from hk_backend.engine.linear.shards import CheckpointError
+from hk_backend.engine.linear.tensor_names import named_errors, watched
+from hk_sglang.linear.arrivals import expect_all
+from hk_sglang.linear.layer import MARK
+
+
+def install() -> None:
+    """Change SGLang's functions; harmless to call again."""
+    _wrap(DefaultModelLoader, "load_weights_only", _load, static=True)
+    _wrap(loader, "initialize_dummy_weights", _dummy)
+    _wrap(weight_updater, "_model_load_weights_direct", _direct)
+    _wrap(SchedulerWeightUpdaterManager, "end_weight_update", _end)
+    for owner in (ShardedStateLoader, RemoteModelLoader):
+        _wrap(owner, "save_model", lambda save, *args: refusing(save, "SGLang")(*args), static=True)
+
+
+def _wrap(owner: Any, name: str, around: Any, static: bool = False) -> None:
+    """Let `around(original, ...)` stand for a function of `owner`."""
+    original = getattr(owner, name)
+    if hasattr(original, MARK):
+        return
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return around(original, *args, **kwargs)
+
+    setattr(wrapper, MARK, original)
+    setattr(owner, name, staticmethod(wrapper) if static else wrapper)
+
+
+def _load(original: Any, model: Any, weights: Any, target_device: Any) -> None:
+    with named_errors():
+        original(model, watched(weights), target_device)
+
+
+def _dummy(original: Any, model: Any, *args: Any, **kwargs: Any) -> None:
+    """`--load-format dummy`: values that can be packed."""
+    for parameter in model.parameters():
+        expect_all(parameter)
+    original(model, *args, **kwargs)
+    for parameter in model.parameters():
+        value = getattr(parameter, "dummy_weight_value", None)
+        if value is not None:
+            parameter.data.fill_(value)
+
+
+def _direct(original: Any, model: Any, named_tensors: Any) -> None:
+    """An update that copies into parameters itself (load_format="direct")."""
+    parameters = dict(model.named_parameters())
+    for name, _ in named_tensors:
+        expect_all(parameters[name])
+    original(model, named_tensors)
+
+
+def _end(original: Any, manager: Any, request: Any) -> Any:
+    """A weight update that HK cannot pack is answered, and does not end the server: the layer that
+    the message names computes with the weights it had."""
+    try:
+        return original(manager, request)
+    except CheckpointError as error:
+        manager._session = None
+        torch.distributed.barrier(group=manager.tp_cpu_group)
+        return EndWeightUpdateReqOutput(
+            success=False, message=f"{error}. The weights are updated in part: discard them all."
+        )

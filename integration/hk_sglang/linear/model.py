@@ -1,0 +1,66 @@
+"""After a model is loaded: which of its linear layers HK serves, which not, and why."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+from sglang.srt.layers.linear import LinearBase
+from sglang.srt.layers.moe.fused_moe_triton.layer import FusedMoE
+from sglang.srt.model_executor.model_runner import ModelRunner
+from sglang.srt.model_executor.runner_utils.capture_mode import get_is_capture_mode
+
+from hk_backend.engine.linear.account import account as account_layers
+from hk_backend.routed_linear import is_attached, tell_dummy_runs
+from hk_sglang.linear.head import heads_of, pack_head
+from hk_sglang.linear.layer import MARK
+
+logger = logging.getLogger("sglang.srt.hk_sglang.linear")
+
+
+def install() -> None:
+    """Account for every model that SGLang loads; harmless to call again."""
+    original = ModelRunner.load_model
+    if hasattr(original, MARK):
+        return
+
+    @functools.wraps(original)
+    def load_model(self: Any) -> None:
+        original(self)
+        account(self.model)
+
+    setattr(load_model, MARK, original)
+    ModelRunner.load_model = load_model
+    tell_dummy_runs(get_is_capture_mode)
+
+
+def account(model: Any) -> None:
+    """Pack the LM head of `model`, and count and log its layers.
+
+    Raises:
+        StrictError: with HK_STRICT=1, if a layer is left to SGLang.
+    """
+    parameter = next(iter(model.parameters()), None)
+    device_type = "cpu" if parameter is None else parameter.device.type
+    account_layers(_layers(model), "SGLang", device_type, logger)
+
+
+def _layers(model: Any) -> Iterator[tuple[str, str]]:
+    heads = heads_of(model)
+    for name, layer in model.named_modules():
+        if layer in heads:
+            layer.__dict__.setdefault("prefix", name)
+            yield name, pack_head(layer, model)
+        elif isinstance(layer, FusedMoE):
+            yield name, "experts of a mixture: HK has no kernel for them"
+        elif isinstance(layer, LinearBase):
+            yield name, "" if is_attached(layer) else why_left(layer)
+
+
+def why_left(layer: Any) -> str:
+    """Why SGLang computes `layer`."""
+    method = getattr(layer, "scheme", None) or layer.quant_method
+    found = getattr(layer, "hk_left", "") or f"{type(method).__name__}: HK has no kernel for it"
+    return str(found)

@@ -1,0 +1,200 @@
+"""`--quantization hk_fp8`, `hk_mxfp8`, `hk_mxfp6` and `hk_mxfp4`.
+
+Online, on a bf16, fp16 or fp32 checkpoint: each linear layer is quantised as soon as it is loaded,
+so the model is never in memory in its own dtype. Options, for example weight-only:
+
+    --quantization hk_fp8 --json-model-override-args '{"quantization_config": {"quant_method": "hk_fp8", "serialized": false, "activations": "none"}}'
+
+Or from a checkpoint whose config.json says so; the options are keys of its `quantization_config`,
+and every layer has the tensors `weight` and `weight_scale` in the layouts of
+`hk_backend.ops.pack_weight` (FP8 scales `[N, 1]`):
+
+    "quantization_config": {"quant_method": "hk_mxfp6", "format": "mxfp6_e3m2", "ignore": [...]}
+
+Options: see hk_backend.engine.linear.options. Embeddings and the LM head are not quantised.
+"""  # noqa: E501
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from sglang.srt.layers import quantization
+from sglang.srt.layers.linear import LinearBase
+from sglang.srt.layers.moe.fused_moe_triton.layer import FusedMoE
+from sglang.srt.layers.parameter import ModelWeightParameter
+from sglang.srt.layers.quantization.base_config import QuantizationConfig
+from sglang.srt.layers.quantization.unquant import (
+    UnquantizedFusedMoEMethod,
+    UnquantizedLinearMethod,
+)
+from sglang.srt.server_args import QUANTIZATION_CHOICES, add_quantization_method_choices
+
+from hk_backend.engine.linear.online import check_arrived, pack_online
+from hk_backend.engine.linear.options import (
+    FORMATS_OF,
+    Options,
+    choose,
+    is_ignored,
+    known_options,
+    no_experts,
+    no_layer,
+)
+from hk_backend.engine.linear.packed_layer import FORMAT_OF
+from hk_backend.engine.linear.shards import name_of
+from hk_backend.ops.weight_format import FORMATS
+from hk_backend.routed_linear import is_attached
+from hk_sglang.linear.arrivals import arrived_shards, expect, releasing
+from hk_sglang.linear.checkpoints import HKLinearMethod, HKMethod, whole_shards
+from hk_sglang.linear.layer import verdict_on
+from hk_sglang.linear.schemes import Scheme
+
+FROM_SGLANG = ("packed_modules_mapping", "hf_config")
+"""Keys that SGLang adds to a checkpoint's configuration (model_loader/weight_utils.py)."""
+
+
+def install() -> None:
+    """Register the methods with SGLang; harmless to call again."""
+    for name in FORMATS_OF:
+        if name in quantization.QUANTIZATION_METHODS:
+            continue
+        config = type(f"Config_{name}", (HKConfig,), {"hk_method": name, "__module__": __name__})
+        for known in (
+            quantization.QUANTIZATION_METHODS,
+            quantization.BASE_QUANTIZATION_METHODS,
+            quantization.CPU_QUANTIZATION_METHODS,  # on a CPU with AMX nothing else is looked at
+        ):
+            known[name] = config
+        if name not in QUANTIZATION_CHOICES:
+            add_quantization_method_choices([name])
+
+
+class HKConfig(QuantizationConfig):  # type: ignore[misc]
+    """One of the methods above, with its options.
+
+    Args:
+        serialized: the checkpoint holds quantised weights.
+
+    Raises:
+        ValueError: an option that does not exist, or a value that it cannot have.
+    """
+
+    hk_method: ClassVar[str] = "hk_fp8"
+
+    def __init__(
+        self,
+        format: str | None = None,
+        activations: str | None = None,
+        ignore: list[str] | None = None,
+        serialized: bool = False,
+        packed_modules_mapping: dict[str, list[str]] | None = None,
+    ) -> None:
+        super().__init__()
+        fp8_format = FORMAT_OF[_fp8_dtype()]
+        self.options = choose(self.hk_method, fp8_format, format, activations, ignore)
+        self.serialized = serialized
+        self.packed_modules_mapping = packed_modules_mapping or {}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> HKConfig:
+        own = {name: value for name, value in config.items() if name not in FROM_SGLANG}
+        serialized = own.pop("serialized", True)
+        if not isinstance(serialized, bool):
+            raise ValueError(
+                f"{cls.hk_method}: serialized {serialized!r} is not valid: expected true or false"
+            )
+        return cls(
+            **known_options(cls.hk_method, own),
+            serialized=serialized,
+            packed_modules_mapping=config.get("packed_modules_mapping"),
+        )
+
+    def get_name(self) -> str:
+        return self.hk_method
+
+    def get_supported_act_dtypes(self) -> list[torch.dtype]:
+        return [torch.bfloat16, torch.float16, torch.float32]
+
+    @classmethod
+    def get_min_capability(cls) -> int:
+        return 0  # what a device cannot do, its envelope says
+
+    @staticmethod
+    def get_config_filenames() -> list[str]:
+        return []
+
+    def get_scaled_act_names(self) -> list[str]:
+        return []
+
+    def apply_weight_name_mapper(self, hf_to_sglang_mapper: Any) -> None:
+        self.options.ignore = hf_to_sglang_mapper.apply_list(self.options.ignore)
+
+    def get_quant_method(self, layer: torch.nn.Module, prefix: str) -> Any:
+        experts = isinstance(layer, FusedMoE)
+        if not experts and not isinstance(layer, LinearBase):
+            return None
+        if is_ignored(prefix, self.options.ignore, self.packed_modules_mapping):
+            if not experts:
+                return UnquantizedLinearMethod()
+            return UnquantizedFusedMoEMethod(
+                layer.use_triton_kernels, layer.use_flashinfer_trtllm_moe
+            )
+        if experts:
+            raise no_experts(self.hk_method, prefix)
+        if not self.serialized:
+            return HKOnlineLinearMethod(self.hk_method, self.options)
+        kind = "mx" if FORMATS[self.options.format].is_mx else "channel"
+        scheme = Scheme(self.options.format, kind, self.options.activations)
+        return HKLinearMethod(scheme, name=self.hk_method)
+
+
+def _fp8_dtype() -> torch.dtype:
+    """The platform's own."""
+    from sglang.kernels.ops.quantization.fp8_kernel import is_fp8_fnuz
+
+    return torch.float8_e4m3fnuz if is_fp8_fnuz() else torch.float8_e4m3fn
+
+
+class HKOnlineLinearMethod(HKMethod):
+    """Of a checkpoint that is not quantised: as soon as a layer is loaded, it is quantised."""
+
+    def __init__(self, name: str, options: Options) -> None:
+        super().__init__()
+        self.name, self.options = name, options
+
+    def create_weights(
+        self,
+        layer: Any,
+        input_size_per_partition: int,
+        output_partition_sizes: list[int],
+        input_size: int,
+        output_size: int,
+        params_dtype: torch.dtype,
+        **extra: Any,
+    ) -> None:
+        """
+        Raises:
+            ValueError: a layer that HK does not serve; there is nobody else to compute it.
+        """
+        layer.logical_widths = output_partition_sizes
+        n, k = sum(output_partition_sizes), input_size_per_partition
+        options = self.options
+        verdict = verdict_on(options.format, n, k, params_dtype, activations=options.activations)
+        if not verdict:
+            raise no_layer(self.name, name_of(layer), verdict.why)
+        weight = ModelWeightParameter(
+            data=torch.empty(0, dtype=params_dtype),
+            input_dim=1,
+            output_dim=0,
+            weight_loader=whole_shards(layer, extra["weight_loader"]),
+        )
+        layer.register_parameter("weight", weight)
+        expect(layer, "weight", torch.Size((n, k)), self.process_weights_after_loading)
+
+    def process_weights_after_loading(self, layer: Any) -> None:
+        weight = layer.weight
+        if weight.numel() == 0 and is_attached(layer):
+            return  # quantised when it arrived
+        with releasing(layer, "weight", whole=self.process_weights_after_loading):
+            check_arrived(layer, arrived_shards(layer))
+            pack_online(layer, weight.data, self.options)

@@ -1,0 +1,133 @@
+"""Layers that no quantisation touches: HK in SGLang's own method for them, in place.
+
+The method is changed on its class, so that the layers which a quantised checkpoint leaves alone are
+reached too. A layer's weight is packed when SGLang has loaded it, and its own copy is released at
+once, layer by layer.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from sglang.srt.layers.quantization.unquant import UnquantizedLinearMethod
+from sglang.srt.layers.vocab_parallel_embedding import VocabParallelEmbedding
+
+from hk_backend.engine.linear.packed_layer import FORMAT_OF, is_released, pack_layer
+from hk_backend.engine.linear.shards import shard_widths
+from hk_backend.ops import linear
+from hk_backend.routed_linear import apply, is_attached
+from hk_sglang.linear.arrivals import arrived_shards, releasing
+from hk_sglang.linear.head import repack
+from hk_sglang.linear.layer import MARK, read_by_models, why_not_packed
+
+
+def install() -> None:
+    """Change the method; harmless to call again."""
+    method = UnquantizedLinearMethod
+    if hasattr(method.apply, MARK):
+        return
+    process = method.process_weights_after_loading
+    compute, add, into = method.apply, method.apply_with_addend, method.apply_into
+
+    @functools.wraps(process)
+    def process_weights_after_loading(self: Any, layer: Any) -> None:
+        if isinstance(layer, VocabParallelEmbedding):  # an LM head, which keeps its table
+            process(self, layer)
+            repack(layer)
+            return
+        if is_released(layer):
+            return  # by an earlier call, and nothing was loaded since
+        layer.hk_left = why_left(self, layer)
+        if layer.hk_left:
+            process(self, layer)
+        else:
+            _pack(layer)
+
+    @functools.wraps(compute)
+    def apply_packed(
+        self: Any, layer: Any, x: torch.Tensor, bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        if is_attached(layer):
+            return apply(layer, x, bias)
+        result: torch.Tensor = compute(self, layer, x, bias)
+        return result
+
+    @functools.wraps(add)
+    def apply_with_addend(
+        self: Any,
+        layer: Any,
+        x: torch.Tensor,
+        addend: torch.Tensor,
+        bias: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        if is_attached(layer):
+            return apply(layer, x, bias).add_(addend)
+        result: torch.Tensor = add(self, layer, x, addend, bias)
+        return result
+
+    @functools.wraps(into)
+    def apply_into(
+        self: Any,
+        layer: Any,
+        x: torch.Tensor,
+        output: torch.Tensor,
+        bias: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        if is_attached(layer):
+            return output.copy_(apply(layer, x, bias))
+        result: torch.Tensor = into(self, layer, x, output, bias)
+        return result
+
+    for ours, theirs in (
+        (process_weights_after_loading, process),
+        (apply_packed, compute),
+        (apply_with_addend, add),
+        (apply_into, into),
+    ):
+        setattr(ours, MARK, theirs)
+    method.process_weights_after_loading = process_weights_after_loading
+    method.apply = apply_packed
+    method.apply_with_addend = apply_with_addend
+    method.apply_into = apply_into
+
+
+def why_left(method: Any, layer: Any) -> str:
+    """Why SGLang computes `layer`; nothing if HK does."""
+    weight = layer.weight
+    if is_attached(layer):
+        return ""  # new weights in a layer that compiled graphs call as HK's
+    if not hasattr(type(method).apply, MARK):
+        return f"{type(method).__name__} multiplies by itself"
+    if weight.dim() != 2:
+        return f"a weight with {weight.dim()} axes"
+    if read_by_models(layer):
+        return "SGLang's models may read its weight themselves"
+    return why_not_packed(weight)
+
+
+def _pack(layer: Any) -> None:
+    weight = layer.weight.data
+    if is_attached(layer):
+        _keep_others(layer, weight)
+    with releasing(layer, "weight", whole=_process):
+        pack_layer(layer, weight, FORMAT_OF[weight.dtype])
+
+
+def _process(layer: Any) -> None:
+    layer.quant_method.process_weights_after_loading(layer)
+
+
+def _keep_others(layer: Any, weight: torch.Tensor) -> None:
+    """Shards of an updated layer that the update leaves alone: as they are in the packed weight.
+
+    The product with the identity is exact: each of its sums has one term.
+    """
+    widths = shard_widths(layer) or [len(weight)]
+    kept = [index for index in range(len(widths)) if index not in arrived_shards(layer)]
+    if kept:
+        identity = torch.eye(weight.shape[1], dtype=weight.dtype, device=weight.device)
+        held = linear(identity, layer.__dict__["hk_packed"]).t().split(widths)
+        for index in kept:
+            weight.split(widths)[index].copy_(held[index])

@@ -1,0 +1,274 @@
+"""A batch through a real backend, pool and layers of SGLang, without an engine.
+
+What a scheduler and a model do around attention: keys of cached tokens written by the pool's own
+writer, metadata made, then each layer called. The expectation is the reference, row by row, over
+keys that were never in a pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from sglang.srt.layers.attention.attention_registry import ATTENTION_BACKENDS
+from sglang.srt.layers.radix_attention import RadixAttention
+from sglang.srt.mem_cache.memory_pool import KVWriteLoc, MHATokenToKVPool, ReqToTokenPool
+from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
+from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMode
+from sglang.srt.runtime_context import get_server_args
+
+from hk_backend import reference
+
+NUM_HEADS, NUM_KV_HEADS, HEAD_SIZE = 4, 2, 64
+TOKENS, REQUESTS, LONGEST = 1024, 8, 256
+UNWRITTEN = 1e4
+"""In slots that no row owns: reading one shows."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One request: `query` new tokens behind `cached` ones."""
+
+    query: int
+    cached: int = 0
+
+    @property
+    def length(self) -> int:
+        return self.query + self.cached
+
+
+DECODE, EXTEND, FRESH, FRESH_ONE = Row(1, 37), Row(6, 48), Row(5), Row(1)
+MIXED = [EXTEND, FRESH, DECODE, DECODE]
+PREFILL = EXTEND.query + FRESH.query
+
+
+@dataclass
+class Server:
+    """As much of a ModelRunner as a backend and its wrapper read; a layer per `layers`.
+
+    `layers`: further arguments of each `RadixAttention`. With `windows` those layers (by index)
+    keep their keys in a pool of their own, by slots of their own, as hybrid models do.
+    """
+
+    layers: Sequence[dict[str, Any]] = ({},)
+    page_size: int = 16
+    dtype: torch.dtype = torch.float32
+    kv_dtype: torch.dtype | None = None
+    windows: tuple[int, ...] = ()
+    name: str = "torch_native"
+    changes: dict[str, Any] = field(default_factory=dict)
+    head_size: int = HEAD_SIZE
+
+    def __post_init__(self) -> None:
+        self.model = torch.nn.Module()
+        self.model.layers = torch.nn.ModuleList(
+            RadixAttention(
+                NUM_HEADS,
+                self.head_size,
+                self.head_size**-0.5,
+                NUM_KV_HEADS,
+                layer_id=index,
+                **arguments,
+            )
+            for index, arguments in enumerate(self.layers)
+        )
+        self.pool = self._pool()
+        self.tables = ReqToTokenPool(REQUESTS, LONGEST, "cpu", enable_memory_saver=False)
+        self.runner = SimpleNamespace(
+            **{
+                "device": "cpu",
+                "dtype": self.dtype,
+                "page_size": self.page_size,
+                "model": self.model,
+                "token_to_kv_pool": self.pool,
+                "req_to_token_pool": self.tables,
+                "kv_cache_dtype": self.pool.dtype,
+                "kv_index_translator": SimpleNamespace(is_translating=False),
+                "prefill_attention_backend_str": self.name,
+                "is_draft_worker": False,
+                "use_mla_backend": False,
+                "server_args": get_server_args(),
+                **self.changes,
+            }
+        )
+        self.backend: Any = ATTENTION_BACKENDS[self.name](self.runner)
+
+    def _pool(self) -> Any:
+        shared = {
+            "page_size": self.page_size,
+            "dtype": self.kv_dtype or self.dtype,
+            "head_num": NUM_KV_HEADS,
+            "head_dim": self.head_size,
+            "device": "cpu",
+            "enable_memory_saver": False,
+        }
+        if not self.windows:
+            return MHATokenToKVPool(TOKENS, layer_num=len(self.layers), **shared)
+        full = [index for index in range(len(self.layers)) if index not in self.windows]
+        pool = SWAKVPool(
+            TOKENS,
+            TOKENS // 2,
+            swa_attention_layer_ids=list(self.windows),
+            full_attention_layer_ids=full,
+            **shared,
+        )
+        pool.register_mapping(torch.zeros(TOKENS + self.page_size + 1, dtype=torch.int64))
+        return pool
+
+    def parts(self) -> list[Any]:
+        """The pools that hold tensors."""
+        return [self.pool.full_kv_pool, self.pool.swa_kv_pool] if self.windows else [self.pool]
+
+
+class Batch:
+    """Random queries, keys and values of `rows` for each layer, their cached part in the pool."""
+
+    def __init__(
+        self, server: Server, rows: Sequence[Row], mode: str = "EXTEND", seed: int = 0
+    ) -> None:
+        self.server, self.rows = server, list(rows)
+        generator = torch.Generator().manual_seed(seed)
+
+        def random(heads: int, length: int) -> torch.Tensor:
+            made = torch.randn(length, heads, server.head_size, generator=generator)
+            return made.to(server.dtype)
+
+        self.queries = [[random(NUM_HEADS, r.query) for r in rows] for _ in server.layers]
+        self.keys = [[random(NUM_KV_HEADS, r.length) for r in rows] for _ in server.layers]
+        self.values = [[random(NUM_KV_HEADS, r.length) for r in rows] for _ in server.layers]
+        self.num_tokens = sum(row.query for row in rows)
+        self._allocate(generator)
+        self.metadata = self._metadata(ForwardMode[mode])
+        for index in range(len(server.layers)):
+            self._write(index, [row.cached for row in rows])
+
+    def _allocate(self, generator: torch.Generator) -> None:
+        """Pages in no order, none of them page 0; of the window pool other ones."""
+        server, size = self.server, self.server.page_size
+        for part in server.parts():
+            for buffer in (*part.k_buffer, *part.v_buffer):
+                buffer.fill_(7 if buffer.dtype == torch.uint8 else UNWRITTEN)
+        self.requests = torch.randperm(REQUESTS, generator=generator)[: len(self.rows)]
+        pages = iter(torch.randperm(TOKENS // size, generator=generator).add(1).tolist())
+        window_pages = iter(torch.randperm(TOKENS // 2 // size, generator=generator).add(1))
+        table = server.tables.req_to_token
+        for row, request in zip(self.rows, self.requests, strict=True):
+            for begin in range(0, row.length, size):
+                tokens = torch.arange(min(size, row.length - begin))
+                slots = next(pages) * size + tokens
+                table[request, begin : begin + len(tokens)] = slots.to(table.dtype)
+                if server.windows:
+                    own = next(window_pages) * size + tokens
+                    server.pool.full_to_swa_index_mapping[slots] = own
+
+    def slots(self, index: int, begin: int, end: int) -> torch.Tensor:
+        return self.server.tables.req_to_token[self.requests[index], begin:end].long()
+
+    def _write(self, index: int, lengths: Sequence[int]) -> None:
+        """The first `lengths` keys of each row, by the pool's own writer."""
+        if not sum(lengths):
+            return
+        pool = self.server.pool
+        slots = torch.cat([self.slots(i, 0, n) for i, n in enumerate(lengths)])
+        window = pool.translate_loc_from_full_to_swa(slots) if self.server.windows else None
+        key, value = (
+            torch.cat([t[:n] for t, n in zip(tensors[index], lengths, strict=True)])
+            for tensors in (self.keys, self.values)
+        )
+        pool.set_kv_buffer(self.server.model.layers[index], KVWriteLoc(slots, window), key, value)
+
+    def _metadata(self, mode: ForwardMode) -> ForwardBatch:
+        rows = self.rows
+        slots = [self.slots(i, row.cached, row.length) for i, row in enumerate(rows)]
+        queries, cached = [row.query for row in rows], [row.cached for row in rows]
+        lengths = torch.tensor([row.length for row in rows])
+        starts = torch.tensor([sum(queries[:i]) for i in range(len(rows))], dtype=torch.int32)
+        return ForwardBatch(
+            forward_mode=mode,
+            batch_size=len(rows),
+            input_ids=torch.zeros(self.num_tokens, dtype=torch.int64),
+            req_pool_indices=self.requests,
+            seq_lens=lengths,
+            seq_lens_cpu=lengths,
+            seq_lens_sum=int(lengths.sum()),
+            out_cache_loc=torch.cat(slots),
+            extend_num_tokens=self.num_tokens,
+            extend_seq_lens=torch.tensor(queries, dtype=torch.int32),
+            extend_prefix_lens=torch.tensor(cached, dtype=torch.int32),
+            extend_start_loc=starts,
+            extend_seq_lens_cpu=queries,
+            extend_prefix_lens_cpu=cached,
+        )
+
+    def call(self, index: int = 0, **changes: Any) -> torch.Tensor:
+        """One layer's forward, as RadixAttention calls it: `[tokens, heads, channels]`."""
+        server = self.server
+        q, k, v = (torch.cat(t) for t in self._new(index))
+        facts = {"q": q.flatten(1), "k": k, "v": v, "forward_batch": self.metadata, **changes}
+        layer = server.model.layers[index]
+        out = server.backend.forward(
+            facts.pop("q"),
+            facts.pop("k"),
+            facts.pop("v"),
+            layer,
+            facts.pop("forward_batch"),
+            facts.pop("save_kv_cache", True),
+            **facts,
+        )
+        return out.view(-1, NUM_HEADS, server.head_size)
+
+    def _new(self, index: int) -> list[list[torch.Tensor]]:
+        """Queries, keys and values of the batch's own tokens."""
+        new = [
+            [tensor[row.cached :] for tensor, row in zip(tensors[index], self.rows, strict=True)]
+            for tensors in (self.keys, self.values)
+        ]
+        return [self.queries[index], *new]
+
+    def run(self, **changes: Any) -> list[torch.Tensor]:
+        """Metadata, then every layer."""
+        self.server.backend.init_forward_metadata(self.metadata)
+        return [self.call(index, **changes) for index in range(len(self.server.layers))]
+
+    def expected(self, index: int = 0, **mask: Any) -> torch.Tensor:
+        """The reference, row by row, over keys as they were made."""
+        rows = []
+        for row, query, key, value in zip(
+            self.rows, self.queries[index], self.keys[index], self.values[index], strict=True
+        ):
+            out, _ = reference.attention_prefill(
+                query,
+                key,
+                value,
+                query_start_loc=torch.tensor([0, row.query]),
+                key_start_loc=torch.tensor([0, row.length]),
+                **mask,
+            )
+            rows.append(out)
+        return torch.cat(rows)
+
+    def check(self, tolerance: float = 2e-5, **mask: Any) -> None:
+        """Run all layers; each output is the reference's, and the pool holds every key."""
+        for index, found in enumerate(self.run()):
+            expected = self.expected(index, **mask)
+            torch.testing.assert_close(found.double(), expected, rtol=tolerance, atol=tolerance)
+            self._check_pool(index)
+
+    def _check_pool(self, index: int) -> None:
+        """New tokens are in the pool, where the parent's decode looks for them, and page 0 is as
+        it was."""
+        pool = self.server.pool
+        slots = torch.cat([self.slots(i, 0, row.length) for i, row in enumerate(self.rows)])
+        if index in self.server.windows:
+            slots = pool.translate_loc_from_full_to_swa(slots)
+        part = self.server.parts()[1 if index in self.server.windows else 0]
+        if part.kv_cache_layout != "nhd" or part.store_dtype != part.dtype:
+            return
+        for tensors, buffer in zip(
+            (self.keys, self.values), pool.get_kv_buffer(index), strict=True
+        ):
+            assert torch.equal(buffer[slots], torch.cat(tensors[index]).to(part.dtype))
+            assert (buffer[0] == UNWRITTEN).all()

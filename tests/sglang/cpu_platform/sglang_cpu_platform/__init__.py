@@ -1,0 +1,52 @@
+"""SGLang on a CPU without its kernel package, for hk-backend's tests and its demo.
+
+    SGLANG_PLATFORM=hk_cpu python -m sglang.launch_server --device cpu ...
+
+SGLang asks for a platform in each of its processes (entry point `sglang.srt.platforms`). And
+PyPI's torchvision, which SGLang imports, is linked to CUDA: beside a CPU build of torch its library
+does not load, its operators are missing, and its own registrations fail at two of them. A .pth
+file therefore calls `declare_missing_operators` wherever Python starts.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.machinery import ModuleSpec
+
+NAME = "hk_cpu"
+PLATFORM = "sglang_cpu_platform.platform:CpuPlatform"
+REGISTRATIONS = "torchvision._meta_registrations"
+"""Imported by torchvision right after it tried to load its library."""
+OPERATORS = (
+    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+)
+
+
+def activate() -> str | None:
+    """The platform's class, where it was asked for by name: it is nobody's automatic choice."""
+    return PLATFORM if os.environ.get("SGLANG_PLATFORM") == NAME else None
+
+
+def declare_missing_operators() -> None:
+    """Declare torchvision's operators when it is imported and has not brought them itself."""
+    sys.meta_path.insert(0, _BeforeRegistrations())  # type: ignore[arg-type]
+
+
+class _BeforeRegistrations:
+    """Finds no module; sees which is asked for."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if name == REGISTRATIONS:
+            _declare()
+        return None
+
+
+def _declare() -> None:
+    import torch
+
+    for schema in OPERATORS:
+        name, arguments = schema.split("(", 1)
+        if not hasattr(torch.ops.torchvision, name):
+            torch.library.define(f"torchvision::{name}", f"({arguments}")
