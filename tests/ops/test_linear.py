@@ -76,6 +76,13 @@ def test_large(format: str, activations: str, scales: str) -> None:
     check(Case(format, activations, scales, m=260, n=300, k=1120))
 
 
+@pytest.mark.parametrize(("format", "activations", "scales"), KINDS)
+def test_few_rows_of_a_large_weight(format: str, activations: str, scales: str, isa: str) -> None:
+    """Several groups of rows, several bands of panels, several pieces of K, the last ones short."""
+    for m in (2, 7, 9, 15):
+        check(Case(format, activations, scales, m=m, n=300, k=1120))
+
+
 def whole_numbers(case: Case) -> Layer:
     """A layer whose every product and partial sum is a whole number of 1/64 below 2^18: float32
     holds them all, so that a kernel must give the exact result, in whatever order it sums."""

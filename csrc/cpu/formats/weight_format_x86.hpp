@@ -22,9 +22,11 @@ HK_INLINE bytes load_bytes(const uint8_t* from) {
 #if defined(__AVX512F__)
 typedef __m512i reg;
 #define HK_X86(operation) _mm512_##operation
+#define HK_X86_TABLE(...) _mm512_broadcast_i32x4(_mm_setr_epi8(__VA_ARGS__))
 #else
 typedef __m256i reg;
 #define HK_X86(operation) _mm256_##operation
+#define HK_X86_TABLE(...) _mm256_broadcastsi128_si256(_mm_setr_epi8(__VA_ARGS__))
 #endif
 // Within each 16 bytes of a register: its first (last) eight bytes become words low | high << 8.
 // So word i comes from byte i / 8 * 16 + i % 8 (+ 8).
@@ -36,7 +38,6 @@ HK_INLINE words join_last(bytes low, bytes high) {
   return reinterpret_cast<words>(
       HK_X86(unpackhi_epi8)(reinterpret_cast<reg>(low), reinterpret_cast<reg>(high)));
 }
-#undef HK_X86
 constexpr int64_t joined_byte(int64_t word) { return word / 8 * 16 + word % 8; }
 
 // Float16 to float32. The first half of `x` is w[0]. By way of memory: converting from a register
@@ -125,35 +126,6 @@ struct SixBitWeight : WeightLayout<uint8_t, Small, 6, true> {
   }
 };
 
-#if defined(__AVX512F__)
-
-// Four bits: a 32-bit lane is a column's eight codes, and the lookup reads its lowest four bits.
-struct NibbleWeight : WeightLayout<uint8_t, E2M1, 4, true> {
-  static constexpr float factor = 1.0f;
-
-  static void pack_group(const uint8_t* codes, uint8_t* out) {
-    for (int64_t n = 0; n < NR; ++n)
-      for (int64_t k = 0; k < kGroupK; ++k)
-        out[4 * n + k / 2] |= uint8_t(codes[n * kSlabK + k] << k % 2 * 4);
-  }
-  template <class F>
-  static HK_INLINE void expand_group(const uint8_t* codes, F f) {
-    const vec table = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f,
-                       -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
-    __m512i lanes[NV];
-    for (int v = 0; v < NV; ++v) lanes[v] = _mm512_loadu_si512(codes + 4 * VL * v);
-#pragma GCC unroll 8
-    for (int k = 0; k < kGroupK; ++k) {
-      vec w[NV];
-      for (int v = 0; v < NV; ++v)
-        w[v] = _mm512_permutexvar_ps(_mm512_srli_epi32(lanes[v], unsigned(4 * k)), table);
-      f(k, w);
-    }
-  }
-};
-
-#else
-
 // Four bits: both bytes of the bfloat16 are looked up. A register is four elements along K, two
 // in the lower and two in the upper halves of its bytes; joined words are pairs along K.
 struct NibbleWeight : WeightLayout<uint8_t, E2M1, 4, true> {
@@ -166,16 +138,16 @@ struct NibbleWeight : WeightLayout<uint8_t, E2M1, 4, true> {
         out[byte] |= uint8_t(codes[n * kSlabK + k] << k / 2 % 2 * 4);
       }
   }
-  static HK_INLINE bytes look_up(__m256i table, bytes index) {
-    return reinterpret_cast<bytes>(_mm256_shuffle_epi8(table, reinterpret_cast<__m256i>(index)));
+  static HK_INLINE bytes look_up(reg table, bytes index) {
+    return reinterpret_cast<bytes>(HK_X86(shuffle_epi8)(table, reinterpret_cast<reg>(index)));
   }
   template <class F>
   static HK_INLINE void expand_pair(int k, bytes index, F f) {
     // of the bfloat16 values 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives
-    const __m256i low_bytes = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8(0, 0, -128, -64, 0, 64, -128, -64, 0, 0, -128, -64, 0, 64, -128, -64));
-    const __m256i high_bytes = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8(0, 63, 63, 63, 64, 64, 64, 64, -128, -65, -65, -65, -64, -64, -64, -64));
+    const reg low_bytes =
+        HK_X86_TABLE(0, 0, -128, -64, 0, 64, -128, -64, 0, 0, -128, -64, 0, 64, -128, -64);
+    const reg high_bytes =
+        HK_X86_TABLE(0, 63, 63, 63, 64, 64, 64, 64, -128, -65, -65, -65, -64, -64, -64, -64);
     const bytes low = look_up(low_bytes, index), high = look_up(high_bytes, index);
     const ivec pairs[NV] = {reinterpret_cast<ivec>(join_first(low, high)),
                             reinterpret_cast<ivec>(join_last(low, high))};
@@ -197,8 +169,45 @@ struct NibbleWeight : WeightLayout<uint8_t, E2M1, 4, true> {
       expand_pair(k + 2, shifted & (bytes{} + 0x0f), f);
     }
   }
+
+  // Whole numbers, for sums of products that need no float32: f(k / 2, w), where the 16-bit lanes
+  // of w are columns and their two bytes neighbours along K, twice the values plus `offset`.
+  static constexpr bool has_integers = true;
+  using sums = words;
+  static constexpr int offset = 12;
+  template <class F>
+  static HK_INLINE void expand_integers(const uint8_t* codes, F f) {
+    const reg values = HK_X86_TABLE(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);
+#pragma GCC unroll 2
+    for (int k = 0; k < kGroupK; k += 4, codes += 2 * NR) {
+      const bytes stored = load_bytes(codes);
+      const auto shifted = reinterpret_cast<bytes>(reinterpret_cast<words>(stored) >> 4);
+      f(k / 2, look_up(values, stored & (bytes{} + 0x0f)));
+      f(k / 2 + 1, look_up(values, shifted & (bytes{} + 0x0f)));
+    }
+  }
+  // Two bytes that are there twice, in every 16-bit lane.
+  static HK_INLINE words splat_pair(const void* twice) {
+    int32_t pair;
+    std::memcpy(&pair, twice, sizeof(pair));
+    return reinterpret_cast<words>(ivec{} + pair);
+  }
+  // Per column, w[0] * x[0] + w[1] * x[1] for signed x.
+  static HK_INLINE words multiply_pairs(bytes w, const int8_t (&x)[4]) {
+    return reinterpret_cast<words>(
+        HK_X86(maddubs_epi16)(reinterpret_cast<reg>(w), reinterpret_cast<reg>(splat_pair(x))));
+  }
+  // Sums in such lanes, 2^15 added, as float32: they become the last places of 2^23.
+  static HK_INLINE void widen_sums(words sums, vec (&w)[NV]) {
+    const auto exponent = reinterpret_cast<reg>(words{} + 0x4b00);
+    const auto lanes = reinterpret_cast<reg>(sums);
+    w[0] = reinterpret_cast<vec>(HK_X86(unpacklo_epi16)(lanes, exponent));
+    w[1] = reinterpret_cast<vec>(HK_X86(unpackhi_epi16)(lanes, exponent));
+    for (vec& x : w) x -= splat(float((1 << 23) + (1 << 15)));
+  }
 };
 
-#endif
+#undef HK_X86
+#undef HK_X86_TABLE
 
 }  // namespace hk::cpu::HK_ISA

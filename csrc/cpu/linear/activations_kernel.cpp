@@ -2,7 +2,7 @@
 // quantised format's values where the weight asks for it. Rounding happens in place, while the
 // row is in the cache.
 
-#include "formats/quantize.hpp"
+#include "linear/integer_rows.hpp"
 
 namespace hk::cpu::HK_ISA {
 namespace {
@@ -69,6 +69,16 @@ float round_row(const LinearArgs& args, float* to, int64_t stride, float tensor_
   return scale;
 }
 
+// A widened row in place.
+void round_row_to_integers(const LinearArgs& args, float* to, int64_t stride) {
+  for (int64_t k = 0; k < args.k; k += kBlockK, to += stride) {
+    IntegerBlock block;
+    for (int64_t i = 0; i < min(kBlockK, args.k - k); i += kSlabK)
+      round_to_integers(to + i, block.slabs[i / kSlabK]);
+    std::memcpy(to, &block, sizeof(block));
+  }
+}
+
 }  // namespace
 
 float row_max(const LinearArgs& args, int64_t row) {
@@ -91,6 +101,7 @@ void prepare(const LinearArgs& args, const PreparedRows& rows, int64_t row, floa
   const int64_t stride = rows.rows * kBlockK;
   widen_row(args, rows.first + row, to, stride);
   rows.factors[row] = 1.0f;
+  if (multiplies_integers(args, rows.rows)) return round_row_to_integers(args, to, stride);
   if (args.activations != Activations::none)
     with_small_float(args.format, [&](auto small) {
       rows.factors[row] = round_row<decltype(small)>(args, to, stride, tensor_max);

@@ -1,149 +1,134 @@
 // The multiply of a few rows with a packed weight: limited by how fast the weight can be read and
-// expanded, so each of its registers is expanded once and multiplied by all rows there and then.
+// expanded, so it streams by once, and is expanded in registers.
 //
-//   for each panel of NR columns:
-//     for each slab, each 8 elements along K:  expand;  sums[row] += x[row][k] * w
-//       where a scale ends (mx: each slab; fp8 blocks: each fourth):  totals += sums * scale
+//   for each band of a few panels:
+//     for each piece of K, each panel of the band, each group of rows:
+//       for each slab:  expand;  sums[row] += x[row][k] * w
+//         where a scale ends (mx: each slab; else: each block of K):  totals += sums * scale
 //     scale, add the bias, round once, store
 //
-// A sum waits four clocks for itself while a core starts two products per clock, so one or two
-// rows have two chains of sums that take turns along K. More would take the registers that hold
-// the constants of the expansion.
+// A piece is a few kilobytes: while it is multiplied the next one is asked for, and the rows'
+// elements stay in the first cache for all panels of the band. The first group of rows leaves the
+// weight expanded, a block of K in the first cache, for the others.
+
+#include <type_traits>
 
 #include "linear/linear_store.hpp"
-#include "formats/weight_format.hpp"
+#include "linear/skinny_floats.hpp"
+#include "linear/skinny_integers.hpp"
 
 namespace hk::cpu::HK_ISA {
 namespace {
 
-template <int rows>
-struct Sums {
-  static constexpr int chains = rows <= 2 ? 2 : 1;
-  vec at[chains][rows][NV];
+constexpr int64_t kBand = 8, kPieceBytes = 8192;
+static_assert(kBlockK == kScaleBlock);
 
-  HK_INLINE void zero() {
-    for (int c = 0; c < chains; ++c)
-#pragma GCC unroll 16
-      for (int r = 0; r < rows; ++r)
-        for (int v = 0; v < NV; ++v) at[c][r][v] = vec{};
+HK_INLINE int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
+
+// Rows that are multiplied together, cut evenly, and the function for each group.
+struct Groups {
+  int64_t count, begin[kSkinnyRows + 1];
+  AddPiece add[kSkinnyRows];
+
+  Groups(int64_t rows, int64_t most) : count((rows + most - 1) / most) {
+    for (int64_t g = 0; g <= count; ++g) begin[g] = rows * g / count;
   }
-  // x: the rows' elements at k.
-  HK_INLINE void add(int64_t k, const float* x, const vec (&w)[NV]) {
-#pragma GCC unroll 16
-    for (int r = 0; r < rows; ++r)
-      for (int v = 0; v < NV; ++v) at[k % chains][r][v] += splat(x[r * kBlockK]) * w[v];
-  }
-  HK_INLINE vec total(int r, int v) const {
-    if constexpr (chains == 1) return at[0][r][v];
-    return at[0][r][v] + at[1][r][v];
-  }
+  HK_INLINE int64_t rows(int64_t g) const { return begin[g + 1] - begin[g]; }
 };
 
-// Where the sums of a panel are scaled before they are added up.
-enum class Scaled { at_the_end, per_slab, per_block };
+template <class W, bool block_scaled>
+HK_INLINE Groups float_groups(int64_t rows) {
+  Groups groups(rows, kGroupRows);
+  groups.add[0] = floats_for<W, block_scaled, Source::codes>(groups.rows(0));
+  if constexpr (kSkinnyRows > kGroupRows) {
+    if (groups.count > 1)
+      groups.add[0] = floats_for<W, block_scaled, Source::codes_kept>(groups.rows(0));
+    for (int64_t g = 1; g < groups.count; ++g)
+      groups.add[g] = floats_for<W, block_scaled, Source::strip>(groups.rows(g));
+  }
+  return groups;
+}
 
-// One panel's slabs and scales.
-template <class W, Scaled scaled>
-struct Panel {
-  const uint8_t* weight;
-  const float* block_scales;
-  int64_t k;  // a multiple of kSlabK
+template <class W>
+HK_INLINE Groups groups_for(const LinearArgs& args, int64_t rows) {
+  if constexpr (std::is_same_v<W, NibbleWeight> && NibbleWeight::has_integers)
+    if (multiplies_integers(args, rows)) {
+      Groups groups(rows, kIntegerRows);
+      for (int64_t g = 0; g < groups.count; ++g) groups.add[g] = integers_for<W>(groups.rows(g));
+      return groups;
+    }
+  if constexpr (is_quantised<W> && !W::mx)
+    if (args.block_scales) return float_groups<W, true>(rows);
+  return float_groups<W, false>(rows);
+}
 
-  Panel(const LinearArgs& args, int64_t panel)
-      : block_scales(nullptr), k((args.k + kSlabK - 1) / kSlabK * kSlabK) {
-    weight = args.weight + panel * (k / kSlabK) * W::slab_bytes;
+// Panels begin to end, at most kBand.
+template <class W>
+struct Band {
+  static constexpr int64_t block_bytes = kSlabsPerBlock * W::slab_bytes;
+  static constexpr int64_t piece =  // slabs
+      kSlabsPerBlock * (block_bytes < kPieceBytes ? kPieceBytes / block_bytes : 1);
+  const LinearArgs& args;
+  const PreparedRows& prepared;
+  const Groups& groups;
+  float *totals, *strip;  // [end - begin][rows][NR], as in Piece
+  int64_t begin, end;
+  int64_t slabs = (args.k + kSlabK - 1) / kSlabK;  // of a panel
+
+  HK_INLINE const uint8_t* slab(int64_t panel, int64_t s) const {
+    return args.weight + (panel * slabs + s) * W::slab_bytes;
+  }
+  HK_INLINE float* totals_of(int64_t panel) const {
+    return totals + (panel - begin) * prepared.rows * NR;
+  }
+  HK_INLINE const float* block_scales(int64_t panel, int64_t block) const {
     const int64_t blocks = (args.k + kScaleBlock - 1) / kScaleBlock;
-    if (scaled == Scaled::per_block)
-      block_scales = args.block_scales + panel * NR / kScaleBlock * blocks;
+    return args.block_scales ? args.block_scales + panel * NR / kScaleBlock * blocks + block
+                             : nullptr;
   }
-  HK_INLINE const uint8_t* slab(int64_t begin) const {
-    return weight + begin / kSlabK * W::slab_bytes;
+
+  // Slabs first to last of a panel by all rows; `next`: what comes after them.
+  HK_INLINE void add(int64_t panel, int64_t first, int64_t last, const uint8_t* next) const {
+    const int64_t step = groups.count > 1 ? kSlabsPerBlock : last - first;
+    for (int64_t s = first; s < last; s += step, next += step * W::slab_bytes)
+      for (int64_t g = 0; g < groups.count; ++g) {
+        const int64_t block = s / kSlabsPerBlock, row = groups.begin[g];
+        groups.add[g]({.slab = slab(panel, s),
+                       .slabs = min(step, last - s),
+                       .next = next,
+                       .x = prepared.data + (block * prepared.rows + row) * kBlockK,
+                       .x_block = prepared.rows * kBlockK,
+                       .block_scales = block_scales(panel, block),
+                       .strip = strip,
+                       .totals = totals_of(panel) + row * NR});
+      }
   }
-  // Whether the sums end here, because their scale does or K.
-  HK_INLINE bool scale_ends(int64_t end) const {
-    return scaled == Scaled::per_slab || end == k ||
-           (scaled == Scaled::per_block && end % kScaleBlock == 0);
-  }
-  // Of the slab that begins there.
-  HK_INLINE void scale_at(int64_t begin, vec (&scale)[NV]) const {
-    for (int v = 0; v < NV; ++v) scale[v] = splat(1.0f);
-    if constexpr (scaled == Scaled::per_slab) column_scales<W>(slab(begin), scale);
-    if constexpr (scaled == Scaled::per_block)
-      for (int v = 0; v < NV; ++v) scale[v] = splat(block_scales[begin / kScaleBlock]);
+
+  void multiply() const {
+    std::memset(totals, 0, sizeof(float) * size_t((end - begin) * prepared.rows * NR));
+    for (int64_t first = 0; first < slabs; first += piece) {
+      const int64_t last = min(slabs, first + piece);
+      for (int64_t p = begin; p < end; ++p) {
+        const bool down = p + 1 == end;  // then on along K, and then to the next band
+        add(p, first, last,
+            !down ? slab(p + 1, first) : last < slabs ? slab(begin, last) : slab(end, 0));
+      }
+    }
+    for (int64_t p = begin; p < end; ++p)
+      store_panel(args, prepared.first, prepared.rows, prepared.factors, p * NR, totals_of(p));
   }
 };
-
-// One slab. x: the rows' elements at its begin.
-template <class W, int rows>
-HK_INLINE void add_slab(const uint8_t* slab, const float* x, Sums<rows>& sums) {
-  const uint8_t* codes = slab + W::scale_bytes;
-  for (int64_t group = 0; group < kSlabK; group += kGroupK, codes += W::group_bytes) {
-    for (int64_t line = 0; line < W::group_bytes; line += 64)
-      __builtin_prefetch(codes + kPrefetchAhead + line);
-    W::expand_group(codes, [&](int64_t i, const vec(&w)[NV]) HK_INLINED {
-      sums.add(i, x + group + i, w);
-    });
-  }
-}
-
-// out [rows][NR]: all prepared rows times the panel.
-template <class W, int rows, Scaled scaled>
-HK_INLINE void multiply_panel(const Panel<W, scaled>& panel, const PreparedRows& prepared,
-                              float* out) {
-  Sums<rows> sums;
-  vec totals[rows][NV];
-  for (int r = 0; r < rows; ++r)
-    for (int v = 0; v < NV; ++v) totals[r][v] = vec{};
-  sums.zero();
-  for (int64_t k = 0; k < panel.k; k += kSlabK) {
-    add_slab<W>(panel.slab(k), prepared.data + k / kBlockK * kBlockK * rows + k % kBlockK, sums);
-    if (!panel.scale_ends(k + kSlabK)) continue;
-    vec scale[NV];
-    panel.scale_at(k, scale);
-#pragma GCC unroll 16
-    for (int r = 0; r < rows; ++r)
-      for (int v = 0; v < NV; ++v)
-        totals[r][v] += sums.total(r, v) * splat(W::factor) * scale[v];
-    sums.zero();
-  }
-  for (int r = 0; r < rows; ++r)
-    for (int v = 0; v < NV; ++v) store(out + r * NR + v * VL, totals[r][v]);
-}
-
-// A function of its own per number of rows: together, they would share out the registers.
-template <class W, int rows, Scaled scaled>
-__attribute__((noinline)) void multiply_panels(const LinearArgs& args,
-                                               const PreparedRows& prepared, int64_t begin,
-                                               int64_t end) {
-  alignas(64) float sums[rows * NR];
-  for (int64_t p = begin; p < end; ++p) {
-    multiply_panel<W, rows>(Panel<W, scaled>(args, p), prepared, sums);
-    store_panel(args, prepared.first, rows, prepared.factors, p * NR, sums);
-  }
-}
-
-template <class W, Scaled scaled, int rows = kSkinnyRows>
-HK_INLINE void with_rows(const LinearArgs& args, const PreparedRows& prepared, int64_t begin,
-                         int64_t end) {
-  if constexpr (rows > 1)
-    if (prepared.rows < rows) return with_rows<W, scaled, rows - 1>(args, prepared, begin, end);
-  multiply_panels<W, rows, scaled>(args, prepared, begin, end);
-}
 
 }  // namespace
 
 void multiply_skinny(const LinearArgs& args, const PreparedRows& prepared, int64_t panel_begin,
                      int64_t panel_end) {
+  alignas(64) float totals[kBand * kSkinnyRows * NR], strip[kBlockK * NR];
   with_weight_format(args.format, [&](auto weight) {
     using W = decltype(weight);
-    if constexpr (W::mx) {
-      with_rows<W, Scaled::per_slab>(args, prepared, panel_begin, panel_end);
-    } else {
-      if constexpr (is_quantised<W>)
-        if (args.block_scales)
-          return with_rows<W, Scaled::per_block>(args, prepared, panel_begin, panel_end);
-      with_rows<W, Scaled::at_the_end>(args, prepared, panel_begin, panel_end);
-    }
+    const Groups groups = groups_for<W>(args, prepared.rows);
+    for (int64_t p = panel_begin; p < panel_end; p += kBand)
+      Band<W>{args, prepared, groups, totals, strip, p, min(panel_end, p + kBand)}.multiply();
   });
 }
 

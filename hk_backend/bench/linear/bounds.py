@@ -2,6 +2,7 @@
 
 Reading the packed bytes, multiplying and adding in registers, and bringing the packed elements to
 float32 in registers. Each is the same amount of work as in the whole call, on as many threads.
+The last two are of float32: mxfp4 with mx activations is multiplied in integers and may pass them.
 """
 
 from __future__ import annotations
