@@ -13,7 +13,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo demo-sglang test test-slow test-vllm test-sglang both kernels lint venv venv-sglang model llvm clean
+.PHONY: demo demo-sglang test test-slow test-vllm test-sglang environments kernels lint venv venv-sglang model llvm clean
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -42,15 +42,15 @@ demo-sglang: venv-sglang
 
 # Tests that start an engine use every core themselves; of the others each takes one. SGLang's run
 # beside vLLM's, which leave cores idle.
-ENGINES := tests/integration tests/bench_serving
+ENGINES := tests/integration/e2e tests/integration/rocm tests/bench_serving
 SGLANG := tests/sglang
 units = OMP_NUM_THREADS=1 $(BIN) -m pytest $(1) -n auto --dist loadfile tests $(ENGINES:%=--ignore=%) --ignore=$(SGLANG)
 suite = $(call units,$(1)) && $(MAKE) --no-print-directory -j2 --output-sync=line MARK='$(1)' test-vllm test-sglang
 
-test: llvm both model
+test: llvm $(if $(PYTEST_ARGS),venv,environments) model
 	$(if $(PYTEST_ARGS),$(BIN) -m pytest $(PYTEST_ARGS),$(call suite,-m "not slow"))
 
-test-slow: llvm both model
+test-slow: llvm environments model
 	$(call suite,)
 
 test-vllm: venv model
@@ -60,7 +60,7 @@ test-sglang: venv-sglang
 	$(BIN_SGLANG) -m pytest $(MARK) $(or $(PYTEST_ARGS),$(SGLANG))
 
 # the two environments: one downloads while the other compiles, for both
-both:
+environments:
 	@$(MAKE) --no-print-directory -j2 venv $(VENV_SGLANG)/.stamps/sglang
 	@$(MAKE) --no-print-directory venv-sglang
 

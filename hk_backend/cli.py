@@ -17,7 +17,8 @@ from rich.markup import escape
 from hk_backend.bench import options
 from hk_backend.quantize import options as quantizing
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="HK kernels for vLLM and SGLang.")
+ABOUT = "HK kernels for vLLM and SGLang."
+app = typer.Typer(no_args_is_help=True, add_completion=False, help=ABOUT)
 bench = typer.Typer(no_args_is_help=True, help="Measure an operator on this machine.")
 app.add_typer(bench, name="bench")
 

@@ -7,11 +7,12 @@ then: see metrics_directory.py.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
+import weakref
 from collections import defaultdict
 from collections.abc import Iterable
-from multiprocessing.util import Finalize
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 
 def at_exit(engine: str, logger: logging.Logger) -> None:
     """Log the counters of all processes when this one ends; for the engine's first process."""
-    Finalize(None, _log_counters, args=(os.getpid(), engine, logger), exitpriority=100)
+    # before the exit function of weakref, which removes the engine's temporary directories: the
+    # last one registered is the first to run
+    weakref.finalize(logger, int)
+    atexit.register(_log_counters, os.getpid(), engine, logger)
 
 
 def _log_counters(owner: int, engine: str, logger: logging.Logger) -> None:

@@ -8,17 +8,17 @@ keeps and hands to its processes, remembers the wish.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from typing import Any
 
+logger = logging.getLogger("sglang.hk_sglang.flags")
+
 NAME = "hk"
-FLAGS = (
-    "attention_backend",
-    "prefill_attention_backend",
-    "decode_attention_backend",
-    "speculative_draft_attention_backend",
-)
+ASKING = ("attention_backend", "prefill_attention_backend")
+"""Flags by which `hk` asks for the attention route."""
+FLAGS = (*ASKING, "decode_attention_backend", "speculative_draft_attention_backend")
 FIRST_STEP = "handle_deprecated_dp_attention"
 """The first step of SGLang's resolution (sglang/srt/arg_groups/pipeline.py)."""
 
@@ -43,24 +43,55 @@ def take_choice(server_args: Any, previous: Callable[[Any], None]) -> None:
     """Before the first step: leave the choice to SGLang wherever it was `hk`."""
     from sglang.srt.arg_groups.overrides import declare_resolution
 
-    named = [flag for flag in FLAGS if getattr(server_args, flag) == NAME]
+    _forget_the_last_server()
+    named = [flag for flag in FLAGS if getattr(server_args, flag, None) == NAME]
     if named:
         declare_resolution(server_args, "hk_sglang", **dict.fromkeys(named))
+    for flag in sorted({*named} - {*ASKING}):
+        logger.warning("hk_backend: %s: HK computes prefill only, SGLang's own is taken", flag)
+    if {*named} & {*ASKING}:
         _ask_for_attention()
     previous(server_args)
 
 
+_asked: tuple[str | None, str] | None = None
+"""`HK_BACKEND` as the user has it, and as a server's flag has made it."""
+
+
 def _ask_for_attention() -> None:
-    """The flag without `HK_BACKEND=attention` means it, in this process and its children."""
-    from hk_backend.config import get_config
+    """The flag without `HK_BACKEND=attention` means it, for this server's processes."""
+    from hk_backend.config import ConfigError, get_config, read_config
     from hk_sglang.plugin import register_routes
 
-    asked = os.environ.get("HK_BACKEND", "").strip()
-    if asked == "1" or "attention" in asked.split(","):
+    global _asked  # noqa: PLW0603
+    try:
+        routes = read_config().backend
+    except ConfigError:  # said when the plugin was loaded
         return
-    os.environ["HK_BACKEND"] = f"{asked},attention" if asked else "attention"
+    if "attention" in routes:
+        return
+    _asked = os.environ.get("HK_BACKEND"), ",".join([*routes, "attention"])
+    os.environ["HK_BACKEND"] = _asked[1]
     get_config.cache_clear()
     register_routes()
+
+
+def _forget_the_last_server() -> None:
+    """Whose flag is not the next one's, in a process that starts several."""
+    global _asked  # noqa: PLW0603
+    if _asked is None:
+        return
+    from hk_backend.config import get_config
+
+    users, ours = _asked
+    _asked = None
+    if os.environ.get("HK_BACKEND") != ours:
+        return
+    if users is None:
+        del os.environ["HK_BACKEND"]
+    else:
+        os.environ["HK_BACKEND"] = users
+    get_config.cache_clear()
 
 
 def prefill_choice(server_args: Any) -> str | None:

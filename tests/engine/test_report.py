@@ -15,7 +15,7 @@ from hk_backend.engine import report
 from hk_backend.routing import routes
 
 ENGINE = """
-import json, logging, multiprocessing, os, signal, sys
+import json, logging, multiprocessing, os, signal, sys, tempfile
 from hk_backend import metrics
 from hk_backend.engine import report
 
@@ -34,6 +34,9 @@ if __name__ == "__main__":
     assert metrics.share()
     report.at_exit("vLLM", logging.getLogger("engine"))
     assert not metrics.share()
+    if {own_directory}:  # as SGLang with --enable-metrics, which removes it at exit
+        directory = tempfile.TemporaryDirectory()
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = directory.name
     workers = [multiprocessing.get_context({start!r}).Process(target=work) for _ in range(2)]
     for worker in workers:
         worker.start()
@@ -42,11 +45,12 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.parametrize("own_directory", [False, True])
 @pytest.mark.parametrize("start", ["spawn", "fork"])
-def test_of_processes_that_were_killed(tmp_path: Path, start: str) -> None:
+def test_of_processes_that_were_killed(tmp_path: Path, start: str, own_directory: bool) -> None:
     """One line each, from the first process, which alone ends in order."""
     script = tmp_path / "engine.py"
-    script.write_text(ENGINE.format(start=start))
+    script.write_text(ENGINE.format(start=start, own_directory=own_directory))
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("HK_")}
     done = subprocess.run(
         [sys.executable, str(script)], env=inherited, capture_output=True, text=True, check=False

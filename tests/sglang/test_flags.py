@@ -49,6 +49,7 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     monkeypatch.setattr(resolution_hooks, "_HOOKS", hooks)
     before = list(ATTENTION_BACKEND_CHOICES)
     monkeypatch.delenv("HK_BACKEND", raising=False)
+    monkeypatch.setattr(flags, "_asked", None)
     registered: list[str] = []
     monkeypatch.setattr(
         "hk_sglang.plugin.register_routes", lambda: registered.append(os.environ["HK_BACKEND"])
@@ -70,6 +71,7 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         ("1", None),
         ("attention", None),
         ("linear,attention", None),
+        ("attn", None),
     ],
 )
 def test_the_flag_asks_for_the_route(
@@ -83,10 +85,36 @@ def test_the_flag_asks_for_the_route(
     assert os.environ["HK_BACKEND"] == (after or before)
 
 
-def test_no_flag_asks_for_nothing(offered: list[str]) -> None:
-    ServerArgs(model_path="dummy", attention_backend="triton").resolve_once()
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"attention_backend": "triton"},
+        {"decode_attention_backend": "hk"},
+        {"speculative_draft_attention_backend": "hk"},
+    ],
+    ids=str,
+)
+def test_no_such_flag_asks_for_nothing(offered: list[str], given: dict[str, str]) -> None:
+    ServerArgs(model_path="dummy", **given).resolve_once()
     assert not offered
     assert "HK_BACKEND" not in os.environ
+
+
+@pytest.mark.parametrize("users", [None, "linear"])
+def test_a_flag_is_of_its_server_only(
+    offered: list[str], monkeypatch: pytest.MonkeyPatch, users: str | None
+) -> None:
+    """A process that starts one server with it and then another one without."""
+    if users:
+        monkeypatch.setenv("HK_BACKEND", users)
+    for given, value in (
+        ({"attention_backend": "hk"}, f"{users},attention" if users else "attention"),
+        ({}, users),
+        ({"prefill_attention_backend": "hk"}, f"{users},attention" if users else "attention"),
+        ({"attention_backend": "triton"}, users),
+    ):
+        ServerArgs(model_path="dummy", **given).resolve_once()
+        assert os.environ.get("HK_BACKEND") == value
 
 
 def test_a_choice_of_every_flag(offered: list[str]) -> None:

@@ -160,6 +160,38 @@ def test_two_ranks(name: str, number: int) -> None:
     assert_shards(out, torch.cat(expected, -1), [128, 128, 128])
 
 
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_columns_of_two_ranks(name: str, number: int) -> None:
+    """A row-parallel layer: each rank has half of the input features."""
+    checkpoint = CHECKPOINTS[name]
+    shards = of_one_shard(checkpoint.tensors())
+    config = config_of(checkpoint.config)
+    with rank(number, 2):
+        layer = made(
+            RowParallelLinear,
+            torch.bfloat16,
+            K,
+            WIDTHS[0],
+            bias=False,
+            quant_config=config,
+            prefix="model.o_proj",
+        )
+        for parameter, (value,) in shards.items():
+            layer.get_parameter(parameter).weight_loader(layer.get_parameter(parameter), value)
+        layer.quant_method.process_weights_after_loading(layer)
+    split = {checkpoint.weight}
+    if scale_kind(layer) in ("block", "mx"):
+        split.add(checkpoint.scale)
+    mine = {
+        each: [value.chunk(2, 1)[number].contiguous() if each in split else value]
+        for each, (value,) in shards.items()
+    }
+    x = x_of(K // 2)
+    out = layer.quant_method.apply(layer, x)
+    assert_shards(out, checkpoint.expected(x, mine), WIDTHS[:1])
+
+
 def scale_kind(layer: Any) -> str:
     found: str = layer.quant_method.scheme.scale_kind
     return found

@@ -324,6 +324,15 @@ def test_a_head_that_modelopt_leaves_alone() -> None:
     assert_logits(whole, whole.lm_head)
 
 
+def test_a_compiled_head() -> None:
+    whole = head_of()
+    account(whole)
+    compiled = torch.compile(whole.logits, backend="eager")
+    x = values((5, K), seed=9)
+    assert torch.equal(compiled(whole.lm_head, x), whole.logits(whole.lm_head, x))
+    assert routes.counters("linear").served.calls == 2
+
+
 @pytest.mark.parametrize("head", [True, False])
 def test_new_weights_of_a_head(head: bool) -> None:
     whole = Model(table_of(ParallelLMHead)) if head else Model(table=table_of())

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hk_sglang.linear import model
+from hk_sglang.linear import loading, model
 from sglang.srt.layers.moe.fused_moe_triton.layer import FusedMoE
 from sglang.srt.model_executor.model_runner import ModelRunner
 from sglang.srt.model_loader.loader import RemoteModelLoader, ShardedStateLoader
@@ -94,6 +94,19 @@ def test_check(strict: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     out, _ = layer(x)
     torch.testing.assert_close(out, right, rtol=0.02, atol=0.02)
     assert not routes.verdict("linear")
+
+
+@pytest.mark.parametrize("owner", loading.PREPARED)
+def test_a_state_that_was_saved(owner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SGLang loads it into layers that it has processed before: their own tensors must be there."""
+    with restored():
+        monkeypatch.setattr(owner, "load_model", lambda self: layer_of())
+        loading.install()
+        layer = owner.load_model(SimpleNamespace())
+    why = "weights that SGLang has prepared: a load format of saved states"
+    assert model.why_left(layer) == why
+    assert layer.weight.shape == (64, K)
+    assert model.why_left(layer_of()) != why
 
 
 @pytest.mark.parametrize("owner", [ShardedStateLoader, RemoteModelLoader])

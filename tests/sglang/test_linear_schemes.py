@@ -211,9 +211,19 @@ def test_the_verdict_on_blocks() -> None:
     assert verdict.why == "192 input features on a rank do not end on a block of 128"
 
 
-def test_a_configuration_that_sglang_has_an_error_for() -> None:
+def test_a_configuration_that_sglang_has_an_error_for(caplog: pytest.LogCaptureFixture) -> None:
     """A layer that no group of the checkpoint names: the error is SGLang's own."""
     config = compressed_tensors({"strategy": "channel"}, TOKEN, FP8)
     config["config_groups"]["group_0"]["targets"] = ["re:.*experts.*"]
     with pytest.raises(ValueError, match="Unable to find matching target"):
         merged(config_of(config), torch.bfloat16, K, [128, 128, 128], prefix=NAME)
+    assert f"{NAME} is left to SGLang, which stops there: ValueError: Unable to" in caplog.text
+
+
+def test_a_layer_that_neither_serves(caplog: pytest.LogCaptureFixture) -> None:
+    """SGLang's method for it wants a GPU, and says only that: the log has HK's reason, too."""
+    config = compressed_tensors({"strategy": "channel"}, TOKEN, FP8)
+    with pytest.raises((AssertionError, RuntimeError)):
+        merged(config_of(config), torch.bfloat16, 12, [128, 128, 128], prefix=NAME)
+    why = "12 input features are not a positive multiple of 8"
+    assert f"{NAME} is left to SGLang, which stops there: {why}" in caplog.text

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -20,9 +20,6 @@ from hk_backend.routing import routes
 from hk_sglang.attention.prefill import HKPrefill
 from hk_sglang.attention.server import refuse_server
 from hk_sglang.contract import FORWARD
-
-if TYPE_CHECKING:
-    from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
 
 logger = logging.getLogger("sglang.hk_sglang.attention")
 
@@ -40,17 +37,17 @@ def wrap(backend: Any, name: str, runner: Any) -> None:
         logger.warning("hk_backend: SGLang serves attention without HK: %s", why)
         return
     backend.hk = HKPrefill(backend, name, runner)
-    backend.__class__ = wrapper_of(type(backend))
+    backend.__class__ = wrapper_of(backend.__class__)
 
 
 @cache
-def wrapper_of(parent: type[AttentionBackend]) -> type[AttentionBackend]:
+def wrapper_of(parent: Any) -> Any:
     """A subclass of backend class `parent` whose prefill HK computes.
 
     Its only base, or an object of the parent could not become one of it.
     """
 
-    class Wrapper(parent):  # type: ignore[valid-type, misc]
+    class Wrapper(parent):  # type: ignore[misc]
         hk: HKPrefill
 
         def init_forward_metadata(self, forward_batch: Any) -> None:

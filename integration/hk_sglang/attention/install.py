@@ -12,8 +12,9 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from hk_backend.config import get_config
 from hk_backend.engine.attention import ROUTE
-from hk_backend.engine.strict import StrictError
+from hk_backend.engine.strict import StrictError, refuse
 from hk_backend.routing import routes
 
 logger = logging.getLogger("sglang.hk_sglang.attention")
@@ -49,6 +50,8 @@ def routed(name: str, factory: Factory) -> Factory:
         if getattr(runner, "prefill_attention_backend_str", None) != name:
             return backend  # the decode half of a pair
         try:
+            if ROUTE not in get_config().backend:
+                return backend  # the flag was that of an earlier server of this process
             from hk_sglang.attention.backend import wrap
 
             wrap(backend, name, runner)
@@ -58,6 +61,7 @@ def routed(name: str, factory: Factory) -> Factory:
             why = f"HK cannot be loaded: {type(error).__name__}: {error}"
             routes.disable(ROUTE, why)
             logger.exception("hk_backend: SGLang serves attention without HK: %s", why)
+            refuse(why)
         return backend
 
     make.hk_original = factory  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ from sglang.srt.layers.radix_attention import AttentionType
 
 from hk_backend.engine.attention import ask
 from hk_backend.ops import AttentionRequest
-from hk_backend.routing import Verdict, refused
+from hk_backend.routing import Verdict
 from hk_sglang.attention.pools import is_window_layer, layouts_of, refuse_pool
 
 
@@ -28,6 +28,13 @@ class ServedLayer:
     refusal: str = ""
     cache_refusal: str = ""
     in_window_pool: bool = False
+    _sinks_refusal: str | None = None
+
+    def sinks_refusal(self) -> str:
+        """Why HK does not serve it with sinks, which come with each call, or nothing."""
+        if self._sinks_refusal is None:
+            self._sinks_refusal = ask(replace(self.request, has_sinks=True)).why
+        return self._sinks_refusal
 
 
 def judge(layer: Any, pool: Any, dtype: torch.dtype, device_type: str) -> ServedLayer:
@@ -89,10 +96,3 @@ def cache_verdict(request: AttentionRequest, pool: Any, layer_id: int) -> Verdic
         cache_layouts=layouts_of(pool, layer_id),
     )
     return ask(paged)
-
-
-def sinks_verdict(served: ServedLayer) -> Verdict:
-    """SGLang hands sinks over with each call, not when it makes a layer."""
-    if served.request.has_sinks:
-        return refused(served.refusal) if served.refusal else Verdict(True)
-    return ask(replace(served.request, has_sinks=True))

@@ -68,4 +68,4 @@ def read_pool(pool: Any, layer_id: int, key: torch.Tensor, value: torch.Tensor) 
 def _pages(slots: torch.Tensor, page_size: int) -> torch.Tensor:
     """`[slots, H, D]` as `[pages, page_size, H, D]`."""
     pages = slots.shape[0] // page_size
-    return slots[: pages * page_size].unflatten(0, (pages, page_size))
+    return slots[: pages * page_size].view(pages, page_size, *slots.shape[1:])

@@ -18,12 +18,12 @@ from hk_backend.devices import device_for
 from hk_backend.engine import cache_proof
 from hk_backend.engine.attention import ROUTE, PrefillRoute
 from hk_backend.engine.cache_proof import SPARE_BLOCK, UnknownCacheForm
-from hk_backend.engine.strict import refuse
+from hk_backend.engine.strict import StrictError, refuse
 from hk_backend.metrics import count
 from hk_backend.ops import PagedKV
 from hk_backend.routing import routes
 from hk_sglang.attention.batch import Plan, plan_batch
-from hk_sglang.attention.layers import ServedLayer, judge, sinks_verdict
+from hk_sglang.attention.layers import ServedLayer, judge
 from hk_sglang.attention.parents import PARENTS
 from hk_sglang.attention.pools import read_pool
 
@@ -63,6 +63,8 @@ class HKPrefill:
             device = device_for(self._device_type).name
             said = "hk_backend: prefill attention of %d layers is computed by HK on %s, beside %s"
             logger.info(said, served, device, name)
+        if not self._layers:
+            logger.warning("hk_backend: no attention layers that HK knows; %s serves all", name)
         for why, layers in left.items():
             logger.warning("hk_backend: %d layers left to %s: %s", layers, name, why)
         for why in {layer.cache_refusal for layer in self._layers.values()} - {""}:
@@ -121,13 +123,14 @@ class HKPrefill:
             return None
         if plan.batch is not batch:
             plan = Plan(batch, NO_PLAN, tokens=None)
-        out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-        why = self._why(plan, layer, q, k, extra)
-        why = why or self._attention(plan, layer, q, k, v, out, save_kv_cache, extra)
         tokens = len(q) if plan.tokens is None else plan.tokens
+        why = self._why(plan, layer, q, k, extra)
         if not why:
-            count(ROUTE, "served", tokens)
-            return out
+            out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+            why = self._attention(plan, layer, q, k, v, out, save_kv_cache, extra)
+            if not why:
+                count(ROUTE, "served", tokens)
+                return out
         if plan.dummy:
             count(ROUTE, "dummy", tokens)
         else:
@@ -142,13 +145,20 @@ class HKPrefill:
             return plan.refusal
         if routes.is_disabled(ROUTE):
             return routes.verdict(ROUTE).why
-        served = self._served(layer)
+        try:
+            served = self._served(layer)
+        except StrictError:
+            raise
+        except Exception as error:  # a layer that is none of the model's, and like none of them
+            return self._route.survive(error)
         if served.refusal:
             return served.refusal
         if served.cache_refusal and (plan.has_cached or self._reads_back):
             return served.cache_refusal
         if k is None:
             return "no keys handed over"
+        if len(q) < plan.num_tokens or len(k) != len(q):
+            return "queries or keys of other tokens than the batch's"
         if q.dtype is not self._dtype or k.dtype is not self._dtype:
             return f"query in {q.dtype}, keys in {k.dtype}"
         if getattr(self._backend.forward_metadata, "custom_mask", None) is not None:
@@ -156,7 +166,7 @@ class HKPrefill:
         given = [name for name, value in extra.items() if value is not None and name != "sinks"]
         if given:
             return f"argument {given[0]} of the call"
-        return "" if extra.get("sinks") is None else sinks_verdict(served).why
+        return "" if extra.get("sinks") is None else served.sinks_refusal()
 
     def _attention(
         self,

@@ -23,7 +23,6 @@ from sglang.srt.layers.parameter import (
 )
 from sglang.srt.layers.quantization.base_config import LinearMethodBase
 
-from hk_backend.engine.linear.online import shard_index
 from hk_backend.engine.linear.options import no_layer
 from hk_backend.engine.linear.packed_layer import pack_layer
 from hk_backend.engine.linear.scales import as_channels, one_input_scale, verdict_on_blocks
@@ -35,6 +34,7 @@ from hk_backend.routing import Verdict, refused
 from hk_sglang.linear.arrivals import give_memory, releasing
 from hk_sglang.linear.layer import MARK, read_by_models, verdict_on
 from hk_sglang.linear.schemes import CONFIGS, Left, Scheme, scheme_of
+from hk_sglang.linear.sizes import whole_tensors
 
 logger = logging.getLogger("sglang.srt.hk_sglang.linear")
 
@@ -61,15 +61,24 @@ def _choosing(original: Any) -> Any:
             scheme = scheme_of(self, layer, prefix)
         except Left as left:
             if left.args:
-                layer.__dict__["hk_left"] = str(left)
+                return left_to_sglang(layer, prefix, str(left), stock)
             return stock()
         except Exception as error:  # a configuration that SGLang has an error of its own for
-            layer.__dict__["hk_left"] = f"{type(error).__name__}: {error}"
-            return stock()
+            return left_to_sglang(layer, prefix, f"{type(error).__name__}: {error}", stock)
         return HKLinearMethod(scheme, stock)
 
     setattr(get_quant_method, MARK, original)
     return get_quant_method
+
+
+def left_to_sglang(layer: Any, name: str, why: str, stock: Callable[[], Any]) -> Any:
+    """SGLang's own method for `layer`; if there is none, the log says both reasons."""
+    layer.__dict__["hk_left"] = why
+    try:
+        return stock()
+    except Exception:
+        logger.error("hk_backend: %s is left to SGLang, which stops there: %s", name, why)
+        raise
 
 
 class HKMethod(LinearMethodBase):  # type: ignore[misc]
@@ -82,36 +91,6 @@ class HKMethod(LinearMethodBase):  # type: ignore[misc]
 
     def apply(self, layer: Any, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         return apply(layer, x, bias)
-
-
-def whole_shards(layer: Any, load: Any, rows_of_one: int = 1) -> Any:
-    """A loader of merged layers that takes shards of their own size only: SGLang's pads short
-    ones with zeros.
-
-    Args:
-        rows_of_one: output features for each row of the tensor.
-    """
-
-    def loader(parameter: Any, tensor: torch.Tensor, *shard: Any, **named: Any) -> None:
-        given = next(iter((*shard, *named.values())), None)
-        sizes = _shard_sizes(layer)
-        if isinstance(given, (int, str)) and tensor.dim() and sizes:
-            rows = -(-sizes[shard_index(given)] // rows_of_one)
-            if len(tensor) != rows:
-                raise ValueError(f"its shape has {len(tensor)} rows: expected {rows}")
-        load(parameter, tensor, *shard, **named)
-
-    return loader
-
-
-def _shard_sizes(layer: Any) -> list[int]:
-    """Output features of each shard in the checkpoint; nothing if that is not known."""
-    if getattr(layer, "use_presharded_weights", False):
-        return []
-    if hasattr(layer, "total_num_kv_heads"):
-        heads, head = layer.total_num_kv_heads, layer.head_size
-        return [layer.total_num_heads * head, heads * head, heads * layer.v_head_size]
-    return list(getattr(layer, "output_sizes", ()))
 
 
 class HKLinearMethod(HKMethod):
@@ -154,9 +133,8 @@ class HKLinearMethod(HKMethod):
             self._register(layer, n, k, extra["weight_loader"])
             return
         assert self.stock is not None
-        logger.debug("hk_backend: %s is left to SGLang: %s", name_of(layer), verdict.why)
-        layer.__dict__["hk_left"] = verdict.why
-        layer.quant_method = method = self.stock()
+        method = left_to_sglang(layer, name_of(layer), verdict.why, self.stock)
+        layer.quant_method = method
         extra["weight_loader"] = loader_for(method, layer)
         method.create_weights(
             layer=layer,
@@ -184,7 +162,7 @@ class HKLinearMethod(HKMethod):
     def _register(self, layer: Any, n: int, k: int, loader: Any) -> None:
         scheme, format = self.scheme, FORMATS[self.scheme.format]
         codes = torch.empty(n, format.row_codes(k), dtype=format.dtype)
-        rows = whole_shards(layer, loader)
+        rows = whole_tensors(layer, loader)
         weight = ModelWeightParameter(data=codes, input_dim=1, output_dim=0, weight_loader=rows)
         layer.register_parameter(scheme.weight, weight)
         shards = len(layer.logical_widths)
@@ -238,7 +216,7 @@ def _scale_maker(
     if scheme.scale_kind == "tensor":
         data = torch.empty(len(layer.logical_widths), dtype=torch.float32)
         return lambda: PerTensorScaleParameter(data=data, weight_loader=loader)
-    rows = whole_shards(layer, loader, FP8_BLOCK if scheme.scale_kind == "block" else 1)
+    rows = whole_tensors(layer, loader, FP8_BLOCK if scheme.scale_kind == "block" else 1)
     if scheme.scale_kind == "channel":
         data = torch.empty((n, 1) if scheme.column else (n,), dtype=torch.float32)
         return lambda: ChannelQuantScaleParameter(data=data, output_dim=0, weight_loader=rows)

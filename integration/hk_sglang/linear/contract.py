@@ -96,6 +96,7 @@ def _loading() -> list[Verdict]:
         has_parameters(loader.initialize_dummy_weights, ("model",)),
         has_parameters(loader.ShardedStateLoader.save_model, ("model", "path")),
         has_parameters(loader.RemoteModelLoader.save_model, ("model", "model_path")),
+        has_members(loader, ("PreshardedModelLoader", "RemoteInstanceModelLoader")),
         has_parameters(weight_updater._model_load_weights_direct, ("model", "named_tensors")),
         has_parameters(SchedulerWeightUpdaterManager.end_weight_update, ("self", "recv_req")),
         has_members(capture_mode, ("get_is_capture_mode",)),

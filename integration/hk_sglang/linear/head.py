@@ -83,7 +83,7 @@ def pack_head(head: Any, model: Any) -> str:
     for each in model.modules():
         if isinstance(each, LogitsProcessor) and (
             each.use_fp32_lm_head
-            or each.use_fp32_lm_head_output
+            or getattr(each, "use_fp32_lm_head_output", False)  # since SGLang 0.5.23
             or each.rl_on_policy_target is not None
         ):
             return "an LM head in another dtype than the model's"

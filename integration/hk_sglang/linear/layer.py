@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -61,6 +64,8 @@ def verdict_on(
     """
     if routes.verdict(ROUTE) and is_deterministic():
         return refused("--enable-deterministic-inference: not proven for HK")
+    if _prepared.get():
+        return refused("weights that SGLang has prepared: a load format of saved states")
     return packed_layer.verdict_on(
         LinearRequest(
             device_type=device_type or torch.get_default_device().type,
@@ -82,6 +87,20 @@ def why_not_packed(weight: torch.Tensor) -> str:
     device_type, (n, k) = weight.device.type, weight.shape
     why = verdict_on(format, n, k, weight.dtype, device_type).why
     return why or amx_verdict(format, device_type).why
+
+
+@contextmanager
+def loading_prepared_weights() -> Iterator[None]:
+    """While SGLang loads a model's state as it was in another server's memory: into layers that it
+    has processed before that."""
+    token = _prepared.set(True)
+    try:
+        yield
+    finally:
+        _prepared.reset(token)
+
+
+_prepared: ContextVar[bool] = ContextVar("prepared", default=False)
 
 
 def is_deterministic() -> bool:

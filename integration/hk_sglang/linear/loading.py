@@ -12,6 +12,8 @@ from sglang.srt.model_executor.model_runner_components import weight_updater
 from sglang.srt.model_loader import loader
 from sglang.srt.model_loader.loader import (
     DefaultModelLoader,
+    PreshardedModelLoader,
+    RemoteInstanceModelLoader,
     RemoteModelLoader,
     ShardedStateLoader,
 )
@@ -20,7 +22,15 @@ from hk_backend.engine.linear.saving import refusing
 from hk_backend.engine.linear.shards import CheckpointError
 from hk_backend.engine.linear.tensor_names import named_errors, watched
 from hk_sglang.linear.arrivals import expect_all
-from hk_sglang.linear.layer import MARK
+from hk_sglang.linear.layer import MARK, loading_prepared_weights
+
+PREPARED = (
+    ShardedStateLoader,
+    PreshardedModelLoader,
+    RemoteModelLoader,
+    RemoteInstanceModelLoader,
+)
+"""Loaders of states that were saved, or are, in a server's memory."""
 
 
 def install() -> None:
@@ -29,6 +39,8 @@ def install() -> None:
     _wrap(loader, "initialize_dummy_weights", _dummy)
     _wrap(weight_updater, "_model_load_weights_direct", _direct)
     _wrap(SchedulerWeightUpdaterManager, "end_weight_update", _end)
+    for owner in PREPARED:
+        _wrap(owner, "load_model", _load_prepared)
     for owner in (ShardedStateLoader, RemoteModelLoader):
         _wrap(owner, "save_model", lambda save, *args: refusing(save, "SGLang")(*args), static=True)
 
@@ -50,6 +62,11 @@ def _wrap(owner: Any, name: str, around: Any, static: bool = False) -> None:
 def _load(original: Any, model: Any, weights: Any, target_device: Any) -> None:
     with named_errors():
         original(model, watched(weights), target_device)
+
+
+def _load_prepared(original: Any, *args: Any, **kwargs: Any) -> Any:
+    with loading_prepared_weights():
+        return original(*args, **kwargs)
 
 
 def _dummy(original: Any, model: Any, *args: Any, **kwargs: Any) -> None:

@@ -45,9 +45,10 @@ from hk_backend.engine.linear.shards import name_of
 from hk_backend.ops.weight_format import FORMATS
 from hk_backend.routed_linear import is_attached
 from hk_sglang.linear.arrivals import arrived_shards, expect, releasing
-from hk_sglang.linear.checkpoints import HKLinearMethod, HKMethod, whole_shards
+from hk_sglang.linear.checkpoints import HKLinearMethod, HKMethod
 from hk_sglang.linear.layer import verdict_on
 from hk_sglang.linear.schemes import Scheme
+from hk_sglang.linear.sizes import whole_tensors
 
 FROM_SGLANG = ("packed_modules_mapping", "hf_config")
 """Keys that SGLang adds to a checkpoint's configuration (model_loader/weight_utils.py)."""
@@ -186,7 +187,7 @@ class HKOnlineLinearMethod(HKMethod):
             data=torch.empty(0, dtype=params_dtype),
             input_dim=1,
             output_dim=0,
-            weight_loader=whole_shards(layer, extra["weight_loader"]),
+            weight_loader=whole_tensors(layer, extra["weight_loader"]),
         )
         layer.register_parameter("weight", weight)
         expect(layer, "weight", torch.Size((n, k)), self.process_weights_after_loading)

@@ -133,6 +133,20 @@ def test_no_keys(counters: RouteCounters) -> None:
     fell_back(counters, "no keys handed over")
 
 
+@pytest.mark.parametrize(("queries", "keys"), [(-1, -1), (None, -1)])
+def test_tokens_of_another_batch(
+    counters: RouteCounters, queries: int | None, keys: int | None
+) -> None:
+    """HK would read past the end of what it is handed."""
+    batch = Batch(Server(), MIXED)
+    batch.server.backend.init_forward_metadata(batch.metadata)
+    q, k, v = (torch.cat(t) for t in batch._new(0))
+    layer = batch.server.model.layers[0]
+    q, k, v = q.flatten(1)[:queries], k[:keys], v[:keys]
+    assert batch.server.backend.hk.attend(q, k, v, layer, batch.metadata, True, {}) is None
+    fell_back(counters, "queries or keys of other tokens than the batch's")
+
+
 def test_another_dtype(counters: RouteCounters) -> None:
     batch = Batch(Server(), [FRESH])
     query = torch.cat(batch.queries[0]).flatten(1).bfloat16()
@@ -393,6 +407,20 @@ def test_an_error_in_hk(
     fell_back(counters, why, calls=2)
     assert routes.verdict("attention").why == why
     assert len([record for record in caplog.records if record.levelname == "ERROR"]) == 1
+
+
+def test_a_layer_that_cannot_be_judged(
+    counters: RouteCounters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that the model did not show when the server started."""
+    server = Server()
+    server.backend.hk._layers.clear()
+    monkeypatch.delattr(server.model.layers[0], "use_irope")
+    batch = Batch(server, MIXED)
+    batch.check()
+    (why,) = counters.fallbacks
+    assert why.startswith("HK failed: AttributeError")
+    assert routes.is_disabled("attention")
 
 
 def test_an_error_in_the_plan(counters: RouteCounters, monkeypatch: pytest.MonkeyPatch) -> None:

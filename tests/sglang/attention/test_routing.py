@@ -236,7 +236,7 @@ def test_the_pool_of_a_sliding_window(counters: RouteCounters, page_size: int) -
     """Two layers, two pools, two sets of slots; slots behind the window are given back."""
     server = Server([{}, {"sliding_window_size": 15}], page_size=page_size, windows=(1,))
     batch = Batch(server, [Row(6, 48), Row(20), DECODE if page_size == 1 else Row(1, 48)])
-    gone = batch.slots(0, 0, 32)
+    gone = batch.slots(0, 0, 33)  # the first key that is seen is 33, in the middle of a page
     server.pool.full_to_swa_index_mapping[gone] = 0
     full, window = batch.run()
     torch.testing.assert_close(full.double(), batch.expected(0), rtol=2e-5, atol=2e-5)

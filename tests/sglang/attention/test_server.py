@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from hk_sglang.attention.install import register_attention
+from hk_sglang.attention.server import refuse_server
 from sglang.srt.layers.attention.hybrid_attn_backend import HybridAttnBackend
 from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 from sglang.srt.model_executor.cuda_graph_config import Backend, CudaGraphConfig, PhaseConfig
@@ -37,7 +38,7 @@ def stand_ins(counters: RouteCounters, monkeypatch: pytest.MonkeyPatch) -> None:
 
     stock = batch.ATTENTION_BACKENDS["torch_native"].hk_original
     for name in ("aiter", "triton", "intel_amx", "flex_attention", "dsa"):
-        monkeypatch.setitem(batch.ATTENTION_BACKENDS, name, lambda runner: stock(runner))
+        monkeypatch.setitem(batch.ATTENTION_BACKENDS, name, stock)
     assert register_attention() == ""
 
 
@@ -86,6 +87,14 @@ def test_the_users_own_choice(
     environment(HK_STRICT="1")
     with pytest.raises(StrictError, match=f"attention would fall back: {why}"):
         Server(changes=with_flags(**flags))
+
+
+def test_an_earlier_servers_flag(counters: RouteCounters, environment: Callable[..., None]) -> None:
+    """Factories that were routed for it serve the next one as SGLang made them."""
+    environment(HK_BACKEND="linear")
+    assert type(Server().backend) is TorchNativeAttnBackend
+    environment(HK_BACKEND="linear,attention")
+    assert is_wrapped(Server().backend)
 
 
 def hybrid(prefill: str, decode: str) -> HybridAttnBackend:
@@ -212,8 +221,6 @@ def test_prefill_in_graphs(
     backend: str,
 ) -> None:
     """On a GPU, where the user asks for them: they would replay without HK."""
-    from hk_sglang.attention.server import refuse_server
-
     for prefill, why in ((backend, f"prefill in graphs ({backend})"), (Backend.DISABLED, "")):
         published(cuda_graph_config=CudaGraphConfig(prefill=PhaseConfig(backend=prefill)))
         runner = Server().runner
@@ -225,14 +232,15 @@ def refusal(**server: Any) -> str:
     """Why a server's prefill is not HK's: the backend is SGLang's own, and the log says so."""
     made = Server(**server)
     assert type(made.backend) is TorchNativeAttnBackend
-    from hk_sglang.attention.backend import refuse_server
-
     why = refuse_server(made.name, made.runner)
     return why or routes.verdict("attention").why
 
 
 def test_a_broken_installation(
-    counters: RouteCounters, monkeypatch: pytest.MonkeyPatch, caplog: Any
+    counters: RouteCounters,
+    environment: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: Any,
 ) -> None:
     """A package of ours that does not import: SGLang's backend as it is, and a reason."""
     import sys
@@ -242,6 +250,9 @@ def test_a_broken_installation(
     assert type(server.backend) is TorchNativeAttnBackend
     assert "HK cannot be loaded: ModuleNotFoundError" in routes.verdict("attention").why
     assert "SGLang serves attention without HK: HK cannot be loaded" in caplog.text
+    environment(HK_STRICT="1")
+    with pytest.raises(StrictError, match="HK cannot be loaded: ModuleNotFoundError"):
+        Server()
 
 
 def test_a_broken_extension(counters: RouteCounters, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ Reader = Callable[[str], Served]
 """From a scenario's name to what its engine answered."""
 
 ENVIRONMENT = {"SGLANG_PLATFORM": "hk_cpu", "OMP_NUM_THREADS": "1"}
-TIMEOUT = 900
+TIMEOUT = 1800
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -15,7 +15,6 @@ import importlib
 import multiprocessing
 import os
 import sys
-import traceback
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +50,20 @@ DEFAULTS: dict[str, Any] = {
 def main(scenarios_path: Path, folder: Path) -> None:
     for module in SGLANG:
         importlib.import_module(module)
-    running: set[int] = set()
+    running: dict[int, str] = {}
     for scenario in load(Scenario, scenarios_path):
         if len(running) == AT_A_TIME:
-            running.remove(os.wait()[0])
-        running.add(fork(scenario, folder))
+            wait(running)
+        running[fork(scenario, folder)] = scenario.name
     while running:
-        running.remove(os.wait()[0])
+        wait(running)
+
+
+def wait(running: dict[int, str]) -> None:
+    """Until one of them has ended."""
+    child, status, usage = os.wait3(0)
+    seconds = usage.ru_utime + usage.ru_stime
+    print(f"== {running.pop(child)}: ended with {status}, {seconds:.0f} s of CPU", flush=True)
 
 
 def fork(scenario: Scenario, folder: Path) -> int:
@@ -66,22 +72,14 @@ def fork(scenario: Scenario, folder: Path) -> int:
     child = os.fork()
     if child:
         return child
-    status = 1
-    try:
-        with (folder / f"{scenario.name}.txt").open("wb") as log:
-            os.dup2(log.fileno(), 1)
-            os.dup2(log.fileno(), 2)
-        os.environ.update(scenario.environment)
-        if os.environ.get("TEST_SPAWN") != "1":
-            let_engines_fork()
-        save([serve(scenario, folder)], folder / f"{scenario.name}.json")
-        status = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
+    with (folder / f"{scenario.name}.txt").open("wb") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    os.environ.update(scenario.environment)
+    if os.environ.get("TEST_SPAWN") != "1":
+        let_engines_fork()
+    save([serve(scenario, folder)], folder / f"{scenario.name}.json")
+    sys.exit()  # as any script ends: HK's plugin reports then
 
 
 def let_engines_fork() -> None:

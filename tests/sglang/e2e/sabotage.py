@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from tests.e2e import sabotage
+
+
+def engine_outside_contract() -> None:
+    """An SGLang whose attention backends take other arguments than the plugin knows."""
+    from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
+
+    def init_forward_metadata(self: Any, batch: Any) -> None:
+        raise NotImplementedError
+
+    init_forward_metadata.__qualname__ = "AttentionBackend.init_forward_metadata"
+    AttentionBackend.init_forward_metadata = init_forward_metadata
 
 
 def float32_everywhere() -> None:
@@ -21,5 +33,5 @@ def float32_everywhere() -> None:
 
 
 SABOTAGES: dict[str, Callable[[], None]] = sabotage.SABOTAGES | {
-    float32_everywhere.__name__: float32_everywhere
+    broken.__name__: broken for broken in (engine_outside_contract, float32_everywhere)
 }

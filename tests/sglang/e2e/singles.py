@@ -20,7 +20,8 @@ RADIX = {**CHUNKED, "disable_radix_cache": False}
 
 @dataclass(frozen=True)
 class Single:
-    """`long`: chunks, a cached prefix and a fault; else one small round for each of `mutations`.
+    """`long`: chunks, a cached prefix and, with HK, a fault; else one small round for each of
+    `mutations`.
 
     `decodes`: more than the token that a prefill ends with.
     """
@@ -42,6 +43,8 @@ class Single:
             rounds = [Round(prompts, max_tokens=4, mutation=fault) for fault in self.mutations]
         if not self.decodes:
             rounds = [replace(item, max_tokens=1) for item in rounds]
+        if "HK_BACKEND" not in self.environment:
+            rounds = [replace(item, mutation="") for item in rounds]
         engine = {**shared, **self.engine}
         return Scenario(name, model, rounds, self.dtype, engine, self.sabotage, self.environment)
 
@@ -64,6 +67,9 @@ SINGLES = {
     "hnd": Single(  # SGLang's plain attention cannot read it, so there is nothing to decode with
         HK | {"SGLANG_USE_HND_KVCACHE": "1"}, {"page_size": 16}, long=True, decodes=False
     ),
+    # machine code of MI355X, executed by the emulator; short, for it is slow
+    "emulated": Single(HK | {"HK_DEVICE": "emulated:gfx950"}, {"page_size": 64}, dtype="bfloat16"),
+    "emulated-cpu": Single(HK, {"page_size": 64}, dtype="bfloat16"),
     # HK that must step aside
     "decode-flag": Single(
         {}, {"prefill_attention_backend": "torch_native", "decode_attention_backend": "hk"}
@@ -74,6 +80,7 @@ SINGLES = {
     "no-such-device": Single(HK | {"HK_DEVICE": "hip"}),
     "extension-missing": Single(HK, sabotage="extension_missing"),
     "extension-raises": Single(HK, sabotage="extension_raises"),
+    "engine-unknown": Single(HK, sabotage="engine_outside_contract"),
     "strict": Single(HK | {"HK_STRICT": "1"}, sabotage="extension_missing"),
     "strict-bad-backend": Single({"HK_BACKEND": "atention", "HK_STRICT": "1"}),
     "checked": Single(HK | {"HK_CHECK": "1"}, mutations=("", "scaled_output", "")),

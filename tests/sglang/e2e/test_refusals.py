@@ -15,6 +15,7 @@ REASONS = {
     "no-such-device": ["HK_DEVICE=hip", "no HIP runtime"],
     "extension-missing": ["hk_backend._cpu", "cannot be loaded"],
     "extension-raises": ["RuntimeError: the extension is broken on purpose"],
+    "engine-unknown": ["AttentionBackend.init_forward_metadata", "batch", "forward_batch"],
 }
 BOTH_ROUTES = ("no-such-device", "extension-missing")
 """What is in the way of attention and of linear layers, so that each says so."""
