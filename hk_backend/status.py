@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+import warnings
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -131,7 +132,9 @@ def engine_verdicts(route: str) -> dict[str, Verdict]:
         if ENGINES[check.name].version is None:
             continue
         try:
-            verdict: Verdict = check.load()(route)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # an engine's, about what else it lacks
+                verdict: Verdict = check.load()(route)
         except Exception as error:  # whatever an engine's import can raise
             verdict = refused(f"{type(error).__name__}: {error}")
         verdicts[check.name] = verdict if verdict else refused(f"{check.name}: {verdict.why}")

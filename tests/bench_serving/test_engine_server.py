@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+from bench_serving.engine_server import AMX, AVX512, hide
 
 SHOWS = """
 import sys, torch
@@ -32,3 +35,18 @@ def test_the_engine_s_module_is_run_with_its_own_arguments(tmp_path: Path, held:
     assert rest.split()[-1] == "False"  # no AMX beyond either
     if held == "avx2":
         assert rest.split()[-2] == "False"
+
+
+@pytest.mark.parametrize(
+    ("isa", "still_found"),
+    [("avx2", set()), ("avx512", {"_is_avx512_supported", "_is_vnni_supported"}), ("", "all")],
+)
+def test_what_lies_beyond_an_instruction_set_is_hidden(
+    monkeypatch: pytest.MonkeyPatch, isa: str, still_found: set[str] | str
+) -> None:
+    names = {*AVX512, *AMX}
+    for name in names:
+        monkeypatch.setattr(torch.cpu, name, lambda: True)
+    hide(isa)
+    found = {name for name in names if getattr(torch.cpu, name)()}
+    assert found == (names if still_found == "all" else still_found)

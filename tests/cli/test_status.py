@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -93,6 +95,21 @@ def test_an_engine_check_that_raises_is_a_refusal(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [Broken()])
     verdict = status.engine_verdicts("attention")["vllm"]
     assert verdict == refused("vllm: ImportError: libnuma.so.1: cannot open shared object file")
+
+
+def test_an_engine_s_own_warnings_are_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Warns:
+        name = "sglang"
+
+        def load(self) -> Callable[[str], Verdict]:
+            warnings.warn("Only CUDA supports AWQ currently.", stacklevel=1)
+            return lambda route: SERVED
+
+    monkeypatch.setattr(machine, "version_of", lambda *names: "0.5.23")
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [Warns()])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert status.engine_verdicts("attention") == {"sglang": SERVED}
 
 
 def test_the_text_names_route_and_reason() -> None:

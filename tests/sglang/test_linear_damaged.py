@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 import torch
 from hk_sglang.linear import model
+from safetensors.torch import load_file
 from sglang.srt.configs.device_config import DeviceConfig
 from sglang.srt.configs.load_config import LoadConfig
 from sglang.srt.configs.model_config import ModelConfig
+from sglang.srt.model_executor.model_runner_components.weight_exporter import WeightExporter
 from sglang.srt.model_loader.loader import get_model_loader
 from sglang.srt.runtime_context import get_parallel
 
@@ -47,9 +49,9 @@ def made(folder: Path) -> Maker:
     return lambda scheme: make(SCHEMES[scheme], source, folder)
 
 
-def loaded(path: Path, scheme: str) -> Any:
+def loaded(path: Path, scheme: str = "") -> Any:
     """The model of a checkpoint, as SGLang's loader returns it."""
-    dtype = SCHEMES[scheme].dtypes[-1]
+    dtype = SCHEMES[scheme].dtypes[-1] if scheme else "float32"
     config = ModelConfig(str(path), dtype=dtype)
     loader = get_model_loader(LoadConfig(), config)
     return loader.load_model(model_config=config, device_config=DeviceConfig("cpu"))
@@ -71,3 +73,18 @@ def test_a_damaged_checkpoint(item: Damage, made: Maker, folder: Path) -> None:
         loaded(path, item.scheme)
     assert str(error.value).startswith(item.name)
     assert re.search(item.says, str(error.value))
+
+
+def test_weights_by_their_names(folder: Path) -> None:
+    """What SGLang's API shows of a model whose layers are packed is the checkpoint."""
+    path = tiny_llama(folder / "models", 64)
+    whole = loaded(path)
+    exporter: Any = SimpleNamespace(
+        get_model=lambda: whole, tp_size=1, _weight_export_unsupported_reason=lambda: None
+    )
+    tensors = load_file(path / "model.safetensors")
+    for module in ("self_attn.q_proj", "self_attn.v_proj", "mlp.up_proj", "mlp.down_proj"):
+        name = f"model.layers.1.{module}.weight"
+        found = WeightExporter.get_weights_by_name(exporter, name, 5)
+        assert found == tensors[name].float().tolist()[:5]
+    assert all(layer.weight.numel() == 0 for layer in whole.modules() if hasattr(layer, "hk_left"))

@@ -8,19 +8,18 @@ from typing import Any
 
 import pytest
 import torch
-from sglang.srt.managers.scheduler_components.weight_updater import (
-    SchedulerWeightUpdaterManager,
-    _export_static_state,
-    _import_static_state,
-)
+from hk_sglang.linear import reading
+from sglang.srt.managers.scheduler_components import weight_updater as weight_updates
+from sglang.srt.managers.scheduler_components.weight_updater import SchedulerWeightUpdaterManager
 from sglang.srt.model_executor.model_runner_components import weight_updater
+from sglang.srt.model_executor.model_runner_components.weight_exporter import WeightExporter
 from sglang.srt.model_loader.loader import DefaultModelLoader
 
 from hk_backend import reference
 from hk_backend.shadow_check import largest_error, tolerance
 from tests.linear_checkpoints import WIDTHS, K, Shards
 from tests.sglang.linear_checkpoints import CHECKPOINTS
-from tests.sglang.linear_layers import config_of, installed, rank
+from tests.sglang.linear_layers import config_of, installed, rank, restored
 from tests.sglang.linear_models import ATTENTION, Model, bfloat16, loaded, named, online, without
 
 
@@ -104,13 +103,57 @@ def test_copied_into_parameters() -> None:
 
 
 def test_memory_that_is_released_and_resumed() -> None:
-    """SGLang keeps a model's buffers over it, and HK's packed weights are buffers."""
+    """SGLang keeps a copy of a model's buffers over it: packed weights are none of those, or
+    nothing would be released. What is lost, the update brings that has to follow anyway."""
     layer = loaded(None, bfloat16())
-    state = _export_static_state(layer)
+    layer.register_buffer("steps", torch.arange(3))
+    state = weight_updates._export_static_state(layer)
+    assert [name for name, _ in state["buffers"]] == ["steps"]
     for buffer in layer.buffers():
         buffer.zero_()
-    _import_static_state(layer, state)
+    weight_updates._import_static_state(layer, state)
+    assert torch.equal(layer.steps, torch.arange(3))
+    updated(layer, bfloat16(seed=5))
+    assert_computes(layer, bfloat16(seed=5))
+
+
+class Exported:
+    """What SGLang's exporter asks, of a model with one merged layer."""
+
+    def __init__(self, layer: Any) -> None:
+        self.model = torch.nn.ModuleDict({"qkv_proj": layer})
+
+    def get_model(self) -> Any:
+        return self.model
+
+
+def by_name(layer: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The first numbers of k, as SGLang's Llama looks them up."""
+
+    def lookup(self: Any, name: str, truncate_size: int = 100) -> Any:
+        assert name == "k_proj.weight"
+        held = self.get_model().qkv_proj.weight
+        return held.data.narrow(0, WIDTHS[0], WIDTHS[1]).tolist()[:truncate_size]
+
+    with restored():
+        monkeypatch.setattr(WeightExporter, "get_weights_by_name", lookup)
+        reading.install()
+        return WeightExporter.get_weights_by_name(Exported(layer), "k_proj.weight", 7)
+
+
+def test_a_weight_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = loaded(None, bfloat16())
+    expected = bfloat16()[f"{ATTENTION}.k_proj.weight"].tolist()[:7]
+    assert by_name(layer, monkeypatch) == expected
     assert_computes(layer, bfloat16())
+
+
+def test_a_quantised_weight_by_its_name(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    layer = loaded(online("hk_fp8"), bfloat16())
+    assert by_name(layer, monkeypatch) is None
+    assert "k_proj.weight: HK holds it packed, in a quantised format" in caplog.text
 
 
 # -- quantised

@@ -25,7 +25,7 @@
 
 namespace hk::cpu::HK_ISA {
 
-constexpr int kGroupRows = MR < 6 ? MR : 6;  // whose sums fit in registers beside an expansion
+constexpr int kGroupRows = MR < 8 ? MR : 8;  // whose sums fit in registers beside an expansion
 constexpr int kSkinnyRows = MR < 6 ? MR : 16;
 
 // One slab from `codes` [NR][kSlabK] and, for mx formats, `scales` [NR].

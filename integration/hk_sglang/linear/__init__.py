@@ -9,7 +9,8 @@ checkpoints.py   layers of quantised checkpoints
 sizes.py         tensors that are too short
 quantization.py  --quantization hk_fp8, hk_mxfp8, hk_mxfp6, hk_mxfp4
 allow_list.py    those on ROCm
-loading.py       tensors named in errors, dummy weights, a weight update that fails, saving
+loading.py       tensors named in errors, dummy weights, a weight update that fails
+reading.py       packed weights that SGLang reads: by name, to keep or to save them
 model.py         after a model is loaded: which of its layers HK serves, which not, and why
 contract.py      what of SGLang all of that relies on
 install.py       all of it, put in place once

@@ -80,11 +80,12 @@ def _quantization() -> list[Verdict]:
 
 
 def _loading() -> list[Verdict]:
+    from sglang.srt.managers.scheduler_components import weight_updater as scheduler_updater
     from sglang.srt.managers.scheduler_components.weight_updater import (
         SchedulerWeightUpdaterManager,
     )
     from sglang.srt.model_executor.model_runner import ModelRunner
-    from sglang.srt.model_executor.model_runner_components import weight_updater
+    from sglang.srt.model_executor.model_runner_components import weight_exporter, weight_updater
     from sglang.srt.model_executor.runner_utils import capture_mode
     from sglang.srt.model_loader import loader
 
@@ -99,6 +100,8 @@ def _loading() -> list[Verdict]:
         has_members(loader, ("PreshardedModelLoader", "RemoteInstanceModelLoader")),
         has_parameters(weight_updater._model_load_weights_direct, ("model", "named_tensors")),
         has_parameters(SchedulerWeightUpdaterManager.end_weight_update, ("self", "recv_req")),
+        has_parameters(scheduler_updater._export_static_state, ("model",)),
+        has_parameters(weight_exporter.WeightExporter.get_weights_by_name, ("self", "name")),
         has_members(capture_mode, ("get_is_capture_mode",)),
     ]
 

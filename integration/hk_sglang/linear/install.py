@@ -18,9 +18,11 @@ def register_linear() -> str:
         loading,
         model,
         quantization,
+        reading,
         unquantized,
     )
 
-    for part in (layer, unquantized, head, checkpoints, quantization, allow_list, loading, model):
+    parts = layer, unquantized, head, checkpoints, quantization, allow_list, loading, reading, model
+    for part in parts:
         part.install()
     return ""

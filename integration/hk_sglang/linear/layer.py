@@ -42,6 +42,20 @@ def install() -> None:
     LinearBase.__init__ = init
 
 
+def wrap(owner: Any, name: str, around: Any, static: bool = False) -> None:
+    """Let `around(original, ...)` stand for a function of `owner`."""
+    original = getattr(owner, name)
+    if hasattr(original, MARK):
+        return
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return around(original, *args, **kwargs)
+
+    setattr(wrapper, MARK, original)
+    setattr(owner, name, staticmethod(wrapper) if static else wrapper)
+
+
 def read_by_models(layer: Any) -> bool:
     """Whether a model may read the layer's weight itself."""
     return str(getattr(layer, "prefix", "")).rpartition(".")[2] in READ_BY_MODELS

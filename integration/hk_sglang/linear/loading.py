@@ -1,8 +1,7 @@
-"""SGLang's loading of weights, where HK has a part in it, and its saving of them."""
+"""SGLang's loading of weights, where HK has a part in it."""
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import torch
@@ -18,11 +17,10 @@ from sglang.srt.model_loader.loader import (
     ShardedStateLoader,
 )
 
-from hk_backend.engine.linear.saving import refusing
 from hk_backend.engine.linear.shards import CheckpointError
 from hk_backend.engine.linear.tensor_names import named_errors, watched
 from hk_sglang.linear.arrivals import expect_all
-from hk_sglang.linear.layer import MARK, loading_prepared_weights
+from hk_sglang.linear.layer import loading_prepared_weights, wrap
 
 PREPARED = (
     ShardedStateLoader,
@@ -35,28 +33,12 @@ PREPARED = (
 
 def install() -> None:
     """Change SGLang's functions; harmless to call again."""
-    _wrap(DefaultModelLoader, "load_weights_only", _load, static=True)
-    _wrap(loader, "initialize_dummy_weights", _dummy)
-    _wrap(weight_updater, "_model_load_weights_direct", _direct)
-    _wrap(SchedulerWeightUpdaterManager, "end_weight_update", _end)
+    wrap(DefaultModelLoader, "load_weights_only", _load, static=True)
+    wrap(loader, "initialize_dummy_weights", _dummy)
+    wrap(weight_updater, "_model_load_weights_direct", _direct)
+    wrap(SchedulerWeightUpdaterManager, "end_weight_update", _end)
     for owner in PREPARED:
-        _wrap(owner, "load_model", _load_prepared)
-    for owner in (ShardedStateLoader, RemoteModelLoader):
-        _wrap(owner, "save_model", lambda save, *args: refusing(save, "SGLang")(*args), static=True)
-
-
-def _wrap(owner: Any, name: str, around: Any, static: bool = False) -> None:
-    """Let `around(original, ...)` stand for a function of `owner`."""
-    original = getattr(owner, name)
-    if hasattr(original, MARK):
-        return
-
-    @functools.wraps(original)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return around(original, *args, **kwargs)
-
-    setattr(wrapper, MARK, original)
-    setattr(owner, name, staticmethod(wrapper) if static else wrapper)
+        wrap(owner, "load_model", _load_prepared)
 
 
 def _load(original: Any, model: Any, weights: Any, target_device: Any) -> None:

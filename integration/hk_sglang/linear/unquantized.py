@@ -17,6 +17,7 @@ from sglang.srt.layers.vocab_parallel_embedding import VocabParallelEmbedding
 from hk_backend.engine.linear.packed_layer import FORMAT_OF, is_released, pack_layer
 from hk_backend.engine.linear.shards import shard_widths
 from hk_backend.ops import linear
+from hk_backend.ops.packed_weight import PackedWeight
 from hk_backend.routed_linear import apply, is_attached
 from hk_sglang.linear.arrivals import arrived_shards, releasing
 from hk_sglang.linear.head import repack
@@ -120,14 +121,20 @@ def _process(layer: Any) -> None:
 
 
 def _keep_others(layer: Any, weight: torch.Tensor) -> None:
-    """Shards of an updated layer that the update leaves alone: as they are in the packed weight.
-
-    The product with the identity is exact: each of its sums has one term.
-    """
+    """Shards of an updated layer that the update leaves alone: as they are in the packed weight."""
     widths = shard_widths(layer) or [len(weight)]
     kept = [index for index in range(len(widths)) if index not in arrived_shards(layer)]
     if kept:
-        identity = torch.eye(weight.shape[1], dtype=weight.dtype, device=weight.device)
-        held = linear(identity, layer.__dict__["hk_packed"]).t().split(widths)
+        held = unpacked(layer).split(widths)
         for index in kept:
             weight.split(widths)[index].copy_(held[index])
+
+
+def unpacked(layer: Any) -> torch.Tensor:
+    """The weight `[N, K]` that `layer` was packed from.
+
+    The product with the identity is exact: each of its sums has one term.
+    """
+    packed: PackedWeight = layer.__dict__["hk_packed"]
+    identity = torch.eye(packed.k, dtype=layer.weight.dtype, device=packed.data.device)
+    return linear(identity, packed).t()

@@ -78,7 +78,7 @@ def serve_round(llm: Any, item: Round) -> RoundResult:
     sampling = SamplingParams(
         temperature=0,
         max_tokens=item.max_tokens,
-        ignore_eos=True,
+        ignore_eos=item.ignore_eos,
         logprobs=None if item.tokens_only else 0,
         prompt_logprobs=0 if item.teacher_forced and not item.tokens_only else None,
         detokenize=False,

@@ -256,15 +256,18 @@ def test_the_pool_of_a_sliding_window(counters: RouteCounters, page_size: int) -
 
 
 def test_rows_of_padding(counters: RouteCounters) -> None:
-    """Rows that no request owns are zero, and nothing of them is written."""
+    """Rows that no request owns are zero; their keys go where SGLang sends them, to slot 0."""
     batch = Batch(Server(), MIXED)
-    query = torch.cat([*batch.queries[0], torch.full((3, 4, 64), torch.nan)]).flatten(1)
-    key, value = (torch.cat(t) for t in batch._new(0)[1:])
+    nobodys = torch.full((3, 4, 64), torch.nan)
+    query = torch.cat([*batch.queries[0], nobodys]).flatten(1)
+    key, value = (torch.cat([*t, nobodys[:, :2]]) for t in batch._new(0)[1:])
+    slots = batch.metadata.out_cache_loc
+    batch.metadata.out_cache_loc = torch.cat([slots, torch.zeros(3, dtype=slots.dtype)])
     (found,) = batch.run(q=query, k=key, v=value)
-    torch.testing.assert_close(
-        found[: batch.num_tokens].double(), batch.expected(), rtol=2e-5, atol=2e-5
-    )
+    expected = batch.expected()
+    torch.testing.assert_close(found[: batch.num_tokens].double(), expected, rtol=2e-5, atol=2e-5)
     assert not found[batch.num_tokens :].any()
+    assert counters.served == Tally(1, PREFILL)
 
 
 def test_keys_that_are_in_the_pool_already(counters: RouteCounters) -> None:

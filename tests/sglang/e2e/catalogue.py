@@ -103,10 +103,11 @@ def retracted(prompts: Prompts) -> Traffic:
     """A cache too small for its requests: some are thrown out and computed again.
 
     SGLang takes no request that does not fit beside those that it takes in the same step, and
-    counts less for those that run already: so they begin one after the other.
+    counts less for those that run already (if they may stop early): so they begin one by one.
     """
     engine = {"max_total_tokens": 320, "max_running_requests": 4, "chunked_prefill_size": 64}
-    rounds = [Round(prompts.of([61, 45, 64, 50]), max_tokens=60, teacher_forced=False)]
+    asked = prompts.of([61, 45, 64, 50])
+    rounds = [Round(asked, max_tokens=60, teacher_forced=False, ignore_eos=False)]
     return by_environment({**engine, "schedule_conservativeness": 0.01}, rounds)
 
 

@@ -11,6 +11,7 @@ result.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import multiprocessing
 import os
@@ -36,6 +37,7 @@ SGLANG = (
     "sglang.srt.managers.scheduler",
     "sglang.srt.model_executor.model_runner",
     "sglang.srt.models.registry",
+    "sglang.srt.dllm.algorithm",
 )
 DEFAULTS: dict[str, Any] = {
     "device": "cpu",
@@ -43,6 +45,7 @@ DEFAULTS: dict[str, Any] = {
     "max_running_requests": 8,
     "random_seed": 0,
     "log_level": "info",
+    "skip_tokenizer_init": True,  # token ids in, token ids out
     "sleep_on_idle": True,  # or a scheduler without work takes a whole core
 }
 
@@ -50,6 +53,8 @@ DEFAULTS: dict[str, Any] = {
 def main(scenarios_path: Path, folder: Path) -> None:
     for module in SGLANG:
         importlib.import_module(module)
+    gc.collect()
+    gc.freeze()  # or each engine's collections copy and walk all that was imported here
     running: dict[int, str] = {}
     for scenario in load(Scenario, scenarios_path):
         if len(running) == AT_A_TIME:
@@ -109,7 +114,11 @@ def serve(scenario: Scenario, folder: Path) -> ScenarioResult:
 
 def serve_round(engine: Any, item: Round, seen: Path) -> RoundResult:
     """One `generate`, with its fault in place while it runs."""
-    sampling = {"temperature": 0, "max_new_tokens": item.max_tokens, "ignore_eos": True}
+    sampling = {
+        "temperature": 0,
+        "max_new_tokens": item.max_tokens,
+        "ignore_eos": item.ignore_eos,
+    }
     engine.collective_rpc("test_begin", mutation=item.mutation)
     outputs = engine.generate(
         input_ids=item.prompts,

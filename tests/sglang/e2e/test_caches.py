@@ -6,11 +6,13 @@ from __future__ import annotations
 import pytest
 
 from tests.e2e.compare import (
+    LOGPROB_TOLERANCE,
     assert_not_loaded,
     assert_routed,
-    assert_same_answers,
     assert_true_logprobs,
+    comparable,
 )
+from tests.e2e.scenario import Answer
 from tests.sglang.e2e.conftest import Checkpoint, Reader
 
 DTYPES = ("fp8_e4m3", "fp8_e5m2")
@@ -25,8 +27,24 @@ def test_fp8(dtype: str, served: Reader, checkpoint: Checkpoint) -> None:
     assert_routed(found)
     *healthy, faulty = zip(found.rounds, expected.rounds, strict=True)
     for ours, theirs in healthy:
-        assert_same_answers(ours.answers, theirs.answers)
+        assert_same_but_for_codes(ours.answers, theirs.answers)
     with pytest.raises(AssertionError, match="log-probability"):
         assert_true_logprobs(found.rounds[0].answers, checkpoint("tiny-64"))
-    with pytest.raises(AssertionError):
-        assert_same_answers(faulty[0].answers, faulty[1].answers)
+    with pytest.raises(AssertionError, match="rms difference"):
+        assert_same_but_for_codes(faulty[0].answers, faulty[1].answers)
+
+
+def assert_same_but_for_codes(answers: list[Answer], expected: list[Answer]) -> None:
+    """Log-probabilities within `LOGPROB_TOLERANCE` as a root mean square, and equal tokens.
+
+    Where a key lies between two codes, the rounding error of a float32 sum decides which it gets:
+    that moves the few scores that depend on this key by more.
+    """
+    differences = [
+        found - other
+        for answer, theirs in zip(answers, expected, strict=True)
+        for found, other in comparable(answer, theirs)
+    ]
+    rms = (sum(value**2 for value in differences) / len(differences)) ** 0.5
+    assert rms <= LOGPROB_TOLERANCE, f"rms difference {rms:.5f}"
+    assert [answer.tokens for answer in answers] == [theirs.tokens for theirs in expected]
