@@ -83,7 +83,7 @@ def test_weights_by_their_names(folder: Path) -> None:
         get_model=lambda: whole, tp_size=1, _weight_export_unsupported_reason=lambda: None
     )
     tensors = load_file(path / "model.safetensors")
-    for module in ("self_attn.q_proj", "self_attn.v_proj", "mlp.up_proj", "mlp.down_proj"):
+    for module in ("self_attn.q_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"):
         name = f"model.layers.1.{module}.weight"
         found = WeightExporter.get_weights_by_name(exporter, name, 5)
         assert found == tensors[name].float().tolist()[:5]

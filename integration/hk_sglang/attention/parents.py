@@ -34,14 +34,15 @@ def host_scales(layer: Any) -> Scales:
 class Parent:
     """`scales(layer)`: what keys and values are divided by when they are written to an FP8 pool.
     `reads_fresh_back`: from a narrower pool this parent also reads the tokens of the batch itself,
-    where others take them as they were projected."""
+    where others take them as they were projected. `caps_logits`: it knows a layer's `logit_cap`."""
 
     scales: Callable[[Any], Scales]
     reads_fresh_back: bool = False
+    caps_logits: bool = True
 
 
 PARENTS = {
-    "torch_native": Parent(no_scales, reads_fresh_back=True),
+    "torch_native": Parent(no_scales, reads_fresh_back=True, caps_logits=False),
     "intel_amx": Parent(host_scales),
     "triton": Parent(layer_scales),
     "aiter": Parent(layer_scales),

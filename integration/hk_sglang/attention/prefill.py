@@ -65,6 +65,10 @@ class HKPrefill:
             logger.info(said, served, device, name)
         if not self._layers:
             logger.warning("hk_backend: no attention layers that HK knows; %s serves all", name)
+        capped = any(layer.request.logits_soft_cap for layer in self._layers.values())
+        if served and capped and not self._parent.caps_logits:
+            said = "hk_backend: %s leaves out the model's logit cap, in decode too; HK has it"
+            logger.warning(said, name)
         for why, layers in left.items():
             logger.warning("hk_backend: %d layers left to %s: %s", layers, name, why)
         for why in {layer.cache_refusal for layer in self._layers.values()} - {""}:

@@ -215,10 +215,13 @@ def test_sliding_window(counters: RouteCounters, window: int) -> None:
     assert counters.served.calls == 2
 
 
-def test_soft_cap(counters: RouteCounters) -> None:
-    """Not in torch_native, which ignores it; in HK."""
+def test_soft_cap(counters: RouteCounters, caplog: Any) -> None:
+    """Not in torch_native, which ignores it, and so in decode; in HK, which says so."""
+    Batch(Server(), MIXED).check()
+    assert "logit cap" not in caplog.text
     Batch(Server([{"logit_cap": 3.0}]), MIXED).check(logits_soft_cap=3.0)
-    assert counters.served.calls == 1
+    assert "torch_native leaves out the model's logit cap, in decode too" in caplog.text
+    assert counters.served.calls == 2
 
 
 def test_sinks(counters: RouteCounters) -> None:
