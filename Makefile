@@ -13,7 +13,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo demo-sglang test test-slow test-vllm test-sglang environments kernels lint venv venv-sglang model llvm clean
+.PHONY: demo demo-sglang test test-slow test-vllm test-rocm test-sglang environments kernels lint venv venv-sglang model llvm clean
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -40,12 +40,14 @@ demo: venv model
 demo-sglang: venv-sglang
 	$(BIN_SGLANG) -m bench_serving demo --engine sglang --models $(MODELS)
 
-# Tests that start an engine use every core themselves; of the others each takes one. SGLang's run
-# beside vLLM's, which leave cores idle.
-ENGINES := tests/integration/e2e tests/integration/rocm tests/bench_serving
+# Tests that start an engine use every core themselves; of the others each takes one. Two parts with
+# engines run at a time, since each leaves cores idle while it loads.
+VLLM := tests/integration/e2e
+ROCM := tests/integration/rocm tests/bench_serving
 SGLANG := tests/sglang
-units = OMP_NUM_THREADS=1 $(BIN) -m pytest $(1) -n auto --dist loadfile tests $(ENGINES:%=--ignore=%) --ignore=$(SGLANG)
-suite = $(call units,$(1)) && $(MAKE) --no-print-directory -j2 --output-sync=line MARK='$(1)' test-vllm test-sglang
+units = OMP_NUM_THREADS=1 $(BIN) -m pytest $(1) -n auto --dist loadfile tests $(addprefix --ignore=,$(VLLM) $(ROCM) $(SGLANG))
+suite = $(call units,$(1)) && \
+  $(MAKE) --no-print-directory -j2 --output-sync=line MARK='$(1)' test-vllm test-sglang test-rocm
 
 test: llvm $(if $(PYTEST_ARGS),venv,environments) model
 	$(if $(PYTEST_ARGS),$(BIN) -m pytest $(PYTEST_ARGS),$(call suite,-m "not slow"))
@@ -54,7 +56,10 @@ test-slow: llvm environments model
 	$(call suite,)
 
 test-vllm: venv model
-	$(BIN) -m pytest $(MARK) $(or $(PYTEST_ARGS),$(ENGINES))
+	$(BIN) -m pytest $(MARK) $(or $(PYTEST_ARGS),$(VLLM))
+
+test-rocm: venv model
+	$(BIN) -m pytest $(MARK) $(or $(PYTEST_ARGS),$(ROCM))
 
 test-sglang: venv-sglang
 	$(BIN_SGLANG) -m pytest $(MARK) $(or $(PYTEST_ARGS),$(SGLANG))
