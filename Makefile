@@ -47,7 +47,11 @@ ROCM := tests/integration/rocm tests/bench_serving
 SGLANG := tests/sglang
 units = OMP_NUM_THREADS=1 $(BIN) -m pytest $(1) -n auto --dist loadfile tests $(addprefix --ignore=,$(VLLM) $(ROCM) $(SGLANG))
 suite = $(call units,$(1)) && \
-  $(MAKE) --no-print-directory -j2 --output-sync=line MARK='$(1)' test-vllm test-sglang test-rocm
+  $(MAKE) --no-print-directory -j2 PART=1 MARK='$(1)' test-vllm test-sglang test-rocm
+# Beside another part each line says whose it is.
+named = $(if $(PART),| sed -u 's/^/$@: /')
+# Threads that wait give their core to the other part.
+test-vllm test-sglang test-rocm: export OMP_WAIT_POLICY := PASSIVE
 
 test: llvm $(if $(PYTEST_ARGS),venv,environments) model
 	$(if $(PYTEST_ARGS),$(BIN) -m pytest $(PYTEST_ARGS),$(call suite,-m "not slow"))
@@ -56,13 +60,13 @@ test-slow: llvm environments model
 	$(call suite,)
 
 test-vllm: venv model
-	$(BIN) -m pytest $(MARK) $(or $(PYTEST_ARGS),$(VLLM))
+	$(BIN) -m pytest $(MARK) $(or $(PYTEST_ARGS),$(VLLM)) $(named)
 
 test-rocm: venv model
-	$(BIN) -m pytest $(MARK) $(or $(PYTEST_ARGS),$(ROCM))
+	$(BIN) -m pytest $(MARK) $(or $(PYTEST_ARGS),$(ROCM)) $(named)
 
 test-sglang: venv-sglang
-	$(BIN_SGLANG) -m pytest $(MARK) $(or $(PYTEST_ARGS),$(SGLANG))
+	$(BIN_SGLANG) -m pytest $(MARK) $(or $(PYTEST_ARGS),$(SGLANG)) $(named)
 
 # the two environments: one downloads while the other compiles, for both
 environments:
