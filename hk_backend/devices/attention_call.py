@@ -7,15 +7,13 @@ csrc/include/hk/args/attention_prefill.hpp. Only host facts are read here: shape
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import torch
 
 from hk_backend.kernels import Catalogue
+from hk_backend.requests import AttentionRequest
 from hk_backend.routing import SERVED, Verdict, refused
-
-if TYPE_CHECKING:
-    from hk_backend.ops.attention_envelope import AttentionRequest
 
 DTYPES = {torch.bfloat16: "bf16", torch.float16: "f16"}
 BLOCK_TOKENS = 16

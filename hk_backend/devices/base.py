@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+import torch
+
+from hk_backend.requests import AttentionRequest, LinearRequest
 from hk_backend.routing import Verdict
-
-if TYPE_CHECKING:
-    import torch
-
-    from hk_backend.ops.attention_envelope import AttentionRequest
-    from hk_backend.ops.linear_envelope import LinearRequest
 
 
 class Device(Protocol):

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING
 
 import torch
 
 from hk_backend.devices.base import DeviceError
 from hk_backend.devices.cpu_linear import CpuLinear
+from hk_backend.requests import AttentionRequest
 from hk_backend.routing import SERVED, Verdict, refused
-
-if TYPE_CHECKING:
-    from hk_backend.ops.attention_envelope import AttentionRequest
 
 # Packed keys and values are one endless block of tokens: (layout of CacheView, see _packed).
 _ENDLESS = 2**62

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from hk_backend.requests import LinearRequest
 from hk_backend.routing import SERVED, Verdict, refused
-
-if TYPE_CHECKING:
-    from hk_backend.ops.linear_envelope import LinearRequest
 
 
 class CpuLinear:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import torch
 
@@ -19,11 +19,8 @@ from hk_backend.devices.base import DeviceError
 from hk_backend.devices.hip_kernels import HipKernels
 from hk_backend.devices.hip_library import HipError, HipLibrary, mapped_library
 from hk_backend.kernels import Catalogue, CodeObjectError, catalogue
+from hk_backend.requests import AttentionRequest, LinearRequest
 from hk_backend.routing import Verdict, refused
-
-if TYPE_CHECKING:
-    from hk_backend.ops.attention_envelope import AttentionRequest
-    from hk_backend.ops.linear_envelope import LinearRequest
 
 logger = logging.getLogger(__name__)
 

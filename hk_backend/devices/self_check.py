@@ -6,17 +6,15 @@ that does not compute what it must on this very machine, before a user's token g
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 
 from hk_backend import reference
 from hk_backend.devices import attention_call
+from hk_backend.kernels import Catalogue
 from hk_backend.routing import SERVED, Verdict, refused
 from hk_backend.shadow_check import largest_error, tolerance
-
-if TYPE_CHECKING:
-    from hk_backend.devices.hip import HipDevice
 
 QUERY_LENS, SEQ_LENS = (300, 33), (300, 643)
 """Several workgroups and a diagonal; then a cached prefix of many tiles. Neither fills its last."""
@@ -26,7 +24,19 @@ Arguments = dict[str, Any]
 """Keyword arguments, as `attention_call.prepare` or the reference takes them."""
 
 
-def self_check(device: HipDevice, kernel: str, index: int) -> Verdict:
+class Launcher(Protocol):
+    """What a device has that runs kernels of a catalogue."""
+
+    catalogue: Catalogue
+
+    def torch_device(self, index: int) -> torch.device:
+        """Where GPU `index` finds tensors."""
+
+    def launch(self, call: attention_call.AttentionCall, index: int) -> None:
+        """Enqueue a prepared call on GPU `index`."""
+
+
+def self_check(device: Launcher, kernel: str, index: int) -> Verdict:
     """Run `kernel` on the device's GPU `index`; a refusal if it strays further than rounding."""
     entry = device.catalogue.kernel(kernel)
     dtype = attention_call.dtype_of(kernel)

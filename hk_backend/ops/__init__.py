@@ -1,12 +1,13 @@
 """The public operators, their envelopes and their `torch.library` registration."""
 
 from hk_backend.ops.attention import attention_prefill, merge_attention
-from hk_backend.ops.attention_envelope import AttentionRequest, supports
+from hk_backend.ops.attention_envelope import supports
 from hk_backend.ops.linear import linear
-from hk_backend.ops.linear_envelope import LinearRequest, supports_linear
+from hk_backend.ops.linear_envelope import supports_linear
 from hk_backend.ops.packed_weight import PackedWeight, WeightError, pack_weight
 from hk_backend.ops.paged_kv import CacheView, PagedKV
 from hk_backend.ops.quantize import quantize_fp8, quantize_mx
+from hk_backend.requests import AttentionRequest, LinearRequest
 
 __all__ = [
     "AttentionRequest",

@@ -3,42 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 
+from hk_backend.requests import AttentionRequest
 from hk_backend.routing import SERVED, Verdict, refused
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 FP8_DTYPES = (torch.float8_e4m3fn, torch.float8_e5m2)
 MAX_HEAD_SIZE = 256
-
-
-@dataclass(frozen=True, slots=True)
-class AttentionRequest:
-    """What decides whether a layer's prefill attention is served.
-
-    `kv_dtype`: dtype of the keys and values that are read (the cache's, if paged).
-    `head_size_v`: channels of a value where it differs from `head_size`, else None.
-    `cache_layouts`: the layout strings of a paged cache's keys and values (see `PagedKV`), if
-    they are known.
-    """
-
-    device_type: str
-    dtype: torch.dtype
-    num_heads: int
-    num_kv_heads: int
-    head_size: int
-    kv_dtype: torch.dtype | None = None
-    head_size_v: int | None = None
-    paged: bool = False
-    block_size: int | None = None
-    cache_layouts: tuple[str, str] | None = None
-    causal: bool = True
-    sliding_window: int | None = None
-    logits_soft_cap: float | None = None
-    has_sinks: bool = False
-    has_alibi: bool = False
 
 
 def supports(request: AttentionRequest) -> Verdict:

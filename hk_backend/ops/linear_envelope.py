@@ -2,35 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import torch
-
 from hk_backend.ops.weight_format import FLOAT_DTYPES, FORMATS, Format
+from hk_backend.requests import LinearRequest
 from hk_backend.routing import SERVED, Verdict, refused
 
 SCALE_KINDS = ("none", "tensor", "channel", "block", "mx")
-
-
-@dataclass(frozen=True, slots=True)
-class LinearRequest:
-    """What decides whether a linear layer is served.
-
-    `dtype`: of x. `format`, `activations`: names, see `pack_weight`. `scale_kind`: of the
-    weight: "none" (bf16, fp16, fp32), "tensor", "channel", "block" (128 x 128) or "mx"; None if
-    it is the only one that the format has. `out_dtype`: None is that of x. `bias_dtype`: None is
-    no bias.
-    """
-
-    device_type: str
-    dtype: torch.dtype
-    format: str
-    n: int
-    k: int
-    activations: str = "none"
-    scale_kind: str | None = None
-    out_dtype: torch.dtype | None = None
-    bias_dtype: torch.dtype | None = None
 
 
 def supports_linear(request: LinearRequest) -> Verdict:

@@ -13,7 +13,12 @@ LOGPROB_TOLERANCE = 1e-3
 ROUTED_SHARE = 0.99
 ENTRY_POINTS = {
     *("hk_vllm", "hk_vllm.plugin"),
-    *("hk_sglang", "hk_sglang.plugin", "hk_sglang.flags"),  # offers `--attention-backend hk`
+    *(
+        "hk_sglang",
+        "hk_sglang.plugin",
+        "hk_sglang.flags",
+        "hk_sglang.resolution",
+    ),  # offers `--attention-backend hk`
 }
 """All that an engine may import of HK if nobody asked for it."""
 

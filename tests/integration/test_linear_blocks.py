@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hk_vllm.linear import checkpoints, model
+from hk_vllm.linear import blocks, model
 
 from hk_backend import reference
 from hk_backend.routed_linear import is_attached
@@ -60,6 +60,6 @@ def test_another_ends_within_a_block(widths: list[int]) -> None:
 def test_a_shard_that_another_rank_continues() -> None:
     """vLLM counts whole blocks for each rank."""
     layer = SimpleNamespace(allow_fp8_block_shape_mismatch=True, output_partition_sizes=[128, 96])
-    assert checkpoints._verdict_on_blocks(layer)
+    assert blocks.verdict_on(layer)
     layer.tp_size = 2
-    assert not checkpoints._verdict_on_blocks(layer)
+    assert not blocks.verdict_on(layer)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hk_sglang import flags
+from hk_sglang import flags, resolution
 from sglang.srt.arg_groups import resolution_hooks
 from sglang.srt.arg_groups.choices import ATTENTION_BACKEND_CHOICES
 from sglang.srt.arg_groups.overrides import attention_backends_of, resolving_view
@@ -49,13 +49,13 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     monkeypatch.setattr(resolution_hooks, "_HOOKS", hooks)
     before = list(ATTENTION_BACKEND_CHOICES)
     monkeypatch.delenv("HK_BACKEND", raising=False)
-    monkeypatch.setattr(flags, "_asked", None)
+    monkeypatch.setattr(resolution, "_asked", None)
     registered: list[str] = []
     monkeypatch.setattr(
-        "hk_sglang.plugin.register_routes", lambda: registered.append(os.environ["HK_BACKEND"])
+        "hk_sglang.routes.register_routes", lambda: registered.append(os.environ["HK_BACKEND"])
     )
-    flags.offer()
-    flags.offer()
+    resolution.offer()
+    resolution.offer()
     assert len(hooks[flags.FIRST_STEP]) == 1
     assert [*before, "hk"] == ATTENTION_BACKEND_CHOICES
     yield registered

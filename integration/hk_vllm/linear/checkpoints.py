@@ -6,7 +6,6 @@ See hk_backend.engine.linear.scales for what that is.
 from __future__ import annotations
 
 import functools
-from contextvars import ContextVar
 from typing import Any
 
 from vllm.model_executor.layers.quantization.compressed_tensors import compressed_tensors
@@ -22,9 +21,9 @@ from vllm.model_executor.layers.quantization.quark.schemes import QuarkOCP_MX, Q
 from vllm.model_executor.utils import is_weights_pre_processed
 
 from hk_backend.engine.linear.packed_layer import is_released
-from hk_backend.engine.linear.scales import verdict_on_blocks
 from hk_backend.engine.linear.unset import mark_unset
-from hk_backend.routing import SERVED, Verdict
+from hk_vllm.linear.blocks import creating
+from hk_vllm.linear.kernels import HKKernel, HKMxKernel
 
 MARK = "hk_original"
 FP8_METHODS = {
@@ -43,8 +42,6 @@ MX_METHODS = {
 """vLLM's methods for microscaling formats, likewise."""
 METHODS = {**FP8_METHODS, CompressedTensorsW8A16Fp8: "linear_kernel", **MX_METHODS}
 """All methods whose kernel may be HK's."""
-
-_blocks: ContextVar[Verdict] = ContextVar("blocks", default=SERVED)
 
 
 def install() -> None:
@@ -84,15 +81,9 @@ def _process(kernel_name: str, original: Any, method: Any, layer: Any) -> None:
 
 def _create(kernel_name: str, original: Any, method: Any, *args: Any, **kwargs: Any) -> None:
     """Have HK's kernels told what the configuration that vLLM gives them leaves out."""
-    from hk_vllm.linear.kernels import HKKernel, HKMxKernel
-
     layer = kwargs["layer"] if "layer" in kwargs else args[0]
-    verdict = _verdict_on_blocks(layer)
-    token = _blocks.set(verdict)
-    try:
+    with creating(layer) as verdict:
         original(method, *args, **kwargs)
-    finally:
-        _blocks.reset(token)
     kernel = getattr(method, kernel_name, None)
     if not isinstance(kernel, HKKernel):
         if not verdict:
@@ -102,18 +93,6 @@ def _create(kernel_name: str, original: Any, method: Any, *args: Any, **kwargs: 
         kernel.weight_only = kernel.weight_only or getattr(method, "hk_weight_only", False)
         kernel.weight_name = "weight_packed" if hasattr(layer, "weight_packed") else "weight"
     mark_unset(layer)
-
-
-def blocks_verdict() -> Verdict:
-    """Whether the 128x128 blocks of the layer that is being created are where its scales are."""
-    return _blocks.get()
-
-
-def _verdict_on_blocks(layer: Any) -> Verdict:
-    """vLLM lets some of its methods merge shards that do not end where a block does."""
-    if not getattr(layer, "allow_fp8_block_shape_mismatch", False):
-        return SERVED
-    return verdict_on_blocks(list(layer.output_partition_sizes), getattr(layer, "tp_size", 1))
 
 
 def _keep_activations(

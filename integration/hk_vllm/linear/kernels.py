@@ -26,7 +26,7 @@ from hk_backend.engine.linear.packed_layer import FORMAT_OF, is_released, pack_l
 from hk_backend.engine.linear.scales import as_channels, one_input_scale
 from hk_backend.routed_linear import apply
 from hk_backend.routing import Verdict, refused
-from hk_vllm.linear.checkpoints import blocks_verdict
+from hk_vllm.linear.blocks import blocks_verdict
 from hk_vllm.linear.kernel_keys import (
     MXFP6,
     activations_of,

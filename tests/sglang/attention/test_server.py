@@ -293,7 +293,7 @@ def rocm(stand_ins: None, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("flags", [{}, {"attention_backend": "hk"}], ids=str)
 def test_the_parent_on_rocm(rocm: None, counters: RouteCounters, flags: dict[str, str]) -> None:
     """With no flag and with `hk`, SGLang's own default becomes the parent: aiter."""
-    from hk_sglang.flags import take_choice
+    from hk_sglang.resolution import take_choice
     from sglang.srt.arg_groups.overrides import get_default_attn_backend, resolving_view
     from sglang.srt.server_args import ServerArgs
 

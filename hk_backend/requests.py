@@ -1,0 +1,55 @@
+"""What is asked of an operator and of the device below it, before there is a tensor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionRequest:
+    """What decides whether a layer's prefill attention is served.
+
+    `kv_dtype`: dtype of the keys and values that are read (the cache's, if paged).
+    `head_size_v`: channels of a value where it differs from `head_size`, else None.
+    `cache_layouts`: the layout strings of a paged cache's keys and values (see `PagedKV`), if
+    they are known.
+    """
+
+    device_type: str
+    dtype: torch.dtype
+    num_heads: int
+    num_kv_heads: int
+    head_size: int
+    kv_dtype: torch.dtype | None = None
+    head_size_v: int | None = None
+    paged: bool = False
+    block_size: int | None = None
+    cache_layouts: tuple[str, str] | None = None
+    causal: bool = True
+    sliding_window: int | None = None
+    logits_soft_cap: float | None = None
+    has_sinks: bool = False
+    has_alibi: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LinearRequest:
+    """What decides whether a linear layer is served.
+
+    `dtype`: of x. `format`, `activations`: names, see `pack_weight`. `scale_kind`: of the
+    weight: "none" (bf16, fp16, fp32), "tensor", "channel", "block" (128 x 128) or "mx"; None if
+    it is the only one that the format has. `out_dtype`: None is that of x. `bias_dtype`: None is
+    no bias.
+    """
+
+    device_type: str
+    dtype: torch.dtype
+    format: str
+    n: int
+    k: int
+    activations: str = "none"
+    scale_kind: str | None = None
+    out_dtype: torch.dtype | None = None
+    bias_dtype: torch.dtype | None = None

@@ -1,0 +1,89 @@
+"""`--attention-backend hk`, and the same of `--prefill-attention-backend` and `--decode-...`.
+
+HK is a wrapper around the backend that SGLang chooses, so its name must not reach the many places
+of SGLang that ask for a backend by name (page sizes, graphs, allow-lists of models, drafts). Before
+SGLang resolves its arguments, `hk` is declared to be no choice; the raw argument, which SGLang
+keeps and hands to its processes, remembers the wish.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+from hk_sglang.flags import ASKING, FIRST_STEP, FLAGS, NAME
+
+logger = logging.getLogger("sglang.hk_sglang.resolution")
+
+
+def offer() -> None:
+    """Add the choice; harmless to call again. An SGLang that cannot take it has none."""
+    try:
+        from sglang.srt.arg_groups.choices import (
+            ATTENTION_BACKEND_CHOICES,
+            add_attention_backend_choices,
+        )
+        from sglang.srt.arg_groups.resolution_hooks import register_resolution_hook
+    except ImportError:  # `contract.check_attention` says so where HK is asked for
+        return
+    if NAME in ATTENTION_BACKEND_CHOICES:
+        return
+    add_attention_backend_choices([NAME])
+    register_resolution_hook(FIRST_STEP)(take_choice)
+
+
+def take_choice(server_args: Any, previous: Callable[[Any], None]) -> None:
+    """Before the first step: leave the choice to SGLang wherever it was `hk`."""
+    from sglang.srt.arg_groups.overrides import declare_resolution
+
+    _forget_the_last_server()
+    named = [flag for flag in FLAGS if getattr(server_args, flag, None) == NAME]
+    if named:
+        declare_resolution(server_args, "hk_sglang", **dict.fromkeys(named))
+    for flag in sorted({*named} - {*ASKING}):
+        logger.warning("hk_backend: %s: HK computes prefill only, SGLang's own is taken", flag)
+    if {*named} & {*ASKING}:
+        _ask_for_attention()
+    previous(server_args)
+
+
+_asked: tuple[str | None, str] | None = None
+"""`HK_BACKEND` as the user has it, and as a server's flag has made it."""
+
+
+def _ask_for_attention() -> None:
+    """The flag without `HK_BACKEND=attention` means it, for this server's processes."""
+    from hk_backend.config import ConfigError, get_config, read_config
+    from hk_sglang.routes import register_routes
+
+    global _asked  # noqa: PLW0603
+    try:
+        routes = read_config().backend
+    except ConfigError:  # said when the plugin was loaded
+        return
+    if "attention" in routes:
+        return
+    _asked = os.environ.get("HK_BACKEND"), ",".join([*routes, "attention"])
+    os.environ["HK_BACKEND"] = _asked[1]
+    get_config.cache_clear()
+    register_routes()
+
+
+def _forget_the_last_server() -> None:
+    """Whose flag is not the next one's, in a process that starts several."""
+    global _asked  # noqa: PLW0603
+    if _asked is None:
+        return
+    from hk_backend.config import get_config
+
+    users, ours = _asked
+    _asked = None
+    if os.environ.get("HK_BACKEND") != ours:
+        return
+    if users is None:
+        del os.environ["HK_BACKEND"]
+    else:
+        os.environ["HK_BACKEND"] = users
+    get_config.cache_clear()

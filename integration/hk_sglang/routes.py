@@ -1,0 +1,55 @@
+"""What `HK_BACKEND` names, put in place."""
+
+from __future__ import annotations
+
+import logging
+
+# SGLang's own logger above it: its handlers and levels apply
+logger = logging.getLogger("sglang.hk_sglang.routes")
+
+
+class RegisterExit(SystemExit):
+    """HK_STRICT=1 and the plugin cannot register; the message says why.
+
+    Not an `Exception`: SGLang logs and forgets those that a plugin raises
+    (sglang/srt/plugins/__init__.py, `load_plugins`).
+    """
+
+
+def register_routes() -> None:
+    """The routes that `HK_BACKEND` names (raises as `register`)."""
+    from hk_backend.engine.registration import Plugin
+
+    Plugin("SGLang", logger, REGISTER, share_counters, RegisterExit).register_routes()
+
+
+def register_attention() -> str:
+    """Route the attention backends that SGLang makes; returns why not, or nothing."""
+    from hk_sglang.attention.install import register_attention
+
+    return register_attention()
+
+
+def register_linear() -> str:
+    """Change SGLang's linear layers; returns why not, or nothing."""
+    from hk_sglang.linear.install import register_linear
+
+    return register_linear()
+
+
+def share_counters() -> str:
+    """Share this engine's counters between its processes, and log them when it ends.
+
+    SGLang's `/metrics` reads the directory of prometheus_client's multiprocess mode, and finds the
+    counters there.
+    """
+    from hk_backend import metrics_directory
+    from hk_backend.engine import report
+
+    if metrics_directory.share():
+        report.at_exit("SGLang", logger)
+    return ""
+
+
+REGISTER = {"attention": register_attention, "linear": register_linear}
+"""What puts a route in place, and returns why it did not, or nothing."""

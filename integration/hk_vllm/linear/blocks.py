@@ -1,0 +1,36 @@
+"""Whether FP8 blocks lie where their scales are: vLLM's kernels are made without being told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from hk_backend.engine.linear.scales import verdict_on_blocks
+from hk_backend.routing import SERVED, Verdict
+
+_verdict: ContextVar[Verdict] = ContextVar("blocks", default=SERVED)
+
+
+@contextmanager
+def creating(layer: Any) -> Iterator[Verdict]:
+    """While the weights of `layer` are created, and with them its kernel."""
+    verdict = verdict_on(layer)
+    token = _verdict.set(verdict)
+    try:
+        yield verdict
+    finally:
+        _verdict.reset(token)
+
+
+def blocks_verdict() -> Verdict:
+    """Of the layer that is being created."""
+    return _verdict.get()
+
+
+def verdict_on(layer: Any) -> Verdict:
+    """vLLM lets some of its methods merge shards that do not end where a block does."""
+    if not getattr(layer, "allow_fp8_block_shape_mismatch", False):
+        return SERVED
+    return verdict_on_blocks(list(layer.output_partition_sizes), getattr(layer, "tp_size", 1))
