@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hk_backend.config import get_config
 from hk_backend.devices.base import Device, DeviceError
+from hk_backend.routing import Verdict, refused
 
-__all__ = ["Device", "DeviceError", "device_for"]
+__all__ = ["Device", "DeviceError", "device_for", "verdict_of_device"]
+
+
+def verdict_of_device(tensor_device: str, asked: Callable[[Device], Verdict]) -> Verdict:
+    """What the device for such tensors is `asked` and answers; or why there is none."""
+    try:
+        device = device_for(tensor_device)
+    except DeviceError as error:
+        return refused(str(error))
+    return asked(device)
 
 
 def device_for(tensor_device: str) -> Device:

@@ -6,6 +6,7 @@ import math
 
 import torch
 
+from hk_backend.devices import verdict_of_device
 from hk_backend.requests import AttentionRequest
 from hk_backend.routing import SERVED, Verdict, refused
 
@@ -16,16 +17,9 @@ MAX_HEAD_SIZE = 256
 
 def supports(request: AttentionRequest) -> Verdict:
     """Whether the configured device serves `request`; if not, `why` is one line for a user."""
-    verdict = _supports_any_device(request)
-    if not verdict:
-        return verdict
-    from hk_backend.devices import DeviceError, device_for
-
-    try:
-        device = device_for(request.device_type)
-    except DeviceError as error:
-        return refused(str(error))
-    return device.supports(request)
+    return _supports_any_device(request) and verdict_of_device(
+        request.device_type, lambda device: device.supports(request)
+    )
 
 
 def _supports_any_device(request: AttentionRequest) -> Verdict:

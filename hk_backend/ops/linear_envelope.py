@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hk_backend.devices import verdict_of_device
 from hk_backend.ops.weight_format import FLOAT_DTYPES, FORMATS, Format
 from hk_backend.requests import LinearRequest
 from hk_backend.routing import SERVED, Verdict, refused
@@ -11,16 +12,9 @@ SCALE_KINDS = ("none", "tensor", "channel", "block", "mx")
 
 def supports_linear(request: LinearRequest) -> Verdict:
     """Whether the configured device serves `request`; if not, `why` is one line for a user."""
-    verdict = _supports_any_device(request)
-    if not verdict:
-        return verdict
-    from hk_backend.devices import DeviceError, device_for
-
-    try:
-        device = device_for(request.device_type)
-    except DeviceError as error:
-        return refused(str(error))
-    return device.supports_linear(request)
+    return _supports_any_device(request) and verdict_of_device(
+        request.device_type, lambda device: device.supports_linear(request)
+    )
 
 
 def _supports_any_device(request: LinearRequest) -> Verdict:
