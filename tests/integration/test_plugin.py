@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +22,7 @@ from vllm.v1.attention.selector import AttentionSelectorConfig
 
 from hk_backend.engine.registration import RegisterError
 from hk_backend.routing import routes
+from tests.e2e.engine import Forks
 from tests.integration.restore import restored
 
 HK_PATH = "hk_vllm.backend.HK_CPU_ATTN"
@@ -60,6 +62,24 @@ def run_python(code: str, **environment: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    """Of a process that has imported vLLM."""
+    forks = Forks("tests.integration.imported", {})
+    yield forks
+    forks.stop()
+
+
+def run_in_fork(forks: Forks, code: str, folder: Path) -> str:
+    """What `code` prints where vLLM is imported, with HK on."""
+    script, printed, log = (folder / name for name in ("script.py", "printed.txt", "log.txt"))
+    script.write_text(code)
+    environment = {"HK_BACKEND": "1"}
+    exit_code = forks.run("tests.integration.imported", [script, printed], log, environment)
+    assert exit_code == 0, log.read_text()
+    return printed.read_text().strip()
 
 
 # -- off
@@ -219,9 +239,9 @@ print(any(member.is_overridden() for member in members))
 
 
 @pytest.mark.parametrize("module", ["hk_backend.ops", "prometheus_client"])
-def test_a_broken_installation(module: str) -> None:
+def test_a_broken_installation(module: str, forks: Forks, tmp_path: Path) -> None:
     """A package of ours or below us that does not import: vLLM as it is."""
-    assert run_python(BROKEN.format(module=module), HK_BACKEND="1").endswith("False")
+    assert run_in_fork(forks, BROKEN.format(module=module), tmp_path).endswith("False")
 
 
 BROKEN_EXTENSION = """
@@ -237,9 +257,9 @@ print(list(routes.counters("attention").fallbacks)[0])
 """
 
 
-def test_a_broken_extension() -> None:
+def test_a_broken_extension(forks: Forks, tmp_path: Path) -> None:
     """The parent computes, and the reason is the loader's."""
-    last = run_python(BROKEN_EXTENSION, HK_BACKEND="1").splitlines()[-1]
+    last = run_in_fork(forks, BROKEN_EXTENSION, tmp_path).splitlines()[-1]
     assert "_cpu" in last
 
 

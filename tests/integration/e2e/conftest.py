@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.engine import stop_all
 from tests.integration.e2e.catalogue import Case
+from tests.integration.e2e.engine import FORKS
 from tests.integration.e2e.processes import PROCESSES, Checkpoint, Reader, cases_of
 from tests.models import smollm2, tiny_llama
 
@@ -51,7 +51,7 @@ def served(
         }
         yield lambda name: running[name].result()
         pool.shutdown(wait=False, cancel_futures=True)
-        stop_all()
+        FORKS.stop()
 
 
 def needed(items: list[pytest.Item]) -> tuple[list[str], list[Case]]:

@@ -1,11 +1,12 @@
-"""Starts processes of vLLM engines (tests/e2e/engine.py)."""
+"""Starts vLLM engines (tests/e2e/engine.py)."""
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 from tests.e2e import engine
-from tests.e2e.engine import Served
+from tests.e2e.engine import Forks, Served
 from tests.e2e.scenario import Scenario
 
 ENVIRONMENT = {
@@ -14,18 +15,21 @@ ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
 }
 EAGER = {"TORCHDYNAMO_DISABLE": "1"}  # or vLLM's sampler compiles a helper for 15 s
+COMPILED = {"TORCHDYNAMO_DISABLE": "0"}
 SPAWNED = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+
+RUNNER = "tests.integration.e2e.runner"
+CACHE = tempfile.TemporaryDirectory(prefix="vllm-cache-")
+"""Empty when the session begins; what vLLM finds out of a model's class, it finds out once."""
+FORKS = Forks(RUNNER, ENVIRONMENT | EAGER | {"VLLM_CACHE_ROOT": CACHE.name})
 
 
 def serve(
     scenarios: list[Scenario],
     folder: Path,
     environment: dict[str, str],
-    *,
-    eager: bool = True,
-    timeout: float = 900,
-    runner: str = "tests.integration.e2e.runner",
+    runner: str = RUNNER,
+    at_a_time: int = 1,
 ) -> Served:
-    """Run `scenarios` in one process of vLLM engines."""
-    own = ENVIRONMENT | {"VLLM_CACHE_ROOT": str(folder / "cache")} | (EAGER if eager else {})
-    return engine.serve(scenarios, folder, own | environment, runner, timeout)
+    """Run `scenarios`, each by a vLLM engine in a process of its own."""
+    return engine.serve(FORKS, scenarios, folder, environment, runner, at_a_time)

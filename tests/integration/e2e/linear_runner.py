@@ -1,7 +1,5 @@
 """One process of engines whose linear layers HK computes, under what vLLM does to weights.
 
-    python -m tests.integration.e2e.linear_runner CASE.json RESULTS.json
-
 First an engine with LoRA: asked without and with an adapter, then its weights are reloaded from
 another checkpoint, and it is asked again. Then one engine for each online quantisation.
 """
@@ -9,19 +7,14 @@ another checkpoint, and it is asked again. Then one engine for each online quant
 from __future__ import annotations
 
 import json
-import os
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.inside import hide_amx
 from tests.integration.e2e.runner import DEFAULTS, answer, inspect_worker, shut_down
 
 
 def main(case_path: Path, results_path: Path) -> None:
-    if os.environ.get("TEST_HIDE_AMX") == "1":
-        hide_amx()
     case = json.loads(case_path.read_text())
     results: dict[str, Any] = {}
     weights(case, results)
@@ -70,7 +63,3 @@ def asked(llm: Any, case: dict[str, Any], **arguments: Any) -> list[dict[str, An
     prompts = [{"prompt_token_ids": tokens} for tokens in case["prompts"]]
     outputs = llm.generate(prompts, sampling, use_tqdm=False, **arguments)
     return [asdict(answer(output)) for output in outputs]
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))

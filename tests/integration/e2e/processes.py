@@ -1,7 +1,7 @@
-"""Every engine process that the end-to-end tests need, by name: its environment, its scenarios.
+"""Every kind of engine process that the end-to-end tests need, by name: its environment, its
+scenarios, each of which has a process of its own.
 
-Starting an engine takes longer than what it serves, so a process serves all that needs its
-environment, and a test names the process it reads: `@pytest.mark.engine("hk")`.
+A test names the processes that it reads: `@pytest.mark.engine("hk")`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.e2e.engine import HK, Served
 from tests.e2e.scenario import Round, Scenario
 from tests.integration.e2e.catalogue import CHUNKED, EMULATED, FAULTY, Case, Prompts, prefix
-from tests.integration.e2e.engine import SPAWNED, serve
+from tests.integration.e2e.engine import COMPILED, SPAWNED, serve
 from tests.models import random_prompts
 
 Checkpoint = Callable[[str], str]
@@ -37,7 +37,6 @@ class Process:
     engine: dict[str, object] = field(default_factory=dict)
     mutations: tuple[str, ...] = ("",)
     dtype: str = "float32"
-    eager: bool = True
     long: bool = False
     broken: tuple[str, ...] = ()
 
@@ -56,9 +55,7 @@ class Process:
         scenarios = [case.scenario(checkpoint(case.model)) for case in cases]
         for name in self.broken:
             scenarios.append(replace(scenarios[0], name=name, sabotage=name))
-        return serve(
-            scenarios or [self.scenario(checkpoint)], folder, self.environment, eager=self.eager
-        )
+        return serve(scenarios or [self.scenario(checkpoint)], folder, self.environment)
 
 
 def long_rounds(prompts: Prompts) -> list[Round]:
@@ -93,7 +90,7 @@ SINGLE = {
         long=True,
         engine={"tensor_parallel_size": 2, "enable_prefix_caching": True},
     ),
-    "compiled": Process(HK, eager=False, engine={"enforce_eager": False}),
+    "compiled": Process(HK | COMPILED, engine={"enforce_eager": False}),
     # HK that must step aside
     "bad-backend": Process({"HK_BACKEND": "atention"}),
     "bad-values": Process(HK | {"HK_DEVICE": "gpu", "HK_CHECK": "7", "HK_STRICT": "maybe"}),

@@ -1,18 +1,14 @@
-"""One engine process: serves scenarios in order and writes down everything it saw.
+"""Serves a scenario with a vLLM engine, in a fork (tests/e2e/forks.py); writes down what it saw.
 
-    python -m tests.integration.e2e.runner SCENARIOS.json RESULTS.json
-
-The environment decides whether HK is in it. Results are written after every scenario, so that
-a crash tells which one it was. vLLM is imported inside functions: spawned workers import this
-module too.
+The environment decides whether HK is in it. vLLM is imported inside functions: spawned workers
+import this module too.
 """
 
 from __future__ import annotations
 
 import gc
+import importlib
 import os
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +26,16 @@ from tests.e2e.scenario import (
 )
 from tests.integration.e2e.sabotage import SABOTAGES
 
+VLLM = (
+    "vllm.entrypoints.llm",
+    "vllm.v1.engine.core",
+    "vllm.v1.worker.cpu_worker",
+    "vllm.v1.executor.uniproc_executor",
+    "vllm.model_executor.models.llama",
+    "vllm.model_executor.layers.quantization.compressed_tensors.compressed_tensors",
+)
+"""Without a plugin: vLLM loads those with an engine."""
+MODEL = "LlamaForCausalLM"
 DEFAULTS: dict[str, Any] = {
     "enforce_eager": True,
     "max_model_len": 1024,
@@ -40,15 +46,32 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-def main(scenarios_path: Path, results_path: Path) -> None:
+def prepare() -> None:
+    """Before the process forks: what every engine needs."""
     if os.environ.get("TEST_HIDE_AMX") == "1":
         hide_amx()
-    results = []
-    for scenario in load(Scenario, scenarios_path):
-        print(f"== scenario {scenario.name}", flush=True)
-        results.append(serve(scenario))
-        save(results, results_path)
-        print(f"== {scenario.name}: {time.process_time():.0f} s of CPU so far", flush=True)
+    for module in VLLM:
+        importlib.import_module(module)
+    start_engines_quickly()
+
+
+def start_engines_quickly() -> None:
+    """What every engine's start repeats, done once."""
+    from vllm.model_executor.models.registry import ModelRegistry, _try_inspect_model_cls
+    from vllm.platforms import current_platform
+
+    _try_inspect_model_cls(MODEL, ModelRegistry.models[MODEL])  # in a process that imports vLLM
+    current_platform.register_triton_kernel_overrides()  # searches all that was imported
+    type(current_platform).register_triton_kernel_overrides = staticmethod(lambda: None)
+    gc.unfreeze = lambda: None  # an engine that ends collects all that was imported, four times
+
+
+def main(asked: Path, answered: Path) -> None:
+    import torch
+
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))  # read when torch was imported, as
+    torch._dynamo.config.disable = os.environ.get("TORCHDYNAMO_DISABLE") == "1"  # was this
+    save([serve(scenario) for scenario in load(Scenario, asked)], answered)
 
 
 def serve(scenario: Scenario) -> ScenarioResult:
@@ -57,7 +80,6 @@ def serve(scenario: Scenario) -> ScenarioResult:
 
     if scenario.sabotage:
         SABOTAGES[scenario.sabotage]()
-    forget()
     arguments = {**DEFAULTS, "dtype": scenario.dtype, **scenario.engine}
     try:
         llm = LLM(scenario.model, disable_log_stats=False, **arguments)
@@ -173,13 +195,6 @@ def install_in_worker(worker: Any, name: str) -> None:
     install_mutation(name)
 
 
-def forget() -> None:
-    """Start a scenario with fresh counters and every route on, as a fresh process would."""
-    routing = sys.modules.get("hk_backend.routing")
-    if routing is not None:
-        routing.routes.reset()
-
-
 def shut_down(llm: Any) -> None:
     from vllm.distributed import cleanup_dist_env_and_memory
 
@@ -187,7 +202,3 @@ def shut_down(llm: Any) -> None:
     del llm
     gc.collect()
     cleanup_dist_env_and_memory()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,10 @@ import torch
 from safetensors.torch import save_file
 
 from tests.e2e.compare import assert_true_answers, assert_true_logprobs
-from tests.e2e.engine import HK, process, tail
+from tests.e2e.engine import HK, tail
 from tests.e2e.rewritten import fp8_values, mx_values, rewritten
 from tests.e2e.scenario import Answer
-from tests.integration.e2e.engine import EAGER, ENVIRONMENT
+from tests.integration.e2e.engine import FORKS
 from tests.models import TINY_LAYERS, random_prompts, tiny_llama
 
 QUANTIZATION: dict[str, dict[str, str]] = {
@@ -50,9 +49,7 @@ def results(checkpoints: dict[str, str], folder: Path) -> dict[str, Any]:
     case, answered, log = (folder / f"linear-{name}" for name in ("case", "answers", "log"))
     prompts = random_prompts([3, 40, 130], seed=5)
     case.write_text(json.dumps(checkpoints | {"prompts": prompts, "quantization": QUANTIZATION}))
-    command = [sys.executable, "-m", "tests.integration.e2e.linear_runner"]
-    with process([*command, str(case), str(answered)], log, ENVIRONMENT | EAGER | HK) as run:
-        run.wait(600)
+    FORKS.run("tests.integration.e2e.linear_runner", [case, answered], log, HK)
     assert answered.exists(), tail(log.read_text())
     found: dict[str, Any] = json.loads(answered.read_text())
     return found | {"log": log.read_text()}

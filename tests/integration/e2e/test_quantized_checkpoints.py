@@ -114,7 +114,7 @@ def selected(request: pytest.FixtureRequest) -> list[Item]:
 
 @pytest.fixture(scope="module")
 def hk(selected: list[Item], made: Maker, folder: Path) -> Served:
-    """All of it, in one process with HK."""
+    """All of it, with HK."""
     scenarios = []
     for item in selected:
         healthy = made(item.scheme)
@@ -124,7 +124,7 @@ def hk(selected: list[Item], made: Maker, folder: Path) -> Served:
         elif not item.by_stock:
             scenarios.append(scenario(SCHEMES[item.scheme], healthy, item.dtype))
     scenarios += with_stock(selected, made)
-    return serve(scenarios, folder / "hk", HK)
+    return serve(scenarios, folder / "hk", HK, at_a_time=2)
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ Results = tuple[ScenarioResult, ScenarioResult, str]
 
 
 class Engines:
-    """Every engine on both devices, one process each, and the checkpoints that they serve."""
+    """Every engine on both devices, and the checkpoints that they serve."""
 
     def __init__(self, folder: Path) -> None:
         self._checkpoints = {size: str(tiny_llama(folder, size)) for size in (64, 128)}

@@ -49,7 +49,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def served(checkpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Served:
-    """All engines, one after the other in one process."""
+    """All engines, two at a time."""
 
     def scenario(who: str, dtype: str, block_size: int = 32) -> Scenario:
         engine = {**ENGINE, "block_size": block_size}
@@ -64,6 +64,7 @@ def served(checkpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Served:
         tmp_path_factory.mktemp("rocm"),
         {**HK, "OMP_NUM_THREADS": "1"},
         runner="tests.integration.rocm.runner",
+        at_a_time=2,
     )
 
 
