@@ -26,7 +26,9 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 BIN := $(VENV)/bin/python
 BIN_SGLANG := $(VENV_SGLANG)/bin/python
-install = $(1)/bin/python -m pip install --disable-pip-version-check
+# Of what is installed a quarter is ever imported: Python compiles that when it first is.
+install = $(1)/bin/python -m pip install --disable-pip-version-check --no-compile
+unexport PYTHONDONTWRITEBYTECODE
 export HF_HUB_OFFLINE := 1
 export TRANSFORMERS_VERBOSITY := error
 
@@ -40,12 +42,13 @@ demo: venv model
 demo-sglang: venv-sglang
 	$(BIN_SGLANG) -m bench_serving demo --engine sglang --models $(MODELS)
 
+pytest := -m pytest --durations=15
 # Tests that start an engine use every core themselves; of the others each takes one. Two parts with
 # engines run at a time, since each leaves cores idle while it loads.
 VLLM := tests/integration/e2e
 ROCM := tests/integration/rocm tests/bench_serving
 SGLANG := tests/sglang
-units = OMP_NUM_THREADS=1 $(BIN) -m pytest $(1) -n auto --dist loadfile tests $(addprefix --ignore=,$(VLLM) $(ROCM) $(SGLANG))
+units = OMP_NUM_THREADS=1 $(BIN) $(pytest) $(1) -n auto --dist loadfile tests $(addprefix --ignore=,$(VLLM) $(ROCM) $(SGLANG))
 suite = $(call units,$(1)) && \
   $(MAKE) --no-print-directory -j2 PART=1 MARK='$(1)' test-vllm test-sglang test-rocm
 # Beside another part each line says whose it is.
@@ -60,13 +63,13 @@ test-slow: llvm environments model
 	$(call suite,)
 
 test-vllm: venv model
-	$(BIN) -m pytest $(MARK) $(or $(PYTEST_ARGS),$(VLLM)) $(named)
+	$(BIN) $(pytest) $(MARK) $(or $(PYTEST_ARGS),$(VLLM)) $(named)
 
 test-rocm: venv model
-	$(BIN) -m pytest $(MARK) $(or $(PYTEST_ARGS),$(ROCM)) $(named)
+	$(BIN) $(pytest) $(MARK) $(or $(PYTEST_ARGS),$(ROCM)) $(named)
 
 test-sglang: venv-sglang
-	$(BIN_SGLANG) -m pytest $(MARK) $(or $(PYTEST_ARGS),$(SGLANG)) $(named)
+	$(BIN_SGLANG) $(pytest) $(MARK) $(or $(PYTEST_ARGS),$(SGLANG)) $(named)
 
 # the two environments: one downloads while the other compiles, for both
 environments:
@@ -118,6 +121,7 @@ llvm:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v <= (3, 13) \
 	  else f"$(PYTHON) is Python {v[0]}.{v[1]}; vLLM for CPU needs 3.11 to 3.13: make PYTHON=python3.12")'
 	$(PYTHON) -m venv --clear $*
+	$(call install,$*) 'pip>=25' || true  # faster than Debian 12's own; nothing needs it
 	@mkdir -p $*/.stamps && echo $(CURDIR) > $*/.stamps/folder && touch $@
 
 %/.stamps/torch: %/.stamps/python

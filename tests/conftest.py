@@ -8,6 +8,7 @@ failure, also one at import (a missing package must not make a test file vanish)
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Generator
 from functools import cache
@@ -19,6 +20,17 @@ from hk_backend import machine
 
 def pytest_configure() -> None:
     os.environ.update(machine.workarounds())  # before torch multiplies in bfloat16: it reads once
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What the tests import stays: looking for garbage in it takes a fifth of collection's time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -8,13 +8,14 @@ and the emulator's handlers have nothing in common. Numbers are kept as bits wit
 from __future__ import annotations
 
 import math
+import operator
 import re
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import lru_cache
-from typing import Any
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,8 +40,7 @@ class NotExecutable(Exception):
     """The pseudo-code calls what the guide does not define."""
 
 
-@dataclass(frozen=True)
-class Value:
+class Value(NamedTuple):
     kind: str  # u, i, f, bf
     width: int
     bits: int
@@ -162,8 +162,13 @@ class _Return(Exception):
         self.value = value
 
 
+_AHEAD = 2
+"""How far the interpreter peeks past the token where it is."""
+
+
 @lru_cache(maxsize=4096)
 def tokens_of(text: str) -> tuple[tuple[str, str], ...]:
+    """As many empty tokens at the end as the interpreter may look past it."""
     text = re.sub(r"//[^\n]*", "", text)
     tokens, at = [], 0
     text = text.rstrip()
@@ -173,7 +178,76 @@ def tokens_of(text: str) -> tuple[tuple[str, str], ...]:
             raise NotExecutable(f"no token at {text[at : at + 20]!r}")
         tokens.append((str(match.lastgroup), match.group(str(match.lastgroup))))
         at = match.end()
-    return tuple(tokens)
+    return (*tokens, *[("", "")] * _AHEAD)
+
+
+_LEVELS = (
+    ("||",),
+    ("&&",),
+    ("|",),
+    ("^",),
+    ("&",),
+    ("==", "!=", "<>"),
+    ("<", ">", "<=", ">="),
+    ("<<", ">>"),
+    ("+", "-"),
+    ("*", "/", "%"),
+    ("**",),
+)
+_PREFIXES = ("!", "~", "+", "-")
+_LEVEL_OF = {symbol: level for level, symbols in enumerate(_LEVELS) for symbol in symbols}
+_Operators = dict[str, Callable[[Any, Any], Any]]
+_COMPARED: _Operators = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+    "<=": operator.le,
+    ">=": operator.ge,
+}
+_REAL: _Operators = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+}
+_WHOLE: _Operators = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "&": operator.and_,
+    "|": operator.or_,
+    "^": operator.xor,
+    "<<": operator.lshift,
+    ">>": operator.rshift,
+    "**": operator.pow,
+}
+_CONSTANTS = {
+    "INF": floating(math.inf, 64),
+    "NAN": floating(math.nan, 64),
+    "PI": floating(math.pi, 64),
+    "DENORM": Value("denormal", 64, 0),
+    "UNDERFLOW_F32": floating(0.0, 32),
+    "OVERFLOW_F32": floating(math.inf, 32),
+    "UNDERFLOW_F64": floating(0.0, 64),
+    "OVERFLOW_F64": floating(math.inf, 64),
+    "BYTE1": unsigned(1, 3),
+    "BYTE2": unsigned(2, 3),
+    "BYTE3": unsigned(3, 3),
+    "WORD1": unsigned(1, 2),
+    "ROUND_MODE": unsigned(0),
+    "ROUND_NEAREST_EVEN": unsigned(0),
+    "ROUND_TOWARD_ZERO": unsigned(3),
+}
+_OF_STATE = {  # name: attribute of State, width
+    "D0": ("d0", 64),
+    "SCC": ("scc", 1),
+    "VCC": ("vcc", 64),
+    "EXEC": ("exec", 64),
+    "laneId": ("lane", 32),
+    "OPSEL": ("op_sel", 32),
+    "SDWA_SRC0_SEL": ("sdwa_src0", 3),
+}
 
 
 class Interpreter:
@@ -188,17 +262,17 @@ class Interpreter:
     # ---- tokens ----
 
     def peek(self, ahead: int = 0) -> str:
-        return self.tokens[self.at + ahead][1] if self.at + ahead < len(self.tokens) else ""
+        return self.tokens[self.at + ahead][1]
 
     def take(self, expected: str = "") -> str:
-        text = self.peek()
+        text = self.tokens[self.at][1]
         if expected and text != expected:
             raise NotExecutable(f"expected {expected!r}, found {text!r}")
         self.at += 1
         return text
 
     def accept(self, text: str) -> bool:
-        if self.peek() == text:
+        if self.tokens[self.at][1] == text:
             self.at += 1
             return True
         return False
@@ -210,7 +284,8 @@ class Interpreter:
         return self.state
 
     def block(self, ends: set[str], live: bool = True) -> None:
-        while self.at < len(self.tokens) and self.peek() not in ends:
+        ends = ends | {""}
+        while self.peek() not in ends:
             if not self.accept(";"):
                 self.statement(live)
 
@@ -306,22 +381,21 @@ class Interpreter:
         targets = []
         while True:
             targets.append(self.target(live))
-            operator = self.take()
-            if operator in ("+=", "-="):
+            symbol = self.take()
+            if symbol in ("+=", "-="):
                 read, write = targets[0]
-                value = self.arithmetic(operator[0], read(), self.expression(live), live)
+                value = self.arithmetic(symbol[0], read(), self.expression(live), live)
                 if live:
                     write(value)
                 return
-            if operator != "=":
-                raise NotExecutable(f"assignment by {operator!r}")
+            if symbol != "=":
+                raise NotExecutable(f"assignment by {symbol!r}")
             # another target follows if there is one more "=" in the statement
-            ends = (";", "if", "elsif", "else", "endif", "endfor", ")")
-            end = next(
-                (i for i in range(self.at, len(self.tokens)) if self.tokens[i][1] in ends),
-                len(self.tokens),
-            )
-            if not any(t[1] == "=" for t in self.tokens[self.at : end]):
+            ends = (";", "if", "elsif", "else", "endif", "endfor", ")", "")
+            end = self.at
+            while self.tokens[end][1] not in (*ends, "="):
+                end += 1
+            if self.tokens[end][1] in ends:
                 break
         value = self.expression(live)
         if live:
@@ -431,82 +505,48 @@ class Interpreter:
         second = self.expression(live and not condition.bits)
         return first if condition.bits else second
 
-    _LEVELS = (
-        ("||",),
-        ("&&",),
-        ("|",),
-        ("^",),
-        ("&",),
-        ("==", "!=", "<>"),
-        ("<", ">", "<=", ">="),
-        ("<<", ">>"),
-        ("+", "-"),
-        ("*", "/", "%"),
-        ("**",),
-    )
-
     def binary(self, level: int, live: bool) -> Value:
-        if level == len(self._LEVELS):
-            return self.unary(live)
-        left = self.binary(level + 1, live)
-        while self.peek() in self._LEVELS[level]:
-            operator = self.take()
-            left = self.arithmetic(operator, left, self.binary(level + 1, live), live)
+        """An expression of operators that bind at least as tightly as `level`."""
+        left = self.unary(live)
+        while (found := _LEVEL_OF.get(self.tokens[self.at][1], -1)) >= level:
+            symbol = self.take()
+            left = self.arithmetic(symbol, left, self.binary(found + 1, live), live)
         return left
 
-    def arithmetic(self, operator: str, a: Value, b: Value, live: bool = True) -> Value:
+    def arithmetic(self, symbol: str, a: Value, b: Value, live: bool = True) -> Value:
         if not live:
             return a
-        if operator == "||":
+        if symbol == "||":
             return unsigned(bool(a.bits or b.bits), 1)
-        if operator == "&&":
+        if symbol == "&&":
             return unsigned(bool(a.bits and b.bits), 1)
         x, y = a.number, b.number
-        if operator in ("==", "!=", "<>", "<", ">", "<=", ">="):
-            return unsigned(self.compare(operator, a, b, x, y), 1)
+        if symbol in ("==", "!=", "<>", "<", ">", "<=", ">="):
+            return unsigned(self.compare(symbol, a, b, x, y), 1)
         if a.kind in ("f", "bf") or b.kind in ("f", "bf"):
-            return self.float_arithmetic(operator, a, b)
-        width = a.width if operator in ("<<", ">>") else max(a.width, b.width)
-        kind = a.kind if operator in ("<<", ">>") or a.kind == b.kind else "u"
-        result = {
-            "+": lambda: x + y,
-            "-": lambda: x - y,
-            "*": lambda: x * y,
-            "&": lambda: x & y,
-            "|": lambda: x | y,
-            "^": lambda: x ^ y,
-            "<<": lambda: x << y,
-            ">>": lambda: x >> y,
-            "**": lambda: x**y,
-        }[operator]()
+            return self.float_arithmetic(symbol, a, b)
+        width = a.width if symbol in ("<<", ">>") else max(a.width, b.width)
+        kind = a.kind if symbol in ("<<", ">>") or a.kind == b.kind else "u"
+        result = _WHOLE[symbol](x, y)
         return Value(kind, width, result & ((1 << width) - 1))
 
     @staticmethod
-    def compare(operator: str, a: Value, b: Value, x: Any, y: Any) -> bool:
+    def compare(symbol: str, a: Value, b: Value, x: Any, y: Any) -> bool:
         if b.kind == "denormal":  # x == DENORM
             return bool(x != 0 and exponent_of(a) == 0)
         if b.kind == "zero":
             return a.bits == b.bits << (a.width - 1)
-        if operator == "<>":
+        if symbol == "<>":
             return bool(x < y or x > y)
-        return bool(
-            {
-                "==": lambda: x == y,
-                "!=": lambda: x != y,
-                "<": lambda: x < y,
-                ">": lambda: x > y,
-                "<=": lambda: x <= y,
-                ">=": lambda: x >= y,
-            }[operator]()
-        )
+        return bool(_COMPARED[symbol](x, y))
 
     @staticmethod
-    def float_arithmetic(operator: str, a: Value, b: Value) -> Value:
+    def float_arithmetic(symbol: str, a: Value, b: Value) -> Value:
         width = max(v.width for v in (a, b) if v.kind == "f")
-        if operator == "**":  # 2.0F ** n: n may be any integer
+        if symbol == "**":  # 2.0F ** n: n may be any integer
             exponent = max(min(int(b.number), 4000), -4000)
             return Value("power", width, exponent & 0xFFFFFFFF)
-        if operator == "-" or "zero" in (a.kind, b.kind):
+        if symbol == "-" or "zero" in (a.kind, b.kind):
             a, b = (
                 floating(-0.0 if v.bits else 0.0, width) if v.kind == "zero" else v for v in (a, b)
             )
@@ -519,15 +559,12 @@ class Interpreter:
             return round_fraction(exact, value.width, bool(value.bits >> (value.width - 1)))
         x, y = (convert(v, width).number if v.kind in ("f", "bf") else v.number for v in (a, b))
         with np.errstate(all="ignore"):
-            result = {
-                "+": lambda: x + y,
-                "-": lambda: x - y,
-                "*": lambda: x * y,
-                "/": lambda: x / y,
-            }[operator]()
+            result = _REAL[symbol](x, y)
         return floating(result, width)
 
     def unary(self, live: bool) -> Value:
+        if self.tokens[self.at][1] not in _PREFIXES:
+            return self.suffixed(self.primary(live), live)
         if self.accept("!"):
             return unsigned(not self.unary(live).bits, 1)
         if self.accept("~"):
@@ -539,12 +576,11 @@ class Interpreter:
             return Value("zero", 64, sign)
         if self.accept("+"):
             return self.unary(live)
-        if self.accept("-"):
-            value = self.unary(live)
-            if value.kind == "f":
-                return Value("f", value.width, value.bits ^ 1 << (value.width - 1))
-            return Value(value.kind, value.width, -value.bits & ((1 << value.width) - 1))
-        return self.suffixed(self.primary(live), live)
+        self.take("-")
+        value = self.unary(live)
+        if value.kind == "f":
+            return Value("f", value.width, value.bits ^ 1 << (value.width - 1))
+        return Value(value.kind, value.width, -value.bits & ((1 << value.width) - 1))
 
     def primary(self, live: bool) -> Any:
         group, text = self.tokens[self.at]
@@ -587,40 +623,20 @@ class Interpreter:
             return self.variables[text]
         if text in state.sources:
             return unsigned(state.sources[text], 64)
-        known: dict[str, Callable[[], Value]] = {
-            "D0": lambda: unsigned(state.d0, 64),
-            "SCC": lambda: unsigned(state.scc, 1),
-            "VCC": lambda: unsigned(state.vcc, 64),
-            "EXEC": lambda: unsigned(state.exec, 64),
-            "laneId": lambda: unsigned(state.lane),
-            "INF": lambda: floating(math.inf, 64),
-            "NAN": lambda: floating(math.nan, 64),
-            "PI": lambda: floating(math.pi, 64),
-            "DENORM": lambda: Value("denormal", 64, 0),
-            "UNDERFLOW_F32": lambda: floating(0.0, 32),
-            "OVERFLOW_F32": lambda: floating(math.inf, 32),
-            "UNDERFLOW_F64": lambda: floating(0.0, 64),
-            "OVERFLOW_F64": lambda: floating(math.inf, 64),
-            "OPSEL": lambda: unsigned(state.op_sel),
-            "SDWA_SRC0_SEL": lambda: unsigned(state.sdwa_src0, 3),
-            "BYTE1": lambda: unsigned(1, 3),
-            "BYTE2": lambda: unsigned(2, 3),
-            "BYTE3": lambda: unsigned(3, 3),
-            "WORD1": lambda: unsigned(1, 2),
-            "ROUND_MODE": lambda: unsigned(0),
-            "ROUND_NEAREST_EVEN": lambda: unsigned(0),
-            "ROUND_TOWARD_ZERO": lambda: unsigned(3),
-        }
         if text == "WAVE_MODE":
             self.take(".")
             if self.take() != "IEEE":
                 raise NotExecutable("a field of MODE but IEEE")
             return unsigned(state.ieee, 1)
-        if text not in known:
+        if text in _OF_STATE:
+            attribute, width = _OF_STATE[text]
+            return unsigned(getattr(state, attribute), width)
+        if text not in _CONSTANTS:
             raise NotExecutable(f"the name {text!r}")
-        return known[text]()
+        return _CONSTANTS[text]
 
     @staticmethod
+    @cache
     def type_suffix(text: str) -> tuple[str, int]:
         match = re.fullmatch(r"(bf|fp|[uifb])(\d+)", text)
         if not match:
