@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
-from tests.checkpoints import Scheme
 from tests.e2e.compare import Error, assert_as_exact, assert_true_logprobs, error_of
 from tests.e2e.oracle import answered
 from tests.e2e.scenario import RoundResult, ScenarioResult
@@ -14,6 +14,13 @@ from tests.models import TINY_LAYERS
 
 LAYERS = 4 * TINY_LAYERS + 1
 """QKV, output, gate-up and down of each decoder layer, and the head."""
+
+
+class Quantised(Protocol):
+    """`activations`: how a checkpoint's layers round their inputs, as in `tests.checkpoints`."""
+
+    @property
+    def activations(self) -> str: ...
 
 
 def error_in(arithmetic: str, result: ScenarioResult, truth: Path) -> Error:
@@ -27,7 +34,7 @@ def error_in(arithmetic: str, result: ScenarioResult, truth: Path) -> Error:
     return error_of(rounds, str(truth))
 
 
-def assert_true(scheme: Scheme, result: ScenarioResult, truth: Path, dtype: str) -> None:
+def assert_true(scheme: Quantised, result: ScenarioResult, truth: Path, dtype: str) -> None:
     """What the checkpoint means: within `LOGPROB_TOLERANCE` in float32; as near as the dtype's own
     rounding allows where inputs are rounded to codes, or the dtype is not float32.
 

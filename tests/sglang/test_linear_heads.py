@@ -98,6 +98,30 @@ def test_an_embedding_that_computes_the_logits() -> None:
     assert_logits(whole, table)
 
 
+def test_an_embedding_of_torchs() -> None:
+    """Gemma 3, also inside of a model for images: SGLang's loader does not say when it changed."""
+    table = torch.nn.Embedding(VOCABULARY, K, dtype=torch.bfloat16)
+    whole = torch.nn.Module()
+    whole.language_model = Model(lm_head=table, table=table)
+    why = "an LM head that is none of SGLang's layers: Embedding"
+    assert account(whole) == (0, {why: 1})
+    x = values((5, K), seed=9)
+    assert torch.equal(whole.language_model.logits(table, x), x @ table.weight.T)
+
+
+def test_a_linear_layer_that_is_the_head() -> None:
+    """Grok: the logits processor multiplies by its weight, which must still be there."""
+    from sglang.srt.layers.linear import ReplicatedLinear
+
+    head = made(ReplicatedLinear, torch.bfloat16, K, VOCABULARY, bias=False, prefix="lm_head")
+    head.weight_loader(head.weight, values((VOCABULARY, K)))
+    head.quant_method.process_weights_after_loading(head)
+    whole = Model(lm_head=head)
+    assert account(whole) == (0, {"SGLang's models may read its weight themselves": 1})
+    x = values((5, K), seed=9)
+    assert torch.equal(whole.logits(head, x), x @ values((VOCABULARY, K)).T)
+
+
 def test_an_embedding_beside_a_head() -> None:
     whole = Model(table_of(ParallelLMHead), table_of())
     assert account(whole) == (1, {})

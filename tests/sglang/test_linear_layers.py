@@ -164,6 +164,15 @@ def test_a_weight_that_models_read(name: str) -> None:
     assert torch.equal(layer.weight, torch.cat(weights()))
 
 
+def test_a_weight_that_models_read_is_not_quantised() -> None:
+    """There is nobody to compute it then: the error says how to leave it alone."""
+    from sglang.srt.layers.quantization import get_quantization_config
+
+    config = get_quantization_config("hk_fp8")()
+    with pytest.raises(ValueError, match=r"models may read its weight themselves.*`ignore`"):
+        merged(config, torch.bfloat16, K, WIDTHS, prefix="model.layers.0.kv_b_proj")
+
+
 def test_a_shape_outside_the_envelope() -> None:
     layer = merged(None, torch.bfloat16, 12, WIDTHS)
     load(layer, {"weight": [values((width, 12)) for width in WIDTHS]})

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from sglang.srt.layers.radix_attention import AttentionType
+from sglang.srt.layers.radix_attention import AttentionType, RadixAttention
 
 from hk_backend.engine.attention import ask
 from hk_backend.ops import AttentionRequest
@@ -35,6 +35,14 @@ class ServedLayer:
         if self._sinks_refusal is None:
             self._sinks_refusal = ask(replace(self.request, has_sinks=True)).why
         return self._sinks_refusal
+
+
+def layers_of(model: Any) -> list[Any]:
+    """The attention layers of `model`; SGLang's models that are made by transformers keep theirs in
+    a dictionary (models/transformers.py)."""
+    kept = getattr(model, "attention_instances", None) or {}
+    found = [each for each in model.modules() if isinstance(each, RadixAttention)]
+    return [*found, *(each for each in kept.values() if each not in found)]
 
 
 def judge(layer: Any, pool: Any, dtype: torch.dtype, device_type: str) -> ServedLayer:

@@ -10,7 +10,6 @@ from collections import Counter
 from typing import Any
 
 import torch
-from sglang.srt.layers.radix_attention import RadixAttention
 from sglang.srt.mem_cache.memory_pool import KVWriteLoc
 from sglang.srt.model_executor.runner_utils.capture_mode import get_is_capture_mode
 
@@ -23,7 +22,7 @@ from hk_backend.metrics import count
 from hk_backend.ops import PagedKV
 from hk_backend.routing import routes
 from hk_sglang.attention.batch import Plan, plan_batch
-from hk_sglang.attention.layers import ServedLayer, judge
+from hk_sglang.attention.layers import ServedLayer, judge, layers_of
 from hk_sglang.attention.parents import PARENTS
 from hk_sglang.attention.pools import read_pool
 
@@ -50,9 +49,8 @@ class HKPrefill:
         self._layers: dict[Any, ServedLayer] = {}
         self._caches: dict[int, PagedKV] = {}
         self._reads_back = self._parent.reads_fresh_back and self._pool.dtype != runner.dtype
-        for module in runner.model.modules():
-            if isinstance(module, RadixAttention):
-                self._served(module)
+        for layer in layers_of(runner.model):
+            self._served(layer)
         self._say(name)
 
     def _say(self, name: str) -> None:

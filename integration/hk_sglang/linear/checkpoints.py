@@ -32,7 +32,7 @@ from hk_backend.ops.weight_format import FORMATS, FP8_BLOCK, MX_BLOCK
 from hk_backend.routed_linear import apply
 from hk_backend.routing import Verdict, refused
 from hk_sglang.linear.arrivals import give_memory, releasing
-from hk_sglang.linear.layer import MARK, read_by_models, verdict_on
+from hk_sglang.linear.layer import MARK, READ, read_by_models, verdict_on
 from hk_sglang.linear.schemes import CONFIGS, Left, Scheme, scheme_of
 from hk_sglang.linear.sizes import whole_tensors
 
@@ -148,7 +148,7 @@ class HKLinearMethod(HKMethod):
 
     def _verdict(self, layer: Any, n: int, k: int, dtype: torch.dtype) -> Verdict:
         if read_by_models(layer):
-            return refused("SGLang's models may read its weight themselves")
+            return refused(READ)
         scheme = self.scheme
         return verdict_on(
             scheme.format,

@@ -64,9 +64,10 @@ def heads_of(model: Any) -> list[Any]:
     """The tables that compute a model's logits."""
     modules = list(model.modules())
     heads = [each for each in modules if isinstance(each, ParallelLMHead)]
-    tied = getattr(model, "lm_head", None)
-    if isinstance(tied, VocabParallelEmbedding) and tied not in heads:
-        heads.append(tied)
+    for each in modules:  # of a model around another one, too
+        tied = getattr(each, "lm_head", None)
+        if isinstance(tied, (VocabParallelEmbedding, torch.nn.Embedding)) and tied not in heads:
+            heads.append(tied)
     logits = [each for each in modules if isinstance(each, LogitsProcessor)]
     if heads or not logits:
         return heads
@@ -78,6 +79,8 @@ def pack_head(head: Any, model: Any) -> str:
     """Pack a model's LM head, if HK serves it; why not, otherwise."""
     if is_attached(head):
         return ""
+    if not isinstance(head, VocabParallelEmbedding):
+        return f"an LM head that is none of SGLang's layers: {type(head).__name__}"
     if not isinstance(head.quant_method, (UnquantizedEmbeddingMethod, UnquantizedLinearMethod)):
         return f"{type(head.quant_method).__name__}: HK has no kernel for it"
     for each in model.modules():

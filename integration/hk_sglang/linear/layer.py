@@ -21,9 +21,13 @@ from hk_backend.routing import Verdict, refused, routes
 
 MARK = "hk_original"
 READ_BY_MODELS = frozenset(
-    ("f_b_proj", "gate", "in_proj", "in_proj_ba", "in_proj_qkvz", "kv_b_proj", "wo_a", "wq_b")
+    (
+        *("f_b_proj", "gate", "in_proj", "in_proj_ba", "in_proj_qkvz", "kv_b_proj", "wo_a", "wq_b"),
+        "lm_head",  # a head that is a linear layer (Grok): the logits processor multiplies by it
+    )
 )
 """Layers whose weights some of SGLang's models read themselves (models/*.py)."""
+READ = "SGLang's models may read its weight themselves"
 
 
 def install() -> None:

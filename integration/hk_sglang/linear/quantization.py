@@ -44,9 +44,10 @@ from hk_backend.engine.linear.packed_layer import FORMAT_OF
 from hk_backend.engine.linear.shards import name_of
 from hk_backend.ops.weight_format import FORMATS
 from hk_backend.routed_linear import is_attached
+from hk_backend.routing import refused
 from hk_sglang.linear.arrivals import arrived_shards, expect, releasing
 from hk_sglang.linear.checkpoints import HKLinearMethod, HKMethod
-from hk_sglang.linear.layer import verdict_on
+from hk_sglang.linear.layer import READ, read_by_models, verdict_on
 from hk_sglang.linear.schemes import Scheme
 from hk_sglang.linear.sizes import whole_tensors
 
@@ -181,6 +182,8 @@ class HKOnlineLinearMethod(HKMethod):
         n, k = sum(output_partition_sizes), input_size_per_partition
         options = self.options
         verdict = verdict_on(options.format, n, k, params_dtype, activations=options.activations)
+        if read_by_models(layer):
+            verdict = refused(READ)
         if not verdict:
             raise no_layer(self.name, name_of(layer), verdict.why)
         weight = ModelWeightParameter(

@@ -21,7 +21,7 @@ from hk_backend.ops.packed_weight import PackedWeight
 from hk_backend.routed_linear import apply, is_attached
 from hk_sglang.linear.arrivals import arrived_shards, releasing
 from hk_sglang.linear.head import repack
-from hk_sglang.linear.layer import MARK, read_by_models, why_not_packed
+from hk_sglang.linear.layer import MARK, READ, read_by_models, why_not_packed
 
 
 def install() -> None:
@@ -104,7 +104,7 @@ def why_left(method: Any, layer: Any) -> str:
     if weight.dim() != 2:
         return f"a weight with {weight.dim()} axes"
     if read_by_models(layer):
-        return "SGLang's models may read its weight themselves"
+        return READ
     return why_not_packed(weight)
 
 

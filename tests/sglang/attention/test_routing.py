@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -102,10 +103,9 @@ def vectorised(monkeypatch: pytest.MonkeyPatch) -> None:
     """SGLang's vectorised pool, which it makes on ROCm only; its writer is a Triton kernel."""
     monkeypatch.setattr("sglang.srt.mem_cache.memory_pool._use_aiter", True)
     monkeypatch.setenv("SGLANG_AITER_KV_CACHE_LAYOUT", "vectorized_5d")
-    monkeypatch.setattr(
-        "sglang.kernels.ops.kvcache.shuffle_5d_cache.launch_reshape_and_cache_shuffle_5d",
-        shuffle_into,
-    )
+    since_0_5_23 = find_spec("sglang.kernels.ops.kvcache.shuffle_5d_cache")
+    module = since_0_5_23.name if since_0_5_23 else "sglang.kernels.ops.attention.utils"
+    monkeypatch.setattr(f"{module}.launch_reshape_and_cache_shuffle_5d", shuffle_into)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

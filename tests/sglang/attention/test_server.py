@@ -66,6 +66,17 @@ def test_hk(counters: RouteCounters, caplog: Any, flags: dict[str, str]) -> None
     assert line.endswith(", beside torch_native")
 
 
+def test_layers_beside_the_modules(counters: RouteCounters, caplog: Any) -> None:
+    """SGLang's models that are made by transformers: judged and named at the start as any."""
+    caplog.set_level("INFO")
+    model = torch.nn.Module()
+    model.attention_instances = dict(enumerate(Server(layers=({}, {})).model.layers))
+    caplog.clear()
+    Server(layers=({}, {}), changes={"model": model})
+    (line,) = [r.getMessage() for r in caplog.records if "hk_backend" in r.getMessage()]
+    assert line.startswith("hk_backend: prefill attention of 2 layers is computed by HK on cpu")
+
+
 @pytest.mark.parametrize(
     "flags",
     [

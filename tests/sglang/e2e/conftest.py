@@ -1,15 +1,15 @@
-"""Engines: all that the session's tests read, started when the first of them asks, each once."""
+"""Engines: all that the session's tests read, each once, two at a time from the first that asks."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.engine import Served, process, tail
-from tests.e2e.scenario import Scenario, ScenarioResult, load, save
+from tests.e2e.engine import Forks, Served, serve
+from tests.e2e.scenario import Scenario
 from tests.models import smollm2, tiny_llama
 from tests.sglang.e2e.singles import SINGLES
 
@@ -19,7 +19,7 @@ Reader = Callable[[str], Served]
 """From a scenario's name to what its engine answered."""
 
 ENVIRONMENT = {"SGLANG_PLATFORM": "hk_cpu", "OMP_NUM_THREADS": "1"}
-TIMEOUT = 1800
+RUNNER = "tests.sglang.e2e.runner"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -45,16 +45,19 @@ def checkpoint(folder: Path) -> Checkpoint:
 
 
 @pytest.fixture(scope="session")
-def served(request: pytest.FixtureRequest, checkpoint: Checkpoint, folder: Path) -> Reader:
-    """What an engine answered."""
-    scenarios = needed(request.session.items, checkpoint, folder)
-    asked = folder / "asked.json"
-    save(scenarios, asked)
-    command = [sys.executable, "-m", "tests.sglang.e2e.runner", str(asked), str(folder)]
-    with process(command, folder / "runner.txt", ENVIRONMENT) as runner:
-        runner.wait(TIMEOUT)
-    assert runner.returncode == 0, tail((folder / "runner.txt").read_text())
-    return lambda name: read(folder, name)
+def served(
+    request: pytest.FixtureRequest, checkpoint: Checkpoint, folder: Path
+) -> Iterator[Reader]:
+    """What an engine answered; waits for it. All that the session needs start now."""
+    forks = Forks(RUNNER, ENVIRONMENT)
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        running = {
+            scenario.name: pool.submit(serve, forks, [scenario], folder, {}, RUNNER)
+            for scenario in needed(request.session.items, checkpoint, folder)
+        }
+        yield lambda name: running[name].result()
+        pool.shutdown(wait=False, cancel_futures=True)
+        forks.stop()
 
 
 def needed(items: list[pytest.Item], checkpoint: Checkpoint, folder: Path) -> list[Scenario]:
@@ -71,10 +74,3 @@ def needed(items: list[pytest.Item], checkpoint: Checkpoint, folder: Path) -> li
             found += [SINGLES[name].scenario(name, checkpoint) for name in marker.args]
         scenarios |= {scenario.name: scenario for scenario in found}
     return list(scenarios.values())
-
-
-def read(folder: Path, name: str) -> Served:
-    """What the engine of the scenario `name` left behind."""
-    answered, log = folder / f"{name}.json", folder / f"{name}.txt"
-    results = load(ScenarioResult, answered) if answered.exists() else []
-    return Served({item.name: item for item in results}, log.read_text(), 0 if results else 1)

@@ -70,7 +70,8 @@ def begin(self: Any, mutation: str) -> None:
 def write_down(self: Any, path: str) -> None:
     """What this process is and did, in PATH.RANK; the batches in PATH.batches."""
     model, rank = self.tp_worker.model_runner.model, get_parallel().tp_rank
-    layers = sum(isinstance(module, RadixAttention) for module in model.modules())
+    beside = getattr(model, "attention_instances", ())  # of a model that transformers makes
+    layers = sum(isinstance(module, RadixAttention) for module in model.modules()) or len(beside)
     save([look(layers)], Path(f"{path}.{rank}"))
     if rank == 0:
         save(batches, Path(f"{path}.batches"))

@@ -1,21 +1,14 @@
-"""Serves scenarios, each by an SGLang engine of its own, two at a time.
+"""Serves a scenario with an SGLang engine, in a fork (tests/e2e/forks.py); writes down what it saw.
 
-    python -m tests.sglang.e2e.runner SCENARIOS.json FOLDER
-
-Importing SGLang takes far longer than starting an engine, so it is imported once, without any
-plugin, and each engine lives in a fork of this process: nothing of one reaches another. An engine's
-scheduler and detokeniser are forked from it in turn; with TEST_SPAWN=1 they are spawned, as
-SGLang has it. Results are FOLDER/NAME.json, logs FOLDER/NAME.txt; an engine that died left no
-result.
+The engine's scheduler and detokeniser are forked from it in turn; with TEST_SPAWN=1 they are
+spawned, as SGLang has it.
 """
 
 from __future__ import annotations
 
-import gc
 import importlib
 import multiprocessing
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +24,6 @@ from tests.e2e.scenario import (
     save,
 )
 
-AT_A_TIME = 2
 SGLANG = (
     "sglang.srt.entrypoints.engine",
     "sglang.srt.managers.scheduler",
@@ -50,41 +42,17 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-def main(scenarios_path: Path, folder: Path) -> None:
+def prepare() -> None:
+    """Before the process forks: what every engine needs."""
     for module in SGLANG:
         importlib.import_module(module)
-    gc.collect()
-    gc.freeze()  # or each engine's collections copy and walk all that was imported here
-    running: dict[int, str] = {}
-    for scenario in load(Scenario, scenarios_path):
-        if len(running) == AT_A_TIME:
-            wait(running)
-        running[fork(scenario, folder)] = scenario.name
-    while running:
-        wait(running)
 
 
-def wait(running: dict[int, str]) -> None:
-    """Until one of them has ended."""
-    child, status, usage = os.wait3(0)
-    seconds = usage.ru_utime + usage.ru_stime
-    print(f"== {running.pop(child)}: ended with {status}, {seconds:.0f} s of CPU", flush=True)
-
-
-def fork(scenario: Scenario, folder: Path) -> int:
-    """Serve `scenario` in a child; its process id."""
-    sys.stdout.flush()
-    child = os.fork()
-    if child:
-        return child
-    with (folder / f"{scenario.name}.txt").open("wb") as log:
-        os.dup2(log.fileno(), 1)
-        os.dup2(log.fileno(), 2)
-    os.environ.update(scenario.environment)
+def main(asked: Path, answered: Path) -> None:
+    [scenario] = load(Scenario, asked)
     if os.environ.get("TEST_SPAWN") != "1":
         let_engines_fork()
-    save([serve(scenario, folder)], folder / f"{scenario.name}.json")
-    sys.exit()  # as any script ends: HK's plugin reports then
+    save([serve(scenario, answered.parent)], answered)
 
 
 def let_engines_fork() -> None:
@@ -158,7 +126,3 @@ def look(engine: Any, seen: Path) -> tuple[list[Worker], list[Batch]]:
     files = sorted(seen.parent.glob(f"{seen.name}.*"))
     workers = [load(Worker, file)[0] for file in files if file.suffix != ".batches"]
     return workers, load(Batch, seen.with_name(f"{seen.name}.batches"))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -32,6 +32,14 @@ def float32_everywhere() -> None:
         QUANTIZATION_METHODS[name].get_supported_act_dtypes = lambda *_: everything
 
 
+def nothing_compiled() -> None:
+    """What SGLang compiles for some models takes longer than all that they are asked here."""
+    import torch
+
+    torch.compiler.set_stance("force_eager")
+
+
 SABOTAGES: dict[str, Callable[[], None]] = sabotage.SABOTAGES | {
-    broken.__name__: broken for broken in (engine_outside_contract, float32_everywhere)
+    broken.__name__: broken
+    for broken in (engine_outside_contract, float32_everywhere, nothing_compiled)
 }
