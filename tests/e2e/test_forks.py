@@ -87,7 +87,7 @@ def test_a_failure_is_an_exit_code_and_a_log_and_the_next_job_runs(
 
 
 def test_a_job_that_takes_too_long_ends_with_all_it_started(forks: Forks, tmp_path: Path) -> None:
-    assert run(forks, tmp_path, "sleeps", timeout=3) == -signal.SIGALRM
+    assert run(forks, tmp_path, "sleeps", timeout=6) == -signal.SIGALRM
     eventually(lambda: all(map(gone, sleeping(tmp_path / "sleeps"))))
 
 

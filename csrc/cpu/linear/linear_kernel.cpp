@@ -116,9 +116,19 @@ class ItemKernel {
     // Tiles as even as can be: one of a single row would wait for its own sums.
     for (int64_t t = 0; t < num_tiles_; ++t) {
       const int64_t begin = t * num_rows_ / num_tiles_, end = (t + 1) * num_rows_ / num_tiles_;
+      if (k + kBlockK >= padded_k_) prefetch_out(panel, begin, end);
       multiply_tile(end - begin, a + begin * kBlockK, panel_, length, sums + begin * NR, k == 0,
                     next);
     }
+  }
+
+  // Rows of the output lie far apart: not asked for ahead, each would be waited for.
+  HK_INLINE void prefetch_out(int64_t panel, int64_t begin, int64_t end) const {
+    const int64_t bytes = args_.out_dtype == DType::f32 ? 4 : 2, first = rows_.first + item_.row_begin;
+    const auto* out = static_cast<const char*>(args_.out) + panel * NR * bytes;
+    for (int64_t r = first + begin; r < first + end; ++r)
+      for (int64_t line = 0; line < NR * bytes; line += 64)
+        __builtin_prefetch(out + r * args_.out_row * bytes + line, 1);
   }
 
   HK_INLINE const uint8_t* slab(int64_t panel, int64_t k) const {
