@@ -65,6 +65,11 @@ def test_every_format_is_measured_against_its_bounds(quantised: bool) -> None:
         assert (row.activations != "none") == (quantised and row.format not in DENSE)
 
 
+def test_float32_sums_of_a_long_row_are_no_error() -> None:
+    (row,) = measure(Case("long", 3, 64, 8192), ["fp32"], False, rounds=1)
+    assert row.error == ""
+
+
 @pytest.mark.parametrize(
     ("option", "value", "expected"),
     [
