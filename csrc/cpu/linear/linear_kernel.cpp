@@ -124,7 +124,8 @@ class ItemKernel {
 
   // Rows of the output lie far apart: not asked for ahead, each would be waited for.
   HK_INLINE void prefetch_out(int64_t panel, int64_t begin, int64_t end) const {
-    const int64_t bytes = args_.out_dtype == DType::f32 ? 4 : 2, first = rows_.first + item_.row_begin;
+    const int64_t bytes = args_.out_dtype == DType::f32 ? 4 : 2;
+    const int64_t first = rows_.first + item_.row_begin;
     const auto* out = static_cast<const char*>(args_.out) + panel * NR * bytes;
     for (int64_t r = first + begin; r < first + end; ++r)
       for (int64_t line = 0; line < NR * bytes; line += 64)
