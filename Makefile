@@ -45,9 +45,9 @@ demo-sglang: venv-sglang
 pytest := -m pytest --durations=15
 # Tests that start an engine use every core themselves; of the others each takes one. Two parts with
 # engines run at a time, since each leaves cores idle while it loads.
-VLLM := tests/integration/e2e
-ROCM := tests/integration/rocm tests/bench_serving
-SGLANG := tests/sglang
+VLLM := tests/integration/hk_vllm/e2e
+ROCM := tests/integration/hk_vllm/rocm tests/bench_serving
+SGLANG := tests/integration/hk_sglang
 units = OMP_NUM_THREADS=1 $(BIN) $(pytest) $(1) -n auto --dist loadfile tests $(addprefix --ignore=,$(VLLM) $(ROCM) $(SGLANG))
 suite = $(call units,$(1)) && \
   $(MAKE) --no-print-directory -j2 PART=1 MARK='$(1)' test-vllm test-sglang test-rocm
@@ -77,7 +77,7 @@ environments:
 	@$(MAKE) --no-print-directory venv-sglang
 
 kernels: llvm venv
-	$(BIN) -m hk_backend.kernels.build
+	$(BIN) -m hk_backend.kernels.toolchain.build
 
 lint: venv
 	$(BIN) -m ruff check .
@@ -148,7 +148,7 @@ $(VENV)/.stamps/hk-backend: $(VENV)/.stamps/vllm $(SOURCES)
 	@touch $@
 
 # What the other environment has compiled, of the same Python, is taken as it is.
-CPU_PLATFORM := tests/sglang/cpu_platform
+CPU_PLATFORM := bench_serving/sglang_cpu_platform
 $(VENV_SGLANG)/.stamps/hk-backend: $(VENV_SGLANG)/.stamps/sglang $(SOURCES) $(shell find $(CPU_PLATFORM) -name '*.p*')
 	$(call install,$(VENV_SGLANG)) 'setuptools>=78.1.1,<81' pybind11 ninja || $(download_failed)
 	if $(MAKE) -q venv; then export HK_NATIVE=0; fi; \

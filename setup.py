@@ -124,12 +124,14 @@ def cpu_objects(ninja: Ninja) -> list[str]:
 def emulator_objects(ninja: Ninja) -> tuple[list[str], list[str], list[str]]:
     """Objects that both libraries need, those of the Python module, those of the HIP one."""
     common, python, hip = [], [], []
-    shared = "-DHK_EMULATOR_AVX2" if "avx2" in EMULATOR_ISAS else ""
-    for source in sorted(EMULATOR.glob("*.cpp")):
+    shared = f"-I{EMULATOR.resolve()}"
+    if "avx2" in EMULATOR_ISAS:
+        shared += " -DHK_EMULATOR_AVX2"
+    for source in sorted(EMULATOR.rglob("*.cpp")):
         name = source.stem
         if name == "lanes" or name.startswith(("semantics_vector", "semantics_matrix")):
             for isa in EMULATOR_ISAS:
-                flags = f"{SEMANTICS} {ISA_FLAGS[isa]} -DHK_ISA={isa}"
+                flags = f"{SEMANTICS} {shared} {ISA_FLAGS[isa]} -DHK_ISA={isa}"
                 if isa != EMULATOR_ISAS[-1]:
                     flags += f" {COLD}"
                 common.append(ninja.compile(f"emulator_{name}_{isa}", source, flags))
@@ -138,7 +140,7 @@ def emulator_objects(ninja: Ninja) -> tuple[list[str], list[str], list[str]]:
             python
             if name.startswith("bindings")
             else hip
-            if name.startswith(("hip_", "report_"))
+            if source.parent.name == "hip"
             else common
         )
         flags = f"{SEMANTICS} {EMULATOR_WARNINGS} {shared}"
@@ -148,28 +150,21 @@ def emulator_objects(ninja: Ninja) -> tuple[list[str], list[str], list[str]]:
     return common, python, hip
 
 
+def package_names(folder: Path) -> list[str]:
+    """Every package at and below `folder`, by its dotted name."""
+    inits = sorted(folder.rglob("__init__.py"))
+    return [".".join(init.parent.relative_to(folder.parent).parts) for init in inits]
+
+
 def escape(path: Path) -> str:
     return str(path.resolve()).replace("$", "$$").replace(" ", "$ ").replace(":", "$:")
 
 
 setup(
     packages=[
-        "hk_backend",
-        "hk_backend.bench",
-        "hk_backend.bench.attention",
-        "hk_backend.bench.linear",
-        "hk_backend.devices",
-        "hk_backend.engine",
-        "hk_backend.engine.linear",
-        "hk_backend.kernels",
-        "hk_backend.ops",
-        "hk_backend.quantize",
-        "hk_backend.reference",
-        "hk_sglang",
-        "hk_sglang.attention",
-        "hk_sglang.linear",
-        "hk_vllm",
-        "hk_vllm.linear",
+        *package_names(ROOT / "hk_backend"),
+        *package_names(ROOT / "integration" / "hk_sglang"),
+        *package_names(ROOT / "integration" / "hk_vllm"),
     ],
     package_dir={"hk_sglang": "integration/hk_sglang", "hk_vllm": "integration/hk_vllm"},
     package_data={

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from hk_backend.routing import Tally
+from hk_backend.routing.routes import Tally
 
 
 @dataclass

@@ -24,9 +24,10 @@ from bench_serving.candidates import Candidate
 from bench_serving.engines import Engine, Load
 from bench_serving.engines.base import THROUGHPUT, TPOT, TTFT
 from bench_serving.server import ROOT, Server, ServerError, differences, relevant_environment
-from hk_backend import machine, status
+from hk_backend import machine
 from hk_backend.bench.tables import markdown
 from hk_backend.bench.timing import order_of_round
+from hk_backend.cli import status
 
 METRICS = {
     THROUGHPUT: "throughput, tok/s",

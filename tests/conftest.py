@@ -67,9 +67,10 @@ def lacks_compiler(item: pytest.Item) -> bool:
     """Whether a test marked `same_compiler` meets one that did not make the catalogue."""
     if item.get_closest_marker("same_compiler") is None:
         return False
-    from hk_backend.kernels import arches, catalogue, toolchain
+    from hk_backend.kernels import arches, catalogue
+    from hk_backend.kernels.toolchain import compiler
 
-    return {catalogue(arch).compiler for arch in arches()} != {toolchain.find().version}
+    return {catalogue(arch).compiler for arch in arches()} != {compiler.find().version}
 
 
 @cache

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hk_backend import known_engines, status
+from hk_backend.cli import known_engines, status
 
 THROUGHPUT, TTFT, TPOT = "total_token_throughput", "median_ttft_ms", "median_tpot_ms"
 """What every client measures, as vLLM's calls it: tokens in and out per second; ms to the first

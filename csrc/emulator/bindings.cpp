@@ -4,11 +4,11 @@
 
 #include <string_view>
 
-#include "decode.hpp"
-#include "machine.hpp"
-#include "opcodes.hpp"
-#include "prepared.hpp"
-#include "semantics.hpp"
+#include "isa/decode.hpp"
+#include "machine/machine.hpp"
+#include "isa/opcodes.hpp"
+#include "machine/prepared.hpp"
+#include "semantics/semantics.hpp"
 
 namespace py = pybind11;
 

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <memory>
 
-#include "semantics.hpp"
-#include "wave.hpp"
+#include "semantics/semantics.hpp"
+#include "machine/wave.hpp"
 
 namespace py = pybind11;
 

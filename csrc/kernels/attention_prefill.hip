@@ -123,7 +123,7 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
   }
 }
 
-// What the launch must know (hk_backend/kernels/build.py).
+// What the launch must know (hk_backend/kernels/toolchain/build.py).
 template <class T, int D>
 constexpr KernelInfo kInfo = {AttentionPrefillArgs::kQueryRows, kTileKeys, D,
                               AttentionWave<T, D, PackedRows>::kLdsBytes, 4 * kWaveRows * kTileKeys * D,

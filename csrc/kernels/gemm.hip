@@ -184,7 +184,7 @@ HK_DEVICE void gemm(const GemmArgs& args) {
                 args.m - row, args.n - column);
 }
 
-// What the launch must know (hk_backend/kernels/build.py).
+// What the launch must know (hk_backend/kernels/toolchain/build.py).
 template <class T>
 constexpr KernelInfo kInfo = {kTile, kTile, kStep, GemmWave<T>::kLdsBytes,
                               2 * kWaveRows * kWaveColumns * kStep,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from hk_backend.config import get_config
 from hk_backend.devices.base import Device, DeviceError
-from hk_backend.routing import Verdict, refused
+from hk_backend.terms.verdict import Verdict, refused
 
 __all__ = ["Device", "DeviceError", "device_for", "verdict_of_device"]
 
@@ -33,15 +33,15 @@ def device_for(tensor_device: str) -> Device:
         wanted = {"cpu": "cpu", "cuda": "hip"}.get(tensor_device, "")
     kind, _, variant = wanted.partition(":")
     if kind == "cpu":
-        from hk_backend.devices.cpu import cpu_device
+        from hk_backend.devices.cpu.device import cpu_device
 
         return cpu_device(variant)
     if kind == "emulated":
-        from hk_backend.devices.emulated import emulated_device
+        from hk_backend.devices.hip.emulated import emulated_device
 
         return emulated_device(variant)
     if kind == "hip":
-        from hk_backend.devices.hip import hip_device
+        from hk_backend.devices.hip.device import hip_device
 
         try:
             return hip_device()

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 import torch
 
-from hk_backend.requests import AttentionRequest, LinearRequest
-from hk_backend.routing import Verdict
+from hk_backend.terms.requests import AttentionRequest, LinearRequest
+from hk_backend.terms.verdict import Verdict
 
 
 class Device(Protocol):

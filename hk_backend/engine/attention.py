@@ -9,8 +9,9 @@ import torch
 
 from hk_backend.config import get_config
 from hk_backend.ops import AttentionRequest, attention_prefill, supports
-from hk_backend.routing import Verdict, refused, routes
-from hk_backend.shadow_check import ShadowCheck
+from hk_backend.routing.routes import routes
+from hk_backend.routing.shadow_check import ShadowCheck
+from hk_backend.terms.verdict import Verdict, refused
 
 ROUTE = "attention"
 

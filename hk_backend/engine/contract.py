@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-from hk_backend.routing import SERVED, Verdict, refused
+from hk_backend.terms.verdict import SERVED, Verdict, refused
 
 
 def first_refusal(*verdicts: Verdict) -> Verdict:

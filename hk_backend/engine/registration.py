@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from hk_backend.config import ROUTES, ConfigError, get_config
-from hk_backend.routing import routes
+from hk_backend.routing.routes import routes
 
 
 class RegisterError(RuntimeError):

@@ -1,7 +1,7 @@
 """Counters in the log at shutdown: one line per process and route that computed something.
 
 An engine kills its computing processes as soon as it stops, so its first process writes these
-lines, from the files that hold the others' numbers (hk_backend.metrics), which is imported only
+lines, from the files that hold the others' numbers (hk_backend.routing.metrics), which is imported only
 then: see metrics_directory.py.
 """
 
@@ -31,7 +31,7 @@ def at_exit(engine: str, logger: logging.Logger) -> None:
 def _log_counters(owner: int, engine: str, logger: logging.Logger) -> None:
     if os.getpid() != owner:  # a forked child
         return
-    from hk_backend import metrics
+    from hk_backend.routing import metrics
 
     for process, found in metrics.processes():
         for line in lines(found, engine):
@@ -56,7 +56,7 @@ Counts = dict[tuple[str, str], int]
 
 
 def _describe(samples: list[Sample], engine: str) -> str:
-    from hk_backend import metrics
+    from hk_backend.routing import metrics
 
     counts: dict[str, Counts] = {metrics.CALLS: {}, metrics.TOKENS: {}, metrics.LAYERS: {}}
     checked = {metrics.CHECKED: 0.0, metrics.ERROR: 0.0}

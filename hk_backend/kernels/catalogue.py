@@ -5,7 +5,7 @@
     entry.code_object(), entry.symbol, entry.grid(num_tokens=7, ...), entry.block, entry.dynamic_lds
 
 `codeobjects/<arch>/` holds the code objects (`.co`) and `catalogue.json`, all of it written by
-hk_backend/kernels/build.py. Reading needs no compiler and no GPU.
+hk_backend/kernels/toolchain/build.py. Reading needs no compiler and no GPU.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from hk_backend.kernels import grid
 from hk_backend.kernels.arguments import ArgumentError, Arguments, Field
-from hk_backend.kernels.figures import Figures
+from hk_backend.kernels.toolchain.figures import Figures
 
 CODE_OBJECTS = Path(__file__).parent / "codeobjects"
 CATALOGUE_FILE = "catalogue.json"

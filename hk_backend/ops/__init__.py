@@ -5,9 +5,9 @@ from hk_backend.ops.attention_envelope import supports
 from hk_backend.ops.linear import linear
 from hk_backend.ops.linear_envelope import supports_linear
 from hk_backend.ops.packed_weight import PackedWeight, WeightError, pack_weight
-from hk_backend.ops.paged_kv import CacheView, PagedKV
 from hk_backend.ops.quantize import quantize_fp8, quantize_mx
-from hk_backend.requests import AttentionRequest, LinearRequest
+from hk_backend.terms.paged_kv import CacheView, PagedKV
+from hk_backend.terms.requests import AttentionRequest, LinearRequest
 
 __all__ = [
     "AttentionRequest",

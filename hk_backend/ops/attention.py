@@ -14,8 +14,8 @@ import torch
 
 from hk_backend.devices import device_for
 from hk_backend.ops.attention_check import check_arguments, check_merge
-from hk_backend.ops.paged_kv import PagedKV
 from hk_backend.ops.registry import define, watched
+from hk_backend.terms.paged_kv import PagedKV
 
 
 def attention_prefill(

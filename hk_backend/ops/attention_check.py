@@ -10,9 +10,9 @@ import math
 
 import torch
 
-from hk_backend.ops.arguments import bad, check_no_grad
 from hk_backend.ops.attention_envelope import DTYPES, FP8_DTYPES, MAX_HEAD_SIZE
-from hk_backend.ops.paged_kv import PagedKV
+from hk_backend.terms.checks import bad, check_no_grad
+from hk_backend.terms.paged_kv import PagedKV
 
 
 def check_arguments(

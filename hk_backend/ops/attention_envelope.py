@@ -7,8 +7,8 @@ import math
 import torch
 
 from hk_backend.devices import verdict_of_device
-from hk_backend.requests import AttentionRequest
-from hk_backend.routing import SERVED, Verdict, refused
+from hk_backend.terms.requests import AttentionRequest
+from hk_backend.terms.verdict import SERVED, Verdict, refused
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 FP8_DTYPES = (torch.float8_e4m3fn, torch.float8_e5m2)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 
 from hk_backend.devices import device_for
-from hk_backend.ops.arguments import bad, check_no_grad
 from hk_backend.ops.packed_weight import PackedWeight
 from hk_backend.ops.registry import define, watched
-from hk_backend.ops.weight_format import FLOAT_DTYPES, FORMATS, FP8_BLOCK
+from hk_backend.terms.checks import bad, check_no_grad
+from hk_backend.terms.weight_format import FLOAT_DTYPES, FORMATS, FP8_BLOCK
 
 
 def linear(

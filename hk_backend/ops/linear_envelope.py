@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from hk_backend.devices import verdict_of_device
-from hk_backend.ops.weight_format import FLOAT_DTYPES, FORMATS, Format
-from hk_backend.requests import LinearRequest
-from hk_backend.routing import SERVED, Verdict, refused
+from hk_backend.terms.requests import LinearRequest
+from hk_backend.terms.verdict import SERVED, Verdict, refused
+from hk_backend.terms.weight_format import FLOAT_DTYPES, FORMATS, Format
 
 SCALE_KINDS = ("none", "tensor", "channel", "block", "mx")
 

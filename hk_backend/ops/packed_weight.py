@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 
 from hk_backend.devices import device_for
-from hk_backend.ops.arguments import bad, check_no_grad
-from hk_backend.ops.weight_format import (
+from hk_backend.terms.checks import bad, check_no_grad
+from hk_backend.terms.weight_format import (
     ACTIVATIONS,
     FORMATS,
     FP8_BLOCK,

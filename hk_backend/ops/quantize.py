@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from hk_backend.devices import device_for
-from hk_backend.ops.arguments import bad, check_no_grad
 from hk_backend.ops.registry import define, watched
-from hk_backend.ops.weight_format import (
+from hk_backend.terms.checks import bad, check_no_grad
+from hk_backend.terms.weight_format import (
     FLOAT_DTYPES,
     FORMATS,
     FP8_BLOCK,

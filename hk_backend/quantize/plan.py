@@ -5,10 +5,10 @@ from __future__ import annotations
 import fnmatch
 from dataclasses import dataclass
 
-from hk_backend.ops.weight_format import FP8_BLOCK
 from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.recipe import Recipe, Stored
 from hk_backend.quantize.source import MERGED, Source, SourceTensor
+from hk_backend.terms.weight_format import FP8_BLOCK
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from hk_backend import ops
-from hk_backend.ops.weight_format import FORMATS, FP8_BLOCK, MX_BLOCK
 from hk_backend.quantize.values import dequantize
+from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK, MX_BLOCK
 
 IGNORED = "lm_head"
 """Left as it is in every recipe, like the embeddings."""

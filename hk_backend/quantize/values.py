@@ -6,8 +6,8 @@ from functools import cache
 
 import torch
 
-from hk_backend.ops.weight_format import FORMATS, FP8_BLOCK, MX_BLOCK
 from hk_backend.reference.linear import decode, mx_scale_values, pack_bits
+from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK, MX_BLOCK
 
 
 def dequantize(codes: torch.Tensor, format: str, scales: torch.Tensor) -> torch.Tensor:

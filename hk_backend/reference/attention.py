@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from hk_backend.ops.paged_kv import CacheView, PagedKV
+    from hk_backend.terms.paged_kv import CacheView, PagedKV
 
 
 def attention_prefill(

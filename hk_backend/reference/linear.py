@@ -9,7 +9,7 @@ from functools import cache
 
 import torch
 
-from hk_backend.ops.weight_format import (
+from hk_backend.terms.weight_format import (
     FORMATS,
     FP8_BLOCK,
     MIN_FP8_SCALE,

@@ -7,7 +7,7 @@ pool's own writer and reading back (hk_backend.engine.cache_proof).
 from __future__ import annotations
 
 from hk_backend.engine.contract import first_refusal, has_fields, has_members, has_parameters
-from hk_backend.routing import SERVED, Verdict, refused
+from hk_backend.terms.verdict import SERVED, Verdict, refused
 
 BATCH_FIELDS = (
     "forward_mode",

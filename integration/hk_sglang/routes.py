@@ -43,8 +43,8 @@ def share_counters() -> str:
     SGLang's `/metrics` reads the directory of prometheus_client's multiprocess mode, and finds the
     counters there.
     """
-    from hk_backend import metrics_directory
     from hk_backend.engine import report
+    from hk_backend.routing import metrics_directory
 
     if metrics_directory.share():
         report.at_exit("SGLang", logger)

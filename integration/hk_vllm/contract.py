@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from hk_backend.engine.contract import first_refusal, has_fields, has_members, has_parameters
-from hk_backend.routing import Verdict, refused
+from hk_backend.terms.verdict import Verdict, refused
 
 BATCH_FIELDS = (
     "query_start_loc",

@@ -46,11 +46,11 @@ def register_attention() -> str:
     members = members_of(current_platform)
     if not members:
         return f"no route for vLLM's platform {current_platform.device_name}"
-    import hk_vllm.backend  # noqa: F401  what is broken in it shows before anything is patched
+    import hk_vllm.attention.backend  # noqa: F401  what is broken in it shows before anything is patched
 
     for name in members:
-        register_backend(AttentionBackendEnum[name], f"hk_vllm.backend.HK_{name}")
-    register_backend(AttentionBackendEnum.CUSTOM, f"hk_vllm.backend.HK_{members[0]}")
+        register_backend(AttentionBackendEnum[name], f"hk_vllm.attention.backend.HK_{name}")
+    register_backend(AttentionBackendEnum.CUSTOM, f"hk_vllm.attention.backend.HK_{members[0]}")
     let_custom_be_automatic(type(current_platform))
     return ""
 
@@ -64,8 +64,8 @@ def register_linear() -> str:
 
 def share_counters() -> str:
     """Share this engine's counters between its processes, and log them when it ends."""
-    from hk_backend import metrics
     from hk_backend.engine import report
+    from hk_backend.routing import metrics
 
     if metrics.share():
         report.at_exit("vLLM", logger)

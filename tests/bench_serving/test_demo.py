@@ -15,7 +15,7 @@ from bench_serving.counters import RouteTotals
 from bench_serving.demo import Results
 from bench_serving.engines import ENGINES
 from bench_serving.requests import Answer
-from hk_backend.routing import Tally
+from hk_backend.routing.routes import Tally
 
 KEYS = {
     "model", "device", "routes", "calls", "tokens", "fallbacks", "answers",

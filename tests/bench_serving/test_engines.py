@@ -14,7 +14,7 @@ import pytest
 from bench_serving.__main__ import EngineName
 from bench_serving.engines import ENGINES, Engine, Load, Sglang, Vllm, base, sglang
 from bench_serving.engines.base import THROUGHPUT, TPOT, TTFT
-from hk_backend import known_engines
+from hk_backend.cli import known_engines
 
 VLLM, SGLANG = Vllm(), Sglang()
 each_engine = pytest.mark.parametrize("engine", ENGINES.values(), ids=list(ENGINES))

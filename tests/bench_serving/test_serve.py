@@ -17,7 +17,7 @@ from bench_serving.engines import Vllm
 from bench_serving.plots import plot_serving
 from bench_serving.serve import Plan, Point, Run, run_client, summarize, table
 from bench_serving.server import Backend, Server, ServerError, differences
-from hk_backend.routing import Tally
+from hk_backend.routing.routes import Tally
 
 GOOD = {"total_token_throughput": 100.0, "median_ttft_ms": 20.0, "median_tpot_ms": 5.0}
 

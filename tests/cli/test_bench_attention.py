@@ -21,7 +21,7 @@ from hk_backend.bench.attention.sweep import Sweep
 from hk_backend.bench.attention.table import HEADINGS, cells, summary
 from hk_backend.bench.tables import markdown
 from hk_backend.bench.timing import Timing, alternate
-from hk_backend.cli import app
+from hk_backend.cli.app import app
 from hk_backend.reference import gather_paged
 
 TINY = Case(48, 4, 2, 64, "fp32")
@@ -37,7 +37,7 @@ def test_the_command_prints_one_json_document_and_isa_holds_both_libraries() -> 
     options = (
         "--lengths 32 --head-sizes 64 --heads 4/2 --dtypes fp32 --layouts nhd --block-sizes 16"
     )
-    command = [sys.executable, "-m", "hk_backend.cli", "bench", "attention", *options.split()]
+    command = [sys.executable, "-m", "hk_backend.cli.app", "bench", "attention", *options.split()]
     done = subprocess.run(
         [*command, "--rounds", "1", "--threads", "1", "--isa", "avx2", "--json"],
         capture_output=True,

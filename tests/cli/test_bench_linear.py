@@ -21,7 +21,7 @@ from hk_backend.bench.linear.sweep import LAYERS, Sweep
 from hk_backend.bench.linear.table import HEADINGS, cells, summary
 from hk_backend.bench.linear.weights import DENSE, FORMATS, make_weight
 from hk_backend.bench.tables import markdown
-from hk_backend.cli import app
+from hk_backend.cli.app import app
 
 TINY = Case("tiny", 3, 64, 128)
 
@@ -35,7 +35,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_command_prints_one_json_document() -> None:
     options = "--layers smollm2-o --tokens 40 --formats bf16,mxfp4 --rounds 1 --threads 1"
-    command = [sys.executable, "-m", "hk_backend.cli", "bench", "linear", *options.split()]
+    command = [sys.executable, "-m", "hk_backend.cli.app", "bench", "linear", *options.split()]
     done = subprocess.run(
         [*command, "--isa", "avx2", "--json"], capture_output=True, text=True, check=False
     )

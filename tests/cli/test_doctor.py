@@ -10,10 +10,11 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from hk_backend import doctor, machine, status
-from hk_backend.cli import app
-from hk_backend.doctor import Finding
-from hk_backend.routing import SERVED, refused
+from hk_backend import machine
+from hk_backend.cli import doctor, status
+from hk_backend.cli.app import app
+from hk_backend.cli.doctor import Finding
+from hk_backend.terms.verdict import SERVED, refused
 
 VERSIONS = {"vllm": "0.32.0", "sglang": "0.5.23", "torch": "2.13.0+cpu"}
 UNSET = (

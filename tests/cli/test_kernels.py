@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from hk_backend.cli import app
-from hk_backend.kernels import arches, catalogue, listing
+from hk_backend.cli.app import app
+from hk_backend.kernels import arches, catalogue
+from hk_backend.kernels.toolchain import listing
 
 FIELDS = {
     "name": str,

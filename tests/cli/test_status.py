@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from hk_backend import machine, status
-from hk_backend.cli import app
-from hk_backend.routing import SERVED, Verdict, refused
+from hk_backend import machine
+from hk_backend.cli import status
+from hk_backend.cli.app import app
+from hk_backend.terms.verdict import SERVED, Verdict, refused
 
 
 @pytest.fixture(autouse=True)

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from hk_backend import metrics
 from hk_backend.engine import report
-from hk_backend.routing import routes
+from hk_backend.routing import metrics
+from hk_backend.routing.routes import routes
 
 ENGINE = """
 import json, logging, multiprocessing, os, signal, sys, tempfile
-from hk_backend import metrics
+from hk_backend.routing import metrics
 from hk_backend.engine import report
 
 logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)

@@ -17,7 +17,7 @@ import torch
 from hk_backend import _emulator
 from hk_backend.kernels import KernelEntry, pack_arguments
 from hk_backend.ops import PagedKV
-from hk_backend.ops.paged_kv import CacheView
+from hk_backend.terms.paged_kv import CacheView
 from tests.ops.cases import Call, Case, make
 from tests.ops.oracle import Expected, expected
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from hk_backend.kernels import toolchain
-from hk_backend.kernels.toolchain import Toolchain
+from hk_backend.kernels.toolchain import compiler
+from hk_backend.kernels.toolchain.compiler import Toolchain
 
 
 @pytest.fixture(scope="session")
 def tools() -> Toolchain:
-    return toolchain.find()
+    return compiler.find()

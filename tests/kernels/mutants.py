@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from hk_backend import _emulator
 from hk_backend.kernels import KernelEntry, catalogue
-from hk_backend.kernels.elf import Elf
+from hk_backend.kernels.toolchain.elf import Elf
 from tests.kernels.attention_launch import Launch
 from tests.ops.cases import Case
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from hk_backend.kernels import KernelEntry, build
-from hk_backend.kernels.toolchain import Toolchain
+from hk_backend.kernels import KernelEntry
+from hk_backend.kernels.toolchain import build
+from hk_backend.kernels.toolchain.compiler import Toolchain
 from tests.kernels.attention_launch import Launch
 from tests.ops.cases import Case
 

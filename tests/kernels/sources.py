@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hk_backend.kernels import build, disassembly
-from hk_backend.kernels.disassembly import Disassembly, parse
-from hk_backend.kernels.toolchain import Toolchain
+from hk_backend.kernels.toolchain import build, disassembly
+from hk_backend.kernels.toolchain.compiler import Toolchain
+from hk_backend.kernels.toolchain.disassembly import Disassembly, parse
 
 ARCH = "gfx950"
 THREADS = 64

@@ -10,9 +10,10 @@ import functools
 import numpy as np
 import pytest
 
-from hk_backend.kernels import KernelEntry, analysis, arches, catalogue, clocks, sample_launch
-from hk_backend.kernels.disassembly import Disassembly, disassemble
-from hk_backend.kernels.toolchain import Toolchain
+from hk_backend.kernels import KernelEntry, arches, catalogue
+from hk_backend.kernels.toolchain import analysis, clocks, sample_launch
+from hk_backend.kernels.toolchain.compiler import Toolchain
+from hk_backend.kernels.toolchain.disassembly import Disassembly, disassemble
 from tests.kernels.attention_launch import Case, Launch
 
 KERNELS = [entry for arch in arches() for entry in catalogue(arch).kernels]

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from hk_backend.kernels import ArgumentError, CodeObjectError, build, catalogue, pack_arguments
+from hk_backend.kernels import ArgumentError, CodeObjectError, catalogue, pack_arguments
 from hk_backend.kernels.catalogue import KernelEntry, code_object_arch
-from hk_backend.kernels.toolchain import Toolchain
+from hk_backend.kernels.toolchain import build
+from hk_backend.kernels.toolchain.compiler import Toolchain
 from tests.kernels.sources import ARCH, Source, write
 
 

@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hk_backend.kernels import KernelEntry, catalogue
-from hk_backend.kernels.sample_launch import Sample, run
+from hk_backend.kernels.toolchain.sample_launch import Sample, run
 from tests.ops.strategies import generated
 
 ARCH = "gfx950"

@@ -7,7 +7,7 @@ import hashlib
 from pathlib import Path
 
 from hk_backend.kernels import KernelEntry, catalogue
-from hk_backend.kernels.elf import Elf
+from hk_backend.kernels.toolchain.elf import Elf
 from tests.kernels.mutants import Mutant, mutants
 from tests.kernels.test_gemm import ARCH, TYPES, is_right, launch, normal
 

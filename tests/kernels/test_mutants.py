@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hk_backend.kernels import KernelEntry, catalogue
-from hk_backend.kernels.toolchain import Toolchain
+from hk_backend.kernels.toolchain.compiler import Toolchain
 from tests.kernels import mutants, source_mutants
 from tests.kernels.source_mutants import SourceMutant
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from hk_backend.kernels import arches, build, catalogue
+from hk_backend.kernels import arches, catalogue
 from hk_backend.kernels.catalogue import CATALOGUE_FILE, CODE_OBJECTS, code_object_arch
+from hk_backend.kernels.toolchain import build
 
 FOLDER = CODE_OBJECTS.relative_to(build.ROOT)
 CONFIGURATION = """

@@ -14,7 +14,7 @@ import torch
 
 from hk_backend import ops, reference
 from hk_backend.ops.linear_envelope import scale_kinds
-from hk_backend.ops.weight_format import FORMATS, FP8_BLOCK, MX_BLOCK
+from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK, MX_BLOCK
 
 X_LAYOUTS = ("contiguous", "rows apart", "columns apart", "transposed", "three axes", "one row")
 WEIGHT_LAYOUTS = ("contiguous", "transposed", "rows apart")

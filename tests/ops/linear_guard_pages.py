@@ -8,7 +8,7 @@ import torch
 from hk_backend.devices import device_for
 from hk_backend.ops import quantize_fp8, quantize_mx
 from hk_backend.ops.packed_weight import PackedWeight
-from hk_backend.ops.weight_format import FLOAT_DTYPES, FORMATS
+from hk_backend.terms.weight_format import FLOAT_DTYPES, FORMATS
 from tests.ops import guard_pages
 from tests.ops.guard_pages import guarded
 from tests.ops.linear_cases import KINDS, Case, Layer, make

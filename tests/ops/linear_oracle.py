@@ -10,8 +10,8 @@ from __future__ import annotations
 import torch
 
 from hk_backend import reference
-from hk_backend.ops.weight_format import FORMATS
 from hk_backend.reference.linear import round_activations
+from hk_backend.terms.weight_format import FORMATS
 from tests.ops.linear_cases import Case, Layer, make
 from tests.ops.oracle import ROUNDOFF, SMALLEST, U, close, one_thread
 

@@ -13,8 +13,8 @@ from hypothesis.strategies import DrawFn
 
 from hk_backend import reference
 from hk_backend.ops import linear, pack_weight
-from hk_backend.ops.weight_format import FLOAT_DTYPES, FORMATS, MX_BLOCK
 from hk_backend.reference.linear import pack_bits, round_activations
+from hk_backend.terms.weight_format import FLOAT_DTYPES, FORMATS, MX_BLOCK
 from tests.ops.linear_cases import (
     KINDS,
     WEIGHT_LAYOUTS,

@@ -10,7 +10,7 @@ import torch
 
 from hk_backend import reference
 from hk_backend.ops import linear, quantize_fp8, quantize_mx
-from hk_backend.ops.weight_format import FLOAT_DTYPES, FORMATS
+from hk_backend.terms.weight_format import FLOAT_DTYPES, FORMATS
 from tests.ops.linear_cases import KINDS, Case, make
 from tests.ops.linear_oracle import check
 

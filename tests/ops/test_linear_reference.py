@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from hk_backend import reference
-from hk_backend.ops.weight_format import FORMATS
 from hk_backend.reference.linear import decode, encode, mx_scale_values, pack_bits, unpack_bits
+from hk_backend.terms.weight_format import FORMATS
 
 ELEMENTS = {
     "fp8_e4m3fn": ml_dtypes.float8_e4m3fn,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hk_backend.config import get_config
 from hk_backend.ops import LinearRequest, linear, pack_weight, supports_linear
-from hk_backend.ops.weight_format import ACTIVATIONS, FLOAT_DTYPES, FORMATS
+from hk_backend.terms.weight_format import ACTIVATIONS, FLOAT_DTYPES, FORMATS
 from tests.ops.linear_cases import KINDS, Case, make
 from tests.ops.strategies import generated
 

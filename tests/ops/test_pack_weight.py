@@ -11,7 +11,7 @@ import torch
 
 from hk_backend.ops import PackedWeight, WeightError, linear, pack_weight
 from hk_backend.ops.packed_weight import LAYOUTS
-from hk_backend.ops.weight_format import FORMATS
+from hk_backend.terms.weight_format import FORMATS
 from tests.ops.linear_cases import KINDS, Case, make
 
 FP8 = torch.float8_e4m3fn

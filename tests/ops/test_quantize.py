@@ -11,8 +11,8 @@ import torch
 from hk_backend import reference
 from hk_backend.ops import quantize_fp8, quantize_mx
 from hk_backend.ops.quantize import GRANULARITIES, SCALE_ROUNDINGS
-from hk_backend.ops.weight_format import FLOAT_DTYPES, FORMATS
 from hk_backend.reference.linear import positive_elements
+from hk_backend.terms.weight_format import FLOAT_DTYPES, FORMATS
 from tests.ops.linear_cases import X_LAYOUTS, laid_out
 
 FP8_DTYPES = (torch.float8_e4m3fn, torch.float8_e4m3fnuz)

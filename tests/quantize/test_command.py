@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from hk_backend.cli import app
+from hk_backend.cli.app import app
 from hk_backend.quantize.options import Format
 from hk_backend.quantize.recipe import RECIPES
 from tests.quantize.checkpoint import config_of, tensors_of

@@ -19,8 +19,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from hk_backend import _emulator
-from hk_backend.kernels import build, toolchain
-from hk_backend.kernels.toolchain import ToolchainError
+from hk_backend.kernels.toolchain import build, compiler
+from hk_backend.kernels.toolchain.compiler import ToolchainError
 
 FOLDER = Path(__file__).parent
 BUFFERS, NUMBERS = 4, 6
@@ -32,7 +32,7 @@ def compile_source(source: Path, arch: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "kernels.co"
         flags = [*build.FLAGS, f"-I{FOLDER}", f"--offload-arch={arch}"]
-        toolchain.find().run("clang++", *flags, source, "-o", out, cwd=build.ROOT)
+        compiler.find().run("clang++", *flags, source, "-o", out, cwd=build.ROOT)
         return out.read_bytes()
 
 

@@ -10,7 +10,7 @@ import re
 
 import pytest
 
-from hk_backend.kernels import build
+from hk_backend.kernels.toolchain import build
 from tests.tiles.launch import GFX942, GFX950, compile_text, errors_of
 
 INCLUDE = build.ROOT / "csrc" / "include"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hk_backend.kernels import build
+from hk_backend.kernels.toolchain import build
 from tests.tiles import layouts
 
 DOCUMENT = (build.ROOT / "docs" / "tile-language.md").read_text()

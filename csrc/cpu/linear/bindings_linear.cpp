@@ -21,7 +21,7 @@ T* pointer(uint64_t address) {
 }
 
 void bind_enums(py::module_& module) {
-  // The names are those of hk_backend.ops.weight_format.
+  // The names are those of hk_backend.terms.weight_format.
   py::enum_<Format>(module, "Format")
       .value("fp32", Format::f32)
       .value("fp16", Format::f16)

@@ -8,7 +8,7 @@
 
 namespace hk::cpu {
 
-// How a packed weight's elements are stored (hk_backend.ops.weight_format has the names' meaning).
+// How a packed weight's elements are stored (hk_backend.terms.weight_format has the names' meaning).
 enum class Format : int { f32, f16, bf16, f8e4m3fn, f8e4m3fnuz, mx8, mx6e2m3, mx6e3m2, mx4 };
 
 // How activations are rounded before the multiply.

@@ -1,6 +1,6 @@
 // What a launch must know of a kernel and its code object's metadata do not say.
 //
-// Each kernel `name` has a constant `name_info` beside it; hk_backend/kernels/build.py reads it
+// Each kernel `name` has a constant `name_info` beside it; hk_backend/kernels/toolchain/build.py reads it
 // from the code object into the catalogue.
 #pragma once
 

@@ -22,7 +22,7 @@ from hk_backend.bench.attention.layouts import paged
 from hk_backend.bench.tables import without_nan
 from hk_backend.bench.timing import Timing, alternate
 from hk_backend.ops import attention_prefill
-from hk_backend.shadow_check import tolerance
+from hk_backend.routing.shadow_check import tolerance
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 

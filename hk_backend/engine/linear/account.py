@@ -10,9 +10,9 @@ import torch
 
 from hk_backend.config import get_config
 from hk_backend.devices import device_for
+from hk_backend.engine.linear.route import ROUTE
 from hk_backend.engine.strict import StrictError
-from hk_backend.metrics import count_layer
-from hk_backend.routed_linear import ROUTE
+from hk_backend.routing.metrics import count_layer
 
 
 def account(

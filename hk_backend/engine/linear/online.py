@@ -11,7 +11,7 @@ from hk_backend.engine.linear.options import Options
 from hk_backend.engine.linear.packed_layer import pack_layer
 from hk_backend.engine.linear.shards import CheckpointError, shard_names, shard_widths
 from hk_backend.ops import quantize_fp8, quantize_mx
-from hk_backend.ops.weight_format import FORMATS
+from hk_backend.terms.weight_format import FORMATS
 
 SHARDS = {"q": 0, "k": 1, "v": 2}
 """What engines call the shards of attention; others they count."""

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from hk_backend.engine.linear.shards import MERGED
-from hk_backend.ops.weight_format import FORMATS
+from hk_backend.terms.weight_format import FORMATS
 
 FORMATS_OF = {
     "hk_fp8": ("fp8_e4m3fn", "fp8_e4m3fnuz"),

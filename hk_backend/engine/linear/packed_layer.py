@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 
+from hk_backend.engine.linear.route import ROUTE, Original, attach, is_attached
 from hk_backend.engine.linear.shards import CheckpointError, name_of, shard_names, shards_of
 from hk_backend.engine.linear.unset import check_scales, check_weight
 from hk_backend.ops import LinearRequest, WeightError, pack_weight, supports_linear
-from hk_backend.routed_linear import ROUTE, Original, attach, is_attached
-from hk_backend.routing import Verdict, refused, routes
+from hk_backend.routing.routes import routes
+from hk_backend.terms.verdict import Verdict, refused
 
 FORMAT_OF = {
     torch.bfloat16: "bf16",

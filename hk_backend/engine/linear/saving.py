@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from hk_backend.routed_linear import is_attached
+from hk_backend.engine.linear.route import is_attached
 
 
 class SaveError(RuntimeError):

@@ -15,8 +15,8 @@ import torch
 from hk_backend.engine.linear.shards import CheckpointError, shard_names, shard_widths
 from hk_backend.engine.linear.tensor_names import was_loaded
 from hk_backend.engine.linear.unset import UNSET
-from hk_backend.ops.weight_format import FP8_BLOCK
-from hk_backend.routing import SERVED, Verdict, refused
+from hk_backend.terms.verdict import SERVED, Verdict, refused
+from hk_backend.terms.weight_format import FP8_BLOCK
 
 
 def as_channels(layer: Any, scales: torch.Tensor) -> torch.Tensor:

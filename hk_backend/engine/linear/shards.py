@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from hk_backend.ops.weight_format import FP8_BLOCK
+from hk_backend.terms.weight_format import FP8_BLOCK
 
 
 class CheckpointError(ValueError):

@@ -16,7 +16,7 @@ import torch
 from hk_backend.engine.attention import ROUTE
 from hk_backend.engine.contract import has_parameters
 from hk_backend.engine.strict import refuse
-from hk_backend.routing import routes
+from hk_backend.routing.routes import routes
 from hk_sglang.attention.prefill import HKPrefill
 from hk_sglang.attention.server import refuse_server
 from hk_sglang.contract import FORWARD

@@ -15,7 +15,7 @@ from typing import Any
 from hk_backend.config import get_config
 from hk_backend.engine.attention import ROUTE
 from hk_backend.engine.strict import StrictError, refuse
-from hk_backend.routing import routes
+from hk_backend.routing.routes import routes
 
 logger = logging.getLogger("sglang.hk_sglang.attention")
 

@@ -10,7 +10,7 @@ from sglang.srt.layers.radix_attention import AttentionType, RadixAttention
 
 from hk_backend.engine.attention import ask
 from hk_backend.ops import AttentionRequest
-from hk_backend.routing import Verdict
+from hk_backend.terms.verdict import Verdict
 from hk_sglang.attention.pools import is_window_layer, layouts_of, refuse_pool
 
 

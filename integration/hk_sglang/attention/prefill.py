@@ -18,9 +18,9 @@ from hk_backend.engine import cache_proof
 from hk_backend.engine.attention import ROUTE, PrefillRoute
 from hk_backend.engine.cache_proof import SPARE_BLOCK, UnknownCacheForm
 from hk_backend.engine.strict import StrictError, refuse
-from hk_backend.metrics import count
 from hk_backend.ops import PagedKV
-from hk_backend.routing import routes
+from hk_backend.routing.metrics import count
+from hk_backend.routing.routes import routes
 from hk_sglang.attention.batch import Plan, plan_batch
 from hk_sglang.attention.layers import ServedLayer, judge, layers_of
 from hk_sglang.attention.parents import PARENTS

@@ -18,9 +18,9 @@ from sglang.srt.layers.parameter import BasevLLMParameter
 
 from hk_backend.engine.linear.online import shard_indices
 from hk_backend.engine.linear.packed_layer import return_memory
+from hk_backend.engine.linear.route import is_attached
 from hk_backend.engine.linear.shards import CheckpointError, shard_widths
 from hk_backend.engine.linear.unset import UNSET, UNSET_CODES
-from hk_backend.routed_linear import is_attached
 
 
 @contextmanager

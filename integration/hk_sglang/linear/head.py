@@ -20,8 +20,8 @@ from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead, VocabPara
 
 from hk_backend.engine.linear.account import tables_as_heads
 from hk_backend.engine.linear.packed_layer import FORMAT_OF, pack_layer
-from hk_backend.metrics import count
-from hk_backend.routed_linear import ROUTE, apply, is_attached
+from hk_backend.engine.linear.route import ROUTE, apply, is_attached
+from hk_backend.routing.metrics import count
 from hk_sglang.linear.layer import MARK, why_not_packed
 
 REPLACED = "an LM head whose table was replaced after it was loaded"

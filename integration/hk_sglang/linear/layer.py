@@ -12,12 +12,13 @@ import torch
 from sglang.srt.layers.linear import LinearBase
 from sglang.srt.runtime_context import get_exec
 
-from hk_backend.amx import amx_verdict
 from hk_backend.engine.linear import packed_layer
+from hk_backend.engine.linear.amx import amx_verdict
 from hk_backend.engine.linear.packed_layer import FORMAT_OF
+from hk_backend.engine.linear.route import ROUTE
 from hk_backend.ops import LinearRequest
-from hk_backend.routed_linear import ROUTE
-from hk_backend.routing import Verdict, refused, routes
+from hk_backend.routing.routes import routes
+from hk_backend.terms.verdict import Verdict, refused
 
 MARK = "hk_original"
 READ_BY_MODELS = frozenset(

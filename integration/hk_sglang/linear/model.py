@@ -13,7 +13,7 @@ from sglang.srt.model_executor.model_runner import ModelRunner
 from sglang.srt.model_executor.runner_utils.capture_mode import get_is_capture_mode
 
 from hk_backend.engine.linear.account import account as account_layers
-from hk_backend.routed_linear import is_attached, tell_dummy_runs
+from hk_backend.engine.linear.route import is_attached, tell_dummy_runs
 from hk_sglang.linear.head import heads_of, pack_head
 from hk_sglang.linear.layer import MARK
 

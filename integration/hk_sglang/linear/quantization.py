@@ -41,10 +41,10 @@ from hk_backend.engine.linear.options import (
     no_layer,
 )
 from hk_backend.engine.linear.packed_layer import FORMAT_OF
+from hk_backend.engine.linear.route import is_attached
 from hk_backend.engine.linear.shards import name_of
-from hk_backend.ops.weight_format import FORMATS
-from hk_backend.routed_linear import is_attached
-from hk_backend.routing import refused
+from hk_backend.terms.verdict import refused
+from hk_backend.terms.weight_format import FORMATS
 from hk_sglang.linear.arrivals import arrived_shards, expect, releasing
 from hk_sglang.linear.checkpoints import HKLinearMethod, HKMethod
 from hk_sglang.linear.layer import READ, read_by_models, verdict_on

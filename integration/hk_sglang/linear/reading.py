@@ -12,8 +12,8 @@ from sglang.srt.managers.scheduler_components import weight_updater
 from sglang.srt.model_executor.model_runner_components.weight_exporter import WeightExporter
 from sglang.srt.model_loader.loader import RemoteModelLoader, ShardedStateLoader
 
+from hk_backend.engine.linear.route import PREFIX, is_attached
 from hk_backend.engine.linear.saving import refusing
-from hk_backend.routed_linear import PREFIX, is_attached
 from hk_sglang.linear.layer import wrap
 from hk_sglang.linear.unquantized import unpacked
 

@@ -28,7 +28,7 @@ from sglang.srt.layers.quantization.quark.utils import should_ignore_layer as qu
 from sglang.srt.layers.quantization.utils import is_layer_skipped
 from sglang.srt.layers.quantization.w8a8_fp8 import W8A8Fp8Config
 
-from hk_backend.ops.weight_format import FP8_BLOCK, MX_BLOCK
+from hk_backend.terms.weight_format import FP8_BLOCK, MX_BLOCK
 
 FP8 = "fp8_e4m3fn"
 BLOCK = [FP8_BLOCK, FP8_BLOCK]

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from hk_backend.engine.linear.scales import verdict_on_blocks
-from hk_backend.routing import SERVED, Verdict
+from hk_backend.terms.verdict import SERVED, Verdict
 
 _verdict: ContextVar[Verdict] = ContextVar("blocks", default=SERVED)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hk_backend.engine.contract import first_refusal, has_fields, has_members, has_parameters
-from hk_backend.routing import Verdict, refused
+from hk_backend.terms.verdict import Verdict, refused
 
 CREATE_WEIGHTS = (
     "self",

@@ -14,8 +14,8 @@ from vllm.model_executor.layers.quantization.utils.quant_utils import (
 )
 
 from hk_backend.engine.linear.packed_layer import FORMAT_OF
-from hk_backend.ops.weight_format import FP8_BLOCK, MX_BLOCK
-from hk_backend.routing import Verdict, refused
+from hk_backend.terms.verdict import Verdict, refused
+from hk_backend.terms.weight_format import FP8_BLOCK, MX_BLOCK
 from hk_vllm.linear.layer import verdict_on
 
 BLOCK = GroupShape(FP8_BLOCK, FP8_BLOCK)

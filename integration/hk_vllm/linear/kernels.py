@@ -23,9 +23,9 @@ from vllm.model_executor.layers.quantization.utils.quant_utils import kMxfp4Dyna
 from vllm.platforms import PlatformEnum
 
 from hk_backend.engine.linear.packed_layer import FORMAT_OF, is_released, pack_layer, release
+from hk_backend.engine.linear.route import apply
 from hk_backend.engine.linear.scales import as_channels, one_input_scale
-from hk_backend.routed_linear import apply
-from hk_backend.routing import Verdict, refused
+from hk_backend.terms.verdict import Verdict, refused
 from hk_vllm.linear.blocks import blocks_verdict
 from hk_vllm.linear.kernel_keys import (
     MXFP6,

@@ -8,9 +8,10 @@ from vllm.config import get_current_vllm_config_or_none
 from vllm.platforms import current_platform
 
 from hk_backend.engine.linear import packed_layer
+from hk_backend.engine.linear.route import ROUTE
 from hk_backend.ops import LinearRequest
-from hk_backend.routed_linear import ROUTE
-from hk_backend.routing import Verdict, refused, routes
+from hk_backend.routing.routes import routes
+from hk_backend.terms.verdict import Verdict, refused
 
 
 def verdict_on(

@@ -20,7 +20,7 @@ from vllm.platforms import current_platform
 
 from hk_backend.engine.linear.account import account as account_layers
 from hk_backend.engine.linear.account import tables_as_heads as heads_among
-from hk_backend.routed_linear import ROUTE, is_attached, tell_dummy_runs
+from hk_backend.engine.linear.route import ROUTE, is_attached, tell_dummy_runs
 from hk_vllm import compile_key
 from hk_vllm.linear.kernels import counterpart
 from hk_vllm.linear.unquantized import pack_table

@@ -54,9 +54,9 @@ from hk_backend.engine.linear.options import (
     no_layer,
 )
 from hk_backend.engine.linear.packed_layer import FORMAT_OF, is_released, pack_layer, release
+from hk_backend.engine.linear.route import apply
 from hk_backend.engine.linear.unset import mark_unset
-from hk_backend.ops.weight_format import FORMATS, MX_BLOCK
-from hk_backend.routed_linear import apply
+from hk_backend.terms.weight_format import FORMATS, MX_BLOCK
 from hk_vllm.linear.layer import verdict_on
 from hk_vllm.linear.online_checks import check_weight_arrived
 

@@ -1,0 +1,11 @@
+// From what the threads counted to what a report says.
+#pragma once
+
+#include "machine/workgroup.hpp"
+
+namespace hk::emulator {
+
+Counters make_counters(const Launch& launch, std::span<const Counts> counts);
+const char* class_name(Class cls);
+
+}  // namespace hk::emulator

@@ -1,0 +1,105 @@
+// Memory instructions in flight: their results land only when an s_waitcnt forces them.
+//
+// What a wait forces (CDNA ISA guides, "Data dependency resolution"; LLVM SIInsertWaitcnts):
+//   vmcnt    loads, stores, atomics and copies to LDS together, in the order of issue
+//   lgkmcnt  LDS instructions, in the order of issue, and scalar loads, in any order
+//   FLAT     counts in both, in any order
+// Instructions of one kind return in the order of issue. So once a counter is at most N, at most N
+// of its LDS (vmcnt: vector memory) instructions are outstanding, whatever else it counts, and
+// those are the last N issued: all before them have landed. A scalar load or a FLAT instruction
+// may be any of those outstanding: it has landed for certain only at 0 (FLAT: of both counters).
+// A counter that is full stalls the issue of the next instruction; results that land through such
+// a stall alone stay poisoned here: no program should count on it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "machine/wave.hpp"
+
+namespace hk::emulator {
+
+struct InFlight {
+  enum class What : uint8_t { store, load, scalar, lds_read, lds_write, lds_atomic, copy };
+  What what = What::store;
+  uint32_t instruction = 0;       // index
+  uint16_t first = 0;             // destination: row of Wave::vgpr, or SGPR
+  uint8_t count = 0;              // dwords
+  uint8_t bytes = 0, accesses = 1;  // LDS: per lane and access
+  bool flat = false, lds_waited = false;  // FLAT: counts in lgkmcnt too, which has been 0 since
+  uint64_t lanes = 0;
+  uint32_t data[16][kLanes];      // loads: to land in the destination; scalar loads: column 0
+  uint32_t lds[2][kLanes];        // LDS addresses
+  const std::byte* from[kLanes];  // copies: where the data are taken when they land; null: zeros
+
+  bool any_order() const { return flat || what == What::scalar; }
+};
+
+class Waits {
+ public:
+  InFlight& take();                 // a blank one
+  void issue_vector(InFlight&);     // counts in vmcnt
+  void issue_lds(InFlight&);        // counts in lgkmcnt
+  void issue_flat(InFlight&);
+
+  // Calls land(InFlight&) for all that a wait forces. -1: no wait for that counter.
+  template <class Land>
+  void wait(int vmcnt, int lgkmcnt, Land&& land);
+
+  const std::vector<InFlight*>& vector() const { return vector_; }
+  const std::vector<InFlight*>& lds() const { return lds_; }
+  void clear();
+
+ private:
+  // Takes out of a queue what is done for certain once its counter is at most `left`.
+  template <class Done>
+  void take_done(std::vector<InFlight*>& queue, int left, Done&& done);
+
+  std::vector<InFlight*> vector_, lds_;  // oldest first
+  std::vector<InFlight*> free_;
+  std::vector<std::unique_ptr<InFlight>> all_;
+};
+
+// The fields of s_waitcnt's immediate on GFX9: vmcnt [3:0] and [15:14], lgkmcnt [11:8]. expcnt
+// [6:4] counts exports only. The largest value does not wait: -1.
+struct WaitFields {
+  int vmcnt, lgkmcnt;
+};
+inline WaitFields wait_fields(uint32_t simm) {
+  const int vmcnt = int((simm & 15) | (simm >> 10 & 0x30)), lgkmcnt = int(simm >> 8 & 15);
+  return {vmcnt == 63 ? -1 : vmcnt, lgkmcnt == 15 ? -1 : lgkmcnt};
+}
+
+template <class Done>
+void Waits::take_done(std::vector<InFlight*>& queue, int left, Done&& done) {
+  if (queue.size() <= size_t(left)) return;
+  int going = -left;  // of those that return in order
+  for (const InFlight* f : queue) going += !f->any_order();
+  size_t kept = 0;
+  for (InFlight* f : queue) {
+    if (left == 0 || (!f->any_order() && going-- > 0)) done(f);
+    else queue[kept++] = f;
+  }
+  queue.resize(kept);
+}
+
+template <class Land>
+void Waits::wait(int vmcnt, int lgkmcnt, Land&& land) {
+  const auto finish = [&](InFlight* f) {
+    land(*f);
+    free_.push_back(f);
+  };
+  if (vmcnt >= 0)
+    take_done(vector_, vmcnt, [&](InFlight* f) {
+      if (f->flat && !f->lds_waited) lds_.push_back(f);
+      else finish(f);
+    });
+  if (lgkmcnt < 0) return;
+  take_done(lds_, lgkmcnt, finish);
+  if (lgkmcnt == 0)
+    for (InFlight* f : vector_) f->lds_waited = true;
+}
+
+}  // namespace hk::emulator

@@ -1,0 +1,79 @@
+// The emulator's interface: memory, code objects, launches, findings, counters.
+//
+//   Machine machine(Arch::gfx950, options);
+//   Address q = machine.map(host, bytes, "query");       // bounds are exactly these bytes
+//   auto object = CodeObject::load(bytes_of_co);         // throws LoadError
+//   Report report = machine.launch(object->kernel("attention_prefill..."), grid, block, lds, args);
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "loader/code_object.hpp"
+#include "isa/instruction.hpp"
+
+namespace hk::emulator {
+
+using Address = uint64_t;
+using Dim3 = std::array<uint32_t, 3>;
+
+// What a check found. Every finding of a launch is kept (the first `max_findings` of them).
+struct Finding {
+  std::string check;        // "lds-race", "unwaited-register", "out-of-bounds", ...
+  std::string message;      // one line for a person
+  std::string kernel, instruction, other_instruction;
+  uint64_t pc = 0, other_pc = 0;
+  uint32_t workgroup = 0, wave = 0;
+  int lane = -1;
+  Address address = 0;
+  std::string source;       // file:line, where the lines beside the code object are at hand
+};
+
+struct Counters {
+  uint64_t instructions = 0;
+  std::map<std::string, uint64_t> by_class, by_mnemonic;
+  std::map<uint64_t, uint64_t> executed;  // pc: how often, all waves together
+  uint64_t matrix_flops = 0;
+  std::map<std::string, uint64_t> bytes;  // "global_read", "global_write", "lds_read", "lds_write", "lds_copy"
+  // LDS phases taken over phases needed, per pc, for widths with published phases; others by name
+  std::map<uint64_t, std::array<uint64_t, 2>> lds_phases;  // pc -> {taken, needed}
+  std::map<std::string, uint64_t> lds_unmodelled;
+};
+
+struct Report {
+  std::vector<Finding> findings;
+  Counters counters;
+};
+
+struct Options {
+  uint64_t seed = 0;                 // order in which waves take turns
+  int threads = 1;                   // workgroups run in parallel
+  bool checks = true;
+  uint64_t max_instructions = 1ull << 32;  // per wave: past it the loop counts as endless
+  int max_findings = 20;
+};
+
+class Machine {
+ public:
+  explicit Machine(Arch arch);
+  ~Machine();
+  Arch arch() const;
+  // Makes host memory addressable; regions lie far apart, so that a stray access faults.
+  Address map(void* host, size_t bytes, std::string name);
+  void unmap(Address address);  // throws std::invalid_argument for what was not mapped
+  Report launch(const Kernel& kernel, Dim3 grid /* workgroups */, Dim3 block, size_t dynamic_lds,
+                std::span<const std::byte> kernarg, const Options& options);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace hk::emulator

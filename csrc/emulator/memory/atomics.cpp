@@ -1,0 +1,67 @@
+#include "memory/atomics.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <stdexcept>
+
+
+namespace hk::emulator {
+namespace {
+
+template <class Int, class Float>
+uint64_t apply(Atomic op, uint64_t memory64, uint64_t data64, uint64_t data2) {
+  using Signed = std::make_signed_t<Int>;
+  const Int m = Int(memory64), d = Int(data64);
+  const auto real = [](Int x) { return std::bit_cast<Float>(x); };
+  const auto bits = [](Float x) { return uint64_t(std::bit_cast<Int>(x)); };
+  switch (op) {
+    case Atomic::add: return Int(m + d);
+    case Atomic::sub: return Int(m - d);
+    case Atomic::rsub: return Int(d - m);
+    case Atomic::inc: return m >= d ? 0 : Int(m + 1);
+    case Atomic::dec: return m == 0 || m > d ? d : Int(m - 1);
+    case Atomic::smin: return Int(std::min(Signed(m), Signed(d)));
+    case Atomic::smax: return Int(std::max(Signed(m), Signed(d)));
+    case Atomic::umin: return std::min(m, d);
+    case Atomic::umax: return std::max(m, d);
+    case Atomic::bit_and: return m & d;
+    case Atomic::bit_or: return m | d;
+    case Atomic::bit_xor: return m ^ d;
+    case Atomic::mskor: return Int((m & ~d) | Int(data2));
+    case Atomic::swap: return d;
+    case Atomic::cmpswap: return m == d ? Int(data2) : m;
+    case Atomic::fcmpswap: return real(m) == real(d) ? Int(data2) : m;
+    case Atomic::fadd: return bits(real(m) + real(d));
+    case Atomic::fmin: return bits(std::fmin(real(m), real(d)));
+    case Atomic::fmax: return bits(std::fmax(real(m), real(d)));
+    default: throw std::logic_error("not an atomic operation of this width");
+  }
+}
+
+uint16_t add_f16(uint16_t a, uint16_t b) {
+  return std::bit_cast<uint16_t>(_Float16(std::bit_cast<_Float16>(a) + std::bit_cast<_Float16>(b)));
+}
+
+// The exact sum of two bfloat16 fits a float closely enough to round once more to nearest even.
+uint16_t add_bf16(uint16_t a, uint16_t b) {
+  const auto widen = [](uint16_t x) { return std::bit_cast<float>(uint32_t(x) << 16); };
+  const float sum = widen(a) + widen(b);
+  const uint32_t s = std::bit_cast<uint32_t>(sum);
+  if (std::isnan(sum)) return uint16_t(s >> 16 | 0x40);
+  return uint16_t((s + 0x7fff + (s >> 16 & 1)) >> 16);
+}
+
+}  // namespace
+
+uint64_t apply_atomic(Atomic op, unsigned bytes, uint64_t m, uint64_t d, uint64_t data2) {
+  if (op == Atomic::pk_add_f16 || op == Atomic::pk_add_bf16) {
+    const auto add = op == Atomic::pk_add_f16 ? add_f16 : add_bf16;
+    return add(uint16_t(m), uint16_t(d)) |
+           uint32_t(add(uint16_t(m >> 16), uint16_t(d >> 16))) << 16;
+  }
+  return bytes == 8 ? apply<uint64_t, double>(op, m, d, data2)
+                    : apply<uint32_t, float>(op, m, d, data2);
+}
+
+}  // namespace hk::emulator

@@ -1,0 +1,48 @@
+#include "memory/global_access.hpp"
+
+#include <atomic>
+
+namespace hk::emulator {
+
+std::byte* GlobalAccess::at(Address address, uint32_t bytes, int lane) {
+  if (!last_ || !last_->contains(address, bytes)) last_ = group_.launch.memory->find(address);
+  if (!last_ || !last_->contains(address, bytes)) {
+    std::string what = std::to_string(bytes) + " bytes at " + hex(address) + " are not mapped";
+    if (last_)
+      what += ": '" + last_->name + "' has " + std::to_string(last_->bytes) + " bytes, this is " +
+              std::to_string(int64_t(address - last_->address)) + " from its begin";
+    group_.findings.add("out-of-bounds", what, {index_, -1, wave_.index, lane, address});
+    return nullptr;
+  }
+  const size_t offset = address - last_->address;
+  touches_[count_++] = {last_, offset, bytes, lane};
+  return last_->host + offset;
+}
+
+void GlobalAccess::check_races(RaceShadow::Use use) {
+  if (!group_.checks()) return;
+  const uint32_t first = group_.launch.first_workgroup, self = first + group_.number;
+  for (int i = 0; i < count_; ++i) {
+    const Touch& t = touches_[i];
+    if (uint32_t other = t.region->shadow.note(use, t.offset, t.bytes, self, first))
+      report(t, use, other);
+  }
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (int i = 0; i < count_; ++i) {
+    const Touch& t = touches_[i];
+    if (uint32_t other = t.region->shadow.look(use, t.offset, t.bytes, self, first))
+      report(t, use, other);
+  }
+}
+
+void GlobalAccess::report(const Touch& t, RaceShadow::Use use, uint32_t other) {
+  group_.findings.add(
+      "global-race",
+      std::string(use == RaceShadow::Use::read ? "reads" : "writes") + " bytes of '" +
+          t.region->name + "' that workgroup " +
+          std::to_string(other - group_.launch.first_workgroup) + " of the same launch " +
+          (use == RaceShadow::Use::read ? "writes" : "uses"),
+      {index_, -1, wave_.index, t.lane, t.region->address + t.offset});
+}
+
+}  // namespace hk::emulator

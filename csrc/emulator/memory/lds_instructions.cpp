@@ -1,0 +1,264 @@
+// DS instructions: reads, writes and atomics of LDS, and exchanges between lanes.
+#include <bit>
+#include <cstring>
+
+#include "memory/atomics.hpp"
+#include "machine/workgroup.hpp"
+
+namespace hk::emulator {
+namespace {
+
+struct LdsInstruction {
+  Workgroup& g;
+  WaveState& w;
+  const Prepared& p;
+  uint32_t index;
+  InFlight& f;
+
+  const Instruction& in() const { return *p.instruction; }
+  uint32_t* row(const Operand& o) const {
+    return w.wave.vgpr[o.index + (o.kind == Kind::agpr ? 256 : 0)];
+  }
+
+  // Fills f.lds; ends the workgroup for an address that is out of bounds or misaligned.
+  void addresses() {
+    const uint32_t* base = row(in().src[0]);
+    const uint32_t bytes = p.memory.bytes;
+    const uint32_t unit = p.memory.accesses == 2 ? bytes * (p.memory.strided64 ? 64 : 1) : 1;
+    const uint32_t offsets[2] = {uint32_t(in().offset) * unit, uint32_t(in().offset1) * unit};
+    // wider than 8 bytes: 16 (12 as well), as LLVM takes it without unaligned access
+    const uint32_t alignment = bytes == 12 ? 16 : bytes;
+    for (int a = 0; a < f.accesses; ++a) {
+      for (int lane = 0; lane < kLanes; ++lane) f.lds[a][lane] = base[lane] + offsets[a];
+      for (uint64_t left = f.lanes; left; left &= left - 1) {
+        const int lane = std::countr_zero(left);
+        const uint32_t at = f.lds[a][lane];
+        if (uint64_t(at) + bytes > g.lds.size())
+          g.stop("lds-out-of-bounds", "LDS address " + hex(at) + " of " +
+                 std::to_string(g.lds.size()) + " bytes", {index, -1, w.index, lane, at});
+        if ((at & (alignment - 1)) != 0)  // alignment is a power of 2
+          g.stop("misaligned", "LDS address " + hex(at) + " is not a multiple of " +
+                 std::to_string(alignment), {index, -1, w.index, lane, at});
+      }
+    }
+  }
+
+  void report(const Lds::Verdict& v, int lane, uint32_t at, bool write) const {
+    using Fault = Lds::Verdict::Fault;
+    if (v.fault == Fault::race && p.memory.access == Access::atomic &&
+        g.launch.program->instructions[v.instruction].memory.access == Access::atomic)
+      return;  // atomics of several waves need no barrier between them
+    const Place place{index, v.fault == Fault::unwritten ? -1 : int64_t(v.instruction), w.index,
+                      lane, at};
+    const std::string verb = write ? "writes" : "reads";
+    if (v.fault == Fault::unwritten)
+      g.findings.add("lds-unwritten", "reads LDS bytes at " + hex(at) + " that nobody wrote", place);
+    else if (v.fault == Fault::in_flight)
+      g.findings.add("lds-race", verb + " LDS bytes at " + hex(at) + " while wave " +
+                     std::to_string(v.wave) + "'s copy to them is in flight", place);
+    else
+      g.findings.add("lds-race", verb + " LDS bytes at " + hex(at) + " that wave " +
+                     std::to_string(v.wave) + " uses without a barrier (and a wait before it) in "
+                     "between", place);
+  }
+
+  void check(bool read, bool write) {
+    if (!g.checks()) return;
+    for (int a = 0; a < f.accesses; ++a) {
+      uint64_t left = f.lanes;
+      if (read && !write) left = g.lds.read_lanes(f.lds[a], left, f.bytes, w.index, index);
+      for (; left; left &= left - 1) {
+        const int lane = std::countr_zero(left);
+        const uint32_t at = f.lds[a][lane];
+        Lds::Verdict v;
+        if (read) v = g.lds.read(at, f.bytes, w.index, index);
+        if (write && v.fault == Lds::Verdict::Fault::none)
+          v = g.lds.write(at, f.bytes, w.index, index);
+        if (v.fault != Lds::Verdict::Fault::none) [[unlikely]] report(v, lane, at, write);
+      }
+    }
+  }
+
+  void phases(bool write) {
+    LdsPhases n;
+    if (g.launch.kernel->arch != Arch::gfx950 || f.accesses != 1) return;
+    if (!count_phases(write, f.bytes, f.lds[0], f.lanes, n)) return;
+    g.counts.phases[index][0] += n.taken;
+    g.counts.phases[index][1] += n.needed;
+  }
+
+  void count(Counts::Level level) {
+    g.counts.bytes[level] += uint64_t(std::popcount(f.lanes)) * f.bytes * f.accesses;
+  }
+
+  void destination(InFlight::What what) {
+    f.what = what;
+    f.first = p.writes[0].first;
+    f.count = p.writes[0].count;
+  }
+
+  uint32_t narrow(uint32_t value) const {
+    const unsigned bits = p.memory.bytes * 8u;
+    if (p.memory.sign_extend) value = uint32_t(int32_t(value << (32 - bits)) >> (32 - bits));
+    if (p.memory.d16) value &= 0xffff;  // the other half is cleared (SRAM ECC)
+    return p.memory.high ? value << 16 : value;
+  }
+
+  void read() {
+    addresses();
+    check(true, false);
+    phases(false);
+    count(Counts::lds_read);
+    destination(InFlight::What::lds_read);
+    const int dwords = (f.bytes + 3) / 4;
+    if (f.bytes == 16) load_whole<4>();
+    else if (f.bytes == 8) load_whole<2>();
+    else for (int a = 0; a < f.accesses; ++a)
+      for (uint64_t left = f.lanes; left; left &= left - 1) {
+        const int lane = std::countr_zero(left);
+        uint32_t value[4] = {};
+        std::memcpy(value, g.lds.at(f.lds[a][lane]), f.bytes);
+        if (f.bytes < 4) value[0] = narrow(value[0]);
+        for (int d = 0; d < dwords; ++d) f.data[a * dwords + d][lane] = value[d];
+      }
+    poison(w, f);
+  }
+
+  // Dwords of all lanes; those of inactive ones never land.
+  template <int kDwords>
+  void load_whole() {
+    for (int a = 0; a < f.accesses; ++a)
+      for (uint64_t left = f.lanes; left; left &= left - 1) {
+        const int lane = std::countr_zero(left);
+        uint32_t value[kDwords];
+        std::memcpy(value, g.lds.at(f.lds[a][lane]), sizeof value);
+        for (int d = 0; d < kDwords; ++d) f.data[a * kDwords + d][lane] = value[d];
+      }
+  }
+
+  // In each group of 16 lanes, which cover 4 rows of 16 16-bit elements, lane i gets column i.
+  void transpose16() {
+    addresses();
+    check(true, false);
+    count(Counts::lds_read);
+    destination(InFlight::What::lds_read);
+    uint16_t element[kLanes][4];  // as they lie in LDS; of inactive lanes: NaN
+    std::memset(element, 0xff, sizeof element);
+    for (uint64_t left = f.lanes; left; left &= left - 1) {
+      const int lane = std::countr_zero(left);
+      std::memcpy(element[lane], g.lds.at(f.lds[0][lane]), 8);
+    }
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const int group = lane & ~15, column = lane & 15;
+      uint16_t value[4];
+      for (int r = 0; r < 4; ++r) value[r] = element[group + 4 * r + column / 4][column % 4];
+      f.data[0][lane] = value[0] | uint32_t(value[1]) << 16;
+      f.data[1][lane] = value[2] | uint32_t(value[3]) << 16;
+    }
+    poison(w, f);
+  }
+
+  void write() {
+    addresses();
+    check(false, true);
+    phases(true);
+    count(Counts::lds_write);
+    f.what = InFlight::What::lds_write;
+    const int dwords = (f.bytes + 3) / 4;
+    for (int a = 0; a < f.accesses; ++a) {
+      const uint32_t* data = row(in().src[1 + a]);
+      for (uint64_t left = f.lanes; left; left &= left - 1) {
+        const int lane = std::countr_zero(left);
+        uint32_t value[4];
+        for (int d = 0; d < dwords; ++d) value[d] = data[d * kLanes + lane];
+        if (p.memory.high) value[0] >>= 16;
+        std::memcpy(g.lds.at(f.lds[a][lane]), value, f.bytes);
+      }
+    }
+  }
+
+  void atomic() {
+    addresses();
+    check(true, true);
+    count(Counts::lds_read);
+    count(Counts::lds_write);
+    const uint32_t dwords = f.bytes / 4;
+    const uint32_t* data = row(in().src[1]);
+    const uint32_t* data2 = in().num_src > 2 ? row(in().src[2]) : nullptr;
+    const auto value = [&](const uint32_t* rows, int lane) {
+      uint64_t v = 0;
+      for (uint32_t d = 0; rows && d < dwords; ++d) v |= uint64_t(rows[d * kLanes + lane]) << 32 * d;
+      return v;
+    };
+    f.what = InFlight::What::lds_atomic;
+    if (p.num_writes) destination(InFlight::What::lds_atomic);
+    for (uint64_t left = f.lanes; left; left &= left - 1) {
+      const int lane = std::countr_zero(left);
+      uint64_t memory = 0;
+      std::byte* at = g.lds.at(f.lds[0][lane]);
+      std::memcpy(&memory, at, f.bytes);
+      const uint64_t result =
+          apply_atomic(p.memory.atomic, f.bytes, memory, value(data, lane), value(data2, lane));
+      std::memcpy(at, &result, f.bytes);
+      for (uint32_t d = 0; d < f.count; ++d) f.data[d][lane] = uint32_t(memory >> 32 * d);
+    }
+    if (f.count) poison(w, f);
+  }
+
+  // Lanes exchange registers; LDS is not touched. Inactive lanes give 0.
+  void exchange() {
+    destination(InFlight::What::load);
+    f.bytes = 0;
+    uint32_t* out = f.data[0];
+    std::memset(out, 0, sizeof f.data[0]);
+    const uint32_t offset = uint32_t(in().offset);
+    for (uint64_t left = f.lanes; left; left &= left - 1) {
+      const int lane = std::countr_zero(left);
+      const uint32_t* source = row(in().src[p.memory.access == Access::swizzle ? 0 : 1]);
+      if (p.memory.access == Access::permute) {
+        const uint32_t to = (row(in().src[0])[lane] + offset) / 4 % kLanes;
+        out[to] = source[lane];
+        continue;
+      }
+      const int from = p.memory.access == Access::swizzle
+                           ? swizzled(lane, offset)
+                           : int((row(in().src[0])[lane] + offset) / 4 % kLanes);
+      out[lane] = f.lanes >> from & 1 ? source[from] : 0;
+    }
+    poison(w, f);
+  }
+
+  // ds_swizzle_b32: bit 15 a quad permutation, else lane = ((lane & and) | or) ^ xor in 32 lanes.
+  static int swizzled(int lane, uint32_t pattern) {
+    if (pattern & 0x8000) return (lane & ~3) | int(pattern >> 2 * (lane & 3) & 3);
+    const int within = (((lane & 31) & int(pattern & 31)) | int(pattern >> 5 & 31)) ^
+                       int(pattern >> 10 & 31);
+    return (lane & ~31) | within;
+  }
+};
+
+}  // namespace
+
+void execute_lds(Workgroup& g, WaveState& w, const Prepared& p, uint32_t index) {
+  const bool fft_swizzle = p.memory.access == Access::swizzle && p.instruction->offset >= 0xc000;
+  if (!p.memory.supported || fft_swizzle)
+    g.stop("unsupported-instruction", "not emulated", {index, -1, w.index, -1, 0});
+  InFlight& f = w.waits.take();
+  f.instruction = index;
+  f.lanes = w.wave.exec();
+  f.bytes = p.memory.bytes;
+  f.accesses = p.memory.accesses;
+  LdsInstruction access{g, w, p, index, f};
+  switch (p.memory.access) {
+    case Access::store: access.write(); break;
+    case Access::atomic: access.atomic(); break;
+    case Access::transpose16: access.transpose16(); break;
+    case Access::swizzle:
+    case Access::permute:
+    case Access::bpermute: access.exchange(); break;
+    default: access.read(); break;
+  }
+  w.waits.issue_lds(f);
+}
+
+}  // namespace hk::emulator

@@ -1,0 +1,97 @@
+// Global memory: the regions that are mapped, and who touched them in this launch.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "machine/machine.hpp"
+
+namespace hk::emulator {
+
+// Who read and wrote a region in this launch: one cell per 2 bytes, so that two workgroups may
+// write neighbouring 16-bit elements. Cells hold the number of a workgroup counted over all
+// launches, so that nothing needs to be cleared in between.
+class RaceShadow {
+ public:
+  RaceShadow() = default;
+  ~RaceShadow();
+  RaceShadow(const RaceShadow&) = delete;
+  void reserve(size_t bytes);  // pages are only taken when they are touched
+
+  // Two steps, with a fence between them, so that of two workgroups on two threads at least one
+  // sees the other. Both return a conflicting workgroup's number, or 0. `first`: the number of
+  // this launch's workgroup 0.
+  enum class Use : uint8_t { read, write, atomic };
+  uint32_t note(Use use, size_t offset, size_t bytes, uint32_t self, uint32_t first);
+  uint32_t look(Use use, size_t offset, size_t bytes, uint32_t self, uint32_t first) const;
+
+ private:
+  static constexpr uint32_t kAtomic = 1, kSeveral = 1;  // lowest bit of a cell
+  uint32_t* written_ = nullptr;  // number << 1 | last write was atomic
+  uint32_t* read_ = nullptr;     // number << 1 | several workgroups read
+  size_t bytes_ = 0;
+};
+
+struct Region {
+  Address address = 0;
+  size_t bytes = 0;
+  std::byte* host = nullptr;
+  std::string name;
+  RaceShadow shadow;
+
+  bool contains(Address at, size_t size) const {
+    return at >= address && at - address <= bytes && size <= bytes - (at - address);
+  }
+};
+
+class Memory {
+ public:
+  Address map(void* host, size_t bytes, std::string name);
+  void unmap(Address address);
+  // The region of a slot, null if nothing is mapped there; `at` may still be out of its bounds.
+  Region* find(Address at) const {
+    const uint64_t slot = at >> kSlotBits;
+    return slot < kSlots ? slots_[slot] : nullptr;
+  }
+  // Numbers for the workgroups of one launch.
+  uint32_t begin_launch(uint64_t workgroups);
+  std::mutex& atomics() { return atomics_; }
+
+ private:
+  // Each region has slots of address space of its own and begins in the middle of the first.
+  static constexpr int kSlotBits = 34;
+  static constexpr size_t kSlots = size_t(1) << (47 - kSlotBits);
+  std::vector<Region*> slots_ = std::vector<Region*>(kSlots);
+  std::map<Address, std::unique_ptr<Region>> regions_;
+  size_t next_ = 1;
+  uint32_t launched_ = 1;
+  std::mutex atomics_, mutex_;
+};
+
+// A buffer descriptor in 4 SGPRs (CDNA ISA guides, "Buffer resource"): raw or structured, without
+// swizzle. Range check of raw buffers: an access is out of range if its offset, without the
+// scalar one, reaches num_records less the scalar offset; each dword of a wider access by itself.
+struct BufferDescriptor {
+  uint64_t base;
+  uint32_t stride, num_records;
+  bool swizzle, add_lane;
+
+  explicit BufferDescriptor(const uint32_t* words)
+      : base(words[0] | uint64_t(words[1] & 0xffff) << 32),
+        stride(words[1] >> 16 & 0x3fff),
+        num_records(words[2]),
+        swizzle(words[1] >> 31),
+        add_lane(words[3] >> 23 & 1) {}
+
+  bool in_range(uint32_t index, uint64_t offset, uint32_t scalar_offset) const {
+    if (stride != 0) return index < num_records && offset < stride;
+    return scalar_offset <= num_records && offset < num_records - scalar_offset;
+  }
+};
+
+}  // namespace hk::emulator

@@ -1,0 +1,309 @@
+// Buffer, global, flat and scratch instructions, and copies from global memory to LDS.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "memory/atomics.hpp"
+#include "memory/global_access.hpp"
+#include "machine/workgroup.hpp"
+
+namespace hk::emulator {
+namespace {
+
+uint32_t scalar_value(const WaveState& w, const Operand& o) {
+  return o.kind == Kind::sgpr ? w.wave.sgpr[o.index]
+         : o.kind == Kind::constant ? uint32_t(o.value) : 0;
+}
+
+int row_of(const Operand& o) { return o.index + (o.kind == Kind::agpr ? 256 : 0); }
+
+// Where each lane goes: an address and how many of its bytes are in range (buffers: a prefix).
+struct Addresses {
+  Address at[kLanes];
+  uint8_t in_range[kLanes];
+};
+
+void buffer_addresses(Workgroup& g, const WaveState& w, const Prepared& p, uint32_t index,
+                      Addresses& out) {
+  const Instruction& in = *p.instruction;
+  const BufferDescriptor d(&w.wave.sgpr[in.resource.index]);
+  if (d.swizzle || d.add_lane)
+    g.stop("unsupported-instruction", "a swizzled buffer descriptor",
+           {index, -1, w.index, -1, d.base});
+  const uint32_t soffset = scalar_value(w, in.soffset);
+  const int row = row_of(in.src[0]);
+  const uint32_t bytes = p.memory.bytes;
+  for (uint64_t left = w.wave.exec(); left; left &= left - 1) {
+    const int lane = std::countr_zero(left);
+    const uint32_t record = in.idxen ? w.wave.vgpr[row][lane] : 0;
+    const uint64_t offset =
+        uint64_t(uint32_t(in.offset)) + (in.offen ? w.wave.vgpr[row + in.idxen][lane] : 0);
+    out.at[lane] = d.base + soffset + uint64_t(record) * d.stride + offset;
+    // each dword is checked by itself; atomics are all or nothing
+    uint32_t inside = 0;
+    while (inside < bytes && d.in_range(record, offset + inside, soffset)) inside += 4;
+    inside = std::min(inside, bytes);
+    if (p.memory.access == Access::atomic && inside < bytes) inside = 0;
+    out.in_range[lane] = uint8_t(inside);
+  }
+}
+
+void flat_addresses(const WaveState& w, const Prepared& p, Addresses& out) {
+  const Instruction& in = *p.instruction;
+  const bool scratch = p.memory.space == Space::scratch;
+  const bool has_saddr = in.resource.kind == Kind::sgpr;
+  uint64_t base = uint64_t(int64_t(in.offset));
+  if (has_saddr) base += scratch ? w.wave.sgpr[in.resource.index] : w.wave.pair(in.resource.index);
+  const Operand& o = in.src[0];
+  const int row = row_of(o);
+  for (uint64_t left = w.wave.exec(); left; left &= left - 1) {
+    const int lane = std::countr_zero(left);
+    uint64_t vector = 0;
+    if (o.kind != Kind::none) {
+      vector = w.wave.vgpr[row][lane];
+      if (o.dwords == 2) vector |= uint64_t(w.wave.vgpr[row + 1][lane]) << 32;
+    }
+    out.at[lane] = base + vector;
+    out.in_range[lane] = p.memory.bytes;
+  }
+}
+
+// Host memory of every lane; null where nothing is to be accessed.
+void find_memory(Workgroup& g, const WaveState& w, const Prepared& p, uint32_t index,
+                 const Addresses& a, std::byte* (&host)[kLanes]) {
+  const uint32_t size = g.launch.kernel->scratch;
+  GlobalAccess global(g, w, index);
+  for (uint64_t left = w.wave.exec(); left; left &= left - 1) {
+    const int lane = std::countr_zero(left);
+    host[lane] = nullptr;
+    if (a.in_range[lane] == 0) continue;
+    if (p.memory.space != Space::scratch) {
+      host[lane] = global.at(a.at[lane], a.in_range[lane], lane);
+    } else if (a.at[lane] + p.memory.bytes <= size && a.at[lane] < size) {
+      host[lane] = &g.scratch[(size_t(w.index) * kLanes + size_t(lane)) * size + a.at[lane]];
+    } else {
+      g.findings.add("out-of-bounds", "scratch offset " + hex(a.at[lane]) + " of " +
+                     std::to_string(size) + " bytes", {index, -1, w.index, lane, a.at[lane]});
+    }
+    if (p.memory.access == Access::atomic && a.at[lane] % p.memory.bytes != 0)
+      g.findings.add("misaligned", "an atomic access at " + hex(a.at[lane]),
+                     {index, -1, w.index, lane, a.at[lane]});
+  }
+  using Use = RaceShadow::Use;
+  const Access access = p.memory.access;
+  if (p.memory.space != Space::scratch)
+    global.check_races(access == Access::store ? Use::write
+                       : access == Access::atomic ? Use::atomic : Use::read);
+}
+
+// One value of less than a dword, as its register will hold it. On gfx942 and gfx950 (SRAM ECC)
+// a d16 load clears the other half.
+uint32_t narrow(const MemoryTraits& m, uint32_t value) {
+  const unsigned bits = m.bytes * 8u;
+  if (m.sign_extend) value = uint32_t(int32_t(value << (32 - bits)) >> (32 - bits));
+  if (m.d16) value &= 0xffff;
+  return m.high ? value << 16 : value;
+}
+
+void count(Workgroup& g, Counts::Level level, uint64_t lanes, uint32_t bytes) {
+  g.counts.bytes[level] += uint64_t(std::popcount(lanes)) * bytes;
+}
+
+void issue(WaveState& w, const Prepared& p, InFlight& f) {
+  if (p.memory.space == Space::flat) w.waits.issue_flat(f);
+  else w.waits.issue_vector(f);
+}
+
+void load(Workgroup& g, WaveState& w, const Prepared& p, uint32_t index, const Addresses& a) {
+  std::byte* host[kLanes];
+  find_memory(g, w, p, index, a, host);
+  InFlight& f = w.waits.take();
+  f.what = InFlight::What::load;
+  f.instruction = index;
+  f.lanes = w.wave.exec();
+  f.first = p.writes[0].first;
+  f.count = p.writes[0].count;
+  const bool small = p.memory.bytes < 4;
+  for (uint64_t left = f.lanes; left; left &= left - 1) {
+    const int lane = std::countr_zero(left);
+    uint32_t value[4] = {};
+    if (host[lane]) std::memcpy(value, host[lane], a.in_range[lane]);
+    if (small) value[0] = narrow(p.memory, value[0]);
+    for (int d = 0; d < f.count; ++d) f.data[d][lane] = value[d];
+  }
+  poison(w, f);
+  count(g, Counts::global_read, f.lanes, p.memory.bytes);
+  issue(w, p, f);
+}
+
+void store(Workgroup& g, WaveState& w, const Prepared& p, uint32_t index, const Addresses& a) {
+  std::byte* host[kLanes];
+  find_memory(g, w, p, index, a, host);
+  const int row = row_of(p.instruction->src[1]);
+  const int dwords = (p.memory.bytes + 3) / 4;
+  const uint64_t lanes = w.wave.exec();
+  for (uint64_t left = lanes; left; left &= left - 1) {
+    const int lane = std::countr_zero(left);
+    if (!host[lane]) continue;
+    uint32_t value[4];
+    for (int d = 0; d < dwords; ++d) value[d] = w.wave.vgpr[row + d][lane];
+    if (p.memory.high) value[0] >>= 16;
+    std::memcpy(host[lane], value, a.in_range[lane]);
+  }
+  count(g, Counts::global_write, lanes, p.memory.bytes);
+  InFlight& f = w.waits.take();
+  f.instruction = index;
+  issue(w, p, f);
+}
+
+void atomic(Workgroup& g, WaveState& w, const Prepared& p, uint32_t index, const Addresses& a) {
+  std::byte* host[kLanes];
+  find_memory(g, w, p, index, a, host);
+  const uint32_t bytes = p.memory.bytes, dwords = bytes / 4;
+  const int row = row_of(p.instruction->src[1]);
+  const bool swaps = p.memory.atomic == Atomic::cmpswap;
+  InFlight& f = w.waits.take();
+  f.instruction = index;
+  f.lanes = w.wave.exec();
+  if (p.num_writes) {
+    f.what = InFlight::What::load;
+    f.first = p.writes[0].first;
+    f.count = p.writes[0].count;
+  }
+  std::lock_guard lock(g.launch.memory->atomics());
+  for (uint64_t left = f.lanes; left; left &= left - 1) {
+    const int lane = std::countr_zero(left);
+    uint64_t data = 0, data2 = 0, memory = 0;
+    for (uint32_t d = 0; d < dwords; ++d) {
+      data |= uint64_t(w.wave.vgpr[row + int(d)][lane]) << 32 * d;
+      if (swaps) data2 |= uint64_t(w.wave.vgpr[row + int(dwords + d)][lane]) << 32 * d;
+    }
+    if (swaps) std::swap(data, data2);  // global: the new value first, then the compared one
+    if (host[lane]) {
+      std::memcpy(&memory, host[lane], bytes);
+      const uint64_t result = apply_atomic(p.memory.atomic, bytes, memory, data, data2);
+      std::memcpy(host[lane], &result, bytes);
+    }
+    for (uint32_t d = 0; d < f.count; ++d) f.data[d][lane] = uint32_t(memory >> 32 * d);
+  }
+  if (f.count) poison(w, f);
+  count(g, Counts::global_read, f.lanes, bytes);
+  count(g, Counts::global_write, f.lanes, bytes);
+  issue(w, p, f);
+}
+
+// This wave's LDS instructions that are still in flight are not ordered with its copies.
+void check_own_lds(Workgroup& g, const WaveState& w, uint32_t index, uint32_t begin, uint32_t end) {
+  for (const InFlight* f : w.waits.lds())
+    for (int a = 0; f->bytes != 0 && a < f->accesses; ++a)
+      for (uint64_t left = f->lanes; left; left &= left - 1) {
+        const int lane = std::countr_zero(left);
+        if (f->lds[a][lane] < end && begin < f->lds[a][lane] + f->bytes) {
+          g.findings.add("lds-race", "copies to LDS bytes that this wave's own access in flight uses",
+                         {index, f->instruction, w.index, lane, f->lds[a][lane]});
+          return;
+        }
+      }
+}
+
+// LDS address: M0 + the immediate offset + the lane's place. Data are taken and written when the
+// wait forces them.
+void copy(Workgroup& g, WaveState& w, const Prepared& p, uint32_t index, const Addresses& a) {
+  const uint32_t bytes = p.memory.bytes;
+  const uint32_t base = w.wave.sgpr[kSgprM0] + uint32_t(p.instruction->offset);
+  if (bytes < 4)
+    g.stop("unsupported-instruction", "a copy to LDS of less than a dword",
+           {index, -1, w.index, -1, base});
+  std::byte* host[kLanes];
+  find_memory(g, w, p, index, a, host);
+  InFlight& f = w.waits.take();
+  f.what = InFlight::What::copy;
+  f.instruction = index;
+  f.lanes = w.wave.exec();
+  f.bytes = uint8_t(bytes);
+  if (base % 4 != 0)
+    g.stop("misaligned", "a copy to LDS address " + hex(base), {index, -1, w.index, -1, base});
+  if (g.checks()) check_own_lds(g, w, index, base, base + kLanes * bytes);
+  for (uint64_t left = f.lanes; left; left &= left - 1) {
+    const int lane = std::countr_zero(left);
+    const uint32_t to = base + uint32_t(lane) * bytes;
+    f.lds[0][lane] = to;
+    f.from[lane] = host[lane];
+    f.data[0][lane] = a.in_range[lane];
+    if (uint64_t(to) + bytes > g.lds.size())
+      g.stop("lds-out-of-bounds", "LDS address " + hex(to) + " of " + std::to_string(g.lds.size()) +
+             " bytes", {index, -1, w.index, lane, to});
+    if (!g.checks()) continue;
+    const Lds::Verdict v = g.lds.begin_copy(to, bytes, w.index, index);
+    if (v.fault != Lds::Verdict::Fault::none)
+      g.findings.add("lds-race", "copies to LDS bytes that wave " + std::to_string(v.wave) +
+                     " uses without a barrier or a wait in between",
+                     {index, v.instruction, w.index, lane, to});
+  }
+  count(g, Counts::lds_copy, f.lanes, bytes);
+  issue(w, p, f);
+}
+
+}  // namespace
+
+void execute_vector_memory(Workgroup& g, WaveState& w, const Prepared& p, uint32_t index) {
+  if (!p.memory.supported)
+    g.stop("unsupported-instruction", "not emulated", {index, -1, w.index, -1, 0});
+  Addresses a;
+  if (p.memory.space == Space::buffer) buffer_addresses(g, w, p, index, a);
+  else flat_addresses(w, p, a);
+  switch (p.memory.access) {
+    case Access::store: return store(g, w, p, index, a);
+    case Access::atomic: return atomic(g, w, p, index, a);
+    case Access::copy: return copy(g, w, p, index, a);
+    default: return load(g, w, p, index, a);
+  }
+}
+
+void poison(WaveState& w, const InFlight& f) {
+  for (int row = f.first; row < f.first + f.count; ++row) {
+    w.pending.set(row);
+    if (f.lanes == ~0ull) {
+      std::fill_n(w.wave.vgpr[row], kLanes, kPoisonedRegister);
+      continue;
+    }
+    for (int lane = 0; lane < kLanes; ++lane)
+      if (f.lanes >> lane & 1) w.wave.vgpr[row][lane] = kPoisonedRegister;
+  }
+}
+
+void land(Workgroup& g, WaveState& w, InFlight& f) {
+  using What = InFlight::What;
+  if (f.what == What::scalar) {
+    for (int i = 0; i < f.count; ++i) {
+      const int s = f.first + i;
+      w.wave.sgpr[s] = f.data[i][0];
+      w.scalar_pending[s / 64] &= ~(1ull << s % 64);
+      w.scalar_written[s / 64] |= 1ull << s % 64;
+    }
+  } else if (f.what == What::copy) {
+    for (uint64_t left = f.lanes; left; left &= left - 1) {
+      const int lane = std::countr_zero(left);
+      std::byte* to = g.lds.at(f.lds[0][lane]);
+      const uint32_t valid = f.from[lane] ? f.data[0][lane] : 0;
+      if (valid) std::memcpy(to, f.from[lane], valid);
+      std::memset(to + valid, 0, f.bytes - valid);  // out of range: zeros
+      if (g.checks()) g.lds.end_copy(f.lds[0][lane], f.bytes, w.index, f.instruction);
+    }
+  } else {
+    for (int d = 0; d < f.count; ++d) {
+      uint32_t* row = w.wave.vgpr[f.first + d];
+      const uint32_t* data = f.data[d];
+      if (f.lanes == ~0ull) {
+        std::memcpy(row, data, kLanes * 4);
+      } else {
+        for (int lane = 0; lane < kLanes; ++lane)
+          if (f.lanes >> lane & 1) row[lane] = data[lane];
+      }
+      w.pending.clear(f.first + d);
+      note_written(w, f.first + d, f.lanes);
+    }
+  }
+}
+
+}  // namespace hk::emulator

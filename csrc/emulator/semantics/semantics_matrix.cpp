@@ -1,0 +1,354 @@
+// MFMA: D = A B + C on 64 lanes, whatever EXEC says. Layouts are those of AMD's matrix instruction
+// calculator, by one formula per operand (see Shape).
+//
+// What is assumed of the arithmetic, which no public document states bit by bit:
+//   f32 results: one fused multiply-add per k, in the order of k, starting from C, each rounded to
+//     nearest even; denormals are kept and MODE is not looked at (CDNA3 ISA guide, "Matrix
+//     Arithmetic"); every NaN result is 0x7fc00000. Hardware sums several products before it
+//     rounds: results agree within the error of f32 accumulation, not bit by bit.
+//   f8f6f4: one such chain per 32 k from 0, times the two scales, added to C in double and rounded.
+//   i32 results: modulo 2^32. f64: as f32, in f64.
+#include <cstring>
+
+#include "semantics/lanes.hpp"
+#ifdef __FMA__
+#include <immintrin.h>
+#endif
+
+namespace hk::emulator::HK_ISA {
+namespace {
+
+// ---- element types: how element `part` of a register is read ----
+
+template <Format F>
+struct Narrow {
+  using Value = float;
+  static constexpr int parts = 32 / F.bits();
+  static float decode(uint32_t word, int part) {
+    return widen<F>(word >> (part * F.bits()) & ((1u << F.bits()) - 1));
+  }
+};
+using F16 = Narrow<kF16>;
+struct F32 {
+  using Value = float;
+  static constexpr int parts = 1;
+  static float decode(uint32_t word, int) { return as_float(word); }
+};
+struct Bf16 {
+  using Value = float;
+  static constexpr int parts = 2;
+  static float decode(uint32_t word, int part) {
+    return as_float(part ? word & 0xffff0000u : word << 16);
+  }
+};
+struct I8 {
+  using Value = int32_t;
+  static constexpr int parts = 4;
+  static int32_t decode(uint32_t word, int part) { return int8_t(word >> (8 * part)); }
+};
+
+// ---- vectors of 8 ----
+
+template <class T>
+struct VectorOf {
+  typedef T type __attribute__((vector_size(8 * sizeof(T)), may_alias));
+};
+using Floats = VectorOf<float>::type;
+using Ints = VectorOf<int32_t>::type;
+
+inline Floats multiply_add(Floats a, Floats b, Floats c) {
+#ifdef __FMA__
+  return Floats(_mm256_fmadd_ps(__m256(a), __m256(b), __m256(c)));
+#else
+  for (int i = 0; i < 8; ++i) c[i] = std::fma(a[i], b[i], c[i]);
+  return c;
+#endif
+}
+inline Ints multiply_add(Ints a, Ints b, Ints c) {
+  typedef uint32_t U __attribute__((vector_size(32)));
+  return Ints(U(a) * U(b) + U(c));
+}
+inline Floats settled(Floats v) {
+  const Ints nan = v != v;
+  return Floats((Ints(v) & ~nan) | (nan & 0x7fc00000));
+}
+inline Ints settled(Ints v) { return v; }
+
+// M x M results, K products each, in kBlocks independent blocks.
+//   A: element j of lane l is row l % M, k = j + E * (l / M / kBlocks), block l / M % kBlocks,
+//      where each lane holds E = K * M * kBlocks / 64 elements. B alike, columns for rows.
+//   D: for M = 32 and 16, register r of block b at b * M * M / 64 + r: lane l has column l % M and
+//      row 256 / M * (r / 4) + 4 * (l / M) + r % 4. For M = 4: row r, column l % 4, block l / 4.
+template <int kM, int kK, int kNumBlocks = 1>
+struct Shape {
+  static constexpr int M = kM, K = kK, blocks = kNumBlocks;
+  static constexpr int elements = K * M * blocks / 64;       // per lane of A and of B
+  static constexpr int groups = 64 / M;                      // of lanes
+  static constexpr int registers = M * M * blocks / 64;      // of C and D
+  static constexpr int per_block = M == 4 ? 4 : M * M / 64;  // of those
+  static_assert(blocks == 1 || blocks == groups);
+};
+
+// To [block][k][M], which for either value of `blocks` is [lane group][element][M].
+template <class T, class S>
+void unpack(const uint32_t (*rows)[kLanes], typename T::Value* out) {
+  for (int j = 0; j < S::elements; ++j)
+    for (int g = 0; g < S::groups; ++g)
+      for (int m = 0; m < S::M; ++m)
+        out[(g * S::elements + j) * S::M + m] =
+            T::decode(rows[j / T::parts][g * S::M + m], j % T::parts);
+}
+
+// C's registers, or its constant in all of them.
+template <class Value>
+void load_c(Wave& w, const Operand& c, int registers, Value (*out)[kLanes]) {
+  if (c.kind == Kind::vgpr || c.kind == Kind::agpr) {
+    std::memcpy(out, register_row(w, c), size_t(registers) * sizeof(Row));
+    return;
+  }
+  if (c.kind != Kind::constant) throw Unsupported("a matrix instruction with C in SGPRs");
+  for (int r = 0; r < registers; ++r)
+    for (int lane = 0; lane < kLanes; ++lane)
+      out[r][lane] = std::bit_cast<Value>(uint32_t(c.value));
+}
+
+// BLGP: which lane's B a lane takes (the calculator's table).
+int b_lane(int lane, int blgp) {
+  switch (blgp) {
+    case 1: return lane % 32;
+    case 2: return lane % 32 + 32;
+    case 3: return (lane + 16) % 64;
+    case 4: case 5: case 6: case 7: return lane % 16 + 16 * (blgp - 4);
+  }
+  return lane;
+}
+
+template <int kRegisters>
+const uint32_t (*b_rows(Wave& w, const Instruction& in, uint32_t (*scratch)[kLanes]))[kLanes] {
+  const auto* rows = reinterpret_cast<const uint32_t(*)[kLanes]>(register_row(w, in.src[1]));
+  if (!in.blgp) return rows;
+  for (int r = 0; r < kRegisters; ++r)
+    for (int lane = 0; lane < kLanes; ++lane) scratch[r][lane] = rows[r][b_lane(lane, in.blgp)];
+  return scratch;
+}
+
+// One block of 32 x 32 or 16 x 16: the 64 lanes of a register are 8 vectors, of M / 8 per row.
+template <class Value, class S>
+void multiply(const Value* a, const Value* b, Value (*d)[kLanes]) {
+  using Vector = typename VectorOf<Value>::type;
+  constexpr int kPerRow = S::M / 8;
+  for (int r = 0; r < S::per_block; ++r) {
+    auto* const lanes = reinterpret_cast<Vector*>(d[r]);
+    Vector sum[8];
+    for (int v = 0; v < 8; ++v) sum[v] = lanes[v];
+    for (int k = 0; k < S::K; ++k) {
+      const auto* const columns = reinterpret_cast<const Vector*>(b + k * S::M);
+      for (int g = 0; g < S::groups; ++g) {
+        const Value value = a[k * S::M + 4 * S::groups * (r / 4) + 4 * g + r % 4];
+        const Vector row = value - Vector{};  // splat
+        for (int v = 0; v < kPerRow; ++v)
+          sum[g * kPerRow + v] = multiply_add(row, columns[v], sum[g * kPerRow + v]);
+      }
+    }
+    for (int v = 0; v < 8; ++v) lanes[v] = settled(sum[v]);
+  }
+}
+
+// One block of 4 x 4, in 4 lanes of 4 registers: the four columns in the lower half of a vector.
+template <class Value, class S>
+void multiply_small(const Value* a, const Value* b, Value (*d)[kLanes], int lane) {
+  using Vector = typename VectorOf<Value>::type;
+  for (int r = 0; r < 4; ++r) {
+    Vector sum{};
+    for (int c = 0; c < 4; ++c) sum[c] = d[r][lane + c];
+    for (int k = 0; k < S::K; ++k) {
+      Vector columns{};
+      for (int c = 0; c < 4; ++c) columns[c] = b[k * 4 + c];
+      sum = multiply_add(a[k * 4 + r] - Vector{}, columns, sum);
+    }
+    sum = settled(sum);
+    for (int c = 0; c < 4; ++c) d[r][lane + c] = sum[c];
+  }
+}
+
+template <class TA, class TB, class S>
+void mfma(Wave& w, const Instruction& in) {
+  using Value = typename TA::Value;
+  constexpr int kSize = S::M * S::K;
+  alignas(64) Value a[kSize * S::blocks], b[kSize * S::blocks], d[S::registers][kLanes];
+  alignas(64) uint32_t permuted[S::elements / TB::parts][kLanes];
+  unpack<TA, S>(reinterpret_cast<const uint32_t(*)[kLanes]>(register_row(w, in.src[0])), a);
+  unpack<TB, S>(b_rows<S::elements / TB::parts>(w, in, permuted), b);
+  load_c<Value>(w, in.src[2], S::registers, d);
+  for (int block = 0; block < S::blocks; ++block) {
+    // CBSZ: 2^cbsz blocks in a row share the A of the ABID-th of them
+    const int from = (block >> in.cbsz << in.cbsz) + (in.cbsz ? in.abid : 0);
+    const Value* const rows = a + kSize * (from % S::blocks);
+    if constexpr (S::M == 4)
+      multiply_small<Value, S>(rows, b + kSize * block, d, 4 * block);
+    else
+      multiply<Value, S>(rows, b + kSize * block, d + S::per_block * block);
+  }
+  std::memcpy(register_row(w, in.dst[0]), d, sizeof d);
+}
+
+// ---- f8f6f4 (gfx950) ----
+
+// 32 elements of each lane to [k][M]. fp8 and bf8 lie in runs of 16: the first 16 elements of all
+// lane groups come before the second 16; fp6, bf6 and fp4 in runs of 32.
+// With operands of different formats each is assumed to keep its own layout.
+template <Format F, int M>
+void unpack_lowp(const uint32_t (*rows)[kLanes], float* out) {
+  constexpr int kRun = F.bits() == 8 ? 16 : 32, kGroups = 64 / M;
+  for (int j = 0; j < 32; ++j) {
+    const int bit = j * F.bits(), word = bit / 32, shift = bit % 32;
+    const bool straddles = shift + F.bits() > 32;
+    for (int lane = 0; lane < kLanes; ++lane) {
+      uint32_t bits = rows[word][lane] >> shift;
+      if (straddles) bits |= rows[word + 1][lane] << (32 - shift);
+      const int k = j / kRun * kRun * kGroups + lane / M * kRun + j % kRun;
+      out[k * M + lane % M] = widen<F>(bits & ((1u << F.bits()) - 1));
+    }
+  }
+}
+
+template <int M>
+void unpack_lowp(Wave& w, const Operand& operand, int format, float* out) {
+  const auto* rows = reinterpret_cast<const uint32_t(*)[kLanes]>(register_row(w, operand));
+  switch (format) {
+    case 0: return unpack_lowp<kFp8, M>(rows, out);
+    case 1: return unpack_lowp<kBf8, M>(rows, out);
+    case 2: return unpack_lowp<kFp6, M>(rows, out);
+    case 3: return unpack_lowp<kBf6, M>(rows, out);
+    case 4: return unpack_lowp<kFp4, M>(rows, out);
+  }
+  throw Unsupported("f8f6f4 format " + std::to_string(format) + ": 0 to 4 exist");
+}
+
+// E8M0 scales of (block of 32 k, row or column): lane M * block + row, byte by op_sel.
+template <int M>
+void load_scales(Wave& w, const Instruction& in, int n, double* out) {
+  const int byte = (in.op_sel >> n & 1) | (in.op_sel_hi >> n & 1) << 1;
+  Row scratch;
+  const uint32_t* row = source_row(w, in, 3 + n, 0, As::b32, scratch);
+  for (int lane = 0; lane < kLanes; ++lane) {
+    const int exponent = int(row[lane] >> (8 * byte) & 255);
+    out[lane] = exponent == 255 ? std::nan("") : std::ldexp(1.0, exponent - 127);
+  }
+}
+
+template <int M, int K, bool kScaled>
+void mfma_f8f6f4(Wave& w, const Instruction& in) {
+  using S = Shape<M, 32>;
+  alignas(64) float a[K * M], b[K * M], d[S::registers][kLanes], part[S::registers][kLanes];
+  double scale_a[kLanes] = {}, scale_b[kLanes] = {};
+  unpack_lowp<M>(w, in.src[0], in.cbsz, a);
+  unpack_lowp<M>(w, in.src[1], in.blgp, b);
+  load_c<float>(w, in.src[2], S::registers, d);
+  if constexpr (kScaled) {
+    load_scales<M>(w, in, 0, scale_a);
+    load_scales<M>(w, in, 1, scale_b);
+  }
+  for (int block = 0; block < K / 32; ++block) {
+    std::memset(part, 0, sizeof part);
+    multiply<float, S>(a + block * 32 * M, b + block * 32 * M, part);
+    for (int r = 0; r < S::registers; ++r)
+      for (int g = 0; g < S::groups; ++g) {
+        const double row = scale_a[M * block + 4 * S::groups * (r / 4) + 4 * g + r % 4];
+        for (int c = 0; c < M; ++c) {
+          const double scale = kScaled ? row * scale_b[M * block + c] : 1.0;
+          float& sum = d[r][g * M + c];
+          sum = float(double(sum) + scale * part[r][g * M + c]);
+          sum = sum == sum ? sum : as_float(0x7fc00000u);
+        }
+      }
+  }
+  std::memcpy(register_row(w, in.dst[0]), d, sizeof d);
+}
+
+// ---- f64: blgp negates A, B, C; one element per lane ----
+
+template <int M, int kBlocks>
+void mfma_f64(Wave& w, const Instruction& in) {
+  const auto read = [&](int n, int pair, int lane) {
+    const Operand& o = in.src[n];
+    uint64_t bits = o.value;
+    if (o.kind != Kind::constant)
+      bits = register_row(w, o, 2 * pair)[lane] |
+             uint64_t(register_row(w, o, 2 * pair + 1)[lane]) << 32;
+    return std::bit_cast<double>(bits ^ uint64_t(in.blgp >> n & 1) << 63);
+  };
+  constexpr int kStride = M * kBlocks;  // lanes of one k, and of one row of D
+  constexpr int kPairs = M * M * kBlocks / 64, kRowsPerPair = M / kPairs;
+  Row d[2 * kPairs];
+  for (int block = 0; block < kBlocks; ++block)
+    for (int i = 0; i < M; ++i)
+      for (int j = 0; j < M; ++j) {
+        const int pair = i / kRowsPerPair, lane = block * M + i % kRowsPerPair * kStride + j;
+        double sum = read(2, pair, lane);
+        for (int k = 0; k < 4; ++k)
+          sum = std::fma(read(0, 0, block * M + k * kStride + i),
+                         read(1, 0, block * M + k * kStride + j), sum);
+        store_lane(d + 2 * pair, lane, sum == sum ? sum : std::nan(""));
+      }
+  std::memcpy(register_row(w, in.dst[0]), d, sizeof d);
+}
+
+// ---- names ----
+
+template <class T>
+void add_16bit(Semantics& all, const std::string& type, Arch arch) {
+  const std::string f32 = "v_mfma_f32_";
+  all[f32 + "32x32x4_2b" + type] = mfma<T, T, Shape<32, 4, 2>>;
+  all[f32 + "16x16x4_4b" + type] = mfma<T, T, Shape<16, 4, 4>>;
+  all[f32 + "4x4x4_16b" + type] = mfma<T, T, Shape<4, 4, 16>>;
+  all[f32 + "32x32x8" + type] = mfma<T, T, Shape<32, 8>>;
+  all[f32 + "16x16x16" + type] = mfma<T, T, Shape<16, 16>>;
+  if (arch != Arch::gfx950) return;
+  all[f32 + "16x16x32" + type] = mfma<T, T, Shape<16, 32>>;
+  all[f32 + "32x32x16" + type] = mfma<T, T, Shape<32, 16>>;
+}
+
+template <class Fp8, class Bf8>
+void add_8bit(Semantics& all) {
+  const auto add = [&]<class A, class B>(const std::string& types, A, B) {
+    all["v_mfma_f32_16x16x32" + types] = mfma<A, B, Shape<16, 32>>;
+    all["v_mfma_f32_32x32x16" + types] = mfma<A, B, Shape<32, 16>>;
+  };
+  add("_fp8_fp8", Fp8{}, Fp8{});
+  add("_fp8_bf8", Fp8{}, Bf8{});
+  add("_bf8_fp8", Bf8{}, Fp8{});
+  add("_bf8_bf8", Bf8{}, Bf8{});
+}
+
+}  // namespace
+
+void add_matrix(Semantics& all, Arch arch) {
+  all["v_mfma_f32_32x32x1_2b_f32"] = mfma<F32, F32, Shape<32, 1, 2>>;
+  all["v_mfma_f32_16x16x1_4b_f32"] = mfma<F32, F32, Shape<16, 1, 4>>;
+  all["v_mfma_f32_4x4x1_16b_f32"] = mfma<F32, F32, Shape<4, 1, 16>>;
+  all["v_mfma_f32_32x32x2_f32"] = mfma<F32, F32, Shape<32, 2>>;
+  all["v_mfma_f32_16x16x4_f32"] = mfma<F32, F32, Shape<16, 4>>;
+  add_16bit<F16>(all, "_f16", arch);
+  add_16bit<Bf16>(all, "_bf16", arch);
+  all["v_mfma_i32_32x32x4_2b_i8"] = mfma<I8, I8, Shape<32, 4, 2>>;
+  all["v_mfma_i32_16x16x4_4b_i8"] = mfma<I8, I8, Shape<16, 4, 4>>;
+  all["v_mfma_i32_4x4x4_16b_i8"] = mfma<I8, I8, Shape<4, 4, 16>>;
+  all["v_mfma_i32_32x32x16_i8"] = mfma<I8, I8, Shape<32, 16>>;
+  all["v_mfma_i32_16x16x32_i8"] = mfma<I8, I8, Shape<16, 32>>;
+  all["v_mfma_f64_16x16x4_f64"] = mfma_f64<16, 1>;
+  all["v_mfma_f64_4x4x4_4b_f64"] = mfma_f64<4, 4>;
+  if (arch == Arch::gfx942) {
+    add_8bit<Narrow<kFp8Fnuz>, Narrow<kBf8Fnuz>>(all);
+    return;
+  }
+  add_8bit<Narrow<kFp8>, Narrow<kBf8>>(all);
+  all["v_mfma_i32_16x16x64_i8"] = mfma<I8, I8, Shape<16, 64>>;
+  all["v_mfma_i32_32x32x32_i8"] = mfma<I8, I8, Shape<32, 32>>;
+  all["v_mfma_f32_16x16x128_f8f6f4"] = mfma_f8f6f4<16, 128, false>;
+  all["v_mfma_f32_32x32x64_f8f6f4"] = mfma_f8f6f4<32, 64, false>;
+  all["v_mfma_scale_f32_16x16x128_f8f6f4"] = mfma_f8f6f4<16, 128, true>;
+  all["v_mfma_scale_f32_32x32x64_f8f6f4"] = mfma_f8f6f4<32, 64, true>;
+}
+
+}  // namespace hk::emulator::HK_ISA

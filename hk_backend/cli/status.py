@@ -1,0 +1,146 @@
+"""`hk-backend status`: versions, device, and every route, on or off and why."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import warnings
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hk_backend import __version__, machine
+from hk_backend.cli.known_engines import ENGINES
+from hk_backend.config import ROUTES, Config, ConfigError, read_config
+from hk_backend.terms.verdict import SERVED, Verdict, refused
+
+ENGINE_CHECKS = "hk_backend.engine_checks"
+"""Entry points of the engine plugins: a function of a route's name that returns the `Verdict` on
+the engine."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """What a server that is started now, in this environment, would do."""
+
+    versions: dict[str, str | None]
+    machine: dict[str, Any]
+    device: Verdict
+    device_name: str
+    routes: dict[str, Verdict]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data; a route is `{"on": bool, "why": str}`, why it is off."""
+        return {
+            "versions": self.versions,
+            "machine": self.machine,
+            "device": {"name": self.device_name, **_on_off(self.device)},
+            "routes": {name: _on_off(verdict) for name, verdict in self.routes.items()},
+        }
+
+
+def collect() -> Status:
+    """Read the environment, load the device and ask each installed engine's plugin."""
+    device_name, device = resolve_device()
+    return Status(
+        versions(),
+        {
+            "cpu": machine.cpu_model(),
+            "cores": machine.usable_cores(),
+            "system": f"{platform.system()} {platform.machine()}",
+        },
+        device,
+        device_name,
+        {route: route_verdict(route, device) for route in ROUTES},
+    )
+
+
+def versions() -> dict[str, str | None]:
+    """Version of each package that matters, None where it is not installed."""
+    found = {name: engine.version for name, engine in ENGINES.items()}
+    return {
+        "hk-backend": __version__,
+        "python": platform.python_version(),
+        "torch": machine.version_of("torch"),
+        **found,
+    }
+
+
+def resolve_device() -> tuple[str, Verdict]:
+    """The name of the device that `HK_DEVICE` leads to here, and whether it can run."""
+    try:
+        wanted = read_config().device
+    except ConfigError as error:
+        return "", refused(str(error))
+    from hk_backend.devices import DeviceError, device_for
+
+    try:
+        return device_for(tensor_device()).name, SERVED
+    except DeviceError as error:
+        return wanted, refused(str(error))
+    except ImportError as error:
+        return wanted, refused(f"torch cannot be imported: {error}")
+
+
+def tensor_device() -> str:
+    """Where an engine's tensors are on this machine, as torch calls it."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def route_verdict(route: str, device: Verdict) -> Verdict:
+    """Whether `route` would be on: asked for, a device to run it, and an engine to call it."""
+    try:
+        config = read_config()
+    except ConfigError as error:
+        return refused(str(error))
+    for verdict in (asked_for(route, config), device, device_serves(route)):
+        if not verdict:
+            return verdict
+    engines = engine_verdicts(route)
+    if not engines:
+        return refused("no supported engine is installed")
+    if any(engines.values()):
+        return SERVED
+    return refused("; ".join(verdict.why for verdict in engines.values()))
+
+
+def asked_for(route: str, config: Config) -> Verdict:
+    """Whether `HK_BACKEND` names `route`."""
+    if not config.enabled:
+        return refused("not asked for: HK_BACKEND is unset or 0")
+    if route not in config.backend:
+        return refused(f"not asked for: HK_BACKEND names only {', '.join(sorted(config.backend))}")
+    return SERVED
+
+
+def device_serves(route: str) -> Verdict:
+    """Whether the device, which can run, has kernels for `route` at all."""
+    if route != "linear":
+        return SERVED
+    import torch
+
+    from hk_backend.ops import LinearRequest, supports_linear
+
+    return supports_linear(LinearRequest(tensor_device(), torch.bfloat16, "bf16", 64, 64))
+
+
+def engine_verdicts(route: str) -> dict[str, Verdict]:
+    """What each plugin says about `route` in its engine, for the engines that are installed."""
+    verdicts = {}
+    for check in importlib.metadata.entry_points(group=ENGINE_CHECKS):
+        if ENGINES[check.name].version is None:
+            continue
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # an engine's, about what else it lacks
+                verdict: Verdict = check.load()(route)
+        except Exception as error:  # whatever an engine's import can raise
+            verdict = refused(f"{type(error).__name__}: {error}")
+        verdicts[check.name] = verdict if verdict else refused(f"{check.name}: {verdict.why}")
+    return verdicts
+
+
+def _on_off(verdict: Verdict) -> dict[str, Any]:
+    answer = asdict(verdict)
+    return {"on": answer["ok"], "why": answer["why"]}

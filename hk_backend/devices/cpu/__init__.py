@@ -1,0 +1,1 @@
+"""The cpu device: native host kernels (`csrc/cpu`) on torch CPU tensors."""

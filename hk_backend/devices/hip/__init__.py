@@ -1,0 +1,1 @@
+"""The hip device, on an AMD GPU or on the emulator of one."""

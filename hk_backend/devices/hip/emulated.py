@@ -1,0 +1,265 @@
+"""The emulated device: the code objects of an AMD GPU, executed on the CPU (`csrc/emulator`).
+
+It is the hip device with another HIP library under it, so what CI runs is the launch path that
+ships. Each tensor is mapped with the exact bounds of what it spans, under its own name; whatever
+the emulator finds wrong with a launch is an error.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import hk_backend
+from hk_backend.devices.base import DeviceError
+from hk_backend.devices.cpu.device import cpu_device
+from hk_backend.devices.hip.attention import AttentionCall
+from hk_backend.devices.hip.device import HipDevice
+from hk_backend.devices.hip.library import HipError, HipLibrary
+from hk_backend.kernels import Catalogue, CodeObjectError, KernelEntry, catalogue
+from hk_backend.terms.verdict import SERVED, Verdict
+
+logger = logging.getLogger(__name__)
+
+LIBRARY = Path(hk_backend.__file__).parent / "libhk_emulated_hip.so"
+LAUNCH_FAILURE = 719
+SECONDS_BETWEEN_PROGRESS = 10.0
+ROWS = "rows of attention (tokens times heads)"
+SHOWN_FINDINGS = 5
+
+
+class EmulatorError(RuntimeError):
+    """The emulator refused what a kernel did; the message lists its findings."""
+
+    def __init__(self, findings: list[dict[str, Any]]) -> None:
+        lines = [finding["message"] for finding in findings[:SHOWN_FINDINGS]]
+        if len(findings) > SHOWN_FINDINGS:
+            lines.append(f"... and {len(findings) - SHOWN_FINDINGS} more")
+        super().__init__("the emulator found: " + "; ".join(lines))
+        self.findings = findings
+
+
+class EmulatedLibrary(HipLibrary):
+    """The emulator's HIP library and the functions that only it has."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path), os.RTLD_NOW | os.RTLD_LOCAL)
+        self.dll.hkEmulatedReset.argtypes = [ctypes.c_char_p, ctypes.c_int]
+        self.dll.hkEmulatedOptions.argtypes = [
+            ctypes.c_uint64,
+            ctypes.c_int,
+            ctypes.c_int,
+            ctypes.c_uint64,
+            ctypes.c_int,
+        ]
+        self.dll.hkEmulatedMap.argtypes = [
+            ctypes.POINTER(ctypes.c_void_p),
+            ctypes.c_void_p,
+            ctypes.c_size_t,
+            ctypes.c_char_p,
+        ]
+        self.dll.hkEmulatedUnmap.argtypes = [ctypes.c_void_p]
+        self.dll.hkEmulatedLines.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+        self.dll.hkEmulatedWhy.restype = ctypes.c_char_p
+        self.dll.hkEmulatedReport.restype = ctypes.c_char_p
+        self.dll.hkEmulatedForgetReport.restype = None
+        self.dll.hkEmulatedSynchronisingCalls.restype = ctypes.c_uint64
+
+    def reset(self, arch: str, devices: int = 1) -> None:
+        """Start anew: every handle and mapping of before is invalid."""
+        self.call("hkEmulatedReset", arch.encode(), devices)
+
+    def set_options(
+        self,
+        seed: int = 0,
+        threads: int = 0,
+        checks: bool = True,
+        max_instructions: int = 1 << 32,
+        max_findings: int = 20,
+    ) -> None:
+        """Of all launches from now on.
+
+        Args:
+            seed: the order in which waves take turns; `threads`: workgroups at a time (0: one per
+                core); `max_instructions`: of a wave, more is an endless loop.
+        """
+        self.call("hkEmulatedOptions", seed, threads, checks, max_instructions, max_findings)
+
+    def load(self, entry: KernelEntry) -> int:
+        """With the line tables beside the code object, so that findings name source lines."""
+        if entry.lines.is_file():
+            lines = entry.lines.read_bytes()
+            self.call("hkEmulatedLines", lines, len(lines))
+        return super().load(entry)
+
+    def map(self, tensor: torch.Tensor, name: str) -> int:
+        """The device's address of `tensor`; valid accesses are what its elements span."""
+        address = ctypes.c_void_p()
+        span = spanned_bytes(tensor)
+        self.call("hkEmulatedMap", ctypes.byref(address), tensor.data_ptr(), span, name.encode())
+        return address.value or 0
+
+    def unmap(self, address: int) -> None:
+        self.call("hkEmulatedUnmap", address)
+
+    def _text(self, code: int) -> str:
+        why: bytes = self.dll.hkEmulatedWhy()
+        return ": ".join(filter(None, [super()._text(code), why.decode()]))
+
+    def report(self) -> dict[str, Any]:
+        """Findings and counters since the last `forget_report` (csrc/emulator/hip/hip_report.hpp)."""
+        report: dict[str, Any] = json.loads(self.dll.hkEmulatedReport().decode())
+        return report
+
+    def forget_report(self) -> None:
+        self.dll.hkEmulatedForgetReport()
+
+    def synchronising_calls(self) -> int:
+        """Calls so far that made the host wait for the device."""
+        return int(self.dll.hkEmulatedSynchronisingCalls())
+
+
+def spanned_bytes(tensor: torch.Tensor) -> int:
+    """Bytes from the first to the last element of a view, ends included."""
+    pairs = zip(tensor.shape, tensor.stride(), strict=True)
+    last = sum((size - 1) * stride for size, stride in pairs)
+    return (last + 1) * tensor.element_size() if tensor.numel() else 0
+
+
+class EmulatedDevice(HipDevice):
+    """One emulated GPU, on tensors in host memory."""
+
+    tensors_on = "cpu"
+
+    def __init__(self, library: EmulatedLibrary, kernels: Catalogue) -> None:
+        super().__init__(library, kernels)
+        self.name = f"emulated:{kernels.arch}"
+        self.emulated = library
+        self._progress = Progress(self.name)
+        library.set_options(threads=torch.get_num_threads())
+
+    def _self_check(self, kernel: str, index: int) -> Verdict:
+        """Only that it loads: the emulator is the same everywhere, and tests ran the kernels."""
+        self._kernels.load(self.catalogue.kernel(kernel), index)
+        return SERVED
+
+    def launch(self, call: AttentionCall, index: int) -> None:
+        """As on a GPU, and then wait: tensors of the host are read as soon as this returns.
+
+        Raises:
+            EmulatorError: the emulator found something.
+        """
+        with self._progress.of(call.sizes["num_tokens"] * call.sizes["num_heads"]):
+            super().launch(call, index)
+
+    def merge_attention(self, *tensors: torch.Tensor) -> None:
+        """On the cpu device: host memory, and no kernel of ours merges on a GPU."""
+        cpu_device().merge_attention(*tensors)
+
+    def torch_device(self, index: int) -> torch.device:
+        return torch.device("cpu")
+
+    def _current_index(self) -> int:
+        return 0
+
+    def _index(self, tensor: torch.Tensor) -> int:
+        return 0
+
+    def _stream(self, index: int) -> int:
+        return 0
+
+    @contextmanager
+    def _addresses(self, call: AttentionCall) -> Iterator[dict[str, int]]:
+        addresses: dict[str, int] = {}
+        try:
+            for name, tensor in call.tensors.items():
+                if tensor.numel():
+                    addresses[name] = self.emulated.map(tensor, name)
+            yield addresses
+            self._finish()
+        finally:
+            for address in addresses.values():
+                self.emulated.unmap(address)
+
+    def _finish(self) -> None:
+        """Run what was launched; raise what the emulator found."""
+        try:
+            self.library.synchronise(0)
+        except HipError as error:
+            findings = self.emulated.report()["findings"]
+            self.emulated.forget_report()
+            if error.code != LAUNCH_FAILURE or not findings:
+                raise
+            raise EmulatorError(findings) from None
+
+
+class Progress:
+    """Says that emulation is slow, and how far it is: between launches, and during a long one."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._rows = 0
+        self._seconds = 0.0
+        self._said = 0.0
+
+    @contextmanager
+    def of(self, rows: int) -> Iterator[None]:
+        """Around a launch of so many rows of attention (query tokens times heads)."""
+        began = time.monotonic()
+        if not self._said:
+            self._said = began
+            logger.warning("hk_backend: %s executes machine code on the CPU: slow", self._name)
+        ended = threading.Event()
+        watch = threading.Thread(target=self._watch, args=(ended, rows, began), daemon=True)
+        watch.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watch.join()
+        now = time.monotonic()
+        self._rows += rows
+        self._seconds += now - began
+        if now - self._said >= SECONDS_BETWEEN_PROGRESS:
+            self._say(now, f"{self._rows} {ROWS} so far, {self._rows / self._seconds:.0f} a second")
+
+    def _watch(self, ended: threading.Event, rows: int, began: float) -> None:
+        while not ended.wait(SECONDS_BETWEEN_PROGRESS):
+            now = time.monotonic()
+            self._say(now, f"a launch of {rows} {ROWS} has taken {now - began:.0f} s so far")
+
+    def _say(self, now: float, what: str) -> None:
+        self._said = now
+        logger.warning("hk_backend: %s: %s", self._name, what)
+
+
+@cache
+def emulated_device(arch: str) -> EmulatedDevice:
+    """The emulated GPU of `arch`, one per process.
+
+    Raises:
+        DeviceError: no kernels for the arch, or the emulator's library does not load.
+    """
+    try:
+        kernels = catalogue(arch)
+    except CodeObjectError as error:
+        raise DeviceError(f"HK_DEVICE=emulated:{arch}: {error}") from error
+    try:
+        library = EmulatedLibrary(LIBRARY)
+    except OSError as error:
+        raise DeviceError(
+            f"the emulator cannot be loaded ({error}): reinstall hk-backend"
+        ) from error
+    library.reset(arch)
+    return EmulatedDevice(library, kernels)

@@ -1,0 +1,199 @@
+"""`linear` as a layer of an engine calls it: counted, and checked against the reference.
+
+A layer keeps its packed weight in buffers (`attach`) of its device and instruction set, and its
+forward calls `apply`. Under torch.compile Python is traced once, so what happens at every call
+happens inside a registered operator, `hk_backend::routed_linear`.
+
+With HK_CHECK the layer also keeps what its weight was packed from, for the reference: its memory
+doubles. If a check fails, the route is switched off, and every layer is computed by the
+reference, which is slow and right: the engine has no weight of its own any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from weakref import WeakSet
+
+import torch
+
+from hk_backend.config import get_config
+from hk_backend.ops.linear import linear, linear_shape
+from hk_backend.ops.packed_weight import PackedWeight
+from hk_backend.ops.registry import define, watched
+from hk_backend.reference import linear as reference_linear
+from hk_backend.routing.metrics import count
+from hk_backend.routing.routes import routes
+from hk_backend.routing.shadow_check import ShadowCheck
+from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK
+
+ROUTE = "linear"
+PREFIX = "hk_"
+"""Of the buffers that hold a packed weight's tensors."""
+REFERENCE_ROWS = 8 * FP8_BLOCK
+"""Output features that the reference computes in one piece: bounds its memory."""
+
+
+@dataclass(frozen=True)
+class Original:
+    """What a layer's weight was packed from: the arguments of `pack_weight`, and whose it is."""
+
+    name: str
+    weight: torch.Tensor
+    format: str
+    scales: torch.Tensor | None
+    activations: str
+    input_scale: torch.Tensor | None
+
+    def rows(self, first: int, last: int) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Weight and scales of output features `[first, last)`; `first` a multiple of 128."""
+        scales, weight = self.scales, self.weight
+        if scales is not None and scales.numel() > 1:
+            step = 1 if len(scales) == len(weight) else FP8_BLOCK
+            scales = scales[first // step : -(-last // step)]
+        return weight[first:last], scales
+
+
+class RoutedLinearError(RuntimeError):
+    """HK_STRICT=1 and HK_CHECK found a difference; the message says where and how large."""
+
+
+_dummy_runs: list[Callable[[], bool]] = []
+
+
+def tell_dummy_runs(is_dummy: Callable[[], bool]) -> None:
+    """Let `is_dummy` say of each call whether the engine is only profiling or warming up."""
+    _dummy_runs[:] = [is_dummy]
+
+
+def attach(layer: torch.nn.Module, packed: PackedWeight, original: Original) -> None:
+    """Give `layer` its packed weight: buffers, and the numbers that go with them.
+
+    Attaching again copies the new weight over the one that compiled graphs hold.
+
+    Raises:
+        ValueError: again, with a weight of another shape or format.
+    """
+    if FORMATS[packed.format].has_nan_code and packed.factors is None:
+        # another weight may need them, in the same compiled graph
+        ones = torch.ones(packed.n, dtype=torch.float32, device=packed.data.device)
+        packed = replace(packed, factors=ones)
+    held: PackedWeight | None = layer.__dict__.get("hk_packed")
+    if held is None:
+        held = layer.__dict__["hk_packed"] = packed
+    elif held.as_ints() != packed.as_ints():
+        raise ValueError(f"packed: {packed} is not valid: expected a weight like {held}")
+    else:
+        for field, tensor in packed.tensors().items():
+            held.tensors()[field].copy_(tensor)
+    for field, tensor in held.tensors().items():
+        layer.register_buffer(PREFIX + field, tensor)
+    layer.hk_weight = held.as_ints()  # type: ignore[assignment]
+    if get_config().check > 0:
+        layer.__dict__["hk_original"] = original
+        _checked_layers.add(layer)
+
+
+def is_attached(layer: torch.nn.Module) -> bool:
+    """Whether `layer` computes with a packed weight."""
+    return hasattr(layer, "hk_weight")
+
+
+def apply(
+    layer: torch.nn.Module,
+    x: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """`linear` with the weight attached to `layer`; see there for the rest."""
+    buffers = layer._buffers  # a module's own lookup of four attributes takes 3 us
+    run: Callable[..., torch.Tensor] = _routed_linear
+    if watched(x):
+        run = torch.ops.hk_backend.routed_linear
+    return run(
+        x,
+        buffers["hk_data"],
+        buffers.get("hk_factors"),
+        buffers.get("hk_block_scales"),
+        buffers.get("hk_input_scale"),
+        bias,
+        layer.hk_weight,
+        out_dtype or x.dtype,
+        ROUTE,
+    )
+
+
+def _routed_linear(
+    x: torch.Tensor,
+    data: torch.Tensor,
+    factors: torch.Tensor | None,
+    block_scales: torch.Tensor | None,
+    input_scale: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    weight: Sequence[int],
+    out_dtype: torch.dtype,
+    route: str,
+) -> torch.Tensor:
+    packed = PackedWeight.from_fields(data, factors, block_scales, input_scale, weight)
+    tokens = x.numel() // packed.k
+    if routes.is_disabled(route):
+        count(route, "fallback", tokens, routes.verdict(route).why)
+        return _by_reference(x, _original_of(packed.data), bias, out_dtype)
+    out = linear(x, packed, bias, out_dtype)
+    count(route, "dummy" if any(is_dummy() for is_dummy in _dummy_runs) else "served", tokens)
+    check = _check_of(route)
+    if check.due():
+        original = _original_of(packed.data)
+        why = check.linear(out, _by_reference(x, original, bias, torch.float64), original.name).why
+        if why:
+            if get_config().strict:
+                raise RoutedLinearError(why)
+            routes.disable(route, why)
+            return _by_reference(x, original, bias, out_dtype)
+    return out
+
+
+define(
+    "routed_linear(Tensor x, Tensor data, Tensor? factors, Tensor? block_scales, "
+    "Tensor? input_scale, Tensor? bias, int[] weight, ScalarType out_dtype, str route) -> Tensor",
+    _routed_linear,
+    linear_shape,
+)
+
+_checked_layers: WeakSet[torch.nn.Module] = WeakSet()
+
+
+@cache
+def _check_of(route: str) -> ShadowCheck:
+    return ShadowCheck(route, get_config().check)
+
+
+def _original_of(data: torch.Tensor) -> Original:
+    """What the layer that holds `data` was packed from."""
+    for layer in _checked_layers:
+        if layer.hk_data.data_ptr() == data.data_ptr():  # type: ignore[operator]
+            found: Original = layer.__dict__["hk_original"]
+            return found
+    raise RuntimeError(f"route {ROUTE} is off, and without HK_CHECK nothing else holds its weights")
+
+
+def _by_reference(
+    x: torch.Tensor, original: Original, bias: torch.Tensor | None, dtype: torch.dtype
+) -> torch.Tensor:
+    """The reference's output, a few output features at a time: it computes in float64."""
+    parts = []
+    for first in range(0, len(original.weight), REFERENCE_ROWS):
+        last = min(first + REFERENCE_ROWS, len(original.weight))
+        weight, scales = original.rows(first, last)
+        part = reference_linear(
+            x,
+            weight,
+            original.format,
+            scales,
+            activations=original.activations,
+            input_scale=original.input_scale,
+            bias=None if bias is None else bias[first:last],
+        )
+        parts.append(part.to(dtype))
+    return torch.cat(parts, dim=-1)

@@ -1,0 +1,1 @@
+"""Building the GPU kernels, and analysing what was built."""

@@ -1,0 +1,180 @@
+"""What a kernel's code is worth: its steady loop by llvm-mca, and what must not be in it.
+
+llvm-mca models one wave in order, with fixed latencies; it honours waits, and sees neither other
+waves nor bank conflicts. Good to compare two schedules of one loop, not for absolute time.
+
+Some loops with an instruction of two micro-ops and two results, a swap of two registers, hold
+llvm-mca 22 for ever (seven instructions suffice). A swap is therefore given to it as two
+instructions that it times the same: results, reads, issue slots and unit are those of the swap.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hk_backend.kernels.grid import ceil_div
+from hk_backend.kernels.toolchain import clocks
+from hk_backend.kernels.toolchain.clocks import ARCHES, is_matrix
+from hk_backend.kernels.toolchain.compiler import Toolchain
+from hk_backend.kernels.toolchain.disassembly import Disassembly, Instruction, Loop
+from hk_backend.kernels.toolchain.figures import Figures
+
+ITERATIONS = 300
+CLOCKS_PER_CYCLE = 4  # LLVM counts in passes: one vector instruction of a wave issues in each
+PAIR = 2  # waves that share a SIMD in an 8-wave kernel
+SIMDS = 4  # per CU
+CYCLES = re.compile(r"^Total Cycles:\s+(\d+)", re.MULTILINE)
+MCA_TIMEOUT = 60  # seconds; it takes a fraction of one
+PAIR_OF_REGISTERS = re.compile(r"(v\d+), (v\d+)$")
+MASKING = ("v_cmp_", "v_cndmask_")
+MEMORY = ("buffer_", "global_", "flat_", "scratch_", "ds_", "s_load_", "s_buffer_load_")
+
+
+@dataclass(frozen=True)
+class SteadyLoop:
+    """The loop that a long run spends its time in, and how many steps one iteration makes.
+
+    Its clocks are those of the blocks that every iteration passes through: what is conditional in
+    it (the rescale that a risen row maximum asks for) is rare, and reported as a number of
+    instructions.
+    """
+
+    loop: Loop
+    steps: int
+
+    def sum(self, clocks_of: Callable[[Instruction], int]) -> int:
+        return sum(clocks_of(instruction) for instruction in self.loop.always)
+
+
+def steady_loop(code: Disassembly, step_flops: int) -> SteadyLoop | None:
+    """The unmasked loop of matrix instructions, by its own code: no label marks it.
+
+    Of the innermost loops with matrix instructions, the one with the fewest comparisons and
+    selections for each of them (a masked loop has one for each score); a tie goes to the longest.
+    """
+    matrix = [loop for loop in code.loops if any(map(is_matrix, loop.instructions))]
+    inner = [loop for loop in matrix if not any(other.blocks < loop.blocks for other in matrix)]
+    if not inner or not step_flops:
+        return None
+    loop = min(inner, key=lambda found: (_masking(found), -len(found.instructions)))
+    flops = sum(map(clocks.matrix_flops, loop.always))
+    return SteadyLoop(loop, flops // step_flops)  # a rest: matrix work that is not useful
+
+
+def _masking(loop: Loop) -> float:
+    masks = sum(i.mnemonic.startswith(MASKING) for i in loop.instructions)
+    return masks / sum(map(is_matrix, loop.instructions))
+
+
+def waterfall_loops(code: Disassembly) -> int:
+    """Loops around a memory access, for one value of its descriptor at a time.
+
+    As LLVM makes them: the value of the first lane, EXEC narrowed to the lanes that have the same,
+    the access, and round again while a lane is left.
+    """
+    return sum(_is_waterfall(loop) for loop in code.loops)
+
+
+def _is_waterfall(loop: Loop) -> bool:
+    names = [instruction.mnemonic for instruction in loop.instructions]
+    return (
+        any(name.startswith("v_readfirstlane") for name in names)
+        and any(name.startswith("v_cmp_eq") for name in names)
+        and any("_saveexec" in name for name in names)
+        and any(name.startswith(MEMORY) for name in names)
+        and any(
+            i.mnemonic == "s_cbranch_execnz" and i.target == loop.header for i in loop.instructions
+        )
+    )
+
+
+def vmcnt0(loop: Loop) -> int:
+    """Waits for every outstanding load."""
+    return sum(
+        i.mnemonic == "s_waitcnt" and "vmcnt(0)" in i.operands.replace("vscnt", "")
+        for i in loop.instructions
+    )
+
+
+def loop_clocks(loop: Loop, arch: str, tools: Toolchain) -> float:
+    """Clocks of one iteration by llvm-mca, which wants straight code: branches are left out."""
+    body = "\n".join(_for_mca(i) for i in loop.always if not i.is_branch) + "\n"
+    report = tools.run(
+        "llvm-mca",
+        "-mtriple=amdgcn-amd-amdhsa",
+        f"-mcpu={arch}",
+        f"-iterations={ITERATIONS}",
+        "-instruction-info=0",
+        "-resource-pressure=0",
+        stdin=body,
+        timeout=MCA_TIMEOUT,
+    )
+    found = CYCLES.search(report)
+    assert found, report
+    return int(found[1]) * CLOCKS_PER_CYCLE / ITERATIONS
+
+
+def _for_mca(instruction: Instruction) -> str:
+    registers = PAIR_OF_REGISTERS.match(instruction.operands)
+    if registers and clocks.SWAP.match(instruction.mnemonic):
+        one, other = registers.groups()
+        return f"v_and_b32 {one}, {one}, {other}\nv_mov_b32 {other}, {one}"
+    return instruction.text
+
+
+def waves_per_simd(arch: str, vgpr_total: int, lds: int, block: int) -> int:
+    """Waves on the fullest SIMD of a CU that holds as many workgroups as registers and LDS admit.
+
+    `vgpr_total` includes AGPRs, `lds` is in bytes. A workgroup is on a CU as a whole or not at all.
+    """
+    rates = ARCHES[arch]
+    registers = ceil_div(max(vgpr_total, 1), rates.vgpr_granule) * rates.vgpr_granule
+    waves = ceil_div(block, clocks.WAVE)
+    by_registers = min(rates.max_waves, rates.vgprs // registers) * SIMDS // waves
+    by_lds = rates.lds // lds if lds else by_registers
+    return ceil_div(min(by_registers, by_lds) * waves, SIMDS)
+
+
+def bank_conflict_factor(loop: Loop, phases: Mapping[int, Sequence[int]]) -> float | None:
+    """LDS phases taken over phases needed of a loop's accesses.
+
+    `phases`: both by pc, as the emulator counts them for widths with published phases. None if the
+    loop has no such access.
+    """
+    counted = [phases[i.pc] for i in loop.instructions if i.pc in phases]
+    needed = sum(pair[1] for pair in counted)
+    return sum(pair[0] for pair in counted) / needed if needed else None
+
+
+def analyse(
+    code: Disassembly,
+    arch: str,
+    step_flops: int,
+    waves: int,
+    tools: Toolchain,
+) -> Figures:
+    """Every figure of one kernel that its code tells; `waves`: `waves_per_simd`."""
+    found = steady_loop(code, step_flops)
+    waterfalls = waterfall_loops(code)
+    if found is None or found.steps == 0:
+        return Figures(waves_per_simd=waves, waterfall_loops=waterfalls, vmcnt0_in_loop=0)
+    per_iteration = loop_clocks(found.loop, arch, tools)
+    matrix = found.sum(lambda i: clocks.matrix_clocks(i) if is_matrix(i) else 0)
+    vector = found.sum(lambda i: clocks.vector_clocks(i, arch))
+    lds = found.sum(clocks.lds_bytes) * SIMDS / clocks.LDS_BYTES_PER_CLOCK
+    useful = found.steps * step_flops / ARCHES[arch].matrix_flops
+    return Figures(
+        waves_per_simd=waves,
+        waterfall_loops=waterfalls,
+        vmcnt0_in_loop=vmcnt0(found.loop),
+        conditional_instructions=len(found.loop.instructions) - len(found.loop.always),
+        loop_clocks=per_iteration,
+        mfma_share=matrix / per_iteration,
+        useful_mfma_share=useful / per_iteration,
+        pair_matrix_clocks=PAIR * matrix,
+        pair_vector_clocks=PAIR * vector,
+        pair_lds_clocks=PAIR * lds,
+        pair_useful_share=useful / max(matrix, vector, lds),
+    )

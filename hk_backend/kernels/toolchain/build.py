@@ -1,0 +1,239 @@
+"""Builds the kernels: every csrc/kernels/*.hip into code objects and their catalogue.
+
+    make kernels
+    python -m hk_backend.kernels.toolchain.build [--arch gfx950] [--source FILE] [--output FOLDER]
+
+One compilation, with line tables; what ships and what the emulator executes is that file,
+stripped (`.co`); the lines stay beside it (`.lines`). The catalogue is read from what the compiler
+made: metadata, debug information and the `hk::KernelInfo` beside each kernel. The same compiler
+makes the same bytes, wherever the sources lie.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import struct
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hk_backend.kernels import grid
+from hk_backend.kernels.arguments import FORMATS
+from hk_backend.kernels.catalogue import CATALOGUE_FILE, CODE_OBJECTS, KernelEntry, entry_of
+from hk_backend.kernels.toolchain import analysis, compiler, disassembly, metadata, sample_launch
+from hk_backend.kernels.toolchain.compiler import Toolchain, ToolchainError
+from hk_backend.kernels.toolchain.debug_info import SCALARS, DebugInfo, DebugInfoError
+from hk_backend.kernels.toolchain.elf import Elf
+from hk_backend.kernels.toolchain.metadata import Metadata
+
+ROOT = Path(__file__).parents[3]
+SOURCES = Path("csrc/kernels")
+ARCHES = ("gfx950",)
+FLAGS = (
+    *("-x", "hip", "--cuda-device-only", "--no-gpu-bundle-output", "-nogpuinc", "-nogpulib"),
+    *("-std=c++20", "-O3", "-Wall", "-Wextra", "-Werror", "-Icsrc/include"),
+    "-mcode-object-version=5",  # the ABI that ROCm 6 knows too
+    *("-g", "-fdebug-compilation-dir=.", "-fuse-cuid=none"),  # no path and no hash of one
+)
+DIGITS = 4
+LINE_SECTIONS = {".debug_line", ".debug_line_str"}
+
+
+class BuildError(RuntimeError):
+    """A kernel that must not ship."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """One source, compiled for one arch."""
+
+    name: str
+    file: dict[str, Any]  # of the code object: size, sha256
+    kernels: list[dict[str, Any]]
+
+
+def build(
+    arch: str,
+    output: Path,
+    tools: Toolchain,
+    sources: Sequence[Path] = (),
+    root: Path | None = None,
+    run: bool = True,
+) -> Path:
+    """Compile `sources` into `output`; the catalogue's path.
+
+    Sources are relative to `root`, the repository by default; all of csrc/kernels by default.
+    Without `run` nothing is launched in the emulator, and figures that want it are missing.
+    Raises `ToolchainError` with the compiler's messages, `BuildError`, `DebugInfoError`.
+    """
+    root = root or ROOT
+    sources = sources or sorted(path.relative_to(root) for path in (root / SOURCES).glob("*.hip"))
+    if not sources:
+        raise BuildError(f"no kernels in {SOURCES} of {root}: build from a copy of the repository")
+    output.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor() as pool:
+        built = list(
+            pool.map(lambda source: compile_one(source, arch, output, tools, root), sources)
+        )
+    catalogue: dict[str, Any] = {
+        "arch": arch,
+        "compiler": tools.version,
+        "flags": FLAGS,
+        "code_objects": {unit.name: unit.file for unit in built},
+        "kernels": [kernel for unit in built for kernel in unit.kernels],
+    }
+    for kernel in catalogue["kernels"] if run else ():
+        entry = entry_of(kernel, catalogue, output)
+        kernel["figures"]["bank_conflict_factor"] = conflict_factor(entry, tools)
+    path = output / CATALOGUE_FILE
+    path.write_text(json.dumps(catalogue, indent=1) + "\n")
+    return path
+
+
+def compile_one(source: Path, arch: str, output: Path, tools: Toolchain, root: Path) -> Built:
+    """Compile, strip, and describe every kernel of one source."""
+    stripped, lines = output / f"{source.stem}.co", output / f"{source.stem}.lines"
+    with tempfile.TemporaryDirectory() as folder:
+        full = Path(folder) / stripped.name
+        tools.run("clang++", *FLAGS, f"--offload-arch={arch}", source, "-o", full, cwd=root)
+        tools.run("llvm-objcopy", "--strip-all", full, stripped)
+        keep_lines(full, lines, tools)
+        for file in stripped, lines:
+            file.chmod(0o644)  # loaded, never executed by the system
+        debug_info = DebugInfo.read(full, tools)
+    data = stripped.read_bytes()
+    code = disassembly.disassemble(stripped, arch, tools)
+    record = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    kernels = [
+        describe(source.stem, found, code[found.name], Elf(data), debug_info, arch, tools)
+        for found in metadata.read(stripped, tools)
+    ]
+    return Built(source.stem, record, kernels)
+
+
+def keep_lines(full: Path, lines: Path, tools: Toolchain) -> None:
+    """The line tables and the code that they are of: no types, no variables."""
+    others = [
+        name
+        for name in Elf(full.read_bytes()).sections
+        if name == ".comment" or (name.startswith(".debug_") and name not in LINE_SECTIONS)
+    ]
+    removed = [f"--remove-section={name}" for name in others]
+    tools.run("llvm-objcopy", *removed, full, lines)
+
+
+def describe(
+    code_object: str,
+    found: Metadata,
+    code: disassembly.Disassembly,
+    elf: Elf,
+    debug_info: DebugInfo,
+    arch: str,
+    tools: Toolchain,
+) -> dict[str, Any]:
+    """One kernel's entry of the catalogue. Raises `BuildError`, `GridError`, `DebugInfoError`."""
+    if found.arguments != ("by_value",):
+        listed = ", ".join(found.arguments)
+        raise BuildError(f"{found.name} must take one struct and nothing hidden, not: {listed}")
+    arguments = debug_info.arguments(found.name)
+    if arguments.size != found.argument_size:
+        raise BuildError(f"{found.name}: {arguments.size} bytes instead of {found.argument_size}")
+    info = read_info(f"{found.name}_info", elf, debug_info)
+    known = [*(field.name for field in arguments.fields), *info]
+    grid.evaluate(info["grid"], dict.fromkeys(known, 1))  # raises for what it cannot read
+    lds = {"static_lds": found.static_lds, "dynamic_lds": info["dynamic_lds"]}
+    waves = analysis.waves_per_simd(arch, found.vgpr_total, sum(lds.values()), found.block)
+    figures = analysis.analyse(code, arch, info["step_flops"], waves, tools)
+    return {
+        "name": found.name,
+        "symbol": found.name,
+        "code_object": code_object,
+        "arguments": asdict(arguments),
+        "grid": info["grid"],
+        "tile": {name: info[f"tile_{name}"] for name in ("rows", "columns", "depth")},
+        "step_flops": info["step_flops"],
+        "block": found.block,
+        "lds": lds,
+        "resources": {
+            "vgpr": found.vgpr_total - found.agpr,
+            "agpr": found.agpr,
+            "sgpr": found.sgpr,
+            "spills": found.spills,
+            "scratch": found.scratch,
+        },
+        "figures": {
+            name: round(value, DIGITS) if isinstance(value, float) else value
+            for name, value in asdict(figures).items()
+        },
+    }
+
+
+def conflict_factor(entry: KernelEntry, tools: Toolchain) -> float | None:
+    """From an emulated run; None for a kernel without a sample of what to run.
+
+    Raises `BuildError` with what the emulator found.
+    """
+    family = sample_launch.SAMPLES.get(entry.path.stem)
+    if family is None:
+        return None
+    report = sample_launch.run(entry, family(entry))
+    if report.findings:
+        raise BuildError("\n".join(f"{entry.name}: {f.message}" for f in report.findings))
+    code = disassembly.disassemble(entry.path, entry.arch, tools)[entry.symbol]
+    steady = analysis.steady_loop(code, entry.step_flops)
+    if steady is None:
+        return None
+    factor = analysis.bank_conflict_factor(steady.loop, report.counters.lds_phases)
+    return None if factor is None else round(factor, DIGITS)
+
+
+def read_info(symbol: str, elf: Elf, debug_info: DebugInfo) -> dict[str, Any]:
+    """The constant `hk::KernelInfo` beside a kernel, by the names of its members."""
+    struct_type = debug_info.struct_type(symbol)
+    data = elf.symbol_bytes(symbol)
+    info: dict[str, Any] = {}
+    for name, offset, type_ in debug_info.members(struct_type):
+        if type_.tag == "array_type":  # text
+            info[name] = data[offset:].split(b"\0", 1)[0].decode()
+        else:
+            (info[name],) = struct.unpack_from("<" + FORMATS[SCALARS[type_.name]], data, offset)
+    return info
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; 1 and a message if a kernel cannot be built."""
+    parser = argparse.ArgumentParser(prog="python -m hk_backend.kernels.toolchain.build")
+    parser.add_argument("--arch", action="append", choices=ARCHES, help="all by default")
+    parser.add_argument("--source", action="append", type=Path, default=[], help="one .hip file")
+    parser.add_argument("--output", type=Path, default=CODE_OBJECTS, help="a folder for each arch")
+    parser.add_argument("--compiler", help="clang++; found by default")
+    parser.add_argument("--no-run", action="store_true", help="compile and analyse, no emulation")
+    options = parser.parse_args(argv)
+    if outside := [path for path in options.source if not path.resolve().is_relative_to(ROOT)]:
+        parser.error(f"--source {outside[0]}: must be in {ROOT}")
+    sources = [path.resolve().relative_to(ROOT) for path in options.source]
+    try:
+        tools = compiler.find(options.compiler)
+        for arch in options.arch or ARCHES:
+            path = build(
+                arch, options.output.resolve() / arch, tools, sources, run=not options.no_run
+            )
+            names = [kernel["name"] for kernel in json.loads(path.read_text())["kernels"]]
+            print(f"{arch}: {', '.join(names)}\n  by {tools.version}\n  in {path.parent}")
+    except ImportError as error:
+        print(f"no emulator ({error}): `pip install -e .` builds it; or --no-run", file=sys.stderr)
+        return 1
+    except (ToolchainError, BuildError, DebugInfoError, grid.GridError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Verdicts counted: routes, metrics, shadow checks."""

@@ -1,0 +1,201 @@
+"""The routing counters as Prometheus metrics, summed over the processes of one engine.
+
+An engine computes in one process, answers `/metrics` in another, and may kill the first without
+a word. As in prometheus_client's multiprocess mode, each computing process therefore keeps its
+numbers in memory-mapped files of a shared directory, and the process that is scraped sums them.
+If that mode is on (`PROMETHEUS_MULTIPROC_DIR`), its directory is used and its own collector finds
+the files. Otherwise the engine's first process makes a directory, children inherit its path
+through the environment, and a collector on the default registry reads it.
+
+    hk_backend_calls_total{route, outcome, reason}    layer calls
+    hk_backend_tokens_total{route, outcome, reason}   tokens of those calls (attention: prefill's)
+    hk_backend_layers_total{route, outcome, reason}   layers of the models that were loaded
+    hk_backend_checked_calls_total{route}             calls that HK_CHECK compared
+    hk_backend_check_error{route}                     the largest error it found
+
+`outcome`: served (by HK), fallback (to the engine, with its reason) or dummy (profiling,
+warm-up and capture runs: not a user's tokens).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Literal
+
+from hk_backend.routing import metrics_directory
+from hk_backend.routing.routes import routes
+
+if TYPE_CHECKING:  # else imported at the first use: see metrics_directory.py
+    from prometheus_client import Metric
+    from prometheus_client.mmap_dict import MmapedDict
+
+Outcome = Literal["served", "fallback", "dummy"]
+
+CALLS, TOKENS, LAYERS, CHECKED, ERROR = (
+    "hk_backend_calls",
+    "hk_backend_tokens",
+    "hk_backend_layers",
+    "hk_backend_checked_calls",
+    "hk_backend_check_error",
+)
+HELP = {
+    CALLS: "Layer calls of an HK route by outcome",
+    TOKENS: "Tokens of an HK route by outcome, per layer call (attention: of prefill)",
+    LAYERS: "Layers of loaded models that an HK route serves or leaves to the engine",
+    CHECKED: "Layer calls that HK_CHECK compared with the reference",
+    ERROR: "Largest error that HK_CHECK found",
+}
+COUNTERS, GAUGES = "counter_hk", "gauge_max_hk"
+"""How prometheus_client tells kind and merging of a file: by the head of its name."""
+FILE_BYTES = 1 << 16
+
+logger = logging.getLogger(__name__)
+
+
+def count(route: str, outcome: Outcome, tokens: int, reason: str = "") -> None:
+    """Count one layer call of `route`: in this process, and for `/metrics`."""
+    counters = routes.counters(route)
+    if outcome == "served":
+        tally = counters.served
+    elif outcome == "fallback":
+        tally = counters.fallbacks[reason]
+    else:
+        tally = counters.dummy
+    tally.add(tokens)
+    values = _files.values(COUNTERS)
+    if values is not None:
+        calls_key, tokens_key = _call_keys(route, outcome, reason)
+        values.write_value(calls_key, tally.calls, 0.0)
+        values.write_value(tokens_key, tally.tokens, 0.0)
+
+
+@cache
+def _call_keys(route: str, outcome: str, reason: str) -> tuple[str, str]:
+    labels = (("outcome", outcome), ("reason", reason), ("route", route))
+    return _key(COUNTERS, CALLS, labels), _key(COUNTERS, TOKENS, labels)
+
+
+def count_layer(route: str, reason: str = "") -> None:
+    """Count one layer of a loaded model: HK serves it, or leaves it to the engine for `reason`."""
+    counters = routes.counters(route)
+    if reason:
+        counters.layers_left[reason] += 1
+    else:
+        counters.layers += 1
+    outcome = "fallback" if reason else "served"
+    number = counters.layers_left[reason] if reason else counters.layers
+    labels = (("outcome", outcome), ("reason", reason), ("route", route))
+    _files.write(COUNTERS, LAYERS, labels, number)
+
+
+def count_check(route: str, error: float) -> None:
+    """Count one call of `route` that was compared with the reference."""
+    counters = routes.counters(route)
+    counters.checked_calls += 1
+    counters.max_check_error = max(counters.max_check_error, error)
+    labels = (("route", route),)
+    _files.write(COUNTERS, CHECKED, labels, counters.checked_calls)
+    _files.write(GAUGES, ERROR, labels, counters.max_check_error)
+
+
+def share() -> bool:
+    """Make the directory that child processes inherit, and show it on the default registry.
+
+    Returns:
+        whether this process is its engine's first (see `metrics_directory.share`).
+    """
+    from prometheus_client import REGISTRY
+
+    if not any(isinstance(found, _Collector) for found in list(REGISTRY._collector_to_names)):
+        REGISTRY.register(_Collector())
+    return metrics_directory.share()
+
+
+def processes() -> Iterator[tuple[int, list[Metric]]]:
+    """Each computing process of this engine, and its metrics: `(process id, metrics)`."""
+    from prometheus_client.multiprocess import MultiProcessCollector
+
+    shared = metrics_directory.current()
+    for counters in sorted(shared.glob(f"{COUNTERS}*.db")) if shared else []:
+        process = counters.stem.removeprefix(COUNTERS)
+        files = [counters, counters.with_name(f"{GAUGES}{process}.db")]
+        if metrics_directory.is_ours(counters):
+            found = [str(path) for path in files if path.exists()]
+            yield int(process), list(MultiProcessCollector.merge(found))
+
+
+class _Collector:
+    """Sums the files of our own directory (not prometheus_client's: it reads that itself)."""
+
+    def describe(self) -> Iterable[Metric]:
+        return []  # registering must not read files
+
+    def collect(self) -> Iterable[Metric]:
+        from prometheus_client.multiprocess import MultiProcessCollector
+
+        own = metrics_directory.own()
+        if own is None:
+            return []
+        try:
+            collected: Iterable[Metric] = MultiProcessCollector(None, path=str(own)).collect()
+        except (OSError, RuntimeError, ValueError) as error:  # the engine's own metrics must show
+            logger.warning("hk_backend: counters not readable: %s", error)
+            return []
+        return collected
+
+
+Labels = tuple[tuple[str, str], ...]
+
+
+@cache
+def _key(kind: str, metric: str, labels: Labels) -> str:
+    from prometheus_client.mmap_dict import mmap_key
+
+    sample = metric if kind == GAUGES else f"{metric}_total"
+    names, texts = zip(*labels, strict=True)
+    key: str = mmap_key(metric, sample, list(names), list(texts), HELP[metric])
+    return key
+
+
+class _Files:
+    """This process's files, opened when first written; a forked child opens its own."""
+
+    def __init__(self) -> None:
+        self._process = 0
+        self._open: dict[str, MmapedDict | None] = {}
+
+    def values(self, kind: str) -> MmapedDict | None:
+        """The file of `kind`, if there is a directory for it."""
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            self._open = {}
+        if kind not in self._open:
+            self._open[kind] = self._make(kind)
+        return self._open[kind]
+
+    def write(self, kind: str, metric: str, labels: Labels, value: float) -> None:
+        values = self.values(kind)
+        if values is not None:
+            values.write_value(_key(kind, metric, labels), value, 0.0)
+
+    def _make(self, kind: str) -> MmapedDict | None:
+        from prometheus_client.mmap_dict import MmapedDict
+
+        shared = metrics_directory.current()
+        if shared is None:
+            return None
+        path = shared / f"{kind}{self._process}.db"
+        try:
+            # a mapped page that a full disk cannot back would kill the process: reserve it now
+            with path.open("ab") as file:
+                os.posix_fallocate(file.fileno(), 0, FILE_BYTES)
+            return MmapedDict(str(path))
+        except OSError as error:
+            logger.warning("hk_backend: no counters of this process on /metrics: %s", error)
+            return None
+
+
+_files = _Files()

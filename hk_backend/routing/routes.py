@@ -1,0 +1,121 @@
+"""What every engine plugin shares: per-route counters, the kill switch, the report.
+
+A *route* is one engine layer sent to an HK operator. Each call of a routed layer ends in
+exactly one of two counters: served by HK, or a fallback with its reason.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from hk_backend.terms.verdict import SERVED, Verdict, refused
+
+
+@dataclass(slots=True)
+class Tally:
+    """Calls and tokens under one label."""
+
+    calls: int = 0
+    tokens: int = 0
+
+    def add(self, tokens: int) -> None:
+        self.calls += 1
+        self.tokens += tokens
+
+
+def _tallies() -> defaultdict[str, Tally]:
+    return defaultdict(Tally)
+
+
+@dataclass(slots=True)
+class RouteCounters:
+    """The counters of one route in this process.
+
+    `served`: prefill work that HK computed. `fallbacks`: prefill work that went to the
+    parent, by reason. `dummy`: profiling, warm-up and capture runs, kept apart because
+    they are not a user's tokens.
+
+    `layers`, `layers_left`: where a route is decided layer by layer as a model is loaded, how many
+    HK serves, and how many it left to the parent, by reason. Calls of the latter are not counted:
+    they never reach HK.
+    """
+
+    served: Tally = field(default_factory=Tally)
+    fallbacks: defaultdict[str, Tally] = field(default_factory=_tallies)
+    dummy: Tally = field(default_factory=Tally)
+    layers: int = 0
+    layers_left: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    max_check_error: float = 0.0
+    checked_calls: int = 0
+
+    def routed_share(self) -> float:
+        """Share of prefill tokens that HK computed, in [0, 1]; 1.0 if there were none."""
+        missed = sum(tally.tokens for tally in self.fallbacks.values())
+        total = self.served.tokens + missed
+        return self.served.tokens / total if total else 1.0
+
+
+class Routes:
+    """All routes of this process: what is on, what is off and why, and their counters."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counters: dict[str, RouteCounters] = {}
+        self._off: dict[str, str] = {}
+
+    def counters(self, route: str) -> RouteCounters:
+        """The counters of `route`, made on first use."""
+        found = self._counters.get(route)
+        if found is None:
+            with self._lock:
+                found = self._counters.setdefault(route, RouteCounters())
+        return found
+
+    def disable(self, route: str, why: str) -> None:
+        """Switch `route` off for the rest of this process; the first reason is kept."""
+        with self._lock:
+            self._off.setdefault(route, why)
+
+    def is_disabled(self, route: str) -> bool:
+        return route in self._off
+
+    def verdict(self, route: str) -> Verdict:
+        why = self._off.get(route)
+        return SERVED if why is None else refused(why)
+
+    def reset(self) -> None:
+        """Forget everything (tests, and a forked child)."""
+        with self._lock:
+            self._counters.clear()
+            self._off.clear()
+
+    def report(self) -> dict[str, Any]:
+        """Plain data for logs and JSON: `{route: {on, why, calls, tokens, fallbacks, ...}}`."""
+        return {
+            name: {
+                "on": not self.is_disabled(name),
+                "why": self._off.get(name, ""),
+                "calls": counters.served.calls,
+                "tokens": counters.served.tokens,
+                "routed_share": counters.routed_share(),
+                "fallbacks": {
+                    why: {"calls": tally.calls, "tokens": tally.tokens}
+                    for why, tally in sorted(counters.fallbacks.items())
+                },
+                "layers": counters.layers,
+                "layers_left": dict(sorted(counters.layers_left.items())),
+                "dummy_calls": counters.dummy.calls,
+                "dummy_tokens": counters.dummy.tokens,
+                "checked_calls": counters.checked_calls,
+                "max_check_error": counters.max_check_error,
+            }
+            for name in sorted({*self._counters, *self._off})
+            for counters in [self.counters(name)]
+        }
+
+
+routes = Routes()
+"""The process-wide instance."""

@@ -1,0 +1,159 @@
+"""HK_CHECK: the reference beside a share of the calls, on the same inputs.
+
+The error of a call is the largest, over tokens and heads, of `|out - reference| / |reference|`
+(Euclidean norms over the head's channels; a linear layer's output is one head). A head whose
+reference is almost zero is measured against the largest head instead, so that rounding noise is
+not blown up.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from hk_backend import reference
+from hk_backend.routing.metrics import count_check
+from hk_backend.terms.verdict import SERVED, Verdict, refused
+
+SCORES_AT_ONCE = 1 << 22
+"""Query-key-head triples that the reference computes in one piece: bounds its memory."""
+SMALLEST_NORM = 1e-3
+"""Norms below this share of the call's largest are not divided by."""
+
+
+def tolerance(dtype: torch.dtype) -> float:
+    """The largest error that rounding explains.
+
+    `1.5 eps`: half for rounding the output, and as much again for probabilities that a kernel
+    may hold in `dtype`, and a margin. `2**-12`: float32 sums and exponentials of large scores.
+    A result scaled by 1.02 (error 0.02) is past it in every dtype.
+    """
+    return 1.5 * torch.finfo(dtype).eps + 2.0**-12
+
+
+class ShadowCheck:
+    """Checks calls of one route against the reference.
+
+    Args:
+        route: whose counters keep the largest error.
+        share: of the calls that are checked, 0 to 1. They are drawn at random with a fixed
+            seed: every n-th call would be the same layer's again and again.
+    """
+
+    def __init__(self, route: str, share: float) -> None:
+        self._route = route
+        self._share = share
+        self._random = random.Random(0)
+
+    def due(self) -> bool:
+        """Whether to check this call."""
+        return self._share > 0 and self._random.random() < self._share
+
+    def attention_prefill(
+        self, out: torch.Tensor, query: torch.Tensor, arguments: dict[str, Any]
+    ) -> Verdict:
+        """Compare `out` with the reference.
+
+        Args:
+            out: what `ops.attention_prefill` wrote, `[tokens, num_heads, head_size]`.
+            query: its query; `arguments`: its other arguments by name (causal calls only).
+
+        Returns:
+            a refusal, with the error and the request's shapes, if the error is past tolerance.
+        """
+        with torch.device(query.device):
+            error = max(
+                (largest_error(*pair) for pair in _pieces(out, query, arguments)), default=0.0
+            )
+        verdict = self._verdict(error, query.dtype)
+        return verdict or refused(f"{verdict.why} at {describe(query, arguments)}")
+
+    def linear(self, out: torch.Tensor, expected: torch.Tensor, layer: str) -> Verdict:
+        """Compare the output of a linear layer, `[..., N]`, with the reference's in float64.
+
+        Returns:
+            a refusal, with the error and the name of the `layer`, if it is past tolerance.
+        """
+        verdict = self._verdict(largest_error(out, expected), out.dtype)
+        return verdict or refused(f"{verdict.why} at {layer}, {out.shape[:-1].numel()} rows")
+
+    def _verdict(self, error: float, dtype: torch.dtype) -> Verdict:
+        count_check(self._route, error)
+        limit = tolerance(dtype)
+        if error <= limit:
+            return SERVED
+        return refused(f"HK_CHECK: error {error:.2e} past the tolerance {limit:.2e}")
+
+
+def describe(query: torch.Tensor, arguments: dict[str, Any]) -> str:
+    """The shapes of a request, for a log line."""
+    query_lens = arguments["query_start_loc"].diff().tolist()
+    paged = arguments.get("paged_kv")
+    if paged is None:
+        kv_heads, keys = arguments["key"].shape[1], query_lens
+    else:
+        kv_heads, keys = paged.num_kv_heads, arguments["seq_lens"].tolist()
+    source = "packed keys" if paged is None else f"a cache with blocks of {paged.block_size}"
+    return (
+        f"query lengths {query_lens}, sequence lengths {keys}, {query.shape[1]} heads, {kv_heads} "
+        f"KV heads, head size {query.shape[2]}, {query.dtype}, {source}"
+    )
+
+
+def _pieces(
+    out: torch.Tensor, query: torch.Tensor, arguments: dict[str, Any]
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """`(out, reference)` of a few query rows at a time.
+
+    Causal rows do not see keys behind them: the first rows of a request are a request of their
+    own, with fewer keys.
+    """
+    packed = arguments.get("paged_kv") is None
+    shared = {name: value for name, value in arguments.items() if name not in _PER_REQUEST}
+    starts = arguments["query_start_loc"].tolist()
+    for request, (first, last) in enumerate(pairwise(starts)):
+        length = last - first if packed else int(arguments["seq_lens"][request])
+        cached = length - (last - first)
+        step = max(1, SCORES_AT_ONCE // max(1, query.shape[1] * length))
+        for begin in range(first, last, step):
+            end = min(begin + step, last)
+            seen = cached + end - first
+            if packed:
+                keys = slice(first, first + seen)
+                own = {"key": arguments["key"][keys], "value": arguments["value"][keys]}
+                own["key_start_loc"] = torch.tensor([0, seen])
+            else:
+                row = slice(request, request + 1)
+                own = {"block_table": arguments["block_table"][row]}
+                own["seq_lens"] = torch.tensor([seen])
+            expected, _ = reference.attention_prefill(
+                query[begin:end], query_start_loc=torch.tensor([0, end - begin]), **own, **shared
+            )
+            yield out[begin:end], expected
+
+
+_PER_REQUEST = {"key", "value", "query_start_loc", "block_table", "seq_lens", "out"}
+
+
+def largest_error(out: torch.Tensor, expected: torch.Tensor) -> float:
+    """See the head of this file; infinite where only one side is not a number."""
+    actual = out.to(expected.dtype)
+    # past the dtype's largest number infinity is the right answer
+    largest = torch.finfo(out.dtype).max * (1 - torch.finfo(out.dtype).eps)
+    overflown = actual.isinf() & (expected * actual.sign() > largest)
+    actual, expected = actual.masked_fill(overflown, 0.0), expected.masked_fill(overflown, 0.0)
+    if not torch.equal(actual.isnan(), expected.isnan()):
+        return math.inf
+    difference = (actual - expected).nan_to_num(nan=0.0).norm(dim=-1)
+    norms = expected.nan_to_num(nan=0.0).norm(dim=-1)
+    if not norms.numel():
+        return 0.0
+    floor = norms.max() * SMALLEST_NORM
+    scale = norms.clamp(min=max(float(floor), torch.finfo(torch.float32).tiny))
+    error = float((difference / scale).max())
+    return math.inf if math.isnan(error) else error

@@ -1,0 +1,1 @@
+"""What is said between the floors: requests, verdicts, weight formats, paged caches."""

@@ -1,0 +1,24 @@
+"""The answer of an envelope."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer of an envelope: whether a request is served and, if not, why."""
+
+    ok: bool
+    why: str = ""
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+
+SERVED = Verdict(True)
+
+
+def refused(why: str) -> Verdict:
+    """A negative verdict; `why` is one line, shown to the user and used as a counter label."""
+    return Verdict(False, why)

@@ -1,0 +1,235 @@
+"""Per layer: HK on its rows, the parent on the rest, every fallback counted with its reason."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from vllm.logger import init_logger
+from vllm.platforms import current_platform
+
+from hk_backend.devices import device_for
+from hk_backend.engine import cache_proof
+from hk_backend.engine.attention import ROUTE, PrefillRoute
+from hk_backend.engine.cache_proof import SPARE_BLOCK, UnknownCacheForm
+from hk_backend.engine.strict import refuse
+from hk_backend.ops import PagedKV
+from hk_backend.routing.metrics import count
+from hk_backend.routing.routes import routes
+from hk_vllm import compile_key
+from hk_vllm.attention.builder import Plan
+from hk_vllm.attention.cache_forms import CacheForm
+from hk_vllm.attention.layer import (
+    attention_request,
+    cache_verdict,
+    kv_dtype,
+    layer_verdict,
+    named_arguments,
+)
+
+if TYPE_CHECKING:
+    from vllm.v1.attention.backend import AttentionImpl as Parent
+else:
+    Parent = object
+
+logger = init_logger("vllm.hk_vllm.impl")
+
+NO_PLAN = Plan(refusal="metadata rebuilt by the engine")
+
+
+class HKImpl(Parent):  # type: ignore[misc]
+    """Mixin over a parent's attention implementation."""
+
+    hk_form: ClassVar[CacheForm]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        layer = named_arguments(super().__init__, args, kwargs)
+        self._hk_dtype = torch.get_default_dtype()  # vLLM constructs layers under the model's
+        self._hk_kv_dtype = kv_dtype(layer["kv_cache_dtype"], self._hk_dtype)
+        self._hk_sinks = layer.get("sinks")
+        slopes = layer["alibi_slopes"]
+        self._hk_layer_arguments = {
+            "scale": self.scale,
+            "sliding_window": layer["sliding_window"],
+            "logits_soft_cap": layer["logits_soft_cap"],
+            "alibi_slopes": None if slopes is None else torch.tensor(slopes, dtype=torch.float32),
+        }
+        self._hk_cache: tuple[int, torch.Size, PagedKV] | None = None
+        self._hk_cache_refusal = ""
+        self._hk_route = PrefillRoute(logger)
+        self._hk_request = attention_request(self, layer)
+        self._hk_refusal = refuse(layer_verdict(self, layer).why)
+        if self._hk_refusal:
+            logger.info_once("hk_backend: layers left to vLLM's attention: %s", self._hk_refusal)
+        else:
+            device = device_for(current_platform.device_type).name
+            logger.info_once("hk_backend: prefill attention is computed by HK on %s", device)
+            compile_key.add_route(ROUTE)
+            # the query as the model computed it: HK does not take a quantised one
+            self.supports_quant_query_input = False
+
+    def fused_output_quant_supported(self, quant_key: Any) -> bool:
+        return bool(self._hk_refusal) and super().fused_output_quant_supported(quant_key)
+
+    def fused_qk_norm_mrope_kvcache_supported(self) -> bool:
+        # this fusion rotates keys into the cache only and hands forward() the unrotated ones
+        return bool(self._hk_refusal) and super().fused_qk_norm_mrope_kvcache_supported()
+
+    def forward(
+        self,
+        layer: Any,
+        query: torch.Tensor,
+        key: torch.Tensor | None,
+        value: torch.Tensor | None,
+        kv_cache: torch.Tensor,
+        attn_metadata: Any,
+        output: torch.Tensor,
+        output_scale: torch.Tensor | None = None,
+        output_block_scale: torch.Tensor | None = None,
+    ) -> Any:
+        plan = getattr(attn_metadata, "hk", NO_PLAN)
+        if plan is None:  # only decode rows
+            mine = False
+        elif attn_metadata is None or plan.dummy:
+            mine = False
+            count(ROUTE, "dummy", len(query))
+            if attn_metadata is None:
+                self._hk_meet_cache(layer, kv_cache)
+        else:
+            quantised = output_scale is not None or output_block_scale is not None
+            why = self._hk_why(plan, layer, query, key, quantised)
+            if not why:
+                why = self._hk_attention(plan, layer, query, key, value, kv_cache, output)
+            mine = not why
+            if mine:
+                self._hk_count_served(plan)
+            else:
+                tokens = len(query) if plan is NO_PLAN else plan.tokens + plan.parent_tokens
+                count(ROUTE, "fallback", tokens, why)
+        if mine and plan.parent is None:
+            return output
+        return super().forward(
+            layer,
+            query,
+            key,
+            value,
+            kv_cache,
+            plan.parent if mine else attn_metadata,
+            output,
+            output_scale,
+            output_block_scale,
+        )
+
+    def _hk_why(
+        self, plan: Plan, layer: Any, query: torch.Tensor, key: torch.Tensor | None, quantised: bool
+    ) -> str:
+        """Why this call is the parent's, or nothing: HK may serve it."""
+        if plan.refusal or self._hk_refusal:
+            return plan.refusal or self._hk_refusal
+        if routes.is_disabled(ROUTE):
+            return routes.verdict(ROUTE).why
+        if plan.reads_cache and self._hk_cache_refusal:
+            return self._hk_cache_refusal
+        if key is None:
+            return "no keys handed over"
+        if query.dtype is not self._hk_dtype:
+            return f"query in {query.dtype}"
+        if quantised:
+            return "output quantised in the attention kernel"
+        if getattr(layer, "head_size_v", self.head_size) != self.head_size:
+            return f"values of {layer.head_size_v} channels, keys of {self.head_size}"
+        return ""
+
+    def _hk_count_served(self, plan: Plan) -> None:
+        count(ROUTE, "served", plan.tokens)
+        if plan.parent_tokens:
+            count(ROUTE, "fallback", plan.parent_tokens, plan.parent_why)
+
+    def _hk_attention(
+        self,
+        plan: Plan,
+        layer: Any,
+        query: torch.Tensor,
+        key: torch.Tensor | None,
+        value: torch.Tensor | None,
+        kv_cache: torch.Tensor,
+        output: torch.Tensor,
+    ) -> str:
+        """HK's rows into `output`; returns why the parent must compute the batch instead, if so."""
+        try:
+            arguments = self._hk_arguments(plan, layer, key, value, kv_cache)
+        except Exception as error:
+            return self._hk_survive(error)
+        return self._hk_route.compute(query, output, arguments)
+
+    def _hk_meet_cache(self, layer: Any, kv_cache: torch.Tensor) -> None:
+        """In a dummy run: prove the cache that the engine has bound, for which HK waits for the
+        device. A request's forward then never does."""
+        refusal = self._hk_refusal or self._hk_cache_refusal or routes.verdict(ROUTE).why
+        if refusal or not kv_cache.numel():
+            return
+        if kv_cache.is_cuda and torch.cuda.is_current_stream_capturing():
+            return
+        try:
+            self._hk_paged(layer, kv_cache)
+        except Exception as error:
+            self._hk_survive(error)
+
+    def _hk_survive(self, error: Exception) -> str:
+        """Whatever breaks in HK must not break the engine; returns why the parent takes over."""
+        if isinstance(error, UnknownCacheForm):
+            self._hk_cache_refusal = str(error)
+            logger.error("hk_backend: requests with cached tokens are left to vLLM: %s", error)
+            return self._hk_cache_refusal
+        return self._hk_route.survive(error)
+
+    def _hk_arguments(
+        self,
+        plan: Plan,
+        layer: Any,
+        key: torch.Tensor | None,
+        value: torch.Tensor | None,
+        kv_cache: torch.Tensor,
+    ) -> dict[str, Any]:
+        """The operator's arguments; keys and values from where the plan says."""
+        arguments = {"query_start_loc": plan.query_start_loc, **self._hk_layer_arguments}
+        if self._hk_sinks is not None:  # a parameter: its values are loaded after construction
+            arguments["sinks"] = self._hk_sinks.float()
+        if not plan.reads_cache:
+            arguments.update(key=key, value=value)
+            return arguments
+        arguments.update(
+            paged_kv=self._hk_paged(layer, kv_cache),
+            block_table=plan.block_table,
+            seq_lens=plan.seq_lens,
+        )
+        if self._hk_kv_dtype is not self._hk_dtype:
+            k_scale, v_scale = self.hk_form.scales(layer)
+            arguments.update(k_scale=k_scale, v_scale=v_scale)
+        return arguments
+
+    def _hk_paged(self, layer: Any, kv_cache: torch.Tensor) -> PagedKV:
+        """The layer's cache, described and proven once per tensor that the engine binds."""
+        address, shape = kv_cache.data_ptr(), kv_cache.shape
+        known = self._hk_cache
+        if known is not None and known[0] == address and known[1] == shape:
+            return known[2]
+        typed = kv_cache
+        if self._hk_kv_dtype is not None and self._hk_kv_dtype is not kv_cache.dtype:
+            typed = kv_cache.view(self._hk_kv_dtype)
+        cache = self.hk_form.read(typed, self)
+        verdict = cache_verdict(self, cache.block_size)
+        if not verdict:
+            raise UnknownCacheForm(verdict.why)
+        self._hk_prove(cache, layer, kv_cache)
+        self._hk_cache = address, shape, cache
+        return cache
+
+    def _hk_prove(self, cache: PagedKV, layer: Any, kv_cache: torch.Tensor) -> None:
+        def write(key: torch.Tensor, value: torch.Tensor, slots: torch.Tensor) -> None:
+            self.do_kv_cache_update(layer, key, value, kv_cache, slots)
+
+        form = (type(self), cache.dtype, kv_cache.shape, *cache.as_ints())
+        scales = self.hk_form.scales(layer)
+        cache_proof.prove(cache, self._hk_dtype, scales, [kv_cache[SPARE_BLOCK]], write, form)

@@ -1,0 +1,31 @@
+"""The emulator's HIP library, fresh for every test, and small kernels to launch on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from hk_backend.devices.hip.emulated import LIBRARY, EmulatedLibrary
+from hk_backend.kernels import Catalogue
+from hk_backend.kernels.toolchain import compiler
+from tests.devices.hip.small_kernels import build_catalogue
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
+    return build_catalogue(tmp_path_factory.mktemp("small"), compiler.find())
+
+
+@pytest.fixture(scope="session")
+def loaded() -> EmulatedLibrary:
+    return EmulatedLibrary(LIBRARY)
+
+
+@pytest.fixture
+def library(loaded: EmulatedLibrary) -> Iterator[EmulatedLibrary]:
+    """Two devices, nothing allocated, nothing reported."""
+    loaded.reset("gfx950", 2)
+    loaded.dll.hipGetLastError()
+    yield loaded
+    loaded.reset("gfx950", 1)

@@ -1,0 +1,66 @@
+"""The hip device over the emulated library: only the GPU is missing.
+
+torch's current device and streams are faked, and an address is asked of the emulator: a tensor of
+the host has none on a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from hk_backend.devices.hip.attention import AttentionCall
+from hk_backend.devices.hip.device import HipDevice
+from hk_backend.devices.hip.emulated import EmulatedLibrary
+from hk_backend.kernels import Catalogue
+from tests.devices.hip.hip_calls import stream
+
+
+class OnTheHost(HipDevice):
+    """Tensors stay mapped until the test ends: a launch has not run when it returns."""
+
+    tensors_on = "cpu"
+
+    def __init__(self, library: EmulatedLibrary, kernels: Catalogue, index: int = 0) -> None:
+        super().__init__(library, kernels)
+        self._emulated = library
+        self._index_of_all = index
+
+    def torch_device(self, index: int) -> torch.device:
+        return torch.device("cpu")
+
+    def _index(self, tensor: torch.Tensor) -> int:
+        return self._index_of_all
+
+    @contextmanager
+    def _addresses(self, call: AttentionCall) -> Iterator[dict[str, int]]:
+        with self._emulated.current(self._index_of_all):
+            yield {
+                name: self._emulated.map(tensor, name)
+                for name, tensor in call.tensors.items()
+                if tensor.numel()
+            }
+
+
+class SynchronisesInChecks(OnTheHost):
+    """For self-checks: a tensor's `.cpu()` waits for its GPU, which the host's does not."""
+
+    def launch(self, call: AttentionCall, index: int) -> None:
+        super().launch(call, index)
+        self.library.synchronise(self._stream(index))
+
+
+def current_streams(library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
+    """torch's current stream of two devices, on the first of which it works; to be exchanged."""
+    current = {0: stream(library)}
+    with library.current(1):
+        current[1] = stream(library)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(
+        torch.cuda, "current_stream", lambda index: SimpleNamespace(cuda_stream=current[index])
+    )
+    return current

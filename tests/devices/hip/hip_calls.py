@@ -1,0 +1,92 @@
+"""The HIP functions that tests call and the product does not, and small kernels handed to it."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref, c_int, c_size_t, c_void_p
+
+from hk_backend.devices.hip.library import HipLibrary
+from hk_backend.kernels import Catalogue
+from tests.devices.hip.small_kernels import BLOCK
+
+HOST_TO_HOST, HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE, DEFAULT = range(5)
+
+SUCCESS = 0
+INVALID_VALUE = 1
+INVALID_CONFIGURATION = 9
+INVALID_MEMCPY_DIRECTION = 21
+INVALID_DEVICE_FUNCTION = 98
+INVALID_DEVICE = 101
+INVALID_IMAGE = 200
+NO_BINARY_FOR_GPU = 209
+INVALID_HANDLE = 400
+NOT_FOUND = 500
+NOT_READY = 600
+CONTEXT_IS_DESTROYED = 709
+HOST_MEMORY_ALREADY_REGISTERED = 712
+HOST_MEMORY_NOT_REGISTERED = 713
+LAUNCH_FAILURE = 719
+"""From ROCm's hip_runtime_api.h."""
+
+
+def pointer(library: HipLibrary, function: str, *arguments: object) -> int:
+    """Call a function whose first argument receives a handle or an address."""
+    found = c_void_p()
+    library.call(function, byref(found), *arguments)
+    return found.value or 0
+
+
+def malloc(library: HipLibrary, size: int) -> int:
+    return pointer(library, "hipMalloc", c_size_t(size))
+
+
+def stream(library: HipLibrary, non_blocking: bool = False) -> int:
+    return pointer(library, "hipStreamCreateWithFlags", int(non_blocking))
+
+
+def event(library: HipLibrary) -> int:
+    return pointer(library, "hipEventCreate")
+
+
+def code(library: HipLibrary, function: str, *arguments: object) -> int:
+    """What a function returns, as it is."""
+    return int(getattr(library.dll, function)(*arguments))
+
+
+def read(library: HipLibrary, address: int, count: int) -> list[int]:
+    """`count` 32-bit numbers of the device's memory; waits for the null stream."""
+    host = (c_int * count)()
+    size = c_size_t(ctypes.sizeof(host))
+    library.call("hipMemcpy", host, c_void_p(address), size, DEVICE_TO_HOST)
+    return list(host)
+
+
+COUNT = 100
+"""Numbers that a test fills, if it has no reason for another size."""
+
+
+def number(library: HipLibrary, function: str, *arguments: object) -> int:
+    """What a function writes to the `int*` that is its first argument."""
+    found = c_int(-1)
+    library.call(function, byref(found), *arguments)
+    return found.value
+
+
+def function(library: HipLibrary, small: Catalogue, name: str) -> int:
+    entry = small.kernel(name)
+    return library.function(library.load(entry), entry.symbol)
+
+
+def fill(
+    library: HipLibrary,
+    handle: int,
+    out: int,
+    value: int,
+    count: int = COUNT,
+    on: int = 0,
+    grid: int | None = None,
+) -> None:
+    """Enqueue `fill`."""
+    argument = out.to_bytes(8, "little") + value.to_bytes(4, "little") + count.to_bytes(4, "little")
+    blocks = -(-count // BLOCK) if grid is None else grid
+    library.launch(handle, (blocks, 1, 1), BLOCK, 0, on, argument)

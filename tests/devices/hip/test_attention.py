@@ -1,0 +1,238 @@
+"""What the GPU kernels do not compute, one reason each, before anything runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from hk_backend.devices.hip import attention
+from hk_backend.devices.hip.attention import refusal
+from hk_backend.kernels import Catalogue
+from hk_backend.kernels.catalogue import Tile
+from hk_backend.ops import AttentionRequest
+from tests.ops.cases import Case, make
+from tests.ops.layouts import LAYOUTS
+
+LLAMA = AttentionRequest(
+    device_type="cuda",
+    dtype=torch.bfloat16,
+    num_heads=32,
+    num_kv_heads=8,
+    head_size=128,
+    kv_dtype=torch.bfloat16,
+)
+PAGED = replace(LLAMA, paged=True, block_size=16, cache_layouts=("B H N D", "B H N D"))
+
+
+@pytest.fixture(scope="module")
+def kernels(small: Catalogue) -> Catalogue:
+    """The catalogue of the kernels' names; no code of theirs runs here."""
+    entry = small.kernel("fill")
+    return replace(
+        small,
+        kernels=tuple(
+            replace(entry, name=f"attention_prefill_{dtype}_d{size}_{keys}", tile=Tile(1, 1, size))
+            for dtype in ("bf16", "f16")
+            for size in (64, 128)
+            for keys in ("packed", "paged")
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        LLAMA,
+        replace(LLAMA, head_size=64, dtype=torch.float16, kv_dtype=torch.float16),
+        replace(LLAMA, kv_dtype=None, causal=False),
+        replace(LLAMA, num_heads=9, num_kv_heads=3),
+        PAGED,
+        replace(PAGED, block_size=48),
+        replace(PAGED, cache_layouts=("B N H D", "B N H D")),
+        replace(PAGED, block_size=None, cache_layouts=None),
+    ],
+)
+def test_served(request_: AttentionRequest, kernels: Catalogue) -> None:
+    assert refusal(request_, kernels) == (refusal(LLAMA, kernels))
+    assert refusal(request_, kernels)
+
+
+@pytest.mark.parametrize(
+    ("request_", "why"),
+    [
+        (replace(LLAMA, dtype=torch.float32), "dtype torch.float32"),
+        (replace(LLAMA, kv_dtype=torch.float8_e4m3fn), "keys and values in torch.float8_e4m3fn"),
+        (replace(LLAMA, head_size=80), "head_size 80: the gfx950 kernels have 64 and 128"),
+        (replace(LLAMA, sliding_window=4096), "sliding_window"),
+        (replace(LLAMA, logits_soft_cap=30.0), "logits_soft_cap"),
+        (replace(LLAMA, has_sinks=True), "sinks"),
+        (replace(LLAMA, has_alibi=True), "alibi_slopes"),
+        (replace(PAGED, block_size=8), "block_size 8"),
+        (replace(PAGED, block_size=24), "block_size 24"),
+        (replace(PAGED, cache_layouts=("B H D N", "B H N D")), 'cache with keys as "B H D N"'),
+        (
+            replace(PAGED, cache_layouts=("B H D/x N x", "B H D N")),
+            'cache with keys as "B H D/x N x"',
+        ),
+        (replace(PAGED, cache_layouts=("B H N D", "B H N/x D x")), 'cache with values as "B H N/x'),
+    ],
+)
+def test_refused(request_: AttentionRequest, why: str, kernels: Catalogue) -> None:
+    verdict = refusal(request_, kernels)
+    assert not verdict
+    assert why in verdict.why
+    assert "\n" not in verdict.why
+
+
+def test_an_arch_without_a_kernel_for_the_format(small: Catalogue) -> None:
+    """From the catalogue's contents: this one has no attention at all."""
+    assert "kernels have no size" in refusal(LLAMA, small).why
+
+
+# --- the call itself --------------------------------------------------------------------------
+
+
+def prepared(**changes: Any) -> attention.AttentionCall:
+    """A small call, prepared, with some arguments exchanged."""
+    call = make(Case(((5, 5), (7, 7)), num_heads=4, num_kv_heads=2, dtype=torch.bfloat16))
+    arguments: dict[str, Any] = {
+        "query": call["query"],
+        "key": call["key"],
+        "value": call["value"],
+        "query_start_loc": call["query_start_loc"],
+        "key_start_loc": None,
+        "seq_lens": None,
+        "block_table": None,
+        "paged_layout": [],
+        "scale": 0.5,
+        "value_factor": 2.0,
+        "causal": True,
+        "out": torch.empty_like(call["query"]),
+        "lse": None,
+    }
+    return attention.prepare(**(arguments | changes))
+
+
+def paged(layout: str, block_size: int = 16) -> dict[str, Any]:
+    case = Case(((5, 40), (7, 7)), 4, 2, 64, torch.bfloat16, layout=layout, block_size=block_size)
+    call = make(case)
+    cache = call["paged_kv"]
+    return {
+        "query": call["query"],
+        "key": cache.key.tensor,
+        "value": cache.value.tensor,
+        "seq_lens": call["seq_lens"],
+        "block_table": call["block_table"],
+        "paged_layout": cache.as_ints(),
+    }
+
+
+def test_a_packed_call() -> None:
+    call = prepared()
+    assert call.kernel == "attention_prefill_bf16_d64_packed"
+    assert set(call.tensors) == {
+        "query",
+        "key",
+        "value",
+        "out",
+        "query_start_loc",
+        "key_start_loc",
+    }
+    assert call.tensors["key_start_loc"].tolist() == [0, 5, 12], "the queries' by default"
+    expected = {
+        "query_token": 256,
+        "query_head": 64,
+        "key_token": 128,
+        "key_head": 64,
+        "value_token": 128,
+        "out_token": 256,
+        "num_requests": 2,
+        "num_tokens": 12,
+        "num_heads": 4,
+        "num_kv_heads": 2,
+        "causal": 1,
+        "scale": 0.5,
+        "value_factor": 2.0,
+    }
+    assert {name: call.numbers[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize("layout", ["NHD, two tensors", "one [B,H,N,2D]"])
+def test_a_paged_call(layout: str) -> None:
+    arguments = paged(layout)
+    call = prepared(**arguments)
+    assert call.kernel == "attention_prefill_bf16_d64_paged"
+    key = arguments["key"]
+    axes = dict(zip("BNHD" if layout.startswith("NHD") else "BHND", key.stride(), strict=True))
+    assert call.numbers["key_block"] == axes["B"]
+    assert call.numbers["key_head"] == axes["H"]
+    assert call.numbers["key_token"] == axes["N"]
+    assert call.numbers["block_size"] == 16
+    assert call.numbers["num_blocks"] == key.shape[0]
+    assert call.numbers["block_table_row"] == arguments["block_table"].stride(0)
+
+
+def strided(tensor: torch.Tensor, *stride: int) -> torch.Tensor:
+    return torch.zeros(1 << 16, dtype=tensor.dtype).as_strided(tensor.shape, stride)
+
+
+def test_layouts_that_the_kernels_cannot_read() -> None:
+    query = prepared().tensors["query"]
+    wide = torch.zeros(*query.shape[:2], 128, dtype=query.dtype)
+    shifted = torch.zeros(query.numel() + 8, dtype=query.dtype)[1 : 1 + query.numel()]
+    for name, tensor, why in (
+        ("query", wide[:, :, ::2], "query: channel stride 2 is not valid"),
+        ("out", wide[:, :, ::2], "out: channel stride 2 is not valid"),
+        ("query", strided(query, 264, 65, 1), "query_head: a stride of 65 elements"),
+        ("query", strided(query, 0, 64, 1), "query_token: a stride of 0 elements"),
+        ("query", shifted.view(query.shape), "query: address 0x"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            prepared(**{name: tensor})
+
+
+@pytest.mark.parametrize(
+    "layout", [name for name in LAYOUTS if name.startswith(("ROCM", "AITER", "CPU", "token"))]
+)
+def test_caches_that_the_kernels_cannot_read(layout: str) -> None:
+    with pytest.raises(ValueError, match="paged_kv: keys with channel stride"):
+        prepared(**paged(layout))
+
+
+def test_padded_rows_that_are_not_aligned() -> None:
+    with pytest.raises(ValueError, match=r"key_\w+: a stride of \d+ elements .* a multiple of 8"):
+        prepared(**paged("padded rows"))
+
+
+def test_a_block_size_that_the_kernels_cannot_read() -> None:
+    with pytest.raises(ValueError, match="paged_kv: block_size 8 is not valid"):
+        prepared(**paged("NHD, two tensors", 8))
+
+
+def test_blocks_that_lie_too_far_apart() -> None:
+    """Byte offsets of a block's rows are 32 bits; nothing of this size is touched."""
+    arguments = paged("one [B,H,N,2D]")
+    arguments["paged_layout"][0] = 1 << 31
+    with pytest.raises(ValueError, match=r"key_block: a stride of 2147483648 elements .* 0 to"):
+        prepared(**arguments)
+
+
+def test_a_lone_token_may_have_any_stride() -> None:
+    """torch gives an axis of one element whatever stride it likes."""
+    query = torch.zeros(1, 4, 64, dtype=torch.bfloat16).as_strided((1, 4, 64), (3, 64, 1))
+    key = torch.zeros(1, 1, 64, dtype=torch.bfloat16).as_strided((1, 1, 64), (5, 7, 1))
+    starts = torch.tensor([0, 1], dtype=torch.int32)
+    call = prepared(
+        query=query, key=key, value=key, out=torch.empty_like(query), query_start_loc=starts
+    )
+    assert call.numbers["query_token"] == 256
+    assert call.numbers["key_token"] == call.numbers["key_head"] == 64
+
+
+@pytest.mark.parametrize("scale", [2.0**21, -1e30])
+def test_a_scale_that_would_make_the_first_maximum_infinite(scale: float) -> None:
+    with pytest.raises(ValueError, match=r"scale: .* is not valid .* at most 1.04858e\+06"):
+        prepared(scale=scale)

@@ -1,0 +1,257 @@
+"""The hip device itself: everything but the GPU under it is what production runs (device.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from hk_backend.devices.base import DeviceError
+from hk_backend.devices.hip import device as hip
+from hk_backend.devices.hip import library as hip_library
+from hk_backend.devices.hip import self_check
+from hk_backend.devices.hip.attention import AttentionCall
+from hk_backend.devices.hip.device import HipDevice, hip_device
+from hk_backend.devices.hip.emulated import EmulatedLibrary
+from hk_backend.devices.hip.library import HipError
+from hk_backend.kernels import catalogue
+from hk_backend.ops import AttentionRequest
+from hk_backend.reference import merge_attention as merged_by_definition
+from hk_backend.terms.verdict import SERVED, Verdict
+from tests.devices.hip.device import OnTheHost, SynchronisesInChecks, current_streams
+from tests.integration.shared.e2e.broken_kernels import one_wrong_exponential
+from tests.ops.cases import Case, make
+from tests.ops.oracle import check_result, expected, nan
+
+BF16 = torch.bfloat16
+LLAMA = AttentionRequest("cpu", BF16, 4, 2, 64)
+KERNEL = "attention_prefill_bf16_d64_packed"
+
+
+@pytest.fixture
+def streams(library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
+    return current_streams(library, monkeypatch)
+
+
+def run(device: HipDevice, call: dict[str, Any], out: torch.Tensor, lse: torch.Tensor) -> None:
+    """The device's own method, as the operator calls it."""
+    device.attention_prefill(
+        call["query"],
+        call["key"],
+        call["value"],
+        call["query_start_loc"],
+        call.get("key_start_loc"),
+        None,
+        None,
+        [],
+        None,
+        None,
+        None,
+        None,
+        call["query"].shape[2] ** -0.5,
+        1.0,
+        True,
+        0,
+        0.0,
+        out,
+        lse,
+    )
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_forward_enqueues_and_waits_for_nothing(
+    index: int, library: EmulatedLibrary, streams: dict[int, int]
+) -> None:
+    device = OnTheHost(library, catalogue("gfx950"), index)
+    device._verdicts[KERNEL, index] = SERVED  # at a layer's construction
+    call = make(Case(((40, 40), (5, 70)), 4, 2, 64, BF16))
+    out = nan(*call["query"].shape, dtype=BF16)
+    lse = torch.full((4, 45), -torch.inf)
+    untouched = out.clone()
+    run(device, call, out, lse)
+    assert library.synchronising_calls() == 0
+    assert out.isnan().all(), "it ran before anything waited"
+    library.synchronise(streams[index])
+    check_result(expected(call, BF16), out, lse, untouched)
+
+
+def test_the_self_check_passes_for_every_kernel(
+    library: EmulatedLibrary, streams: dict[int, int]
+) -> None:
+    device = SynchronisesInChecks(library, catalogue("gfx950"))
+    for dtype in (BF16, torch.float16):
+        for head_size in (64, 128):
+            for paged in (False, True):
+                request = replace(LLAMA, dtype=dtype, head_size=head_size, paged=paged)
+                verdict = device.supports(request)
+                assert verdict, verdict.why
+    launches = library.report()["kernels"]
+    assert len(launches) == 8
+    assert device.supports(LLAMA)
+    assert library.report()["kernels"] == launches, "checked once per process"
+
+
+def test_a_kernel_that_fails_its_self_check_is_disabled(
+    library: EmulatedLibrary, streams: dict[int, int]
+) -> None:
+    """Bfloat16's place in the catalogue taken by the kernel for float16: wrong numbers."""
+    whole = catalogue("gfx950")
+    wrong = replace(whole.kernel(KERNEL), symbol=KERNEL.replace("bf16", "f16"))
+    kernels = replace(whole, kernels=tuple(wrong if e.name == KERNEL else e for e in whole.kernels))
+    device = SynchronisesInChecks(library, kernels)
+    verdict = device.supports(LLAMA)
+    assert not verdict
+    assert f"{KERNEL} failed its self-check" in verdict.why
+    assert device.supports(replace(LLAMA, head_size=128)), "the others go on"
+    call = make(Case(((4, 4),), 4, 2, 64, BF16))
+    out = torch.zeros_like(call["query"])
+    with pytest.raises(DeviceError, match="failed its self-check"):
+        run(device, call, out, torch.zeros(4, 4))
+    assert not out.any()
+
+
+def test_the_self_check_sees_one_wrong_instruction(
+    library: EmulatedLibrary, streams: dict[int, int]
+) -> None:
+    """In every kernel: a catalogue, whole and hashed, whose code computes another function."""
+    kernels = catalogue("gfx950", one_wrong_exponential())
+    device = SynchronisesInChecks(library, kernels)
+    names = [entry.name for entry in kernels.kernels if entry.name.startswith("attention_prefill")]
+    assert len(names) == 8
+    for name in names:
+        assert f"{name} failed its self-check" in device.verify(name, 0).why
+
+
+class FaultsInChecks(OnTheHost):
+    """As a GPU that stops at the check: torch raises when it waits."""
+
+    def launch(self, call: AttentionCall, index: int) -> None:
+        raise RuntimeError("HIP error: an illegal memory access was encountered")
+
+
+def test_a_kernel_that_stops_the_gpu_is_disabled(
+    library: EmulatedLibrary, streams: dict[int, int]
+) -> None:
+    device = FaultsInChecks(library, catalogue("gfx950"))
+    for _ in range(2):
+        why = device.supports(LLAMA).why
+        assert (
+            f"{KERNEL} cannot run on device 0 of hip:gfx950: RuntimeError: HIP error: an illegal"
+            in why
+        )
+    call = make(Case(((4, 4),), 4, 2, 64, BF16))
+    with pytest.raises(DeviceError, match="an illegal memory access"):
+        run(device, call, torch.zeros_like(call["query"]), torch.zeros(4, 4))
+
+
+def test_the_check_comes_before_the_first_use(
+    library: EmulatedLibrary, streams: dict[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where nobody asked `supports`: a caller of the operator alone. Per GPU and kernel."""
+    checked: list[tuple[str, int]] = []
+
+    def check(device: HipDevice, kernel: str, index: int) -> Verdict:
+        checked.append((kernel, index))
+        return SERVED
+
+    monkeypatch.setattr(self_check, "self_check", check)
+    call = make(Case(((4, 4),), 4, 2, 64, BF16))
+    device = OnTheHost(library, catalogue("gfx950"))
+    for index in (0, 1, 1, 0):
+        device._index_of_all = index
+        run(device, call, torch.zeros_like(call["query"]), torch.zeros(4, 4))
+    assert checked == [(KERNEL, 0), (KERNEL, 1)]
+
+
+def test_no_first_use_in_a_graph_capture(
+    library: EmulatedLibrary, streams: dict[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The self-check would break the capture; afterwards the kernel is checked and used."""
+    device = SynchronisesInChecks(library, catalogue("gfx950"))
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "is_available", lambda: True)
+        patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+        assert "cannot be in a graph capture" in device.supports(LLAMA).why
+    assert device.supports(LLAMA)
+
+
+def test_tensors_of_the_host_are_refused(library: EmulatedLibrary) -> None:
+    """HK_DEVICE=hip and a tensor that no GPU can read."""
+    call = make(Case(((4, 4),), 4, 2, 64, BF16))
+    device = HipDevice(library, catalogue("gfx950"))
+    assert "tensors on cpu with the device hip:gfx950" in device.supports(LLAMA).why
+    with pytest.raises(ValueError, match=r"query: a tensor on cpu is not valid .* expected cuda"):
+        run(device, call, torch.zeros_like(call["query"]), torch.zeros(4, 4))
+
+
+def test_a_kernel_that_cannot_be_loaded_is_disabled(
+    library: EmulatedLibrary, streams: dict[int, int], tmp_path: Any
+) -> None:
+    whole = catalogue("gfx950")
+    gone = replace(whole.kernel(KERNEL), path=tmp_path / "gone.co")
+    kernels = replace(whole, kernels=tuple(gone if e.name == KERNEL else e for e in whole.kernels))
+    verdict = SynchronisesInChecks(library, kernels).supports(LLAMA)
+    assert not verdict
+    assert "cannot run" in verdict.why
+    assert "gone.co" in verdict.why
+
+
+def test_foreign_streams_are_rejected(library: EmulatedLibrary, streams: dict[int, int]) -> None:
+    device = OnTheHost(library, catalogue("gfx950"))
+    device._verdicts[KERNEL, 0] = SERVED
+    call = make(Case(((4, 4),), 4, 2, 64, BF16))
+    out, lse = torch.zeros_like(call["query"]), torch.zeros(4, 4)
+    streams[0] = streams[1]
+    with pytest.raises(DeviceError, match="is of device 1, tensors of 0"):
+        run(device, call, out, lse)
+    streams[0] = 0x7F0000000010  # another runtime's
+    with pytest.raises(HipError, match=r"hipStreamGetDevice: hipErrorContextIsDestroyed \(709\)"):
+        run(device, call, out, lse)
+
+
+def test_merging(library: EmulatedLibrary) -> None:
+    device = HipDevice(library, catalogue("gfx950"))
+    random = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(9, 3, 16, generator=random).to(BF16) for _ in range(2))
+    lse_a, lse_b = (torch.randn(3, 9, generator=random) for _ in range(2))
+    lse_a[0], lse_b[:, 4] = -torch.inf, -torch.inf
+    a[:, 0], b[4] = torch.nan, torch.nan  # a side that saw no key does not count
+    out, lse = a.clone(), torch.empty(3, 9)
+    device.merge_attention(out, lse_a, b, lse_b, out, lse)
+    exact, exact_lse = merged_by_definition(a, lse_a, b, lse_b)
+    assert torch.allclose(out.double(), exact, rtol=2.0**-8, atol=1e-5)
+    assert torch.allclose(lse.double(), exact_lse, atol=1e-5)
+    assert (out[4, 0] == 0).all()
+
+
+# --- this machine's GPUs ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def mapped(library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedLibrary]:
+    """As if the emulated library were ROCm's."""
+    monkeypatch.setattr(hip, "mapped_library", lambda: library)
+    hip_device.cache_clear()
+    yield library
+    hip_device.cache_clear()
+
+
+def test_the_device_of_this_machine(mapped: EmulatedLibrary) -> None:
+    assert hip_device().name == "hip:gfx950"
+
+
+def test_reasons_why_there_is_none(
+    mapped: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mapped.reset("gfx950", 0)
+    with pytest.raises(DeviceError, match="sees no GPU"):
+        hip_device()
+    mapped.reset("gfx942", 1)
+    with pytest.raises(DeviceError, match="no kernels for 'gfx942'"):
+        hip_device()
+    monkeypatch.setattr(hip, "mapped_library", hip_library.mapped_library)
+    with pytest.raises(DeviceError, match="no HIP runtime"):
+        hip_device()

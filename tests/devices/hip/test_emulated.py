@@ -1,0 +1,286 @@
+"""The public operator under HK_DEVICE=emulated:gfx950: the code objects that ship, executed.
+
+Against the float64 reference, within what rounding explains (tests/ops/oracle.py), with NaN in
+every byte that must not matter.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hk_backend.config import get_config
+from hk_backend.devices import DeviceError, device_for
+from hk_backend.devices.hip import emulated
+from hk_backend.devices.hip.emulated import EmulatedDevice, EmulatorError, Progress, spanned_bytes
+from hk_backend.kernels import arches
+from hk_backend.ops import AttentionRequest, attention_prefill, merge_attention, supports
+from tests.ops.cases import Case, make
+from tests.ops.oracle import check
+
+BF16, F16 = torch.bfloat16, torch.float16
+RAGGED = ((1, 1), (31, 31), (70, 70), (2, 2), (0, 0))
+EXTENDS = ((1, 65), (33, 161), (16, 16), (2, 300))
+
+
+@pytest.fixture(autouse=True)
+def gfx950(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("HK_DEVICE", "emulated:gfx950")
+    get_config.cache_clear()
+    yield
+    monkeypatch.undo()
+    get_config.cache_clear()
+
+
+@pytest.fixture
+def device() -> Iterator[EmulatedDevice]:
+    found = device_for("cpu")
+    assert isinstance(found, EmulatedDevice)
+    found.emulated.forget_report()
+    yield found
+    found.emulated.set_options(threads=torch.get_num_threads())
+    found.emulated.forget_report()
+
+
+def case(
+    lengths: tuple[tuple[int, int], ...],
+    heads: tuple[int, int],
+    head_size: int,
+    dtype: torch.dtype,
+    layout: str | None = None,
+    block_size: int = 16,
+    **more: Any,
+) -> Case:
+    return Case(lengths, *heads, head_size, dtype, None, layout, block_size, **more)
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        case(RAGGED, (4, 1), 64, BF16),
+        case(RAGGED, (3, 3), 128, BF16, before=3, after=5),
+        case(RAGGED, (2, 1), 64, F16, causal=False),
+        case(((257, 257),), (2, 1), 128, F16),
+        case(EXTENDS, (2, 2), 64, BF16, causal=False),
+        case(EXTENDS, (4, 2), 64, BF16, "NHD, two tensors"),
+        case(EXTENDS, (2, 1), 128, BF16, "one [B,H,N,2D]", 32),
+        case(EXTENDS, (2, 1), 64, F16, "HND, two tensors", 48),
+        case(EXTENDS, (2, 2), 128, F16, "one [2,B,N,H,D]", 128, causal=False),
+        case(EXTENDS, (4, 1), 64, BF16, "one [B,H,N,2D], NHD strides", before=2),
+        case(((40, 40),), (2, 1), 64, BF16, scale=-0.2),
+        case(((40, 40),), (2, 1), 64, BF16, scale=0.0),
+        case(((40, 70),), (2, 1), 64, BF16, v_scale="number", k_scale="number", magnitude=6.0),
+    ],
+    ids=str,
+)
+def test_within_rounding_of_the_reference(of: Case, device: EmulatedDevice) -> None:
+    check(make(of), weights_dtype=of.dtype)
+    kernels = device.emulated.report()["kernels"]
+    (name,) = kernels
+    dtype = "bf16" if of.dtype is BF16 else "f16"
+    keys = "packed" if of.layout is None else "paged"
+    assert name == f"attention_prefill_{dtype}_d{of.head_size}_{keys}"
+    assert kernels[name]["launches"] == 1
+    assert kernels[name]["counters"]["matrix_flops"] > 0
+
+
+def test_strided_tensors(device: EmulatedDevice) -> None:
+    """Query, key and value as slices of one fused projection, as engines hand them over."""
+    call = make(case(((50, 50), (9, 9)), (4, 2), 64, BF16))
+    fused = torch.cat([call[name].flatten(1) for name in ("query", "key", "value")], dim=1)
+    query, key, value = fused.split([4 * 64, 2 * 64, 2 * 64], dim=1)
+    call |= {
+        "query": query.view(-1, 4, 64),
+        "key": key.view(-1, 2, 64),
+        "value": value.view(-1, 2, 64),
+    }
+    wide = torch.empty(59, 6, 64, dtype=BF16)
+    check(call, wide[:, 1:5], weights_dtype=BF16)
+
+
+def test_no_key_at_all(device: EmulatedDevice) -> None:
+    """Queries without a key: zeros, and minus infinity; there is no address to hand over."""
+    query = torch.randn(5, 2, 64).to(BF16)
+    none = torch.empty(0, 1, 64, dtype=BF16)
+    out, lse = attention_prefill(
+        query,
+        none,
+        none,
+        query_start_loc=torch.tensor([0, 5], dtype=torch.int32),
+        key_start_loc=torch.tensor([0, 0], dtype=torch.int32),
+        causal=False,
+        return_lse=True,
+    )
+    assert (out == 0).all()
+    assert (lse == -torch.inf).all()
+    assert list(device.emulated.report()["kernels"]) == ["attention_prefill_bf16_d64_packed"]
+
+
+def test_tensors_of_a_gpu_are_refused(device: EmulatedDevice) -> None:
+    """Their addresses mean nothing to the emulator; meta stands for any other device."""
+    query = torch.empty(5, 2, 64, dtype=BF16, device="meta")
+    starts = torch.tensor([0, 5], dtype=torch.int32)
+    nothing: list[Any] = [None] * 4
+    with pytest.raises(ValueError, match=r"query: a tensor on meta is not valid .* expected cpu"):
+        device.attention_prefill(
+            query, query, query, starts, None, None, None, [], *nothing,
+            0.1, 1.0, True, 0, 0.0, query, None,
+        )  # fmt: skip
+
+
+def test_nothing_to_do(device: EmulatedDevice) -> None:
+    """No token, or no request: no launch, and rows that nobody owns stay as they were."""
+    check(make(case(((0, 0),), (2, 1), 64, BF16)))
+    query = torch.zeros(4, 2, 64, dtype=BF16)
+    starts = torch.tensor([2], dtype=torch.int32)
+    out = torch.full_like(query, 3.0)
+    attention_prefill(query, query, query, query_start_loc=starts, out=out)
+    assert (out == 3).all()
+    assert device.emulated.report()["kernels"] == {}
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_order_of_waves_does_not_matter(seed: int, device: EmulatedDevice) -> None:
+    call = make(case(((150, 200),), (2, 1), 64, BF16, "NHD, two tensors"))
+    first = attention_prefill(**call)
+    device.emulated.set_options(seed=seed, threads=2)
+    assert torch.equal(attention_prefill(**call), first)
+
+
+def test_a_finding_is_an_error(device: EmulatedDevice) -> None:
+    """Keys that a caller claims but does not have: on a GPU, somebody else's memory."""
+    call = make(case(((40, 40),), (2, 1), 64, BF16))
+    call["key_start_loc"] = torch.tensor([0, 5000], dtype=torch.int32)
+    with pytest.raises(EmulatorError, match=r"out-of-bounds.*attention_prefill_bf16_d64_packed"):
+        attention_prefill(**call)
+    assert device.emulated.report()["findings"] == []
+    del call["key_start_loc"]
+    check(call, weights_dtype=BF16)  # and it goes on
+
+
+def test_merging_runs_on_the_host() -> None:
+    out = torch.randn(3, 2, 8)
+    lse = torch.randn(2, 3)
+    merged, total = merge_attention(out, lse, out, torch.full_like(lse, -torch.inf))
+    assert torch.allclose(merged, out)
+    assert torch.allclose(total, lse)
+
+
+SLOW = "hk_backend: emulated:gfx950 executes machine code on the CPU: slow"
+
+
+def test_progress_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    """Once that it is slow, and then how far it is, if that has not been said for a while."""
+    progress = Progress("emulated:gfx950")
+    for _ in range(2):
+        with progress.of(100):
+            pass
+    assert [record.message for record in caplog.records] == [SLOW]
+    progress._said -= emulated.SECONDS_BETWEEN_PROGRESS
+    with progress.of(28):
+        pass
+    assert "228 rows of attention (tokens times heads) so far" in caplog.records[-1].message
+
+
+def test_a_long_launch_says_that_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(emulated, "SECONDS_BETWEEN_PROGRESS", 0.001)
+    said = threading.Event()
+
+    class Heard(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "a launch of 7 rows of attention" in record.getMessage():
+                said.set()
+
+    heard = Heard()
+    emulated.logger.addHandler(heard)
+    try:
+        with Progress("emulated:gfx950").of(7):
+            assert said.wait(60)
+    finally:
+        emulated.logger.removeHandler(heard)
+
+
+# --- what it does not serve -------------------------------------------------------------------
+
+
+def request(**changes: Any) -> AttentionRequest:
+    known = {"device_type": "cpu", "dtype": BF16, "num_heads": 4, "num_kv_heads": 2}
+    return AttentionRequest(**{**known, "head_size": 64, **changes})
+
+
+def test_the_verdict() -> None:
+    assert supports(request())
+    assert supports(request(paged=True, block_size=16, cache_layouts=("B H N D", "B H N D")))
+    for changes, why in (
+        ({"dtype": torch.float32}, "dtype torch.float32"),
+        ({"head_size": 96}, "head_size 96"),
+        ({"sliding_window": 8}, "sliding_window"),
+        ({"device_type": "cuda"}, "tensors on cuda with the device emulated:gfx950"),
+        ({"paged": True, "cache_layouts": ("B H D N", "B H N D")}, "cache with keys"),
+    ):
+        verdict = supports(request(**changes))
+        assert not verdict
+        assert why in verdict.why
+
+
+@pytest.mark.parametrize(
+    ("changes", "argument"),
+    [
+        ({"dtype": torch.float32}, "query"),
+        ({"head_size": 80}, "query"),
+        ({"kv_dtype": torch.float8_e4m3fn}, "key"),
+        ({"sliding_window": 8}, "sliding_window"),
+        ({"logits_soft_cap": 5.0}, "logits_soft_cap"),
+        ({"sinks": True}, "sinks"),
+        ({"alibi": True}, "alibi_slopes"),
+        ({"k_scale": "one"}, "k_scale"),
+        ({"v_scale": "per head"}, "v_scale"),
+        ({"layout": "NHD, two tensors", "block_size": 8}, "paged_kv"),
+        ({"layout": "CPU_ATTN: K [D,N], V [N,D], one storage"}, "paged_kv"),
+    ],
+)
+def test_a_call_that_is_not_served_is_refused_before_anything_is_written(
+    changes: dict[str, Any], argument: str, device: EmulatedDevice
+) -> None:
+    call = make(Case(((5, 9),), 4, 2, 64, BF16).but(**changes))
+    out = torch.full_like(call["query"], 3.0)
+    with pytest.raises(ValueError, match=f"^{argument}: .* is not valid on this device: expected"):
+        attention_prefill(**call, out=out)
+    assert (out == 3).all()
+    assert device.emulated.report()["kernels"] == {}
+
+
+def test_an_arch_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the catalogue's contents: when there are kernels, this arch is emulated too."""
+    assert "gfx942" not in arches(), "gfx942 has kernels now: emulate it, and choose another here"
+    monkeypatch.setenv("HK_DEVICE", "emulated:gfx942")
+    get_config.cache_clear()
+    with pytest.raises(DeviceError, match=r"emulated:gfx942: no kernels for 'gfx942'.*gfx950"):
+        device_for("cpu")
+    assert "no kernels for 'gfx942'" in supports(request()).why
+
+
+def test_an_installation_without_the_emulator(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(emulated, "LIBRARY", tmp_path / "libhk_emulated_hip.so")
+    emulated.emulated_device.cache_clear()
+    with pytest.raises(DeviceError, match=r"the emulator cannot be loaded .*: reinstall"):
+        device_for("cpu")
+    assert "the emulator cannot be loaded" in supports(request()).why
+
+
+def test_the_bounds_of_a_view() -> None:
+    tensor = torch.zeros(10, 4, 8, dtype=BF16)
+    assert spanned_bytes(tensor) == 640
+    assert spanned_bytes(tensor[:, 1]) == 2 * (9 * 32 + 8)
+    assert spanned_bytes(tensor[2:3, :, :1]) == 2 * (3 * 8 + 1)
+    assert spanned_bytes(tensor[:0]) == 0

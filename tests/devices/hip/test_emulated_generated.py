@@ -1,0 +1,95 @@
+"""Generated calls under HK_DEVICE=emulated:gfx950: served right, or refused before anything ran."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+
+from hk_backend.config import get_config
+from hk_backend.ops import AttentionRequest, PagedKV, attention_prefill, supports
+from tests.ops.cases import Case, make
+from tests.ops.layouts import LAYOUTS
+from tests.ops.oracle import check
+from tests.ops.strategies import cases, generated
+
+BF16, F16 = torch.bfloat16, torch.float16
+READABLE = [name for name in LAYOUTS if name.startswith(("NHD", "HND", "one ["))]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def gfx950() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HK_DEVICE", "emulated:gfx950")
+        get_config.cache_clear()
+        yield
+    get_config.cache_clear()
+
+
+def within(case: Case) -> Case:
+    """The nearest case that the kernels compute."""
+    known = {"off": "off", "number": "number", "one": "number", "per head": "off"}
+    layout = case.layout and READABLE[case.seed % len(READABLE)]
+    return case.but(
+        head_size=64 if case.head_size <= 64 else 128,
+        dtype=F16 if case.dtype is F16 else BF16,
+        kv_dtype=None,
+        layout=layout,
+        block_size=case.block_size if case.block_size % 16 == 0 else 16,
+        sliding_window=None,
+        logits_soft_cap=None,
+        sinks=False,
+        alibi=False,
+        k_scale=known[case.k_scale],
+        v_scale=known[case.v_scale],
+    )
+
+
+@given(cases().map(within))
+@generated(examples=30)
+def test_any_call_within_the_envelope(case: Case) -> None:
+    check(make(case), weights_dtype=case.dtype)
+
+
+@given(cases())
+@generated(examples=40)
+def test_any_call_is_served_or_refused(case: Case) -> None:
+    """The operator never computes what `supports` refuses, nor refuses what it admits."""
+    case = replace(case, k_scale="off", v_scale="off")
+    if case.layout == "padded rows":  # strides, which no request knows (test_attention.py)
+        case = replace(case, layout=None)
+    call = make(case)
+    verdict = supports(request_of(case, call.get("paged_kv")))
+    if verdict:
+        check(call, weights_dtype=case.dtype)
+        return
+    out = torch.full_like(call["query"], 3.0)
+    with pytest.raises(ValueError, match=r"^\w+: .* is not valid on this device: expected "):
+        attention_prefill(**call, out=out)
+    assert (out == 3).all()
+
+
+def request_of(case: Case, cache: PagedKV | None) -> AttentionRequest:
+    """What an engine would ask before the call."""
+    layout = case.layout or ""
+    key_axes = "B H D N" if layout.startswith("CPU") else "B H D/x N x"
+    readable = not layout or layout in READABLE
+    return AttentionRequest(
+        device_type="cpu",
+        dtype=case.dtype,
+        num_heads=case.num_heads,
+        num_kv_heads=case.num_kv_heads,
+        head_size=case.head_size,
+        kv_dtype=case.kv_dtype,
+        paged=cache is not None,
+        block_size=case.block_size if cache else None,
+        cache_layouts=None if readable else (key_axes, "B H N D"),
+        causal=case.causal,
+        sliding_window=case.sliding_window,
+        logits_soft_cap=case.logits_soft_cap,
+        has_sinks=case.sinks,
+        has_alibi=case.alibi,
+    )

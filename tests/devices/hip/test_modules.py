@@ -1,0 +1,149 @@
+"""The launch path on the emulated library, with small kernels."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hk_backend.devices.base import DeviceError
+from hk_backend.devices.hip.emulated import EmulatedLibrary
+from hk_backend.devices.hip.library import HipError
+from hk_backend.devices.hip.modules import HipKernels
+from hk_backend.kernels import ArgumentError, Catalogue, CodeObjectError, KernelEntry
+from tests.devices.hip.hip_calls import malloc, read, stream
+from tests.devices.hip.small_kernels import BLOCK
+
+COUNT = 1000
+
+
+def fill(
+    kernels: HipKernels, out: int, value: int = 1, count: int = COUNT, index: int = 0, on: int = 0
+) -> None:
+    kernels.launch("fill", index, on, {"count": count}, out=out, value=value, count=count)
+
+
+def changed(small: Catalogue, **changes: object) -> Catalogue:
+    """The catalogue with another entry for `fill`."""
+    entry: KernelEntry = replace(small.kernel("fill"), **changes)  # type: ignore[arg-type]
+    return replace(small, kernels=(entry,))
+
+
+def test_a_launch(library: EmulatedLibrary, small: Catalogue) -> None:
+    """Arguments packed, the grid from the catalogue, the stream, and nothing waited for."""
+    kernels, out, mine = HipKernels(library, small), malloc(library, 4 * COUNT), stream(library)
+    for value in (5, -6):
+        fill(kernels, out, value, on=mine)
+    assert library.synchronising_calls() == 0
+    library.synchronise(mine)
+    assert read(library, out, COUNT) == [-6] * COUNT
+    assert library.report()["kernels"]["fill"]["launches"] == 2
+
+
+def test_dynamic_lds(library: EmulatedLibrary, small: Catalogue) -> None:
+    """96 KiB: the attribute is set before the launch, by whoever loads the kernel."""
+    kernels, out = HipKernels(library, small), malloc(library, 4 * BLOCK)
+    kernels.launch("wide", 0, 0, {}, out=out, count=BLOCK)
+    assert read(library, out, BLOCK) == list(reversed(range(BLOCK)))
+
+
+def test_one_module_per_device_and_code_object(
+    library: EmulatedLibrary, small: Catalogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads = []
+    load = library.load_image
+    monkeypatch.setattr(library, "load_image", lambda image: loads.append(image) or load(image))
+    kernels = HipKernels(library, small)
+    outs = []
+    for index in (0, 1, 0, 1):
+        with library.current(index):
+            outs.append(malloc(library, 4 * COUNT))
+        fill(kernels, outs[-1], index + 1, index=index)
+    assert len(loads) == 2
+    kernels.launch("wide", 0, 0, {}, out=outs[0], count=BLOCK)
+    assert len(loads) == 3
+    for index in (0, 1):
+        with library.current(index):
+            library.synchronise(0)
+    assert read(library, outs[1], 1) == [2]
+    assert read(library, outs[2], 1) == [1]
+
+
+def test_the_current_device_is_put_back(library: EmulatedLibrary, small: Catalogue) -> None:
+    kernels = HipKernels(library, small)
+    with library.current(1):
+        out = malloc(library, 4 * COUNT)
+    fill(kernels, out, index=1)
+    assert library.stream_device(0) == 0
+    with pytest.raises(ArgumentError):
+        kernels.launch("fill", 1, 0, {"count": 1}, out=out)
+    assert library.stream_device(0) == 0
+
+
+def test_a_stream_of_another_device_is_refused(library: EmulatedLibrary, small: Catalogue) -> None:
+    kernels, out = HipKernels(library, small), malloc(library, 4 * COUNT)
+    with library.current(1):
+        other = stream(library)
+    with pytest.raises(DeviceError, match="is of device 1, tensors of 0"):
+        fill(kernels, out, on=other)
+    assert library.report()["kernels"] == {}
+
+
+def test_a_stream_of_another_runtime_is_refused(library: EmulatedLibrary, small: Catalogue) -> None:
+    kernels, out = HipKernels(library, small), malloc(library, 4 * COUNT)
+    with pytest.raises(HipError, match="hipErrorContextIsDestroyed"):
+        fill(kernels, out, on=0x7F0012345670)
+
+
+def test_a_device_of_another_arch(library: EmulatedLibrary, small: Catalogue) -> None:
+    library.reset("gfx942")
+    with pytest.raises(DeviceError, match="device 0 is a gfx942; fill is for gfx950"):
+        fill(HipKernels(library, small), malloc(library, 4 * COUNT))
+
+
+def test_a_device_that_is_not_there(library: EmulatedLibrary, small: Catalogue) -> None:
+    with pytest.raises(HipError, match="hipSetDevice: hipErrorInvalidDevice"):
+        fill(HipKernels(library, small), 0, index=7)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda data: data[: len(data) // 2], "bytes instead of"),
+        (lambda data: data[:-8] + b"tampered", "sha256 is not the catalogue's"),
+        (lambda data: data[:48] + b"\x4c" + data[49:], "is for gfx942, not for gfx950"),
+        (lambda data: b"", "bytes instead of"),
+    ],
+    ids=["truncated", "changed", "other-arch", "empty"],
+)
+def test_a_code_object_that_is_not_the_catalogues(
+    damage: object, message: str, library: EmulatedLibrary, small: Catalogue, tmp_path: Path
+) -> None:
+    path = tmp_path / "small.co"
+    assert callable(damage)
+    path.write_bytes(damage(small.kernel("fill").code_object()))
+    kernels = HipKernels(library, changed(small, path=path))
+    with pytest.raises(CodeObjectError, match=message):
+        fill(kernels, malloc(library, 4 * COUNT))
+    shutil.copy(small.kernel("fill").path, path)  # mended: nothing of the failure stays behind
+    fill(kernels, malloc(library, 4 * COUNT))
+
+
+def test_a_symbol_that_is_not_there(library: EmulatedLibrary, small: Catalogue) -> None:
+    kernels = HipKernels(library, changed(small, symbol="other"))
+    with pytest.raises(HipError, match="hipModuleGetFunction: hipErrorNotFound"):
+        fill(kernels, malloc(library, 4 * COUNT))
+
+
+def test_more_lds_than_there_is(library: EmulatedLibrary, small: Catalogue) -> None:
+    kernels = HipKernels(library, changed(small, dynamic_lds=161 << 10))
+    with pytest.raises(HipError, match="hipFuncSetAttribute: hipErrorInvalidValue"):
+        fill(kernels, malloc(library, 4 * COUNT))
+
+
+def test_more_threads_than_hip_counts(library: EmulatedLibrary) -> None:
+    """HIP wraps such a grid at 32 bits, and would leave tiles unwritten without an error."""
+    with pytest.raises(ValueError, match=r"grid: 8388608 workgroups of 512 .* at most 8388607"):
+        library.launch(0, (2**23, 1, 1), 512, 0, 0, b"")

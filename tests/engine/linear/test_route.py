@@ -1,0 +1,178 @@
+"""A layer's calls: counted, checked against the reference, and right after a check has failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from hk_backend import reference
+from hk_backend.config import get_config
+from hk_backend.engine.linear import route
+from hk_backend.engine.linear.route import Original, RoutedLinearError, apply, attach, is_attached
+from hk_backend.ops import pack_weight, quantize_mx
+from hk_backend.routing.routes import routes
+from hk_backend.routing.shadow_check import largest_error, tolerance
+
+N, K = 200, 64
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Counters from zero, and the environment read again."""
+    routes.reset()
+    yield
+    routes.reset()
+    monkeypatch.undo()
+    forget()
+
+
+def forget() -> None:
+    get_config.cache_clear()
+    route._check_of.cache_clear()
+
+
+@pytest.fixture
+def checked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Check every call."""
+
+    def set_variables(**more: str) -> None:
+        for name, value in {"HK_CHECK": "1", **more}.items():
+            monkeypatch.setenv(name, value)
+        forget()
+
+    return set_variables
+
+
+def layer_of(weight: torch.Tensor, claimed: torch.Tensor | None = None) -> torch.nn.Module:
+    """A layer with `weight`; the reference is told that it is `claimed`."""
+    layer = torch.nn.Module()
+    told = weight if claimed is None else claimed
+    attach(layer, pack_weight(weight, "bf16"), Original("a.b", told, "bf16", None, "none", None))
+    return layer
+
+
+def weight_of(scale: float = 1.0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return (torch.randn(N, K, generator=generator) * scale).bfloat16()
+
+
+X = torch.randn(3, 2, K, generator=torch.Generator().manual_seed(1)).bfloat16()
+
+
+def test_it_is_linear() -> None:
+    layer, bias = layer_of(weight_of()), torch.arange(N).bfloat16()
+    out = apply(layer, X, bias)
+    assert out.shape == (3, 2, N)
+    assert largest_error(out, reference.linear(X, weight_of(), "bf16", bias=bias)) <= tolerance(
+        torch.bfloat16
+    )
+    assert apply(layer, X, out_dtype=torch.float32).dtype == torch.float32
+
+
+def test_the_packed_weight_is_in_buffers() -> None:
+    """What an engine saves, moves and reloads."""
+    codes, scales = quantize_mx(weight_of(), "mxfp8")
+    layer = torch.nn.Module()
+    assert not is_attached(layer)
+    original = Original("a.b", codes, "mxfp8", scales, "mx", None)
+    attach(layer, pack_weight(codes, "mxfp8", scales, activations="mx"), original)
+    assert is_attached(layer)
+    # factors even where all are 1: other weights may need them, in the same compiled graph
+    assert set(dict(layer.named_buffers())) == {"hk_data", "hk_factors"}
+    assert "hk_data" in layer.state_dict()
+
+
+def test_calls_and_tokens_are_counted() -> None:
+    layer = layer_of(weight_of())
+    apply(layer, X)
+    apply(layer, X[0])
+    apply(layer, X[:0])
+    served = routes.counters("linear").served
+    assert (served.calls, served.tokens) == (3, 8)
+
+
+def test_dummy_runs_are_counted_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routed_linear, "_dummy_runs", [])
+    route.tell_dummy_runs(lambda: True)
+    apply(layer_of(weight_of()), X)
+    counters = routes.counters("linear")
+    assert (counters.served.calls, counters.dummy.tokens) == (0, 6)
+
+
+def test_calls_are_counted_under_torch_compile() -> None:
+    """Python is traced once; what counts is inside the operator."""
+    layer = layer_of(weight_of())
+    compiled = torch.compile(lambda x: apply(layer, x) * 2, backend="eager", fullgraph=True)
+    for _ in range(3):
+        out = compiled(X)
+    assert torch.equal(out, apply(layer, X) * 2)
+    assert routes.counters("linear").served.calls == 4
+
+
+def test_the_operator_keeps_its_promises() -> None:
+    layer: Any = layer_of(weight_of())
+    arguments = (X, layer.hk_data, None, None, None, None, layer.hk_weight, X.dtype, "linear")
+    torch.library.opcheck(torch.ops.hk_backend.routed_linear.default, arguments)
+
+
+# -- HK_CHECK
+
+
+def test_without_it_nothing_is_kept() -> None:
+    assert "hk_original" not in layer_of(weight_of()).__dict__
+
+
+def test_a_right_answer(checked: Callable[..., None]) -> None:
+    checked()
+    apply(layer_of(weight_of()), X)
+    counters = routes.counters("linear")
+    assert counters.checked_calls == 1
+    assert 0 < counters.max_check_error < tolerance(torch.bfloat16)
+    assert not routes.is_disabled("linear")
+
+
+def test_a_wrong_answer_is_corrected_and_ends_the_route(checked: Callable[..., None]) -> None:
+    """A layer whose output is 2% too large: this call and all later ones are the reference's."""
+    checked()
+    truth = weight_of(0.5)
+    wrong = layer_of((truth.float() * 1.02).bfloat16(), claimed=truth)
+    right = reference.linear(X, truth, "bf16").bfloat16()
+    assert torch.equal(apply(wrong, X), right)
+    assert routes.is_disabled("linear")
+    why = routes.verdict("linear").why
+    assert "HK_CHECK: error 2.0" in why or "HK_CHECK: error 1.9" in why
+    assert "at a.b, 6 rows" in why
+    assert torch.equal(apply(wrong, X), right)
+    counters = routes.counters("linear")
+    assert counters.served.calls == 1
+    assert counters.fallbacks[why].tokens == 6
+
+
+def test_a_wrong_answer_and_strict(checked: Callable[..., None]) -> None:
+    checked(HK_STRICT="1")
+    wrong = layer_of(weight_of(1.1), claimed=weight_of())
+    with pytest.raises(RoutedLinearError, match=r"HK_CHECK: error .* at a\.b"):
+        apply(wrong, X)
+
+
+@pytest.mark.parametrize("kind", ["tensor", "channel", "block", "mx"])
+def test_the_reference_in_pieces(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Output features a few at a time, each with its own scales."""
+    monkeypatch.setattr(routed_linear, "REFERENCE_ROWS", 128)
+    if kind == "mx":
+        codes, scales = quantize_mx(weight_of(), "mxfp4")
+        original = Original("a", codes, "mxfp4", scales, "mx", None)
+    else:
+        shape = {"tensor": (1,), "channel": (N, 1), "block": (2, 1)}[kind]
+        scales = torch.linspace(0.5, 2, shape[0]).reshape(shape)
+        codes = weight_of().to(torch.float8_e4m3fn)
+        original = Original("a", codes, "fp8_e4m3fn", scales, "token", None)
+    bias = torch.arange(N).float()
+    found = route._by_reference(X, original, bias, torch.float64)
+    expected = reference.linear(
+        X, codes, original.format, scales, activations=original.activations, bias=bias
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-13)

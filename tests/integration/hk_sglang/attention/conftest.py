@@ -1,0 +1,74 @@
+"""What the tests of SGLang's attention share: configuration, counters, routed factories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from hk_sglang.attention.install import register_attention
+from sglang.srt.layers.attention import attention_registry
+from sglang.srt.runtime_context import get_context
+
+from hk_backend.config import get_config
+from hk_backend.engine import cache_proof
+from hk_backend.routing.routes import RouteCounters, routes
+
+
+@pytest.fixture(autouse=True)
+def small() -> Iterator[None]:
+    """For batches of a few tokens: no gradients, and no waiting for other threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with torch.no_grad():
+        yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def published() -> Iterator[Callable[..., None]]:
+    """Publish a configuration, as a scheduler process does, with fields of the caller's."""
+    active: list[Any] = []
+
+    def publish(**fields: Any) -> None:
+        while active:
+            active.pop().restore()
+        override = get_context().override_server_args(device="cpu", **fields)
+        override.install()
+        active.append(override)
+
+    publish()
+    yield publish
+    while active:
+        active.pop().restore()
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Set HK_* variables and have them read again."""
+
+    def set_variables(**values: str) -> None:
+        for name, value in values.items():
+            monkeypatch.setenv(name, value)
+        get_config.cache_clear()
+
+    yield set_variables
+    monkeypatch.undo()
+    get_config.cache_clear()
+
+
+@pytest.fixture
+def counters(
+    published: Any, environment: Any, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[RouteCounters]:
+    """The attention route's counters, from zero, with the factories routed."""
+    routes.reset()
+    environment(HK_BACKEND="attention")
+    factories = dict(attention_registry.ATTENTION_BACKENDS)
+    monkeypatch.setattr(attention_registry, "ATTENTION_BACKENDS", factories)
+    monkeypatch.setattr("tests.integration.hk_sglang.attention.batch.ATTENTION_BACKENDS", factories)
+    monkeypatch.setattr(cache_proof, "_proven", set())
+    assert register_attention() == ""
+    yield routes.counters("attention")
+    routes.reset()

@@ -1,0 +1,321 @@
+"""What HK computes of SGLang's prefill: the reference's numbers, from the pool, counted."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+import torch
+
+from hk_backend import reference
+from hk_backend.routing.routes import RouteCounters, Tally
+from tests.integration.hk_sglang.attention.batch import (
+    DECODE,
+    EXTEND,
+    FRESH,
+    FRESH_ONE,
+    MIXED,
+    PREFILL,
+    Batch,
+    Row,
+    Server,
+)
+
+BATCHES = {
+    "fresh": [FRESH, Row(17)],
+    "extend": [EXTEND, Row(3, 32)],
+    "mixed": MIXED,
+    "a long one": [Row(40, 100), FRESH_ONE],
+    "one token of a fresh request": [FRESH_ONE, FRESH],
+}
+
+
+@pytest.mark.parametrize("page_size", [1, 16, 64])
+@pytest.mark.parametrize("rows", BATCHES.values(), ids=BATCHES)
+def test_pages(counters: RouteCounters, page_size: int, rows: list[Row]) -> None:
+    """Every page size of the plain layout, with keys of other requests all around."""
+    server = Server(page_size=page_size)
+    cached = [row if row.cached % page_size == 0 else Row(row.query, 64) for row in rows]
+    Batch(server, rows if page_size == 1 else cached).check()
+    tokens = sum(row.query for row in rows if row.query > 1)
+    assert counters.served == Tally(1, tokens)
+    assert not counters.fallbacks
+
+
+@pytest.mark.parametrize("mode", ["EXTEND", "MIXED"])
+def test_modes(counters: RouteCounters, mode: str) -> None:
+    Batch(Server(), MIXED, mode).check()
+    assert counters.served == Tally(1, PREFILL)
+
+
+def test_the_parents_class_and_state_stay(counters: RouteCounters) -> None:
+    from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
+
+    server = Server()
+    assert isinstance(server.backend, TorchNativeAttnBackend)
+    assert type(server.backend).__name__ == "HKTorchNativeAttnBackend"
+    assert server.backend.token_to_kv_pool is server.pool
+    assert server.backend.support_triton() is False
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_dtypes(counters: RouteCounters, dtype: torch.dtype) -> None:
+    tolerance = 2e-5 if dtype == torch.float32 else 4 * torch.finfo(dtype).eps
+    for rows in (MIXED, [FRESH]):
+        Batch(Server(dtype=dtype), rows).check(tolerance)
+    assert counters.served.calls == 2
+
+
+def test_the_parent_agrees(counters: RouteCounters) -> None:
+    """The stock backend's output on the same batch: same shape, same numbers."""
+    server = Server()
+    batch = Batch(server, MIXED)
+    (found,) = batch.run()
+    server.backend.__class__ = type(server.backend).__base__
+    (stock,) = batch.run()
+    assert counters.served.calls == 1
+    torch.testing.assert_close(found, stock, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("rows", [[FRESH, Row(30)], MIXED], ids=["fresh", "mixed"])
+def test_hnd(counters: RouteCounters, monkeypatch: pytest.MonkeyPatch, rows: list[Row]) -> None:
+    monkeypatch.setenv("SGLANG_USE_HND_KVCACHE", "1")
+    server = Server()
+    assert server.pool.k_buffer[0].shape == (65, 2, 16, 64)
+    Batch(server, rows).check()
+    assert counters.served.calls == 1
+    assert not counters.fallbacks
+
+
+def shuffle_into(
+    key: torch.Tensor, value: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor
+) -> None:
+    """AITER's writer in torch: keys `[B, H, D/x, N, x]`, values `[B, H, N/x, D, x]`."""
+    x, page = k.shape[4], k.shape[3]
+    pages, offsets = slots // page, slots % page
+    k[pages, :, :, offsets] = key.unflatten(2, (-1, x))
+    v[pages, :, offsets // x, :, offsets % x] = value
+
+
+@pytest.fixture
+def vectorised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SGLang's vectorised pool, which it makes on ROCm only; its writer is a Triton kernel."""
+    monkeypatch.setattr("sglang.srt.mem_cache.memory_pool._use_aiter", True)
+    monkeypatch.setenv("SGLANG_AITER_KV_CACHE_LAYOUT", "vectorized_5d")
+    since_0_5_23 = find_spec("sglang.kernels.ops.kvcache.shuffle_5d_cache")
+    module = since_0_5_23.name if since_0_5_23 else "sglang.kernels.ops.attention.utils"
+    monkeypatch.setattr(f"{module}.launch_reshape_and_cache_shuffle_5d", shuffle_into)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_vectorised(counters: RouteCounters, vectorised: None, dtype: torch.dtype) -> None:
+    server = Server(dtype=dtype)
+    assert server.pool.k_buffer[0].dim() == 5
+    for rows in (MIXED, [FRESH]):
+        Batch(server, rows).check(2e-5 if dtype == torch.float32 else 0.03)
+    assert counters.served == Tally(2, PREFILL + FRESH.query)
+    assert not counters.fallbacks
+
+
+# -- fp8
+
+
+@pytest.mark.parametrize("kv_dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+@pytest.mark.parametrize("rows", [[FRESH, Row(30)], MIXED], ids=["fresh", "mixed"])
+def test_fp8_agrees_with_torch_native(
+    counters: RouteCounters, kv_dtype: torch.dtype, rows: list[Row]
+) -> None:
+    """Which casts, whatever scales a checkpoint has, and reads new tokens back, too."""
+    server = Server(kv_dtype=kv_dtype)
+    layer = server.model.layers[0]
+    layer.k_scale = layer.v_scale = torch.tensor(0.5)
+    layer.k_scale_float = layer.v_scale_float = 0.5
+    batch = Batch(server, rows)
+    (found,) = batch.run()
+    assert counters.served.calls == 1
+    server.backend.__class__ = type(server.backend).__base__
+    (stock,) = batch.run()
+    torch.testing.assert_close(found, stock, rtol=2e-5, atol=2e-5)
+    assert counters.served.calls == 1
+
+
+@pytest.mark.parametrize("parent", ["triton", "intel_amx"])
+def test_fp8_with_scales(
+    counters: RouteCounters, monkeypatch: pytest.MonkeyPatch, parent: str
+) -> None:
+    """Parents that divide by the layer's scales: HK writes and reads so, and leaves keys alone."""
+    from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
+
+    monkeypatch.setitem(batch_factories(), parent, batch_factories()["torch_native"].hk_original)
+    from hk_sglang.attention.install import register_attention
+
+    register_attention()
+    server = Server(kv_dtype=torch.float8_e4m3fn, name=parent, layers=[{}])
+    assert isinstance(server.backend, TorchNativeAttnBackend)
+    layer = server.model.layers[0]
+    layer.k_scale, layer.v_scale = torch.tensor(0.25), torch.tensor(2.0)
+    layer.k_scale_float, layer.v_scale_float = 0.25, 2.0
+    batch = Batch(server, [Row(9, 0)])
+    key = torch.cat(batch.keys[0])
+    (found,) = batch.run(k=key)
+    assert torch.equal(key, torch.cat(batch.keys[0]))
+    torch.testing.assert_close(found.double(), batch.expected(), rtol=2e-5, atol=2e-5)
+    stored, values = (t[batch.slots(0, 0, 9)] for t in server.pool.get_kv_buffer(0))
+    expected = (key / 0.25).to(torch.float8_e4m3fn)
+    assert torch.equal(stored.float(), expected.float())
+    # a second chunk of the same request: its first nine tokens are read back, times the scales
+    again = Batch(server, [Row(5, 16)])
+    slots = again.slots(0, 0, 16)
+    again.server.backend.hk._write(
+        layer, place(slots), again.keys[0][0][:16], again.values[0][0][:16]
+    )
+    (found,) = again.run()
+    dequantised = [
+        (t[0].clone() / s).to(torch.float8_e4m3fn).double() * s
+        for t, s in ((again.keys[0], 0.25), (again.values[0], 2.0))
+    ]
+    expected, _ = reference.attention_prefill(
+        again.queries[0][0],
+        *dequantised,
+        query_start_loc=torch.tensor([0, 5]),
+        key_start_loc=torch.tensor([0, 21]),
+    )
+    torch.testing.assert_close(found.double(), expected, rtol=2e-5, atol=2e-5)
+    assert values.dtype == torch.float8_e4m3fn
+    assert counters.served == Tally(2, 14)
+
+
+def place(slots: torch.Tensor) -> Any:
+    from sglang.srt.mem_cache.memory_pool import KVWriteLoc
+
+    return KVWriteLoc(slots)
+
+
+def batch_factories() -> dict[str, Any]:
+    from tests.integration.hk_sglang.attention import batch
+
+    return batch.ATTENTION_BACKENDS
+
+
+# -- masks
+
+
+@pytest.mark.parametrize("window", [1, 8, 40])
+def test_sliding_window(counters: RouteCounters, window: int) -> None:
+    """SGLang's number of keys behind the query is one less than HK's window."""
+    server = Server([{"sliding_window_size": window - 1 or 1}])
+    window = (window - 1 or 1) + 1
+    Batch(server, MIXED).check(sliding_window=window)
+    batch = Batch(server, MIXED)
+    (found,) = batch.run()
+    server.backend.__class__ = type(server.backend).__base__
+    (stock,) = batch.run()
+    torch.testing.assert_close(found, stock, rtol=2e-5, atol=2e-5)
+    assert counters.served.calls == 2
+
+
+def test_soft_cap(counters: RouteCounters, caplog: Any) -> None:
+    """Not in torch_native, which ignores it, and so in decode; in HK, which says so."""
+    Batch(Server(), MIXED).check()
+    assert "logit cap" not in caplog.text
+    Batch(Server([{"logit_cap": 3.0}]), MIXED).check(logits_soft_cap=3.0)
+    assert "torch_native leaves out the model's logit cap, in decode too" in caplog.text
+    assert counters.served.calls == 2
+
+
+def test_sinks(counters: RouteCounters) -> None:
+    """As GPT-OSS hands them over, in bfloat16 beside a float32 model."""
+    sinks = torch.tensor([0.5, -1.0, 2.0, 0.0], dtype=torch.bfloat16)
+    batch = Batch(Server(), MIXED)
+    (found,) = batch.run(sinks=sinks)
+    expected = batch.expected(sinks=sinks.float())
+    torch.testing.assert_close(found.double(), expected, rtol=2e-5, atol=2e-5)
+    assert counters.served.calls == 1
+
+
+@pytest.mark.parametrize("page_size", [1, 16])
+def test_the_pool_of_a_sliding_window(counters: RouteCounters, page_size: int) -> None:
+    """Two layers, two pools, two sets of slots; slots behind the window are given back."""
+    server = Server([{}, {"sliding_window_size": 15}], page_size=page_size, windows=(1,))
+    batch = Batch(server, [Row(6, 48), Row(20), DECODE if page_size == 1 else Row(1, 48)])
+    gone = batch.slots(0, 0, 33)  # the first key that is seen is 33, in the middle of a page
+    server.pool.full_to_swa_index_mapping[gone] = 0
+    full, window = batch.run()
+    torch.testing.assert_close(full.double(), batch.expected(0), rtol=2e-5, atol=2e-5)
+    expected = batch.expected(1, sliding_window=16)
+    torch.testing.assert_close(window.double(), expected, rtol=2e-5, atol=2e-5)
+    assert counters.served == Tally(2, 2 * 26)
+    fresh = Batch(server, [Row(20), FRESH])
+    for index, found in enumerate(fresh.run()):
+        mask = {"sliding_window": 16} if index else {}
+        torch.testing.assert_close(
+            found.double(), fresh.expected(index, **mask), rtol=2e-5, atol=2e-5
+        )
+        fresh._check_pool(index)
+
+
+# -- the batch
+
+
+def test_rows_of_padding(counters: RouteCounters) -> None:
+    """Rows that no request owns are zero; their keys go where SGLang sends them, to slot 0."""
+    batch = Batch(Server(), MIXED)
+    nobodys = torch.full((3, 4, 64), torch.nan)
+    query = torch.cat([*batch.queries[0], nobodys]).flatten(1)
+    key, value = (torch.cat([*t, nobodys[:, :2]]) for t in batch._new(0)[1:])
+    slots = batch.metadata.out_cache_loc
+    batch.metadata.out_cache_loc = torch.cat([slots, torch.zeros(3, dtype=slots.dtype)])
+    (found,) = batch.run(q=query, k=key, v=value)
+    expected = batch.expected()
+    torch.testing.assert_close(found[: batch.num_tokens].double(), expected, rtol=2e-5, atol=2e-5)
+    assert not found[batch.num_tokens :].any()
+    assert counters.served == Tally(1, PREFILL)
+
+
+def test_keys_that_are_in_the_pool_already(counters: RouteCounters) -> None:
+    """`save_kv_cache=False`, as after a fused rotation: HK writes nothing."""
+    batch = Batch(Server(), MIXED)
+    batch._write(0, [row.length for row in batch.rows])
+    before = [t.clone() for t in batch.server.pool.get_kv_buffer(0)]
+    (found,) = batch.run(save_kv_cache=False)
+    torch.testing.assert_close(found.double(), batch.expected(), rtol=2e-5, atol=2e-5)
+    assert all(map(torch.equal, before, batch.server.pool.get_kv_buffer(0)))
+    assert counters.served.calls == 1
+
+
+def test_decode_is_the_parents(counters: RouteCounters) -> None:
+    """And is not counted: it is no prefill."""
+    batch = Batch(Server(), [DECODE, Row(1, 20)], "DECODE")
+    (found,) = batch.run()
+    torch.testing.assert_close(found.double(), batch.expected(), rtol=2e-5, atol=2e-5)
+    assert not counters.served.calls
+    assert not counters.fallbacks
+
+
+def test_prompts_of_one_token_are_the_parents(counters: RouteCounters) -> None:
+    (found,) = (batch := Batch(Server(), [FRESH_ONE, Row(1, 16)])).run()
+    torch.testing.assert_close(found.double(), batch.expected(), rtol=2e-5, atol=2e-5)
+    assert not counters.served.calls
+    assert not counters.fallbacks
+
+
+def test_a_batch_after_another(counters: RouteCounters) -> None:
+    """Nothing of a batch is used for the next one, in whatever order they come."""
+    server = Server()
+    for seed, rows in enumerate([[FRESH], MIXED, [Row(1, 30)], [EXTEND], [FRESH, FRESH]]):
+        mode = "DECODE" if rows == [Row(1, 30)] else "EXTEND"
+        Batch(server, rows, mode, seed).check()
+    assert counters.served.calls == 4
+
+
+def test_page_tables_are_read_with_the_metadata(counters: RouteCounters) -> None:
+    """SGLang's scheduler may change them while the layers run."""
+    batch = Batch(Server([{}, {"sliding_window_size": 15}], windows=(1,)), MIXED)
+    batch.server.backend.init_forward_metadata(batch.metadata)
+    expected = batch.expected(0), batch.expected(1, sliding_window=16)
+    batch.server.tables.req_to_token.zero_()
+    batch.server.pool.full_to_swa_index_mapping.zero_()
+    for index in range(2):
+        found = batch.call(index).double()
+        torch.testing.assert_close(found, expected[index], rtol=2e-5, atol=2e-5)

@@ -1,0 +1,77 @@
+"""An SGLang engine whose schedulers can be looked into, through SGLang's own `collective_rpc`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from sglang.srt.entrypoints.engine import Engine
+from sglang.srt.layers.radix_attention import RadixAttention
+from sglang.srt.managers.scheduler import Scheduler, run_scheduler_process
+from sglang.srt.runtime_context import get_parallel
+
+from tests.integration.shared.e2e.inside import hide_amx, install_mutation, look
+from tests.integration.shared.e2e.scenario import Batch, save
+
+
+def run_probed_scheduler(*args: Any, **kwargs: Any) -> None:
+    """Runs in the scheduler's process, before any plugin is loaded there."""
+    if os.environ.get("TEST_HIDE_AMX") == "1":
+        hide_amx()
+    probe()
+    run_scheduler_process(*args, **kwargs)
+
+
+class ProbedEngine(Engine):
+    """Its schedulers answer `test_begin` and `test_look` too."""
+
+    run_scheduler_process_func = staticmethod(run_probed_scheduler)
+
+
+def probe() -> None:
+    """Let every scheduler of this process note its batches, and take the calls below."""
+    run_batch = Scheduler.run_batch
+
+    def noted(self: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        batches.append(composition(batch))
+        return run_batch(self, batch, *args, **kwargs)
+
+    Scheduler.run_batch = noted
+    Scheduler.test_begin = begin
+    Scheduler.test_look = write_down
+
+
+batches: list[Batch] = []
+"""Since the round began."""
+
+
+def composition(batch: Any) -> Batch:
+    """Before the batch is run: lengths come from the scheduler, not from what HK is given."""
+    if not batch.forward_mode.is_extend():
+        return Batch(len(batch.reqs), 0, 0, 0, 0)
+    rows = list(zip(batch.extend_lens, batch.prefix_lens, strict=True))
+    prefills = [(count, before) for count, before in rows if count > 1]
+    return Batch(
+        decodes=len(rows) - len(prefills),
+        extends=sum(before > 0 for _, before in prefills),
+        fresh=sum(before == 0 for _, before in prefills),
+        prefill_tokens=sum(count for count, _ in prefills),
+        fresh_tokens=sum(count for count, before in prefills if before == 0),
+    )
+
+
+def begin(self: Any, mutation: str) -> None:
+    """A round begins, with this fault."""
+    batches.clear()
+    install_mutation(mutation)
+
+
+def write_down(self: Any, path: str) -> None:
+    """What this process is and did, in PATH.RANK; the batches in PATH.batches."""
+    model, rank = self.tp_worker.model_runner.model, get_parallel().tp_rank
+    beside = getattr(model, "attention_instances", ())  # of a model that transformers makes
+    layers = sum(isinstance(module, RadixAttention) for module in model.modules()) or len(beside)
+    save([look(layers)], Path(f"{path}.{rank}"))
+    if rank == 0:
+        save(batches, Path(f"{path}.batches"))

@@ -1,0 +1,128 @@
+"""Serves a scenario with an SGLang engine, in a fork (tests/integration/shared/e2e/forks.py); writes down what it saw.
+
+The engine's scheduler and detokeniser are forked from it in turn; with TEST_SPAWN=1 they are
+spawned, as SGLang has it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+from pathlib import Path
+from typing import Any
+
+from tests.integration.shared.e2e.scenario import (
+    Answer,
+    Batch,
+    Round,
+    RoundResult,
+    Scenario,
+    ScenarioResult,
+    Worker,
+    load,
+    save,
+)
+
+SGLANG = (
+    "sglang.srt.entrypoints.engine",
+    "sglang.srt.managers.scheduler",
+    "sglang.srt.model_executor.model_runner",
+    "sglang.srt.models.registry",
+    "sglang.srt.dllm.algorithm",
+)
+DEFAULTS: dict[str, Any] = {
+    "device": "cpu",
+    "max_total_tokens": 4096,
+    "max_running_requests": 8,
+    "random_seed": 0,
+    "log_level": "info",
+    "skip_tokenizer_init": True,  # token ids in, token ids out
+    "sleep_on_idle": True,  # or a scheduler without work takes a whole core
+}
+
+
+def prepare() -> None:
+    """Before the process forks: what every engine needs."""
+    for module in SGLANG:
+        importlib.import_module(module)
+
+
+def main(asked: Path, answered: Path) -> None:
+    [scenario] = load(Scenario, asked)
+    if os.environ.get("TEST_SPAWN") != "1":
+        let_engines_fork()
+    save([serve(scenario, answered.parent)], answered)
+
+
+def let_engines_fork() -> None:
+    """SGLang asks for "spawn"; it gets "fork"."""
+    choose = multiprocessing.set_start_method
+    multiprocessing.set_start_method = lambda method, force=False: choose("fork", force)  # type: ignore[assignment, misc]
+
+
+def serve(scenario: Scenario, folder: Path) -> ScenarioResult:
+    """Start the engine, serve every round, shut it down."""
+    from tests.integration.hk_sglang.e2e.engine import ProbedEngine
+    from tests.integration.hk_sglang.e2e.sabotage import SABOTAGES
+
+    if scenario.sabotage:
+        SABOTAGES[scenario.sabotage]()
+    arguments = {**DEFAULTS, "dtype": scenario.dtype, **scenario.engine}
+    try:
+        engine = ProbedEngine(model_path=scenario.model, **arguments)
+    except Exception as error:
+        return ScenarioResult(scenario.name, [], [], f"{type(error).__name__}: {error}")
+    seen = folder / f"{scenario.name}.seen"
+    start, _ = look(engine, seen)
+    rounds = [serve_round(engine, item, seen) for item in scenario.rounds]
+    engine.shutdown()
+    return ScenarioResult(scenario.name, start, rounds)
+
+
+def serve_round(engine: Any, item: Round, seen: Path) -> RoundResult:
+    """One `generate`, with its fault in place while it runs."""
+    sampling = {
+        "temperature": 0,
+        "max_new_tokens": item.max_tokens,
+        "ignore_eos": item.ignore_eos,
+    }
+    engine.collective_rpc("test_begin", mutation=item.mutation)
+    outputs = engine.generate(
+        input_ids=item.prompts,
+        sampling_params=sampling,
+        return_logprob=not item.tokens_only,
+        logprob_start_len=0 if item.teacher_forced and not item.tokens_only else -1,
+    )
+    workers, batches = look(engine, seen)
+    return RoundResult(
+        answers=[
+            answer(prompt, output, item)
+            for prompt, output in zip(item.prompts, outputs, strict=True)
+        ],
+        preemptions=sum(output["meta_info"]["num_retractions"] for output in outputs),
+        workers=workers,
+        batches=batches,
+    )
+
+
+def answer(prompt: list[int], output: dict[str, Any], asked: Round) -> Answer:
+    facts = output["meta_info"]
+    generated, scored = facts.get("output_token_logprobs"), facts.get("input_token_logprobs")
+    if not asked.teacher_forced:
+        scored = None
+    return Answer(
+        prompt=prompt,
+        tokens=output["output_ids"],
+        logprobs=[entry[0] for entry in generated or []],
+        prompt_logprobs=[entry[0] for entry in (scored or [])[1:]],
+        cached_tokens=facts["cached_tokens"],
+    )
+
+
+def look(engine: Any, seen: Path) -> tuple[list[Worker], list[Batch]]:
+    """What the scheduler of each rank says of itself; the batches since the round began."""
+    engine.collective_rpc("test_look", path=str(seen))
+    files = sorted(seen.parent.glob(f"{seen.name}.*"))
+    workers = [load(Worker, file)[0] for file in files if file.suffix != ".batches"]
+    return workers, load(Batch, seen.with_name(f"{seen.name}.batches"))

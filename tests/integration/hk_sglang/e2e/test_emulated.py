@@ -1,0 +1,30 @@
+"""SGLang serves, and MI355X machine code computes its prefill attention: HK_DEVICE=emulated:gfx950.
+
+Beside it the same traffic with HK on the cpu device, and the truth: transformers in float32.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.hk_sglang.e2e.conftest import Checkpoint, Reader
+from tests.integration.shared.e2e.compare import assert_routed, assert_same_numbers
+
+
+@pytest.mark.engine("emulated", "emulated-cpu")
+def test_chunks(served: Reader, checkpoint: Checkpoint) -> None:
+    """Fresh rows and extends by the code objects, which read SGLang's own cache in place."""
+    found, cpu = served("emulated").only, served("emulated-cpu").only
+    assert_routed(found)
+    assert any(batch.extends for item in found.rounds for batch in item.batches or [])
+    [worker] = found.rounds[-1].workers
+    launched = {name for name, count in worker.launches.items() if count}
+    assert launched == {"attention_prefill_bf16_d64_packed", "attention_prefill_bf16_d64_paged"}
+    assert sum(worker.launches.values()) == worker.routes["attention"]["calls"]
+    assert_same_numbers(found, cpu, checkpoint("tiny-64"))
+
+
+@pytest.mark.engine("emulated", "emulated-cpu")
+def test_it_says_that_it_is_slow(served: Reader) -> None:
+    assert served("emulated").lines("emulated:gfx950 executes machine code on the CPU: slow")
+    assert not served("emulated-cpu").lines("emulated:")

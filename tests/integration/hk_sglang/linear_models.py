@@ -1,0 +1,75 @@
+"""A model of one merged layer, loaded by SGLang's loader from a checkpoint's named tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tests.integration.hk_sglang.linear_layers import merged
+from tests.integration.shared.linear_checkpoints import WIDTHS, K, Shards
+
+ATTENTION, MLP = "model.layers.0.self_attn", "model.layers.0.mlp"
+QKV, GATE_UP = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
+
+
+class Model(torch.nn.Module):
+    """As SGLang's Llama: shards are named, and go into the merged layer by their number."""
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        self.layer = layer
+        self.shards = QKV if layer.prefix.endswith("qkv_proj") else GATE_UP
+
+    def load_weights(self, weights: Any) -> None:
+        for name, tensor in weights:
+            module, parameter = name.split(".")[-2:]
+            index = self.shards.index(module) if module in self.shards else None
+            held = self.layer.get_parameter(parameter)
+            held.weight_loader(held, tensor, *(() if index is None else (index,)))
+
+
+def loaded(
+    config: Any,
+    tensors: dict[str, torch.Tensor],
+    prefix: str = f"{ATTENTION}.qkv_proj",
+    dtype: torch.dtype = torch.bfloat16,
+) -> Any:
+    """The layer of a model whose checkpoint holds `tensors`."""
+    from sglang.srt.model_loader.loader import DefaultModelLoader
+
+    widths = WIDTHS if prefix.endswith("qkv_proj") else WIDTHS[:2]
+    model = Model(merged(config, dtype, K, widths, prefix=prefix))
+    DefaultModelLoader.load_weights_and_postprocess(
+        model, iter(tensors.items()), torch.device("cpu")
+    )
+    return model.layer
+
+
+def named(
+    shards: Shards, parent: str = ATTENTION, names: tuple[str, ...] = QKV
+) -> dict[str, torch.Tensor]:
+    """A checkpoint's tensors by their names."""
+    return {
+        f"{parent}.{name}.{parameter}": value
+        for parameter, values in shards.items()
+        for name, value in zip(names, values, strict=False)
+    }
+
+
+def without(tensors: dict[str, torch.Tensor], *names: str) -> dict[str, torch.Tensor]:
+    assert set(names) <= set(tensors)
+    return {name: tensor for name, tensor in tensors.items() if name not in names}
+
+
+def bfloat16(seed: int = 3) -> dict[str, torch.Tensor]:
+    """Weights that are not quantised."""
+    generator = torch.Generator().manual_seed(seed)
+    weights = [torch.randn(width, K, generator=generator).bfloat16() for width in WIDTHS]
+    return named({"weight": weights})
+
+
+def online(method: str) -> Any:
+    from sglang.srt.layers.quantization import get_quantization_config
+
+    return get_quantization_config(method)()

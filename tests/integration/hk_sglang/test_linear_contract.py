@@ -1,0 +1,269 @@
+"""The linear route's contract with SGLang, its registration, and the options of its
+quantisations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hk_sglang.linear import allow_list, checkpoints
+from hk_sglang.linear.contract import check_linear
+from hk_sglang.linear.install import register_linear
+from sglang.srt.arg_groups import choices
+from sglang.srt.configs import model_config
+from sglang.srt.layers import linear, logits_processor, vocab_parallel_embedding
+from sglang.srt.layers import quantization as theirs
+from sglang.srt.layers.moe.fused_moe_triton.layer import FusedMoE
+from sglang.srt.layers.quantization import fp8, unquant
+from sglang.srt.layers.quantization.quark.quark import QuarkConfig
+from sglang.srt.managers.scheduler_components.weight_updater import SchedulerWeightUpdaterManager
+from sglang.srt.model_executor.model_runner import ModelRunner
+from sglang.srt.model_loader import loader
+from sglang.srt.plugins.hook_registry import HookRegistry
+
+from hk_backend.engine.linear.options import FORMATS_OF
+from tests.integration.hk_sglang.linear_layers import installed, merged, rank, restored
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    with rank(), restored():
+        yield
+
+
+def nothing(self: Any) -> None:
+    """A method that lacks every parameter."""
+
+
+def test_this_sglang_keeps_it() -> None:
+    assert check_linear()
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (linear.LinearBase, "__init__"),
+        (unquant.UnquantizedLinearMethod, "apply"),
+        (unquant.UnquantizedLinearMethod, "apply_with_addend"),
+        (unquant.UnquantizedLinearMethod, "apply_into"),
+        (unquant.UnquantizedLinearMethod, "process_weights_after_loading"),
+        (unquant.UnquantizedEmbeddingMethod, "process_weights_after_loading"),
+        (logits_processor.LogitsProcessor, "_compute_lm_head"),
+        (fp8.Fp8Config, "get_quant_method"),
+        (QuarkConfig, "get_quant_method"),
+        (ModelRunner, "load_model"),
+        (loader.DefaultModelLoader, "load_weights_only"),
+        (loader, "initialize_dummy_weights"),
+        (loader.ShardedStateLoader, "save_model"),
+        (SchedulerWeightUpdaterManager, "end_weight_update"),
+        (model_config.ModelConfig, "_verify_quantization"),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_something_else_in_its_place(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
+) -> None:
+    other = (lambda: None) if name in ("load_model", "_verify_quantization") else nothing
+    monkeypatch.setattr(owner, name, other)
+    verdict = check_linear()
+    assert not verdict
+    assert "expected (" in verdict.why
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (linear, "WEIGHT_LOADER_V2_SUPPORTED"),
+        (theirs, "CPU_QUANTIZATION_METHODS"),
+        (vocab_parallel_embedding, "ParallelLMHead"),
+        (model_config.ModelConfig, "_parse_quant_hf_config"),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_something_missing(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+    monkeypatch.delattr(owner, name)
+    verdict = check_linear()
+    assert not verdict
+    assert name in verdict.why
+
+
+def test_nothing_is_patched_if_it_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fp8.Fp8Config, "get_quant_method", nothing)
+    before = dict(vars(unquant.UnquantizedLinearMethod)), dict(theirs.QUANTIZATION_METHODS)
+    assert register_linear().startswith("SGLang is not one the plugin knows: nothing(self)")
+    assert dict(vars(unquant.UnquantizedLinearMethod)) == before[0]
+    assert before[1] == theirs.QUANTIZATION_METHODS
+
+
+def test_twice() -> None:
+    assert register_linear() == ""
+    methods = unquant.UnquantizedLinearMethod, ModelRunner, fp8.Fp8Config, loader
+    changed = [dict(vars(each)) for each in methods]
+    assert register_linear() == ""
+    assert [dict(vars(each)) for each in methods] == changed
+    assert [hook for _, hook, _ in HookRegistry._hooks[allow_list.TARGET]] == [allow_list.verify]
+    assert linear.WEIGHT_LOADER_V2_SUPPORTED.count("HKLinearMethod") == 1
+    assert choices.QUANTIZATION_CHOICES.count("hk_fp8") == 1
+    assert check_linear(), "its own changes break the contract"
+
+
+# -- the methods and their options
+
+
+@pytest.mark.parametrize(
+    ("name", "format", "activations"),
+    [
+        ("hk_fp8", "fp8_e4m3fn", "token"),
+        ("hk_mxfp8", "mxfp8", "mx"),
+        ("hk_mxfp6", "mxfp6_e2m3", "mx"),
+        ("hk_mxfp4", "mxfp4", "mx"),
+    ],
+)
+def test_a_method_by_its_name(name: str, format: str, activations: str) -> None:
+    with installed():
+        assert name in choices.QUANTIZATION_CHOICES
+        assert name in theirs.CPU_QUANTIZATION_METHODS
+        config = theirs.get_quantization_config(name)()
+    options = config.options
+    assert (config.get_name(), options.format, options.activations) == (name, format, activations)
+    assert not config.serialized
+    assert set(config.get_supported_act_dtypes()) == {torch.bfloat16, torch.float16, torch.float32}
+    assert config.get_config_filenames() == []
+    assert config.get_min_capability() == 0
+
+
+def read(config: dict[str, Any], name: str = "hk_mxfp6") -> Any:
+    with installed():
+        owner = theirs.get_quantization_config(name)
+    # what SGLang adds
+    return owner.from_config({"quant_method": name, "hf_config": object(), **config})
+
+
+def test_a_checkpoint_and_its_options() -> None:
+    config = read({"format": "mxfp6_e3m2", "activations": "none", "ignore": ["model.qkv_proj"]})
+    assert config.serialized
+    options = config.options
+    assert (options.format, options.activations) == ("mxfp6_e3m2", "none")
+    assert options.ignore == ["model.qkv_proj"]
+    config.apply_weight_name_mapper(SimpleNamespace(apply_list=lambda names: ["other"]))
+    assert config.options.ignore == ["other"]
+
+
+def test_options_for_a_checkpoint_that_is_not_quantised() -> None:
+    config = read({"activations": "none", "serialized": False})
+    assert not config.serialized
+    assert config.options.activations == "none"
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ({"format": "mxfp4"}, "hk_mxfp6: format 'mxfp4' is not valid: expected one of mxfp6_e2m3"),
+        ({"activations": "token"}, "hk_mxfp6: activations 'token' is not valid: expected one of"),
+        ({"ignored": []}, "hk_mxfp6: option 'ignored' is not valid: expected one of format"),
+        ({"serialized": "no"}, "hk_mxfp6: serialized 'no' is not valid: expected true or false"),
+    ],
+)
+def test_an_option_that_is_not_valid(config: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValueError) as error:
+        read(config)
+    assert str(error.value).startswith(why)
+
+
+def method_of(config: Any, name: str, kind: type = linear.LinearBase) -> Any:
+    layer = object.__new__(kind)
+    torch.nn.Module.__init__(layer)
+    layer.use_triton_kernels = layer.use_flashinfer_trtllm_moe = False
+    return config.get_quant_method(layer, name)
+
+
+def test_layers_that_are_ignored() -> None:
+    name = "model.layers.1.self_attn"
+    for pattern in (f"{name}.qkv_proj", "*.[qkv]_proj", "*.layers.1.*"):
+        method = method_of(read({"ignore": [pattern]}), f"{name}.qkv_proj")
+        assert isinstance(method, unquant.UnquantizedLinearMethod)
+    config = read({"ignore": ["*.q_proj"]})
+    assert isinstance(method_of(config, f"{name}.o_proj"), checkpoints.HKLinearMethod)
+    with pytest.raises(ValueError, match=r"q_proj but not model.layers.1.self_attn.k_proj"):
+        method_of(config, f"{name}.qkv_proj")
+
+
+def test_what_is_not_quantised() -> None:
+    config = read({})
+    kind = vocab_parallel_embedding.ParallelLMHead
+    assert method_of(config, "lm_head", kind) is None
+    name = "model.layers.0.mlp.experts"
+    with pytest.raises(ValueError, match=f"{name}: --quantization hk_mxfp6: HK has no kernel for"):
+        method_of(config, name, FusedMoE)
+
+
+def test_experts_that_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unquant.UnquantizedFusedMoEMethod, "__init__", lambda self, *_: None)
+    method = method_of(read({"ignore": ["*.experts"]}), "model.layers.0.mlp.experts", FusedMoE)
+    assert isinstance(method, unquant.UnquantizedFusedMoEMethod)
+
+
+@pytest.mark.parametrize("serialized", [True, False])
+def test_a_layer_that_hk_does_not_serve(serialized: bool) -> None:
+    """There is nobody else to compute it."""
+    config = read({"serialized": serialized})
+    name = "model.layers.0.mlp.gate_up_proj"
+    why = f"{name}: --quantization hk_mxfp6: 40 input features are not a positive multiple of 32"
+    with installed(), pytest.raises(ValueError, match=why):
+        merged(config, torch.bfloat16, 40, [64, 64], prefix=name)
+
+
+# -- ROCm's list of methods
+
+
+def verified(monkeypatch: pytest.MonkeyPatch, quantization: str | None, checkpoint: Any) -> str:
+    """SGLang's own check, on a machine that it takes for ROCm; the method that comes of it."""
+    monkeypatch.setattr(model_config, "is_hip", lambda: True)
+    config: Any = object.__new__(model_config.ModelConfig)
+    config.quantization = quantization
+    config.is_draft_model = False
+    monkeypatch.setattr(type(config), "_parse_quant_hf_config", lambda self: checkpoint)
+    monkeypatch.setattr(type(config), "_find_quant_modelslim_config", lambda self: None)
+    allow_list.verify(model_config.ModelConfig._verify_quantization, config)
+    assert model_config.is_hip(), "it is ROCm no more"
+    return str(config.quantization)
+
+
+@pytest.mark.parametrize("name", FORMATS_OF)
+def test_on_rocm(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with installed():
+        assert verified(monkeypatch, name, None) == name
+        assert verified(monkeypatch, None, {"quant_method": name}) == name
+        with pytest.raises(ValueError, match="does not match the quantization"):
+            verified(monkeypatch, name, {"quant_method": "fp8"})
+
+
+def test_other_methods_on_rocm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What SGLang refuses there, it refuses still."""
+    with installed():
+        assert verified(monkeypatch, "fp8", None) == "fp8"
+        with pytest.raises(ValueError, match="w8a8_int8 quantization is currently not supported"):
+            verified(monkeypatch, "w8a8_int8", None)
+    with pytest.raises(ValueError, match="Unknown quantization method: hk_fp8"):
+        verified(monkeypatch, "hk_fp8", None)
+
+
+def test_the_hook_is_sglangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SGLang applies it when its plugins are loaded."""
+    original = model_config.ModelConfig._verify_quantization
+    with installed():
+        hooks = HookRegistry._hooks[allow_list.TARGET]
+        monkeypatch.setattr(HookRegistry, "_hooks", {allow_list.TARGET: hooks})
+        monkeypatch.setattr(HookRegistry, "_patched", set())
+        monkeypatch.setattr(model_config.ModelConfig, "_verify_quantization", original)
+        HookRegistry.apply_hooks()
+        assert model_config.ModelConfig._verify_quantization is not original
+        monkeypatch.setattr(model_config, "is_hip", lambda: True)
+        config: Any = object.__new__(model_config.ModelConfig)
+        config.quantization, config.is_draft_model = "hk_fp8", False
+        monkeypatch.setattr(type(config), "_parse_quant_hf_config", lambda self: None)
+        monkeypatch.setattr(type(config), "_find_quant_modelslim_config", lambda self: None)
+        config._verify_quantization()

@@ -1,0 +1,203 @@
+"""The LM head: packed beside its table, wherever a model keeps it, or left with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hk_sglang.linear import model
+from sglang.srt.layers.logits_processor import LogitsProcessor
+from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
+
+from hk_backend import machine, reference
+from hk_backend.engine.linear.route import is_attached
+from hk_backend.routing.routes import routes
+from hk_backend.routing.shadow_check import largest_error, tolerance
+from tests.integration.hk_sglang.linear_layers import environment, installed, made, rank, values
+
+K, VOCABULARY = 72, 128
+
+
+@pytest.fixture(autouse=True)
+def route() -> Iterator[None]:
+    with rank(), installed(), torch.no_grad():
+        yield
+
+
+class Model(torch.nn.Module):
+    """A model whose LM head is `lm_head`; with `table`, its logits are computed by an embedding."""
+
+    def __init__(self, lm_head: Any = None, table: Any = None) -> None:
+        super().__init__()
+        if table is not None:
+            self.embed_tokens = table
+        if lm_head is not None:
+            self.lm_head = lm_head
+        self.logits_processor = LogitsProcessor(SimpleNamespace(vocab_size=VOCABULARY))
+
+    def logits(self, table: Any, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.logits_processor._compute_lm_head(x, table)
+        return found
+
+
+def table_of(
+    kind: Any = VocabParallelEmbedding, seed: int = 0, vocabulary: int = VOCABULARY
+) -> Any:
+    table = made(kind, torch.bfloat16, vocabulary, K, prefix="lm_head")
+    table.weight_loader(table.weight, values((vocabulary, K), seed=seed))
+    table.quant_method.process_weights_after_loading(table)
+    return table
+
+
+def head_of() -> Any:
+    return Model(table_of(ParallelLMHead))
+
+
+def account(whole: Any) -> tuple[int, dict[str, int]]:
+    routes.reset()
+    model.account(whole)
+    counters = routes.counters("linear")
+    return counters.layers, dict(counters.layers_left)
+
+
+def assert_logits(whole: Any, table: Any, seed: int = 0) -> None:
+    x, weight = values((5, K), seed=9), values((VOCABULARY, K), seed=seed)
+    served = routes.counters("linear").served.calls
+    out = whole.logits(table, x)
+    assert largest_error(out, reference.linear(x, weight, "bf16")) <= tolerance(torch.bfloat16)
+    assert routes.counters("linear").served.calls == served + 1
+    assert torch.equal(table.weight, weight), "its table is gone"
+
+
+def test_a_head_with_a_table_of_its_own() -> None:
+    whole = head_of()
+    assert account(whole) == (1, {})
+    assert_logits(whole, whole.lm_head)
+
+
+def test_an_embedding_that_is_the_head() -> None:
+    """SmolLM2 and other tied Llamas: one module, both lookup and head."""
+    table = table_of()
+    whole = Model(lm_head=table, table=table)
+    assert account(whole) == (1, {})
+    assert_logits(whole, table)
+    rows = table.quant_method.embedding(table, torch.tensor([3]))
+    assert torch.equal(rows, values((VOCABULARY, K))[[3]])
+
+
+def test_an_embedding_that_computes_the_logits() -> None:
+    """Gemma 2: no `lm_head`; of two embeddings, that with the vocabulary of the logits."""
+    table = table_of()
+    whole = Model(table=table)
+    whole.other = table_of(vocabulary=64)
+    assert account(whole) == (1, {})
+    assert (is_attached(whole.other), is_attached(table)) == (False, True)
+    assert_logits(whole, table)
+
+
+def test_an_embedding_of_torchs() -> None:
+    """Gemma 3, also inside of a model for images: SGLang's loader does not say when it changed."""
+    table = torch.nn.Embedding(VOCABULARY, K, dtype=torch.bfloat16)
+    whole = torch.nn.Module()
+    whole.language_model = Model(lm_head=table, table=table)
+    why = "an LM head that is none of SGLang's layers: Embedding"
+    assert account(whole) == (0, {why: 1})
+    x = values((5, K), seed=9)
+    assert torch.equal(whole.language_model.logits(table, x), x @ table.weight.T)
+
+
+def test_a_linear_layer_that_is_the_head() -> None:
+    """Grok: the logits processor multiplies by its weight, which must still be there."""
+    from sglang.srt.layers.linear import ReplicatedLinear
+
+    head = made(ReplicatedLinear, torch.bfloat16, K, VOCABULARY, bias=False, prefix="lm_head")
+    head.weight_loader(head.weight, values((VOCABULARY, K)))
+    head.quant_method.process_weights_after_loading(head)
+    whole = Model(lm_head=head)
+    assert account(whole) == (0, {"SGLang's models may read its weight themselves": 1})
+    x = values((5, K), seed=9)
+    assert torch.equal(whole.logits(head, x), x @ values((VOCABULARY, K)).T)
+
+
+def test_an_embedding_beside_a_head() -> None:
+    whole = Model(table_of(ParallelLMHead), table_of())
+    assert account(whole) == (1, {})
+    assert not is_attached(whole.embed_tokens)
+
+
+def test_a_head_that_modelopt_leaves_alone() -> None:
+    """SGLang gives it the method of linear layers; its table stays all the same."""
+    from sglang.srt.layers.quantization.unquant import UnquantizedLinearMethod
+
+    whole = head_of()
+    whole.lm_head.quant_method = UnquantizedLinearMethod()
+    whole.lm_head.quant_method.process_weights_after_loading(whole.lm_head)
+    assert account(whole) == (1, {})
+    assert_logits(whole, whole.lm_head)
+
+
+def test_a_compiled_head() -> None:
+    whole = head_of()
+    account(whole)
+    compiled = torch.compile(whole.logits, backend="eager")
+    x = values((5, K), seed=9)
+    assert torch.equal(compiled(whole.lm_head, x), whole.logits(whole.lm_head, x))
+    assert routes.counters("linear").served.calls == 2
+
+
+@pytest.mark.parametrize("head", [True, False])
+def test_new_weights_of_a_head(head: bool) -> None:
+    whole = Model(table_of(ParallelLMHead)) if head else Model(table=table_of())
+    table = whole.lm_head if head else whole.embed_tokens
+    account(whole)
+    address = table.hk_data.data_ptr()
+    table.weight_loader(table.weight, values((VOCABULARY, K), seed=5))
+    table.quant_method.process_weights_after_loading(table)
+    assert table.hk_data.data_ptr() == address
+    assert_logits(whole, table, seed=5)
+
+
+def test_a_table_that_is_replaced() -> None:
+    """A draft model takes its target's table: what HK packed is not it."""
+    whole = head_of()
+    account(whole)
+    del whole.lm_head.weight
+    whole.lm_head.weight = torch.nn.Parameter(values((VOCABULARY, K), seed=5), requires_grad=False)
+    x = values((5, K), seed=9)
+    out = whole.logits(whole.lm_head, x)
+    assert torch.equal(out, x @ values((VOCABULARY, K), seed=5).T)
+    counters = routes.counters("linear")
+    assert counters.served.calls == 0
+    why = "an LM head whose table was replaced after it was loaded"
+    assert {name: tally.tokens for name, tally in counters.fallbacks.items()} == {why: 5}
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("use_fp32_lm_head", True),
+        ("use_fp32_lm_head_output", True),
+        ("rl_on_policy_target", "fsdp"),
+    ],
+)
+def test_a_head_in_another_dtype(flag: str, value: object) -> None:
+    whole = head_of()
+    setattr(whole.logits_processor, flag, value)
+    assert account(whole) == (0, {"an LM head in another dtype than the model's": 1})
+
+
+def test_bfloat16_on_a_cpu_with_amx(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "advertises_amx", lambda: True)
+    environment(monkeypatch, HK_DEVICE="auto", ONEDNN_MAX_CPU_ISA="AVX512_CORE_AMX")
+    why = "bfloat16 on a CPU with AMX: torch's own linear is faster"
+    assert account(head_of()) == (0, {why: 1})
+
+
+def test_a_head_that_is_quantised() -> None:
+    """SGLang computes it, with the method that its checkpoint names."""
+    whole = head_of()
+    whole.lm_head.quant_method = SimpleNamespace()
+    assert account(whole) == (0, {"SimpleNamespace: HK has no kernel for it": 1})

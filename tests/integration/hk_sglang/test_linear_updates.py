@@ -1,0 +1,259 @@
+"""New weights for a running server: as SGLang's updates give them, whole or in part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hk_sglang.linear import reading
+from sglang.srt.managers.scheduler_components import weight_updater as weight_updates
+from sglang.srt.managers.scheduler_components.weight_updater import SchedulerWeightUpdaterManager
+from sglang.srt.model_executor.model_runner_components import weight_updater
+from sglang.srt.model_executor.model_runner_components.weight_exporter import WeightExporter
+from sglang.srt.model_loader.loader import DefaultModelLoader
+
+from hk_backend import reference
+from hk_backend.routing.shadow_check import largest_error, tolerance
+from tests.integration.hk_sglang.linear_checkpoints import CHECKPOINTS
+from tests.integration.hk_sglang.linear_layers import config_of, installed, rank, restored
+from tests.integration.hk_sglang.linear_models import (
+    ATTENTION,
+    Model,
+    bfloat16,
+    loaded,
+    named,
+    online,
+    without,
+)
+from tests.integration.shared.linear_checkpoints import WIDTHS, K, Shards
+
+
+@pytest.fixture(scope="module", autouse=True)
+def route() -> Iterator[None]:
+    with rank(), installed(), torch.no_grad():
+        yield
+
+
+def x_of() -> torch.Tensor:
+    return torch.randn(9, K, generator=torch.Generator().manual_seed(1)).bfloat16()
+
+
+def updated(layer: Any, tensors: dict[str, torch.Tensor]) -> None:
+    """As between begin_weight_update and end_weight_update."""
+    model, cpu = Model(layer), torch.device("cpu")
+    DefaultModelLoader.restore_weights_before_loading(model, cpu)
+    model.load_weights(tensors.items())
+    DefaultModelLoader.postprocess_weights(model, cpu)
+
+
+def held(layer: Any) -> int:
+    return sum(parameter.numel() for parameter in layer.parameters())
+
+
+# -- unquantised
+
+
+def assert_computes(layer: Any, weights: dict[str, torch.Tensor]) -> None:
+    expected = reference.linear(x_of(), torch.cat(list(weights.values())), "bf16")
+    assert largest_error(layer(x_of())[0], expected) <= tolerance(torch.bfloat16)
+    assert held(layer) == 0, "the layer keeps the weights that were loaded"
+
+
+def test_all_weights() -> None:
+    """They are packed into the buffers that compiled graphs hold."""
+    layer = loaded(None, bfloat16())
+    address = layer.hk_data.data_ptr()
+    updated(layer, bfloat16(seed=5))
+    assert layer.hk_data.data_ptr() == address
+    assert_computes(layer, bfloat16(seed=5))
+
+
+def test_one_shard_of_three() -> None:
+    """The others stay what they were, to the bit."""
+    layer = loaded(None, bfloat16())
+    name = f"{ATTENTION}.k_proj.weight"
+    before = layer(x_of())[0].split(WIDTHS, -1)
+    updated(layer, {name: bfloat16(seed=5)[name]})
+    after = layer(x_of())[0].split(WIDTHS, -1)
+    assert torch.equal(after[0], before[0])
+    assert torch.equal(after[2], before[2])
+    assert_computes(layer, bfloat16() | {name: bfloat16(seed=5)[name]})
+
+
+def test_no_weights_of_this_layer() -> None:
+    layer = loaded(None, bfloat16())
+    updated(layer, {})
+    assert_computes(layer, bfloat16())
+
+
+def test_a_layer_is_packed_before_the_next_arrives() -> None:
+    """An update never has the whole model twice in memory."""
+    layer = loaded(None, bfloat16())
+    model = Model(layer)
+    items = list(bfloat16(seed=5).items())
+    model.load_weights(items[:2])
+    assert held(layer) > 0
+    model.load_weights(items[2:])
+    assert_computes(layer, bfloat16(seed=5))
+
+
+def test_copied_into_parameters() -> None:
+    """`load_format="direct"`: the names and shapes are the model's own."""
+    layer = loaded(None, bfloat16())
+    model = Model(layer)
+    whole = torch.cat(list(bfloat16(seed=5).values()))
+    weight_updater._model_load_weights_direct(model, [("layer.weight", whole)])
+    DefaultModelLoader.postprocess_weights(model, torch.device("cpu"))
+    assert_computes(layer, bfloat16(seed=5))
+
+
+def test_memory_that_is_released_and_resumed() -> None:
+    """SGLang keeps a copy of a model's buffers over it: packed weights are none of those, or
+    nothing would be released. What is lost, the update brings that has to follow anyway."""
+    layer = loaded(None, bfloat16())
+    layer.register_buffer("steps", torch.arange(3))
+    state = weight_updates._export_static_state(layer)
+    assert [name for name, _ in state["buffers"]] == ["steps"]
+    for buffer in layer.buffers():
+        buffer.zero_()
+    weight_updates._import_static_state(layer, state)
+    assert torch.equal(layer.steps, torch.arange(3))
+    updated(layer, bfloat16(seed=5))
+    assert_computes(layer, bfloat16(seed=5))
+
+
+class Exported:
+    """What SGLang's exporter asks, of a model with one merged layer."""
+
+    def __init__(self, layer: Any) -> None:
+        self.model = torch.nn.ModuleDict({"qkv_proj": layer})
+
+    def get_model(self) -> Any:
+        return self.model
+
+
+def by_name(layer: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The first numbers of k, as SGLang's Llama looks them up."""
+
+    def lookup(self: Any, name: str, truncate_size: int = 100) -> Any:
+        assert name == "k_proj.weight"
+        held = self.get_model().qkv_proj.weight
+        return held.data.narrow(0, WIDTHS[0], WIDTHS[1]).tolist()[:truncate_size]
+
+    with restored():
+        monkeypatch.setattr(WeightExporter, "get_weights_by_name", lookup)
+        reading.install()
+        return WeightExporter.get_weights_by_name(Exported(layer), "k_proj.weight", 7)
+
+
+def test_a_weight_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = loaded(None, bfloat16())
+    expected = bfloat16()[f"{ATTENTION}.k_proj.weight"].tolist()[:7]
+    assert by_name(layer, monkeypatch) == expected
+    assert_computes(layer, bfloat16())
+
+
+def test_a_quantised_weight_by_its_name(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    layer = loaded(online("hk_fp8"), bfloat16())
+    assert by_name(layer, monkeypatch) is None
+    assert "k_proj.weight: HK holds it packed, in a quantised format" in caplog.text
+
+
+# -- quantised
+
+
+def other(shards: Shards) -> Shards:
+    """Other numbers in the same places: a checkpoint of the next step."""
+    flipped = {}
+    for name, tensors in shards.items():
+        is_scale = tensors[0].dtype == torch.float32
+        flipped[name] = [
+            tensor * 0.5 if is_scale else tensor.view(torch.uint8).flip(-1).view(tensor.dtype)
+            for tensor in tensors
+        ]
+    return flipped
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_all_tensors_of_a_quantised_layer(name: str) -> None:
+    checkpoint = CHECKPOINTS[name]
+    first, second = checkpoint.tensors(), other(checkpoint.tensors())
+    layer = loaded(config_of(checkpoint.config), named(first))
+    updated(layer, named(second))
+    assert held(layer) == 0
+    expected = checkpoint.expected(x_of(), second)
+    for part, truth in zip(
+        layer(x_of())[0].split(WIDTHS, -1), expected.split(WIDTHS, -1), strict=True
+    ):
+        assert largest_error(part, truth) <= tolerance(torch.bfloat16)
+    before = checkpoint.expected(x_of(), first)
+    assert largest_error(before, expected) > tolerance(torch.bfloat16)
+
+
+@pytest.mark.parametrize("method", ["hk_fp8", "hk_mxfp4"])
+def test_a_layer_that_is_quantised_while_loading(method: str) -> None:
+    layer, fresh = loaded(online(method), bfloat16()), loaded(online(method), bfloat16(seed=5))
+    updated(layer, bfloat16(seed=5))
+    assert torch.equal(layer(x_of())[0], fresh(x_of())[0])
+    assert held(layer) == 0
+
+
+@pytest.mark.parametrize("name", ["fp8-static", "hk_mxfp4", "online"])
+def test_a_shard_that_an_update_lacks(name: str) -> None:
+    """Its old values are nowhere any more: the update is refused, and the layer computes as before
+    and can be updated again."""
+    if name == "online":
+        config, first, second = online("hk_fp8"), bfloat16(), bfloat16(seed=5)
+    else:
+        tensors = CHECKPOINTS[name].tensors()
+        config, first, second = (
+            config_of(CHECKPOINTS[name].config),
+            named(tensors),
+            named(other(tensors)),
+        )
+    layer = loaded(config, first)
+    before = layer(x_of())[0]
+    gone = f"{ATTENTION}.k_proj.weight"
+    with pytest.raises(ValueError, match=f"{gone}: not in the checkpoint"):
+        updated(layer, without(second, gone))
+    assert torch.equal(layer(x_of())[0], before)
+    updated(layer, second)
+    assert torch.equal(layer(x_of())[0], loaded(config, second)(x_of())[0])
+
+
+def test_scales_without_their_weight() -> None:
+    checkpoint = CHECKPOINTS["fp8-dynamic"]
+    layer = loaded(config_of(checkpoint.config), named(checkpoint.tensors()))
+    scales = {"weight_scale": other(checkpoint.tensors())["weight_scale"]}
+    with pytest.raises(ValueError, match=f"{ATTENTION}.q_proj.weight: not in the checkpoint"):
+        updated(layer, named(scales))
+    assert held(layer) == 0
+
+
+def test_the_server_survives_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SGLang's scheduler would end on an exception there."""
+    layer = loaded(online("hk_fp8"), bfloat16())
+    gone = f"{ATTENTION}.k_proj.weight"
+    runner = SimpleNamespace(
+        weight_updater=SimpleNamespace(
+            end_weight_update=lambda run_post_load: updated(layer, without(bfloat16(5), gone))
+        )
+    )
+    manager: Any = object.__new__(SchedulerWeightUpdaterManager)
+    monkeypatch.setattr(
+        SchedulerWeightUpdaterManager, "_select_runners", lambda self, _: [("target", runner)]
+    )
+    barriers: list[Any] = []
+    monkeypatch.setattr(torch.distributed, "barrier", lambda *, group: barriers.append(group))
+    manager._session = SimpleNamespace(selector="all", loaded_weights=True)
+    manager.tp_cpu_group = "ranks"
+    answer = manager.end_weight_update(SimpleNamespace())
+    assert not answer.success
+    assert answer.message.startswith(f"{gone}: not in the checkpoint. The weights are updated in")
+    assert manager._session is None
+    assert barriers == ["ranks"]

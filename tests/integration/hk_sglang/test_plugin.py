@@ -1,0 +1,165 @@
+"""Loading the plugin: what it registers, and everything in which it must be harmless."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hk_sglang.flags import FIRST_STEP
+from sglang.srt.arg_groups.choices import ATTENTION_BACKEND_CHOICES
+from sglang.srt.arg_groups.resolution_hooks import _HOOKS
+from sglang.srt.layers.attention.attention_registry import ATTENTION_BACKENDS
+from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
+from sglang.srt.plugins import load_plugins
+
+from tests.integration.hk_sglang.forked import Done, forked
+
+
+def python(code: str, **environment: str) -> str:
+    """The last line of `code` in a new interpreter; HK_* only from `environment`."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("HK_")}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        env={**inherited, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize("value", ["0", " 0 "])
+def test_off_imports_nothing(value: str) -> None:
+    code = (
+        "import sys; from hk_sglang.plugin import register; register(); "
+        "print([m for m in sys.modules if m.split('.')[0] in ('hk_backend', 'sglang', 'torch')])"
+    )
+    assert python(code, HK_BACKEND=value) == "[]"
+
+
+def test_sglangs_metrics_decide_when_prometheus_client_is_imported() -> None:
+    """Which happens once: it must see PROMETHEUS_MULTIPROC_DIR, which SGLang sets later."""
+    code = (
+        "import sys; from sglang.srt.plugins import load_plugins; "
+        "before = 'prometheus_client' in sys.modules; load_plugins(); "
+        "print('hk_sglang.plugin' in sys.modules, before, 'prometheus_client' in sys.modules)"
+    )
+    assert python(code, HK_BACKEND="1") == "True False False"
+
+
+def load(before: Callable[[], Any]) -> Callable[[], list[Any]]:
+    """Load plugins, twice; how often the choice and its hook are there, and whether all of the
+    factories are routed."""
+
+    def work() -> list[Any]:
+        before()
+        load_plugins()
+        load_plugins()
+        return [
+            ATTENTION_BACKEND_CHOICES.count("hk"),
+            len(_HOOKS.get(FIRST_STEP, [])),
+            all(hasattr(factory, "hk_original") for factory in ATTENTION_BACKENDS.values()),
+        ]
+
+    return work
+
+
+def nothing() -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("value", "state"),
+    [
+        ("0", [0, 0, False]),
+        ("", [1, 1, False]),
+        ("linear", [1, 1, False]),
+        ("attention", [1, 1, True]),
+        ("1", [1, 1, True]),
+    ],
+)
+def test_through_sglangs_own_loader(value: str, state: list[Any]) -> None:
+    """By the installed entry point."""
+    done = forked(load(nothing), HK_BACKEND=value)
+    assert done.result == state
+    assert not said(done)
+
+
+def said(done: Done) -> list[str]:
+    return [line for line in done.log if "hk_backend" in line]
+
+
+def break_the_contract() -> None:
+    AttentionBackend.forward_extend = lambda self, everything: None  # type: ignore[method-assign]
+
+
+def break_the_installation() -> None:
+    sys.modules["hk_backend.engine.strict"] = None  # type: ignore[assignment]
+    sys.modules.pop("hk_sglang.attention.install", None)
+
+
+@pytest.mark.parametrize(
+    ("environment", "before", "why"),
+    [
+        ({"HK_BACKEND": "yes"}, nothing, "HK_BACKEND='yes' is not valid: expected 0, 1, or a"),
+        (
+            {"HK_BACKEND": "attention", "HK_DEVICE": "gpu"},
+            nothing,
+            "HK_DEVICE='gpu' is not valid",
+        ),
+        (
+            {"HK_BACKEND": "attention"},
+            break_the_contract,
+            "SGLang is not one the plugin knows: break_the_contract.<locals>.<lambda>"
+            "(self, everything), expected (self, q, k",
+        ),
+        (
+            {"HK_BACKEND": "attention"},
+            break_the_installation,
+            "HK cannot be loaded: ModuleNotFoundError",
+        ),
+    ],
+    ids=["route", "device", "contract", "broken"],
+)
+def test_what_is_in_the_way(
+    capfd: pytest.CaptureFixture[str],
+    environment: dict[str, str],
+    before: Callable[[], Any],
+    why: str,
+) -> None:
+    """One line in the log and SGLang as it is; with HK_STRICT=1 the process ends, although SGLang
+    swallows what plugins raise."""
+    done = forked(load(before), **environment)
+    assert done.result == [1, 1, False]
+    (line,) = said(done)
+    start = "ERROR sglang.hk_sglang.routes hk_backend: SGLang serves without HK: "
+    assert line.startswith(start + why)
+    done = forked(load(before), HK_STRICT="1", **environment)
+    assert done.exitcode == 1
+    assert done.result is None
+    assert f"HK_STRICT=1: {why}" in capfd.readouterr().err
+
+
+def test_in_a_spawned_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the scheduler is: routes of its own, counters in the first process's directory."""
+    monkeypatch.setenv("HK_BACKEND", "attention")
+    monkeypatch.setenv("HK_METRICS_DIR", "of the first process")
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_in_child, args=(sender,))
+    child.start()
+    assert receiver.poll(300)
+    assert receiver.recv() == (True, "of the first process")
+    child.join()
+
+
+def _in_child(sender: Any) -> None:
+    load_plugins()
+    routed = hasattr(ATTENTION_BACKENDS["torch_native"], "hk_original")
+    sender.send((routed, os.environ.get("HK_METRICS_DIR")))

@@ -1,0 +1,35 @@
+"""Starts vLLM engines (tests/integration/shared/e2e/engine.py)."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from tests.integration.shared.e2e import engine
+from tests.integration.shared.e2e.engine import Forks, Served
+from tests.integration.shared.e2e.scenario import Scenario
+
+ENVIRONMENT = {
+    "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",  # the runner sends functions to the workers
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+EAGER = {"TORCHDYNAMO_DISABLE": "1"}  # or vLLM's sampler compiles a helper for 15 s
+COMPILED = {"TORCHDYNAMO_DISABLE": "0"}
+SPAWNED = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+
+RUNNER = "tests.integration.hk_vllm.e2e.runner"
+CACHE = tempfile.TemporaryDirectory(prefix="vllm-cache-")
+"""Empty when the session begins; what vLLM finds out of a model's class, it finds out once."""
+FORKS = Forks(RUNNER, ENVIRONMENT | EAGER | {"VLLM_CACHE_ROOT": CACHE.name})
+
+
+def serve(
+    scenarios: list[Scenario],
+    folder: Path,
+    environment: dict[str, str],
+    runner: str = RUNNER,
+    at_a_time: int = 1,
+) -> Served:
+    """Run `scenarios`, each by a vLLM engine in a process of its own."""
+    return engine.serve(FORKS, scenarios, folder, environment, runner, at_a_time)

@@ -1,0 +1,65 @@
+"""One process of engines whose linear layers HK computes, under what vLLM does to weights.
+
+First an engine with LoRA: asked without and with an adapter, then its weights are reloaded from
+another checkpoint, and it is asked again. Then one engine for each online quantisation.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tests.integration.hk_vllm.e2e.runner import DEFAULTS, answer, inspect_worker, shut_down
+
+
+def main(case_path: Path, results_path: Path) -> None:
+    case = json.loads(case_path.read_text())
+    results: dict[str, Any] = {}
+    weights(case, results)
+    for name, options in case["quantization"].items():
+        llm = engine(case["model"], quantization=name, hf_overrides=overrides(options))
+        results[name] = asked(llm, case)
+        shut_down(llm)
+    results_path.write_text(json.dumps(results))
+
+
+def weights(case: dict[str, Any], results: dict[str, Any]) -> None:
+    from vllm.lora.request import LoRARequest
+
+    llm = engine(case["model"], enable_lora=True, max_lora_rank=8)
+    results["plain"] = asked(llm, case)
+    results["adapted"] = asked(llm, case, lora_request=LoRARequest("adapter", 1, case["adapter"]))
+    llm.collective_rpc("reload_weights", kwargs={"weights_path": case["other"]})
+    llm.reset_prefix_cache()
+    results["reloaded"] = asked(llm, case)
+    [worker] = llm.collective_rpc(inspect_worker)
+    results["routes"] = worker.routes
+    shut_down(llm)
+
+
+def engine(model: str, **arguments: Any) -> Any:
+    from vllm import LLM
+
+    return LLM(model, dtype="float32", disable_log_stats=False, **DEFAULTS, **arguments)
+
+
+def overrides(options: dict[str, Any]) -> dict[str, Any]:
+    """How a user gives options to `--quantization hk_...`."""
+    return {"quantization_config_dict_json": json.dumps(options)}
+
+
+def asked(llm: Any, case: dict[str, Any], **arguments: Any) -> list[dict[str, Any]]:
+    from vllm import SamplingParams
+
+    sampling = SamplingParams(
+        temperature=0,
+        max_tokens=8,
+        ignore_eos=True,
+        logprobs=0,  # of a prompt vLLM has none here: with LoRA on a CPU it fails at them
+        detokenize=False,
+    )
+    prompts = [{"prompt_token_ids": tokens} for tokens in case["prompts"]]
+    outputs = llm.generate(prompts, sampling, use_tqdm=False, **arguments)
+    return [asdict(answer(output)) for output in outputs]

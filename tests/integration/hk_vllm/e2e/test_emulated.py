@@ -1,0 +1,131 @@
+"""vLLM serves, and MI355X machine code computes its prefill attention: HK_DEVICE=emulated:gfx950.
+
+Beside it the same traffic with HK on the cpu device, and the truth: transformers in float32.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.hk_vllm.e2e.catalogue import EMULATED, Case
+from tests.integration.hk_vllm.e2e.processes import Checkpoint, Reader
+from tests.integration.hk_vllm.e2e.test_equivalence import assert_traffic
+from tests.integration.shared.e2e.compare import (
+    ROUTED_SHARE,
+    assert_agree,
+    assert_as_exact,
+    assert_routed,
+    assert_same_numbers,
+    error_of,
+)
+from tests.integration.shared.e2e.scenario import ScenarioResult
+
+CPU_ATTN_KEYS = 'cache with keys as "B H D N"'
+WHOLE = [case for case in EMULATED if case.kind == "whole"]
+CHUNKED = [case for case in EMULATED if case.kind == "chunked"]
+BROKEN = pytest.mark.parametrize("case", WHOLE[:1], ids=str)
+"""The case that the broken kernels serve."""
+
+
+@pytest.mark.engine("emulated", "hk")
+@pytest.mark.parametrize("case", WHOLE, ids=str)
+def test_fresh_prompts(case: Case, served: Reader, checkpoint: Checkpoint) -> None:
+    """All of it computed by the code objects, with the log-probabilities of the cpu device."""
+    emulated, cpu = served("emulated")[str(case)], served("hk")[str(case)]
+    assert_routed(emulated)
+    assert_launched(case, emulated)
+    assert_traffic(case, emulated)
+    assert_same_numbers(emulated, cpu, checkpoint(case.model))
+
+
+@pytest.mark.engine("emulated", "hk")
+@pytest.mark.parametrize("case", CHUNKED, ids=str)
+def test_extends_stay_with_the_parent(case: Case, served: Reader, checkpoint: Checkpoint) -> None:
+    """CPU_ATTN's own cache is no GPU's: fresh rows are HK's, extends vLLM's, with the reason."""
+    emulated, cpu = served("emulated")[str(case)], served("hk")[str(case)]
+    assert_traffic(case, emulated)
+    assert_fresh_rows_routed(emulated)
+    assert_launched(case, emulated)
+    assert_same_numbers(emulated, cpu, checkpoint(case.model))
+
+
+@BROKEN
+@pytest.mark.engine("emulated", "hk")
+def test_a_kernel_that_computes_wrong_is_seen(
+    case: Case, served: Reader, checkpoint: Checkpoint
+) -> None:
+    """The control: one instruction of the catalogue's file is another, and the tests above fail."""
+    wrong, cpu = served("emulated")["kernel_computes_wrong"], served("hk")[str(case)]
+    assert_routed(wrong)
+    assert_launched(case, wrong)
+    truth = checkpoint(case.model)
+    with pytest.raises(AssertionError, match=r"rms error .* between the two, rounding gives"):
+        assert_agree(wrong.rounds, cpu.rounds, truth)
+    with pytest.raises(AssertionError, match=r"error .*, stock has"):
+        assert_as_exact(error_of(wrong.rounds, truth), error_of(cpu.rounds, truth))
+
+
+@BROKEN
+@pytest.mark.engine("emulated", "hk")
+def test_a_kernel_that_the_emulator_refuses_is_switched_off(
+    case: Case, served: Reader, checkpoint: Checkpoint
+) -> None:
+    """No token of the answers is its own: vLLM computes what it began, and says why."""
+    result, cpu = served("emulated")["kernel_does_not_wait"], served("hk")[str(case)]
+    attention = result.rounds[-1].workers[0].routes["attention"]
+    why = "EmulatorError: the emulator found: unwaited-"
+    assert not attention["on"]
+    assert why in attention["why"]
+    assert attention["tokens"] == 0
+    assert served("emulated").lines("route attention is switched off", why)
+    assert_same_numbers(result, cpu, checkpoint(case.model))
+
+
+@BROKEN
+@pytest.mark.engine("emulated", "hk")
+def test_a_damaged_file_is_not_loaded(case: Case, served: Reader, checkpoint: Checkpoint) -> None:
+    """Found when the layers are made: they are vLLM's from the start, and the log says why."""
+    result, cpu = served("emulated")["kernel_file_damaged"], served("hk")[str(case)]
+    attention = result.rounds[-1].workers[0].routes["attention"]
+    [why] = attention["fallbacks"]
+    assert why.startswith("attention_prefill_bf16_d64_packed cannot run on device 0 of emulated:")
+    assert "sha256 is not the catalogue's" in why
+    assert attention["tokens"] == 0
+    assert served("emulated").lines("layers left to vLLM's attention: attention_prefill", "sha256")
+    assert_same_numbers(result, cpu, checkpoint(case.model))
+
+
+@pytest.mark.engine("emulated", "hk")
+@pytest.mark.parametrize("case", WHOLE[:1], ids=str)
+def test_it_says_that_it_is_slow(case: Case, served: Reader) -> None:
+    log = served("emulated")
+    assert log.lines("prefill attention is computed by HK on emulated:gfx950")
+    assert log.lines("emulated:gfx950 executes machine code on the CPU: slow")
+    assert not served("hk").lines("emulated")
+
+
+def assert_launched(case: Case, result: ScenarioResult) -> None:
+    """Every call that HK counts was a launch of the model's kernel, as the emulator counts."""
+    before, [after] = result.start[0], result.rounds[-1].workers
+    kernel = f"attention_prefill_bf16_d{case.model.removeprefix('tiny-')}_packed"
+    launched = {
+        name: count - before.launches.get(name, 0) for name, count in after.launches.items()
+    }
+    calls = after.routes["attention"]["calls"]
+    calls -= before.routes["attention"]["calls"] if "attention" in before.routes else 0
+    assert {name: count for name, count in launched.items() if count} == {kernel: calls}
+    assert calls >= after.layers
+
+
+def assert_fresh_rows_routed(result: ScenarioResult) -> None:
+    """At least 99 % of the tokens in rows that begin a prompt, by the scheduler's own count."""
+    batches = result.rounds[-1].batches
+    assert batches is not None
+    [worker] = result.rounds[-1].workers
+    attention = worker.routes["attention"]
+    served = attention["tokens"]
+    if "attention" in result.start[0].routes:
+        served -= result.start[0].routes["attention"]["tokens"]
+    fresh = worker.layers * sum(batch.fresh_tokens for batch in batches)
+    assert served >= ROUTED_SHARE * fresh > 0, (served, fresh, worker.routes)
+    assert any(CPU_ATTN_KEYS in why for why in attention["fallbacks"]), attention

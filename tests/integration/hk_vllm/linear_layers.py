@@ -1,0 +1,112 @@
+"""Single vLLM layers with their real quantisation methods, loaded as vLLM's loaders load them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from hk_backend import _cpu
+from hk_backend.config import get_config
+from tests.integration.hk_vllm.restore import restored
+from tests.integration.shared.linear_checkpoints import WIDTHS, Checkpoint, K, Shards
+
+
+@contextmanager
+def one_rank(folder: Any) -> Iterator[None]:
+    """vLLM's distributed state of a single rank, its configuration, and HK's own best device: what
+    `auto` leaves to torch on some machines is not the question here."""
+    from vllm.config import VllmConfig, set_current_vllm_config
+    from vllm.distributed import parallel_state
+
+    config = VllmConfig()
+    with pytest.MonkeyPatch.context() as patch, set_current_vllm_config(config):
+        patch.setenv("HK_DEVICE", f"cpu:{_cpu.available_isas()[0]}")
+        get_config.cache_clear()
+        if not parallel_state.model_parallel_is_initialized():
+            parallel_state.init_distributed_environment(
+                1, 0, f"file://{folder}/rendezvous", 0, "gloo"
+            )
+            parallel_state.initialize_model_parallel(1, 1)
+        config.model_config = SimpleNamespace(dtype=torch.bfloat16, head_dtype=torch.bfloat16)
+        yield
+    get_config.cache_clear()
+
+
+@contextmanager
+def installed() -> Iterator[None]:
+    """The linear route in this process, and vLLM as it was afterwards."""
+    with restored():
+        from hk_vllm.linear.install import register_linear
+
+        assert register_linear() == ""
+        yield
+
+
+def merged(
+    config: Any, dtype: torch.dtype, k: int, widths: list[int], *, prefix: str = "model.qkv_proj"
+) -> Any:
+    """A merged layer of `widths` output features under quantisation `config`, not yet loaded."""
+    from vllm.model_executor.layers.linear import MergedColumnParallelLinear
+    from vllm.utils.torch_utils import set_default_torch_dtype
+
+    if config is not None:
+        config.packed_modules_mapping = {"qkv_proj": ["q_proj", "k_proj", "v_proj"]}
+    with set_default_torch_dtype(dtype):
+        return MergedColumnParallelLinear(
+            k, widths, bias=False, quant_config=config, prefix=prefix, return_bias=False
+        )
+
+
+def config_of(config: dict[str, Any]) -> Any:
+    """vLLM's reading of a `quantization_config`."""
+    from vllm.model_executor.layers.quantization import get_quantization_config, modelopt
+
+    config = deepcopy(config)
+    if config.get("quant_algo") == "MXFP8":
+        return modelopt.ModelOptMxFp8Config.from_config(config)
+    return get_quantization_config(config["quant_method"]).from_config(config)
+
+
+def layer_of(checkpoint: Checkpoint, shards: Shards) -> Any:
+    """The layer of a model whose checkpoint holds `shards`."""
+    return load(merged(config_of(checkpoint.config), torch.bfloat16, K, WIDTHS), shards)
+
+
+def load(layer: Any, shards: Mapping[str, list[torch.Tensor]]) -> Any:
+    """Give `layer` its checkpoint's tensors, by parameter, one for each shard, and process them:
+    with the model's dtype as torch's default, as vLLM's loader does."""
+    from vllm.utils.torch_utils import set_default_torch_dtype
+
+    for name, values in shards.items():
+        for index, value in enumerate(values):
+            parameter = getattr(layer, name)
+            parameter.weight_loader(parameter, value, index)
+    with set_default_torch_dtype(layer.params_dtype):
+        layer.quant_method.process_weights_after_loading(layer)
+    return layer
+
+
+def reload(module: torch.nn.Module, tensors: dict[str, list[torch.Tensor]]) -> None:
+    """vLLM's reload in place: `tensors` by the module's parameters, one for each shard."""
+    from vllm.model_executor.model_loader.reload import (
+        finalize_layerwise_reload,
+        initialize_layerwise_reload,
+    )
+
+    initialize_layerwise_reload(module)
+    for name, shards in tensors.items():
+        for index, value in enumerate(shards):
+            parameter = module.get_parameter(name)
+            arguments = (parameter, value, index) if len(shards) > 1 else (parameter, value)
+            parameter.weight_loader(*arguments)
+    finalize_layerwise_reload(module, SimpleNamespace(dtype=torch.bfloat16))
+
+
+def values(shape: tuple[int, ...], dtype: torch.dtype = torch.bfloat16, seed: int = 0) -> Any:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)

@@ -1,0 +1,65 @@
+"""One attention layer of a ROCm backend on CPU tensors, its cache laid out as vLLM lays it out."""
+
+from __future__ import annotations
+
+from math import prod
+
+import torch
+from vllm.utils.import_utils import resolve_obj_by_qualname
+from vllm.v1.kv_cache_interface import (
+    KVCacheLayout,
+    KVCacheTensor,
+    compute_layer_kv_cache_shape_bytes,
+    compute_layout_strides,
+    create_kv_cache_views,
+)
+
+from tests.integration.hk_vllm.batch import LAYER_NAME, Batch, Layer, vllm_config
+from tests.integration.hk_vllm.rocm.parents import Parent
+from tests.integration.hk_vllm.rocm.torch_kernels.common import FP8
+
+FP8_NAN = 0x7F
+SCALES = (0.5, 2.0)
+"""Of an FP8 cache's keys and values; powers of two, so that scaling rounds nothing."""
+
+
+def rocm_layer(
+    parent: Parent, *, wrapped: bool, dtype: torch.dtype = torch.float32, fp8: bool = False
+) -> Layer:
+    """A layer over `parent`, alone or with HK around it, in blocks of `BLOCK_SIZE` tokens.
+
+    Its cache is the view that vLLM's own allocator makes of the second of two layers.
+    """
+    backend = resolve_obj_by_qualname(parent.hk_path if wrapped else parent.path)
+    config = vllm_config(dtype)
+    config.cache_config.cache_dtype = "fp8" if fp8 else "auto"
+    layer = Layer(backend, dtype, config)
+    spec = backend.customize_spec(layer.module.get_kv_cache_spec(config))
+    layout = KVCacheLayout[parent.layout]
+    names = ["another layer", LAYER_NAME]
+    strides = compute_layout_strides(spec, layer.num_blocks, len(names), layout)
+    size = len(names) * prod(compute_layer_kv_cache_shape_bytes(spec, layer.num_blocks))
+    place = KVCacheTensor(size, names, layer_stride=strides[0], block_stride=strides[1])
+    memory = torch.zeros(size, dtype=torch.int8)
+    layer.kv_cache = create_kv_cache_views(memory, spec, layer.num_blocks, layout, place)[1]
+    layer.module.kv_cache = layer.kv_cache
+    if fp8:
+        layer.unwritten = FP8_NAN
+        layer.module._k_scale.fill_(SCALES[0])
+        layer.module._v_scale.fill_(SCALES[1])
+    return layer
+
+
+def round_to_fp8(batch: Batch, parent: Parent) -> None:
+    """Keys and values of a batch become what an FP8 cache holds of them, new ones included.
+
+    AITER's shuffled kernels take every scale for 1 (`reshape_and_cache_shuffle_kernel`).
+    """
+    k_scale, v_scale = (1.0, 1.0) if parent.shuffled else SCALES
+
+    def rounded(tensor: torch.Tensor, scale: float) -> torch.Tensor:
+        return ((tensor / scale).to(FP8).float() * scale).to(tensor.dtype)
+
+    batch.keys = [rounded(key, k_scale) for key in batch.keys]
+    batch.values = [rounded(value, v_scale) for value in batch.values]
+    batch.key, batch.value = rounded(batch.key, k_scale), rounded(batch.value, v_scale)

@@ -1,0 +1,59 @@
+"""Serves a scenario over a parent of parents.py: as e2e/runner.py, with that parent in place.
+
+A scenario's name says what serves it: `stock DTYPE`, `PARENT alone DTYPE`, `PARENT hk DTYPE`.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from tests.integration.hk_vllm.e2e import runner
+from tests.integration.hk_vllm.rocm import torch_kernels
+from tests.integration.hk_vllm.rocm.parents import PARENTS, Parent
+from tests.integration.shared.e2e.scenario import Scenario, load
+
+
+def main(asked: Path, answered: Path) -> None:
+    from vllm.plugins import load_general_plugins
+
+    load_general_plugins()  # before anything is put over what it registers
+    torch_kernels.install()
+    [scenario] = load(Scenario, asked)
+    place(scenario)
+    runner.main(asked, answered)
+
+
+def place(scenario: Scenario) -> None:
+    """Put the scenario's parent where the platform looks, with or without HK around it."""
+    import vllm
+    from vllm.v1.attention.backends.registry import AttentionBackendEnum
+
+    who, *rest = scenario.name.split()
+    if who == "stock":
+        AttentionBackendEnum.CPU_ATTN.clear_override()
+        return
+    parent = PARENTS[who]
+    os.environ["VLLM_KV_CACHE_LAYOUT"] = parent.layout
+    parent.install(wrapped=rest[0] == "hk")
+    vllm.LLM = checked(parent)
+
+
+def checked(parent: Parent) -> Any:
+    """`vllm.LLM`, refusing to serve if the engine's cache is not the one that `parent` names."""
+    from vllm.entrypoints.llm import LLM
+
+    class CheckedLLM(LLM):  # type: ignore[misc]
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            config = self.llm_engine.vllm_config
+            found = config.cache_config.kv_cache_layout
+            if found != parent.layout:
+                raise RuntimeError(f"KV cache layout {found}, expected {parent.layout}")
+            for layer in config.compilation_config.static_forward_context.values():
+                tokens = layer.kv_cache.shape[2]
+                if tokens != parent.kernel_block_size:
+                    raise RuntimeError(f"kernel blocks of {tokens} tokens")
+
+    return CheckedLLM

@@ -1,0 +1,90 @@
+"""Extends over the paged cache of a ROCm backend, computed by MI355X machine code.
+
+As test_end_to_end.py, with HK_DEVICE=emulated:gfx950: chunked prefill and prefix caching through
+the kernels that ship, beside the same engines with HK on the cpu device.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.integration.hk_vllm.e2e.engine import serve
+from tests.integration.hk_vllm.rocm.parents import PARENTS
+from tests.integration.hk_vllm.rocm.test_end_to_end import ENGINE, assert_traffic, rounds
+from tests.integration.shared.e2e.compare import assert_routed, assert_same_numbers
+from tests.integration.shared.e2e.engine import HK, Served
+from tests.integration.shared.e2e.scenario import Scenario, ScenarioResult
+from tests.models import tiny_llama
+
+DEVICES = ("emulated:gfx950", "cpu")
+READ_IN_PLACE = (
+    ("aiter-fa", 64),  # [B, H, N, 2D]
+    ("aiter-fa", 128),
+    ("aiter-fa-planes", 64),  # HND: a plane per head
+    ("triton-nhd", 64),  # NHD
+)
+"""Parents whose cache the kernels read, and head sizes."""
+OTHER_CACHE = ("rocm-attn", 64)
+"""Keys `[B, H, D/x, N, x]`, which the kernels do not read yet."""
+
+Results = tuple[ScenarioResult, ScenarioResult, str]
+
+
+class Engines:
+    """Every engine on both devices, and the checkpoints that they serve."""
+
+    def __init__(self, folder: Path) -> None:
+        self._checkpoints = {size: str(tiny_llama(folder, size)) for size in (64, 128)}
+        scenarios = [self._scenario(*case) for case in (*READ_IN_PLACE, OTHER_CACHE)]
+
+        def run(device: str) -> Served:
+            return serve(
+                scenarios,
+                folder / device.partition(":")[0],
+                {**HK, "HK_DEVICE": device, "OMP_NUM_THREADS": "1"},
+                runner="tests.integration.hk_vllm.rocm.runner",
+            )
+
+        with ThreadPoolExecutor() as pool:
+            self._served = list(pool.map(run, DEVICES))
+
+    def _scenario(self, parent: str, head_size: int) -> Scenario:
+        engine = {**ENGINE, "block_size": PARENTS[parent].block_size}
+        name, checkpoint = f"{parent} hk d{head_size}", self._checkpoints[head_size]
+        return Scenario(name, checkpoint, rounds(), "bfloat16", engine)
+
+    def results(self, parent: str, head_size: int) -> Results:
+        """On the emulated and on the cpu device, and the checkpoint."""
+        emulated, cpu = (served[f"{parent} hk d{head_size}"] for served in self._served)
+        return emulated, cpu, self._checkpoints[head_size]
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> Engines:
+    return Engines(tmp_path_factory.mktemp("emulated-rocm"))
+
+
+@pytest.mark.parametrize(("parent", "head_size"), READ_IN_PLACE)
+def test_extends(parent: str, head_size: int, engines: Engines) -> None:
+    """Every prefill row is HK's, with the log-probabilities of the cpu device."""
+    emulated, cpu, checkpoint = engines.results(parent, head_size)
+    for result in (emulated, cpu):
+        assert_traffic(result)
+        assert_routed(result)
+    launched = emulated.rounds[-1].workers[0].launches
+    assert launched[f"attention_prefill_bf16_d{head_size}_paged"] > 0
+    assert_same_numbers(emulated, cpu, checkpoint)
+
+
+def test_a_cache_that_the_kernels_do_not_read(engines: Engines) -> None:
+    """Its extends stay with the parent, with the reason; the answers are as good."""
+    emulated, cpu, checkpoint = engines.results(*OTHER_CACHE)
+    assert_traffic(emulated)
+    attention = emulated.rounds[-1].workers[0].routes["attention"]
+    assert attention["on"]
+    assert attention["tokens"] > 0, "fresh rows are HK's"
+    assert any('cache with keys as "B H D/x N x"' in why for why in attention["fallbacks"])
+    assert_same_numbers(emulated, cpu, checkpoint)

@@ -1,0 +1,52 @@
+"""Layers of quantised checkpoints, one per scheme that vLLM knows: HK computes what the
+checkpoint's own numbers say, shard by shard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from hk_backend.engine.linear.route import is_attached
+from hk_backend.routing.shadow_check import largest_error, tolerance
+from tests.integration.hk_vllm.linear_layers import installed, layer_of, one_rank
+from tests.integration.shared.linear_checkpoints import CHECKPOINTS, SCALES, WIDTHS, K
+
+
+@pytest.fixture(scope="module", autouse=True)
+def route(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with one_rank(tmp_path_factory.mktemp("rank")), installed(), torch.no_grad():
+        yield
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_every_shard_by_its_own_scale(name: str) -> None:
+    checkpoint = CHECKPOINTS[name]
+    shards = checkpoint.tensors()
+    layer = layer_of(checkpoint, shards)
+    layer.quant_method.process_weights_after_loading(layer)  # again: there is nothing to do
+    assert is_attached(layer)
+    assert layer.weight.numel() == 0, "the checkpoint's own weight is still there"
+    x = torch.randn(9, K, generator=torch.Generator().manual_seed(1)).bfloat16()
+    out = layer(x)
+    expected = checkpoint.expected(x, shards)
+    assert out.dtype == torch.bfloat16
+    # shard by shard: the first's values would hide the third's, which are much smaller
+    for part, truth in zip(out.split(WIDTHS, -1), expected.split(WIDTHS, -1), strict=True):
+        assert largest_error(part, truth) <= tolerance(torch.bfloat16)
+
+
+def test_one_scale_for_all_shards_would_be_seen() -> None:
+    """The tolerance above tells per-shard scales from vLLM's requantised ones."""
+    checkpoint = CHECKPOINTS["fp8-dynamic"]
+    shards = checkpoint.tensors()
+    largest = torch.tensor(max(SCALES))
+    requantised = [
+        (weight.float() * scale / largest).to(torch.float8_e4m3fn)
+        for weight, scale in zip(shards["weight"], shards["weight_scale"], strict=True)
+    ]
+    x = torch.randn(9, K, generator=torch.Generator().manual_seed(1)).bfloat16()
+    theirs = checkpoint.expected(x, {"weight": requantised, "weight_scale": [largest] * 3})
+    expected = checkpoint.expected(x, shards)
+    assert largest_error(theirs[:, -128:], expected[:, -128:]) > tolerance(torch.bfloat16)

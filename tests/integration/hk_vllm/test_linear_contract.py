@@ -1,0 +1,249 @@
+"""The linear route's contract with vLLM, its registration, and the options of its quantisations."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from hk_vllm.contract import check_engine
+from hk_vllm.linear import quantization
+from hk_vllm.linear.contract import check_linear
+from hk_vllm.linear.install import register_linear
+from hk_vllm.plugin import register
+from vllm.model_executor.kernels import linear as lists
+from vllm.model_executor.layers import (
+    fused_moe,
+    linear,
+    logits_processor,
+    vocab_parallel_embedding,
+)
+from vllm.model_executor.layers.attention import Attention
+from vllm.model_executor.layers.quantization import (
+    QUANTIZATION_METHODS,
+    fp8,
+    get_quantization_config,
+    modelopt,
+)
+from vllm.model_executor.layers.quantization.compressed_tensors import compressed_tensors, schemes
+from vllm.model_executor.layers.quantization.kv_cache import BaseKVCacheMethod
+from vllm.model_executor.layers.quantization.utils import quant_utils
+from vllm.model_executor.model_loader.base_loader import BaseModelLoader
+from vllm.model_executor.model_loader.sharded_state_loader import ShardedStateLoader
+from vllm.model_executor.model_loader.tensorizer_loader import TensorizerLoader
+from vllm.platforms import current_platform
+
+from hk_backend.routing.routes import routes
+from tests.integration.hk_vllm.linear_layers import merged, one_rank
+from tests.integration.hk_vllm.restore import restored
+
+
+def nothing(self: Any) -> None:
+    """A method that lacks every parameter."""
+
+
+def test_this_vllm_keeps_it() -> None:
+    assert check_linear()
+    assert check_engine("linear")
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (linear.UnquantizedLinearMethod, "apply"),
+        (linear.UnquantizedLinearMethod, "process_weights_after_loading"),
+        (linear.LinearMethodBase, "create_weights"),
+        (vocab_parallel_embedding.UnquantizedEmbeddingMethod, "apply"),
+        (vocab_parallel_embedding.UnquantizedEmbeddingMethod, "process_weights_after_loading"),
+        (lists, "is_supported_and_can_implement_kernel"),
+        (lists.FP8ScaledMMLinearKernel, "apply_weights"),
+        (lists.Mxfp8LinearKernel, "process_weights_after_loading"),
+        (fp8.Fp8LinearMethod, "process_weights_after_loading"),
+        (modelopt.ModelOptLinearMethod, "process_weights_after_loading"),
+        (modelopt.ModelOptLinearMethod, "create_weights"),
+        (schemes.CompressedTensorsW8A8Fp8, "process_weights_after_loading"),
+        (compressed_tensors.CompressedTensorsConfig, "_get_scheme_from_parts"),
+        (BaseKVCacheMethod, "__init__"),
+        (BaseModelLoader, "load_model"),
+        (ShardedStateLoader, "save_model"),
+        (TensorizerLoader, "save_model"),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_something_else_in_its_place(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
+) -> None:
+    monkeypatch.setattr(owner, name, nothing)
+    verdict = check_linear()
+    assert not verdict
+    assert "nothing(self), expected (" in verdict.why
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        *((lists, f"_POSSIBLE_{kind}_KERNELS") for kind in ("FP8", "FP8_BLOCK", "WFP8A16")),
+        *((lists, f"_POSSIBLE_{kind}_KERNELS") for kind in ("MXFP8", "MXFP6", "MXFP4")),
+        (linear, "LinearBase"),
+        (linear, "register_weight_loader_v2_supported_method"),
+        (vocab_parallel_embedding, "ParallelLMHead"),
+        (logits_processor, "LogitsProcessor"),
+        (fused_moe, "RoutedExperts"),
+        (quant_utils.GroupShape, "is_per_token"),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_something_missing(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+    monkeypatch.delattr(owner, name)
+    verdict = check_linear()
+    assert not verdict
+    assert name in verdict.why
+
+
+def test_nothing_is_patched_if_it_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fp8.Fp8LinearMethod, "process_weights_after_loading", nothing)
+    before = dict(vars(linear.UnquantizedLinearMethod)), list(QUANTIZATION_METHODS)
+    assert "Fp8LinearMethod" not in QUANTIZATION_METHODS
+    assert register_linear().startswith("vLLM is not one the plugin knows: nothing(self)")
+    assert dict(vars(linear.UnquantizedLinearMethod)) == before[0]
+    assert before[1] == QUANTIZATION_METHODS
+
+
+# -- registration
+
+
+@pytest.fixture
+def clean() -> Iterator[None]:
+    with restored():
+        yield
+
+
+@pytest.mark.parametrize(("value", "on"), [("1", True), ("linear", True), ("attention", False)])
+def test_only_if_asked_for(
+    environment: Callable[..., None], clean: None, value: str, on: bool
+) -> None:
+    environment(HK_BACKEND=value)
+    register()
+    assert hasattr(linear.UnquantizedLinearMethod.apply, "hk_original") is on
+    assert routes.verdict("linear")
+
+
+def test_twice(clean: None) -> None:
+    assert register_linear() == ""
+    changed = linear.UnquantizedLinearMethod.apply, BaseModelLoader.load_model
+    assert register_linear() == ""
+    assert (linear.UnquantizedLinearMethod.apply, BaseModelLoader.load_model) == changed
+    assert check_linear(), "its own changes break the contract"
+
+
+def test_one_broken_route_leaves_the_other(
+    environment: Callable[..., None],
+    clean: None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    from vllm.v1.attention import backend
+
+    monkeypatch.setattr(backend.AttentionImpl, "forward", nothing)
+    environment(HK_BACKEND="1")
+    register()
+    assert not routes.verdict("attention")
+    assert routes.verdict("linear")
+    assert "route attention: vLLM is not one the plugin knows" in caplog.text
+
+
+def test_no_engine_is_imported_below_the_plugin() -> None:
+    """The operators and `routed_linear` are for every engine."""
+    code = "import sys, hk_backend.engine.linear.route; print('vllm' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+# -- --quantization hk_...
+
+
+@pytest.fixture
+def hk(clean: None, tmp_path: Any) -> Iterator[None]:
+    with one_rank(tmp_path):
+        assert register_linear() == ""
+        yield
+
+
+@pytest.mark.parametrize(
+    ("name", "format", "activations"),
+    [
+        ("hk_fp8", "fp8_e4m3fn", "token"),
+        ("hk_mxfp8", "mxfp8", "mx"),
+        ("hk_mxfp6", "mxfp6_e2m3", "mx"),
+        ("hk_mxfp4", "mxfp4", "mx"),
+    ],
+)
+def test_defaults(hk: None, name: str, format: str, activations: str) -> None:
+    assert name in QUANTIZATION_METHODS
+    config = get_quantization_config(name)()
+    assert (config.get_name(), config.options.format, config.options.activations) == (
+        name,
+        format,
+        activations,
+    )
+    assert not config.serialized
+    assert set(config.get_supported_act_dtypes()) == {torch.bfloat16, torch.float16, torch.float32}
+
+
+def test_options(hk: None) -> None:
+    owner = get_quantization_config("hk_mxfp6")
+    online = owner.from_config_dict_json('{"format": "mxfp6_e3m2", "activations": "none"}')
+    assert (online.options.format, online.options.activations, online.serialized) == (
+        "mxfp6_e3m2",
+        "none",
+        False,
+    )
+    written = owner.from_config({"quant_method": "hk_mxfp6", "ignore": ["model.qkv_proj"]})
+    assert (written.serialized, written.options.ignore) == (True, ["model.qkv_proj"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"activation": "none"}, "option 'activation' is not valid: expected one of format, "),
+        ({"activations": "mx"}, "activations 'mx' is not valid: expected one of none, token, "),
+        ({"format": "mxfp4"}, "format 'mxfp4' is not valid: expected one of fp8_e4m3fn, "),
+    ],
+)
+def test_a_wrong_option(hk: None, options: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=f"hk_fp8: {message}"):
+        get_quantization_config("hk_fp8").from_config(options)
+
+
+def test_ignored_layers(hk: None) -> None:
+    config = get_quantization_config("hk_fp8")(ignore=["*.k_proj", "*.q_proj", "*.v_proj"])
+    ignored = merged(config, torch.bfloat16, 64, [32, 16, 16])
+    assert isinstance(ignored.quant_method, linear.UnquantizedLinearMethod)
+    other = merged(config, torch.bfloat16, 64, [32, 16], prefix="model.gate_up_proj")
+    assert isinstance(other.quant_method, quantization.HKOnlineLinearMethod)
+
+
+def test_fp8_keys_and_values(hk: None) -> None:
+    """Attention layers take the scales of an FP8 cache from the checkpoint."""
+    config = get_quantization_config("hk_fp8")()
+    layer = object.__new__(Attention)
+    assert isinstance(config.get_quant_method(layer, "model.attn"), BaseKVCacheMethod)
+    assert config.get_quant_method(torch.nn.Module(), "lm_head") is None
+
+
+def test_a_layer_that_the_format_does_not_fit(hk: None) -> None:
+    """Nobody else can compute it: an error, with its name and what helps."""
+    config = get_quantization_config("hk_mxfp4")()
+    with pytest.raises(ValueError, match=r"model\.qkv_proj: --quantization hk_mxfp4: 40 input"):
+        merged(config, torch.bfloat16, 40, [32, 16, 16])
+
+
+def test_a_device_without_kernels(hk: None, environment: Callable[..., None]) -> None:
+    environment(HK_DEVICE="emulated:gfx950")
+    config = get_quantization_config("hk_fp8")()
+    assert current_platform.is_cpu()
+    with pytest.raises(ValueError, match="no linear kernels for gfx950 yet"):
+        merged(config, torch.bfloat16, 64, [32, 16, 16])

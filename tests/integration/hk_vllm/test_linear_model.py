@@ -1,0 +1,208 @@
+"""A whole model: its layers counted, its head found, its compile key; and that nobody saves it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hk_vllm.linear import model
+from vllm.config import VllmConfig, get_current_vllm_config, set_current_vllm_config
+from vllm.model_executor.layers.fused_moe import RoutedExperts, UnquantizedFusedMoEMethod
+from vllm.model_executor.layers.logits_processor import LogitsProcessor
+from vllm.model_executor.layers.quantization import get_quantization_config
+from vllm.model_executor.layers.vocab_parallel_embedding import (
+    ParallelLMHead,
+    VocabParallelEmbedding,
+)
+from vllm.model_executor.model_loader.reload import record_metadata_for_reloading
+from vllm.model_executor.model_loader.sharded_state_loader import ShardedStateLoader
+from vllm.model_executor.model_loader.tensorizer_loader import TensorizerLoader
+from vllm.utils.torch_utils import set_default_torch_dtype
+
+from hk_backend import _cpu, reference
+from hk_backend.engine.linear.route import is_attached
+from hk_backend.engine.linear.saving import SaveError
+from hk_backend.engine.strict import StrictError
+from hk_backend.routing.routes import routes
+from hk_backend.routing.shadow_check import largest_error, tolerance
+from tests.integration.hk_vllm.linear_layers import (
+    installed,
+    load,
+    merged,
+    one_rank,
+    reload,
+    values,
+)
+
+K, WIDTHS, VOCABULARY = 72, [40, 24], 128
+
+
+@pytest.fixture(scope="module", autouse=True)
+def rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with one_rank(tmp_path_factory.mktemp("rank")), torch.no_grad():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def route(rank: None) -> Iterator[None]:
+    with installed():
+        yield
+
+
+def layer_of(k: int = K) -> Any:
+    layer = merged(None, torch.bfloat16, k, WIDTHS, prefix="model.gate_up_proj")
+    return load(layer, {"weight": [values((width, k)) for width in WIDTHS]})
+
+
+def table_of(kind: Any = VocabParallelEmbedding, vocabulary: int = VOCABULARY) -> Any:
+    with set_default_torch_dtype(torch.bfloat16):
+        table = kind(vocabulary, K)
+    record_metadata_for_reloading(table)
+    table.weight_loader(table.weight, values((vocabulary, K)))
+    table.quant_method.process_weights_after_loading(table)
+    return table
+
+
+def some_model() -> torch.nn.Module:
+    """Two layers and a head that HK serves, one layer that it leaves."""
+    layers = {"odd": layer_of(12), "head": table_of(ParallelLMHead)}
+    return torch.nn.ModuleDict(layers | {name: layer_of() for name in ("one", "two")})
+
+
+def test_layers_are_counted_with_their_reasons() -> None:
+    model.account(some_model())
+    counters = routes.counters("linear")
+    why = "12 input features are not a positive multiple of 8"
+    assert counters.layers == 3
+    assert counters.layers_left == {why: 1}
+
+
+def test_strict(environment: Callable[..., None]) -> None:
+    environment(HK_STRICT="1")
+    with pytest.raises(StrictError, match=r"odd would fall back: 12 input features"):
+        model.account(some_model())
+
+
+# -- an embedding that is the LM head too
+
+
+def with_logits(**layers: Any) -> torch.nn.Module:
+    return torch.nn.ModuleDict(layers | {"logits_processor": LogitsProcessor(VOCABULARY)})
+
+
+def assert_logits(table: Any, seed: int = 0) -> None:
+    x, weight = values((5, K), seed=9), values((VOCABULARY, K), seed=seed)
+    out = table.quant_method.apply(table, x)
+    assert largest_error(out, reference.linear(x, weight, "bf16")) <= tolerance(torch.bfloat16)
+    assert torch.equal(table(torch.tensor([3])), weight[[3]]), "it is an embedding no more"
+
+
+def test_an_embedding_that_computes_the_logits() -> None:
+    """Gemma 2, Cohere: `logits_processor(embed_tokens, ...)`; other tables stay tables."""
+    other, table = table_of(vocabulary=64), table_of()
+    model.account(with_logits(other=other, embed_tokens=table))
+    assert (is_attached(other), is_attached(table)) == (False, True)
+    assert not hasattr(table, "cpu_linear"), "vLLM's own packed table is still in memory"
+    assert routes.counters("linear").layers == 1
+    assert_logits(table)
+    assert routes.counters("linear").served.calls == 1
+
+
+def test_its_reload() -> None:
+    table = table_of()
+    model.account(with_logits(embed_tokens=table))
+    address = table.hk_data.data_ptr()
+    reload(table, {"weight": [values((VOCABULARY, K), seed=5)]})
+    assert table.hk_data.data_ptr() == address
+    assert_logits(table, seed=5)
+
+
+def test_an_embedding_that_cannot_be_served(
+    environment: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(get_current_vllm_config().model_config, "head_dtype", torch.float32)
+    whole = with_logits(embed_tokens=table_of())
+    model.account(whole)
+    why = "an LM head in torch.float32, the model in torch.bfloat16"
+    assert routes.counters("linear").layers_left == {why: 1}
+    environment(HK_STRICT="1")
+    with pytest.raises(StrictError, match=f"embed_tokens would fall back: {why}"):
+        model.account(whole)
+
+
+def test_an_embedding_beside_a_head_or_without_logits() -> None:
+    for whole in (
+        with_logits(embed_tokens=table_of(), lm_head=table_of(ParallelLMHead)),
+        torch.nn.ModuleDict({"embed_tokens": table_of()}),
+    ):
+        model.account(whole)
+        assert not is_attached(whole["embed_tokens"])
+
+
+# -- experts of a mixture
+
+
+def experts() -> Any:
+    layer = object.__new__(RoutedExperts)
+    torch.nn.Module.__init__(layer)
+    return layer
+
+
+def test_experts_are_counted() -> None:
+    model.account(torch.nn.ModuleDict({"experts": experts()}))
+    why = "experts of a mixture: HK has no kernel for them"
+    assert routes.counters("linear").layers_left == {why: 1}
+
+
+def test_experts_that_are_to_be_quantised() -> None:
+    """They would be left as they are, and nobody told."""
+    config = get_quantization_config("hk_fp8")
+    name = "model.layers.0.mlp.experts"
+    with pytest.raises(ValueError, match=f"{name}: --quantization hk_fp8: HK has no kernel for"):
+        config().get_quant_method(experts(), name)
+
+
+def test_experts_that_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(UnquantizedFusedMoEMethod, "__init__", lambda self, moe: None)
+    layer = experts()
+    layer.moe_config = SimpleNamespace()
+    config = get_quantization_config("hk_fp8")(ignore=["*.experts"])
+    method = config.get_quant_method(layer, "model.layers.0.mlp.experts")
+    assert isinstance(method, UnquantizedFusedMoEMethod)
+
+
+# -- the compile-cache key
+
+
+def test_each_device_has_its_own_key(environment: Callable[..., None]) -> None:
+    """A compiled graph holds the packed layout of its layers."""
+    added = []
+    devices = [f"cpu:{isa}" for isa in _cpu.available_isas()]
+    for device in devices:
+        environment(HK_DEVICE=device)
+        config = VllmConfig()
+        config.model_config = get_current_vllm_config().model_config
+        with set_current_vllm_config(config):
+            model.account(torch.nn.ModuleDict({"one": layer_of()}))
+        added.append(config.additional_config["hk_backend"])
+    assert added == [f"linear on {device}" for device in devices]
+
+
+# -- saved
+
+
+@pytest.mark.parametrize("loader", [ShardedStateLoader, TensorizerLoader])
+def test_packed_layers_are_not_saved(loader: Any, tmp_path: Path) -> None:
+    """vLLM would write a folder that nothing can load."""
+    with pytest.raises(SaveError, match="1 linear layers hold weights that HK packed"):
+        loader.save_model(torch.nn.ModuleDict({"one": layer_of()}), str(tmp_path), None)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_without_packed_layers_is_saved(tmp_path: Path) -> None:
+    ShardedStateLoader.save_model(torch.nn.ModuleDict({"table": table_of()}), str(tmp_path))
+    assert [path.suffix for path in tmp_path.iterdir()] == [".safetensors"]

@@ -1,0 +1,301 @@
+"""Loading the plugin: what it registers, and everything in which it must be harmless."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hk_vllm import plugin
+from hk_vllm.plugin import register
+from vllm.model_executor.layers.linear import UnquantizedLinearMethod
+from vllm.platforms import current_platform
+from vllm.v1.attention.backends.registry import AttentionBackendEnum
+from vllm.v1.attention.selector import AttentionSelectorConfig
+
+from hk_backend.engine.registration import RegisterError
+from hk_backend.routing.routes import routes
+from tests.integration.hk_vllm.restore import restored
+from tests.integration.shared.e2e.engine import Forks
+
+HK_PATH = "hk_vllm.attention.backend.HK_CPU_ATTN"
+
+
+@pytest.fixture(autouse=True)
+def untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """vLLM as it is before any plugin, and again afterwards."""
+    for variable in ("HK_BACKEND", "HK_DEVICE", "HK_STRICT", "HK_CHECK", "HK_METRICS_DIR"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr("hk_backend.routing.metrics_directory._shared_by", 0)
+    with restored():
+        yield
+    os.environ.pop("HK_METRICS_DIR", None)
+
+
+def patched() -> bool:
+    """Whether anything of vLLM's registry, selection or linear layers is not as vLLM made it."""
+    overridden = any(member.is_overridden() for member in AttentionBackendEnum)
+    custom = hasattr(type(current_platform).get_attn_backend_cls, "hk_custom")
+    return overridden or custom or hasattr(UnquantizedLinearMethod.apply, "hk_original")
+
+
+def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR]
+
+
+def run_python(code: str, **environment: str) -> str:
+    """The standard output of `code` in a new interpreter; HK_* only from `environment`."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("HK_")}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**inherited, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    """Of a process that has imported vLLM."""
+    forks = Forks("tests.integration.hk_vllm.imported", {})
+    yield forks
+    forks.stop()
+
+
+def run_in_fork(forks: Forks, code: str, folder: Path) -> str:
+    """What `code` prints where vLLM is imported, with HK on."""
+    script, printed, log = (folder / name for name in ("script.py", "printed.txt", "log.txt"))
+    script.write_text(code)
+    environment = {"HK_BACKEND": "1"}
+    exit_code = forks.run("tests.integration.hk_vllm.imported", [script, printed], log, environment)
+    assert exit_code == 0, log.read_text()
+    return printed.read_text().strip()
+
+
+# -- off
+
+
+@pytest.mark.parametrize("value", [None, "", "0", " 0 "])
+def test_off_imports_nothing(value: str | None) -> None:
+    code = (
+        "import sys; from hk_vllm.plugin import register; register(); "
+        "print([m for m in sys.modules if m.split('.')[0] in ('hk_backend', 'vllm', 'torch')])"
+    )
+    environment = {} if value is None else {"HK_BACKEND": value}
+    assert run_python(code, **environment) == "[]"
+
+
+def test_off_patches_nothing(environment: Callable[..., None]) -> None:
+    environment(HK_BACKEND="0")
+    register()
+    assert not patched()
+
+
+# -- on
+
+
+@pytest.mark.parametrize("value", ["1", "attention"])
+def test_on(environment: Callable[..., None], caplog: Any, value: str) -> None:
+    environment(HK_BACKEND=value)
+    register()
+    assert AttentionBackendEnum.CPU_ATTN.get_path() == HK_PATH
+    assert not errors(caplog)
+
+
+def test_only_the_platforms_own_backends(environment: Callable[..., None]) -> None:
+    environment(HK_BACKEND="1")
+    register()
+    overridden = {member.name for member in AttentionBackendEnum if member.is_overridden()}
+    assert overridden == {"CPU_ATTN", "CUSTOM"}
+
+
+def test_twice(environment: Callable[..., None]) -> None:
+    environment(HK_BACKEND="1")
+    register()
+    chosen = type(current_platform).get_attn_backend_cls
+    backend = AttentionBackendEnum.CPU_ATTN.get_class()
+    register()
+    assert type(current_platform).get_attn_backend_cls == chosen
+    assert AttentionBackendEnum.CPU_ATTN.get_class() is backend
+    # the parent of the wrapper is vLLM's class, not the wrapper of the first time
+    assert [base.__name__ for base in backend.__mro__[:2]] == ["HK_CPU_ATTN", "CPUAttentionBackend"]
+
+
+@pytest.mark.parametrize("selected", ["CUSTOM", "CPU_ATTN", None])
+def test_selection(environment: Callable[..., None], selected: str | None) -> None:
+    """No flag, the backend's own name, and CUSTOM: each takes what the platform would choose."""
+    import torch
+
+    environment(HK_BACKEND="1")
+    register()
+    member = None if selected is None else AttentionBackendEnum[selected]
+    config = AttentionSelectorConfig(64, torch.float32, "auto", None)
+    assert current_platform.get_attn_backend_cls(member, config) == HK_PATH
+    assert AttentionBackendEnum.CUSTOM.get_path() == HK_PATH
+
+
+def test_custom_asks_the_platform_for_its_own_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    class Platform:
+        @classmethod
+        def get_attn_backend_cls(
+            cls, selected_backend: Any, attn_selector_config: Any, num_heads: int | None = None
+        ) -> str:
+            asked.append((selected_backend, attn_selector_config, num_heads))
+            return "path"
+
+    plugin.let_custom_be_automatic(Platform)
+    plugin.let_custom_be_automatic(Platform)
+    assert (
+        Platform.get_attn_backend_cls(AttentionBackendEnum.CUSTOM, "facts", num_heads=3) == "path"
+    )
+    Platform.get_attn_backend_cls(AttentionBackendEnum.TRITON_ATTN, attn_selector_config="facts")
+    assert asked == [(None, "facts", 3), (AttentionBackendEnum.TRITON_ATTN, "facts", None)]
+
+
+# -- in the way
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "valid"),
+    [
+        ("HK_BACKEND", "yes", "0, 1, or a comma-separated list of routes: attention"),
+        ("HK_BACKEND", "attention,linears", "attention"),
+        ("HK_DEVICE", "gpu", "auto, hip, cpu"),
+        ("HK_STRICT", "true", "0 or 1"),
+        ("HK_CHECK", "2", "between 0 and 1"),
+    ],
+)
+def test_a_wrong_value(
+    environment: Callable[..., None], caplog: Any, variable: str, value: str, valid: str
+) -> None:
+    """One line that names the variable, its value and the valid ones; vLLM as it is."""
+    environment(**{"HK_BACKEND": "1", variable: value})
+    register()
+    assert not patched()
+    (line,) = errors(caplog)
+    assert variable in line
+    assert repr(value) in line
+    assert valid in line
+
+
+def test_a_wrong_value_and_strict(environment: Callable[..., None]) -> None:
+    environment(HK_BACKEND="1", HK_DEVICE="gpu", HK_STRICT="1")
+    with pytest.raises(RegisterError, match="HK_DEVICE='gpu'"):
+        register()
+    assert not patched()
+
+
+def test_an_engine_outside_the_contract(
+    environment: Callable[..., None], caplog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vllm.v1.attention import backend
+
+    monkeypatch.setattr(backend.AttentionImpl, "forward", lambda self, everything: None)
+    environment(HK_BACKEND="attention")
+    register()
+    assert not patched()
+    (line,) = errors(caplog)
+    assert "forward" not in line.split(":")[0]
+    assert "expected (self, layer, query, key, value" in line
+    assert routes.verdict("attention").why in line
+
+
+def test_a_platform_without_a_route(
+    environment: Callable[..., None], caplog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nobody = SimpleNamespace(
+        is_cpu=lambda: False,
+        is_rocm=lambda: False,
+        device_name="tpu",
+        get_attn_backend_cls=current_platform.get_attn_backend_cls,
+    )
+    monkeypatch.setattr("vllm.platforms.current_platform", nobody)
+    environment(HK_BACKEND="1")
+    register()
+    assert not patched()
+    assert "no route for vLLM's platform tpu" in errors(caplog)[0]
+
+
+BROKEN = """
+import sys
+sys.modules[{module!r}] = None
+from hk_vllm.plugin import register
+register()
+from vllm.v1.attention.backends.registry import AttentionBackendEnum as members
+print(any(member.is_overridden() for member in members))
+"""
+
+
+@pytest.mark.parametrize("module", ["hk_backend.ops", "prometheus_client"])
+def test_a_broken_installation(module: str, forks: Forks, tmp_path: Path) -> None:
+    """A package of ours or below us that does not import: vLLM as it is."""
+    assert run_in_fork(forks, BROKEN.format(module=module), tmp_path).endswith("False")
+
+
+BROKEN_EXTENSION = """
+import sys, torch
+sys.modules["hk_backend._cpu"] = None
+from hk_vllm.attention.backend import wrapper_of
+from hk_backend.routing.routes import routes
+from tests.integration.hk_vllm.batch import EXTEND, FRESH, Batch, Layer
+batch = Batch(Layer(wrapper_of("CPU_ATTN")), [EXTEND, FRESH])
+batch.run()
+batch.check()
+print(list(routes.counters("attention").fallbacks)[0])
+"""
+
+
+def test_a_broken_extension(forks: Forks, tmp_path: Path) -> None:
+    """The parent computes, and the reason is the loader's."""
+    last = run_in_fork(forks, BROKEN_EXTENSION, tmp_path).splitlines()[-1]
+    assert "_cpu" in last
+
+
+# -- in other processes
+
+
+def _path_in_child(found: Any) -> None:
+    from vllm.plugins import load_general_plugins
+    from vllm.v1.attention.backends.registry import AttentionBackendEnum
+
+    load_general_plugins()
+    found.put((AttentionBackendEnum.CPU_ATTN.get_path(), os.environ.get("HK_METRICS_DIR")))
+
+
+def test_in_a_spawned_process(environment: Callable[..., None]) -> None:
+    """Through vLLM's own loader and the installed entry point, as in the engine core."""
+    environment(HK_BACKEND="1")
+    register()
+    context = multiprocessing.get_context("spawn")
+    found = context.Queue()
+    child = context.Process(target=_path_in_child, args=(found,))
+    child.start()
+    path, metrics_directory = found.get(timeout=120)
+    child.join()
+    assert child.exitcode == 0
+    assert path == HK_PATH
+    assert metrics_directory == os.environ["HK_METRICS_DIR"]
+
+
+def test_in_the_inspection_subprocess(environment: Callable[..., None]) -> None:
+    """vLLM inspects model classes in a subprocess that loads plugins, too."""
+    from vllm.model_executor.models.registry import _run_in_subprocess
+
+    environment(HK_BACKEND="1")
+    assert _run_in_subprocess(_custom_path) == HK_PATH
+
+
+def _custom_path() -> str:
+    return AttentionBackendEnum.CUSTOM.get_path()

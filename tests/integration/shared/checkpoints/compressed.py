@@ -1,0 +1,72 @@
+"""compressed-tensors checkpoints, by the library itself: its configs, scales and packing."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from compressed_tensors.compressors import BaseCompressor
+from compressed_tensors.compressors.format import infer_module_format
+from compressed_tensors.quantization import (
+    QuantizationConfig,
+    QuantizationScheme,
+    QuantizationStatus,
+    preset_name_to_scheme,
+)
+from compressed_tensors.quantization.utils import calculate_qparams
+
+from tests.integration.shared.checkpoints.scheme import Layer
+
+
+def preset(name: str, **changed: Any) -> QuantizationScheme:
+    """One of the library's presets; `changed`: of its weights or activations, None for none."""
+    scheme = preset_name_to_scheme(name, ["Linear"])
+    return QuantizationScheme.model_validate(scheme.model_dump() | changed)
+
+
+def config(scheme: QuantizationScheme) -> dict[str, Any]:
+    """`quantization_config` as the library writes it into config.json."""
+    layout = infer_module_format(torch.nn.Linear, scheme)
+    whole = QuantizationConfig(
+        config_groups={"group_0": scheme.model_copy(update={"format": layout})},
+        format=layout.value,
+        quantization_status=QuantizationStatus.COMPRESSED,
+        ignore=["lm_head"],
+    )
+    return whole.model_dump(mode="json")
+
+
+def layer(scheme: QuantizationScheme) -> Any:
+    """Quantises a weight by the library, and asks the library what came of it."""
+    return partial(_layer, scheme)
+
+
+def _layer(scheme: QuantizationScheme, weight: torch.Tensor) -> Layer:
+    compressor = BaseCompressor.get_value_from_registry(
+        infer_module_format(torch.nn.Linear, scheme).value
+    )
+    low, high = _range(scheme, weight)
+    scale, _ = calculate_qparams(low, high, scheme.weights)
+    with torch.compiler.set_stance("force_eager"):  # or a helper compiles for seconds
+        stored = compressor.compress({"weight": weight, "weight_scale": scale}, scheme)
+        values = compressor.decompress(dict(stored), scheme)["weight"]
+    return Layer({name: part.contiguous() for name, part in stored.items()}, values)
+
+
+def _range(scheme: QuantizationScheme, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The smallest and largest value of each group that shares a scale."""
+    args = scheme.weights
+    assert args is not None
+    n, k = weight.shape
+    if args.strategy == "tensor":
+        groups, axes, shape = weight, (0, 1), (1,)
+    elif args.strategy == "channel":
+        groups, axes, shape = weight, (1,), (n, 1)
+    elif args.strategy == "group":
+        groups, axes, shape = weight.reshape(n, -1, args.group_size), (2,), (n, -1)
+    else:
+        rows, columns = args.block_structure
+        groups = weight.reshape(n // rows, rows, k // columns, columns)
+        axes, shape = (1, 3), (n // rows, k // columns)
+    return groups.amin(axes).reshape(shape), groups.amax(axes).reshape(shape)

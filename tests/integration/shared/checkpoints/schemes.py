@@ -1,0 +1,174 @@
+"""Every scheme that HK is to serve, as its tool writes it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from compressed_tensors.quantization import QuantizationScheme
+
+from tests.integration.shared.checkpoints import compressed
+from tests.integration.shared.checkpoints.numbers import (
+    fp8_block,
+    fp8_block_4d,
+    fp8_channel,
+    fp8_column,
+    fp8_tensor,
+    mx,
+)
+from tests.integration.shared.checkpoints.scheme import Scheme
+
+ANY_DTYPE = ("float32", "float16", "bfloat16")
+
+
+def fp8(name: str, activation_scheme: str, block: bool = False) -> Scheme:
+    """vLLM's own `fp8`, as AutoFP8 and DeepSeek write it."""
+    config: dict[str, Any] = {"quant_method": "fp8", "activation_scheme": activation_scheme}
+    if block:
+        config["weight_block_size"] = [128, 128]
+        return Scheme(name, fp8_block, config, "token_block")
+    static = activation_scheme == "static"
+    return Scheme(
+        name, fp8_tensor, config | {"ignored_layers": ["lm_head"]}, "tensor", static=static
+    )
+
+
+def compressed_tensors(
+    name: str, scheme: QuantizationScheme, activations: str, format: str = "fp8_e4m3fn"
+) -> Scheme:
+    args = scheme.input_activations
+    return Scheme(
+        name,
+        compressed.layer(scheme),
+        compressed.config(scheme),
+        activations,
+        format,
+        static=args is not None and not args.dynamic,
+        dtypes=ANY_DTYPE,
+    )
+
+
+def quark(
+    name: str, layer: Any, weight: dict[str, Any], inputs: dict[str, Any] | None, **more: Any
+) -> Scheme:
+    """AMD Quark's export: `weight` and `inputs` are its descriptions of a tensor."""
+    config = {
+        "quant_method": "quark",
+        "global_quant_config": {
+            "weight": weight | {"is_dynamic": False},
+            "input_tensors": inputs,
+            "output_tensors": None,
+            "bias": None,
+        },
+        "layer_quant_config": {},
+        "layer_type_quant_config": {},
+        "exclude": ["lm_head"],
+        "export": {
+            "kv_cache_group": [],
+            "min_kv_scale": 0.0,
+            "pack_method": "reorder",
+            "weight_format": "real_quantized",
+            "weight_merge_groups": None,
+        },
+    }
+    return Scheme(name, layer, config, **more)
+
+
+def quark_fp8(name: str, weights: str, inputs: str, dynamic: bool) -> Scheme:
+    tensor = {"dtype": "fp8_e4m3", "symmetric": True}
+    return quark(
+        name,
+        fp8_tensor if weights == "per_tensor" else fp8_channel,
+        tensor | {"qscheme": weights, "ch_axis": 0 if weights == "per_channel" else None},
+        tensor | {"qscheme": inputs, "is_dynamic": dynamic},
+        activations="tensor" if inputs == "per_tensor" else "token",
+        static=not dynamic,
+    )
+
+
+def quark_mx(format: str, quantized_inputs: bool) -> Scheme:
+    tensor = {
+        "dtype": "fp8_e4m3" if format == "mxfp8" else format.replace("mxfp", "fp"),
+        "qscheme": "per_group",
+        "group_size": 32,
+        "ch_axis": -1,
+        "scale_format": "e8m0",
+        "symmetric": None,
+    }
+    return quark(
+        f"quark-{format}" + ("" if quantized_inputs else "-weight-only"),
+        partial(mx, format=format),
+        tensor,
+        tensor | {"is_dynamic": True} if quantized_inputs else None,
+        activations="mx" if quantized_inputs else "none",
+        format=format,
+    )
+
+
+def modelopt(name: str, algorithm: str, layer: Any, activations: str, **more: Any) -> Scheme:
+    """NVIDIA ModelOpt's `config.json`."""
+    config = {"quant_method": "modelopt", "quant_algo": algorithm, "ignore": ["lm_head"]}
+    return Scheme(name, layer, config, activations, **more)
+
+
+def hk(format: str, activations: str) -> Scheme:
+    """What this project's online methods read back: tensors in the layouts of `pack_weight`."""
+    family = format.split("_", maxsplit=1)[0]
+    config = {
+        "quant_method": f"hk_{family}",
+        "format": format,
+        "activations": activations,
+        "ignore": ["lm_head"],
+    }
+    layer = fp8_column if family == "fp8" else partial(mx, format=format)
+    return Scheme(f"hk-{format}", layer, config, activations, format, dtypes=ANY_DTYPE)
+
+
+WITHOUT_INPUTS = {"input_activations": None}
+TENSOR = compressed.preset("FP8")
+DYNAMIC = compressed.preset("FP8_DYNAMIC")
+
+SCHEMES = {
+    scheme.name: scheme
+    for scheme in (
+        fp8("fp8-static", "static"),
+        fp8("fp8-dynamic", "dynamic"),
+        fp8("fp8-block", "dynamic", block=True),
+        compressed_tensors("ct-tensor-static", TENSOR, "tensor"),
+        compressed_tensors(
+            "ct-tensor-dynamic",
+            compressed.preset("FP8", input_activations=DYNAMIC.input_activations.model_dump()),
+            "token",
+        ),
+        compressed_tensors("ct-channel-token", DYNAMIC, "token"),
+        compressed_tensors("ct-block", compressed.preset("FP8_BLOCK"), "token_block"),
+        compressed_tensors(
+            "ct-channel-weight-only", compressed.preset("FP8_DYNAMIC", **WITHOUT_INPUTS), "none"
+        ),
+        compressed_tensors("ct-mxfp8", compressed.preset("MXFP8"), "mx", "mxfp8"),
+        compressed_tensors("ct-mxfp4", compressed.preset("MXFP4"), "mx", "mxfp4"),
+        compressed_tensors(
+            "ct-mxfp4-weight-only", compressed.preset("MXFP4", **WITHOUT_INPUTS), "none"
+        ),
+        quark_fp8("quark-tensor-static", "per_tensor", "per_tensor", dynamic=False),
+        quark_fp8("quark-channel-token", "per_channel", "per_channel", dynamic=True),
+        quark_mx("mxfp8", quantized_inputs=True),
+        quark_mx("mxfp6_e2m3", quantized_inputs=True),
+        quark_mx("mxfp6_e3m2", quantized_inputs=False),
+        quark_mx("mxfp4", quantized_inputs=True),
+        modelopt("modelopt-fp8", "FP8", fp8_tensor, "tensor", static=True),
+        modelopt("modelopt-channel-token", "FP8_PER_CHANNEL_PER_TOKEN", fp8_channel, "token"),
+        modelopt("modelopt-block", "FP8_PB_WO", fp8_block_4d, "token_block"),
+        modelopt(
+            "modelopt-mxfp8",
+            "MXFP8",
+            partial(mx, format="mxfp8"),
+            "mx",
+            format="mxfp8",
+            dtypes=("bfloat16",),
+        ),
+        hk("fp8_e4m3fn", "token"),
+        hk("mxfp6_e2m3", "mx"),
+        hk("mxfp4", "none"),
+    )
+}

@@ -1,0 +1,106 @@
+"""Catalogues whose kernels are broken, each in its way, for the device that the engine makes next.
+
+Copies of the shipped catalogue; what is changed are machine words (CDNA3 ISA guide, "Microcode
+Formats": VOP1 and SOPP).
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import json
+import shutil
+import struct
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+ARCH = "gfx950"
+Change = Callable[[int], int]
+
+EXP, SIN = 0x20, 0x29
+"""v_exp_f32 and v_sin_f32: opcodes of VOP1, which begins with 0111111 and has them in bits 9-16."""
+WAITCNT, NOP = 0xBF8C, 0xBF80
+
+
+def kernel_computes_wrong() -> None:
+    """One exponential of each kernel is a sine."""
+    use(one_wrong_exponential())
+
+
+def one_wrong_exponential() -> Path:
+    """The folder of that catalogue, which has the hash of just that file."""
+
+    def sine(word: int) -> int:
+        return word & ~(0xFF << 9) | SIN << 9
+
+    return changed_copy("v_exp_f32", sine, first_only=True, hashed=True)
+
+
+def kernel_does_not_wait() -> None:
+    """No kernel waits for what it loads; the catalogue has the hash of just that file."""
+
+    def nop(word: int) -> int:
+        return NOP << 16
+
+    use(changed_copy("s_waitcnt", nop, first_only=False, hashed=True))
+
+
+def kernel_file_damaged() -> None:
+    """The file is not the one that was catalogued."""
+
+    def flipped(word: int) -> int:
+        return word ^ 1
+
+    use(changed_copy("v_exp_f32", flipped, first_only=True, hashed=False))
+
+
+def use(folder: Path) -> None:
+    """Let emulated devices that are made from now on find their kernels in `folder`."""
+    from hk_backend.devices.hip import emulated
+    from hk_backend.kernels import catalogue
+
+    emulated.catalogue = cache(lambda arch: catalogue(arch, folder))  # type: ignore[assignment]
+    emulated.emulated_device.cache_clear()
+
+
+def changed_copy(mnemonic: str, change: Change, *, first_only: bool, hashed: bool) -> Path:
+    """The catalogue's folder, copied, with instructions `mnemonic` of every kernel changed."""
+    from hk_backend.kernels.catalogue import CATALOGUE_FILE, CODE_OBJECTS
+
+    parent = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, parent)
+    folder = parent / "codeobjects"
+    # without line tables: they belong to the unchanged code
+    shutil.copytree(CODE_OBJECTS, folder, ignore=shutil.ignore_patterns("*.lines"))
+    listed = folder / ARCH / CATALOGUE_FILE
+    content = json.loads(listed.read_text())
+    for name, file in content["code_objects"].items():
+        path = folder / ARCH / f"{name}.co"
+        data = bytearray(path.read_bytes())
+        symbols = [k["symbol"] for k in content["kernels"] if k["code_object"] == name]
+        for symbol in symbols:
+            places = list(instructions(bytes(data), symbol, mnemonic))
+            for at in places[:1] if first_only else places:
+                (word,) = struct.unpack_from("<I", data, at)
+                struct.pack_into("<I", data, at, change(word))
+        path.write_bytes(data)
+        if hashed:
+            file["sha256"] = hashlib.sha256(data).hexdigest()
+    listed.write_text(json.dumps(content))
+    return folder
+
+
+def instructions(code_object: bytes, symbol: str, mnemonic: str) -> Iterator[int]:
+    """Where the instructions `mnemonic` of a kernel lie in its file."""
+    from hk_backend import _emulator
+    from hk_backend.kernels.toolchain.elf import Elf
+
+    elf = Elf(code_object)
+    text = elf.sections[".text"]
+    begin, size = elf.symbols()[symbol]
+    words = code_object[text.offset : text.offset + text.size]
+    for pc, instruction in _emulator.disassemble(words, ARCH):
+        if 0 <= pc - (begin - text.address) < size and instruction.startswith(mnemonic):
+            yield text.offset + pc

@@ -1,0 +1,45 @@
+"""What is asked of the engines, and the faults that must show in the answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.integration.shared.e2e.scenario import Round, Tokens
+from tests.models import random_prompts, real_prompts
+
+MUTATIONS = ("scaled_output", "swapped_heads", "dropped_last_key", "ignored_prefix")
+"""In tests/integration/shared/e2e/mutations.py; the last one where rows have a cached prefix."""
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Random tokens for a tiny Llama, real text for SmolLM2 (fewer: it is larger)."""
+
+    model: str
+    checkpoint: str
+
+    def lengths(self) -> list[int]:
+        """Around every block and tile edge, and past two blocks of 128."""
+        if self.model == "smollm2":
+            return [1, 129, 100, 300, 33, 2]
+        return [1, 2, 31, 32, 33, 127, 128, 129, 200, 333]
+
+    def of(self, lengths: list[int]) -> list[Tokens]:
+        if self.model == "smollm2":
+            return real_prompts(Path(self.checkpoint), lengths)
+        return random_prompts(lengths, seed=sum(lengths))
+
+
+def prefix_rounds(prompts: Prompts, mutation: str = "") -> list[Round]:
+    """A long prompt, and then many that begin with it and end at different places.
+
+    `mutation`: in the second round.
+    """
+    [text] = prompts.of([390])
+    cached = len(text) - 90
+    ends = [cached + more for more in (2, 3, 17, 30, 47, 61, 76, 90)]
+    return [
+        Round([text[:cached]], max_tokens=1, teacher_forced=False),
+        Round([text[:end] for end in ends], teacher_forced=False, mutation=mutation),
+    ]

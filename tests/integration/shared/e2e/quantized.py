@@ -1,0 +1,67 @@
+"""What the answers of an engine over a quantised checkpoint must satisfy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from tests.integration.shared.e2e.compare import (
+    Error,
+    assert_as_exact,
+    assert_true_logprobs,
+    error_of,
+)
+from tests.integration.shared.e2e.oracle import answered
+from tests.integration.shared.e2e.scenario import RoundResult, ScenarioResult
+from tests.models import TINY_LAYERS
+
+LAYERS = 4 * TINY_LAYERS + 1
+"""QKV, output, gate-up and down of each decoder layer, and the head."""
+
+
+class Quantised(Protocol):
+    """`activations`: how a checkpoint's layers round their inputs, as in `tests.integration.shared.checkpoints`."""
+
+    @property
+    def activations(self) -> str: ...
+
+
+def error_in(arithmetic: str, result: ScenarioResult, truth: Path) -> Error:
+    """How far another arithmetic takes transformers from the truth, on the same tokens."""
+    rounds = [
+        RoundResult(
+            [answered(str(truth), answer, arithmetic) for answer in item.answers], 0, [], None
+        )
+        for item in result.rounds
+    ]
+    return error_of(rounds, str(truth))
+
+
+def assert_true(scheme: Quantised, result: ScenarioResult, truth: Path, dtype: str) -> None:
+    """What the checkpoint means: within `LOGPROB_TOLERANCE` in float32; as near as the dtype's own
+    rounding allows where inputs are rounded to codes, or the dtype is not float32.
+
+    What passes is not what forgetting to round the inputs would give.
+    """
+    if scheme.activations == "none" and dtype == "float32":
+        for item in result.rounds:
+            assert_true_logprobs(item.answers, str(truth))
+        return
+    allowed = error_in(dtype, result, truth)
+    assert_as_exact(error_of(result.rounds, str(truth)), allowed)
+    if scheme.activations != "none" and dtype == "float32":
+        with pytest.raises(AssertionError, match="error"):
+            assert_as_exact(error_in("unrounded", result, truth), allowed)
+
+
+def assert_all_by_hk(result: ScenarioResult) -> None:
+    """Every linear layer of the model, and every token of every call."""
+    worker = result.rounds[-1].workers[0]
+    linear = worker.routes["linear"]
+    assert linear["on"], linear["why"]
+    assert linear["layers"] == LAYERS
+    assert not linear["layers_left"], linear["layers_left"]
+    assert not linear["fallbacks"], linear["fallbacks"]
+    assert linear["tokens"] > 0

@@ -1,0 +1,37 @@
+"""Things broken before an engine starts: it must still serve, and say why HK does not."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from tests.integration.shared.e2e import broken_kernels
+
+
+def extension_missing() -> None:
+    """`import hk_backend._cpu` raises ImportError."""
+    sys.modules["hk_backend._cpu"] = None  # type: ignore[assignment]
+
+
+def extension_raises() -> None:
+    """Every call of the extension's attention raises."""
+    extension: Any = importlib.import_module("hk_backend._cpu")
+
+    def broken(*_: Any) -> None:
+        raise RuntimeError("the extension is broken on purpose")
+
+    extension.attention_prefill = broken
+
+
+SABOTAGES: dict[str, Callable[[], None]] = {
+    sabotage.__name__: sabotage
+    for sabotage in (
+        extension_missing,
+        extension_raises,
+        broken_kernels.kernel_computes_wrong,
+        broken_kernels.kernel_does_not_wait,
+        broken_kernels.kernel_file_damaged,
+    )
+}

@@ -1,0 +1,219 @@
+"""The analysis finds in compiled code what was put there, and only that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hk_backend.kernels.toolchain import analysis, clocks
+from hk_backend.kernels.toolchain.compiler import Toolchain
+from tests.kernels.sources import Source, compile_kernel, straight
+
+MFMA = "__builtin_amdgcn_mfma_f32_16x16x32_bf16"
+MFMA_FLOPS = 2 * 16 * 16 * 32
+MFMA_CLOCKS = 16
+
+ARGS = """
+struct Args {{ const bf16x8* x; float* y; const f32x4* z; int n; }};
+__device__ void run(const Args& a) {{
+  const int lane = __builtin_amdgcn_workitem_id_x();
+  f32x4 sum[{tiles}]{{}};
+{loops}
+  for (int t = 0; t < {tiles}; ++t) a.y[t * 64 + lane] = sum[t][0] + sum[t][3];
+}}
+"""
+# a counter that the compiler cannot see through keeps it from unrolling
+LOOP = """
+  for (int i = a.n; i > 0; --i) {{
+    asm volatile("" : "+s"(i));
+    {body}
+  }}
+"""
+PLAIN = (
+    f"for (int t = 0; t < TILES; ++t) sum[t] = {MFMA}(a.x[lane], a.x[lane + 64], sum[t], 0, 0, 0);"
+)
+MASKED = PLAIN + " for (int t = 0; t < TILES; ++t) sum[t][0] = lane > i ? sum[t][0] : -1e30f;"
+
+
+def kernel(*bodies: str, tiles: int = 4, step_flops: int = 4 * MFMA_FLOPS) -> Source:
+    loops = "".join(LOOP.format(body=body.replace("TILES", str(tiles))) for body in bodies)
+    return Source(
+        body=ARGS.format(tiles=tiles, loops=loops), info=f'{{1, 2, 3, 0, {step_flops}, "n"}}'
+    )
+
+
+def matrix_count(found: analysis.SteadyLoop) -> int:
+    return sum(map(clocks.is_matrix, found.loop.instructions))
+
+
+@pytest.mark.parametrize("bodies", [(PLAIN, MASKED), (MASKED, PLAIN), (PLAIN,)])
+def test_the_steady_loop_is_the_unmasked_one(
+    tmp_path: Path, tools: Toolchain, bodies: tuple[str, ...]
+) -> None:
+    _, code = compile_kernel(tmp_path, kernel(*bodies), tools)
+    assert sum(any(map(clocks.is_matrix, loop.instructions)) for loop in code.loops) == len(bodies)
+    found = analysis.steady_loop(code, 4 * MFMA_FLOPS)
+    assert found is not None
+    assert matrix_count(found) == 4
+    assert found.steps == 1
+    assert not any("v_cndmask" in i.mnemonic for i in found.loop.instructions)
+
+
+def test_the_innermost_loop_is_the_steady_one(tmp_path: Path, tools: Toolchain) -> None:
+    nested = PLAIN + LOOP.format(body=PLAIN).replace(" i", " j").replace("(i)", "(j)")
+    _, code = compile_kernel(tmp_path, kernel(nested.replace("--i", "--j")), tools)
+    found = analysis.steady_loop(code, 4 * MFMA_FLOPS)
+    assert found is not None
+    assert matrix_count(found) == 4
+    assert len(code.loops) == 2
+
+
+def test_steps_are_counted_by_their_useful_work(tmp_path: Path, tools: Toolchain) -> None:
+    """Six matrix instructions, of which a step needs two and a half: two steps and a rest."""
+    _, code = compile_kernel(tmp_path, kernel(PLAIN, tiles=6), tools)
+    found = analysis.steady_loop(code, 5 * MFMA_FLOPS // 2)
+    assert found is not None
+    assert found.steps == 2
+
+
+def test_no_steady_loop_without_matrix_instructions(tmp_path: Path, tools: Toolchain) -> None:
+    body = "sum[0] += a.z[i];"
+    entry, code = compile_kernel(tmp_path, kernel(body), tools)
+    assert analysis.steady_loop(code, MFMA_FLOPS) is None
+    assert entry["figures"]["mfma_share"] is None
+    assert entry["figures"]["vmcnt0_in_loop"] == 0
+
+
+def test_clocks_of_independent_matrix_instructions(tmp_path: Path, tools: Toolchain) -> None:
+    """Enough of them hide everything else: the loop takes little more than their clocks."""
+    operand = "const bf16x8 v = a.x[lane];"
+    body = f"for (int t = 0; t < TILES; ++t) sum[t] = {MFMA}(v, v, sum[t], 0, 0, 0);"
+    source = kernel(body, tiles=32, step_flops=16 * MFMA_FLOPS)
+    source = Source(body=source.body.replace("f32x4 sum", operand + " f32x4 sum"), info=source.info)
+    figures = compile_kernel(tmp_path, source, tools)[0]["figures"]
+    busy = 32 * MFMA_CLOCKS
+    assert busy <= figures["loop_clocks"] <= 1.1 * busy
+    assert figures["mfma_share"] == pytest.approx(busy / figures["loop_clocks"], abs=1e-4)
+    assert figures["useful_mfma_share"] == figures["mfma_share"]
+    assert figures["pair_matrix_clocks"] == 2 * busy
+    assert figures["pair_useful_share"] == 1
+
+
+def test_work_that_is_not_useful_is_not_counted(tmp_path: Path, tools: Toolchain) -> None:
+    figures = compile_kernel(tmp_path, kernel(PLAIN, step_flops=3 * MFMA_FLOPS), tools)[0][
+        "figures"
+    ]
+    ratio = figures["useful_mfma_share"] / figures["mfma_share"]
+    assert ratio == pytest.approx(3 / 4, abs=1e-2)
+
+
+def test_vmcnt0_in_the_loop(tmp_path: Path, tools: Toolchain) -> None:
+    figures = compile_kernel(tmp_path, kernel(f"sum[0] += a.z[i]; {PLAIN}"), tools)[0]["figures"]
+    assert figures["vmcnt0_in_loop"] >= 1
+
+
+@pytest.mark.parametrize("wait", ["vmcnt(1)", "lgkmcnt(0)", "expcnt(0)"])
+def test_other_waits_are_not_vmcnt0(wait: str) -> None:
+    code = straight("v_nop", f"s_waitcnt {wait}", "s_cbranch_scc1 65533", "s_endpgm")
+    (loop,) = code.loops
+    assert analysis.vmcnt0(loop) == 0
+
+
+@pytest.mark.parametrize(
+    "wait", ["vmcnt(0)", "vmcnt(0) lgkmcnt(0)", "vmcnt(0) expcnt(0) lgkmcnt(0)"]
+)
+def test_vmcnt0_with_other_fields(wait: str) -> None:
+    code = straight("v_nop", f"s_waitcnt {wait}", "s_cbranch_scc1 65533", "s_endpgm")
+    (loop,) = code.loops
+    assert analysis.vmcnt0(loop) == 1
+
+
+DESCRIPTOR = """
+struct Args {{ float* x; float* y; int n; }};
+__device__ void run(const Args& a) {{
+  const int lane = __builtin_amdgcn_workitem_id_x();
+  float* base = {base};
+  auto view = __builtin_amdgcn_make_buffer_rsrc(base, 0, 4096, 0x00020000);
+  auto word = __builtin_amdgcn_raw_buffer_load_b32(view, lane * 4, 0, 0);
+  a.y[lane] = __builtin_bit_cast(float, word);
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("base", "loops"), [("a.x + (lane & 3) * 1024", 1), ("a.x + a.n * 1024", 0)]
+)
+def test_waterfall_loops(tmp_path: Path, tools: Toolchain, base: str, loops: int) -> None:
+    source = Source(body=DESCRIPTOR.format(base=base))
+    assert compile_kernel(tmp_path, source, tools)[0]["figures"]["waterfall_loops"] == loops
+
+
+@pytest.mark.parametrize(
+    ("vgpr_total", "lds", "block", "waves"),
+    [
+        (256, 160 * 1024, 512, 2),  # one workgroup of 8 waves
+        (248, 0, 512, 2),
+        (257, 0, 256, 1),  # granules of 8
+        (257, 0, 512, 0),  # eight waves, and room for four
+        (152, 68 * 1024, 512, 2),  # registers for three, but a workgroup comes as a whole
+        (512, 160 * 1024, 256, 1),
+        (64, 160 * 1024, 64, 1),
+        (64, 0, 256, 8),
+        (24, 0, 256, 8),  # never more than 8
+        (128, 80 * 1024, 256, 2),  # two workgroups of 4
+        (128, 80 * 1024 + 1, 256, 1),
+        (0, 0, 64, 8),
+    ],
+)
+def test_waves_per_simd(vgpr_total: int, lds: int, block: int, waves: int) -> None:
+    assert analysis.waves_per_simd("gfx950", vgpr_total, lds, block) == waves
+
+
+def test_what_not_every_iteration_does_is_told_apart() -> None:
+    code = straight(
+        "s_nop 0",  # 0: header
+        "s_cbranch_vccz 2",  # 4: to 16
+        "s_nop 1",  # 8: conditional
+        "s_nop 2",  # 12
+        "s_nop 3",  # 16
+        "s_cbranch_scc1 65530",  # 20: to 0
+        "s_endpgm",
+    )
+    (loop,) = code.loops
+    assert [i.pc for i in loop.always] == [0, 4, 16, 20]
+    assert len(loop.instructions) == 6
+
+
+def test_a_search_of_lanes_is_no_waterfall_loop() -> None:
+    """A wave-uniform number from a vector register, and lanes that leave early."""
+    code = straight(
+        "v_readfirstlane_b32 s0, v0",  # 0
+        "v_cmp_eq_u32_e32 vcc, s0, v1",  # 4
+        "s_and_saveexec_b64 s[2:3], vcc",  # 8
+        "s_cbranch_execz 1",  # 12: to 20
+        "buffer_load_dword v1, v1, s[4:7], 0 offen",  # 16
+        "s_or_b64 exec, exec, s[2:3]",  # 20
+        "s_cbranch_scc1 65529",  # 24: to 0
+        "s_endpgm",
+    )
+    assert len(code.loops) == 1
+    assert analysis.waterfall_loops(code) == 0
+
+
+def test_loops_of_a_nest() -> None:
+    """Two latches of one header are one loop; a loop within it is another."""
+    code = straight(
+        "s_nop 0",  # 0
+        "s_nop 1",  # 4: header of both latches
+        "s_cbranch_scc0 65534",  # 8: to 4
+        "s_nop 2",  # 12: inner header
+        "s_cbranch_vccz 65534",  # 16: to 12
+        "s_cbranch_scc1 65531",  # 20: to 4
+        "s_endpgm",
+    )
+    outer, inner = code.loops
+    assert (outer.header, inner.header) == (4, 12)
+    assert inner.blocks < outer.blocks
+    assert [i.pc for i in inner.instructions] == [12, 16]
+    assert [i.pc for i in outer.instructions] == [4, 8, 12, 16, 20]

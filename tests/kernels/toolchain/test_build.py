@@ -1,0 +1,304 @@
+"""What ships is what this source and this compiler make: same bytes, described by themselves."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hk_backend.kernels import arches, catalogue
+from hk_backend.kernels.arguments import FORMATS
+from hk_backend.kernels.catalogue import CODE_OBJECTS
+from hk_backend.kernels.toolchain import build, compiler, metadata
+from hk_backend.kernels.toolchain.compiler import Toolchain, ToolchainError
+from hk_backend.kernels.toolchain.debug_info import DebugInfo, DebugInfoError
+from tests.kernels.sources import ARCH, COPY, Source, compile_kernel, write
+
+LARGEST_FILE = 1 << 20  # bytes, in the repository and in the wheel
+
+
+@pytest.fixture(scope="module")
+def rebuilt(tmp_path_factory: pytest.TempPathFactory, tools: Toolchain) -> Path:
+    """Every kernel, built from a copy of the sources in another folder."""
+    root = tmp_path_factory.mktemp("elsewhere")
+    for folder in ("csrc/kernels", "csrc/include"):
+        shutil.copytree(build.ROOT / folder, root / folder)
+    for arch in arches():
+        build.build(arch, root / "out" / arch, tools, root=root)
+    return root / "out"
+
+
+def test_there_are_kernels() -> None:
+    assert arches() == sorted(build.ARCHES)
+    for arch in arches():
+        built = {path.stem for path in (CODE_OBJECTS / arch).glob("*.co")}
+        assert built == {path.stem for path in (build.ROOT / build.SOURCES).glob("*.hip")}
+
+
+@pytest.mark.same_compiler
+def test_same_compiler_same_bytes(rebuilt: Path, tools: Toolchain) -> None:
+    for arch in arches():
+        if catalogue(arch).compiler != tools.version:
+            pytest.skip(f"the catalogue is by {catalogue(arch).compiler}, here is {tools.version}")
+        for shipped in sorted((CODE_OBJECTS / arch).iterdir()):
+            again = rebuilt / arch / shipped.name
+            assert again.read_bytes() == shipped.read_bytes(), f"run make kernels: {shipped.name}"
+
+
+def test_same_bytes_wherever_the_sources_lie(tmp_path: Path, tools: Toolchain) -> None:
+    for name in "one", "another":
+        root = write(tmp_path / name, Source())
+        build.build(ARCH, tmp_path / name / "out", tools, root=root)
+    for path in sorted((tmp_path / "one" / "out").iterdir()):
+        assert path.read_bytes() == (tmp_path / "another" / "out" / path.name).read_bytes()
+
+
+def test_no_paths_and_no_debug_information_ship() -> None:
+    for arch in arches():
+        for path in (CODE_OBJECTS / arch).glob("*.co"):
+            assert not re.search(rb"\.debug_|csrc/|/include|\.hip", path.read_bytes())
+
+
+def test_nothing_is_large() -> None:
+    for path in CODE_OBJECTS.glob("*/*"):
+        assert path.stat().st_size < LARGEST_FILE, path
+
+
+def test_the_line_tables_name_the_source(tools: Toolchain) -> None:
+    for arch in arches():
+        for path in (CODE_OBJECTS / arch).glob("*.lines"):
+            tables = tools.run("llvm-dwarfdump", "--debug-line", path)
+            names = set(re.findall(r'name: "(.+)"', tables))
+            assert f"csrc/kernels/{path.stem}.hip" in names
+            assert not any(name.startswith("/") for name in names), names
+
+
+def test_no_hidden_arguments(tools: Toolchain) -> None:
+    for arch in arches():
+        for path in (CODE_OBJECTS / arch).glob("*.co"):
+            for kernel in metadata.read(path, tools):
+                assert kernel.arguments == ("by_value",), kernel.name
+                entry = catalogue(arch).kernel(kernel.name)
+                assert entry.arguments.size == kernel.argument_size
+
+
+def test_every_entry_is_complete() -> None:
+    for arch in arches():
+        names = [entry.name for entry in catalogue(arch).kernels]
+        assert len(set(names)) == len(names)
+        for entry in catalogue(arch).kernels:
+            assert entry.code_object()
+            assert entry.block % 64 == 0
+            assert min(entry.vgpr, entry.sgpr, entry.figures.waves_per_simd) > 0
+            ends = [0]
+            for field in entry.arguments.fields:
+                assert field.offset >= ends[-1], field
+                assert field.offset % struct.calcsize(FORMATS[field.type]) == 0
+                ends.append(field.offset + field.size)
+            assert ends[-1] <= entry.arguments.size
+
+
+def kernel(root: Path, tools: Toolchain, **changes: Any) -> dict[str, Any]:
+    return compile_kernel(root, Source(**changes), tools)[0]
+
+
+def test_fields_are_those_of_the_struct(tmp_path: Path, tools: Toolchain) -> None:
+    body = """
+using Count = const long long;
+struct Args { const float* x; float* y; void* z; const bf16x8* w; int n; bool flag; unsigned u;
+              long stride; Count count; float scale; unsigned long mask;
+              static constexpr int kRows = 4; };
+__device__ void run(const Args& a) { if (a.n) *a.y = *a.x; }
+"""
+    arguments = kernel(tmp_path, tools, body=body)["arguments"]
+    assert [(f["name"], f["type"], f["offset"]) for f in arguments["fields"]] == [
+        ("x", "pointer", 0),
+        ("y", "pointer", 8),
+        ("z", "pointer", 16),
+        ("w", "pointer", 24),
+        ("n", "int32", 32),
+        ("flag", "bool", 36),
+        ("u", "uint32", 40),
+        ("stride", "int64", 48),
+        ("count", "int64", 56),
+        ("scale", "float32", 64),
+        ("mask", "uint64", 72),
+    ]
+    assert arguments["size"] == 80
+
+
+def test_info_and_resources(tmp_path: Path, tools: Toolchain) -> None:
+    body = """
+struct Args { float* y; int n; };
+__device__ void run(const Args& a) {
+  __shared__ float fixed[512];
+  const int lane = __builtin_amdgcn_workitem_id_x();
+  fixed[lane] = a.n;
+  __builtin_amdgcn_s_barrier();
+  a.y[lane] = fixed[lane ^ 1];
+}"""
+    info = '{16, 32, 64, 1024, 5, "ceil_div(n, tile_rows) * 2, n"}'
+    entry = kernel(tmp_path, tools, body=body, info=info, threads=512)
+    assert entry["block"] == 512
+    assert entry["lds"] == {"static_lds": 2048, "dynamic_lds": 1024}
+    assert entry["tile"] == {"rows": 16, "columns": 32, "depth": 64}
+    assert entry["grid"] == "ceil_div(n, tile_rows) * 2, n"
+    assert entry["step_flops"] == 5
+    assert entry["resources"]["spills"] == entry["resources"]["scratch"] == 0
+    assert entry["resources"]["agpr"] == 0
+
+
+def test_spills_and_scratch_are_seen(tmp_path: Path, tools: Toolchain) -> None:
+    """128 live registers in the 64 that eight waves of a SIMD leave each."""
+    body = """
+struct Args { const float* x; float* y; int n; };
+__device__ void run(const Args& a) {
+  const int lane = __builtin_amdgcn_workitem_id_x();
+  float v[128];
+#pragma unroll
+  for (int i = 0; i < 128; ++i) v[i] = a.x[i * 64 + lane];
+  for (int k = 0; k < a.n; ++k)
+#pragma unroll
+    for (int i = 0; i < 128; ++i) v[i] = v[i] * v[(i * 5 + 3) % 128] + k;
+#pragma unroll
+  for (int i = 0; i < 128; ++i) a.y[i * 64 + lane] = v[i];
+}"""
+    resources = kernel(tmp_path, tools, body=body, threads=1024)["resources"]
+    assert resources["spills"] > 0
+    assert resources["scratch"] > 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"body": "struct Args { double x; }; __device__ void run(const Args&) {}"},
+            "x is a double",
+        ),
+        ({"parameters": "int n", "call": "(void)n;"}, "small must take one struct by value"),
+        (
+            {"parameters": "k::Args args, int n", "call": "args.n = n;"},
+            "one struct and nothing hidden",
+        ),
+        ({"parameters": "", "call": ""}, "one struct and nothing hidden"),
+        ({"info": '{1, 2, 3, 0, 0, "rows * n"}'}, "no value for rows"),
+        ({"info": '{1, 2, 3, 0, 0, "n / 2"}'}, "cannot read 'n / 2'"),
+        ({"call": "args.n = missing;"}, "undeclared identifier 'missing'"),
+    ],
+)
+def test_what_must_not_ship_is_refused(
+    tmp_path: Path, tools: Toolchain, changes: dict[str, str], message: str
+) -> None:
+    with pytest.raises(Exception, match=message) as error:
+        kernel(tmp_path, tools, **changes)
+    assert isinstance(error.value, (build.BuildError, DebugInfoError, ToolchainError, ValueError))
+
+
+def test_a_kernel_without_info_is_refused(tmp_path: Path, tools: Toolchain) -> None:
+    root = write(tmp_path, Source())
+    path = root / build.SOURCES / "small.hip"
+    path.write_text(re.sub(r'extern "C" .*_info .*', "", path.read_text()))
+    with pytest.raises(DebugInfoError, match=r"there is no small_info: see .*kernel_info\.hpp"):
+        build.build(ARCH, tmp_path / "out", tools, root=root)
+
+
+def test_hidden_arguments_are_refused(tmp_path: Path, tools: Toolchain) -> None:
+    """The grid's size in threads is a hidden argument."""
+    body = COPY.replace("*a.y = *a.x", "*a.y = *(int*)__builtin_amdgcn_implicitarg_ptr()")
+    with pytest.raises(
+        build.BuildError, match="nothing hidden, not: by_value, hidden_block_count_x"
+    ):
+        kernel(tmp_path, tools, body=body)
+
+
+def test_debug_information_of_nested_types() -> None:
+    """A typedef of const is looked through; a member function is no member."""
+    info = DebugInfo(
+        """
+0x0000000b: DW_TAG_compile_unit
+0x00000020:   DW_TAG_subprogram
+                DW_AT_name\t("f")
+0x00000021:     DW_TAG_formal_parameter
+                  DW_AT_type\t(0x00000030 "A")
+0x00000030:   DW_TAG_structure_type
+                DW_AT_name\t("A")
+                DW_AT_byte_size\t(0x08)
+0x00000031:     DW_TAG_member
+                  DW_AT_name\t("n")
+                  DW_AT_type\t(0x00000040 "i64")
+                  DW_AT_data_member_location\t(0x00)
+0x00000032:     DW_TAG_subprogram
+                  DW_AT_name\t("g")
+0x00000040:   DW_TAG_typedef
+                DW_AT_type\t(0x00000041 "const long")
+0x00000041:   DW_TAG_const_type
+                DW_AT_type\t(0x00000042 "long")
+0x00000042:   DW_TAG_base_type
+                DW_AT_name\t("long")
+"""
+    )
+    arguments = info.arguments("f")
+    assert arguments.size == 8
+    assert [(f.name, f.type) for f in arguments.fields] == [("n", "int64")]
+
+
+def test_an_old_compiler_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    old = tmp_path / "clang++"
+    old.write_text("#!/bin/sh\necho 'clang version 19.1.7'\n")
+    old.chmod(0o755)
+    with pytest.raises(ToolchainError, match=r"clang version 19.*apt-get install clang-22"):
+        compiler.find(str(old))
+    with pytest.raises(ToolchainError, match=r"there is no no-such-clang.*apt-get install"):
+        compiler.find("no-such-clang")
+
+
+def test_a_tool_that_does_not_finish_is_an_error(tmp_path: Path) -> None:
+    tool = tmp_path / "llvm-mca"
+    tool.write_text("#!/bin/sh\nexec sleep 1000\n")
+    tool.chmod(0o755)
+    with pytest.raises(ToolchainError, match=r"llvm-mca did not finish within 0\.1 s"):
+        Toolchain(tmp_path / "clang++", "clang version 22").run("llvm-mca", timeout=0.1)
+
+
+def test_rocm_s_clang_serves_where_it_is_new_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rocm = tmp_path / "clang++"
+    rocm.write_text("#!/bin/sh\necho 'AMD clang version 23.0.0git'\n")
+    rocm.chmod(0o755)
+    monkeypatch.setattr(toolchain, "ROCM_CLANG", str(rocm))
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert compiler.find().version == "AMD clang version 23.0.0git"
+    with pytest.raises(ToolchainError, match="llvm-objdump is not beside"):
+        compiler.find().tool("llvm-objdump")
+
+
+def test_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert build.main(["--output", str(tmp_path), "--compiler", "no-such-clang"]) == 1
+    assert "apt-get install" in capsys.readouterr().err
+    monkeypatch.setattr(build, "ROOT", write(tmp_path / "tree", Source(), Source(name="other")))
+    assert build.main(["--output", str(tmp_path / "out")]) == 0
+    names = [entry.name for entry in catalogue(ARCH, tmp_path / "out").kernels]
+    assert names == ["other", "small"]
+    assert "other, small" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--source", "/elsewhere/a.hip"], "--source /elsewhere/a.hip: must be in "),
+        (["--arch", "gfx90a"], "invalid choice: 'gfx90a'"),
+    ],
+)
+def test_the_command_s_options_are_checked(
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        build.main(options)
+    assert message in capsys.readouterr().err

@@ -1,0 +1,131 @@
+"""The counters as Prometheus metrics: of several processes, in the one that is scraped."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SERVER = """
+import json, multiprocessing, os, sys
+from hk_backend.routing import metrics
+from hk_backend.routing.routes import routes
+
+def work(which):
+    metrics.share()
+    metrics.count("attention", "served", 10 * which)
+    metrics.count("attention", "served", 100)
+    metrics.count("attention", "fallback", 7, reason='a "quoted" reason')
+    metrics.count("attention", "dummy", 3)
+
+if __name__ == "__main__":
+    metrics.share()
+    metrics.share()
+    context = multiprocessing.get_context(sys.argv[1])
+    for which in (1, 2):
+        child = context.Process(target=work, args=(which,))
+        child.start()
+        child.join()
+        assert child.exitcode == 0
+    metrics.count("attention", "served", 1000)
+    from prometheus_client import CollectorRegistry, generate_latest, multiprocess, REGISTRY
+    if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+        registry = CollectorRegistry()
+        multiprocess.MultiProcessCollector(registry)
+    else:
+        registry = REGISTRY
+    lines = generate_latest(registry).decode().splitlines()
+    print(json.dumps({
+        "samples": dict(line.rsplit(" ", 1) for line in lines if line.startswith("hk_backend")),
+        "types": [line for line in lines if line.startswith("# TYPE hk_backend")],
+        "directory": os.environ.get("HK_METRICS_DIR"),
+        "own": routes.report()["attention"],
+    }))
+"""
+
+SERVED = '{outcome="served",reason="",route="attention"}'
+FELL_BACK = '{outcome="fallback",reason="a \\"quoted\\" reason",route="attention"}'
+DUMMY = '{outcome="dummy",reason="",route="attention"}'
+EXPECTED = {
+    f"hk_backend_calls_total{SERVED}": 5,
+    f"hk_backend_tokens_total{SERVED}": 1230,
+    f"hk_backend_calls_total{FELL_BACK}": 2,
+    f"hk_backend_tokens_total{FELL_BACK}": 14,
+    f"hk_backend_calls_total{DUMMY}": 2,
+    f"hk_backend_tokens_total{DUMMY}": 6,
+}
+
+
+def serve(tmp_path: Path, start: str, **environment: str) -> dict:
+    script = tmp_path / "server.py"
+    script.write_text(SERVER)
+    inherited = {k: v for k, v in os.environ.items() if k != "HK_METRICS_DIR"}
+    done = subprocess.run(
+        [sys.executable, str(script), start],
+        env={**inherited, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("start", ["spawn", "fork"])
+def test_the_numbers_of_all_processes(tmp_path: Path, start: str) -> None:
+    found = serve(tmp_path, start)
+    assert {name: float(value) for name, value in found["samples"].items()} == EXPECTED
+    assert found["types"] == [
+        "# TYPE hk_backend_calls_total counter",
+        "# TYPE hk_backend_tokens_total counter",
+    ]
+    assert found["own"]["tokens"] == 1000, "a process's own report is its own"
+
+
+def test_nothing_is_left_behind(tmp_path: Path) -> None:
+    found = serve(tmp_path, "spawn", TMPDIR=str(tmp_path))
+    assert Path(found["directory"]).parent == tmp_path
+    assert not Path(found["directory"]).exists()
+
+
+def test_in_prometheus_clients_own_multiprocess_mode(tmp_path: Path) -> None:
+    """As vLLM turns it on for several API servers: their collector finds our files."""
+    directory = tmp_path / "shared"
+    directory.mkdir()
+    found = serve(tmp_path, "spawn", PROMETHEUS_MULTIPROC_DIR=str(directory))
+    assert {name: float(value) for name, value in found["samples"].items()} == EXPECTED
+
+
+def test_another_engines_directory_is_not_ours(tmp_path: Path) -> None:
+    """A server started from a process with an engine of its own does not add to its numbers."""
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    found = serve(tmp_path, "spawn", HK_METRICS_DIR=str(foreign))
+    assert found["directory"] != str(foreign)
+    assert not list(foreign.iterdir())
+    assert len(found["samples"]) == len(EXPECTED)
+
+
+def test_without_a_place_for_files(tmp_path: Path) -> None:
+    """No metrics, and no harm: the counters of the process still count."""
+    code = """
+import os, tempfile
+def nowhere(*args, **kwargs):
+    raise OSError("no space left")
+tempfile.mkdtemp = nowhere
+from hk_backend.routing import metrics
+from hk_backend.routing.routes import routes
+metrics.share()
+metrics.count("attention", "served", 5)
+from prometheus_client import generate_latest
+assert b"hk_backend_calls" not in generate_latest()
+print(routes.counters("attention").served.tokens)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "5"
+    assert "no space left" in done.stderr

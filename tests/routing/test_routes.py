@@ -1,0 +1,122 @@
+"""Verdicts, counters, the kill switch and the report."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from hk_backend.routing.routes import RouteCounters, Routes, Tally, routes
+from hk_backend.terms.verdict import SERVED, Verdict, refused
+
+
+def test_verdict_is_true_or_says_why() -> None:
+    assert SERVED
+    assert SERVED.why == ""
+    verdict = refused("head_size 12")
+    assert not verdict
+    assert verdict == Verdict(False, "head_size 12")
+    with pytest.raises(AttributeError):
+        verdict.ok = True  # type: ignore[misc]
+
+
+def test_tally_counts_calls_and_tokens() -> None:
+    tally = Tally()
+    tally.add(7)
+    tally.add(0)
+    assert (tally.calls, tally.tokens) == (2, 7)
+
+
+def test_routed_share_is_of_prefill_tokens() -> None:
+    counters = RouteCounters()
+    assert counters.routed_share() == 1.0
+    counters.served.add(75)
+    counters.fallbacks["drafting"].add(20)
+    counters.fallbacks["amx cache"].add(5)
+    counters.dummy.add(10_000)
+    assert counters.routed_share() == 0.75
+
+
+def test_routed_share_when_nothing_was_served() -> None:
+    counters = RouteCounters()
+    counters.fallbacks["off"].add(3)
+    assert counters.routed_share() == 0.0
+
+
+def test_counters_are_made_once_per_route() -> None:
+    own = Routes()
+    assert own.counters("attention") is own.counters("attention")
+    assert own.counters("attention") is not own.counters("linear")
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: own.counters("new"), range(200)))
+    assert len({id(counters) for counters in found}) == 1
+
+
+def test_a_disabled_route_keeps_its_first_reason() -> None:
+    own = Routes()
+    assert own.verdict("attention")
+    assert not own.is_disabled("attention")
+    own.disable("attention", "error past the tolerance")
+    own.disable("attention", "something later")
+    assert own.is_disabled("attention")
+    assert own.verdict("attention") == refused("error past the tolerance")
+    assert own.verdict("linear")
+
+
+def test_reset_forgets_counters_and_reasons() -> None:
+    own = Routes()
+    own.counters("attention").served.add(5)
+    own.disable("attention", "why")
+    own.reset()
+    assert own.verdict("attention")
+    assert own.report() == {}
+    assert own.counters("attention").served.calls == 0
+
+
+def test_report_is_plain_data() -> None:
+    own = Routes()
+    counters = own.counters("attention")
+    counters.served.add(30)
+    counters.fallbacks["z: last"].add(6)
+    counters.fallbacks["a: first"].add(4)
+    counters.dummy.add(8)
+    counters.layers, counters.layers_left["a reason"] = 5, 2
+    counters.checked_calls, counters.max_check_error = 2, 0.25
+    own.disable("attention", "because")
+    report = own.report()
+    assert json.loads(json.dumps(report)) == report
+    assert report == {
+        "attention": {
+            "on": False,
+            "why": "because",
+            "calls": 1,
+            "tokens": 30,
+            "routed_share": 0.75,
+            "fallbacks": {
+                "a: first": {"calls": 1, "tokens": 4},
+                "z: last": {"calls": 1, "tokens": 6},
+            },
+            "layers": 5,
+            "layers_left": {"a reason": 2},
+            "dummy_calls": 1,
+            "dummy_tokens": 8,
+            "checked_calls": 2,
+            "max_check_error": 0.25,
+        }
+    }
+    assert list(report["attention"]["fallbacks"]) == ["a: first", "z: last"]
+
+
+def test_report_names_a_route_that_was_switched_off_before_its_first_call() -> None:
+    """Off and never called is what a user most needs to read."""
+    own = Routes()
+    own.disable("attention", "the extension cannot be loaded")
+    report = own.report()
+    assert not report["attention"]["on"]
+    assert report["attention"]["why"] == "the extension cannot be loaded"
+    assert report["attention"]["calls"] == 0
+
+
+def test_the_process_has_one_instance() -> None:
+    assert isinstance(routes, Routes)

@@ -1,0 +1,186 @@
+"""HK_CHECK's comparison: what it lets pass, and what it must not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from hk_backend import reference
+from hk_backend.ops import PagedKV, attention_prefill
+from hk_backend.routing import shadow_check
+from hk_backend.routing.routes import routes
+from hk_backend.routing.shadow_check import ShadowCheck, tolerance
+
+HEADS, KV_HEADS, SIZE, BLOCK = 4, 2, 64, 16
+DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+
+
+@pytest.fixture(autouse=True)
+def _fresh_counters() -> Iterator[None]:
+    routes.reset()
+    yield
+    routes.reset()
+
+
+def request_of(dtype: torch.dtype, paged: bool, **mask: Any) -> tuple[torch.Tensor, dict[str, Any]]:
+    """Three rows, 5, 0 and 40 queries; paged, with 12, 0 and 60 tokens cached."""
+    generator = torch.Generator().manual_seed(0)
+
+    def random(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator).to(dtype)
+
+    starts = torch.tensor([0, 5, 5, 45], dtype=torch.int32)
+    query = random(48, HEADS, SIZE)
+    if not paged:
+        keys = {"key": random(48, KV_HEADS, SIZE), "value": random(48, KV_HEADS, SIZE)}
+        return query, {"query_start_loc": starts, **keys, **mask}
+    cache = random(20, KV_HEADS, BLOCK, 2 * SIZE)
+    blocks = torch.randperm(20, generator=generator)[:18].view(3, 6).int()
+    lengths = torch.tensor([17, 0, 100], dtype=torch.int32)
+    return query, {
+        "query_start_loc": starts,
+        "paged_kv": PagedKV.from_packed(cache),
+        "block_table": blocks[:, [0, 1, 2, 3, 4, 5, 0]],
+        "seq_lens": lengths,
+        **mask,
+    }
+
+
+def compute(query: torch.Tensor, arguments: dict[str, Any]) -> torch.Tensor:
+    out = torch.full_like(query, 7.0)
+    attention_prefill(query, out=out, **arguments)
+    return out
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("paged", [False, True], ids=["packed", "paged"])
+@pytest.mark.parametrize(
+    "mask",
+    [
+        {},
+        {"sliding_window": 7},
+        {"logits_soft_cap": 1.0, "scale": 0.5},
+        {"alibi_slopes": torch.tensor([0.5, 0.25, 0.1, 0.0])},
+        {"sinks": torch.tensor([1.0, 2.0, -1.0, 0.0])},
+    ],
+    ids=lambda mask: "-".join(mask) or "plain",
+)
+def test_the_operator_passes(dtype: torch.dtype, paged: bool, mask: dict[str, Any]) -> None:
+    query, arguments = request_of(dtype, paged, **mask)
+    verdict = ShadowCheck("attention", 1).attention_prefill(
+        compute(query, arguments), query, arguments
+    )
+    assert verdict, verdict.why
+    counters = routes.counters("attention")
+    assert counters.checked_calls == 1
+    assert 0 < counters.max_check_error <= tolerance(dtype)
+
+
+def scaled(out: torch.Tensor) -> None:
+    out *= 1.02
+
+
+def one_head_swapped(out: torch.Tensor) -> None:
+    out[:45, [0, 1]] = out[:45, [1, 0]]
+
+
+def one_token_zero(out: torch.Tensor) -> None:
+    out[44] = 0
+
+
+def one_number_lost(out: torch.Tensor) -> None:
+    out[3, 2, 10] = torch.nan
+
+
+def one_number_infinite(out: torch.Tensor) -> None:
+    out[3, 2, 10] = torch.inf
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("paged", [False, True], ids=["packed", "paged"])
+@pytest.mark.parametrize(
+    "damage", [scaled, one_head_swapped, one_token_zero, one_number_lost, one_number_infinite]
+)
+def test_damage_is_seen(dtype: torch.dtype, paged: bool, damage: Any) -> None:
+    query, arguments = request_of(dtype, paged)
+    out = compute(query, arguments)
+    damage(out)
+    verdict = ShadowCheck("attention", 1).attention_prefill(out, query, arguments)
+    assert not verdict
+    assert routes.counters("attention").max_check_error > tolerance(dtype)
+
+
+def test_the_last_key_dropped_is_seen() -> None:
+    query, arguments = request_of(torch.bfloat16, paged=True)
+    shorter = {**arguments, "seq_lens": (arguments["seq_lens"] - 1).clamp(min=0)}
+    out = compute(query, shorter)
+    assert not ShadowCheck("attention", 1).attention_prefill(out, query, arguments)
+
+
+def test_the_message_names_the_request() -> None:
+    query, arguments = request_of(torch.float32, paged=True)
+    out = compute(query, arguments) * 1.5
+    why = ShadowCheck("attention", 1).attention_prefill(out, query, arguments).why
+    assert "error 5.00e-01 past the tolerance" in why
+    assert "query lengths [5, 0, 40], sequence lengths [17, 0, 100]" in why
+    assert "4 heads, 2 KV heads, head size 64, torch.float32, a cache with blocks of 16" in why
+
+
+def test_numbers_that_the_reference_has_not_either() -> None:
+    """A model that computes NaN is not HK's error."""
+    query, arguments = request_of(torch.float32, paged=False)
+    query[2] = torch.nan
+    out = compute(query, arguments)
+    assert out[2].isnan().all()
+    assert ShadowCheck("attention", 1).attention_prefill(out, query, arguments)
+
+
+def test_rows_of_nobody_do_not_matter() -> None:
+    query, arguments = request_of(torch.float32, paged=False)
+    out = compute(query, arguments)
+    out[45:] = torch.nan
+    assert ShadowCheck("attention", 1).attention_prefill(out, query, arguments)
+
+
+@pytest.mark.parametrize("paged", [False, True], ids=["packed", "paged"])
+def test_pieces_are_the_whole(paged: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long request is checked a few rows at a time, against the same numbers."""
+    query, arguments = request_of(torch.float32, paged, sliding_window=30)
+    whole, _ = reference.attention_prefill(query, **arguments)
+    out = whole.float()
+    monkeypatch.setattr(shadow_check, "SCORES_AT_ONCE", HEADS * 100)
+    pieces = list(shadow_check._pieces(out, query, arguments))
+    assert len(pieces) > 10
+    for found, expected in pieces:
+        torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=1e-6)
+    assert sum(len(found) for found, _ in pieces) == 45
+
+
+def test_share_of_calls() -> None:
+    def drawn(share: float) -> list[bool]:
+        check = ShadowCheck("attention", share)
+        return [check.due() for _ in range(20_000)]
+
+    assert not any(drawn(0))
+    assert all(drawn(1))
+    assert drawn(0.05) == drawn(0.05)
+    assert 800 < sum(drawn(0.05)) < 1200
+
+
+def test_every_layer_is_drawn() -> None:
+    """Not every n-th call: with 30 layers and n = 100 that would be three layers for ever."""
+    check = ShadowCheck("attention", 0.01)
+    layers = {call % 30 for call in range(20_000) if check.due()}
+    assert layers == set(range(30))
+
+
+def test_infinity_is_right_where_the_dtype_ends() -> None:
+    exact = torch.tensor([[1e5, -2e5, 65519.0, 3.0]], dtype=torch.float64)
+    check = ShadowCheck("linear", 1.0)
+    assert check.linear(exact.half(), exact, "a layer")
+    assert not check.linear(-exact.half(), exact, "a layer")
+    early = torch.tensor([[1e5, -2e5, 100.0, 3.0]], dtype=torch.float64)
+    assert not check.linear(exact.half() * torch.tensor([1, 1, 1e9, 1]), early, "a layer")
