@@ -1,7 +1,7 @@
 """SGLang: its OpenAI server, and its benchmark client `sglang.benchmark.serving`.
 
-Without a GPU SGLang serves through the platform plugin of `bench_serving/sglang_cpu_platform`, which
-`make venv-sglang` installs: its own CPU platform needs a kernel package that is not on PyPI.
+Without a GPU SGLang serves through the platform plugin of `bench_serving/sglang_cpu_platform`,
+which `make venv-sglang` installs: its own CPU platform needs a kernel package that is not on PyPI.
 """
 
 from __future__ import annotations

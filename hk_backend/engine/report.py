@@ -1,8 +1,8 @@
 """Counters in the log at shutdown: one line per process and route that computed something.
 
 An engine kills its computing processes as soon as it stops, so its first process writes these
-lines, from the files that hold the others' numbers (hk_backend.routing.metrics), which is imported only
-then: see metrics_directory.py.
+lines, from the files that hold the others' numbers (hk_backend.routing.metrics), which is
+imported only then: see metrics_directory.py.
 """
 
 from __future__ import annotations

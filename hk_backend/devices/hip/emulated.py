@@ -118,7 +118,7 @@ class EmulatedLibrary(HipLibrary):
         return ": ".join(filter(None, [super()._text(code), why.decode()]))
 
     def report(self) -> dict[str, Any]:
-        """Findings and counters since the last `forget_report` (csrc/emulator/hip/hip_report.hpp)."""
+        """Findings and counters since `forget_report` (csrc/emulator/hip/hip_report.hpp)."""
         report: dict[str, Any] = json.loads(self.dll.hkEmulatedReport().decode())
         return report
 

@@ -1,8 +1,8 @@
 """A wrapper class per parent backend, made when vLLM first asks for it.
 
-vLLM's registry holds paths: `hk_vllm.attention.backend.HK_CPU_ATTN` resolves through `__getattr__` to a
-subclass of the parent that only exchanges builder and implementation. Name, cache spec, layouts,
-block sizes and writer stay the parent's.
+vLLM's registry holds paths: `hk_vllm.attention.backend.HK_CPU_ATTN` resolves through `__getattr__`
+to a subclass of the parent that only exchanges builder and implementation. Name, cache spec,
+layouts, block sizes and writer stay the parent's.
 """
 
 from __future__ import annotations

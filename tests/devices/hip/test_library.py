@@ -98,9 +98,9 @@ def test_of_two_mapped_ones_torchs_own_is_used(
 ) -> None:
     paths = [str(tmp_path / folder / "libamdhip64.so") for folder in ("system", "torch/lib")]
     opened = []
-    monkeypatch.setattr(hip_library, "mapped_paths", lambda: ["/lib/libc.so.6", *paths])
-    monkeypatch.setattr(hip_library, "torch_folder", lambda: tmp_path / "torch")
-    monkeypatch.setattr(hip_library, "HipLibrary", lambda path, mode: opened.append((path, mode)))
+    monkeypatch.setattr(library, "mapped_paths", lambda: ["/lib/libc.so.6", *paths])
+    monkeypatch.setattr(library, "torch_folder", lambda: tmp_path / "torch")
+    monkeypatch.setattr(library, "HipLibrary", lambda path, mode: opened.append((path, mode)))
     library.mapped_library()
     assert opened == [(paths[1], os.RTLD_NOLOAD | os.RTLD_NOW)]
 
@@ -117,7 +117,7 @@ def test_one_that_is_too_old(decoy: Path) -> None:
 def test_one_whose_file_is_gone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Mapped under a path where nothing lies any more: not a reason to load another."""
     gone = str(tmp_path / "libamdhip64.so")
-    monkeypatch.setattr(hip_library, "mapped_paths", lambda: [gone])
+    monkeypatch.setattr(library, "mapped_paths", lambda: [gone])
     with pytest.raises(DeviceError, match="the mapped HIP runtime cannot be used"):
         library.mapped_library()
 

@@ -95,7 +95,7 @@ def test_calls_and_tokens_are_counted() -> None:
 
 
 def test_dummy_runs_are_counted_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routed_linear, "_dummy_runs", [])
+    monkeypatch.setattr(route, "_dummy_runs", [])
     route.tell_dummy_runs(lambda: True)
     apply(layer_of(weight_of()), X)
     counters = routes.counters("linear")
@@ -161,7 +161,7 @@ def test_a_wrong_answer_and_strict(checked: Callable[..., None]) -> None:
 @pytest.mark.parametrize("kind", ["tensor", "channel", "block", "mx"])
 def test_the_reference_in_pieces(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Output features a few at a time, each with its own scales."""
-    monkeypatch.setattr(routed_linear, "REFERENCE_ROWS", 128)
+    monkeypatch.setattr(route, "REFERENCE_ROWS", 128)
     if kind == "mx":
         codes, scales = quantize_mx(weight_of(), "mxfp4")
         original = Original("a", codes, "mxfp4", scales, "mx", None)

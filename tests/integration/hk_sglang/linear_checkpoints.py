@@ -1,5 +1,5 @@
-"""The checkpoints of tests/integration/shared/linear_checkpoints.py that SGLang has a configuration for, and its own
-kinds."""
+"""The checkpoints of shared/linear_checkpoints.py that SGLang has a configuration for, and its
+own kinds."""
 
 from __future__ import annotations
 

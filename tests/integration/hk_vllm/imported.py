@@ -1,4 +1,4 @@
-"""Scripts that run where vLLM is imported and nothing of ours is, in forks (tests/integration/shared/e2e/forks.py)."""
+"""Scripts that run where vLLM is imported and nothing of ours is, in forks (e2e/forks.py)."""
 
 from __future__ import annotations
 

@@ -270,7 +270,7 @@ def test_rocm_s_clang_serves_where_it_is_new_enough(
     rocm = tmp_path / "clang++"
     rocm.write_text("#!/bin/sh\necho 'AMD clang version 23.0.0git'\n")
     rocm.chmod(0o755)
-    monkeypatch.setattr(toolchain, "ROCM_CLANG", str(rocm))
+    monkeypatch.setattr(compiler, "ROCM_CLANG", str(rocm))
     monkeypatch.setenv("PATH", "/nonexistent")
     assert compiler.find().version == "AMD clang version 23.0.0git"
     with pytest.raises(ToolchainError, match="llvm-objdump is not beside"):

@@ -1,4 +1,4 @@
-"""Serves a scenario with an SGLang engine, in a fork (tests/integration/shared/e2e/forks.py); writes down what it saw.
+"""Serves a scenario with an SGLang engine, in a fork (shared/e2e/forks.py); writes what it saw.
 
 The engine's scheduler and detokeniser are forked from it in turn; with TEST_SPAWN=1 they are
 spawned, as SGLang has it.

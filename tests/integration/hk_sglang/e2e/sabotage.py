@@ -1,4 +1,4 @@
-"""What can be broken in SGLang before an engine starts, and what in HK (tests/integration/shared/e2e/sabotage.py)."""
+"""What can be broken in SGLang before an engine starts, and what in HK (shared/e2e/sabotage.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serves a scenario with a vLLM engine, in a fork (tests/integration/shared/e2e/forks.py); writes down what it saw.
+"""Serves a scenario with a vLLM engine, in a fork (shared/e2e/forks.py); writes down what it saw.
 
 The environment decides whether HK is in it. vLLM is imported inside functions: spawned workers
 import this module too.

@@ -106,7 +106,7 @@ class Forks:
                 [
                     sys.executable,
                     "-m",
-                    "tests.integration.shared.e2e.forks",
+                    Job.__module__,
                     str(theirs.fileno()),
                     self._module,
                 ],

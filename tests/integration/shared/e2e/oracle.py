@@ -1,6 +1,6 @@
 """The truth that engines are held to: transformers in float32, scoring what an engine answered.
 
-In a folder with `activations.json` (tests/integration/shared/checkpoints) the layers named there round
+In a folder with `activations.json` (shared/checkpoints) the layers named there round
 their inputs as it says, and multiply in float64.
 """
 

@@ -22,7 +22,7 @@ LAYERS = 4 * TINY_LAYERS + 1
 
 
 class Quantised(Protocol):
-    """`activations`: how a checkpoint's layers round their inputs, as in `tests.integration.shared.checkpoints`."""
+    """`activations`: how a checkpoint's layers round their inputs, as in `shared.checkpoints`."""
 
     @property
     def activations(self) -> str: ...

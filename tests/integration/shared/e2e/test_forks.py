@@ -111,7 +111,7 @@ def test_stop_ends_what_runs_and_tells_who_waits(tmp_path: Path) -> None:
 
 
 def test_nothing_outlives_a_session_that_was_killed(tmp_path: Path) -> None:
-    code = "import sys; from pathlib import Path; from tests.integration.shared.e2e.test_forks import *; "
+    code = f"import sys; from pathlib import Path; from {__name__} import *; "
     code += "run(Forks(MODULE, {}), Path(sys.argv[1]), 'sleeps')"
     session = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT)
     processes = sleeping(tmp_path / "sleeps")
