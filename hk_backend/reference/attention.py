@@ -124,7 +124,7 @@ def _softmax_times_values(
         # 0 * NaN is NaN: an infinite or NaN value may only meet the rows that see its key
         term = weights[:, :, key].T[:, :, None] * values[key].masked_fill(usable[key], 0.0)
         out += torch.where(visible[:, key, None, None], term, 0.0)
-    return out, total
+    return out.masked_fill((total == -math.inf).T[:, :, None], 0.0), total
 
 
 def widened(

@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from hk_backend import reference
 from hk_backend.ops import attention_prefill
 from tests.ops.cases import Call, Case, int32, make
 from tests.ops.oracle import check, check_result, expected
@@ -108,6 +109,22 @@ def test_only_scores_of_minus_infinity(isa: str) -> None:
     assert (out == 0).all()
     assert (lse == -math.inf).all()
     check(call)
+
+
+def test_values_of_keys_without_weight_may_be_nan(isa: str) -> None:
+    """A row whose every score is minus infinity gives zeros, whatever the values hold."""
+    scores = torch.arange(600.0).remainder(7).repeat(2, 1)
+    scores[0] = -math.inf
+    call = call_with_infinities(scores)
+    call["value"][:, 0] = math.nan
+    out, lse = attention_prefill(**call, return_lse=True)
+    assert (out[0, 0] == 0).all()
+    assert lse[0, 0] == -math.inf
+    truth, truth_lse = reference.attention_prefill(**call)
+    assert (truth[0, 0] == 0).all()
+    assert truth_lse[0, 0] == -math.inf
+    call["value"][:, 0] = 0.0
+    assert torch.equal(out, attention_prefill(**call)), "the other row is another head's"
 
 
 @pytest.mark.parametrize("place", [0, 255, 256, 299])

@@ -215,6 +215,7 @@ def test_parallel_configurations(
             "keys and values of another layer's cache",
         ),
         ({"use_alibi_sqrt": True}, "square-root ALiBi"),
+        ({"chunk_lookback": 0}, "chunked attention with lookback"),
         ({"chunk_lookback": 1}, "chunked attention with lookback"),
         ({"kv_cache_dtype": "int8_per_token_head"}, "kv_cache_dtype int8_per_token_head"),
         ({"kv_cache_dtype": "fp8"}, "kv_cache_dtype fp8"),
@@ -473,6 +474,16 @@ def test_a_cache_of_another_shape(layer: Layer) -> None:
     wide = torch.zeros(4, 2, 32, 130)
     with pytest.raises(UnknownCacheForm, match=r"expected \[blocks, 2, tokens, 128\]"):
         layer.impl.hk_form.read(wide, layer.impl)
+
+
+def test_a_cache_bound_again_at_the_same_address(layer: Layer) -> None:
+    """A smaller pool may begin where the larger one did: blocks behind its end are not HK's."""
+    Batch(layer, [EXTEND, FRESH]).run()
+    whole = layer.impl._hk_paged(layer.module, layer.kv_cache)
+    fewer = layer.kv_cache[: layer.num_blocks // 2]
+    assert fewer.data_ptr() == layer.kv_cache.data_ptr()
+    assert layer.impl._hk_paged(layer.module, fewer).num_blocks == layer.num_blocks // 2
+    assert whole.num_blocks == layer.num_blocks
 
 
 # -- HK_STRICT

@@ -4,13 +4,22 @@ checkpoint's own numbers say, shard by shard."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
+from vllm.model_executor.utils import weights_already_processed
 
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.routing.shadow_check import largest_error, tolerance
-from tests.integration.hk_vllm.linear_layers import installed, layer_of, one_rank
+from tests.integration.hk_vllm.linear_layers import (
+    config_of,
+    installed,
+    layer_of,
+    load,
+    merged,
+    one_rank,
+)
 from tests.integration.shared.linear_checkpoints import CHECKPOINTS, SCALES, WIDTHS, K
 
 
@@ -35,6 +44,20 @@ def test_every_shard_by_its_own_scale(name: str) -> None:
     # shard by shard: the first's values would hide the third's, which are much smaller
     for part, truth in zip(out.split(WIDTHS, -1), expected.split(WIDTHS, -1), strict=True):
         assert largest_error(part, truth) <= tolerance(torch.bfloat16)
+
+
+def test_weights_that_are_processed_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM's weight cache hands over runtime tensors: HK must not read them as a checkpoint's."""
+    checkpoint = CHECKPOINTS["fp8-dynamic"]
+    layer = merged(config_of(checkpoint.config), torch.bfloat16, K, WIDTHS)
+    read: list[Any] = []
+    kernel = layer.quant_method.fp8_linear
+    monkeypatch.setattr(kernel, "process_checkpoint", read.append)
+    with weights_already_processed():
+        load(layer, checkpoint.tensors())
+    assert not read
+    load(layer, checkpoint.tensors())
+    assert read == [layer]
 
 
 def test_one_scale_for_all_shards_would_be_seen() -> None:

@@ -123,6 +123,13 @@ def fp8_config(activations: Any, weight: Any, shape: tuple[int, int] = SHAPE) ->
             SHAPE,
             r"activations quantised per .*GroupShape\(row=1, col=64\)",
         ),
+        (  # one scale per token that is fixed before there is a token
+            kernels.HKFp8LinearKernel,
+            create_fp8_quant_key(static=True, group_shape=GroupShape.PER_TOKEN),
+            kFp8StaticChannelSym,
+            SHAPE,
+            "activations quantised per",
+        ),
         (
             kernels.HKFp8LinearKernel,
             kFp8DynamicTensorSym,

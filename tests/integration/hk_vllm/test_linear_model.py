@@ -143,6 +143,15 @@ def test_an_embedding_beside_a_head_or_without_logits() -> None:
         assert not is_attached(whole["embed_tokens"])
 
 
+@pytest.mark.parametrize("last", [False, True])
+def test_an_embedding_of_a_pipeline_stage(last: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the last stage computes logits: on the others the embedding stays a table."""
+    monkeypatch.setattr(model, "get_pp_group", lambda: SimpleNamespace(is_last_rank=last))
+    table = table_of()
+    model.account(with_logits(embed_tokens=table))
+    assert is_attached(table) == last
+
+
 # -- experts of a mixture
 
 

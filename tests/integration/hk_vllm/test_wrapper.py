@@ -215,6 +215,19 @@ def test_new_block_tables_reach_the_plan(gpu_like: Any, counters: RouteCounters)
     assert torch.equal(updated.hk.parent.slot_mapping, slots[:1])
 
 
+def test_new_block_tables_behind_an_extend_of_the_parents(gpu_like: Any) -> None:
+    """Where the cache cannot be read the parent's rows have more tokens than rows."""
+    layer = Layer(gpu_like)
+    layer.builder._hk_cache_refusal = "an unreadable cache"
+    batch = Batch(layer, [DECODE, EXTEND, FRESH])
+    slots = batch.common_metadata().slot_mapping
+    built = batch.build(slot_mapping=slots.flip(0))
+    updated = layer.builder.update_block_table(built, batch.block_table, slots)
+    parents = DECODE.query + EXTEND.query
+    assert torch.equal(updated.hk.parent.slot_mapping, slots[:parents])
+    assert updated.hk.parent.num_actual_tokens == parents
+
+
 @pytest.mark.parametrize("rows", [[DECODE], [FRESH, DECODE]], ids=["no plan", "refused"])
 def test_new_block_tables_without_rows_for_hk(gpu_like: Any, rows: list[Row]) -> None:
     layer = Layer(gpu_like)
