@@ -1,0 +1,65 @@
+"""The comparison of two builds sees each byte that the GPU executes, and nothing else."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hk_backend.kernels.catalogue import CODE_OBJECTS
+from hk_backend.kernels.toolchain import compare
+from hk_backend.kernels.toolchain.elf import Elf
+
+SHIPPED = CODE_OBJECTS / "gfx950"
+NAME = "gemm_bf16"
+
+
+def changed(folder: Path, symbol: str, byte: int) -> Path:
+    """A copy of what ships with one byte of a symbol inverted."""
+    shutil.copytree(SHIPPED, folder)
+    path = folder / "gemm.co"
+    data = bytearray(path.read_bytes())
+    elf = Elf(bytes(data))
+    address, size = elf.symbols()[symbol]
+    (section,) = [s for s in elf.sections.values() if 0 <= address - s.address < s.size]
+    data[section.offset + address - section.address + byte % size] ^= 0xFF
+    path.write_bytes(data)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("symbol", "byte", "what"),
+    [
+        (NAME, 0, "instructions"),
+        (NAME, -1, "instructions"),
+        (f"{NAME}.kd", 0, "descriptor"),
+        (f"{NAME}.kd", -1, "descriptor"),
+    ],
+)
+def test_a_changed_byte_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], symbol: str, byte: int, what: str
+) -> None:
+    folder = changed(tmp_path / "new", symbol, byte)
+    assert compare.main([str(SHIPPED), str(folder)]) == 1
+    assert capsys.readouterr().out.splitlines()[:-1] == [f"{NAME}: {what}"]
+
+
+@pytest.mark.parametrize(("symbol", "byte"), [(f"{NAME}_info", 0), (f"{NAME}.kd", 16)])
+def test_kernel_information_and_places_do_not_count(
+    tmp_path: Path, symbol: str, byte: int
+) -> None:
+    assert compare.main([str(SHIPPED), str(changed(tmp_path / "new", symbol, byte))]) == 0
+
+
+def test_new_and_gone_kernels_are_named() -> None:
+    old = {"a": compare.Kernel(b"1", b"2"), "b": compare.Kernel(b"1", b"2")}
+    new = {"b": compare.Kernel(b"3", b"4"), "c": compare.Kernel(b"1", b"2")}
+    assert compare.differences(old, new) == {
+        "a": "gone", "b": "instructions and descriptor", "c": "new",
+    }  # fmt: skip
+
+
+def test_an_empty_folder_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert compare.main([str(SHIPPED), str(tmp_path)]) == 2
+    assert f"no code objects (*.co) in {tmp_path}" in capsys.readouterr().err
