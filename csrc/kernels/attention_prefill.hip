@@ -111,10 +111,10 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
   attention.finish(lse, inverse, args.value_factor);
   const u64 out_base = address(args.out) + (first_token * args.out_token + head * args.out_head) * sizeof(T);
   const BoundedView out(out_base, wave_rows * out_bytes);
-  static_for<0, D / Mma::kRows>([&](auto c) {
+  static_for<0, D / Mma<T>::kRows>([&](auto c) {
     Block& block = attention.output.block[c][0];
     hk::scale(block, block, inverse);
-    store_transposed<T>(out, out_bytes, Mma::kRows * c, block, lane);
+    store_transposed<T>(out, out_bytes, Mma<T>::kRows * c, block, lane);
   });
   if (args.lse) {
     const u64 lse_base = address(args.lse) + (head * args.lse_head + first_token * args.lse_token) * sizeof(f32);

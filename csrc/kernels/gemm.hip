@@ -79,19 +79,19 @@ class GemmWave {
   // To the wave's part of C: `rows` x `columns` of it exist.
   HK_DEVICE void store(u64 base, u32 row_bytes, i32 rows, i32 columns) const {
     each_block([&](auto column, auto row) {
-      constexpr int kFirst = Mma::kCols * row.value;
-      const u32 left = clamp_scalar(rows - kFirst, Mma::kCols);
+      constexpr int kFirst = Mma<T>::kCols * row.value;
+      const u32 left = clamp_scalar(rows - kFirst, Mma<T>::kCols);
       const BoundedView view(base + wide_mul(kFirst, row_bytes), left * row_bytes);
-      store_transposed_below<T>(view, row_bytes, Mma::kRows * column.value, columns,
+      store_transposed_below<T>(view, row_bytes, Mma<T>::kRows * column.value, columns,
                                 result_.block[column][row], lane_);
     });
   }
 
  private:
   using Reader = RowReader<Tile>;
-  static constexpr int kRowBlocks = kWaveRows / Mma::kCols;
-  static constexpr int kColumnBlocks = kWaveColumns / Mma::kRows;
-  static constexpr int kParts = kStep / Mma::kDepth;
+  static constexpr int kRowBlocks = kWaveRows / Mma<T>::kCols;
+  static constexpr int kColumnBlocks = kWaveColumns / Mma<T>::kRows;
+  static constexpr int kParts = kStep / Mma<T>::kDepth;
   static constexpr int kReads = kRowBlocks + kColumnBlocks;   // LDS reads of a part
   static constexpr int kCopies = 2 * Stream::Share::kCopies;  // of a step
 
@@ -133,7 +133,7 @@ class GemmWave {
       Fragments& now = parts[part % 2];
       if constexpr (kMore) load_part<part + 1>(parts[(part + 1) % 2], a_rows, b_rows);
       wait_lds<kMore ? kReads : 0>(now.a, now.b);
-      if constexpr (kMasked) mask_part(now, depth - Mma::kDepth * part);
+      if constexpr (kMasked) mask_part(now, depth - Mma<T>::kDepth * part);
       each_block([&](auto column, auto row) {
         Block& dst = result_.block[column][row];
         mma(dst, now.b[column], now.a[row], dst);

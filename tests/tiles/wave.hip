@@ -14,8 +14,8 @@ HK_DEVICE void load_operand(const TileTestArgs& args) {
 // buffers: a, b (rows of operands), c (a dumped block), result
 template <class T>
 HK_DEVICE void multiply(const TileTestArgs& args) {
-  constexpr int kRowBytes = Mma::kDepth * sizeof(T);
-  OperandTile<T, 32, Mma::kDepth> a, b;
+  constexpr int kRowBytes = DefaultShape::kDepth * sizeof(T);
+  OperandTile<T, 32, DefaultShape::kDepth> a, b;
   load(a, BoundedView(address(args.buffer[0]), 32 * kRowBytes), kRowBytes, this_lane());
   load(b, BoundedView(address(args.buffer[1]), 32 * kRowBytes), kRowBytes, this_lane());
   Block c, result;
@@ -34,7 +34,7 @@ HK_DEVICE void map_blocks(const TileTestArgs& args) {
   scale(scaled, src, factor);
   fill(filled, -0.0f);
   const Global<u32> out = words(args.buffer[2]);
-  constexpr int kBlock = arch::kLanes * Mma::kResult;
+  constexpr int kBlock = arch::kLanes * DefaultShape::kResult;
   dump(out, mapped);
   dump(out + kBlock, scaled);
   dump(out + 2 * kBlock, filled);
@@ -47,7 +47,7 @@ HK_DEVICE void reduce_block(const TileTestArgs& args) {
   undump(src, words(args.buffer[0]));
   undump(start, words(args.buffer[1]));
   top = start;
-  static_for<0, Mma::kResult / 2>([&](auto i) { max_rows(top, top, pair(src, i)); });
+  static_for<0, DefaultShape::kResult / 2>([&](auto i) { max_rows(top, top, pair(src, i)); });
   combine_halves(sum, top, [](f32 a, f32 b) { return a + b; });
   combine_halves(largest, top, [](f32 a, f32 b) { return __builtin_elementwise_maximum(a, b); });
   const bool above = any(start > bit_cast<f32>(args.number[0]));

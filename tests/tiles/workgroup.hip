@@ -10,7 +10,7 @@ HK_DEVICE void load_rows(const TileTestArgs& args) {
   using Tile = SharedTile<T, 64, D>;
   fill_lds(args.buffer[0], args.number[0], arch::kLanes);
   const auto reader = RowReader<Tile>::of(this_lane(), args.number[1]).at(Tile{shared_address(lds)});
-  constexpr int kSteps = D / Mma::kDepth;
+  constexpr int kSteps = D / DefaultShape::kDepth;
   static_for<0, kSteps>([&](auto step) {
     Fragment<T> first, second;
     load<0, step.value>(first, reader);
@@ -29,8 +29,8 @@ HK_DEVICE void load_columns(const TileTestArgs& args) {
   using Tile = SharedTile<T, 64, D>;
   fill_lds(args.buffer[0], args.number[0], arch::kLanes);
   const auto reader = ColumnReader<Tile>::of(this_lane()).at(Tile{shared_address(lds)});
-  constexpr int kSteps = Tile::kRows / Mma::kDepth;
-  static_for<0, D / Mma::kRows>([&](auto block) {
+  constexpr int kSteps = Tile::kRows / DefaultShape::kDepth;
+  static_for<0, D / DefaultShape::kRows>([&](auto block) {
     Fragment<T> fragment[kSteps];
     static_for<0, kSteps>([&](auto step) { load<block.value, step.value>(fragment[step], reader); });
     wait_lds<0>(fragment);
@@ -51,10 +51,10 @@ HK_DEVICE void product_of_result(const TileTestArgs& args) {
   Block src;
   undump(src, words(args.buffer[1]));
   OperandTile<T, 32, 32> weights;
-  static_for<0, Mma::kResult / 2>(
+  static_for<0, DefaultShape::kResult / 2>(
       [&](auto i) { convert<T, i.value % 4>(weights.part[0][i / 4], pair(src, i)); });
   const auto reader = ColumnReader<Tile>::of(this_lane()).at(Tile{shared_address(lds)});
-  static_for<0, D / Mma::kRows>([&](auto block) {
+  static_for<0, D / DefaultShape::kRows>([&](auto block) {
     Block out;
     fill(out, 0);
     static_for<0, 2>([&](auto step) {
@@ -63,7 +63,7 @@ HK_DEVICE void product_of_result(const TileTestArgs& args) {
       wait_lds<0>(values);
       mma(out, values, weights.part[0][step], out);
     });
-    dump(words(args.buffer[2]) + block * arch::kLanes * Mma::kResult, out);
+    dump(words(args.buffer[2]) + block * arch::kLanes * DefaultShape::kResult, out);
   });
 }
 
@@ -105,7 +105,7 @@ HK_DEVICE void stream_tiles(const TileTestArgs& args) {
   for (i32 j = 0; j < args.number[0]; ++j) {
     wait_copies<(kStages - 1) * Share::kCopies>();
     barrier();
-    constexpr int kSteps = D / Mma::kDepth;
+    constexpr int kSteps = D / DefaultShape::kDepth;
     Fragment<T> fragment[kSteps];
     static_for<0, kSteps>([&](auto i) { load<0, i.value>(fragment[i], reader.at(ring.tile())); });
     wait_lds<0>(fragment);

@@ -68,7 +68,7 @@ class AttentionWave {
     if constexpr (kThis) {
       if (__builtin_expect(any(next_top > limit), false)) rescale();
     }
-    visible = last_key - next_key - Mma::row(0, lane.half);
+    visible = last_key - next_key - Mma<T>::row(0, lane.half);
     const auto loads = [&](auto slot) { load_ahead<kThis, kNext, slot.value>(); };
     const auto softmax = [&](auto slot) {
       if constexpr (kThis) softmax_slot<slot.value>();
@@ -138,10 +138,10 @@ class AttentionWave {
   }
 
  private:
-  static constexpr int kKeyBlocks = kTileKeys / Mma::kRows;
-  static constexpr int kChannelBlocks = D / Mma::kRows;
-  static constexpr int kChannelSteps = D / Mma::kDepth;
-  static constexpr int kKeySteps = kTileKeys / Mma::kDepth;
+  static constexpr int kKeyBlocks = kTileKeys / Mma<T>::kRows;
+  static constexpr int kChannelBlocks = D / Mma<T>::kRows;
+  static constexpr int kChannelSteps = D / Mma<T>::kDepth;
+  static constexpr int kKeySteps = kTileKeys / Mma<T>::kDepth;
   static constexpr int kHalf = kKeyBlocks * kChannelSteps;  // slots of a phase, one mma each
   static constexpr int kSlots = 2 * kHalf;
   static constexpr int kPairs = kTileKeys * kWaveRows / arch::kLanes / 2, kBlockPairs = kPairs / kKeyBlocks;
@@ -151,7 +151,7 @@ class AttentionWave {
   // before this slot needs no other wait.
   static constexpr int kDrained = kSlots - kAhead + 2;
   static constexpr int kInFlight = 3 * Stream::Share::kCopies;  // copies that no phase waits for
-  static_assert(kHalf == kChannelBlocks * kKeySteps && kWaveRows == Mma::kCols);
+  static_assert(kHalf == kChannelBlocks * kKeySteps && kWaveRows == Mma<T>::kCols);
 
   Stream stream;
   KeyRing key_ring;
@@ -300,7 +300,7 @@ class AttentionWave {
 
   template <int BlockIndex, int I>
   HK_DEVICE void hide(Block& rows) const {
-    rows[I] = Mma::kRows * BlockIndex + Mma::row(I, 0) > visible ? kHidden : rows[I];
+    rows[I] = Mma<T>::kRows * BlockIndex + Mma<T>::row(I, 0) > visible ? kHidden : rows[I];
   }
 
   HK_DEVICE void set_top() {

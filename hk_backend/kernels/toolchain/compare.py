@@ -65,7 +65,7 @@ def differences(old: dict[str, Kernel], new: dict[str, Kernel]) -> dict[str, str
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line: 0 if all kernels are the same, 1 if not, 2 if there is nothing to compare."""
+    """0 if all kernels are the same, 1 if not, 2 if there is nothing to compare."""
     parser = argparse.ArgumentParser(prog="python -m hk_backend.kernels.toolchain.compare")
     parser.add_argument("old", type=Path)
     parser.add_argument("new", type=Path)

@@ -46,9 +46,7 @@ def test_a_changed_byte_is_named(
 
 
 @pytest.mark.parametrize(("symbol", "byte"), [(f"{NAME}_info", 0), (f"{NAME}.kd", 16)])
-def test_kernel_information_and_places_do_not_count(
-    tmp_path: Path, symbol: str, byte: int
-) -> None:
+def test_kernel_information_and_places_do_not_count(tmp_path: Path, symbol: str, byte: int) -> None:
     assert compare.main([str(SHIPPED), str(changed(tmp_path / "new", symbol, byte))]) == 0
 
 

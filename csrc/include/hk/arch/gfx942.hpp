@@ -5,6 +5,7 @@
 #pragma once
 
 #include "gfx9.hpp"
+#include "matrix.hpp"
 
 namespace hk::arch {
 
@@ -15,20 +16,22 @@ inline constexpr int kLdsBanks = 32;
 inline constexpr int kCopyBytes = 4;
 inline constexpr f32 kFp8Max = 240.0f;  // FP8 is FNUZ here: e4m3fnuz
 
-// 32x32x8: the layouts of gfx950 with half the depth.
-struct Mma {
-  static constexpr int kRows = 32, kCols = 32, kDepth = 8;
-  static constexpr int kOperand = 4, kResult = 16;
-  HK_DEVICE static constexpr int row(int i, int half) { return 8 * (i / 4) + 4 * half + i % 4; }
-};
+// What tiles are made of unless they name another shape.
+using DefaultShape = MmaShape<32, 32, 8>;
 
-HK_DEVICE Vec<f32, 16> mma(Vec<bf16, 4> a, Vec<bf16, 4> b, Vec<f32, 16> c) {
-  return __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(bit_cast<Vec<i16, 4>>(a), bit_cast<Vec<i16, 4>>(b),
-                                                  c, 0, 0, 0);
-}
-HK_DEVICE Vec<f32, 16> mma(Vec<f16, 4> a, Vec<f16, 4> b, Vec<f32, 16> c) {
-  return __builtin_amdgcn_mfma_f32_32x32x8f16(a, b, c, 0, 0, 0);
-}
+template <>
+struct Mma<bf16, bf16, MmaShape<32, 32, 8>> : MmaShape<32, 32, 8> {
+  HK_DEVICE static Vec<f32, 16> multiply(Vec<bf16, 4> a, Vec<bf16, 4> b, Vec<f32, 16> c) {
+    return __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(bit_cast<Vec<i16, 4>>(a), bit_cast<Vec<i16, 4>>(b),
+                                                    c, 0, 0, 0);
+  }
+};
+template <>
+struct Mma<f16, f16, MmaShape<32, 32, 8>> : MmaShape<32, 32, 8> {
+  HK_DEVICE static Vec<f32, 16> multiply(Vec<f16, 4> a, Vec<f16, 4> b, Vec<f32, 16> c) {
+    return __builtin_amdgcn_mfma_f32_32x32x8f16(a, b, c, 0, 0, 0);
+  }
+};
 
 // No v_maximum3_f32: NaN wins here as well, in more instructions.
 HK_DEVICE f32 max3(f32 a, f32 b, f32 c) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "gfx9.hpp"
+#include "matrix.hpp"
 
 namespace hk::arch {
 
@@ -14,21 +15,21 @@ inline constexpr int kLdsBanks = 64;    // of 4 bytes
 inline constexpr int kCopyBytes = 16;   // per lane, of one global-to-LDS copy
 inline constexpr f32 kFp8Max = 448.0f;  // FP8 is OCP's here: e4m3fn
 
-// 32x32x16: a lane holds 8 elements of each operand and 16 of the result.
-//   A: row lane%32, depth 8*(lane/32) + element;   B: column lane%32, same depth
-//   D: column lane%32, row 8*(i/4) + 4*(lane/32) + i%4
-struct Mma {
-  static constexpr int kRows = 32, kCols = 32, kDepth = 16;
-  static constexpr int kOperand = 8, kResult = 16;  // elements per lane
-  HK_DEVICE static constexpr int row(int i, int half) { return 8 * (i / 4) + 4 * half + i % 4; }
-};
+// What tiles are made of unless they name another shape.
+using DefaultShape = MmaShape<32, 32, 16>;
 
-HK_DEVICE Vec<f32, 16> mma(Vec<bf16, 8> a, Vec<bf16, 8> b, Vec<f32, 16> c) {
-  return __builtin_amdgcn_mfma_f32_32x32x16_bf16(a, b, c, 0, 0, 0);
-}
-HK_DEVICE Vec<f32, 16> mma(Vec<f16, 8> a, Vec<f16, 8> b, Vec<f32, 16> c) {
-  return __builtin_amdgcn_mfma_f32_32x32x16_f16(a, b, c, 0, 0, 0);
-}
+template <>
+struct Mma<bf16, bf16, MmaShape<32, 32, 16>> : MmaShape<32, 32, 16> {
+  HK_DEVICE static Vec<f32, 16> multiply(Vec<bf16, 8> a, Vec<bf16, 8> b, Vec<f32, 16> c) {
+    return __builtin_amdgcn_mfma_f32_32x32x16_bf16(a, b, c, 0, 0, 0);
+  }
+};
+template <>
+struct Mma<f16, f16, MmaShape<32, 32, 16>> : MmaShape<32, 32, 16> {
+  HK_DEVICE static Vec<f32, 16> multiply(Vec<f16, 8> a, Vec<f16, 8> b, Vec<f32, 16> c) {
+    return __builtin_amdgcn_mfma_f32_32x32x16_f16(a, b, c, 0, 0, 0);
+  }
+};
 
 // v_maximum3_f32: NaN wins, and no operand needs quieting first.
 HK_DEVICE f32 max3(f32 a, f32 b, f32 c) {

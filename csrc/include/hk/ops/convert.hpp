@@ -12,8 +12,8 @@ HK_DEVICE u32 convert(Pair src) {
 }
 
 // dst = the pair `Index` of the fragment's rows. A fragment takes 16 rows of a result block.
-template <class T, int Pair_, class Source>
-HK_DEVICE void convert(Fragment<T>& dst, Source src) {
+template <class T, int Pair_, class Shape, class Source>
+HK_DEVICE void convert(Fragment<T, Shape>& dst, Source src) {
   dst.words[Pair_] = convert<T>(src);
 }
 

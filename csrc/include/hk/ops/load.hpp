@@ -15,7 +15,7 @@ namespace hk {
 template <class Tile>
 struct RowReader {
   using Layout = typename Tile::Layout;
-  static_assert(Mma::kOperand * sizeof(typename Tile::Element) == 16, "a fragment is read as one chunk");
+  static_assert(DefaultShape::kOperand * sizeof(typename Tile::Element) == 16, "a fragment is read as one chunk");
   u32 address[2];  // of even and odd steps: their chunks differ in a mixed bit
 
   // Of the tile's rows from `first_row` on, a multiple of 16.
@@ -45,13 +45,13 @@ struct ColumnReader {
 // Operand rows 32*Block to +32, depth 16*Step to +16.
 template <int Block, int Step, class Tile>
 HK_DEVICE void load(Fragment<typename Tile::Element>& dst, const RowReader<Tile>& src) {
-  constexpr int kOffset = Tile::Layout::offset(Mma::kRows * Block, 0) + Step / 2 * 64;
+  constexpr int kOffset = Tile::Layout::offset(DefaultShape::kRows * Block, 0) + Step / 2 * 64;
   arch::read_lds<kOffset>(dst.words, src.address[Step % 2]);
 }
 
 template <int Block, int Step, class Tile>
 HK_DEVICE void load(Fragment<typename Tile::Element>& dst, const ColumnReader<Tile>& src) {
-  constexpr int kOffset = Tile::Layout::offset(Mma::kDepth * Step, 0) + Block * 64;
+  constexpr int kOffset = Tile::Layout::offset(DefaultShape::kDepth * Step, 0) + Block * 64;
   Vec<u32, 2> low, high;
   arch::read_lds_transposed<kOffset>(low, src.address[0]);
   arch::read_lds_transposed<kOffset>(high, src.address[1]);
@@ -59,28 +59,27 @@ HK_DEVICE void load(Fragment<typename Tile::Element>& dst, const ColumnReader<Ti
 }
 
 // Fragments of an operand that stays in registers, from rows in global memory.
-template <class T, int Rows, int Depth>
-HK_DEVICE void load(OperandTile<T, Rows, Depth>& dst, BoundedView src, u32 row_bytes, Lane lane) {
-  static_for<0, Rows / Mma::kRows>([&](auto block) {
-    static_for<0, Depth / Mma::kDepth>([&](auto step) {
-      constexpr int kChannel = Mma::kDepth * step.value;
-      const u32 offset = (Mma::kRows * block.value + lane.col) * row_bytes +
-                         (kChannel + Mma::kOperand * lane.half) * sizeof(T);
-      dst.part[block][step].words = load_words<Fragment<T>::kWords>(src, offset);
+template <class T, int Rows, int Depth, class Shape>
+HK_DEVICE void load(OperandTile<T, Rows, Depth, Shape>& dst, BoundedView src, u32 row_bytes, Lane lane) {
+  static_for<0, Rows / Shape::kRows>([&](auto block) {
+    static_for<0, Depth / Shape::kDepth>([&](auto step) {
+      const u32 channel = Shape::kDepth * step.value + Shape::depth(0, lane.group<Shape>());
+      const u32 offset = (Shape::kRows * block.value + lane.line<Shape>()) * row_bytes + channel * sizeof(T);
+      dst.part[block][step].words = load_words<Fragment<T, Shape>::kWords>(src, offset);
     });
   });
 }
 
 // At most `Pending` LDS reads stay outstanding; the fragments named are then whole.
-template <int Pending, class... T>
-HK_DEVICE void wait_lds(Fragment<T>&... ready) {
+template <int Pending, class... T, class... Shape>
+HK_DEVICE void wait_lds(Fragment<T, Shape>&... ready) {
   arch::wait<arch::kNoWait, Pending>();
   settle_vector(ready.words...);
 }
 
 // The same of whole arrays of fragments.
-template <int Pending, class T, int... Count>
-HK_DEVICE void wait_lds(Fragment<T> (&... ready)[Count]) {
+template <int Pending, class T, class Shape, int... Count>
+HK_DEVICE void wait_lds(Fragment<T, Shape> (&... ready)[Count]) {
   wait_lds<Pending>();
   const auto settle = [](auto& fragments) {
     for (auto& fragment : fragments) settle_vector(fragment.words);

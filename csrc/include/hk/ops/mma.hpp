@@ -6,10 +6,10 @@
 namespace hk {
 
 // dst = a * b + c, one instruction.
-template <class T>
-HK_DEVICE void mma(Vec<f32, Mma::kResult>& dst, const Fragment<T>& a, const Fragment<T>& b,
-                   Vec<f32, Mma::kResult> c) {
-  dst = arch::mma(a.elements(), b.elements(), c);
+template <class A, class B, class Shape>
+HK_DEVICE void mma(ResultBlock<Shape>& dst, const Fragment<A, Shape>& a, const Fragment<B, Shape>& b,
+                   ResultBlock<Shape> c) {
+  dst = Mma<A, B, Shape>::multiply(a.elements(), b.elements(), c);
 }
 
 }  // namespace hk

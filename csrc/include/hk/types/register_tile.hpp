@@ -5,28 +5,37 @@
 
 namespace hk {
 
-using arch::Mma;
+using arch::DefaultShape;
 
-// What one lane holds of a 32 x Mma::kDepth operand: neighbours along the depth.
-template <class T>
+// The matrix instruction for operands of A and B: its shape, its lane layouts, the product itself.
+template <class A, class B = A, class Shape = DefaultShape>
+using Mma = arch::Mma<A, B, Shape>;
+
+// What one lane holds of the operand of one matrix instruction: neighbours along the depth.
+template <class T, class Shape = DefaultShape>
 struct Fragment {
-  static constexpr int kWords = Mma::kOperand * int(sizeof(T)) / 4;
+  static constexpr int kWords = Shape::kOperand * int(sizeof(T)) / 4;
   Vec<u32, kWords> words;
-  HK_DEVICE Vec<T, Mma::kOperand> elements() const { return bit_cast<Vec<T, Mma::kOperand>>(words); }
+  HK_DEVICE Vec<T, Shape::kOperand> elements() const { return bit_cast<Vec<T, Shape::kOperand>>(words); }
 };
 
 // Rows x Depth of an A operand, or Depth x Rows of a B operand.
-template <class T, int Rows, int Depth>
+template <class T, int Rows, int Depth, class Shape = DefaultShape>
 struct OperandTile {
-  static constexpr int kBlocks = Rows / Mma::kRows, kSteps = Depth / Mma::kDepth;
-  Fragment<T> part[kBlocks][kSteps];
+  static constexpr int kBlocks = Rows / Shape::kRows, kSteps = Depth / Shape::kDepth;
+  Fragment<T, Shape> part[kBlocks][kSteps];
 };
 
-// Rows x Cols of results: a lane owns one column of each block and half of its rows.
-template <int Rows, int Cols>
+// What one lane holds of the results of one matrix instruction.
+template <class Shape>
+using ResultBlock = Vec<f32, Shape::kResult>;
+using Block = ResultBlock<DefaultShape>;
+
+// Rows x Cols of results: a lane owns one column of each block and its share of the rows.
+template <int Rows, int Cols, class Shape = DefaultShape>
 struct ResultTile {
-  static constexpr int kRowBlocks = Rows / Mma::kRows, kColBlocks = Cols / Mma::kCols;
-  Vec<f32, Mma::kResult> block[kRowBlocks][kColBlocks];
+  static constexpr int kRowBlocks = Rows / Shape::kRows, kColBlocks = Cols / Shape::kCols;
+  ResultBlock<Shape> block[kRowBlocks][kColBlocks];
 };
 
 // One value per column of a ResultTile block; both halves of the wave hold the same 32 values.
@@ -34,13 +43,24 @@ using ColumnVector = f32;
 
 struct Lane {
   int id;    // 0 to 63
-  int col;   // row of an A operand, column of a B operand or result
-  int half;  // which half of the depth, or of the rows
+  int col;   // of the default shape: row of an A operand, column of a B operand or result
+  int half;  // of the default shape: which half of the depth, or of the rows
+
+  // The same of any shape. (Those of the default shape are kept: what is derived from `id` where it
+  // is used keeps another register alive.)
+  template <class Shape>
+  HK_DEVICE int line() const {
+    return Shape::kRows == DefaultShape::kRows ? col : Shape::line(id);
+  }
+  template <class Shape>
+  HK_DEVICE int group() const {
+    return Shape::kRows == DefaultShape::kRows ? half : Shape::group(id);
+  }
 };
 
 HK_DEVICE Lane this_lane() {
   const int id = __builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0));
-  return {id, id % 32, id / 32};
+  return {id, DefaultShape::line(id), DefaultShape::group(id)};
 }
 
 // The wave's number in its workgroup, in a scalar register.
