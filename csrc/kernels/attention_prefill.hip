@@ -125,9 +125,11 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
 
 // What the launch must know (hk_backend/kernels/toolchain/build.py).
 template <class T, int D>
-constexpr KernelInfo kInfo = {AttentionPrefillArgs::kQueryRows, kTileKeys, D,
-                              AttentionWave<T, D, PackedRows>::kLdsBytes, 4 * kWaveRows * kTileKeys * D,
-                              "(ceil_div(num_tokens, tile_rows) + num_requests) * num_heads"};
+constexpr KernelInfo<AttentionFacts> info(const AttentionFacts& facts) {
+  return {AttentionPrefillArgs::kQueryRows, kTileKeys, D, AttentionWave<T, D, PackedRows>::kLdsBytes,
+          4 * kWaveRows * kTileKeys * D, "(ceil_div(num_tokens, tile_rows) + num_requests) * num_heads",
+          "attention_prefill", facts};
+}
 
 }  // namespace hk::attention
 
@@ -135,7 +137,7 @@ constexpr KernelInfo kInfo = {AttentionPrefillArgs::kQueryRows, kTileKeys, D,
   HK_KERNEL(512, 2) attention_prefill_##name(hk::AttentionPrefillArgs args) {       \
     hk::attention::attention_prefill<hk::T, D, hk::Source>(args);                   \
   }                                                                                 \
-  HK_KERNEL_INFO(attention_prefill_##name, hk::attention::kInfo<hk::T, D>)
+  HK_KERNEL_INFO(attention_prefill_##name, hk::attention::info<hk::T, D>({#T, D, hk::Source::kBlocks}))
 
 ATTENTION_PREFILL(bf16_d64_packed, bf16, 64, PackedRows);
 ATTENTION_PREFILL(bf16_d64_paged, bf16, 64, PagedRows);

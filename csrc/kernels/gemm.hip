@@ -186,14 +186,15 @@ HK_DEVICE void gemm(const GemmArgs& args) {
 
 // What the launch must know (hk_backend/kernels/toolchain/build.py).
 template <class T>
-constexpr KernelInfo kInfo = {kTile, kTile, kStep, GemmWave<T>::kLdsBytes,
-                              2 * kWaveRows * kWaveColumns * kStep,
-                              "ceil_div(m, tile_rows) * ceil_div(n, tile_columns)"};
+constexpr KernelInfo<GemmFacts> info(const GemmFacts& facts) {
+  return {kTile, kTile, kStep, GemmWave<T>::kLdsBytes, 2 * kWaveRows * kWaveColumns * kStep,
+          "ceil_div(m, tile_rows) * ceil_div(n, tile_columns)", "gemm", facts};
+}
 }  // namespace
 }  // namespace hk
 
 HK_KERNEL(hk::kThreads, 2) gemm_bf16(hk::GemmArgs args) { hk::gemm<hk::bf16>(args); }
 HK_KERNEL(hk::kThreads, 2) gemm_f16(hk::GemmArgs args) { hk::gemm<hk::f16>(args); }
 
-HK_KERNEL_INFO(gemm_bf16, hk::kInfo<hk::bf16>);
-HK_KERNEL_INFO(gemm_f16, hk::kInfo<hk::f16>);
+HK_KERNEL_INFO(gemm_bf16, hk::info<hk::bf16>({"bf16", "bf16", "bf16"}));
+HK_KERNEL_INFO(gemm_f16, hk::info<hk::f16>({"f16", "f16", "f16"}));

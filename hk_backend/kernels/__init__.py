@@ -1,20 +1,16 @@
 """The GPU kernels as data: their catalogue, their build and the analysis of their code."""
 
 from hk_backend.kernels.arguments import ArgumentError
-from hk_backend.kernels.catalogue import (
-    Catalogue,
-    CodeObjectError,
-    KernelEntry,
-    arches,
-    catalogue,
-    pack_arguments,
-)
+from hk_backend.kernels.catalogue import Catalogue, NoKernel, arches, catalogue
+from hk_backend.kernels.entry import CodeObjectError, Fact, KernelEntry, pack_arguments
 
 __all__ = [
     "ArgumentError",
     "Catalogue",
     "CodeObjectError",
+    "Fact",
     "KernelEntry",
+    "NoKernel",
     "arches",
     "catalogue",
     "pack_arguments",

@@ -48,6 +48,11 @@ class Arguments:
     size: int
     fields: tuple[Field, ...]
 
+    @property
+    def pointers(self) -> tuple[str, ...]:
+        """The fields that are addresses: those that a launch may leave null."""
+        return tuple(field.name for field in self.fields if field.type == "pointer")
+
     def pack(self, values: Mapping[str, float | int | None]) -> bytes:
         """The struct's bytes, padding zero; a pointer may be None (null).
 

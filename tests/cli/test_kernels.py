@@ -17,6 +17,8 @@ from hk_backend.kernels.toolchain import listing
 FIELDS = {
     "name": str,
     "arch": str,
+    "operator": str,
+    "facts": dict,
     "vgpr": int,
     "agpr": int,
     "sgpr": int,
@@ -85,7 +87,7 @@ def test_a_table_for_people(monkeypatch: pytest.MonkeyPatch, columns: str) -> No
     assert "…" not in result.stdout
     lines = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines() if line}
     for entry in catalogue("gfx950").kernels:
-        cells = lines[entry.name.removeprefix(f"{entry.path.stem}_")]
+        cells = lines[entry.name.removeprefix(f"{entry.operator}_")]
         assert cells[:3] == [str(entry.vgpr), str(entry.agpr), str(entry.sgpr)]
         assert f"{entry.figures.useful_mfma_share:.1%}" in cells
 

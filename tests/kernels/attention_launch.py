@@ -62,9 +62,11 @@ class Launch:
     @staticmethod
     def fitting(entry: KernelEntry, case: Case) -> Case:
         """`case` in the kernel's dtype and head size, and packed or in a cache as it reads them."""
-        _, _, dtype, size, kind = entry.name.split("_")
-        layout = (case.layout or "one [B,H,N,2D]") if kind == "paged" else None
-        return case.but(dtype=DTYPES[dtype], head_size=int(size[1:]), layout=layout)
+        facts = entry.facts
+        layout = (case.layout or "one [B,H,N,2D]") if facts["paged"] else None
+        return case.but(
+            dtype=DTYPES[str(facts["dtype"])], head_size=int(facts["head_size"]), layout=layout
+        )
 
     def _set_call(self, call: Call) -> None:
         self.call = call
@@ -81,7 +83,7 @@ class Launch:
     ) -> Outcome:
         """One launch of `code_object`, by default of what ships."""
         code = self.entry.code_object() if code_object is None else code_object
-        lines = self.entry.lines.read_bytes() if code_object is None else b""
+        lines = self.entry.line_tables() if code_object is None else b""
         machine = _emulator.Machine(self.entry.arch)
         kernel = loaded(code, lines).kernel(self.entry.symbol)
         query = self.call["query"]

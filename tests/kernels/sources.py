@@ -24,7 +24,7 @@ namespace k {{
 {body}
 }}
 extern "C" KERNEL void {name}({parameters}) {{ {call} }}
-extern "C" __attribute__((constant, used)) const hk::KernelInfo {name}_info = {info};
+extern "C" __attribute__((constant, used)) const hk::KernelInfo<{facts}> {name}_info = {info};
 """
 
 COPY = """
@@ -39,7 +39,8 @@ class Source:
 
     body: str = COPY
     name: str = "small"
-    info: str = '{1, 2, 3, 0, 0, "n"}'
+    info: str = '{1, 2, 3, 0, 0, "n", "test"}'
+    facts: str = ""  # their type
     parameters: str = "k::Args args"
     call: str = "k::run(args);"
     threads: int = THREADS
@@ -66,7 +67,8 @@ def compile_kernel(
         build.SOURCES / f"{source.name}.hip", ARCH, root, tools, write(root, source)
     )
     code = disassembly.disassemble(root / f"{source.name}.co", ARCH, tools)
-    return built.kernels[0], code[source.name]
+    ((entry,),) = built.kernels.values()
+    return entry, code[source.name]
 
 
 def straight(*lines: str) -> Disassembly:

@@ -50,6 +50,10 @@ def test_none_is_null_for_a_pointer_alone() -> None:
         ARGUMENTS.pack(VALUES | {"stride": None})
 
 
+def test_pointers_are_the_fields_that_are_addresses() -> None:
+    assert ARGUMENTS.pointers == ("data",)
+
+
 def test_padding_is_zero() -> None:
     packed = bytearray(ARGUMENTS.pack(VALUES))
     for field in ARGUMENTS.fields:

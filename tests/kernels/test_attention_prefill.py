@@ -22,9 +22,9 @@ from tests.kernels.attention_launch import Launch, Outcome
 from tests.ops.cases import Call, Case, int32, make
 from tests.ops.strategies import generated
 
-ENTRIES = [entry for entry in catalogue("gfx950").kernels if "attention" in entry.name]
-PACKED = [entry for entry in ENTRIES if entry.name.endswith("_packed")]
-PAGED = [entry for entry in ENTRIES if entry.name.endswith("_paged")]
+ENTRIES = catalogue("gfx950").families["attention_prefill"]
+PACKED = [entry for entry in ENTRIES if not entry.facts["paged"]]
+PAGED = [entry for entry in ENTRIES if entry.facts["paged"]]
 HEADS = ((32, 8), (8, 1), (9, 3), (64, 8), (8, 8), (2, 1))
 LAYOUTS = (
     "NHD, two tensors",

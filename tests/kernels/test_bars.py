@@ -17,8 +17,8 @@ from hk_backend.kernels.toolchain.disassembly import Disassembly, disassemble
 from tests.kernels.attention_launch import Case, Launch
 
 KERNELS = [entry for arch in arches() for entry in catalogue(arch).kernels]
-ATTENTION = [entry for entry in KERNELS if entry.path.stem == "attention_prefill"]
-ONE_DTYPE = [entry for entry in ATTENTION if "_bf16_" in entry.name]
+ATTENTION = [entry for entry in KERNELS if entry.operator == "attention_prefill"]
+ONE_DTYPE = [entry for entry in ATTENTION if entry.facts["dtype"] == "bf16"]
 USEFUL_SHARE = {64: 0.55, 128: 0.73}  # by head size
 FLOPS_PER_CLOCK = 1024  # of 16-bit matrix instructions on a SIMD of gfx950
 SLACK = 0.02  # of the useful matrix FLOPs

@@ -5,13 +5,23 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hk_backend.kernels import ArgumentError, CodeObjectError, catalogue, pack_arguments
-from hk_backend.kernels.catalogue import KernelEntry, code_object_arch
+from hk_backend.kernels import (
+    ArgumentError,
+    CodeObjectError,
+    Fact,
+    KernelEntry,
+    NoKernel,
+    catalogue,
+    pack_arguments,
+)
+from hk_backend.kernels.catalogue import CODE_OBJECTS
+from hk_backend.kernels.entry import code_object_arch
 from hk_backend.kernels.toolchain import build
 from hk_backend.kernels.toolchain.compiler import Toolchain
 from tests.kernels.sources import ARCH, Source, write
@@ -45,7 +55,7 @@ def test_entry(built: Path) -> None:
     ]
     assert entry.arguments.size == 24
     assert entry.grid(n=5) == (5, 1, 1)
-    assert entry.lines.is_file()
+    assert entry.line_tables().startswith(b"\x7fELF")
 
 
 def test_device_names_carry_features(built: Path) -> None:
@@ -57,6 +67,83 @@ def test_unknown_names_list_what_there_is(built: Path) -> None:
         catalogue("gfx90a", built)
     with pytest.raises(KeyError, match="no kernel 'big' for gfx950; there are: small"):
         catalogue(ARCH, built).kernel("big")
+
+
+def test_a_kernel_is_selected_by_its_facts() -> None:
+    known = catalogue("gfx950")
+    for entry in known.kernels:
+        assert known.select(entry.operator, **entry.facts) is entry
+    paged = known.select("attention_prefill", paged=True, dtype="f16", head_size=64)
+    assert isinstance(paged, KernelEntry)
+    assert paged.symbol == "attention_prefill_f16_d64_paged"
+
+
+@pytest.mark.parametrize(
+    ("facts", "refusal"),
+    [
+        ({"dtype": "f32", "head_size": 7}, NoKernel("dtype", "f32", ("bf16", "f16"))),
+        ({"dtype": "bf16", "head_size": 96}, NoKernel("head_size", 96, (64, 128))),
+        ({"head_size": 96, "dtype": "f32"}, NoKernel("head_size", 96, (64, 128))),
+    ],
+)
+def test_the_first_fact_that_leaves_none_is_named(
+    facts: dict[str, Fact], refusal: NoKernel
+) -> None:
+    assert catalogue("gfx950").select("attention_prefill", **facts) == refusal
+
+
+def test_valid_values_are_those_of_the_kernels_that_are_left() -> None:
+    """A head size that only the other dtype has is no help."""
+    known = catalogue("gfx950")
+    only = replace(
+        known.families["attention_prefill"][0],
+        name="only",
+        facts={"dtype": "f8", "head_size": 96, "paged": False},
+    )
+    selected = known.with_kernels(only)
+    assert selected.select("attention_prefill", dtype="f8", head_size=96, paged=False) is only
+    refusal = selected.select("attention_prefill", dtype="f8", head_size=64)
+    assert refusal == NoKernel("head_size", 64, (96,))
+
+
+def test_an_operator_without_kernels() -> None:
+    refusal = catalogue("gfx950").select("convolution", dtype="bf16")
+    assert refusal == NoKernel("operator", "convolution", ("attention_prefill", "gemm"))
+
+
+def test_facts_that_select_nothing_are_errors() -> None:
+    known = catalogue("gfx950")
+    with pytest.raises(ValueError, match="gemm has no fact 'dtype'; there are: a, b, out"):
+        known.select("gemm", dtype="bf16")
+    with pytest.raises(ValueError, match="several kernels: gemm_bf16, gemm_f16"):
+        known.select("gemm")
+
+
+def test_an_index_is_read_when_its_operator_is_asked_for(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(CODE_OBJECTS, tmp_path / "copy"))
+    (folder / ARCH / "gemm.json").write_text("damaged")
+    known = catalogue(ARCH, folder)
+    assert known.select("attention_prefill", dtype="bf16", head_size=64, paged=True)
+    with pytest.raises(CodeObjectError, match=r"gemm\.json is damaged"):
+        known.select("gemm")
+
+
+def test_a_kernel_takes_another_s_place(built: Path) -> None:
+    known = catalogue(ARCH, built)
+    wrong = replace(small(built), symbol="other")
+    assert known.with_kernels(wrong).kernels == (wrong,)
+    beside = replace(wrong, name="other")
+    assert known.with_kernels(beside).kernels == (small(built), beside)
+    assert known.kernels == (small(built),)
+
+
+def test_line_tables_that_are_not_there(folder: Path) -> None:
+    """Findings then name no lines; nothing else needs them."""
+    entry = small(folder)
+    entry.lines.write_bytes(entry.lines.read_bytes()[:50])
+    assert entry.line_tables() == b""
+    entry.lines.unlink()
+    assert entry.line_tables() == b""
 
 
 def test_argument_errors_name_kernel_and_field(built: Path) -> None:
@@ -106,15 +193,15 @@ def test_damage_is_refused(folder: Path, damage: Callable[[Path], None], message
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"kernels": [{}]}'])
-def test_a_damaged_catalogue_is_refused(folder: Path, text: str) -> None:
-    path = folder / ARCH / "catalogue.json"
+def test_a_damaged_index_is_refused(folder: Path, text: str) -> None:
+    path = folder / ARCH / "test.json"
     path.write_text(text)
-    with pytest.raises(CodeObjectError, match=r"catalogue\.json is damaged"):
-        catalogue(ARCH, folder)
+    with pytest.raises(CodeObjectError, match=r"test\.json is damaged"):
+        small(folder)
 
 
 def alter(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    path = folder / ARCH / "catalogue.json"
+    path = folder / ARCH / "test.json"
     data = json.loads(path.read_text())
     change(data)
     path.write_text(json.dumps(data))
@@ -127,7 +214,7 @@ def alter(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
         ("size", 1, r"has \d+ bytes instead of 1"),
     ],
 )
-def test_a_catalogue_of_other_code_is_noticed(
+def test_an_index_of_other_code_is_noticed(
     folder: Path, key: str, value: object, message: str
 ) -> None:
     alter(folder, lambda data: data["code_objects"]["small"].update({key: value}))
@@ -138,7 +225,14 @@ def test_a_catalogue_of_other_code_is_noticed(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda data: data.update(arch="gfx942"), r"catalogue\.json is for gfx942, not for gfx950"),
+        (
+            lambda data: data.update(arch="gfx942"),
+            r"test\.json is of test for gfx942, not of test for",
+        ),
+        (
+            lambda data: data.update(operator="gemm"),
+            r"test\.json is of gemm for gfx950, not of test",
+        ),
         (lambda data: data["kernels"][0].update(code_object="large"), "KeyError: 'large'"),
         (lambda data: data["kernels"][0]["figures"].pop("waves_per_simd"), "waves_per_simd"),
         (lambda data: data["kernels"][0]["figures"].update(speed=1), "'speed'"),
@@ -149,9 +243,9 @@ def test_a_catalogue_of_other_code_is_noticed(
         ),
     ],
 )
-def test_a_catalogue_that_was_altered_is_refused(
+def test_an_index_that_was_altered_is_refused(
     folder: Path, change: Callable[[dict[str, Any]], object], message: str
 ) -> None:
     alter(folder, change)
     with pytest.raises(CodeObjectError, match=message):
-        catalogue(ARCH, folder)
+        small(folder)

@@ -1,13 +1,28 @@
 // What a launch must know of a kernel and its code object's metadata do not say.
 //
 // Each kernel `name` has a constant `name_info` beside it; hk_backend/kernels/toolchain/build.py reads it
-// from the code object into the catalogue.
+// from the code object into the catalogue, member by member.
 #pragma once
 
 #include "types/scalar.hpp"
 
 namespace hk {
 
+// What tells an operator's kernels apart, and selects one of them: numbers, bools and text. Element
+// types and formats by the names that the catalogue knows them by: bf16, f16.
+struct NoFacts {};
+
+struct AttentionFacts {
+  char dtype[16];
+  i32 head_size;
+  bool paged;  // keys and values in a paged cache, or packed
+};
+
+struct GemmFacts {
+  char a[16], b[16], out[16];
+};
+
+template <class Facts = NoFacts>
 struct KernelInfo {
   i32 tile_rows;     // of the output, computed by one workgroup
   i32 tile_columns;  // attention: keys per step; GEMM: columns of the output
@@ -18,10 +33,12 @@ struct KernelInfo {
   // Workgroups as an expression: +, -, *, //, ceil_div(a, b), min, max, numbers, the fields of the
   // kernel's arguments and of this struct. One dimension, or up to three separated by commas.
   char grid[128];
+  char operator_name[32];  // what it computes: the family whose index lists it
+  Facts facts = {};
 };
 
 }  // namespace hk
 
 // The constant beside kernel `name`.
 #define HK_KERNEL_INFO(name, ...) \
-  extern "C" __attribute__((constant, used)) const hk::KernelInfo name##_info = __VA_ARGS__
+  extern "C" __attribute__((constant, used)) const auto name##_info = __VA_ARGS__

@@ -98,8 +98,7 @@ class EmulatedLibrary(HipLibrary):
 
     def load(self, entry: KernelEntry) -> int:
         """With the line tables beside the code object, so that findings name source lines."""
-        if entry.lines.is_file():
-            lines = entry.lines.read_bytes()
+        if lines := entry.line_tables():
             self.call("hkEmulatedLines", lines, len(lines))
         return super().load(entry)
 

@@ -1,12 +1,12 @@
-"""Builds the kernels: every csrc/kernels/*.hip into code objects and their catalogue.
+"""Builds the kernels: every csrc/kernels/*.hip into code objects, and an index for each operator.
 
     make kernels
     python -m hk_backend.kernels.toolchain.build [--arch gfx950] [--source FILE] [--output FOLDER]
 
 One compilation, with line tables; what ships and what the emulator executes is that file,
-stripped (`.co`); the lines stay beside it (`.lines`). The catalogue is read from what the compiler
-made: metadata, debug information and the `hk::KernelInfo` beside each kernel. The same compiler
-makes the same bytes, wherever the sources lie.
+stripped (`.co`); the lines stay beside it, compressed (`.lines`). The index is read from what the
+compiler made: metadata, debug information and the `hk::KernelInfo` beside each kernel. The same
+compiler makes the same bytes, wherever the sources lie.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import json
 import struct
 import sys
 import tempfile
+import zlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -25,10 +26,18 @@ from typing import Any
 
 from hk_backend.kernels import grid
 from hk_backend.kernels.arguments import FORMATS
-from hk_backend.kernels.catalogue import CATALOGUE_FILE, CODE_OBJECTS, KernelEntry, entry_of
-from hk_backend.kernels.toolchain import analysis, compiler, disassembly, metadata, sample_launch
+from hk_backend.kernels.catalogue import CODE_OBJECTS, read_index
+from hk_backend.kernels.entry import KernelEntry, entry_of
+from hk_backend.kernels.toolchain import (
+    analysis,
+    compiler,
+    disassembly,
+    metadata,
+    sample_launch,
+    sources,
+)
 from hk_backend.kernels.toolchain.compiler import Toolchain, ToolchainError
-from hk_backend.kernels.toolchain.debug_info import SCALARS, DebugInfo, DebugInfoError
+from hk_backend.kernels.toolchain.debug_info import SCALARS, DebugInfo, DebugInfoError, Entry
 from hk_backend.kernels.toolchain.elf import Elf
 from hk_backend.kernels.toolchain.metadata import Metadata
 
@@ -54,71 +63,112 @@ class Built:
     """One source, compiled for one arch."""
 
     name: str
-    file: dict[str, Any]  # of the code object: size, sha256
-    kernels: list[dict[str, Any]]
+    file: dict[str, Any]  # what the index says of the code object
+    kernels: dict[str, list[dict[str, Any]]]  # by operator
 
 
 def build(
     arch: str,
     output: Path,
     tools: Toolchain,
-    sources: Sequence[Path] = (),
+    only: Sequence[Path] = (),
     root: Path | None = None,
     run: bool = True,
-) -> Path:
-    """Compile `sources` into `output`; the catalogue's path.
+) -> list[Path]:
+    """Compile the sources into `output`; the indexes' paths.
 
-    Sources are relative to `root`, the repository by default; all of csrc/kernels by default.
-    Without `run` nothing is launched in the emulator, and figures that want it are missing.
+    All of csrc/kernels in `root`, the repository by default, or `only` these (relative to `root`):
+    what `output` has of the others stays, and nothing else does. Without `run` nothing is launched
+    in the emulator, and figures that want it are missing.
     Raises `ToolchainError` with the compiler's messages, `BuildError`, `DebugInfoError`.
     """
     root = root or ROOT
-    sources = sources or sorted(path.relative_to(root) for path in (root / SOURCES).glob("*.hip"))
-    if not sources:
+    everything = sorted(path.relative_to(root) for path in (root / SOURCES).glob("*.hip"))
+    if not everything:
         raise BuildError(f"no kernels in {SOURCES} of {root}: build from a copy of the repository")
     output.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor() as pool:
         built = list(
-            pool.map(lambda source: compile_one(source, arch, output, tools, root), sources)
+            pool.map(
+                lambda source: compile_one(source, arch, output, tools, root), only or everything
+            )
         )
-    catalogue: dict[str, Any] = {
-        "arch": arch,
-        "compiler": tools.version,
-        "flags": FLAGS,
-        "code_objects": {unit.name: unit.file for unit in built},
-        "kernels": [kernel for unit in built for kernel in unit.kernels],
-    }
-    for kernel in catalogue["kernels"] if run else ():
-        entry = entry_of(kernel, catalogue, output)
-        kernel["figures"]["bank_conflict_factor"] = conflict_factor(entry, tools)
-    path = output / CATALOGUE_FILE
-    path.write_text(json.dumps(catalogue, indent=1) + "\n")
-    return path
+    kept = {path.stem for path in everything} - {unit.name for unit in built}
+    indexes = index(arch, built, kept, output)
+    for data in indexes if run else ():
+        for kernel in data["kernels"]:
+            if kernel["code_object"] not in kept:
+                entry = entry_of(kernel, data, output)
+                kernel["figures"]["bank_conflict_factor"] = conflict_factor(entry, tools)
+    for path in output.iterdir():
+        if path.suffix == ".json" or path.stem not in {source.stem for source in everything}:
+            path.unlink()
+    paths = [output / f"{data['operator']}.json" for data in indexes]
+    for path, data in zip(paths, indexes, strict=True):
+        path.write_text(json.dumps(data, indent=1) + "\n")
+    return paths
+
+
+def index(arch: str, built: Sequence[Built], kept: set[str], output: Path) -> list[dict[str, Any]]:
+    """The content of an index for each operator: what was built now, and what `output` has of the
+    code objects `kept`."""
+    found: dict[str, dict[str, Any]] = {}
+
+    def add(operator: str, name: str, file: dict[str, Any], kernels: list[dict[str, Any]]) -> None:
+        empty = {"arch": arch, "operator": operator, "code_objects": {}, "kernels": []}
+        data = found.setdefault(operator, empty)
+        data["code_objects"][name] = file
+        data["kernels"] += kernels
+
+    for path in sorted(output.glob("*.json")):
+        before = json.loads(path.read_text())
+        for name, file in before["code_objects"].items():
+            if name in kept:
+                kernels = [k for k in before["kernels"] if k["code_object"] == name]
+                add(before["operator"], name, file, kernels)
+    for unit in built:
+        for operator, kernels in unit.kernels.items():
+            add(operator, unit.name, unit.file, kernels)
+    for data in found.values():
+        data["code_objects"] = dict(sorted(data["code_objects"].items()))
+        data["kernels"].sort(key=lambda kernel: kernel["code_object"])
+    return [found[operator] for operator in sorted(found)]
 
 
 def compile_one(source: Path, arch: str, output: Path, tools: Toolchain, root: Path) -> Built:
     """Compile, strip, and describe every kernel of one source."""
     stripped, lines = output / f"{source.stem}.co", output / f"{source.stem}.lines"
     with tempfile.TemporaryDirectory() as folder:
-        full = Path(folder) / stripped.name
-        tools.run("clang++", *FLAGS, f"--offload-arch={arch}", source, "-o", full, cwd=root)
+        full, read = Path(folder) / stripped.name, Path(folder) / "read.d"
+        target = f"--offload-arch={arch}"
+        listed = [f"-Xclang={word}" for word in ("-dependency-file", f"{read}", "-MT", "all")]
+        tools.run("clang++", *FLAGS, target, *listed, source, "-o", full, cwd=root)
         tools.run("llvm-objcopy", "--strip-all", full, stripped)
         keep_lines(full, lines, tools)
         for file in stripped, lines:
             file.chmod(0o644)  # loaded, never executed by the system
         debug_info = DebugInfo.read(full, tools)
+        inputs = sources.read_by(read)
     data = stripped.read_bytes()
     code = disassembly.disassemble(stripped, arch, tools)
-    record = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-    kernels = [
-        describe(source.stem, found, code[found.name], Elf(data), debug_info, arch, tools)
-        for found in metadata.read(stripped, tools)
-    ]
+    record = {
+        "size": len(data),
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "compiler": tools.version,
+        "flags": " ".join(FLAGS),
+        "sources": sources.digests(inputs, root),
+    }
+    kernels: dict[str, list[dict[str, Any]]] = {}
+    for found in metadata.read(stripped, tools):
+        operator, kernel = describe(
+            source.stem, found, code[found.name], Elf(data), debug_info, arch, tools
+        )
+        kernels.setdefault(operator, []).append(kernel)
     return Built(source.stem, record, kernels)
 
 
 def keep_lines(full: Path, lines: Path, tools: Toolchain) -> None:
-    """The line tables and the code that they are of: no types, no variables."""
+    """The line tables and the code that they are of, compressed: no types, no variables."""
     others = [
         name
         for name in Elf(full.read_bytes()).sections
@@ -126,6 +176,7 @@ def keep_lines(full: Path, lines: Path, tools: Toolchain) -> None:
     ]
     removed = [f"--remove-section={name}" for name in others]
     tools.run("llvm-objcopy", *removed, full, lines)
+    lines.write_bytes(zlib.compress(lines.read_bytes(), level=9))
 
 
 def describe(
@@ -136,8 +187,11 @@ def describe(
     debug_info: DebugInfo,
     arch: str,
     tools: Toolchain,
-) -> dict[str, Any]:
-    """One kernel's entry of the catalogue. Raises `BuildError`, `GridError`, `DebugInfoError`."""
+) -> tuple[str, dict[str, Any]]:
+    """A kernel's operator, and its entry of the index.
+
+    Raises `BuildError`, `GridError`, `DebugInfoError`.
+    """
     if found.arguments != ("by_value",):
         listed = ", ".join(found.arguments)
         raise BuildError(f"{found.name} must take one struct and nothing hidden, not: {listed}")
@@ -145,14 +199,17 @@ def describe(
     if arguments.size != found.argument_size:
         raise BuildError(f"{found.name}: {arguments.size} bytes instead of {found.argument_size}")
     info = read_info(f"{found.name}_info", elf, debug_info)
+    if not info["operator_name"].isidentifier():
+        raise BuildError(f"{found.name}: operator_name {info['operator_name']!r} is no identifier")
     known = [*(field.name for field in arguments.fields), *info]
     grid.evaluate(info["grid"], dict.fromkeys(known, 1))  # raises for what it cannot read
     lds = {"static_lds": found.static_lds, "dynamic_lds": info["dynamic_lds"]}
     waves = analysis.waves_per_simd(arch, found.vgpr_total, sum(lds.values()), found.block)
     figures = analysis.analyse(code, arch, info["step_flops"], waves, tools)
-    return {
+    return info["operator_name"], {
         "name": found.name,
         "symbol": found.name,
+        "facts": info["facts"],
         "code_object": code_object,
         "arguments": asdict(arguments),
         "grid": info["grid"],
@@ -179,7 +236,7 @@ def conflict_factor(entry: KernelEntry, tools: Toolchain) -> float | None:
 
     Raises `BuildError` with what the emulator found.
     """
-    family = sample_launch.SAMPLES.get(entry.path.stem)
+    family = sample_launch.SAMPLES.get(entry.operator)
     if family is None:
         return None
     report = sample_launch.run(entry, family(entry))
@@ -195,15 +252,20 @@ def conflict_factor(entry: KernelEntry, tools: Toolchain) -> float | None:
 
 def read_info(symbol: str, elf: Elf, debug_info: DebugInfo) -> dict[str, Any]:
     """The constant `hk::KernelInfo` beside a kernel, by the names of its members."""
-    struct_type = debug_info.struct_type(symbol)
-    data = elf.symbol_bytes(symbol)
-    info: dict[str, Any] = {}
+    return values(debug_info.struct_type(symbol), elf.symbol_bytes(symbol), debug_info)
+
+
+def values(struct_type: Entry, data: bytes, debug_info: DebugInfo) -> dict[str, Any]:
+    """What the members of a struct hold: numbers, text, and structs of these."""
+    found: dict[str, Any] = {}
     for name, offset, type_ in debug_info.members(struct_type):
-        if type_.tag == "array_type":  # text
-            info[name] = data[offset:].split(b"\0", 1)[0].decode()
+        if type_.tag == "structure_type":
+            found[name] = values(type_, data[offset:], debug_info)
+        elif type_.tag == "array_type":  # text
+            found[name] = data[offset:].split(b"\0", 1)[0].decode()
         else:
-            (info[name],) = struct.unpack_from("<" + FORMATS[SCALARS[type_.name]], data, offset)
-    return info
+            (found[name],) = struct.unpack_from("<" + FORMATS[SCALARS[type_.name]], data, offset)
+    return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -217,15 +279,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if outside := [path for path in options.source if not path.resolve().is_relative_to(ROOT)]:
         parser.error(f"--source {outside[0]}: must be in {ROOT}")
-    sources = [path.resolve().relative_to(ROOT) for path in options.source]
+    only = [path.resolve().relative_to(ROOT) for path in options.source]
     try:
         tools = compiler.find(options.compiler)
         for arch in options.arch or ARCHES:
-            path = build(
-                arch, options.output.resolve() / arch, tools, sources, run=not options.no_run
-            )
-            names = [kernel["name"] for kernel in json.loads(path.read_text())["kernels"]]
-            print(f"{arch}: {', '.join(names)}\n  by {tools.version}\n  in {path.parent}")
+            folder = options.output.resolve() / arch
+            paths = build(arch, folder, tools, only, run=not options.no_run)
+            names = [entry.name for path in paths for entry in read_index(path)]
+            print(f"{arch}: {', '.join(names)}\n  by {tools.version}\n  in {folder}")
     except ImportError as error:
         print(f"no emulator ({error}): `pip install -e .` builds it; or --no-run", file=sys.stderr)
         return 1

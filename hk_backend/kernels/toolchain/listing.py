@@ -8,7 +8,8 @@ from typing import Any
 
 from rich.table import Table
 
-from hk_backend.kernels.catalogue import KernelEntry, arches, catalogue
+from hk_backend.kernels.catalogue import arches, catalogue
+from hk_backend.kernels.entry import KernelEntry
 
 
 def collect(arch: str | None = None) -> list[KernelEntry]:
@@ -23,6 +24,8 @@ def as_json(entry: KernelEntry) -> dict[str, Any]:
     return {
         "name": entry.name,
         "arch": entry.arch,
+        "operator": entry.operator,
+        "facts": dict(entry.facts),
         "vgpr": entry.vgpr,
         "agpr": entry.agpr,
         "sgpr": entry.sgpr,
@@ -51,23 +54,23 @@ COLUMNS = ("VGPR", "AGPR", "SGPR", "LDS KiB", "waves", "MFMA", "useful", "pair",
 
 
 def tables(entries: Sequence[KernelEntry]) -> list[Table]:
-    """One for each code object, one line for each kernel; they fit 80 columns."""
-    files = dict.fromkeys((entry.arch, entry.path.stem) for entry in entries)
+    """One for each operator, one line for each kernel; they fit 80 columns."""
+    families = dict.fromkeys((entry.arch, entry.operator) for entry in entries)
     return [
-        _table(arch, name, [e for e in entries if (e.arch, e.path.stem) == (arch, name)])
-        for arch, name in files
+        _table(arch, name, [e for e in entries if (e.arch, e.operator) == (arch, name)])
+        for arch, name in families
     ]
 
 
-def _table(arch: str, code_object: str, entries: Sequence[KernelEntry]) -> Table:
+def _table(arch: str, operator: str, entries: Sequence[KernelEntry]) -> Table:
     made = Table(box=None, padding=(0, 1, 0, 0), title=arch, title_justify="left")
-    made.add_column(f"{code_object}_", no_wrap=True)
+    made.add_column(f"{operator}_", no_wrap=True)
     for name in COLUMNS:
         made.add_column(name, justify="right")
     for entry in entries:
         figures = entry.figures
         made.add_row(
-            entry.name.removeprefix(f"{code_object}_"),
+            entry.name.removeprefix(f"{operator}_"),
             str(entry.vgpr),
             str(entry.agpr),
             str(entry.sgpr),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hk_backend.kernels.catalogue import KernelEntry, pack_arguments
+from hk_backend.kernels.entry import KernelEntry, pack_arguments
 
 if TYPE_CHECKING:
     from hk_backend._emulator import Report
@@ -35,7 +35,7 @@ def attention_prefill(
     """One request and one head; query tokens as many as a workgroup has rows if 0."""
     tokens = tokens or entry.tile.rows
     row = head_size = entry.tile.depth
-    paged = entry.name.endswith("_paged")
+    paged = entry.facts["paged"]
     blocks = -(-keys // BLOCK_SIZE)
     slots = blocks * BLOCK_SIZE
     buffers = {
@@ -86,7 +86,7 @@ SAMPLES: dict[str, Callable[[KernelEntry], Sample]] = {
     "attention_prefill": attention_prefill,
     "gemm": gemm,
 }
-"""By the name of the code object, which is the source's."""
+"""By operator."""
 
 
 def run(entry: KernelEntry, sample: Sample, seed: int = 0) -> Report:
@@ -97,8 +97,9 @@ def run(entry: KernelEntry, sample: Sample, seed: int = 0) -> Report:
     from hk_backend import _emulator
 
     machine = _emulator.Machine(entry.arch)
-    lines = entry.lines.read_bytes() if entry.lines.is_file() else b""
-    kernel = _emulator.CodeObject.load(entry.code_object(), lines).kernel(entry.symbol)
+    kernel = _emulator.CodeObject.load(entry.code_object(), entry.line_tables()).kernel(
+        entry.symbol
+    )
     addresses = {
         name: machine.map(buffer.ctypes.data, buffer.nbytes, name)
         for name, buffer in sample.buffers.items()

@@ -21,7 +21,7 @@ __device__ void run(const Args& a) {
   if (i < a.count) a.out[i] = a.value;
 }
 """,
-    info='{64, 0, 0, 0, 0, "ceil_div(count, tile_rows)"}',
+    info='{64, 0, 0, 0, 0, "ceil_div(count, tile_rows)", "test"}',
 )
 """`out[i] = value` for i < count."""
 
@@ -45,7 +45,7 @@ __device__ void run(const Args& a) {{
   a.out[lane] = lds[last + 63 - lane];
 }}
 """,
-    info=f'{{64, 0, 0, {WIDE_LDS}, 0, "1"}}',
+    info=f'{{64, 0, 0, {WIDE_LDS}, 0, "1", "test"}}',
 )
 """`out[i] = 63 - i`, through the last words of 96 KiB of dynamic LDS."""
 
@@ -58,7 +58,7 @@ __device__ void run(const Args& a) {
   for (long i = 0; i < a.steps; ++i) *out = 1;
 }
 """,
-    info='{1, 0, 0, 0, 0, "1"}',
+    info='{1, 0, 0, 0, 0, "1", "test"}',
 )
 """A loop of `steps` turns."""
 

@@ -11,7 +11,7 @@ import torch
 from hk_backend.devices.hip import attention
 from hk_backend.devices.hip.attention import refusal
 from hk_backend.kernels import Catalogue
-from hk_backend.kernels.catalogue import Tile
+from hk_backend.kernels.entry import Tile
 from hk_backend.ops import AttentionRequest
 from tests.ops.cases import Case, make
 from tests.ops.layouts import LAYOUTS
@@ -29,16 +29,20 @@ PAGED = replace(LLAMA, paged=True, block_size=16, cache_layouts=("B H N D", "B H
 
 @pytest.fixture(scope="module")
 def kernels(small: Catalogue) -> Catalogue:
-    """The catalogue of the kernels' names; no code of theirs runs here."""
-    entry = small.kernel("fill")
-    return replace(
-        small,
-        kernels=tuple(
-            replace(entry, name=f"attention_prefill_{dtype}_d{size}_{keys}", tile=Tile(1, 1, size))
+    """The catalogue of the kernels' facts; no code of theirs runs here."""
+    entry = replace(small.kernel("fill"), operator="attention_prefill")
+    return small.with_kernels(
+        *(
+            replace(
+                entry,
+                name=f"attention_prefill_{dtype}_d{size}_{'paged' if paged else 'packed'}",
+                facts={"dtype": dtype, "head_size": size, "paged": paged},
+                tile=Tile(1, 1, size),
+            )
             for dtype in ("bf16", "f16")
             for size in (64, 128)
-            for keys in ("packed", "paged")
-        ),
+            for paged in (False, True)
+        )
     )
 
 

@@ -100,8 +100,7 @@ def test_a_kernel_that_fails_its_self_check_is_disabled(
     """Bfloat16's place in the catalogue taken by the kernel for float16: wrong numbers."""
     whole = catalogue("gfx950")
     wrong = replace(whole.kernel(KERNEL), symbol=KERNEL.replace("bf16", "f16"))
-    kernels = replace(whole, kernels=tuple(wrong if e.name == KERNEL else e for e in whole.kernels))
-    device = SynchronisesInChecks(library, kernels)
+    device = SynchronisesInChecks(library, whole.with_kernels(wrong))
     verdict = device.supports(LLAMA)
     assert not verdict
     assert f"{KERNEL} failed its self-check" in verdict.why
@@ -119,7 +118,7 @@ def test_the_self_check_sees_one_wrong_instruction(
     """In every kernel: a catalogue, whole and hashed, whose code computes another function."""
     kernels = catalogue("gfx950", one_wrong_exponential())
     device = SynchronisesInChecks(library, kernels)
-    names = [entry.name for entry in kernels.kernels if entry.name.startswith("attention_prefill")]
+    names = [entry.name for entry in kernels.families["attention_prefill"]]
     assert len(names) == 8
     for name in names:
         assert f"{name} failed its self-check" in device.verify(name, 0).why
@@ -192,8 +191,7 @@ def test_a_kernel_that_cannot_be_loaded_is_disabled(
 ) -> None:
     whole = catalogue("gfx950")
     gone = replace(whole.kernel(KERNEL), path=tmp_path / "gone.co")
-    kernels = replace(whole, kernels=tuple(gone if e.name == KERNEL else e for e in whole.kernels))
-    verdict = SynchronisesInChecks(library, kernels).supports(LLAMA)
+    verdict = SynchronisesInChecks(library, whole.with_kernels(gone)).supports(LLAMA)
     assert not verdict
     assert "cannot run" in verdict.why
     assert "gone.co" in verdict.why

@@ -28,7 +28,7 @@ def fill(
 def changed(small: Catalogue, **changes: object) -> Catalogue:
     """The catalogue with another entry for `fill`."""
     entry: KernelEntry = replace(small.kernel("fill"), **changes)  # type: ignore[arg-type]
-    return replace(small, kernels=(entry,))
+    return small.with_kernels(entry)
 
 
 def test_a_launch(library: EmulatedLibrary, small: Catalogue) -> None:

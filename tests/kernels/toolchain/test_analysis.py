@@ -39,7 +39,8 @@ MASKED = PLAIN + " for (int t = 0; t < TILES; ++t) sum[t][0] = lane > i ? sum[t]
 def kernel(*bodies: str, tiles: int = 4, step_flops: int = 4 * MFMA_FLOPS) -> Source:
     loops = "".join(LOOP.format(body=body.replace("TILES", str(tiles))) for body in bodies)
     return Source(
-        body=ARGS.format(tiles=tiles, loops=loops), info=f'{{1, 2, 3, 0, {step_flops}, "n"}}'
+        body=ARGS.format(tiles=tiles, loops=loops),
+        info=f'{{1, 2, 3, 0, {step_flops}, "n", "test"}}',
     )
 
 

@@ -66,15 +66,15 @@ def use(folder: Path) -> None:
 
 
 def changed_copy(mnemonic: str, change: Change, *, first_only: bool, hashed: bool) -> Path:
-    """The catalogue's folder, copied, with instructions `mnemonic` of every kernel changed."""
-    from hk_backend.kernels.catalogue import CATALOGUE_FILE, CODE_OBJECTS
+    """The catalogue's folder, copied, instructions `mnemonic` of every attention kernel changed."""
+    from hk_backend.kernels.catalogue import CODE_OBJECTS
 
     parent = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, parent)
     folder = parent / "codeobjects"
     # without line tables: they belong to the unchanged code
     shutil.copytree(CODE_OBJECTS, folder, ignore=shutil.ignore_patterns("*.lines"))
-    listed = folder / ARCH / CATALOGUE_FILE
+    listed = folder / ARCH / "attention_prefill.json"
     content = json.loads(listed.read_text())
     for name, file in content["code_objects"].items():
         path = folder / ARCH / f"{name}.co"

@@ -1,0 +1,153 @@
+"""One kernel of the catalogue: its facts, how to launch it, its code object."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hk_backend.kernels import grid
+from hk_backend.kernels.arguments import ArgumentError, Arguments, Field
+from hk_backend.kernels.toolchain.figures import Figures
+
+# e_flags & 0xff of an AMDGPU ELF file (LLVM AMDGPU usage, "ELF Header", EF_AMDGPU_MACH)
+ELF_MACHINES = {0x4C: "gfx942", 0x4F: "gfx950"}
+ELF_AMDGPU = 224  # e_machine
+ELF_HEADER = 64  # bytes
+
+Fact = str | int | bool
+"""What tells kernels of one operator apart: a dtype or format by name, a size, a yes or no."""
+
+
+class CodeObjectError(RuntimeError):
+    """A code object or an index that is missing, damaged, changed or for another arch."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What one workgroup works on, see csrc/include/hk/kernel_info.hpp."""
+
+    rows: int
+    columns: int
+    depth: int
+
+
+@dataclass(frozen=True)
+class KernelEntry:
+    """A kernel of the catalogue. Sizes are in bytes, registers per lane, `block` in threads."""
+
+    name: str
+    symbol: str  # of the function in the code object
+    operator: str  # what it computes, e.g. attention_prefill
+    facts: Mapping[str, Fact] = field(hash=False)  # what selects it among the operator's
+    arch: str
+    path: Path  # of the code object
+    lines: Path  # line tables beside it, compressed: there or not
+    size: int
+    sha256: str
+    compiler: str
+    arguments: Arguments
+    grid_formula: str
+    tile: Tile
+    step_flops: int  # useful matrix FLOPs of one wave in one step of the steady loop
+    block: int
+    static_lds: int
+    dynamic_lds: int
+    vgpr: int  # without AGPRs
+    agpr: int
+    sgpr: int
+    spills: int  # registers, vector and scalar
+    scratch: int
+    figures: Figures
+
+    def code_object(self) -> bytes:
+        """The file's bytes. Raises `CodeObjectError` unless they are what was catalogued."""
+        try:
+            data = self.path.read_bytes()
+        except OSError as error:
+            raise CodeObjectError(
+                f"{self.name}: cannot read the code object {self.path}: {error.strerror}"
+            ) from None
+        found = code_object_arch(data)
+        if found is not None and found != self.arch:
+            raise CodeObjectError(f"{self.path} is for {found}, not for {self.arch}")
+        if len(data) != self.size:
+            raise CodeObjectError(f"{self.path} has {len(data)} bytes instead of {self.size}")
+        if hashlib.sha256(data).hexdigest() != self.sha256:
+            raise CodeObjectError(f"{self.path} was changed: its sha256 is not the catalogue's")
+        return data
+
+    def line_tables(self) -> bytes:
+        """An ELF file with the line tables of the code object, so that a finding names its source
+        line; empty where there is none, or it cannot be read: nothing else needs it."""
+        try:
+            return zlib.decompress(self.lines.read_bytes())
+        except (OSError, zlib.error):
+            return b""
+
+    def grid(self, **values: int) -> grid.Grid:
+        """Workgroups in x, y, z, from the fields of the arguments that the formula names.
+
+        Raises `grid.GridError` for a field that is missing.
+        """
+        tile = {
+            "tile_rows": self.tile.rows,
+            "tile_columns": self.tile.columns,
+            "tile_depth": self.tile.depth,
+        }
+        return grid.evaluate(self.grid_formula, {**tile, **values})
+
+
+def pack_arguments(entry: KernelEntry, **values: float | int | None) -> bytes:
+    """The kernel's argument struct, from a value for each field; a pointer may be None.
+
+    Raises `ArgumentError` that names kernel and field.
+    """
+    try:
+        return entry.arguments.pack(values)
+    except ArgumentError as error:
+        raise ArgumentError(f"{entry.name}: {error}") from None
+
+
+def code_object_arch(data: bytes) -> str | None:
+    """The arch in an ELF header; None where there is no AMDGPU header or the arch is unknown."""
+    if len(data) < ELF_HEADER or data[:4] != b"\x7fELF":
+        return None
+    if int.from_bytes(data[18:20], "little") != ELF_AMDGPU:
+        return None
+    return ELF_MACHINES.get(data[48])
+
+
+def entry_of(kernel: dict[str, Any], index: dict[str, Any], folder: Path) -> KernelEntry:
+    """One kernel of `index`, the whole content of a file that lies in `folder`.
+
+    Raises `KeyError`, `TypeError` or `ValueError` for what is damaged.
+    """
+    file = index["code_objects"][kernel["code_object"]]
+    path = folder / f"{kernel['code_object']}.co"
+    arguments = kernel["arguments"]
+    return KernelEntry(
+        name=kernel["name"],
+        symbol=kernel["symbol"],
+        operator=index["operator"],
+        facts=dict(kernel["facts"]),
+        arch=index["arch"],
+        path=path,
+        lines=path.with_suffix(".lines"),
+        size=file["size"],
+        sha256=file["sha256"],
+        compiler=file["compiler"],
+        arguments=Arguments(
+            arguments["size"], tuple(Field(**field) for field in arguments["fields"])
+        ),
+        grid_formula=kernel["grid"],
+        tile=Tile(**kernel["tile"]),
+        step_flops=kernel["step_flops"],
+        block=kernel["block"],
+        **kernel["lds"],
+        **kernel["resources"],
+        figures=Figures(**kernel["figures"]),
+    )
