@@ -17,7 +17,7 @@ from hk_backend.kernels.toolchain.compiler import Toolchain
 from tests.kernels.attention_launch import Launch
 from tests.ops.cases import Case
 
-TILE = "csrc/include/hk/types/shared_tile.hpp"
+SWIZZLE = "csrc/include/hk/types/swizzle.hpp"
 ROWS = "csrc/include/hk/types/row_source.hpp"
 GRID = "csrc/include/hk/grid.hpp"
 TURNS = "csrc/include/hk/schedule.hpp"
@@ -37,11 +37,11 @@ class SourceMutant:
 
 
 MUTANTS = (
-    SourceMutant("swizzle: fetches another chunk", TILE,
+    SourceMutant("swizzle: fetches another chunk", SWIZZLE,
                  "lane % (RowBytes / 16) ^ lane / 16", "lane % (RowBytes / 16) ^ 3 - lane / 16"),
-    SourceMutant("swizzle: fetches another row", TILE,
+    SourceMutant("swizzle: fetches another row", SWIZZLE,
                  "(mixed / 2 + mixed % 2 * 2) * 4", "mixed * 4"),
-    SourceMutant("swizzle: conflicts", TILE,
+    SourceMutant("swizzle: conflicts", SWIZZLE,
                  "kBlockStride = kCopyBlock + 64", "kBlockStride = kCopyBlock"),
     SourceMutant("mask: one key less", WAVE, "> visible ?", ">= visible ?"),
     SourceMutant("mask: one key more", WAVE, "> visible ?", "> visible + 1 ?"),

@@ -6,6 +6,7 @@ docs/tile-language.md.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,19 +76,42 @@ def spread_rows(rows: int, row_bytes: int) -> Indices:
     return block * BLOCK_STRIDE + within
 
 
-def tile_bytes(rows: int, row_bytes: int) -> int:
-    return rows * row_bytes // 1024 * BLOCK_STRIDE
+def xor_rows(rows: int, row_bytes: int) -> Indices:
+    """[row, chunk] -> LDS byte: the swizzle of tests/tiles/xor_rows.hpp."""
+    row = np.arange(rows)[:, None]
+    chunk = np.arange(row_bytes // CHUNK)[None, :]
+    return row * row_bytes + CHUNK * (chunk ^ row // 2 % 8)
 
 
-def image_of(tile: NDArray[np.uint16], filling: int = 0x7FFF) -> NDArray[np.uint16]:
-    """The LDS bytes of a tile [rows, columns]; the gaps hold `filling`, a NaN by default."""
-    rows, columns = tile.shape
-    image = np.full(tile_bytes(rows, 2 * columns) // 2, filling, np.uint16)
-    image[element_index(rows, columns)] = tile
-    return image
+@dataclass(frozen=True)
+class Swizzle:
+    """Where the chunks of a tile lie in LDS."""
+
+    kernels: str
+    """What the names of its kernels begin with."""
+    places: Callable[[int, int], Indices]
+    """(rows, bytes of a row) to [row, chunk] -> LDS byte."""
+    gap: int
+    """Bytes after each 1024 that hold nothing."""
+
+    def __str__(self) -> str:
+        return self.kernels or "spread_"
+
+    def tile_bytes(self, rows: int, row_bytes: int) -> int:
+        return rows * row_bytes // 1024 * (1024 + self.gap)
+
+    def element_index(self, rows: int, columns: int) -> Indices:
+        """[row, column] -> 16-bit element of the image."""
+        bytes_ = self.places(rows, 2 * columns).repeat(CHUNK // 2, axis=1)
+        return bytes_ // 2 + np.arange(columns) % (CHUNK // 2)
+
+    def image_of(self, tile: NDArray[np.uint16], filling: int = 0x7FFF) -> NDArray[np.uint16]:
+        """The LDS bytes of a tile [rows, columns]; the gaps hold `filling`, a NaN by default."""
+        rows, columns = tile.shape
+        image = np.full(self.tile_bytes(rows, 2 * columns) // 2, filling, np.uint16)
+        image[self.element_index(rows, columns)] = tile
+        return image
 
 
-def element_index(rows: int, columns: int) -> Indices:
-    """[row, column] -> 16-bit element of the image."""
-    bytes_ = spread_rows(rows, 2 * columns).repeat(CHUNK // 2, axis=1)
-    return bytes_ // 2 + np.arange(columns) % (CHUNK // 2)
+SPREAD = Swizzle("", spread_rows, GAP)
+XOR = Swizzle("xor_", xor_rows, 0)

@@ -49,10 +49,6 @@ SEAM = {
         "*out = Tile::kBytes;",
         "SpreadRows is filled by copies of 16 bytes a lane",
     ),
-    "fragments along rows": (
-        "*out = sizeof(RowReader<Tile>);",
-        "a fragment is read as one chunk",
-    ),
     "transposed read": (
         "Vec<u32, 2> words; arch::read_lds_transposed<0>(words, 0); *out = words[0];",
         "gfx942 has no transposed LDS read: transpose while copying",

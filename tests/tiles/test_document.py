@@ -51,7 +51,7 @@ def test_the_drawing_of_the_swizzle_is_right() -> None:
     """Each line "byte rows chunk ^ x", in both columns."""
     places = {128: layouts.spread_rows(16, 128), 256: layouts.spread_rows(16, 256)}
     seen = 0
-    for line in drawing("## The swizzle"):
+    for line in drawing("## Swizzles"):
         halves = {128: line[:50], 256: line[50:]}
         for row_bytes, half in halves.items():
             found = re.search(r"(\d+)  rows? +(\d+)(?:, (\d+))? +chunks? (?:as|\^ (\d))", half)

@@ -7,19 +7,19 @@ import pytest
 
 from tests.tiles import layouts
 
-swizzles = pytest.mark.parametrize(
+
+@pytest.mark.parametrize("swizzle", [layouts.SPREAD, layouts.XOR], ids=str)
+@pytest.mark.parametrize(
     ("rows", "row_bytes"), [(16, 128), (48, 128), (256, 128), (16, 256), (80, 256)]
 )
-
-
-@swizzles
-def test_chunks_do_not_overlap_and_fill_their_blocks(rows: int, row_bytes: int) -> None:
-    at = layouts.spread_rows(rows, row_bytes)
+def test_chunks_do_not_overlap_and_fill_their_blocks(
+    swizzle: layouts.Swizzle, rows: int, row_bytes: int
+) -> None:
+    at = swizzle.places(rows, row_bytes)
     assert len(np.unique(at)) == at.size
     assert (at % 16 == 0).all()
-    within = at % layouts.BLOCK_STRIDE
-    assert within.max() == 1024 - 16
-    assert at.max() + 16 + layouts.GAP == layouts.tile_bytes(rows, row_bytes)
+    assert (at % (1024 + swizzle.gap)).max() == 1024 - 16
+    assert at.max() + 16 + swizzle.gap == swizzle.tile_bytes(rows, row_bytes)
 
 
 def test_a_result_block_is_held_once() -> None:

@@ -1,122 +1,8 @@
-// What waves do through LDS: fragments read along rows and down columns, cooperative copies, rings.
-#include "kernel.hpp"
+// What waves do through LDS, under the swizzle of the shipped kernels.
+#include "workgroup.hpp"
 
 namespace hk {
 namespace {
-
-// buffers: image of LDS, fragments [block][step][lane][8]. number[1]: first row for the reader.
-template <class T, int D>
-HK_DEVICE void load_rows(const TileTestArgs& args) {
-  using Tile = SharedTile<T, 64, D>;
-  fill_lds(args.buffer[0], args.number[0], arch::kLanes);
-  const auto reader = RowReader<Tile>::of(this_lane(), args.number[1]).at(Tile{shared_address(lds)});
-  constexpr int kSteps = D / DefaultShape::kDepth;
-  static_for<0, kSteps>([&](auto step) {
-    Fragment<T> first, second;
-    load<0, step.value>(first, reader);
-    load<1, step.value>(second, reader);
-    wait_lds<1>(first);
-    wait_lds<0>(second);
-    constexpr int kWords = arch::kLanes * Fragment<T>::kWords;
-    dump(words(args.buffer[1]) + step * kWords, first);
-    dump(words(args.buffer[1]) + (kSteps + step) * kWords, second);
-  });
-}
-
-// buffers: image of LDS, fragments [block][step][lane][8], the two addresses of each lane
-template <class T, int D>
-HK_DEVICE void load_columns(const TileTestArgs& args) {
-  using Tile = SharedTile<T, 64, D>;
-  fill_lds(args.buffer[0], args.number[0], arch::kLanes);
-  const auto reader = ColumnReader<Tile>::of(this_lane()).at(Tile{shared_address(lds)});
-  constexpr int kSteps = Tile::kRows / DefaultShape::kDepth;
-  static_for<0, D / DefaultShape::kRows>([&](auto block) {
-    Fragment<T> fragment[kSteps];
-    static_for<0, kSteps>([&](auto step) { load<block.value, step.value>(fragment[step], reader); });
-    wait_lds<0>(fragment);
-    static_for<0, kSteps>([&](auto step) {
-      dump(words(args.buffer[1]) + (block * kSteps + step) * arch::kLanes * Fragment<T>::kWords, fragment[step]);
-    });
-  });
-  dump(words(args.buffer[2]), reader);
-}
-
-// A result, converted, is the operand of the next product, whose other operand is read down
-// columns: out^T[channel][column] = sum over 32 rows of values[row][channel] * src[row][column].
-// buffers: image of LDS, src (a dumped block), out [block] dumped
-template <class T, int D>
-HK_DEVICE void product_of_result(const TileTestArgs& args) {
-  using Tile = SharedTile<T, 64, D>;
-  fill_lds(args.buffer[0], args.number[0], arch::kLanes);
-  Block src;
-  undump(src, words(args.buffer[1]));
-  OperandTile<T, 32, 32> weights;
-  static_for<0, DefaultShape::kResult / 2>(
-      [&](auto i) { convert<T, i.value % 4>(weights.part[0][i / 4], pair(src, i)); });
-  const auto reader = ColumnReader<Tile>::of(this_lane()).at(Tile{shared_address(lds)});
-  static_for<0, D / DefaultShape::kRows>([&](auto block) {
-    Block out;
-    fill(out, 0);
-    static_for<0, 2>([&](auto step) {
-      Fragment<T> values;
-      load<block.value, step.value>(values, reader);
-      wait_lds<0>(values);
-      mma(out, values, weights.part[0][step], out);
-    });
-    dump(words(args.buffer[2]) + block * arch::kLanes * DefaultShape::kResult, out);
-  });
-}
-
-// buffers: LDS before and after, source. numbers: LDS bytes, row bytes, rows there, bytes of the last
-template <class T, int Rows, int D, int Waves>
-HK_DEVICE void copy_tile(const TileTestArgs& args) {
-  using Tile = SharedTile<T, Rows, D>;
-  using Share = TileCopy<Tile, Waves>;
-  const int threads = Waves * arch::kLanes;
-  fill_lds(args.buffer[0], args.number[0], threads);
-  const u32 row_bytes = args.number[1];
-  const Share share(this_wave(), this_lane(), row_bytes);
-  const i32 rows = clamp_scalar(args.number[2] - share.first_row, Share::kRowsSpanned);
-  const BoundedView src(address(args.buffer[1]) + wide_mul(share.first_row, row_bytes), rows * row_bytes);
-  copy(Tile{shared_address(lds)}, src, share);
-  wait_copies<0>();
-  dump_lds(args.buffer[0], args.number[0], threads);
-}
-
-// Streams tiles through a ring of three: each is read Stages - 1 steps after its copy started.
-// buffers: rows of all tiles, fragments [tile][step][lane][8]. number[0]: tiles
-template <class T, int D>
-HK_DEVICE void stream_tiles(const TileTestArgs& args) {
-  constexpr int kWaves = 2, kStages = 3;
-  using Tile = SharedTile<T, 32, D>;
-  using Share = TileCopy<Tile, kWaves>;
-  TileRing<Tile, kStages> ring{shared_address(lds)};
-  const Lane lane = this_lane();
-  const Share share(this_wave(), lane, D * sizeof(T));
-  const auto reader = RowReader<Tile>::of(lane);
-  const TensorRows<PackedRows> tensor = {address(args.buffer[0]), 0, D * sizeof(T)};
-  const PackedRows rows = {args.number[0] * Tile::kRows};
-  i32 next = share.first_row;
-  const auto copy_next = [&](Tile dst) {
-    copy(dst, tensor.span(rows.place(next, Share::kRowsSpanned, 0)), share);
-    next += Tile::kRows;
-  };
-  static_for<0, kStages>([&](auto i) { copy_next(ring.tile(i)); });
-  for (i32 j = 0; j < args.number[0]; ++j) {
-    wait_copies<(kStages - 1) * Share::kCopies>();
-    barrier();
-    constexpr int kSteps = D / DefaultShape::kDepth;
-    Fragment<T> fragment[kSteps];
-    static_for<0, kSteps>([&](auto i) { load<0, i.value>(fragment[i], reader.at(ring.tile())); });
-    wait_lds<0>(fragment);
-    barrier();
-    copy_next(ring.tile());
-    ring.advance();
-    if (this_wave() == j % kWaves)
-      dump(words(args.buffer[1]) + j * sizeof(fragment) / 4 * arch::kLanes, fragment);
-  }
-  wait_copies<0>();
-}
 
 // buffers: base of the ring's tile at each step, base of each of its tiles
 HK_DEVICE void walk_ring(const TileTestArgs& args) {
@@ -129,28 +15,29 @@ HK_DEVICE void walk_ring(const TileTestArgs& args) {
 }  // namespace hk
 
 using namespace hk;
+using swizzle::SpreadRows;
 
-HK_KERNEL(64, 1) load_rows_bf16_64(TileTestArgs args) { load_rows<bf16, 64>(args); }
-HK_KERNEL(64, 1) load_rows_bf16_128(TileTestArgs args) { load_rows<bf16, 128>(args); }
-HK_KERNEL(64, 1) load_rows_f16_64(TileTestArgs args) { load_rows<f16, 64>(args); }
-HK_KERNEL(64, 1) load_rows_f16_128(TileTestArgs args) { load_rows<f16, 128>(args); }
-HK_KERNEL(64, 1) load_columns_bf16_64(TileTestArgs args) { load_columns<bf16, 64>(args); }
-HK_KERNEL(64, 1) load_columns_bf16_128(TileTestArgs args) { load_columns<bf16, 128>(args); }
-HK_KERNEL(64, 1) load_columns_f16_64(TileTestArgs args) { load_columns<f16, 64>(args); }
-HK_KERNEL(64, 1) load_columns_f16_128(TileTestArgs args) { load_columns<f16, 128>(args); }
-HK_KERNEL(64, 1) product_of_result_bf16_64(TileTestArgs args) { product_of_result<bf16, 64>(args); }
-HK_KERNEL(64, 1) product_of_result_f16_128(TileTestArgs args) { product_of_result<f16, 128>(args); }
-HK_KERNEL(64, 1) copy_64_64_1(TileTestArgs args) { copy_tile<bf16, 64, 64, 1>(args); }
-HK_KERNEL(128, 1) copy_64_64_2(TileTestArgs args) { copy_tile<bf16, 64, 64, 2>(args); }
-HK_KERNEL(192, 1) copy_48_128_3(TileTestArgs args) { copy_tile<bf16, 48, 128, 3>(args); }
-HK_KERNEL(256, 1) copy_64_64_4(TileTestArgs args) { copy_tile<f16, 64, 64, 4>(args); }
-HK_KERNEL(256, 1) copy_64_128_4(TileTestArgs args) { copy_tile<bf16, 64, 128, 4>(args); }
-HK_KERNEL(320, 1) copy_80_128_5(TileTestArgs args) { copy_tile<bf16, 80, 128, 5>(args); }
-HK_KERNEL(384, 1) copy_96_64_6(TileTestArgs args) { copy_tile<bf16, 96, 64, 6>(args); }
-HK_KERNEL(448, 1) copy_112_64_7(TileTestArgs args) { copy_tile<f16, 112, 64, 7>(args); }
-HK_KERNEL(512, 1) copy_64_64_8(TileTestArgs args) { copy_tile<bf16, 64, 64, 8>(args); }
-HK_KERNEL(512, 1) copy_64_128_8(TileTestArgs args) { copy_tile<f16, 64, 128, 8>(args); }
-HK_KERNEL(512, 1) copy_256_64_8(TileTestArgs args) { copy_tile<bf16, 256, 64, 8>(args); }
-HK_KERNEL(128, 1) stream_64(TileTestArgs args) { stream_tiles<bf16, 64>(args); }
-HK_KERNEL(128, 1) stream_128(TileTestArgs args) { stream_tiles<f16, 128>(args); }
+HK_KERNEL(64, 1) load_rows_bf16_64(TileTestArgs args) { load_rows<bf16, 64, SpreadRows>(args); }
+HK_KERNEL(64, 1) load_rows_bf16_128(TileTestArgs args) { load_rows<bf16, 128, SpreadRows>(args); }
+HK_KERNEL(64, 1) load_rows_f16_64(TileTestArgs args) { load_rows<f16, 64, SpreadRows>(args); }
+HK_KERNEL(64, 1) load_rows_f16_128(TileTestArgs args) { load_rows<f16, 128, SpreadRows>(args); }
+HK_KERNEL(64, 1) load_columns_bf16_64(TileTestArgs args) { load_columns<bf16, 64, SpreadRows>(args); }
+HK_KERNEL(64, 1) load_columns_bf16_128(TileTestArgs args) { load_columns<bf16, 128, SpreadRows>(args); }
+HK_KERNEL(64, 1) load_columns_f16_64(TileTestArgs args) { load_columns<f16, 64, SpreadRows>(args); }
+HK_KERNEL(64, 1) load_columns_f16_128(TileTestArgs args) { load_columns<f16, 128, SpreadRows>(args); }
+HK_KERNEL(64, 1) product_of_result_bf16_64(TileTestArgs args) { product_of_result<bf16, 64, SpreadRows>(args); }
+HK_KERNEL(64, 1) product_of_result_f16_128(TileTestArgs args) { product_of_result<f16, 128, SpreadRows>(args); }
+HK_KERNEL(64, 1) copy_64_64_1(TileTestArgs args) { copy_tile<bf16, 64, 64, 1, SpreadRows>(args); }
+HK_KERNEL(128, 1) copy_64_64_2(TileTestArgs args) { copy_tile<bf16, 64, 64, 2, SpreadRows>(args); }
+HK_KERNEL(192, 1) copy_48_128_3(TileTestArgs args) { copy_tile<bf16, 48, 128, 3, SpreadRows>(args); }
+HK_KERNEL(256, 1) copy_64_64_4(TileTestArgs args) { copy_tile<f16, 64, 64, 4, SpreadRows>(args); }
+HK_KERNEL(256, 1) copy_64_128_4(TileTestArgs args) { copy_tile<bf16, 64, 128, 4, SpreadRows>(args); }
+HK_KERNEL(320, 1) copy_80_128_5(TileTestArgs args) { copy_tile<bf16, 80, 128, 5, SpreadRows>(args); }
+HK_KERNEL(384, 1) copy_96_64_6(TileTestArgs args) { copy_tile<bf16, 96, 64, 6, SpreadRows>(args); }
+HK_KERNEL(448, 1) copy_112_64_7(TileTestArgs args) { copy_tile<f16, 112, 64, 7, SpreadRows>(args); }
+HK_KERNEL(512, 1) copy_64_64_8(TileTestArgs args) { copy_tile<bf16, 64, 64, 8, SpreadRows>(args); }
+HK_KERNEL(512, 1) copy_64_128_8(TileTestArgs args) { copy_tile<f16, 64, 128, 8, SpreadRows>(args); }
+HK_KERNEL(512, 1) copy_256_64_8(TileTestArgs args) { copy_tile<bf16, 256, 64, 8, SpreadRows>(args); }
+HK_KERNEL(128, 1) stream_64(TileTestArgs args) { stream_tiles<bf16, 64, SpreadRows>(args); }
+HK_KERNEL(128, 1) stream_128(TileTestArgs args) { stream_tiles<f16, 128, SpreadRows>(args); }
 HK_KERNEL(64, 1) ring_bases(TileTestArgs args) { walk_ring(args); }

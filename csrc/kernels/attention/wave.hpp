@@ -200,7 +200,7 @@ class AttentionWave {
       key_ring.advance();
       rows = key_rows.at(key_ring.tile());
       settle_scalar(free_keys.base, key_ring.stage);
-      settle_vector(rows.address[0], rows.address[1]);
+      rows.settle();
     }
     if constexpr (Slot == kRoom) stream.next_values();
     if constexpr (Slot == kRoom + 1) {
@@ -212,7 +212,7 @@ class AttentionWave {
     if constexpr (Slot == kDrained - kHalf) {
       stream.next_place();
       columns = value_columns.at(value_ring.tile());
-      settle_vector(columns.address[0], columns.address[1]);
+      columns.settle();
     }
     if constexpr (Slot == kRoom + 3) {
       stream.find_next();

@@ -26,7 +26,7 @@ struct TileCopy {
     static_for<0, kCopies>([&](auto i) {
       const int block = wave * kCopies + i.value;
       const int row = block / kPer16 * 16 - first_row + Layout::copied_row(block % kPer16, lane.id);
-      source[i] = row * row_bytes + Layout::copied_chunk(lane.id) * arch::kCopyBytes;
+      source[i] = row * row_bytes + Layout::copied_byte(block % kPer16, lane.id);
     });
   }
 };
