@@ -16,10 +16,16 @@ from functools import cache
 import pytest
 
 from hk_backend import machine
+from tests.seed import VARIABLE, seed
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     os.environ.update(machine.workarounds())  # before torch multiplies in bfloat16: it reads once
+    seed()  # before workers are started
+
+
+def pytest_report_header() -> str:
+    return f"cases are drawn by {VARIABLE}={seed()}"
 
 
 @pytest.hookimpl(wrapper=True)

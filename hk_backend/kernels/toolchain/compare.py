@@ -1,19 +1,23 @@
 """Says which kernels of two builds have other instructions or another descriptor.
 
-    python -m hk_backend.kernels.toolchain.compare OLD NEW
+    python -m hk_backend.kernels.toolchain.compare OLD [NEW]
 
-OLD and NEW are folders of code objects, e.g. hk_backend/kernels/codeobjects/gfx950. Metadata,
-kernel information and line tables may differ; the exit status is 1 if anything else does.
+Each is a folder of code objects or a revision of git, e.g. HEAD~1; NEW is what ships if it is left
+out. Metadata, kernel information and line tables may differ; the exit status is 1 if anything else
+does. A commit that changes code objects says what this prints for it, and why.
 """
 
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hk_backend.kernels.catalogue import CODE_OBJECTS
+from hk_backend.kernels.entry import code_object_arch
 from hk_backend.kernels.toolchain.elf import Elf
 
 DESCRIPTOR = ".kd"  # ends the name of a kernel descriptor's symbol
@@ -28,15 +32,44 @@ class Kernel:
     descriptor: bytes
 
 
-def kernels(folder: Path) -> dict[str, Kernel]:
-    """By name, of every code object in a folder. Raises `FileNotFoundError` if there is none."""
-    files = sorted(folder.glob("*.co"))
+def kernels(place: str) -> dict[str, Kernel]:
+    """By arch and name, of every code object in a folder or of a revision.
+
+    Raises `FileNotFoundError` if there is none.
+    """
+    files = list(_in_folder(Path(place)) if Path(place).is_dir() else _of_revision(place))
     if not files:
-        raise FileNotFoundError(f"no code objects (*.co) in {folder}")
-    return {name: found for file in files for name, found in _read(Elf(file.read_bytes()))}
+        raise FileNotFoundError(f"no code objects (*.co) in {place}")
+    return {
+        f"{code_object_arch(data)} {name}": found
+        for data in files
+        for name, found in kernels_in(Elf(data))
+    }
 
 
-def _read(elf: Elf) -> list[tuple[str, Kernel]]:
+def _in_folder(folder: Path) -> Iterator[bytes]:
+    return (path.read_bytes() for path in sorted(folder.rglob("*.co")))
+
+
+def _of_revision(revision: str) -> Iterator[bytes]:
+    """Raises `FileNotFoundError` for what is neither a folder nor a revision."""
+    listing = ("ls-tree", "-r", "--name-only", revision, "--", str(CODE_OBJECTS))
+    for name in _git(*listing).decode().splitlines():
+        if name.endswith(".co"):
+            yield _git("show", f"{revision}:./{name}")
+
+
+def _git(*arguments: str) -> bytes:
+    command = ("git", *arguments)
+    done = subprocess.run(command, cwd=CODE_OBJECTS, capture_output=True, check=False)
+    if done.returncode:
+        said = done.stderr.decode().strip().partition("\n")[0]
+        raise FileNotFoundError(f"neither a folder nor a revision: {said}")
+    return done.stdout
+
+
+def kernels_in(elf: Elf) -> list[tuple[str, Kernel]]:
+    """The kernels of one code object, with their names."""
     names = [name for name in elf.symbols() if name.endswith(DESCRIPTOR)]
     found = []
     for name in names:
@@ -67,8 +100,8 @@ def differences(old: dict[str, Kernel], new: dict[str, Kernel]) -> dict[str, str
 def main(argv: Sequence[str] | None = None) -> int:
     """0 if all kernels are the same, 1 if not, 2 if there is nothing to compare."""
     parser = argparse.ArgumentParser(prog="python -m hk_backend.kernels.toolchain.compare")
-    parser.add_argument("old", type=Path)
-    parser.add_argument("new", type=Path)
+    parser.add_argument("old", help="a folder or a revision of git")
+    parser.add_argument("new", nargs="?", default=str(CODE_OBJECTS), help="what ships by default")
     options = parser.parse_args(argv)
     try:
         old, new = kernels(options.old), kernels(options.new)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,7 @@ def test_a_changed_byte_is_named(
 ) -> None:
     folder = changed(tmp_path / "new", symbol, byte)
     assert compare.main([str(SHIPPED), str(folder)]) == 1
-    assert capsys.readouterr().out.splitlines()[:-1] == [f"{NAME}: {what}"]
+    assert capsys.readouterr().out.splitlines()[:-1] == [f"gfx950 {NAME}: {what}"]
 
 
 @pytest.mark.parametrize(("symbol", "byte"), [(f"{NAME}_info", 0), (f"{NAME}.kd", 16)])
@@ -61,3 +62,27 @@ def test_new_and_gone_kernels_are_named() -> None:
 def test_an_empty_folder_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert compare.main([str(SHIPPED), str(tmp_path)]) == 2
     assert f"no code objects (*.co) in {tmp_path}" in capsys.readouterr().err
+
+
+def git(folder: Path, *arguments: str) -> None:
+    who = ("-c", "user.name=n", "-c", "user.email=e")
+    subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def test_a_revision_of_git(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Against what ships now: the revision before has one byte changed."""
+    folder = tmp_path / "codeobjects"
+    changed(folder / "gfx950", NAME, 0)
+    git(tmp_path, "init")
+    for message in "before", "after":
+        git(tmp_path, "add", ".")
+        git(tmp_path, "commit", "-m", message)
+        shutil.copytree(SHIPPED, folder / "gfx950", dirs_exist_ok=True)
+    monkeypatch.setattr(compare, "CODE_OBJECTS", folder)
+    assert compare.main(["HEAD~1"]) == 1
+    assert capsys.readouterr().out.splitlines()[0] == f"gfx950 {NAME}: instructions"
+    assert compare.main(["HEAD"]) == 0
+    assert compare.main(["HEAD~2"]) == 2
+    assert "neither a folder nor a revision: fatal: " in capsys.readouterr().err

@@ -1,0 +1,26 @@
+"""What decides which of the possible cases a session tests: the commit, or HK_TEST_SEED."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+from pathlib import Path
+
+VARIABLE = "HK_TEST_SEED"
+
+
+def seed() -> str:
+    """Fixed in the environment when it is first asked for: pytest-xdist's workers inherit it."""
+    if VARIABLE not in os.environ:
+        command = ("git", "rev-parse", "--short=12", "HEAD")
+        done = subprocess.run(
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+        )
+        os.environ[VARIABLE] = done.stdout.strip() or "no-commit"
+    return os.environ[VARIABLE]
+
+
+def draw(name: str) -> random.Random:
+    """The same numbers for the same name and seed."""
+    return random.Random(f"{seed()} {name}")
