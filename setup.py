@@ -2,6 +2,7 @@
 
     _cpu                    csrc/cpu: the host kernels
     _emulator               csrc/emulator: the GPU emulator
+    _hip                    csrc/hip: the launcher of GPU kernels
     libhk_emulated_hip.so   the emulator behind libamdhip64's C interface
 
 Sources that are worth it are compiled once per instruction set with its own flags; which one runs
@@ -24,7 +25,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).parent
-CPU, EMULATOR = ROOT / "csrc" / "cpu", ROOT / "csrc" / "emulator"
+CPU, EMULATOR, HIP = (ROOT / "csrc" / name for name in ("cpu", "emulator", "hip"))
 HIP_LIBRARY = "libhk_emulated_hip.so"
 COMMON = "-O3 -std=c++20 -fPIC -fvisibility=hidden -fno-math-errno -Wall -Wextra -Wno-psabi"
 # what is called rarely: bindings, and the emulator on a processor that nobody has any more
@@ -104,6 +105,7 @@ def ninja_file(targets: dict[str, Path]) -> str:
     common, python, hip = emulator_objects(ninja)
     ninja.link(targets["hk_backend._emulator"], common + python, "-pthread")
     ninja.link(targets[HIP_LIBRARY], common + hip, "-pthread")
+    ninja.link(targets["hk_backend._hip"], launcher_objects(ninja), "-ldl")
     return "\n".join(ninja.lines) + "\n"
 
 
@@ -150,6 +152,10 @@ def emulator_objects(ninja: Ninja) -> tuple[list[str], list[str], list[str]]:
     return common, python, hip
 
 
+def launcher_objects(ninja: Ninja) -> list[str]:
+    return [ninja.compile(f"hip_{source.stem}", source) for source in sorted(HIP.glob("*.cpp"))]
+
+
 def package_names(folder: Path) -> list[str]:
     """Every package at and below `folder`, by its dotted name."""
     inits = sorted(folder.rglob("__init__.py"))
@@ -178,6 +184,7 @@ setup(
     else [
         Extension("hk_backend._cpu", sources=[]),
         Extension("hk_backend._emulator", sources=[]),
+        Extension("hk_backend._hip", sources=[]),
     ],
     cmdclass={"build_ext": NinjaBuildExt},
 )

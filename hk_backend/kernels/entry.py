@@ -88,17 +88,21 @@ class KernelEntry:
         except (OSError, zlib.error):
             return b""
 
+    @property
+    def grid_constants(self) -> dict[str, int]:
+        """What the grid's formula may name beside the fields of the arguments."""
+        return {
+            "tile_rows": self.tile.rows,
+            "tile_columns": self.tile.columns,
+            "tile_depth": self.tile.depth,
+        }
+
     def grid(self, **values: int) -> grid.Grid:
         """Workgroups in x, y, z, from the fields of the arguments that the formula names.
 
         Raises `grid.GridError` for a field that is missing.
         """
-        tile = {
-            "tile_rows": self.tile.rows,
-            "tile_columns": self.tile.columns,
-            "tile_depth": self.tile.depth,
-        }
-        return grid.evaluate(self.grid_formula, {**tile, **values})
+        return grid.evaluate(self.grid_formula, {**self.grid_constants, **values})
 
 
 def pack_arguments(entry: KernelEntry, **values: float | int | None) -> bytes:

@@ -3,7 +3,8 @@
     (ceil_div(num_tokens, tile_rows) + num_requests) * num_heads
 
 Integers, names, `+ - * //`, `ceil_div`, `min` and `max`; up to three dimensions, separated by
-commas. A formula is parsed, never handed to Python's `eval`.
+commas. A formula is compiled, never handed to Python's `eval`: to a program for a stack machine,
+which `evaluate` runs here and the launcher (csrc/hip/grid.hpp) at a launch.
 """
 
 from __future__ import annotations
@@ -11,15 +12,20 @@ from __future__ import annotations
 import ast
 import functools
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 
 Grid = tuple[int, int, int]
+Instruction = tuple[str, int | str]
+"""("number", 3) and ("name", "num_tokens") push; ("apply", "+") takes two and pushes one."""
+Program = tuple[Instruction, ...]
+"""What it leaves on the stack are x, y and z; a dimension that is not there is 1."""
 
-OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
+OPERATORS: dict[type[ast.operator], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.FloorDiv: "//",
 }
 
 
@@ -28,7 +34,15 @@ def ceil_div(value: int, divisor: int) -> int:
     return -(-value // divisor)
 
 
-FUNCTIONS: dict[str, Callable[..., int]] = {"ceil_div": ceil_div, "min": min, "max": max}
+APPLY: dict[str, Callable[[int, int], int]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "ceil_div": ceil_div,
+    "min": min,
+    "max": max,
+}
 
 
 class GridError(ValueError):
@@ -37,34 +51,51 @@ class GridError(ValueError):
 
 def evaluate(formula: str, values: Mapping[str, int]) -> Grid:
     """Workgroups in x, y, z. Raises `GridError`, which quotes the formula."""
-    dimensions = [_value(node, values, formula) for node in _dimensions(formula)]
-    x, y, z = (*dimensions, 1, 1)[:3]
+    stack: list[int] = []
+    for kind, operand in compiled(formula):
+        if isinstance(operand, int):
+            stack.append(operand)
+        elif kind == "apply":
+            right = stack.pop()
+            stack.append(APPLY[operand](stack.pop(), right))
+        elif operand in values:
+            stack.append(values[operand])
+        else:
+            raise GridError(f"grid formula {formula!r}: no value for {operand}")
+    x, y, z = (*stack, 1, 1)[:3]
     return x, y, z
 
 
-@functools.cache  # a launch evaluates its formula; parsing it costs more than the rest
-def _dimensions(formula: str) -> list[ast.expr]:
+@functools.cache
+def compiled(formula: str) -> Program:
+    """The program of `formula`. Raises `GridError`, which quotes it."""
     try:
         body = ast.parse(f"({formula},)", mode="eval").body
     except SyntaxError as error:
         raise GridError(f"grid formula {formula!r}: {error.msg}") from None
     if not isinstance(body, ast.Tuple) or not 1 <= len(body.elts) <= 3:
         raise GridError(f"grid formula {formula!r}: one to three dimensions are valid")
-    return body.elts
+    return tuple(chain.from_iterable(_instructions(node, formula) for node in body.elts))
 
 
-def _value(node: ast.expr, values: Mapping[str, int], formula: str) -> int:
+def _instructions(node: ast.expr, formula: str) -> Iterator[Instruction]:
     match node:
         case ast.Constant(value=int(number)):
-            return number
+            yield "number", number
         case ast.Name(id=name):
-            if name not in values:
-                raise GridError(f"grid formula {formula!r}: no value for {name}")
-            return values[name]
+            yield "name", name
         case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
-            return OPERATORS[type(op)](
-                _value(left, values, formula), _value(right, values, formula)
-            )
-        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in FUNCTIONS:
-            return FUNCTIONS[name](*(_value(arg, values, formula) for arg in args))
-    raise GridError(f"grid formula {formula!r}: cannot read {ast.unparse(node)!r}")
+            yield from _instructions(left, formula)
+            yield from _instructions(right, formula)
+            yield "apply", OPERATORS[type(op)]
+        case ast.Call(
+            func=ast.Name(id=("min" | "max" | "ceil_div") as name),
+            args=[first, second, *rest],
+            keywords=[],
+        ) if name != "ceil_div" or not rest:
+            yield from _instructions(first, formula)
+            for argument in (second, *rest):
+                yield from _instructions(argument, formula)
+                yield "apply", name
+        case _:
+            raise GridError(f"grid formula {formula!r}: cannot read {ast.unparse(node)!r}")

@@ -34,6 +34,19 @@ EXPORT int hkEmulatedModuleAttributes(int known) {
   return call([&](Runtime& runtime) { runtime.module_attributes = known != 0; });
 }
 
+// Whether launches run (1, as at first), or return at once and do nothing (0): what is left of a
+// launch is then its caller's.
+EXPORT int hkEmulatedLaunchesRun(int run) {
+  return call([&](Runtime& runtime) { runtime.launches_run = run != 0; });
+}
+
+// Calls of hipModuleLaunchKernel since the last reset.
+EXPORT uint64_t hkEmulatedLaunchCalls() {
+  Runtime& runtime = Runtime::instance();
+  std::lock_guard lock(runtime.mutex);
+  return runtime.launch_calls;
+}
+
 // The line tables of the next module that is loaded; copied.
 EXPORT int hkEmulatedLines(const void* lines, size_t bytes) {
   return call([&](Runtime& runtime) {

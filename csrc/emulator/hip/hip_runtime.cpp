@@ -63,7 +63,8 @@ void Runtime::reset(Arch arch, int device_count) {
     devices_.push_back(std::make_unique<Device>(i, *machine_));
   summary = {};
   options = {};
-  module_attributes = true;
+  module_attributes = launches_run = true;
+  launch_calls = 0;
   current_index() = 0;
 }
 

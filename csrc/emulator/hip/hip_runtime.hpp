@@ -81,6 +81,8 @@ class Runtime {
   std::recursive_mutex mutex;  // held by every function of the interface
   Options options;
   bool module_attributes = true;  // whether hipFuncSetAttribute knows functions of modules
+  bool launches_run = true;       // false: a launch returns at once, and nothing runs
+  uint64_t launch_calls = 0;      // of hipModuleLaunchKernel since the last reset
   Summary summary;
   std::vector<std::byte> lines;  // line tables of the next module; empty: none
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import json
 import logging
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -51,10 +50,14 @@ class EmulatorError(RuntimeError):
 
 
 class EmulatedLibrary(HipLibrary):
-    """The emulator's HIP library and the functions that only it has."""
+    """The emulator's HIP library and the functions that only it has.
+
+    `dll`: all of its functions, for the emulator's controls and for tests.
+    """
 
     def __init__(self, path: Path) -> None:
-        super().__init__(str(path), os.RTLD_NOW | os.RTLD_LOCAL)
+        super().__init__(str(path), load=True)
+        self.dll = ctypes.CDLL(str(path))  # the one that is mapped now
         self.dll.hkEmulatedReset.argtypes = [ctypes.c_char_p, ctypes.c_int]
         self.dll.hkEmulatedOptions.argtypes = [
             ctypes.c_uint64,
@@ -75,6 +78,22 @@ class EmulatedLibrary(HipLibrary):
         self.dll.hkEmulatedReport.restype = ctypes.c_char_p
         self.dll.hkEmulatedForgetReport.restype = None
         self.dll.hkEmulatedSynchronisingCalls.restype = ctypes.c_uint64
+        for name in ("hipGetErrorName", "hipGetErrorString"):
+            getattr(self.dll, name).argtypes = [ctypes.c_int]
+            getattr(self.dll, name).restype = ctypes.c_char_p
+
+    def call(self, name: str, *arguments: object) -> None:
+        """Call a function of the library by its name.
+
+        Raises:
+            HipError: it failed.
+        """
+        code = getattr(self.dll, name)(*arguments)
+        if code:
+            self.dll.hipGetLastError()
+            text = filter(None, (self.dll.hipGetErrorString(code), self.dll.hkEmulatedWhy()))
+            named = self.dll.hipGetErrorName(code).decode()
+            raise HipError(name, code, named, b": ".join(text).decode())
 
     def reset(self, arch: str, devices: int = 1) -> None:
         """Start anew: every handle and mapping of before is invalid."""
@@ -112,10 +131,6 @@ class EmulatedLibrary(HipLibrary):
     def unmap(self, address: int) -> None:
         self.call("hkEmulatedUnmap", address)
 
-    def _text(self, code: int) -> str:
-        why: bytes = self.dll.hkEmulatedWhy()
-        return ": ".join(filter(None, [super()._text(code), why.decode()]))
-
     def report(self) -> dict[str, Any]:
         """Findings and counters since `forget_report` (csrc/emulator/hip/hip_report.hpp)."""
         report: dict[str, Any] = json.loads(self.dll.hkEmulatedReport().decode())
@@ -127,6 +142,15 @@ class EmulatedLibrary(HipLibrary):
     def synchronising_calls(self) -> int:
         """Calls so far that made the host wait for the device."""
         return int(self.dll.hkEmulatedSynchronisingCalls())
+
+    def launch_calls(self) -> int:
+        """Calls of hipModuleLaunchKernel since the last reset."""
+        self.dll.hkEmulatedLaunchCalls.restype = ctypes.c_uint64
+        return int(self.dll.hkEmulatedLaunchCalls())
+
+    def run_launches(self, run: bool) -> None:
+        """Whether launches run from now on, or return at once and do nothing."""
+        self.call("hkEmulatedLaunchesRun", int(run))
 
 
 def spanned_bytes(tensor: torch.Tensor) -> int:
@@ -256,7 +280,7 @@ def emulated_device(arch: str) -> EmulatedDevice:
         raise DeviceError(f"HK_DEVICE=emulated:{arch}: {error}") from error
     try:
         library = EmulatedLibrary(LIBRARY)
-    except OSError as error:
+    except DeviceError as error:
         raise DeviceError(
             f"the emulator cannot be loaded ({error}): reinstall hk-backend"
         ) from error

@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+from hk_backend import _hip
 from hk_backend.devices.base import DeviceError
 from hk_backend.devices.hip.library import HipLibrary
-from hk_backend.kernels import Catalogue, KernelEntry, pack_arguments
+from hk_backend.kernels import Catalogue, KernelEntry, grid, pack_arguments
 
 LDS_WITHOUT_ATTRIBUTE = 64 * 1024
 """Bytes of dynamic LDS that a launch may ask for without hipFuncSetAttribute."""
@@ -21,7 +22,7 @@ class HipKernels:
         self._catalogue = catalogue
         self._lock = threading.Lock()
         self._modules: dict[tuple[int, Path], int] = {}
-        self._functions: dict[tuple[int, str], int] = {}
+        self._kernels: dict[tuple[int, str], _hip.Kernel] = {}
 
     def launch(
         self, name: str, index: int, stream: int, sizes: dict[str, int], **arguments: float | None
@@ -37,26 +38,15 @@ class HipKernels:
             HipError: HIP refused; also to a stream of another runtime.
         """
         entry = self._catalogue.kernel(name)
-        with self._library.current(index):
-            owner = self._library.stream_device(stream)
-            if owner != index:
-                raise DeviceError(f"stream {stream:#x} is of device {owner}, tensors of {index}")
-            function = self.load(entry, index)
-            self._library.launch(
-                function,
-                entry.grid(**sizes),
-                entry.block,
-                entry.dynamic_lds,
-                stream,
-                pack_arguments(entry, **arguments),
-            )
+        kernel = self.load(entry, index)
+        kernel.launch(stream, sizes, pack_arguments(entry, **arguments))
 
-    def load(self, entry: KernelEntry, index: int) -> int:
-        """The function of `entry` on device `index`, which must be the current one."""
-        known = self._functions.get((index, entry.name))
+    def load(self, entry: KernelEntry, index: int) -> _hip.Kernel:
+        """`entry` on device `index`, ready for launches; the code object is loaded once."""
+        known = self._kernels.get((index, entry.name))
         if known is not None:
             return known
-        with self._lock:
+        with self._lock, self._library.current(index):
             module = self._modules.get((index, entry.path))
             if module is None:
                 arch = self._library.arch(index)
@@ -69,5 +59,13 @@ class HipKernels:
             function = self._library.function(module, entry.symbol)
             if entry.dynamic_lds > LDS_WITHOUT_ATTRIBUTE:
                 self._library.allow_dynamic_lds(function, entry.dynamic_lds)
-            self._functions[index, entry.name] = function
-        return function
+            kernel = self._kernels[index, entry.name] = _hip.Kernel(
+                self._library,
+                index,
+                function,
+                entry.block,
+                entry.dynamic_lds,
+                grid.compiled(entry.grid_formula),
+                entry.grid_constants,
+            )
+        return kernel

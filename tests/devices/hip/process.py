@@ -1,8 +1,9 @@
 """A process that maps HIP libraries and says which one the product would use.
 
-    python -m tests.devices.hip.process PATH...
+    python -m tests.devices.hip.process PATH... [--user LIBRARY]
 
-Prints JSON: {"used": path or null, "error": text, "mapped": [paths of all loaded libraries]}.
+`--user`: what stands for torch's extension, mapped last; without it torch's own. Prints JSON:
+{"used": path or null, "error": text, "mapped": [paths of all mapped files]}.
 """
 
 from __future__ import annotations
@@ -10,22 +11,27 @@ from __future__ import annotations
 import ctypes
 import json
 import sys
+from pathlib import Path
 
 from hk_backend.devices.base import DeviceError
-from hk_backend.devices.hip.library import mapped_library, mapped_paths
+from hk_backend.devices.hip.library import mapped_library
 
 
 def main(paths: list[str]) -> None:
+    user = paths[paths.index("--user") + 1] if "--user" in paths else ""
     for path in paths:
-        ctypes.CDLL(path)
+        if path != "--user":
+            ctypes.CDLL(path)
     used, error = None, ""
     try:
-        library = mapped_library()
+        library = mapped_library(user) if user else mapped_library()
         used = library.path
         library.device_count()
     except DeviceError as refusal:
         error = str(refusal)
-    print(json.dumps({"used": used, "error": error, "mapped": mapped_paths()}))
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    mapped = sorted({line.split()[-1] for line in lines if "/" in line})
+    print(json.dumps({"used": used, "error": error, "mapped": mapped}))
 
 
 if __name__ == "__main__":

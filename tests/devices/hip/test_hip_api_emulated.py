@@ -18,6 +18,7 @@ from tests.devices.hip.hip_calls import (
     function,
     malloc,
     pointer,
+    read,
 )
 from tests.devices.hip.small_kernels import BLOCK, STRAY
 
@@ -80,3 +81,17 @@ def test_mapped_host_memory_may_overlap(library: EmulatedLibrary, small: Catalog
     for address in addresses:
         library.unmap(address)
     assert code(library, "hkEmulatedUnmap", c_void_p(addresses[0])) == hip_calls.INVALID_VALUE
+
+
+def test_launches_that_do_nothing(library: EmulatedLibrary, small: Catalogue) -> None:
+    """Counted, and nothing runs; for measuring what a launch costs its caller."""
+    out, handle = malloc(library, 4 * COUNT), function(library, small, "fill")
+    fill(library, handle, out, 5)
+    library.run_launches(False)
+    fill(library, handle, out, 6)
+    assert read(library, out, COUNT) == [5] * COUNT
+    assert library.launch_calls() == 2
+    library.run_launches(True)
+    fill(library, handle, out, 7)
+    assert read(library, out, COUNT) == [7] * COUNT
+    assert library.launch_calls() == 3

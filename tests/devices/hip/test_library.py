@@ -35,7 +35,7 @@ def decoy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(*mapped: Path, path: Path | None = None) -> dict[str, Any]:
+def run(*mapped: Path | str, path: Path | None = None) -> dict[str, Any]:
     environment = dict(os.environ, PYTHONPATH=str(ROOT))
     if path is not None:
         environment["LD_LIBRARY_PATH"] = str(path)
@@ -68,60 +68,61 @@ def test_the_decoy_would_be_opened_by_name(decoy: Path) -> None:
     note.unlink()
 
 
-def test_without_a_mapped_one_there_is_none(decoy: Path) -> None:
+def user_of(runtime: Path, folder: Path) -> Path:
+    """What stands for torch's extension: a library that calls HIP, linked to `runtime`."""
+    source, user = folder / "user.cpp", folder / "_C.so"
+    source.write_text(
+        'extern "C" int hipGetDeviceCount(int*);\n'
+        "int devices() { int n = 0; hipGetDeviceCount(&n); return n; }\n"
+    )
+    command = ["c++", "-shared", "-fPIC", str(source), str(runtime), "-o", str(user)]
+    subprocess.run(command, check=True)
+    return user
+
+
+def test_torch_without_hip_has_none(decoy: Path) -> None:
     result = run(path=decoy)
     assert result["used"] is None
-    assert "no HIP runtime (libamdhip64) is mapped" in result["error"]
+    assert "uses no HIP runtime: torch is not a ROCm build" in result["error"]
     assert not (decoy / "opened").exists()
 
 
+def test_a_mapped_one_that_torch_does_not_use_is_none(decoy: Path, tmp_path: Path) -> None:
+    """Streams and memory of one runtime mean nothing to another."""
+    result = run(emulated_as(tmp_path / "libamdhip64.so"), path=decoy)
+    assert result["used"] is None
+    assert "uses no HIP runtime" in result["error"]
+
+
 @pytest.mark.parametrize("name", ["libamdhip64.so", "libamdhip64.so.7", "libamdhip64-0a1b2c3d.so"])
-def test_the_mapped_one_is_used(name: str, decoy: Path, tmp_path: Path) -> None:
+def test_the_one_that_torch_uses_is_used(name: str, decoy: Path, tmp_path: Path) -> None:
     path = emulated_as(tmp_path / "rocm" / name)
-    result = run(path, path=decoy)
+    result = run("--user", user_of(path, tmp_path), path=decoy)
     assert result["used"] == str(path)
     assert result["error"] == ""
     assert not (decoy / "opened").exists()
     assert [loaded for loaded in result["mapped"] if "amdhip64" in loaded] == [str(path)]
 
 
-def test_two_mapped_ones_are_refused(tmp_path: Path) -> None:
-    paths = [emulated_as(tmp_path / folder / "libamdhip64.so") for folder in ("one", "two")]
-    result = run(*paths)
+def test_of_two_mapped_ones_torchs_is_used(tmp_path: Path) -> None:
+    other, torchs = (emulated_as(tmp_path / n / "libamdhip64.so") for n in ("other", "torch"))
+    result = run(other, "--user", user_of(torchs, tmp_path))
+    assert result["used"] == str(torchs)
+
+
+def test_one_that_is_too_old(tmp_path: Path) -> None:
+    """It launches kernels, and has nothing else of what is needed."""
+    source, old = tmp_path / "old.cpp", tmp_path / "libamdhip64.so"
+    source.write_text(
+        'extern "C" int hipModuleLaunchKernel() { return 0; }\n'
+        'extern "C" int hipGetDeviceCount(int*) { return 0; }\n'
+    )
+    subprocess.run(["c++", "-shared", "-fPIC", str(source), "-o", str(old)], check=True)
+    result = run("--user", user_of(old, tmp_path))
     assert result["used"] is None
-    for path in paths:
-        assert str(path) in result["error"]
+    assert "libamdhip64.so has no hipGetDevice: ROCm 6 or newer is needed" in result["error"]
 
 
-def test_of_two_mapped_ones_torchs_own_is_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    paths = [str(tmp_path / folder / "libamdhip64.so") for folder in ("system", "torch/lib")]
-    opened = []
-    monkeypatch.setattr(library, "mapped_paths", lambda: ["/lib/libc.so.6", *paths])
-    monkeypatch.setattr(library, "torch_folder", lambda: tmp_path / "torch")
-    monkeypatch.setattr(library, "HipLibrary", lambda path, mode: opened.append((path, mode)))
-    library.mapped_library()
-    assert opened == [(paths[1], os.RTLD_NOLOAD | os.RTLD_NOW)]
-
-
-def test_one_that_is_too_old(decoy: Path) -> None:
-    """The decoy has no function at all."""
-    result = run(decoy / "libamdhip64.so")
-    assert result["used"] is None
-    assert "libamdhip64.so has no hip" in result["error"]
-    assert "ROCm 6 or newer is needed" in result["error"]
-    (decoy / "opened").unlink()
-
-
-def test_one_whose_file_is_gone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Mapped under a path where nothing lies any more: not a reason to load another."""
-    gone = str(tmp_path / "libamdhip64.so")
-    monkeypatch.setattr(library, "mapped_paths", lambda: [gone])
-    with pytest.raises(DeviceError, match="the mapped HIP runtime cannot be used"):
-        library.mapped_library()
-
-
-@pytest.mark.parametrize("name", ["libamdhip64.so.debug", "libhk_emulated_hip.so", "amdhip64.so"])
-def test_other_libraries_are_not_taken_for_it(name: str) -> None:
-    assert not library.NAME.fullmatch(name)
+def test_an_extension_that_is_not_mapped(tmp_path: Path) -> None:
+    with pytest.raises(DeviceError, match="is not mapped in this process"):
+        library.mapped_library(str(tmp_path / "_C.so"))

@@ -1,0 +1,153 @@
+// hk_backend._hip: the launcher. What each method takes and raises: hk_backend/_hip.pyi.
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "kernel.hpp"
+
+namespace py = pybind11;
+using namespace hk::hip;
+
+namespace {
+
+constexpr size_t kMostTensors = 16;
+
+int (*read_tensor)(void*, DLTensor*) = nullptr;
+
+// torch.Tensor's exchange table; false: this torch has none.
+bool read_tensors_of(py::type tensor) {
+  py::object capsule = py::getattr(tensor, "__dlpack_c_exchange_api__", py::none());
+  if (!PyCapsule_IsValid(capsule.ptr(), kExchangeCapsule)) return false;
+  auto* api = static_cast<DLPackExchangeApi*>(PyCapsule_GetPointer(capsule.ptr(), kExchangeCapsule));
+  while (api && api->version.major != kExchangeMajor) api = api->older;
+  read_tensor = api ? api->dltensor_from_py_object_no_sync : nullptr;
+  return read_tensor;
+}
+
+DLTensor as_dltensor(py::handle tensor) {
+  if (!read_tensor) throw std::runtime_error("read_tensors_of has not been called");
+  DLTensor found;
+  if (read_tensor(tensor.ptr(), &found)) throw py::error_already_set();
+  return found;
+}
+
+bool launch_prepared(const Prepared& prepared, Step& step, Handle stream, const py::tuple& tensors,
+                     const std::optional<std::vector<int64_t>>& addresses) {
+  const size_t count = tensors.size();
+  if (count != prepared.tensors() || (addresses && addresses->size() != count))
+    throw std::invalid_argument("tensors: " + std::to_string(count) + " are not valid: expected " +
+                                std::to_string(prepared.tensors()));
+  DLTensor found[kMostTensors];
+  for (size_t i = 0; i < count; ++i) found[i] = as_dltensor(tensors[i]);
+  py::gil_scoped_release others;  // a full queue makes HIP wait
+  return prepared.launch(step, stream, found, addresses ? addresses->data() : nullptr);
+}
+
+using TensorSlot = std::tuple<py::object, size_t, bool>;
+
+Prepared prepare(std::shared_ptr<Kernel> kernel, const py::bytes& argument,
+                 const std::vector<std::pair<size_t, size_t>>& step_places,
+                 const std::map<std::string, size_t>& step_grid, const Numbers& sizes,
+                 const std::vector<TensorSlot>& tensors, uintptr_t alignment) {
+  if (tensors.size() > kMostTensors) throw std::invalid_argument("tensors: too many");
+  std::vector<Prepared::Place> places;
+  for (auto [offset, bytes] : step_places) places.push_back({offset, bytes});
+  std::vector<Prepared::Tensor> slots;
+  for (const auto& [tensor, offset, exact] : tensors)
+    slots.push_back({as_dltensor(tensor), offset, exact});
+  return Prepared(std::move(kernel), argument, places, step_grid, sizes, slots, alignment);
+}
+
+// Raises the package's own exception of that module and name.
+void raise(const char* module, const char* name, const py::tuple& arguments) {
+  py::object type = py::module_::import(module).attr(name);
+  PyErr_SetObject(type.ptr(), type(*arguments).ptr());
+}
+
+void translate(std::exception_ptr thrown) {
+  try {
+    if (thrown) std::rethrow_exception(thrown);
+  } catch (const Failure& failure) {
+    raise("hk_backend.devices.hip.library", "HipError",
+          py::make_tuple(failure.call, failure.code, failure.name, failure.text));
+  } catch (const Unusable& unusable) {
+    raise("hk_backend.devices.base", "DeviceError", py::make_tuple(unusable.why));
+  }
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_hip, m) {
+  py::register_exception_translator(translate);
+  m.def("runtime_of", runtime_of, py::arg("user"));
+  m.def("read_tensors_of", read_tensors_of, py::arg("tensor"));
+
+  using WithoutGil = py::call_guard<py::gil_scoped_release>;
+  py::class_<Library, std::shared_ptr<Library>>(m, "Library")
+      .def(py::init<const std::string&, bool>(), py::arg("path"), py::arg("load"))
+      .def_readonly("path", &Library::path)
+      .def("device_count", &Library::device_count)
+      .def("arch", &Library::arch, py::arg("index"))
+      .def("current_device", &Library::current_device)
+      .def("set_current_device", &Library::set_current_device, py::arg("index"))
+      .def("stream_device", &Library::device_of, py::arg("stream"))
+      .def(
+          "load_image",
+          [](Library& library, const py::bytes& image) { return library.load(image); },
+          py::arg("image"))
+      .def("function", &Library::function, py::arg("module"), py::arg("symbol"))
+      .def("allow_dynamic_lds", &Library::allow_dynamic_lds, py::arg("function"), py::arg("size"))
+      .def(
+          "launch",
+          [](const Library& library, Handle function, Grid grid, unsigned block,
+             unsigned dynamic_lds, Handle stream, const py::bytes& argument) {
+            const std::string copy = argument;
+            py::gil_scoped_release others;
+            library.launch(function, grid, block, dynamic_lds, stream, copy.data(), copy.size());
+          },
+          py::arg("function"), py::arg("grid"), py::arg("block"), py::arg("dynamic_lds"),
+          py::arg("stream"), py::arg("argument"))
+      .def("synchronise", &Library::synchronise, py::arg("stream"), WithoutGil());
+
+  py::class_<GridProgram>(m, "GridProgram")
+      .def(py::init<const std::vector<Instruction>&>(), py::arg("program"))
+      .def_property_readonly("names", &GridProgram::names)
+      .def(
+          "evaluate",
+          [](const GridProgram& program, const Numbers& values) {
+            std::vector<int64_t> found;
+            for (const std::string& name : program.names()) found.push_back(values.at(name));
+            return program.evaluate(found.data());
+          },
+          py::arg("values"));
+
+  py::class_<Kernel, std::shared_ptr<Kernel>>(m, "Kernel")
+      .def(py::init([](std::shared_ptr<Library> library, int device, Handle function,
+                       unsigned block, unsigned dynamic_lds, const std::vector<Instruction>& grid,
+                       const Numbers& constants) {
+             return std::make_shared<Kernel>(Kernel{std::move(library), device, function, block,
+                                                    dynamic_lds, GridProgram(grid), constants});
+           }),
+           py::arg("library"), py::arg("index"), py::arg("function"), py::arg("block"),
+           py::arg("dynamic_lds"), py::arg("grid"), py::arg("constants"))
+      .def(
+          "launch",
+          [](const Kernel& kernel, Handle stream, const Numbers& sizes, const py::bytes& argument) {
+            const std::string copy = argument;
+            py::gil_scoped_release others;
+            kernel.launch(stream, sizes, copy);
+          },
+          py::arg("stream"), py::arg("sizes"), py::arg("argument"));
+
+  py::class_<Step>(m, "Step")
+      .def(py::init([](int device, std::vector<int64_t> values, int64_t rows) {
+             return Step{device, std::move(values), rows};
+           }),
+           py::arg("index"), py::arg("values"), py::arg("rows"));
+
+  py::class_<Prepared>(m, "Prepared")
+      .def(py::init(&prepare), py::arg("kernel"), py::arg("argument"), py::arg("step_places"),
+           py::arg("step_grid"), py::arg("sizes"), py::arg("tensors"), py::arg("alignment"))
+      .def("launch", &launch_prepared, py::arg("step"), py::arg("stream"), py::arg("tensors"),
+           py::arg("addresses") = py::none());
+}
