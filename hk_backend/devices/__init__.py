@@ -6,9 +6,13 @@ from collections.abc import Callable
 
 from hk_backend.config import get_config
 from hk_backend.devices.base import Device, DeviceError
+from hk_backend.devices.cpu.device import cpu_device
 from hk_backend.terms.verdict import Verdict, refused
 
 __all__ = ["Device", "DeviceError", "device_for", "verdict_of_device"]
+
+_AUTO = {"cpu": "cpu", "cuda": "hip"}
+"""By torch device type; ROCm's torch says cuda."""
 
 
 def verdict_of_device(tensor_device: str, asked: Callable[[Device], Verdict]) -> Verdict:
@@ -30,11 +34,9 @@ def device_for(tensor_device: str) -> Device:
     configured = get_config().device
     wanted: str = configured
     if wanted == "auto":
-        wanted = {"cpu": "cpu", "cuda": "hip"}.get(tensor_device, "")
+        wanted = _AUTO.get(tensor_device, "")
     kind, _, variant = wanted.partition(":")
     if kind == "cpu":
-        from hk_backend.devices.cpu.device import cpu_device
-
         return cpu_device(variant)
     if kind == "emulated":
         from hk_backend.devices.hip.emulated import emulated_device

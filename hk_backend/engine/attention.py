@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from hk_backend.config import get_config
-from hk_backend.ops import AttentionRequest, attention_prefill, supports
+from hk_backend.ops import AttentionRequest, attention_prefill, supports_attention
 from hk_backend.routing.routes import routes
 from hk_backend.routing.shadow_check import ShadowCheck
+from hk_backend.terms.attention_arguments import AttentionArguments
 from hk_backend.terms.verdict import Verdict, refused
 
 ROUTE = "attention"
@@ -19,7 +20,7 @@ ROUTE = "attention"
 def ask(request: AttentionRequest) -> Verdict:
     """Whether the configured device serves `request`; no device, or a broken one, is a reason."""
     try:
-        return supports(request)
+        return supports_attention(request)
     except Exception as error:  # no device, or one whose extension does not load
         return refused(f"{type(error).__name__}: {error}")
 
@@ -49,7 +50,8 @@ class PrefillRoute:
             attention_prefill(query, out=out, **arguments)
             if not self._check.due():
                 return ""
-            why = self._check.attention_prefill(out, query, arguments).why
+            of = AttentionArguments(query=query, out=out, **arguments)
+            why = self._check.attention_prefill(of).why
         except Exception as error:
             return self.survive(error)
         return self._switch_off(why) if why else ""

@@ -1,6 +1,6 @@
 """`attention_prefill` and `merge_attention`: the public attention operators.
 
-Three layers, top to bottom: the function a user calls (defaults, checks, PagedKV), the
+Three layers, top to bottom: the function a user calls (its arguments made one, and checked), the
 `torch.library` operator (tensors and numbers only, seen by torch.compile), and the device
 that executes it (`hk_backend.devices`).
 """
@@ -8,13 +8,14 @@ that executes it (`hk_backend.devices`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 
 from hk_backend.devices import device_for
-from hk_backend.ops.attention_check import check_arguments, check_merge
-from hk_backend.ops.registry import define, watched
+from hk_backend.ops.attention_check import check_attention, check_merge, check_query
+from hk_backend.ops.registry import define_in_place, watched
+from hk_backend.ops.schema import Schema
+from hk_backend.terms.attention_arguments import AttentionArguments, MergeArguments
 from hk_backend.terms.paged_kv import PagedKV
 
 
@@ -72,63 +73,37 @@ def attention_prefill(
         ValueError: an argument outside the envelope or inconsistent with another; the message
             names it, its value and what would be valid. Nothing has been computed or written.
     """
+    check_query(query)
     if out is None:
         out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
-    check_arguments(
-        query,
-        key,
-        value,
-        query_start_loc,
-        key_start_loc,
-        paged_kv,
-        block_table,
-        seq_lens,
-        scale,
-        sliding_window,
-        logits_soft_cap,
-        sinks,
-        alibi_slopes,
-        k_scale,
-        v_scale,
-        out,
-    )
     lse = None
     if return_lse:
         lse = query.new_full((query.shape[1], query.shape[0]), -math.inf, dtype=torch.float32)
-    scale = query.shape[2] ** -0.5 if scale is None else float(scale)
-    value_factor = 1.0
-    k_scales = v_scales = None
-    if isinstance(k_scale, torch.Tensor):
-        k_scales = k_scale
-    else:
-        scale *= k_scale
-    if isinstance(v_scale, torch.Tensor):
-        v_scales = v_scale
-    else:
-        value_factor = float(v_scale)
-    if paged_kv is not None:
-        key, value = paged_kv.key.tensor, paged_kv.value.tensor
-    _execute(query)(
-        query,
-        key,
-        value,
-        query_start_loc,
-        key_start_loc,
-        seq_lens,
-        block_table,
-        [] if paged_kv is None else paged_kv.as_ints(),
-        sinks,
-        alibi_slopes,
-        k_scales,
-        v_scales,
-        scale,
-        value_factor,
-        causal,
-        sliding_window or 0,
-        logits_soft_cap or 0.0,
-        out,
-        lse,
+    arguments = AttentionArguments(
+        query=query,
+        key=key,
+        value=value,
+        query_start_loc=query_start_loc,
+        key_start_loc=key_start_loc,
+        paged_kv=paged_kv,
+        block_table=block_table,
+        seq_lens=seq_lens,
+        scale=scale,
+        causal=causal,
+        sliding_window=sliding_window,
+        logits_soft_cap=logits_soft_cap,
+        sinks=sinks,
+        alibi_slopes=alibi_slopes,
+        k_scale=k_scale,
+        v_scale=v_scale,
+        out=out,
+        lse=lse,
     )
+    check_attention(arguments)
+    if watched(query):
+        torch.ops.hk_backend.attention_prefill(*_attention.flatten(arguments))
+    else:
+        device_for(query.device.type).run(arguments)
     return out if lse is None else (out, lse)
 
 
@@ -156,44 +131,14 @@ def merge_attention(
     """
     if out is None:
         out = torch.empty_like(output_a)
-    check_merge(output_a, lse_a, output_b, lse_b, out)
     lse = torch.empty_like(lse_a)
-    torch.ops.hk_backend.merge_attention(output_a, lse_a, output_b, lse_b, out, lse)
+    arguments = MergeArguments(output_a, lse_a, output_b, lse_b, out, lse)
+    check_merge(arguments)
+    torch.ops.hk_backend.merge_attention(*_merge.flatten(arguments))
     return out, lse
 
 
-def _execute(query: torch.Tensor) -> Callable[..., None]:
-    """What executes a call on `query`: the registered operator, or the device itself."""
-    if watched(query):
-        operator: Callable[..., None] = torch.ops.hk_backend.attention_prefill
-        return operator
-    return device_for(query.device.type).attention_prefill
-
-
-def _attention_prefill_impl(query: torch.Tensor, *rest: object) -> None:
-    device_for(query.device.type).attention_prefill(query, *rest)
-
-
-def _merge_attention_impl(output_a: torch.Tensor, *rest: torch.Tensor) -> None:
-    device_for(output_a.device.type).merge_attention(output_a, *rest)
-
-
-def _writes_in_place(*args: object) -> None:
-    """Shapes are known: the operators write into `out` and `lse`."""
-
-
-define(
-    "attention_prefill(Tensor query, Tensor key, Tensor value, Tensor query_start_loc, "
-    "Tensor? key_start_loc, Tensor? seq_lens, Tensor? block_table, int[] paged_layout, "
-    "Tensor? sinks, Tensor? alibi_slopes, Tensor? k_scale, Tensor? v_scale, "
-    "float scale, float value_factor, bool causal, int sliding_window, float logits_soft_cap, "
-    "Tensor(a!) out, Tensor(b!)? lse) -> ()",
-    _attention_prefill_impl,
-    _writes_in_place,
-)
-define(
-    "merge_attention(Tensor output_a, Tensor lse_a, Tensor output_b, Tensor lse_b, "
-    "Tensor(a!) out, Tensor(b!) lse) -> ()",
-    _merge_attention_impl,
-    _writes_in_place,
-)
+_attention = Schema(AttentionArguments)
+_merge = Schema(MergeArguments)
+for schema in (_attention, _merge):
+    define_in_place(schema)

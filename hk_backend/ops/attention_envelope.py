@@ -15,10 +15,10 @@ FP8_DTYPES = (torch.float8_e4m3fn, torch.float8_e5m2)
 MAX_HEAD_SIZE = 256
 
 
-def supports(request: AttentionRequest) -> Verdict:
+def supports_attention(request: AttentionRequest) -> Verdict:
     """Whether the configured device serves `request`; if not, `why` is one line for a user."""
     return _supports_any_device(request) and verdict_of_device(
-        request.device_type, lambda device: device.supports(request)
+        request.device_type, lambda device: device.verdict(request)
     )
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from hk_backend.devices import device_for
-from hk_backend.ops.packed_weight import PackedWeight
 from hk_backend.ops.registry import define, watched
 from hk_backend.terms.checks import bad, check_no_grad
+from hk_backend.terms.linear_arguments import LinearArguments
+from hk_backend.terms.packed_weight import FLAT_VALUES, PackedWeight
+from hk_backend.terms.packed_weight import SCHEMA as WEIGHT_SCHEMA
 from hk_backend.terms.weight_format import FLOAT_DTYPES, FORMATS, FP8_BLOCK
 
 
@@ -40,14 +42,7 @@ def linear(
     """
     if watched(x):
         result: torch.Tensor = torch.ops.hk_backend.linear(
-            x,
-            weight.data,
-            weight.factors,
-            weight.block_scales,
-            weight.input_scale,
-            bias,
-            weight.as_ints(),
-            out_dtype or x.dtype,
+            x, *weight.flat(), bias, out_dtype or x.dtype
         )
         return result
     return _run(x, weight, bias, out_dtype or x.dtype)
@@ -66,19 +61,8 @@ def _run(
     if rows.stride(1) != 1:
         rows = rows.contiguous()
     out = torch.empty((rows.shape[0], weight.n), dtype=out_dtype, device=x.device)
-    device.linear(
-        rows,
-        weight.data,
-        weight.factors,
-        weight.block_scales,
-        weight.input_scale,
-        bias if bias is None else bias.contiguous(),
-        weight.format,
-        weight.activations,
-        weight.n,
-        weight.k,
-        out,
-    )
+    bias = None if bias is None else bias.contiguous()
+    device.run(LinearArguments(rows, weight, bias, out))
     return out if x.dim() == 2 else out.view(*x.shape[:-1], weight.n)
 
 
@@ -126,38 +110,18 @@ def _check_part(
         bad(f"weight.{name}", found, f"{dtype} {list(shape)}, contiguous")
 
 
-def _linear_impl(
-    x: torch.Tensor,
-    data: torch.Tensor,
-    factors: torch.Tensor | None,
-    block_scales: torch.Tensor | None,
-    input_scale: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    weight: Sequence[int],
-    out_dtype: torch.dtype,
-) -> torch.Tensor:
-    packed = PackedWeight.from_fields(data, factors, block_scales, input_scale, weight)
-    return _run(x, packed, bias, out_dtype)
+def _linear_impl(x: torch.Tensor, *rest: Any) -> torch.Tensor:
+    """`linear` of what its schema takes."""
+    *weight, bias, out_dtype = rest
+    return _run(x, PackedWeight.from_flat(weight), bias, out_dtype)
 
 
-def linear_shape(
-    x: torch.Tensor,
-    data: torch.Tensor,
-    factors: torch.Tensor | None,
-    block_scales: torch.Tensor | None,
-    input_scale: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    weight: Sequence[int],
-    out_dtype: torch.dtype,
-    *_: object,
-) -> torch.Tensor:
+def linear_shape(x: torch.Tensor, *rest: Any) -> torch.Tensor:
     """The result without its values; operators that take more arguments share it."""
+    *_, weight = rest[:FLAT_VALUES]
+    out_dtype = rest[FLAT_VALUES + 1]
     return x.new_empty((*x.shape[:-1], weight[1]), dtype=out_dtype)
 
 
-define(
-    "linear(Tensor x, Tensor data, Tensor? factors, Tensor? block_scales, Tensor? input_scale, "
-    "Tensor? bias, int[] weight, ScalarType out_dtype) -> Tensor",
-    _linear_impl,
-    linear_shape,
-)
+SCHEMA = f"Tensor x, {WEIGHT_SCHEMA}, Tensor? bias, ScalarType out_dtype"
+define(f"linear({SCHEMA}) -> Tensor", _linear_impl, linear_shape)

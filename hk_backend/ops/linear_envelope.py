@@ -13,7 +13,7 @@ SCALE_KINDS = ("none", "tensor", "channel", "block", "mx")
 def supports_linear(request: LinearRequest) -> Verdict:
     """Whether the configured device serves `request`; if not, `why` is one line for a user."""
     return _supports_any_device(request) and verdict_of_device(
-        request.device_type, lambda device: device.supports_linear(request)
+        request.device_type, lambda device: device.verdict(request)
     )
 
 

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-
 import torch
 
 from hk_backend.devices import device_for
 from hk_backend.terms.checks import bad, check_no_grad
+from hk_backend.terms.linear_arguments import PackWeightArguments
+from hk_backend.terms.packed_weight import PackedWeight
 from hk_backend.terms.weight_format import (
-    ACTIVATIONS,
-    FORMATS,
     FP8_BLOCK,
     MX_BLOCK,
     Format,
     format_named,
 )
-
-LAYOUTS = ("portable", "avx2", "avx512")
-"""Whose packing it is; a device reads its own only."""
 
 E8M0_NAN = 0xFF
 
@@ -33,91 +27,6 @@ class WeightError(ValueError):
     def __init__(self, argument: str, found: object, expected: str) -> None:
         super().__init__(f"{argument}: {found} is not valid: expected {expected}")
         self.argument = argument
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PackedWeight:
-    """A weight `[n, k]` as a device packed it: a few tensors and ints, to register in a module.
-
-    Args:
-        data: uint8 `[bytes]`, the codes, and the scales of mx formats.
-        factors: float32 `[n]`, what each column of `x @ codes.T` is multiplied by; None: by 1.
-            NaN where the weight's row holds a NaN code, which `data` holds as zero.
-        block_scales: float32 `[ceil(n / 128), ceil(k / 128)]`, or None.
-        input_scale: float32 `[1]`, the static scale of the activations, or None.
-        layout: the instruction set that packed it.
-    """
-
-    data: torch.Tensor
-    factors: torch.Tensor | None
-    block_scales: torch.Tensor | None
-    input_scale: torch.Tensor | None
-    format: str
-    n: int
-    k: int
-    activations: str
-    layout: str
-
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """The tensors that it has, by field."""
-        named = {
-            "data": self.data,
-            "factors": self.factors,
-            "block_scales": self.block_scales,
-            "input_scale": self.input_scale,
-        }
-        return {name: tensor for name, tensor in named.items() if tensor is not None}
-
-    def as_ints(self) -> list[int]:
-        """The rest, as the registered operator takes it."""
-        return [
-            _FORMAT_NAMES.index(self.format),
-            self.n,
-            self.k,
-            ACTIVATIONS.index(self.activations),
-            LAYOUTS.index(self.layout),
-        ]
-
-    @classmethod
-    def from_parts(cls, tensors: Mapping[str, torch.Tensor], ints: Sequence[int]) -> PackedWeight:
-        """What `tensors()` and `as_ints()` gave, together again."""
-        return cls.from_fields(
-            tensors["data"],
-            tensors.get("factors"),
-            tensors.get("block_scales"),
-            tensors.get("input_scale"),
-            ints,
-        )
-
-    @classmethod
-    def from_fields(
-        cls,
-        data: torch.Tensor,
-        factors: torch.Tensor | None,
-        block_scales: torch.Tensor | None,
-        input_scale: torch.Tensor | None,
-        ints: Sequence[int],
-    ) -> PackedWeight:
-        """The same from the operator's arguments, at every call."""
-        format, n, k, activations, layout = ints
-        return cls(
-            data,
-            factors,
-            block_scales,
-            input_scale,
-            _FORMAT_NAMES[format],
-            n,
-            k,
-            ACTIVATIONS[activations],
-            LAYOUTS[layout],
-        )
-
-    @property
-    def nbytes(self) -> int:
-        return sum(tensor.nbytes for tensor in self.tensors().values())
-
-
-_FORMAT_NAMES = tuple(FORMATS)
 
 
 def pack_weight(
@@ -167,7 +76,8 @@ def pack_weight(
         factors = torch.ones(n, dtype=torch.float32, device=weight.device)
     static = _input_scale(input_scale, activations, weight.device)
     device = device_for(weight.device.type)
-    data = device.pack_weight(weight, format, mx_scales, factors)
+    data = weight.new_empty(device.packed_bytes(format, n, k), dtype=torch.uint8)
+    device.run(PackWeightArguments(weight, format, n, k, mx_scales, factors, data))
     if factors is not None and bool((factors == 1).all()):
         factors = None
     return PackedWeight(

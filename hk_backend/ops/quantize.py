@@ -7,6 +7,7 @@ import torch
 from hk_backend.devices import device_for
 from hk_backend.ops.registry import define, watched
 from hk_backend.terms.checks import bad, check_no_grad
+from hk_backend.terms.linear_arguments import QuantizeFp8Arguments, QuantizeMxArguments
 from hk_backend.terms.weight_format import (
     FLOAT_DTYPES,
     FORMATS,
@@ -120,9 +121,10 @@ def _quantize_fp8(
         if dynamic:  # the one scale of an empty tensor
             scales.fill_(MIN_FP8_SCALE / facts.quantised_max)
         return codes, scales
-    device_for(x.device.type).quantize_fp8(
+    arguments = QuantizeFp8Arguments(
         rows, group, by_block and dynamic, dynamic, codes.view(m, k), _as_rows(scales)
     )
+    device_for(x.device.type).run(arguments)
     return codes, scales
 
 
@@ -154,13 +156,11 @@ def _quantize_mx(
         bad("scale_rounding", repr(scale_rounding), f"one of {', '.join(SCALE_ROUNDINGS)}")
     codes, scales = _mx_results(x, format, scale_rounding)
     rows = _rows(x)
-    device_for(x.device.type).quantize_mx(
-        rows,
-        format,
-        scale_rounding == "even",
-        _as_rows(codes).view(torch.uint8),
-        _as_rows(scales),
+    stored = _as_rows(codes).view(torch.uint8)
+    arguments = QuantizeMxArguments(
+        rows, format, scale_rounding == "even", stored, _as_rows(scales)
     )
+    device_for(x.device.type).run(arguments)
     return codes, scales
 
 

@@ -7,6 +7,9 @@ from typing import Any
 
 import torch
 
+from hk_backend.devices import device_for
+from hk_backend.ops.schema import Schema
+
 library = torch.library.Library("hk_backend", "DEF")
 """The one library of this process that defines operators."""
 
@@ -18,6 +21,15 @@ def define(schema: str, impl: Callable[..., Any], fake: Callable[..., Any]) -> N
     for key in ("CPU", "CUDA"):  # ROCm's torch calls its GPUs CUDA
         library.impl(name, impl, key)
     torch.library.register_fake(f"hk_backend::{name}", fake, lib=library)
+
+
+def define_in_place(schema: Schema[Any]) -> None:
+    """Register an operator that writes into its arguments and returns nothing; a device runs it."""
+
+    def run(tensor: torch.Tensor, *rest: Any) -> None:
+        device_for(tensor.device.type).run(schema.rebuild((tensor, *rest)))
+
+    define(schema.text, run, lambda *flat: None)
 
 
 def watched(tensor: torch.Tensor) -> bool:

@@ -5,86 +5,57 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import torch
 
-if TYPE_CHECKING:
-    from hk_backend.terms.paged_kv import CacheView, PagedKV
+from hk_backend.terms.attention_arguments import AttentionArguments
+from hk_backend.terms.paged_kv import CacheView, PagedKV
 
 
 def attention_prefill(
-    query: torch.Tensor,
-    key: torch.Tensor | None = None,
-    value: torch.Tensor | None = None,
-    *,
-    query_start_loc: torch.Tensor,
-    key_start_loc: torch.Tensor | None = None,
-    paged_kv: PagedKV | None = None,
-    block_table: torch.Tensor | None = None,
-    seq_lens: torch.Tensor | None = None,
-    scale: float | None = None,
-    causal: bool = True,
-    sliding_window: int | None = None,
-    logits_soft_cap: float | None = None,
-    sinks: torch.Tensor | None = None,
-    alibi_slopes: torch.Tensor | None = None,
-    k_scale: float | torch.Tensor = 1.0,
-    v_scale: float | torch.Tensor = 1.0,
-    dtype: torch.dtype = torch.float64,
+    of: AttentionArguments, dtype: torch.dtype = torch.float64
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The operator `hk_backend.ops.attention_prefill` by definition (same arguments).
+    """The operator `hk_backend.ops.attention_prefill` by definition; `out` and `lse` of the
+    arguments are neither read nor written.
 
     Returns:
         output `[tokens, num_heads, head_size]` and log-sum-exp `[num_heads, tokens]`, both in
         `dtype`. Rows that no request owns are zero and minus infinity.
     """
-    num_tokens, num_heads, head_size = query.shape
-    scale = 1.0 / math.sqrt(head_size) if scale is None else scale
+    num_tokens, num_heads, head_size = of.query.shape
+    scale = 1.0 / math.sqrt(head_size) if of.scale is None else of.scale
     output = torch.zeros(num_tokens, num_heads, head_size, dtype=dtype)
     lse = torch.full((num_heads, num_tokens), -math.inf, dtype=dtype)
-    for tokens, stored_keys, stored_values in requests(
-        key, value, query_start_loc, key_start_loc, paged_kv, block_table, seq_lens
-    ):
-        keys = widened(stored_keys, k_scale, num_heads, dtype)
-        values = widened(stored_values, v_scale, num_heads, dtype)
-        scores = torch.einsum("qhd,khd->hqk", query[tokens].to(dtype), keys) * scale
-        if logits_soft_cap:
-            scores = logits_soft_cap * torch.tanh(scores / logits_soft_cap)
+    for tokens, stored_keys, stored_values in requests(of):
+        keys = widened(stored_keys, of.k_scale, num_heads, dtype)
+        values = widened(stored_values, of.v_scale, num_heads, dtype)
+        scores = torch.einsum("qhd,khd->hqk", of.query[tokens].to(dtype), keys) * scale
+        if of.logits_soft_cap:
+            scores = of.logits_soft_cap * torch.tanh(scores / of.logits_soft_cap)
         behind = distance(scores.shape[1], scores.shape[2])
-        if alibi_slopes is not None:
-            scores = scores - alibi_slopes.to(dtype)[:, None, None] * behind
-        visible = visible_keys(behind, causal, sliding_window)
-        output[tokens], lse[:, tokens] = _softmax_times_values(scores, visible, values, sinks)
+        if of.alibi_slopes is not None:
+            scores = scores - of.alibi_slopes.to(dtype)[:, None, None] * behind
+        visible = visible_keys(behind, of.causal, of.sliding_window)
+        output[tokens], lse[:, tokens] = _softmax_times_values(scores, visible, values, of.sinks)
     return output, lse
 
 
-def requests(
-    key: torch.Tensor | None,
-    value: torch.Tensor | None,
-    query_start_loc: torch.Tensor,
-    key_start_loc: torch.Tensor | None,
-    paged_kv: PagedKV | None,
-    block_table: torch.Tensor | None,
-    seq_lens: torch.Tensor | None,
-) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor]]:
+def requests(of: AttentionArguments) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor]]:
     """Each request that has a query: its tokens, its keys and values `[keys, num_kv_heads, d]`."""
-    starts = query_start_loc.tolist()
-    key_starts = starts if key_start_loc is None else key_start_loc.tolist()
+    starts = of.query_start_loc.tolist()
+    key_starts = starts if of.key_start_loc is None else of.key_start_loc.tolist()
     for request, (first, last) in enumerate(itertools.pairwise(starts)):
         if first == last:
             continue
-        if paged_kv is not None:
-            assert block_table is not None
-            assert seq_lens is not None
-            blocks, length = block_table[request], int(seq_lens[request])
-            keys = gather_paged(paged_kv.key, paged_kv, blocks, length)
-            values = gather_paged(paged_kv.value, paged_kv, blocks, length)
+        if of.paged_kv is not None:
+            assert of.block_table is not None
+            assert of.seq_lens is not None
+            blocks, length = of.block_table[request], int(of.seq_lens[request])
+            keys = gather_paged(of.paged_kv.key, of.paged_kv, blocks, length)
+            values = gather_paged(of.paged_kv.value, of.paged_kv, blocks, length)
         else:
-            assert key is not None
-            assert value is not None
             owned = slice(key_starts[request], key_starts[request + 1])
-            keys, values = key[owned], value[owned]
+            keys, values = (stored[owned] for stored in of.stored())
         yield slice(first, last), keys, values
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -18,6 +19,7 @@ import torch
 
 from hk_backend import reference
 from hk_backend.routing.metrics import count_check
+from hk_backend.terms.attention_arguments import AttentionArguments
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 
 SCORES_AT_ONCE = 1 << 22
@@ -54,24 +56,16 @@ class ShadowCheck:
         """Whether to check this call."""
         return self._share > 0 and self._random.random() < self._share
 
-    def attention_prefill(
-        self, out: torch.Tensor, query: torch.Tensor, arguments: dict[str, Any]
-    ) -> Verdict:
-        """Compare `out` with the reference.
-
-        Args:
-            out: what `ops.attention_prefill` wrote, `[tokens, num_heads, head_size]`.
-            query: its query; `arguments`: its other arguments by name (causal calls only).
+    def attention_prefill(self, of: AttentionArguments) -> Verdict:
+        """Compare what a causal call wrote into `out` with the reference.
 
         Returns:
             a refusal, with the error and the request's shapes, if the error is past tolerance.
         """
-        with torch.device(query.device):
-            error = max(
-                (largest_error(*pair) for pair in _pieces(out, query, arguments)), default=0.0
-            )
-        verdict = self._verdict(error, query.dtype)
-        return verdict or refused(f"{verdict.why} at {describe(query, arguments)}")
+        with torch.device(of.query.device):
+            error = max((largest_error(*pair) for pair in _pieces(of)), default=0.0)
+        verdict = self._verdict(error, of.query.dtype)
+        return verdict or refused(f"{verdict.why} at {describe(of)}")
 
     def linear(self, out: torch.Tensor, expected: torch.Tensor, layer: str) -> Verdict:
         """Compare the output of a linear layer, `[..., N]`, with the reference's in float64.
@@ -90,54 +84,51 @@ class ShadowCheck:
         return refused(f"HK_CHECK: error {error:.2e} past the tolerance {limit:.2e}")
 
 
-def describe(query: torch.Tensor, arguments: dict[str, Any]) -> str:
+def describe(of: AttentionArguments) -> str:
     """The shapes of a request, for a log line."""
-    query_lens = arguments["query_start_loc"].diff().tolist()
-    paged = arguments.get("paged_kv")
-    if paged is None:
-        kv_heads, keys = arguments["key"].shape[1], query_lens
+    query, cache = of.query, of.paged_kv
+    query_lens = of.query_start_loc.diff().tolist()
+    if cache is None:
+        kv_heads, keys, source = of.stored()[0].shape[1], query_lens, "packed keys"
     else:
-        kv_heads, keys = paged.num_kv_heads, arguments["seq_lens"].tolist()
-    source = "packed keys" if paged is None else f"a cache with blocks of {paged.block_size}"
+        assert of.seq_lens is not None
+        kv_heads, keys = cache.num_kv_heads, of.seq_lens.tolist()
+        source = f"a cache with blocks of {cache.block_size}"
     return (
         f"query lengths {query_lens}, sequence lengths {keys}, {query.shape[1]} heads, {kv_heads} "
         f"KV heads, head size {query.shape[2]}, {query.dtype}, {source}"
     )
 
 
-def _pieces(
-    out: torch.Tensor, query: torch.Tensor, arguments: dict[str, Any]
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def _pieces(of: AttentionArguments) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """`(out, reference)` of a few query rows at a time.
 
     Causal rows do not see keys behind them: the first rows of a request are a request of their
     own, with fewer keys.
     """
-    packed = arguments.get("paged_kv") is None
-    shared = {name: value for name, value in arguments.items() if name not in _PER_REQUEST}
-    starts = arguments["query_start_loc"].tolist()
+    starts = of.query_start_loc.tolist()
     for request, (first, last) in enumerate(pairwise(starts)):
-        length = last - first if packed else int(arguments["seq_lens"][request])
+        length = last - first if of.seq_lens is None else int(of.seq_lens[request])
         cached = length - (last - first)
-        step = max(1, SCORES_AT_ONCE // max(1, query.shape[1] * length))
+        step = max(1, SCORES_AT_ONCE // max(1, of.query.shape[1] * length))
         for begin in range(first, last, step):
             end = min(begin + step, last)
-            seen = cached + end - first
-            if packed:
-                keys = slice(first, first + seen)
-                own = {"key": arguments["key"][keys], "value": arguments["value"][keys]}
-                own["key_start_loc"] = torch.tensor([0, seen])
-            else:
-                row = slice(request, request + 1)
-                own = {"block_table": arguments["block_table"][row]}
-                own["seq_lens"] = torch.tensor([seen])
-            expected, _ = reference.attention_prefill(
-                query[begin:end], query_start_loc=torch.tensor([0, end - begin]), **own, **shared
+            piece = replace(
+                of,
+                query=of.query[begin:end],
+                query_start_loc=torch.tensor([0, end - begin]),
+                **_keys(of, request, first, cached + end - first),
             )
-            yield out[begin:end], expected
+            yield of.out[begin:end], reference.attention_prefill(piece)[0]
 
 
-_PER_REQUEST = {"key", "value", "query_start_loc", "block_table", "seq_lens", "out"}
+def _keys(of: AttentionArguments, request: int, first: int, seen: int) -> dict[str, Any]:
+    """The first keys of a request, as arguments of it alone."""
+    if of.block_table is not None:
+        row = of.block_table[request : request + 1]
+        return {"block_table": row, "seq_lens": torch.tensor([seen])}
+    key, value = (stored[first : first + seen] for stored in of.stored())
+    return {"key": key, "value": value, "key_start_loc": torch.tensor([0, seen])}
 
 
 def largest_error(out: torch.Tensor, expected: torch.Tensor) -> float:

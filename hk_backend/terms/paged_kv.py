@@ -15,6 +15,7 @@ that names the axes of the tensor that the engine hands over:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -43,6 +44,12 @@ class CacheView:
     def as_ints(self) -> list[int]:
         """Strides and splits as the flat list that crosses the operator schema."""
         return [*self.strides, self.token_split, self.channel_split]
+
+    @classmethod
+    def from_ints(cls, tensor: torch.Tensor, ints: Sequence[int]) -> CacheView:
+        """The tensor and what `as_ints` gave, together again."""
+        block, head, token, inner_token, channel, inner_channel, *splits = ints
+        return cls(tensor, (block, head, token, inner_token, channel, inner_channel), *splits)
 
 
 @dataclass(frozen=True)
@@ -129,9 +136,15 @@ class PagedKV:
         return cls.from_views(cache.select(axis, 0), rest, cache.select(axis, 1), rest)
 
     def as_ints(self) -> list[int]:
-        """The flat description that crosses the operator schema (19 integers)."""
-        sizes = (self.num_blocks, self.block_size, self.num_kv_heads)
+        """The flat description that crosses the operator schema (20 integers)."""
+        sizes = (self.num_blocks, self.block_size, self.num_kv_heads, self.head_size)
         return [*self.key.as_ints(), *self.value.as_ints(), *sizes]
+
+    @classmethod
+    def from_ints(cls, key: torch.Tensor, value: torch.Tensor, ints: Sequence[int]) -> PagedKV:
+        """The two tensors and what `as_ints` gave, together again."""
+        views = CacheView.from_ints(key, ints[:8]), CacheView.from_ints(value, ints[8:16])
+        return cls(*views, *ints[16:])
 
 
 def _parse(

@@ -13,10 +13,16 @@ from typing import Any
 import torch
 
 from hk_backend.ops import PagedKV
+from hk_backend.terms.attention_arguments import AttentionArguments
 from tests.ops.layouts import LAYOUTS
 
 Call = dict[str, Any]
 """Keyword arguments of `attention_prefill`."""
+
+
+def arguments(call: Call, **changes: Any) -> AttentionArguments:
+    """What a device or the reference takes, with an output if the call brings none."""
+    return AttentionArguments(**{"out": torch.empty_like(call["query"]), **call, **changes})
 
 
 @dataclass(frozen=True)

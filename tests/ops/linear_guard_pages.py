@@ -7,7 +7,8 @@ import torch
 
 from hk_backend.devices import device_for
 from hk_backend.ops import quantize_fp8, quantize_mx
-from hk_backend.ops.packed_weight import PackedWeight
+from hk_backend.terms.linear_arguments import LinearArguments
+from hk_backend.terms.packed_weight import PackedWeight
 from hk_backend.terms.weight_format import FLOAT_DTYPES, FORMATS
 from tests.ops import guard_pages
 from tests.ops.guard_pages import guarded
@@ -31,19 +32,8 @@ def run(layer: Layer, side: str) -> None:
     weight = PackedWeight.from_parts(parts, packed.as_ints())
     x = guarded(layer.x, side)
     out = guarded(torch.zeros(len(x), weight.n, dtype=layer.out_dtype or x.dtype), side)
-    device_for("cpu").linear(
-        x,
-        weight.data,
-        weight.factors,
-        weight.block_scales,
-        weight.input_scale,
-        None if layer.bias is None else guarded(layer.bias, side),
-        weight.format,
-        weight.activations,
-        weight.n,
-        weight.k,
-        out,
-    )
+    bias = None if layer.bias is None else guarded(layer.bias, side)
+    device_for("cpu").run(LinearArguments(x, weight, bias, out))
     assert torch.equal(out.nan_to_num(), layer.run().nan_to_num())
 
 

@@ -16,7 +16,7 @@ import torch
 from hk_backend import reference
 from hk_backend.ops import attention_prefill
 from hk_backend.reference.attention import distance, requests, visible_keys, widened
-from tests.ops.cases import Call, nan
+from tests.ops.cases import Call, arguments, nan
 
 U = 2.0**-24
 """Unit roundoff of float32."""
@@ -63,14 +63,11 @@ def expected(call: Call, weights_dtype: torch.dtype = torch.float32) -> Expected
     `weights_dtype`: in which a kernel hands softmax weights to the product with the values; their
     sum it takes in float32.
     """
-    out, lse = reference.attention_prefill(**call)
+    out, lse = reference.attention_prefill(arguments(call))
     out_bound, lse_bound = torch.zeros_like(out), torch.zeros_like(lse)
     owned = torch.zeros(len(out), dtype=torch.bool)
     query = call["query"]
-    cache = [call.get(name) for name in ("key_start_loc", "paged_kv", "block_table", "seq_lens")]
-    for tokens, keys, values in requests(
-        call.get("key"), call.get("value"), call["query_start_loc"], *cache
-    ):
+    for tokens, keys, values in requests(arguments(call)):
         owned[tokens] = True
         bounds = _bounds(
             call, query[tokens], keys, values, out[tokens], lse[:, tokens], weights_dtype

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hk_backend import reference
-from tests.ops.cases import Call, Case, int32, make
+from tests.ops.cases import Call, Case, arguments, int32, make
 from tests.ops.oracle import check_result, expected
 from tests.ops.strategies import DTYPES
 
@@ -37,7 +37,7 @@ PAGED = PACKED.but(
 
 def exact(call: Call) -> Result:
     """What a perfect kernel returns: the reference, rounded once."""
-    out, lse = reference.attention_prefill(**call)
+    out, lse = reference.attention_prefill(arguments(call))
     return out.to(call["query"].dtype), lse.float()
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hk_backend.ops import PackedWeight, WeightError, linear, pack_weight
-from hk_backend.ops.packed_weight import LAYOUTS
+from hk_backend.terms.packed_weight import LAYOUTS
 from hk_backend.terms.weight_format import FORMATS
 from tests.ops.linear_cases import KINDS, Case, make
 

@@ -12,7 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from hk_backend import reference
 from hk_backend.reference.attention import requests
-from tests.ops.cases import Call, Case, make, nan
+from tests.ops.cases import Call, Case, arguments, make, nan
 from tests.ops.layouts import LAYOUTS
 from tests.ops.strategies import DTYPES, FP8_DTYPES, cases, generated
 
@@ -56,7 +56,7 @@ LOOPED = {
 @pytest.mark.parametrize("case", LOOPED.values(), ids=LOOPED)
 def test_equals_loops(case: Case) -> None:
     call = make(case)
-    out, lse = reference.attention_prefill(**call)
+    out, lse = reference.attention_prefill(arguments(call))
     queries = call["query"].tolist()
     starts = call["query_start_loc"].tolist()
     key_starts = call.get("key_start_loc", call["query_start_loc"]).tolist()
@@ -135,7 +135,7 @@ def test_equals_torch_sdpa(name: str, heads: tuple[int, int]) -> None:
     call = make(case.but(num_heads=heads[0], num_kv_heads=heads[1], dtype=torch.float64))
     q, k, v = (call[part].transpose(0, 1)[None] for part in ("query", "key", "value"))
     want = scaled_dot_product_attention(q, k, v, enable_gqa=True, **options)[0].transpose(0, 1)
-    out, _ = reference.attention_prefill(**call)
+    out, _ = reference.attention_prefill(arguments(call))
     torch.testing.assert_close(out, want, rtol=1e-12, atol=1e-13)
 
 
@@ -146,7 +146,7 @@ def test_alibi_equals_torch_sdpa_with_a_bias() -> None:
     q, k, v = (call[part].transpose(0, 1)[None] for part in ("query", "key", "value"))
     bias = bias.double() * call["alibi_slopes"].double()[:, None, None]
     want = scaled_dot_product_attention(q, k, v, attn_mask=bias)[0].transpose(0, 1)
-    out, _ = reference.attention_prefill(**call)
+    out, _ = reference.attention_prefill(arguments(call))
     torch.testing.assert_close(out, want, rtol=1e-12, atol=1e-13)
 
 
@@ -159,11 +159,7 @@ def test_gathers_every_layout(layout: str, dtype: torch.dtype, block_size: int) 
     case = Case(lengths=((3, 20), (2, 2), (0, 7), (1, 33)), num_heads=4, num_kv_heads=2)
     case = case.but(head_size=16, dtype=torch.float32, kv_dtype=dtype, block_size=block_size)
     packed, paged = make(case), make(case.but(layout=layout))
-    names = ("key", "value", "query_start_loc", "key_start_loc", "paged_kv", "block_table")
-    read = [
-        list(requests(*(call.get(name) for name in names), call.get("seq_lens")))
-        for call in (packed, paged)
-    ]
+    read = [list(requests(arguments(call))) for call in (packed, paged)]
     assert len(read[0]) == len(read[1]) == 3
     for (tokens, *wanted), (same_tokens, *found) in zip(*read, strict=True):
         assert tokens == same_tokens
@@ -175,7 +171,7 @@ def test_gathers_every_layout(layout: str, dtype: torch.dtype, block_size: int) 
 @generated(examples=60)
 def test_finite_whatever_surrounds_the_batch(case: Case) -> None:
     """Every generated call is surrounded by NaN: none may reach the oracle's result."""
-    out, lse = reference.attention_prefill(**make(case))
+    out, lse = reference.attention_prefill(arguments(make(case)))
     assert out.isfinite().all()
     assert not (lse.isnan() | (lse == math.inf)).any()
 
@@ -185,9 +181,9 @@ def test_finite_whatever_surrounds_the_batch(case: Case) -> None:
 @pytest.mark.parametrize("part", ["key", "value"])
 def test_a_bad_key_reaches_only_rows_that_see_it(part: str, bad: float, causal: bool) -> None:
     call = make(Case(lengths=((10, 10),), causal=causal, sliding_window=3))
-    clean, _ = reference.attention_prefill(**call)
+    clean, _ = reference.attention_prefill(arguments(call))
     call[part][5, 0, 3] = bad
-    spoiled, _ = reference.attention_prefill(**call)
+    spoiled, _ = reference.attention_prefill(arguments(call))
     sees = [row in ((5, 6, 7) if causal else (3, 4, 5, 6, 7)) for row in range(10)]
     for row, seen in enumerate(sees):
         assert torch.equal(spoiled[row], clean[row]) != seen
@@ -197,14 +193,14 @@ def test_scores_of_minus_infinity_take_no_weight() -> None:
     call = make(Case(lengths=((4, 4),), num_heads=1, causal=False))
     call["query"].fill_(1.0)
     call["key"][0] = -math.inf
-    out, lse = reference.attention_prefill(**call)
+    out, lse = reference.attention_prefill(arguments(call))
     rest = {"key": call["key"][1:], "value": call["value"][1:]}
     starts = {"key_start_loc": torch.tensor([0, 3])}
-    want, want_lse = reference.attention_prefill(**(call | rest | starts))
+    want, want_lse = reference.attention_prefill(arguments(call | rest | starts))
     torch.testing.assert_close(out, want)
     torch.testing.assert_close(lse, want_lse)
     call["key"].fill_(-math.inf)
-    out, lse = reference.attention_prefill(**call)
+    out, lse = reference.attention_prefill(arguments(call))
     assert (out == 0).all()
     assert (lse == -math.inf).all()
 
@@ -216,9 +212,9 @@ def test_merge_of_split_keys_is_the_whole() -> None:
     for keys in (slice(0, 11), slice(11, 30)):
         part = {"key": call["key"][keys], "value": call["value"][keys]}
         starts = {"key_start_loc": torch.tensor([0, len(part["key"])])}
-        halves += reference.attention_prefill(**(call | part | starts))
+        halves += reference.attention_prefill(arguments(call | part | starts))
     out, lse = reference.merge_attention(*halves)
-    want, want_lse = reference.attention_prefill(**call)
+    want, want_lse = reference.attention_prefill(arguments(call))
     torch.testing.assert_close(out, want, rtol=1e-12, atol=1e-13)
     torch.testing.assert_close(lse, want_lse, rtol=1e-12, atol=1e-13)
 

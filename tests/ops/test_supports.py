@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hk_backend.config import get_config
-from hk_backend.ops import AttentionRequest, attention_prefill, supports
+from hk_backend.ops import AttentionRequest, attention_prefill, supports_attention
 from tests.ops.cases import Case, make
 from tests.ops.layouts import LAYOUTS
 from tests.ops.strategies import DTYPES, FP8_DTYPES, HEAD_RATIOS, generated
@@ -29,7 +29,7 @@ def test_serves(
 ) -> None:
     request = replace(LLAMA, num_heads=heads[0], num_kv_heads=heads[1], kv_dtype=kv_dtype)
     for head_size in range(8, 257, 8):
-        verdict = supports(replace(request, dtype=dtype, head_size=head_size))
+        verdict = supports_attention(replace(request, dtype=dtype, head_size=head_size))
         assert verdict
         assert verdict.why == ""
 
@@ -50,7 +50,7 @@ SERVED = {
 
 @pytest.mark.parametrize("changes", SERVED.values(), ids=SERVED)
 def test_serves_every_feature(changes: dict[str, object]) -> None:
-    assert supports(replace(LLAMA, **changes))
+    assert supports_attention(replace(LLAMA, **changes))
 
 
 REFUSED: dict[str, tuple[dict[str, object], str]] = {
@@ -80,7 +80,7 @@ REFUSED: dict[str, tuple[dict[str, object], str]] = {
 
 @pytest.mark.parametrize(("changes", "value"), REFUSED.values(), ids=REFUSED)
 def test_refuses_with_a_reason(changes: dict[str, object], value: str) -> None:
-    verdict = supports(replace(LLAMA, **changes))
+    verdict = supports_attention(replace(LLAMA, **changes))
     assert not verdict
     assert value in verdict.why
     assert "\n" not in verdict.why
@@ -91,7 +91,7 @@ def test_the_cpu_device_refuses_tensors_elsewhere(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure(monkeypatch, device)
-    verdict = supports(replace(LLAMA, device_type="cuda"))
+    verdict = supports_attention(replace(LLAMA, device_type="cuda"))
     assert not verdict
     assert "cuda" in verdict.why
     assert "cpu" in verdict.why
@@ -102,7 +102,7 @@ def test_a_device_that_this_build_lacks_is_a_reason_not_a_crash(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure(monkeypatch, device)
-    verdict = supports(LLAMA)
+    verdict = supports_attention(LLAMA)
     assert not verdict
     assert device in verdict.why
 
@@ -155,10 +155,10 @@ def test_the_verdict_is_what_the_operator_does(
         sliding_window=window,
         logits_soft_cap=cap,
     )
-    verdict = supports(request)
+    verdict = supports_attention(request)
     refusal = ""
     try:
         attention_prefill(**call)
     except ValueError as error:
         refusal = str(error)
-    assert verdict.ok == (not refusal), f"supports(): {verdict}; the operator: {refusal!r}"
+    assert verdict.ok == (not refusal), f"{verdict}; the operator: {refusal!r}"

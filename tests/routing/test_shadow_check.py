@@ -13,6 +13,8 @@ from hk_backend.ops import PagedKV, attention_prefill
 from hk_backend.routing import shadow_check
 from hk_backend.routing.routes import routes
 from hk_backend.routing.shadow_check import ShadowCheck, tolerance
+from hk_backend.terms.attention_arguments import AttentionArguments
+from hk_backend.terms.verdict import Verdict
 
 HEADS, KV_HEADS, SIZE, BLOCK = 4, 2, 64, 16
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
@@ -55,6 +57,12 @@ def compute(query: torch.Tensor, arguments: dict[str, Any]) -> torch.Tensor:
     return out
 
 
+def checked(out: torch.Tensor, query: torch.Tensor, arguments: dict[str, Any]) -> Verdict:
+    """`out` is what a call with the other arguments is said to have written."""
+    of = AttentionArguments(query=query, out=out, **arguments)
+    return ShadowCheck("attention", 1).attention_prefill(of)
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("paged", [False, True], ids=["packed", "paged"])
 @pytest.mark.parametrize(
@@ -70,9 +78,7 @@ def compute(query: torch.Tensor, arguments: dict[str, Any]) -> torch.Tensor:
 )
 def test_the_operator_passes(dtype: torch.dtype, paged: bool, mask: dict[str, Any]) -> None:
     query, arguments = request_of(dtype, paged, **mask)
-    verdict = ShadowCheck("attention", 1).attention_prefill(
-        compute(query, arguments), query, arguments
-    )
+    verdict = checked(compute(query, arguments), query, arguments)
     assert verdict, verdict.why
     counters = routes.counters("attention")
     assert counters.checked_calls == 1
@@ -108,7 +114,7 @@ def test_damage_is_seen(dtype: torch.dtype, paged: bool, damage: Any) -> None:
     query, arguments = request_of(dtype, paged)
     out = compute(query, arguments)
     damage(out)
-    verdict = ShadowCheck("attention", 1).attention_prefill(out, query, arguments)
+    verdict = checked(out, query, arguments)
     assert not verdict
     assert routes.counters("attention").max_check_error > tolerance(dtype)
 
@@ -117,13 +123,13 @@ def test_the_last_key_dropped_is_seen() -> None:
     query, arguments = request_of(torch.bfloat16, paged=True)
     shorter = {**arguments, "seq_lens": (arguments["seq_lens"] - 1).clamp(min=0)}
     out = compute(query, shorter)
-    assert not ShadowCheck("attention", 1).attention_prefill(out, query, arguments)
+    assert not checked(out, query, arguments)
 
 
 def test_the_message_names_the_request() -> None:
     query, arguments = request_of(torch.float32, paged=True)
     out = compute(query, arguments) * 1.5
-    why = ShadowCheck("attention", 1).attention_prefill(out, query, arguments).why
+    why = checked(out, query, arguments).why
     assert "error 5.00e-01 past the tolerance" in why
     assert "query lengths [5, 0, 40], sequence lengths [17, 0, 100]" in why
     assert "4 heads, 2 KV heads, head size 64, torch.float32, a cache with blocks of 16" in why
@@ -135,24 +141,25 @@ def test_numbers_that_the_reference_has_not_either() -> None:
     query[2] = torch.nan
     out = compute(query, arguments)
     assert out[2].isnan().all()
-    assert ShadowCheck("attention", 1).attention_prefill(out, query, arguments)
+    assert checked(out, query, arguments)
 
 
 def test_rows_of_nobody_do_not_matter() -> None:
     query, arguments = request_of(torch.float32, paged=False)
     out = compute(query, arguments)
     out[45:] = torch.nan
-    assert ShadowCheck("attention", 1).attention_prefill(out, query, arguments)
+    assert checked(out, query, arguments)
 
 
 @pytest.mark.parametrize("paged", [False, True], ids=["packed", "paged"])
 def test_pieces_are_the_whole(paged: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A long request is checked a few rows at a time, against the same numbers."""
     query, arguments = request_of(torch.float32, paged, sliding_window=30)
-    whole, _ = reference.attention_prefill(query, **arguments)
-    out = whole.float()
+    of = AttentionArguments(query=query, out=query.clone(), **arguments)
+    whole, _ = reference.attention_prefill(of)
+    of.out.copy_(whole)
     monkeypatch.setattr(shadow_check, "SCORES_AT_ONCE", HEADS * 100)
-    pieces = list(shadow_check._pieces(out, query, arguments))
+    pieces = list(shadow_check._pieces(of))
     assert len(pieces) > 10
     for found, expected in pieces:
         torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=1e-6)

@@ -54,7 +54,9 @@ def test_numbers_that_cross_the_schema() -> None:
     plane = 16 * 32
     key = [4 * plane, 2 * plane, 0, 1, 0, 16, 16, 32]
     value = [4 * plane, 2 * plane, 0, 32, 0, 1, 16, 32]
-    assert cache.as_ints() == [*key, *value, 3, 16, 2]
+    assert cache.as_ints() == [*key, *value, 3, 16, 2, 32]
+    parts = (cache.key.tensor, cache.value.tensor)
+    assert PagedKV.from_ints(*parts, cache.as_ints()).as_ints() == cache.as_ints()
 
 
 CACHE = torch.zeros(3, 2, 16, 32)

@@ -2,148 +2,89 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-from typing import Any
-
 import torch
 
-from hk_backend.terms.requests import LinearRequest
-from hk_backend.terms.verdict import SERVED, Verdict, refused
+from hk_backend.devices.cpu.extension import Extension, address
+from hk_backend.terms.linear_arguments import (
+    LinearArguments,
+    PackWeightArguments,
+    QuantizeFp8Arguments,
+    QuantizeMxArguments,
+)
+from hk_backend.terms.weight_format import format_of_fp8
 
 
-class CpuLinear:
-    """The part of `CpuDevice` that serves linear layers."""
-
-    name: str
-    _isa: str
-    _kernels: ModuleType
-    _dtypes: dict[torch.dtype, Any]
-    _formats: dict[str, Any]
-    _activations: dict[str, Any]
-
-    @property
-    def weight_layout(self) -> str:
-        return self._isa
-
-    def supports_linear(self, request: LinearRequest) -> Verdict:
-        if request.device_type != "cpu":
-            return refused(f"tensors on {request.device_type} with the cpu device")
-        return SERVED
-
-    def packed_bytes(self, format: str, n: int, k: int) -> int:
-        found: int = self._kernels.packed_bytes(self._isa, self._formats[format], n, k)
-        return found
-
-    def pack_weight(
-        self,
-        weight: torch.Tensor,
-        format: str,
-        scales: torch.Tensor | None,
-        factors: torch.Tensor | None,
-    ) -> torch.Tensor:
-        n, k = weight.shape
-        if format in _CODES_PER_BYTES:
-            codes, stored = _CODES_PER_BYTES[format]
-            k = k * codes // stored
-        data = torch.empty(self.packed_bytes(format, n, k), dtype=torch.uint8)
-        self._kernels.pack_weight(
-            self._isa,
-            torch.get_num_threads(),
-            self._formats[format],
-            (n, k),
-            weight.data_ptr(),
-            weight.stride(),
-            _address(scales),
-            (0, 0) if scales is None else scales.stride(),
-            data.data_ptr(),
-            _address(factors),
-        )
-        return data
-
-    def linear(
-        self,
-        x: torch.Tensor,
-        data: torch.Tensor,
-        factors: torch.Tensor | None,
-        block_scales: torch.Tensor | None,
-        input_scale: torch.Tensor | None,
-        bias: torch.Tensor | None,
-        format: str,
-        activations: str,
-        n: int,
-        k: int,
-        out: torch.Tensor,
-    ) -> None:
-        self._kernels.linear(
-            self._isa,
-            torch.get_num_threads(),
-            self._formats[format],
-            self._activations[activations],
-            (x.shape[0], n, k),
-            x.data_ptr(),
-            self._dtypes[x.dtype],
-            x.stride(0),
-            data.data_ptr(),
-            _address(factors),
-            _address(block_scales),
-            _address(input_scale),
-            _address(bias),
-            self._dtypes[out.dtype if bias is None else bias.dtype],
-            out.data_ptr(),
-            self._dtypes[out.dtype],
-            out.stride(0),
-        )
-
-    def quantize_fp8(
-        self,
-        x: torch.Tensor,
-        group: tuple[int, int],
-        divide: bool,
-        dynamic: bool,
-        codes: torch.Tensor,
-        scales: torch.Tensor,
-    ) -> None:
-        self._kernels.quantize_fp8(
-            self._isa,
-            torch.get_num_threads(),
-            self._formats[_FP8_FORMATS[codes.dtype]],
-            tuple(x.shape),
-            x.data_ptr(),
-            self._dtypes[x.dtype],
-            x.stride(0),
-            group,
-            divide,
-            dynamic,
-            codes.data_ptr(),
-            scales.data_ptr(),
-        )
-
-    def quantize_mx(
-        self,
-        x: torch.Tensor,
-        format: str,
-        round_scale_even: bool,
-        codes: torch.Tensor,
-        scales: torch.Tensor,
-    ) -> None:
-        self._kernels.quantize_mx(
-            self._isa,
-            torch.get_num_threads(),
-            self._formats[format],
-            tuple(x.shape),
-            x.data_ptr(),
-            self._dtypes[x.dtype],
-            x.stride(0),
-            round_scale_even,
-            codes.data_ptr(),
-            scales.data_ptr(),
-        )
+def packed_bytes(on: Extension, format: str, n: int, k: int) -> int:
+    """Bytes of a packed weight `[n, k]`."""
+    found: int = on.kernels.packed_bytes(on.isa, on.formats[format], n, k)
+    return found
 
 
-# Formats that store several codes together: (codes, bytes).
-_CODES_PER_BYTES = {"mxfp6_e2m3": (4, 3), "mxfp6_e3m2": (4, 3), "mxfp4": (2, 1)}
-_FP8_FORMATS = {torch.float8_e4m3fn: "fp8_e4m3fn", torch.float8_e4m3fnuz: "fp8_e4m3fnuz"}
+def pack_weight(on: Extension, of: PackWeightArguments) -> None:
+    on.kernels.pack_weight(
+        on.isa,
+        torch.get_num_threads(),
+        on.formats[of.format],
+        (of.n, of.k),
+        of.weight.data_ptr(),
+        of.weight.stride(),
+        address(of.scales),
+        (0, 0) if of.scales is None else of.scales.stride(),
+        of.data.data_ptr(),
+        address(of.factors),
+    )
 
 
-def _address(tensor: torch.Tensor | None) -> int:
-    return 0 if tensor is None else tensor.data_ptr()
+def linear(on: Extension, of: LinearArguments) -> None:
+    x, weight, bias, out = of.x, of.weight, of.bias, of.out
+    on.kernels.linear(
+        on.isa,
+        torch.get_num_threads(),
+        on.formats[weight.format],
+        on.activations[weight.activations],
+        (x.shape[0], weight.n, weight.k),
+        x.data_ptr(),
+        on.dtypes[x.dtype],
+        x.stride(0),
+        weight.data.data_ptr(),
+        address(weight.factors),
+        address(weight.block_scales),
+        address(weight.input_scale),
+        address(bias),
+        on.dtypes[out.dtype if bias is None else bias.dtype],
+        out.data_ptr(),
+        on.dtypes[out.dtype],
+        out.stride(0),
+    )
+
+
+def quantize_fp8(on: Extension, of: QuantizeFp8Arguments) -> None:
+    on.kernels.quantize_fp8(
+        on.isa,
+        torch.get_num_threads(),
+        on.formats[format_of_fp8(of.codes.dtype).name],
+        tuple(of.x.shape),
+        of.x.data_ptr(),
+        on.dtypes[of.x.dtype],
+        of.x.stride(0),
+        of.group,
+        of.divide,
+        of.dynamic,
+        of.codes.data_ptr(),
+        of.scales.data_ptr(),
+    )
+
+
+def quantize_mx(on: Extension, of: QuantizeMxArguments) -> None:
+    on.kernels.quantize_mx(
+        on.isa,
+        torch.get_num_threads(),
+        on.formats[of.format],
+        tuple(of.x.shape),
+        of.x.data_ptr(),
+        on.dtypes[of.x.dtype],
+        of.x.stride(0),
+        of.round_scale_even,
+        of.codes.data_ptr(),
+        of.scales.data_ptr(),
+    )

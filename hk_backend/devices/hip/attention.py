@@ -1,20 +1,21 @@
-"""From the operator's arguments to those of an `attention_prefill` GPU kernel.
-
-The kernels, by name: `attention_prefill_<dtype>_d<head size>_<packed|paged>`; their argument:
-csrc/include/hk/args/attention_prefill.hpp. Only host facts are read here: shapes, strides, dtypes.
+"""`attention_prefill` on a GPU: what its kernels compute, and their argument struct
+(csrc/include/hk/args/attention_prefill.hpp). Only host facts are read: shapes, strides, dtypes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NoReturn
-
 import torch
 
-from hk_backend.kernels import Catalogue
+from hk_backend.devices.hip.attention_problem import problem_of
+from hk_backend.devices.hip.call import KernelCall, Work, bad
+from hk_backend.devices.hip.operator import Problem, Usable
+from hk_backend.kernels import Catalogue, KernelEntry, NoKernel
+from hk_backend.terms.attention_arguments import AttentionArguments
+from hk_backend.terms.paged_kv import CacheView, PagedKV
 from hk_backend.terms.requests import AttentionRequest
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 
+OPERATOR = "attention_prefill"
 DTYPES = {torch.bfloat16: "bf16", torch.float16: "f16"}
 BLOCK_TOKENS = 16
 """Tokens of a paged block: a multiple of this."""
@@ -27,44 +28,19 @@ LARGEST_SCALE = 2.0**20
 BLOCK_BYTES = 2**32
 """From one block of a cache to the next: fewer."""
 CHANNELS_TOGETHER = "B H N D"
-POINTERS = (
-    "query",
-    "key",
-    "value",
-    "out",
-    "lse",
-    "query_start_loc",
-    "key_start_loc",
-    "seq_lens",
-    "block_table",
-)
-"""The kernels' arguments that are addresses."""
-
-KEY, VALUE = slice(0, 8), slice(8, 16)
-"""Of the operator's `paged_layout`: six strides, the token and the channel split."""
+ROWS = "rows of attention (tokens times heads)"
 
 
-@dataclass(frozen=True)
-class AttentionCall:
-    """One launch: `tensors` whose addresses the kernel needs, and all its other arguments."""
-
-    kernel: str
-    tensors: dict[str, torch.Tensor]
-    numbers: dict[str, float]
-    sizes: dict[str, int]
-
-
-def refusal(request: AttentionRequest, catalogue: Catalogue) -> Verdict:
-    """Whether a kernel of `catalogue` computes `request`; if not, one line that says why."""
-    arch = catalogue.arch
+def verdict(request: AttentionRequest, kernels: Catalogue, usable: Usable) -> Verdict:
+    """Whether a usable kernel computes `request`; if not, one line that says why."""
+    arch = kernels.arch
     if request.dtype not in DTYPES:
         return refused(f"dtype {request.dtype}: the {arch} kernels compute bfloat16 and float16")
     if request.kv_dtype not in (None, request.dtype):
         return refused(f"keys and values in {request.kv_dtype}: the {arch} kernels read none")
-    sizes = head_sizes(catalogue, request.dtype, request.paged)
-    if request.head_size not in sizes:
-        named = " and ".join(map(str, sizes)) or "no size"
-        return refused(f"head_size {request.head_size}: the {arch} kernels have {named}")
+    found = select(kernels, request.dtype, request.head_size, request.paged)
+    if isinstance(found, NoKernel):
+        return refused(f"head_size {request.head_size}: the {arch} kernels have {_sizes(found)}")
     for name, given in (
         ("sliding_window", request.sliding_window),
         ("logits_soft_cap", request.logits_soft_cap),
@@ -73,6 +49,10 @@ def refusal(request: AttentionRequest, catalogue: Catalogue) -> Verdict:
     ):
         if given:
             return refused(f"{name}: not in the {arch} kernels")
+    return _cache_verdict(request, arch) and usable(found)
+
+
+def _cache_verdict(request: AttentionRequest, arch: str) -> Verdict:
     if not request.paged:
         return SERVED
     if request.block_size is not None and request.block_size % BLOCK_TOKENS:
@@ -85,69 +65,36 @@ def refusal(request: AttentionRequest, catalogue: Catalogue) -> Verdict:
     return SERVED
 
 
-def head_sizes(catalogue: Catalogue, dtype: torch.dtype, paged: bool) -> list[int]:
-    """Head sizes that there are kernels for."""
-    suffix = "paged" if paged else "packed"
-    return sorted(
-        entry.tile.depth
-        for entry in catalogue.kernels
-        if entry.name == kernel_name(dtype, entry.tile.depth, suffix)
-    )
+def select(
+    kernels: Catalogue, dtype: torch.dtype, head_size: int, paged: bool
+) -> KernelEntry | NoKernel:
+    """The kernel for one of `DTYPES`."""
+    return kernels.select(OPERATOR, dtype=DTYPES[dtype], paged=paged, head_size=head_size)
 
 
-def kernel_name(dtype: torch.dtype, head_size: int, keys: str) -> str:
-    return f"attention_prefill_{DTYPES[dtype]}_d{head_size}_{keys}"
+def _sizes(found: NoKernel) -> str:
+    """The head sizes that there are kernels for."""
+    valid = found.valid if found.fact == "head_size" else ()
+    return " and ".join(map(str, valid)) or "no size"
 
 
-def dtype_of(kernel: str) -> torch.dtype:
-    """The dtype in a kernel's name."""
-    return next(dtype for dtype, name in DTYPES.items() if f"_{name}_" in kernel)
-
-
-def prepare(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    query_start_loc: torch.Tensor,
-    key_start_loc: torch.Tensor | None,
-    seq_lens: torch.Tensor | None,
-    block_table: torch.Tensor | None,
-    paged_layout: list[int],
-    scale: float,
-    value_factor: float,
-    causal: bool,
-    out: torch.Tensor,
-    lse: torch.Tensor | None,
-) -> AttentionCall:
+def prepare(of: AttentionArguments, kernels: Catalogue) -> KernelCall:
     """The launch of one call, whose arguments the operator has checked.
 
     Raises:
-        ValueError: a layout that the kernels cannot read; names the argument, its value and what
-            would be valid.
+        ValueError: what the kernels do not compute, or a layout that they cannot read; names the
+            argument, its value and what would be valid.
     """
+    kernel = _kernel_of(of, kernels)
+    query, out, lse = of.query, of.out, of.lse
+    key, value = of.stored()
     tokens, heads, head_size = query.shape
     tensors = {"query": query, "key": key, "value": value, "out": out}
     numbers: dict[str, float] = {}
-    if paged_layout:
-        assert block_table is not None
-        assert seq_lens is not None
-        if block_table.shape[1] > 1 and block_table.stride(1) != 1:
-            block_table = block_table.contiguous()
-        tensors |= {"seq_lens": seq_lens.contiguous(), "block_table": block_table}
-        numbers["block_table_row"] = block_table.stride(0)
-        blocks, block_size, kv_heads = paged_layout[16:]
-        if block_size % BLOCK_TOKENS:
-            bad("paged_kv", f"block_size {block_size}", f"a multiple of {BLOCK_TOKENS}")
-        for name, part in (("key", KEY), ("value", VALUE)):
-            numbers |= _paged_strides(name, paged_layout[part], paged_layout[16:], head_size)
+    if of.paged_kv is not None:
+        _add_paged(of, of.paged_kv, tensors, numbers)
     else:
-        blocks = block_size = 0
-        kv_heads = key.shape[1]
-        starts = query_start_loc if key_start_loc is None else key_start_loc
-        tensors["key_start_loc"] = starts.contiguous()
-        numbers |= {"key_block": 0, "value_block": 0, "block_table_row": 0}
-        for name, tensor in (("key", key), ("value", value)):
-            numbers |= _packed_strides(name, tensor)
+        _add_packed(of, tensors, numbers)
     for name, tensor in (("query", query), ("out", out)):
         numbers |= _packed_strides(name, tensor)
     for name, stride in numbers.items():
@@ -156,28 +103,80 @@ def prepare(
         address = tensors[name].data_ptr()
         if address % ALIGNMENT:
             bad(name, f"address {address:#x}", f"a multiple of {ALIGNMENT} bytes")
+    scale, value_factor, _, _ = of.factors()
     if abs(scale) > LARGEST_SCALE:
         bad("scale", f"{scale:g}", f"at most {LARGEST_SCALE:g} in size")
-    tensors["query_start_loc"] = query_start_loc.contiguous()
+    tensors["query_start_loc"] = of.query_start_loc.contiguous()
     if lse is not None:
         tensors["lse"] = lse
+    cache = of.paged_kv
     numbers |= {
         "lse_head": 0 if lse is None else lse.stride(0),
         "lse_token": 1 if lse is None else lse.stride(1),
-        "num_blocks": blocks,
-        "block_size": block_size,
-        "num_kv_heads": kv_heads,
-        "causal": int(causal),
+        "num_blocks": 0 if cache is None else cache.num_blocks,
+        "block_size": 0 if cache is None else cache.block_size,
+        "num_kv_heads": key.shape[1] if cache is None else cache.num_kv_heads,
+        "causal": int(of.causal),
         "scale": scale,
         "value_factor": value_factor,
     }
     sizes = {
-        "num_requests": query_start_loc.shape[0] - 1,
+        "num_requests": of.query_start_loc.shape[0] - 1,
         "num_tokens": tokens,
         "num_heads": heads,
     }
-    name = kernel_name(query.dtype, head_size, "paged" if paged_layout else "packed")
-    return AttentionCall(name, tensors, numbers | sizes, sizes)
+    return KernelCall(kernel, tensors, numbers | sizes, sizes, Work(tokens * heads, ROWS))
+
+
+def _kernel_of(of: AttentionArguments, kernels: Catalogue) -> KernelEntry:
+    """The kernel that computes this; refuses what none does."""
+    query, key = of.query, of.stored()[0]
+    if query.dtype not in DTYPES:
+        bad("query", query.dtype, "bfloat16 or float16")
+    if key.dtype != query.dtype:
+        bad("key", key.dtype, f"the dtype of query, {query.dtype}")
+    found = select(kernels, query.dtype, query.shape[2], of.paged_kv is not None)
+    if isinstance(found, NoKernel):
+        bad("query", f"head_size {query.shape[2]}", _sizes(found))
+    if of.sliding_window:
+        bad("sliding_window", of.sliding_window, None)
+    if of.logits_soft_cap:
+        bad("logits_soft_cap", of.logits_soft_cap, None)
+    for name in ("sinks", "alibi_slopes", "k_scale", "v_scale"):
+        if isinstance(getattr(of, name), torch.Tensor):
+            bad(name, "a tensor", None)
+    return found
+
+
+def _add_paged(
+    of: AttentionArguments,
+    cache: PagedKV,
+    tensors: dict[str, torch.Tensor],
+    numbers: dict[str, float],
+) -> None:
+    """What tells the kernel where keys and values lie in a cache."""
+    assert of.block_table is not None
+    assert of.seq_lens is not None
+    block_table = of.block_table
+    if block_table.shape[1] > 1 and block_table.stride(1) != 1:
+        block_table = block_table.contiguous()
+    tensors |= {"seq_lens": of.seq_lens.contiguous(), "block_table": block_table}
+    numbers["block_table_row"] = block_table.stride(0)
+    if cache.block_size % BLOCK_TOKENS:
+        bad("paged_kv", f"block_size {cache.block_size}", f"a multiple of {BLOCK_TOKENS}")
+    for name, view in (("key", cache.key), ("value", cache.value)):
+        numbers |= _paged_strides(name, view, cache)
+
+
+def _add_packed(
+    of: AttentionArguments, tensors: dict[str, torch.Tensor], numbers: dict[str, float]
+) -> None:
+    """What tells the kernel where packed keys and values lie."""
+    starts = of.query_start_loc if of.key_start_loc is None else of.key_start_loc
+    tensors["key_start_loc"] = starts.contiguous()
+    numbers |= {"key_block": 0, "value_block": 0, "block_table_row": 0}
+    for name in ("key", "value"):
+        numbers |= _packed_strides(name, tensors[name])
 
 
 def _packed_strides(name: str, tensor: torch.Tensor) -> dict[str, int]:
@@ -192,21 +191,19 @@ def _packed_strides(name: str, tensor: torch.Tensor) -> dict[str, int]:
     }
 
 
-def _paged_strides(
-    name: str, layout: list[int], sizes: list[int], head_size: int
-) -> dict[str, int]:
-    block, head, _, token, _, channel, token_split, channel_split = layout
-    blocks, block_size, heads = sizes
-    if channel != 1 or channel_split < head_size or token_split < block_size:
+def _paged_strides(name: str, view: CacheView, cache: PagedKV) -> dict[str, int]:
+    block, head, _, token, _, channel = view.strides
+    split = view.token_split < cache.block_size or view.channel_split < cache.head_size
+    if channel != 1 or split:
         bad(
             "paged_kv",
-            f"{name}s with channel stride {channel}, {token_split} tokens and {channel_split} "
-            "channels together",
+            f"{name}s with channel stride {channel}, {view.token_split} tokens and "
+            f"{view.channel_split} channels together",
             f'a cache whose heads are contiguous, as "{CHANNELS_TOGETHER}"',
         )
     return {
-        f"{name}_block": block if blocks > 1 else 0,
-        f"{name}_head": head if heads > 1 else 0,
+        f"{name}_block": block if cache.num_blocks > 1 else 0,
+        f"{name}_head": head if cache.num_kv_heads > 1 else 0,
         f"{name}_token": token,
     }
 
@@ -222,5 +219,7 @@ def _check_stride(name: str, stride: int, head_size: int, element: int) -> None:
         bad(name, f"a stride of {stride} elements", f"0 to {BLOCK_BYTES // element - 1}")
 
 
-def bad(argument: str, found: str, expected: str) -> NoReturn:
-    raise ValueError(f"{argument}: {found} is not valid on this device: expected {expected}")
+def self_check_problem(kernel: KernelEntry) -> Problem:
+    """What `kernel` must solve before its first use."""
+    dtype = next(dtype for dtype, name in DTYPES.items() if name == kernel.facts["dtype"])
+    return problem_of(dtype, int(kernel.facts["head_size"]), bool(kernel.facts["paged"]))

@@ -1,8 +1,8 @@
 """The emulated device: the code objects of an AMD GPU, executed on the CPU (`csrc/emulator`).
 
-It is the hip device with another HIP library under it, so what CI runs is the launch path that
-ships. Each tensor is mapped with the exact bounds of what it spans, under its own name; whatever
-the emulator finds wrong with a launch is an error.
+It is the hip device with another HIP library and another memory under it, so what CI runs is the
+launch path that ships. Each tensor is mapped with the exact bounds of what it spans, under its own
+name; whatever the emulator finds wrong with a launch is an error.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import logging
 import threading
 import time
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -22,10 +23,10 @@ import torch
 
 import hk_backend
 from hk_backend.devices.base import DeviceError
-from hk_backend.devices.cpu.device import cpu_device
-from hk_backend.devices.hip.attention import AttentionCall
+from hk_backend.devices.hip.call import KernelCall, Work
 from hk_backend.devices.hip.device import HipDevice
 from hk_backend.devices.hip.library import HipError, HipLibrary
+from hk_backend.devices.hip.operator import Operator
 from hk_backend.kernels import Catalogue, CodeObjectError, KernelEntry, catalogue
 from hk_backend.terms.verdict import SERVED, Verdict
 
@@ -34,7 +35,6 @@ logger = logging.getLogger(__name__)
 LIBRARY = Path(hk_backend.__file__).parent / "libhk_emulated_hip.so"
 LAUNCH_FAILURE = 719
 SECONDS_BETWEEN_PROGRESS = 10.0
-ROWS = "rows of attention (tokens times heads)"
 SHOWN_FINDINGS = 5
 
 
@@ -160,68 +160,50 @@ def spanned_bytes(tensor: torch.Tensor) -> int:
     return (last + 1) * tensor.element_size() if tensor.numel() else 0
 
 
-class EmulatedDevice(HipDevice):
-    """One emulated GPU, on tensors in host memory."""
+class EmulatedMemory:
+    """Host memory, mapped around each launch; and the launch is waited for, as tensors of the host
+    are read as soon as it returns."""
 
     tensors_on = "cpu"
 
-    def __init__(self, library: EmulatedLibrary, kernels: Catalogue) -> None:
-        super().__init__(library, kernels)
-        self.name = f"emulated:{kernels.arch}"
-        self.emulated = library
-        self._progress = Progress(self.name)
-        library.set_options(threads=torch.get_num_threads())
-
-    def _self_check(self, kernel: str, index: int) -> Verdict:
-        """Only that it loads: the emulator is the same everywhere, and tests ran the kernels."""
-        self._kernels.load(self.catalogue.kernel(kernel), index)
-        return SERVED
-
-    def launch(self, call: AttentionCall, index: int) -> None:
-        """As on a GPU, and then wait: tensors of the host are read as soon as this returns.
-
-        Raises:
-            EmulatorError: the emulator found something.
-        """
-        with self._progress.of(call.sizes["num_tokens"] * call.sizes["num_heads"]):
-            super().launch(call, index)
-
-    def merge_attention(self, *tensors: torch.Tensor) -> None:
-        """On the cpu device: host memory, and no kernel of ours merges on a GPU."""
-        cpu_device().merge_attention(*tensors)
+    def __init__(self, library: EmulatedLibrary, name: str) -> None:
+        self._library = library
+        self._progress = Progress(name)
 
     def torch_device(self, index: int) -> torch.device:
         return torch.device("cpu")
 
-    def _current_index(self) -> int:
+    def current_index(self) -> int:
         return 0
 
-    def _index(self, tensor: torch.Tensor) -> int:
+    def index(self, tensor: torch.Tensor) -> int:
         return 0
 
-    def _stream(self, index: int) -> int:
+    def stream(self, index: int) -> int:
         return 0
 
     @contextmanager
-    def _addresses(self, call: AttentionCall) -> Iterator[dict[str, int]]:
+    def addresses(self, call: KernelCall) -> Iterator[dict[str, int]]:
+        """Raises `EmulatorError` if the emulator found something."""
         addresses: dict[str, int] = {}
-        try:
-            for name, tensor in call.tensors.items():
-                if tensor.numel():
-                    addresses[name] = self.emulated.map(tensor, name)
-            yield addresses
-            self._finish()
-        finally:
-            for address in addresses.values():
-                self.emulated.unmap(address)
+        with self._progress.of(call.work):
+            try:
+                for name, tensor in call.tensors.items():
+                    if tensor.numel():
+                        addresses[name] = self._library.map(tensor, name)
+                yield addresses
+                self._finish()
+            finally:
+                for address in addresses.values():
+                    self._library.unmap(address)
 
     def _finish(self) -> None:
         """Run what was launched; raise what the emulator found."""
         try:
-            self.library.synchronise(0)
+            self._library.synchronise(0)
         except HipError as error:
-            findings = self.emulated.report()["findings"]
-            self.emulated.forget_report()
+            findings = self._library.report()["findings"]
+            self._library.forget_report()
             if error.code != LAUNCH_FAILURE or not findings:
                 raise
             raise EmulatorError(findings) from None
@@ -232,19 +214,19 @@ class Progress:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._rows = 0
-        self._seconds = 0.0
+        self._done: Counter[str] = Counter()
+        self._seconds: defaultdict[str, float] = defaultdict(float)
         self._said = 0.0
 
     @contextmanager
-    def of(self, rows: int) -> Iterator[None]:
-        """Around a launch of so many rows of attention (query tokens times heads)."""
+    def of(self, work: Work) -> Iterator[None]:
+        """Around a launch that does `work`."""
         began = time.monotonic()
         if not self._said:
             self._said = began
             logger.warning("hk_backend: %s executes machine code on the CPU: slow", self._name)
         ended = threading.Event()
-        watch = threading.Thread(target=self._watch, args=(ended, rows, began), daemon=True)
+        watch = threading.Thread(target=self._watch, args=(ended, work, began), daemon=True)
         watch.start()
         try:
             yield
@@ -252,23 +234,39 @@ class Progress:
             ended.set()
             watch.join()
         now = time.monotonic()
-        self._rows += rows
-        self._seconds += now - began
+        self._done[work.unit] += work.amount
+        self._seconds[work.unit] += now - began
         if now - self._said >= SECONDS_BETWEEN_PROGRESS:
-            self._say(now, f"{self._rows} {ROWS} so far, {self._rows / self._seconds:.0f} a second")
+            done, seconds = self._done[work.unit], self._seconds[work.unit]
+            self._say(now, f"{done} {work.unit} so far, {done / seconds:.0f} a second")
 
-    def _watch(self, ended: threading.Event, rows: int, began: float) -> None:
+    def _watch(self, ended: threading.Event, work: Work, began: float) -> None:
         while not ended.wait(SECONDS_BETWEEN_PROGRESS):
             now = time.monotonic()
-            self._say(now, f"a launch of {rows} {ROWS} has taken {now - began:.0f} s so far")
+            self._say(
+                now, f"a launch of {work.amount} {work.unit} has taken {now - began:.0f} s so far"
+            )
 
     def _say(self, now: float, what: str) -> None:
         self._said = now
         logger.warning("hk_backend: %s: %s", self._name, what)
 
 
+def loads(device: HipDevice, operator: Operator, kernel: KernelEntry, index: int) -> Verdict:
+    """All that is checked of a kernel here: tests ran it, and every machine emulates alike."""
+    device.kernels.load(kernel, index)
+    return SERVED
+
+
+def make_device(library: EmulatedLibrary, kernels: Catalogue) -> HipDevice:
+    """The hip device over a library that was reset to the arch of `kernels`."""
+    library.set_options(threads=torch.get_num_threads())
+    memory = EmulatedMemory(library, f"emulated:{kernels.arch}")
+    return HipDevice(library, kernels, memory, kind="emulated", check=loads)
+
+
 @cache
-def emulated_device(arch: str) -> EmulatedDevice:
+def emulated_device(arch: str) -> HipDevice:
     """The emulated GPU of `arch`, one per process.
 
     Raises:
@@ -285,4 +283,4 @@ def emulated_device(arch: str) -> EmulatedDevice:
             f"the emulator cannot be loaded ({error}): reinstall hk-backend"
         ) from error
     library.reset(arch)
-    return EmulatedDevice(library, kernels)
+    return make_device(library, kernels)

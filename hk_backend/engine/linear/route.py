@@ -11,21 +11,22 @@ reference, which is slow and right: the engine has no weight of its own any more
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 from weakref import WeakSet
 
 import torch
 
 from hk_backend.config import get_config
-from hk_backend.ops.linear import linear, linear_shape
-from hk_backend.ops.packed_weight import PackedWeight
+from hk_backend.ops.linear import SCHEMA, linear, linear_shape
 from hk_backend.ops.registry import define, watched
 from hk_backend.reference import linear as reference_linear
 from hk_backend.routing.metrics import count
 from hk_backend.routing.routes import routes
 from hk_backend.routing.shadow_check import ShadowCheck
+from hk_backend.terms.packed_weight import PackedWeight
 from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK
 
 ROUTE = "linear"
@@ -117,25 +118,17 @@ def apply(
         buffers.get("hk_factors"),
         buffers.get("hk_block_scales"),
         buffers.get("hk_input_scale"),
-        bias,
         layer.hk_weight,
+        bias,
         out_dtype or x.dtype,
         ROUTE,
     )
 
 
-def _routed_linear(
-    x: torch.Tensor,
-    data: torch.Tensor,
-    factors: torch.Tensor | None,
-    block_scales: torch.Tensor | None,
-    input_scale: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    weight: Sequence[int],
-    out_dtype: torch.dtype,
-    route: str,
-) -> torch.Tensor:
-    packed = PackedWeight.from_fields(data, factors, block_scales, input_scale, weight)
+def _routed_linear(x: torch.Tensor, *rest: Any) -> torch.Tensor:
+    """Of what the operator's schema takes."""
+    *weight, bias, out_dtype, route = rest
+    packed = PackedWeight.from_flat(weight)
     tokens = x.numel() // packed.k
     if routes.is_disabled(route):
         count(route, "fallback", tokens, routes.verdict(route).why)
@@ -154,12 +147,7 @@ def _routed_linear(
     return out
 
 
-define(
-    "routed_linear(Tensor x, Tensor data, Tensor? factors, Tensor? block_scales, "
-    "Tensor? input_scale, Tensor? bias, int[] weight, ScalarType out_dtype, str route) -> Tensor",
-    _routed_linear,
-    linear_shape,
-)
+define(f"routed_linear({SCHEMA}, str route) -> Tensor", _routed_linear, linear_shape)
 
 _checked_layers: WeakSet[torch.nn.Module] = WeakSet()
 

@@ -18,7 +18,7 @@ from hk_backend.engine.linear.packed_layer import FORMAT_OF, is_released, pack_l
 from hk_backend.engine.linear.route import apply, is_attached
 from hk_backend.engine.linear.shards import shard_widths
 from hk_backend.ops import linear
-from hk_backend.ops.packed_weight import PackedWeight
+from hk_backend.terms.packed_weight import PackedWeight
 from hk_sglang.linear.arrivals import arrived_shards, releasing
 from hk_sglang.linear.head import repack
 from hk_sglang.linear.layer import MARK, READ, read_by_models, why_not_packed

@@ -26,7 +26,7 @@ from hk_backend.engine.linear.amx import amx_verdict
 from hk_backend.engine.linear.packed_layer import FORMAT_OF, is_released, pack_layer, release
 from hk_backend.engine.linear.route import apply, is_attached
 from hk_backend.ops import pack_weight
-from hk_backend.ops.packed_weight import PackedWeight
+from hk_backend.terms.packed_weight import PackedWeight
 from hk_vllm.linear.layer import linear_backend, verdict_on
 
 MARK = "hk_original"

@@ -9,49 +9,60 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
-from hk_backend.devices.hip.attention import AttentionCall
+from hk_backend.devices.hip.call import KernelCall
 from hk_backend.devices.hip.device import HipDevice
 from hk_backend.devices.hip.emulated import EmulatedLibrary
+from hk_backend.devices.hip.memory import GpuMemory
 from hk_backend.kernels import Catalogue
 from tests.devices.hip.hip_calls import stream
 
 
-class OnTheHost(HipDevice):
+class MappedMemory(GpuMemory):
     """Tensors stay mapped until the test ends: a launch has not run when it returns."""
 
     tensors_on = "cpu"
 
-    def __init__(self, library: EmulatedLibrary, kernels: Catalogue, index: int = 0) -> None:
-        super().__init__(library, kernels)
-        self._emulated = library
-        self._index_of_all = index
+    def __init__(self, library: EmulatedLibrary, index: int) -> None:
+        self._library = library
+        self.index_of_all = index
 
     def torch_device(self, index: int) -> torch.device:
         return torch.device("cpu")
 
-    def _index(self, tensor: torch.Tensor) -> int:
-        return self._index_of_all
+    def index(self, tensor: torch.Tensor) -> int:
+        return self.index_of_all
 
     @contextmanager
-    def _addresses(self, call: AttentionCall) -> Iterator[dict[str, int]]:
-        with self._emulated.current(self._index_of_all):
+    def addresses(self, call: KernelCall) -> Iterator[dict[str, int]]:
+        with self._library.current(self.index_of_all):
             yield {
-                name: self._emulated.map(tensor, name)
+                name: self._library.map(tensor, name)
                 for name, tensor in call.tensors.items()
                 if tensor.numel()
             }
 
 
+class OnTheHost(HipDevice):
+    """The device as it is, its tensors in host memory."""
+
+    def __init__(
+        self, library: EmulatedLibrary, kernels: Catalogue, index: int = 0, **more: Any
+    ) -> None:
+        self.mapped = MappedMemory(library, index)
+        super().__init__(library, kernels, self.mapped, **more)
+
+
 class SynchronisesInChecks(OnTheHost):
     """For self-checks: a tensor's `.cpu()` waits for its GPU, which the host's does not."""
 
-    def launch(self, call: AttentionCall, index: int) -> None:
+    def launch(self, call: KernelCall, index: int) -> None:
         super().launch(call, index)
-        self.library.synchronise(self._stream(index))
+        self.library.synchronise(self.memory.stream(index))
 
 
 def current_streams(library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:

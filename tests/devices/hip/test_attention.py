@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from hk_backend.devices.hip import attention
-from hk_backend.devices.hip.attention import refusal
-from hk_backend.kernels import Catalogue
+from hk_backend.devices.hip.call import KernelCall
+from hk_backend.kernels import Catalogue, KernelEntry, catalogue
 from hk_backend.kernels.entry import Tile
 from hk_backend.ops import AttentionRequest
-from tests.ops.cases import Case, make
+from hk_backend.terms.verdict import Verdict, refused
+from tests.ops.cases import Case, arguments, make
 from tests.ops.layouts import LAYOUTS
 
 LLAMA = AttentionRequest(
@@ -46,6 +47,10 @@ def kernels(small: Catalogue) -> Catalogue:
     )
 
 
+def never_asked(kernel: KernelEntry) -> Verdict:
+    raise AssertionError(f"{kernel.name} was found")
+
+
 @pytest.mark.parametrize(
     "request_",
     [
@@ -60,8 +65,16 @@ def kernels(small: Catalogue) -> Catalogue:
     ],
 )
 def test_served(request_: AttentionRequest, kernels: Catalogue) -> None:
-    assert refusal(request_, kernels) == (refusal(LLAMA, kernels))
-    assert refusal(request_, kernels)
+    asked: list[KernelEntry] = []
+
+    def usable(kernel: KernelEntry) -> Verdict:
+        asked.append(kernel)
+        return refused("this very machine")
+
+    assert attention.verdict(request_, kernels, usable).why == "this very machine"
+    (kernel,) = asked
+    assert kernel.facts["head_size"] == request_.head_size
+    assert kernel.facts["paged"] == request_.paged
 
 
 @pytest.mark.parametrize(
@@ -85,7 +98,7 @@ def test_served(request_: AttentionRequest, kernels: Catalogue) -> None:
     ],
 )
 def test_refused(request_: AttentionRequest, why: str, kernels: Catalogue) -> None:
-    verdict = refusal(request_, kernels)
+    verdict = attention.verdict(request_, kernels, never_asked)
     assert not verdict
     assert why in verdict.why
     assert "\n" not in verdict.why
@@ -93,50 +106,29 @@ def test_refused(request_: AttentionRequest, why: str, kernels: Catalogue) -> No
 
 def test_an_arch_without_a_kernel_for_the_format(small: Catalogue) -> None:
     """From the catalogue's contents: this one has no attention at all."""
-    assert "kernels have no size" in refusal(LLAMA, small).why
+    assert "kernels have no size" in attention.verdict(LLAMA, small, never_asked).why
 
 
 # --- the call itself --------------------------------------------------------------------------
 
 
-def prepared(**changes: Any) -> attention.AttentionCall:
+def prepared(**changes: Any) -> KernelCall:
     """A small call, prepared, with some arguments exchanged."""
     call = make(Case(((5, 5), (7, 7)), num_heads=4, num_kv_heads=2, dtype=torch.bfloat16))
-    arguments: dict[str, Any] = {
-        "query": call["query"],
-        "key": call["key"],
-        "value": call["value"],
-        "query_start_loc": call["query_start_loc"],
-        "key_start_loc": None,
-        "seq_lens": None,
-        "block_table": None,
-        "paged_layout": [],
-        "scale": 0.5,
-        "value_factor": 2.0,
-        "causal": True,
-        "out": torch.empty_like(call["query"]),
-        "lse": None,
-    }
-    return attention.prepare(**(arguments | changes))
+    of = arguments(call, **{"scale": 0.5, "v_scale": 2.0, **changes})
+    return attention.prepare(of, catalogue("gfx950"))
 
 
 def paged(layout: str, block_size: int = 16) -> dict[str, Any]:
     case = Case(((5, 40), (7, 7)), 4, 2, 64, torch.bfloat16, layout=layout, block_size=block_size)
     call = make(case)
-    cache = call["paged_kv"]
-    return {
-        "query": call["query"],
-        "key": cache.key.tensor,
-        "value": cache.value.tensor,
-        "seq_lens": call["seq_lens"],
-        "block_table": call["block_table"],
-        "paged_layout": cache.as_ints(),
-    }
+    names = ("query", "paged_kv", "seq_lens", "block_table")
+    return {"key": None, "value": None, **{name: call[name] for name in names}}
 
 
 def test_a_packed_call() -> None:
     call = prepared()
-    assert call.kernel == "attention_prefill_bf16_d64_packed"
+    assert call.kernel.name == "attention_prefill_bf16_d64_packed"
     assert set(call.tensors) == {
         "query",
         "key",
@@ -166,17 +158,17 @@ def test_a_packed_call() -> None:
 
 @pytest.mark.parametrize("layout", ["NHD, two tensors", "one [B,H,N,2D]"])
 def test_a_paged_call(layout: str) -> None:
-    arguments = paged(layout)
-    call = prepared(**arguments)
-    assert call.kernel == "attention_prefill_bf16_d64_paged"
-    key = arguments["key"]
+    changes = paged(layout)
+    call = prepared(**changes)
+    assert call.kernel.name == "attention_prefill_bf16_d64_paged"
+    key = changes["paged_kv"].key.tensor
     axes = dict(zip("BNHD" if layout.startswith("NHD") else "BHND", key.stride(), strict=True))
     assert call.numbers["key_block"] == axes["B"]
     assert call.numbers["key_head"] == axes["H"]
     assert call.numbers["key_token"] == axes["N"]
     assert call.numbers["block_size"] == 16
     assert call.numbers["num_blocks"] == key.shape[0]
-    assert call.numbers["block_table_row"] == arguments["block_table"].stride(0)
+    assert call.numbers["block_table_row"] == changes["block_table"].stride(0)
 
 
 def strided(tensor: torch.Tensor, *stride: int) -> torch.Tensor:
@@ -218,10 +210,12 @@ def test_a_block_size_that_the_kernels_cannot_read() -> None:
 
 def test_blocks_that_lie_too_far_apart() -> None:
     """Byte offsets of a block's rows are 32 bits; nothing of this size is touched."""
-    arguments = paged("one [B,H,N,2D]")
-    arguments["paged_layout"][0] = 1 << 31
+    changes = paged("one [B,H,N,2D]")
+    cache = changes["paged_kv"]
+    far = replace(cache.key, strides=(1 << 31, *cache.key.strides[1:]))
+    changes["paged_kv"] = replace(cache, key=far)
     with pytest.raises(ValueError, match=r"key_block: a stride of 2147483648 elements .* 0 to"):
-        prepared(**arguments)
+        prepared(**changes)
 
 
 def test_a_lone_token_may_have_any_stride() -> None:

@@ -10,16 +10,18 @@ import pytest
 import torch
 
 from hk_backend.devices.base import DeviceError
+from hk_backend.devices.hip import attention
 from hk_backend.devices.hip import device as hip
 from hk_backend.devices.hip import library as hip_library
-from hk_backend.devices.hip import self_check
-from hk_backend.devices.hip.attention import AttentionCall
+from hk_backend.devices.hip.call import KernelCall
 from hk_backend.devices.hip.device import HipDevice, hip_device
 from hk_backend.devices.hip.emulated import EmulatedLibrary
 from hk_backend.devices.hip.library import HipError
-from hk_backend.kernels import catalogue
+from hk_backend.devices.hip.operator import Operator
+from hk_backend.kernels import KernelEntry, catalogue
 from hk_backend.ops import AttentionRequest
 from hk_backend.reference import merge_attention as merged_by_definition
+from hk_backend.terms.attention_arguments import AttentionArguments, MergeArguments
 from hk_backend.terms.verdict import SERVED, Verdict
 from tests.devices.hip.device import OnTheHost, SynchronisesInChecks, current_streams
 from tests.integration.shared.e2e.broken_kernels import one_wrong_exponential
@@ -38,27 +40,7 @@ def streams(library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> dict[i
 
 def run(device: HipDevice, call: dict[str, Any], out: torch.Tensor, lse: torch.Tensor) -> None:
     """The device's own method, as the operator calls it."""
-    device.attention_prefill(
-        call["query"],
-        call["key"],
-        call["value"],
-        call["query_start_loc"],
-        call.get("key_start_loc"),
-        None,
-        None,
-        [],
-        None,
-        None,
-        None,
-        None,
-        call["query"].shape[2] ** -0.5,
-        1.0,
-        True,
-        0,
-        0.0,
-        out,
-        lse,
-    )
+    device.run(AttentionArguments(**call, out=out, lse=lse))
 
 
 @pytest.mark.parametrize("index", [0, 1])
@@ -86,11 +68,11 @@ def test_the_self_check_passes_for_every_kernel(
         for head_size in (64, 128):
             for paged in (False, True):
                 request = replace(LLAMA, dtype=dtype, head_size=head_size, paged=paged)
-                verdict = device.supports(request)
+                verdict = device.verdict(request)
                 assert verdict, verdict.why
     launches = library.report()["kernels"]
     assert len(launches) == 8
-    assert device.supports(LLAMA)
+    assert device.verdict(LLAMA)
     assert library.report()["kernels"] == launches, "checked once per process"
 
 
@@ -101,10 +83,10 @@ def test_a_kernel_that_fails_its_self_check_is_disabled(
     whole = catalogue("gfx950")
     wrong = replace(whole.kernel(KERNEL), symbol=KERNEL.replace("bf16", "f16"))
     device = SynchronisesInChecks(library, whole.with_kernels(wrong))
-    verdict = device.supports(LLAMA)
+    verdict = device.verdict(LLAMA)
     assert not verdict
     assert f"{KERNEL} failed its self-check" in verdict.why
-    assert device.supports(replace(LLAMA, head_size=128)), "the others go on"
+    assert device.verdict(replace(LLAMA, head_size=128)), "the others go on"
     call = make(Case(((4, 4),), 4, 2, 64, BF16))
     out = torch.zeros_like(call["query"])
     with pytest.raises(DeviceError, match="failed its self-check"):
@@ -118,16 +100,17 @@ def test_the_self_check_sees_one_wrong_instruction(
     """In every kernel: a catalogue, whole and hashed, whose code computes another function."""
     kernels = catalogue("gfx950", one_wrong_exponential())
     device = SynchronisesInChecks(library, kernels)
-    names = [entry.name for entry in kernels.families["attention_prefill"]]
-    assert len(names) == 8
-    for name in names:
-        assert f"{name} failed its self-check" in device.verify(name, 0).why
+    entries = kernels.families["attention_prefill"]
+    assert len(entries) == 8
+    for entry in entries:
+        why = device.verify(attention, entry, 0).why
+        assert f"{entry.name} failed its self-check" in why
 
 
 class FaultsInChecks(OnTheHost):
     """As a GPU that stops at the check: torch raises when it waits."""
 
-    def launch(self, call: AttentionCall, index: int) -> None:
+    def launch(self, call: KernelCall, index: int) -> None:
         raise RuntimeError("HIP error: an illegal memory access was encountered")
 
 
@@ -136,7 +119,7 @@ def test_a_kernel_that_stops_the_gpu_is_disabled(
 ) -> None:
     device = FaultsInChecks(library, catalogue("gfx950"))
     for _ in range(2):
-        why = device.supports(LLAMA).why
+        why = device.verdict(LLAMA).why
         assert (
             f"{KERNEL} cannot run on device 0 of hip:gfx950: RuntimeError: HIP error: an illegal"
             in why
@@ -147,20 +130,19 @@ def test_a_kernel_that_stops_the_gpu_is_disabled(
 
 
 def test_the_check_comes_before_the_first_use(
-    library: EmulatedLibrary, streams: dict[int, int], monkeypatch: pytest.MonkeyPatch
+    library: EmulatedLibrary, streams: dict[int, int]
 ) -> None:
-    """Also where nobody asked `supports`: a caller of the operator alone. Per GPU and kernel."""
+    """Also where nobody asked for a verdict: a caller of the operator alone. Per GPU and kernel."""
     checked: list[tuple[str, int]] = []
 
-    def check(device: HipDevice, kernel: str, index: int) -> Verdict:
-        checked.append((kernel, index))
+    def check(device: HipDevice, operator: Operator, kernel: KernelEntry, index: int) -> Verdict:
+        checked.append((kernel.name, index))
         return SERVED
 
-    monkeypatch.setattr(self_check, "self_check", check)
     call = make(Case(((4, 4),), 4, 2, 64, BF16))
-    device = OnTheHost(library, catalogue("gfx950"))
+    device = OnTheHost(library, catalogue("gfx950"), check=check)
     for index in (0, 1, 1, 0):
-        device._index_of_all = index
+        device.mapped.index_of_all = index
         run(device, call, torch.zeros_like(call["query"]), torch.zeros(4, 4))
     assert checked == [(KERNEL, 0), (KERNEL, 1)]
 
@@ -173,15 +155,15 @@ def test_no_first_use_in_a_graph_capture(
     with monkeypatch.context() as patch:
         patch.setattr(torch.cuda, "is_available", lambda: True)
         patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-        assert "cannot be in a graph capture" in device.supports(LLAMA).why
-    assert device.supports(LLAMA)
+        assert "cannot be in a graph capture" in device.verdict(LLAMA).why
+    assert device.verdict(LLAMA)
 
 
 def test_tensors_of_the_host_are_refused(library: EmulatedLibrary) -> None:
     """HK_DEVICE=hip and a tensor that no GPU can read."""
     call = make(Case(((4, 4),), 4, 2, 64, BF16))
     device = HipDevice(library, catalogue("gfx950"))
-    assert "tensors on cpu with the device hip:gfx950" in device.supports(LLAMA).why
+    assert "tensors on cpu with the device hip:gfx950" in device.verdict(LLAMA).why
     with pytest.raises(ValueError, match=r"query: a tensor on cpu is not valid .* expected cuda"):
         run(device, call, torch.zeros_like(call["query"]), torch.zeros(4, 4))
 
@@ -191,7 +173,7 @@ def test_a_kernel_that_cannot_be_loaded_is_disabled(
 ) -> None:
     whole = catalogue("gfx950")
     gone = replace(whole.kernel(KERNEL), path=tmp_path / "gone.co")
-    verdict = SynchronisesInChecks(library, whole.with_kernels(gone)).supports(LLAMA)
+    verdict = SynchronisesInChecks(library, whole.with_kernels(gone)).verdict(LLAMA)
     assert not verdict
     assert "cannot run" in verdict.why
     assert "gone.co" in verdict.why
@@ -218,7 +200,7 @@ def test_merging(library: EmulatedLibrary) -> None:
     lse_a[0], lse_b[:, 4] = -torch.inf, -torch.inf
     a[:, 0], b[4] = torch.nan, torch.nan  # a side that saw no key does not count
     out, lse = a.clone(), torch.empty(3, 9)
-    device.merge_attention(out, lse_a, b, lse_b, out, lse)
+    device.run(MergeArguments(out, lse_a, b, lse_b, out, lse))
     exact, exact_lse = merged_by_definition(a, lse_a, b, lse_b)
     assert torch.allclose(out.double(), exact, rtol=2.0**-8, atol=1e-5)
     assert torch.allclose(lse.double(), exact_lse, atol=1e-5)

@@ -18,9 +18,17 @@ import torch
 from hk_backend.config import get_config
 from hk_backend.devices import DeviceError, device_for
 from hk_backend.devices.hip import emulated
-from hk_backend.devices.hip.emulated import EmulatedDevice, EmulatorError, Progress, spanned_bytes
+from hk_backend.devices.hip.call import Work
+from hk_backend.devices.hip.device import HipDevice
+from hk_backend.devices.hip.emulated import (
+    EmulatedLibrary,
+    EmulatorError,
+    Progress,
+    spanned_bytes,
+)
 from hk_backend.kernels import arches
-from hk_backend.ops import AttentionRequest, attention_prefill, merge_attention, supports
+from hk_backend.ops import AttentionRequest, attention_prefill, merge_attention, supports_attention
+from hk_backend.terms.attention_arguments import AttentionArguments
 from tests.ops.cases import Case, make
 from tests.ops.oracle import check
 
@@ -39,13 +47,16 @@ def gfx950(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def device() -> Iterator[EmulatedDevice]:
-    found = device_for("cpu")
-    assert isinstance(found, EmulatedDevice)
-    found.emulated.forget_report()
+def library() -> Iterator[EmulatedLibrary]:
+    """Of the device that operators find."""
+    device = device_for("cpu")
+    assert isinstance(device, HipDevice)
+    found = device.library
+    assert isinstance(found, EmulatedLibrary)
+    found.forget_report()
     yield found
-    found.emulated.set_options(threads=torch.get_num_threads())
-    found.emulated.forget_report()
+    found.set_options(threads=torch.get_num_threads())
+    found.forget_report()
 
 
 def case(
@@ -79,9 +90,9 @@ def case(
     ],
     ids=str,
 )
-def test_within_rounding_of_the_reference(of: Case, device: EmulatedDevice) -> None:
+def test_within_rounding_of_the_reference(of: Case, library: EmulatedLibrary) -> None:
     check(make(of), weights_dtype=of.dtype)
-    kernels = device.emulated.report()["kernels"]
+    kernels = library.report()["kernels"]
     (name,) = kernels
     dtype = "bf16" if of.dtype is BF16 else "f16"
     keys = "packed" if of.layout is None else "paged"
@@ -90,7 +101,7 @@ def test_within_rounding_of_the_reference(of: Case, device: EmulatedDevice) -> N
     assert kernels[name]["counters"]["matrix_flops"] > 0
 
 
-def test_strided_tensors(device: EmulatedDevice) -> None:
+def test_strided_tensors(library: EmulatedLibrary) -> None:
     """Query, key and value as slices of one fused projection, as engines hand them over."""
     call = make(case(((50, 50), (9, 9)), (4, 2), 64, BF16))
     fused = torch.cat([call[name].flatten(1) for name in ("query", "key", "value")], dim=1)
@@ -104,7 +115,7 @@ def test_strided_tensors(device: EmulatedDevice) -> None:
     check(call, wide[:, 1:5], weights_dtype=BF16)
 
 
-def test_no_key_at_all(device: EmulatedDevice) -> None:
+def test_no_key_at_all(library: EmulatedLibrary) -> None:
     """Queries without a key: zeros, and minus infinity; there is no address to hand over."""
     query = torch.randn(5, 2, 64).to(BF16)
     none = torch.empty(0, 1, 64, dtype=BF16)
@@ -119,22 +130,19 @@ def test_no_key_at_all(device: EmulatedDevice) -> None:
     )
     assert (out == 0).all()
     assert (lse == -torch.inf).all()
-    assert list(device.emulated.report()["kernels"]) == ["attention_prefill_bf16_d64_packed"]
+    assert list(library.report()["kernels"]) == ["attention_prefill_bf16_d64_packed"]
 
 
-def test_tensors_of_a_gpu_are_refused(device: EmulatedDevice) -> None:
+def test_tensors_of_a_gpu_are_refused(library: EmulatedLibrary) -> None:
     """Their addresses mean nothing to the emulator; meta stands for any other device."""
     query = torch.empty(5, 2, 64, dtype=BF16, device="meta")
     starts = torch.tensor([0, 5], dtype=torch.int32)
-    nothing: list[Any] = [None] * 4
+    of = AttentionArguments(query=query, key=query, value=query, query_start_loc=starts, out=query)
     with pytest.raises(ValueError, match=r"query: a tensor on meta is not valid .* expected cpu"):
-        device.attention_prefill(
-            query, query, query, starts, None, None, None, [], *nothing,
-            0.1, 1.0, True, 0, 0.0, query, None,
-        )  # fmt: skip
+        device_for("cpu").run(of)
 
 
-def test_nothing_to_do(device: EmulatedDevice) -> None:
+def test_nothing_to_do(library: EmulatedLibrary) -> None:
     """No token, or no request: no launch, and rows that nobody owns stay as they were."""
     check(make(case(((0, 0),), (2, 1), 64, BF16)))
     query = torch.zeros(4, 2, 64, dtype=BF16)
@@ -142,24 +150,24 @@ def test_nothing_to_do(device: EmulatedDevice) -> None:
     out = torch.full_like(query, 3.0)
     attention_prefill(query, query, query, query_start_loc=starts, out=out)
     assert (out == 3).all()
-    assert device.emulated.report()["kernels"] == {}
+    assert library.report()["kernels"] == {}
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_the_order_of_waves_does_not_matter(seed: int, device: EmulatedDevice) -> None:
+def test_the_order_of_waves_does_not_matter(seed: int, library: EmulatedLibrary) -> None:
     call = make(case(((150, 200),), (2, 1), 64, BF16, "NHD, two tensors"))
     first = attention_prefill(**call)
-    device.emulated.set_options(seed=seed, threads=2)
+    library.set_options(seed=seed, threads=2)
     assert torch.equal(attention_prefill(**call), first)
 
 
-def test_a_finding_is_an_error(device: EmulatedDevice) -> None:
+def test_a_finding_is_an_error(library: EmulatedLibrary) -> None:
     """Keys that a caller claims but does not have: on a GPU, somebody else's memory."""
     call = make(case(((40, 40),), (2, 1), 64, BF16))
     call["key_start_loc"] = torch.tensor([0, 5000], dtype=torch.int32)
     with pytest.raises(EmulatorError, match=r"out-of-bounds.*attention_prefill_bf16_d64_packed"):
         attention_prefill(**call)
-    assert device.emulated.report()["findings"] == []
+    assert library.report()["findings"] == []
     del call["key_start_loc"]
     check(call, weights_dtype=BF16)  # and it goes on
 
@@ -179,13 +187,17 @@ def test_progress_is_said(caplog: pytest.LogCaptureFixture) -> None:
     """Once that it is slow, and then how far it is, if that has not been said for a while."""
     progress = Progress("emulated:gfx950")
     for _ in range(2):
-        with progress.of(100):
+        with progress.of(Work(100, "rows")):
             pass
     assert [record.message for record in caplog.records] == [SLOW]
     progress._said -= emulated.SECONDS_BETWEEN_PROGRESS
-    with progress.of(28):
+    with progress.of(Work(28, "rows")):
         pass
-    assert "228 rows of attention (tokens times heads) so far" in caplog.records[-1].message
+    assert "228 rows so far" in caplog.records[-1].message
+    progress._said -= emulated.SECONDS_BETWEEN_PROGRESS
+    with progress.of(Work(5, "bytes")):
+        pass
+    assert "5 bytes so far" in caplog.records[-1].message, "each kind of work for itself"
 
 
 def test_a_long_launch_says_that_it_goes_on(
@@ -196,13 +208,13 @@ def test_a_long_launch_says_that_it_goes_on(
 
     class Heard(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if "a launch of 7 rows of attention" in record.getMessage():
+            if "a launch of 7 rows has taken" in record.getMessage():
                 said.set()
 
     heard = Heard()
     emulated.logger.addHandler(heard)
     try:
-        with Progress("emulated:gfx950").of(7):
+        with Progress("emulated:gfx950").of(Work(7, "rows")):
             assert said.wait(60)
     finally:
         emulated.logger.removeHandler(heard)
@@ -217,8 +229,10 @@ def request(**changes: Any) -> AttentionRequest:
 
 
 def test_the_verdict() -> None:
-    assert supports(request())
-    assert supports(request(paged=True, block_size=16, cache_layouts=("B H N D", "B H N D")))
+    assert supports_attention(request())
+    assert supports_attention(
+        request(paged=True, block_size=16, cache_layouts=("B H N D", "B H N D"))
+    )
     for changes, why in (
         ({"dtype": torch.float32}, "dtype torch.float32"),
         ({"head_size": 96}, "head_size 96"),
@@ -226,7 +240,7 @@ def test_the_verdict() -> None:
         ({"device_type": "cuda"}, "tensors on cuda with the device emulated:gfx950"),
         ({"paged": True, "cache_layouts": ("B H D N", "B H N D")}, "cache with keys"),
     ):
-        verdict = supports(request(**changes))
+        verdict = supports_attention(request(**changes))
         assert not verdict
         assert why in verdict.why
 
@@ -248,14 +262,14 @@ def test_the_verdict() -> None:
     ],
 )
 def test_a_call_that_is_not_served_is_refused_before_anything_is_written(
-    changes: dict[str, Any], argument: str, device: EmulatedDevice
+    changes: dict[str, Any], argument: str, library: EmulatedLibrary
 ) -> None:
     call = make(Case(((5, 9),), 4, 2, 64, BF16).but(**changes))
     out = torch.full_like(call["query"], 3.0)
     with pytest.raises(ValueError, match=f"^{argument}: .* is not valid on this device: expected"):
         attention_prefill(**call, out=out)
     assert (out == 3).all()
-    assert device.emulated.report()["kernels"] == {}
+    assert library.report()["kernels"] == {}
 
 
 def test_an_arch_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,7 +279,7 @@ def test_an_arch_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     get_config.cache_clear()
     with pytest.raises(DeviceError, match=r"emulated:gfx942: no kernels for 'gfx942'.*gfx950"):
         device_for("cpu")
-    assert "no kernels for 'gfx942'" in supports(request()).why
+    assert "no kernels for 'gfx942'" in supports_attention(request()).why
 
 
 def test_an_installation_without_the_emulator(
@@ -275,7 +289,7 @@ def test_an_installation_without_the_emulator(
     emulated.emulated_device.cache_clear()
     with pytest.raises(DeviceError, match=r"the emulator cannot be loaded .*: reinstall"):
         device_for("cpu")
-    assert "the emulator cannot be loaded" in supports(request()).why
+    assert "the emulator cannot be loaded" in supports_attention(request()).why
 
 
 def test_the_bounds_of_a_view() -> None:

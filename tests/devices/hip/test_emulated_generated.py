@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 
 from hk_backend.config import get_config
-from hk_backend.ops import AttentionRequest, PagedKV, attention_prefill, supports
+from hk_backend.ops import AttentionRequest, PagedKV, attention_prefill, supports_attention
 from tests.ops.cases import Case, make
 from tests.ops.layouts import LAYOUTS
 from tests.ops.oracle import check
@@ -62,7 +62,7 @@ def test_any_call_is_served_or_refused(case: Case) -> None:
     if case.layout == "padded rows":  # strides, which no request knows (test_attention.py)
         case = replace(case, layout=None)
     call = make(case)
-    verdict = supports(request_of(case, call.get("paged_kv")))
+    verdict = supports_attention(request_of(case, call.get("paged_kv")))
     if verdict:
         check(call, weights_dtype=case.dtype)
         return

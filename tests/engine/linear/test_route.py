@@ -114,7 +114,7 @@ def test_calls_are_counted_under_torch_compile() -> None:
 
 def test_the_operator_keeps_its_promises() -> None:
     layer: Any = layer_of(weight_of())
-    arguments = (X, layer.hk_data, None, None, None, None, layer.hk_weight, X.dtype, "linear")
+    arguments = (X, layer.hk_data, None, None, None, layer.hk_weight, None, X.dtype, "linear")
     torch.library.opcheck(torch.ops.hk_backend.routed_linear.default, arguments)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from hk_backend import reference
+from hk_backend.terms.attention_arguments import AttentionArguments
 
 BLOCK_SIZE = 32
 MAX_BLOCKS = 6
@@ -208,14 +209,16 @@ class Batch:
         for row, query, key, value in zip(
             self.rows, self.queries, self.keys, self.values, strict=True
         ):
-            out, _ = reference.attention_prefill(
-                query,
-                key,
-                value,
+            of = AttentionArguments(
+                query=query,
+                key=key,
+                value=value,
                 query_start_loc=torch.tensor([0, row.query]),
                 key_start_loc=torch.tensor([0, row.length]),
+                out=query,
                 **mask,
             )
+            out, _ = reference.attention_prefill(of)
             rows.append(out)
         return torch.cat(rows)
 

@@ -21,6 +21,7 @@ from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMo
 from sglang.srt.runtime_context import get_server_args
 
 from hk_backend import reference
+from hk_backend.terms.attention_arguments import AttentionArguments
 
 NUM_HEADS, NUM_KV_HEADS, HEAD_SIZE = 4, 2, 64
 TOKENS, REQUESTS, LONGEST = 1024, 8, 256
@@ -239,14 +240,16 @@ class Batch:
         for row, query, key, value in zip(
             self.rows, self.queries[index], self.keys[index], self.values[index], strict=True
         ):
-            out, _ = reference.attention_prefill(
-                query,
-                key,
-                value,
+            of = AttentionArguments(
+                query=query,
+                key=key,
+                value=value,
                 query_start_loc=torch.tensor([0, row.query]),
                 key_start_loc=torch.tensor([0, row.length]),
+                out=query,
                 **mask,
             )
+            out, _ = reference.attention_prefill(of)
             rows.append(out)
         return torch.cat(rows)
 

@@ -10,6 +10,7 @@ import torch
 
 from hk_backend import reference
 from hk_backend.routing.routes import RouteCounters, Tally
+from hk_backend.terms.attention_arguments import AttentionArguments
 from tests.integration.hk_sglang.attention.batch import (
     DECODE,
     EXTEND,
@@ -175,12 +176,15 @@ def test_fp8_with_scales(
         (t[0].clone() / s).to(torch.float8_e4m3fn).double() * s
         for t, s in ((again.keys[0], 0.25), (again.values[0], 2.0))
     ]
-    expected, _ = reference.attention_prefill(
-        again.queries[0][0],
-        *dequantised,
+    of = AttentionArguments(
+        query=again.queries[0][0],
+        key=dequantised[0],
+        value=dequantised[1],
         query_start_loc=torch.tensor([0, 5]),
         key_start_loc=torch.tensor([0, 21]),
+        out=again.queries[0][0],
     )
+    expected, _ = reference.attention_prefill(of)
     torch.testing.assert_close(found.double(), expected, rtol=2e-5, atol=2e-5)
     assert values.dtype == torch.float8_e4m3fn
     assert counters.served == Tally(2, 14)

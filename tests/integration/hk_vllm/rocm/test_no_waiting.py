@@ -87,10 +87,10 @@ def device(library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> OnTheHo
     """The GPU of this process, whose kernels have passed their checks."""
     current_streams(library, monkeypatch)
     found = OnTheHost(library, catalogue("gfx950"))
-    monkeypatch.setattr(found, "verify", lambda kernel, index: SERVED)
+    monkeypatch.setattr(found, "verify", lambda *_: SERVED)
     monkeypatch.setattr(hip, "hip_device", lambda: found)
     # past torch's dispatcher, which hides tensor subclasses from what it calls
-    monkeypatch.setattr(attention, "_execute", lambda query: found.attention_prefill)
+    monkeypatch.setattr(attention, "watched", lambda query: False)
     return found
 
 
@@ -142,7 +142,7 @@ def test_a_step_waits_for_nothing(
 
     batch.output = batch.output.as_subclass(torch.Tensor)
     assert batch.output.isnan().all(), "it ran before anything waited"
-    library.synchronise(device._stream(0))
+    library.synchronise(device.memory.stream(0))
     assert counters.served.tokens == sum(row.query for row in rows)
     assert not counters.fallbacks
     batch.check(tolerance=2.0**-6)
@@ -164,5 +164,5 @@ def test_waiting_would_be_seen(device: OnTheHost, library: EmulatedLibrary) -> N
         before = len(OnGpu.reads)
         read()
         assert len(OnGpu.reads) > before
-    device.library.synchronise(device._stream(0))
+    device.library.synchronise(device.memory.stream(0))
     assert library.synchronising_calls() == 1

@@ -39,7 +39,7 @@ def launches() -> dict[str, int]:
     emulated = sys.modules.get("hk_backend.devices.hip.emulated")
     if emulated is None or not emulated.emulated_device.cache_info().currsize:
         return {}
-    kernels = emulated.emulated_device("gfx950").emulated.report()["kernels"]
+    kernels = emulated.emulated_device("gfx950").library.report()["kernels"]
     return {name: runs["launches"] for name, runs in kernels.items()}
 
 

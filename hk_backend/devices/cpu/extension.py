@@ -1,0 +1,25 @@
+"""The extension `hk_backend._cpu` for one instruction set, and torch's names in its terms."""
+
+from __future__ import annotations
+
+import torch
+
+_DTYPES = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+
+
+class Extension:
+    """Host kernels of one instruction set: avx512, avx2 or portable."""
+
+    def __init__(self, isa: str) -> None:
+        from hk_backend import _cpu
+
+        self.isa = isa
+        self.kernels = _cpu
+        self.dtypes = {getattr(torch, name): _cpu.DType.__members__[name] for name in _DTYPES}
+        # pybind11 makes a new dictionary at each look at __members__
+        self.formats = dict(_cpu.Format.__members__)
+        self.activations = dict(_cpu.Activations.__members__)
+
+
+def address(tensor: torch.Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()

@@ -1,0 +1,80 @@
+"""The problem that an `attention_prefill` kernel must solve before its first use."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from hk_backend import reference
+from hk_backend.devices.hip.operator import Problem
+from hk_backend.routing.shadow_check import largest_error, tolerance
+from hk_backend.terms.attention_arguments import AttentionArguments
+from hk_backend.terms.paged_kv import PagedKV
+
+QUERY_LENS, SEQ_LENS = (300, 33), (300, 643)
+"""Several workgroups and a diagonal; then a cached prefix of many tiles. Neither fills its last."""
+NUM_HEADS, NUM_KV_HEADS, BLOCK_SIZE = 4, 2, 16
+
+
+def problem_of(dtype: torch.dtype, head_size: int, paged: bool) -> Problem:
+    """Causal, always the same numbers; the answers come from packed keys."""
+    problem = _problem(dtype, head_size)
+    expected, expected_lse = reference.attention_prefill(problem)
+    return Problem(
+        in_pages(problem) if paged else problem,
+        {"out": (expected, largest_error), "lse": (expected_lse, _largest_difference)},
+        tolerance(dtype),
+    )
+
+
+def _problem(dtype: torch.dtype, head_size: int) -> AttentionArguments:
+    random = torch.Generator().manual_seed(0)
+
+    def normal(tokens: int, heads: int) -> torch.Tensor:
+        return torch.randn(tokens, heads, head_size, generator=random).to(dtype)
+
+    query = normal(sum(QUERY_LENS), NUM_HEADS)
+    return AttentionArguments(
+        query=query,
+        key=normal(sum(SEQ_LENS), NUM_KV_HEADS),
+        value=normal(sum(SEQ_LENS), NUM_KV_HEADS),
+        query_start_loc=starts_of(QUERY_LENS),
+        key_start_loc=starts_of(SEQ_LENS),
+        out=torch.full_like(query, torch.nan),
+        lse=torch.full((NUM_HEADS, len(query)), torch.nan),
+    )
+
+
+def in_pages(packed: AttentionArguments) -> AttentionArguments:
+    """The same with keys and values in a cache `[B, N, H, D]`: last blocks first, NaN between."""
+    counts = [-(-length // BLOCK_SIZE) for length in SEQ_LENS]
+    block_table = torch.zeros(len(counts), max(counts), dtype=torch.int32)
+    caches = []
+    for stored in packed.stored():
+        shape = (sum(counts), BLOCK_SIZE, *stored.shape[1:])
+        cache = torch.full(shape, torch.nan, dtype=stored.dtype)
+        next_block = sum(counts)
+        for request, keys in enumerate(stored.split(SEQ_LENS)):
+            for block, rows in enumerate(keys.split(BLOCK_SIZE)):
+                next_block -= 1
+                block_table[request, block] = next_block
+                cache[next_block, : len(rows)] = rows
+        caches.append(cache)
+    return replace(
+        packed,
+        key=None,
+        value=None,
+        key_start_loc=None,
+        paged_kv=PagedKV.from_views(caches[0], "B N H D", caches[1], "B N H D"),
+        seq_lens=torch.tensor(SEQ_LENS, dtype=torch.int32),
+        block_table=block_table,
+    )
+
+
+def starts_of(lengths: tuple[int, ...]) -> torch.Tensor:
+    return torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
+
+
+def _largest_difference(found: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((found - expected).abs().nan_to_num(nan=torch.inf).max())

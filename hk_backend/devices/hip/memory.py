@@ -1,0 +1,61 @@
+"""Where a device finds tensors, and the stream of its launches: what a GPU and its emulator differ
+in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import torch
+
+from hk_backend.devices.hip.call import KernelCall
+
+
+class Memory(Protocol):
+    """The tensors and streams of all GPUs of a device; `index` is a GPU as HIP counts."""
+
+    tensors_on: str
+    """The torch device type of the tensors."""
+
+    def torch_device(self, index: int) -> torch.device:
+        """Where torch keeps the tensors of a GPU."""
+
+    def current_index(self) -> int:
+        """The GPU that torch works on."""
+
+    def index(self, tensor: torch.Tensor) -> int:
+        """The GPU of a tensor."""
+
+    def stream(self, index: int) -> int:
+        """The handle of the stream to launch on."""
+
+    @contextmanager
+    def addresses(self, call: KernelCall) -> Iterator[dict[str, int]]:
+        """Where the GPU finds each tensor, around the launch."""
+        yield {}
+
+
+class GpuMemory:
+    """Torch's own, on a real GPU: nothing to do, and nothing waits."""
+
+    tensors_on = "cuda"  # as ROCm's torch says
+
+    def torch_device(self, index: int) -> torch.device:
+        return torch.device(self.tensors_on, index)
+
+    def current_index(self) -> int:
+        return torch.cuda.current_device()
+
+    def index(self, tensor: torch.Tensor) -> int:
+        index: int = tensor.device.index
+        return index
+
+    def stream(self, index: int) -> int:
+        """Torch's current one; 0 is its default, the null stream."""
+        handle: int = torch.cuda.current_stream(index).cuda_stream
+        return handle
+
+    @contextmanager
+    def addresses(self, call: KernelCall) -> Iterator[dict[str, int]]:
+        yield {name: tensor.data_ptr() for name, tensor in call.tensors.items()}

@@ -1,0 +1,52 @@
+"""What a module of the hip device says of its operator (attention.py, linear.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from hk_backend.devices.base import Arguments
+from hk_backend.devices.hip.call import KernelCall
+from hk_backend.kernels import Catalogue, KernelEntry
+from hk_backend.terms.verdict import Verdict
+
+Usable = Callable[[KernelEntry], Verdict]
+"""Whether this very machine computes what a kernel should (self_check.py)."""
+Error = Callable[[torch.Tensor, torch.Tensor], float]
+"""Of what was found, against what was expected in float64."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A small problem whose answer is known.
+
+    Args:
+        arguments: on the host; what the kernel writes holds NaN.
+        expected: the answers by field of `arguments`, and how an error is measured.
+        limit: the largest error that rounding explains.
+    """
+
+    arguments: Arguments
+    expected: Mapping[str, tuple[torch.Tensor, Error]]
+    limit: float
+
+
+class Operator(Protocol):
+    """A module with these functions."""
+
+    def verdict(self, request: Any, kernels: Catalogue, usable: Usable) -> Verdict:
+        """Whether a usable kernel computes `request`; if not, one line that says why."""
+
+    def prepare(self, arguments: Any, kernels: Catalogue) -> KernelCall:
+        """The launch for arguments that `ops` has checked.
+
+        Raises:
+            ValueError: the kernels do not compute this; names the argument, its value and what
+                would be valid.
+        """
+
+    def self_check_problem(self, kernel: KernelEntry) -> Problem:
+        """What `kernel` must solve before its first use."""

@@ -1,0 +1,82 @@
+"""What the attention operators compute with. Built in `ops`, stated here because devices, reference
+and shadow check take them whole and stand below `ops`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from hk_backend.terms.paged_kv import PagedKV
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class AttentionArguments:
+    """A call of `ops.attention_prefill`, which says what each argument is.
+
+    Checked by whoever made it for a device. `out` and `lse` are written; `lse` is float32
+    `[num_heads, tokens]`, minus infinity when it comes, or None if nobody wants it.
+    """
+
+    operator: ClassVar[str] = "attention_prefill"
+    written: ClassVar[tuple[str, ...]] = ("out", "lse")
+
+    query: torch.Tensor
+    key: torch.Tensor | None = None
+    value: torch.Tensor | None = None
+    query_start_loc: torch.Tensor
+    key_start_loc: torch.Tensor | None = None
+    paged_kv: PagedKV | None = None
+    block_table: torch.Tensor | None = None
+    seq_lens: torch.Tensor | None = None
+    scale: float | None = None
+    causal: bool = True
+    sliding_window: int | None = None
+    logits_soft_cap: float | None = None
+    sinks: torch.Tensor | None = None
+    alibi_slopes: torch.Tensor | None = None
+    k_scale: float | torch.Tensor = 1.0
+    v_scale: float | torch.Tensor = 1.0
+    out: torch.Tensor
+    lse: torch.Tensor | None = None
+
+    def stored(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values where they lie: packed, or the tensors of the cache."""
+        if self.paged_kv is not None:
+            return self.paged_kv.key.tensor, self.paged_kv.value.tensor
+        assert self.key is not None
+        assert self.value is not None
+        return self.key, self.value
+
+    def factors(self) -> tuple[float, float, torch.Tensor | None, torch.Tensor | None]:
+        """Of the scores and of the output, all scales that are numbers in them; and the scales
+        that are tensors, of keys and of values."""
+        scale = self.query.shape[2] ** -0.5 if self.scale is None else float(self.scale)
+        k_scale, v_scale = self.k_scale, self.v_scale
+        k_tensor = v_tensor = None
+        value_factor = 1.0
+        if isinstance(k_scale, torch.Tensor):
+            k_tensor = k_scale
+        else:
+            scale *= k_scale
+        if isinstance(v_scale, torch.Tensor):
+            v_tensor = v_scale
+        else:
+            value_factor = float(v_scale)
+        return scale, value_factor, k_tensor, v_tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MergeArguments:
+    """A call of `ops.merge_attention`; `out` and `lse` are written."""
+
+    operator: ClassVar[str] = "merge_attention"
+    written: ClassVar[tuple[str, ...]] = ("out", "lse")
+
+    output_a: torch.Tensor
+    lse_a: torch.Tensor
+    output_b: torch.Tensor
+    lse_b: torch.Tensor
+    out: torch.Tensor
+    lse: torch.Tensor

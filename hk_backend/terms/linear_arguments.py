@@ -1,0 +1,97 @@
+"""What a device computes linear layers, packed weights and quantised tensors with.
+
+Built and checked in `ops`; stated here because devices take them whole and stand below `ops`.
+Every x is `[M, K]`, bfloat16, float16 or float32, with neighbours along K and any row stride.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from hk_backend.terms.packed_weight import PackedWeight
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinearArguments:
+    """`out = x @ W.T + bias`.
+
+    Args:
+        weight: W, packed by this device.
+        bias: `[N]`, bfloat16, float16 or float32, contiguous, or None.
+        out: `[M, N]`, contiguous, bfloat16, float16 or float32; written.
+    """
+
+    operator: ClassVar[str] = "linear"
+
+    x: torch.Tensor
+    weight: PackedWeight
+    bias: torch.Tensor | None
+    out: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PackWeightArguments:
+    """A weight in the device's own layout.
+
+    Args:
+        weight: as `ops.pack_weight` takes it, any strides.
+        scales: mx formats: the e8m0 codes, uint8 `[N, K / 32]`, any strides; else None.
+        factors: formats that have a NaN code: float32 `[N]`, contiguous; NaN is written where
+            a column holds a NaN code, which is packed as zero. Else None.
+        data: uint8 `[bytes]`, as many as the device asked for; written.
+    """
+
+    operator: ClassVar[str] = "pack_weight"
+
+    weight: torch.Tensor
+    format: str
+    n: int
+    k: int
+    scales: torch.Tensor | None
+    factors: torch.Tensor | None
+    data: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QuantizeFp8Arguments:
+    """Round `x / scale` to FP8, saturating, one scale per group of elements.
+
+    Args:
+        group: (rows, columns) that share a scale; the last group of either axis may be short.
+        divide: elements are divided by their scale; else multiplied by `1 / scale`, rounded
+            to float32 first.
+        dynamic: `scales` are computed and written; else they are given.
+        codes: `[M, K]`, contiguous, float8_e4m3fn or float8_e4m3fnuz; written.
+        scales: float32 `[ceil(M / rows), ceil(K / columns)]`, contiguous.
+    """
+
+    operator: ClassVar[str] = "quantize_fp8"
+
+    x: torch.Tensor
+    group: tuple[int, int]
+    divide: bool
+    dynamic: bool
+    codes: torch.Tensor
+    scales: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QuantizeMxArguments:
+    """Round to an mx format (`ops.quantize_mx` says how).
+
+    Args:
+        round_scale_even: the rule "even" for scales; else "floor".
+        codes: uint8 `[M, K * bits / 8]`, contiguous; written.
+        scales: uint8 `[M, K / 32]`, contiguous; written.
+    """
+
+    operator: ClassVar[str] = "quantize_mx"
+
+    x: torch.Tensor
+    format: str
+    round_scale_even: bool
+    codes: torch.Tensor
+    scales: torch.Tensor

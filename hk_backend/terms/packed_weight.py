@@ -1,0 +1,91 @@
+"""`PackedWeight`: what a device's kernels read of a weight, and what crosses operator schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from hk_backend.terms.weight_format import ACTIVATIONS, FORMATS
+
+LAYOUTS = ("portable", "avx2", "avx512")
+"""Whose packing it is; a device reads its own only."""
+
+SCHEMA = "Tensor data, Tensor? factors, Tensor? block_scales, Tensor? input_scale, int[] weight"
+"""A packed weight among the arguments of a registered operator."""
+FLAT_VALUES = 5
+"""How many these are."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PackedWeight:
+    """A weight `[n, k]` as a device packed it: a few tensors and ints, to register in a module.
+
+    Args:
+        data: uint8 `[bytes]`, the codes, and the scales of mx formats.
+        factors: float32 `[n]`, what each column of `x @ codes.T` is multiplied by; None: by 1.
+            NaN where the weight's row holds a NaN code, which `data` holds as zero.
+        block_scales: float32 `[ceil(n / 128), ceil(k / 128)]`, or None.
+        input_scale: float32 `[1]`, the static scale of the activations, or None.
+        layout: the instruction set that packed it.
+    """
+
+    data: torch.Tensor
+    factors: torch.Tensor | None
+    block_scales: torch.Tensor | None
+    input_scale: torch.Tensor | None
+    format: str
+    n: int
+    k: int
+    activations: str
+    layout: str
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The tensors that it has, by field."""
+        named = ((name, getattr(self, name)) for name in _TENSORS)
+        return {name: tensor for name, tensor in named if tensor is not None}
+
+    def as_ints(self) -> list[int]:
+        """The rest, as the registered operator takes it."""
+        return [
+            _FORMAT_NAMES.index(self.format),
+            self.n,
+            self.k,
+            ACTIVATIONS.index(self.activations),
+            LAYOUTS.index(self.layout),
+        ]
+
+    def flat(self) -> list[Any]:
+        """Tensors and ints in the order of `SCHEMA`."""
+        return [self.data, self.factors, self.block_scales, self.input_scale, self.as_ints()]
+
+    @classmethod
+    def from_flat(cls, flat: Sequence[Any]) -> PackedWeight:
+        """What `flat()` gave, together again."""
+        data, factors, block_scales, input_scale, (format, n, k, activations, layout) = flat
+        return cls(
+            data,
+            factors,
+            block_scales,
+            input_scale,
+            _FORMAT_NAMES[format],
+            n,
+            k,
+            ACTIVATIONS[activations],
+            LAYOUTS[layout],
+        )
+
+    @classmethod
+    def from_parts(cls, tensors: Mapping[str, torch.Tensor], ints: Sequence[int]) -> PackedWeight:
+        """What `tensors()` and `as_ints()` gave, together again."""
+        return cls.from_flat([*(tensors.get(name) for name in _TENSORS), ints])
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.tensors().values())
+
+
+_TENSORS = ("data", "factors", "block_scales", "input_scale")
+_FORMAT_NAMES = tuple(FORMATS)
