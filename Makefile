@@ -1,10 +1,16 @@
 # make demo          serve a real Llama through vLLM with HK, and compare it with stock vLLM
 # make demo-sglang   the same through SGLang
-# make test          the whole test suite;   make test-slow   with what takes longer;
+# make quick         under a minute: what a change most likely breaks
+# make test          the test suite, every part of it, one summary at the end
 #                    make test PYTEST_ARGS="tests/cli -x"   runs what pytest is told
-# make test-sglang   of it what needs SGLang; it takes PYTEST_ARGS, too
+#                    make test ISA=avx2                     holds kernels, torch and engines to AVX2
+# make test-vllm     one part: also test-units, test-rocm, test-sglang; they take both, too
+# make test-held     a sample of ISA=avx2, where the processor has more than that
+# make test-slow     the suite with what takes longer; an interrupted run goes on where it stopped
+# make lint          ruff and mypy; installs no engine
+# make format        ruff and clang-format write what lint wants
 # make kernels       the GPU kernels again, from csrc/kernels (they are in the repository as built)
-# make lint          ruff and mypy;          make clean      the environments and what was built
+# make clean         the environments and what was built
 #
 # Everything is installed into $(VENV), and what needs SGLang into $(VENV_SGLANG) (the two engines
 # pin different versions of the same packages), never into the system. Each step leaves a stamp when
@@ -13,13 +19,15 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo demo-sglang test test-slow test-vllm test-rocm test-sglang environments kernels lint venv venv-sglang model llvm clean
+.PHONY: demo demo-sglang quick test test-slow test-held test-units test-vllm test-rocm test-sglang \
+  environments kernels lint format venv venv-sglang model llvm clean
 
 PYTHON ?= python3
 VENV ?= .venv
 VENV_SGLANG ?= .venv-sglang
 MODELS ?= models
 PYTEST_ARGS ?=
+ISA ?=
 # The CPU build of torch. Your package index is asked first, then TORCH_INDEX.
 TORCH ?= torch==2.13.0+cpu
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
@@ -42,34 +50,32 @@ demo: venv model
 demo-sglang: venv-sglang
 	$(BIN_SGLANG) -m bench_serving demo --engine sglang --models $(MODELS)
 
-pytest := -m pytest --durations=15
-# Tests that start an engine use every core themselves; of the others each takes one. Two parts with
-# engines run at a time, since each leaves cores idle while it loads.
-VLLM := tests/integration/hk_vllm/e2e
-ROCM := tests/integration/hk_vllm/rocm tests/bench_serving
-SGLANG := tests/integration/hk_sglang
-units = OMP_NUM_THREADS=1 $(BIN) $(pytest) $(1) -n auto --dist loadfile tests $(addprefix --ignore=,$(VLLM) $(ROCM) $(SGLANG))
-suite = $(call units,$(1)) && \
-  $(MAKE) --no-print-directory -j2 PART=1 MARK='$(1)' test-vllm test-sglang test-rocm
-# Beside another part each line says whose it is.
-named = $(if $(PART),| sed -u 's/^/$@: /')
-# Threads that wait give their core to the other part.
-test-vllm test-sglang test-rocm: export OMP_WAIT_POLICY := PASSIVE
+# What runs, and in which order, is in tests/suite.
+suite = $(BIN) -m tests.suite --sglang-python $(BIN_SGLANG) $(if $(ISA),--isa $(ISA))
+export PYTEST_ARGS
 
 test: llvm $(if $(PYTEST_ARGS),venv,environments) model
-	$(if $(PYTEST_ARGS),$(BIN) -m pytest $(PYTEST_ARGS),$(call suite,-m "not slow"))
+	$(suite)
 
 test-slow: llvm environments model
-	$(call suite,)
+	$(suite) --slow
 
-test-vllm: venv model
-	$(BIN) $(pytest) $(MARK) $(or $(PYTEST_ARGS),$(VLLM)) $(named)
+test-held: llvm environments model
+	$(suite) --held
 
-test-rocm: venv model
-	$(BIN) $(pytest) $(MARK) $(or $(PYTEST_ARGS),$(ROCM)) $(named)
+test-units: llvm venv model
+	$(suite) --part units
 
+test-vllm test-rocm: venv model
+	$(suite) --part $(@:test-%=%)
+
+test-sglang: BIN := $(BIN_SGLANG)
 test-sglang: venv-sglang
-	$(BIN_SGLANG) $(pytest) $(MARK) $(or $(PYTEST_ARGS),$(SGLANG)) $(named)
+	$(suite) --part sglang
+
+quick: venv
+	$(BIN) -m ruff check .
+	$(suite) --quick
 
 # the two environments: one downloads while the other compiles, for both
 environments:
@@ -79,10 +85,15 @@ environments:
 kernels: llvm venv
 	$(BIN) -m hk_backend.kernels.toolchain.build
 
-lint: venv
+lint: $(VENV)/.stamps/lint
 	$(BIN) -m ruff check .
 	$(BIN) -m ruff format --check .
 	$(BIN) -m mypy
+
+format: $(VENV)/.stamps/lint
+	$(BIN) -m ruff check --fix .
+	$(BIN) -m ruff format .
+	git ls-files csrc tests | grep -E '\.(cpp|hpp|hip)$$' | xargs $(VENV)/bin/clang-format -i
 
 venv: $(VENV)/.stamps/hk-backend
 
@@ -129,6 +140,8 @@ llvm:
 	  || $(torch_failed)
 	@touch $@
 
+BUILD := 'setuptools>=78.1.1,<81' pybind11 ninja
+
 # An engine: what it imports, and itself without its own requirements.
 engine = $(call install,$(1)) -r requirements/$(2)-cpu.txt || $(download_failed); \
   $(call install,$(1)) --no-deps -r requirements/$(2)-cpu-no-deps.txt || $(download_failed)
@@ -141,16 +154,22 @@ $(VENV_SGLANG)/.stamps/sglang: $(VENV_SGLANG)/.stamps/torch requirements/sglang-
 	$(call engine,$(VENV_SGLANG),sglang)
 	@touch $@
 
+# Builds nothing and needs no engine: mypy reads torch, and what hk-backend and its tests import.
+$(VENV)/.stamps/lint: $(VENV)/.stamps/torch pyproject.toml
+	$(call install,$(VENV)) $(BUILD) || $(download_failed)
+	HK_NATIVE=0 $(call install,$(VENV)) --no-build-isolation -e '.[test,lint,bench]' || $(download_failed)
+	@touch $@
+
 SOURCES := pyproject.toml setup.py $(shell find csrc/cpu csrc/emulator -type f)
 $(VENV)/.stamps/hk-backend: $(VENV)/.stamps/vllm $(SOURCES)
-	$(call install,$(VENV)) 'setuptools>=78.1.1,<81' pybind11 ninja || $(download_failed)
+	$(call install,$(VENV)) $(BUILD) || $(download_failed)
 	$(call install,$(VENV)) --no-build-isolation -e '.[test,lint,bench,demo]' || $(build_failed)
-	@touch $@
+	@touch $(VENV)/.stamps/lint $@
 
 # What the other environment has compiled, of the same Python, is taken as it is.
 CPU_PLATFORM := bench_serving/sglang_cpu_platform
 $(VENV_SGLANG)/.stamps/hk-backend: $(VENV_SGLANG)/.stamps/sglang $(SOURCES) $(shell find $(CPU_PLATFORM) -name '*.p*')
-	$(call install,$(VENV_SGLANG)) 'setuptools>=78.1.1,<81' pybind11 ninja || $(download_failed)
+	$(call install,$(VENV_SGLANG)) $(BUILD) || $(download_failed)
 	if $(MAKE) -q venv; then export HK_NATIVE=0; fi; \
 	  $(call install,$(VENV_SGLANG)) --no-build-isolation -e '.[test,bench,demo]' || $(build_failed)
 	$(call install,$(VENV_SGLANG)) --no-build-isolation --no-deps --force-reinstall ./$(CPU_PLATFORM)

@@ -11,17 +11,21 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Generator
-from functools import cache
 
 import pytest
 
 from hk_backend import machine
+from hk_backend.devices.cpu.isas import TORCH_LIMIT, usable_isas
 from tests.seed import VARIABLE, seed
 
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ.update(machine.workarounds())  # before torch multiplies in bfloat16: it reads once
     seed()  # before workers are started
+    if held := os.environ.get(TORCH_LIMIT):
+        from bench_serving.isa import hide
+
+        hide(held)
 
 
 def pytest_report_header() -> str:
@@ -66,7 +70,7 @@ def lacks_instructions(item: pytest.Item) -> bool:
     """Whether a test parametrised by `isa` needs instructions that this machine does not have."""
     callspec = getattr(item, "callspec", None)
     isa = callspec.params.get("isa") if callspec else None
-    return isa is not None and isa not in available_isas()
+    return isa is not None and isa not in usable_isas()
 
 
 def lacks_compiler(item: pytest.Item) -> bool:
@@ -78,10 +82,3 @@ def lacks_compiler(item: pytest.Item) -> bool:
 
     made_by = {entry.compiler for arch in arches() for entry in catalogue(arch).kernels}
     return made_by != {compiler.find().version}
-
-
-@cache
-def available_isas() -> tuple[str, ...]:
-    from hk_backend import _cpu
-
-    return tuple(_cpu.available_isas())

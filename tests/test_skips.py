@@ -12,7 +12,7 @@ RULE = """
 from tests.conftest import *
 import tests.conftest
 
-tests.conftest.available_isas = lambda: ("avx2", "portable")
+tests.conftest.usable_isas = lambda: ["avx2", "portable"]
 """
 
 

@@ -9,7 +9,7 @@ import typer
 
 
 class Isa(str, Enum):
-    """`--isa`: see `hk_backend.bench.settings.ISA_LIMITS`."""
+    """`--isa`: see `hk_backend.bench.isa.ISA_LIMITS`."""
 
     avx2 = "avx2"
     avx512 = "avx512"

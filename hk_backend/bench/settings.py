@@ -9,27 +9,13 @@ from typing import Any
 import torch
 
 from hk_backend import machine
+from hk_backend.bench.isa import ISA_LIMITS
 from hk_backend.bench.options import Isa
 from hk_backend.devices import device_for
 
 MATMUL_SIZE = 2304
 """Large, and no power of two: those are slow for some matmul libraries."""
 MATMUL_FLOPS = 2 * MATMUL_SIZE**3
-ISA_LIMITS = {
-    "avx2": {
-        "HK_DEVICE": "cpu:avx2",
-        "ATEN_CPU_CAPABILITY": "avx2",
-        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
-        "ONEDNN_MAX_CPU_ISA": "AVX2",
-    },
-    "avx512": {
-        "HK_DEVICE": "cpu:avx512",
-        "ATEN_CPU_CAPABILITY": "avx512",
-        "MKL_ENABLE_INSTRUCTIONS": "AVX512",
-        "ONEDNN_MAX_CPU_ISA": "AVX512_CORE",
-    },
-}
-"""What holds HK and torch (its own kernels, MKL, oneDNN) to one instruction set."""
 
 
 def limit_isa(isa: Isa | None) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench_serving.engine_server import AMX, AVX512, hide
+from bench_serving.isa import AMX, AVX512, hide
 
 SHOWS = """
 import sys, torch

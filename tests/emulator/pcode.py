@@ -609,10 +609,10 @@ class Interpreter:
             while self.accept(","):
                 parts.append(self.expression(live))
             self.take("}")
-            bits, width = 0, 0
+            joined, all_bits = 0, 0
             for part in parts:
-                bits, width = bits << part.width | part.bits, width + part.width
-            return unsigned(bits, width)
+                joined, all_bits = joined << part.width | part.bits, all_bits + part.width
+            return unsigned(joined, all_bits)
         if self.peek() == "(":
             return self.call(text, live)
         return self.name(text)
@@ -668,7 +668,7 @@ class Interpreter:
             else:
                 value = unsigned(value.bits >> first.number, 1)
             self.take("]")
-        return value  # type: ignore[no-any-return]
+        return value
 
     @staticmethod
     def bit_range(value: Value, first: int, last: int) -> Value:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from hk_backend import _cpu
 from hk_backend.config import get_config
+from hk_backend.devices.cpu.isas import usable_isas
 
 ISAS = ("portable", "avx2", "avx512")
 """From slow to fast; the last one that this machine has is what every other test runs on."""
@@ -17,7 +17,7 @@ ISAS = ("portable", "avx2", "avx512")
 @pytest.fixture(params=ISAS)
 def isa(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Run the test once per instruction set, chosen as a user would: by HK_DEVICE."""
-    if request.param not in _cpu.available_isas():
+    if request.param not in usable_isas():
         pytest.skip(f"this processor has no {request.param}")
     monkeypatch.setenv("HK_DEVICE", f"cpu:{request.param}")
     get_config.cache_clear()

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from hk_backend import _cpu
 from hk_backend.config import get_config
 from hk_backend.devices import DeviceError
+from hk_backend.devices.cpu.isas import usable_isas
 from hk_backend.ops import PackedWeight, linear, pack_weight, quantize_fp8, quantize_mx
 
 ERRORS: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -48,7 +48,7 @@ def test_errors(weight: PackedWeight, changes: dict[str, Any], found: str, valid
 def test_a_weight_of_another_instruction_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """HK_DEVICE changed after packing, or a packed weight saved on another machine."""
     weight = pack_weight(torch.ones(4, 16), "fp32")
-    other = next(isa for isa in _cpu.available_isas() if isa != weight.layout)
+    other = next(isa for isa in usable_isas() if isa != weight.layout)
     foreign = replace(weight, layout=other)
     with pytest.raises(ValueError, match=f"^weight: packed for {other}.* expected {weight.layout}"):
         linear(torch.ones(3, 16), foreign)

@@ -9,6 +9,7 @@ from typing import Any
 from hk_backend.devices.base import Arguments, DeviceError, Request
 from hk_backend.devices.cpu import attention, linear
 from hk_backend.devices.cpu.extension import Extension
+from hk_backend.devices.cpu.isas import torch_limit, usable_isas
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 
 _OPERATORS: dict[str, Callable[[Extension, Any], None]] = {
@@ -49,16 +50,15 @@ def cpu_device(isa: str = "") -> CpuDevice:
         DeviceError: the extension cannot be loaded, or this machine lacks the instruction set.
     """
     try:
-        from hk_backend import _cpu
+        available = usable_isas()
     except ImportError as error:
         raise DeviceError(
             f"the extension hk_backend._cpu cannot be loaded ({error}): reinstall hk-backend"
         ) from error
-    available = _cpu.available_isas()
     isa = isa or available[0]
     if isa not in available:
         raise DeviceError(
-            f"HK_DEVICE=cpu:{isa} cannot run on this machine: expected one of "
+            f"HK_DEVICE=cpu:{isa} cannot run on this machine{torch_limit()}: expected one of "
             f"{', '.join(f'cpu:{name}' for name in available)}"
         )
     return CpuDevice(isa)

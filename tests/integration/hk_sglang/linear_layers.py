@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from hk_backend import _cpu
 from hk_backend.config import get_config
+from hk_backend.devices.cpu.isas import usable_isas
 from hk_backend.engine.linear import route
 from hk_backend.routing.routes import routes
 from tests.integration.shared.linear_checkpoints import WIDTHS, Checkpoint, K, Shards
@@ -30,7 +30,7 @@ def rank(number: int = 0, size: int = 1) -> Iterator[None]:
         get_context().override_server_args(device="cpu", tp_size=size),
         get_parallel().override(tp_rank=number, attn_tp_rank=number, tp_size=size),
     ):
-        patch.setenv("HK_DEVICE", f"cpu:{_cpu.available_isas()[0]}")
+        patch.setenv("HK_DEVICE", f"cpu:{usable_isas()[0]}")
         read_again()
         yield
     read_again()
@@ -73,8 +73,8 @@ def restored() -> Iterator[None]:
         for table, content in zip(tables, known, strict=True):
             table.clear()
             table.update(content)
-        for each, content in zip(lists, listed, strict=True):
-            each[:] = content
+        for each, before in zip(lists, listed, strict=True):
+            each[:] = before
 
 
 def _changed() -> list[Any]:

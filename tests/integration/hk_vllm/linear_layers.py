@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from hk_backend import _cpu
 from hk_backend.config import get_config
+from hk_backend.devices.cpu.isas import usable_isas
 from tests.integration.hk_vllm.restore import restored
 from tests.integration.shared.linear_checkpoints import WIDTHS, Checkpoint, K, Shards
 
@@ -26,7 +26,7 @@ def one_rank(folder: Any) -> Iterator[None]:
 
     config = VllmConfig()
     with pytest.MonkeyPatch.context() as patch, set_current_vllm_config(config):
-        patch.setenv("HK_DEVICE", f"cpu:{_cpu.available_isas()[0]}")
+        patch.setenv("HK_DEVICE", f"cpu:{usable_isas()[0]}")
         get_config.cache_clear()
         if not parallel_state.model_parallel_is_initialized():
             parallel_state.init_distributed_environment(
@@ -102,7 +102,7 @@ def reload(module: torch.nn.Module, tensors: dict[str, list[torch.Tensor]]) -> N
     initialize_layerwise_reload(module)
     for name, shards in tensors.items():
         for index, value in enumerate(shards):
-            parameter = module.get_parameter(name)
+            parameter: Any = module.get_parameter(name)
             arguments = (parameter, value, index) if len(shards) > 1 else (parameter, value)
             parameter.weight_loader(*arguments)
     finalize_layerwise_reload(module, SimpleNamespace(dtype=torch.bfloat16))

@@ -23,7 +23,8 @@ from vllm.model_executor.model_loader.sharded_state_loader import ShardedStateLo
 from vllm.model_executor.model_loader.tensorizer_loader import TensorizerLoader
 from vllm.utils.torch_utils import set_default_torch_dtype
 
-from hk_backend import _cpu, reference
+from hk_backend import reference
+from hk_backend.devices.cpu.isas import usable_isas
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.engine.linear.saving import SaveError
 from hk_backend.engine.strict import StrictError
@@ -190,7 +191,7 @@ def test_experts_that_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_each_device_has_its_own_key(environment: Callable[..., None]) -> None:
     """A compiled graph holds the packed layout of its layers."""
     added = []
-    devices = [f"cpu:{isa}" for isa in _cpu.available_isas()]
+    devices = [f"cpu:{isa}" for isa in usable_isas()]
     for device in devices:
         environment(HK_DEVICE=device)
         config = VllmConfig()

@@ -64,7 +64,7 @@ class Server:
     head_size: int = HEAD_SIZE
 
     def __post_init__(self) -> None:
-        self.model = torch.nn.Module()
+        self.model: Any = torch.nn.Module()
         self.model.layers = torch.nn.ModuleList(
             RadixAttention(
                 NUM_HEADS,

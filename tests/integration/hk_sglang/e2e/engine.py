@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +10,18 @@ from sglang.srt.layers.radix_attention import RadixAttention
 from sglang.srt.managers.scheduler import Scheduler, run_scheduler_process
 from sglang.srt.runtime_context import get_parallel
 
-from tests.integration.shared.e2e.inside import hide_amx, install_mutation, look
+from tests.integration.shared.e2e.inside import hide_instructions, install_mutation, look
 from tests.integration.shared.e2e.scenario import Batch, save
 
 
 def run_probed_scheduler(*args: Any, **kwargs: Any) -> None:
     """Runs in the scheduler's process, before any plugin is loaded there."""
-    if os.environ.get("TEST_HIDE_AMX") == "1":
-        hide_amx()
+    hide_instructions()
     probe()
     run_scheduler_process(*args, **kwargs)
 
 
-class ProbedEngine(Engine):
+class ProbedEngine(Engine):  # type: ignore[misc]
     """Its schedulers answer `test_begin` and `test_look` too."""
 
     run_scheduler_process_func = staticmethod(run_probed_scheduler)

@@ -58,7 +58,7 @@ def main(asked: Path, answered: Path) -> None:
 def let_engines_fork() -> None:
     """SGLang asks for "spawn"; it gets "fork"."""
     choose = multiprocessing.set_start_method
-    multiprocessing.set_start_method = lambda method, force=False: choose("fork", force)  # type: ignore[assignment, misc]
+    multiprocessing.set_start_method = lambda method, force=False: choose("fork", force)
 
 
 def serve(scenario: Scenario, folder: Path) -> ScenarioResult:

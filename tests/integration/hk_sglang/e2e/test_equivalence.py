@@ -36,6 +36,7 @@ def test_float32(case: Case, served: Reader, checkpoint: Checkpoint) -> None:
         (assert_true_tokens if asked.tokens_only else assert_true_answers)(ours.answers, truth)
 
 
+@pytest.mark.held
 @pytest.mark.parametrize("case", HALF, ids=str)
 def test_half_precision(case: Case, served: Reader, checkpoint: Checkpoint) -> None:
     """As near to float32 as stock SGLang is in the same precision, on the same traffic."""

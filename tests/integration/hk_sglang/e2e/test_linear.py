@@ -93,6 +93,7 @@ def test_quantised_while_loading(
             assert_true_logprobs(answered.answers, source)
 
 
+@pytest.mark.held
 @pytest.mark.parametrize("item", [Serialized(name) for name in SERIALIZED], ids=str)
 def test_quantised_before(
     item: Serialized, served: Reader, checkpoint: Checkpoint, folder: Path

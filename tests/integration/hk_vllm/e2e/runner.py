@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.integration.hk_vllm.e2e.sabotage import SABOTAGES
-from tests.integration.shared.e2e.inside import hide_amx, install_mutation, look
+from tests.integration.shared.e2e.inside import hide_instructions, install_mutation, look
 from tests.integration.shared.e2e.scenario import (
     Answer,
     Batch,
@@ -48,8 +48,7 @@ DEFAULTS: dict[str, Any] = {
 
 def prepare() -> None:
     """Before the process forks: what every engine needs."""
-    if os.environ.get("TEST_HIDE_AMX") == "1":
-        hide_amx()
+    hide_instructions()
     for module in VLLM:
         importlib.import_module(module)
     start_engines_quickly()

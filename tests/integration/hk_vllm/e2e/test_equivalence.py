@@ -32,6 +32,7 @@ def test_float32(case: Case, served: Reader, checkpoint: Checkpoint) -> None:
         assert_true_answers(ours.answers, checkpoint(case.model))
 
 
+@pytest.mark.held
 @pytest.mark.engine("stock", "hk")
 @pytest.mark.parametrize("case", HALF, ids=str)
 def test_half_precision(case: Case, served: Reader, checkpoint: Checkpoint) -> None:

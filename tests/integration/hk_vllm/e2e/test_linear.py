@@ -59,6 +59,7 @@ def answers(results: dict[str, Any], name: str) -> list[Answer]:
     return [Answer(**item) for item in results[name]]
 
 
+@pytest.mark.held
 @pytest.mark.parametrize(
     ("served", "truth"),
     [("plain", "model"), ("adapted", "merged"), ("reloaded", "other")],

@@ -59,6 +59,8 @@ def _range(scheme: QuantizationScheme, weight: torch.Tensor) -> tuple[torch.Tens
     args = scheme.weights
     assert args is not None
     n, k = weight.shape
+    axes: tuple[int, ...]
+    shape: tuple[int, ...]
     if args.strategy == "tensor":
         groups, axes, shape = weight, (0, 1), (1,)
     elif args.strategy == "channel":

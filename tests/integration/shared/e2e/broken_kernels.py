@@ -61,7 +61,7 @@ def use(folder: Path) -> None:
     from hk_backend.devices.hip import emulated
     from hk_backend.kernels import catalogue
 
-    emulated.catalogue = cache(lambda arch: catalogue(arch, folder))  # type: ignore[assignment]
+    emulated.catalogue = cache(lambda arch: catalogue(arch, folder))
     emulated.emulated_device.cache_clear()
 
 

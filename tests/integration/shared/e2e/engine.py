@@ -15,9 +15,11 @@ from threading import Lock, Thread
 from typing import Any
 
 from hk_backend import machine
+from hk_backend.devices.cpu.isas import TORCH_LIMIT
 from tests.integration.shared.e2e.forks import Job
 from tests.integration.shared.e2e.scenario import Scenario, ScenarioResult, load, save
 from tests.models import ROOT
+from tests.suite.held import limits
 
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
@@ -162,11 +164,12 @@ def serve(
 
 
 def clean_environment() -> dict[str, str]:
-    """This process's environment without what would steer an engine or HK, plus `ENVIRONMENT`."""
+    """This process's environment without what would steer an engine or HK, plus `ENVIRONMENT`, and
+    held to what the tests are held to."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(STEERING)}
     if machine.advertises_amx():
         kept["TEST_HIDE_AMX"] = "1"
-    return {**kept, **ENVIRONMENT}
+    return {**kept, **ENVIRONMENT, **limits(os.environ.get(TORCH_LIMIT))}
 
 
 def tail(log: str, lines: int = 40) -> str:

@@ -6,20 +6,27 @@ Nothing of HK is imported by looking, or by healing where nothing was hurt.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
+from bench_serving.isa import hide
 from tests.integration.shared.e2e.scenario import Worker
 
 MUTATIONS = "tests.integration.shared.e2e.mutations"
 OWN = ("hk_backend", "hk_vllm", "hk_sglang")
 
 
-def hide_amx() -> None:
-    """Where AMX traps (hk_backend/machine.py) stock vLLM dies in bfloat16, and elsewhere HK leaves
-    bfloat16 to the engine; neither has a switch."""
+def hide_instructions() -> None:
+    """From the engine: what lies beyond the instruction set that the tests are held to, and AMX.
+
+    Where AMX traps (hk_backend/machine.py) stock vLLM dies in bfloat16, and elsewhere HK leaves
+    bfloat16 to the engine; neither has a switch.
+    """
     import torch
 
-    torch.cpu._is_amx_tile_supported = lambda: False
+    hide(os.environ.get("ATEN_CPU_CAPABILITY", ""))
+    if os.environ.get("TEST_HIDE_AMX") == "1":
+        torch.cpu._is_amx_tile_supported = lambda: False
 
 
 def look(layers: int) -> Worker:

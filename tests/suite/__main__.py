@@ -1,0 +1,102 @@
+"""Runs the suite: every part, whatever the others come to, then one summary of all.
+
+    python -m tests.suite                what `make test` runs: all that is not marked slow
+    python -m tests.suite --slow         the whole suite; an interrupted run goes on where it was
+    python -m tests.suite --part vllm    one part
+    python -m tests.suite --quick        what a change most likely breaks
+    python -m tests.suite --isa avx2     kernels, torch and engines held to an instruction set
+    python -m tests.suite --held         a sample of that, where the processor has more than AVX2
+
+$PYTEST_ARGS replaces what pytest is told to run. The exit status is 0 if no test failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from tests.models import ROOT
+from tests.suite import parts, record, tree
+from tests.suite.held import limits, native_isa, problem
+from tests.suite.parts import Part
+from tests.suite.results import read, summary
+from tests.suite.session import Session
+
+LOGS = ROOT / "build" / "tests"
+SLOW_ROW = LOGS / "slow-run.md"
+INTERRUPTED = 130
+
+
+def main() -> int:
+    options = arguments()
+    if options.held and native_isa() == "avx2":
+        print("This processor's own instruction set is avx2: there is nothing to hold to it.")
+        return 0
+    isa = "avx2" if options.held else options.isa
+    if why := problem(isa):
+        sys.exit(why)
+    chosen = chosen_parts(options, shlex.split(os.environ.get("PYTEST_ARGS", "")))
+    folder = slow_folder(isa) if options.slow else empty(LOGS / "last")
+    session = Session(folder, options.sglang_python, limits(isa))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    came_through = session.run(chosen)
+    found = [read(part.name, session.logs(part)) for part in chosen]
+    if not came_through:
+        again = "; the same command goes on from here" if options.slow else ""
+        print(f"interrupted{again}")
+    elif options.slow:
+        SLOW_ROW.write_text(record.row(found, isa) + "\n")
+        shutil.rmtree(folder)
+        print(f"for docs/testing.md, from {SLOW_ROW.relative_to(ROOT)}:\n{SLOW_ROW.read_text()}")
+    print(f"\n{summary(found)}", flush=True)
+    if not came_through:
+        return INTERRUPTED
+    return 1 if any(part.failures for part in found) else 0
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.suite")
+    known = [part.name for part in parts.ALL]
+    parser.add_argument("--part", choices=known, help="only this one")
+    parser.add_argument("--quick", action="store_true", help="what a change most likely breaks")
+    parser.add_argument("--slow", action="store_true", help="with what is marked slow; resumable")
+    parser.add_argument("--held", action="store_true", help="the sample that is held to AVX2")
+    parser.add_argument("--isa", choices=["avx2", "avx512"], help="hold everything to it")
+    parser.add_argument("--sglang-python", default=sys.executable, help="of SGLang's environment")
+    return parser.parse_args()
+
+
+def chosen_parts(options: argparse.Namespace, pytest_arguments: list[str]) -> list[Part]:
+    if options.quick:
+        return [parts.QUICK]
+    if options.held:
+        return list(parts.HELD)
+    chosen = [part for part in parts.ALL if options.part in (None, part.name)]
+    if pytest_arguments:
+        base = chosen[0] if options.part else Part("chosen", ())
+        return [replace(base, arguments=tuple(pytest_arguments))]
+    return chosen if options.slow else [part.only("-m", "not slow") for part in chosen]
+
+
+def slow_folder(isa: str | None) -> Path:
+    """Where the report logs of a slow run of this tree lie; those of another tree are deleted."""
+    folder = LOGS / f"slow-{tree.digest()}{f'-{isa}' if isa else ''}"
+    for other in LOGS.glob("slow-*/"):
+        if other != folder:
+            shutil.rmtree(other)
+    return folder
+
+
+def empty(folder: Path) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    return folder
+
+
+if __name__ == "__main__":
+    sys.exit(main())

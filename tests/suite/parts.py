@@ -1,0 +1,56 @@
+"""The parts of the suite, and what each way of running it takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+VLLM = ("tests/integration/hk_vllm/e2e",)
+ROCM = ("tests/integration/hk_vllm/rocm", "tests/bench_serving")
+SGLANG = ("tests/integration/hk_sglang",)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Tests that one pytest runs.
+
+    `arguments`: pytest's. `engine`: the part starts engines, which use every core themselves but
+    leave some idle while they load, so two such parts run at a time; the tests of any other part
+    take a core each, and pytest-xdist runs as many as there are cores. `sglang`: it needs SGLang's
+    environment, not vLLM's.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    engine: bool = True
+    sglang: bool = False
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def command(self, python: str) -> list[str]:
+        """The shell's words that run it, in the environment of `python`."""
+        spread = () if self.engine else ("-n", "auto", "--dist", "loadfile")
+        return [python, "-m", "pytest", "--durations=15", *spread, *self.arguments]
+
+    def only(self, *arguments: str) -> Part:
+        """The part with these arguments on top."""
+        return replace(self, arguments=(*self.arguments, *arguments))
+
+
+PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE"}  # threads that wait give their core to the other part
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+ELSEWHERE = tuple(f"--ignore={path}" for path in VLLM + ROCM + SGLANG)
+
+UNITS_PART = Part("units", ("tests", *ELSEWHERE), engine=False, environment=ONE_THREAD)
+VLLM_PART = Part("vllm", VLLM, environment=PASSIVE)
+SGLANG_PART = Part("sglang", SGLANG, sglang=True, environment=PASSIVE)
+ROCM_PART = Part("rocm", ROCM, environment=PASSIVE)
+ALL = (UNITS_PART, VLLM_PART, SGLANG_PART, ROCM_PART)
+
+HELD = (
+    replace(UNITS_PART, arguments=("tests/ops", "tests/cpu")),
+    VLLM_PART.only("-m", "held"),
+    SGLANG_PART.only("-m", "held"),
+)
+"""What is run again where the processor has more than AVX2: the host kernels' tests, and of each
+engine a test for each route, which the marker `held` names."""
+
+QUICK = Part("quick", ("tests/terms",), engine=False)

@@ -1,0 +1,97 @@
+"""Runs parts, engines' two at a time, each with a report log of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.models import ROOT
+from tests.suite.parts import Part
+from tests.suite.results import note_end, read
+
+SECONDS_TO_END = 30
+AT_A_TIME = 2
+
+
+@dataclass
+class Session:
+    """One run of the suite, whose report logs lie in `folder`.
+
+    `sglang_python`: Python of SGLang's environment. `environment`: on top of this process's. What
+    the logs in `folder` say was finished is not run again; failures are, since what ended the run
+    may have caused them.
+    """
+
+    folder: Path
+    sglang_python: str = sys.executable
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def run(self, parts: Sequence[Part]) -> bool:
+        """All of `parts`, whatever they come to; False if the run was interrupted."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._running: list[subprocess.Popen[str]] = []
+        engines = [part for part in parts if part.engine]
+        pool = ThreadPoolExecutor(AT_A_TIME)
+        try:
+            for part in parts:
+                if not part.engine:
+                    pool.submit(self._run_part, part, "").result()
+            named = [f"{part.name}: " if len(engines) > 1 else "" for part in engines]
+            list(pool.map(self._run_part, engines, named))
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            self._end()
+            pool.shutdown()
+            return False
+        return True
+
+    def logs(self, part: Part) -> list[Path]:
+        """Report logs of `part`, the oldest first."""
+        return sorted(self.folder.glob(f"{part.name}-*.jsonl"))
+
+    def _run_part(self, part: Part, line_prefix: str) -> None:
+        earlier = self.logs(part)
+        log = self.folder / f"{part.name}-{len(earlier):03}.jsonl"
+        arguments = [f"--report-log={log}"]
+        if earlier:
+            arguments += self._left_out(part, earlier)
+        python = self.sglang_python if part.sglang else sys.executable
+        begin = time.monotonic()
+        process = subprocess.Popen(
+            part.command(python) + arguments,
+            cwd=ROOT,
+            env=os.environ | part.environment | self.environment,
+            stdout=subprocess.PIPE if line_prefix else None,
+            stderr=subprocess.STDOUT if line_prefix else None,
+            text=True,
+            errors="replace",
+        )
+        self._running.append(process)
+        for line in process.stdout or ():
+            print(f"{line_prefix}{line}", end="", flush=True)
+        exit_code = process.wait()
+        note_end(log, exit_code, (time.monotonic() - begin) / 60)
+
+    def _left_out(self, part: Part, earlier: list[Path]) -> list[str]:
+        """pytest's arguments that leave out what is finished."""
+        outcomes = read(part.name, earlier).outcomes
+        finished = [name for name, outcome in outcomes.items() if outcome != "failed"]
+        print(f"{part.name}: resumed, {len(finished)} tests are finished", flush=True)
+        file = self.folder / f"{part.name}.finished"
+        file.write_text("\n".join(finished))
+        return ["-p", "tests.suite.resume", f"--finished={file}"]
+
+    def _end(self) -> None:
+        """pytest has got the interrupt of the terminal too; whoever does not end is ended."""
+        deadline = time.monotonic() + SECONDS_TO_END
+        for process in self._running:
+            try:
+                process.wait(max(0.0, deadline - time.monotonic()))
+            except (subprocess.TimeoutExpired, KeyboardInterrupt):  # it came again
+                process.terminate()
