@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from ctypes import byref, c_int, c_size_t, c_void_p
 
-from hk_backend.devices.hip.library import HipLibrary
+from hk_backend.devices.hip.emulated import EmulatedLibrary
 from hk_backend.kernels import Catalogue
 from tests.devices.hip.small_kernels import BLOCK
 
@@ -29,31 +29,31 @@ LAUNCH_FAILURE = 719
 """From ROCm's hip_runtime_api.h."""
 
 
-def pointer(library: HipLibrary, function: str, *arguments: object) -> int:
+def pointer(library: EmulatedLibrary, function: str, *arguments: object) -> int:
     """Call a function whose first argument receives a handle or an address."""
     found = c_void_p()
     library.call(function, byref(found), *arguments)
     return found.value or 0
 
 
-def malloc(library: HipLibrary, size: int) -> int:
+def malloc(library: EmulatedLibrary, size: int) -> int:
     return pointer(library, "hipMalloc", c_size_t(size))
 
 
-def stream(library: HipLibrary, non_blocking: bool = False) -> int:
+def stream(library: EmulatedLibrary, non_blocking: bool = False) -> int:
     return pointer(library, "hipStreamCreateWithFlags", int(non_blocking))
 
 
-def event(library: HipLibrary) -> int:
+def event(library: EmulatedLibrary) -> int:
     return pointer(library, "hipEventCreate")
 
 
-def code(library: HipLibrary, function: str, *arguments: object) -> int:
+def code(library: EmulatedLibrary, function: str, *arguments: object) -> int:
     """What a function returns, as it is."""
     return int(getattr(library.dll, function)(*arguments))
 
 
-def read(library: HipLibrary, address: int, count: int) -> list[int]:
+def read(library: EmulatedLibrary, address: int, count: int) -> list[int]:
     """`count` 32-bit numbers of the device's memory; waits for the null stream."""
     host = (c_int * count)()
     size = c_size_t(ctypes.sizeof(host))
@@ -65,20 +65,20 @@ COUNT = 100
 """Numbers that a test fills, if it has no reason for another size."""
 
 
-def number(library: HipLibrary, function: str, *arguments: object) -> int:
+def number(library: EmulatedLibrary, function: str, *arguments: object) -> int:
     """What a function writes to the `int*` that is its first argument."""
     found = c_int(-1)
     library.call(function, byref(found), *arguments)
     return found.value
 
 
-def function(library: HipLibrary, small: Catalogue, name: str) -> int:
+def function(library: EmulatedLibrary, small: Catalogue, name: str) -> int:
     entry = small.kernel(name)
     return library.function(library.load(entry), entry.symbol)
 
 
 def fill(
-    library: HipLibrary,
+    library: EmulatedLibrary,
     handle: int,
     out: int,
     value: int,
