@@ -48,13 +48,15 @@
 
 namespace hk::attention {
 
-template <class T, int D, class Source>
+template <class Shape, class Source>
 HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
+  using T = typename Shape::Element;
+  constexpr int kWaveRows = Shape::kWaveRows, kTileKeys = Shape::kTileKeys;
   const i32 id = __builtin_amdgcn_workgroup_id_x();
   const i32 head = neighbours_on_one_xcd(id % args.num_heads, args.num_heads);
   const Lane lane = this_lane();
   const i32 wave = this_wave();
-  const QueryTile tile = find_query_tile<AttentionPrefillArgs::kQueryRows>(
+  const QueryTile tile = find_query_tile<Shape::kQueryRows>(
       args.query_start_loc, args.num_requests, args.num_tokens, id / args.num_heads, lane, args.causal);
   if (!tile.exists) return;
 
@@ -72,12 +74,12 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
     return args.causal ? min(num_keys, max(num_keys - tile.length + row + 1, 0)) : num_keys;
   };
   const i32 wave_rows = clamp_scalar(tile.length - first_row, kWaveRows);
-  const i32 tile_rows = min(tile.length - tile.first_row, AttentionPrefillArgs::kQueryRows);
+  const i32 tile_rows = min(tile.length - tile.first_row, Shape::kQueryRows);
   const i32 tiles = ceil_div(keys_seen(tile.first_row + tile_rows - 1), kTileKeys);
   const i32 own_tiles = wave_rows == 0 ? 0 : ceil_div(keys_seen(first_row + wave_rows - 1), kTileKeys);
   const i32 whole_tiles = keys_seen(first_row) / kTileKeys;  // seen by every row
 
-  using Wave = AttentionWave<T, D, Source>;
+  using Wave = AttentionWave<Shape, Source>;
   extern __attribute__((shared)) char lds[];
   static_assert(Wave::kLdsBytes <= arch::kLdsBytes);
   const Scale scale(args.scale);
@@ -92,7 +94,7 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
 
   if (tiles > 0) {
     attention.start_copies();
-    const PingPong<kWaves> turns(wave);
+    const PingPong<Shape::kWaves> turns(wave);
     turns.enter();
     i32 j = -1;
     if (own_tiles > 0) {
@@ -111,7 +113,7 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
   attention.finish(lse, inverse, args.value_factor);
   const u64 out_base = address(args.out) + (first_token * args.out_token + head * args.out_head) * sizeof(T);
   const BoundedView out(out_base, wave_rows * out_bytes);
-  static_for<0, D / Mma<T>::kRows>([&](auto c) {
+  static_for<0, Shape::kHeadSize / Mma<T>::kRows>([&](auto c) {
     Block& block = attention.output.block[c][0];
     hk::scale(block, block, inverse);
     store_transposed<T>(out, out_bytes, Mma<T>::kRows * c, block, lane);
@@ -124,20 +126,26 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
 }
 
 // What the launch must know (hk_backend/kernels/toolchain/build.py).
-template <class T, int D>
+template <class Shape, class Source>
 constexpr KernelInfo<AttentionFacts> info(const AttentionFacts& facts) {
-  return {AttentionPrefillArgs::kQueryRows, kTileKeys, D, AttentionWave<T, D, PackedRows>::kLdsBytes,
-          4 * kWaveRows * kTileKeys * D, "(ceil_div(num_tokens, tile_rows) + num_requests) * num_heads",
-          "attention_prefill", facts};
+  return {Shape::kQueryRows, Shape::kTileKeys, Shape::kHeadSize, AttentionWave<Shape, Source>::kLdsBytes,
+          4 * Shape::kWaveRows * Shape::kTileKeys * Shape::kHeadSize,
+          "(ceil_div(num_tokens, tile_rows) + num_requests) * num_heads", "attention_prefill", facts};
 }
+
+template <class T, int HeadSize>
+using Kernel = Shape<arch::Current, T, HeadSize>;
 
 }  // namespace hk::attention
 
-#define ATTENTION_PREFILL(name, T, D, Source)                                       \
-  HK_KERNEL(512, 2) attention_prefill_##name(hk::AttentionPrefillArgs args) {       \
-    hk::attention::attention_prefill<hk::T, D, hk::Source>(args);                   \
-  }                                                                                 \
-  HK_KERNEL_INFO(attention_prefill_##name, hk::attention::info<hk::T, D>({#T, D, hk::Source::kBlocks}))
+#define ATTENTION_PREFILL(name, T, D, Source)                                                 \
+  using name##_shape = hk::attention::Kernel<hk::T, D>;                                       \
+  HK_KERNEL(name##_shape::kThreads, name##_shape::kWavesPerSimd)                              \
+  attention_prefill_##name(hk::AttentionPrefillArgs args) {                                   \
+    hk::attention::attention_prefill<name##_shape, hk::Source>(args);                         \
+  }                                                                                           \
+  HK_KERNEL_INFO(attention_prefill_##name,                                                    \
+                 hk::attention::info<name##_shape, hk::Source>({#T, D, hk::Source::kBlocks}))
 
 ATTENTION_PREFILL(bf16_d64_packed, bf16, 64, PackedRows);
 ATTENTION_PREFILL(bf16_d64_paged, bf16, 64, PagedRows);

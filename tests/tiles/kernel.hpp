@@ -6,7 +6,7 @@
 namespace hk {
 
 struct TileTestArgs {
-  void* buffer[4];
+  void* buffer[6];
   i32 number[6];
 };
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -254,6 +256,11 @@ def test_keep_below(arch: str, dtype: str, depth: int) -> None:
 # --- stores --------------------------------------------------------------------------------------
 
 GUARD = 16  # elements before and after what may be written
+stored = pytest.mark.parametrize("dtype", [*DTYPES, "f32"])
+
+
+def stored_bits(values: NDArray[np.float32], dtype: str) -> NDArray[Any]:
+    return values.view(np.uint32) if dtype == "f32" else to_bits(values, dtype)
 
 
 def store(
@@ -269,20 +276,22 @@ def store(
     """A 32 x 32 block's transpose to rows of `stride` elements, of which `rows` exist."""
     block = randn(32, 32, seed=rows)
     view = ((rows - 1) * stride + end) if rows else 0
-    memory = nans(GUARD + 32 * stride + GUARD)
-    numbers = [2 * stride, 2 * view, channel, channels, 2 * GUARD]
+    kind, nan = (np.uint32, 0x7FFFFFFF) if dtype == "f32" else (np.uint16, NAN)
+    memory = np.full(GUARD + 32 * stride + GUARD, nan, kind)
+    size = memory.itemsize
+    numbers = [size * stride, size * view, channel, channels, size * GUARD]
     launch(f"{kernel}_{dtype}", layouts.to_lanes(block), memory, numbers=numbers, arch=arch)
-    wanted = nans(32, stride)
+    wanted = np.full((32, stride), nan, kind)
     last = min(channel + 32, channels)
     if last > channel:
-        wanted[:rows, channel:last] = to_bits(block.T[:, : last - channel], dtype)[:rows]
+        wanted[:rows, channel:last] = stored_bits(block.T[:, : last - channel].copy(), dtype)[:rows]
     np.testing.assert_array_equal(memory[GUARD:-GUARD].reshape(32, stride), wanted)
-    assert (memory[:GUARD] == NAN).all()
-    assert (memory[-GUARD:] == NAN).all()
+    assert (memory[:GUARD] == nan).all()
+    assert (memory[-GUARD:] == nan).all()
 
 
 @arches
-@dtypes
+@stored
 @pytest.mark.parametrize("rows", [32, 31, 17, 16, 1, 0])
 @pytest.mark.parametrize("channel", [0, 32])
 def test_store_transposed(arch: str, dtype: str, rows: int, channel: int) -> None:
@@ -291,7 +300,7 @@ def test_store_transposed(arch: str, dtype: str, rows: int, channel: int) -> Non
     store("store", arch, dtype, rows, stride, channel, channel + 32, stride)
 
 
-@dtypes
+@stored
 @pytest.mark.parametrize("channels", range(35))
 def test_store_transposed_below(dtype: str, channels: int) -> None:
     """Every tail: nothing past the last channel, not even in the last row, where the view ends."""
@@ -300,7 +309,7 @@ def test_store_transposed_below(dtype: str, channels: int) -> None:
 
 
 @arches
-@dtypes
+@stored
 @pytest.mark.parametrize("channels", [30, 32, 33, 40, 47, 63, 64])
 def test_store_transposed_below_at_a_later_block(arch: str, dtype: str, channels: int) -> None:
     store("store_below", arch, dtype, 7, 72, 32, channels, channels)

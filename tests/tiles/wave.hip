@@ -132,6 +132,8 @@ HK_KERNEL(64, 1) keep_bf16(TileTestArgs args) { keep<bf16>(args); }
 HK_KERNEL(64, 1) keep_f16(TileTestArgs args) { keep<f16>(args); }
 HK_KERNEL(64, 1) store_bf16(TileTestArgs args) { store_rows<bf16, false>(args); }
 HK_KERNEL(64, 1) store_f16(TileTestArgs args) { store_rows<f16, false>(args); }
+HK_KERNEL(64, 1) store_f32(TileTestArgs args) { store_rows<f32, false>(args); }
 HK_KERNEL(64, 1) store_below_bf16(TileTestArgs args) { store_rows<bf16, true>(args); }
 HK_KERNEL(64, 1) store_below_f16(TileTestArgs args) { store_rows<f16, true>(args); }
+HK_KERNEL(64, 1) store_below_f32(TileTestArgs args) { store_rows<f32, true>(args); }
 HK_KERNEL(64, 1) store_column_vector(TileTestArgs args) { store_columns(args); }

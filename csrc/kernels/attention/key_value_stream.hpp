@@ -6,9 +6,10 @@
 namespace hk::attention {
 
 // The keys and values that a wave helps to copy, and where the next tile of them lies.
-template <class Tile, class Source>
+template <class Shape, class Source>
 struct KeyValueStream {
-  using Share = TileCopy<Tile, kWaves>;
+  using Tile = typename Shape::Tile;
+  using Share = TileCopy<Tile, Shape::kWaves>;
   using Tensor = TensorRows<Source>;
 
   Source source;

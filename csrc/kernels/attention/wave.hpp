@@ -27,11 +27,16 @@ struct Scale {
 };
 
 // One wave: 32 query rows of one head against the key tiles that the workgroup streams.
-template <class T, int D, class Source>
+template <class Shape, class Source>
 class AttentionWave {
+  using T = typename Shape::Element;
+  using Matrix = Mma<T>;
+  static constexpr int D = Shape::kHeadSize, kWaveRows = Shape::kWaveRows, kTileKeys = Shape::kTileKeys;
+  static constexpr int kKeyStages = Shape::kKeyStages, kValueStages = Shape::kValueStages;
+
  public:
-  using Tile = SharedTile<T, kTileKeys, D>;
-  using Stream = KeyValueStream<Tile, Source>;
+  using Tile = typename Shape::Tile;
+  using Stream = KeyValueStream<Shape, Source>;
   using KeyRing = TileRing<Tile, kKeyStages>;
   using ValueRing = TileRing<Tile, kValueStages>;
   static constexpr int kLdsBytes = KeyRing::kBytes + ValueRing::kBytes;
@@ -68,7 +73,7 @@ class AttentionWave {
     if constexpr (kThis) {
       if (__builtin_expect(any(next_top > limit), false)) rescale();
     }
-    visible = last_key - next_key - Mma<T>::row(0, lane.half);
+    visible = last_key - next_key - Matrix::row(0, lane.half);
     const auto loads = [&](auto slot) { load_ahead<kThis, kNext, slot.value>(); };
     const auto softmax = [&](auto slot) {
       if constexpr (kThis) softmax_slot<slot.value>();
@@ -138,10 +143,10 @@ class AttentionWave {
   }
 
  private:
-  static constexpr int kKeyBlocks = kTileKeys / Mma<T>::kRows;
-  static constexpr int kChannelBlocks = D / Mma<T>::kRows;
-  static constexpr int kChannelSteps = D / Mma<T>::kDepth;
-  static constexpr int kKeySteps = kTileKeys / Mma<T>::kDepth;
+  static constexpr int kKeyBlocks = kTileKeys / Matrix::kRows;
+  static constexpr int kChannelBlocks = D / Matrix::kRows;
+  static constexpr int kChannelSteps = D / Matrix::kDepth;
+  static constexpr int kKeySteps = kTileKeys / Matrix::kDepth;
   static constexpr int kHalf = kKeyBlocks * kChannelSteps;  // slots of a phase, one mma each
   static constexpr int kSlots = 2 * kHalf;
   static constexpr int kPairs = kTileKeys * kWaveRows / arch::kLanes / 2, kBlockPairs = kPairs / kKeyBlocks;
@@ -150,8 +155,8 @@ class AttentionWave {
   // A look-up is a scalar load, which lands with all LDS reads or not at all: what was loaded
   // before this slot needs no other wait.
   static constexpr int kDrained = kSlots - kAhead + 2;
-  static constexpr int kInFlight = 3 * Stream::Share::kCopies;  // copies that no phase waits for
-  static_assert(kHalf == kChannelBlocks * kKeySteps && kWaveRows == Mma<T>::kCols);
+  static constexpr int kInFlight = Shape::kTilesInFlight * Stream::Share::kCopies;  // copies that no phase waits for
+  static_assert(kHalf == kChannelBlocks * kKeySteps && kWaveRows == Matrix::kCols);
 
   Stream stream;
   KeyRing key_ring;
@@ -300,7 +305,7 @@ class AttentionWave {
 
   template <int BlockIndex, int I>
   HK_DEVICE void hide(Block& rows) const {
-    rows[I] = Mma<T>::kRows * BlockIndex + Mma<T>::row(I, 0) > visible ? kHidden : rows[I];
+    rows[I] = Matrix::kRows * BlockIndex + Matrix::row(I, 0) > visible ? kHidden : rows[I];
   }
 
   HK_DEVICE void set_top() {

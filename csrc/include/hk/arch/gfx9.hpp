@@ -1,4 +1,4 @@
-// What CDNA3 and CDNA4 have in common: waits.
+// What CDNA3 and CDNA4 have in common: names, waits.
 //
 // Sources: CDNA3 and CDNA4 ISA guides, "S_WAITCNT"; LLVM AMDGPU usage, memory model GFX942.
 #pragma once
@@ -6,6 +6,10 @@
 #include "../types/vector.hpp"
 
 namespace hk::arch {
+
+// Names of arches for templates, e.g. the shapes that a kernel has for each; `Current` is compiled for.
+struct Gfx942;
+struct Gfx950;
 
 inline constexpr int kNoWait = -1;
 

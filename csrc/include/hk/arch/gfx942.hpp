@@ -9,6 +9,8 @@
 
 namespace hk::arch {
 
+using Current = Gfx942;
+inline constexpr char kName[] = "gfx942";
 inline constexpr int kLanes = 64;
 inline constexpr int kXcds = 8;
 inline constexpr int kLdsBytes = 64 * 1024;

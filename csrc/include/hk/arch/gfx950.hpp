@@ -8,6 +8,8 @@
 
 namespace hk::arch {
 
+using Current = Gfx950;
+inline constexpr char kName[] = "gfx950";
 inline constexpr int kLanes = 64;
 inline constexpr int kXcds = 8;
 inline constexpr int kLdsBytes = 160 * 1024;

@@ -4,8 +4,8 @@
 // contiguous and start at a multiple of 16 bytes (pointers 16-byte aligned, strides multiples of
 // 8 elements); token strides are at least head_size and below 2^26 elements.
 //
-// Grid: (ceil(num_tokens / kQueryRows) + num_requests) * num_heads workgroups of kThreads, one
-// dimension. That bounds the query tiles of any batch; workgroups without one leave.
+// Grid: (ceil(num_tokens / query rows of a workgroup) + num_requests) * num_heads, one dimension.
+// That bounds the query tiles of any batch; workgroups without one leave.
 #pragma once
 
 #include "../types/scalar.hpp"
@@ -13,9 +13,6 @@
 namespace hk {
 
 struct AttentionPrefillArgs {
-  static constexpr i32 kQueryRows = 256;  // query rows of a workgroup
-  static constexpr i32 kThreads = 512;
-
   const void* query;           // [num_tokens, num_heads, head_size]
   const void* key;             // packed [kv tokens, num_kv_heads, head_size] or the paged cache
   const void* value;           // likewise

@@ -29,6 +29,21 @@ HK_DEVICE void load(OperandTile<T, Rows, Depth, Shape>& dst, BoundedView src, u3
   });
 }
 
+// One float32 for each column of a block.
+HK_DEVICE void load(ColumnVector& dst, BoundedView src, Lane lane) {
+  dst = bit_cast<f32>(__builtin_amdgcn_raw_buffer_load_b32(src.descriptor, lane.col * sizeof(f32), 0, 0));
+}
+
+// One value for each row of a block, the same in all columns.
+template <class T>
+HK_DEVICE void load_rows(Block& dst, BoundedView src, Lane lane) {
+  static_for<0, DefaultShape::kResult / 4>([&](auto quad) {
+    const u32 offset = DefaultShape::row(4 * quad, lane.half) * sizeof(T);
+    const auto values = bit_cast<Vec<T, 4>>(load_words<int(sizeof(T))>(src, offset));
+    static_for<0, 4>([&](auto i) { dst[4 * quad + i] = f32(values[i.value]); });
+  });
+}
+
 // At most `Pending` LDS reads stay outstanding; the fragments named are then whole.
 template <int Pending, class... T, class... Shape>
 HK_DEVICE void wait_lds(Fragment<T, Shape>&... ready) {
