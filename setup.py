@@ -9,8 +9,9 @@ Sources that are worth it are compiled once per instruction set with its own fla
 is chosen at run time. Nothing of torch is linked: the extensions take pointers, dtypes, sizes and
 strides, and find torch's own OpenMP runtime in the process.
 
-HK_NATIVE=0 leaves them alone: for a second environment of the same Python over one source tree,
-which the first has compiled already.
+HK_NATIVE=0 leaves them alone in an editable install: for a second environment of the same Python
+over one source tree, which the first has compiled already, and for one that only reads the source.
+It makes no wheel: without them nothing runs.
 """
 
 import os
@@ -22,11 +23,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
+from setuptools.errors import OptionError
 
 ROOT = Path(__file__).parent
 CPU, EMULATOR, HIP = (ROOT / "csrc" / name for name in ("cpu", "emulator", "hip"))
 HIP_LIBRARY = "libhk_emulated_hip.so"
+EXTENSIONS = ("_cpu", "_emulator", "_hip")
+NATIVE = os.environ.get("HK_NATIVE") != "0"
 COMMON = "-O3 -std=c++20 -fPIC -fvisibility=hidden -fno-math-errno -Wall -Wextra -Wno-psabi"
 # what is called rarely: bindings, and the emulator on a processor that nobody has any more
 COLD = "-O1"
@@ -63,6 +68,17 @@ class NinjaBuildExt(build_ext):
         library = Path(self.build_lib) / "hk_backend" / HIP_LIBRARY
         if library.exists():  # an in-place build puts it where the extensions are
             shutil.copy2(library, ROOT / "hk_backend" / HIP_LIBRARY)
+
+
+class CompleteWheel(bdist_wheel):
+    """An editable install makes its own wheel and does not come here."""
+
+    def run(self) -> None:
+        if not NATIVE:
+            raise OptionError(
+                "HK_NATIVE=0 is for editable installs (pip install -e): a wheel has extensions"
+            )
+        super().run()
 
 
 def ninja_command() -> list[str]:
@@ -179,12 +195,7 @@ setup(
         "hk_sglang": ["py.typed"],
         "hk_vllm": ["py.typed"],
     },
-    ext_modules=[]
-    if os.environ.get("HK_NATIVE") == "0"
-    else [
-        Extension("hk_backend._cpu", sources=[]),
-        Extension("hk_backend._emulator", sources=[]),
-        Extension("hk_backend._hip", sources=[]),
-    ],
-    cmdclass={"build_ext": NinjaBuildExt},
+    include_package_data=False,  # or folders of data would be taken for packages
+    ext_modules=[Extension(f"hk_backend.{name}", sources=[]) for name in EXTENSIONS if NATIVE],
+    cmdclass={"build_ext": NinjaBuildExt, "bdist_wheel": CompleteWheel},
 )

@@ -34,16 +34,24 @@ dist_dir = {folder}/dist
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with both; nothing is written into the repository."""
     folder = tmp_path_factory.mktemp("packages")
+    done = setup_py(folder)
+    done.check_returncode()
+    (folder / "log").write_text(done.stdout + done.stderr)
+    return folder
+
+
+def setup_py(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Make wheel and sdist's list in `folder`."""
     configuration = folder / "setup.cfg"
     configuration.write_text(CONFIGURATION.format(folder=folder))
-    subprocess.run(
+    return subprocess.run(
         [sys.executable, "setup.py", "--quiet", "build_py", "bdist_wheel"],
         cwd=build.ROOT,
-        env={**os.environ, "DIST_EXTRA_CONFIG": str(configuration)},
+        env={**os.environ, "DIST_EXTRA_CONFIG": str(configuration), **environment},
         capture_output=True,
-        check=True,
+        text=True,
+        check=False,
     )
-    return folder
 
 
 def shipped() -> dict[str, bytes]:
@@ -78,6 +86,26 @@ def test_the_sdist_carries_kernels_and_sources(packages: Path) -> None:
     sources = [p for p in (build.ROOT / "csrc").rglob("*") if p.is_file()]
     assert {str(p.relative_to(build.ROOT)) for p in sources} <= names
     assert set(shipped()) <= names
+
+
+def test_the_sdist_carries_what_make_needs(packages: Path) -> None:
+    (manifest,) = packages.glob("*.egg-info/SOURCES.txt")
+    names = set(manifest.read_text().splitlines())
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=build.ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert set(listed) - names == {".gitattributes", ".gitignore"}
+
+
+def test_folders_of_data_are_not_taken_for_packages(packages: Path) -> None:
+    assert "absent from the `packages` configuration" not in (packages / "log").read_text()
+
+
+def test_no_wheel_without_extensions(packages: Path, tmp_path: Path) -> None:
+    done = setup_py(tmp_path, HK_NATIVE="0")
+    assert done.returncode != 0
+    assert "HK_NATIVE=0 is for editable installs" in done.stderr
+    assert not list(tmp_path.glob("dist/*.whl"))
 
 
 def test_building_without_the_sources_changes_nothing(

@@ -53,4 +53,22 @@ HELD = (
 """What is run again where the processor has more than AVX2: the host kernels' tests, and of each
 engine a test for each route, which the marker `held` names."""
 
-QUICK = Part("quick", ("tests/terms",), engine=False)
+QUICK = Part(
+    "quick",
+    (
+        *("tests/test_config.py", "tests/terms", "tests/routing", "tests/engine"),
+        *("tests/ops/test_supports.py", "tests/ops/test_linear_supports.py"),
+        *("tests/ops/test_attention_errors.py", "tests/ops/test_linear_errors.py"),
+        *("tests/ops/test_attention_shapes.py", "tests/ops/test_attention_masks.py"),
+        *("tests/ops/test_merge.py", "tests/ops/test_linear_threads.py"),
+        *("tests/devices/hip/test_attention.py", "tests/devices/hip/test_emulated.py"),
+        *("tests/kernels/test_catalogue.py", "tests/kernels/test_arguments.py"),
+        *("tests/kernels/test_grid.py", "tests/emulator/test_code_object.py"),
+        *("tests/quantize/test_refusals.py", "tests/cli/test_status.py"),
+        *("tests/cli/test_doctor.py", "tests/cli/test_kernels.py", "tests/suite/test_parts.py"),
+    ),
+    engine=False,
+    environment=ONE_THREAD,
+)
+"""What a change most likely breaks, chosen by hand: of each room the files that say most for their
+time, 40 seconds of one core in all, none of which compiles a kernel or starts an engine."""
