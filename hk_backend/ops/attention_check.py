@@ -57,7 +57,7 @@ def check_attention(of: AttentionArguments) -> None:
     if of.alibi_slopes is not None:
         _check_vector("alibi_slopes", of.alibi_slopes, query, (num_heads,))
     for name, factor in (("k_scale", of.k_scale), ("v_scale", of.v_scale)):
-        if isinstance(factor, torch.Tensor):
+        if not isinstance(factor, float) and isinstance(factor, torch.Tensor):
             _check_vector(name, factor, query, (1, num_kv_heads))
         elif not abs(factor) < math.inf:  # as a comparison: torch.compile traces it
             bad(name, factor, "a finite number, or a float32 tensor")

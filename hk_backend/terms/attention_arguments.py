@@ -11,7 +11,7 @@ import torch
 from hk_backend.terms.paged_kv import PagedKV
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class AttentionArguments:
     """A call of `ops.attention_prefill`, which says what each argument is.
 
@@ -23,9 +23,11 @@ class AttentionArguments:
     written: ClassVar[tuple[str, ...]] = ("out", "lse")
 
     query: torch.Tensor
+    query_start_loc: torch.Tensor
+    out: torch.Tensor
+    lse: torch.Tensor | None = None
     key: torch.Tensor | None = None
     value: torch.Tensor | None = None
-    query_start_loc: torch.Tensor
     key_start_loc: torch.Tensor | None = None
     paged_kv: PagedKV | None = None
     block_table: torch.Tensor | None = None
@@ -38,8 +40,6 @@ class AttentionArguments:
     alibi_slopes: torch.Tensor | None = None
     k_scale: float | torch.Tensor = 1.0
     v_scale: float | torch.Tensor = 1.0
-    out: torch.Tensor
-    lse: torch.Tensor | None = None
 
     def stored(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values where they lie: packed, or the tensors of the cache."""
@@ -53,17 +53,17 @@ class AttentionArguments:
         """Of the scores and of the output, all scales that are numbers in them; and the scales
         that are tensors, of keys and of values."""
         scale = self.query.shape[2] ** -0.5 if self.scale is None else float(self.scale)
-        k_scale, v_scale = self.k_scale, self.v_scale
+        k_scale, v_scale, value_factor = self.k_scale, self.v_scale, 1.0
         k_tensor = v_tensor = None
-        value_factor = 1.0
-        if isinstance(k_scale, torch.Tensor):
-            k_tensor = k_scale
-        else:
+        # a float is asked for first: asking whether it is a tensor takes longer
+        if isinstance(k_scale, float) or not isinstance(k_scale, torch.Tensor):
             scale *= k_scale
-        if isinstance(v_scale, torch.Tensor):
-            v_tensor = v_scale
         else:
+            k_tensor = k_scale
+        if isinstance(v_scale, float) or not isinstance(v_scale, torch.Tensor):
             value_factor = float(v_scale)
+        else:
+            v_tensor = v_scale
         return scale, value_factor, k_tensor, v_tensor
 
 

@@ -107,6 +107,26 @@ def test_the_self_check_sees_one_wrong_instruction(
         assert f"{entry.name} failed its self-check" in why
 
 
+class OneWrong(SynchronisesInChecks):
+    """One of the results is a little off, whatever the kernel wrote."""
+
+    result = ""
+
+    def launch(self, call: KernelCall, index: int) -> None:
+        super().launch(call, index)
+        call.tensors[self.result].mul_(1.05)
+
+
+@pytest.mark.parametrize("result", ["out", "lse"])
+def test_one_wrong_result_fails_the_self_check(
+    result: str, library: EmulatedLibrary, streams: dict[int, int]
+) -> None:
+    device = OneWrong(library, catalogue("gfx950"))
+    device.result = result
+    why = device.verdict(LLAMA).why
+    assert f"{KERNEL} failed its self-check on cpu: error " in why
+
+
 class FaultsInChecks(OnTheHost):
     """As a GPU that stops at the check: torch raises when it waits."""
 

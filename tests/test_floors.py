@@ -1,0 +1,222 @@
+"""Imports go down: every import of the product, against the floors of docs/architecture.md.
+
+Also those that only a type checker follows, or that a function makes when it is called.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = {
+    "hk_backend": ".",
+    "hk_vllm": "integration",
+    "hk_sglang": "integration",
+    "bench_serving": ".",
+}
+"""Whose imports are followed, and the folder that each lies in."""
+ENGINES = ("vllm", "sglang")
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
+TORCH = re.compile(r"(torch|ATen|c10)/|(^|/)torch\.h$")
+
+
+class Import(NamedTuple):
+    file: Path
+    line: int
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} imports {self.name}"
+
+
+def floors(text: str) -> dict[str, int]:
+    """The rooms of the table in docs/architecture.md and their floors, counted from the bottom."""
+    rows = re.findall(r"^\| (\d+) \| (.+?) \|", text, re.MULTILINE)
+    found: dict[str, int] = {}
+    for floor, rooms in rows:
+        for room in re.findall(r"`([\w./]+)`", rooms):
+            found[room.rstrip("/").removesuffix(".py").replace("/", ".")] = int(floor)
+    return found
+
+
+def room_of(module: str, rooms: Mapping[str, int]) -> str | None:
+    """The room that a module is in or is, if it is one of ours."""
+    parts = module.split(".")
+    for length in range(len(parts), 0, -1):
+        name = ".".join(parts[:length])
+        if name in rooms:
+            return name
+    return None
+
+
+def imports(root: Path) -> Iterator[tuple[str, Import]]:
+    """(importing module, what it imports), with the names behind `from ... import`."""
+    for package, folder in PACKAGES.items():
+        base = root / folder
+        for path in sorted((base / package).rglob("*.py")):
+            module = ".".join(path.relative_to(base).with_suffix("").parts)
+            for node in ast.walk(ast.parse(path.read_text())):
+                names: list[str] = []
+                if isinstance(node, ast.Import):
+                    names = [alias.name for alias in node.names]
+                elif isinstance(node, ast.ImportFrom):
+                    assert not node.level, f"{path}:{node.lineno}: a relative import"
+                    names = [f"{node.module}.{alias.name}" for alias in node.names]
+                for name in names:
+                    file = path.relative_to(root)
+                    yield module.removesuffix(".__init__"), Import(file, node.lineno, name)
+
+
+def upward_imports(root: Path, rooms: Mapping[str, int]) -> list[str]:
+    """Imports of a room that is not below the importing one."""
+    found = []
+    for module, imported in imports(root):
+        target = room_of(imported.name, rooms)
+        if imported.name.split(".")[0] not in PACKAGES or target is None:
+            continue
+        room = room_of(module, rooms)
+        if room is None:
+            found.append(f"{imported.file} is in no room of docs/architecture.md")
+        elif target != room and rooms[target] >= rooms[room]:
+            found.append(f"{imported}: {target} is not below {room}")
+    return found
+
+
+def foreign_imports(root: Path) -> list[str]:
+    """Engines below integration, or another plugin's; torch in the room of kernels."""
+    found = []
+    for module, imported in imports(root):
+        name = imported.name.split(".")[0]
+        if name in ENGINES and module.startswith("hk_backend"):
+            found.append(f"{imported}: no engine below integration")
+        plugin = module.split(".")[0]
+        if name in ENGINES and plugin in ("hk_vllm", "hk_sglang") and plugin != f"hk_{name}":
+            found.append(f"{imported}: a plugin knows its own engine only")
+        if name == "torch" and module.startswith("hk_backend.kernels"):
+            found.append(f"{imported}: no torch in kernels/")
+    return found
+
+
+def foreign_includes(root: Path) -> list[str]:
+    """Kernels from the tile language, torch outside of bindings, and rooms of csrc from others."""
+    found = []
+    csrc = root / "csrc"
+    for path in sorted(csrc.rglob("*")):
+        if path.suffix not in (".hpp", ".cpp", ".hip", ".h"):
+            continue
+        room = path.relative_to(csrc).parts[0]
+        for name in INCLUDE.findall(path.read_text()):
+            where = f"{path.relative_to(root)} includes {name}"
+            if TORCH.search(name) and not path.name.startswith("bindings"):
+                found.append(f"{where}: no torch in csrc but in bindings")
+            target = included_room(csrc, path, name)
+            if target is not None and target not in {room, *SEEN_FROM.get(room, ())}:
+                found.append(f"{where}: {target}/ is not for {room}/")
+    return found
+
+
+SEEN_FROM = {"kernels": ("include",)}
+"""Rooms of csrc that another one includes from."""
+
+
+def included_room(csrc: Path, path: Path, name: str) -> str | None:
+    """The room of csrc that `name` lies in, if it is ours."""
+    for folder in (path.parent, csrc / path.relative_to(csrc).parts[0], csrc, csrc / "include"):
+        found = (folder / name).resolve()
+        if found.is_file() and found.is_relative_to(csrc.resolve()):
+            return found.relative_to(csrc.resolve()).parts[0]
+    return None
+
+
+@pytest.fixture(scope="module")
+def rooms() -> dict[str, int]:
+    return floors((ROOT / "docs/architecture.md").read_text())
+
+
+def test_every_room_has_a_floor(rooms: dict[str, int]) -> None:
+    """What lies in hk_backend/ and beside it is in the table, and the table names nothing else."""
+    folders = {path for path in (ROOT / "hk_backend").iterdir() if (path / "__init__.py").is_file()}
+    modules = {path for path in (ROOT / "hk_backend").glob("*.py") if path.name != "__init__.py"}
+    there = {f"hk_backend.{path.stem}" for path in folders | modules}
+    assert set(rooms) == there | {"hk_vllm", "hk_sglang", "bench_serving"}
+
+
+def test_imports_go_down(rooms: dict[str, int]) -> None:
+    assert not upward_imports(ROOT, rooms)
+
+
+def test_no_room_knows_what_it_must_not() -> None:
+    assert not foreign_imports(ROOT)
+    assert not foreign_includes(ROOT)
+
+
+# --- deliberate violations, in a tree of their own ------------------------------------------------
+
+
+def tree(root: Path, path: str, text: str) -> Path:
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_text(text)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("hk_backend/reference/attention.py", "from hk_backend import ops"),
+        ("hk_backend/reference/attention.py", "import hk_backend.ops.linear"),
+        (
+            "hk_backend/terms/requests.py",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from hk_backend.ops import x",
+        ),
+        ("hk_backend/terms/verdict.py", "def f():\n    from hk_backend.config import get_config"),
+        ("hk_backend/devices/hip/device.py", "from hk_backend.engine.attention import ROUTE"),
+        ("hk_backend/ops/linear.py", "from hk_vllm import plugin"),
+        ("hk_backend/bench/rows.py", "from hk_backend.cli.app import main"),
+        ("integration/hk_vllm/plugin.py", "from hk_sglang import plugin"),
+    ],
+)
+def test_an_import_upwards_is_seen(
+    path: str, text: str, rooms: dict[str, int], tmp_path: Path
+) -> None:
+    (found,) = upward_imports(tree(tmp_path, path, text), rooms)
+    assert found.startswith(path)
+    assert "is not below" in found
+
+
+def test_a_room_without_a_floor_is_seen(rooms: dict[str, int], tmp_path: Path) -> None:
+    root = tree(tmp_path, "hk_backend/attic/old.py", "from hk_backend import terms")
+    assert "is in no room" in upward_imports(root, rooms)[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("hk_backend/engine/attention.py", "def f():\n    import vllm.config"),
+        ("integration/hk_vllm/plugin.py", "from sglang.srt import server_args"),
+        ("hk_backend/kernels/grid.py", "import torch"),
+    ],
+)
+def test_a_foreign_import_is_seen(path: str, text: str, tmp_path: Path) -> None:
+    (found,) = foreign_imports(tree(tmp_path, path, text))
+    assert found.startswith(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("csrc/include/hk/ops/load.hpp", '#include "../../../kernels/gemm/shape.hpp"'),
+        ("csrc/emulator/machine/wave.hpp", "#include <torch/extension.h>"),
+        ("csrc/hip/kernel.hpp", "#  include <ATen/ATen.h>"),
+        ("csrc/cpu/common/vec.hpp", '#include "kernels/gemm/shape.hpp"'),
+    ],
+)
+def test_a_foreign_include_is_seen(path: str, text: str, tmp_path: Path) -> None:
+    tree(tmp_path, "csrc/kernels/gemm/shape.hpp", "#pragma once")
+    (found,) = foreign_includes(tree(tmp_path, path, text))
+    assert found.startswith(path)
