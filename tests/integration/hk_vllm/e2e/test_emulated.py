@@ -10,11 +10,10 @@ import pytest
 from tests.integration.hk_vllm.e2e.catalogue import EMULATED, Case
 from tests.integration.hk_vllm.e2e.processes import Checkpoint, Reader
 from tests.integration.hk_vllm.e2e.test_equivalence import assert_traffic
-from tests.integration.shared.e2e.compare import (
-    ROUTED_SHARE,
+from tests.integration.shared.e2e.compare import ROUTED_SHARE, assert_routed
+from tests.integration.shared.e2e.rounding import (
     assert_agree,
     assert_as_exact,
-    assert_routed,
     assert_same_numbers,
     error_of,
 )
@@ -59,7 +58,7 @@ def test_a_kernel_that_computes_wrong_is_seen(
     assert_routed(wrong)
     assert_launched(case, wrong)
     truth = checkpoint(case.model)
-    with pytest.raises(AssertionError, match=r"rms error .* between the two, rounding gives"):
+    with pytest.raises(AssertionError, match=r"mean error .* between the two, rounding gives"):
         assert_agree(wrong.rounds, cpu.rounds, truth)
     with pytest.raises(AssertionError, match=r"error .*, stock has"):
         assert_as_exact(error_of(wrong.rounds, truth), error_of(cpu.rounds, truth))

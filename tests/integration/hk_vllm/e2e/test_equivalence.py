@@ -7,14 +7,13 @@ import pytest
 from tests.integration.hk_vllm.e2e.catalogue import FAULTY, FLOAT32, HALF, Case
 from tests.integration.hk_vllm.e2e.processes import Checkpoint, Reader
 from tests.integration.shared.e2e.compare import (
-    assert_as_exact,
     assert_not_loaded,
     assert_routed,
     assert_same_answers,
     assert_true_answers,
     assert_true_logprobs,
-    error_of,
 )
+from tests.integration.shared.e2e.rounding import assert_as_exact, error_of
 from tests.integration.shared.e2e.scenario import ScenarioResult
 
 

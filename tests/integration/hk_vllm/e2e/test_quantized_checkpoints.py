@@ -21,9 +21,10 @@ from tests.integration.hk_vllm.e2e.quantized import (
 )
 from tests.integration.shared.checkpoints import SCHEMES, Made, make
 from tests.integration.shared.checkpoints.damage import DAMAGES, Damage
-from tests.integration.shared.e2e.compare import assert_not_loaded, assert_within
+from tests.integration.shared.e2e.compare import assert_not_loaded
 from tests.integration.shared.e2e.engine import HK, Served
 from tests.integration.shared.e2e.quantized import assert_all_by_hk, assert_true, error_in
+from tests.integration.shared.e2e.rounding import assert_within
 from tests.integration.shared.e2e.scenario import Scenario
 from tests.models import tiny_llama
 

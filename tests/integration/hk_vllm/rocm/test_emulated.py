@@ -14,8 +14,9 @@ import pytest
 from tests.integration.hk_vllm.e2e.engine import serve
 from tests.integration.hk_vllm.rocm.parents import PARENTS
 from tests.integration.hk_vllm.rocm.test_end_to_end import ENGINE, assert_traffic, rounds
-from tests.integration.shared.e2e.compare import assert_routed, assert_same_numbers
+from tests.integration.shared.e2e.compare import assert_routed
 from tests.integration.shared.e2e.engine import HK, Served
+from tests.integration.shared.e2e.rounding import assert_same_numbers
 from tests.integration.shared.e2e.scenario import Scenario, ScenarioResult
 from tests.models import tiny_llama
 

@@ -11,13 +11,9 @@ import pytest
 
 from tests.integration.hk_vllm.e2e.engine import serve
 from tests.integration.hk_vllm.rocm.parents import PARENTS
-from tests.integration.shared.e2e.compare import (
-    Error,
-    assert_as_exact,
-    assert_routed,
-    assert_same_answers,
-)
+from tests.integration.shared.e2e.compare import assert_routed, assert_same_answers, comparable
 from tests.integration.shared.e2e.engine import HK, Served
+from tests.integration.shared.e2e.rounding import Errors, assert_as_exact
 from tests.integration.shared.e2e.scenario import Round, Scenario, ScenarioResult
 from tests.models import random_prompts, tiny_llama
 
@@ -89,19 +85,14 @@ def test_bfloat16(name: str, served: Served) -> None:
     assert_as_exact(error(found, truth), error(served["stock bfloat16"], truth))
 
 
-def error(found: ScenarioResult, truth: ScenarioResult) -> Error:
+def error(found: ScenarioResult, truth: ScenarioResult) -> Errors:
     """Over prompt tokens, and generated ones as long as they are the same."""
-    errors: list[float] = []
-    for item, expected in zip(found.rounds, truth.rounds, strict=True):
-        for ours, theirs in zip(item.answers, expected.answers, strict=True):
-            same = [a == b for a, b in zip(ours.tokens, theirs.tokens, strict=True)]
-            common = [*same, False].index(False)
-            found_logprobs = ours.prompt_logprobs + ours.logprobs[:common]
-            true_logprobs = theirs.prompt_logprobs + theirs.logprobs[:common]
-            pairs = zip(found_logprobs, true_logprobs, strict=True)
-            errors += [abs(value - true_value) for value, true_value in pairs]
-    rms = (sum(value**2 for value in errors) / len(errors)) ** 0.5
-    return Error(rms, max(errors), len(errors))
+    return Errors.between(
+        pair
+        for item, expected in zip(found.rounds, truth.rounds, strict=True)
+        for ours, theirs in zip(item.answers, expected.answers, strict=True)
+        for pair in comparable(ours, theirs)
+    )
 
 
 def assert_traffic(result: ScenarioResult) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tests.integration.shared.e2e.oracle import score
-from tests.integration.shared.e2e.scenario import Answer, RoundResult, ScenarioResult, Worker
+from tests.integration.shared.e2e.scenario import Answer, ScenarioResult, Worker
 
 LOGPROB_TOLERANCE = 1e-3
 """In float32: against the stock engine and against transformers."""
@@ -63,81 +62,6 @@ def _assert_close(found: list[float], expected: list[float], where: str) -> None
         assert abs(value - other) <= LOGPROB_TOLERANCE, (  # a NaN fails, too
             f"{where}: log-probability {index} is {value:.5f}, expected {other:.5f}"
         )
-
-
-@dataclass(frozen=True)
-class Error:
-    """How far answers in half precision are from the truth, over `count` log-probabilities."""
-
-    rms: float
-    largest: float
-    count: int
-
-
-def error_of(rounds: list[RoundResult], checkpoint: str) -> Error:
-    """Distance to transformers in float32, which scores the engine's own tokens.
-
-    Of rounds that asked for tokens only nothing is known.
-    """
-    errors: list[float] = []
-    for answer in (answer for item in rounds for answer in item.answers if answer.logprobs):
-        truth = score(checkpoint, answer)
-        pairs = list(zip(answer.logprobs, truth.logprobs, strict=True))
-        pairs += zip(answer.prompt_logprobs, truth.prompt_logprobs, strict=True)
-        errors += [abs(found - expected) for found, expected in pairs]
-    rms = (sum(error**2 for error in errors) / len(errors)) ** 0.5
-    return Error(rms, max(errors), len(errors))
-
-
-def assert_as_exact(found: Error, stock: Error) -> None:
-    """Rounding no worse than the stock engine's own in the same precision.
-
-    Both round at random, so a root mean square over n scores varies by some 1/sqrt(2n) of
-    itself: 3/sqrt(n) is four such deviations. The largest of two samples differs more.
-    """
-    allowed = stock.rms * (1 + 3 / found.count**0.5)
-    assert found.rms <= allowed, f"rms error {found.rms:.5f}, stock has {stock.rms:.5f}"
-    assert found.largest <= 2 * stock.largest, (
-        f"largest error {found.largest:.5f}, stock has {stock.largest:.5f}"
-    )
-
-
-def assert_agree(found: list[RoundResult], other: list[RoundResult], checkpoint: str) -> None:
-    """Two devices in half precision agree on every token of the same prompts, within rounding.
-
-    The rounding is that of `other`, measured against transformers in float32: `found` has no
-    part in its own bound.
-    """
-    assert_within(found, other, error_of(other, checkpoint))
-
-
-def assert_within(found: list[RoundResult], other: list[RoundResult], noise: Error) -> None:
-    """Two answers agree on every token of the same prompts, if each is off by like noise.
-
-    Each differs from the truth by its own rounding, so they differ from each other by what those
-    leave: with noises e and c of like size, at most sqrt(2) of one, where they are independent.
-    The largest of a sample is less certain: three times that of `noise`.
-    """
-    differences = [
-        abs(a - b)
-        for ours, theirs in zip(found, other, strict=True)
-        for answer, expected in zip(ours.answers, theirs.answers, strict=True)
-        for a, b in comparable(answer, expected)
-    ]
-    count = len(differences)
-    rms = (sum(value**2 for value in differences) / count) ** 0.5
-    allowed = (2**0.5) * noise.rms * (1 + 3 / count**0.5)
-    assert rms <= allowed, f"rms error {rms:.5f} between the two, rounding gives {allowed:.5f}"
-    largest = max(differences)
-    assert largest <= 3 * noise.largest, (
-        f"largest error {largest:.5f} between the two, rounding has {noise.largest:.5f}"
-    )
-
-
-def assert_same_numbers(found: ScenarioResult, other: ScenarioResult, checkpoint: str) -> None:
-    """As near to the truth as another device is, and as near to that device as rounding allows."""
-    assert_as_exact(error_of(found.rounds, checkpoint), error_of(other.rounds, checkpoint))
-    assert_agree(found.rounds, other.rounds, checkpoint)
 
 
 def comparable(answer: Answer, other: Answer) -> Iterator[tuple[float, float]]:

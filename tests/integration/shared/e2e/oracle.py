@@ -6,11 +6,14 @@ their inputs as it says, and multiply in float64.
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from safetensors.torch import load_file
@@ -21,11 +24,13 @@ from tests.integration.shared.e2e.scenario import Answer
 
 @dataclass(frozen=True)
 class Scores:
-    """For one answer: its tokens' log-probabilities, and the greedy choices in their place."""
+    """For one answer: its tokens' log-probabilities; the greedy choices in place of the generated
+    ones, and by how much these are likelier."""
 
     prompt_logprobs: list[float]
     logprobs: list[float]
     greedy: list[int]
+    regrets: list[float]
 
 
 ARITHMETICS = ("exact", "float32", "float16", "unrounded")
@@ -38,15 +43,32 @@ rounded, which is wrong.
 """
 
 
-def score(checkpoint: str, answer: Answer, arithmetic: str = "exact") -> Scores:
+Stored = Callable[[torch.Tensor], torch.Tensor]
+"""What a cache makes of keys or values `[batch, heads, tokens, head_size]`."""
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A KV cache that does not hold what is written to it."""
+
+    keys: Stored
+    values: Stored
+
+
+def score(
+    checkpoint: str, answer: Answer, arithmetic: str = "exact", cache: Cache | None = None
+) -> Scores:
     """Teacher-force `answer` through transformers in one pass; its prompt too, if it was scored.
 
     If every generated token is the greedy choice after the ones before it, then greedy
     generation would have given these tokens.
+
+    Args:
+        cache: of a Llama, what its attention reads; without it, the keys and values themselves.
     """
     scored_prompt = len(answer.prompt_logprobs)
     prompt, tokens = tuple(answer.prompt), tuple(answer.tokens)
-    return _score(checkpoint, prompt, tokens, scored_prompt, arithmetic)
+    return _score(checkpoint, prompt, tokens, scored_prompt, arithmetic, cache)
 
 
 def answered(checkpoint: str, answer: Answer, arithmetic: str) -> Answer:
@@ -55,27 +77,44 @@ def answered(checkpoint: str, answer: Answer, arithmetic: str) -> Answer:
     return replace(answer, logprobs=scores.logprobs, prompt_logprobs=scores.prompt_logprobs)
 
 
-@cache
+@functools.cache
 def _score(
     checkpoint: str,
     prompt: tuple[int, ...],
     tokens: tuple[int, ...],
     scored_prompt: int,
     arithmetic: str,
+    cache: Cache | None,
 ) -> Scores:
     sequence = [*prompt, *tokens]
     scored = scored_prompt + len(tokens)
-    with torch.inference_mode():
+    with torch.inference_mode(), attention_over(cache):
         inputs = torch.tensor([sequence[:-1]])
         model = _model(checkpoint, arithmetic)
         logits = model(inputs, logits_to_keep=scored, use_cache=False).logits[0]
         logprobs = torch.log_softmax(logits.float(), dim=-1)
     chosen = logprobs.gather(1, torch.tensor(sequence[-scored:])[:, None])[:, 0].tolist()
-    greedy = logprobs[scored_prompt:].argmax(dim=-1).tolist()
-    return Scores(chosen[:scored_prompt], chosen[scored_prompt:], greedy)
+    best, greedy = logprobs[scored_prompt:].max(dim=-1)
+    generated = chosen[scored_prompt:]
+    regrets = [most - own for most, own in zip(best.tolist(), generated, strict=True)]
+    return Scores(chosen[:scored_prompt], generated, greedy.tolist(), regrets)
 
 
-@cache
+def attention_over(cache: Cache | None) -> AbstractContextManager[Any]:
+    """Llamas whose attention reads what `cache` makes of their keys and values."""
+    from transformers.models.llama import modeling_llama
+
+    if cache is None:
+        return nullcontext()
+    attend = modeling_llama.eager_attention_forward
+
+    def read(module: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+        return attend(module, query, cache.keys(key), cache.values(value), *args, **kwargs)
+
+    return patch.object(modeling_llama, "eager_attention_forward", read)
+
+
+@functools.cache
 def _model(checkpoint: str, arithmetic: str) -> Any:
     from transformers import AutoModelForCausalLM
 

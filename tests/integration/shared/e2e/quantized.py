@@ -7,13 +7,9 @@ from typing import Protocol
 
 import pytest
 
-from tests.integration.shared.e2e.compare import (
-    Error,
-    assert_as_exact,
-    assert_true_logprobs,
-    error_of,
-)
+from tests.integration.shared.e2e.compare import assert_true_logprobs
 from tests.integration.shared.e2e.oracle import answered
+from tests.integration.shared.e2e.rounding import Errors, assert_as_exact, error_of
 from tests.integration.shared.e2e.scenario import RoundResult, ScenarioResult
 from tests.models import TINY_LAYERS
 
@@ -28,7 +24,7 @@ class Quantised(Protocol):
     def activations(self) -> str: ...
 
 
-def error_in(arithmetic: str, result: ScenarioResult, truth: Path) -> Error:
+def error_in(arithmetic: str, result: ScenarioResult, truth: Path) -> Errors:
     """How far another arithmetic takes transformers from the truth, on the same tokens."""
     rounds = [
         RoundResult(

@@ -1,0 +1,79 @@
+"""What answers over an FP8 KV cache must satisfy: transformers is the truth, with its keys and
+values rounded to the same codes; and truths with a fault, which the answers must not satisfy.
+
+A key or value that lies between two codes, nearer to their middle than a float32 sum is exact, gets
+the one or the other in two right engines. Codes are some 2^-3 of a value apart, such sums exact to
+some 2^-22, and a token of `tiny_llama` has 768 keys and values: so one token in some hundreds has
+such a code. It moves the scores of the tokens that attend to it, by up to 0.05, and those far from
+it hardly: of the moved ones nothing follows. But they are few, while a fault of the cache or of the
+attention over it moves every token. So the median of all errors is held to `LOGPROB_TOLERANCE`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from tests.integration.shared.e2e.compare import LOGPROB_TOLERANCE
+from tests.integration.shared.e2e.oracle import Cache, Stored, score
+from tests.integration.shared.e2e.scenario import Answer
+
+
+def stored(dtype: torch.dtype) -> Stored:
+    """The nearest codes of `dtype`, without scales."""
+    return lambda x: x.to(dtype).float()
+
+
+def faulty(dtype: torch.dtype) -> dict[str, Cache]:
+    """Caches that are read or written a little wrong."""
+    right = stored(dtype)
+
+    def next_code(x: torch.Tensor) -> torch.Tensor:
+        return (x.to(dtype).view(torch.uint8) + 1).view(dtype).float()
+
+    def neighbour(x: torch.Tensor) -> torch.Tensor:
+        return right(x.roll(1, dims=2))
+
+    return {
+        "keys read with a scale 2% too large": Cache(lambda x: 1.02 * right(x), right),
+        "values read with a scale 2% too large": Cache(right, lambda x: 1.02 * right(x)),
+        "the keys of the token before": Cache(neighbour, right),
+        "the values of the token before": Cache(right, neighbour),
+        "keys one code off": Cache(next_code, right),
+        "values one code off": Cache(right, next_code),
+        "keys that are not rounded": Cache(lambda x: x, right),
+        "values that are not rounded": Cache(right, lambda x: x),
+    }
+
+
+def assert_over(dtype: torch.dtype, answers: list[Answer], checkpoint: str) -> None:
+    """The answers are those of attention over codes of `dtype`."""
+    right = stored(dtype)
+    assert_scores_of(Cache(right, right), answers, checkpoint)
+
+
+def assert_faults_seen(dtype: torch.dtype, answers: list[Answer], checkpoint: str) -> None:
+    """The answers are not those of a faulty cache."""
+    for fault, cache in faulty(dtype).items():
+        try:
+            assert_scores_of(cache, answers, checkpoint)
+        except AssertionError as error:
+            assert "median error" in str(error)  # noqa: PT017
+        else:
+            raise AssertionError(f"{fault}: not seen")
+
+
+def assert_scores_of(cache: Cache, answers: list[Answer], checkpoint: str) -> None:
+    """Over all tokens: the median error within `LOGPROB_TOLERANCE`, and on average no generated
+    token less likely than the best by more than that."""
+    errors: list[float] = []
+    regrets: list[float] = []
+    for answer in answers:
+        truth = score(checkpoint, answer, cache=cache)
+        found = answer.logprobs + answer.prompt_logprobs
+        expected = truth.logprobs + truth.prompt_logprobs
+        errors += [abs(a - b) for a, b in zip(found, expected, strict=True)]
+        regrets += truth.regrets
+    median, regret = float(np.median(errors)), float(np.mean(regrets))
+    assert median <= LOGPROB_TOLERANCE, f"median error {median:.5f}"
+    assert regret <= LOGPROB_TOLERANCE, f"generated tokens {regret:.5f} below the best"

@@ -1,0 +1,128 @@
+"""How far answers in half precision are from the truth, and what two of them may differ by.
+
+Errors of log-probabilities have heavy tails: one token may move by ten times the mean, in any right
+engine, so no bound on a single one proves anything. What is compared are figures over all tokens
+whose chance is known; a right engine fails by chance at most once in some 30,000 comparisons.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tests.integration.shared.e2e.compare import comparable
+from tests.integration.shared.e2e.oracle import score
+from tests.integration.shared.e2e.scenario import RoundResult, ScenarioResult
+
+SIGMAS = 4
+CHANCE = 3.2e-5
+"""That a normal variable is so many standard deviations above its mean."""
+
+
+@dataclass(frozen=True)
+class Errors:
+    """The magnitudes of errors, one for each log-probability."""
+
+    values: Any
+
+    @property
+    def count(self) -> int:
+        return len(self.values)
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.values))
+
+    @property
+    def deviation(self) -> float:
+        """Of one error from the mean."""
+        return float(np.std(self.values))
+
+    @property
+    def largest(self) -> float:
+        return float(np.max(self.values))
+
+    @staticmethod
+    def between(pairs: Any) -> Errors:
+        """Of pairs of log-probabilities."""
+        found, expected = np.array(list(pairs), dtype=float).T
+        return Errors(np.abs(found - expected))
+
+
+def error_of(rounds: list[RoundResult], checkpoint: str) -> Errors:
+    """Distance to transformers in float32, which scores the engine's own tokens.
+
+    Of rounds that asked for tokens only nothing is known.
+    """
+    pairs: list[tuple[float, float]] = []
+    for answer in (answer for item in rounds for answer in item.answers if answer.logprobs):
+        truth = score(checkpoint, answer)
+        pairs += zip(answer.logprobs, truth.logprobs, strict=True)
+        pairs += zip(answer.prompt_logprobs, truth.prompt_logprobs, strict=True)
+    return Errors.between(pairs)
+
+
+def assert_as_exact(found: Errors, stock: Errors) -> None:
+    """Rounding no worse than the stock engine's own in the same precision.
+
+    If both round alike, their errors are draws of one distribution. Then the means of n and m
+    errors differ by sqrt(1/n + 1/m) of one error's standard deviation, which is taken from stock
+    alone. And the k largest of all errors are all found's with the chance (n / (n + m))^k, whatever
+    the distribution: that shows a fault of few tokens.
+    """
+    allowed = stock.mean + SIGMAS * stock.deviation * (1 / found.count + 1 / stock.count) ** 0.5
+    assert found.mean <= allowed, (  # a NaN fails, too
+        f"mean error {found.mean:.5f}, stock has {stock.mean:.5f}, at most {allowed:.5f} by chance"
+    )
+    beyond = int(np.sum(found.values > stock.largest))
+    share = found.count / (found.count + stock.count)
+    assert share**beyond > CHANCE, (
+        f"{beyond} errors beyond {stock.largest:.5f}, the largest error that stock has"
+    )
+
+
+def assert_agree(found: list[RoundResult], other: list[RoundResult], checkpoint: str) -> None:
+    """Two devices in half precision agree on every token of the same prompts, within rounding.
+
+    The rounding is that of `other`, measured against transformers in float32: `found` has no
+    part in its own bound.
+    """
+    assert_within(found, other, error_of(other, checkpoint))
+
+
+def assert_within(found: list[RoundResult], other: list[RoundResult], noise: Errors) -> None:
+    """Two answers agree on every token of the same prompts, if each is off by like noise."""
+    assert_differ_by_noise(
+        Errors.between(
+            pair
+            for ours, theirs in zip(found, other, strict=True)
+            for answer, expected in zip(ours.answers, theirs.answers, strict=True)
+            for pair in comparable(answer, expected)
+        ),
+        noise,
+    )
+
+
+def assert_differ_by_noise(differences: Errors, noise: Errors) -> None:
+    """Differences of two answers that are each off by like noise, independent and of either sign.
+
+    Noises of magnitude a and b differ by a + b or |a - b|, on average by max(a, b): the mean
+    difference is the mean of that over all pairs, and the mean square twice that of the noise.
+    """
+    larger = np.maximum.outer(noise.values, noise.values)
+    expected = float(larger.mean())
+    sampled = (2 * float(np.mean(noise.values**2)) - expected**2) / differences.count
+    estimated = 4 * float(larger.mean(axis=1).var()) / noise.count  # as of any mean over pairs
+    allowed = expected + SIGMAS * (sampled + estimated) ** 0.5
+    assert differences.mean <= allowed, (
+        f"mean error {differences.mean:.5f} between the two, rounding gives {expected:.5f}, "
+        f"at most {allowed:.5f} by chance"
+    )
+
+
+def assert_same_numbers(found: ScenarioResult, other: ScenarioResult, checkpoint: str) -> None:
+    """As near to the truth as another device is, and as near to that device as rounding allows."""
+    assert_as_exact(error_of(found.rounds, checkpoint), error_of(other.rounds, checkpoint))
+    assert_agree(found.rounds, other.rounds, checkpoint)

@@ -1,0 +1,81 @@
+"""The statistics that engines are judged by: rounding passes them, whatever its tails; faults do
+not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.integration.shared.e2e.rounding import Errors, assert_as_exact, assert_differ_by_noise
+
+COUNT = 600
+SEEDS = range(50)
+Draws = Any
+
+
+def normal(random: np.random.Generator, count: int = COUNT) -> Draws:
+    return random.normal(size=count)
+
+
+def heavy(random: np.random.Generator, count: int = COUNT) -> Draws:
+    """Tokens of very different certainty: in 600 errors the largest is some 13 times the mean."""
+    return random.normal(size=count) * random.lognormal(sigma=0.9, size=count)
+
+
+def errors(values: Draws) -> Errors:
+    return Errors(np.abs(values))
+
+
+@pytest.mark.parametrize("rounding", [normal, heavy])
+@pytest.mark.parametrize("count", [COUNT, COUNT // 4])
+def test_the_same_rounding_passes(rounding: Any, count: int) -> None:
+    """Also where one side answered less."""
+    for seed in SEEDS:
+        random = np.random.default_rng(seed)
+        found, stock = rounding(random, count), rounding(random)
+        assert_as_exact(errors(found), errors(stock))
+        assert_differ_by_noise(errors(found - stock[:count]), errors(stock))
+
+
+def test_one_error_decides_nothing() -> None:
+    """Three times stock's largest, in one token."""
+    random = np.random.default_rng(0)
+    found, stock = normal(random), normal(random)
+    found[0] = 3 * np.abs(stock).max()
+    assert_as_exact(errors(found), errors(stock))
+
+
+@pytest.mark.parametrize("rounding", [normal, heavy])
+def test_an_error_in_every_token(rounding: Any) -> None:
+    """Half as large again as rounding; between two answers, which both round, three times it."""
+    for seed in SEEDS:
+        random = np.random.default_rng(seed)
+        found, stock, fault = (rounding(random) for _ in range(3))
+        with pytest.raises(AssertionError, match=r"mean error .* stock has"):
+            assert_as_exact(errors(found + 1.5 * fault), errors(stock))
+        with pytest.raises(AssertionError, match=r"mean error .* between the two"):
+            assert_differ_by_noise(errors(found + 3 * fault - stock), errors(stock))
+
+
+def test_an_error_in_few_tokens() -> None:
+    """Not enough for the mean, but more than chance puts beyond stock's largest."""
+    random = np.random.default_rng(0)
+    found, stock = heavy(random), heavy(random)
+    found[:16] = 1.1 * np.abs(stock).max()
+    found[16:] *= 0.5
+    with pytest.raises(AssertionError, match="errors beyond"):
+        assert_as_exact(errors(found), errors(stock))
+    found[2:16] = 0.0
+    assert_as_exact(errors(found), errors(stock))
+
+
+def test_nan_is_an_error() -> None:
+    random = np.random.default_rng(0)
+    found, stock = normal(random), normal(random)
+    found[7] = np.nan
+    with pytest.raises(AssertionError, match="mean error nan"):
+        assert_as_exact(errors(found), errors(stock))
+    with pytest.raises(AssertionError, match="mean error nan"):
+        assert_differ_by_noise(errors(found - stock), errors(stock))
