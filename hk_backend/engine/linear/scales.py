@@ -60,7 +60,10 @@ def verdict_on_blocks(widths: list[int], ranks: int) -> Verdict:
     if all(width % FP8_BLOCK == 0 for width in ends):
         return SERVED
     shards = " and ".join(map(str, widths))
-    return refused(f"merged shards of {shards} output features do not end on blocks of {FP8_BLOCK}")
+    return refused(
+        f"merged shards of {shards} output features do not end on blocks of {FP8_BLOCK}: quantise "
+        "the model with a scale per output channel instead"
+    )
 
 
 def _loaded(layer: Any, values: torch.Tensor, parameter: str) -> torch.Tensor:

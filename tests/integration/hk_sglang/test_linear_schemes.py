@@ -211,7 +211,10 @@ def test_blocks_that_two_shards_share() -> None:
 
 def test_the_verdict_on_blocks() -> None:
     verdict = checkpoints._blocks_verdict([192, 192], 1, K, 1)
-    assert verdict.why == "merged shards of 192 and 192 output features do not end on blocks of 128"
+    assert verdict.why == (
+        "merged shards of 192 and 192 output features do not end on blocks of 128: "
+        "quantise the model with a scale per output channel instead"
+    )
     assert checkpoints._blocks_verdict([128, 96], 1, K, 1)
     assert not checkpoints._blocks_verdict([128, 96], 2, K, 1)
     verdict = checkpoints._blocks_verdict([128], 1, 192, 2)

@@ -10,6 +10,10 @@ from typing import Any
 import pytest
 import torch
 from hk_vllm.linear import blocks, model
+from vllm.model_executor.kernels.linear.scaled_mm.cpu import (
+    CPUFp8BlockScaledMMKernel,
+    CPUFp8W8A8BlockScaledMMKernel,
+)
 
 from hk_backend import reference
 from hk_backend.engine.linear.route import is_attached
@@ -49,12 +53,41 @@ def test_only_the_last_ends_within_a_block(widths: list[int]) -> None:
         assert largest_error(part, truth) <= tolerance(torch.bfloat16)
 
 
-@pytest.mark.parametrize("widths", [[192, 128], [96, 96], [224, 224], [128, 64, 64]], ids=str)
-def test_another_ends_within_a_block(widths: list[int]) -> None:
-    layer = layer_of(widths)
+SHARED = pytest.mark.parametrize(
+    "widths", [[192, 128], [96, 96], [224, 224], [128, 64, 64]], ids=str
+)
+"""Shards of which another than the last ends within a block."""
+
+
+def why_refused(widths: list[int]) -> str:
     shards = " and ".join(map(str, widths))
-    why = f"merged shards of {shards} output features do not end on blocks of 128"
-    assert model.why_left(layer) == why
+    return (
+        f"merged shards of {shards} output features do not end on blocks of 128: "
+        "quantise the model with a scale per output channel instead"
+    )
+
+
+def vllm_has_a_kernel(has: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a processor with AMX, or as on one without."""
+    for kernel in (CPUFp8W8A8BlockScaledMMKernel, CPUFp8BlockScaledMMKernel):
+        monkeypatch.setattr(kernel, "is_supported", lambda *_: (has, None if has else "no AMX"))
+
+
+@SHARED
+def test_a_shared_block_is_left_to_vllm(widths: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where vLLM has a kernel for blocks."""
+    vllm_has_a_kernel(True, monkeypatch)
+    assert model.why_left(layer_of(widths)) == why_refused(widths)
+
+
+@SHARED
+def test_a_shared_block_that_nobody_serves(
+    widths: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM stops, as it would without HK; its error says what to do."""
+    vllm_has_a_kernel(False, monkeypatch)
+    with pytest.raises(ValueError, match=f"HKFp8BlockLinearKernel {why_refused(widths)}"):
+        layer_of(widths)
 
 
 def test_a_shard_that_another_rank_continues() -> None:
