@@ -73,8 +73,8 @@ class Recipe:
         """Codes and scales of `weight` `[n, k]` in the shapes and dtypes of `stored`.
 
         FP8 scales map the largest value of a channel or block to the largest code. MX scales are
-        rounded as Quark and compressed-tensors round them ("even"): a block's largest element may
-        round up instead of saturating.
+        rounded as Quark rounds them ("even"): a block's largest element may round up instead of
+        saturating.
         """
         if self.granularity == "mx":
             return ops.quantize_mx(weight, self.format, scale_rounding="even")

@@ -52,7 +52,7 @@ def test_scales_of_any_size(dtype: torch.dtype, k_scale: float, v_scale: float) 
     Cache(dtype, (k_scale, v_scale)).prove()
 
 
-@pytest.mark.parametrize("wrong", [0.5, 2.0])
+@pytest.mark.parametrize("wrong", [0.5, 0.98, 1.02, 2.0])
 @pytest.mark.parametrize("scale", SCALES)
 def test_a_writer_with_another_scale(scale: float, wrong: float) -> None:
     cache = Cache(torch.float8_e4m3fn, (scale, scale))

@@ -14,10 +14,12 @@ from sglang.srt.layers.moe.fused_moe_triton.layer import FusedMoE
 from sglang.srt.model_executor.model_runner import ModelRunner
 from sglang.srt.model_loader.loader import RemoteModelLoader, ShardedStateLoader
 
+from hk_backend import reference
 from hk_backend.engine.linear.route import RoutedLinearError
 from hk_backend.engine.linear.saving import SaveError
 from hk_backend.engine.strict import StrictError
 from hk_backend.routing.routes import routes
+from hk_backend.routing.shadow_check import largest_error, tolerance
 from tests.integration.hk_sglang.linear_layers import (
     environment,
     installed,
@@ -91,8 +93,9 @@ def test_check(strict: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """HK_CHECK compares calls with what the layer was packed from, and acts on a difference."""
     environment(monkeypatch, HK_CHECK="1", HK_STRICT=str(int(strict)))
     layer = layer_of()
-    x = values((5, K), seed=9)
-    right, _ = layer(x)
+    x, weight = values((5, K), seed=9), torch.cat([values((width, K)) for width in WIDTHS])
+    truth, limit = reference.linear(x, weight, "bf16"), tolerance(torch.bfloat16)
+    assert largest_error(layer(x)[0], truth) <= limit < largest_error(1.02 * truth, truth)
     assert routes.counters("linear").checked_calls == 1
     layer.hk_data.copy_(layer.hk_data.roll(64))
     if strict:
@@ -100,7 +103,7 @@ def test_check(strict: bool, monkeypatch: pytest.MonkeyPatch) -> None:
             layer(x)
         return
     out, _ = layer(x)
-    torch.testing.assert_close(out, right, rtol=0.02, atol=0.02)
+    assert largest_error(out, truth) <= limit
     assert not routes.verdict("linear")
 
 

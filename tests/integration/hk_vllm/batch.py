@@ -15,8 +15,7 @@ from typing import Any
 
 import torch
 
-from hk_backend import reference
-from hk_backend.terms.attention_arguments import AttentionArguments
+from tests.integration.shared.attention_rows import check_rows, expected_rows
 
 BLOCK_SIZE = 32
 MAX_BLOCKS = 6
@@ -205,25 +204,10 @@ class Batch:
 
     def expected(self, **mask: Any) -> torch.Tensor:
         """The reference, row by row, over keys as they were made: `[num_tokens, heads, size]`."""
-        rows = []
-        for row, query, key, value in zip(
-            self.rows, self.queries, self.keys, self.values, strict=True
-        ):
-            of = AttentionArguments(
-                query=query,
-                key=key,
-                value=value,
-                query_start_loc=torch.tensor([0, row.query]),
-                key_start_loc=torch.tensor([0, row.length]),
-                out=query,
-                **mask,
-            )
-            out, _ = reference.attention_prefill(of)
-            rows.append(out)
-        return torch.cat(rows)
+        return expected_rows(zip(self.queries, self.keys, self.values, strict=True), **mask)[0]
 
-    def check(self, tolerance: float = 2e-5, **mask: Any) -> None:
+    def check(self, **mask: Any) -> None:
         """The output is the reference's on every token of a row, untouched behind them."""
-        found = self.output[: self.num_tokens].double()
-        torch.testing.assert_close(found, self.expected(**mask), rtol=tolerance, atol=tolerance)
+        rows = zip(self.queries, self.keys, self.values, strict=True)
+        check_rows(self.output[: self.num_tokens], rows, **mask)
         assert self.output[self.num_tokens :].isnan().all(), "padding rows were written"

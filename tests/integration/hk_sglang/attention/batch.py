@@ -7,7 +7,7 @@ keys that were never in a pool.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -20,8 +20,8 @@ from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
 from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMode
 from sglang.srt.runtime_context import get_server_args
 
-from hk_backend import reference
-from hk_backend.terms.attention_arguments import AttentionArguments
+from tests.integration.shared.attention_rows import Row as Tensors
+from tests.integration.shared.attention_rows import check_rows, expected_rows
 
 NUM_HEADS, NUM_KV_HEADS, HEAD_SIZE = 4, 2, 64
 TOKENS, REQUESTS, LONGEST = 1024, 8, 256
@@ -234,30 +234,18 @@ class Batch:
         self.server.backend.init_forward_metadata(self.metadata)
         return [self.call(index, **changes) for index in range(len(self.server.layers))]
 
+    def made(self, index: int = 0) -> Iterator[Tensors]:
+        """Queries, keys and values of each row, as they were made."""
+        return zip(self.queries[index], self.keys[index], self.values[index], strict=True)
+
     def expected(self, index: int = 0, **mask: Any) -> torch.Tensor:
         """The reference, row by row, over keys as they were made."""
-        rows = []
-        for row, query, key, value in zip(
-            self.rows, self.queries[index], self.keys[index], self.values[index], strict=True
-        ):
-            of = AttentionArguments(
-                query=query,
-                key=key,
-                value=value,
-                query_start_loc=torch.tensor([0, row.query]),
-                key_start_loc=torch.tensor([0, row.length]),
-                out=query,
-                **mask,
-            )
-            out, _ = reference.attention_prefill(of)
-            rows.append(out)
-        return torch.cat(rows)
+        return expected_rows(self.made(index), **mask)[0]
 
-    def check(self, tolerance: float = 2e-5, **mask: Any) -> None:
+    def check(self, **mask: Any) -> None:
         """Run all layers; each output is the reference's, and the pool holds every key."""
         for index, found in enumerate(self.run()):
-            expected = self.expected(index, **mask)
-            torch.testing.assert_close(found.double(), expected, rtol=tolerance, atol=tolerance)
+            check_rows(found, self.made(index), **mask)
             self._check_pool(index)
 
     def _check_pool(self, index: int) -> None:

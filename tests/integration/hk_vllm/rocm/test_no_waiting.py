@@ -145,7 +145,7 @@ def test_a_step_waits_for_nothing(
     library.synchronise(device.memory.stream(0))
     assert counters.served.tokens == sum(row.query for row in rows)
     assert not counters.fallbacks
-    batch.check(tolerance=2.0**-6)
+    batch.check()
 
 
 def test_waiting_would_be_seen(device: OnTheHost, library: EmulatedLibrary) -> None:
