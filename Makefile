@@ -160,7 +160,7 @@ $(VENV)/.stamps/lint: $(VENV)/.stamps/torch pyproject.toml
 	HK_NATIVE=0 $(call install,$(VENV)) --no-build-isolation -e '.[test,lint,bench]' || $(download_failed)
 	@touch $@
 
-SOURCES := pyproject.toml setup.py $(shell find csrc/cpu csrc/emulator -type f)
+SOURCES := pyproject.toml setup.py $(shell find csrc/cpu csrc/emulator csrc/hip -type f)
 $(VENV)/.stamps/hk-backend: $(VENV)/.stamps/vllm $(SOURCES)
 	$(call install,$(VENV)) $(BUILD) || $(download_failed)
 	$(call install,$(VENV)) --no-build-isolation -e '.[test,lint,bench,demo]' || $(build_failed)

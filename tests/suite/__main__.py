@@ -53,7 +53,7 @@ def main() -> int:
     elif options.slow:
         SLOW_ROW.write_text(record.row(found, isa) + "\n")
         shutil.rmtree(folder)
-        print(f"for docs/testing.md, from {SLOW_ROW.relative_to(ROOT)}:\n{SLOW_ROW.read_text()}")
+        print(f"for docs/testing.md, kept in {SLOW_ROW}:\n{SLOW_ROW.read_text()}")
     print(f"\n{summary(found)}", flush=True)
     if not came_through:
         return INTERRUPTED

@@ -46,12 +46,16 @@ ROCM_PART = Part("rocm", ROCM, environment=PASSIVE)
 ALL = (UNITS_PART, VLLM_PART, SGLANG_PART, ROCM_PART)
 
 HELD = (
-    replace(UNITS_PART, arguments=("tests/ops", "tests/cpu")),
+    replace(
+        UNITS_PART,
+        arguments=("tests/ops", "tests/cpu", "tests/integration/hk_vllm/test_linear_blocks.py"),
+    ),
     VLLM_PART.only("-m", "held"),
     SGLANG_PART.only("-m", "held"),
 )
-"""What is run again where the processor has more than AVX2: the host kernels' tests, and of each
-engine a test for each route, which the marker `held` names."""
+"""What is run again where the processor has more than AVX2: the host kernels' tests, those of a
+stock kernel that depends on the processor, and of each engine a test for each route, which the
+marker `held` names."""
 
 QUICK = Part(
     "quick",
