@@ -16,11 +16,13 @@ import pytest
 
 from hk_backend import machine
 from hk_backend.devices.cpu.isas import TORCH_LIMIT, usable_isas
+from tests.budget import Ledger
 from tests.seed import VARIABLE, seed
 
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ.update(machine.workarounds())  # before torch multiplies in bfloat16: it reads once
+    config.pluginmanager.register(Ledger())
     seed()  # before workers are started
     if held := os.environ.get(TORCH_LIMIT):
         from bench_serving.isa import hide

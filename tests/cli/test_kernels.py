@@ -59,6 +59,17 @@ def test_every_kernel_with_every_field() -> None:
         assert kernel["args"]
 
 
+def test_every_operator_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For programs and for people, with the facts that select a kernel."""
+    kernels = {kernel["name"]: kernel for kernel in listed()}
+    assert {kernel["operator"] for kernel in kernels.values()} == {"attention_prefill", "gemm"}
+    assert kernels["gemm_f16"]["facts"] == {"a": "f16", "b": "f16", "out": "f16"}
+    monkeypatch.setenv("COLUMNS", "80")
+    titles = [line.split()[:1] for line in CliRunner().invoke(app, ["kernels"]).stdout.splitlines()]
+    assert ["attention_prefill_"] in titles
+    assert ["gemm_"] in titles
+
+
 def test_figures_are_the_catalogue_s() -> None:
     for kernel in listed():
         entry = catalogue(kernel["arch"]).kernel(kernel["name"])

@@ -9,8 +9,10 @@ with the exact bounds of what it spans, and holds NaN wherever nothing is to be 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import torch
 
@@ -18,6 +20,7 @@ from hk_backend import _emulator
 from hk_backend.kernels import KernelEntry, pack_arguments
 from hk_backend.ops import PagedKV
 from hk_backend.terms.paged_kv import CacheView
+from tests.kernels.cover import covered
 from tests.ops.cases import Call, Case, make
 from tests.ops.oracle import Expected, expected
 
@@ -112,6 +115,19 @@ class Launch:
         return worst if all(map(is_untouched, foreign)) else math.inf
 
 
+def kernels(**axes: Sequence[Any]) -> Any:
+    """Parametrise a test by the attention kernels and by `axes` (tests/kernels/cover.py)."""
+    return covered("attention_prefill", **axes)
+
+
+def passes(launch: Launch, seed: int = 0) -> Outcome:
+    """Run `launch` and assert what must hold of every run."""
+    outcome = launch.run(seed=seed)
+    assert [finding.message for finding in outcome.findings] == []
+    assert outcome.excess <= 1, launch.call
+    return outcome
+
+
 @lru_cache(maxsize=4)
 def loaded(code: bytes, lines: bytes) -> _emulator.CodeObject:
     """Decoding takes as long as a small launch: the next one of the same bytes does without."""
@@ -195,3 +211,8 @@ def _map(machine: _emulator.Machine, name: str, tensor: torch.Tensor | None) -> 
     if tensor.numel():
         span = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
     return machine.map(tensor.data_ptr(), span * tensor.element_size(), name)
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    view: Callable[[torch.dtype], torch.Tensor] = tensor.contiguous().view
+    return view(torch.uint8)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -16,15 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from hk_backend.kernels import KernelEntry, catalogue
+from hk_backend.kernels import KernelEntry
 from hk_backend.ops import PagedKV
-from tests.kernels.attention_launch import Launch, Outcome
-from tests.ops.cases import Call, Case, int32, make
+from tests.kernels.attention_launch import Launch, bits, kernels, passes
+from tests.kernels.cover import cover, family
+from tests.ops.cases import Case, make
 from tests.ops.strategies import generated
+from tests.seed import draw
 
-ENTRIES = catalogue("gfx950").families["attention_prefill"]
-PACKED = [entry for entry in ENTRIES if not entry.facts["paged"]]
-PAGED = [entry for entry in ENTRIES if entry.facts["paged"]]
+ENTRIES = family("attention_prefill")
 HEADS = ((32, 8), (8, 1), (9, 3), (64, 8), (8, 8), (2, 1))
 LAYOUTS = (
     "NHD, two tensors",
@@ -40,17 +41,7 @@ BLOCK_SIZES = (16, 32, 48, 64, 80, 128, 256)
 QUERY_EDGES = (1, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 289, 511, 513)
 KEY_EDGES = (0, 1, 15, 16, 63, 64, 65, 127, 128, 191, 192, 255, 256, 257, 319, 320, 321, 448)
 
-each_kernel = pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
-each_packed = pytest.mark.parametrize("entry", PACKED, ids=lambda entry: entry.name)
-each_paged = pytest.mark.parametrize("entry", PAGED, ids=lambda entry: entry.name)
-
-
-def passes(launch: Launch, seed: int = 0) -> Outcome:
-    """Run `launch` and assert what must hold of every run."""
-    outcome = launch.run(seed=seed)
-    assert [finding.message for finding in outcome.findings] == []
-    assert outcome.excess <= 1, launch.call
-    return outcome
+CAUSAL = (True, False)
 
 
 @st.composite
@@ -81,27 +72,85 @@ def kernel_cases(draw: DrawFn) -> Case:
     )
 
 
-@each_kernel
+AXES = {
+    "heads": HEADS,
+    "layout": LAYOUTS,
+    "block_size": BLOCK_SIZES,
+    "causal": CAUSAL,
+    "scale": (None, 0.3, -0.1, 0.0),
+    "requests": (1, 2, 3, 4),
+    "keys": ("own", "extend", "unrelated"),
+    "before": (0, 2, 300),
+    "after": (0, 1, 9),
+    "magnitude": (0.5, 1.5, 4.0),
+}
+
+
+def drawn(number: int, axes: dict[str, Any]) -> Case:
+    """A case of one value of each axis; the lengths are edges of tiles, or any."""
+    random = draw(f"lengths {number}")
+    longest = 1200 // axes["heads"][0]
+
+    def lengths() -> tuple[int, int]:
+        queries = min(random.choice((0, random.randint(1, 300), *QUERY_EDGES)), longest)
+        cached = random.choice((random.randint(0, 500), *KEY_EDGES))
+        alone = axes["keys"] == "unrelated" and not axes["causal"]
+        return queries, cached if alone else queries + cached * (axes["keys"] != "own")
+
+    same = ("layout", "block_size", "causal", "scale", "before", "after", "magnitude")
+    return Case(
+        lengths=tuple(lengths() for _ in range(axes["requests"])),
+        num_heads=axes["heads"][0],
+        num_kv_heads=axes["heads"][1],
+        seed=number,
+        **{name: axes[name] for name in same},
+    )
+
+
+COVER = [
+    pytest.param(entry, drawn(number, axes), id=f"{number}-{entry.name}")
+    for number, (entry, axes) in enumerate(cover("batches", "attention_prefill", **AXES))
+]
+
+
+@pytest.mark.parametrize(("entry", "case"), COVER)
+def test_a_pairwise_cover_of_batches(entry: KernelEntry, case: Case) -> None:
+    passes(Launch(entry, case))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
 @generated(25)
 @given(case=kernel_cases())
 def test_generated_batches(entry: KernelEntry, case: Case) -> None:
     passes(Launch(entry, case))
 
 
-@each_kernel
-@pytest.mark.parametrize("causal", [True, False], ids=["causal", "full"])
-def test_every_pair_of_tile_edges(entry: KernelEntry, causal: bool) -> None:
-    """Query tiles of 256, waves of 32 rows, key tiles of 64, rings of four and five tiles.
+PAIRS = tuple(itertools.product(QUERY_EDGES, KEY_EDGES))
+"""Of query tiles of 256, waves of 32 rows, key tiles of 64, rings of four and five tiles."""
 
-    Each kernel takes a part of the pairs; the kernels with the same schedule take them all.
-    """
-    pairs = list(itertools.product(QUERY_EDGES, KEY_EDGES))
-    share = ENTRIES.index(entry) // 4  # bf16 and fp16 differ in two instructions
-    lengths = tuple((n, n + s) for n, s in pairs[share::2][:: 1 if causal else 3])
+
+def edges(entry: KernelEntry, causal: bool, pairs: Sequence[tuple[int, int]]) -> None:
+    """Each pair is a request: so many query tokens, and so many keys before them."""
+    lengths = tuple((n, n + s) for n, s in pairs)
     passes(Launch(entry, Case(lengths=lengths, num_heads=1, block_size=32, causal=causal)))
 
 
-@each_kernel
+@kernels(causal=CAUSAL)
+def test_pairs_of_tile_edges(entry: KernelEntry, causal: bool) -> None:
+    edges(entry, causal, draw(f"edges {entry.name} {causal}").sample(PAIRS, 16))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+@pytest.mark.parametrize("causal", CAUSAL, ids=["causal", "full"])
+def test_every_pair_of_tile_edges(entry: KernelEntry, causal: bool) -> None:
+    """Each kernel takes a part of the pairs; the kernels with the same schedule take them all."""
+    share = ENTRIES.index(entry) // 4  # bf16 and fp16 differ in two instructions
+    edges(entry, causal, PAIRS[share::2][:: 1 if causal else 3])
+
+
+@kernels()
 def test_the_order_of_waves_does_not_matter(entry: KernelEntry) -> None:
     """Any interleaving gives the very same bits."""
     launch = Launch(entry, Case(lengths=((300, 420), (33, 97)), block_size=48))
@@ -111,8 +160,7 @@ def test_the_order_of_waves_does_not_matter(entry: KernelEntry) -> None:
         assert torch.equal(bits(other.lse), bits(outcomes[0].lse))
 
 
-@each_kernel
-@pytest.mark.parametrize("heads", HEADS, ids=str)
+@kernels(heads=HEADS)
 def test_every_ratio_of_heads(entry: KernelEntry, heads: tuple[int, int]) -> None:
     """Each query head reads its own KV head: values are the number of theirs."""
     case = Case(lengths=((3, 70),), num_heads=heads[0], num_kv_heads=heads[1])
@@ -129,13 +177,13 @@ def test_every_ratio_of_heads(entry: KernelEntry, heads: tuple[int, int]) -> Non
     assert torch.equal(nearest.to(own.dtype), expected.expand(3, -1))
 
 
-@each_kernel
+@kernels()
 def test_a_long_row(entry: KernelEntry) -> None:
     """One query, so many keys that every stage of the rings is used many times."""
     passes(Launch(entry, Case(lengths=((1, 6000), (2, 4097)), num_heads=1, block_size=256)))
 
 
-@each_kernel
+@kernels()
 def test_requests_without_queries_or_keys(entry: KernelEntry) -> None:
     """A row without keys is zero, its log-sum-exp minus infinity; nothing else is written."""
     lengths = ((0, 0), (0, 70), (5, 5), (40, 0), (0, 3), (64, 10))
@@ -145,9 +193,7 @@ def test_requests_without_queries_or_keys(entry: KernelEntry) -> None:
         assert not outcome.out[5:45].any()
 
 
-@each_kernel
-@pytest.mark.parametrize("causal", [True, False], ids=["causal", "full"])
-@pytest.mark.parametrize("before", [255, 256, 600])
+@kernels(causal=CAUSAL, before=(255, 256, 600))
 def test_rows_before_the_first_request(entry: KernelEntry, before: int, causal: bool) -> None:
     """As in a mixed batch, decodes first: nobody's tiles, neither computed nor written."""
     case = Case(lengths=((70, 90), (5, 5)), before=before, causal=causal)
@@ -157,13 +203,13 @@ def test_rows_before_the_first_request(entry: KernelEntry, before: int, causal: 
     assert copied[0] == copied[1]
 
 
-@each_kernel
+@kernels()
 def test_a_batch_without_tokens(entry: KernelEntry) -> None:
     for lengths in ((), ((0, 0),), ((0, 9), (0, 0))):
         passes(Launch(entry, Case(lengths=lengths, after=4)))
 
 
-@each_kernel
+@kernels()
 def test_more_requests_than_lanes(entry: KernelEntry) -> None:
     """The search for a workgroup's request narrows 64-fold per step: here it takes two."""
     random = torch.Generator().manual_seed(7)
@@ -173,81 +219,7 @@ def test_more_requests_than_lanes(entry: KernelEntry) -> None:
     passes(Launch(entry, Case(lengths=lengths, num_heads=1)))
 
 
-@each_packed
-@pytest.mark.parametrize("step", [0.25, 4.0, 64.0])
-@pytest.mark.parametrize("direction", [1, -1], ids=["rising", "falling"])
-def test_maxima_that_move(entry: KernelEntry, direction: int, step: float) -> None:
-    """Scores that rise with every key, every tile, and every fifth tile: O is rescaled or not."""
-    keys = torch.arange(700)
-    rows = [keys % 64, keys // 64, keys // 320 * 5, keys // 16]
-    passes(Launch.of(entry, call_with_scores(entry, direction * step * torch.stack(rows))))
-
-
-@each_packed
-@pytest.mark.parametrize("jump", [7.9, 8.1, 100.0, 3e4])
-def test_one_key_far_above_the_rest(entry: KernelEntry, jump: float) -> None:
-    """Around the rise of 2^8 that a stale maximum is allowed, and far beyond."""
-    places = (0, 1, 31, 32, 63, 64, 255, 256, 319, 320, 599)
-    scores = torch.zeros(len(places), 600)
-    for row, place in enumerate(places):
-        scores[row, place] = jump
-    passes(Launch.of(entry, call_with_scores(entry, scores)))
-    passes(Launch.of(entry, call_with_scores(entry, -scores)))
-
-
-@each_packed
-@pytest.mark.parametrize("hidden", [1, 63, 64, 65, 128, 299, 300])
-def test_scores_of_minus_infinity(entry: KernelEntry, hidden: int) -> None:
-    """As many leading keys, then trailing ones, then all: no weight, and no NaN from inf - inf."""
-    scores = torch.arange(300.0).remainder(7).repeat(2, 1)
-    scores[0, :hidden] = -math.inf
-    scores[1, 300 - hidden :] = -math.inf
-    call = call_with_scores(entry, scores.clamp(min=-1.0))
-    # a key of minus infinity in its own channel; zeros elsewhere would make NaN of the other rows
-    call["query"] = call["query"][:1]
-    call["query_start_loc"] = int32([0, 1])
-    call["key"][scores[0] == -math.inf, 0, 0] = -math.inf
-    call["query"][:, :, 1:] = 1.0
-    passes(Launch.of(entry, call))
-
-
-@each_packed
-def test_infinity_and_nan_stay_in_their_row(entry: KernelEntry) -> None:
-    """A row whose scores have no softmax says so; its neighbours are exact."""
-    case = Case(lengths=((70, 70),), causal=False)
-    for poison in (math.nan, math.inf):
-        call = make(Launch.fitting(entry, case))
-        call["query"][40] = poison
-        outcome = Launch.of(entry, call).run()
-        assert outcome.findings == []
-        assert outcome.out[40].isnan().all()
-        call["query"][40] = 0
-        clean = passes(Launch.of(entry, call))
-        others = [row for row in range(70) if row != 40]
-        assert torch.equal(bits(outcome.out[others]), bits(clean.out[others]))
-
-
-@each_packed
-def test_outliers(entry: KernelEntry) -> None:
-    """As real models have: a few channels, and a few tokens, far larger than the rest."""
-    call = make(Launch.fitting(entry, Case(lengths=((130, 330),), num_heads=4, num_kv_heads=2)))
-    call["key"][:, :, 5] *= 30
-    call["key"][0] *= 10
-    call["value"][0] *= 1e-3
-    call["value"][:, :, 7] *= 1000
-    passes(Launch.of(entry, call))
-
-
-@each_packed
-def test_values_up_to_the_largest(entry: KernelEntry) -> None:
-    call = make(Launch.fitting(entry, Case(lengths=((70, 70),))))
-    dtype = call["query"].dtype
-    largest = torch.finfo(dtype).max / (1 if dtype == torch.float16 else 1024)
-    call["value"] = torch.sign(call["value"].float()).mul(largest).to(dtype)
-    passes(Launch.of(entry, call))
-
-
-@each_packed
+@kernels(paged=(False,))
 def test_strided_rows(entry: KernelEntry) -> None:
     """Query, key and value as slices of one projection, as models hand them over."""
     case = Launch.fitting(entry, Case(lengths=((80, 80),), num_heads=4, num_kv_heads=2))
@@ -257,7 +229,7 @@ def test_strided_rows(entry: KernelEntry) -> None:
     passes(Launch.of(entry, call))
 
 
-@each_kernel
+@kernels()
 def test_the_log_sum_exp_may_be_left_out(entry: KernelEntry) -> None:
     launch = Launch(entry, Case(lengths=((40, 90),)))
     with_it, without = passes(launch), launch.run(with_lse=False)
@@ -266,16 +238,14 @@ def test_the_log_sum_exp_may_be_left_out(entry: KernelEntry) -> None:
     assert torch.equal(bits(without.out), bits(with_it.out))
 
 
-@each_paged
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("block_size", [16, 48, 64, 128])
+@kernels(paged=(True,), layout=LAYOUTS, block_size=(16, 48, 64, 128))
 def test_every_layout_and_block_size(entry: KernelEntry, layout: str, block_size: int) -> None:
     lengths = ((40, 200), (3, 131), (70, 70))
     case = Case(lengths, 4, 2, layout=layout, block_size=block_size)
     passes(Launch(entry, case))
 
 
-@each_paged
+@kernels(paged=(True,))
 def test_a_cache_of_more_than_2_to_the_31_elements(entry: KernelEntry) -> None:
     """Blocks at both ends of five billion bytes, of which only the touched pages exist."""
     case = Launch.fitting(entry, Case(lengths=((20, 60),), num_kv_heads=2))
@@ -298,22 +268,3 @@ def test_a_cache_of_more_than_2_to_the_31_elements(entry: KernelEntry) -> None:
         call["block_table"][0, index] = moved
     call["paged_kv"] = PagedKV.from_packed(cache)
     passes(Launch.of(entry, call))
-
-
-def call_with_scores(entry: KernelEntry, scores: torch.Tensor) -> Call:
-    """One non-causal query per row of `scores` `[queries, keys]`, at scale 1.
-
-    Query i is the unit vector of channel i, the keys hold the scores (in the kernel's dtype).
-    """
-    queries, keys = scores.shape
-    case = Case(lengths=((queries, keys),), num_heads=1, causal=False, scale=1.0)
-    call = make(Launch.fitting(entry, case))
-    call["query"] = torch.eye(queries, call["query"].shape[2], dtype=call["query"].dtype)[:, None]
-    call["key"].zero_()
-    call["key"][:, 0, :queries] = scores.T.to(call["key"].dtype)
-    return call
-
-
-def bits(tensor: torch.Tensor) -> torch.Tensor:
-    view: Callable[[torch.dtype], torch.Tensor] = tensor.contiguous().view
-    return view(torch.uint8)

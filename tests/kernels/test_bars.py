@@ -15,17 +15,16 @@ from hk_backend.kernels.toolchain import analysis, clocks, sample_launch
 from hk_backend.kernels.toolchain.compiler import Toolchain
 from hk_backend.kernels.toolchain.disassembly import Disassembly, disassemble
 from tests.kernels.attention_launch import Case, Launch
+from tests.kernels.cover import covered
 
 KERNELS = [entry for arch in arches() for entry in catalogue(arch).kernels]
 ATTENTION = [entry for entry in KERNELS if entry.operator == "attention_prefill"]
-ONE_DTYPE = [entry for entry in ATTENTION if entry.facts["dtype"] == "bf16"]
 USEFUL_SHARE = {64: 0.55, 128: 0.73}  # by head size
 FLOPS_PER_CLOCK = 1024  # of 16-bit matrix instructions on a SIMD of gfx950
 SLACK = 0.02  # of the useful matrix FLOPs
 
 every_kernel = pytest.mark.parametrize("entry", KERNELS, ids=lambda entry: entry.name)
 attention = pytest.mark.parametrize("entry", ATTENTION, ids=lambda entry: entry.name)
-one_dtype = pytest.mark.parametrize("entry", ONE_DTYPE, ids=lambda entry: entry.name)
 
 
 @functools.cache
@@ -83,7 +82,7 @@ def test_the_bound_of_two_waves_is_reported(entry: KernelEntry, tools: Toolchain
     assert figures.useful_mfma_share <= figures.pair_useful_share <= 1
 
 
-@attention
+@covered("attention_prefill")
 def test_a_long_run_is_in_the_steady_loop(entry: KernelEntry, tools: Toolchain) -> None:
     """The loop that the other tests judge is the one where the work is done."""
     keys = 2048
@@ -96,7 +95,7 @@ def test_a_long_run_is_in_the_steady_loop(entry: KernelEntry, tools: Toolchain) 
     assert inside / report.counters.matrix_flops >= 1 - 2 / steps  # but the first and the last
 
 
-@attention
+@covered("attention_prefill")
 def test_no_bank_conflicts_in_the_steady_loop(entry: KernelEntry, tools: Toolchain) -> None:
     """Each access whose phases are published takes as many as it needs, in a run of many steps."""
     report = sample_launch.run(entry, sample_launch.attention_prefill(entry))
@@ -146,12 +145,11 @@ def executed_flops(entry: KernelEntry, case: Case, tools: Toolchain) -> int:
     return flops
 
 
-@one_dtype
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize(
-    "lengths",
-    [((512, 512),), ((256, 1024),), ((512, 448), (64, 704), (128, 64))],
-    ids=str,
+@covered(
+    "attention_prefill",
+    dtype=("bf16",),
+    causal=(True, False),
+    lengths=(((512, 512),), ((256, 1024),), ((512, 448), (64, 704), (128, 64))),
 )
 def test_matrix_work_is_the_useful_and_the_diagonal_s(
     entry: KernelEntry,
@@ -166,12 +164,15 @@ def test_matrix_work_is_the_useful_and_the_diagonal_s(
     assert abs(executed_flops(entry, case, tools) - useful - hidden) <= SLACK * useful
 
 
-@one_dtype
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize(
-    "lengths",
-    [((1, 1), (33, 65)), ((255, 255), (1, 300), (257, 319)), ((31, 500), (0, 50), (64, 127))],
-    ids=str,
+@covered(
+    "attention_prefill",
+    dtype=("bf16",),
+    causal=(True, False),
+    lengths=(
+        ((1, 1), (33, 65)),
+        ((255, 255), (1, 300), (257, 319)),
+        ((31, 500), (0, 50), (64, 127)),
+    ),
 )
 def test_no_tile_is_computed_in_vain(
     entry: KernelEntry,

@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 
 from hk_backend.kernels import KernelEntry, catalogue
 from hk_backend.kernels.toolchain.sample_launch import Sample, run
+from tests.kernels.cover import cover
 from tests.ops.strategies import generated
+from tests.seed import draw
 
 ARCH = "gfx950"
 TYPES = {"gemm_bf16": torch.bfloat16, "gemm_f16": torch.float16}
@@ -26,9 +28,9 @@ MATRIX_ACCURACY = 2.0**-23  # of a float32 addition, whichever way the matrix un
 
 names = pytest.mark.parametrize("name", TYPES)
 
-LENGTHS = st.sampled_from((1, 2, 7, 8, 9, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257))
-DEPTHS = st.sampled_from((1, 2, 7, 8, 9, 15, 16, 17, 63, 64, 65, 72, 127, 128, 129, 200, 321))
-PADDINGS = st.tuples(*[st.sampled_from([0, 8, 24])] * 3)
+LENGTHS = (1, 2, 7, 8, 9, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257)
+DEPTHS = (1, 2, 7, 8, 9, 15, 16, 17, 63, 64, 65, 72, 127, 128, 129, 200, 321)
+PADDINGS = (0, 8, 24)
 
 
 @dataclass(frozen=True)
@@ -107,14 +109,48 @@ def normal(dtype: torch.dtype, *shape: int, seed: int) -> torch.Tensor:
     return torch.randn(*shape, generator=generator).to(dtype)
 
 
+AXES = {
+    "m": draw("m").sample(LENGTHS, 6),
+    "n": draw("n").sample(LENGTHS, 6),
+    "k": draw("k").sample(DEPTHS, 6),
+    "pad_a": PADDINGS,
+    "pad_b": PADDINGS,
+    "pad_c": PADDINGS,
+}
+COVER = [
+    pytest.param(entry.name, *axes.values(), number, id=f"{entry.name}-{axes}")
+    for number, (entry, axes) in enumerate(cover("shapes", "gemm", **AXES))
+]
+
+
+@pytest.mark.parametrize(("name", *AXES, "seed"), COVER)
+def test_a_pairwise_cover_of_shapes(
+    name: str, m: int, n: int, k: int, pad_a: int, pad_b: int, pad_c: int, seed: int
+) -> None:
+    multiplies(name, m, n, k, (pad_a, pad_b, pad_c), seed)
+
+
+@pytest.mark.slow
 @names
 @generated(100)
-@given(m=LENGTHS, n=LENGTHS, k=DEPTHS, paddings=PADDINGS, seed=st.integers(0, 2**16))
+@given(
+    m=st.sampled_from(LENGTHS),
+    n=st.sampled_from(LENGTHS),
+    k=st.sampled_from(DEPTHS),
+    paddings=st.tuples(*[st.sampled_from(PADDINGS)] * 3),
+    seed=st.integers(0, 2**16),
+)
 @example(m=1, n=1, k=1, paddings=(0, 0, 0), seed=0)
 @example(m=256, n=256, k=64, paddings=(0, 0, 0), seed=0)
 @example(m=257, n=257, k=65, paddings=(8, 0, 24), seed=1)
 @example(m=255, n=255, k=63, paddings=(0, 8, 0), seed=2)
 def test_generated_shapes(
+    name: str, m: int, n: int, k: int, paddings: tuple[int, int, int], seed: int
+) -> None:
+    multiplies(name, m, n, k, paddings, seed)
+
+
+def multiplies(
     name: str, m: int, n: int, k: int, paddings: tuple[int, int, int], seed: int
 ) -> None:
     a = normal(TYPES[name], m, k, seed=seed)

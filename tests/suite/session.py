@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.budget import SHARED
 from tests.models import ROOT
 from tests.suite.parts import Part
 from tests.suite.results import note_end, read
@@ -58,6 +59,7 @@ class Session:
     def _run_part(self, part: Part, line_prefix: str) -> None:
         earlier = self.logs(part)
         log = self.folder / f"{part.name}-{len(earlier):03}.jsonl"
+        ledger = self.folder / "wave-instructions"
         arguments = [f"--report-log={log}"]
         if earlier:
             arguments += self._left_out(part, earlier)
@@ -66,7 +68,7 @@ class Session:
         process = subprocess.Popen(
             part.command(python) + arguments,
             cwd=ROOT,
-            env=os.environ | part.environment | self.environment,
+            env=os.environ | part.environment | self.environment | {SHARED: str(ledger)},
             stdout=subprocess.PIPE if line_prefix else None,
             stderr=subprocess.STDOUT if line_prefix else None,
             text=True,

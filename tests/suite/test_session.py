@@ -101,3 +101,11 @@ def test_the_environment_and_the_python_of_a_part(tmp_path: Path) -> None:
     python.chmod(0o755)
     Session(tmp_path / "logs", str(python), {"ALL": "session"}).run([other])
     assert seen.read_text().split() == ["sglang", "1", "session"]
+
+
+def test_parts_share_the_budget_of_wave_instructions(tmp_path: Path) -> None:
+    """Through one file of the run, whatever the environment says."""
+    text = "import os\ndef test(): open(os.environ['HK_TEST_LEDGER'], 'a').write('x')"
+    session = Session(tmp_path / "logs", environment={"HK_TEST_LEDGER": "elsewhere"})
+    assert session.run([part(name, tmp_path / "tests", text) for name in ("one", "another")])
+    assert (tmp_path / "logs" / "wave-instructions").read_text() == "xx"

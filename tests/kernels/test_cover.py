@@ -1,0 +1,86 @@
+"""The covers have every pair, only what the catalogue has, and are drawn by the seed."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from hk_backend.kernels import KernelEntry, arches, catalogue
+from tests import seed
+from tests.kernels.cover import Row, cover, covered, family, pairwise
+
+AXES: list[tuple[Any, ...]] = [(0, 1, 2, 3), ("a", "b"), (None, 0.5, 2.0), (False, True), (7,)]
+
+
+def pairs(rows: list[Row]) -> set[Any]:
+    return {
+        ((i, row[i]), (j, row[j]))
+        for row in rows
+        for i, j in itertools.combinations(range(len(row)), 2)
+    }
+
+
+def test_every_pair_of_values() -> None:
+    rows = pairwise("any", AXES)
+    assert pairs(rows) == pairs(list(itertools.product(*AXES)))
+    assert len(rows) < 4 * 3 * 2, "no more than the longest axes ask for, about"
+
+
+def test_rows_begin_as_something_that_exists() -> None:
+    """As kernels do: three of the eight combinations of the first two axes."""
+    known = [(0, "a"), (1, "b"), (3, "a")]
+    rows = pairwise("any", AXES, known)
+    assert {row[:2] for row in rows} == set(known)
+    possible = [row for row in itertools.product(*AXES) if row[:2] in known]
+    assert pairs(rows) == pairs(possible)
+
+
+def test_the_seed_draws_another_cover(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rows(value: str, name: str = "any") -> list[Row]:
+        monkeypatch.setenv(seed.VARIABLE, value)
+        return pairwise(name, AXES)
+
+    assert rows("a") == rows("a")
+    assert rows("a") != rows("b")
+    assert rows("a") != rows("a", "other")
+
+
+@pytest.mark.parametrize("operator", ["attention_prefill", "gemm"])
+def test_facts_are_axes(operator: str) -> None:
+    """Each pair of facts that a kernel has, and each fact with each value."""
+    rows = [
+        (entry.arch, *entry.facts.values(), row["size"])
+        for entry, row in cover("any", operator, size=(1, 2, 3))
+    ]
+    every = [(e.arch, *e.facts.values(), size) for e in family(operator) for size in (1, 2, 3)]
+    assert pairs(rows) == pairs(every)
+
+
+def test_an_axis_named_as_a_fact_restricts_it() -> None:
+    rows = cover("any", "attention_prefill", paged=(True,), size=(1, 2))
+    assert {entry.facts["paged"] for entry, _ in rows} == {True}
+    assert {tuple(row) for _, row in rows} == {("size",)}
+
+
+def test_what_is_not_in_the_cover_is_slow() -> None:
+    @covered("attention_prefill", size=(1, 2, 3), paged=(False,))
+    def nothing(entry: KernelEntry, size: int) -> None: ...
+
+    (mark,) = nothing.pytestmark
+    names, params = mark.args
+    assert names == ("entry", "size")
+    fast = [param.values for param in params if not param.marks]
+    slow = [param.values for param in params if param.marks]
+    packed = [e for e in family("attention_prefill") if not e.facts["paged"]]
+    everything = set(itertools.product(packed, (1, 2, 3)))
+    assert {*fast, *slow} == everything
+    assert len(fast) + len(slow) == len(everything)
+    assert 0 < len(fast) < len(everything)
+    assert len({param.id for param in params}) == len(everything)
+
+
+def test_a_family_is_of_every_arch() -> None:
+    everything = [entry for arch in arches() for entry in catalogue(arch).kernels]
+    assert {*family("attention_prefill"), *family("gemm")} == set(everything)
