@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -16,6 +17,8 @@ class AttentionRequest:
     `cache_layouts`: the layout strings of a paged cache's keys and values (see `PagedKV`), if
     they are known.
     """
+
+    operator: ClassVar[str] = "attention_prefill"
 
     device_type: str
     dtype: torch.dtype
@@ -43,6 +46,8 @@ class LinearRequest:
     it is the only one that the format has. `out_dtype`: None is that of x. `bias_dtype`: None is
     no bias.
     """
+
+    operator: ClassVar[str] = "linear"
 
     device_type: str
     dtype: torch.dtype

@@ -22,14 +22,12 @@ from hk_backend.devices.hip.modules import HipKernels
 from hk_backend.devices.hip.operator import Operator
 from hk_backend.devices.hip.self_check import self_check
 from hk_backend.kernels import Catalogue, CodeObjectError, KernelEntry, catalogue
-from hk_backend.terms.requests import AttentionRequest, LinearRequest
 from hk_backend.terms.verdict import Verdict, refused
 
 logger = logging.getLogger(__name__)
 
 OPERATORS: dict[str, Operator] = {"attention_prefill": attention, "linear": linear}
 IN_TORCH: dict[str, Callable[[Any], None]] = {"merge_attention": merge_attention}
-REQUESTS: dict[type, Operator] = {AttentionRequest: attention, LinearRequest: linear}
 
 SelfCheck = Callable[["HipDevice", Operator, KernelEntry, int], Verdict]
 
@@ -68,7 +66,7 @@ class HipDevice:
         """From host facts; the first time for a kernel it also runs the kernel's self-check."""
         if request.device_type != self.memory.tensors_on:
             return refused(f"tensors on {request.device_type} with the device {self.name}")
-        operator = REQUESTS[type(request)]
+        operator = OPERATORS[request.operator]
 
         def usable(kernel: KernelEntry) -> Verdict:
             return self.verify(operator, kernel, self.memory.current_index())
