@@ -71,7 +71,10 @@ class HipDevice:
         def usable(kernel: KernelEntry) -> Verdict:
             return self.verify(operator, kernel, self.memory.current_index())
 
-        return operator.verdict(request, self.catalogue, usable)
+        try:
+            return operator.verdict(request, self.catalogue, usable)
+        except CodeObjectError as error:  # of the operator's index: it is read now
+            return refused(str(error))
 
     def verify(self, operator: Operator, kernel: KernelEntry, index: int) -> Verdict:
         """Whether `kernel` may run: its self-check on GPU `index`, once per process.

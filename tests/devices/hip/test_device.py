@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from hk_backend.devices.hip.emulated import EmulatedLibrary
 from hk_backend.devices.hip.library import HipError
 from hk_backend.devices.hip.operator import Operator
 from hk_backend.kernels import KernelEntry, catalogue
+from hk_backend.kernels.catalogue import CODE_OBJECTS
 from hk_backend.ops import AttentionRequest
 from hk_backend.reference import merge_attention as merged_by_definition
 from hk_backend.terms.attention_arguments import AttentionArguments, MergeArguments
@@ -197,6 +200,15 @@ def test_a_kernel_that_cannot_be_loaded_is_disabled(
     assert not verdict
     assert "cannot run" in verdict.why
     assert "gone.co" in verdict.why
+
+
+def test_a_damaged_index_is_a_refusal(library: EmulatedLibrary, tmp_path: Path) -> None:
+    """An operator's index is read when it is first asked for: the engine goes on without HK."""
+    folder = Path(shutil.copytree(CODE_OBJECTS, tmp_path / "codeobjects"))
+    (folder / "gfx950" / "attention_prefill.json").write_text("{}")
+    verdict = OnTheHost(library, catalogue("gfx950", folder)).verdict(LLAMA)
+    assert not verdict
+    assert "attention_prefill.json is damaged: KeyError" in verdict.why
 
 
 def test_foreign_streams_are_rejected(library: EmulatedLibrary, streams: dict[int, int]) -> None:
