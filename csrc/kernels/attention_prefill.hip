@@ -46,6 +46,8 @@
 #include "attention/wave.hpp"
 #include "hk/kernel_info.hpp"
 
+HK_ARCHES(gfx950);
+
 namespace hk::attention {
 
 template <class Shape, class Source>
@@ -56,14 +58,15 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
   const i32 head = neighbours_on_one_xcd(id % args.num_heads, args.num_heads);
   const Lane lane = this_lane();
   const i32 wave = this_wave();
-  const QueryTile tile = find_query_tile<Shape::kQueryRows>(
-      args.query_start_loc, args.num_requests, args.num_tokens, id / args.num_heads, lane, args.causal);
+  const QueryTile tile =
+      find_query_tile<Shape::kQueryRows>(args.query_start_loc, args.num_requests, args.num_tokens,
+                                         id / args.num_heads, lane, args.causal);
   if (!tile.exists) return;
 
   const i32 kv_head = head / (args.num_heads / args.num_kv_heads);
   const Source source = row_source<Source>(args, tile.request);
-  const auto keys = tensor_rows<T, Source>(args, tile.request, args.key, args.key_block, kv_head * args.key_head,
-                                           args.key_token);
+  const auto keys = tensor_rows<T, Source>(args, tile.request, args.key, args.key_block,
+                                           kv_head * args.key_head, args.key_token);
   const auto values = tensor_rows<T, Source>(args, tile.request, args.value, args.value_block,
                                              kv_head * args.value_head, args.value_token);
   const i32 num_keys = source.count;
@@ -76,7 +79,8 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
   const i32 wave_rows = clamp_scalar(tile.length - first_row, kWaveRows);
   const i32 tile_rows = min(tile.length - tile.first_row, Shape::kQueryRows);
   const i32 tiles = ceil_div(keys_seen(tile.first_row + tile_rows - 1), kTileKeys);
-  const i32 own_tiles = wave_rows == 0 ? 0 : ceil_div(keys_seen(first_row + wave_rows - 1), kTileKeys);
+  const i32 own_tiles =
+      wave_rows == 0 ? 0 : ceil_div(keys_seen(first_row + wave_rows - 1), kTileKeys);
   const i32 whole_tiles = keys_seen(first_row) / kTileKeys;  // seen by every row
 
   using Wave = AttentionWave<Shape, Source>;
@@ -88,7 +92,8 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
 
   const u32 query_bytes = args.query_token * sizeof(T), out_bytes = args.out_token * sizeof(T);
   const i64 first_token = tile.start + first_row;
-  const u64 query_base = address(args.query) + (first_token * args.query_token + head * args.query_head) * sizeof(T);
+  const u64 query_base =
+      address(args.query) + (first_token * args.query_token + head * args.query_head) * sizeof(T);
   load(attention.query, BoundedView(query_base, wave_rows * query_bytes), query_bytes, lane);
   scale.apply(attention.query);
 
@@ -99,7 +104,8 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
     i32 j = -1;
     if (own_tiles > 0) {
       attention.template step<false, true, true>(0);
-      for (j = 0; j + 1 < whole_tiles; ++j) attention.template step<true, true, false>((j + 1) * kTileKeys);
+      for (j = 0; j + 1 < whole_tiles; ++j)
+        attention.template step<true, true, false>((j + 1) * kTileKeys);
       for (; j + 1 < own_tiles; ++j) attention.template step<true, true, true>((j + 1) * kTileKeys);
       attention.template step<true, false, false>(0);
       ++j;
@@ -111,7 +117,8 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
 
   ColumnVector lse, inverse;
   attention.finish(lse, inverse, args.value_factor);
-  const u64 out_base = address(args.out) + (first_token * args.out_token + head * args.out_head) * sizeof(T);
+  const u64 out_base =
+      address(args.out) + (first_token * args.out_token + head * args.out_head) * sizeof(T);
   const BoundedView out(out_base, wave_rows * out_bytes);
   static_for<0, Shape::kHeadSize / Mma<T>::kRows>([&](auto c) {
     Block& block = attention.output.block[c][0];
@@ -119,7 +126,8 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
     store_transposed<T>(out, out_bytes, Mma<T>::kRows * c, block, lane);
   });
   if (args.lse) {
-    const u64 lse_base = address(args.lse) + (head * args.lse_head + first_token * args.lse_token) * sizeof(f32);
+    const u64 lse_base =
+        address(args.lse) + (head * args.lse_head + first_token * args.lse_token) * sizeof(f32);
     const u32 column_bytes = args.lse_token * sizeof(f32);
     store(BoundedView(lse_base, wave_rows * column_bytes), column_bytes, lse, lane);
   }
@@ -128,9 +136,14 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
 // What the launch must know (hk_backend/kernels/toolchain/build.py).
 template <class Shape, class Source>
 constexpr KernelInfo<AttentionFacts> info(const AttentionFacts& facts) {
-  return {Shape::kQueryRows, Shape::kTileKeys, Shape::kHeadSize, AttentionWave<Shape, Source>::kLdsBytes,
+  return {Shape::kQueryRows,
+          Shape::kTileKeys,
+          Shape::kHeadSize,
+          AttentionWave<Shape, Source>::kLdsBytes,
           4 * Shape::kWaveRows * Shape::kTileKeys * Shape::kHeadSize,
-          "(ceil_div(num_tokens, tile_rows) + num_requests) * num_heads", "attention_prefill", facts};
+          "(ceil_div(num_tokens, tile_rows) + num_requests) * num_heads",
+          "attention_prefill",
+          facts};
 }
 
 template <class T, int HeadSize>
@@ -138,13 +151,13 @@ using Kernel = Shape<arch::Current, T, HeadSize>;
 
 }  // namespace hk::attention
 
-#define ATTENTION_PREFILL(name, T, D, Source)                                                 \
-  using name##_shape = hk::attention::Kernel<hk::T, D>;                                       \
-  HK_KERNEL(name##_shape::kThreads, name##_shape::kWavesPerSimd)                              \
-  attention_prefill_##name(hk::AttentionPrefillArgs args) {                                   \
-    hk::attention::attention_prefill<name##_shape, hk::Source>(args);                         \
-  }                                                                                           \
-  HK_KERNEL_INFO(attention_prefill_##name,                                                    \
+#define ATTENTION_PREFILL(name, T, D, Source)                         \
+  using name##_shape = hk::attention::Kernel<hk::T, D>;               \
+  HK_KERNEL(name##_shape::kThreads, name##_shape::kWavesPerSimd)      \
+  attention_prefill_##name(hk::AttentionPrefillArgs args) {           \
+    hk::attention::attention_prefill<name##_shape, hk::Source>(args); \
+  }                                                                   \
+  HK_KERNEL_INFO(attention_prefill_##name,                            \
                  hk::attention::info<name##_shape, hk::Source>({#T, D, hk::Source::kBlocks}))
 
 ATTENTION_PREFILL(bf16_d64_packed, bf16, 64, PackedRows);

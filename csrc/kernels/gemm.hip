@@ -23,6 +23,8 @@
 #include "gemm/workgroup.hpp"
 #include "hk/kernel_info.hpp"
 
+HK_ARCHES(gfx950);
+
 namespace hk::gemm {
 
 template <class T>
@@ -32,9 +34,14 @@ using Kernel = Shape<arch::Current, T, T>;
 template <class Shape>
 constexpr KernelInfo<GemmFacts> info(const GemmFacts& facts) {
   using Size = Sizes<Shape>;
-  return {Shape::kTileRows, Shape::kTileColumns, Shape::kStep, Size::kLdsBytes,
+  return {Shape::kTileRows,
+          Shape::kTileColumns,
+          Shape::kStep,
+          Size::kLdsBytes,
           2 * Size::kWaveRows * Size::kWaveColumns * Shape::kStep,
-          "ceil_div(m, tile_rows) * ceil_div(n, tile_columns)", "gemm", facts};
+          "ceil_div(m, tile_rows) * ceil_div(n, tile_columns)",
+          "gemm",
+          facts};
 }
 
 }  // namespace hk::gemm

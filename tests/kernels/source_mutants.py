@@ -69,7 +69,7 @@ MUTANTS = (
     SourceMutant("pages: a row of another place", ROWS,
                  "first - block_index(first) * block_size", "first % 16u"),
     SourceMutant("rescale: without the sum", WAVE, "sum *= Pair(shrink);", ""),
-    SourceMutant("rescale: never", WAVE, "any(next_top > limit)", "next_key < 0"),
+    SourceMutant("rescale: never", WAVE, "any(next_max > limit)", "next_key < 0"),
     SourceMutant("turns: all waves at once", TURNS, "if (late) barrier();", ""),
     SourceMutant("stages: one of V too few", SHAPE, "kValueStages = 5", "kValueStages = 4"),
     SourceMutant("stages: one of K too few", SHAPE, "kKeyStages = 4", "kKeyStages = 3"),

@@ -9,12 +9,14 @@ from typing import Any
 from hk_backend.kernels.toolchain import build, disassembly
 from hk_backend.kernels.toolchain.compiler import Toolchain
 from hk_backend.kernels.toolchain.disassembly import Disassembly, parse
+from hk_backend.kernels.toolchain.sources import SOURCES
 
 ARCH = "gfx950"
 THREADS = 64
 
 PRELUDE = """
 #include "hk/kernel_info.hpp"
+HK_ARCHES({arches});
 #define __device__ __attribute__((device))
 #define __shared__ __attribute__((shared))
 #define KERNEL __attribute__((global, amdgpu_flat_work_group_size({threads}, {threads})))
@@ -44,6 +46,7 @@ class Source:
     parameters: str = "k::Args args"
     call: str = "k::run(args);"
     threads: int = THREADS
+    arches: str = ARCH
 
     def text(self) -> str:
         return PRELUDE.format(**vars(self))
@@ -51,7 +54,7 @@ class Source:
 
 def write(root: Path, *sources: Source) -> Path:
     """A tree that `build` compiles: the repository's headers and these sources."""
-    folder = root / build.SOURCES
+    folder = root / SOURCES
     folder.mkdir(parents=True)
     (root / "csrc" / "include").symlink_to(build.ROOT / "csrc" / "include")
     for source in sources:
@@ -64,7 +67,7 @@ def compile_kernel(
 ) -> tuple[dict[str, Any], Disassembly]:
     """Its entry of the catalogue and its code."""
     built = build.compile_one(
-        build.SOURCES / f"{source.name}.hip", ARCH, root, tools, write(root, source)
+        SOURCES / f"{source.name}.hip", ARCH, root, tools, write(root, source)
     )
     code = disassembly.disassemble(root / f"{source.name}.co", ARCH, tools)
     ((entry,),) = built.kernels.values()

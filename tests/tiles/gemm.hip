@@ -14,14 +14,14 @@ struct SmallShape {
   static constexpr int kRowWaves = 2, kColumnWaves = 2;
 
   template <class T, int Rows>
-  using Tile = SharedTile<T, Rows, kStep, XorRows<kStep * int(sizeof(T))>>;
+  using Tile = SharedTile<T, Rows, kStep, XorRows<kStep* int(sizeof(T))>>;
 };
 
 // buffers: a, b, c; numbers: m, n, k, rows' strides
 HK_DEVICE GemmArgs arguments(const TileTestArgs& args) {
   const i32* number = args.number;
-  return {args.buffer[0], args.buffer[1], args.buffer[2], number[3], number[4], number[5],
-          number[0], number[1], number[2]};
+  return {args.buffer[0], args.buffer[1], args.buffer[2], number[3], number[4],
+          number[5],      number[0],      number[1],      number[2]};
 }
 
 // more buffers: bias [n], scales [m] and [n]
@@ -30,8 +30,8 @@ HK_DEVICE gemm::Bias<T> bias(const TileTestArgs& args) {
   return {static_cast<const T*>(args.buffer[3]), args.number[1]};
 }
 HK_DEVICE gemm::Scales scales(const TileTestArgs& args) {
-  return {static_cast<const f32*>(args.buffer[4]), static_cast<const f32*>(args.buffer[5]), args.number[0],
-          args.number[1]};
+  return {static_cast<const f32*>(args.buffer[4]), static_cast<const f32*>(args.buffer[5]),
+          args.number[0], args.number[1]};
 }
 
 }  // namespace
@@ -46,9 +46,10 @@ HK_KERNEL(256, 1) gemm_f16_to_f32(TileTestArgs args) {
   gemm::gemm<SmallShape<f16>>(arguments(args), gemm::Epilogue<f32>{});
 }
 HK_KERNEL(256, 1) gemm_bf16_to_f16_bias(TileTestArgs args) {
-  gemm::gemm<SmallShape<bf16>>(arguments(args), gemm::Epilogue<f16, gemm::Bias<bf16>>{bias<bf16>(args)});
+  gemm::gemm<SmallShape<bf16>>(arguments(args),
+                               gemm::Epilogue<f16, gemm::Bias<bf16>>{bias<bf16>(args)});
 }
 HK_KERNEL(256, 1) gemm_bf16_to_f32_scales_bias(TileTestArgs args) {
-  gemm::gemm<SmallShape<bf16>>(
-      arguments(args), gemm::Epilogue<f32, gemm::Scales, gemm::Bias<f32>>{scales(args), bias<f32>(args)});
+  gemm::gemm<SmallShape<bf16>>(arguments(args), gemm::Epilogue<f32, gemm::Scales, gemm::Bias<f32>>{
+                                                    scales(args), bias<f32>(args)});
 }

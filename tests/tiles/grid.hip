@@ -11,7 +11,8 @@ HK_DEVICE void take_turns(const TileTestArgs& args) {
   constexpr int kSlots = 3;  // a slot is written two barriers after it was last read
   const i32 wave = this_wave(), half = wave / (Waves / 2);
   const i32 phases = args.number[0];
-  for (i32 i = __builtin_amdgcn_workitem_id_x(); i < kSlots * Waves; i += Waves * arch::kLanes) lds[i] = ~0u;
+  for (i32 i = __builtin_amdgcn_workitem_id_x(); i < kSlots * Waves; i += Waves * arch::kLanes)
+    lds[i] = ~0u;
   synchronize();
   const PingPong<Waves> turns(wave);
   turns.enter();
@@ -43,7 +44,9 @@ HK_DEVICE void spread_items(Global<u32> out) {
 template <int Begin, int End>
 HK_DEVICE void interleave_streams(Global<u32> out) {
   i32 calls = 0;
-  const auto stream = [&](int number) { return [&, number](auto slot) { out[calls++] = 16 * number + slot; }; };
+  const auto stream = [&](int number) {
+    return [&, number](auto slot) { out[calls++] = 16 * number + slot; };
+  };
   interleave<Begin, End>(stream(0), stream(1), stream(2));
 }
 
@@ -64,7 +67,8 @@ HK_DEVICE void find_places(const TileTestArgs& args, const Source& source) {
 
 HK_DEVICE PagedRows paged(const TileTestArgs& args) {
   const u32 block_size = args.number[1];
-  return {args.number[0], constant((const i32*)args.buffer[1]), block_size, PagedRows::reciprocal_of(block_size)};
+  return {args.number[0], constant((const i32*)args.buffer[1]), block_size,
+          PagedRows::reciprocal_of(block_size)};
 }
 
 // Block indices of all rows below number[0], 64 at once.
@@ -84,11 +88,12 @@ HK_DEVICE void permute(const TileTestArgs& args) {
 template <int Rows>
 HK_DEVICE void find_tiles(const TileTestArgs& args) {
   const i32 slot = __builtin_amdgcn_workgroup_id_x();
-  const QueryTile tile = find_query_tile<Rows>((const i32*)args.buffer[0], args.number[0], args.number[1], slot,
-                                               this_lane(), args.number[2]);
+  const QueryTile tile = find_query_tile<Rows>((const i32*)args.buffer[0], args.number[0],
+                                               args.number[1], slot, this_lane(), args.number[2]);
   if (this_lane().id == 0) {
     const auto out = words(args.buffer[1]) + 5 * slot;
-    out[0] = tile.exists, out[1] = tile.request, out[2] = tile.first_row, out[3] = tile.start, out[4] = tile.length;
+    out[0] = tile.exists, out[1] = tile.request, out[2] = tile.first_row, out[3] = tile.start,
+    out[4] = tile.length;
   }
 }
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from hk_backend import _emulator
 from hk_backend.kernels.toolchain import build, compiler
 from hk_backend.kernels.toolchain.compiler import ToolchainError
+from hk_backend.kernels.toolchain.sources import SOURCES
 
 FOLDER = Path(__file__).parent
 BUFFERS, NUMBERS = 6, 6
@@ -31,7 +32,7 @@ def compile_source(source: Path, arch: str) -> bytes:
     """With the flags of the shipped kernels. Raises `ToolchainError` with the compiler's words."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "kernels.co"
-        flags = [*build.FLAGS, f"-I{FOLDER}", f"-I{build.SOURCES}", f"--offload-arch={arch}"]
+        flags = [*build.FLAGS, f"-I{FOLDER}", f"-I{SOURCES}", f"--offload-arch={arch}"]
         compiler.find().run("clang++", *flags, source, "-o", out, cwd=build.ROOT)
         return out.read_bytes()
 

@@ -44,7 +44,8 @@ HK_DEVICE void multiply(const TileTestArgs& args) {
         mma(block, rows, cols, block);
       });
       scale(block, block, 2);
-      dump(words(args.buffer[2]) + (row * out.kColBlocks + col) * arch::kLanes * Small::kResult, block);
+      dump(words(args.buffer[2]) + (row * out.kColBlocks + col) * arch::kLanes * Small::kResult,
+           block);
     });
   });
 }

@@ -11,11 +11,12 @@ import re
 import pytest
 
 from hk_backend.kernels.toolchain import build
+from hk_backend.kernels.toolchain.sources import SOURCES
 from tests.tiles.launch import GFX942, GFX950, compile_text, errors_of
 
 INCLUDE = build.ROOT / "csrc" / "include"
 HEADERS = sorted(path.relative_to(INCLUDE).as_posix() for path in INCLUDE.rglob("*.hpp"))
-KERNELS = [path for path in (build.ROOT / build.SOURCES).rglob("*") if path.is_file()]
+KERNELS = [path for path in (build.ROOT / SOURCES).rglob("*") if path.is_file()]
 OPERATIONS = [header for header in HEADERS if header.startswith("hk/ops/")]
 
 

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from hk_backend.kernels.toolchain import build
+from hk_backend.kernels.toolchain.sources import SOURCES
 from tests.tiles import layouts
 
 DOCUMENT = (build.ROOT / "docs" / "tile-language.md").read_text()
 SOURCES = [
     *(build.ROOT / "csrc" / "include").rglob("*.hpp"),
-    *(path for path in (build.ROOT / build.SOURCES).rglob("*") if path.is_file()),
+    *(path for path in (build.ROOT / SOURCES).rglob("*") if path.is_file()),
 ]
 
 

@@ -48,8 +48,8 @@ HK_DEVICE void reduce_block(const TileTestArgs& args) {
   undump(start, words(args.buffer[1]));
   top = start;
   static_for<0, DefaultShape::kResult / 2>([&](auto i) { max_rows(top, top, pair(src, i)); });
-  combine_halves(sum, top, [](f32 a, f32 b) { return a + b; });
-  combine_halves(largest, top, [](f32 a, f32 b) { return __builtin_elementwise_maximum(a, b); });
+  reduce_halves(sum, top, [](f32 a, f32 b) { return a + b; });
+  reduce_halves(largest, top, [](f32 a, f32 b) { return __builtin_elementwise_maximum(a, b); });
   const bool above = any(start > bit_cast<f32>(args.number[0]));
   const Global<u32> out = words(args.buffer[2]);
   dump(out, Vec<f32, 4>{top, sum, largest, above ? 1.0f : 0.0f});
@@ -58,7 +58,8 @@ HK_DEVICE void reduce_block(const TileTestArgs& args) {
 // number[0] pairs a lane
 template <class T>
 HK_DEVICE void convert_pairs(const TileTestArgs& args) {
-  const i32 first = (__builtin_amdgcn_workgroup_id_x() * arch::kLanes + this_lane().id) * args.number[0];
+  const i32 first =
+      (__builtin_amdgcn_workgroup_id_x() * arch::kLanes + this_lane().id) * args.number[0];
   for (i32 i = first; i < first + args.number[0]; ++i) {
     const auto in = words<const f32>(args.buffer[0]);
     words(args.buffer[1])[i] = convert<T>(Pair{in[2 * i], in[2 * i + 1]});
@@ -95,7 +96,8 @@ HK_DEVICE void store_rows(const TileTestArgs& args) {
   undump(src, words(args.buffer[0]));
   const BoundedView dst(address(args.buffer[1]) + args.number[4], args.number[1]);
   if constexpr (Below)
-    store_transposed_below<T>(dst, args.number[0], args.number[2], args.number[3], src, this_lane());
+    store_transposed_below<T>(dst, args.number[0], args.number[2], args.number[3], src,
+                              this_lane());
   else
     store_transposed<T>(dst, args.number[0], args.number[2], src, this_lane());
 }
@@ -103,7 +105,8 @@ HK_DEVICE void store_rows(const TileTestArgs& args) {
 HK_DEVICE void store_columns(const TileTestArgs& args) {
   ColumnVector src;
   undump(src, words(args.buffer[0]));
-  store(BoundedView(address(args.buffer[1]) + args.number[4], args.number[1]), args.number[0], src, this_lane());
+  store(BoundedView(address(args.buffer[1]) + args.number[4], args.number[1]), args.number[0], src,
+        this_lane());
 }
 
 // The largest FP8 number of the arch, as it is and as its instructions convert it.

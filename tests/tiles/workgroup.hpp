@@ -7,14 +7,15 @@
 namespace hk {
 
 template <class T, int Rows, int D, template <int> class Swizzle>
-using TestTile = SharedTile<T, Rows, D, Swizzle<D * int(sizeof(T))>>;
+using TestTile = SharedTile<T, Rows, D, Swizzle<D* int(sizeof(T))>>;
 
 // buffers: image of LDS, fragments [block][step][lane][8]. number[1]: first row for the reader.
 template <class T, int D, template <int> class Swizzle>
 HK_DEVICE void load_rows(const TileTestArgs& args) {
   using Tile = TestTile<T, 64, D, Swizzle>;
   fill_lds(args.buffer[0], args.number[0], arch::kLanes);
-  const auto reader = RowReader<Tile>::of(this_lane(), args.number[1]).at(Tile{shared_address(lds)});
+  const auto reader =
+      RowReader<Tile>::of(this_lane(), args.number[1]).at(Tile{shared_address(lds)});
   constexpr int kSteps = D / DefaultShape::kDepth;
   static_for<0, kSteps>([&](auto step) {
     Fragment<T> first, second;
@@ -37,10 +38,12 @@ HK_DEVICE void load_columns(const TileTestArgs& args) {
   constexpr int kSteps = Tile::kRows / DefaultShape::kDepth;
   static_for<0, D / DefaultShape::kRows>([&](auto block) {
     Fragment<T> fragment[kSteps];
-    static_for<0, kSteps>([&](auto step) { load<block.value, step.value>(fragment[step], reader); });
+    static_for<0, kSteps>(
+        [&](auto step) { load<block.value, step.value>(fragment[step], reader); });
     wait_lds<0>(fragment);
     static_for<0, kSteps>([&](auto step) {
-      dump(words(args.buffer[1]) + (block * kSteps + step) * arch::kLanes * Fragment<T>::kWords, fragment[step]);
+      dump(words(args.buffer[1]) + (block * kSteps + step) * arch::kLanes * Fragment<T>::kWords,
+           fragment[step]);
     });
   });
   dump(words(args.buffer[2]), reader);
@@ -82,7 +85,8 @@ HK_DEVICE void copy_tile(const TileTestArgs& args) {
   const u32 row_bytes = args.number[1];
   const Share share(this_wave(), this_lane(), row_bytes);
   const i32 rows = clamp_scalar(args.number[2] - share.first_row, Share::kRowsSpanned);
-  const BoundedView src(address(args.buffer[1]) + wide_mul(share.first_row, row_bytes), rows * row_bytes);
+  const BoundedView src(address(args.buffer[1]) + wide_mul(share.first_row, row_bytes),
+                        rows * row_bytes);
   copy(Tile{shared_address(lds)}, src, share);
   wait_copies<0>();
   dump_lds(args.buffer[0], args.number[0], threads);

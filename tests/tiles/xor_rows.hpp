@@ -16,13 +16,17 @@ struct XorRows : PeriodicReaders<XorRows<RowBytes>> {
   HK_DEVICE static constexpr int offset(int row, int chunk) {
     return row * RowBytes + (chunk ^ row / 2 % 8) * 16;
   }
-  HK_DEVICE static constexpr int copied_row(int block, int lane) { return place(block, lane) / RowBytes; }
+  HK_DEVICE static constexpr int copied_row(int block, int lane) {
+    return place(block, lane) / RowBytes;
+  }
   HK_DEVICE static constexpr int copied_byte(int block, int lane) {
     return place(block, lane) % RowBytes ^ copied_row(block, lane) / 2 % 8 * 16;
   }
 
  private:
-  HK_DEVICE static constexpr int place(int block, int lane) { return block * kCopyBlock + lane * arch::kCopyBytes; }
+  HK_DEVICE static constexpr int place(int block, int lane) {
+    return block * kCopyBlock + lane * arch::kCopyBytes;
+  }
 };
 
 }  // namespace hk

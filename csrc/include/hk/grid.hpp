@@ -24,8 +24,8 @@ struct QueryTile {
 // start[r] / Rows + r on: at least as many as it has tiles, and a number that each request knows
 // without its predecessors. 64 requests are asked at once, and a step narrows 64-fold.
 template <int Rows>
-HK_DEVICE QueryTile find_query_tile(const i32* starts, i32 requests, i32 tokens, i32 slot, Lane lane,
-                                    bool last_tile_first) {
+HK_DEVICE QueryTile find_query_tile(const i32* starts, i32 requests, i32 tokens, i32 slot,
+                                    Lane lane, bool last_tile_first) {
   if (requests <= 0) return {};
   const BoundedView view(address(starts), (requests + 1) * 4);
   i32 request = 0, stride = 1;
@@ -42,7 +42,8 @@ HK_DEVICE QueryTile find_query_tile(const i32* starts, i32 requests, i32 tokens,
   const i32 length = min(constant(starts)[request + 1], tokens) - start;
   const i32 tile = slot - (start / Rows + request), tiles = ceil_div(max(length, 0), Rows);
   // Slots before the first request's are nobody's: a batch may start at any token.
-  return {tile >= 0 && tile < tiles, request, (last_tile_first ? tiles - 1 - tile : tile) * Rows, start, length};
+  return {tile >= 0 && tile < tiles, request, (last_tile_first ? tiles - 1 - tile : tile) * Rows,
+          start, length};
 }
 
 }  // namespace hk

@@ -4,6 +4,7 @@
 // from the code object into the catalogue, member by member.
 #pragma once
 
+#include "arch/arch.hpp"
 #include "types/scalar.hpp"
 
 namespace hk {
@@ -37,7 +38,24 @@ struct KernelInfo {
   Facts facts = {};
 };
 
+// Whether `name` is one of `list`, names with commas between them.
+constexpr bool is_listed(const char* name, const char* list) {
+  for (bool begins = true; *list; ++list) {
+    const char *one = name, *other = list;
+    while (*one && *one == *other) ++one, ++other;
+    if (begins && !*one && (!*other || *other == ',')) return true;
+    begins = *list == ' ' || *list == ',';
+  }
+  return false;
+}
+
 }  // namespace hk
+
+// The arches that a source is built for. The build reads this line and skips the source for any
+// other arch; the compiler refuses to compile it for one.
+#define HK_ARCHES(...)                                        \
+  static_assert(hk::is_listed(hk::arch::kName, #__VA_ARGS__), \
+                "this source is built for " #__VA_ARGS__ " alone (HK_ARCHES)")
 
 // The constant beside kernel `name`.
 #define HK_KERNEL_INFO(name, ...) \

@@ -17,14 +17,14 @@ HK_DEVICE void barrier() {
 // Computed here and not where the compiler would find it convenient: at the end of the loop, or
 // just before its use. (Scalar registers; vector registers.)
 template <class... T>
-HK_DEVICE void settle_scalar(T&... values) {
-  const auto settle = [](auto& value) { asm volatile("" : "+s"(value)); };
-  (settle(values), ...);
+HK_DEVICE void pin_scalar(T&... values) {
+  const auto pin = [](auto& value) { asm volatile("" : "+s"(value)); };
+  (pin(values), ...);
 }
 template <class... T>
-HK_DEVICE void settle_vector(T&... values) {
-  const auto settle = [](auto& value) { asm volatile("" : "+v"(value)); };
-  (settle(values), ...);
+HK_DEVICE void pin_vector(T&... values) {
+  const auto pin = [](auto& value) { asm volatile("" : "+v"(value)); };
+  (pin(values), ...);
 }
 
 // Runs streams of work side by side: slot by slot, the share of each stream in that slot.
@@ -54,8 +54,12 @@ struct PingPong {
   bool late;
 
   HK_DEVICE explicit PingPong(int wave) : late(wave >= Waves / 2) {}
-  HK_DEVICE void enter() const { if (late) barrier(); }
-  HK_DEVICE void leave() const { if (!late) barrier(); }
+  HK_DEVICE void enter() const {
+    if (late) barrier();
+  }
+  HK_DEVICE void leave() const {
+    if (!late) barrier();
+  }
 };
 
 template <int Level>

@@ -20,7 +20,8 @@ struct KeyValueStream {
   Place place;
   RowSpan key_span, value_span;  // of the next copies
 
-  HK_DEVICE KeyValueStream(const Source& rows, const Tensor& key, const Tensor& value, i32 wave, Lane lane)
+  HK_DEVICE KeyValueStream(const Source& rows, const Tensor& key, const Tensor& value, i32 wave,
+                           Lane lane)
       : source(rows), keys(key), values(value), key_share(wave, lane, key.row_stride),
         value_share(wave, lane, value.row_stride), row(key_share.first_row - Tile::kRows) {}
 
@@ -36,16 +37,16 @@ struct KeyValueStream {
   // row they go on: zeros are copied.
   HK_DEVICE void next_values() {
     value_span = values.span(place);
-    settle_scalar(value_span.base, value_span.bytes);
+    pin_scalar(value_span.base, value_span.bytes);
   }
   HK_DEVICE void next_place() {
     row += Tile::kRows;
     place = source.place(row, Share::kRowsSpanned, found);
-    settle_scalar(row, place.block, place.row, place.count);
+    pin_scalar(row, place.block, place.row, place.count);
   }
   HK_DEVICE void next_keys() {
     key_span = keys.span(place);
-    settle_scalar(key_span.base, key_span.bytes);
+    pin_scalar(key_span.base, key_span.bytes);
   }
   HK_DEVICE void find_next() { found = source.find(row + Tile::kRows); }
 

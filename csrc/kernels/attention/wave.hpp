@@ -2,36 +2,22 @@
 #pragma once
 
 #include "key_value_stream.hpp"
+#include "scale.hpp"
 
 namespace hk::attention {
 
-constexpr f32 kLog2E = 1.44269504088896341f, kLn2 = 0.69314718055994531f;
-constexpr f32 kHidden = -__builtin_inff();
+constexpr f32 kLn2 = 0.69314718055994531f;
+constexpr f32 kMaskedScore = -__builtin_inff();
 constexpr f32 kLowest = -1e30f;  // below any score (see AttentionPrefillArgs); finite: no inf - inf
 constexpr f32 kHeadroom = 8.0f;  // a maximum may be stale by 2^8 before O is rescaled
-
-// Scores are computed with a query whose sign is that of the scale, and multiplied by `factor` on
-// their way into the exponential: the largest score is then the largest exponent.
-struct Scale {
-  u32 flip, keep;  // bits of two query elements
-  f32 factor;
-
-  HK_DEVICE explicit Scale(f32 scale)
-      : flip(scale < 0 ? 0x80008000u : 0u), keep(scale == 0 ? 0u : ~0u),
-        factor(scale == 0 ? 1.0f : __builtin_fabsf(scale) * kLog2E) {}
-
-  template <class Query>
-  HK_DEVICE void apply(Query& query) const {
-    for (auto& part : query.part[0]) part.words = (part.words ^ flip) & keep;
-  }
-};
 
 // One wave: 32 query rows of one head against the key tiles that the workgroup streams.
 template <class Shape, class Source>
 class AttentionWave {
   using T = typename Shape::Element;
   using Matrix = Mma<T>;
-  static constexpr int D = Shape::kHeadSize, kWaveRows = Shape::kWaveRows, kTileKeys = Shape::kTileKeys;
+  static constexpr int D = Shape::kHeadSize, kWaveRows = Shape::kWaveRows,
+                       kTileKeys = Shape::kTileKeys;
   static constexpr int kKeyStages = Shape::kKeyStages, kValueStages = Shape::kValueStages;
 
  public:
@@ -42,10 +28,11 @@ class AttentionWave {
   static constexpr int kLdsBytes = KeyRing::kBytes + ValueRing::kBytes;
 
   HK_DEVICE AttentionWave(const Stream& copies, u32 lds, Lane in, f32 scale, i32 last)
-      : stream(copies), key_ring{lds}, value_ring{lds + KeyRing::kBytes}, lane(in), factor(scale), last_key(last),
-        key_rows(RowReader<Tile>::of(in)), value_columns(ColumnReader<Tile>::of(in)) {
+      : stream(copies), key_ring{lds}, value_ring{lds + KeyRing::kBytes}, lane(in), factor(scale),
+        last_key(last), key_rows(RowReader<Tile>::of(in)),
+        value_columns(ColumnReader<Tile>::of(in)) {
     static_for<0, kChannelBlocks>([&](auto c) { fill(output.block[c][0], 0); });
-    set_top();
+    set_row_max();
   }
 
   OperandTile<T, kWaveRows, D> query;
@@ -71,7 +58,7 @@ class AttentionWave {
   template <bool kThis, bool kNext, bool kMasked>
   HK_DEVICE void step(i32 next_key) {
     if constexpr (kThis) {
-      if (__builtin_expect(any(next_top > limit), false)) rescale();
+      if (__builtin_expect(any(next_max > limit), false)) rescale();
     }
     visible = last_key - next_key - Matrix::row(0, lane.half);
     const auto loads = [&](auto slot) { load_ahead<kThis, kNext, slot.value>(); };
@@ -79,7 +66,7 @@ class AttentionWave {
       if constexpr (kThis) softmax_slot<slot.value>();
     };
     const auto maxima = [&](auto slot) {
-      if constexpr (kNext) top_slot<kMasked, slot.value>();
+      if constexpr (kNext) max_slot<kMasked, slot.value>();
     };
 
     if constexpr (kThis) {
@@ -136,9 +123,9 @@ class AttentionWave {
 
   HK_DEVICE void finish(ColumnVector& lse, ColumnVector& inverse, f32 value_factor) const {
     ColumnVector total;
-    combine_halves(total, sum[0] + sum[1], [](f32 a, f32 b) { return a + b; });
+    reduce_halves(total, sum[0] + sum[1], [](f32 a, f32 b) { return a + b; });
     const bool nothing = total == 0;
-    lse = nothing ? kHidden : (top * factor + __builtin_amdgcn_logf(total)) * kLn2;
+    lse = nothing ? kMaskedScore : (row_max * factor + __builtin_amdgcn_logf(total)) * kLn2;
     inverse = nothing ? 0 : value_factor * __builtin_amdgcn_rcpf(total);
   }
 
@@ -149,13 +136,15 @@ class AttentionWave {
   static constexpr int kKeySteps = kTileKeys / Matrix::kDepth;
   static constexpr int kHalf = kKeyBlocks * kChannelSteps;  // slots of a phase, one mma each
   static constexpr int kSlots = 2 * kHalf;
-  static constexpr int kPairs = kTileKeys * kWaveRows / arch::kLanes / 2, kBlockPairs = kPairs / kKeyBlocks;
+  static constexpr int kPairs = kTileKeys * kWaveRows / arch::kLanes / 2,
+                       kBlockPairs = kPairs / kKeyBlocks;
   static constexpr int kAhead = kHalf / 2;  // fragments loaded ahead of their use
   static constexpr int kWaitSlots = 2;      // slots served by one wait
   // A look-up is a scalar load, which lands with all LDS reads or not at all: what was loaded
   // before this slot needs no other wait.
   static constexpr int kDrained = kSlots - kAhead + 2;
-  static constexpr int kInFlight = Shape::kTilesInFlight * Stream::Share::kCopies;  // copies that no phase waits for
+  static constexpr int kInFlight =
+      Shape::kTilesInFlight * Stream::Share::kCopies;  // copies that no phase waits for
   static_assert(kHalf == kChannelBlocks * kKeySteps && kWaveRows == Matrix::kCols);
 
   Stream stream;
@@ -172,22 +161,24 @@ class AttentionWave {
   Pair exponents[kPairs];                        // of 2, then the weights themselves
   OperandTile<T, kWaveRows, kTileKeys> weights;  // P
   Fragment<T> fragment[kSlots];                  // in order of use: K of the next tile, V of this
-  ColumnVector top = kLowest, next_top;  // the maximum in use; that of `scores`
-  ColumnVector offset, limit;            // top * factor; the maximum that calls for a rescale
-  Pair sum{};                            // of this lane's weights
+  ColumnVector row_max = kLowest, next_max;      // the maximum in use; that of `scores`
+  ColumnVector offset, limit;  // row_max * factor; the maximum that calls for a rescale
+  Pair sum{};                  // of this lane's weights
 
   // K (block, step) for slots 0 to kHalf - 1, V (step, block) for the others.
   template <int I>
   HK_DEVICE void load_fragment() {
-    if constexpr (I < kHalf) load<I / kChannelSteps, I % kChannelSteps>(fragment[I], rows);
-    else load<(I - kHalf) % kChannelBlocks, (I - kHalf) / kChannelBlocks>(fragment[I], columns);
+    if constexpr (I < kHalf)
+      load<I / kChannelSteps, I % kChannelSteps>(fragment[I], rows);
+    else
+      load<(I - kHalf) % kChannelBlocks, (I - kHalf) / kChannelBlocks>(fragment[I], columns);
   }
   HK_DEVICE void load_first() {
     static_for<0, kAhead>([&](auto i) { load_fragment<i.value>(); });
   }
   HK_DEVICE void wait_first() {
     wait_lds<0>();
-    static_for<0, kAhead>([&](auto i) { settle_vector(fragment[i].words); });
+    static_for<0, kAhead>([&](auto i) { pin_vector(fragment[i].words); });
   }
   template <bool kThis, bool kNext, int Slot>
   HK_DEVICE void load_ahead() {
@@ -204,20 +195,20 @@ class AttentionWave {
       free_keys = key_ring.tile();
       key_ring.advance();
       rows = key_rows.at(key_ring.tile());
-      settle_scalar(free_keys.base, key_ring.stage);
-      rows.settle();
+      pin_scalar(free_keys.base, key_ring.stage);
+      rows.pin();
     }
     if constexpr (Slot == kRoom) stream.next_values();
     if constexpr (Slot == kRoom + 1) {
       copy(free_values, stream.value_span, stream.value_share);
       free_values = value_ring.tile();
       value_ring.advance();
-      settle_scalar(free_values.base, value_ring.stage);
+      pin_scalar(free_values.base, value_ring.stage);
     }
     if constexpr (Slot == kDrained - kHalf) {
       stream.next_place();
       columns = value_columns.at(value_ring.tile());
-      columns.settle();
+      columns.pin();
     }
     if constexpr (Slot == kRoom + 3) {
       stream.find_next();
@@ -240,10 +231,13 @@ class AttentionWave {
         return pending;
       }();
       constexpr bool kLanded =
-          Source::kBlocks && (Slot >= kDrained || (kThis && Slot + kWaitSlots <= kDrained + kAhead - kSlots));
+          Source::kBlocks &&
+          (Slot >= kDrained || (kThis && Slot + kWaitSlots <= kDrained + kAhead - kSlots));
       static_assert(kWaitSlots == 2 && kDrained % kWaitSlots == 0);
-      if constexpr (kLanded) settle_vector(fragment[Slot].words, fragment[Slot + 1].words);
-      else wait_lds<kPending>(fragment[Slot], fragment[Slot + 1]);
+      if constexpr (kLanded)
+        pin_vector(fragment[Slot].words, fragment[Slot + 1].words);
+      else
+        wait_lds<kPending>(fragment[Slot], fragment[Slot + 1]);
     }
   }
 
@@ -275,7 +269,8 @@ class AttentionWave {
     constexpr int kSpan = kSlots * 3 / 4 - 2;
     spread<Slot, 0, kChannelSteps, kBlockPairs>([&](auto i) { exponent(i + kBlockPairs); });
     spread<Slot, 0, kSpan, kPairs>([&](auto i) {
-      exponents[i] = {__builtin_amdgcn_exp2f(exponents[i][0]), __builtin_amdgcn_exp2f(exponents[i][1])};
+      exponents[i] = {__builtin_amdgcn_exp2f(exponents[i][0]),
+                      __builtin_amdgcn_exp2f(exponents[i][1])};
     });
     spread<Slot, 1, kSpan, kPairs>([&](auto i) {
       sum += exponents[i];
@@ -285,42 +280,44 @@ class AttentionWave {
 
   // The maxima of the next scores, one block after the other as the matrix unit finishes them.
   template <bool kMasked, int Slot>
-  HK_DEVICE void top_slot() {
+  HK_DEVICE void max_slot() {
     constexpr int kSpan = kHalf / 2;
-    if constexpr (Slot == 0) next_top = kHidden;
+    if constexpr (Slot == 0) next_max = kMaskedScore;
     static_for<0, kKeyBlocks>([&](auto block) {
       spread<Slot, (block.value + 1) * kChannelSteps + 2, kSpan, kBlockPairs>([&](auto i) {
         Block& rows_seen = scores.block[block][0];
         if constexpr (kMasked) {
-          hide<block.value, 2 * i.value>(rows_seen);
-          hide<block.value, 2 * i.value + 1>(rows_seen);
+          mask<block.value, 2 * i.value>(rows_seen);
+          mask<block.value, 2 * i.value + 1>(rows_seen);
         }
-        max_rows(next_top, next_top, pair(rows_seen, i));
+        max_rows(next_max, next_max, pair(rows_seen, i));
       });
     });
     if constexpr (Slot == kSlots - 2) {
-      combine_halves(next_top, next_top, [](f32 a, f32 b) { return __builtin_elementwise_maximum(a, b); });
+      reduce_halves(next_max, next_max,
+                    [](f32 a, f32 b) { return __builtin_elementwise_maximum(a, b); });
     }
   }
 
   template <int BlockIndex, int I>
-  HK_DEVICE void hide(Block& rows) const {
-    rows[I] = Matrix::kRows * BlockIndex + Matrix::row(I, 0) > visible ? kHidden : rows[I];
+  HK_DEVICE void mask(Block& rows) const {
+    rows[I] = Matrix::kRows * BlockIndex + Matrix::row(I, 0) > visible ? kMaskedScore : rows[I];
   }
 
-  HK_DEVICE void set_top() {
-    offset = top * factor;
-    limit = top + kHeadroom / factor;
+  HK_DEVICE void set_row_max() {
+    offset = row_max * factor;
+    limit = row_max + kHeadroom / factor;
   }
 
   // O and its sum are whole up to a tile here, so they can move to the maximum of the next.
   HK_DEVICE void rescale() {
-    const ColumnVector raised = __builtin_elementwise_maximum(top, next_top);
-    const ColumnVector shrink = __builtin_amdgcn_exp2f((top - raised) * factor);
-    static_for<0, kChannelBlocks>([&](auto c) { hk::scale(output.block[c][0], output.block[c][0], shrink); });
+    const ColumnVector raised = __builtin_elementwise_maximum(row_max, next_max);
+    const ColumnVector shrink = __builtin_amdgcn_exp2f((row_max - raised) * factor);
+    static_for<0, kChannelBlocks>(
+        [&](auto c) { hk::scale(output.block[c][0], output.block[c][0], shrink); });
     sum *= Pair(shrink);
-    top = raised;
-    set_top();
+    row_max = raised;
+    set_row_max();
   }
 };
 

@@ -20,13 +20,14 @@ struct Shape<arch::Gfx950, ElementA, ElementB> {
   static constexpr int kWavesPerSimd = 2;
 
   template <class T, int Rows>
-  using Tile = SharedTile<T, Rows, kStep, swizzle::SpreadRows<kStep * int(sizeof(T))>>;
+  using Tile = SharedTile<T, Rows, kStep, swizzle::SpreadRows<kStep* int(sizeof(T))>>;
 };
 
 // What follows from a shape.
 template <class Shape>
 struct Sizes {
-  static constexpr int kWaves = Shape::kRowWaves * Shape::kColumnWaves, kThreads = kWaves * arch::kLanes;
+  static constexpr int kWaves = Shape::kRowWaves * Shape::kColumnWaves,
+                       kThreads = kWaves * arch::kLanes;
   static constexpr int kWaveRows = Shape::kTileRows / Shape::kRowWaves;
   static constexpr int kWaveColumns = Shape::kTileColumns / Shape::kColumnWaves;
   using TileA = typename Shape::template Tile<typename Shape::A, Shape::kTileRows>;

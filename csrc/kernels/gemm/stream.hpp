@@ -17,9 +17,10 @@ struct DepthStream {
 
   // Of the matrix [count, depth], rows from `first` on. The last row ends with the 16 bytes that
   // hold its end: the rest of it may not be there.
-  HK_DEVICE DepthStream(const TensorRows<PackedRows>& rows, i32 count, i32 depth, i32 first, i32 wave, Lane lane)
-      : share(wave, lane, rows.row_stride),
-        span(rows.span(PackedRows{depth == 0 ? 0 : count}.place(first + share.first_row, Share::kRowsSpanned, 0))) {
+  HK_DEVICE DepthStream(const TensorRows<PackedRows>& rows, i32 count, i32 depth, i32 first,
+                        i32 wave, Lane lane)
+      : share(wave, lane, rows.row_stride), span(rows.span(PackedRows{depth == 0 ? 0 : count}.place(
+                                                first + share.first_row, Share::kRowsSpanned, 0))) {
     const u32 past_end = rows.row_stride - ceil_div(depth, kChunk) * 16;
     span.bytes -= clamp_scalar(past_end, span.bytes);
   }
@@ -29,7 +30,7 @@ struct DepthStream {
     copy(dst, span, share);
     span.base += kStepBytes;
     span.bytes -= clamp_scalar(span.bytes, kStepBytes);
-    settle_scalar(span.base, span.bytes);
+    pin_scalar(span.base, span.bytes);
   }
 };
 

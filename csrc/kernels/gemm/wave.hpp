@@ -20,7 +20,9 @@ class GemmWave {
 
   HK_DEVICE GemmWave(const StreamA& a, const StreamB& b, u32 lds, i32 wave, Lane lane)
       : a_{a, {lds}, RowReader<TileA>::of(lane, wave % Shape::kRowWaves * Size::kWaveRows)},
-        b_{b, {lds + Size::RingA::kBytes}, RowReader<TileB>::of(lane, wave / Shape::kRowWaves * Size::kWaveColumns)},
+        b_{b,
+           {lds + Size::RingA::kBytes},
+           RowReader<TileB>::of(lane, wave / Shape::kRowWaves * Size::kWaveColumns)},
         lane_(lane) {
     each_block([&](auto column, auto row) { fill(result_.block[column][row], 0); });
   }
@@ -36,7 +38,8 @@ class GemmWave {
   template <class F>
   HK_DEVICE void each_result(F&& body) const {
     each_block([&](auto column, auto row) {
-      body(result_.block[column][row], Index<Matrix::kCols * row.value>{}, Index<Matrix::kRows * column.value>{});
+      body(result_.block[column][row], Index<Matrix::kCols * row.value>{},
+           Index<Matrix::kRows * column.value>{});
     });
   }
 
@@ -104,7 +107,8 @@ class GemmWave {
   }
 
   template <int Part>
-  HK_DEVICE static void load_part(Fragments& dst, const RowReader<TileA>& a, const RowReader<TileB>& b) {
+  HK_DEVICE static void load_part(Fragments& dst, const RowReader<TileA>& a,
+                                  const RowReader<TileB>& b) {
     static_for<0, kRowBlocks>([&](auto i) { load<i.value, Part>(dst.a[i], a); });
     static_for<0, kColumnBlocks>([&](auto i) { load<i.value, Part>(dst.b[i], b); });
   }

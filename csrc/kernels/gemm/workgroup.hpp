@@ -12,19 +12,21 @@ HK_DEVICE void gemm(const GemmArgs& args, const Epilogue& epilogue) {
   using Wave = GemmWave<Shape>;
   using Out = typename Epilogue::Output;
   extern __attribute__((shared)) char lds[];
-  const i32 columns = ceil_div(args.n, Shape::kTileColumns), tiles = ceil_div(args.m, Shape::kTileRows) * columns;
+  const i32 columns = ceil_div(args.n, Shape::kTileColumns),
+            tiles = ceil_div(args.m, Shape::kTileRows) * columns;
   const i32 id = neighbours_on_one_xcd(__builtin_amdgcn_workgroup_id_x(), tiles);
-  const i32 first_row = id / columns * Shape::kTileRows, first_column = id % columns * Shape::kTileColumns;
+  const i32 first_row = id / columns * Shape::kTileRows,
+            first_column = id % columns * Shape::kTileColumns;
   const i32 wave = this_wave();
   const Lane lane = this_lane();
 
   const auto rows_of = [](const void* data, i64 row_bytes) {
     return TensorRows<PackedRows>{address(data), 0, u32(row_bytes)};
   };
-  const typename Wave::StreamA a(rows_of(args.a, args.a_row * sizeof(typename Shape::A)), args.m, args.k, first_row,
-                                 wave, lane);
-  const typename Wave::StreamB b(rows_of(args.b, args.b_row * sizeof(typename Shape::B)), args.n, args.k,
-                                 first_column, wave, lane);
+  const typename Wave::StreamA a(rows_of(args.a, args.a_row * sizeof(typename Shape::A)), args.m,
+                                 args.k, first_row, wave, lane);
+  const typename Wave::StreamB b(rows_of(args.b, args.b_row * sizeof(typename Shape::B)), args.n,
+                                 args.k, first_column, wave, lane);
   Wave product(a, b, shared_address(lds), wave, lane);
   product.run(args.k);
 

@@ -26,15 +26,14 @@ from typing import Any
 from hk_backend.kernels import grid
 from hk_backend.kernels.catalogue import CODE_OBJECTS, read_index
 from hk_backend.kernels.entry import entry_of
-from hk_backend.kernels.toolchain import compiler, disassembly, metadata, sources
+from hk_backend.kernels.toolchain import clocks, compiler, disassembly, metadata, sources
 from hk_backend.kernels.toolchain.compiler import Toolchain, ToolchainError
 from hk_backend.kernels.toolchain.debug_info import DebugInfo, DebugInfoError
 from hk_backend.kernels.toolchain.describe import BuildError, conflict_factor, describe
 from hk_backend.kernels.toolchain.elf import Elf
+from hk_backend.kernels.toolchain.sources import SourceError
 
 ROOT = Path(__file__).parents[3]
-SOURCES = Path("csrc/kernels")
-ARCHES = ("gfx950",)
 FLAGS = (
     *("-x", "hip", "--cuda-device-only", "--no-gpu-bundle-output", "-nogpuinc", "-nogpulib"),
     *("-std=c++20", "-O3", "-Wall", "-Wextra", "-Werror", "-Icsrc/include"),
@@ -63,15 +62,18 @@ def build(
 ) -> list[Path]:
     """Compile the sources into `output`; the indexes' paths.
 
-    All of csrc/kernels in `root`, the repository by default, or `only` these (relative to `root`):
-    what `output` has of the others stays, and nothing else does. Without `run` nothing is launched
-    in the emulator, and figures that want it are missing.
-    Raises `ToolchainError` with the compiler's messages, `BuildError`, `DebugInfoError`.
+    All of csrc/kernels in `root`, the repository by default, that name the arch; or `only` these
+    (relative to `root`): what `output` has of the others stays, and nothing else does. Without
+    `run` nothing is launched in the emulator, and figures that want it are missing.
+    Raises `SourceError`, `ToolchainError` with the compiler's messages, `BuildError`,
+    `DebugInfoError`.
     """
     root = root or ROOT
-    everything = sorted(path.relative_to(root) for path in (root / SOURCES).glob("*.hip"))
+    everything, skipped = sources.built_for(arch, root)
     if not everything:
-        raise BuildError(f"no kernels in {SOURCES} of {root}: build from a copy of the repository")
+        raise BuildError("\n".join(skipped.values()))
+    if refused := [skipped[source] for source in only if source in skipped]:
+        raise BuildError("\n".join(refused))
     output.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor() as pool:
         built = list(
@@ -169,7 +171,12 @@ def keep_lines(full: Path, lines: Path, tools: Toolchain) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; 1 and a message if a kernel cannot be built."""
     parser = argparse.ArgumentParser(prog="python -m hk_backend.kernels.toolchain.build")
-    parser.add_argument("--arch", action="append", choices=ARCHES, help="all by default")
+    parser.add_argument(
+        "--arch",
+        action="append",
+        choices=clocks.ARCHES,
+        help="by default every arch that a source names (HK_ARCHES)",
+    )
     parser.add_argument("--source", action="append", type=Path, default=[], help="one .hip file")
     parser.add_argument("--output", type=Path, default=CODE_OBJECTS, help="a folder for each arch")
     parser.add_argument("--compiler", help="clang++; found by default")
@@ -180,15 +187,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     only = [path.resolve().relative_to(ROOT) for path in options.source]
     try:
         tools = compiler.find(options.compiler)
-        for arch in options.arch or ARCHES:
+        for arch in options.arch or sources.named_arches(ROOT):
             folder = options.output.resolve() / arch
             paths = build(arch, folder, tools, only, run=not options.no_run)
+            for reason in () if only else sources.built_for(arch, ROOT)[1].values():
+                print(f"skipped: {reason}")
             names = [entry.name for path in paths for entry in read_index(path)]
             print(f"{arch}: {', '.join(names)}\n  by {tools.version}\n  in {folder}")
     except ImportError as error:
         print(f"no emulator ({error}): `pip install -e .` builds it; or --no-run", file=sys.stderr)
         return 1
-    except (ToolchainError, BuildError, DebugInfoError, grid.GridError) as error:
+    except (SourceError, ToolchainError, BuildError, DebugInfoError, grid.GridError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

@@ -1,11 +1,57 @@
-"""Which files a code object was compiled from, and whether they are still the same."""
+"""Which arches a source is for; which files a code object was compiled from, and whether they are
+still the same."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+from hk_backend.kernels.toolchain import clocks
+
+SOURCES = Path("csrc/kernels")
+NAMED = re.compile(r"^HK_ARCHES\((.*)\);", re.MULTILINE)
+
+
+class SourceError(RuntimeError):
+    """There are no sources, or one that does not say for which arches it is."""
+
+
+def arches(source: Path, root: Path) -> list[str]:
+    """Those that a source is built for, by its line `HK_ARCHES(...);`. Raises `SourceError`."""
+    line = NAMED.search((root / source).read_text())
+    named = [name.strip() for name in line[1].split(",")] if line else []
+    if not named or not set(named) <= set(clocks.ARCHES):
+        found = f"is for {', '.join(named)}" if named else "does not say which arches it is for"
+        known = ", ".join(clocks.ARCHES)
+        raise SourceError(f"{source} {found}: HK_ARCHES(...); takes some of {known}")
+    return named
+
+
+def by_arches(root: Path) -> dict[Path, list[str]]:
+    """Every kernel source, relative to `root`. Raises `SourceError`."""
+    found = sorted(path.relative_to(root) for path in (root / SOURCES).glob("*.hip"))
+    if not found:
+        raise SourceError(f"no kernels in {SOURCES} of {root}: build from a copy of the repository")
+    return {source: arches(source, root) for source in found}
+
+
+def built_for(arch: str, root: Path) -> tuple[list[Path], dict[Path, str]]:
+    """The sources for an arch; and the others, with why not. Raises `SourceError`."""
+    every = by_arches(root)
+    others = {
+        source: f"{source} is not built for {arch}: HK_ARCHES has {', '.join(named)}"
+        for source, named in every.items()
+        if arch not in named
+    }
+    return [source for source in every if source not in others], others
+
+
+def named_arches(root: Path) -> list[str]:
+    """Every arch that a source is built for. Raises `SourceError`."""
+    return sorted({arch for named in by_arches(root).values() for arch in named})
 
 
 def read_by(dependencies: Path) -> list[str]:

@@ -13,6 +13,7 @@ from hk_backend.kernels import catalogue
 from hk_backend.kernels.toolchain import build, compiler
 from hk_backend.kernels.toolchain.compiler import Toolchain, ToolchainError
 from hk_backend.kernels.toolchain.debug_info import DebugInfo, DebugInfoError
+from hk_backend.kernels.toolchain.sources import SOURCES, SourceError
 from tests.kernels.sources import ARCH, COPY, Source, compile_kernel, write
 
 
@@ -88,9 +89,9 @@ def test_a_source_alone_leaves_the_others(tmp_path: Path, tools: Toolchain) -> N
     folder = tmp_path / "out" / ARCH
     build.build(ARCH, folder, tools, root=root)
     first = json.loads((folder / "test.json").read_text())
-    path = root / build.SOURCES / "a.hip"
+    path = root / SOURCES / "a.hip"
     path.write_text(path.read_text().replace("{1, 2, 3,", "{4, 2, 3,"))
-    (root / build.SOURCES / "gone.hip").unlink()
+    (root / SOURCES / "gone.hip").unlink()
     build.build(ARCH, folder, tools, [path.relative_to(root)], root=root)
     second = json.loads((folder / "test.json").read_text())
     assert [kernel["tile"]["rows"] for kernel in second["kernels"]] == [4, 1]
@@ -150,7 +151,7 @@ def test_what_must_not_ship_is_refused(
 
 def test_a_kernel_without_info_is_refused(tmp_path: Path, tools: Toolchain) -> None:
     root = write(tmp_path, Source())
-    path = root / build.SOURCES / "small.hip"
+    path = root / SOURCES / "small.hip"
     path.write_text(re.sub(r'extern "C" .*_info .*', "", path.read_text()))
     with pytest.raises(DebugInfoError, match=r"there is no small_info: see .*kernel_info\.hpp"):
         build.build(ARCH, tmp_path / "out", tools, root=root)
@@ -237,6 +238,50 @@ def test_the_command(
     names = [entry.name for entry in catalogue(ARCH, tmp_path / "out").kernels]
     assert names == ["other", "small"]
     assert "other, small" in capsys.readouterr().out
+
+
+def test_a_source_is_built_for_the_arches_that_it_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Others are skipped, or refused where they are asked for by name."""
+    both = Source(name="both", arches="gfx942, gfx950")
+    root = write(tmp_path / "tree", Source(), both)
+    monkeypatch.setattr(build, "ROOT", root)
+    output = tmp_path / "out"
+    assert build.main(["--output", str(output), "--no-run"]) == 0
+    reason = "csrc/kernels/small.hip is not built for gfx942: HK_ARCHES has gfx950"
+    assert f"skipped: {reason}\n" in capsys.readouterr().out
+    names = {arch: catalogue(arch, output).kernels for arch in ("gfx942", "gfx950")}
+    assert {arch: [entry.name for entry in found] for arch, found in names.items()} == {
+        "gfx942": ["both"],
+        "gfx950": ["both", "small"],
+    }
+    source = ["--source", str(root / SOURCES / "small.hip")]
+    assert build.main(["--arch", "gfx942", "--output", str(output), *source]) == 1
+    assert capsys.readouterr().err == f"{reason}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", "does not say which arches it is for: HK_ARCHES(...); takes some of gfx942, gfx950"),
+        ("HK_ARCHES(gfx950, gfx9);", "is for gfx950, gfx9: HK_ARCHES(...); takes some of gfx942"),
+    ],
+)
+def test_a_source_names_known_arches(tmp_path: Path, line: str, message: str) -> None:
+    folder = tmp_path / SOURCES
+    folder.mkdir(parents=True)
+    (folder / "small.hip").write_text(f"{line}\n")
+    with pytest.raises(SourceError, match=re.escape(message)):
+        build.build(ARCH, tmp_path / "out", compiler.find(), root=tmp_path)
+
+
+@pytest.mark.parametrize("arches", ["gfx942", "gfx94, xgfx950, gfx9500"])
+def test_the_compiler_refuses_an_arch_that_a_source_does_not_name(
+    tmp_path: Path, tools: Toolchain, arches: str
+) -> None:
+    with pytest.raises(ToolchainError, match=f"this source is built for {arches} alone"):
+        compile_kernel(tmp_path, Source(arches=arches), tools)
 
 
 @pytest.mark.parametrize(

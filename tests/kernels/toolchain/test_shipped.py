@@ -22,6 +22,7 @@ from hk_backend.kernels.catalogue import CODE_OBJECTS
 from hk_backend.kernels.toolchain import build, compare, metadata, sources
 from hk_backend.kernels.toolchain.compiler import Toolchain
 from hk_backend.kernels.toolchain.elf import Elf
+from hk_backend.kernels.toolchain.sources import SOURCES
 from tests.seed import draw
 
 LARGEST_FILE, ALL_FILES = 1 << 20, 8 << 20  # bytes, in the repository and in the wheel
@@ -64,10 +65,10 @@ def copy(tmp_path: Path) -> Path:
 
 
 def test_there_are_kernels() -> None:
-    assert arches() == sorted(build.ARCHES)
+    assert arches() == sources.named_arches(build.ROOT)
     for arch in arches():
         built = {path.stem for path in (CODE_OBJECTS / arch).glob("*.co")}
-        assert built == {path.stem for path in (build.ROOT / build.SOURCES).glob("*.hip")}
+        assert built == {path.stem for path in sources.built_for(arch, build.ROOT)[0]}
 
 
 @each_source
@@ -77,7 +78,7 @@ def test_each_code_object_is_of_these_sources(arch: str, name: str) -> None:
         if record := index["code_objects"].get(name):
             assert sources.changed(record["sources"], build.ROOT) == [], REMEDY
             assert record["flags"] == " ".join(build.FLAGS), REMEDY
-            assert f"{build.SOURCES}/{name}.hip" in record["sources"]
+            assert f"{SOURCES}/{name}.hip" in record["sources"]
             assert "csrc/include/hk/kernel_info.hpp" in record["sources"]
 
 
@@ -117,7 +118,7 @@ def test_one_kernel_compiled_again(
     kernel = draw(f"compile {arch} {name}").choice(shipped)
     names = [other["name"] for other in shipped]
     operator = catalogue(arch).kernel(kernel["name"]).operator
-    source = build.SOURCES / f"{name}.hip"
+    source = SOURCES / f"{name}.hip"
     leave_one(copy / source, kernel["name"], names, operator)
     built = build.compile_one(source, arch, tmp_path, tools, copy)
     assert [k["name"] for k in built.kernels[operator]] == [kernel["name"]]

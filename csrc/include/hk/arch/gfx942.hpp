@@ -24,8 +24,8 @@ using DefaultShape = MmaShape<32, 32, 8>;
 template <>
 struct Mma<bf16, bf16, MmaShape<32, 32, 8>> : MmaShape<32, 32, 8> {
   HK_DEVICE static Vec<f32, 16> multiply(Vec<bf16, 4> a, Vec<bf16, 4> b, Vec<f32, 16> c) {
-    return __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(bit_cast<Vec<i16, 4>>(a), bit_cast<Vec<i16, 4>>(b),
-                                                    c, 0, 0, 0);
+    return __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(bit_cast<Vec<i16, 4>>(a),
+                                                    bit_cast<Vec<i16, 4>>(b), c, 0, 0, 0);
   }
 };
 template <>
@@ -45,8 +45,10 @@ HK_DEVICE void swap_halves(u32& a, u32& b) {
   const int lane = __builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0));
   const u32 give = lane < 32 ? b : a;
   const u32 got = __builtin_amdgcn_ds_bpermute((lane ^ 32) * 4, give);
-  if (lane < 32) b = got;
-  else a = got;
+  if (lane < 32)
+    b = got;
+  else
+    a = got;
 }
 
 template <int Offset>

@@ -20,8 +20,12 @@ struct MmaShape {
 
   HK_DEVICE static constexpr int line(int lane) { return lane % Rows; }
   HK_DEVICE static constexpr int group(int lane) { return lane / Rows; }
-  HK_DEVICE static constexpr int depth(int element, int group) { return kOperand * group + element; }
-  HK_DEVICE static constexpr int row(int i, int group) { return 4 * kGroups * (i / 4) + 4 * group + i % 4; }
+  HK_DEVICE static constexpr int depth(int element, int group) {
+    return kOperand * group + element;
+  }
+  HK_DEVICE static constexpr int row(int i, int group) {
+    return 4 * kGroups * (i / 4) + 4 * group + i % 4;
+  }
 };
 
 // The instruction for operands of A and B. A specialisation derives from its shape and states
@@ -29,7 +33,8 @@ struct MmaShape {
 // which is a b + c.
 template <class A, class B, class Shape>
 struct Mma : Shape {
-  static_assert(sizeof(A) == 0, "the arch has no matrix instruction of this shape for these elements");
+  static_assert(sizeof(A) == 0,
+                "the arch has no matrix instruction of this shape for these elements");
 };
 
 }  // namespace hk::arch

@@ -26,24 +26,24 @@ struct AttentionPrefillArgs {
   i64 query_head;
   i64 out_token;
   i64 out_head;
-  i64 key_block;               // paged
+  i64 key_block;  // paged
   i64 key_head;
   i64 key_token;
-  i64 value_block;             // paged
+  i64 value_block;  // paged
   i64 value_head;
   i64 value_token;
   i64 lse_head;
   i64 lse_token;
-  i64 block_table_row;         // paged
+  i64 block_table_row;  // paged
   i32 num_requests;
-  i32 num_tokens;              // rows of query that exist
-  i32 num_heads;               // a multiple of num_kv_heads
+  i32 num_tokens;  // rows of query that exist
+  i32 num_heads;   // a multiple of num_kv_heads
   i32 num_kv_heads;
-  i32 block_size;              // paged: a multiple of 16
-  i32 num_blocks;              // paged
-  i32 causal;                  // 0 or 1
-  float scale;                 // of the scores, |scale| at most 2^20; query key^T above -1e30
-  float value_factor;          // of the output
+  i32 block_size;      // paged: a multiple of 16
+  i32 num_blocks;      // paged
+  i32 causal;          // 0 or 1
+  float scale;         // of the scores, |scale| at most 2^20; query key^T above -1e30
+  float value_factor;  // of the output
 };
 
 }  // namespace hk

@@ -17,12 +17,13 @@ struct TileCopy {
   static constexpr int kRowsSpanned = 16 * ceil_div(kCopies, kPer16);
   static_assert(Tile::kBlocks % Waves == 0 && (kCopies % kPer16 == 0 || kPer16 % kCopies == 0));
 
-  i32 first_row;         // wave-uniform
-  u32 destination;       // byte in the tile, wave-uniform
-  u32 source[kCopies];   // byte from first_row, of this lane
+  i32 first_row;        // wave-uniform
+  u32 destination;      // byte in the tile, wave-uniform
+  u32 source[kCopies];  // byte from first_row, of this lane
 
   HK_DEVICE TileCopy(int wave, Lane lane, u32 row_bytes)
-      : first_row(wave * kCopies / kPer16 * 16), destination(wave * kCopies * Layout::kBlockStride) {
+      : first_row(wave * kCopies / kPer16 * 16),
+        destination(wave * kCopies * Layout::kBlockStride) {
     static_for<0, kCopies>([&](auto i) {
       const int block = wave * kCopies + i.value;
       const int row = block / kPer16 * 16 - first_row + Layout::copied_row(block % kPer16, lane.id);
@@ -36,7 +37,8 @@ template <class Tile, int Waves>
 HK_DEVICE void copy(Tile dst, BoundedView src, const TileCopy<Tile, Waves>& share) {
   static_for<0, TileCopy<Tile, Waves>::kCopies>([&](auto i) {
     const u32 to = dst.base + share.destination + i.value * Tile::Layout::kBlockStride;
-    __builtin_amdgcn_raw_ptr_buffer_load_lds(src.descriptor, (__attribute__((address_space(3))) void*)to,
+    __builtin_amdgcn_raw_ptr_buffer_load_lds(src.descriptor,
+                                             (__attribute__((address_space(3))) void*)to,
                                              arch::kCopyBytes, share.source[i], 0, 0, 0);
   });
 }

@@ -19,11 +19,13 @@ HK_DEVICE void load(Fragment<T, Shape>& dst, const Reader& src) {
 
 // Fragments of an operand that stays in registers, from rows in global memory.
 template <class T, int Rows, int Depth, class Shape>
-HK_DEVICE void load(OperandTile<T, Rows, Depth, Shape>& dst, BoundedView src, u32 row_bytes, Lane lane) {
+HK_DEVICE void load(OperandTile<T, Rows, Depth, Shape>& dst, BoundedView src, u32 row_bytes,
+                    Lane lane) {
   static_for<0, Rows / Shape::kRows>([&](auto block) {
     static_for<0, Depth / Shape::kDepth>([&](auto step) {
       const u32 channel = Shape::kDepth * step.value + Shape::depth(0, lane.group<Shape>());
-      const u32 offset = (Shape::kRows * block.value + lane.line<Shape>()) * row_bytes + channel * sizeof(T);
+      const u32 offset =
+          (Shape::kRows * block.value + lane.line<Shape>()) * row_bytes + channel * sizeof(T);
       dst.part[block][step].words = load_words<Fragment<T, Shape>::kWords>(src, offset);
     });
   });
@@ -31,7 +33,8 @@ HK_DEVICE void load(OperandTile<T, Rows, Depth, Shape>& dst, BoundedView src, u3
 
 // One float32 for each column of a block.
 HK_DEVICE void load(ColumnVector& dst, BoundedView src, Lane lane) {
-  dst = bit_cast<f32>(__builtin_amdgcn_raw_buffer_load_b32(src.descriptor, lane.col * sizeof(f32), 0, 0));
+  dst = bit_cast<f32>(
+      __builtin_amdgcn_raw_buffer_load_b32(src.descriptor, lane.col * sizeof(f32), 0, 0));
 }
 
 // One value for each row of a block, the same in all columns.
@@ -48,17 +51,17 @@ HK_DEVICE void load_rows(Block& dst, BoundedView src, Lane lane) {
 template <int Pending, class... T, class... Shape>
 HK_DEVICE void wait_lds(Fragment<T, Shape>&... ready) {
   arch::wait<arch::kNoWait, Pending>();
-  settle_vector(ready.words...);
+  pin_vector(ready.words...);
 }
 
 // The same of whole arrays of fragments.
 template <int Pending, class T, class Shape, int... Count>
 HK_DEVICE void wait_lds(Fragment<T, Shape> (&... ready)[Count]) {
   wait_lds<Pending>();
-  const auto settle = [](auto& fragments) {
-    for (auto& fragment : fragments) settle_vector(fragment.words);
+  const auto pin = [](auto& fragments) {
+    for (auto& fragment : fragments) pin_vector(fragment.words);
   };
-  (settle(ready), ...);
+  (pin(ready), ...);
 }
 
 }  // namespace hk

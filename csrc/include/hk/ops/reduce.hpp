@@ -12,7 +12,7 @@ HK_DEVICE void max_rows(ColumnVector& dst, ColumnVector src, Pair rows) {
 
 // dst = f of the two halves' values, in both halves.
 template <class F>
-HK_DEVICE void combine_halves(ColumnVector& dst, ColumnVector src, F&& f) {
+HK_DEVICE void reduce_halves(ColumnVector& dst, ColumnVector src, F&& f) {
   u32 lower = bit_cast<u32>(src), upper = lower;
   arch::swap_halves(lower, upper);
   dst = f(bit_cast<f32>(lower), bit_cast<f32>(upper));

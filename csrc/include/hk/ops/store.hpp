@@ -27,7 +27,8 @@ HK_DEVICE Vec<u32, 4> neighbouring_rows(const Block& src) {
     static_for<0, 4>([&](auto i) { words[i.value] = bit_cast<u32>(T(src[4 * Part + i])); });
   } else {
     static_for<0, 2>([&](auto i) {
-      u32 first = convert<T>(pair(src, 4 * Part + i)), second = convert<T>(pair(src, 4 * Part + 2 + i));
+      u32 first = convert<T>(pair(src, 4 * Part + i)),
+          second = convert<T>(pair(src, 4 * Part + 2 + i));
       arch::swap_halves(first, second);
       words[i.value] = first;
       words[2 + i.value] = second;
@@ -42,17 +43,20 @@ HK_DEVICE void store_element(BoundedView dst, Vec<u32, 4> words, u32 offset) {
     __builtin_amdgcn_raw_buffer_store_b32(words[I], dst.descriptor, offset + I * sizeof(T), 0, 0);
   } else {
     const auto elements = bit_cast<Vec<i16, 8>>(words);
-    __builtin_amdgcn_raw_buffer_store_b16(elements[I], dst.descriptor, offset + I * sizeof(T), 0, 0);
+    __builtin_amdgcn_raw_buffer_store_b16(elements[I], dst.descriptor, offset + I * sizeof(T), 0,
+                                          0);
   }
 }
 
 // Stores the transpose of a result block: lane's column is row `lane.col` of dst, the block's 32
 // rows are neighbouring channels. Each lane stores 16 bytes at once.
 template <class T>
-HK_DEVICE void store_transposed(BoundedView dst, u32 row_bytes, int channel, const Block& src, Lane lane) {
+HK_DEVICE void store_transposed(BoundedView dst, u32 row_bytes, int channel, const Block& src,
+                                Lane lane) {
   static_for<0, kStoredParts<T>>([&](auto part) {
     const u32 offset = lane.col * row_bytes + (channel + stored_row<T>(part, lane)) * sizeof(T);
-    __builtin_amdgcn_raw_buffer_store_b128(neighbouring_rows<T, part.value>(src), dst.descriptor, offset, 0, 0);
+    __builtin_amdgcn_raw_buffer_store_b128(neighbouring_rows<T, part.value>(src), dst.descriptor,
+                                           offset, 0, 0);
   });
 }
 
@@ -78,7 +82,8 @@ HK_DEVICE void store_transposed_below(BoundedView dst, u32 row_bytes, int channe
 // Stores one value per column, from the lower half of the wave.
 HK_DEVICE void store(BoundedView dst, u32 column_bytes, ColumnVector src, Lane lane) {
   if (lane.half == 0)
-    __builtin_amdgcn_raw_buffer_store_b32(bit_cast<u32>(src), dst.descriptor, lane.col * column_bytes, 0, 0);
+    __builtin_amdgcn_raw_buffer_store_b32(bit_cast<u32>(src), dst.descriptor,
+                                          lane.col * column_bytes, 0, 0);
 }
 
 }  // namespace hk

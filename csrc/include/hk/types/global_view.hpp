@@ -27,8 +27,10 @@ struct BoundedView {
 template <int Words>
 HK_DEVICE Vec<u32, Words> load_words(BoundedView src, u32 offset) {
   static_assert(Words == 2 || Words == 4);
-  if constexpr (Words == 4) return __builtin_amdgcn_raw_buffer_load_b128(src.descriptor, offset, 0, 0);
-  else return __builtin_amdgcn_raw_buffer_load_b64(src.descriptor, offset, 0, 0);
+  if constexpr (Words == 4)
+    return __builtin_amdgcn_raw_buffer_load_b128(src.descriptor, offset, 0, 0);
+  else
+    return __builtin_amdgcn_raw_buffer_load_b64(src.descriptor, offset, 0, 0);
 }
 
 HK_DEVICE u64 address(const void* pointer) { return u64(pointer); }

@@ -16,7 +16,9 @@ template <class T, class Shape = DefaultShape>
 struct Fragment {
   static constexpr int kWords = Shape::kOperand * int(sizeof(T)) / 4;
   Vec<u32, kWords> words;
-  HK_DEVICE Vec<T, Shape::kOperand> elements() const { return bit_cast<Vec<T, Shape::kOperand>>(words); }
+  HK_DEVICE Vec<T, Shape::kOperand> elements() const {
+    return bit_cast<Vec<T, Shape::kOperand>>(words);
+  }
 };
 
 // Rows x Depth of an A operand, or Depth x Rows of a B operand.

@@ -38,9 +38,12 @@ struct PagedRows {
   HK_DEVICE u32 block_index(u32 row) const { return u32(wide_mul(row / 8, reciprocal) >> 32); }
 
   // Rows past the last find the last one's block: what the table holds beyond may be anything.
-  HK_DEVICE i32 find(i32 row) const { return block_table[block_index(clamp_scalar(row, max(count, 1) - 1))]; }
+  HK_DEVICE i32 find(i32 row) const {
+    return block_table[block_index(clamp_scalar(row, max(count, 1) - 1))];
+  }
   HK_DEVICE Place place(i32 first, i32 limit, i32 found) const {
-    return {u32(found), first - block_index(first) * block_size, clamp_scalar(count - first, limit)};
+    return {u32(found), first - block_index(first) * block_size,
+            clamp_scalar(count - first, limit)};
   }
 };
 

@@ -21,8 +21,8 @@ struct LaneAddresses {
   HK_DEVICE void move(u32 base) {
     for (u32& each : address) each += base;
   }
-  HK_DEVICE void settle() {
-    for (u32& each : address) settle_vector(each);
+  HK_DEVICE void pin() {
+    for (u32& each : address) pin_vector(each);
   }
 };
 
@@ -46,7 +46,8 @@ struct PeriodicRowReader : LaneAddresses<addresses<Layout>(Shape::kDepth * sizeo
     const int row = first_row + lane.line<Shape>(), group = lane.group<Shape>();
     static_for<0, kAddresses>([&](auto i) {
       constexpr int kShared = 16 / kBytes;  // lanes that read of one chunk
-      reader.address[i] = Layout::offset(row, i * kStepChunks + group / kShared) + group % kShared * kBytes;
+      reader.address[i] =
+          Layout::offset(row, i * kStepChunks + group / kShared) + group % kShared * kBytes;
     });
     return reader;
   }
@@ -60,7 +61,8 @@ struct PeriodicRowReader : LaneAddresses<addresses<Layout>(Shape::kDepth * sizeo
   // Operand lines of block `Block`, depth of step `Step`.
   template <int Block, int Step>
   HK_DEVICE void read(Fragment<T, Shape>& dst) const {
-    constexpr int kOffset = Layout::offset(Shape::kRows * Block, Step / kAddresses * kAddresses * kStepChunks);
+    constexpr int kOffset =
+        Layout::offset(Shape::kRows * Block, Step / kAddresses * kAddresses * kStepChunks);
     arch::read_lds<kOffset>(dst.words, this->address[Step % kAddresses]);
   }
 };
@@ -71,8 +73,10 @@ struct PeriodicRowReader : LaneAddresses<addresses<Layout>(Shape::kDepth * sizeo
 template <class Layout, class T, class Shape>
 struct PeriodicColumnReader : LaneAddresses<2 * addresses<Layout>(Shape::kRows * sizeof(T))> {
   static constexpr int kBlockChunks = Shape::kRows * sizeof(T) / 16;
-  static constexpr int kAddresses = addresses<Layout>(16 * kBlockChunks);  // for each quad of elements
-  static_assert(sizeof(T) == 2 && Shape::kRows == 32 && Shape::kOperand == 8, "two reads of ds_read_b64_tr_b16");
+  static constexpr int kAddresses =
+      addresses<Layout>(16 * kBlockChunks);  // for each quad of elements
+  static_assert(sizeof(T) == 2 && Shape::kRows == 32 && Shape::kOperand == 8,
+                "two reads of ds_read_b64_tr_b16");
   static_assert(Shape::kDepth % Layout::kPeriod == 0);
 
   HK_DEVICE static PeriodicColumnReader of(Lane lane) {
@@ -96,7 +100,8 @@ struct PeriodicColumnReader : LaneAddresses<2 * addresses<Layout>(Shape::kRows *
 
   template <int Block, int Step>
   HK_DEVICE void read(Fragment<T, Shape>& dst) const {
-    constexpr int kOffset = Layout::offset(Shape::kDepth * Step, Block / kAddresses * kAddresses * kBlockChunks);
+    constexpr int kOffset =
+        Layout::offset(Shape::kDepth * Step, Block / kAddresses * kAddresses * kBlockChunks);
     Vec<u32, 2> low, high;
     arch::read_lds_transposed<kOffset>(low, this->address[Block % kAddresses]);
     arch::read_lds_transposed<kOffset>(high, this->address[kAddresses + Block % kAddresses]);

@@ -10,7 +10,7 @@ HK_DEVICE u32 shared_address(const void* shared) {
   return u32(u64((const __attribute__((address_space(3))) void*)shared));
 }
 
-template <class T, int Rows, int Cols, class Swizzle = swizzle::SpreadRows<Cols * int(sizeof(T))>>
+template <class T, int Rows, int Cols, class Swizzle = swizzle::SpreadRows<Cols* int(sizeof(T))>>
 struct SharedTile {
   using Element = T;
   using Layout = Swizzle;

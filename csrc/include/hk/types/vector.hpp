@@ -14,7 +14,7 @@ using Vec = T __attribute__((ext_vector_type(N)));
 #define HK_DEVICE __attribute__((device, always_inline)) inline
 
 // What a kernel is compiled for: threads of its workgroup, waves that share a SIMD.
-#define HK_KERNEL(threads, waves_per_simd)                                     \
+#define HK_KERNEL(threads, waves_per_simd)                                         \
   extern "C" __attribute__((global, amdgpu_flat_work_group_size(threads, threads), \
                             amdgpu_waves_per_eu(waves_per_simd, waves_per_simd))) void
 
