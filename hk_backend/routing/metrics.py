@@ -164,14 +164,14 @@ class _Files:
     """This process's files, opened when first written; a forked child opens its own."""
 
     def __init__(self) -> None:
-        self._process = 0
         self._open: dict[str, MmapedDict | None] = {}
+
+    def forget(self) -> None:
+        """For a forked child: the files are its parent's."""
+        self._open = {}
 
     def values(self, kind: str) -> MmapedDict | None:
         """The file of `kind`, if there is a directory for it."""
-        if self._process != os.getpid():
-            self._process = os.getpid()
-            self._open = {}
         if kind not in self._open:
             self._open[kind] = self._make(kind)
         return self._open[kind]
@@ -187,7 +187,7 @@ class _Files:
         shared = metrics_directory.current()
         if shared is None:
             return None
-        path = shared / f"{kind}{self._process}.db"
+        path = shared / f"{kind}{os.getpid()}.db"
         try:
             # a mapped page that a full disk cannot back would kill the process: reserve it now
             with path.open("ab") as file:
@@ -199,3 +199,5 @@ class _Files:
 
 
 _files = _Files()
+
+os.register_at_fork(after_in_child=lambda: _files.forget())

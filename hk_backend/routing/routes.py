@@ -6,6 +6,7 @@ exactly one of two counters: served by HK, or a fallback with its reason.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -87,10 +88,17 @@ class Routes:
         return SERVED if why is None else refused(why)
 
     def reset(self) -> None:
-        """Forget everything (tests, and a forked child)."""
-        with self._lock:
-            self._counters.clear()
-            self._off.clear()
+        """Forget everything (for tests)."""
+        self.forget_counters()
+        self._off.clear()
+
+    def forget_counters(self) -> None:
+        """Count from zero, for a forked child: what it inherited its parent has counted.
+
+        Routes that are off stay off: what broke them broke in the child's memory, too.
+        """
+        self._lock = threading.Lock()  # another thread of the parent may have held it
+        self._counters = {}
 
     def report(self) -> dict[str, Any]:
         """Plain data for logs and JSON: `{route: {on, why, calls, tokens, fallbacks, ...}}`."""
@@ -119,3 +127,5 @@ class Routes:
 
 routes = Routes()
 """The process-wide instance."""
+
+os.register_at_fork(after_in_child=routes.forget_counters)

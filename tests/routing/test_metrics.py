@@ -86,6 +86,50 @@ def test_the_numbers_of_all_processes(tmp_path: Path, start: str) -> None:
     assert found["own"]["tokens"] == 1000, "a process's own report is its own"
 
 
+FORK = """
+import os, json
+from hk_backend.routing import metrics
+from hk_backend.routing.routes import routes
+
+metrics.share()
+for _ in range(10):
+    metrics.count("attention", "served", 3)
+metrics.count_layer("linear")
+routes.disable("linear", "broken")
+child = os.fork()
+metrics.count("attention", "served", 3)  # both: the parent's eleventh, the child's first
+if child == 0:
+    assert routes.counters("attention").served.calls == 1
+    assert routes.counters("linear").layers == 0
+    assert not routes.verdict("linear")
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+found = {
+    process: {s.name: s.value for m in metrics for s in m.samples if s.labels["outcome"] == "served"}
+    for process, metrics in metrics.processes()
+}
+print(json.dumps([found[os.getpid()], found[child]]))
+"""
+
+
+def test_a_fork_after_counting_counts_from_zero(tmp_path: Path) -> None:
+    """What the parent counted is in its own file; each process goes on in its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", FORK],
+        env={k: v for k, v in os.environ.items() if k != "HK_METRICS_DIR"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    calls, tokens, layers = (
+        f"hk_backend_{what}_total" for what in ("calls", "tokens", "layers")
+    )
+    parent, child = json.loads(done.stdout.splitlines()[-1])
+    assert parent == {calls: 11, tokens: 33, layers: 1}
+    assert child == {calls: 1, tokens: 3}
+
+
 def test_nothing_is_left_behind(tmp_path: Path) -> None:
     found = serve(tmp_path, "spawn", TMPDIR=str(tmp_path))
     assert Path(found["directory"]).parent == tmp_path
