@@ -5,6 +5,7 @@ HK_DEVICE    auto (default) | hip | cpu | cpu:avx512 | cpu:avx2 | cpu:portable
              | emulated:gfx942 | emulated:gfx950
 HK_STRICT    0 (default) | 1: a layer that would fall back is an error
 HK_CHECK     0 (default) to 1: share of calls that run beside the reference
+HK_EVIDENCE  use (default) | ignore: serve also where HK was measured slower than the engine
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ _EXPECTED = {
     "device": f"one of: {', '.join(DEVICES)}",
     "strict": "0 or 1",
     "check": "a share of calls between 0 and 1, for example 0.01",
+    "evidence": "use or ignore",
 }
 
 
@@ -52,6 +54,7 @@ class Config(BaseSettings):
     device: Device = "auto"
     strict: Annotated[Literal[0, 1], NoDecode] = 0
     check: float = Field(default=0.0, ge=0.0, le=1.0)
+    evidence: Literal["use", "ignore"] = "use"
 
     @field_validator("backend", mode="before")
     @classmethod

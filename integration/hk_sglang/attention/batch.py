@@ -6,11 +6,14 @@ needs of them is copied here. Nothing here waits for the device: lengths are kno
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
+
+from hk_backend.engine.evidence import Loss, why_not_step
 
 SERVED_MODES = (ForwardMode.EXTEND, ForwardMode.MIXED)
 MODES_OF_THE_PARENT = {
@@ -47,13 +50,20 @@ class Plan:
     window_slots: torch.Tensor | None = None
 
 
-def plan_batch(batch: Any, pool: Any, req_to_token: torch.Tensor, reads_back: bool) -> Plan | None:
+def plan_batch(
+    batch: Any,
+    pool: Any,
+    req_to_token: torch.Tensor,
+    reads_back: bool,
+    losses: Sequence[Loss] = (),
+) -> Plan | None:
     """The plan of a `ForwardBatch`; None: it holds no prefill.
 
     Args:
         pool: the runner's `token_to_kv_pool`.
         req_to_token: `[requests, max_tokens]`, the slot of each token.
         reads_back: whether tokens of the batch itself are read from the pool.
+        losses: where SGLang's own attention is faster.
     """
     mode = batch.forward_mode
     if mode in (ForwardMode.DECODE, ForwardMode.IDLE):
@@ -65,6 +75,9 @@ def plan_batch(batch: Any, pool: Any, req_to_token: torch.Tensor, reads_back: bo
         return Plan(batch, refusal, tokens=tokens)
     if not tokens:
         return None
+    refusal = why_not_step(losses, max(query_lens))
+    if refusal:
+        return Plan(batch, refusal, tokens=tokens)
     rows = len(query_lens)
     query_start_loc = torch.zeros(rows + 1, dtype=torch.int32, device=batch.seq_lens.device)
     torch.cumsum(batch.extend_seq_lens[:rows], 0, out=query_start_loc[1:])

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from sglang.srt.layers.radix_attention import AttentionType, RadixAttention
 
-from hk_backend.engine.attention import ask
+from hk_backend.engine import evidence
+from hk_backend.engine.attention import ROUTE, ask
 from hk_backend.ops import AttentionRequest
 from hk_backend.terms.verdict import Verdict
 from hk_sglang.attention.pools import is_window_layer, layouts_of, refuse_pool
@@ -72,6 +73,7 @@ def judge(layer: Any, pool: Any, dtype: torch.dtype, device_type: str) -> Served
     )
     served = ServedLayer(request, arguments)
     served.refusal = refuse_layer(layer) or refuse_pool(pool, layer.layer_id) or ask(request).why
+    served.refusal = served.refusal or evidence.verdict(ROUTE, dtype, device_type, "SGLang").why
     if not served.refusal:
         served.in_window_pool = is_window_layer(pool, layer.layer_id)
         served.cache_refusal = cache_verdict(request, pool, layer.layer_id).why

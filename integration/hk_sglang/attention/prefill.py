@@ -14,7 +14,7 @@ from sglang.srt.mem_cache.memory_pool import KVWriteLoc
 from sglang.srt.model_executor.runner_utils.capture_mode import get_is_capture_mode
 
 from hk_backend.devices import device_for
-from hk_backend.engine import cache_proof
+from hk_backend.engine import cache_proof, evidence
 from hk_backend.engine.attention import ROUTE, PrefillRoute
 from hk_backend.engine.cache_proof import SPARE_BLOCK, UnknownCacheForm
 from hk_backend.engine.strict import StrictError, refuse
@@ -45,6 +45,7 @@ class HKPrefill:
         self._dtype: torch.dtype = runner.dtype
         self._device_type = torch.device(runner.device).type
         self._route = PrefillRoute(logger)
+        self._losses = evidence.losses(ROUTE, self._dtype, self._device_type, "SGLang")
         self._plan: Plan | None = None
         self._layers: dict[Any, ServedLayer] = {}
         self._caches: dict[int, PagedKV] = {}
@@ -98,7 +99,7 @@ class HKPrefill:
             return Plan(batch, "graph capture", dummy=True, tokens=None)
         try:
             table = self._backend.req_to_token_pool.req_to_token
-            return plan_batch(batch, self._pool, table, self._reads_back)
+            return plan_batch(batch, self._pool, table, self._reads_back, self._losses)
         except Exception as error:
             return Plan(batch, self._route.survive(error), tokens=None)
 

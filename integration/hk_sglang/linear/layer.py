@@ -13,7 +13,7 @@ from sglang.srt.layers.linear import LinearBase
 from sglang.srt.runtime_context import get_exec
 
 from hk_backend.engine.linear import packed_layer
-from hk_backend.engine.linear.amx import amx_verdict
+from hk_backend.engine import evidence
 from hk_backend.engine.linear.packed_layer import FORMAT_OF
 from hk_backend.engine.linear.route import ROUTE
 from hk_backend.ops import LinearRequest
@@ -105,7 +105,7 @@ def why_not_packed(weight: torch.Tensor) -> str:
         return f"a weight in {weight.dtype}"
     device_type, (n, k) = weight.device.type, weight.shape
     why = verdict_on(format, n, k, weight.dtype, device_type).why
-    return why or amx_verdict(format, device_type).why
+    return why or evidence.verdict("linear", weight.dtype, device_type, "SGLang").why
 
 
 @contextmanager

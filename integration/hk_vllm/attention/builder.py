@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from vllm.v1.attention.backend import AttentionCGSupport
 
+from hk_backend.engine import evidence
+from hk_backend.engine.attention import ROUTE
 from hk_backend.engine.strict import refuse
 from hk_vllm.attention.cache_forms import CacheForm
 from hk_vllm.attention.layer import cache_verdict
@@ -83,6 +85,7 @@ class HKBuilder(Parent):  # type: ignore[misc]
         )
         for impl in impls:
             impl._hk_cache_refusal = self._hk_cache_refusal
+        self._hk_losses = impls[0]._hk_losses if impls else ()
         drafts = getattr(speculative, "num_speculative_tokens", None) or 0
         self._hk_verification_len = 1 + drafts
 
@@ -149,6 +152,9 @@ class HKBuilder(Parent):  # type: ignore[misc]
             if not split.parent_tokens:
                 return None
             return Plan(refusal=split.why, parent_tokens=split.parent_tokens)
+        slower = evidence.why_not_step(self._hk_losses, batch.max_query_len)
+        if slower:
+            return Plan(refusal=slower, parent_tokens=split.parent_tokens + split.tokens)
         parent = None
         if split.first_token:
             parent = build_parent(head_of(batch, split, starts, lengths))

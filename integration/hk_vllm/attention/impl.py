@@ -9,7 +9,7 @@ from vllm.logger import init_logger
 from vllm.platforms import current_platform
 
 from hk_backend.devices import device_for
-from hk_backend.engine import cache_proof
+from hk_backend.engine import cache_proof, evidence
 from hk_backend.engine.attention import ROUTE, PrefillRoute
 from hk_backend.engine.cache_proof import SPARE_BLOCK, UnknownCacheForm
 from hk_backend.engine.strict import refuse
@@ -60,6 +60,8 @@ class HKImpl(Parent):  # type: ignore[misc]
         self._hk_route = PrefillRoute(logger)
         self._hk_request = attention_request(self, layer)
         self._hk_refusal = refuse(layer_verdict(self, layer).why)
+        where = current_platform.device_type
+        self._hk_losses = evidence.losses(ROUTE, self._hk_dtype, where, "vLLM")
         if self._hk_refusal:
             logger.info_once("hk_backend: layers left to vLLM's attention: %s", self._hk_refusal)
         else:

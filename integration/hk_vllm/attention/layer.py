@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from vllm.v1.attention.backend import AttentionType
 
-from hk_backend.engine.attention import ask
+from hk_backend.engine import evidence
+from hk_backend.engine.attention import ROUTE, ask
 from hk_backend.ops import AttentionRequest
 from hk_backend.terms.verdict import Verdict, refused
 
@@ -51,7 +52,8 @@ def layer_verdict(impl: Any, layer: dict[str, Any]) -> Verdict:
         return refused("VLLM_BATCH_INVARIANT: not proven for HK")
     if cached is None or (cached is not dtype and not impl.hk_form.fp8):
         return refused(f"kv_cache_dtype {layer['kv_cache_dtype']}")
-    return ask(attention_request(impl, layer))
+    request = attention_request(impl, layer)
+    return ask(request) and evidence.verdict(ROUTE, dtype, request.device_type, "vLLM")
 
 
 def attention_request(impl: Any, layer: dict[str, Any]) -> AttentionRequest:

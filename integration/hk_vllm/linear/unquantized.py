@@ -22,7 +22,7 @@ from vllm.model_executor.layers.vocab_parallel_embedding import (
 from vllm.model_executor.utils import is_weights_pre_processed
 from vllm.platforms import current_platform
 
-from hk_backend.engine.linear.amx import amx_verdict
+from hk_backend.engine import evidence
 from hk_backend.engine.linear.packed_layer import FORMAT_OF, is_released, pack_layer, release
 from hk_backend.engine.linear.route import apply, is_attached
 from hk_backend.ops import pack_weight
@@ -108,7 +108,7 @@ def _why_left(method: Any, layer: Any, is_head: bool = False) -> str | None:
         return f"a weight in {weight.dtype}"
     n, k = weight.shape
     why = verdict_on(format, n, k, weight.dtype).why
-    return why or amx_verdict(format, current_platform.device_type).why
+    return why or evidence.verdict("linear", weight.dtype, current_platform.device_type, "vLLM").why
 
 
 def _head_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -17,6 +17,7 @@ from sglang.srt.layers.linear import (
 )
 
 from hk_backend import machine, reference
+from hk_backend.engine import evidence
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.routing.routes import routes
 from hk_backend.routing.shadow_check import largest_error, tolerance
@@ -228,12 +229,27 @@ def test_a_method_of_somebody_else() -> None:
 
 
 def test_bfloat16_on_a_cpu_with_amx(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Left to torch, unless the user has named a device; other dtypes are served all the same."""
+    """Left to torch, unless the user has named a device; float16 is served all the same."""
     monkeypatch.setattr(machine, "advertises_amx", lambda: True)
-    environment(monkeypatch, HK_DEVICE="auto", ONEDNN_MAX_CPU_ISA="AVX512_CORE_AMX")
-    why = "bfloat16 on a CPU with AMX: torch's own linear is faster"
-    assert left(load(layer_of(), {"weight": weights()})) == why
-    single = load(layer_of(torch.float32), {"weight": weights(dtype=torch.float32)})
-    assert is_attached(single)
+    by_default(monkeypatch, ONEDNN_MAX_CPU_ISA="AVX512_CORE_AMX")
+    why = "faster without HK: linear in bfloat16, on a CPU with AMX"
+    assert left(load(layer_of(), {"weight": weights()})).startswith(why)
+    assert is_attached(load(layer_of(torch.float16), {"weight": weights(dtype=torch.float16)}))
     environment(monkeypatch, ONEDNN_MAX_CPU_ISA="AVX512_CORE_FP16")
     assert is_attached(load(layer_of(), {"weight": weights()}))
+
+
+def test_float32_which_decodes_slower(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Left to SGLang by default, with the figure; served where the user says so."""
+    monkeypatch.setattr(evidence, "host_isa", lambda operator: "avx2")
+    by_default(monkeypatch)
+    single = {"weight": weights(dtype=torch.float32)}
+    why = "faster without HK: linear in float32, through SGLang: a decoded token takes 1.10 of stock's"
+    assert left(load(layer_of(torch.float32), single)).startswith(why)
+    environment(monkeypatch, HK_EVIDENCE="ignore")
+    assert is_attached(load(layer_of(torch.float32), single))
+
+
+def by_default(monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:
+    """The environment of a user who has named no device, and decided nothing else."""
+    environment(monkeypatch, HK_DEVICE="auto", HK_EVIDENCE="use", **variables)

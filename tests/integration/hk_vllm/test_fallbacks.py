@@ -19,7 +19,7 @@ from hk_vllm.attention.layer import kv_dtype, layer_verdict
 from hk_vllm.attention.rows import DECODES_BEHIND
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackendImpl
 
-from hk_backend.engine import cache_proof
+from hk_backend.engine import cache_proof, evidence
 from hk_backend.engine.cache_proof import UnknownCacheForm
 from hk_backend.engine.strict import StrictError
 from hk_backend.routing.routes import RouteCounters, Tally, routes
@@ -287,6 +287,42 @@ def test_a_device_that_is_not_there(
     batch.check()
     (why,) = counters.fallbacks
     assert "HK_DEVICE=hip" in why
+
+
+def test_a_layer_that_vllm_computes_faster(
+    hk_cpu: Any,
+    counters: RouteCounters,
+    environment: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By measurement; unless the user has decided otherwise."""
+    monkeypatch.setattr(evidence, "host_isa", lambda operator: "amx")
+    environment(HK_EVIDENCE="use")
+    batch = Batch(Layer(hk_cpu, torch.bfloat16), ROWS)
+    batch.run()
+    fell_back(counters, evidence.LOSSES[0].why)
+    environment(HK_EVIDENCE="ignore")
+    assert not Layer(hk_cpu, torch.bfloat16).impl._hk_refusal
+
+
+def test_a_step_that_vllm_computes_faster(
+    hk_cpu: Any,
+    counters: RouteCounters,
+    environment: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Decided step by step, by the longest prompt; its layers are HK's all the same."""
+    monkeypatch.setattr(evidence, "host_isa", lambda operator: "avx512")
+    environment(HK_EVIDENCE="use", HK_STRICT="1")
+    layer = Layer(hk_cpu)
+    short = Batch(layer, ROWS)
+    short.run()
+    short.check()
+    fell_back(counters, evidence.LOSSES[1].why)
+    long = Batch(layer, [DECODE, EXTEND, Row(128)])
+    long.run()
+    long.check()
+    assert counters.served == Tally(1, EXTEND.query + 128)
 
 
 # -- a call that is the parent's

@@ -16,6 +16,7 @@ from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool, NoOpMHATokenToKVP
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
+from hk_backend.engine import evidence
 from hk_backend.engine.strict import StrictError
 from hk_backend.routing.routes import RouteCounters, Tally, routes
 from tests.integration.hk_sglang.attention.batch import (
@@ -89,6 +90,32 @@ def test_batches(counters: RouteCounters, field: str, value: Any, why: str) -> N
     setattr(batch.metadata, field, value)
     batch.check()
     fell_back(counters, why)
+
+
+def test_layers_that_sglang_computes_faster(
+    counters: RouteCounters, environment: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By measurement; unless the user has decided otherwise."""
+    monkeypatch.setattr(evidence, "host_isa", lambda operator: "amx")
+    environment(HK_EVIDENCE="use")
+    Batch(Server(dtype=torch.bfloat16), MIXED).run()
+    fell_back(counters, evidence.LOSSES[0].why)
+    environment(HK_EVIDENCE="ignore")
+    Batch(Server(dtype=torch.bfloat16), MIXED).run()
+    assert counters.served == Tally(1, PREFILL)
+
+
+def test_a_batch_that_sglang_computes_faster(
+    counters: RouteCounters, environment: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decided batch by batch, by the longest prompt; its layers are HK's all the same."""
+    monkeypatch.setattr(evidence, "host_isa", lambda operator: "avx512")
+    environment(HK_EVIDENCE="use", HK_STRICT="1")
+    server = Server()
+    Batch(server, MIXED).check()
+    fell_back(counters, evidence.LOSSES[1].why)
+    Batch(server, [EXTEND, Row(128)]).check()
+    assert counters.served == Tally(1, EXTEND.query + 128)
 
 
 def test_an_encoder_in_front(counters: RouteCounters) -> None:
