@@ -10,6 +10,8 @@ HK_EVIDENCE  use (default) | ignore: serve also where HK was measured slower tha
 
 from __future__ import annotations
 
+import os
+from difflib import get_close_matches
 from functools import cache
 from typing import Annotated, Literal, get_args
 
@@ -39,6 +41,11 @@ _EXPECTED = {
 }
 
 
+PREFIX = "HK_"
+INTERNAL = ("HK_METRICS_DIR", "HK_NATIVE")
+"""What an engine's first process sets for its children, and what the build reads."""
+
+
 class ConfigError(ValueError):
     """An environment variable holds a value that is not valid; the message lists the valid ones."""
 
@@ -47,7 +54,7 @@ class Config(BaseSettings):
     """The validated environment. Read it through `get_config()`."""
 
     model_config = SettingsConfigDict(
-        env_prefix="HK_", env_ignore_empty=True, frozen=True, extra="ignore"
+        env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="ignore"
     )
 
     backend: Annotated[frozenset[Route], NoDecode] = frozenset()
@@ -95,11 +102,23 @@ def read_config() -> Config:
         raise ConfigError("; ".join(lines.values())) from None
 
 
-def _describe(field: str) -> str:
-    import os
+def unknown_variables() -> list[str]:
+    """One line for each variable of the environment that begins as ours do and is none of them."""
+    lines = []
+    for name in sorted(name for name in os.environ if name.startswith(PREFIX)):
+        if name not in {*VARIABLES, *INTERNAL}:
+            near = get_close_matches(name, VARIABLES, 1)
+            hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(VARIABLES)}"
+            lines.append(f"{name} is not a variable of hk_backend: {hint}")
+    return lines
 
-    variable = f"HK_{field.upper()}"
+
+def _describe(field: str) -> str:
+    variable = f"{PREFIX}{field.upper()}"
     return f"{variable}={os.environ.get(variable)!r} is not valid: expected {_EXPECTED[field]}"
+
+
+VARIABLES = tuple(f"{PREFIX}{field.upper()}" for field in Config.model_fields)
 
 
 @cache

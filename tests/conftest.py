@@ -9,6 +9,7 @@ failure, also one at import (a missing package must not make a test file vanish)
 from __future__ import annotations
 
 import gc
+import logging
 import os
 from collections.abc import Generator
 
@@ -34,6 +35,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header() -> str:
     return f"cases are drawn by {VARIABLE}={seed()}"
+
+
+@pytest.fixture(autouse=True)
+def own_logger() -> Generator[None, None, None]:
+    """Where an engine's plugin is registered it takes our logger: it is given back."""
+    yield
+    logging.getLogger("hk_backend").parent = logging.getLogger()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -7,9 +7,17 @@ from collections.abc import Iterator
 import pytest
 from pydantic import ValidationError
 
-from hk_backend.config import DEVICES, ROUTES, Config, ConfigError, get_config, read_config
-
-VARIABLES = ("HK_BACKEND", "HK_DEVICE", "HK_STRICT", "HK_CHECK")
+from hk_backend.config import (
+    DEVICES,
+    INTERNAL,
+    ROUTES,
+    VARIABLES,
+    Config,
+    ConfigError,
+    get_config,
+    read_config,
+    unknown_variables,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -28,6 +36,25 @@ def test_defaults_leave_the_engine_alone() -> None:
     assert config.device == "auto"
     assert config.strict == 0
     assert config.check == 0.0
+    assert config.evidence == "use"
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("HK_DEVIC", "did you mean HK_DEVICE?"),
+        ("HK_STRICKT", "did you mean HK_STRICT?"),
+        ("HK_XYZZYXYZZY", "expected HK_BACKEND, HK_DEVICE, HK_STRICT, HK_CHECK, HK_EVIDENCE"),
+    ],
+)
+def test_a_variable_that_is_none_of_ours_is_named(
+    name: str, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for known in (*VARIABLES, *INTERNAL):
+        monkeypatch.setenv(known, "1")
+    assert unknown_variables() == []
+    monkeypatch.setenv(name, "hip")
+    assert unknown_variables() == [f"{name} is not a variable of hk_backend: {hint}"]
 
 
 EVERYTHING = frozenset(ROUTES)
@@ -45,6 +72,9 @@ VALID = [
     ("HK_CHECK", "0", "check", 0.0),
     ("HK_CHECK", "0.01", "check", 0.01),
     ("HK_CHECK", "1", "check", 1.0),
+    ("HK_EVIDENCE", "", "evidence", "use"),
+    ("HK_EVIDENCE", "use", "evidence", "use"),
+    ("HK_EVIDENCE", "ignore", "evidence", "ignore"),
 ]
 
 

@@ -49,5 +49,5 @@ def device_for(tensor_device: str) -> Device:
             return hip_device()
         except DeviceError as error:
             asked = "HK_DEVICE=hip" if configured == "hip" else f"tensors on {tensor_device}"
-            raise DeviceError(f"{asked}: {error}") from error
+            raise DeviceError(f"{asked}: {error}") from None
     raise DeviceError(f"no device for tensors on {tensor_device}: expected cpu, or cuda of ROCm")

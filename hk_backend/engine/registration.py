@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from hk_backend.config import ROUTES, ConfigError, get_config
+from hk_backend.config import ROUTES, ConfigError, get_config, unknown_variables
 from hk_backend.routing.routes import routes
 
 
@@ -36,6 +36,9 @@ class Plugin:
         Raises:
             the plugin's `error`: instead of that line, with HK_STRICT=1.
         """
+        logging.getLogger("hk_backend").parent = self.logger  # its handlers write our lines, too
+        for line in unknown_variables():
+            self.logger.warning("hk_backend: %s", line)
         try:
             asked: frozenset[str] = get_config().backend
         except ConfigError as error:
@@ -57,5 +60,5 @@ class Plugin:
     def give_up(self, why: str) -> None:
         """The engine stays as it is, and says so; an error with HK_STRICT=1."""
         if os.environ.get("HK_STRICT", "").strip() == "1":
-            raise self.error(f"HK_STRICT=1: {why}")
+            raise self.error(f"HK_STRICT=1: {why}") from None
         self.logger.error("hk_backend: %s serves without HK: %s", self.engine, why)

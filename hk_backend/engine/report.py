@@ -68,9 +68,10 @@ def _describe(samples: list[Sample], engine: str) -> str:
             counts[name][sample.labels["outcome"], sample.labels["reason"]] = int(sample.value)
     parts = _layers(counts[metrics.LAYERS], engine)
     other = "the reference" if parts else engine
-    parts += _calls(
-        counts[metrics.CALLS], counts[metrics.TOKENS], "" if parts else "prefill ", other
-    )
+    if counts[metrics.CALLS] or not parts:
+        parts += _calls(
+            counts[metrics.CALLS], counts[metrics.TOKENS], "" if parts else "prefill ", other
+        )
     if checked[metrics.CHECKED]:
         parts.append(
             f"{checked[metrics.CHECKED]:.0f} calls checked, "
@@ -90,9 +91,9 @@ def _layers(layers: Counts, engine: str) -> list[str]:
 def _calls(calls: Counts, tokens: Counts, kind: str, other: str) -> list[str]:
     """Of a route that is decided layer by layer the calls are those of HK's layers."""
     total = sum(tokens.values()) - tokens.get(DUMMY, 0)
-    share = tokens.get(SERVED, 0) / total if total else 1.0
     number = tokens.get(SERVED, 0)
-    parts = [f"{calls.get(SERVED, 0)} calls, {number} {kind}tokens by HK ({share:.1%})"]
+    share = f" ({number / total:.1%})" if total else ""
+    parts = [f"{calls.get(SERVED, 0)} calls, {number} {kind}tokens by HK{share}"]
     for key in sorted(set(calls) - {SERVED, DUMMY}):
         parts.append(f"{calls[key]} calls, {tokens[key]} tokens by {other}: {key[1]}")
     if DUMMY in calls:

@@ -16,5 +16,5 @@ def refuse(why: str, what: str = "attention") -> str:
         StrictError: with HK_STRICT=1.
     """
     if why and get_config().strict:
-        raise StrictError(f"HK_STRICT=1: {what} would fall back: {why}")
+        raise StrictError(f"HK_STRICT=1: {what} would fall back: {why}") from None
     return why

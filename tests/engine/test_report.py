@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,33 @@ def test_of_processes_that_were_killed(tmp_path: Path, start: str, own_directory
     assert sorted(lines) == [
         f"hk_backend: process {first}: {said}",
         f"hk_backend: process {second}: {said}",
+    ]
+
+
+@pytest.fixture
+def counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Counters from zero, in files of their own."""
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    monkeypatch.setattr(metrics, "_files", metrics._Files())
+    routes.reset()
+    yield
+    routes.reset()
+
+
+@pytest.mark.usefixtures("counted")
+def test_a_route_that_serves_no_layer_says_nothing_of_calls() -> None:
+    for _ in range(2):
+        metrics.count_layer("linear", "a reason")
+    [(_, found)] = metrics.processes()
+    assert report.lines(found, "vLLM") == ["linear: 0 layers by HK; 2 layers by vLLM: a reason"]
+
+
+@pytest.mark.usefixtures("counted")
+def test_a_share_of_nothing_is_not_told() -> None:
+    metrics.count("attention", "dummy", 8)
+    [(_, found)] = metrics.processes()
+    assert report.lines(found, "vLLM") == [
+        "attention: 0 calls, 0 prefill tokens by HK; 1 dummy calls"
     ]
 
 

@@ -34,7 +34,7 @@ def account(
     left: Counter[str] = Counter()
     for name, why in layers:
         if why and get_config().strict:
-            raise StrictError(f"HK_STRICT=1: {name} would fall back: {why}")
+            raise StrictError(f"HK_STRICT=1: {name} would fall back: {why}") from None
         served += not why
         left.update([why] if why else [])
     for why, number in [("", served), *left.items()]:
