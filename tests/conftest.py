@@ -22,7 +22,7 @@ from tests.seed import VARIABLE, seed
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # HK serves wherever it can: what is tested must not depend on what the machine's CPU is faster at
+    # HK serves wherever it can: tests must not depend on what this machine's CPU is faster at
     os.environ.setdefault("HK_EVIDENCE", "ignore")
     os.environ.update(machine.workarounds())  # before torch multiplies in bfloat16: it reads once
     config.pluginmanager.register(Ledger())

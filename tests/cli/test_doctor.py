@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from subprocess import CompletedProcess
 from types import SimpleNamespace
@@ -14,7 +15,9 @@ from hk_backend import machine
 from hk_backend.cli import doctor, status
 from hk_backend.cli.app import app
 from hk_backend.cli.doctor import Finding
-from hk_backend.terms.verdict import SERVED, refused
+from hk_backend.terms.verdict import SERVED, Verdict, refused
+
+REALLY = doctor._python, doctor._start
 
 VERSIONS = {"vllm": "0.32.0", "sglang": "0.5.23", "torch": "2.13.0+cpu"}
 UNSET = (
@@ -33,7 +36,6 @@ def _a_healthy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "amx_traps", lambda: False)
     monkeypatch.setattr(doctor, "find_library", lambda name: "libnuma.so.1")
     monkeypatch.setattr(doctor, "find_spec", lambda name: object())
-    monkeypatch.setattr(status, "engine_verdicts", lambda route: {"vllm": SERVED, "sglang": SERVED})
     plugins_installed(monkeypatch, "hk_vllm", "hk_sglang")
 
 
@@ -46,15 +48,25 @@ def installed(monkeypatch: pytest.MonkeyPatch, **versions: str) -> None:
 
 
 def python_says(
-    monkeypatch: pytest.MonkeyPatch, stderr: str = "", code: int = 0, about: str = ""
+    monkeypatch: pytest.MonkeyPatch,
+    stderr: str = "",
+    code: int = 0,
+    about: str = "",
+    refusals: dict[str, str] | None = None,
 ) -> None:
-    """What a fresh interpreter prints when it is asked to run something with `about` in it."""
+    """What a fresh interpreter prints when it is asked to run something with `about` in it.
+
+    `refusals`: what a plugin says of its engine.
+    """
 
     def python(asked: str) -> CompletedProcess[str]:
         failed = about in asked
-        return CompletedProcess([], code if failed else 0, "", stderr if failed else "")
+        said = json.dumps(refusals or {}) if failed else "{}"
+        said = f"what an engine prints\n{said}"
+        return CompletedProcess([], code if failed else 0, said, stderr if failed else "")
 
     monkeypatch.setattr(doctor, "_python", python)
+    monkeypatch.setattr(doctor, "_start", lambda code: None)
 
 
 def plugins_installed(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
@@ -73,6 +85,10 @@ def broken_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     python_says(monkeypatch, "Traceback ...\nOSError: libtorch_cpu.so: file too short", 1)
 
 
+def broken_extension(monkeypatch: pytest.MonkeyPatch) -> None:
+    python_says(monkeypatch, "ImportError: no _cpu", 1, about="hk_backend._cpu")
+
+
 def absent_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HK_DEVICE", "emulated:gfx950")
     monkeypatch.setattr(doctor.status, "resolve_device", lambda: ("emulated:gfx950", refused("no")))
@@ -89,6 +105,20 @@ def cpu_wheel_without_libnuma(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, torch="2.13.0")
+
+
+def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    python_says(monkeypatch, "AssertionError", 1, about="cuda.is_available")
+
+
+def no_engine_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    no_engine(monkeypatch)
+    without_gpu(monkeypatch)
+
+
+def old_sglang_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    old_second_engine(monkeypatch)
+    without_gpu(monkeypatch)
 
 
 def only_sglang(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,13 +168,13 @@ def plugin_not_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def unknown_contract(monkeypatch: pytest.MonkeyPatch) -> None:
-    verdicts = {"vllm": refused("vllm: AttentionImpl.forward(self, x)"), "sglang": SERVED}
-    monkeypatch.setattr(status, "engine_verdicts", lambda route: verdicts)
+    refusals = {"attention": "vllm: AttentionImpl.forward(self, x)"}
+    python_says(monkeypatch, about="('vllm')", refusals=refusals)
 
 
 def unknown_second_contract(monkeypatch: pytest.MonkeyPatch) -> None:
-    verdicts = {"vllm": SERVED, "sglang": refused("sglang: no RadixAttention.forward")}
-    monkeypatch.setattr(status, "engine_verdicts", lambda route: verdicts)
+    refusals = {"linear": "sglang: no RadixAttention.forward"}
+    python_says(monkeypatch, about="('sglang')", refusals=refusals)
 
 
 def cpu_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +185,7 @@ Cause = Callable[[pytest.MonkeyPatch], None]
 FINDINGS: list[tuple[Callable[[], Finding | None], Cause, str, str]] = [
     (doctor.check_environment, bad_environment, "HK_CHECK='often'", "unset HK_CHECK"),
     (doctor.check_torch, broken_torch, "file too short", "pip install torch"),
-    (doctor.check_extension, broken_torch, "file too short", "--force-reinstall --no-deps hk-"),
+    (doctor.check_extension, broken_extension, "no _cpu", "--force-reinstall --no-deps hk-"),
     (doctor.check_device, absent_device, "no", "unset HK_DEVICE"),
     (doctor.check_bf16, trapping_amx, "illegal instruction", "--dtype float32"),
     (
@@ -164,7 +194,9 @@ FINDINGS: list[tuple[Callable[[], Finding | None], Cause, str, str]] = [
         "libnuma.so.1",
         "apt-get install -y libnuma1",
     ),
-    (doctor.check_engine, no_engine, "neither vLLM nor SGLang", "pip install vllm"),
+    (doctor.check_engine, no_engine, "neither vLLM nor SGLang", "pip install 'vllm>=0.29"),
+    (doctor.check_engine, no_engine_on_a_cpu, "neither vLLM nor SGLang", "make venv  # in a"),
+    (doctor.check_engine, old_sglang_on_a_cpu, "SGLang 0.5.21", "make venv-sglang  # in a"),
     (doctor.check_engine, old_engine, "vLLM 0.28.1", "'vllm>=0.29,<0.34'"),
     (doctor.check_engine, new_engine, "vLLM 0.34.0", "'vllm>=0.29,<0.34'"),
     (doctor.check_engine, old_second_engine, "SGLang 0.5.21", "'sglang>=0.5.22'"),
@@ -194,7 +226,8 @@ def test_a_cause_is_found_and_its_remedy_named(
     what: str,
     remedy: str,
 ) -> None:
-    assert check() is None, "found on a healthy machine"
+    healthy = check()
+    assert healthy is None or healthy.severity == "skipped", "found on a healthy machine"
     cause(monkeypatch)
     found = check()
     assert found is not None
@@ -218,9 +251,10 @@ def test_bf16_s_remedy_starts_the_engine_that_is_installed(monkeypatch: pytest.M
 
 def test_sglang_alone_is_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
     only_sglang(monkeypatch)
-    monkeypatch.setattr(status, "engine_verdicts", lambda route: {"sglang": SERVED})
     plugins_installed(monkeypatch, "hk_sglang")
-    assert doctor.examine()[0] == []
+    findings, _ = doctor.examine()
+    assert [found.check for found in findings] == ["libnuma", "vllm_command"]
+    assert {found.severity for found in findings} == {"skipped"}
 
 
 def test_sglang_on_a_cpu_without_its_kernels_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,7 +304,8 @@ def test_json_of_a_healthy_machine() -> None:
     assert result.exit_code == 0
     assert data["healthy"] is True
     assert data["findings"] == []
-    assert len(data["passed"]) == len(doctor.CHECKS)
+    assert data["skipped"] == {"libnuma": "vLLM's CPU build is not installed"}
+    assert len(data["passed"]) == len(doctor.CHECKS) - 1
 
 
 def test_json_and_exit_code_of_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,7 +315,70 @@ def test_json_and_exit_code_of_a_problem(monkeypatch: pytest.MonkeyPatch) -> Non
     assert result.exit_code == 1
     assert data["healthy"] is False
     assert [(f["check"], f["severity"]) for f in data["findings"]] == [("engine", "problem")]
-    assert "engine" not in data["passed"]
+    assert set(data["skipped"]) == {
+        "libnuma", "engine_imports", "plugin", "contract", "vllm_command", "sglang_platform"
+    }  # fmt: skip
+    assert not {"engine", *data["skipped"]} & set(data["passed"])
+
+
+def test_what_needs_torch_is_skipped_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken_torch(monkeypatch)
+    result = CliRunner().invoke(app, ["doctor"])
+    assert result.exit_code == 1
+    lines = result.stdout.splitlines()
+    fine = next(line for line in lines if line.startswith("fine"))
+    for check in ("extension", "device"):
+        assert f"skipped  {check}: it needs torch" in lines
+        assert check not in fine
+    assert "skipped  contract: vLLM cannot be imported" in lines
+
+
+def test_a_bad_device_is_the_environment_s_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HK_DEVICE", "gpu")
+    found = doctor.check_device()
+    assert found is not None
+    assert found.severity == "skipped"
+
+
+def test_an_unknown_variable_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HK_DEVIC", "cpu")
+    found = doctor.check_environment()
+    assert found is not None
+    assert (found.severity, found.remedy) == ("note", "unset HK_DEVIC")
+    assert "did you mean HK_DEVICE?" in found.what
+
+
+def test_each_interpreter_is_started_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine takes ten seconds to import: once, beside the others, and never in this process."""
+    asked: list[str] = []
+
+    def run(command: list[str], **_: object) -> CompletedProcess[str]:
+        time.sleep(0.05)  # a check that asks meanwhile waits for this one
+        asked.append(command[-1])
+        return CompletedProcess(command, 0, "{}", "")
+
+    python, start = REALLY
+    monkeypatch.setattr(doctor, "_python", python)
+    monkeypatch.setattr(doctor, "_start", start)
+    monkeypatch.setattr(doctor.subprocess, "run", run)
+    told: list[str] = []
+    start.cache_clear()
+    doctor.examine(told.append)
+    start.cache_clear()
+    assert sorted(asked) == sorted(doctor.probes())
+    assert len(asked) == 3
+    assert told[0] == f"1/{len(doctor.CHECKS)}  environment"
+    assert len(told) == len(doctor.CHECKS)
+
+
+def test_what_a_probe_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    def verdicts(route: str) -> dict[str, Verdict]:
+        return {"vllm": SERVED if route == "linear" else refused("vllm: no build()")}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(status, "engine_verdicts", verdicts)
+        exec(doctor.engine_probe("vllm").partition("\n")[2])
+    assert json.loads(capsys.readouterr().out) == {"attention": "vllm: no build()"}
 
 
 def test_a_note_alone_is_healthy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from hk_backend import machine
+from hk_backend import __version__, machine
 from hk_backend.cli import status
 from hk_backend.cli.app import app
 from hk_backend.terms.verdict import SERVED, Verdict, refused
@@ -22,9 +22,9 @@ def _fresh_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def report() -> dict[str, Any]:
+def report(exit_code: int = 0) -> dict[str, Any]:
     result = CliRunner().invoke(app, ["status", "--json"])
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == exit_code, result.output
     data: dict[str, Any] = json.loads(result.stdout)
     return data
 
@@ -35,7 +35,7 @@ def engine_says(monkeypatch: pytest.MonkeyPatch, **verdicts: Verdict) -> None:
 
 def test_json_has_versions_machine_device_and_routes() -> None:
     data = report()
-    assert set(data) == {"versions", "machine", "device", "routes"}
+    assert set(data) == {"versions", "machine", "device", "routes", "notes"}
     assert data["versions"]["torch"].startswith("2.")
     assert data["machine"]["cores"] >= 1
     assert data["device"]["name"].startswith("cpu:")
@@ -74,7 +74,28 @@ def test_a_route_is_off_because_of_the_engine(
 
 def test_a_bad_environment_value_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HK_BACKEND", "gemm")
-    assert "HK_BACKEND='gemm' is not valid" in report()["routes"]["attention"]["why"]
+    assert "HK_BACKEND='gemm' is not valid" in report(1)["routes"]["attention"]["why"]
+
+
+def test_a_bad_value_is_told_once_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HK_DEVICE", "gpu")
+    result = CliRunner().invoke(app, ["status"])
+    assert result.exit_code == 1
+    (line,) = [line for line in result.stdout.splitlines() if "HK_DEVICE" in line]
+    assert line.endswith("emulated:gfx950"), "the whole list of valid values"
+    assert "route" not in result.stdout
+
+
+def test_a_variable_that_is_none_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HK_DEVIC", "hip")
+    said = "HK_DEVIC is not a variable of hk_backend: did you mean HK_DEVICE?"
+    assert report()["notes"] == [said]
+    assert said in CliRunner().invoke(app, ["status"]).stdout
+
+
+def test_the_version() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.stdout) == (0, f"hk-backend {__version__}\n")
 
 
 def test_a_device_that_cannot_run_switches_routes_off(monkeypatch: pytest.MonkeyPatch) -> None:

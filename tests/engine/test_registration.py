@@ -61,9 +61,7 @@ def test_lines_of_hk_backend_are_the_engine_s(engine_log: Lines) -> None:
     assert engine_log.lines == ["WARNING hk_backend: slow"]
 
 
-def test_an_unknown_variable_is_named(
-    engine_log: Lines, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unknown_variable_is_named(engine_log: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HK_DEVIC", "cpu")
     plugin().register_routes()
     said = "HK_DEVIC is not a variable of hk_backend: did you mean HK_DEVICE?"
@@ -91,7 +89,7 @@ def test_strict_ends_with_the_reason_alone(
     assert [why in line for line in engine_log.lines] == [True]
     monkeypatch.setenv("HK_STRICT", "1")
     get_config.cache_clear()
-    with pytest.raises(RegisterError, match="^HK_STRICT=1: ") as caught:
+    with pytest.raises(RegisterError, match=r"^HK_STRICT=1: ") as caught:
         plugin(register).register_routes()
     assert why in str(caught.value)
     assert is_alone(caught.value)
@@ -102,11 +100,15 @@ def test_a_strict_refusal_is_alone_even_where_an_error_is_handled(
 ) -> None:
     monkeypatch.setenv("HK_STRICT", "1")
     get_config.cache_clear()
-    with pytest.raises(StrictError) as caught:
+
+    def fall_back() -> None:
         try:
             broken()
         except ImportError as error:
             refuse(str(error))
+
+    with pytest.raises(StrictError) as caught:
+        fall_back()
     assert str(caught.value) == "HK_STRICT=1: attention would fall back: no kernels"
     assert is_alone(caught.value)
 

@@ -10,6 +10,20 @@ from hk_backend.bench import tables
 from hk_backend.bench.linear.measure import Row
 
 WINS_OR_LOSES = ("hk/fp32", "hk/bf16")
+NARROW = tables.Narrow(
+    grouped=2,
+    short={
+        "activations": "",
+        "HK ms": "ms",
+        "GFLOP/s": "GF/s",
+        "hk/fp32": "/fp32",
+        "hk/bf16": "/bf16",
+        "hk/matmul": "/mm",
+        "hk/bound": "/bound",
+        "format/bf16": "/hk16",
+        "spread": "iqr",
+    },
+)
 HEADINGS = (
     "layer",
     "N x K",
@@ -33,20 +47,20 @@ def cells(row: Row) -> list[str]:
     case = row.case
     shape = [case.layer, f"{case.n}x{case.k}", str(case.tokens), row.format, row.activations]
     if row.error:
-        return [*shape, f"failed: {row.error}", *[""] * (len(HEADINGS) - len(shape) - 1)]
-    rates = [f"{row.hk_ms:.3g}", f"{row.gflops:.1f}", f"{row.gb_per_s:.1f}"]
+        return [*shape, f"{tables.FAILED}: {row.error}", *[""] * (len(HEADINGS) - len(shape) - 1)]
+    rates = [f"{row.hk_ms:.3g}", tables.rate(row.gflops), tables.rate(row.gb_per_s)]
     ratios = {name: tables.ratio(value) for name, value in row.ratios.items()}
     few = [ratios["hk/bound"], row.bound] if case.few else ["", ""]
     against = [ratios[name] for name in (*WINS_OR_LOSES, "hk/matmul")]
-    return [*shape, *rates, *against, *few, ratios["format/bf16"], f"{row.spread:.0%}"]
+    return [*shape, *rates, *against, *few, ratios["format/bf16"], tables.spread(row.spread)]
 
 
 def print_rows(console: Console, rows: Sequence[Row]) -> None:
     """The table on a terminal: green where HK is faster, red where it is slower or failed."""
     title = "linear, medians; hk/fp32 and hk/bf16: torch's linear of the same shape"
     styles = (tables.styles(row, HEADINGS, WINS_OR_LOSES) for row in rows)
-    tables.print_table(console, title, HEADINGS, map(cells, rows), styles)
-    console.print(summary(rows))
+    tables.print_table(console, title, HEADINGS, map(cells, rows), styles, NARROW)
+    console.print(summary(rows), soft_wrap=True)
 
 
 def summary(rows: Sequence[Row]) -> str:

@@ -12,8 +12,8 @@ import torch
 from sglang.srt.layers.linear import LinearBase
 from sglang.srt.runtime_context import get_exec
 
-from hk_backend.engine.linear import packed_layer
 from hk_backend.engine import evidence
+from hk_backend.engine.linear import packed_layer
 from hk_backend.engine.linear.packed_layer import FORMAT_OF
 from hk_backend.engine.linear.route import ROUTE
 from hk_backend.ops import LinearRequest

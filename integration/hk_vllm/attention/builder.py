@@ -9,7 +9,6 @@ import torch
 from vllm.v1.attention.backend import AttentionCGSupport
 
 from hk_backend.engine import evidence
-from hk_backend.engine.attention import ROUTE
 from hk_backend.engine.strict import refuse
 from hk_vllm.attention.cache_forms import CacheForm
 from hk_vllm.attention.layer import cache_verdict

@@ -244,7 +244,7 @@ def test_float32_which_decodes_slower(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evidence, "host_isa", lambda operator: "avx2")
     by_default(monkeypatch)
     single = {"weight": weights(dtype=torch.float32)}
-    why = "faster without HK: linear in float32, through SGLang: a decoded token takes 1.10 of stock's"
+    why = "faster without HK: linear in float32, through SGLang: a decoded token takes 1.10"
     assert left(load(layer_of(torch.float32), single)).startswith(why)
     environment(monkeypatch, HK_EVIDENCE="ignore")
     assert is_attached(load(layer_of(torch.float32), single))

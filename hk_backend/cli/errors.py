@@ -1,0 +1,29 @@
+"""What a command tells its user where it cannot go on: one line, and exit code 1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+
+@contextmanager
+def in_one_line(console: Console, *kinds: type[Exception]) -> Iterator[None]:
+    """Print an error of one of `kinds` without its traceback.
+
+    Raises:
+        typer.Exit: with code 1, after such an error.
+    """
+    try:
+        yield
+    except kinds as error:
+        say(console, str(error))
+        raise typer.Exit(1) from None
+
+
+def say(console: Console, what: str) -> None:
+    """One line in red, never wrapped."""
+    console.print(Text(what, "red"), soft_wrap=True)
