@@ -16,6 +16,8 @@ import typer
 from rich.console import Console
 
 from hk_backend.bench import options
+from hk_backend.cli import errors
+from hk_backend.config import ConfigError
 
 if TYPE_CHECKING:
     from bench_serving.engines import Engine
@@ -97,10 +99,8 @@ def serve(
     )
     settings.limit_isa(isa)
     with _errors_in_words():
-        points = suite.measure(plan, out, _tell)
-    what = f"{plan.engine.title}, {model.name}, {plan.dtype}"
-    title = f"{what}, {output_len} tokens out, {rounds} rounds"
-    plot_serving(points, title, out / "serve")
+        points, named = suite.measure(plan, out, _tell)
+    plot_serving(points, suite.title(named), out / "serve")
     console.print(suite.table(points), markup=False, soft_wrap=True)
     console.print(f"written: {out}/serve.json, serve.md, serve.png, serve.svg")
     raise typer.Exit(1 if any(point.error for point in points) else 0)
@@ -130,6 +130,7 @@ def kernels(
     from hk_backend.bench.attention.sweep import Sweep as AttentionSweep
     from hk_backend.bench.linear.sweep import Sweep as LinearSweep
     from hk_backend.bench.parse import parse_names
+    from hk_backend.devices import DeviceError
 
     plans: dict[str, suite.Plan] = {
         "attention": AttentionSweep.parse(
@@ -139,6 +140,8 @@ def kernels(
     }
     chosen = parse_names(operators, list(plans), "--operators")
     settings.limit_isa(isa)
+    with errors.in_one_line(console, ConfigError, DeviceError):
+        settings.check_device()
     settings.use_threads(threads)
     failed = False
     for name in chosen:

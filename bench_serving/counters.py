@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from hk_backend.engine.evidence import SAID
 from hk_backend.routing.routes import Tally
 
 
@@ -25,6 +26,15 @@ class RouteTotals:
         missed = sum(tally.tokens for tally in self.fallbacks.values())
         total = self.served.tokens + missed
         return self.served.tokens / total if total else 0.0
+
+    @property
+    def share_of_hks(self) -> float:
+        """The same of the tokens that were HK's to compute: not those that the engine computes
+        faster, by measurement; 1 if all are."""
+        missed = sum(t.tokens for why, t in self.fallbacks.items() if not why.startswith(SAID))
+        total = self.served.tokens + missed
+        left = len(self.fallbacks) and not total
+        return 1.0 if left else self.served.tokens / total if total else 0.0
 
 
 def read(url: str) -> dict[str, RouteTotals]:

@@ -209,6 +209,7 @@ def _enter_totals(found: Results, totals: dict[str, RouteTotals]) -> None:
         on = total.served.calls > 0
         why = "" if on else "; ".join(total.fallbacks) or "nothing was asked of it"
         found.routes[route] = {"on": on, "why": why, "routed_share": total.routed_share}
+        found.routes[route]["share_of_hks"] = total.share_of_hks
         found.calls[route] = total.served.calls
         found.tokens[route] = total.served.tokens
         for reason, tally in total.fallbacks.items():
@@ -261,9 +262,9 @@ def _failures(found: Results) -> list[str]:
     if not found.routes:
         failures.append("HK served nothing: the server publishes no routing counters")
     for route, state in found.routes.items():
-        if state["routed_share"] < ROUTED_SHARE:
+        if state["share_of_hks"] < ROUTED_SHARE:
             failures.append(
-                f"only {state['routed_share']:.1%} of {route}'s prefill tokens were HK's"
+                f"only {state['share_of_hks']:.1%} of {route}'s prefill tokens were HK's"
             )
     if not found.tokens_equal:
         failures.append("float32 greedy tokens differ between stock and HK")

@@ -78,8 +78,18 @@ def _write(operator: Operator, environment: dict[str, Any], rows: list[Any], out
     report = {"environment": environment, "cases": [row.as_json() for row in rows]}
     file = out / operator.name
     file.with_suffix(".json").write_text(json.dumps(report, indent=2, allow_nan=False) + "\n")
-    named = ", ".join(f"{name} {value}" for name, value in environment.items())
+    named = ", ".join(f"{name} {value}" for name, value in environment.items() if value != "")
     table = markdown(operator.headings, map(operator.cells, rows))
     file.with_suffix(".md").write_text(f"{operator.summary(rows)}\n\n{named}\n\n{table}")
-    title = f"{operator.name}, {environment['device']}, {environment['threads']} threads"
-    operator.plot(rows, title, file)
+    operator.plot(rows, title(operator.name, environment), file)
+
+
+def title(name: str, environment: dict[str, Any]) -> str:
+    """What a plot's numbers depend on, so that it stands alone."""
+    device, threads, rounds = (environment[key] for key in ("device", "threads", "rounds"))
+    lines = [
+        f"{name}, {device}, {threads} threads, medians of {rounds} rounds",
+        f"{environment['cpu']}, torch {environment['torch']} ({environment['torch_isa']})",
+        environment["warning"],
+    ]
+    return "\n".join(filter(None, lines))

@@ -10,6 +10,7 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
 
+from bench_serving.engines.base import THROUGHPUT
 from bench_serving.serve import METRICS, Point
 from hk_backend.bench.attention.measure import Row
 from hk_backend.bench.linear.measure import Row as LinearRow
@@ -28,14 +29,17 @@ def plot_serving(points: Sequence[Point], title: str, path: Path) -> list[Path]:
     lens = sorted({point.input_len for point in points})
     names = dict.fromkeys(point.backend for point in points)
     colors = {name: COLORS.get(name, f"C{place}") for place, name in enumerate(names)}
-    for axis, (metric, label) in zip(axes, METRICS.items(), strict=True):
+    for axis, (metric, (label, unit)) in zip(axes, METRICS.items(), strict=True):
         for backend, color in colors.items():
             for input_len in lens:
                 line = [p for p in points if (p.backend, p.input_len) == (backend, input_len)]
                 style = LINE_STYLES[lens.index(input_len) % len(LINE_STYLES)]
                 name = f"{backend}, {input_len} tokens in" if len(lens) > 1 else backend
                 _serving_line(axis, line, metric, color, style, name)
-        axis.set(xlabel="concurrency", title=label, ylim=(0, None), xscale="log")
+        counted = " in and out" if metric == THROUGHPUT else ""
+        axis.set(
+            xlabel="concurrency", title=f"{label} ({unit}{counted})", ylim=(0, None), xscale="log"
+        )
         _plain_ticks(axis, sorted({point.concurrency for point in points}))
     return _save(figure, axes[0], title, path)
 
@@ -129,7 +133,7 @@ def _save(figure: Figure, legend_of: Any, title: str, path: Path) -> list[Path]:
     """With the legend of one panel, which is that of all, below."""
     handles, labels = legend_of.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
-    figure.suptitle(title)
+    figure.suptitle(title, fontsize="medium")
     files = [path.with_suffix(suffix) for suffix in (".png", ".svg")]
     with matplotlib.rc_context({"svg.fonttype": "none"}):  # text stays text
         for file in files:

@@ -11,7 +11,7 @@ import json
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -30,11 +30,15 @@ from hk_backend.bench.timing import order_of_round
 from hk_backend.cli import status
 
 METRICS = {
-    THROUGHPUT: "throughput, tok/s",
-    TTFT: "TTFT, ms",
-    TPOT: "TPOT, ms",
+    THROUGHPUT: ("throughput", "tok/s"),
+    TTFT: ("TTFT", "ms"),
+    TPOT: ("TPOT", "ms"),
 }
-"""Fields of the client's result: how they are called in table and plot."""
+"""Fields of the client's result: how they are called in table and plot, and their units."""
+MEANING = (
+    "Medians of the rounds. Throughput counts tokens in and out; TTFT is the time to the first "
+    "token, TPOT to each other one. (x): against the first backend; less TTFT and TPOT is better."
+)
 CLIENT_SECONDS = 3600
 
 
@@ -98,8 +102,13 @@ class Point:
     error: str = ""
 
 
-def measure(plan: Plan, out: Path, tell: Callable[[str], object]) -> list[Point]:
+def measure(
+    plan: Plan, out: Path, tell: Callable[[str], object]
+) -> tuple[list[Point], dict[str, str]]:
     """Run `plan` and write `serve.json` and `serve.md` into `out`; `tell` hears of progress.
+
+    Returns:
+        the points, and what they depend on (see `facts`).
 
     Raises:
         ServerError: a server did not start, or the servers differ in more than the backend.
@@ -143,8 +152,44 @@ def measure(plan: Plan, out: Path, tell: Callable[[str], object]) -> list[Point]
     }
     out.mkdir(parents=True, exist_ok=True)
     (out / "serve.json").write_text(json.dumps(report, indent=2, allow_nan=False) + "\n")
-    (out / "serve.md").write_text(table(points))
-    return points
+    named = facts(plan, report)
+    (out / "serve.md").write_text(document(points, named))
+    return points, named
+
+
+def facts(plan: Plan, report: Mapping[str, Any]) -> dict[str, str]:
+    """What the numbers depend on, in words; with it a table or a plot stands alone."""
+    versions = [f"{name} {version}" for name, version in report["versions"].items() if version]
+    cores = {name: server["cores"] for name, server in report["servers"].items()}
+    threads = ", ".join(dict.fromkeys(cores.values()))
+    lens = " and ".join(map(str, plan.input_lens))
+    found = {
+        "model": f"{plan.model.name} in {plan.dtype}",
+        "engine": f"{plan.engine.title}: {', '.join(c.name for c in plan.candidates)}",
+        "requests": f"{plan.prompts} prompts of {lens} tokens, {plan.output_len} tokens out",
+        "rounds": f"{plan.rounds}, backends in turn",
+        "processor": f"{report['cpu']}, {machine.usable_cores()} cores, threads on: {threads}",
+        "versions": ", ".join(versions),
+        "arguments": " ".join(plan.server_arguments),
+        "warning": report["warning"],
+    }
+    return {name: text for name, text in found.items() if text}
+
+
+def document(points: Sequence[Point], named: Mapping[str, str]) -> str:
+    """Markdown that says by itself what was measured, on what and how."""
+    lines = "".join(f"- {name}: {text}\n" for name, text in named.items())
+    return f"# Serving {named['model']}\n\n{lines}\n{table(points)}"
+
+
+def title(named: Mapping[str, str]) -> str:
+    """The same for a plot, in a few lines."""
+    first = f"{named['model']}, {named['engine']}"
+    second = f"{named['requests']}, {named['rounds']}"
+    rest = [
+        named[name] for name in ("processor", "versions", "arguments", "warning") if name in named
+    ]
+    return "\n".join([first, second, *rest])
 
 
 def run_client(server: Server, plan: Plan, run: Run, out: Path) -> Run:
@@ -247,9 +292,9 @@ def table(points: Sequence[Point]) -> str:
         numbers = [_cell(point, base, name) for name in METRICS]
         share = "" if point.routed_share is None else f"{point.routed_share:.1%}"
         rows.append([*where, *numbers, share])
-    headings = ["tokens in", "concurrency", "backend", *METRICS.values(), "routed to HK"]
-    note = "\nMedians. (x): against the first backend; of TTFT and TPOT less is better.\n"
-    return markdown(headings, rows) + note
+    metrics = [f"{name} ({unit})" for name, unit in METRICS.values()]
+    headings = ["tokens in", "concurrency", "backend", *metrics, "routed to HK"]
+    return f"{markdown(headings, rows)}\n{MEANING}\n"
 
 
 def _cell(point: Point, base: Point, name: str) -> str:
@@ -264,7 +309,7 @@ def _is_metric(name: str, value: object) -> bool:
 
 
 def _brief(metrics: dict[str, float]) -> str:
-    return ", ".join(f"{metrics[name]:.1f} {label}" for name, label in METRICS.items())
+    return ", ".join(f"{name} {metrics[key]:.1f} {unit}" for key, (name, unit) in METRICS.items())
 
 
 def _last_line(text: str) -> str:

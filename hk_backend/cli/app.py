@@ -154,12 +154,17 @@ def quantize(
 ) -> None:
     """A quantised copy of a Llama's checkpoint, in the convention that names its format.
 
-    Interrupted, the same command goes on. Exit code 1 if it cannot be done, with the reason.
+    Interrupted, the same command goes on. Exit code 1 if it cannot be done, with the reason; 130
+    after Ctrl-C.
     """
-    from hk_backend.quantize import command, report
-    from hk_backend.quantize.errors import QuantizeError
-    from hk_backend.quantize.job import Settings
+    from hk_backend.quantize.errors import QuantizeError, missing
 
+    try:
+        from hk_backend.quantize import command, report
+        from hk_backend.quantize.job import Settings
+    except ModuleNotFoundError as error:
+        errors.say(progress, missing(error))
+        raise typer.Exit(1) from None
     settings = Settings(
         format.value,
         "none" if activations is quantizing.Activations.none else "",
@@ -167,10 +172,11 @@ def quantize(
         int(shard_size * 1e9),
     )
     try:
-        job = command.quantize(model, out, settings, text, progress)
-    except QuantizeError as error:
-        progress.print(f"[red]{escape(str(error))}[/red]", soft_wrap=True)
-        raise typer.Exit(1) from None
+        with errors.in_one_line(progress, QuantizeError):
+            job = command.quantize(model, out, settings, text, progress)
+    except command.Interrupted as error:
+        errors.say(progress, str(error))
+        raise typer.Exit(130) from None
     if as_json:
         return _print_json(report.as_json(job))
     report.print_report(Console(), job)

@@ -16,6 +16,10 @@ from rich.progress import (
 from hk_backend.quantize.job import Job, Settings
 
 
+class Interrupted(Exception):
+    """Ctrl-C; the message says what is kept."""
+
+
 def quantize(
     model: Path, out: Path, settings: Settings, text: Path | None, console: Console
 ) -> Job:
@@ -23,18 +27,30 @@ def quantize(
 
     Raises:
         QuantizeError: see `Job` and `perplexity.measure`.
+        Interrupted: by Ctrl-C.
     """
+    job = Job(model, out, settings)
     if text is not None:
-        from hk_backend.quantize.perplexity import measure, read_text
+        from hk_backend.quantize.perplexity import read_text
 
         read_text(text, model)  # a text that cannot be read is told now, not after an hour
-    job = Job(model, out, settings)
+    if job.recipe.caution and job.activations != "none":
+        console.print(f"[yellow]{job.recipe.caution}[/yellow]", soft_wrap=True)
+    try:
+        with job.held(), _progress(console) as bar:  # refused before there is a bar
+            task = bar.add_task("", total=job.source_bytes)
+            job.write(lambda name, count: bar.update(task, advance=count, description=name))
+        if text is not None:
+            _measure(job, text, console)
+    except KeyboardInterrupt:
+        raise Interrupted(f"Interrupted, {job.kept()}; run the same command.") from None
+    return job
+
+
+def _measure(job: Job, text: Path, console: Console) -> None:
+    from hk_backend.quantize.perplexity import measure
+
     with _progress(console) as bar:
-        task = bar.add_task("", total=job.source_bytes)
-        job.run(lambda name, count: bar.update(task, advance=count, description=name))
-        bar.update(task, description=f"quantised to {out}")
-        if text is None:
-            return job
         task = bar.add_task("loading the model")
         measure(
             job,
@@ -43,7 +59,6 @@ def quantize(
                 task, completed=done, total=total, description=f"perplexity {what}"
             ),
         )
-    return job
 
 
 def _progress(console: Console) -> Progress:
@@ -53,4 +68,5 @@ def _progress(console: Console) -> Progress:
         TaskProgressColumn(),
         TimeRemainingColumn(),
         console=console,
+        transient=True,  # nothing of it stays above an error or the report
     )

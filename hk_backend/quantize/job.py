@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 
 from hk_backend import __version__
 from hk_backend.quantize.errors import QuantizeError
-from hk_backend.quantize.output import Output
+from hk_backend.quantize.output import Output, finished_settings
 from hk_backend.quantize.plan import Item, Plan, Shard, make_plan
 from hk_backend.quantize.recipe import RECIPES, Recipe
 from hk_backend.quantize.source import Source, open_source
@@ -44,7 +45,9 @@ class Settings:
                 f"{' and '.join(recipe.activations)}"
             )
         if self.shard_bytes < 1:
-            raise QuantizeError(f"shard_bytes {self.shard_bytes}: at least 1 is wanted")
+            raise QuantizeError(
+                f"--shard-size {self.shard_bytes / 1e9:g}: a positive number is wanted"
+            )
         return recipe
 
 
@@ -65,14 +68,18 @@ class Job:
         if out.resolve() == model.resolve():
             raise QuantizeError(f"{out}: the output folder must not be the model's")
         self.source: Source = open_source(model)
-        self.plan: Plan = make_plan(self.source, self.recipe, settings.ignore, settings.shard_bytes)
-        remembered = {
+        remembered: dict[str, Any] = {
             "model": str(model.resolve()),
             "format": settings.format,
             "activations": self.activations,
             "ignore": settings.ignore,
-            "shard_bytes": settings.shard_bytes,
         }
+        finished = finished_settings(out)
+        # what is finished stays as it is, whatever the size of its files
+        keeps = remembered.items() <= finished.items()
+        shard_bytes = finished["shard_bytes"] if keeps else settings.shard_bytes
+        remembered["shard_bytes"] = shard_bytes
+        self.plan: Plan = make_plan(self.source, self.recipe, settings.ignore, shard_bytes)
         self.out = Output(out, remembered, self.source.fingerprint)
 
     @property
@@ -81,23 +88,65 @@ class Job:
         return sum(tensor.nbytes for tensor in self.source.tensors.values())
 
     def run(self, advance: Advance = lambda name, count: None) -> None:
+        """Hold the folder, and write.
+
+        Raises:
+            QuantizeError: see `held` and `write`.
+        """
+        with self.held():
+            self.write(advance)
+
+    def held(self) -> AbstractContextManager[None]:
+        """Hold the output folder alone.
+
+        Raises:
+            QuantizeError: it is not this run's to write into, or the disk is too full.
+        """
+        joined = max(
+            (shard.nbytes for shard in self.plan.shards if len(shard.pieces) > 1), default=0
+        )
+        return self.out.opened(self.plan.nbytes + joined)
+
+    def write(self, advance: Advance = lambda name, count: None) -> None:
         """Write every shard that is not there yet, then the index and config.json last.
 
         Raises:
             QuantizeError: a file could not be read or written, or a weight is not finite.
         """
-        with self.out.opened(self.plan.nbytes):
-            for shard in self.plan.shards:
-                if self.out.has(shard.file):
-                    advance(shard.file, sum(item.source.nbytes for item in shard.items))
-                else:
-                    self._write(shard, advance)
-            self._finish()
+        for shard in self.plan.shards:
+            if self.out.has(shard.file):
+                advance(shard.file, sum(item.source.nbytes for item in shard.items))
+            elif len(shard.pieces) == 1:
+                self.out.write_shard(shard.file, *self._quantized(shard.items, advance))
+            else:
+                self._write_pieces(shard, advance)
+        self._finish()
 
-    def _write(self, shard: Shard, advance: Advance) -> None:
+    def kept(self) -> str:
+        """How much of the work is on the disk."""
+        files = sum(self.out.has(shard.file) for shard in self.plan.shards)
+        of_pieces = sum(
+            len(kept) for pieces in self.out.report["pieces"].values() for kept in pieces
+        )
+        layers = len(list(self._remembered())) + of_pieces
+        of = sum(1 for shard in self.plan.shards for item in shard.items if item.layer)
+        return f"{files} of {len(self.plan.shards)} files and {layers} of {of} layers kept"
+
+    def _write_pieces(self, shard: Shard, advance: Advance) -> None:
+        for number, piece in enumerate(shard.pieces):
+            if self.out.has_piece(shard.file, number):
+                advance(shard.file, sum(item.source.nbytes for item in piece))
+            else:
+                self.out.write_piece(shard.file, number, *self._quantized(piece, advance))
+        self.out.join_pieces(shard.file)
+
+    def _quantized(
+        self, items: Sequence[Item], advance: Advance
+    ) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
+        """The tensors that `items` become, and what is remembered of their layers."""
         tensors: dict[str, torch.Tensor] = {}
         layers: list[dict[str, Any]] = []
-        for item in shard.items:
+        for item in items:
             weight = self.source.read(item.source.name)
             if item.layer:
                 parts, error = self._quantize(item, weight)
@@ -106,7 +155,7 @@ class Job:
                 parts = [weight]
             tensors |= zip(item.names, parts, strict=True)
             advance(item.source.name, item.source.nbytes)
-        self.out.write_shard(shard.file, tensors, layers)
+        return tensors, layers
 
     def _quantize(self, item: Item, weight: torch.Tensor) -> tuple[list[torch.Tensor], float]:
         if not weight.isfinite().all():

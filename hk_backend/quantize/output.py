@@ -18,11 +18,12 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from hk_backend.quantize.errors import QuantizeError
 
 REPORT = "hk_quantize.json"
+OPTIONS = {"format": "--format", "activations": "--activations", "ignore": "--ignore"}
 PART = ".part"
 
 
@@ -36,6 +37,7 @@ class Output:
             "fingerprint": fingerprint,
             "finished": False,
             "shards": {},
+            "pieces": {},
         }
 
     @contextmanager
@@ -49,6 +51,8 @@ class Output:
             QuantizeError: it is somebody else's, another run writes it, or the disk is too full.
         """
         fresh = not self.directory.exists()
+        if self.directory.exists() and not self.directory.is_dir():
+            raise QuantizeError(f"{self.directory} is a file; a folder to write into is wanted")
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -77,15 +81,17 @@ class Output:
             raise QuantizeError(f"{path} is damaged ({error!r}); remove the folder") from None
         for name, value in self.report["settings"].items():
             if settings.get(name) != value:
+                before, now = (as_option(name, each) for each in (settings.get(name), value))
                 raise QuantizeError(
-                    f"{self.directory} was begun with {name} {settings.get(name)}, now it is "
-                    f"{value}; give the same options or another folder"
+                    f"{self.directory} was begun with {before}, now it is {now}; give the same or "
+                    "another folder"
                 )
         if fingerprint != self.report["fingerprint"]:
             raise QuantizeError(
                 f"{self.directory} was begun from a model that has changed since; remove it"
             )
         self.report = found
+        self.report.setdefault("pieces", {})
         for leftover in self.directory.glob(f"*{PART}"):
             leftover.unlink()
 
@@ -103,6 +109,47 @@ class Output:
         path = self.directory / file
         return bool(record) and path.is_file() and path.stat().st_size == record["bytes"]
 
+    def has_piece(self, file: str, number: int) -> bool:
+        """The same of a piece of a shard that is not finished."""
+        return (
+            len(self.report["pieces"].get(file, ())) > number
+            and self._piece(file, number).is_file()
+        )
+
+    def write_piece(
+        self,
+        file: str,
+        number: int,
+        tensors: dict[str, torch.Tensor],
+        layers: list[dict[str, Any]],
+    ) -> None:
+        """Keep what is to stand in a shard, so that an interrupted run does not begin it again."""
+        with self._replacing(self._piece(file, number).name) as part:
+            save_file(tensors, part)
+        kept = self.report["pieces"].setdefault(file, [])
+        kept[number:] = [layers]
+        self.save_report()
+
+    def join_pieces(self, file: str) -> None:
+        """Make the shard of all its pieces."""
+        kept = self.report["pieces"][file]
+        pieces = [self._piece(file, number) for number in range(len(kept))]
+        try:
+            tensors = {name: data for piece in pieces for name, data in load_file(piece).items()}
+        except (OSError, SafetensorError) as error:
+            del self.report["pieces"][file]
+            self.save_report()
+            raise QuantizeError(
+                f"{self.directory}: a piece of {file} is damaged ({error}); the same command "
+                "writes it again"
+            ) from None
+        self.write_shard(file, tensors, [layer for layers in kept for layer in layers])
+        for piece in pieces:
+            piece.unlink()
+
+    def _piece(self, file: str, number: int) -> Path:
+        return self.directory / f"{file}.piece-{number:05}"
+
     def write_shard(
         self, file: str, tensors: dict[str, torch.Tensor], layers: list[dict[str, Any]]
     ) -> None:
@@ -112,6 +159,7 @@ class Output:
             shutil.copymode(self.directory / REPORT, part)  # safetensors makes it private
         size = (self.directory / file).stat().st_size
         self.report["shards"][file] = {"bytes": size, "layers": layers}
+        self.report["pieces"].pop(file, None)
         self.save_report()
 
     def write_json(self, file: str, content: Any) -> None:
@@ -140,6 +188,26 @@ class Output:
             raise QuantizeError(
                 f"{self.directory / file}: {why}; the same command goes on from here"
             ) from None
+
+
+def as_option(name: str, value: Any) -> str:
+    """A setting as the command line has it."""
+    if name == "shard_bytes":
+        return f"--shard-size {value / 1e9:g}" if value else "no --shard-size"
+    if name == "activations":
+        value = "none" if value == "none" else "quantized"
+    if name == "ignore":
+        return " ".join(f"--ignore {pattern}" for pattern in value or ()) or "no --ignore"
+    return f"{OPTIONS.get(name, f'the {name}')} {value}"
+
+
+def finished_settings(directory: Path) -> dict[str, Any]:
+    """The settings of a folder that a run has finished; empty of any other."""
+    try:
+        report = json.loads((directory / REPORT).read_text())
+        return dict(report["settings"]) if report["finished"] else {}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
 
 
 @contextmanager

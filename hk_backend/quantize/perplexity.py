@@ -20,7 +20,7 @@ import torch
 from safetensors import safe_open
 
 from hk_backend import ops
-from hk_backend.quantize.errors import QuantizeError
+from hk_backend.quantize.errors import QuantizeError, missing
 
 if TYPE_CHECKING:
     from hk_backend.quantize.job import Job
@@ -46,8 +46,15 @@ def read_text(path: Path, model: Path) -> Text:
     try:
         raw = path.read_bytes()
         text = raw.decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise QuantizeError(f"--text {path}: {error}") from None
+    except FileNotFoundError:
+        raise QuantizeError(f"--text {path}: there is no such file") from None
+    except IsADirectoryError:
+        raise QuantizeError(f"--text {path}: it is a folder, a text file is wanted") from None
+    except UnicodeDecodeError as error:
+        what = f"it is not UTF-8 text ({error.reason} at byte {error.start})"
+        raise QuantizeError(f"--text {path}: {what}") from None
+    except OSError as error:
+        raise QuantizeError(f"--text {path}: {error.strerror}") from None
     try:
         tokens = _transformers().AutoTokenizer.from_pretrained(model)(text)["input_ids"]
     except (OSError, ValueError) as error:
@@ -161,8 +168,6 @@ def _transformers() -> Any:
     try:
         import transformers
     except ImportError as error:
-        raise QuantizeError(
-            f"--text wants transformers ({error}): pip install 'hk-backend[quantize]'"
-        ) from None
+        raise QuantizeError(f"--text: {missing(error)}") from None
     transformers.utils.logging.disable_progress_bar()
     return transformers

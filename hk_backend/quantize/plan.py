@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hk_backend.quantize.errors import QuantizeError
@@ -29,10 +30,20 @@ class Item:
         return [f"{self.layer}.{part.suffix}" for part in self.stored] or [self.source.name]
 
 
+PIECE_BYTES = 64 << 20
+"""What an interrupted run loses at most, or one tensor."""
+
+
 @dataclass(frozen=True)
 class Shard:
+    """A file of the output; `pieces`: its items as they are written before it is whole."""
+
     file: str
     items: tuple[Item, ...]
+
+    @property
+    def pieces(self) -> list[list[Item]]:
+        return grouped(self.items, PIECE_BYTES)
 
     @property
     def nbytes(self) -> int:
@@ -67,16 +78,22 @@ def make_plan(source: Source, recipe: Recipe, ignore: list[str], shard_bytes: in
         layer = weights.get(name, "")
         stored = recipe.stored(*tensor.shape) if layer else ()
         items.append(Item(tensor, layer, tuple(stored)))
-    groups: list[list[Item]] = [[]]
-    for item in items:
-        if groups[-1] and sum(part.nbytes for part in groups[-1]) + item.nbytes > shard_bytes:
-            groups.append([])
-        groups[-1].append(item)
+    groups = grouped(items, shard_bytes)
     shards = tuple(
         Shard(f"model-{i:05}-of-{len(groups):05}.safetensors", tuple(group))
         for i, group in enumerate(groups, 1)
     )
     return Plan(shards, tuple(ignored))
+
+
+def grouped(items: Sequence[Item], limit: int) -> list[list[Item]]:
+    """`items` in groups of at most `limit` bytes of output; one item may be more."""
+    groups: list[list[Item]] = [[]]
+    for item in items:
+        if groups[-1] and sum(part.nbytes for part in groups[-1]) + item.nbytes > limit:
+            groups.append([])
+        groups[-1].append(item)
+    return groups
 
 
 def ignored_layers(layers: list[str], patterns: list[str]) -> list[str]:

@@ -38,6 +38,8 @@ def print_report(console: Console, job: Job) -> None:
 
 def as_json(job: Job) -> dict[str, Any]:
     """The report file's content, with the layers in one list, worst first."""
-    report = {name: value for name, value in job.out.report.items() if name != "shards"}
+    report = {
+        name: value for name, value in job.out.report.items() if name not in ("shards", "pieces")
+    }
     layers = [{"layer": found.layer, "error": found.error} for found in job.layer_errors()]
     return {**report, "out": str(job.out.directory), "layers": layers}

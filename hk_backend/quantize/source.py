@@ -29,6 +29,7 @@ MERGED = (PROJECTIONS[0:3], PROJECTIONS[4:6])
 """Those that engines run as one layer."""
 DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
 LAYER_TENSOR = re.compile(r"model\.layers\.(\d+)\.(.+)\.weight")
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 WEIGHT_FILES = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf", "*.index.json", "*.h5")
 
 
@@ -101,6 +102,12 @@ def open_source(directory: Path) -> Source:
 def read_config(directory: Path) -> dict[str, Any]:
     if directory.is_file():
         raise QuantizeError(f"{directory} is a file; a folder with config.json is wanted")
+    if not directory.exists():
+        hub = ""
+        if HUB_ID.fullmatch(str(directory)):
+            download = f"hf download {directory} --local-dir {directory.name}"
+            hub = f"; a model of that name on the Hugging Face hub is downloaded by: {download}"
+        raise QuantizeError(f"{directory}: there is no such folder{hub}")
     path = directory / "config.json"
     if not path.is_file():
         ggufs = list(directory.glob("*.gguf"))

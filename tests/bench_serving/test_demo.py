@@ -15,6 +15,7 @@ from bench_serving.counters import RouteTotals
 from bench_serving.demo import Results
 from bench_serving.engines import ENGINES
 from bench_serving.requests import Answer
+from hk_backend.engine.evidence import LOSSES
 from hk_backend.routing.routes import Tally
 
 KEYS = {
@@ -79,6 +80,16 @@ def test_routing_is_counted_per_route_and_per_reason() -> None:
     assert found.fallbacks == {"graph capture": {"calls": 2, "tokens": 100}}
     assert found.routes["attention"]["on"] is True
     assert demo._failures(found)[0] == "only 90.0% of attention's prefill tokens were HK's"
+
+
+@pytest.mark.parametrize("served", [0, 900])
+def test_what_the_engine_computes_faster_is_no_failure(served: int) -> None:
+    found = good()
+    fallbacks = {LOSSES[0].why: Tally(2, 100)}
+    totals = RouteTotals(served=Tally(bool(served), served), fallbacks=fallbacks)
+    demo._enter_totals(found, {"attention": totals})
+    assert found.routes["attention"]["routed_share"] == served / (served + 100)
+    assert demo._failures(found) == []
 
 
 def test_hk_that_computed_nothing_is_a_failure() -> None:

@@ -35,7 +35,11 @@ def test_an_operator_writes_its_numbers_a_table_and_plots(
     lines = (tmp_path / f"{name}.md").read_text().splitlines()
     assert sum(line.startswith("|") for line in lines) == len(rows) + 2
     assert (tmp_path / f"{name}.png").stat().st_size > 10_000
-    assert "<svg" in (tmp_path / f"{name}.svg").read_text()
+    svg = (tmp_path / f"{name}.svg").read_text()
+    assert "<svg" in svg
+    for key in ("cpu", "device", "torch"):
+        assert str(report["environment"][key]) in svg
+    assert "medians of 1 rounds" in svg
     assert told
 
 

@@ -15,7 +15,17 @@ from bench_serving.candidates import Candidate
 from bench_serving.counters import RouteTotals
 from bench_serving.engines import Vllm
 from bench_serving.plots import plot_serving
-from bench_serving.serve import Plan, Point, Run, run_client, summarize, table
+from bench_serving.serve import (
+    Plan,
+    Point,
+    Run,
+    document,
+    facts,
+    run_client,
+    summarize,
+    table,
+    title,
+)
 from bench_serving.server import Backend, Server, ServerError, differences
 from hk_backend.routing.routes import Tally
 
@@ -184,6 +194,41 @@ def test_the_table_shows_ratios_and_failures() -> None:
     assert lines[3] == "| 64 | 1 | hk | 100.0 (1.00x) | 10.0 (0.50x) | 5.0 (1.00x) | 100.0% |"
     assert "failed: 1 of 2 runs failed: died" in lines[4]
     assert lines[5] == "| 64 | 2 | hk | 100.0 | 20.0 | 5.0 |  |"  # no ratio to a failure
+
+
+REPORT = {
+    "cpu": "A Processor 9000",
+    "versions": {"hk-backend": "0.1.0", "torch": "2.13.0", "vllm": "0.32.0", "sglang": None},
+    "servers": {"stock": {"cores": "0,1"}, "hk": {"cores": "0,1"}},
+    "warning": "this machine is busy (load 9.0 on 2 cores)",
+}
+
+
+def test_the_document_and_the_plot_stand_alone(tmp_path: Path) -> None:
+    """Whoever gets one of them alone reads what was measured, on what and how."""
+    model = tmp_path / "SmolLM2"
+    measured = plan(tmp_path, model=model, server_arguments=["--max-model-len", "2048"])
+    named = facts(measured, REPORT)
+    said = (
+        *("SmolLM2 in float32", "vLLM: stock, hk", "4 prompts of 64 tokens, 4 tokens out"),
+        *("2, backends in turn", "A Processor 9000", "threads on: 0,1", "--max-model-len 2048"),
+        *("hk-backend 0.1.0, torch 2.13.0, vllm 0.32.0", "this machine is busy"),
+    )
+    samples = {name: [value] for name, value in GOOD.items()}
+    points = [Point(64, 1, "stock", GOOD, samples), Point(64, 1, "hk", GOOD, samples)]
+    text = document(points, named)
+    _, svg = plot_serving(points, title(named), tmp_path / "serve")
+    for what in said:
+        assert what in text
+        assert what in svg.read_text()
+    assert "tokens in and out" in text
+    assert "tok/s in and out" in svg.read_text()
+    assert "| throughput (tok/s) | TTFT (ms) | TPOT (ms) |" in text
+
+
+def test_what_is_not_so_is_not_said(tmp_path: Path) -> None:
+    named = facts(plan(tmp_path), {**REPORT, "warning": ""})
+    assert not {"warning", "arguments"} & set(named)
 
 
 def test_the_plot_is_written_as_png_and_svg_and_names_failures(tmp_path: Path) -> None:

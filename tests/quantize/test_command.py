@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from hk_backend.cli.app import app
 from hk_backend.quantize.options import Format
 from hk_backend.quantize.recipe import RECIPES
+from hk_backend.quantize.source import Source
 from tests.quantize.checkpoint import config_of, tensors_of
+from tests.quantize.conftest import WEIGHTS
 
 TEXT = "a text of one line"
 
@@ -60,13 +65,16 @@ def test_for_programs(model: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (["nowhere", "OUT", "--format", "fp8"], "has no config.json"),
+        (["nowhere", "OUT", "--format", "fp8"], "nowhere: there is no such folder"),
         (["MODEL", "OUT", "--format", "fp8", "--text", "nowhere.txt"], "nowhere.txt"),
+        (["MODEL", "OUT", "--format", "fp8", "--text", "nowhere.txt"], "there is no such file"),
+        (["MODEL", "OUT", "--format", "fp8", "--text", "MODEL"], "it is a folder"),
+        (["MODEL", "OUT", "--format", "fp8", "--text", "WEIGHTS"], "it is not UTF-8 text ("),
         (["MODEL", "OUT", "--format", "fp8", "--ignore", "lm_head"], "never quantised"),
     ],
 )
 def test_refusals(options: list[str], why: str, model: Path, tmp_path: Path) -> None:
-    places = {"MODEL": str(model), "OUT": str(tmp_path / "out")}
+    places = {"MODEL": str(model), "OUT": str(tmp_path / "out"), "WEIGHTS": str(model / WEIGHTS)}
     code, out, err = run(*(places.get(option, option) for option in options))
     assert (code, out) == (1, "")
     assert why in " ".join(err.split())
@@ -77,3 +85,71 @@ def test_a_format_that_is_not_there(model: Path, tmp_path: Path) -> None:
     code, _, err = run(model, tmp_path / "out", "--format", "int4")
     assert code == 2
     assert "mxfp6_e2m3" in err
+
+
+def test_without_the_extra_it_is_one_line(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("hk_backend.quantize.")]:
+        if not name.endswith((".errors", ".options")):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    code, out, err = run(model, tmp_path / "out", "--format", "fp8")
+    assert (code, out) == (1, "")
+    (line,) = err.splitlines()
+    assert "safetensors" in line
+    assert "-m pip install 'safetensors" in line
+    assert "'transformers" in line
+
+
+def test_ctrl_c_says_what_is_kept(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, count = Source.read, 0
+
+    def interrupted(self: Source, name: str) -> torch.Tensor:
+        nonlocal count
+        count += 1
+        if count == 20:
+            raise KeyboardInterrupt
+        return read(self, name)
+
+    monkeypatch.setattr(Source, "read", interrupted)
+    code, out, err = run(model, tmp_path / "out", "--format", "fp8", "--shard-size", "0.001")
+    assert (code, out) == (130, "")
+    assert re.fullmatch(
+        r"Interrupted, \d of \d files and \d+ of 21 layers kept; run the same command\.",
+        err.strip(),
+    )
+    files, of, layers = map(int, re.findall(r"\d+", err)[:3])
+    assert 0 < files < of
+    assert 0 < layers < 21
+    monkeypatch.setattr(Source, "read", read)
+    assert run(model, tmp_path / "out", "--format", "fp8", "--shard-size", "0.001")[0] == 0
+
+
+def test_a_late_refusal_stands_alone(model: Path, tmp_path: Path) -> None:
+    """Without a progress bar above it."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "notes.txt").write_text("somebody's")
+    code, out, err = run(model, tmp_path / "out", "--format", "fp8")
+    assert (code, out) == (1, "")
+    assert len(err.splitlines()) == 1
+    assert "not ours" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "warned"),
+    [
+        (["--format", "mxfp4"], True),
+        (["--format", "mxfp4", "--activations", "none"], False),
+        (["--format", "mxfp8"], False),
+    ],
+)
+def test_what_costs_much_is_told(
+    options: list[str], warned: bool, model: Path, tmp_path: Path
+) -> None:
+    code, _, err = run(model, tmp_path / "out", *options)
+    assert code == 0
+    assert ("perplexity" in err) is warned
+    assert ("--activations none" in err) is warned

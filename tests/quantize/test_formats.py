@@ -96,6 +96,26 @@ def test_compressed_tensors(format: str, activations: str, model: Path, tmp_path
     assert torch.equal(unpacked.float(), rounded_by_the_library(original, scheme.weights))
 
 
+STRATEGIES = {
+    # weights and activations, as engines read them: (strategy, group_size, block_structure)
+    "fp8": (("channel", None, None), ("token", None, None)),
+    "fp8_block": (("block", None, [128, 128]), ("group", 128, None)),
+    "mxfp8": (("group", 32, None), ("group", 32, None)),
+    "mxfp4": (("group", 32, None), ("group", 32, None)),
+}
+
+
+@pytest.mark.parametrize("format", COMPRESSED)
+def test_what_a_scale_covers(format: str, model: Path, tmp_path: Path) -> None:
+    scheme = scheme_of(config_of(quantized(model, tmp_path / "out", format)))
+    found = tuple(
+        (str(part.strategy), part.group_size, part.block_structure)
+        for part in (scheme.weights, scheme.input_activations)
+    )
+    assert found == STRATEGIES[format]
+    assert scheme.input_activations.dynamic is True
+
+
 @pytest.mark.parametrize("format", ["fp8", "mxfp4"])
 def test_transformers_loads_it(format: str, model: Path, tmp_path: Path) -> None:
     """transformers and compressed-tensors, which know nothing of HK, find what the latter rounds to

@@ -133,7 +133,11 @@ def test_measured_once(
 
 @pytest.mark.parametrize(
     ("content", "why"),
-    [(None, "No such file"), (b"\xff\xfe", "decode"), (b"", "0 tokens; at least 2")],
+    [
+        (None, "there is no such file"),
+        (b"\xff\xfe", "not UTF-8 text"),
+        (b"", "0 tokens; at least 2"),
+    ],
 )
 def test_a_text_that_cannot_be_used(
     content: bytes | None, why: str, model: Path, tmp_path: Path
@@ -147,5 +151,5 @@ def test_a_text_that_cannot_be_used(
 
 def test_without_transformers(model: Path, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(QuantizeError, match=r"pip install 'hk-backend\[quantize\]'"):
+    with pytest.raises(QuantizeError, match=r"-m pip install 'safetensors.*' 'transformers"):
         perplexity.read_text(text, model)

@@ -148,8 +148,11 @@ def test_shapes_that_another_format_takes(writable: Path, tmp_path: Path) -> Non
 
 
 def test_no_model_at_all(tmp_path: Path) -> None:
-    with pytest.raises(QuantizeError, match=r"no config\.json"):
+    with pytest.raises(QuantizeError, match=r"nowhere: there is no such folder$"):
         Job(tmp_path / "nowhere", tmp_path / "out", Settings("fp8"))
+    hub = r"download meta-llama/Llama-3.2-1B --local-dir Llama-3.2-1B$"
+    with pytest.raises(QuantizeError, match=hub):
+        Job(Path("meta-llama/Llama-3.2-1B"), tmp_path / "out", Settings("fp8"))
     (tmp_path / "file").write_text("")
     with pytest.raises(QuantizeError, match="a folder"):
         Job(tmp_path / "file", tmp_path / "out", Settings("fp8"))
@@ -179,7 +182,7 @@ def test_a_weight_of_zeros(writable: Path, tmp_path: Path) -> None:
     [
         (Settings("fp9"), "format 'fp9': choose one of fp8, "),
         (Settings("fp8", "mx"), "activations 'mx': fp8 knows token and none"),
-        (Settings("fp8", shard_bytes=0), "shard_bytes 0"),
+        (Settings("fp8", shard_bytes=0), "--shard-size 0: a positive"),
         (Settings("fp8", ignore=["model.layers.7.*"]), r"--ignore model\.layers\.7\.\*: no such"),
         (Settings("fp8", ignore=["lm_head"]), "never quantised"),
         (Settings("fp8", ignore=["*q_proj"]), "q_proj but not .*k_proj; engines run them as one"),

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import shutil
 import weakref
 from collections import namedtuple
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from hk_backend.quantize import output
+from hk_backend.quantize import output, plan
 from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.job import Job, Settings
 from hk_backend.quantize.source import Source
@@ -65,6 +66,51 @@ def test_an_interrupted_run_goes_on(model: Path, tmp_path: Path) -> None:
     assert contents(out) == contents(tmp_path / "whole")
 
 
+def test_an_interrupted_shard_goes_on_at_its_last_piece(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small model is a single file: what was done of it is kept all the same."""
+    one_file = settings(shard_bytes=1 << 30)
+    whole = Job(model, tmp_path / "whole", one_file)
+    whole.run()
+    monkeypatch.setattr(plan, "PIECE_BYTES", SMALL)
+    out = tmp_path / "out"
+    job = Job(model, out, one_file)
+    assert len(job.plan.shards) == 1
+    assert len(job.plan.shards[0].pieces) > 4
+    with pytest.raises(Interrupted):
+        job.run(stop_after(job.source_bytes - 4 * SMALL))
+    kept = list(out.glob("*.piece-*"))
+    assert len(kept) >= 2
+    assert not list(out.glob("*.safetensors"))
+    assert re.fullmatch(r"0 of 1 files and \d+ of 21 layers kept", job.kept())
+    read: list[str] = []
+    original = Source.read
+    monkeypatch.setattr(
+        Source, "read", lambda self, name: read.append(name) or original(self, name)
+    )
+    Job(model, out, one_file).run()
+    assert 0 < len(read) < len(job.source.tensors) - len(kept)
+    assert contents(out) == contents(tmp_path / "whole")
+
+
+def test_a_damaged_piece_is_written_again(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_file = settings(shard_bytes=1 << 30)
+    monkeypatch.setattr(plan, "PIECE_BYTES", SMALL)
+    job = Job(model, tmp_path / "out", one_file)
+    with pytest.raises(Interrupted):
+        job.run(stop_after(job.source_bytes // 2))
+    first = min((tmp_path / "out").glob("*.piece-*"))
+    first.write_bytes(first.read_bytes()[:-7])
+    with pytest.raises(QuantizeError, match=r"a piece of model-00001.*is damaged"):
+        Job(model, tmp_path / "out", one_file).run()
+    Job(model, tmp_path / "out", one_file).run()
+    Job(model, tmp_path / "whole", one_file).run()
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
 def test_a_damaged_shard_is_written_again(model: Path, tmp_path: Path) -> None:
     job = Job(model, tmp_path / "out", settings())
     job.run()
@@ -87,10 +133,10 @@ def test_progress_counts_the_whole_model(model: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "named"),
     [
-        ({"format": "mxfp4"}, "format mxfp8, now it is mxfp4"),
-        ({"activations": "none"}, "activations mx, now it is none"),
-        ({"ignore": ["model.layers.0.*"]}, r"ignore \[\]"),
-        ({"shard_bytes": 2 * SMALL}, "shard_bytes"),
+        ({"format": "mxfp4"}, "--format mxfp8, now it is --format mxfp4"),
+        ({"activations": "none"}, "--activations quantized, now it is --activations none"),
+        ({"ignore": ["model.layers.0.*"]}, r"no --ignore, now it is --ignore model.layers.0.\*"),
+        ({"shard_bytes": 500_000}, "--shard-size 0.000262144, now it is --shard-size 0.0005"),
     ],
 )
 def test_other_options_are_refused(
@@ -103,6 +149,29 @@ def test_other_options_are_refused(
     with pytest.raises(QuantizeError, match=named):
         Job(model, out, settings(**changed)).run()
     assert contents(out) == before
+
+
+@pytest.mark.parametrize("shard_bytes", [SMALL // 2, 1 << 30])
+def test_a_finished_folder_needs_no_work(
+    shard_bytes: int, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the size of its files: nothing is read, and every file stays as it is."""
+    out = tmp_path / "out"
+    Job(model, out, settings()).run()
+    before = contents(out)
+    monkeypatch.setattr(Source, "read", lambda *args: pytest.fail("a tensor was read"))
+    again = Job(model, out, settings(shard_bytes=shard_bytes))
+    again.run()
+    assert contents(out) == before
+    assert {shard.file for shard in again.plan.shards} == {
+        path.name for path in out.glob("*.safetensors")
+    }
+
+
+def test_other_options_for_a_finished_folder_are_refused(model: Path, tmp_path: Path) -> None:
+    Job(model, tmp_path / "out", settings()).run()
+    with pytest.raises(QuantizeError, match="--format mxfp8, now it is --format mxfp4"):
+        Job(model, tmp_path / "out", settings(format="mxfp4")).run()
 
 
 def test_a_model_that_changed_is_refused(writable: Path, tmp_path: Path) -> None:
@@ -155,7 +224,7 @@ def test_the_model_itself_is_refused(writable: Path) -> None:
 
 def test_a_file_as_the_folder_is_refused(model: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(QuantizeError, match="file: "):
+    with pytest.raises(QuantizeError, match="file is a file; a folder to write into is wanted"):
         Job(model, tmp_path / "file", settings()).run()
 
 
