@@ -42,8 +42,8 @@ _EXPECTED = {
 
 
 PREFIX = "HK_"
-INTERNAL = ("HK_METRICS_DIR", "HK_NATIVE")
-"""What an engine's first process sets for its children, and what the build reads."""
+INTERNAL = ("HK_METRICS_DIR", "HK_NATIVE", "HK_TEST_SEED")
+"""What an engine's first process sets for its children, and what the build and the tests read."""
 
 
 class ConfigError(ValueError):

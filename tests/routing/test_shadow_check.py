@@ -189,5 +189,9 @@ def test_infinity_is_right_where_the_dtype_ends() -> None:
     check = ShadowCheck("linear", 1.0)
     assert check.linear(exact.half(), exact, "a layer")
     assert not check.linear(-exact.half(), exact, "a layer")
+    past = exact[:, :2]  # nothing but overflow: its sign is all that there is to compare
+    assert check.linear(past.half(), past, "a layer")
+    assert not check.linear(-past.half(), past, "a layer")
+    assert not check.linear(past.half().abs(), past, "a layer")
     early = torch.tensor([[1e5, -2e5, 100.0, 3.0]], dtype=torch.float64)
     assert not check.linear(exact.half() * torch.tensor([1, 1, 1e9, 1]), early, "a layer")

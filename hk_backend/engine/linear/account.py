@@ -11,6 +11,7 @@ import torch
 from hk_backend.config import get_config
 from hk_backend.devices import device_for
 from hk_backend.engine.linear.route import ROUTE
+from hk_backend.engine.named_device import level
 from hk_backend.engine.strict import StrictError
 from hk_backend.routing.metrics import count_layer
 
@@ -44,7 +45,8 @@ def account(
     if served:
         logger.info("hk_backend: %d linear layers are computed by HK on %s", served, device)
     for why, number in sorted(left.items()):
-        logger.info("hk_backend: %d linear layers are left to %s: %s", number, engine, why)
+        said = "hk_backend: %d linear layers are left to %s: %s"
+        logger.log(level(served), said, number, engine, why)
     return device
 
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
+from vllm.logger import init_logger
 from vllm.v1.attention.backend import AttentionCGSupport
 
-from hk_backend.engine import evidence
+from hk_backend.engine import evidence, named_device
 from hk_backend.engine.strict import refuse
 from hk_vllm.attention.cache_forms import CacheForm
 from hk_vllm.attention.layer import cache_verdict
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from vllm.v1.attention.backend import AttentionMetadataBuilder as Parent
 else:
     Parent = object
+
+
+logger = init_logger("vllm.hk_vllm.builder")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,9 @@ class HKBuilder(Parent):  # type: ignore[misc]
         for impl in impls:
             impl._hk_cache_refusal = self._hk_cache_refusal
         self._hk_losses = impls[0]._hk_losses if impls else ()
+        for why in () if impls else refusals(vllm_config, layer_names):
+            said = "hk_backend: no attention layer is computed by HK: %s"
+            logger.log(named_device.level(served=0), said, why)
         drafts = getattr(speculative, "num_speculative_tokens", None) or 0
         self._hk_verification_len = 1 + drafts
 
@@ -186,6 +193,15 @@ def served_impls(vllm_config: Any, layer_names: list[str]) -> list[Any]:
     layers = vllm_config.compilation_config.static_forward_context
     impls = [layers[name].impl for name in layer_names if name in layers]
     return [impl for impl in impls if not getattr(impl, "_hk_refusal", "not HK's")]
+
+
+def refusals(vllm_config: Any, layer_names: list[str]) -> list[str]:
+    """Why those layers are left to vLLM, each reason once."""
+    layers = vllm_config.compilation_config.static_forward_context
+    found = [
+        getattr(layers[name].impl, "_hk_refusal", "") for name in layer_names if name in layers
+    ]
+    return [why for why in dict.fromkeys(found) if why]
 
 
 def refuse_cache(impls: list[Any], block_size: int) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import sys
+from contextvars import ContextVar
 from typing import Any
 
 from vllm.distributed import get_pp_group
@@ -39,6 +41,7 @@ def install() -> None:
 
     @functools.wraps(original)
     def load_model(self: Any, *args: Any, **kwargs: Any) -> Any:
+        mark_dummy_logits()
         model = original(self, *args, **kwargs)
         account(model)
         return model
@@ -48,9 +51,38 @@ def install() -> None:
     tell_dummy_runs(is_dummy_run)
 
 
+RUNNERS = ("vllm.v1.worker.gpu_model_runner", "vllm.v1.worker.gpu.model_runner")
+"""Whose `_dummy_sampler_run` asks for logits outside of any forward context."""
+_dummy_logits: ContextVar[bool] = ContextVar("dummy_logits", default=False)
+
+
 def is_dummy_run() -> bool:
-    """vLLM profiles and warms up without attention metadata."""
-    return is_forward_context_available() and get_forward_context().attn_metadata is None
+    """vLLM profiles and warms up without attention metadata, and then samples."""
+    if not is_forward_context_available():
+        return _dummy_logits.get()
+    return get_forward_context().attn_metadata is None
+
+
+def mark_dummy_logits() -> None:
+    """Tell the sampling of a warm-up from a request's, in the runners of this process."""
+    for name in RUNNERS:
+        runner = getattr(sys.modules.get(name), "GPUModelRunner", None)
+        original = getattr(runner, "_dummy_sampler_run", None)
+        if original is not None and not hasattr(original, MARK):
+            runner._dummy_sampler_run = _marked(original)  # type: ignore[union-attr]
+
+
+def _marked(original: Any) -> Any:
+    @functools.wraps(original)
+    def dummy_sampler_run(*args: Any, **kwargs: Any) -> Any:
+        token = _dummy_logits.set(True)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            _dummy_logits.reset(token)
+
+    setattr(dummy_sampler_run, MARK, original)
+    return dummy_sampler_run
 
 
 def account(model: Any) -> None:

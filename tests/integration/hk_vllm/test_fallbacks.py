@@ -6,6 +6,7 @@ checked against the reference; where it could not either, that it was called wit
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -279,14 +280,22 @@ def test_a_refused_layer_runs_on_the_parent(
 
 
 def test_a_device_that_is_not_there(
-    hk_cpu: Any, counters: RouteCounters, environment: Callable[..., None]
+    hk_cpu: Any,
+    counters: RouteCounters,
+    environment: Callable[..., None],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Said as a warning: the user asked for it by name."""
+    monkeypatch.setattr(logging.getLogger("vllm"), "propagate", True)
     environment(HK_DEVICE="hip")
     batch = Batch(Layer(hk_cpu), ROWS)
     batch.run()
     batch.check()
     (why,) = counters.fallbacks
     assert "HK_DEVICE=hip" in why
+    warned = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert warned == [f"hk_backend: no attention layer is computed by HK: {why}"]
 
 
 def test_a_layer_that_vllm_computes_faster(

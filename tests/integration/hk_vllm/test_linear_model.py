@@ -22,13 +22,14 @@ from vllm.model_executor.model_loader.reload import record_metadata_for_reloadin
 from vllm.model_executor.model_loader.sharded_state_loader import ShardedStateLoader
 from vllm.model_executor.model_loader.tensorizer_loader import TensorizerLoader
 from vllm.utils.torch_utils import set_default_torch_dtype
+from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 from hk_backend import reference
 from hk_backend.devices.cpu.isas import usable_isas
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.engine.linear.saving import SaveError
 from hk_backend.engine.strict import StrictError
-from hk_backend.routing.routes import routes
+from hk_backend.routing.routes import Tally, routes
 from hk_backend.routing.shadow_check import largest_error, tolerance
 from tests.integration.hk_vllm.linear_layers import (
     installed,
@@ -216,3 +217,20 @@ def test_packed_layers_are_not_saved(loader: Any, tmp_path: Path) -> None:
 def test_a_model_without_packed_layers_is_saved(tmp_path: Path) -> None:
     ShardedStateLoader.save_model(torch.nn.ModuleDict({"table": table_of()}), str(tmp_path))
     assert [path.suffix for path in tmp_path.iterdir()] == [".safetensors"]
+
+
+def test_the_logits_of_a_warm_up_are_no_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM asks for them after its dummy run, outside of any forward context."""
+    layer = layer_of()
+
+    def dummy_sampler_run(self: Any, hidden_states: torch.Tensor) -> torch.Tensor:
+        return layer(hidden_states)[0]
+
+    monkeypatch.setattr(GPUModelRunner, "_dummy_sampler_run", dummy_sampler_run)
+    for _ in range(2):  # harmless to call again
+        model.mark_dummy_logits()
+    GPUModelRunner._dummy_sampler_run(object(), values((128, K)))
+    counters = routes.counters("linear")
+    assert (counters.dummy, counters.served) == (Tally(1, 128), Tally())
+    layer(values((3, K)))
+    assert (counters.dummy, counters.served) == (Tally(1, 128), Tally(1, 3))
