@@ -10,7 +10,9 @@ import pytest
 import torch
 from vllm.model_executor.utils import weights_already_processed
 
+from hk_backend import reference
 from hk_backend.engine.linear.route import is_attached
+from hk_backend.quantize.recipe import RECIPES
 from hk_backend.routing.shadow_check import largest_error, tolerance
 from tests.integration.hk_vllm.linear_layers import (
     config_of,
@@ -21,6 +23,8 @@ from tests.integration.hk_vllm.linear_layers import (
     one_rank,
 )
 from tests.integration.shared.linear_checkpoints import CHECKPOINTS, SCALES, WIDTHS, K
+
+BF16 = torch.bfloat16
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -73,3 +77,25 @@ def test_one_scale_for_all_shards_would_be_seen() -> None:
     theirs = checkpoint.expected(x, {"weight": requantised, "weight_scale": [largest] * 3})
     expected = checkpoint.expected(x, shards)
     assert largest_error(theirs[:, -128:], expected[:, -128:]) > tolerance(torch.bfloat16)
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if "mxfp6" not in name])
+def test_what_quantize_writes(name: str) -> None:
+    """`hk-backend quantize --format NAME`: vLLM reads weights and activations as written."""
+    recipe, widths, k = RECIPES[name], [256, 128, 128], 256
+    generator = torch.Generator().manual_seed(0)
+    parts = [
+        recipe.quantize((torch.randn(n, k, generator=generator) * 4.0**shard).bfloat16())
+        for shard, n in enumerate(widths)
+    ]
+    activations = recipe.activations[0]
+    layer = merged(config_of(recipe.quantization_config(activations, [])), BF16, k, widths)
+    stored = [part.suffix for part in recipe.stored(widths[0], k)]
+    load(layer, {suffix: [part[i] for part in parts] for i, suffix in enumerate(stored)})
+    assert is_attached(layer)
+    x = torch.randn(9, k, generator=generator).bfloat16()
+    x[:, :128] *= 64  # a scale per token instead of 128 channels rounds the others more coarsely
+    out = layer(x)
+    for part, (codes, scales) in zip(out.split(widths, -1), parts, strict=True):
+        truth = reference.linear(x, codes, recipe.format, scales, activations=activations)
+        assert largest_error(part, truth) <= tolerance(BF16)
