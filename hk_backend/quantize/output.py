@@ -96,7 +96,7 @@ class Output:
             leftover.unlink()
 
     def _check_space(self, wanted: int) -> None:
-        present = sum(path.stat().st_size for path in self.directory.glob("*.safetensors"))
+        present = sum(path.stat().st_size for path in self.directory.glob("*.safetensors*"))
         free = shutil.disk_usage(self.directory).free
         if wanted - present > free:
             raise QuantizeError(

@@ -251,6 +251,25 @@ def test_a_disk_too_small_is_told_before(
     job.run()
 
 
+def test_pieces_on_the_disk_are_not_wanted_again(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shard in pieces takes twice its size while they are joined; what is there is there."""
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(plan, "PIECE_BYTES", SMALL)
+    out = tmp_path / "out"
+    job = Job(model, out, settings(shard_bytes=1 << 30))
+    with pytest.raises(Interrupted):
+        job.run(stop_after(job.source_bytes - 4 * SMALL))
+    kept = sum(path.stat().st_size for path in out.glob("*.piece-*"))
+    enough = 2 * job.plan.nbytes - kept
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(0, 0, enough - 1))
+    with pytest.raises(QuantizeError, match=f"{enough:,} bytes are wanted"):
+        Job(model, out, settings(shard_bytes=1 << 30)).run()
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(0, 0, enough))
+    Job(model, out, settings(shard_bytes=1 << 30)).run()
+
+
 def test_a_disk_that_fills_up(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The half-written file goes away and the run can go on."""
     out, calls = tmp_path / "out", 0
