@@ -1,0 +1,156 @@
+"""Calls functions of this process on the Bochs emulator's processor, which has AVX-512.
+
+The emulated processor sees this process's own memory at its own addresses, so a function runs on
+the very arguments that its caller made. It may call others, but not the kernel.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import subprocess
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+PAGE, GIGABYTE = 1 << 12, 1 << 30
+TABLES = 900 * GIGABYTE
+"""The emulated physical address of the page tables; memory has the gigabytes from 0 on."""
+MOST_TABLES, STACK = 64, 1 << 20
+PRESENT, LARGE = 0x7, 0x80
+THUNK = bytes.fromhex("f30f100538000000 ffd0 f30f11052e000000 f4")
+"""movss xmm0, [64]; call rax; movss [64], xmm0; hlt"""
+FLOAT = 64
+INTEGERS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
+CODE, DATA = (0xA09B, 0x10), (0xC093, 0x18)
+ARCH_PRCTL, ARCH_GET_FS = 158, 0x1003
+
+_MISSING = """
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+unsigned long long __isoc23_strtoull(const char* text, char** end, int base) {
+  return strtoull(text, end, base);
+}
+int __isoc23_sscanf(const char* text, const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  return vsscanf(text, format, arguments);
+}
+"""
+
+
+def load(folder: Path) -> Any:
+    """Import `bochscpu`; its wheel wants two names of glibc 2.38, which an older one gets here."""
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "__isoc23_strtoull"):
+        source, library = folder / "missing.c", folder / "missing.so"
+        source.write_text(_MISSING)
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+        ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+    import_module("bochscpu.memory")
+    return import_module("bochscpu")
+
+
+class Processor:
+    """One emulated processor; one call at a time."""
+
+    def __init__(self, bochscpu: Any) -> None:
+        self._bochs = bochscpu
+        self._tables, self._table_address = _memory(MOST_TABLES * PAGE)
+        self._stack, stack = _memory(STACK)
+        self._stack_top = stack + STACK - PAGE
+        self._code, self._thunk = _memory(PAGE)
+        self._code[: len(THUNK)] = THUNK
+        for table in range(MOST_TABLES):
+            bochscpu.memory.page_insert(TABLES + table * PAGE, self._table_address + table * PAGE)
+        self._gigabytes: list[int] = []  # of this process's addresses, by the emulated ones
+        self._upper: dict[int, int] = {}  # the table for each 512 of them
+        self._fault = ""
+        self._session = bochscpu.Session()
+        self._session.missing_page_handler = self._insert
+        self._hook = bochscpu.Hook()
+        self._hook.hlt = lambda session, _: session.stop()
+        self._hook.exception = self._stop
+
+    def call(self, function: int, *arguments: int, value: float = 0.0) -> tuple[int, float]:
+        """Call the function at an address; returns what it leaves in rax and in xmm0.
+
+        Args:
+            arguments: integers and addresses, at most six.
+            value: the one float argument, if there is any.
+
+        Raises:
+            RuntimeError: the processor met an exception, an unknown instruction for one.
+        """
+        self._map()
+        place = ctypes.c_float.from_address(self._thunk + FLOAT)
+        place.value = value
+        cpu = self._session.cpu
+        cpu.state = self._state(function, arguments)
+        self._fault = ""
+        self._session.run([self._hook])
+        if self._fault:
+            raise RuntimeError(self._fault)
+        return cpu.rax, place.value
+
+    def _state(self, function: int, arguments: tuple[int, ...]) -> Any:
+        """64-bit mode with paging, SSE, AVX and AVX-512 switched on, about to run the thunk."""
+        state = self._bochs.State()
+        state.cr0, state.cr3, state.cr4 = 0x80050033, TABLES, 0x50620
+        state.efer, state.xcr0, state.rflags = 0xD01, 0xE7, 2
+        state.mxcsr, state.mxcsr_mask, state.fpcw, state.fptw = 0x1F80, 0xFFFF, 0x37F, 0xFFFF
+        thread = ctypes.c_uint64()
+        ctypes.CDLL(None).syscall(ARCH_PRCTL, ARCH_GET_FS, ctypes.byref(thread))
+        state.cs, state.fs = self._segment(*CODE), self._segment(*DATA, thread.value)
+        state.ds = state.es = state.ss = state.gs = self._segment(*DATA)
+        state.rip, state.rsp, state.rax = self._thunk, self._stack_top, function
+        for register, argument in zip(INTEGERS, arguments, strict=False):
+            setattr(state, register, argument % 2**64)
+        return state
+
+    def _segment(self, attributes: int, selector: int, base: int = 0) -> Any:
+        segment = self._bochs.Segment()
+        segment.attr, segment.selector, segment.base = attributes, selector, base
+        segment.limit, segment.present = 0xFFFFFFFF, True
+        return segment
+
+    def _map(self) -> None:
+        """Every gigabyte in which this process has memory, as one large page."""
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            first, end = (int(address, 16) for address in line.split()[0].split("-"))
+            if end > 1 << 47:
+                continue  # the kernel's own
+            for gigabyte in range(first // GIGABYTE, (end - 1) // GIGABYTE + 1):
+                if gigabyte not in self._gigabytes:
+                    self._map_gigabyte(gigabyte)
+
+    def _map_gigabyte(self, gigabyte: int) -> None:
+        upper, entry = divmod(gigabyte, 512)
+        if upper not in self._upper:
+            self._upper[upper] = PAGE * (len(self._upper) + 1)
+            self._enter(8 * upper, TABLES + self._upper[upper] | PRESENT)
+        self._enter(
+            self._upper[upper] + 8 * entry, len(self._gigabytes) * GIGABYTE | PRESENT | LARGE
+        )
+        self._gigabytes.append(gigabyte)
+
+    def _enter(self, offset: int, entry: int) -> None:
+        ctypes.c_uint64.from_address(self._table_address + offset).value = entry
+
+    def _insert(self, address: int) -> None:
+        """Bochs asks for a page of memory that it has not met."""
+        gigabyte, offset = divmod(address // PAGE * PAGE, GIGABYTE)
+        own = self._gigabytes[gigabyte] * GIGABYTE + offset
+        self._bochs.memory.page_insert(address // PAGE * PAGE, own)
+
+    def _stop(self, session: Any, _: int, vector: int, code: int) -> None:
+        where = f"at {session.cpu.rip:#x}, address {session.cpu.cr2:#x}"
+        self._fault = f"exception {vector} (error {code:#x}) {where}"
+        session.stop()
+
+
+def _memory(size: int) -> tuple[mmap.mmap, int]:
+    """Zeros, and their address."""
+    memory = mmap.mmap(-1, size)
+    return memory, ctypes.addressof(ctypes.c_char.from_buffer(memory))

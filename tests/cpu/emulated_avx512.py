@@ -1,0 +1,163 @@
+"""A plugin of pytest that runs the host kernels' AVX-512 code on an emulated processor.
+
+`pytest -p tests.cpu.emulated_avx512 tests/ops` runs the tests there that have an `isa`, with
+`cpu:avx512` alone: its kernels, entered through their own tables, run in Bochs, and everything
+around them as always. At the end it prints how often each was called.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import pytest
+
+from hk_backend import _cpu
+from tests.cpu import bochs
+
+INTEGER, FLOAT = ctypes.c_int64, ctypes.c_float
+Signature = tuple[Any, ...]
+"""A function's result and its arguments."""
+TABLES: dict[str, dict[str, Signature | None]] = {
+    "attention_kernels": {
+        "rows_per_block": None,
+        "scratch_bytes": (INTEGER, INTEGER, INTEGER),
+        "run": (None, INTEGER, INTEGER, INTEGER),
+        "merge": (None, INTEGER, INTEGER, INTEGER),
+    },
+    "linear_kernels": {
+        "panel_columns": None,
+        "skinny_rows": None,
+        "panel_bytes": (INTEGER, INTEGER, INTEGER),
+        "pack": (None, INTEGER, INTEGER, INTEGER),
+        "row_max": (FLOAT, INTEGER, INTEGER),
+        "prepare": (None, INTEGER, INTEGER, INTEGER, FLOAT),
+        "scratch_bytes": (INTEGER, INTEGER),
+        "multiply": (None, INTEGER, INTEGER, INTEGER, INTEGER),
+        "multiply_skinny": (None, INTEGER, INTEGER, INTEGER, INTEGER),
+    },
+    "quantize_kernels": {
+        "row_maxima": (None, INTEGER, INTEGER, INTEGER),
+        "fp8_scale": (FLOAT, INTEGER, FLOAT),
+        "quantize_row": (None, INTEGER, INTEGER),
+    },
+}
+"""The slots of `AttentionKernels`, `LinearKernels` and `QuantizeKernels` (csrc/cpu, *_args.hpp) in
+their order; a number has no signature."""
+READ, WRITE = 1, 2
+
+_calls: Counter[str] = Counter()
+_kept: list[Any] = []
+"""What the kernels' tables point to."""
+_exit = [0]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--emulated-sample", type=int, help="so many tests, evenly spaced")
+    parser.addoption("--emulated-without", default="", help="a function that then does nothing")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        processor = bochs.Processor(bochs.load(Path(folder)))
+    for table, slots in TABLES.items():
+        address = address_of(f"hk::cpu::avx512::{table}")
+        redirect(address, slots, processor, config.getoption("--emulated-without"))
+    native = [isa for isa in _cpu.available_isas() if isa != "avx512"]
+    _cpu.available_isas = lambda: ["avx512", *native]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Those with AVX-512, or a sample of them."""
+    wide = [item for item in items if isa_of(item) == "avx512"]
+    count = config.getoption("--emulated-sample") or len(wide)
+    items[:] = [wide[index * len(wide) // count] for index in range(min(count, len(wide)))]
+
+
+def isa_of(item: pytest.Item) -> Any:
+    callspec = getattr(item, "callspec", None)
+    return callspec.params.get("isa") if callspec else None
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    calls = ", ".join(f"{name} {count}" for name, count in sorted(_calls.items()))
+    terminalreporter.write_line(f"emulated calls: {calls}")
+
+
+def pytest_sessionfinish(exitstatus: int) -> None:
+    _exit[0] = int(exitstatus)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure() -> None:
+    """Without the interpreter's farewell, in which bochscpu's binding reports what it leaks."""
+    sys.stdout.flush()
+    os._exit(_exit[0])
+
+
+def redirect(
+    table: int, slots: dict[str, Signature | None], processor: bochs.Processor, without: str
+) -> None:
+    """Let a table's slots call the functions that they hold on `processor`."""
+    page, size = table // bochs.PAGE * bochs.PAGE, 2 * bochs.PAGE
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(size), READ | WRITE):
+        raise OSError(ctypes.get_errno(), "the kernels' tables stay read-only")
+    for index, (name, signature) in enumerate(slots.items()):
+        if signature is not None:
+            slot = ctypes.c_uint64.from_address(table + 8 * index)
+            function = None if name == without else slot.value
+            call = emulated(name, function, signature, processor)
+            stub = ctypes.CFUNCTYPE(*signature)(call)
+            _kept.append(stub)
+            slot.value = ctypes.cast(stub, ctypes.c_void_p).value or 0
+
+
+_one_at_a_time = Lock()
+
+
+def emulated(
+    name: str, function: int | None, signature: Signature, processor: bochs.Processor
+) -> Callable[..., Any]:
+    """The function at an address, on `processor`; without one, nothing.
+
+    A fault there ends this process: its caller is C++, which would not see an exception.
+    """
+    result, *kinds = signature
+
+    def call(*arguments: Any) -> Any:
+        _calls[name] += 1
+        if function is None:
+            return None if result is None else 0
+        pairs = list(zip(kinds, arguments, strict=True))
+        integers = [value for kind, value in pairs if kind is INTEGER]
+        value = next((value for kind, value in pairs if kind is FLOAT), 0.0)
+        try:
+            with _one_at_a_time:
+                integer, number = processor.call(function, *integers, value=value)
+        except BaseException as error:
+            os.write(2, f"the emulated processor: {error}\n".encode())
+            os._exit(70)
+        if result is None:
+            return None
+        return number if result is FLOAT else integer
+
+    return call
+
+
+def address_of(name: str) -> int:
+    """Where the extension's symbol is in this process."""
+    listing = subprocess.run(
+        ["nm", "-C", _cpu.__file__], capture_output=True, text=True, check=True
+    ).stdout
+    [offset] = (int(line.split()[0], 16) for line in listing.splitlines() if line.endswith(name))
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    return offset + min(int(line.split("-")[0], 16) for line in maps if _cpu.__file__ in line)
