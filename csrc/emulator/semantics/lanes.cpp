@@ -139,18 +139,23 @@ const uint32_t* build_row(Wave& w, const Instruction& in, int n, int dword, As a
 
 const uint32_t* packed_row(Wave& w, const Instruction& in, int n, bool high, As as, Row& scratch) {
   uint32_t* const row = scratch.lane;
+  const Operand& o = in.src[n];
   const bool upper = (high ? in.op_sel_hi : in.op_sel) >> n & 1;
   const bool negate = (high ? in.neg_hi : in.neg_lo) >> n & 1;
   if (as == As::f32 || as == As::b32) {
-    read_operand(w, in.src[n], upper, row);
+    read_operand(w, o, upper, row);
     change_sign(row, false, negate, kSign);
     if (flushes_input(w.mode, as)) flush(row, 0x7f800000u, kSign);
-  } else {
-    read_operand(w, in.src[n], 0, row);
-    select_part(row, upper ? 5 : 4, false);
-    change_sign(row, false, negate, 0x8000u);
-    if (flushes_input(w.mode, as)) flush(row, 0x7c00u, 0x8000u);
+    return row;
   }
+  read_operand(w, o, 0, row);
+  if (in.dpp && n == 0) permute(w, in, row);
+  if (in.sdwa && n < 2) select_part(row, n ? in.src1_sel : in.src0_sel, n ? in.src1_sext : in.src0_sext);
+  select_part(row, upper ? 5 : 4, false);
+  // VOP2's modifiers act on both halves; of SDWA there are none on packed values (LLVM has no text
+  // for them, and AMD's simulator ignores them)
+  change_sign(row, o.absolute && !in.sdwa, negate != (o.negate && !in.sdwa), 0x8000u);
+  if (flushes_input(w.mode, as)) flush(row, 0x7c00u, 0x8000u);
   return row;
 }
 

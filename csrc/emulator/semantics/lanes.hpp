@@ -255,36 +255,53 @@ Execute arithmetic(F) {
 
 inline uint32_t quiet_nan(uint32_t bits) { return bits | 0x400000u; }
 
+// What an f16 operation is, where that changes its result: an exact sum of 0 is -0 if MODE rounds
+// down, unless all its terms are +0; a function's NaN is the negative one (CDNA ISA guides, the
+// examples of V_SQRT_F16, V_SIN_F16).
+enum class Of : uint8_t { values, sums, functions };
+
 // f16 arithmetic: F takes f32 or f64 values of the sources (or integers, from their low 16 bits)
 // and gives the exact result or one rounded to odd; rounds as MODE says.
-template <class F>
+template <Of kOf = Of::values, class F>
 Execute half(F) {
   return [](Wave& w, const Instruction& in) {
     using S = Signature<F>;
+    constexpr uint32_t kNan = kOf == Of::functions ? 0xffc00000u : 0x7fc00000u;
+    const Rounding rounding = rounding_of(w.mode, As::f16);
     Row result;
     [&]<class... A, size_t... I>(std::tuple<A...>*, std::index_sequence<I...>) {
       const auto number = []<class T>(T bits) {
         if constexpr (std::is_same_v<T, Half>) return widen<kF16>(uint32_t(bits));
         else return bits;
       };
-      for_lanes<std::conditional_t<std::is_floating_point_v<A>, Half, A>...>(
-          w, in, [&](int lane, auto... bits) {
-            float value = [&](auto... a) {
-              if constexpr (std::is_same_v<typename S::Result, double>)
-                return to_odd(F{}(A(a)...));
-              else
-                return F{}(A(a)...);
-            }(number(bits)...);
-            uint32_t nan = 0x7fc00000u;
-            const auto settle = [&](auto a) {
-              if constexpr (std::is_same_v<decltype(a), float>)
-                nan = a != a && nan == 0x7fc00000u ? quiet_nan(as_bits(a)) : nan;
-            };
-            (settle(number(bits)), ...);
-            result.lane[lane] = value == value ? as_bits(value) : nan;
-          });
+      const auto compute = [](auto... a) {
+        if constexpr (std::is_same_v<typename S::Result, double>)
+          return to_odd(F{}(A(a)...));
+        else
+          return F{}(A(a)...);
+      };
+      const auto each_lane = [&](auto&& body) {
+        for_lanes<std::conditional_t<std::is_floating_point_v<A>, Half, A>...>(
+            w, in, [&](int lane, auto... bits) { body(result.lane[lane], number(bits)...); });
+      };
+      each_lane([&](uint32_t& lane, auto... values) {
+        const float value = compute(values...);
+        uint32_t nan = kNan;
+        const auto settle = [&](auto a) {
+          if constexpr (std::is_same_v<decltype(a), float>)
+            nan = a != a && nan == kNan ? quiet_nan(as_bits(a)) : nan;
+        };
+        (settle(values), ...);
+        lane = value == value ? as_bits(value) : nan;
+      });
+      if (kOf == Of::sums && rounding == Rounding::down) {
+        const HostRounding down(rounding);
+        each_lane([&](uint32_t& lane, auto... values) {
+          if (lane == 0) lane = as_bits(compute(values...));
+        });
+      }
     }(static_cast<typename S::Arguments*>(nullptr), std::make_index_sequence<S::arity>{});
-    round_f16(w, in, result, rounding_of(w.mode, As::f16));
+    round_f16(w, in, result, rounding);
     write_half(w, in, result);
   };
 }

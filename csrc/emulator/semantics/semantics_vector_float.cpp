@@ -128,20 +128,20 @@ void add_f64(Semantics& all) {
 
 // Sums and products of two f16 are exact in f64, and so are products in f32.
 void add_f16(Semantics& all) {
-  all["v_add_f16"] = half([](double a, double b) { return a + b; });
-  all["v_sub_f16"] = half([](double a, double b) { return a - b; });
-  all["v_subrev_f16"] = half([](double a, double b) { return b - a; });
+  all["v_add_f16"] = half<Of::sums>([](double a, double b) { return a + b; });
+  all["v_sub_f16"] = half<Of::sums>([](double a, double b) { return a - b; });
+  all["v_subrev_f16"] = half<Of::sums>([](double a, double b) { return b - a; });
   all["v_mul_f16"] = half([](float a, float b) { return a * b; });
   const auto fma = [](double a, double b, double c) { return fma_to_odd(a * b, c); };
   for (const char* name : {"v_fma_f16", "v_fma_legacy_f16", "v_fmamk_f16", "v_fmaak_f16"})
-    all[name] = half(fma);
+    all[name] = half<Of::sums>(fma);
   // v_mad: the product is rounded before the addition
   const auto mad = [](double a, double b, double c) {
     return widen<kF16>(narrow<kF16>(float(a * b))) + c;
   };
   for (const char* name :
        {"v_mad_f16", "v_mac_f16", "v_mad_legacy_f16", "v_madmk_f16", "v_madak_f16"})
-    all[name] = half(mad);
+    all[name] = half<Of::sums>(mad);
   for (const char* name : {"v_div_fixup_f16", "v_div_fixup_legacy_f16"})
     all[name] = half([](float a, float b, float c) { return division_fixed_half(a, b, c); });
 }
@@ -155,6 +155,7 @@ Row mixed(Wave& w, const Instruction& in) {
     Instruction f32 = in;
     f32.op_sel = is_half ? in.op_sel : 0;
     f32.neg_lo = 0;
+    f32.src[n].negate = f32.src[n].absolute = false;
     const uint32_t* row = packed_row(w, f32, n, false, is_half ? As::f16 : As::f32, sources[n]);
     for (int lane = 0; lane < kLanes; ++lane) {
       uint32_t bits = is_half ? as_bits(widen<kF16>(row[lane])) : row[lane];

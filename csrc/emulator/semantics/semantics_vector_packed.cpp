@@ -51,6 +51,27 @@ void move_two(Wave& w, const Instruction& in) {  // v_pk_mov_b32
   blend(register_row(w, in.dst[0], 1), high, exec);
 }
 
+// A VOP2 opcode on packed values has no op_sel: both halves of all sources, in place.
+Instruction both_halves(const Instruction& vop2) {
+  Instruction packed = vop2;
+  packed.op_sel = packed.neg_lo = packed.neg_hi = 0;
+  packed.op_sel_hi = 7;
+  return packed;
+}
+
+// Sums of exactly 0 are -0 if MODE rounds down, and `compute` again tells which (see Of::sums): it
+// fills `row`, of which only the zeros change.
+template <class Compute>
+void zeros_rounded_down(Row& row, Compute compute) {
+  const Row nearest = row;
+  {
+    const HostRounding down(Rounding::down);
+    compute();
+  }
+  for (int lane = 0; lane < kLanes; ++lane)
+    if (nearest.lane[lane] != 0) row.lane[lane] = nearest.lane[lane];
+}
+
 // Both halves of 16 bits. F takes integers of type T, or f32 or f64 values of f16.
 template <int kArity, class T, class F>
 Execute packed_16(F) {
@@ -72,13 +93,16 @@ Execute packed_16(F) {
       };
       if constexpr (kFloat) {
         const auto value = [](u32 bits) { return widen<kF16>(bits); };
-        run([](auto... a) {
+        const auto compute = [](auto... a) {
           u32 nan = 0x7fc00000u;
           ((nan = a != a && nan == 0x7fc00000u ? quiet_nan(as_bits(a)) : nan), ...);
           const float result = to_odd(F{}(T(a)...));
           return result == result ? as_bits(result) : nan;
-        }, value);
-        round_f16(w, in, halves[high], rounding_of(w.mode, As::f16));
+        };
+        const Rounding rounding = rounding_of(w.mode, As::f16);
+        run(compute, value);
+        if (rounding == Rounding::down) zeros_rounded_down(halves[high], [&] { run(compute, value); });
+        round_f16(w, in, halves[high], rounding);
       } else if (in.clamp) {
         run([](auto... a) {
           const int64_t exact = F{}(int64_t(a)...);
@@ -90,7 +114,7 @@ Execute packed_16(F) {
       }
     }
     for (int lane = 0; lane < kLanes; ++lane) halves[0].lane[lane] |= halves[1].lane[lane] << 16;
-    blend(register_row(w, in.dst[0]), halves[0].lane, w.exec());
+    write_row(w, in, 0, halves[0]);
   };
 }
 
@@ -99,12 +123,8 @@ void add_16(Semantics& all) {
   all["v_pk_mul_f16"] = packed_16<2, double>([](auto a, auto b) { return a * b; });
   const auto fma = [](double a, double b, double c) { return fma_to_odd(a * b, c); };
   all["v_pk_fma_f16"] = packed_16<3, double>(fma);
-  // VOP2: both halves of all three, the last one is the destination
   all["v_pk_fmac_f16"] = [](Wave& w, const Instruction& in) {
-    Instruction packed = in;
-    packed.op_sel = 0;
-    packed.op_sel_hi = 7;
-    packed_16<3, double>(decltype(fma){})(w, packed);
+    packed_16<3, double>(decltype(fma){})(w, both_halves(in));
   };
   all["v_pk_add_u16"] = packed_16<2, u16>([](auto a, auto b) { return a + b; });
   all["v_pk_sub_u16"] = packed_16<2, u16>([](auto a, auto b) { return a - b; });
@@ -164,14 +184,9 @@ void dot_float(Wave& w, const Instruction& in) {
   finish<float>(w, in, &result);
 }
 
-// The VOP2 forms have no op_sel: both halves in place.
 template <Format F>
 void dot_accumulate(Wave& w, const Instruction& in) {
-  Instruction packed = in;
-  packed.op_sel = 0;
-  packed.op_sel_hi = 7;
-  packed.neg_lo = packed.neg_hi = 0;
-  dot_float<F, false>(w, packed);
+  dot_float<F, false>(w, both_halves(in));
 }
 
 }  // namespace

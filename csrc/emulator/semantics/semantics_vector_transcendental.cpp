@@ -1,9 +1,9 @@
 // exp, log, rcp, rsq, sqrt, sin, cos, and what takes numbers apart: fract, floor, frexp, ldexp.
 //
 // Hardware computes the first group within 1 ulp; here they are the double-precision value rounded
-// once to the nearest. The f32 ones know no denormals: inputs and results are flushed whatever
-// MODE says (why LLVM scales around them: AMDGPULegalizerInfo, "needsDenormHandlingF32"); the f16
-// ones follow MODE.
+// once to the nearest. The f32 ones but sin and cos know no denormals: inputs and results are
+// flushed whatever MODE says (CDNA ISA guides, "denormals are flushed"; why LLVM scales around them:
+// AMDGPULegalizerInfo, "needsDenormHandlingF32"); sin, cos and the f16 ones follow MODE.
 #include "semantics/lanes.hpp"
 
 namespace hk::emulator::HK_ISA {
@@ -52,10 +52,20 @@ inline double log2_of(float value) {
   return value != value ? double(value) : result;
 }
 
-// Of x turns, reduced exactly.
-double turn(double x) { return 2 * kPi * (x - std::nearbyint(x)); }
-double sin_of(float x) { return std::isfinite(x) ? std::sin(turn(x)) : double(NAN); }
-double cos_of(float x) { return std::isfinite(x) ? std::cos(turn(x)) : double(NAN); }
+// Of x turns: reduced exactly to a quarter of one, so that whole, half and quarter turns give 0 and 1
+// without an error. A zero is +0 but for sin(-0) (CDNA ISA guides, the examples of V_SIN_F32).
+double sin_of(float x) {
+  if (!std::isfinite(x)) return NAN;
+  const double turn = double(x) - std::nearbyint(double(x)), size = std::fabs(turn);
+  const double folded = size > 0.25 ? 0.5 - size : size;
+  if (folded == 0) return x == 0 ? x : 0.0;
+  return std::copysign(std::sin(2 * kPi * folded), turn);
+}
+double cos_of(float x) {
+  if (!std::isfinite(x)) return NAN;
+  const double size = std::fabs(double(x) - std::nearbyint(double(x)));
+  return size == 0.25 ? 0.0 : std::sin(2 * kPi * (0.25 - size));
+}
 
 inline float flushed(float value) {
   const uint32_t bits = as_bits(value);
@@ -63,13 +73,14 @@ inline float flushed(float value) {
 }
 
 // NaN results have one value, of NaN sources the quiet payload.
-template <class F>
+template <bool kFlushes = true, class F>
 Execute f32(F) {
   return [](Wave& w, const Instruction& in) {
     Row result;
     for_lanes<float>(w, in, [&](int lane, float a) {
-      const float x = flushed(a), value = flushed(float(F{}(x)));
-      const uint32_t nan = x != x ? quiet_nan(as_bits(x)) : 0x7fc00000u;
+      const float x = kFlushes ? flushed(a) : a, exact = float(F{}(x));
+      const float value = kFlushes ? flushed(exact) : exact;
+      const uint32_t nan = x != x ? quiet_nan(as_bits(x)) : 0xffc00000u;
       result.lane[lane] = value == value ? as_bits(value) : nan;
     });
     finish<float>(w, in, &result);
@@ -83,16 +94,16 @@ void add_functions(Semantics& all) {
     all[name] = f32([](float a) { return 1.0f / a; });
   all["v_rsq_f32"] = f32([](float a) { return 1.0 / std::sqrt(double(a)); });
   all["v_sqrt_f32"] = f32([](float a) { return std::sqrt(a); });
-  all["v_sin_f32"] = f32([](float a) { return sin_of(a); });
-  all["v_cos_f32"] = f32([](float a) { return cos_of(a); });
+  all["v_sin_f32"] = f32<false>([](float a) { return sin_of(a); });
+  all["v_cos_f32"] = f32<false>([](float a) { return cos_of(a); });
 
-  all["v_exp_f16"] = half([](float a) { return exp2_of(a); });
-  all["v_log_f16"] = half([](float a) { return log2_of(a); });
-  all["v_rcp_f16"] = half([](double a) { return 1.0 / a; });
-  all["v_rsq_f16"] = half([](double a) { return 1.0 / std::sqrt(a); });
-  all["v_sqrt_f16"] = half([](double a) { return std::sqrt(a); });
-  all["v_sin_f16"] = half([](float a) { return sin_of(a); });
-  all["v_cos_f16"] = half([](float a) { return cos_of(a); });
+  all["v_exp_f16"] = half<Of::functions>([](float a) { return exp2_of(a); });
+  all["v_log_f16"] = half<Of::functions>([](float a) { return log2_of(a); });
+  all["v_rcp_f16"] = half<Of::functions>([](double a) { return 1.0 / a; });
+  all["v_rsq_f16"] = half<Of::functions>([](double a) { return 1.0 / std::sqrt(a); });
+  all["v_sqrt_f16"] = half<Of::functions>([](double a) { return std::sqrt(a); });
+  all["v_sin_f16"] = half<Of::functions>([](float a) { return sin_of(a); });
+  all["v_cos_f16"] = half<Of::functions>([](float a) { return cos_of(a); });
 
   all["v_rcp_f64"] = arithmetic([](double a) { return 1.0 / a; });
   all["v_rsq_f64"] = arithmetic([](double a) { return 1.0 / std::sqrt(a); });
@@ -145,7 +156,7 @@ void add_parts(Semantics& all) {
   all["v_frexp_exp_i32_f64"] = plain([](double a) { return exponent(a); });
   all["v_ldexp_f64"] = arithmetic([](double a, int32_t b) { return std::ldexp(a, b); });
 
-  all["v_fract_f16"] = half([](float a) {
+  all["v_fract_f16"] = half<Of::sums>([](float a) {
     const float result = a - std::floor(a);
     return result < 0x1.ffcp-1f ? result : result == result ? 0x1.ffcp-1f : result;
   });
