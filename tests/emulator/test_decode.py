@@ -35,7 +35,6 @@ NOT_DECODED = {
     "for the driver's trap handler, debuggers, and forks": r"""
         s_cbranch_cdbg\w+ s_cbranch_[gi]_fork s_cbranch_join s_rfe_b64 s_rfe_restore_b64 s_setvskip
         s_endpgm_saved s_endpgm_ordered_ps_done""",
-    "relative addressing of VGPRs": r"s_set_gpr_idx_\w+",
     "scalar memory instructions that write, their caches, scalar scratch": r"""
         s_(buffer_)?store_\w+ s_scratch_\w+ s_(buffer_)?atomic_\w+ s_atc_probe\w*
         s_dcache_discard\w* s_dcache_wb(_vol)? s_dcache_inv_vol""",
@@ -202,6 +201,12 @@ s_cselect_b64 s[2:3], exec, vcc
 s_bitcmp1_b32 s4, 31
 s_and_saveexec_b64 s[2:3], vcc
 s_mul_hi_u32 s1, s2, s3
+s_set_gpr_idx_on s2, gpr_idx(SRC0,DST)
+s_set_gpr_idx_on 0x12345678, gpr_idx()
+s_set_gpr_idx_idx s3
+s_set_gpr_idx_mode gpr_idx(SRC1,SRC2)
+s_set_gpr_idx_off
+v_cvt_f32_fp8_sdwa v1, v2 src0_sel:BYTE_2
 s_setprio 3
 s_barrier
 s_sendmsg sendmsg(MSG_INTERRUPT)

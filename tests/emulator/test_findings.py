@@ -41,7 +41,7 @@ def test_the_broken_twin_is_refused(twins: Twins) -> None:
 
 def test_every_check_of_the_emulator_has_a_twin() -> None:
     """The names are those that the C++ sources report."""
-    text = "".join(path.read_text() for path in sorted(SOURCES.glob("*.cpp")))
+    text = "".join(path.read_text() for path in sorted(SOURCES.rglob("*.cpp")))
     reported = set(re.findall(r'(?:findings\.add|findings_?\.add|stop)\(\s*"([a-z-]+)"', text))
     for chosen in re.findall(r'add\([^"]*\? "([a-z-]+)"\s*: "([a-z-]+)"', text):
         reported |= set(chosen)

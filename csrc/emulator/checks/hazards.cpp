@@ -40,7 +40,7 @@ struct Check {
 
   void demand(int needed, int have, const Prepared* other, const std::string& why) {
     if (have >= needed) return;
-    const int64_t by = other ? int64_t(other - (&p - index)) : -1;
+    const int64_t by = other ? int64_t(other->index) : -1;
     findings.add(other && other->hazard.matrix ? "matrix-hazard" : "hazard",
                  why + " needs " + std::to_string(needed) + " wait states, has " +
                      std::to_string(have), {index, by, w.index, -1, 0});

@@ -12,7 +12,8 @@ InFlight& Waits::take() {
   f.what = InFlight::What::store;
   f.count = f.bytes = 0;
   f.accesses = 1;
-  f.flat = f.lds_waited = false;
+  f.flat = f.lds_waited = f.lds_reads = f.lds_writes = false;
+  f.lds_lanes = 0;
   return f;
 }
 

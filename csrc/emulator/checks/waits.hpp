@@ -22,16 +22,17 @@
 namespace hk::emulator {
 
 struct InFlight {
-  enum class What : uint8_t { store, load, scalar, lds_read, lds_write, lds_atomic, copy };
+  enum class What : uint8_t { store, load, scalar, copy };
   What what = What::store;
   uint32_t instruction = 0;       // index
   uint16_t first = 0;             // destination: row of Wave::vgpr, or SGPR
   uint8_t count = 0;              // dwords
   uint8_t bytes = 0, accesses = 1;  // LDS: per lane and access
   bool flat = false, lds_waited = false;  // FLAT: counts in lgkmcnt too, which has been 0 since
-  uint64_t lanes = 0;
+  bool lds_reads = false, lds_writes = false;
+  uint64_t lanes = 0, lds_lanes = 0;  // active; those that access LDS (DS, FLAT)
   uint32_t data[16][kLanes];      // loads: to land in the destination; scalar loads: column 0
-  uint32_t lds[2][kLanes];        // LDS addresses
+  uint32_t lds[2][kLanes];        // LDS addresses, per access
   const std::byte* from[kLanes];  // copies: where the data are taken when they land; null: zeros
 
   bool any_order() const { return flat || what == What::scalar; }
@@ -47,6 +48,10 @@ class Waits {
   // Calls land(InFlight&) for all that a wait forces. -1: no wait for that counter.
   template <class Land>
   void wait(int vmcnt, int lgkmcnt, Land&& land);
+
+  // Calls body(const InFlight&, address, lane) for each access to LDS in flight but copies.
+  template <class Body>
+  void each_lds_access(Body&& body) const;
 
   const std::vector<InFlight*>& vector() const { return vector_; }
   const std::vector<InFlight*>& lds() const { return lds_; }
@@ -70,6 +75,17 @@ struct WaitFields {
 inline WaitFields wait_fields(uint32_t simm) {
   const int vmcnt = int((simm & 15) | (simm >> 10 & 0x30)), lgkmcnt = int(simm >> 8 & 15);
   return {vmcnt == 63 ? -1 : vmcnt, lgkmcnt == 15 ? -1 : lgkmcnt};
+}
+
+template <class Body>
+void Waits::each_lds_access(Body&& body) const {
+  for (const auto* queue : {&vector_, &lds_})
+    for (const InFlight* f : *queue)
+      for (int a = 0; f->lds_lanes != 0 && a < f->accesses; ++a)
+        for (uint64_t left = f->lds_lanes; left; left &= left - 1) {
+          const int lane = std::countr_zero(left);
+          body(*f, f->lds[a][lane], lane);
+        }
 }
 
 template <class Done>

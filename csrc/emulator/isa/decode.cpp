@@ -156,8 +156,11 @@ class Decoder {
   void decode_scalar(Format format) {
     const int fields = format == Format::sop1 ? 1 : 2;
     if (entry_->num_dst) add_dst(sgpr(field(16, 7), entry_->dst[0].dwords()));
-    for (int i = 0; i < entry_->num_src && i < fields; ++i)
-      if (entry_->src[i].role != Role::tied) add_src(source(field(8 * i, 8), entry_->src[i]));
+    for (int i = 0; i < entry_->num_src && i < fields; ++i) {
+      // s_set_gpr_idx_on: the field itself
+      if (entry_->src[i].role == Role::simm16) out.simm = int32_t(field(8 * i, 8));
+      else if (entry_->src[i].role != Role::tied) add_src(source(field(8 * i, 8), entry_->src[i]));
+    }
     add_implied();
   }
 

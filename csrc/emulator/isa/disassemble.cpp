@@ -161,6 +161,7 @@ class Printer {
   void alu() {
     for (int i = 0; i < in_.num_dst; ++i) operand(plain(in_.dst[i], entry_.dst[i]));
     for (int i = 0; i < explicit_sources(); ++i) operand(source(i));
+    if (entry_.mnemonic == "s_set_gpr_idx_on") operand(indexed_operands());
     if (encoding_ == Format::vop3) {
       if (entry_.mnemonic.starts_with("v_bitop3") && in_.simm) add(format(in_.simm < 10 ? "bitop3:%u" : "bitop3:0x%x", unsigned(in_.simm)));
       if (entry_.flags & kSwaps) flag(in_.op_sel & 2, "bound_ctrl:1"), flag(in_.op_sel & 1, "fi:1");
@@ -209,8 +210,10 @@ class Printer {
   void sdwa() {
     constexpr const char* kSel[] = {"BYTE_0", "BYTE_1", "BYTE_2", "BYTE_3", "WORD_0", "WORD_1", "DWORD", "?"};
     constexpr const char* kUnused[] = {"UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE", "?"};
-    const bool pair = in_.num_dst && in_.dst[0].dwords == 2;  // no part of it to choose
-    if (entry_.format != Format::vopc && in_.num_dst && !pair) {
+    // no part of the result to choose
+    const bool whole = in_.num_dst && (in_.dst[0].dwords == 2 || entry_.mnemonic.starts_with("v_cvt_f32_fp8") ||
+                                       entry_.mnemonic.starts_with("v_cvt_f32_bf8"));
+    if (entry_.format != Format::vopc && in_.num_dst && !whole) {
       add(std::string("dst_sel:") + kSel[in_.dst_sel]);
       add(std::string("dst_unused:") + kUnused[in_.dst_unused]);
     }
@@ -264,7 +267,18 @@ class Printer {
       return;
     }
     if (name.starts_with("s_sendmsg")) return sendmsg(raw);
+    if (name == "s_set_gpr_idx_mode") return operand(indexed_operands());
     operand(inline_or_hex(raw));
+  }
+
+  // Of s_set_gpr_idx_on and _mode.
+  std::string indexed_operands() const {
+    if (in_.simm & ~15) return format("0x%x", unsigned(uint16_t(in_.simm)));
+    std::string names;
+    constexpr const char* kNames[] = {"SRC0", "SRC1", "SRC2", "DST"};
+    for (int i = 0; i < 4; ++i)
+      if (in_.simm >> i & 1) names += (names.empty() ? "" : ",") + std::string(kNames[i]);
+    return "gpr_idx(" + names + ")";
   }
 
   void waitcnt(unsigned raw) {

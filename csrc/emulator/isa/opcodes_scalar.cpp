@@ -105,6 +105,7 @@ constexpr Row kSop1[] = {
     {0x2c, "s_movreld_b32", "b32=b32", kReadsM0},
     {0x2d, "s_movreld_b64", "b64=b64", kReadsM0},
     {0x30, "s_abs_i32", "i32=i32", kWritesScc},
+    {0x32, "s_set_gpr_idx_idx", "=b32", kReadsM0 | kWritesM0},
     {0x33, "s_andn1_saveexec_b64", "b64=b64", kReadsExec | kWritesExec | kWritesScc},
     {0x34, "s_orn1_saveexec_b64", "b64=b64", kReadsExec | kWritesExec | kWritesScc},
     {0x35, "s_andn1_wrexec_b64", "b64=b64", kReadsExec | kWritesExec | kWritesScc},
@@ -134,6 +135,7 @@ constexpr Row kSopc[] = {
     {0x0d, "s_bitcmp1_b32", "=b32,b32", kWritesScc},
     {0x0e, "s_bitcmp0_b64", "=b64,b32", kWritesScc},
     {0x0f, "s_bitcmp1_b64", "=b64,b32", kWritesScc},
+    {0x11, "s_set_gpr_idx_on", "=b32,k", kWritesM0 | kWritesMode},
     {0x12, "s_cmp_eq_u64", "=u64,u64", kWritesScc},
     {0x13, "s_cmp_lg_u64", "=u64,u64", kWritesScc},
 };
@@ -192,6 +194,11 @@ constexpr Row kMessages[] = {
     {0x12, "s_trap", "=k"},
 };
 
+constexpr Row kVgprIndexing[] = {
+    {0x1c, "s_set_gpr_idx_off", "=", kWritesMode},
+    {0x1d, "s_set_gpr_idx_mode", "=k", kReadsM0 | kWritesM0},
+};
+
 constexpr Row kIdle[] = {
     {0x00, "s_nop", "=k"},
     {0x03, "s_wakeup", "="},
@@ -217,6 +224,7 @@ constexpr Rows kRows[] = {
     {Format::sopp, Class::barrier, kBarriers},
     {Format::sopp, Class::end, kEnds},
     {Format::sopp, Class::message, kMessages},
+    {Format::sopp, Class::salu, kVgprIndexing},
     {Format::sopp, Class::nop, kIdle},
 };
 

@@ -236,9 +236,12 @@ HazardTraits hazard_of(const Instruction& in, const Prepared& p) {
   return h;
 }
 
-Prepared prepare_one(const Instruction& in, const Kernel& kernel) {
+}  // namespace
+
+Prepared prepare_one(const Instruction& in, uint32_t index, const Kernel& kernel) {
   Prepared p;
   p.instruction = &in;
+  p.index = index;
   p.execute = in.opcode->execute;
   p.action = action_of(in);
   const std::string_view name = in.opcode->mnemonic;
@@ -277,8 +280,6 @@ Prepared prepare_one(const Instruction& in, const Kernel& kernel) {
   return p;
 }
 
-}  // namespace
-
 bool is_emulated(const Opcode& opcode) {
   Instruction in;
   in.opcode = &opcode;
@@ -293,7 +294,8 @@ std::shared_ptr<const Program> prepare(const Kernel& kernel) {
   program->index_of_pc = kernel.index_of_pc;
   program->instructions.reserve(kernel.text->size());
   for (const Instruction& in : *kernel.text)
-    program->instructions.push_back(prepare_one(in, kernel));
+    program->instructions.push_back(
+        prepare_one(in, uint32_t(program->instructions.size()), kernel));
   return program;
 }
 

@@ -63,6 +63,7 @@ struct MemoryTraits {
 
 struct Prepared {
   const Instruction* instruction = nullptr;
+  uint32_t index = 0;  // in the program
   Execute execute = nullptr;
   Action action = Action::unknown;
   Lanes lanes = Lanes::exec;
@@ -84,6 +85,7 @@ struct Program {
 };
 
 std::shared_ptr<const Program> prepare(const Kernel& kernel);
+Prepared prepare_one(const Instruction& instruction, uint32_t index, const Kernel& kernel);
 
 // Whether the machine can execute it; if not, reaching it is a finding.
 bool is_emulated(const Opcode& opcode);

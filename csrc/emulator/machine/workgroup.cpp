@@ -84,7 +84,8 @@ bool Workgroup::step(WaveState& w) {
   const auto& text = launch.program->instructions;
   if (index >= text.size())
     stop("bad-jump", "the program runs past its end", place(w, uint32_t(text.size() - 1)));
-  const Prepared& p = text[index];
+  const bool indexed = w.wave.mode & kGprIndexEnable;
+  const Prepared& p = indexed ? indexing_.apply(*this, w, text[index]) : text[index];
   ++w.executed;
   ++counts.executed[index];
   if (checks()) {
@@ -196,17 +197,10 @@ void Workgroup::release_barrier() {
   for (auto& w : waves) {
     w->at_barrier = false;
     if (!checks()) continue;
-    for (const InFlight* f : w->waits.lds()) {
-      const bool write = f->what == InFlight::What::lds_write;
-      if (f->bytes == 0) continue;
-      for (int a = 0; a < f->accesses; ++a)
-        for (uint64_t left = f->lanes; left; left &= left - 1) {
-          const uint32_t at = f->lds[a][std::countr_zero(left)];
-          if (write || f->what == InFlight::What::lds_atomic)
-            lds.write_again(at, f->bytes, w->index, f->instruction);
-          if (!write) lds.read_again(at, f->bytes, w->index, f->instruction);
-        }
-    }
+    w->waits.each_lds_access([&](const InFlight& f, uint32_t at, int) {
+      if (f.lds_writes) lds.write_again(at, f.bytes, w->index, f.instruction);
+      if (f.lds_reads) lds.read_again(at, f.bytes, w->index, f.instruction);
+    });
   }
 }
 

@@ -11,6 +11,7 @@
 #include "machine/machine.hpp"
 #include "memory/memory.hpp"
 #include "machine/prepared.hpp"
+#include "machine/vgpr_indexing.hpp"
 #include "semantics/registers.hpp"
 #include "machine/wave_state.hpp"
 
@@ -72,6 +73,7 @@ class Workgroup {
   Place place(const WaveState& wave, uint32_t index) const { return {index, -1, wave.index, -1, 0}; }
 
   std::mt19937_64 random_;
+  VgprIndexing indexing_;
 };
 
 // Sets up a wave's registers as the kernel's descriptor asks (initial_state.cpp).

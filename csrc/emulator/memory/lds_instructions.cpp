@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "memory/atomics.hpp"
+#include "memory/lds_access.hpp"
 #include "machine/workgroup.hpp"
 
 namespace hk::emulator {
@@ -22,62 +23,18 @@ struct LdsInstruction {
 
   // Fills f.lds; ends the workgroup for an address that is out of bounds or misaligned.
   void addresses() {
+    f.lds_lanes = f.lanes;
     const uint32_t* base = row(in().src[0]);
     const uint32_t bytes = p.memory.bytes;
     const uint32_t unit = p.memory.accesses == 2 ? bytes * (p.memory.strided64 ? 64 : 1) : 1;
     const uint32_t offsets[2] = {uint32_t(in().offset) * unit, uint32_t(in().offset1) * unit};
-    // wider than 8 bytes: 16 (12 as well), as LLVM takes it without unaligned access
-    const uint32_t alignment = bytes == 12 ? 16 : bytes;
-    for (int a = 0; a < f.accesses; ++a) {
+    for (int a = 0; a < f.accesses; ++a)
       for (int lane = 0; lane < kLanes; ++lane) f.lds[a][lane] = base[lane] + offsets[a];
-      for (uint64_t left = f.lanes; left; left &= left - 1) {
-        const int lane = std::countr_zero(left);
-        const uint32_t at = f.lds[a][lane];
-        if (uint64_t(at) + bytes > g.lds.size())
-          g.stop("lds-out-of-bounds", "LDS address " + hex(at) + " of " +
-                 std::to_string(g.lds.size()) + " bytes", {index, -1, w.index, lane, at});
-        if ((at & (alignment - 1)) != 0)  // alignment is a power of 2
-          g.stop("misaligned", "LDS address " + hex(at) + " is not a multiple of " +
-                 std::to_string(alignment), {index, -1, w.index, lane, at});
-      }
-    }
+    // wider than 8 bytes: 16 (12 as well), as LLVM takes it without unaligned access
+    LdsAccess(g, w, p, index, f).check_bounds(bytes == 12 ? 16 : bytes);
   }
 
-  void report(const Lds::Verdict& v, int lane, uint32_t at, bool write) const {
-    using Fault = Lds::Verdict::Fault;
-    if (v.fault == Fault::race && p.memory.access == Access::atomic &&
-        g.launch.program->instructions[v.instruction].memory.access == Access::atomic)
-      return;  // atomics of several waves need no barrier between them
-    const Place place{index, v.fault == Fault::unwritten ? -1 : int64_t(v.instruction), w.index,
-                      lane, at};
-    const std::string verb = write ? "writes" : "reads";
-    if (v.fault == Fault::unwritten)
-      g.findings.add("lds-unwritten", "reads LDS bytes at " + hex(at) + " that nobody wrote", place);
-    else if (v.fault == Fault::in_flight)
-      g.findings.add("lds-race", verb + " LDS bytes at " + hex(at) + " while wave " +
-                     std::to_string(v.wave) + "'s copy to them is in flight", place);
-    else
-      g.findings.add("lds-race", verb + " LDS bytes at " + hex(at) + " that wave " +
-                     std::to_string(v.wave) + " uses without a barrier (and a wait before it) in "
-                     "between", place);
-  }
-
-  void check(bool read, bool write) {
-    if (!g.checks()) return;
-    for (int a = 0; a < f.accesses; ++a) {
-      uint64_t left = f.lanes;
-      if (read && !write) left = g.lds.read_lanes(f.lds[a], left, f.bytes, w.index, index);
-      for (; left; left &= left - 1) {
-        const int lane = std::countr_zero(left);
-        const uint32_t at = f.lds[a][lane];
-        Lds::Verdict v;
-        if (read) v = g.lds.read(at, f.bytes, w.index, index);
-        if (write && v.fault == Lds::Verdict::Fault::none)
-          v = g.lds.write(at, f.bytes, w.index, index);
-        if (v.fault != Lds::Verdict::Fault::none) [[unlikely]] report(v, lane, at, write);
-      }
-    }
-  }
+  void check(bool read, bool write) { LdsAccess(g, w, p, index, f).check_races(read, write); }
 
   void phases(bool write) {
     LdsPhases n;
@@ -91,8 +48,8 @@ struct LdsInstruction {
     g.counts.bytes[level] += uint64_t(std::popcount(f.lanes)) * f.bytes * f.accesses;
   }
 
-  void destination(InFlight::What what) {
-    f.what = what;
+  void destination() {
+    f.what = InFlight::What::load;
     f.first = p.writes[0].first;
     f.count = p.writes[0].count;
   }
@@ -109,7 +66,7 @@ struct LdsInstruction {
     check(true, false);
     phases(false);
     count(Counts::lds_read);
-    destination(InFlight::What::lds_read);
+    destination();
     const int dwords = (f.bytes + 3) / 4;
     if (f.bytes == 16) load_whole<4>();
     else if (f.bytes == 8) load_whole<2>();
@@ -141,7 +98,7 @@ struct LdsInstruction {
     addresses();
     check(true, false);
     count(Counts::lds_read);
-    destination(InFlight::What::lds_read);
+    destination();
     uint16_t element[kLanes][4];  // as they lie in LDS; of inactive lanes: NaN
     std::memset(element, 0xff, sizeof element);
     for (uint64_t left = f.lanes; left; left &= left - 1) {
@@ -163,7 +120,6 @@ struct LdsInstruction {
     check(false, true);
     phases(true);
     count(Counts::lds_write);
-    f.what = InFlight::What::lds_write;
     const int dwords = (f.bytes + 3) / 4;
     for (int a = 0; a < f.accesses; ++a) {
       const uint32_t* data = row(in().src[1 + a]);
@@ -190,8 +146,7 @@ struct LdsInstruction {
       for (uint32_t d = 0; rows && d < dwords; ++d) v |= uint64_t(rows[d * kLanes + lane]) << 32 * d;
       return v;
     };
-    f.what = InFlight::What::lds_atomic;
-    if (p.num_writes) destination(InFlight::What::lds_atomic);
+    if (p.num_writes) destination();
     for (uint64_t left = f.lanes; left; left &= left - 1) {
       const int lane = std::countr_zero(left);
       uint64_t memory = 0;
@@ -207,8 +162,7 @@ struct LdsInstruction {
 
   // Lanes exchange registers; LDS is not touched. Inactive lanes give 0.
   void exchange() {
-    destination(InFlight::What::load);
-    f.bytes = 0;
+    destination();
     uint32_t* out = f.data[0];
     std::memset(out, 0, sizeof f.data[0]);
     const uint32_t offset = uint32_t(in().offset);

@@ -73,25 +73,4 @@ class Memory {
   std::mutex atomics_, mutex_;
 };
 
-// A buffer descriptor in 4 SGPRs (CDNA ISA guides, "Buffer resource"): raw or structured, without
-// swizzle. Range check of raw buffers: an access is out of range if its offset, without the
-// scalar one, reaches num_records less the scalar offset; each dword of a wider access by itself.
-struct BufferDescriptor {
-  uint64_t base;
-  uint32_t stride, num_records;
-  bool swizzle, add_lane;
-
-  explicit BufferDescriptor(const uint32_t* words)
-      : base(words[0] | uint64_t(words[1] & 0xffff) << 32),
-        stride(words[1] >> 16 & 0x3fff),
-        num_records(words[2]),
-        swizzle(words[1] >> 31),
-        add_lane(words[3] >> 23 & 1) {}
-
-  bool in_range(uint32_t index, uint64_t offset, uint32_t scalar_offset) const {
-    if (stride != 0) return index < num_records && offset < stride;
-    return scalar_offset <= num_records && offset < num_records - scalar_offset;
-  }
-};
-
 }  // namespace hk::emulator

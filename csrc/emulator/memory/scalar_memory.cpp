@@ -1,6 +1,7 @@
 // s_load and s_buffer_load.
 #include <cstring>
 
+#include "memory/buffer_descriptor.hpp"
 #include "memory/global_access.hpp"
 #include "machine/workgroup.hpp"
 
@@ -27,8 +28,10 @@ void execute_scalar_load(Workgroup& g, WaveState& w, const Prepared& p, uint32_t
   GlobalAccess global(g, w, index);
   // a buffer's range check is per dword and gives zeros
   uint32_t dwords = f.count;
-  if (buffer)
-    while (dwords && !d.in_range(0, offset + 4 * (dwords - 1), 0)) --dwords;
+  if (buffer && d.stride != 0 && g.checks())
+    g.findings.add("ambiguous", "a scalar load from a buffer with a stride: what num_records counts "
+                   "is not documented", {index, -1, w.index, -1, start + offset});
+  if (buffer) dwords = d.bytes_in_range(offset, 4 * dwords, 4) / 4;
   std::byte* host = dwords ? global.at((start + offset) & ~3ull, dwords * 4, -1) : nullptr;
   global.check_races(RaceShadow::Use::read);
   for (uint32_t i = 0; i < f.count; ++i) {

@@ -3,97 +3,70 @@
 #include <bit>
 #include <cstring>
 
+#include "memory/addresses.hpp"
 #include "memory/atomics.hpp"
 #include "memory/global_access.hpp"
+#include "memory/lds_access.hpp"
 #include "machine/workgroup.hpp"
 
 namespace hk::emulator {
 namespace {
 
-uint32_t scalar_value(const WaveState& w, const Operand& o) {
-  return o.kind == Kind::sgpr ? w.wave.sgpr[o.index]
-         : o.kind == Kind::constant ? uint32_t(o.value) : 0;
-}
-
 int row_of(const Operand& o) { return o.index + (o.kind == Kind::agpr ? 256 : 0); }
 
-// Where each lane goes: an address and how many of its bytes are in range (buffers: a prefix).
-struct Addresses {
-  Address at[kLanes];
-  uint8_t in_range[kLanes];
-};
+// Where each lane's bytes lie on the host; null where nothing is to be accessed.
+using Host = std::byte* [kLanes];
 
-void buffer_addresses(Workgroup& g, const WaveState& w, const Prepared& p, uint32_t index,
-                      Addresses& out) {
-  const Instruction& in = *p.instruction;
-  const BufferDescriptor d(&w.wave.sgpr[in.resource.index]);
-  if (d.swizzle || d.add_lane)
-    g.stop("unsupported-instruction", "a swizzled buffer descriptor",
-           {index, -1, w.index, -1, d.base});
-  const uint32_t soffset = scalar_value(w, in.soffset);
-  const int row = row_of(in.src[0]);
-  const uint32_t bytes = p.memory.bytes;
-  for (uint64_t left = w.wave.exec(); left; left &= left - 1) {
-    const int lane = std::countr_zero(left);
-    const uint32_t record = in.idxen ? w.wave.vgpr[row][lane] : 0;
-    const uint64_t offset =
-        uint64_t(uint32_t(in.offset)) + (in.offen ? w.wave.vgpr[row + in.idxen][lane] : 0);
-    out.at[lane] = d.base + soffset + uint64_t(record) * d.stride + offset;
-    // each dword is checked by itself; atomics are all or nothing
-    uint32_t inside = 0;
-    while (inside < bytes && d.in_range(record, offset + inside, soffset)) inside += 4;
-    inside = std::min(inside, bytes);
-    if (p.memory.access == Access::atomic && inside < bytes) inside = 0;
-    out.in_range[lane] = uint8_t(inside);
-  }
-}
-
-void flat_addresses(const WaveState& w, const Prepared& p, Addresses& out) {
-  const Instruction& in = *p.instruction;
-  const bool scratch = p.memory.space == Space::scratch;
-  const bool has_saddr = in.resource.kind == Kind::sgpr;
-  uint64_t base = uint64_t(int64_t(in.offset));
-  if (has_saddr) base += scratch ? w.wave.sgpr[in.resource.index] : w.wave.pair(in.resource.index);
-  const Operand& o = in.src[0];
-  const int row = row_of(o);
-  for (uint64_t left = w.wave.exec(); left; left &= left - 1) {
-    const int lane = std::countr_zero(left);
-    uint64_t vector = 0;
-    if (o.kind != Kind::none) {
-      vector = w.wave.vgpr[row][lane];
-      if (o.dwords == 2) vector |= uint64_t(w.wave.vgpr[row + 1][lane]) << 32;
-    }
-    out.at[lane] = base + vector;
-    out.in_range[lane] = p.memory.bytes;
-  }
-}
-
-// Host memory of every lane; null where nothing is to be accessed.
-void find_memory(Workgroup& g, const WaveState& w, const Prepared& p, uint32_t index,
-                 const Addresses& a, std::byte* (&host)[kLanes]) {
+void find_scratch(Workgroup& g, const WaveState& w, const Prepared& p, uint32_t index,
+                  const Addresses& a, Host& host) {
   const uint32_t size = g.launch.kernel->scratch;
+  if (a.scratch && p.memory.access == Access::atomic)
+    g.stop("unsupported-instruction", "an atomic access to scratch",
+           {index, -1, w.index, std::countr_zero(a.scratch), 0});
+  for (uint64_t left = a.scratch; left; left &= left - 1) {
+    const int lane = std::countr_zero(left);
+    if (a.at[lane] + p.memory.bytes <= size && a.at[lane] < size)
+      host[lane] = &g.scratch[(size_t(w.index) * kLanes + size_t(lane)) * size + a.at[lane]];
+    else
+      g.findings.add("out-of-bounds", "scratch offset " + hex(a.at[lane]) + " of " +
+                     std::to_string(size) + " bytes", {index, -1, w.index, lane, a.at[lane]});
+  }
+}
+
+void find_lds(Workgroup& g, const WaveState& w, const Prepared& p, uint32_t index,
+              const Addresses& a, InFlight& f, Host& host) {
+  f.lds_lanes = a.lds;
+  f.bytes = p.memory.bytes;
+  for (uint64_t left = a.lds; left; left &= left - 1)
+    f.lds[0][std::countr_zero(left)] = uint32_t(a.at[std::countr_zero(left)]);
+  const LdsAccess lds(g, w, p, index, f);
+  lds.check_bounds(std::min<uint32_t>(f.bytes, 4));  // FLAT: each dword by itself
+  lds.check_races(p.memory.access != Access::store, p.memory.access != Access::load);
+  for (uint64_t left = a.lds; left; left &= left - 1) {
+    const int lane = std::countr_zero(left);
+    host[lane] = g.lds.at(uint32_t(a.at[lane]));
+  }
+}
+
+void find_memory(Workgroup& g, const WaveState& w, const Prepared& p, uint32_t index,
+                 const Addresses& a, InFlight& f, Host& host) {
   GlobalAccess global(g, w, index);
+  const uint64_t elsewhere = a.scratch | a.lds;
   for (uint64_t left = w.wave.exec(); left; left &= left - 1) {
     const int lane = std::countr_zero(left);
     host[lane] = nullptr;
-    if (a.in_range[lane] == 0) continue;
-    if (p.memory.space != Space::scratch) {
-      host[lane] = global.at(a.at[lane], a.in_range[lane], lane);
-    } else if (a.at[lane] + p.memory.bytes <= size && a.at[lane] < size) {
-      host[lane] = &g.scratch[(size_t(w.index) * kLanes + size_t(lane)) * size + a.at[lane]];
-    } else {
-      g.findings.add("out-of-bounds", "scratch offset " + hex(a.at[lane]) + " of " +
-                     std::to_string(size) + " bytes", {index, -1, w.index, lane, a.at[lane]});
-    }
+    if (a.in_range[lane] == 0 || elsewhere >> lane & 1) continue;
+    host[lane] = global.at(a.at[lane], a.in_range[lane], lane);
     if (p.memory.access == Access::atomic && a.at[lane] % p.memory.bytes != 0)
       g.findings.add("misaligned", "an atomic access at " + hex(a.at[lane]),
                      {index, -1, w.index, lane, a.at[lane]});
   }
+  if (a.scratch) find_scratch(g, w, p, index, a, host);
+  if (a.lds) find_lds(g, w, p, index, a, f, host);
   using Use = RaceShadow::Use;
   const Access access = p.memory.access;
-  if (p.memory.space != Space::scratch)
-    global.check_races(access == Access::store ? Use::write
-                       : access == Access::atomic ? Use::atomic : Use::read);
+  global.check_races(access == Access::store ? Use::write
+                     : access == Access::atomic ? Use::atomic : Use::read);
 }
 
 // One value of less than a dword, as its register will hold it. On gfx942 and gfx950 (SRAM ECC)
@@ -108,6 +81,15 @@ uint32_t narrow(const MemoryTraits& m, uint32_t value) {
 void count(Workgroup& g, Counts::Level level, uint64_t lanes, uint32_t bytes) {
   g.counts.bytes[level] += uint64_t(std::popcount(lanes)) * bytes;
 }
+// Scratch is global memory.
+void count_reads(Workgroup& g, const WaveState& w, const Addresses& a, uint32_t bytes) {
+  count(g, Counts::global_read, w.wave.exec() & ~a.lds, bytes);
+  count(g, Counts::lds_read, a.lds, bytes);
+}
+void count_writes(Workgroup& g, const WaveState& w, const Addresses& a, uint32_t bytes) {
+  count(g, Counts::global_write, w.wave.exec() & ~a.lds, bytes);
+  count(g, Counts::lds_write, a.lds, bytes);
+}
 
 void issue(WaveState& w, const Prepared& p, InFlight& f) {
   if (p.memory.space == Space::flat) w.waits.issue_flat(f);
@@ -115,9 +97,9 @@ void issue(WaveState& w, const Prepared& p, InFlight& f) {
 }
 
 void load(Workgroup& g, WaveState& w, const Prepared& p, uint32_t index, const Addresses& a) {
-  std::byte* host[kLanes];
-  find_memory(g, w, p, index, a, host);
   InFlight& f = w.waits.take();
+  Host host;
+  find_memory(g, w, p, index, a, f, host);
   f.what = InFlight::What::load;
   f.instruction = index;
   f.lanes = w.wave.exec();
@@ -132,17 +114,18 @@ void load(Workgroup& g, WaveState& w, const Prepared& p, uint32_t index, const A
     for (int d = 0; d < f.count; ++d) f.data[d][lane] = value[d];
   }
   poison(w, f);
-  count(g, Counts::global_read, f.lanes, p.memory.bytes);
+  count_reads(g, w, a, p.memory.bytes);
   issue(w, p, f);
 }
 
 void store(Workgroup& g, WaveState& w, const Prepared& p, uint32_t index, const Addresses& a) {
-  std::byte* host[kLanes];
-  find_memory(g, w, p, index, a, host);
+  InFlight& f = w.waits.take();
+  f.instruction = index;
+  Host host;
+  find_memory(g, w, p, index, a, f, host);
   const int row = row_of(p.instruction->src[1]);
   const int dwords = (p.memory.bytes + 3) / 4;
-  const uint64_t lanes = w.wave.exec();
-  for (uint64_t left = lanes; left; left &= left - 1) {
+  for (uint64_t left = w.wave.exec(); left; left &= left - 1) {
     const int lane = std::countr_zero(left);
     if (!host[lane]) continue;
     uint32_t value[4];
@@ -150,20 +133,18 @@ void store(Workgroup& g, WaveState& w, const Prepared& p, uint32_t index, const 
     if (p.memory.high) value[0] >>= 16;
     std::memcpy(host[lane], value, a.in_range[lane]);
   }
-  count(g, Counts::global_write, lanes, p.memory.bytes);
-  InFlight& f = w.waits.take();
-  f.instruction = index;
+  count_writes(g, w, a, p.memory.bytes);
   issue(w, p, f);
 }
 
 void atomic(Workgroup& g, WaveState& w, const Prepared& p, uint32_t index, const Addresses& a) {
-  std::byte* host[kLanes];
-  find_memory(g, w, p, index, a, host);
+  InFlight& f = w.waits.take();
+  f.instruction = index;
+  Host host;
+  find_memory(g, w, p, index, a, f, host);
   const uint32_t bytes = p.memory.bytes, dwords = bytes / 4;
   const int row = row_of(p.instruction->src[1]);
   const bool swaps = p.memory.atomic == Atomic::cmpswap;
-  InFlight& f = w.waits.take();
-  f.instruction = index;
   f.lanes = w.wave.exec();
   if (p.num_writes) {
     f.what = InFlight::What::load;
@@ -187,23 +168,18 @@ void atomic(Workgroup& g, WaveState& w, const Prepared& p, uint32_t index, const
     for (uint32_t d = 0; d < f.count; ++d) f.data[d][lane] = uint32_t(memory >> 32 * d);
   }
   if (f.count) poison(w, f);
-  count(g, Counts::global_read, f.lanes, bytes);
-  count(g, Counts::global_write, f.lanes, bytes);
+  count_reads(g, w, a, bytes);
+  count_writes(g, w, a, bytes);
   issue(w, p, f);
 }
 
-// This wave's LDS instructions that are still in flight are not ordered with its copies.
+// This wave's LDS accesses that are still in flight are not ordered with its copies.
 void check_own_lds(Workgroup& g, const WaveState& w, uint32_t index, uint32_t begin, uint32_t end) {
-  for (const InFlight* f : w.waits.lds())
-    for (int a = 0; f->bytes != 0 && a < f->accesses; ++a)
-      for (uint64_t left = f->lanes; left; left &= left - 1) {
-        const int lane = std::countr_zero(left);
-        if (f->lds[a][lane] < end && begin < f->lds[a][lane] + f->bytes) {
-          g.findings.add("lds-race", "copies to LDS bytes that this wave's own access in flight uses",
-                         {index, f->instruction, w.index, lane, f->lds[a][lane]});
-          return;
-        }
-      }
+  w.waits.each_lds_access([&](const InFlight& f, uint32_t at, int lane) {
+    if (at < end && begin < at + f.bytes)
+      g.findings.add("lds-race", "copies to LDS bytes that this wave's own access in flight uses",
+                     {index, f.instruction, w.index, lane, at});
+  });
 }
 
 // LDS address: M0 + the immediate offset + the lane's place. Data are taken and written when the
@@ -214,9 +190,9 @@ void copy(Workgroup& g, WaveState& w, const Prepared& p, uint32_t index, const A
   if (bytes < 4)
     g.stop("unsupported-instruction", "a copy to LDS of less than a dword",
            {index, -1, w.index, -1, base});
-  std::byte* host[kLanes];
-  find_memory(g, w, p, index, a, host);
   InFlight& f = w.waits.take();
+  Host host;
+  find_memory(g, w, p, index, a, f, host);
   f.what = InFlight::What::copy;
   f.instruction = index;
   f.lanes = w.wave.exec();
@@ -250,8 +226,7 @@ void execute_vector_memory(Workgroup& g, WaveState& w, const Prepared& p, uint32
   if (!p.memory.supported)
     g.stop("unsupported-instruction", "not emulated", {index, -1, w.index, -1, 0});
   Addresses a;
-  if (p.memory.space == Space::buffer) buffer_addresses(g, w, p, index, a);
-  else flat_addresses(w, p, a);
+  find_addresses(g, w, p, index, a);
   switch (p.memory.access) {
     case Access::store: return store(g, w, p, index, a);
     case Access::atomic: return atomic(g, w, p, index, a);

@@ -355,6 +355,26 @@ void add_exec(Semantics& all) {
   all["s_andn2_wrexec_b64"] = mask_exec<false>([](u64 s, u64 exec) { return s & ~exec; });
 }
 
+// Of M0: VGPR indexing's offset [7:0] and the operands that it moves [15:12].
+void set_m0(Wave& w, uint32_t mask, uint32_t value) {
+  w.sgpr[kSgprM0] = (w.sgpr[kSgprM0] & ~mask) | (value & mask);
+}
+
+void add_vgpr_indexing(Semantics& all) {
+  constexpr uint32_t kEnable = 1u << 27;  // MODE's GPR_IDX_EN
+  all["s_set_gpr_idx_on"] = [](Wave& w, const Instruction& in) {
+    w.mode |= kEnable;
+    set_m0(w, 0xf0ff, (read<u32>(w, in.src[0]) & 0xff) | uint32_t(in.simm) << 12);
+  };
+  all["s_set_gpr_idx_off"] = [](Wave& w, const Instruction&) { w.mode &= ~kEnable; };
+  all["s_set_gpr_idx_mode"] = [](Wave& w, const Instruction& in) {
+    set_m0(w, 0xf000, uint32_t(in.simm) << 12);
+  };
+  all["s_set_gpr_idx_idx"] = [](Wave& w, const Instruction& in) {
+    set_m0(w, 0xff, read<u32>(w, in.src[0]));
+  };
+}
+
 }  // namespace
 
 void add_scalar(Semantics& all) {
@@ -370,6 +390,7 @@ void add_scalar(Semantics& all) {
   all["s_bitcmp0_b64"] = test_bit<u64, false>;
   all["s_bitcmp1_b64"] = test_bit<u64, true>;
   add_exec(all);
+  add_vgpr_indexing(all);
   all["s_getreg_b32"] = get_register;
   all["s_setreg_b32"] = set_register;
   all["s_setreg_imm32_b32"] = set_register;

@@ -2,6 +2,7 @@
 
 from tests.emulator.twins import (
     control,
+    flat,
     global_memory,
     in_flight,
     lds,
@@ -14,6 +15,7 @@ ALL = [
     *registers.TWINS,
     *global_memory.TWINS,
     *lds.TWINS,
+    *flat.TWINS,
     *control.TWINS,
     *wait_states.TWINS,
 ]

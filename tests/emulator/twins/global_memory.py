@@ -117,4 +117,37 @@ TWINS = [
         "global_store_dword v1, v0",
         options={"grid": 3},
     ),
+    Twins(
+        "a buffer offset that wraps in 32 bits",
+        "ambiguous",
+        DESCRIPTOR + "v_sub_u32 v2, v1, 4\n v_max_i32 v2, 0, v2\n"
+        "buffer_load_dword v3, v2, s[8:11], 0 offen offset:4",
+        "v_max_i32 v2, 0, v2\n",
+        instruction="buffer_load_dword",
+    ),
+    Twins(
+        "a buffer offset past the stride",
+        "ambiguous",
+        DESCRIPTOR + "s_or_b32 s9, s9, 0x100000\n s_mov_b32 s10, 64\n v_mov_b32 v4, v0\n"
+        "v_mov_b32 v5, 12\n buffer_load_dword v6, v[4:5], s[8:11], 0 idxen offen",
+        "v5, 12",
+        "v5, 13",
+        instruction="buffer_load_dword",
+    ),
+    Twins(
+        "a scalar offset past num_records",
+        "ambiguous",
+        DESCRIPTOR + "s_movk_i32 s12, 0x400\n buffer_load_dword v2, v1, s[8:11], s12 offen",
+        "0x400\n buffer",
+        "0x401\n buffer",
+        instruction="buffer_load_dword",
+    ),
+    Twins(
+        "a scalar load from a buffer with a stride",
+        "ambiguous",
+        DESCRIPTOR + "s_or_b32 s9, s9, 0\n s_buffer_load_dword s20, s[8:11], 0x0",
+        "s9, s9, 0\n",
+        "s9, s9, 0x100000\n",
+        instruction="s_buffer_load_dword",
+    ),
 ]

@@ -1,0 +1,59 @@
+#include "memory/lds_access.hpp"
+
+#include <bit>
+
+namespace hk::emulator {
+
+void LdsAccess::check_bounds(uint32_t alignment) const {
+  for (int a = 0; a < f_.accesses; ++a)
+    for (uint64_t left = f_.lds_lanes; left; left &= left - 1) {
+      const int lane = std::countr_zero(left);
+      const uint32_t at = f_.lds[a][lane];
+      if (uint64_t(at) + f_.bytes > g_.lds.size())
+        g_.stop("lds-out-of-bounds", "LDS address " + hex(at) + " of " +
+                std::to_string(g_.lds.size()) + " bytes", {index_, -1, w_.index, lane, at});
+      if ((at & (alignment - 1)) != 0)
+        g_.stop("misaligned", "LDS address " + hex(at) + " is not a multiple of " +
+                std::to_string(alignment), {index_, -1, w_.index, lane, at});
+    }
+}
+
+void LdsAccess::check_races(bool read, bool write) const {
+  f_.lds_reads = read;
+  f_.lds_writes = write;
+  if (!g_.checks()) return;
+  for (int a = 0; a < f_.accesses; ++a) {
+    uint64_t left = f_.lds_lanes;
+    if (read && !write) left = g_.lds.read_lanes(f_.lds[a], left, f_.bytes, w_.index, index_);
+    for (; left; left &= left - 1) {
+      const int lane = std::countr_zero(left);
+      const uint32_t at = f_.lds[a][lane];
+      Lds::Verdict v;
+      if (read) v = g_.lds.read(at, f_.bytes, w_.index, index_);
+      if (write && v.fault == Lds::Verdict::Fault::none)
+        v = g_.lds.write(at, f_.bytes, w_.index, index_);
+      if (v.fault != Lds::Verdict::Fault::none) [[unlikely]] report(v, lane, at, write);
+    }
+  }
+}
+
+void LdsAccess::report(const Lds::Verdict& v, int lane, uint32_t at, bool write) const {
+  using Fault = Lds::Verdict::Fault;
+  if (v.fault == Fault::race && p_.memory.access == Access::atomic &&
+      g_.launch.program->instructions[v.instruction].memory.access == Access::atomic)
+    return;  // atomics of several waves need no barrier between them
+  const Place place{index_, v.fault == Fault::unwritten ? -1 : int64_t(v.instruction), w_.index,
+                    lane, at};
+  const std::string verb = write ? "writes" : "reads";
+  if (v.fault == Fault::unwritten)
+    g_.findings.add("lds-unwritten", "reads LDS bytes at " + hex(at) + " that nobody wrote", place);
+  else if (v.fault == Fault::in_flight)
+    g_.findings.add("lds-race", verb + " LDS bytes at " + hex(at) + " while wave " +
+                    std::to_string(v.wave) + "'s copy to them is in flight", place);
+  else
+    g_.findings.add("lds-race", verb + " LDS bytes at " + hex(at) + " that wave " +
+                    std::to_string(v.wave) + " uses without a barrier (and a wait before it) in "
+                    "between", place);
+}
+
+}  // namespace hk::emulator

@@ -1,0 +1,29 @@
+// The LDS bytes that one instruction touches, DS or FLAT: bounds, alignment, races between waves.
+#pragma once
+
+#include "machine/workgroup.hpp"
+
+namespace hk::emulator {
+
+class LdsAccess {
+ public:
+  // `f`: of the instruction; its LDS addresses, lanes and bytes are those that are checked.
+  LdsAccess(Workgroup& group, const WaveState& wave, const Prepared& p, uint32_t index, InFlight& f)
+      : g_(group), w_(wave), p_(p), index_(index), f_(f) {}
+
+  // Ends the workgroup at an address out of bounds or not a multiple of `alignment`, a power of 2.
+  void check_bounds(uint32_t alignment) const;
+  // Reports races and bytes never written; remembers the access.
+  void check_races(bool read, bool write) const;
+
+ private:
+  void report(const Lds::Verdict& v, int lane, uint32_t at, bool write) const;
+
+  Workgroup& g_;
+  const WaveState& w_;
+  const Prepared& p_;
+  uint32_t index_;
+  InFlight& f_;
+};
+
+}  // namespace hk::emulator

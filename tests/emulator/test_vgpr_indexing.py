@@ -1,0 +1,149 @@
+"""VGPR indexing: s_set_gpr_idx_* and the vector instructions after them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hk_backend import _emulator
+from tests.emulator.assembly import checks, needs_llvm, run
+from tests.emulator.lanes import M0, Wave
+
+pytestmark = needs_llvm
+
+CLANG = shutil.which("clang-22")
+LANES = np.arange(64, dtype=np.uint32)
+ENABLE = 1 << 27
+FILL = "".join(f"v_add_u32 v{10 + i}, {100 * i}, v0\n" for i in range(8))  # v10..v17
+
+
+def result(body: str) -> np.ndarray:
+    """v2 of a program that begins with v10 + i = 100 i + lane, without findings."""
+    out = np.zeros(64, np.uint32)
+    got = run(f"{FILL}{body}\n global_store_dword v1, v2, s[6:7]", None, out)
+    assert not got.findings, [f.message for f in got.findings]
+    return out
+
+
+@pytest.mark.parametrize("index", [0, 1, 7])
+def test_sources_and_destinations_move_by_the_index(index: int) -> None:
+    start = f"s_mov_b32 s8, {index}\n"
+    off = "s_set_gpr_idx_off\n"
+    read = f"{start} s_set_gpr_idx_on s8, gpr_idx(SRC0)\n v_mov_b32 v2, v10\n {off}"
+    np.testing.assert_array_equal(result(read), LANES + 100 * index)
+    second = f"{start} s_set_gpr_idx_on s8, gpr_idx(SRC1)\n v_sub_u32 v2, v17, v10\n {off}"
+    np.testing.assert_array_equal(result(second), np.full(64, 700 - 100 * index))
+    third = f"{start} s_set_gpr_idx_on s8, gpr_idx(SRC2)\n v_add3_u32 v2, v0, v0, v10\n {off}"
+    np.testing.assert_array_equal(result(third), 3 * LANES + 100 * index)
+    write = f"{start} s_set_gpr_idx_on s8, gpr_idx(DST)\n v_mov_b32 v10, v0\n {off}"
+    both = f"{write} s_set_gpr_idx_on s8, gpr_idx(SRC0)\n v_mov_b32 v2, v10\n {off}"
+    np.testing.assert_array_equal(result(both), LANES)
+
+
+def test_scalars_constants_memory_and_inactive_lanes_do_not_move() -> None:
+    body = """
+      s_mov_b32 s8, 3
+      v_mov_b32 v3, 0
+      s_set_gpr_idx_on s8, gpr_idx(SRC0,SRC1,DST)
+      v_mov_b32 v7, s8
+      v_mov_b32 v8, 5
+      global_load_dword v20, v1, s[6:7]
+      s_set_gpr_idx_off
+      s_waitcnt vmcnt(0)
+      v_add3_u32 v2, v10, v11, v20"""
+    # v7 + 3 = v10 and v8 + 3 = v11: 3 and 5; v20 was loaded where it says
+    np.testing.assert_array_equal(result(body), np.full(64, 8))
+
+
+def test_m0_and_the_mode_may_change_meanwhile() -> None:
+    body = """
+      s_mov_b32 s8, 2
+      s_mov_b32 s9, 5
+      s_set_gpr_idx_on s8, gpr_idx(SRC1)
+      s_set_gpr_idx_mode gpr_idx(SRC0)
+      v_mov_b32 v2, v10
+      s_set_gpr_idx_idx s9
+      v_sub_u32 v2, v10, v2
+      s_set_gpr_idx_off
+      v_add_u32 v2, v10, v2"""
+    np.testing.assert_array_equal(result(body), 300 + LANES)
+
+
+def test_m0_keeps_its_other_bits() -> None:
+    """M0[7:0] the index, [15:12] the operands, MODE bit 27: the guide's pseudo-code."""
+    old = 0xABCD5678
+    wave = Wave(sgpr={M0: old})
+    _, out = wave.scalar("s_set_gpr_idx_on", 0x1FF, simm=0b1010)
+    assert int(out.sgpr[M0]) == old & ~0xF0FF | 0xFF | 0xA000
+    assert out.mode == wave.mode | ENABLE
+    _, out = wave.scalar("s_set_gpr_idx_idx", 0x321)
+    assert int(out.sgpr[M0]) == old & ~0xFF | 0x21
+    assert out.mode == wave.mode
+    _, out = wave.scalar("s_set_gpr_idx_mode", simm=0b0110)
+    assert int(out.sgpr[M0]) == old & ~0xF000 | 0x6000
+    _, out = Wave(mode=0x3F0 | ENABLE, sgpr={M0: old}).scalar("s_set_gpr_idx_off")
+    assert (int(out.sgpr[M0]), out.mode) == (old, 0x3F0)
+
+
+@pytest.mark.parametrize(
+    ("check", "body"),
+    [
+        ("register-bounds", "s_mov_b32 s8, 40\n s_set_gpr_idx_on s8, gpr_idx(SRC0)\n v_mov_b32 v2, v10"),
+        ("unwritten-register", "s_set_gpr_idx_on 20, gpr_idx(SRC0)\n v_mov_b32 v2, v10"),
+        ("unwritten-register", "s_set_gpr_idx_mode gpr_idx(SRC0)"),
+        (
+            "unwaited-register",
+            "global_load_dword v12, v1, s[6:7]\n s_set_gpr_idx_on 2, gpr_idx(SRC0)\n v_mov_b32 v2, v10",
+        ),
+        (
+            "unsupported-instruction",
+            "s_set_gpr_idx_on 2, gpr_idx(SRC0)\n v_mov_b32_dpp v2, v10 quad_perm:[1,0,3,2]"
+            " row_mask:0xf bank_mask:0xf",
+        ),
+        ("unsupported-instruction", "s_set_gpr_idx_on 1, gpr_idx(DST)\n v_fmac_f32 v10, v11, v12"),
+        ("unsupported-instruction", "s_set_gpr_idx_on 1, gpr_idx(SRC0)\n v_readfirstlane_b32 s9, v10"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(check: str, body: str) -> None:
+    out = np.zeros(64, np.uint32)
+    report = run(FILL + body, None, out, vgprs=48, accum_offset=48)
+    assert checks(report) == {check}, [f.message for f in report.findings]
+
+
+SOURCE = """
+typedef unsigned words __attribute__((ext_vector_type(32)));
+extern "C" __attribute__((global, amdgpu_flat_work_group_size(1, 64)))
+void k(const unsigned* index, unsigned* out) {
+  unsigned lane = __builtin_amdgcn_workitem_id_x(), i = *index;
+  words a;
+  for (unsigned e = 0; e < 32; ++e) a[e] = 10 * e + lane;
+  asm volatile("" : "+v"(a));
+  a[i ^ 1] = 7;
+  asm volatile("" : "+v"(a));
+  out[lane] = a[i] + 1000 * a[i ^ 1];
+}
+"""
+
+
+@pytest.mark.skipif(CLANG is None, reason="clang-22 is not installed")
+@pytest.mark.parametrize("index", [0, 5, 31])
+def test_dynamic_indexing_as_the_compiler_makes_it(index: int, tmp_path: Path) -> None:
+    source, code = tmp_path / "k.hip", tmp_path / "k.co"
+    source.write_text(SOURCE)
+    command = [str(CLANG), "-x", "hip", "--offload-device-only", "--offload-arch=gfx950", "-O2"]
+    command += ["-nogpuinc", "-nogpulib", "--no-gpu-bundle-output", str(source), "-o", str(code)]
+    subprocess.run(command, check=True, capture_output=True)
+    kernel = _emulator.CodeObject.load(code.read_bytes()).kernel("k")
+    machine = _emulator.Machine("gfx950")
+    number, out = np.array([index], np.uint32), np.zeros(64, np.uint32)
+    pointers = [machine.map(a.ctypes.data, a.nbytes, "data") for a in (number, out)]
+    report = machine.launch(
+        kernel, [1], [64], b"".join(p.to_bytes(8, "little") for p in pointers)
+    )
+    assert not report.findings, [f.message for f in report.findings]
+    assert any("gpr_idx" in name for name in report.counters.by_mnemonic)
+    np.testing.assert_array_equal(out, 10 * index + LANES + 7000)
