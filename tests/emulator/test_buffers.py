@@ -1,7 +1,7 @@
 """Which bytes of a buffer an access reaches, against a plain statement of the range check.
 
-The rules are those of csrc/emulator/memory/buffer_descriptor.hpp, whose sources it names. Buffers lie
-within a larger array: what is out of range is there, and must not be touched.
+The rules are those of csrc/emulator/memory/buffer_descriptor.hpp, whose sources it names.
+Buffers lie within a larger array: what is out of range is there, and must not be touched.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Access:
         return first, min(self.bytes, room // piece * piece)
 
     def program(self) -> str:
-        """v2, v3: index and offset from `data`; results of 16 bytes per lane go to s[6:7] + SPAN."""
+        """v2, v3: index and offset from `data`; results, 16 bytes a lane, go to s[6:7] + SPAN."""
         flags = ["idxen"] * (self.index is not None) + ["offen"] * (self.offset is not None)
         address = {0: "off", 1: "v2", 2: "v[2:3]"}[len(flags)]
         what, width = self.kind.split()

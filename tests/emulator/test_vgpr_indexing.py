@@ -141,9 +141,7 @@ def test_dynamic_indexing_as_the_compiler_makes_it(index: int, tmp_path: Path) -
     machine = _emulator.Machine("gfx950")
     number, out = np.array([index], np.uint32), np.zeros(64, np.uint32)
     pointers = [machine.map(a.ctypes.data, a.nbytes, "data") for a in (number, out)]
-    report = machine.launch(
-        kernel, [1], [64], b"".join(p.to_bytes(8, "little") for p in pointers)
-    )
+    report = machine.launch(kernel, [1], [64], b"".join(p.to_bytes(8, "little") for p in pointers))
     assert not report.findings, [f.message for f in report.findings]
     assert any("gpr_idx" in name for name in report.counters.by_mnemonic)
     np.testing.assert_array_equal(out, 10 * index + LANES + 7000)

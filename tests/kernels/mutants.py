@@ -1,4 +1,5 @@
-"""Mutants of a code object: every wait weakened by one and dropped, every barrier removed.
+"""Mutants of a code object: every wait weakened by one and dropped, every barrier removed, and the
+prologue's barrier moved before its wait.
 
 Made from the machine words themselves, so that none is forgotten. A mutant counts as caught if the
 emulator reports a finding or the result is wrong, in one of the cases and seeds that are tried.
@@ -19,8 +20,9 @@ from hk_backend.kernels.toolchain.elf import Elf
 from tests.kernels.attention_launch import Launch
 from tests.ops.cases import Case
 
-# SOPP: 0xbf8 above the opcode; s_waitcnt is opcode 12, s_barrier 10, s_nop 0 (CDNA3 ISA, 12.1.5).
-WAITCNT, BARRIER, NOP = 0xBF8C, 0xBF8A, 0xBF80
+# SOPP: 0xbf8 above the opcode; s_waitcnt is opcode 12, s_barrier 10, s_setprio 15, s_nop 0 (CDNA3 ISA,
+# 12.1.5).
+WAITCNT, BARRIER, PRIORITY, NOP = 0xBF8C, 0xBF8A, 0xBF8F, 0xBF80
 
 
 @dataclass(frozen=True)
@@ -54,29 +56,44 @@ COUNTERS = (Counter("vmcnt", ((0, 4), (14, 2))), Counter("lgkmcnt", ((8, 4),)))
 
 @dataclass(frozen=True)
 class Mutant:
-    """One changed word of .text. `pc` is its byte offset there."""
+    """Changed words of .text, by their byte offset there; `pc`: of the instruction it is about."""
 
     pc: int
-    word: int
+    words: tuple[tuple[int, int], ...]
     change: str
 
     def apply(self, code_object: bytes, text_offset: int) -> bytes:
-        at = text_offset + self.pc
-        return code_object[:at] + struct.pack("<I", self.word) + code_object[at + 4 :]
+        changed = bytearray(code_object)
+        for pc, word in self.words:
+            struct.pack_into("<I", changed, text_offset + pc, word)
+        return bytes(changed)
 
     def __str__(self) -> str:
         return f"{self.pc:#x}: {self.change}"
 
 
 def mutants(text: bytes, arch: str, begin: int, end: int) -> Iterator[Mutant]:
-    """Of the instructions from byte `begin` to `end` of a .text section."""
+    """Of the instructions from byte `begin` to `end` of a .text section.
+
+    Only the first pair of wait and barrier, which publishes the first tiles, is also reversed: a
+    steady loop waits long before it reads, with more barriers in between.
+    """
+    wait: tuple[int, int] | None = None  # the last one, if a barrier may follow at once
+    reversed_pair = False
     for pc, instruction in _emulator.disassemble(text, arch):
         if not begin <= pc < end:
             continue
         (word,) = struct.unpack_from("<I", text, pc)
         if word >> 16 == BARRIER:
-            yield Mutant(pc, NOP << 16, "s_barrier removed")
-        elif word >> 16 == WAITCNT:
+            yield Mutant(pc, ((pc, NOP << 16),), "s_barrier removed")
+            if wait is not None and not reversed_pair:
+                reversed_pair = True
+                yield Mutant(pc, ((wait[0], word), (pc, wait[1])), "s_barrier before its wait")
+        if word >> 16 == WAITCNT:
+            wait = pc, word
+        elif word >> 16 not in (PRIORITY, NOP):
+            wait = None
+        if word >> 16 == WAITCNT:
             for counter in COUNTERS:
                 value = counter.get(word & 0xFFFF)
                 for weaker in sorted({value + 1, counter.unlimited}):
@@ -84,7 +101,7 @@ def mutants(text: bytes, arch: str, begin: int, end: int) -> Iterator[Mutant]:
                         field = counter.put(word & 0xFFFF, weaker)
                         left = "dropped" if weaker == counter.unlimited else f"{weaker}"
                         change = f"{instruction}: {counter.name} {value} -> {left}"
-                        yield Mutant(pc, WAITCNT << 16 | field, change)
+                        yield Mutant(pc, ((pc, WAITCNT << 16 | field),), change)
 
 
 @dataclass(frozen=True)
@@ -139,7 +156,7 @@ def run(entry: KernelEntry) -> Iterator[Verdict]:
     """
     code_object = entry.code_object()
     launches = [Launch(entry, case) for case in CASES]
-    unchanged = judge(launches, code_object, Mutant(0, 0, "none"))
+    unchanged = judge(launches, code_object, Mutant(0, (), "none"))
     if unchanged.caught_by:
         raise ValueError(f"{entry.name}: {unchanged.caught_by} without any change")
     elf = Elf(code_object)

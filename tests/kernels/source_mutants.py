@@ -1,7 +1,7 @@
-"""Mutants of the attention kernel's source, by hand: what a person might get wrong.
+"""Mutants of the kernels' sources, by hand: what a person might get wrong.
 
 Each is one replacement in one file; the kernels are then compiled and judged as those of
-mutants.py, and by the bank conflicts that the emulator counts.
+mutants.py, attention's by the bank conflicts that the emulator counts, too.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ TURNS = "csrc/include/hk/schedule.hpp"
 SHAPE = "csrc/kernels/attention/shape.hpp"
 WAVE = "csrc/kernels/attention/wave.hpp"
 KERNEL = "csrc/kernels/attention_prefill.hip"
+GEMM = "csrc/kernels/gemm.hip"
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,33 @@ class SourceMutant:
     file: str
     old: str
     new: str
+
+
+PROLOGUE = """\
+    wait_copies<kInFlight>();
+    barrier();
+  }
+
+  // kThis: O"""
+FIRST_STEP = """\
+  template <bool kMasked>
+  HK_DEVICE void step(i32 depth) {
+    wait_copies<kCopies>();
+    barrier();
+"""
+
+
+def first_step(wait: str, barrier: str, again: str = "") -> str:
+    """`FIRST_STEP` with other statements while `running` is false: before the steady loop."""
+    return f"""\
+  bool running = false;
+  template <bool kMasked>
+  HK_DEVICE void step(i32 depth) {{
+    {wait}
+    {barrier}
+    {again}
+    running = true;
+"""
 
 
 MUTANTS = (
@@ -70,9 +98,32 @@ MUTANTS = (
                  "first - block_index(first) * block_size", "first % 16u"),
     SourceMutant("rescale: without the sum", WAVE, "sum *= Pair(shrink);", ""),
     SourceMutant("rescale: never", WAVE, "any(next_max > limit)", "next_key < 0"),
+    SourceMutant("prologue: no barrier", WAVE, PROLOGUE, PROLOGUE.replace("    barrier();\n", "")),
+    SourceMutant("prologue: no wait", WAVE,
+                 PROLOGUE, PROLOGUE.replace("    wait_copies<kInFlight>();\n", "")),
+    SourceMutant("prologue: waits for a copy less", WAVE,
+                 PROLOGUE, PROLOGUE.replace("<kInFlight>", "<kInFlight + 1>")),
+    SourceMutant("prologue: the barrier before the wait", WAVE, PROLOGUE, PROLOGUE.replace(
+        "    wait_copies<kInFlight>();\n    barrier();\n",
+        "    barrier();\n    wait_copies<kInFlight>();\n")),
     SourceMutant("turns: all waves at once", TURNS, "if (late) barrier();", ""),
     SourceMutant("stages: one of V too few", SHAPE, "kValueStages = 5", "kValueStages = 4"),
     SourceMutant("stages: one of K too few", SHAPE, "kKeyStages = 4", "kKeyStages = 3"),
+)  # fmt: skip
+
+WAIT = "wait_copies<kCopies>();"
+GEMM_MUTANTS = (
+    SourceMutant("first step: no barrier", GEMM,
+                 FIRST_STEP, first_step(WAIT, "if (running) barrier();")),
+    SourceMutant("first step: no wait", GEMM,
+                 FIRST_STEP, first_step(f"if (running) {WAIT}", "barrier();")),
+    SourceMutant("first step: waits for a copy less", GEMM,
+                 FIRST_STEP, first_step(f"if (running) {WAIT} else wait_copies<kCopies + 1>();", "barrier();")),
+    SourceMutant("first step: the barrier before the wait", GEMM,
+                 FIRST_STEP, first_step("if (!running) barrier();", WAIT, "if (running) barrier();")),
+    SourceMutant("first step: copies of step 1 before it is free", GEMM,
+                 "start_copies(a_.ring.tile(1), b_.ring.tile(1));",
+                 "start_copies(a_.ring.tile(0), b_.ring.tile(1));"),
 )  # fmt: skip
 
 CASES = (
@@ -91,16 +142,18 @@ def launch(entry: KernelEntry, case: Case) -> Launch:
     return Launch(entry, case)
 
 
-def compile_mutant(mutant: SourceMutant | None, folder: Path, tools: Toolchain) -> bytes:
-    """The code object of the changed sources (of the unchanged ones if None), `KEPT` alone.
+def compile_mutant(
+    mutant: SourceMutant | None, folder: Path, tools: Toolchain, kernel: str = KERNEL
+) -> bytes:
+    """The code object of the changed sources (of the unchanged ones if None); of attention `KEPT`.
 
     Raises `ValueError` if the text to change does not occur once.
     """
     shutil.copytree(build.ROOT / "csrc" / "include", folder / "csrc" / "include")
     shutil.copytree(build.ROOT / "csrc" / "kernels", folder / "csrc" / "kernels")
-    kernel = folder / KERNEL
-    lines = kernel.read_text().splitlines(keepends=True)
-    kernel.write_text("".join(line for line in lines if kept(line)))
+    source = folder / kernel
+    lines = source.read_text().splitlines(keepends=True)
+    source.write_text("".join(line for line in lines if kept(line)))
     if mutant is not None:
         path = folder / mutant.file
         text = path.read_text()
@@ -108,7 +161,7 @@ def compile_mutant(mutant: SourceMutant | None, folder: Path, tools: Toolchain) 
             raise ValueError(f"{mutant.name}: {mutant.old!r} occurs {text.count(mutant.old)} times")
         path.write_text(text.replace(mutant.old, mutant.new))
     output = folder / "mutant.co"
-    tools.run("clang++", *FLAGS, "--offload-arch=gfx950", KERNEL, "-o", output, cwd=folder)
+    tools.run("clang++", *FLAGS, "--offload-arch=gfx950", kernel, "-o", output, cwd=folder)
     return output.read_bytes()
 
 

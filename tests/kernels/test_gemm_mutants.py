@@ -6,9 +6,14 @@ import dataclasses
 import hashlib
 from pathlib import Path
 
+import pytest
+
 from hk_backend.kernels import KernelEntry, catalogue
+from hk_backend.kernels.toolchain.compiler import Toolchain
 from hk_backend.kernels.toolchain.elf import Elf
+from tests.kernels import source_mutants
 from tests.kernels.mutants import Mutant, mutants
+from tests.kernels.source_mutants import SourceMutant
 from tests.kernels.test_gemm import ARCH, TYPES, is_right, launch, normal
 
 NAME = "gemm_bf16"  # fp16 differs in the two instructions that know the type
@@ -53,3 +58,14 @@ def test_every_wait_and_barrier_is_needed(tmp_path: Path) -> None:
     assert not caught(entry)
     survivors = [mutant for mutant in all_of_them if not caught(changed(mutant))]
     assert not survivors, [str(mutant) for mutant in survivors]
+
+
+def test_the_unchanged_source_passes(tmp_path: Path, tools: Toolchain) -> None:
+    code = source_mutants.compile_mutant(None, tmp_path, tools, source_mutants.GEMM)
+    assert not caught(entry_with(catalogue(ARCH).kernel(NAME), code, tmp_path / "same.co"))
+
+
+@pytest.mark.parametrize("mutant", source_mutants.GEMM_MUTANTS, ids=lambda mutant: mutant.name)
+def test_mutants_of_the_source(mutant: SourceMutant, tmp_path: Path, tools: Toolchain) -> None:
+    code = source_mutants.compile_mutant(mutant, tmp_path, tools, source_mutants.GEMM)
+    assert caught(entry_with(catalogue(ARCH).kernel(NAME), code, tmp_path / "mutant.co"))

@@ -92,7 +92,9 @@ TWINS = [
     Twins(
         "two waves' FLAT and DS accesses of the same bytes without a barrier",
         "lds-race",
-        LDS + "v_xor_b32 v8, 0x100, v1\n flat_store_dword v[2:3], v0\n" + WAIT
+        LDS
+        + "v_xor_b32 v8, 0x100, v1\n flat_store_dword v[2:3], v0\n"
+        + WAIT
         + "s_barrier\n ds_read_b32 v6, v8",
         "s_barrier\n",
         options={"lds": 512, "block": 128},
