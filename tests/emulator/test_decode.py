@@ -6,6 +6,7 @@ import re
 import shutil
 import struct
 import subprocess
+from fnmatch import fnmatchcase
 from pathlib import Path
 from random import Random
 
@@ -29,19 +30,26 @@ def decode(words: list[int], arch: str) -> tuple[int, str] | None:
     return None if text.startswith("unknown") else (size, llvm.normal(text))
 
 
-# What LLVM knows for these archs and the emulator refuses to decode, with the reason. Exact: no
-# entry too many, none too few.
-NOT_DECODED = {
-    "for the driver's trap handler, debuggers, and forks": r"""
-        s_cbranch_cdbg\w+ s_cbranch_[gi]_fork s_cbranch_join s_rfe_b64 s_rfe_restore_b64 s_setvskip
-        s_endpgm_saved s_endpgm_ordered_ps_done""",
-    "scalar memory instructions that write, their caches, scalar scratch": r"""
-        s_(buffer_)?store_\w+ s_scratch_\w+ s_(buffer_)?atomic_\w+ s_atc_probe\w*
-        s_dcache_discard\w* s_dcache_wb(_vol)? s_dcache_inv_vol""",
-    "typed buffers": r"t?buffer_(load|store)_format_\w+",
-    "synchronisation of all waves of the device (GWS)": r"ds_gws_\w+",
-    "DS instructions that no compiler makes": r"ds_condxchg32_rtn_b64 ds_nop",
-}  # fmt: skip
+DOCS = Path(__file__).parents[2] / "docs" / "emulator.md"
+
+
+def documented(heading: str) -> list[str]:
+    """Patterns of the instructions in a table of the docs, by the heading of its first column."""
+    _, _, table = DOCS.read_text().partition(f"| {heading} | Instructions |\n")
+    rows = table.split("\n\n")[0].splitlines()[1:]
+    patterns = [p for row in rows for p in re.findall("`([^`]+)`", row.split("|")[2])]
+    assert patterns
+    return patterns
+
+
+def listed(name: str, patterns: list[str]) -> set[str]:
+    """The patterns that an instruction's name matches."""
+    return {pattern for pattern in patterns if fnmatchcase(name, pattern)}
+
+
+# Of what LLVM knows for these archs, what the emulator refuses to decode. Exact: no entry too many,
+# none too few.
+NOT_DECODED = documented("Not decoded")
 # Only the first half of v_mfma_scale_*, which is decoded as a whole.
 HALF = "v_mfma_ld_scale_b32"
 # Decoded, but not printed as LLVM does, or refused for a reason of its own.
@@ -80,11 +88,10 @@ def test_every_opcode_number_of_every_format(arch: str) -> None:
     """What LLVM knows is decoded alike, but for what is listed."""
     cases = [words for _, _, variants in encodings.every_number() for words in variants]
     same, unknown = compare(cases, arch)
-    patterns = [p for listed in NOT_DECODED.values() for p in listed.split()]
-    used = {p for p in patterns if any(re.fullmatch(p, text.split()[0]) for text in unknown)}
-    refused = {t for t in unknown if not any(re.fullmatch(p, t.split()[0]) for p in patterns)}
-    assert not refused
-    assert used == set(patterns), "an entry of the list is not needed"
+    by_name = {text.split()[0] for text in unknown}
+    assert {name for name in by_name if not listed(name, NOT_DECODED)} == set()
+    used = set().union(*(listed(name, NOT_DECODED) for name in by_name))
+    assert used == set(NOT_DECODED), "an entry of the list is not needed"
     assert len(same) > 1000
 
 
@@ -244,34 +251,14 @@ def objdump(path: Path, arch: str) -> dict[int, str]:
     return {int(pc, 16) - start: llvm.normal(text) for text, pc in lines}
 
 
-# Decoded, but not executed: reaching one is a finding that names it. No kernel in bf16, f16 or f32
-# as compilers make them contains one.
-NOT_EXECUTED = {
-    "4:2 sparse matrices": r"v_smfmac_\w+",
-    "FP8, FP6, FP4": r"""
-        v_cvt_scalef32_\w+ v_cvt_sr_(fp8|bf8)_f32 ds_read_b64_tr_b[48] ds_read_b96_tr_b6""",
-    "TF32, which gfx950 has no more": r"v_mfma_f32_\w+_xf32",
-    "stochastic rounding": r"v_cvt_sr_b?f16_f32",
-    "cube maps, video": r"""
-        v_cube\w+ v_lerp_u8 v_\w*sad_\w+ v_cvt_pkaccum_u8_f32 v_screen_partition_4se_b32""",
-    "of OpenCL's legacy and double precision": r"v_(exp|log)_legacy_f32 v_trig_preop_f64",
-    "relative addressing of SGPRs": r"s_movrel\w+",
-    "exceptions": r"v_clrexcp",
-    "DS instructions with M0 or an address of their own, and exchanges of two": r"""
-        ds_append ds_consume ds_(read|write)_addtid_b32 ds_wrap_rtn_b32 ds_wrxchg2\w+""",
-    "copies from scratch to LDS": r"scratch_load_lds_\w+",
-}  # fmt: skip
-ONLY_ON = {"gfx942": r"xf32", "gfx950": r"scalef32|v_cvt_sr_b|_tr_b"}
-
-
-@pytest.mark.parametrize("arch", ARCHES)
-def test_every_opcode_is_executed_but_those_listed(arch: str) -> None:
-    refused = {m for _, _, m, executed in _emulator.opcodes(arch) if not executed}
-    patterns = [p for listed in NOT_EXECUTED.values() for p in listed.split()]
-    assert {m for m in refused if not any(re.fullmatch(p, m) for p in patterns)} == set()
-    unused = {p for p in patterns if not any(re.fullmatch(p, m) for m in refused)}
-    other = ONLY_ON["gfx942" if arch == "gfx950" else "gfx950"]
-    assert {p for p in unused if not re.search(other, p)} == set()
+def test_the_docs_list_what_is_not_executed_and_only_that() -> None:
+    """Both ways: what is refused on some arch is listed, and what is listed is executed on none."""
+    opcodes = [(m, executed) for arch in ARCHES for *_, m, executed in _emulator.opcodes(arch)]
+    patterns = documented("Decoded, but not executed")
+    refused = {m for m, executed in opcodes if not executed}
+    assert {m for m in refused if not listed(m, patterns)} == set()
+    assert {m for m, executed in opcodes if executed and listed(m, patterns)} == set()
+    assert set().union(*(listed(m, patterns) for m in refused)) == set(patterns)
 
 
 @needs_llvm

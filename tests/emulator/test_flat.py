@@ -54,9 +54,8 @@ def test_each_lane_reaches_its_memory(dwords: int) -> None:
     back = registers.replace("8:", "12:").replace(f":{7 + dwords}", f":{11 + dwords}")
     back = "v12" if dwords == 1 else back
     suffix = f"dwordx{dwords}" if dwords > 1 else "dword"
-    fill = "".join(
-        f"v_add_u32 v{8 + i}, {1000 * i}, v0\n v_mov_b32 v{12 + i}, 0\n" for i in range(4)
-    )
+    fill = "".join(f"v_add_u32 v{8 + i}, {1000 * i}, v0\n" for i in range(4))
+    fill += "".join(f"v_mov_b32 v{12 + i}, 0\n" for i in range(4))
     got, counted = result(
         f"{fill} flat_store_{suffix} v[2:3], {registers}\n {WAIT}"
         f"flat_load_{suffix} {back}, v[2:3]\n {WAIT} {RESULT}"

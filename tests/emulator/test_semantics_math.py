@@ -59,10 +59,8 @@ def test_the_guides_examples(name: str) -> None:
 
 
 def turns(function: Callable[[mpmath.mpf], mpmath.mpf]) -> Callable[[float], mpmath.mpf]:
-    """Of x turns; a zero is +0 but for that of -0."""
-    return lambda x: (
-        mpmath.mpf(0) if function(2 * mpmath.mpf(x)) == 0 else function(2 * mpmath.mpf(x))
-    )
+    """Of x turns. A zero is +0 (that of -0 is in AT_ZERO)."""
+    return lambda x: function(2 * mpmath.mpf(x)) or mpmath.mpf(0)
 
 
 # Of finite values but zero, to a number or infinity; None: NaN.

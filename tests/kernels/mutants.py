@@ -20,8 +20,8 @@ from hk_backend.kernels.toolchain.elf import Elf
 from tests.kernels.attention_launch import Launch
 from tests.ops.cases import Case
 
-# SOPP: 0xbf8 above the opcode; s_waitcnt is opcode 12, s_barrier 10, s_setprio 15, s_nop 0 (CDNA3 ISA,
-# 12.1.5).
+# SOPP: 0xbf8 above the opcode; s_waitcnt is opcode 12, s_barrier 10, s_setprio 15, s_nop 0
+# (CDNA3 ISA, 12.1.5).
 WAITCNT, BARRIER, PRIORITY, NOP = 0xBF8C, 0xBF8A, 0xBF8F, 0xBF80
 
 

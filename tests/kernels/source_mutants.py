@@ -24,7 +24,7 @@ TURNS = "csrc/include/hk/schedule.hpp"
 SHAPE = "csrc/kernels/attention/shape.hpp"
 WAVE = "csrc/kernels/attention/wave.hpp"
 KERNEL = "csrc/kernels/attention_prefill.hip"
-GEMM = "csrc/kernels/gemm.hip"
+GEMM, GEMM_WAVE = "csrc/kernels/gemm.hip", "csrc/kernels/gemm/wave.hpp"
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,11 @@ PROLOGUE = """\
   }
 
   // kThis: O"""
-FIRST_STEP = """\
+WAIT = "wait_copies<(Shape::kStages - 1) * kCopies>();"
+FIRST_STEP = f"""\
   template <bool kMasked>
-  HK_DEVICE void step(i32 depth) {
-    wait_copies<kCopies>();
+  HK_DEVICE void step(i32 depth) {{
+    {WAIT}
     barrier();
 """
 
@@ -111,19 +112,18 @@ MUTANTS = (
     SourceMutant("stages: one of K too few", SHAPE, "kKeyStages = 4", "kKeyStages = 3"),
 )  # fmt: skip
 
-WAIT = "wait_copies<kCopies>();"
 GEMM_MUTANTS = (
-    SourceMutant("first step: no barrier", GEMM,
+    SourceMutant("first step: no barrier", GEMM_WAVE,
                  FIRST_STEP, first_step(WAIT, "if (running) barrier();")),
-    SourceMutant("first step: no wait", GEMM,
+    SourceMutant("first step: no wait", GEMM_WAVE,
                  FIRST_STEP, first_step(f"if (running) {WAIT}", "barrier();")),
-    SourceMutant("first step: waits for a copy less", GEMM,
-                 FIRST_STEP, first_step(f"if (running) {WAIT} else wait_copies<kCopies + 1>();", "barrier();")),
-    SourceMutant("first step: the barrier before the wait", GEMM,
-                 FIRST_STEP, first_step("if (!running) barrier();", WAIT, "if (running) barrier();")),
-    SourceMutant("first step: copies of step 1 before it is free", GEMM,
-                 "start_copies(a_.ring.tile(1), b_.ring.tile(1));",
-                 "start_copies(a_.ring.tile(0), b_.ring.tile(1));"),
+    SourceMutant("first step: waits for a copy less", GEMM_WAVE, FIRST_STEP, first_step(
+        f"if (running) {WAIT} else {WAIT.replace('kCopies>', 'kCopies + 1>')}", "barrier();")),
+    SourceMutant("first step: the barrier before the wait", GEMM_WAVE, FIRST_STEP, first_step(
+        "if (!running) barrier();", WAIT, "if (running) barrier();")),
+    SourceMutant("prologue: copies all steps to the same tile", GEMM_WAVE,
+                 "start_copies(a_.ring.tile(i), b_.ring.tile(i))",
+                 "start_copies(a_.ring.tile(0), b_.ring.tile(i))"),
 )  # fmt: skip
 
 CASES = (
