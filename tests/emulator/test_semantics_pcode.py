@@ -25,7 +25,8 @@ for _op, _text in tinygrad.PCODE.items():
         CODE[_name] = _text
         GROUP.setdefault(_name, _group)
 
-# Stated elsewhere: transcendental functions and what is approximate (test_semantics_math), formats
+# Stated elsewhere: transcendental functions and what is approximate (test_semantics_math), parts of
+# numbers (test_semantics_parts), packed values (test_semantics_packed), formats
 # (test_semantics_convert), lanes and registers (test_semantics_lanes), matrices
 # (test_semantics_matrix).
 ELSEWHERE = re.compile(

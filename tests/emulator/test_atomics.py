@@ -1,0 +1,171 @@
+"""Every atomic instruction of global memory and LDS: what it leaves and what it returns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from hk_backend import _emulator
+from tests.emulator.assembly import needs_llvm, run
+from tests.emulator.values import edges
+
+pytestmark = needs_llvm
+
+LANES = 64
+FLOATS = {
+    "f16": np.float16, "f32": np.float32, "f64": np.float64, "bf16": ml_dtypes.bfloat16,
+}  # fmt: skip
+Statement = Callable[[int, int, int, int], int]
+
+
+def signed(value: int, bits: int) -> int:
+    return value - (1 << bits) if value >> (bits - 1) else value
+
+
+# Of memory, the first and the second data, and the width.
+INTEGERS: dict[str, Statement] = {
+    "add": lambda m, d, _, bits: m + d,
+    "sub": lambda m, d, _, bits: m - d,
+    "rsub": lambda m, d, _, bits: d - m,
+    "inc": lambda m, d, _, bits: 0 if m >= d else m + 1,
+    "dec": lambda m, d, _, bits: d if m == 0 or m > d else m - 1,
+    "smin": lambda m, d, _, bits: d if signed(d, bits) < signed(m, bits) else m,
+    "smax": lambda m, d, _, bits: d if signed(d, bits) > signed(m, bits) else m,
+    "umin": lambda m, d, _, bits: min(m, d),
+    "umax": lambda m, d, _, bits: max(m, d),
+    "and": lambda m, d, _, bits: m & d,
+    "or": lambda m, d, _, bits: m | d,
+    "xor": lambda m, d, _, bits: m ^ d,
+    "mskor": lambda m, d, e, bits: m & ~d | e,
+    "swap": lambda m, d, _, bits: d,
+    "cmpswap": lambda m, d, e, bits: e if m == d else m,  # compared, new
+}
+NAMES = {"wrxchg": "swap", "cmpst": "cmpswap", "min_i": "smin", "max_i": "smax",
+         "min": "umin", "max": "umax"}  # fmt: skip
+
+
+def operation(mnemonic: str) -> tuple[str, str | None, int]:
+    """(operation, float type, bits) of ds_min_rtn_i32, global_atomic_add_x2, ..."""
+    short = re.sub(r"^(ds|global_atomic)_|_rtn", "", mnemonic)
+    kind = re.search(r"_(bf16|f16|f32|f64)$", short)
+    if kind:
+        bits = 64 if kind[1] == "f64" else 32
+        name = short[: kind.start()]
+        return "cmpswap" if name == "cmpst" else name, kind[1], bits
+    bits = 64 if short.endswith(("_x2", "64")) else 32
+    name = re.sub(r"_x2$|(_[bu]|(?<=_[iu]))?(32|64)$", "", short)
+    return NAMES.get(name, name), None, bits
+
+
+def atomics(space: str) -> list[str]:
+    names = [m for _, _, m, executed in _emulator.opcodes("gfx950") if executed]
+    if space == "global":
+        return [m for m in names if m.startswith("global_atomic_")]
+    return [m for m in names if re.match(r"ds_(\w+_)?(rtn_|rtn$)", m) and "swizzle" not in m]
+
+
+def floats(kind: str, rng: np.random.Generator) -> np.ndarray:
+    """Small integers, whose sums are exact, as dwords [64, 2]."""
+    count = 64 // (8 * np.dtype(FLOATS[kind]).itemsize)
+    values = rng.integers(-60, 61, (LANES, count)).astype(FLOATS[kind])
+    return np.ascontiguousarray(values).view(np.uint32).reshape(LANES, -1)
+
+
+def words(mnemonic: str, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Memory, first and second data: [64, 2] dwords each. Some compare equal."""
+    name, kind, bits = operation(mnemonic)
+    if kind:
+        memory, data, new = (floats(kind, rng) for _ in range(3))
+    else:
+        memory, data, new = (
+            edges("u64" if bits == 64 else "u32", LANES, rng).view(np.uint32).reshape(LANES, 2)
+            for _ in range(3)
+        )
+    if name == "cmpswap":
+        data = np.where(np.arange(LANES)[:, None] % 2, memory, data)
+    return memory, data, new
+
+
+def expected(mnemonic: str, memory: np.ndarray, data: np.ndarray, new: np.ndarray) -> np.ndarray:
+    name, kind, bits = operation(mnemonic)
+    result = memory.copy()
+    dwords = bits // 32
+    for lane in range(LANES):
+        m, d, e = (x[lane, :dwords].copy() for x in (memory, data, new))
+        if kind and name != "cmpswap":
+            a, b = m.view(FLOATS[kind]), d.view(FLOATS[kind])
+            pick = {"min": np.minimum, "max": np.maximum}.get(name, np.add)
+            result[lane, :dwords] = pick(a, b).astype(FLOATS[kind]).view(np.uint32)
+            continue
+        m, d, e = (int(x.view(f"u{bits // 8}")[0]) for x in (m, d, e))
+        value = INTEGERS[name](m, d, e, bits) % (1 << bits)
+        result[lane, :dwords] = np.array([value], np.uint64).view(np.uint32)[:dwords]
+    return result
+
+
+def registers(first: int, dwords: int) -> str:
+    return f"v{first}" if dwords == 1 else f"v[{first}:{first + dwords - 1}]"
+
+
+def program(space: str, mnemonic: str) -> str:
+    """v[2:3] memory, v[4:5] and v[6:7] data, all loaded from s[4:5]; memory's place is s[6:7]."""
+    name, _, bits = operation(mnemonic)
+    n = bits // 32
+    two = name in ("cmpswap", "mskor")
+    load = """
+      v_mul_u32_u24 v1, 24, v0
+      v_lshlrev_b32 v10, 4, v0
+      global_load_dwordx2 v[2:3], v1, s[4:5]
+      global_load_dwordx2 v[4:5], v1, s[4:5] offset:8
+      global_load_dwordx2 v[6:7], v1, s[4:5] offset:16
+      v_mov_b32 v8, 0
+      v_mov_b32 v9, 0
+      s_waitcnt vmcnt(0)
+    """
+    if space == "ds":
+        second = f", {registers(6, n)}" if two else ""
+        return (
+            load
+            + f"""
+          ds_write_b64 v10, v[2:3]
+          {mnemonic} {registers(8, n)}, v10, {registers(4, n)}{second}
+          ds_read_b64 v[2:3], v10
+          s_waitcnt lgkmcnt(0)
+          global_store_dwordx2 v10, v[2:3], s[6:7]
+          global_store_dwordx2 v10, v[8:9], s[6:7] offset:8"""
+        )
+    data = registers(4, n)
+    gather = ""
+    if two:  # the new value first, then the compared one
+        data = registers(12, 2 * n)
+        gather = "".join(
+            f"v_mov_b32 v{12 + i}, v{6 + i}\n v_mov_b32 v{12 + n + i}, v{4 + i}\n" for i in range(n)
+        )
+    return (
+        load
+        + f"""
+      {gather}
+      global_store_dwordx2 v10, v[2:3], s[6:7]
+      s_waitcnt vmcnt(0)
+      {mnemonic} {registers(8, n)}, v10, {data}, s[6:7] sc0
+      s_waitcnt vmcnt(0)
+      global_store_dwordx2 v10, v[8:9], s[6:7] offset:8"""
+    )
+
+
+@pytest.mark.parametrize("mnemonic", [*atomics("global"), *atomics("ds")])
+def test_atomic(mnemonic: str) -> None:
+    space = mnemonic.split("_", maxsplit=1)[0]
+    rng = np.random.default_rng(sum(mnemonic.encode()))
+    memory, data, new = words(mnemonic, rng)
+    inputs = np.ascontiguousarray(np.stack([memory, data, new], axis=1))
+    out = np.zeros((LANES, 4), np.uint32)
+    report = run(program(space, mnemonic), inputs, out, lds=1024)
+    assert not report.findings, [f.message for f in report.findings]
+    dwords = operation(mnemonic)[2] // 32
+    np.testing.assert_array_equal(out[:, :2], expected(mnemonic, memory, data, new))
+    np.testing.assert_array_equal(out[:, 2 : 2 + dwords], memory[:, :dwords])

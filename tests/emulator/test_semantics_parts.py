@@ -1,0 +1,235 @@
+"""What takes numbers apart or together: frexp, fract, division, mixed FMA, dot products."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tests.emulator.lanes import LANES, VCC, Wave
+from tests.emulator.test_semantics_convert import ALL_16, run, same_floats
+from tests.emulator.values import edges
+
+TYPES = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
+BITS = {"f16": np.uint16, "f32": np.uint32, "f64": np.uint64}
+
+
+def inputs(kind: str) -> np.ndarray:
+    """All f16; of the wider types edges and random ones. Whole rows of lanes."""
+    if kind == "f16":
+        return ALL_16.ravel().astype(np.uint16).view(np.float16)
+    values = edges(kind, 1024, np.random.default_rng(sum(kind.encode())))
+    return values.astype(BITS[kind]).view(TYPES[kind])
+
+
+def unary(name: str, values: np.ndarray, result: str) -> np.ndarray:
+    """The instruction on any number of values; `result`: a type of TYPES, or i16, i32."""
+    width = {"i16": np.int16, "i32": np.int32, **TYPES}[result]
+    if values.dtype.itemsize < 8:
+        words = run(name, values.view(BITS[f"f{8 * values.dtype.itemsize}"]).astype(np.uint32))
+        return words.astype(f"u{np.dtype(width).itemsize}").view(width)
+    out = []
+    for row in values.reshape(-1, LANES):
+        wave = Wave().vector(name, row, dwords=2 if result == "f64" else 1)
+        out.append(wave.u64 if result == "f64" else wave.u32)
+    return np.concatenate(out).view(width)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_frexp(kind: str) -> None:
+    values = inputs(kind)
+    number = "i16" if kind == "f16" else "i32"
+    exponent = unary(f"v_frexp_exp_{number}_{kind}", values, number)
+    significand = unary(f"v_frexp_mant_{kind}", values, kind)
+    finite = np.isfinite(values)
+    parts = [math.frexp(float(x)) for x in values[finite]]
+    assert np.array_equal(exponent[finite], [e for _, e in parts])
+    assert same_floats(significand[finite], np.array([m for m, _ in parts]).astype(TYPES[kind]))
+    assert not exponent[~finite].any()
+    assert same_floats(significand[~finite], values[~finite])
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_fract_is_below_one(kind: str) -> None:
+    values = inputs(kind)
+    with np.errstate(invalid="ignore"):
+        exact = values - np.floor(values)
+    below = np.nextafter(TYPES[kind](1), TYPES[kind](0))
+    expected = np.where(exact >= 1, below, exact).astype(TYPES[kind])
+    assert same_floats(unary(f"v_fract_{kind}", values, kind), expected)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_rndne(kind: str) -> None:
+    values = inputs(kind)
+    assert same_floats(unary(f"v_rndne_{kind}", values, kind), np.rint(values))
+
+
+def test_division_as_compilers_write_it() -> None:
+    """v_div_scale, Newton's steps, v_div_fmas and v_div_fixup: the correctly rounded quotient.
+
+    Where v_div_scale asks v_div_fmas to scale back (VCC), public sources differ: not compared.
+    """
+    rng = np.random.default_rng(9)
+    sign = np.uint32(1 << 31)
+    for _ in range(40):
+        a, b = (edges("f32", LANES, rng).astype(np.uint32) for _ in range(2))
+        first = Wave().vector("v_div_scale_f32", b, b, a, mask_destination=30)
+        second = Wave().vector("v_div_scale_f32", a, b, a, mask_destination=30)
+        d, n = first.u32, second.u32
+
+        def fma(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
+            return Wave().vector("v_fma_f32", x, y, z).u32
+
+        r = Wave().vector("v_rcp_f32", d).u32
+        one = np.full(LANES, np.float32(1).view(np.uint32), np.uint32)
+        r = fma(fma(d ^ sign, r, one), r, r)
+        q = Wave().vector("v_mul_f32", n, r).u32
+        q = fma(fma(d ^ sign, q, n), r, q)
+        scaled = Wave(vcc=second.pair(30))
+        q = scaled.vector("v_div_fmas_f32", fma(d ^ sign, q, n), r, q, masks=(VCC,)).u32
+        got = Wave().vector("v_div_fixup_f32", q, b, a).f32
+        with np.errstate(all="ignore"):
+            expected = a.view(np.float32) / b.view(np.float32)
+        plain = np.array([not second.pair(30) >> lane & 1 for lane in range(LANES)])
+        assert plain.sum() > LANES // 2
+        assert same_floats(got[plain], expected[plain])
+
+
+@pytest.mark.parametrize("kind", ["f16", "f32", "f64"])
+def test_division_fixup_of_special_values(kind: str) -> None:
+    """S1 the denominator, S2 the numerator; ordinary quotients: |S0| with their sign."""
+    special = np.array([0.0, -0.0, 1.0, -3.0, math.inf, -math.inf, math.nan, 5.0], TYPES[kind])
+    b, a = np.repeat(special, 8), np.tile(special, 8)
+    q = np.full(LANES, -7.0, TYPES[kind])
+    name = f"v_div_fixup_{kind}"
+    got = Wave().vector(name, q, b, a, dwords=2 if kind == "f64" else 1)
+    bits = got.u64 if kind == "f64" else got.u32.astype(BITS[kind])
+    with np.errstate(all="ignore"):
+        quotient = a / b
+    ordinary = np.isfinite(quotient) & (quotient != 0)
+    expected = np.where(ordinary, np.copysign(TYPES[kind](7), quotient), quotient)
+    assert same_floats(bits.view(TYPES[kind]), expected)
+
+
+MIXED = [("v_fma_mix_f32", 0), ("v_fma_mixlo_f16", 0), ("v_fma_mixhi_f16", 16)]
+
+
+@pytest.mark.parametrize(("name", "shift"), MIXED)
+@pytest.mark.parametrize("op_sel_hi", range(8))
+def test_mixed_fma(name: str, shift: int, op_sel_hi: int) -> None:
+    """Sources are f32, or by op_sel_hi the half that op_sel says; neg_hi is the absolute value."""
+    rng = np.random.default_rng(op_sel_hi)
+    op_sel, neg, absolute = 0b101, 0b011, 0b110
+    values = rng.integers(-30, 31, (3, LANES))
+    sources, terms = [], []
+    for i, row in enumerate(values):
+        if op_sel_hi >> i & 1:
+            half = row.astype(np.float16).view(np.uint16).astype(np.uint32)
+            junk = rng.integers(0, 1 << 16, LANES, dtype=np.uint32)
+            high = op_sel >> i & 1
+            word = half << np.uint32(16) | junk if high else half | junk << np.uint32(16)
+        else:
+            word = row.astype(np.float32).view(np.uint32)
+        sources.append(word)
+        term = np.abs(row) if absolute >> i & 1 else row
+        terms.append(-term if neg >> i & 1 else term)
+    exact = terms[0] * terms[1] + terms[2]
+    old = np.full(LANES, 0x12345678, np.uint32)
+    out = Wave(destination=old).vector(
+        name, *sources, op_sel=op_sel & op_sel_hi, op_sel_hi=op_sel_hi, neg_lo=neg, neg_hi=absolute
+    )
+    if name.endswith("f32"):
+        assert np.array_equal(out.f32, exact.astype(np.float32))
+        return
+    half = exact.astype(np.float16).view(np.uint16).astype(np.uint32) << np.uint32(shift)
+    assert np.array_equal(out.u32, half | old & np.uint32(0xFFFF0000 >> shift))
+
+
+@pytest.mark.parametrize(
+    ("name", "bits", "signed"),
+    [
+        ("v_dot2_i32_i16", 16, True), ("v_dot2c_i32_i16", 16, True), ("v_dot2_u32_u16", 16, False),
+        ("v_dot4_i32_i8", 8, True), ("v_dot4c_i32_i8", 8, True), ("v_dot4_u32_u8", 8, False),
+        ("v_dot8_i32_i4", 4, True), ("v_dot8c_i32_i4", 4, True), ("v_dot8_u32_u4", 4, False),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("clamp", [0, 1])
+def test_integer_dot_products(name: str, bits: int, signed: bool, clamp: int) -> None:
+    rng = np.random.default_rng(bits)
+    a, b, c = (edges("u32", LANES, rng).astype(np.uint32) for _ in range(3))
+    least, most = (-(1 << 31), (1 << 31) - 1) if signed else (0, (1 << 32) - 1)
+
+    def number(value: int, width: int) -> int:
+        return value - (1 << width) if signed and value >> (width - 1) else value
+
+    got = Wave(destination=c).vector(name, a, b, c, clamp=clamp, op_sel_hi=7).u32
+    for lane in range(LANES):
+        total = number(int(c[lane]), 32)
+        for part in range(0, 32, bits):
+            x, y = (int(v[lane]) >> part & (1 << bits) - 1 for v in (a, b))
+            total += number(x, bits) * number(y, bits)
+        total = min(max(total, least), most) if clamp else total
+        assert int(got[lane]) == total % (1 << 32)
+
+
+@pytest.mark.parametrize("name", ["v_dot2_f32_f16", "v_dot2_f32_bf16"])
+def test_float_dot_products(name: str) -> None:
+    """Halves by op_sel, signs by neg_lo and neg_hi; exact, for small integers."""
+    rng = np.random.default_rng(4)
+    values = rng.integers(-15, 16, (2, LANES, 2))
+    if name.endswith("bf16"):
+        halves = values.astype(np.float32).view(np.uint32) >> 16
+    else:
+        halves = values.astype(np.float16).view(np.uint16)
+    words = [(h[:, 0] | h[:, 1].astype(np.uint32) << 16).astype(np.uint32) for h in halves]
+    c = rng.integers(-9, 10, LANES).astype(np.float32)
+    out = Wave().vector(name, *words, c, op_sel=0b01, op_sel_hi=0b10, neg_lo=0b10, neg_hi=0b01)
+    # the first product: a's high half and b's low one, negated; the second: -a's low, b's high
+    expected = values[0, :, 1] * -values[1, :, 0] - values[0, :, 0] * values[1, :, 1] + c
+    assert np.array_equal(out.f32, expected.astype(np.float32))
+
+
+@pytest.mark.parametrize("name", ["v_bitop3_b32", "v_bitop3_b16"])
+def test_bitop3_is_a_truth_table(name: str) -> None:
+    rng = np.random.default_rng(5)
+    a, b, c = (rng.integers(0, 1 << 32, LANES, dtype=np.uint32) for _ in range(3))
+    mask = np.uint32(0xFFFFFFFF if name.endswith("b32") else 0xFFFF)
+    for table in range(256):
+        expected = np.zeros(LANES, np.uint32)
+        for row in range(8):
+            terms = [x if row >> n & 1 else ~x for x, n in ((a, 2), (b, 1), (c, 0))]
+            if table >> row & 1:
+                expected |= terms[0] & terms[1] & terms[2]
+        got = Wave().vector(name, a, b, c, simm=table).u32
+        assert np.array_equal(got & mask, expected & mask), table
+
+
+@pytest.mark.parametrize(("name", "pick"), [("minimum", np.minimum), ("maximum", np.maximum)])
+def test_packed_minimum3_and_maximum3(name: str, pick: np.ufunc) -> None:
+    """IEEE 754-2019: a NaN wins, and -0 is below +0 (numpy: any zero)."""
+    rng = np.random.default_rng(6)
+    rows = [edges("f16", 2 * LANES, rng).astype(np.uint16) for _ in range(3)]
+    words = [row.view(np.uint32) for row in rows]
+    got = Wave().vector(f"v_pk_{name}3_f16", *words, op_sel_hi=7).u32.view(np.float16)
+    floats = [row.view(np.float16) for row in rows]
+    expected = pick(pick(floats[0], floats[1]), floats[2])
+    nan = np.isnan(expected)
+    assert np.array_equal(np.isnan(got), nan)
+    assert np.array_equal(got[~nan], expected[~nan])
+    zeros = np.array([f == 0 for f in floats]).all(0) & ~nan
+    signs = np.array([np.signbit(f) for f in floats])
+    want = signs.any(0) if name == "minimum" else signs.all(0)
+    assert np.array_equal(np.signbit(got[zeros]), want[zeros])
+
+
+@pytest.mark.parametrize("name", ["v_fmamk_f32", "v_fmaak_f32"])
+def test_fma_with_a_literal(name: str) -> None:
+    a, b = np.arange(LANES, dtype=np.float32), np.float32(3) + np.arange(LANES, dtype=np.float32)
+    literal = ("c", int(np.float32(0.5).view(np.uint32)))
+    if name == "v_fmamk_f32":
+        got, expected = Wave().vector(name, a, literal, b), a * np.float32(0.5) + b
+    else:
+        got, expected = Wave().vector(name, a, b, literal), a * b + np.float32(0.5)
+    assert np.array_equal(got.f32, expected)
