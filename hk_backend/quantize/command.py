@@ -69,4 +69,5 @@ def _progress(console: Console) -> Progress:
         TimeRemainingColumn(),
         console=console,
         transient=True,  # nothing of it stays above an error or the report
+        disable=not console.is_terminal,
     )

@@ -30,7 +30,7 @@ class Item:
         return [f"{self.layer}.{part.suffix}" for part in self.stored] or [self.source.name]
 
 
-PIECE_BYTES = 64 << 20
+PIECE_BYTES = 16 << 20
 """What an interrupted run loses at most, or one tensor."""
 
 
