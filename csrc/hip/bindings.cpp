@@ -18,7 +18,8 @@ int (*read_tensor)(void*, DLTensor*) = nullptr;
 bool read_tensors_of(py::type tensor) {
   py::object capsule = py::getattr(tensor, "__dlpack_c_exchange_api__", py::none());
   if (!PyCapsule_IsValid(capsule.ptr(), kExchangeCapsule)) return false;
-  auto* api = static_cast<DLPackExchangeApi*>(PyCapsule_GetPointer(capsule.ptr(), kExchangeCapsule));
+  auto* api =
+      static_cast<DLPackExchangeApi*>(PyCapsule_GetPointer(capsule.ptr(), kExchangeCapsule));
   while (api && api->version.major != kExchangeMajor) api = api->older;
   read_tensor = api ? api->dltensor_from_py_object_no_sync : nullptr;
   return read_tensor;
@@ -139,11 +140,11 @@ PYBIND11_MODULE(_hip, m) {
           },
           py::arg("stream"), py::arg("sizes"), py::arg("argument"));
 
-  py::class_<Step>(m, "Step")
-      .def(py::init([](int device, std::vector<int64_t> values, int64_t rows) {
-             return Step{device, std::move(values), rows};
-           }),
-           py::arg("index"), py::arg("values"), py::arg("rows"));
+  py::class_<Step>(m, "Step").def(
+      py::init([](int device, std::vector<int64_t> values, int64_t rows) {
+        return Step{device, std::move(values), rows};
+      }),
+      py::arg("index"), py::arg("values"), py::arg("rows"));
 
   py::class_<Prepared>(m, "Prepared")
       .def(py::init(&prepare), py::arg("kernel"), py::arg("argument"), py::arg("step_places"),

@@ -23,8 +23,9 @@ int64_t floor_div(int64_t value, int64_t divisor) {
 
 GridProgram::GridProgram(const std::vector<Instruction>& program) {
   static const std::map<std::string, Op> operators = {
-      {"+", Op::add},        {"-", Op::subtract},        {"*", Op::multiply}, {"//", Op::floor_div},
-      {"ceil_div", Op::ceil_div}, {"min", Op::min}, {"max", Op::max}};
+      {"+", Op::add},        {"-", Op::subtract},        {"*", Op::multiply},
+      {"//", Op::floor_div}, {"ceil_div", Op::ceil_div}, {"min", Op::min},
+      {"max", Op::max}};
   size_t depth = 0;
   for (const auto& [kind, operand] : program) {
     if (kind == "number") {

@@ -42,17 +42,16 @@ void Kernel::launch(Handle stream, const Numbers& sizes, const std::string& argu
 Prepared::Prepared(std::shared_ptr<Kernel> kernel, std::string argument,
                    std::vector<Place> step_places, const std::map<std::string, size_t>& step_grid,
                    const Numbers& sizes, const std::vector<Tensor>& tensors, uintptr_t alignment)
-    : kernel_(std::move(kernel)),
-      argument_(std::move(argument)),
-      step_places_(std::move(step_places)),
-      alignment_(alignment) {
+    : kernel_(std::move(kernel)), argument_(std::move(argument)),
+      step_places_(std::move(step_places)), alignment_(alignment) {
   if (argument_.size() > kLargestArgument) throw std::invalid_argument("argument: too large");
   for (const Place& place : step_places_)
     if (place.offset + place.bytes > argument_.size() || place.bytes > sizeof(int64_t))
       throw std::invalid_argument("a value of the step outside the argument");
   for (const std::string& name : kernel_->grid.names()) {
     if (auto step = step_grid.find(name); step != step_grid.end()) {
-      if (step->second >= step_places_.size()) throw std::invalid_argument("no such value: " + name);
+      if (step->second >= step_places_.size())
+        throw std::invalid_argument("no such value: " + name);
       grid_values_.emplace_back(true, int64_t(step->second));
     } else if (auto size = sizes.find(name); size != sizes.end()) {
       grid_values_.emplace_back(false, size->second);
@@ -71,11 +70,8 @@ Prepared::Prepared(std::shared_ptr<Kernel> kernel, std::string argument,
 }
 
 Prepared::Slot::Slot(const Tensor& tensor)
-    : like(tensor.like),
-      shape(like.shape, like.shape + like.ndim),
-      strides(like.strides, like.strides + like.ndim),
-      offset(tensor.offset),
-      exact(tensor.exact) {
+    : like(tensor.like), shape(like.shape, like.shape + like.ndim),
+      strides(like.strides, like.strides + like.ndim), offset(tensor.offset), exact(tensor.exact) {
   like.shape = like.strides = nullptr;
 }
 

@@ -38,7 +38,7 @@ struct Kernel {
 struct Step {
   int device;
   std::vector<int64_t> values;
-  int64_t rows;                         // that every tensor of tokens must have, at least
+  int64_t rows;  // that every tensor of tokens must have, at least
   std::optional<Handle> stream = {};
 };
 
@@ -51,8 +51,8 @@ class Prepared {
   };
   struct Tensor {
     DLTensor like;
-    size_t offset;     // of its address in the argument
-    bool exact;        // as many rows as `like`; else at least those of the step
+    size_t offset;  // of its address in the argument
+    bool exact;     // as many rows as `like`; else at least those of the step
   };
   // `step_places`: where each value of a step goes, {0, 0}: nowhere. `step_grid`: the grid's names
   // that are values of the step, by index; the others are in `sizes`.

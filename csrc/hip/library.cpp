@@ -126,9 +126,9 @@ void Library::launch(Handle function, Grid grid, unsigned block, unsigned dynami
   // HIP counts threads in 32 bits, and may wrap without an error
   const unsigned most = std::numeric_limits<unsigned>::max() / block;
   if (grid[0] > most)
-    throw std::invalid_argument("grid: " + std::to_string(grid[0]) + " workgroups of " +
-                                std::to_string(block) + " threads in one launch are not valid: " +
-                                "expected at most " + std::to_string(most));
+    throw std::invalid_argument(
+        "grid: " + std::to_string(grid[0]) + " workgroups of " + std::to_string(block) +
+        " threads in one launch are not valid: " + "expected at most " + std::to_string(most));
   void* extra[] = {kParamBufferPointer, const_cast<void*>(argument), kParamBufferSize, &bytes,
                    kParamEnd};
   check("hipModuleLaunchKernel",

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from hk_backend.config import get_config
 from hk_backend.devices.base import Device, DeviceError
 from hk_backend.devices.cpu.device import cpu_device
 from hk_backend.terms.verdict import Verdict, refused
 
-__all__ = ["Device", "DeviceError", "device_for", "verdict_of_device"]
+__all__ = ["Device", "DeviceError", "always", "device_for", "verdict_of_device"]
 
+_always: Device | None = None
 _AUTO = {"cpu": "cpu", "cuda": "hip"}
 """By torch device type; ROCm's torch says cuda."""
 
@@ -31,6 +33,8 @@ def device_for(tensor_device: str) -> Device:
         DeviceError: `HK_DEVICE`, or the kind of tensor, asks for a device that this build or
             machine does not have.
     """
+    if _always is not None:
+        return _always
     configured = get_config().device
     wanted: str = configured
     if wanted == "auto":
@@ -51,3 +55,14 @@ def device_for(tensor_device: str) -> Device:
             asked = "HK_DEVICE=hip" if configured == "hip" else f"tensors on {tensor_device}"
             raise DeviceError(f"{asked}: {error}") from None
     raise DeviceError(f"no device for tensors on {tensor_device}: expected cpu, or cuda of ROCm")
+
+
+@contextmanager
+def always(device: Device) -> Iterator[None]:
+    """`device` for all tensors, whatever is configured: for measurements."""
+    global _always  # noqa: PLW0603
+    before, _always = _always, device
+    try:
+        yield
+    finally:
+        _always = before

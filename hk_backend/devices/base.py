@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
 
 from hk_backend.terms.attention_arguments import AttentionArguments, MergeArguments
 from hk_backend.terms.linear_arguments import (
@@ -52,6 +55,37 @@ class Device(Protocol):
                 the message names the argument. Nothing has been written.
             DeviceError: the device has no such operator, or failed.
         """
+
+    def plan_prefill(
+        self,
+        query_start_loc: torch.Tensor,
+        num_tokens: int,
+        seq_lens: torch.Tensor | None,
+        block_table: torch.Tensor | None,
+    ) -> Any:
+        """What the attention of a step's layers shares, once per step; None: nothing.
+
+        Raises:
+            ValueError: naming the argument, its value and what would be valid.
+        """
+
+    def prepare_prefill(
+        self, arguments: AttentionArguments, tensors: Sequence[torch.Tensor]
+    ) -> PreparedPrefill | None:
+        """The same call for other tensors and rows; None: there is nothing to prepare.
+
+        Args:
+            arguments: of a call that has been run. `tensors`: its query, key, value and out as
+                later ones will be handed over.
+        """
+
+
+class PreparedPrefill(Protocol):
+    """A layer's attention, checked and made once."""
+
+    def launch(self, plan: Any, tensors: tuple[torch.Tensor, ...]) -> bool:
+        """Enqueue it for a step's `plan_prefill` and a layer's query, key, value and out; False,
+        and nothing has been done: they are not as the prepared ones."""
 
 
 class DeviceError(RuntimeError):

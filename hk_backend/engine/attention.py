@@ -1,20 +1,35 @@
-"""The attention route in an engine: asked, checked if HK_CHECK says so, survived if it breaks."""
+"""The attention route in an engine: asked, launched, checked if HK_CHECK says so, survived if it
+breaks.
+
+A step's rows are planned once (`Step`). A layer's first call goes through the public operator, with
+all its checks; on a GPU its launch is then prepared, and later calls go straight to the launcher,
+past torch's dispatcher, unless one's tensors are of another layout: that is a first call again.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from hk_backend.config import get_config
+from hk_backend.devices import device_for
+from hk_backend.devices.base import PreparedPrefill
 from hk_backend.ops import AttentionRequest, attention_prefill, supports_attention
 from hk_backend.routing.routes import routes
 from hk_backend.routing.shadow_check import ShadowCheck
 from hk_backend.terms.attention_arguments import AttentionArguments
+from hk_backend.terms.checks import bad
 from hk_backend.terms.verdict import Verdict, refused
 
 ROUTE = "attention"
+
+LayerTensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+"""Query, key, value and out of one call, as the engine has them (key and value: packed, or the
+tensors of the layer's cache)."""
 
 
 def ask(request: AttentionRequest) -> Verdict:
@@ -25,9 +40,52 @@ def ask(request: AttentionRequest) -> Verdict:
         return refused(f"{type(error).__name__}: {error}")
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """The rows of one engine step that HK computes; made by `plan_step`.
+
+    `query_start_loc`: int32 `[rows + 1]`. `num_tokens`: the end of the last row. `seq_lens`: int32
+    `[rows]`, and `block_table`: int32 `[rows, max_blocks]`, if keys are read from a cache. `plan`:
+    what the device makes of them; None if it has nothing to make.
+    """
+
+    query_start_loc: torch.Tensor
+    num_tokens: int
+    seq_lens: torch.Tensor | None
+    block_table: torch.Tensor | None
+    plan: Any
+
+    def with_block_table(self, block_table: torch.Tensor) -> Step:
+        """The same rows in other blocks."""
+        return plan_step(self.query_start_loc, self.num_tokens, self.seq_lens, block_table)
+
+    def rows(self, paged: bool) -> dict[str, Any]:
+        """As arguments of the operator."""
+        rows: dict[str, Any] = {"query_start_loc": self.query_start_loc}
+        if paged:
+            rows |= {"seq_lens": self.seq_lens, "block_table": self.block_table}
+        return rows
+
+
+def plan_step(
+    query_start_loc: torch.Tensor,
+    num_tokens: int,
+    seq_lens: torch.Tensor | None = None,
+    block_table: torch.Tensor | None = None,
+) -> Step:
+    """Plan a step; once, before any layer of it runs (see `Step`). Waits for nothing.
+
+    Raises:
+        ValueError: naming the argument, its value and what would be valid.
+    """
+    device = device_for(query_start_loc.device.type)
+    plan = device.plan_prefill(query_start_loc, num_tokens, seq_lens, block_table)
+    return Step(query_start_loc, num_tokens, seq_lens, block_table, plan)
+
+
 class PrefillRoute:
-    """The calls of one layer or backend. What breaks in HK switches the route off in this process
-    and never reaches the engine.
+    """The calls of one layer. What breaks in HK switches the route off in this process and never
+    reaches the engine.
 
     Args:
         logger: the engine's, for the line that says so.
@@ -36,31 +94,61 @@ class PrefillRoute:
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
         self._check = ShadowCheck(ROUTE, get_config().check)
+        self._prepared: dict[bool, PreparedPrefill | None] = {False: None, True: None}
 
-    def compute(self, query: torch.Tensor, out: torch.Tensor, arguments: dict[str, Any]) -> str:
+    def compute(
+        self,
+        step: Step,
+        paged: bool,
+        tensors: LayerTensors,
+        arguments: Callable[[], dict[str, Any]],
+    ) -> str:
         """HK's attention into `out`.
 
         Args:
-            query: `[tokens, num_heads, head_size]`; `arguments`: `ops.attention_prefill`'s others.
+            paged: keys are read from the cache.
+            arguments: all of `ops.attention_prefill`'s for this call but the step's. Asked for
+                when a layer's tensors are met for the first time, or a call is checked; of a layer
+                only the tensors may differ between calls.
 
         Returns:
             why the parent must compute instead, or nothing.
         """
         try:
-            attention_prefill(query, out=out, **arguments)
+            prepared = self._prepared[paged]
+            if prepared is None or not prepared.launch(step.plan, tensors):
+                self._meet(step, paged, tensors, arguments())
             if not self._check.due():
                 return ""
-            of = AttentionArguments(query=query, out=out, **arguments)
+            of = AttentionArguments(**arguments(), **step.rows(paged))
             why = self._check.attention_prefill(of).why
         except Exception as error:
-            return self.survive(error)
-        return self._switch_off(why) if why else ""
+            return survive(self._logger, error)
+        return switch_off(self._logger, why) if why else ""
 
-    def survive(self, error: Exception) -> str:
-        """After an error in HK; returns why the parent takes over."""
-        return self._switch_off(f"HK failed: {type(error).__name__}: {error}", error)
+    def _meet(
+        self, step: Step, paged: bool, tensors: LayerTensors, arguments: dict[str, Any]
+    ) -> None:
+        """The public operator, and what the next calls need to go past it."""
+        names = ("query", "out") if paged else ("query", "key", "value", "out")
+        for name in names:
+            if len(arguments[name]) < step.num_tokens:
+                expected = f"at least the step's {step.num_tokens}"
+                bad(name, f"{len(arguments[name])} tokens", expected)
+        arguments |= step.rows(paged)
+        attention_prefill(**arguments)
+        if step.plan is not None:
+            device = device_for(tensors[0].device.type)
+            self._prepared[paged] = device.prepare_prefill(AttentionArguments(**arguments), tensors)
 
-    def _switch_off(self, why: str, error: Exception | None = None) -> str:
-        routes.disable(ROUTE, why)
-        self._logger.error("hk_backend: route %s is switched off: %s", ROUTE, why, exc_info=error)
-        return why
+
+def survive(logger: logging.Logger, error: Exception) -> str:
+    """Switch the route off after an error in HK; returns why the parent takes over."""
+    return switch_off(logger, f"HK failed: {type(error).__name__}: {error}", error)
+
+
+def switch_off(logger: logging.Logger, why: str, error: Exception | None = None) -> str:
+    """Leave attention to the engine for the rest of this process; returns `why`."""
+    routes.disable(ROUTE, why)
+    logger.error("hk_backend: route %s is switched off: %s", ROUTE, why, exc_info=error)
+    return why

@@ -8,14 +8,11 @@ keeps and hands to its processes, remembers the wish.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable
 from typing import Any
 
 from hk_sglang.flags import ASKING, FIRST_STEP, FLAGS, NAME
-
-logger = logging.getLogger("sglang.hk_sglang.resolution")
 
 
 def offer() -> None:
@@ -38,12 +35,15 @@ def take_choice(server_args: Any, previous: Callable[[Any], None]) -> None:
     """Before the first step: leave the choice to SGLang wherever it was `hk`."""
     from sglang.srt.arg_groups.overrides import declare_resolution
 
+    from hk_backend.engine import loggers
+
     _forget_the_last_server()
     named = [flag for flag in FLAGS if getattr(server_args, flag, None) == NAME]
     if named:
         declare_resolution(server_args, "hk_sglang", **dict.fromkeys(named))
     for flag in sorted({*named} - {*ASKING}):
-        logger.warning("hk_backend: %s: HK computes prefill only, SGLang's own is taken", flag)
+        said = "hk_backend: %s: HK computes prefill only, SGLang's own is taken"
+        loggers.of("sglang", "plugin").warning(said, flag)
     if {*named} & {*ASKING}:
         _ask_for_attention()
     previous(server_args)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
+from hk_backend.engine import loggers
 
-# SGLang's own logger above it: its handlers and levels apply
-logger = logging.getLogger("sglang.hk_sglang.routes")
+logger = loggers.of("sglang", "plugin")
 
 
 class RegisterExit(SystemExit):

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from typing import Any
-
-# vLLM's own logger above it: its handlers and levels apply, and nothing of vLLM is imported yet
-logger = logging.getLogger("vllm.hk_vllm.plugin")
 
 MEMBERS = {
     "cpu": ("CPU_ATTN",),
@@ -28,9 +24,10 @@ def register() -> None:
     """
     if os.environ.get("HK_BACKEND", "").strip() in ("", "0"):
         return
+    from hk_backend.engine import loggers
     from hk_backend.engine.registration import Plugin
 
-    Plugin("vLLM", logger, REGISTER, share_counters).register_routes()
+    Plugin("vLLM", loggers.of("vllm", "plugin"), REGISTER, share_counters).register_routes()
 
 
 def register_attention() -> str:
@@ -64,11 +61,11 @@ def register_linear() -> str:
 
 def share_counters() -> str:
     """Share this engine's counters between its processes, and log them when it ends."""
-    from hk_backend.engine import report
+    from hk_backend.engine import loggers, report
     from hk_backend.routing import metrics
 
     if metrics.share():
-        report.at_exit("vLLM", logger)
+        report.at_exit("vLLM", loggers.of("vllm", "plugin"))
     return ""
 
 

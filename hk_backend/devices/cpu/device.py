@@ -41,6 +41,12 @@ class CpuDevice:
     def run(self, arguments: Arguments) -> None:
         _OPERATORS[arguments.operator](self._extension, arguments)
 
+    def plan_prefill(self, *rows: object) -> None:
+        """Nothing: a call of the extension needs no more than its arguments."""
+
+    def prepare_prefill(self, *call: object) -> None:
+        """Nothing, likewise."""
+
 
 @cache
 def cpu_device(isa: str = "") -> CpuDevice:

@@ -6,7 +6,7 @@ The emulated device (emulated.py) is this very class with another library and an
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -20,8 +20,10 @@ from hk_backend.devices.hip.memory import GpuMemory, Memory
 from hk_backend.devices.hip.merge import merge_attention
 from hk_backend.devices.hip.modules import HipKernels
 from hk_backend.devices.hip.operator import Operator
+from hk_backend.devices.hip.plan import Plan, Prepared, can_prepare, plan
 from hk_backend.devices.hip.self_check import self_check
 from hk_backend.kernels import Catalogue, CodeObjectError, KernelEntry, catalogue
+from hk_backend.terms.attention_arguments import AttentionArguments
 from hk_backend.terms.verdict import Verdict, refused
 
 logger = logging.getLogger(__name__)
@@ -128,6 +130,24 @@ class HipDevice:
                 dict(call.sizes),
                 **call.values(addresses),
             )
+
+    def plan_prefill(
+        self,
+        query_start_loc: torch.Tensor,
+        num_tokens: int,
+        seq_lens: torch.Tensor | None,
+        block_table: torch.Tensor | None,
+    ) -> Plan:
+        return plan(self.memory, query_start_loc, num_tokens, seq_lens, block_table)
+
+    def prepare_prefill(
+        self, arguments: AttentionArguments, tensors: Sequence[torch.Tensor]
+    ) -> Prepared | None:
+        call = attention.prepare(arguments, self.catalogue)
+        if not can_prepare(call) or arguments.key_start_loc is not None:
+            return None
+        kernel = self.kernels.load(call.kernel, self.memory.index(tensors[0]))
+        return Prepared(self.memory, kernel, call, tensors, arguments.paged_kv is not None)
 
     def _checked(self, operator: Operator, kernel: KernelEntry, index: int) -> Verdict:
         try:

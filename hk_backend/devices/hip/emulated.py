@@ -165,6 +165,7 @@ class EmulatedMemory:
     are read as soon as it returns."""
 
     tensors_on = "cpu"
+    is_direct = False
 
     def __init__(self, library: EmulatedLibrary, name: str) -> None:
         self._library = library

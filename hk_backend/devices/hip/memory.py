@@ -17,6 +17,8 @@ class Memory(Protocol):
 
     tensors_on: str
     """The torch device type of the tensors."""
+    is_direct: bool
+    """Whether the GPU finds a tensor where torch does, and a launch needs nothing around it."""
 
     def torch_device(self, index: int) -> torch.device:
         """Where torch keeps the tensors of a GPU."""
@@ -40,6 +42,7 @@ class GpuMemory:
     """Torch's own, on a real GPU: nothing to do, and nothing waits."""
 
     tensors_on = "cuda"  # as ROCm's torch says
+    is_direct = True
 
     def torch_device(self, index: int) -> torch.device:
         return torch.device(self.tensors_on, index)
@@ -53,7 +56,7 @@ class GpuMemory:
 
     def stream(self, index: int) -> int:
         """Torch's current one; 0 is its default, the null stream."""
-        handle: int = torch.cuda.current_stream(index).cuda_stream
+        handle: int = torch._C._cuda_getCurrentRawStream(index)  # ten times as fast as the Stream
         return handle
 
     @contextmanager

@@ -7,12 +7,12 @@ parent's, unless it is named here.
 
 from __future__ import annotations
 
-import logging
 from functools import cache
 from typing import Any
 
 import torch
 
+from hk_backend.engine import loggers
 from hk_backend.engine.attention import ROUTE
 from hk_backend.engine.contract import has_parameters
 from hk_backend.engine.strict import refuse
@@ -21,7 +21,7 @@ from hk_sglang.attention.prefill import HKPrefill
 from hk_sglang.attention.server import refuse_server
 from hk_sglang.contract import FORWARD
 
-logger = logging.getLogger("sglang.hk_sglang.attention")
+logger = loggers.of("sglang", "attention")
 
 
 def wrap(backend: Any, name: str, runner: Any) -> None:

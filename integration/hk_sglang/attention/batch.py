@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
+from hk_backend.engine.attention import Step, plan_step
 from hk_backend.engine.evidence import Loss, why_not_step
 
 SERVED_MODES = (ForwardMode.EXTEND, ForwardMode.MIXED)
@@ -32,9 +33,9 @@ class Plan:
     mixed batch too. `tokens`: its prefill tokens (None: not known on the host). `dummy`: they are
     not a user's.
 
-    `query_start_loc` int32 `[rows + 1]`; `seq_lens` int32 `[rows]`; `block_table` int32
-    `[rows, max_pages]`, and `window_block_table` of the pool of sliding-window layers: only if some
-    row has cached tokens, or if fresh ones are read back. `window_slots`: where those layers write.
+    `step`: its rows, with a block table only if some row has cached tokens, or if fresh ones are
+    read back; then `window_step` has that of the pool of sliding-window layers. `window_slots`:
+    where those layers write.
     """
 
     batch: Any
@@ -43,10 +44,8 @@ class Plan:
     tokens: int | None = 0
     num_tokens: int = 0
     has_cached: bool = False
-    query_start_loc: torch.Tensor | None = None
-    seq_lens: torch.Tensor | None = None
-    block_table: torch.Tensor | None = None
-    window_block_table: torch.Tensor | None = None
+    step: Step | None = None
+    window_step: Step | None = None
     window_slots: torch.Tensor | None = None
 
 
@@ -90,15 +89,15 @@ def plan_batch(
         table = (slots // pool.page_size).to(torch.int32)
         if to_window is not None:
             window_table = (to_window(slots) // pool.page_size).to(torch.int32)
+    num_tokens = sum(query_lens)
+    step = plan_step(query_start_loc, num_tokens, seq_lens, table)
     return Plan(
         batch,
         tokens=tokens,
-        num_tokens=sum(query_lens),
+        num_tokens=num_tokens,
         has_cached=any(cached),
-        query_start_loc=query_start_loc,
-        seq_lens=seq_lens,
-        block_table=table,
-        window_block_table=window_table,
+        step=step,
+        window_step=None if window_table is None else step.with_block_table(window_table),
         window_slots=None if to_window is None else to_window(batch.out_cache_loc),
     )
 

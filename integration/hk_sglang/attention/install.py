@@ -7,17 +7,17 @@ the runner's prefill. Names, and with them everything that SGLang decides by nam
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 from hk_backend.config import get_config
+from hk_backend.engine import loggers
 from hk_backend.engine.attention import ROUTE
 from hk_backend.engine.strict import StrictError, refuse
 from hk_backend.routing.routes import routes
 
-logger = logging.getLogger("sglang.hk_sglang.attention")
+logger = loggers.of("sglang", "attention")
 
 Factory = Callable[[Any], Any]
 """From a ModelRunner to its attention backend."""

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from sglang.srt.layers.radix_attention import AttentionType, RadixAttention
 
-from hk_backend.engine import evidence
-from hk_backend.engine.attention import ROUTE, ask
+from hk_backend.engine import evidence, loggers
+from hk_backend.engine.attention import ROUTE, PrefillRoute, ask
 from hk_backend.ops import AttentionRequest
 from hk_backend.terms.verdict import Verdict
 from hk_sglang.attention.pools import is_window_layer, layouts_of, refuse_pool
@@ -21,11 +21,13 @@ class ServedLayer:
 
     `refusal`: why its prefill is the parent's; `cache_refusal`: why HK cannot read its cache (then
     HK still serves batches without cached tokens); both empty if HK may. `arguments`: those of
-    `ops.attention_prefill` that never change. `in_window_pool`: see `pools.is_window_layer`.
+    `ops.attention_prefill` that never change. `route`: its calls. `in_window_pool`: see
+    `pools.is_window_layer`.
     """
 
     request: AttentionRequest
     arguments: dict[str, Any]
+    route: PrefillRoute
     refusal: str = ""
     cache_refusal: str = ""
     in_window_pool: bool = False
@@ -71,7 +73,7 @@ def judge(layer: Any, pool: Any, dtype: torch.dtype, device_type: str) -> Served
         sliding_window=arguments["sliding_window"],
         logits_soft_cap=arguments["logits_soft_cap"],
     )
-    served = ServedLayer(request, arguments)
+    served = ServedLayer(request, arguments, PrefillRoute(loggers.of("sglang", "attention")))
     served.refusal = refuse_layer(layer) or refuse_pool(pool, layer.layer_id) or ask(request).why
     served.refusal = served.refusal or evidence.verdict(ROUTE, dtype, device_type, "SGLang").why
     if not served.refusal:

@@ -7,7 +7,6 @@ all are loaded, and released. What HK leaves, SGLang's method computes as ever.
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +22,7 @@ from sglang.srt.layers.parameter import (
 )
 from sglang.srt.layers.quantization.base_config import LinearMethodBase
 
+from hk_backend.engine import loggers
 from hk_backend.engine.linear.options import no_layer
 from hk_backend.engine.linear.packed_layer import pack_layer
 from hk_backend.engine.linear.route import apply
@@ -36,7 +36,7 @@ from hk_sglang.linear.layer import MARK, READ, read_by_models, verdict_on
 from hk_sglang.linear.schemes import CONFIGS, Left, Scheme, scheme_of
 from hk_sglang.linear.sizes import whole_tensors
 
-logger = logging.getLogger("sglang.srt.hk_sglang.linear")
+logger = loggers.of("sglang", "linear")
 
 
 def install() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,12 +11,13 @@ from sglang.srt.layers.moe.fused_moe_triton.layer import FusedMoE
 from sglang.srt.model_executor.model_runner import ModelRunner
 from sglang.srt.model_executor.runner_utils.capture_mode import get_is_capture_mode
 
+from hk_backend.engine import loggers
 from hk_backend.engine.linear.account import account as account_layers
 from hk_backend.engine.linear.route import is_attached, tell_dummy_runs
 from hk_sglang.linear.head import heads_of, pack_head
 from hk_sglang.linear.layer import MARK
 
-logger = logging.getLogger("sglang.srt.hk_sglang.linear")
+logger = loggers.of("sglang", "linear")
 
 
 def install() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,12 +11,13 @@ from sglang.srt.managers.scheduler_components import weight_updater
 from sglang.srt.model_executor.model_runner_components.weight_exporter import WeightExporter
 from sglang.srt.model_loader.loader import RemoteModelLoader, ShardedStateLoader
 
+from hk_backend.engine import loggers
 from hk_backend.engine.linear.route import PREFIX, is_attached
 from hk_backend.engine.linear.saving import refusing
 from hk_sglang.linear.layer import wrap
 from hk_sglang.linear.unquantized import unpacked
 
-logger = logging.getLogger("sglang.srt.hk_sglang.linear")
+logger = loggers.of("sglang", "linear")
 
 
 def install() -> None:

@@ -11,16 +11,16 @@ from functools import cache
 from types import new_class
 from typing import Any
 
-from vllm.logger import init_logger
 from vllm.utils.import_utils import resolve_obj_by_qualname
 from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
+from hk_backend.engine import loggers
 from hk_vllm.attention.builder import HKBuilder, weaker
 from hk_vllm.attention.cache_forms import FORMS, CacheForm
 from hk_vllm.attention.impl import HKImpl
 from hk_vllm.contract import check_parent
 
-logger = init_logger("vllm.hk_vllm.backend")
+logger = loggers.of("vllm", "attention")
 
 PREFIX = "HK_"
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from vllm.logger import init_logger
 from vllm.v1.attention.backend import AttentionCGSupport
 
-from hk_backend.engine import evidence, named_device
+from hk_backend.engine import evidence, loggers, named_device
+from hk_backend.engine.attention import Step, plan_step, survive
 from hk_backend.engine.strict import refuse
 from hk_vllm.attention.cache_forms import CacheForm
 from hk_vllm.attention.layer import cache_verdict
 from hk_vllm.attention.rows import RowSplit, prefill_tokens, split_rows
+from hk_vllm.attention.unbuilt import build, is_built, metadata_class_of, unbuilt
 
 if TYPE_CHECKING:
     from vllm.v1.attention.backend import AttentionMetadataBuilder as Parent
@@ -21,7 +23,7 @@ else:
     Parent = object
 
 
-logger = init_logger("vllm.hk_vllm.builder")
+logger = loggers.of("vllm", "attention")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +31,9 @@ class Plan:
     """What HK does with one batch; hangs on the parent's metadata as `hk`.
 
     With a `refusal` the whole batch is the parent's and `parent_tokens` of it were prefill.
-    Otherwise HK computes tokens `[query_start_loc[0], query_start_loc[-1])`, and the parent,
-    with the metadata `parent`, the tokens before them.
-
-    `query_start_loc` int32 `[rows + 1]` counts from the start of the whole batch; `seq_lens`
-    int32 `[rows]`; `block_table` int32 `[rows, max_blocks]`: slices of the engine's own tensors.
+    Otherwise HK computes the tokens of `step` (None: it serves no layer), whose tensors are slices
+    of the engine's own (its `query_start_loc` counts from the start of the whole batch), and the
+    parent, with the metadata `parent`, the tokens before them.
     """
 
     refusal: str = ""
@@ -46,9 +46,7 @@ class Plan:
     last_row: int = 0
     first_token: int = 0
     last_token: int = 0
-    query_start_loc: torch.Tensor | None = None
-    seq_lens: torch.Tensor | None = None
-    block_table: torch.Tensor | None = None
+    step: Step | None = None
     parent: Any = None
 
 
@@ -94,6 +92,8 @@ class HKBuilder(Parent):  # type: ignore[misc]
             logger.log(named_device.level(served=0), said, why)
         drafts = getattr(speculative, "num_speculative_tokens", None) or 0
         self._hk_verification_len = 1 + drafts
+        self._hk_serves = bool(impls)
+        self._hk_metadata_class = metadata_class_of(type(self)) if impls else None
 
     @classmethod
     def get_cudagraph_support(cls, vllm_config: Any, kv_cache_spec: Any) -> AttentionCGSupport:
@@ -109,21 +109,26 @@ class HKBuilder(Parent):  # type: ignore[misc]
         def build_parent(batch: Any) -> Any:
             return super(HKBuilder, self).build(common_prefix_len, batch, fast_build, **extra)
 
-        metadata = build_parent(common_attn_metadata)
-        if common_attn_metadata.max_query_len <= 1:
-            metadata.hk = None
+        plan = None
+        if common_attn_metadata.max_query_len > 1:
+            plan = self._hk_plan(common_attn_metadata, fast_build, build_parent)
+        mine = plan is not None and not plan.refusal
+        if mine and self._hk_metadata_class is not None:
+            batch = copy(common_attn_metadata)  # the runner sets other fields for the next group
+            metadata = unbuilt(self._hk_metadata_class, lambda: build_parent(batch))
         else:
-            metadata.hk = self._hk_plan(common_attn_metadata, fast_build, build_parent)
+            metadata = build_parent(common_attn_metadata)
+        metadata.hk = plan
         return metadata
 
     def build_for_cudagraph_capture(self, common_attn_metadata: Any) -> Any:
-        metadata = super().build_for_cudagraph_capture(common_attn_metadata)
+        metadata = build(super().build_for_cudagraph_capture(common_attn_metadata))
         # captured kernels are replayed with other numbers than this batch's: the parent's only
         metadata.hk = CAPTURE
         return metadata
 
     def build_for_drafting(self, common_attn_metadata: Any, draft_index: int) -> Any:
-        metadata = super().build_for_drafting(common_attn_metadata, draft_index)
+        metadata = build(super().build_for_drafting(common_attn_metadata, draft_index))
         if not hasattr(metadata, "hk"):  # a parent that does not go through build()
             metadata.hk = None
         return metadata
@@ -131,16 +136,20 @@ class HKBuilder(Parent):  # type: ignore[misc]
     def update_block_table(
         self, metadata: Any, blk_table: torch.Tensor, slot_mapping: torch.Tensor
     ) -> Any:
-        updated = super().update_block_table(metadata, blk_table, slot_mapping)
+        def update() -> Any:
+            return super(HKBuilder, self).update_block_table(metadata, blk_table, slot_mapping)
+
         plan: Plan | None = metadata.hk
-        if plan is not None and not plan.refusal:
+        known = self._hk_metadata_class
+        updated = update() if is_built(metadata) or known is None else unbuilt(known, update)
+        if plan is not None and plan.step is not None:
             parent = plan.parent
             if parent is not None:
                 parent = super().update_block_table(
                     parent, blk_table[: plan.first_row], slot_mapping[: plan.first_token]
                 )
-            rows = slice(plan.first_row, plan.last_row)
-            plan = replace(plan, block_table=blk_table[rows], parent=parent)
+            step = plan.step.with_block_table(blk_table[plan.first_row : plan.last_row])
+            plan = replace(plan, step=step, parent=parent)
         updated.hk = plan
         return updated
 
@@ -161,10 +170,22 @@ class HKBuilder(Parent):  # type: ignore[misc]
         slower = evidence.why_not_step(self._hk_losses, batch.max_query_len)
         if slower:
             return Plan(refusal=slower, parent_tokens=split.parent_tokens + split.tokens)
+        rows = slice(split.first_row, split.last_row)
+        step = None
+        try:
+            if self._hk_serves:
+                step = plan_step(
+                    batch.query_start_loc[split.first_row : split.last_row + 1],
+                    split.last_token,
+                    batch.seq_lens[rows],
+                    batch.block_table_tensor[rows],
+                )
+        except Exception as error:  # whatever breaks in HK must not break the engine
+            tokens = split.parent_tokens + split.tokens
+            return Plan(refusal=survive(logger, error), parent_tokens=tokens)
         parent = None
         if split.first_token:
             parent = build_parent(head_of(batch, split, starts, lengths))
-        rows = slice(split.first_row, split.last_row)
         return Plan(
             tokens=split.tokens,
             parent_tokens=split.parent_tokens,
@@ -174,9 +195,7 @@ class HKBuilder(Parent):  # type: ignore[misc]
             last_row=split.last_row,
             first_token=split.first_token,
             last_token=split.last_token,
-            query_start_loc=batch.query_start_loc[split.first_row : split.last_row + 1],
-            seq_lens=batch.seq_lens[rows],
-            block_table=batch.block_table_tensor[rows],
+            step=step,
             parent=parent,
         )
 

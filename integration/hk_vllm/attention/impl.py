@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from vllm.logger import init_logger
 from vllm.platforms import current_platform
 
 from hk_backend.devices import device_for
-from hk_backend.engine import cache_proof, evidence
-from hk_backend.engine.attention import ROUTE, PrefillRoute
+from hk_backend.engine import cache_proof, evidence, loggers
+from hk_backend.engine.attention import ROUTE, LayerTensors, PrefillRoute, survive
 from hk_backend.engine.cache_proof import SPARE_BLOCK, UnknownCacheForm
 from hk_backend.engine.strict import refuse
 from hk_backend.ops import PagedKV
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 else:
     Parent = object
 
-logger = init_logger("vllm.hk_vllm.impl")
+logger = loggers.of("vllm", "attention")
 
 NO_PLAN = Plan(refusal="metadata rebuilt by the engine")
 
@@ -63,10 +62,12 @@ class HKImpl(Parent):  # type: ignore[misc]
         where = current_platform.device_type
         self._hk_losses = evidence.losses(ROUTE, self._hk_dtype, where, "vLLM")
         if self._hk_refusal:
-            logger.info_once("hk_backend: layers left to vLLM's attention: %s", self._hk_refusal)
+            said = "hk_backend: layers left to vLLM's attention: %s"
+            loggers.info_once(logger, said, self._hk_refusal)
         else:
             device = device_for(current_platform.device_type).name
-            logger.info_once("hk_backend: prefill attention is computed by HK on %s", device)
+            said = "hk_backend: prefill attention is computed by HK on %s"
+            loggers.info_once(logger, said, device)
             compile_key.add_route(ROUTE)
             # the query as the model computed it: HK does not take a quantised one
             self.supports_quant_query_input = False
@@ -131,6 +132,8 @@ class HKImpl(Parent):  # type: ignore[misc]
             return plan.refusal or self._hk_refusal
         if routes.is_disabled(ROUTE):
             return routes.verdict(ROUTE).why
+        if plan.step is None:
+            return "a step that was not planned"
         if plan.reads_cache and self._hk_cache_refusal:
             return self._hk_cache_refusal
         if key is None:
@@ -159,11 +162,22 @@ class HKImpl(Parent):  # type: ignore[misc]
         output: torch.Tensor,
     ) -> str:
         """HK's rows into `output`; returns why the parent must compute the batch instead, if so."""
-        try:
-            arguments = self._hk_arguments(plan, layer, key, value, kv_cache)
-        except Exception as error:
-            return self._hk_survive(error)
-        return self._hk_route.compute(query, output, arguments)
+        paged = None
+        if plan.reads_cache:
+            try:
+                paged = self._hk_paged(layer, kv_cache)
+            except Exception as error:
+                return self._hk_survive(error)
+            key, value = paged.key.tensor, paged.value.tensor
+        assert key is not None
+        assert value is not None
+        assert plan.step is not None
+        tensors = (query, key, value, output)
+
+        def arguments() -> dict[str, Any]:
+            return self._hk_arguments(layer, paged, tensors)
+
+        return self._hk_route.compute(plan.step, plan.reads_cache, tensors, arguments)
 
     def _hk_meet_cache(self, layer: Any, kv_cache: torch.Tensor) -> None:
         """In a dummy run: prove the cache that the engine has bound, for which HK waits for the
@@ -184,28 +198,20 @@ class HKImpl(Parent):  # type: ignore[misc]
             self._hk_cache_refusal = str(error)
             logger.error("hk_backend: requests with cached tokens are left to vLLM: %s", error)
             return self._hk_cache_refusal
-        return self._hk_route.survive(error)
+        return survive(logger, error)
 
     def _hk_arguments(
-        self,
-        plan: Plan,
-        layer: Any,
-        key: torch.Tensor | None,
-        value: torch.Tensor | None,
-        kv_cache: torch.Tensor,
+        self, layer: Any, paged: PagedKV | None, tensors: LayerTensors
     ) -> dict[str, Any]:
-        """The operator's arguments; keys and values from where the plan says."""
-        arguments = {"query_start_loc": plan.query_start_loc, **self._hk_layer_arguments}
+        """The operator's arguments, but for the step's."""
+        query, key, value, out = tensors
+        arguments: dict[str, Any] = {"query": query, "out": out, **self._hk_layer_arguments}
         if self._hk_sinks is not None:  # a parameter: its values are loaded after construction
             arguments["sinks"] = self._hk_sinks.float()
-        if not plan.reads_cache:
+        if paged is None:
             arguments.update(key=key, value=value)
             return arguments
-        arguments.update(
-            paged_kv=self._hk_paged(layer, kv_cache),
-            block_table=plan.block_table,
-            seq_lens=plan.seq_lens,
-        )
+        arguments["paged_kv"] = paged
         if self._hk_kv_dtype is not self._hk_dtype:
             k_scale, v_scale = self.hk_form.scales(layer)
             arguments.update(k_scale=k_scale, v_scale=v_scale)

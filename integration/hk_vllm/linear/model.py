@@ -9,7 +9,6 @@ from typing import Any
 
 from vllm.distributed import get_pp_group
 from vllm.forward_context import get_forward_context, is_forward_context_available
-from vllm.logger import init_logger
 from vllm.model_executor.layers.fused_moe import RoutedExperts
 from vllm.model_executor.layers.linear import LinearBase
 from vllm.model_executor.layers.logits_processor import LogitsProcessor
@@ -20,6 +19,7 @@ from vllm.model_executor.layers.vocab_parallel_embedding import (
 from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 from vllm.platforms import current_platform
 
+from hk_backend.engine import loggers
 from hk_backend.engine.linear.account import account as account_layers
 from hk_backend.engine.linear.account import tables_as_heads as heads_among
 from hk_backend.engine.linear.route import ROUTE, is_attached, tell_dummy_runs
@@ -27,7 +27,7 @@ from hk_vllm import compile_key
 from hk_vllm.linear.kernels import counterpart
 from hk_vllm.linear.unquantized import pack_table
 
-logger = init_logger("vllm.hk_vllm.linear")
+logger = loggers.of("vllm", "linear")
 
 MARK = "hk_original"
 COUNTED = LinearBase, ParallelLMHead, RoutedExperts

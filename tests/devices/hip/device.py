@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,9 +25,10 @@ class MappedMemory(GpuMemory):
     """Tensors stay mapped until the test ends: a launch has not run when it returns."""
 
     tensors_on = "cpu"
+    is_direct = False
 
     def __init__(self, library: EmulatedLibrary, index: int) -> None:
-        self._library = library
+        self.library = library
         self.index_of_all = index
 
     def torch_device(self, index: int) -> torch.device:
@@ -39,9 +39,9 @@ class MappedMemory(GpuMemory):
 
     @contextmanager
     def addresses(self, call: KernelCall) -> Iterator[dict[str, int]]:
-        with self._library.current(self.index_of_all):
+        with self.library.current(self.index_of_all):
             yield {
-                name: self._library.map(tensor, name)
+                name: self.library.map(tensor, name)
                 for name, tensor in call.tensors.items()
                 if tensor.numel()
             }
@@ -72,6 +72,6 @@ def current_streams(library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -
         current[1] = stream(library)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(
-        torch.cuda, "current_stream", lambda index: SimpleNamespace(cuda_stream=current[index])
+        torch._C, "_cuda_getCurrentRawStream", lambda index: current[index], raising=False
     )
     return current

@@ -138,7 +138,7 @@ def test_what_is_in_the_way(
     done = forked(load(before), **environment)
     assert done.result == [1, 1, False]
     (line,) = said(done)
-    start = "ERROR sglang.hk_sglang.routes hk_backend: SGLang serves without HK: "
+    start = "ERROR sglang.hk_sglang.plugin hk_backend: SGLang serves without HK: "
     assert line.startswith(start + why)
     done = forked(load(before), HK_STRICT="1", **environment)
     assert done.exitcode == 1

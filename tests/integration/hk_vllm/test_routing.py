@@ -159,13 +159,18 @@ def test_prefix_of_a_larger_query(layer: Layer, counters: RouteCounters) -> None
     assert counters.served.tokens == 103
 
 
+def of_step(plan: Plan, **facts: torch.Tensor) -> dict[str, Any]:
+    assert plan.step is not None
+    return {"step": replace(plan.step, **facts)}
+
+
 @pytest.mark.parametrize(
     "misread",
     [
         lambda plan: {"reads_cache": False},
-        lambda plan: {"seq_lens": plan.seq_lens - 1},
-        lambda plan: {"block_table": plan.block_table.flip(0)},
-        lambda plan: {"query_start_loc": plan.query_start_loc[[0, 0, -1]]},
+        lambda plan: of_step(plan, seq_lens=plan.step.seq_lens - 1),
+        lambda plan: of_step(plan, block_table=plan.step.block_table.flip(0)),
+        lambda plan: of_step(plan, query_start_loc=plan.step.query_start_loc[[0, 0, -1]]),
     ],
     ids=["cached prefix ignored", "last key dropped", "another row's blocks", "shifted queries"],
 )

@@ -130,6 +130,8 @@ def test_resolves_by_its_own_path(hk_cpu: Any) -> None:
 def test_metadata_is_the_parents(hk_cpu: Any, stock_cpu: Any) -> None:
     """Exactly what the parent would have built for the whole batch, the plan beside it."""
     mine, stock = (Batch(Layer(backend), ROWS).build() for backend in (hk_cpu, stock_cpu))
+    assert isinstance(mine, CPUAttentionMetadata)
+    assert mine.num_actual_tokens == stock.num_actual_tokens
     assert type(mine) is type(stock) is CPUAttentionMetadata
     for name, expected in vars(stock).items():
         if name == "scheduler_metadata":
@@ -206,12 +208,12 @@ def test_new_block_tables_reach_the_plan(gpu_like: Any, counters: RouteCounters)
     foreign = batch.block_table.flip(0)
     slots = batch.common_metadata().slot_mapping
     built = batch.build(block_table_tensor=foreign, slot_mapping=slots.flip(0))
-    before = built.hk.block_table.clone()
+    before = built.hk.step.block_table.clone()
     updated = layer.builder.update_block_table(built, batch.block_table, slots)
     batch.forward(updated)
     batch.check()
     assert counters.served.tokens == EXTEND.query + FRESH.query
-    assert torch.equal(built.hk.block_table, before), "the first group's plan must stay"
+    assert torch.equal(built.hk.step.block_table, before), "the first group's plan must stay"
     assert torch.equal(updated.hk.parent.slot_mapping, slots[:1])
 
 

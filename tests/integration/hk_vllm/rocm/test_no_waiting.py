@@ -3,7 +3,7 @@
 Every parent's real builder and writer, HK's plan and implementation, the hip device's launch: HIP's
 synchronising calls are counted by the emulated library, and torch's by the tensors themselves:
 those that an engine keeps on its GPU record every function that would read them on the host.
-AITER_FA's own builder does read; HK adds nothing to it.
+AITER_FA's own builder does read; in a step that HK computes it is not asked.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
+from hk_vllm.attention.unbuilt import is_built
 
 from hk_backend.devices.hip import device as hip
 from hk_backend.devices.hip.emulated import LIBRARY, EmulatedLibrary
+from hk_backend.engine import attention as engine
 from hk_backend.kernels import catalogue
 from hk_backend.ops import attention
 from hk_backend.routing.routes import RouteCounters
@@ -120,6 +122,7 @@ def test_a_step_waits_for_nothing(
     device: OnTheHost,
     library: EmulatedLibrary,
     counters: RouteCounters,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     batch = Batch(layer, rows)
     dummy_run(layer)
@@ -134,16 +137,20 @@ def test_a_step_waits_for_nothing(
     library.forget_report()
     OnGpu.reads.clear()
     metadata = batch.build(**gpu_facts(batch))
-    assert OnGpu.reads == of_the_parent
-    OnGpu.reads.clear()
     batch.forward(metadata, **tensors)
+    with monkeypatch.context() as patch:  # the second is of a layer that was met
+        patch.setattr(engine, "attention_prefill", lambda **_: pytest.fail("a first call"))
+        batch.forward(metadata, **tensors)
+    assert library.launch_calls() == 2
     assert OnGpu.reads == []
     assert library.synchronising_calls() == 0
+    assert not is_built(metadata)
+    assert bool(of_the_parent) == (parent.member == "ROCM_AITER_FA"), "the control"
 
     batch.output = batch.output.as_subclass(torch.Tensor)
     assert batch.output.isnan().all(), "it ran before anything waited"
     library.synchronise(device.memory.stream(0))
-    assert counters.served.tokens == sum(row.query for row in rows)
+    assert counters.served.tokens == 2 * sum(row.query for row in rows)
     assert not counters.fallbacks
     batch.check()
 

@@ -112,10 +112,11 @@ def test_metadata_is_what_the_parent_builds(parent: Parent) -> None:
     """Beside HK's plan, field by field, though the parent has built twice."""
     found = Batch(rocm_layer(parent, wrapped=True), V2_ORDER).build()
     expected = Batch(rocm_layer(parent, wrapped=False), V2_ORDER).build()
-    assert type(found) is type(expected)
+    assert isinstance(found, type(expected))
     for field in fields(expected):
         ours, theirs = getattr(found, field.name), getattr(expected, field.name)
         assert same(ours, theirs), f"{field.name}: {ours}, expected {theirs}"
+    assert type(found) is type(expected)
 
 
 def same(found: Any, expected: Any) -> bool:

@@ -27,7 +27,7 @@ ENVIRONMENT = {
     "ONEDNN_MAX_CPU_ISA": machine.ONEDNN_WITHOUT_AMX,  # and TEST_HIDE_AMX: the same on all machines
     "OMP_NUM_THREADS": "2",
     "OMP_WAIT_POLICY": "PASSIVE",  # two threads that spin starve whatever runs beside them
-    "PYTHONPATH": str(ROOT),
+    "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "integration")]),  # this tree's plugins
 }
 HK = {"HK_BACKEND": "1"}
 STEERING = ("HK_", "VLLM_", "SGLANG_", "TORCH", "OMP_", "KMP_", "PROMETHEUS_")

@@ -1,0 +1,164 @@
+"""A launch that is prepared once per layer and repeated, and what a step's launches share.
+
+In an engine a step runs the same kernel in every layer: on other tensors of the same layout, over
+the same rows. So the rows are checked and their addresses taken once per step (`Plan`); the rest
+of the kernel's argument is packed once per layer (`Prepared`), and the launcher patches the layer's
+addresses into it (csrc/hip/kernel.hpp). What it was not prepared for, it does not launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from hk_backend import _hip
+from hk_backend.devices.hip.call import KernelCall
+from hk_backend.devices.hip.memory import Memory
+from hk_backend.terms.checks import bad
+
+ROWS = ("query_start_loc", "key_start_loc", "seq_lens", "block_table")
+"""The tensors of a step, as the kernels' argument names them."""
+VALUES = (*ROWS, "block_table_row", "num_requests", "num_tokens")
+"""What a step's launches take from it."""
+TENSORS = ("query", "key", "value", "out")
+"""The tensors of a layer."""
+ALIGNMENT = 16
+"""Of their addresses, in bytes: the kernels read and write 16 at once."""
+
+reads_tensors = _hip.read_tensors_of(torch.Tensor)
+"""Whether the launcher can read tensors: torch 2.10 and newer have DLPack's exchange table."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """The rows of one step on GPU `index`. Holds their tensors, whose addresses `native` has."""
+
+    index: int
+    num_tokens: int
+    tensors: Mapping[str, torch.Tensor]
+    native: _hip.Step
+
+    def at(self, addresses: Mapping[str, int]) -> _hip.Step:
+        """The same with its tensors elsewhere."""
+        return _step(self.index, self.num_tokens, self.tensors, addresses)
+
+
+def plan(
+    memory: Memory,
+    query_start_loc: torch.Tensor,
+    num_tokens: int,
+    seq_lens: torch.Tensor | None,
+    block_table: torch.Tensor | None,
+) -> Plan:
+    """The plan of a step, whose fresh keys are packed as its queries are.
+
+    Args:
+        query_start_loc: int32 `[requests + 1]`; `num_tokens`: the end of the last request.
+        seq_lens: int32 `[requests]`; `block_table`: int32 `[requests, max_blocks]`. Both for rows
+            whose keys are read from a cache.
+
+    Raises:
+        ValueError: names the argument, its value and what would be valid.
+    """
+    requests = query_start_loc.shape[0] - 1
+    if query_start_loc.dim() != 1 or requests < 0:
+        bad("query_start_loc", tuple(query_start_loc.shape), "the shape [requests + 1]")
+    tensors = {"query_start_loc": query_start_loc.contiguous()}
+    tensors["key_start_loc"] = tensors["query_start_loc"]
+    if seq_lens is not None:
+        if seq_lens.shape != (requests,):
+            bad("seq_lens", tuple(seq_lens.shape), f"the shape [{requests}]")
+        tensors["seq_lens"] = seq_lens.contiguous()
+    if block_table is not None:
+        if block_table.dim() != 2 or block_table.shape[0] != requests:
+            bad("block_table", tuple(block_table.shape), f"the shape [{requests}, max_blocks]")
+        if block_table.shape[1] > 1 and block_table.stride(1) != 1:
+            block_table = block_table.contiguous()
+        tensors["block_table"] = block_table
+    for name, tensor in tensors.items():
+        if tensor.dtype != torch.int32:
+            bad(name, tensor.dtype, "int32")
+        if tensor.device != query_start_loc.device or tensor.device.type != memory.tensors_on:
+            bad(name, f"a tensor on {tensor.device}", f"one on {memory.tensors_on}, as all others")
+    index = memory.index(query_start_loc)
+    addresses = {name: tensor.data_ptr() for name, tensor in tensors.items()}
+    return Plan(index, num_tokens, tensors, _step(index, num_tokens, tensors, addresses))
+
+
+def _step(
+    index: int, num_tokens: int, tensors: Mapping[str, torch.Tensor], addresses: Mapping[str, int]
+) -> _hip.Step:
+    block_table = tensors.get("block_table")
+    numbers = {
+        "block_table_row": 0 if block_table is None else block_table.stride(0),
+        "num_requests": tensors["query_start_loc"].shape[0] - 1,
+        "num_tokens": num_tokens,
+        **addresses,
+    }
+    return _hip.Step(index, [numbers.get(name, 0) for name in VALUES], num_tokens)
+
+
+class Prepared:
+    """The launch of `call`, for other tensors of the same layout and other rows.
+
+    Args:
+        tensors: query, key, value and out as they will be handed over: those of `call`, perhaps
+            under another shape.
+        paged: keys and values are a cache, which has as many blocks each time; else they have a
+            row for each token of a step.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        kernel: _hip.Kernel,
+        call: KernelCall,
+        tensors: Sequence[torch.Tensor],
+        paged: bool,
+    ) -> None:
+        self._memory = memory
+        self._call = call
+        arguments = call.kernel.arguments
+        fields = {field.name: field for field in arguments.fields}
+        taken = {*call.tensors, *call.sizes, *(["block_table_row"] if paged else [])}
+        self._native = _hip.Prepared(
+            kernel,
+            arguments.pack(call.values({})),
+            [(fields[n].offset, fields[n].size) if n in taken else (0, 0) for n in VALUES],
+            {name: VALUES.index(name) for name in call.sizes if name in VALUES},
+            dict(call.sizes),
+            [
+                (tensor, fields[name].offset, paged and name in ("key", "value"))
+                for name, tensor in zip(TENSORS, tensors, strict=True)
+            ],
+            ALIGNMENT,
+        )
+
+    def launch(self, plan: Plan, tensors: tuple[torch.Tensor, ...]) -> bool:
+        """Enqueue it for a step and a layer's query, key, value and out.
+
+        Returns:
+            False, and nothing has been done: they are not as the prepared ones.
+
+        Raises:
+            DeviceError, HipError: the launch failed.
+        """
+        if self._memory.is_direct:
+            return self._native.launch(plan.native, self._memory.stream(plan.index), tensors)
+        return self._launch_mapped(plan, tensors)
+
+    def _launch_mapped(self, plan: Plan, tensors: tuple[torch.Tensor, ...]) -> bool:
+        given = dict(zip(TENSORS, tensors, strict=True))
+        rows = {name: plan.tensors[name] for name in ROWS if name in self._call.tensors}
+        with self._memory.addresses(replace(self._call, tensors={**given, **rows})) as addresses:
+            found = [addresses.get(name, 0) for name in TENSORS]
+            stream = self._memory.stream(plan.index)
+            return self._native.launch(plan.at(addresses), stream, tensors, found)
+
+
+def can_prepare(call: KernelCall) -> bool:
+    """Whether a launch differs between layers and steps only in what a plan and a layer have."""
+    known = {*TENSORS, *ROWS}
+    return reads_tensors and set(TENSORS) <= set(call.tensors) <= known

@@ -1,0 +1,84 @@
+"""The parent's metadata, built when somebody first looks at it.
+
+A parent may wait for the device to build it (ROCM_AITER_FA does, in every step with a prefill row).
+HK computes such a step without it, so it is made only if the parent computes something of the step
+after all, or if the engine asks for any of its fields.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import cache
+from typing import Any, get_args
+
+from vllm.v1.attention.backend import AttentionMetadataBuilder
+
+MAKE = "_hk_make"
+OURS = ("hk", MAKE)
+"""What is read and written without building."""
+
+
+def unbuilt(metadata_class: type, make: Callable[[], Any]) -> Any:
+    """An instance of `metadata_class` that becomes what `make` returns: at the first access to
+    anything but its `hk`."""
+    found = object.__new__(_unbuilt_class(metadata_class))
+    object.__setattr__(found, MAKE, make)
+    return found
+
+
+def is_built(metadata: Any) -> bool:
+    """Whether the parent has built it."""
+    return not hasattr(type(metadata), "hk_builds")
+
+
+def build(metadata: Any) -> Any:
+    """`metadata` as the parent builds it, now if that has not been done."""
+    if is_built(metadata):
+        return metadata
+    built = object.__getattribute__(metadata, MAKE)()
+    object.__delattr__(metadata, MAKE)
+    object.__setattr__(metadata, "__class__", type(built))
+    for name, value in vars(built).items():
+        object.__setattr__(metadata, name, value)
+    return metadata
+
+
+def metadata_class_of(builder: type) -> type | None:
+    """What `builder` builds, as it declares; None: it does not say."""
+    for each in builder.__mro__:
+        for base in getattr(each, "__orig_bases__", ()):
+            if getattr(base, "__origin__", None) is AttentionMetadataBuilder:
+                (found,) = get_args(base)
+                return found if isinstance(found, type) else None
+    return None
+
+
+@cache
+def _unbuilt_class(metadata_class: Any) -> Any:
+    class Unbuilt(metadata_class):  # type: ignore[misc]
+        hk_builds = True
+
+        def __getattribute__(self, name: str) -> Any:
+            if name in OURS:
+                return object.__getattribute__(self, name)
+            if name == "__class__":  # for `isinstance`: the class that it will have
+                return metadata_class
+            return getattr(build(self), name)
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name not in OURS:
+                build(self)
+            object.__setattr__(self, name, value)
+
+        def __copy__(self) -> Any:
+            return copy.copy(build(self))
+
+        def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+            return copy.deepcopy(build(self), memo)
+
+        def __reduce_ex__(self, protocol: Any) -> Any:
+            return build(self).__reduce_ex__(protocol)
+
+    Unbuilt.__name__ = Unbuilt.__qualname__ = f"HKUnbuilt{metadata_class.__name__}"
+    return Unbuilt

@@ -1,0 +1,225 @@
+"""Launches that are prepared once per layer: what they compute, and what they refuse."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from hk_backend.devices.base import DeviceError
+from hk_backend.devices.hip.emulated import EmulatedLibrary
+from hk_backend.devices.hip.plan import Plan, Prepared
+from hk_backend.kernels import catalogue
+from hk_backend.terms.attention_arguments import AttentionArguments
+from hk_backend.terms.paged_kv import PagedKV
+from tests.devices.hip.device import OnTheHost, current_streams
+from tests.ops.cases import Case, make
+from tests.ops.oracle import close, expected, nan
+
+BF16 = torch.bfloat16
+FIRST, SECOND = ((40, 40), (5, 5)), ((7, 7), (33, 33), (20, 20))
+# as many blocks in both: an engine's cache has in every step
+FIRST_EXTENDS, SECOND_EXTENDS = ((5, 70), (33, 40)), ((17, 33), (2, 60), (9, 9))
+LAYOUT = "NHD, two tensors"
+
+
+@pytest.fixture
+def streams(library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
+    return current_streams(library, monkeypatch)
+
+
+@pytest.fixture
+def device(library: EmulatedLibrary, streams: dict[int, int]) -> OnTheHost:
+    return OnTheHost(library, catalogue("gfx950"))
+
+
+class Call:
+    """A case as an engine has it: rows, and a layer's tensors."""
+
+    def __init__(self, device: OnTheHost, case: Case) -> None:
+        self.made = make(case)
+        self.paged: PagedKV | None = self.made.get("paged_kv")
+        self.out = nan(*self.made["query"].shape, dtype=BF16)
+        keys = (
+            (self.made["key"], self.made["value"])
+            if self.paged is None
+            else (self.paged.key.tensor, self.paged.value.tensor)
+        )
+        self.tensors = (self.made["query"], *keys, self.out)
+        self.num_tokens = sum(query for query, _ in case.lengths)
+        self.plan: Plan = device.plan_prefill(
+            self.made["query_start_loc"],
+            self.num_tokens,
+            self.made.get("seq_lens"),
+            self.made.get("block_table"),
+        )
+
+    def prepared(self, device: OnTheHost) -> Prepared:
+        made = device.prepare_prefill(AttentionArguments(**self.made, out=self.out), self.tensors)
+        assert made is not None
+        return made
+
+    def check(self) -> None:
+        want = expected(self.made, BF16)
+        owned = want.owned
+        close("out", self.out[owned], want.out[owned], want.out_bound[owned])
+        assert self.out[~owned].isnan().all()
+
+
+def packed(lengths: Any, **more: Any) -> Case:
+    return Case(lengths, 4, 2, 64, BF16, **more)
+
+
+def paged(lengths: Any, **more: Any) -> Case:
+    return Case(lengths, 4, 2, 64, BF16, None, LAYOUT, 16, **more)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(packed(FIRST), packed(SECOND)), (paged(FIRST_EXTENDS), paged(SECOND_EXTENDS))],
+    ids=["packed", "paged"],
+)
+def test_other_tensors_and_rows(
+    first: Case, second: Case, device: OnTheHost, streams: dict[int, int]
+) -> None:
+    """What was prepared with one step computes the next, and waits for nothing."""
+    before, now = Call(device, first), Call(device, second)
+    assert before.prepared(device).launch(now.plan, now.tensors)
+    assert device.library.synchronising_calls() == 0
+    assert now.out.isnan().all(), "it ran before anything waited"
+    device.library.synchronise(streams[0])
+    now.check()
+    assert before.out.isnan().all()
+
+
+def test_the_same_memory_under_another_shape(device: OnTheHost, streams: dict[int, int]) -> None:
+    """An engine that hands over `[tokens, heads * head_size]` prepares with those."""
+    call = Call(device, packed(FIRST))
+    flat = tuple(tensor.flatten(1) for tensor in call.tensors)
+    prepared = device.prepare_prefill(AttentionArguments(**call.made, out=call.out), flat)
+    assert prepared is not None
+    assert prepared.launch(call.plan, flat)
+    assert not prepared.launch(call.plan, call.tensors)
+    device.library.synchronise(streams[0])
+    call.check()
+
+
+def replaced(index: int, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    def of(tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        return *tensors[:index], change(tensors[index]), *tensors[index + 1 :]
+
+    return of
+
+
+def strided(tensor: torch.Tensor) -> torch.Tensor:
+    wide = torch.zeros(*tensor.shape[:-1], 2 * tensor.shape[-1], dtype=tensor.dtype)
+    return wide[..., : tensor.shape[-1]]
+
+
+def misaligned(tensor: torch.Tensor) -> torch.Tensor:
+    memory = torch.zeros(tensor.numel() + 1, dtype=tensor.dtype)
+    return memory[1:].view(tensor.shape)
+
+
+CHANGES = {
+    "dtype": lambda tensor: tensor.half(),
+    "size": lambda tensor: torch.zeros(*tensor.shape[:-1], 128, dtype=BF16),
+    "heads": lambda tensor: torch.cat([tensor, tensor], dim=-2),
+    "strides": strided,
+    "dimensions": lambda tensor: tensor[None],
+    "alignment": misaligned,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("case", [packed(FIRST), paged(FIRST_EXTENDS)], ids=["packed", "paged"])
+@pytest.mark.parametrize("index", range(4), ids=["query", "key", "value", "out"])
+def test_what_was_not_prepared_for_is_not_launched(
+    index: int, case: Case, change: Callable[[torch.Tensor], torch.Tensor], device: OnTheHost
+) -> None:
+    call = Call(device, case)
+    prepared, emulated = call.prepared(device), device.mapped.library
+    assert not prepared.launch(call.plan, replaced(index, change)(call.tensors))
+    assert emulated.launch_calls() == 0
+    assert prepared.launch(call.plan, call.tensors)
+    assert emulated.launch_calls() == 1
+
+
+def test_too_few_rows_are_not_launched(device: OnTheHost) -> None:
+    call, cached = Call(device, packed(FIRST)), Call(device, paged(FIRST_EXTENDS))
+    prepared = call.prepared(device)
+    for index in range(4):
+        assert not prepared.launch(call.plan, replaced(index, lambda t: t[:-1])(call.tensors))
+        longer = replaced(index, lambda t: torch.cat([t, t[:1]]))(call.tensors)
+        assert prepared.launch(call.plan, longer), "rows of padding"
+    prepared = cached.prepared(device)
+    for index in (1, 2):  # blocks
+        for other in (lambda t: t[:-1], lambda t: torch.cat([t, t[:1]])):
+            assert not prepared.launch(cached.plan, replaced(index, other)(cached.tensors))
+
+
+def test_a_plan_keeps_its_tensors(device: OnTheHost) -> None:
+    """Their addresses are in it: an engine may drop its views."""
+    call = Call(device, paged(FIRST_EXTENDS))
+    names = ("query_start_loc", "seq_lens", "block_table")
+    kept = [weakref.ref(call.made.pop(name)) for name in names]
+    gc.collect()
+    assert all(each() is not None for each in kept)
+    del call
+    gc.collect()
+    assert all(each() is None for each in kept), "the control"
+
+
+def test_the_stream_is_torchs_of_the_moment(
+    device: OnTheHost, streams: dict[int, int], library: EmulatedLibrary
+) -> None:
+    """Not the one of the plan's making; and never one of another GPU."""
+    call = Call(device, packed(FIRST))
+    prepared = call.prepared(device)
+    assert prepared.launch(call.plan, call.tensors)
+    library.synchronise(streams[0])
+    call.out.fill_(torch.nan)
+    before, streams[0] = streams[0], 0
+    assert prepared.launch(call.plan, call.tensors)
+    library.synchronise(before)
+    assert call.out.isnan().all(), "it ran on the stream of before"
+    library.synchronise(0)
+    call.check()
+    streams[0] = streams[1]
+    with pytest.raises(DeviceError, match="is of device 1, tensors of 0"):
+        prepared.launch(call.plan, call.tensors)
+
+
+def test_a_plan_of_another_gpu(device: OnTheHost, library: EmulatedLibrary) -> None:
+    call = Call(device, packed(FIRST))
+    prepared = call.prepared(device)
+    device.mapped.index_of_all = 1
+    elsewhere = Call(device, packed(FIRST))
+    assert not prepared.launch(elsewhere.plan, elsewhere.tensors)
+    assert library.launch_calls() == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("query_start_loc", lambda tensor: tensor.long()),
+        ("query_start_loc", lambda tensor: tensor[None]),
+        ("query_start_loc", lambda tensor: tensor.to("meta")),
+        ("seq_lens", lambda tensor: tensor[:-1]),
+        ("seq_lens", lambda tensor: tensor.float()),
+        ("block_table", lambda tensor: tensor[:-1]),
+        ("block_table", lambda tensor: tensor[0]),
+        ("block_table", lambda tensor: tensor.to("meta")),
+    ],
+)
+def test_rows_that_are_refused(
+    name: str, change: Callable[[torch.Tensor], torch.Tensor], device: OnTheHost
+) -> None:
+    made = make(paged(FIRST_EXTENDS))
+    rows = {key: made[key] for key in ("query_start_loc", "seq_lens", "block_table")}
+    with pytest.raises(ValueError, match=f"^{name}: .* is not valid: expected"):
+        device.plan_prefill(**{**rows, name: change(rows[name])}, num_tokens=38)

@@ -1,0 +1,171 @@
+"""The parent's metadata, built when somebody first looks at it, and only then."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from hk_vllm.attention.unbuilt import build, is_built, metadata_class_of, unbuilt
+from vllm.v1.attention.backend import AttentionMetadataBuilder
+
+from hk_backend.routing.routes import RouteCounters
+from tests.integration.hk_vllm.batch import DECODE, EXTEND, FRESH, Batch, Layer, Row
+
+pytestmark = pytest.mark.usefixtures("small")
+
+
+@dataclass
+class Metadata:
+    """As a parent's: a field without and one with a default, which the class has too."""
+
+    tokens: int
+    blocks: int = 3
+
+    def both(self) -> int:
+        return self.tokens + self.blocks
+
+
+BUILT = Metadata(1, 7)
+
+
+class Made:
+    """A metadata that counts how often it is built."""
+
+    def __init__(self) -> None:
+        self.times = 0
+        self.metadata = unbuilt(Metadata, self._make)
+        self.metadata.hk = "plan"
+
+    def _make(self) -> Metadata:
+        self.times += 1
+        return Metadata(BUILT.tokens, BUILT.blocks)
+
+
+def test_what_builds_nothing() -> None:
+    made = Made()
+    assert isinstance(made.metadata, Metadata)
+    assert not isinstance(made.metadata, (dict, list, Batch))
+    assert made.metadata.hk == "plan"
+    made.metadata.hk = "another"
+    assert (made.times, is_built(made.metadata)) == (0, False)
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda metadata: metadata.tokens,
+        lambda metadata: metadata.blocks,
+        lambda metadata: metadata.both(),
+        lambda metadata: setattr(metadata, "blocks", 7),
+        lambda metadata: metadata == BUILT,
+        repr,
+        vars,
+        copy.copy,
+        copy.deepcopy,
+        dataclasses.fields,
+        dataclasses.replace,
+        dataclasses.asdict,
+        build,
+    ],
+)
+def test_any_look_builds_it_once(look: Callable[[Any], Any]) -> None:
+    made = Made()
+    found = look(made.metadata)
+    assert type(made.metadata) is Metadata
+    assert made.metadata == BUILT
+    assert made.metadata.hk == "plan"
+    assert is_built(made.metadata)
+    assert made.times == 1
+    if isinstance(found, Metadata):
+        assert type(found) is Metadata
+        assert found == BUILT
+
+
+def test_what_was_set_stays() -> None:
+    made = Made()
+    made.metadata.blocks = 5
+    assert (made.metadata.tokens, made.metadata.blocks) == (1, 5)
+
+
+def test_an_error_of_the_parent_is_its_own_each_time() -> None:
+    def fail() -> None:
+        raise RuntimeError("the parent's")
+
+    metadata = unbuilt(Metadata, fail)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="the parent's"):
+            metadata.tokens  # noqa: B018
+    assert not is_built(metadata)
+
+
+def test_the_class_is_as_declared() -> None:
+    class Of(AttentionMetadataBuilder[Metadata]):
+        """Says what it builds."""
+
+    class Inherits(Of):
+        """Says nothing itself."""
+
+    class Silent(AttentionMetadataBuilder):  # type: ignore[type-arg]
+        """Says nothing: then all is built at once."""
+
+    assert metadata_class_of(Of) is metadata_class_of(Inherits) is Metadata
+    assert metadata_class_of(Silent) is None
+
+
+@pytest.mark.parametrize("name", ["CPU_ATTN", "ROCM_ATTN", "ROCM_AITER_FA", "TRITON_ATTN"])
+def test_every_parent_declares_it(name: str) -> None:
+    from hk_vllm.attention.backend import wrapper_of
+
+    assert metadata_class_of(wrapper_of(name).get_builder_cls()) is not None
+
+
+def test_a_step_that_hk_computes_builds_nothing(hk_cpu: Any, counters: RouteCounters) -> None:
+    batch = Batch(Layer(hk_cpu), [EXTEND, FRESH])
+    metadata = batch.build()
+    batch.forward(metadata)
+    batch.check()
+    assert not is_built(metadata)
+    assert counters.served.calls == 1
+
+
+def test_decode_rows_need_only_their_own(hk_cpu: Any) -> None:
+    """The parent computes the head of the batch, from metadata of the head alone."""
+    batch = Batch(Layer(hk_cpu), [DECODE, EXTEND])
+    metadata = batch.build()
+    batch.forward(metadata)
+    batch.check()
+    assert not is_built(metadata)
+    assert is_built(metadata.hk.parent)
+
+
+def test_a_call_that_falls_back_builds_it(
+    hk_cpu: Any, counters: RouteCounters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer = Layer(hk_cpu)
+    batch = Batch(layer, [EXTEND, FRESH])
+    metadata = batch.build()
+    monkeypatch.setattr(layer.impl, "_hk_refusal", "a test")
+    batch.forward(metadata)
+    batch.check()
+    assert is_built(metadata)
+    assert counters.fallbacks["a test"].calls == 1
+
+
+@pytest.mark.parametrize("rows", [[DECODE], [DECODE, Row(1, 3)]], ids=["one", "two"])
+def test_what_is_the_parents_is_built_at_once(hk_cpu: Any, rows: list[Row]) -> None:
+    assert is_built(Batch(Layer(hk_cpu), rows).build())
+
+
+def test_the_batch_is_that_of_the_moment(hk_cpu: Any) -> None:
+    """A runner sets other fields of the same object for the next group of layers."""
+    layer = Layer(hk_cpu)
+    batch = Batch(layer, [EXTEND, FRESH])
+    common = batch.common_metadata()
+    metadata = layer.builder.build(0, common)
+    common.block_table_tensor = torch.zeros_like(common.block_table_tensor)
+    assert torch.equal(metadata.block_table, batch.block_table)
