@@ -229,6 +229,24 @@ def linear(
     _measure(plan, print_rows, threads, isa, as_json)
 
 
+@bench.command()
+def launch(rounds: options.Rounds = 31, as_json: JsonFlag = False) -> None:
+    """From an engine's forward to the launch of a GPU kernel, against an empty operator.
+
+    No GPU is needed: the HIP library under it returns at once. Exit code 1 if an engine could not
+    be measured.
+    """
+    from hk_backend.bench.launch.measure import Launches
+    from hk_backend.bench.launch.table import print_rows
+    from hk_backend.cli.known_engines import ENGINES, installed
+
+    engines = tuple(name for name, engine in ENGINES.items() if engine in installed())
+    if not engines:
+        progress.print("[red]no engine is installed: the launch path starts in its forward[/red]")
+        raise typer.Exit(1)
+    _measure(Launches(engines, rounds), print_rows, 1, None, as_json)
+
+
 def _measure(
     plan: Any, print_rows: Any, threads: int, isa: options.Isa | None, as_json: bool
 ) -> None:

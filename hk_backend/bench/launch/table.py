@@ -1,0 +1,18 @@
+"""The rows of `bench launch` for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from hk_backend.bench.launch.measure import Row
+
+
+def print_rows(console: Console, rows: Sequence[Row]) -> None:
+    table = Table("engine", "step", "us per layer", "us empty operator", "ratio", "error")
+    for row in rows:
+        numbers = (row.us_per_layer, row.us_empty_operator, row.ratio)
+        table.add_row(row.engine, row.step, *(f"{number:.2f}" for number in numbers), row.error)
+    console.print(table)

@@ -1,0 +1,106 @@
+"""Layers over a parent that computes nothing, for `hk-backend bench launch`.
+
+The write to the KV pool is left out: it is the pool's own, with HK and without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from sglang.srt.layers.radix_attention import RadixAttention
+from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool
+from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMode
+from sglang.srt.runtime_context import get_context
+
+from hk_sglang.attention.backend import wrapper_of
+from hk_sglang.attention.prefill import HKPrefill
+
+PAGE_SIZE = 16
+PARENT = "triton"
+"""Whose name, and reading of the pool, the parent has."""
+
+
+class Parent:
+    """A backend that computes nothing."""
+
+    forward_metadata = None
+
+    def __init__(self, pool: Any, tables: Any) -> None:
+        self.token_to_kv_pool, self.req_to_token_pool = pool, tables
+
+    def init_forward_metadata(self, forward_batch: Any) -> None:
+        """Nothing."""
+
+    def forward_extend(self, *arguments: Any, **named: Any) -> None:
+        """Nothing."""
+
+
+def layers(rows: tuple[tuple[int, int], ...], shape: Any, count: int) -> list[Callable[[], object]]:
+    """The forwards of `count` layers in a step of `rows` (query and cached tokens of each)."""
+    configuration = get_context().override_server_args(device="cpu")
+    configuration.install()
+    try:
+        model = torch.nn.ModuleList(_layer(shape, index) for index in range(count))
+        pool = MHATokenToKVPool(
+            4 * PAGE_SIZE,
+            page_size=PAGE_SIZE,
+            dtype=shape.dtype,
+            head_num=shape.num_kv_heads,
+            head_dim=shape.head_size,
+            layer_num=count,
+            device="cpu",
+            enable_memory_saver=False,
+        )
+    finally:
+        configuration.restore()
+    longest = max(query + cached for query, cached in rows)
+    tables = SimpleNamespace(req_to_token=torch.zeros(len(rows), longest, dtype=torch.int32))
+    backend: Any = Parent(pool, tables)
+    runner = SimpleNamespace(dtype=shape.dtype, device="cpu", model=model)
+    backend.hk = HKPrefill(backend, PARENT, runner)
+    backend.__class__ = wrapper_of(Parent)
+    batch = _batch(rows)
+    backend.init_forward_metadata(batch)
+    return [_forward(backend, layer, shape, batch) for layer in model]
+
+
+def _layer(shape: Any, index: int) -> Any:
+    scale = shape.head_size**-0.5
+    return RadixAttention(
+        shape.num_heads, shape.head_size, scale, shape.num_kv_heads, layer_id=index
+    )
+
+
+def _batch(rows: tuple[tuple[int, int], ...]) -> ForwardBatch:
+    queries, cached = [query for query, _ in rows], [cached for _, cached in rows]
+    lengths = torch.tensor([query + more for query, more in rows])
+    tokens = sum(queries)
+    return ForwardBatch(
+        forward_mode=ForwardMode.MIXED if 1 in queries else ForwardMode.EXTEND,
+        batch_size=len(rows),
+        input_ids=torch.zeros(tokens, dtype=torch.int64),
+        req_pool_indices=torch.arange(len(rows)),
+        seq_lens=lengths,
+        seq_lens_cpu=lengths,
+        seq_lens_sum=int(lengths.sum()),
+        out_cache_loc=torch.zeros(tokens, dtype=torch.int64),
+        extend_num_tokens=tokens,
+        extend_seq_lens=torch.tensor(queries, dtype=torch.int32),
+        extend_prefix_lens=torch.tensor(cached, dtype=torch.int32),
+        extend_start_loc=torch.zeros(len(rows), dtype=torch.int32),
+        extend_seq_lens_cpu=queries,
+        extend_prefix_lens_cpu=cached,
+    )
+
+
+def _forward(backend: Any, layer: Any, shape: Any, batch: Any) -> Callable[[], object]:
+    tokens = len(batch.input_ids)
+    heads = (shape.num_heads, shape.num_kv_heads, shape.num_kv_heads)
+    fused = torch.zeros(tokens, sum(heads) * shape.head_size, dtype=shape.dtype)
+    q, k, v = fused.split([count * shape.head_size for count in heads], dim=1)
+    key, value = (each.unflatten(1, (shape.num_kv_heads, shape.head_size)) for each in (k, v))
+    forward = backend.forward_extend
+    return lambda: forward(q, key, value, layer, batch, save_kv_cache=False)

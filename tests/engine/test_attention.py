@@ -1,0 +1,171 @@
+"""The attention route on a GPU: a layer's first call is checked, later ones go to the launcher."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from hk_backend.bench.launch.nothing import nothing_device
+from hk_backend.config import get_config
+from hk_backend.devices import always
+from hk_backend.devices.hip.emulated import EmulatedLibrary
+from hk_backend.engine import attention
+from hk_backend.engine.attention import PrefillRoute, Step, plan_step
+from hk_backend.ops import PagedKV
+from hk_backend.routing.routes import routes
+
+BF16 = torch.bfloat16
+HEADS, KV_HEADS, SIZE, BLOCK = 4, 2, 64, 16
+STARTS = torch.tensor([0, 5, 12], dtype=torch.int32)
+TOKENS = 12
+ENGINE = logging.getLogger("engine")
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedLibrary]:
+    """Of a GPU whose launches do nothing, on which all tensors are."""
+    monkeypatch.delenv("HK_CHECK", raising=False)
+    get_config.cache_clear()
+    routes.reset()
+    device, found = nothing_device()
+    with always(device):
+        yield found
+    found.reset("gfx950")
+    routes.reset()
+    get_config.cache_clear()
+
+
+class Layer:
+    """One layer's calls; counts how often the operator's arguments were asked for."""
+
+    def __init__(self, paged: bool) -> None:
+        self.route = PrefillRoute(ENGINE)
+        cache = torch.zeros(8, KV_HEADS, BLOCK, 2 * SIZE, dtype=BF16)
+        self.cache = PagedKV.from_packed(cache) if paged else None
+        self.asked = 0
+
+    def tensors(self, tokens: int = TOKENS) -> tuple[torch.Tensor, ...]:
+        query = torch.zeros(tokens, HEADS, SIZE, dtype=BF16)
+        if self.cache is not None:
+            return query, self.cache.key.tensor, self.cache.value.tensor, query.clone()
+        key = torch.zeros(tokens, KV_HEADS, SIZE, dtype=BF16)
+        return query, key, key.clone(), query.clone()
+
+    def call(self, step: Step, tensors: Any = None) -> str:
+        query, key, value, out = tensors or self.tensors()
+
+        def arguments() -> dict[str, Any]:
+            self.asked += 1
+            keys = {"key": key, "value": value} if self.cache is None else {"paged_kv": self.cache}
+            return {"query": query, "out": out, **keys}
+
+        paged = self.cache is not None
+        return self.route.compute(step, paged, (query, key, value, out), arguments)
+
+
+def a_step() -> Step:
+    return plan_step(
+        STARTS,
+        TOKENS,
+        torch.tensor([9, 20], dtype=torch.int32),
+        torch.tensor([[1, 2], [3, 4]], dtype=torch.int32),
+    )
+
+
+class SeesEverything(TorchDispatchMode):
+    """Lists what reaches torch's dispatcher."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("paged", [False, True], ids=["packed", "paged"])
+def test_later_calls_go_past_torch(
+    paged: bool, library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer = Layer(paged)
+    assert layer.call(a_step()) == ""
+    assert (layer.asked, library.launch_calls()) == (1, 1)
+    monkeypatch.setattr(attention, "attention_prefill", lambda **_: pytest.fail("the operator"))
+    step, tensors = a_step(), layer.tensors(TOKENS + 3)
+    with SeesEverything() as everything:
+        assert layer.call(step, tensors) == ""
+    assert (layer.asked, library.launch_calls()) == (1, 2)
+    assert everything.seen == []
+
+
+@pytest.mark.parametrize(
+    ("index", "change", "argument"),
+    [
+        (0, lambda t: t.float(), "key"),  # is not of the query's dtype
+        (0, lambda t: t[:, :3], "query"),
+        (0, lambda t: torch.zeros(TOKENS, HEADS, 2 * SIZE, dtype=BF16)[..., ::2], "query"),
+        (0, lambda t: t[: TOKENS - 1], "query"),
+        (1, lambda t: t[: TOKENS - 1], "key"),
+        (1, lambda t: t.half(), "key"),
+        (2, lambda t: t[:, :1], "value"),
+        (3, lambda t: t[..., :32], "out"),
+        (3, lambda t: t.transpose(0, 1), "out"),
+    ],
+)
+def test_a_wrong_tensor_later_is_refused_not_launched(
+    index: int,
+    change: Callable[[torch.Tensor], torch.Tensor],
+    argument: str,
+    library: EmulatedLibrary,
+) -> None:
+    layer = Layer(paged=False)
+    assert layer.call(a_step()) == ""
+    tensors = list(layer.tensors())
+    tensors[index] = change(tensors[index])
+    why = layer.call(a_step(), tuple(tensors))
+    assert why.startswith(f"HK failed: ValueError: {argument}: ")
+    assert library.launch_calls() == 1
+    assert routes.is_disabled("attention")
+
+
+def test_another_layout_is_met_and_prepared(library: EmulatedLibrary) -> None:
+    """A query whose rows lie further apart: right, but not what was prepared."""
+    layer = Layer(paged=False)
+    query, *others = layer.tensors()
+    wide = torch.zeros(TOKENS, 2 * HEADS, SIZE, dtype=BF16)[:, :HEADS]
+    for tensors, asked in (((query, *others), 1), ((wide, *others), 2), ((wide, *others), 2)):
+        assert layer.call(a_step(), tensors) == ""
+        assert layer.asked == asked
+    assert library.launch_calls() == 3
+
+
+def test_new_blocks_are_another_plan(library: EmulatedLibrary) -> None:
+    step = a_step()
+    other = torch.tensor([[5, 6], [7, 0]], dtype=torch.int32)
+    moved = step.with_block_table(other)
+    assert moved.plan.tensors["block_table"] is other
+    assert moved.plan.native is not step.plan.native
+    assert step.plan.tensors["block_table"] is not other, "the first one stays"
+    for name in ("query_start_loc", "seq_lens"):
+        assert moved.plan.tensors[name] is step.plan.tensors[name]
+
+
+def test_a_checked_call_is_asked_for_its_arguments(
+    library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HK_CHECK compares what a launch wrote, on the prepared path too."""
+    monkeypatch.setenv("HK_CHECK", "1")
+    get_config.cache_clear()
+    layer = Layer(paged=False)
+    query, key, value, out = layer.tensors()
+    for asked in (2, 3):
+        assert layer.call(a_step(), (query, key, value, out)) == ""  # zeros: as computed
+        assert layer.asked == asked
+    out.fill_(1.0)
+    assert "error" in layer.call(a_step(), (query, key, value, out))
