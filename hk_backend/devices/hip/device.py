@@ -57,7 +57,7 @@ class HipDevice:
         self.library = library
         self.catalogue = kernels
         self.memory = GpuMemory() if memory is None else memory
-        self.kernels = HipKernels(library, kernels)
+        self.kernels = HipKernels(library)
         self._check = check
         self._verdicts: dict[tuple[str, int], Verdict] = {}
 
@@ -124,7 +124,7 @@ class HipDevice:
         """Enqueue a prepared call on the stream of device `index`."""
         with self.memory.addresses(call) as addresses:
             self.kernels.launch(
-                call.kernel.name,
+                call.kernel,
                 index,
                 self.memory.stream(index),
                 dict(call.sizes),

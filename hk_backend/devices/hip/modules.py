@@ -8,7 +8,7 @@ from pathlib import Path
 from hk_backend import _hip
 from hk_backend.devices.base import DeviceError
 from hk_backend.devices.hip.library import HipLibrary
-from hk_backend.kernels import Catalogue, KernelEntry, grid, pack_arguments
+from hk_backend.kernels import KernelEntry, grid, pack_arguments
 
 LDS_WITHOUT_ATTRIBUTE = 64 * 1024
 """Bytes of dynamic LDS that a launch may ask for without hipFuncSetAttribute."""
@@ -17,17 +17,21 @@ LDS_WITHOUT_ATTRIBUTE = 64 * 1024
 class HipKernels:
     """Launches kernels of one arch on any device of that arch."""
 
-    def __init__(self, library: HipLibrary, catalogue: Catalogue) -> None:
+    def __init__(self, library: HipLibrary) -> None:
         self._library = library
-        self._catalogue = catalogue
         self._lock = threading.Lock()
         self._modules: dict[tuple[int, Path], int] = {}
-        self._kernels: dict[tuple[int, str], _hip.Kernel] = {}
+        self._kernels: dict[tuple[int, str, str], _hip.Kernel] = {}
 
     def launch(
-        self, name: str, index: int, stream: int, sizes: dict[str, int], **arguments: float | None
+        self,
+        entry: KernelEntry,
+        index: int,
+        stream: int,
+        sizes: dict[str, int],
+        **arguments: float | None,
     ) -> None:
-        """Enqueue kernel `name` on `stream` of device `index`; nothing waits for anything.
+        """Enqueue a kernel on `stream` of device `index`; nothing waits for anything.
 
         Args:
             sizes: what the grid's formula may name; `arguments`: the fields of its struct.
@@ -37,13 +41,13 @@ class HipKernels:
             DeviceError: the stream belongs to another device.
             HipError: HIP refused; also to a stream of another runtime.
         """
-        entry = self._catalogue.kernel(name)
         kernel = self.load(entry, index)
         kernel.launch(stream, sizes, pack_arguments(entry, **arguments))
 
     def load(self, entry: KernelEntry, index: int) -> _hip.Kernel:
         """`entry` on device `index`, ready for launches; the code object is loaded once."""
-        known = self._kernels.get((index, entry.name))
+        key = index, entry.operator, entry.name
+        known = self._kernels.get(key)
         if known is not None:
             return known
         with self._lock, self._library.current(index):
@@ -59,7 +63,7 @@ class HipKernels:
             function = self._library.function(module, entry.symbol)
             if entry.dynamic_lds > LDS_WITHOUT_ATTRIBUTE:
                 self._library.allow_dynamic_lds(function, entry.dynamic_lds)
-            kernel = self._kernels[index, entry.name] = _hip.Kernel(
+            kernel = self._kernels[key] = _hip.Kernel(
                 self._library,
                 index,
                 function,

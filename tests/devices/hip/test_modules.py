@@ -20,9 +20,16 @@ COUNT = 1000
 
 
 def fill(
-    kernels: HipKernels, out: int, value: int = 1, count: int = COUNT, index: int = 0, on: int = 0
+    kernels: HipKernels,
+    small: Catalogue,
+    out: int,
+    value: int = 1,
+    count: int = COUNT,
+    index: int = 0,
+    on: int = 0,
 ) -> None:
-    kernels.launch("fill", index, on, {"count": count}, out=out, value=value, count=count)
+    entry = small.kernel("fill")
+    kernels.launch(entry, index, on, {"count": count}, out=out, value=value, count=count)
 
 
 def changed(small: Catalogue, **changes: object) -> Catalogue:
@@ -33,9 +40,9 @@ def changed(small: Catalogue, **changes: object) -> Catalogue:
 
 def test_a_launch(library: EmulatedLibrary, small: Catalogue) -> None:
     """Arguments packed, the grid from the catalogue, the stream, and nothing waited for."""
-    kernels, out, mine = HipKernels(library, small), malloc(library, 4 * COUNT), stream(library)
+    kernels, out, mine = HipKernels(library), malloc(library, 4 * COUNT), stream(library)
     for value in (5, -6):
-        fill(kernels, out, value, on=mine)
+        fill(kernels, small, out, value, on=mine)
     assert library.synchronising_calls() == 0
     library.synchronise(mine)
     assert read(library, out, COUNT) == [-6] * COUNT
@@ -44,8 +51,8 @@ def test_a_launch(library: EmulatedLibrary, small: Catalogue) -> None:
 
 def test_dynamic_lds(library: EmulatedLibrary, small: Catalogue) -> None:
     """96 KiB: the attribute is set before the launch, by whoever loads the kernel."""
-    kernels, out = HipKernels(library, small), malloc(library, 4 * BLOCK)
-    kernels.launch("wide", 0, 0, {}, out=out, count=BLOCK)
+    kernels, out = HipKernels(library), malloc(library, 4 * BLOCK)
+    kernels.launch(small.kernel("wide"), 0, 0, {}, out=out, count=BLOCK)
     assert read(library, out, BLOCK) == list(reversed(range(BLOCK)))
 
 
@@ -55,14 +62,14 @@ def test_one_module_per_device_and_code_object(
     loads = []
     load = library.load_image
     monkeypatch.setattr(library, "load_image", lambda image: loads.append(image) or load(image))
-    kernels = HipKernels(library, small)
+    kernels = HipKernels(library)
     outs = []
     for index in (0, 1, 0, 1):
         with library.current(index):
             outs.append(malloc(library, 4 * COUNT))
-        fill(kernels, outs[-1], index + 1, index=index)
+        fill(kernels, small, outs[-1], index + 1, index=index)
     assert len(loads) == 2
-    kernels.launch("wide", 0, 0, {}, out=outs[0], count=BLOCK)
+    kernels.launch(small.kernel("wide"), 0, 0, {}, out=outs[0], count=BLOCK)
     assert len(loads) == 3
     for index in (0, 1):
         with library.current(index):
@@ -72,40 +79,40 @@ def test_one_module_per_device_and_code_object(
 
 
 def test_the_current_device_is_put_back(library: EmulatedLibrary, small: Catalogue) -> None:
-    kernels = HipKernels(library, small)
+    kernels = HipKernels(library)
     with library.current(1):
         out = malloc(library, 4 * COUNT)
-    fill(kernels, out, index=1)
+    fill(kernels, small, out, index=1)
     assert library.stream_device(0) == 0
     with pytest.raises(ArgumentError):
-        kernels.launch("fill", 1, 0, {"count": 1}, out=out)
+        kernels.launch(small.kernel("fill"), 1, 0, {"count": 1}, out=out)
     assert library.stream_device(0) == 0
 
 
 def test_a_stream_of_another_device_is_refused(library: EmulatedLibrary, small: Catalogue) -> None:
-    kernels, out = HipKernels(library, small), malloc(library, 4 * COUNT)
+    kernels, out = HipKernels(library), malloc(library, 4 * COUNT)
     with library.current(1):
         other = stream(library)
     with pytest.raises(DeviceError, match="is of device 1, tensors of 0"):
-        fill(kernels, out, on=other)
+        fill(kernels, small, out, on=other)
     assert library.report()["kernels"] == {}
 
 
 def test_a_stream_of_another_runtime_is_refused(library: EmulatedLibrary, small: Catalogue) -> None:
-    kernels, out = HipKernels(library, small), malloc(library, 4 * COUNT)
+    kernels, out = HipKernels(library), malloc(library, 4 * COUNT)
     with pytest.raises(HipError, match="hipErrorContextIsDestroyed"):
-        fill(kernels, out, on=0x7F0012345670)
+        fill(kernels, small, out, on=0x7F0012345670)
 
 
 def test_a_device_of_another_arch(library: EmulatedLibrary, small: Catalogue) -> None:
     library.reset("gfx942")
     with pytest.raises(DeviceError, match="device 0 is a gfx942; fill is for gfx950"):
-        fill(HipKernels(library, small), malloc(library, 4 * COUNT))
+        fill(HipKernels(library), small, malloc(library, 4 * COUNT))
 
 
 def test_a_device_that_is_not_there(library: EmulatedLibrary, small: Catalogue) -> None:
     with pytest.raises(HipError, match="hipSetDevice: hipErrorInvalidDevice"):
-        fill(HipKernels(library, small), 0, index=7)
+        fill(HipKernels(library), small, 0, index=7)
 
 
 @pytest.mark.parametrize(
@@ -124,23 +131,35 @@ def test_a_code_object_that_is_not_the_catalogues(
     path = tmp_path / "small.co"
     assert callable(damage)
     path.write_bytes(damage(small.kernel("fill").code_object()))
-    kernels = HipKernels(library, changed(small, path=path))
+    kernels, other = HipKernels(library), changed(small, path=path)
     with pytest.raises(CodeObjectError, match=message):
-        fill(kernels, malloc(library, 4 * COUNT))
+        fill(kernels, other, malloc(library, 4 * COUNT))
     shutil.copy(small.kernel("fill").path, path)  # mended: nothing of the failure stays behind
-    fill(kernels, malloc(library, 4 * COUNT))
+    fill(kernels, other, malloc(library, 4 * COUNT))
 
 
 def test_a_symbol_that_is_not_there(library: EmulatedLibrary, small: Catalogue) -> None:
-    kernels = HipKernels(library, changed(small, symbol="other"))
+    kernels, other = HipKernels(library), changed(small, symbol="other")
     with pytest.raises(HipError, match="hipModuleGetFunction: hipErrorNotFound"):
-        fill(kernels, malloc(library, 4 * COUNT))
+        fill(kernels, other, malloc(library, 4 * COUNT))
 
 
 def test_more_lds_than_there_is(library: EmulatedLibrary, small: Catalogue) -> None:
-    kernels = HipKernels(library, changed(small, dynamic_lds=161 << 10))
+    kernels, other = HipKernels(library), changed(small, dynamic_lds=161 << 10)
     with pytest.raises(HipError, match="hipFuncSetAttribute: hipErrorInvalidValue"):
-        fill(kernels, malloc(library, 4 * COUNT))
+        fill(kernels, other, malloc(library, 4 * COUNT))
+
+
+def test_operators_may_name_their_kernels_alike(library: EmulatedLibrary, small: Catalogue) -> None:
+    """What is launched is the entry, not the first one of its name."""
+    kernels, out = HipKernels(library), malloc(library, 4 * COUNT)
+    other = replace(small.kernel("wide"), name="fill", operator="other")
+    fill(kernels, small, out, value=3)
+    library.synchronise(0)
+    assert read(library, out, 1) == [3]
+    kernels.launch(other, 0, 0, {}, out=out, count=BLOCK)
+    library.synchronise(0)
+    assert read(library, out, BLOCK) == list(reversed(range(BLOCK)))
 
 
 def test_more_threads_than_hip_counts(library: EmulatedLibrary) -> None:
