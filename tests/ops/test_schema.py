@@ -57,6 +57,23 @@ def test_flat_and_back(case: Case) -> None:
             assert after == before, field.name
 
 
+def test_each_part_stands_where_the_schema_names_it() -> None:
+    """A number and a tensor in each other's places would come back right, too."""
+    case = make(Case(layout="HND, two tensors"))
+    tensor = torch.ones(1)
+    of = arguments(case | {"k_scale": tensor, "v_scale": 2.0})
+    schema = torch.ops.hk_backend.attention_prefill.default._schema
+    names = [argument.name for argument in schema.arguments]
+    flat = dict(zip(names, Schema(AttentionArguments).flatten(of), strict=True))
+    assert flat["k_scale"] is tensor
+    assert flat["v_scale"] is None
+    assert (flat["k_scale_number"], flat["v_scale_number"]) == (1.0, 2.0)
+    cache = case["paged_kv"]
+    assert flat["paged_kv_key"] is cache.key.tensor
+    assert flat["paged_kv_value"] is cache.value.tensor
+    assert flat["paged_kv_layout"] == cache.as_ints()
+
+
 def test_arguments_do_not_change() -> None:
     of = arguments(make(Case()))
     with pytest.raises(FrozenInstanceError):
