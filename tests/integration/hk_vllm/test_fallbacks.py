@@ -306,6 +306,8 @@ def test_a_layer_that_vllm_computes_faster(
 ) -> None:
     """By measurement; unless the user has decided otherwise."""
     monkeypatch.setattr(evidence, "host_isa", lambda operator: "amx")
+    # vLLM's own attention would use tiles, which nothing in this process has asked Linux for
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
     environment(HK_EVIDENCE="use")
     batch = Batch(Layer(hk_cpu, torch.bfloat16), ROWS)
     batch.run()
