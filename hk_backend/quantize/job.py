@@ -102,10 +102,8 @@ class Job:
         Raises:
             QuantizeError: it is not this run's to write into, or the disk is too full.
         """
-        joined = max(
-            (shard.nbytes for shard in self.plan.shards if len(shard.pieces) > 1), default=0
-        )
-        return self.out.opened(self.plan.nbytes + joined)
+        joined = {shard.file: shard.nbytes for shard in self.plan.shards if len(shard.pieces) > 1}
+        return self.out.opened(self.plan.nbytes, joined)
 
     def write(self, advance: Advance = lambda name, count: None) -> None:
         """Write every shard that is not there yet, then the index and config.json last.

@@ -11,7 +11,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from hk_backend.quantize.errors import QuantizeError
 REPORT = "hk_quantize.json"
 OPTIONS = {"format": "--format", "activations": "--activations", "ignore": "--ignore"}
 PART = ".part"
+PIECE = ".piece-"
 
 
 class Output:
@@ -41,11 +42,12 @@ class Output:
         }
 
     @contextmanager
-    def opened(self, wanted: int) -> Iterator[None]:
+    def opened(self, wanted: int, joined: Mapping[str, int] | None = None) -> Iterator[None]:
         """Make or take up the folder, and hold it alone.
 
         Args:
             wanted: bytes that the finished folder will hold.
+            joined: those of each file that is made of pieces, which it then stands beside.
 
         Raises:
             QuantizeError: it is somebody else's, another run writes it, or the disk is too full.
@@ -62,7 +64,7 @@ class Output:
             with lock(handle, self.directory):
                 if not fresh and any(self.directory.iterdir()):
                     self._take_up()
-                self._check_space(wanted)
+                self._check_space(wanted, joined or {})
                 self.save_report()
                 yield
         finally:
@@ -94,8 +96,13 @@ class Output:
         self.report.setdefault("pieces", {})
         for leftover in self.directory.glob(f"*{PART}"):
             leftover.unlink()
+        for piece in self.directory.glob(f"*{PIECE}*"):
+            if piece.name.partition(PIECE)[0] not in self.report["pieces"]:
+                piece.unlink()  # of a file that is whole, or to be begun again
 
-    def _check_space(self, wanted: int) -> None:
+    def _check_space(self, wanted: int, joined: Mapping[str, int]) -> None:
+        left = [nbytes for file, nbytes in joined.items() if not self.has(file)]
+        wanted += max(left, default=0)
         present = sum(path.stat().st_size for path in self.directory.glob("*.safetensors*"))
         free = shutil.disk_usage(self.directory).free
         if wanted - present > free:
@@ -148,7 +155,7 @@ class Output:
             piece.unlink()
 
     def _piece(self, file: str, number: int) -> Path:
-        return self.directory / f"{file}.piece-{number:05}"
+        return self.directory / f"{file}{PIECE}{number:05}"
 
     def write_shard(
         self, file: str, tensors: dict[str, torch.Tensor], layers: list[dict[str, Any]]

@@ -270,6 +270,39 @@ def test_pieces_on_the_disk_are_not_wanted_again(
     Job(model, out, settings(shard_bytes=1 << 30)).run()
 
 
+def test_a_finished_folder_wants_no_disk_space(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not that of joining pieces either."""
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(plan, "PIECE_BYTES", SMALL)
+    one_file = settings(shard_bytes=1 << 30)
+    Job(model, tmp_path / "out", one_file).run()
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(0, 0, 0))
+    Job(model, tmp_path / "out", one_file).run()
+
+
+def test_pieces_of_a_whole_file_do_not_stay(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run was interrupted between writing the file and removing its pieces."""
+    monkeypatch.setattr(plan, "PIECE_BYTES", SMALL)
+    out, one_file = tmp_path / "out", settings(shard_bytes=1 << 30)
+
+    def interrupt(path: Path) -> None:
+        raise Interrupted
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", interrupt)
+        with pytest.raises(Interrupted):
+            Job(model, out, one_file).run()
+    assert list(out.glob("*.safetensors"))
+    assert list(out.glob("*.piece-*"))
+    Job(model, out, one_file).run()
+    assert not list(out.glob("*.piece-*"))
+    assert (out / "config.json").exists()
+
+
 def test_a_disk_that_fills_up(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The half-written file goes away and the run can go on."""
     out, calls = tmp_path / "out", 0
