@@ -31,10 +31,11 @@ class RouteTotals:
     def share_of_hks(self) -> float:
         """The same of the tokens that were HK's to compute: not those that the engine computes
         faster, by measurement; 1 if all are."""
-        missed = sum(t.tokens for why, t in self.fallbacks.items() if not why.startswith(SAID))
-        total = self.served.tokens + missed
-        left = len(self.fallbacks) and not total
-        return 1.0 if left else self.served.tokens / total if total else 0.0
+        left = {why for why in self.fallbacks if why.startswith(SAID)}
+        if left and left == set(self.fallbacks) and not self.served.calls:
+            return 1.0
+        others = {why: tally for why, tally in self.fallbacks.items() if why not in left}
+        return RouteTotals(self.served, others).routed_share
 
 
 def read(url: str) -> dict[str, RouteTotals]:

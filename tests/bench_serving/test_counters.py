@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bench_serving import counters
+from hk_backend.engine.evidence import LOSSES
+from hk_backend.routing.routes import Tally
 
 METRICS = """\
 # HELP vllm:prompt_tokens_total Number of prefill tokens processed.
@@ -39,6 +41,32 @@ def test_a_stock_server_has_none() -> None:
 def test_nothing_served_is_a_share_of_zero_not_one() -> None:
     assert counters.RouteTotals().routed_share == 0.0
     assert counters.share_between({}, {}) == 0.0
+
+
+SLOWER = LOSSES[0].why
+"""A reason of what the engine computes faster."""
+
+
+@pytest.mark.parametrize(
+    ("served", "fallbacks", "share"),
+    [
+        (0, {}, 0.0),
+        (0, {SLOWER: 50}, 1.0),
+        (30, {SLOWER: 50}, 1.0),
+        (30, {"odd": 10}, 0.75),
+        (30, {"odd": 10, SLOWER: 50}, 0.75),
+        (0, {"odd": 10, SLOWER: 50}, 0.0),
+        (0, {"odd": 0}, 0.0),
+        (0, {"odd": 0, SLOWER: 50}, 0.0),
+    ],
+)
+def test_the_share_of_what_was_hks_to_compute(
+    served: int, fallbacks: dict[str, int], share: float
+) -> None:
+    """A machine on which the engine is faster fails no demo; another fallback does."""
+    tallies = {why: Tally(1, tokens) for why, tokens in fallbacks.items()}
+    totals = counters.RouteTotals(Tally(int(served > 0), served), tallies)
+    assert totals.share_of_hks == share
 
 
 def test_servers_add_up() -> None:
