@@ -42,8 +42,10 @@ _EXPECTED = {
 
 
 PREFIX = "HK_"
-INTERNAL = ("HK_METRICS_DIR", "HK_NATIVE", "HK_TEST_SEED")
-"""What an engine's first process sets for its children, and what the build and the tests read."""
+INTERNAL = ("HK_METRICS_DIR", "HK_NATIVE")
+"""What an engine's first process sets for its children, and what the build reads."""
+OF_TESTS = "HK_TEST_"
+"""How the variables begin that the tests set for each other."""
 
 
 class ConfigError(ValueError):
@@ -106,7 +108,7 @@ def unknown_variables() -> list[str]:
     """One line for each variable of the environment that begins as ours do and is none of them."""
     lines = []
     for name in sorted(name for name in os.environ if name.startswith(PREFIX)):
-        if name not in {*VARIABLES, *INTERNAL}:
+        if name not in {*VARIABLES, *INTERNAL} and not name.startswith(OF_TESTS):
             near = get_close_matches(name, VARIABLES, 1)
             hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(VARIABLES)}"
             lines.append(f"{name} is not a variable of hk_backend: {hint}")

@@ -18,6 +18,7 @@ from hk_backend.config import (
     read_config,
     unknown_variables,
 )
+from tests import budget, seed
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +51,7 @@ def test_defaults_leave_the_engine_alone() -> None:
 def test_a_variable_that_is_none_of_ours_is_named(
     name: str, hint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for known in (*VARIABLES, *INTERNAL):
+    for known in (*VARIABLES, *INTERNAL, budget.SHARED, seed.VARIABLE):
         monkeypatch.setenv(known, "1")
     assert unknown_variables() == []
     monkeypatch.setenv(name, "hip")
