@@ -4,4 +4,23 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
+from tests.integration.hk_sglang import linear_layers
+from tests.integration.hk_sglang.linear_checkpoints import CHECKPOINTS
+from tests.integration.shared.linear.engine import LinearEngine
+from tests.integration.shared.linear_checkpoints import Checkpoint
+
 os.environ.setdefault("SGLANG_PLATFORM", "hk_cpu")  # SGLang reads it when it is imported
+
+
+@pytest.fixture(scope="session")
+def engine() -> LinearEngine:
+    """What the shared tests of the linear route ask."""
+    return linear_layers
+
+
+@pytest.fixture(params=CHECKPOINTS)
+def any_checkpoint(request: pytest.FixtureRequest) -> Checkpoint:
+    """Each checkpoint that the engine reads, in turn."""
+    return CHECKPOINTS[request.param]

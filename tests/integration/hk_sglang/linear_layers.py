@@ -1,4 +1,5 @@
-"""Single SGLang layers with their real quantisation methods, loaded as SGLang's loader does."""
+"""Single SGLang layers with their real quantisation methods, loaded as SGLang's loader does: what
+shared/linear/engine.py asks for."""
 
 from __future__ import annotations
 
@@ -13,8 +14,10 @@ import torch
 from hk_backend.config import get_config
 from hk_backend.devices.cpu.isas import usable_isas
 from hk_backend.engine.linear import route
-from hk_backend.routing.routes import routes
-from tests.integration.shared.linear_checkpoints import WIDTHS, Checkpoint, K, Shards
+from hk_backend.terms.verdict import Verdict
+from tests.integration.hk_sglang.restore import restored
+from tests.integration.shared.linear.named_tensors import ATTENTION, Model, widths_of
+from tests.integration.shared.linear_checkpoints import WIDTHS, K
 
 MAPPING = {"qkv_proj": ["q_proj", "k_proj", "v_proj"]}
 
@@ -46,61 +49,6 @@ def installed() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def restored() -> Iterator[None]:
-    """Fresh counters; whatever of SGLang the route changes is put back at the end."""
-    from sglang.srt.arg_groups import choices
-    from sglang.srt.layers import linear, quantization
-
-    changed = [(owner, dict(vars(owner))) for owner in _changed()]
-    tables = [
-        getattr(quantization, f"{prefix}QUANTIZATION_METHODS") for prefix in ("", "BASE_", "CPU_")
-    ]
-    known = [dict(table) for table in tables]
-    lists = [linear.WEIGHT_LOADER_V2_SUPPORTED, choices.QUANTIZATION_CHOICES]
-    listed = [list(each) for each in lists]
-    routes.reset()
-    try:
-        yield
-    finally:
-        routes.reset()
-        for owner, members in changed:
-            for name in [name for name in vars(owner) if name not in members]:
-                delattr(owner, name)
-            for name, member in members.items():
-                if vars(owner)[name] is not member:
-                    setattr(owner, name, member)
-        for table, content in zip(tables, known, strict=True):
-            table.clear()
-            table.update(content)
-        for each, before in zip(lists, listed, strict=True):
-            each[:] = before
-
-
-def _changed() -> list[Any]:
-    """The classes and modules of SGLang that the linear route changes."""
-    from hk_sglang.linear import head, loading, model, reading, schemes, unquantized
-    from sglang.srt.layers.linear import LinearBase
-    from sglang.srt.plugins.hook_registry import HookRegistry
-
-    HookRegistry._hooks.pop("sglang.srt.configs.model_config.ModelConfig._verify_quantization", 0)
-    return [
-        LinearBase,
-        unquantized.UnquantizedLinearMethod,
-        head.UnquantizedEmbeddingMethod,
-        head.LogitsProcessor,
-        model.ModelRunner,
-        loading.DefaultModelLoader,
-        *loading.PREPARED,
-        loading.SchedulerWeightUpdaterManager,
-        loading.loader,
-        loading.weight_updater,
-        reading.weight_updater,
-        reading.WeightExporter,
-        *schemes.CONFIGS,
-    ]
-
-
 def merged(
     config: Any, dtype: torch.dtype, k: int, widths: list[int], *, prefix: str = "model.qkv_proj"
 ) -> Any:
@@ -122,16 +70,31 @@ def made(kind: Any, dtype: torch.dtype, *args: Any, **kwargs: Any) -> Any:
 
 def config_of(config: dict[str, Any]) -> Any:
     """SGLang's reading of a `quantization_config`."""
-    from sglang.srt.layers.quantization import get_quantization_config
-
     found = deepcopy(config)
     found["packed_modules_mapping"] = dict(MAPPING)  # as model_loader/weight_utils.py does
-    return get_quantization_config(found["quant_method"]).from_config(found)
+    return method(found["quant_method"]).from_config(found)
 
 
-def layer_of(checkpoint: Checkpoint, shards: Shards) -> Any:
-    """The layer of a model whose checkpoint holds `shards`."""
-    return load(merged(config_of(checkpoint.config), torch.bfloat16, K, WIDTHS), shards)
+def method(name: str) -> Any:
+    from sglang.srt.layers.quantization import get_quantization_config
+
+    return get_quantization_config(name)
+
+
+def online(name: str) -> Any:
+    return method(name)()
+
+
+def check_linear() -> Verdict:
+    from hk_sglang.linear.contract import check_linear
+
+    return check_linear()
+
+
+def why_left(layer: Any) -> str:
+    from hk_sglang.linear.model import why_left
+
+    return why_left(layer)
 
 
 def load(layer: Any, shards: Mapping[str, list[torch.Tensor]]) -> Any:
@@ -149,8 +112,34 @@ def put(layer: Any, shards: Mapping[str, list[torch.Tensor]], first: int = 0) ->
             parameter.weight_loader(parameter, value, index)
 
 
-def values(shape: tuple[int, ...], dtype: torch.dtype = torch.bfloat16, seed: int = 0) -> Any:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+def loaded(
+    config: Any,
+    tensors: dict[str, torch.Tensor],
+    prefix: str = f"{ATTENTION}.qkv_proj",
+    dtype: torch.dtype = torch.bfloat16,
+) -> Any:
+    """The layer of a model whose checkpoint holds `tensors`."""
+    from sglang.srt.model_loader.loader import DefaultModelLoader
+
+    model = Model(merged(config, dtype, K, widths_of(prefix), prefix=prefix))
+    DefaultModelLoader.load_weights_and_postprocess(
+        model, iter(tensors.items()), torch.device("cpu")
+    )
+    return model.layer
+
+
+def dummy(config: Any) -> Any:
+    """A layer as `--load-format dummy` leaves it."""
+    from sglang.srt.model_loader import loader
+
+    layer = merged(config, torch.bfloat16, K, WIDTHS)
+    loader.initialize_dummy_weights(Model(layer))
+    layer.quant_method.process_weights_after_loading(layer)
+    return layer
+
+
+def forward(layer: Any, x: torch.Tensor) -> torch.Tensor:
+    return layer(x)[0]
 
 
 def environment(patch: pytest.MonkeyPatch, **values: str) -> None:

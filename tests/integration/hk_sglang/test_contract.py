@@ -13,6 +13,8 @@ from sglang.srt.layers.attention import attention_registry, base_attn_backend
 from sglang.srt.mem_cache import memory_pool, swa_memory_pool
 from sglang.srt.model_executor import forward_batch_info
 
+from tests.integration.shared.contract import assert_refused, short
+
 
 def without(*missing: str) -> Any:
     """ForwardBatch with fields missing."""
@@ -85,15 +87,13 @@ def test_the_first_step_is_the_first() -> None:
             "handle_deprecated_dp_attention",
         ),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
+    ids=short,
 )
 def test_something_else_in_its_place(
     monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, replacement: Any, named: str
 ) -> None:
     monkeypatch.setattr(owner, name, replacement)
-    verdict = check_engine()
-    assert not verdict
-    assert named in verdict.why
+    assert_refused(check_engine, named)
 
 
 @pytest.mark.parametrize(
@@ -108,10 +108,8 @@ def test_something_else_in_its_place(
         (attention_registry, "ATTENTION_BACKENDS"),
         (base_attn_backend.AttentionBackend, "forward_metadata"),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
+    ids=short,
 )
 def test_something_missing(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
     monkeypatch.delattr(owner, name)
-    verdict = check_engine()
-    assert not verdict
-    assert name in verdict.why
+    assert_refused(check_engine, name)

@@ -12,17 +12,18 @@ from sglang.srt.layers.linear import QKVParallelLinear, ReplicatedLinear, RowPar
 
 from hk_backend import reference
 from hk_backend.engine.linear.route import is_attached
-from hk_backend.routing.shadow_check import largest_error, tolerance
+from hk_backend.routing.shadow_check import largest_error
 from tests.integration.hk_sglang.linear_checkpoints import CHECKPOINTS
 from tests.integration.hk_sglang.linear_layers import (
     config_of,
     installed,
-    layer_of,
     made,
     merged,
     put,
     rank,
 )
+from tests.integration.shared.linear.checkpoints import *  # noqa: F403
+from tests.integration.shared.linear.checkpoints import assert_shards, x_of
 from tests.integration.shared.linear_checkpoints import WIDTHS, K, Shards
 
 
@@ -30,30 +31,6 @@ from tests.integration.shared.linear_checkpoints import WIDTHS, K, Shards
 def route() -> Iterator[None]:
     with rank(), installed(), torch.no_grad():
         yield
-
-
-def x_of(k: int = K) -> torch.Tensor:
-    return torch.randn(9, k, generator=torch.Generator().manual_seed(1)).bfloat16()
-
-
-def assert_shards(out: torch.Tensor, expected: torch.Tensor, widths: list[int]) -> None:
-    """Shard by shard: the first's values would hide the third's, which are much smaller."""
-    assert out.dtype == torch.bfloat16
-    for part, truth in zip(out.split(widths, -1), expected.split(widths, -1), strict=True):
-        assert largest_error(part, truth) <= tolerance(torch.bfloat16)
-
-
-@pytest.mark.parametrize("name", CHECKPOINTS)
-def test_every_shard_by_its_own_scale(name: str) -> None:
-    checkpoint = CHECKPOINTS[name]
-    shards = checkpoint.tensors()
-    layer = layer_of(checkpoint, shards)
-    layer.quant_method.process_weights_after_loading(layer)  # again: there is nothing to do
-    assert is_attached(layer)
-    held = sum(parameter.numel() for parameter in layer.parameters())
-    assert held == 0, "the checkpoint's own tensors are still there"
-    out, _ = layer(x_of())
-    assert_shards(out, checkpoint.expected(x_of(), shards), WIDTHS)
 
 
 @pytest.mark.parametrize("name", ["fp8-block", "mxfp8"])
@@ -67,20 +44,6 @@ def test_the_other_name_of_a_scale(name: str) -> None:
     layer.quant_method.process_weights_after_loading(layer)
     out, _ = layer(x_of())
     assert_shards(out, checkpoint.expected(x_of(), shards), WIDTHS)
-
-
-def test_one_scale_for_all_shards_would_be_seen() -> None:
-    """The tolerance above tells per-shard scales from SGLang's requantised ones."""
-    checkpoint = CHECKPOINTS["fp8-dynamic"]
-    shards = checkpoint.tensors()
-    largest = torch.stack(shards["weight_scale"]).max()
-    requantised = [
-        (weight.float() * scale / largest).to(torch.float8_e4m3fn)
-        for weight, scale in zip(shards["weight"], shards["weight_scale"], strict=True)
-    ]
-    theirs = checkpoint.expected(x_of(), {"weight": requantised, "weight_scale": [largest] * 3})
-    expected = checkpoint.expected(x_of(), shards)
-    assert largest_error(theirs[:, -128:], expected[:, -128:]) > tolerance(torch.bfloat16)
 
 
 # -- other kinds of layers, and ranks

@@ -25,17 +25,20 @@ from sglang.srt.model_loader import loader
 from sglang.srt.plugins.hook_registry import HookRegistry
 
 from hk_backend.engine.linear.options import FORMATS_OF
-from tests.integration.hk_sglang.linear_layers import installed, merged, rank, restored
+from tests.integration.hk_sglang.linear_layers import (
+    installed,
+    merged,
+    rank,
+    restored,
+)
+from tests.integration.shared.contract import assert_refused, nothing, short
+from tests.integration.shared.linear.options import *  # noqa: F403
 
 
 @pytest.fixture(autouse=True)
 def clean() -> Iterator[None]:
     with rank(), restored():
         yield
-
-
-def nothing(self: Any) -> None:
-    """A method that lacks every parameter."""
 
 
 def test_this_sglang_keeps_it() -> None:
@@ -61,16 +64,14 @@ def test_this_sglang_keeps_it() -> None:
         (SchedulerWeightUpdaterManager, "end_weight_update"),
         (model_config.ModelConfig, "_verify_quantization"),
     ],
-    ids=lambda value: getattr(value, "__name__", value),
+    ids=short,
 )
 def test_something_else_in_its_place(
     monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
 ) -> None:
     other = (lambda: None) if name in ("load_model", "_verify_quantization") else nothing
     monkeypatch.setattr(owner, name, other)
-    verdict = check_linear()
-    assert not verdict
-    assert "expected (" in verdict.why
+    assert_refused(check_linear, "expected (")
 
 
 @pytest.mark.parametrize(
@@ -81,13 +82,11 @@ def test_something_else_in_its_place(
         (vocab_parallel_embedding, "ParallelLMHead"),
         (model_config.ModelConfig, "_parse_quant_hf_config"),
     ],
-    ids=lambda value: getattr(value, "__name__", value),
+    ids=short,
 )
 def test_something_missing(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
     monkeypatch.delattr(owner, name)
-    verdict = check_linear()
-    assert not verdict
-    assert name in verdict.why
+    assert_refused(check_linear, name)
 
 
 def test_nothing_is_patched_if_it_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,26 +112,11 @@ def test_twice() -> None:
 # -- the methods and their options
 
 
-@pytest.mark.parametrize(
-    ("name", "format", "activations"),
-    [
-        ("hk_fp8", "fp8_e4m3fn", "token"),
-        ("hk_mxfp8", "mxfp8", "mx"),
-        ("hk_mxfp6", "mxfp6_e2m3", "mx"),
-        ("hk_mxfp4", "mxfp4", "mx"),
-    ],
-)
-def test_a_method_by_its_name(name: str, format: str, activations: str) -> None:
+@pytest.mark.parametrize("name", FORMATS_OF)
+def test_a_method_can_be_chosen(name: str) -> None:
     with installed():
         assert name in choices.QUANTIZATION_CHOICES
         assert name in theirs.CPU_QUANTIZATION_METHODS
-        config = theirs.get_quantization_config(name)()
-    options = config.options
-    assert (config.get_name(), options.format, options.activations) == (name, format, activations)
-    assert not config.serialized
-    assert set(config.get_supported_act_dtypes()) == {torch.bfloat16, torch.float16, torch.float32}
-    assert config.get_config_filenames() == []
-    assert config.get_min_capability() == 0
 
 
 def read(config: dict[str, Any], name: str = "hk_mxfp6") -> Any:
@@ -142,12 +126,8 @@ def read(config: dict[str, Any], name: str = "hk_mxfp6") -> Any:
     return owner.from_config({"quant_method": name, "hf_config": object(), **config})
 
 
-def test_a_checkpoint_and_its_options() -> None:
-    config = read({"format": "mxfp6_e3m2", "activations": "none", "ignore": ["model.qkv_proj"]})
-    assert config.serialized
-    options = config.options
-    assert (options.format, options.activations) == ("mxfp6_e3m2", "none")
-    assert options.ignore == ["model.qkv_proj"]
+def test_names_of_ignored_layers_are_mapped() -> None:
+    config = read({"ignore": ["model.qkv_proj"]})
     config.apply_weight_name_mapper(SimpleNamespace(apply_list=lambda names: ["other"]))
     assert config.options.ignore == ["other"]
 
@@ -158,19 +138,10 @@ def test_options_for_a_checkpoint_that_is_not_quantised() -> None:
     assert config.options.activations == "none"
 
 
-@pytest.mark.parametrize(
-    ("config", "why"),
-    [
-        ({"format": "mxfp4"}, "hk_mxfp6: format 'mxfp4' is not valid: expected one of mxfp6_e2m3"),
-        ({"activations": "token"}, "hk_mxfp6: activations 'token' is not valid: expected one of"),
-        ({"ignored": []}, "hk_mxfp6: option 'ignored' is not valid: expected one of format"),
-        ({"serialized": "no"}, "hk_mxfp6: serialized 'no' is not valid: expected true or false"),
-    ],
-)
-def test_an_option_that_is_not_valid(config: dict[str, Any], why: str) -> None:
-    with pytest.raises(ValueError) as error:
-        read(config)
-    assert str(error.value).startswith(why)
+def test_serialized_is_a_truth_value() -> None:
+    why = "hk_mxfp6: serialized 'no' is not valid: expected true or false"
+    with pytest.raises(ValueError, match=why):
+        read({"serialized": "no"})
 
 
 def method_of(config: Any, name: str, kind: type = linear.LinearBase) -> Any:

@@ -20,7 +20,10 @@ from sglang.srt.model_loader.loader import get_model_loader
 from sglang.srt.runtime_context import get_parallel
 
 from hk_backend.routing.routes import routes
-from tests.integration.hk_sglang.linear_layers import installed, rank
+from tests.integration.hk_sglang.linear_layers import (
+    installed,
+    rank,
+)
 from tests.integration.shared.checkpoints import SCHEMES, Made, make
 from tests.integration.shared.checkpoints.damage import DAMAGES, Damage
 from tests.models import TINY_LAYERS, tiny_llama

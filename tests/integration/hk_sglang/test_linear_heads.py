@@ -16,7 +16,13 @@ from hk_backend import machine, reference
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.routing.routes import routes
 from hk_backend.routing.shadow_check import largest_error, tolerance
-from tests.integration.hk_sglang.linear_layers import environment, installed, made, rank, values
+from tests.integration.hk_sglang.linear_layers import (
+    environment,
+    installed,
+    made,
+    rank,
+)
+from tests.integration.shared.linear.layers import values
 
 K, VOCABULARY = 72, 128
 

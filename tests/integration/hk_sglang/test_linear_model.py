@@ -27,8 +27,8 @@ from tests.integration.hk_sglang.linear_layers import (
     merged,
     rank,
     restored,
-    values,
 )
+from tests.integration.shared.linear.layers import values
 
 K, WIDTHS = 72, [40, 24]
 

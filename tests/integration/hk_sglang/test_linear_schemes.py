@@ -14,7 +14,13 @@ from sglang.srt.layers.linear import LinearBase
 from sglang.srt.layers.quantization.modelopt_quant import ModelOptMixedPrecisionConfig
 from sglang.srt.layers.quantization.unquant import UnquantizedLinearMethod
 
-from tests.integration.hk_sglang.linear_layers import config_of, installed, made, merged, rank
+from tests.integration.hk_sglang.linear_layers import (
+    config_of,
+    installed,
+    made,
+    merged,
+    rank,
+)
 from tests.integration.shared.linear_checkpoints import DYNAMIC, MXFP4, MXFP8, TOKEN, K
 from tests.integration.shared.quantization_configs import (
     Config,

@@ -18,16 +18,15 @@ from sglang.srt.model_loader.loader import DefaultModelLoader
 from hk_backend import reference
 from hk_backend.routing.shadow_check import largest_error, tolerance
 from tests.integration.hk_sglang.linear_checkpoints import CHECKPOINTS
-from tests.integration.hk_sglang.linear_layers import config_of, installed, rank, restored
-from tests.integration.hk_sglang.linear_models import (
-    ATTENTION,
-    Model,
-    bfloat16,
+from tests.integration.hk_sglang.linear_layers import (
+    config_of,
+    installed,
     loaded,
-    named,
     online,
-    without,
+    rank,
+    restored,
 )
+from tests.integration.shared.linear.named_tensors import ATTENTION, Model, bfloat16, named, without
 from tests.integration.shared.linear_checkpoints import WIDTHS, K, Shards
 
 

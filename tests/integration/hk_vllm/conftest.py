@@ -1,15 +1,16 @@
-"""What the tests of the vLLM plugin share: layers, counters, environment."""
+"""What the tests of the vLLM plugin share: layers, counters, the linear tests' engine."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch
 
-from hk_backend.config import get_config
 from hk_backend.routing.routes import RouteCounters, routes
+from tests.integration.hk_vllm import linear_layers
+from tests.integration.shared.linear.engine import LinearEngine
+from tests.integration.shared.linear_checkpoints import CHECKPOINTS, Checkpoint
 
 
 @pytest.fixture
@@ -18,20 +19,6 @@ def counters() -> Iterator[RouteCounters]:
     routes.reset()
     yield routes.counters("attention")
     routes.reset()
-
-
-@pytest.fixture
-def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """Set HK_* variables and have them read again."""
-
-    def set_variables(**values: str) -> None:
-        for name, value in values.items():
-            monkeypatch.setenv(name, value)
-        get_config.cache_clear()
-
-    yield set_variables
-    monkeypatch.undo()
-    get_config.cache_clear()
 
 
 @pytest.fixture(scope="session")
@@ -50,11 +37,13 @@ def stock_cpu() -> Any:
     return CPUAttentionBackend
 
 
-@pytest.fixture
-def small() -> Iterator[None]:
-    """For batches of a few tokens: no gradients, and no waiting for other threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with torch.no_grad():
-        yield
-    torch.set_num_threads(threads)
+@pytest.fixture(scope="session")
+def engine() -> LinearEngine:
+    """What the shared tests of the linear route ask."""
+    return linear_layers
+
+
+@pytest.fixture(params=CHECKPOINTS)
+def any_checkpoint(request: pytest.FixtureRequest) -> Checkpoint:
+    """Each checkpoint that the engine reads, in turn."""
+    return CHECKPOINTS[request.param]

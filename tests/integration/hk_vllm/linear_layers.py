@@ -1,4 +1,5 @@
-"""Single vLLM layers with their real quantisation methods, loaded as vLLM's loaders load them."""
+"""Single vLLM layers with their real quantisation methods, loaded as vLLM's loaders load them:
+what shared/linear/engine.py asks for."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ import torch
 
 from hk_backend.config import get_config
 from hk_backend.devices.cpu.isas import usable_isas
+from hk_backend.terms.verdict import Verdict
 from tests.integration.hk_vllm.restore import restored
+from tests.integration.shared.linear.named_tensors import ATTENTION, Model, widths_of
 from tests.integration.shared.linear_checkpoints import WIDTHS, Checkpoint, K, Shards
 
 
@@ -65,12 +68,34 @@ def merged(
 
 def config_of(config: dict[str, Any]) -> Any:
     """vLLM's reading of a `quantization_config`."""
-    from vllm.model_executor.layers.quantization import get_quantization_config, modelopt
+    from vllm.model_executor.layers.quantization import modelopt
 
     config = deepcopy(config)
     if config.get("quant_algo") == "MXFP8":
         return modelopt.ModelOptMxFp8Config.from_config(config)
-    return get_quantization_config(config["quant_method"]).from_config(config)
+    return method(config["quant_method"]).from_config(config)
+
+
+def method(name: str) -> Any:
+    from vllm.model_executor.layers.quantization import get_quantization_config
+
+    return get_quantization_config(name)
+
+
+def online(name: str) -> Any:
+    return method(name).from_config_dict_json("{}")
+
+
+def check_linear() -> Verdict:
+    from hk_vllm.linear.contract import check_linear
+
+    return check_linear()
+
+
+def why_left(layer: Any) -> str:
+    from hk_vllm.linear.model import why_left
+
+    return why_left(layer) or ""
 
 
 def layer_of(checkpoint: Checkpoint, shards: Shards) -> Any:
@@ -108,5 +133,41 @@ def reload(module: torch.nn.Module, tensors: dict[str, list[torch.Tensor]]) -> N
     finalize_layerwise_reload(module, SimpleNamespace(dtype=torch.bfloat16))
 
 
-def values(shape: tuple[int, ...], dtype: torch.dtype = torch.bfloat16, seed: int = 0) -> Any:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+def loaded(
+    config: Any, tensors: dict[str, torch.Tensor], prefix: str = f"{ATTENTION}.qkv_proj"
+) -> Any:
+    """The layer of a model whose checkpoint holds `tensors`."""
+    from vllm.config import LoadConfig
+    from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
+    from vllm.model_executor.model_loader.reload import finalize_layerwise_processing
+
+    layer = merged(config, torch.bfloat16, K, widths_of(prefix), prefix=prefix)
+    model = Model(layer)
+    loader = DefaultModelLoader(LoadConfig())
+    loader._get_weights_iterator = lambda source: iter(tensors.items())
+    facts = SimpleNamespace(
+        model="", revision=None, quantization="", is_moe=False, multimodal_config=None
+    )
+    loader.load_weights(model, facts)
+    if not getattr(config, "serialized", True):
+        finalize_layerwise_processing(model, SimpleNamespace(dtype=torch.bfloat16))
+    layer.quant_method.process_weights_after_loading(layer)
+    return layer
+
+
+def dummy(config: Any) -> Any:
+    """A layer as `--load-format dummy` leaves it."""
+    from vllm.config import LoadConfig, get_current_vllm_config
+    from vllm.model_executor.model_loader.dummy_loader import DummyModelLoader
+
+    with pytest.MonkeyPatch.context() as patch:
+        if not getattr(config, "serialized", True):
+            patch.setattr(get_current_vllm_config().load_config, "load_format", "dummy")
+        layer = merged(config, torch.bfloat16, K, WIDTHS)
+        DummyModelLoader(LoadConfig(load_format="dummy")).load_weights(Model(layer), None)
+        layer.quant_method.process_weights_after_loading(layer)
+    return layer
+
+
+def forward(layer: Any, x: torch.Tensor) -> torch.Tensor:
+    return layer(x)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from hk_backend.routing.routes import routes
+from tests.integration.shared import restore as shared
 
 
 @contextmanager
@@ -18,25 +18,16 @@ def restored() -> Iterator[None]:
     from vllm.platforms import current_platform
     from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
-    changed = [(owner, dict(vars(owner))) for owner in (*_classes(), type(current_platform))]
-    kernels = {name: {k: list(v) for k, v in getattr(lists, name).items()} for name in KERNELS}
-    methods = list(quantization.QUANTIZATION_METHODS)
-    configs = dict(quantization._CUSTOMIZED_METHOD_TO_QUANT_CONFIG)
-    routes.reset()
+    tables = [
+        *(by_platform for name in KERNELS for by_platform in getattr(lists, name).values()),
+        *(getattr(lists, name) for name in KERNELS),
+        quantization.QUANTIZATION_METHODS,
+        quantization._CUSTOMIZED_METHOD_TO_QUANT_CONFIG,
+    ]
     try:
-        yield
+        with shared.restored([*_classes(), type(current_platform)], tables):
+            yield
     finally:
-        routes.reset()
-        for owner, members in changed:
-            for name in [name for name in vars(owner) if name not in members]:
-                delattr(owner, name)
-            for name, member in members.items():
-                if vars(owner)[name] is not member:
-                    setattr(owner, name, member)
-        for name, by_platform in kernels.items():
-            _refill(getattr(lists, name), by_platform)
-        quantization.QUANTIZATION_METHODS[:] = methods
-        _refill(quantization._CUSTOMIZED_METHOD_TO_QUANT_CONFIG, configs)
         for member in AttentionBackendEnum:
             member.clear_override()
 
@@ -60,8 +51,3 @@ def _classes() -> list[Any]:
         *checkpoints.METHODS,
     ]
     return list(dict.fromkeys(changed))
-
-
-def _refill(mapping: Any, content: Any) -> None:
-    mapping.clear()
-    mapping.update(content)

@@ -12,6 +12,8 @@ from vllm.v1.attention import backend
 from vllm.v1.attention.backends import registry
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
+from tests.integration.shared.contract import assert_refused, short
+
 
 def without(*missing: str) -> Any:
     """CommonAttentionMetadata with fields missing."""
@@ -58,15 +60,13 @@ def test_its_cpu_backend_keeps_it() -> None:
         (backend.AttentionImpl, "__init__", lambda self, heads: None, "(self, heads)"),
         (registry, "register_backend", lambda path: None, "(path)"),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
+    ids=short,
 )
 def test_something_else_in_its_place(
     monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, replacement: Any, named: str
 ) -> None:
     monkeypatch.setattr(owner, name, replacement)
-    verdict = check_engine()
-    assert not verdict
-    assert named in verdict.why
+    assert_refused(check_engine, named)
 
 
 @pytest.mark.parametrize(
@@ -83,13 +83,11 @@ def test_something_else_in_its_place(
         (backend.AttentionBackend, "customize_spec"),  # until 0.28
         (registry, "AttentionBackendEnum"),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
+    ids=short,
 )
 def test_something_missing(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
     monkeypatch.delattr(owner, name)
-    verdict = check_engine()
-    assert not verdict
-    assert name in verdict.why
+    assert_refused(check_engine, name)
 
 
 def parent_with(**members: Any) -> Any:
@@ -123,7 +121,7 @@ def builder_with(**members: Any) -> Callable[[], Any]:
             "(self, batch)",
         ),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
+    ids=short,
 )
 def test_parents_that_cannot_be_wrapped(parent: Any, named: str) -> None:
     verdict = check_parent(parent)

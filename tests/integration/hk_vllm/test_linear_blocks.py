@@ -18,7 +18,13 @@ from vllm.model_executor.kernels.linear.scaled_mm.cpu import (
 from hk_backend import reference
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.routing.shadow_check import largest_error, tolerance
-from tests.integration.hk_vllm.linear_layers import config_of, installed, load, merged, one_rank
+from tests.integration.hk_vllm.linear_layers import (
+    config_of,
+    installed,
+    load,
+    merged,
+    one_rank,
+)
 from tests.integration.shared.linear_checkpoints import K
 from tests.integration.shared.quantization_configs import fp8
 

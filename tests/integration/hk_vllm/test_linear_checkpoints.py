@@ -17,12 +17,12 @@ from hk_backend.routing.shadow_check import largest_error, tolerance
 from tests.integration.hk_vllm.linear_layers import (
     config_of,
     installed,
-    layer_of,
     load,
     merged,
     one_rank,
 )
-from tests.integration.shared.linear_checkpoints import CHECKPOINTS, SCALES, WIDTHS, K
+from tests.integration.shared.linear.checkpoints import *  # noqa: F403
+from tests.integration.shared.linear_checkpoints import CHECKPOINTS, WIDTHS, K
 
 BF16 = torch.bfloat16
 
@@ -31,23 +31,6 @@ BF16 = torch.bfloat16
 def route(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with one_rank(tmp_path_factory.mktemp("rank")), installed(), torch.no_grad():
         yield
-
-
-@pytest.mark.parametrize("name", CHECKPOINTS)
-def test_every_shard_by_its_own_scale(name: str) -> None:
-    checkpoint = CHECKPOINTS[name]
-    shards = checkpoint.tensors()
-    layer = layer_of(checkpoint, shards)
-    layer.quant_method.process_weights_after_loading(layer)  # again: there is nothing to do
-    assert is_attached(layer)
-    assert layer.weight.numel() == 0, "the checkpoint's own weight is still there"
-    x = torch.randn(9, K, generator=torch.Generator().manual_seed(1)).bfloat16()
-    out = layer(x)
-    expected = checkpoint.expected(x, shards)
-    assert out.dtype == torch.bfloat16
-    # shard by shard: the first's values would hide the third's, which are much smaller
-    for part, truth in zip(out.split(WIDTHS, -1), expected.split(WIDTHS, -1), strict=True):
-        assert largest_error(part, truth) <= tolerance(torch.bfloat16)
 
 
 def test_weights_that_are_processed_already(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,21 +45,6 @@ def test_weights_that_are_processed_already(monkeypatch: pytest.MonkeyPatch) -> 
     assert not read
     load(layer, checkpoint.tensors())
     assert read == [layer]
-
-
-def test_one_scale_for_all_shards_would_be_seen() -> None:
-    """The tolerance above tells per-shard scales from vLLM's requantised ones."""
-    checkpoint = CHECKPOINTS["fp8-dynamic"]
-    shards = checkpoint.tensors()
-    largest = torch.tensor(max(SCALES))
-    requantised = [
-        (weight.float() * scale / largest).to(torch.float8_e4m3fn)
-        for weight, scale in zip(shards["weight"], shards["weight_scale"], strict=True)
-    ]
-    x = torch.randn(9, K, generator=torch.Generator().manual_seed(1)).bfloat16()
-    theirs = checkpoint.expected(x, {"weight": requantised, "weight_scale": [largest] * 3})
-    expected = checkpoint.expected(x, shards)
-    assert largest_error(theirs[:, -128:], expected[:, -128:]) > tolerance(torch.bfloat16)
 
 
 @pytest.mark.parametrize("name", [name for name in RECIPES if "mxfp6" not in name])

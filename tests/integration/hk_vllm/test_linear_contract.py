@@ -37,12 +37,13 @@ from vllm.model_executor.model_loader.tensorizer_loader import TensorizerLoader
 from vllm.platforms import current_platform
 
 from hk_backend.routing.routes import routes
-from tests.integration.hk_vllm.linear_layers import merged, one_rank
+from tests.integration.hk_vllm.linear_layers import (
+    merged,
+    one_rank,
+)
 from tests.integration.hk_vllm.restore import restored
-
-
-def nothing(self: Any) -> None:
-    """A method that lacks every parameter."""
+from tests.integration.shared.contract import assert_refused, nothing, short
+from tests.integration.shared.linear.options import *  # noqa: F403
 
 
 def test_this_vllm_keeps_it() -> None:
@@ -71,15 +72,13 @@ def test_this_vllm_keeps_it() -> None:
         (ShardedStateLoader, "save_model"),
         (TensorizerLoader, "save_model"),
     ],
-    ids=lambda value: getattr(value, "__name__", value),
+    ids=short,
 )
 def test_something_else_in_its_place(
     monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
 ) -> None:
     monkeypatch.setattr(owner, name, nothing)
-    verdict = check_linear()
-    assert not verdict
-    assert "nothing(self), expected (" in verdict.why
+    assert_refused(check_linear, "nothing(self), expected (")
 
 
 @pytest.mark.parametrize(
@@ -94,13 +93,11 @@ def test_something_else_in_its_place(
         (fused_moe, "RoutedExperts"),
         (quant_utils.GroupShape, "is_per_token"),
     ],
-    ids=lambda value: getattr(value, "__name__", value),
+    ids=short,
 )
 def test_something_missing(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
     monkeypatch.delattr(owner, name)
-    verdict = check_linear()
-    assert not verdict
-    assert name in verdict.why
+    assert_refused(check_linear, name)
 
 
 def test_nothing_is_patched_if_it_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,50 +169,11 @@ def hk(clean: None, tmp_path: Any) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize(
-    ("name", "format", "activations"),
-    [
-        ("hk_fp8", "fp8_e4m3fn", "token"),
-        ("hk_mxfp8", "mxfp8", "mx"),
-        ("hk_mxfp6", "mxfp6_e2m3", "mx"),
-        ("hk_mxfp4", "mxfp4", "mx"),
-    ],
-)
-def test_defaults(hk: None, name: str, format: str, activations: str) -> None:
-    assert name in QUANTIZATION_METHODS
-    config = get_quantization_config(name)()
-    assert (config.get_name(), config.options.format, config.options.activations) == (
-        name,
-        format,
-        activations,
-    )
-    assert not config.serialized
-    assert set(config.get_supported_act_dtypes()) == {torch.bfloat16, torch.float16, torch.float32}
-
-
-def test_options(hk: None) -> None:
+def test_options_for_a_checkpoint_that_is_not_quantised(hk: None) -> None:
     owner = get_quantization_config("hk_mxfp6")
     online = owner.from_config_dict_json('{"format": "mxfp6_e3m2", "activations": "none"}')
-    assert (online.options.format, online.options.activations, online.serialized) == (
-        "mxfp6_e3m2",
-        "none",
-        False,
-    )
-    written = owner.from_config({"quant_method": "hk_mxfp6", "ignore": ["model.qkv_proj"]})
-    assert (written.serialized, written.options.ignore) == (True, ["model.qkv_proj"])
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"activation": "none"}, "option 'activation' is not valid: expected one of format, "),
-        ({"activations": "mx"}, "activations 'mx' is not valid: expected one of none, token, "),
-        ({"format": "mxfp4"}, "format 'mxfp4' is not valid: expected one of fp8_e4m3fn, "),
-    ],
-)
-def test_a_wrong_option(hk: None, options: dict[str, str], message: str) -> None:
-    with pytest.raises(ValueError, match=f"hk_fp8: {message}"):
-        get_quantization_config("hk_fp8").from_config(options)
+    found = (online.options.format, online.options.activations, online.serialized)
+    assert found == ("mxfp6_e3m2", "none", False)
 
 
 def test_ignored_layers(hk: None) -> None:

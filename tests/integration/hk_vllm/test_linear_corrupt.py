@@ -7,7 +7,13 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tests.integration.hk_vllm.linear_layers import config_of, installed, layer_of, merged, one_rank
+from tests.integration.hk_vllm.linear_layers import (
+    config_of,
+    installed,
+    layer_of,
+    merged,
+    one_rank,
+)
 from tests.integration.shared.linear_checkpoints import CHECKPOINTS, WIDTHS, K, Shards
 
 

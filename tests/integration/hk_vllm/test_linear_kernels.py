@@ -28,7 +28,10 @@ from vllm.model_executor.layers.quantization.utils.quant_utils import (
 )
 from vllm.platforms import PlatformEnum
 
-from tests.integration.hk_vllm.linear_layers import installed, one_rank
+from tests.integration.hk_vllm.linear_layers import (
+    installed,
+    one_rank,
+)
 
 SHAPE = (64, 128)
 

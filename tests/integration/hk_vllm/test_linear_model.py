@@ -37,8 +37,8 @@ from tests.integration.hk_vllm.linear_layers import (
     merged,
     one_rank,
     reload,
-    values,
 )
+from tests.integration.shared.linear.layers import values
 
 K, WIDTHS, VOCABULARY = 72, [40, 24], 128
 

@@ -6,24 +6,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import torch
 from hk_sglang.attention.install import register_attention
 from sglang.srt.layers.attention import attention_registry
 from sglang.srt.runtime_context import get_context
 
-from hk_backend.config import get_config
 from hk_backend.engine import cache_proof
 from hk_backend.routing.routes import RouteCounters, routes
 
 
 @pytest.fixture(autouse=True)
-def small() -> Iterator[None]:
-    """For batches of a few tokens: no gradients, and no waiting for other threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with torch.no_grad():
-        yield
-    torch.set_num_threads(threads)
+def all_are_small(small: None) -> None:
+    """Every test of this folder computes batches of a few tokens."""
 
 
 @pytest.fixture
@@ -42,20 +35,6 @@ def published() -> Iterator[Callable[..., None]]:
     yield publish
     while active:
         active.pop().restore()
-
-
-@pytest.fixture
-def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """Set HK_* variables and have them read again."""
-
-    def set_variables(**values: str) -> None:
-        for name, value in values.items():
-            monkeypatch.setenv(name, value)
-        get_config.cache_clear()
-
-    yield set_variables
-    monkeypatch.undo()
-    get_config.cache_clear()
 
 
 @pytest.fixture

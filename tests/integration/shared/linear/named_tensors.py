@@ -1,12 +1,12 @@
-"""A model of one merged layer, loaded by SGLang's loader from a checkpoint's named tensors."""
+"""A checkpoint's tensors by their names, and a model of one merged layer that takes them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
-from tests.integration.hk_sglang.linear_layers import merged
 from tests.integration.shared.linear_checkpoints import WIDTHS, K, Shards
 
 ATTENTION, MLP = "model.layers.0.self_attn", "model.layers.0.mlp"
@@ -14,36 +14,24 @@ QKV, GATE_UP = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
 
 
 class Model(torch.nn.Module):
-    """As SGLang's Llama: shards are named, and go into the merged layer by their number."""
+    """As the engines' Llama: shards are named, and go into the merged layer by their number."""
 
     def __init__(self, layer: Any) -> None:
         super().__init__()
         self.layer = layer
         self.shards = QKV if layer.prefix.endswith("qkv_proj") else GATE_UP
 
-    def load_weights(self, weights: Any) -> None:
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
         for name, tensor in weights:
             module, parameter = name.split(".")[-2:]
             index = self.shards.index(module) if module in self.shards else None
-            held = self.layer.get_parameter(parameter)
+            held: Any = self.layer.get_parameter(parameter)
             held.weight_loader(held, tensor, *(() if index is None else (index,)))
 
 
-def loaded(
-    config: Any,
-    tensors: dict[str, torch.Tensor],
-    prefix: str = f"{ATTENTION}.qkv_proj",
-    dtype: torch.dtype = torch.bfloat16,
-) -> Any:
-    """The layer of a model whose checkpoint holds `tensors`."""
-    from sglang.srt.model_loader.loader import DefaultModelLoader
-
-    widths = WIDTHS if prefix.endswith("qkv_proj") else WIDTHS[:2]
-    model = Model(merged(config, dtype, K, widths, prefix=prefix))
-    DefaultModelLoader.load_weights_and_postprocess(
-        model, iter(tensors.items()), torch.device("cpu")
-    )
-    return model.layer
+def widths_of(prefix: str) -> list[int]:
+    """Of the merged layer with that name."""
+    return WIDTHS if prefix.endswith("qkv_proj") else WIDTHS[:2]
 
 
 def named(
@@ -67,9 +55,3 @@ def bfloat16(seed: int = 3) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     weights = [torch.randn(width, K, generator=generator).bfloat16() for width in WIDTHS]
     return named({"weight": weights})
-
-
-def online(method: str) -> Any:
-    from sglang.srt.layers.quantization import get_quantization_config
-
-    return get_quantization_config(method)()

@@ -1,0 +1,62 @@
+"""What the tests of both engines' plugins share: environment, threads, checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from hk_backend.config import get_config
+from hk_backend.engine.linear import route
+from tests.models import smollm2, tiny_llama
+
+pytest.register_assert_rewrite("tests.integration.shared")
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Set HK_* variables and have them read again."""
+
+    def set_variables(**values: str) -> None:
+        for name, value in values.items():
+            monkeypatch.setenv(name, value)
+        read_again()
+
+    yield set_variables
+    monkeypatch.undo()
+    read_again()
+
+
+def read_again() -> None:
+    get_config.cache_clear()
+    route._check_of.cache_clear()
+
+
+@pytest.fixture
+def small() -> Iterator[None]:
+    """For batches of a few tokens: no gradients, and no waiting for other threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with torch.no_grad():
+        yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where this session's models, results and logs lie."""
+    return tmp_path_factory.mktemp("e2e")
+
+
+@pytest.fixture(scope="session")
+def checkpoint(folder: Path) -> Callable[[str], str]:
+    """The checkpoint of a model of the catalogue, made on first use."""
+
+    def checkpoint(model: str) -> str:
+        if model == "smollm2":
+            return str(smollm2())
+        return str(tiny_llama(folder / "models", int(model.removeprefix("tiny-"))))
+
+    return checkpoint

@@ -1,0 +1,65 @@
+"""What the shared tests of the linear route ask of an engine: the module `linear_engine` of its
+folder, which the fixture `engine` gives them."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import torch
+
+from hk_backend.terms.verdict import Verdict
+from tests.integration.shared.linear.named_tensors import ATTENTION
+from tests.integration.shared.linear_checkpoints import Shards
+
+
+class LinearEngine(Protocol):
+    """Layers are merged column-parallel ones of the engine, with its real quantisation methods."""
+
+    def installed(self) -> AbstractContextManager[None]:
+        """The linear route in this process, and the engine as it was afterwards."""
+        ...
+
+    def check_linear(self) -> Verdict: ...
+
+    def why_left(self, layer: Any) -> str: ...
+
+    def merged(
+        self,
+        config: Any,
+        dtype: torch.dtype,
+        k: int,
+        widths: list[int],
+        *,
+        prefix: str = "model.qkv_proj",
+    ) -> Any:
+        """A layer of `widths` output features under quantisation `config`, not yet loaded."""
+        ...
+
+    def load(self, layer: Any, shards: Shards) -> Any:
+        """Give `layer` its checkpoint's tensors, one for each shard, and process them."""
+        ...
+
+    def loaded(
+        self, config: Any, tensors: dict[str, torch.Tensor], prefix: str = f"{ATTENTION}.qkv_proj"
+    ) -> Any:
+        """The layer of a model whose checkpoint holds `tensors`, through the engine's loader."""
+        ...
+
+    def dummy(self, config: Any) -> Any:
+        """A layer as `--load-format dummy` leaves it."""
+        ...
+
+    def forward(self, layer: Any, x: torch.Tensor) -> torch.Tensor: ...
+
+    def method(self, name: str) -> Any:
+        """The class that reads the configuration of a quantisation method."""
+        ...
+
+    def config_of(self, config: dict[str, Any]) -> Any:
+        """The engine's reading of a checkpoint's `quantization_config`."""
+        ...
+
+    def online(self, method: str) -> Any:
+        """Of a checkpoint that is not quantised: `--quantization METHOD`."""
+        ...

@@ -1,0 +1,139 @@
+"""Unquantised layers of either engine: packed and released, or left with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from hk_backend import machine, reference
+from hk_backend.engine.linear.route import is_attached
+from hk_backend.routing.routes import routes
+from hk_backend.routing.shadow_check import largest_error, tolerance
+from tests.integration.shared.linear.engine import LinearEngine
+
+K, WIDTHS = 72, [40, 24]
+FORMATS = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
+
+
+def values(shape: tuple[int, ...], dtype: torch.dtype = torch.bfloat16, seed: int = 0) -> Any:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def weights(seed: int = 0, dtype: torch.dtype = torch.bfloat16) -> list[torch.Tensor]:
+    return [values((width, K), dtype, seed + width) for width in WIDTHS]
+
+
+def unloaded(engine: LinearEngine, dtype: torch.dtype = torch.bfloat16, k: int = K) -> Any:
+    return engine.merged(None, dtype, k, WIDTHS, prefix="model.gate_up_proj")
+
+
+def loaded(engine: LinearEngine, dtype: torch.dtype = torch.bfloat16) -> Any:
+    return engine.load(unloaded(engine, dtype), {"weight": weights(dtype=dtype)})
+
+
+def assert_computes(layer: Any, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+    x = values((5, weight.shape[1]), weight.dtype, seed=9)
+    expected = reference.linear(x, weight, FORMATS[weight.dtype], bias=bias)
+    out = layer.quant_method.apply(layer, x, bias)
+    assert largest_error(out, expected) <= tolerance(weight.dtype)
+
+
+# -- served
+
+
+@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+def test_a_layer_is_packed_and_its_weight_released(
+    engine: LinearEngine, dtype: torch.dtype
+) -> None:
+    layer = loaded(engine, dtype)
+    assert is_attached(layer)
+    assert layer.weight.shape == (0,)
+    assert layer.weight.dtype == dtype
+    assert_computes(layer, torch.cat(weights(dtype=dtype)))
+    assert_computes(layer, torch.cat(weights(dtype=dtype)), values((64,), dtype))
+
+
+def test_processed_twice(engine: LinearEngine) -> None:
+    """Without new weights there is nothing to do."""
+    layer = loaded(engine)
+    layer.quant_method.process_weights_after_loading(layer)
+    assert layer.hk_left == ""
+    assert_computes(layer, torch.cat(weights()))
+
+
+def test_calls_are_counted(engine: LinearEngine) -> None:
+    layer = loaded(engine)
+    layer(values((3, K)))
+    layer(values((2, 4, K)))
+    served = routes.counters("linear").served
+    assert (served.calls, served.tokens) == (2, 11)
+
+
+# -- left to the engine
+
+
+def left(engine: LinearEngine, layer: Any) -> str:
+    """Why the engine computes `layer`; it does."""
+    assert not is_attached(layer)
+    return engine.why_left(layer)
+
+
+def test_a_weight_with_more_axes(engine: LinearEngine) -> None:
+    layer = unloaded(engine)
+    layer.weight = torch.nn.Parameter(values((64, 1, 4)), requires_grad=False)
+    layer.quant_method.process_weights_after_loading(layer)
+    assert left(engine, layer) == "a weight with 3 axes"
+
+
+def test_a_shape_outside_the_envelope(engine: LinearEngine) -> None:
+    layer = unloaded(engine, k=12)
+    engine.load(layer, {"weight": [values((width, 12)) for width in WIDTHS]})
+    assert left(engine, layer) == "12 input features are not a positive multiple of 8"
+    assert_computes(layer, torch.cat([values((width, 12)) for width in WIDTHS]))
+
+
+def test_a_device_that_has_no_kernels(
+    engine: LinearEngine, environment: Callable[..., None]
+) -> None:
+    environment(HK_DEVICE="emulated:gfx950")
+    layer = loaded(engine)
+    assert left(engine, layer) == "no linear kernels for gfx950 yet"
+    assert_computes(layer, torch.cat(weights()))
+
+
+def test_a_route_that_is_off(engine: LinearEngine) -> None:
+    routes.disable("linear", "because")
+    assert left(engine, loaded(engine)) == "because"
+
+
+def test_a_method_of_somebody_else(engine: LinearEngine) -> None:
+    layer = unloaded(engine)
+
+    class Theirs(type(layer.quant_method)):  # type: ignore[misc]
+        def apply(self, layer: Any, x: Any, bias: Any = None) -> Any:
+            return torch.nn.functional.linear(x, layer.weight, bias)
+
+    layer.quant_method = Theirs()
+    engine.load(layer, {"weight": weights()})
+    assert left(engine, layer) == "Theirs multiplies by itself"
+
+
+def test_bfloat16_on_a_cpu_with_amx(
+    engine: LinearEngine, environment: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Left to torch, unless the user has named a device; float16 is served all the same."""
+    monkeypatch.setattr(machine, "advertises_amx", lambda: True)
+    environment(HK_DEVICE="auto", HK_EVIDENCE="use", ONEDNN_MAX_CPU_ISA="AVX512_CORE_AMX")
+    why = "faster without HK: linear in bfloat16, on a CPU with AMX"
+    assert left(engine, loaded(engine)).startswith(why)
+    assert is_attached(loaded(engine, torch.float16))
+    environment(ONEDNN_MAX_CPU_ISA="AVX512_CORE_FP16")
+    assert is_attached(loaded(engine))
+    environment(HK_DEVICE="cpu", ONEDNN_MAX_CPU_ISA="AVX512_CORE_AMX")
+    assert is_attached(loaded(engine))
+
+
+__all__ = [name for name in globals() if name.startswith("test_")]

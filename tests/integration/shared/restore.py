@@ -1,0 +1,35 @@
+"""An engine as it was before a test: whatever the plugin's routes change is put back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from hk_backend.routing.routes import routes
+
+
+@contextmanager
+def restored(owners: list[Any], tables: list[Any]) -> Iterator[None]:
+    """Fresh counters; at the end the members of `owners` (classes and modules) and the content of
+    `tables` (lists and dictionaries) are those of before."""
+    members = [(owner, dict(vars(owner))) for owner in owners]
+    contents = [(table, table.copy()) for table in tables]
+    routes.reset()
+    try:
+        yield
+    finally:
+        routes.reset()
+        for owner, before in members:
+            put_back(owner, before)
+        for table, content in contents:
+            table.clear()
+            (table.update if isinstance(table, dict) else table.extend)(content)
+
+
+def put_back(owner: Any, before: dict[str, Any]) -> None:
+    for name in [name for name in vars(owner) if name not in before]:
+        delattr(owner, name)
+    for name, member in before.items():
+        if vars(owner)[name] is not member:
+            setattr(owner, name, member)
