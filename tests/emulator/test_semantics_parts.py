@@ -66,35 +66,76 @@ def test_rndne(kind: str) -> None:
     assert same_floats(unary(f"v_rndne_{kind}", values, kind), np.rint(values))
 
 
-def test_division_as_compilers_write_it() -> None:
-    """v_div_scale, Newton's steps, v_div_fmas and v_div_fixup: the correctly rounded quotient.
+def apart(kind: str, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Numerators and denominators of any exponents, far apart, near the ends, denormal."""
+    fraction = {"f32": 23, "f64": 52}[kind]
+    top = 2 ** (8 * np.dtype(TYPES[kind]).itemsize - fraction - 1) - 1  # exponent field of infinity
+    far = {"f32": 96, "f64": 768}[kind]
+    denominator = rng.integers(0, top, LANES)
+    numerator = rng.integers(0, top, LANES)
+    near = denominator + rng.choice([-far, far], LANES) + rng.integers(-1, 2, LANES)
+    numerator = np.where(rng.random(LANES) < 0.4, near.clip(0, top - 1), numerator)
+    ends = rng.choice([0, 1, 23, 24, 25, 52, 53, 54, top - 3, top - 2, top - 1], (2, LANES))
+    numerator = np.where(rng.random(LANES) < 0.2, ends[0], numerator)
+    denominator = np.where(rng.random(LANES) < 0.2, ends[1], denominator)
+    random = rng.integers(0, 1 << 63, (2, LANES), dtype=np.uint64) % np.uint64(1 << fraction)
+    sign = rng.integers(0, 2, (2, LANES)).astype(np.uint64) * np.uint64((top + 1) << fraction)
+    exponents = np.stack([numerator, denominator]).astype(np.uint64)
+    a, b = (exponents << np.uint64(fraction) | random | sign).astype(BITS[kind])
+    return a, b
 
-    Where v_div_scale asks v_div_fmas to scale back (VCC), public sources differ: not compared.
-    """
+
+class Division:
+    """LLVM's expansion of fdiv: v_div_scale, Newton's steps, v_div_fmas and v_div_fixup."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.dwords = 2 if kind == "f64" else 1
+
+    def run(self, name: str, *sources: np.ndarray, vcc: int = 0, **more: object) -> np.ndarray:
+        wave = Wave(vcc=vcc).vector(name, *sources, dwords=self.dwords, **more)
+        self.vcc = wave.pair(30)
+        return wave.u64 if self.dwords == 2 else wave.u32
+
+    def less(self, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:  # c - a b
+        return self.run(f"v_fma_{self.kind}", a, b, c, modifiers=("-",))
+
+    def __call__(self, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, int]:
+        """The quotients, and the lanes that v_div_fmas scaled."""
+        d = self.run(f"v_div_scale_{self.kind}", b, b, a, mask_destination=30)
+        n = self.run(f"v_div_scale_{self.kind}", a, b, a, mask_destination=30)
+        scaled = self.vcc
+        one = np.ones(LANES, TYPES[self.kind]).view(BITS[self.kind])
+        r = self.run(f"v_rcp_{self.kind}", d)
+        r = self.run(f"v_fma_{self.kind}", self.less(d, r, one), r, r)
+        if self.kind == "f64":
+            r = self.run(f"v_fma_{self.kind}", self.less(d, r, one), r, r)
+        q = self.run(f"v_mul_{self.kind}", n, r)
+        if self.kind == "f32":
+            q = self.run(f"v_fma_{self.kind}", self.less(d, q, n), r, q)
+        q = self.run(f"v_div_fmas_{self.kind}", self.less(d, q, n), r, q, vcc=scaled, masks=(VCC,))
+        return self.run(f"v_div_fixup_{self.kind}", q, b, a), scaled
+
+
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_division_as_compilers_write_it(kind: str) -> None:
+    """Correctly rounded, whatever is far apart, near the largest or the smallest, or denormal."""
     rng = np.random.default_rng(9)
-    sign = np.uint32(1 << 31)
-    for _ in range(40):
-        a, b = (edges("f32", LANES, rng).astype(np.uint32) for _ in range(2))
-        first = Wave().vector("v_div_scale_f32", b, b, a, mask_destination=30)
-        second = Wave().vector("v_div_scale_f32", a, b, a, mask_destination=30)
-        d, n = first.u32, second.u32
-
-        def fma(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
-            return Wave().vector("v_fma_f32", x, y, z).u32
-
-        r = Wave().vector("v_rcp_f32", d).u32
-        one = np.full(LANES, np.float32(1).view(np.uint32), np.uint32)
-        r = fma(fma(d ^ sign, r, one), r, r)
-        q = Wave().vector("v_mul_f32", n, r).u32
-        q = fma(fma(d ^ sign, q, n), r, q)
-        scaled = Wave(vcc=second.pair(30))
-        q = scaled.vector("v_div_fmas_f32", fma(d ^ sign, q, n), r, q, masks=(VCC,)).u32
-        got = Wave().vector("v_div_fixup_f32", q, b, a).f32
+    divide, scaled, plain = Division(kind), 0, 0
+    for turn in range(40):
+        if turn % 4 == 0:
+            a, b = (edges(kind, LANES, rng).astype(BITS[kind]) for _ in range(2))
+        else:
+            a, b = apart(kind, rng)
+        got, vcc = divide(a, b)
         with np.errstate(all="ignore"):
-            expected = a.view(np.float32) / b.view(np.float32)
-        plain = np.array([not second.pair(30) >> lane & 1 for lane in range(LANES)])
-        assert plain.sum() > LANES // 2
-        assert same_floats(got[plain], expected[plain])
+            expected = a.view(TYPES[kind]) / b.view(TYPES[kind])
+        assert same_floats(got.astype(BITS[kind]).view(TYPES[kind]), expected)
+        finite = np.isfinite(expected) & (expected != 0)
+        scaled += sum(bool(f) and vcc >> lane & 1 for lane, f in enumerate(finite))
+        plain += sum(bool(f) and not vcc >> lane & 1 for lane, f in enumerate(finite))
+    assert scaled > 300
+    assert plain > 300
 
 
 @pytest.mark.parametrize("kind", ["f16", "f32", "f64"])

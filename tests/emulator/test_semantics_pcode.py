@@ -26,14 +26,14 @@ for _op, _text in tinygrad.PCODE.items():
         GROUP.setdefault(_name, _group)
 
 # Stated elsewhere: transcendental functions and what is approximate (test_semantics_math), parts of
-# numbers (test_semantics_parts), packed values (test_semantics_packed), formats
-# (test_semantics_convert), lanes and registers (test_semantics_lanes), matrices
-# (test_semantics_matrix), VGPR indexing (test_vgpr_indexing).
+# numbers and division, whose pseudo-code is wrong (test_semantics_parts), packed values
+# (test_semantics_packed), formats (test_semantics_convert), lanes and registers
+# (test_semantics_lanes), matrices (test_semantics_matrix), VGPR indexing (test_vgpr_indexing).
 ELSEWHERE = re.compile(
     r"v_(exp|log|rcp|rcp_iflag|rsq|sin|cos)_f|v_mfma|v_(read|write)|v_permlane|v_swap|v_mbcnt"
     r"|v_cvt_(pk_)?(fp8|bf8)|v_cvt_(pk_)?f32_(fp8|bf8)|v_cvt_pk_bf16|v_cvt_pkrtz|v_mad_mix"
-    r"|s_set_gpr_idx|v_cvt_pk_f16|v_cvt_.*norm|v_frexp|v_cvt_off|v_cvt_pk_u8|v_div_scale_f32|v_bitop3"
-    r"|v_rndne|v_sqrt_f32|v_pk_mov|s_.etreg|v_sat_pk_u8|v_cvt_rpi|v_fract|v_pk_(min|max)imum3|v_dot2|v_div_fixup"
+    r"|s_set_gpr_idx|v_cvt_pk_f16|v_cvt_.*norm|v_frexp|v_cvt_off|v_cvt_pk_u8|v_bitop3"
+    r"|v_rndne|v_sqrt_f32|v_pk_mov|s_.etreg|v_sat_pk_u8|v_cvt_rpi|v_fract|v_pk_(min|max)imum3|v_dot2|v_div_"
 )
 
 
@@ -128,12 +128,10 @@ def test_vector_instruction(name: str, mode: int) -> None:
     result = result_type(name, text)
     is_mask = name.startswith("v_cmp")
     accumulates = bool(re.search(r"D0(\[[^\]]*\])?\.[fiu]\d+[,)]|tmp = D0|\+ D0\.", text))
-    carries_out = "VCC.u64[laneId] =" in text or "D1." in text or name.startswith("v_div_scale")
+    carries_out = "VCC.u64[laneId] =" in text or "D1." in text
     carries_in = "VCC" in re.sub(r"VCC(\.u64\[laneId\])? = ", "", re.sub(r"//[^\n]*", "", text))
     for _ in range(2):
         sources = [lane_values(kind, rng) for kind in kinds]
-        if name == "v_div_scale_f64":  # of the denominator or the numerator
-            sources[0] = np.where(rng.integers(0, 2, LANES), sources[1], sources[2])
         old = lane_values(result if result != "b32" else "u32", rng)
         vcc = int(rng.integers(0, 1 << 63, dtype=np.uint64)) * 2 + 1
         dwords = 2 if is_wide(result) else 1
@@ -147,7 +145,7 @@ def test_vector_instruction(name: str, mode: int) -> None:
             name,
             *arguments,
             dwords=dwords,
-            masks=(VCC,) if carries_in and not name.startswith("v_div_") else (),
+            masks=(VCC,) if carries_in else (),
             mask_destination=30 if carries_out else None,
             result_is_mask=is_mask,
             op_sel_hi=7,
@@ -155,8 +153,6 @@ def test_vector_instruction(name: str, mode: int) -> None:
         for lane in range(LANES):
             state = pcode.State(lane=lane, vcc=vcc, ieee=ieee, d0=0 if is_mask else int(old[lane]))
             state.sources = {f"S{i}": int(s[lane]) for i, s in enumerate(sources)}
-            if name == "v_div_scale_f64":  # where no case applies
-                state.d0 = int(sources[0][lane])
             pcode.execute(text, state, CODE)
             shown = [hex(int(s[lane])) for s in sources], hex(int(old[lane]))
             if is_mask:

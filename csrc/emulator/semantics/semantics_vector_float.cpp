@@ -1,45 +1,9 @@
 // VALU arithmetic on f32, f64 and f16 that rounds as MODE says.
+#include "semantics/division.hpp"
 #include "semantics/lanes.hpp"
 
 namespace hk::emulator::HK_ISA {
 namespace {
-
-// exponent field of a finite, nonzero number or 0
-int exponent(float a) { return int(as_bits(a) >> 23 & 255); }
-int exponent(double a) { return int(std::bit_cast<uint64_t>(a) >> 52 & 2047); }
-
-template <class T>
-bool denormal(T a) {
-  return a != 0 && exponent(a) == 0;
-}
-
-// v_div_scale: S0 is the numerator S2 or the denominator S1; scales it so that the division's
-// Newton steps neither overflow nor lose bits, and says in `out` whether v_div_fmas must undo it.
-// Pseudo-code of the CDNA3 ISA guide; 1 / S1 is taken in T.
-template <class T>
-T division_scaled(T s0, T s1, T s2, bool& out) {
-  constexpr bool kSingle = sizeof(T) == 4;
-  constexpr int kFar = kSingle ? 96 : 768, kTiny = kSingle ? 23 : 53;
-  const T up = T(kSingle ? 0x1p64 : 0x1p128), down = 1 / up;
-  out = false;
-  if (s2 == 0 || s1 == 0) return std::numeric_limits<T>::quiet_NaN();
-  if (exponent(s2) - exponent(s1) >= kFar) {
-    out = true;
-    return s0 == s1 ? s0 * up : s0;
-  }
-  if (denormal(s1)) return s0 * up;
-  const bool reciprocal = denormal(T(1) / s1), quotient = denormal(s2 / s1);
-  if (reciprocal && quotient) {
-    out = true;
-    return s0 == s1 ? s0 * up : s0;
-  }
-  if (reciprocal) return s0 * down;
-  if (quotient) {
-    out = true;
-    return s0 == s2 ? s0 * up : s0;
-  }
-  return exponent(s2) <= kTiny ? s0 * up : s0;
-}
 
 template <class T>
 void division_scale(Wave& w, const Instruction& in) {
@@ -54,48 +18,18 @@ void division_scale(Wave& w, const Instruction& in) {
   write_mask(w, in, in.dst[1], mask);
 }
 
-// v_div_fmas: a fused multiply-add, scaled back where VCC says that v_div_scale scaled.
 template <class T>
 void division_fmas(Wave& w, const Instruction& in) {
   Row result[sizeof(T) / 4];
-  const T scale = T(sizeof(T) == 4 ? 0x1p32 : 0x1p64);
   {
     const HostRounding rounding(rounding_of(w.mode, Source<T>::as));
     const uint64_t vcc = w.vcc();
     for_lanes<T, T, T>(w, in, [&](int lane, T a, T b, T c) {
-      const T value = std::fma(a, b, c);
-      store_lane<T>(result, lane, vcc >> lane & 1 ? value * scale : value);
+      store_lane<T>(result, lane,
+                    vcc >> lane & 1 ? division_scaled_back(a, b, c) : std::fma(a, b, c));
     });
   }
   finish<T>(w, in, result);
-}
-
-// v_div_fixup: the special cases of S2 / S1, else |S0| with the quotient's sign.
-template <class T>
-T division_fixed(T s0, T s1, T s2) {
-  constexpr T kInfinity = std::numeric_limits<T>::infinity();
-  constexpr int kTop = sizeof(T) == 4 ? 255 : 2047, kUnder = sizeof(T) == 4 ? -150 : -1075;
-  const T sign = std::signbit(s1) != std::signbit(s2) ? T(-1) : T(1);
-  if (s2 != s2) return s2 + s2;  // quiet
-  if (s1 != s1) return s1 + s1;
-  if ((s1 == 0 && s2 == 0) || (std::fabs(s1) == kInfinity && std::fabs(s2) == kInfinity))
-    return -std::numeric_limits<T>::quiet_NaN();
-  if (s1 == 0 || std::fabs(s2) == kInfinity) return sign * kInfinity;
-  if (std::fabs(s1) == kInfinity || s2 == 0) return sign * T(0);
-  if (exponent(s2) - exponent(s1) < kUnder) return sign * T(0);
-  if (exponent(s1) == kTop) return sign * kInfinity;
-  return sign * std::fabs(s0);
-}
-
-float division_fixed_half(float s0, float s1, float s2) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  const float sign = std::signbit(s1) != std::signbit(s2) ? -1.0f : 1.0f;
-  if (s2 != s2 || s1 != s1) return std::numeric_limits<float>::quiet_NaN();  // settled by half()
-  if ((s1 == 0 && s2 == 0) || (std::fabs(s1) == kInfinity && std::fabs(s2) == kInfinity))
-    return std::numeric_limits<float>::quiet_NaN();
-  if (s1 == 0 || std::fabs(s2) == kInfinity) return sign * kInfinity;
-  if (std::fabs(s1) == kInfinity || s2 == 0) return sign * 0.0f;
-  return sign * std::fabs(s0);
 }
 
 void add_f32(Semantics& all) {

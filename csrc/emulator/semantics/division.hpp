@@ -1,0 +1,96 @@
+// The parts of a division: v_div_scale, v_div_fmas where VCC is set, v_div_fixup.
+//
+// The guides' pseudo-code contradicts itself: v_div_fmas multiplies by 2^32 whether v_div_scale has
+// scaled the quotient up or down, and by 2^64. So these are the rules of AMD's simulator (rocjitsu,
+// shared/division.h), which its authors compared with gfx1100 and gfx1201: those under which LLVM's
+// expansion of fdiv gives the correctly rounded quotient.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "semantics/floats.hpp"
+
+namespace hk::emulator::HK_ISA {
+
+// What the rules call large and small, in exponent fields, and the power of 2 that they scale by.
+template <class T>
+struct DivisionLimits {
+  static constexpr bool kSingle = sizeof(T) == 4;
+  static constexpr int kBias = kSingle ? 127 : 1023;
+  static constexpr int kFar = kSingle ? 96 : 768, kTiny = kSingle ? 24 : 53;
+  static constexpr int kUnder = kSingle ? -150 : -1075;
+  static constexpr T kUp = T(kSingle ? 0x1p64 : 0x1p128), kDown = 1 / kUp;
+};
+
+// The field: 0 of zeros and denormals.
+inline int exponent(float a) { return int(as_bits(a) >> 23 & 255); }
+inline int exponent(double a) { return int(std::bit_cast<uint64_t>(a) >> 52 & 2047); }
+
+// v_div_scale: `s0` is the denominator `s1` or the numerator `s2`; scales it so that the division's
+// Newton steps neither overflow nor lose bits, and says in `out` whether the quotient is then off by
+// a factor that v_div_fmas must undo.
+template <class T>
+T division_scaled(T s0, T s1, T s2, bool& out) {
+  using Limits = DivisionLimits<T>;
+  const int denominator = exponent(s1), numerator = exponent(s2), apart = numerator - denominator;
+  const bool of_denominator = s0 == s1;
+  const bool large = apart >= Limits::kFar, small = apart <= -Limits::kFar;
+  out = large || (small && denominator != 0);
+  if (s1 == 0 || s2 == 0) return -std::numeric_limits<T>::quiet_NaN();
+  if (large) return of_denominator ? s0 * Limits::kUp : s0;
+  if (denominator == 0) return s0 * Limits::kUp;
+  if (denominator >= 2 * Limits::kBias - 1)  // its reciprocal would be denormal
+    return small && !of_denominator ? s0 : s0 * Limits::kDown;
+  if (small) return of_denominator ? s0 : s0 * Limits::kUp;
+  return numerator <= Limits::kTiny ? s0 * Limits::kUp : s0;
+}
+
+// v_div_fmas where VCC is set: s0 * s1 + s2, scaled towards where the quotient s2 lies, rounded once.
+// Newton's steps leave sums that lie a hair from halfway: the wide sum is rounded to odd.
+template <class T>
+T division_scaled_back(T s0, T s1, T s2) {
+  using Limits = DivisionLimits<T>;
+  if (!std::isfinite(s0) || !std::isfinite(s1) || !std::isfinite(s2)) return std::fma(s0, s1, s2);
+  __extension__ typedef __float128 Wide;  // holds the product, and no factor is out of its range
+  __extension__ typedef unsigned __int128 Bits;
+  const Wide product = Wide(s0) * Wide(s1), sum = product + Wide(s2), part = sum - product;
+  const Wide error = (product - (sum - part)) + (Wide(s2) - part);  // two-sum
+  Bits bits = std::bit_cast<Bits>(sum);
+  if (error != 0 && !(bits & 1)) bits += (error > 0) == (sum > 0) ? 1 : -1;
+  const T scale = exponent(s2) > Limits::kBias ? Limits::kUp : Limits::kDown;
+  return T(std::bit_cast<Wide>(bits) * Wide(scale));
+}
+
+// v_div_fixup: the special cases of s2 / s1, else |s0| with the quotient's sign. A quotient that
+// overflowed in the Newton steps arrives as NaN.
+template <class T>
+T division_fixed(T s0, T s1, T s2) {
+  constexpr T kInfinity = std::numeric_limits<T>::infinity();
+  const T sign = std::signbit(s1) != std::signbit(s2) ? T(-1) : T(1);
+  if (s2 != s2) return s2 + s2;  // quiet
+  if (s1 != s1) return s1 + s1;
+  if ((s1 == 0 && s2 == 0) || (std::fabs(s1) == kInfinity && std::fabs(s2) == kInfinity))
+    return -std::numeric_limits<T>::quiet_NaN();
+  if (s1 == 0 || std::fabs(s2) == kInfinity) return sign * kInfinity;
+  if (std::fabs(s1) == kInfinity || s2 == 0) return sign * T(0);
+  if (exponent(s2) - exponent(s1) < DivisionLimits<T>::kUnder) return sign * T(0);
+  return sign * (s0 == s0 ? std::fabs(s0) : kInfinity);
+}
+
+// The same in f16, NaN sources apart.
+inline float division_fixed_half(float s0, float s1, float s2) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const float sign = std::signbit(s1) != std::signbit(s2) ? -1.0f : 1.0f;
+  if (s2 != s2 || s1 != s1) return std::numeric_limits<float>::quiet_NaN();  // settled by half()
+  if ((s1 == 0 && s2 == 0) || (std::fabs(s1) == kInfinity && std::fabs(s2) == kInfinity))
+    return std::numeric_limits<float>::quiet_NaN();
+  if (s1 == 0 || std::fabs(s2) == kInfinity) return sign * kInfinity;
+  if (std::fabs(s1) == kInfinity || s2 == 0) return sign * 0.0f;
+  return sign * std::fabs(s0);
+}
+
+}  // namespace hk::emulator::HK_ISA
