@@ -1,4 +1,4 @@
-"""Every atomic instruction of global memory and LDS: what it leaves and what it returns."""
+"""Every atomic instruction: what it leaves in memory and what it returns."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ NAMES = {"wrxchg": "swap", "cmpst": "cmpswap", "min_i": "smin", "max_i": "smax",
 
 def operation(mnemonic: str) -> tuple[str, str | None, int]:
     """(operation, float type, bits) of ds_min_rtn_i32, global_atomic_add_x2, ..."""
-    short = re.sub(r"^(ds|global_atomic)_|_rtn", "", mnemonic)
+    short = re.sub(r"^(ds|(global|buffer|flat)_atomic)_|_rtn", "", mnemonic)
     kind = re.search(r"_(bf16|f16|f32|f64)$", short)
     if kind:
         bits = 64 if kind[1] == "f64" else 32
@@ -61,11 +61,18 @@ def operation(mnemonic: str) -> tuple[str, str | None, int]:
     return NAMES.get(name, name), None, bits
 
 
-def atomics(space: str) -> list[str]:
-    names = [m for _, _, m, executed in _emulator.opcodes("gfx950") if executed]
-    if space == "global":
-        return [m for m in names if m.startswith("global_atomic_")]
-    return [m for m in names if re.match(r"ds_(\w+_)?(rtn_|rtn$)", m) and "swizzle" not in m]
+ATOMIC = re.compile(
+    r"(global|buffer|flat)_atomic_\w+"
+    r"|ds_(add|sub|rsub|inc|dec|min|max|and|or|xor|mskor|cmpst|wrxchg|pk_add)_\w+"
+)
+MNEMONICS = [
+    m for _, _, m, executed in _emulator.opcodes("gfx950") if executed and ATOMIC.fullmatch(m)
+]
+
+
+def returns(mnemonic: str) -> bool:
+    """LDS has opcodes of its own that return nothing."""
+    return not mnemonic.startswith("ds_") or "_rtn" in mnemonic
 
 
 def floats(kind: str, rng: np.random.Generator) -> np.ndarray:
@@ -128,36 +135,52 @@ def program(space: str, mnemonic: str) -> str:
     """
     if space == "ds":
         second = f", {registers(6, n)}" if two else ""
+        result = f"{registers(8, n)}, " if returns(mnemonic) else ""
         return (
             load
             + f"""
           ds_write_b64 v10, v[2:3]
-          {mnemonic} {registers(8, n)}, v10, {registers(4, n)}{second}
+          {mnemonic} {result}v10, {registers(4, n)}{second}
           ds_read_b64 v[2:3], v10
           s_waitcnt lgkmcnt(0)
           global_store_dwordx2 v10, v[2:3], s[6:7]
           global_store_dwordx2 v10, v[8:9], s[6:7] offset:8"""
         )
-    data = registers(4, n)
-    gather = ""
-    if two:  # the new value first, then the compared one
-        data = registers(12, 2 * n)
-        gather = "".join(
-            f"v_mov_b32 v{12 + i}, v{6 + i}\n v_mov_b32 v{12 + n + i}, v{4 + i}\n" for i in range(n)
-        )
+    # the new value first, then the compared one; a buffer's result replaces the data
+    order = [6, 4] if two else [4]
+    gather = "".join(
+        f"v_mov_b32 v{12 + n * place + i}, v{first + i}\n"
+        for place, first in enumerate(order)
+        for i in range(n)
+    )
+    data, result = registers(12, n * len(order)), registers(8, n)
+    instruction = {
+        "global": f"{mnemonic} {result}, v10, {data}, s[6:7] sc0",
+        "flat": f"{mnemonic} {result}, v[18:19], {data} sc0",
+        "buffer": f"{mnemonic} {data}, v10, s[8:11], 0 offen sc0\n s_waitcnt vmcnt(0)\n"
+        + "".join(f"v_mov_b32 v{8 + i}, v{12 + i}\n" for i in range(n)),
+    }[space]
     return (
         load
         + f"""
+      v_mov_b32 v19, s7
+      v_add_co_u32 v18, vcc, s6, v10
+      s_nop 1
+      v_addc_co_u32 v19, vcc, 0, v19, vcc
+      s_mov_b32 s8, s6
+      s_and_b32 s9, s7, 0xffff
+      s_mov_b32 s10, 1024
+      s_mov_b32 s11, 0x20000
       {gather}
       global_store_dwordx2 v10, v[2:3], s[6:7]
       s_waitcnt vmcnt(0)
-      {mnemonic} {registers(8, n)}, v10, {data}, s[6:7] sc0
-      s_waitcnt vmcnt(0)
+      {instruction}
+      s_waitcnt vmcnt(0) lgkmcnt(0)
       global_store_dwordx2 v10, v[8:9], s[6:7] offset:8"""
     )
 
 
-@pytest.mark.parametrize("mnemonic", [*atomics("global"), *atomics("ds")])
+@pytest.mark.parametrize("mnemonic", MNEMONICS)
 def test_atomic(mnemonic: str) -> None:
     space = mnemonic.split("_", maxsplit=1)[0]
     rng = np.random.default_rng(sum(mnemonic.encode()))
@@ -168,4 +191,5 @@ def test_atomic(mnemonic: str) -> None:
     assert not report.findings, [f.message for f in report.findings]
     dwords = operation(mnemonic)[2] // 32
     np.testing.assert_array_equal(out[:, :2], expected(mnemonic, memory, data, new))
-    np.testing.assert_array_equal(out[:, 2 : 2 + dwords], memory[:, :dwords])
+    returned = memory[:, :dwords] if returns(mnemonic) else np.zeros((LANES, dwords))
+    np.testing.assert_array_equal(out[:, 2 : 2 + dwords], returned)

@@ -180,3 +180,18 @@ def test_zeros_that_are_no_sums_keep_their_sign(name: str) -> None:
         "v_trunc_f16": (np.full(LANES, 0x3800, np.uint32),),
     }[name]
     assert set(run(name, *sources, wave=Wave(mode=ROUND_DOWN)).tolist()) == {0}
+
+
+@pytest.mark.parametrize("op_sel", range(4))
+def test_move_of_two(op_sel: int) -> None:
+    """The low dword of the result from the first source, the high one from the second."""
+    rng = np.random.default_rng(op_sel)
+    a, b = rng.integers(0, 1 << 32, (2, LANES, 2), dtype=np.uint32)
+    pairs = [x.view(np.uint64).ravel() for x in (a, b)]
+    old = edges("u64", LANES, rng)
+    some = 0x0123456789ABCDEF
+    wave = Wave(exec=some, destination=old)
+    out = wave.vector("v_pk_mov_b32", *pairs, dwords=2, op_sel=op_sel)
+    wanted = np.stack([a[:, op_sel & 1], b[:, op_sel >> 1]], 1).view(np.uint64).ravel()
+    active = np.array([some >> lane & 1 for lane in range(LANES)], bool)
+    np.testing.assert_array_equal(out.u64, np.where(active, wanted, old))
