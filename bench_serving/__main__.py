@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Serving and kernel benchmarks.")
 console = Console()
-BACKENDS_HELP = "Of stock, hk; stock:float32 and hk:bfloat16:hk_fp8 set --dtype and --quantization."
+BACKENDS_HELP = "stock, hk; stock:float32 and hk:bfloat16:hk_fp8 set --dtype and --quantization."
 
 
 class EngineName(str, Enum):
@@ -34,7 +34,9 @@ class EngineName(str, Enum):
     sglang = "sglang"
 
 
-EngineOption = Annotated[EngineName, typer.Option(help="Whose server, installed here.")]
+EngineOption = Annotated[
+    EngineName, typer.Option(help="Engine whose server to run; must be installed.")
+]
 
 
 @app.command()
@@ -69,11 +71,11 @@ def serve(
     concurrency: Annotated[str, typer.Option(help="Requests in flight.")] = "1,2,4",
     prompts: Annotated[int, typer.Option(min=1, help="Requests in a run.")] = 8,
     rounds: options.Rounds = 3,
-    server_args: Annotated[str, typer.Option(help="More for the server, in quotes.")] = "",
+    server_args: Annotated[str, typer.Option(help="Additional server arguments, in quotes.")] = "",
     isa: options.IsaLimit = None,
     out: Annotated[Path, typer.Option(help="Where the results go.")] = Path("results/serve"),
 ) -> None:
-    """An engine's server under its own benchmark client, backends in turn."""
+    """Benchmark an engine's server with its own client, alternating between backends."""
     from bench_serving import serve as suite
     from bench_serving.candidates import Candidate
     from bench_serving.engines import ENGINES
@@ -108,7 +110,7 @@ def serve(
 
 @app.command()
 def kernels(
-    operators: Annotated[str, typer.Option(help="Of attention, linear.")] = "attention,linear",
+    operators: Annotated[str, typer.Option(help="Any of attention, linear.")] = "attention,linear",
     lengths: options.Lengths = "512,1024,2048,4096",
     head_sizes: options.HeadSizes = "64,128",
     heads: options.Heads = "9/3,32/8",
@@ -124,7 +126,7 @@ def kernels(
     isa: options.IsaLimit = None,
     out: Annotated[Path, typer.Option(help="Where the results go.")] = Path("results/kernels"),
 ) -> None:
-    """The operators against torch's: JSON, Markdown and plots."""
+    """Compare the operators with torch's; write JSON, Markdown and plots."""
     from bench_serving import kernels as suite
     from hk_backend.bench import settings
     from hk_backend.bench.attention.sweep import Sweep as AttentionSweep
@@ -175,7 +177,7 @@ def _errors_in_words() -> Iterator[None]:
         console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
-        console.print("interrupted: the servers are down, run it again any time", style="red")
+        console.print("interrupted: the servers are down, run it again at any time", style="red")
         raise typer.Exit(130) from None
 
 

@@ -78,7 +78,7 @@ class Results:
 
 
 class DemoError(RuntimeError):
-    """The demo cannot go on; the message says why."""
+    """The demo cannot continue; the message says why."""
 
 
 def run(
@@ -207,7 +207,7 @@ def _time_prefill(
 def _enter_totals(found: Results, totals: dict[str, RouteTotals]) -> None:
     for route, total in totals.items():
         on = total.served.calls > 0
-        why = "" if on else "; ".join(total.fallbacks) or "nothing was asked of it"
+        why = "" if on else "; ".join(total.fallbacks) or "nothing was requested of it"
         found.routes[route] = {"on": on, "why": why, "routed_share": total.routed_share}
         found.routes[route]["share_of_hks"] = total.share_of_hks
         found.calls[route] = total.served.calls

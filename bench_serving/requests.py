@@ -83,7 +83,7 @@ class Client:
                 for chunk in stream:
                     if chunk.choices:
                         return time.perf_counter() - start
-        raise ServerError(f"the server streamed no token:\n{tail(self._server.log)}")
+        raise ServerError(f"the server streamed no tokens:\n{tail(self._server.log)}")
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

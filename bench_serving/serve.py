@@ -59,7 +59,7 @@ class Plan:
 
     @property
     def may_differ(self) -> set[str]:
-        """What the candidates' names let their servers differ in, beside the backend."""
+        """What the candidates' names let their servers differ in, apart from the backend."""
         settings = {"dtype": "dtype", "arguments": "quantization"}
         return {
             what
@@ -213,7 +213,7 @@ def run_client(server: Server, plan: Plan, run: Run, out: Path) -> Run:
             check=False,
         )
         if done.returncode:
-            run.error = f"the client ended with {done.returncode}: {_last_line(done.stderr)}"
+            run.error = f"the client exited with {done.returncode}: {_last_line(done.stderr)}"
             return run
         run.metrics = metrics_of(plan.engine.read_result(result), plan.prompts)
         if server.backend == "hk":
@@ -314,4 +314,4 @@ def _brief(metrics: dict[str, float]) -> str:
 
 def _last_line(text: str) -> str:
     lines = text.strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "it printed nothing"

@@ -190,7 +190,7 @@ def relevant_environment(server: Server) -> dict[str, str]:
 def tail(log: Path, lines: int = 30) -> str:
     """The end of a log, and where it is."""
     end = log.read_text(errors="replace").splitlines()[-lines:] if log.exists() else []
-    return "\n".join([*end, f"(the whole log: {log})"])
+    return "\n".join([*end, f"(full log: {log})"])
 
 
 def _signal_group(group: int, how: signal.Signals) -> None:

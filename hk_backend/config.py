@@ -84,7 +84,7 @@ class Config(BaseSettings):
 
     @property
     def enabled(self) -> bool:
-        """Whether any route is asked for; if not, nothing of the engine is touched."""
+        """Whether any route is enabled; if not, the engine is left untouched."""
         return bool(self.backend)
 
 
@@ -105,7 +105,7 @@ def read_config() -> Config:
 
 
 def unknown_variables() -> list[str]:
-    """One line for each variable of the environment that begins as ours do and is none of them."""
+    """One line for each environment variable that starts like ours but is not one of them."""
     lines = []
     for name in sorted(name for name in os.environ if name.startswith(PREFIX)):
         if name not in {*VARIABLES, *INTERNAL} and not name.startswith(OF_TESTS):

@@ -26,7 +26,7 @@ class Load:
         tokenizer: folder of the checkpoint.
         input_len, output_len: tokens of each prompt and of each answer.
         prompts: requests of the run, no two alike.
-        concurrency: how many of them are in flight at once, at most.
+        concurrency: the maximum number in flight at once.
         seed: decides the prompts.
         result: file that the client writes.
     """

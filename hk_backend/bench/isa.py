@@ -1,4 +1,4 @@
-"""What holds HK and torch to one instruction set; imports no torch."""
+"""Limits HK and torch to one instruction set; imports no torch."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def check_device() -> None:
 
 
 def environment(rounds: int) -> dict[str, Any]:
-    """What the numbers depend on, recorded beside them."""
+    """What the numbers depend on, recorded with them."""
     return {
         "cpu": machine.cpu_model(),
         "cores": machine.usable_cores(),

@@ -46,9 +46,9 @@ def styles(row: Measured, headings: Sequence[str], wins_or_loses: Collection[str
 
 @dataclass(frozen=True)
 class Narrow:
-    """How a table is told on a narrow terminal: one for each value of its first columns.
+    """How a table is split on a narrow terminal: one for each value of its first columns.
 
-    `grouped`: how many columns stand in the title. `short`: another heading by heading; "" leaves
+    `grouped`: how many columns go into the title. `short`: another heading by heading; "" leaves
     the column out.
     """
 

@@ -1,7 +1,7 @@
-"""How anything is timed here: candidates in alternation, each by the median of its runs.
+"""How everything is timed here: candidates alternate, and each is judged by the median of its runs.
 
-Alternation, because a machine's speed drifts: what runs in the same second sees the same
-machine. Medians, because a shared machine has outliers, never the best run.
+They alternate because a machine's speed drifts: what runs in the same second sees the same
+machine. Medians rather than the best run, because a shared machine has outliers.
 """
 
 from __future__ import annotations

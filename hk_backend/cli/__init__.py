@@ -1,1 +1,1 @@
-"""What a person runs: the command `hk-backend`."""
+"""The command line: the command `hk-backend`."""

@@ -50,9 +50,9 @@ progress = Console(stderr=True)
 
 @app.command()
 def status(as_json: JsonFlag = False) -> None:
-    """Versions, the device, and every route: on, or off and why.
+    """Show versions, the device, and every route: on, or off and why.
 
-    Exit code 1 if a variable of the environment is not valid.
+    Exit code 1 if an environment variable is invalid.
     """
     from hk_backend.cli.status import collect
 
@@ -82,7 +82,7 @@ def _print_status(console: Console, found: Status) -> None:
 
 @app.command()
 def doctor(as_json: JsonFlag = False) -> None:
-    """What on this machine would stop a route, and the command that mends it.
+    """Show what on this machine would stop a route, and the command that fixes it.
 
     Exit code 1 if there is a problem.
     """
@@ -116,10 +116,12 @@ def doctor(as_json: JsonFlag = False) -> None:
 
 @app.command()
 def kernels(
-    arch: Annotated[str | None, typer.Option(help="Such as gfx950; every arch by default.")] = None,
+    arch: Annotated[
+        str | None, typer.Option(help="For example gfx950; every arch by default.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """The GPU kernels that this package carries, and what the analysis of their code found."""
+    """List the GPU kernels in this package, with the analysis of their code."""
     from hk_backend.kernels import CodeObjectError
     from hk_backend.kernels.toolchain import listing
 
@@ -152,9 +154,9 @@ def quantize(
     shard_size: quantizing.ShardSize = 2.0,
     as_json: JsonFlag = False,
 ) -> None:
-    """A quantised copy of a Llama's checkpoint, in the convention that names its format.
+    """Write a quantised copy of a Llama checkpoint, in the usual convention for its format.
 
-    Interrupted, the same command goes on. Exit code 1 if it cannot be done, with the reason; 130
+    If interrupted, run the same command to resume. Exit code 1 on failure, with the reason; 130
     after Ctrl-C.
     """
     from hk_backend.quantize.errors import QuantizeError, missing
@@ -196,9 +198,9 @@ def attention(
     isa: options.IsaLimit = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """attention_prefill against torch's SDPA in alternation, losses beside wins.
+    """Compare attention_prefill with torch's SDPA, alternating between them.
 
-    Exit code 1 if a case could not be measured or gave a wrong result.
+    Exit code 1 if a case could not be measured or its result was wrong.
     """
     from hk_backend.bench.attention.sweep import Sweep
     from hk_backend.bench.attention.table import print_rows
@@ -218,9 +220,9 @@ def linear(
     isa: options.IsaLimit = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """linear against torch's in alternation, and against the machine's bounds.
+    """Compare linear with torch's, alternating between them, and with the machine's bounds.
 
-    Exit code 1 if a case could not be measured or gave a wrong result.
+    Exit code 1 if a case could not be measured or its result was wrong.
     """
     from hk_backend.bench.linear.sweep import Sweep
     from hk_backend.bench.linear.table import print_rows

@@ -1,4 +1,4 @@
-"""`hk-backend doctor`: what on this machine would stop a route, and the command that mends it."""
+"""`hk-backend doctor`: what on this machine would stop a route, and the command that fixes it."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def check_environment() -> Finding | None:
     if unknown:
         return note("environment", "; ".join(unknown), f"unset {unknown[0].partition(' ')[0]}")
     if not config.enabled:
-        what = "HK_BACKEND is unset or 0: engines run as they are"
+        what = "HK_BACKEND is unset or 0: engines run unchanged"
         return note("environment", what, "export HK_BACKEND=1")
     return None
 
@@ -140,7 +140,7 @@ def check_device() -> Finding | None:
         return skipped("device", "it needs torch")
     name, verdict = status.resolve_device()
     if not name:
-        return skipped("device", "a variable of the environment is not valid")
+        return skipped("device", "an environment variable is invalid")
     if verdict:
         return None
     return problem("device", verdict.why, "unset HK_DEVICE")
@@ -166,7 +166,7 @@ def check_engine() -> Finding | None:
     for name, engine in ENGINES.items():
         known = SpecifierSet(engine.versions, prereleases=True)
         if engine.version is not None and str(engine.version) not in known:
-            what = f"{engine.title} {engine.version} is not one that the plugin knows: {known}"
+            what = f"{engine.title} {engine.version} is not supported by the plugin: {known}"
             return problem("engine", what, _install(name))
     return None
 
@@ -235,7 +235,7 @@ def check_sglang_platform() -> Finding | None:
         return None
     if find_spec("sgl_kernel") is not None or _has_gpu():
         return None
-    what = "SGLang cannot serve on this CPU by itself: its kernels (sgl_kernel) are not installed"
+    what = "SGLang alone cannot serve on this CPU: its kernels (sgl_kernel) are not installed"
     plugins = importlib.metadata.entry_points(group="sglang.srt.platforms")
     remedy = next((f"export SGLANG_PLATFORM={plugin.name}" for plugin in plugins), "")
     return note("sglang_platform", what, remedy)
@@ -248,7 +248,7 @@ def check_vllm_command() -> Finding | None:
         return skipped("vllm_command", "vLLM is not installed")
     if machine.version_of("vllm") is not None:
         return None
-    what = "`vllm serve` fails: this vLLM was installed under another package name than `vllm`"
+    what = "`vllm serve` fails: this vLLM was installed under a package name other than `vllm`"
     return note("vllm_command", what, f"{sys.executable} -m {vllm.serve}")
 
 
@@ -294,7 +294,7 @@ _pool = ThreadPoolExecutor()
 
 def _last_line(done: subprocess.CompletedProcess[str]) -> str:
     lines = done.stderr.strip().splitlines()
-    return lines[-1] if lines else f"it ended with exit code {done.returncode}"
+    return lines[-1] if lines else f"it exited with code {done.returncode}"
 
 
 def _pip(arguments: str) -> str:
@@ -302,7 +302,7 @@ def _pip(arguments: str) -> str:
 
 
 def _install(name: str) -> str:
-    """The command that installs a known version of an engine: where there is no GPU, the CPU build
+    """The command that installs a supported version of an engine: without a GPU, the CPU build
     that docs/install.md describes."""
     if not _has_gpu():
         target = "venv" if name == "vllm" else f"venv-{name}"
@@ -312,7 +312,7 @@ def _install(name: str) -> str:
 
 
 def _right_torchvision(engine: KnownEngine) -> str:
-    """The command that mends a torchvision which was built for another torch."""
+    """The command that replaces a torchvision that was built for another torch."""
     if not engine.needs_torchvision:
         return _pip("uninstall -y torchvision torchaudio torchcodec")
     build = (machine.version_of("torch") or "").partition("+")[2]

@@ -1,4 +1,4 @@
-"""What a command tells its user where it cannot go on: one line, and exit code 1."""
+"""How a command reports an error that stops it: one line, and exit code 1."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The engines that hk_backend has a plugin for: what status and doctor must know of them.
+"""The engines that hk_backend has a plugin for: what status and doctor must know about them.
 
-Nothing of an engine is imported; what its plugin relies on is the plugin's own contract.
+No engine is imported; what a plugin relies on is defined in the plugin's own contract.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def tensor_device() -> str:
 
 
 def route_verdict(route: str, device: Verdict) -> Verdict:
-    """Whether `route` would be on: asked for, a device to run it, and an engine to call it."""
+    """Whether `route` would be on: enabled, with a device to run it and an engine to call it."""
     try:
         config = read_config()
     except ConfigError as error:
@@ -126,9 +126,9 @@ def route_verdict(route: str, device: Verdict) -> Verdict:
 def asked_for(route: str, config: Config) -> Verdict:
     """Whether `HK_BACKEND` names `route`."""
     if not config.enabled:
-        return refused("not asked for: HK_BACKEND is unset or 0")
+        return refused("not enabled: HK_BACKEND is unset or 0")
     if route not in config.backend:
-        return refused(f"not asked for: HK_BACKEND names only {', '.join(sorted(config.backend))}")
+        return refused(f"not enabled: HK_BACKEND names only {', '.join(sorted(config.backend))}")
     return SERVED
 
 
@@ -151,7 +151,7 @@ def engine_verdicts(route: str) -> dict[str, Verdict]:
             continue
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # an engine's, about what else it lacks
+                warnings.simplefilter("ignore")  # an engine's, about its other missing packages
                 verdict: Verdict = check.load()(route)
         except Exception as error:  # whatever an engine's import can raise
             verdict = refused(f"{type(error).__name__}: {error}")

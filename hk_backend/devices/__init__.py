@@ -1,4 +1,4 @@
-"""Who executes an operator: host kernels, an AMD GPU, or the emulator of one."""
+"""Devices that execute an operator: host kernels, an AMD GPU, or the emulator of one."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def device_for(tensor_device: str) -> Device:
         except DeviceError as error:
             asked = "HK_DEVICE=hip" if configured == "hip" else f"tensors on {tensor_device}"
             raise DeviceError(f"{asked}: {error}") from None
-    raise DeviceError(f"no device for tensors on {tensor_device}: expected cpu, or cuda of ROCm")
+    raise DeviceError(f"no device for tensors on {tensor_device}: expected cpu, or cuda on ROCm")
 
 
 @contextmanager

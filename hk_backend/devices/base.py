@@ -1,4 +1,4 @@
-"""What a device is to the operators above it."""
+"""The interface that a device offers to the operators above it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What every engine's plugin shares, and neither engine owns; imports no engine."""
+"""What the plugins of all engines share; imports no engine."""

@@ -1,6 +1,6 @@
 """Proof, on the running engine, that HK reads a cache as the engine writes it.
 
-A cache's form is knowledge about another project's kernels; if one changes, reading by the old
+A cache's form is knowledge about another project's kernels: if they change, reading by the old
 form is silently wrong. So before a cache is first read, one block that no request ever owns is
 written through the engine's own writer and read back through HK's description.
 """
@@ -70,7 +70,7 @@ def prove(
     ):
         if not torch.equal(found.cpu().float(), codes):
             raise UnknownCacheForm(
-                f"the cache's form is not the known one: written {what} read back differ"
+                f"the cache does not have the expected form: written {what} read back differ"
             )
     _proven.add(form)
 

@@ -1,4 +1,4 @@
-"""What a plugin relies on in its engine, asked without running any of it."""
+"""Checks what a plugin relies on in its engine, without running any of it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Where an engine is faster without HK, and therefore keeps its own kernels by default.
 
-One table, of what docs/benchmarks.md shows. A loss without `below_tokens` decides about a layer
-when it is made; one with it decides about each step. `HK_DEVICE` with a device's name, or
-`HK_EVIDENCE=ignore`, lets HK serve all the same.
+The table follows docs/benchmarks.md. A loss without `below_tokens` applies to a layer
+when it is constructed; one with it applies to each step. Naming a device in `HK_DEVICE`, or
+`HK_EVIDENCE=ignore`, lets HK serve anyway.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A device that the user named and that computes nothing is more than a remark."""
+"""Warns if a device that the user named computes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Putting the routes that `HK_BACKEND` asks for in place, in one process of an engine."""
+"""Installs the routes that `HK_BACKEND` enables, in one process of an engine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Plugin:
     error: type[BaseException] = RegisterError
 
     def register_routes(self) -> None:
-        """Put every route that is asked for in place, or say in one line why not.
+        """Install every enabled route, or log one line that says why not.
 
         Raises:
             the plugin's `error`: instead of that line, with HK_STRICT=1.

@@ -1,7 +1,7 @@
 """Counters in the log at shutdown: one line per process and route that computed something.
 
 An engine kills its computing processes as soon as it stops, so its first process writes these
-lines, from the files that hold the others' numbers (hk_backend.routing.metrics), which is
+lines, from the files with the others' numbers (hk_backend.routing.metrics). That module is
 imported only then: see metrics_directory.py.
 """
 

@@ -33,7 +33,7 @@ class Field:
 
     def __post_init__(self) -> None:
         if self.type not in FORMATS:
-            raise ValueError(f"{self.name}: {self.type!r} is none of {_listed(FORMATS)}")
+            raise ValueError(f"{self.name}: {self.type!r} is not one of {_listed(FORMATS)}")
 
     @property
     def size(self) -> int:
@@ -69,7 +69,9 @@ class Arguments:
             try:
                 struct.pack_into("<" + FORMATS[field.type], packed, field.offset, value)
             except (struct.error, OverflowError) as error:
-                raise ArgumentError(f"{field.name} = {value} is no {field.type}: {error}") from None
+                raise ArgumentError(
+                    f"{field.name} = {value} is not a valid {field.type}: {error}"
+                ) from None
         return bytes(packed)
 
 

@@ -4,9 +4,9 @@
     argument = pack_arguments(entry, query=q.data_ptr(), ...)
     entry.code_object(), entry.symbol, entry.grid(num_tokens=7, ...), entry.block, entry.dynamic_lds
 
-`codeobjects/<arch>/` holds the code objects (`.co`) and an index for each operator
-(`<operator>.json`), all of it written by hk_backend/kernels/toolchain/build.py. An index is read
-when its operator is first asked for. Reading needs no compiler and no GPU.
+`codeobjects/<arch>/` has the code objects (`.co`) and an index for each operator
+(`<operator>.json`), all written by hk_backend/kernels/toolchain/build.py. An index is read
+when its operator is first requested. Reading needs no compiler and no GPU.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Catalogue:
         raise KeyError(f"no kernel {name!r} for {self.arch}; there are: {there}")
 
     def with_kernels(self, *entries: KernelEntry) -> Catalogue:
-        """A copy in which `entries` stand in for the kernels of their names, or beside the rest."""
+        """A copy in which `entries` replace the kernels with their names, or are added."""
         families = dict(self.families)
         for entry in entries:
             others = families.get(entry.operator, ())
@@ -95,7 +95,7 @@ def values(family: Family, fact: str) -> tuple[Fact, ...]:
 
 @dataclass(frozen=True)
 class Indexes(Mapping[str, Family]):
-    """The families of an arch's folder, each read when it is first asked for."""
+    """The families in an arch's folder, each read when it is first requested."""
 
     folder: Path
 

@@ -90,7 +90,7 @@ class KernelEntry:
 
     @property
     def grid_constants(self) -> dict[str, int]:
-        """What the grid's formula may name beside the fields of the arguments."""
+        """What the grid's formula may name besides the fields of the arguments."""
         return {
             "tile_rows": self.tile.rows,
             "tile_columns": self.tile.columns,

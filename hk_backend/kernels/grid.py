@@ -3,8 +3,8 @@
     (ceil_div(num_tokens, tile_rows) + num_requests) * num_heads
 
 Integers, names, `+ - * //`, `ceil_div`, `min` and `max`; up to three dimensions, separated by
-commas. A formula is compiled, never handed to Python's `eval`: to a program for a stack machine,
-which `evaluate` runs here and the launcher (csrc/hip/grid.hpp) at a launch.
+commas. A formula is never passed to Python's `eval`. It is compiled to a program for a stack
+machine, which `evaluate` runs here and the launcher (csrc/hip/grid.hpp) runs at launch time.
 """
 
 from __future__ import annotations

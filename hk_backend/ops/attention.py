@@ -1,6 +1,6 @@
 """`attention_prefill` and `merge_attention`: the public attention operators.
 
-Three layers, top to bottom: the function a user calls (its arguments made one, and checked), the
+Three layers, top to bottom: the function a user calls (which bundles and checks its arguments), the
 `torch.library` operator (tensors and numbers only, seen by torch.compile), and the device
 that executes it (`hk_backend.devices`).
 """
@@ -42,14 +42,14 @@ def attention_prefill(
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Attention of a ragged batch of query tokens over packed or paged keys and values.
 
-    Query i of a request with n queries and s keys stands at position s - n + i (bottom-right
-    aligned). Causal: it sees keys 0 to s - n + i. A row that sees no key gives zeros.
+    Query i of a request with n queries and s keys is at position s - n + i (bottom-right
+    aligned). Causal: it sees keys 0 to s - n + i. The output of a row that sees no key is zero.
 
     Args:
         query: `[tokens, num_heads, head_size]`, bfloat16, float16 or float32, any strides.
         key, value: packed `[kv_tokens, num_kv_heads, head_size]`; not with `paged_kv`.
         query_start_loc: int32 `[requests + 1]`, the first token of each request and the end of
-            the last one. Tokens from that end on belong to nobody: their output is not written.
+            the last one. Tokens from that end on belong to no request: their output is not written.
         key_start_loc: the same for packed keys; default: `query_start_loc`.
         paged_kv: where the keys and values of the cache lie; with `block_table` int32
             `[requests, max_blocks]` (the blocks of each request, in order) and `seq_lens` int32

@@ -1,7 +1,7 @@
-"""Argument checks of the attention operators: what is wrong, named, before anything is computed.
+"""Argument checks of the attention operators: they name what is wrong before anything is computed.
 
-Only shapes, dtypes, strides and devices are read here; values (a block table that points past
-the cache) are checked by the device that executes, where reading them is free.
+They read only shapes, dtypes, strides and devices. The device that executes the call checks values
+(a block table that points past the cache), because reading them is free there.
 """
 
 from __future__ import annotations

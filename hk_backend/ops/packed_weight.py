@@ -1,4 +1,4 @@
-"""`pack_weight`: a checkpoint's weight, once, into what the kernels of a device read."""
+"""`pack_weight`: packs a checkpoint's weight once, into the layout that a device's kernels read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registration of operators with torch, and when a call has to go through it."""
+"""Registration of operators with torch, and when a call must go through it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ library = torch.library.Library("hk_backend", "DEF")
 
 
 def define(schema: str, impl: Callable[..., Any], fake: Callable[..., Any]) -> None:
-    """Register `hk_backend::<schema>`; `fake` gives results of the right shapes and dtypes."""
+    """Register `hk_backend::<schema>`; `fake` returns results of the right shapes and dtypes."""
     library.define(schema)
     name = schema.partition("(")[0]
     for key in ("CPU", "CUDA"):  # ROCm's torch calls its GPUs CUDA

@@ -1,6 +1,7 @@
-"""A dataclass of arguments as the flat list that a `torch.library` schema admits, and back.
+"""Converts a dataclass of arguments to the flat list that a `torch.library` schema allows.
 
-The schema is derived from the dataclass: its fields in order, each as `KINDS` says of its type.
+The schema is derived from the dataclass: its fields in order, each by its type in `KINDS`. The list
+is converted back the same way.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""`hk-backend quantize`: from a 16- or 32-bit checkpoint to a quantised one, shard by shard.
+"""`hk-backend quantize`: converts a 16- or 32-bit checkpoint to a quantised one, shard by shard.
 
-Engine-neutral: it reads and writes safetensors, and leaves the numbers to `hk_backend.ops`. Nothing
-here is imported for serving; `options` (of the command line) needs no torch.
+Engine-neutral: it reads and writes safetensors, and leaves the numbers to `hk_backend.ops`. Serving
+imports nothing from here; `options` (for the command line) needs no torch.
 """

@@ -1,4 +1,4 @@
-"""`hk-backend quantize`, beneath its options: a job with its progress on standard error."""
+"""Runs `hk-backend quantize`: a job, with its progress on standard error."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def quantize(
     if text is not None:
         from hk_backend.quantize.perplexity import read_text
 
-        read_text(text, model)  # a text that cannot be read is told now, not after an hour
+        read_text(text, model)  # report an unreadable text now, not after an hour
     if job.recipe.caution and job.activations != "none":
         console.print(f"[yellow]{job.recipe.caution}[/yellow]", soft_wrap=True)
     try:

@@ -1,4 +1,4 @@
-"""The one error that the command shows its user."""
+"""The one error type that the command shows its user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run of the command: look at the model, quantise it shard by shard, finish the folder."""
+"""One run of the command: inspect the model, quantise it shard by shard, finish the folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Advance = Callable[[str, int], None]
 
 @dataclass(frozen=True)
 class Settings:
-    """What the output depends on beside the model.
+    """What the output depends on besides the model.
 
     `activations` "": the format's default. `ignore`: shell-style patterns of layer names.
     `shard_bytes`: of a file, and so about the memory that a run takes.
@@ -46,7 +46,7 @@ class Settings:
             )
         if self.shard_bytes < 1:
             raise QuantizeError(
-                f"--shard-size {self.shard_bytes / 1e9:g}: a positive number is wanted"
+                f"--shard-size {self.shard_bytes / 1e9:g}: expected a positive number"
             )
         return recipe
 
@@ -158,7 +158,7 @@ class Job:
     def _quantize(self, item: Item, weight: torch.Tensor) -> tuple[list[torch.Tensor], float]:
         if not weight.isfinite().all():
             raise QuantizeError(
-                f"{self.source.directory}: {item.source.name} holds NaN or infinity"
+                f"{self.source.directory}: {item.source.name} contains NaN or infinity"
             )
         codes, scales = self.recipe.quantize(weight)
         exact = weight.float()

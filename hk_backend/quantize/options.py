@@ -27,17 +27,22 @@ class Activations(str, Enum):
     none = "none"
 
 
-ModelDir = Annotated[Path, typer.Argument(help="A Llama's folder: config.json and safetensors.")]
-OutDir = Annotated[Path, typer.Argument(help="Made if it is not there; taken up if interrupted.")]
-FormatOption = Annotated[Format, typer.Option("--format", help="Of the weights.")]
+ModelDir = Annotated[Path, typer.Argument(help="Folder of a Llama: config.json and safetensors.")]
+OutDir = Annotated[Path, typer.Argument(help="Created if missing; resumed if interrupted.")]
+FormatOption = Annotated[Format, typer.Option("--format", help="Format of the weights.")]
 ActivationsOption = Annotated[
-    Activations, typer.Option(help="Quantised while serving, or none: weights only.")
+    Activations, typer.Option(help="Quantise activations while serving, or none: weights only.")
 ]
 Text = Annotated[
     Path | None,
-    typer.Option(help="A text: perplexity before and after; takes 4 bytes a parameter."),
+    typer.Option(
+        help="Text to measure perplexity on, before and after; needs 4 bytes a parameter."
+    ),
 ]
 Ignore = Annotated[
-    list[str] | None, typer.Option(help="Layers to leave, such as 'model.layers.0.*'; repeatable.")
+    list[str] | None,
+    typer.Option(help="Layers to leave unquantised, such as 'model.layers.0.*'; repeatable."),
 ]
-ShardSize = Annotated[float, typer.Option(min=0.001, help="GB of an output file, and of memory.")]
+ShardSize = Annotated[
+    float, typer.Option(min=0.001, help="GB per output file; also about the memory needed.")
+]

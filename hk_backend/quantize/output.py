@@ -1,7 +1,7 @@
 """The output folder: locked while it is written, resumable, complete only with its config.json.
 
 `hk_quantize.json` is both the report for people and the state of an interrupted run. Every file
-appears under its name in one rename, so what is there is whole.
+gets its name in one rename, so a file that exists is complete.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ class Output:
 
     @contextmanager
     def opened(self, wanted: int, joined: Mapping[str, int] | None = None) -> Iterator[None]:
-        """Make or take up the folder, and hold it alone.
+        """Create or resume the folder, and lock it.
 
         Args:
             wanted: bytes that the finished folder will hold.
-            joined: those of each file that is made of pieces, which it then stands beside.
+            joined: those of each file that is joined from pieces; for a while both exist.
 
         Raises:
-            QuantizeError: it is somebody else's, another run writes it, or the disk is too full.
+            QuantizeError: something else wrote it, another run is writing it, or the disk is full.
         """
         fresh = not self.directory.exists()
         if self.directory.exists() and not self.directory.is_dir():
-            raise QuantizeError(f"{self.directory} is a file; a folder to write into is wanted")
+            raise QuantizeError(f"{self.directory} is a file; expected a folder to write into")
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -74,7 +74,7 @@ class Output:
         path = self.directory / REPORT
         if not path.is_file():
             raise QuantizeError(
-                f"{self.directory} is not empty and has no {REPORT}: it is not ours to write into"
+                f"{self.directory} is not empty and has no {REPORT}: this command did not write it"
             )
         try:
             found = json.loads(path.read_text())
@@ -85,12 +85,12 @@ class Output:
             if settings.get(name) != value:
                 before, now = (as_option(name, each) for each in (settings.get(name), value))
                 raise QuantizeError(
-                    f"{self.directory} was begun with {before}, now it is {now}; give the same or "
+                    f"{self.directory} was started with {before}, now it is {now}; use the same or "
                     "another folder"
                 )
         if fingerprint != self.report["fingerprint"]:
             raise QuantizeError(
-                f"{self.directory} was begun from a model that has changed since; remove it"
+                f"{self.directory} was started from a model that has changed since; remove it"
             )
         self.report = found
         self.report.setdefault("pieces", {})
@@ -107,7 +107,7 @@ class Output:
         free = shutil.disk_usage(self.directory).free
         if wanted - present > free:
             raise QuantizeError(
-                f"{self.directory}: {wanted - present:,} bytes are wanted, {free:,} are free"
+                f"{self.directory}: {wanted - present:,} bytes are needed, {free:,} are free"
             )
 
     def has(self, file: str) -> bool:
@@ -130,7 +130,7 @@ class Output:
         tensors: dict[str, torch.Tensor],
         layers: list[dict[str, Any]],
     ) -> None:
-        """Keep what is to stand in a shard, so that an interrupted run does not begin it again."""
+        """Keep the pieces of a shard, so that an interrupted run does not start it again."""
         with self._replacing(self._piece(file, number).name) as part:
             save_file(tensors, part)
         kept = self.report["pieces"].setdefault(file, [])
@@ -193,7 +193,7 @@ class Output:
             full = getattr(error, "errno", None) == errno.ENOSPC or "No space" in str(error)
             why = "the disk is full" if full else str(error)
             raise QuantizeError(
-                f"{self.directory / file}: {why}; the same command goes on from here"
+                f"{self.directory / file}: {why}; run the same command to resume from here"
             ) from None
 
 

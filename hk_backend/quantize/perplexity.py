@@ -1,9 +1,9 @@
 """How much worse the model predicts a text: perplexity before and after, with HK's operators.
 
 Both sides run in transformers in float32 (4 bytes a parameter; the original is replaced layer by
-layer). After: every quantised layer is read back from the output's files and computed by
-`hk_backend.ops.linear`, activations quantised as config.json says: what will be served, but for
-the rounding of a 16-bit engine.
+layer). For the second, every quantised layer is read back from the output's files and computed by
+`hk_backend.ops.linear`, with activations quantised as config.json says. This is what will be
+served, except for the rounding of a 16-bit engine.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def read_text(path: Path, model: Path) -> Text:
         raw = path.read_bytes()
         text = raw.decode()
     except FileNotFoundError:
-        raise QuantizeError(f"--text {path}: there is no such file") from None
+        raise QuantizeError(f"--text {path}: no such file") from None
     except IsADirectoryError:
-        raise QuantizeError(f"--text {path}: it is a folder, a text file is wanted") from None
+        raise QuantizeError(f"--text {path}: it is a folder; expected a text file") from None
     except UnicodeDecodeError as error:
         what = f"it is not UTF-8 text ({error.reason} at byte {error.start})"
         raise QuantizeError(f"--text {path}: {what}") from None
@@ -60,7 +60,7 @@ def read_text(path: Path, model: Path) -> Text:
     except (OSError, ValueError) as error:
         raise QuantizeError(f"{model}: its tokenizer does not load: {error}") from None
     if len(tokens) < 2:
-        raise QuantizeError(f"--text {path}: {len(tokens)} tokens; at least 2 are wanted")
+        raise QuantizeError(f"--text {path}: {len(tokens)} tokens; at least 2 are needed")
     return Text(path, hashlib.sha256(raw).hexdigest(), tokens)
 
 

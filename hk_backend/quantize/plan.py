@@ -1,4 +1,4 @@
-"""What is written where, decided before anything is computed: the same for the same settings."""
+"""Which tensors go to which file: decided before anything is computed, from the settings alone."""
 
 from __future__ import annotations
 
@@ -130,13 +130,13 @@ def check_shapes(source: Source, recipe: Recipe, layers: list[str]) -> None:
         n, k = source.tensors[f"{layer}.weight"].shape
         if k % recipe.row_multiple:
             raise QuantizeError(
-                f"{layer} has {k} input channels; {recipe.name} wants a multiple of "
-                f"{recipe.row_multiple}: leave it out with --ignore, or take --format fp8"
+                f"{layer} has {k} input channels; {recipe.name} needs a multiple of "
+                f"{recipe.row_multiple}: leave it out with --ignore, or use --format fp8"
             )
         # as vLLM checks it (`fp8_utils.validate_fp8_block_shape`)
         merged = any(layer.endswith(name) for name in merged_names)
         if recipe.granularity == "block" and merged and n % FP8_BLOCK:
             raise QuantizeError(
-                f"{layer} has {n} output channels, no multiple of {FP8_BLOCK}: engines run it "
-                "merged with its neighbour and refuse blocks that span both; take --format fp8"
+                f"{layer} has {n} output channels, not a multiple of {FP8_BLOCK}: engines run it "
+                "merged with its neighbour and refuse blocks that span both; use --format fp8"
             )

@@ -1,4 +1,4 @@
-"""How a layer is quantised and written: each output format, in the convention that names it.
+"""How a layer is quantised and written: each output format, in its usual convention.
 
 A standard exists for all but 6-bit microscaling: FP8, MXFP8 and MXFP4 are written as the library
 `compressed-tensors` (0.17) writes them. MXFP6 is written as AMD Quark exports OCP MX, which
@@ -118,8 +118,8 @@ RECIPES = {
 def fp8_scales(weight: torch.Tensor, granularity: str, largest: float) -> torch.Tensor:
     """float32 scales of a weight `[n, k]`, one per channel `[n, 1]` or per 128x128 block.
 
-    Without the minimum that the operator gives to dynamic scales: a channel may be tiny, and
-    one of zeros takes any scale.
+    Without the minimum that the operator applies to dynamic scales: a channel may be tiny, and
+    a channel of zeros can have any scale.
     """
     sizes = weight.abs().float()
     if granularity == "channel":

@@ -1,4 +1,4 @@
-"""What the command tells: sizes, the worst layers, perplexity."""
+"""What the command prints: sizes, the worst layers, perplexity."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def print_report(console: Console, job: Job) -> None:
     median = statistics.median(found.error for found in errors)
     console.print(f"{len(errors)} layers, median {median:.2%}, all in {job.out.directory / REPORT}")
     kept = ["lm_head and the embeddings", *job.plan.ignored]
-    console.print(f"left as they are: {', '.join(kept)}", soft_wrap=True)
+    console.print(f"left unchanged: {', '.join(kept)}", soft_wrap=True)
     before, after = report["source_bytes"], report["bytes"]
     console.print(f"{before / 1e6:,.1f} MB before, {after / 1e6:,.1f} MB after")
     text = report.get("perplexity")

@@ -81,11 +81,11 @@ class Source:
 
 
 def open_source(directory: Path) -> Source:
-    """Look at a checkpoint without loading it.
+    """Inspect a checkpoint without loading it.
 
     Raises:
-        QuantizeError: there is none, it is quantised already, it is not safetensors, or it is no
-            Llama-shaped model.
+        QuantizeError: there is none, it is quantised already, it is not safetensors, or it is
+            not a Llama-shaped model.
     """
     config = read_config(directory)
     tensors: dict[str, SourceTensor] = {}
@@ -101,13 +101,13 @@ def open_source(directory: Path) -> Source:
 
 def read_config(directory: Path) -> dict[str, Any]:
     if directory.is_file():
-        raise QuantizeError(f"{directory} is a file; a folder with config.json is wanted")
+        raise QuantizeError(f"{directory} is a file; expected a folder with config.json")
     if not directory.exists():
         hub = ""
         if HUB_ID.fullmatch(str(directory)):
             download = f"hf download {directory} --local-dir {directory.name}"
             hub = f"; a model of that name on the Hugging Face hub is downloaded by: {download}"
-        raise QuantizeError(f"{directory}: there is no such folder{hub}")
+        raise QuantizeError(f"{directory}: no such folder{hub}")
     path = directory / "config.json"
     if not path.is_file():
         ggufs = list(directory.glob("*.gguf"))
@@ -115,7 +115,7 @@ def read_config(directory: Path) -> dict[str, Any]:
             raise QuantizeError(
                 f"{ggufs[0]} is GGUF, quantised already; convert the original checkpoint instead"
             )
-        raise QuantizeError(f"{directory} is no model: it has no config.json")
+        raise QuantizeError(f"{directory} is not a model: it has no config.json")
     try:
         config: dict[str, Any] = json.loads(path.read_text())
     except ValueError as error:
@@ -123,9 +123,9 @@ def read_config(directory: Path) -> dict[str, Any]:
     quantized = config.get("quantization_config") or config.get("compression_config")
     if quantized:
         method = quantized.get("quant_method", "an unnamed method")
-        raise QuantizeError(f"{directory} is quantised already ({method}); give the original")
+        raise QuantizeError(f"{directory} is quantised already ({method}); use the original")
     if (directory / "hf_quant_config.json").exists():
-        raise QuantizeError(f"{directory} is quantised already (modelopt); give the original")
+        raise QuantizeError(f"{directory} is quantised already (modelopt); use the original")
     return config
 
 
@@ -136,7 +136,9 @@ def weight_files(directory: Path) -> list[Path]:
         try:
             names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
         except (ValueError, KeyError, AttributeError) as error:
-            raise QuantizeError(f"{index} is no index of safetensors files: {error!r}") from None
+            raise QuantizeError(
+                f"{index} is not an index of safetensors files: {error!r}"
+            ) from None
         missing = [name for name in names if not (directory / name).is_file()]
         if missing:
             raise QuantizeError(f"{index} names {missing[0]}, which is not there; download it")

@@ -1,4 +1,4 @@
-"""From codes back to values, fast: the codes of a byte or two at a time, out of a table."""
+"""Converts codes back to values, fast: one or two bytes of codes at a time, through a table."""
 
 from __future__ import annotations
 

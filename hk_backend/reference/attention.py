@@ -1,4 +1,4 @@
-"""Prefill attention as its definition: one request at a time, one explicit mask, float64."""
+"""Prefill attention by definition: one request at a time, one explicit mask, float64."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _softmax_times_values(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Softmax over the visible keys, so that what is hidden stays hidden, NaN included.
 
-    A score of minus infinity takes no weight; a row with no other score gives zeros.
+    A score of minus infinity has no weight; a row with no other score becomes zeros.
     """
     scores = scores.masked_fill(~visible, -math.inf)
     logits = scores

@@ -1,6 +1,6 @@
 """Linear layers, their weight formats and quantisers by definition: plain torch, exact in float64.
 
-Everything is stated on values; how codes lie in bytes is `pack_bits` and `unpack_bits` alone.
+Everything is defined on values; only `pack_bits` and `unpack_bits` know how codes lie in bytes.
 """
 
 from __future__ import annotations

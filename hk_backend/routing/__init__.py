@@ -1,1 +1,1 @@
-"""Verdicts counted: routes, metrics, shadow checks."""
+"""Counts verdicts: routes, metrics, shadow checks."""

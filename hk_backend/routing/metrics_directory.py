@@ -1,8 +1,8 @@
 """Where the processes of one engine keep their counters (see metrics.py).
 
-Apart from metrics.py because an engine's first process may not import prometheus_client yet: that
-package decides at its import whether the process's own numbers are shared, and engines set
-`PROMETHEUS_MULTIPROC_DIR` only once they have read their arguments.
+Separate from metrics.py because an engine's first process may not import prometheus_client yet:
+that package decides at import time whether the process's own numbers are shared, and engines set
+`PROMETHEUS_MULTIPROC_DIR` only after they have read their arguments.
 """
 
 from __future__ import annotations

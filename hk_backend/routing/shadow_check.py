@@ -1,4 +1,4 @@
-"""HK_CHECK: the reference beside a share of the calls, on the same inputs.
+"""HK_CHECK: runs the reference for a share of the calls, on the same inputs.
 
 The error of a call is the largest, over tokens and heads, of `|out - reference| / |reference|`
 (Euclidean norms over the head's channels; a linear layer's output is one head). A head whose
@@ -81,7 +81,7 @@ class ShadowCheck:
         limit = tolerance(dtype)
         if error <= limit:
             return SERVED
-        return refused(f"HK_CHECK: error {error:.2e} past the tolerance {limit:.2e}")
+        return refused(f"HK_CHECK: error {error:.2e} exceeds the tolerance {limit:.2e}")
 
 
 def describe(of: AttentionArguments) -> str:

@@ -1,1 +1,1 @@
-"""What is said between the floors: requests, verdicts, weight formats, paged caches."""
+"""Types that all floors share: requests, verdicts, weight formats, paged caches."""

@@ -1,5 +1,8 @@
-"""What the attention operators compute with. Built in `ops`, stated here because devices, reference
-and shadow check take them whole and stand below `ops`."""
+"""The arguments of the attention operators.
+
+Built in `ops`, but defined here because devices, reference and shadow check, which are below `ops`,
+take the whole object.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ class AttentionArguments:
     """A call of `ops.attention_prefill`, which says what each argument is.
 
     Checked by whoever made it for a device. `out` and `lse` are written; `lse` is float32
-    `[num_heads, tokens]`, minus infinity when it comes, or None if nobody wants it.
+    `[num_heads, tokens]`, minus infinity when it comes, or None if it is not needed.
     """
 
     operator: ClassVar[str] = "attention_prefill"
@@ -55,7 +58,7 @@ class AttentionArguments:
         scale = self.query.shape[2] ** -0.5 if self.scale is None else float(self.scale)
         k_scale, v_scale, value_factor = self.k_scale, self.v_scale, 1.0
         k_tensor = v_tensor = None
-        # a float is asked for first: asking whether it is a tensor takes longer
+        # test for a float first: testing for a tensor takes longer
         if isinstance(k_scale, float) or not isinstance(k_scale, torch.Tensor):
             scale *= k_scale
         else:

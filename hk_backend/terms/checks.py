@@ -1,4 +1,4 @@
-"""What is wrong with an argument, said the same way by every operator."""
+"""Argument errors, worded the same way by every operator."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a device computes linear layers, packed weights and quantised tensors with.
+"""The arguments from which a device computes linear layers, packed weights and quantised tensors.
 
-Built and checked in `ops`; stated here because devices take them whole and stand below `ops`.
-Every x is `[M, K]`, bfloat16, float16 or float32, with neighbours along K and any row stride.
+Built and checked in `ops`, but defined here because devices, which are below `ops`, take the whole
+object. Every x is `[M, K]`, bfloat16, float16 or float32, contiguous along K with any row stride.
 """
 
 from __future__ import annotations

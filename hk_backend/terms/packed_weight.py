@@ -1,4 +1,4 @@
-"""`PackedWeight`: what a device's kernels read of a weight, and what crosses operator schemas."""
+"""`PackedWeight`: the form of a weight that a device's kernels read and operator schemas carry."""
 
 from __future__ import annotations
 

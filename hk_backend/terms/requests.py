@@ -1,4 +1,4 @@
-"""What is asked of an operator and of the device below it, before there is a tensor."""
+"""What an operator, and the device below it, are asked to serve, before any tensor exists."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Format:
 
     @property
     def activations(self) -> tuple[str, ...]:
-        """How the activations beside such a weight may be rounded; see `pack_weight`."""
+        """How activations may be rounded for such a weight; see `pack_weight`."""
         if self.is_fp8:
             return ("none", "token", "tensor", "token_block")
         return ("none", "mx") if self.is_mx else ("none",)

@@ -1,7 +1,7 @@
-"""What of SGLang the attention route relies on, checked before anything is patched.
+"""What the attention route relies on in SGLang, checked before anything is patched.
 
-The forms of the KV pool are not here: they are proven on the running engine, by writing through the
-pool's own writer and reading back (hk_backend.engine.cache_proof).
+The forms of the KV pool are not here: they are verified on the running engine, by writing through
+the pool's own writer and reading back (hk_backend.engine.cache_proof).
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def check_attention() -> Verdict:
             has_parameters(SWAKVPool.translate_loc_from_full_to_swa, ("self", "kv_indices")),
         )
     except (ImportError, AttributeError) as error:
-        return refused(f"it lacks what the plugin relies on: {error}")
+        return refused(f"something that the plugin relies on is missing: {error}")
 
 
 def _has_first_step() -> Verdict:

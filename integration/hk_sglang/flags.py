@@ -1,4 +1,4 @@
-"""The names of SGLang's attention flags, and what its user chose by them."""
+"""The names of SGLang's attention flags, and what the user chose with them."""
 
 from __future__ import annotations
 

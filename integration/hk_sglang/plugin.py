@@ -6,12 +6,12 @@ import os
 
 
 def register() -> None:
-    """Put in place the routes that `HK_BACKEND` asks for.
+    """Install the routes that `HK_BACKEND` enables.
 
     With `HK_BACKEND=0` nothing is imported and nothing patched. Without it only the choice `hk` of
-    the attention flags is added, which then asks for the attention route. Harmless to call again,
-    and in every process. Whatever stands in a route's way is one line in the log, and SGLang serves
-    as it is.
+    the attention flags is added, which then enables the attention route. Idempotent, and safe in
+    every process. Anything that prevents a route is logged in one line, and SGLang serves without
+    HK.
 
     Raises:
         RegisterExit: instead of that line, with HK_STRICT=1.

@@ -1,9 +1,9 @@
-"""`--attention-backend hk`, and the same of `--prefill-attention-backend` and `--decode-...`.
+"""`--attention-backend hk`, and the same for `--prefill-attention-backend` and `--decode-...`.
 
 HK is a wrapper around the backend that SGLang chooses, so its name must not reach the many places
-of SGLang that ask for a backend by name (page sizes, graphs, allow-lists of models, drafts). Before
-SGLang resolves its arguments, `hk` is declared to be no choice; the raw argument, which SGLang
-keeps and hands to its processes, remembers the wish.
+where SGLang compares a backend's name (page sizes, graphs, allow-lists of models, drafts). Before
+SGLang resolves its arguments, `hk` is treated as if no choice had been made; the raw argument,
+which SGLang keeps and passes to its processes, records the user's choice.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def offer() -> None:
             add_attention_backend_choices,
         )
         from sglang.srt.arg_groups.resolution_hooks import register_resolution_hook
-    except ImportError:  # `contract.check_attention` says so where HK is asked for
+    except ImportError:  # `contract.check_attention` says so if HK is enabled
         return
     if NAME in ATTENTION_BACKEND_CHOICES:
         return
@@ -42,7 +42,7 @@ def take_choice(server_args: Any, previous: Callable[[Any], None]) -> None:
     if named:
         declare_resolution(server_args, "hk_sglang", **dict.fromkeys(named))
     for flag in sorted({*named} - {*ASKING}):
-        said = "hk_backend: %s: HK computes prefill only, SGLang's own is taken"
+        said = "hk_backend: %s: HK computes prefill only, using SGLang's own"
         loggers.of("sglang", "plugin").warning(said, flag)
     if {*named} & {*ASKING}:
         _ask_for_attention()

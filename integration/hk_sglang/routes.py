@@ -1,4 +1,4 @@
-"""What `HK_BACKEND` names, put in place."""
+"""Installs the routes that `HK_BACKEND` names."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The active routes in vLLM's compile-cache key.
 
 A route changes which fusions vLLM may compile around its layers, so a graph compiled with it
-must not be found without it. vLLM hashes `additional_config`; layers are constructed before
+must not be reused without it. vLLM hashes `additional_config`, and layers are constructed before
 anything is compiled, so a served layer adds its route there.
 """
 
@@ -13,7 +13,7 @@ KEY = "hk_backend"
 
 
 class HashedWith:
-    """An `additional_config` object that vLLM was given, and beside it the active routes."""
+    """An `additional_config` object that vLLM was given, together with the active routes."""
 
     def __init__(self, inner: Any, routes: str) -> None:
         self._inner = inner

@@ -1,6 +1,6 @@
-"""What of vLLM the plugin relies on, checked before anything is patched.
+"""What the plugin relies on in vLLM, checked before anything is patched.
 
-The KV-cache forms are not here: they are proven on the running engine, by writing through the
+The KV-cache forms are not here: they are verified on the running engine, by writing through the
 parent's own writer and reading back (hk_backend.engine.cache_proof).
 """
 
@@ -95,7 +95,7 @@ def check_attention() -> Verdict:
             has_members(VllmConfig, ("compute_hash",)),
         )
     except (ImportError, AttributeError) as error:
-        return refused(f"it lacks what the plugin relies on: {error}")
+        return refused(f"something that the plugin relies on is missing: {error}")
 
 
 def check_parent(parent: Any) -> Verdict:

@@ -13,11 +13,11 @@ MEMBERS = {
 
 
 def register() -> None:
-    """Put in place the routes that `HK_BACKEND` asks for.
+    """Install the routes that `HK_BACKEND` enables.
 
-    Without `HK_BACKEND` nothing is imported and nothing patched. Harmless to call again, and in
-    every process. Whatever stands in a route's way is one line in the log, and vLLM serves as it
-    is.
+    Without `HK_BACKEND` nothing is imported and nothing patched. Idempotent, and safe in
+    every process. Anything that prevents a route is logged in one line, and vLLM serves without
+    HK.
 
     Raises:
         RegisterError: instead of that line, with HK_STRICT=1.

@@ -45,7 +45,7 @@ def test_json_has_versions_machine_device_and_routes() -> None:
 def test_a_route_that_nobody_asked_for_is_off() -> None:
     assert report()["routes"]["attention"] == {
         "on": False,
-        "why": "not asked for: HK_BACKEND is unset or 0",
+        "why": "not enabled: HK_BACKEND is unset or 0",
     }
 
 

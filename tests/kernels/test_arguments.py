@@ -64,13 +64,13 @@ def test_padding_is_zero() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("count", 2**31, "count = 2147483648 is no int32"),
+        ("count", 2**31, "count = 2147483648 is not a valid int32"),
         ("count", 1.5, "count must be an integer, not 1.5"),
-        ("mask", -1, "mask = -1 is no uint32"),
-        ("stride", -(2**63) - 1, "stride = -9223372036854775809 is no int64"),
-        ("data", 2**64, "data = 18446744073709551616 is no pointer"),
+        ("mask", -1, "mask = -1 is not a valid uint32"),
+        ("stride", -(2**63) - 1, "stride = -9223372036854775809 is not a valid int64"),
+        ("data", 2**64, "data = 18446744073709551616 is not a valid pointer"),
         ("data", "q", "data must be an integer, not 'q'"),
-        ("scale", 1e39, "scale = 1e[+]39 is no float32"),
+        ("scale", 1e39, "scale = 1e[+]39 is not a valid float32"),
         ("scale", True, "scale must be a number, not True"),
         ("scale", None, "scale must be a number, not None"),
         ("other", 0, "unknown other; the fields are data, count, stride, scale, mask, causal"),

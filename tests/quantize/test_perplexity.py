@@ -134,7 +134,7 @@ def test_measured_once(
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (None, "there is no such file"),
+        (None, "no such file"),
         (b"\xff\xfe", "not UTF-8 text"),
         (b"", "0 tokens; at least 2"),
     ],

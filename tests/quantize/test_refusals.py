@@ -107,7 +107,7 @@ def change_weights(model: Path, changed: dict[str, torch.Tensor | None]) -> None
 @pytest.mark.parametrize(
     ("damage", "format", "why"),
     [
-        (no_config, "fp8", "is no model: it has no config.json"),
+        (no_config, "fp8", "is not a model: it has no config.json"),
         (gguf, "fp8", r"model\.Q4_1\.gguf is GGUF"),
         (config_is_no_json, "fp8", r"config\.json is not JSON"),
         (quantized_already, "fp8", r"quantised already \(awq\)"),
@@ -115,7 +115,7 @@ def change_weights(model: Path, changed: dict[str, torch.Tensor | None]) -> None
         (no_weights, "fp8", "has no weights"),
         (pickled, "fp8", r"pytorch_model\.bin is not safetensors"),
         (file_missing, "fp8", r"model-00007\.safetensors, which is not there"),
-        (index_is_no_index, "fp8", "is no index"),
+        (index_is_no_index, "fp8", "is not an index"),
         (no_index, "fp8", r"no model\.safetensors\.index\.json"),
         (truncated, "fp8", r"model\.safetensors cannot be read"),
         (integers, "fp8", f"{LAYER}.weight is I8"),
@@ -123,8 +123,8 @@ def change_weights(model: Path, changed: dict[str, torch.Tensor | None]) -> None
         (layer_missing, "fp8", f"{LAYER}.weight is missing"),
         (layer_with_one_axis, "fp8", rf"{LAYER}.weight has the shape \[256\]"),
         (no_layers, "fp8", "num_hidden_layers"),
-        (odd_channels, "mxfp4", f"{LAYER} has 40 input channels; mxfp4 wants a multiple of 32"),
-        (merged_channels, "fp8_block", f"{LAYER} has 96 output channels, no multiple of 128"),
+        (odd_channels, "mxfp4", f"{LAYER} has 40 input channels; mxfp4 needs a multiple of 32"),
+        (merged_channels, "fp8_block", f"{LAYER} has 96 output channels, not a multiple of 128"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
@@ -148,7 +148,7 @@ def test_shapes_that_another_format_takes(writable: Path, tmp_path: Path) -> Non
 
 
 def test_no_model_at_all(tmp_path: Path) -> None:
-    with pytest.raises(QuantizeError, match=r"nowhere: there is no such folder$"):
+    with pytest.raises(QuantizeError, match=r"nowhere: no such folder$"):
         Job(tmp_path / "nowhere", tmp_path / "out", Settings("fp8"))
     hub = r"download meta-llama/Llama-3.2-1B --local-dir Llama-3.2-1B$"
     with pytest.raises(QuantizeError, match=hub):
@@ -164,7 +164,7 @@ def test_a_weight_that_is_not_finite(value: float, writable: Path, tmp_path: Pat
     weight = torch.zeros(128, 256)
     weight[3, 200] = value
     change_weights(writable, {f"{LAYER}.weight": weight})
-    with pytest.raises(QuantizeError, match=f"{LAYER}.weight holds NaN or infinity"):
+    with pytest.raises(QuantizeError, match=f"{LAYER}.weight contains NaN or infinity"):
         Job(writable, tmp_path / "out", Settings("mxfp4")).run()
     assert not (tmp_path / "out" / "config.json").exists()
 
@@ -182,7 +182,7 @@ def test_a_weight_of_zeros(writable: Path, tmp_path: Path) -> None:
     [
         (Settings("fp9"), "format 'fp9': choose one of fp8, "),
         (Settings("fp8", "mx"), "activations 'mx': fp8 knows token and none"),
-        (Settings("fp8", shard_bytes=0), "--shard-size 0: a positive"),
+        (Settings("fp8", shard_bytes=0), "--shard-size 0: expected a positive"),
         (Settings("fp8", ignore=["model.layers.7.*"]), r"--ignore model\.layers\.7\.\*: no such"),
         (Settings("fp8", ignore=["lm_head"]), "never quantised"),
         (Settings("fp8", ignore=["*q_proj"]), "q_proj but not .*k_proj; engines run them as one"),

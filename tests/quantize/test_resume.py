@@ -187,7 +187,7 @@ def test_a_foreign_folder_is_refused(name: str, model: Path, tmp_path: Path) -> 
     out = tmp_path / "out"
     out.mkdir()
     (out / name).write_text("somebody's")
-    with pytest.raises(QuantizeError, match="not ours"):
+    with pytest.raises(QuantizeError, match="did not write it"):
         Job(model, out, settings()).run()
     assert contents(out) == {name: b"somebody's"}
 
@@ -224,7 +224,7 @@ def test_the_model_itself_is_refused(writable: Path) -> None:
 
 def test_a_file_as_the_folder_is_refused(model: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(QuantizeError, match="file is a file; a folder to write into is wanted"):
+    with pytest.raises(QuantizeError, match="file is a file; expected a folder to write into"):
         Job(model, tmp_path / "file", settings()).run()
 
 
@@ -245,7 +245,7 @@ def test_a_disk_too_small_is_told_before(
     usage = namedtuple("usage", "total used free")
     job = Job(model, tmp_path / "out", settings())
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(0, 0, job.plan.nbytes - 1))
-    with pytest.raises(QuantizeError, match=f"{job.plan.nbytes:,} bytes are wanted"):
+    with pytest.raises(QuantizeError, match=f"{job.plan.nbytes:,} bytes are needed"):
         job.run()
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(0, 0, job.plan.nbytes))
     job.run()
@@ -264,7 +264,7 @@ def test_pieces_on_the_disk_are_not_wanted_again(
     kept = sum(path.stat().st_size for path in out.glob("*.piece-*"))
     enough = 2 * job.plan.nbytes - kept
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(0, 0, enough - 1))
-    with pytest.raises(QuantizeError, match=f"{enough:,} bytes are wanted"):
+    with pytest.raises(QuantizeError, match=f"{enough:,} bytes are needed"):
         Job(model, out, settings(shard_bytes=1 << 30)).run()
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(0, 0, enough))
     Job(model, out, settings(shard_bytes=1 << 30)).run()
@@ -317,7 +317,7 @@ def test_a_disk_that_fills_up(model: Path, tmp_path: Path, monkeypatch: pytest.M
         save_file(tensors, path, metadata)
 
     monkeypatch.setattr(output, "save_file", full)
-    with pytest.raises(QuantizeError, match=r"00003.*the disk is full.*goes on from here"):
+    with pytest.raises(QuantizeError, match=r"00003.*the disk is full.*to resume from here"):
         Job(model, out, settings()).run()
     assert not list(out.glob("*.part"))
     assert len(json.loads((out / output.REPORT).read_text())["shards"]) == 2

@@ -57,10 +57,10 @@ def test_a_disabled_route_keeps_its_first_reason() -> None:
     own = Routes()
     assert own.verdict("attention")
     assert not own.is_disabled("attention")
-    own.disable("attention", "error past the tolerance")
+    own.disable("attention", "error exceeds the tolerance")
     own.disable("attention", "something later")
     assert own.is_disabled("attention")
-    assert own.verdict("attention") == refused("error past the tolerance")
+    assert own.verdict("attention") == refused("error exceeds the tolerance")
     assert own.verdict("linear")
 
 

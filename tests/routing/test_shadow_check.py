@@ -130,7 +130,7 @@ def test_the_message_names_the_request() -> None:
     query, arguments = request_of(torch.float32, paged=True)
     out = compute(query, arguments) * 1.5
     why = checked(out, query, arguments).why
-    assert "error 5.00e-01 past the tolerance" in why
+    assert "error 5.00e-01 exceeds the tolerance" in why
     assert "query lengths [5, 0, 40], sequence lengths [17, 0, 100]" in why
     assert "4 heads, 2 KV heads, head size 64, torch.float32, a cache with blocks of 16" in why
 

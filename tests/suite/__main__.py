@@ -48,7 +48,7 @@ def main() -> int:
     came_through = session.run(chosen)
     found = [read(part.name, session.logs(part)) for part in chosen]
     if not came_through:
-        again = "; the same command goes on from here" if options.slow else ""
+        again = "; run the same command to resume from here" if options.slow else ""
         print(f"interrupted{again}")
     elif options.slow:
         SLOW_ROW.write_text(record.row(found, isa) + "\n")

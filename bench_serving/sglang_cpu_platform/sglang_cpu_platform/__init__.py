@@ -25,7 +25,7 @@ OPERATORS = (
 
 
 def activate() -> str | None:
-    """The platform's class, where it was asked for by name: it is nobody's automatic choice."""
+    """The platform's class if it was requested by name: it is never chosen automatically."""
     return PLATFORM if os.environ.get("SGLANG_PLATFORM") == NAME else None
 
 

@@ -1,9 +1,9 @@
 """`attention_prefill` against torch's `scaled_dot_product_attention` on the same tensors.
 
-One case: one request of `tokens` tokens, causal. In alternation: SDPA on the same packed tensors;
-SDPA on copies that were expanded to all heads and re-laid for it beforehand; HK on the packed
-tensors; HK on paged caches that hold the same keys and values; and one large float32 matmul of
-torch's, the rate that this machine reaches when nothing but arithmetic is asked for.
+One case is one causal request of `tokens` tokens. The candidates alternate: SDPA on the same packed
+tensors; SDPA on copies that were expanded to all heads and re-laid for it beforehand; HK on the
+packed tensors; HK on paged caches with the same keys and values; and one large float32 matmul of
+torch's, the rate that this machine reaches with nothing but arithmetic to do.
 Causal work is counted as what the mask leaves: `2 * tokens * (tokens + 1) * head_size * heads`.
 """
 
@@ -95,7 +95,7 @@ def cases(
 def measure(case: Case, kinds: Sequence[str], rounds: int) -> Iterator[Row]:
     """Time `case` for each of `kinds` ("packed", "nhd/16", ...), all in one alternation.
 
-    A kind whose result differs from SDPA's, or that raises, gives a row with `error`.
+    A kind whose result differs from SDPA's, or that raises, becomes a row with `error`.
     """
     generator = torch.Generator().manual_seed(0)
     dtype = DTYPES[case.dtype]

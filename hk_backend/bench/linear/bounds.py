@@ -1,8 +1,8 @@
-"""What a multiply of few rows cannot pass: three kinds of work, each done alone.
+"""Bounds on a multiply with few rows: three kinds of work, each timed alone.
 
-Reading the packed bytes, multiplying and adding in registers, and bringing the packed elements to
-float32 in registers. Each is the same amount of work as in the whole call, on as many threads.
-The last two are of float32: mxfp4 with mx activations is multiplied in integers and may pass them.
+They are reading the packed bytes, multiplying and adding in registers, and expanding the packed
+elements to float32 in registers. Each does as much work as the whole call, on as many threads.
+The last two are for float32: mxfp4 with mx activations is multiplied in integers and may pass them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """`linear` against torch's on the same shapes, and against what the machine can do at all.
 
-One case: `[tokens, k] @ [n, k].T` with bfloat16 activations. In alternation: torch's linear in
-float32 and in bfloat16; HK with the weight in each format; one large float32 matmul; and, for few
-tokens, the three bounds of a kernel that streams the weight once (`bounds.py`).
+One case is `[tokens, k] @ [n, k].T` with bfloat16 activations. The candidates alternate: torch's
+linear in float32 and in bfloat16; HK with the weight in each format; one large float32 matmul; and,
+for few tokens, the three bounds of a kernel that streams the weight once (`bounds.py`).
 
-A weight that the caches hold would flatter everybody: each candidate of few tokens goes round
-through copies of its weight, `FOOTPRINT` bytes together.
+A weight that stays in the caches would flatter every candidate, so with few tokens each candidate
+cycles through copies of its weight, `FOOTPRINT` bytes in total.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def measure(
 ) -> Iterator[Row]:
     """Time `case` with the weight in each of `formats`, all in one alternation.
 
-    A format whose result is not what its weight says, or that raises, gives a row with `error`.
+    A format whose result does not match its weight, or that raises, becomes a row with `error`.
     """
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(case.tokens, case.k, generator=generator).bfloat16()

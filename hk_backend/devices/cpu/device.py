@@ -53,7 +53,7 @@ def cpu_device(isa: str = "") -> CpuDevice:
     """The device for `isa`, or for the best instruction set of this machine if it is empty.
 
     Raises:
-        DeviceError: the extension cannot be loaded, or this machine lacks the instruction set.
+        DeviceError: the extension cannot be loaded, or the instruction set is not available.
     """
     try:
         available = usable_isas()

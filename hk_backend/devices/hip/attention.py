@@ -1,5 +1,5 @@
 """`attention_prefill` on a GPU: what its kernels compute, and their argument struct
-(csrc/include/hk/args/attention_prefill.hpp). Only host facts are read: shapes, strides, dtypes.
+(csrc/include/hk/args/attention_prefill.hpp). Reads host facts only: shapes, strides, dtypes.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def _packed_strides(name: str, tensor: torch.Tensor) -> dict[str, int]:
     tokens, heads, head_size = tensor.shape
     if channel != 1:
         bad(name, f"channel stride {channel}", "1: the kernels read a head's channels at once")
-    # torch gives an axis of one element any stride
+    # torch allows any stride for an axis of one element
     return {
         f"{name}_token": token if tokens > 1 else heads * head_size,
         f"{name}_head": head if heads > 1 else head_size,

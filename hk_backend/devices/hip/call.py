@@ -1,4 +1,4 @@
-"""What a device launches: a kernel, and all that its argument struct needs."""
+"""A launch: a kernel, and everything that its argument struct needs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The hip device: the code objects of the catalogue on an AMD GPU, through HIP's module API.
 
-The emulated device (emulated.py) is this very class with another library and another memory.
+The emulated device (emulated.py) is the same class with another library and another memory.
 """
 
 from __future__ import annotations

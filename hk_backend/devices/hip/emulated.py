@@ -1,8 +1,8 @@
 """The emulated device: the code objects of an AMD GPU, executed on the CPU (`csrc/emulator`).
 
-It is the hip device with another HIP library and another memory under it, so what CI runs is the
-launch path that ships. Each tensor is mapped with the exact bounds of what it spans, under its own
-name; whatever the emulator finds wrong with a launch is an error.
+It is the hip device on top of another HIP library and another memory, so CI runs the
+launch path that ships. Each tensor is mapped under its own name, with the exact bounds of what it
+spans; anything that the emulator finds wrong with a launch is an error.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class EmulatedLibrary(HipLibrary):
             raise HipError(name, code, named, b": ".join(text).decode())
 
     def reset(self, arch: str, devices: int = 1) -> None:
-        """Start anew: every handle and mapping of before is invalid."""
+        """Start over: every earlier handle and mapping is invalid."""
         self.call("hkEmulatedReset", arch.encode(), devices)
 
     def set_options(
@@ -116,7 +116,7 @@ class EmulatedLibrary(HipLibrary):
         self.call("hkEmulatedOptions", seed, threads, checks, max_instructions, max_findings)
 
     def load(self, entry: KernelEntry) -> int:
-        """With the line tables beside the code object, so that findings name source lines."""
+        """Includes the code object's line tables, so that findings name source lines."""
         if lines := entry.line_tables():
             self.call("hkEmulatedLines", lines, len(lines))
         return super().load(entry)

@@ -1,5 +1,5 @@
-"""`linear` on a GPU: a weight's rows as they are, by the gemm kernels
-(csrc/include/hk/args/gemm.hpp). Launched and proved; no engine's layer is routed here yet.
+"""`linear` on a GPU: an unpacked weight, multiplied by the gemm kernels
+(csrc/include/hk/args/gemm.hpp). Launched and verified, but no engine's layer is routed here yet.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _kernel_of(of: LinearArguments, kernels: Catalogue) -> KernelEntry:
 def _row_stride(argument: str, tensor: torch.Tensor) -> int:
     rows, columns = tensor.shape
     whole = ALIGNMENT // tensor.element_size()
-    # torch gives an axis of one element any stride
+    # torch allows any stride for an axis of one element
     stride = tensor.stride(0) if rows > 1 else -(-columns // whole) * whole
     if stride % whole or not columns <= stride < ROW_ELEMENTS:
         expected = f"a multiple of {whole} from {columns} on, below {ROW_ELEMENTS}"

@@ -1,5 +1,6 @@
-"""Where a device finds tensors, and the stream of its launches: what a GPU and its emulator differ
-in."""
+"""Where a device finds tensors, and the stream of its launches: the differences between a GPU and
+its emulator.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a module of the hip device says of its operator (attention.py, linear.py)."""
+"""What a module of the hip device defines for its operator (attention.py, linear.py)."""
 
 from __future__ import annotations
 

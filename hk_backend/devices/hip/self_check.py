@@ -1,7 +1,7 @@
 """A kernel's self-check: a small problem on the device against the reference, before first use.
 
-Compilers and drivers differ from those that a code object was tested with; this finds a kernel
-that does not compute what it must on this very machine, before a user's token goes through it.
+Compilers and drivers differ from those that a code object was tested with. The self-check finds a
+kernel that computes a wrong result on this machine before a user's token goes through it.
 """
 
 from __future__ import annotations

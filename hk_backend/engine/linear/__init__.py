@@ -1,12 +1,12 @@
-"""Linear layers of an engine, computed by HK: what no engine has to itself.
+"""Linear layers of an engine, computed by HK: the code that all engines share.
 
-packed_layer.py   a layer's weight: asked for, packed, released, and named in an error
+packed_layer.py   a layer's weight: checked, packed, released, and named in an error
 shards.py         the shards of a merged layer: their names and their parts
-unset.py          tensors that a checkpoint lacks
-scales.py         FP8 scales as a checkpoint has them, before an engine changes them
+unset.py          tensors that are missing from a checkpoint
+scales.py         FP8 scales as stored in a checkpoint, before an engine changes them
 tensor_names.py   the tensor that is being loaded, for errors and for merged layers
-options.py        the hk_* quantisation methods: their formats, and their options checked
+options.py        the hk_* quantisation methods: their formats, and their checked options
 online.py         a weight that is quantised while it is loaded
-account.py        after a model is loaded: its layers counted and logged
-saving.py         a model with packed weights is not saved: nothing could load it
+account.py        after a model is loaded: counts and logs its layers
+saving.py         refuses to save a model with packed weights: nothing could load it
 """

@@ -1,4 +1,4 @@
-"""After a model is loaded: its layers counted, by whom they are computed and why."""
+"""After a model is loaded: counts its layers by what computes them, and why."""
 
 from __future__ import annotations
 

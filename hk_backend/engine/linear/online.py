@@ -1,4 +1,4 @@
-"""A weight that is quantised as soon as it is loaded: all of it must be there, and finite."""
+"""A weight that is quantised as soon as it is loaded: it must be complete and finite."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def known_options(method: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """The options in a `quantization_config`.
 
     Raises:
-        ValueError: it has a key that is no option of `method`.
+        ValueError: it has a key that is not an option of `method`.
     """
     options = {name: value for name, value in config.items() if name != "quant_method"}
     unknown = sorted(set(options) - set(OPTIONS))
@@ -55,7 +55,7 @@ def choose(
     activations: str | None = None,
     ignore: list[str] | None = None,
 ) -> Options:
-    """What is asked for, completed by the defaults.
+    """The requested options, completed with the defaults.
 
     Args:
         fp8_format: the platform's own FP8 format.
@@ -113,7 +113,7 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def no_layer(method: str, layer: str, why: str) -> ValueError:
-    """The error for a layer that HK does not serve; there is nobody else to compute it."""
+    """The error for a layer that HK does not serve and nothing else can compute."""
     return ValueError(
         f"{layer}: --quantization {method}: {why} (a layer can be left unquantised with the option "
         "`ignore`)"

@@ -97,7 +97,7 @@ def is_released(layer: Any) -> bool:
 
 
 def return_memory(freed: int) -> None:
-    """Now and then, have the allocator give back what was freed.
+    """From time to time, make the allocator return freed memory.
 
     glibc keeps blocks of up to 32 MiB, and packed weights, aligned to cache lines, do not fit into
     the places of the ones they were made of: half as much again as the model would stay.

@@ -1,12 +1,12 @@
-"""`linear` as a layer of an engine calls it: counted, and checked against the reference.
+"""`linear` as an engine's layer calls it: counted, and checked against the reference.
 
-A layer keeps its packed weight in buffers (`attach`) of its device and instruction set, and its
-forward calls `apply`. Under torch.compile Python is traced once, so what happens at every call
-happens inside a registered operator, `hk_backend::routed_linear`.
+A layer keeps its packed weight in buffers (`attach`) for its device and instruction set, and its
+forward calls `apply`. Under torch.compile Python is traced once, so everything that happens on
+each call happens inside a registered operator, `hk_backend::routed_linear`.
 
-With HK_CHECK the layer also keeps what its weight was packed from, for the reference: its memory
-doubles. If a check fails, the route is switched off, and every layer is computed by the
-reference, which is slow and right: the engine has no weight of its own any more.
+With HK_CHECK the layer also keeps what its weight was packed from, for the reference, which doubles
+its memory. If a check fails, the route is switched off, and the reference, which is slow but right,
+computes every layer: the engine no longer has a weight of its own.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _original_of(data: torch.Tensor) -> Original:
         if layer.hk_data.data_ptr() == data.data_ptr():  # type: ignore[operator]
             found: Original = layer.__dict__["hk_original"]
             return found
-    raise RuntimeError(f"route {ROUTE} is off, and without HK_CHECK nothing else holds its weights")
+    raise RuntimeError(f"route {ROUTE} is off, and without HK_CHECK nothing else has its weights")
 
 
 def _by_reference(

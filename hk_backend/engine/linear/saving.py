@@ -1,4 +1,4 @@
-"""A loaded model that an engine is to save: refused where it holds packed weights.
+"""Refuses to save a loaded model that has packed weights.
 
 Engines save a model's state as it is in memory. They load such a folder into layers that are not
 packed yet, which have no place for what HK packed.
@@ -24,8 +24,8 @@ def refusing(save: Any, engine: str) -> Any:
         packed = sum(is_attached(layer) for layer in model.modules())
         if packed:
             raise SaveError(
-                f"{packed} linear layers hold weights that HK packed for this machine: what "
-                f"{engine} saved of them it could not load again"
+                f"{packed} linear layers have weights that HK packed for this machine; "
+                f"{engine} could not load them again once saved"
             )
         return save(model, *args, **kwargs)
 

@@ -1,9 +1,9 @@
-"""FP8 scales as a checkpoint has them, before an engine changes them.
+"""FP8 scales as stored in a checkpoint, before an engine changes them.
 
-Engines requantise merged shards that have a scale each (q, k and v, say) to their largest: HK takes
-every shard's own scale, as one scale per output channel, which is exact. And engines may merge
-shards that end within a 128x128 block, whose scales then are not those of the merged weight's
-blocks: HK leaves such a layer to the engine.
+Engines requantise merged shards that each have a scale (q, k and v, say) to the largest one. HK
+keeps every shard's own scale, as one scale per output channel, which is exact. Engines may also
+merge shards that end within a 128x128 block, whose scales then do not match the blocks of the
+merged weight: HK leaves such a layer to the engine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def as_channels(layer: Any, scales: torch.Tensor) -> torch.Tensor:
     """FP8 scales as the checkpoint has them, one per shard or output channel, as one per channel.
 
     Raises:
-        CheckpointError: the checkpoint lacks one.
+        CheckpointError: one is missing from the checkpoint.
     """
     widths = shard_widths(layer) or [len(layer.weight)]
     values = scales.data.float().flatten()
@@ -34,10 +34,10 @@ def as_channels(layer: Any, scales: torch.Tensor) -> torch.Tensor:
 
 
 def one_input_scale(layer: Any) -> torch.Tensor:
-    """The static scale of a layer's activations: that of the shard with the largest.
+    """The static scale of a layer's activations: the largest among its shards.
 
     Raises:
-        CheckpointError: the checkpoint lacks one.
+        CheckpointError: one is missing from the checkpoint.
     """
     scale = layer.input_scale
     if scale is None:

@@ -1,5 +1,6 @@
-"""The shards of a merged layer (q, k and v, say): their names in the checkpoint, and their parts of
-the layer's tensors."""
+"""The shards of a merged layer (q, k and v, say): their names in the checkpoint, and which parts of
+the layer's tensors they are.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The names of a checkpoint's tensors while an engine loads it.
 
-One that the engine cannot load is named: its own checks are bare assertions. And whether a merged
-layer came in shards is known from them.
+They let errors name a tensor that the engine cannot load, because its own checks are bare
+assertions. They also tell whether a merged layer came in shards.
 """
 
 from __future__ import annotations

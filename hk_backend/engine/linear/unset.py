@@ -1,7 +1,7 @@
-"""Tensors that a checkpoint lacks: engines leave them as they were allocated, without a word.
+"""Tensors that are missing from a checkpoint: engines silently leave them as allocated.
 
-So HK fills a quantised layer's tensors with what no checkpoint holds, and looks for it when it
-packs them. `--load-format dummy`, which loads nothing, is told values that can be packed.
+So HK fills a quantised layer's tensors with values that no checkpoint contains, and looks for them
+when it packs. `--load-format dummy`, which loads nothing, gets values that can be packed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def check_weight(layer: Any, weight: torch.Tensor, parameter: str) -> None:
         CheckpointError: the weight of a shard was not in the checkpoint.
     """
     if weight.element_size() > 1:
-        return  # not quantised: the engine's own tensors, which nobody has filled
+        return  # not quantised: the engine's own tensors, which HK has not filled
     names, widths = shard_names(layer, parameter), shard_widths(layer) or [len(weight)]
     if len(names) != len(widths):
         names, widths = names[:1], [len(weight)]
@@ -58,7 +58,7 @@ def check_weight(layer: Any, weight: torch.Tensor, parameter: str) -> None:
 
 
 def check_scales(layer: Any, weight: torch.Tensor, scales: torch.Tensor, parameter: str) -> None:
-    """Refuse scales that are as they were allocated.
+    """Refuse scales that were never loaded.
 
     Raises:
         CheckpointError: none of a shard's scales was in the checkpoint.

@@ -1,11 +1,11 @@
-"""What a kernel's code is worth: its steady loop by llvm-mca, and what must not be in it.
+"""Quality of a kernel's code: its steady loop according to llvm-mca, and what must not occur in it.
 
-llvm-mca models one wave in order, with fixed latencies; it honours waits, and sees neither other
-waves nor bank conflicts. Good to compare two schedules of one loop, not for absolute time.
+llvm-mca models one wave in order, with fixed latencies; it honours waits, but sees neither other
+waves nor bank conflicts. It is good for comparing two schedules of one loop, not for absolute time.
 
-Some loops with an instruction of two micro-ops and two results, a swap of two registers, hold
-llvm-mca 22 for ever (seven instructions suffice). A swap is therefore given to it as two
-instructions that it times the same: results, reads, issue slots and unit are those of the swap.
+Some loops that contain an instruction with two micro-ops and two results, a swap of two registers,
+make llvm-mca 22 hang (seven instructions suffice). A swap is therefore passed to it as two
+instructions with the same timing: results, reads, issue slots and unit are those of the swap.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def vmcnt0(loop: Loop) -> int:
 
 
 def loop_clocks(loop: Loop, arch: str, tools: Toolchain) -> float:
-    """Clocks of one iteration by llvm-mca, which wants straight code: branches are left out."""
+    """Clocks of one iteration by llvm-mca, without branches: it needs straight-line code."""
     body = "\n".join(_for_mca(i) for i in loop.always if not i.is_branch) + "\n"
     report = tools.run(
         "llvm-mca",

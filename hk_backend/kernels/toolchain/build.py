@@ -3,10 +3,10 @@
     make kernels
     python -m hk_backend.kernels.toolchain.build [--arch gfx950] [--source FILE] [--output FOLDER]
 
-One compilation, with line tables; what ships and what the emulator executes is that file,
-stripped (`.co`); the lines stay beside it, compressed (`.lines`). The index is read from what the
-compiler made: metadata, debug information and the `hk::KernelInfo` beside each kernel. The same
-compiler makes the same bytes, wherever the sources lie.
+Each source is compiled once, with line tables. That file, stripped (`.co`), is what ships and what
+the emulator executes; the lines are stored next to it, compressed (`.lines`). The index is read
+from the compiler's output: metadata, debug information and the `hk::KernelInfo` of each kernel. The
+same compiler produces the same bytes, wherever the sources are.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def build(
 
     All of csrc/kernels in `root`, the repository by default, that name the arch; or `only` these
     (relative to `root`): what `output` has of the others stays, and nothing else does. Without
-    `run` nothing is launched in the emulator, and figures that want it are missing.
+    `run` nothing is launched in the emulator, and figures that need it are missing.
     Raises `SourceError`, `ToolchainError` with the compiler's messages, `BuildError`,
     `DebugInfoError`.
     """

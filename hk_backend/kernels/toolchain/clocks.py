@@ -32,7 +32,7 @@ class ArchClocks:
     """Rates of one arch.
 
     Transcendentals are at a quarter of the rate on gfx942; gfx950 is reported to be twice as fast,
-    which nobody here has measured.
+    which we have not measured.
     """
 
     matrix_flops: int  # peak 16-bit FLOPs per clock and SIMD
@@ -54,7 +54,7 @@ def is_matrix(instruction: Instruction) -> bool:
 
 
 def is_vector(instruction: Instruction) -> bool:
-    """On the vector ALU: what is no matrix instruction among `v_*`."""
+    """On the vector ALU: every `v_*` that is not a matrix instruction."""
     return instruction.mnemonic.startswith("v_") and not is_matrix(instruction)
 
 

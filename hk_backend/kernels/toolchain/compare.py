@@ -1,10 +1,10 @@
-"""Says which kernels of two builds have other instructions or another descriptor.
+"""Lists which kernels of two builds differ in their instructions or their descriptor.
 
     python -m hk_backend.kernels.toolchain.compare OLD [NEW]
 
-Each is a folder of code objects or a revision of git, e.g. HEAD~1; NEW is what ships if it is left
-out. Metadata, kernel information and line tables may differ; the exit status is 1 if anything else
-does. A commit that changes code objects says what this prints for it, and why.
+Each is a folder of code objects or a git revision, e.g. HEAD~1; NEW defaults to what ships.
+Metadata, kernel information and line tables may differ; the exit status is 1 if anything else
+does. A commit that changes code objects quotes this output and says why.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """0 if all kernels are the same, 1 if not, 2 if there is nothing to compare."""
     parser = argparse.ArgumentParser(prog="python -m hk_backend.kernels.toolchain.compare")
     parser.add_argument("old", help="a folder or a revision of git")
-    parser.add_argument("new", nargs="?", default=str(CODE_OBJECTS), help="what ships by default")
+    parser.add_argument("new", nargs="?", default=str(CODE_OBJECTS), help="by default, what ships")
     options = parser.parse_args(argv)
     try:
         old, new = kernels(options.old), kernels(options.new)

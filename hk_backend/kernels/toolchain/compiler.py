@@ -1,6 +1,6 @@
-"""Finds the compiler of the kernels and the LLVM tools beside it.
+"""Finds the compiler of the kernels and the LLVM tools next to it.
 
-Version 22 is the first whose gfx950 code we know; ROCm's own clang does as well where it is at
+Version 22 is the first whose gfx950 code we know; ROCm's own clang works too if it is at
 least as new.
 """
 
@@ -37,7 +37,7 @@ class Toolchain:
         """The tool's path. Raises `ToolchainError`."""
         path = self.clang.parent / name
         if not path.exists():
-            raise ToolchainError(f"{name} is not beside {self.clang}: {REMEDY}")
+            raise ToolchainError(f"{name} is not next to {self.clang}: {REMEDY}")
         return path
 
     def run(

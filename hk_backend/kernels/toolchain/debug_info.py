@@ -1,6 +1,6 @@
 """Reads the types of a kernel's argument and of its info from the debug information.
 
-So the layout of a struct is stated once, in C++.
+This way the layout of a struct is defined once, in C++.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A kernel's entry of the index, read from what the compiler made."""
+"""A kernel's entry in the index, read from the compiler's output."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def describe(
         raise BuildError(f"{found.name}: {arguments.size} bytes instead of {found.argument_size}")
     info = read_info(f"{found.name}_info", elf, debug_info)
     if not info["operator_name"].isidentifier():
-        raise BuildError(f"{found.name}: operator_name {info['operator_name']!r} is no identifier")
+        raise BuildError(
+            f"{found.name}: operator_name {info['operator_name']!r} is not an identifier"
+        )
     known = [*(field.name for field in arguments.fields), *info]
     grid.evaluate(info["grid"], dict.fromkeys(known, 1))  # raises for what it cannot read
     lds = {"static_lds": found.static_lds, "dynamic_lds": info["dynamic_lds"]}
@@ -94,7 +96,7 @@ def conflict_factor(entry: KernelEntry, tools: Toolchain) -> float | None:
 
 
 def read_info(symbol: str, elf: Elf, debug_info: DebugInfo) -> dict[str, Any]:
-    """The constant `hk::KernelInfo` beside a kernel, by the names of its members."""
+    """A kernel's constant `hk::KernelInfo`, by the names of its members."""
     return values(debug_info.struct_type(symbol), elf.symbol_bytes(symbol), debug_info)
 
 

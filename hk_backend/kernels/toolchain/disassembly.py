@@ -67,7 +67,7 @@ class Disassembly:
 
     @cached_property
     def successors(self) -> dict[int, tuple[int, ...]]:
-        """Where each block goes on."""
+        """The successors of each block."""
         starts = list(self.blocks)
         found = {}
         for start, following in zip(starts, [*starts[1:], None], strict=True):

@@ -1,6 +1,6 @@
-"""A small launch of each kernel family in the emulator, for figures that only a run can tell.
+"""A small launch of each kernel family in the emulator, for figures that only a run can provide.
 
-What the data is does not matter to them: buffers hold zeros, other than the tables.
+They do not depend on the data: all buffers except the tables contain zeros.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ NAMED = re.compile(r"^HK_ARCHES\((.*)\);", re.MULTILINE)
 
 
 class SourceError(RuntimeError):
-    """There are no sources, or one that does not say for which arches it is."""
+    """There are no sources, or one does not name its arches."""
 
 
 def arches(source: Path, root: Path) -> list[str]:

@@ -1,17 +1,17 @@
 """Linear layers of SGLang, computed by HK.
 
 layer.py         an SGLang layer: its name, and whether HK serves it
-arrivals.py      parameters that hold nothing but while they are loaded
+arrivals.py      parameters that are empty except while they are loaded
 unquantized.py   layers of bf16, fp16 and fp32 checkpoints
-head.py          the LM head, and embeddings that are one
+head.py          the LM head, and embeddings that act as one
 schemes.py       what SGLang's configurations say about a quantised layer, in HK's names
 checkpoints.py   layers of quantised checkpoints
 sizes.py         tensors that are too short
 quantization.py  --quantization hk_fp8, hk_mxfp8, hk_mxfp6, hk_mxfp4
 allow_list.py    those on ROCm
 loading.py       tensors named in errors, dummy weights, a weight update that fails
-reading.py       packed weights that SGLang reads: by name, to keep or to save them
-model.py         after a model is loaded: which of its layers HK serves, which not, and why
-contract.py      what of SGLang all of that relies on
-install.py       all of it, put in place once
+reading.py       packed weights that SGLang reads by name, to keep or to save them
+model.py         after a model is loaded: which of its layers HK serves, and why not the others
+contract.py      what all of this relies on in SGLang
+install.py       installs all of it once
 """

@@ -1,7 +1,7 @@
-"""The hk_* methods on ROCm: past the list of methods that SGLang's model configuration has there.
+"""Allows the hk_* methods on ROCm, where SGLang's model configuration lists the allowed methods.
 
-The list is a local variable of `ModelConfig._verify_quantization`, and asked only `if is_hip()`:
-for a model of these methods, and while it is verified, that answer is no.
+The list is a local variable of `ModelConfig._verify_quantization`, consulted only `if is_hip()`.
+While a model with one of these methods is verified, `is_hip()` therefore answers no.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def verify(original: Callable[[Any], None], config: Any) -> None:
 
 
 def _method_of(config: Any) -> str:
-    """The method that is asked for, or the checkpoint's."""
+    """The requested method, or the checkpoint's."""
     if config.quantization:
         return str(config.quantization).lower()
     found = config._parse_quant_hf_config() or {}

@@ -1,10 +1,10 @@
-"""Parameters that hold nothing but while they are loaded.
+"""Parameters that are empty except while they are loaded.
 
-SGLang updates the weights of a running server as it loaded them first: through each parameter's
-`weight_loader`, some or all of a model's tensors, in any order. So a parameter that HK has packed
-stays where it is, without elements. The first tensor that arrives for it gives it its memory back,
-marked as not loaded yet; when the last has arrived, or SGLang says that it has loaded all, HK
-packs it again.
+SGLang updates the weights of a running server in the same way as it first loaded them: through each
+parameter's `weight_loader`, some or all of a model's tensors, in any order. So a parameter that HK
+has packed stays registered, without elements. The first tensor that arrives for it reallocates its
+memory, marked as not loaded yet. When the last one has arrived, or SGLang says that it has loaded
+everything, HK packs it again.
 """
 
 from __future__ import annotations

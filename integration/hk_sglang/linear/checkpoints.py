@@ -1,7 +1,7 @@
 """Layers of quantised checkpoints: HK's method in place of SGLang's, where HK serves them.
 
-The layer gets the checkpoint's own tensors, every shard with its own scale; they are packed when
-all are loaded, and released. What HK leaves, SGLang's method computes as ever.
+The layer gets the checkpoint's own tensors, every shard with its own scale. Once all are loaded,
+they are packed and released. SGLang's method computes the layers that HK does not serve.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ logger = loggers.of("sglang", "linear")
 
 
 def install() -> None:
-    """Have SGLang's configurations give HK's method to layers; harmless to call again."""
+    """Make SGLang's configurations return HK's method for layers; idempotent."""
     known = linear.WEIGHT_LOADER_V2_SUPPORTED
     for name in ("HKLinearMethod", "HKOnlineLinearMethod"):
         if name not in known:
@@ -119,7 +119,7 @@ class HKLinearMethod(HKMethod):
     ) -> None:
         """
         Raises:
-            ValueError: a layer that HK does not serve, and nobody else can compute.
+            ValueError: a layer that HK does not serve and nothing else can compute.
         """
         widths, k = output_partition_sizes, input_size_per_partition
         n = sum(widths)

@@ -1,4 +1,4 @@
-"""What of SGLang the linear route relies on, checked before anything is patched."""
+"""What the linear route relies on in SGLang, checked before anything is patched."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_linear() -> Verdict:
     try:
         return first_refusal(*_layers(), *_quantization(), *_loading(), *_plugins())
     except (ImportError, AttributeError) as error:
-        return refused(f"it lacks what the plugin relies on: {error}")
+        return refused(f"something that the plugin relies on is missing: {error}")
 
 
 def _layers() -> list[Verdict]:

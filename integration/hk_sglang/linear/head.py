@@ -1,8 +1,8 @@
-"""The LM head: SGLang's logits processor multiplies by its table without asking its method.
+"""The LM head: SGLang's logits processor multiplies by its table without calling its method.
 
-A head keeps its table: a tied one is the embedding's. The packed copy stands beside it, and is
-packed again whenever SGLang has loaded weights. A table that something else puts in its place (a
-draft model takes its target's) is computed by SGLang.
+A head keeps its table, because a tied table is also the embedding's. The packed copy is stored in
+addition to it, and is packed again whenever SGLang has loaded weights. If something else replaces
+the table (a draft model takes its target's), SGLang computes the logits.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def pack_head(head: Any, model: Any) -> str:
     if is_attached(head):
         return ""
     if not isinstance(head, VocabParallelEmbedding):
-        return f"an LM head that is none of SGLang's layers: {type(head).__name__}"
+        return f"an LM head that is not one of SGLang's layers: {type(head).__name__}"
     if not isinstance(head.quant_method, (UnquantizedEmbeddingMethod, UnquantizedLinearMethod)):
         return f"{type(head.quant_method).__name__}: HK has no kernel for it"
     for each in model.modules():

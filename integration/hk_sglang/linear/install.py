@@ -1,4 +1,4 @@
-"""The linear route, put in place once in each of SGLang's processes."""
+"""Installs the linear route, once in each of SGLang's processes."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def install() -> None:
 
 
 def wrap(owner: Any, name: str, around: Any, static: bool = False) -> None:
-    """Let `around(original, ...)` stand for a function of `owner`."""
+    """Replace a function of `owner` with `around(original, ...)`."""
     original = getattr(owner, name)
     if hasattr(original, MARK):
         return
@@ -123,7 +123,7 @@ _prepared: ContextVar[bool] = ContextVar("prepared", default=False)
 
 
 def is_deterministic() -> bool:
-    """Whether the server was asked for results that do not depend on the batch."""
+    """Whether the server must produce results that do not depend on the batch."""
     try:
         return bool(get_exec().deterministic.enable_deterministic_inference)
     except ValueError:  # no server has said anything

@@ -1,4 +1,4 @@
-"""SGLang's loading of weights, where HK has a part in it."""
+"""SGLang's loading of weights, where HK takes part in it."""
 
 from __future__ import annotations
 
@@ -79,5 +79,6 @@ def _end(original: Any, manager: Any, request: Any) -> Any:
         manager._session = None
         torch.distributed.barrier(group=manager.tp_cpu_group)
         return EndWeightUpdateReqOutput(
-            success=False, message=f"{error}. The weights are updated in part: discard them all."
+            success=False,
+            message=f"{error}. The weights are only partly updated: discard all of them.",
         )

@@ -176,7 +176,7 @@ class HKOnlineLinearMethod(HKMethod):
     ) -> None:
         """
         Raises:
-            ValueError: a layer that HK does not serve; there is nobody else to compute it.
+            ValueError: a layer that HK does not serve and nothing else can compute.
         """
         layer.logical_widths = output_partition_sizes
         n, k = sum(output_partition_sizes), input_size_per_partition

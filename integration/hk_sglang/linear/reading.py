@@ -1,4 +1,4 @@
-"""Packed weights that SGLang reads: by name, to keep them for later, or to save them."""
+"""Packed weights that SGLang reads by name, to keep them for later or to save them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _by_name(original: Any, exporter: Any, name: str, *args: Any, **kwargs: Any)
         if path.rpartition(".")[0] == parent and is_attached(layer) and _is_empty(layer)
     ]
     if any(not isinstance(layer.quant_method, UnquantizedLinearMethod) for layer in layers):
-        logger.error("hk_backend: %s: HK holds it packed, in a quantised format", name)
+        logger.error("hk_backend: %s: HK has it packed, in a quantised format", name)
         return None
     for layer in layers:
         layer.weight.data = unpacked(layer)

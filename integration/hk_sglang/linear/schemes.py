@@ -1,9 +1,9 @@
 """What SGLang's configurations say about a quantised layer, in HK's names.
 
-SGLang chooses a layer's kernel when it makes the layer, by what the GPU can do, and its own methods
-change a checkpoint's numbers to suit that kernel: merged shards are requantised to one scale. So HK
-reads the configurations themselves, before any of that; a checkpoint's layer is then HK's own
-method's (checkpoints.py), on a CPU as on ROCm.
+SGLang chooses a layer's kernel when it creates the layer, by what the GPU can do, and its own
+methods change a checkpoint's numbers to suit that kernel: merged shards are requantised to one
+scale. So HK reads the configurations themselves, before any of that. HK's own method then handles
+the checkpoint's layer (checkpoints.py), on a CPU as on ROCm.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _fp8(config: Any, layer: Any, prefix: str) -> Scheme:
     if is_layer_skipped(prefix, config.ignored_layers, config.packed_modules_mapping or {}):
         raise Left
     if not config.is_checkpoint_fp8_serialized:
-        raise Left("quantised while loading, by SGLang: hk_fp8 and the like do it by HK")
+        raise Left("quantised by SGLang while loading: use hk_fp8 or the like for HK")
     return _fp8_checkpoint(config)
 
 
@@ -98,7 +98,7 @@ def _block(size: list[int] | None, scales: tuple[str, ...]) -> Scheme:
 
 def _w8a8_fp8(config: Any, layer: Any, prefix: str) -> Scheme:
     if not config.is_checkpoint_fp8_serialized:
-        raise Left("quantised while loading, by SGLang: hk_fp8 and the like do it by HK")
+        raise Left("quantised by SGLang while loading: use hk_fp8 or the like for HK")
     return Scheme(FP8, "channel", "token")
 
 
@@ -115,7 +115,7 @@ def _modelopt(config: Any, prefix: str) -> None:
 def _modelopt_fp8(config: Any, layer: Any, prefix: str) -> Scheme:
     _modelopt(config, prefix)
     if not config.is_checkpoint_fp8_serialized:
-        raise Left("quantised while loading, by SGLang: hk_fp8 and the like do it by HK")
+        raise Left("quantised by SGLang while loading: use hk_fp8 or the like for HK")
     return Scheme(FP8, "tensor", "tensor", static=True)
 
 
@@ -137,7 +137,7 @@ def _modelopt_mixed(config: Any, layer: Any, prefix: str) -> Scheme:
 
 
 def _compressed_tensors(config: Any, layer: Any, prefix: str) -> Scheme:
-    """From the groups as the checkpoint has them: SGLang's own reading of them leaves out what
+    """From the groups as stored in the checkpoint: SGLang's own parsing drops what
     its kernels do not use."""
     if config.linear_fp8_config is not None:
         return _fp8(config.linear_fp8_config, layer, prefix)
@@ -207,7 +207,7 @@ def _quark(config: Any, layer: Any, prefix: str) -> Scheme:
             raise Left
         return _fp8_checkpoint(config.excluded_fp8_config)
     if not config.is_prequantized:
-        raise Left("quantised while loading, by SGLang: hk_mxfp4 and the like do it by HK")
+        raise Left("quantised by SGLang while loading: use hk_mxfp4 or the like for HK")
     found = config._find_matched_config(prefix, layer)
     weight, inputs = found.get("weight"), found.get("input_tensors")
     if not isinstance(weight, dict) or weight.get("is_dynamic"):

@@ -1,7 +1,7 @@
-"""Tensors of a checkpoint that are too short: SGLang's loader fills them up with zeros.
+"""Tensors of a checkpoint that are too short: SGLang's loader pads them with zeros.
 
-It does so for a few models whose layers it pads. A quantised weight is not padded: zeros would be
-taken for its codes and scales.
+It does so for a few models whose layers it pads. A quantised weight must not be padded: the zeros
+would be read as codes and scales.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Layers that no quantisation touches: HK in SGLang's own method for them, in place.
+"""Unquantised layers: HK inside SGLang's own method for them.
 
-The method is changed on its class, so that the layers which a quantised checkpoint leaves alone are
-reached too. A layer's weight is packed when SGLang has loaded it, and its own copy is released at
-once, layer by layer.
+The method is patched on its class, so that layers which a quantised checkpoint leaves unquantised
+are covered too. A layer's weight is packed when SGLang has loaded it, and SGLang's copy is released
+at once, layer by layer.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def why_left(method: Any, layer: Any) -> str:
     if is_attached(layer):
         return ""  # new weights in a layer that compiled graphs call as HK's
     if not hasattr(type(method).apply, MARK):
-        return f"{type(method).__name__} multiplies by itself"
+        return f"{type(method).__name__} does its own multiplication"
     if weight.dim() != 2:
         return f"a weight with {weight.dim()} axes"
     if read_by_models(layer):

@@ -1,4 +1,4 @@
-"""Whether FP8 blocks lie where their scales are: vLLM's kernels are made without being told."""
+"""Whether FP8 blocks align with their scales; vLLM's kernels are created without knowing it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Around vLLM's schemes: what they change of a checkpoint, HK reads before them.
+"""Around vLLM's schemes: HK reads what they change of a checkpoint before they do.
 
-See hk_backend.engine.linear.scales for what that is.
+See hk_backend.engine.linear.scales for what they change.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def install() -> None:
 
 
 def _wrap(owner: Any, name: str, around: Any) -> None:
-    """Let `around(original, self, ...)` stand for a method of `owner`."""
+    """Replace a method of `owner` with `around(original, self, ...)`."""
     original = getattr(owner, name)
     if hasattr(original, MARK):
         return
@@ -80,7 +80,7 @@ def _process(kernel_name: str, original: Any, method: Any, layer: Any) -> None:
 
 
 def _create(kernel_name: str, original: Any, method: Any, *args: Any, **kwargs: Any) -> None:
-    """Have HK's kernels told what the configuration that vLLM gives them leaves out."""
+    """Tell HK's kernels what is missing from the configuration that vLLM passes them."""
     layer = kwargs["layer"] if "layer" in kwargs else args[0]
     with creating(layer) as verdict:
         original(method, *args, **kwargs)

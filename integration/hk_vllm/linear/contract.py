@@ -1,4 +1,4 @@
-"""What of vLLM the linear route relies on, checked before anything is patched."""
+"""What the linear route relies on in vLLM, checked before anything is patched."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check_linear() -> Verdict:
             *_layers(), *_kernel_lists(), *_kernels(), *_schemes(), *_quantization(), *_loading()
         )
     except (ImportError, AttributeError) as error:
-        return refused(f"it lacks what the plugin relies on: {error}")
+        return refused(f"something that the plugin relies on is missing: {error}")
 
 
 def _layers() -> list[Verdict]:

@@ -1,4 +1,4 @@
-"""HK first in vLLM's lists of linear kernels; whatever it refuses goes to the next in the list.
+"""Puts HK first in vLLM's lists of linear kernels; what it refuses goes to the next in the list.
 
 Each class reads a layer's parameters as vLLM's schemes leave them, packs them once, and computes
 with the packed weight alone; activations are quantised inside HK's operator.
@@ -97,7 +97,7 @@ class HKFp8LinearKernel(HKKernel, FP8ScaledMMLinearKernel):  # type: ignore[misc
 
     def pack(self, layer: Any) -> None:
         """From a weight `[K, N]` and one scale for each channel or for all, as vLLM's schemes
-        hand them over."""
+        pass them."""
         self._pack(layer, layer.weight.data.t(), layer.weight_scale)
 
     def process_checkpoint(self, layer: Any) -> None:

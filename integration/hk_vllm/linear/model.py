@@ -1,4 +1,4 @@
-"""After a model is loaded: which of its linear layers HK serves, which not, and why."""
+"""After a model is loaded: which of its linear layers HK serves, and why not the others."""
 
 from __future__ import annotations
 

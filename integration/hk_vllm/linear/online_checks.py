@@ -14,7 +14,7 @@ def check_weight_arrived(layer: Any) -> None:
     """vLLM keeps what a layer was given until it has processed it.
 
     Raises:
-        CheckpointError: a tensor that the checkpoint lacks.
+        CheckpointError: a tensor is missing from the checkpoint.
     """
     if _loads_nothing():
         return

@@ -161,7 +161,7 @@ class HKMethod(LinearMethodBase):  # type: ignore[misc]
     ) -> None:
         """
         Raises:
-            ValueError: a layer that HK does not serve; there is nobody else to compute it.
+            ValueError: a layer that HK does not serve and nothing else can compute.
         """
         layer.logical_widths = output_partition_sizes
         n, k = sum(output_partition_sizes), input_size_per_partition

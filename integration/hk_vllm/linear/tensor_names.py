@@ -1,4 +1,4 @@
-"""vLLM's loader of checkpoints tells the names of the tensors that it loads."""
+"""Makes vLLM's checkpoint loader tell the names of the tensors that it loads."""
 
 from __future__ import annotations
 

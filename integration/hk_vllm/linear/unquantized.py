@@ -1,9 +1,9 @@
-"""Layers that no quantisation touches: HK in vLLM's own methods for them, in place.
+"""Unquantised layers: HK inside vLLM's own methods for them.
 
-The methods are changed on their classes, so that the layers which a quantised checkpoint leaves
-alone are reached too. A layer's weight is packed when vLLM has loaded it, and its own copy is
-released at once, layer by layer. The LM head keeps its table: a tied one is the embedding's, and
-vLLM reads an untied one for `head_dtype`; its packed copy stands beside it, as vLLM's own does.
+The methods are patched on their classes, so that layers which a quantised checkpoint leaves
+unquantised are covered too. A layer's weight is packed when vLLM has loaded it, and vLLM's copy is
+released at once, layer by layer. The LM head keeps its table: a tied table is also the embedding's,
+and vLLM reads an untied one for `head_dtype`. Its packed copy is stored in addition, as vLLM's is.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def pack_table(table: Any) -> None:
 
 
 def _why_left(method: Any, layer: Any, is_head: bool = False) -> str | None:
-    """Why vLLM computes `layer`; nothing if HK does; None if it is no linear layer at all."""
+    """Why vLLM computes `layer`; empty if HK does; None if it is not a linear layer at all."""
     weight = layer.weight
     if is_attached(layer):
         return ""  # new weights in a layer that compiled graphs call as HK's
@@ -92,7 +92,7 @@ def _why_left(method: Any, layer: Any, is_head: bool = False) -> str | None:
     if weight.is_meta:
         return None  # another pipeline stage's
     if not hasattr(type(method).apply, MARK):
-        return f"{type(method).__name__} multiplies by itself"
+        return f"{type(method).__name__} does its own multiplication"
     if weight.dim() != 2:
         return f"a weight with {weight.dim()} axes"
     if getattr(layer, "_cpu_skip_gemm_dispatch", False):

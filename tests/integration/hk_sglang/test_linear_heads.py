@@ -109,7 +109,7 @@ def test_an_embedding_of_torchs() -> None:
     table = torch.nn.Embedding(VOCABULARY, K, dtype=torch.bfloat16)
     whole = torch.nn.Module()
     whole.language_model = Model(lm_head=table, table=table)
-    why = "an LM head that is none of SGLang's layers: Embedding"
+    why = "an LM head that is not one of SGLang's layers: Embedding"
     assert account(whole) == (0, {why: 1})
     x = values((5, K), seed=9)
     assert torch.equal(whole.language_model.logits(table, x), x @ table.weight.T)

@@ -99,7 +99,7 @@ def test_check(strict: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     assert routes.counters("linear").checked_calls == 1
     layer.hk_data.copy_(layer.hk_data.roll(64))
     if strict:
-        with pytest.raises(RoutedLinearError, match=r"past the tolerance .* model.gate_up_proj"):
+        with pytest.raises(RoutedLinearError, match=r"exceeds the tolerance .* model.gate_up_proj"):
             layer(x)
         return
     out, _ = layer(x)
@@ -123,7 +123,7 @@ def test_a_state_that_was_saved(owner: Any, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("owner", [ShardedStateLoader, RemoteModelLoader])
 def test_packed_layers_are_not_saved(owner: Any, tmp_path: Path) -> None:
     """SGLang would write a folder that nothing can load."""
-    with pytest.raises(SaveError, match="1 linear layers hold weights that HK packed"):
+    with pytest.raises(SaveError, match="1 linear layers have weights that HK packed"):
         owner.save_model(torch.nn.ModuleDict({"one": layer_of()}), str(tmp_path), None)
     assert not list(tmp_path.iterdir())
 

@@ -34,7 +34,7 @@ from tests.integration.shared.quantization_configs import quark_mx as mx
 
 NAME = "model.layers.0.self_attn.qkv_proj"
 FP8 = "float-quantized"
-ONLINE = "quantised while loading, by SGLang: hk_fp8 and the like do it by HK"
+ONLINE = "quantised by SGLang while loading: use hk_fp8 or the like for HK"
 OTHER = "activations in another format than the weight's"
 
 

@@ -160,7 +160,7 @@ def test_a_quantised_weight_by_its_name(
 ) -> None:
     layer = loaded(online("hk_fp8"), bfloat16())
     assert by_name(layer, monkeypatch) is None
-    assert "k_proj.weight: HK holds it packed, in a quantised format" in caplog.text
+    assert "k_proj.weight: HK has it packed, in a quantised format" in caplog.text
 
 
 # -- quantised
@@ -253,6 +253,8 @@ def test_the_server_survives_it(monkeypatch: pytest.MonkeyPatch) -> None:
     manager.tp_cpu_group = "ranks"
     answer = manager.end_weight_update(SimpleNamespace())
     assert not answer.success
-    assert answer.message.startswith(f"{gone}: not in the checkpoint. The weights are updated in")
+    assert answer.message.startswith(
+        f"{gone}: not in the checkpoint. The weights are only partly updated"
+    )
     assert manager._session is None
     assert barriers == ["ranks"]

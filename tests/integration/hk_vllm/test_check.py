@@ -1,4 +1,4 @@
-"""HK_CHECK in vLLM: past the tolerance the route goes off and the result is the parent's."""
+"""HK_CHECK in vLLM: exceeds the tolerance the route goes off and the result is the parent's."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_wrong_result_is_the_parents(
         batch.run()
         batch.check()
     why = routes.verdict("attention").why
-    assert why.startswith("HK_CHECK: error 2.00e-02 past the tolerance")
+    assert why.startswith("HK_CHECK: error 2.00e-02 exceeds the tolerance")
     assert "query lengths" in why
     tokens = sum(row.query for row in rows if row.query > 1)
     assert dict(counters.fallbacks) == {why: Tally(3, 3 * tokens)}

@@ -209,7 +209,7 @@ def test_each_device_has_its_own_key(environment: Callable[..., None]) -> None:
 @pytest.mark.parametrize("loader", [ShardedStateLoader, TensorizerLoader])
 def test_packed_layers_are_not_saved(loader: Any, tmp_path: Path) -> None:
     """vLLM would write a folder that nothing can load."""
-    with pytest.raises(SaveError, match="1 linear layers hold weights that HK packed"):
+    with pytest.raises(SaveError, match="1 linear layers have weights that HK packed"):
         loader.save_model(torch.nn.ModuleDict({"one": layer_of()}), str(tmp_path), None)
     assert not list(tmp_path.iterdir())
 

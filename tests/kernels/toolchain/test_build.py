@@ -136,8 +136,8 @@ __device__ void run(const Args& a) {
         ({"parameters": "", "call": ""}, "one struct and nothing hidden"),
         ({"info": '{1, 2, 3, 0, 0, "rows * n", "test"}'}, "no value for rows"),
         ({"info": '{1, 2, 3, 0, 0, "n / 2", "test"}'}, "cannot read 'n / 2'"),
-        ({"info": '{1, 2, 3, 0, 0, "n", "a test"}'}, "operator_name 'a test' is no identifier"),
-        ({"info": '{1, 2, 3, 0, 0, "n", ""}'}, "operator_name '' is no identifier"),
+        ({"info": '{1, 2, 3, 0, 0, "n", "a test"}'}, "operator_name 'a test' is not an identifier"),
+        ({"info": '{1, 2, 3, 0, 0, "n", ""}'}, "operator_name '' is not an identifier"),
         ({"call": "args.n = missing;"}, "undeclared identifier 'missing'"),
     ],
 )
@@ -224,7 +224,7 @@ def test_rocm_s_clang_serves_where_it_is_new_enough(
     monkeypatch.setattr(compiler, "ROCM_CLANG", str(rocm))
     monkeypatch.setenv("PATH", "/nonexistent")
     assert compiler.find().version == "AMD clang version 23.0.0git"
-    with pytest.raises(ToolchainError, match="llvm-objdump is not beside"):
+    with pytest.raises(ToolchainError, match="llvm-objdump is not next to"):
         compiler.find().tool("llvm-objdump")
 
 

@@ -378,7 +378,7 @@ def test_a_pool_that_does_not_read_back(
     (found,) = batch.run()
     torch.testing.assert_close(found.double(), batch.expected(), rtol=2e-5, atol=2e-5)
     (why,) = counters.fallbacks
-    assert why.startswith("the cache's form is not the known one: written keys")
+    assert why.startswith("the cache does not have the expected form: written keys")
     Batch(server, [FRESH]).check()
     assert counters.served == Tally(1, FRESH.query)
 
@@ -475,7 +475,7 @@ def test_a_wrong_result(
     monkeypatch.setattr("hk_backend.engine.attention.attention_prefill", scaled)
     Batch(Server(), MIXED).check()
     (why,) = counters.fallbacks
-    assert "HK_CHECK: error 2.00e-02 past the tolerance" in why
+    assert "HK_CHECK: error 2.00e-02 exceeds the tolerance" in why
     assert routes.is_disabled("attention")
     assert counters.checked_calls == 1
 

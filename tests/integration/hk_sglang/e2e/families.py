@@ -134,7 +134,7 @@ FAMILIES = [
         ("k_norm.weight", {"sliding_window": MAX_LENGTH}),
         config="Gemma3Text",
         page_size=16,
-        left={"an LM head that is none of SGLang's layers: Gemma3TextScaledWordEmbedding": 1},
+        left={"an LM head that is not one of SGLang's layers: Gemma3TextScaledWordEmbedding": 1},
     ),
     Family("Qwen2", {}, ("q_proj.bias", "v_proj.bias"), page_size=16),
     Family("Qwen3", {"head_dim": 128}, ("q_norm.weight", "k_norm.weight")),

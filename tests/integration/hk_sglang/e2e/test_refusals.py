@@ -8,7 +8,7 @@ from tests.integration.hk_sglang.e2e.conftest import Checkpoint, Reader
 from tests.integration.shared.e2e.compare import assert_true_answers
 
 REASONS = {
-    "decode-flag": ["decode_attention_backend: HK computes prefill only, SGLang's own is taken"],
+    "decode-flag": ["decode_attention_backend: HK computes prefill only, using SGLang's own"],
     "other-flag": ["the server's own choice of torch_native for prefill"],
     "bad-backend": ["HK_BACKEND='atention'", "0, 1", "attention"],
     "bad-values": ["HK_DEVICE='gpu'", "cpu:avx512", "HK_CHECK='7'", "HK_STRICT='maybe'"],
