@@ -446,7 +446,7 @@ def test_a_cache_that_does_not_read_back(
     batch.run()
     batch.check()
     (why,) = counters.fallbacks
-    assert why.startswith("the cache's form is not the known one")
+    assert why.startswith("the cache does not have the expected form")
     fell_back(counters, why)
     batch = Batch(layer, [FRESH])
     batch.run()
@@ -513,7 +513,7 @@ def test_a_dummy_run_finds_a_cache_that_does_not_read_back(
     batch.run()
     batch.check()
     (why,) = counters.fallbacks
-    assert why.startswith("the cache's form is not the known one")
+    assert why.startswith("the cache does not have the expected form")
     assert len(proofs) == 1
 
 

@@ -118,7 +118,7 @@ def test_a_method_of_somebody_else(engine: LinearEngine) -> None:
 
     layer.quant_method = Theirs()
     engine.load(layer, {"weight": weights()})
-    assert left(engine, layer) == "Theirs multiplies by itself"
+    assert left(engine, layer) == "Theirs does its own multiplication"
 
 
 def test_bfloat16_on_a_cpu_with_amx(
