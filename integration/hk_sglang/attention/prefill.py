@@ -46,7 +46,7 @@ class HKPrefill:
         self._losses = evidence.losses(ROUTE, self._dtype, self._device_type, "SGLang")
         self._plan: Plan | None = None
         self._layers: dict[Any, ServedLayer] = {}
-        self._caches: dict[int, PagedKV] = {}
+        self._caches: dict[int, tuple[torch.Tensor, PagedKV]] = {}
         self._reads_back = self._parent.reads_fresh_back and self._pool.dtype != runner.dtype
         for layer in layers_of(runner.model):
             self._served(layer)
@@ -124,14 +124,14 @@ class HKPrefill:
             return None
         if plan.batch is not batch:
             plan = Plan(batch, NO_PLAN, tokens=None)
-        tokens = len(q) if plan.tokens is None else plan.tokens
         why = self._why(plan, layer, q, k, extra)
         if not why:
             out = torch.empty_like(q)
-            why = self._attention(plan, layer, q, k, v, out, save_kv_cache, extra)
+            why = self._attention(plan, layer, (q, k, v, out), save_kv_cache, extra)
             if not why:
-                count(ROUTE, "served", tokens)
+                count(ROUTE, "served", plan.tokens or 0)
                 return out
+        tokens = len(q) if plan.tokens is None else plan.tokens
         if plan.dummy:
             count(ROUTE, "dummy", tokens)
         else:
@@ -146,12 +146,14 @@ class HKPrefill:
             return plan.refusal
         if routes.is_disabled(ROUTE):
             return routes.verdict(ROUTE).why
-        try:
-            served = self._served(layer)
-        except StrictError:
-            raise
-        except Exception as error:  # a layer that is none of the model's, and like none of them
-            return survive(logger, error)
+        served = self._layers.get(layer)
+        if served is None:
+            try:
+                served = self._served(layer)
+            except StrictError:
+                raise
+            except Exception as error:  # a layer that is none of the model's, and like none of them
+                return survive(logger, error)
         if served.refusal:
             return served.refusal
         if served.cache_refusal and (plan.has_cached or self._reads_back):
@@ -173,43 +175,36 @@ class HKPrefill:
         return "" if extra.get("sinks") is None else served.sinks_refusal()
 
     def _attention(
-        self,
-        plan: Plan,
-        layer: Any,
-        q: torch.Tensor,
-        k: torch.Tensor | None,
-        v: torch.Tensor | None,
-        out: torch.Tensor,
-        save_kv_cache: bool,
-        extra: dict[str, Any],
+        self, plan: Plan, layer: Any, tensors: Any, save_kv_cache: bool, extra: dict[str, Any]
     ) -> str:
-        """HK's attention into `out`; returns why the parent must compute the batch instead, if so.
+        """HK's attention of query, keys and values into the last of `tensors`; returns why the
+        parent must compute the batch instead, if so.
 
         The parent then writes the cache again: the same keys to the same slots.
         """
         served = self._layers[layer]
-        paged = None
+        step, paged = plan.step, None
         try:
-            assert k is not None
-            assert v is not None
+            q, k, v, out = tensors
             if save_kv_cache:
                 place = KVWriteLoc.for_layer(plan.batch, layer, swa_loc=plan.window_slots)
                 self._write(layer, place, k, v)
             if q.size(0) > plan.num_tokens:
                 out[plan.num_tokens :] = 0  # rows of padding
             if plan.has_cached or self._reads_back:
-                paged = self._paged(layer)
-                k, v = paged.key.tensor, paged.value.tensor
+                paged = self._paged(layer.layer_id)
+                tensors = (q, paged.key.tensor, paged.value.tensor, out)
+                if served.in_window_pool:
+                    step = plan.window_step
         except Exception as error:
             return survive(logger, error)
-        step = plan.window_step if served.in_window_pool and paged is not None else plan.step
         assert step is not None
-        tensors = (q, k, v, out)
-
-        def arguments() -> dict[str, Any]:
-            return self._arguments(layer, paged, tensors, extra.get("sinks"))
-
-        return served.route.compute(step, paged is not None, tensors, arguments)
+        return served.route.compute(
+            step,
+            paged is not None,
+            tensors,
+            lambda: self._arguments(layer, paged, tensors, extra.get("sinks")),
+        )
 
     def _arguments(
         self,
@@ -237,15 +232,16 @@ class HKPrefill:
 
     # -- the pool
 
-    def _paged(self, layer: Any) -> PagedKV:
+    def _paged(self, layer_id: int) -> PagedKV:
         """The layer's part of the pool, described once per tensor that the pool holds."""
         # asked each time: the pool waits here for a layer that is being loaded
-        key, value = self._pool.get_kv_buffer(layer.layer_id)
-        known = self._caches.get(layer.layer_id)
-        if known is None or known.key.tensor.data_ptr() != key.data_ptr():
-            known = read_pool(self._pool, layer.layer_id, key, value)
-            self._caches[layer.layer_id] = known
-        return known
+        key, value = self._pool.get_kv_buffer(layer_id)
+        known = self._caches.get(layer_id)
+        if known and (known[0] is key or _is_bound_alike(known[0], key)):
+            return known[1]
+        cache = read_pool(self._pool, layer_id, key, value)
+        self._caches[layer_id] = key, cache
+        return cache
 
     def _write(self, layer: Any, place: Any, k: torch.Tensor, v: torch.Tensor) -> None:
         """Keys and values to the pool, by its own writer, divided as the parent's are."""
@@ -270,7 +266,7 @@ class HKPrefill:
             self._write(layer, KVWriteLoc(slots, swa_loc=slots), key, value)
 
         try:
-            cache = self._paged(layer)
+            cache = self._paged(layer.layer_id)
             memory = [cache.key.tensor[SPARE_BLOCK], cache.value.tensor[SPARE_BLOCK]]
             form = (self._parent, cache.dtype, cache.key.tensor.shape, *cache.as_ints())
             scales = self._read_scales(layer)
@@ -278,3 +274,8 @@ class HKPrefill:
         except UnknownCacheForm as error:
             return str(error)
         return ""
+
+
+def _is_bound_alike(known: torch.Tensor, buffer: torch.Tensor) -> bool:
+    """Whether a pool's view, made anew at each call of an FP8 pool, is what it was."""
+    return known.data_ptr() == buffer.data_ptr() and known.shape == buffer.shape

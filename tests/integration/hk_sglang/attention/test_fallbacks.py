@@ -410,6 +410,17 @@ def test_pages_that_the_device_does_not_read(
     assert counters.served == Tally(1, FRESH.query)
 
 
+def test_a_pool_bound_again_at_the_same_address(counters: RouteCounters) -> None:
+    """A smaller pool may begin where the larger one did: slots behind its end are not HK's."""
+    server = Server()
+    hk, pool = server.backend.hk, server.backend.token_to_kv_pool
+    whole = hk._paged(0)
+    key, value = pool.get_kv_buffer(0)
+    assert hk._paged(0) is whole
+    pool.get_kv_buffer = lambda layer_id: (key[: len(key) // 2], value[: len(value) // 2])
+    assert hk._paged(0).num_blocks == whole.num_blocks // 2
+
+
 # -- what breaks in HK
 
 
