@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from hk_backend import __version__
+from hk_backend.quantize import plan
 from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.output import Output, finished_settings
 from hk_backend.quantize.plan import Item, Plan, Shard, make_plan
@@ -80,7 +81,7 @@ class Job:
         shard_bytes = finished["shard_bytes"] if keeps else settings.shard_bytes
         remembered["shard_bytes"] = shard_bytes
         self.plan: Plan = make_plan(self.source, self.recipe, settings.ignore, shard_bytes)
-        self.out = Output(out, remembered, self.source.fingerprint)
+        self.out = Output(out, remembered, self.source.fingerprint, plan.PIECE_BYTES)
 
     @property
     def source_bytes(self) -> int:
@@ -124,7 +125,7 @@ class Job:
         """How much of the work is on the disk."""
         files = sum(self.out.has(shard.file) for shard in self.plan.shards)
         of_pieces = sum(
-            len(kept) for pieces in self.out.report["pieces"].values() for kept in pieces
+            len(piece) for kept in self.out.report["pieces"].values() for piece in kept["layers"]
         )
         layers = len(list(self._remembered())) + of_pieces
         of = sum(1 for shard in self.plan.shards for item in shard.items if item.layer)

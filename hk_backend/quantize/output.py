@@ -29,10 +29,16 @@ PIECE = ".piece-"
 
 
 class Output:
-    """`report`: as in the file; `settings` and `fingerprint` tell which run it belongs to."""
+    """`report`: as in the file; `settings` and `fingerprint` tell which run it belongs to.
 
-    def __init__(self, directory: Path, settings: dict[str, Any], fingerprint: str) -> None:
+    `piece_bytes`: of the pieces that this run writes; those of another size are not resumed.
+    """
+
+    def __init__(
+        self, directory: Path, settings: dict[str, Any], fingerprint: str, piece_bytes: int
+    ) -> None:
         self.directory = directory
+        self._piece_bytes = piece_bytes
         self.report: dict[str, Any] = {
             "settings": settings,
             "fingerprint": fingerprint,
@@ -93,7 +99,11 @@ class Output:
                 f"{self.directory} was started from a model that has changed since; remove it"
             )
         self.report = found
-        self.report.setdefault("pieces", {})
+        self.report["pieces"] = {
+            file: kept
+            for file, kept in found.get("pieces", {}).items()
+            if isinstance(kept, dict) and kept.get("piece_bytes") == self._piece_bytes
+        }
         for leftover in self.directory.glob(f"*{PART}"):
             leftover.unlink()
         for piece in self.directory.glob(f"*{PIECE}*"):
@@ -119,7 +129,7 @@ class Output:
     def has_piece(self, file: str, number: int) -> bool:
         """The same of a piece of a shard that is not finished."""
         return (
-            len(self.report["pieces"].get(file, ())) > number
+            len(self.report["pieces"].get(file, {"layers": ()})["layers"]) > number
             and self._piece(file, number).is_file()
         )
 
@@ -133,13 +143,13 @@ class Output:
         """Keep the pieces of a shard, so that an interrupted run does not start it again."""
         with self._replacing(self._piece(file, number).name) as part:
             save_file(tensors, part)
-        kept = self.report["pieces"].setdefault(file, [])
-        kept[number:] = [layers]
+        fresh = {"piece_bytes": self._piece_bytes, "layers": []}
+        self.report["pieces"].setdefault(file, fresh)["layers"][number:] = [layers]
         self.save_report()
 
     def join_pieces(self, file: str) -> None:
         """Make the shard of all its pieces."""
-        kept = self.report["pieces"][file]
+        kept = self.report["pieces"][file]["layers"]
         pieces = [self._piece(file, number) for number in range(len(kept))]
         try:
             tensors = {name: data for piece in pieces for name, data in load_file(piece).items()}

@@ -94,6 +94,30 @@ def test_an_interrupted_shard_goes_on_at_its_last_piece(
     assert contents(out) == contents(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("size", [3 * SMALL // 2, 1 << 30], ids=["other pieces", "a single piece"])
+def test_pieces_of_another_size_start_again(
+    size: int, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another version of the command may cut the same shard elsewhere."""
+    one_file = settings(shard_bytes=1 << 30)
+    Job(model, tmp_path / "whole", one_file).run()
+    monkeypatch.setattr(plan, "PIECE_BYTES", SMALL)
+    out = tmp_path / "out"
+    job = Job(model, out, one_file)
+    with pytest.raises(Interrupted):
+        job.run(stop_after(job.source_bytes - 4 * SMALL))
+    assert len(list(out.glob("*.piece-*"))) >= 2
+    monkeypatch.setattr(plan, "PIECE_BYTES", size)
+    read: list[str] = []
+    original = Source.read
+    monkeypatch.setattr(
+        Source, "read", lambda self, name: read.append(name) or original(self, name)
+    )
+    Job(model, out, one_file).run()
+    assert sorted(read) == sorted(job.source.tensors)
+    assert contents(out) == contents(tmp_path / "whole")
+
+
 def test_a_damaged_piece_is_written_again(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
