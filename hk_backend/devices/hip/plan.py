@@ -62,9 +62,9 @@ def plan(
     Raises:
         ValueError: names the argument, its value and what would be valid.
     """
-    requests = query_start_loc.shape[0] - 1
-    if query_start_loc.dim() != 1 or requests < 0:
+    if query_start_loc.dim() != 1 or not query_start_loc.shape[0]:
         bad("query_start_loc", tuple(query_start_loc.shape), "the shape [requests + 1]")
+    requests = query_start_loc.shape[0] - 1
     tensors = {"query_start_loc": query_start_loc.contiguous()}
     tensors["key_start_loc"] = tensors["query_start_loc"]
     if seq_lens is not None:

@@ -208,11 +208,15 @@ def test_a_plan_of_another_gpu(device: OnTheHost, library: EmulatedLibrary) -> N
     [
         ("query_start_loc", lambda tensor: tensor.long()),
         ("query_start_loc", lambda tensor: tensor[None]),
+        ("query_start_loc", lambda tensor: tensor[0]),
+        ("query_start_loc", lambda tensor: tensor[:0]),
         ("query_start_loc", lambda tensor: tensor.to("meta")),
         ("seq_lens", lambda tensor: tensor[:-1]),
+        ("seq_lens", lambda tensor: tensor[0]),
         ("seq_lens", lambda tensor: tensor.float()),
         ("block_table", lambda tensor: tensor[:-1]),
         ("block_table", lambda tensor: tensor[0]),
+        ("block_table", lambda tensor: tensor[0, 0]),
         ("block_table", lambda tensor: tensor.to("meta")),
     ],
 )
