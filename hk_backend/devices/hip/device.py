@@ -59,7 +59,8 @@ class HipDevice:
         self.memory = GpuMemory() if memory is None else memory
         self.kernels = HipKernels(library)
         self._check = check
-        self._verdicts: dict[tuple[str, int], Verdict] = {}
+        self._verdicts: dict[tuple[str, str, int], Verdict] = {}
+        """By operator, name and GPU: the names of two operators' kernels may be the same."""
 
     def packed_bytes(self, format: str, n: int, k: int) -> int:
         raise self._missing("pack_weight")
@@ -83,13 +84,14 @@ class HipDevice:
 
         The check waits for the GPU, so it belongs where layers are constructed, not into a request.
         """
-        known = self._verdicts.get((kernel.name, index))
+        key = kernel.operator, kernel.name, index
+        known = self._verdicts.get(key)
         if known is None:
             if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
                 return refused(
                     f"{kernel.name}: its first use cannot be in a graph capture, call it before"
                 )
-            known = self._verdicts[kernel.name, index] = self._checked(operator, kernel, index)
+            known = self._verdicts[key] = self._checked(operator, kernel, index)
             if not known:
                 logger.error("hk_backend: %s", known.why)
         return known

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from hk_backend.devices.base import DeviceError
-from hk_backend.devices.hip import attention
+from hk_backend.devices.hip import attention, linear
 from hk_backend.devices.hip import device as hip
 from hk_backend.devices.hip import library as hip_library
 from hk_backend.devices.hip.call import KernelCall
@@ -25,7 +25,7 @@ from hk_backend.kernels.catalogue import CODE_OBJECTS
 from hk_backend.ops import AttentionRequest
 from hk_backend.reference import merge_attention as merged_by_definition
 from hk_backend.terms.attention_arguments import AttentionArguments, MergeArguments
-from hk_backend.terms.verdict import SERVED, Verdict
+from hk_backend.terms.verdict import SERVED, Verdict, refused
 from tests.devices.hip.device import OnTheHost, SynchronisesInChecks, current_streams
 from tests.integration.shared.e2e.broken_kernels import one_wrong_exponential
 from tests.ops.cases import Case, make
@@ -51,7 +51,7 @@ def test_a_forward_enqueues_and_waits_for_nothing(
     index: int, library: EmulatedLibrary, streams: dict[int, int]
 ) -> None:
     device = OnTheHost(library, catalogue("gfx950"), index)
-    device._verdicts[KERNEL, index] = SERVED  # at a layer's construction
+    device._verdicts["attention_prefill", KERNEL, index] = SERVED  # at a layer's construction
     call = make(Case(((40, 40), (5, 70)), 4, 2, 64, BF16))
     out = nan(*call["query"].shape, dtype=BF16)
     lse = torch.full((4, 45), -torch.inf)
@@ -191,6 +191,18 @@ def test_tensors_of_the_host_are_refused(library: EmulatedLibrary) -> None:
         run(device, call, torch.zeros_like(call["query"]), torch.zeros(4, 4))
 
 
+def test_operators_whose_kernels_share_a_name_share_no_verdict(
+    library: EmulatedLibrary, streams: dict[int, int]
+) -> None:
+    def check(device: object, operator: object, kernel: KernelEntry, index: int) -> Verdict:
+        return SERVED if kernel.operator == "attention_prefill" else refused("wrong numbers")
+
+    device = OnTheHost(library, catalogue("gfx950"), check=check)
+    kernel = device.catalogue.kernel(KERNEL)
+    assert device.verify(attention, kernel, 0)
+    assert not device.verify(linear, replace(kernel, operator="gemm"), 0)
+
+
 def test_a_kernel_that_cannot_be_loaded_is_disabled(
     library: EmulatedLibrary, streams: dict[int, int], tmp_path: Any
 ) -> None:
@@ -213,7 +225,7 @@ def test_a_damaged_index_is_a_refusal(library: EmulatedLibrary, tmp_path: Path) 
 
 def test_foreign_streams_are_rejected(library: EmulatedLibrary, streams: dict[int, int]) -> None:
     device = OnTheHost(library, catalogue("gfx950"))
-    device._verdicts[KERNEL, 0] = SERVED
+    device._verdicts["attention_prefill", KERNEL, 0] = SERVED
     call = make(Case(((4, 4),), 4, 2, 64, BF16))
     out, lse = torch.zeros_like(call["query"]), torch.zeros(4, 4)
     streams[0] = streams[1]
