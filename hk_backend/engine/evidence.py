@@ -133,4 +133,4 @@ def host_isa(operator: str) -> str:
 def torch_uses_amx() -> bool:
     """Whether torch's bfloat16 products may use AMX: oneDNN takes what the processor advertises."""
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
-    return machine.advertises_amx() and (limit in ("", "DEFAULT") or "AMX" in limit)
+    return machine.advertises_amx() and (limit in ("", "DEFAULT", "ALL") or "AMX" in limit)

@@ -120,6 +120,8 @@ def test_every_loss_is_in_the_benchmarks() -> None:
         (None, True),
         ("", True),
         ("DEFAULT", True),
+        ("ALL", True),
+        ("all", True),
         ("AVX512_CORE_AMX", True),
         ("avx10_1_512_amx_fp16", True),
         ("AVX512_CORE_FP16", False),
