@@ -3,43 +3,22 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
 from ctypes.util import find_library
-from dataclasses import dataclass
-from functools import cache
 from importlib.util import find_spec
-from typing import Literal
 
 from packaging.specifiers import SpecifierSet
 
 from hk_backend import machine
-from hk_backend.cli import status
+from hk_backend.cli import interpreter, status
+from hk_backend.cli.finding import Finding, note, problem, skipped
 from hk_backend.cli.known_engines import ENGINES, KnownEngine, installed
 from hk_backend.config import ROUTES, ConfigError, read_config, unknown_variables
 
-Severity = Literal["problem", "note", "skipped"]
-
 TORCH_INDEX = "https://download.pytorch.org/whl"
 """Where packages built for one build of torch are, in a folder of its local version (cpu ...)."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something that stops a route (problem) or narrows it or an engine's use (note); or why a
-    check could not look (skipped).
-
-    `remedy` is a command, ready to paste, or empty if there is none.
-    """
-
-    check: str
-    severity: Severity
-    what: str
-    remedy: str
 
 
 def examine(
@@ -52,7 +31,7 @@ def examine(
     """
     findings, healthy = [], []
     for code in probes():  # what takes seconds, all at once
-        _start(code)
+        interpreter.start(code)
     for number, check in enumerate(CHECKS, 1):
         name = check.__name__.removeprefix("check_")
         on_check(f"{number}/{len(CHECKS)}  {name}")
@@ -82,19 +61,7 @@ def engine_probe(name: str) -> str:
     )
 
 
-def problem(check: str, what: str, remedy: str) -> Finding:
-    return Finding(check, "problem", what, remedy)
-
-
-def skipped(check: str, why: str) -> Finding:
-    return Finding(check, "skipped", why, "")
-
-
 NO_ENGINE = "no engine is installed"
-
-
-def note(check: str, what: str, remedy: str) -> Finding:
-    return Finding(check, "note", what, remedy)
 
 
 def check_environment() -> Finding | None:
@@ -115,23 +82,25 @@ def check_environment() -> Finding | None:
 
 def check_torch() -> Finding | None:
     """torch can be imported."""
-    if _python(EXTENSION).returncode == 0:
+    if interpreter.run(EXTENSION).returncode == 0:
         return None
-    done = _python("import torch")
+    done = interpreter.run("import torch")
     if done.returncode == 0:
         return None
-    return problem("torch", f"torch cannot be imported: {_last_line(done)}", _pip("install torch"))
+    what = f"torch cannot be imported: {interpreter.last_line(done)}"
+    return problem("torch", what, _pip("install torch"))
 
 
 def check_extension() -> Finding | None:
     """The kernels' extension loads."""
-    done = _python(EXTENSION)
+    done = interpreter.run(EXTENSION)
     if done.returncode == 0:
         return None
     if check_torch():
         return skipped("extension", "it needs torch")
     reinstall = _pip("install --force-reinstall --no-deps hk-backend")
-    return problem("extension", f"the host kernels cannot be loaded: {_last_line(done)}", reinstall)
+    what = f"the host kernels cannot be loaded: {interpreter.last_line(done)}"
+    return problem("extension", what, reinstall)
 
 
 def check_device() -> Finding | None:
@@ -176,10 +145,10 @@ def check_engine_imports() -> Finding | None:
     if not installed():
         return skipped("engine_imports", NO_ENGINE)
     for name, engine in ENGINES.items():
-        done = _python(engine_probe(name)) if engine.version else None
+        done = interpreter.run(engine_probe(name)) if engine.version else None
         if done is None or done.returncode == 0:
             continue
-        line = _last_line(done)
+        line = interpreter.last_line(done)
         if "torchvision" in done.stderr:
             what = f"torchvision was built for another torch: {line}"
             return problem("engine_imports", what, _right_torchvision(engine))
@@ -215,12 +184,15 @@ def check_contract() -> Finding | None:
         return skipped("contract", NO_ENGINE)
     refusals: dict[str, str] = {}
     for name, engine in ENGINES.items():
-        done = _python(engine_probe(name)) if engine.version else None
+        done = interpreter.run(engine_probe(name)) if engine.version else None
         if done is None:
             continue
         if done.returncode:
             return skipped("contract", f"{engine.title} cannot be imported")
-        refused: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+        try:
+            refused = interpreter.answer(done)
+        except ValueError as error:
+            return skipped("contract", f"{engine.title}'s plugin cannot be asked: {error}")
         refusals |= {refused[route]: name for route in ROUTES if route in refused}
     if not refusals:
         return None
@@ -277,26 +249,6 @@ CHECKS: tuple[Callable[[], Finding | None], ...] = (
 )
 
 
-def _python(code: str) -> subprocess.CompletedProcess[str]:
-    """Run `code` in a fresh interpreter, once: an import that kills its process must not kill
-    ours."""
-    return _start(code).result()
-
-
-@cache
-def _start(code: str) -> Future[subprocess.CompletedProcess[str]]:
-    command = [sys.executable, "-c", code]
-    return _pool.submit(subprocess.run, command, capture_output=True, text=True, check=False)
-
-
-_pool = ThreadPoolExecutor()
-
-
-def _last_line(done: subprocess.CompletedProcess[str]) -> str:
-    lines = done.stderr.strip().splitlines()
-    return lines[-1] if lines else f"it exited with code {done.returncode}"
-
-
 def _pip(arguments: str) -> str:
     return f"{sys.executable} -m pip {arguments}"
 
@@ -322,4 +274,4 @@ def _right_torchvision(engine: KnownEngine) -> str:
 
 def _has_gpu() -> bool:
     """Whether torch, which another check imports first, sees one."""
-    return _python("import torch; assert torch.cuda.is_available()").returncode == 0
+    return interpreter.run("import torch; assert torch.cuda.is_available()").returncode == 0

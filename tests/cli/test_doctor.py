@@ -12,12 +12,12 @@ import pytest
 from typer.testing import CliRunner
 
 from hk_backend import machine
-from hk_backend.cli import doctor, status
+from hk_backend.cli import doctor, interpreter, status
 from hk_backend.cli.app import app
-from hk_backend.cli.doctor import Finding
+from hk_backend.cli.finding import Finding
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 
-REALLY = doctor._python, doctor._start
+REALLY = interpreter.run, interpreter.start
 
 VERSIONS = {"vllm": "0.32.0", "sglang": "0.5.23", "torch": "2.13.0+cpu"}
 UNSET = (
@@ -65,8 +65,8 @@ def python_says(
         said = f"what an engine prints\n{said}"
         return CompletedProcess([], code if failed else 0, said, stderr if failed else "")
 
-    monkeypatch.setattr(doctor, "_python", python)
-    monkeypatch.setattr(doctor, "_start", lambda code: None)
+    monkeypatch.setattr(interpreter, "run", python)
+    monkeypatch.setattr(interpreter, "start", lambda code: None)
 
 
 def plugins_installed(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
@@ -358,9 +358,9 @@ def test_each_interpreter_is_started_once(monkeypatch: pytest.MonkeyPatch) -> No
         return CompletedProcess(command, 0, "{}", "")
 
     python, start = REALLY
-    monkeypatch.setattr(doctor, "_python", python)
-    monkeypatch.setattr(doctor, "_start", start)
-    monkeypatch.setattr(doctor.subprocess, "run", run)
+    monkeypatch.setattr(interpreter, "run", python)
+    monkeypatch.setattr(interpreter, "start", start)
+    monkeypatch.setattr(interpreter.subprocess, "run", run)
     told: list[str] = []
     start.cache_clear()
     doctor.examine(told.append)
@@ -369,6 +369,20 @@ def test_each_interpreter_is_started_once(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(asked) == 3
     assert told[0] == f"1/{len(doctor.CHECKS)}  environment"
     assert len(told) == len(doctor.CHECKS)
+
+
+@pytest.mark.parametrize("printed", ["", "\n", "bye", "{}\nbye", '["attention"]', "null"])
+def test_a_plugin_without_an_answer(printed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine may print what it likes when it is imported, and when its process ends."""
+    monkeypatch.setattr(interpreter, "run", lambda code: CompletedProcess([], 0, printed, ""))
+    found = doctor.check_contract()
+    assert found is not None
+    assert (found.check, found.severity) == ("contract", "skipped")
+    line = (printed.split() or [""])[-1]
+    assert found.what == (
+        "vLLM's plugin cannot be asked: expected a JSON object in the last line of its output, "
+        f"found {line!r}"
+    )
 
 
 def test_what_a_probe_prints(capsys: pytest.CaptureFixture[str]) -> None:
