@@ -31,6 +31,7 @@ from bench_serving.smollm2 import MODEL, ensure_checkpoint
 from hk_backend import machine
 from hk_backend.bench.timing import order_of_round
 from hk_backend.cli import status
+from hk_backend.routing.routes import Tally
 
 QUESTIONS = (
     "What is the capital of France?",
@@ -213,7 +214,9 @@ def _enter_totals(found: Results, totals: dict[str, RouteTotals]) -> None:
         found.calls[route] = total.served.calls
         found.tokens[route] = total.served.tokens
         for reason, tally in total.fallbacks.items():
-            found.fallbacks[reason] = asdict(tally)
+            sums = found.fallbacks.setdefault(reason, asdict(Tally()))
+            for name, count in asdict(tally).items():
+                sums[name] += count
 
 
 def _print_results(

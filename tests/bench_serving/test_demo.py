@@ -82,6 +82,13 @@ def test_routing_is_counted_per_route_and_per_reason() -> None:
     assert demo._failures(found)[0] == "only 90.0% of attention's prefill tokens were HK's"
 
 
+def test_a_reason_that_both_routes_give_is_summed() -> None:
+    found = Results("model", {"vllm": None}, "cpu")
+    first, second = (RouteTotals(fallbacks={"graph capture": Tally(2, n)}) for n in (100, 30))
+    demo._enter_totals(found, {"attention": first, "linear": second})
+    assert found.fallbacks == {"graph capture": {"calls": 4, "tokens": 130}}
+
+
 @pytest.mark.parametrize("served", [0, 900])
 def test_what_the_engine_computes_faster_is_no_failure(served: int) -> None:
     found = good()
