@@ -74,7 +74,8 @@ struct Instruction {
   bool src0_sext = false, src1_sext = false;
 
   // Memory
-  Operand resource, soffset;  // MUBUF: descriptor (4 SGPRs), scalar offset; FLAT: saddr in `resource`
+  Operand resource;           // MUBUF: descriptor (4 SGPRs); FLAT: saddr
+  Operand soffset;            // MUBUF: scalar offset
   int32_t offset = 0;         // immediate, sign-extended where the format says so; DS: offset0
   uint8_t offset1 = 0;        // DS read2/write2
   bool idxen = false, offen = false, lds = false, glc = false, gds = false;

@@ -79,7 +79,8 @@ Bytes Elf::at_address(uint64_t address, uint64_t size, const std::string& what) 
 }
 
 Elf read_elf(Bytes file) {
-  if (file.size() < 4 || std::memcmp(file.data(), "\x7f" "ELF", 4) != 0)
+  static constexpr char kMagic[] = {0x7f, 'E', 'L', 'F'};
+  if (file.size() < 4 || std::memcmp(file.data(), kMagic, 4) != 0)
     throw LoadError("not an ELF file: it does not begin with 0x7f 'ELF'");
   ByteReader header(file, "the ELF header");
   header.seek(4);

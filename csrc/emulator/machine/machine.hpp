@@ -41,7 +41,8 @@ struct Counters {
   std::map<std::string, uint64_t> by_class, by_mnemonic;
   std::map<uint64_t, uint64_t> executed;  // pc: how often, all waves together
   uint64_t matrix_flops = 0;
-  std::map<std::string, uint64_t> bytes;  // "global_read", "global_write", "lds_read", "lds_write", "lds_copy"
+  // By "global_read", "global_write", "lds_read", "lds_write", "lds_copy".
+  std::map<std::string, uint64_t> bytes;
   // LDS phases taken over phases needed, per pc, for widths with published phases; others by name
   std::map<uint64_t, std::array<uint64_t, 2>> lds_phases;  // pc -> {taken, needed}
   std::map<std::string, uint64_t> lds_unmodelled;

@@ -70,7 +70,8 @@ const std::unordered_map<std::string_view, Action>& actions() {
 // result; a dword that neither chooses is not read.
 Operand selected_dwords(const Instruction& in, int source) {
   Operand o = in.src[source];
-  const bool move = in.opcode->mnemonic == "v_pk_mov_b32";  // the low half from src0, the high from src1
+  // v_pk_mov_b32: the low half from src0, the high from src1
+  const bool move = in.opcode->mnemonic == "v_pk_mov_b32";
   const unsigned low = in.op_sel >> source & 1;
   const unsigned high = move ? low : in.op_sel_hi >> source & 1;
   if (o.dwords != 2 || low != high) return o;

@@ -31,7 +31,8 @@ struct Registers {
 // The part of an opcode's name that decides which wait states it needs or causes (hazards.cpp).
 struct HazardTraits {
   bool valu = false;           // matrix instructions not included
-  bool transcendental = false, dot = false, dpp = false, partial = false /* writes half a register */;
+  bool transcendental = false, dot = false, dpp = false;
+  bool partial = false;        // writes half a register
   bool matrix = false, xdl = false, f64 = false;
   bool lane_access = false;    // v_readlane, v_readfirstlane, v_writelane
   bool permlane_swap = false, div_fmas = false, reads_m0_late = false;
@@ -69,7 +70,8 @@ struct Prepared {
   Lanes lanes = Lanes::exec;
   uint8_t num_reads = 0, num_writes = 0;
   bool reads_scc = false, writes_scc = false, writes_all_lanes = false;
-  uint8_t into_high = 0;  // one bit per read: its second dword reaches the result's second dword only
+  // One bit per read: its second dword reaches the result's second dword only.
+  uint8_t into_high = 0;
   Registers reads[7], writes[2];
   uint64_t scalar_reads[2] = {}, scalar_writes[2] = {};  // bit = encoding
   int32_t target = -1;  // of a direct branch, as an index; -1: outside of the text

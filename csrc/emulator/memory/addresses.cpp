@@ -56,12 +56,14 @@ struct Finder {
         out.in_range[lane] = uint8_t(d.bytes_in_range(uint64_t(offset) + soffset, bytes, piece));
       }
     }
-    ambiguous(wrapped, "a buffer offset that wraps in 32 bits (LLVM takes a negative VGPR offset for "
-                       "illegal)");
+    ambiguous(wrapped,
+              "a buffer offset that wraps in 32 bits "
+              "(LLVM takes a negative VGPR offset for illegal)");
     ambiguous(past_record, "a buffer offset past the stride (out of range by older ISA guides)");
     if (!indexed && soffset > d.num_records)
-      ambiguous(w.wave.exec(), "a scalar offset past num_records (the guides' num_records - offset "
-                               "is negative)");
+      ambiguous(w.wave.exec(),
+                "a scalar offset past num_records "
+                "(the guides' num_records - offset is negative)");
   }
 
   enum class Where { global, scratch, lds };

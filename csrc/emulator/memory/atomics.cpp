@@ -57,8 +57,9 @@ uint16_t add_bf16(uint16_t a, uint16_t b) {
 uint64_t apply_atomic(Atomic op, unsigned bytes, uint64_t m, uint64_t d, uint64_t data2) {
   if (op == Atomic::pk_add_f16 || op == Atomic::pk_add_bf16) {
     const auto add = op == Atomic::pk_add_f16 ? add_f16 : add_bf16;
-    return add(uint16_t(m), uint16_t(d)) |
-           uint32_t(add(uint16_t(m >> 16), uint16_t(d >> 16))) << 16;
+    const uint32_t low = add(uint16_t(m), uint16_t(d));
+    const uint32_t high = add(uint16_t(m >> 16), uint16_t(d >> 16));
+    return low | high << 16;
   }
   return bytes == 8 ? apply<uint64_t, double>(op, m, d, data2)
                     : apply<uint32_t, float>(op, m, d, data2);

@@ -61,7 +61,8 @@ class Lds {
   // Side by side, for one access touches all of it.
   struct Cell {
     uint32_t write = 0, read = 0;
-    uint32_t write_at = 0, read_at = 0;  // instructions; in write_at the low 4 bits are the bytes ever written
+    // Instructions; in write_at the low 4 bits are the bytes ever written.
+    uint32_t write_at = 0, read_at = 0;
     uint32_t writer() const { return write_at >> 4; }
     uint32_t written() const { return write_at & 15; }
   };

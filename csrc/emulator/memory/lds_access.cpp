@@ -52,8 +52,8 @@ void LdsAccess::report(const Lds::Verdict& v, int lane, uint32_t at, bool write)
                     std::to_string(v.wave) + "'s copy to them is in flight", place);
   else
     g_.findings.add("lds-race", verb + " LDS bytes at " + hex(at) + " that wave " +
-                    std::to_string(v.wave) + " uses without a barrier (and a wait before it) in "
-                    "between", place);
+                    std::to_string(v.wave) + " uses without a barrier "
+                    "(and a wait before it) in between", place);
 }
 
 }  // namespace hk::emulator

@@ -29,8 +29,8 @@ void execute_scalar_load(Workgroup& g, WaveState& w, const Prepared& p, uint32_t
   // a buffer's range check is per dword and gives zeros
   uint32_t dwords = f.count;
   if (buffer && d.stride != 0 && g.checks())
-    g.findings.add("ambiguous", "a scalar load from a buffer with a stride: what num_records counts "
-                   "is not documented", {index, -1, w.index, -1, start + offset});
+    g.findings.add("ambiguous", "a scalar load from a buffer with a stride: "
+                   "what num_records counts is not documented", {index, -1, w.index, -1, start + offset});
   if (buffer) dwords = d.bytes_in_range(offset, 4 * dwords, 4) / 4;
   std::byte* host = dwords ? global.at((start + offset) & ~3ull, dwords * 4, -1) : nullptr;
   global.check_races(RaceShadow::Use::read);

@@ -18,6 +18,8 @@
 namespace hk::emulator::HK_ISA {
 namespace {
 
+using LaneRow = uint32_t[kLanes];  // of one register
+
 // ---- element types: how element `part` of a register is read ----
 
 template <Format F>
@@ -91,7 +93,7 @@ struct Shape {
 
 // To [block][k][M], which for either value of `blocks` is [lane group][element][M].
 template <class T, class S>
-void unpack(const uint32_t (*rows)[kLanes], typename T::Value* out) {
+void unpack(const LaneRow* rows, typename T::Value* out) {
   for (int j = 0; j < S::elements; ++j)
     for (int g = 0; g < S::groups; ++g)
       for (int m = 0; m < S::M; ++m)
@@ -124,8 +126,8 @@ int b_lane(int lane, int blgp) {
 }
 
 template <int kRegisters>
-const uint32_t (*b_rows(Wave& w, const Instruction& in, uint32_t (*scratch)[kLanes]))[kLanes] {
-  const auto* rows = reinterpret_cast<const uint32_t(*)[kLanes]>(register_row(w, in.src[1]));
+const LaneRow* b_rows(Wave& w, const Instruction& in, LaneRow* scratch) {
+  const auto* rows = reinterpret_cast<const LaneRow*>(register_row(w, in.src[1]));
   if (!in.blgp) return rows;
   for (int r = 0; r < kRegisters; ++r)
     for (int lane = 0; lane < kLanes; ++lane) scratch[r][lane] = rows[r][b_lane(lane, in.blgp)];
@@ -176,8 +178,8 @@ void mfma(Wave& w, const Instruction& in) {
   using Value = typename TA::Value;
   constexpr int kSize = S::M * S::K;
   alignas(64) Value a[kSize * S::blocks], b[kSize * S::blocks], d[S::registers][kLanes];
-  alignas(64) uint32_t permuted[S::elements / TB::parts][kLanes];
-  unpack<TA, S>(reinterpret_cast<const uint32_t(*)[kLanes]>(register_row(w, in.src[0])), a);
+  alignas(64) LaneRow permuted[S::elements / TB::parts];
+  unpack<TA, S>(reinterpret_cast<const LaneRow*>(register_row(w, in.src[0])), a);
   unpack<TB, S>(b_rows<S::elements / TB::parts>(w, in, permuted), b);
   load_c<Value>(w, in.src[2], S::registers, d);
   for (int block = 0; block < S::blocks; ++block) {
@@ -198,7 +200,7 @@ void mfma(Wave& w, const Instruction& in) {
 // lane groups come before the second 16; fp6, bf6 and fp4 in runs of 32.
 // With operands of different formats each is assumed to keep its own layout.
 template <Format F, int M>
-void unpack_lowp(const uint32_t (*rows)[kLanes], float* out) {
+void unpack_lowp(const LaneRow* rows, float* out) {
   constexpr int kRun = F.bits() == 8 ? 16 : 32, kGroups = 64 / M;
   for (int j = 0; j < 32; ++j) {
     const int bit = j * F.bits(), word = bit / 32, shift = bit % 32;
@@ -214,7 +216,7 @@ void unpack_lowp(const uint32_t (*rows)[kLanes], float* out) {
 
 template <int M>
 void unpack_lowp(Wave& w, const Operand& operand, int format, float* out) {
-  const auto* rows = reinterpret_cast<const uint32_t(*)[kLanes]>(register_row(w, operand));
+  const auto* rows = reinterpret_cast<const LaneRow*>(register_row(w, operand));
   switch (format) {
     case 0: return unpack_lowp<kFp8, M>(rows, out);
     case 1: return unpack_lowp<kBf8, M>(rows, out);
@@ -273,9 +275,11 @@ void mfma_f64(Wave& w, const Instruction& in) {
   const auto read = [&](int n, int pair, int lane) {
     const Operand& o = in.src[n];
     uint64_t bits = o.value;
-    if (o.kind != Kind::constant)
-      bits = register_row(w, o, 2 * pair)[lane] |
-             uint64_t(register_row(w, o, 2 * pair + 1)[lane]) << 32;
+    if (o.kind != Kind::constant) {
+      const uint64_t low = register_row(w, o, 2 * pair)[lane];
+      const uint64_t high = register_row(w, o, 2 * pair + 1)[lane];
+      bits = low | high << 32;
+    }
     return std::bit_cast<double>(bits ^ uint64_t(in.blgp >> n & 1) << 63);
   };
   constexpr int kStride = M * kBlocks;  // lanes of one k, and of one row of D
