@@ -27,7 +27,7 @@ T* pointer(uint64_t address) {
 CacheView cache_view(uint64_t address, const std::array<int64_t, 8>& layout) {
   const auto& [block, head, token_outer, token_inner, channel_outer, channel_inner, token_split,
                channel_split] = layout;
-  return {pointer<void>(address), block,         head,        token_outer, token_inner,
+  return {pointer<void>(address), block,         head,        token_outer,  token_inner,
           channel_outer,          channel_inner, token_split, channel_split};
 }
 

@@ -91,25 +91,27 @@ void bind_code_object(py::module_& module) {
       .def_readonly("entry", &Kernel::entry)
       .def_readonly("arguments", &Kernel::arguments);
   py::class_<CodeObject, std::shared_ptr<CodeObject>>(module, "CodeObject")
-      .def_static("load",
-                  [](const py::bytes& elf, const py::bytes& lines) {
-                    return CodeObject::load(bytes_of(elf), bytes_of(lines));
-                  },
-                  py::arg("elf"), py::arg("lines") = py::bytes(),
-                  "Raises LoadError. lines: the file with line tables beside the stripped one.")
+      .def_static(
+          "load",
+          [](const py::bytes& elf, const py::bytes& lines) {
+            return CodeObject::load(bytes_of(elf), bytes_of(lines));
+          },
+          py::arg("elf"), py::arg("lines") = py::bytes(),
+          "Raises LoadError. lines: the file with line tables beside the stripped one.")
       .def_property_readonly("arch", [](const CodeObject& o) { return name_of(o.arch()); })
       .def_property_readonly("kernels", &CodeObject::kernels)
-      .def("kernel",
-           [](const CodeObject& o, const std::string& name) -> Kernel {
-             try {
-               return o.kernel(name);
-             } catch (const std::out_of_range&) {
-               std::string known;
-               for (const Kernel& k : o.kernels()) known += (known.empty() ? "" : ", ") + k.name;
-               throw py::key_error("kernel '" + name + "'; valid: " + known);
-             }
-           },
-           py::arg("name"));
+      .def(
+          "kernel",
+          [](const CodeObject& o, const std::string& name) -> Kernel {
+            try {
+              return o.kernel(name);
+            } catch (const std::out_of_range&) {
+              std::string known;
+              for (const Kernel& k : o.kernels()) known += (known.empty() ? "" : ", ") + k.name;
+              throw py::key_error("kernel '" + name + "'; valid: " + known);
+            }
+          },
+          py::arg("name"));
 }
 
 Report launch(Machine& machine, const Kernel& kernel, const std::vector<uint32_t>& grid,
@@ -126,17 +128,17 @@ Report launch(Machine& machine, const Kernel& kernel, const std::vector<uint32_t
 void bind_machine(py::module_& module) {
   const Options defaults;
   py::class_<Machine>(module, "Machine")
-      .def(py::init([](const std::string& arch) {
-             return std::make_unique<Machine>(arch_named(arch));
-           }),
+      .def(py::init(
+               [](const std::string& arch) { return std::make_unique<Machine>(arch_named(arch)); }),
            py::arg("arch"))
       .def_property_readonly("arch", [](const Machine& m) { return name_of(m.arch()); })
-      .def("map",
-           [](Machine& m, uintptr_t host, size_t bytes, std::string name) {
-             return m.map(reinterpret_cast<void*>(host), bytes, std::move(name));
-           },
-           py::arg("host"), py::arg("bytes"), py::arg("name"),
-           "Makes host memory addressable; the caller keeps it alive. Returns its device address.")
+      .def(
+          "map",
+          [](Machine& m, uintptr_t host, size_t bytes, std::string name) {
+            return m.map(reinterpret_cast<void*>(host), bytes, std::move(name));
+          },
+          py::arg("host"), py::arg("bytes"), py::arg("name"),
+          "Makes host memory addressable; the caller keeps it alive. Returns its device address.")
       .def("unmap", &Machine::unmap, py::arg("address"))
       .def("launch", &launch, py::arg("kernel"), py::arg("grid"), py::arg("block"),
            py::arg("kernarg"), py::kw_only(), py::arg("dynamic_lds") = 0,
@@ -153,8 +155,7 @@ void bind_decode(py::module_& module) {
       [](const py::bytes& text, const std::string& arch) {
         const DecodedText decoded = decode_text(bytes_of(text), arch_named(arch));
         std::vector<std::pair<uint64_t, std::string>> out;
-        for (const Instruction& in : decoded.instructions)
-          out.emplace_back(in.pc, to_string(in));
+        for (const Instruction& in : decoded.instructions) out.emplace_back(in.pc, to_string(in));
         return out;
       },
       py::arg("text"), py::arg("arch"), "(byte offset, instruction) of a .text section.");
@@ -162,8 +163,8 @@ void bind_decode(py::module_& module) {
       "opcodes",
       [](const std::string& arch) {
         static constexpr const char* kFormats[] = {
-            "sop2", "sopk", "sop1", "sopc", "sopp", "smem", "vop1", "vop2", "vopc", "vop3", "vop3p",
-            "mfma", "scaled_mfma", "ds", "flat", "scratch", "global", "mubuf"};
+            "sop2", "sopk",  "sop1", "sopc",        "sopp", "smem", "vop1",    "vop2",   "vopc",
+            "vop3", "vop3p", "mfma", "scaled_mfma", "ds",   "flat", "scratch", "global", "mubuf"};
         static_assert(std::size(kFormats) == size_t(Format::count));
         std::vector<std::tuple<std::string, unsigned, std::string, bool>> out;
         for (const OpcodeEntry* e : all_opcodes(arch_named(arch)))

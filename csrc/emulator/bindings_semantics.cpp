@@ -25,7 +25,7 @@ Arch arch_of(const std::string& name) {
 // ("v", 3), ("s", 106, 2), ("a", 0), ("c", bits), ("scc",), with dwords, negate, absolute after.
 Operand operand_of(const py::tuple& t) {
   static const std::unordered_map<std::string, Kind> kinds{
-      {"s", Kind::sgpr}, {"v", Kind::vgpr},       {"a", Kind::agpr},     {"c", Kind::constant},
+      {"s", Kind::sgpr},  {"v", Kind::vgpr},    {"a", Kind::agpr},      {"c", Kind::constant},
       {"scc", Kind::scc}, {"vccz", Kind::vccz}, {"execz", Kind::execz}, {"none", Kind::none}};
   Operand o;
   o.kind = kinds.at(t[0].cast<std::string>());
@@ -48,17 +48,28 @@ void set(Instruction& in, int64_t value) {
 void set_field(Instruction& in, const std::string& name, int64_t value) {
   using I = Instruction;
   static const std::unordered_map<std::string, void (*)(I&, int64_t)> fields{
-      {"clamp", set<&I::clamp>},           {"omod", set<&I::omod>},
-      {"op_sel", set<&I::op_sel>},         {"op_sel_hi", set<&I::op_sel_hi>},
-      {"neg_lo", set<&I::neg_lo>},         {"neg_hi", set<&I::neg_hi>},
-      {"cbsz", set<&I::cbsz>},             {"abid", set<&I::abid>},
-      {"blgp", set<&I::blgp>},             {"dpp", set<&I::dpp>},
-      {"sdwa", set<&I::sdwa>},             {"bound_ctrl", set<&I::bound_ctrl>},
-      {"dpp_ctrl", set<&I::dpp_ctrl>},     {"row_mask", set<&I::row_mask>},
-      {"bank_mask", set<&I::bank_mask>},   {"dst_sel", set<&I::dst_sel>},
-      {"dst_unused", set<&I::dst_unused>}, {"src0_sel", set<&I::src0_sel>},
-      {"src1_sel", set<&I::src1_sel>},     {"src0_sext", set<&I::src0_sext>},
-      {"src1_sext", set<&I::src1_sext>},   {"simm", set<&I::simm>}};
+      {"clamp", set<&I::clamp>},
+      {"omod", set<&I::omod>},
+      {"op_sel", set<&I::op_sel>},
+      {"op_sel_hi", set<&I::op_sel_hi>},
+      {"neg_lo", set<&I::neg_lo>},
+      {"neg_hi", set<&I::neg_hi>},
+      {"cbsz", set<&I::cbsz>},
+      {"abid", set<&I::abid>},
+      {"blgp", set<&I::blgp>},
+      {"dpp", set<&I::dpp>},
+      {"sdwa", set<&I::sdwa>},
+      {"bound_ctrl", set<&I::bound_ctrl>},
+      {"dpp_ctrl", set<&I::dpp_ctrl>},
+      {"row_mask", set<&I::row_mask>},
+      {"bank_mask", set<&I::bank_mask>},
+      {"dst_sel", set<&I::dst_sel>},
+      {"dst_unused", set<&I::dst_unused>},
+      {"src0_sel", set<&I::src0_sel>},
+      {"src1_sel", set<&I::src1_sel>},
+      {"src0_sext", set<&I::src0_sext>},
+      {"src1_sext", set<&I::src1_sext>},
+      {"simm", set<&I::simm>}};
   const auto found = fields.find(name);
   if (found == fields.end()) throw py::value_error("no such field of an instruction: " + name);
   found->second(in, value);

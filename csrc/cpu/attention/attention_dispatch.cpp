@@ -82,19 +82,23 @@ Plan plan_work(const AttentionArgs& args, int64_t rows_per_block, int threads) {
 }
 
 [[noreturn]] void bad(const std::string& argument, int64_t value, const std::string& expected) {
-  throw std::invalid_argument(argument + ": " + std::to_string(value) +
-                              " is not valid: expected " + expected);
+  throw std::invalid_argument(argument + ": " + std::to_string(value) + " is not valid: expected " +
+                              expected);
 }
 
-std::string at(const char* name, int64_t i) { return std::string(name) + "[" + std::to_string(i) + "]"; }
+std::string at(const char* name, int64_t i) {
+  return std::string(name) + "[" + std::to_string(i) + "]";
+}
 
 void check_starts(const char* name, const int32_t* starts, int64_t requests, int64_t tokens) {
   if (starts[0] < 0) bad(at(name, 0), starts[0], "0 or more");
   for (int64_t r = 0; r < requests; ++r)
     if (starts[r + 1] < starts[r])
-      bad(at(name, r + 1), starts[r + 1], "at least " + at(name, r) + " = " + std::to_string(starts[r]));
+      bad(at(name, r + 1), starts[r + 1],
+          "at least " + at(name, r) + " = " + std::to_string(starts[r]));
   if (starts[requests] > tokens)
-    bad(at(name, requests), starts[requests], "at most the " + std::to_string(tokens) + " tokens given");
+    bad(at(name, requests), starts[requests],
+        "at most the " + std::to_string(tokens) + " tokens given");
 }
 
 }  // namespace
@@ -137,9 +141,8 @@ void attention_prefill(const std::string& isa, const AttentionArgs& args, int th
   const AttentionKernels& kernels = *kernels_of(isa).attention;
   const Plan plan = plan_work(args, kernels.rows_per_block, threads);
   const int64_t bytes = kernels.scratch_bytes(args, plan.largest_rows);
-  parallel_for(int64_t(plan.items.size()), threads, [&](int64_t i) {
-    kernels.run(args, plan.items[size_t(i)], thread_scratch(bytes));
-  });
+  parallel_for(int64_t(plan.items.size()), threads,
+               [&](int64_t i) { kernels.run(args, plan.items[size_t(i)], thread_scratch(bytes)); });
 }
 
 void merge_attention(const std::string& isa, const MergeArgs& args, int threads) {

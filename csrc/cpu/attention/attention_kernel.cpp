@@ -105,13 +105,9 @@ class ItemKernel {
 
  public:
   ItemKernel(const AttentionArgs& args, const WorkItem& item, void* scratch)
-      : args_(args),
-        item_(item),
-        sequence_(args, item.request),
-        rows_(item.row_end - item.row_begin),
-        padded_rows_(round_up(rows_, MR)),
-        head_size_(D ? D : args.head_size),
-        buffers_(scratch, padded_rows_, kStride, head_size_) {}
+      : args_(args), item_(item), sequence_(args, item.request),
+        rows_(item.row_end - item.row_begin), padded_rows_(round_up(rows_, MR)),
+        head_size_(D ? D : args.head_size), buffers_(scratch, padded_rows_, kStride, head_size_) {}
 
   static int64_t scratch_bytes(int64_t rows, int64_t head_size) {
     return 4 * Buffers::floats(round_up(rows, MR), kStride, head_size);
@@ -182,8 +178,8 @@ class ItemKernel {
   void pack(int64_t tile, int64_t count) {
     const auto& [request, kv_head, begin, end] = item_;
     token_offsets(args_, args_.key, request, kv_head, tile, count, buffers_.offsets);
-    pack_tile<Panel::keys, NR, kTileKeys>(args_, args_.key, buffers_.offsets,
-                                          buffers_.key_channels, count, buffers_.keys);
+    pack_tile<Panel::keys, NR, kTileKeys>(args_, args_.key, buffers_.offsets, buffers_.key_channels,
+                                          count, buffers_.keys);
     token_offsets(args_, args_.value, request, kv_head, tile, count, buffers_.offsets);
     values_finite_ = pack_tile<Panel::values, NR, kTileKeys>(
         args_, args_.value, buffers_.offsets, buffers_.value_channels, count, buffers_.values);
@@ -205,7 +201,8 @@ class ItemKernel {
       if (uniform || values_finite_)
         accumulate<MR>(row, row - begin, keys[g]);
       else  // a hidden value that is not finite would spread: 0 * NaN is NaN
-        for (int64_t r = row; r < row + MR; ++r) accumulate<1>(r, r - begin, in_tile(visible(r), tile));
+        for (int64_t r = row; r < row + MR; ++r)
+          accumulate<1>(r, r - begin, in_tile(visible(r), tile));
     }
   }
 
@@ -304,7 +301,8 @@ class ItemKernel {
 template <class F>
 HK_INLINE auto with_head_size(int64_t head_size, F f) {
   switch (head_size) {
-    case 64: return f(ItemKernel<64>::scratch_bytes, [](auto&... a) { ItemKernel<64>(a...).run(); });
+    case 64:
+      return f(ItemKernel<64>::scratch_bytes, [](auto&... a) { ItemKernel<64>(a...).run(); });
     case 128:
       return f(ItemKernel<128>::scratch_bytes, [](auto&... a) { ItemKernel<128>(a...).run(); });
     default: return f(ItemKernel<0>::scratch_bytes, [](auto&... a) { ItemKernel<0>(a...).run(); });

@@ -19,10 +19,9 @@ enum class Panel { keys, values };
 // computed once, because a split axis costs two divisions each.
 inline void channel_offsets(const CacheView& view, int64_t channels, int64_t* offsets) {
   for (int64_t c = 0; c < channels; ++c)
-    offsets[c] = channels <= view.channel_split
-                     ? c * view.channel_inner
-                     : c / view.channel_split * view.channel_outer +
-                           c % view.channel_split * view.channel_inner;
+    offsets[c] = channels <= view.channel_split ? c * view.channel_inner
+                                                : c / view.channel_split * view.channel_outer +
+                                                      c % view.channel_split * view.channel_inner;
 }
 
 inline void token_offsets(const AttentionArgs& args, const CacheView& view, int64_t request,
@@ -49,7 +48,7 @@ template <class T, Panel panel, int NR, int kTileKeys>
 struct TilePacker {
   using element = typename T::type;
   const element* data;
-  bool neighbouring_channels;       // kRun from any multiple of kRun
+  bool neighbouring_channels;        // kRun from any multiple of kRun
   const int64_t *offsets, *channel;  // of each key, of each channel
   int64_t keys, channels;
   float* out;
@@ -79,7 +78,8 @@ struct TilePacker {
         for (int i = 0; i < 8; ++i) __builtin_prefetch(data + offsets[g + 8 + i] + channel[c]);
       f8 x[8];
       for (int i = 0; i < 8; ++i)
-        x[i] = i < present ? load(offsets[g + i] + channel[c], channel[c + kRun % 8] - channel[c]) : f8{};
+        x[i] = i < present ? load(offsets[g + i] + channel[c], channel[c + kRun % 8] - channel[c])
+                           : f8{};
       if (panel == Panel::keys) transpose8(x);
       put(x, g, c);
     }
@@ -143,11 +143,10 @@ inline bool pack_tile(const AttentionArgs& args, const CacheView& view, const in
   with_kv_format(args.kv_dtype, [&](auto format) {
     using T = decltype(format);
     const auto* data = static_cast<const typename T::type*>(view.data);
-    const bool neighbouring =
-        view.channel_inner == 1 &&
-        (view.channel_split % run_of<T> == 0 || view.channel_split >= channels);
-    TilePacker<T, panel, NR, kTileKeys> packer{data,  neighbouring, offsets, channel, keys,
-                                               channels, out};
+    const bool neighbouring = view.channel_inner == 1 && (view.channel_split % run_of<T> == 0 ||
+                                                          view.channel_split >= channels);
+    TilePacker<T, panel, NR, kTileKeys> packer{data, neighbouring, offsets, channel,
+                                               keys, channels,     out};
     packer.pack();
     for (int i = 0; i < 8; ++i) finite &= packer.not_finite[i] == 0.0f;
   });

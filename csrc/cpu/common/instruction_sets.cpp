@@ -4,9 +4,15 @@
 
 namespace hk::cpu {
 
-namespace portable { extern const Kernels kernels; }
-namespace avx2 { extern const Kernels kernels; }
-namespace avx512 { extern const Kernels kernels; }
+namespace portable {
+extern const Kernels kernels;
+}
+namespace avx2 {
+extern const Kernels kernels;
+}
+namespace avx512 {
+extern const Kernels kernels;
+}
 
 const Kernels& kernels_of(const std::string& isa) {
 #ifdef HK_CPU_AVX512

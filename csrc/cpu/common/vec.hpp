@@ -114,8 +114,7 @@ HK_INLINE float widen_small(uint32_t code) {
   const uint32_t exponent = code >> M & ((1u << E) - 1);
   const uint32_t mantissa = code & ((1u << M) - 1);
   const uint32_t ones = (1u << E) - 1;
-  if (ieee && exponent == ones)
-    return from_bits(sign | 0x7f800000u | mantissa << (23 - M));
+  if (ieee && exponent == ones) return from_bits(sign | 0x7f800000u | mantissa << (23 - M));
   if (!ieee && exponent == ones && mantissa == (1u << M) - 1) return from_bits(sign | 0x7fc00000u);
   if (exponent == 0) {
     const float tiny = mantissa * from_bits(uint32_t(127 + 1 - bias - M) << 23);
@@ -213,8 +212,7 @@ template <>
 HK_INLINE void store8<BF16>(uint16_t* p, f8 x) {
   const auto bits = reinterpret_cast<u8x32>(x);
   const u8x32 rounded = bits + 0x7fff + (bits >> 16 & 1);
-  const auto halves =
-      __builtin_convertvector((x == x ? rounded : bits | 0x400000) >> 16, u8x16);
+  const auto halves = __builtin_convertvector((x == x ? rounded : bits | 0x400000) >> 16, u8x16);
   std::memcpy(p, &halves, 16);
 }
 

@@ -24,8 +24,7 @@ HK_INLINE float max_abs(const float* x, int64_t count) {
   ivec top[4] = {};
   for (int64_t i = 0; i < count; i += 4 * VL)
     for (int v = 0; v < 4; ++v)
-      if (i + v * VL < count)
-        top[v] = larger_of(top[v], magnitude_bits(load(x + i + v * VL)));
+      if (i + v * VL < count) top[v] = larger_of(top[v], magnitude_bits(load(x + i + v * VL)));
   const ivec all = larger_of(larger_of(top[0], top[1]), larger_of(top[2], top[3]));
   int32_t largest = 0;
   for (int i = 0; i < VL; ++i) largest = all[i] > largest ? all[i] : largest;

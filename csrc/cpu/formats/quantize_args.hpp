@@ -17,8 +17,8 @@ struct QuantizeArgs {
   bool divide;            // fp8: by the scale; else multiply by its reciprocal
   bool round_scale_even;  // mx: the largest value is rounded before its exponent is taken
   uint8_t* codes;
-  float* scales;          // fp8: read
-  uint8_t* scale_codes;   // mx: written
+  float* scales;         // fp8: read
+  uint8_t* scale_codes;  // mx: written
 };
 
 struct QuantizeKernels {
@@ -28,8 +28,14 @@ struct QuantizeKernels {
   void (*quantize_row)(const QuantizeArgs&, int64_t row);
 };
 
-namespace portable { extern const QuantizeKernels quantize_kernels; }
-namespace avx2 { extern const QuantizeKernels quantize_kernels; }
-namespace avx512 { extern const QuantizeKernels quantize_kernels; }
+namespace portable {
+extern const QuantizeKernels quantize_kernels;
+}
+namespace avx2 {
+extern const QuantizeKernels quantize_kernels;
+}
+namespace avx512 {
+extern const QuantizeKernels quantize_kernels;
+}
 
 }  // namespace hk::cpu

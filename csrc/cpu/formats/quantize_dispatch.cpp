@@ -25,9 +25,8 @@ void for_each_row(const QuantizeArgs& args, int threads, const std::function<voi
 void compute_scales(const QuantizeKernels& kernels, const QuantizeArgs& args, int threads) {
   const int64_t groups = ceil_div(args.k, args.group_columns);
   std::vector<float> maxima(size_t(args.m * groups));
-  for_each_row(args, threads, [&](int64_t row) {
-    kernels.row_maxima(args, row, maxima.data() + row * groups);
-  });
+  for_each_row(args, threads,
+               [&](int64_t row) { kernels.row_maxima(args, row, maxima.data() + row * groups); });
   for (int64_t first = 0; first < args.m; first += args.group_rows)
     for (int64_t g = 0; g < groups; ++g) {
       float top = 0.0f;

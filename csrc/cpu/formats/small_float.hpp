@@ -30,9 +30,7 @@ struct SmallFloat {
     const float size = float(significand) * __builtin_bit_cast(float, power << 23);
     return code >> (E + M) ? -size : size;
   }
-  static constexpr float max() {
-    return value((1u << (E + M)) - (nan == NanCode::ones ? 2 : 1));
-  }
+  static constexpr float max() { return value((1u << (E + M)) - (nan == NanCode::ones ? 2 : 1)); }
 };
 
 using E4M3FN = SmallFloat<4, 3, 7, NanCode::ones>;

@@ -108,8 +108,7 @@ struct SixBitWeight : WeightLayout<uint8_t, Small, 6, true> {
   template <class F>
   static HK_INLINE void expand_group(const uint8_t* codes, F f) {
     words word[3];
-    for (int i = 0; i < 3; ++i)
-      word[i] = reinterpret_cast<words>(load_bytes(codes + 2 * NR * i));
+    for (int i = 0; i < 3; ++i) word[i] = reinterpret_cast<words>(load_bytes(codes + 2 * NR * i));
     vec w[NV];
 #pragma GCC unroll 3
     for (int i = 0; i < 3; ++i) {

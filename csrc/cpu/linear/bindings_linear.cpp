@@ -101,8 +101,8 @@ void bind_quantisers(py::module_& module) {
   module.def(
       "quantize_fp8",
       [](const std::string& isa, int threads, Format format, const std::array<int64_t, 2>& sizes,
-         uint64_t x, DType x_dtype, int64_t x_row, const std::array<int64_t, 2>& group,
-         bool divide, bool dynamic, uint64_t codes, uint64_t scales) {
+         uint64_t x, DType x_dtype, int64_t x_row, const std::array<int64_t, 2>& group, bool divide,
+         bool dynamic, uint64_t codes, uint64_t scales) {
         const QuantizeArgs args{.x = pointer<void>(x),
                                 .x_row = x_row,
                                 .x_dtype = x_dtype,
@@ -165,8 +165,8 @@ void bind_bounds(py::module_& module) {
       "`count` float32 multiply-adds in registers, shared by the threads.");
   module.def(
       "expand_weight",
-      [](const std::string& isa, int threads, Format format, int64_t n, int64_t k,
-         uint64_t address, int64_t repeats) {
+      [](const std::string& isa, int threads, Format format, int64_t n, int64_t k, uint64_t address,
+         int64_t repeats) {
         py::gil_scoped_release release;
         expand_weight(isa, format, n, k, pointer<const uint8_t>(address), repeats, threads);
       },

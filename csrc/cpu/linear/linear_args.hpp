@@ -14,9 +14,9 @@ enum class Format : int { f32, f16, bf16, f8e4m3fn, f8e4m3fnuz, mx8, mx6e2m3, mx
 // How activations are rounded before the multiply.
 enum class Activations : int { none, token, tensor, token_block, mx };
 
-constexpr int64_t kSlabK = 32;          // elements along K that are packed together: an mx block
-constexpr int64_t kScaleBlock = 128;    // rows and columns under one fp8 block scale
-constexpr int64_t kBlockK = 128;        // elements along K that a large multiply takes at a time
+constexpr int64_t kSlabK = 32;        // elements along K that are packed together: an mx block
+constexpr int64_t kScaleBlock = 128;  // rows and columns under one fp8 block scale
+constexpr int64_t kBlockK = 128;      // elements along K that a large multiply takes at a time
 
 constexpr bool is_mx(Format f) { return f >= Format::mx8; }
 constexpr bool is_fp8(Format f) { return f == Format::f8e4m3fn || f == Format::f8e4m3fnuz; }
@@ -65,7 +65,7 @@ struct PackArgs {
   const uint8_t* scales;  // mx: e8m0 codes [n, k / 32]
   int64_t scale_row, scale_column;
   uint8_t* out;
-  float* factors;         // [n], quantised formats: NaN is written where a column holds a NaN code
+  float* factors;  // [n], quantised formats: NaN is written where a column holds a NaN code
   int64_t n, k;
   Format format;
 };
@@ -87,8 +87,14 @@ struct LinearKernels {
                           int64_t panel_end);
 };
 
-namespace portable { extern const LinearKernels linear_kernels; }
-namespace avx2 { extern const LinearKernels linear_kernels; }
-namespace avx512 { extern const LinearKernels linear_kernels; }
+namespace portable {
+extern const LinearKernels linear_kernels;
+}
+namespace avx2 {
+extern const LinearKernels linear_kernels;
+}
+namespace avx512 {
+extern const LinearKernels linear_kernels;
+}
 
 }  // namespace hk::cpu

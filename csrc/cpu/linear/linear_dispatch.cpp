@@ -85,9 +85,9 @@ void multiply_chunk(const LinearKernels& kernels, const LinearArgs& args,
   const Blocks blocks = cut(prepared.rows, panels, kernels.panel_columns, threads);
   parallel_for(blocks.of_rows * blocks.of_panels, threads, [&](int64_t i) {
     const int64_t r = i % blocks.of_rows, p = i / blocks.of_rows;
-    const LinearItem item{share(prepared.rows, blocks.of_rows, r),
-                          share(prepared.rows, blocks.of_rows, r + 1),
-                          share(panels, blocks.of_panels, p), share(panels, blocks.of_panels, p + 1)};
+    const LinearItem item{
+        share(prepared.rows, blocks.of_rows, r), share(prepared.rows, blocks.of_rows, r + 1),
+        share(panels, blocks.of_panels, p), share(panels, blocks.of_panels, p + 1)};
     kernels.multiply(args, prepared, item, thread_scratch(kernels.scratch_bytes(item)));
   });
 }

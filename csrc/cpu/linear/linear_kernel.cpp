@@ -73,14 +73,9 @@ class ItemKernel {
  public:
   ItemKernel(const LinearArgs& args, const PreparedRows& rows, const LinearItem& item,
              void* scratch)
-      : args_(args),
-        rows_(rows),
-        item_(item),
-        num_rows_(item.row_end - item.row_begin),
-        num_tiles_((num_rows_ + MR - 1) / MR),
-        padded_k_(round_up(args.k, kSlabK)),
-        panel_(static_cast<float*>(scratch)),
-        sums_(panel_ + kBlockK * NR) {
+      : args_(args), rows_(rows), item_(item), num_rows_(item.row_end - item.row_begin),
+        num_tiles_((num_rows_ + MR - 1) / MR), padded_k_(round_up(args.k, kSlabK)),
+        panel_(static_cast<float*>(scratch)), sums_(panel_ + kBlockK * NR) {
     with_weight_format(args.format, [&](auto weight) {
       using W = decltype(weight);
       slab_bytes_ = W::slab_bytes;
@@ -110,8 +105,8 @@ class ItemKernel {
     const int64_t length = min(kBlockK, padded_k_ - k), slabs = length / kSlabK;
     const float* a = rows_.data + k * rows_.rows + item_.row_begin * kBlockK;
     expand_(slab(panel, k), slabs, block_scales(panel, k), panel_);
-    const uint8_t* then = panel + 1 < item_.panel_end ? slab(panel + 1, k)
-                                                      : slab(item_.panel_begin, k + kBlockK);
+    const uint8_t* then =
+        panel + 1 < item_.panel_end ? slab(panel + 1, k) : slab(item_.panel_begin, k + kBlockK);
     Prefetch next{then, then + slabs * slab_bytes_, round_up(slab_bytes_ / num_tiles_, 64)};
     // Tiles as even as can be: one of a single row would wait for its own sums.
     for (int64_t t = 0; t < num_tiles_; ++t) {

@@ -61,8 +61,7 @@ struct Packer {
     std::memset(scales, 0, sizeof(scales));
     for (int64_t i = 0; i < min(NR, args.n - n); ++i) {
       gather_row(n + i, k, codes[i]);
-      if (W::mx)
-        scales[i] = args.scales[(n + i) * args.scale_row + k / kSlabK * args.scale_column];
+      if (W::mx) scales[i] = args.scales[(n + i) * args.scale_row + k / kSlabK * args.scale_column];
     }
     pack_slab<W>(&codes[0][0], scales, out);
   }

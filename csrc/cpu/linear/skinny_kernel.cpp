@@ -111,7 +111,9 @@ struct Band {
       for (int64_t p = begin; p < end; ++p) {
         const bool down = p + 1 == end;  // then on along K, and then to the next band
         add(p, first, last,
-            !down ? slab(p + 1, first) : last < slabs ? slab(begin, last) : slab(end, 0));
+            !down          ? slab(p + 1, first)
+            : last < slabs ? slab(begin, last)
+                           : slab(end, 0));
       }
     }
     for (int64_t p = begin; p < end; ++p)

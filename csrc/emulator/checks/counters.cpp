@@ -53,7 +53,8 @@ Counters make_counters(const Launch& launch, std::span<const Counts> counts) {
     const bool exchange = program[i].memory.access == Access::swizzle ||
                           program[i].memory.access == Access::permute ||
                           program[i].memory.access == Access::bpermute;
-    if (needed) c.lds_phases[in.pc] = {taken, needed};
+    if (needed)
+      c.lds_phases[in.pc] = {taken, needed};
     else if ((program[i].action == Action::lds && !exchange) || in.opcode->cls == Class::lds_copy)
       c.lds_unmodelled[std::string(in.opcode->mnemonic)] += executed;
   }

@@ -14,8 +14,8 @@ namespace hk::emulator {
 
 // What a check knows besides its message; -1, 0: does not apply.
 struct Place {
-  uint32_t instruction = 0;   // index
-  int64_t other = -1;         // index of the instruction that it conflicts with
+  uint32_t instruction = 0;  // index
+  int64_t other = -1;        // index of the instruction that it conflicts with
   uint32_t wave = 0;
   int lane = -1;
   Address address = 0;
@@ -25,7 +25,10 @@ struct Place {
 class Findings {
  public:
   Findings(const Kernel& kernel, int limit) : kernel_(&kernel), limit_(limit) {}
-  void start(uint32_t workgroup) { workgroup_ = workgroup; seen_.clear(); }
+  void start(uint32_t workgroup) {
+    workgroup_ = workgroup;
+    seen_.clear();
+  }
   void add(std::string check, std::string message, const Place& place);
   std::vector<Finding> take() { return std::move(list_); }
 
@@ -37,8 +40,8 @@ class Findings {
   std::vector<Finding> list_;
 };
 
-std::string register_name(int index);         // row of Wave::vgpr: v7, a3
-std::string scalar_name(int encoding);        // s7, vcc_lo, m0, exec_hi
+std::string register_name(int index);   // row of Wave::vgpr: v7, a3
+std::string scalar_name(int encoding);  // s7, vcc_lo, m0, exec_hi
 std::string hex(uint64_t value);
 
 // Ends a workgroup after a finding from which it cannot go on.

@@ -41,9 +41,10 @@ struct Check {
   void demand(int needed, int have, const Prepared* other, const std::string& why) {
     if (have >= needed) return;
     const int64_t by = other ? int64_t(other->index) : -1;
-    findings.add(other && other->hazard.matrix ? "matrix-hazard" : "hazard",
-                 why + " needs " + std::to_string(needed) + " wait states, has " +
-                     std::to_string(have), {index, by, w.index, -1, 0});
+    findings.add(
+        other && other->hazard.matrix ? "matrix-hazard" : "hazard",
+        why + " needs " + std::to_string(needed) + " wait states, has " + std::to_string(have),
+        {index, by, w.index, -1, 0});
   }
 
   template <class F>
@@ -96,11 +97,12 @@ struct Check {
         continue;
       }
       if (p.hazard.matrix && !read) continue;  // matrix results are written in order
-      const int needed = accumulator ? matrix_to_accumulator(*by, r)
-                                     : after_matrix(by->hazard, read);
+      const int needed =
+          accumulator ? matrix_to_accumulator(*by, r) : after_matrix(by->hazard, read);
       if (have < needed)
-        demand(needed, have, by, register_name(row) + (read ? ", a matrix result, to be read"
-                                                            : ", a matrix result, to be written over"));
+        demand(needed, have, by,
+               register_name(row) + (read ? ", a matrix result, to be read"
+                                          : ", a matrix result, to be written over"));
     }
   }
 
@@ -130,7 +132,8 @@ struct Check {
       if (!other.hazard.matrix || !other.hazard.xdl || other.num_reads < 3) return;
       if (!writes(p, other.reads[2])) return;
       const int passes = other.hazard.passes;
-      demand(passes == 2 ? 1 : passes - 1, have, &other, "an accumulator still read, to be written");
+      demand(passes == 2 ? 1 : passes - 1, have, &other,
+             "an accumulator still read, to be written");
     });
   }
 

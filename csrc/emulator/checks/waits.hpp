@@ -24,15 +24,15 @@ namespace hk::emulator {
 struct InFlight {
   enum class What : uint8_t { store, load, scalar, copy };
   What what = What::store;
-  uint32_t instruction = 0;       // index
-  uint16_t first = 0;             // destination: row of Wave::vgpr, or SGPR
-  uint8_t count = 0;              // dwords
-  uint8_t bytes = 0, accesses = 1;  // LDS: per lane and access
+  uint32_t instruction = 0;               // index
+  uint16_t first = 0;                     // destination: row of Wave::vgpr, or SGPR
+  uint8_t count = 0;                      // dwords
+  uint8_t bytes = 0, accesses = 1;        // LDS: per lane and access
   bool flat = false, lds_waited = false;  // FLAT: counts in lgkmcnt too, which has been 0 since
   bool lds_reads = false, lds_writes = false;
   uint64_t lanes = 0, lds_lanes = 0;  // active; those that access LDS (DS, FLAT)
-  uint32_t data[16][kLanes];      // loads: to land in the destination; scalar loads: column 0
-  uint32_t lds[2][kLanes];        // LDS addresses, per access
+  uint32_t data[16][kLanes];          // loads: to land in the destination; scalar loads: column 0
+  uint32_t lds[2][kLanes];            // LDS addresses, per access
   const std::byte* from[kLanes];  // copies: where the data are taken when they land; null: zeros
 
   bool any_order() const { return flat || what == What::scalar; }
@@ -40,9 +40,9 @@ struct InFlight {
 
 class Waits {
  public:
-  InFlight& take();                 // a blank one
-  void issue_vector(InFlight&);     // counts in vmcnt
-  void issue_lds(InFlight&);        // counts in lgkmcnt
+  InFlight& take();              // a blank one
+  void issue_vector(InFlight&);  // counts in vmcnt
+  void issue_lds(InFlight&);     // counts in lgkmcnt
   void issue_flat(InFlight&);
 
   // Calls land(InFlight&) for all that a wait forces. -1: no wait for that counter.
@@ -95,8 +95,10 @@ void Waits::take_done(std::vector<InFlight*>& queue, int left, Done&& done) {
   for (const InFlight* f : queue) going += !f->any_order();
   size_t kept = 0;
   for (InFlight* f : queue) {
-    if (left == 0 || (!f->any_order() && going-- > 0)) done(f);
-    else queue[kept++] = f;
+    if (left == 0 || (!f->any_order() && going-- > 0))
+      done(f);
+    else
+      queue[kept++] = f;
   }
   queue.resize(kept);
 }
@@ -109,8 +111,10 @@ void Waits::wait(int vmcnt, int lgkmcnt, Land&& land) {
   };
   if (vmcnt >= 0)
     take_done(vector_, vmcnt, [&](InFlight* f) {
-      if (f->flat && !f->lds_waited) lds_.push_back(f);
-      else finish(f);
+      if (f->flat && !f->lds_waited)
+        lds_.push_back(f);
+      else
+        finish(f);
     });
   if (lgkmcnt < 0) return;
   take_done(lds_, lgkmcnt, finish);

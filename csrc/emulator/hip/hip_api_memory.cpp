@@ -34,8 +34,8 @@ EXPORT int hipMalloc(void** pointer, size_t bytes) {
     auto memory = std::make_unique<std::byte[]>(bytes);
     void* host = memory.get();
     std::memset(host, 0xff, bytes);  // NaN in every format: what was not written shows
-    *pointer = pointer_to(
-        runtime.map(runtime.current(), host, bytes, "hipMalloc", std::move(memory)));
+    *pointer =
+        pointer_to(runtime.map(runtime.current(), host, bytes, "hipMalloc", std::move(memory)));
   });
 }
 

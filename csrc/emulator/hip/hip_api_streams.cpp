@@ -61,9 +61,8 @@ EXPORT int hipEventDestroy(void* event) {
 }
 
 EXPORT int hipEventRecord(void* event, void* handle) {
-  return call([&](Runtime& runtime) {
-    runtime.event(event).mark = runtime.mark(runtime.stream(handle));
-  });
+  return call(
+      [&](Runtime& runtime) { runtime.event(event).mark = runtime.mark(runtime.stream(handle)); });
 }
 
 EXPORT int hipEventQuery(void* event) {

@@ -59,8 +59,7 @@ void Runtime::reset(Arch arch, int device_count) {
   events_.clear();
   devices_.clear();
   machine_ = std::make_unique<Machine>(arch);
-  for (int i = 0; i < device_count; ++i)
-    devices_.push_back(std::make_unique<Device>(i, *machine_));
+  for (int i = 0; i < device_count; ++i) devices_.push_back(std::make_unique<Device>(i, *machine_));
   summary = {};
   options = {};
   module_attributes = launches_run = true;

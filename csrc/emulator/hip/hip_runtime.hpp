@@ -72,7 +72,7 @@ struct Device {
   std::list<Stream> streams;
   std::map<Address, Region> memory;
   std::map<void*, Address> registered;  // hipHostRegister
-  Failure pending{kSuccess};  // of work that ran since the last synchronising call
+  Failure pending{kSuccess};            // of work that ran since the last synchronising call
 };
 
 class Runtime {
@@ -107,7 +107,7 @@ class Runtime {
   void wait_for(Stream& stream, std::shared_ptr<Event::Mark> mark);
   void drain(Stream& stream, const Event::Mark* until = nullptr);
   void drain_all(Device& device);
-  bool step(Stream& stream);  // runs one piece of work; whether there was any
+  bool step(Stream& stream);           // runs one piece of work; whether there was any
   Error synchronised(Device& device);  // counts the call; clears the pending failure and throws it
 
   Event& event(void* handle);

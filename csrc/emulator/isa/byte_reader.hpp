@@ -37,7 +37,8 @@ class ByteReader {
   std::string_view c_string() {
     const void* end = remaining() ? std::memchr(bytes_.data() + at_, 0, remaining()) : nullptr;
     if (!end) fail("has a string without end");
-    const std::string_view found = text(uint64_t(static_cast<const std::byte*>(end) - bytes_.data()) - at_);
+    const std::string_view found =
+        text(uint64_t(static_cast<const std::byte*>(end) - bytes_.data()) - at_);
     ++at_;
     return found;
   }

@@ -11,7 +11,8 @@ namespace {
 using Role = OperandType::Role;
 
 // Inline constants 240 to 248: 0.5 -0.5 1 -1 2 -2 4 -4 1/(2 pi).
-constexpr uint16_t kHalf[] = {0x3800, 0xb800, 0x3c00, 0xbc00, 0x4000, 0xc000, 0x4400, 0xc400, 0x3118};
+constexpr uint16_t kHalf[] = {0x3800, 0xb800, 0x3c00, 0xbc00, 0x4000,
+                              0xc000, 0x4400, 0xc400, 0x3118};
 constexpr uint32_t kSingle[] = {0x3f000000, 0xbf000000, 0x3f800000, 0xbf800000, 0x40000000,
                                 0xc0000000, 0x40800000, 0xc0800000, 0x3e22f983};
 constexpr uint64_t kDouble[] = {0x3fe0000000000000, 0xbfe0000000000000, 0x3ff0000000000000,
@@ -81,11 +82,15 @@ class Decoder {
     if (!entry_) return false;
     out.opcode = entry_;
     switch (format) {
-      case Format::sop2: case Format::sop1: case Format::sopc: decode_scalar(format); break;
+      case Format::sop2:
+      case Format::sop1:
+      case Format::sopc: decode_scalar(format); break;
       case Format::sopk: decode_sopk(); break;
       case Format::sopp: out.simm = int16_t(field(0, 16)); break;
       case Format::smem: decode_smem(); break;
-      case Format::vop1: case Format::vop2: case Format::vopc: decode_vop(format); break;
+      case Format::vop1:
+      case Format::vop2:
+      case Format::vopc: decode_vop(format); break;
       case Format::vop3: decode_vop3(); break;
       case Format::vop3p: entry_->format == Format::mfma ? decode_mfma(0) : decode_vop3p(); break;
       case Format::ds: decode_ds(); break;
@@ -116,7 +121,11 @@ class Decoder {
     ok &= is_scalar(encoding) && encoding != 125;  // 125 is null on later archs
     if (dwords == 1) return make(Kind::sgpr, encoding, 1);
     // Wide operands are aligned: to 2 registers, from 4 on to 4. VCC, EXEC... are pairs, M0 is not.
-    const unsigned special = encoding < 102 ? 0 : encoding < 108 ? 2 : encoding < 124 ? 16 : encoding < 126 ? 1 : 2;
+    const unsigned special = encoding < 102   ? 0
+                             : encoding < 108 ? 2
+                             : encoding < 124 ? 16
+                             : encoding < 126 ? 1
+                                              : 2;
     ok &= special == 0 || (dwords <= special && encoding % 2 == 0);
     return make(Kind::sgpr, encoding & ~(dwords == 2 ? 1u : 3u), dwords);
   }
@@ -136,7 +145,7 @@ class Decoder {
     if (encoding == 253) return make(Kind::scc, encoding, 1);
     ok &= is_constant(encoding);
     if (encoding == kLiteral) {
-        out.size = 8;
+      out.size = 8;
     }
     Operand operand = make(Kind::constant, encoding, dwords);
     operand.value = ok ? constant(encoding, type, word_[1]) : 0;
@@ -158,8 +167,10 @@ class Decoder {
     if (entry_->num_dst) add_dst(sgpr(field(16, 7), entry_->dst[0].dwords()));
     for (int i = 0; i < entry_->num_src && i < fields; ++i) {
       // s_set_gpr_idx_on: the field itself
-      if (entry_->src[i].role == Role::simm16) out.simm = int32_t(field(8 * i, 8));
-      else if (entry_->src[i].role != Role::tied) add_src(source(field(8 * i, 8), entry_->src[i]));
+      if (entry_->src[i].role == Role::simm16)
+        out.simm = int32_t(field(8 * i, 8));
+      else if (entry_->src[i].role != Role::tied)
+        add_src(source(field(8 * i, 8), entry_->src[i]));
     }
     add_implied();
   }
@@ -238,8 +249,10 @@ class Decoder {
     if (out.dpp) decode_dpp();
     if (entry_->flags & kSwaps) return swap_operands();
     const int explicit_sources = format == Format::vop1 ? 1 : 2;
-    const bool literal_middle = entry_->mnemonic.ends_with("mk_f32") || entry_->mnemonic.ends_with("mk_f16");
-    const bool literal_last = entry_->mnemonic.ends_with("ak_f32") || entry_->mnemonic.ends_with("ak_f16");
+    const bool literal_middle =
+        entry_->mnemonic.ends_with("mk_f32") || entry_->mnemonic.ends_with("mk_f16");
+    const bool literal_last =
+        entry_->mnemonic.ends_with("ak_f32") || entry_->mnemonic.ends_with("ak_f16");
     if (literal_middle) add_src(source(kLiteral, entry_->src[1]));
     if (!out.sdwa && explicit_sources == 2) {
       Operand& operand = add_src(source(256 + field(9, 8), entry_->src[1]));
@@ -422,7 +435,8 @@ class Decoder {
     const unsigned soffset = field(24, 8, 1);
     out.soffset = source(soffset, {Role::any});
     ok &= soffset != kLiteral;
-    add_src(out.offen || out.idxen ? vgpr(field(0, 8, 1), out.offen && out.idxen ? 2 : 1) : Operand{});
+    add_src(out.offen || out.idxen ? vgpr(field(0, 8, 1), out.offen && out.idxen ? 2 : 1)
+                                   : Operand{});
     memory_data(field(8, 8, 1), field(8, 8, 1), acc);
   }
 

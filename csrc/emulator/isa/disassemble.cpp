@@ -24,8 +24,12 @@ std::string range(const char* name, unsigned index, unsigned dwords) {
 }
 
 std::string scalar_register(unsigned index, unsigned dwords) {
-  struct Pair { unsigned index; const char* name; };
-  constexpr Pair kPairs[] = {{102, "flat_scratch"}, {104, "xnack_mask"}, {106, "vcc"}, {126, "exec"}};
+  struct Pair {
+    unsigned index;
+    const char* name;
+  };
+  constexpr Pair kPairs[] = {
+      {102, "flat_scratch"}, {104, "xnack_mask"}, {106, "vcc"}, {126, "exec"}};
   for (auto [first, name] : kPairs) {
     if (index == first && dwords == 2) return name;
     if (dwords == 1 && index == first) return std::string(name) + "_lo";
@@ -51,7 +55,8 @@ std::string constant(const Operand& operand, const OperandType& type) {
     case 239: return "src_pops_exiting_wave_id";
     default: break;
   }
-  const uint64_t literal = type.base == 'f' && type.bits == 64 ? operand.value >> 32 : operand.value;
+  const uint64_t literal =
+      type.base == 'f' && type.bits == 64 ? operand.value >> 32 : operand.value;
   return format("0x%x", unsigned(literal));
 }
 
@@ -59,8 +64,8 @@ std::string constant(const Operand& operand, const OperandType& type) {
 std::string inline_or_hex(uint32_t value) {
   constexpr uint32_t kFloats[] = {0x3f000000, 0xbf000000, 0x3f800000, 0xbf800000, 0x40000000,
                                   0xc0000000, 0x40800000, 0xc0800000, 0x3e22f983};
-  constexpr const char* kNames[] = {"0.5", "-0.5", "1.0", "-1.0", "2.0",
-                                    "-2.0", "4.0", "-4.0", "0.15915494"};
+  constexpr const char* kNames[] = {"0.5",  "-0.5", "1.0",  "-1.0",      "2.0",
+                                    "-2.0", "4.0",  "-4.0", "0.15915494"};
   if (int32_t(value) >= -16 && int32_t(value) <= 64) return format("%d", int32_t(value));
   for (size_t i = 0; i < std::size(kFloats); ++i)
     if (kFloats[i] == value) return kNames[i];
@@ -95,7 +100,9 @@ class Printer {
       case Format::smem: smem(); break;
       case Format::ds: ds(); break;
       case Format::mubuf: mubuf(); break;
-      case Format::flat: case Format::scratch: case Format::global: flat(); break;
+      case Format::flat:
+      case Format::scratch:
+      case Format::global: flat(); break;
       case Format::vop3p: entry_.cls == Class::matrix ? matrix() : vop3p(); break;
       default: alu(); break;
     }
@@ -139,7 +146,8 @@ class Printer {
 
   // Apertures are constants to the machine, registers to the assembler.
   static bool is_number(const Operand& operand) {
-    return operand.kind == Kind::constant && !(operand.index >= kSharedBase && operand.index <= 239);
+    return operand.kind == Kind::constant &&
+           !(operand.index >= kSharedBase && operand.index <= 239);
   }
 
   std::string source(int i) const {
@@ -148,7 +156,8 @@ class Printer {
     std::string text = plain(operand, type);
     // an inline float as a vector instruction's 16-bit integer
     if (entry_.format >= Format::vop1 && type.bits == 16 && type.count == 1 && type.base != 'f' &&
-        type.base != 'B' && operand.kind == Kind::constant && operand.index >= 240 && operand.index <= 248)
+        type.base != 'B' && operand.kind == Kind::constant && operand.index >= 240 &&
+        operand.index <= 248)
       text = format("0x%x", unsigned(operand.value));
     const bool sext = i == 0 ? in_.src0_sext : i == 1 && in_.src1_sext;
     if (in_.sdwa && sext) text = "sext(" + text + ")";
@@ -163,10 +172,14 @@ class Printer {
     for (int i = 0; i < explicit_sources(); ++i) operand(source(i));
     if (entry_.mnemonic == "s_set_gpr_idx_on") operand(indexed_operands());
     if (encoding_ == Format::vop3) {
-      if (entry_.mnemonic.starts_with("v_bitop3") && in_.simm) add(format(in_.simm < 10 ? "bitop3:%u" : "bitop3:0x%x", unsigned(in_.simm)));
-      if (entry_.flags & kSwaps) flag(in_.op_sel & 2, "bound_ctrl:1"), flag(in_.op_sel & 1, "fi:1");
-      else if (in_.op_sel && selects_bytes()) list("op_sel", in_.op_sel, 4);
-      else if (in_.op_sel) list("op_sel", op_sel(), explicit_sources() + 1);
+      if (entry_.mnemonic.starts_with("v_bitop3") && in_.simm)
+        add(format(in_.simm < 10 ? "bitop3:%u" : "bitop3:0x%x", unsigned(in_.simm)));
+      if (entry_.flags & kSwaps)
+        flag(in_.op_sel & 2, "bound_ctrl:1"), flag(in_.op_sel & 1, "fi:1");
+      else if (in_.op_sel && selects_bytes())
+        list("op_sel", in_.op_sel, 4);
+      else if (in_.op_sel)
+        list("op_sel", op_sel(), explicit_sources() + 1);
     }
     flag(in_.clamp, "clamp");
     constexpr const char* kOmod[] = {"", "mul:2", "mul:4", "div:2"};
@@ -178,7 +191,8 @@ class Printer {
   // Conversions that write one byte of four, told by two bits: the third source's and the result's.
   bool selects_bytes() const {
     const std::string_view name = entry_.mnemonic;
-    return name.starts_with("v_cvt_scalef32_pk_fp4_") || name == "v_cvt_sr_fp8_f32" || name == "v_cvt_sr_bf8_f32";
+    return name.starts_with("v_cvt_scalef32_pk_fp4_") || name == "v_cvt_sr_fp8_f32" ||
+           name == "v_cvt_sr_bf8_f32";
   }
 
   // One bit per source, then the destination's, which is bit 3 however many sources there are.
@@ -190,35 +204,51 @@ class Printer {
   void dpp() {
     const unsigned control = in_.dpp_ctrl, n = control & 15;
     if (control < 0x100)
-      add(format("quad_perm:[%u,%u,%u,%u]", control & 3, control >> 2 & 3, control >> 4 & 3, control >> 6));
-    else if (control < 0x110) add(format("row_shl:%u", n));
-    else if (control < 0x120) add(format("row_shr:%u", n));
-    else if (control < 0x130) add(format("row_ror:%u", n));
-    else if (control == 0x130) add("wave_shl:1");
-    else if (control == 0x134) add("wave_rol:1");
-    else if (control == 0x138) add("wave_shr:1");
-    else if (control == 0x13c) add("wave_ror:1");
-    else if (control == 0x140) add("row_mirror");
-    else if (control == 0x141) add("row_half_mirror");
-    else if (control == 0x142) add("row_bcast:15");
-    else if (control == 0x143) add("row_bcast:31");
-    else add(format("row_newbcast:%u", n));
+      add(format("quad_perm:[%u,%u,%u,%u]", control & 3, control >> 2 & 3, control >> 4 & 3,
+                 control >> 6));
+    else if (control < 0x110)
+      add(format("row_shl:%u", n));
+    else if (control < 0x120)
+      add(format("row_shr:%u", n));
+    else if (control < 0x130)
+      add(format("row_ror:%u", n));
+    else if (control == 0x130)
+      add("wave_shl:1");
+    else if (control == 0x134)
+      add("wave_rol:1");
+    else if (control == 0x138)
+      add("wave_shr:1");
+    else if (control == 0x13c)
+      add("wave_ror:1");
+    else if (control == 0x140)
+      add("row_mirror");
+    else if (control == 0x141)
+      add("row_half_mirror");
+    else if (control == 0x142)
+      add("row_bcast:15");
+    else if (control == 0x143)
+      add("row_bcast:31");
+    else
+      add(format("row_newbcast:%u", n));
     add(format("row_mask:0x%x bank_mask:0x%x", unsigned(in_.row_mask), unsigned(in_.bank_mask)));
     flag(in_.bound_ctrl, "bound_ctrl:1");
   }
 
   void sdwa() {
-    constexpr const char* kSel[] = {"BYTE_0", "BYTE_1", "BYTE_2", "BYTE_3", "WORD_0", "WORD_1", "DWORD", "?"};
+    constexpr const char* kSel[] = {"BYTE_0", "BYTE_1", "BYTE_2", "BYTE_3",
+                                    "WORD_0", "WORD_1", "DWORD",  "?"};
     constexpr const char* kUnused[] = {"UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE", "?"};
     // no part of the result to choose
-    const bool whole = in_.num_dst && (in_.dst[0].dwords == 2 || entry_.mnemonic.starts_with("v_cvt_f32_fp8") ||
-                                       entry_.mnemonic.starts_with("v_cvt_f32_bf8"));
+    const bool whole =
+        in_.num_dst && (in_.dst[0].dwords == 2 || entry_.mnemonic.starts_with("v_cvt_f32_fp8") ||
+                        entry_.mnemonic.starts_with("v_cvt_f32_bf8"));
     if (entry_.format != Format::vopc && in_.num_dst && !whole) {
       add(std::string("dst_sel:") + kSel[in_.dst_sel]);
       add(std::string("dst_unused:") + kUnused[in_.dst_unused]);
     }
     if (in_.num_src) add(std::string("src0_sel:") + kSel[in_.src0_sel]);
-    if (in_.num_src > 1 && entry_.format != Format::vop1) add(std::string("src1_sel:") + kSel[in_.src1_sel]);
+    if (in_.num_src > 1 && entry_.format != Format::vop1)
+      add(std::string("src1_sel:") + kSel[in_.src1_sel]);
   }
 
   void vop3p() {
@@ -229,7 +259,8 @@ class Printer {
     for (int i = 0; i < n; ++i) operand(source(i));
     if (entry_.cls == Class::valu && entry_.format == Format::mfma) return;  // v_accvgpr
     if (in_.op_sel & all) list("op_sel", in_.op_sel, n);
-    const bool bytes = entry_.mnemonic.starts_with("v_dot4") || entry_.mnemonic.starts_with("v_dot8");
+    const bool bytes =
+        entry_.mnemonic.starts_with("v_dot4") || entry_.mnemonic.starts_with("v_dot8");
     if (!bytes && (in_.op_sel_hi & all) != (mix ? 0 : all)) list("op_sel_hi", in_.op_sel_hi, n);
     if (!mix && in_.neg_lo & all) list("neg_lo", in_.neg_lo, n);
     if (!mix && in_.neg_hi & all) list("neg_hi", in_.neg_hi, n);
@@ -290,9 +321,22 @@ class Printer {
   }
 
   void sendmsg(unsigned raw) {
-    constexpr const char* kNames[] = {nullptr, "MSG_INTERRUPT", "MSG_GS", "MSG_GS_DONE", "MSG_SAVEWAVE",
-        "MSG_STALL_WAVE_GEN", "MSG_HALT_WAVES", "MSG_ORDERED_PS_DONE", "MSG_EARLY_PRIM_DEALLOC",
-        "MSG_GS_ALLOC_REQ", "MSG_GET_DOORBELL", "MSG_GET_DDID", nullptr, nullptr, nullptr, nullptr};
+    constexpr const char* kNames[] = {nullptr,
+                                      "MSG_INTERRUPT",
+                                      "MSG_GS",
+                                      "MSG_GS_DONE",
+                                      "MSG_SAVEWAVE",
+                                      "MSG_STALL_WAVE_GEN",
+                                      "MSG_HALT_WAVES",
+                                      "MSG_ORDERED_PS_DONE",
+                                      "MSG_EARLY_PRIM_DEALLOC",
+                                      "MSG_GS_ALLOC_REQ",
+                                      "MSG_GET_DOORBELL",
+                                      "MSG_GET_DDID",
+                                      nullptr,
+                                      nullptr,
+                                      nullptr,
+                                      nullptr};
     if (raw < 16 && kNames[raw] && raw != 2 && raw != 3)
       operand(format("sendmsg(%s)", kNames[raw]));
     else
@@ -303,9 +347,12 @@ class Printer {
     const unsigned raw = uint16_t(in_.simm);
     const bool setreg = entry_.mnemonic.starts_with("s_setreg");
     if (setreg) operand(hwreg(raw));
-    if (in_.num_dst) operand(plain(in_.dst[0], entry_.dst[0]));
-    else if (in_.src[0].kind == Kind::constant) operand(inline_or_hex(uint32_t(in_.src[0].value)));
-    else operand(plain(in_.src[0], entry_.src[0]));
+    if (in_.num_dst)
+      operand(plain(in_.dst[0], entry_.dst[0]));
+    else if (in_.src[0].kind == Kind::constant)
+      operand(inline_or_hex(uint32_t(in_.src[0].value)));
+    else
+      operand(plain(in_.src[0], entry_.src[0]));
     if (setreg) return;
     if (entry_.mnemonic.starts_with("s_getreg")) return operand(hwreg(raw));
     if (entry_.cls == Class::branch) return operand(format("%u", raw));
@@ -313,11 +360,31 @@ class Printer {
   }
 
   static std::string hwreg(unsigned raw) {
-    constexpr const char* kNames[] = {nullptr, "HW_REG_MODE", "HW_REG_STATUS", "HW_REG_TRAPSTS",
-        "HW_REG_HW_ID", "HW_REG_GPR_ALLOC", "HW_REG_LDS_ALLOC", "HW_REG_IB_STS", nullptr, nullptr,
-        nullptr, nullptr, nullptr, nullptr, nullptr, "HW_REG_SH_MEM_BASES", "HW_REG_TBA_LO",
-        "HW_REG_TBA_HI", "HW_REG_TMA_LO", "HW_REG_TMA_HI", "HW_REG_XCC_ID", "HW_REG_SQ_PERF_SNAPSHOT_DATA",
-        "HW_REG_SQ_PERF_SNAPSHOT_DATA1", "HW_REG_SQ_PERF_SNAPSHOT_PC_LO", "HW_REG_SQ_PERF_SNAPSHOT_PC_HI"};
+    constexpr const char* kNames[] = {nullptr,
+                                      "HW_REG_MODE",
+                                      "HW_REG_STATUS",
+                                      "HW_REG_TRAPSTS",
+                                      "HW_REG_HW_ID",
+                                      "HW_REG_GPR_ALLOC",
+                                      "HW_REG_LDS_ALLOC",
+                                      "HW_REG_IB_STS",
+                                      nullptr,
+                                      nullptr,
+                                      nullptr,
+                                      nullptr,
+                                      nullptr,
+                                      nullptr,
+                                      nullptr,
+                                      "HW_REG_SH_MEM_BASES",
+                                      "HW_REG_TBA_LO",
+                                      "HW_REG_TBA_HI",
+                                      "HW_REG_TMA_LO",
+                                      "HW_REG_TMA_HI",
+                                      "HW_REG_XCC_ID",
+                                      "HW_REG_SQ_PERF_SNAPSHOT_DATA",
+                                      "HW_REG_SQ_PERF_SNAPSHOT_DATA1",
+                                      "HW_REG_SQ_PERF_SNAPSHOT_PC_LO",
+                                      "HW_REG_SQ_PERF_SNAPSHOT_PC_HI"};
     const unsigned id = raw & 63, offset = raw >> 6 & 31, size = (raw >> 11) + 1;
     const bool named = id < std::size(kNames) && kNames[id];
     std::string text = named ? std::string("hwreg(") + kNames[id] : format("hwreg(%u", id);
@@ -331,9 +398,12 @@ class Printer {
     operand(plain(in_.src[0], {}));
     const bool imm = bit(17), soffset = in_.soffset.kind != Kind::none;
     if (soffset) operand(plain(in_.soffset, {}));
-    const std::string offset = in_.offset < 0 ? format("-0x%x", -in_.offset) : format("0x%x", in_.offset);
-    if (imm && soffset) add("offset:" + offset);
-    else if (imm) operand(offset);
+    const std::string offset =
+        in_.offset < 0 ? format("-0x%x", -in_.offset) : format("0x%x", in_.offset);
+    if (imm && soffset)
+      add("offset:" + offset);
+    else if (imm)
+      operand(offset);
     flag(in_.glc, "glc");
   }
 
@@ -342,11 +412,13 @@ class Printer {
   void ds() {
     if (in_.num_dst) operand(plain(in_.dst[0], {}));
     for (int i = 0; i < in_.num_src; ++i) operand(plain(in_.src[i], {}));
-    if (entry_.mnemonic == "ds_swizzle_b32") swizzle();
+    if (entry_.mnemonic == "ds_swizzle_b32")
+      swizzle();
     else if (entry_.flags & kTwoOffsets) {
       if (in_.offset) add(format("offset0:%d", in_.offset));
       if (in_.offset1) add(format("offset1:%d", int(in_.offset1)));
-    } else if (in_.offset) add(format("offset:%d", in_.offset));
+    } else if (in_.offset)
+      add(format("offset:%d", in_.offset));
   }
 
   // The modes of ds_swizzle_b32 (LLVM AMDGPUModifierSyntax, "swizzle").
@@ -354,7 +426,8 @@ class Printer {
     const unsigned o = uint16_t(in_.offset);
     if (o == 0) return;
     if (o >> 8 == 0x80)
-      return add(format("offset:swizzle(QUAD_PERM,%u,%u,%u,%u)", o & 3, o >> 2 & 3, o >> 4 & 3, o >> 6 & 3));
+      return add(format("offset:swizzle(QUAD_PERM,%u,%u,%u,%u)", o & 3, o >> 2 & 3, o >> 4 & 3,
+                        o >> 6 & 3));
     const unsigned and_mask = o & 31, or_mask = o >> 5 & 31, xor_mask = o >> 10 & 31;
     if (o >= 0xe000) return add(format("offset:swizzle(FFT,%u)", o & 31));
     if (o >= 0xc000) return add(format("offset:swizzle(ROTATE,%u,%u)", o >> 10 & 1, o >> 5 & 31));

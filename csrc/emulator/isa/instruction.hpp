@@ -33,19 +33,34 @@ struct Operand {
   Kind kind = Kind::none;
   uint8_t dwords = 1;  // registers that it spans
   uint16_t index = 0;
-  uint64_t value = 0;        // of a constant
+  uint64_t value = 0;                     // of a constant
   bool negate = false, absolute = false;  // VOP3 and DPP/SDWA modifiers (packed ones: see below)
 };
 
 // What decides how an instruction is checked, counted and timed.
 enum class Class : uint8_t {
-  salu, valu, transcendental, matrix, smem, vmem_load, vmem_store, lds_copy /* global to LDS */,
-  lds_read, lds_write, lds_atomic, global_atomic, scratch, branch, wait, barrier, message, end, nop
+  salu,
+  valu,
+  transcendental,
+  matrix,
+  smem,
+  vmem_load,
+  vmem_store,
+  lds_copy /* global to LDS */,
+  lds_read,
+  lds_write,
+  lds_atomic,
+  global_atomic,
+  scratch,
+  branch,
+  wait,
+  barrier,
+  message,
+  end,
+  nop
 };
 
-enum Implicit : uint8_t {
-  kScc = 1, kVcc = 2, kExec = 4, kM0 = 8, kMode = 16
-};
+enum Implicit : uint8_t { kScc = 1, kVcc = 2, kExec = 4, kM0 = 8, kMode = 16 };
 
 // Everything that does not change from one use of an opcode to the next.
 struct Opcode {
@@ -63,10 +78,10 @@ struct Instruction {
 
   // VALU
   bool clamp = false;
-  uint8_t omod = 0;                             // 0 none, 1 *2, 2 *4, 3 /2
-  uint8_t op_sel = 0, op_sel_hi = 0;            // VOP3 and VOP3P: one bit per source (op_sel bit 3: dst)
-  uint8_t neg_lo = 0, neg_hi = 0;               // VOP3P: one bit per source
-  uint8_t cbsz = 0, abid = 0, blgp = 0;         // MFMA
+  uint8_t omod = 0;                      // 0 none, 1 *2, 2 *4, 3 /2
+  uint8_t op_sel = 0, op_sel_hi = 0;     // VOP3 and VOP3P: one bit per source (op_sel bit 3: dst)
+  uint8_t neg_lo = 0, neg_hi = 0;        // VOP3P: one bit per source
+  uint8_t cbsz = 0, abid = 0, blgp = 0;  // MFMA
   bool dpp = false, sdwa = false, bound_ctrl = false;
   uint16_t dpp_ctrl = 0;
   uint8_t row_mask = 15, bank_mask = 15;
@@ -74,18 +89,18 @@ struct Instruction {
   bool src0_sext = false, src1_sext = false;
 
   // Memory
-  Operand resource;           // MUBUF: descriptor (4 SGPRs); FLAT: saddr
-  Operand soffset;            // MUBUF: scalar offset
-  int32_t offset = 0;         // immediate, sign-extended where the format says so; DS: offset0
-  uint8_t offset1 = 0;        // DS read2/write2
+  Operand resource;     // MUBUF: descriptor (4 SGPRs); FLAT: saddr
+  Operand soffset;      // MUBUF: scalar offset
+  int32_t offset = 0;   // immediate, sign-extended where the format says so; DS: offset0
+  uint8_t offset1 = 0;  // DS read2/write2
   bool idxen = false, offen = false, lds = false, glc = false, gds = false;
-  uint8_t bytes = 0;          // per lane: 1, 2, 4, 8, 12, 16
+  uint8_t bytes = 0;  // per lane: 1, 2, 4, 8, 12, 16
 
   // Branches, waits and the rest of SOPP/SOPK
   int32_t simm = 0;  // sign-extended SIMM16 (s_waitcnt: the raw field)
 
-  uint64_t pc = 0;     // byte offset in the code object's .text section
-  uint8_t size = 4;    // bytes
+  uint64_t pc = 0;   // byte offset in the code object's .text section
+  uint8_t size = 4;  // bytes
   uint32_t words[4] = {};
 };
 

@@ -12,22 +12,29 @@ namespace {
 
 // VOPC follows a pattern: condition in the low bits, then cmpx, then the type.
 struct Compares {
-  uint16_t number;     // of v_cmp_f_<type>
-  uint16_t cmpx;       // distance to v_cmpx
+  uint16_t number;  // of v_cmp_f_<type>
+  uint16_t cmpx;    // distance to v_cmpx
   std::string_view type;
   std::span<const std::string_view> conditions;
 };
-constexpr std::string_view kFloatConditions[] = {"f",  "lt",  "eq",  "le",  "gt",  "lg",  "ge",  "o",
-                                                 "u", "nge", "nlg", "ngt", "nle", "neq", "nlt", "tru"};
+constexpr std::string_view kFloatConditions[] = {"f",   "lt",  "eq",  "le",  "gt",  "lg",
+                                                 "ge",  "o",   "u",   "nge", "nlg", "ngt",
+                                                 "nle", "neq", "nlt", "tru"};
 constexpr std::string_view kIntConditions[] = {"f", "lt", "eq", "le", "gt", "ne", "ge", "t"};
 constexpr std::string_view kClass[] = {"class"};
 constexpr Compares kCompares[] = {
-    {0x10, 1, "f32", kClass},           {0x12, 1, "f64", kClass},
-    {0x14, 1, "f16", kClass},           {0x20, 16, "f16", kFloatConditions},
-    {0x40, 16, "f32", kFloatConditions}, {0x60, 16, "f64", kFloatConditions},
-    {0xa0, 16, "i16", kIntConditions},  {0xa8, 16, "u16", kIntConditions},
-    {0xc0, 16, "i32", kIntConditions},  {0xc8, 16, "u32", kIntConditions},
-    {0xe0, 16, "i64", kIntConditions},  {0xe8, 16, "u64", kIntConditions},
+    {0x10, 1, "f32", kClass},
+    {0x12, 1, "f64", kClass},
+    {0x14, 1, "f16", kClass},
+    {0x20, 16, "f16", kFloatConditions},
+    {0x40, 16, "f32", kFloatConditions},
+    {0x60, 16, "f64", kFloatConditions},
+    {0xa0, 16, "i16", kIntConditions},
+    {0xa8, 16, "u16", kIntConditions},
+    {0xc0, 16, "i32", kIntConditions},
+    {0xc8, 16, "u32", kIntConditions},
+    {0xe0, 16, "i64", kIntConditions},
+    {0xe8, 16, "u64", kIntConditions},
 };
 
 OperandType parse_type(std::string_view text) {
@@ -111,8 +118,8 @@ class Table {
       for (uint16_t i = 0; i < compares.conditions.size(); ++i) {
         const std::string_view condition = compares.conditions[i];
         const std::string type(compares.type);
-        const std::string& name = names_.emplace_back(
-            (cmpx ? "v_cmpx_" : "v_cmp_") + std::string(condition) + "_" + type);
+        const std::string& name = names_.emplace_back((cmpx ? "v_cmpx_" : "v_cmp_") +
+                                                      std::string(condition) + "_" + type);
         const std::string signature = "m=" + type + "," + (condition == "class" ? "u32" : type);
         add(Format::vopc, Class::valu,
             {uint16_t(compares.number + i + cmpx * compares.cmpx), name, signature,

@@ -20,23 +20,44 @@
 namespace hk::emulator {
 
 enum class Format : uint8_t {
-  sop2, sopk, sop1, sopc, sopp, smem,
-  vop1, vop2, vopc, vop3,  // VOP3 also carries vopc at 0, vop2 at 0x100, vop1 at 0x140
-  vop3p, mfma, scaled_mfma,
-  ds, flat, scratch, global, mubuf,
+  sop2,
+  sopk,
+  sop1,
+  sopc,
+  sopp,
+  smem,
+  vop1,
+  vop2,
+  vopc,
+  vop3,  // VOP3 also carries vopc at 0, vop2 at 0x100, vop1 at 0x140
+  vop3p,
+  mfma,
+  scaled_mfma,
+  ds,
+  flat,
+  scratch,
+  global,
+  mubuf,
   count
 };
 
 enum RowFlags : uint32_t {
-  kReadsScc = kScc, kReadsVcc = kVcc, kReadsExec = kExec, kReadsM0 = kM0, kReadsMode = kMode,
-  kWritesScc = kScc << 8, kWritesVcc = kVcc << 8, kWritesExec = kExec << 8, kWritesM0 = kM0 << 8,
+  kReadsScc = kScc,
+  kReadsVcc = kVcc,
+  kReadsExec = kExec,
+  kReadsM0 = kM0,
+  kReadsMode = kMode,
+  kWritesScc = kScc << 8,
+  kWritesVcc = kVcc << 8,
+  kWritesExec = kExec << 8,
+  kWritesM0 = kM0 << 8,
   kWritesMode = kMode << 8,
-  kGfx942 = 1 << 16,   // only there
+  kGfx942 = 1 << 16,  // only there
   kGfx950 = 1 << 17,
-  kNoVop3 = 1 << 18,   // a VOP1 or VOP2 opcode without a VOP3 form: printed without _e32
-  kSwaps = 1 << 19,    // both operands are read and written
-  kNoAddress = 1 << 20,  // DS, SMEM, MUBUF: the opcode has none
-  kTwoOffsets = 1 << 21, // DS: two accesses, with an offset of 8 bits each
+  kNoVop3 = 1 << 18,      // a VOP1 or VOP2 opcode without a VOP3 form: printed without _e32
+  kSwaps = 1 << 19,       // both operands are read and written
+  kNoAddress = 1 << 20,   // DS, SMEM, MUBUF: the opcode has none
+  kTwoOffsets = 1 << 21,  // DS: two accesses, with an offset of 8 bits each
 };
 
 struct Row {
@@ -56,16 +77,16 @@ std::span<const Rows> vector_rows();   // VOP1, VOP2
 std::span<const Rows> vector3_rows();  // VOP3 only
 std::span<const Rows> packed_rows();   // VOP3P
 std::span<const Rows> matrix_rows();
-std::span<const Rows> lds_rows();      // DS, and SMEM
-std::span<const Rows> vmem_rows();     // MUBUF, FLAT, GLOBAL, SCRATCH
+std::span<const Rows> lds_rows();   // DS, and SMEM
+std::span<const Rows> vmem_rows();  // MUBUF, FLAT, GLOBAL, SCRATCH
 
 // One operand of a signature.
 struct OperandType {
   enum class Role : uint8_t { none, any, sgpr, vgpr, agpr, mask, simm16, tied };
   Role role = Role::none;
-  char base = 'b';     // b i u f; B: bfloat16
-  uint8_t bits = 32;   // of one element
-  uint8_t count = 1;   // elements
+  char base = 'b';    // b i u f; B: bfloat16
+  uint8_t bits = 32;  // of one element
+  uint8_t count = 1;  // elements
   uint8_t dwords() const { return bits * count < 32 ? 1 : bits * count / 32; }
 };
 

@@ -7,18 +7,12 @@ namespace hk::emulator {
 namespace {
 
 constexpr Row kSmemLoads[] = {
-    {0x00, "s_load_dword", "b32="},
-    {0x01, "s_load_dwordx2", "b64="},
-    {0x02, "s_load_dwordx4", "b128="},
-    {0x03, "s_load_dwordx8", "b256="},
-    {0x04, "s_load_dwordx16", "b512="},
-    {0x08, "s_buffer_load_dword", "b32="},
-    {0x09, "s_buffer_load_dwordx2", "b64="},
-    {0x0a, "s_buffer_load_dwordx4", "b128="},
-    {0x0b, "s_buffer_load_dwordx8", "b256="},
-    {0x0c, "s_buffer_load_dwordx16", "b512="},
-    {0x24, "s_memtime", "b64=", kNoAddress},
-    {0x25, "s_memrealtime", "b64=", kNoAddress},
+    {0x00, "s_load_dword", "b32="},           {0x01, "s_load_dwordx2", "b64="},
+    {0x02, "s_load_dwordx4", "b128="},        {0x03, "s_load_dwordx8", "b256="},
+    {0x04, "s_load_dwordx16", "b512="},       {0x08, "s_buffer_load_dword", "b32="},
+    {0x09, "s_buffer_load_dwordx2", "b64="},  {0x0a, "s_buffer_load_dwordx4", "b128="},
+    {0x0b, "s_buffer_load_dwordx8", "b256="}, {0x0c, "s_buffer_load_dwordx16", "b512="},
+    {0x24, "s_memtime", "b64=", kNoAddress},  {0x25, "s_memrealtime", "b64=", kNoAddress},
 };
 
 constexpr Row kSmemCaches[] = {
@@ -159,10 +153,8 @@ constexpr Row kDsReads[] = {
 };
 
 constexpr Rows kRows[] = {
-    {Format::smem, Class::smem, kSmemLoads},
-    {Format::smem, Class::nop, kSmemCaches},
-    {Format::ds, Class::lds_atomic, kDsAtomics},
-    {Format::ds, Class::lds_write, kDsWrites},
+    {Format::smem, Class::smem, kSmemLoads},     {Format::smem, Class::nop, kSmemCaches},
+    {Format::ds, Class::lds_atomic, kDsAtomics}, {Format::ds, Class::lds_write, kDsWrites},
     {Format::ds, Class::lds_read, kDsReads},
 };
 

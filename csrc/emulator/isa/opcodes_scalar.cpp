@@ -200,31 +200,19 @@ constexpr Row kVgprIndexing[] = {
 };
 
 constexpr Row kIdle[] = {
-    {0x00, "s_nop", "=k"},
-    {0x03, "s_wakeup", "="},
-    {0x0b, "s_setkill", "=k"},
-    {0x0d, "s_sethalt", "=k"},
-    {0x0e, "s_sleep", "=k"},
-    {0x0f, "s_setprio", "=k"},
-    {0x13, "s_icache_inv", "="},
-    {0x14, "s_incperflevel", "=k"},
-    {0x15, "s_decperflevel", "=k"},
+    {0x00, "s_nop", "=k"},       {0x03, "s_wakeup", "="},        {0x0b, "s_setkill", "=k"},
+    {0x0d, "s_sethalt", "=k"},   {0x0e, "s_sleep", "=k"},        {0x0f, "s_setprio", "=k"},
+    {0x13, "s_icache_inv", "="}, {0x14, "s_incperflevel", "=k"}, {0x15, "s_decperflevel", "=k"},
     {0x16, "s_ttracedata", "="},
 };
 
 constexpr Rows kRows[] = {
-    {Format::sop2, Class::salu, kSop2},
-    {Format::sop1, Class::salu, kSop1},
-    {Format::sop1, Class::branch, kJumps},
-    {Format::sopc, Class::salu, kSopc},
-    {Format::sopk, Class::salu, kSopk},
-    {Format::sopk, Class::branch, kCalls},
-    {Format::sopp, Class::branch, kBranches},
-    {Format::sopp, Class::wait, kWaits},
-    {Format::sopp, Class::barrier, kBarriers},
-    {Format::sopp, Class::end, kEnds},
-    {Format::sopp, Class::message, kMessages},
-    {Format::sopp, Class::salu, kVgprIndexing},
+    {Format::sop2, Class::salu, kSop2},        {Format::sop1, Class::salu, kSop1},
+    {Format::sop1, Class::branch, kJumps},     {Format::sopc, Class::salu, kSopc},
+    {Format::sopk, Class::salu, kSopk},        {Format::sopk, Class::branch, kCalls},
+    {Format::sopp, Class::branch, kBranches},  {Format::sopp, Class::wait, kWaits},
+    {Format::sopp, Class::barrier, kBarriers}, {Format::sopp, Class::end, kEnds},
+    {Format::sopp, Class::message, kMessages}, {Format::sopp, Class::salu, kVgprIndexing},
     {Format::sopp, Class::nop, kIdle},
 };
 

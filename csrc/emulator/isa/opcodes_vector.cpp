@@ -78,26 +78,16 @@ constexpr Row kVop1[] = {
 };
 
 constexpr Row kTranscendental[] = {
-    {0x20, "v_exp_f32", "f32=f32"},
-    {0x21, "v_log_f32", "f32=f32"},
-    {0x22, "v_rcp_f32", "f32=f32"},
-    {0x23, "v_rcp_iflag_f32", "f32=f32"},
-    {0x24, "v_rsq_f32", "f32=f32"},
-    {0x25, "v_rcp_f64", "f64=f64"},
-    {0x26, "v_rsq_f64", "f64=f64"},
-    {0x27, "v_sqrt_f32", "f32=f32"},
-    {0x28, "v_sqrt_f64", "f64=f64"},
-    {0x29, "v_sin_f32", "f32=f32"},
-    {0x2a, "v_cos_f32", "f32=f32"},
-    {0x3d, "v_rcp_f16", "f16=f16"},
-    {0x3e, "v_sqrt_f16", "f16=f16"},
-    {0x3f, "v_rsq_f16", "f16=f16"},
-    {0x40, "v_log_f16", "f16=f16"},
-    {0x41, "v_exp_f16", "f16=f16"},
-    {0x49, "v_sin_f16", "f16=f16"},
-    {0x4a, "v_cos_f16", "f16=f16"},
-    {0x4b, "v_exp_legacy_f32", "f32=f32"},
-    {0x4c, "v_log_legacy_f32", "f32=f32"},
+    {0x20, "v_exp_f32", "f32=f32"},        {0x21, "v_log_f32", "f32=f32"},
+    {0x22, "v_rcp_f32", "f32=f32"},        {0x23, "v_rcp_iflag_f32", "f32=f32"},
+    {0x24, "v_rsq_f32", "f32=f32"},        {0x25, "v_rcp_f64", "f64=f64"},
+    {0x26, "v_rsq_f64", "f64=f64"},        {0x27, "v_sqrt_f32", "f32=f32"},
+    {0x28, "v_sqrt_f64", "f64=f64"},       {0x29, "v_sin_f32", "f32=f32"},
+    {0x2a, "v_cos_f32", "f32=f32"},        {0x3d, "v_rcp_f16", "f16=f16"},
+    {0x3e, "v_sqrt_f16", "f16=f16"},       {0x3f, "v_rsq_f16", "f16=f16"},
+    {0x40, "v_log_f16", "f16=f16"},        {0x41, "v_exp_f16", "f16=f16"},
+    {0x49, "v_sin_f16", "f16=f16"},        {0x4a, "v_cos_f16", "f16=f16"},
+    {0x4b, "v_exp_legacy_f32", "f32=f32"}, {0x4c, "v_log_legacy_f32", "f32=f32"},
 };
 
 constexpr Row kVop2[] = {

@@ -17,7 +17,8 @@ MsgPack read_metadata(const Elf& elf) {
     if (section.type != kNoteSection) continue;
     ByteReader reader(section.bytes, "section " + section.name);
     while (reader.remaining() >= 12) {
-      const auto name_size = reader.read<uint32_t>(), size = reader.read<uint32_t>(), type = reader.read<uint32_t>();
+      const auto name_size = reader.read<uint32_t>(), size = reader.read<uint32_t>(),
+                 type = reader.read<uint32_t>();
       const auto padded = [](uint64_t bytes) { return (bytes + 3) & ~uint64_t(3); };
       const std::string_view name = reader.text(padded(name_size));
       const Bytes description = reader.take(size);
@@ -30,7 +31,8 @@ MsgPack read_metadata(const Elf& elf) {
 
 // "Kernel Descriptor" in LLVM's AMDGPU usage: 64 bytes.
 void read_descriptor(Kernel& kernel, const Elf& elf, const Symbol& symbol, const Section& text) {
-  ByteReader reader(elf.at_address(symbol.address, 64, "kernel descriptor " + symbol.name), symbol.name);
+  ByteReader reader(elf.at_address(symbol.address, 64, "kernel descriptor " + symbol.name),
+                    symbol.name);
   kernel.static_lds = reader.read<uint32_t>();
   kernel.scratch = reader.read<uint32_t>();
   kernel.kernarg_size = reader.read<uint32_t>();
@@ -42,11 +44,13 @@ void read_descriptor(Kernel& kernel, const Elf& elf, const Symbol& symbol, const
   kernel.rsrc2 = reader.read<uint32_t>();
   kernel.properties = reader.read<uint16_t>();
   kernel.kernarg_preload = reader.read<uint16_t>();
-  if (entry < text.address || entry - text.address >= text.bytes.size() || (entry - text.address) % 4)
+  if (entry < text.address || entry - text.address >= text.bytes.size() ||
+      (entry - text.address) % 4)
     throw LoadError("kernel descriptor " + symbol.name + ": its entry lies outside .text");
   kernel.entry = entry - text.address;
   // Registers come in granules of 8 VGPRs (AGPRs follow them from accum_offset) and 16 SGPRs.
-  const uint32_t registers = ((kernel.rsrc1 & 63) + 1) * 8, accum_offset = ((kernel.rsrc3 & 63) + 1) * 4;
+  const uint32_t registers = ((kernel.rsrc1 & 63) + 1) * 8,
+                 accum_offset = ((kernel.rsrc3 & 63) + 1) * 4;
   kernel.vgprs = std::min(registers, accum_offset);
   kernel.agprs = registers - kernel.vgprs;
   kernel.sgprs = ((kernel.rsrc1 >> 6 & 15) / 2 + 1) * 16;
@@ -65,14 +69,14 @@ void read_kernel_metadata(Kernel& kernel, const MsgPack& metadata) {
     added.offset = uint32_t(argument.integer_or(".offset", 0));
     added.size = uint32_t(argument.integer_or(".size", 0));
     if (uint64_t(added.offset) + added.size > kernel.kernarg_size)
-      throw LoadError("kernel " + kernel.name + ": argument at " + std::to_string(added.offset) + " of " +
-                      std::to_string(added.size) + " bytes lies outside its " +
+      throw LoadError("kernel " + kernel.name + ": argument at " + std::to_string(added.offset) +
+                      " of " + std::to_string(added.size) + " bytes lies outside its " +
                       std::to_string(kernel.kernarg_size) + " bytes of arguments");
   }
 }
 
-std::shared_ptr<const std::vector<std::string>> lines_of(Bytes file, const Section& text,
-                                                         const std::vector<Instruction>& instructions) {
+std::shared_ptr<const std::vector<std::string>> lines_of(
+    Bytes file, const Section& text, const std::vector<Instruction>& instructions) {
   if (file.empty()) return nullptr;
   const Elf elf = read_elf(file);
   const Section& their_text = elf.section(".text");
@@ -95,7 +99,8 @@ const Symbol& find_symbol(const Elf& elf, const std::string& name) {
 
 }  // namespace
 
-std::shared_ptr<CodeObject> CodeObject::load(std::span<const std::byte> file, std::span<const std::byte> lines) {
+std::shared_ptr<CodeObject> CodeObject::load(std::span<const std::byte> file,
+                                             std::span<const std::byte> lines) {
   const Elf elf = read_elf(file);
   const Section& text = elf.section(".text");
   const MsgPack metadata = read_metadata(elf);
@@ -103,7 +108,8 @@ std::shared_ptr<CodeObject> CodeObject::load(std::span<const std::byte> file, st
   auto object = std::make_shared<CodeObject>();
   object->arch_ = elf.arch;
   const auto source_lines = lines_of(lines, text, decoded.instructions);
-  const auto instructions = std::make_shared<const std::vector<Instruction>>(std::move(decoded.instructions));
+  const auto instructions =
+      std::make_shared<const std::vector<Instruction>>(std::move(decoded.instructions));
   const auto index = std::make_shared<const std::vector<int32_t>>(std::move(decoded.index_of_pc));
   const MsgPack* kernels = metadata.find("amdhsa.kernels");
   if (!kernels) throw LoadError("metadata without amdhsa.kernels");
@@ -112,10 +118,12 @@ std::shared_ptr<CodeObject> CodeObject::load(std::span<const std::byte> file, st
     kernel.name = described.string_or(".name", "");
     kernel.arch = elf.arch;
     const std::string symbol = described.string_or(".symbol", "");
-    if (kernel.name.empty() || symbol.empty()) throw LoadError("metadata of a kernel without .name or .symbol");
+    if (kernel.name.empty() || symbol.empty())
+      throw LoadError("metadata of a kernel without .name or .symbol");
     read_descriptor(kernel, elf, find_symbol(elf, symbol), text);
     read_kernel_metadata(kernel, described);
-    if (index->at(kernel.entry / 4) < 0) throw LoadError("kernel " + kernel.name + " begins inside an instruction");
+    if (index->at(kernel.entry / 4) < 0)
+      throw LoadError("kernel " + kernel.name + " begins inside an instruction");
     kernel.text = instructions;
     kernel.index_of_pc = index;
     kernel.lines = source_lines;

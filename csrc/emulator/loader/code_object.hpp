@@ -39,10 +39,10 @@ struct Kernel {
   uint32_t vgprs = 0, agprs = 0, sgprs = 0;  // allocated
   uint32_t vgpr_spills = 0, sgpr_spills = 0;
   uint32_t rsrc1 = 0, rsrc2 = 0, rsrc3 = 0;
-  uint16_t properties = 0;      // kernel code properties: which SGPRs are set up
-  uint16_t kernarg_preload = 0; // length in the low 7 bits, offset above
+  uint16_t properties = 0;       // kernel code properties: which SGPRs are set up
+  uint16_t kernarg_preload = 0;  // length in the low 7 bits, offset above
   std::vector<KernelArgument> arguments;
-  uint64_t entry = 0;           // byte offset in .text
+  uint64_t entry = 0;  // byte offset in .text
   // The whole .text section, decoded; instruction i of the section that starts at byte p:
   // index_of_pc[p / 4] (-1 between instructions).
   std::shared_ptr<const std::vector<Instruction>> text;

@@ -20,16 +20,18 @@ std::string hex(uint64_t value) {
 Arch arch_of(uint32_t flags) {
   // 0x200 is "off", 0x300 "on": replayed page faults change what the compiler may assume
   if ((flags & kXnackOn) == kXnackOn)
-    throw LoadError("code object for xnack+ (e_flags " + hex(flags) + "): only xnack- and any are emulated");
+    throw LoadError("code object for xnack+ (e_flags " + hex(flags) +
+                    "): only xnack- and any are emulated");
   if ((flags & kMach) == kMachGfx942) return Arch::gfx942;
   if ((flags & kMach) == kMachGfx950) return Arch::gfx950;
-  throw LoadError("code object for another arch (e_flags " + hex(flags) + "): only gfx942 and gfx950 are emulated");
+  throw LoadError("code object for another arch (e_flags " + hex(flags) +
+                  "): only gfx942 and gfx950 are emulated");
 }
 
 Bytes slice(Bytes file, uint64_t offset, uint64_t size, const std::string& what) {
   if (offset > file.size() || size > file.size() - offset)
-    throw LoadError(what + " lies outside the file: bytes " + hex(offset) + " to +" + hex(size) + " of " +
-                    hex(file.size()) + " (truncated?)");
+    throw LoadError(what + " lies outside the file: bytes " + hex(offset) + " to +" + hex(size) +
+                    " of " + hex(file.size()) + " (truncated?)");
   return file.subspan(offset, size);
 }
 
@@ -40,7 +42,8 @@ std::string string_at(Bytes table, uint64_t offset) {
 }
 
 void read_symbols(Elf& elf, const Section& table) {
-  if (table.link >= elf.sections.size()) throw LoadError(table.name + " names a string table that is not there");
+  if (table.link >= elf.sections.size())
+    throw LoadError(table.name + " names a string table that is not there");
   const Bytes names = elf.sections[table.link].bytes;
   ByteReader reader(table.bytes, table.name);
   elf.symbols.clear();
@@ -89,11 +92,14 @@ Elf read_elf(Bytes file) {
   const auto os_abi = header.read<uint8_t>(), abi_version = header.read<uint8_t>();
   header.seek(16);
   const auto type = header.read<uint16_t>(), machine = header.read<uint16_t>();
-  if (bits != 2 || endian != 1 || machine != kMachineAmdgpu || os_abi != kOsAbiHsa || type != kTypeShared)
-    throw LoadError("not a code object for AMD GPUs: ELF machine " + std::to_string(machine) + ", OS ABI " +
-                    std::to_string(os_abi) + ", type " + std::to_string(type) + "; wanted 224, 64, 3");
+  if (bits != 2 || endian != 1 || machine != kMachineAmdgpu || os_abi != kOsAbiHsa ||
+      type != kTypeShared)
+    throw LoadError("not a code object for AMD GPUs: ELF machine " + std::to_string(machine) +
+                    ", OS ABI " + std::to_string(os_abi) + ", type " + std::to_string(type) +
+                    "; wanted 224, 64, 3");
   if (abi_version < kOldestAbi || abi_version > kNewestAbi)
-    throw LoadError("code object of ABI version " + std::to_string(abi_version) + "; 2 to 4 (code object V4 to V6) are read");
+    throw LoadError("code object of ABI version " + std::to_string(abi_version) +
+                    "; 2 to 4 (code object V4 to V6) are read");
   header.seek(40);
   const auto section_headers = header.read<uint64_t>();
   const auto flags = header.read<uint32_t>();
@@ -101,9 +107,13 @@ Elf read_elf(Bytes file) {
   const auto header_size = header.read<uint16_t>(), count = header.read<uint16_t>(),
              names_index = header.read<uint16_t>();
   Elf elf{arch_of(flags), {}, {}};
-  if (header_size != 64) throw LoadError("ELF section headers of " + std::to_string(header_size) + " bytes: 64 expected");
+  if (header_size != 64)
+    throw LoadError("ELF section headers of " + std::to_string(header_size) +
+                    " bytes: 64 expected");
 
-  ByteReader reader(slice(file, section_headers, uint64_t(count) * 64, "the table of section headers"), "the section headers");
+  ByteReader reader(
+      slice(file, section_headers, uint64_t(count) * 64, "the table of section headers"),
+      "the section headers");
   std::vector<uint32_t> names;
   for (int i = 0; i < count; ++i) {
     Section& section = elf.sections.emplace_back();
@@ -114,7 +124,8 @@ Elf read_elf(Bytes file) {
     const auto offset = reader.read<uint64_t>(), size = reader.read<uint64_t>();
     section.link = reader.read<uint32_t>();
     reader.take(20);  // info, alignment, entry size
-    if (section.type != kNoBits) section.bytes = slice(file, offset, size, "ELF section " + std::to_string(i));
+    if (section.type != kNoBits)
+      section.bytes = slice(file, offset, size, "ELF section " + std::to_string(i));
   }
   if (names_index >= count) throw LoadError("ELF file without section names");
   for (int i = 0; i < count; ++i)

@@ -25,8 +25,8 @@ struct Elf {
   std::vector<Section> sections;
   std::vector<Symbol> symbols;  // of .symtab, or of .dynsym where that is stripped
 
-  const Section* find(std::string_view name) const;      // null if absent
-  const Section& section(std::string_view name) const;   // LoadError if absent
+  const Section* find(std::string_view name) const;     // null if absent
+  const Section& section(std::string_view name) const;  // LoadError if absent
   Bytes at_address(uint64_t address, uint64_t size, const std::string& what) const;  // LoadError
 };
 

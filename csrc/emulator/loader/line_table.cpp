@@ -8,13 +8,31 @@ namespace {
 
 // DWARF 5, section 6.2 and 7.5.5, 7.22. Only what DWARF 5 line tables in 32-bit DWARF use.
 enum Form : uint64_t {
-  kString = 0x08, kData1 = 0x0b, kData2 = 0x05, kData4 = 0x06, kData8 = 0x07, kData16 = 0x1e,
-  kBlock = 0x09, kUdata = 0x0f, kStrp = 0x0e, kLineStrp = 0x1f
+  kString = 0x08,
+  kData1 = 0x0b,
+  kData2 = 0x05,
+  kData4 = 0x06,
+  kData8 = 0x07,
+  kData16 = 0x1e,
+  kBlock = 0x09,
+  kUdata = 0x0f,
+  kStrp = 0x0e,
+  kLineStrp = 0x1f
 };
 enum Content : uint64_t { kPath = 1, kDirectoryIndex = 2 };
 enum Standard : uint8_t {
-  kCopy = 1, kAdvancePc, kAdvanceLine, kSetFile, kSetColumn, kNegateStatement, kSetBasicBlock,
-  kConstAddPc, kFixedAdvancePc, kSetPrologueEnd, kSetEpilogueBegin, kSetIsa
+  kCopy = 1,
+  kAdvancePc,
+  kAdvanceLine,
+  kSetFile,
+  kSetColumn,
+  kNegateStatement,
+  kSetBasicBlock,
+  kConstAddPc,
+  kFixedAdvancePc,
+  kSetPrologueEnd,
+  kSetEpilogueBegin,
+  kSetIsa
 };
 enum Extended : uint8_t { kEndSequence = 1, kSetAddress = 2 };
 
@@ -25,7 +43,8 @@ struct FileEntry {
 
 class Unit {
  public:
-  Unit(const Elf& elf, ByteReader reader, LineTable& table) : elf_(elf), reader_(std::move(reader)), table_(table) {}
+  Unit(const Elf& elf, ByteReader reader, LineTable& table)
+      : elf_(elf), reader_(std::move(reader)), table_(table) {}
 
   void read() {
     read_header();
@@ -35,7 +54,8 @@ class Unit {
  private:
   void read_header() {
     const auto version = reader_.read<uint16_t>();
-    if (version != 5) reader_.fail("is of DWARF version " + std::to_string(version) + ": 5 expected");
+    if (version != 5)
+      reader_.fail("is of DWARF version " + std::to_string(version) + ": 5 expected");
     reader_.take(2);  // address and segment selector size
     const auto header_length = reader_.read<uint32_t>();
     const uint64_t program = reader_.at() + header_length;

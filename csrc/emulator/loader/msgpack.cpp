@@ -60,16 +60,28 @@ MsgPack read_value(ByteReader& reader, int depth) {
   if (tag >= 0xe0) return integer(uint64_t(int64_t(int8_t(tag))));
   switch (tag) {
     case 0xc0: return {};
-    case 0xc2: case 0xc3: return integer(tag & 1);
-    case 0xcc: case 0xcd: case 0xce: case 0xcf: return integer(big_endian(reader, 1 << (tag - 0xcc)));
-    case 0xd0: case 0xd1: case 0xd2: case 0xd3: {
+    case 0xc2:
+    case 0xc3: return integer(tag & 1);
+    case 0xcc:
+    case 0xcd:
+    case 0xce:
+    case 0xcf: return integer(big_endian(reader, 1 << (tag - 0xcc)));
+    case 0xd0:
+    case 0xd1:
+    case 0xd2:
+    case 0xd3: {
       const int bytes = 1 << (tag - 0xd0), shift = 64 - 8 * bytes;
       return integer(uint64_t(int64_t(big_endian(reader, bytes) << shift) >> shift));
     }
-    case 0xd9: case 0xda: case 0xdb: return read_string(reader, big_endian(reader, 1 << (tag - 0xd9)));
-    case 0xdc: case 0xdd: return read_array(reader, big_endian(reader, 2 << (tag - 0xdc)), depth + 1);
-    case 0xde: case 0xdf: return read_map(reader, big_endian(reader, 2 << (tag - 0xde)), depth + 1);
-    default: reader.fail("has a value of a type that metadata does not use: tag " + std::to_string(tag));
+    case 0xd9:
+    case 0xda:
+    case 0xdb: return read_string(reader, big_endian(reader, 1 << (tag - 0xd9)));
+    case 0xdc:
+    case 0xdd: return read_array(reader, big_endian(reader, 2 << (tag - 0xdc)), depth + 1);
+    case 0xde:
+    case 0xdf: return read_map(reader, big_endian(reader, 2 << (tag - 0xde)), depth + 1);
+    default:
+      reader.fail("has a value of a type that metadata does not use: tag " + std::to_string(tag));
   }
 }
 

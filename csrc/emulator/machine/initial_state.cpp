@@ -122,8 +122,8 @@ void set_initial_state(WaveState& w, const Launch& launch, uint32_t workgroup) {
   w.waits.clear();
 
   const Dim3& grid = launch.grid;
-  set_scalars(w, launch, {workgroup % grid[0], workgroup / grid[0] % grid[1],
-                          workgroup / grid[0] / grid[1]});
+  set_scalars(w, launch,
+              {workgroup % grid[0], workgroup / grid[0] % grid[1], workgroup / grid[0] / grid[1]});
   w.lanes = set_work_items(w, launch);
   note_written(w, 0, w.lanes);
   w.wave.set_pair(kSgprExec, w.lanes);

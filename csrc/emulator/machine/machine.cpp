@@ -38,8 +38,7 @@ namespace {
 class Mapped {
  public:
   Mapped(Memory& memory, std::vector<std::byte> bytes, std::string name)
-      : memory_(memory),
-        bytes_(std::move(bytes)),
+      : memory_(memory), bytes_(std::move(bytes)),
         address(memory.map(bytes_.data(), bytes_.size(), std::move(name))) {}
   ~Mapped() { memory_.unmap(address); }
   Mapped(const Mapped&) = delete;
@@ -77,7 +76,8 @@ void check_launch(Arch arch, const Kernel& kernel, const Dim3& grid, const Dim3&
   const uint64_t threads = uint64_t(block[0]) * block[1] * block[2];
   const uint32_t most = kernel.max_block ? std::min(kernel.max_block, 1024u) : 1024u;
   if (threads == 0 || threads > most)
-    refuse("block of " + std::to_string(threads) + " work-items; valid: 1 to " + std::to_string(most));
+    refuse("block of " + std::to_string(threads) + " work-items; valid: 1 to " +
+           std::to_string(most));
   const uint64_t workgroups = uint64_t(grid[0]) * grid[1] * grid[2];
   if (workgroups == 0 || workgroups >= 1ull << 31)
     refuse("grid of " + std::to_string(workgroups) + " workgroups; valid: 1 to 2^31 - 1");
@@ -87,7 +87,8 @@ void check_launch(Arch arch, const Kernel& kernel, const Dim3& grid, const Dim3&
   if (kernarg.size() < kernel.kernarg_size)
     refuse(std::to_string(kernarg.size()) + " bytes of arguments; the kernel takes " +
            std::to_string(kernel.kernarg_size));
-  if (options.threads < 1) refuse("threads = " + std::to_string(options.threads) + "; valid: 1 or more");
+  if (options.threads < 1)
+    refuse("threads = " + std::to_string(options.threads) + "; valid: 1 or more");
   check_descriptor(kernel);
 }
 

@@ -26,14 +26,14 @@ using Dim3 = std::array<uint32_t, 3>;
 
 // What a check found. Every finding of a launch is kept (the first `max_findings` of them).
 struct Finding {
-  std::string check;        // "lds-race", "unwaited-register", "out-of-bounds", ...
-  std::string message;      // one line for a person
+  std::string check;    // "lds-race", "unwaited-register", "out-of-bounds", ...
+  std::string message;  // one line for a person
   std::string kernel, instruction, other_instruction;
   uint64_t pc = 0, other_pc = 0;
   uint32_t workgroup = 0, wave = 0;
   int lane = -1;
   Address address = 0;
-  std::string source;       // file:line, where the lines beside the code object are at hand
+  std::string source;  // file:line, where the lines beside the code object are at hand
 };
 
 struct Counters {
@@ -54,8 +54,8 @@ struct Report {
 };
 
 struct Options {
-  uint64_t seed = 0;                 // order in which waves take turns
-  int threads = 1;                   // workgroups run in parallel
+  uint64_t seed = 0;  // order in which waves take turns
+  int threads = 1;    // workgroups run in parallel
   bool checks = true;
   uint64_t max_instructions = 1ull << 32;  // per wave: past it the loop counts as endless
   int max_findings = 20;

@@ -24,8 +24,10 @@ void add_operand(Prepared& p, const Operand& o, bool write) {
     case Kind::vgpr:
     case Kind::agpr: {
       const Registers r{uint16_t(o.index + (o.kind == Kind::agpr ? 256 : 0)), o.dwords};
-      if (write) p.writes[p.num_writes++] = r;
-      else p.reads[p.num_reads++] = r;
+      if (write)
+        p.writes[p.num_writes++] = r;
+      else
+        p.reads[p.num_reads++] = r;
       break;
     }
     case Kind::sgpr: add_scalar(scalars, o.index, o.dwords); break;
@@ -115,21 +117,43 @@ Action action_of(const Instruction& in) {
 Atomic atomic_of(std::string_view name) {
   // the first match counts: longer names before their parts
   static constexpr std::pair<std::string_view, Atomic> kNames[] = {
-      {"pk_add_f16", Atomic::pk_add_f16}, {"pk_add_bf16", Atomic::pk_add_bf16},
-      {"pk_add_rtn_f16", Atomic::pk_add_f16}, {"pk_add_rtn_bf16", Atomic::pk_add_bf16},
-      {"cmpst_f", Atomic::fcmpswap}, {"cmpst_rtn_f", Atomic::fcmpswap},
-      {"cmpst", Atomic::cmpswap}, {"cmpswap", Atomic::cmpswap},
-      {"add_f", Atomic::fadd}, {"add_rtn_f", Atomic::fadd},
-      {"min_f", Atomic::fmin}, {"min_rtn_f", Atomic::fmin},
-      {"max_f", Atomic::fmax}, {"max_rtn_f", Atomic::fmax},
-      {"rsub", Atomic::rsub}, {"sub", Atomic::sub}, {"add", Atomic::add},
-      {"inc", Atomic::inc}, {"dec", Atomic::dec},
-      {"smin", Atomic::smin}, {"umin", Atomic::umin}, {"smax", Atomic::smax}, {"umax", Atomic::umax},
-      {"min_i", Atomic::smin}, {"min_rtn_i", Atomic::smin}, {"min_u", Atomic::umin},
-      {"min_rtn_u", Atomic::umin}, {"max_i", Atomic::smax}, {"max_rtn_i", Atomic::smax},
-      {"max_u", Atomic::umax}, {"max_rtn_u", Atomic::umax},
-      {"and", Atomic::bit_and}, {"xor", Atomic::bit_xor}, {"mskor", Atomic::mskor},
-      {"or", Atomic::bit_or}, {"wrxchg", Atomic::swap}, {"swap", Atomic::swap},
+      {"pk_add_f16", Atomic::pk_add_f16},
+      {"pk_add_bf16", Atomic::pk_add_bf16},
+      {"pk_add_rtn_f16", Atomic::pk_add_f16},
+      {"pk_add_rtn_bf16", Atomic::pk_add_bf16},
+      {"cmpst_f", Atomic::fcmpswap},
+      {"cmpst_rtn_f", Atomic::fcmpswap},
+      {"cmpst", Atomic::cmpswap},
+      {"cmpswap", Atomic::cmpswap},
+      {"add_f", Atomic::fadd},
+      {"add_rtn_f", Atomic::fadd},
+      {"min_f", Atomic::fmin},
+      {"min_rtn_f", Atomic::fmin},
+      {"max_f", Atomic::fmax},
+      {"max_rtn_f", Atomic::fmax},
+      {"rsub", Atomic::rsub},
+      {"sub", Atomic::sub},
+      {"add", Atomic::add},
+      {"inc", Atomic::inc},
+      {"dec", Atomic::dec},
+      {"smin", Atomic::smin},
+      {"umin", Atomic::umin},
+      {"smax", Atomic::smax},
+      {"umax", Atomic::umax},
+      {"min_i", Atomic::smin},
+      {"min_rtn_i", Atomic::smin},
+      {"min_u", Atomic::umin},
+      {"min_rtn_u", Atomic::umin},
+      {"max_i", Atomic::smax},
+      {"max_rtn_i", Atomic::smax},
+      {"max_u", Atomic::umax},
+      {"max_rtn_u", Atomic::umax},
+      {"and", Atomic::bit_and},
+      {"xor", Atomic::bit_xor},
+      {"mskor", Atomic::mskor},
+      {"or", Atomic::bit_or},
+      {"wrxchg", Atomic::swap},
+      {"swap", Atomic::swap},
   };
   for (auto [part, atomic] : kNames)
     if (has(name, part)) return atomic;
@@ -155,15 +179,17 @@ Access access_of(const Instruction& in) {
 MemoryTraits memory_of(const Instruction& in) {
   const std::string_view name = in.opcode->mnemonic;
   MemoryTraits m;
-  m.space = starts(name, "buffer") ? Space::buffer
-            : starts(name, "flat") ? Space::flat
-            : starts(name, "scratch") ? Space::scratch : Space::global;
+  m.space = starts(name, "buffer")    ? Space::buffer
+            : starts(name, "flat")    ? Space::flat
+            : starts(name, "scratch") ? Space::scratch
+                                      : Space::global;
   m.access = access_of(in);
   m.bytes = in.bytes;
   if (m.access == Access::atomic) m.atomic = atomic_of(name);
   if (has(name, "read2") || has(name, "write2")) m.accesses = 2;
   m.strided64 = has(name, "st64");
-  m.sign_extend = has(name, "sbyte") || has(name, "sshort") || has(name, "_i8") || has(name, "_i16");
+  m.sign_extend =
+      has(name, "sbyte") || has(name, "sshort") || has(name, "_i8") || has(name, "_i16");
   m.d16 = has(name, "d16");
   m.high = has(name, "d16_hi");
   const bool rare = has(name, "addtid") || has(name, "wrxchg2") || has(name, "append") ||
@@ -219,7 +245,8 @@ HazardTraits hazard_of(const Instruction& in, const Prepared& p) {
   h.dot = starts(name, "v_dot");
   h.dpp = in.dpp;
   h.partial = h.valu && ((in.sdwa && in.dst_sel != 6) || (in.op_sel & 8) != 0);
-  h.lane_access = name == "v_readlane_b32" || name == "v_readfirstlane_b32" || name == "v_writelane_b32";
+  h.lane_access =
+      name == "v_readlane_b32" || name == "v_readfirstlane_b32" || name == "v_writelane_b32";
   h.permlane_swap = starts(name, "v_permlane");
   h.div_fmas = starts(name, "v_div_fmas");
   h.vector_memory = p.action == Action::vector_memory;
@@ -253,7 +280,8 @@ Prepared prepare_one(const Instruction& in, uint32_t index, const Kernel& kernel
                      in.src[1].index == kSgprExec && in.dst[0].index == in.src[0].index;
   const bool packed = is_packed_dwords(name);
   for (int i = merge ? 1 : 0; i < in.num_src; ++i) {
-    if (goes_into_high(name, i) && in.src[i].kind == Kind::vgpr) p.into_high |= uint8_t(1 << p.num_reads);
+    if (goes_into_high(name, i) && in.src[i].kind == Kind::vgpr)
+      p.into_high |= uint8_t(1 << p.num_reads);
     add_operand(p, packed ? selected_dwords(in, i) : in.src[i], false);
   }
   add_operand(p, in.resource, false);

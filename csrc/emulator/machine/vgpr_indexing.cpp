@@ -32,7 +32,8 @@ bool shift(Instruction& in, uint32_t chosen, uint32_t offset) {
 const char* undocumented(const Instruction& in, const Prepared& p, uint32_t chosen) {
   if (in.dpp || in.sdwa) return "DPP or SDWA";
   if (p.hazard.matrix) return "a matrix instruction";
-  if (p.hazard.lane_access || p.hazard.permlane_swap || in.num_dst == 2) return "a lane access or swap";
+  if (p.hazard.lane_access || p.hazard.permlane_swap || in.num_dst == 2)
+    return "a lane access or swap";
   const Operand& last = in.src[in.num_src ? in.num_src - 1 : 0];
   const bool tied = in.num_src > 1 && in.num_dst && last.kind == Kind::vgpr &&
                     entry_of(in).src[in.num_src - 1].role == OperandType::Role::tied;
@@ -64,8 +65,10 @@ const Prepared& VgprIndexing::apply(Workgroup& g, const WaveState& w, const Prep
       if (const char* what = undocumented(*p.instruction, p, chosen))
         g.stop("unsupported-instruction", std::string("VGPR indexing of ") + what, place);
       if (!fits(made->instruction, g.launch.limits.vgprs))
-        g.stop("register-bounds", "VGPR indexing by " + std::to_string(offset) +
-               ": the kernel has " + std::to_string(g.launch.limits.vgprs) + " VGPRs", place);
+        g.stop("register-bounds",
+               "VGPR indexing by " + std::to_string(offset) + ": the kernel has " +
+                   std::to_string(g.launch.limits.vgprs) + " VGPRs",
+               place);
       made->prepared = prepare_one(made->instruction, p.index, *g.launch.kernel);
     }
     made->prepared.scalar_reads[kSgprM0 / 64] |= 1ull << kSgprM0 % 64;

@@ -43,15 +43,15 @@ struct Recent {
 
 struct WaveState {
   Wave wave;
-  uint32_t index = 0;          // in the workgroup
-  uint64_t lanes = 0;          // that have a work-item
+  uint32_t index = 0;  // in the workgroup
+  uint64_t lanes = 0;  // that have a work-item
   bool ended = false, at_barrier = false;
   uint64_t executed = 0;
 
   // Vector registers: `partial` has lanes never written, told apart by `written`.
   RegisterBits pending, partial, recent_matrix;
   uint64_t written[512];
-  uint32_t matrix_at[512];     // wait-state clock of the last matrix instruction that wrote it
+  uint32_t matrix_at[512];  // wait-state clock of the last matrix instruction that wrote it
   const Prepared* matrix_by[512];
 
   // Scalar registers, by encoding.

@@ -9,8 +9,7 @@
 namespace hk::emulator {
 
 Workgroup::Workgroup(const Launch& shared)
-    : launch(shared),
-      findings(*shared.kernel, shared.options.max_findings),
+    : launch(shared), findings(*shared.kernel, shared.options.max_findings),
       counts(shared.program->instructions.size()) {
   const uint32_t threads = launch.block[0] * launch.block[1] * launch.block[2];
   const uint32_t count = (threads + kLanes - 1) / kLanes;
@@ -154,9 +153,7 @@ bool Workgroup::control(WaveState& w, const Prepared& p, uint32_t index) {
     case Action::branch_execz: return branch_if(w.wave.exec() == 0);
     case Action::branch_execnz: return branch_if(w.wave.exec() != 0);
     case Action::getpc: w.wave.set_pair(in.dst[0].index, next); return true;
-    case Action::call:
-      w.wave.set_pair(in.dst[0].index, next);
-      return branch_if(true);
+    case Action::call: w.wave.set_pair(in.dst[0].index, next); return branch_if(true);
     case Action::setpc: jump(w, scalar_pair(in.src[0]), index); return true;
     case Action::swappc: {
       const Address target = scalar_pair(in.src[0]);
@@ -187,8 +184,9 @@ void Workgroup::find_missing_waves() {
   const auto ended = std::ranges::find_if(waves, [](const auto& w) { return w->ended; });
   if (ended == waves.end() || !checks()) return;
   const auto waiting = std::ranges::find_if(waves, [](const auto& w) { return w->at_barrier; });
-  findings.add("divergent-barrier", "waits for wave " + std::to_string((*ended)->index) +
-               ", which has ended", place(**waiting, uint32_t((*waiting)->wave.pc - 1)));
+  findings.add("divergent-barrier",
+               "waits for wave " + std::to_string((*ended)->index) + ", which has ended",
+               place(**waiting, uint32_t((*waiting)->wave.pc - 1)));
 }
 
 void Workgroup::release_barrier() {

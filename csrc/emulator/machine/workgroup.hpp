@@ -34,8 +34,8 @@ struct Launch {
 // What one thread counts; the report adds them up.
 struct Counts {
   enum Level { global_read, global_write, lds_read, lds_write, lds_copy, kLevels };
-  std::vector<uint64_t> executed;                 // per instruction
-  std::vector<std::array<uint64_t, 2>> phases;    // taken, needed
+  std::vector<uint64_t> executed;               // per instruction
+  std::vector<std::array<uint64_t, 2>> phases;  // taken, needed
   std::array<uint64_t, kLevels> bytes{};
 
   explicit Counts(size_t instructions) : executed(instructions), phases(instructions) {}
@@ -70,7 +70,9 @@ class Workgroup {
   void find_missing_waves();
   void release_barrier();
   void wait(WaveState& wave, int vmcnt, int lgkmcnt);
-  Place place(const WaveState& wave, uint32_t index) const { return {index, -1, wave.index, -1, 0}; }
+  Place place(const WaveState& wave, uint32_t index) const {
+    return {index, -1, wave.index, -1, 0};
+  }
 
   std::mt19937_64 random_;
   VgprIndexing indexing_;

@@ -9,8 +9,9 @@ namespace hk::emulator {
 namespace {
 
 uint32_t scalar_value(const WaveState& w, const Operand& o) {
-  return o.kind == Kind::sgpr ? w.wave.sgpr[o.index]
-         : o.kind == Kind::constant ? uint32_t(o.value) : 0;
+  return o.kind == Kind::sgpr       ? w.wave.sgpr[o.index]
+         : o.kind == Kind::constant ? uint32_t(o.value)
+                                    : 0;
 }
 
 int row_of(const Operand& o) { return o.index + (o.kind == Kind::agpr ? 256 : 0); }
@@ -116,8 +117,10 @@ struct Finder {
 void find_addresses(Workgroup& g, const WaveState& w, const Prepared& p, uint32_t index,
                     Addresses& out) {
   Finder finder{g, w, p, index, out};
-  if (p.memory.space == Space::buffer) finder.buffer();
-  else finder.flat();
+  if (p.memory.space == Space::buffer)
+    finder.buffer();
+  else
+    finder.flat();
 }
 
 }  // namespace hk::emulator

@@ -6,8 +6,8 @@
 namespace hk::emulator {
 
 struct Addresses {
-  Address at[kLanes];            // of scratch: in the lane's own; of LDS: in the workgroup's
-  uint8_t in_range[kLanes];      // bytes, from the first on; less than all in buffers only
+  Address at[kLanes];             // of scratch: in the lane's own; of LDS: in the workgroup's
+  uint8_t in_range[kLanes];       // bytes, from the first on; less than all in buffers only
   uint64_t scratch = 0, lds = 0;  // lanes that go there; all others go to global memory
 };
 

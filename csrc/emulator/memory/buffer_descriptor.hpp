@@ -22,11 +22,8 @@ struct BufferDescriptor {
   bool swizzle, add_lane;
 
   explicit BufferDescriptor(const uint32_t* words)
-      : base(words[0] | uint64_t(words[1] & 0xffff) << 32),
-        stride(words[1] >> 16 & 0x3fff),
-        num_records(words[2]),
-        swizzle(words[1] >> 31),
-        add_lane(words[3] >> 23 & 1) {}
+      : base(words[0] | uint64_t(words[1] & 0xffff) << 32), stride(words[1] >> 16 & 0x3fff),
+        num_records(words[2]), swizzle(words[1] >> 31), add_lane(words[3] >> 23 & 1) {}
 
   // How many of the `bytes` from byte `begin` on are in range, in whole pieces of `piece` bytes (a
   // power of 2).

@@ -36,13 +36,13 @@ void GlobalAccess::check_races(RaceShadow::Use use) {
 }
 
 void GlobalAccess::report(const Touch& t, RaceShadow::Use use, uint32_t other) {
-  group_.findings.add(
-      "global-race",
-      std::string(use == RaceShadow::Use::read ? "reads" : "writes") + " bytes of '" +
-          t.region->name + "' that workgroup " +
-          std::to_string(other - group_.launch.first_workgroup) + " of the same launch " +
-          (use == RaceShadow::Use::read ? "writes" : "uses"),
-      {index_, -1, wave_.index, t.lane, t.region->address + t.offset});
+  group_.findings.add("global-race",
+                      std::string(use == RaceShadow::Use::read ? "reads" : "writes") +
+                          " bytes of '" + t.region->name + "' that workgroup " +
+                          std::to_string(other - group_.launch.first_workgroup) +
+                          " of the same launch " +
+                          (use == RaceShadow::Use::read ? "writes" : "uses"),
+                      {index_, -1, wave_.index, t.lane, t.region->address + t.offset});
 }
 
 }  // namespace hk::emulator

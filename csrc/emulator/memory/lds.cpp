@@ -71,7 +71,8 @@ Lds::Verdict Lds::read_cells(uint32_t cell, uint32_t wave, uint32_t at) {
 Lds::Verdict Lds::race_of_read(uint32_t cell, uint32_t cells, uint32_t wave, uint32_t mask) const {
   for (uint32_t i = cell; i < cell + cells; ++i) {
     const Cell& c = cells_[i];
-    if (epoch_of(c.write) == kInFlight) return {Verdict::Fault::in_flight, wave_of(c.write), c.writer()};
+    if (epoch_of(c.write) == kInFlight)
+      return {Verdict::Fault::in_flight, wave_of(c.write), c.writer()};
     if (epoch_of(c.write) >= epoch_ && wave_of(c.write) != wave && (c.write & mask))
       return {Verdict::Fault::race, wave_of(c.write), c.writer()};
   }
@@ -95,7 +96,8 @@ Lds::Verdict Lds::write_cells(uint32_t cell, uint32_t wave, uint32_t at, uint32_
   uint32_t newest = 0;
   for (int i = 0; i < kCells; ++i) newest = std::max({newest, c[i].write, c[i].read});
   Verdict v;
-  if (newest >= now) [[unlikely]] v = race_of_write(cell, kCells, wave, 15);
+  if (newest >= now) [[unlikely]]
+    v = race_of_write(cell, kCells, wave, 15);
   for (int i = 0; i < kCells; ++i) {
     c[i].write = mark;
     c[i].write_at = at << 4 | 15;
@@ -160,7 +162,8 @@ void Lds::end_copy(uint32_t address, uint32_t bytes, uint32_t wave, uint32_t at)
 void Lds::read_again(uint32_t address, uint32_t bytes, uint32_t wave, uint32_t at) {
   for (uint32_t i = address / 4; i < (address + bytes + 3) / 4; ++i) {
     Cell& c = cells_[i];
-    const bool others = epoch_of(c.read) == epoch_ && (wave_of(c.read) != wave || (c.read & kSeveral));
+    const bool others =
+        epoch_of(c.read) == epoch_ && (wave_of(c.read) != wave || (c.read & kSeveral));
     c.read = stamp(wave) | (others ? kSeveral : 0);
     c.read_at = at;
   }
@@ -210,10 +213,14 @@ bool count_phases(bool write, unsigned bytes, const uint32_t* addresses, uint64_
                   LdsPhases& phases) {
   const uint64_t *groups, *end;
   unsigned slots;
-  if (!write && bytes == 16) groups = kRead128, end = std::end(kRead128), slots = 16;
-  else if (!write && bytes == 8) groups = kRead64, end = std::end(kRead64), slots = 32;
-  else if (write && bytes == 8) groups = kWrite64, end = std::end(kWrite64), slots = 16;
-  else return false;
+  if (!write && bytes == 16)
+    groups = kRead128, end = std::end(kRead128), slots = 16;
+  else if (!write && bytes == 8)
+    groups = kRead64, end = std::end(kRead64), slots = 32;
+  else if (write && bytes == 8)
+    groups = kWrite64, end = std::end(kWrite64), slots = 16;
+  else
+    return false;
   for (; groups != end; ++groups) {
     phases.taken += phases_of_group(*groups & lanes, addresses, bytes, slots);
     phases.needed += (*groups & lanes) != 0;

@@ -32,7 +32,8 @@ class Lds {
   Verdict read(uint32_t address, uint32_t bytes, uint32_t wave, uint32_t at);
   Verdict write(uint32_t address, uint32_t bytes, uint32_t wave, uint32_t at);
   // Reads by all lanes. Returns those that may be at fault: read() says which and how.
-  uint64_t read_lanes(const uint32_t* addresses, uint64_t lanes, uint32_t bytes, uint32_t wave, uint32_t at);
+  uint64_t read_lanes(const uint32_t* addresses, uint64_t lanes, uint32_t bytes, uint32_t wave,
+                      uint32_t at);
   // The same for a copy that is issued, and when it lands.
   Verdict begin_copy(uint32_t address, uint32_t bytes, uint32_t wave, uint32_t at);
   void end_copy(uint32_t address, uint32_t bytes, uint32_t wave, uint32_t at);

@@ -10,11 +10,13 @@ void LdsAccess::check_bounds(uint32_t alignment) const {
       const int lane = std::countr_zero(left);
       const uint32_t at = f_.lds[a][lane];
       if (uint64_t(at) + f_.bytes > g_.lds.size())
-        g_.stop("lds-out-of-bounds", "LDS address " + hex(at) + " of " +
-                std::to_string(g_.lds.size()) + " bytes", {index_, -1, w_.index, lane, at});
+        g_.stop("lds-out-of-bounds",
+                "LDS address " + hex(at) + " of " + std::to_string(g_.lds.size()) + " bytes",
+                {index_, -1, w_.index, lane, at});
       if ((at & (alignment - 1)) != 0)
-        g_.stop("misaligned", "LDS address " + hex(at) + " is not a multiple of " +
-                std::to_string(alignment), {index_, -1, w_.index, lane, at});
+        g_.stop("misaligned",
+                "LDS address " + hex(at) + " is not a multiple of " + std::to_string(alignment),
+                {index_, -1, w_.index, lane, at});
     }
 }
 
@@ -32,7 +34,8 @@ void LdsAccess::check_races(bool read, bool write) const {
       if (read) v = g_.lds.read(at, f_.bytes, w_.index, index_);
       if (write && v.fault == Lds::Verdict::Fault::none)
         v = g_.lds.write(at, f_.bytes, w_.index, index_);
-      if (v.fault != Lds::Verdict::Fault::none) [[unlikely]] report(v, lane, at, write);
+      if (v.fault != Lds::Verdict::Fault::none) [[unlikely]]
+        report(v, lane, at, write);
     }
   }
 }
@@ -48,12 +51,16 @@ void LdsAccess::report(const Lds::Verdict& v, int lane, uint32_t at, bool write)
   if (v.fault == Fault::unwritten)
     g_.findings.add("lds-unwritten", "reads LDS bytes at " + hex(at) + " that nobody wrote", place);
   else if (v.fault == Fault::in_flight)
-    g_.findings.add("lds-race", verb + " LDS bytes at " + hex(at) + " while wave " +
-                    std::to_string(v.wave) + "'s copy to them is in flight", place);
+    g_.findings.add("lds-race",
+                    verb + " LDS bytes at " + hex(at) + " while wave " + std::to_string(v.wave) +
+                        "'s copy to them is in flight",
+                    place);
   else
-    g_.findings.add("lds-race", verb + " LDS bytes at " + hex(at) + " that wave " +
-                    std::to_string(v.wave) + " uses without a barrier "
-                    "(and a wait before it) in between", place);
+    g_.findings.add("lds-race",
+                    verb + " LDS bytes at " + hex(at) + " that wave " + std::to_string(v.wave) +
+                        " uses without a barrier "
+                        "(and a wait before it) in between",
+                    place);
 }
 
 }  // namespace hk::emulator

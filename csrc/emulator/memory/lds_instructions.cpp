@@ -68,16 +68,19 @@ struct LdsInstruction {
     count(Counts::lds_read);
     destination();
     const int dwords = (f.bytes + 3) / 4;
-    if (f.bytes == 16) load_whole<4>();
-    else if (f.bytes == 8) load_whole<2>();
-    else for (int a = 0; a < f.accesses; ++a)
-      for (uint64_t left = f.lanes; left; left &= left - 1) {
-        const int lane = std::countr_zero(left);
-        uint32_t value[4] = {};
-        std::memcpy(value, g.lds.at(f.lds[a][lane]), f.bytes);
-        if (f.bytes < 4) value[0] = narrow(value[0]);
-        for (int d = 0; d < dwords; ++d) f.data[a * dwords + d][lane] = value[d];
-      }
+    if (f.bytes == 16)
+      load_whole<4>();
+    else if (f.bytes == 8)
+      load_whole<2>();
+    else
+      for (int a = 0; a < f.accesses; ++a)
+        for (uint64_t left = f.lanes; left; left &= left - 1) {
+          const int lane = std::countr_zero(left);
+          uint32_t value[4] = {};
+          std::memcpy(value, g.lds.at(f.lds[a][lane]), f.bytes);
+          if (f.bytes < 4) value[0] = narrow(value[0]);
+          for (int d = 0; d < dwords; ++d) f.data[a * dwords + d][lane] = value[d];
+        }
     poison(w, f);
   }
 
@@ -143,7 +146,8 @@ struct LdsInstruction {
     const uint32_t* data2 = in().num_src > 2 ? row(in().src[2]) : nullptr;
     const auto value = [&](const uint32_t* rows, int lane) {
       uint64_t v = 0;
-      for (uint32_t d = 0; rows && d < dwords; ++d) v |= uint64_t(rows[d * kLanes + lane]) << 32 * d;
+      for (uint32_t d = 0; rows && d < dwords; ++d)
+        v |= uint64_t(rows[d * kLanes + lane]) << 32 * d;
       return v;
     };
     if (p.num_writes) destination();
@@ -185,8 +189,8 @@ struct LdsInstruction {
   // ds_swizzle_b32: bit 15 a quad permutation, else lane = ((lane & and) | or) ^ xor in 32 lanes.
   static int swizzled(int lane, uint32_t pattern) {
     if (pattern & 0x8000) return (lane & ~3) | int(pattern >> 2 * (lane & 3) & 3);
-    const int within = (((lane & 31) & int(pattern & 31)) | int(pattern >> 5 & 31)) ^
-                       int(pattern >> 10 & 31);
+    const int within =
+        (((lane & 31) & int(pattern & 31)) | int(pattern >> 5 & 31)) ^ int(pattern >> 10 & 31);
     return (lane & ~31) | within;
   }
 };

@@ -12,8 +12,10 @@ void execute_scalar_load(Workgroup& g, WaveState& w, const Prepared& p, uint32_t
   const Operand& base = in.src[0];
   const bool buffer = base.dwords == 4;
   uint64_t offset = uint64_t(int64_t(in.offset));
-  if (in.soffset.kind == Kind::sgpr) offset += w.wave.sgpr[in.soffset.index];
-  else if (in.soffset.kind == Kind::constant) offset += in.soffset.value;
+  if (in.soffset.kind == Kind::sgpr)
+    offset += w.wave.sgpr[in.soffset.index];
+  else if (in.soffset.kind == Kind::constant)
+    offset += in.soffset.value;
   InFlight& f = w.waits.take();
   f.what = InFlight::What::scalar;
   f.instruction = index;
@@ -29,8 +31,10 @@ void execute_scalar_load(Workgroup& g, WaveState& w, const Prepared& p, uint32_t
   // a buffer's range check is per dword and gives zeros
   uint32_t dwords = f.count;
   if (buffer && d.stride != 0 && g.checks())
-    g.findings.add("ambiguous", "a scalar load from a buffer with a stride: "
-                   "what num_records counts is not documented", {index, -1, w.index, -1, start + offset});
+    g.findings.add("ambiguous",
+                   "a scalar load from a buffer with a stride: "
+                   "what num_records counts is not documented",
+                   {index, -1, w.index, -1, start + offset});
   if (buffer) dwords = d.bytes_in_range(offset, 4 * dwords, 4) / 4;
   std::byte* host = dwords ? global.at((start + offset) & ~3ull, dwords * 4, -1) : nullptr;
   global.check_races(RaceShadow::Use::read);

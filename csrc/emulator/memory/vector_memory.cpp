@@ -28,8 +28,9 @@ void find_scratch(Workgroup& g, const WaveState& w, const Prepared& p, uint32_t 
     if (a.at[lane] + p.memory.bytes <= size && a.at[lane] < size)
       host[lane] = &g.scratch[(size_t(w.index) * kLanes + size_t(lane)) * size + a.at[lane]];
     else
-      g.findings.add("out-of-bounds", "scratch offset " + hex(a.at[lane]) + " of " +
-                     std::to_string(size) + " bytes", {index, -1, w.index, lane, a.at[lane]});
+      g.findings.add("out-of-bounds",
+                     "scratch offset " + hex(a.at[lane]) + " of " + std::to_string(size) + " bytes",
+                     {index, -1, w.index, lane, a.at[lane]});
   }
 }
 
@@ -65,8 +66,9 @@ void find_memory(Workgroup& g, const WaveState& w, const Prepared& p, uint32_t i
   if (a.lds) find_lds(g, w, p, index, a, f, host);
   using Use = RaceShadow::Use;
   const Access access = p.memory.access;
-  global.check_races(access == Access::store ? Use::write
-                     : access == Access::atomic ? Use::atomic : Use::read);
+  global.check_races(access == Access::store    ? Use::write
+                     : access == Access::atomic ? Use::atomic
+                                                : Use::read);
 }
 
 // One value of less than a dword, as its register will hold it. On gfx942 and gfx950 (SRAM ECC)
@@ -92,8 +94,10 @@ void count_writes(Workgroup& g, const WaveState& w, const Addresses& a, uint32_t
 }
 
 void issue(WaveState& w, const Prepared& p, InFlight& f) {
-  if (p.memory.space == Space::flat) w.waits.issue_flat(f);
-  else w.waits.issue_vector(f);
+  if (p.memory.space == Space::flat)
+    w.waits.issue_flat(f);
+  else
+    w.waits.issue_vector(f);
 }
 
 void load(Workgroup& g, WaveState& w, const Prepared& p, uint32_t index, const Addresses& a) {
@@ -207,13 +211,15 @@ void copy(Workgroup& g, WaveState& w, const Prepared& p, uint32_t index, const A
     f.from[lane] = host[lane];
     f.data[0][lane] = a.in_range[lane];
     if (uint64_t(to) + bytes > g.lds.size())
-      g.stop("lds-out-of-bounds", "LDS address " + hex(to) + " of " + std::to_string(g.lds.size()) +
-             " bytes", {index, -1, w.index, lane, to});
+      g.stop("lds-out-of-bounds",
+             "LDS address " + hex(to) + " of " + std::to_string(g.lds.size()) + " bytes",
+             {index, -1, w.index, lane, to});
     if (!g.checks()) continue;
     const Lds::Verdict v = g.lds.begin_copy(to, bytes, w.index, index);
     if (v.fault != Lds::Verdict::Fault::none)
-      g.findings.add("lds-race", "copies to LDS bytes that wave " + std::to_string(v.wave) +
-                     " uses without a barrier or a wait in between",
+      g.findings.add("lds-race",
+                     "copies to LDS bytes that wave " + std::to_string(v.wave) +
+                         " uses without a barrier or a wait in between",
                      {index, v.instruction, w.index, lane, to});
   }
   count(g, Counts::lds_copy, f.lanes, bytes);

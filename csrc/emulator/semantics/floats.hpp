@@ -33,7 +33,7 @@ struct Format {
   }
 };
 inline constexpr Format kF16{5, 10, 15, Format::ieee}, kBf16{8, 7, 127, Format::ieee},
-    kFp8{4, 3, 7, Format::ocp}, kBf8{5, 2, 15, Format::ieee},       // gfx950
+    kFp8{4, 3, 7, Format::ocp}, kBf8{5, 2, 15, Format::ieee},           // gfx950
     kFp8Fnuz{4, 3, 8, Format::fnuz}, kBf8Fnuz{5, 2, 16, Format::fnuz},  // gfx942
     kFp6{2, 3, 1, Format::none}, kBf6{3, 2, 3, Format::none}, kFp4{2, 1, 1, Format::none};
 
@@ -49,8 +49,8 @@ inline float widen(uint32_t bits) {
     const uint32_t magnitude = bits & (F.sign() - 1), sign = (bits & F.sign()) << (32 - F.bits());
     const uint32_t aligned = magnitude << (23 - F.mantissa);
     // a denormal is mantissa * 2^(1 - bias - mantissa bits): an exact product
-    const float small = float(int32_t(magnitude)) *
-                        as_float(uint32_t(127 + 1 - F.bias - F.mantissa) << 23);
+    const float small =
+        float(int32_t(magnitude)) * as_float(uint32_t(127 + 1 - F.bias - F.mantissa) << 23);
     uint32_t wide = aligned + (uint32_t(127 - F.bias) << 23);
     wide = magnitude < (1u << F.mantissa) ? as_bits(small) : wide;
     if constexpr (F.top == Format::ieee)

@@ -14,20 +14,20 @@ int dpp_source(uint32_t control, int lane) {
   const auto in_row = [&](int c) { return c >= 0 && c < 16 ? row + c : -1; };
   if (control < 0x100) return (lane & ~3) + int(control >> (2 * (lane & 3)) & 3);  // quad_perm
   switch (control & 0x1f0) {
-    case 0x100: return in_row(column + count);            // row_shl
-    case 0x110: return in_row(column - count);            // row_shr
-    case 0x120: return row + ((column - count) & 15);     // row_ror
-    case 0x150: return row + count;                       // row_newbcast
+    case 0x100: return in_row(column + count);         // row_shl
+    case 0x110: return in_row(column - count);         // row_shr
+    case 0x120: return row + ((column - count) & 15);  // row_ror
+    case 0x150: return row + count;                    // row_newbcast
   }
   switch (control) {
-    case 0x130: return lane < 63 ? lane + 1 : -1;         // wave_shl:1
-    case 0x134: return (lane + 1) & 63;                   // wave_rol:1
-    case 0x138: return lane - 1;                          // wave_shr:1
-    case 0x13c: return (lane - 1) & 63;                   // wave_ror:1
-    case 0x140: return row + 15 - column;                 // row_mirror
-    case 0x141: return (lane & ~7) + 7 - (lane & 7);      // row_half_mirror
-    case 0x142: return row - 1;                           // row_bcast:15; row 0 has none
-    case 0x143: return lane >= 32 ? 31 : -1;              // row_bcast:31
+    case 0x130: return lane < 63 ? lane + 1 : -1;     // wave_shl:1
+    case 0x134: return (lane + 1) & 63;               // wave_rol:1
+    case 0x138: return lane - 1;                      // wave_shr:1
+    case 0x13c: return (lane - 1) & 63;               // wave_ror:1
+    case 0x140: return row + 15 - column;             // row_mirror
+    case 0x141: return (lane & ~7) + 7 - (lane & 7);  // row_half_mirror
+    case 0x142: return row - 1;                       // row_bcast:15; row 0 has none
+    case 0x143: return lane >= 32 ? 31 : -1;          // row_bcast:31
   }
   throw Unsupported("dpp_ctrl " + std::to_string(control));
 }
@@ -63,7 +63,8 @@ void write_sdwa(const Instruction& in, uint32_t* destination, const Row& result,
   Row merged;
   for (int lane = 0; lane < kLanes; ++lane) {
     const uint32_t value = result.lane[lane] << shift & mask;
-    const uint32_t extended = uint32_t(int32_t(value << (32 - bits - shift)) >> (32 - bits - shift));
+    const uint32_t extended =
+        uint32_t(int32_t(value << (32 - bits - shift)) >> (32 - bits - shift));
     merged.lane[lane] = in.dst_unused == 2   ? value | (destination[lane] & ~mask)
                         : in.dst_unused == 1 ? extended
                                              : value;
@@ -150,7 +151,8 @@ const uint32_t* packed_row(Wave& w, const Instruction& in, int n, bool high, As 
   }
   read_operand(w, o, 0, row);
   if (in.dpp && n == 0) permute(w, in, row);
-  if (in.sdwa && n < 2) select_part(row, n ? in.src1_sel : in.src0_sel, n ? in.src1_sext : in.src0_sext);
+  if (in.sdwa && n < 2)
+    select_part(row, n ? in.src1_sel : in.src0_sel, n ? in.src1_sext : in.src0_sext);
   select_part(row, upper ? 5 : 4, false);
   // VOP2's modifiers act on both halves; of SDWA there are none on packed values (LLVM has no text
   // for them, and AMD's simulator ignores them)

@@ -34,14 +34,10 @@ inline uint32_t* register_row(Wave& w, const Operand& o, int dword = 0) {
 
 // MODE: which denormals are flushed. f64 and f16 share their bits.
 inline bool flushes_input(uint32_t mode, As as) {
-  return as == As::f32                    ? !(mode & 0x10)
-         : as == As::f16 || as == As::f64 ? !(mode & 0x40)
-                                          : false;
+  return as == As::f32 ? !(mode & 0x10) : as == As::f16 || as == As::f64 ? !(mode & 0x40) : false;
 }
 inline bool flushes_output(uint32_t mode, As as) {
-  return as == As::f32                    ? !(mode & 0x20)
-         : as == As::f16 || as == As::f64 ? !(mode & 0x80)
-                                          : false;
+  return as == As::f32 ? !(mode & 0x20) : as == As::f16 || as == As::f64 ? !(mode & 0x80) : false;
 }
 inline Rounding rounding_of(uint32_t mode, As as) {
   return Rounding(as == As::f32 ? mode & 3 : mode >> 2 & 3);
@@ -271,8 +267,10 @@ Execute half(F) {
     Row result;
     [&]<class... A, size_t... I>(std::tuple<A...>*, std::index_sequence<I...>) {
       const auto number = []<class T>(T bits) {
-        if constexpr (std::is_same_v<T, Half>) return widen<kF16>(uint32_t(bits));
-        else return bits;
+        if constexpr (std::is_same_v<T, Half>)
+          return widen<kF16>(uint32_t(bits));
+        else
+          return bits;
       };
       const auto compute = [](auto... a) {
         if constexpr (std::is_same_v<typename S::Result, double>)

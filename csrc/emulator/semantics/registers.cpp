@@ -74,7 +74,8 @@ struct Check {
     findings.add("register-bounds",
                  register_name(last) + " is not allocated: the kernel has " +
                      std::to_string(limits.vgprs) + " VGPRs and " + std::to_string(limits.agprs) +
-                     " AGPRs", place(-1));
+                     " AGPRs",
+                 place(-1));
     throw Stop{};
   }
 
@@ -91,11 +92,12 @@ struct Check {
       }
       const uint64_t known = w.scalar_written[half] | w.scalar_pending[half];
       for (uint64_t left = reads & ~known; left; left &= left - 1)
-        findings.add("unwritten-register",
-                     scalar_name(64 * half + std::countr_zero(left)) +
-                         " is read before it was written", place(-1));
+        findings.add(
+            "unwritten-register",
+            scalar_name(64 * half + std::countr_zero(left)) + " is read before it was written",
+            place(-1));
     }
-    const uint64_t beyond = limits.sgprs >= 102 ? 0
+    const uint64_t beyond = limits.sgprs >= 102  ? 0
                             : limits.sgprs >= 64 ? ((1ull << 38) - 1) & ~0ull << (limits.sgprs - 64)
                                                  : (1ull << 38) - 1;
     const uint64_t low = limits.sgprs >= 64 ? 0 : ~0ull << limits.sgprs;
@@ -112,7 +114,7 @@ struct Check {
 }  // namespace
 
 RegisterLimits RegisterLimits::of(const Kernel& kernel) {
-  const uint32_t total = ((kernel.rsrc1 & 63) + 1) * 8;           // granules of 8
+  const uint32_t total = ((kernel.rsrc1 & 63) + 1) * 8;                   // granules of 8
   const uint32_t vgprs = std::min(((kernel.rsrc3 & 63) + 1) * 4, total);  // accum_offset
   // granules of 16, 6 of which are VCC, FLAT_SCRATCH and XNACK_MASK
   const uint32_t sgprs = std::min((kernel.rsrc1 >> 6 & 15) / 2 * 16 + 16, 102u);
@@ -126,14 +128,17 @@ void check_registers(WaveState& w, const Prepared& p, uint32_t index, const Regi
   for (int i = 0; i < p.num_reads; ++i) {
     const Registers r = p.reads[i];
     check.allocated(r);
-    if (w.pending.range(r)) [[unlikely]] check.pending(r, false);
+    if (w.pending.range(r)) [[unlikely]]
+      check.pending(r, false);
     const Registers whole = p.into_high >> i & 1 ? Registers{r.first, 1} : r;
-    if (w.partial.range(whole)) [[unlikely]] check.unwritten(whole, lanes_read(w, p));
+    if (w.partial.range(whole)) [[unlikely]]
+      check.unwritten(whole, lanes_read(w, p));
   }
   for (int i = 0; i < p.num_writes; ++i) {
     const Registers r = p.writes[i];
     check.allocated(r);
-    if (w.pending.range(r)) [[unlikely]] check.pending(r, true);
+    if (w.pending.range(r)) [[unlikely]]
+      check.pending(r, true);
   }
   check.scalars();
   if (p.reads_scc && !w.scc_written)
@@ -179,7 +184,8 @@ void note_writes(WaveState& w, const Prepared& p) {
     if (w.partial.range(p.writes[i]))
       for (int r = p.writes[i].first; r < p.writes[i].first + p.writes[i].count; ++r)
         note_written(w, r, lanes);
-  if (unknown) [[unlikely]] unwrite_high(w, p, unknown);
+  if (unknown) [[unlikely]]
+    unwrite_high(w, p, unknown);
 }
 
 }  // namespace hk::emulator

@@ -120,7 +120,10 @@ int b_lane(int lane, int blgp) {
     case 1: return lane % 32;
     case 2: return lane % 32 + 32;
     case 3: return (lane + 16) % 64;
-    case 4: case 5: case 6: case 7: return lane % 16 + 16 * (blgp - 4);
+    case 4:
+    case 5:
+    case 6:
+    case 7: return lane % 16 + 16 * (blgp - 4);
   }
   return lane;
 }

@@ -146,8 +146,7 @@ struct HardwareRegister {
   explicit HardwareRegister(const Instruction& in)
       : id(in.simm & 63), offset(in.simm >> 6 & 31), size((in.simm >> 11 & 31) + 1) {
     if (id != 1)
-      throw Unsupported("hardware register " + std::to_string(id) +
-                        ": only MODE (1) is emulated");
+      throw Unsupported("hardware register " + std::to_string(id) + ": only MODE (1) is emulated");
   }
   uint32_t mask() const { return (size == 32 ? ~0u : (1u << size) - 1) << offset; }
 };
@@ -270,7 +269,10 @@ void add_arithmetic(Semantics& all) {
   all["s_lshl2_add_u32"] = with_scc<u32>(ShiftAdd<2>{});
   all["s_lshl3_add_u32"] = with_scc<u32>(ShiftAdd<3>{});
   all["s_lshl4_add_u32"] = with_scc<u32>(ShiftAdd<4>{});
-  all["s_sub_u32"] = with_scc<u32>([](u32 a, u32 b, bool& scc) { scc = b > a; return a - b; });
+  all["s_sub_u32"] = with_scc<u32>([](u32 a, u32 b, bool& scc) {
+    scc = b > a;
+    return a - b;
+  });
   all["s_addc_u32"] = with_scc<u32>([](u32 a, u32 b, bool& scc) {
     const u64 exact = u64(a) + b + scc;
     scc = exact >> 32;

@@ -18,7 +18,8 @@ To to_integer(From a) {
 // [-1, 1] or [0, 1] to the whole range of an integer, to nearest even.
 template <class To>
 To to_norm(float a) {
-  constexpr double kMost = std::numeric_limits<To>::max(), kLeast = std::is_signed_v<To> ? -kMost : 0;
+  constexpr double kMost = std::numeric_limits<To>::max(),
+                   kLeast = std::is_signed_v<To> ? -kMost : 0;
   const double x = a != a ? 0.0 : std::nearbyint(double(a) * kMost);
   return To(int32_t(x < kLeast ? kLeast : x > kMost ? kMost : x));
 }
@@ -80,9 +81,7 @@ void pack_fp8(Wave& w, const Instruction& in) {
 template <Format F>
 void unpack_fp8(Wave& w, const Instruction& in) {
   Row result;
-  for_lanes<u32>(w, in, [&](int lane, u32 a) {
-    result.lane[lane] = as_bits(widen<F>(a & 255));
-  });
+  for_lanes<u32>(w, in, [&](int lane, u32 a) { result.lane[lane] = as_bits(widen<F>(a & 255)); });
   finish<float>(w, in, &result);
 }
 template <Format F>
@@ -154,11 +153,9 @@ void add_f16(Semantics& all) {
   all["v_cvt_f16_u16"] = half([](uint16_t a) { return float(a); });
   all["v_cvt_f16_i16"] = half([](int16_t a) { return float(a); });
   const auto number = [](Half a) { return widen<kF16>(u32(a)); };
-  all["v_cvt_u16_f16"] =
-      plain([](Half a) { return to_integer<uint16_t>(decltype(number){}(a)); });
+  all["v_cvt_u16_f16"] = plain([](Half a) { return to_integer<uint16_t>(decltype(number){}(a)); });
   all["v_cvt_i16_f16"] = plain([](Half a) { return to_integer<int16_t>(decltype(number){}(a)); });
-  all["v_cvt_norm_i16_f16"] =
-      plain([](Half a) { return to_norm<int16_t>(decltype(number){}(a)); });
+  all["v_cvt_norm_i16_f16"] = plain([](Half a) { return to_norm<int16_t>(decltype(number){}(a)); });
   all["v_cvt_norm_u16_f16"] =
       plain([](Half a) { return to_norm<uint16_t>(decltype(number){}(a)); });
   const auto snorm = [](Half a) { return to_norm<int16_t>(decltype(number){}(a)); };
@@ -167,9 +164,8 @@ void add_f16(Semantics& all) {
   all["v_cvt_pknorm_u16_f16"] = pack<decltype(unorm), Half>(unorm);
   all["v_pack_b32_f16"] = [](Wave& w, const Instruction& in) {
     Row result;
-    for_lanes<Half, Half>(w, in, [&](int lane, Half a, Half b) {
-      result.lane[lane] = u32(a) | u32(b) << 16;
-    });
+    for_lanes<Half, Half>(
+        w, in, [&](int lane, Half a, Half b) { result.lane[lane] = u32(a) | u32(b) << 16; });
     write_row(w, in, 0, result);
   };
 }

@@ -44,8 +44,7 @@ void add_f32(Semantics& all) {
     all[name] = arithmetic(fma);
   all["v_div_scale_f32"] = division_scale<float>;
   all["v_div_fmas_f32"] = division_fmas<float>;
-  all["v_div_fixup_f32"] =
-      plain([](float a, float b, float c) { return division_fixed(a, b, c); });
+  all["v_div_fixup_f32"] = plain([](float a, float b, float c) { return division_fixed(a, b, c); });
 }
 
 void add_f64(Semantics& all) {
@@ -101,9 +100,9 @@ Row mixed(Wave& w, const Instruction& in) {
   {
     const HostRounding rounding(rounding_of(w.mode, As::f32));
     for (int lane = 0; lane < kLanes; ++lane)
-      result.lane[lane] = as_bits(std::fma(as_float(sources[0].lane[lane]),
-                                           as_float(sources[1].lane[lane]),
-                                           as_float(sources[2].lane[lane])));
+      result.lane[lane] =
+          as_bits(std::fma(as_float(sources[0].lane[lane]), as_float(sources[1].lane[lane]),
+                           as_float(sources[2].lane[lane])));
   }
   const uint32_t* rows[] = {sources[0].lane, sources[1].lane, sources[2].lane};
   settle_nans(result, rows, 3);

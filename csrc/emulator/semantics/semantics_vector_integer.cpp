@@ -72,7 +72,8 @@ void mask_count(Wave& w, const Instruction& in) {
   Row result;
   for_lanes<u32, u32>(w, in, [&](int lane, u32 mask, u32 base) {
     const u64 below = (1ull << lane) - 1;
-    store_lane<u32>(&result, lane, base + u32(std::popcount(mask & u32(below >> (kHigh ? 32 : 0)))));
+    store_lane<u32>(&result, lane,
+                    base + u32(std::popcount(mask & u32(below >> (kHigh ? 32 : 0)))));
   });
   finish<u32>(w, in, &result);
 }
@@ -184,9 +185,8 @@ void add_bits(Semantics& all) {
   all["v_or3_b32"] = plain([](u32 a, u32 b, u32 c) { return a | b | c; });
   all["v_lshl_or_b32"] = plain([](u32 a, u32 b, u32 c) { return a << (b & 31) | c; });
   all["v_bfi_b32"] = plain([](u32 a, u32 b, u32 c) { return (a & b) | (~a & c); });
-  all["v_bfe_u32"] = plain([](u32 a, u32 b, u32 c) {
-    return a >> (b & 31) & ((1u << (c & 31)) - 1);
-  });
+  all["v_bfe_u32"] =
+      plain([](u32 a, u32 b, u32 c) { return a >> (b & 31) & ((1u << (c & 31)) - 1); });
   all["v_bfe_i32"] = plain([](i32 a, u32 b, u32 c) {
     const u32 width = c & 31, up = (32 - width) & 31;
     return width ? i32(u32(a >> (b & 31)) << up) >> up : 0;

@@ -102,10 +102,9 @@ void add(Semantics& all, const std::string& type) {
   if constexpr (sizeof(T) < 8) {
     all["v_min3" + type] = choosing<T, 3>(
         [](bool m, N a, N b, N c) { return pick<false>(pick<false>(a, b, m), c, m); });
-    all["v_max3" + type] = choosing<T, 3>(
-        [](bool m, N a, N b, N c) { return pick<true>(pick<true>(a, b, m), c, m); });
-    all["v_med3" + type] =
-        choosing<T, 3>([](bool m, N a, N b, N c) { return median(a, b, c, m); });
+    all["v_max3" + type] =
+        choosing<T, 3>([](bool m, N a, N b, N c) { return pick<true>(pick<true>(a, b, m), c, m); });
+    all["v_med3" + type] = choosing<T, 3>([](bool m, N a, N b, N c) { return median(a, b, c, m); });
   }
 }
 
@@ -117,8 +116,7 @@ Execute packed_choice(F) {
     Row halves[2], scratch[3];
     for (int high = 0; high < 2; ++high) {
       const uint32_t* rows[3] = {};
-      for (int n = 0; n < kArity; ++n)
-        rows[n] = packed_row(w, in, n, high, As::f16, scratch[n]);
+      for (int n = 0; n < kArity; ++n) rows[n] = packed_row(w, in, n, high, As::f16, scratch[n]);
       for (int lane = 0; lane < kLanes; ++lane) {
         const auto number = [&](int n) { return Number<Half>(Half(rows[n][lane])); };
         if constexpr (kArity == 2)
@@ -147,18 +145,14 @@ void add_order(Semantics& all, Arch arch) {
   all["v_pk_min_f16"] = packed_choice<2>([](bool m, N a, N b) { return pick<false>(a, b, m); });
   all["v_pk_max_f16"] = packed_choice<2>([](bool m, N a, N b) { return pick<true>(a, b, m); });
   if (arch != Arch::gfx950) return;
-  all["v_minimum3_f32"] = choosing<float, 3>([](bool, F a, F b, F c) {
-    return pick_or_nan<false>(pick_or_nan<false>(a, b), c);
-  });
-  all["v_maximum3_f32"] = choosing<float, 3>([](bool, F a, F b, F c) {
-    return pick_or_nan<true>(pick_or_nan<true>(a, b), c);
-  });
-  all["v_pk_minimum3_f16"] = packed_choice<3>([](bool, N a, N b, N c) {
-    return pick_or_nan<false>(pick_or_nan<false>(a, b), c);
-  });
-  all["v_pk_maximum3_f16"] = packed_choice<3>([](bool, N a, N b, N c) {
-    return pick_or_nan<true>(pick_or_nan<true>(a, b), c);
-  });
+  all["v_minimum3_f32"] = choosing<float, 3>(
+      [](bool, F a, F b, F c) { return pick_or_nan<false>(pick_or_nan<false>(a, b), c); });
+  all["v_maximum3_f32"] = choosing<float, 3>(
+      [](bool, F a, F b, F c) { return pick_or_nan<true>(pick_or_nan<true>(a, b), c); });
+  all["v_pk_minimum3_f16"] = packed_choice<3>(
+      [](bool, N a, N b, N c) { return pick_or_nan<false>(pick_or_nan<false>(a, b), c); });
+  all["v_pk_maximum3_f16"] = packed_choice<3>(
+      [](bool, N a, N b, N c) { return pick_or_nan<true>(pick_or_nan<true>(a, b), c); });
 }
 
 }  // namespace hk::emulator::HK_ISA

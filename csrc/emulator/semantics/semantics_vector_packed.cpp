@@ -101,14 +101,18 @@ Execute packed_16(F) {
         };
         const Rounding rounding = rounding_of(w.mode, As::f16);
         run(compute, value);
-        if (rounding == Rounding::down) zeros_rounded_down(halves[high], [&] { run(compute, value); });
+        if (rounding == Rounding::down)
+          zeros_rounded_down(halves[high], [&] { run(compute, value); });
         round_f16(w, in, halves[high], rounding);
       } else if (in.clamp) {
-        run([](auto... a) {
-          const int64_t exact = F{}(int64_t(a)...);
-          const int64_t least = std::numeric_limits<T>::min(), most = std::numeric_limits<T>::max();
-          return u32(u16(exact < least ? least : exact > most ? most : exact));
-        }, [](u32 bits) { return T(bits); });
+        run(
+            [](auto... a) {
+              const int64_t exact = F{}(int64_t(a)...);
+              const int64_t least = std::numeric_limits<T>::min(),
+                            most = std::numeric_limits<T>::max();
+              return u32(u16(exact < least ? least : exact > most ? most : exact));
+            },
+            [](u32 bits) { return T(bits); });
       } else {
         run([](auto... a) { return u32(u16(F{}(a...))); }, [](u32 bits) { return T(bits); });
       }
