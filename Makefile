@@ -7,7 +7,7 @@
 # make test-vllm     one part: also test-units, test-rocm, test-sglang; they take both, too
 # make test-held     a sample of ISA=avx2, where the processor has more than that
 # make test-slow     the suite with what takes longer; an interrupted run goes on where it stopped
-# make lint          ruff and mypy; installs no engine
+# make lint          ruff, clang-format and mypy; installs no engine
 # make format        ruff and clang-format write what lint wants
 # make kernels       the GPU kernels again, from csrc/kernels (they are in the repository as built)
 # make clean         the environments and what was built
@@ -85,15 +85,18 @@ environments:
 kernels: llvm venv
 	$(BIN) -m hk_backend.kernels.toolchain.build
 
+clang_format = git ls-files csrc tests | grep -E '\.(cpp|hpp|hip)$$' | xargs $(VENV)/bin/clang-format
+
 lint: $(VENV)/.stamps/lint
 	$(BIN) -m ruff check .
 	$(BIN) -m ruff format --check .
+	$(clang_format) --dry-run -Werror
 	$(BIN) -m mypy
 
 format: $(VENV)/.stamps/lint
 	$(BIN) -m ruff check --fix .
 	$(BIN) -m ruff format .
-	git ls-files csrc tests | grep -E '\.(cpp|hpp|hip)$$' | xargs $(VENV)/bin/clang-format -i
+	$(clang_format) -i
 
 venv: $(VENV)/.stamps/hk-backend
 
