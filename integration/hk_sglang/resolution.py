@@ -35,18 +35,22 @@ def take_choice(server_args: Any, previous: Callable[[Any], None]) -> None:
     """Before the first step: leave the choice to SGLang wherever it was `hk`."""
     from sglang.srt.arg_groups.overrides import declare_resolution
 
-    from hk_backend.engine import loggers
-
     _forget_the_last_server()
     named = [flag for flag in FLAGS if getattr(server_args, flag, None) == NAME]
     if named:
         declare_resolution(server_args, "hk_sglang", **dict.fromkeys(named))
     for flag in sorted({*named} - {*ASKING}):
-        said = "hk_backend: %s: HK computes prefill only, using SGLang's own"
-        loggers.of("sglang", "plugin").warning(said, flag)
+        _say_it_is_not_for_decode(flag)
     if {*named} & {*ASKING}:
         _ask_for_attention()
     previous(server_args)
+
+
+def _say_it_is_not_for_decode(flag: str) -> None:
+    from hk_backend.engine import loggers  # nobody who did not ask for HK imports it
+
+    said = "hk_backend: %s: HK computes prefill only, using SGLang's own"
+    loggers.of("sglang", "plugin").warning(said, flag)
 
 
 _asked: tuple[str | None, str] | None = None

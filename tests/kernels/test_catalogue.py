@@ -239,7 +239,7 @@ def test_an_index_of_other_code_is_noticed(
         (lambda data: data["kernels"][0]["resources"].update(vgprs=1), "'vgprs'"),
         (
             lambda data: data["kernels"][0]["arguments"]["fields"][0].update(type="float64"),
-            "x: 'float64' is none of pointer, int32",
+            "x: 'float64' is not one of pointer, int32",
         ),
     ],
 )

@@ -33,9 +33,9 @@ class Plan:
     mixed batch too. `tokens`: its prefill tokens (None: not known on the host). `dummy`: they are
     not a user's.
 
-    `step`: its rows, with a block table only if some row has cached tokens, or if fresh ones are
-    read back; then `window_step` has that of the pool of sliding-window layers. `window_slots`:
-    where those layers write.
+    `step`: its rows (None: HK serves no layer), with a block table only if some row has cached
+    tokens, or if fresh ones are read back; then `window_step` has that of the pool of
+    sliding-window layers. `window_slots`: where those layers write.
     """
 
     batch: Any
@@ -55,6 +55,7 @@ def plan_batch(
     req_to_token: torch.Tensor,
     reads_back: bool,
     losses: Sequence[Loss] = (),
+    serves: bool = True,
 ) -> Plan | None:
     """The plan of a `ForwardBatch`; None: it holds no prefill.
 
@@ -63,6 +64,7 @@ def plan_batch(
         req_to_token: `[requests, max_tokens]`, the slot of each token.
         reads_back: whether tokens of the batch itself are read from the pool.
         losses: where SGLang's own attention is faster.
+        serves: whether any layer is HK's; if none is, there may be no device to plan for.
     """
     mode = batch.forward_mode
     if mode in (ForwardMode.DECODE, ForwardMode.IDLE):
@@ -77,25 +79,27 @@ def plan_batch(
     refusal = why_not_step(losses, max(query_lens))
     if refusal:
         return Plan(batch, refusal, tokens=tokens)
+    num_tokens, has_cached = sum(query_lens), any(cached)
+    if not serves:
+        return Plan(batch, tokens=tokens, num_tokens=num_tokens, has_cached=has_cached)
     rows = len(query_lens)
     query_start_loc = torch.zeros(rows + 1, dtype=torch.int32, device=batch.seq_lens.device)
     torch.cumsum(batch.extend_seq_lens[:rows], 0, out=query_start_loc[1:])
     seq_lens = batch.seq_lens[:rows].to(torch.int32)
     to_window = getattr(pool, "translate_loc_from_full_to_swa", None)
     table = window_table = None
-    if any(cached) or reads_back:
+    if has_cached or reads_back:
         longest = max(n + c for n, c in zip(query_lens, cached, strict=True))
         slots = page_slots(batch, req_to_token, seq_lens, pool.page_size, longest)
         table = (slots // pool.page_size).to(torch.int32)
         if to_window is not None:
             window_table = (to_window(slots) // pool.page_size).to(torch.int32)
-    num_tokens = sum(query_lens)
     step = plan_step(query_start_loc, num_tokens, seq_lens, table)
     return Plan(
         batch,
         tokens=tokens,
         num_tokens=num_tokens,
-        has_cached=any(cached),
+        has_cached=has_cached,
         step=step,
         window_step=None if window_table is None else step.with_block_table(window_table),
         window_slots=None if to_window is None else to_window(batch.out_cache_loc),

@@ -28,6 +28,7 @@ from hk_sglang.attention.pools import read_pool
 logger = loggers.of("sglang", "attention")
 
 NO_PLAN = "metadata of another batch"
+NO_STEP = "a layer that the model did not have when its batch was planned"
 
 
 class HKPrefill:
@@ -97,7 +98,8 @@ class HKPrefill:
             return Plan(batch, "graph capture", dummy=True, tokens=None)
         try:
             table = self._backend.req_to_token_pool.req_to_token
-            return plan_batch(batch, self._pool, table, self._reads_back, self._losses)
+            serves = any(not layer.refusal for layer in self._layers.values())
+            return plan_batch(batch, self._pool, table, self._reads_back, self._losses, serves)
         except Exception as error:
             return Plan(batch, survive(logger, error), tokens=None)
 
@@ -156,6 +158,8 @@ class HKPrefill:
                 return survive(logger, error)
         if served.refusal:
             return served.refusal
+        if plan.step is None:
+            return NO_STEP
         if served.cache_refusal and (plan.has_cached or self._reads_back):
             return served.cache_refusal
         if k is None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from hk_sglang.attention.layers import ServedLayer
-from hk_sglang.attention.prefill import NO_PLAN, HKPrefill
+from hk_sglang.attention.prefill import NO_PLAN, NO_STEP, HKPrefill
 from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 from sglang.srt.layers.radix_attention import AttentionType
 from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool, NoOpMHATokenToKVPool
@@ -459,6 +459,27 @@ def test_a_layer_that_cannot_be_judged(
     (why,) = counters.fallbacks
     assert why.startswith("HK failed: AttributeError")
     assert routes.is_disabled("attention")
+
+
+def test_no_device(counters: RouteCounters, environment: Callable[..., None]) -> None:
+    """Each call is the parent's, for the layer's own reason: nothing fails, for nothing runs."""
+    environment(HK_DEVICE="hip")
+    batch = Batch(Server([{}, {}]), MIXED)
+    batch.check()
+    (why,) = counters.fallbacks
+    assert why.startswith("HK_DEVICE=hip: ")
+    assert counters.fallbacks[why] == Tally(2, 2 * PREFILL)
+    assert not routes.is_disabled("attention")
+
+
+def test_a_layer_met_after_the_batch_was_planned(counters: RouteCounters) -> None:
+    """No other layer is HK's, so that the batch has no step; the next one has."""
+    server = Server()
+    server.backend.hk._layers.clear()
+    Batch(server, MIXED).check()
+    fell_back(counters, NO_STEP)
+    Batch(server, MIXED).check()
+    assert counters.served == Tally(1, PREFILL)
 
 
 def test_an_error_in_the_plan(counters: RouteCounters, monkeypatch: pytest.MonkeyPatch) -> None:
