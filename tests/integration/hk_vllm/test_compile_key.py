@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hk_vllm.compile_key import add_route
 
-from tests.integration.hk_vllm.batch import Layer, constructing, vllm_config
+from tests.integration.hk_vllm.attention.batch import Layer, constructing, vllm_config
 
 pytestmark = pytest.mark.usefixtures("small")
 

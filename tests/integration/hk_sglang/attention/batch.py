@@ -20,8 +20,8 @@ from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
 from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMode
 from sglang.srt.runtime_context import get_server_args
 
-from tests.integration.shared.attention_rows import Row as Tensors
-from tests.integration.shared.attention_rows import check_rows, expected_rows
+from tests.integration.shared.attention.expected import RowTensors, check_rows, expected_rows
+from tests.integration.shared.attention.rows import DECODE, FRESH, Row, prefill_tokens
 
 NUM_HEADS, NUM_KV_HEADS, HEAD_SIZE = 4, 2, 64
 TOKENS, REQUESTS, LONGEST = 1024, 8, 256
@@ -29,21 +29,10 @@ UNWRITTEN = 1e4
 """In slots that no row owns: reading one shows."""
 
 
-@dataclass(frozen=True)
-class Row:
-    """One request: `query` new tokens behind `cached` ones."""
-
-    query: int
-    cached: int = 0
-
-    @property
-    def length(self) -> int:
-        return self.query + self.cached
-
-
-DECODE, EXTEND, FRESH, FRESH_ONE = Row(1, 37), Row(6, 48), Row(5), Row(1)
+EXTEND = Row(6, 48)
 MIXED = [EXTEND, FRESH, DECODE, DECODE]
-PREFILL = EXTEND.query + FRESH.query
+"""A batch of every kind of request, in the order in which HK serves it."""
+PREFILL = prefill_tokens(MIXED)
 
 
 @dataclass
@@ -234,7 +223,7 @@ class Batch:
         self.server.backend.init_forward_metadata(self.metadata)
         return [self.call(index, **changes) for index in range(len(self.server.layers))]
 
-    def made(self, index: int = 0) -> Iterator[Tensors]:
+    def made(self, index: int = 0) -> Iterator[RowTensors]:
         """Queries, keys and values of each row, as they were made."""
         return zip(self.queries[index], self.keys[index], self.values[index], strict=True)
 

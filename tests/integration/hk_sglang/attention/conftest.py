@@ -12,6 +12,8 @@ from sglang.srt.runtime_context import get_context
 
 from hk_backend.engine import cache_proof
 from hk_backend.routing.routes import RouteCounters, routes
+from tests.integration.hk_sglang.attention import engine
+from tests.integration.shared.attention.engine import AttentionEngine
 
 
 @pytest.fixture(autouse=True)
@@ -51,3 +53,9 @@ def counters(
     assert register_attention() == ""
     yield routes.counters("attention")
     routes.reset()
+
+
+@pytest.fixture(scope="session")
+def attention() -> AttentionEngine:
+    """What the shared tests of the attention route ask."""
+    return engine

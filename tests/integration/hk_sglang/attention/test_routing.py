@@ -11,18 +11,9 @@ import torch
 from hk_backend import reference
 from hk_backend.routing.routes import RouteCounters, Tally
 from hk_backend.terms.attention_arguments import AttentionArguments
-from tests.integration.hk_sglang.attention.batch import (
-    DECODE,
-    EXTEND,
-    FRESH,
-    FRESH_ONE,
-    MIXED,
-    PREFILL,
-    Batch,
-    Row,
-    Server,
-)
-from tests.integration.shared.attention_rows import check_rows
+from tests.integration.hk_sglang.attention.batch import EXTEND, MIXED, PREFILL, Batch, Server
+from tests.integration.shared.attention.expected import check_rows
+from tests.integration.shared.attention.rows import DECODE, FRESH, FRESH_ONE, Row
 
 BATCHES = {
     "fresh": [FRESH, Row(17)],

@@ -18,7 +18,8 @@ from sglang.srt.model_executor.model_runner_components import attention_backend_
 
 from hk_backend.engine.strict import StrictError
 from hk_backend.routing.routes import RouteCounters, Tally, routes
-from tests.integration.hk_sglang.attention.batch import DECODE, MIXED, PREFILL, Batch, Server
+from tests.integration.hk_sglang.attention.batch import MIXED, PREFILL, Batch, Server
+from tests.integration.shared.attention.rows import DECODE
 
 
 def is_wrapped(backend: Any) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
 
-from tests.integration.hk_vllm.batch import BLOCK_SIZE
+from tests.integration.hk_vllm.attention.batch import BLOCK_SIZE
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from vllm.v1.kv_cache_interface import (
     create_kv_cache_views,
 )
 
-from tests.integration.hk_vllm.batch import LAYER_NAME, Batch, Layer, vllm_config
+from tests.integration.hk_vllm.attention.batch import LAYER_NAME, Batch, Layer, vllm_config
 from tests.integration.hk_vllm.rocm.parents import Parent
 from tests.integration.hk_vllm.rocm.torch_kernels.common import FP8
 

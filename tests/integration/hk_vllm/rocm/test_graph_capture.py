@@ -11,9 +11,10 @@ import torch
 from vllm.v1.attention.backend import AttentionCGSupport
 
 from hk_backend.routing.routes import RouteCounters
-from tests.integration.hk_vllm.batch import DECODE, Batch, Row
+from tests.integration.hk_vllm.attention.batch import Batch
 from tests.integration.hk_vllm.rocm.parents import Parent
 from tests.integration.hk_vllm.rocm.rocm_layer import rocm_layer
+from tests.integration.shared.attention.rows import DECODE, Row
 
 VERIFICATION = (Row(3, 40), Row(3, 21))
 """Drafts of two tokens: with speculation, a uniform decode batch that has a graph."""

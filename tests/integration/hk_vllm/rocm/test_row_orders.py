@@ -15,9 +15,10 @@ import torch
 from hk_vllm.attention.rows import DECODES_BEHIND
 
 from hk_backend.routing.routes import RouteCounters
-from tests.integration.hk_vllm.batch import DECODE, EXTEND, FRESH, PADDING, Batch, Row
+from tests.integration.hk_vllm.attention.batch import EXTEND, Batch
 from tests.integration.hk_vllm.rocm.parents import Parent
 from tests.integration.hk_vllm.rocm.rocm_layer import rocm_layer, round_to_fp8
+from tests.integration.shared.attention.rows import DECODE, FRESH, PADDING, Row
 
 Rows = tuple[Row, ...]
 

@@ -10,7 +10,8 @@ from hk_vllm.attention.rows import DECODES_BEHIND, RowSplit, prefill_tokens, spl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.integration.hk_vllm.batch import DECODE, EXTEND, FRESH, FRESH_ONE, PADDING, Row
+from tests.integration.hk_vllm.attention.batch import EXTEND
+from tests.integration.shared.attention.rows import DECODE, FRESH, FRESH_ONE, PADDING, Row
 
 KINDS = (DECODE, EXTEND, FRESH, FRESH_ONE, PADDING)
 UNREADABLE = "a cache that HK cannot read"

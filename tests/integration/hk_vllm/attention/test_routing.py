@@ -19,10 +19,9 @@ from hypothesis import strategies as st
 
 from hk_backend.ops import attention_prefill
 from hk_backend.routing.routes import RouteCounters, routes
-from tests.integration.hk_vllm.batch import BLOCK_SIZE, EXTEND, FRESH, MAX_BLOCKS, Batch, Layer, Row
-from tests.integration.hk_vllm.test_rows import KINDS, UNREADABLE, hk_rows
-
-pytestmark = pytest.mark.usefixtures("small")
+from tests.integration.hk_vllm.attention.batch import BLOCK_SIZE, EXTEND, MAX_BLOCKS, Batch, Layer
+from tests.integration.hk_vllm.attention.test_rows import KINDS, UNREADABLE, hk_rows
+from tests.integration.shared.attention.rows import FRESH, Row
 
 Spy = list[torch.Tensor]
 

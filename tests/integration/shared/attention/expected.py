@@ -10,7 +10,7 @@ import torch
 
 from tests.ops import oracle
 
-Row = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+RowTensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """Queries `[n, heads, D]`; all keys and values `[length, kv_heads, D]`, of which the last n are the
 queries' own."""
 MASK: dict[str, Any] = {
@@ -25,7 +25,7 @@ MASK: dict[str, Any] = {
 }
 
 
-def expected_rows(rows: Iterable[Row], **mask: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def expected_rows(rows: Iterable[RowTensors], **mask: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """The exact output `[tokens, heads, D]`, and how far each element may stray from it: as float32
     arithmetic does that rounds softmax weights and outputs to the rows' dtype."""
     found = [_expected(*row, **mask) for row in rows]
@@ -41,7 +41,7 @@ def _expected(
     return oracle.expected(call, query.dtype)
 
 
-def check_rows(found: torch.Tensor, rows: Iterable[Row], **mask: Any) -> None:
+def check_rows(found: torch.Tensor, rows: Iterable[RowTensors], **mask: Any) -> None:
     """`found` `[tokens, heads, D]` is what the reference has for `rows`."""
     exact, bound = expected_rows(rows, **mask)
     oracle.close("out", found, exact, bound)

@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from tests.integration.shared.attention_rows import check_rows, expected_rows
+from tests.integration.shared.attention.expected import check_rows, expected_rows
+from tests.integration.shared.attention.rows import DECODE, FRESH, Row, prefill_tokens
 
 BLOCK_SIZE = 32
 MAX_BLOCKS = 6
@@ -25,19 +26,10 @@ UNWRITTEN = 1e4
 """In cache slots that no row owns: reading one shows. (NaN would show in vLLM's own decode.)"""
 
 
-@dataclass(frozen=True)
-class Row:
-    """One request: `query` new tokens behind `cached` ones."""
-
-    query: int
-    cached: int = 0
-
-    @property
-    def length(self) -> int:
-        return self.query + self.cached
-
-
-DECODE, EXTEND, FRESH, FRESH_ONE, PADDING = Row(1, 37), Row(6, 41), Row(5), Row(1), Row(0)
+EXTEND = Row(6, 41)
+MIXED = [DECODE, EXTEND, FRESH]
+"""A batch of every kind of request, in the order in which HK serves it."""
+PREFILL = prefill_tokens(MIXED)
 
 
 def vllm_config(dtype: torch.dtype = torch.float32, **parallel: Any) -> Any:

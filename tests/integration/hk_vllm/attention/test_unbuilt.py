@@ -14,9 +14,8 @@ from hk_vllm.attention.unbuilt import build, is_built, metadata_class_of, unbuil
 from vllm.v1.attention.backend import AttentionMetadataBuilder
 
 from hk_backend.routing.routes import RouteCounters
-from tests.integration.hk_vllm.batch import DECODE, EXTEND, FRESH, Batch, Layer, Row
-
-pytestmark = pytest.mark.usefixtures("small")
+from tests.integration.hk_vllm.attention.batch import EXTEND, Batch, Layer
+from tests.integration.shared.attention.rows import DECODE, FRESH, Row
 
 
 @dataclass

@@ -1,0 +1,41 @@
+"""What the tests of vLLM's attention share: a layer, and a parent that only notes its calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackendImpl
+
+from tests.integration.hk_vllm.attention import engine
+from tests.integration.hk_vllm.attention.batch import Layer
+from tests.integration.shared.attention.engine import AttentionEngine
+
+
+@pytest.fixture(autouse=True)
+def all_are_small(small: None) -> None:
+    """Every test of this folder computes batches of a few tokens."""
+
+
+@pytest.fixture
+def layer(hk_cpu: Any) -> Layer:
+    return Layer(hk_cpu)
+
+
+@pytest.fixture
+def parent_calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Metadata of each call of the parent's forward, which computes nothing."""
+    calls: list[Any] = []
+
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        calls.append(args[5])
+        return args[6]
+
+    monkeypatch.setattr(CPUAttentionBackendImpl, "forward", forward)
+    return calls
+
+
+@pytest.fixture(scope="session")
+def attention() -> AttentionEngine:
+    """What the shared tests of the attention route ask."""
+    return engine

@@ -1,0 +1,146 @@
+"""Caches that HK does not read: of another form, or with other bytes than their form says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hk_vllm.attention.cache_forms import FORMS
+
+from hk_backend.engine import cache_proof
+from hk_backend.engine.cache_proof import UnknownCacheForm
+from hk_backend.routing.routes import RouteCounters, Tally
+from tests.integration.hk_vllm.attention.batch import (
+    EXTEND,
+    MIXED,
+    PREFILL,
+    Batch,
+    Layer,
+)
+from tests.integration.shared.attention.counted import fell_back
+from tests.integration.shared.attention.rows import FRESH
+
+
+def test_extends_over_an_unreadable_cache(
+    layer: Layer, counters: RouteCounters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their tokens are counted as a fallback of a call that HK served otherwise."""
+    monkeypatch.setattr(layer.builder, "_hk_cache_refusal", "unreadable")
+    batch = Batch(layer, MIXED)
+    batch.run()
+    batch.check()
+    assert counters.served == Tally(1, FRESH.query)
+    assert dict(counters.fallbacks) == {"unreadable": Tally(1, EXTEND.query)}
+
+
+@pytest.mark.parametrize(
+    ("isa", "why"),
+    [("vec", ""), ("vec16", ""), ("amx", "CPU_ATTN's amx cache form is not readable")],
+)
+def test_cache_forms_of_cpu_attn(isa: str, why: str) -> None:
+    assert FORMS["CPU_ATTN"].refusal(SimpleNamespace(isa=isa)) == why
+
+
+def test_a_cache_that_does_not_read_back(
+    layer: Layer, counters: RouteCounters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer that HK does not know: cached tokens are the parent's, fresh ones are not."""
+    known = FORMS["CPU_ATTN"]
+
+    def misread(kv_cache: torch.Tensor, impl: Any) -> Any:
+        return known.read(kv_cache.flip(1).contiguous(), impl)
+
+    monkeypatch.setattr("hk_backend.engine.cache_proof._proven", set())
+    monkeypatch.setattr(type(layer.impl), "hk_form", replace(known, read=misread))
+    batch = Batch(layer, MIXED)
+    batch.run()
+    batch.check()
+    (why,) = counters.fallbacks
+    assert why.startswith("the cache does not have the expected form")
+    fell_back(counters, why, PREFILL)
+    batch = Batch(layer, [FRESH])
+    batch.run()
+    batch.check()
+    assert counters.served == Tally(1, FRESH.query)
+
+
+@pytest.fixture
+def proofs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The caches that were written to and read back from now on."""
+    done: list[Any] = []
+    prove = cache_proof.prove
+
+    def noted(cache: Any, *rest: Any) -> None:
+        done.append(cache)
+        prove(cache, *rest)
+
+    monkeypatch.setattr(cache_proof, "_proven", set())
+    monkeypatch.setattr(cache_proof, "prove", noted)
+    return done
+
+
+def test_a_dummy_run_proves_the_cache(layer: Layer, proofs: list[Any]) -> None:
+    """Once the engine has bound one; no request pays for it, and the cache is left as it was."""
+    batch = Batch(layer, MIXED)
+    bound, layer.kv_cache = layer.kv_cache, torch.empty(0)
+    for cache, proven in ((torch.empty(0), 0), (bound, 1), (bound, 1)):
+        before = cache.clone()
+        layer.impl.forward(
+            layer.module, batch.query, batch.key, batch.value, cache, None, output=batch.output
+        )
+        assert len(proofs) == proven
+        assert torch.equal(cache, before)
+    layer.kv_cache = bound
+    batch.run()
+    batch.check()
+    assert len(proofs) == 1
+
+
+def test_a_dummy_run_leaves_a_refused_cache_alone(
+    hk_cpu: Any, monkeypatch: pytest.MonkeyPatch, proofs: list[Any], caplog: Any
+) -> None:
+    monkeypatch.setattr("vllm.v1.attention.backends.cpu_attn._get_attn_isa", lambda *args: "amx")
+    layer = Layer(hk_cpu)
+    batch = Batch(layer, [FRESH])
+    layer.impl.forward(
+        layer.module, batch.query, batch.key, batch.value, layer.kv_cache, None, output=batch.output
+    )
+    assert not proofs
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_a_dummy_run_finds_a_cache_that_does_not_read_back(
+    layer: Layer, counters: RouteCounters, monkeypatch: pytest.MonkeyPatch, proofs: list[Any]
+) -> None:
+    def misread(kv_cache: torch.Tensor, impl: Any) -> Any:
+        return FORMS["CPU_ATTN"].read(kv_cache.flip(1).contiguous(), impl)
+
+    monkeypatch.setattr(type(layer.impl), "hk_form", replace(FORMS["CPU_ATTN"], read=misread))
+    batch = Batch(layer, MIXED)
+    layer.impl.forward(
+        layer.module, batch.query, batch.key, batch.value, layer.kv_cache, None, output=batch.output
+    )
+    batch.run()
+    batch.check()
+    (why,) = counters.fallbacks
+    assert why.startswith("the cache does not have the expected form")
+    assert len(proofs) == 1
+
+
+def test_a_cache_of_another_shape(layer: Layer) -> None:
+    wide = torch.zeros(4, 2, 32, 130)
+    with pytest.raises(UnknownCacheForm, match=r"expected \[blocks, 2, tokens, 128\]"):
+        layer.impl.hk_form.read(wide, layer.impl)
+
+
+def test_a_cache_bound_again_at_the_same_address(layer: Layer) -> None:
+    """A smaller pool may begin where the larger one did: blocks behind its end are not HK's."""
+    Batch(layer, [EXTEND, FRESH]).run()
+    whole = layer.impl._hk_paged(layer.module, layer.kv_cache)
+    fewer = layer.kv_cache[: layer.num_blocks // 2]
+    assert fewer.data_ptr() == layer.kv_cache.data_ptr()
+    assert layer.impl._hk_paged(layer.module, fewer).num_blocks == layer.num_blocks // 2
+    assert whole.num_blocks == layer.num_blocks

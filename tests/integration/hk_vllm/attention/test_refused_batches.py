@@ -1,0 +1,143 @@
+"""Batches that are the parent's: it computes them, and each is counted by its reason.
+
+Counted are layer calls and prefill tokens. Where the parent can compute the batch its result is
+checked against the reference; where it could not either, that it was called with the whole batch.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hk_vllm.attention import builder as builder_module
+from hk_vllm.attention.rows import DECODES_BEHIND
+
+from hk_backend.routing.routes import RouteCounters
+from tests.integration.hk_vllm.attention.batch import (
+    EXTEND,
+    MIXED,
+    PREFILL,
+    Batch,
+    Layer,
+    vllm_config,
+)
+from tests.integration.shared.attention.counted import fell_back
+from tests.integration.shared.attention.rows import DECODE, FRESH, Row
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"causal": torch.ones(3, dtype=torch.int32)}, "not causal"),
+        ({"causal": False}, "not causal"),
+        ({"mm_req_doc_ranges": {1: [(0, 4)]}}, "bidirectional ranges in a multimodal prompt"),
+        ({"rswa_prefix_lens": torch.tensor([1, 2, 3])}, "reference sliding window"),
+        ({"encoder_seq_lens": torch.tensor([1, 2, 3])}, "cross attention"),
+    ],
+    ids=["causal per request", "bidirectional", "multimodal", "rswa", "encoder"],
+)
+def test_batches_only_the_parent_understands(
+    layer: Layer,
+    counters: RouteCounters,
+    parent_calls: list[Any],
+    changes: dict[str, Any],
+    why: str,
+) -> None:
+    batch = Batch(layer, MIXED)
+    metadata = batch.build(**changes)
+    batch.forward(metadata)
+    fell_back(counters, why, PREFILL)
+    assert parent_calls == [metadata]
+
+
+def test_without_multimodal_ranges_a_batch_is_routed(layer: Layer, counters: RouteCounters) -> None:
+    batch = Batch(layer, MIXED)
+    batch.run(mm_req_doc_ranges={})
+    batch.check()
+    assert counters.served.tokens == PREFILL
+
+
+def test_decodes_behind_prefills(layer: Layer, counters: RouteCounters) -> None:
+    batch = Batch(layer, [EXTEND, DECODE, FRESH])
+    batch.run()
+    batch.check()
+    fell_back(counters, DECODES_BEHIND, PREFILL)
+
+
+def test_lengths_only_on_the_device(layer: Layer, counters: RouteCounters) -> None:
+    """Reading them would stall the stream; on CPU tensors there is nothing to stall."""
+    batch = Batch(layer, MIXED)
+    common = batch.common_metadata(seq_lens_cpu_upper_bound=None)
+    batch.forward(layer.builder.build(0, common))
+    batch.check()
+    assert counters.served.tokens == PREFILL
+    common.seq_lens = SimpleNamespace(device=torch.device("cuda"))
+    why = builder_module.refuse_batch(common, fast_build=False)
+    assert why == "no sequence lengths on the host"
+
+
+@pytest.mark.parametrize("build", ["drafting", "fast"])
+def test_drafting(layer: Layer, counters: RouteCounters, build: str) -> None:
+    batch = Batch(layer, MIXED)
+    if build == "drafting":
+        metadata = layer.builder.build_for_drafting(batch.common_metadata(), 0)
+    else:
+        metadata = layer.builder.build(0, batch.common_metadata(), fast_build=True)
+    batch.forward(metadata)
+    batch.check()
+    fell_back(counters, "drafting", PREFILL)
+
+
+def with_drafts(config: Any, drafts: int, **more: Any) -> Any:
+    speculative = SimpleNamespace(num_speculative_tokens=drafts, parallel_drafting=False, **more)
+    object.__setattr__(config, "speculative_config", speculative)
+    return config
+
+
+def test_adaptive_verification(hk_cpu: Any, counters: RouteCounters) -> None:
+    """The device trims drafts: where its rows begin is not what the host believes."""
+    config = with_drafts(vllm_config(), drafts=3, enable_adaptive_verification=True)
+    batch = Batch(Layer(hk_cpu, config=config), MIXED)
+    batch.run()
+    batch.check()
+    fell_back(counters, "adaptive verification", PREFILL)
+
+
+def test_speculative_verification(hk_cpu: Any, counters: RouteCounters) -> None:
+    layer = Layer(hk_cpu, config=with_drafts(vllm_config(), drafts=3))
+    batch = Batch(layer, [Row(4, 30), Row(4, 61)])
+    batch.run(is_prefilling=torch.tensor([False, False]))
+    batch.check()
+    fell_back(counters, "speculative verification", 8)
+
+
+def test_a_short_prefill_beside_drafts_is_no_verification(
+    hk_cpu: Any, counters: RouteCounters
+) -> None:
+    layer = Layer(hk_cpu, config=with_drafts(vllm_config(), drafts=3))
+    batch = Batch(layer, [Row(4, 30), Row(3)])
+    batch.run(is_prefilling=torch.tensor([False, True]))
+    batch.check()
+    assert counters.served.tokens == 7
+
+
+@pytest.mark.parametrize(
+    ("parallel", "why"),
+    [
+        ({"decode_context_parallel_size": 2}, "decode context parallelism"),
+        ({"prefill_context_parallel_size": 2}, "prefill context parallelism"),
+        ({"enable_dbo": True, "data_parallel_size": 2}, "batches split into microbatches"),
+    ],
+    ids=["dcp", "pcp", "microbatches"],
+)
+def test_parallel_configurations(
+    layer: Layer, counters: RouteCounters, parallel: dict[str, Any], why: str
+) -> None:
+    config = vllm_config(**parallel)
+    layer.builder._hk_refusal = builder_module.refuse_parallel(config.parallel_config)
+    batch = Batch(layer, MIXED)
+    batch.run()
+    batch.check()
+    fell_back(counters, why, PREFILL)

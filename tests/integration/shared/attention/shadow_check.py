@@ -1,0 +1,76 @@
+"""HK_CHECK: above the tolerance the route goes off, and the result is the engine's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from hk_backend.ops import attention_prefill
+from hk_backend.routing.routes import RouteCounters, routes
+from hk_backend.routing.shadow_check import tolerance
+from tests.integration.shared.attention.counted import fell_back
+from tests.integration.shared.attention.engine import AttentionEngine
+from tests.integration.shared.attention.rows import FRESH, prefill_tokens
+
+packed_and_paged = pytest.mark.parametrize("paged", [False, True], ids=["packed", "paged"])
+
+
+def scaled(
+    query: torch.Tensor, *, out: torch.Tensor, query_start_loc: torch.Tensor, **arguments: Any
+) -> None:
+    """The operator, 2% wrong on the tokens it computes."""
+    attention_prefill(query, out=out, query_start_loc=query_start_loc, **arguments)
+    out[query_start_loc[0] : query_start_loc[-1]] *= 1.02
+
+
+@packed_and_paged
+def test_a_right_result_is_hks(
+    attention: AttentionEngine,
+    counters: RouteCounters,
+    environment: Callable[..., None],
+    paged: bool,
+) -> None:
+    environment(HK_CHECK="1")
+    attention.check(attention.layer(), attention.MIXED if paged else [FRESH])
+    assert counters.served.calls == counters.checked_calls == 1
+    assert 0 < counters.max_check_error < tolerance(torch.float32)
+    assert routes.verdict("attention")
+
+
+@packed_and_paged
+def test_a_wrong_result_is_the_engines(
+    attention: AttentionEngine,
+    counters: RouteCounters,
+    environment: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    paged: bool,
+) -> None:
+    environment(HK_CHECK="1")
+    monkeypatch.setattr("hk_backend.engine.attention.attention_prefill", scaled)
+    layer, rows = attention.layer(), attention.MIXED if paged else [FRESH]
+    for seed in range(3):
+        attention.check(layer, rows, seed)
+    why = routes.verdict("attention").why
+    assert why.startswith("HK_CHECK: error 2.00e-02 exceeds the tolerance")
+    assert "query lengths" in why
+    fell_back(counters, why, prefill_tokens(rows), calls=3)
+    assert counters.checked_calls == 1, "a route that is off is not checked"
+    assert counters.max_check_error == pytest.approx(0.02, rel=1e-3)
+    (error,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert why in error.getMessage()
+
+
+def test_without_it_nothing_is_checked(
+    attention: AttentionEngine, counters: RouteCounters, environment: Callable[..., None]
+) -> None:
+    environment(HK_CHECK="0")
+    attention.run(attention.layer(), [FRESH])
+    assert counters.served.calls == 1
+    assert not counters.checked_calls
+
+
+__all__ = [name for name in globals() if name.startswith("test_")]
