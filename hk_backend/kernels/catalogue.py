@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hk_backend.kernels.entry import CodeObjectError, Fact, KernelEntry, entry_of
@@ -77,15 +77,6 @@ class Catalogue:
                     return entry
         there = ", ".join(entry.name for entry in self.kernels) or "none"
         raise KeyError(f"no kernel {name!r} for {self.arch}; there are: {there}")
-
-    def with_kernels(self, *entries: KernelEntry) -> Catalogue:
-        """A copy in which `entries` replace the kernels with their names, or are added."""
-        families = dict(self.families)
-        for entry in entries:
-            others = families.get(entry.operator, ())
-            kept = tuple(entry if other.name == entry.name else other for other in others)
-            families[entry.operator] = kept if entry in kept else (*kept, entry)
-        return replace(self, families=families)
 
 
 def values(family: Family, fact: str) -> tuple[Fact, ...]:

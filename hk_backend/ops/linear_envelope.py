@@ -7,8 +7,6 @@ from hk_backend.terms.requests import LinearRequest
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 from hk_backend.terms.weight_format import FLOAT_DTYPES, FORMATS, Format
 
-SCALE_KINDS = ("none", "tensor", "channel", "block", "mx")
-
 
 def supports_linear(request: LinearRequest) -> Verdict:
     """Whether the configured device serves `request`; if not, `why` is one line for a user."""

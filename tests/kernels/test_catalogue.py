@@ -24,6 +24,7 @@ from hk_backend.kernels.catalogue import CODE_OBJECTS
 from hk_backend.kernels.entry import code_object_arch
 from hk_backend.kernels.toolchain import build
 from hk_backend.kernels.toolchain.compiler import Toolchain
+from tests.kernels.catalogues import with_kernels
 from tests.kernels.sources import ARCH, Source, write
 
 
@@ -100,7 +101,7 @@ def test_valid_values_are_those_of_the_kernels_that_are_left() -> None:
         name="only",
         facts={"dtype": "f8", "head_size": 96, "paged": False},
     )
-    selected = known.with_kernels(only)
+    selected = with_kernels(known, only)
     assert selected.select("attention_prefill", dtype="f8", head_size=96, paged=False) is only
     refusal = selected.select("attention_prefill", dtype="f8", head_size=64)
     assert refusal == NoKernel("head_size", 64, (96,))
@@ -126,15 +127,6 @@ def test_an_index_is_read_when_its_operator_is_asked_for(tmp_path: Path) -> None
     assert known.select("attention_prefill", dtype="bf16", head_size=64, paged=True)
     with pytest.raises(CodeObjectError, match=r"gemm\.json is damaged"):
         known.select("gemm")
-
-
-def test_a_kernel_takes_another_s_place(built: Path) -> None:
-    known = catalogue(ARCH, built)
-    wrong = replace(small(built), symbol="other")
-    assert known.with_kernels(wrong).kernels == (wrong,)
-    beside = replace(wrong, name="other")
-    assert known.with_kernels(beside).kernels == (small(built), beside)
-    assert known.kernels == (small(built),)
 
 
 def test_line_tables_that_are_not_there(folder: Path) -> None:

@@ -76,12 +76,6 @@ EXPORT int hkEmulatedUnmap(void* pointer) {
 // What the error number of this thread's last call does not say; empty where it says all.
 EXPORT const char* hkEmulatedWhy() { return why_last_failed.c_str(); }
 
-EXPORT uint64_t hkEmulatedSynchronisingCalls() {
-  Runtime& runtime = Runtime::instance();
-  std::lock_guard lock(runtime.mutex);
-  return runtime.summary.synchronising_calls;
-}
-
 // Findings and counters since the last hkEmulatedForgetReport, as JSON (hip_report.hpp); valid
 // until this thread's next call.
 EXPORT const char* hkEmulatedReport() {

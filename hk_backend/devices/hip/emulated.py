@@ -77,7 +77,6 @@ class EmulatedLibrary(HipLibrary):
         self.dll.hkEmulatedWhy.restype = ctypes.c_char_p
         self.dll.hkEmulatedReport.restype = ctypes.c_char_p
         self.dll.hkEmulatedForgetReport.restype = None
-        self.dll.hkEmulatedSynchronisingCalls.restype = ctypes.c_uint64
         for name in ("hipGetErrorName", "hipGetErrorString"):
             getattr(self.dll, name).argtypes = [ctypes.c_int]
             getattr(self.dll, name).restype = ctypes.c_char_p
@@ -138,10 +137,6 @@ class EmulatedLibrary(HipLibrary):
 
     def forget_report(self) -> None:
         self.dll.hkEmulatedForgetReport()
-
-    def synchronising_calls(self) -> int:
-        """Calls so far that made the host wait for the device."""
-        return int(self.dll.hkEmulatedSynchronisingCalls())
 
     def launch_calls(self) -> int:
         """Calls of hipModuleLaunchKernel since the last reset."""

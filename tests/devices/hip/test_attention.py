@@ -14,6 +14,7 @@ from hk_backend.kernels import Catalogue, KernelEntry, catalogue
 from hk_backend.kernels.entry import Tile
 from hk_backend.ops import AttentionRequest
 from hk_backend.terms.verdict import Verdict, refused
+from tests.kernels.catalogues import with_kernels
 from tests.ops.cases import Case, arguments, make
 from tests.ops.layouts import LAYOUTS
 
@@ -32,7 +33,8 @@ PAGED = replace(LLAMA, paged=True, block_size=16, cache_layouts=("B H N D", "B H
 def kernels(small: Catalogue) -> Catalogue:
     """The catalogue of the kernels' facts; no code of theirs runs here."""
     entry = replace(small.kernel("fill"), operator="attention_prefill")
-    return small.with_kernels(
+    return with_kernels(
+        small,
         *(
             replace(
                 entry,
@@ -43,7 +45,7 @@ def kernels(small: Catalogue) -> Catalogue:
             for dtype in ("bf16", "f16")
             for size in (64, 128)
             for paged in (False, True)
-        )
+        ),
     )
 
 

@@ -28,6 +28,7 @@ from hk_backend.terms.attention_arguments import AttentionArguments, MergeArgume
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 from tests.devices.hip.device import OnTheHost, SynchronisesInChecks, current_streams
 from tests.integration.shared.e2e.broken_kernels import one_wrong_exponential
+from tests.kernels.catalogues import with_kernels
 from tests.ops.cases import Case, make
 from tests.ops.oracle import check_result, expected, nan
 
@@ -57,7 +58,7 @@ def test_a_forward_enqueues_and_waits_for_nothing(
     lse = torch.full((4, 45), -torch.inf)
     untouched = out.clone()
     run(device, call, out, lse)
-    assert library.synchronising_calls() == 0
+    assert library.report()["synchronising_calls"] == 0
     assert out.isnan().all(), "it ran before anything waited"
     library.synchronise(streams[index])
     check_result(expected(call, BF16), out, lse, untouched)
@@ -85,7 +86,7 @@ def test_a_kernel_that_fails_its_self_check_is_disabled(
     """Bfloat16's place in the catalogue taken by the kernel for float16: wrong numbers."""
     whole = catalogue("gfx950")
     wrong = replace(whole.kernel(KERNEL), symbol=KERNEL.replace("bf16", "f16"))
-    device = SynchronisesInChecks(library, whole.with_kernels(wrong))
+    device = SynchronisesInChecks(library, with_kernels(whole, wrong))
     verdict = device.verdict(LLAMA)
     assert not verdict
     assert f"{KERNEL} failed its self-check" in verdict.why
@@ -208,7 +209,7 @@ def test_a_kernel_that_cannot_be_loaded_is_disabled(
 ) -> None:
     whole = catalogue("gfx950")
     gone = replace(whole.kernel(KERNEL), path=tmp_path / "gone.co")
-    verdict = SynchronisesInChecks(library, whole.with_kernels(gone)).verdict(LLAMA)
+    verdict = SynchronisesInChecks(library, with_kernels(whole, gone)).verdict(LLAMA)
     assert not verdict
     assert "cannot run" in verdict.why
     assert "gone.co" in verdict.why

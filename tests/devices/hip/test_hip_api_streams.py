@@ -98,7 +98,7 @@ def test_synchronising_calls_are_counted(library: EmulatedLibrary) -> None:
     copy = (byref(host), c_void_p(device), size, hip_calls.DEVICE_TO_HOST)
     library.call("hipMemcpyAsync", *copy, c_void_p(mine))
     code(library, "hipStreamQuery", c_void_p(mine))
-    assert library.synchronising_calls() == 0
+    assert library.report()["synchronising_calls"] == 0
     waiting: list[tuple[object, ...]] = [
         ("hipDeviceSynchronize",),
         ("hipStreamSynchronize", c_void_p(mine)),
@@ -109,4 +109,4 @@ def test_synchronising_calls_are_counted(library: EmulatedLibrary) -> None:
     ]
     for so_far, (name, *arguments) in enumerate(waiting):
         library.call(str(name), *arguments)
-        assert library.synchronising_calls() == so_far + 1, name
+        assert library.report()["synchronising_calls"] == so_far + 1, name

@@ -15,6 +15,7 @@ from hk_backend.devices.hip.modules import HipKernels
 from hk_backend.kernels import ArgumentError, Catalogue, CodeObjectError, KernelEntry
 from tests.devices.hip.hip_calls import malloc, read, stream
 from tests.devices.hip.small_kernels import BLOCK
+from tests.kernels.catalogues import with_kernels
 
 COUNT = 1000
 
@@ -35,7 +36,7 @@ def fill(
 def changed(small: Catalogue, **changes: object) -> Catalogue:
     """The catalogue with another entry for `fill`."""
     entry: KernelEntry = replace(small.kernel("fill"), **changes)  # type: ignore[arg-type]
-    return small.with_kernels(entry)
+    return with_kernels(small, entry)
 
 
 def test_a_launch(library: EmulatedLibrary, small: Catalogue) -> None:
@@ -43,7 +44,7 @@ def test_a_launch(library: EmulatedLibrary, small: Catalogue) -> None:
     kernels, out, mine = HipKernels(library), malloc(library, 4 * COUNT), stream(library)
     for value in (5, -6):
         fill(kernels, small, out, value, on=mine)
-    assert library.synchronising_calls() == 0
+    assert library.report()["synchronising_calls"] == 0
     library.synchronise(mine)
     assert read(library, out, COUNT) == [-6] * COUNT
     assert library.report()["kernels"]["fill"]["launches"] == 2

@@ -144,7 +144,7 @@ def test_a_step_waits_for_nothing(
         batch.forward(metadata, **tensors)
     assert library.launch_calls() == 2
     assert OnGpu.reads == []
-    assert library.synchronising_calls() == 0
+    assert library.report()["synchronising_calls"] == 0
     assert not is_built(metadata)
     assert bool(of_the_parent) == (parent.member == "ROCM_AITER_FA"), "the control"
 
@@ -173,4 +173,4 @@ def test_waiting_would_be_seen(device: OnTheHost, library: EmulatedLibrary) -> N
         read()
         assert len(OnGpu.reads) > before
     device.library.synchronise(device.memory.stream(0))
-    assert library.synchronising_calls() == 1
+    assert library.report()["synchronising_calls"] == 1

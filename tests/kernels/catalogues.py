@@ -1,0 +1,24 @@
+"""Shipped kernels by their facts, and catalogues with other kernels in their places."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hk_backend.kernels import Catalogue, Fact, KernelEntry, catalogue
+
+
+def selected(operator: str, **facts: Fact) -> KernelEntry:
+    """The kernel for gfx950."""
+    found = catalogue("gfx950").select(operator, **facts)
+    assert isinstance(found, KernelEntry), found
+    return found
+
+
+def with_kernels(known: Catalogue, *entries: KernelEntry) -> Catalogue:
+    """A copy in which `entries` replace the kernels with their names, or are added."""
+    families = dict(known.families)
+    for entry in entries:
+        others = families.get(entry.operator, ())
+        kept = tuple(entry if other.name == entry.name else other for other in others)
+        families[entry.operator] = kept if entry in kept else (*kept, entry)
+    return replace(known, families=families)
