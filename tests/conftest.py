@@ -12,6 +12,7 @@ import gc
 import logging
 import os
 from collections.abc import Generator
+from platform import machine as architecture
 
 import pytest
 
@@ -55,12 +56,18 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if needs_x86_64(item):
+        pytest.skip(f"an x86-64 processor is needed, this one is {architecture()}")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    if report.skipped and not (lacks_instructions(item) or lacks_compiler(item)):
+    allowed = needs_x86_64, lacks_instructions, lacks_compiler
+    if report.skipped and not any(reason(item) for reason in allowed):
         make_red(report)
     return report
 
@@ -76,6 +83,11 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 def make_red(report: pytest.TestReport | pytest.CollectReport) -> None:
     report.outcome = "failed"
     report.longrepr = f"unexpected skip of {report.nodeid}: {report.longrepr}"
+
+
+def needs_x86_64(item: pytest.Item) -> bool:
+    """Whether a test marked `x86_64` meets a processor of another architecture."""
+    return item.get_closest_marker("x86_64") is not None and architecture() != "x86_64"
 
 
 def lacks_instructions(item: pytest.Item) -> bool:

@@ -13,13 +13,14 @@ from tests.conftest import *
 import tests.conftest
 
 tests.conftest.usable_isas = lambda: ["avx2", "portable"]
+tests.conftest.architecture = lambda: "aarch64"
 """
 
 
 def test_unexplained_skips_are_red(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a machine without AVX-512, whose tests alone may skip."""
+    """On a processor without AVX-512 that is no x86-64 either: only the tests of those may skip."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     pytester.makeconftest(RULE)
     pytester.makepyfile(
@@ -29,9 +30,10 @@ def test_unexplained_skips_are_red(
         "@pytest.mark.parametrize('isa', ['avx512', 'avx2'])\n"
         "def test_one(isa):\n"
         "    pytest.skip('no such instructions')",
+        test_x86="import pytest\n@pytest.mark.x86_64\ndef test_one(): assert False",
     )
     result = pytester.runpytest_subprocess("--continue-on-collection-errors")
-    result.assert_outcomes(failed=2, errors=1, skipped=1)
+    result.assert_outcomes(failed=2, errors=1, skipped=2)
     result.stdout.fnmatch_lines_random(
         ["*unexpected skip of test_plain.py::test_one*not today*", "*unexpected skip*test_import*"]
     )

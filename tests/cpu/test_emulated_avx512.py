@@ -13,6 +13,8 @@ import pytest
 from hk_backend.devices.cpu.isas import TORCH_LIMIT
 from tests.models import ROOT
 
+pytestmark = pytest.mark.x86_64  # the emulated processor has this one's memory, and its code in it
+
 TESTS = 4
 """Of each sample."""
 SAMPLES = {
