@@ -171,7 +171,7 @@ def run(entry: KernelEntry) -> Iterator[Verdict]:
 def main(names: Sequence[str]) -> int:
     alive = 0
     known = catalogue("gfx950")
-    for name in names or [entry.name for entry in known.kernels if "attention" in entry.name]:
+    for name in names or [entry.name for entry in known.families["attention_prefill"]]:
         verdicts = []
         for verdict in run(known.kernel(name)):
             verdicts.append(verdict)

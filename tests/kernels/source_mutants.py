@@ -7,14 +7,16 @@ mutants.py, attention's by the bank conflicts that the emulator counts, too.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from hk_backend.kernels import KernelEntry
+from hk_backend.kernels import KernelEntry, catalogue
 from hk_backend.kernels.toolchain import build
 from hk_backend.kernels.toolchain.compiler import Toolchain
 from tests.kernels.attention_launch import Launch
+from tests.kernels.sources import remove_kernels
 from tests.ops.cases import Case
 
 SWIZZLE = "csrc/include/hk/types/swizzle.hpp"
@@ -24,7 +26,7 @@ TURNS = "csrc/include/hk/schedule.hpp"
 SHAPE = "csrc/kernels/attention/shape.hpp"
 WAVE = "csrc/kernels/attention/wave.hpp"
 KERNEL = "csrc/kernels/attention_prefill.hip"
-GEMM, GEMM_WAVE = "csrc/kernels/gemm.hip", "csrc/kernels/gemm/wave.hpp"
+GEMM_WAVE = "csrc/kernels/gemm/wave.hpp"
 
 
 @dataclass(frozen=True)
@@ -131,8 +133,6 @@ CASES = (
     Case(lengths=((40, 1000),), num_heads=1, causal=False, magnitude=4.0, block_size=16),
     Case(lengths=((9, 20),), num_heads=16, num_kv_heads=4, before=600, causal=False),
 )
-KEPT = ("bf16_d64_packed", "bf16_d64_paged")
-"""The kernels that are compiled: the others are the same template."""
 FLAGS = (*(flag for flag in build.FLAGS if flag != "-g"), "-Wno-error")
 """The same instructions, without the line tables: a third of the compiler's time."""
 
@@ -143,17 +143,18 @@ def launch(entry: KernelEntry, case: Case) -> Launch:
 
 
 def compile_mutant(
-    mutant: SourceMutant | None, folder: Path, tools: Toolchain, kernel: str = KERNEL
+    mutant: SourceMutant | None, folder: Path, tools: Toolchain, entries: Sequence[KernelEntry]
 ) -> bytes:
-    """The code object of the changed sources (of the unchanged ones if None); of attention `KEPT`.
+    """The code object of the changed sources (of the unchanged ones if None), with only `entries`,
+    which are of one source: the others are the same template.
 
     Raises `ValueError` if the text to change does not occur once.
     """
     shutil.copytree(build.ROOT / "csrc" / "include", folder / "csrc" / "include")
     shutil.copytree(build.ROOT / "csrc" / "kernels", folder / "csrc" / "kernels")
-    source = folder / kernel
-    lines = source.read_text().splitlines(keepends=True)
-    source.write_text("".join(line for line in lines if kept(line)))
+    [kernel] = {f"csrc/kernels/{entry.path.stem}.hip" for entry in entries}
+    family = catalogue(entries[0].arch).families[entries[0].operator]
+    remove_kernels(folder / kernel, [entry for entry in family if entry not in entries])
     if mutant is not None:
         path = folder / mutant.file
         text = path.read_text()
@@ -163,10 +164,6 @@ def compile_mutant(
     output = folder / "mutant.co"
     tools.run("clang++", *FLAGS, "--offload-arch=gfx950", kernel, "-o", output, cwd=folder)
     return output.read_bytes()
-
-
-def kept(line: str) -> bool:
-    return not line.startswith("ATTENTION_PREFILL(") or line[18:].startswith(KEPT)
 
 
 def caught_by(entry: KernelEntry, code_object: bytes) -> str | None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hk_backend.kernels import KernelEntry
 from hk_backend.kernels.toolchain import build, disassembly
 from hk_backend.kernels.toolchain.compiler import Toolchain
 from hk_backend.kernels.toolchain.disassembly import Disassembly, parse
@@ -78,3 +81,12 @@ def straight(*lines: str) -> Disassembly:
     """Instructions of 4 bytes each, from text."""
     words = [line.partition(" ") for line in lines]
     return Disassembly(tuple(parse(word[0], word[2], 4 * i) for i, word in enumerate(words)))
+
+
+def remove_kernels(source: Path, entries: Iterable[KernelEntry]) -> None:
+    """Empty the lines that declare them: each is one, at the left margin, with the kernel's name in
+    it, or that without the operator's."""
+    words = [w for e in entries for w in (e.name, e.name.removeprefix(f"{e.operator}_"))]
+    declares = re.compile(rf"^[A-Z]\w*\(.*\b({'|'.join(map(re.escape, words))})\b")
+    lines = source.read_text().splitlines(keepends=True)
+    source.write_text("".join("\n" if words and declares.match(line) else line for line in lines))

@@ -15,22 +15,26 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hk_backend.kernels import KernelEntry, catalogue
+from hk_backend.kernels import KernelEntry
 from hk_backend.kernels.toolchain.sample_launch import Sample, run
-from tests.kernels.cover import cover
+from tests.kernels.attention_launch import DTYPES
+from tests.kernels.cover import cover, family
 from tests.ops.strategies import generated
 from tests.seed import draw
 
-ARCH = "gfx950"
-TYPES = {"gemm_bf16": torch.bfloat16, "gemm_f16": torch.float16}
 TILE, STEP = 256, 64
 MATRIX_ACCURACY = 2.0**-23  # of a float32 addition, whichever way the matrix unit rounds it
 
-names = pytest.mark.parametrize("name", TYPES)
+every_kernel = pytest.mark.parametrize("entry", family("gemm"), ids=lambda entry: entry.name)
 
 LENGTHS = (1, 2, 7, 8, 9, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257)
 DEPTHS = (1, 2, 7, 8, 9, 15, 16, 17, 63, 64, 65, 72, 127, 128, 129, 200, 321)
 PADDINGS = (0, 8, 24)
+
+
+def type_of(entry: KernelEntry) -> torch.dtype:
+    """Of its matrices, which share one."""
+    return DTYPES[str(entry.facts["out"])]
 
 
 @dataclass(frozen=True)
@@ -82,14 +86,14 @@ def launch(
 
 
 def multiply(
-    name: str,
+    entry: KernelEntry,
     a: torch.Tensor,
     b: torch.Tensor,
     paddings: tuple[int, int, int] = (0, 0, 0),
     seed: int = 0,
 ) -> tuple[torch.Tensor, Any]:
     """The same of a shipped kernel; no finding, and nothing written outside of C."""
-    c, report = launch(catalogue(ARCH).kernel(name), a, b, paddings, seed)
+    c, report = launch(entry, a, b, paddings, seed)
     assert not report.findings, report.findings[0].message
     assert c.others_untouched()
     return c.matrix, report
@@ -118,20 +122,20 @@ AXES = {
     "pad_c": PADDINGS,
 }
 COVER = [
-    pytest.param(entry.name, *axes.values(), number, id=f"{entry.name}-{axes}")
+    pytest.param(entry, *axes.values(), number, id=f"{entry.name}-{axes}")
     for number, (entry, axes) in enumerate(cover("shapes", "gemm", **AXES))
 ]
 
 
-@pytest.mark.parametrize(("name", *AXES, "seed"), COVER)
+@pytest.mark.parametrize(("entry", *AXES, "seed"), COVER)
 def test_a_pairwise_cover_of_shapes(
-    name: str, m: int, n: int, k: int, pad_a: int, pad_b: int, pad_c: int, seed: int
+    entry: KernelEntry, m: int, n: int, k: int, pad_a: int, pad_b: int, pad_c: int, seed: int
 ) -> None:
-    multiplies(name, m, n, k, (pad_a, pad_b, pad_c), seed)
+    multiplies(entry, m, n, k, (pad_a, pad_b, pad_c), seed)
 
 
 @pytest.mark.slow
-@names
+@every_kernel
 @generated(100)
 @given(
     m=st.sampled_from(LENGTHS),
@@ -145,83 +149,83 @@ def test_a_pairwise_cover_of_shapes(
 @example(m=257, n=257, k=65, paddings=(8, 0, 24), seed=1)
 @example(m=255, n=255, k=63, paddings=(0, 8, 0), seed=2)
 def test_generated_shapes(
-    name: str, m: int, n: int, k: int, paddings: tuple[int, int, int], seed: int
+    entry: KernelEntry, m: int, n: int, k: int, paddings: tuple[int, int, int], seed: int
 ) -> None:
-    multiplies(name, m, n, k, paddings, seed)
+    multiplies(entry, m, n, k, paddings, seed)
 
 
 def multiplies(
-    name: str, m: int, n: int, k: int, paddings: tuple[int, int, int], seed: int
+    entry: KernelEntry, m: int, n: int, k: int, paddings: tuple[int, int, int], seed: int
 ) -> None:
-    a = normal(TYPES[name], m, k, seed=seed)
-    b = normal(TYPES[name], n, k, seed=seed + 1)
-    found, report = multiply(name, a, b, paddings, seed)
+    a = normal(type_of(entry), m, k, seed=seed)
+    b = normal(type_of(entry), n, k, seed=seed + 1)
+    found, report = multiply(entry, a, b, paddings, seed)
     assert is_right(found, a, b)
     tiles = math.ceil(m / TILE) * math.ceil(n / TILE)
     assert report.counters.matrix_flops == tiles * 2 * TILE * TILE * math.ceil(k / STEP) * STEP
 
 
-@names
-def test_integers_are_exact(name: str) -> None:
+@every_kernel
+def test_integers_are_exact(entry: KernelEntry) -> None:
     """Sums of small integers are the same in any order; the result is their rounding."""
     generator = torch.Generator().manual_seed(5)
     a, b = (torch.randint(-8, 9, (rows, 200), generator=generator) for rows in (130, 270))
-    found, _ = multiply(name, a.to(TYPES[name]), b.to(TYPES[name]))
-    assert torch.equal(found, (a @ b.T).double().to(TYPES[name]))
+    found, _ = multiply(entry, a.to(type_of(entry)), b.to(type_of(entry)))
+    assert torch.equal(found, (a @ b.T).double().to(type_of(entry)))
 
 
-@names
-def test_whole_tiles_waste_nothing(name: str) -> None:
+@every_kernel
+def test_whole_tiles_waste_nothing(entry: KernelEntry) -> None:
     m, n, k = 512, 256, 192
-    a, b = normal(TYPES[name], m, k, seed=1), normal(TYPES[name], n, k, seed=2)
-    _, report = multiply(name, a, b)
+    a, b = normal(type_of(entry), m, k, seed=1), normal(type_of(entry), n, k, seed=2)
+    _, report = multiply(entry, a, b)
     assert report.counters.matrix_flops == 2 * m * n * k
 
 
-@names
-def test_wave_orders_are_bit_identical(name: str) -> None:
+@every_kernel
+def test_wave_orders_are_bit_identical(entry: KernelEntry) -> None:
     """A 3 x 3 grid of tiles, its last ones ragged."""
-    a, b = normal(TYPES[name], 520, 100, seed=3), normal(TYPES[name], 600, 100, seed=4)
-    results = [multiply(name, a, b, (8, 0, 0), seed)[0] for seed in range(4)]
+    a, b = normal(type_of(entry), 520, 100, seed=3), normal(type_of(entry), 600, 100, seed=4)
+    results = [multiply(entry, a, b, (8, 0, 0), seed)[0] for seed in range(4)]
     assert is_right(results[0], a, b)
     for other in results[1:]:
         assert torch.equal(other.view(torch.int16), results[0].view(torch.int16))
 
 
-@names
-def test_eight_tiles_go_round_the_xcds(name: str) -> None:
+@every_kernel
+def test_eight_tiles_go_round_the_xcds(entry: KernelEntry) -> None:
     """Where their number is a multiple of 8, each tile is still computed once."""
-    a, b = normal(TYPES[name], 4 * TILE, 8, seed=3), normal(TYPES[name], 2 * TILE, 8, seed=4)
-    assert is_right(multiply(name, a, b)[0], a, b)
+    a, b = normal(type_of(entry), 4 * TILE, 8, seed=3), normal(type_of(entry), 2 * TILE, 8, seed=4)
+    assert is_right(multiply(entry, a, b)[0], a, b)
 
 
-@names
-def test_outliers(name: str) -> None:
+@every_kernel
+def test_outliers(entry: KernelEntry) -> None:
     """Magnitudes from the smallest to where products are still finite, in every column."""
-    kind = torch.finfo(TYPES[name])
-    a, b = (normal(TYPES[name], rows, 130, seed=rows) for rows in (70, 40))
+    kind = torch.finfo(type_of(entry))
+    a, b = (normal(type_of(entry), rows, 130, seed=rows) for rows in (70, 40))
     a[:, ::13] *= math.sqrt(kind.max) / 64
     b[:, 5::13] *= kind.smallest_normal
     b[::7, 1::13] = kind.smallest_normal * kind.eps  # subnormal
-    assert is_right(multiply(name, a, b)[0], a, b)
+    assert is_right(multiply(entry, a, b)[0], a, b)
 
 
-@names
-def test_overflow_and_nan_stay_where_they_are(name: str) -> None:
-    a = torch.ones(40, 16, dtype=TYPES[name])
-    b = torch.ones(50, 16, dtype=TYPES[name])
-    a[3] = torch.finfo(TYPES[name]).max
+@every_kernel
+def test_overflow_and_nan_stay_where_they_are(entry: KernelEntry) -> None:
+    a = torch.ones(40, 16, dtype=type_of(entry))
+    b = torch.ones(50, 16, dtype=type_of(entry))
+    a[3] = torch.finfo(type_of(entry)).max
     a[7, 15] = math.nan
     a[9, 0] = -math.inf
-    found, _ = multiply(name, a, b)
+    found, _ = multiply(entry, a, b)
     wanted = torch.full((40, 50), 16.0)
     wanted[3], wanted[7], wanted[9] = math.inf, math.nan, -math.inf
     assert torch.equal(found.float().nan_to_num(nan=7e7), wanted.nan_to_num(nan=7e7))
 
 
-@names
-def test_zero_depth_gives_zeros(name: str) -> None:
-    a = torch.empty(40, 0, dtype=TYPES[name])
-    found, report = multiply(name, a, a, (8, 8, 0))
+@every_kernel
+def test_zero_depth_gives_zeros(entry: KernelEntry) -> None:
+    a = torch.empty(40, 0, dtype=type_of(entry))
+    found, report = multiply(entry, a, a, (8, 8, 0))
     assert torch.equal(found, torch.zeros(40, 40, dtype=a.dtype))
     assert report.counters.matrix_flops == 0

@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from hk_backend.kernels import KernelEntry, catalogue
+from hk_backend.kernels import KernelEntry
 from hk_backend.kernels.toolchain.compiler import Toolchain
 from hk_backend.kernels.toolchain.elf import Elf
 from tests.kernels import source_mutants
+from tests.kernels.catalogues import selected
 from tests.kernels.mutants import Mutant, mutants
 from tests.kernels.source_mutants import SourceMutant
-from tests.kernels.test_gemm import ARCH, TYPES, is_right, launch, normal
+from tests.kernels.test_gemm import is_right, launch, normal, type_of
 
-NAME = "gemm_bf16"  # fp16 differs in the two instructions that know the type
+ENTRY = selected("gemm", out="bf16")  # fp16 differs in the two instructions that know the type
 # Masked and whole steps, more of them than stages; several workgroups; one ragged step alone.
 SHAPES = ((300, 140, 200), (257, 8, 128), (40, 33, 20))
 SEEDS = (0, 1, 2)
@@ -33,7 +34,7 @@ def entry_with(entry: KernelEntry, code_object: bytes, path: Path) -> KernelEntr
 def caught(entry: KernelEntry) -> bool:
     """Whether the emulator finds something, or the result is wrong, in any shape and wave order."""
     for m, n, k in SHAPES:
-        a, b = normal(TYPES[NAME], m, k, seed=1), normal(TYPES[NAME], n, k, seed=2)
+        a, b = normal(type_of(ENTRY), m, k, seed=1), normal(type_of(ENTRY), n, k, seed=2)
         for seed in SEEDS:
             c, report = launch(entry, a, b, (0, 8, 0), seed)
             if report.findings or not is_right(c.matrix, a, b):
@@ -42,30 +43,29 @@ def caught(entry: KernelEntry) -> bool:
 
 
 def test_every_wait_and_barrier_is_needed(tmp_path: Path) -> None:
-    entry = catalogue(ARCH).kernel(NAME)
-    code = entry.code_object()
+    code = ENTRY.code_object()
     elf = Elf(code)
     text = elf.sections[".text"]
-    begin, size = elf.symbols()[entry.symbol]
+    begin, size = elf.symbols()[ENTRY.symbol]
     begin -= text.address
     words = code[text.offset : text.offset + text.size]
-    all_of_them = list(mutants(words, ARCH, begin, begin + size))
+    all_of_them = list(mutants(words, ENTRY.arch, begin, begin + size))
     assert len(all_of_them) > 20
 
     def changed(mutant: Mutant) -> KernelEntry:
-        return entry_with(entry, mutant.apply(code, text.offset), tmp_path / "mutant.co")
+        return entry_with(ENTRY, mutant.apply(code, text.offset), tmp_path / "mutant.co")
 
-    assert not caught(entry)
+    assert not caught(ENTRY)
     survivors = [mutant for mutant in all_of_them if not caught(changed(mutant))]
     assert not survivors, [str(mutant) for mutant in survivors]
 
 
 def test_the_unchanged_source_passes(tmp_path: Path, tools: Toolchain) -> None:
-    code = source_mutants.compile_mutant(None, tmp_path, tools, source_mutants.GEMM)
-    assert not caught(entry_with(catalogue(ARCH).kernel(NAME), code, tmp_path / "same.co"))
+    code = source_mutants.compile_mutant(None, tmp_path, tools, [ENTRY])
+    assert not caught(entry_with(ENTRY, code, tmp_path / "same.co"))
 
 
 @pytest.mark.parametrize("mutant", source_mutants.GEMM_MUTANTS, ids=lambda mutant: mutant.name)
 def test_mutants_of_the_source(mutant: SourceMutant, tmp_path: Path, tools: Toolchain) -> None:
-    code = source_mutants.compile_mutant(mutant, tmp_path, tools, source_mutants.GEMM)
-    assert caught(entry_with(catalogue(ARCH).kernel(NAME), code, tmp_path / "mutant.co"))
+    code = source_mutants.compile_mutant(mutant, tmp_path, tools, [ENTRY])
+    assert caught(entry_with(ENTRY, code, tmp_path / "mutant.co"))

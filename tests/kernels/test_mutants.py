@@ -10,17 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from hk_backend.kernels import KernelEntry, catalogue
+from hk_backend.kernels import KernelEntry
 from hk_backend.kernels.toolchain.compiler import Toolchain
 from tests.kernels import mutants, source_mutants
+from tests.kernels.catalogues import selected
+from tests.kernels.cover import family
 from tests.kernels.source_mutants import SourceMutant
 
-NAME = "attention_prefill_bf16_d64_paged"
-"""Of the template's kernels the one whose mutants every run judges; the others' are slow."""
+PACKED, PAGED = (
+    selected("attention_prefill", dtype="bf16", head_size=64, paged=paged)
+    for paged in (False, True)
+)
+"""Of the template's kernels those whose mutants every run judges; the others' are slow."""
 ENTRIES = [
-    pytest.param(entry, id=entry.name, marks=[] if entry.name == NAME else pytest.mark.slow)
-    for entry in catalogue("gfx950").kernels
-    if "attention" in entry.name
+    pytest.param(entry, id=entry.name, marks=[] if entry is PAGED else pytest.mark.slow)
+    for entry in family("attention_prefill")
 ]
 FEWEST = 80
 """Waits and barriers of a kernel, changed one at a time; fewer would mean that they were missed."""
@@ -33,33 +37,29 @@ def test_every_wait_and_every_barrier_is_needed(entry: KernelEntry) -> None:
     assert [str(verdict) for verdict in mutants.survivors(verdicts)] == []
 
 
-@pytest.fixture(scope="module")
-def entry() -> KernelEntry:
-    return catalogue("gfx950").kernel(NAME)
-
-
-def judged(code_object: bytes) -> dict[str, str | None]:
-    """By kernel."""
-    known = catalogue("gfx950")
-    names = [f"attention_prefill_{kept}" for kept in source_mutants.KEPT]
-    return {name: source_mutants.caught_by(known.kernel(name), code_object) for name in names}
+def judged(mutant: SourceMutant | None, folder: Path, tools: Toolchain) -> dict[str, str | None]:
+    """How the mutant was caught, by the name of each kernel that it concerns."""
+    code_object = source_mutants.compile_mutant(mutant, folder, tools, [PACKED, PAGED])
+    return {
+        entry.name: source_mutants.caught_by(entry, code_object)
+        for entry in (PACKED, PAGED)
+        if mutant is None or concerns(mutant, entry)
+    }
 
 
 def test_the_unchanged_source_passes(tmp_path: Path, tools: Toolchain) -> None:
-    verdicts = judged(source_mutants.compile_mutant(None, tmp_path, tools))
-    assert set(verdicts.values()) == {None}
+    assert judged(None, tmp_path, tools) == {PACKED.name: None, PAGED.name: None}
 
 
 @pytest.mark.parametrize("mutant", source_mutants.MUTANTS, ids=lambda mutant: mutant.name)
 def test_mutants_of_the_source(mutant: SourceMutant, tmp_path: Path, tools: Toolchain) -> None:
-    verdicts = judged(source_mutants.compile_mutant(mutant, tmp_path, tools))
-    concerned = {name: how for name, how in verdicts.items() if concerns(mutant, name)}
-    assert concerned
-    assert None not in concerned.values(), concerned
+    verdicts = judged(mutant, tmp_path, tools)
+    assert verdicts
+    assert None not in verdicts.values(), verdicts
 
 
-def concerns(mutant: SourceMutant, kernel: str) -> bool:
+def concerns(mutant: SourceMutant, entry: KernelEntry) -> bool:
     """Pages are of the paged kernels alone; a packed tensor's own end, of the packed ones."""
     if mutant.name.startswith("pages"):
-        return kernel.endswith("_paged")
-    return mutant.name != "descriptor: no end" or kernel.endswith("_packed")
+        return bool(entry.facts["paged"])
+    return mutant.name != "descriptor: no end" or not entry.facts["paged"]

@@ -28,13 +28,13 @@ from hk_backend.terms.attention_arguments import AttentionArguments, MergeArgume
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 from tests.devices.hip.device import OnTheHost, SynchronisesInChecks, current_streams
 from tests.integration.shared.e2e.broken_kernels import one_wrong_exponential
-from tests.kernels.catalogues import with_kernels
+from tests.kernels.catalogues import selected, with_kernels
 from tests.ops.cases import Case, make
 from tests.ops.oracle import check_result, expected, nan
 
 BF16 = torch.bfloat16
 LLAMA = AttentionRequest("cpu", BF16, 4, 2, 64)
-KERNEL = "attention_prefill_bf16_d64_packed"
+KERNEL = selected("attention_prefill", dtype="bf16", head_size=64, paged=False)
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_a_forward_enqueues_and_waits_for_nothing(
     index: int, library: EmulatedLibrary, streams: dict[int, int]
 ) -> None:
     device = OnTheHost(library, catalogue("gfx950"), index)
-    device._verdicts["attention_prefill", KERNEL, index] = SERVED  # at a layer's construction
+    device._verdicts[KERNEL.operator, KERNEL.name, index] = SERVED  # at a layer's construction
     call = make(Case(((40, 40), (5, 70)), 4, 2, 64, BF16))
     out = nan(*call["query"].shape, dtype=BF16)
     lse = torch.full((4, 45), -torch.inf)
@@ -85,11 +85,12 @@ def test_a_kernel_that_fails_its_self_check_is_disabled(
 ) -> None:
     """Bfloat16's place in the catalogue taken by the kernel for float16: wrong numbers."""
     whole = catalogue("gfx950")
-    wrong = replace(whole.kernel(KERNEL), symbol=KERNEL.replace("bf16", "f16"))
+    f16 = selected(KERNEL.operator, **{**KERNEL.facts, "dtype": "f16"})
+    wrong = replace(KERNEL, symbol=f16.symbol)
     device = SynchronisesInChecks(library, with_kernels(whole, wrong))
     verdict = device.verdict(LLAMA)
     assert not verdict
-    assert f"{KERNEL} failed its self-check" in verdict.why
+    assert f"{KERNEL.name} failed its self-check" in verdict.why
     assert device.verdict(replace(LLAMA, head_size=128)), "the others go on"
     call = make(Case(((4, 4),), 4, 2, 64, BF16))
     out = torch.zeros_like(call["query"])
@@ -128,7 +129,7 @@ def test_one_wrong_result_fails_the_self_check(
     device = OneWrong(library, catalogue("gfx950"))
     device.result = result
     why = device.verdict(LLAMA).why
-    assert f"{KERNEL} failed its self-check on cpu: error " in why
+    assert f"{KERNEL.name} failed its self-check on cpu: error " in why
 
 
 class FaultsInChecks(OnTheHost):
@@ -145,8 +146,8 @@ def test_a_kernel_that_stops_the_gpu_is_disabled(
     for _ in range(2):
         why = device.verdict(LLAMA).why
         assert (
-            f"{KERNEL} cannot run on device 0 of hip:gfx950: RuntimeError: HIP error: an illegal"
-            in why
+            f"{KERNEL.name} cannot run on device 0 of hip:gfx950: RuntimeError: HIP error: an "
+            "illegal memory access" in why
         )
     call = make(Case(((4, 4),), 4, 2, 64, BF16))
     with pytest.raises(DeviceError, match="an illegal memory access"):
@@ -168,7 +169,7 @@ def test_the_check_comes_before_the_first_use(
     for index in (0, 1, 1, 0):
         device.mapped.index_of_all = index
         run(device, call, torch.zeros_like(call["query"]), torch.zeros(4, 4))
-    assert checked == [(KERNEL, 0), (KERNEL, 1)]
+    assert checked == [(KERNEL.name, 0), (KERNEL.name, 1)]
 
 
 def test_no_first_use_in_a_graph_capture(
@@ -199,16 +200,30 @@ def test_operators_whose_kernels_share_a_name_share_no_verdict(
         return SERVED if kernel.operator == "attention_prefill" else refused("wrong numbers")
 
     device = OnTheHost(library, catalogue("gfx950"), check=check)
-    kernel = device.catalogue.kernel(KERNEL)
-    assert device.verify(attention, kernel, 0)
-    assert not device.verify(linear, replace(kernel, operator="gemm"), 0)
+    assert device.verify(attention, KERNEL, 0)
+    assert not device.verify(linear, replace(KERNEL, operator="gemm"), 0)
+
+
+def test_a_kernel_s_name_says_nothing(library: EmulatedLibrary, streams: dict[int, int]) -> None:
+    """Its facts do: what a name could say, these names say wrong."""
+    whole = catalogue("gfx950")
+    backwards = [entry.name for entry in reversed(whole.kernels)]
+    renamed = [replace(e, name=name) for e, name in zip(whole.kernels, backwards, strict=True)]
+    families = {
+        operator: tuple(entry for entry in renamed if entry.operator == operator)
+        for operator in whole.families
+    }
+    device = SynchronisesInChecks(library, replace(whole, families=families))
+    for paged in (False, True):
+        verdict = device.verdict(replace(LLAMA, paged=paged))
+        assert verdict, verdict.why
 
 
 def test_a_kernel_that_cannot_be_loaded_is_disabled(
     library: EmulatedLibrary, streams: dict[int, int], tmp_path: Any
 ) -> None:
     whole = catalogue("gfx950")
-    gone = replace(whole.kernel(KERNEL), path=tmp_path / "gone.co")
+    gone = replace(KERNEL, path=tmp_path / "gone.co")
     verdict = SynchronisesInChecks(library, with_kernels(whole, gone)).verdict(LLAMA)
     assert not verdict
     assert "cannot run" in verdict.why
@@ -226,7 +241,7 @@ def test_a_damaged_index_is_a_refusal(library: EmulatedLibrary, tmp_path: Path) 
 
 def test_foreign_streams_are_rejected(library: EmulatedLibrary, streams: dict[int, int]) -> None:
     device = OnTheHost(library, catalogue("gfx950"))
-    device._verdicts["attention_prefill", KERNEL, 0] = SERVED
+    device._verdicts[KERNEL.operator, KERNEL.name, 0] = SERVED
     call = make(Case(((4, 4),), 4, 2, 64, BF16))
     out, lse = torch.zeros_like(call["query"]), torch.zeros(4, 4)
     streams[0] = streams[1]

@@ -17,7 +17,7 @@ from hk_backend.ops import LinearRequest
 from hk_backend.terms.linear_arguments import LinearArguments, QuantizeMxArguments
 from hk_backend.terms.packed_weight import PackedWeight
 from tests.devices.hip.device import SynchronisesInChecks, current_streams
-from tests.kernels.catalogues import with_kernels
+from tests.kernels.catalogues import selected, with_kernels
 from tests.kernels.test_gemm import is_right
 
 FORMATS = {torch.bfloat16: "bf16", torch.float16: "fp16"}
@@ -74,7 +74,7 @@ def test_the_self_check_sees_another_kernel(
     """Bfloat16's place in the catalogue taken by the kernel for float16: wrong numbers."""
     current_streams(library, monkeypatch)
     whole = catalogue("gfx950")
-    bf16, f16 = (whole.kernel(f"gemm_{name}") for name in ("bf16", "f16"))
+    bf16, f16 = (selected("gemm", out=out) for out in ("bf16", "f16"))
     wrong = replace(bf16, symbol=f16.symbol)
     device = SynchronisesInChecks(library, with_kernels(whole, wrong))
     assert "gemm_bf16 failed its self-check" in device.verify(linear, wrong, 0).why

@@ -23,6 +23,7 @@ from hk_backend.kernels.toolchain import build, compare, metadata, sources
 from hk_backend.kernels.toolchain.compiler import Toolchain
 from hk_backend.kernels.toolchain.elf import Elf
 from hk_backend.kernels.toolchain.sources import SOURCES
+from tests.kernels.sources import remove_kernels
 from tests.seed import draw
 
 LARGEST_FILE, ALL_FILES = 1 << 20, 8 << 20  # bytes, in the repository and in the wheel
@@ -91,16 +92,6 @@ def test_a_source_that_changed_is_named(copy: Path) -> None:
     assert sources.changed(recorded, copy) == [names[0], names[2]]
 
 
-def leave_one(source: Path, kept: str, names: list[str], operator: str) -> None:
-    """Empty the lines that declare the other kernels: each is one, at the left margin, with the
-    kernel's name in it, or that without the operator's."""
-    others = [name for name in names if name != kept]
-    words = {word for name in others for word in (name, name.removeprefix(f"{operator}_"))}
-    declares = re.compile(rf"^[A-Z]\w*\(.*\b({'|'.join(map(re.escape, words))})\b")
-    lines = source.read_text().splitlines(keepends=True)
-    source.write_text("".join("\n" if others and declares.match(line) else line for line in lines))
-
-
 def one_kernel(data: bytes, name: str) -> tuple[compare.Kernel, bytes]:
     """What the GPU executes of it, and its kernel information."""
     elf = Elf(data)
@@ -116,10 +107,10 @@ def test_one_kernel_compiled_again(
     """Its instructions, its descriptor and its entry of the index, byte for byte."""
     shipped = kernels_of(arch)[name]
     kernel = draw(f"compile {arch} {name}").choice(shipped)
-    names = [other["name"] for other in shipped]
-    operator = catalogue(arch).kernel(kernel["name"]).operator
+    entries = {entry.name: entry for entry in catalogue(arch).kernels}
+    operator = entries[kernel["name"]].operator
     source = SOURCES / f"{name}.hip"
-    leave_one(copy / source, kernel["name"], names, operator)
+    remove_kernels(copy / source, [entries[k["name"]] for k in shipped if k is not kernel])
     built = build.compile_one(source, arch, tmp_path, tools, copy)
     assert [k["name"] for k in built.kernels[operator]] == [kernel["name"]]
     found, expected = (

@@ -18,6 +18,7 @@ from tests.integration.shared.e2e.rounding import (
     error_of,
 )
 from tests.integration.shared.e2e.scenario import ScenarioResult
+from tests.kernels.catalogues import selected
 
 CPU_ATTN_KEYS = 'cache with keys as "B H D N"'
 WHOLE = [case for case in EMULATED if case.kind == "whole"]
@@ -106,13 +107,14 @@ def test_it_says_that_it_is_slow(case: Case, served: Reader) -> None:
 def assert_launched(case: Case, result: ScenarioResult) -> None:
     """Every call that HK counts was a launch of the model's kernel, as the emulator counts."""
     before, [after] = result.start[0], result.rounds[-1].workers
-    kernel = f"attention_prefill_bf16_d{case.model.removeprefix('tiny-')}_packed"
+    head_size = int(case.model.removeprefix("tiny-"))
+    kernel = selected("attention_prefill", dtype="bf16", head_size=head_size, paged=False)
     launched = {
         name: count - before.launches.get(name, 0) for name, count in after.launches.items()
     }
     calls = after.routes["attention"]["calls"]
     calls -= before.routes["attention"]["calls"] if "attention" in before.routes else 0
-    assert {name: count for name, count in launched.items() if count} == {kernel: calls}
+    assert {name: count for name, count in launched.items() if count} == {kernel.name: calls}
     assert calls >= after.layers
 
 
