@@ -106,6 +106,44 @@ def test_sdwa_selects_sources_of_packed_values(select: int, shift: int, bits: in
     assert np.array_equal(got, fmac(selected, b, c))
 
 
+def test_sdwa_selects_of_each_source_by_itself() -> None:
+    got, a, b, c = execute(
+        "v_pk_fmac_f16", np.random.default_rng(5), sdwa=1, src0_sel=6, src1_sel=5, dst_sel=6
+    )
+    assert np.array_equal(got, fmac(a, b >> np.uint32(16), c))
+
+
+def test_sdwa_has_no_signs_of_packed_values() -> None:
+    """LLVM has no text for them, and AMD's simulator ignores them."""
+    whole = {"sdwa": 1, "src0_sel": 6, "src1_sel": 6, "dst_sel": 6}
+    rng = np.random.default_rng(9)
+    got, a, b, c = execute("v_pk_fmac_f16", rng, modifiers=("-", "|"), **whole)
+    assert np.array_equal(got, fmac(a, b, c))
+
+
+@pytest.mark.parametrize("name", ["v_pk_add_f16", "v_pk_mul_f16", "v_pk_fma_f16", "v_pk_fmac_f16"])
+def test_packed_denormals_follow_mode(name: str) -> None:
+    """MODE[6] keeps those of sources, MODE[7] those of results; all that is kept is exact here."""
+    codes = [0x0000, 0x8000, 0x0001, 0x8003, 0x03FF, 0x0400, 0x3C00]
+    units = np.random.default_rng(10).choice(codes, (3, LANES, 2))
+    a, b, c = units.astype(np.uint16).view(np.float16).astype(np.float64)
+    b = np.where(b == 0, 0.0, np.copysign(1.0, b))  # a product by 1 loses no bit
+
+    def flushed(x: np.ndarray) -> np.ndarray:
+        return np.where(np.abs(x) < 2.0**-14, np.copysign(0, x), x)
+
+    for mode, of_source, of_result in (
+        (MODE, np.asarray, np.asarray),
+        (MODE & ~0x40, flushed, np.asarray),
+        (MODE & ~0x80, np.asarray, flushed),
+    ):
+        x, y, z = (of_source(each) for each in (a, b, c))
+        exact = {"v_pk_add_f16": x + z, "v_pk_mul_f16": x * y}.get(name, x * y + z)
+        sources = {"v_pk_add_f16": (a, c), "v_pk_mul_f16": (a, b)}.get(name, (a, b, c))
+        got = run(name, *map(packed, sources), wave=Wave(mode=mode), op_sel_hi=7)
+        assert np.array_equal(got, packed(of_result(exact)))
+
+
 @pytest.mark.parametrize("unused", [0, 1, 2])
 def test_sdwa_writes_part_of_a_packed_result(unused: int) -> None:
     got, a, b, c = execute(

@@ -73,6 +73,37 @@ def test_m0_and_the_mode_may_change_meanwhile() -> None:
     np.testing.assert_array_equal(result(body), 300 + LANES)
 
 
+@pytest.mark.parametrize(("operand", "moved"), [("SRC1", 300), ("SRC2", 0)])
+def test_a_literal_is_no_operand_that_moves(operand: str, moved: int) -> None:
+    """The addend of v_fmamk is VSRC1: the literal stands between its two registers."""
+    floats = "".join(f"v_cvt_f32_u32 v{i}, v{i}\n" for i in range(10, 14))
+    body = f"""
+      {floats}
+      v_mov_b32 v3, 1.0
+      s_set_gpr_idx_on 3, gpr_idx({operand})
+      v_fmamk_f32 v2, v3, 0x40a00000, v10
+      s_set_gpr_idx_off
+      v_cvt_u32_f32 v2, v2"""
+    np.testing.assert_array_equal(result(body), LANES + 5 + moved)
+
+
+def test_one_instruction_with_other_operands_by_the_same_index() -> None:
+    """As in a loop: first v13 - v10, then v12 - v11."""
+    body = """
+      v_mov_b32 v2, 0
+      s_mov_b32 s8, 0x1001
+      again:
+      s_set_gpr_idx_on 0, gpr_idx()
+      s_mov_b32 m0, s8
+      v_sub_u32 v3, v12, v10
+      s_set_gpr_idx_off
+      v_lshl_add_u32 v2, v2, 10, v3
+      s_add_u32 s8, s8, 0x1000
+      s_cmp_eq_u32 s8, 0x2001
+      s_cbranch_scc1 again"""
+    np.testing.assert_array_equal(result(body), np.full(64, 300 * 1024 + 100))
+
+
 def test_m0_keeps_its_other_bits() -> None:
     """M0[7:0] the index, [15:12] the operands, MODE bit 27: the guide's pseudo-code."""
     old = 0xABCD5678
@@ -106,9 +137,21 @@ def test_m0_keeps_its_other_bits() -> None:
             " row_mask:0xf bank_mask:0xf",
         ),
         ("unsupported-instruction", "s_set_gpr_idx_on 1, gpr_idx(DST)\n v_fmac_f32 v10, v11, v12"),
+        ("unsupported-instruction", "s_set_gpr_idx_on 1, gpr_idx(SRC2)\n v_fmac_f32 v10, v11, v12"),
         (
             "unsupported-instruction",
             "s_set_gpr_idx_on 1, gpr_idx(SRC0)\n v_readfirstlane_b32 s9, v10",
+        ),
+        ("unsupported-instruction", "s_set_gpr_idx_on 1, gpr_idx(DST)\n v_swap_b32 v10, v11"),
+        (
+            "unsupported-instruction",
+            "s_set_gpr_idx_on 1, gpr_idx(SRC0)\n v_mov_b32_sdwa v2, v10 dst_sel:DWORD"
+            " dst_unused:UNUSED_PAD src0_sel:WORD_1",
+        ),
+        (
+            "unsupported-instruction",
+            "s_nop 1\n s_set_gpr_idx_on 1, gpr_idx(SRC0)\n"
+            "v_mfma_f32_4x4x1_16b_f32 v[20:23], v10, v11, 0",
         ),
     ],
 )  # fmt: skip

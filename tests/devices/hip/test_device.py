@@ -113,23 +113,33 @@ def test_the_self_check_sees_one_wrong_instruction(
 
 
 class OneWrong(SynchronisesInChecks):
-    """One of the results is a little off, whatever the kernel wrote."""
+    """One of the results is times `factor`, whatever the kernel wrote."""
 
-    result = ""
+    result, factor = "", 1.0
 
     def launch(self, call: KernelCall, index: int) -> None:
         super().launch(call, index)
-        call.tensors[self.result].mul_(1.05)
+        call.tensors[self.result].mul_(self.factor)
 
 
 @pytest.mark.parametrize("result", ["out", "lse"])
+@pytest.mark.parametrize("factor", [1.05, float("nan")], ids=["a little off", "not written"])
 def test_one_wrong_result_fails_the_self_check(
-    result: str, library: EmulatedLibrary, streams: dict[int, int]
+    result: str, factor: float, library: EmulatedLibrary, streams: dict[int, int]
 ) -> None:
     device = OneWrong(library, catalogue("gfx950"))
-    device.result = result
+    device.result, device.factor = result, factor
     why = device.verdict(LLAMA).why
     assert f"{KERNEL.name} failed its self-check on cpu: error " in why
+
+
+def test_the_self_check_has_its_problem_on_the_host(
+    library: EmulatedLibrary, streams: dict[int, int]
+) -> None:
+    """An engine makes its GPU torch's default device: the reference stays where it is exact."""
+    device = SynchronisesInChecks(library, catalogue("gfx950"))
+    with torch.device("meta"):
+        assert device.verdict(LLAMA)
 
 
 class FaultsInChecks(OnTheHost):

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from hk_backend.devices.base import DeviceError
+from hk_backend.devices.hip import attention
 from hk_backend.devices.hip.emulated import EmulatedLibrary
 from hk_backend.devices.hip.plan import Plan, Prepared
 from hk_backend.kernels import catalogue
@@ -94,6 +95,70 @@ def test_other_tensors_and_rows(
     device.library.synchronise(streams[0])
     now.check()
     assert before.out.isnan().all()
+
+
+def apart(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values with as many others between them, along the last axis."""
+    wide = torch.full((*tensor.shape, 2), -7, dtype=tensor.dtype)
+    wide[..., 0] = tensor
+    return wide[..., 0]
+
+
+def within_wider_rows(tensor: torch.Tensor) -> torch.Tensor:
+    """A table's first columns, as an engine's views are."""
+    wide = torch.full((len(tensor), tensor.shape[1] + 5), -7, dtype=tensor.dtype)
+    wide[:, : tensor.shape[1]] = tensor
+    return wide[:, : tensor.shape[1]]
+
+
+@pytest.mark.parametrize(
+    ("name", "view"),
+    [
+        ("query_start_loc", apart),
+        ("seq_lens", apart),
+        ("block_table", apart),
+        ("block_table", within_wider_rows),
+    ],
+)
+def test_rows_that_are_views(
+    name: str,
+    view: Callable[[torch.Tensor], torch.Tensor],
+    device: OnTheHost,
+    streams: dict[int, int],
+) -> None:
+    """In a plan and in the operator's own launch."""
+    call = Call(device, paged(FIRST_EXTENDS))
+    prepared = call.prepared(device)
+    given = view(call.made[name])
+    assert given.stride() != call.made[name].stride()
+    viewed = {**call.made, name: given}
+    rows = {key: viewed[key] for key in ("query_start_loc", "seq_lens", "block_table")}
+    planned = device.plan_prefill(**rows, num_tokens=call.num_tokens)
+    assert prepared.launch(planned, call.tensors)
+    device.library.synchronise(streams[0])
+    call.check()
+    call.out.fill_(torch.nan)
+    made = attention.prepare(AttentionArguments(**viewed, out=call.out), device.catalogue)
+    device.launch(made, 0)  # `made` keeps what was copied, as a GPU's allocator would
+    device.library.synchronise(streams[0])
+    call.check()
+
+
+def test_what_a_plan_does_not_know_is_not_prepared(
+    device: OnTheHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log-sum-exp, other rows of keys; and all of it with a torch that cannot be read."""
+    call = Call(device, packed(FIRST))
+
+    def prepare(**more: torch.Tensor) -> Prepared | None:
+        arguments = AttentionArguments(**call.made, out=call.out, **more)
+        return device.prepare_prefill(arguments, call.tensors)
+
+    assert prepare() is not None
+    assert prepare(lse=torch.empty(4, call.num_tokens)) is None
+    assert prepare(key_start_loc=call.made["query_start_loc"].clone()) is None
+    monkeypatch.setattr("hk_backend.devices.hip.plan.reads_tensors", False)
+    assert prepare() is None
 
 
 def test_the_same_memory_under_another_shape(device: OnTheHost, streams: dict[int, int]) -> None:

@@ -89,6 +89,26 @@ TWINS = [
         "s_mov_b64 exec, 1",
         instruction="v_permlane32_swap_b32",
     ),
+    *(
+        Twins(
+            f"a lane exchange of another kind: {pattern}",
+            "unsupported-instruction",
+            "ds_swizzle_b32 v2, v0 offset:swizzle(REVERSE,8)",
+            "REVERSE,8",
+            pattern,
+            instruction="ds_swizzle_b32",
+        )
+        for pattern in ("ROTATE,0,1", "FFT,5")
+    ),
+    Twins(
+        "GDS",
+        "unsupported-instruction",
+        "s_mov_b32 m0, 0\n .long 0xd81a0000, 1",  # LLVM has no text for it on these archs
+        "0xd81a0000",
+        "0xd81b0000",
+        instruction="ds_write_b32",
+        options={"lds": 256},
+    ),
     Twins(
         "a memory instruction that is not emulated",
         "unsupported-instruction",

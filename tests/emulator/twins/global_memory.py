@@ -118,6 +118,32 @@ TWINS = [
         options={"grid": 3},
     ),
     Twins(
+        "a swizzled buffer",
+        "unsupported-instruction",
+        DESCRIPTOR + "s_or_b32 s9, s9, 0\n buffer_load_dword v2, v1, s[8:11], 0 offen",
+        "s9, s9, 0\n",
+        "s9, s9, 0x80000000\n",
+        instruction="buffer_load_dword",
+    ),
+    Twins(
+        "a buffer whose index the lane is added to",
+        "unsupported-instruction",
+        DESCRIPTOR + "s_or_b32 s11, s11, 0\n buffer_load_dword v2, v1, s[8:11], 0 offen",
+        "s11, s11, 0\n",
+        "s11, s11, 0x800000\n",
+        instruction="buffer_load_dword",
+    ),
+    Twins(
+        "a copy to LDS of less than a dword",
+        "unsupported-instruction",
+        DESCRIPTOR + "s_mov_b32 m0, 0\n s_nop 0\n buffer_load_dword v1, s[8:11], 0 offen lds\n"
+        "s_waitcnt vmcnt(0)",
+        "buffer_load_dword",
+        "buffer_load_ubyte",
+        instruction="buffer_load_ubyte",
+        options={"lds": 256},
+    ),
+    Twins(
         "a buffer offset that wraps in 32 bits",
         "ambiguous",
         DESCRIPTOR + "v_sub_u32 v2, v1, 4\n v_max_i32 v2, 0, v2\n"
