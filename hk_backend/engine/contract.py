@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from typing import Any
 
 from hk_backend.terms.verdict import SERVED, Verdict, refused
+
+
+def verdict_of(*parts: Callable[[], Iterable[Verdict]]) -> Verdict:
+    """The first refusal of `parts`; what they cannot import or find is one, too."""
+    try:
+        return first_refusal(*(verdict for part in parts for verdict in part()))
+    except (ImportError, AttributeError) as error:
+        return refused(f"something that the plugin relies on is missing: {error}")
 
 
 def first_refusal(*verdicts: Verdict) -> Verdict:

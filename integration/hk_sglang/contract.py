@@ -6,8 +6,9 @@ the pool's own writer and reading back (hk_backend.engine.cache_proof).
 
 from __future__ import annotations
 
-from hk_backend.engine.contract import first_refusal, has_fields, has_members, has_parameters
+from hk_backend.engine.contract import has_fields, has_members, has_parameters, verdict_of
 from hk_backend.terms.verdict import SERVED, Verdict, refused
+from hk_sglang.linear.contract import check_linear
 
 BATCH_FIELDS = (
     "forward_mode",
@@ -50,50 +51,43 @@ SET_KV_BUFFER = ("self", "layer", "loc_info", "cache_k", "cache_v", "k_scale", "
 
 def check_engine(route: str = "attention") -> Verdict:
     """Whether this SGLang has what `route` relies on; for `hk-backend status` and the plugin."""
-    if route == "linear":
-        from hk_sglang.linear.contract import check_linear
-
-        return check_linear()
-    return check_attention()
+    return check_linear() if route == "linear" else verdict_of(_attention)
 
 
-def check_attention() -> Verdict:
+def _attention() -> list[Verdict]:
     """Whether this SGLang has the classes, signatures and members that every wrapper relies on."""
-    try:
-        from sglang.srt.arg_groups.overrides import declare_resolution
-        from sglang.srt.layers.attention import attention_registry
-        from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
-        from sglang.srt.layers.radix_attention import AttentionType, RadixAttention
-        from sglang.srt.mem_cache.memory_pool import KVWriteLoc, MHATokenToKVPool
-        from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
-        from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMode
-        from sglang.srt.server_args import ServerArgs
+    from sglang.srt.arg_groups.overrides import declare_resolution
+    from sglang.srt.layers.attention import attention_registry
+    from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
+    from sglang.srt.layers.radix_attention import AttentionType, RadixAttention
+    from sglang.srt.mem_cache.memory_pool import KVWriteLoc, MHATokenToKVPool
+    from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
+    from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMode
+    from sglang.srt.server_args import ServerArgs
 
-        return first_refusal(
-            _has_first_step(),
-            has_parameters(declare_resolution, ("server_args", "source")),
-            has_members(ServerArgs, ("prefill_attention_backend", "attention_backend")),
-            has_parameters(attention_registry.register_attention_backend, ("name",)),
-            has_members(attention_registry, ("ATTENTION_BACKENDS",)),
-            has_parameters(AttentionBackend.forward_extend, FORWARD),
-            has_parameters(AttentionBackend.init_forward_metadata, ("self", "forward_batch")),
-            has_parameters(
-                AttentionBackend.init_forward_metadata_out_graph,
-                ("self", "forward_batch", "in_capture"),
-            ),
-            has_members(AttentionBackend, ("forward_metadata",)),
-            has_fields(ForwardBatch, BATCH_FIELDS),
-            has_members(ForwardMode, MODES),
-            has_members(AttentionType, ("DECODER",)),
-            has_parameters(RadixAttention.__init__, LAYER),
-            has_parameters(KVWriteLoc.for_layer, ("forward_batch", "layer", "swa_loc")),
-            has_parameters(MHATokenToKVPool.set_kv_buffer, SET_KV_BUFFER),
-            has_parameters(MHATokenToKVPool.get_kv_buffer, ("self", "layer_id")),
-            has_parameters(SWAKVPool.set_kv_buffer, SET_KV_BUFFER),
-            has_parameters(SWAKVPool.translate_loc_from_full_to_swa, ("self", "kv_indices")),
-        )
-    except (ImportError, AttributeError) as error:
-        return refused(f"something that the plugin relies on is missing: {error}")
+    return [
+        _has_first_step(),
+        has_parameters(declare_resolution, ("server_args", "source")),
+        has_members(ServerArgs, ("prefill_attention_backend", "attention_backend")),
+        has_parameters(attention_registry.register_attention_backend, ("name",)),
+        has_members(attention_registry, ("ATTENTION_BACKENDS",)),
+        has_parameters(AttentionBackend.forward_extend, FORWARD),
+        has_parameters(AttentionBackend.init_forward_metadata, ("self", "forward_batch")),
+        has_parameters(
+            AttentionBackend.init_forward_metadata_out_graph,
+            ("self", "forward_batch", "in_capture"),
+        ),
+        has_members(AttentionBackend, ("forward_metadata",)),
+        has_fields(ForwardBatch, BATCH_FIELDS),
+        has_members(ForwardMode, MODES),
+        has_members(AttentionType, ("DECODER",)),
+        has_parameters(RadixAttention.__init__, LAYER),
+        has_parameters(KVWriteLoc.for_layer, ("forward_batch", "layer", "swa_loc")),
+        has_parameters(MHATokenToKVPool.set_kv_buffer, SET_KV_BUFFER),
+        has_parameters(MHATokenToKVPool.get_kv_buffer, ("self", "layer_id")),
+        has_parameters(SWAKVPool.set_kv_buffer, SET_KV_BUFFER),
+        has_parameters(SWAKVPool.translate_loc_from_full_to_swa, ("self", "kv_indices")),
+    ]
 
 
 def _has_first_step() -> Verdict:

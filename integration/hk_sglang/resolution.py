@@ -23,7 +23,7 @@ def offer() -> None:
             add_attention_backend_choices,
         )
         from sglang.srt.arg_groups.resolution_hooks import register_resolution_hook
-    except ImportError:  # `contract.check_attention` says so if HK is enabled
+    except ImportError:  # `contract.check_engine` says so if HK is enabled
         return
     if NAME in ATTENTION_BACKEND_CHOICES:
         return

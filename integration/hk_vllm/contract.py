@@ -9,8 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from hk_backend.engine.contract import first_refusal, has_fields, has_members, has_parameters
+from hk_backend.engine.contract import (
+    first_refusal,
+    has_fields,
+    has_members,
+    has_parameters,
+    verdict_of,
+)
 from hk_backend.terms.verdict import Verdict, refused
+from hk_vllm.linear.contract import check_linear
 
 BATCH_FIELDS = (
     "query_start_loc",
@@ -65,37 +72,30 @@ LAYER = (
 
 def check_engine(route: str = "attention") -> Verdict:
     """Whether this vLLM has what `route` relies on; for `hk-backend status` and the plugin."""
-    if route == "linear":
-        from hk_vllm.linear.contract import check_linear
-
-        return check_linear()
-    return check_attention()
+    return check_linear() if route == "linear" else verdict_of(_attention)
 
 
-def check_attention() -> Verdict:
+def _attention() -> list[Verdict]:
     """Whether this vLLM has the classes, signatures and members that every wrapper relies on."""
-    try:
-        from vllm.config import VllmConfig, get_current_vllm_config_or_none  # noqa: F401
-        from vllm.platforms import current_platform
-        from vllm.v1.attention import backend
-        from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
+    from vllm.config import VllmConfig, get_current_vllm_config_or_none  # noqa: F401
+    from vllm.platforms import current_platform
+    from vllm.v1.attention import backend
+    from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
 
-        return first_refusal(
-            has_parameters(register_backend, ("backend", "class_path")),
-            has_members(AttentionBackendEnum, ("CUSTOM", "get_path")),
-            has_members(backend.AttentionCGSupport, ("NEVER", "UNIFORM_BATCH", "ALWAYS")),
-            has_members(backend.AttentionType, ("DECODER",)),
-            has_members(backend.AttentionBackend, ("customize_spec", "supported_kv_cache_layouts")),
-            _has_batch_fields(backend.CommonAttentionMetadata),
-            *_builder_verdicts(backend.AttentionMetadataBuilder),
-            has_members(backend.AttentionMetadataBuilder, ("reorder_batch_threshold",)),
-            has_parameters(backend.AttentionImpl.forward, FORWARD),
-            has_parameters(backend.AttentionImpl.__init__, ("self", *LAYER)),
-            has_parameters(current_platform.get_attn_backend_cls, ("selected_backend",)),
-            has_members(VllmConfig, ("compute_hash",)),
-        )
-    except (ImportError, AttributeError) as error:
-        return refused(f"something that the plugin relies on is missing: {error}")
+    return [
+        has_parameters(register_backend, ("backend", "class_path")),
+        has_members(AttentionBackendEnum, ("CUSTOM", "get_path")),
+        has_members(backend.AttentionCGSupport, ("NEVER", "UNIFORM_BATCH", "ALWAYS")),
+        has_members(backend.AttentionType, ("DECODER",)),
+        has_members(backend.AttentionBackend, ("customize_spec", "supported_kv_cache_layouts")),
+        _has_batch_fields(backend.CommonAttentionMetadata),
+        *_builder_verdicts(backend.AttentionMetadataBuilder),
+        has_members(backend.AttentionMetadataBuilder, ("reorder_batch_threshold",)),
+        has_parameters(backend.AttentionImpl.forward, FORWARD),
+        has_parameters(backend.AttentionImpl.__init__, ("self", *LAYER)),
+        has_parameters(current_platform.get_attn_backend_cls, ("selected_backend",)),
+        has_members(VllmConfig, ("compute_hash",)),
+    ]
 
 
 def check_parent(parent: Any) -> Verdict:

@@ -35,9 +35,9 @@ def register_attention() -> str:
     from vllm.platforms import current_platform
     from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
 
-    from hk_vllm.contract import check_attention
+    from hk_vllm.contract import check_engine
 
-    verdict = check_attention()
+    verdict = check_engine()
     if not verdict:
         return f"vLLM is not one the plugin knows: {verdict.why}"
     members = members_of(current_platform)

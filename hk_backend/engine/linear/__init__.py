@@ -6,6 +6,8 @@ unset.py          tensors that are missing from a checkpoint
 scales.py         FP8 scales as stored in a checkpoint, before an engine changes them
 tensor_names.py   the tensor that is being loaded, for errors and for merged layers
 options.py        the hk_* quantisation methods: their formats, and their checked options
+methods.py        those methods, as far as no engine's own classes come in
+contract.py       the parameters of an engine's methods that they rely on
 online.py         a weight that is quantised while it is loaded
 account.py        after a model is loaded: counts and logs its layers
 saving.py         refuses to save a model with packed weights: nothing could load it

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, wraps
 from typing import Any
 from weakref import WeakSet
 
@@ -123,6 +123,18 @@ def apply(
         out_dtype or x.dtype,
         ROUTE,
     )
+
+
+def packed_or(compute: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """An engine's `compute(method, layer, x, bias)`, but HK for a layer with a packed weight."""
+
+    @wraps(compute)
+    def apply_packed(
+        self: Any, layer: Any, x: torch.Tensor, bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        return apply(layer, x, bias) if is_attached(layer) else compute(self, layer, x, bias)
+
+    return apply_packed
 
 
 def _routed_linear(x: torch.Tensor, *rest: Any) -> torch.Tensor:

@@ -25,9 +25,9 @@ Factory = Callable[[Any], Any]
 
 def register_attention() -> str:
     """Replace the factories; returns why not, or nothing. Harmless to call again."""
-    from hk_sglang.contract import check_attention
+    from hk_sglang.contract import check_engine
 
-    verdict = check_attention()
+    verdict = check_engine()
     if not verdict:
         return f"SGLang is not one the plugin knows: {verdict.why}"
     from sglang.srt.layers.attention.attention_registry import (

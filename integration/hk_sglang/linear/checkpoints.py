@@ -29,10 +29,11 @@ from hk_backend.engine.linear.route import apply
 from hk_backend.engine.linear.scales import as_channels, one_input_scale, verdict_on_blocks
 from hk_backend.engine.linear.shards import name_of
 from hk_backend.engine.linear.unset import mark_unset
+from hk_backend.engine.patching import MARK
 from hk_backend.terms.verdict import Verdict, refused
 from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK, MX_BLOCK
 from hk_sglang.linear.arrivals import give_memory, releasing
-from hk_sglang.linear.layer import MARK, READ, read_by_models, verdict_on
+from hk_sglang.linear.layer import READ, read_by_models, verdict_on
 from hk_sglang.linear.schemes import CONFIGS, Left, Scheme, scheme_of
 from hk_sglang.linear.sizes import whole_tensors
 

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from hk_backend.engine.contract import first_refusal, has_members, has_parameters
-from hk_backend.terms.verdict import Verdict, refused
+from hk_backend.engine.contract import has_members, has_parameters, verdict_of
+from hk_backend.engine.linear.contract import APPLY, CREATE_WEIGHTS, PROCESS
+from hk_backend.terms.verdict import Verdict
 
-CREATE_WEIGHTS = (
-    "self",
-    "layer",
-    "input_size_per_partition",
-    "output_partition_sizes",
-    "input_size",
-    "output_size",
-    "params_dtype",
-)
-APPLY = ("self", "layer", "x", "bias")
-PROCESS = ("self", "layer")
 LINEAR = (
     "self",
     "input_size",
@@ -29,10 +19,7 @@ LINEAR = (
 
 def check_linear() -> Verdict:
     """Whether this SGLang has the classes, signatures and members that the linear route needs."""
-    try:
-        return first_refusal(*_layers(), *_quantization(), *_loading(), *_plugins())
-    except (ImportError, AttributeError) as error:
-        return refused(f"something that the plugin relies on is missing: {error}")
+    return verdict_of(_layers, _quantization, _loading, _plugins)
 
 
 def _layers() -> list[Verdict]:

@@ -21,8 +21,9 @@ from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead, VocabPara
 from hk_backend.engine.linear.account import tables_as_heads
 from hk_backend.engine.linear.packed_layer import FORMAT_OF, pack_layer
 from hk_backend.engine.linear.route import ROUTE, apply, is_attached
+from hk_backend.engine.patching import MARK
 from hk_backend.routing.metrics import count
-from hk_sglang.linear.layer import MARK, why_not_packed
+from hk_sglang.linear.layer import why_not_packed
 
 REPLACED = "an LM head whose table was replaced after it was loaded"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -16,11 +15,11 @@ from hk_backend.engine import evidence
 from hk_backend.engine.linear import packed_layer
 from hk_backend.engine.linear.packed_layer import FORMAT_OF
 from hk_backend.engine.linear.route import ROUTE
+from hk_backend.engine.patching import wrap
 from hk_backend.ops import LinearRequest
 from hk_backend.routing.routes import routes
 from hk_backend.terms.verdict import Verdict, refused
 
-MARK = "hk_original"
 READ_BY_MODELS = frozenset(
     (
         *("f_b_proj", "gate", "in_proj", "in_proj_ba", "in_proj_qkvz", "kv_b_proj", "wo_a", "wq_b"),
@@ -33,32 +32,13 @@ READ = "SGLang's models may read its weight themselves"
 
 def install() -> None:
     """Have SGLang's layers keep their names: most do not; harmless to call again."""
-    original = LinearBase.__init__
-    if hasattr(original, MARK):
-        return
-
-    @functools.wraps(original)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        # before the module is made: its quantisation method is chosen in there
-        self.__dict__["prefix"] = args[5] if len(args) > 5 else kwargs.get("prefix", "")
-        original(self, *args, **kwargs)
-
-    setattr(init, MARK, original)
-    LinearBase.__init__ = init
+    wrap(LinearBase, "__init__", _init)
 
 
-def wrap(owner: Any, name: str, around: Any, static: bool = False) -> None:
-    """Replace a function of `owner` with `around(original, ...)`."""
-    original = getattr(owner, name)
-    if hasattr(original, MARK):
-        return
-
-    @functools.wraps(original)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return around(original, *args, **kwargs)
-
-    setattr(wrapper, MARK, original)
-    setattr(owner, name, staticmethod(wrapper) if static else wrapper)
+def _init(original: Any, layer: Any, *args: Any, **kwargs: Any) -> None:
+    # before the module is made: its quantisation method is chosen in there
+    layer.__dict__["prefix"] = args[5] if len(args) > 5 else kwargs.get("prefix", "")
+    original(layer, *args, **kwargs)
 
 
 def read_by_models(layer: Any) -> bool:
@@ -85,16 +65,9 @@ def verdict_on(
         return refused("--enable-deterministic-inference: not proven for HK")
     if _prepared.get():
         return refused("weights that SGLang has prepared: a load format of saved states")
+    device_type = device_type or torch.get_default_device().type
     return packed_layer.verdict_on(
-        LinearRequest(
-            device_type=device_type or torch.get_default_device().type,
-            dtype=dtype,
-            format=format,
-            n=n,
-            k=k,
-            activations=activations,
-            scale_kind=scale_kind,
-        )
+        LinearRequest(device_type, dtype, format, n, k, activations, scale_kind)
     )
 
 

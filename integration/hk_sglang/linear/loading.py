@@ -19,8 +19,9 @@ from sglang.srt.model_loader.loader import (
 
 from hk_backend.engine.linear.shards import CheckpointError
 from hk_backend.engine.linear.tensor_names import named_errors, watched
+from hk_backend.engine.patching import wrap
 from hk_sglang.linear.arrivals import expect_all
-from hk_sglang.linear.layer import loading_prepared_weights, wrap
+from hk_sglang.linear.layer import loading_prepared_weights
 
 PREPARED = (
     ShardedStateLoader,

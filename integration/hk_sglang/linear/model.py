@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,26 +13,21 @@ from sglang.srt.model_executor.runner_utils.capture_mode import get_is_capture_m
 from hk_backend.engine import loggers
 from hk_backend.engine.linear.account import account as account_layers
 from hk_backend.engine.linear.route import is_attached, tell_dummy_runs
+from hk_backend.engine.patching import wrap
 from hk_sglang.linear.head import heads_of, pack_head
-from hk_sglang.linear.layer import MARK
 
 logger = loggers.of("sglang", "linear")
 
 
 def install() -> None:
     """Account for every model that SGLang loads; harmless to call again."""
-    original = ModelRunner.load_model
-    if hasattr(original, MARK):
-        return
-
-    @functools.wraps(original)
-    def load_model(self: Any) -> None:
-        original(self)
-        account(self.model)
-
-    setattr(load_model, MARK, original)
-    ModelRunner.load_model = load_model
+    wrap(ModelRunner, "load_model", _load)
     tell_dummy_runs(get_is_capture_mode)
+
+
+def _load(original: Any, runner: Any) -> None:
+    original(runner)
+    account(runner.model)
 
 
 def account(model: Any) -> None:

@@ -16,7 +16,7 @@ Options: see hk_backend.engine.linear.options. Embeddings and the LM head are no
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from sglang.srt.layers import quantization
@@ -30,20 +30,11 @@ from sglang.srt.layers.quantization.unquant import (
 )
 from sglang.srt.server_args import QUANTIZATION_CHOICES, add_quantization_method_choices
 
+from hk_backend.engine.linear.methods import LinearMethod, MethodConfig
 from hk_backend.engine.linear.online import check_arrived, pack_online
-from hk_backend.engine.linear.options import (
-    FORMATS_OF,
-    Options,
-    choose,
-    is_ignored,
-    known_options,
-    no_experts,
-    no_layer,
-)
-from hk_backend.engine.linear.packed_layer import FORMAT_OF
+from hk_backend.engine.linear.options import FORMATS_OF, is_ignored, known_options, no_experts
 from hk_backend.engine.linear.route import is_attached
-from hk_backend.engine.linear.shards import name_of
-from hk_backend.terms.verdict import refused
+from hk_backend.terms.verdict import Verdict, refused
 from hk_backend.terms.weight_format import FORMATS
 from hk_sglang.linear.arrivals import arrived_shards, expect, releasing
 from hk_sglang.linear.checkpoints import HKLinearMethod, HKMethod
@@ -71,31 +62,14 @@ def install() -> None:
             add_quantization_method_choices([name])
 
 
-class HKConfig(QuantizationConfig):  # type: ignore[misc]
-    """One of the methods above, with its options.
+class HKConfig(MethodConfig, QuantizationConfig):  # type: ignore[misc]
+    """One of the methods above, with its options."""
 
-    Args:
-        serialized: the checkpoint holds quantised weights.
+    @staticmethod
+    def fp8_dtype() -> torch.dtype:
+        from sglang.kernels.ops.quantization.fp8_kernel import is_fp8_fnuz
 
-    Raises:
-        ValueError: an option that does not exist, or a value that it cannot have.
-    """
-
-    hk_method: ClassVar[str] = "hk_fp8"
-
-    def __init__(
-        self,
-        format: str | None = None,
-        activations: str | None = None,
-        ignore: list[str] | None = None,
-        serialized: bool = False,
-        packed_modules_mapping: dict[str, list[str]] | None = None,
-    ) -> None:
-        super().__init__()
-        fp8_format = FORMAT_OF[_fp8_dtype()]
-        self.options = choose(self.hk_method, fp8_format, format, activations, ignore)
-        self.serialized = serialized
-        self.packed_modules_mapping = packed_modules_mapping or {}
+        return torch.float8_e4m3fnuz if is_fp8_fnuz() else torch.float8_e4m3fn
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> HKConfig:
@@ -105,25 +79,9 @@ class HKConfig(QuantizationConfig):  # type: ignore[misc]
             raise ValueError(
                 f"{cls.hk_method}: serialized {serialized!r} is not valid: expected true or false"
             )
-        return cls(
-            **known_options(cls.hk_method, own),
-            serialized=serialized,
-            packed_modules_mapping=config.get("packed_modules_mapping"),
-        )
-
-    def get_name(self) -> str:
-        return self.hk_method
-
-    def get_supported_act_dtypes(self) -> list[torch.dtype]:
-        return [torch.bfloat16, torch.float16, torch.float32]
-
-    @classmethod
-    def get_min_capability(cls) -> int:
-        return 0  # what a device cannot do, its envelope says
-
-    @staticmethod
-    def get_config_filenames() -> list[str]:
-        return []
+        read = cls(**known_options(cls.hk_method, own), serialized=serialized)
+        read.packed_modules_mapping = config.get("packed_modules_mapping") or {}
+        return read
 
     def get_scaled_act_names(self) -> list[str]:
         return []
@@ -150,47 +108,21 @@ class HKConfig(QuantizationConfig):  # type: ignore[misc]
         return HKLinearMethod(scheme, name=self.hk_method)
 
 
-def _fp8_dtype() -> torch.dtype:
-    """The platform's own."""
-    from sglang.kernels.ops.quantization.fp8_kernel import is_fp8_fnuz
-
-    return torch.float8_e4m3fnuz if is_fp8_fnuz() else torch.float8_e4m3fn
-
-
-class HKOnlineLinearMethod(HKMethod):
+class HKOnlineLinearMethod(LinearMethod, HKMethod):
     """Of a checkpoint that is not quantised: as soon as a layer is loaded, it is quantised."""
 
-    def __init__(self, name: str, options: Options) -> None:
-        super().__init__()
-        self.name, self.options = name, options
-
-    def create_weights(
-        self,
-        layer: Any,
-        input_size_per_partition: int,
-        output_partition_sizes: list[int],
-        input_size: int,
-        output_size: int,
-        params_dtype: torch.dtype,
-        **extra: Any,
-    ) -> None:
-        """
-        Raises:
-            ValueError: a layer that HK does not serve and nothing else can compute.
-        """
-        layer.logical_widths = output_partition_sizes
-        n, k = sum(output_partition_sizes), input_size_per_partition
-        options = self.options
-        verdict = verdict_on(options.format, n, k, params_dtype, activations=options.activations)
+    def verdict_on(self, layer: Any, n: int, k: int, dtype: torch.dtype) -> Verdict:
         if read_by_models(layer):
-            verdict = refused(READ)
-        if not verdict:
-            raise no_layer(self.name, name_of(layer), verdict.why)
+            return refused(READ)
+        options = self.options
+        return verdict_on(options.format, n, k, dtype, activations=options.activations)
+
+    def register(self, layer: Any, n: int, k: int, dtype: torch.dtype, loader: Any) -> None:
         weight = ModelWeightParameter(
-            data=torch.empty(0, dtype=params_dtype),
+            data=torch.empty(0, dtype=dtype),
             input_dim=1,
             output_dim=0,
-            weight_loader=whole_tensors(layer, extra["weight_loader"]),
+            weight_loader=whole_tensors(layer, loader),
         )
         layer.register_parameter("weight", weight)
         expect(layer, "weight", torch.Size((n, k)), self.process_weights_after_loading)

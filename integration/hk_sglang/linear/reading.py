@@ -14,7 +14,7 @@ from sglang.srt.model_loader.loader import RemoteModelLoader, ShardedStateLoader
 from hk_backend.engine import loggers
 from hk_backend.engine.linear.route import PREFIX, is_attached
 from hk_backend.engine.linear.saving import refusing
-from hk_sglang.linear.layer import wrap
+from hk_backend.engine.patching import wrap
 from hk_sglang.linear.unquantized import unpacked
 
 logger = loggers.of("sglang", "linear")

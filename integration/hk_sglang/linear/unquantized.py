@@ -15,13 +15,14 @@ from sglang.srt.layers.quantization.unquant import UnquantizedLinearMethod
 from sglang.srt.layers.vocab_parallel_embedding import VocabParallelEmbedding
 
 from hk_backend.engine.linear.packed_layer import FORMAT_OF, is_released, pack_layer
-from hk_backend.engine.linear.route import apply, is_attached
+from hk_backend.engine.linear.route import apply, is_attached, packed_or
 from hk_backend.engine.linear.shards import shard_widths
+from hk_backend.engine.patching import MARK
 from hk_backend.ops import linear
 from hk_backend.terms.packed_weight import PackedWeight
 from hk_sglang.linear.arrivals import arrived_shards, releasing
 from hk_sglang.linear.head import repack
-from hk_sglang.linear.layer import MARK, READ, read_by_models, why_not_packed
+from hk_sglang.linear.layer import READ, read_by_models, why_not_packed
 
 
 def install() -> None:
@@ -45,15 +46,6 @@ def install() -> None:
             process(self, layer)
         else:
             _pack(layer)
-
-    @functools.wraps(compute)
-    def apply_packed(
-        self: Any, layer: Any, x: torch.Tensor, bias: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        if is_attached(layer):
-            return apply(layer, x, bias)
-        result: torch.Tensor = compute(self, layer, x, bias)
-        return result
 
     @functools.wraps(add)
     def apply_with_addend(
@@ -81,6 +73,7 @@ def install() -> None:
         result: torch.Tensor = into(self, layer, x, output, bias)
         return result
 
+    apply_packed = packed_or(compute)
     for ours, theirs in (
         (process_weights_after_loading, process),
         (apply_packed, compute),

@@ -22,10 +22,10 @@ from vllm.model_executor.utils import is_weights_pre_processed
 
 from hk_backend.engine.linear.packed_layer import is_released
 from hk_backend.engine.linear.unset import mark_unset
+from hk_backend.engine.patching import wrap
 from hk_vllm.linear.blocks import creating
 from hk_vllm.linear.kernels import HKKernel, HKMxKernel
 
-MARK = "hk_original"
 FP8_METHODS = {
     Fp8LinearMethod: "fp8_linear",
     CompressedTensorsW8A8Fp8: "fp8_linear",
@@ -48,25 +48,11 @@ def install() -> None:
     """Change those methods where their kernel is HK's; harmless to call again."""
     for method in METHODS:
         around = functools.partial(_process, FP8_METHODS.get(method, ""))
-        _wrap(method, "process_weights_after_loading", around)
+        wrap(method, "process_weights_after_loading", around)
     for method, kernel in METHODS.items():
-        _wrap(method, "create_weights", functools.partial(_create, kernel))
+        wrap(method, "create_weights", functools.partial(_create, kernel))
     config = compressed_tensors.CompressedTensorsConfig
-    _wrap(config, "_get_scheme_from_parts", _keep_activations)
-
-
-def _wrap(owner: Any, name: str, around: Any) -> None:
-    """Replace a method of `owner` with `around(original, self, ...)`."""
-    original = getattr(owner, name)
-    if hasattr(original, MARK):
-        return
-
-    @functools.wraps(original)
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return around(original, self, *args, **kwargs)
-
-    setattr(wrapper, MARK, original)
-    setattr(owner, name, wrapper)
+    wrap(config, "_get_scheme_from_parts", _keep_activations)
 
 
 def _process(kernel_name: str, original: Any, method: Any, layer: Any) -> None:

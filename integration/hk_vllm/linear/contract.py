@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from hk_backend.engine.contract import first_refusal, has_fields, has_members, has_parameters
-from hk_backend.terms.verdict import Verdict, refused
-
-CREATE_WEIGHTS = (
-    "self",
-    "layer",
-    "input_size_per_partition",
-    "output_partition_sizes",
-    "input_size",
-    "output_size",
-    "params_dtype",
-)
-APPLY = ("self", "layer", "x", "bias")
+from hk_backend.engine.contract import has_fields, has_members, has_parameters, verdict_of
+from hk_backend.engine.linear.contract import APPLY, CREATE_WEIGHTS, PROCESS
+from hk_backend.terms.verdict import Verdict
 
 
 def check_linear() -> Verdict:
     """Whether this vLLM has the classes, signatures and members that the linear route needs."""
-    try:
-        return first_refusal(
-            *_layers(), *_kernel_lists(), *_kernels(), *_schemes(), *_quantization(), *_loading()
-        )
-    except (ImportError, AttributeError) as error:
-        return refused(f"something that the plugin relies on is missing: {error}")
+    return verdict_of(_layers, _kernel_lists, _kernels, _schemes, _quantization, _loading)
 
 
 def _layers() -> list[Verdict]:
@@ -40,10 +25,8 @@ def _layers() -> list[Verdict]:
     return [
         has_parameters(linear.UnquantizedLinearMethod.apply, APPLY),
         has_parameters(embedding.apply, APPLY),
-        has_parameters(
-            linear.UnquantizedLinearMethod.process_weights_after_loading, ("self", "layer")
-        ),
-        has_parameters(embedding.process_weights_after_loading, ("self", "layer")),
+        has_parameters(linear.UnquantizedLinearMethod.process_weights_after_loading, PROCESS),
+        has_parameters(embedding.process_weights_after_loading, PROCESS),
         has_parameters(linear.LinearMethodBase.create_weights, CREATE_WEIGHTS),
         has_members(linear, ("LinearBase", "register_weight_loader_v2_supported_method")),
         has_members(vocab_parallel_embedding, ("ParallelLMHead", "VocabParallelEmbedding")),
@@ -88,7 +71,7 @@ def _kernels() -> list[Verdict]:
     )
     return [
         *(has_parameters(base.apply_weights, APPLY) for base in bases),
-        *(has_parameters(base.process_weights_after_loading, ("self", "layer")) for base in bases),
+        *(has_parameters(base.process_weights_after_loading, PROCESS) for base in bases),
         *(has_parameters(base.is_supported, ("compute_capability",)) for base in bases),
         has_members(FP8BlockParams, ("block_scale", "block_scale_attr")),
         has_fields(FP8ScaledMMLinearLayerConfig, (*config, "out_dtype")),
@@ -105,7 +88,7 @@ def _schemes() -> list[Verdict]:
 
     process = "process_weights_after_loading"
     return [
-        *(has_parameters(getattr(each, process), ("self", "layer")) for each in METHODS),
+        *(has_parameters(getattr(each, process), PROCESS) for each in METHODS),
         *(has_parameters(each.create_weights, ("self", "layer")) for each in METHODS),
         has_parameters(
             CompressedTensorsConfig._get_scheme_from_parts, ("self", "weight_quant", "input_quant")

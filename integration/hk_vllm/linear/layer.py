@@ -27,17 +27,9 @@ def verdict_on(
     """Whether HK serves a layer with a weight `[n, k]` in this process."""
     if routes.verdict(ROUTE) and envs.VLLM_BATCH_INVARIANT:
         return refused("VLLM_BATCH_INVARIANT: not proven for HK")
+    device_type = current_platform.device_type
     return packed_layer.verdict_on(
-        LinearRequest(
-            device_type=current_platform.device_type,
-            dtype=dtype,
-            format=format,
-            n=n,
-            k=k,
-            activations=activations,
-            scale_kind=scale_kind,
-            out_dtype=out_dtype,
-        )
+        LinearRequest(device_type, dtype, format, n, k, activations, scale_kind, out_dtype)
     )
 
 

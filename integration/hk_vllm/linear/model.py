@@ -23,32 +23,27 @@ from hk_backend.engine import loggers
 from hk_backend.engine.linear.account import account as account_layers
 from hk_backend.engine.linear.account import tables_as_heads as heads_among
 from hk_backend.engine.linear.route import ROUTE, is_attached, tell_dummy_runs
+from hk_backend.engine.patching import MARK, wrap
 from hk_vllm import compile_key
 from hk_vllm.linear.kernels import counterpart
 from hk_vllm.linear.unquantized import pack_table
 
 logger = loggers.of("vllm", "linear")
 
-MARK = "hk_original"
 COUNTED = LinearBase, ParallelLMHead, RoutedExperts
 
 
 def install() -> None:
     """Account for every model that vLLM's loaders return; harmless to call again."""
-    original = BaseModelLoader.load_model
-    if hasattr(original, MARK):
-        return
-
-    @functools.wraps(original)
-    def load_model(self: Any, *args: Any, **kwargs: Any) -> Any:
-        mark_dummy_logits()
-        model = original(self, *args, **kwargs)
-        account(model)
-        return model
-
-    setattr(load_model, MARK, original)
-    BaseModelLoader.load_model = load_model
+    wrap(BaseModelLoader, "load_model", _load)
     tell_dummy_runs(is_dummy_run)
+
+
+def _load(original: Any, *args: Any, **kwargs: Any) -> Any:
+    mark_dummy_logits()
+    model = original(*args, **kwargs)
+    account(model)
+    return model
 
 
 RUNNERS = ("vllm.v1.worker.gpu_model_runner", "vllm.v1.worker.gpu.model_runner")

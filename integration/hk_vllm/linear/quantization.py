@@ -19,7 +19,7 @@ LM head are not quantised.
 from __future__ import annotations
 
 import json
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from vllm.model_executor.layers.attention import Attention
@@ -44,18 +44,12 @@ from vllm.model_executor.parameter import (
 )
 from vllm.platforms import current_platform
 
+from hk_backend.engine.linear.methods import LinearMethod, MethodConfig
 from hk_backend.engine.linear.online import pack_online
-from hk_backend.engine.linear.options import (
-    FORMATS_OF,
-    choose,
-    is_ignored,
-    known_options,
-    no_experts,
-    no_layer,
-)
-from hk_backend.engine.linear.packed_layer import FORMAT_OF, is_released, pack_layer, release
-from hk_backend.engine.linear.route import apply
+from hk_backend.engine.linear.options import FORMATS_OF, is_ignored, known_options, no_experts
+from hk_backend.engine.linear.packed_layer import is_released, pack_layer, release
 from hk_backend.engine.linear.unset import mark_unset
+from hk_backend.terms.verdict import Verdict
 from hk_backend.terms.weight_format import FORMATS, MX_BLOCK
 from hk_vllm.linear.layer import verdict_on
 from hk_vllm.linear.online_checks import check_weight_arrived
@@ -69,29 +63,13 @@ def install() -> None:
             register_quantization_config(name)(type(f"Config_{name}", (HKConfig,), methods))
 
 
-class HKConfig(QuantizationConfig):  # type: ignore[misc]
-    """One of the methods above, with its options.
+class HKConfig(MethodConfig, QuantizationConfig):  # type: ignore[misc]
+    """One of the methods above, with its options."""
 
-    Args:
-        serialized: the checkpoint holds quantised weights.
-
-    Raises:
-        ValueError: an option that does not exist, or a value that it cannot have.
-    """
-
-    hk_method: ClassVar[str] = "hk_fp8"
-
-    def __init__(
-        self,
-        format: str | None = None,
-        activations: str | None = None,
-        ignore: list[str] | None = None,
-        serialized: bool = False,
-    ) -> None:
-        super().__init__()
-        fp8_format = FORMAT_OF[current_platform.fp8_dtype()]
-        self.options = choose(self.hk_method, fp8_format, format, activations, ignore)
-        self.serialized = serialized
+    @staticmethod
+    def fp8_dtype() -> torch.dtype:
+        dtype: torch.dtype = current_platform.fp8_dtype()
+        return dtype
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> HKConfig:
@@ -101,20 +79,6 @@ class HKConfig(QuantizationConfig):  # type: ignore[misc]
     def from_config_dict_json(cls, config_dict_json: str) -> HKConfig:
         """Options for a checkpoint that is not quantised, from `--hf-overrides`."""
         return cls(**known_options(cls.hk_method, json.loads(config_dict_json)))
-
-    def get_name(self) -> str:
-        return self.hk_method
-
-    def get_supported_act_dtypes(self) -> list[torch.dtype]:
-        return [torch.bfloat16, torch.float16, torch.float32]
-
-    @classmethod
-    def get_min_capability(cls) -> int:
-        return 0  # what a device cannot do, its envelope says
-
-    @staticmethod
-    def get_config_filenames() -> list[str]:
-        return []
 
     def apply_vllm_mapper(self, hf_to_vllm_mapper: Any) -> None:
         self.options.ignore = hf_to_vllm_mapper.apply_list(self.options.ignore)
@@ -128,7 +92,8 @@ class HKConfig(QuantizationConfig):  # type: ignore[misc]
             return None
         if self._is_ignored(prefix):
             return UnquantizedLinearMethod()
-        return HKLinearMethod(self) if self.serialized else HKOnlineLinearMethod(self)
+        method = HKLinearMethod if self.serialized else HKOnlineLinearMethod
+        return method(self.hk_method, self.options)
 
     def _method_of_experts(self, layer: Any, prefix: str) -> Any:
         """
@@ -143,47 +108,20 @@ class HKConfig(QuantizationConfig):  # type: ignore[misc]
         return is_ignored(prefix, self.options.ignore, self.packed_modules_mapping)
 
 
-class HKMethod(LinearMethodBase):  # type: ignore[misc]
+class HKMethod(LinearMethod, LinearMethodBase):  # type: ignore[misc]
     """What both methods share."""
 
-    def __init__(self, config: HKConfig) -> None:
-        self.config = config
-
-    def create_weights(
-        self,
-        layer: Any,
-        input_size_per_partition: int,
-        output_partition_sizes: list[int],
-        input_size: int,
-        output_size: int,
-        params_dtype: torch.dtype,
-        **extra: Any,
-    ) -> None:
-        """
-        Raises:
-            ValueError: a layer that HK does not serve and nothing else can compute.
-        """
-        layer.logical_widths = output_partition_sizes
-        n, k = sum(output_partition_sizes), input_size_per_partition
-        options = self.config.options
-        verdict = verdict_on(options.format, n, k, params_dtype, activations=options.activations)
-        if not verdict:
-            raise no_layer(self.config.hk_method, layer.prefix, verdict.why)
-        self._register(layer, n, k, params_dtype, extra.get("weight_loader"))
-
-    def _register(self, layer: Any, n: int, k: int, dtype: torch.dtype, loader: Any) -> None:
-        raise NotImplementedError
-
-    def apply(self, layer: Any, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        return apply(layer, x, bias)
+    def verdict_on(self, layer: Any, n: int, k: int, dtype: torch.dtype) -> Verdict:
+        options = self.options
+        return verdict_on(options.format, n, k, dtype, activations=options.activations)
 
 
 @register_weight_loader_v2_supported_method
 class HKLinearMethod(HKMethod):
     """Of a checkpoint that holds `weight` and `weight_scale`."""
 
-    def _register(self, layer: Any, n: int, k: int, dtype: torch.dtype, loader: Any) -> None:
-        format = FORMATS[self.config.options.format]
+    def register(self, layer: Any, n: int, k: int, dtype: torch.dtype, loader: Any) -> None:
+        format = FORMATS[self.options.format]
         codes = torch.empty(n, format.row_codes(k), dtype=format.dtype)
         weight = ModelWeightParameter(data=codes, input_dim=1, output_dim=0, weight_loader=loader)
         layer.register_parameter("weight", weight)
@@ -201,7 +139,7 @@ class HKLinearMethod(HKMethod):
     def process_weights_after_loading(self, layer: Any) -> None:
         if is_released(layer):
             return
-        options = self.config.options
+        options = self.options
         pack_layer(
             layer,
             layer.weight.data,
@@ -218,7 +156,7 @@ class HKOnlineLinearMethod(HKMethod):
 
     uses_meta_device = True
 
-    def _register(self, layer: Any, n: int, k: int, dtype: torch.dtype, loader: Any) -> None:
+    def register(self, layer: Any, n: int, k: int, dtype: torch.dtype, loader: Any) -> None:
         # on no device until its values arrive: then vLLM calls process_weights_after_loading
         values = torch.empty(n, k, dtype=dtype, device="meta")
         weight = ModelWeightParameter(data=values, input_dim=1, output_dim=0, weight_loader=loader)
@@ -229,6 +167,6 @@ class HKOnlineLinearMethod(HKMethod):
         if getattr(layer, "_already_called_process_weights_after_loading", False):
             return
         check_weight_arrived(layer)
-        pack_online(layer, layer.weight.data, self.config.options)
+        pack_online(layer, layer.weight.data, self.options)
         release(layer)
         layer._already_called_process_weights_after_loading = True

@@ -6,8 +6,7 @@ from vllm.model_executor.model_loader.sharded_state_loader import ShardedStateLo
 from vllm.model_executor.model_loader.tensorizer_loader import TensorizerLoader
 
 from hk_backend.engine.linear.saving import refusing
-
-MARK = "hk_original"
+from hk_backend.engine.patching import MARK
 
 
 def install() -> None:

@@ -10,8 +10,7 @@ import torch
 from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 
 from hk_backend.engine.linear.tensor_names import named_errors, watched
-
-MARK = "hk_original"
+from hk_backend.engine.patching import MARK
 
 
 def install() -> None:

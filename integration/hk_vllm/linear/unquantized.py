@@ -24,12 +24,11 @@ from vllm.platforms import current_platform
 
 from hk_backend.engine import evidence
 from hk_backend.engine.linear.packed_layer import FORMAT_OF, is_released, pack_layer, release
-from hk_backend.engine.linear.route import apply, is_attached
+from hk_backend.engine.linear.route import is_attached, packed_or
+from hk_backend.engine.patching import MARK
 from hk_backend.ops import pack_weight
 from hk_backend.terms.packed_weight import PackedWeight
 from hk_vllm.linear.layer import linear_backend, verdict_on
-
-MARK = "hk_original"
 
 
 def install() -> None:
@@ -53,15 +52,7 @@ def _change(method: Any) -> None:
         else:
             process(self, layer)
 
-    @functools.wraps(compute)
-    def apply_packed(
-        self: Any, layer: Any, x: torch.Tensor, bias: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        if is_attached(layer):
-            return apply(layer, x, bias)
-        result: torch.Tensor = compute(self, layer, x, bias)
-        return result
-
+    apply_packed = packed_or(compute)
     setattr(apply_packed, MARK, compute)
     setattr(process_weights_after_loading, MARK, process)
     method.process_weights_after_loading = process_weights_after_loading

@@ -1,0 +1,98 @@
+"""The hk_* quantisation methods, as far as no engine's own classes come in: the engine's base class
+stands behind these."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+
+from hk_backend.engine.linear.options import Options, choose, no_layer
+from hk_backend.engine.linear.packed_layer import FORMAT_OF
+from hk_backend.engine.linear.route import apply
+from hk_backend.engine.linear.shards import name_of
+from hk_backend.terms.verdict import Verdict
+
+
+class MethodConfig:
+    """A method with its options.
+
+    Args:
+        serialized: the checkpoint holds quantised weights.
+
+    Raises:
+        ValueError: an option that does not exist, or a value that it cannot have.
+    """
+
+    hk_method: ClassVar[str] = "hk_fp8"
+
+    def __init__(
+        self,
+        format: str | None = None,
+        activations: str | None = None,
+        ignore: list[str] | None = None,
+        serialized: bool = False,
+    ) -> None:
+        super().__init__()
+        fp8_format = FORMAT_OF[self.fp8_dtype()]
+        self.options = choose(self.hk_method, fp8_format, format, activations, ignore)
+        self.serialized = serialized
+
+    @staticmethod
+    def fp8_dtype() -> torch.dtype:
+        """The platform's own."""
+        raise NotImplementedError
+
+    def get_name(self) -> str:
+        return self.hk_method
+
+    def get_supported_act_dtypes(self) -> list[torch.dtype]:
+        return [torch.bfloat16, torch.float16, torch.float32]
+
+    @classmethod
+    def get_min_capability(cls) -> int:
+        return 0  # what a device cannot do, its envelope says
+
+    @staticmethod
+    def get_config_filenames() -> list[str]:
+        return []
+
+
+class LinearMethod:
+    """A method of layers that nothing but HK can compute: `name` is what the user asked for."""
+
+    def __init__(self, name: str, options: Options) -> None:
+        super().__init__()
+        self.name, self.options = name, options
+
+    def create_weights(
+        self,
+        layer: Any,
+        input_size_per_partition: int,
+        output_partition_sizes: list[int],
+        input_size: int,
+        output_size: int,
+        params_dtype: torch.dtype,
+        **extra: Any,
+    ) -> None:
+        """
+        Raises:
+            ValueError: a layer that HK does not serve.
+        """
+        layer.logical_widths = output_partition_sizes
+        n, k = sum(output_partition_sizes), input_size_per_partition
+        verdict = self.verdict_on(layer, n, k, params_dtype)
+        if not verdict:
+            raise no_layer(self.name, name_of(layer), verdict.why)
+        self.register(layer, n, k, params_dtype, extra.get("weight_loader"))
+
+    def verdict_on(self, layer: Any, n: int, k: int, dtype: torch.dtype) -> Verdict:
+        """Whether HK serves `layer`, whose weight is `[n, k]`."""
+        raise NotImplementedError
+
+    def register(self, layer: Any, n: int, k: int, dtype: torch.dtype, loader: Any) -> None:
+        """Give `layer` the parameters that the checkpoint's tensors go into."""
+        raise NotImplementedError
+
+    def apply(self, layer: Any, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        return apply(layer, x, bias)

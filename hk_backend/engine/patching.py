@@ -1,0 +1,23 @@
+"""Functions of an engine that a plugin replaces: once, each marked with the one it replaces."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+MARK = "hk_original"
+
+
+def wrap(owner: Any, name: str, around: Callable[..., Any], static: bool = False) -> None:
+    """Replace a function of `owner` with `around(original, ...)`; harmless to call again."""
+    original = getattr(owner, name)
+    if hasattr(original, MARK):
+        return
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return around(original, *args, **kwargs)
+
+    setattr(wrapper, MARK, original)
+    setattr(owner, name, staticmethod(wrapper) if static else wrapper)
