@@ -26,6 +26,7 @@ from hk_backend.devices.base import DeviceError
 from hk_backend.devices.hip.call import KernelCall, Work
 from hk_backend.devices.hip.device import HipDevice
 from hk_backend.devices.hip.library import HipError, HipLibrary
+from hk_backend.devices.hip.memory import HostMemory
 from hk_backend.devices.hip.operator import Operator
 from hk_backend.kernels import Catalogue, CodeObjectError, KernelEntry, catalogue
 from hk_backend.terms.verdict import SERVED, Verdict
@@ -155,28 +156,15 @@ def spanned_bytes(tensor: torch.Tensor) -> int:
     return (last + 1) * tensor.element_size() if tensor.numel() else 0
 
 
-class EmulatedMemory:
-    """Host memory, mapped around each launch; and the launch is waited for, as tensors of the host
+class EmulatedMemory(HostMemory):
+    """Mapped around each launch; and the launch is waited for, as tensors of the host
     are read as soon as it returns."""
 
-    tensors_on = "cpu"
     is_direct = False
 
     def __init__(self, library: EmulatedLibrary, name: str) -> None:
         self._library = library
         self._progress = Progress(name)
-
-    def torch_device(self, index: int) -> torch.device:
-        return torch.device("cpu")
-
-    def current_index(self) -> int:
-        return 0
-
-    def index(self, tensor: torch.Tensor) -> int:
-        return 0
-
-    def stream(self, index: int) -> int:
-        return 0
 
     @contextmanager
     def addresses(self, call: KernelCall) -> Iterator[dict[str, int]]:

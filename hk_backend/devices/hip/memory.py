@@ -63,3 +63,21 @@ class GpuMemory:
     @contextmanager
     def addresses(self, call: KernelCall) -> Iterator[dict[str, int]]:
         yield {name: tensor.data_ptr() for name, tensor in call.tensors.items()}
+
+
+class HostMemory(GpuMemory):
+    """The host's, in the place of one GPU's: its addresses are handed over as a GPU's would be."""
+
+    tensors_on = "cpu"
+
+    def torch_device(self, index: int) -> torch.device:
+        return torch.device("cpu")
+
+    def current_index(self) -> int:
+        return 0
+
+    def index(self, tensor: torch.Tensor) -> int:
+        return 0
+
+    def stream(self, index: int) -> int:
+        return 0
