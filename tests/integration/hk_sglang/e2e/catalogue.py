@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tests.integration.shared.e2e.engine import HK
+from tests.integration.shared.e2e import case as shared
+from tests.integration.shared.e2e.engine import HK, Checkpoint
 from tests.integration.shared.e2e.prompts import MUTATIONS, Prompts, prefix_rounds
 from tests.integration.shared.e2e.scenario import Round, Scenario
 
-MODELS = ("tiny-64", "tiny-128", "smollm2")
 STOCK = {"attention_backend": "torch_native"}
 FLAGS = ("flag", "prefill_flag")
 """Kinds that ask for HK by SGLang's own flags."""
 
 
-@dataclass(frozen=True)
-class Case:
-    """A scenario by name; its prompts are made once the checkpoint is there."""
-
-    model: str
-    dtype: str
-    kind: str
-    page_size: int
-
-    def __str__(self) -> str:
-        return f"{self.model}-{self.dtype}-{self.kind}-page{self.page_size}"
+class Case(shared.Case):
+    block = "page"
 
     def healthy(self) -> Case:
         """The same traffic without faults and without flags."""
-        kind = "chunked" if self.kind in FLAGS else self.kind.removeprefix("faults_")
-        return replace(self, kind=kind)
+        return replace(self, kind="chunked") if self.kind in FLAGS else super().healthy()
 
-    def scenarios(self, checkpoint: Callable[[str], str], folder: Path) -> list[Scenario]:
+    def scenarios(self, checkpoint: Checkpoint, folder: Path) -> list[Scenario]:
         """With HK and without it: faults and flags are HK's."""
         model = checkpoint(self.model)
         return [self.hk(model), self.healthy().stock(model)]
@@ -57,7 +46,7 @@ class Case:
         engine: dict[str, Any],
         environment: dict[str, str],
     ) -> Scenario:
-        engine = {"page_size": self.page_size, **engine}
+        engine = {"page_size": self.block_size, **engine}
         name = f"{side}-{self}"
         return Scenario(name, checkpoint, rounds, self.dtype, engine, environment=environment)
 

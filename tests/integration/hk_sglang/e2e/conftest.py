@@ -2,46 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.integration.hk_sglang.e2e.singles import SINGLES
-from tests.integration.shared.e2e.engine import Forks, Served, serve
+from tests.integration.shared.e2e.engine import Checkpoint, Forks, Reader, serve
 from tests.integration.shared.e2e.scenario import Scenario
-from tests.models import smollm2, tiny_llama
-
-Checkpoint = Callable[[str], str]
-"""From a model of the catalogue to its checkpoint."""
-Reader = Callable[[str], Served]
-"""From a scenario's name to what its engine answered."""
 
 ENVIRONMENT = {"SGLANG_PLATFORM": "hk_cpu", "OMP_NUM_THREADS": "1"}
 RUNNER = "tests.integration.hk_sglang.e2e.runner"
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "engine(*names): what a test reads of singles.py")
-
-
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where this session's models, results and logs lie."""
-    return tmp_path_factory.mktemp("e2e")
-
-
-@pytest.fixture(scope="session")
-def checkpoint(folder: Path) -> Checkpoint:
-    """The checkpoint of a model of the catalogue, made on first use."""
-
-    def checkpoint(model: str) -> str:
-        if model == "smollm2":
-            return str(smollm2())
-        return str(tiny_llama(folder / "models", int(model.removeprefix("tiny-"))))
-
-    return checkpoint
 
 
 @pytest.fixture(scope="session")

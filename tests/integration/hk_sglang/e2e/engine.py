@@ -48,15 +48,7 @@ def composition(batch: Any) -> Batch:
     """Before the batch is run: lengths come from the scheduler, not from what HK is given."""
     if not batch.forward_mode.is_extend():
         return Batch(len(batch.reqs), 0, 0, 0, 0)
-    rows = list(zip(batch.extend_lens, batch.prefix_lens, strict=True))
-    prefills = [(count, before) for count, before in rows if count > 1]
-    return Batch(
-        decodes=len(rows) - len(prefills),
-        extends=sum(before > 0 for _, before in prefills),
-        fresh=sum(before == 0 for _, before in prefills),
-        prefill_tokens=sum(count for count, _ in prefills),
-        fresh_tokens=sum(count for count, before in prefills if before == 0),
-    )
+    return Batch.of(list(zip(batch.extend_lens, batch.prefix_lens, strict=True)))
 
 
 def begin(self: Any, mutation: str) -> None:

@@ -13,8 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.integration.hk_sglang.e2e.catalogue import CHUNKED
-from tests.integration.hk_sglang.e2e.conftest import Checkpoint
-from tests.integration.shared.e2e.engine import HK
+from tests.integration.shared.e2e.engine import HK, Checkpoint
 from tests.integration.shared.e2e.prompts import Prompts, prefix_rounds
 from tests.integration.shared.e2e.scenario import Round, Scenario
 from tests.models import MAX_LENGTH, VOCABULARY

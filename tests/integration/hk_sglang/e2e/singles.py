@@ -3,18 +3,16 @@ step aside in. A test names those that it reads: `@pytest.mark.engine("hnd")`.""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.integration.hk_sglang.e2e.catalogue import CHUNKED
-from tests.integration.shared.e2e.engine import HK
-from tests.integration.shared.e2e.prompts import Prompts, prefix_rounds
+from tests.integration.shared.e2e.engine import HK, Checkpoint
+from tests.integration.shared.e2e.prompts import SMALL, Prompts, long_rounds
+from tests.integration.shared.e2e.refusals import REFUSALS
 from tests.integration.shared.e2e.scenario import Round, Scenario
 from tests.models import random_prompts
 
-SMALL = [40, 100, 161]
-"""Prompts for an engine where only its state is in question."""
 RADIX = {**CHUNKED, "disable_radix_cache": False}
 
 
@@ -34,7 +32,7 @@ class Single:
     long: bool = False
     decodes: bool = True
 
-    def scenario(self, name: str, checkpoint: Callable[[str], str]) -> Scenario:
+    def scenario(self, name: str, checkpoint: Checkpoint) -> Scenario:
         model = checkpoint("tiny-64")
         if self.long:
             rounds, shared = long_rounds(Prompts("tiny-64", model)), RADIX
@@ -47,12 +45,6 @@ class Single:
             rounds = [replace(item, mutation="") for item in rounds]
         engine = {**shared, **self.engine}
         return Scenario(name, model, rounds, self.dtype, engine, self.sabotage, self.environment)
-
-
-def long_rounds(prompts: Prompts) -> list[Round]:
-    """Chunked prefill, then a cached prefix, then a fault that must show."""
-    chunks = prompts.of(prompts.lengths())
-    return [Round(chunks), *prefix_rounds(prompts), Round(chunks, mutation="scaled_output")]
 
 
 SINGLES = {
@@ -75,11 +67,7 @@ SINGLES = {
         {}, {"prefill_attention_backend": "torch_native", "decode_attention_backend": "hk"}
     ),
     "other-flag": Single(HK, {"attention_backend": "torch_native"}),
-    "bad-backend": Single({"HK_BACKEND": "atention"}),
-    "bad-values": Single(HK | {"HK_DEVICE": "gpu", "HK_CHECK": "7", "HK_STRICT": "maybe"}),
-    "no-such-device": Single(HK | {"HK_DEVICE": "hip"}),
-    "extension-missing": Single(HK, sabotage="extension_missing"),
-    "extension-raises": Single(HK, sabotage="extension_raises"),
+    **{name: Single(each.environment, sabotage=each.sabotage) for name, each in REFUSALS.items()},
     "engine-unknown": Single(HK, sabotage="engine_outside_contract"),
     "strict": Single(HK | {"HK_STRICT": "1"}, sabotage="extension_missing"),
     "strict-bad-backend": Single({"HK_BACKEND": "atention", "HK_STRICT": "1"}),

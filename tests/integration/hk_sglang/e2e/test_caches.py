@@ -6,12 +6,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.integration.hk_sglang.e2e.conftest import Checkpoint, Reader
 from tests.integration.shared.e2e.compare import (
     assert_not_loaded,
     assert_routed,
     assert_true_logprobs,
 )
+from tests.integration.shared.e2e.engine import Checkpoint, Reader
 from tests.integration.shared.e2e.narrow_cache import assert_faults_seen, assert_over
 from tests.integration.shared.e2e.scenario import Answer, RoundResult
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.hk_sglang.e2e.conftest import Checkpoint, Reader
 from tests.integration.shared.e2e.compare import assert_routed
+from tests.integration.shared.e2e.engine import Checkpoint, Reader
 from tests.integration.shared.e2e.rounding import assert_same_numbers
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.hk_sglang.e2e.conftest import Reader
 from tests.integration.hk_sglang.e2e.families import FAMILIES, Family
 from tests.integration.shared.e2e.compare import (
     assert_routed,
     assert_true_answers,
     assert_true_logprobs,
 )
+from tests.integration.shared.e2e.engine import Reader
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=str)

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.hk_sglang.e2e.conftest import Checkpoint, Reader
 from tests.integration.shared.checkpoints import SCHEMES, Made, make
 from tests.integration.shared.e2e.compare import assert_true_answers, assert_true_logprobs
-from tests.integration.shared.e2e.engine import HK
+from tests.integration.shared.e2e.engine import HK, Checkpoint, Reader
 from tests.integration.shared.e2e.quantized import LAYERS, assert_all_by_hk, assert_true
 from tests.integration.shared.e2e.rewritten import Weights, fp8_values, mx_values, rewritten
 from tests.integration.shared.e2e.scenario import Round, Scenario

@@ -13,11 +13,10 @@ from safetensors.torch import load_file
 from hk_backend import reference
 from hk_backend.quantize.job import Job, Settings
 from hk_backend.quantize.recipe import RECIPES
-from tests.integration.hk_sglang.e2e.conftest import Checkpoint, Reader
 from tests.integration.hk_sglang.e2e.test_linear import ENGINE, LENGTHS
 from tests.integration.shared.checkpoints.scheme import Made, write
 from tests.integration.shared.e2e.compare import assert_true_logprobs
-from tests.integration.shared.e2e.engine import HK
+from tests.integration.shared.e2e.engine import HK, Checkpoint, Reader
 from tests.integration.shared.e2e.quantized import assert_all_by_hk, assert_true
 from tests.integration.shared.e2e.scenario import Round, Scenario
 from tests.models import random_prompts

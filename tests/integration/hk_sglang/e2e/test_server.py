@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
-from bench_serving import counters
 from bench_serving.engines import Load, Sglang
 from bench_serving.server import Server
-from tests.integration.hk_sglang.e2e.conftest import ENVIRONMENT, Checkpoint
+from tests.integration.hk_sglang.e2e.conftest import ENVIRONMENT
 from tests.integration.hk_sglang.e2e.runner import answer
-from tests.integration.shared.e2e.compare import ROUTED_SHARE, assert_true_answers
-from tests.integration.shared.e2e.engine import HK, clean_environment
+from tests.integration.shared.e2e import serving
+from tests.integration.shared.e2e.engine import HK, Checkpoint, clean_environment
 from tests.integration.shared.e2e.scenario import Answer, Round
-from tests.models import TINY_LAYERS, random_prompts
 
 ARGUMENTS = [
     *("--chunked-prefill-size", "256", "--page-size", "16", "--random-seed", "0"),
     *("--max-total-tokens", "4096", "--max-running-requests", "8"),
 ]
-PROMPTS, INPUT_LEN = 12, 200
 
 
 @pytest.fixture(scope="module")
@@ -38,24 +33,22 @@ def server(checkpoint: Checkpoint, folder: Path) -> Iterator[Server]:
 
 
 def test_generate(server: Server, checkpoint: Checkpoint) -> None:
-    """Tokens and log-probabilities over HTTP are those of transformers."""
-    answers = [generate(server, prompt) for prompt in random_prompts([3, 130, 400], seed=5)]
-    assert_true_answers(answers, checkpoint("tiny-64"))
+    serving.assert_true_completions(lambda prompt: generate(server, prompt), checkpoint("tiny-64"))
 
 
 def test_benchmark_client(server: Server, tmp_path: Path) -> None:
-    """SGLang's client completes; `/metrics` shows that HK computed the prefill, token by token."""
-    before = counters.read(server.url).get("attention", counters.RouteTotals())
     load = Load(
-        server.url, server.name, server.model, INPUT_LEN, 8, PROMPTS, 4, 0, tmp_path / "run"
+        server.url,
+        server.name,
+        server.model,
+        serving.INPUT_LEN,
+        8,
+        serving.PROMPTS,
+        4,
+        0,
+        tmp_path / "run",
     )
-    report = run_client(load)
-    assert report["completed"] == PROMPTS
-    after = counters.read(server.url)["attention"]
-    assert after.routed_share >= ROUTED_SHARE
-    tokens = after.served.tokens - before.served.tokens
-    asked = report["total_input_tokens"] * TINY_LAYERS
-    assert ROUTED_SHARE * asked <= tokens <= asked
+    serving.assert_counted(server, lambda: benchmark(load))
 
 
 def test_its_own_metrics(server: Server) -> None:
@@ -78,16 +71,8 @@ def generate(server: Server, prompt: list[int]) -> Answer:
     return answer(prompt, response.json(), Round([prompt]))
 
 
-def run_client(load: Load) -> dict[str, object]:
+def benchmark(load: Load) -> dict[str, object]:
     """Run SGLang's serving benchmark against the server; its own report."""
     engine = Sglang()
-    done = subprocess.run(
-        [sys.executable, "-m", engine.client, *engine.client_arguments(load)],
-        env=clean_environment() | ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    serving.run_client(["-m", engine.client, *engine.client_arguments(load)], ENVIRONMENT)
     return engine.read_result(load.result)

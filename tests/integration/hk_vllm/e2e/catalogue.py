@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
 
+from tests.integration.shared.e2e import case as shared
+from tests.integration.shared.e2e.case import MODELS
 from tests.integration.shared.e2e.prompts import MUTATIONS, Prompts, prefix_rounds
 from tests.integration.shared.e2e.scenario import Round, Scenario
 
-MODELS = ("tiny-64", "tiny-128", "smollm2")
 
-
-@dataclass(frozen=True)
-class Case:
-    """A scenario by name; its prompts are made once the checkpoint is there."""
-
-    model: str
-    dtype: str
-    kind: str
-    block_size: int
-
-    def __str__(self) -> str:
-        return f"{self.model}-{self.dtype}-{self.kind}-block{self.block_size}"
-
-    def healthy(self) -> Case:
-        """The same without faults."""
-        return replace(self, kind=self.kind.removeprefix("faults_"))
+class Case(shared.Case):
+    block = "block"
 
     def scenario(self, checkpoint: str) -> Scenario:
         engine, rounds = TRAFFIC[self.kind](Prompts(self.model, checkpoint))

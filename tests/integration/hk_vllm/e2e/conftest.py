@@ -10,30 +10,8 @@ import pytest
 
 from tests.integration.hk_vllm.e2e.catalogue import Case
 from tests.integration.hk_vllm.e2e.engine import FORKS
-from tests.integration.hk_vllm.e2e.processes import PROCESSES, Checkpoint, Reader, cases_of
-from tests.models import smollm2, tiny_llama
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "engine(*names): the engine processes that a test reads")
-
-
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where this session's models, results and logs lie."""
-    return tmp_path_factory.mktemp("e2e")
-
-
-@pytest.fixture(scope="session")
-def checkpoint(folder: Path) -> Checkpoint:
-    """The checkpoint of a model of the catalogue, made on first use."""
-
-    def checkpoint(model: str) -> str:
-        if model == "smollm2":
-            return str(smollm2())
-        return str(tiny_llama(folder / "models", int(model.removeprefix("tiny-"))))
-
-    return checkpoint
+from tests.integration.hk_vllm.e2e.processes import PROCESSES, cases_of
+from tests.integration.shared.e2e.engine import Checkpoint, Reader
 
 
 @pytest.fixture(scope="session")

@@ -6,23 +6,16 @@ A test names the processes that it reads: `@pytest.mark.engine("hk")`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tests.integration.hk_vllm.e2e.catalogue import CHUNKED, EMULATED, FAULTY, Case, Prompts, prefix
+from tests.integration.hk_vllm.e2e.catalogue import CHUNKED, EMULATED, FAULTY, Case
 from tests.integration.hk_vllm.e2e.engine import COMPILED, SPAWNED, serve
-from tests.integration.shared.e2e.engine import HK, Served
+from tests.integration.shared.e2e.engine import HK, Checkpoint, Served
+from tests.integration.shared.e2e.prompts import SMALL, Prompts, long_rounds
+from tests.integration.shared.e2e.refusals import REFUSALS
 from tests.integration.shared.e2e.scenario import Round, Scenario
 from tests.models import random_prompts
-
-Checkpoint = Callable[[str], str]
-"""From a model of the catalogue to its checkpoint."""
-Reader = Callable[[str], Served]
-"""From an engine process to what it answered; waits for it."""
-
-SMALL = [40, 100, 161]
-"""Prompts for a process where only its state is in question."""
 
 
 @dataclass(frozen=True)
@@ -58,16 +51,6 @@ class Process:
         return serve(scenarios or [self.scenario(checkpoint)], folder, self.environment)
 
 
-def long_rounds(prompts: Prompts) -> list[Round]:
-    """Chunked prefill, then a cached prefix, then a fault that must show."""
-    chunks = prompts.of(prompts.lengths())
-    return [
-        Round(chunks),
-        *prefix(prompts)[1],
-        Round(chunks, mutation="scaled_output"),
-    ]
-
-
 CATALOGUE = {
     "stock": Process({}),
     "hk": Process(HK),
@@ -92,11 +75,7 @@ SINGLE = {
     ),
     "compiled": Process(HK | COMPILED, engine={"enforce_eager": False}),
     # HK that must step aside
-    "bad-backend": Process({"HK_BACKEND": "atention"}),
-    "bad-values": Process(HK | {"HK_DEVICE": "gpu", "HK_CHECK": "7", "HK_STRICT": "maybe"}),
-    "no-such-device": Process(HK | {"HK_DEVICE": "hip"}),
-    "extension-missing": Process(HK, sabotage="extension_missing"),
-    "extension-raises": Process(HK, sabotage="extension_raises"),
+    **{name: Process(each.environment, each.sabotage) for name, each in REFUSALS.items()},
     "engine-unknown": Process(HK, sabotage="engine_outside_contract"),
     "parent-unknown": Process(HK, sabotage="parent_outside_contract"),
     "strict": Process(HK | {"HK_STRICT": "1"}, sabotage="extension_missing"),

@@ -160,17 +160,8 @@ class Watch:
         cached = step.scheduled_cached_reqs
         computed |= dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
         rows = [(count, computed[name]) for name, count in step.num_scheduled_tokens.items()]
-        prefills = [(count, before) for count, before in rows if count > 1]
         assert self.batches is not None
-        self.batches.append(
-            Batch(
-                decodes=len(rows) - len(prefills),
-                extends=sum(before > 0 for _, before in prefills),
-                fresh=sum(before == 0 for _, before in prefills),
-                prefill_tokens=sum(count for count, _ in prefills),
-                fresh_tokens=sum(count for count, before in prefills if before == 0),
-            )
-        )
+        self.batches.append(Batch.of(rows))
         return step
 
 

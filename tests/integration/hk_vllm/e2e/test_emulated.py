@@ -8,9 +8,9 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.hk_vllm.e2e.catalogue import EMULATED, Case
-from tests.integration.hk_vllm.e2e.processes import Checkpoint, Reader
 from tests.integration.hk_vllm.e2e.test_equivalence import assert_traffic
 from tests.integration.shared.e2e.compare import ROUTED_SHARE, assert_routed
+from tests.integration.shared.e2e.engine import Checkpoint, Reader
 from tests.integration.shared.e2e.rounding import (
     assert_agree,
     assert_as_exact,

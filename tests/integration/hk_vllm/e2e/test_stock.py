@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.hk_vllm.e2e.processes import Reader
 from tests.integration.shared.e2e.compare import assert_not_loaded
+from tests.integration.shared.e2e.engine import Reader
 
 
 @pytest.mark.engine("without-plugin", "backend-unset", "backend-0")

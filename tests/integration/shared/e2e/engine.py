@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -59,6 +60,12 @@ class Served:
     def lines(self, *words: str) -> list[str]:
         """The log's lines that hold all of `words`."""
         return [line for line in self.log.splitlines() if all(word in line for word in words)]
+
+
+Checkpoint = Callable[[str], str]
+"""From a model of the catalogue to its checkpoint."""
+Reader = Callable[[str], Served]
+"""From a name in an engine's list of its processes to what that one answered; waits for it."""
 
 
 class Forks:

@@ -31,6 +31,16 @@ class Prompts:
         return random_prompts(lengths, seed=sum(lengths))
 
 
+SMALL = [40, 100, 161]
+"""Lengths for an engine where only its state is in question."""
+
+
+def long_rounds(prompts: Prompts) -> list[Round]:
+    """Chunked prefill, then a cached prefix, then a fault that must show."""
+    chunks = prompts.of(prompts.lengths())
+    return [Round(chunks), *prefix_rounds(prompts), Round(chunks, mutation="scaled_output")]
+
+
 def prefix_rounds(prompts: Prompts, mutation: str = "") -> list[Round]:
     """A long prompt, and then many that begin with it and end at different places.
 

@@ -71,6 +71,18 @@ class Batch:
     prefill_tokens: int
     fresh_tokens: int
 
+    @staticmethod
+    def of(rows: list[tuple[int, int]]) -> Batch:
+        """Of rows of so many new tokens behind so many that were there before."""
+        prefills = [(count, before) for count, before in rows if count > 1]
+        return Batch(
+            decodes=len(rows) - len(prefills),
+            extends=sum(before > 0 for _, before in prefills),
+            fresh=sum(before == 0 for _, before in prefills),
+            prefill_tokens=sum(count for count, _ in prefills),
+            fresh_tokens=sum(count for count, before in prefills if before == 0),
+        )
+
 
 @dataclass(frozen=True)
 class Worker:
