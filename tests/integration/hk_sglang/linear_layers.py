@@ -52,7 +52,6 @@ def installed() -> Iterator[None]:
 def merged(
     config: Any, dtype: torch.dtype, k: int, widths: list[int], *, prefix: str = "model.qkv_proj"
 ) -> Any:
-    """A merged layer of `widths` output features under quantisation `config`, not yet loaded."""
     from sglang.srt.layers.linear import MergedColumnParallelLinear
 
     return made(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 
 from hk_backend.routing.routes import RouteCounters, routes
 from tests.integration.hk_vllm import linear_layers
@@ -35,6 +36,27 @@ def stock_cpu() -> Any:
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
     return CPUAttentionBackend
+
+
+@pytest.fixture(scope="module")
+def linear_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What vLLM needs to make linear layers."""
+    with linear_layers.one_rank(tmp_path_factory.mktemp("rank")), torch.no_grad():
+        yield
+
+
+@pytest.fixture(scope="module")
+def linear_route(linear_rank: None) -> Iterator[None]:
+    """The linear route, once for all tests of a module."""
+    with linear_layers.installed():
+        yield
+
+
+@pytest.fixture
+def fresh_linear_route(linear_rank: None) -> Iterator[None]:
+    """The linear route, installed anew and counting from zero for each test."""
+    with linear_layers.installed():
+        yield
 
 
 @pytest.fixture(scope="session")

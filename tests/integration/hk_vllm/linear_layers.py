@@ -54,7 +54,6 @@ def installed() -> Iterator[None]:
 def merged(
     config: Any, dtype: torch.dtype, k: int, widths: list[int], *, prefix: str = "model.qkv_proj"
 ) -> Any:
-    """A merged layer of `widths` output features under quantisation `config`, not yet loaded."""
     from vllm.model_executor.layers.linear import MergedColumnParallelLinear
     from vllm.utils.torch_utils import set_default_torch_dtype
 

@@ -3,7 +3,6 @@ stores scales where no kernel finds them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,21 +17,11 @@ from vllm.model_executor.kernels.linear.scaled_mm.cpu import (
 from hk_backend import reference
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.routing.shadow_check import largest_error, tolerance
-from tests.integration.hk_vllm.linear_layers import (
-    config_of,
-    installed,
-    load,
-    merged,
-    one_rank,
-)
+from tests.integration.hk_vllm.linear_layers import config_of, load, merged
 from tests.integration.shared.linear_checkpoints import K
 from tests.integration.shared.quantization_configs import fp8
 
-
-@pytest.fixture(scope="module", autouse=True)
-def route(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with one_rank(tmp_path_factory.mktemp("rank")), installed(), torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("linear_route")
 
 
 def layer_of(widths: list[int]) -> Any:

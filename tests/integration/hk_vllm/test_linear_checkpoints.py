@@ -3,7 +3,6 @@ checkpoint's own numbers say, shard by shard."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,23 +13,14 @@ from hk_backend import reference
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.quantize.recipe import RECIPES
 from hk_backend.routing.shadow_check import largest_error, tolerance
-from tests.integration.hk_vllm.linear_layers import (
-    config_of,
-    installed,
-    load,
-    merged,
-    one_rank,
-)
+from tests.integration.hk_vllm.linear_layers import config_of, load, merged
 from tests.integration.shared.linear.checkpoints import *  # noqa: F403
 from tests.integration.shared.linear_checkpoints import CHECKPOINTS, WIDTHS, K
 
 BF16 = torch.bfloat16
 
 
-@pytest.fixture(scope="module", autouse=True)
-def route(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with one_rank(tmp_path_factory.mktemp("rank")), installed(), torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("linear_route")
 
 
 def test_weights_that_are_processed_already(monkeypatch: pytest.MonkeyPatch) -> None:

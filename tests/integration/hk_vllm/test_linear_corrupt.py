@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
-from tests.integration.hk_vllm.linear_layers import (
-    config_of,
-    installed,
-    layer_of,
-    merged,
-    one_rank,
-)
+from tests.integration.hk_vllm.linear_layers import config_of, layer_of, merged
 from tests.integration.shared.linear_checkpoints import CHECKPOINTS, WIDTHS, K, Shards
 
-
-@pytest.fixture(scope="module", autouse=True)
-def route(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with one_rank(tmp_path_factory.mktemp("rank")), installed(), torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("linear_route")
 
 
 def refusal(name: str, shards: Shards) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,12 +19,7 @@ from vllm.utils.torch_utils import set_default_torch_dtype
 from hk_backend import machine
 from hk_backend.engine.linear.route import is_attached
 from tests.integration.hk_vllm import linear_layers
-from tests.integration.hk_vllm.linear_layers import (
-    installed,
-    load,
-    one_rank,
-    reload,
-)
+from tests.integration.hk_vllm.linear_layers import load, reload
 from tests.integration.shared.linear.layers import *  # noqa: F403
 from tests.integration.shared.linear.layers import (
     FORMATS,
@@ -37,17 +32,7 @@ from tests.integration.shared.linear.layers import (
     weights,
 )
 
-
-@pytest.fixture(scope="module", autouse=True)
-def rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with one_rank(tmp_path_factory.mktemp("rank")), torch.no_grad():
-        yield
-
-
-@pytest.fixture(autouse=True)
-def route(rank: None) -> Iterator[None]:
-    with installed():
-        yield
+pytestmark = pytest.mark.usefixtures("fresh_linear_route")
 
 
 def head_of(dtype: torch.dtype = torch.bfloat16) -> Any:

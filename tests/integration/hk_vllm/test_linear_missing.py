@@ -3,27 +3,16 @@ they read given to them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-import torch
 
 from tests.integration.hk_vllm import linear_layers
-from tests.integration.hk_vllm.linear_layers import (
-    config_of,
-    installed,
-    one_rank,
-)
+from tests.integration.hk_vllm.linear_layers import config_of
 from tests.integration.shared.linear.missing_tensors import *  # noqa: F403
 from tests.integration.shared.linear.missing_tensors import refusal
 from tests.integration.shared.linear.named_tensors import QKV, named, without
 from tests.integration.shared.linear_checkpoints import CHECKPOINTS
 
-
-@pytest.fixture(scope="module", autouse=True)
-def route(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with one_rank(tmp_path_factory.mktemp("rank")), installed(), torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("linear_route")
 
 
 def test_a_model_that_renames_its_parts() -> None:

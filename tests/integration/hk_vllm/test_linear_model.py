@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,28 +31,13 @@ from hk_backend.engine.linear.saving import SaveError
 from hk_backend.engine.strict import StrictError
 from hk_backend.routing.routes import Tally, routes
 from hk_backend.routing.shadow_check import largest_error, tolerance
-from tests.integration.hk_vllm.linear_layers import (
-    installed,
-    load,
-    merged,
-    one_rank,
-    reload,
-)
+from tests.integration.hk_vllm.linear_layers import load, merged, reload
 from tests.integration.shared.linear.layers import values
 
 K, WIDTHS, VOCABULARY = 72, [40, 24], 128
 
 
-@pytest.fixture(scope="module", autouse=True)
-def rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with one_rank(tmp_path_factory.mktemp("rank")), torch.no_grad():
-        yield
-
-
-@pytest.fixture(autouse=True)
-def route(rank: None) -> Iterator[None]:
-    with installed():
-        yield
+pytestmark = pytest.mark.usefixtures("fresh_linear_route")
 
 
 def layer_of(k: int = K) -> Any:
