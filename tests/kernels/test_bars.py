@@ -22,6 +22,8 @@ ATTENTION = [entry for entry in KERNELS if entry.operator == "attention_prefill"
 USEFUL_SHARE = {64: 0.55, 128: 0.73}  # by head size
 FLOPS_PER_CLOCK = 1024  # of 16-bit matrix instructions on a SIMD of gfx950
 SLACK = 0.02  # of the useful matrix FLOPs
+Lengths = tuple[tuple[int, int], ...]
+"""Queries and keys of each request."""
 
 every_kernel = pytest.mark.parametrize("entry", KERNELS, ids=lambda entry: entry.name)
 attention = pytest.mark.parametrize("entry", ATTENTION, ids=lambda entry: entry.name)
@@ -152,10 +154,7 @@ def executed_flops(entry: KernelEntry, case: Case, tools: Toolchain) -> int:
     lengths=(((512, 512),), ((256, 1024),), ((512, 448), (64, 704), (128, 64))),
 )
 def test_matrix_work_is_the_useful_and_the_diagonal_s(
-    entry: KernelEntry,
-    causal: bool,
-    lengths: tuple[tuple[int, int], ...],
-    tools: Toolchain,
+    entry: KernelEntry, causal: bool, lengths: Lengths, tools: Toolchain
 ) -> None:
     """At whole tiles; the third batch has rows that see nothing, in one of its requests a tile."""
     case = Case(lengths, causal=causal)
@@ -175,10 +174,7 @@ def test_matrix_work_is_the_useful_and_the_diagonal_s(
     ),
 )
 def test_no_tile_is_computed_in_vain(
-    entry: KernelEntry,
-    causal: bool,
-    lengths: tuple[tuple[int, int], ...],
-    tools: Toolchain,
+    entry: KernelEntry, causal: bool, lengths: Lengths, tools: Toolchain
 ) -> None:
     """Tails included, exactly: at lengths where a tile too many would hide in no percentage."""
     case = Case(lengths, causal=causal)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.emulator.twins.twin import DESCRIPTOR, Twins
+from tests.emulator.twins.twin import COPY_TO_LDS, Twins
 
 TWINS = [
     Twins(
@@ -172,11 +172,8 @@ TWINS = [
     Twins(
         "a copy to LDS counts in vmcnt in the order of issue",
         "lds-race",
-        DESCRIPTOR
-        + """s_mov_b32 m0, 0
-        s_nop 0
-        buffer_load_dword v1, s[8:11], 0 offen lds
-        global_load_dword v2, v1, s[4:5]
+        COPY_TO_LDS
+        + """global_load_dword v2, v1, s[4:5]
         global_store_dword v1, v0, s[6:7]
         s_waitcnt vmcnt(2)
         ds_read_b32 v3, v1""",
@@ -189,11 +186,8 @@ TWINS = [
     Twins(
         "a copy to LDS does not count in lgkmcnt",
         "lds-race",
-        DESCRIPTOR
-        + """s_mov_b32 m0, 0
-        s_nop 0
-        buffer_load_dword v1, s[8:11], 0 offen lds
-        s_waitcnt vmcnt(0)
+        COPY_TO_LDS
+        + """s_waitcnt vmcnt(0)
         ds_read_b32 v3, v1""",
         "vmcnt(0)",
         "lgkmcnt(0)",
@@ -202,11 +196,8 @@ TWINS = [
     Twins(
         "a wave waits for its copies to LDS before it ends",
         "copy-in-flight",
-        DESCRIPTOR
-        + """s_mov_b32 m0, 0
-        s_nop 0
-        buffer_load_dword v1, s[8:11], 0 offen lds
-        global_store_dword v1, v0, s[6:7]
+        COPY_TO_LDS
+        + """global_store_dword v1, v0, s[6:7]
         s_waitcnt vmcnt(1)""",
         "s_waitcnt vmcnt(1)",
         instruction="s_endpgm",

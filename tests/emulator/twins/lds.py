@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.emulator.twins.twin import DESCRIPTOR, Twins
+from tests.emulator.twins.twin import COPY_TO_LDS, DESCRIPTOR, Twins
 
 TWINS = [
     Twins(
@@ -95,11 +95,8 @@ TWINS = [
     Twins(
         "a copy to LDS read before its wait by its own wave",
         "lds-race",
-        DESCRIPTOR
-        + """s_mov_b32 m0, 0
-        s_nop 0
-        buffer_load_dword v1, s[8:11], 0 offen lds
-        s_waitcnt vmcnt(0)
+        COPY_TO_LDS
+        + """s_waitcnt vmcnt(0)
         ds_read_b32 v2, v1""",
         "s_waitcnt vmcnt(0)\n",
         instruction="ds_read_b32",
@@ -143,11 +140,7 @@ TWINS = [
     Twins(
         "a copy past the end of LDS",
         "lds-out-of-bounds",
-        DESCRIPTOR
-        + """s_mov_b32 m0, 0
-        s_nop 0
-        buffer_load_dword v1, s[8:11], 0 offen lds
-        s_waitcnt vmcnt(0)""",
+        COPY_TO_LDS + """s_waitcnt vmcnt(0)""",
         "m0, 0",
         "m0, 4",
         options={"lds": 256},
@@ -181,11 +174,8 @@ TWINS = [
     Twins(
         "LDS that a copy has filled counts as written",
         "lds-unwritten",
-        DESCRIPTOR
-        + """s_mov_b32 m0, 0
-        s_nop 0
-        buffer_load_dword v1, s[8:11], 0 offen lds
-        s_waitcnt vmcnt(0)
+        COPY_TO_LDS
+        + """s_waitcnt vmcnt(0)
         ds_read_b32 v3, v1 offset:0""",
         "offset:0",
         "offset:4",

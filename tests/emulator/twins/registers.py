@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.emulator.twins.twin import DESCRIPTOR, ZEROS, Twins
+from tests.emulator.twins.twin import COPY_TO_LDS, ZEROS, Twins
 
 # two pairs of which one half is written: v12, v15
 HALVES = ZEROS + "v_mov_b32 v12, 0\n v_mov_b32 v15, 0\n"
@@ -177,11 +177,7 @@ TWINS = [
     Twins(
         "M0 never written, by a copy to LDS",
         "unwritten-register",
-        DESCRIPTOR
-        + """s_mov_b32 m0, 0
-        s_nop 0
-        buffer_load_dword v1, s[8:11], 0 offen lds
-        s_waitcnt vmcnt(0)""",
+        COPY_TO_LDS + """s_waitcnt vmcnt(0)""",
         "s_mov_b32 m0, 0\n",
         instruction="buffer_load_dword",
         options={"lds": 256},

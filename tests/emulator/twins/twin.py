@@ -17,6 +17,10 @@ DESCRIPTOR = """
   s_movk_i32 s10, 0x400
   s_mov_b32 s11, 0x20000
 """
+COPY_TO_LDS = f"""{DESCRIPTOR}s_mov_b32 m0, 0
+        s_nop 0
+        buffer_load_dword v1, s[8:11], 0 offen lds
+        """
 ZEROS = "".join(f"v_mov_b32 v{i}, 0\n" for i in range(2, 12))
 MFMA = ZEROS + "s_nop 1\n v_mfma_f32_32x32x16_bf16 v[16:31], v[2:5], v[6:9], 0\n"
 

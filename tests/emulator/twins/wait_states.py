@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.emulator.twins.twin import DESCRIPTOR, MFMA, ZEROS, Twins
+from tests.emulator.twins.twin import COPY_TO_LDS, DESCRIPTOR, MFMA, ZEROS, Twins
 
 DPP = "quad_perm:[1,0,3,2] row_mask:0xf bank_mask:0xf"
 
@@ -151,11 +151,7 @@ TWINS = [
     Twins(
         "M0 written right before a copy to LDS",
         "hazard",
-        DESCRIPTOR
-        + """s_mov_b32 m0, 0
-        s_nop 0
-        buffer_load_dword v1, s[8:11], 0 offen lds
-        s_waitcnt vmcnt(0)""",
+        COPY_TO_LDS + """s_waitcnt vmcnt(0)""",
         "s_nop 0\n",
         other="s_mov_b32 m0",
         options={"lds": 256},

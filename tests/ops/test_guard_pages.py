@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -21,12 +23,15 @@ def run(program: str, *arguments: str, **environment: str) -> subprocess.Complet
     )
 
 
-def test_nothing_outside_the_tensors_is_touched(isa: str) -> None:
-    done = run("tests.ops.guard_pages", "-m", HK_DEVICE=f"cpu:{isa}", OMP_NUM_THREADS="1")
+@pytest.mark.parametrize(
+    ("program", "at_least"), [("guard_pages", 2000), ("linear_guard_pages", 1000)]
+)
+def test_nothing_outside_the_tensors_is_touched(program: str, at_least: int, isa: str) -> None:
+    done = run(f"tests.ops.{program}", "-m", HK_DEVICE=f"cpu:{isa}", OMP_NUM_THREADS="1")
     assert done.returncode == 0, f"ended by {done.returncode}: {done.stderr[-2000:]}"
     guarded, _, rest = done.stdout.partition(" ")
     assert rest.strip() == "guarded tensors"
-    assert int(guarded) > 2000
+    assert int(guarded) > at_least
 
 
 def test_a_touched_guard_page_ends_the_program() -> None:
