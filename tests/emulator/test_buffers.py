@@ -262,3 +262,16 @@ def test_scalar_loads_are_checked_dword_by_dword(records: int, expected: int) ->
     report = run(body, data, out)
     assert not report.findings, [f.message for f in report.findings]
     np.testing.assert_array_equal(out, np.where(np.arange(4) < expected, data[:4], 0))
+
+
+def test_scalar_loads_ignore_the_low_bits_of_an_address() -> None:
+    """And the finding that says so does not change what is loaded."""
+    data, out = np.arange(1, 65, dtype=np.uint32), np.zeros(1, np.uint32)
+    body = """
+      s_load_dword s8, s[4:5], 0x6
+      s_waitcnt lgkmcnt(0)
+      v_mov_b32 v2, 0
+      v_mov_b32 v4, s8
+      global_store_dword v2, v4, s[6:7]"""
+    assert checks(run(body, data, out)) == {"misaligned"}
+    assert out[0] == data[1]

@@ -177,6 +177,7 @@ SUMS = {
     "v_subrev_f16": lambda x: (x, x),
     "v_fma_f16": lambda x: (x, np.full_like(x, 0x3C00), x ^ 0x8000),
     "v_mad_f16": lambda x: (x, np.full_like(x, 0x3C00), x ^ 0x8000),
+    "v_fract_f16": lambda x: (np.floor(halves(x)[:, 0]).view(np.uint16).astype(np.uint32),),
 }
 
 

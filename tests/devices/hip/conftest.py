@@ -9,6 +9,7 @@ import pytest
 from hk_backend.devices.hip.emulated import LIBRARY, EmulatedLibrary
 from hk_backend.kernels import Catalogue
 from hk_backend.kernels.toolchain import compiler
+from tests.devices.hip.device import current_streams
 from tests.devices.hip.small_kernels import build_catalogue
 
 
@@ -29,3 +30,9 @@ def library(loaded: EmulatedLibrary) -> Iterator[EmulatedLibrary]:
     loaded.dll.hipGetLastError()
     yield loaded
     loaded.reset("gfx950", 1)
+
+
+@pytest.fixture
+def streams(library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
+    """torch's current stream of each device; to be exchanged."""
+    return current_streams(library, monkeypatch)

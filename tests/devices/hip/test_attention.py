@@ -13,6 +13,7 @@ from hk_backend.devices.hip.call import KernelCall
 from hk_backend.kernels import Catalogue, KernelEntry, catalogue
 from hk_backend.kernels.entry import Tile
 from hk_backend.ops import AttentionRequest
+from hk_backend.terms.paged_kv import PagedKV
 from hk_backend.terms.verdict import Verdict, refused
 from tests.kernels.catalogues import with_kernels
 from tests.ops.cases import Case, arguments, make
@@ -173,6 +174,18 @@ def test_a_paged_call(layout: str) -> None:
     assert call.numbers["block_table_row"] == changes["block_table"].stride(0)
 
 
+def test_the_log_sum_exp_may_have_any_strides() -> None:
+    for lse, strides in (
+        (torch.empty(4, 12), (12, 1)),
+        (torch.empty(12, 4).T, (1, 4)),
+        (torch.empty(4, 12, 3)[..., 0], (36, 3)),
+    ):
+        call = prepared(lse=lse)
+        assert call.tensors["lse"] is lse
+        assert (call.numbers["lse_head"], call.numbers["lse_token"]) == strides
+    assert "lse" not in prepared().tensors, "the kernel gets a null pointer"
+
+
 def strided(tensor: torch.Tensor, *stride: int) -> torch.Tensor:
     return torch.zeros(1 << 16, dtype=tensor.dtype).as_strided(tensor.shape, stride)
 
@@ -198,6 +211,31 @@ def test_layouts_that_the_kernels_cannot_read() -> None:
 def test_caches_that_the_kernels_cannot_read(layout: str) -> None:
     with pytest.raises(ValueError, match="paged_kv: keys with channel stride"):
         prepared(**paged(layout))
+
+
+def test_a_cache_whose_tokens_are_not_evenly_apart() -> None:
+    """Eight tokens of a head together, then those of the next head."""
+    changes = paged("NHD, two tensors")
+    views = [
+        torch.zeros(len(view.tensor), 2, 2, 8, 64, dtype=torch.bfloat16)
+        for view in (changes["paged_kv"].key, changes["paged_kv"].value)
+    ]
+    layout = "B N/x H x D"
+    changes["paged_kv"] = PagedKV.from_views(views[0], layout, views[1], layout)
+    with pytest.raises(ValueError, match="paged_kv: keys with channel stride 1, 8 tokens and 64"):
+        prepared(**changes)
+
+
+def test_rows_that_lie_too_far_apart() -> None:
+    """A tile's byte offsets are 32 bits: 2^26 elements from token to token are too many."""
+    shape = prepared().tensors["query"].shape
+    for stride in (2**26 - 8, 2**26):
+        far = torch.empty_strided(shape, (stride, 64, 1), dtype=torch.bfloat16, device="meta")
+        if stride < 2**26:
+            assert prepared(query=far).numbers["query_token"] == stride
+            continue
+        with pytest.raises(ValueError, match="query_token: a stride of 67108864 elements"):
+            prepared(query=far)
 
 
 def test_padded_rows_that_are_not_aligned() -> None:

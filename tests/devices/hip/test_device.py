@@ -15,7 +15,6 @@ from hk_backend.devices.base import DeviceError
 from hk_backend.devices.hip import attention, linear
 from hk_backend.devices.hip import device as hip
 from hk_backend.devices.hip import library as hip_library
-from hk_backend.devices.hip.call import KernelCall
 from hk_backend.devices.hip.device import HipDevice, hip_device
 from hk_backend.devices.hip.emulated import EmulatedLibrary
 from hk_backend.devices.hip.library import HipError
@@ -26,8 +25,7 @@ from hk_backend.ops import AttentionRequest
 from hk_backend.reference import merge_attention as merged_by_definition
 from hk_backend.terms.attention_arguments import AttentionArguments, MergeArguments
 from hk_backend.terms.verdict import SERVED, Verdict, refused
-from tests.devices.hip.device import OnTheHost, SynchronisesInChecks, current_streams
-from tests.integration.shared.e2e.broken_kernels import one_wrong_exponential
+from tests.devices.hip.device import OnTheHost, SynchronisesInChecks
 from tests.kernels.catalogues import selected, with_kernels
 from tests.ops.cases import Case, make
 from tests.ops.oracle import check_result, expected, nan
@@ -35,11 +33,6 @@ from tests.ops.oracle import check_result, expected, nan
 BF16 = torch.bfloat16
 LLAMA = AttentionRequest("cpu", BF16, 4, 2, 64)
 KERNEL = selected("attention_prefill", dtype="bf16", head_size=64, paged=False)
-
-
-@pytest.fixture
-def streams(library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
-    return current_streams(library, monkeypatch)
 
 
 def run(device: HipDevice, call: dict[str, Any], out: torch.Tensor, lse: torch.Tensor) -> None:
@@ -62,106 +55,6 @@ def test_a_forward_enqueues_and_waits_for_nothing(
     assert out.isnan().all(), "it ran before anything waited"
     library.synchronise(streams[index])
     check_result(expected(call, BF16), out, lse, untouched)
-
-
-def test_the_self_check_passes_for_every_kernel(
-    library: EmulatedLibrary, streams: dict[int, int]
-) -> None:
-    device = SynchronisesInChecks(library, catalogue("gfx950"))
-    for dtype in (BF16, torch.float16):
-        for head_size in (64, 128):
-            for paged in (False, True):
-                request = replace(LLAMA, dtype=dtype, head_size=head_size, paged=paged)
-                verdict = device.verdict(request)
-                assert verdict, verdict.why
-    launches = library.report()["kernels"]
-    assert len(launches) == 8
-    assert device.verdict(LLAMA)
-    assert library.report()["kernels"] == launches, "checked once per process"
-
-
-def test_a_kernel_that_fails_its_self_check_is_disabled(
-    library: EmulatedLibrary, streams: dict[int, int]
-) -> None:
-    """Bfloat16's place in the catalogue taken by the kernel for float16: wrong numbers."""
-    whole = catalogue("gfx950")
-    f16 = selected(KERNEL.operator, **{**KERNEL.facts, "dtype": "f16"})
-    wrong = replace(KERNEL, symbol=f16.symbol)
-    device = SynchronisesInChecks(library, with_kernels(whole, wrong))
-    verdict = device.verdict(LLAMA)
-    assert not verdict
-    assert f"{KERNEL.name} failed its self-check" in verdict.why
-    assert device.verdict(replace(LLAMA, head_size=128)), "the others go on"
-    call = make(Case(((4, 4),), 4, 2, 64, BF16))
-    out = torch.zeros_like(call["query"])
-    with pytest.raises(DeviceError, match="failed its self-check"):
-        run(device, call, out, torch.zeros(4, 4))
-    assert not out.any()
-
-
-def test_the_self_check_sees_one_wrong_instruction(
-    library: EmulatedLibrary, streams: dict[int, int]
-) -> None:
-    """In every kernel: a catalogue, whole and hashed, whose code computes another function."""
-    kernels = catalogue("gfx950", one_wrong_exponential())
-    device = SynchronisesInChecks(library, kernels)
-    entries = kernels.families["attention_prefill"]
-    assert len(entries) == 8
-    for entry in entries:
-        why = device.verify(attention, entry, 0).why
-        assert f"{entry.name} failed its self-check" in why
-
-
-class OneWrong(SynchronisesInChecks):
-    """One of the results is times `factor`, whatever the kernel wrote."""
-
-    result, factor = "", 1.0
-
-    def launch(self, call: KernelCall, index: int) -> None:
-        super().launch(call, index)
-        call.tensors[self.result].mul_(self.factor)
-
-
-@pytest.mark.parametrize("result", ["out", "lse"])
-@pytest.mark.parametrize("factor", [1.05, float("nan")], ids=["a little off", "not written"])
-def test_one_wrong_result_fails_the_self_check(
-    result: str, factor: float, library: EmulatedLibrary, streams: dict[int, int]
-) -> None:
-    device = OneWrong(library, catalogue("gfx950"))
-    device.result, device.factor = result, factor
-    why = device.verdict(LLAMA).why
-    assert f"{KERNEL.name} failed its self-check on cpu: error " in why
-
-
-def test_the_self_check_has_its_problem_on_the_host(
-    library: EmulatedLibrary, streams: dict[int, int]
-) -> None:
-    """An engine makes its GPU torch's default device: the reference stays where it is exact."""
-    device = SynchronisesInChecks(library, catalogue("gfx950"))
-    with torch.device("meta"):
-        assert device.verdict(LLAMA)
-
-
-class FaultsInChecks(OnTheHost):
-    """As a GPU that stops at the check: torch raises when it waits."""
-
-    def launch(self, call: KernelCall, index: int) -> None:
-        raise RuntimeError("HIP error: an illegal memory access was encountered")
-
-
-def test_a_kernel_that_stops_the_gpu_is_disabled(
-    library: EmulatedLibrary, streams: dict[int, int]
-) -> None:
-    device = FaultsInChecks(library, catalogue("gfx950"))
-    for _ in range(2):
-        why = device.verdict(LLAMA).why
-        assert (
-            f"{KERNEL.name} cannot run on device 0 of hip:gfx950: RuntimeError: HIP error: an "
-            "illegal memory access" in why
-        )
-    call = make(Case(((4, 4),), 4, 2, 64, BF16))
-    with pytest.raises(DeviceError, match="an illegal memory access"):
-        run(device, call, torch.zeros_like(call["query"]), torch.zeros(4, 4))
 
 
 def test_the_check_comes_before_the_first_use(

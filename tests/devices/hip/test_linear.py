@@ -111,6 +111,16 @@ def test_what_the_kernels_do_not_compute(changes: dict[str, Any], why: str) -> N
         linear.prepare(of, catalogue("gfx950"))
 
 
+def test_a_lone_row_may_have_any_stride(device: HipDevice) -> None:
+    """torch gives an axis of one element whatever stride it likes."""
+    of = arguments(1, 16, 72, torch.bfloat16)
+    of = replace(of, x=of.x.as_strided((1, 72), (3, 1)), out=of.out.as_strided((1, 16), (5, 1)))
+    numbers = linear.prepare(of, device.catalogue).numbers
+    assert (numbers["a_row"], numbers["c_row"]) == (72, 16)
+    device.run(of)
+    assert is_right(of.out, of.x, matrix(of))
+
+
 def test_a_weight_of_another_device_or_format() -> None:
     of = arguments(3, 16, 64, torch.bfloat16)
     for changes in ({"layout": "avx2"}, {"format": "fp16"}):

@@ -72,6 +72,9 @@ def test_one_module_per_device_and_code_object(
     assert len(loads) == 2
     kernels.launch(small.kernel("wide"), 0, 0, {}, out=outs[0], count=BLOCK)
     assert len(loads) == 3
+    another = replace(small.kernel("fill"), name="another")  # of the same code object
+    assert kernels.load(another, 0) is not kernels.load(small.kernel("fill"), 0)
+    assert len(loads) == 3
     for index in (0, 1):
         with library.current(index):
             library.synchronise(0)

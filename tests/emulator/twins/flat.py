@@ -51,6 +51,31 @@ TWINS = [
         options={"scratch": 16},
     ),
     Twins(
+        "scratch before its begin",
+        "out-of-bounds",
+        "scratch_store_dword off, v0, off",
+        "off, v0, off",
+        "off, v0, off offset:-4",
+        options={"scratch": 16},
+    ),
+    Twins(
+        "a FLAT atomic on LDS that nobody wrote",
+        "lds-unwritten",
+        LDS + "ds_write_b32 v1, v0\n" + WAIT + "flat_atomic_add v[2:3], v0",
+        "ds_write_b32 v1, v0\n",
+        options={"lds": 256},
+    ),
+    Twins(
+        "a FLAT result that one counter's wait has left out",
+        "unwaited-register",
+        LDS + "flat_store_dword v[2:3], v0\n" + WAIT + "flat_load_dword v6, v[2:3]\n"
+        "s_waitcnt lgkmcnt(0)\n s_waitcnt vmcnt(0)\n v_mov_b32 v7, v6",
+        "s_waitcnt lgkmcnt(0)\n s_waitcnt vmcnt(0)",
+        "s_waitcnt lgkmcnt(1)\n s_waitcnt vmcnt(0)",
+        other="flat_load_dword",
+        options={"lds": 256},
+    ),
+    Twins(
         "a FLAT result counts in lgkmcnt too",
         "unwaited-register",
         LDS + "flat_store_dword v[2:3], v0\n" + WAIT + "flat_load_dword v6, v[2:3]\n"

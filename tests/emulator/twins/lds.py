@@ -4,6 +4,18 @@ from __future__ import annotations
 
 from tests.emulator.twins.twin import COPY_TO_LDS, DESCRIPTOR, Twins
 
+# s8: the wave's first work-item; v2: 4 * lane, LDS bytes that the first wave has written
+FIRST_WAVE_WRITES = """
+  v_readfirstlane_b32 s8, v0
+  v_and_b32 v2, 0xff, v1
+  s_cmp_lt_u32 s8, 64
+  s_cbranch_scc0 begun
+  ds_write_b32 v2, v0
+  s_waitcnt lgkmcnt(0)
+  begun:
+  s_barrier
+"""
+
 TWINS = [
     Twins(
         "LDS past what was asked for",
@@ -198,5 +210,36 @@ TWINS = [
         s_waitcnt vmcnt(0)""",
         "s_barrier\n",
         options={"lds": 512, "block": 128},
+    ),
+    Twins(
+        "two waves read, then one of them writes",
+        "lds-race",
+        FIRST_WAVE_WRITES
+        + """ds_read_b32 v3, v2
+        s_waitcnt lgkmcnt(0)
+        s_barrier
+        s_cmp_lt_u32 s8, 64
+        s_cbranch_scc1 done
+        ds_write_b32 v2, v0
+        done:""",
+        "ds_read_b32 v3, v2\n        s_waitcnt lgkmcnt(0)\n        s_barrier",
+        "ds_read_b32 v3, v2\n        s_waitcnt lgkmcnt(0)",
+        options={"lds": 256, "block": 128},
+    ),
+    Twins(
+        "the first of two bytes of a dword that another wave wrote",
+        "lds-race",
+        """v_readfirstlane_b32 s8, v0
+        v_and_b32 v2, 0xff, v1
+        s_cmp_lt_u32 s8, 64
+        s_cbranch_scc0 second
+        ds_write_b8 v2, v0
+        ds_write_b8 v2, v0 offset:1
+        s_waitcnt lgkmcnt(0)
+        second: s_barrier
+        ds_read_u8 v3, v2""",
+        "second: s_barrier",
+        "second:",
+        options={"lds": 256, "block": 128},
     ),
 ]
