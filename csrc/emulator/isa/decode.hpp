@@ -13,8 +13,8 @@
 //             writes EXEC (Opcode::writes).
 //   constants `value`: f16, bf16 in the low 16 bits; 32-bit integers zero-extended above bit 31;
 //             64-bit integer operands sign-extended (literals of b64, u64 zero-extended); f64 the
-//             64 bits. Packed 16-bit operands: see constant() in decode.cpp. v_fmamk, v_fmaak and
-//             s_setreg_imm32 have their literal in src[] like any other source.
+//             64 bits. Packed 16-bit operands: see constant_value() in inline_constants.cpp.
+//             v_fmamk, v_fmaak and s_setreg_imm32 have their literal in src[] like any source.
 //   DPP, SDWA dst[0] keeps its old bits in lanes or bytes that are not written; not a source.
 //   SMEM      src[0] the base (2 SGPRs; 4 for s_buffer_load), soffset the SGPR offset if any.
 //   DS        src[0] the address unless the opcode has none (ds_append), then the data.

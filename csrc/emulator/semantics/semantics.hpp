@@ -1,8 +1,8 @@
 // What each ALU and matrix instruction computes on a wave.
 //
-//   semantics_scalar.cpp     SALU
+//   semantics_scalar*.cpp    SALU
 //   semantics_vector_*.cpp   VALU by what they compute; operands and modifiers are in lanes.hpp
-//   semantics_matrix.cpp     MFMA
+//   semantics_matrix*.cpp    MFMA
 // The vector and matrix files are compiled once per instruction set of the host, each time into
 // the namespace HK_ISA; every one gives the same bits.
 #pragma once

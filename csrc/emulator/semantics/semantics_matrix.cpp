@@ -8,17 +8,10 @@
 //     rounds: results agree within the error of f32 accumulation, not bit by bit.
 //   f8f6f4: one such chain per 32 k from 0, times the two scales, added to C in double and rounded.
 //   i32 results: modulo 2^32. f64: as f32, in f64.
-#include <cstring>
-
-#include "semantics/lanes.hpp"
-#ifdef __FMA__
-#include <immintrin.h>
-#endif
+#include "semantics/matrix.hpp"
 
 namespace hk::emulator::HK_ISA {
 namespace {
-
-using LaneRow = uint32_t[kLanes];  // of one register
 
 // ---- element types: how element `part` of a register is read ----
 
@@ -49,48 +42,6 @@ struct I8 {
   static int32_t decode(uint32_t word, int part) { return int8_t(word >> (8 * part)); }
 };
 
-// ---- vectors of 8 ----
-
-template <class T>
-struct VectorOf {
-  typedef T type __attribute__((vector_size(8 * sizeof(T)), may_alias));
-};
-using Floats = VectorOf<float>::type;
-using Ints = VectorOf<int32_t>::type;
-
-inline Floats multiply_add(Floats a, Floats b, Floats c) {
-#ifdef __FMA__
-  return Floats(_mm256_fmadd_ps(__m256(a), __m256(b), __m256(c)));
-#else
-  for (int i = 0; i < 8; ++i) c[i] = std::fma(a[i], b[i], c[i]);
-  return c;
-#endif
-}
-inline Ints multiply_add(Ints a, Ints b, Ints c) {
-  typedef uint32_t U __attribute__((vector_size(32)));
-  return Ints(U(a) * U(b) + U(c));
-}
-inline Floats settled(Floats v) {
-  const Ints nan = v != v;
-  return Floats((Ints(v) & ~nan) | (nan & 0x7fc00000));
-}
-inline Ints settled(Ints v) { return v; }
-
-// M x M results, K products each, in kBlocks independent blocks.
-//   A: element j of lane l is row l % M, k = j + E * (l / M / kBlocks), block l / M % kBlocks,
-//      where each lane holds E = K * M * kBlocks / 64 elements. B alike, columns for rows.
-//   D: for M = 32 and 16, register r of block b at b * M * M / 64 + r: lane l has column l % M and
-//      row 256 / M * (r / 4) + 4 * (l / M) + r % 4. For M = 4: row r, column l % 4, block l / 4.
-template <int kM, int kK, int kNumBlocks = 1>
-struct Shape {
-  static constexpr int M = kM, K = kK, blocks = kNumBlocks;
-  static constexpr int elements = K * M * blocks / 64;       // per lane of A and of B
-  static constexpr int groups = 64 / M;                      // of lanes
-  static constexpr int registers = M * M * blocks / 64;      // of C and D
-  static constexpr int per_block = M == 4 ? 4 : M * M / 64;  // of those
-  static_assert(blocks == 1 || blocks == groups);
-};
-
 // To [block][k][M], which for either value of `blocks` is [lane group][element][M].
 template <class T, class S>
 void unpack(const LaneRow* rows, typename T::Value* out) {
@@ -99,19 +50,6 @@ void unpack(const LaneRow* rows, typename T::Value* out) {
       for (int m = 0; m < S::M; ++m)
         out[(g * S::elements + j) * S::M + m] =
             T::decode(rows[j / T::parts][g * S::M + m], j % T::parts);
-}
-
-// C's registers, or its constant in all of them.
-template <class Value>
-void load_c(Wave& w, const Operand& c, int registers, Value (*out)[kLanes]) {
-  if (c.kind == Kind::vgpr || c.kind == Kind::agpr) {
-    std::memcpy(out, register_row(w, c), size_t(registers) * sizeof(Row));
-    return;
-  }
-  if (c.kind != Kind::constant) throw Unsupported("a matrix instruction with C in SGPRs");
-  for (int r = 0; r < registers; ++r)
-    for (int lane = 0; lane < kLanes; ++lane)
-      out[r][lane] = std::bit_cast<Value>(uint32_t(c.value));
 }
 
 // BLGP: which lane's B a lane takes (the calculator's table).
@@ -135,28 +73,6 @@ const LaneRow* b_rows(Wave& w, const Instruction& in, LaneRow* scratch) {
   for (int r = 0; r < kRegisters; ++r)
     for (int lane = 0; lane < kLanes; ++lane) scratch[r][lane] = rows[r][b_lane(lane, in.blgp)];
   return scratch;
-}
-
-// One block of 32 x 32 or 16 x 16: the 64 lanes of a register are 8 vectors, of M / 8 per row.
-template <class Value, class S>
-void multiply(const Value* a, const Value* b, Value (*d)[kLanes]) {
-  using Vector = typename VectorOf<Value>::type;
-  constexpr int kPerRow = S::M / 8;
-  for (int r = 0; r < S::per_block; ++r) {
-    auto* const lanes = reinterpret_cast<Vector*>(d[r]);
-    Vector sum[8];
-    for (int v = 0; v < 8; ++v) sum[v] = lanes[v];
-    for (int k = 0; k < S::K; ++k) {
-      const auto* const columns = reinterpret_cast<const Vector*>(b + k * S::M);
-      for (int g = 0; g < S::groups; ++g) {
-        const Value value = a[k * S::M + 4 * S::groups * (r / 4) + 4 * g + r % 4];
-        const Vector row = value - Vector{};  // splat
-        for (int v = 0; v < kPerRow; ++v)
-          sum[g * kPerRow + v] = multiply_add(row, columns[v], sum[g * kPerRow + v]);
-      }
-    }
-    for (int v = 0; v < 8; ++v) lanes[v] = settled(sum[v]);
-  }
 }
 
 // One block of 4 x 4, in 4 lanes of 4 registers: the four columns in the lower half of a vector.
@@ -193,80 +109,6 @@ void mfma(Wave& w, const Instruction& in) {
       multiply_small<Value, S>(rows, b + kSize * block, d, 4 * block);
     else
       multiply<Value, S>(rows, b + kSize * block, d + S::per_block * block);
-  }
-  std::memcpy(register_row(w, in.dst[0]), d, sizeof d);
-}
-
-// ---- f8f6f4 (gfx950) ----
-
-// 32 elements of each lane to [k][M]. fp8 and bf8 lie in runs of 16: the first 16 elements of all
-// lane groups come before the second 16; fp6, bf6 and fp4 in runs of 32.
-// With operands of different formats each is assumed to keep its own layout.
-template <Format F, int M>
-void unpack_lowp(const LaneRow* rows, float* out) {
-  constexpr int kRun = F.bits() == 8 ? 16 : 32, kGroups = 64 / M;
-  for (int j = 0; j < 32; ++j) {
-    const int bit = j * F.bits(), word = bit / 32, shift = bit % 32;
-    const bool straddles = shift + F.bits() > 32;
-    for (int lane = 0; lane < kLanes; ++lane) {
-      uint32_t bits = rows[word][lane] >> shift;
-      if (straddles) bits |= rows[word + 1][lane] << (32 - shift);
-      const int k = j / kRun * kRun * kGroups + lane / M * kRun + j % kRun;
-      out[k * M + lane % M] = widen<F>(bits & ((1u << F.bits()) - 1));
-    }
-  }
-}
-
-template <int M>
-void unpack_lowp(Wave& w, const Operand& operand, int format, float* out) {
-  const auto* rows = reinterpret_cast<const LaneRow*>(register_row(w, operand));
-  switch (format) {
-    case 0: return unpack_lowp<kFp8, M>(rows, out);
-    case 1: return unpack_lowp<kBf8, M>(rows, out);
-    case 2: return unpack_lowp<kFp6, M>(rows, out);
-    case 3: return unpack_lowp<kBf6, M>(rows, out);
-    case 4: return unpack_lowp<kFp4, M>(rows, out);
-  }
-  throw Unsupported("f8f6f4 format " + std::to_string(format) + ": 0 to 4 exist");
-}
-
-// E8M0 scales of (block of 32 k, row or column): lane M * block + row, byte by op_sel.
-template <int M>
-void load_scales(Wave& w, const Instruction& in, int n, double* out) {
-  const int byte = (in.op_sel >> n & 1) | (in.op_sel_hi >> n & 1) << 1;
-  Row scratch;
-  const uint32_t* row = source_row(w, in, 3 + n, 0, As::b32, scratch);
-  for (int lane = 0; lane < kLanes; ++lane) {
-    const int exponent = int(row[lane] >> (8 * byte) & 255);
-    out[lane] = exponent == 255 ? std::nan("") : std::ldexp(1.0, exponent - 127);
-  }
-}
-
-template <int M, int K, bool kScaled>
-void mfma_f8f6f4(Wave& w, const Instruction& in) {
-  using S = Shape<M, 32>;
-  alignas(64) float a[K * M], b[K * M], d[S::registers][kLanes], part[S::registers][kLanes];
-  double scale_a[kLanes] = {}, scale_b[kLanes] = {};
-  unpack_lowp<M>(w, in.src[0], in.cbsz, a);
-  unpack_lowp<M>(w, in.src[1], in.blgp, b);
-  load_c<float>(w, in.src[2], S::registers, d);
-  if constexpr (kScaled) {
-    load_scales<M>(w, in, 0, scale_a);
-    load_scales<M>(w, in, 1, scale_b);
-  }
-  for (int block = 0; block < K / 32; ++block) {
-    std::memset(part, 0, sizeof part);
-    multiply<float, S>(a + block * 32 * M, b + block * 32 * M, part);
-    for (int r = 0; r < S::registers; ++r)
-      for (int g = 0; g < S::groups; ++g) {
-        const double row = scale_a[M * block + 4 * S::groups * (r / 4) + 4 * g + r % 4];
-        for (int c = 0; c < M; ++c) {
-          const double scale = kScaled ? row * scale_b[M * block + c] : 1.0;
-          float& sum = d[r][g * M + c];
-          sum = float(double(sum) + scale * part[r][g * M + c]);
-          sum = sum == sum ? sum : as_float(0x7fc00000u);
-        }
-      }
   }
   std::memcpy(register_row(w, in.dst[0]), d, sizeof d);
 }
@@ -352,10 +194,7 @@ void add_matrix(Semantics& all, Arch arch) {
   add_8bit<Narrow<kFp8>, Narrow<kBf8>>(all);
   all["v_mfma_i32_16x16x64_i8"] = mfma<I8, I8, Shape<16, 64>>;
   all["v_mfma_i32_32x32x32_i8"] = mfma<I8, I8, Shape<32, 32>>;
-  all["v_mfma_f32_16x16x128_f8f6f4"] = mfma_f8f6f4<16, 128, false>;
-  all["v_mfma_f32_32x32x64_f8f6f4"] = mfma_f8f6f4<32, 64, false>;
-  all["v_mfma_scale_f32_16x16x128_f8f6f4"] = mfma_f8f6f4<16, 128, true>;
-  all["v_mfma_scale_f32_32x32x64_f8f6f4"] = mfma_f8f6f4<32, 64, true>;
+  add_f8f6f4(all);
 }
 
 }  // namespace hk::emulator::HK_ISA

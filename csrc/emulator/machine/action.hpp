@@ -1,0 +1,41 @@
+// What the machine has to do for an instruction.
+#pragma once
+
+#include <cstdint>
+
+#include "isa/instruction.hpp"
+
+namespace hk::emulator {
+
+// Who executes an instruction: `compute` is Opcode::execute, all else is the machine.
+enum class Action : uint8_t {
+  compute,
+  nop,
+  wait,
+  barrier,
+  end,
+  trap,
+  branch,
+  branch_scc0,
+  branch_scc1,
+  branch_vccz,
+  branch_vccnz,
+  branch_execz,
+  branch_execnz,
+  call,
+  setpc,
+  swappc,
+  getpc,
+  time,
+  scalar_load,
+  lds,
+  vector_memory,
+  unknown
+};
+
+Action action_of(const Instruction& instruction);
+
+// Whether the machine can execute it; if not, reaching it is a finding.
+bool is_emulated(const Opcode& opcode);
+
+}  // namespace hk::emulator
