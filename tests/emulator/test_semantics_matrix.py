@@ -1,31 +1,29 @@
-"""MFMA against float64 matrix products: each shape, type, format and broadcast.
-
-Layouts are stated here as (row or column, k, block) of a lane's element, after AMD's matrix
-instruction calculator, and for f8f6f4 after AMD's article "Matrix Core Programming on CDNA3 and
-CDNA4"; small integers make every product exact, so that a misplaced element shows.
-"""
+"""MFMA against float64 matrix products: each shape, type and broadcast; small integers make every
+product exact, so that a misplaced element shows."""
 
 from __future__ import annotations
-
-import re
 
 import numpy as np
 import pytest
 import torch
 
-from tests.emulator.lanes import LANES, Result, Wave
+from tests.emulator.lanes import LANES, Wave
+from tests.emulator.matrices import Shape, c_registers, execute, registers_of
 
 F64 = np.float64
+
 TYPES = {
     "f32": (torch.float32, 32),
     "f16": (torch.float16, 16),
     "bf16": (torch.bfloat16, 16),
     "i8": (torch.int8, 8),
 }
+
 FP8 = {
     "gfx942": {"fp8": torch.float8_e4m3fnuz, "bf8": torch.float8_e5m2fnuz},
     "gfx950": {"fp8": torch.float8_e4m3fn, "bf8": torch.float8_e5m2},
 }
+
 BOTH = [
     *(f"v_mfma_f32_{s}_f32" for s in ("32x32x1_2b", "16x16x1_4b", "4x4x1_16b")),
     *(f"v_mfma_f32_{s}_f32" for s in ("32x32x2", "16x16x4")),
@@ -45,76 +43,21 @@ BOTH = [
         for b in ("fp8", "bf8")
     ),
 ]
+
 GFX950 = [
     *(f"v_mfma_f32_{s}_{t}" for s in ("16x16x32", "32x32x16") for t in ("f16", "bf16")),
     "v_mfma_i32_16x16x64_i8",
     "v_mfma_i32_32x32x32_i8",
 ]
+
 ALL_INSTRUCTIONS = [
     *((name, arch) for name in BOTH for arch in ("gfx942", "gfx950")),
     *((name, "gfx950") for name in GFX950),
 ]
 
 
-class Shape:
-    def __init__(self, name: str) -> None:
-        found = re.match(r"v_mfma_\w+?_(\d+)x\d+x(\d+)(?:_(\d+)b)?_(\w+)$", name)
-        assert found, name
-        self.m, self.k, self.blocks = int(found[1]), int(found[2]), int(found[3] or 1)
-        self.types = found[4].split("_") * (1 if "_" in found[4] else 2)
-
-    def inputs(self) -> list[list[tuple[int, int, int]]]:
-        """[lane][element] -> (row, k, block)"""
-        per_lane = self.m * self.k * self.blocks // LANES
-        return [
-            [
-                (lane % self.m, lane // self.m // self.blocks * per_lane + j,
-                 lane // self.m % self.blocks)
-                for j in range(per_lane)
-            ]
-            for lane in range(LANES)
-        ]  # fmt: skip
-
-    def outputs(self) -> list[list[tuple[int, int, int]]]:
-        """[register][lane] -> (row, column, block)"""
-        registers = self.m * self.m * self.blocks // LANES
-        table = []
-        for r in range(registers):
-            row = []
-            for lane in range(LANES):
-                if self.m == 4:
-                    row.append((r, lane % 4, lane // 4))
-                else:
-                    per_block = self.m * self.m // LANES
-                    i, block = r % per_block, r // per_block
-                    groups = LANES // self.m
-                    row.append(
-                        (4 * groups * (i // 4) + 4 * (lane // self.m) + i % 4, lane % self.m, block)
-                    )
-            table.append(row)
-        return table
-
-
 def dtype_of(name: str, arch: str) -> torch.dtype:
     return FP8[arch][name] if name in FP8[arch] else TYPES[name][0]
-
-
-def registers_of(shape: Shape, matrix: torch.Tensor, width: int) -> np.ndarray:
-    """[blocks, rows, k] of a type to [registers, lanes] of bits."""
-    inputs = shape.inputs()
-    per_lane = len(inputs[0])
-    bits = matrix.view({8: torch.uint8, 16: torch.int16, 32: torch.int32}[width]).numpy()
-    out = np.zeros((max(per_lane * width // 32, 1), LANES), np.uint32)
-    mask = (1 << width) - 1
-    for lane in range(LANES):
-        for j, (row, k, block) in enumerate(inputs[lane]):
-            at = j * width
-            out[at // 32, lane] |= np.uint32((int(bits[block, row, k]) & mask) << (at % 32))
-    return out
-
-
-def c_registers(shape: Shape, c: np.ndarray) -> np.ndarray:
-    return np.array([[c[b, i, j] for i, j, b in row] for row in shape.outputs()])
 
 
 def run(
@@ -136,26 +79,6 @@ def run(
         for lane, (i, j, block) in enumerate(row):
             out[block, i, j] = result.vgpr[64 + r].view(c.dtype)[lane]
     return out
-
-
-def execute(
-    name: str,
-    arch: str,
-    sgpr: np.ndarray,
-    vgpr: np.ndarray,
-    operands: list[tuple[object, ...]],
-    mode: int,
-    fields: dict[str, int],
-) -> Result:
-    from hk_backend import _emulator
-
-    before = vgpr.copy()
-    scc, mode = _emulator.execute(
-        name, arch, sgpr, vgpr, [("v", 64)], operands, mode, False, fields
-    )
-    untouched = np.r_[0:64, 96:512]
-    assert np.array_equal(before[untouched], vgpr[untouched])
-    return Result(vgpr[64:96], vgpr, sgpr, scc, mode)
 
 
 def integers(shape: tuple[int, ...], dtype: torch.dtype, rng: np.random.Generator) -> torch.Tensor:
@@ -269,9 +192,6 @@ def test_blgp_broadcasts_lanes_of_b(blgp: int, groups: list[int]) -> None:
         assert np.array_equal(d[block], (a[block] @ b[groups[block]].T).numpy())
 
 
-# ---- f64 ----
-
-
 @pytest.mark.parametrize(("m", "blocks"), [(16, 1), (4, 4)])
 def test_f64(m: int, blocks: int) -> None:
     """One element per lane: k in steps of M * blocks lanes; rows of D likewise."""
@@ -301,86 +221,3 @@ def test_f64(m: int, blocks: int) -> None:
     for p in range(pairs):
         d = out[2 * p].astype(np.uint64) | out[2 * p + 1].astype(np.uint64) << np.uint64(32)
         assert np.array_equal(d.view(F64), expected[block, p * per_pair + lane // stride, lane % m])
-
-
-# ---- f8f6f4 with scales (gfx950) ----
-
-# (exponent bits, mantissa bits, bias), by the format's number in cbsz and blgp
-FORMATS = {0: (4, 3, 7), 1: (5, 2, 15), 2: (2, 3, 1), 3: (3, 2, 3), 4: (2, 1, 1)}
-
-
-def value_of(code: int, number: int) -> float:
-    """OCP's definition of a finite code."""
-    exponent_bits, mantissa_bits, bias = FORMATS[number]
-    sign = -1.0 if code >> (exponent_bits + mantissa_bits) else 1.0
-    exponent = code >> mantissa_bits & ((1 << exponent_bits) - 1)
-    mantissa = (code & ((1 << mantissa_bits) - 1)) / (1 << mantissa_bits)
-    return sign * (2.0 ** (exponent - bias) * (1 + mantissa) if exponent
-                   else 2.0 ** (1 - bias) * mantissa)  # fmt: skip
-
-
-def lowp_registers(codes: np.ndarray, number: int) -> np.ndarray:
-    """[rows, k] of codes to the registers of a lane: fp8 in runs of 16, others of 32."""
-    m, total = codes.shape
-    width = sum(FORMATS[number][:2]) + 1
-    run_length = 16 if width == 8 else 32
-    groups = LANES // m
-    out = np.zeros((8, LANES), np.uint32)
-    for lane in range(LANES):
-        packed = 0
-        for j in range(total * m // LANES):
-            k = j // run_length * run_length * groups + lane // m * run_length + j % run_length
-            packed |= int(codes[lane % m, k]) << (j * width)
-        for r in range(8):
-            out[r, lane] = packed >> (32 * r) & 0xFFFFFFFF
-    return out
-
-
-@pytest.mark.parametrize(("m", "k"), [(16, 128), (32, 64)])
-@pytest.mark.parametrize("formats", [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (0, 4), (3, 1)])
-@pytest.mark.parametrize("scaled", [False, True])
-def test_f8f6f4(m: int, k: int, formats: tuple[int, int], scaled: bool) -> None:
-    rng = np.random.default_rng(6)
-    codes = []
-    for number in formats:
-        width = sum(FORMATS[number][:2]) + 1
-        top = {0: 0x70, 1: 0x60}.get(number, 1 << (width - 1))  # no infinity, no NaN
-        magnitude = rng.integers(0, top, (m, k))
-        codes.append(magnitude | rng.integers(0, 2, (m, k)) << (width - 1))
-    a, b = (np.vectorize(value_of, otypes=[F64])(c, n) for c, n in zip(codes, formats, strict=True))
-    scales = rng.integers(120, 135, (2, m, k // 32))
-    shape = Shape(f"v_mfma_f32_{m}x{m}x{k}_x_x")
-    c = rng.normal(size=(1, m, m)).astype(np.float32)
-    wave = Wave()
-    sgpr, vgpr = wave.arrays()
-    vgpr[0:8], vgpr[16:24] = (lowp_registers(x, n) for x, n in zip(codes, formats, strict=True))
-    rows = c_registers(shape, c).view(np.uint32)
-    vgpr[256 : 256 + len(rows)] = rows
-    for n, at, byte in ((0, 30, 2), (1, 40, 1)):  # the byte that op_sel names, among others
-        lane = np.arange(LANES)
-        scale = scales[n][lane % m, lane // m % (k // 32)].astype(np.uint32)
-        vgpr[at] = scale << np.uint32(8 * byte) | np.uint32(0x11 << (8 * (3 - byte)))
-    operands: list[tuple[object, ...]] = [("v", 0), ("v", 16), ("a", 0), ("v", 30), ("v", 40)]
-    name = f"v_mfma_{'scale_' if scaled else ''}f32_{m}x{m}x{k}_f8f6f4"
-    fields = {"cbsz": formats[0], "blgp": formats[1], "op_sel": 0b10, "op_sel_hi": 0b01}
-    out = execute(name, "gfx950", sgpr, vgpr, operands if scaled else operands[:3], 0, fields).rows
-    if scaled:
-        a, b = (
-            x * np.repeat(2.0 ** (s - 127), 32, axis=1) for x, s in zip((a, b), scales, strict=True)
-        )
-    expected = a @ b.T + c[0]
-    magnitude = np.abs(a) @ np.abs(b.T) + np.abs(c[0])
-    for r, row in enumerate(shape.outputs()):
-        for lane, (i, j, _) in enumerate(row):
-            got = float(out[r].view(np.float32)[lane])
-            assert abs(got - expected[i, j]) <= k * 2.0**-24 * magnitude[i, j]
-
-
-def test_f8f6f4_scale_of_nan() -> None:
-    wave = Wave()
-    sgpr, vgpr = wave.arrays()
-    vgpr[0:32] = 0x38383838  # fp8 ones
-    vgpr[30], vgpr[40] = 0xFF, 127
-    out = execute("v_mfma_scale_f32_16x16x128_f8f6f4", "gfx950", sgpr, vgpr,
-                  [("v", 0), ("v", 16), ("c", 0), ("v", 30), ("v", 40)], 0, {}).rows  # fmt: skip
-    assert np.all(out[:4] == 0x7FC00000)

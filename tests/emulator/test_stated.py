@@ -20,7 +20,10 @@ from tests.emulator import (
 )
 
 ROOT = Path(__file__).parents[2]
-MODULES = ("test_semantics_*.py", "test_buffers.py", "test_vgpr_indexing.py", "test_machine.py")
+MODULES = (
+    *("test_semantics_*.py", "test_buffers.py", "test_memory.py"),
+    *("test_vgpr_indexing.py", "test_machine.py", "test_counters.py"),
+)
 GENERATED = {
     *test_semantics_pcode.COMPARED,
     *test_atomics.MNEMONICS,

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from numpy.typing import NDArray
 
 from hk_backend import _emulator
@@ -26,6 +27,7 @@ from hk_backend.kernels.toolchain.sources import SOURCES
 FOLDER = Path(__file__).parent
 BUFFERS, NUMBERS = 6, 6
 GFX942, GFX950 = "gfx942", "gfx950"
+arches = pytest.mark.parametrize("arch", [GFX942, GFX950])
 
 
 def compile_source(source: Path, arch: str) -> bytes:

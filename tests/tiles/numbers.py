@@ -1,4 +1,4 @@
-"""16-bit elements as their bits, and what float64 they are."""
+"""Random numbers; 16-bit elements as their bits, and what float64 they are."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from numpy.typing import NDArray
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 Bits = NDArray[np.uint16]
+
+
+def randn(*shape: int, seed: int = 0) -> NDArray[np.float32]:
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)
 
 
 def to_bits(values: NDArray[Any], dtype: str) -> Bits:

@@ -1,0 +1,22 @@
+"""What the tests of `hk-backend doctor` share."""
+
+from __future__ import annotations
+
+import pytest
+
+from hk_backend import machine
+from hk_backend.cli import doctor
+from tests.cli.machines import UNSET, VERSIONS, installed, plugins_installed, python_says
+
+
+@pytest.fixture
+def healthy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in UNSET:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HK_BACKEND", "1")
+    installed(monkeypatch, **VERSIONS)
+    python_says(monkeypatch)
+    monkeypatch.setattr(machine, "amx_traps", lambda: False)
+    monkeypatch.setattr(doctor, "find_library", lambda name: "libnuma.so.1")
+    monkeypatch.setattr(doctor, "find_spec", lambda name: object())
+    plugins_installed(monkeypatch, "hk_vllm", "hk_sglang")
