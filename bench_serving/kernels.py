@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from bench_serving import plots
 from hk_backend.bench import settings
-from hk_backend.bench.attention import table as attention_table
-from hk_backend.bench.linear import table as linear_table
-from hk_backend.bench.tables import markdown
+from hk_backend.bench.attention import table as attention
+from hk_backend.bench.linear import table as linear
+from hk_backend.bench.tables import Comparison, markdown
 
 
 class Plan(Protocol):
@@ -30,29 +30,15 @@ class Operator:
     """How the rows of one operator's benchmark are shown; `name` also names its files."""
 
     name: str
-    headings: Sequence[str]
-    cells: Callable[[Any], list[str]]
-    summary: Callable[[Any], str]
+    table: Comparison
     plot: Callable[[Any, str, Path], object]
 
 
 OPERATORS = {
     operator.name: operator
     for operator in (
-        Operator(
-            "attention",
-            attention_table.HEADINGS,
-            attention_table.cells,
-            attention_table.summary,
-            plots.plot_attention,
-        ),
-        Operator(
-            "linear",
-            linear_table.HEADINGS,
-            linear_table.cells,
-            linear_table.summary,
-            plots.plot_linear,
-        ),
+        Operator("attention", attention.TABLE, plots.plot_attention),
+        Operator("linear", linear.TABLE, plots.plot_linear),
     )
 }
 
@@ -79,8 +65,8 @@ def _write(operator: Operator, environment: dict[str, Any], rows: list[Any], out
     file = out / operator.name
     file.with_suffix(".json").write_text(json.dumps(report, indent=2, allow_nan=False) + "\n")
     named = ", ".join(f"{name} {value}" for name, value in environment.items() if value != "")
-    table = markdown(operator.headings, map(operator.cells, rows))
-    file.with_suffix(".md").write_text(f"{operator.summary(rows)}\n\n{named}\n\n{table}")
+    table = markdown(operator.table.headings, map(operator.table.cells, rows))
+    file.with_suffix(".md").write_text(f"{operator.table.summary(rows)}\n\n{named}\n\n{table}")
     operator.plot(rows, title(operator.name, environment), file)
 
 

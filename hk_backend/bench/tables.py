@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.measure import Measurement
@@ -25,25 +25,6 @@ class Measured(Protocol):
     def ratios(self) -> Mapping[str, float]: ...
 
 
-def summary(rows: Iterable[Measured], column: str, against: str) -> str:
-    """Wins, losses and failures of the ratio in `column`, in one line."""
-    rows = list(rows)
-    found = [row.ratios[column] for row in rows if not row.error]
-    wins = sum(value >= 1 for value in found)
-    line = f"{wins} wins, {len(found) - wins} losses, {len(rows) - len(found)} failed"
-    return f"{line}; smallest ratio to {against} {min(found):.2f}" if found else line
-
-
-def styles(row: Measured, headings: Sequence[str], wins_or_loses: Collection[str]) -> list[str]:
-    """A style per cell: green where HK is faster, red where it is slower or failed."""
-    if row.error:
-        return ["red"] * len(headings)
-    return [
-        ("green" if row.ratios[heading] >= 1 else "red") if heading in wins_or_loses else ""
-        for heading in headings
-    ]
-
-
 @dataclass(frozen=True)
 class Narrow:
     """How a table is split on a narrow terminal: one for each value of its first columns.
@@ -54,6 +35,48 @@ class Narrow:
 
     grouped: int
     short: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How the rows of a benchmark are shown.
+
+    `cells`: a row's text, by `headings`. `wins_or_loses`: the ratios whose cells have a colour.
+    `column`: the ratio that decides, `against` what it is to.
+    """
+
+    title: str
+    headings: Sequence[str]
+    narrow: Narrow
+    cells: Callable[[Any], list[str]]
+    wins_or_loses: Collection[str]
+    column: str
+    against: str
+
+    def summary(self, rows: Sequence[Measured]) -> str:
+        """Wins, losses and failures of the ratio that decides, in one line."""
+        found = [row.ratios[self.column] for row in rows if not row.error]
+        wins = sum(value >= 1 for value in found)
+        line = f"{wins} wins, {len(found) - wins} losses, {len(rows) - len(found)} failed"
+        return f"{line}; smallest ratio to {self.against} {min(found):.2f}" if found else line
+
+    def print(self, console: Console, rows: Sequence[Measured]) -> None:
+        """On a terminal: green where HK is faster, red where it is slower or failed."""
+        styles = (self._styles(row) for row in rows)
+        lines = map(self.cells, rows)
+        print_table(console, self.title, self.headings, lines, styles, self.narrow)
+        console.print(self.summary(rows), soft_wrap=True)
+
+    def _styles(self, row: Measured) -> list[str]:
+        """A style per cell."""
+        if row.error:
+            return ["red"] * len(self.headings)
+        return [
+            ("green" if row.ratios[heading] >= 1 else "red")
+            if heading in self.wins_or_loses
+            else ""
+            for heading in self.headings
+        ]
 
 
 def print_table(

@@ -203,10 +203,10 @@ def attention(
     Exit code 1 if a case could not be measured or its result was wrong.
     """
     from hk_backend.bench.attention.sweep import Sweep
-    from hk_backend.bench.attention.table import print_rows
+    from hk_backend.bench.attention.table import TABLE
 
     plan = Sweep.parse(lengths, head_sizes, heads, dtypes, layouts, block_sizes, rounds)
-    _measure(plan, print_rows, threads, isa, as_json)
+    _measure(plan, TABLE.print, threads, isa, as_json)
 
 
 @bench.command()
@@ -225,10 +225,10 @@ def linear(
     Exit code 1 if a case could not be measured or its result was wrong.
     """
     from hk_backend.bench.linear.sweep import Sweep
-    from hk_backend.bench.linear.table import print_rows
+    from hk_backend.bench.linear.table import TABLE
 
     plan = Sweep.parse(layers, tokens, formats, weight_only, rounds)
-    _measure(plan, print_rows, threads, isa, as_json)
+    _measure(plan, TABLE.print, threads, isa, as_json)
 
 
 @bench.command()

@@ -18,7 +18,7 @@ from hk_backend.bench.attention import measure as attention
 from hk_backend.bench.attention.layouts import LAYOUTS, paged
 from hk_backend.bench.attention.measure import Case, Row, measure
 from hk_backend.bench.attention.sweep import Sweep
-from hk_backend.bench.attention.table import HEADINGS, cells, summary
+from hk_backend.bench.attention.table import TABLE
 from hk_backend.bench.options import Isa
 from hk_backend.bench.tables import markdown
 from hk_backend.bench.timing import Timing, alternate
@@ -127,7 +127,7 @@ def test_an_operator_that_raises_is_a_failure(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(attention, "attention_prefill", refuse)
     (row,) = measure(TINY, ["packed"], rounds=1)
     assert row.error == "query: dtype float32 is not served"
-    assert "1 failed" in summary([row])
+    assert "1 failed" in TABLE.summary([row])
 
 
 def test_candidates_alternate_and_every_other_round_runs_backwards() -> None:
@@ -172,9 +172,9 @@ def test_losses_are_counted_beside_wins() -> None:
     win = Row(TINY, "packed", hk=2.0, sdpa=1.0, sdpa_prepared=1.0, matmul=4.0, spread=0.1)
     loss = Row(TINY, "packed", hk=1.0, sdpa=2.0, sdpa_prepared=1.0, matmul=4.0, spread=0.1)
     failed = Row(TINY, "packed", error="no")
-    line = summary([win, loss, failed])
+    line = TABLE.summary([win, loss, failed])
     assert line == "1 wins, 1 losses, 1 failed; smallest ratio to SDPA 0.50"
-    table = markdown(HEADINGS, map(cells, [win, loss, failed])).splitlines()
+    table = markdown(TABLE.headings, map(TABLE.cells, [win, loss, failed])).splitlines()
     assert len({line.count("|") for line in table}) == 1
     assert "failed: no" in table[-1]
 

@@ -18,7 +18,7 @@ from hk_backend.bench import settings
 from hk_backend.bench.linear import measure as suite
 from hk_backend.bench.linear.measure import Case, Row, measure
 from hk_backend.bench.linear.sweep import LAYERS, Sweep
-from hk_backend.bench.linear.table import HEADINGS, cells, summary
+from hk_backend.bench.linear.table import TABLE
 from hk_backend.bench.linear.weights import DENSE, FORMATS, make_weight
 from hk_backend.bench.tables import markdown
 from hk_backend.cli.app import app
@@ -114,7 +114,7 @@ def test_an_operator_that_raises_is_a_failure(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(suite, "linear", refuse)
     (row,) = measure(TINY, ["bf16"], True, rounds=1)
     assert row.error == "x: not served"
-    assert "1 failed" in summary([row])
+    assert "1 failed" in TABLE.summary([row])
 
 
 def test_a_weight_is_checked_at_both_block_scales_and_channels() -> None:
@@ -133,9 +133,9 @@ def test_losses_are_counted_beside_wins() -> None:
     loss = replace(win, hk_ms=6.0)
     failed = Row(TINY, "mxfp4", "", error="no")
     assert win.bound == "unpack"
-    assert summary([win, loss, failed]) == (
+    assert TABLE.summary([win, loss, failed]) == (
         "1 wins, 1 losses, 1 failed; smallest ratio to bfloat16 0.50"
     )
-    table = markdown(HEADINGS, map(cells, [win, loss, failed])).splitlines()
+    table = markdown(TABLE.headings, map(TABLE.cells, [win, loss, failed])).splitlines()
     assert len({line.count("|") for line in table}) == 1
     assert "failed: no" in table[-1]

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from rich.console import Console
-
 from hk_backend.bench import tables
 from hk_backend.bench.attention.measure import Row
 
@@ -40,14 +36,5 @@ def cells(row: Row) -> list[str]:
     return [*shape, *rates, *ratios, tables.spread(row.spread)]
 
 
-def print_rows(console: Console, rows: Sequence[Row]) -> None:
-    """The table on a terminal: green where HK is faster, red where it is slower or failed."""
-    title = "attention_prefill, GFLOP/s (medians)"
-    styles = (tables.styles(row, HEADINGS, WINS_OR_LOSES) for row in rows)
-    tables.print_table(console, title, HEADINGS, map(cells, rows), styles, NARROW)
-    console.print(summary(rows), soft_wrap=True)
-
-
-def summary(rows: Sequence[Row]) -> str:
-    """Wins, losses and failures against SDPA on the same tensors, in one line."""
-    return tables.summary(rows, "hk/sdpa", "SDPA")
+TITLE = "attention_prefill, GFLOP/s (medians)"
+TABLE = tables.Comparison(TITLE, HEADINGS, NARROW, cells, WINS_OR_LOSES, "hk/sdpa", "SDPA")

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from rich.console import Console
-
 from hk_backend.bench import tables
 from hk_backend.bench.linear.measure import Row
 
@@ -55,14 +51,5 @@ def cells(row: Row) -> list[str]:
     return [*shape, *rates, *against, *few, ratios["format/bf16"], tables.spread(row.spread)]
 
 
-def print_rows(console: Console, rows: Sequence[Row]) -> None:
-    """The table on a terminal: green where HK is faster, red where it is slower or failed."""
-    title = "linear, medians; hk/fp32 and hk/bf16: torch's linear of the same shape"
-    styles = (tables.styles(row, HEADINGS, WINS_OR_LOSES) for row in rows)
-    tables.print_table(console, title, HEADINGS, map(cells, rows), styles, NARROW)
-    console.print(summary(rows), soft_wrap=True)
-
-
-def summary(rows: Sequence[Row]) -> str:
-    """Wins, losses and failures against torch's bfloat16 linear, in one line."""
-    return tables.summary(rows, "hk/bf16", "bfloat16")
+TITLE = "linear, medians; hk/fp32 and hk/bf16: torch's linear of the same shape"
+TABLE = tables.Comparison(TITLE, HEADINGS, NARROW, cells, WINS_OR_LOSES, "hk/bf16", "bfloat16")
