@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hk_backend.quantize.errors import QuantizeError
-from hk_backend.quantize.recipe import Recipe, Stored
+from hk_backend.quantize.recipe import Recipe
 from hk_backend.quantize.source import MERGED, Source, SourceTensor
+from hk_backend.quantize.tensor import StoredTensor
 from hk_backend.terms.weight_format import FP8_BLOCK
 
 
@@ -18,7 +19,7 @@ class Item:
 
     source: SourceTensor
     layer: str
-    stored: tuple[Stored, ...]
+    stored: tuple[StoredTensor, ...]
 
     @property
     def nbytes(self) -> int:
@@ -27,7 +28,7 @@ class Item:
     @property
     def names(self) -> list[str]:
         """Of the tensors in the output."""
-        return [f"{self.layer}.{part.suffix}" for part in self.stored] or [self.source.name]
+        return [f"{self.layer}.{part.name}" for part in self.stored] or [self.source.name]
 
 
 PIECE_BYTES = 16 << 20

@@ -7,31 +7,18 @@ vLLM's Quark loader reads (`model_executor/layers/quantization/quark/`).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from hk_backend import ops
+from hk_backend.quantize.tensor import StoredTensor
 from hk_backend.quantize.values import dequantize
 from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK, MX_BLOCK
 
 IGNORED = "lm_head"
 """Left as it is in every recipe, like the embeddings."""
-
-
-@dataclass(frozen=True)
-class Stored:
-    """One tensor of the output, before it exists."""
-
-    suffix: str
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * self.dtype.itemsize
 
 
 @dataclass(frozen=True)
@@ -56,20 +43,20 @@ class Recipe:
         """What K, the channels of a layer's input, must be a multiple of."""
         return MX_BLOCK if self.granularity == "mx" else 8
 
-    def stored(self, n: int, k: int) -> tuple[Stored, Stored]:
+    def stored(self, n: int, k: int) -> tuple[StoredTensor, StoredTensor]:
         """The codes and the scales of a weight `[n, k]`, as they are stored."""
         if self.granularity == "channel":
-            scales = Stored("weight_scale", (n, 1), torch.float32)
+            scales = StoredTensor("weight_scale", (n, 1), torch.float32)
         elif self.granularity == "block":
             blocks = (-(-n // FP8_BLOCK), -(-k // FP8_BLOCK))
-            scales = Stored("weight_scale", blocks, torch.float32)
+            scales = StoredTensor("weight_scale", blocks, torch.float32)
         else:
-            scales = Stored("weight_scale", (n, k // MX_BLOCK), torch.uint8)
+            scales = StoredTensor("weight_scale", (n, k // MX_BLOCK), torch.uint8)
         if self.format in ("fp8_e4m3fn", "mxfp8"):
-            return Stored("weight", (n, k), torch.float8_e4m3fn), scales
+            return StoredTensor("weight", (n, k), torch.float8_e4m3fn), scales
         if self.format == "mxfp4":
-            return Stored("weight_packed", (n, k // 2), torch.uint8), scales
-        return Stored("weight", (n, k * 3 // 4), torch.uint8), scales
+            return StoredTensor("weight_packed", (n, k // 2), torch.uint8), scales
+        return StoredTensor("weight", (n, k * 3 // 4), torch.uint8), scales
 
     def quantize(self, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Codes and scales of `weight` `[n, k]` in the shapes and dtypes of `stored`.

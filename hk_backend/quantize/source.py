@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from hk_backend.quantize.errors import QuantizeError
+from hk_backend.quantize.tensor import StoredTensor
 
 PROJECTIONS = (
     "self_attn.q_proj",
@@ -34,15 +34,10 @@ WEIGHT_FILES = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf", "*.index.js
 
 
 @dataclass(frozen=True)
-class SourceTensor:
-    name: str
-    file: str
-    shape: tuple[int, ...]
-    dtype: torch.dtype
+class SourceTensor(StoredTensor):
+    """One of the checkpoint's, in its `file`."""
 
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * self.dtype.itemsize
+    file: str
 
 
 @dataclass(frozen=True)
@@ -166,7 +161,7 @@ def read_header(path: Path) -> dict[str, SourceTensor]:
                     raise QuantizeError(
                         f"{path}: {name} is {part.get_dtype()}; BF16, F16 and F32 can be quantised"
                     )
-                tensors[name] = SourceTensor(name, path.name, tuple(part.get_shape()), dtype)
+                tensors[name] = SourceTensor(name, tuple(part.get_shape()), dtype, path.name)
     except (SafetensorError, OSError) as error:
         raise QuantizeError(f"{path} cannot be read: {error}; download it again") from None
     return tensors

@@ -182,9 +182,7 @@ def test_error_of_a_layer(format: str, model: Path, tmp_path: Path) -> None:
     assert errors == sorted(errors, key=lambda found: -found.error)
     tensors, original = tensors_of(job.out.directory), load_file(model / WEIGHTS)
     for found in errors:
-        codes, scales = (
-            tensors[f"{found.layer}.{part.suffix}"] for part in job.recipe.stored(1, 32)
-        )
+        codes, scales = (tensors[f"{found.layer}.{part.name}"] for part in job.recipe.stored(1, 32))
         values = reference.dequantize(codes, job.recipe.format, scales)
         weight = original[f"{found.layer}.weight"].double()
         assert found.error == pytest.approx(float((values - weight).norm() / weight.norm()), 1e-5)

@@ -48,7 +48,7 @@ def test_what_quantize_writes(name: str) -> None:
     ]
     activations = recipe.activations[0]
     layer = merged(config_of(recipe.quantization_config(activations, [])), BF16, k, widths)
-    stored = [part.suffix for part in recipe.stored(widths[0], k)]
+    stored = [part.name for part in recipe.stored(widths[0], k)]
     load(layer, {suffix: [part[i] for part in parts] for i, suffix in enumerate(stored)})
     assert is_attached(layer)
     x = torch.randn(9, k, generator=generator).bfloat16()

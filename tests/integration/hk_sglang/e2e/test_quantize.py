@@ -56,7 +56,7 @@ def _made(item: Written, source: Path, folder: Path) -> Made:
     job.run()
     stored, values, rounding = tensors_of(made.checkpoint), load_file(source / WEIGHTS), {}
     for name in job.source.layers:
-        codes, scales = (stored[f"{name}.{part.suffix}"] for part in job.recipe.stored(1, 32))
+        codes, scales = (stored[f"{name}.{part.name}"] for part in job.recipe.stored(1, 32))
         weight = reference.dequantize(codes, job.recipe.format, scales)
         values[f"{name}.weight"] = weight.float().contiguous()
         how = {"activations": item.activations, "format": job.recipe.format}
