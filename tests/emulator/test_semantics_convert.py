@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
@@ -256,7 +258,7 @@ def test_interpreter_rounds_like_numpy() -> None:
     for bits in edges("f64", 500, rng):
         value = pcode.Value("f", 64, int(bits))
         if np.isfinite(value.number):
-            exact = pcode.Fraction(float(value.number))
+            exact = Fraction(float(value.number))
             negative = bool(value.bits >> 63)
             with np.errstate(over="ignore"):
                 assert pcode.round_fraction(exact, 32, negative).bits == int(
