@@ -80,6 +80,7 @@ def serve(
     from bench_serving.candidates import Candidate
     from bench_serving.engines import ENGINES
     from bench_serving.plots import plot_serving
+    from bench_serving.points import table, title
     from hk_backend.bench import settings
     from hk_backend.bench.parse import parse_numbers
 
@@ -102,8 +103,8 @@ def serve(
     settings.limit_isa(isa)
     with _errors_in_words():
         points, named = suite.measure(plan, out, _tell)
-    plot_serving(points, suite.title(named), out / "serve")
-    console.print(suite.table(points), markup=False, soft_wrap=True)
+    plot_serving(points, title(named), out / "serve")
+    console.print(table(points), markup=False, soft_wrap=True)
     console.print(f"written: {out}/serve.json, serve.md, serve.png, serve.svg")
     raise typer.Exit(1 if any(point.error for point in points) else 0)
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
 
 from bench_serving.engines.base import THROUGHPUT
-from bench_serving.serve import METRICS, Point
+from bench_serving.points import METRICS, Point
 from hk_backend.bench.attention.measure import Row
 from hk_backend.bench.linear.measure import Row as LinearRow
 

@@ -8,12 +8,11 @@ reason, and the point it belongs to has no number.
 from __future__ import annotations
 
 import json
-import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,23 +21,12 @@ import httpx
 from bench_serving import counters
 from bench_serving.candidates import Candidate
 from bench_serving.engines import Engine, Load
-from bench_serving.engines.base import THROUGHPUT, TPOT, TTFT
+from bench_serving.points import METRICS, Point, Run, document, summarize
 from bench_serving.server import ROOT, Server, ServerError, differences, relevant_environment
 from hk_backend import machine
-from hk_backend.bench.tables import markdown
 from hk_backend.bench.timing import order_of_round
 from hk_backend.cli import status
 
-METRICS = {
-    THROUGHPUT: ("throughput", "tok/s"),
-    TTFT: ("TTFT", "ms"),
-    TPOT: ("TPOT", "ms"),
-}
-"""Fields of the client's result: how they are called in table and plot, and their units."""
-MEANING = (
-    "Medians of the rounds. Throughput counts tokens in and out; TTFT is the time to the first "
-    "token, TPOT to each other one. (x): against the first backend; less TTFT and TPOT is better."
-)
 CLIENT_SECONDS = 3600
 
 
@@ -74,32 +62,6 @@ class Plan:
                 for concurrency in self.concurrencies:
                     for candidate in order_of_round(self.candidates, turn):
                         yield turn, input_len, concurrency, candidate
-
-
-@dataclass
-class Run:
-    """One run of the client. `error`: why it counts as failed; then there are no `metrics`."""
-
-    turn: int
-    input_len: int
-    concurrency: int
-    backend: str
-    metrics: dict[str, float] = field(default_factory=dict)
-    routed_share: float | None = None
-    error: str = ""
-
-
-@dataclass
-class Point:
-    """The runs of one backend at one concurrency: medians, or why there are none."""
-
-    input_len: int
-    concurrency: int
-    backend: str
-    medians: dict[str, float] = field(default_factory=dict)
-    samples: dict[str, list[float]] = field(default_factory=dict)
-    routed_share: float | None = None
-    error: str = ""
 
 
 def measure(
@@ -176,22 +138,6 @@ def facts(plan: Plan, report: Mapping[str, Any]) -> dict[str, str]:
     return {name: text for name, text in found.items() if text}
 
 
-def document(points: Sequence[Point], named: Mapping[str, str]) -> str:
-    """Markdown that says by itself what was measured, on what and how."""
-    lines = "".join(f"- {name}: {text}\n" for name, text in named.items())
-    return f"# Serving {named['model']}\n\n{lines}\n{table(points)}"
-
-
-def title(named: Mapping[str, str]) -> str:
-    """The same for a plot, in a few lines."""
-    first = f"{named['model']}, {named['engine']}"
-    second = f"{named['requests']}, {named['rounds']}"
-    rest = [
-        named[name] for name in ("processor", "versions", "arguments", "warning") if name in named
-    ]
-    return "\n".join([first, second, *rest])
-
-
 def run_client(server: Server, plan: Plan, run: Run, out: Path) -> Run:
     """Fill `run` with what the engine's client measures on `server`, or with why it failed."""
     name = f"{run.backend.replace(':', '-')}-{run.input_len}-{run.concurrency}-{run.turn}.json"
@@ -256,52 +202,6 @@ def metrics_of(result: dict[str, Any], prompts: int) -> dict[str, float]:
     if missing:
         raise ValueError(f"the client's result has no {', '.join(missing)}")
     return {name: float(value) for name, value in result.items() if _is_metric(name, value)}
-
-
-def summarize(runs: Sequence[Run]) -> list[Point]:
-    """One point per input length, concurrency and backend; one failed run fails its point."""
-    groups: dict[tuple[int, int, str], list[Run]] = {}
-    for run in runs:
-        groups.setdefault((run.input_len, run.concurrency, run.backend), []).append(run)
-    return [_point(*where, group) for where, group in groups.items()]
-
-
-def _point(input_len: int, concurrency: int, backend: str, runs: Sequence[Run]) -> Point:
-    point = Point(input_len, concurrency, backend)
-    failed = [run for run in runs if run.error]
-    if failed:
-        point.error = f"{len(failed)} of {len(runs)} runs failed: {failed[0].error}"
-        return point
-    point.samples = {name: [run.metrics[name] for run in runs] for name in METRICS}
-    point.medians = {name: statistics.median(values) for name, values in point.samples.items()}
-    shares = [run.routed_share for run in runs if run.routed_share is not None]
-    point.routed_share = min(shares, default=None)
-    return point
-
-
-def table(points: Sequence[Point]) -> str:
-    """Markdown: a line per point, each backend against the first one at the same place."""
-    rows = []
-    first: dict[tuple[int, int], Point] = {}
-    for point in sorted(points, key=lambda point: (point.input_len, point.concurrency)):
-        base = first.setdefault((point.input_len, point.concurrency), point)
-        where = [str(point.input_len), str(point.concurrency), point.backend]
-        if point.error:
-            rows.append([*where, f"failed: {point.error}", *[""] * len(METRICS)])
-            continue
-        numbers = [_cell(point, base, name) for name in METRICS]
-        share = "" if point.routed_share is None else f"{point.routed_share:.1%}"
-        rows.append([*where, *numbers, share])
-    metrics = [f"{name} ({unit})" for name, unit in METRICS.values()]
-    headings = ["tokens in", "concurrency", "backend", *metrics, "routed to HK"]
-    return f"{markdown(headings, rows)}\n{MEANING}\n"
-
-
-def _cell(point: Point, base: Point, name: str) -> str:
-    text = f"{point.medians[name]:.1f}"
-    if point is base or base.error:
-        return text
-    return f"{text} ({point.medians[name] / base.medians[name]:.2f}x)"
 
 
 def _is_metric(name: str, value: object) -> bool:

@@ -15,17 +15,8 @@ from bench_serving.candidates import Candidate
 from bench_serving.counters import RouteTotals
 from bench_serving.engines import Vllm
 from bench_serving.plots import plot_serving
-from bench_serving.serve import (
-    Plan,
-    Point,
-    Run,
-    document,
-    facts,
-    run_client,
-    summarize,
-    table,
-    title,
-)
+from bench_serving.points import Point, Run, document, summarize, table, title
+from bench_serving.serve import Plan, facts, run_client
 from bench_serving.server import Backend, Server, ServerError, differences
 from hk_backend.routing.routes import Tally
 
