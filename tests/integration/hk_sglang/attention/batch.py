@@ -113,6 +113,11 @@ class Server:
         return [self.pool.full_kv_pool, self.pool.swa_kv_pool] if self.windows else [self.pool]
 
 
+def is_wrapped(backend: Any) -> bool:
+    """Whether HK is in front of it."""
+    return hasattr(backend, "hk")
+
+
 class Batch:
     """Random queries, keys and values of `rows` for each layer, their cached part in the pool."""
 

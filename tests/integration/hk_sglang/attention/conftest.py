@@ -12,7 +12,7 @@ from sglang.srt.runtime_context import get_context
 
 from hk_backend.engine import cache_proof
 from hk_backend.routing.routes import RouteCounters, routes
-from tests.integration.hk_sglang.attention import engine
+from tests.integration.hk_sglang.attention import batch, engine
 from tests.integration.shared.attention.engine import AttentionEngine
 
 
@@ -59,3 +59,12 @@ def counters(
 def attention() -> AttentionEngine:
     """What the shared tests of the attention route ask."""
     return engine
+
+
+@pytest.fixture
+def stand_ins(counters: RouteCounters, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch_native under the names of backends that need a GPU or a kernel package."""
+    stock = batch.ATTENTION_BACKENDS["torch_native"].hk_original
+    for name in ("aiter", "triton", "intel_amx", "flex_attention", "dsa"):
+        monkeypatch.setitem(batch.ATTENTION_BACKENDS, name, stock)
+    assert register_attention() == ""
