@@ -49,6 +49,19 @@ __device__ void run(const Args& a) {{
 )
 """`out[i] = 63 - i`, through the last words of 96 KiB of dynamic LDS."""
 
+PLACE = Source(
+    name="place",
+    body="""
+struct Args { int* out; };
+__device__ void run(const Args& a) {
+  int y = __builtin_amdgcn_workgroup_id_y(), z = __builtin_amdgcn_workgroup_id_z();
+  a.out[2 * z + y] = 10 * z + y;
+}
+""",
+    info='{64, 0, 0, 0, 0, "1, 2, 3", "test"}',
+)
+"""Each workgroup's place in y and z."""
+
 COUNT = Source(
     name="count",
     body="""
@@ -65,6 +78,6 @@ __device__ void run(const Args& a) {
 
 def build_catalogue(folder: Path, tools: Toolchain) -> Catalogue:
     """All of them, compiled into `folder`."""
-    root = write(folder / "tree", FILL, STRAY, WIDE, COUNT)
+    root = write(folder / "tree", FILL, STRAY, WIDE, PLACE, COUNT)
     build.build(ARCH, folder / "codeobjects" / ARCH, tools, root=root)
     return catalogue(ARCH, folder / "codeobjects")

@@ -59,7 +59,28 @@ def test_every_formula_of_the_catalogue() -> None:
             )
 
 
-@pytest.mark.parametrize("formula", ["a - 1", "a // 0", "1, 2, 65536 * 65536"])
+@pytest.mark.parametrize(
+    "formula",
+    ["a - 1", "a // 0", "1, 2, 65536 * 65536", "b * b * 4", "c + c + c + c", "a - c - c - c - c"],
+)
 def test_what_is_no_grid_is_refused(formula: str) -> None:
+    """Also what wraps to a grid in 64 bits."""
+    values = {"a": 0, "b": 2**31, "c": 2**62}
     with pytest.raises(ValueError, match="grid formula"):
-        GridProgram(compiled(formula)).evaluate({"a": 0})
+        GridProgram(compiled(formula)).evaluate(values)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        (),
+        (("number", 1),) * 4,
+        (("number", 1),) * 17,
+        (("number", 1), ("apply", "+")),
+        (("number", 1), ("number", 1), ("apply", "**")),
+        (("number", 1), ("call", "+")),
+    ],
+)
+def test_programs_that_no_formula_compiles_to(program: tuple[tuple[str, int | str], ...]) -> None:
+    with pytest.raises(ValueError, match="grid formula"):
+        GridProgram(program)

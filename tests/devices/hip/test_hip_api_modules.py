@@ -109,6 +109,7 @@ def test_a_runtime_that_knows_the_attribute_only_for_host_functions(
     size = (c_void_p(wide), 8, WIDE_LDS)
     assert code(library, "hipFuncSetAttribute", *size) == hip_calls.INVALID_DEVICE_FUNCTION
     library.allow_dynamic_lds(wide, WIDE_LDS)
+    assert code(library, "hipGetLastError") == hip_calls.SUCCESS, "or torch would report it"
     argument = out.to_bytes(8, "little") + (BLOCK).to_bytes(8, "little")
     library.launch(wide, (1, 1, 1), BLOCK, WIDE_LDS, 0, argument)
     assert read(library, out, BLOCK) == list(reversed(range(BLOCK)))

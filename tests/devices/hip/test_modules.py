@@ -13,7 +13,7 @@ from hk_backend.devices.hip.emulated import EmulatedLibrary
 from hk_backend.devices.hip.library import HipError
 from hk_backend.devices.hip.modules import HipKernels
 from hk_backend.kernels import ArgumentError, Catalogue, CodeObjectError, KernelEntry
-from tests.devices.hip.hip_calls import malloc, read, stream
+from tests.devices.hip.hip_calls import SUCCESS, code, malloc, read, stream
 from tests.devices.hip.small_kernels import BLOCK
 from tests.kernels.catalogues import with_kernels
 
@@ -48,6 +48,12 @@ def test_a_launch(library: EmulatedLibrary, small: Catalogue) -> None:
     library.synchronise(mine)
     assert read(library, out, COUNT) == [-6] * COUNT
     assert library.report()["kernels"]["fill"]["launches"] == 2
+
+
+def test_a_grid_of_three_dimensions(library: EmulatedLibrary, small: Catalogue) -> None:
+    kernels, out = HipKernels(library), malloc(library, 4 * 6)
+    kernels.launch(small.kernel("place"), 0, 0, {}, out=out)
+    assert read(library, out, 6) == [0, 1, 10, 11, 20, 21]
 
 
 def test_dynamic_lds(library: EmulatedLibrary, small: Catalogue) -> None:
@@ -146,6 +152,7 @@ def test_a_symbol_that_is_not_there(library: EmulatedLibrary, small: Catalogue) 
     kernels, other = HipKernels(library), changed(small, symbol="other")
     with pytest.raises(HipError, match="hipModuleGetFunction: hipErrorNotFound"):
         fill(kernels, other, malloc(library, 4 * COUNT))
+    assert code(library, "hipGetLastError") == SUCCESS, "or torch would report it as its own"
 
 
 def test_more_lds_than_there_is(library: EmulatedLibrary, small: Catalogue) -> None:

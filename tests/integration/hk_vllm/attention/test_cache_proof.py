@@ -15,10 +15,15 @@ from hk_backend.engine.cache_proof import UnknownCacheForm
 from hk_backend.routing.routes import RouteCounters, Tally
 from tests.integration.hk_vllm.attention.batch import (
     EXTEND,
+    HEAD_SIZE,
+    LAYER_NAME,
     MIXED,
+    NUM_HEADS,
+    NUM_KV_HEADS,
     PREFILL,
     Batch,
     Layer,
+    constructing,
 )
 from tests.integration.shared.attention.counted import fell_back
 from tests.integration.shared.attention.rows import FRESH
@@ -144,3 +149,24 @@ def test_a_cache_bound_again_at_the_same_address(layer: Layer) -> None:
     assert fewer.data_ptr() == layer.kv_cache.data_ptr()
     assert layer.impl._hk_paged(layer.module, fewer).num_blocks == layer.num_blocks // 2
     assert whole.num_blocks == layer.num_blocks
+
+
+def test_every_layer_of_a_group_is_told(hk_cpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One builder serves the layers of a group: what it cannot read none of them may."""
+    from vllm.model_executor.layers.attention import Attention
+
+    layer, other = Layer(hk_cpu), "model.layers.1.attn"
+    with constructing(layer.config, layer.dtype):
+        second = Attention(
+            NUM_HEADS,
+            HEAD_SIZE,
+            HEAD_SIZE**-0.5,
+            NUM_KV_HEADS,
+            cache_config=layer.config.cache_config,
+            prefix=other,
+            attn_backend=hk_cpu,
+        )
+    monkeypatch.setattr("hk_vllm.attention.builder.refuse_cache", lambda impls, size: "a test")
+    spec = layer.module.get_kv_cache_spec(layer.config)
+    hk_cpu.get_builder_cls()(spec, [LAYER_NAME, other], layer.config, torch.device("cpu"))
+    assert [layer.impl._hk_cache_refusal, second.impl._hk_cache_refusal] == ["a test"] * 2

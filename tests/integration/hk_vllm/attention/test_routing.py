@@ -112,8 +112,12 @@ def test_any_lengths(layer: Layer, written: Spy, rows: list[Row], seed: int) -> 
             {"sinks": torch.tensor([1.0, -1.0, 3.0, 0.0])},
             {"sinks": torch.tensor([1.0, -1.0, 3.0, 0.0])},
         ),
+        (
+            {"sinks": torch.tensor([1.0, -1.0, 3.0, 0.0], dtype=torch.bfloat16)},
+            {"sinks": torch.tensor([1.0, -1.0, 3.0, 0.0])},
+        ),
     ],
-    ids=["window", "softcap", "alibi", "sinks"],
+    ids=["window", "softcap", "alibi", "sinks", "sinks in bfloat16"],
 )
 def test_masks_reach_the_operator(
     hk_cpu: Any,

@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from hk_vllm.attention.backend import wrap
+from hk_vllm.attention.cache_forms import FORMS
 from hk_vllm.attention.unbuilt import build, is_built, metadata_class_of, unbuilt
 from vllm.v1.attention.backend import AttentionMetadataBuilder
+from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend, CPUAttentionMetadataBuilder
 
 from hk_backend.routing.routes import RouteCounters
 from tests.integration.hk_vllm.attention.batch import EXTEND, Batch, Layer
@@ -80,9 +83,11 @@ def test_any_look_builds_it_once(look: Callable[[Any], Any]) -> None:
     assert made.metadata.hk == "plan"
     assert is_built(made.metadata)
     assert made.times == 1
+    assert set(vars(made.metadata)) == {"tokens", "blocks", "hk"}, "what made it is let go"
     if isinstance(found, Metadata):
         assert type(found) is Metadata
         assert found == BUILT
+        assert (found is made.metadata) == (look is build), "a copy is another"
 
 
 def test_what_was_set_stays() -> None:
@@ -155,7 +160,11 @@ def test_a_call_that_falls_back_builds_it(
     assert counters.fallbacks["a test"].calls == 1
 
 
-@pytest.mark.parametrize("rows", [[DECODE], [DECODE, Row(1, 3)]], ids=["one", "two"])
+@pytest.mark.parametrize(
+    "rows",
+    [[DECODE], [DECODE, Row(1, 3)], [FRESH, DECODE]],
+    ids=["one", "two", "refused"],
+)
 def test_what_is_the_parents_is_built_at_once(hk_cpu: Any, rows: list[Row]) -> None:
     assert is_built(Batch(Layer(hk_cpu), rows).build())
 
@@ -168,3 +177,50 @@ def test_the_batch_is_that_of_the_moment(hk_cpu: Any) -> None:
     metadata = layer.builder.build(0, common)
     common.block_table_tensor = torch.zeros_like(common.block_table_tensor)
     assert torch.equal(metadata.block_table, batch.block_table)
+
+
+class PlainBuilder(CPUAttentionMetadataBuilder):
+    """A parent whose captures and drafts are built as any batch, and not looked at."""
+
+    supports_update_block_table = True
+
+    def build_for_cudagraph_capture(self, common_attn_metadata: Any) -> Any:
+        return self.build(0, common_attn_metadata)
+
+    def build_for_drafting(self, common_attn_metadata: Any, draft_index: int) -> Any:
+        return self.build(0, common_attn_metadata)
+
+    def update_block_table(self, metadata: Any, blk_table: Any, slot_mapping: Any) -> Any:
+        return dataclasses.replace(metadata, block_table=blk_table, slot_mapping=slot_mapping)
+
+
+class PlainBackend(CPUAttentionBackend):
+    @staticmethod
+    def get_builder_cls() -> Any:
+        return PlainBuilder
+
+
+@pytest.fixture
+def plain() -> Layer:
+    return Layer(wrap(PlainBackend, FORMS["CPU_ATTN"], "HK_PLAIN"))
+
+
+def test_captures_and_drafts_are_built_at_once(plain: Layer) -> None:
+    """What is captured may not wait, and a draft's steps follow each other on the device."""
+    common = Batch(plain, [FRESH, FRESH]).common_metadata()
+    assert not is_built(plain.builder.build(0, common)), "the control"
+    assert is_built(plain.builder.build_for_cudagraph_capture(common))
+    assert is_built(plain.builder.build_for_drafting(common, 0))
+
+
+def test_new_block_tables_build_nothing(plain: Layer) -> None:
+    batch = Batch(plain, [EXTEND, FRESH])
+    foreign, slots = batch.block_table.flip(0), batch.common_metadata().slot_mapping
+    metadata = batch.build(block_table_tensor=foreign)
+    updated = plain.builder.update_block_table(metadata, batch.block_table, slots)
+    assert not is_built(metadata)
+    assert not is_built(updated)
+    batch.forward(updated)
+    batch.check()
+    assert torch.equal(updated.block_table, batch.block_table)
+    assert torch.equal(metadata.block_table, foreign)
