@@ -52,13 +52,13 @@ __device__ void run(const Args& a) {{
 PLACE = Source(
     name="place",
     body="""
-struct Args { int* out; };
+struct Args { int* out; int width; };
 __device__ void run(const Args& a) {
   int y = __builtin_amdgcn_workgroup_id_y(), z = __builtin_amdgcn_workgroup_id_z();
-  a.out[2 * z + y] = 10 * z + y;
+  a.out[a.width * z + y] = 10 * z + y;
 }
 """,
-    info='{64, 0, 0, 0, 0, "1, 2, 3", "test"}',
+    info='{64, 0, 0, 0, 0, "1, width, 3", "test"}',
 )
 """Each workgroup's place in y and z."""
 

@@ -52,7 +52,7 @@ def test_a_launch(library: EmulatedLibrary, small: Catalogue) -> None:
 
 def test_a_grid_of_three_dimensions(library: EmulatedLibrary, small: Catalogue) -> None:
     kernels, out = HipKernels(library), malloc(library, 4 * 6)
-    kernels.launch(small.kernel("place"), 0, 0, {}, out=out)
+    kernels.launch(small.kernel("place"), 0, 0, {"width": 2}, out=out, width=2)
     assert read(library, out, 6) == [0, 1, 10, 11, 20, 21]
 
 
