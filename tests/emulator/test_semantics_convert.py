@@ -230,8 +230,10 @@ def test_normalised_integers() -> None:
         halves = values.astype(np.float16)
         from_half = np.nan_to_num(np.clip(halves.astype(np.float64), low, 1))
         expected = np.rint(from_half * top).astype(np.int64) & 0xFFFF
-        single = run(f"v_cvt_norm_{kind}_f16", halves.view(np.uint16).astype(np.uint32))
-        assert np.array_equal(single, expected)
+        words = halves.view(np.uint16).astype(np.uint32)
+        assert np.array_equal(run(f"v_cvt_norm_{kind}_f16", words), expected)
+        both = run(f"v_cvt_pknorm_{kind}_f16", words, words[::-1].copy())
+        assert np.array_equal(both, expected | expected[::-1] << 16)
 
 
 def test_sat_pk_u8_i16() -> None:

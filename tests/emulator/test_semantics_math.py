@@ -51,6 +51,10 @@ EXAMPLES = {
 }  # fmt: skip
 
 
+# reciprocals for integer division differ in the exceptions that they raise, and here are none
+EXAMPLES["v_rcp_iflag_f32"] = EXAMPLES["v_rcp_f32"]
+
+
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_guides_examples(name: str) -> None:
     values, expected = (np.array(column, np.uint32) for column in zip(*EXAMPLES[name], strict=True))

@@ -138,13 +138,15 @@ def test_division_as_compilers_write_it(kind: str) -> None:
     assert plain > 300
 
 
-@pytest.mark.parametrize("kind", ["f16", "f32", "f64"])
-def test_division_fixup_of_special_values(kind: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["v_div_fixup_f16", "v_div_fixup_legacy_f16", "v_div_fixup_f32", "v_div_fixup_f64"]
+)
+def test_division_fixup_of_special_values(name: str) -> None:
     """S1 the denominator, S2 the numerator; ordinary quotients: |S0| with their sign."""
+    kind = name[-3:]
     special = np.array([0.0, -0.0, 1.0, -3.0, math.inf, -math.inf, math.nan, 5.0], TYPES[kind])
     b, a = np.repeat(special, 8), np.tile(special, 8)
     q = np.full(LANES, -7.0, TYPES[kind])
-    name = f"v_div_fixup_{kind}"
     got = Wave().vector(name, q, b, a, dwords=2 if kind == "f64" else 1)
     bits = got.u64 if kind == "f64" else got.u32.astype(BITS[kind])
     with np.errstate(all="ignore"):
@@ -265,12 +267,15 @@ def test_packed_minimum3_and_maximum3(name: str, pick: np.ufunc) -> None:
     assert np.array_equal(np.signbit(got[zeros]), want[zeros])
 
 
-@pytest.mark.parametrize("name", ["v_fmamk_f32", "v_fmaak_f32"])
+@pytest.mark.parametrize("name", ["v_fmamk_f32", "v_fmaak_f32", "v_madmk_f16", "v_madak_f16"])
 def test_fma_with_a_literal(name: str) -> None:
-    a, b = np.arange(LANES, dtype=np.float32), np.float32(3) + np.arange(LANES, dtype=np.float32)
-    literal = ("c", int(np.float32(0.5).view(np.uint32)))
-    if name == "v_fmamk_f32":
-        got, expected = Wave().vector(name, a, literal, b), a * np.float32(0.5) + b
+    """Small integers and a half: nothing is rounded."""
+    kind = TYPES[name[-3:]]
+    a, b = np.arange(LANES, dtype=kind), kind(3) + np.arange(LANES, dtype=kind)
+    half = kind(0.5)
+    literal = ("c", int(half.view(BITS[name[-3:]])))
+    if name[4:6] == "mk":
+        got, expected = Wave().vector(name, a, literal, b), a * half + b
     else:
-        got, expected = Wave().vector(name, a, b, literal), a * b + np.float32(0.5)
-    assert np.array_equal(got.f32, expected)
+        got, expected = Wave().vector(name, a, b, literal), a * b + half
+    assert np.array_equal(got.u32.astype(BITS[name[-3:]]).view(kind), expected)
