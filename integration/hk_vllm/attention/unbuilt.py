@@ -71,14 +71,8 @@ def _unbuilt_class(metadata_class: Any) -> Any:
                 build(self)
             object.__setattr__(self, name, value)
 
-        def __copy__(self) -> Any:
+        def __copy__(self) -> Any:  # which is looked for on the class, others on the instance
             return copy.copy(build(self))
-
-        def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-            return copy.deepcopy(build(self), memo)
-
-        def __reduce_ex__(self, protocol: Any) -> Any:
-            return build(self).__reduce_ex__(protocol)
 
     Unbuilt.__name__ = Unbuilt.__qualname__ = f"HKUnbuilt{metadata_class.__name__}"
     return Unbuilt

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -69,6 +70,7 @@ def test_what_builds_nothing() -> None:
         vars,
         copy.copy,
         copy.deepcopy,
+        lambda metadata: pickle.loads(pickle.dumps(metadata)),
         dataclasses.fields,
         dataclasses.replace,
         dataclasses.asdict,
