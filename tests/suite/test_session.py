@@ -58,7 +58,8 @@ RUN = """
 import pathlib, signal, sys
 from tests.suite.parts import Part
 from tests.suite.session import Session
-signal.signal(signal.SIGTERM, signal.default_int_handler)
+for name in (signal.SIGINT, signal.SIGTERM):  # a run in the background may have inherited neither
+    signal.signal(name, signal.default_int_handler)
 session = Session(pathlib.Path(sys.argv[1]))
 sys.exit(0 if session.run([Part("slow", tuple(sys.argv[2:]))]) else 130)
 """
