@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -10,8 +12,11 @@ import torch
 from hk_backend.devices.base import DeviceError
 from hk_backend.devices.hip import attention
 from hk_backend.devices.hip.call import KernelCall
+from hk_backend.devices.hip.device import HipDevice
 from hk_backend.devices.hip.emulated import EmulatedLibrary
-from hk_backend.kernels import catalogue
+from hk_backend.devices.hip.operator import Operator, Problem
+from hk_backend.kernels import KernelEntry, catalogue
+from hk_backend.terms.verdict import SERVED, Verdict, refused
 from tests.devices.hip.device import OnTheHost, SynchronisesInChecks
 from tests.devices.hip.test_device import BF16, KERNEL, LLAMA, run
 from tests.integration.shared.e2e.broken_kernels import one_wrong_exponential
@@ -86,6 +91,33 @@ def test_one_wrong_result_fails_the_self_check(
     device.result, device.factor = result, factor
     why = device.verdict(LLAMA).why
     assert f"{KERNEL.name} failed its self-check on cpu: error " in why
+
+
+@pytest.mark.parametrize(("error", "passes"), [(1.0, True), (1.001, False)])
+def test_the_limit_is_the_problems_own(
+    error: float, passes: bool, library: EmulatedLibrary, streams: dict[int, int]
+) -> None:
+    def problem_of(kernel: KernelEntry) -> Problem:
+        whole = attention.self_check_problem(kernel)
+        expected = {"out": (whole.expected["out"][0], lambda found, expected: error)}
+        return replace(whole, expected=expected, limit=1.0)
+
+    operator: Any = SimpleNamespace(prepare=attention.prepare, self_check_problem=problem_of)
+    device = SynchronisesInChecks(library, catalogue("gfx950"))
+    assert bool(device.verify(operator, KERNEL, 0)) == passes
+
+
+def test_verdicts_are_of_one_gpu(library: EmulatedLibrary, streams: dict[int, int]) -> None:
+    asked = []
+
+    def check(device: HipDevice, operator: Operator, kernel: KernelEntry, index: int) -> Verdict:
+        asked.append(index)
+        return refused("a test") if index else SERVED
+
+    device = OnTheHost(library, catalogue("gfx950"), check=check)
+    for index in (0, 1, 1, 0):
+        assert bool(device.verify(attention, KERNEL, index)) == (not index)
+    assert asked == [0, 1]
 
 
 def test_the_self_check_has_its_problem_on_the_host(
