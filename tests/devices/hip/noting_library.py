@@ -79,7 +79,7 @@ class NotingLibrary(HipLibrary):
     def argument(self) -> bytes:
         return bytes(self.note.argument)[: self.note.bytes]
 
-    def image(self, size: int) -> bytes:
-        """Of the code object that was loaded last, as it is in memory now."""
-        address = ctypes.c_void_p.in_dll(self._dll, "image").value
-        return ctypes.string_at(address or 0, size)
+    @property
+    def image(self) -> int:
+        """The address of the code object that was loaded last."""
+        return ctypes.c_void_p.in_dll(self._dll, "image").value or 0
