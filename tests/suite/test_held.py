@@ -53,6 +53,30 @@ def test_each_of_them_reads_its_variable() -> None:
     assert "onednn_verbose,v1,info,cpu,isa:Intel SSE4.1" in lines
 
 
+COMPILES = """
+import torch
+@torch.compile(dynamic=True)
+def shard(token, first, last):
+    mine = (token >= first) & (token < last)
+    return mine * (token - first * mine)
+token = torch.arange(37)
+assert torch.equal(shard(token, 8, 24), torch.where((token >= 8) & (token < 24), token - 8, 0))
+"""
+"""As SGLang's embedding finds its share of the tokens; wrong if one instruction set runs what was
+compiled for another."""
+
+
+def test_each_instruction_set_has_compiled_code_of_its_own() -> None:
+    """torch's key of a compiled graph leaves the instruction set out. Native first: where a
+    processor has more, what it compiles must not be what the hold runs."""
+    native = {name: value for name, value in os.environ.items() if name not in limits("avx2")}
+    for environment in (native, os.environ | limits("avx2")):
+        done = subprocess.run([sys.executable, "-c", COMPILES], env=environment, check=False)
+        assert done.returncode == 0
+    folders = {limits(isa).get("TORCHINDUCTOR_CACHE_DIR") for isa in (None, "avx2", "avx512")}
+    assert len(folders) == 3
+
+
 def test_an_engine_s_process_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """What engines start with is cleaned of all that would steer them, but not of the hold."""
     for name in limits("avx2"):  # this run may be held itself
