@@ -33,6 +33,8 @@
 //   - O is rescaled only if a row's maximum rises by more than 2^8 (kHeadroom): rare after the first
 //     tiles, so it is a branch off the loop. The weights are at most 2^8 meanwhile, far from any
 //     limit of bf16 and fp16.
+//   - The same branch serves scores that are too far from zero for one multiply-add (RowMaximum):
+//     there it is taken in every step, and the steady loop is as long as before.
 //   - exp2 with log2(e) folded into the scale: one packed multiply-add per two scores.
 //   - The swizzle (types/shared_tile.hpp) keeps LDS reads free of bank conflicts: counted for reads
 //     along rows; for transposed reads, whose phases are not published, by construction.

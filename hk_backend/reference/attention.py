@@ -88,7 +88,9 @@ def _softmax_times_values(
         sink = sinks.to(scores.dtype)[:, None, None].expand(-1, scores.shape[1], 1)
         logits = torch.cat([scores, sink], dim=-1)
     total = torch.logsumexp(logits, dim=-1)
-    weights = torch.exp(scores - total[:, :, None]).masked_fill(scores == -math.inf, 0.0)
+    # not exp(scores - total): past 2^53 the total is no longer more than its largest score
+    weights = torch.softmax(logits, dim=-1)[..., : scores.shape[-1]]
+    weights = weights.masked_fill(scores == -math.inf, 0.0)
     usable = values.isfinite()
     out = torch.einsum("hqk,khd->qhd", weights, values.masked_fill(~usable, 0.0))
     for key in (~usable).any(-1).any(-1).nonzero().flatten().tolist():

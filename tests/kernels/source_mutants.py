@@ -100,7 +100,7 @@ MUTANTS = (
     SourceMutant("pages: a row of another place", ROWS,
                  "first - block_index(first) * block_size", "first % 16u"),
     SourceMutant("rescale: without the sum", WAVE, "sum *= Pair(shrink);", ""),
-    SourceMutant("rescale: never", WAVE, "any(next_max > limit)", "next_key < 0"),
+    SourceMutant("rescale: never", WAVE, "any(next_max > maximum.limit)", "next_key < 0"),
     SourceMutant("prologue: no barrier", WAVE, PROLOGUE, PROLOGUE.replace("    barrier();\n", "")),
     SourceMutant("prologue: no wait", WAVE,
                  PROLOGUE, PROLOGUE.replace("    wait_copies<kInFlight>();\n", "")),

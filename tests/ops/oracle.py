@@ -90,7 +90,7 @@ def _bounds(
     """How far float32 may stray in the output and the log-sum-exp of one request."""
     keys = widened(keys, call["k_scale"], query.shape[1], torch.float64).transpose(0, 1)
     values = widened(values, call["v_scale"], query.shape[1], torch.float64).transpose(0, 1)
-    scores, error = _scores(call, query.double().transpose(0, 1), keys)
+    scores, error = scores_of(call, query.double().transpose(0, 1), keys)
     behind = distance(len(query), keys.shape[1])
     hidden = ~visible_keys(behind, call["causal"], call["sliding_window"])
     scores = scores.masked_fill(hidden, -math.inf)
@@ -133,7 +133,7 @@ def _bounds(
     return bound.transpose(0, 1), lse_bound
 
 
-def _scores(
+def scores_of(
     call: Call, query: torch.Tensor, keys: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Scores `[heads, queries, keys]` of one request, before masking, and their error bound."""

@@ -2,14 +2,12 @@
 #pragma once
 
 #include "key_value_stream.hpp"
+#include "row_maximum.hpp"
 #include "scale.hpp"
 
 namespace hk::attention {
 
 constexpr f32 kLn2 = 0.69314718055994531f;
-constexpr f32 kMaskedScore = -__builtin_inff();
-constexpr f32 kLowest = -1e30f;  // below any score (see AttentionPrefillArgs); finite: no inf - inf
-constexpr f32 kHeadroom = 8.0f;  // a maximum may be stale by 2^8 before O is rescaled
 
 // One wave: 32 query rows of one head against the key tiles that the workgroup streams.
 template <class Shape, class Source>
@@ -32,7 +30,6 @@ class AttentionWave {
         last_key(last), key_rows(RowReader<Tile>::of(in)),
         value_columns(ColumnReader<Tile>::of(in)) {
     static_for<0, kChannelBlocks>([&](auto c) { fill(output.block[c][0], 0); });
-    set_row_max();
   }
 
   OperandTile<T, kWaveRows, D> query;
@@ -58,7 +55,7 @@ class AttentionWave {
   template <bool kThis, bool kNext, bool kMasked>
   HK_DEVICE void step(i32 next_key) {
     if constexpr (kThis) {
-      if (__builtin_expect(any(next_max > limit), false)) rescale();
+      if (__builtin_expect(any(next_max > maximum.limit), false)) rescale();
     }
     visible = last_key - next_key - Matrix::row(0, lane.half);
     const auto loads = [&](auto slot) { load_ahead<kThis, kNext, slot.value>(); };
@@ -125,7 +122,8 @@ class AttentionWave {
     ColumnVector total;
     reduce_halves(total, sum[0] + sum[1], [](f32 a, f32 b) { return a + b; });
     const bool nothing = total == 0;
-    lse = nothing ? kMaskedScore : (row_max * factor + __builtin_amdgcn_logf(total)) * kLn2;
+    lse =
+        nothing ? kNoScore : maximum.value * (factor * kLn2) + __builtin_amdgcn_logf(total) * kLn2;
     inverse = nothing ? 0 : value_factor * __builtin_amdgcn_rcpf(total);
   }
 
@@ -161,9 +159,9 @@ class AttentionWave {
   Pair exponents[kPairs];                        // of 2, then the weights themselves
   OperandTile<T, kWaveRows, kTileKeys> weights;  // P
   Fragment<T> fragment[kSlots];                  // in order of use: K of the next tile, V of this
-  ColumnVector row_max = kLowest, next_max;      // the maximum in use; that of `scores`
-  ColumnVector offset, limit;  // row_max * factor; the maximum that calls for a rescale
-  Pair sum{};                  // of this lane's weights
+  RowMaximum maximum;                            // the one in use
+  ColumnVector next_max;                         // that of `scores`
+  Pair sum{};                                    // of this lane's weights
 
   // K (block, step) for slots 0 to kHalf - 1, V (step, block) for the others.
   template <int I>
@@ -259,7 +257,7 @@ class AttentionWave {
 
   HK_DEVICE void exponent(int i) {
     const Pair x = pair(scores.block[i / kBlockPairs][0], i % kBlockPairs);
-    exponents[i] = __builtin_elementwise_fma(x, Pair(factor), Pair(-offset));
+    exponents[i] = __builtin_elementwise_fma(x, Pair(factor), Pair(-maximum.offset));
   }
 
   // Scores to weights, in three stages. The first frees the registers that the next scores take:
@@ -282,7 +280,7 @@ class AttentionWave {
   template <bool kMasked, int Slot>
   HK_DEVICE void max_slot() {
     constexpr int kSpan = kHalf / 2;
-    if constexpr (Slot == 0) next_max = kMaskedScore;
+    if constexpr (Slot == 0) next_max = kNoScore;
     static_for<0, kKeyBlocks>([&](auto block) {
       spread<Slot, (block.value + 1) * kChannelSteps + 2, kSpan, kBlockPairs>([&](auto i) {
         Block& rows_seen = scores.block[block][0];
@@ -301,23 +299,17 @@ class AttentionWave {
 
   template <int BlockIndex, int I>
   HK_DEVICE void mask(Block& rows) const {
-    rows[I] = Matrix::kRows * BlockIndex + Matrix::row(I, 0) > visible ? kMaskedScore : rows[I];
-  }
-
-  HK_DEVICE void set_row_max() {
-    offset = row_max * factor;
-    limit = row_max + kHeadroom / factor;
+    rows[I] = Matrix::kRows * BlockIndex + Matrix::row(I, 0) > visible ? kNoScore : rows[I];
   }
 
   // O and its sum are whole up to a tile here, so they can move to the maximum of the next.
   HK_DEVICE void rescale() {
-    const ColumnVector raised = __builtin_elementwise_maximum(row_max, next_max);
-    const ColumnVector shrink = __builtin_amdgcn_exp2f((row_max - raised) * factor);
+    const ColumnVector shrink = maximum.rise(next_max, factor);
     static_for<0, kChannelBlocks>(
         [&](auto c) { hk::scale(output.block[c][0], output.block[c][0], shrink); });
     sum *= Pair(shrink);
-    row_max = raised;
-    set_row_max();
+    if (maximum.is_far)
+      static_for<0, kKeyBlocks>([&](auto i) { maximum.rebase(scores.block[i][0]); });
   }
 };
 

@@ -23,8 +23,8 @@ ALIGNMENT = 16
 """Of every row, in bytes: the kernels read and write 16 at once."""
 ROW_ELEMENTS = 2**26
 """Elements from one token to the next: fewer, so that a tile's byte offsets fit 32 bits."""
-LARGEST_SCALE = 2.0**20
-"""Of the scores, in size: the kernels' first maximum, times the scale, must stay finite."""
+LARGEST_SCALE = 2.0**127
+"""Of the scores, in size: times log2(e) it is a float32 in the kernels."""
 BLOCK_BYTES = 2**32
 """From one block of a cache to the next: fewer."""
 CHANNELS_TOGETHER = "B H N D"

@@ -4,6 +4,9 @@
 // contiguous and start at a multiple of 16 bytes (pointers 16-byte aligned, strides multiples of
 // 8 elements); token strides are at least head_size and below 2^26 elements.
 //
+// A score is a float32 sum, and scale * score may be any number: also one past float32, where lse is
+// infinite. A score of minus infinity has no weight; NaN or plus infinity make the row's out NaN.
+//
 // Grid: (ceil(num_tokens / query rows of a workgroup) + num_requests) * num_heads, one dimension.
 // That bounds the query tiles of any batch; workgroups without one leave.
 #pragma once
@@ -42,7 +45,7 @@ struct AttentionPrefillArgs {
   i32 block_size;      // paged: a multiple of 16
   i32 num_blocks;      // paged
   i32 causal;          // 0 or 1
-  float scale;         // of the scores, |scale| at most 2^20; query key^T above -1e30
+  float scale;         // of the scores, |scale| at most 2^127
   float value_factor;  // of the output
 };
 
