@@ -91,7 +91,80 @@ class Machine:
         max_instructions: int = ...,
         max_findings: int = 20,
     ) -> Report: ...
+    def trace(
+        self,
+        kernel: Kernel,
+        grid: Sequence[int],
+        block: Sequence[int],
+        kernarg: bytes,
+        *,
+        workgroups: Sequence[int],
+        dynamic_lds: int = 0,
+        threads: int = 1,
+    ) -> Trace:
+        """Runs some workgroups of the grid, without checks, and records what their waves execute.
+        Raises `RuntimeError` with the finding if one cannot go on."""
 
+# The timing model (csrc/emulator/timing).
+class Trace:
+    registers: int  # per lane, AGPRs included
+    lds_bytes: int  # of a workgroup
+    workgroups: list[int]
+    steps: list[int]  # per workgroup: instructions of all its waves
+    def resident(self, parameters: TimingParameters) -> int:
+        """Workgroups that fit on a CU at once. Raises `ValueError` if none does."""
+
+class TimingParameters:
+    def __init__(self, arch: str, changes: Mapping[str, float] = {}) -> None:
+        """Raises `ValueError` for an unknown arch, parameter or an impossible value."""
+    def __getitem__(self, name: str) -> float: ...
+
+def timing_parameters(
+    arch: str,
+) -> list[tuple[str, float, float, float, str, str, str, str]]:
+    """(name, value, low, high, certainty, unit, what, source) of every row."""
+
+class WorkgroupTime:
+    trace: int
+    slot: int
+    start: int
+    end: int
+    loop_start: int  # first and last issue of what was marked as the loop; 0: none
+    loop_end: int
+
+class CuTime:
+    clocks: int
+    workgroups: list[WorkgroupTime]
+    busy: dict[str, float]  # clocks by unit; those of SIMDs averaged over the four
+    bytes: dict[str, float]
+
+def replay(
+    trace: Trace,
+    parameters: TimingParameters,
+    slots: Sequence[Sequence[int]],
+    starts: Sequence[int],
+    active: int,
+    clock_ghz: float,
+    loop: tuple[int, int] = (0, 0),
+    events_within: tuple[int, int] = (0, 0),
+) -> CuTime:
+    """One CU whose slots each run traced workgroups one after another, the first from `starts` on,
+    while `active` CUs share the memory. `loop`: byte offsets in .text; `events_within`: clocks."""
+
+def instruction_times(trace: Trace, time: CuTime) -> dict[int, tuple[int, int, dict[str, int]]]:
+    """By pc: how often executed, clocks of issue, clocks stalled by reason; all waves together."""
+
+def issue_events(trace: Trace, time: CuTime) -> list[tuple[int, int, int, int, int, int, str]]:
+    """(workgroup, wave, simd, pc, start, clocks, unit) of what was issued in `events_within`."""
+
+class DeviceTime:
+    clocks: float
+    busy_share: float
+    first_idle: float
+
+def schedule(
+    lengths: NDArray[np.float64], slots: int, parameters: TimingParameters
+) -> DeviceTime: ...
 def disassemble(text: bytes, arch: str) -> list[tuple[int, str]]: ...
 def opcodes(arch: str) -> list[tuple[str, int, str, bool]]:
     """(format, number, mnemonic, whether it can be executed) of every opcode of an arch."""

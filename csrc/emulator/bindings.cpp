@@ -15,6 +15,7 @@ namespace py = pybind11;
 namespace hk::emulator {
 
 void bind_semantics(py::module_& module);  // bindings_semantics.cpp
+void bind_timing(py::module_& module);     // bindings_timing.cpp
 
 namespace {
 
@@ -23,11 +24,15 @@ std::span<const std::byte> bytes_of(const py::bytes& data) {
   return {reinterpret_cast<const std::byte*>(view.data()), view.size()};
 }
 
+}  // namespace
+
 Arch arch_named(const std::string& name) {
   if (name == "gfx942") return Arch::gfx942;
   if (name == "gfx950") return Arch::gfx950;
   throw std::invalid_argument("arch '" + name + "'; valid: gfx942, gfx950");
 }
+
+namespace {
 
 const char* name_of(Arch arch) { return arch == Arch::gfx942 ? "gfx942" : "gfx950"; }
 
@@ -125,6 +130,17 @@ Report launch(Machine& machine, const Kernel& kernel, const std::vector<uint32_t
   return machine.launch(kernel, g, b, dynamic_lds, arguments, options);
 }
 
+Trace trace(Machine& machine, const Kernel& kernel, const std::vector<uint32_t>& grid,
+            const std::vector<uint32_t>& block, const py::bytes& kernarg,
+            const std::vector<uint32_t>& workgroups, size_t dynamic_lds, int threads) {
+  Options options;
+  options.threads = threads;
+  const Dim3 g = dim3(grid, "grid"), b = dim3(block, "block");
+  const auto arguments = bytes_of(kernarg);
+  py::gil_scoped_release release;
+  return machine.trace(kernel, g, b, dynamic_lds, arguments, workgroups, options);
+}
+
 void bind_machine(py::module_& module) {
   const Options defaults;
   py::class_<Machine>(module, "Machine")
@@ -146,7 +162,11 @@ void bind_machine(py::module_& module) {
            py::arg("checks") = defaults.checks,
            py::arg("max_instructions") = defaults.max_instructions,
            py::arg("max_findings") = defaults.max_findings,
-           "Runs a kernel. grid: workgroups, block: work-items, each 1 to 3 sizes.");
+           "Runs a kernel. grid: workgroups, block: work-items, each 1 to 3 sizes.")
+      .def("trace", &trace, py::arg("kernel"), py::arg("grid"), py::arg("block"),
+           py::arg("kernarg"), py::kw_only(), py::arg("workgroups"), py::arg("dynamic_lds") = 0,
+           py::arg("threads") = defaults.threads,
+           "Runs some workgroups of the grid and records what their waves execute.");
 }
 
 void bind_decode(py::module_& module) {
@@ -184,4 +204,5 @@ PYBIND11_MODULE(_emulator, module) {
   hk::emulator::bind_machine(module);
   hk::emulator::bind_decode(module);
   hk::emulator::bind_semantics(module);
+  hk::emulator::bind_timing(module);
 }

@@ -103,61 +103,126 @@ Address Machine::map(void* host, size_t bytes, std::string name) {
 }
 void Machine::unmap(Address address) { impl_->memory.unmap(address); }
 
-Report Machine::launch(const Kernel& kernel, Dim3 grid, Dim3 block, size_t dynamic_lds,
-                       std::span<const std::byte> kernarg, const Options& options) {
-  Launch launch;
-  launch.kernel = &kernel;
-  launch.lds_bytes = kernel.static_lds + dynamic_lds;
-  check_launch(impl_->arch, kernel, grid, block, launch.lds_bytes, kernarg, options);
-  const uint32_t workgroups = grid[0] * grid[1] * grid[2];
-  launch.program = impl_->program(kernel);
-  launch.memory = &impl_->memory;
-  launch.limits = RegisterLimits::of(kernel);
-  launch.grid = grid;
-  launch.block = block;
-  launch.kernarg_bytes = kernarg;
-  launch.options = options;
-  const Mapped arguments(impl_->memory, {kernarg.begin(), kernarg.end()}, "kernel arguments");
-  launch.kernarg = arguments.address;
-  const Mapped packet(impl_->memory,
-                      dispatch_packet(kernel, grid, block, launch.lds_bytes, launch.kernarg),
-                      "dispatch packet");
-  launch.dispatch_packet = packet.address;
-  launch.first_workgroup = impl_->memory.begin_launch(workgroups);
+namespace {
 
+// A launch with what it keeps mapped while it runs.
+class Dispatch {
+ public:
+  Dispatch(Memory& memory, std::shared_ptr<const Program> program, const Kernel& kernel, Dim3 grid,
+           Dim3 block, size_t dynamic_lds, std::span<const std::byte> kernarg,
+           const Options& options)
+      : arguments_(memory, {kernarg.begin(), kernarg.end()}, "kernel arguments"),
+        packet_(memory,
+                dispatch_packet(kernel, grid, block, kernel.static_lds + dynamic_lds,
+                                arguments_.address),
+                "dispatch packet") {
+    launch.kernel = &kernel;
+    launch.lds_bytes = kernel.static_lds + dynamic_lds;
+    launch.program = std::move(program);
+    launch.memory = &memory;
+    launch.limits = RegisterLimits::of(kernel);
+    launch.grid = grid;
+    launch.block = block;
+    launch.kernarg_bytes = kernarg;
+    launch.options = options;
+    launch.kernarg = arguments_.address;
+    launch.dispatch_packet = packet_.address;
+    launch.first_workgroup = memory.begin_launch(workgroups());
+  }
+  uint32_t workgroups() const { return launch.grid[0] * launch.grid[1] * launch.grid[2]; }
+
+ private:
+  Mapped arguments_, packet_;
+
+ public:
+  Launch launch;
+};
+
+// Calls body(Workgroup&, i) for each i below `count`, on several threads, until it returns false;
+// at_end(Workgroup&) once for each thread, one at a time.
+template <class Body, class AtEnd>
+void run_workgroups(const Launch& launch, uint32_t count, Body&& body, AtEnd&& at_end) {
   std::atomic<uint32_t> next{0};
   std::mutex mutex;
-  std::vector<Finding> findings;
-  std::vector<Counts> counts;
   std::exception_ptr error;
   const auto work = [&] {
     try {
       Workgroup group(launch);
-      for (uint32_t i; (i = next.fetch_add(1)) < workgroups;)
-        if (!group.run(i)) next = workgroups;  // no sense in going on
+      for (uint32_t i; (i = next.fetch_add(1)) < count;)
+        if (!body(group, i)) next = count;  // no sense in going on
       std::lock_guard lock(mutex);
-      for (Finding& f : group.findings.take()) findings.push_back(std::move(f));
-      counts.push_back(std::move(group.counts));
+      at_end(group);
     } catch (...) {
-      next = workgroups;
+      next = count;
       std::lock_guard lock(mutex);
       error = std::current_exception();
     }
   };
-  const uint32_t threads = std::min<uint32_t>(uint32_t(options.threads), workgroups);
+  const uint32_t threads = std::min<uint32_t>(uint32_t(launch.options.threads), count);
   std::vector<std::thread> pool;
   for (uint32_t i = 1; i < threads; ++i) pool.emplace_back(work);
   work();
   for (std::thread& t : pool) t.join();
   if (error) std::rethrow_exception(error);
+}
 
+}  // namespace
+
+Report Machine::launch(const Kernel& kernel, Dim3 grid, Dim3 block, size_t dynamic_lds,
+                       std::span<const std::byte> kernarg, const Options& options) {
+  check_launch(impl_->arch, kernel, grid, block, kernel.static_lds + dynamic_lds, kernarg, options);
+  const Dispatch dispatch(impl_->memory, impl_->program(kernel), kernel, grid, block, dynamic_lds,
+                          kernarg, options);
+  std::vector<Finding> findings;
+  std::vector<Counts> counts;
+  run_workgroups(
+      dispatch.launch, dispatch.workgroups(),
+      [](Workgroup& group, uint32_t i) { return group.run(i); },
+      [&](Workgroup& group) {
+        for (Finding& f : group.findings.take()) findings.push_back(std::move(f));
+        counts.push_back(std::move(group.counts));
+      });
   Report report;
   std::stable_sort(findings.begin(), findings.end(),
                    [](const Finding& a, const Finding& b) { return a.workgroup < b.workgroup; });
   if (findings.size() > size_t(options.max_findings)) findings.resize(size_t(options.max_findings));
   report.findings = std::move(findings);
-  report.counters = make_counters(launch, counts);
+  report.counters = make_counters(dispatch.launch, counts);
   return report;
+}
+
+Trace Machine::trace(const Kernel& kernel, Dim3 grid, Dim3 block, size_t dynamic_lds,
+                     std::span<const std::byte> kernarg, std::span<const uint32_t> workgroups,
+                     const Options& options) {
+  check_launch(impl_->arch, kernel, grid, block, kernel.static_lds + dynamic_lds, kernarg, options);
+  Options unchecked = options;
+  unchecked.checks = false;
+  const Dispatch dispatch(impl_->memory, impl_->program(kernel), kernel, grid, block, dynamic_lds,
+                          kernarg, unchecked);
+  for (const uint32_t w : workgroups)
+    if (w >= dispatch.workgroups())
+      throw std::invalid_argument("trace of '" + kernel.name + "': workgroup " + std::to_string(w) +
+                                  " of a grid of " + std::to_string(dispatch.workgroups()));
+  Trace trace{dispatch.launch.program, kernel.vgprs + kernel.agprs, dispatch.launch.lds_bytes, {}};
+  trace.workgroups.resize(workgroups.size());
+  std::vector<std::vector<Recorder::Fetch>> fetches(workgroups.size());
+  std::vector<Finding> findings;
+  run_workgroups(
+      dispatch.launch, uint32_t(workgroups.size()),
+      [&](Workgroup& group, uint32_t i) {
+        Recorder recorder(workgroups[i], group.waves.size());
+        group.recorder = &recorder;
+        const bool done = group.run(workgroups[i]);
+        trace.workgroups[i] = recorder.take();
+        fetches[i] = recorder.fetches();
+        return done;
+      },
+      [&](Workgroup& group) {
+        for (Finding& f : group.findings.take()) findings.push_back(std::move(f));
+      });
+  if (!findings.empty()) throw std::runtime_error("trace: " + findings.front().message);
+  mark_shared(trace.workgroups, fetches);
+  return trace;
 }
 
 }  // namespace hk::emulator

@@ -18,6 +18,7 @@
 
 #include "loader/code_object.hpp"
 #include "isa/instruction.hpp"
+#include "machine/trace.hpp"
 
 namespace hk::emulator {
 
@@ -71,6 +72,11 @@ class Machine {
   void unmap(Address address);  // throws std::invalid_argument for what was not mapped
   Report launch(const Kernel& kernel, Dim3 grid /* workgroups */, Dim3 block, size_t dynamic_lds,
                 std::span<const std::byte> kernarg, const Options& options);
+  // Runs only `workgroups` of the grid, without checks, and records what their waves execute.
+  // Throws std::runtime_error with the finding if one cannot go on.
+  Trace trace(const Kernel& kernel, Dim3 grid, Dim3 block, size_t dynamic_lds,
+              std::span<const std::byte> kernarg, std::span<const uint32_t> workgroups,
+              const Options& options);
 
  private:
   struct Impl;

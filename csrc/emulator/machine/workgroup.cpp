@@ -87,6 +87,8 @@ bool Workgroup::step(WaveState& w) {
   const Prepared& p = indexed ? indexing_.apply(*this, w, text[index]) : text[index];
   ++w.executed;
   ++counts.executed[index];
+  if (recorder) [[unlikely]]
+    recorder->step(w.index, uint32_t(index));
   if (checks()) {
     check_registers(w, p, uint32_t(index), launch.limits, findings);
     check_hazards(w, p, uint32_t(index), launch.kernel->arch, findings);
@@ -119,6 +121,7 @@ void Workgroup::find_copies_at_end(const WaveState& w, uint32_t index) {
 bool Workgroup::control(WaveState& w, const Prepared& p, uint32_t index) {
   const Instruction& in = *p.instruction;
   auto branch_if = [&](bool taken) {
+    if (recorder) recorder->branch(w.index, taken);
     if (!taken) return true;
     if (p.target < 0) stop("bad-jump", "the branch leaves the program", place(w, index));
     w.wave.pc = uint64_t(p.target);

@@ -11,6 +11,7 @@
 #include "machine/machine.hpp"
 #include "memory/memory.hpp"
 #include "machine/prepared.hpp"
+#include "machine/trace.hpp"
 #include "machine/vgpr_indexing.hpp"
 #include "semantics/registers.hpp"
 #include "machine/wave_state.hpp"
@@ -51,6 +52,7 @@ class Workgroup {
   Findings findings;
   Counts counts;
   Lds lds;
+  Recorder* recorder = nullptr;  // of the trace that is wanted, if any
   uint32_t number = 0;
   std::vector<std::unique_ptr<WaveState>> waves;
   std::vector<std::byte> scratch;  // per wave and lane

@@ -42,6 +42,7 @@ struct LdsInstruction {
     if (!count_phases(write, f.bytes, f.lds[0], f.lanes, n)) return;
     g.counts.phases[index][0] += n.taken;
     g.counts.phases[index][1] += n.needed;
+    if (g.recorder) g.recorder->lds(w.index, n.taken, n.needed);
   }
 
   void count(Counts::Level level) {

@@ -58,6 +58,7 @@ void find_memory(Workgroup& g, const WaveState& w, const Prepared& p, uint32_t i
     host[lane] = nullptr;
     if (a.in_range[lane] == 0 || elsewhere >> lane & 1) continue;
     host[lane] = global.at(a.at[lane], a.in_range[lane], lane);
+    if (g.recorder) g.recorder->memory(w.index, a.at[lane], a.in_range[lane]);
     if (p.memory.access == Access::atomic && a.at[lane] % p.memory.bytes != 0)
       g.findings.add("misaligned", "an atomic access at " + hex(a.at[lane]),
                      {index, -1, w.index, lane, a.at[lane]});

@@ -1,0 +1,184 @@
+// hk_backend._emulator: traces and the timing model; see _emulator.pyi.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "machine/prepared.hpp"
+#include "timing/compute_unit.hpp"
+#include "timing/device.hpp"
+
+namespace py = pybind11;
+
+namespace hk::emulator {
+
+Arch arch_named(const std::string& name);  // bindings.cpp
+
+namespace {
+
+using namespace timing;
+
+const char* certainty_name(Certainty c) {
+  static constexpr const char* kNames[] = {"published", "calibrated", "guessed"};
+  return kNames[int(c)];
+}
+
+void bind_parameters(py::module_& module) {
+  py::class_<Parameters>(module, "TimingParameters")
+      .def(py::init([](const std::string& arch, const std::map<std::string, double>& changes) {
+             return Parameters(arch_named(arch), changes);
+           }),
+           py::arg("arch"), py::arg("changes") = std::map<std::string, double>())
+      .def("__getitem__", [](const Parameters& parameters, const std::string& name) {
+        for (const ParameterRow& row : parameter_rows())
+          if (row.name == name) return parameters[row.parameter];
+        throw py::key_error(name);
+      });
+  module.def(
+      "timing_parameters",
+      [](const std::string& arch) {
+        std::vector<py::tuple> out;
+        for (const ParameterRow& row : parameter_rows()) {
+          const Estimate& e = row.of(arch_named(arch));
+          out.push_back(py::make_tuple(row.name, e.value, e.low, e.high,
+                                       certainty_name(e.certainty), row.unit, row.what,
+                                       row.source));
+        }
+        return out;
+      },
+      py::arg("arch"), "(name, value, low, high, certainty, unit, what, source) of every row.");
+}
+
+py::dict instruction_times(const Trace& trace, const CuTime& time) {
+  py::dict out;
+  const auto& program = trace.program->instructions;
+  for (size_t i = 0; i < program.size(); ++i) {
+    const InstructionTime& t = time.instructions[i];
+    if (t.executed == 0) continue;
+    py::dict stalls;
+    for (int s = 0; s < kStalls; ++s)
+      if (t.stalled[size_t(s)]) stalls[stall_name(Stall(s))] = t.stalled[size_t(s)];
+    out[py::int_(program[i].instruction->pc)] = py::make_tuple(t.executed, t.issue, stalls);
+  }
+  return out;
+}
+
+py::list events(const Trace& trace, const CuTime& time) {
+  py::list out;
+  for (const IssueEvent& e : time.events)
+    out.append(py::make_tuple(e.workgroup, e.wave, e.simd,
+                              trace.program->instructions[e.instruction].instruction->pc, e.start,
+                              e.clocks, unit_name(e.unit)));
+  return out;
+}
+
+void bind_compute_unit(py::module_& module) {
+  py::class_<WorkgroupTime>(module, "WorkgroupTime")
+      .def_readonly("trace", &WorkgroupTime::trace)
+      .def_readonly("slot", &WorkgroupTime::slot)
+      .def_readonly("start", &WorkgroupTime::start)
+      .def_readonly("end", &WorkgroupTime::end)
+      .def_readonly("loop_start", &WorkgroupTime::loop_start)
+      .def_readonly("loop_end", &WorkgroupTime::loop_end);
+  py::class_<CuTime>(module, "CuTime")
+      .def_readonly("clocks", &CuTime::clocks)
+      .def_readonly("workgroups", &CuTime::workgroups)
+      .def_property_readonly("busy",
+                             [](const CuTime& t) {
+                               return std::map<std::string, double>{
+                                   {"vector", t.vector_busy},
+                                   {"matrix", t.matrix_busy},
+                                   {"matrix issue", t.matrix_issue},
+                                   {"lds", t.lds_busy},
+                                   {"scalar", t.scalar_busy},
+                                   {"memory path", t.path_busy},
+                                   {"l2", t.l2_busy},
+                                   {"fabric", t.fabric_busy},
+                                   {"hbm", t.hbm_busy}};
+                             })
+      .def_property_readonly("bytes", [](const CuTime& t) {
+        return std::map<std::string, double>{{"l2", t.l2_bytes},
+                                             {"fabric", t.fabric_bytes},
+                                             {"hbm_read", t.hbm_read_bytes},
+                                             {"hbm_written", t.hbm_written_bytes}};
+      });
+  module.def(
+      "replay",
+      [](const Trace& trace, const Parameters& parameters,
+         const std::vector<std::vector<uint32_t>>& slots, const std::vector<uint64_t>& starts,
+         uint32_t active, double clock_ghz, std::pair<uint64_t, uint64_t> loop,
+         std::pair<uint64_t, uint64_t> events_within) {
+        CuWork work{&trace,
+                    slots,
+                    starts,
+                    memory_share(parameters, active, clock_ghz),
+                    0,
+                    0,
+                    events_within.first,
+                    events_within.second};
+        if (starts.size() != slots.size())
+          throw std::invalid_argument("starts: " + std::to_string(starts.size()) + " for " +
+                                      std::to_string(slots.size()) + " slots");
+        for (const auto& slot : slots)
+          for (const uint32_t t : slot)
+            if (t >= trace.workgroups.size())
+              throw std::invalid_argument("slots: trace " + std::to_string(t) + " of " +
+                                          std::to_string(trace.workgroups.size()));
+        const auto& program = trace.program->instructions;
+        for (uint32_t i = 0; i < program.size(); ++i) {
+          if (program[i].instruction->pc < loop.first) work.loop_begin = i + 1;
+          if (program[i].instruction->pc < loop.second) work.loop_end = i + 1;
+        }
+        py::gil_scoped_release release;
+        return replay(work, parameters);
+      },
+      py::arg("trace"), py::arg("parameters"), py::arg("slots"), py::arg("starts"),
+      py::arg("active"), py::arg("clock_ghz"), py::arg("loop") = std::pair<uint64_t, uint64_t>(),
+      py::arg("events_within") = std::pair<uint64_t, uint64_t>());
+  module.def("instruction_times", &instruction_times, py::arg("trace"), py::arg("time"));
+  module.def("issue_events", &events, py::arg("trace"), py::arg("time"));
+}
+
+void bind_device(py::module_& module) {
+  py::class_<DeviceTime>(module, "DeviceTime")
+      .def_readonly("clocks", &DeviceTime::clocks)
+      .def_readonly("busy_share", &DeviceTime::busy_share)
+      .def_readonly("first_idle", &DeviceTime::first_idle);
+  module.def(
+      "schedule",
+      [](const py::array_t<double, py::array::c_style | py::array::forcecast>& lengths,
+         uint32_t slots, const Parameters& parameters) {
+        return schedule({lengths.data(), size_t(lengths.size())}, slots, parameters);
+      },
+      py::arg("lengths"), py::arg("slots"), py::arg("parameters"));
+}
+
+}  // namespace
+
+void bind_timing(py::module_& module) {
+  bind_parameters(module);
+  py::class_<Trace>(module, "Trace")
+      .def_readonly("registers", &Trace::registers)
+      .def_readonly("lds_bytes", &Trace::lds_bytes)
+      .def_property_readonly("steps",
+                             [](const Trace& t) {
+                               std::vector<uint64_t> out;
+                               for (const auto& g : t.workgroups) {
+                                 out.push_back(0);
+                                 for (const auto& w : g.waves) out.back() += w.size();
+                               }
+                               return out;
+                             })
+      .def_property_readonly("workgroups",
+                             [](const Trace& t) {
+                               std::vector<uint32_t> out;
+                               for (const auto& g : t.workgroups) out.push_back(g.number);
+                               return out;
+                             })
+      .def(
+          "resident", [](const Trace& t, const Parameters& p) { return resident_workgroups(t, p); },
+          py::arg("parameters"), "Workgroups that fit on a CU at once.");
+  bind_compute_unit(module);
+  bind_device(module);
+}
+
+}  // namespace hk::emulator

@@ -1,0 +1,342 @@
+#include "timing/compute_unit.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <queue>
+#include <stdexcept>
+#include <string>
+
+#include "timing/wave_clock.hpp"
+
+namespace hk::emulator::timing {
+namespace {
+
+using P = Parameter;
+constexpr uint32_t kSimds = 4, kSlot = 4;    // SIMDs; clocks between a SIMD's issue slots
+constexpr int kMostVm = 63, kMostLgkm = 15;  // what the counters hold
+
+struct Group {
+  uint32_t running = 0, arrived = 0;
+  std::vector<std::unique_ptr<WaveClock>> waves;
+};
+
+struct Simd {
+  uint64_t vector_free = 0, matrix_free = 0;
+  std::array<uint64_t, kUnits> taken{};  // slot in which a unit took an instruction, + 1
+  std::vector<WaveClock*> waves;         // by priority, then age
+};
+
+class ComputeUnit {
+ public:
+  ComputeUnit(const CuWork& work, const Parameters& parameters)
+      : work_(work), parameters_(parameters),
+        operations_(operations(*work.trace->program, parameters)), memory_(parameters, work.share),
+        forward_(parameters.whole(P::matrix_forward)) {
+    time_.instructions.resize(operations_.size());
+    done_.resize(work.slots.size());
+    for (uint32_t s = 0; s < work.slots.size(); ++s) start_next(s, work.starts[s]);
+  }
+
+  CuTime run() {
+    for (uint64_t now = 0; live_ > 0;) {
+      for (uint32_t s = 0; s < kSimds; ++s) issue_slot(simds_[s], now + s);
+      uint64_t wake = kNever;
+      for (const Simd& simd : simds_)
+        for (const WaveClock* w : simd.waves) wake = std::min(wake, w->wake);
+      if (live_ > 0 && wake == kNever) throw std::logic_error("timing: every wave waits for ever");
+      now = std::max(now + kSlot, wake / kSlot * kSlot);
+    }
+    finish();
+    return std::move(time_);
+  }
+
+ private:
+  void start_next(uint32_t slot, uint64_t at) {
+    if (done_[slot] == work_.slots[slot].size()) return;
+    const uint32_t trace = work_.slots[slot][done_[slot]++];
+    const auto& traces = work_.trace->workgroups[trace].waves;
+    const uint32_t number = uint32_t(groups_.size());
+    Group& group = groups_.emplace_back();
+    time_.workgroups.push_back({trace, slot, at, 0, 0, 0});
+    group.running = uint32_t(traces.size());
+    for (uint32_t i = 0; i < traces.size(); ++i) {
+      auto wave = std::make_unique<WaveClock>();
+      wave->steps = &traces[i];
+      wave->group = number;
+      wave->index = i;
+      wave->age = ages_++;
+      wave->simd = uint32_t((slot * traces.size() + i) % kSimds);
+      wave->wake = wave->seen = at;
+      simds_[wave->simd].waves.push_back(wave.get());
+      order(simds_[wave->simd]);
+      group.waves.push_back(std::move(wave));
+      ++live_;
+    }
+  }
+
+  static void order(Simd& simd) {
+    std::sort(simd.waves.begin(), simd.waves.end(), [](const WaveClock* a, const WaveClock* b) {
+      return a->priority != b->priority ? a->priority > b->priority : a->age < b->age;
+    });
+  }
+
+  void issue_slot(Simd& simd, uint64_t now) {
+    bool reorder = false, ended = false;
+    for (size_t i = 0; i < simd.waves.size(); ++i) {  // waves may join while it runs
+      WaveClock& w = *simd.waves[i];
+      if (w.wake > now) continue;
+      const TraceStep& step = (*w.steps)[w.next];
+      const Operation& o = operations_[step.instruction];
+      Stall why{};
+      const uint64_t ready = ready_at(simd, w, o, now, why);
+      account(w, now);
+      w.why = uint8_t(why);
+      if (ready > now) {
+        w.wake = ready;
+        continue;
+      }
+      issue(simd, w, step, o, now);
+      reorder |= o.role == Role::priority;
+      ended |= o.role == Role::end;
+    }
+    if (ended) std::erase_if(simd.waves, [](const WaveClock* w) { return w->steps == nullptr; });
+    if (reorder) order(simd);
+    while (!finished_.empty()) {
+      const uint32_t slot = finished_.back();
+      finished_.pop_back();
+      start_next(slot, now + parameters_.whole(P::workgroup_start));
+    }
+  }
+
+  // Attributes a wave's time since it was last looked at.
+  void account(WaveClock& w, uint64_t now) {
+    if (now > w.seen)
+      time_.instructions[(*w.steps)[w.next].instruction].stalled[w.why] += now - w.seen;
+    w.seen = std::max(w.seen, now);
+  }
+
+  // The first clock at which it could issue, as things are; later than `now`: and why.
+  uint64_t ready_at(const Simd& simd, WaveClock& w, const Operation& o, uint64_t now, Stall& why) {
+    uint64_t ready = now;
+    const auto until = [&](uint64_t clock, Stall reason) {
+      if (clock <= ready) return;
+      ready = clock;
+      why = reason;
+    };
+    if (o.role == Role::wait) {
+      until(w.vm.at_most(o.vmcnt), Stall::vector_memory);
+      until(w.lgkm.at_most(o.lgkmcnt), Stall::lds);
+      return ready;
+    }
+    if (w.last_result > now) until(w.results_ready(o, forward_), Stall::matrix_result);
+    switch (o.unit) {
+      case Unit::matrix:
+        until(simd.matrix_free, Stall::matrix_busy);
+        until(simd.vector_free, Stall::vector_busy);
+        break;
+      case Unit::vector: until(simd.vector_free, Stall::vector_busy); break;
+      case Unit::lds: until(lds_ready(now), Stall::lds_busy); break;
+      case Unit::memory: until(memory_.free_at(), Stall::memory_busy); break;
+      default: break;
+    }
+    if (o.counts_vm) until(w.vm.at_most(kMostVm - 1), Stall::memory_busy);
+    if (o.counts_lgkm) until(w.lgkm.at_most(kMostLgkm - 1), Stall::lds_busy);
+    if (ready == now && o.unit != Unit::none && simd.taken[size_t(o.unit)] == now + 1)
+      until(now + kSlot, Stall::other_wave);
+    return ready;
+  }
+
+  void issue(Simd& simd, WaveClock& w, const TraceStep& step, const Operation& o, uint64_t now) {
+    InstructionTime& time = time_.instructions[step.instruction];
+    ++time.executed;
+    time.issue += kSlot;
+    w.seen = now + kSlot;
+    w.wake = now + o.issue;
+    w.why = uint8_t(Stall::itself);
+    simd.taken[size_t(o.unit)] = now + 1;
+    note_loop(w, step.instruction, now);
+    if (now >= work_.events_from && now < work_.events_to)
+      time_.events.push_back({w.group, uint16_t(w.index), uint16_t(w.simd), step.instruction, now,
+                              std::max(o.busy, kSlot), o.unit});
+    switch (o.unit) {
+      case Unit::vector:
+        simd.vector_free = now + o.busy;
+        time_.vector_busy += o.busy;
+        break;
+      case Unit::matrix: issue_matrix(simd, w, o, now); break;
+      case Unit::lds: issue_lds(w, step, o, now); break;
+      case Unit::memory: issue_memory(w, step, o, now); break;
+      case Unit::scalar_memory:
+        w.lgkm.add(now + parameters_.whole(P::scalar_latency), false);
+        break;
+      case Unit::scalar: time_.scalar_busy += kSlot; break;
+      case Unit::branch:
+        if (step.taken) w.wake = now + std::max(kSlot, parameters_.whole(P::branch_taken));
+        break;
+      default: break;
+    }
+    control(w, o, now);
+  }
+
+  void control(WaveClock& w, const Operation& o, uint64_t now) {
+    switch (o.role) {
+      case Role::barrier: return arrive(w, now);
+      case Role::end: return end(w, now);
+      case Role::priority: w.priority = o.priority; break;
+      case Role::wait:
+        w.vm.drop_done(now);
+        w.lgkm.drop_done(now);
+        break;
+      default: break;
+    }
+    // a jump's or an s_nop's own clocks are its own, not its successor's
+    if (w.wake > w.seen) {
+      account(w, w.wake);
+    }
+    ++w.next;
+  }
+
+  void issue_matrix(Simd& simd, WaveClock& w, const Operation& o, uint64_t now) {
+    simd.vector_free = now + parameters_.whole(P::matrix_issue);
+    simd.matrix_free = now + o.busy;
+    time_.matrix_busy += o.busy;
+    time_.matrix_issue += parameters_[P::matrix_issue];
+    w.note_matrix(o, now + o.busy + forward_);
+  }
+
+  // Copies that have landed by now had the LDS for a while.
+  void land_copies(uint64_t now) {
+    while (!landings_.empty() && landings_.top().first <= now) {
+      lds_free_ = std::max(lds_free_, landings_.top().first) + landings_.top().second;
+      landings_.pop();
+    }
+  }
+
+  uint64_t lds_ready(uint64_t now) {
+    land_copies(now);
+    const uint64_t queue = parameters_.whole(P::lds_queue);
+    return lds_free_ > queue ? lds_free_ - queue : 0;
+  }
+
+  void issue_lds(WaveClock& w, const TraceStep& step, const Operation& o, uint64_t now) {
+    const uint64_t clocks =
+        step.needed ? std::max<uint64_t>(1, uint64_t(o.busy) * step.taken / step.needed) : o.busy;
+    lds_free_ = std::max(lds_free_, now) + clocks;
+    time_.lds_busy += double(clocks);
+    w.lgkm.add(lds_free_ + parameters_.whole(P::lds_latency), true);
+  }
+
+  void issue_memory(WaveClock& w, const TraceStep& step, const Operation& o, uint64_t now) {
+    const uint64_t done = memory_.issue(now, step, o.role);
+    if (o.role == Role::copy) {
+      const double bytes = double(step.taken) * kSectorBytes;
+      const auto clocks = uint64_t(std::ceil(bytes / parameters_[P::lds_copy]));
+      landings_.emplace(done, clocks);
+      time_.lds_busy += double(clocks);
+    }
+    w.vm.add(done, true);
+    if (o.counts_lgkm) w.lgkm.add(done, false);
+  }
+
+  void note_loop(const WaveClock& w, uint32_t instruction, uint64_t now) {
+    if (instruction < work_.loop_begin || instruction >= work_.loop_end) return;
+    WorkgroupTime& g = time_.workgroups[w.group];
+    if (g.loop_start == 0) g.loop_start = now;
+    g.loop_end = now + kSlot;
+  }
+
+  void arrive(WaveClock& w, uint64_t now) {
+    w.at_barrier = true;
+    w.wake = kNever;
+    w.why = uint8_t(Stall::barrier);
+    ++groups_[w.group].arrived;
+    release_if_all(groups_[w.group], now);
+  }
+
+  void release_if_all(Group& group, uint64_t now) {
+    if (group.arrived == 0 || group.arrived < group.running) return;
+    group.arrived = 0;
+    const uint64_t at = now + std::max(kSlot, parameters_.whole(P::barrier_release));
+    for (auto& w : group.waves) {
+      if (!w->at_barrier) continue;
+      w->at_barrier = false;
+      w->wake = at;
+      account(*w, at);
+      ++w->next;
+    }
+  }
+
+  void end(WaveClock& w, uint64_t now) {
+    Group& group = groups_[w.group];
+    w.steps = nullptr;
+    w.wake = kNever;
+    --live_;
+    if (--group.running > 0) return release_if_all(group, now);
+    WorkgroupTime& time = time_.workgroups[w.group];
+    time.end = now + kSlot;
+    time_.clocks = std::max(time_.clocks, time.end);
+    finished_.push_back(time.slot);
+  }
+
+  void finish() {
+    time_.vector_busy /= kSimds;
+    time_.matrix_busy /= kSimds;
+    time_.matrix_issue /= kSimds;
+    time_.scalar_busy /= kSimds;
+    time_.path_busy = memory_.path_busy;
+    time_.l2_busy = memory_.l2_busy;
+    time_.fabric_busy = memory_.fabric_busy;
+    time_.hbm_busy = memory_.hbm_busy;
+    time_.l2_bytes = memory_.l2_bytes;
+    time_.fabric_bytes = memory_.fabric_bytes;
+    time_.hbm_read_bytes = memory_.hbm_read_bytes;
+    time_.hbm_written_bytes = memory_.hbm_written_bytes;
+  }
+
+  const CuWork& work_;
+  const Parameters& parameters_;
+  const std::vector<Operation> operations_;
+  MemoryPath memory_;
+  const uint32_t forward_;
+  CuTime time_;
+  std::array<Simd, kSimds> simds_;
+  std::vector<Group> groups_;
+  std::vector<size_t> done_;  // per slot: workgroups that have begun
+  std::vector<uint32_t> finished_;
+  uint64_t lds_free_ = 0, ages_ = 0;
+  uint32_t live_ = 0;
+  using Landing = std::pair<uint64_t, uint64_t>;  // when, clocks of the LDS
+  std::priority_queue<Landing, std::vector<Landing>, std::greater<>> landings_;
+};
+
+}  // namespace
+
+const char* stall_name(Stall stall) {
+  static constexpr const char* kNames[] = {
+      "vector memory", "lds",      "barrier",     "matrix result", "matrix busy",
+      "vector busy",   "lds busy", "memory busy", "other wave",    "itself"};
+  static_assert(std::size(kNames) == kStalls);
+  return kNames[int(stall)];
+}
+
+uint32_t resident_workgroups(const Trace& trace, const Parameters& parameters) {
+  const uint32_t waves = uint32_t(trace.workgroups.at(0).waves.size());
+  const uint32_t granule = parameters.whole(P::register_granule);
+  const uint32_t registers = (std::max(trace.registers, 1u) + granule - 1) / granule * granule;
+  const uint32_t per_simd =
+      std::min(parameters.whole(P::waves_per_simd), parameters.whole(P::registers) / registers);
+  uint32_t fit = per_simd * kSimds / waves;
+  if (trace.lds_bytes > 0)
+    fit = std::min(fit, uint32_t(parameters[P::lds_size] / double(trace.lds_bytes)));
+  if (fit == 0)
+    throw std::invalid_argument("no CU holds a workgroup of " + std::to_string(waves) +
+                                " waves with " + std::to_string(registers) + " registers and " +
+                                std::to_string(trace.lds_bytes) + " bytes of LDS");
+  return fit;
+}
+
+CuTime replay(const CuWork& work, const Parameters& parameters) {
+  return ComputeUnit(work, parameters).run();
+}
+
+}  // namespace hk::emulator::timing

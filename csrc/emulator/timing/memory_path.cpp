@@ -1,0 +1,66 @@
+#include "timing/memory_path.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace hk::emulator::timing {
+
+using P = Parameter;
+
+MemoryShare memory_share(const Parameters& parameters, uint32_t active, double clock_ghz) {
+  const double clocks_per_us = clock_ghz * 1e3 * active;  // of all CUs
+  const auto share = [&](P terabytes) {
+    return std::min(parameters[P::compute_unit_fabric],
+                    parameters[terabytes] * 1e6 / clocks_per_us);
+  };
+  return {share(P::infinity_cache), share(P::hbm)};
+}
+
+uint64_t MemoryPath::free_at() const {
+  const double queue = parameters_[P::vector_memory_queue];
+  return path_ > queue ? uint64_t(std::ceil(path_ - queue)) : 0;
+}
+
+uint64_t MemoryPath::issue(uint64_t now, const TraceStep& step, Role role) {
+  const auto pass = [&](double& free, double& busy, double clocks) {
+    free = std::max(free, double(now)) + clocks;
+    busy += clocks;
+    return free;
+  };
+  const double bytes = double(step.taken) * kSectorBytes;
+  // 64 lanes' addresses take as long as 64 lanes of any instruction
+  double done = pass(path_, path_busy, std::max(4.0, bytes / parameters_[P::vector_memory]));
+  if (step.needed == 0) return uint64_t(std::ceil(done + parameters_[P::l1_latency]));
+
+  const double fetched = double(step.needed) * kSectorBytes;
+  l2_bytes += fetched;
+  done =
+      std::max(done, pass(l2_, l2_busy, fetched / parameters_[P::l2])) + parameters_[P::l2_latency];
+  const double burst = parameters_[P::hbm_burst] / share_.hbm;
+  const double alone = double(step.needed - step.shared) * kSectorBytes;
+  if (role == Role::store) {
+    const double cost = alone * parameters_[P::hbm_write_cost];
+    hbm_written_bytes += alone;
+    return uint64_t(std::ceil(std::max(done, pass(hbm_, hbm_busy, cost / share_.hbm) - burst)));
+  }
+  // Of what others fetch too the L2 has a share. Misses are charged when a whole instruction's have
+  // come together, so that most instructions have the latency of a hit.
+  misses_ += step.shared * (1 - parameters_[P::l2_hits]);
+  double beyond = alone;
+  if (step.shared > 0 && misses_ >= step.shared) {
+    misses_ -= step.shared;
+    beyond += double(step.shared) * kSectorBytes;
+  }
+  if (beyond == 0) return uint64_t(std::ceil(done));
+  fabric_bytes += beyond;
+  double arrived = pass(fabric_, fabric_busy, beyond / share_.fabric);
+  done = std::max(done, arrived + parameters_[P::infinity_cache_latency]);
+  if (alone > 0) {
+    hbm_read_bytes += alone;
+    arrived = std::max(arrived, pass(hbm_, hbm_busy, alone / share_.hbm) - burst);
+    done = std::max(done, arrived + parameters_[P::hbm_latency]);
+  }
+  return uint64_t(std::ceil(done));
+}
+
+}  // namespace hk::emulator::timing

@@ -1,0 +1,35 @@
+// What an instruction asks of a CU: which unit, for how long, what it waits for.
+#pragma once
+
+#include <vector>
+
+#include "machine/prepared.hpp"
+#include "timing/parameters.hpp"
+
+namespace hk::emulator::timing {
+
+// Where an instruction issues to. Each SIMD issues at most one instruction to each in an issue slot.
+enum class Unit : uint8_t { scalar, vector, matrix, lds, memory, scalar_memory, branch, none };
+inline constexpr int kUnits = int(Unit::none) + 1;
+const char* unit_name(Unit unit);
+
+enum class Role : uint8_t { plain, wait, barrier, end, priority, load, store, copy };
+
+struct Operation {
+  Unit unit = Unit::none;
+  Role role = Role::plain;
+  uint32_t busy = 0;                 // clocks of its unit; of the LDS: without conflicts
+  uint32_t issue = 4;                // clocks until the wave issues its next instruction
+  int16_t vmcnt = -1, lgkmcnt = -1;  // a wait's
+  int8_t priority = 0;
+  bool counts_vm = false, counts_lgkm = false;
+  uint8_t num_reads = 0, num_writes = 0;
+  Registers reads[7], writes[2];
+  // Of a matrix instruction: the read that is its accumulator, or -1.
+  int8_t accumulator = -1;
+};
+
+// By index in the program.
+std::vector<Operation> operations(const Program& program, const Parameters& parameters);
+
+}  // namespace hk::emulator::timing

@@ -1,0 +1,51 @@
+// One wave in time: where it is in its trace, and what it waits for.
+#pragma once
+
+#include <array>
+#include <limits>
+#include <vector>
+
+#include "timing/operation.hpp"
+#include "machine/trace.hpp"
+
+namespace hk::emulator::timing {
+
+inline constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
+
+// Instructions outstanding in one counter, by the clock at which they are done.
+class Outstanding {
+ public:
+  void add(uint64_t done, bool in_order);
+  // The first clock at which at most `left` are outstanding.
+  uint64_t at_most(int left) const;
+  void drop_done(uint64_t now);
+
+ private:
+  std::vector<uint64_t> done_;  // ascending
+  uint64_t newest_ = 0;         // of those that return in order
+};
+
+struct WaveClock {
+  const WaveTrace* steps = nullptr;
+  size_t next = 0;
+  uint32_t group = 0, index = 0, simd = 0;
+  int priority = 0;
+  uint64_t age = 0;
+  uint64_t wake = 0;  // it cannot issue before
+  uint64_t seen = 0;  // up to here its time is accounted for
+  uint8_t why = 0;    // Stall, since then
+  bool at_barrier = false;
+  Outstanding vm, lgkm;
+
+  // Matrix results: when anything may read a register, and the first register of the accumulator
+  // that wrote it.
+  std::array<uint64_t, 512> result{};
+  std::array<uint16_t, 512> owner{};
+  uint64_t last_result = 0;
+
+  // The first clock at which no operand waits for a matrix result.
+  uint64_t results_ready(const Operation& o, uint32_t forward) const;
+  void note_matrix(const Operation& o, uint64_t ready);
+};
+
+}  // namespace hk::emulator::timing

@@ -1,0 +1,178 @@
+"""What a CU takes for programs whose time can be counted by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hk_backend import _emulator
+from tests.emulator.assembly import needs_llvm
+from tests.emulator.timing.programs import clocks, replay, trace
+
+pytestmark = needs_llvm
+
+FMA = "v_fma_f32 v2, v3, v4, v2\n"
+START = "v_mov_b32 v2, 0\n v_mov_b32 v3, 0\n v_mov_b32 v4, 0\n"
+ACCUMULATORS = "".join(f"v_mov_b32 v{i}, 0\n" for i in range(8, 24))
+
+
+def extra(more: str, base: str = START, **options: object) -> int:
+    """Clocks that `more` adds at the end of `base`."""
+    return clocks(base + more, **options) - clocks(base, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("instruction", "each"),
+    [
+        (FMA, 4),
+        ("v_pk_fma_f32 v[2:3], v[4:5], v[6:7], v[2:3]\n", 4),
+        ("v_exp_f32 v2, v3\n", 8),
+        ("v_mul_lo_u32 v2, v3, v4\n", 8),
+        ("s_add_u32 s8, s8, s9\n", 4),
+        ("s_nop 0\n", 4),
+        ("s_nop 7\n", 32),
+    ],
+)
+def test_instructions_one_after_another(instruction: str, each: int) -> None:
+    assert extra(instruction * 100) - extra(instruction * 50) == 50 * each
+
+
+@pytest.mark.parametrize(("waves", "share"), [(1, 1), (4, 1), (8, 2), (16, 4)], ids=str)
+def test_waves_of_one_simd_share_its_vector_unit(waves: int, share: int) -> None:
+    assert extra(FMA * 100, waves=waves) - extra(FMA * 50, waves=waves) == 50 * 4 * share
+
+
+def test_scalar_and_vector_instructions_of_two_waves_issue_together() -> None:
+    """Each alone takes every slot of its wave, but not of the other one's unit."""
+    one = "s_cmp_lt_u32 s8, s8\n" * 200
+    both = f"""
+      v_readfirstlane_b32 s8, v0
+      s_nop 4
+      s_cmp_lt_u32 s8, 256
+      s_cbranch_scc1 1f
+      {FMA * 200}
+      s_branch 2f
+      1:
+      {one}
+      2:
+    """
+    assert clocks(START + both, waves=8) < clocks(START + both, waves=4) + 100
+
+
+def test_a_matrix_chain_goes_at_occupancy_and_others_wait_for_the_result() -> None:
+    chain = "v_mfma_f32_16x16x32_bf16 v[8:11], v[16:19], v[20:23], v[8:11]\n"
+    assert extra(chain * 40, ACCUMULATORS) - extra(chain * 20, ACCUMULATORS) == 20 * 16
+    read = "v_mfma_f32_16x16x32_bf16 v[8:11], v[16:19], v[8:11], 0\n"
+    assert extra(read * 40, ACCUMULATORS) - extra(read * 20, ACCUMULATORS) == 20 * 32
+
+
+def test_vector_work_of_another_wave_fits_between_matrix_instructions() -> None:
+    """16 clocks of the matrix unit leave three of four slots to the vector unit."""
+    matrix = "v_mfma_f32_16x16x32_bf16 v[8:11], v[16:19], v[20:23], v[8:11]\n" * 100
+    body = f"""
+      v_readfirstlane_b32 s8, v0
+      s_nop 4
+      s_cmp_lt_u32 s8, 256
+      s_cbranch_scc1 1f
+      {FMA * 290}
+      s_branch 2f
+      1:
+      {matrix}
+      2:
+    """
+    alone = clocks(START + ACCUMULATORS + matrix, waves=4)
+    assert alone <= clocks(START + ACCUMULATORS + body, waves=8) < alone + 150
+
+
+def test_the_wave_with_priority_is_first() -> None:
+    """The younger of two waves on a SIMD ends first if it has priority."""
+    body = f"""
+      v_readfirstlane_b32 s8, v0
+      s_nop 4
+      s_cmp_lt_u32 s8, 256
+      s_cbranch_scc1 1f
+      s_setprio 3
+      1:
+      {FMA * 200}
+    """
+    traced = trace(START + body, waves=8)
+    parameters = _emulator.TimingParameters("gfx950")
+    time = _emulator.replay(traced, parameters, [[0]], [0], 1, 2.4, events_within=(0, 10**6))
+    ends = {event[1]: event[4] for event in _emulator.issue_events(traced, time)}
+    assert min(ends[wave] for wave in range(4)) > max(ends[wave] for wave in range(4, 8)) + 400
+
+
+def test_a_barrier_waits_for_the_last_wave() -> None:
+    body = f"""
+      v_readfirstlane_b32 s8, v0
+      s_nop 4
+      s_cmp_lt_u32 s8, 64
+      s_cbranch_scc0 1f
+      {"s_nop 15" + chr(10) * 1}
+      1:
+      s_barrier
+    """.replace("s_nop 15", "s_nop 15\n" * 50)
+    slow = "s_nop 15\n" * 50
+    assert clocks(START + body, waves=4) - clocks(START + slow, waves=1) in range(20, 80)
+
+
+@pytest.mark.parametrize("stride", [4, 8, 16])
+def test_conflicts_cost_their_phases(stride: int) -> None:
+    """Lanes 16 bytes apart read in 4 phases; `stride` times as far, in `stride` times as many."""
+
+    def reads(step: int) -> str:
+        return (
+            f"""
+          v_mul_u32_u24 v2, {step}, v0
+          v_and_b32 v2, 0xffff, v2
+          {"ds_read_b128 v[4:7], v2" + chr(10)}
+        """.replace("ds_read_b128 v[4:7], v2", "ds_read_b128 v[4:7], v2\n" * 14)
+            * 10
+        )
+
+    fast = replay(trace(reads(16), lds=65536))
+    slow = replay(trace(reads(16 * stride), lds=65536))
+    assert fast.busy["lds"] == 140 * 4
+    assert slow.busy["lds"] == stride * fast.busy["lds"]
+
+
+def test_a_wait_sees_the_latency_of_memory() -> None:
+    data = np.zeros(1024, np.float32)
+    load = "global_load_dword v2, v1, s[4:5]\n s_waitcnt vmcnt(0)\n"
+    near = clocks(load, {"hbm_latency": 800}, data=data)
+    assert clocks(load, {"hbm_latency": 1800}, data=data) == near + 1000
+    assert clocks(load * 3, {"l1_latency": 120}, data=data) < near + 2 * 150  # L1 has it
+
+
+def test_successors_of_a_slot_run_one_after_another() -> None:
+    traced = trace(START + FMA * 100, grid=2)
+    one, two = replay(traced), replay(traced, slots=[[0, 1]], workgroup_start=1000)
+    assert two.clocks == pytest.approx(2 * one.clocks + 1000, abs=4)
+    side_by_side = replay(traced, slots=[[0], [1]])
+    assert side_by_side.clocks < one.clocks + 20  # on two SIMDs
+
+
+def test_registers_and_lds_decide_how_many_workgroups_fit() -> None:
+    parameters = _emulator.TimingParameters("gfx950")
+    assert trace(START, waves=4, vgprs=128, accum_offset=128).resident(parameters) == 4
+    assert trace(START, waves=4, vgprs=128, accum_offset=128, lds=65536).resident(parameters) == 2
+    assert trace(START, waves=8, vgprs=512, accum_offset=256).resident is not None
+    with pytest.raises(ValueError, match="no CU holds a workgroup of 8 waves with 512 registers"):
+        trace(START, waves=8, vgprs=512, accum_offset=256).resident(parameters)
+
+
+def test_parameters_are_checked() -> None:
+    with pytest.raises(ValueError, match="timing parameter 'lds'; valid: compute_units, xcds"):
+        _emulator.TimingParameters("gfx950", {"lds": 1})
+    with pytest.raises(ValueError, match=r"clock = 0.* more than 0"):
+        _emulator.TimingParameters("gfx950", {"clock": 0})
+    with pytest.raises(ValueError, match=r"l2_hits = 1.5.* 0 to 1"):
+        _emulator.TimingParameters("gfx950", {"l2_hits": 1.5})
+    assert _emulator.TimingParameters("gfx942")["compute_units"] == 304
+
+
+def test_values_lie_in_their_ranges() -> None:
+    for arch in ("gfx942", "gfx950"):
+        for name, value, low, high, certainty, *_ in _emulator.timing_parameters(arch):
+            assert low <= value <= high, (arch, name)
+            assert certainty != "guessed" or low < high or name == "lds_read_transposed"
