@@ -10,7 +10,7 @@ The replay and the schedule are csrc/emulator/timing; docs/timing.md says what t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -225,11 +225,8 @@ def _share(
 
 
 def spread(work: NDArray[np.float64], most: int = MOST_SAMPLES) -> list[int]:
-    """For each of at most `most` different amounts of work, the least and the most among them, the
-    first workgroup that has it."""
+    """The first workgroup of each of at most `most` amounts of work: of the least two (a workgroup
+    may have nothing to do at all), the most, and some in between."""
     values, first = np.unique(work, return_index=True)
-    chosen = np.unique(np.linspace(0, len(values) - 1, min(most, len(values))).round().astype(int))
-    return [int(first[i]) for i in chosen]
-
-
-Progress = Callable[[str], object]
+    chosen = np.linspace(1, len(values) - 1, min(most, len(values))).round().astype(int)
+    return [int(first[i]) for i in sorted({0, *chosen.tolist()} & set(range(len(values))))]

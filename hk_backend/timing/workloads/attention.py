@@ -1,0 +1,192 @@
+"""Launches of attention_prefill: requests of given lengths, packed or in a paged cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hk_backend.kernels.entry import KernelEntry, pack_arguments
+from hk_backend.timing.model import Launch, spread
+from hk_backend.timing.workloads import buffers
+from hk_backend.timing.workloads.gemm import XCDS
+
+ELEMENT = 2  # bytes
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Requests with `queries[i]` new tokens at the end of `keys[i]` tokens.
+
+    Raises `ValueError` for lengths, heads or a block size that no kernel takes.
+    """
+
+    queries: Sequence[int]
+    keys: Sequence[int]
+    heads: int
+    kv_heads: int
+    causal: bool = True
+    block_size: int = 16
+
+    def __post_init__(self) -> None:
+        if not self.queries or len(self.queries) != len(self.keys):
+            raise ValueError(
+                f"queries: {len(self.queries)} lengths, keys: {len(self.keys)}; valid: as many, "
+                "one or more"
+            )
+        if min(self.queries) < 1 or any(
+            k < q for q, k in zip(self.queries, self.keys, strict=True)
+        ):
+            raise ValueError("queries, keys: valid: one query or more, and as many keys or more")
+        if self.kv_heads < 1 or self.heads % self.kv_heads:
+            raise ValueError(f"heads {self.heads}/{self.kv_heads}; valid: a multiple of KV heads")
+        if self.block_size < 16 or self.block_size % 16:
+            raise ValueError(f"block_size {self.block_size}; valid: a multiple of 16")
+
+    def flops(self, head_size: int) -> float:
+        """Useful ones: a causal row counts the keys that it sees, and on the diagonal half."""
+        pairs = sum(
+            q * (k - q / 2) if self.causal else q * k
+            for q, k in zip(self.queries, self.keys, strict=True)
+        )
+        return 4.0 * self.heads * head_size * pairs
+
+    def bytes(self, head_size: int) -> float:
+        """Query, keys, values and output once each."""
+        rows = 2 * self.heads * sum(self.queries) + 2 * self.kv_heads * sum(self.keys)
+        return float(ELEMENT * head_size * rows)
+
+
+def launch(entry: KernelEntry, shape: Shape) -> Launch:
+    """`entry` on `shape`, with random queries, keys and values where samples read them."""
+    paged, head_size = bool(entry.facts["paged"]), entry.tile.depth
+    tokens, slots = sum(shape.queries), _slots(shape, paged)
+    arrays = {
+        "query": buffers.zeros((tokens, shape.heads, head_size), np.uint16),
+        "key": buffers.zeros((slots, shape.kv_heads, head_size), np.uint16),
+        "value": buffers.zeros((slots, shape.kv_heads, head_size), np.uint16),
+        "out": buffers.zeros((tokens, shape.heads, head_size), np.uint16),
+        "query_start_loc": _starts(shape.queries),
+        **(_paged(shape) if paged else {"key_start_loc": _starts(shape.keys)}),
+    }
+    work, requests = workgroups(entry, shape)
+    samples = _with_neighbours(spread(work), work, shape)
+    _fill(arrays, entry, shape, {int(requests[s]) for s in samples if work[s] > 0}, paged)
+    machine, kernel, addresses = buffers.machine_with(entry, arrays)
+    numbers = _numbers(entry, shape, arrays)
+    absent = ("key_start_loc",) if paged else ("seq_lens", "block_table")
+    return Launch(
+        machine,
+        kernel,
+        entry.grid(**{name: int(n) for name, n in numbers.items() if isinstance(n, int)}),
+        entry.block,
+        pack_arguments(entry, **addresses, **numbers, **dict.fromkeys(absent), lse=None),
+        entry.dynamic_lds,
+        work,
+        samples,
+        shape.flops(head_size),
+        shape.bytes(head_size),
+        keep_alive=arrays,
+    )
+
+
+def workgroups(entry: KernelEntry, shape: Shape) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Per workgroup: tiles of keys that it goes through, 0 if it has no query tile; and its request.
+
+    As csrc/include/hk/grid.hpp deals them: request r owns the query tiles from start / rows + r on,
+    causal ones the last tile first.
+    """
+    rows, columns = entry.tile.rows, entry.tile.columns
+    starts = np.concatenate([[0], np.cumsum(shape.queries)])
+    slots = -(-int(starts[-1]) // rows) + len(shape.queries)
+    tiles, requests = np.zeros(slots), np.zeros(slots, np.int64)
+    for request, (queries, keys) in enumerate(zip(shape.queries, shape.keys, strict=True)):
+        own = -(-queries // rows)
+        first = int(starts[request]) // rows + request
+        numbers = np.arange(own)[:: -1 if shape.causal else 1]
+        last_row = np.minimum((numbers + 1) * rows, queries)
+        seen = keys - queries + last_row if shape.causal else np.full(own, keys)
+        tiles[first : first + own] = -(-seen // columns)
+        requests[first : first + own] = request
+    return np.repeat(tiles, shape.heads), np.repeat(requests, shape.heads)
+
+
+def _with_neighbours(samples: list[int], work: NDArray[np.float64], shape: Shape) -> list[int]:
+    """Others that read the same keys as the first workgroup that has some: of the next query tile,
+    and of the next head (as csrc/include/hk/grid.hpp deals heads)."""
+    first = next(s for s in samples if work[s] > 0)
+    head = XCDS if shape.heads % XCDS == 0 else 1
+    others = (first + shape.heads, first + head if shape.heads > head else first)
+    return samples + [w for w in others if w < len(work) and work[w] > 0 and w not in samples]
+
+
+def _starts(lengths: Sequence[int]) -> NDArray[np.int32]:
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+
+
+def _slots(shape: Shape, paged: bool) -> int:
+    """Tokens that the key and value buffers have room for."""
+    if not paged:
+        return sum(shape.keys)
+    return shape.block_size * sum(-(-keys // shape.block_size) for keys in shape.keys)
+
+
+def _paged(shape: Shape) -> dict[str, NDArray[np.int32]]:
+    """Blocks in a random order, as after some time of serving."""
+    counts = [-(-keys // shape.block_size) for keys in shape.keys]
+    order = np.random.default_rng(0).permutation(sum(counts)).astype(np.int32)
+    table = np.zeros((len(counts), max(counts)), np.int32)
+    for request, (count, start) in enumerate(zip(counts, np.cumsum([0, *counts]), strict=False)):
+        table[request, :count] = order[start : start + count]
+    return {"seq_lens": np.array(shape.keys, np.int32), "block_table": table}
+
+
+def _fill(
+    arrays: dict[str, NDArray[np.uint16]],
+    entry: KernelEntry,
+    shape: Shape,
+    requests: set[int],
+    paged: bool,
+) -> None:
+    """Random elements in the first heads of `requests`: those that samples compute."""
+    dtype, starts = str(entry.facts["dtype"]), _starts(shape.queries)
+    key_starts = _starts(shape.keys)
+    for request in sorted(requests):
+        buffers.fill(arrays["query"][starts[request] : starts[request + 1], :1], dtype, 0)
+        for seed, name in enumerate(("key", "value"), 1):
+            if paged:
+                count = -(-shape.keys[request] // shape.block_size)
+                blocks = arrays["block_table"][request, :count]
+                whole = arrays[name].reshape(-1, shape.block_size, shape.kv_heads, entry.tile.depth)
+                for block in blocks:
+                    buffers.fill(whole[block, :, :1], dtype, seed)
+            else:
+                rows = slice(key_starts[request], key_starts[request + 1])
+                buffers.fill(arrays[name][rows, :1], dtype, seed)
+
+
+def _numbers(
+    entry: KernelEntry, shape: Shape, arrays: dict[str, NDArray[np.uint16]]
+) -> dict[str, int | float | None]:
+    head_size, paged = entry.tile.depth, bool(entry.facts["paged"])
+    row, kv_row = shape.heads * head_size, shape.kv_heads * head_size
+    return {
+        **dict.fromkeys(("query_token", "out_token"), row),
+        **dict.fromkeys(("query_head", "out_head", "key_head", "value_head"), head_size),
+        **dict.fromkeys(("key_token", "value_token"), kv_row),
+        **dict.fromkeys(("key_block", "value_block"), shape.block_size * kv_row),
+        "lse_head": 0,
+        "lse_token": 0,
+        "block_table_row": arrays["block_table"].shape[1] if paged else 0,
+        "num_requests": len(shape.queries),
+        "num_tokens": sum(shape.queries),
+        "num_heads": shape.heads,
+        "num_kv_heads": shape.kv_heads,
+        "block_size": shape.block_size,
+        "num_blocks": len(arrays["key"]) // shape.block_size if paged else 0,
+        "causal": int(shape.causal),
+        "scale": head_size**-0.5,
+        "value_factor": 1.0,
+    }

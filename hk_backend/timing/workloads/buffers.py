@@ -1,0 +1,53 @@
+"""Device buffers of any size: pages that nobody touches take no memory."""
+
+from __future__ import annotations
+
+import functools
+import mmap
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from hk_backend import _emulator
+    from hk_backend.kernels.entry import KernelEntry
+
+PERIOD = 1_000_003
+"""Elements after which the random numbers repeat; a prime, so that rows differ."""
+
+
+def zeros(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """Aligned to a page, as a GPU's allocator does: whether a row straddles a line of memory
+    depends on it."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    return np.frombuffer(mmap.mmap(-1, max(size, 1)), dtype, int(np.prod(shape))).reshape(shape)
+
+
+@functools.cache
+def normal(dtype: str, seed: int = 0) -> NDArray[np.uint16]:
+    """`PERIOD` standard normal numbers as bf16 or f16, as their bits."""
+    values = np.random.default_rng(seed).standard_normal(PERIOD, np.float32)
+    if dtype == "bf16":
+        return ((values.view(np.uint32) + 0x8000) >> 16).astype(np.uint16)
+    return values.astype(np.float16).view(np.uint16)
+
+
+def fill(target: NDArray[np.uint16], dtype: str, seed: int) -> None:
+    """Random elements into a view."""
+    target[...] = np.resize(normal(dtype, seed), target.shape)
+
+
+def machine_with(
+    entry: KernelEntry, buffers: dict[str, NDArray[Any]]
+) -> tuple[_emulator.Machine, _emulator.Kernel, dict[str, int]]:
+    """A machine on which they are mapped; the kernel; the buffers' addresses."""
+    from hk_backend import _emulator
+
+    machine = _emulator.Machine(entry.arch)
+    code = _emulator.CodeObject.load(entry.code_object(), entry.line_tables())
+    addresses = {
+        name: machine.map(buffer.ctypes.data, buffer.nbytes, name)
+        for name, buffer in buffers.items()
+    }
+    return machine, code.kernel(entry.symbol), addresses

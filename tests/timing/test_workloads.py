@@ -1,0 +1,93 @@
+"""Launches for the model say rightly how much each workgroup has to do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hk_backend.kernels.catalogue import catalogue
+from hk_backend.kernels.entry import KernelEntry
+from hk_backend.timing import model
+from hk_backend.timing.workloads import attention, gemm
+
+
+def attention_kernel(paged: bool) -> KernelEntry:
+    entry = catalogue("gfx950").select("attention_prefill", dtype="bf16", head_size=64, paged=paged)
+    assert isinstance(entry, KernelEntry)
+    return entry
+
+
+def gemm_kernel() -> KernelEntry:
+    entry = catalogue("gfx950").select("gemm", out="bf16")
+    assert isinstance(entry, KernelEntry)
+    return entry
+
+
+@pytest.mark.parametrize("paged", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+def test_workgroups_with_as_much_to_do_execute_as_much(paged: bool, causal: bool) -> None:
+    entry = attention_kernel(paged)
+    shape = attention.Shape([300, 17, 600], [364, 17, 900], 2, 1, causal)
+    launch = attention.launch(entry, shape)
+    work, _ = attention.workgroups(entry, shape)
+    assert len(work) == np.prod(launch.grid)
+    traced = launch.machine.trace(
+        launch.kernel,
+        list(launch.grid),
+        [launch.block],
+        launch.arguments,
+        workgroups=range(len(work)),
+        dynamic_lds=launch.dynamic_lds,
+    )
+    steps = np.array(traced.steps, float)
+    assert steps[work == 0].max() < 0.1 * steps[work > 0].min()
+    some = work > 0
+    # tiles of keys decide; the rows of a workgroup's last waves may be missing
+    assert np.corrcoef(work[some], steps[some])[0, 1] > 0.9
+    most = {w: steps[work == w].max() for w in np.unique(work[some])}
+    assert list(most.values()) == sorted(most.values())
+
+
+def test_samples_stand_for_all_amounts_of_work() -> None:
+    work = np.array([0.0, 5, 5, 3, 9, 7, 1, 0])
+    assert model.spread(work) == [0, 6, 3, 1, 5, 4]
+    assert model.spread(work, most=2) == [0, 6, 4]
+    assert model.spread(np.ones(7)) == [0]
+
+
+@pytest.mark.parametrize(("tiles", "columns"), [(64, 8), (12, 4), (16, 16)])
+def test_each_tile_has_its_workgroup(tiles: int, columns: int) -> None:
+    dealt = [gemm.workgroup_of(tile, tiles) for tile in range(tiles)]
+    assert sorted(dealt) == list(range(tiles))
+    if tiles % 8 == 0:  # neighbours are on one XCD
+        assert len({workgroup % 8 for workgroup in dealt[: tiles // 8]}) == 1
+
+
+def test_useful_work_of_a_causal_shape() -> None:
+    square = attention.Shape([4], [4], 2, 1)
+    assert square.flops(64) == 4 * 2 * 64 * (4 * 4 / 2)
+    assert attention.Shape([2], [6], 2, 1).flops(64) == 4 * 2 * 64 * (2 * 4 + 2 * 2 / 2)
+    assert square.bytes(64) == 2 * 64 * (2 * 2 * 4 + 2 * 1 * 4)
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        (([4], [4, 5], 2, 1), "queries: 1 lengths, keys: 2"),
+        (([4], [3], 2, 1), "as many keys or more"),
+        (([4], [4], 3, 2), "heads 3/2"),
+        (([4], [4], 2, 1, True, 24), "block_size 24"),
+    ],
+)
+def test_impossible_shapes_are_refused(shape: tuple, message: str) -> None:  # type: ignore[type-arg]
+    with pytest.raises(ValueError, match=message):
+        attention.Shape(*shape)
+
+
+def test_a_gemm_s_operands_are_shared_by_its_neighbours() -> None:
+    traced = model.trace(gemm.launch(gemm_kernel(), gemm.Shape(1024, 1024, 128)))
+    assert len(traced.trace.workgroups) == 4
+    modelled = model.time(traced)
+    # all but the output comes from L2, but for its misses
+    assert modelled.times[0].bytes["hbm_read"] == 0
+    assert modelled.times[0].bytes["hbm_written"] == 256 * 256 * 2
