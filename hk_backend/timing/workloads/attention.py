@@ -36,9 +36,8 @@ class Shape:
                 f"queries: {len(self.queries)} lengths, keys: {len(self.keys)}; valid: as many, "
                 "one or more"
             )
-        if min(self.queries) < 1 or any(
-            k < q for q, k in zip(self.queries, self.keys, strict=True)
-        ):
+        pairs = zip(self.queries, self.keys, strict=True)
+        if any(not 1 <= queries <= keys for queries, keys in pairs):
             raise ValueError("queries, keys: valid: one query or more, and as many keys or more")
         if self.kv_heads < 1 or self.heads % self.kv_heads:
             raise ValueError(f"heads {self.heads}/{self.kv_heads}; valid: a multiple of KV heads")
@@ -93,7 +92,7 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
 
 
 def workgroups(entry: KernelEntry, shape: Shape) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Per workgroup: tiles of keys that it goes through, 0 if it has no query tile; and its request.
+    """Per workgroup: tiles of keys that it goes through (0: no query tile), and its request.
 
     As csrc/include/hk/grid.hpp deals them: request r owns the query tiles from start / rows + r on,
     causal ones the last tile first.

@@ -42,20 +42,13 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
     columns = -(-n // entry.tile.columns)
     tiles = grid[0]
     near = [t for t in (0, 1, columns, columns + 1) if t < tiles]  # share rows, columns
-    numbers = {
-        "a_row": k_row,
-        "b_row": k_row,
-        "c_row": arrays["c"].shape[1],
-        "m": m,
-        "n": n,
-        "k": k,
-    }
+    rows = {"a_row": k_row, "b_row": k_row, "c_row": arrays["c"].shape[1]}
     return Launch(
         machine,
         kernel,
         grid,
         entry.block,
-        pack_arguments(entry, **addresses, **numbers),
+        pack_arguments(entry, **addresses, **rows, m=m, n=n, k=k),
         entry.dynamic_lds,
         np.ones(tiles),
         sorted({workgroup_of(tile, tiles) for tile in near}),
