@@ -66,7 +66,7 @@ class Modelled:
     busy_share: float
     """Of the slots' clocks in which a workgroup runs; the rest is the tail."""
     unit_share: Mapping[str, float]
-    """Of the clocks of a CU with workgroups: in which each unit works."""
+    """Of `clocks`: in which each unit works, on the average CU."""
     lengths: Mapping[float, float]
     """Clocks of a workgroup, by its work."""
     times: Sequence[_emulator.CuTime] = field(repr=False)
@@ -128,19 +128,15 @@ def time(traced: Traced, changes: Mapping[str, float] | None = None) -> Modelled
         every = np.interp(traced.launch.work, list(lengths), list(lengths.values()))
         schedule = _emulator.schedule(every, resident, parameters)
         # each CU may be ahead of its share of the memory for a while, all of them together never
-        floor = _total(runs, traced.launch.work, "hbm") / active
-        clocks = max(schedule.clocks, floor)
-        load = _share(runs, traced.launch.work, "matrix", resident) * schedule.busy_share
+        busy = {unit: total / active for unit, total in _totals(runs, traced.launch.work).items()}
+        clocks = max(schedule.clocks, busy["hbm"])
+        load = busy["matrix"] / clocks
         now = parameters["clock"] * np.interp(
             load, [0, 1], [parameters["clock_idle"], parameters["clock_loaded"]]
         )
         if abs(now - clock) < 1e-3 * clock:
             break
         clock = now
-    units = {
-        unit: _share(runs, traced.launch.work, unit, resident)
-        for unit in next(iter(runs.values())).busy
-    }
     return Modelled(
         arch=arch,
         microseconds=clocks / clock / 1e3 + parameters["launch"],
@@ -150,7 +146,7 @@ def time(traced: Traced, changes: Mapping[str, float] | None = None) -> Modelled
         bytes=traced.launch.bytes,
         resident=resident,
         busy_share=schedule.busy_share,
-        unit_share=units,
+        unit_share={unit: clocks_busy / clocks for unit, clocks_busy in busy.items()},
         lengths=lengths,
         times=[run.time for run in runs.values()],
     )
@@ -209,19 +205,13 @@ def _is_middle(time: _emulator.CuTime, workgroup: Any) -> bool:
     return bool(min(same) < workgroup.start < max(same))
 
 
-def _total(runs: Mapping[float, _Run], work: NDArray[np.float64], unit: str) -> float:
-    """Clocks of a unit for the whole launch, all CUs together."""
+def _totals(runs: Mapping[float, _Run], work: NDArray[np.float64]) -> dict[str, float]:
+    """Clocks of each unit for the whole launch, all CUs together."""
     known = sorted(runs)
-    return float(np.interp(work, known, [runs[w].busy[unit] for w in known]).sum())
-
-
-def _share(
-    runs: Mapping[float, _Run], work: NDArray[np.float64], unit: str, resident: int
-) -> float:
-    """Of the clocks of a CU with `resident` workgroups, over the whole launch."""
-    known = sorted(runs)
-    clocks = np.interp(work, known, [runs[w].length for w in known]).sum() / resident
-    return _total(runs, work, unit) / float(clocks)
+    return {
+        unit: float(np.interp(work, known, [runs[w].busy[unit] for w in known]).sum())
+        for unit in runs[known[0]].busy
+    }
 
 
 def spread(work: NDArray[np.float64], most: int = MOST_SAMPLES) -> list[int]:
