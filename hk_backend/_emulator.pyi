@@ -160,7 +160,7 @@ def issue_events(trace: Trace, time: CuTime) -> list[tuple[int, int, int, int, i
 class DeviceTime:
     clocks: float
     busy_share: float
-    first_idle: float
+    places: NDArray[np.uint32]  # of each workgroup: CU * slots + slot
 
 def schedule(
     lengths: NDArray[np.float64], slots: int, parameters: TimingParameters

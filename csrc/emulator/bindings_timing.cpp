@@ -142,7 +142,9 @@ void bind_device(py::module_& module) {
   py::class_<DeviceTime>(module, "DeviceTime")
       .def_readonly("clocks", &DeviceTime::clocks)
       .def_readonly("busy_share", &DeviceTime::busy_share)
-      .def_readonly("first_idle", &DeviceTime::first_idle);
+      .def_property_readonly("places", [](const DeviceTime& t) {
+        return py::array_t<uint32_t>(py::ssize_t(t.places.size()), t.places.data());
+      });
   module.def(
       "schedule",
       [](const py::array_t<double, py::array::c_style | py::array::forcecast>& lengths,

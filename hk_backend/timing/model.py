@@ -18,11 +18,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hk_backend.timing.compute_unit import run_each, totals, whole_device
+
 if TYPE_CHECKING:
     from hk_backend import _emulator
 
-MOST_SAMPLES = 12
+MOST_SAMPLES = 20
 """Lengths of workgroups that are traced; those in between are interpolated."""
+FEW_ROUNDS = 4
+"""Of workgroups over the device, up to which every CU is replayed with the ones that it gets."""
+
 Loop = tuple[int, int]
 """Byte offsets in .text: [first, second)."""
 
@@ -117,19 +122,26 @@ def time(traced: Traced, changes: Mapping[str, float] | None = None) -> Modelled
     arch = traced.launch.machine.arch
     parameters = _emulator.TimingParameters(arch, dict(changes or {}))
     resident = traced.trace.resident(parameters)
-    workgroups = len(traced.launch.work)
-    active = min(int(parameters["compute_units"]), -(-workgroups // resident))
-    resident = min(resident, -(-workgroups // active))
+    workgroups, units = len(traced.launch.work), int(parameters["compute_units"])
+    active = min(units, workgroups)
+    resident = min(resident, -(-workgroups // units))
+    # with few workgroups it matters which ones share a CU
+    few = resident > 1 and workgroups <= FEW_ROUNDS * units * resident
 
     clock = parameters["clock"] * parameters["clock_loaded"]
     for _ in range(3):  # the clock depends on the load, bandwidths in bytes per clock on the clock
-        runs = _run_each(traced, parameters, resident, active, clock)
+        runs = run_each(traced, parameters, resident, active, clock)
         lengths = {work: run.length for work, run in sorted(runs.items())}
         every = np.interp(traced.launch.work, list(lengths), list(lengths.values()))
         schedule = _emulator.schedule(every, resident, parameters)
         # each CU may be ahead of its share of the memory for a while, all of them together never
-        busy = {unit: total / active for unit, total in _totals(runs, traced.launch.work).items()}
-        clocks = max(schedule.clocks, busy["hbm"])
+        last, all_busy = (
+            whole_device(traced, schedule.places, resident, parameters, clock)
+            if few
+            else (schedule.clocks, totals(runs, traced.launch.work))
+        )
+        busy = {unit: total / units for unit, total in all_busy.items()}
+        clocks = max(last, busy["hbm"])
         load = busy["matrix"] / clocks
         now = parameters["clock"] * np.interp(
             load, [0, 1], [parameters["clock_idle"], parameters["clock_loaded"]]
@@ -150,68 +162,6 @@ def time(traced: Traced, changes: Mapping[str, float] | None = None) -> Modelled
         lengths=lengths,
         times=[run.time for run in runs.values()],
     )
-
-
-@dataclass(frozen=True)
-class _Run:
-    """Workgroups of one length on a CU: clocks of one of them, beside others of its kind."""
-
-    length: float
-    busy: Mapping[str, float]  # clocks of each unit for one workgroup
-    time: _emulator.CuTime
-
-
-def _run_each(
-    traced: Traced, parameters: Any, resident: int, active: int, clock: float
-) -> dict[float, _Run]:
-    runs: dict[float, _Run] = {}
-    for number, work in enumerate(traced.work):
-        if work in runs:
-            continue
-        runs[work] = _run(traced, number, parameters, resident, active, clock)
-    return runs
-
-
-def _run(
-    traced: Traced, number: int, parameters: Any, resident: int, active: int, clock: float
-) -> _Run:
-    """With one slot a workgroup by itself; with several, each slot runs it again and again, out of
-    step with the others as after a while on a GPU, and only what lies in the middle counts."""
-    from hk_backend import _emulator
-
-    def replay(slots: list[list[int]], starts: list[int]) -> _emulator.CuTime:
-        return _emulator.replay(
-            traced.trace, parameters, slots, starts, active, clock, traced.launch.loop
-        )
-
-    alone = replay([[number]], [0])
-    if resident == 1:
-        return _Run(float(alone.clocks), alone.busy, alone)
-    step = int(alone.clocks) // resident
-    repeats = 3
-    time = replay(
-        [[number] * repeats for _ in range(resident)], [slot * step for slot in range(resident)]
-    )
-    middle = [w.end - w.start for i, w in enumerate(time.workgroups) if _is_middle(time, w)]
-    count = len(time.workgroups)
-    return _Run(
-        float(np.mean(middle)), {unit: busy / count for unit, busy in time.busy.items()}, time
-    )
-
-
-def _is_middle(time: _emulator.CuTime, workgroup: Any) -> bool:
-    """Neither the first nor the last of its slot."""
-    same = [w.start for w in time.workgroups if w.slot == workgroup.slot]
-    return bool(min(same) < workgroup.start < max(same))
-
-
-def _totals(runs: Mapping[float, _Run], work: NDArray[np.float64]) -> dict[str, float]:
-    """Clocks of each unit for the whole launch, all CUs together."""
-    known = sorted(runs)
-    return {
-        unit: float(np.interp(work, known, [runs[w].busy[unit] for w in known]).sum())
-        for unit in runs[known[0]].busy
-    }
 
 
 def spread(work: NDArray[np.float64], most: int = MOST_SAMPLES) -> list[int]:

@@ -15,7 +15,8 @@ namespace hk::emulator::timing {
 // Names are those of `--set name=value`.
 #define HK_TIMING_PARAMETERS(X)                                                                  \
   X(compute_units)                                                                               \
-  X(xcds) X(clock) X(clock_idle) X(clock_loaded) X(launch) X(dependent_gap) X(workgroup_start)   \
+  X(xcds)                                                                                        \
+  X(clock) X(clock_idle) X(clock_loaded) X(launch) X(dependent_gap) X(workgroup_start)           \
       X(waves_per_simd) X(registers) X(register_granule) X(lds_size) X(issue) X(branch_taken)    \
           X(barrier_release) X(vector) X(vector_wide) X(vector_swap) X(transcendental) X(matrix) \
               X(matrix_issue) X(matrix_forward) X(lds_read_b128) X(lds_read_b64) X(lds_read_b32) \

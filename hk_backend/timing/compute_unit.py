@@ -1,0 +1,108 @@
+"""Workgroups on one CU: how long one takes beside others of its kind, and how long whole CUs take
+whose workgroups are known one by one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from hk_backend import _emulator
+    from hk_backend.timing.model import Traced
+
+REPEATS = 3
+"""Workgroups in a row in each slot, of which the middle ones count."""
+
+Units = dict[str, float]
+"""Clocks for which each unit works."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Workgroups of one length on a CU: clocks of one of them, beside others of its kind."""
+
+    length: float
+    busy: Mapping[str, float]  # clocks of each unit for one workgroup
+    time: _emulator.CuTime
+
+
+def run_each(
+    traced: Traced, parameters: Any, resident: int, active: int, clock: float
+) -> dict[float, Run]:
+    """By the work of the traced workgroups; of equal ones the first."""
+    runs: dict[float, Run] = {}
+    for number, work in enumerate(traced.work):
+        if work in runs:
+            continue
+        runs[work] = run_one(traced, number, parameters, resident, active, clock)
+    return runs
+
+
+def run_one(
+    traced: Traced, number: int, parameters: Any, resident: int, active: int, clock: float
+) -> Run:
+    """With one slot a workgroup by itself; with several, each slot runs it again and again, out of
+    step with the others as after a while on a GPU, and only what lies in the middle counts."""
+    from hk_backend import _emulator
+
+    def replay(slots: list[list[int]], starts: list[int]) -> _emulator.CuTime:
+        return _emulator.replay(
+            traced.trace, parameters, slots, starts, active, clock, traced.launch.loop
+        )
+
+    alone = replay([[number]], [0])
+    if resident == 1:
+        return Run(float(alone.clocks), alone.busy, alone)
+    step = int(alone.clocks) // resident
+    time = replay(
+        [[number] * REPEATS for _ in range(resident)], [slot * step for slot in range(resident)]
+    )
+    middle = [w.end - w.start for w in time.workgroups if _is_middle(time, w)]
+    count = len(time.workgroups)
+    return Run(
+        float(np.mean(middle)), {unit: busy / count for unit, busy in time.busy.items()}, time
+    )
+
+
+def _is_middle(time: _emulator.CuTime, workgroup: Any) -> bool:
+    """Neither the first nor the last of its slot."""
+    same = [w.start for w in time.workgroups if w.slot == workgroup.slot]
+    return bool(min(same) < workgroup.start < max(same))
+
+
+def totals(runs: Mapping[float, Run], work: NDArray[np.float64]) -> Units:
+    """Clocks of each unit for the whole launch, all CUs together."""
+    known = sorted(runs)
+    return {
+        unit: float(np.interp(work, known, [runs[w].busy[unit] for w in known]).sum())
+        for unit in runs[known[0]].busy
+    }
+
+
+def whole_device(
+    traced: Traced, places: NDArray[np.uint32], slots: int, parameters: Any, clock: float
+) -> tuple[float, Units]:
+    """Clocks until the last CU is done, and those of the units, all CUs together.
+
+    Replays every different set of workgroups that a CU gets, by where each workgroup runs
+    (`_emulator.schedule`); a workgroup that was not traced is the nearest one that was.
+    """
+    from hk_backend import _emulator
+
+    known = np.array(traced.work)
+    nearest = [int(np.abs(known - work).argmin()) for work in traced.launch.work]
+    units: dict[int, list[list[int]]] = {}
+    for number, place in zip(nearest, places.tolist(), strict=True):
+        units.setdefault(place // slots, [[] for _ in range(slots)])[place % slots].append(number)
+    sets = Counter(tuple(map(tuple, own)) for own in units.values())
+    clocks, busy = 0.0, Counter[str]()
+    for own, count in sets.items():
+        time = _emulator.replay(traced.trace, parameters, own, [0] * slots, len(units), clock)
+        clocks = max(clocks, float(time.clocks))
+        busy.update({unit: count * each for unit, each in time.busy.items()})
+    return clocks, dict(busy)
