@@ -20,6 +20,8 @@ from pathlib import Path
 from hk_backend.kernels.entry import CodeObjectError, Fact, KernelEntry, entry_of
 
 CODE_OBJECTS = Path(__file__).parent / "codeobjects"
+MEASURING = CODE_OBJECTS / "measure"
+"""Of the kernels that measure a GPU (`hk-backend time --measure`) and serve nobody."""
 
 Family = tuple[KernelEntry, ...]
 """Every kernel of one operator."""

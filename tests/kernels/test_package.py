@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hk_backend.kernels import arches, catalogue
-from hk_backend.kernels.catalogue import CODE_OBJECTS
+from hk_backend.kernels.catalogue import CODE_OBJECTS, MEASURING
 from hk_backend.kernels.entry import code_object_arch
 from hk_backend.kernels.toolchain import build
 
@@ -55,7 +55,7 @@ def setup_py(folder: Path, **environment: str) -> subprocess.CompletedProcess[st
 
 
 def shipped() -> dict[str, bytes]:
-    files = [path for arch in arches() for path in (CODE_OBJECTS / arch).iterdir()]
+    files = [path for path in CODE_OBJECTS.rglob("*") if path.is_file()]
     return {str(path.relative_to(build.ROOT)): path.read_bytes() for path in files}
 
 
@@ -65,12 +65,13 @@ def test_the_wheel_carries_code_objects_lines_and_indexes(packages: Path, tmp_pa
         names = [name for name in wheel.namelist() if name.startswith(f"{FOLDER}/")]
         assert {name: wheel.read(name) for name in names} == shipped()
         wheel.extractall(tmp_path, names)
-    for arch in arches():
-        installed = catalogue(arch, tmp_path / FOLDER)
-        assert [e.name for e in installed.kernels] == [e.name for e in catalogue(arch).kernels]
-        for entry in installed.kernels:
-            assert code_object_arch(entry.code_object()) == arch
-            assert entry.line_tables()
+    for folder in CODE_OBJECTS, MEASURING:
+        for arch in arches(folder):
+            installed = catalogue(arch, tmp_path / folder.relative_to(build.ROOT)).kernels
+            assert [e.name for e in installed] == [e.name for e in catalogue(arch, folder).kernels]
+            for entry in installed:
+                assert code_object_arch(entry.code_object()) == arch
+                assert entry.line_tables()
 
 
 def test_the_wheel_carries_nothing_to_compile_them_from(packages: Path) -> None:
@@ -118,12 +119,13 @@ def test_building_without_the_sources_changes_nothing(
     assert not output.exists()
 
 
-def test_every_file_is_of_a_kernel() -> None:
-    for arch in arches():
-        indexes = {
-            path: json.loads(path.read_text()) for path in (CODE_OBJECTS / arch).glob("*.json")
-        }
+@pytest.mark.parametrize("folder", [CODE_OBJECTS, MEASURING])
+def test_every_file_is_of_a_kernel(folder: Path) -> None:
+    for arch in arches(folder):
+        indexes = {path: json.loads(path.read_text()) for path in (folder / arch).glob("*.json")}
         listed = {name for index in indexes.values() for name in index["code_objects"]}
         expected = {f"{name}{end}" for name in listed for end in (".co", ".lines")}
         names = {path.name for path in indexes}
-        assert {path.name for path in (CODE_OBJECTS / arch).iterdir()} == names | expected
+        assert {path.name for path in (folder / arch).iterdir()} == names | expected
+    others = {MEASURING} if folder == CODE_OBJECTS else set()
+    assert set(folder.iterdir()) == {folder / arch for arch in arches(folder)} | others

@@ -1,4 +1,5 @@
 """Builds the kernels: every csrc/kernels/*.hip into code objects, and an index for each operator.
+Likewise csrc/kernels/measure/*.hip, which measure a GPU, into a catalogue of their own.
 
     make kernels
     python -m hk_backend.kernels.toolchain.build [--arch gfx950] [--source FILE] [--output FOLDER]
@@ -59,17 +60,18 @@ def build(
     only: Sequence[Path] = (),
     root: Path | None = None,
     run: bool = True,
+    folder: Path = sources.SOURCES,
 ) -> list[Path]:
     """Compile the sources into `output`; the indexes' paths.
 
-    All of csrc/kernels in `root`, the repository by default, that name the arch; or `only` these
+    All of `folder` in `root`, the repository by default, that name the arch; or `only` these
     (relative to `root`): what `output` has of the others stays, and nothing else does. Without
     `run` nothing is launched in the emulator, and figures that need it are missing.
     Raises `SourceError`, `ToolchainError` with the compiler's messages, `BuildError`,
     `DebugInfoError`.
     """
     root = root or ROOT
-    everything, skipped = sources.built_for(arch, root)
+    everything, skipped = sources.built_for(arch, root, folder)
     if not everything:
         raise BuildError("\n".join(skipped.values()))
     if refused := [skipped[source] for source in only if source in skipped]:
@@ -168,6 +170,19 @@ def keep_lines(full: Path, lines: Path, tools: Toolchain) -> None:
     lines.write_bytes(zlib.compress(lines.read_bytes(), level=9))
 
 
+def _build_folder(
+    folder: Path, options: argparse.Namespace, tools: Toolchain, only: Sequence[Path]
+) -> None:
+    """Build what the command asks for of a folder of sources, and say so."""
+    for arch in options.arch or sources.named_arches(ROOT, folder):
+        output = options.output.resolve() / folder.relative_to(sources.SOURCES) / arch
+        paths = build(arch, output, tools, only, run=not options.no_run, folder=folder)
+        for reason in () if only else sources.built_for(arch, ROOT, folder)[1].values():
+            print(f"skipped: {reason}")
+        names = [entry.name for path in paths for entry in read_index(path)]
+        print(f"{arch}: {', '.join(names)}\n  by {tools.version}\n  in {output}")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; 1 and a message if a kernel cannot be built."""
     parser = argparse.ArgumentParser(prog="python -m hk_backend.kernels.toolchain.build")
@@ -187,13 +202,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     only = [path.resolve().relative_to(ROOT) for path in options.source]
     try:
         tools = compiler.find(options.compiler)
-        for arch in options.arch or sources.named_arches(ROOT):
-            folder = options.output.resolve() / arch
-            paths = build(arch, folder, tools, only, run=not options.no_run)
-            for reason in () if only else sources.built_for(arch, ROOT)[1].values():
-                print(f"skipped: {reason}")
-            names = [entry.name for path in paths for entry in read_index(path)]
-            print(f"{arch}: {', '.join(names)}\n  by {tools.version}\n  in {folder}")
+        for folder in sources.folders(ROOT):
+            chosen = [source for source in only if source.parent == folder]
+            if chosen or not only:
+                _build_folder(folder, options, tools, chosen)
     except ImportError as error:
         print(f"no emulator ({error}): `pip install -e .` builds it; or --no-run", file=sys.stderr)
         return 1

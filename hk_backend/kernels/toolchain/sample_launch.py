@@ -13,12 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hk_backend.kernels.entry import KernelEntry, pack_arguments
+from hk_backend.kernels.toolchain.clocks import WAVE
 
 if TYPE_CHECKING:
     from hk_backend._emulator import Report
 
 BYTES = 2  # of an element
 BLOCK_SIZE = 16
+RECORD_BYTES = 24  # hk::MeasureRecord
+MEASURED_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -82,9 +85,22 @@ def gemm(entry: KernelEntry) -> Sample:
     return Sample(buffers, {"a_row": k, "b_row": k, "c_row": n, "m": m, "n": n, "k": k})
 
 
+def measure(entry: KernelEntry) -> Sample:
+    """One workgroup, every wave of it, two steps."""
+    waves = entry.block // WAVE
+    buffers: dict[str, NDArray[Any]] = {
+        "records": np.zeros(waves * RECORD_BYTES, np.uint8),
+        "results": np.zeros(entry.block, np.uint32),
+        "memory": np.zeros(MEASURED_BYTES, np.uint8),
+    }
+    numbers = {"bytes": MEASURED_BYTES, "workgroups": 1, "steps": 2, "waves": (1 << waves) - 1}
+    return Sample(buffers, {**numbers, "stride": 16})
+
+
 SAMPLES: dict[str, Callable[[KernelEntry], Sample]] = {
     "attention_prefill": attention_prefill,
     "gemm": gemm,
+    "measure": measure,
 }
 """By operator."""
 

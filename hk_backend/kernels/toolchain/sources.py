@@ -12,6 +12,10 @@ from pathlib import Path
 from hk_backend.kernels.toolchain import clocks
 
 SOURCES = Path("csrc/kernels")
+MEASURE = SOURCES / "measure"
+FOLDERS = (SOURCES, MEASURE)
+"""Each has its sources at the top, and a catalogue of its own: kernels that serve, and kernels that
+measure a GPU. Their code objects lie in the same places below the output."""
 NAMED = re.compile(r"^HK_ARCHES\((.*)\);", re.MULTILINE)
 
 
@@ -30,17 +34,22 @@ def arches(source: Path, root: Path) -> list[str]:
     return named
 
 
-def by_arches(root: Path) -> dict[Path, list[str]]:
-    """Every kernel source, relative to `root`. Raises `SourceError`."""
-    found = sorted(path.relative_to(root) for path in (root / SOURCES).glob("*.hip"))
+def folders(root: Path) -> list[Path]:
+    """Those of `FOLDERS` that there are, the first in any case."""
+    return [folder for folder in FOLDERS if folder == SOURCES or (root / folder).is_dir()]
+
+
+def by_arches(root: Path, folder: Path = SOURCES) -> dict[Path, list[str]]:
+    """Every kernel source of a folder, relative to `root`. Raises `SourceError`."""
+    found = sorted(path.relative_to(root) for path in (root / folder).glob("*.hip"))
     if not found:
-        raise SourceError(f"no kernels in {SOURCES} of {root}: build from a copy of the repository")
+        raise SourceError(f"no kernels in {folder} of {root}: build from a copy of the repository")
     return {source: arches(source, root) for source in found}
 
 
-def built_for(arch: str, root: Path) -> tuple[list[Path], dict[Path, str]]:
+def built_for(arch: str, root: Path, folder: Path = SOURCES) -> tuple[list[Path], dict[Path, str]]:
     """The sources for an arch; and the others, with why not. Raises `SourceError`."""
-    every = by_arches(root)
+    every = by_arches(root, folder)
     others = {
         source: f"{source} is not built for {arch}: HK_ARCHES has {', '.join(named)}"
         for source, named in every.items()
@@ -49,9 +58,9 @@ def built_for(arch: str, root: Path) -> tuple[list[Path], dict[Path, str]]:
     return [source for source in every if source not in others], others
 
 
-def named_arches(root: Path) -> list[str]:
+def named_arches(root: Path, folder: Path = SOURCES) -> list[str]:
     """Every arch that a source is built for. Raises `SourceError`."""
-    return sorted({arch for named in by_arches(root).values() for arch in named})
+    return sorted({arch for named in by_arches(root, folder).values() for arch in named})
 
 
 def read_by(dependencies: Path) -> list[str]:

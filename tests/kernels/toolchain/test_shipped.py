@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from hk_backend.kernels import arches, catalogue
+from hk_backend.kernels import KernelEntry, arches, catalogue
 from hk_backend.kernels.arguments import FORMATS
-from hk_backend.kernels.catalogue import CODE_OBJECTS
+from hk_backend.kernels.catalogue import CODE_OBJECTS, MEASURING
 from hk_backend.kernels.toolchain import build, compare, metadata, sources
 from hk_backend.kernels.toolchain.compiler import Toolchain
 from hk_backend.kernels.toolchain.elf import Elf
-from hk_backend.kernels.toolchain.sources import SOURCES
+from hk_backend.kernels.toolchain.sources import FOLDERS, MEASURE, SOURCES
 from tests.kernels.sources import remove_kernels
 from tests.seed import draw
 
@@ -32,27 +32,45 @@ REMEDY = "run make kernels"
 Index = dict[str, Any]
 
 
-def indexes(arch: str) -> list[Index]:
-    return [json.loads(path.read_text()) for path in sorted((CODE_OBJECTS / arch).glob("*.json"))]
+CATALOGUES = {SOURCES: CODE_OBJECTS, MEASURE: MEASURING}
+"""Where the code objects of each folder of sources are."""
+PLACES = [(folder, arch) for folder, objects in CATALOGUES.items() for arch in arches(objects)]
 
 
-def kernels_of(arch: str) -> dict[str, list[Index]]:
+def indexes(folder: Path, arch: str) -> list[Index]:
+    found = (CATALOGUES[folder] / arch).glob("*.json")
+    return [json.loads(path.read_text()) for path in sorted(found)]
+
+
+def kernels_of(folder: Path, arch: str) -> dict[str, list[Index]]:
     """What the indexes say of the kernels of each code object."""
     found: dict[str, list[Index]] = {}
-    for index in indexes(arch):
+    for index in indexes(folder, arch):
         for kernel in index["kernels"]:
             found.setdefault(kernel["code_object"], []).append(kernel)
     return found
 
 
-UNITS = [(arch, name) for arch in arches() for name in kernels_of(arch)]
-each_source = pytest.mark.parametrize(("arch", "name"), UNITS)
+def shipped(folder: Path, arch: str) -> dict[str, KernelEntry]:
+    """The entries of a catalogue by name."""
+    return {entry.name: entry for entry in catalogue(arch, CATALOGUES[folder]).kernels}
+
+
+def files(pattern: str) -> list[Path]:
+    """Of all catalogues."""
+    return [path for objects in CATALOGUES.values() for path in sorted(objects.glob(pattern))]
+
+
+UNITS = [(folder, arch, name) for folder, arch in PLACES for name in kernels_of(folder, arch)]
+each_source = pytest.mark.parametrize(
+    ("folder", "arch", "name"), UNITS, ids=lambda value: getattr(value, "name", value)
+)
 
 
 @pytest.fixture
 def makers(tools: Toolchain) -> None:
     """For tests marked `same_compiler`: skips them where another compiler made what ships."""
-    by = {entry.compiler for arch in arches() for entry in catalogue(arch).kernels}
+    by = {entry.compiler for place in PLACES for entry in shipped(*place).values()}
     if by != {tools.version}:
         pytest.skip(f"the code objects are by {by}, here is {tools.version}")
 
@@ -66,20 +84,22 @@ def copy(tmp_path: Path) -> Path:
 
 
 def test_there_are_kernels() -> None:
-    assert arches() == sources.named_arches(build.ROOT)
-    for arch in arches():
-        built = {path.stem for path in (CODE_OBJECTS / arch).glob("*.co")}
-        assert built == {path.stem for path in sources.built_for(arch, build.ROOT)[0]}
+    assert sources.folders(build.ROOT) == list(CATALOGUES) == list(FOLDERS)
+    for folder, objects in CATALOGUES.items():
+        assert arches(objects) == sources.named_arches(build.ROOT, folder)
+    for folder, arch in PLACES:
+        built = {path.stem for path in (CATALOGUES[folder] / arch).glob("*.co")}
+        assert built == {path.stem for path in sources.built_for(arch, build.ROOT, folder)[0]}
 
 
 @each_source
-def test_each_code_object_is_of_these_sources(arch: str, name: str) -> None:
+def test_each_code_object_is_of_these_sources(folder: Path, arch: str, name: str) -> None:
     """Cheap: no compiler. Also the comments count, as they move lines."""
-    for index in indexes(arch):
+    for index in indexes(folder, arch):
         if record := index["code_objects"].get(name):
             assert sources.changed(record["sources"], build.ROOT) == [], REMEDY
             assert record["flags"] == " ".join(build.FLAGS), REMEDY
-            assert f"{SOURCES}/{name}.hip" in record["sources"]
+            assert f"{folder}/{name}.hip" in record["sources"]
             assert "csrc/include/hk/kernel_info.hpp" in record["sources"]
 
 
@@ -102,20 +122,20 @@ def one_kernel(data: bytes, name: str) -> tuple[compare.Kernel, bytes]:
 @pytest.mark.same_compiler
 @pytest.mark.usefixtures("makers")
 def test_one_kernel_compiled_again(
-    arch: str, name: str, copy: Path, tmp_path: Path, tools: Toolchain
+    folder: Path, arch: str, name: str, copy: Path, tmp_path: Path, tools: Toolchain
 ) -> None:
     """Its instructions, its descriptor and its entry of the index, byte for byte."""
-    shipped = kernels_of(arch)[name]
-    kernel = draw(f"compile {arch} {name}").choice(shipped)
-    entries = {entry.name: entry for entry in catalogue(arch).kernels}
+    kernels = kernels_of(folder, arch)[name]
+    kernel = draw(f"compile {arch} {name}").choice(kernels)
+    entries = shipped(folder, arch)
     operator = entries[kernel["name"]].operator
-    source = SOURCES / f"{name}.hip"
-    remove_kernels(copy / source, [entries[k["name"]] for k in shipped if k is not kernel])
+    source = folder / f"{name}.hip"
+    remove_kernels(copy / source, [entries[k["name"]] for k in kernels if k is not kernel])
     built = build.compile_one(source, arch, tmp_path, tools, copy)
     assert [k["name"] for k in built.kernels[operator]] == [kernel["name"]]
     found, expected = (
-        one_kernel((folder / f"{name}.co").read_bytes(), kernel["name"])
-        for folder in (tmp_path, CODE_OBJECTS / arch)
+        one_kernel((place / f"{name}.co").read_bytes(), kernel["name"])
+        for place in (tmp_path, CATALOGUES[folder] / arch)
     )
     assert found == expected, f"{REMEDY}: {kernel['name']}"
     (entry,) = json.loads(json.dumps(built.kernels[operator]))
@@ -127,11 +147,11 @@ def test_one_kernel_compiled_again(
 @pytest.mark.same_compiler
 @pytest.mark.usefixtures("makers")
 def test_same_compiler_same_bytes(copy: Path, tools: Toolchain) -> None:
-    for arch in arches():
-        build.build(arch, copy / "out" / arch, tools, root=copy)
-        for shipped in sorted((CODE_OBJECTS / arch).iterdir()):
-            again = copy / "out" / arch / shipped.name
-            assert content(again) == content(shipped), f"{REMEDY}: {shipped.name}"
+    for folder, arch in PLACES:
+        output = copy / "out" / folder / arch
+        build.build(arch, output, tools, root=copy, folder=folder)
+        for path in sorted((CATALOGUES[folder] / arch).iterdir()):
+            assert content(output / path.name) == content(path), f"{REMEDY}: {path.name}"
 
 
 def content(path: Path) -> bytes:
@@ -141,42 +161,40 @@ def content(path: Path) -> bytes:
 
 
 def test_no_paths_and_no_debug_information_ship() -> None:
-    for arch in arches():
-        for path in (CODE_OBJECTS / arch).glob("*.co"):
-            assert not re.search(rb"\.debug_|csrc/|/include|\.hip", path.read_bytes())
+    for path in files("*/*.co"):
+        assert not re.search(rb"\.debug_|csrc/|/include|\.hip", path.read_bytes())
 
 
 def test_nothing_is_large() -> None:
-    sizes = {path: path.stat().st_size for path in CODE_OBJECTS.glob("*/*")}
+    sizes = {path: path.stat().st_size for path in CODE_OBJECTS.rglob("*") if path.is_file()}
     assert [path for path, size in sizes.items() if size > LARGEST_FILE] == []
     assert sum(sizes.values()) <= ALL_FILES
 
 
 def test_the_line_tables_name_the_source(tmp_path: Path, tools: Toolchain) -> None:
-    for arch in arches():
-        for path in (CODE_OBJECTS / arch).glob("*.lines"):
-            plain = tmp_path / path.name
-            plain.write_bytes(zlib.decompress(path.read_bytes()))
-            tables = tools.run("llvm-dwarfdump", "--debug-line", plain)
-            names = set(re.findall(r'name: "(.+)"', tables))
-            assert f"csrc/kernels/{path.stem}.hip" in names
-            assert not any(name.startswith("/") for name in names), names
+    for folder, arch, name in UNITS:
+        plain = tmp_path / f"{name}.o"
+        lines = CATALOGUES[folder] / arch / f"{name}.lines"
+        plain.write_bytes(zlib.decompress(lines.read_bytes()))
+        tables = tools.run("llvm-dwarfdump", "--debug-line", plain)
+        names = set(re.findall(r'name: "(.+)"', tables))
+        assert f"{folder}/{name}.hip" in names
+        assert not any(each.startswith("/") for each in names), names
 
 
 def test_no_hidden_arguments(tools: Toolchain) -> None:
-    for arch in arches():
-        for path in (CODE_OBJECTS / arch).glob("*.co"):
-            for kernel in metadata.read(path, tools):
-                assert kernel.arguments == ("by_value",), kernel.name
-                entry = catalogue(arch).kernel(kernel.name)
-                assert entry.arguments.size == kernel.argument_size
+    for folder, arch, name in UNITS:
+        entries = shipped(folder, arch)
+        for kernel in metadata.read(CATALOGUES[folder] / arch / f"{name}.co", tools):
+            assert kernel.arguments == ("by_value",), kernel.name
+            assert entries[kernel.name].arguments.size == kernel.argument_size
 
 
 def test_every_entry_is_complete() -> None:
-    for arch in arches():
-        names = [entry.name for entry in catalogue(arch).kernels]
-        assert len(set(names)) == len(names)
-        for entry in catalogue(arch).kernels:
+    for folder, arch in PLACES:
+        entries = catalogue(arch, CATALOGUES[folder]).kernels
+        assert len({entry.name for entry in entries}) == len(entries)
+        for entry in entries:
             assert entry.code_object()
             assert entry.block % 64 == 0
             assert min(entry.vgpr, entry.sgpr, entry.figures.waves_per_simd) > 0
