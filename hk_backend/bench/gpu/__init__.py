@@ -1,0 +1,1 @@
+"""Micro-kernels on a GPU: what the timing model should know of it."""

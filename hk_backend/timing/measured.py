@@ -1,0 +1,190 @@
+"""Parameters of the timing model as measured on a GPU: how they follow from the rows, and the file
+that holds them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import hk_backend
+from hk_backend.timing.rows import ACCESS, REPEATS, Found
+
+Results = Mapping[str, Found]
+"""By the names of the rows; those that the arch has no kernel for are not there."""
+Value = Callable[[Results], float]
+PASSES = 8
+"""Of the matrix instructions of 32 x 32 bf16: 4 clocks each."""
+LARGEST = ("bf16_32x32x16", "bf16_32x32x8")
+"""They: what gfx950 has, what gfx942 has."""
+
+
+class MeasuredError(ValueError):
+    """A file of measured parameters that cannot be used, and why."""
+
+
+def issue(found: Results) -> float:
+    """Clocks of an instruction: `s_nop 1` takes one more of them than `s_nop 0`."""
+    return found["s_nop_1"].mean - found["s_nop_0"].mean
+
+
+def bare(name: str) -> Value:
+    """Clocks of one of a step's 64 repeats, without its share of the loop's own instructions."""
+    return lambda found: found[name].mean - (found["s_nop_0"].mean - issue(found))
+
+
+def rate(name: str, width: int) -> Value:
+    """Bytes per clock of a compute unit, by accesses of `width` bytes a lane."""
+    return lambda found: 64 * width * len(found[name].clocks) / found[name].mean
+
+
+def terabytes(name: str) -> Value:
+    """TB/s of all compute units, by accesses of 16 bytes a lane."""
+
+    def value(found: Results) -> float:
+        row = found[name]
+        step = REPEATS * ACCESS * len(row.clocks) * row.workgroups
+        return step / row.microseconds / 1e6
+
+    return value
+
+
+def latency(name: str) -> Value:
+    """Clocks of a load: a chain's repeat, without the issue of the load and of the wait."""
+    return lambda found: found[name].mean - 2 * issue(found)
+
+
+def largest_matrix(found: Results, row: str) -> Found:
+    """The first that is there of a row with one of `LARGEST` in its name."""
+    return next(found[row.format(name)] for name in LARGEST if row.format(name) in found)
+
+
+def matrix(found: Results) -> float:
+    return largest_matrix(found, "mfma_{}_independent").mean / (4 * PASSES)
+
+
+def matrix_clock_share(found: Results) -> float:
+    return largest_matrix(found, "clock_{}").gigahertz / found["clock"].gigahertz
+
+
+def matrix_issue(found: Results) -> float:
+    """What a matrix instruction of one wave delays the vector instructions of the other."""
+    both = found["beside_both"].clocks
+    delay = both[4] - found["beside_vector"].clocks[4]
+    return delay * both[0] / both[4]
+
+
+def matrix_forward(found: Results) -> float:
+    """What passes from the end of a matrix instruction to the issue of a vector one that reads it:
+    wait states that the compiler inserts, among others."""
+    return found["mfma_then_vector"].mean - 4 * PASSES * matrix(found) - issue(found)
+
+
+def workgroup_start(found: Results) -> float:
+    """The period of workgroups that follow each other, less what one does: it waits for its
+    arguments and runs its loop."""
+    row = found["workgroups_of_8"]
+    period = row.microseconds * found["clock"].gigahertz * 1e3
+    return period - row.alone - latency("scalar_latency")(found)
+
+
+PARAMETERS: dict[str, Value] = {
+    "clock": lambda found: found["clock"].gigahertz,
+    "matrix_clock_share": matrix_clock_share,
+    "launch": lambda found: found["launch"].call,
+    "dependent_gap": lambda found: found["launch"].gap,
+    "workgroup_start": workgroup_start,
+    "issue": issue,
+    "branch_taken": bare("branch"),
+    "barrier_release": bare("barrier_8"),
+    "vector": bare("fma_f32_independent"),
+    "vector_wide": bare("fma_f64_independent"),
+    "vector_swap": bare("swap_b32_independent"),
+    "transcendental": bare("exp_f32_independent"),
+    "matrix": matrix,
+    "matrix_issue": matrix_issue,
+    "matrix_forward": matrix_forward,
+    "lds_read_b128": rate("lds_read_b128", 16),
+    "lds_read_b64": rate("lds_read_b64", 8),
+    "lds_read_b32": rate("lds_read_b32", 4),
+    "lds_read_transposed": rate("lds_read_b64_transposed", 8),
+    "lds_write": rate("lds_write_b128", 16),
+    "lds_latency": latency("lds_latency"),
+    "vector_memory": rate("l1_read", 16),
+    "l1_latency": latency("l1_latency"),
+    "l2": rate("l2_read", 16),
+    "l2_latency": latency("l2_latency"),
+    "compute_unit_fabric": rate("fabric_read", 16),
+    "infinity_cache": terabytes("infinity_cache_read"),
+    "infinity_cache_latency": latency("infinity_cache_latency"),
+    "hbm": terabytes("hbm_read"),
+    "hbm_write_cost": lambda found: terabytes("hbm_read")(found) / terabytes("hbm_write")(found),
+    "hbm_latency": latency("hbm_latency"),
+    "scalar_latency": latency("scalar_latency"),
+}
+"""By the names of the model's parameters (csrc/emulator/timing/parameters.cpp), in its units."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured on one GPU.
+
+    Args:
+        device: as the driver calls it, or the name of an emulated device, whose clocks are none.
+    """
+
+    arch: str
+    device: str
+    emulated: bool
+    rows: Results
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        """Those that follow from the rows that there are."""
+        values = {}
+        for name, value in PARAMETERS.items():
+            try:
+                values[name] = value(self.rows)
+            except (KeyError, StopIteration, ZeroDivisionError):
+                continue  # the arch lacks a row's kernel
+        return values
+
+    def save(self, path: Path) -> None:
+        """As JSON: parameters with `certainty` "measured", and the rows that they follow from."""
+        parameters = {
+            name: {"value": value, "certainty": "measured"}
+            for name, value in self.parameters.items()
+        }
+        data = {
+            "arch": self.arch,
+            "device": self.device,
+            "emulated": self.emulated,
+            "version": hk_backend.__version__,
+            "parameters": parameters,
+            "rows": {name: asdict(row) for name, row in self.rows.items()},
+        }
+        path.write_text(json.dumps(data, indent=1) + "\n")
+
+
+def read(path: Path, arch: str) -> dict[str, float]:
+    """The parameters of a file, for the model of `arch`.
+
+    Raises:
+        MeasuredError: no such file, not one of these, of another arch or of an emulated device.
+    """
+    try:
+        data: Any = json.loads(path.read_text())
+        values = {name: float(row["value"]) for name, row in data["parameters"].items()}
+        of, emulated = data["arch"], data["emulated"]
+    except OSError as error:
+        raise MeasuredError(f"{path}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise MeasuredError(f"{path} is not a file of `hk-backend time --measure`: {why}") from None
+    if of != arch:
+        raise MeasuredError(f"{path} was measured on {of}, not on {arch}")
+    if emulated:
+        raise MeasuredError(f"{path} is of an emulated device: its clocks count instructions")
+    return values

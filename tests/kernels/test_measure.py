@@ -1,0 +1,187 @@
+"""The micro-kernels execute what their rows say, as often as they say, and next to nothing else."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from hk_backend.kernels import KernelEntry, catalogue
+from hk_backend.kernels.catalogue import MEASURING
+from hk_backend.bench.gpu import launches
+from hk_backend.timing.rows import ALL, CHAINED, KIB, SAME_SIMD, SECOND, Row, rows
+from tests.kernels.measured import KERNELS, WAVE, run
+
+STREAM = np.arange(256 * KIB, dtype=np.uint32)  # 1 MiB of words that differ
+LOOP = 3
+"""Instructions around each step: count, compare, branch."""
+GROUPS = 2
+"""Of accesses in a step: each is waited for once."""
+ADDRESS = 2
+"""Scalar instructions for an access's place, at most; the next step's takes as many."""
+PAIR = "mfma_beside_vector"
+
+
+def kernel_of(row: Row, arch: str = "gfx950") -> KernelEntry:
+    found = catalogue(arch, MEASURING).select("measure", run=row.kernel)
+    assert isinstance(found, KernelEntry)
+    return found
+
+
+def named(name: str) -> Row:
+    return next(row for row in rows() if row.name == name)
+
+
+each_row = pytest.mark.parametrize(
+    ("entry", "row"),
+    [
+        pytest.param(entry, row, id=f"{row.name}-{entry.arch}")
+        for entry in KERNELS
+        for row in {row.kernel: row for row in rows()}.values()
+        if row.kernel == entry.facts["run"] and row.instruction and row.kernel != PAIR
+    ],
+)
+
+
+def per_step(entry: KernelEntry, waves: int, stride: int = 16) -> Counter[str]:
+    """What each wave that takes part executes in a step of the loop, by mnemonic."""
+    one, three = (
+        Counter(run(entry, steps, waves, stride, memory=STREAM * 0).counters.by_mnemonic)
+        for steps in (1, 3)
+    )
+    part = waves.bit_count() if entry.block == 8 * WAVE else entry.block // WAVE
+    three.subtract(one)
+    assert all(count % (2 * part) == 0 for count in three.values())
+    return Counter({name: count // (2 * part) for name, count in three.items() if count})
+
+
+def allowed(row: Row, repeats: int) -> int:
+    """Instructions of a step beside the measured ones, at most."""
+    if row.kernel.endswith("_latency"):
+        return LOOP + repeats + 1  # a wait for each, and for the arguments
+    if row.kernel.startswith("lds_"):
+        return LOOP + GROUPS
+    if row.kernel.startswith(("memory_", "copy_")):
+        stores = repeats * (1 + ADDRESS) if row.kernel == "memory_copy" else 0
+        return LOOP + GROUPS + ADDRESS * (repeats + 1) + stores
+    if row.kernel.startswith("mfma_then_"):
+        return LOOP + 3 * repeats  # the reader, and the wait states before it
+    return LOOP
+
+
+@each_row
+def test_a_step_is_the_measured_thing(entry: KernelEntry, row: Row) -> None:
+    repeats = int(entry.facts["repeats"])
+    executed = per_step(entry, row.waves, row.stride)
+    measured = {name for name in executed if name.startswith(row.instruction)}
+    assert sum(executed[name] for name in measured) == repeats
+    beside = executed.total() - repeats
+    assert beside <= allowed(row, repeats), executed
+
+
+def test_each_kernel_has_a_row_and_each_row_a_kernel() -> None:
+    assert {entry.facts["run"] for entry in KERNELS} == {row.kernel for row in rows()}
+    assert len({row.name for row in rows()}) == len(rows())
+    assert {entry.arch for entry in KERNELS} == {"gfx942", "gfx950"}
+
+
+def test_rows_name_the_shapes_that_their_instructions_have() -> None:
+    shapes = [row for row in rows() if row.name.startswith("mfma_") and "x" in row.name]
+    assert len(shapes) > 50
+    for row in shapes:
+        shape = row.name.split("_")[-2]
+        assert shape in row.instruction
+        assert shape in row.kernel
+
+
+@pytest.mark.parametrize("entry", KERNELS, ids=lambda entry: f"{entry.name}-{entry.arch}")
+def test_no_spills(entry: KernelEntry) -> None:
+    assert (entry.spills, entry.scratch) == (0, 0)
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+def test_a_pair_of_waves_does_different_work(arch: str) -> None:
+    """Alike long by the model's clocks: 64 matrix instructions of 16, 256 vector ones of 4."""
+    entry = kernel_of(named("beside_both"), arch)
+    matrix, vector = per_step(entry, named("beside_matrix").waves), per_step(entry, SECOND)
+    assert (matrix["v_mfma_f32_16x16x16_bf16"], matrix.total()) == (64, 64 + LOOP)
+    assert (vector["v_fma_f32"], vector.total()) == (256, 256 + LOOP)
+
+
+@pytest.mark.parametrize("waves", [0x01, SAME_SIMD, 0x0F, ALL])
+def test_waves_that_take_no_part_write_no_record(waves: int) -> None:
+    found = run(kernel_of(named("fma_f32_dependent")), waves=waves, workgroups=2)
+    wrote = (found.records[:, :, 0] > 0).tolist()
+    assert wrote == [[bool(waves >> wave & 1) for wave in range(8)]] * 2
+    assert (found.records[:, :, 1] <= found.records[:, :, 2]).all()
+
+
+def test_clocks_are_those_of_the_loop() -> None:
+    """The emulator's clocks count instructions."""
+    entry = kernel_of(named("s_nop_0"))
+    one, three = (run(entry, steps).records[0, 0] for steps in (1, 3))
+    assert int(three[0] - one[0]) == 2 * (64 + LOOP)
+    assert int(three[2] - three[1]) == int(three[0])
+
+
+@pytest.mark.parametrize("kernel", sorted(CHAINED))
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+def test_a_chain_is_followed(kernel: str, arch: str) -> None:
+    size, entries, steps = 64 * KIB, 128, 3
+    held = launches.memory(size, entries, torch.device("cpu")).numpy().view(np.uint32)
+    start = int(np.flatnonzero(held)[5]) * 4
+    entry = next(e for e in KERNELS if e.facts["run"] == kernel and e.arch == arch)
+    found = run(entry, steps, stride=start, memory=held)
+    at = start
+    for _ in range(16 * steps):
+        at = int(held[at // 4])
+    assert (found.results[0, :WAVE] == at).all()
+
+
+def test_a_chain_goes_through_all_its_places() -> None:
+    size, entries = 64 * KIB, 128
+    held = launches.memory(size, entries, torch.device("cpu")).numpy().view(np.uint32)
+    at, met = 0, set()
+    for _ in range(entries):
+        at = int(held[at // 4])
+        met.add(at * entries // size)
+    assert met == set(range(entries))
+    assert len({place % 512 for place in np.flatnonzero(held) * 4}) > 1  # not always one line
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+def test_a_copy_copies(arch: str) -> None:
+    half = len(STREAM) // 2
+    entry = kernel_of(named("hbm_copy"), arch)
+    found = run(entry, steps=4, waves=ALL, memory=STREAM)
+    assert (found.memory[:half] == STREAM[:half]).all()
+    assert (found.memory[half:] == STREAM[:half]).all()
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+def test_what_is_written_is_all_of_the_memory(arch: str) -> None:
+    entry = kernel_of(named("hbm_write"), arch)
+    found = run(entry, steps=8, waves=ALL, stride=77, memory=STREAM)
+    assert (found.memory == 77).all()
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+def test_what_is_read_arrives(arch: str) -> None:
+    """A wave's result is the XOR of the last step's words: 16 KiB, a lane's 16 bytes in each 1."""
+    entry = kernel_of(named("hbm_read"), arch)
+    noise = np.random.default_rng(0).integers(1 << 32, size=len(STREAM), dtype=np.uint32)
+    found = run(entry, steps=3, waves=ALL, memory=noise)
+    last = noise.reshape(-1, 8, 16, WAVE, 4)[2]  # waves, accesses, lanes, words of a lane
+    assert (found.results.reshape(8, WAVE) == np.bitwise_xor.reduce(last, axis=(1, 3))).all()
+
+
+@pytest.mark.parametrize("ways", [1, 2, 4, 8])
+@pytest.mark.parametrize("kernel", ["lds_read_b64", "lds_read_b128", "lds_write_b64"])
+def test_strides_conflict_as_their_rows_say(kernel: str, ways: int) -> None:
+    """Of the accesses whose phases are published for gfx950."""
+    row = named(kernel if ways == 1 else f"{kernel}_{ways}_ways")
+    counters = run(kernel_of(row), waves=ALL, stride=row.stride).counters
+    phases = [taken / needed for taken, needed in counters.lds_phases.values()]
+    assert phases == [ways] * 16  # accesses of a step
