@@ -61,6 +61,9 @@ class Modelled:
 
     arch: str
     microseconds: float
+    """Of a launch by itself."""
+    stream_microseconds: float
+    """In a stream, after a kernel whose results it needs."""
     clock_ghz: float
     clocks: float
     """Until the last workgroup ends."""
@@ -152,6 +155,7 @@ def time(traced: Traced, changes: Mapping[str, float] | None = None) -> Modelled
     return Modelled(
         arch=arch,
         microseconds=clocks / clock / 1e3 + parameters["launch"],
+        stream_microseconds=clocks / clock / 1e3 + parameters["dependent_gap"],
         clock_ghz=clock,
         clocks=clocks,
         flops=traced.launch.flops,

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from hk_backend.bench.gpu import measure
+from hk_backend.bench.gpu.launches import LONGER, Runner
 from hk_backend.config import get_config
 from hk_backend.devices.base import DeviceError
 from hk_backend.devices.hip import emulated
 from hk_backend.kernels import catalogue
 from hk_backend.kernels.catalogue import MEASURING
-from hk_backend.bench.gpu import measure
-from hk_backend.bench.gpu.launches import LONGER, Runner
 from hk_backend.timing.measured import PARAMETERS
 from hk_backend.timing.rows import rows
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from hk_backend.bench.gpu import launches
 from hk_backend.kernels import KernelEntry, catalogue
 from hk_backend.kernels.catalogue import MEASURING
-from hk_backend.bench.gpu import launches
 from hk_backend.timing.rows import ALL, CHAINED, KIB, SAME_SIMD, SECOND, Row, rows
 from tests.kernels.measured import KERNELS, WAVE, run
 

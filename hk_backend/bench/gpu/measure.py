@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 
+from hk_backend.bench.gpu.launches import Gpu, Runner
 from hk_backend.config import get_config
 from hk_backend.devices.base import DeviceError
 from hk_backend.devices.hip.device import HipDevice
@@ -17,7 +18,6 @@ from hk_backend.devices.hip.emulated import LIBRARY, EmulatedLibrary, make_devic
 from hk_backend.devices.hip.library import HipError, mapped_library
 from hk_backend.kernels import CodeObjectError, NoKernel, catalogue
 from hk_backend.kernels.catalogue import MEASURING
-from hk_backend.bench.gpu.launches import Gpu, Runner
 from hk_backend.timing.measured import Measured
 from hk_backend.timing.rows import Row, rows
 
