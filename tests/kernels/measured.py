@@ -13,7 +13,9 @@ from hk_backend.kernels import KernelEntry, arches, catalogue, pack_arguments
 from hk_backend.kernels.catalogue import MEASURING
 from hk_backend.timing.rows import KIB, ONE
 
-KERNELS = [entry for arch in arches(MEASURING) for entry in catalogue(arch, MEASURING).kernels]
+KERNELS = [
+    entry for arch in arches(MEASURING) for entry in catalogue(arch, MEASURING).families["measure"]
+]
 WAVE = 64
 
 

@@ -174,7 +174,8 @@ def _build_folder(
     folder: Path, options: argparse.Namespace, tools: Toolchain, only: Sequence[Path]
 ) -> None:
     """Build what the command asks for of a folder of sources, and say so."""
-    for arch in options.arch or sources.named_arches(ROOT, folder):
+    named = {arch for source in only for arch in sources.arches(source, ROOT)}
+    for arch in options.arch or sorted(named) or sources.named_arches(ROOT, folder):
         output = options.output.resolve() / folder.relative_to(sources.SOURCES) / arch
         paths = build(arch, output, tools, only, run=not options.no_run, folder=folder)
         for reason in () if only else sources.built_for(arch, ROOT, folder)[1].values():
@@ -190,7 +191,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--arch",
         action="append",
         choices=clocks.ARCHES,
-        help="by default every arch that a source names (HK_ARCHES)",
+        help="by default every arch that the sources name (HK_ARCHES)",
     )
     parser.add_argument("--source", action="append", type=Path, default=[], help="one .hip file")
     parser.add_argument("--output", type=Path, default=CODE_OBJECTS, help="a folder for each arch")
