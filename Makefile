@@ -10,6 +10,7 @@
 # make lint          ruff, clang-format and mypy; installs no engine
 # make format        ruff and clang-format write what lint wants
 # make kernels       the GPU kernels again, from csrc/kernels (they are in the repository as built)
+# make modelled      what the timing model says of the GPU kernels, again: the table in docs/benchmarks.md
 # make clean         the environments and what was built
 #
 # Everything is installed into $(VENV), and what needs SGLang into $(VENV_SGLANG) (the two engines
@@ -20,7 +21,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
 .PHONY: demo demo-sglang quick test test-slow test-held test-units test-vllm test-rocm test-sglang \
-  environments kernels lint format venv venv-sglang model llvm clean
+  environments kernels modelled lint format venv venv-sglang model llvm clean
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -84,6 +85,9 @@ environments:
 
 kernels: llvm venv
 	$(BIN) -m hk_backend.kernels.toolchain.build
+
+modelled: venv
+	$(BIN) -m bench_serving kernels --modelled --into docs/benchmarks.md
 
 clang_format = git ls-files csrc tests | grep -E '\.(cpp|hpp|hip)$$' | xargs $(VENV)/bin/clang-format
 

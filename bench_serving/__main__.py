@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Serving and kernel benchmarks.")
 console = Console()
+progress = Console(stderr=True)
 BACKENDS_HELP = "stock, hk; stock:float32 and hk:bfloat16:hk_fp8 set --dtype and --quantization."
 
 
@@ -111,6 +113,19 @@ def serve(
 
 @app.command()
 def kernels(
+    context: typer.Context,
+    modelled: Annotated[
+        bool, typer.Option("--modelled", help="Our GPU kernels by a model, beside others' figures.")
+    ] = False,
+    cases: Annotated[
+        str, typer.Option(help="Of --modelled, by words of their names: 'd128 causal,gemm n4096'.")
+    ] = "",
+    into: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True, dir_okay=False, help="Of --modelled: the document that has its tables."
+        ),
+    ] = None,
     operators: Annotated[str, typer.Option(help="Any of attention, linear.")] = "attention,linear",
     lengths: options.Lengths = "512,1024,2048,4096",
     head_sizes: options.HeadSizes = "64,128",
@@ -128,6 +143,11 @@ def kernels(
     out: Annotated[Path, typer.Option(help="Where the results go.")] = Path("results/kernels"),
 ) -> None:
     """Compare the operators with torch's; write JSON, Markdown and plots."""
+    if modelled:
+        with_it = {"context", "modelled", "cases", "into", "threads", "out"}
+        _refuse(context, context.params.keys() - with_it, "not with --modelled")
+        _model_kernels(cases, threads, out, into)
+    _refuse(context, ("cases", "into"), "only with --modelled")
     from bench_serving import kernels as suite
     from hk_backend.bench import settings
     from hk_backend.bench.attention.sweep import Sweep as AttentionSweep
@@ -155,6 +175,34 @@ def kernels(
     raise typer.Exit(1 if failed else 0)
 
 
+def _model_kernels(cases: str, workers: int, out: Path, into: Path | None) -> None:
+    """Ends the command."""
+    from bench_serving import modelled
+    from bench_serving import modelled_report as report
+    from hk_backend.kernels.catalogue import catalogue
+
+    kernels = catalogue(modelled.ARCH)
+    try:
+        chosen = modelled.cases(kernels, cases)
+    except modelled.CaseError as error:
+        raise typer.BadParameter(f"--cases: {error}") from None
+    rows = report.model(kernels, chosen, workers or len(os.sched_getaffinity(0)), out, _tell_aside)
+    console.print((out / "modelled.md").read_text(), markup=False, soft_wrap=True)
+    console.print(f"written: {out}/modelled.json, modelled.md, modelled.png, modelled.svg")
+    if into:
+        with errors.in_one_line(console, report.DocumentError):
+            report.put_into(into, rows)
+    raise typer.Exit(1 if any(row.error for row in rows) else 0)
+
+
+def _refuse(context: typer.Context, options: Collection[str], why: str) -> None:
+    """`typer.BadParameter` for an option that was given on the command line."""
+    for name in options:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise typer.BadParameter(f"--{name.replace('_', '-')}: {why}")
+
+
 def _installed(engine: Engine) -> Engine:
     if engine.version is None:
         raise typer.BadParameter(f"--engine {engine.name}: not installed for {sys.executable}")
@@ -163,6 +211,10 @@ def _installed(engine: Engine) -> Engine:
 
 def _tell(line: str) -> None:
     console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _tell_aside(line: str) -> None:
+    progress.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager

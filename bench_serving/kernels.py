@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -60,14 +60,21 @@ def measure(operator: Operator, plan: Plan, out: Path, tell: Callable[[str], obj
 
 
 def _write(operator: Operator, environment: dict[str, Any], rows: list[Any], out: Path) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    report = {"environment": environment, "cases": [row.as_json() for row in rows]}
+    table = markdown(operator.table.headings, map(operator.table.cells, rows))
     file = out / operator.name
+    write(file, environment, rows, operator.table.summary(rows), table)
+    operator.plot(rows, title(operator.name, environment), file)
+
+
+def write(
+    file: Path, environment: dict[str, Any], rows: Sequence[Any], summary: str, tables: str
+) -> None:
+    """`file` as `.json` and `.md`: what the figures depend on, and the figures."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    report = {"environment": environment, "cases": [row.as_json() for row in rows]}
     file.with_suffix(".json").write_text(json.dumps(report, indent=2, allow_nan=False) + "\n")
     named = ", ".join(f"{name} {value}" for name, value in environment.items() if value != "")
-    table = markdown(operator.table.headings, map(operator.table.cells, rows))
-    file.with_suffix(".md").write_text(f"{operator.table.summary(rows)}\n\n{named}\n\n{table}")
-    operator.plot(rows, title(operator.name, environment), file)
+    file.with_suffix(".md").write_text(f"{summary}\n\n{named}\n\n{tables}")
 
 
 def title(name: str, environment: dict[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,21 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
 
 from bench_serving.engines.base import THROUGHPUT
+from bench_serving.modelled import Row as ModelledRow
 from bench_serving.points import METRICS, Point
 from hk_backend.bench.attention.measure import Row
 from hk_backend.bench.linear.measure import Row as LinearRow
 
 COLORS = {"stock": "#767676", "hk": "#c8102e", "sdpa": "#767676", "matmul": "#b8b8b8"}
+PEERS = {
+    "HipKittens": "C0",
+    "AITER": "C1",
+    "AITER assembly": "C1",
+    "hipBLASLt": "C4",
+    "CK": "C2",
+    "Triton": "C9",
+    "PyTorch": COLORS["stock"],
+}
 LINE_STYLES = ("-", "--", ":", "-.")
 
 
@@ -41,7 +51,7 @@ def plot_serving(points: Sequence[Point], title: str, path: Path) -> list[Path]:
             xlabel="concurrency", title=f"{label} ({unit}{counted})", ylim=(0, None), xscale="log"
         )
         _plain_ticks(axis, sorted({point.concurrency for point in points}))
-    return _save(figure, axes[0], title, path)
+    return _save(figure, axes, title, path)
 
 
 def _serving_line(
@@ -79,7 +89,7 @@ def plot_attention(rows: Sequence[Row], title: str, path: Path) -> list[Path]:
             axis.plot(failed, [0] * len(failed), "x", color=COLORS["hk"], clip_on=False)
         axis.set(title=panel, ylim=(0, None), xscale="log", xlabel="tokens", ylabel="GFLOP/s")
         _plain_ticks(axis, sorted({row.case.tokens for row in shown}))
-    return _save(figure, axes[0][0], title, path)
+    return _save(figure, axes.flat, title, path)
 
 
 def plot_linear(rows: Sequence[LinearRow], title: str, path: Path) -> list[Path]:
@@ -102,7 +112,39 @@ def plot_linear(rows: Sequence[LinearRow], title: str, path: Path) -> list[Path]
             axis.plot(failed, [1] * len(failed), "x", color=COLORS["hk"], clip_on=False)
         axis.set(title=layer, xscale="log", yscale="log", xlabel="tokens", ylabel="GFLOP/s")
         _plain_ticks(axis, sorted({row.case.tokens for row in shown}))
-    return _save(figure, axes[0][0], title, path)
+    return _save(figure, axes.flat, title, path)
+
+
+def plot_modelled(rows: Sequence[ModelledRow], title: str, path: Path) -> list[Path]:
+    """TFLOP/s against N: our lines with the model's error as a band, the peers' as published."""
+    panels = list(dict.fromkeys(row.case.panel.name for row in rows))
+    figure, axes = _grid(len(panels))
+    for axis, name in zip(axes.flat, panels, strict=False):
+        shown = [row for row in rows if row.case.panel.name == name]
+        sizes = sorted({row.case.size for row in shown})
+        for peer in shown[0].case.peers:
+            rates = {row.case.size: row.case.peers[peer] for row in shown}
+            axis.plot(sizes, [rates[n] for n in sizes], ".-", color=PEERS[peer], label=peer)
+        for style, line in zip(
+            LINE_STYLES, dict.fromkeys(r.case.line for r in shown), strict=False
+        ):
+            _modelled_line(axis, [row for row in shown if row.case.line == line], style)
+        axis.set(title=name, ylim=(0, None), xscale="log", xlabel="N", ylabel="TFLOP/s")
+        _plain_ticks(axis, sizes)
+        axis.tick_params(labelbottom=True)
+    return _save(figure, axes.flat, title, path)
+
+
+def _modelled_line(axis: Any, line: Sequence[ModelledRow], style: str) -> None:
+    good = [row for row in line if not row.error]
+    error, sizes = line[0].model_error, [row.case.size for row in good]
+    axis.plot(sizes, [r.tflops for r in good], f"o{style}", color=COLORS["hk"], label=line[0].label)
+    if error is not None:
+        low, high = ([row.tflops * (1 + sign * error) for row in good] for sign in (-1, 1))
+        axis.fill_between(sizes, low, high, color=COLORS["hk"], alpha=0.15)
+    failed = [row.case.size for row in line if row.error]
+    if failed:
+        axis.plot(failed, [0] * len(failed), "x", color=COLORS["hk"], clip_on=False)
 
 
 def _grid(panels: int) -> tuple[Figure, Any]:
@@ -129,10 +171,13 @@ def _plain_ticks(axis: Any, ticks: Sequence[int]) -> None:
     axis.grid(alpha=0.25)
 
 
-def _save(figure: Figure, legend_of: Any, title: str, path: Path) -> list[Path]:
-    """With the legend of one panel, which is that of all, below."""
-    handles, labels = legend_of.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+def _save(figure: Figure, axes: Iterable[Any], title: str, path: Path) -> list[Path]:
+    """With one legend of all panels below."""
+    entries: dict[str, Any] = {}
+    for axis in axes:
+        handles, labels = axis.get_legend_handles_labels()
+        entries |= dict(zip(labels, handles, strict=True))
+    figure.legend(entries.values(), entries, loc="outside lower center", ncols=4, frameon=False)
     figure.suptitle(title, fontsize="medium")
     files = [path.with_suffix(suffix) for suffix in (".png", ".svg")]
     with matplotlib.rc_context({"svg.fonttype": "none"}):  # text stays text

@@ -1,0 +1,146 @@
+"""`python -m bench_serving kernels --modelled`: our GPU kernels by the timing model, beside what
+others published."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from bench_serving.published import PANELS, Panel
+from hk_backend.kernels.catalogue import Catalogue
+from hk_backend.kernels.entry import KernelEntry
+from hk_backend.timing import calibration, model, standard
+from hk_backend.timing.busiest import Busiest, busiest
+
+ARCH = "gfx950"
+VARIANTS: dict[str, dict[str, dict[str, bool]]] = {
+    "attention_prefill": {"packed": {"paged": False}, "paged": {"paged": True}},
+    "gemm": {"": {}},
+}
+"""By operator: what more selects a kernel, by the word for it."""
+
+
+class CaseError(ValueError):
+    """A choice of cases that leaves none."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One of our kernels on one shape of a panel."""
+
+    panel: Panel
+    size: int
+    variant: str
+    entry: KernelEntry
+
+    @property
+    def name(self) -> str:
+        return f"{self.panel.name} n{self.size} {self.variant}".strip()
+
+    @property
+    def line(self) -> str:
+        """Ours."""
+        return f"HK {self.variant}".strip()
+
+    @property
+    def peers(self) -> dict[str, int]:
+        """Published TFLOP/s."""
+        place = list(self.panel.shapes).index(self.size)
+        return {name: rates[place] for name, rates in self.panel.rates.items()}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A case with its modelled figures, or the error that it failed with."""
+
+    case: Case
+    tflops: float = 0.0
+    microseconds: float = 0.0
+    busiest: Busiest | None = None
+    error: str = ""
+
+    @property
+    def model_error(self) -> float | None:
+        """Root mean square, as a share; None: unknown."""
+        return calibration.error_of(self.case.entry.operator)
+
+    @property
+    def label(self) -> str:
+        """Of our line in a table and a plot."""
+        error = self.model_error
+        said = "modelled, error unknown" if error is None else f"modelled ±{error:.0%}"
+        return f"{self.case.line}, {said}"
+
+    @property
+    def ratio(self) -> float:
+        """To the best peer."""
+        return self.tflops / max(self.case.peers.values())
+
+    def as_json(self) -> dict[str, Any]:
+        case = self.case
+        data = {"case": case.name, "kernel": case.entry.name, "n": case.size}
+        if self.error or self.busiest is None:
+            return {**data, "error": self.error}
+        return {
+            **data,
+            "modelled_tflops": round(self.tflops, 1),
+            "modelled_microseconds": round(self.microseconds, 2),
+            "modelled_error_rms": self.model_error,
+            "busiest": self.busiest.name,
+            "busiest_share": round(self.busiest.share, 3),
+            "published_tflops": case.peers,
+            "published_by": case.panel.source,
+            "best_peer": max(case.peers, key=lambda name: case.peers[name]),
+            "ratio_to_best_peer": round(self.ratio, 3),
+        }
+
+
+def cases(kernels: Catalogue, chosen: str = "") -> list[Case]:
+    """Every published shape with each of our kernels; or those with the words of `chosen` in their
+    names: `d128 causal,gemm n4096` is all of d128 causal, and one GEMM.
+
+    Raises `CaseError` for words that select nothing.
+    """
+    every = [
+        Case(panel, size, variant, _kernel(kernels, panel, more))
+        for panel in PANELS
+        for size in panel.shapes
+        for variant, more in VARIANTS[panel.operator].items()
+    ]
+    wanted = [set(words.split()) for words in chosen.split(",")]
+    for words in wanted:
+        if not any(words <= set(case.name.split()) for case in every):
+            valid = dict.fromkeys(word for case in every for word in case.name.split())
+            raise CaseError(f"{' '.join(sorted(words))!r} is no case; words: {', '.join(valid)}")
+    return [case for case in every if any(words <= set(case.name.split()) for words in wanted)]
+
+
+def _kernel(kernels: Catalogue, panel: Panel, more: dict[str, bool]) -> KernelEntry:
+    found = kernels.select(panel.operator, **panel.facts, **more)
+    if not isinstance(found, KernelEntry):
+        raise CaseError(f"{panel.name}: no kernel with {found.fact} {found.value}")
+    return found
+
+
+def run(chosen: Sequence[Case], workers: int, tell: Callable[[str], object]) -> Iterator[Row]:
+    """A row per case, failed ones included; as many at a time as there are workers."""
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            for done, row in enumerate(pool.map(_row, chosen), 1):
+                figure = f"failed: {row.error}" if row.error else f"{row.tflops:.0f} TFLOP/s"
+                tell(f"{done}/{len(chosen)} {row.case.name}: {figure}")
+                yield row
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _row(case: Case) -> Row:
+    shape = case.panel.shapes[case.size]
+    try:
+        traced = model.trace(standard.LAUNCHES[case.panel.operator](case.entry, shape), threads=1)
+        found = model.time(traced)
+    except (RuntimeError, ValueError) as error:
+        return Row(case, error=str(error))
+    return Row(case, found.flops_per_second / 1e12, found.microseconds, busiest(found))

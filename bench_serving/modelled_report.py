@@ -1,0 +1,126 @@
+"""The rows of `kernels --modelled` as JSON, Markdown and plots, and as tables in a document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench_serving.kernels import write
+from bench_serving.modelled import Case, Row, run
+from bench_serving.plots import plot_modelled
+from hk_backend.bench import tables
+from hk_backend.kernels.catalogue import Catalogue
+from hk_backend.timing import calibration
+
+NOTE = (
+    "Our figures are modelled, those of others are published measurements on an MI355X. In "
+    "brackets: the ratio to the best of them, bold where it is below 1."
+)
+BEGIN = "<!-- modelled kernels: written by `make modelled` -->\n"
+END = "<!-- end of modelled kernels -->\n"
+
+
+class DocumentError(ValueError):
+    """A document without the place that the tables belong in."""
+
+
+def model(
+    kernels: Catalogue,
+    cases: Sequence[Case],
+    workers: int,
+    out: Path,
+    tell: Callable[[str], object],
+) -> list[Row]:
+    """Model the cases and write `modelled.json`, `.md` and plots into `out`.
+
+    What there is at an interrupt is written too.
+    """
+    rows: list[Row] = []
+    try:
+        for row in run(cases, workers, tell):
+            rows.append(row)
+    finally:
+        if rows:
+            _write(environment(kernels), rows, out / "modelled")
+    return rows
+
+
+def environment(kernels: Catalogue) -> dict[str, Any]:
+    """What the figures depend on."""
+    from hk_backend import __version__
+
+    return {
+        **{operator: calibration.statement(operator) for operator in kernels.families},
+        "arch": kernels.arch,
+        "hk": __version__,
+        "compiler": ", ".join(sorted({entry.compiler for entry in kernels.kernels})),
+    }
+
+
+def _write(environment: dict[str, Any], rows: Sequence[Row], file: Path) -> None:
+    write(file, environment, rows, f"{summary(rows)}.", tables_of(rows))
+    said = dict.fromkeys(calibration.statement(row.case.entry.operator) for row in rows)
+    plot_modelled(rows, f"HK: {'; '.join(said)}. Others: as they published.", file)
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """How many are ahead of the best peer, and how many behind, in one line."""
+    good = [row for row in rows if not row.error]
+    wins, failed = sum(row.ratio >= 1 for row in good), len(rows) - len(good)
+    line = f"{wins} ahead of the best peer, {len(good) - wins} behind, {failed} failed"
+    if not good:
+        return line
+    close = sum(abs(row.ratio - 1) < (row.model_error or 0) for row in good)
+    smallest = min(row.ratio for row in good)
+    return f"{line}; {close} within the model's error of it; smallest ratio {smallest:.2f}"
+
+
+def tables_of(rows: Sequence[Row]) -> str:
+    """Markdown, a table per panel: our lines with the ratio to the best peer, what limits them, and
+    the peers' lines."""
+    panels = dict.fromkeys(row.case.panel.name for row in rows)
+    parts = [f"{NOTE}\n"]
+    for name in panels:
+        shown = [row for row in rows if row.case.panel.name == name]
+        parts.append(f"### {name}\n\n{_table(shown)}")
+        parts += [f"{row.case.name}: {tables.FAILED}: {row.error}\n" for row in shown if row.error]
+    return "\n".join(parts)
+
+
+def _table(rows: Sequence[Row]) -> str:
+    panel = rows[0].case.panel
+    sizes = sorted({row.case.size for row in rows})
+    lines = []
+    for line in dict.fromkeys(row.case.line for row in rows):
+        own = {row.case.size: row for row in rows if row.case.line == line}
+        label = next(iter(own.values())).label
+        lines.append([label, *(_cell(own.get(size)) for size in sizes)])
+        lines.append([f"{line}, most time in", *(_busiest(own.get(size)) for size in sizes)])
+    for peer, rates in panel.rates.items():
+        published = dict(zip(panel.shapes, map(str, rates), strict=True))
+        lines.append([f"{peer}, published", *(published[size] for size in sizes)])
+    return tables.markdown(["TFLOP/s, N =", *map(str, sizes)], lines)
+
+
+def _cell(row: Row | None) -> str:
+    if row is None or row.error:
+        return tables.FAILED if row else ""
+    text = f"{row.tflops:.0f} ({row.ratio:.2f})"
+    return text if row.ratio >= 1 else f"**{text}**"
+
+
+def _busiest(row: Row | None) -> str:
+    return f"{row.busiest.name} {row.busiest.share:.0%}" if row and row.busiest else ""
+
+
+def put_into(document: Path, rows: Sequence[Row]) -> None:
+    """Replace what is between `BEGIN` and `END` by the summary and the tables.
+
+    Raises `DocumentError` if they are not there.
+    """
+    before, begin, rest = document.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise DocumentError(f"{document}: no lines {BEGIN.strip()} and {END.strip()}")
+    document.write_text(f"{before}{BEGIN}\n{summary(rows)}.\n\n{tables_of(rows)}\n{END}{after}")

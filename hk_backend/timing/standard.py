@@ -1,0 +1,39 @@
+"""Launches by operator, and the shapes that every kernel of the catalogue is modelled on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hk_backend.kernels.entry import KernelEntry
+from hk_backend.timing.model import Launch
+from hk_backend.timing.workloads import attention, gemm
+
+Shape = attention.Shape | gemm.Shape
+
+LAUNCHES: Mapping[str, Callable[[KernelEntry, Any], Launch]] = {
+    "attention_prefill": attention.launch,
+    "gemm": gemm.launch,
+}
+"""By operator: from a kernel and a shape of its kind."""
+
+
+def batch(size: int, tokens: int, heads: int, kv_heads: int, causal: bool) -> attention.Shape:
+    """`size` requests of as many new tokens each, and no older ones."""
+    return attention.Shape([tokens] * size, [tokens] * size, heads, kv_heads, causal)
+
+
+def square(size: int) -> gemm.Shape:
+    """M = N = K."""
+    return gemm.Shape(size, size, size)
+
+
+SHAPES: Mapping[str, Mapping[str, Shape]] = {
+    "attention_prefill": {
+        "b16 64/8 n1024 causal": batch(16, 1024, 64, 8, True),
+        "b16 64/8 n4096 causal": batch(16, 4096, 64, 8, True),
+        "b16 64/8 n4096 full": batch(16, 4096, 64, 8, False),
+    },
+    "gemm": {"4096x4096x4096": square(4096), "8192x8192x8192": square(8192)},
+}
+"""By operator and name: what the catalogue has modelled figures for."""

@@ -1,0 +1,190 @@
+"""`python -m bench_serving kernels --modelled`: cases, files, tables in a document."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from bench_serving import modelled, modelled_report
+from bench_serving.__main__ import app
+from bench_serving.modelled import Case, CaseError, Row, cases
+from bench_serving.published import PANELS, SIZES
+from hk_backend.kernels.catalogue import catalogue
+from hk_backend.timing import calibration, model
+from hk_backend.timing.busiest import Busiest
+from tests.seed import draw
+
+KERNELS = catalogue(modelled.ARCH)
+SMALL = "d128 causal b1 32/8 n1024,gemm n1024"
+DOCUMENT = Path(__file__).parents[2] / "docs/benchmarks.md"
+
+
+def row(case: Case, ratio: float) -> Row:
+    """With a figure of that ratio to the best peer."""
+    return Row(case, ratio * max(case.peers.values()), 10, Busiest("matrix", 0.5))
+
+
+def test_every_published_shape_with_every_kernel_of_ours() -> None:
+    every = cases(KERNELS)
+    assert len({case.name for case in every}) == len(every)
+    for panel in PANELS:
+        variants = {"attention_prefill": {"packed", "paged"}, "gemm": {""}}[panel.operator]
+        own = [case for case in every if case.panel is panel]
+        assert {(case.size, case.variant) for case in own} == {
+            (size, variant) for size in panel.shapes for variant in variants
+        }
+        assert all(len(rates) == len(panel.shapes) for rates in panel.rates.values())
+        assert tuple(panel.shapes) == SIZES[: len(panel.shapes)]
+
+
+def test_a_case_is_what_its_name_says() -> None:
+    (case,) = cases(KERNELS, "d64 full b16 64/8 n2048 paged")
+    assert case.entry.facts == {"dtype": "bf16", "head_size": 64, "paged": True}
+    shape = case.panel.shapes[case.size]
+    assert (len(shape.queries), set(shape.queries), set(shape.keys)) == (16, {2048}, {2048})
+    assert (shape.heads, shape.kv_heads, shape.causal, shape.block_size) == (64, 8, False, 16)
+    assert case.peers["HipKittens"] == 898
+
+
+def test_cases_are_chosen_by_words() -> None:
+    assert [case.name for case in cases(KERNELS, SMALL)] == [
+        "attention d128 causal b1 32/8 n1024 packed",
+        "attention d128 causal b1 32/8 n1024 paged",
+        "gemm bf16 n1024",
+    ]
+    with pytest.raises(CaseError, match="'d96' is no case; words: attention, d128, causal, b16"):
+        cases(KERNELS, "gemm,d96")
+
+
+def test_files_of_a_small_choice(tmp_path: Path) -> None:
+    told: list[str] = []
+    rows = modelled_report.model(KERNELS, cases(KERNELS, SMALL), 2, tmp_path, told.append)
+    assert [row.error for row in rows] == [""] * 3
+    assert len(told) == 3
+    report = json.loads((tmp_path / "modelled.json").read_text())
+    for case in report["cases"]:
+        assert case["modelled_error_rms"] == calibration.error_of("gemm")
+        peers = case["published_tflops"]
+        assert peers[case["best_peer"]] == max(peers.values())
+        ratio = case["modelled_tflops"] / max(peers.values())
+        assert case["ratio_to_best_peer"] == pytest.approx(ratio, rel=0.01)
+        assert 0 < case["busiest_share"] <= 1
+    text = (tmp_path / "modelled.md").read_text()
+    said = calibration.statement("gemm")
+    assert said in text
+    assert text.count(f", modelled ±{calibration.error_of('gemm'):.0%} |") == 3
+    svg = (tmp_path / "modelled.svg").read_text()
+    assert "HK packed, modelled ±" in svg
+    assert said in svg
+    assert (tmp_path / "modelled.png").stat().st_size > 10_000
+
+
+def test_losses_stand_beside_wins() -> None:
+    packed, paged, gemm = cases(KERNELS, SMALL)
+    rows = [row(packed, 1.5), row(paged, 0.98), row(gemm, 0.5)]
+    assert modelled_report.summary(rows) == (
+        "1 ahead of the best peer, 2 behind, 0 failed; 1 within the model's error of it; "
+        "smallest ratio 0.50"
+    )
+    text = modelled_report.tables_of(rows)
+    assert "| 350 (1.50) |" in text
+    assert "| **228 (0.98)** |" in text
+    assert "| **94 (0.50)** |" in text
+    assert "| hipBLASLt, published | 168 |" in text
+
+
+def test_a_case_that_fails_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(launch: object, threads: int) -> None:
+        raise RuntimeError("a buffer's end")
+
+    monkeypatch.setattr(model, "trace", fail)
+    rows = modelled_report.model(KERNELS, cases(KERNELS, SMALL), 1, tmp_path, lambda line: None)
+    assert [row.error for row in rows] == ["a buffer's end"] * 3
+    assert modelled_report.summary(rows) == "0 ahead of the best peer, 0 behind, 3 failed"
+    assert "gemm bf16 n1024: failed: a buffer's end" in (tmp_path / "modelled.md").read_text()
+    assert {"case", "kernel", "n", "error"} == set(rows[0].as_json())
+
+
+def test_what_there_is_at_an_interrupt_is_written(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    def tell(line: str) -> None:
+        told.append(line)
+        if len(told) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        modelled_report.model(KERNELS, cases(KERNELS, SMALL), 1, tmp_path, tell)
+    assert len(json.loads((tmp_path / "modelled.json").read_text())["cases"]) == 1
+
+
+def test_tables_go_between_the_marks_of_a_document(tmp_path: Path) -> None:
+    document = tmp_path / "document.md"
+    rows = [row(case, 2) for case in cases(KERNELS, SMALL)]
+    document.write_text(f"before\n{modelled_report.BEGIN}stale\n{modelled_report.END}after\n")
+    modelled_report.put_into(document, rows)
+    once = document.read_text()
+    assert once.startswith("before\n")
+    assert once.endswith("after\n")
+    assert "stale" not in once
+    assert modelled_report.tables_of(rows) in once
+    modelled_report.put_into(document, rows)
+    assert document.read_text() == once
+    document.write_text(modelled_report.BEGIN)
+    with pytest.raises(modelled_report.DocumentError, match=r"no lines <!-- modelled"):
+        modelled_report.put_into(document, rows)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--modelled", "--lengths", "512"], "--lengths: not with --modelled"),
+        (["--cases", "gemm"], "--cases: only with --modelled"),
+        (["--modelled", "--cases", "gemm d64"], "'d64 gemm' is no case"),
+    ],
+)
+def test_options_that_do_not_go_together(
+    options: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    result = CliRunner().invoke(app, ["kernels", *options])
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_the_command_prints_tables_and_tells_its_progress_aside(tmp_path: Path) -> None:
+    document = tmp_path / "document.md"
+    document.write_text(modelled_report.BEGIN + modelled_report.END)
+    options = ["--cases", "gemm n1024", "--out", str(tmp_path), "--into", str(document)]
+    result = CliRunner().invoke(app, ["kernels", "--modelled", *options])
+    assert result.exit_code == 0, result.output
+    assert "| hipBLASLt, published | 168 |" in result.stdout
+    assert "1/1 gemm bf16 n1024: " in result.stderr
+    assert "1/1" not in result.stdout
+    assert "| hipBLASLt, published | 168 |" in document.read_text()
+
+
+def documented(case: Case) -> float:
+    """TFLOP/s of our line in docs/benchmarks.md."""
+    section = DOCUMENT.read_text().partition(f"### {case.panel.name}\n")[2].partition("###")[0]
+    (line,) = [s for s in section.splitlines() if s.startswith(f"| {case.line}, modelled ±")]
+    cell = line.split("|")[2 + SIZES.index(case.size)]
+    return float(cell.replace("*", "").split()[0])
+
+
+def check(chosen: list[Case]) -> None:
+    for found in modelled.run(chosen, 2, lambda line: None):
+        said = f"{found.case.name}: run make modelled"
+        assert documented(found.case) == pytest.approx(found.tflops, abs=1), said
+
+
+def test_the_documented_figures_are_the_model_s() -> None:
+    check([draw("documented").choice(cases(KERNELS))])
+
+
+@pytest.mark.slow
+def test_all_documented_figures_are_the_model_s() -> None:
+    check(cases(KERNELS))
