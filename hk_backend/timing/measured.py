@@ -30,14 +30,20 @@ def issue(found: Results) -> float:
     return found["s_nop_1"].mean - found["s_nop_0"].mean
 
 
+def loop(found: Results) -> float:
+    """Clocks of the instructions around a step, which has 64 times `s_nop 0`."""
+    return 64 * (found["s_nop_0"].mean - issue(found))
+
+
 def bare(name: str) -> Value:
     """Clocks of one of a step's 64 repeats, without its share of the loop's own instructions."""
-    return lambda found: found[name].mean - (found["s_nop_0"].mean - issue(found))
+    return lambda found: found[name].mean - loop(found) / 64
 
 
 def rate(name: str, width: int) -> Value:
-    """Bytes per clock of a compute unit, by accesses of `width` bytes a lane."""
-    return lambda found: 64 * width * len(found[name].clocks) / found[name].mean
+    """Bytes per clock of a compute unit, by accesses of `width` bytes a lane: until the last wave
+    has done its own, as one may be served before another."""
+    return lambda found: 64 * width * len(found[name].clocks) / max(found[name].clocks.values())
 
 
 def terabytes(name: str) -> Value:
@@ -52,8 +58,9 @@ def terabytes(name: str) -> Value:
 
 
 def latency(name: str) -> Value:
-    """Clocks of a load: a chain's repeat, without the issue of the load and of the wait."""
-    return lambda found: found[name].mean - 2 * issue(found)
+    """Clocks from a load to the end of its wait: a chain's repeat, without the issue of the wait
+    and its share of the loop's own instructions."""
+    return lambda found: found[name].mean - issue(found) - loop(found) / REPEATS
 
 
 def largest_matrix(found: Results, row: str) -> Found:
@@ -65,21 +72,24 @@ def matrix(found: Results) -> float:
     return largest_matrix(found, "mfma_{}_independent").mean / (4 * PASSES)
 
 
-def matrix_clock_share(found: Results) -> float:
-    return largest_matrix(found, "clock_{}").gigahertz / found["clock"].gigahertz
-
-
 def matrix_issue(found: Results) -> float:
-    """What a matrix instruction of one wave delays the vector instructions of the other."""
+    """What a matrix instruction of one wave delays the vector instructions of the other: as many
+    of them as there were until these had ended."""
     both = found["beside_both"].clocks
     delay = both[4] - found["beside_vector"].clocks[4]
-    return delay * both[0] / both[4]
+    return delay * max(1.0, both[0] / both[4])
 
 
 def matrix_forward(found: Results) -> float:
-    """What passes from the end of a matrix instruction to the issue of a vector one that reads it:
-    wait states that the compiler inserts, among others."""
-    return found["mfma_then_vector"].mean - 4 * PASSES * matrix(found) - issue(found)
+    """What passes from the end of a matrix instruction to a vector one that reads its result: wait
+    states that the compiler inserts, among others."""
+    busy = 4 * PASSES * matrix(found) + issue(found)
+    return found["mfma_then_vector"].mean - busy - loop(found) / REPEATS
+
+
+def clock_share(name: str) -> Value:
+    """Of the clock of compute units that hardly do anything."""
+    return lambda found: found[name].gigahertz / found["clock"].gigahertz
 
 
 def workgroup_start(found: Results) -> float:
@@ -92,13 +102,16 @@ def workgroup_start(found: Results) -> float:
 
 PARAMETERS: dict[str, Value] = {
     "clock": lambda found: found["clock"].gigahertz,
-    "matrix_clock_share": matrix_clock_share,
+    "clock_idle": clock_share("clock_fma_f32"),
+    "clock_loaded": lambda found: (
+        largest_matrix(found, "clock_{}").gigahertz / found["clock"].gigahertz
+    ),
     "launch": lambda found: found["launch"].call,
     "dependent_gap": lambda found: found["launch"].gap,
     "workgroup_start": workgroup_start,
     "issue": issue,
     "branch_taken": bare("branch"),
-    "barrier_release": bare("barrier_8"),
+    "barrier_release": bare("barrier_2"),
     "vector": bare("fma_f32_independent"),
     "vector_wide": bare("fma_f64_independent"),
     "vector_swap": bare("swap_b32_independent"),

@@ -112,6 +112,8 @@ def vector() -> Iterator[Row]:
         yield from _registers(name, instruction)
         yield Row(f"{name}_shared", f"{name}_independent", instruction, SAME_SIMD)
     yield Row("priority", "priority", "v_fma_f32", SAME_SIMD)
+    name, kernel = "clock_fma_f32", "fma_f32_independent"
+    yield Row(name, kernel, "v_fma_f32", ALL, everywhere=True, steps=1 << 16)
 
 
 MATRIX = {
@@ -141,7 +143,8 @@ MATRIX = {
 
 
 def matrix() -> Iterator[Row]:
-    """Chains on one accumulator and on four; other readers of a result; vector work beside."""
+    """Chains on one accumulator and on four; other readers of a result; vector work beside; the
+    clock that power allows under them."""
     for name, instruction in MATRIX.items():
         yield from _registers(f"mfma_{name}", instruction)
     for reader in ("vector", "operand"):
@@ -149,7 +152,7 @@ def matrix() -> Iterator[Row]:
     for name, waves in (("both", SAME_SIMD), ("matrix", ONE), ("vector", SECOND)):
         mnemonic = "v_fma_f32" if waves == SECOND else "v_mfma_f32_16x16x16_bf16"
         yield Row(f"beside_{name}", "mfma_beside_vector", mnemonic, waves)
-    for name in ("bf16_32x32x8", "bf16_32x32x16", "fp8_32x32x64"):  # power decides the clock
+    for name in ("bf16_32x32x8", "bf16_32x32x16", "fp8_32x32x64"):
         kernel = f"mfma_{name}_independent"
         yield Row(f"clock_{name}", kernel, MATRIX[name], ALL, everywhere=True, steps=1 << 14)
 

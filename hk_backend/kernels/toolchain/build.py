@@ -174,10 +174,12 @@ def _build_folder(
     folder: Path, options: argparse.Namespace, tools: Toolchain, only: Sequence[Path]
 ) -> None:
     """Build what the command asks for of a folder of sources, and say so."""
-    named = {arch for source in only for arch in sources.arches(source, ROOT)}
-    for arch in options.arch or sorted(named) or sources.named_arches(ROOT, folder):
+    of = {source: sources.arches(source, ROOT) for source in only}
+    named = sorted({arch for each in of.values() for arch in each})
+    for arch in options.arch or named or sources.named_arches(ROOT, folder):
+        chosen = [source for source in only if options.arch or arch in of[source]]
         output = options.output.resolve() / folder.relative_to(sources.SOURCES) / arch
-        paths = build(arch, output, tools, only, run=not options.no_run, folder=folder)
+        paths = build(arch, output, tools, chosen, run=not options.no_run, folder=folder)
         for reason in () if only else sources.built_for(arch, ROOT, folder)[1].values():
             print(f"skipped: {reason}")
         names = [entry.name for path in paths for entry in read_index(path)]
