@@ -10,7 +10,7 @@
 # make lint          ruff, clang-format and mypy; installs no engine
 # make format        ruff and clang-format write what lint wants
 # make kernels       the GPU kernels again, from csrc/kernels (they are in the repository as built)
-# make modelled      what the timing model says of the GPU kernels, again: the table in docs/benchmarks.md
+# make modelled      what the timing model says of them: in the catalogue and in docs/benchmarks.md
 # make clean         the environments and what was built
 #
 # Everything is installed into $(VENV), and what needs SGLang into $(VENV_SGLANG) (the two engines
@@ -85,8 +85,10 @@ environments:
 
 kernels: llvm venv
 	$(BIN) -m hk_backend.kernels.toolchain.build
+	@$(MAKE) --no-print-directory modelled
 
 modelled: venv
+	$(BIN) -m hk_backend.timing.catalogue_figures
 	$(BIN) -m bench_serving kernels --modelled --into docs/benchmarks.md
 
 clang_format = git ls-files csrc tests | grep -E '\.(cpp|hpp|hip)$$' | xargs $(VENV)/bin/clang-format

@@ -139,7 +139,7 @@ def kernels(
     for table in listing.tables(entries):
         console.print(table)
         console.print()
-    console.print(f"[dim]{listing.CAPTION}[/dim]")
+    console.print(f"[dim]{listing.caption(entries)}[/dim]")
     return None
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from hk_backend.kernels import grid
 from hk_backend.kernels.arguments import ArgumentError, Arguments, Field
-from hk_backend.kernels.toolchain.figures import Figures
+from hk_backend.kernels.toolchain.figures import Figures, ModelledLaunch
 
 # e_flags & 0xff of an AMDGPU ELF file (LLVM AMDGPU usage, "ELF Header", EF_AMDGPU_MACH)
 ELF_MACHINES = {0x4C: "gfx942", 0x4F: "gfx950"}
@@ -62,6 +62,7 @@ class KernelEntry:
     spills: int  # registers, vector and scalar
     scratch: int
     figures: Figures
+    modelled: Mapping[str, ModelledLaunch] = field(hash=False)  # by the name of the shape
 
     def code_object(self) -> bytes:
         """The file's bytes. Raises `CodeObjectError` unless they are what was catalogued."""
@@ -154,4 +155,5 @@ def entry_of(kernel: dict[str, Any], index: dict[str, Any], folder: Path) -> Ker
         **kernel["lds"],
         **kernel["resources"],
         figures=Figures(**kernel["figures"]),
+        modelled={name: ModelledLaunch(**found) for name, found in kernel["modelled"].items()},
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +34,7 @@ FIELDS = {
     "code_object": str,
     "symbol": str,
     "args": list,
-    "pair_matrix_clocks": int,
-    "pair_vector_clocks": int,
-    "pair_lds_clocks": float,
-    "pair_useful_share": float,
+    "modelled": dict,
 }
 """What a program may rely on."""
 
@@ -76,6 +73,24 @@ def test_figures_are_the_catalogue_s() -> None:
         assert kernel["lds"] == entry.static_lds + entry.dynamic_lds
         assert kernel["useful_mfma_share"] == entry.figures.useful_mfma_share
         assert kernel["vgpr"] == entry.vgpr
+        assert list(kernel["modelled"]) == list(entry.modelled) != []
+        for name, launch in entry.modelled.items():
+            assert kernel["modelled"][name] == asdict(launch)
+
+
+def test_figures_of_launches_are_called_modelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the caption, with the model's error and the shape."""
+    monkeypatch.setenv("COLUMNS", "1000")
+    said = CliRunner().invoke(app, ["kernels"]).stdout.splitlines()[-1]
+    for operator in ("attention_prefill", "gemm"):
+        entry = catalogue("gfx950").families[operator][0]
+        name, launch = next(iter(entry.modelled.items()))
+        assert launch.error_rms is not None
+        error = f"error {launch.error_rms:.0%} rms"
+        assert f"TF: modelled TFLOP/s of {operator} on {name}, {error}" in said
+    other = replace(entry, modelled={name: replace(launch, error_rms=None)})
+    assert "error unknown" in listing.caption([other])
+    assert "modelled" not in listing.caption([replace(entry, modelled={})])
 
 
 def test_one_arch() -> None:
@@ -101,6 +116,7 @@ def test_a_table_for_people(monkeypatch: pytest.MonkeyPatch, columns: str) -> No
         cells = lines[entry.name.removeprefix(f"{entry.operator}_")]
         assert cells[:3] == [str(entry.vgpr), str(entry.agpr), str(entry.sgpr)]
         assert f"{entry.figures.useful_mfma_share:.1%}" in cells
+        assert f"{next(iter(entry.modelled.values())).tflops:.0f}" in cells
 
 
 def test_faults_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

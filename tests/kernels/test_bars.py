@@ -68,22 +68,6 @@ def test_useful_share_of_the_steady_loop(entry: KernelEntry, tools: Toolchain) -
     assert share >= USEFUL_SHARE[entry.tile.depth]
 
 
-@attention
-def test_the_bound_of_two_waves_is_reported(entry: KernelEntry, tools: Toolchain) -> None:
-    """Nothing that the pair can reach is less than what one wave was found to reach."""
-    figures = entry.figures
-    units = (figures.pair_matrix_clocks, figures.pair_vector_clocks, figures.pair_lds_clocks)
-    clocks_of_units = [unit for unit in units if unit is not None]
-    assert len(clocks_of_units) == 3
-    assert figures.pair_useful_share is not None
-    assert figures.useful_mfma_share is not None
-    found = analysis.steady_loop(code(entry, tools), entry.step_flops)
-    assert found is not None
-    useful = 2 * found.steps * entry.step_flops / FLOPS_PER_CLOCK
-    assert figures.pair_useful_share == pytest.approx(useful / max(clocks_of_units), abs=1e-4)
-    assert figures.useful_mfma_share <= figures.pair_useful_share <= 1
-
-
 @covered("attention_prefill")
 def test_a_long_run_is_in_the_steady_loop(entry: KernelEntry, tools: Toolchain) -> None:
     """The loop that the other tests judge is the one where the work is done."""

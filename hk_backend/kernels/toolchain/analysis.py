@@ -11,7 +11,7 @@ instructions with the same timing: results, reads, issue slots and unit are thos
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hk_backend.kernels.grid import ceil_div
@@ -23,7 +23,6 @@ from hk_backend.kernels.toolchain.figures import Figures
 
 ITERATIONS = 300
 CLOCKS_PER_CYCLE = 4  # LLVM counts in passes: one vector instruction of a wave issues in each
-PAIR = 2  # waves that share a SIMD in an 8-wave kernel
 SIMDS = 4  # per CU
 CYCLES = re.compile(r"^Total Cycles:\s+(\d+)", re.MULTILINE)
 MCA_TIMEOUT = 60  # seconds; it takes a fraction of one
@@ -43,9 +42,6 @@ class SteadyLoop:
 
     loop: Loop
     steps: int
-
-    def sum(self, clocks_of: Callable[[Instruction], int]) -> int:
-        return sum(clocks_of(instruction) for instruction in self.loop.always)
 
 
 def steady_loop(code: Disassembly, step_flops: int) -> SteadyLoop | None:
@@ -161,9 +157,7 @@ def analyse(
     if found is None or found.steps == 0:
         return Figures(waves_per_simd=waves, waterfall_loops=waterfalls, vmcnt0_in_loop=0)
     per_iteration = loop_clocks(found.loop, arch, tools)
-    matrix = found.sum(lambda i: clocks.matrix_clocks(i) if is_matrix(i) else 0)
-    vector = found.sum(lambda i: clocks.vector_clocks(i, arch))
-    lds = found.sum(clocks.lds_bytes) * SIMDS / clocks.LDS_BYTES_PER_CLOCK
+    matrix = sum(clocks.matrix_clocks(i) for i in found.loop.always if is_matrix(i))
     useful = found.steps * step_flops / ARCHES[arch].matrix_flops
     return Figures(
         waves_per_simd=waves,
@@ -173,8 +167,4 @@ def analyse(
         loop_clocks=per_iteration,
         mfma_share=matrix / per_iteration,
         useful_mfma_share=useful / per_iteration,
-        pair_matrix_clocks=PAIR * matrix,
-        pair_vector_clocks=PAIR * vector,
-        pair_lds_clocks=PAIR * lds,
-        pair_useful_share=useful / max(matrix, vector, lds),
     )

@@ -1,10 +1,8 @@
-"""Clocks that an instruction occupies its unit for, per wave of 64 lanes on one SIMD.
+"""FLOPs of matrix instructions and the clocks that they occupy the matrix unit for, per wave of 64
+lanes on one SIMD; what fits on a CU.
 
-Sources: matrix instructions by their passes of 4 clocks (LLVM's SISchedule.td, models of gfx940 and
-gfx950; AMD's peak rates give the same). Vector instructions take one pass, packed float32 too:
-AMD's 256 float32 FLOPs per clock and CU (CDNA 3 white paper) are 128 fused multiply-adds of a
-`v_pk_fma_f32` in 4 clocks on each SIMD. Swaps of two registers take two (SISchedule.td).
-Transcendentals: see `ArchClocks`; LLVM's model charges them one pass.
+Source: passes of 4 clocks (LLVM's SISchedule.td, models of gfx940 and gfx950; AMD's peak rates give
+the same).
 """
 
 from __future__ import annotations
@@ -14,29 +12,17 @@ from dataclasses import dataclass
 
 from hk_backend.kernels.toolchain.disassembly import Instruction
 
-VECTOR_CLOCKS = 4  # 16 lanes per clock
-LDS_BYTES_PER_CLOCK = 128  # per CU
 WAVE = 64
 
 SWAP = re.compile(r"v_(swap|permlane16_swap|permlane32_swap)_b32")
-TRANSCENDENTAL = re.compile(r"v_(exp|log|rcp|rsq|sqrt|sin|cos)_")
 MATRIX = re.compile(r"v_mfma_(?:scale_)?[a-z]+\d+_(\d+)x(\d+)x(\d+)_?(.*)")
-LDS_WIDTH = re.compile(r"ds_(?:read|write)(2?)(?:st64)?_b(\d+)")
-COPY_WIDTH = re.compile(
-    r"(?:buffer|global)_load_(?:lds_)?(dwordx?(\d*)|u?byte|ushort|sbyte|sshort)"
-)
 
 
 @dataclass(frozen=True)
 class ArchClocks:
-    """Rates of one arch.
-
-    Transcendentals are at a quarter of the rate on gfx942; gfx950 is reported to be twice as fast,
-    which we have not measured.
-    """
+    """Rates and sizes of one arch."""
 
     matrix_flops: int  # peak 16-bit FLOPs per clock and SIMD
-    transcendental: int
     lds: int  # bytes per CU
     vgprs: int = 512  # per lane and SIMD slot, AGPRs included
     vgpr_granule: int = 8
@@ -44,18 +30,13 @@ class ArchClocks:
 
 
 ARCHES = {
-    "gfx942": ArchClocks(matrix_flops=512, transcendental=16, lds=64 * 1024),
-    "gfx950": ArchClocks(matrix_flops=1024, transcendental=8, lds=160 * 1024),
+    "gfx942": ArchClocks(matrix_flops=512, lds=64 * 1024),
+    "gfx950": ArchClocks(matrix_flops=1024, lds=160 * 1024),
 }
 
 
 def is_matrix(instruction: Instruction) -> bool:
     return instruction.mnemonic.startswith(("v_mfma_", "v_smfmac_"))
-
-
-def is_vector(instruction: Instruction) -> bool:
-    """On the vector ALU: every `v_*` that is not a matrix instruction."""
-    return instruction.mnemonic.startswith("v_") and not is_matrix(instruction)
 
 
 def matrix_flops(instruction: Instruction) -> int:
@@ -73,22 +54,3 @@ def matrix_clocks(instruction: Instruction) -> int:
     clocks = {4: 8, 16: 16, 32: 32}[edge]
     # FP8 operands; with FP4 or FP6 on both sides it would be half of it
     return 2 * clocks if types.startswith(("f8f6f4", "f32", "xf32")) else clocks
-
-
-def vector_clocks(instruction: Instruction, arch: str) -> int:
-    """0 for what does not run on the vector ALU."""
-    if not is_vector(instruction):
-        return 0
-    if TRANSCENDENTAL.match(instruction.mnemonic):
-        return ARCHES[arch].transcendental
-    return VECTOR_CLOCKS * (2 if SWAP.match(instruction.mnemonic) else 1)
-
-
-def lds_bytes(instruction: Instruction) -> int:
-    """Bytes that a wave moves to or from the LDS, copies from global memory included."""
-    if found := LDS_WIDTH.match(instruction.mnemonic):
-        return WAVE * int(found[2]) // 8 * (2 if found[1] else 1)
-    copies = instruction.operands.endswith(" lds") or "_load_lds_" in instruction.mnemonic
-    if copies and (found := COPY_WIDTH.match(instruction.mnemonic)):
-        return WAVE * (4 * int(found[2] or 1) if found[1].startswith("dword") else 4)
-    return 0

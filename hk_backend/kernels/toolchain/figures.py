@@ -1,4 +1,4 @@
-"""What the analysis of a kernel found, as the catalogue keeps it."""
+"""What the analysis of a kernel and the timing model found, as the catalogue keeps it."""
 
 from __future__ import annotations
 
@@ -24,13 +24,18 @@ class Figures:
     """Clocks of the matrix instructions over `loop_clocks`."""
     useful_mfma_share: float | None = None
     """The same of useful matrix FLOPs at the peak rate."""
-    pair_matrix_clocks: float | None = None
-    """Two waves that share a SIMD: clocks of the matrix instructions of both."""
-    pair_vector_clocks: float | None = None
-    """... of the vector instructions, transcendentals by their rate."""
-    pair_lds_clocks: float | None = None
-    """... of the LDS, for the eight waves of a CU."""
-    pair_useful_share: float | None = None
-    """Useful matrix clocks of both waves over the largest of the three: what cannot be passed."""
     bank_conflict_factor: float | None = None
     """LDS phases taken over phases needed in the steady loop, in an emulated run."""
+
+
+@dataclass(frozen=True)
+class ModelledLaunch:
+    """A launch by the timing model: nothing of it was measured."""
+
+    tflops: float
+    busiest: str
+    """A unit of the CU, `idle CUs` or `launch`."""
+    busiest_share: float
+    """Of the launch's time."""
+    error_rms: float | None
+    """Of the model, on published figures of such kernels; None: unknown."""

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from hk_backend.kernels.catalogue import arches, catalogue
 from hk_backend.kernels.entry import KernelEntry
+from hk_backend.kernels.toolchain.figures import ModelledLaunch
 
 
 def collect(arch: str | None = None) -> list[KernelEntry]:
@@ -19,7 +20,7 @@ def collect(arch: str | None = None) -> list[KernelEntry]:
 
 def as_json(entry: KernelEntry) -> dict[str, Any]:
     """Plain data; sizes in bytes, registers per lane, `block` in threads, the analysis as `Figures`
-    has it (shares of 1, clocks per iteration)."""
+    has it (shares of 1, clocks per iteration), modelled launches by shape."""
     figures = entry.figures
     return {
         "name": entry.name,
@@ -33,6 +34,7 @@ def as_json(entry: KernelEntry) -> dict[str, Any]:
         "scratch": entry.scratch,
         "lds": entry.static_lds + entry.dynamic_lds,
         **asdict(figures),
+        "modelled": {shape: asdict(found) for shape, found in entry.modelled.items()},
         "block": entry.block,
         "grid": entry.grid_formula,
         "compiler": entry.compiler,
@@ -46,11 +48,10 @@ def as_json(entry: KernelEntry) -> dict[str, Any]:
 
 
 CAPTION = (
-    "MFMA, useful: share of the steady loop's clocks, one wave by llvm-mca; pair: the most that "
-    "two waves on one SIMD can reach; bank: LDS phases taken over needed; faults: spills, scratch, "
-    "waterfall loops and vmcnt(0) of the steady loop"
+    "MFMA, useful: share of the steady loop's clocks, one wave by llvm-mca; bank: LDS phases taken "
+    "over needed; faults: spills, scratch, waterfall loops and vmcnt(0) of the steady loop"
 )
-COLUMNS = ("VGPR", "AGPR", "SGPR", "LDS KiB", "waves", "MFMA", "useful", "pair", "bank", "faults")
+COLUMNS = ("VGPR", "AGPR", "SGPR", "LDS KiB", "waves", "MFMA", "useful", "TF", "bank", "faults")
 
 
 def tables(entries: Sequence[KernelEntry]) -> list[Table]:
@@ -78,11 +79,31 @@ def _table(arch: str, operator: str, entries: Sequence[KernelEntry]) -> Table:
             str(figures.waves_per_simd),
             _share(figures.mfma_share),
             _share(figures.useful_mfma_share),
-            _share(figures.pair_useful_share),
+            _tflops(entry),
             "-" if figures.bank_conflict_factor is None else f"{figures.bank_conflict_factor:.2f}",
             _faults(entry),
         )
     return made
+
+
+def caption(entries: Sequence[KernelEntry]) -> str:
+    """What the columns of the tables are."""
+    modelled = {entry.operator: next(iter(entry.modelled.items()), None) for entry in entries}
+    said = [
+        f"; TF: modelled TFLOP/s of {operator} on {found[0]}, {_error(found[1])}"
+        for operator, found in modelled.items()
+        if found
+    ]
+    return CAPTION + "".join(said)
+
+
+def _error(launch: ModelledLaunch) -> str:
+    return "error unknown" if launch.error_rms is None else f"error {launch.error_rms:.0%} rms"
+
+
+def _tflops(entry: KernelEntry) -> str:
+    """Of the first modelled shape."""
+    return next((f"{launch.tflops:.0f}" for launch in entry.modelled.values()), "-")
 
 
 def _share(value: float | None) -> str:

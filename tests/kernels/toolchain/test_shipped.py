@@ -140,6 +140,7 @@ def test_one_kernel_compiled_again(
     assert found == expected, f"{REMEDY}: {kernel['name']}"
     (entry,) = json.loads(json.dumps(built.kernels[operator]))
     entry["figures"]["bank_conflict_factor"] = kernel["figures"]["bank_conflict_factor"]
+    entry["modelled"] = kernel["modelled"]  # tests/timing/test_catalogue_figures.py
     assert entry == kernel, REMEDY
 
 
@@ -155,8 +156,13 @@ def test_same_compiler_same_bytes(copy: Path, tools: Toolchain) -> None:
 
 
 def content(path: Path) -> bytes:
-    """Of line tables what was compressed: zlib's own bytes differ between its versions."""
+    """Of line tables what was compressed: zlib's own bytes differ between its versions. Of an index
+    all but what is modelled: tests/timing/test_catalogue_figures.py."""
     data = path.read_bytes()
+    if path.suffix == ".json":
+        index = json.loads(data)
+        kernels = [{**kernel, "modelled": {}} for kernel in index["kernels"]]
+        return json.dumps({**index, "kernels": kernels}, indent=1).encode()
     return zlib.decompress(data) if path.suffix == ".lines" else data
 
 

@@ -1,0 +1,83 @@
+"""Writes what the timing model says of every kernel into the catalogue's indexes, after a build.
+
+    make modelled
+    python -m hk_backend.timing.catalogue_figures [--output FOLDER]
+
+The build (hk_backend/kernels/toolchain/build.py) knows no model, and leaves the place empty.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+
+from hk_backend.kernels.catalogue import CODE_OBJECTS, arches, catalogue
+from hk_backend.kernels.entry import KernelEntry
+from hk_backend.kernels.toolchain.figures import ModelledLaunch
+from hk_backend.timing import model
+from hk_backend.timing.busiest import busiest
+from hk_backend.timing.calibration import error_of
+from hk_backend.timing.standard import LAUNCHES, SHAPES
+
+Figures = dict[str, ModelledLaunch]
+"""By the name of the shape."""
+
+
+def figures(entry: KernelEntry) -> Figures:
+    """Of a kernel on its operator's standard shapes, rounded as the catalogue keeps them.
+
+    Raises `RuntimeError` for a kernel that cannot go on in the emulator.
+    """
+    found = {}
+    for name, shape in SHAPES.get(entry.operator, {}).items():
+        modelled = model.time(model.trace(LAUNCHES[entry.operator](entry, shape), threads=1))
+        most = busiest(modelled)
+        found[name] = ModelledLaunch(
+            tflops=round(modelled.flops_per_second / 1e12, 1),
+            busiest=most.name,
+            busiest_share=round(most.share, 3),
+            error_rms=error_of(entry.operator),
+        )
+    return found
+
+
+def of_all(entries: Sequence[KernelEntry], workers: int) -> Iterable[tuple[KernelEntry, Figures]]:
+    """As they are done, as many at a time as there are workers."""
+    with ThreadPoolExecutor(workers) as pool:
+        yield from zip(entries, pool.map(figures, entries), strict=True)
+
+
+def write(folder: Path, arch: str, found: dict[str, Figures]) -> None:
+    """Into the indexes of an arch, by the names of its kernels; the rest of them stays."""
+    for path in sorted((folder / arch).glob("*.json")):
+        data = json.loads(path.read_text())
+        for kernel in data["kernels"]:
+            own = found[kernel["name"]]
+            kernel["modelled"] = {name: asdict(launch) for name, launch in own.items()}
+        path.write_text(json.dumps(data, indent=1) + "\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m hk_backend.timing.catalogue_figures")
+    parser.add_argument("--output", type=Path, default=CODE_OBJECTS, help="a folder for each arch")
+    folder = parser.parse_args(argv).output
+    for arch in arches(folder):
+        entries = catalogue(arch, folder).kernels
+        found: dict[str, Figures] = {}
+        for entry, own in of_all(entries, len(os.sched_getaffinity(0))):
+            said = ", ".join(f"{name} {launch.tflops:.0f}" for name, launch in own.items())
+            print(f"{len(found) + 1}/{len(entries)} {entry.name}: {said}", file=sys.stderr)
+            found[entry.name] = own
+        write(folder, arch, found)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
