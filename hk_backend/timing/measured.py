@@ -4,6 +4,7 @@ that holds them."""
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -155,22 +156,26 @@ class Measured:
 
     @property
     def parameters(self) -> dict[str, float]:
-        """Those that follow from the rows that there are."""
+        """Those that follow from the rows that there are: positive numbers, or the row failed to
+        measure what it should."""
         values = {}
         for name, value in PARAMETERS.items():
             try:
-                values[name] = value(self.rows)
+                found = value(self.rows)
             except (KeyError, StopIteration, ZeroDivisionError):
-                continue  # the arch lacks a row's kernel
+                continue  # the arch lacks a row's kernel, or a clock stood still
+            if math.isfinite(found) and found > 0:
+                values[name] = found
         return values
 
-    def save(self, path: Path) -> None:
-        """As JSON: parameters with `certainty` "measured", and the rows that they follow from."""
+    def as_json(self) -> dict[str, Any]:
+        """Plain data: the parameters, each `certainty` "measured", and the rows that they follow
+        from."""
         parameters = {
             name: {"value": value, "certainty": "measured"}
             for name, value in self.parameters.items()
         }
-        data = {
+        return {
             "arch": self.arch,
             "device": self.device,
             "emulated": self.emulated,
@@ -178,7 +183,10 @@ class Measured:
             "parameters": parameters,
             "rows": {name: asdict(row) for name, row in self.rows.items()},
         }
-        path.write_text(json.dumps(data, indent=1) + "\n")
+
+    def save(self, path: Path) -> None:
+        """Raises `OSError`."""
+        path.write_text(json.dumps(self.as_json(), indent=1) + "\n")
 
 
 def read(path: Path, arch: str) -> dict[str, float]:

@@ -130,6 +130,11 @@ def test_what_rests_on_a_row_that_is_not_there_is_left_out() -> None:
     assert set(PARAMETERS) - set(measured(rows).parameters) == {"lds_read_transposed"}
 
 
+def test_what_is_not_positive_was_not_measured() -> None:
+    rows = ROWS | {"launch": found(0, gap=-3.0, call=0.0)}
+    assert set(PARAMETERS) - set(measured(rows).parameters) == {"launch", "dependent_gap"}
+
+
 def test_the_file_gives_them_back(tmp_path: Path) -> None:
     path = tmp_path / "measured.json"
     measured().save(path)
