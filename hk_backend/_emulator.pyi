@@ -36,6 +36,7 @@ class Kernel:
     sgpr_spills: int
     entry: int
     arguments: list[KernelArgument]
+    lines: dict[int, str]  # by pc: file:line; what has none is not there
 
 class CodeObject:
     arch: str
@@ -111,6 +112,7 @@ class Trace:
     lds_bytes: int  # of a workgroup
     workgroups: list[int]
     steps: list[int]  # per workgroup: instructions of all its waves
+    loop: tuple[int, int]  # byte offsets in .text, of most instructions executed; (0, 0): none
     def resident(self, parameters: TimingParameters) -> int:
         """Workgroups that fit on a CU at once. Raises `ValueError` if none does."""
 
@@ -131,12 +133,14 @@ class WorkgroupTime:
     end: int
     loop_start: int  # first and last issue of what was marked as the loop; 0: none
     loop_end: int
+    wave_clocks: int  # from `start` to the end of each wave, all together
 
 class CuTime:
     clocks: int
     workgroups: list[WorkgroupTime]
     busy: dict[str, float]  # clocks by unit; those of SIMDs averaged over the four
     bytes: dict[str, float]
+    matrix_flops: float  # executed, useful or not
 
 def replay(
     trace: Trace,
@@ -151,11 +155,25 @@ def replay(
     """One CU whose slots each run traced workgroups one after another, the first from `starts` on,
     while `active` CUs share the memory. `loop`: byte offsets in .text; `events_within`: clocks."""
 
-def instruction_times(trace: Trace, time: CuTime) -> dict[int, tuple[int, int, dict[str, int]]]:
-    """By pc: how often executed, clocks of issue, clocks stalled by reason; all waves together."""
+InstructionTime = tuple[str, int, int, dict[str, int]]
+"""Its unit; how often it was executed; clocks in which it issued; clocks stalled, by reason."""
 
-def issue_events(trace: Trace, time: CuTime) -> list[tuple[int, int, int, int, int, int, str]]:
-    """(workgroup, wave, simd, pc, start, clocks, unit) of what was issued in `events_within`."""
+def instruction_times(trace: Trace, time: CuTime) -> dict[int, InstructionTime]:
+    """By pc, all waves together."""
+
+def unit_names() -> list[str]:
+    """By number."""
+
+def stall_names() -> list[str]:
+    """Why a wave waits, by number."""
+
+def wave_events(trace: Trace, time: CuTime) -> NDArray[Any]:
+    """What waves did in `events_within`, in the order in which it was over: workgroup (index in
+    `workgroups`), wave, simd, pc, start, clocks, waits (or issues), what (a stall, or a unit)."""
+
+def unit_events(time: CuTime) -> NDArray[Any]:
+    """When units worked in `events_within`: unit, simd, start, clocks. The LDS and the memory path
+    are the CU's: their simd is 0."""
 
 class DeviceTime:
     clocks: float

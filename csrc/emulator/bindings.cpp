@@ -2,6 +2,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <map>
+#include <string>
 #include <string_view>
 
 #include "isa/decode.hpp"
@@ -94,7 +96,13 @@ void bind_code_object(py::module_& module) {
       .def_readonly("vgpr_spills", &Kernel::vgpr_spills)
       .def_readonly("sgpr_spills", &Kernel::sgpr_spills)
       .def_readonly("entry", &Kernel::entry)
-      .def_readonly("arguments", &Kernel::arguments);
+      .def_readonly("arguments", &Kernel::arguments)
+      .def_property_readonly("lines", [](const Kernel& k) {
+        std::map<uint64_t, std::string> out;
+        for (size_t i = 0; k.lines && i < k.lines->size(); ++i)
+          if (!(*k.lines)[i].empty()) out[(*k.text)[i].pc] = (*k.lines)[i];
+        return out;
+      });
   py::class_<CodeObject, std::shared_ptr<CodeObject>>(module, "CodeObject")
       .def_static(
           "load",

@@ -6,6 +6,7 @@
 #include "machine/prepared.hpp"
 #include "timing/compute_unit.hpp"
 #include "timing/device.hpp"
+#include "timing/loop.hpp"
 
 namespace py = pybind11;
 
@@ -48,27 +49,40 @@ void bind_parameters(py::module_& module) {
       py::arg("arch"), "(name, value, low, high, certainty, unit, what, source) of every row.");
 }
 
+uint64_t pc_of(const Trace& trace, uint32_t instruction) {
+  return trace.program->instructions[instruction].instruction->pc;
+}
+
 py::dict instruction_times(const Trace& trace, const CuTime& time) {
   py::dict out;
-  const auto& program = trace.program->instructions;
-  for (size_t i = 0; i < program.size(); ++i) {
+  for (uint32_t i = 0; i < time.instructions.size(); ++i) {
     const InstructionTime& t = time.instructions[i];
     if (t.executed == 0) continue;
     py::dict stalls;
     for (int s = 0; s < kStalls; ++s)
       if (t.stalled[size_t(s)]) stalls[stall_name(Stall(s))] = t.stalled[size_t(s)];
-    out[py::int_(program[i].instruction->pc)] = py::make_tuple(t.executed, t.issue, stalls);
+    out[py::int_(pc_of(trace, i))] = py::make_tuple(unit_name(t.unit), t.executed, t.issue, stalls);
   }
   return out;
 }
 
-py::list events(const Trace& trace, const CuTime& time) {
-  py::list out;
-  for (const IssueEvent& e : time.events)
-    out.append(py::make_tuple(e.workgroup, e.wave, e.simd,
-                              trace.program->instructions[e.instruction].instruction->pc, e.start,
-                              e.clocks, unit_name(e.unit)));
+template <typename Kind>
+std::vector<std::string> names(int count, const char* (*name_of)(Kind)) {
+  std::vector<std::string> out;
+  for (int i = 0; i < count; ++i) out.push_back(name_of(Kind(i)));
   return out;
+}
+
+// Structured arrays: an event's fields by name.
+py::array wave_events(const Trace& trace, const CuTime& time) {
+  std::vector<WaveEvent> events = time.events.waves;
+  for (WaveEvent& e : events) e.instruction = uint32_t(pc_of(trace, e.instruction));
+  return py::array_t<WaveEvent>(py::ssize_t(events.size()), events.data());
+}
+
+py::array unit_events(const CuTime& time) {
+  const std::vector<UnitEvent>& events = time.events.units;
+  return py::array_t<UnitEvent>(py::ssize_t(events.size()), events.data());
 }
 
 void bind_compute_unit(py::module_& module) {
@@ -78,10 +92,16 @@ void bind_compute_unit(py::module_& module) {
       .def_readonly("start", &WorkgroupTime::start)
       .def_readonly("end", &WorkgroupTime::end)
       .def_readonly("loop_start", &WorkgroupTime::loop_start)
-      .def_readonly("loop_end", &WorkgroupTime::loop_end);
+      .def_readonly("loop_end", &WorkgroupTime::loop_end)
+      .def_readonly("wave_clocks", &WorkgroupTime::wave_clocks);
+  PYBIND11_NUMPY_DTYPE_EX(WaveEvent, workgroup, "workgroup", wave, "wave", simd, "simd",
+                          instruction, "pc", start, "start", clocks, "clocks", waits, "waits", what,
+                          "what");
+  PYBIND11_NUMPY_DTYPE(UnitEvent, unit, simd, start, clocks);
   py::class_<CuTime>(module, "CuTime")
       .def_readonly("clocks", &CuTime::clocks)
       .def_readonly("workgroups", &CuTime::workgroups)
+      .def_readonly("matrix_flops", &CuTime::matrix_flops)
       .def_property_readonly("busy",
                              [](const CuTime& t) {
                                return std::map<std::string, double>{
@@ -135,7 +155,10 @@ void bind_compute_unit(py::module_& module) {
       py::arg("active"), py::arg("clock_ghz"), py::arg("loop") = std::pair<uint64_t, uint64_t>(),
       py::arg("events_within") = std::pair<uint64_t, uint64_t>());
   module.def("instruction_times", &instruction_times, py::arg("trace"), py::arg("time"));
-  module.def("issue_events", &events, py::arg("trace"), py::arg("time"));
+  module.def("unit_names", [] { return names(kUnits, &unit_name); });
+  module.def("stall_names", [] { return names(kStalls, &stall_name); });
+  module.def("wave_events", &wave_events, py::arg("trace"), py::arg("time"));
+  module.def("unit_events", &unit_events, py::arg("time"));
 }
 
 void bind_device(py::module_& module) {
@@ -175,6 +198,14 @@ void bind_timing(py::module_& module) {
                                std::vector<uint32_t> out;
                                for (const auto& g : t.workgroups) out.push_back(g.number);
                                return out;
+                             })
+      .def_property_readonly("loop",
+                             [](const Trace& t) {
+                               const Loop loop = steady_loop(t);
+                               if (loop.end == 0) return std::pair<uint64_t, uint64_t>();
+                               const Instruction& last =
+                                   *t.program->instructions[loop.end - 1].instruction;
+                               return std::pair(pc_of(t, loop.begin), last.pc + last.size);
                              })
       .def(
           "resident", [](const Trace& t, const Parameters& p) { return resident_workgroups(t, p); },

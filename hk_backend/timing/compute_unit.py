@@ -51,9 +51,7 @@ def run_one(
     from hk_backend import _emulator
 
     def replay(slots: list[list[int]], starts: list[int]) -> _emulator.CuTime:
-        return _emulator.replay(
-            traced.trace, parameters, slots, starts, active, clock, traced.launch.loop
-        )
+        return _emulator.replay(traced.trace, parameters, slots, starts, active, clock, traced.loop)
 
     alone = replay([[number]], [0])
     if resident == 1:
@@ -62,17 +60,21 @@ def run_one(
     time = replay(
         [[number] * REPEATS for _ in range(resident)], [slot * step for slot in range(resident)]
     )
-    middle = [w.end - w.start for w in time.workgroups if _is_middle(time, w)]
+    lengths = [w.end - w.start for w in counted(time)]
     count = len(time.workgroups)
     return Run(
-        float(np.mean(middle)), {unit: busy / count for unit, busy in time.busy.items()}, time
+        float(np.mean(lengths)), {unit: busy / count for unit, busy in time.busy.items()}, time
     )
 
 
-def _is_middle(time: _emulator.CuTime, workgroup: Any) -> bool:
-    """Neither the first nor the last of its slot."""
-    same = [w.start for w in time.workgroups if w.slot == workgroup.slot]
-    return bool(min(same) < workgroup.start < max(same))
+def counted(time: _emulator.CuTime) -> list[_emulator.WorkgroupTime]:
+    """The workgroups that stand for others: neither the first nor the last of its slot, or all of
+    them where there is one a slot."""
+    starts: dict[int, list[int]] = {}
+    for workgroup in time.workgroups:
+        starts.setdefault(workgroup.slot, []).append(workgroup.start)
+    middle = [w for w in time.workgroups if min(starts[w.slot]) < w.start < max(starts[w.slot])]
+    return middle or time.workgroups
 
 
 def totals(runs: Mapping[float, Run], work: NDArray[np.float64]) -> Units:

@@ -51,7 +51,6 @@ class Launch:
     """Useful ones of the whole launch."""
     bytes: float = 0.0
     """That it must at least move to or from memory."""
-    loop: Loop = (0, 0)
     keep_alive: Any = field(default=None, repr=False)
 
 
@@ -78,6 +77,9 @@ class Modelled:
     lengths: Mapping[float, float]
     """Clocks of a workgroup, by its work."""
     times: Sequence[_emulator.CuTime] = field(repr=False)
+    active: int
+    """CUs that have workgroups."""
+    parameters: _emulator.TimingParameters = field(repr=False)
 
     @property
     def flops_per_second(self) -> float:
@@ -99,6 +101,11 @@ class Traced:
     def work(self) -> list[float]:
         """Of each traced workgroup."""
         return [float(self.launch.work[number]) for number in self.trace.workgroups]
+
+    @cached_property
+    def loop(self) -> Loop:
+        """The one that most instructions are executed in; (0, 0): none."""
+        return self.trace.loop
 
 
 def trace(launch: Launch, threads: int = 2) -> Traced:
@@ -165,6 +172,8 @@ def time(traced: Traced, changes: Mapping[str, float] | None = None) -> Modelled
         unit_share={unit: clocks_busy / clocks for unit, clocks_busy in busy.items()},
         lengths=lengths,
         times=[run.time for run in runs.values()],
+        active=active,
+        parameters=parameters,
     )
 
 

@@ -76,9 +76,9 @@ def loop_clocks(
     entry = kernel_of(row.kernel, arch)
     assert entry is not None
     reads: defaultdict[int, list[int]] = defaultdict(list)
-    for _, wave, _, pc, start, _, _ in _emulator.issue_events(trace, time):
-        if pc in clock_reads(entry):
-            reads[wave].append(start)
+    for event in _emulator.wave_events(trace, time):
+        if event["pc"] in clock_reads(entry) and not event["waits"]:
+            reads[event["wave"]].append(int(event["start"]))
     assert all(len(at) == 2 for at in reads.values())
     return {wave: max(at) - min(at) for wave, at in sorted(reads.items())}
 

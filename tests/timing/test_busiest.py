@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from hk_backend import _emulator
 from hk_backend.timing.busiest import IDLE, LAUNCH, Busiest, busiest
 from hk_backend.timing.model import Modelled
 
@@ -16,7 +17,8 @@ def modelled(units: dict[str, float], **changes: float) -> Modelled:
     """100 us at 2 GHz, with nothing before them."""
     values: dict[str, Any] = {
         "microseconds": 100.0, "stream_microseconds": 100.0, "clock_ghz": 2.0, "clocks": 2e5,
-        "flops": 1.0, "bytes": 1.0, "resident": 1, "busy_share": 1.0, **changes,
+        "flops": 1.0, "bytes": 1.0, "resident": 1, "busy_share": 1.0, "active": 256,
+        "parameters": _emulator.TimingParameters("gfx950"), **changes,
     }  # fmt: skip
     return Modelled(arch="gfx950", unit_share=units, lengths={}, times=[], **values)
 

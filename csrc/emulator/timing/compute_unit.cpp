@@ -29,10 +29,12 @@ struct Simd {
 class ComputeUnit {
  public:
   ComputeUnit(const CuWork& work, const Parameters& parameters)
-      : work_(work), parameters_(parameters),
+      : work_(work), parameters_(parameters), program_(work.trace->program->instructions),
         operations_(operations(*work.trace->program, parameters)), memory_(parameters, work.share),
         forward_(parameters.whole(P::matrix_forward)) {
-    time_.instructions.resize(operations_.size());
+    for (const Operation& o : operations_) time_.instructions.push_back({o.unit, 0, 0, {}});
+    time_.events.from = work.events_from;
+    time_.events.to = work.events_to;
     done_.resize(work.slots.size());
     for (uint32_t s = 0; s < work.slots.size(); ++s) start_next(s, work.starts[s]);
   }
@@ -57,7 +59,7 @@ class ComputeUnit {
     const auto& traces = work_.trace->workgroups[trace].waves;
     const uint32_t number = uint32_t(groups_.size());
     Group& group = groups_.emplace_back();
-    time_.workgroups.push_back({trace, slot, at, 0, 0, 0});
+    time_.workgroups.push_back({trace, slot, at, 0, 0, 0, 0});
     group.running = uint32_t(traces.size());
     for (uint32_t i = 0; i < traces.size(); ++i) {
       auto wave = std::make_unique<WaveClock>();
@@ -67,6 +69,7 @@ class ComputeUnit {
       wave->age = ages_++;
       wave->simd = uint32_t((slot * traces.size() + i) % kSimds);
       wave->wake = wave->seen = at;
+      wave->why = uint8_t(Stall::itself);
       simds_[wave->simd].waves.push_back(wave.get());
       order(simds_[wave->simd]);
       group.waves.push_back(std::move(wave));
@@ -110,9 +113,21 @@ class ComputeUnit {
 
   // Attributes a wave's time since it was last looked at.
   void account(WaveClock& w, uint64_t now) {
-    if (now > w.seen)
-      time_.instructions[(*w.steps)[w.next].instruction].stalled[w.why] += now - w.seen;
-    w.seen = std::max(w.seen, now);
+    if (now <= w.seen) return;
+    const uint32_t instruction = (*w.steps)[w.next].instruction;
+    time_.instructions[instruction].stalled[w.why] += now - w.seen;
+    note(w, instruction, w.seen, now - w.seen, true, w.why);
+    w.seen = now;
+  }
+
+  void note(const WaveClock& w, uint32_t instruction, uint64_t start, uint64_t clocks, bool waits,
+            uint8_t what) {
+    time_.events.add(WaveEvent{w.group, uint16_t(w.index), uint16_t(w.simd), instruction, start,
+                               clocks, waits, what});
+  }
+
+  void note(Unit unit, uint32_t simd, uint64_t start, uint64_t clocks) {
+    time_.events.add(UnitEvent{unit, uint16_t(simd), start, clocks});
   }
 
   // The first clock at which it could issue, as things are; later than `now`: and why.
@@ -128,7 +143,6 @@ class ComputeUnit {
       until(w.lgkm.at_most(o.lgkmcnt), Stall::lds);
       return ready;
     }
-    if (w.last_result > now) until(w.results_ready(o, forward_), Stall::matrix_result);
     switch (o.unit) {
       case Unit::matrix:
         until(simd.matrix_free, Stall::matrix_busy);
@@ -139,6 +153,7 @@ class ComputeUnit {
       case Unit::memory: until(memory_.free_at(), Stall::memory_busy); break;
       default: break;
     }
+    if (w.last_result > now) until(w.results_ready(o, forward_), Stall::matrix_result);
     if (o.counts_vm) until(w.vm.at_most(kMostVm - 1), Stall::memory_busy);
     if (o.counts_lgkm) until(w.lgkm.at_most(kMostLgkm - 1), Stall::lds_busy);
     if (ready == now && o.unit != Unit::none && simd.taken[size_t(o.unit)] == now + 1)
@@ -155,15 +170,17 @@ class ComputeUnit {
     w.why = uint8_t(Stall::itself);
     simd.taken[size_t(o.unit)] = now + 1;
     note_loop(w, step.instruction, now);
-    if (now >= work_.events_from && now < work_.events_to)
-      time_.events.push_back({w.group, uint16_t(w.index), uint16_t(w.simd), step.instruction, now,
-                              std::max(o.busy, kSlot), o.unit});
+    note(w, step.instruction, now, kSlot, false, uint8_t(o.unit));
     switch (o.unit) {
       case Unit::vector:
         simd.vector_free = now + o.busy;
         time_.vector_busy += o.busy;
+        note(o.unit, w.simd, now, o.busy);
         break;
-      case Unit::matrix: issue_matrix(simd, w, o, now); break;
+      case Unit::matrix:
+        issue_matrix(simd, w, o, now);
+        time_.matrix_flops += double(program_[step.instruction].flops);
+        break;
       case Unit::lds: issue_lds(w, step, o, now); break;
       case Unit::memory: issue_memory(w, step, o, now); break;
       case Unit::scalar_memory:
@@ -201,15 +218,21 @@ class ComputeUnit {
     simd.matrix_free = now + o.busy;
     time_.matrix_busy += o.busy;
     time_.matrix_issue += parameters_[P::matrix_issue];
+    note(o.unit, w.simd, now, o.busy);
     w.note_matrix(o, now + o.busy + forward_);
   }
 
   // Copies that have landed by now had the LDS for a while.
   void land_copies(uint64_t now) {
     while (!landings_.empty() && landings_.top().first <= now) {
-      lds_free_ = std::max(lds_free_, landings_.top().first) + landings_.top().second;
+      use_lds(landings_.top().first, landings_.top().second);
       landings_.pop();
     }
+  }
+
+  void use_lds(uint64_t from, uint64_t clocks) {
+    lds_free_ = std::max(lds_free_, from) + clocks;
+    note(Unit::lds, 0, lds_free_ - clocks, clocks);
   }
 
   uint64_t lds_ready(uint64_t now) {
@@ -221,13 +244,16 @@ class ComputeUnit {
   void issue_lds(WaveClock& w, const TraceStep& step, const Operation& o, uint64_t now) {
     const uint64_t clocks =
         step.needed ? std::max<uint64_t>(1, uint64_t(o.busy) * step.taken / step.needed) : o.busy;
-    lds_free_ = std::max(lds_free_, now) + clocks;
+    use_lds(now, clocks);
     time_.lds_busy += double(clocks);
     w.lgkm.add(lds_free_ + parameters_.whole(P::lds_latency), true);
   }
 
   void issue_memory(WaveClock& w, const TraceStep& step, const Operation& o, uint64_t now) {
+    const double before = memory_.path_busy;
     const uint64_t done = memory_.issue(now, step, o.role);
+    const double clocks = memory_.path_busy - before;
+    note(Unit::memory, 0, uint64_t(memory_.path_free() - clocks), uint64_t(std::ceil(clocks)));
     if (o.role == Role::copy) {
       const double bytes = double(step.taken) * kSectorBytes;
       const auto clocks = uint64_t(std::ceil(bytes / parameters_[P::lds_copy]));
@@ -268,11 +294,12 @@ class ComputeUnit {
 
   void end(WaveClock& w, uint64_t now) {
     Group& group = groups_[w.group];
+    WorkgroupTime& time = time_.workgroups[w.group];
+    time.wave_clocks += now + kSlot - time.start;
     w.steps = nullptr;
     w.wake = kNever;
     --live_;
     if (--group.running > 0) return release_if_all(group, now);
-    WorkgroupTime& time = time_.workgroups[w.group];
     time.end = now + kSlot;
     time_.clocks = std::max(time_.clocks, time.end);
     finished_.push_back(time.slot);
@@ -295,6 +322,7 @@ class ComputeUnit {
 
   const CuWork& work_;
   const Parameters& parameters_;
+  const std::vector<Prepared>& program_;
   const std::vector<Operation> operations_;
   MemoryPath memory_;
   const uint32_t forward_;

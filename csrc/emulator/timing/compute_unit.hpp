@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "timing/events.hpp"
 #include "timing/memory_path.hpp"
 #include "timing/operation.hpp"
 
@@ -34,6 +35,7 @@ inline constexpr int kStalls = int(Stall::count);
 const char* stall_name(Stall stall);
 
 struct InstructionTime {
+  Unit unit = Unit::none;
   uint64_t executed = 0, issue = 0;  // clocks of its issue slots
   std::array<uint64_t, kStalls> stalled{};
 };
@@ -42,16 +44,7 @@ struct WorkgroupTime {
   uint32_t trace = 0, slot = 0;  // which trace it replays, where
   uint64_t start = 0, end = 0;
   uint64_t loop_start = 0, loop_end = 0;  // of the instructions marked as the loop; 0: none
-};
-
-// For the picture: one instruction of one wave.
-struct IssueEvent {
-  uint32_t workgroup;  // index in CuTime::workgroups
-  uint16_t wave, simd;
-  uint32_t instruction;
-  uint64_t start;
-  uint32_t clocks;  // that it occupies its unit
-  Unit unit;
+  uint64_t wave_clocks = 0;               // from its start to the end of each wave, all together
 };
 
 struct CuTime {
@@ -62,7 +55,8 @@ struct CuTime {
   double vector_busy = 0, matrix_busy = 0, matrix_issue = 0, lds_busy = 0, scalar_busy = 0;
   double path_busy = 0, l2_busy = 0, fabric_busy = 0, hbm_busy = 0;
   double l2_bytes = 0, fabric_bytes = 0, hbm_read_bytes = 0, hbm_written_bytes = 0;
-  std::vector<IssueEvent> events;
+  double matrix_flops = 0;  // executed, useful or not
+  Events events;
 };
 
 // What a CU is given.

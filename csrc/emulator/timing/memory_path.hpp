@@ -20,6 +20,7 @@ class MemoryPath {
 
   // Earliest clock from which an instruction is taken.
   uint64_t free_at() const;
+  double path_free() const { return path_; }
   // An instruction issued at `now`: when a wait sees it done.
   uint64_t issue(uint64_t now, const TraceStep& step, Role role);
 

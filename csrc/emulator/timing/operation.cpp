@@ -122,7 +122,7 @@ Operation operation(const Prepared& p, const Parameters& parameters) {
 
 const char* unit_name(Unit unit) {
   static constexpr const char* kNames[] = {"scalar", "vector",        "matrix", "lds",
-                                           "memory", "scalar memory", "branch", "none"};
+                                           "memory", "scalar memory", "branch", "control"};
   return kNames[int(unit)];
 }
 

@@ -9,6 +9,7 @@
 namespace hk::emulator::timing {
 
 // Where an instruction issues to. Each SIMD issues at most one instruction to each in an issue slot.
+// `none` is for what no unit executes: waits, barriers, priorities, s_nop.
 enum class Unit : uint8_t { scalar, vector, matrix, lds, memory, scalar_memory, branch, none };
 inline constexpr int kUnits = int(Unit::none) + 1;
 const char* unit_name(Unit unit);

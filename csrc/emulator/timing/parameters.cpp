@@ -1,6 +1,7 @@
 #include "timing/parameters.hpp"
 
 #include <cmath>
+#include <sstream>
 #include <stdexcept>
 
 namespace hk::emulator::timing {
@@ -121,6 +122,26 @@ constexpr bool in_order() {
 }
 static_assert(in_order());
 
+// What a value would have to be; empty if it is.
+std::string refusal(const ParameterRow& row, double value) {
+  constexpr double kMost = 1e9;  // of which sums are exact
+  const bool finite = std::isfinite(value) && value >= 0 && value <= kMost;
+  if (row.unit == "") {  // a count
+    constexpr double kMostUnits = 65536;
+    const bool fine = finite && value >= 1 && value <= kMostUnits && value == std::floor(value);
+    return fine ? "" : "a whole number, 1 to 65536";
+  }
+  if (row.unit == "of fetches") return finite && value <= 1 ? "" : "0 to 1";
+  if (row.unit == "clocks" || row.unit == "us") return finite ? "" : "0 to 1e9";
+  return finite && value > 0 ? "" : "more than 0, up to 1e9";
+}
+
+std::string text_of(double value) {
+  std::ostringstream out;
+  out << value;
+  return out.str();
+}
+
 }  // namespace
 
 std::span<const ParameterRow> parameter_rows() { return kRows; }
@@ -139,15 +160,9 @@ Parameters::Parameters(Arch arch, const std::map<std::string, double>& changes) 
         valid += (valid.empty() ? "" : ", ") + std::string(row.name);
       throw std::invalid_argument("timing parameter '" + name + "'; valid: " + valid);
     }
-    const bool may_be_zero = kRows[i].unit == "clocks" || kRows[i].unit == "us";
-    const bool share = kRows[i].unit == "of fetches";
-    if (!std::isfinite(value) || value < 0 || (value == 0 && !may_be_zero && !share) ||
-        (share && value > 1))
-      throw std::invalid_argument("timing parameter " + name + " = " + std::to_string(value) +
-                                  "; valid: a finite number, " +
-                                  (share         ? "0 to 1"
-                                   : may_be_zero ? "0 or more"
-                                                 : "more than 0"));
+    if (const std::string valid = refusal(kRows[i], value); !valid.empty())
+      throw std::invalid_argument("timing parameter " + name + " = " + text_of(value) +
+                                  "; valid: " + valid);
     values_[i] = value;
   }
 }

@@ -35,7 +35,11 @@ def normal(dtype: str, seed: int = 0) -> NDArray[np.uint16]:
 
 def fill(target: NDArray[np.uint16], dtype: str, seed: int) -> None:
     """Random elements into a view."""
-    target[...] = np.resize(normal(dtype, seed), target.shape)
+    numbers = normal(dtype, seed)
+    short = target.size <= PERIOD
+    target[...] = (numbers[: target.size] if short else np.resize(numbers, target.size)).reshape(
+        target.shape
+    )
 
 
 def machine_with(

@@ -98,7 +98,7 @@ def test_the_wave_with_priority_is_first() -> None:
     traced = trace(START + body, waves=8)
     parameters = _emulator.TimingParameters("gfx950")
     time = _emulator.replay(traced, parameters, [[0]], [0], 1, 2.4, events_within=(0, 10**6))
-    ends = {event[1]: event[4] for event in _emulator.issue_events(traced, time)}
+    ends = {event["wave"]: event["start"] for event in _emulator.wave_events(traced, time)}
     assert min(ends[wave] for wave in range(4)) > max(ends[wave] for wave in range(4, 8)) + 400
 
 
