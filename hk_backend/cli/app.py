@@ -1,4 +1,4 @@
-"""`hk-backend`: status, doctor, kernels and benchmarks on the command line.
+"""`hk-backend`: status, doctor, kernels, their modelled time and benchmarks on the command line.
 
 Every command prints for people, or with `--json` one JSON document on standard output and
 nothing else there (progress goes to standard error).
@@ -6,8 +6,6 @@ nothing else there (progress goes to standard error).
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,6 +15,8 @@ from rich.markup import escape
 from hk_backend import __version__
 from hk_backend.bench import options
 from hk_backend.cli import errors
+from hk_backend.cli.output import JsonFlag, print_json, progress
+from hk_backend.cli.time import time
 from hk_backend.config import ConfigError
 from hk_backend.quantize import options as quantizing
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 bench = typer.Typer(no_args_is_help=True, help="Measure an operator on this machine.")
 app.add_typer(bench, name="bench")
+app.command()(time)
 
 
 def _print_version(asked: bool) -> None:
@@ -44,10 +45,6 @@ def main(version: Version = False) -> None:
     """HK kernels for vLLM and SGLang."""
 
 
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-progress = Console(stderr=True)
-
-
 @app.command()
 def status(as_json: JsonFlag = False) -> None:
     """Show versions, the device, and every route: on, or off and why.
@@ -58,7 +55,7 @@ def status(as_json: JsonFlag = False) -> None:
 
     found = collect()
     if as_json:
-        _print_json(found.as_json())
+        print_json(found.as_json())
     else:
         _print_status(Console(soft_wrap=True), found)
     raise typer.Exit(1 if found.invalid else 0)
@@ -98,7 +95,7 @@ def doctor(as_json: JsonFlag = False) -> None:
             {"check": f.check, "severity": f.severity, "what": f.what, "remedy": f.remedy}
             for f in findings
         ]
-        _print_json(
+        print_json(
             {"healthy": not problems, "findings": listed, "passed": healthy, "skipped": skipped}
         )
     else:
@@ -134,7 +131,7 @@ def kernels(
         progress.print("[red]no kernels: `make kernels` builds them[/red]")
         raise typer.Exit(1)
     if as_json:
-        return _print_json([listing.as_json(entry) for entry in entries])
+        return print_json([listing.as_json(entry) for entry in entries])
     console = Console()
     for table in listing.tables(entries):
         console.print(table)
@@ -180,7 +177,7 @@ def quantize(
         errors.say(progress, str(error))
         raise typer.Exit(130) from None
     if as_json:
-        return _print_json(report.as_json(job))
+        return print_json(report.as_json(job))
     report.print_report(Console(), job)
     return None
 
@@ -264,18 +261,13 @@ def _measure(
     with progress.status("") as line:
         rows = list(plan.run(line.update))
     if as_json:
-        _print_json({"environment": environment, "cases": [row.as_json() for row in rows]})
+        print_json({"environment": environment, "cases": [row.as_json() for row in rows]})
     else:
         console = Console()
         for name, value in environment.items():
             console.print(f"{name:12} {value}", highlight=False, soft_wrap=True)
         print_rows(console, rows)
     raise typer.Exit(1 if any(row.error for row in rows) else 0)
-
-
-def _print_json(data: Any) -> None:
-    json.dump(data, sys.stdout, indent=2, allow_nan=False)
-    sys.stdout.write("\n")
 
 
 if __name__ == "__main__":

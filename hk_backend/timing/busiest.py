@@ -18,13 +18,23 @@ class Busiest:
     share: float
 
 
-def busiest(modelled: Modelled) -> Busiest:
-    """The largest share. A vector instruction and the issue of a matrix instruction share a port,
-    so both count as `vector`."""
-    running = modelled.clocks / modelled.clock_ghz / 1e3 / modelled.microseconds
+def units(modelled: Modelled) -> dict[str, float]:
+    """Each unit's share of the launch's clocks, the busiest first. A vector instruction and the
+    issue of a matrix instruction share a port, so both count as `vector`."""
     shares = dict(modelled.unit_share)
     shares["vector"] += shares.pop("matrix issue")
-    shares[IDLE] = 1 - modelled.busy_share
+    return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+
+def launch_share(modelled: Modelled) -> float:
+    """Of the launch's time: its own cost, in which no workgroup runs."""
+    return 1 - modelled.clocks / modelled.clock_ghz / 1e3 / modelled.microseconds
+
+
+def busiest(modelled: Modelled) -> Busiest:
+    """The largest share."""
+    running = 1 - launch_share(modelled)
+    shares = {**units(modelled), IDLE: 1 - modelled.busy_share}
     largest = max(shares, key=lambda name: shares[name])
     found = Busiest(largest, shares[largest] * running)
     return found if found.share >= 1 - running else Busiest(LAUNCH, 1 - running)

@@ -1,0 +1,134 @@
+"""All that `hk-backend time` says of a launch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hk_backend.timing import model
+from hk_backend.timing.bound import Bound, Limits, bound, limits
+from hk_backend.timing.busiest import units
+from hk_backend.timing.calibration import error_of
+from hk_backend.timing.sensitivity import Effect, effects
+from hk_backend.timing.shapes import Workload
+from hk_backend.timing.workgroup import Clocks, Workgroup, longest
+
+Say = Callable[[str], object]
+"""Told what is being done."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the model says of a launch, and why."""
+
+    workload: Workload
+    changes: Mapping[str, float]
+    """Parameters that were set."""
+    traced: model.Traced
+    modelled: model.Modelled
+    workgroup: Workgroup
+    limits: Limits
+    bound: Bound
+    effects: Sequence[Effect] | None
+    """Of unsure parameters; None: not asked for."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data: times in microseconds, rates per second, shares of 1, clocks of a CU or, of
+        stalls and lines, of the average wave."""
+        modelled, group, limit = self.modelled, self.workgroup, self.limits
+        return {
+            "kernel": self.workload.entry.name,
+            "arch": modelled.arch,
+            "shape": self.workload.text,
+            "set": dict(self.changes),
+            "modelled": True,
+            "error_rms": error_of(self.workload.entry.operator),
+            "microseconds": float(modelled.microseconds),
+            "stream_microseconds": float(modelled.stream_microseconds),
+            "tflops": modelled.flops_per_second / 1e12,
+            "gigabytes_per_second": modelled.bytes_per_second / 1e9,
+            "clock_ghz": float(modelled.clock_ghz),
+            "clocks": modelled.clocks,
+            "workgroups": len(self.traced.launch.work),
+            "workgroups_per_cu": modelled.resident,
+            "limits": {
+                "matrix_tflops": limit.peak_flops / 1e12,
+                "matrix_tflops_at_modelled_clock": limit.clocked_flops / 1e12,
+                "hbm_gigabytes_per_second": limit.hbm_bytes / 1e9,
+            },
+            "shares": shares(self),
+            "bound": asdict(self.bound),
+            "units": units(modelled),
+            "workgroup": {
+                "number": group.number,
+                "waves": group.waves,
+                "clocks": group.clocks,
+                "phases": group.phases and asdict(group.phases),
+                **asdict(group.wave_clocks),
+                "lines": [{"line": at} | _clocks(own) for at, own in group.lines.items()],
+            },
+            "sensitivity": self.effects and [_effect(effect) for effect in self.effects],
+        }
+
+
+def collect(
+    workload: Workload,
+    changes: Mapping[str, float],
+    *,
+    sensitivity: bool = True,
+    say: Say = lambda _: None,
+) -> Report:
+    """Model a launch.
+
+    Raises:
+        ValueError: a parameter that there is not or cannot have its value; a `ShapeError`.
+        CodeObjectError: the kernel's file cannot be used.
+        RuntimeError: the kernel cannot go on in the emulator.
+    """
+    say("preparing buffers")
+    launch = workload.launch()
+    say(f"executing {len(launch.samples)} of {len(launch.work):,} workgroups")
+    traced = model.trace(launch)
+    say("replaying them")
+    modelled = model.time(traced, changes)
+    group = longest(traced, modelled)
+    return Report(
+        workload,
+        changes,
+        traced,
+        modelled,
+        group,
+        limits(modelled, group),
+        bound(modelled, group.wave_clocks),
+        effects(traced, changes, say) if sensitivity else None,
+    )
+
+
+def shares(report: Report) -> dict[str, float | None]:
+    """Of each limit; None: the kernel has no matrix instructions."""
+    modelled, limit = report.modelled, report.limits
+    flops = modelled.flops_per_second
+    return {
+        "matrix": flops / limit.peak_flops if limit.peak_flops else None,
+        "matrix_at_modelled_clock": flops / limit.clocked_flops if limit.clocked_flops else None,
+        "hbm": modelled.bytes_per_second / limit.hbm_bytes,
+    }
+
+
+def _clocks(clocks: Clocks) -> dict[str, Any]:
+    return {"clocks": clocks.total, **asdict(clocks)}
+
+
+def _effect(effect: Effect) -> dict[str, Any]:
+    parameter = effect.parameter
+    return {
+        "parameter": parameter.name,
+        "certainty": parameter.certainty,
+        "unit": parameter.unit,
+        "low": parameter.low,
+        "value": parameter.value,
+        "high": parameter.high,
+        "time_at_low": effect.low,
+        "time_at_high": effect.high,
+    }

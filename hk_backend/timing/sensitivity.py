@@ -1,0 +1,76 @@
+"""How much a figure depends on each number of the model that is not published."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from hk_backend.timing import model
+
+LEAST = 0.005
+"""Of the time: what moves it by less is not shown."""
+UNSURE = ("calibrated", "guessed")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A row of the model's table."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    certainty: str
+    unit: str
+    what: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The time with one parameter at the ends of its range, over the time without a change."""
+
+    parameter: Parameter
+    low: float
+    high: float
+
+    @property
+    def size(self) -> float:
+        return max(abs(self.low - 1), abs(self.high - 1))
+
+
+def table(arch: str) -> list[Parameter]:
+    """Every number of the model of `arch`. Raises `ValueError` for an arch that there is not."""
+    from hk_backend import _emulator
+
+    return [Parameter(*row) for row in _emulator.timing_parameters(arch)]
+
+
+def effects(
+    traced: model.Traced,
+    changes: Mapping[str, float],
+    say: Callable[[str], object] = lambda _: None,
+) -> list[Effect]:
+    """Of the unsure parameters that `changes` does not set, by their size, the largest first; at
+    least `LEAST`."""
+    arch = traced.launch.machine.arch
+    base = model.time(traced, changes).microseconds
+    unsure = [p for p in table(arch) if p.certainty in UNSURE and p.name not in changes]
+    ends = [(p.name, end) for p in unsure for end in (p.low, p.high) if end != p.value]
+
+    def ratio(end: tuple[str, float]) -> float:
+        return model.time(traced, {**changes, end[0]: end[1]}).microseconds / base
+
+    ratios: dict[tuple[str, float], float] = {}
+    with ThreadPoolExecutor(
+        len(os.sched_getaffinity(0))
+    ) as threads:  # a replay holds no lock of Python's
+        for end, time in zip(ends, threads.map(ratio, ends), strict=True):
+            ratios[end] = time
+            say(f"replaying with {end[0]}={end[1]:g} ({len(ratios)} of {len(ends)})")
+    found = [
+        Effect(p, ratios.get((p.name, p.low), 1), ratios.get((p.name, p.high), 1)) for p in unsure
+    ]
+    return sorted((e for e in found if e.size >= LEAST), key=lambda e: -e.size)

@@ -1,0 +1,174 @@
+"""What `--shape` says: the sizes of a launch, as text, for the kernels of each operator.
+
+batch=16,heads=64/8,tokens=4096,causal        attention_prefill
+heads=32/8,tokens=512+64,cached=0+2000        two requests; the second has a cached prefix
+m=4096,n=4096,k=4096                          gemm
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from hk_backend.kernels.entry import KernelEntry
+from hk_backend.timing.model import Launch
+from hk_backend.timing.standard import LAUNCHES, Shape
+from hk_backend.timing.workloads import attention, gemm
+
+LONGEST = 1 << 17
+"""Of a request's keys, and of a side of a GEMM: what the model is fast enough for."""
+MOST = 1 << 12
+"""Requests and heads."""
+WORKGROUPS = 1 << 20
+
+
+class ShapeError(ValueError):
+    """A shape that is not one of the kernel's operator, or that the kernel does not take."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A kernel with a shape, which `text` says in words."""
+
+    entry: KernelEntry
+    shape: Shape
+    text: str
+
+    def launch(self) -> Launch:
+        """Raises `ShapeError` for one that does not fit into this machine's address space."""
+        try:
+            return LAUNCHES[self.entry.operator](self.entry, self.shape)
+        except (OSError, OverflowError, MemoryError) as error:
+            raise ShapeError(f"{self.text}: its buffers do not fit: {error}") from None
+
+
+def parse(entry: KernelEntry, text: str) -> Workload:
+    """The workload of `entry` that `text` says. Raises `ShapeError`."""
+    valid = FORMS.get(entry.operator)
+    if valid is None:
+        there = ", ".join(FORMS)
+        raise ShapeError(f"{entry.name}: {entry.operator} has no shapes; valid: {there}")
+    items = _items(text, valid)
+    try:
+        if entry.operator == "gemm":
+            return _gemm(entry, items)
+        return _attention(entry, items)
+    except ShapeError:
+        raise
+    except ValueError as error:  # what the workload itself refuses
+        raise ShapeError(f"{text!r}: {error}") from None
+
+
+FORMS: Mapping[str, Mapping[str, str]] = {
+    "attention_prefill": {
+        "tokens": "new tokens of each request",
+        "heads": "query heads/KV heads",
+        "batch": "requests",
+        "cached": "keys before the new tokens",
+        "keys": "all keys, instead of cached",
+        "block_size": "of a paged cache",
+        "causal": "a flag",
+    },
+    "gemm": {"m": "rows", "n": "columns", "k": "of the sum"},
+}
+"""By operator: the names that a shape may have."""
+FLAGS = ("causal",)
+
+
+def _items(text: str, valid: Mapping[str, str]) -> dict[str, str]:
+    """name=value, ..., each name once."""
+    items: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if name not in valid:
+            raise ShapeError(f"{part!r} has no name of a size; valid: {', '.join(valid)}")
+        if name in items:
+            raise ShapeError(f"{name} is there twice")
+        if (name in FLAGS) == bool(equals):
+            raise ShapeError(f"{part!r}; valid: {name if name in FLAGS else f'{name}=NUMBER'}")
+        items[name] = value
+    return items
+
+
+def _numbers(items: Mapping[str, str], name: str, most: int, least: int = 1) -> list[int]:
+    """`1+2+3` as numbers."""
+    found = []
+    for part in items[name].split("+"):
+        if not part.strip().isdecimal() or not least <= int(part) <= most:
+            raise ShapeError(f"{name}={items[name]}: {part!r}; valid: {least} to {most}")
+        found.append(int(part))
+    return found
+
+
+def _number(items: Mapping[str, str], name: str, most: int, default: int | None = None) -> int:
+    if name not in items:
+        if default is None:
+            raise ShapeError(f"{name} is missing; valid: {name}=NUMBER, 1 to {most}")
+        return default
+    numbers = _numbers(items, name, most)
+    if len(numbers) > 1:
+        raise ShapeError(f"{name}={items[name]}; valid: one number, 1 to {most}")
+    return numbers[0]
+
+
+def _gemm(entry: KernelEntry, items: Mapping[str, str]) -> Workload:
+    m, n, k = (_number(items, name, LONGEST) for name in ("m", "n", "k"))
+    return Workload(entry, gemm.Shape(m, n, k), f"m={m}, n={n}, k={k}")
+
+
+def _attention(entry: KernelEntry, items: Mapping[str, str]) -> Workload:
+    for name, form in (("tokens", "tokens=4096"), ("heads", "heads=64/8")):
+        if name not in items:
+            raise ShapeError(f"{name} is missing; valid: {name} as in {form}")
+    if "keys" in items and "cached" in items:
+        raise ShapeError("keys and cached say the same; valid: one of them")
+    if "block_size" in items and not entry.facts["paged"]:
+        raise ShapeError(f"block_size: {entry.name} reads packed keys; valid: with a paged kernel")
+    heads, kv_heads = _heads(items["heads"])
+    tokens = _numbers(items, "tokens", LONGEST)
+    keys = _keys(items, tokens)
+    batch = _number(items, "batch", MOST, default=1)
+    block_size = _number(items, "block_size", LONGEST, default=16)
+    causal = "causal" in items
+    workgroups = (batch * sum(-(-own // entry.tile.rows) for own in tokens)) * heads
+    if workgroups > WORKGROUPS:
+        raise ShapeError(f"{workgroups:,} workgroups; valid: up to {WORKGROUPS:,}")
+    shape = attention.Shape(tokens * batch, keys * batch, heads, kv_heads, causal, block_size)
+    words = [
+        f"{len(shape.queries)} request{'s' * (len(shape.queries) > 1)}",
+        f"heads {heads}/{kv_heads}",
+        f"{_list(tokens)} tokens",
+        *([f"{_list(keys)} keys"] if keys != tokens else []),
+        *([f"blocks of {block_size}"] if entry.facts["paged"] else []),
+        "causal" if causal else "not causal",
+    ]
+    return Workload(entry, shape, ", ".join(words))
+
+
+def _heads(text: str) -> tuple[int, int]:
+    numbers = text.split("/")
+    if len(numbers) != 2 or not all(n.isdecimal() and 1 <= int(n) <= MOST for n in numbers):
+        raise ShapeError(f"heads={text}; valid: query heads/KV heads, as in 64/8, up to {MOST}")
+    return int(numbers[0]), int(numbers[1])
+
+
+def _keys(items: Mapping[str, str], tokens: Sequence[int]) -> list[int]:
+    """Of each request: its own tokens, and those that are cached."""
+    name = "keys" if "keys" in items else "cached"
+    if name not in items:
+        return list(tokens)
+    given = _numbers(items, name, LONGEST, least=0)
+    if len(given) not in {1, len(tokens)}:
+        raise ShapeError(
+            f"{name}={items[name]}: {len(given)} numbers for {len(tokens)} requests; valid: one "
+            "for all, or one each"
+        )
+    given = given * len(tokens) if len(given) == 1 else given
+    if name == "keys":
+        return given
+    return [own + cached for own, cached in zip(tokens, given, strict=True)]
+
+
+def _list(numbers: Sequence[int]) -> str:
+    same = len(set(numbers)) == 1
+    return str(numbers[0]) if same else "+".join(map(str, numbers))

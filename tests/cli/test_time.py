@@ -1,0 +1,148 @@
+"""`hk-backend time`: one JSON document, tables that fit, errors that name what was wrong."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from hk_backend.cli.app import app
+from hk_backend.timing import calibration
+
+KERNEL = "attention_prefill_bf16_d64_packed"
+SHAPE = "heads=8/1,tokens=512,causal"
+
+
+def run(*options: str) -> Result:
+    return CliRunner().invoke(app, ["time", *options])
+
+
+@functools.cache
+def modelled(*options: str, kernel: str = KERNEL, shape: str = SHAPE) -> dict[str, Any]:
+    result = run(kernel, "--shape", shape, "--json", *options)
+    assert result.exit_code == 0, result.output
+    data: dict[str, Any] = json.loads(result.stdout)
+    return data
+
+
+def test_one_json_document() -> None:
+    data = modelled("--no-sensitivity")
+    assert data["kernel"] == KERNEL
+    assert data["shape"] == "1 request, heads 8/1, 512 tokens, causal"
+    assert data["modelled"] is True
+    assert data["error_rms"] == calibration.error_of("attention_prefill")
+    flops = 4 * 8 * 64 * 512 * 512 / 2
+    assert data["tflops"] == pytest.approx(flops / data["microseconds"] / 1e6)
+    assert data["gigabytes_per_second"] > 0
+    assert data["sensitivity"] is None
+    limit = data["limits"]["matrix_tflops_at_modelled_clock"]
+    assert data["shares"]["matrix_at_modelled_clock"] == pytest.approx(data["tflops"] / limit)
+
+
+def test_clocks_by_line_unit_and_stall_are_the_same_clocks() -> None:
+    group = modelled("--no-sensitivity")["workgroup"]
+    by_line = sum(line["clocks"] for line in group["lines"])
+    assert by_line == pytest.approx(sum(group["issue"].values()) + sum(group["stalls"].values()))
+    assert 0.9 * group["clocks"] < by_line <= group["clocks"]
+    assert sum(group["phases"][name] for name in ("before", "loop", "after")) == group["clocks"]
+
+
+def test_sensitivity() -> None:
+    found = modelled()["sensitivity"]
+    assert found
+    for effect in found:
+        assert effect["certainty"] in {"guessed", "calibrated"}
+        assert effect["low"] <= effect["value"] <= effect["high"]
+        assert max(abs(effect[f"time_at_{end}"] - 1) for end in ("low", "high")) >= 0.005
+
+
+def test_set_changes_the_figure() -> None:
+    base = modelled("--no-sensitivity")
+    slow = modelled("--no-sensitivity", "--set", "clock=1.2", "--set", "launch=50")
+    assert slow["set"] == {"clock": 1.2, "launch": 50}
+    assert slow["microseconds"] > base["microseconds"] + 40
+    assert slow["limits"]["matrix_tflops"] == pytest.approx(base["limits"]["matrix_tflops"] / 2)
+
+
+@pytest.mark.parametrize(("kernel", "shape"), [(KERNEL, SHAPE), ("gemm_bf16", "m=300,n=512,k=128")])
+def test_a_report_for_people(monkeypatch: pytest.MonkeyPatch, kernel: str, shape: str) -> None:
+    """It fits a terminal, and says what the JSON says."""
+    monkeypatch.setenv("COLUMNS", "80")
+    result = run(kernel, "--shape", shape)
+    assert result.exit_code == 0, result.output
+    assert "…" not in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    data = modelled(kernel=kernel, shape=shape)
+    said = re.sub(r"\s+", " ", result.stdout)
+    assert f"{data['microseconds']:,.4g} us" in said
+    assert f"{data['tflops']:,.4g} TFLOP/s" in said
+    assert "modelled, error 5% rms on published figures" in said
+    assert "bound by" in said
+    for name, share in data["units"].items():
+        assert f"{name} {share:.1%}" in said
+    top = data["workgroup"]["lines"][0]
+    assert f"{top['line']} {top['clocks']:,.0f}" in said
+    for effect in data["sensitivity"]:
+        assert f"{effect['parameter']} {effect['value']:g} " in said
+    assert f"{data['workgroup']['phases']['before']:,.0f} clocks before its loop" in said
+
+
+def test_progress_goes_to_standard_error() -> None:
+    result = run(KERNEL, "--shape", SHAPE, "--json", "--no-sensitivity")
+    json.loads(result.stdout)
+    assert "us" not in result.stderr.split()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "Invalid value for KERNEL: it is missing"),
+        (["attention"], "Invalid value for --shape: it is missing"),
+        (["attention", "--shape", SHAPE], "KERNEL: no kernel 'attention' for gfx950; there are:"),
+        ([KERNEL, "--shape", "tokens=5"], "--shape: heads is missing; valid: heads as in"),
+        ([KERNEL, "--shape", "heads=8/1,tokens=x"], "--shape: tokens=x: 'x'; valid: 1 to 131072"),
+        ([KERNEL, "--shape", SHAPE, "--set", "l2"], "--set: 'l2': valid: NAME=NUMBER"),
+        ([KERNEL, "--shape", SHAPE, "--set", "l2=a"], "--set: 'l2=a': valid: NAME=NUMBER"),
+        ([KERNEL, "--shape", SHAPE, "--set", "l3=1"], "timing parameter 'l3'; valid: compute_u"),
+        (
+            [KERNEL, "--shape", SHAPE, "--set", "xcds=0.5"],
+            "xcds = 0.5; valid: a whole number, 1 to",
+        ),
+        (
+            [KERNEL, "--shape", SHAPE, "--set", "clock=inf"],
+            "clock = inf; valid: more than 0, up to",
+        ),
+        ([KERNEL, "--shape", SHAPE, "--set", "registers=8"], "--set: no CU holds a workgroup of 8"),
+        (["--parameters", "--arch", "gfx90a"], "--arch: arch 'gfx90a'; valid: "),
+    ],
+)
+def test_errors_name_what_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, options: list[str], message: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    result = run(*options)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert message in result.stderr
+
+
+def test_an_arch_without_kernels_is_one_line() -> None:
+    result = run(KERNEL, "--shape", SHAPE, "--arch", "gfx90a")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "no kernels for 'gfx90a'; arches: gfx950\n"
+
+
+def test_parameters_are_listed_with_range_certainty_and_source() -> None:
+    rows = json.loads(run("--parameters", "--json", "--arch", "gfx942").stdout)
+    text = run("--parameters", "--arch", "gfx942").stdout
+    assert {"compute_units", "clock", "hbm", "lds_latency"} <= {row["name"] for row in rows}
+    for row in rows:
+        assert row["certainty"] in {"published", "calibrated", "guessed"}
+        assert row["low"] <= row["value"] <= row["high"]
+        assert f"{row['name']:23}{row['value']:g} {row['unit']}" in text
+        assert f"{row['what']} ({row['source']})" in text

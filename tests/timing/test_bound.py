@@ -1,0 +1,79 @@
+"""What bounds a launch, on machines that lack something on purpose."""
+
+from __future__ import annotations
+
+import pytest
+
+from hk_backend.timing import model
+from hk_backend.timing.bound import Bound, Limits, bound, is_matrix_bound, limits
+from hk_backend.timing.busiest import units
+from hk_backend.timing.workgroup import longest
+from tests.timing.launches import GEMM, PACKED, traced
+
+MANY = "heads=64/8,tokens=1024,batch=4,causal"
+
+
+def bound_of(kernel: str, shape: str, **changes: float) -> Bound:
+    launch = traced(kernel, shape)
+    modelled = model.time(launch, changes)
+    return bound(modelled, longest(launch, modelled).wave_clocks)
+
+
+def limits_of(kernel: str, shape: str, **changes: float) -> tuple[model.Modelled, Limits]:
+    launch = traced(kernel, shape)
+    modelled = model.time(launch, changes)
+    return modelled, limits(modelled, longest(launch, modelled))
+
+
+@pytest.mark.parametrize(
+    ("changes", "unit"),
+    [({"matrix": 8.0}, "matrix"), ({"vector": 32.0}, "vector"), ({"lds_read_b128": 16.0}, "lds")],
+    ids=str,
+)
+def test_a_slow_unit_is_the_bound(changes: dict[str, float], unit: str) -> None:
+    found = bound_of(PACKED, MANY, **changes)
+    assert (found.kind, found.unit) == ("unit", unit)
+    assert 0.6 <= found.unit_share <= 1
+
+
+def test_waits_are_the_bound() -> None:
+    assert bound_of(PACKED, MANY, lds_latency=5000).kind == "latency"
+    assert bound_of(PACKED, MANY, barrier_release=5000).kind == "latency"
+
+
+def test_issue_is_the_bound() -> None:
+    assert bound_of(PACKED, MANY, issue=80).kind == "issue"
+
+
+def test_empty_compute_units_are_the_bound() -> None:
+    found = bound_of(PACKED, "heads=8/1,tokens=256,causal")
+    assert found.kind == "tail"
+    assert found.tail_share > 0.9
+
+
+def test_the_launch_is_the_bound() -> None:
+    found = bound_of(PACKED, MANY, launch=10000)
+    assert found.kind == "launch"
+    modelled, _ = limits_of(PACKED, MANY, launch=10000)
+    assert found.launch_share == pytest.approx(10000 / modelled.microseconds)
+
+
+def test_units_are_sorted_and_the_vector_port_issues_matrix_instructions() -> None:
+    modelled, _ = limits_of(PACKED, MANY)
+    shares = units(modelled)
+    assert list(shares.values()) == sorted(shares.values(), reverse=True)
+    port = modelled.unit_share["vector"] + modelled.unit_share["matrix issue"]
+    assert shares["vector"] == port
+
+
+def test_limits_follow_from_the_parameters() -> None:
+    modelled, limit = limits_of(PACKED, MANY, hbm=1.5, clock=1.2)
+    assert limit.hbm_bytes == 1.5e12
+    assert limit.peak_flops == pytest.approx(2.5e15 / 2, rel=0.01)
+    assert limit.clocked_flops / limit.peak_flops == pytest.approx(modelled.clock_ghz / 1.2)
+    assert modelled.flops_per_second < limit.clocked_flops
+
+
+def test_a_gemm_of_one_row_is_bound_by_memory_and_a_square_one_is_not() -> None:
+    assert not is_matrix_bound(*limits_of(GEMM, "m=1,n=512,k=512"))
+    assert is_matrix_bound(*limits_of(GEMM, "m=4096,n=4096,k=64000"))

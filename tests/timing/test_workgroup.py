@@ -1,0 +1,95 @@
+"""Where the clocks of a workgroup go: nothing is lost, and the loop is where it is."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from hk_backend.timing import model
+from hk_backend.timing.workgroup import NO_LINE, Workgroup, longest
+from tests.timing.launches import GEMM, PACKED, traced
+
+LAUNCHES = [(PACKED, "heads=8/1,tokens=1024,causal"), (GEMM, "m=512,n=512,k=2048")]
+
+
+def workgroup(kernel: str, shape: str, **changes: float) -> Workgroup:
+    launch = traced(kernel, shape)
+    return longest(launch, model.time(launch, changes))
+
+
+@pytest.mark.parametrize(("kernel", "shape"), LAUNCHES)
+def test_clocks_by_line_are_those_of_the_waves(kernel: str, shape: str) -> None:
+    found = workgroup(kernel, shape)
+    of_waves = sum(w.wave_clocks for w in found.time.workgroups)
+    waves = found.waves * len(found.time.workgroups)
+    by_line = sum(clocks.total for clocks in found.lines.values())
+    assert by_line * waves == pytest.approx(of_waves)
+    assert found.wave_clocks.total * waves == pytest.approx(of_waves)
+    assert found.wave_clocks.total <= found.clocks
+
+
+@pytest.mark.parametrize(("kernel", "shape"), LAUNCHES)
+def test_lines_are_of_the_source(kernel: str, shape: str) -> None:
+    found = workgroup(kernel, shape)
+    assert all(
+        re.fullmatch(r"csrc/[\w/]+\.(hpp|hip):\d+", at) for at in found.lines if at != NO_LINE
+    )
+    assert found.lines.get(NO_LINE, found.wave_clocks).total < 0.05 * found.wave_clocks.total
+    totals = [clocks.total for clocks in found.lines.values()]
+    assert totals == sorted(totals, reverse=True)
+
+
+def test_matrix_lines_are_in_the_tile_language_s_arch() -> None:
+    lines = workgroup(*LAUNCHES[0]).lines
+    assert {at.partition(":")[0] for at, clocks in lines.items() if "matrix" in clocks.issue} == {
+        "csrc/include/hk/arch/gfx950.hpp"
+    }
+
+
+def test_phases_add_up_and_the_loop_grows_with_the_work() -> None:
+    short, long = (workgroup(GEMM, f"m=512,n=512,k={k}") for k in (1024, 4096))
+    assert short.phases is not None
+    assert long.phases is not None
+    for found, phases in ((short, short.phases), (long, long.phases)):
+        assert phases.before + phases.loop + phases.after == pytest.approx(found.clocks)
+        assert phases.before > 0
+        assert phases.after > 0
+    assert long.phases.iterations - short.phases.iterations == (4096 - 1024) / 64
+    assert long.phases.loop == pytest.approx(
+        short.phases.loop * long.phases.iterations / short.phases.iterations, rel=0.05
+    )
+    assert long.phases.before + long.phases.after == pytest.approx(
+        short.phases.before + short.phases.after, rel=0.05
+    )
+
+
+def test_a_matrix_unit_s_rate_is_the_published_one() -> None:
+    """2.5 PFLOP/s of dense bf16 on 256 CUs at 2.4 GHz."""
+    found = workgroup(*LAUNCHES[0])
+    assert found.matrix_flops_per_clock * 256 * 2.4e9 == pytest.approx(2.5e15, rel=0.01)
+
+
+def test_waits_are_named_by_what_is_slow() -> None:
+    launch = LAUNCHES[0]
+    base, slow = workgroup(*launch), workgroup(*launch, lds_latency=2000)
+    assert slow.wave_clocks.stalls["lds"] > 5 * base.wave_clocks.stalls["lds"]
+    slow = workgroup(*launch, infinity_cache_latency=90000, hbm_latency=90000)
+    # one wave waits for its copy, the others at the barrier for that wave
+    memory = slow.wave_clocks.stalls["vector memory"] + slow.wave_clocks.stalls["barrier"]
+    assert memory > 0.8 * slow.wave_clocks.total
+
+
+def test_several_workgroups_on_a_cu_are_averaged() -> None:
+    """As many as a CU holds if it had more LDS."""
+    launch = traced(PACKED, "heads=64/8,tokens=1024,batch=4,causal")
+    more = {"lds_size": 2.0**20, "registers": 1024.0}
+    modelled = model.time(launch, more)
+    assert modelled.resident > 1
+    found = longest(launch, modelled)
+    of_waves = sum(w.wave_clocks for w in found.time.workgroups)
+    waves = found.waves * len(found.time.workgroups)
+    assert found.wave_clocks.total * waves == pytest.approx(of_waves)
+    assert found.phases is not None
+    parts = found.phases.before + found.phases.loop + found.phases.after
+    assert parts == pytest.approx(found.clocks)
