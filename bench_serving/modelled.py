@@ -47,8 +47,17 @@ class Case:
     @property
     def peers(self) -> dict[str, int]:
         """Published TFLOP/s."""
-        place = list(self.panel.shapes).index(self.size)
-        return {name: rates[place] for name, rates in self.panel.rates.items()}
+        return {name: rates[self._place] for name, rates in self.panel.rates.items()}
+
+    @property
+    def hipkittens_modelled(self) -> int | None:
+        """TFLOP/s of HipKittens' kernel by the same model; None: not modelled."""
+        rates = self.panel.hipkittens_modelled
+        return rates[self._place] if rates else None
+
+    @property
+    def _place(self) -> int:
+        return list(self.panel.shapes).index(self.size)
 
 
 @dataclass(frozen=True)
@@ -66,17 +75,21 @@ class Row:
         """Root mean square, as a share; None: unknown."""
         return calibration.error_of(self.case.entry.operator)
 
-    @property
-    def label(self) -> str:
-        """Of our line in a table and a plot."""
+    def label_of(self, line: str) -> str:
+        """How a modelled line is called in a table and a plot."""
         error = self.model_error
-        said = "modelled, error unknown" if error is None else f"modelled ±{error:.0%}"
-        return f"{self.case.line}, {said}"
+        return f"{line}, modelled" + (", error unknown" if error is None else f" ±{error:.0%}")
 
     @property
     def ratio(self) -> float:
-        """To the best peer."""
+        """To the best published peer."""
         return self.tflops / max(self.case.peers.values())
+
+    @property
+    def ratio_modelled(self) -> float | None:
+        """To HipKittens' kernel by the same model; None: not modelled."""
+        other = self.case.hipkittens_modelled
+        return self.tflops / other if other else None
 
     def as_json(self) -> dict[str, Any]:
         case = self.case
@@ -94,6 +107,8 @@ class Row:
             "published_by": case.panel.source,
             "best_peer": max(case.peers, key=lambda name: case.peers[name]),
             "ratio_to_best_peer": round(self.ratio, 3),
+            "hipkittens_modelled_tflops": case.hipkittens_modelled,
+            "ratio_to_hipkittens_modelled": self.ratio_modelled and round(self.ratio_modelled, 3),
         }
 
 

@@ -14,8 +14,8 @@ from hk_backend.kernels.catalogue import Catalogue
 from hk_backend.timing import calibration
 
 NOTE = (
-    "Our figures are modelled, those of others are published measurements on an MI355X. In "
-    "brackets: the ratio to the best of them, bold where it is below 1."
+    "Published figures are measurements on an MI355X. In brackets: the ratio to the best of them, "
+    "then, where it was modelled, to HipKittens' kernel by the same model. Bold: one is below 1."
 )
 BEGIN = "<!-- modelled kernels: written by `make modelled` -->\n"
 END = "<!-- end of modelled kernels -->\n"
@@ -94,9 +94,11 @@ def _table(rows: Sequence[Row]) -> str:
     lines = []
     for line in dict.fromkeys(row.case.line for row in rows):
         own = {row.case.size: row for row in rows if row.case.line == line}
-        label = next(iter(own.values())).label
-        lines.append([label, *(_cell(own.get(size)) for size in sizes)])
+        lines.append([rows[0].label_of(line), *(_cell(own.get(size)) for size in sizes)])
         lines.append([f"{line}, most time in", *(_busiest(own.get(size)) for size in sizes)])
+    if any(row.case.hipkittens_modelled for row in rows):
+        modelled = {row.case.size: str(row.case.hipkittens_modelled) for row in rows}
+        lines.append([rows[0].label_of("HipKittens"), *(modelled[size] for size in sizes)])
     for peer, rates in panel.rates.items():
         published = dict(zip(panel.shapes, map(str, rates), strict=True))
         lines.append([f"{peer}, published", *(published[size] for size in sizes)])
@@ -106,8 +108,9 @@ def _table(rows: Sequence[Row]) -> str:
 def _cell(row: Row | None) -> str:
     if row is None or row.error:
         return tables.FAILED if row else ""
-    text = f"{row.tflops:.0f} ({row.ratio:.2f})"
-    return text if row.ratio >= 1 else f"**{text}**"
+    ratios = [row.ratio, *filter(None, [row.ratio_modelled])]
+    text = f"{row.tflops:.0f} ({', '.join(f'{ratio:.2f}' for ratio in ratios)})"
+    return text if min(ratios) >= 1 else f"**{text}**"
 
 
 def _busiest(row: Row | None) -> str:

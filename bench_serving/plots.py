@@ -116,7 +116,8 @@ def plot_linear(rows: Sequence[LinearRow], title: str, path: Path) -> list[Path]
 
 
 def plot_modelled(rows: Sequence[ModelledRow], title: str, path: Path) -> list[Path]:
-    """TFLOP/s against N: our lines with the model's error as a band, the peers' as published."""
+    """TFLOP/s against N: our lines with the model's error as a band, the peers' as published, and
+    HipKittens' also by the model."""
     panels = list(dict.fromkeys(row.case.panel.name for row in rows))
     figure, axes = _grid(len(panels))
     for axis, name in zip(axes.flat, panels, strict=False):
@@ -125,9 +126,12 @@ def plot_modelled(rows: Sequence[ModelledRow], title: str, path: Path) -> list[P
         for peer in shown[0].case.peers:
             rates = {row.case.size: row.case.peers[peer] for row in shown}
             axis.plot(sizes, [rates[n] for n in sizes], ".-", color=PEERS[peer], label=peer)
-        for style, line in zip(
-            LINE_STYLES, dict.fromkeys(r.case.line for r in shown), strict=False
-        ):
+        if shown[0].case.hipkittens_modelled:
+            modelled = {row.case.size: row.case.hipkittens_modelled for row in shown}
+            axis.plot(sizes, [modelled[n] for n in sizes], "--", color=PEERS["HipKittens"],
+                      label=shown[0].label_of("HipKittens"))  # fmt: skip
+        lines = dict.fromkeys(row.case.line for row in shown)
+        for style, line in zip(LINE_STYLES, lines, strict=False):
             _modelled_line(axis, [row for row in shown if row.case.line == line], style)
         axis.set(title=name, ylim=(0, None), xscale="log", xlabel="N", ylabel="TFLOP/s")
         _plain_ticks(axis, sizes)
@@ -138,7 +142,8 @@ def plot_modelled(rows: Sequence[ModelledRow], title: str, path: Path) -> list[P
 def _modelled_line(axis: Any, line: Sequence[ModelledRow], style: str) -> None:
     good = [row for row in line if not row.error]
     error, sizes = line[0].model_error, [row.case.size for row in good]
-    axis.plot(sizes, [r.tflops for r in good], f"o{style}", color=COLORS["hk"], label=line[0].label)
+    label = line[0].label_of(line[0].case.line)
+    axis.plot(sizes, [r.tflops for r in good], f"o{style}", color=COLORS["hk"], label=label)
     if error is not None:
         low, high = ([row.tflops * (1 + sign * error) for row in good] for sign in (-1, 1))
         axis.fill_between(sizes, low, high, color=COLORS["hk"], alpha=0.15)

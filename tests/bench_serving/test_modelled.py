@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,8 @@ from tests.seed import draw
 
 KERNELS = catalogue(modelled.ARCH)
 SMALL = "d128 causal b1 32/8 n1024,gemm n1024"
-DOCUMENT = Path(__file__).parents[2] / "docs/benchmarks.md"
+DOCS = Path(__file__).parents[2] / "docs"
+DOCUMENT, CALIBRATION = DOCS / "benchmarks.md", DOCS / "timing.md"
 
 
 def row(case: Case, ratio: float) -> Row:
@@ -75,7 +77,7 @@ def test_files_of_a_small_choice(tmp_path: Path) -> None:
     text = (tmp_path / "modelled.md").read_text()
     said = calibration.statement("gemm")
     assert said in text
-    assert text.count(f", modelled ±{calibration.error_of('gemm'):.0%} |") == 3
+    assert text.count(f", modelled ±{calibration.error_of('gemm'):.0%} |") == 4
     svg = (tmp_path / "modelled.svg").read_text()
     assert "HK packed, modelled ±" in svg
     assert said in svg
@@ -92,7 +94,8 @@ def test_losses_stand_beside_wins() -> None:
     text = modelled_report.tables_of(rows)
     assert "| 350 (1.50) |" in text
     assert "| **228 (0.98)** |" in text
-    assert "| **94 (0.50)** |" in text
+    assert "| **94 (0.50, 0.69)** |" in text  # HipKittens: 137 by the model
+    assert "| HipKittens, modelled ±" in text
     assert "| hipBLASLt, published | 168 |" in text
 
 
@@ -165,6 +168,22 @@ def test_the_command_prints_tables_and_tells_its_progress_aside(tmp_path: Path) 
     assert "1/1 gemm bf16 n1024: " in result.stderr
     assert "1/1" not in result.stdout
     assert "| hipBLASLt, published | 168 |" in document.read_text()
+
+
+def test_what_is_said_of_hipkittens_is_the_calibration_s() -> None:
+    """Published and modelled figures, as docs/timing.md has them."""
+    text = CALIBRATION.read_text()
+    compared = 0
+    for panel in PANELS:
+        if not panel.hipkittens_modelled:
+            continue
+        words = panel.name.split()
+        label = "BF16" if panel.operator == "gemm" else f"{words[1]} {words[2]}, {words[4]}"
+        (line,) = re.findall(rf"^\| {label}(?: heads)? \|(.+)\|$", text, re.MULTILINE)
+        pairs = [tuple(map(int, cell.split("/"))) for cell in line.split("|")]
+        assert pairs == list(zip(panel.rates["HipKittens"], panel.hipkittens_modelled, strict=True))
+        compared += 1
+    assert compared == 9
 
 
 def documented(case: Case) -> float:
