@@ -14,18 +14,18 @@
 // The loop is software-pipelined by one tile: step j turns the scores of tile j into weights and
 // into O, and computes the scores of tile j + 1.
 //
-//   start copying K0 V0 K1 V1 K2 V2;  step -1: S of tile 0
+//   copy K0 and K1, and meanwhile prepare registers;  start copying V0 K2 V1;  step -1: S of tile 0
 //   for each tile j:
 //     even phase   8 (d=64) or 16 (d=128) mma: S of tile j+1   beside: exponentials and weights of
 //                  tile j, LDS reads of K(j+1), then V(j);  copy of K(j+4)
-//     barrier
-//     odd phase    as many mma: O += P V of tile j   beside: maxima of S of tile j+1, LDS reads of
-//                  V(j), then K(j+2);  copy of V(j+4), addresses of tile j+5
-//     wait until K(j+3) has landed | barrier
+//     odd phase    as many mma: O += P V of tile j   beside: the last weights, maxima of S of tile
+//                  j+1, LDS reads of V(j), then K(j+2);  copy of V(j+3), addresses of tile j+5
+//   and one barrier in each step, before which K(j+3) and V(j+1) have landed.
 //
-// Two waves share a SIMD and run one phase apart (PingPong): one's vector work fills the other's
-// matrix time. Within a phase the order is ours, not the compiler's: each mma is a slot, and each
-// other stream of work has its share of the slots (interleave, spread).
+// Two waves share a SIMD and run half a step apart (PingPong): one's vector work fills the other's
+// matrix time. The early one is at the barrier at the end of its step, the late one in the middle.
+// Within a phase the order is ours, not the compiler's: each mma is a slot, and each other stream of
+// work has its share of the slots (interleave, spread).
 //
 // Choices:
 //   - Masks cost a comparison for every score, so tiles that some row does not see whole (the
@@ -89,7 +89,7 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
   extern __attribute__((shared)) char lds[];
   static_assert(Wave::kLdsBytes <= arch::kLdsBytes);
   const Scale scale(args.scale);
-  Wave attention({source, keys, values, wave, lane}, shared_address(lds), lane, scale.factor,
+  Wave attention({source, keys, values, wave, lane}, shared_address(lds), wave, lane, scale.factor,
                  keys_seen(first_row + lane.col) - 1);
 
   const u32 query_bytes = args.query_token * sizeof(T), out_bytes = args.out_token * sizeof(T);
@@ -97,12 +97,9 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
   const u64 query_base =
       address(args.query) + (first_token * args.query_token + head * args.query_head) * sizeof(T);
   load(attention.query, BoundedView(query_base, wave_rows * query_bytes), query_bytes, lane);
-  scale.apply(attention.query);
 
   if (tiles > 0) {
-    attention.start_copies();
-    const PingPong<Shape::kWaves> turns(wave);
-    turns.enter();
+    attention.start(scale);
     i32 j = -1;
     if (own_tiles > 0) {
       attention.template step<false, true, true>(0);
@@ -113,12 +110,11 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
       ++j;
     }
     for (; j < tiles; ++j) attention.idle();
-    turns.leave();
     wait_copies<0>();  // those past the last tile: the LDS is given away when the waves end
   }
 
   ColumnVector lse, inverse;
-  attention.finish(lse, inverse, args.value_factor);
+  attention.softmax.finish(lse, inverse, args.value_factor);
   const u64 out_base =
       address(args.out) + (first_token * args.out_token + head * args.out_head) * sizeof(T);
   const BoundedView out(out_base, wave_rows * out_bytes);

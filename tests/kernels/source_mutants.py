@@ -23,8 +23,10 @@ SWIZZLE = "csrc/include/hk/types/swizzle.hpp"
 ROWS = "csrc/include/hk/types/row_source.hpp"
 GRID = "csrc/include/hk/grid.hpp"
 TURNS = "csrc/include/hk/schedule.hpp"
+ARCH = "csrc/include/hk/arch/gfx9.hpp"
 SHAPE = "csrc/kernels/attention/shape.hpp"
 WAVE = "csrc/kernels/attention/wave.hpp"
+SOFTMAX = "csrc/kernels/attention/softmax.hpp"
 KERNEL = "csrc/kernels/attention_prefill.hip"
 GEMM_WAVE = "csrc/kernels/gemm/wave.hpp"
 
@@ -40,11 +42,10 @@ class SourceMutant:
 
 
 PROLOGUE = """\
-    wait_copies<kInFlight>();
+    wait_copies<0>();
     barrier();
-  }
-
-  // kThis: O"""
+    static_for<2, kKeyStages>"""
+AT_THE_END, IN_THE_MIDDLE = "turns.template end<kInFlight>", "middle<kInFlight"
 WAIT = "wait_copies<(Shape::kStages - 1) * kCopies>();"
 FIRST_STEP = f"""\
   template <bool kMasked>
@@ -74,8 +75,8 @@ MUTANTS = (
                  "(mixed / 2 + mixed % 2 * 2) * 4", "mixed * 4"),
     SourceMutant("swizzle: conflicts", SWIZZLE,
                  "kBlockStride = kCopyBlock + 64", "kBlockStride = kCopyBlock"),
-    SourceMutant("mask: one key less", WAVE, "> visible ?", ">= visible ?"),
-    SourceMutant("mask: one key more", WAVE, "> visible ?", "> visible + 1 ?"),
+    SourceMutant("mask: one key less", SOFTMAX, "> visible ?", ">= visible ?"),
+    SourceMutant("mask: one key more", SOFTMAX, "> visible ?", "> visible + 1 ?"),
     SourceMutant("mask: tiles that are not whole", KERNEL,
                  "keys_seen(first_row) / kTileKeys", "ceil_div(keys_seen(first_row), kTileKeys)"),
     SourceMutant("mask: from the top left", KERNEL,
@@ -99,18 +100,24 @@ MUTANTS = (
                  "block_index(clamp_scalar(row, max(count, 1) - 1))", "block_index(row)"),
     SourceMutant("pages: a row of another place", ROWS,
                  "first - block_index(first) * block_size", "first % 16u"),
-    SourceMutant("rescale: without the sum", WAVE, "sum *= Pair(shrink);", ""),
-    SourceMutant("rescale: never", WAVE, "any(next_max > maximum.limit)", "next_key < 0"),
+    SourceMutant("rescale: without the sum", SOFTMAX, "sum *= Pair(shrink);", ""),
+    SourceMutant("rescale: never", SOFTMAX, "any(next_max > maximum.limit)", "next_max > 1e38f"),
     SourceMutant("prologue: no barrier", WAVE, PROLOGUE, PROLOGUE.replace("    barrier();\n", "")),
     SourceMutant("prologue: no wait", WAVE,
-                 PROLOGUE, PROLOGUE.replace("    wait_copies<kInFlight>();\n", "")),
+                 PROLOGUE, PROLOGUE.replace("    wait_copies<0>();\n", "")),
     SourceMutant("prologue: waits for a copy less", WAVE,
-                 PROLOGUE, PROLOGUE.replace("<kInFlight>", "<kInFlight + 1>")),
+                 PROLOGUE, PROLOGUE.replace("<0>", "<1>")),
     SourceMutant("prologue: the barrier before the wait", WAVE, PROLOGUE, PROLOGUE.replace(
-        "    wait_copies<kInFlight>();\n    barrier();\n",
-        "    barrier();\n    wait_copies<kInFlight>();\n")),
-    SourceMutant("turns: all waves at once", TURNS, "if (late) barrier();", ""),
-    SourceMutant("stages: one of V too few", SHAPE, "kValueStages = 5", "kValueStages = 4"),
+        "    wait_copies<0>();\n    barrier();\n", "    barrier();\n    wait_copies<0>();\n")),
+    SourceMutant("turns: late waves wait for a copy less", WAVE,
+                 IN_THE_MIDDLE, f"{IN_THE_MIDDLE} + 1"),
+    SourceMutant("turns: early waves wait for a copy less", WAVE,
+                 AT_THE_END, AT_THE_END.replace(">", " + 1>")),
+    SourceMutant("turns: late waves at both barriers", TURNS,
+                 "meet<Pending>(1 - late)", "meet<Pending>(1)"),
+    SourceMutant("turns: no wait", ARCH, "s_waitcnt %1", "; %1"),
+    SourceMutant("stages: one of V too few", SHAPE,
+                 "kValueStages = kKeyStages + Turns::kLate", "kValueStages = kKeyStages"),
     SourceMutant("stages: one of K too few", SHAPE, "kKeyStages = 4", "kKeyStages = 3"),
 )  # fmt: skip
 

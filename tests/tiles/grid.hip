@@ -4,29 +4,32 @@
 namespace hk {
 namespace {
 
-// Each half of the waves says in LDS in which phase it is; the other half reads it one barrier later.
-// buffer: [wave][phase] what the partner half did one barrier ago. number[0]: phases
-template <int Waves>
-HK_DEVICE void take_turns(const TileTestArgs& args) {
+// Each wave says in LDS which half of which step it is in, and reads after each of its barriers what
+// the wave Waves / 2 away had said before. buffer: [wave][step]. number[0]: steps
+template <template <int> class Turns, int Waves>
+HK_DEVICE void keep_step(const TileTestArgs& args) {
   constexpr int kSlots = 3;  // a slot is written two barriers after it was last read
-  const i32 wave = this_wave(), half = wave / (Waves / 2);
-  const i32 phases = args.number[0];
-  for (i32 i = __builtin_amdgcn_workitem_id_x(); i < kSlots * Waves; i += Waves * arch::kLanes)
-    lds[i] = ~0u;
-  synchronize();
-  const PingPong<Waves> turns(wave);
-  turns.enter();
-  const bool writer = this_lane().id == 0;
-  for (i32 phase = 0; phase < phases; ++phase) {
-    const i32 barriers = phase + half;  // that this wave has been through
-    if (writer) lds[barriers % kSlots * Waves + wave] = phase;
-    const i32 partner = (wave + Waves / 2) % Waves;
-    const u32 seen = lds[(barriers + kSlots - 1) % kSlots * Waves + partner];
-    if (writer) words(args.buffer[0])[wave * phases + phase] = seen;
-    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
-    barrier();
+  const i32 wave = this_wave(), partner = (wave + Waves / 2) % Waves;
+  const bool is_late = Turns<Waves>::kLate && wave >= Waves / 2;
+  const bool speaks = this_lane().id == 0;
+  const Turns<Waves> turns(wave);
+  for (i32 step = 0; step < args.number[0]; ++step) {
+    i32 barriers = step;
+    const auto say = [&](i32 half) {
+      if (speaks) lds[barriers % kSlots * Waves + wave] = 2 * step + half;
+      __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+    };
+    const auto look = [&] {
+      const u32 said = lds[barriers++ % kSlots * Waves + partner];
+      if (speaks) words(args.buffer[0])[wave * args.number[0] + step] = said;
+    };
+    say(0);
+    turns.template middle<0>();
+    if (is_late) look();
+    say(1);
+    turns.template end<0>();
+    if (!is_late) look();
   }
-  turns.leave();
 }
 
 // For each item the slots that called it: buffer [kind][item] the number of calls, then the slot.
@@ -102,8 +105,9 @@ HK_DEVICE void find_tiles(const TileTestArgs& args) {
 
 using namespace hk;
 
-HK_KERNEL(128, 1) turns_2(TileTestArgs args) { take_turns<2>(args); }
-HK_KERNEL(512, 2) turns_8(TileTestArgs args) { take_turns<8>(args); }
+HK_KERNEL(128, 1) ping_pong_2(TileTestArgs args) { keep_step<PingPong, 2>(args); }
+HK_KERNEL(512, 2) ping_pong_8(TileTestArgs args) { keep_step<PingPong, 8>(args); }
+HK_KERNEL(256, 1) together_4(TileTestArgs args) { keep_step<Together, 4>(args); }
 HK_KERNEL(64, 1) spread_all(TileTestArgs args) {
   if (this_lane().id != 0) return;
   spread_items<0, 0, 8, 8, 8>(words(args.buffer[0]));

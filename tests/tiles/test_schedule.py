@@ -10,21 +10,21 @@ from tests.tiles.launch import launch
 NOTHING = 2**32 - 1
 
 
-@pytest.mark.parametrize("waves", [2, 8])
-@pytest.mark.parametrize("phases", [1, 2, 7])
+@pytest.mark.parametrize(("turns", "waves"), [("ping_pong", 2), ("ping_pong", 8), ("together", 4)])
+@pytest.mark.parametrize("steps", [1, 2, 7])
 @pytest.mark.parametrize("seed", range(4))
-def test_ping_pong(waves: int, phases: int, seed: int) -> None:
-    """The upper half of the waves is one phase behind the lower, and all pass as many barriers."""
-    seen = np.empty((waves, phases), np.uint32)
+def test_waves_keep_step(turns: str, waves: int, steps: int, seed: int) -> None:
+    """One barrier each step. With ping-pong the lower half of the waves is then at the end of it,
+    and the upper half, of which it sees the first half of the step, in its middle."""
+    said = np.empty((waves, steps), np.uint32)
     counters = launch(
-        f"turns_{waves}", seen, numbers=[phases], waves=waves, lds=12 * waves, seed=seed
+        f"{turns}_{waves}", said, numbers=[steps], waves=waves, lds=12 * waves, seed=seed
     )
-    setup = 1  # barrier, before the turns
-    assert counters.by_mnemonic["s_barrier"] == waves * (setup + phases + 1)
-    # One barrier ago: the lower half sees the upper half two phases back, which sees its own.
-    lower = [NOTHING, NOTHING, *range(phases)][:phases]
-    np.testing.assert_array_equal(seen[: waves // 2], np.tile(lower, (waves // 2, 1)))
-    np.testing.assert_array_equal(seen[waves // 2 :], np.tile(range(phases), (waves // 2, 1)))
+    assert counters.by_mnemonic["s_barrier"] == waves * steps
+    first, second = 2 * np.arange(steps), 2 * np.arange(steps) + 1
+    lower = first if turns == "ping_pong" else second
+    np.testing.assert_array_equal(said[: waves // 2], np.tile(lower, (waves // 2, 1)))
+    np.testing.assert_array_equal(said[waves // 2 :], np.tile(second, (waves // 2, 1)))
 
 
 SPREADS = [(0, 8, 8), (2, 5, 13), (1, 7, 3), (0, 1, 64), (3, 13, 1)]

@@ -46,19 +46,48 @@ HK_DEVICE void spread(F&& body) {
   }
 }
 
-// Waves w and w + Waves/2 share a SIMD. The upper half runs one phase behind the lower half, so
-// that on each SIMD one wave is in an even phase while the other is in an odd one. All waves then
-// execute the same number of barriers: the late ones one more at the start, the early at the end.
+// How the waves of a workgroup keep step: one barrier for each, before which a wave waits until at
+// most `Pending` of its copies are in flight.
+//
+// PingPong: waves w and w + Waves/2 share a SIMD. The upper half runs half a step behind the lower
+// one, so that while one of the two is in the first half of its step the other is in the second of
+// its own. All meet where the early waves end a step, and the late ones are in the middle of theirs.
 template <int Waves>
 struct PingPong {
-  bool late;
+  static constexpr int kLate = 1;
+  i32 late;  // wave-uniform: 0 or 1
 
-  HK_DEVICE explicit PingPong(int wave) : late(wave >= Waves / 2) {}
-  HK_DEVICE void enter() const {
-    if (late) barrier();
+  HK_DEVICE explicit PingPong(int wave) : late(wave / (Waves / 2)) {}
+  template <int Pending>
+  HK_DEVICE void middle() const {
+    meet<Pending>(late);
   }
-  HK_DEVICE void leave() const {
-    if (!late) barrier();
+  template <int Pending>
+  HK_DEVICE void end() const {
+    meet<Pending>(1 - late);
+  }
+
+ private:
+  template <int Pending>
+  HK_DEVICE static void meet(i32 now) {
+    fence_schedule();
+    arch::wait_and_barrier_if<Pending>(now);
+    fence_schedule();
+  }
+};
+
+// All waves meet at the end of a step: those that share a SIMD are of different workgroups.
+template <int Waves>
+struct Together {
+  static constexpr int kLate = 0;
+
+  HK_DEVICE explicit Together(int) {}
+  template <int>
+  HK_DEVICE void middle() const {}
+  template <int Pending>
+  HK_DEVICE void end() const {
+    arch::wait<Pending, arch::kNoWait>();
+    barrier();
   }
 };
 

@@ -50,15 +50,16 @@ struct KeyValueStream {
   }
   HK_DEVICE void find_next() { found = source.find(row + Tile::kRows); }
 
-  // One tile of each, all pieces at once.
-  HK_DEVICE void copy_keys(Tile dst) const { copy(dst, key_span, key_share); }
-  HK_DEVICE void copy_values(Tile dst) {
+  // On to the next tile of values, and of keys: one more.
+  HK_DEVICE void advance() {
     next_values();
-    copy(dst, value_span, value_share);
     next_place();
     find_next();
     next_keys();
   }
+
+  HK_DEVICE void copy_keys(Tile dst) const { copy(dst, key_span, key_share); }
+  HK_DEVICE void copy_values(Tile dst) const { copy(dst, value_span, value_share); }
 };
 
 }  // namespace hk::attention

@@ -18,12 +18,25 @@ struct Shape<arch::Gfx950, T, HeadSize> {
   static constexpr int kWaveRows = 32,
                        kQueryRows = kWaves * kWaveRows;  // of a wave, of a workgroup
   static constexpr int kTileKeys = 64;
-  // Tiles of K and V in LDS. V of a tile is read half a step after K of the tile after it, so that
-  // one more of V is in use while as many of each are on their way.
-  static constexpr int kKeyStages = 4, kValueStages = 5;
-  static constexpr int kTilesInFlight = 3;  // whose copies no phase waits for
+  using Turns = PingPong<kWaves>;
+  // Tiles of K and V in LDS. Step j copies K of tile j + 4 and V of tile j + 3; late waves are still
+  // reading V of tile j - 1 then.
+  static constexpr int kKeyStages = 4, kValueStages = kKeyStages + Turns::kLate;
 
   using Tile = SharedTile<T, kTileKeys, HeadSize, swizzle::SpreadRows<HeadSize* int(sizeof(T))>>;
+};
+
+// What a wave computes in one step, and the slots that it does it in: one mma each.
+template <class Shape>
+struct Step {
+  using Matrix = Mma<typename Shape::Element>;
+  static constexpr int kKeyBlocks = Shape::kTileKeys / Matrix::kRows;
+  static constexpr int kChannelBlocks = Shape::kHeadSize / Matrix::kRows;
+  static constexpr int kChannelSteps = Shape::kHeadSize / Matrix::kDepth;
+  static constexpr int kKeySteps = Shape::kTileKeys / Matrix::kDepth;
+  static constexpr int kHalf = kKeyBlocks * kChannelSteps;  // slots of a phase
+  static constexpr int kSlots = 2 * kHalf;
+  static_assert(kHalf == kChannelBlocks * kKeySteps && Shape::kWaveRows == Matrix::kCols);
 };
 
 }  // namespace hk::attention

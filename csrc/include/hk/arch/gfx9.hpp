@@ -13,13 +13,32 @@ struct Gfx950;
 
 inline constexpr int kNoWait = -1;
 
+// The operand of s_waitcnt for `wait` below.
+template <int Vector, int Lds>
+HK_DEVICE constexpr int wait_counts() {
+  static_assert(Vector < 63 && Lds < 15, "vmcnt has 6 bits, lgkmcnt 4");
+  const int vector = Vector == kNoWait ? 63 : Vector, lds = Lds == kNoWait ? 15 : Lds;
+  return (vector & 15) | (vector >> 4) << 14 | 7 << 4 | lds << 8;
+}
+
 // At most `Vector` global accesses (copies to LDS among them) and `Lds` LDS reads stay outstanding.
 // A builtin, not assembly: the compiler knows then what has landed and does not wait once more.
 template <int Vector, int Lds>
 HK_DEVICE void wait() {
-  static_assert(Vector < 63 && Lds < 15, "vmcnt has 6 bits, lgkmcnt 4");
-  constexpr int kVector = Vector == kNoWait ? 63 : Vector, kLds = Lds == kNoWait ? 15 : Lds;
-  __builtin_amdgcn_s_waitcnt((kVector & 15) | (kVector >> 4) << 14 | 7 << 4 | kLds << 8);
+  constexpr int kCounts = wait_counts<Vector, Lds>();
+  __builtin_amdgcn_s_waitcnt(kCounts);
+}
+
+// Where `condition`, which is wave-uniform: waits until at most `Vector` global accesses are
+// outstanding, then a barrier. Assembly, since a branch of the compiler's would end the block, and
+// with it the order of what surrounds it.
+template <int Vector>
+HK_DEVICE void wait_and_barrier_if(i32 condition) {
+  asm volatile(
+      "s_cmp_eq_u32 %0, 0\n\ts_cbranch_scc1 .Lelse%=\n\t"
+      "s_waitcnt %1\n\ts_barrier\n.Lelse%=:" ::"s"(condition),
+      "n"(wait_counts<Vector, kNoWait>())
+      : "scc", "memory");
 }
 
 }  // namespace hk::arch

@@ -1,0 +1,118 @@
+// From the scores of a tile to its weights, in pieces that fit between matrix instructions; and what
+// a row keeps of the tiles before: the maximum and the sum of the weights.
+#pragma once
+
+#include "row_maximum.hpp"
+
+namespace hk::attention {
+
+constexpr f32 kLn2 = 0.69314718055994531f;
+
+template <class Shape>
+class Softmax {
+  using T = typename Shape::Element;
+  using Slots = Step<Shape>;
+  using Matrix = typename Slots::Matrix;
+  static constexpr int kTileKeys = Shape::kTileKeys, kWaveRows = Shape::kWaveRows;
+  static constexpr int kKeyBlocks = Slots::kKeyBlocks, kChannelSteps = Slots::kChannelSteps;
+  static constexpr int kHalf = Slots::kHalf, kSlots = Slots::kSlots;
+  static constexpr int kPairs = kTileKeys * kWaveRows / arch::kLanes / 2;
+  static constexpr int kBlockPairs = kPairs / kKeyBlocks;
+
+ public:
+  HK_DEVICE explicit Softmax(f32 scale) : factor(scale) {}
+
+  ResultTile<kTileKeys, kWaveRows> scores;       // S^T
+  OperandTile<T, kWaveRows, kTileKeys> weights;  // P
+
+  // Whether the maximum of `scores` calls for `rescale`, in any row.
+  HK_DEVICE bool has_risen() const { return any(next_max > maximum.limit); }
+
+  // `output` and its sum are whole up to a tile here, so they can move to the maximum of the next.
+  template <class Output>
+  HK_DEVICE void rescale(Output& output) {
+    const ColumnVector shrink = maximum.rise(next_max, factor);
+    for (auto& row : output.block)
+      for (Block& block : row) hk::scale(block, block, shrink);
+    sum *= Pair(shrink);
+    if (maximum.is_far)
+      static_for<0, kKeyBlocks>([&](auto i) { maximum.rebase(scores.block[i][0]); });
+  }
+
+  // Scores to weights, in three stages. The first frees the registers that the next scores take:
+  // those of block 0 before the first slot, of the others by slot kChannelSteps.
+  HK_DEVICE void begin() {
+    static_for<0, kBlockPairs>([&](auto i) { exponent(i); });
+  }
+  template <int Slot>
+  HK_DEVICE void weigh_slot() {
+    constexpr int kSpan = kSlots * 13 / 16;
+    static_assert(weighed_in_time(kSpan));
+    spread<Slot, 0, kChannelSteps, kPairs - kBlockPairs>(
+        [&](auto i) { exponent(i + kBlockPairs); });
+    spread<Slot, 0, kSpan, kPairs>([&](auto i) {
+      exponents[i] = {__builtin_amdgcn_exp2f(exponents[i][0]),
+                      __builtin_amdgcn_exp2f(exponents[i][1])};
+    });
+    spread<Slot, 1, kSpan, kPairs>([&](auto i) {
+      sum += exponents[i];
+      convert<T, i.value % 4>(weights.part[0][i / 4], exponents[i]);
+    });
+  }
+
+  // The maxima of the next scores, one block after the other as the matrix unit finishes them.
+  // kMasked: keys past `visible`, counted from this lane's first of the tile, have no weight.
+  template <bool kMasked, int Slot>
+  HK_DEVICE void max_slot(i32 visible) {
+    constexpr int kSpan = kHalf / 2;
+    if constexpr (Slot == 0) next_max = kNoScore;
+    static_for<0, kKeyBlocks>([&](auto block) {
+      spread<Slot, (block.value + 1) * kChannelSteps + 2, kSpan, kBlockPairs>([&](auto i) {
+        Block& rows = scores.block[block][0];
+        if constexpr (kMasked) {
+          mask<block.value, 2 * i.value>(rows, visible);
+          mask<block.value, 2 * i.value + 1>(rows, visible);
+        }
+        max_rows(next_max, next_max, pair(rows, i));
+      });
+    });
+    if constexpr (Slot == kSlots - 2) {
+      reduce_halves(next_max, next_max,
+                    [](f32 a, f32 b) { return __builtin_elementwise_maximum(a, b); });
+    }
+  }
+
+  // The row's log-sum-exp, and what turns its sum of weighted values into the output.
+  HK_DEVICE void finish(ColumnVector& lse, ColumnVector& inverse, f32 value_factor) const {
+    ColumnVector total;
+    reduce_halves(total, sum[0] + sum[1], [](f32 a, f32 b) { return a + b; });
+    const bool nothing = total == 0;
+    lse =
+        nothing ? kNoScore : maximum.value * (factor * kLn2) + __builtin_amdgcn_logf(total) * kLn2;
+    inverse = nothing ? 0 : value_factor * __builtin_amdgcn_rcpf(total);
+  }
+
+ private:
+  f32 factor;
+  RowMaximum maximum;
+  ColumnVector next_max;   // of `scores`
+  Pair sum{};              // of this lane's weights
+  Pair exponents[kPairs];  // of 2, then the weights themselves
+
+  // Whether each fragment of weights is complete before the slot that multiplies with it.
+  HK_DEVICE static constexpr bool weighed_in_time(int span) {
+    for (int step = 0; step < Slots::kKeySteps; ++step)
+      if (1 + (4 * step + 3) * span / kPairs >= kHalf + step * Slots::kChannelBlocks) return false;
+    return true;
+  }
+  HK_DEVICE void exponent(int i) {
+    const Pair x = pair(scores.block[i / kBlockPairs][0], i % kBlockPairs);
+    exponents[i] = __builtin_elementwise_fma(x, Pair(factor), Pair(-maximum.offset));
+  }
+  template <int BlockIndex, int I>
+  HK_DEVICE static void mask(Block& rows, i32 visible) {
+    rows[I] = Matrix::kRows * BlockIndex + Matrix::row(I, 0) > visible ? kNoScore : rows[I];
+  }
+};
+
+}  // namespace hk::attention
