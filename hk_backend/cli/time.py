@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from hk_backend.cli import errors
+from hk_backend.cli import measure as measuring
 from hk_backend.cli.output import JsonFlag, print_json, progress
 
 KernelName = Annotated[
@@ -30,6 +32,18 @@ Settings = Annotated[
 ParametersFlag = Annotated[
     bool, typer.Option("--parameters", help="List the model's parameters, and nothing else.")
 ]
+MeasuredFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--measured", metavar="FILE", help="Of --measure: what it has in place of the model's own."
+    ),
+]
+MeasureFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--measure", metavar="FILE", help="Measure this machine's GPU into FILE, and nothing else."
+    ),
+]
 SensitivityFlag = Annotated[
     bool, typer.Option(help="Replay with each unsure parameter at the ends of its range.")
 ]
@@ -42,16 +56,22 @@ def time(
     settings: Settings = None,
     sensitivity: SensitivityFlag = True,
     parameters: ParametersFlag = False,
+    measured: MeasuredFile = None,
+    measure: MeasureFile = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Model how long a kernel takes on a GPU, what bounds it, and where its clocks go.
 
     No GPU is needed: some of its workgroups are executed in the emulator and replayed on a model of
-    the device. Exit code 1 if the kernel cannot be executed.
+    the device. Exit code 1 if the kernel cannot be executed. `--measure` does need one: it asks the
+    GPU of this machine, or of HK_DEVICE, what the model has to know.
     """
+    if measure is not None:
+        return measuring.measure(measure, as_json)
+    known = measuring.parameters(measured, arch) if measured else {}
     if parameters:
-        return _list_parameters(arch, as_json)
-    _model(kernel, shape, arch, _changes(settings or (), arch), sensitivity, as_json)
+        return _list_parameters(arch, known, as_json)
+    _model(kernel, shape, arch, _changes(settings or (), arch, known), sensitivity, as_json)
     return None
 
 
@@ -86,11 +106,11 @@ def _model(
     return tables.print_report(Console(), found)
 
 
-def _changes(settings: Sequence[str], arch: str) -> dict[str, float]:
-    """Of `--set`, checked against the model's table."""
+def _changes(settings: Sequence[str], arch: str, measured: Mapping[str, float]) -> dict[str, float]:
+    """What was measured, and `--set` on top of it, checked against the model's table."""
     from hk_backend import _emulator
 
-    changes: dict[str, float] = {}
+    changes = dict(measured)
     for text in settings:
         name, _, value = text.partition("=")
         try:
@@ -102,13 +122,13 @@ def _changes(settings: Sequence[str], arch: str) -> dict[str, float]:
     return changes
 
 
-def _list_parameters(arch: str, as_json: bool) -> None:
+def _list_parameters(arch: str, measured: Mapping[str, float], as_json: bool) -> None:
     from dataclasses import asdict
 
     from hk_backend.timing import sensitivity, tables
 
     try:
-        rows = sensitivity.table(arch)
+        rows = sensitivity.table(arch, measured)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--arch") from None
     if as_json:

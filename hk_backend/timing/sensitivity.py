@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hk_backend.timing import model
 
@@ -41,11 +41,22 @@ class Effect:
         return max(abs(self.low - 1), abs(self.high - 1))
 
 
-def table(arch: str) -> list[Parameter]:
-    """Every number of the model of `arch`. Raises `ValueError` for an arch that there is not."""
+def table(arch: str, measured: Mapping[str, float] | None = None) -> list[Parameter]:
+    """Every number of the model of `arch`, or what was `measured` in its place.
+
+    Raises `ValueError` for an arch that there is not.
+    """
     from hk_backend import _emulator
 
-    return [Parameter(*row) for row in _emulator.timing_parameters(arch)]
+    own = [Parameter(*row) for row in _emulator.timing_parameters(arch)]
+    return [_measured(row, (measured or {}).get(row.name)) for row in own]
+
+
+def _measured(row: Parameter, value: float | None) -> Parameter:
+    if value is None:
+        return row
+    about = {"certainty": "measured", "source": "hk-backend time --measure"}
+    return replace(row, value=value, low=value, high=value, **about)
 
 
 def effects(

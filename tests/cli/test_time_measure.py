@@ -1,0 +1,127 @@
+"""`hk-backend time --measure` and what is done with its file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from hk_backend import _emulator
+from hk_backend.bench.gpu import measure
+from hk_backend.cli.app import app
+from hk_backend.config import get_config
+from hk_backend.devices.hip import emulated
+from hk_backend.timing.measured import Measured
+from hk_backend.timing.rows import Found, rows
+
+CHAIN = 4 + 24 / 16  # clocks of a repeat beside the load: the issue of the wait, the loop's share
+
+
+@pytest.fixture
+def gfx950(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The emulated device, with a few of the rows; reset afterwards for other tests."""
+    few = [row for row in rows() if row.name in ("s_nop_0", "s_nop_1", "hbm_read", "launch")]
+    monkeypatch.setattr(measure, "rows", lambda: few)
+    monkeypatch.setenv("HK_DEVICE", "emulated:gfx950")
+    get_config.cache_clear()
+    yield
+    get_config.cache_clear()
+    emulated.EmulatedLibrary(emulated.LIBRARY).reset("gfx950")
+    emulated.emulated_device.cache_clear()
+
+
+def run(*options: str) -> Result:
+    return CliRunner().invoke(app, ["time", *options])
+
+
+def measured_file(folder: Path) -> Path:
+    """Of a GPU whose LDS takes 77 clocks and whose device clock is 2.2 GHz."""
+    path = folder / "measured.json"
+
+    def found(clocks: float) -> Found:
+        return Found({0: clocks}, 1.0, 2.2, 0.0, 0.0, 0.0, 1)
+
+    slot = 4 + 24 / 64
+    found_rows = {
+        "s_nop_0": found(slot),
+        "s_nop_1": found(slot + 4),
+        "clock": found(64),
+        "lds_latency": found(77 + CHAIN),
+    }
+    Measured("gfx950", "a GPU", False, found_rows).save(path)
+    return path
+
+
+@pytest.mark.usefixtures("gfx950")
+def test_the_file_and_the_document_are_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "measured.json"
+    result = run("--measure", str(path), "--json")
+    assert result.exit_code == 0, result.output
+    data = json.loads(result.stdout)
+    assert data == json.loads(path.read_text())
+    assert (data["device"], data["emulated"]) == ("emulated:gfx950", True)
+    assert set(data["rows"]) == {"s_nop_0", "s_nop_1", "hbm_read", "launch"}
+    assert data["parameters"]["hbm"]["certainty"] == "measured"
+
+
+@pytest.mark.usefixtures("gfx950")
+def test_for_people_and_refused_as_it_is_emulated(tmp_path: Path) -> None:
+    path = tmp_path / "measured.json"
+    shown = run("--measure", str(path))
+    assert shown.exit_code == 0, shown.output
+    assert "4 micro-kernels" in shown.stdout
+    assert "clocks count instructions" in shown.stdout
+    refused = run("--parameters", "--measured", str(path))
+    assert refused.exit_code == 2
+    assert "is of an emulated device" in " ".join(refused.stderr.replace("│", " ").split())
+
+
+def test_what_was_measured_stands_in_the_model_s_place(tmp_path: Path) -> None:
+    path = str(measured_file(tmp_path))
+    listed = {row["name"]: row for row in json.loads(run("--parameters", "--json").stdout)}
+    now = json.loads(run("--parameters", "--measured", path, "--json").stdout)
+    changed = {row["name"]: row["value"] for row in now if row != listed[row["name"]]}
+    assert changed == pytest.approx({"clock": 2.2, "issue": 4, "lds_latency": 77})
+    assert {row["certainty"] for row in now if row["name"] in changed} == {"measured"}
+
+
+def test_a_kernel_is_modelled_with_it_and_set_goes_on_top(tmp_path: Path) -> None:
+    path = str(measured_file(tmp_path))
+    kernel = ("gemm_bf16", "--shape", "m=256,n=256,k=256", "--no-sensitivity", "--json")
+    plain, measured, on_top = (
+        json.loads(run(*kernel, *options).stdout)
+        for options in ((), ("--measured", path), ("--measured", path, "--set", "clock=2.4"))
+    )
+    assert measured["set"]["lds_latency"] == pytest.approx(77)
+    assert measured["set"]["clock"] == pytest.approx(2.2)
+    assert on_top["set"]["clock"] == 2.4
+    assert measured["microseconds"] != plain["microseconds"]
+    own = _emulator.TimingParameters("gfx950")
+    assert own["lds_latency"] != 77
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--measure", "/nowhere/file.json"), "there is no folder /nowhere"),
+        (("--parameters", "--measured", "/nowhere/file.json"), "No such file"),
+    ],
+)
+def test_paths_that_do_not_work(options: tuple[str, ...], message: str) -> None:
+    result = run(*options)
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.replace("│", " ").split())
+
+
+def test_no_gpu_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HK_DEVICE", "cpu")
+    get_config.cache_clear()
+    result = run("--measure", str(tmp_path / "measured.json"))
+    get_config.cache_clear()
+    assert result.exit_code == 1
+    assert "HK_DEVICE=cpu: only a GPU, or an emulated one, is measured" in result.stderr
+    assert not list(tmp_path.iterdir())
