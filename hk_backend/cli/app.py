@@ -156,13 +156,14 @@ def quantize(
     If interrupted, run the same command to resume. Exit code 1 on failure, with the reason; 130
     after Ctrl-C.
     """
-    from hk_backend.quantize.errors import QuantizeError, missing
+    from hk_backend.extras import missing
+    from hk_backend.quantize.errors import EXTRA, QuantizeError
 
     try:
         from hk_backend.quantize import command, report
         from hk_backend.quantize.job import Settings
     except ModuleNotFoundError as error:
-        errors.say(progress, missing(error))
+        errors.say(progress, missing(error, "quantize", EXTRA))
         raise typer.Exit(1) from None
     settings = Settings(
         format.value,

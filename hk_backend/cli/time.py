@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -12,6 +13,12 @@ from rich.console import Console
 from hk_backend.cli import errors
 from hk_backend.cli import measure as measuring
 from hk_backend.cli.output import JsonFlag, print_json, progress
+
+if TYPE_CHECKING:
+    from hk_backend.timing.report import Report
+    from hk_backend.timing.shapes import Workload
+
+    Draw = Callable[[Report, Path], list[Path]]
 
 KernelName = Annotated[
     str, typer.Argument(metavar="KERNEL", help="As `hk-backend kernels` lists it.")
@@ -28,6 +35,10 @@ Arch = Annotated[str, typer.Option(help="Of the GPU.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the model; repeatable."),
+]
+PictureFile = Annotated[
+    Path | None,
+    typer.Option(help="Draw a CU's timeline: .png or .svg; with another name, both."),
 ]
 ParametersFlag = Annotated[
     bool, typer.Option("--parameters", help="List the model's parameters, and nothing else.")
@@ -54,6 +65,7 @@ def time(
     shape: ShapeText = "",
     arch: Arch = "gfx950",
     settings: Settings = None,
+    picture: PictureFile = None,
     sensitivity: SensitivityFlag = True,
     parameters: ParametersFlag = False,
     measured: MeasuredFile = None,
@@ -71,39 +83,38 @@ def time(
     known = measuring.parameters(measured, arch) if measured else {}
     if parameters:
         return _list_parameters(arch, known, as_json)
-    _model(kernel, shape, arch, _changes(settings or (), arch, known), sensitivity, as_json)
+    from hk_backend.timing import report, tables
+
+    workload = _workload(kernel, shape, arch)
+    changes = _changes(settings or (), arch, known)
+    draw = _drawing(picture) if picture else None
+    files: list[Path] = []
+    with _errors_in_words(changes), progress.status("") as line:
+        found = report.collect(workload, changes, sensitivity=sensitivity, say=line.update)
+        if draw and picture:
+            line.update("drawing")
+            files = draw(found, picture)
+    if as_json:
+        return print_json({**found.as_json(), "pictures": [str(file) for file in files]})
+    tables.print_report(Console(), found, files)
     return None
 
 
-def _model(
-    kernel: str, shape: str, arch: str, changes: dict[str, float], sensitivity: bool, as_json: bool
-) -> None:
+def _workload(kernel: str, shape: str, arch: str) -> Workload:
+    """Ends the command where they name nothing."""
     from hk_backend.kernels import CodeObjectError, catalogue
-    from hk_backend.timing import report, shapes, tables
+    from hk_backend.timing import shapes
 
     for name, value in (("KERNEL", kernel), ("--shape", shape)):
         if not value:
             raise typer.BadParameter("it is missing", param_hint=name)
     with errors.in_one_line(progress, CodeObjectError):
-        kernels = catalogue(arch)
         try:
-            entry = kernels.kernel(kernel)
+            return shapes.parse(catalogue(arch).kernel(kernel), shape)
         except KeyError as error:
             raise typer.BadParameter(error.args[0], param_hint="KERNEL") from None
-    try:
-        workload = shapes.parse(entry, shape)
-        with (
-            errors.in_one_line(progress, CodeObjectError, RuntimeError),
-            progress.status("") as line,
-        ):
-            found = report.collect(workload, changes, sensitivity=sensitivity, say=line.update)
-    except shapes.ShapeError as error:
-        raise typer.BadParameter(str(error), param_hint="--shape") from None
-    except ValueError as error:  # parameters that each are possible, but not with this kernel
-        raise typer.BadParameter(str(error), param_hint="--set") from None
-    if as_json:
-        return print_json(found.as_json())
-    return tables.print_report(Console(), found)
+        except shapes.ShapeError as error:
+            raise typer.BadParameter(str(error), param_hint="--shape") from None
 
 
 def _changes(settings: Sequence[str], arch: str, measured: Mapping[str, float]) -> dict[str, float]:
@@ -120,6 +131,37 @@ def _changes(settings: Sequence[str], arch: str, measured: Mapping[str, float]) 
             why = str(error) if "valid" in str(error) else "valid: NAME=NUMBER"
             raise typer.BadParameter(f"{text!r}: {why}", param_hint="--set") from None
     return changes
+
+
+def _drawing(path: Path) -> Draw:
+    """What draws, before anything takes time; ends the command where nothing can."""
+    from hk_backend.extras import missing
+
+    if not path.parent.is_dir():
+        raise typer.BadParameter(f"{path.parent} is not a folder", param_hint="--picture")
+    try:
+        from hk_backend.timing.picture import draw
+    except ModuleNotFoundError as error:
+        errors.say(progress, missing(error, "--picture", "bench"))
+        raise typer.Exit(1) from None
+    return draw
+
+
+@contextmanager
+def _errors_in_words(changes: Mapping[str, float]) -> Iterator[None]:
+    """What only shows when the kernel runs, is replayed or is drawn."""
+    from hk_backend.kernels import CodeObjectError
+    from hk_backend.timing.shapes import ShapeError
+
+    with errors.in_one_line(progress, CodeObjectError, OSError, RuntimeError):
+        try:
+            yield
+        except ShapeError as error:
+            raise typer.BadParameter(str(error), param_hint="--shape") from None
+        except ValueError as error:  # parameters that each are possible, but not with this kernel
+            if not changes:
+                raise
+            raise typer.BadParameter(str(error), param_hint="--set") from None
 
 
 def _list_parameters(arch: str, measured: Mapping[str, float], as_json: bool) -> None:

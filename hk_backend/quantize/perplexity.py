@@ -20,7 +20,8 @@ import torch
 from safetensors import safe_open
 
 from hk_backend import ops
-from hk_backend.quantize.errors import QuantizeError, missing
+from hk_backend.extras import missing
+from hk_backend.quantize.errors import EXTRA, QuantizeError
 
 if TYPE_CHECKING:
     from hk_backend.quantize.job import Job
@@ -168,6 +169,6 @@ def _transformers() -> Any:
     try:
         import transformers
     except ImportError as error:
-        raise QuantizeError(f"--text: {missing(error)}") from None
+        raise QuantizeError(missing(error, "--text", EXTRA)) from None
     transformers.utils.logging.disable_progress_bar()
     return transformers

@@ -44,14 +44,23 @@ def run_each(
 
 
 def run_one(
-    traced: Traced, number: int, parameters: Any, resident: int, active: int, clock: float
+    traced: Traced,
+    number: int,
+    parameters: Any,
+    resident: int,
+    active: int,
+    clock: float,
+    events_within: tuple[int, int] = (0, 0),
 ) -> Run:
     """With one slot a workgroup by itself; with several, each slot runs it again and again, out of
-    step with the others as after a while on a GPU, and only what lies in the middle counts."""
+    step with the others as after a while on a GPU, and only what lies in the middle counts.
+    `events_within`: clocks of which to keep what waves and units do."""
     from hk_backend import _emulator
 
     def replay(slots: list[list[int]], starts: list[int]) -> _emulator.CuTime:
-        return _emulator.replay(traced.trace, parameters, slots, starts, active, clock, traced.loop)
+        return _emulator.replay(
+            traced.trace, parameters, slots, starts, active, clock, traced.loop, events_within
+        )
 
     alone = replay([[number]], [0])
     if resident == 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -53,8 +54,8 @@ WHAT = {
 """By stall, or by what is issued."""
 
 
-def print_report(console: Console, report: Report) -> None:
-    """The figure, what bounds it, and where the clocks go."""
+def print_report(console: Console, report: Report, files: Sequence[Path]) -> None:
+    """The figure, what bounds it, and where the clocks go. `files`: pictures that were drawn."""
     group = report.workgroup
     _print_figures(console, report)
     _print_bound(console, report)
@@ -69,6 +70,8 @@ def print_report(console: Console, report: Report) -> None:
     if report.effects is not None:
         title = f"time with a parameter at the ends of its range, where it moves by {LEAST:.1%}"
         _print(console, title, _effects(report.effects))
+    for file in files:
+        console.print(Text(f"picture: {file}"), soft_wrap=True)
 
 
 def print_parameters(console: Console, rows: Iterable[Parameter]) -> None:
@@ -136,8 +139,9 @@ def _print_bound(console: Console, report: Report) -> None:
         "launch": f"the launch, {found.launch_share:.0%} of the time; the busiest unit is {works}",
     }[found.kind]
     console.print(f"[bold]bound by[/bold] {said}", highlight=False)
-    stalls = list(clocks.stalls.items())[:3]
-    listed = ", ".join(f"{name} {value / clocks.total:.0%}" for name, value in stalls)
+    own = f"{found.unit} busy" if found.kind == "latency" else ""  # not why the unit idles
+    stalls = [(name, value) for name, value in clocks.stalls.items() if name != own]
+    listed = ", ".join(f"{name} {value / clocks.total:.0%}" for name, value in stalls[:3])
     console.print(f"waves wait most for: {listed}", highlight=False)
     console.print()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import json
 import re
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -146,3 +148,36 @@ def test_parameters_are_listed_with_range_certainty_and_source() -> None:
         assert row["low"] <= row["value"] <= row["high"]
         assert f"{row['name']:23}{row['value']:g} {row['unit']}" in text
         assert f"{row['what']} ({row['source']})" in text
+
+
+def test_a_picture(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    file = tmp_path / "cu.svg"
+    data = modelled("--no-sensitivity", "--picture", str(file))
+    assert data["pictures"] == [str(file)]
+    assert file.read_text().startswith("<?xml")
+    result = run(KERNEL, "--shape", SHAPE, "--no-sensitivity", "--picture", str(tmp_path / "cu"))
+    both = [f"picture: {tmp_path / name}" for name in ("cu.png", "cu.svg")]
+    assert result.stdout.splitlines()[-2:] == both
+
+
+def test_a_picture_s_folder_must_be_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    result = run(KERNEL, "--shape", SHAPE, "--picture", str(tmp_path / "none" / "cu.png"))
+    assert result.exit_code == 2
+    assert "is not a folder" in result.stderr
+    (tmp_path / "cu.png").mkdir()
+    result = run(
+        KERNEL, "--shape", SHAPE, "--no-sensitivity", "--picture", str(tmp_path / "cu.png")
+    )
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "Is a directory" in result.stderr
+
+
+def test_without_matplotlib_the_command_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.delitem(sys.modules, "hk_backend.timing.picture", raising=False)
+    result = run(KERNEL, "--shape", SHAPE, "--picture", "cu.png")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "--picture: import of matplotlib halted" in result.stderr
+    assert "-m pip install 'matplotlib" in result.stderr

@@ -7,10 +7,14 @@ import functools
 from hk_backend.kernels.catalogue import catalogue
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.timing import model, shapes
+from hk_backend.timing.report import Report, collect
 
 PACKED = "attention_prefill_bf16_d64_packed"
 PAGED = "attention_prefill_bf16_d64_paged"
 GEMM = "gemm_bf16"
+MANY = "heads=64/8,tokens=1024,batch=4,causal"
+SEVERAL = {"lds_size": 2.0**20, "registers": 1024.0}
+"""A CU that holds two workgroups of it."""
 
 
 def entry(name: str) -> KernelEntry:
@@ -20,3 +24,10 @@ def entry(name: str) -> KernelEntry:
 @functools.cache
 def traced(kernel: str, shape: str) -> model.Traced:
     return model.trace(shapes.parse(entry(kernel), shape).launch())
+
+
+@functools.cache
+def report(kernel: str, shape: str, several: bool = False) -> Report:
+    """Without sensitivity; `several`: of `SEVERAL`."""
+    changes = SEVERAL if several else {}
+    return collect(shapes.parse(entry(kernel), shape), changes, sensitivity=False)

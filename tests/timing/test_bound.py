@@ -8,9 +8,7 @@ from hk_backend.timing import model
 from hk_backend.timing.bound import Bound, Limits, bound, is_matrix_bound, limits
 from hk_backend.timing.busiest import units
 from hk_backend.timing.workgroup import longest
-from tests.timing.launches import GEMM, PACKED, traced
-
-MANY = "heads=64/8,tokens=1024,batch=4,causal"
+from tests.timing.launches import GEMM, MANY, PACKED, traced
 
 
 def bound_of(kernel: str, shape: str, **changes: float) -> Bound:

@@ -8,7 +8,7 @@ import pytest
 
 from hk_backend.timing import model
 from hk_backend.timing.workgroup import NO_LINE, Workgroup, longest
-from tests.timing.launches import GEMM, PACKED, traced
+from tests.timing.launches import GEMM, MANY, PACKED, SEVERAL, traced
 
 LAUNCHES = [(PACKED, "heads=8/1,tokens=1024,causal"), (GEMM, "m=512,n=512,k=2048")]
 
@@ -81,11 +81,9 @@ def test_waits_are_named_by_what_is_slow() -> None:
 
 
 def test_several_workgroups_on_a_cu_are_averaged() -> None:
-    """As many as a CU holds if it had more LDS."""
-    launch = traced(PACKED, "heads=64/8,tokens=1024,batch=4,causal")
-    more = {"lds_size": 2.0**20, "registers": 1024.0}
-    modelled = model.time(launch, more)
-    assert modelled.resident > 1
+    launch = traced(PACKED, MANY)
+    modelled = model.time(launch, SEVERAL)
+    assert modelled.resident == 2
     found = longest(launch, modelled)
     of_waves = sum(w.wave_clocks for w in found.time.workgroups)
     waves = found.waves * len(found.time.workgroups)

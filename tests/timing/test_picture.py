@@ -1,0 +1,76 @@
+"""The picture: files of the right kind, with a row for every wave and what explains it."""
+
+from __future__ import annotations
+
+import struct
+import xml.etree.ElementTree as ET
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from hk_backend import _emulator
+from hk_backend.timing.timeline import SHARED_UNITS, SIMD_UNITS
+from tests.timing.launches import GEMM, MANY, PACKED, report
+
+pytest.importorskip("matplotlib")
+
+from hk_backend.timing.picture import KINDS, draw
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def texts(svg: Path) -> Counter[str]:
+    found = ET.parse(svg).iter("{http://www.w3.org/2000/svg}text")
+    return Counter("".join(element.itertext()).strip() for element in found)
+
+
+def test_rows_axes_legend_and_title(tmp_path: Path) -> None:
+    (file,) = draw(report(PACKED, MANY), tmp_path / "cu.svg")
+    said = texts(file)
+    for label in (*(f"wave {wave}" for wave in range(8)), "LDS", "memory path"):
+        assert said[label] >= 2  # both panels
+    assert said["matrix"] == said["vector"] == 2 * 4 + 1  # the legend, too
+    assert all(said[f"SIMD {simd}"] == 2 for simd in range(4))
+    assert all(kind.label in said for kind in KINDS)
+    (title,) = (text for text in said if text.startswith(PACKED))
+    modelled = report(PACKED, MANY).modelled
+    assert "4 requests, heads 64/8, 1024 tokens, causal" in title
+    assert f"{modelled.microseconds:,.4g} us" in title
+    assert "modelled, error" in title
+    assert any(text.startswith("3 steps of its loop") for text in said)
+    phases = report(PACKED, MANY).workgroup.phases
+    assert phases
+    assert any(f"{phases.before:,.0f} clocks before its loop" in text for text in said)
+
+
+def test_a_png(tmp_path: Path) -> None:
+    (file,) = draw(report(GEMM, "m=512,n=512,k=2048"), tmp_path / "cu.png")
+    data = file.read_bytes()
+    assert data.startswith(PNG)
+    width, height = struct.unpack(">2I", data[16:24])
+    assert width > height > 1000
+
+
+@pytest.mark.parametrize("name", ["cu", "cu.v2"])
+def test_another_name_gets_both(tmp_path: Path, name: str) -> None:
+    files = draw(report(GEMM, "m=256,n=256,k=64"), tmp_path / name)
+    assert [file.name for file in files] == [f"{name}.png", f"{name}.svg"]
+    assert files[0].read_bytes().startswith(PNG)
+    assert texts(files[1])["wave 0"] == 2
+
+
+def test_several_workgroups(tmp_path: Path) -> None:
+    (file,) = draw(report(PACKED, MANY, several=True), tmp_path / "cu.svg")
+    said = texts(file)
+    assert said["1: wave 0"] == said["2: wave 7"] == 2
+    assert any("of 2)" in text for text in said)
+
+
+def test_everything_that_a_wave_or_a_unit_does_has_one_colour() -> None:
+    drawn = Counter(what for kind in KINDS for what in kind.of)
+    expected = {("issue", name) for name in _emulator.unit_names()}
+    expected |= {("wait", name) for name in _emulator.stall_names()}
+    expected |= {("busy", name) for name in (*SIMD_UNITS, *SHARED_UNITS)}
+    assert drawn == Counter(expected)
+    assert len({kind.color for kind in KINDS}) == len(KINDS)
