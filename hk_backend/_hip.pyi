@@ -27,6 +27,8 @@ class Library:
     def device_count(self) -> int: ...
     def arch(self, index: int) -> str:
         """The arch of device `index` without its features: `gfx950`."""
+    def compute_units(self, index: int) -> int:
+        """Of device `index`; in a partition mode it has only some of its GPU's."""
     def current_device(self) -> int:
         """Of this thread."""
     def set_current_device(self, index: int) -> None: ...
@@ -68,18 +70,26 @@ class Kernel:
         self,
         library: Library,
         index: int,
+        compute_units: int,
         function: int,
         block: int,
         dynamic_lds: int,
         grid: Program,
         constants: dict[str, int],
     ) -> None:
-        """`constants`: names of the grid's formula whose values are the kernel's own."""
-    def launch(self, stream: int, sizes: dict[str, int], argument: bytes) -> None:
-        """Enqueue it; `sizes`: the other names of the grid's formula.
+        """`compute_units`: of the device. `constants`: names of the grid's formula whose values are
+        the kernel's own."""
 
-        Raises `DeviceError`: the stream is another device's; `ValueError`: a name without a value.
-        """
+def launch(kernels: list[Kernel], stream: int, sizes: dict[str, int], argument: bytes) -> None:
+    """Enqueue one of `kernels`, which compute the same with tiles of other sizes.
+
+    Args:
+        kernels: of one device, the largest tile first. Enqueued is the first whose grid gives every
+            compute unit two workgroups, or the last.
+        sizes: the names of the grids' formulas that are no constants.
+
+    Raises `DeviceError`: the stream is another device's; `ValueError`: a name without a value.
+    """
 
 class Step:
     """What the launches of an engine's step share, on device `index`.
@@ -94,7 +104,7 @@ class Prepared:
 
     def __init__(
         self,
-        kernel: Kernel,
+        kernels: list[Kernel],
         argument: bytes,
         step_places: list[tuple[int, int]],
         step_grid: dict[str, int],
@@ -105,10 +115,11 @@ class Prepared:
         """What of a launch does not change.
 
         Args:
+            kernels: as those of `launch`; each launch chooses anew.
             argument: the struct, in which all but a step's values and the tensors' addresses is
                 in place.
             step_places: (offset, bytes) in `argument` of each value of a step; (0, 0): nowhere.
-            step_grid: the names of the grid's formula that are values of a step, by their index;
+            step_grid: the names of the grids' formulas that are values of a step, by their index;
                 `sizes`: the others.
             tensors: (what the launch's tensor must be like, offset of its address, whether it has
                 just as many rows); else at least those of the step. `alignment`: of addresses.

@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include "kernel.hpp"
+#include "prepared.hpp"
 
 namespace py = pybind11;
 using namespace hk::hip;
@@ -46,7 +47,7 @@ bool launch_prepared(const Prepared& prepared, Step& step, Handle stream, const 
 
 using TensorSlot = std::tuple<py::object, size_t, bool>;
 
-Prepared prepare(std::shared_ptr<Kernel> kernel, const py::bytes& argument,
+Prepared prepare(const Kernels& kernels, const py::bytes& argument,
                  const std::vector<std::pair<size_t, size_t>>& step_places,
                  const std::map<std::string, size_t>& step_grid, const Numbers& sizes,
                  const std::vector<TensorSlot>& tensors, uintptr_t alignment) {
@@ -56,7 +57,7 @@ Prepared prepare(std::shared_ptr<Kernel> kernel, const py::bytes& argument,
   std::vector<Prepared::Tensor> slots;
   for (const auto& [tensor, offset, exact] : tensors)
     slots.push_back({as_dltensor(tensor), offset, exact});
-  return Prepared(std::move(kernel), argument, places, step_grid, sizes, slots, alignment);
+  return Prepared(kernels, argument, places, step_grid, sizes, slots, alignment);
 }
 
 // Raises the package's own exception of that module and name.
@@ -89,6 +90,7 @@ PYBIND11_MODULE(_hip, m) {
       .def_readonly("path", &Library::path)
       .def("device_count", &Library::device_count)
       .def("arch", &Library::arch, py::arg("index"))
+      .def("compute_units", &Library::compute_units, py::arg("index"))
       .def("current_device", &Library::current_device)
       .def("set_current_device", &Library::set_current_device, py::arg("index"))
       .def("stream_device", &Library::device_of, py::arg("stream"))
@@ -123,22 +125,23 @@ PYBIND11_MODULE(_hip, m) {
           py::arg("values"));
 
   py::class_<Kernel, std::shared_ptr<Kernel>>(m, "Kernel")
-      .def(py::init([](std::shared_ptr<Library> library, int device, Handle function,
-                       unsigned block, unsigned dynamic_lds, const std::vector<Instruction>& grid,
-                       const Numbers& constants) {
-             return std::make_shared<Kernel>(Kernel{std::move(library), device, function, block,
-                                                    dynamic_lds, GridProgram(grid), constants});
+      .def(py::init([](std::shared_ptr<Library> library, int device, unsigned compute_units,
+                       Handle function, unsigned block, unsigned dynamic_lds,
+                       const std::vector<Instruction>& grid, const Numbers& constants) {
+             return std::make_shared<Kernel>(Kernel{std::move(library), device, compute_units,
+                                                    function, block, dynamic_lds, GridProgram(grid),
+                                                    constants});
            }),
-           py::arg("library"), py::arg("index"), py::arg("function"), py::arg("block"),
-           py::arg("dynamic_lds"), py::arg("grid"), py::arg("constants"))
-      .def(
-          "launch",
-          [](const Kernel& kernel, Handle stream, const Numbers& sizes, const py::bytes& argument) {
-            const std::string copy = argument;
-            py::gil_scoped_release others;
-            kernel.launch(stream, sizes, copy);
-          },
-          py::arg("stream"), py::arg("sizes"), py::arg("argument"));
+           py::arg("library"), py::arg("index"), py::arg("compute_units"), py::arg("function"),
+           py::arg("block"), py::arg("dynamic_lds"), py::arg("grid"), py::arg("constants"));
+  m.def(
+      "launch",
+      [](const Kernels& kernels, Handle stream, const Numbers& sizes, const py::bytes& argument) {
+        const std::string copy = argument;
+        py::gil_scoped_release others;
+        launch(kernels, stream, sizes, copy);
+      },
+      py::arg("kernels"), py::arg("stream"), py::arg("sizes"), py::arg("argument"));
 
   py::class_<Step>(m, "Step").def(
       py::init([](int device, std::vector<int64_t> values, int64_t rows) {
@@ -147,7 +150,7 @@ PYBIND11_MODULE(_hip, m) {
       py::arg("index"), py::arg("values"), py::arg("rows"));
 
   py::class_<Prepared>(m, "Prepared")
-      .def(py::init(&prepare), py::arg("kernel"), py::arg("argument"), py::arg("step_places"),
+      .def(py::init(&prepare), py::arg("kernels"), py::arg("argument"), py::arg("step_places"),
            py::arg("step_grid"), py::arg("sizes"), py::arg("tensors"), py::arg("alignment"))
       .def("launch", &launch_prepared, py::arg("step"), py::arg("stream"), py::arg("tensors"),
            py::arg("addresses") = py::none());

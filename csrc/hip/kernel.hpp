@@ -1,18 +1,16 @@
-// A loaded kernel, and a launch of it that is made once and repeated with other addresses.
+// Loaded kernels, and the choice between those that compute the same.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "grid.hpp"
 #include "library.hpp"
-#include "tensor.hpp"
 
 namespace hk::hip {
 
@@ -22,65 +20,52 @@ using Numbers = std::map<std::string, int64_t>;
 struct Kernel {
   std::shared_ptr<Library> library;
   int device;
+  unsigned compute_units;  // of the device, which in a partition mode has only some of its GPU's
   Handle function;
   unsigned block;
   unsigned dynamic_lds;
   GridProgram grid;
   Numbers constants;  // that the grid's formula may name
 
-  // Enqueues it on a stream of its device; `sizes`: what else the grid's formula names.
-  void launch(Handle stream, const Numbers& sizes, const std::string& argument) const;
+  // Enqueues it; the thread's current device is the kernel's, and so is the stream.
+  void launch(Grid workgroups, Handle stream, const void* argument, size_t bytes) const;
 };
 
-// What the launches of an engine's step share, on one device: the values that each launch takes
-// from it, in the order that `Prepared` was given, and the stream, once it is known to be the
-// device's.
-struct Step {
-  int device;
-  std::vector<int64_t> values;
-  int64_t rows;  // that every tensor of tokens must have, at least
-  std::optional<Handle> stream = {};
-};
+using Kernels = std::vector<std::shared_ptr<Kernel>>;
 
-// A layer's launch: the argument's constants are in place, a step's values and the addresses of
-// the layer's tensors are patched into it.
-class Prepared {
+// Kernels of one device that compute the same from the same argument, the largest tile first.
+class Alternatives {
  public:
-  struct Place {  // in the argument
-    size_t offset, bytes;
+  struct Choice {
+    const Kernel& kernel;
+    Grid workgroups;
   };
-  struct Tensor {
-    DLTensor like;
-    size_t offset;  // of its address in the argument
-    bool exact;     // as many rows as `like`; else at least those of the step
-  };
-  // `step_places`: where each value of a step goes, {0, 0}: nowhere. `step_grid`: the grid's names
-  // that are values of the step, by index; the others are in `sizes`.
-  Prepared(std::shared_ptr<Kernel> kernel, std::string argument, std::vector<Place> step_places,
-           const std::map<std::string, size_t>& step_grid, const Numbers& sizes,
-           const std::vector<Tensor>& tensors, uintptr_t alignment);
+  // What a grid's formula names is a value of an engine's step (`of_step` has its index), else one
+  // of `sizes`, else a constant of the kernel.
+  Alternatives(const Kernels& kernels, const std::map<std::string, size_t>& of_step,
+               const Numbers& sizes);
 
-  size_t tensors() const { return slots_.size(); }
-  // Enqueues it on `stream`. `addresses`: where the device finds the tensors, if not where they
-  // say. False, and nothing has been done: a tensor of another layout, dtype or device, an
-  // address that is not aligned, or a step of another device.
-  bool launch(Step& step, Handle stream, const DLTensor* tensors, const int64_t* addresses) const;
+  const Library& library() const { return *kernels_.front().kernel->library; }
+  int device() const { return kernels_.front().kernel->device; }
+  // The largest tile that still gives every compute unit two workgroups: a larger one reads less,
+  // a smaller one leaves no unit idle. If none does, the smallest. `step`: the step's values.
+  Choice choose(const int64_t* step) const;
 
  private:
-  struct Slot {
-    explicit Slot(const Tensor& tensor);
-    bool fits(const DLTensor& tensor, int64_t rows) const;
-    DLTensor like;  // without shape and strides
-    std::vector<int64_t> shape, strides;
-    size_t offset;
-    bool exact;
+  static constexpr size_t kMostNames = 16;
+  struct Bound {
+    std::shared_ptr<Kernel> kernel;
+    std::vector<std::pair<bool, int64_t>> values;  // (of the step, its index) or a number
+    Grid workgroups(const int64_t* step) const;
   };
-  std::shared_ptr<Kernel> kernel_;
-  std::string argument_;
-  std::vector<Place> step_places_;
-  std::vector<std::pair<bool, int64_t>> grid_values_;  // (of the step, its index) or a number
-  std::vector<Slot> slots_;
-  uintptr_t alignment_;
+  std::vector<Bound> kernels_;
 };
+
+// Enqueues one of `kernels` on a stream of their device; `sizes`: what the grids' formulas name.
+void launch(const Kernels& kernels, Handle stream, const Numbers& sizes,
+            const std::string& argument);
+
+// A stream belongs to one device; to another's the launch would be an error late, or a wrong one.
+void check_owner(const Library& library, Handle stream, int device);
 
 }  // namespace hk::hip

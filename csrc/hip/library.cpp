@@ -9,7 +9,8 @@ namespace hk::hip {
 namespace {
 
 constexpr int kInvalidDeviceFunction = 98;
-constexpr int kMaxDynamicLds = 8;  // hipFuncAttributeMaxDynamicSharedMemorySize
+constexpr int kMultiprocessorCount = 63;  // hipDeviceAttributeMultiprocessorCount
+constexpr int kMaxDynamicLds = 8;         // hipFuncAttributeMaxDynamicSharedMemorySize
 // Of hipDeviceProp_tR0600 (HIP 6 and 7).
 constexpr size_t kPropertiesBytes = 1472, kArchNameOffset = 1160;
 // Of the `extra` argument of hipModuleLaunchKernel.
@@ -47,6 +48,7 @@ Library::Library(const std::string& path, bool load) : path(path) {
   find(hip_.hipGetDevice, "hipGetDevice");
   find(hip_.hipSetDevice, "hipSetDevice");
   find(hip_.hipGetDevicePropertiesR0600, "hipGetDevicePropertiesR0600");
+  find(hip_.hipDeviceGetAttribute, "hipDeviceGetAttribute");
   find(hip_.hipStreamGetDevice, "hipStreamGetDevice");
   find(hip_.hipStreamSynchronize, "hipStreamSynchronize");
   find(hip_.hipModuleLoadData, "hipModuleLoadData");
@@ -80,6 +82,12 @@ std::string Library::arch(int device) const {
   check("hipGetDevicePropertiesR0600", hip_.hipGetDevicePropertiesR0600(properties.data(), device));
   const std::string name = properties.c_str() + kArchNameOffset;
   return name.substr(0, name.find(':'));
+}
+
+unsigned Library::compute_units(int device) const {
+  int count = 0;
+  check("hipDeviceGetAttribute", hip_.hipDeviceGetAttribute(&count, kMultiprocessorCount, device));
+  return unsigned(count);
 }
 
 int Library::current_device() const {

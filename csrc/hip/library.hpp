@@ -43,6 +43,7 @@ class Library {
 
   int device_count() const;
   std::string arch(int device) const;  // without its features: gfx950
+  unsigned compute_units(int device) const;
   int current_device() const;
   void set_current_device(int device) const;
   int device_of(Handle stream) const;  // 0, the null stream: the current device
@@ -60,6 +61,7 @@ class Library {
     int (*hipGetDevice)(int*);
     int (*hipSetDevice)(int);
     int (*hipGetDevicePropertiesR0600)(void*, int);
+    int (*hipDeviceGetAttribute)(int*, int, int);
     int (*hipStreamGetDevice)(Handle, int*);
     int (*hipStreamSynchronize)(Handle);
     int (*hipModuleLoadData)(Handle*, const void*);

@@ -1,7 +1,7 @@
 """The GPU kernels as data: their catalogue, their build and the analysis of their code."""
 
 from hk_backend.kernels.arguments import ArgumentError
-from hk_backend.kernels.catalogue import Catalogue, NoKernel, arches, catalogue
+from hk_backend.kernels.catalogue import Catalogue, Family, NoKernel, arches, catalogue
 from hk_backend.kernels.entry import CodeObjectError, Fact, KernelEntry, pack_arguments
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "Catalogue",
     "CodeObjectError",
     "Fact",
+    "Family",
     "KernelEntry",
     "NoKernel",
     "arches",

@@ -24,7 +24,7 @@ MEASURING = CODE_OBJECTS / "measure"
 """Of the kernels that measure a GPU (`hk-backend time --measure`) and serve nobody."""
 
 Family = tuple[KernelEntry, ...]
-"""Every kernel of one operator."""
+"""Kernels of one operator."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,22 @@ class Catalogue:
         Raises `ValueError` for a fact that its kernels do not have, and if several are left;
         `CodeObjectError` if the index cannot be read.
         """
+        found = self.alternatives(operator, **facts)
+        if isinstance(found, NoKernel):
+            return found
+        if len(found) > 1:
+            raise _several(operator, facts, found)
+        return found[0]
+
+    def alternatives(self, operator: str, /, **facts: Fact) -> Family | NoKernel:
+        """The kernels of `operator` with these facts, the largest tile first.
+
+        They compute the same from the same argument; each launch takes one (csrc/hip/kernel.hpp).
+
+        Raises `ValueError` for a fact that its kernels do not have, and if those that are left
+        differ in another fact or in their argument struct, or not in the rows of their tiles;
+        `CodeObjectError` if the index cannot be read.
+        """
         left = self.families.get(operator, ())
         if not left:
             return NoKernel("operator", operator, tuple(self.families))
@@ -66,10 +82,9 @@ class Catalogue:
             if not wanted:
                 return NoKernel(name, value, values(left, name))
             left = wanted
-        if len(left) > 1:
-            names = ", ".join(entry.name for entry in left)
-            raise ValueError(f"{operator} {facts}: several kernels: {names}")
-        return left[0]
+        if not _alternatives(left):
+            raise _several(operator, facts, left)
+        return tuple(sorted(left, key=lambda entry: -entry.tile.rows))
 
     def kernel(self, name: str) -> KernelEntry:
         """By its name, for people and tests. Raises `KeyError` with what there is."""
@@ -79,6 +94,18 @@ class Catalogue:
                     return entry
         there = ", ".join(entry.name for entry in self.kernels) or "none"
         raise KeyError(f"no kernel {name!r} for {self.arch}; there are: {there}")
+
+
+def _alternatives(family: Family) -> bool:
+    """Whether a launch can choose between them by its size, and hand any of them its struct."""
+    first = family[0]
+    alike = all(e.facts == first.facts and e.arguments == first.arguments for e in family[1:])
+    return alike and len({entry.tile.rows for entry in family}) == len(family)
+
+
+def _several(operator: str, facts: Mapping[str, Fact], found: Family) -> ValueError:
+    names = ", ".join(entry.name for entry in found)
+    return ValueError(f"{operator} {dict(facts)}: several kernels: {names}")
 
 
 def values(family: Family, fact: str) -> tuple[Fact, ...]:

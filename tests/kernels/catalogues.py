@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hk_backend.kernels import Catalogue, Fact, KernelEntry, catalogue
+from hk_backend.kernels import Catalogue, Fact, KernelEntry, NoKernel, catalogue
 
 
 def selected(operator: str, **facts: Fact) -> KernelEntry:
-    """The kernel for gfx950."""
-    found = catalogue("gfx950").select(operator, **facts)
-    assert isinstance(found, KernelEntry), found
-    return found
+    """The kernel for gfx950; of alternatives the one with the largest tile."""
+    found = catalogue("gfx950").alternatives(operator, **facts)
+    assert not isinstance(found, NoKernel), found
+    return found[0]
 
 
 def with_kernels(known: Catalogue, *entries: KernelEntry) -> Catalogue:

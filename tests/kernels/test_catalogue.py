@@ -73,7 +73,10 @@ def test_unknown_names_list_what_there_is(built: Path) -> None:
 def test_a_kernel_is_selected_by_its_facts() -> None:
     known = catalogue("gfx950")
     for entry in known.kernels:
-        assert known.select(entry.operator, **entry.facts) is entry
+        found = known.alternatives(entry.operator, **entry.facts)
+        assert not isinstance(found, NoKernel)
+        assert entry in found
+        assert all(each.facts == entry.facts for each in found)
     paged = known.select("attention_prefill", paged=True, dtype="f16", head_size=64)
     assert isinstance(paged, KernelEntry)
     assert paged.symbol == "attention_prefill_f16_d64_paged"
@@ -107,6 +110,33 @@ def test_valid_values_are_those_of_the_kernels_that_are_left() -> None:
     assert refusal == NoKernel("head_size", 64, (96,))
 
 
+def test_alternatives_come_with_the_largest_tile_first() -> None:
+    known = catalogue("gfx950")
+    whole = known.kernel("gemm_bf16")
+    small, large = (
+        replace(whole, name=name, tile=replace(whole.tile, rows=rows))
+        for name, rows in (("small", 64), ("large", 512))
+    )
+    with_all = with_kernels(known, small, large)
+    assert with_all.alternatives("gemm", **whole.facts) == (large, whole, small)
+    with pytest.raises(ValueError, match=r"several kernels: large, gemm_bf16, small$"):
+        with_all.select("gemm", **whole.facts)
+    assert with_all.alternatives("gemm", out="f32") == NoKernel("out", "f32", ("bf16", "f16"))
+
+
+def test_what_a_launch_cannot_choose_between() -> None:
+    """Tiles of as many rows; and a struct made for one kernel goes to any of its alternatives."""
+    known = catalogue("gfx950")
+    whole = known.kernel("gemm_bf16")
+    longer = replace(whole.arguments, size=whole.arguments.size + 8)
+    for other in (
+        replace(whole, name="other"),
+        replace(whole, name="other", tile=replace(whole.tile, rows=64), arguments=longer),
+    ):
+        with pytest.raises(ValueError, match="several kernels: gemm_bf16, other"):
+            with_kernels(known, other).alternatives("gemm", **whole.facts)
+
+
 def test_an_operator_without_kernels() -> None:
     refusal = catalogue("gfx950").select("convolution", dtype="bf16")
     assert refusal == NoKernel("operator", "convolution", ("attention_prefill", "gemm"))
@@ -116,8 +146,9 @@ def test_facts_that_select_nothing_are_errors() -> None:
     known = catalogue("gfx950")
     with pytest.raises(ValueError, match="gemm has no fact 'dtype'; there are: a, b, out"):
         known.select("gemm", dtype="bf16")
-    with pytest.raises(ValueError, match="several kernels: gemm_bf16, gemm_f16"):
-        known.select("gemm")
+    for find in (known.select, known.alternatives):
+        with pytest.raises(ValueError, match="several kernels: gemm_bf16, gemm_f16"):
+            find("gemm")
 
 
 def test_an_index_is_read_when_its_operator_is_asked_for(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ class Runner:
             "stride": self._start() if row.chain else row.stride,
         }
         work = Work(workgroups, "workgroups of measurements")
-        call = KernelCall(self._entry, tensors, numbers, {"workgroups": workgroups}, work)
+        call = KernelCall((self._entry,), tensors, numbers, {"workgroups": workgroups}, work)
         self._gpu.device.launch(call, self._gpu.index)
         return records
 

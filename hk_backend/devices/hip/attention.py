@@ -9,7 +9,7 @@ import torch
 from hk_backend.devices.hip.attention_problem import problem_of
 from hk_backend.devices.hip.call import KernelCall, Work, bad
 from hk_backend.devices.hip.operator import Problem, Usable
-from hk_backend.kernels import Catalogue, KernelEntry, NoKernel
+from hk_backend.kernels import Catalogue, Family, KernelEntry, NoKernel
 from hk_backend.terms.attention_arguments import AttentionArguments
 from hk_backend.terms.paged_kv import CacheView, PagedKV
 from hk_backend.terms.requests import AttentionRequest
@@ -38,7 +38,7 @@ def verdict(request: AttentionRequest, kernels: Catalogue, usable: Usable) -> Ve
         return refused(f"dtype {request.dtype}: the {arch} kernels compute bfloat16 and float16")
     if request.kv_dtype not in (None, request.dtype):
         return refused(f"keys and values in {request.kv_dtype}: the {arch} kernels read none")
-    found = select(kernels, request.dtype, request.head_size, request.paged)
+    found = alternatives(kernels, request.dtype, request.head_size, request.paged)
     if isinstance(found, NoKernel):
         return refused(f"head_size {request.head_size}: the {arch} kernels have {_sizes(found)}")
     for name, given in (
@@ -65,11 +65,11 @@ def _cache_verdict(request: AttentionRequest, arch: str) -> Verdict:
     return SERVED
 
 
-def select(
+def alternatives(
     kernels: Catalogue, dtype: torch.dtype, head_size: int, paged: bool
-) -> KernelEntry | NoKernel:
-    """The kernel for one of `DTYPES`."""
-    return kernels.select(OPERATOR, dtype=DTYPES[dtype], paged=paged, head_size=head_size)
+) -> Family | NoKernel:
+    """The kernels for one of `DTYPES`."""
+    return kernels.alternatives(OPERATOR, dtype=DTYPES[dtype], paged=paged, head_size=head_size)
 
 
 def _sizes(found: NoKernel) -> str:
@@ -85,7 +85,7 @@ def prepare(of: AttentionArguments, kernels: Catalogue) -> KernelCall:
         ValueError: what the kernels do not compute, or a layout that they cannot read; names the
             argument, its value and what would be valid.
     """
-    kernel = _kernel_of(of, kernels)
+    found = _kernels_of(of, kernels)
     query, out, lse = of.query, of.out, of.lse
     key, value = of.stored()
     tokens, heads, head_size = query.shape
@@ -125,17 +125,17 @@ def prepare(of: AttentionArguments, kernels: Catalogue) -> KernelCall:
         "num_tokens": tokens,
         "num_heads": heads,
     }
-    return KernelCall(kernel, tensors, numbers | sizes, sizes, Work(tokens * heads, ROWS))
+    return KernelCall(found, tensors, numbers | sizes, sizes, Work(tokens * heads, ROWS))
 
 
-def _kernel_of(of: AttentionArguments, kernels: Catalogue) -> KernelEntry:
-    """The kernel that computes this; refuses what none does."""
+def _kernels_of(of: AttentionArguments, kernels: Catalogue) -> Family:
+    """The kernels that compute this; refuses what none does."""
     query, key = of.query, of.stored()[0]
     if query.dtype not in DTYPES:
         bad("query", query.dtype, "bfloat16 or float16")
     if key.dtype != query.dtype:
         bad("key", key.dtype, f"the dtype of query, {query.dtype}")
-    found = select(kernels, query.dtype, query.shape[2], of.paged_kv is not None)
+    found = alternatives(kernels, query.dtype, query.shape[2], of.paged_kv is not None)
     if isinstance(found, NoKernel):
         bad("query", f"head_size {query.shape[2]}", _sizes(found))
     if of.sliding_window:

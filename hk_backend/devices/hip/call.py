@@ -1,4 +1,4 @@
-"""A launch: a kernel, and everything that its argument struct needs."""
+"""A launch: its kernel, and everything that its argument struct needs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple, NoReturn
 
 import torch
 
-from hk_backend.kernels import KernelEntry
+from hk_backend.kernels import Family
 
 
 class Work(NamedTuple):
@@ -23,12 +23,13 @@ class KernelCall:
     """One launch.
 
     Args:
+        kernels: one, or alternatives that the launch chooses from (`Catalogue.alternatives`).
         tensors: whose addresses the struct holds, by field. A pointer that is not here is null.
         numbers: the struct's other fields.
-        sizes: what the grid's formula names.
+        sizes: what the grids' formulas name.
     """
 
-    kernel: KernelEntry
+    kernels: Family
     tensors: Mapping[str, torch.Tensor]
     numbers: Mapping[str, float]
     sizes: Mapping[str, int]
@@ -41,7 +42,8 @@ class KernelCall:
 
     def values(self, addresses: Mapping[str, int]) -> dict[str, float | None]:
         """A value for each field of the struct; tensors without an element have no address."""
-        return {**dict.fromkeys(self.kernel.arguments.pointers), **addresses, **self.numbers}
+        pointers = self.kernels[0].arguments.pointers
+        return {**dict.fromkeys(pointers), **addresses, **self.numbers}
 
 
 def bad(argument: str, found: object, expected: object) -> NoReturn:

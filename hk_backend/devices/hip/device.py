@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -22,9 +23,9 @@ from hk_backend.devices.hip.modules import HipKernels
 from hk_backend.devices.hip.operator import Operator
 from hk_backend.devices.hip.plan import Plan, Prepared, can_prepare, plan
 from hk_backend.devices.hip.self_check import self_check
-from hk_backend.kernels import Catalogue, CodeObjectError, KernelEntry, catalogue
+from hk_backend.kernels import Catalogue, CodeObjectError, Family, KernelEntry, catalogue
 from hk_backend.terms.attention_arguments import AttentionArguments
-from hk_backend.terms.verdict import Verdict, refused
+from hk_backend.terms.verdict import SERVED, Verdict, refused
 
 logger = logging.getLogger(__name__)
 
@@ -71,8 +72,9 @@ class HipDevice:
             return refused(f"tensors on {request.device_type} with the device {self.name}")
         operator = OPERATORS[request.operator]
 
-        def usable(kernel: KernelEntry) -> Verdict:
-            return self.verify(operator, kernel, self.memory.current_index())
+        def usable(kernels: Family) -> Verdict:
+            found = self._usable(operator, kernels, self.memory.current_index())
+            return found if isinstance(found, Verdict) else SERVED
 
         try:
             return operator.verdict(request, self.catalogue, usable)
@@ -117,16 +119,13 @@ class HipDevice:
         if call.is_empty:
             return None
         index = self.memory.index(tensor)
-        verdict = self.verify(operator, call.kernel, index)
-        if not verdict:
-            raise DeviceError(verdict.why)
-        return self.launch(call, index)
+        return self.launch(self._with_usable(operator, call, index), index)
 
     def launch(self, call: KernelCall, index: int) -> None:
         """Enqueue a prepared call on the stream of device `index`."""
         with self.memory.addresses(call) as addresses:
             self.kernels.launch(
-                call.kernel,
+                call.kernels,
                 index,
                 self.memory.stream(index),
                 dict(call.sizes),
@@ -148,8 +147,24 @@ class HipDevice:
         call = attention.prepare(arguments, self.catalogue)
         if not can_prepare(call) or arguments.key_start_loc is not None:
             return None
-        kernel = self.kernels.load(call.kernel, self.memory.index(tensors[0]))
-        return Prepared(self.memory, kernel, call, tensors, arguments.paged_kv is not None)
+        index = self.memory.index(tensors[0])
+        call = self._with_usable(attention, call, index)
+        kernels = [self.kernels.load(kernel, index) for kernel in call.kernels]
+        return Prepared(self.memory, kernels, call, tensors, arguments.paged_kv is not None)
+
+    def _with_usable(self, operator: Operator, call: KernelCall, index: int) -> KernelCall:
+        """`call` with those of its kernels that may run on GPU `index`. Raises `DeviceError`."""
+        found = self._usable(operator, call.kernels, index)
+        if isinstance(found, Verdict):
+            raise DeviceError(found.why)
+        return replace(call, kernels=found)
+
+    def _usable(self, operator: Operator, kernels: Family, index: int) -> Family | Verdict:
+        """Those of the alternatives that may run on GPU `index`, or why none of them may."""
+        verdicts = [self.verify(operator, kernel, index) for kernel in kernels]
+        if not any(verdicts):
+            return refused("; ".join(verdict.why for verdict in verdicts))
+        return tuple(kernel for kernel, verdict in zip(kernels, verdicts, strict=True) if verdict)
 
     def _checked(self, operator: Operator, kernel: KernelEntry, index: int) -> Verdict:
         try:

@@ -53,7 +53,7 @@ def prepare(of: LinearArguments, kernels: Catalogue) -> KernelCall:
             bad(argument, f"address {address:#x}", f"a multiple of {ALIGNMENT} bytes")
     sizes = {"m": x.shape[0], "n": weight.n}
     work = Work(x.shape[0], "rows of linear layers")
-    return KernelCall(kernel, tensors, numbers | sizes | {"k": weight.k}, sizes, work)
+    return KernelCall((kernel,), tensors, numbers | sizes | {"k": weight.k}, sizes, work)
 
 
 def _kernel_of(of: LinearArguments, kernels: Catalogue) -> KernelEntry:

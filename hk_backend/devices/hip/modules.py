@@ -8,7 +8,7 @@ from pathlib import Path
 from hk_backend import _hip
 from hk_backend.devices.base import DeviceError
 from hk_backend.devices.hip.library import HipLibrary
-from hk_backend.kernels import KernelEntry, grid, pack_arguments
+from hk_backend.kernels import Family, KernelEntry, grid, pack_arguments
 
 LDS_WITHOUT_ATTRIBUTE = 64 * 1024
 """Bytes of dynamic LDS that a launch may ask for without hipFuncSetAttribute."""
@@ -25,24 +25,25 @@ class HipKernels:
 
     def launch(
         self,
-        entry: KernelEntry,
+        entries: Family,
         index: int,
         stream: int,
         sizes: dict[str, int],
         **arguments: float | None,
     ) -> None:
-        """Enqueue a kernel on `stream` of device `index`; nothing waits for anything.
+        """Enqueue one of `entries` on `stream` of device `index`; nothing waits for anything.
 
         Args:
-            sizes: what the grid's formula may name; `arguments`: the fields of its struct.
+            entries: one kernel, or alternatives, the largest tile first (`Catalogue.alternatives`).
+            sizes: what the grids' formulas may name; `arguments`: the fields of its struct.
 
         Raises:
             CodeObjectError: the code object is not the catalogue's.
             DeviceError: the stream belongs to another device.
             HipError: HIP refused; also to a stream of another runtime.
         """
-        kernel = self.load(entry, index)
-        kernel.launch(stream, sizes, pack_arguments(entry, **arguments))
+        kernels = [self.load(entry, index) for entry in entries]
+        _hip.launch(kernels, stream, sizes, pack_arguments(entries[0], **arguments))
 
     def load(self, entry: KernelEntry, index: int) -> _hip.Kernel:
         """`entry` on device `index`, ready for launches; the code object is loaded once."""
@@ -66,6 +67,7 @@ class HipKernels:
             kernel = self._kernels[key] = _hip.Kernel(
                 self._library,
                 index,
+                self._library.compute_units(index),
                 function,
                 entry.block,
                 entry.dynamic_lds,

@@ -10,11 +10,11 @@ import torch
 
 from hk_backend.devices.base import Arguments
 from hk_backend.devices.hip.call import KernelCall
-from hk_backend.kernels import Catalogue, KernelEntry
+from hk_backend.kernels import Catalogue, Family, KernelEntry
 from hk_backend.terms.verdict import Verdict
 
-Usable = Callable[[KernelEntry], Verdict]
-"""Whether this very machine computes what a kernel should (self_check.py)."""
+Usable = Callable[[Family], Verdict]
+"""Whether this very machine computes what one of these kernels should (self_check.py)."""
 Error = Callable[[torch.Tensor, torch.Tensor], float]
 """Of what was found, against what was expected in float64."""
 

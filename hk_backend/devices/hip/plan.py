@@ -3,7 +3,8 @@
 In an engine a step runs the same kernel in every layer: on other tensors of the same layout, over
 the same rows. So the rows are checked and their addresses taken once per step (`Plan`); the rest
 of the kernel's argument is packed once per layer (`Prepared`), and the launcher patches the layer's
-addresses into it (csrc/hip/kernel.hpp). What it was not prepared for, it does not launch.
+addresses into it (csrc/hip/prepared.hpp) and chooses the kernel by the step's size. What it was not
+prepared for, it does not launch.
 """
 
 from __future__ import annotations
@@ -104,6 +105,7 @@ class Prepared:
     """The launch of `call`, for other tensors of the same layout and other rows.
 
     Args:
+        kernels: those of `call`, loaded.
         tensors: query, key, value and out as they will be handed over: those of `call`, perhaps
             under another shape.
         paged: keys and values are a cache, which has as many blocks each time; else they have a
@@ -113,18 +115,18 @@ class Prepared:
     def __init__(
         self,
         memory: Memory,
-        kernel: _hip.Kernel,
+        kernels: list[_hip.Kernel],
         call: KernelCall,
         tensors: Sequence[torch.Tensor],
         paged: bool,
     ) -> None:
         self._memory = memory
         self._call = call
-        arguments = call.kernel.arguments
+        arguments = call.kernels[0].arguments
         fields = {field.name: field for field in arguments.fields}
         taken = {*call.tensors, *call.sizes, *(["block_table_row"] if paged else [])}
         self._native = _hip.Prepared(
-            kernel,
+            kernels,
             arguments.pack(call.values({})),
             [(fields[n].offset, fields[n].size) if n in taken else (0, 0) for n in VALUES],
             {name: VALUES.index(name) for name in call.sizes if name in VALUES},

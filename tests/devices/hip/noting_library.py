@@ -27,6 +27,11 @@ int hipGetDevicePropertiesR0600(char* properties, int) {
   std::strcpy(properties + 1160, "gfx950:sramecc+:xnack-");  // gcnArchName
   return 0;
 }
+int compute_units = 256;
+int hipDeviceGetAttribute(int* value, int attribute, int) {
+  *value = compute_units;
+  return attribute != 63;  // hipDeviceAttributeMultiprocessorCount
+}
 int hipStreamGetDevice(void*, int* device) { return *device = 0; }
 int hipStreamSynchronize(void*) { return 0; }
 int hipModuleLoadData(void** module, const void* data) {
@@ -64,7 +69,7 @@ class Note(ctypes.Structure):
 
 
 class NotingLibrary(HipLibrary):
-    """`note`: the last launch; `argument`: its struct."""
+    """`note`: the last launch; `argument`: its struct; `set_compute_units`: of its one device."""
 
     def __init__(self, folder: Path) -> None:
         source, path = folder / "noting.cpp", folder / "libnoting.so"
@@ -74,6 +79,9 @@ class NotingLibrary(HipLibrary):
         super().__init__(str(path), load=True)
         self._dll = ctypes.CDLL(str(path))
         self.note = Note.in_dll(self._dll, "note")
+
+    def set_compute_units(self, count: int) -> None:
+        ctypes.c_int.in_dll(self._dll, "compute_units").value = count
 
     @property
     def argument(self) -> bytes:

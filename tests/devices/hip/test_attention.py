@@ -10,7 +10,7 @@ import torch
 
 from hk_backend.devices.hip import attention
 from hk_backend.devices.hip.call import KernelCall
-from hk_backend.kernels import Catalogue, KernelEntry, catalogue
+from hk_backend.kernels import Catalogue, Family, catalogue
 from hk_backend.kernels.entry import Tile
 from hk_backend.ops import AttentionRequest
 from hk_backend.terms.paged_kv import PagedKV
@@ -50,8 +50,8 @@ def kernels(small: Catalogue) -> Catalogue:
     )
 
 
-def never_asked(kernel: KernelEntry) -> Verdict:
-    raise AssertionError(f"{kernel.name} was found")
+def never_asked(kernels: Family) -> Verdict:
+    raise AssertionError(f"{kernels[0].name} was found")
 
 
 @pytest.mark.parametrize(
@@ -68,14 +68,14 @@ def never_asked(kernel: KernelEntry) -> Verdict:
     ],
 )
 def test_served(request_: AttentionRequest, kernels: Catalogue) -> None:
-    asked: list[KernelEntry] = []
+    asked: list[Family] = []
 
-    def usable(kernel: KernelEntry) -> Verdict:
-        asked.append(kernel)
+    def usable(found: Family) -> Verdict:
+        asked.append(found)
         return refused("this very machine")
 
     assert attention.verdict(request_, kernels, usable).why == "this very machine"
-    (kernel,) = asked
+    ((kernel,),) = asked
     assert kernel.facts["head_size"] == request_.head_size
     assert kernel.facts["paged"] == request_.paged
 
@@ -131,7 +131,7 @@ def paged(layout: str, block_size: int = 16) -> dict[str, Any]:
 
 def test_a_packed_call() -> None:
     call = prepared()
-    assert call.kernel.name == "attention_prefill_bf16_d64_packed"
+    assert [kernel.name for kernel in call.kernels] == ["attention_prefill_bf16_d64_packed"]
     assert set(call.tensors) == {
         "query",
         "key",
@@ -163,7 +163,7 @@ def test_a_packed_call() -> None:
 def test_a_paged_call(layout: str) -> None:
     changes = paged(layout)
     call = prepared(**changes)
-    assert call.kernel.name == "attention_prefill_bf16_d64_paged"
+    assert [kernel.name for kernel in call.kernels] == ["attention_prefill_bf16_d64_paged"]
     key = changes["paged_kv"].key.tensor
     axes = dict(zip("BNHD" if layout.startswith("NHD") else "BHND", key.stride(), strict=True))
     assert call.numbers["key_block"] == axes["B"]

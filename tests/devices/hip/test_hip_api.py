@@ -50,6 +50,7 @@ def test_properties(
     assert at(388, 4) == units  # multiProcessorCount
     assert data[1472:] == b"\xaa" * 28, "written past the struct"
     assert library.arch(0) == arch
+    assert library.compute_units(0) == units
     for attribute, expected in ((56, 1024), (63, units), (74, lds), (87, 64), (10018, 8)):
         assert number(library, "hipDeviceGetAttribute", attribute, 0) == expected
     found = c_int()
@@ -87,6 +88,8 @@ def test_error_names(number: int, name: str, library: EmulatedLibrary) -> None:
 def test_an_error_names_the_call_and_does_not_stay_behind(library: EmulatedLibrary) -> None:
     with pytest.raises(HipError, match=r"hipSetDevice: hipErrorInvalidDevice \(101\): invalid dev"):
         library.call("hipSetDevice", 5)
+    with pytest.raises(HipError, match=r"hipDeviceGetAttribute: hipErrorInvalidDevice \(101\)"):
+        library.compute_units(5)
     assert code(library, "hipPeekAtLastError") == hip_calls.SUCCESS, (
         "torch would report it as its own"
     )

@@ -30,7 +30,7 @@ def fill(
     on: int = 0,
 ) -> None:
     entry = small.kernel("fill")
-    kernels.launch(entry, index, on, {"count": count}, out=out, value=value, count=count)
+    kernels.launch((entry,), index, on, {"count": count}, out=out, value=value, count=count)
 
 
 def changed(small: Catalogue, **changes: object) -> Catalogue:
@@ -52,14 +52,14 @@ def test_a_launch(library: EmulatedLibrary, small: Catalogue) -> None:
 
 def test_a_grid_of_three_dimensions(library: EmulatedLibrary, small: Catalogue) -> None:
     kernels, out = HipKernels(library), malloc(library, 4 * 6)
-    kernels.launch(small.kernel("place"), 0, 0, {"width": 2}, out=out, width=2)
+    kernels.launch((small.kernel("place"),), 0, 0, {"width": 2}, out=out, width=2)
     assert read(library, out, 6) == [0, 1, 10, 11, 20, 21]
 
 
 def test_dynamic_lds(library: EmulatedLibrary, small: Catalogue) -> None:
     """96 KiB: the attribute is set before the launch, by whoever loads the kernel."""
     kernels, out = HipKernels(library), malloc(library, 4 * BLOCK)
-    kernels.launch(small.kernel("wide"), 0, 0, {}, out=out, count=BLOCK)
+    kernels.launch((small.kernel("wide"),), 0, 0, {}, out=out, count=BLOCK)
     assert read(library, out, BLOCK) == list(reversed(range(BLOCK)))
 
 
@@ -76,7 +76,7 @@ def test_one_module_per_device_and_code_object(
             outs.append(malloc(library, 4 * COUNT))
         fill(kernels, small, outs[-1], index + 1, index=index)
     assert len(loads) == 2
-    kernels.launch(small.kernel("wide"), 0, 0, {}, out=outs[0], count=BLOCK)
+    kernels.launch((small.kernel("wide"),), 0, 0, {}, out=outs[0], count=BLOCK)
     assert len(loads) == 3
     another = replace(small.kernel("fill"), name="another")  # of the same code object
     assert kernels.load(another, 0) is not kernels.load(small.kernel("fill"), 0)
@@ -95,7 +95,7 @@ def test_the_current_device_is_put_back(library: EmulatedLibrary, small: Catalog
     fill(kernels, small, out, index=1)
     assert library.stream_device(0) == 0
     with pytest.raises(ArgumentError):
-        kernels.launch(small.kernel("fill"), 1, 0, {"count": 1}, out=out)
+        kernels.launch((small.kernel("fill"),), 1, 0, {"count": 1}, out=out)
     assert library.stream_device(0) == 0
 
 
@@ -168,7 +168,7 @@ def test_operators_may_name_their_kernels_alike(library: EmulatedLibrary, small:
     fill(kernels, small, out, value=3)
     library.synchronise(0)
     assert read(library, out, 1) == [3]
-    kernels.launch(other, 0, 0, {}, out=out, count=BLOCK)
+    kernels.launch((other,), 0, 0, {}, out=out, count=BLOCK)
     library.synchronise(0)
     assert read(library, out, BLOCK) == list(reversed(range(BLOCK)))
 

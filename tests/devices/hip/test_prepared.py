@@ -1,4 +1,4 @@
-"""The launcher's prepared launch (csrc/hip/kernel.hpp), with tensors that are on the GPU."""
+"""The launcher's prepared launch (csrc/hip/prepared.hpp), with tensors that are on the GPU."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Fill:
             "alignment": 16,
         }
         kernel = HipKernels(library).load(small.kernel("fill"), index)
-        self.native = _hip.Prepared(kernel, **{**given, **changes})
+        self.native = _hip.Prepared([kernel], **{**given, **changes})
 
     def tensor(self, rows: int = 5, row: int = 8, **more: Any) -> Any:
         return GpuTensor(self.out, (rows, 8), (row, 1), **{"index": self.index, **more})

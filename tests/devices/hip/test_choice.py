@@ -1,0 +1,168 @@
+"""Of kernels that compute the same, each launch takes one by its size and the GPU's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from dataclasses import replace
+
+import pytest
+import torch
+
+from hk_backend import _hip
+from hk_backend.devices.base import DeviceError
+from hk_backend.devices.hip.device import HipDevice
+from hk_backend.devices.hip.emulated import EmulatedLibrary
+from hk_backend.devices.hip.memory import HostMemory
+from hk_backend.devices.hip.modules import HipKernels
+from hk_backend.devices.hip.operator import Operator
+from hk_backend.kernels import Catalogue, KernelEntry, catalogue
+from hk_backend.terms.attention_arguments import AttentionArguments
+from hk_backend.terms.verdict import SERVED, Verdict, refused
+from tests.devices.hip.hip_calls import malloc
+from tests.devices.hip.noting_library import NotingLibrary
+from tests.devices.hip.test_device import KERNEL, LLAMA
+from tests.ops.cases import Case, make
+
+NUM_HEADS = 4
+KERNELS = tuple(
+    # what is launched is known by its LDS
+    replace(KERNEL, name=f"rows_{rows}", tile=replace(KERNEL.tile, rows=rows), dynamic_lds=rows)
+    for rows in (64, 256, 128)
+)
+TOKENS = 512
+WORKGROUPS = {256: 12, 128: 20, 64: 36}
+"""Of `TOKENS` in one request: a tile more than they fill, for each head."""
+
+
+@pytest.fixture(scope="module")
+def noting(tmp_path_factory: pytest.TempPathFactory) -> NotingLibrary:
+    return NotingLibrary(tmp_path_factory.mktemp("noting"))
+
+
+def device_of(
+    noting: NotingLibrary,
+    compute_units: int,
+    kernels: tuple[KernelEntry, ...] = KERNELS,
+    wrong: Container[int] = (),
+) -> HipDevice:
+    """A GPU on which the kernels whose tiles have `wrong` rows fail their self-check."""
+
+    def check(device: HipDevice, operator: Operator, kernel: KernelEntry, index: int) -> Verdict:
+        return refused(f"{kernel.name} is wrong") if kernel.tile.rows in wrong else SERVED
+
+    noting.set_compute_units(compute_units)
+    known = replace(catalogue("gfx950"), families={"attention_prefill": kernels})
+    return HipDevice(noting, known, HostMemory(), check=check)
+
+
+def arguments_of(tokens: int) -> AttentionArguments:
+    call = make(Case(((tokens, tokens),), NUM_HEADS, 2, 64, torch.bfloat16))
+    return AttentionArguments(**call, out=torch.empty_like(call["query"]))
+
+
+def run(device: HipDevice, tokens: int) -> None:
+    device.run(arguments_of(tokens))
+
+
+def run_prepared(device: HipDevice, tokens: int) -> None:
+    """Prepared for a step of another size."""
+    first, now = arguments_of(5), arguments_of(tokens)
+    prepared = device.prepare_prefill(first, (first.query, *first.stored(), first.out))
+    assert prepared is not None
+    plan = device.plan_prefill(now.query_start_loc, tokens, None, None)
+    assert prepared.launch(plan, (now.query, *now.stored(), now.out))
+
+
+Launch = Callable[[HipDevice, int], None]
+LAUNCHES = pytest.mark.parametrize("launch", [run, run_prepared])
+
+
+@LAUNCHES
+@pytest.mark.parametrize(
+    ("compute_units", "rows"), [(1, 256), (6, 256), (7, 128), (10, 128), (11, 64), (19, 64)]
+)
+def test_the_largest_tile_that_gives_every_compute_unit_two_workgroups(
+    compute_units: int, rows: int, launch: Launch, noting: NotingLibrary
+) -> None:
+    """Just two are enough (6, 10); where no tile gives two (19), the smallest."""
+    launch(device_of(noting, compute_units), TOKENS)
+    assert noting.note.dynamic_lds == rows
+    assert tuple(noting.note.grid) == (WORKGROUPS[rows], 1, 1)
+
+
+def test_a_prepared_launch_chooses_anew_each_time(noting: NotingLibrary) -> None:
+    device, chosen = device_of(noting, 10), []
+    first = arguments_of(5)
+    prepared = device.prepare_prefill(first, (first.query, *first.stored(), first.out))
+    assert prepared is not None
+    for tokens in (1024, 64, 512, 1024):
+        now = arguments_of(tokens)
+        plan = device.plan_prefill(now.query_start_loc, tokens, None, None)
+        assert prepared.launch(plan, (now.query, *now.stored(), now.out))
+        chosen.append(noting.note.dynamic_lds)
+    assert chosen == [256, 64, 128, 256]
+
+
+@LAUNCHES
+@pytest.mark.parametrize("compute_units", [1, 1000])
+def test_one_kernel_has_no_alternative(
+    compute_units: int, launch: Launch, noting: NotingLibrary
+) -> None:
+    launch(device_of(noting, compute_units, KERNELS[2:]), TOKENS)
+    assert noting.note.dynamic_lds == 128
+
+
+@LAUNCHES
+@pytest.mark.parametrize(
+    ("compute_units", "wrong", "rows"),
+    [(6, {256}, 128), (7, {128}, 64), (11, {64}, 128), (1, {256, 128}, 64)],
+)
+def test_what_failed_its_self_check_is_not_chosen(
+    compute_units: int, wrong: set[int], rows: int, launch: Launch, noting: NotingLibrary
+) -> None:
+    device = device_of(noting, compute_units, wrong=wrong)
+    assert device.verdict(LLAMA)
+    launch(device, TOKENS)
+    assert noting.note.dynamic_lds == rows
+
+
+@LAUNCHES
+def test_where_all_are_wrong_nothing_is_launched(launch: Launch, noting: NotingLibrary) -> None:
+    device = device_of(noting, 1, wrong={64, 128, 256})
+    reasons = "rows_256 is wrong; rows_128 is wrong; rows_64 is wrong"
+    assert device.verdict(LLAMA).why == reasons
+    noting.note.dynamic_lds = 0
+    with pytest.raises(DeviceError, match=reasons):
+        launch(device, TOKENS)
+    assert noting.note.dynamic_lds == 0
+
+
+def test_the_gpu_of_the_launch_is_asked(
+    library: EmulatedLibrary, small: Catalogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a partition mode two of one arch may differ. Once for a kernel: no launch asks."""
+    asked: list[int] = []
+    monkeypatch.setattr(library, "compute_units", lambda i: asked.append(i) or (1, 2)[i])
+    kernels, large = HipKernels(library), small.kernel("fill")
+    half = replace(small.kernel("stray"), tile=replace(large.tile, rows=large.tile.rows // 2))
+    for index in (0, 1, 0, 1):
+        with library.current(index):
+            out = malloc(library, 4 * 256)
+        count = 2 * large.tile.rows  # two workgroups of `fill`, four of `stray`
+        values = {"out": out, "value": 1, "count": count}
+        kernels.launch((large, half), index, 0, {"count": count}, **values)
+        with library.current(index):
+            library.synchronise(0)
+        launches = {name: each["launches"] for name, each in library.report()["kernels"].items()}
+        library.forget_report()
+        assert launches == {("fill", "stray")[index]: 1}
+    assert sorted(asked) == [0, 0, 1, 1]
+
+
+def test_no_kernels_and_kernels_of_two_gpus(library: EmulatedLibrary, small: Catalogue) -> None:
+    kernels = HipKernels(library)
+    with pytest.raises(ValueError, match="kernels: none"):
+        _hip.launch([], 0, {}, b"")
+    of_two = [kernels.load(small.kernel("fill"), index) for index in (0, 1)]
+    with pytest.raises(ValueError, match="kernels: of several devices"):
+        _hip.launch(of_two, 0, {"count": 1}, bytes(16))
