@@ -3,7 +3,8 @@
     make modelled
     python -m hk_backend.timing.catalogue_figures [--output FOLDER]
 
-The build (hk_backend/kernels/toolchain/build.py) knows no model, and leaves the place empty.
+The build (hk_backend/kernels/toolchain/build.py) knows no model: it leaves the place of new code
+empty.
 """
 
 from __future__ import annotations

@@ -102,8 +102,9 @@ def build(
 
 def index(arch: str, built: Sequence[Built], kept: set[str], output: Path) -> list[dict[str, Any]]:
     """The content of an index for each operator: what was built now, and what `output` has of the
-    code objects `kept`."""
+    code objects `kept`. What was modelled of the same code object stays."""
     found: dict[str, dict[str, Any]] = {}
+    modelled: dict[tuple[str, str], dict[str, Any]] = {}
 
     def add(operator: str, name: str, file: dict[str, Any], kernels: list[dict[str, Any]]) -> None:
         empty = {"arch": arch, "operator": operator, "code_objects": {}, "kernels": []}
@@ -114,11 +115,14 @@ def index(arch: str, built: Sequence[Built], kept: set[str], output: Path) -> li
     for path in sorted(output.glob("*.json")):
         before = json.loads(path.read_text())
         for name, file in before["code_objects"].items():
+            kernels = [k for k in before["kernels"] if k["code_object"] == name]
+            modelled |= {(file["sha256"], k["name"]): k["modelled"] for k in kernels}
             if name in kept:
-                kernels = [k for k in before["kernels"] if k["code_object"] == name]
                 add(before["operator"], name, file, kernels)
     for unit in built:
         for operator, kernels in unit.kernels.items():
+            for kernel in kernels:
+                kernel["modelled"] = modelled.get((unit.file["sha256"], kernel["name"]), {})
             add(operator, unit.name, unit.file, kernels)
     for data in found.values():
         data["code_objects"] = dict(sorted(data["code_objects"].items()))

@@ -73,7 +73,7 @@ def describe(
             name: round(value, DIGITS) if isinstance(value, float) else value
             for name, value in asdict(figures).items()
         },
-        "modelled": {},  # hk_backend.timing.catalogue_figures
+        "modelled": {},  # for hk_backend.timing.catalogue_figures
     }
 
 

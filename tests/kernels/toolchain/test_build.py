@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -80,25 +79,6 @@ def test_facts_are_those_of_the_struct(tmp_path: Path, tools: Toolchain) -> None
     info = '{1, 2, 3, 0, 0, "n", "test", {"bf16", 64, true, false}}'
     entry = kernel(tmp_path, tools, body=body, info=info, facts="k::Facts")
     assert entry["facts"] == {"dtype": "bf16", "head_size": 64, "paged": True, "causal": False}
-
-
-def test_a_source_alone_leaves_the_others(tmp_path: Path, tools: Toolchain) -> None:
-    """One source changed and built: of another, of the same operator, the index keeps what it had;
-    a source that is gone leaves nothing."""
-    root = write(tmp_path, Source(name="a"), Source(name="b"), Source(name="gone"))
-    folder = tmp_path / "out" / ARCH
-    build.build(ARCH, folder, tools, root=root)
-    first = json.loads((folder / "test.json").read_text())
-    path = root / SOURCES / "a.hip"
-    path.write_text(path.read_text().replace("{1, 2, 3,", "{4, 2, 3,"))
-    (root / SOURCES / "gone.hip").unlink()
-    build.build(ARCH, folder, tools, [path.relative_to(root)], root=root)
-    second = json.loads((folder / "test.json").read_text())
-    assert [kernel["tile"]["rows"] for kernel in second["kernels"]] == [4, 1]
-    assert second["kernels"][1] == first["kernels"][1]
-    assert list(second["code_objects"]) == ["a", "b"]
-    names = {f"{name}.{end}" for name in "ab" for end in ("co", "lines")}
-    assert {path.name for path in folder.iterdir()} == names | {"test.json"}
 
 
 def test_spills_and_scratch_are_seen(tmp_path: Path, tools: Toolchain) -> None:
