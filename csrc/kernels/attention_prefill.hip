@@ -2,10 +2,10 @@
 // log-sum-exp of each row. GQA; causal (bottom-right aligned) or not; K and V packed or in a paged
 // cache; bf16 or fp16 in and out, float32 sums. See hk/args/attention_prefill.hpp for the argument.
 //
-// A workgroup of 8 waves computes 256 query rows of one head, a wave 32 of them, against tiles of
-// 64 keys that all waves copy to LDS together and read there. Everything is transposed: a lane owns
-// one query row (half of its keys or channels), so that maxima, sums and masks need no other lane
-// until the last exchange between the wave's halves.
+// A workgroup of 8 waves (d=128) or 4 (d=64) computes 256 or 128 query rows of one head, a wave 32 of
+// them, against tiles of 64 keys that all waves copy to LDS together and read there. Everything is
+// transposed: a lane owns one query row (half of its keys or channels), so that maxima, sums and
+// masks need no other lane until the last exchange between the wave's halves.
 //
 //   S^T = K Q^T   a lane gets 32 of the 64 scores of its row, in registers
 //   P^T           those, exponentiated and converted in place: already the operand of
@@ -14,16 +14,19 @@
 // The loop is software-pipelined by one tile: step j turns the scores of tile j into weights and
 // into O, and computes the scores of tile j + 1.
 //
-//   copy K0 and K1, and meanwhile prepare registers;  start copying V0 K2 V1;  step -1: S of tile 0
+//   copy K0 and K1, and meanwhile prepare registers;  start copying V0 (K2 V1);  step -1: S of tile 0
 //   for each tile j:
 //     even phase   8 (d=64) or 16 (d=128) mma: S of tile j+1   beside: exponentials and weights of
-//                  tile j, LDS reads of K(j+1), then V(j);  copy of K(j+4)
+//                  tile j, LDS reads of K(j+1), then V(j);  copy of K(j+4) (d=64: K(j+3))
 //     odd phase    as many mma: O += P V of tile j   beside: the last weights, maxima of S of tile
-//                  j+1, LDS reads of V(j), then K(j+2);  copy of V(j+3), addresses of tile j+5
+//                  j+1, LDS reads of V(j), then K(j+2);  copy of V(j+3) (d=64: V(j+2)), and the
+//                  addresses of the next copies
 //   and one barrier in each step, before which K(j+3) and V(j+1) have landed.
 //
-// Two waves share a SIMD and run half a step apart (PingPong): one's vector work fills the other's
-// matrix time. The early one is at the barrier at the end of its step, the late one in the middle.
+// At d=128 two waves share a SIMD and run half a step apart (PingPong): one's vector work fills the
+// other's matrix time. The early one is at the barrier at the end of its step, the late one in the
+// middle. At d=64, where vector work is the longer, it is three waves of three workgroups, which have
+// nothing to do with each other; a workgroup of half the rows reads keys and values twice as often.
 // Within a phase the order is ours, not the compiler's: each mma is a slot, and each other stream of
 // work has its share of the slots (interleave, spread).
 //
@@ -42,7 +45,7 @@
 //     arithmetic in the loop: 5 to 10% of its clocks). At run time, as they cost nothing there:
 //     causal, the strides, the block size, heads, whether lse is wanted.
 //   - A paged look-up is a scalar load, a tile ahead of its use, and shares its counter with the
-//     LDS reads, which it therefore drains once a step (kDrained).
+//     LDS reads, which it therefore drains once a step (kDrained), where all are old.
 //   - A workgroup's rows are not balanced against another's; the longest causal tiles start first.
 #include "attention/rows.hpp"
 #include "attention/wave.hpp"

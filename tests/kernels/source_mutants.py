@@ -117,8 +117,10 @@ MUTANTS = (
                  "meet<Pending>(1 - late)", "meet<Pending>(1)"),
     SourceMutant("turns: no wait", ARCH, "s_waitcnt %1", "; %1"),
     SourceMutant("stages: one of V too few", SHAPE,
-                 "kValueStages = kKeyStages + Turns::kLate", "kValueStages = kKeyStages"),
-    SourceMutant("stages: one of K too few", SHAPE, "kKeyStages = 4", "kKeyStages = 3"),
+                 "kValueStages = KeyStages + ", "kValueStages = KeyStages - 1 + "),
+    SourceMutant("turns: one of V too few", SHAPE, "KeyStages + Turns::kLate", "KeyStages"),
+    SourceMutant("stages: one of K too few", WAVE,
+                 "TileRing<Tile, kKeyStages>", "TileRing<Tile, kKeyStages - 1>"),
 )  # fmt: skip
 
 GEMM_MUTANTS = (

@@ -127,7 +127,7 @@ def test_generated_batches(entry: KernelEntry, case: Case) -> None:
 
 
 PAIRS = tuple(itertools.product(QUERY_EDGES, KEY_EDGES))
-"""Of query tiles of 256, waves of 32 rows, key tiles of 64, rings of four and five tiles."""
+"""Of query tiles of 128 and 256, waves of 32 rows, key tiles of 64, rings of three to five."""
 
 
 def edges(entry: KernelEntry, causal: bool, pairs: Sequence[tuple[int, int]]) -> None:

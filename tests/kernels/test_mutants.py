@@ -17,9 +17,9 @@ from tests.kernels.catalogues import selected
 from tests.kernels.cover import family
 from tests.kernels.source_mutants import SourceMutant
 
-PACKED, PAGED = (
-    selected("attention_prefill", dtype="bf16", head_size=64, paged=paged)
-    for paged in (False, True)
+PACKED, PAGED, TURNS = (
+    selected("attention_prefill", dtype="bf16", head_size=head_size, paged=paged)
+    for head_size, paged in ((64, False), (64, True), (128, False))
 )
 """Of the template's kernels those whose mutants every run judges; the others' are slow."""
 ENTRIES = [
@@ -39,27 +39,24 @@ def test_every_wait_and_every_barrier_is_needed(entry: KernelEntry) -> None:
 
 def judged(mutant: SourceMutant | None, folder: Path, tools: Toolchain) -> dict[str, str | None]:
     """How the mutant was caught, by the name of each kernel that it concerns."""
-    code_object = source_mutants.compile_mutant(mutant, folder, tools, [PACKED, PAGED])
-    return {
-        entry.name: source_mutants.caught_by(entry, code_object)
-        for entry in (PACKED, PAGED)
-        if mutant is None or concerns(mutant, entry)
-    }
+    entries = [PACKED, PAGED, TURNS] if mutant is None else concerned(mutant)
+    code_object = source_mutants.compile_mutant(mutant, folder, tools, entries)
+    return {entry.name: source_mutants.caught_by(entry, code_object) for entry in entries}
 
 
 def test_the_unchanged_source_passes(tmp_path: Path, tools: Toolchain) -> None:
-    assert judged(None, tmp_path, tools) == {PACKED.name: None, PAGED.name: None}
+    assert set(judged(None, tmp_path, tools).values()) == {None}
 
 
 @pytest.mark.parametrize("mutant", source_mutants.MUTANTS, ids=lambda mutant: mutant.name)
 def test_mutants_of_the_source(mutant: SourceMutant, tmp_path: Path, tools: Toolchain) -> None:
     verdicts = judged(mutant, tmp_path, tools)
-    assert verdicts
     assert None not in verdicts.values(), verdicts
 
 
-def concerns(mutant: SourceMutant, entry: KernelEntry) -> bool:
-    """Pages are of the paged kernels alone; a packed tensor's own end, of the packed ones."""
-    if mutant.name.startswith("pages"):
-        return bool(entry.facts["paged"])
-    return mutant.name != "descriptor: no end" or not entry.facts["paged"]
+def concerned(mutant: SourceMutant) -> list[KernelEntry]:
+    """Pages are of the paged kernels alone; a packed tensor's own end, of the packed ones; turns,
+    of those with two waves of a workgroup on a SIMD."""
+    of = {"pages": [PAGED], "turns": [TURNS], "descriptor: no end": [PACKED]}
+    kind = mutant.name.partition(":")[0]
+    return of.get(mutant.name) or of.get(kind) or [PACKED, PAGED]

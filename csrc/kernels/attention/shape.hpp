@@ -6,25 +6,33 @@
 
 namespace hk::attention {
 
-template <class Arch, class T, int HeadSize>
-struct Shape;
-
-template <class T, int HeadSize>
-struct Shape<arch::Gfx950, T, HeadSize> {
+template <class T, int HeadSize, int Waves, int WavesPerSimd, template <int> class KeepStep,
+          int KeyStages>
+struct Sizes {
   using Element = T;
+  using Turns = KeepStep<Waves>;
   static constexpr int kHeadSize = HeadSize;
-  static constexpr int kWaves = 8, kThreads = kWaves * arch::kLanes;
-  static constexpr int kWavesPerSimd = 2;
-  static constexpr int kWaveRows = 32,
-                       kQueryRows = kWaves * kWaveRows;  // of a wave, of a workgroup
+  static constexpr int kWaves = Waves, kThreads = Waves * arch::kLanes;
+  static constexpr int kWavesPerSimd = WavesPerSimd;
+  static constexpr int kWaveRows = 32, kQueryRows = Waves * kWaveRows;  // of a wave, of a workgroup
   static constexpr int kTileKeys = 64;
-  using Turns = PingPong<kWaves>;
-  // Tiles of K and V in LDS. Step j copies K of tile j + 4 and V of tile j + 3; late waves are still
-  // reading V of tile j - 1 then.
-  static constexpr int kKeyStages = 4, kValueStages = kKeyStages + Turns::kLate;
+  // Tiles of K and V in LDS: step j copies the K that comes `kKeyStages` after its own, and V of the
+  // tile before. Late waves are still reading V of tile j - 1 then.
+  static constexpr int kKeyStages = KeyStages, kValueStages = KeyStages + Turns::kLate;
 
   using Tile = SharedTile<T, kTileKeys, HeadSize, swizzle::SpreadRows<HeadSize* int(sizeof(T))>>;
 };
+
+template <class Arch, class T, int HeadSize>
+struct Shape;
+
+// d=128: registers for two waves on each SIMD, of one workgroup, so that all share the tiles.
+template <class T>
+struct Shape<arch::Gfx950, T, 128> : Sizes<T, 128, 8, 2, PingPong, 4> {};
+
+// d=64: for three, and LDS for three workgroups, each with a wave on every SIMD.
+template <class T>
+struct Shape<arch::Gfx950, T, 64> : Sizes<T, 64, 4, 3, Together, 3> {};
 
 // What a wave computes in one step, and the slots that it does it in: one mma each.
 template <class Shape>

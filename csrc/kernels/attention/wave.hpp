@@ -21,7 +21,7 @@ class AttentionWave {
   using Tile = typename Shape::Tile;
   using Stream = KeyValueStream<Shape, Source>;
   using KeyRing = TileRing<Tile, kKeyStages>;
-  using ValueRing = TileRing<Tile, kValueStages>;
+  using ValueRing = TileRing<Tile, kValueStages, Shape::Turns::kLate>;
   static constexpr int kLdsBytes = KeyRing::kBytes + ValueRing::kBytes;
 
   HK_DEVICE AttentionWave(const Stream& copies, u32 lds, i32 wave, Lane in, f32 scale, i32 last)
@@ -42,9 +42,8 @@ class AttentionWave {
     stream.copy_keys(key_ring.tile(0));
     stream.advance();
     stream.copy_keys(key_ring.tile(1));
-    free_keys = key_ring.at(kKeyStages - 1);
-    free_values = value_ring.at(kKeyStages - 2);
-    value_ring = value_ring.at(kValueStages - 1);
+    key_ring.start_at(0);
+    value_ring.start_at(kValueStages - 1);
     rows = key_rows.at(key_ring.tile());
     scale.apply(query);
     pin_registers();
@@ -76,45 +75,43 @@ class AttentionWave {
       fence_schedule();
     }
     if constexpr (!kThis) load_first();
-    if constexpr (!kNext) wait_first();
+    if constexpr (!kNext && kLate) {  // whose barrier comes before later loads are waited for
+      wait_lds<0>();
+      drop_first();
+    }
     interleave<0, kHalf>(
         [&](auto slot) {
           if constexpr (kNext) score<kThis, slot.value>();
         },
         weights, loads, maxima,
         [&](auto slot) {
-          if constexpr (slot.value == 1) stream.copy_keys(free_keys.tile());
+          if constexpr (slot.value == 1) stream.copy_keys(key_ring.free_tile());
         });
     end_even_phase<kNext>();
-    interleave<kHalf, kSlots>(
-        [&](auto slot) {
-          if constexpr (Source::kBlocks && slot.value == kDrained) {
-            wait_lds<0>();
-            fence_schedule();
-          }
-        },
-        [&](auto slot) {
-          if constexpr (kThis) accumulate<kNext, slot.value>();
-        },
-        weights, [&](auto slot) { prepare_slot<slot.value - kHalf>(); }, loads, maxima);
+    interleave<kHalf, kSlots>([&](auto slot) { drain<kThis, slot.value>(); },
+                              [&](auto slot) {
+                                if constexpr (kThis) accumulate<kNext, slot.value>();
+                              },
+                              weights, [&](auto slot) { prepare_slot<slot.value - kHalf>(); },
+                              loads, maxima);
     end_odd_phase();
   }
 
   // A tile that this wave has no part in, but for copying it.
   HK_DEVICE void idle() {
-    stream.copy_keys(free_keys.tile());
+    stream.copy_keys(key_ring.free_tile());
     end_even_phase<true>();
-    stream.copy_values(free_values.tile());
+    stream.copy_values(value_ring.free_tile());
     stream.advance();
-    free_keys.advance();
-    free_values.advance();
+    key_ring.advance();
+    value_ring.advance();
     end_odd_phase();
   }
 
-  // By step j's barrier V of tile j + 1 has landed, and of tile j + 3 the keys that are read before
-  // the next one: those that early waves copy. In flight stay V(j+2), K(j+4) and of early waves
-  // V(j+3), of late ones K(j+3). After the last step of a late wave early ones have none either, and
-  // V(j+1) may be in flight, too.
+  // By step j's barrier V(j+1) has landed, and of K(j+3) the keys that are read before the next one:
+  // of two halves of waves, those that the early ones copy. In flight stay the tiles after these.
+  // With four stages: V(j+2), K(j+4) and of early waves V(j+3), of late ones K(j+3). After the last
+  // step of a late wave early ones have none either, and V(j+1) may be in flight, too.
   template <bool kNext>
   HK_DEVICE void end_even_phase() const {
     set_priority<1>();
@@ -128,17 +125,18 @@ class AttentionWave {
  private:
   static constexpr int kAhead = kHalf / 2;  // fragments loaded ahead of their use
   static constexpr int kWaitSlots = 2;      // slots served by one wait
-  static constexpr int kInFlight = 3 * Stream::Share::kCopies;
+  static constexpr bool kLate = Shape::Turns::kLate;
+  static constexpr int kInFlight = (2 * kKeyStages - 5) * Stream::Share::kCopies;
   static_assert(kAhead <= kChannelSteps,
                 "fragments of the first keys alone are loaded a step ahead");
-  // A look-up is a scalar load, which lands with all LDS reads or not at all: what was loaded
-  // before this slot needs no other wait.
-  static constexpr int kDrained = kSlots - kAhead + 2;
+  // A look-up is a scalar load, which lands with all LDS reads or not at all: here they all have.
+  // The next step's first fragments are loaded after it, so that it waits for old reads alone.
+  static constexpr int kDrained = kSlots - kAhead / 2;
 
   Stream stream;
   typename Shape::Turns turns;
-  KeyRing key_ring, free_keys;  // read next, copied to next
-  ValueRing value_ring, free_values;
+  KeyRing key_ring;
+  ValueRing value_ring;
   Lane lane;
   i32 last_key, visible;  // of this lane's query; the same from the tile's first key
   RowReader<Tile> key_rows, rows;
@@ -164,14 +162,19 @@ class AttentionWave {
   HK_DEVICE void load_first() {
     static_for<0, kAhead>([&](auto i) { load_fragment<i.value>(); });
   }
-  HK_DEVICE void wait_first() {
-    wait_lds<0>();
+  // Of a tile that does not come. They have landed, and their registers are free from here on.
+  HK_DEVICE void drop_first() {
     static_for<0, kAhead>([&](auto i) { pin_vector(fragment[i].words); });
   }
   template <bool kThis, bool kNext, int Slot>
   HK_DEVICE void load_ahead() {
     constexpr int kFragment = Slot + kAhead;
-    if constexpr (reads<kThis, kNext>(kFragment) > 0) load_fragment<kFragment % kSlots>();
+    if constexpr (kFragment < kSlots) {
+      if constexpr (reads<kThis, kNext>(kFragment) > 0) load_fragment<kFragment>();
+    } else if constexpr (kNext) {
+      constexpr int kFrom = Source::kBlocks ? kDrained : kSlots - kAhead;
+      spread<Slot, kFrom, kSlots - kFrom, kAhead>([&](auto i) { load_fragment<i.value>(); });
+    }
   }
 
   // The second phase has room: what the next step needs is computed in it. `rows` and `columns`
@@ -181,16 +184,14 @@ class AttentionWave {
     constexpr int kRoom = kHalf / 2;  // from here on no weights are computed
     if constexpr (Slot == kRoom - 1) {
       key_ring.advance();
-      free_keys.advance();
       rows = key_rows.at(key_ring.tile());
-      pin_scalar(key_ring.stage, free_keys.stage);
+      pin_scalar(key_ring.stage, key_ring.before[0]);
       rows.pin();
     }
     if constexpr (Slot == kRoom) {
-      stream.copy_values(free_values.tile());
+      stream.copy_values(value_ring.free_tile());
       value_ring.advance();
-      free_values.advance();
-      pin_scalar(value_ring.stage, free_values.stage);
+      pin_scalar(value_ring.stage, value_ring.before[0]);
     }
     if constexpr (Slot == kRoom + 1) stream.next_values();
     if constexpr (Slot == kDrained - kHalf) {
@@ -198,9 +199,18 @@ class AttentionWave {
       columns = value_columns.at(value_ring.tile());
       columns.pin();
     }
-    if constexpr (Slot == kRoom + 3) {
+    if constexpr (Slot == kDrained - kHalf + 1) {
       stream.find_next();
       stream.next_keys();
+    }
+  }
+
+  // Before `next_place` takes what `find_next` has started.
+  template <bool kThis, int Slot>
+  HK_DEVICE static void drain() {
+    if constexpr (kThis && Source::kBlocks && Slot == kDrained) {
+      wait_lds<0>();
+      fence_schedule();
     }
   }
 
@@ -215,12 +225,11 @@ class AttentionWave {
     if constexpr (Slot % kWaitSlots == 0) {
       constexpr int kPending = [] {
         int pending = 0;
-        for (int i = Slot + kWaitSlots; i < Slot + kAhead; ++i) pending += reads<kThis, kNext>(i);
+        const int loaded = Source::kBlocks ? min(Slot + kAhead, kSlots) : Slot + kAhead;
+        for (int i = Slot + kWaitSlots; i < loaded; ++i) pending += reads<kThis, kNext>(i);
         return pending;
       }();
-      constexpr bool kLanded =
-          Source::kBlocks &&
-          (Slot >= kDrained || (kThis && Slot + kWaitSlots <= kDrained + kAhead - kSlots));
+      constexpr bool kLanded = Source::kBlocks && Slot >= kDrained;
       static_assert(kWaitSlots == 2 && kDrained % kWaitSlots == 0);
       if constexpr (kLanded)
         pin_vector(fragment[Slot].words, fragment[Slot + 1].words);
@@ -241,6 +250,7 @@ class AttentionWave {
   HK_DEVICE void accumulate() {
     constexpr int kStep = (Slot - kHalf) / kChannelBlocks, kBlock = (Slot - kHalf) % kChannelBlocks;
     wait_fragments<true, kNext, Slot>();
+    if constexpr (!kNext && !kLate && Slot == kHalf) drop_first();
     Block& dst = output.block[kBlock][0];
     mma(dst, fragment[Slot], softmax.weights.part[0][kStep], dst);
   }

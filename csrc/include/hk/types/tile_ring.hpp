@@ -1,21 +1,33 @@
-// A place in a ring of shared tiles. Two of them go round each ring: one ahead, where tiles are
-// copied to, and one behind, where they are read.
+// A ring of shared tiles, filled ahead and read behind.
 #pragma once
 
 #include "shared_tile.hpp"
 
 namespace hk {
 
-template <class Tile, int Stages>
+// The tile that is read next, and the one that is copied to next: that before it, or earlier by as
+// many as other waves may still be reading then (`Held`).
+template <class Tile, int Stages, int Held = 0>
 struct TileRing {
   static constexpr int kBytes = Stages * Tile::kBytes;
-  u32 base;       // LDS byte
-  u32 stage = 0;  // byte from base of the tile at hand
+  u32 base;                   // LDS byte
+  u32 stage = 0;              // byte from base of the tile that is read next
+  u32 before[1 + Held] = {};  // of those before it, the last one first
 
   HK_DEVICE Tile tile() const { return {base + stage}; }
   HK_DEVICE Tile tile(int index) const { return {base + index * Tile::kBytes}; }
-  HK_DEVICE TileRing at(int index) const { return {base, u32(index * Tile::kBytes)}; }
-  HK_DEVICE void advance() { stage = stage == kBytes - Tile::kBytes ? 0 : stage + Tile::kBytes; }
+  HK_DEVICE Tile free_tile() const { return {base + before[Held]}; }
+
+  HK_DEVICE void start_at(int index) {
+    stage = index * Tile::kBytes;
+    static_for<0, 1 + Held>(
+        [&](auto i) { before[i] = (index + Stages - 1 - i) % Stages * Tile::kBytes; });
+  }
+  HK_DEVICE void advance() {
+    static_for<0, Held>([&](auto i) { before[Held - i] = before[Held - 1 - i]; });
+    before[0] = stage;
+    stage = stage == kBytes - Tile::kBytes ? 0 : stage + Tile::kBytes;
+  }
 };
 
 }  // namespace hk
