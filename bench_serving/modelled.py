@@ -3,14 +3,14 @@ others published."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from bench_serving.published import PANELS, Panel
-from hk_backend.kernels.catalogue import Catalogue
-from hk_backend.kernels.entry import KernelEntry
+from hk_backend.kernels.catalogue import Catalogue, Family, NoKernel
 from hk_backend.timing import calibration, model, standard
 from hk_backend.timing.busiest import Busiest, busiest
 
@@ -28,12 +28,12 @@ class CaseError(ValueError):
 
 @dataclass(frozen=True)
 class Case:
-    """One of our kernels on one shape of a panel."""
+    """Our kernels that compute the same, on one shape of a panel: the launch takes one of them."""
 
     panel: Panel
     size: int
     variant: str
-    entry: KernelEntry
+    kernels: Family
 
     @property
     def name(self) -> str:
@@ -62,9 +62,11 @@ class Case:
 
 @dataclass(frozen=True)
 class Row:
-    """A case with its modelled figures, or the error that it failed with."""
+    """A case with the modelled figures of the kernel that serves it, or the error that it failed
+    with."""
 
     case: Case
+    kernel: str = ""
     tflops: float = 0.0
     microseconds: float = 0.0
     busiest: Busiest | None = None
@@ -73,7 +75,7 @@ class Row:
     @property
     def model_error(self) -> float | None:
         """Root mean square, as a share; None: unknown."""
-        return calibration.error_of(self.case.entry.operator)
+        return calibration.error_of(self.case.panel.operator)
 
     def label_of(self, line: str) -> str:
         """How a modelled line is called in a table and a plot."""
@@ -93,11 +95,12 @@ class Row:
 
     def as_json(self) -> dict[str, Any]:
         case = self.case
-        data = {"case": case.name, "kernel": case.entry.name, "n": case.size}
+        data = {"case": case.name, "n": case.size}
         if self.error or self.busiest is None:
             return {**data, "error": self.error}
         return {
             **data,
+            "kernel": self.kernel,
             "modelled_tflops": round(self.tflops, 1),
             "modelled_microseconds": round(self.microseconds, 2),
             "modelled_error_rms": self.model_error,
@@ -119,7 +122,7 @@ def cases(kernels: Catalogue, chosen: str = "") -> list[Case]:
     Raises `CaseError` for words that select nothing.
     """
     every = [
-        Case(panel, size, variant, _kernel(kernels, panel, more))
+        Case(panel, size, variant, _alternatives(kernels, panel, more))
         for panel in PANELS
         for size in panel.shapes
         for variant, more in VARIANTS[panel.operator].items()
@@ -132,9 +135,9 @@ def cases(kernels: Catalogue, chosen: str = "") -> list[Case]:
     return [case for case in every if any(words <= set(case.name.split()) for words in wanted)]
 
 
-def _kernel(kernels: Catalogue, panel: Panel, more: dict[str, bool]) -> KernelEntry:
-    found = kernels.select(panel.operator, **panel.facts, **more)
-    if not isinstance(found, KernelEntry):
+def _alternatives(kernels: Catalogue, panel: Panel, more: dict[str, bool]) -> Family:
+    found = kernels.alternatives(panel.operator, **panel.facts, **more)
+    if isinstance(found, NoKernel):
         raise CaseError(f"{panel.name}: no kernel with {found.fact} {found.value}")
     return found
 
@@ -154,8 +157,16 @@ def run(chosen: Sequence[Case], workers: int, tell: Callable[[str], object]) -> 
 def _row(case: Case) -> Row:
     shape = case.panel.shapes[case.size]
     try:
-        traced = model.trace(standard.LAUNCHES[case.panel.operator](case.entry, shape), threads=1)
-        found = model.time(traced)
+        entry, launch = standard.serving(case.kernels, shape, compute_units())
+        found = model.time(model.trace(launch, threads=1))
     except (RuntimeError, ValueError) as error:
         return Row(case, error=str(error))
-    return Row(case, found.flops_per_second / 1e12, found.microseconds, busiest(found))
+    return Row(case, entry.name, found.flops_per_second / 1e12, found.microseconds, busiest(found))
+
+
+@functools.cache
+def compute_units() -> int:
+    """Of the modelled GPU. Raises `ImportError` without the emulator."""
+    from hk_backend import _emulator
+
+    return int(_emulator.TimingParameters(ARCH)["compute_units"])

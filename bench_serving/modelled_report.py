@@ -60,7 +60,7 @@ def environment(kernels: Catalogue) -> dict[str, Any]:
 
 def _write(environment: dict[str, Any], rows: Sequence[Row], file: Path) -> None:
     write(file, environment, rows, f"{summary(rows)}.", tables_of(rows))
-    said = dict.fromkeys(calibration.statement(row.case.entry.operator) for row in rows)
+    said = dict.fromkeys(calibration.statement(row.case.panel.operator) for row in rows)
     plot_modelled(rows, f"HK: {'; '.join(said)}. Others: as they published.", file)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from hk_backend.kernels.catalogue import Family
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.timing.model import Launch
 from hk_backend.timing.workloads import attention, gemm
@@ -16,6 +17,20 @@ LAUNCHES: Mapping[str, Callable[[KernelEntry, Any], Launch]] = {
     "gemm": gemm.launch,
 }
 """By operator: from a kernel and a shape of its kind."""
+
+
+WORKGROUPS_PER_UNIT = 2
+"""That a launch wants, as csrc/hip/kernel.hpp chooses."""
+
+
+def serving(alternatives: Family, shape: Shape, compute_units: int) -> tuple[KernelEntry, Launch]:
+    """The launch of the kernel that serves the shape, of those that compute the same, the largest
+    tile first: the first one with enough workgroups for every compute unit, else the last."""
+    for entry in alternatives:
+        launch = LAUNCHES[entry.operator](entry, shape)
+        if len(launch.work) >= WORKGROUPS_PER_UNIT * compute_units:
+            break
+    return entry, launch
 
 
 def batch(size: int, tokens: int, heads: int, kv_heads: int, causal: bool) -> attention.Shape:
