@@ -8,7 +8,7 @@ import pytest
 from hk_backend.kernels.catalogue import catalogue
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.timing import model
-from hk_backend.timing.workloads import attention, gemm
+from hk_backend.timing.workloads import attention, buffers, gemm
 
 
 def attention_kernel(paged: bool) -> KernelEntry:
@@ -50,6 +50,25 @@ def test_workgroups_with_as_much_to_do_execute_as_much(paged: bool, causal: bool
     middle = np.unique(work[work > 0])[1]
     expected = steps[work == most].max() - (most - middle) * tile
     assert steps[work == middle].max() == pytest.approx(expected, rel=0.05)
+
+
+@pytest.mark.parametrize("paged", [False, True])
+def test_the_same_launch_lies_in_memory_alike(paged: bool) -> None:
+    """Its clocks do not depend on what else the process has allocated."""
+    shape = attention.Shape([256] * 17, [256] * 17, 8, 1)
+    found = set()
+    for _ in range(3):
+        launch = attention.launch(attention_kernel(paged), shape)
+        modelled = model.time(model.trace(launch))
+        found.add((modelled.microseconds, *modelled.lengths.values()))
+        assert all(a.ctypes.data % 4096 == 0 for a in launch.keep_alive.values())
+    assert len(found) == 1
+
+
+def test_a_buffer_within_a_page_is_refused() -> None:
+    shifted = buffers.zeros((64,), np.uint8)[16:]
+    with pytest.raises(ValueError, match=r"a at 0x\w+; valid: from zeros\(\) or table\(\)"):
+        buffers.machine_with(gemm_kernel(), {"a": shifted})
 
 
 def test_samples_stand_for_all_amounts_of_work() -> None:

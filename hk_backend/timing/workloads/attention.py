@@ -67,8 +67,8 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
         "key": buffers.zeros((slots, shape.kv_heads, head_size), np.uint16),
         "value": buffers.zeros((slots, shape.kv_heads, head_size), np.uint16),
         "out": buffers.zeros((tokens, shape.heads, head_size), np.uint16),
-        "query_start_loc": _starts(shape.queries),
-        **(_paged(shape) if paged else {"key_start_loc": _starts(shape.keys)}),
+        "query_start_loc": buffers.table(_starts(shape.queries)),
+        **(_paged(shape) if paged else {"key_start_loc": buffers.table(_starts(shape.keys))}),
     }
     work, requests = workgroups(entry, shape)
     samples = _with_neighbours(spread(work), work, shape)
@@ -136,10 +136,10 @@ def _paged(shape: Shape) -> dict[str, NDArray[np.int32]]:
     """Blocks in a random order, as after some time of serving."""
     counts = [-(-keys // shape.block_size) for keys in shape.keys]
     order = np.random.default_rng(0).permutation(sum(counts)).astype(np.int32)
-    table = np.zeros((len(counts), max(counts)), np.int32)
+    table = buffers.zeros((len(counts), max(counts)), np.int32)
     for request, (count, start) in enumerate(zip(counts, np.cumsum([0, *counts]), strict=False)):
         table[request, :count] = order[start : start + count]
-    return {"seq_lens": np.array(shape.keys, np.int32), "block_table": table}
+    return {"seq_lens": buffers.table(shape.keys), "block_table": table}
 
 
 def _fill(

@@ -7,7 +7,7 @@ import mmap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 if TYPE_CHECKING:
     from hk_backend import _emulator
@@ -22,6 +22,14 @@ def zeros(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
     depends on it."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     return np.frombuffer(mmap.mmap(-1, max(size, 1)), dtype, int(np.prod(shape))).reshape(shape)
+
+
+def table(values: ArrayLike) -> NDArray[np.int32]:
+    """A copy as int32, aligned likewise."""
+    whole = np.asarray(values, np.int32)
+    made: NDArray[np.int32] = zeros(whole.shape, np.int32)
+    made[...] = whole
+    return made
 
 
 @functools.cache
@@ -45,9 +53,15 @@ def fill(target: NDArray[np.uint16], dtype: str, seed: int) -> None:
 def machine_with(
     entry: KernelEntry, buffers: dict[str, NDArray[Any]]
 ) -> tuple[_emulator.Machine, _emulator.Kernel, dict[str, int]]:
-    """A machine on which they are mapped; the kernel; the buffers' addresses."""
+    """A machine on which they are mapped; the kernel; the buffers' addresses.
+
+    Raises `ValueError` for a buffer that no page begins with: its clocks would be another's.
+    """
     from hk_backend import _emulator
 
+    for name, buffer in buffers.items():
+        if buffer.ctypes.data % mmap.PAGESIZE:
+            raise ValueError(f"{name} at {buffer.ctypes.data:#x}; valid: from zeros() or table()")
     machine = _emulator.Machine(entry.arch)
     code = _emulator.CodeObject.load(entry.code_object(), entry.line_tables())
     addresses = {

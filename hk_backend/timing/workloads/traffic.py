@@ -67,12 +67,12 @@ def decode(batch: int, keys: int, kv_heads: int, splits: int) -> Problem:
     blocks = batch * keys // BLOCK_KEYS
     cache = (blocks, BLOCK_KEYS, kv_heads, CHANNELS)
     out = (batch, kv_heads, splits, HEADS)
-    table = np.random.default_rng(0).permutation(blocks).astype(np.int32)
+    table = np.random.default_rng(0).permutation(blocks).reshape(batch, -1)
     arrays = {
         "query": buffers.zeros((batch, kv_heads, HEADS, CHANNELS), np.uint16),
         "key": buffers.zeros(cache, np.uint16),
         "value": buffers.zeros(cache, np.uint16),
-        "block_table": table.reshape(batch, -1),
+        "block_table": buffers.table(table),
         "out": buffers.zeros((*out, CHANNELS), np.float32),
         "sums": buffers.zeros(out, np.float32),
     }
