@@ -119,7 +119,7 @@ def test_progress_goes_to_standard_error() -> None:
             [KERNEL, "--shape", SHAPE, "--set", "clock=inf"],
             "clock = inf; valid: more than 0, up to",
         ),
-        ([KERNEL, "--shape", SHAPE, "--set", "registers=8"], "--set: no CU holds a workgroup of 8"),
+        ([KERNEL, "--shape", SHAPE, "--set", "registers=8"], "--set: no CU holds a workgroup of 4"),
         (["--parameters", "--arch", "gfx90a"], "--arch: arch 'gfx90a'; valid: "),
     ],
 )
