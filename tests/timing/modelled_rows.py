@@ -14,6 +14,7 @@ from hk_backend import _emulator
 from hk_backend.kernels import KernelEntry, NoKernel, catalogue, pack_arguments
 from hk_backend.kernels.catalogue import MEASURING
 from hk_backend.timing.rows import KIB, Found, Row, chain_entries, rows
+from hk_backend.timing.workloads.buffers import zeros
 from tests.emulator.assembly import text_of
 
 CLOCK = 2.4  # GHz
@@ -37,7 +38,7 @@ def clock_reads(entry: KernelEntry) -> frozenset[int]:
 
 def chain(size: int) -> NDArray[np.uint32]:
     """A chain through `size` bytes in order."""
-    held = np.zeros(size // 4, np.uint32)
+    held = zeros((size // 4,), np.uint32)
     share = size // chain_entries(size)
     held[:: share // 4] = np.roll(np.arange(0, size, share, dtype=np.uint32), -1)
     return held
@@ -47,10 +48,10 @@ def chain(size: int) -> NDArray[np.uint32]:
 def traced(row: Row, arch: str, steps: int, workgroups: int) -> _emulator.Trace:
     entry = kernel_of(row.kernel, arch)
     assert entry is not None
-    memory = chain(row.memory) if row.chain else np.zeros(max(row.memory, 64 * KIB) // 4, np.uint32)
+    memory = chain(row.memory) if row.chain else zeros((max(row.memory, 64 * KIB) // 4,), np.uint32)
     buffers: dict[str, NDArray[Any]] = {
-        "records": np.zeros((workgroups, entry.block // 64, 3), np.uint64),
-        "results": np.zeros((workgroups, entry.block), np.uint32),
+        "records": zeros((workgroups, entry.block // 64, 3), np.uint64),
+        "results": zeros((workgroups, entry.block), np.uint32),
         "memory": memory,
     }
     machine = _emulator.Machine(arch)

@@ -10,6 +10,7 @@ import pytest
 
 from hk_backend import _emulator
 from hk_backend.timing import model
+from hk_backend.timing.workloads.buffers import zeros
 from tests.emulator.assembly import PROLOGUE, assemble, needs_llvm
 
 pytestmark = needs_llvm
@@ -82,7 +83,7 @@ def everything() -> model.Traced:
         assemble(PROLOGUE + BODY, lds=32768, vgprs=128, accum_offset=128)
     ).kernel("k")
     machine = _emulator.Machine("gfx950")
-    data = np.zeros(WORDS, np.uint32)
+    data = zeros((WORDS,), np.uint32)
     at = [machine.map(data.ctypes.data, data.nbytes, name) for name in ("in", "out")]
     grid = 300 * 4
     work = 1.0 + (np.arange(grid) >= grid // 2)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from hk_backend import _emulator
+from hk_backend.timing.workloads.buffers import zeros
 from tests.emulator.assembly import needs_llvm
 from tests.emulator.timing.programs import clocks, replay, trace
 
@@ -137,7 +138,7 @@ def test_conflicts_cost_their_phases(stride: int) -> None:
 
 
 def test_a_wait_sees_the_latency_of_memory() -> None:
-    data = np.zeros(1024, np.float32)
+    data = zeros((1024,), np.float32)
     load = "global_load_dword v2, v1, s[4:5]\n s_waitcnt vmcnt(0)\n"
     near = clocks(load, {"hbm_latency": 800}, data=data)
     assert clocks(load, {"hbm_latency": 1800}, data=data) == near + 1000

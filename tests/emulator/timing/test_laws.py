@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hk_backend import _emulator
+from hk_backend.timing.workloads.buffers import zeros
 from tests.emulator.assembly import needs_llvm
 from tests.emulator.timing import generated
 from tests.emulator.timing.generated import CONFLICT_FREE, CONFLICTING, LDS, body, programs
@@ -35,7 +36,7 @@ WAVES = st.sampled_from((1, 4))
 
 
 def traced(instructions: list[str], waves: int) -> _emulator.Trace:
-    data = np.zeros(generated.DATA_WORDS, np.uint32)
+    data = zeros((generated.DATA_WORDS,), np.uint32)
     return trace(body(instructions), waves=waves, data=data, lds=LDS, vgprs=128, accum_offset=128)
 
 
