@@ -41,9 +41,15 @@ unexport PYTHONDONTWRITEBYTECODE
 export HF_HUB_OFFLINE := 1
 export TRANSFORMERS_VERBOSITY := error
 
-# An environment that was copied from another folder still points there: make it again.
-elsewhere = $(if $(filter-out $(CURDIR),$(shell cat $(1)/.stamps/folder 2>/dev/null)),$(1)/.stamps)
-$(shell rm -rf $(call elsewhere,$(VENV)) $(call elsewhere,$(VENV_SGLANG)))
+# An environment that came along with a copy of its checkout still points to the old one: make it
+# again. What another checkout has made, or nobody here, is left alone. $(1): VENV or VENV_SGLANG.
+owner = $(shell cat $($(1))/.stamps/folder 2>/dev/null)
+came_along = $(filter-out $(addsuffix /%,$(owner)),$(filter $(CURDIR)/%,$(realpath $($(1)))))
+not_ours = $(1)=$($(1)) $(if $(owner),belongs to the checkout in $(owner),is not one of our environments): \
+  leave $(1) out, or name a new folder
+claim = $(if $(filter $(CURDIR),$(owner)),,$(if $(came_along),$(shell rm -rf $($(1))/.stamps),\
+  $(if $(shell ls -A $($(1)) 2>/dev/null),$(error $(not_ours)))))
+$(call claim,VENV)$(call claim,VENV_SGLANG)
 
 demo: venv model
 	$(BIN) -m bench_serving demo --models $(MODELS)
@@ -141,8 +147,9 @@ llvm:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v <= (3, 13) \
 	  else f"$(PYTHON) is Python {v[0]}.{v[1]}; vLLM for CPU needs 3.11 to 3.13: make PYTHON=python3.12")'
 	$(PYTHON) -m venv --clear $*
+	@mkdir -p $*/.stamps && echo $(CURDIR) > $*/.stamps/folder
 	$(call install,$*) 'pip>=25' || true  # faster than Debian 12's own; nothing needs it
-	@mkdir -p $*/.stamps && echo $(CURDIR) > $*/.stamps/folder && touch $@
+	@touch $@
 
 %/.stamps/torch: %/.stamps/python
 	$(call install,$*) '$(TORCH)' || $(call install,$*) '$(TORCH)' --extra-index-url '$(TORCH_INDEX)' \
