@@ -150,6 +150,29 @@ def test_without_its_metadata(code: bytes) -> None:
         load(code.replace(b"k.kd\0", b"z.kd\0"))
 
 
+def test_the_metadata_has_the_size_of_arguments_that_a_descriptor_leaves_out(code: bytes) -> None:
+    descriptor = next(offset for name, _, offset, _ in sections(code) if name == ".rodata")
+    silent = patched(code, descriptor + 8, bytes(4))
+    kernel = load(silent).kernel("k")
+    assert kernel.kernarg_size == 16
+    out = np.zeros(64, np.uint32)
+    machine = _emulator.Machine("gfx950")
+    pointers = struct.pack("<2Q", 0, machine.map(out.ctypes.data, out.nbytes, "out"))
+    with pytest.raises(ValueError, match="8 bytes of arguments; the kernel takes 16"):
+        machine.launch(kernel, [1], [64], pointers[:8])
+    assert not machine.launch(kernel, [1], [64], pointers).findings
+    np.testing.assert_array_equal(out, np.arange(64))
+    size = b".kernarg_segment_size"
+    with pytest.raises(_emulator.LoadError, match="at 0 of 8 bytes lies outside its 0 bytes"):
+        load(silent.replace(size + b"\x10", size + b"\0"))
+
+
+def test_the_descriptor_decides_where_it_has_a_size(code: bytes) -> None:
+    size = b".kernarg_segment_size"
+    assert size + b"\x10" in code
+    assert load(code.replace(size + b"\x10", size + b"\x18")).kernel("k").kernarg_size == 16
+
+
 def test_hidden_arguments_are_refused_at_launch(code: bytes) -> None:
     assert code.count(b"\xadglobal_buffer") == 2
     hidden = code.replace(b"\xadglobal_buffer", b"\xadhidden_block_"[:14], 1)

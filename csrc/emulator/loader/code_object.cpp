@@ -57,6 +57,8 @@ void read_descriptor(Kernel& kernel, const Elf& elf, const Symbol& symbol, const
 }
 
 void read_kernel_metadata(Kernel& kernel, const MsgPack& metadata) {
+  if (kernel.kernarg_size == 0)  // a descriptor may leave it out, as those of AITER's kernels do
+    kernel.kernarg_size = uint32_t(metadata.integer_or(".kernarg_segment_size", 0));
   kernel.max_block = uint32_t(metadata.integer_or(".max_flat_workgroup_size", 1024));
   kernel.vgpr_spills = uint32_t(metadata.integer_or(".vgpr_spill_count", 0));
   kernel.sgpr_spills = uint32_t(metadata.integer_or(".sgpr_spill_count", 0));
