@@ -7,6 +7,7 @@
 #include "timing/compute_unit.hpp"
 #include "timing/device.hpp"
 #include "timing/loop.hpp"
+#include "timing/occupancy.hpp"
 
 namespace py = pybind11;
 
@@ -102,24 +103,21 @@ void bind_compute_unit(py::module_& module) {
       .def_readonly("clocks", &CuTime::clocks)
       .def_readonly("workgroups", &CuTime::workgroups)
       .def_readonly("matrix_flops", &CuTime::matrix_flops)
-      .def_property_readonly("busy",
-                             [](const CuTime& t) {
-                               return std::map<std::string, double>{
-                                   {"vector", t.vector_busy},
-                                   {"matrix", t.matrix_busy},
-                                   {"matrix issue", t.matrix_issue},
-                                   {"lds", t.lds_busy},
-                                   {"scalar", t.scalar_busy},
-                                   {"memory path", t.path_busy},
-                                   {"l2", t.l2_busy},
-                                   {"fabric", t.fabric_busy},
-                                   {"hbm", t.hbm_busy}};
-                             })
+      .def_property_readonly(
+          "busy",
+          [](const CuTime& t) {
+            return std::map<std::string, double>{
+                {"vector", t.vector_busy},        {"matrix", t.matrix_busy},
+                {"matrix issue", t.matrix_issue}, {"lds", t.lds_busy},
+                {"scalar", t.scalar_busy},        {"memory path", t.memory.path_busy},
+                {"l2", t.memory.l2_busy},         {"fabric", t.memory.fabric_busy},
+                {"hbm", t.memory.hbm_busy}};
+          })
       .def_property_readonly("bytes", [](const CuTime& t) {
-        return std::map<std::string, double>{{"l2", t.l2_bytes},
-                                             {"fabric", t.fabric_bytes},
-                                             {"hbm_read", t.hbm_read_bytes},
-                                             {"hbm_written", t.hbm_written_bytes}};
+        return std::map<std::string, double>{{"l2", t.memory.l2_bytes},
+                                             {"fabric", t.memory.fabric_bytes},
+                                             {"hbm_read", t.memory.hbm_read_bytes},
+                                             {"hbm_written", t.memory.hbm_written_bytes}};
       });
   module.def(
       "replay",

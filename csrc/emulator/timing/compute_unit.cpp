@@ -1,18 +1,17 @@
 #include "timing/compute_unit.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <queue>
 #include <stdexcept>
-#include <string>
 
+#include "timing/lds_path.hpp"
+#include "timing/occupancy.hpp"
 #include "timing/wave_clock.hpp"
 
 namespace hk::emulator::timing {
 namespace {
 
 using P = Parameter;
-constexpr uint32_t kSimds = 4, kSlot = 4;    // SIMDs; clocks between a SIMD's issue slots
+constexpr uint32_t kSlot = 4;                // clocks between a SIMD's issue slots
 constexpr int kMostVm = 63, kMostLgkm = 15;  // what the counters hold
 
 struct Group {
@@ -30,7 +29,8 @@ class ComputeUnit {
  public:
   ComputeUnit(const CuWork& work, const Parameters& parameters)
       : work_(work), parameters_(parameters), program_(work.trace->program->instructions),
-        operations_(operations(*work.trace->program, parameters)), memory_(parameters, work.share),
+        operations_(operations(*work.trace->program, parameters)),
+        memory_(parameters, work.share, time_.events), lds_(parameters, time_.events),
         forward_(parameters.whole(P::matrix_forward)) {
     for (const Operation& o : operations_) time_.instructions.push_back({o.unit, 0, 0, {}});
     time_.events.from = work.events_from;
@@ -69,7 +69,6 @@ class ComputeUnit {
       wave->age = ages_++;
       wave->simd = uint32_t((slot * traces.size() + i) % kSimds);
       wave->wake = wave->seen = at;
-      wave->why = uint8_t(Stall::itself);
       simds_[wave->simd].waves.push_back(wave.get());
       order(simds_[wave->simd]);
       group.waves.push_back(std::move(wave));
@@ -93,7 +92,7 @@ class ComputeUnit {
       Stall why{};
       const uint64_t ready = ready_at(simd, w, o, now, why);
       account(w, now);
-      w.why = uint8_t(why);
+      w.why = why;
       if (ready > now) {
         w.wake = ready;
         continue;
@@ -115,8 +114,8 @@ class ComputeUnit {
   void account(WaveClock& w, uint64_t now) {
     if (now <= w.seen) return;
     const uint32_t instruction = (*w.steps)[w.next].instruction;
-    time_.instructions[instruction].stalled[w.why] += now - w.seen;
-    note(w, instruction, w.seen, now - w.seen, true, w.why);
+    time_.instructions[instruction].stalled[size_t(w.why)] += now - w.seen;
+    note(w, instruction, w.seen, now - w.seen, true, uint8_t(w.why));
     w.seen = now;
   }
 
@@ -126,8 +125,8 @@ class ComputeUnit {
                                clocks, waits, what});
   }
 
-  void note(Unit unit, uint32_t simd, uint64_t start, uint64_t clocks) {
-    time_.events.add(UnitEvent{unit, uint16_t(simd), start, clocks});
+  void note(const WaveClock& w, const Operation& o, uint64_t start) {
+    time_.events.add(UnitEvent{o.unit, uint16_t(w.simd), start, o.busy});
   }
 
   // The first clock at which it could issue, as things are; later than `now`: and why.
@@ -149,7 +148,7 @@ class ComputeUnit {
         until(simd.vector_free, Stall::vector_busy);
         break;
       case Unit::vector: until(simd.vector_free, Stall::vector_busy); break;
-      case Unit::lds: until(lds_ready(now), Stall::lds_busy); break;
+      case Unit::lds: until(lds_.free_at(now), Stall::lds_busy); break;
       case Unit::memory: until(memory_.free_at(), Stall::memory_busy); break;
       default: break;
     }
@@ -167,7 +166,7 @@ class ComputeUnit {
     time.issue += kSlot;
     w.seen = now + kSlot;
     w.wake = now + o.issue;
-    w.why = uint8_t(Stall::itself);
+    w.why = Stall::itself;
     simd.taken[size_t(o.unit)] = now + 1;
     note_loop(w, step.instruction, now);
     note(w, step.instruction, now, kSlot, false, uint8_t(o.unit));
@@ -175,13 +174,13 @@ class ComputeUnit {
       case Unit::vector:
         simd.vector_free = now + o.busy;
         time_.vector_busy += o.busy;
-        note(o.unit, w.simd, now, o.busy);
+        note(w, o, now);
         break;
       case Unit::matrix:
         issue_matrix(simd, w, o, now);
         time_.matrix_flops += double(program_[step.instruction].flops);
         break;
-      case Unit::lds: issue_lds(w, step, o, now); break;
+      case Unit::lds: w.lgkm.add(lds_.issue(now, step, o), true); break;
       case Unit::memory: issue_memory(w, step, o, now); break;
       case Unit::scalar_memory:
         w.lgkm.add(now + parameters_.whole(P::scalar_latency), false);
@@ -207,9 +206,7 @@ class ComputeUnit {
       default: break;
     }
     // a jump's or an s_nop's own clocks are its own, not its successor's
-    if (w.wake > w.seen) {
-      account(w, w.wake);
-    }
+    if (w.wake > w.seen) account(w, w.wake);
     ++w.next;
   }
 
@@ -218,48 +215,13 @@ class ComputeUnit {
     simd.matrix_free = now + o.busy;
     time_.matrix_busy += o.busy;
     time_.matrix_issue += parameters_[P::matrix_issue];
-    note(o.unit, w.simd, now, o.busy);
+    note(w, o, now);
     w.note_matrix(o, now + o.busy + forward_);
   }
 
-  // Copies that have landed by now had the LDS for a while.
-  void land_copies(uint64_t now) {
-    while (!landings_.empty() && landings_.top().first <= now) {
-      use_lds(landings_.top().first, landings_.top().second);
-      landings_.pop();
-    }
-  }
-
-  void use_lds(uint64_t from, uint64_t clocks) {
-    lds_free_ = std::max(lds_free_, from) + clocks;
-    note(Unit::lds, 0, lds_free_ - clocks, clocks);
-  }
-
-  uint64_t lds_ready(uint64_t now) {
-    land_copies(now);
-    const uint64_t queue = parameters_.whole(P::lds_queue);
-    return lds_free_ > queue ? lds_free_ - queue : 0;
-  }
-
-  void issue_lds(WaveClock& w, const TraceStep& step, const Operation& o, uint64_t now) {
-    const uint64_t clocks =
-        step.needed ? std::max<uint64_t>(1, uint64_t(o.busy) * step.taken / step.needed) : o.busy;
-    use_lds(now, clocks);
-    time_.lds_busy += double(clocks);
-    w.lgkm.add(lds_free_ + parameters_.whole(P::lds_latency), true);
-  }
-
   void issue_memory(WaveClock& w, const TraceStep& step, const Operation& o, uint64_t now) {
-    const double before = memory_.path_busy;
     const uint64_t done = memory_.issue(now, step, o.role);
-    const double clocks = memory_.path_busy - before;
-    note(Unit::memory, 0, uint64_t(memory_.path_free() - clocks), uint64_t(std::ceil(clocks)));
-    if (o.role == Role::copy) {
-      const double bytes = double(step.taken) * kSectorBytes;
-      const auto clocks = uint64_t(std::ceil(bytes / parameters_[P::lds_copy]));
-      landings_.emplace(done, clocks);
-      time_.lds_busy += double(clocks);
-    }
+    if (o.role == Role::copy) lds_.land(done, step);
     w.vm.add(done, true);
     if (o.counts_lgkm) w.lgkm.add(done, false);
   }
@@ -274,7 +236,7 @@ class ComputeUnit {
   void arrive(WaveClock& w, uint64_t now) {
     w.at_barrier = true;
     w.wake = kNever;
-    w.why = uint8_t(Stall::barrier);
+    w.why = Stall::barrier;
     ++groups_[w.group].arrived;
     release_if_all(groups_[w.group], now);
   }
@@ -306,62 +268,29 @@ class ComputeUnit {
   }
 
   void finish() {
-    time_.vector_busy /= kSimds;
-    time_.matrix_busy /= kSimds;
-    time_.matrix_issue /= kSimds;
-    time_.scalar_busy /= kSimds;
-    time_.path_busy = memory_.path_busy;
-    time_.l2_busy = memory_.l2_busy;
-    time_.fabric_busy = memory_.fabric_busy;
-    time_.hbm_busy = memory_.hbm_busy;
-    time_.l2_bytes = memory_.l2_bytes;
-    time_.fabric_bytes = memory_.fabric_bytes;
-    time_.hbm_read_bytes = memory_.hbm_read_bytes;
-    time_.hbm_written_bytes = memory_.hbm_written_bytes;
+    for (double* busy :
+         {&time_.vector_busy, &time_.matrix_busy, &time_.matrix_issue, &time_.scalar_busy})
+      *busy /= kSimds;
+    time_.lds_busy = lds_.busy;
+    time_.memory = memory_.use;
   }
 
   const CuWork& work_;
   const Parameters& parameters_;
   const std::vector<Prepared>& program_;
   const std::vector<Operation> operations_;
-  MemoryPath memory_;
-  const uint32_t forward_;
   CuTime time_;
+  MemoryPath memory_;
+  LdsPath lds_;
+  const uint32_t forward_;
   std::array<Simd, kSimds> simds_;
   std::vector<Group> groups_;
   std::vector<size_t> done_;  // per slot: workgroups that have begun
   std::vector<uint32_t> finished_;
-  uint64_t lds_free_ = 0, ages_ = 0;
-  uint32_t live_ = 0;
-  using Landing = std::pair<uint64_t, uint64_t>;  // when, clocks of the LDS
-  std::priority_queue<Landing, std::vector<Landing>, std::greater<>> landings_;
+  uint64_t ages_ = 0, live_ = 0;  // waves that have begun; that have not ended
 };
 
 }  // namespace
-
-const char* stall_name(Stall stall) {
-  static constexpr const char* kNames[] = {
-      "vector memory", "lds",      "barrier",     "matrix result", "matrix busy",
-      "vector busy",   "lds busy", "memory busy", "other wave",    "itself"};
-  static_assert(std::size(kNames) == kStalls);
-  return kNames[int(stall)];
-}
-
-uint32_t resident_workgroups(const Trace& trace, const Parameters& parameters) {
-  const uint32_t waves = uint32_t(trace.workgroups.at(0).waves.size());
-  const uint32_t granule = parameters.whole(P::register_granule);
-  const uint32_t registers = (std::max(trace.registers, 1u) + granule - 1) / granule * granule;
-  const uint32_t per_simd =
-      std::min(parameters.whole(P::waves_per_simd), parameters.whole(P::registers) / registers);
-  uint32_t fit = per_simd * kSimds / waves;
-  if (trace.lds_bytes > 0)
-    fit = std::min(fit, uint32_t(parameters[P::lds_size] / double(trace.lds_bytes)));
-  if (fit == 0)
-    throw std::invalid_argument("no CU holds a workgroup of " + std::to_string(waves) +
-                                " waves with " + std::to_string(registers) + " registers and " +
-                                std::to_string(trace.lds_bytes) + " bytes of LDS");
-  return fit;
-}
 
 CuTime replay(const CuWork& work, const Parameters& parameters) {
   return ComputeUnit(work, parameters).run();

@@ -14,25 +14,9 @@
 #include "timing/events.hpp"
 #include "timing/memory_path.hpp"
 #include "timing/operation.hpp"
+#include "timing/stall.hpp"
 
 namespace hk::emulator::timing {
-
-// Why a wave did not issue.
-enum class Stall : uint8_t {
-  vector_memory,  // s_waitcnt vmcnt
-  lds,            // s_waitcnt lgkmcnt: LDS and scalar loads
-  barrier,
-  matrix_result,
-  matrix_busy,
-  vector_busy,
-  lds_busy,     // its queue is full
-  memory_busy,  // likewise
-  other_wave,   // took the unit in this slot
-  itself,       // s_nop, s_sleep, jumps
-  count
-};
-inline constexpr int kStalls = int(Stall::count);
-const char* stall_name(Stall stall);
 
 struct InstructionTime {
   Unit unit = Unit::none;
@@ -53,8 +37,7 @@ struct CuTime {
   std::vector<InstructionTime> instructions;  // by index in the program, all waves together
   // Clocks for which units worked, and for which their ports were taken; SIMDs' averaged over four.
   double vector_busy = 0, matrix_busy = 0, matrix_issue = 0, lds_busy = 0, scalar_busy = 0;
-  double path_busy = 0, l2_busy = 0, fabric_busy = 0, hbm_busy = 0;
-  double l2_bytes = 0, fabric_bytes = 0, hbm_read_bytes = 0, hbm_written_bytes = 0;
+  MemoryUse memory;
   double matrix_flops = 0;  // executed, useful or not
   Events events;
 };
@@ -68,9 +51,6 @@ struct CuWork {
   uint32_t loop_begin = 0, loop_end = 0;    // of the program: the loop
   uint64_t events_from = 0, events_to = 0;  // clocks of which to keep the events
 };
-
-// Workgroups that fit on a CU at once. Throws std::invalid_argument if not even one does.
-uint32_t resident_workgroups(const Trace& trace, const Parameters& parameters);
 
 CuTime replay(const CuWork& work, const Parameters& parameters);
 

@@ -29,19 +29,21 @@ uint64_t MemoryPath::issue(uint64_t now, const TraceStep& step, Role role) {
   };
   const double bytes = double(step.taken) * kSectorBytes;
   // 64 lanes' addresses take as long as 64 lanes of any instruction
-  double done = pass(path_, path_busy, std::max(4.0, bytes / parameters_[P::vector_memory]));
+  const double clocks = std::max(4.0, bytes / parameters_[P::vector_memory]);
+  double done = pass(path_, use.path_busy, clocks);
+  events_.add(UnitEvent{Unit::memory, 0, uint64_t(done - clocks), uint64_t(std::ceil(clocks))});
   if (step.needed == 0) return uint64_t(std::ceil(done + parameters_[P::l1_latency]));
 
   const double fetched = double(step.needed) * kSectorBytes;
-  l2_bytes += fetched;
-  done =
-      std::max(done, pass(l2_, l2_busy, fetched / parameters_[P::l2])) + parameters_[P::l2_latency];
+  use.l2_bytes += fetched;
+  done = std::max(done, pass(l2_, use.l2_busy, fetched / parameters_[P::l2])) +
+         parameters_[P::l2_latency];
   const double burst = parameters_[P::hbm_burst] / share_.hbm;
   const double alone = double(step.needed - step.shared) * kSectorBytes;
   if (role == Role::store) {
     const double cost = alone * parameters_[P::hbm_write_cost];
-    hbm_written_bytes += alone;
-    return uint64_t(std::ceil(std::max(done, pass(hbm_, hbm_busy, cost / share_.hbm) - burst)));
+    use.hbm_written_bytes += alone;
+    return uint64_t(std::ceil(std::max(done, pass(hbm_, use.hbm_busy, cost / share_.hbm) - burst)));
   }
   // Of what others fetch too the L2 has a share. Misses are charged when a whole instruction's have
   // come together, so that most instructions have the latency of a hit.
@@ -52,12 +54,12 @@ uint64_t MemoryPath::issue(uint64_t now, const TraceStep& step, Role role) {
     beyond += double(step.shared) * kSectorBytes;
   }
   if (beyond == 0) return uint64_t(std::ceil(done));
-  fabric_bytes += beyond;
-  double arrived = pass(fabric_, fabric_busy, beyond / share_.fabric);
+  use.fabric_bytes += beyond;
+  double arrived = pass(fabric_, use.fabric_busy, beyond / share_.fabric);
   done = std::max(done, arrived + parameters_[P::infinity_cache_latency]);
   if (alone > 0) {
-    hbm_read_bytes += alone;
-    arrived = std::max(arrived, pass(hbm_, hbm_busy, alone / share_.hbm) - burst);
+    use.hbm_read_bytes += alone;
+    arrived = std::max(arrived, pass(hbm_, use.hbm_busy, alone / share_.hbm) - burst);
     done = std::max(done, arrived + parameters_[P::hbm_latency]);
   }
   return uint64_t(std::ceil(done));

@@ -5,8 +5,9 @@
 #include <limits>
 #include <vector>
 
-#include "timing/operation.hpp"
 #include "machine/trace.hpp"
+#include "timing/operation.hpp"
+#include "timing/stall.hpp"
 
 namespace hk::emulator::timing {
 
@@ -31,9 +32,9 @@ struct WaveClock {
   uint32_t group = 0, index = 0, simd = 0;
   int priority = 0;
   uint64_t age = 0;
-  uint64_t wake = 0;  // it cannot issue before
-  uint64_t seen = 0;  // up to here its time is accounted for
-  uint8_t why = 0;    // Stall, since then
+  uint64_t wake = 0;          // it cannot issue before
+  uint64_t seen = 0;          // up to here its time is accounted for
+  Stall why = Stall::itself;  // since then
   bool at_barrier = false;
   Outstanding vm, lgkm;
 
