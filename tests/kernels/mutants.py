@@ -130,7 +130,11 @@ CASES = (
     # more whole tiles than stages of the ring, so that every stage is used again
     Case(lengths=((40, 1000),), causal=False, magnitude=4.0),
     # all waves at work, and the first long done when the last still reads
-    Case(lengths=((256, 600),), num_heads=1),
+    Case(lengths=((256, 600),), num_heads=1, scale=-0.1),
+    # no key at all: nothing but the queries is copied, and the wave ends
+    Case(lengths=((3, 0),), num_heads=1),
+    # more requests than lanes: they are searched in steps
+    Case(lengths=((1, 2),) * 66, num_heads=1),
 )
 SEEDS = (0, 1)
 

@@ -27,6 +27,9 @@ ARCH = "csrc/include/hk/arch/gfx9.hpp"
 SHAPE = "csrc/kernels/attention/shape.hpp"
 WAVE = "csrc/kernels/attention/wave.hpp"
 SOFTMAX = "csrc/kernels/attention/softmax.hpp"
+EPILOGUE = "csrc/kernels/attention/epilogue.hpp"
+ROW_MAXIMUM = "csrc/kernels/attention/row_maximum.hpp"
+QUERY = "csrc/kernels/attention/query_rows.hpp"
 KERNEL = "csrc/kernels/attention_prefill.hip"
 GEMM_WAVE = "csrc/kernels/gemm/wave.hpp"
 
@@ -44,7 +47,7 @@ class SourceMutant:
 PROLOGUE = """\
     wait_copies<0>();
     barrier();
-    static_for<2, kKeyStages>"""
+    if (computes)"""
 AT_THE_END, IN_THE_MIDDLE = "turns.template end<kInFlight>", "middle<kInFlight"
 WAIT = "wait_copies<(Shape::kStages - 1) * kCopies>();"
 FIRST_STEP = f"""\
@@ -78,7 +81,8 @@ MUTANTS = (
     SourceMutant("mask: one key less", SOFTMAX, "> visible ?", ">= visible ?"),
     SourceMutant("mask: one key more", SOFTMAX, "> visible ?", "> visible + 1 ?"),
     SourceMutant("mask: tiles that are not whole", KERNEL,
-                 "keys_seen(first_row) / kTileKeys", "ceil_div(keys_seen(first_row), kTileKeys)"),
+                 "(keys_seen(first_row) + rest) / kTileKeys",
+                 "ceil_div(keys_seen(first_row) + rest, kTileKeys)"),
     SourceMutant("mask: from the top left", KERNEL,
                  "num_keys - tile.length + row + 1", "row + 1"),
     SourceMutant("descriptor: a row too many", ROWS,
@@ -86,10 +90,10 @@ MUTANTS = (
     SourceMutant("descriptor: no end", ROWS,
                  "{0, u32(first), clamp_scalar(count - first, limit)}",
                  "{0, u32(first), u32(limit)}"),
-    SourceMutant("descriptor: a result row too many", KERNEL,
-                 "out(out_base, wave_rows * out_bytes)", "out(out_base, kWaveRows * out_bytes)"),
+    SourceMutant("descriptor: a result row too many", EPILOGUE,
+                 "rows * row_bytes)", "Shape::kWaveRows * row_bytes)"),
     SourceMutant("heads: dealt in turn", KERNEL,
-                 "head / (args.num_heads / args.num_kv_heads)", "head % args.num_kv_heads"),
+                 "head * args.num_kv_heads / heads", "head % args.num_kv_heads"),
     SourceMutant("heads: some twice", GRID,
                  "id % arch::kXcds * (count / arch::kXcds) + id / arch::kXcds",
                  "id % arch::kXcds * (count / arch::kXcds)"),
@@ -99,7 +103,27 @@ MUTANTS = (
     SourceMutant("pages: past the sequence", ROWS,
                  "block_index(clamp_scalar(row, max(count, 1) - 1))", "block_index(row)"),
     SourceMutant("pages: a row of another place", ROWS,
-                 "first - block_index(first) * block_size", "first % 16u"),
+                 "row - index * block_size", "u32(row) % 16u"),
+    SourceMutant("parts: the same keys twice", WAVE,
+                 "key_rows(RowReader<Tile>::of(in, Shape::part(wave) * Shape::kWaveKeys))",
+                 "key_rows(RowReader<Tile>::of(in))"),
+    SourceMutant("parts: the mask of the whole tile", WAVE,
+                 "last_key(last - Shape::part(wave) * Shape::kWaveKeys)", "last_key(last)"),
+    SourceMutant("parts: a tile too few", KERNEL,
+                 "keys_seen(first_row + wave_rows - 1) - part",
+                 "keys_seen(first_row + wave_rows - 1) - kTileKeys / 2"),
+    SourceMutant("parts: a tile too many is whole", KERNEL,
+                 "- Shape::kWaveKeys - part;", "- part;"),
+    SourceMutant("parts: queries of one of them", QUERY,
+                 "rows - share.first_row,", "rows - 2 * share.first_row,"),
+    SourceMutant("join: without a barrier before", EPILOGUE,
+                 "      take_over();\n      if (Shape", "      if (Shape"),
+    SourceMutant("join: without a barrier between", EPILOGUE,
+                 "    synchronize();\n    RowSums", "    RowSums"),
+    SourceMutant("join: the other sum as it is", ROW_MAXIMUM,
+                 "total * here + other.total * there", "total * here + other.total"),
+    SourceMutant("join: without the other maximum", ROW_MAXIMUM,
+                 "    maximum = both;\n", ""),
     SourceMutant("rescale: without the sum", SOFTMAX, "sum *= Pair(shrink);", ""),
     SourceMutant("rescale: never", SOFTMAX, "any(next_max > maximum.limit)", "next_max > 1e38f"),
     SourceMutant("prologue: no barrier", WAVE, PROLOGUE, PROLOGUE.replace("    barrier();\n", "")),
@@ -141,6 +165,7 @@ CASES = (
     Case(lengths=((70, 330), (300, 300), (1, 1)), num_heads=8, num_kv_heads=4, block_size=48),
     Case(lengths=((40, 1000),), num_heads=1, causal=False, magnitude=4.0, block_size=16),
     Case(lengths=((9, 20),), num_heads=16, num_kv_heads=4, before=600, causal=False),
+    Case(lengths=((20, 700), (3, 0)), num_heads=1, magnitude=12.0),
 )
 FLAGS = (*(flag for flag in build.FLAGS if flag != "-g"), "-Wno-error")
 """The same instructions, without the line tables: a third of the compiler's time."""

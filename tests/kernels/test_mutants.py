@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hk_backend.kernels import KernelEntry
+from hk_backend.kernels import KernelEntry, catalogue
 from hk_backend.kernels.toolchain.compiler import Toolchain
 from tests.kernels import mutants, source_mutants
 from tests.kernels.catalogues import selected
@@ -21,6 +21,7 @@ PACKED, PAGED, TURNS = (
     selected("attention_prefill", dtype="bf16", head_size=head_size, paged=paged)
     for head_size, paged in ((64, False), (64, True), (128, False))
 )
+PARTS = catalogue("gfx950").kernel("attention_prefill_bf16_d128_paged_r128")
 """Of the template's kernels those whose mutants every run judges; the others' are slow."""
 ENTRIES = [
     pytest.param(entry, id=entry.name, marks=[] if entry is PAGED else pytest.mark.slow)
@@ -39,7 +40,7 @@ def test_every_wait_and_every_barrier_is_needed(entry: KernelEntry) -> None:
 
 def judged(mutant: SourceMutant | None, folder: Path, tools: Toolchain) -> dict[str, str | None]:
     """How the mutant was caught, by the name of each kernel that it concerns."""
-    entries = [PACKED, PAGED, TURNS] if mutant is None else concerned(mutant)
+    entries = [PACKED, PAGED, TURNS, PARTS] if mutant is None else concerned(mutant)
     code_object = source_mutants.compile_mutant(mutant, folder, tools, entries)
     return {entry.name: source_mutants.caught_by(entry, code_object) for entry in entries}
 
@@ -56,7 +57,14 @@ def test_mutants_of_the_source(mutant: SourceMutant, tmp_path: Path, tools: Tool
 
 def concerned(mutant: SourceMutant) -> list[KernelEntry]:
     """Pages are of the paged kernels alone; a packed tensor's own end, of the packed ones; turns,
-    of those with two waves of a workgroup on a SIMD."""
-    of = {"pages": [PAGED], "turns": [TURNS], "descriptor: no end": [PACKED]}
+    of those with two waves of a workgroup on a SIMD; parts of the keys, of those whose waves share
+    rows."""
+    of = {
+        "parts": [PARTS],
+        "join": [PARTS],
+        "pages": [PAGED],
+        "turns": [TURNS],
+        "descriptor: no end": [PACKED],
+    }
     kind = mutant.name.partition(":")[0]
     return of.get(mutant.name) or of.get(kind) or [PACKED, PAGED]

@@ -87,16 +87,18 @@ HK_DEVICE void permute(const TileTestArgs& args) {
     words(args.buffer[0])[id] = neighbours_on_one_xcd(id, count);
 }
 
-// Each workgroup looks for its slot: buffer [slot][exists, request, first row, start, length].
+// Each workgroup looks for its slot: buffers starts, an array beside them of number[3] elements,
+// [slot][exists, request, first row, start, length, beside, next beside].
 template <int Rows>
 HK_DEVICE void find_tiles(const TileTestArgs& args) {
   const i32 slot = __builtin_amdgcn_workgroup_id_x();
   const QueryTile tile = find_query_tile<Rows>((const i32*)args.buffer[0], args.number[0],
-                                               args.number[1], slot, this_lane(), args.number[2]);
+                                               args.number[1], slot, this_lane(), args.number[2],
+                                               (const i32*)args.buffer[1], args.number[3]);
   if (this_lane().id == 0) {
-    const auto out = words(args.buffer[1]) + 5 * slot;
+    const auto out = words(args.buffer[2]) + 7 * slot;
     out[0] = tile.exists, out[1] = tile.request, out[2] = tile.first_row, out[3] = tile.start,
-    out[4] = tile.length;
+    out[4] = tile.length, out[5] = tile.beside, out[6] = tile.next_beside;
   }
 }
 

@@ -40,12 +40,6 @@ HK_DEVICE void undump(Words& value, Global<const u32> in) {
   value = __builtin_bit_cast(Words, plain);
 }
 
-HK_DEVICE void synchronize() {
-  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
-  __builtin_amdgcn_s_barrier();
-  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
-}
-
 extern __attribute__((shared)) u32 lds[];
 
 // All of LDS from, or to, an image of its words.

@@ -29,16 +29,23 @@ def test_neighbours_on_one_xcd(count: int) -> None:
 def find_tiles(
     lengths: list[int], rows: int, last_first: bool, spare: int = 0
 ) -> list[tuple[int, ...]]:
-    """(request, first row, start, length) of every slot that has a tile, in order of the slots."""
+    """(request, first row, start, length) of every slot that has a tile, in order of the slots.
+
+    Asserts that each also got its request's element of an array beside the starts, and the next.
+    """
     starts = np.cumsum([0, *lengths]).astype(np.int32)
     tokens = int(starts[-1])
     slots = -(-tokens // rows) + len(lengths) + spare
-    out = np.empty((slots, 5), np.uint32)
+    beside = 7 + 3 * np.arange(len(lengths), dtype=np.int32)
+    out = np.empty((slots, 7), np.uint32)
     launch(
-        f"query_tiles_{rows}", starts, out,
-        numbers=[len(lengths), tokens, int(last_first)], grid=slots,
+        f"query_tiles_{rows}", starts, beside, out,
+        numbers=[len(lengths), tokens, int(last_first), len(beside)], grid=slots,
     )  # fmt: skip
-    return [tuple(row[1:]) for row in out.tolist() if row[0]]
+    found = [row for row in out.tolist() if row[0]]
+    with_end = [*beside.tolist(), 0]
+    assert all(row[5:] == with_end[row[1] : row[1] + 2] for row in found)
+    return [tuple(row[1:5]) for row in found]
 
 
 def tiles_of(lengths: list[int], rows: int) -> list[tuple[int, ...]]:
@@ -97,7 +104,7 @@ def test_the_longest_tiles_of_a_request_may_come_first(last_first: bool) -> None
 
 def test_tokens_past_the_batch_are_no_request_s() -> None:
     """query_start_loc may end past num_tokens: rows that do not exist make no tile."""
-    starts, out = np.array([0, 300, 900], np.int32), np.empty((4, 5), np.uint32)
-    launch("query_tiles_256", starts, out, numbers=[2, 400, 0], grid=4)
-    found = [tuple(row[1:]) for row in out.tolist() if row[0]]
+    starts, out = np.array([0, 300, 900], np.int32), np.empty((4, 7), np.uint32)
+    launch("query_tiles_256", starts, starts, out, numbers=[2, 400, 0, 3], grid=4)
+    found = [tuple(row[1:5]) for row in out.tolist() if row[0]]
     assert sorted(found) == [(0, 0, 0, 300), (0, 256, 0, 300), (1, 0, 300, 100)]

@@ -107,7 +107,7 @@ HK_DEVICE void stream_tiles(const TileTestArgs& args) {
   const PackedRows rows = {args.number[0] * Tile::kRows};
   i32 next = share.first_row;
   const auto copy_next = [&](Tile dst) {
-    copy(dst, tensor.span(rows.place(next, Share::kRowsSpanned, 0)), share);
+    copy(dst, tensor.span(rows.place(next, Share::kRowsSpanned, {})), share);
     next += Tile::kRows;
   };
   static_for<0, kStages>([&](auto i) { copy_next(ring.tile(i)); });

@@ -6,6 +6,7 @@
 #include "grid.hpp"
 #include "ops/convert.hpp"
 #include "ops/copy.hpp"
+#include "ops/exchange.hpp"
 #include "ops/load.hpp"
 #include "ops/map.hpp"
 #include "ops/mask.hpp"

@@ -14,6 +14,17 @@ HK_DEVICE void barrier() {
   fence_schedule();
 }
 
+// A barrier after which C++ may write to LDS what all waves have read before.
+HK_DEVICE void take_over() {
+  barrier();
+  asm volatile("" ::: "memory");  // for the compiler alone: an acquire would wait for look-ups
+}
+// A barrier after which all waves see what each has written to LDS in C++.
+HK_DEVICE void synchronize() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+  take_over();
+}
+
 // Computed here and not where the compiler would find it convenient: at the end of the loop, or
 // just before its use. (Scalar registers; vector registers.)
 template <class... T>

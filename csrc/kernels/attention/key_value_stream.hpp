@@ -15,8 +15,8 @@ struct KeyValueStream {
   Source source;
   Tensor keys, values;
   Share key_share, value_share;
-  i32 row;    // of `place`
-  i32 found;  // looked up for the place after it
+  i32 row;                       // of `place`
+  typename Source::Found found;  // looked up for the place after it
   Place place;
   RowSpan key_span, value_span;  // of the next copies
 

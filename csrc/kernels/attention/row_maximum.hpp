@@ -13,6 +13,22 @@ constexpr f32 kHeadroom = 8.0f;  // a maximum may be stale by 2^8 before O is re
 // by at most 1/2, alike for all of a row's scores. Beyond, the rounding would outgrow any weight.
 constexpr f32 kFar = 0x1p24f;
 
+// What a row has seen: its largest score, and the sum of the weights that are taken from it.
+struct RowSums {
+  ColumnVector maximum, total;
+
+  // Adds what it has seen elsewhere; what sums with the weights of here and of there are multiplied
+  // with.
+  HK_DEVICE void join(RowSums other, f32 factor, ColumnVector& here, ColumnVector& there) {
+    const ColumnVector both = __builtin_elementwise_maximum(maximum, other.maximum);
+    const ColumnVector base = both == kNoScore ? 0 : both;
+    here = __builtin_amdgcn_exp2f((maximum - base) * factor);
+    there = __builtin_amdgcn_exp2f((other.maximum - base) * factor);
+    total = total * here + other.total * there;
+    maximum = both;
+  }
+};
+
 struct RowMaximum {
   ColumnVector value = kNoScore;
   ColumnVector limit = kNoScore;  // a score above it calls for `rise`

@@ -5,27 +5,35 @@
 
 namespace hk::attention {
 
+// What each request has of keys beside its queries: the packed tensors' starts, or the cache's lengths.
 template <class Source>
-HK_DEVICE Source row_source(const AttentionPrefillArgs& args, i32 request);
+HK_DEVICE const i32* key_lengths(const AttentionPrefillArgs& args) {
+  return Source::kBlocks ? args.seq_lens : args.key_start_loc;
+}
+template <class Source>
+HK_DEVICE i32 key_lengths_count(const AttentionPrefillArgs& args) {
+  return args.num_requests + !Source::kBlocks;
+}
+
+template <class Source>
+HK_DEVICE Source row_source(const AttentionPrefillArgs& args, const QueryTile& tile);
 
 template <>
-HK_DEVICE PackedRows row_source(const AttentionPrefillArgs& args, i32 request) {
-  const auto starts = constant(args.key_start_loc);
-  return {starts[request + 1] - starts[request]};
+HK_DEVICE PackedRows row_source(const AttentionPrefillArgs&, const QueryTile& tile) {
+  return {tile.next_beside - tile.beside};
 }
 
 template <>
-HK_DEVICE PagedRows row_source(const AttentionPrefillArgs& args, i32 request) {
-  return {constant(args.seq_lens)[request],
-          constant(args.block_table + request * args.block_table_row), u32(args.block_size),
-          PagedRows::reciprocal_of(args.block_size)};
+HK_DEVICE PagedRows row_source(const AttentionPrefillArgs& args, const QueryTile& tile) {
+  return {tile.beside, constant(args.block_table + offset(tile.request, args.block_table_row)),
+          u32(args.block_size), PagedRows::reciprocal_of(args.block_size)};
 }
 
 // The rows of a KV head. Packed: from the request's first token on.
 template <class T, class Source>
-HK_DEVICE TensorRows<Source> tensor_rows(const AttentionPrefillArgs& args, i32 request,
-                                         const void* data, i64 block, i64 head, i64 token) {
-  const i64 first = Source::kBlocks ? 0 : constant(args.key_start_loc)[request] * token;
+HK_DEVICE TensorRows<Source> tensor_rows(const QueryTile& tile, const void* data, i64 block,
+                                         u64 head, i64 token) {
+  const u64 first = Source::kBlocks ? 0 : offset(tile.beside, token);
   return {address(data) + (head + first) * sizeof(T), u32(block * sizeof(T)),
           u32(token * sizeof(T))};
 }

@@ -6,42 +6,53 @@
 
 namespace hk::attention {
 
-template <class T, int HeadSize, int Waves, int WavesPerSimd, template <int> class KeepStep,
-          int KeyStages>
+template <class T, int HeadSize, int Waves, int KeyParts, int WavesPerSimd,
+          template <int> class KeepStep, int KeyStages>
 struct Sizes {
   using Element = T;
   using Turns = KeepStep<Waves>;
   static constexpr int kHeadSize = HeadSize;
   static constexpr int kWaves = Waves, kThreads = Waves * arch::kLanes;
   static constexpr int kWavesPerSimd = WavesPerSimd;
-  static constexpr int kWaveRows = 32, kQueryRows = Waves * kWaveRows;  // of a wave, of a workgroup
-  static constexpr int kTileKeys = 64;
+  // A wave's query rows and keys: of each tile all keys, or half of them.
+  static constexpr int kKeyParts = KeyParts;
+  static constexpr int kWaveRows = 32, kQueryRows = Waves / KeyParts * kWaveRows;
+  static constexpr int kTileKeys = 64, kWaveKeys = kTileKeys / KeyParts;
   // Tiles of K and V in LDS: step j copies the K that comes `kKeyStages` after its own, and V of the
   // tile before. Late waves are still reading V of tile j - 1 then.
   static constexpr int kKeyStages = KeyStages, kValueStages = KeyStages + Turns::kLate;
 
   using Tile = SharedTile<T, kTileKeys, HeadSize, swizzle::SpreadRows<HeadSize* int(sizeof(T))>>;
+
+  // The waves go through the rows once for each part of the keys.
+  HK_DEVICE static i32 row(i32 wave) { return wave % (Waves / KeyParts) * kWaveRows; }
+  HK_DEVICE static i32 part(i32 wave) { return wave / (Waves / KeyParts); }
+  HK_DEVICE static i32 partner(i32 wave) { return (wave + Waves / KeyParts) % Waves; }
 };
 
-template <class Arch, class T, int HeadSize>
+template <class Arch, class T, int HeadSize, int QueryRows>
 struct Shape;
 
 // d=128: registers for two waves on each SIMD, of one workgroup, so that all share the tiles.
 template <class T>
-struct Shape<arch::Gfx950, T, 128> : Sizes<T, 128, 8, 2, PingPong, 4> {};
+struct Shape<arch::Gfx950, T, 128, 256> : Sizes<T, 128, 8, 1, 2, PingPong, 4> {};
+
+// For launches that would not fill the device with those: as many waves on half the rows.
+template <class T>
+struct Shape<arch::Gfx950, T, 128, 128> : Sizes<T, 128, 8, 2, 2, PingPong, 4> {};
 
 // d=64: for three, and LDS for three workgroups, each with a wave on every SIMD.
 template <class T>
-struct Shape<arch::Gfx950, T, 64> : Sizes<T, 64, 4, 3, Together, 3> {};
+struct Shape<arch::Gfx950, T, 64, 128> : Sizes<T, 64, 4, 1, 3, Together, 3> {};
 
 // What a wave computes in one step, and the slots that it does it in: one mma each.
 template <class Shape>
 struct Step {
   using Matrix = Mma<typename Shape::Element>;
-  static constexpr int kKeyBlocks = Shape::kTileKeys / Matrix::kRows;
+  static constexpr int kKeyBlocks = Shape::kWaveKeys / Matrix::kRows;
   static constexpr int kChannelBlocks = Shape::kHeadSize / Matrix::kRows;
   static constexpr int kChannelSteps = Shape::kHeadSize / Matrix::kDepth;
-  static constexpr int kKeySteps = Shape::kTileKeys / Matrix::kDepth;
+  static constexpr int kKeySteps = Shape::kWaveKeys / Matrix::kDepth;
   static constexpr int kHalf = kKeyBlocks * kChannelSteps;  // slots of a phase
   static constexpr int kSlots = 2 * kHalf;
   static_assert(kHalf == kChannelBlocks * kKeySteps && Shape::kWaveRows == Matrix::kCols);

@@ -13,20 +13,23 @@ class Softmax {
   using T = typename Shape::Element;
   using Slots = Step<Shape>;
   using Matrix = typename Slots::Matrix;
-  static constexpr int kTileKeys = Shape::kTileKeys, kWaveRows = Shape::kWaveRows;
+  static constexpr int kWaveKeys = Shape::kWaveKeys, kWaveRows = Shape::kWaveRows;
   static constexpr int kKeyBlocks = Slots::kKeyBlocks, kChannelSteps = Slots::kChannelSteps;
   static constexpr int kHalf = Slots::kHalf, kSlots = Slots::kSlots;
-  static constexpr int kPairs = kTileKeys * kWaveRows / arch::kLanes / 2;
+  static constexpr int kPairs = kWaveKeys * kWaveRows / arch::kLanes / 2;
   static constexpr int kBlockPairs = kPairs / kKeyBlocks;
 
  public:
   HK_DEVICE explicit Softmax(f32 scale) : factor(scale) {}
 
-  ResultTile<kTileKeys, kWaveRows> scores;       // S^T
-  OperandTile<T, kWaveRows, kTileKeys> weights;  // P
+  ResultTile<kWaveKeys, kWaveRows> scores;       // S^T
+  OperandTile<T, kWaveRows, kWaveKeys> weights;  // P
 
   // Whether the maximum of `scores` calls for `rescale`, in any row.
   HK_DEVICE bool has_risen() const { return any(next_max > maximum.limit); }
+
+  // The first tile's maximum, before there is any output that would have to move to it.
+  HK_DEVICE void begin_rows() { maximum.rise(next_max, factor); }
 
   // `output` and its sum are whole up to a tile here, so they can move to the maximum of the next.
   template <class Output>
@@ -46,8 +49,7 @@ class Softmax {
   }
   template <int Slot>
   HK_DEVICE void weigh_slot() {
-    constexpr int kSpan = kSlots * 13 / 16;
-    static_assert(weighed_in_time(kSpan));
+    constexpr int kSpan = weights_span();
     spread<Slot, 0, kChannelSteps, kPairs - kBlockPairs>(
         [&](auto i) { exponent(i + kBlockPairs); });
     spread<Slot, 0, kSpan, kPairs>([&](auto i) {
@@ -82,14 +84,10 @@ class Softmax {
     }
   }
 
-  // The row's log-sum-exp, and what turns its sum of weighted values into the output.
-  HK_DEVICE void finish(ColumnVector& lse, ColumnVector& inverse, f32 value_factor) const {
-    ColumnVector total;
-    reduce_halves(total, sum[0] + sum[1], [](f32 a, f32 b) { return a + b; });
-    const bool nothing = total == 0;
-    lse =
-        nothing ? kNoScore : maximum.value * (factor * kLn2) + __builtin_amdgcn_logf(total) * kLn2;
-    inverse = nothing ? 0 : value_factor * __builtin_amdgcn_rcpf(total);
+  HK_DEVICE RowSums sums() const {
+    RowSums found{maximum.value, 0};
+    reduce_halves(found.total, sum[0] + sum[1], [](f32 a, f32 b) { return a + b; });
+    return found;
   }
 
  private:
@@ -99,11 +97,13 @@ class Softmax {
   Pair sum{};              // of this lane's weights
   Pair exponents[kPairs];  // of 2, then the weights themselves
 
-  // Whether each fragment of weights is complete before the slot that multiplies with it.
-  HK_DEVICE static constexpr bool weighed_in_time(int span) {
+  // Slots that the weights are spread over: late, for the first phase has more to do, but so that
+  // each fragment of them is complete before the slot that multiplies with it.
+  HK_DEVICE static constexpr int weights_span() {
+    int span = kSlots * 13 / 16;
     for (int step = 0; step < Slots::kKeySteps; ++step)
-      if (1 + (4 * step + 3) * span / kPairs >= kHalf + step * Slots::kChannelBlocks) return false;
-    return true;
+      while (1 + (4 * step + 3) * span / kPairs >= kHalf + step * Slots::kChannelBlocks) --span;
+    return span;
   }
   HK_DEVICE void exponent(int i) {
     const Pair x = pair(scores.block[i / kBlockPairs][0], i % kBlockPairs);

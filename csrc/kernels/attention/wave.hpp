@@ -2,7 +2,7 @@
 #pragma once
 
 #include "key_value_stream.hpp"
-#include "scale.hpp"
+#include "query_rows.hpp"
 #include "softmax.hpp"
 
 namespace hk::attention {
@@ -26,34 +26,70 @@ class AttentionWave {
 
   HK_DEVICE AttentionWave(const Stream& copies, u32 lds, i32 wave, Lane in, f32 scale, i32 last)
       : softmax(scale), stream(copies), turns(wave), key_ring{lds},
-        value_ring{lds + KeyRing::kBytes}, lane(in), last_key(last),
-        key_rows(RowReader<Tile>::of(in)), value_columns(ColumnReader<Tile>::of(in)) {
-    static_for<0, kChannelBlocks>([&](auto c) { fill(output.block[c][0], 0); });
-  }
+        value_ring{lds + KeyRing::kBytes}, lane(in),
+        last_key(last - Shape::part(wave) * Shape::kWaveKeys),
+        key_rows(RowReader<Tile>::of(in, Shape::part(wave) * Shape::kWaveKeys)),
+        value_columns(ColumnReader<Tile>::of(in, Shape::part(wave) * Shape::kWaveKeys)) {}
 
-  OperandTile<T, Shape::kWaveRows, Shape::kHeadSize> query;
   ResultTile<Shape::kHeadSize, Shape::kWaveRows> output;  // O^T
   Softmax<Shape> softmax;
 
+  // Where the query rows are on their way: in values that step 0 copies, or a wave's own later.
+  static constexpr int kQueryLds = kLdsBytes - QueryRows<Shape>::kLdsBytes;
+  static_assert(kQueryLds >= 2 * Tile::kBytes);
+  static_assert(!QueryRows<Shape>::kShared ||
+                QueryRows<Shape>::kLdsBytes <= (kValueStages - kKeyStages + 1) * Tile::kBytes);
+
   // Copies what step -1 does not; K0 and K1 have landed. The other tiles are started late, as they
-  // would only stand in the way.
-  HK_DEVICE void start(const Scale& scale) {
+  // would only stand in the way. `computes`: any step; otherwise the wave only copies.
+  HK_DEVICE void start(const QueryRows<Shape>& queries, const Scale& scale, bool computes) {
     stream.start();
     stream.copy_keys(key_ring.tile(0));
     stream.advance();
     stream.copy_keys(key_ring.tile(1));
+    clear();
     key_ring.start_at(0);
     value_ring.start_at(kValueStages - 1);
     rows = key_rows.at(key_ring.tile());
-    scale.apply(query);
-    pin_registers();
+    rows.pin();
+    value_columns.pin();
+    pin_vector(last_key);
+    if constexpr (!QueryRows<Shape>::kShared) {
+      wait_copies<2 * Stream::Share::kCopies>();
+      queries.load(query);
+      wait_lds<0>(query.part[0]);
+      scale.apply(query);
+    }
     wait_copies<0>();
     barrier();
+    if (computes) {
+      if constexpr (QueryRows<Shape>::kShared) queries.load(query);
+      load_first();
+    }
     static_for<2, kKeyStages>([&](auto i) {
       stream.copy_values(value_ring.tile(i - 2));
+      // As a look-up does, and with it the fragments.
+      if constexpr (Source::kBlocks && i.value == kKeyStages - 1) wait_lds<0>();
       stream.advance();
       if constexpr (i.value < kKeyStages - 1) stream.copy_keys(key_ring.tile(i));
     });
+    if constexpr (QueryRows<Shape>::kShared) {
+      if (computes) {
+        if constexpr (Source::kBlocks)
+          for (auto& part : query.part[0]) pin_vector(part.words);
+        else
+          wait_lds<kAhead>(query.part[0]);
+        scale.apply(query);
+      }
+    }
+  }
+
+  // No key at all.
+  HK_DEVICE void clear() {
+    for (auto& row : output.block) {
+      fill(row[0], 0);
+      pin_vector(row[0]);
+    }
   }
 
   // kThis: O += P V for the tile whose scores are at hand. kNext: the scores of the tile after it,
@@ -74,7 +110,6 @@ class AttentionWave {
       softmax.begin();
       fence_schedule();
     }
-    if constexpr (!kThis) load_first();
     if constexpr (!kNext && kLate) {  // whose barrier comes before later loads are waited for
       wait_lds<0>();
       drop_first();
@@ -94,6 +129,7 @@ class AttentionWave {
                               },
                               weights, [&](auto slot) { prepare_slot<slot.value - kHalf>(); },
                               loads, maxima);
+    if constexpr (!kThis) softmax.begin_rows();
     end_odd_phase();
   }
 
@@ -111,11 +147,12 @@ class AttentionWave {
   // By step j's barrier V(j+1) has landed, and of K(j+3) the keys that are read before the next one:
   // of two halves of waves, those that the early ones copy. In flight stay the tiles after these.
   // With four stages: V(j+2), K(j+4) and of early waves V(j+3), of late ones K(j+3). After the last
-  // step of a late wave early ones have none either, and V(j+1) may be in flight, too.
+  // step of a late wave early ones have none either, and V(j+1) may be in flight, too, unless it is
+  // late waves that read it.
   template <bool kNext>
   HK_DEVICE void end_even_phase() const {
     set_priority<1>();
-    turns.template middle<kInFlight + !kNext * Stream::Share::kCopies>();
+    turns.template middle<kInFlight + kSpare * !kNext>();
   }
   HK_DEVICE void end_odd_phase() const {
     turns.template end<kInFlight>();
@@ -127,6 +164,7 @@ class AttentionWave {
   static constexpr int kWaitSlots = 2;      // slots served by one wait
   static constexpr bool kLate = Shape::Turns::kLate;
   static constexpr int kInFlight = (2 * kKeyStages - 5) * Stream::Share::kCopies;
+  static constexpr int kSpare = Shape::kKeyParts == 1 ? Stream::Share::kCopies : 0;
   static_assert(kAhead <= kChannelSteps,
                 "fragments of the first keys alone are loaded a step ahead");
   // A look-up is a scalar load, which lands with all LDS reads or not at all: here they all have.
@@ -141,15 +179,9 @@ class AttentionWave {
   i32 last_key, visible;  // of this lane's query; the same from the tile's first key
   RowReader<Tile> key_rows, rows;
   ColumnReader<Tile> value_columns, columns;
+  typename QueryRows<Shape>::Operand query;
 
   Fragment<T> fragment[kSlots];  // in order of use: K of the next tile, V of this
-
-  // What the first step needs is there before the barrier, not after it.
-  HK_DEVICE void pin_registers() {
-    for (auto& part : query.part[0]) pin_vector(part.words);
-    for (auto& row : output.block) pin_vector(row[0]);
-    rows.pin();
-  }
 
   // K (block, step) for slots 0 to kHalf - 1, V (step, block) for the others.
   template <int I>
@@ -229,7 +261,7 @@ class AttentionWave {
         for (int i = Slot + kWaitSlots; i < loaded; ++i) pending += reads<kThis, kNext>(i);
         return pending;
       }();
-      constexpr bool kLanded = Source::kBlocks && Slot >= kDrained;
+      constexpr bool kLanded = Source::kBlocks && (Slot >= kDrained || (!kThis && Slot < kAhead));
       static_assert(kWaitSlots == 2 && kDrained % kWaitSlots == 0);
       if constexpr (kLanded)
         pin_vector(fragment[Slot].words, fragment[Slot + 1].words);

@@ -19,8 +19,9 @@ struct DepthStream {
   // hold its end: the rest of it may not be there.
   HK_DEVICE DepthStream(const TensorRows<PackedRows>& rows, i32 count, i32 depth, i32 first,
                         i32 wave, Lane lane)
-      : share(wave, lane, rows.row_stride), span(rows.span(PackedRows{depth == 0 ? 0 : count}.place(
-                                                first + share.first_row, Share::kRowsSpanned, 0))) {
+      : share(wave, lane, rows.row_stride),
+        span(rows.span(PackedRows{depth == 0 ? 0 : count}.place(first + share.first_row,
+                                                                Share::kRowsSpanned, {}))) {
     const u32 past_end = rows.row_stride - ceil_div(depth, kChunk) * 16;
     span.bytes -= clamp_scalar(past_end, span.bytes);
   }

@@ -96,7 +96,8 @@ def test_within_rounding_of_the_reference(of: Case, library: EmulatedLibrary) ->
     (name,) = kernels
     dtype = "bf16" if of.dtype is BF16 else "f16"
     keys = "packed" if of.layout is None else "paged"
-    assert name == f"attention_prefill_{dtype}_d{of.head_size}_{keys}"
+    rows = "_r128" if of.head_size == 128 else ""  # so small a launch takes the smallest tile
+    assert name == f"attention_prefill_{dtype}_d{of.head_size}_{keys}{rows}"
     assert kernels[name]["launches"] == 1
     assert kernels[name]["counters"]["matrix_flops"] > 0
 

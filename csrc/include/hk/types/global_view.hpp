@@ -38,6 +38,9 @@ HK_DEVICE u64 address(const void* pointer) { return u64(pointer); }
 // The product of two wave-uniform numbers below 2^32: two scalar instructions.
 HK_DEVICE u64 wide_mul(u32 a, u32 b) { return u64(a) * b; }
 
+// Elements before the `index`th of those that are `stride` apart.
+HK_DEVICE u64 offset(u32 index, i64 stride) { return index * u64(stride); }
+
 // The same number, which the compiler now knows to be one per wave. Between min and max it keeps
 // them scalar: as a clamp they would become v_med3, and a descriptor made from that a loop over
 // the lanes.

@@ -17,8 +17,9 @@ struct PackedRows {
   static constexpr bool kBlocks = false;
   i32 count;
 
-  HK_DEVICE i32 find(i32) const { return 0; }
-  HK_DEVICE Place place(i32 first, i32 limit, i32) const {
+  struct Found {};
+  HK_DEVICE Found find(i32) const { return {}; }
+  HK_DEVICE Place place(i32 first, i32 limit, Found) const {
     return {0, u32(first), clamp_scalar(count - first, limit)};
   }
 };
@@ -37,13 +38,16 @@ struct PagedRows {
   }
   HK_DEVICE u32 block_index(u32 row) const { return u32(wide_mul(row / 8, reciprocal) >> 32); }
 
+  struct Found {
+    u32 block, row;
+  };
   // Rows past the last find the last one's block: what the table holds beyond may be anything.
-  HK_DEVICE i32 find(i32 row) const {
-    return block_table[block_index(clamp_scalar(row, max(count, 1) - 1))];
+  HK_DEVICE Found find(i32 row) const {
+    const u32 index = block_index(clamp_scalar(row, max(count, 1) - 1));
+    return {u32(block_table[index]), row - index * block_size};
   }
-  HK_DEVICE Place place(i32 first, i32 limit, i32 found) const {
-    return {u32(found), first - block_index(first) * block_size,
-            clamp_scalar(count - first, limit)};
+  HK_DEVICE Place place(i32 first, i32 limit, Found found) const {
+    return {found.block, found.row, clamp_scalar(count - first, limit)};
   }
 };
 
@@ -55,8 +59,11 @@ struct TensorRows {
   u32 row_stride;    // bytes
 
   HK_DEVICE RowSpan span(Place at) const {
-    u64 first = base + wide_mul(at.row, row_stride);
-    if constexpr (Source::kBlocks) first += wide_mul(at.block, block_stride);
+    u64 first = base;
+    if constexpr (Source::kBlocks)
+      first += wide_mul(at.block, block_stride) + at.row * row_stride;  // a block is below 4 GiB
+    else
+      first += wide_mul(at.row, row_stride);
     return {first, at.count * row_stride};
   }
 };

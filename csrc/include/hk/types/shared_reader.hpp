@@ -79,9 +79,10 @@ struct PeriodicColumnReader : LaneAddresses<2 * addresses<Layout>(Shape::kRows *
                 "two reads of ds_read_b64_tr_b16");
   static_assert(Shape::kDepth % Layout::kPeriod == 0);
 
-  HK_DEVICE static PeriodicColumnReader of(Lane lane) {
+  // Of the tile's rows from `first_row` on, a multiple of the layout's period.
+  HK_DEVICE static PeriodicColumnReader of(Lane lane, int first_row = 0) {
     PeriodicColumnReader reader;
-    const int row = Shape::row(0, lane.group<Shape>()) + lane.id % 16 / 4;
+    const int row = first_row + Shape::row(0, lane.group<Shape>()) + lane.id % 16 / 4;
     const int chunk = lane.id / 16 % 2 * 2 + lane.id % 4 / 2, byte = lane.id % 2 * 8;
     static_for<0, 2>([&](auto quad) {
       static_for<0, kAddresses>([&](auto i) {

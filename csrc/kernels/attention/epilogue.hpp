@@ -1,0 +1,116 @@
+// What happens to a wave's sums on their way out: joined with those of other keys, divided by the
+// sum of the weights, rounded, stored.
+#pragma once
+
+#include "softmax.hpp"
+
+namespace hk::attention {
+
+// Of the workgroup's LDS, which nobody else uses any more, each wave has an equal share for what
+// it gives to the one with the same rows and the other half of the keys: the sums of half of the
+// channels, and the rows' maxima and sums of weights.
+template <class Shape>
+class Epilogue {
+  using T = typename Shape::Element;
+  using Matrix = Mma<T>;
+  static constexpr int kBlocks = Shape::kHeadSize / Matrix::kRows;
+  static constexpr int kStored = kBlocks / Shape::kKeyParts;  // by one wave
+  static constexpr int kWaveBytes = kStored * kBlockBytes + 2 * kColumnBytes;
+  static_assert(kBlocks % Shape::kKeyParts == 0 && Shape::kKeyParts <= 2);
+
+ public:
+  static constexpr int kLdsBytes = Shape::kKeyParts > 1 ? Shape::kWaves* kWaveBytes : 0;
+  using Output = ResultTile<Shape::kHeadSize, Shape::kWaveRows>;
+
+  // `row`: the wave's first, as a token; `rows`: that exist.
+  HK_DEVICE Epilogue(const AttentionPrefillArgs& arguments, u32 lds, u32 head_, u32 row, i32 rows_,
+                     i32 wave_, Lane lane_)
+      : args(arguments), shared(lds), head(head_), first_row(row), rows(rows_), wave(wave_),
+        lane(lane_) {}
+
+  HK_DEVICE void run(Output& output, RowSums sums, f32 factor) const {
+    if constexpr (Shape::kKeyParts == 1) {
+      const ColumnVector inverse = inverse_of(sums);
+      for (auto& row : output.block) hk::scale(row[0], row[0], inverse);
+      store_rows<0>(output);
+      store_lse(sums, factor);
+    } else {
+      take_over();
+      if (Shape::part(wave) == 0)
+        join<0>(output, sums, factor);
+      else
+        join<1>(output, sums, factor);
+    }
+  }
+
+ private:
+  const AttentionPrefillArgs& args;
+  u32 shared;
+  u32 head, first_row;
+  i32 rows, wave;
+  Lane lane;
+
+  HK_DEVICE u32 share_of(i32 of) const { return shared + of * kWaveBytes; }
+
+  // Each of the two waves stores the channels that are its part's.
+  template <int Part>
+  HK_DEVICE void join(Output& output, RowSums sums, f32 factor) const {
+    constexpr int kOwn = Part * kStored, kGiven = kStored - kOwn, kSums = kStored * kBlockBytes;
+    const u32 mine = share_of(wave), other = share_of(Shape::partner(wave));
+    static_for<0, kStored>(
+        [&](auto c) { put(mine + c * kBlockBytes, output.block[kGiven + c][0], lane); });
+    put(mine + kSums, sums.maximum, lane);
+    put(mine + kSums + kColumnBytes, sums.total, lane);
+    synchronize();
+    RowSums others;
+    Block theirs[kStored];
+    get(others.maximum, other + kSums, lane);
+    get(others.total, other + kSums + kColumnBytes, lane);
+    static_for<0, kStored>([&](auto c) { get(theirs[c], other + c * kBlockBytes, lane); });
+    fence_schedule();  // all at once: their latency is one
+    ColumnVector keep, add;
+    sums.join(others, factor, keep, add);
+    const ColumnVector inverse = inverse_of(sums);
+    keep *= inverse, add *= inverse;
+    static_for<0, kStored>([&](auto c) {
+      Block& block = output.block[kOwn + c][0];
+      hk::scale(theirs[c], theirs[c], add);
+      block = block * keep + theirs[c];
+    });
+    store_rows<kOwn>(output);
+    if constexpr (Part == 0) store_lse(sums, factor);
+  }
+
+  // What sums of weighted values are to be multiplied with. Rows without a key have none.
+  HK_DEVICE ColumnVector inverse_of(RowSums sums) const {
+    return sums.total == 0 ? 0 : args.value_factor * __builtin_amdgcn_rcpf(sums.total);
+  }
+
+  // The blocks of channels from `First` on.
+  template <int First>
+  HK_DEVICE void store_rows(const Output& output) const {
+    const u32 row_bytes = args.out_token * sizeof(T);
+    const BoundedView out(
+        address(args.out) +
+            (offset(first_row, args.out_token) + offset(head, args.out_head)) * sizeof(T),
+        rows * row_bytes);
+    static_for<First, First + kStored>([&](auto c) {
+      store_transposed<T>(out, row_bytes, Matrix::kRows * c, output.block[c][0], lane);
+    });
+  }
+
+  HK_DEVICE void store_lse(RowSums sums, f32 factor) const {
+    if (!args.lse) return;
+    const u32 column_bytes = args.lse_token * sizeof(f32);
+    const ColumnVector lse =
+        sums.total == 0 ? kNoScore
+                        : sums.maximum * (factor * kLn2) + __builtin_amdgcn_logf(sums.total) * kLn2;
+    store(BoundedView(
+              address(args.lse) +
+                  (offset(head, args.lse_head) + offset(first_row, args.lse_token)) * sizeof(f32),
+              rows * column_bytes),
+          column_bytes, lse, lane);
+  }
+};
+
+}  // namespace hk::attention
