@@ -35,7 +35,25 @@ def pairwise(name: str, axes: Sequence[Sequence[Any]], known: Sequence[Row] = ()
     def begins(row: Sequence[Any]) -> bool:
         return not known or any(tuple(row[: len(one)]) == one[: len(row)] for one in known)
 
-    return [tuple(row) for row in AllPairs(shuffled, filter_func=begins)]
+    rows = [tuple(row) for row in AllPairs(shuffled, filter_func=begins)]
+    return (
+        rows if not known else [*rows, *_left_out(rows, generator.sample(known, len(known)), axes)]
+    )
+
+
+def _left_out(
+    rows: Sequence[Row], known: Sequence[Row], axes: Sequence[Sequence[Any]]
+) -> Iterator[Row]:
+    """Rows with the pairs that AllPairs gives up where few beginnings have them."""
+    seen = {pair for row in rows for pair in itertools.combinations(enumerate(row), 2)}
+    free = axes[len(known[0]) :]
+    for one in known:
+        for turn in range(max(map(len, free), default=1)):
+            row = (*one, *(axis[turn % len(axis)] for axis in free))
+            pairs = set(itertools.combinations(enumerate(row), 2))
+            if pairs - seen:
+                seen |= pairs
+                yield row
 
 
 def family(operator: str) -> list[KernelEntry]:
@@ -87,7 +105,8 @@ def params(rows: Sequence[tuple[KernelEntry, Row]], *marks: Any) -> Iterator[Any
 
 
 def facts_of(entry: KernelEntry) -> Row:
-    return (entry.arch, *entry.facts.values())
+    """Also the rows of its tile, in which alternatives differ."""
+    return (entry.arch, *entry.facts.values(), entry.tile.rows)
 
 
 def has(entry: KernelEntry, facts: dict[str, Sequence[Any]]) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from hk_backend.kernels import KernelEntry, arches, catalogue
 from tests import seed
-from tests.kernels.cover import Row, cover, covered, family, pairwise
+from tests.kernels.cover import Row, cover, covered, facts_of, family, pairwise
 
 AXES: list[tuple[Any, ...]] = [(0, 1, 2, 3), ("a", "b"), (None, 0.5, 2.0), (False, True), (7,)]
 
@@ -47,14 +47,12 @@ def test_the_seed_draws_another_cover(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rows("a") != rows("a", "other")
 
 
+@pytest.mark.parametrize("name", ["any", "another", "third"])
 @pytest.mark.parametrize("operator", ["attention_prefill", "gemm"])
-def test_facts_are_axes(operator: str) -> None:
-    """Each pair of facts that a kernel has, and each fact with each value."""
-    rows = [
-        (entry.arch, *entry.facts.values(), row["size"])
-        for entry, row in cover("any", operator, size=(1, 2, 3))
-    ]
-    every = [(e.arch, *e.facts.values(), size) for e in family(operator) for size in (1, 2, 3)]
+def test_facts_are_axes(operator: str, name: str) -> None:
+    """Each pair of facts that a kernel has, and each with each value; also the rows of its tile."""
+    rows = [(*facts_of(entry), row["size"]) for entry, row in cover(name, operator, size=(1, 2, 3))]
+    every = [(*facts_of(entry), size) for entry in family(operator) for size in (1, 2, 3)]
     assert pairs(rows) == pairs(every)
 
 
