@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hk_backend.kernels import Catalogue, Fact, KernelEntry, NoKernel, catalogue
+from hk_backend.kernels import Catalogue, Fact, Family, KernelEntry, NoKernel, catalogue
 
 
 def selected(operator: str, **facts: Fact) -> KernelEntry:
     """The kernel for gfx950; of alternatives the one with the largest tile."""
+    return _alternatives(operator, **facts)[0]
+
+
+def serving_few(operator: str, **facts: Fact) -> KernelEntry:
+    """The kernel for gfx950 that a small launch takes: the one with the smallest tile."""
+    return _alternatives(operator, **facts)[-1]
+
+
+def _alternatives(operator: str, **facts: Fact) -> Family:
     found = catalogue("gfx950").alternatives(operator, **facts)
     assert not isinstance(found, NoKernel), found
-    return found[0]
+    return found
 
 
 def with_kernels(known: Catalogue, *entries: KernelEntry) -> Catalogue:

@@ -18,7 +18,7 @@ from tests.integration.shared.e2e.rounding import (
     error_of,
 )
 from tests.integration.shared.e2e.scenario import ScenarioResult
-from tests.kernels.catalogues import selected
+from tests.kernels.catalogues import serving_few
 
 CPU_ATTN_KEYS = 'cache with keys as "B H D N"'
 WHOLE = [case for case in EMULATED if case.kind == "whole"]
@@ -108,7 +108,7 @@ def assert_launched(case: Case, result: ScenarioResult) -> None:
     """Every call that HK counts was a launch of the model's kernel, as the emulator counts."""
     before, [after] = result.start[0], result.rounds[-1].workers
     head_size = int(case.model.removeprefix("tiny-"))
-    kernel = selected("attention_prefill", dtype="bf16", head_size=head_size, paged=False)
+    kernel = serving_few("attention_prefill", dtype="bf16", head_size=head_size, paged=False)
     launched = {
         name: count - before.launches.get(name, 0) for name, count in after.launches.items()
     }

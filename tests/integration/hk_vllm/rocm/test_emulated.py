@@ -18,7 +18,7 @@ from tests.integration.shared.e2e.compare import assert_routed
 from tests.integration.shared.e2e.engine import HK, Served
 from tests.integration.shared.e2e.rounding import assert_same_numbers
 from tests.integration.shared.e2e.scenario import Scenario, ScenarioResult
-from tests.kernels.catalogues import selected
+from tests.kernels.catalogues import serving_few
 from tests.models import tiny_llama
 
 DEVICES = ("emulated:gfx950", "cpu")
@@ -77,7 +77,7 @@ def test_extends(parent: str, head_size: int, engines: Engines) -> None:
         assert_traffic(result)
         assert_routed(result)
     launched = emulated.rounds[-1].workers[0].launches
-    kernel = selected("attention_prefill", dtype="bf16", head_size=head_size, paged=True)
+    kernel = serving_few("attention_prefill", dtype="bf16", head_size=head_size, paged=True)
     assert launched[kernel.name] > 0
     assert_same_numbers(emulated, cpu, checkpoint)
 
