@@ -16,7 +16,11 @@ from hk_backend.timing.busiest import Busiest, busiest
 
 ARCH = "gfx950"
 VARIANTS: dict[str, dict[str, dict[str, bool]]] = {
-    "attention_prefill": {"packed": {"paged": False}, "paged": {"paged": True}},
+    "attention_prefill": {
+        "packed": {"paged": False, "split": False},
+        "paged": {"paged": True, "split": False},
+        "split": {"paged": True, "split": True},
+    },
     "gemm": {"": {}},
 }
 """By operator: what more selects a kernel, by the word for it."""

@@ -43,7 +43,10 @@
 //   - exp2 with log2(e) folded into the scale: one packed multiply-add per two scores.
 //   - The swizzle (types/shared_tile.hpp) keeps LDS reads free of bank conflicts: counted for reads
 //     along rows; for transposed reads, whose phases are not published, by construction.
-//   - Template arguments: element type and head size (register layout), packed or paged (scalar
+//   - A cache that keeps 16 bytes together, of a key's channels or of a value's tokens, is copied as it
+//     lies (types/split_tiles.hpp): V is then the operand already, without transposed reads. There a
+//     descriptor cannot end at the last key, and the last step clears what comes after it.
+//   - Template arguments: element type and head size (register layout), packed, paged or split (scalar
 //     arithmetic in the loop: 5 to 10% of its clocks). At run time, as they cost nothing there:
 //     causal, the strides, the block size, heads, whether lse is wanted.
 //   - A paged look-up is a scalar load, a tile ahead of its use, and shares its counter with the
@@ -90,10 +93,14 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
 
   const u32 kv_head = head * args.num_kv_heads / heads;
   const Source source = row_source<Source>(args, tile);
-  const auto keys = tensor_rows<T, Source>(tile, args.key, args.key_block,
-                                           offset(kv_head, args.key_head), args.key_token);
-  const auto values = tensor_rows<T, Source>(tile, args.value, args.value_block,
-                                             offset(kv_head, args.value_head), args.value_token);
+  auto keys = tensor_rows<T, Source>(tile, args.key, args.key_block, offset(kv_head, args.key_head),
+                                     args.key_token);
+  auto values = tensor_rows<T, Source>(tile, args.value, args.value_block,
+                                       offset(kv_head, args.value_head), args.value_token);
+  if constexpr (Source::kSplit) {
+    in_pieces<T>(keys, args.key_piece, Shape::kHeadSize / 8);
+    in_pieces<T>(values, args.value_piece, Shape::kHeadSize);
+  }
   const i32 num_keys = source.count;
 
   // Keys that the query rows up to a row see.
@@ -120,7 +127,7 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
       for (j = 0; j + 1 < whole_tiles; ++j)
         attention.template step<true, true, false>((j + 1) * kTileKeys);
       for (; j + 1 < own_tiles; ++j) attention.template step<true, true, true>((j + 1) * kTileKeys);
-      attention.template step<true, false, false>(0);
+      attention.template step<true, false, false>((own_tiles - 1) * kTileKeys);
       ++j;
     }
     for (; j < tiles; ++j) attention.idle();
@@ -151,24 +158,30 @@ using Kernel = Shape<arch::Current, T, HeadSize, QueryRows>;
 
 }  // namespace hk::attention
 
-#define ATTENTION_PREFILL(name, T, D, Rows, Source)                   \
-  using name##_shape = hk::attention::Kernel<hk::T, D, Rows>;         \
-  HK_KERNEL(name##_shape::kThreads, name##_shape::kWavesPerSimd)      \
-  attention_prefill_##name(hk::AttentionPrefillArgs args) {           \
-    hk::attention::attention_prefill<name##_shape, hk::Source>(args); \
-  }                                                                   \
-  HK_KERNEL_INFO(attention_prefill_##name,                            \
-                 hk::attention::info<name##_shape, hk::Source>({#T, D, hk::Source::kBlocks}))
+#define ATTENTION_PREFILL(name, T, D, Rows, Source)                                       \
+  using name##_shape = hk::attention::Kernel<hk::T, D, Rows>;                             \
+  HK_KERNEL(name##_shape::kThreads, name##_shape::kWavesPerSimd)                          \
+  attention_prefill_##name(hk::AttentionPrefillArgs args) {                               \
+    hk::attention::attention_prefill<name##_shape, hk::Source>(args);                     \
+  }                                                                                       \
+  HK_KERNEL_INFO(attention_prefill_##name, hk::attention::info<name##_shape, hk::Source>( \
+                                               {#T, D, hk::Source::kBlocks, hk::Source::kSplit}))
 
 ATTENTION_PREFILL(bf16_d64_packed, bf16, 64, 128, PackedRows);
 ATTENTION_PREFILL(bf16_d64_paged, bf16, 64, 128, PagedRows);
+ATTENTION_PREFILL(bf16_d64_split, bf16, 64, 128, SplitPagedRows);
 ATTENTION_PREFILL(bf16_d128_packed, bf16, 128, 256, PackedRows);
 ATTENTION_PREFILL(bf16_d128_paged, bf16, 128, 256, PagedRows);
+ATTENTION_PREFILL(bf16_d128_split, bf16, 128, 256, SplitPagedRows);
 ATTENTION_PREFILL(bf16_d128_packed_r128, bf16, 128, 128, PackedRows);
 ATTENTION_PREFILL(bf16_d128_paged_r128, bf16, 128, 128, PagedRows);
+ATTENTION_PREFILL(bf16_d128_split_r128, bf16, 128, 128, SplitPagedRows);
 ATTENTION_PREFILL(f16_d64_packed, f16, 64, 128, PackedRows);
 ATTENTION_PREFILL(f16_d64_paged, f16, 64, 128, PagedRows);
+ATTENTION_PREFILL(f16_d64_split, f16, 64, 128, SplitPagedRows);
 ATTENTION_PREFILL(f16_d128_packed, f16, 128, 256, PackedRows);
 ATTENTION_PREFILL(f16_d128_paged, f16, 128, 256, PagedRows);
+ATTENTION_PREFILL(f16_d128_split, f16, 128, 256, SplitPagedRows);
 ATTENTION_PREFILL(f16_d128_packed_r128, f16, 128, 128, PackedRows);
 ATTENTION_PREFILL(f16_d128_paged_r128, f16, 128, 128, PagedRows);
+ATTENTION_PREFILL(f16_d128_split_r128, f16, 128, 128, SplitPagedRows);

@@ -1,6 +1,6 @@
 """The compiled kernels of an arch, selected by what they compute.
 
-    entry = catalogue("gfx950").select("attention_prefill", dtype="bf16", head_size=128, paged=True)
+    entry = catalogue("gfx950").select("gemm", a="bf16", b="bf16", out="bf16")
     argument = pack_arguments(entry, query=q.data_ptr(), ...)
     entry.code_object(), entry.symbol, entry.grid(num_tokens=7, ...), entry.block, entry.dynamic_lds
 

@@ -35,7 +35,7 @@ def test_every_published_shape_with_every_kernel_of_ours() -> None:
     every = cases(KERNELS)
     assert len({case.name for case in every}) == len(every)
     for panel in PANELS:
-        variants = {"attention_prefill": {"packed", "paged"}, "gemm": {""}}[panel.operator]
+        variants = {"attention_prefill": {"packed", "paged", "split"}, "gemm": {""}}[panel.operator]
         own = [case for case in every if case.panel is panel]
         assert {(case.size, case.variant) for case in own} == {
             (size, variant) for size in panel.shapes for variant in variants
@@ -47,7 +47,7 @@ def test_every_published_shape_with_every_kernel_of_ours() -> None:
 def test_a_case_is_what_its_name_says() -> None:
     (case,) = cases(KERNELS, "d64 full b16 64/8 n2048 paged")
     entry, *_ = case.kernels
-    assert entry.facts == {"dtype": "bf16", "head_size": 64, "paged": True}
+    assert entry.facts == {"dtype": "bf16", "head_size": 64, "paged": True, "split": False}
     shape = case.panel.shapes[case.size]
     assert (len(shape.queries), set(shape.queries), set(shape.keys)) == (16, {2048}, {2048})
     assert (shape.heads, shape.kv_heads, shape.causal, shape.block_size) == (64, 8, False, 16)
@@ -58,6 +58,7 @@ def test_cases_are_chosen_by_words() -> None:
     assert [case.name for case in cases(KERNELS, SMALL)] == [
         "attention d128 causal b1 32/8 n1024 packed",
         "attention d128 causal b1 32/8 n1024 paged",
+        "attention d128 causal b1 32/8 n1024 split",
         "gemm bf16 n1024",
     ]
     with pytest.raises(CaseError, match="'d96' is no case; words: attention, d128, causal, b16"):
@@ -67,8 +68,8 @@ def test_cases_are_chosen_by_words() -> None:
 def test_files_of_a_small_choice(tmp_path: Path) -> None:
     told: list[str] = []
     rows = modelled_report.model(KERNELS, cases(KERNELS, SMALL), 2, tmp_path, told.append)
-    assert [row.error for row in rows] == [""] * 3
-    assert len(told) == 3
+    assert [row.error for row in rows] == [""] * 4
+    assert len(told) == 4
     report = json.loads((tmp_path / "modelled.json").read_text())
     for case in report["cases"]:
         assert case["modelled_error_rms"] == calibration.error_of("gemm")
@@ -80,7 +81,7 @@ def test_files_of_a_small_choice(tmp_path: Path) -> None:
     text = (tmp_path / "modelled.md").read_text()
     said = calibration.statement("gemm")
     assert said in text
-    assert text.count(f", modelled ±{calibration.error_of('gemm'):.0%} |") == 4
+    assert text.count(f", modelled ±{calibration.error_of('gemm'):.0%} |") == 5
     svg = (tmp_path / "modelled.svg").read_text()
     assert "HK packed, modelled ±" in svg
     assert said in svg
@@ -88,7 +89,7 @@ def test_files_of_a_small_choice(tmp_path: Path) -> None:
 
 
 def test_losses_stand_beside_wins() -> None:
-    packed, paged, gemm = cases(KERNELS, SMALL)
+    packed, paged, _, gemm = cases(KERNELS, SMALL)
     rows = [row(packed, 1.5), row(paged, 0.98), row(gemm, 0.5)]
     assert modelled_report.summary(rows) == (
         "1 ahead of the best peer, 2 behind, 0 failed; 1 within the model's error of it; "
@@ -108,8 +109,8 @@ def test_a_case_that_fails_is_reported(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(model, "trace", fail)
     rows = modelled_report.model(KERNELS, cases(KERNELS, SMALL), 1, tmp_path, lambda line: None)
-    assert [row.error for row in rows] == ["a buffer's end"] * 3
-    assert modelled_report.summary(rows) == "0 ahead of the best peer, 0 behind, 3 failed"
+    assert [row.error for row in rows] == ["a buffer's end"] * 4
+    assert modelled_report.summary(rows) == "0 ahead of the best peer, 0 behind, 4 failed"
     assert "gemm bf16 n1024: failed: a buffer's end" in (tmp_path / "modelled.md").read_text()
     assert {"case", "n", "error"} == set(rows[0].as_json())
 

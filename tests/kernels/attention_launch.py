@@ -9,7 +9,7 @@ with the exact bounds of what it spans, and holds NaN wherever nothing is to be 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -28,6 +28,11 @@ DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 WORDS = {2: torch.int16, 4: torch.int32}
 UNTOUCHED = {2: 0x7FA5, 4: 0x7FA5A5A5}
 """By bytes of an element: a signalling NaN of bf16, fp16 and float32."""
+SPLIT_LAYOUTS = (
+    "ROCM_ATTN: [B,H,D/x,N,x] and [B,H,D,N]",
+    "AITER shuffled: [B,H,D/x,N,x] and [B,H,N/x,D,x]",
+)
+"""Of tests/ops/layouts: those that keep 16 bytes of a key and of a value's channel together."""
 ENDLESS = 10_000_000
 """Instructions of a wave: many times those of the longest case."""
 
@@ -66,7 +71,7 @@ class Launch:
     def fitting(entry: KernelEntry, case: Case) -> Case:
         """`case` in the kernel's dtype and head size, and packed or in a cache as it reads them."""
         facts = entry.facts
-        layout = (case.layout or "one [B,H,N,2D]") if facts["paged"] else None
+        layout = layout_for(case, facts) if facts["paged"] else None
         return case.but(
             dtype=DTYPES[str(facts["dtype"])], head_size=int(facts["head_size"]), layout=layout
         )
@@ -165,20 +170,26 @@ def arguments(call: Call) -> tuple[dict[str, torch.Tensor | None], dict[str, flo
         tensors |= {"key": call["key"], "value": call["value"], "seq_lens": None}
         tensors |= {"key_start_loc": call.get("key_start_loc", starts), "block_table": None}
         numbers |= dict.fromkeys(("key_block", "value_block", "block_table_row"), 0)
-        numbers |= {"block_size": 0, "num_blocks": 0}
+        numbers |= {"block_size": 0, "num_blocks": 0, "key_piece": 0, "value_piece": 0}
         axes: tuple[str, ...] = ("token", "head")
     else:
         assert isinstance(paged, PagedKV)
-        tensors |= {"key": logical(paged, paged.key), "value": logical(paged, paged.value)}
+        split = paged.key.channel_split < paged.head_size
+        named = (("key", paged.key), ("value", paged.value))
+        tensors |= {name: view.tensor if split else logical(paged, view) for name, view in named}
         tensors |= {"seq_lens": call["seq_lens"], "block_table": call["block_table"]}
         tensors["key_start_loc"] = None
         numbers["block_table_row"] = call["block_table"].stride(0)
         numbers |= {"block_size": paged.block_size, "num_blocks": paged.num_blocks}
         axes = ("block", "head", "token")
-    for name in ("key", "value"):
-        tensor = tensors[name]
-        assert tensor is not None
-        numbers |= strides(name, tensor, axes)
+    numbers |= {"key_piece": 0, "value_piece": 0}
+    if paged is not None and split:
+        numbers |= split_strides(paged)
+    else:
+        for name in ("key", "value"):
+            tensor = tensors[name]
+            assert tensor is not None
+            numbers |= strides(name, tensor, axes)
     heads = tensors["key"].shape[1]  # type: ignore[union-attr]
     scale = call["scale"]
     return tensors, numbers | {
@@ -190,6 +201,26 @@ def arguments(call: Call) -> tuple[dict[str, torch.Tensor | None], dict[str, flo
         "scale": query.shape[2] ** -0.5 if scale is None else scale,
         "value_factor": 1.0,
     }
+
+
+def layout_for(case: Case, facts: Mapping[str, Any]) -> str:
+    """The case's, or one that the kernel reads: pieces of 16 bytes, or whole rows."""
+    if case.layout and (case.layout in SPLIT_LAYOUTS) == facts["split"]:
+        return case.layout
+    return SPLIT_LAYOUTS[case.seed % 2] if facts["split"] else "one [B,H,N,2D]"
+
+
+def split_strides(paged: PagedKV) -> dict[str, float]:
+    """By hand: keys [B, H, D/8, N, 8]; values [B, H, D, N] or [B, H, N/8, D, 8]."""
+    key, value = paged.key.tensor, paged.value.tensor
+    by_channel = value.dim() == 4
+    return {
+        "key_block": key.stride(0), "key_head": key.stride(1),
+        "key_piece": key.stride(2), "key_token": key.stride(3),
+        "value_block": value.stride(0), "value_head": value.stride(1),
+        "value_piece": value.stride(2 if by_channel else 3),
+        "value_token": 1 if by_channel else value.stride(2) // 8,
+    }  # fmt: skip
 
 
 def logical(paged: PagedKV, view: CacheView) -> torch.Tensor:

@@ -29,6 +29,8 @@ WAVE = "csrc/kernels/attention/wave.hpp"
 SOFTMAX = "csrc/kernels/attention/softmax.hpp"
 EPILOGUE = "csrc/kernels/attention/epilogue.hpp"
 ROW_MAXIMUM = "csrc/kernels/attention/row_maximum.hpp"
+SPLIT_TILES = "csrc/include/hk/types/split_tiles.hpp"
+ATTENTION_ROWS = "csrc/kernels/attention/rows.hpp"
 QUERY = "csrc/kernels/attention/query_rows.hpp"
 KERNEL = "csrc/kernels/attention_prefill.hip"
 GEMM_WAVE = "csrc/kernels/gemm/wave.hpp"
@@ -104,11 +106,26 @@ MUTANTS = (
                  "block_index(clamp_scalar(row, max(count, 1) - 1))", "block_index(row)"),
     SourceMutant("pages: a row of another place", ROWS,
                  "row - index * block_size", "u32(row) % 16u"),
+    SourceMutant("pieces: keys in their order", SPLIT_TILES,
+                 "exchange_quads(lane % 16) *", "lane % 16 *"),
+    SourceMutant("pieces: the other channels of a key", SPLIT_TILES,
+                 "(4 * block + lane / 16)", "(4 * block + 3 - lane / 16)"),
+    SourceMutant("pieces: the other tokens of a value", SPLIT_TILES,
+                 "lane / 32 * 8 * strides.row", "(1 - lane / 32) * 8 * strides.row"),
+    SourceMutant("pieces: values past the last key", WAVE,
+                 "keys_left - kStep * Matrix::kDepth", "keys_left + 1 - kStep * Matrix::kDepth"),
+    SourceMutant("pieces: a value's last token left out", WAVE,
+                 "keys_left - kStep * Matrix::kDepth,", "keys_left - 1 - kStep * Matrix::kDepth,"),
+    SourceMutant("pieces: masked as rows", SHAPE,
+                 "result / 8 * 16 + 8 * half + result % 8",
+                 "result / 4 * 8 + 4 * half + result % 4"),
+    SourceMutant("pieces: an extent too short", ATTENTION_ROWS,
+                 "+ 16 * rows.row_stride", ""),
     SourceMutant("parts: the same keys twice", WAVE,
-                 "key_rows(RowReader<Tile>::of(in, Shape::part(wave) * Shape::kWaveKeys))",
-                 "key_rows(RowReader<Tile>::of(in))"),
+                 "key_rows(RowReader<KeyTile>::of(in, first_key))",
+                 "key_rows(RowReader<KeyTile>::of(in))"),
     SourceMutant("parts: the mask of the whole tile", WAVE,
-                 "last_key(last - Shape::part(wave) * Shape::kWaveKeys)", "last_key(last)"),
+                 "last_key(last - first_key)", "last_key(last)"),
     SourceMutant("parts: a tile too few", KERNEL,
                  "keys_seen(first_row + wave_rows - 1) - part",
                  "keys_seen(first_row + wave_rows - 1) - kTileKeys / 2"),
@@ -144,7 +161,7 @@ MUTANTS = (
                  "kValueStages = KeyStages + ", "kValueStages = KeyStages - 1 + "),
     SourceMutant("turns: one of V too few", SHAPE, "KeyStages + Turns::kLate", "KeyStages"),
     SourceMutant("stages: one of K too few", WAVE,
-                 "TileRing<Tile, kKeyStages>", "TileRing<Tile, kKeyStages - 1>"),
+                 "TileRing<KeyTile, kKeyStages>", "TileRing<KeyTile, kKeyStages - 1>"),
 )  # fmt: skip
 
 GEMM_MUTANTS = (

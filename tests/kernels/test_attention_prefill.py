@@ -19,7 +19,7 @@ from hypothesis.strategies import DrawFn
 
 from hk_backend.kernels import KernelEntry
 from hk_backend.ops import PagedKV
-from tests.kernels.attention_launch import Launch, bits, kernels, passes
+from tests.kernels.attention_launch import SPLIT_LAYOUTS, Launch, bits, kernels, passes
 from tests.kernels.cover import cover, family
 from tests.ops.cases import Case, make
 from tests.ops.strategies import generated
@@ -61,7 +61,7 @@ def kernel_cases(draw: DrawFn) -> Case:
         lengths=tuple((n, s if alone else n if fresh else n + s) for n, s in lengths),
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
-        layout=draw(st.sampled_from(LAYOUTS)),
+        layout=draw(st.sampled_from((*LAYOUTS, *SPLIT_LAYOUTS))),
         block_size=draw(st.sampled_from(BLOCK_SIZES)),
         causal=causal,
         scale=draw(st.sampled_from((None, None, None, 0.3, -0.1, 0.0))),
@@ -74,7 +74,7 @@ def kernel_cases(draw: DrawFn) -> Case:
 
 AXES = {
     "heads": HEADS,
-    "layout": LAYOUTS,
+    "layout": (*LAYOUTS, *SPLIT_LAYOUTS),
     "block_size": BLOCK_SIZES,
     "causal": CAUSAL,
     "scale": (None, 0.3, -0.1, 0.0),
@@ -238,14 +238,14 @@ def test_the_log_sum_exp_may_be_left_out(entry: KernelEntry) -> None:
     assert torch.equal(bits(without.out), bits(with_it.out))
 
 
-@kernels(paged=(True,), layout=LAYOUTS, block_size=(16, 48, 64, 128))
+@kernels(paged=(True,), layout=(*LAYOUTS, *SPLIT_LAYOUTS), block_size=(16, 48, 64, 128))
 def test_every_layout_and_block_size(entry: KernelEntry, layout: str, block_size: int) -> None:
     lengths = ((40, 200), (3, 131), (70, 70))
     case = Case(lengths, 4, 2, layout=layout, block_size=block_size)
     passes(Launch(entry, case))
 
 
-@kernels(paged=(True,))
+@kernels(paged=(True,), split=(False,))
 def test_a_cache_of_more_than_2_to_the_31_elements(entry: KernelEntry) -> None:
     """Blocks at both ends of five billion bytes, of which only the touched pages exist."""
     case = Launch.fitting(entry, Case(lengths=((20, 60),), num_kv_heads=2))
@@ -267,4 +267,35 @@ def test_a_cache_of_more_than_2_to_the_31_elements(entry: KernelEntry) -> None:
             cache[moved, :, :, first : first + size] = source
         call["block_table"][0, index] = moved
     call["paged_kv"] = PagedKV.from_packed(cache)
+    passes(Launch.of(entry, call))
+
+
+@kernels(paged=(True,), split=(True,), by_channel=(True, False))
+def test_a_split_cache_of_more_than_2_to_the_31_elements(
+    entry: KernelEntry, by_channel: bool
+) -> None:
+    """The same of `[B, 2, N, H * D]`, whose keys and values are pieces of 16 bytes."""
+    layout = SPLIT_LAYOUTS[0 if by_channel else 1]
+    case = Launch.fitting(entry, Case(lengths=((20, 60),), num_kv_heads=2, layout=layout))
+    call = make(case)
+    small: PagedKV = call["paged_kv"]
+    size = case.head_size
+    count = 5 * 10**9 // (2 * 2 * 16 * 2 * size)
+    cache = torch.empty(count, 2, 2 * 16 * size, dtype=call["query"].dtype)
+    assert cache.numel() > 2**31
+    for index in range(call["block_table"].shape[1] - 1):
+        block = int(call["block_table"][0, index])
+        moved = count - 1 - index if index % 2 else index
+        for which, view in enumerate((small.key, small.value)):
+            cache[moved, which] = view.tensor[block].flatten()
+        call["block_table"][0, index] = moved
+    keys, values = cache.unbind(1)
+    call["paged_kv"] = PagedKV.from_views(
+        keys.view(count, 2, size // 8, 16, 8), "B H D/x N x",
+        *(
+            (values.view(count, 2, size, 16), "B H D N")
+            if by_channel
+            else (values.view(count, 2, 2, size, 8), "B H N/x D x")
+        ),
+    )  # fmt: skip
     passes(Launch.of(entry, call))

@@ -77,7 +77,7 @@ def test_a_kernel_is_selected_by_its_facts() -> None:
         assert not isinstance(found, NoKernel)
         assert entry in found
         assert all(each.facts == entry.facts for each in found)
-    paged = known.select("attention_prefill", paged=True, dtype="f16", head_size=64)
+    paged = known.select("attention_prefill", paged=True, split=False, dtype="f16", head_size=64)
     assert isinstance(paged, KernelEntry)
     assert paged.symbol == "attention_prefill_f16_d64_paged"
 
@@ -155,7 +155,7 @@ def test_an_index_is_read_when_its_operator_is_asked_for(tmp_path: Path) -> None
     folder = Path(shutil.copytree(CODE_OBJECTS, tmp_path / "copy"))
     (folder / ARCH / "gemm.json").write_text("damaged")
     known = catalogue(ARCH, folder)
-    assert known.select("attention_prefill", dtype="bf16", head_size=64, paged=True)
+    assert known.select("attention_prefill", dtype="bf16", head_size=64, paged=True, split=True)
     with pytest.raises(CodeObjectError, match=r"gemm\.json is damaged"):
         known.select("gemm")
 

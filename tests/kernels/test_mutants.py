@@ -17,9 +17,14 @@ from tests.kernels.catalogues import selected
 from tests.kernels.cover import family
 from tests.kernels.source_mutants import SourceMutant
 
-PACKED, PAGED, TURNS = (
-    selected("attention_prefill", dtype="bf16", head_size=head_size, paged=paged)
-    for head_size, paged in ((64, False), (64, True), (128, False))
+PACKED, PAGED, SPLIT, TURNS = (
+    selected("attention_prefill", dtype="bf16", head_size=head_size, paged=paged, split=split)
+    for head_size, paged, split in (
+        (64, False, False),
+        (64, True, False),
+        (64, True, True),
+        (128, False, False),
+    )
 )
 PARTS = catalogue("gfx950").kernel("attention_prefill_bf16_d128_paged_r128")
 """Of the template's kernels those whose mutants every run judges; the others' are slow."""
@@ -40,7 +45,7 @@ def test_every_wait_and_every_barrier_is_needed(entry: KernelEntry) -> None:
 
 def judged(mutant: SourceMutant | None, folder: Path, tools: Toolchain) -> dict[str, str | None]:
     """How the mutant was caught, by the name of each kernel that it concerns."""
-    entries = [PACKED, PAGED, TURNS, PARTS] if mutant is None else concerned(mutant)
+    entries = [PACKED, PAGED, SPLIT, TURNS, PARTS] if mutant is None else concerned(mutant)
     code_object = source_mutants.compile_mutant(mutant, folder, tools, entries)
     return {entry.name: source_mutants.caught_by(entry, code_object) for entry in entries}
 
@@ -56,12 +61,13 @@ def test_mutants_of_the_source(mutant: SourceMutant, tmp_path: Path, tools: Tool
 
 
 def concerned(mutant: SourceMutant) -> list[KernelEntry]:
-    """Pages are of the paged kernels alone; a packed tensor's own end, of the packed ones; turns,
-    of those with two waves of a workgroup on a SIMD; parts of the keys, of those whose waves share
-    rows."""
+    """Pages are of the paged kernels alone; pieces, of those of split caches; a packed tensor's own
+    end, of the packed ones; turns, of those with two waves of a workgroup on a SIMD; parts of the
+    keys, of those whose waves share rows."""
     of = {
         "parts": [PARTS],
         "join": [PARTS],
+        "pieces": [SPLIT],
         "pages": [PAGED],
         "turns": [TURNS],
         "descriptor: no end": [PACKED],

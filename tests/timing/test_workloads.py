@@ -11,8 +11,9 @@ from hk_backend.timing import model
 from hk_backend.timing.workloads import attention, buffers, gemm
 
 
-def attention_kernel(paged: bool) -> KernelEntry:
-    entry = catalogue("gfx950").select("attention_prefill", dtype="bf16", head_size=64, paged=paged)
+def attention_kernel(paged: bool, split: bool = False) -> KernelEntry:
+    facts = {"dtype": "bf16", "head_size": 64, "paged": paged, "split": split}
+    entry = catalogue("gfx950").select("attention_prefill", **facts)
     assert isinstance(entry, KernelEntry)
     return entry
 
@@ -23,10 +24,12 @@ def gemm_kernel() -> KernelEntry:
     return entry
 
 
-@pytest.mark.parametrize("paged", [False, True])
+@pytest.mark.parametrize(("paged", "split"), [(False, False), (True, False), (True, True)])
 @pytest.mark.parametrize("causal", [False, True])
-def test_workgroups_with_as_much_to_do_execute_as_much(paged: bool, causal: bool) -> None:
-    entry = attention_kernel(paged)
+def test_workgroups_with_as_much_to_do_execute_as_much(
+    paged: bool, split: bool, causal: bool
+) -> None:
+    entry = attention_kernel(paged, split)
     shape = attention.Shape([512, 256, 768], [512, 1088, 1024], 2, 1, causal)
     launch = attention.launch(entry, shape)
     work, _ = attention.workgroups(entry, shape)

@@ -17,6 +17,7 @@ struct AttentionFacts {
   char dtype[16];
   i32 head_size;
   bool paged;  // keys and values in a paged cache, or packed
+  bool split;  // that keeps 8 channels of a key and 8 tokens of a value's channel together
 };
 
 struct GemmFacts {

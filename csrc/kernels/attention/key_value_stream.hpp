@@ -8,13 +8,18 @@ namespace hk::attention {
 // The keys and values that a wave helps to copy, and where the next tile of them lies.
 template <class Shape, class Source>
 struct KeyValueStream {
-  using Tile = typename Shape::Tile;
-  using Share = TileCopy<Tile, Shape::kWaves>;
+  using KeyTile = typename Tiles<Shape, Source::kSplit>::Keys;
+  using ValueTile = typename Tiles<Shape, Source::kSplit>::Values;
+  using Share = TileCopy<KeyTile, Shape::kWaves>;
+  using ValueShare = TileCopy<ValueTile, Shape::kWaves>;
+  static_assert(Share::kCopies == ValueShare::kCopies &&
+                Share::kRowsSpanned == ValueShare::kRowsSpanned);
   using Tensor = TensorRows<Source>;
 
   Source source;
   Tensor keys, values;
-  Share key_share, value_share;
+  Share key_share;
+  ValueShare value_share;
   i32 row;                       // of `place`
   typename Source::Found found;  // looked up for the place after it
   Place place;
@@ -22,8 +27,10 @@ struct KeyValueStream {
 
   HK_DEVICE KeyValueStream(const Source& rows, const Tensor& key, const Tensor& value, i32 wave,
                            Lane lane)
-      : source(rows), keys(key), values(value), key_share(wave, lane, key.row_stride),
-        value_share(wave, lane, value.row_stride), row(key_share.first_row - Tile::kRows) {}
+      : source(rows), keys(key), values(value),
+        key_share(wave, lane, {key.row_stride, key.piece_stride}),
+        value_share(wave, lane, {value.row_stride, value.piece_stride}),
+        row(key_share.first_row - KeyTile::kRows) {}
 
   // The first tile; there must be a row.
   HK_DEVICE void start() {
@@ -40,7 +47,7 @@ struct KeyValueStream {
     pin_scalar(value_span.base, value_span.bytes);
   }
   HK_DEVICE void next_place() {
-    row += Tile::kRows;
+    row += KeyTile::kRows;
     place = source.place(row, Share::kRowsSpanned, found);
     pin_scalar(row, place.block, place.row, place.count);
   }
@@ -48,7 +55,7 @@ struct KeyValueStream {
     key_span = keys.span(place);
     pin_scalar(key_span.base, key_span.bytes);
   }
-  HK_DEVICE void find_next() { found = source.find(row + Tile::kRows); }
+  HK_DEVICE void find_next() { found = source.find(row + KeyTile::kRows); }
 
   // On to the next tile of values, and of keys: one more.
   HK_DEVICE void advance() {
@@ -58,8 +65,8 @@ struct KeyValueStream {
     next_keys();
   }
 
-  HK_DEVICE void copy_keys(Tile dst) const { copy(dst, key_span, key_share); }
-  HK_DEVICE void copy_values(Tile dst) const { copy(dst, value_span, value_share); }
+  HK_DEVICE void copy_keys(KeyTile dst) const { copy(dst, key_span, key_share); }
+  HK_DEVICE void copy_values(ValueTile dst) const { copy(dst, value_span, value_share); }
 };
 
 }  // namespace hk::attention

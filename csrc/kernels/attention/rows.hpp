@@ -29,6 +29,18 @@ HK_DEVICE PagedRows row_source(const AttentionPrefillArgs& args, const QueryTile
           u32(args.block_size), PagedRows::reciprocal_of(args.block_size)};
 }
 
+template <>
+HK_DEVICE SplitPagedRows row_source(const AttentionPrefillArgs& args, const QueryTile& tile) {
+  return {row_source<PagedRows>(args, tile)};
+}
+
+// Of a tensor with `pieces` of 16 bytes in 16 rows, or twice as many of 8 rows.
+template <class T, class Source>
+HK_DEVICE void in_pieces(TensorRows<Source>& rows, i64 stride, u32 pieces) {
+  rows.piece_stride = stride * sizeof(T);
+  rows.extent = (pieces - 1) * rows.piece_stride + 16 * rows.row_stride;
+}
+
 // The rows of a KV head. Packed: from the request's first token on.
 template <class T, class Source>
 HK_DEVICE TensorRows<Source> tensor_rows(const QueryTile& tile, const void* data, i64 block,

@@ -45,6 +45,29 @@ struct Shape<arch::Gfx950, T, 128, 128> : Sizes<T, 128, 8, 2, 2, PingPong, 4> {}
 template <class T>
 struct Shape<arch::Gfx950, T, 64, 128> : Sizes<T, 64, 4, 1, 3, Together, 3> {};
 
+// The tiles of keys and values, and how the results of a lane lie in them: whole rows, or pieces.
+template <class Shape, bool IsSplit>
+struct Tiles {
+  using Keys = typename Shape::Tile;
+  using Values = Keys;
+  static constexpr int kValueReads = 2;  // LDS reads of a fragment
+  HK_DEVICE static constexpr int key(int result, int half) {
+    return Mma<typename Shape::Element>::row(result, half);
+  }
+};
+template <class Shape>
+struct Tiles<Shape, true> {
+  template <template <int> class Swizzle>
+  using Tile = SharedTile<typename Shape::Element, Shape::kTileKeys, Shape::kHeadSize,
+                          Swizzle<Shape::kHeadSize* int(sizeof(typename Shape::Element))>>;
+  using Keys = Tile<swizzle::SplitRows>;
+  using Values = Tile<swizzle::SplitColumns>;
+  static constexpr int kValueReads = 1;
+  HK_DEVICE static constexpr int key(int result, int half) {
+    return result / 8 * 16 + 8 * half + result % 8;
+  }
+};
+
 // What a wave computes in one step, and the slots that it does it in: one mma each.
 template <class Shape>
 struct Step {

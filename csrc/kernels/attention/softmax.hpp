@@ -8,7 +8,7 @@ namespace hk::attention {
 
 constexpr f32 kLn2 = 0.69314718055994531f;
 
-template <class Shape>
+template <class Shape, class Tiles>
 class Softmax {
   using T = typename Shape::Element;
   using Slots = Step<Shape>;
@@ -111,7 +111,7 @@ class Softmax {
   }
   template <int BlockIndex, int I>
   HK_DEVICE static void mask(Block& rows, i32 visible) {
-    rows[I] = Matrix::kRows * BlockIndex + Matrix::row(I, 0) > visible ? kNoScore : rows[I];
+    rows[I] = Matrix::kRows * BlockIndex + Tiles::key(I, 0) > visible ? kNoScore : rows[I];
   }
 };
 

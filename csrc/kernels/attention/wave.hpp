@@ -18,27 +18,32 @@ class AttentionWave {
   static constexpr int kChannelSteps = Slots::kChannelSteps, kSlots = Slots::kSlots;
 
  public:
-  using Tile = typename Shape::Tile;
+  using Tiles = attention::Tiles<Shape, Source::kSplit>;
+  using KeyTile = typename Tiles::Keys;
+  using ValueTile = typename Tiles::Values;
   using Stream = KeyValueStream<Shape, Source>;
-  using KeyRing = TileRing<Tile, kKeyStages>;
-  using ValueRing = TileRing<Tile, kValueStages, Shape::Turns::kLate>;
-  static constexpr int kLdsBytes = KeyRing::kBytes + ValueRing::kBytes;
+  using KeyRing = TileRing<KeyTile, kKeyStages>;
+  using ValueRing = TileRing<ValueTile, kValueStages, Shape::Turns::kLate>;
+  static constexpr int kRingBytes = KeyRing::kBytes + ValueRing::kBytes;
 
   HK_DEVICE AttentionWave(const Stream& copies, u32 lds, i32 wave, Lane in, f32 scale, i32 last)
       : softmax(scale), stream(copies), turns(wave), key_ring{lds},
         value_ring{lds + KeyRing::kBytes}, lane(in),
-        last_key(last - Shape::part(wave) * Shape::kWaveKeys),
-        key_rows(RowReader<Tile>::of(in, Shape::part(wave) * Shape::kWaveKeys)),
-        value_columns(ColumnReader<Tile>::of(in, Shape::part(wave) * Shape::kWaveKeys)) {}
+        first_key(Shape::part(wave) * Shape::kWaveKeys), last_key(last - first_key),
+        key_rows(RowReader<KeyTile>::of(in, first_key)),
+        value_columns(ColumnReader<ValueTile>::of(in, first_key)) {}
 
   ResultTile<Shape::kHeadSize, Shape::kWaveRows> output;  // O^T
-  Softmax<Shape> softmax;
+  Softmax<Shape, Tiles> softmax;
 
-  // Where the query rows are on their way: in values that step 0 copies, or a wave's own later.
-  static constexpr int kQueryLds = kLdsBytes - QueryRows<Shape>::kLdsBytes;
-  static_assert(kQueryLds >= 2 * Tile::kBytes);
-  static_assert(!QueryRows<Shape>::kShared ||
-                QueryRows<Shape>::kLdsBytes <= (kValueStages - kKeyStages + 1) * Tile::kBytes);
+  // Where the query rows are on their way: in values that are copied after this wave has read them,
+  // in step 0 where waves share them.
+  static constexpr int kQueryTiles = kValueStages - kKeyStages + 1;
+  static constexpr int kQueryLds =
+      kRingBytes -
+      (QueryRows<Shape>::kShared ? kQueryTiles * ValueTile::kBytes : QueryRows<Shape>::kLdsBytes);
+  static constexpr int kLdsBytes = max(kRingBytes, kQueryLds + QueryRows<Shape>::kLdsBytes);
+  static_assert(kQueryLds >= 2 * KeyTile::kBytes);
 
   // Copies what step -1 does not; K0 and K1 have landed. The other tiles are started late, as they
   // would only stand in the way. `computes`: any step; otherwise the wave only copies.
@@ -93,10 +98,12 @@ class AttentionWave {
   }
 
   // kThis: O += P V for the tile whose scores are at hand. kNext: the scores of the tile after it,
-  // whose first key is `next_key`. kMasked: of which some rows do not see all.
+  // whose first key is `next_key`. kMasked: of which some rows do not see all. Without a next tile
+  // `next_key` is the first key of this one.
   template <bool kThis, bool kNext, bool kMasked>
   HK_DEVICE void step(i32 next_key) {
-    visible = last_key - next_key - Matrix::row(0, lane.half);
+    visible = last_key - next_key - Tiles::key(0, lane.half);
+    const i32 keys_left = stream.source.count - next_key - first_key;
     const auto loads = [&](auto slot) { load_ahead<kThis, kNext, slot.value>(); };
     const auto weights = [&](auto slot) {
       if constexpr (kThis) softmax.template weigh_slot<slot.value>();
@@ -125,7 +132,7 @@ class AttentionWave {
     end_even_phase<kNext>();
     interleave<kHalf, kSlots>([&](auto slot) { drain<kThis, slot.value>(); },
                               [&](auto slot) {
-                                if constexpr (kThis) accumulate<kNext, slot.value>();
+                                if constexpr (kThis) accumulate<kNext, slot.value>(keys_left);
                               },
                               weights, [&](auto slot) { prepare_slot<slot.value - kHalf>(); },
                               loads, maxima);
@@ -176,9 +183,10 @@ class AttentionWave {
   KeyRing key_ring;
   ValueRing value_ring;
   Lane lane;
-  i32 last_key, visible;  // of this lane's query; the same from the tile's first key
-  RowReader<Tile> key_rows, rows;
-  ColumnReader<Tile> value_columns, columns;
+  i32 first_key;          // in each tile, of those that the wave has a part in
+  i32 last_key, visible;  // of this lane's query, from there; the same in the tile at hand
+  RowReader<KeyTile> key_rows, rows;
+  ColumnReader<ValueTile> value_columns, columns;
   typename QueryRows<Shape>::Operand query;
 
   Fragment<T> fragment[kSlots];  // in order of use: K of the next tile, V of this
@@ -249,7 +257,7 @@ class AttentionWave {
   // LDS reads that fragment `i` takes (from kSlots on: of the next step).
   template <bool kThis, bool kNext>
   HK_DEVICE static constexpr int reads(int i) {
-    return i >= kHalf && i < kSlots ? kThis * 2 : kNext;
+    return i >= kHalf && i < kSlots ? kThis * Tiles::kValueReads : kNext;
   }
   // Waits for two slots at once. What was loaded for later slots may stay in flight.
   template <bool kThis, bool kNext, int Slot>
@@ -279,10 +287,13 @@ class AttentionWave {
   }
 
   template <bool kNext, int Slot>
-  HK_DEVICE void accumulate() {
+  HK_DEVICE void accumulate(i32 keys_left) {
     constexpr int kStep = (Slot - kHalf) / kChannelBlocks, kBlock = (Slot - kHalf) % kChannelBlocks;
     wait_fragments<true, kNext, Slot>();
     if constexpr (!kNext && !kLate && Slot == kHalf) drop_first();
+    // Only in the last tile there are values past the last key: of split ones, whatever is there.
+    if constexpr (Source::kSplit && !kNext)
+      keep_below(fragment[Slot], fragment[Slot], keys_left - kStep * Matrix::kDepth, lane);
     Block& dst = output.block[kBlock][0];
     mma(dst, fragment[Slot], softmax.weights.part[0][kStep], dst);
   }

@@ -4,14 +4,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import torch
 
 from hk_backend.devices.hip.attention_problem import problem_of
+from hk_backend.devices.hip.cache_form import (
+    VALID,
+    is_split,
+    is_split_cache,
+    piece_strides,
+    row_strides,
+)
 from hk_backend.devices.hip.call import KernelCall, Work, bad
 from hk_backend.devices.hip.operator import Problem, Usable
 from hk_backend.kernels import Catalogue, Family, KernelEntry, NoKernel
 from hk_backend.terms.attention_arguments import AttentionArguments
-from hk_backend.terms.paged_kv import CacheView, PagedKV
+from hk_backend.terms.paged_kv import PagedKV
 from hk_backend.terms.requests import AttentionRequest
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 
@@ -27,7 +36,6 @@ LARGEST_SCALE = 2.0**127
 """Of the scores, in size: times log2(e) it is a float32 in the kernels."""
 BLOCK_BYTES = 2**32
 """From one block of a cache to the next: fewer."""
-CHANNELS_TOGETHER = "B H N D"
 ROWS = "rows of attention (tokens times heads)"
 
 
@@ -38,7 +46,10 @@ def verdict(request: AttentionRequest, kernels: Catalogue, usable: Usable) -> Ve
         return refused(f"dtype {request.dtype}: the {arch} kernels compute bfloat16 and float16")
     if request.kv_dtype not in (None, request.dtype):
         return refused(f"keys and values in {request.kv_dtype}: the {arch} kernels read none")
-    found = alternatives(kernels, request.dtype, request.head_size, request.paged)
+    split = is_split(request.cache_layouts) if request.cache_layouts else False
+    if split is None:
+        return refused(f"cache with {_layouts(request)}: the {arch} kernels read {VALID}")
+    found = alternatives(kernels, request.dtype, request.head_size, request.paged, split)
     if isinstance(found, NoKernel):
         return refused(f"head_size {request.head_size}: the {arch} kernels have {_sizes(found)}")
     for name, given in (
@@ -59,17 +70,22 @@ def _cache_verdict(request: AttentionRequest, arch: str) -> Verdict:
         return refused(
             f"block_size {request.block_size}: the {arch} kernels read multiples of {BLOCK_TOKENS}"
         )
-    for what, axes in zip(("keys", "values"), request.cache_layouts or (), strict=False):
-        if not axes.endswith(" D") or "/" in axes:
-            return refused(f'cache with {what} as "{axes}": the {arch} kernels read whole channels')
     return SERVED
 
 
+def _layouts(request: AttentionRequest) -> str:
+    keys, values = request.cache_layouts or ("", "")
+    return f'keys as "{keys}" and values as "{values}"'
+
+
 def alternatives(
-    kernels: Catalogue, dtype: torch.dtype, head_size: int, paged: bool
+    kernels: Catalogue, dtype: torch.dtype, head_size: int, paged: bool, split: bool
 ) -> Family | NoKernel:
-    """The kernels for one of `DTYPES`."""
-    return kernels.alternatives(OPERATOR, dtype=DTYPES[dtype], paged=paged, head_size=head_size)
+    """The kernels for one of `DTYPES`, and for keys and values that are packed, in a cache of rows,
+    or in a split one (hk_backend/devices/hip/cache_form.py)."""
+    return kernels.alternatives(
+        OPERATOR, dtype=DTYPES[dtype], paged=paged, split=split, head_size=head_size
+    )
 
 
 def _sizes(found: NoKernel) -> str:
@@ -97,8 +113,9 @@ def prepare(of: AttentionArguments, kernels: Catalogue) -> KernelCall:
         _add_packed(of, tensors, numbers)
     for name, tensor in (("query", query), ("out", out)):
         numbers |= _packed_strides(name, tensor)
+    in_rows = {"query", "out"} if found[0].facts["split"] else {"query", "out", "key", "value"}
     for name, stride in numbers.items():
-        _check_stride(name, int(stride), head_size, query.element_size())
+        _check_stride(name, int(stride), head_size, query.element_size(), in_rows)
     for name in ("query", "key", "value", "out"):
         address = tensors[name].data_ptr()
         if address % ALIGNMENT:
@@ -135,7 +152,8 @@ def _kernels_of(of: AttentionArguments, kernels: Catalogue) -> Family:
         bad("query", query.dtype, "bfloat16 or float16")
     if key.dtype != query.dtype:
         bad("key", key.dtype, f"the dtype of query, {query.dtype}")
-    found = alternatives(kernels, query.dtype, query.shape[2], of.paged_kv is not None)
+    split = of.paged_kv is not None and is_split_cache(of.paged_kv)
+    found = alternatives(kernels, query.dtype, query.shape[2], of.paged_kv is not None, split)
     if isinstance(found, NoKernel):
         bad("query", f"head_size {query.shape[2]}", _sizes(found))
     if of.sliding_window:
@@ -164,8 +182,11 @@ def _add_paged(
     numbers["block_table_row"] = block_table.stride(0)
     if cache.block_size % BLOCK_TOKENS:
         bad("paged_kv", f"block_size {cache.block_size}", f"a multiple of {BLOCK_TOKENS}")
-    for name, view in (("key", cache.key), ("value", cache.value)):
-        numbers |= _paged_strides(name, view, cache)
+    if is_split_cache(cache):
+        numbers |= piece_strides(cache)
+    else:
+        for name, view in (("key", cache.key), ("value", cache.value)):
+            numbers |= row_strides(name, view, cache)
 
 
 def _add_packed(
@@ -174,7 +195,8 @@ def _add_packed(
     """What tells the kernel where packed keys and values lie."""
     starts = of.query_start_loc if of.key_start_loc is None else of.key_start_loc
     tensors["key_start_loc"] = starts.contiguous()
-    numbers |= {"key_block": 0, "value_block": 0, "block_table_row": 0}
+    apart = ("key_block", "value_block", "key_piece", "value_piece", "block_table_row")
+    numbers |= dict.fromkeys(apart, 0)
     for name in ("key", "value"):
         numbers |= _packed_strides(name, tensors[name])
 
@@ -191,25 +213,11 @@ def _packed_strides(name: str, tensor: torch.Tensor) -> dict[str, int]:
     }
 
 
-def _paged_strides(name: str, view: CacheView, cache: PagedKV) -> dict[str, int]:
-    block, head, _, token, _, channel = view.strides
-    split = view.token_split < cache.block_size or view.channel_split < cache.head_size
-    if channel != 1 or split:
-        bad(
-            "paged_kv",
-            f"{name}s with channel stride {channel}, {view.token_split} tokens and "
-            f"{view.channel_split} channels together",
-            f'a cache whose heads are contiguous, as "{CHANNELS_TOGETHER}"',
-        )
-    return {
-        f"{name}_block": block if cache.num_blocks > 1 else 0,
-        f"{name}_head": head if cache.num_kv_heads > 1 else 0,
-        f"{name}_token": token,
-    }
-
-
-def _check_stride(name: str, stride: int, head_size: int, element: int) -> None:
-    if name == "block_table_row":
+def _check_stride(
+    name: str, stride: int, head_size: int, element: int, in_rows: Collection[str]
+) -> None:
+    tensor, _, axis = name.partition("_")
+    if name == "block_table_row" or (axis in ("token", "piece") and tensor not in in_rows):
         return
     if stride * element % ALIGNMENT:
         bad(name, f"a stride of {stride} elements", f"a multiple of {ALIGNMENT // element}")
@@ -222,4 +230,5 @@ def _check_stride(name: str, stride: int, head_size: int, element: int) -> None:
 def self_check_problem(kernel: KernelEntry) -> Problem:
     """What `kernel` must solve before its first use."""
     dtype = next(dtype for dtype, name in DTYPES.items() if name == kernel.facts["dtype"])
-    return problem_of(dtype, int(kernel.facts["head_size"]), bool(kernel.facts["paged"]))
+    facts = kernel.facts
+    return problem_of(dtype, int(facts["head_size"]), bool(facts["paged"]), bool(facts["split"]))

@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 
 from hk_backend import reference
+from hk_backend.devices.hip.cache_form import PIECE
 from hk_backend.devices.hip.operator import Problem
 from hk_backend.routing.shadow_check import largest_error, tolerance
 from hk_backend.terms.attention_arguments import AttentionArguments
@@ -17,12 +18,12 @@ QUERY_LENS, SEQ_LENS = (300, 33), (300, 643)
 NUM_HEADS, NUM_KV_HEADS, BLOCK_SIZE = 4, 2, 16
 
 
-def problem_of(dtype: torch.dtype, head_size: int, paged: bool) -> Problem:
+def problem_of(dtype: torch.dtype, head_size: int, paged: bool, split: bool) -> Problem:
     """Causal, always the same numbers; the answers come from packed keys."""
     problem = _problem(dtype, head_size)
     expected, expected_lse = reference.attention_prefill(problem)
     return Problem(
-        in_pages(problem) if paged else problem,
+        in_pages(problem, split) if paged else problem,
         {"out": (expected, largest_error), "lse": (expected_lse, _largest_difference)},
         tolerance(dtype),
     )
@@ -46,8 +47,9 @@ def _problem(dtype: torch.dtype, head_size: int) -> AttentionArguments:
     )
 
 
-def in_pages(packed: AttentionArguments) -> AttentionArguments:
-    """The same with keys and values in a cache `[B, N, H, D]`: last blocks first, NaN between."""
+def in_pages(packed: AttentionArguments, split: bool) -> AttentionArguments:
+    """The same with keys and values in a cache, last blocks first, NaN between: `[B, N, H, D]`, or
+    as ROCM_ATTN splits it."""
     counts = [-(-length // BLOCK_SIZE) for length in SEQ_LENS]
     block_table = torch.zeros(len(counts), max(counts), dtype=torch.int32)
     caches = []
@@ -66,10 +68,20 @@ def in_pages(packed: AttentionArguments) -> AttentionArguments:
         key=None,
         value=None,
         key_start_loc=None,
-        paged_kv=PagedKV.from_views(caches[0], "B N H D", caches[1], "B N H D"),
+        paged_kv=_split(*caches) if split else _rows(*caches),
         seq_lens=torch.tensor(SEQ_LENS, dtype=torch.int32),
         block_table=block_table,
     )
+
+
+def _rows(keys: torch.Tensor, values: torch.Tensor) -> PagedKV:
+    return PagedKV.from_views(keys, "B N H D", values, "B N H D")
+
+
+def _split(keys: torch.Tensor, values: torch.Tensor) -> PagedKV:
+    pieces = keys.unflatten(3, (-1, PIECE)).permute(0, 2, 3, 1, 4).contiguous()
+    columns = values.permute(0, 2, 3, 1).contiguous()
+    return PagedKV.from_views(pieces, "B H D/x N x", columns, "B H D N")
 
 
 def starts_of(lengths: tuple[int, ...]) -> torch.Tensor:

@@ -32,6 +32,19 @@ class Sample:
     numbers: dict[str, int | float | None] = field(default_factory=dict)
 
 
+def split_strides(entry: KernelEntry, block_size: int) -> dict[str, int]:
+    """Of a cache that keeps 16 bytes together, as ROCM_ATTN does: keys `[D/8, N, 8]`, values
+    `[D, N]`, in elements; zeros where the kernel reads whole rows."""
+    if not entry.facts["split"]:
+        return {"key_piece": 0, "value_piece": 0}
+    return {
+        "key_token": 8,
+        "key_piece": 8 * block_size,
+        "value_token": 1,
+        "value_piece": block_size,
+    }
+
+
 def attention_prefill(
     entry: KernelEntry, tokens: int = 0, keys: int = 1024, causal: bool = False
 ) -> Sample:
@@ -56,6 +69,7 @@ def attention_prefill(
         **dict.fromkeys(("query_token", "out_token", "key_token", "value_token"), row),
         **dict.fromkeys(("query_head", "out_head", "key_head", "value_head"), head_size),
         **dict.fromkeys(("key_block", "value_block"), BLOCK_SIZE * row),
+        **split_strides(entry, BLOCK_SIZE),
         "lse_head": tokens,
         "lse_token": 1,
         "block_table_row": blocks,

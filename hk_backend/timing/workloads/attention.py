@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hk_backend.kernels.entry import KernelEntry, pack_arguments
+from hk_backend.kernels.toolchain.sample_launch import split_strides
 from hk_backend.timing.model import Launch, spread
 from hk_backend.timing.workloads import buffers
 from hk_backend.timing.workloads.gemm import XCDS
@@ -171,10 +172,13 @@ def _numbers(
 ) -> dict[str, int | float | None]:
     head_size, paged = entry.tile.depth, bool(entry.facts["paged"])
     row, kv_row = shape.heads * head_size, shape.kv_heads * head_size
+    kv_head = shape.block_size * head_size if entry.facts["split"] else head_size
     return {
         **dict.fromkeys(("query_token", "out_token"), row),
-        **dict.fromkeys(("query_head", "out_head", "key_head", "value_head"), head_size),
+        **dict.fromkeys(("query_head", "out_head"), head_size),
+        **dict.fromkeys(("key_head", "value_head"), kv_head),
         **dict.fromkeys(("key_token", "value_token"), kv_row),
+        **split_strides(entry, shape.block_size),
         **dict.fromkeys(("key_block", "value_block"), shape.block_size * kv_row),
         "lse_head": 0,
         "lse_token": 0,

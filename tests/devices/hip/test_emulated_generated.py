@@ -11,13 +11,14 @@ from hypothesis import given
 
 from hk_backend.config import get_config
 from hk_backend.ops import AttentionRequest, PagedKV, attention_prefill, supports_attention
+from tests.kernels.attention_launch import SPLIT_LAYOUTS
 from tests.ops.cases import Case, make
 from tests.ops.layouts import LAYOUTS
 from tests.ops.oracle import check
 from tests.ops.strategies import cases, generated
 
 BF16, F16 = torch.bfloat16, torch.float16
-READABLE = [name for name in LAYOUTS if name.startswith(("NHD", "HND", "one ["))]
+READABLE = [name for name in LAYOUTS if name.startswith(("NHD", "HND", "one [", "ROCM", "AITER"))]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -75,8 +76,10 @@ def test_any_call_is_served_or_refused(case: Case) -> None:
 def request_of(case: Case, cache: PagedKV | None) -> AttentionRequest:
     """What an engine would ask before the call."""
     layout = case.layout or ""
-    key_axes = "B H D N" if layout.startswith("CPU") else "B H D/x N x"
-    readable = not layout or layout in READABLE
+    rows = not layout or layout.startswith(("NHD", "HND", "one ["))
+    axes = ("B H D N", "B H N D")
+    if layout in SPLIT_LAYOUTS:
+        axes = ("B H D/x N x", "B H D N" if layout == SPLIT_LAYOUTS[0] else "B H N/x D x")
     return AttentionRequest(
         device_type="cpu",
         dtype=case.dtype,
@@ -86,7 +89,7 @@ def request_of(case: Case, cache: PagedKV | None) -> AttentionRequest:
         kv_dtype=case.kv_dtype,
         paged=cache is not None,
         block_size=case.block_size if cache else None,
-        cache_layouts=None if readable else (key_axes, "B H N D"),
+        cache_layouts=None if rows else axes,
         causal=case.causal,
         sliding_window=case.sliding_window,
         logits_soft_cap=case.logits_soft_cap,

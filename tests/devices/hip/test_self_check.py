@@ -18,6 +18,7 @@ from hk_backend.devices.hip.operator import Operator, Problem
 from hk_backend.kernels import KernelEntry, catalogue
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 from tests.devices.hip.device import OnTheHost, SynchronisesInChecks
+from tests.devices.hip.test_attention import SPLIT_BY_CHANNEL
 from tests.devices.hip.test_device import BF16, KERNEL, LLAMA, run
 from tests.integration.shared.e2e.broken_kernels import one_wrong_exponential
 from tests.kernels.catalogues import selected, with_kernels
@@ -31,8 +32,14 @@ def test_the_self_check_passes_for_every_kernel(
     device = SynchronisesInChecks(library, catalogue("gfx950"))
     for dtype in (BF16, torch.float16):
         for head_size in (64, 128):
-            for paged in (False, True):
-                request = replace(LLAMA, dtype=dtype, head_size=head_size, paged=paged)
+            for paged, layouts in ((False, None), (True, None), (True, SPLIT_BY_CHANNEL)):
+                request = replace(
+                    LLAMA,
+                    dtype=dtype,
+                    head_size=head_size,
+                    paged=paged,
+                    cache_layouts=layouts,
+                )
                 verdict = device.verdict(request)
                 assert verdict, verdict.why
     launches = library.report()["kernels"]

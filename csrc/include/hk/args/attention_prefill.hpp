@@ -7,6 +7,11 @@
 // A score is a float32 sum, and scale * score may be any number: also one past float32, where lse is
 // infinite. A score of minus infinity has no weight; NaN or plus infinity make the row's out NaN.
 //
+// A cache may keep 16 bytes together that are 8 channels of a key, [channels / 8, tokens, 8], or 8
+// tokens of a value's channel, [channels, tokens] or [tokens / 8, channels, 8]: from one piece to the
+// next it is a multiple of 16 bytes, and tokens are key_token and value_token elements apart (8, and 1
+// or head_size). What lies past a sequence's end in its last block may be anything.
+//
 // Grid: (ceil(num_tokens / query rows of a workgroup) + num_requests) * num_heads, one dimension.
 // That bounds the query tiles of any batch; workgroups without one leave.
 #pragma once
@@ -32,9 +37,11 @@ struct AttentionPrefillArgs {
   i64 key_block;  // paged
   i64 key_head;
   i64 key_token;
+  i64 key_piece;    // split: from 8 channels to the next
   i64 value_block;  // paged
   i64 value_head;
   i64 value_token;
+  i64 value_piece;  // split: from a channel to the next
   i64 lse_head;
   i64 lse_token;
   i64 block_table_row;  // paged

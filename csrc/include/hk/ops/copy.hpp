@@ -21,13 +21,13 @@ struct TileCopy {
   u32 destination;      // byte in the tile, wave-uniform
   u32 source[kCopies];  // byte from first_row, of this lane
 
-  HK_DEVICE TileCopy(int wave, Lane lane, u32 row_bytes)
+  HK_DEVICE TileCopy(int wave, Lane lane, RowStrides strides)
       : first_row(wave * kCopies / kPer16 * 16),
         destination(wave * kCopies * Layout::kBlockStride) {
     static_for<0, kCopies>([&](auto i) {
       const int block = wave * kCopies + i.value;
-      const int row = block / kPer16 * 16 - first_row + Layout::copied_row(block % kPer16, lane.id);
-      source[i] = row * row_bytes + Layout::copied_byte(block % kPer16, lane.id);
+      source[i] = (block / kPer16 * 16 - first_row) * strides.row +
+                  Layout::source(block % kPer16, lane.id, strides);
     });
   }
 };

@@ -14,7 +14,7 @@ struct Place {
 };
 
 struct PackedRows {
-  static constexpr bool kBlocks = false;
+  static constexpr bool kBlocks = false, kSplit = false;
   i32 count;
 
   struct Found {};
@@ -26,7 +26,7 @@ struct PackedRows {
 
 // Row r is row r % block_size of block block_table[r / block_size].
 struct PagedRows {
-  static constexpr bool kBlocks = true;
+  static constexpr bool kBlocks = true, kSplit = false;
   i32 count;
   Constant<i32> block_table;
   u32 block_size;  // a multiple of 16
@@ -51,12 +51,19 @@ struct PagedRows {
   }
 };
 
+// The same of a cache that keeps 8 channels of a row together, or 8 rows of a channel.
+struct SplitPagedRows : PagedRows {
+  static constexpr bool kSplit = true;
+};
+
 // The rows of a tensor under a source: keys and values share places and differ in these.
 template <class Source>
 struct TensorRows {
-  u64 base;          // row 0 of block 0
-  u32 block_stride;  // bytes, where the source has blocks
-  u32 row_stride;    // bytes
+  u64 base;               // row 0 of block 0
+  u32 block_stride;       // bytes, where the source has blocks
+  u32 row_stride;         // bytes
+  u32 piece_stride = 16;  // bytes, where rows or channels are in pieces
+  u32 extent = 0;         // then: bytes of 16 rows, from the first piece to the end of the last
 
   HK_DEVICE RowSpan span(Place at) const {
     u64 first = base;
@@ -64,7 +71,8 @@ struct TensorRows {
       first += wide_mul(at.block, block_stride) + at.row * row_stride;  // a block is below 4 GiB
     else
       first += wide_mul(at.row, row_stride);
-    return {first, at.count * row_stride};
+    // The end of split rows is not that of their bytes: past it there is anything, but no fault.
+    return {first, Source::kSplit ? (at.count > 0 ? extent : 0) : at.count * row_stride};
   }
 };
 

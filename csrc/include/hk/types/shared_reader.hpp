@@ -13,6 +13,17 @@
 
 namespace hk {
 
+// One copy instruction moves a block: 64 lanes x kCopyBytes, consecutive in LDS, from any addresses.
+inline constexpr int kCopyBlock = arch::kLanes * arch::kCopyBytes;
+
+// In memory, in bytes: from a row to the next, and, where rows or columns are kept in pieces of 16
+// bytes, from a piece to the next.
+struct RowStrides {
+  u32 row, piece;
+
+  HK_DEVICE constexpr RowStrides(u32 row_, u32 piece_ = 16) : row(row_), piece(piece_) {}
+};
+
 // The addresses of a lane. A reader is made for a tile at LDS byte 0, and moved to where one lies.
 template <int Count>
 struct LaneAddresses {
@@ -112,6 +123,10 @@ struct PeriodicColumnReader : LaneAddresses<2 * addresses<Layout>(Shape::kRows *
 
 template <class Layout>
 struct PeriodicReaders {
+  // The byte that a lane of a copy fetches, from that of the block's 16 rows: of rows in one piece.
+  HK_DEVICE static u32 source(int block, int lane, RowStrides strides) {
+    return Layout::copied_row(block, lane) * strides.row + Layout::copied_byte(block, lane);
+  }
   template <class T, class Shape>
   using RowReader = PeriodicRowReader<Layout, T, Shape>;
   template <class T, class Shape>

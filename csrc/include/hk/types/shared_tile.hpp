@@ -1,6 +1,7 @@
 // Tiles in LDS.
 #pragma once
 
+#include "split_tiles.hpp"
 #include "swizzle.hpp"
 
 namespace hk {

@@ -1,16 +1,13 @@
 // Where the bytes of a shared tile lie, and who copies and reads them. A swizzle states
 //   offset(row, chunk)   the LDS byte of 16 bytes of a row: to write them, to read them
 //   kPeriod, kMixedChunks   as shared_reader.hpp wants them
-//   kBlockStride, kRowsPerBlock, kBlocksPer16, copied_row, copied_byte   what copy instructions move
+//   kBlockStride, kRowsPerBlock, kBlocksPer16, source   what copy instructions move, and from where
 //   RowReader<T, Shape>, ColumnReader<T, Shape>
 #pragma once
 
 #include "shared_reader.hpp"
 
 namespace hk {
-
-// One copy instruction moves a block: 64 lanes x kCopyBytes, consecutive in LDS, from any addresses.
-inline constexpr int kCopyBlock = arch::kLanes * arch::kCopyBytes;
 
 namespace swizzle {
 

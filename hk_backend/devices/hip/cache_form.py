@@ -1,0 +1,109 @@
+"""How the GPU kernels read a paged cache in place, and what tells them where it lies.
+
+Two forms: *rows*, where the channels of a token are contiguous, and *split*, where 16 bytes are
+kept together: 8 channels of a key and 8 tokens of a value's channel. A kernel reads one of them
+(its fact `split`); which one a cache has follows from its layout strings, or from its strides.
+"""
+
+from __future__ import annotations
+
+from hk_backend.devices.hip.call import bad
+from hk_backend.terms.paged_kv import CacheView, PagedKV
+
+PIECE = 8
+"""Elements of 16 bits that lie together in a split cache: 16 bytes."""
+PIECES_BYTES = 2**31
+"""From one piece of 16 tokens to another: fewer, so that a lane's offset fits."""
+VALID = '"B H N D", or keys as "B H D/x N x" with values as "B H D N" or "B H N/x D x", x = 8'
+
+
+def is_split(layouts: tuple[str, str]) -> bool | None:
+    """Whether a cache of keys and values with these layout strings (see `PagedKV`) is split.
+
+    None: it has neither form.
+    """
+    key, value = (layout.split() for layout in layouts)
+    if key[-1] == value[-1] == "D":
+        return False
+    split_values = value[-1] == "N" or (value[-1] == "x" and "N/x" in value)
+    return True if key[-1] == "x" and "D/x" in key and split_values else None
+
+
+def is_split_cache(cache: PagedKV) -> bool:
+    """The same of a cache.
+
+    Raises:
+        ValueError: it has neither form.
+    """
+    if _rows(cache.key, cache) and _rows(cache.value, cache):
+        return False
+    if not (_key_pieces(cache.key, cache) and _value_pieces(cache.value, cache)):
+        names = (("keys", cache.key), ("values", cache.value))
+        found = " and ".join(
+            f"{name} with {view.token_split} tokens and {view.channel_split} channels together, "
+            f"strides {view.strides[2:]}"
+            for name, view in names
+        )
+        bad("paged_kv", found, VALID)
+    return True
+
+
+def row_strides(name: str, view: CacheView, cache: PagedKV) -> dict[str, int]:
+    """Of keys or values in rows, in elements, by the name of the kernel's argument."""
+    return {**_outer(name, view, cache), f"{name}_token": view.strides[3], f"{name}_piece": 0}
+
+
+def piece_strides(cache: PagedKV) -> dict[str, int]:
+    """Of a split cache, in elements, by the name of the kernel's argument.
+
+    Raises:
+        ValueError: pieces that do not begin at multiples of 16 bytes, or are too far apart.
+    """
+    key, value = cache.key, cache.value
+    by_token = value.token_split < cache.block_size
+    if by_token and value.strides[2] % PIECE:
+        bad(
+            "paged_kv", f"values with 8 tokens {value.strides[2]} elements apart", "a multiple of 8"
+        )
+    found = {
+        "key_token": key.strides[3],
+        "key_piece": key.strides[4],
+        "value_token": value.strides[2] // PIECE if by_token else 1,
+        "value_piece": value.strides[5],
+    }
+    for name in ("key_token", "key_piece", "value_piece"):
+        if found[name] % PIECE:
+            bad("paged_kv", f"{name} {found[name]} elements", f"a multiple of {PIECE}")
+    element = key.tensor.element_size()
+    reach = {
+        "key": (cache.head_size // PIECE) * found["key_piece"] + 16 * found["key_token"],
+        "value": cache.head_size * found["value_piece"] + 16 * found["value_token"],
+    }
+    for name, elements in reach.items():
+        if not 0 < elements * element < PIECES_BYTES:
+            bad("paged_kv", f"{name}s of 16 tokens over {elements} elements", "less than 2 GiB")
+    return {**_outer("key", key, cache), **_outer("value", value, cache), **found}
+
+
+def _rows(view: CacheView, cache: PagedKV) -> bool:
+    whole = view.token_split >= cache.block_size and view.channel_split >= cache.head_size
+    return whole and view.strides[5] == 1
+
+
+def _key_pieces(view: CacheView, cache: PagedKV) -> bool:
+    whole_tokens = view.token_split >= cache.block_size
+    return whole_tokens and view.channel_split == PIECE and view.strides[5] == 1
+
+
+def _value_pieces(view: CacheView, cache: PagedKV) -> bool:
+    together = view.token_split in (PIECE, max(view.token_split, cache.block_size))
+    return together and view.channel_split >= cache.head_size and view.strides[3] == 1
+
+
+def _outer(name: str, view: CacheView, cache: PagedKV) -> dict[str, int]:
+    """torch allows any stride for an axis of one element."""
+    block, head = view.strides[:2]
+    return {
+        f"{name}_block": block if cache.num_blocks > 1 else 0,
+        f"{name}_head": head if cache.num_kv_heads > 1 else 0,
+    }
