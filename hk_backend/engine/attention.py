@@ -46,7 +46,8 @@ class Step:
 
     `query_start_loc`: int32 `[rows + 1]`. `num_tokens`: the end of the last row. `seq_lens`: int32
     `[rows]`, and `block_table`: int32 `[rows, max_blocks]`, if keys are read from a cache. `plan`:
-    what the device makes of them; None if it has nothing to make.
+    what the device makes of them; None if it has nothing to make. `gathered`: its tokens are copies
+    that lie together, not in the engine's tensors, which may have other strides.
     """
 
     query_start_loc: torch.Tensor
@@ -54,10 +55,13 @@ class Step:
     seq_lens: torch.Tensor | None
     block_table: torch.Tensor | None
     plan: Any
+    gathered: bool = False
 
     def with_block_table(self, block_table: torch.Tensor) -> Step:
         """The same rows in other blocks."""
-        return plan_step(self.query_start_loc, self.num_tokens, self.seq_lens, block_table)
+        return plan_step(
+            self.query_start_loc, self.num_tokens, self.seq_lens, block_table, self.gathered
+        )
 
     def rows(self, paged: bool) -> dict[str, Any]:
         """As arguments of the operator."""
@@ -72,6 +76,7 @@ def plan_step(
     num_tokens: int,
     seq_lens: torch.Tensor | None = None,
     block_table: torch.Tensor | None = None,
+    gathered: bool = False,
 ) -> Step:
     """Plan a step; once, before any layer of it runs (see `Step`). Waits for nothing.
 
@@ -80,7 +85,7 @@ def plan_step(
     """
     device = device_for(query_start_loc.device.type)
     plan = device.plan_prefill(query_start_loc, num_tokens, seq_lens, block_table)
-    return Step(query_start_loc, num_tokens, seq_lens, block_table, plan)
+    return Step(query_start_loc, num_tokens, seq_lens, block_table, plan, gathered)
 
 
 class PrefillRoute:
@@ -94,7 +99,7 @@ class PrefillRoute:
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
         self._check = ShadowCheck(ROUTE, get_config().check)
-        self._prepared: dict[bool, PreparedPrefill | None] = {False: None, True: None}
+        self._prepared: dict[tuple[bool, bool], PreparedPrefill | None] = {}
 
     def compute(
         self,
@@ -115,7 +120,7 @@ class PrefillRoute:
             why the parent must compute instead, or nothing.
         """
         try:
-            prepared = self._prepared[paged]
+            prepared = self._prepared.get((paged, step.gathered))
             if prepared is None or not prepared.launch(step.plan, tensors):
                 self._meet(step, paged, tensors, arguments())
             if not self._check.due():
@@ -139,7 +144,8 @@ class PrefillRoute:
         attention_prefill(**arguments)
         if step.plan is not None:
             device = device_for(tensors[0].device.type)
-            self._prepared[paged] = device.prepare_prefill(AttentionArguments(**arguments), tensors)
+            prepared = device.prepare_prefill(AttentionArguments(**arguments), tensors)
+            self._prepared[paged, step.gathered] = prepared
 
 
 def survive(logger: logging.Logger, error: Exception) -> str:

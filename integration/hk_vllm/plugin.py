@@ -48,7 +48,7 @@ def register_attention() -> str:
     for name in members:
         register_backend(AttentionBackendEnum[name], f"hk_vllm.attention.backend.HK_{name}")
     register_backend(AttentionBackendEnum.CUSTOM, f"hk_vllm.attention.backend.HK_{members[0]}")
-    let_custom_be_automatic(type(current_platform))
+    watch_selection(type(current_platform))
     return ""
 
 
@@ -80,8 +80,9 @@ def members_of(platform: Any) -> tuple[str, ...]:
     return MEMBERS["cpu"] if platform.is_cpu() else ()
 
 
-def let_custom_be_automatic(platform: Any) -> None:
-    """`--attention-backend CUSTOM` wraps what `platform` would choose by itself.
+def watch_selection(platform: Any) -> None:
+    """`--attention-backend CUSTOM` wraps what `platform` would choose by itself, and a layer with
+    latent attention, whose backends HK does not wrap, says so.
 
     What it chooses depends on the layer (head size, sinks, connectors), which a class behind
     CUSTOM is never told; so CUSTOM asks for the automatic choice, and gets its wrapper.
@@ -92,10 +93,28 @@ def let_custom_be_automatic(platform: Any) -> None:
     if getattr(choose, "hk_custom", False):
         return
 
-    def get_attn_backend_cls(cls: Any, selected_backend: Any, *args: Any, **kwargs: Any) -> Any:
+    def get_attn_backend_cls(
+        cls: Any, selected_backend: Any, attn_selector_config: Any, *args: Any, **kwargs: Any
+    ) -> Any:
         if selected_backend is AttentionBackendEnum.CUSTOM:
             selected_backend = None
-        return choose.__func__(cls, selected_backend, *args, **kwargs)
+        found = choose.__func__(cls, selected_backend, attn_selector_config, *args, **kwargs)
+        if getattr(attn_selector_config, "use_mla", False):
+            leave_latent_attention()
+        return found
 
     get_attn_backend_cls.hk_custom = True  # type: ignore[attr-defined]
     platform.get_attn_backend_cls = classmethod(get_attn_backend_cls)
+
+
+def leave_latent_attention() -> None:
+    """Say once that such layers are vLLM's.
+
+    Raises:
+        StrictError: instead, with HK_STRICT=1.
+    """
+    from hk_backend.engine import loggers
+    from hk_backend.engine.strict import refuse
+
+    said = "hk_backend: layers left to vLLM's attention: %s"
+    loggers.info_once(loggers.of("vllm", "attention"), said, refuse("latent attention"))

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from vllm.v1.attention.backend import AttentionCGSupport
+from vllm.v1.attention.backend import AttentionCGSupport, AttentionMetadataBuilder
 
 from hk_backend.engine import evidence, loggers, named_device
-from hk_backend.engine.attention import Step, plan_step, survive
+from hk_backend.engine.attention import Step, survive
+from hk_backend.engine.rows import Selection, prefill_tokens, split_rows
 from hk_backend.engine.strict import refuse
+from hk_vllm.attention.batch import (
+    batch_of,
+    host_seq_lens,
+    prefilling_rows,
+    refuse_batch,
+    select_rows,
+    step_of,
+)
 from hk_vllm.attention.cache_forms import CacheForm
 from hk_vllm.attention.layer import cache_verdict
-from hk_vllm.attention.rows import RowSplit, prefill_tokens, split_rows
 from hk_vllm.attention.unbuilt import build, is_built, metadata_class_of, unbuilt
 
 if TYPE_CHECKING:
@@ -30,24 +39,24 @@ logger = loggers.of("vllm", "attention")
 class Plan:
     """What HK does with one batch; hangs on the parent's metadata as `hk`.
 
-    With a `refusal` the whole batch is the parent's and `parent_tokens` of it were prefill.
-    Otherwise HK computes the tokens of `step` (None: it serves no layer), whose tensors are slices
-    of the engine's own (its `query_start_loc` counts from the start of the whole batch), and the
-    parent, with the metadata `parent`, the tokens before them.
+    With a `refusal` the whole batch is the parent's. Otherwise HK computes the rows `mine`, as
+    `step` (None: it serves no layer), and the parent, with the metadata `parent`, the rows `theirs`
+    (None: there are none). `tokens`: HK's prefill tokens; `left`: the parent's, by reason.
     """
 
     refusal: str = ""
     dummy: bool = False
     tokens: int = 0
-    parent_tokens: int = 0
-    parent_why: str = ""
+    left: Mapping[str, int] = field(default_factory=dict)
     reads_cache: bool = False
-    first_row: int = 0
-    last_row: int = 0
-    first_token: int = 0
-    last_token: int = 0
+    mine: Selection | None = None
     step: Step | None = None
+    theirs: Selection | None = None
     parent: Any = None
+
+    def all_tokens(self) -> int:
+        """Prefill tokens of the batch."""
+        return self.tokens + sum(self.left.values())
 
 
 CAPTURE = Plan(refusal="graph capture", dummy=True)
@@ -90,8 +99,8 @@ class HKBuilder(Parent):  # type: ignore[misc]
         for why in () if impls else refusals(vllm_config, layer_names):
             said = "hk_backend: no attention layer is computed by HK: %s"
             logger.log(named_device.level(served=0), said, why)
-        drafts = getattr(speculative, "num_speculative_tokens", None) or 0
-        self._hk_verification_len = 1 + drafts
+        self._hk_drafts = getattr(speculative, "num_speculative_tokens", None) or 0
+        self._hk_drafting_refusal = refuse_drafting(speculative)
         self._hk_serves = bool(impls)
         self._hk_metadata_class = metadata_class_of(type(self)) if impls else None
 
@@ -109,15 +118,19 @@ class HKBuilder(Parent):  # type: ignore[misc]
         def build_parent(batch: Any) -> Any:
             return super(HKBuilder, self).build(common_prefix_len, batch, fast_build, **extra)
 
+        return self._hk_build(common_attn_metadata, build_parent, drafting=fast_build)
+
+    def _hk_build(self, batch: Any, build_parent: Callable[[Any], Any], drafting: bool) -> Any:
+        """The step's metadata: the parent's own class, with HK's plan."""
         plan = None
-        if common_attn_metadata.max_query_len > 1:
-            plan = self._hk_plan(common_attn_metadata, fast_build, build_parent)
+        if batch.max_query_len > 1:
+            plan = self._hk_plan(batch, build_parent, drafting)
         mine = plan is not None and not plan.refusal
         if mine and self._hk_metadata_class is not None:
-            batch = copy(common_attn_metadata)  # the runner sets other fields for the next group
+            batch = copy(batch)  # the runner sets other fields for the next group
             metadata = unbuilt(self._hk_metadata_class, lambda: build_parent(batch))
         else:
-            metadata = build_parent(common_attn_metadata)
+            metadata = build_parent(batch)
         metadata.hk = plan
         return metadata
 
@@ -128,10 +141,15 @@ class HKBuilder(Parent):  # type: ignore[misc]
         return metadata
 
     def build_for_drafting(self, common_attn_metadata: Any, draft_index: int) -> Any:
-        metadata = build(super().build_for_drafting(common_attn_metadata, draft_index))
-        if not hasattr(metadata, "hk"):  # a parent that does not go through build()
-            metadata.hk = None
-        return metadata
+        parents = super().build_for_drafting
+        if parents.__func__ is AttentionMetadataBuilder.build_for_drafting:  # that is, by build()
+            return build(self.build(0, common_attn_metadata, fast_build=True))
+
+        def build_parent(batch: Any) -> Any:
+            # built now: a draft's steps follow each other on the device
+            return build(parents(batch, draft_index))
+
+        return build(self._hk_build(common_attn_metadata, build_parent, drafting=True))
 
     def update_block_table(
         self, metadata: Any, blk_table: torch.Tensor, slot_mapping: torch.Tensor
@@ -143,68 +161,55 @@ class HKBuilder(Parent):  # type: ignore[misc]
         known = self._hk_metadata_class
         updated = update() if is_built(metadata) or known is None else unbuilt(known, update)
         if plan is not None and plan.step is not None:
+            assert plan.mine is not None
             parent = plan.parent
-            if parent is not None:
-                parent = super().update_block_table(
-                    parent, blk_table[: plan.first_row], slot_mapping[: plan.first_token]
-                )
-            step = plan.step.with_block_table(blk_table[plan.first_row : plan.last_row])
+            if plan.theirs is not None:
+                table, slots = plan.theirs.of_rows(blk_table), plan.theirs.of_tokens(slot_mapping)
+                parent = super().update_block_table(parent, table, slots)
+            step = plan.step.with_block_table(plan.mine.of_rows(blk_table))
             plan = replace(plan, step=step, parent=parent)
         updated.hk = plan
         return updated
 
-    def _hk_plan(self, batch: Any, fast_build: bool, build_parent: Any) -> Plan | None:
+    def _hk_plan(
+        self, batch: Any, build_parent: Callable[[Any], Any], drafting: bool
+    ) -> Plan | None:
         """The plan of a batch in which some row has more than one query token."""
         starts = batch.query_start_loc_cpu[: batch.num_reqs + 1].numpy()
-        refusal = self._hk_refusal or refuse_batch(batch, fast_build)
-        if not refusal and self._hk_is_verification(batch):
-            refusal = "speculative verification"
+        refusal = self._hk_refusal or refuse_batch(batch)
+        if drafting:
+            refusal = refusal or self._hk_drafting_refusal
         if refusal:
-            return Plan(refusal=refusal, parent_tokens=prefill_tokens(starts))
-        lengths = host_seq_lens(batch)[: batch.num_reqs].numpy()
-        split = split_rows(starts, lengths, self._hk_cache_refusal)
-        if split.delegated:
-            if not split.parent_tokens:
-                return None
-            return Plan(refusal=split.why, parent_tokens=split.parent_tokens)
-        slower = evidence.why_not_step(self._hk_losses, batch.max_query_len)
+            return Plan(refusal, left={refusal: prefill_tokens(starts)})
+        split = split_rows(
+            starts,
+            host_seq_lens(batch)[: batch.num_reqs].numpy(),
+            prefilling_rows(batch),
+            self._hk_drafts,
+            self._hk_cache_refusal,
+        )
+        if not split.tokens:  # the parent's, who may have decode rows only
+            return Plan(next(iter(split.left)), left=split.left) if split.left else None
+        tokens = split.tokens + sum(split.left.values())
+        slower = evidence.why_not_step(self._hk_losses, split.longest)
         if slower:
-            return Plan(refusal=slower, parent_tokens=split.parent_tokens + split.tokens)
-        rows = slice(split.first_row, split.last_row)
-        step = None
+            return Plan(slower, left={slower: tokens})
         try:
-            if self._hk_serves:
-                step = plan_step(
-                    batch.query_start_loc[split.first_row : split.last_row + 1],
-                    split.last_token,
-                    batch.seq_lens[rows],
-                    batch.block_table_tensor[rows],
-                )
+            mine, theirs = (select_rows(batch, rows) for rows in (split.mine, split.theirs))
+            assert mine is not None
+            step = step_of(batch, mine) if self._hk_serves else None
         except Exception as error:  # whatever breaks in HK must not break the engine
-            tokens = split.parent_tokens + split.tokens
-            return Plan(refusal=survive(logger, error), parent_tokens=tokens)
-        parent = None
-        if split.first_token:
-            parent = build_parent(head_of(batch, split, starts, lengths))
+            broken = survive(logger, error)
+            return Plan(broken, left={broken: tokens})
         return Plan(
             tokens=split.tokens,
-            parent_tokens=split.parent_tokens,
-            parent_why=split.why,
+            left=split.left,
             reads_cache=split.reads_cache,
-            first_row=split.first_row,
-            last_row=split.last_row,
-            first_token=split.first_token,
-            last_token=split.last_token,
+            mine=mine,
             step=step,
-            parent=parent,
+            theirs=theirs,
+            parent=None if theirs is None else build_parent(batch_of(batch, theirs)),
         )
-
-    def _hk_is_verification(self, batch: Any) -> bool:
-        """Whether every row is a decode whose drafts are being verified."""
-        if batch.max_query_len > self._hk_verification_len:
-            return False
-        prefilling = batch.is_prefilling
-        return prefilling is None or not bool(prefilling[: batch.num_reqs].any())
 
 
 def served_impls(vllm_config: Any, layer_names: list[str]) -> list[Any]:
@@ -246,36 +251,7 @@ def refuse_speculation(speculative: Any) -> str:
     return ""
 
 
-def refuse_batch(batch: Any, fast_build: bool) -> str:
-    """Batches that only the parent understands."""
-    if fast_build:
-        return "drafting"
-    if batch.causal is not True:
-        return "not causal"
-    if getattr(batch, "mm_req_doc_ranges", None):
-        return "bidirectional ranges in a multimodal prompt"
-    if getattr(batch, "rswa_prefix_lens", None) is not None:
-        return "reference sliding window"
-    if getattr(batch, "encoder_seq_lens", None) is not None:
-        return "cross attention"
-    if host_seq_lens(batch) is None:
-        return "no sequence lengths on the host"
-    return ""
-
-
-def host_seq_lens(batch: Any) -> Any:
-    """Keys of each row on the host, without a device sync; exact on prefill rows."""
-    if batch.seq_lens_cpu_upper_bound is not None:
-        return batch.seq_lens_cpu_upper_bound
-    return batch.seq_lens if batch.seq_lens.device.type == "cpu" else None
-
-
-def head_of(batch: Any, split: RowSplit, starts: Any, lengths: Any) -> Any:
-    """The batch of the rows before HK's, as if the runner had sent only those."""
-    rows = split.first_row
-    head = batch.unpadded(split.first_token, rows)
-    return head.replace(
-        max_query_len=int((starts[1 : rows + 1] - starts[:rows]).max()),
-        max_seq_len=int(lengths[:rows].max()),
-        positions=None if batch.positions is None else batch.positions[: split.first_token],
-    )
+def refuse_drafting(speculative: Any) -> str:
+    """Drafters whose first pass has other tokens than the target's: it adds slots to every row."""
+    eagle = speculative is not None and speculative.use_eagle()
+    return "" if eagle and not speculative.parallel_drafting else "drafting"

@@ -11,6 +11,7 @@ from hk_backend.devices import device_for
 from hk_backend.engine import cache_proof, evidence, loggers
 from hk_backend.engine.attention import ROUTE, LayerTensors, PrefillRoute, survive
 from hk_backend.engine.cache_proof import SPARE_BLOCK, UnknownCacheForm
+from hk_backend.engine.rows import Selection
 from hk_backend.engine.strict import refuse
 from hk_backend.ops import PagedKV
 from hk_backend.routing.metrics import count
@@ -27,6 +28,8 @@ from hk_vllm.attention.layer import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from vllm.v1.attention.backend import AttentionImpl as Parent
 else:
     Parent = object
@@ -45,7 +48,8 @@ class HKImpl(Parent):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         layer = named_arguments(super().__init__, args, kwargs)
         self._hk_dtype = torch.get_default_dtype()  # vLLM constructs layers under the model's
-        self._hk_kv_dtype = kv_dtype(layer["kv_cache_dtype"], self._hk_dtype)
+        self._hk_cache_dtype: str = layer["kv_cache_dtype"]
+        self._hk_kv_dtype = kv_dtype(self._hk_cache_dtype, self._hk_dtype)
         self._hk_sinks = layer.get("sinks")
         slopes = layer["alibi_slopes"]
         self._hk_layer_arguments = {
@@ -108,21 +112,28 @@ class HKImpl(Parent):  # type: ignore[misc]
             if mine:
                 self._hk_count_served(plan)
             else:
-                tokens = len(query) if plan is NO_PLAN else plan.tokens + plan.parent_tokens
-                count(ROUTE, "fallback", tokens, why)
-        if mine and plan.parent is None:
-            return output
-        return super().forward(
+                self._hk_count_left(plan, why, len(query))
+        theirs, part = plan.theirs if mine else None, output
+        if mine:
+            if theirs is None:
+                return output
+            attn_metadata = plan.parent
+            query, key, value, part = theirs_of(theirs, query, key, value, output)
+        found = super().forward(
             layer,
             query,
             key,
             value,
             kv_cache,
-            plan.parent if mine else attn_metadata,
-            output,
+            attn_metadata,
+            part,
             output_scale,
             output_block_scale,
         )
+        if theirs is None:
+            return found
+        theirs.put(part, output)
+        return output
 
     def _hk_why(
         self, plan: Plan, layer: Any, query: torch.Tensor, key: torch.Tensor | None, quantised: bool
@@ -148,8 +159,17 @@ class HKImpl(Parent):  # type: ignore[misc]
 
     def _hk_count_served(self, plan: Plan) -> None:
         count(ROUTE, "served", plan.tokens)
-        if plan.parent_tokens:
-            count(ROUTE, "fallback", plan.parent_tokens, plan.parent_why)
+        for why, tokens in plan.left.items():
+            count(ROUTE, "fallback", tokens, why)
+
+    def _hk_count_left(self, plan: Plan, why: str, tokens: int) -> None:
+        """A call of `tokens` tokens that is the parent's, because of `why` or of its rows."""
+        if plan is NO_PLAN:
+            left: Mapping[str, int] = {why: tokens}
+        else:
+            left = plan.left if plan.refusal else {why: plan.all_tokens()}
+        for reason, number in left.items():
+            count(ROUTE, "fallback", number, reason)
 
     def _hk_attention(
         self,
@@ -172,12 +192,19 @@ class HKImpl(Parent):  # type: ignore[misc]
         assert key is not None
         assert value is not None
         assert plan.step is not None
+        assert plan.mine is not None
         tensors = (query, key, value, output)
+        if plan.mine.gathered:
+            fresh = (key, value) if paged else map(plan.mine.of_tokens, (key, value))
+            tensors = (plan.mine.of_tokens(query), *fresh, plan.mine.room(output))
 
         def arguments() -> dict[str, Any]:
             return self._hk_arguments(layer, paged, tensors)
 
-        return self._hk_route.compute(plan.step, plan.reads_cache, tensors, arguments)
+        why = self._hk_route.compute(plan.step, plan.reads_cache, tensors, arguments)
+        if not why:
+            plan.mine.put(tensors[3], output)
+        return why
 
     def _hk_meet_cache(self, layer: Any, kv_cache: torch.Tensor) -> None:
         """In a dummy run: prove the cache that the engine has bound, for which HK waits for the
@@ -241,3 +268,17 @@ class HKImpl(Parent):  # type: ignore[misc]
         form = (type(self), cache.dtype, kv_cache.shape, *cache.as_ints())
         scales = self.hk_form.scales(layer)
         cache_proof.prove(cache, self._hk_dtype, scales, [kv_cache[SPARE_BLOCK]], write, form)
+
+
+def theirs_of(
+    theirs: Selection,
+    query: torch.Tensor,
+    key: torch.Tensor | None,
+    value: torch.Tensor | None,
+    output: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What the parent's forward gets for its rows alone; HK serves no call without keys."""
+    assert key is not None
+    assert value is not None
+    query, key, value = (theirs.of_tokens(tensor) for tensor in (query, key, value))
+    return query, key, value, theirs.room(output)

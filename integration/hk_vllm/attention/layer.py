@@ -37,7 +37,6 @@ def layer_verdict(impl: Any, layer: dict[str, Any]) -> Verdict:
     """Whether HK serves the prefill of `impl`, which was constructed with the arguments `layer`."""
     from vllm import envs
 
-    dtype, cached = impl._hk_dtype, impl._hk_kv_dtype
     if layer["attn_type"] != AttentionType.DECODER:
         return refused(f"attention type {AttentionType(layer['attn_type']).value}")
     if layer["kv_sharing_target_layer_name"] is not None:
@@ -50,10 +49,8 @@ def layer_verdict(impl: Any, layer: dict[str, Any]) -> Verdict:
         return refused("context parallelism")
     if envs.VLLM_BATCH_INVARIANT:
         return refused("VLLM_BATCH_INVARIANT: not proven for HK")
-    if cached is None or (cached is not dtype and not impl.hk_form.fp8):
-        return refused(f"kv_cache_dtype {layer['kv_cache_dtype']}")
     request = attention_request(impl, layer)
-    return ask(request) and evidence.verdict(ROUTE, dtype, request.device_type, "vLLM")
+    return ask(request) and evidence.verdict(ROUTE, request.dtype, request.device_type, "vLLM")
 
 
 def attention_request(impl: Any, layer: dict[str, Any]) -> AttentionRequest:
@@ -66,7 +63,6 @@ def attention_request(impl: Any, layer: dict[str, Any]) -> AttentionRequest:
         num_heads=layer["num_heads"],
         num_kv_heads=layer["num_kv_heads"] or layer["num_heads"],
         head_size=layer["head_size"],
-        kv_dtype=impl._hk_kv_dtype,
         sliding_window=layer["sliding_window"],
         logits_soft_cap=layer["logits_soft_cap"],
         has_sinks=layer.get("sinks") is not None,
@@ -76,8 +72,12 @@ def attention_request(impl: Any, layer: dict[str, Any]) -> AttentionRequest:
 
 def cache_verdict(impl: Any, block_size: int) -> Verdict:
     """Whether HK reads the cache of `impl`, a layer that it serves, in blocks of `block_size`."""
+    cached = impl._hk_kv_dtype
+    if cached is None or (cached is not impl._hk_dtype and not impl.hk_form.fp8):
+        return refused(f"kv_cache_dtype {impl._hk_cache_dtype}")
     request = replace(
         impl._hk_request,
+        kv_dtype=cached,
         paged=True,
         block_size=block_size,
         cache_layouts=impl.hk_form.layouts(),

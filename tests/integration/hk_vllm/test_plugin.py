@@ -20,7 +20,9 @@ from vllm.platforms import current_platform
 from vllm.v1.attention.backends.registry import AttentionBackendEnum
 from vllm.v1.attention.selector import AttentionSelectorConfig
 
+from hk_backend.engine import loggers
 from hk_backend.engine.registration import RegisterError
+from hk_backend.engine.strict import StrictError
 from hk_backend.routing.routes import routes
 from tests.integration.hk_vllm.restore import restored
 from tests.integration.shared.e2e.engine import Forks
@@ -155,13 +157,50 @@ def test_custom_asks_the_platform_for_its_own_choice(monkeypatch: pytest.MonkeyP
             asked.append((selected_backend, attn_selector_config, num_heads))
             return "path"
 
-    plugin.let_custom_be_automatic(Platform)
-    plugin.let_custom_be_automatic(Platform)
+    plugin.watch_selection(Platform)
+    plugin.watch_selection(Platform)
     assert (
         Platform.get_attn_backend_cls(AttentionBackendEnum.CUSTOM, "facts", num_heads=3) == "path"
     )
     Platform.get_attn_backend_cls(AttentionBackendEnum.TRITON_ATTN, attn_selector_config="facts")
     assert asked == [(None, "facts", 3), (AttentionBackendEnum.TRITON_ATTN, "facts", None)]
+
+
+def selecting() -> Any:
+    """A platform that has a backend for any layer, with the plugin's eyes on it."""
+
+    class Platform:
+        @classmethod
+        def get_attn_backend_cls(cls, selected_backend: Any, attn_selector_config: Any) -> str:
+            return "path"
+
+    plugin.watch_selection(Platform)
+    return Platform
+
+
+@pytest.mark.parametrize("latent", [True, False])
+def test_latent_attention_is_left_in_one_line(caplog: Any, latent: bool) -> None:
+    """DeepSeek's layers, of which HK wraps no backend."""
+    import torch
+
+    loggers.info_once.cache_clear()
+    config = AttentionSelectorConfig(576, torch.bfloat16, "auto", None, use_mla=latent)
+    with caplog.at_level("INFO", "vllm.hk_vllm.attention"):
+        for _ in range(61):
+            assert selecting().get_attn_backend_cls(None, config) == "path"
+    said = "hk_backend: layers left to vLLM's attention: latent attention"
+    assert [record.getMessage() for record in caplog.records] == [said] * latent
+
+
+def test_strict_refuses_latent_attention(environment: Callable[..., None]) -> None:
+    import torch
+
+    environment(HK_STRICT="1")
+    platform = selecting()
+    config = AttentionSelectorConfig(576, torch.bfloat16, "auto", None)
+    assert platform.get_attn_backend_cls(None, config) == "path"
+    with pytest.raises(StrictError, match="attention would fall back: latent attention"):
+        platform.get_attn_backend_cls(None, config._replace(use_mla=True))
 
 
 # -- in the way

@@ -54,6 +54,19 @@ def vllm_config(dtype: torch.dtype = torch.float32, **parallel: Any) -> Any:
     return config
 
 
+def with_drafts(config: Any, drafts: int, method: str = "eagle", **more: Any) -> Any:
+    """`config` of a server that speculates, with so many drafts per step."""
+    from vllm.config import SpeculativeConfig
+
+    speculative = SimpleNamespace(
+        num_speculative_tokens=drafts, method=method, parallel_drafting=False
+    )
+    speculative.use_eagle = lambda: SpeculativeConfig.use_eagle(speculative)
+    vars(speculative).update(more)
+    object.__setattr__(config, "speculative_config", speculative)
+    return config
+
+
 @contextmanager
 def constructing(config: Any, dtype: torch.dtype) -> Iterator[None]:
     """The state under which vLLM constructs layers."""
@@ -167,7 +180,7 @@ class Batch:
             "max_seq_len": max(row.length for row in self.rows),
             "block_table_tensor": self.block_table,
             "slot_mapping": torch.cat(slots),
-            "is_prefilling": query_lens > 1,
+            "is_prefilling": torch.tensor([row.prefilling for row in self.rows]),
         }
         return CommonAttentionMetadata(**{**facts, **changes})
 

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import torch
 from hk_vllm.attention import builder as builder_module
-from hk_vllm.attention.rows import DECODES_BEHIND
+from hk_vllm.attention.batch import refuse_batch
 
-from hk_backend.routing.routes import RouteCounters
+from hk_backend.engine.rows import SPECULATIVE
+from hk_backend.routing.routes import RouteCounters, Tally
 from tests.integration.hk_vllm.attention.batch import (
     EXTEND,
     MIXED,
@@ -22,9 +23,10 @@ from tests.integration.hk_vllm.attention.batch import (
     Batch,
     Layer,
     vllm_config,
+    with_drafts,
 )
 from tests.integration.shared.attention.counted import fell_back
-from tests.integration.shared.attention.rows import DECODE, FRESH, Row
+from tests.integration.shared.attention.rows import DRAFTS, FRESH, SHORT_EXTEND, VERIFY, Row
 
 
 @pytest.mark.parametrize(
@@ -59,13 +61,6 @@ def test_without_multimodal_ranges_a_batch_is_routed(layer: Layer, counters: Rou
     assert counters.served.tokens == PREFILL
 
 
-def test_decodes_behind_prefills(layer: Layer, counters: RouteCounters) -> None:
-    batch = Batch(layer, [EXTEND, DECODE, FRESH])
-    batch.run()
-    batch.check()
-    fell_back(counters, DECODES_BEHIND, PREFILL)
-
-
 def test_lengths_only_on_the_device(layer: Layer, counters: RouteCounters) -> None:
     """Reading them would stall the stream; on CPU tensors there is nothing to stall."""
     batch = Batch(layer, MIXED)
@@ -74,26 +69,22 @@ def test_lengths_only_on_the_device(layer: Layer, counters: RouteCounters) -> No
     batch.check()
     assert counters.served.tokens == PREFILL
     common.seq_lens = SimpleNamespace(device=torch.device("cuda"))
-    why = builder_module.refuse_batch(common, fast_build=False)
+    why = refuse_batch(common)
     assert why == "no sequence lengths on the host"
 
 
-@pytest.mark.parametrize("build", ["drafting", "fast"])
-def test_drafting(layer: Layer, counters: RouteCounters, build: str) -> None:
+@pytest.mark.parametrize(
+    "more", [{"method": "draft_model"}, {"method": "eagle", "parallel_drafting": True}], ids=str
+)
+def test_drafters_that_add_slots(
+    hk_cpu: Any, counters: RouteCounters, more: dict[str, Any]
+) -> None:
+    """Their first pass has tokens that no engine's numbers tell from a prompt's."""
+    layer = Layer(hk_cpu, config=with_drafts(vllm_config(), DRAFTS, **more))
     batch = Batch(layer, MIXED)
-    if build == "drafting":
-        metadata = layer.builder.build_for_drafting(batch.common_metadata(), 0)
-    else:
-        metadata = layer.builder.build(0, batch.common_metadata(), fast_build=True)
-    batch.forward(metadata)
+    batch.forward(layer.builder.build_for_drafting(batch.common_metadata(), 0))
     batch.check()
     fell_back(counters, "drafting", PREFILL)
-
-
-def with_drafts(config: Any, drafts: int, **more: Any) -> Any:
-    speculative = SimpleNamespace(num_speculative_tokens=drafts, parallel_drafting=False, **more)
-    object.__setattr__(config, "speculative_config", speculative)
-    return config
 
 
 def test_adaptive_verification(hk_cpu: Any, counters: RouteCounters) -> None:
@@ -106,21 +97,40 @@ def test_adaptive_verification(hk_cpu: Any, counters: RouteCounters) -> None:
 
 
 def test_speculative_verification(hk_cpu: Any, counters: RouteCounters) -> None:
-    layer = Layer(hk_cpu, config=with_drafts(vllm_config(), drafts=3))
-    batch = Batch(layer, [Row(4, 30), Row(4, 61)])
-    batch.run(is_prefilling=torch.tensor([False, False]))
+    layer = Layer(hk_cpu, config=with_drafts(vllm_config(), DRAFTS))
+    batch = Batch(layer, [VERIFY, Row(3, 61, verifies=True)])
+    batch.run()
     batch.check()
-    fell_back(counters, "speculative verification", 8)
+    fell_back(counters, SPECULATIVE, 7)
 
 
-def test_a_short_prefill_beside_drafts_is_no_verification(
-    hk_cpu: Any, counters: RouteCounters
+def test_prefills_beside_verification(hk_cpu: Any, counters: RouteCounters) -> None:
+    """Prompts as short as drafts, and the last tokens of one: each row is what it is."""
+    layer = Layer(hk_cpu, config=with_drafts(vllm_config(), DRAFTS))
+    batch = Batch(layer, [Row(3), VERIFY, SHORT_EXTEND])
+    batch.run()
+    batch.check()
+    assert counters.served == Tally(1, 6)
+    assert dict(counters.fallbacks) == {SPECULATIVE: Tally(1, VERIFY.query)}
+
+
+@pytest.mark.parametrize("build", ["drafting", "fast"])
+@pytest.mark.parametrize("method", ["eagle", "mtp"])
+def test_the_first_pass_of_a_drafter(
+    hk_cpu: Any, counters: RouteCounters, build: str, method: str
 ) -> None:
-    layer = Layer(hk_cpu, config=with_drafts(vllm_config(), drafts=3))
-    batch = Batch(layer, [Row(4, 30), Row(3)])
-    batch.run(is_prefilling=torch.tensor([False, True]))
+    """Over the target's tokens, and without a word on which rows are prompts'."""
+    layer = Layer(hk_cpu, config=with_drafts(vllm_config(), DRAFTS, method))
+    batch = Batch(layer, [FRESH, VERIFY, EXTEND, SHORT_EXTEND])
+    common = batch.common_metadata(is_prefilling=None)
+    if build == "drafting":
+        metadata = layer.builder.build_for_drafting(common, 0)
+    else:
+        metadata = layer.builder.build(0, common, fast_build=True)
+    batch.forward(metadata)
     batch.check()
-    assert counters.served.tokens == 7
+    assert counters.served == Tally(1, FRESH.query + EXTEND.query)
+    assert counters.fallbacks[SPECULATIVE].tokens == VERIFY.query + SHORT_EXTEND.query
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-from hk_vllm.attention.layer import kv_dtype, layer_verdict
+from hk_vllm.attention.layer import cache_verdict, kv_dtype, layer_verdict
 
 from hk_backend.engine.strict import StrictError
 from hk_backend.routing.routes import RouteCounters
 from tests.integration.hk_vllm.attention.batch import (
+    BLOCK_SIZE,
     MIXED,
     NUM_HEADS,
     PREFILL,
@@ -36,12 +37,6 @@ from tests.integration.shared.attention.counted import fell_back
         ({"use_alibi_sqrt": True}, "square-root ALiBi"),
         ({"chunk_lookback": 0}, "chunked attention with lookback"),
         ({"chunk_lookback": 1}, "chunked attention with lookback"),
-        ({"kv_cache_dtype": "int8_per_token_head"}, "kv_cache_dtype int8_per_token_head"),
-        ({"kv_cache_dtype": "fp8"}, "kv_cache_dtype fp8"),
-        (
-            {"kv_cache_dtype": "bfloat16"},
-            "kv_cache_dtype bfloat16",
-        ),
         ({"head_size": 12}, "head_size 12 is not a multiple of 8 up to 256"),
         ({"head_size": 512}, "head_size 512 is not a multiple of 8 up to 256"),
         ({"num_heads": 7}, "7 query heads are not a multiple of 2 KV heads"),
@@ -68,12 +63,21 @@ def verdict_of(layer: Layer, changes: dict[str, Any]) -> str:
     }
     impl = SimpleNamespace(
         _hk_dtype=torch.float32,
-        _hk_kv_dtype=kv_dtype(arguments["kv_cache_dtype"], torch.float32),
-        hk_form=layer.impl.hk_form,
         dcp_world_size=changes.get("dcp", 1),
         pcp_world_size=changes.get("pcp", 1),
     )
     return layer_verdict(impl, arguments).why
+
+
+@pytest.mark.parametrize("cache", ["int8_per_token_head", "fp8", "bfloat16"])
+def test_a_cache_in_another_dtype(
+    layer: Layer, monkeypatch: pytest.MonkeyPatch, cache: str
+) -> None:
+    """Its layer is served, and so are fresh rows, which do not read it."""
+    assert verdict_of(layer, {"kv_cache_dtype": cache}) == ""
+    monkeypatch.setattr(layer.impl, "_hk_cache_dtype", cache)
+    monkeypatch.setattr(layer.impl, "_hk_kv_dtype", kv_dtype(cache, torch.float32))
+    assert cache_verdict(layer.impl, BLOCK_SIZE).why == f"kv_cache_dtype {cache}"
 
 
 @pytest.mark.parametrize("group", ["dcp", "pcp"])

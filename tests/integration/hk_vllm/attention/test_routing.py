@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
+from random import Random
 from typing import Any
 
 import pytest
@@ -16,74 +17,137 @@ import torch
 from hk_vllm.attention.builder import Plan
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackendImpl
 
-from hk_backend.ops import attention_prefill
-from hk_backend.routing.routes import RouteCounters, routes
-from tests.integration.hk_vllm.attention.batch import BLOCK_SIZE, EXTEND, MAX_BLOCKS, Batch, Layer
-from tests.integration.hk_vllm.attention.test_rows import KINDS, UNREADABLE, hk_rows
-from tests.integration.shared.attention.rows import FRESH, Row
+from hk_backend.engine.rows import SPECULATIVE, RowSplit, split_rows
+from hk_backend.routing.routes import RouteCounters, Tally, routes
+from tests.integration.hk_vllm.attention.batch import (
+    BLOCK_SIZE,
+    EXTEND,
+    MAX_BLOCKS,
+    Batch,
+    Layer,
+    vllm_config,
+    with_drafts,
+)
+from tests.integration.shared.attention.rows import (
+    DECODE,
+    DRAFTS,
+    FRESH,
+    FRESH_ONE,
+    PADDING,
+    SHORT_EXTEND,
+    VERIFY,
+    Row,
+    prefill_tokens,
+)
+from tests.integration.shared.attention.split import Known
 
-Spy = list[torch.Tensor]
+DEFAULT = Known()
+UNREADABLE = "a cache that HK cannot read"
+
+
+KINDS = (DECODE, EXTEND, FRESH, FRESH_ONE, PADDING, VERIFY, SHORT_EXTEND)
 
 
 @pytest.fixture(scope="module")
 def layer(hk_cpu: Any) -> Layer:
-    return Layer(hk_cpu)
+    return Layer(hk_cpu, config=with_drafts(vllm_config(), DRAFTS))
+
+
+class Parts:
+    """Which tokens HK had written when the parent was called, and when both were done."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self._output = torch.empty(0)
+        self.before_parent: list[bool] | None = None
+        parent = CPUAttentionBackendImpl.forward
+
+        def forward(impl: Any, *args: Any, **kwargs: Any) -> Any:
+            self.before_parent = self._written()
+            mine = self._output[self.before_parent].clone()
+            result = parent(impl, *args, **kwargs)
+            assert torch.equal(self._output[self.before_parent][: len(mine)], mine)
+            return result
+
+        patch.setattr(CPUAttentionBackendImpl, "forward", forward)
+
+    def run(self, batch: Batch, **changes: Any) -> list[bool]:
+        """Run `batch`; which tokens HK wrote."""
+        self._output, self.before_parent = batch.output, None
+        batch.run(**changes)
+        return self._written() if self.before_parent is None else self.before_parent
+
+    def _written(self) -> list[bool]:
+        found: list[bool] = (~self._output.isnan().all(-1).all(-1)).tolist()
+        return found
 
 
 @pytest.fixture
-def written(monkeypatch: pytest.MonkeyPatch) -> Spy:
-    """Which tokens HK wrote, a mask per call, taken before the parent runs."""
-    masks: Spy = []
-
-    def spy(query: torch.Tensor, *, out: torch.Tensor, **arguments: Any) -> Any:
-        before = out.isnan().all(-1).all(-1)
-        result = attention_prefill(query, out=out, **arguments)
-        masks.append(before & ~out.isnan().all(-1).all(-1))
-        return result
-
-    monkeypatch.setattr("hk_backend.engine.attention.attention_prefill", spy)
-    return masks
+def parts(monkeypatch: pytest.MonkeyPatch) -> Parts:
+    return Parts(monkeypatch)
 
 
-def check(layer: Layer, rows: Sequence[Row], written: Spy, readable: bool, seed: int = 0) -> None:
+def check(
+    layer: Layer, rows: Sequence[Row], parts: Parts, known: Known = DEFAULT, seed: int = 0
+) -> None:
     """Run `rows` through `layer` and check result, rows and counters."""
     routes.reset()
-    written.clear()
     batch = Batch(layer, rows, seed)
-    batch.run()
+    written = parts.run(batch, **({} if known.says else {"is_prefilling": None}))
     batch.check()
-    mine = hk_rows(list(rows), readable)
-    expected = [i in mine for i, row in enumerate(rows) for _ in range(row.query)]
-    if mine:
-        assert written[0].tolist() == expected + [False] * (len(batch.query) - len(expected))
-    else:
-        assert not written
+    mine = known.hks(rows)
+    tokens = [its for row, its in zip(rows, mine, strict=True) for _ in range(row.query)]
+    assert written == tokens + [False] * (len(batch.query) - len(tokens))
     found = routes.counters("attention")
-    prefill = sum(row.query for row in rows if row.query > 1)
-    assert found.served.tokens == sum(rows[i].query for i in mine if rows[i].query > 1)
-    assert found.served.calls == bool(mine)
-    assert found.served.tokens + sum(t.tokens for t in found.fallbacks.values()) == prefill
+    hks = [row.query for row, its in zip(rows, mine, strict=True) if its and row.query > 1]
+    assert found.served == Tally(int(any(mine)), sum(hks))
+    assert sum(t.tokens for t in found.fallbacks.values()) == prefill_tokens(rows) - sum(hks)
+    assert set(found.fallbacks) <= {SPECULATIVE, *([] if known.readable else [UNREADABLE])}
     assert not found.dummy.calls
 
 
-def every_order(longest: int) -> list[tuple[Row, ...]]:
-    orders = (rows for n in range(1, longest + 1) for rows in product(KINDS, repeat=n))
-    return [rows for rows in orders if any(row.query for row in rows)]
+def orders(longest: int) -> list[tuple[Row, ...]]:
+    """Every order of up to two rows, and a sample of the longer ones."""
+    every = [rows for n in (1, 2) for rows in product(KINDS, repeat=n)]
+    pick = Random(15)
+    every += [tuple(pick.choices(KINDS, k=pick.randint(3, longest))) for _ in range(400)]
+    return [rows for rows in every if any(row.query for row in rows)]
 
 
-def test_every_order_of_rows(layer: Layer, written: Spy) -> None:
-    for rows in every_order(4):
-        check(layer, rows, written, readable=True)
+@pytest.mark.parametrize("says", [True, False])
+def test_every_order_of_rows(layer: Layer, parts: Parts, says: bool) -> None:
+    for rows in orders(7):
+        check(layer, rows, parts, Known(says))
 
 
 def test_every_order_of_rows_over_an_unreadable_cache(
-    layer: Layer, written: Spy, monkeypatch: pytest.MonkeyPatch
+    layer: Layer, parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with the AMX form of CPU_ATTN: extends stay with the parent, fresh rows do not."""
     monkeypatch.setattr(layer.builder, "_hk_cache_refusal", UNREADABLE)
-    for rows in every_order(4):
-        check(layer, rows, written, readable=False)
+    for rows in orders(7):
+        check(layer, rows, parts, Known(readable=False))
+
+
+@pytest.mark.parametrize("kind", ["mine", "theirs"])
+@pytest.mark.parametrize("rows", [(VERIFY, FRESH), (FRESH, DECODE, EXTEND)], ids=str)
+def test_a_row_of_the_other_ones_is_seen(
+    layer: Layer, parts: Parts, monkeypatch: pytest.MonkeyPatch, rows: tuple[Row, ...], kind: str
+) -> None:
+    """The check itself: a decode row that HK takes, or a prefill row that it leaves, fails it."""
+
+    def broken(*arguments: Any) -> RowSplit:
+        split = split_rows(*arguments)
+        mine, theirs = split.mine.copy(), split.theirs.copy()
+        moved = int((theirs if kind == "mine" else mine).argmax())
+        mine[moved], theirs[moved] = kind == "mine", kind == "theirs"
+        return replace(split, mine=mine, theirs=theirs)
+
+    check(layer, (*rows, FRESH), parts)
+    monkeypatch.setattr("hk_vllm.attention.builder.split_rows", broken)
+    with pytest.raises(AssertionError):
+        check(layer, (*rows, FRESH), parts)
 
 
 longest = BLOCK_SIZE * MAX_BLOCKS // 2
@@ -94,8 +158,8 @@ any_rows = st.lists(st.builds(Row, st.integers(0, longest), st.integers(0, longe
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(any_rows.filter(lambda rows: any(row.query for row in rows)), st.integers(0, 99))
-def test_any_lengths(layer: Layer, written: Spy, rows: list[Row], seed: int) -> None:
-    check(layer, rows, written, readable=True, seed=seed)
+def test_any_lengths(layer: Layer, parts: Parts, rows: list[Row], seed: int) -> None:
+    check(layer, rows, parts, seed=seed)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)

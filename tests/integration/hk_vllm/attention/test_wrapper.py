@@ -220,9 +220,22 @@ def test_new_block_tables_behind_an_extend_of_the_parents(gpu_like: Any) -> None
     assert updated.hk.parent.num_actual_tokens == parents
 
 
+@pytest.mark.parametrize("refused", ["", "a test"], ids=["together", "refused"])
+@pytest.mark.parametrize("rows", [[EXTEND, DECODE, FRESH], [DECODE, FRESH, Row(1, 3)]], ids=str)
+def test_new_block_tables_of_gathered_rows(gpu_like: Any, rows: list[Row], refused: str) -> None:
+    layer = Layer(gpu_like)
+    layer.builder._hk_refusal = refused
+    batch = Batch(layer, rows)
+    slots = batch.common_metadata().slot_mapping
+    built = batch.build(block_table_tensor=batch.block_table.flip(0), slot_mapping=slots.flip(0))
+    batch.forward(layer.builder.update_block_table(built, batch.block_table, slots))
+    batch.check()
+
+
 @pytest.mark.parametrize("rows", [[DECODE], [FRESH, DECODE]], ids=["no plan", "refused"])
 def test_new_block_tables_without_rows_for_hk(gpu_like: Any, rows: list[Row]) -> None:
     layer = Layer(gpu_like)
+    layer.builder._hk_refusal = "a test"
     batch = Batch(layer, rows)
     built = batch.build()
     slots = batch.common_metadata().slot_mapping

@@ -14,7 +14,13 @@ from vllm.v1.kv_cache_interface import (
     create_kv_cache_views,
 )
 
-from tests.integration.hk_vllm.attention.batch import LAYER_NAME, Batch, Layer, vllm_config
+from tests.integration.hk_vllm.attention.batch import (
+    LAYER_NAME,
+    Batch,
+    Layer,
+    vllm_config,
+    with_drafts,
+)
 from tests.integration.hk_vllm.rocm.parents import Parent
 from tests.integration.hk_vllm.rocm.torch_kernels.common import FP8
 
@@ -24,7 +30,12 @@ SCALES = (0.5, 2.0)
 
 
 def rocm_layer(
-    parent: Parent, *, wrapped: bool, dtype: torch.dtype = torch.float32, fp8: bool = False
+    parent: Parent,
+    *,
+    wrapped: bool,
+    dtype: torch.dtype = torch.float32,
+    fp8: bool = False,
+    drafts: int = 0,
 ) -> Layer:
     """A layer over `parent`, alone or with HK around it, in blocks of `BLOCK_SIZE` tokens.
 
@@ -32,6 +43,8 @@ def rocm_layer(
     """
     backend = resolve_obj_by_qualname(parent.hk_path if wrapped else parent.path)
     config = vllm_config(dtype)
+    if drafts:
+        config = with_drafts(config, drafts)
     config.cache_config.cache_dtype = "fp8" if fp8 else "auto"
     layer = Layer(backend, dtype, config)
     spec = backend.customize_spec(layer.module.get_kv_cache_spec(config))

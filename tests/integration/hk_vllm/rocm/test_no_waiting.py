@@ -26,7 +26,7 @@ from tests.devices.hip.device import OnTheHost, current_streams
 from tests.integration.hk_vllm.attention.batch import EXTEND, Batch, Layer
 from tests.integration.hk_vllm.rocm.parents import LAYER_PARENTS, Parent
 from tests.integration.hk_vllm.rocm.rocm_layer import rocm_layer
-from tests.integration.shared.attention.rows import FRESH, Row
+from tests.integration.shared.attention.rows import DECODE, FRESH, Row
 
 pytestmark = pytest.mark.usefixtures("small")
 
@@ -154,6 +154,23 @@ def test_a_step_waits_for_nothing(
     assert counters.served.tokens == 2 * sum(row.query for row in rows)
     assert not counters.fallbacks
     batch.check()
+
+
+@pytest.mark.parametrize(
+    ("parent", "rows"),
+    [(parent, [FRESH, DECODE, EXTEND, DECODE]) for parent in LAYER_PARENTS if kernels_read(parent)],
+    indirect=["parent"],
+    ids=str,
+)
+def test_gathering_rows_waits_for_nothing(
+    rows: list[Row], layer: Layer, counters: RouteCounters
+) -> None:
+    batch = Batch(layer, rows)
+    OnGpu.reads.clear()
+    metadata = batch.build(**gpu_facts(batch))
+    assert metadata.hk.mine.gathered
+    assert metadata.hk.theirs.gathered
+    assert OnGpu.reads == []
 
 
 def test_waiting_would_be_seen(device: OnTheHost, library: EmulatedLibrary) -> None:

@@ -6,65 +6,119 @@ Model Runner V2, the default wherever Triton is, sorts decode rows to the front 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from itertools import permutations
+from random import Random
 from typing import Any
 
 import pytest
 import torch
-from hk_vllm.attention.rows import DECODES_BEHIND
 
+from hk_backend.engine.rows import SPECULATIVE
 from hk_backend.routing.routes import RouteCounters
-from tests.integration.hk_vllm.attention.batch import EXTEND, Batch
-from tests.integration.hk_vllm.rocm.parents import Parent
+from tests.integration.hk_vllm.attention.batch import EXTEND, Batch, Layer
+from tests.integration.hk_vllm.rocm.parents import LAYER_PARENTS, Parent
 from tests.integration.hk_vllm.rocm.rocm_layer import rocm_layer, round_to_fp8
-from tests.integration.shared.attention.rows import DECODE, FRESH, PADDING, Row
+from tests.integration.shared.attention.rows import (
+    DECODE,
+    DRAFTS,
+    FRESH,
+    PADDING,
+    SHORT_EXTEND,
+    VERIFY,
+    Row,
+    prefill_tokens,
+)
 
 Rows = tuple[Row, ...]
 
 LONG_EXTEND, LONG_FRESH = Row(70, 90), Row(50)
 V2_ORDER: Rows = (DECODE, DECODE, LONG_FRESH, EXTEND, FRESH, LONG_EXTEND, PADDING)
 SORTED: Rows = (DECODE, DECODE, LONG_EXTEND, EXTEND, FRESH)
-ORDERS: list[Rows] = [*permutations((DECODE, FRESH, EXTEND)), V2_ORDER, SORTED, (FRESH, FRESH)]
+SPECULATING: Rows = (VERIFY, FRESH, VERIFY, DECODE, SHORT_EXTEND, LONG_EXTEND)
+"""As EAGLE's batches are, in no order."""
+ORDERS: list[Rows] = [
+    *permutations((DECODE, FRESH, EXTEND)),
+    *Random(15).sample([*permutations((DECODE, VERIFY, FRESH, EXTEND, SHORT_EXTEND))], 6),
+    V2_ORDER,
+    SORTED,
+    SPECULATING,
+    (FRESH, FRESH),
+]
 
 pytestmark = pytest.mark.usefixtures("small")
 
 
 def letters(rows: Rows) -> str:
-    """D for decode, E for extend, F for fresh, 0 for padding."""
-    return "".join("0D"[row.query] if row.query < 2 else "FE"[row.cached > 0] for row in rows)
-
-
-def decodes_lead(rows: Rows) -> bool:
-    return "D" not in letters(rows).lstrip("D")
+    """D for decode, V for verification, S for a short extend, E, F for fresh, 0 for padding."""
+    names = {DECODE: "D", VERIFY: "V", SHORT_EXTEND: "S", PADDING: "0"}
+    return "".join(names.get(row, "FE"[row.cached > 0]) for row in rows)
 
 
 def parent_understands(parent: Parent, rows: Rows) -> bool:
-    """AITER_FA's builder takes extends behind a fresh row for fresh ones, without their prefix."""
-    kinds = letters(rows).strip("0")
-    return parent.member != "ROCM_AITER_FA" or list(kinds) == sorted(kinds)
+    """AITER_FA's builder takes rows behind a fresh one for fresh ones, without their prefix."""
+    kinds = ["F" if row.query > 1 and not row.cached else "E" for row in rows if row.query]
+    return parent.member != "ROCM_AITER_FA" or kinds == sorted(kinds)
 
 
-@pytest.mark.parametrize("rows", ORDERS, ids=letters)
+def over(orders: Sequence[Rows]) -> list[Any]:
+    """Each parent with each of the orders that vLLM has it compute."""
+    return [
+        pytest.param(parent, rows, id=f"{parent}-{letters(rows)}")
+        for parent in LAYER_PARENTS
+        for rows in orders
+        if VERIFY not in rows or not parent.shuffled  # vLLM: no shuffled cache with speculation
+    ]
+
+
+def speculating(parent: Parent, *, wrapped: bool) -> Layer:
+    """Of a server that speculates, if its parent can."""
+    return rocm_layer(parent, wrapped=wrapped, drafts=0 if parent.shuffled else DRAFTS)
+
+
+@pytest.mark.parametrize(("parent", "rows"), over(ORDERS), indirect=["parent"])
 def test_every_order(parent: Parent, rows: Rows, counters: RouteCounters) -> None:
-    """HK's rows are exact in any order; a batch that HK leaves is what the parent makes of it."""
-    batch = Batch(rocm_layer(parent, wrapped=True), rows)
-    output = batch.run()
-    prefill = sum(row.query for row in rows if row.query > 1)
-    if decodes_lead(rows):
-        batch.check()
-        assert (counters.served.tokens, dict(counters.fallbacks)) == (prefill, {})
-    else:
-        alone = Batch(rocm_layer(parent, wrapped=False), rows).run()
-        torch.testing.assert_close(output, alone, rtol=0, atol=0, equal_nan=True)
-        assert counters.served.tokens == 0
-        assert counters.fallbacks[DECODES_BEHIND].tokens == prefill
+    """Every row is exact in any order, HK's and the parent's, and HK has all that is a prompt's."""
+    batch = Batch(speculating(parent, wrapped=True), rows)
+    batch.run()
+    batch.check()
+    verified = sum(row.query for row in rows if row.verifies)
+    assert counters.served.tokens == prefill_tokens(rows) - verified
+    assert {why: tally.tokens for why, tally in counters.fallbacks.items()} == (
+        {SPECULATIVE: verified} if verified else {}
+    )
 
 
-@pytest.mark.parametrize("rows", [*filter(decodes_lead, ORDERS)], ids=letters)
+@pytest.mark.parametrize(
+    ("parent", "rows"),
+    over([(DECODE, FRESH), (FRESH, DECODE, EXTEND), (FRESH, VERIFY), SPECULATING]),
+    indirect=["parent"],
+)
+def test_the_parents_rows_are_as_it_computes_them_alone(
+    parent: Parent, rows: Rows, counters: RouteCounters
+) -> None:
+    """To the bit: of a batch of these rows and no others."""
+    mixed = Batch(speculating(parent, wrapped=True), rows)
+    output = mixed.run()[: mixed.num_tokens].split([row.query for row in rows])
+    theirs = [i for i, row in enumerate(rows) if row.verifies or row == DECODE]
+    alone = Batch(speculating(parent, wrapped=False), [rows[i] for i in theirs])
+    for name in ("queries", "keys", "values"):
+        setattr(alone, name, [getattr(mixed, name)[i] for i in theirs])
+    alone.query, alone.key, alone.value = (
+        torch.cat([each[-row.query :] for each, row in zip(tensors, alone.rows, strict=True)])
+        for tensors in (alone.queries, alone.keys, alone.values)
+    )
+    alone.output = torch.full_like(alone.query, torch.nan)
+    alone._write([row.cached for row in alone.rows])
+    assert torch.equal(alone.run(), torch.cat([output[i] for i in theirs]))
+    assert counters.served.calls == 1
+
+
+@pytest.mark.parametrize(("parent", "rows"), over(ORDERS), indirect=["parent"])
 def test_the_parent_alone(parent: Parent, rows: Rows) -> None:
     """Right, so agreeing with it means something; AITER_FA's own mistake is not HK's."""
-    batch = Batch(rocm_layer(parent, wrapped=False), rows)
+    batch = Batch(speculating(parent, wrapped=False), rows)
     batch.run()
     if parent_understands(parent, rows):
         batch.check()
@@ -92,6 +146,26 @@ def test_fp8_cache(parent: Parent, rows: Rows, counters: RouteCounters) -> None:
     batch.check()
     assert_a_fault_shows(batch)
     assert counters.routed_share() == 1.0
+
+
+FP8_REFUSAL = "keys and values in torch.float8_e4m3fn: the gfx950 kernels read none"
+
+
+@pytest.mark.parametrize("rows", [(FRESH, EXTEND, DECODE, FRESH), (DECODE, FRESH)], ids=letters)
+def test_fresh_rows_beside_an_fp8_cache_that_is_not_read(
+    parent: Parent, rows: Rows, counters: RouteCounters, environment: Callable[..., None]
+) -> None:
+    """By the GPU's kernels; extends are the parent's."""
+    environment(HK_DEVICE="emulated:gfx950")
+    batch = Batch(rocm_layer(parent, wrapped=True, dtype=torch.bfloat16, fp8=True), rows)
+    round_to_fp8(batch, parent)
+    batch.run()
+    batch.check()
+    assert counters.served.tokens == sum(row.query for row in rows if row == FRESH)
+    left = sum(row.query for row in rows if row == EXTEND)
+    assert {why: tally.tokens for why, tally in counters.fallbacks.items()} == (
+        {FP8_REFUSAL: left} if left else {}
+    )
 
 
 def test_fp8_cache_of_the_parent_alone(parent: Parent) -> None:

@@ -8,17 +8,27 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Row:
-    """One request: `query` new tokens behind `cached` ones."""
+    """One request: `query` new tokens behind `cached` ones; `verifies`: all but one are drafts."""
 
     query: int
     cached: int = 0
+    verifies: bool = False
 
     @property
     def length(self) -> int:
         return self.query + self.cached
 
+    @property
+    def prefilling(self) -> bool:
+        """What an engine knows of it: some of its new tokens are its prompt's."""
+        return not self.verifies and (self.query > 1 or (self.query == 1 and not self.cached))
+
 
 DECODE, FRESH, FRESH_ONE, PADDING = Row(1, 37), Row(5), Row(1), Row(0)
+DRAFTS = 3
+VERIFY = Row(1 + DRAFTS, 30, verifies=True)
+SHORT_EXTEND = Row(3, 24)
+"""The end of a prompt's last chunk: as short as a row that verifies drafts."""
 
 
 def prefill_tokens(rows: Iterable[Row]) -> int:

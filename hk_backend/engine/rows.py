@@ -1,0 +1,162 @@
+"""Which rows of a batch HK computes, each row by what it is, whatever the order of the batch.
+
+A *row* is one request of the batch: its query tokens and how many keys it sees.
+
+    padding      no query token: nobody's
+    decode       one query token, and cached tokens
+    speculative  a decode row with drafts to verify: at most 1 + drafts query tokens
+    fresh        its queries are its whole sequence: keys can be read where they were projected
+    extend       any other row with cached tokens: keys must be read from the cache
+
+Decode and speculative rows are the parent's, fresh rows HK's, and extends HK's if it can read the
+cache. A short extend, the end of a prompt's last chunk, is told from a speculative row by what the
+engine says of its request; where the engine says nothing, the row is the parent's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+Ints = npt.NDArray[np.integer]
+Bools = npt.NDArray[np.bool_]
+ToDevice = Callable[[Ints], torch.Tensor]
+"""A copy of host numbers on the batch's device, for which nobody waits."""
+
+SPECULATIVE = "speculative verification"
+
+
+@dataclass(frozen=True, slots=True)
+class RowSplit:
+    """`mine`, `theirs`: bool `[rows]`, HK's rows and the parent's; padding is in neither.
+
+    `tokens`: query tokens of HK's rows that count as prefill; 0: it has nothing to compute. `left`:
+    such tokens of the parent's rows, by reason. `longest`: of HK's rows, in query tokens.
+    `reads_cache`: one of HK's rows has cached keys.
+    """
+
+    mine: Bools
+    theirs: Bools
+    tokens: int
+    left: Mapping[str, int]
+    longest: int
+    reads_cache: bool
+
+
+def prefill_tokens(query_start_loc: Ints) -> int:
+    """Query tokens of the rows that have more than one."""
+    query_lens = np.diff(query_start_loc)
+    return int(query_lens[query_lens > 1].sum())
+
+
+def split_rows(
+    query_start_loc: Ints,
+    seq_lens: Ints,
+    is_prefilling: Bools | None = None,
+    drafts: int = 0,
+    cache_refusal: str = "",
+) -> RowSplit:
+    """Split a batch between HK and the parent.
+
+    Args:
+        query_start_loc: `[rows + 1]`, first token of each row and the end of the last.
+        seq_lens: `[rows]`, keys of each row, the new ones included. May be too large on decode and
+            speculative rows, never on others.
+        is_prefilling: `[rows]`, whether the row's request still has tokens of its prompt to
+            compute; None: the engine does not say.
+        drafts: the most draft tokens that a row verifies.
+        cache_refusal: why HK cannot read this cache; empty if it can.
+    """
+    query_lens = np.diff(query_start_loc)
+    cached = seq_lens > query_lens
+    generating = cached if is_prefilling is None else ~is_prefilling
+    decode = generating & (query_lens <= 1 + drafts) | cached & (query_lens == 1)
+    present, multi = query_lens > 0, query_lens > 1
+    extends = cached & ~decode
+    mine = present & ~decode
+    left = {SPECULATIVE: decode}
+    if cache_refusal:
+        mine &= ~extends
+        left[cache_refusal] = extends
+    if not (mine & multi).any():  # prompts of one token: not worth a launch of their own
+        mine[:] = False
+    counted = {why: int(query_lens[rows & multi].sum()) for why, rows in left.items()}
+    return RowSplit(
+        mine,
+        present & ~mine,
+        int(query_lens[mine & multi].sum()),
+        {why: tokens for why, tokens in counted.items() if tokens},
+        int(query_lens[mine].max(initial=0)),
+        bool((mine & extends).any()),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Selection:
+    """Some rows of a batch and their tokens, in place if they lie together, else gathered.
+
+    `rows`, `tokens`: slices, or int64 indices on the batch's device; `on_host`: the rows, for
+    tensors on the host. `starts`: `[selected rows + 1]`, first token of each among the selected.
+    """
+
+    rows: slice | torch.Tensor
+    tokens: slice | torch.Tensor
+    on_host: slice | torch.Tensor
+    starts: Ints
+
+    @property
+    def gathered(self) -> bool:
+        return not isinstance(self.tokens, slice)
+
+    @property
+    def num_tokens(self) -> int:
+        return int(self.starts[-1])
+
+    def of_rows(self, tensor: torch.Tensor) -> torch.Tensor:
+        """`tensor`, one entry per row of the batch, of these rows: a view, or a copy."""
+        return _of(tensor, self.rows)
+
+    def of_tokens(self, tensor: torch.Tensor) -> torch.Tensor:
+        """`tensor`, one entry per token of the batch, of these rows' tokens: a view, or a copy."""
+        return _of(tensor, self.tokens)
+
+    def room(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Where these tokens' part of `tensor` may be computed: a view, or memory of its own."""
+        if isinstance(self.tokens, slice):
+            return tensor[self.tokens]
+        return tensor.new_empty(self.num_tokens, *tensor.shape[1:])
+
+    def put(self, part: torch.Tensor, tensor: torch.Tensor) -> None:
+        """Write what was computed in their `room` to its places; a view is there already."""
+        if not isinstance(self.tokens, slice):
+            tensor.index_copy_(0, self.tokens, part)
+
+
+def select(chosen: Bools, query_start_loc: Ints, to_device: ToDevice) -> Selection | None:
+    """The rows that are `chosen`; None: there are none.
+
+    Args:
+        chosen: `[rows]`; query_start_loc: `[rows + 1]`, as of `split_rows`.
+        to_device: asked for indices, only if other rows' tokens lie between those of the chosen.
+    """
+    indices = np.flatnonzero(chosen)
+    if not indices.size:
+        return None
+    query_lens = np.diff(query_start_loc)
+    first, last = int(indices[0]), int(indices[-1]) + 1
+    begin, end = int(query_start_loc[first]), int(query_start_loc[last])
+    if end - begin == query_lens[indices].sum():  # only padding between them
+        rows = slice(first, last)
+        starts = query_start_loc[first : last + 1] - begin
+        return Selection(rows, slice(begin, end), rows, starts)
+    starts = np.concatenate([[0], query_lens[indices].cumsum()])
+    tokens = np.flatnonzero(np.repeat(chosen, query_lens)) + int(query_start_loc[0])
+    return Selection(to_device(indices), to_device(tokens), torch.from_numpy(indices), starts)
+
+
+def _of(tensor: torch.Tensor, where: slice | torch.Tensor) -> torch.Tensor:
+    return tensor[where] if isinstance(where, slice) else tensor.index_select(0, where)

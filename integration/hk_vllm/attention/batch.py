@@ -1,0 +1,92 @@
+"""A batch as vLLM's runner describes it: what only the parent understands, and parts of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from vllm.utils.torch_utils import async_tensor_h2d
+
+from hk_backend.engine.attention import Step, plan_step
+from hk_backend.engine.rows import Bools, Ints, Selection, select
+
+
+def refuse_batch(batch: Any) -> str:
+    """Batches that only the parent understands."""
+    if batch.causal is not True:
+        return "not causal"
+    if getattr(batch, "mm_req_doc_ranges", None):
+        return "bidirectional ranges in a multimodal prompt"
+    if getattr(batch, "rswa_prefix_lens", None) is not None:
+        return "reference sliding window"
+    if getattr(batch, "encoder_seq_lens", None) is not None:
+        return "cross attention"
+    if host_seq_lens(batch) is None:
+        return "no sequence lengths on the host"
+    return ""
+
+
+def host_seq_lens(batch: Any) -> Any:
+    """Keys of each row on the host, without a device sync; exact on rows that do not verify."""
+    if batch.seq_lens_cpu_upper_bound is not None:
+        return batch.seq_lens_cpu_upper_bound
+    return batch.seq_lens if batch.seq_lens.device.type == "cpu" else None
+
+
+def prefilling_rows(batch: Any) -> Bools | None:
+    """Whether each row's request still has a prompt to compute; None: the engine does not say."""
+    if batch.is_prefilling is None:
+        return None
+    known = batch.is_prefilling[: batch.num_reqs].numpy()
+    rows = np.zeros(batch.num_reqs, dtype=np.bool_)  # the engine may leave out padding
+    rows[: len(known)] = known
+    return rows
+
+
+def select_rows(batch: Any, rows: Bools) -> Selection | None:
+    """Those `rows` of the batch; None: there are none."""
+
+    def to_device(indices: Ints) -> torch.Tensor:
+        return _to_device(batch, indices)
+
+    return select(rows, batch.query_start_loc_cpu[: batch.num_reqs + 1].numpy(), to_device)
+
+
+def step_of(batch: Any, mine: Selection) -> Step:
+    """HK's rows: where the engine has them, or gathered."""
+    seq_lens, table = mine.of_rows(batch.seq_lens), mine.of_rows(batch.block_table_tensor)
+    if not isinstance(mine.rows, slice) or not isinstance(mine.tokens, slice):
+        starts = _to_device(batch, mine.starts.astype(np.int32))
+        return plan_step(starts, mine.num_tokens, seq_lens, table, gathered=True)
+    starts = batch.query_start_loc[mine.rows.start : mine.rows.stop + 1]
+    return plan_step(starts, mine.tokens.stop, seq_lens, table)
+
+
+def batch_of(batch: Any, rows: Selection) -> Any:
+    """The batch of `rows` alone, as if the runner had sent only those."""
+    starts = rows.starts.astype(np.int32)
+    lengths = host_seq_lens(batch)[rows.on_host]
+    return batch.replace(
+        query_start_loc=_to_device(batch, starts),
+        query_start_loc_cpu=torch.from_numpy(starts),
+        seq_lens=rows.of_rows(batch.seq_lens),
+        seq_lens_cpu_upper_bound=lengths,
+        num_reqs=len(starts) - 1,
+        num_actual_tokens=rows.num_tokens,
+        max_query_len=int(np.diff(rows.starts).max()),
+        max_seq_len=int(lengths.max()),
+        block_table_tensor=rows.of_rows(batch.block_table_tensor),
+        slot_mapping=rows.of_tokens(batch.slot_mapping),
+        positions=None if batch.positions is None else rows.of_tokens(batch.positions),
+        is_prefilling=None if batch.is_prefilling is None else batch.is_prefilling[rows.on_host],
+        req_idx=None if batch.req_idx is None else batch.req_idx[rows.on_host],
+        _num_computed_tokens_cache=None,
+        _token_to_req_indices_cache=None,
+    )
+
+
+def _to_device(batch: Any, numbers: Ints) -> torch.Tensor:
+    """A copy of host numbers, for which nobody waits."""
+    copied: torch.Tensor = async_tensor_h2d(numbers, device=batch.seq_lens.device)
+    return copied
