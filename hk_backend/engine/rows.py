@@ -15,7 +15,7 @@ engine says of its request; where the engine says nothing, the row is the parent
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,8 +24,6 @@ import torch
 
 Ints = npt.NDArray[np.integer]
 Bools = npt.NDArray[np.bool_]
-ToDevice = Callable[[Ints], torch.Tensor]
-"""A copy of host numbers on the batch's device, for which nobody waits."""
 
 SPECULATIVE = "speculative verification"
 
@@ -105,7 +103,7 @@ class Selection:
 
     rows: slice | torch.Tensor
     tokens: slice | torch.Tensor
-    on_host: slice | torch.Tensor
+    on_host: slice | Ints
     starts: Ints
 
     @property
@@ -136,12 +134,12 @@ class Selection:
             tensor.index_copy_(0, self.tokens, part)
 
 
-def select(chosen: Bools, query_start_loc: Ints, to_device: ToDevice) -> Selection | None:
+def select(chosen: Bools, query_start_loc: Ints, device: torch.device) -> Selection | None:
     """The rows that are `chosen`; None: there are none.
 
     Args:
         chosen: `[rows]`; query_start_loc: `[rows + 1]`, as of `split_rows`.
-        to_device: asked for indices, only if other rows' tokens lie between those of the chosen.
+        device: of the batch; it gets indices if other rows' tokens lie between those of the chosen.
     """
     indices = np.flatnonzero(chosen)
     if not indices.size:
@@ -155,7 +153,13 @@ def select(chosen: Bools, query_start_loc: Ints, to_device: ToDevice) -> Selecti
         return Selection(rows, slice(begin, end), rows, starts)
     starts = np.concatenate([[0], query_lens[indices].cumsum()])
     tokens = np.flatnonzero(np.repeat(chosen, query_lens)) + int(query_start_loc[0])
-    return Selection(to_device(indices), to_device(tokens), torch.from_numpy(indices), starts)
+    return Selection(to_device(indices, device), to_device(tokens, device), indices, starts)
+
+
+def to_device(numbers: Ints, device: torch.device) -> torch.Tensor:
+    """A copy of host numbers, for which nobody waits."""
+    host = torch.from_numpy(numbers)
+    return host if device.type == "cpu" else host.pin_memory().to(device, non_blocking=True)
 
 
 def _of(tensor: torch.Tensor, where: slice | torch.Tensor) -> torch.Tensor:

@@ -127,6 +127,5 @@ def _builder_verdicts(builder: Any) -> Iterable[Verdict]:
 def _has_batch_fields(batch: Any) -> Verdict:
     return first_refusal(
         has_fields(batch, BATCH_FIELDS),
-        has_parameters(batch.unpadded, ("self", "num_actual_tokens", "num_actual_reqs")),
         has_members(batch, ("replace",)),
     )

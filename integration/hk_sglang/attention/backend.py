@@ -51,16 +51,14 @@ def wrapper_of(parent: Any) -> Any:
         hk: HKPrefill
 
         def init_forward_metadata(self, forward_batch: Any) -> None:
-            self.hk.forget()
-            super().init_forward_metadata(forward_batch)
-            self.hk.plan(forward_batch)
+            with self.hk.planned(forward_batch):
+                super().init_forward_metadata(forward_batch)
 
         def init_forward_metadata_out_graph(
             self, forward_batch: Any, in_capture: bool = False
         ) -> None:
-            self.hk.forget()
-            super().init_forward_metadata_out_graph(forward_batch, in_capture=in_capture)
-            self.hk.plan(forward_batch)
+            with self.hk.planned(forward_batch):
+                super().init_forward_metadata_out_graph(forward_batch, in_capture=in_capture)
 
         def forward_extend(
             self,

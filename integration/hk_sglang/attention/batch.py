@@ -6,15 +6,17 @@ needs of them is copied here. Nothing here waits for the device: lengths are kno
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
 from hk_backend.engine.attention import Step, plan_step
 from hk_backend.engine.evidence import Loss, why_not_step
+from hk_backend.engine.rows import Selection, prefill_tokens, select, split_rows
 
 SERVED_MODES = (ForwardMode.EXTEND, ForwardMode.MIXED)
 MODES_OF_THE_PARENT = {
@@ -29,24 +31,34 @@ MODES_OF_THE_PARENT = {
 class Plan:
     """What HK does with one batch.
 
-    With a `refusal` the whole batch is the parent's; otherwise all of it is HK's, decode rows of a
-    mixed batch too. `tokens`: its prefill tokens (None: not known on the host). `dummy`: they are
-    not a user's.
+    With a `refusal` the whole batch is the parent's. Otherwise the rows `mine` are HK's and the
+    rows `theirs` (None: there are none) the parent's. `tokens`: HK's prefill tokens; `left`: the
+    parent's, by reason; None: not known on the host. `dummy`: they are not a user's.
 
-    `step`: its rows (None: HK serves no layer), with a block table only if some row has cached
-    tokens, or if fresh ones are read back; then `window_step` has that of the pool of
-    sliding-window layers. `window_slots`: where those layers write.
+    `paged`: HK's keys are read from the pool. `step`: its rows (None: HK serves no layer), with a
+    block table only if `paged`; then `window_step` has that of the pool of sliding-window layers.
+    `num_tokens`: of the whole batch, padding apart. `window_slots`: where those layers write.
     """
 
     batch: Any
     refusal: str = ""
     dummy: bool = False
-    tokens: int | None = 0
+    tokens: int = 0
+    left: Mapping[str, int] | None = None
     num_tokens: int = 0
-    has_cached: bool = False
+    paged: bool = False
+    mine: Selection | None = None
     step: Step | None = None
     window_step: Step | None = None
     window_slots: torch.Tensor | None = None
+    theirs: Selection | None = None
+
+    def left_because(self, why: str, tokens: int) -> Mapping[str, int]:
+        """Prefill tokens of a call of `tokens` tokens that is the parent's, because of `why` or of
+        its rows."""
+        if self.left is None:
+            return {why: tokens}
+        return self.left if self.refusal else {why: self.tokens + sum(self.left.values())}
 
 
 def plan_batch(
@@ -56,50 +68,74 @@ def plan_batch(
     reads_back: bool,
     losses: Sequence[Loss] = (),
     serves: bool = True,
+    cache_refusal: str = "",
 ) -> Plan | None:
     """The plan of a `ForwardBatch`; None: it holds no prefill.
 
     Args:
         pool: the runner's `token_to_kv_pool`.
         req_to_token: `[requests, max_tokens]`, the slot of each token.
-        reads_back: whether tokens of the batch itself are read from the pool.
+        reads_back: whether tokens of the batch itself are read from the pool, if HK can read it.
         losses: where SGLang's own attention is faster.
         serves: whether any layer is HK's; if none is, there may be no device to plan for.
+        cache_refusal: why HK cannot read the pool, or nothing.
     """
-    mode = batch.forward_mode
-    if mode in (ForwardMode.DECODE, ForwardMode.IDLE):
+    if batch.forward_mode in (ForwardMode.DECODE, ForwardMode.IDLE):
         return None
     query_lens, cached = batch.extend_seq_lens_cpu, batch.extend_prefix_lens_cpu
-    tokens = None if query_lens is None else sum(n for n in query_lens if n > 1)
+    starts = np.cumsum([0, *(query_lens or ())])
     refusal = refuse_batch(batch)
     if refusal:
-        return Plan(batch, refusal, tokens=tokens)
-    if not tokens:
-        return None
-    refusal = why_not_step(losses, max(query_lens))
+        known = query_lens is not None
+        return Plan(batch, refusal, left={refusal: prefill_tokens(starts)} if known else None)
+    # rows that verify drafts come in batches of their own mode
+    split = split_rows(starts, np.diff(starts) + np.array(cached), cache_refusal=cache_refusal)
+    if not split.tokens:
+        return Plan(batch, next(iter(split.left)), left=split.left) if split.left else None
+    refusal = why_not_step(losses, split.longest)
     if refusal:
-        return Plan(batch, refusal, tokens=tokens)
-    num_tokens, has_cached = sum(query_lens), any(cached)
-    if not serves:
-        return Plan(batch, tokens=tokens, num_tokens=num_tokens, has_cached=has_cached)
-    rows = len(query_lens)
-    query_start_loc = torch.zeros(rows + 1, dtype=torch.int32, device=batch.seq_lens.device)
-    torch.cumsum(batch.extend_seq_lens[:rows], 0, out=query_start_loc[1:])
-    seq_lens = batch.seq_lens[:rows].to(torch.int32)
+        return Plan(batch, refusal, left={refusal: prefill_tokens(starts)})
+    device = batch.seq_lens.device
+    mine, theirs = (select(rows, starts, device) for rows in (split.mine, split.theirs))
+    assert mine is not None
+    plan = Plan(
+        batch,
+        tokens=split.tokens,
+        left=split.left,
+        num_tokens=int(starts[-1]),
+        paged=split.reads_cache or (reads_back and not cache_refusal),
+        mine=mine,
+        theirs=theirs,
+    )
+    return _with_steps(plan, pool, req_to_token) if serves else plan
+
+
+def _with_steps(plan: Plan, pool: Any, req_to_token: torch.Tensor) -> Plan:
+    """The plan with HK's rows on the device."""
+    batch, mine = plan.batch, plan.mine
+    assert mine is not None
+    rows = len(batch.extend_seq_lens_cpu)
+    query_lens = mine.of_rows(batch.extend_seq_lens[:rows])
+    starts = torch.zeros(len(query_lens) + 1, dtype=torch.int32, device=query_lens.device)
+    torch.cumsum(query_lens, 0, out=starts[1:])
+    end = mine.num_tokens
+    if isinstance(mine.tokens, slice):
+        starts += mine.tokens.start
+        end = mine.tokens.stop
+    seq_lens = mine.of_rows(batch.seq_lens[:rows]).to(torch.int32)
     to_window = getattr(pool, "translate_loc_from_full_to_swa", None)
     table = window_table = None
-    if has_cached or reads_back:
-        longest = max(n + c for n, c in zip(query_lens, cached, strict=True))
-        slots = page_slots(batch, req_to_token, seq_lens, pool.page_size, longest)
+    if plan.paged:
+        requests = mine.of_rows(batch.req_pool_indices[:rows])
+        lengths = np.add(batch.extend_seq_lens_cpu, batch.extend_prefix_lens_cpu)
+        longest = int(lengths[mine.on_host].max())
+        slots = page_slots(requests, req_to_token, seq_lens, pool.page_size, longest)
         table = (slots // pool.page_size).to(torch.int32)
         if to_window is not None:
             window_table = (to_window(slots) // pool.page_size).to(torch.int32)
-    step = plan_step(query_start_loc, num_tokens, seq_lens, table)
-    return Plan(
-        batch,
-        tokens=tokens,
-        num_tokens=num_tokens,
-        has_cached=has_cached,
+    step = plan_step(starts, end, seq_lens, table, mine.gathered)
+    return replace(
+        plan,
         step=step,
         window_step=None if window_table is None else step.with_block_table(window_table),
         window_slots=None if to_window is None else to_window(batch.out_cache_loc),
@@ -107,14 +143,18 @@ def plan_batch(
 
 
 def page_slots(
-    batch: Any, req_to_token: torch.Tensor, seq_lens: torch.Tensor, page_size: int, longest: int
+    requests: torch.Tensor,
+    req_to_token: torch.Tensor,
+    seq_lens: torch.Tensor,
+    page_size: int,
+    longest: int,
 ) -> torch.Tensor:
     """A slot in each page of each row, `[rows, pages]`: that of the page's last token, because a
     sliding window gives slots back from the front."""
     ends = torch.arange(page_size - 1, longest + page_size - 1, page_size, device=seq_lens.device)
     last = (seq_lens.long() - 1).clamp(min=0)
     positions = torch.minimum(ends[None, :], last[:, None])
-    return req_to_token[batch.req_pool_indices[: len(seq_lens), None].long(), positions].long()
+    return req_to_token[requests[:, None].long(), positions].long()
 
 
 def refuse_batch(batch: Any) -> str:
@@ -136,15 +176,4 @@ def refuse_batch(batch: Any) -> str:
         return "log-sum-exp asked for"
     if batch.extend_seq_lens_cpu is None or batch.extend_prefix_lens_cpu is None:
         return "no sequence lengths on the host"
-    if _has_speculative_decodes(batch):
-        return "speculative requests in a mixed batch"
     return ""
-
-
-def _has_speculative_decodes(batch: Any) -> bool:
-    """Decode rows whose length the host does not know yet."""
-    algorithm = batch.spec_algorithm
-    if algorithm is None or algorithm.is_none():
-        return False
-    rows = zip(batch.extend_seq_lens_cpu, batch.extend_prefix_lens_cpu, strict=True)
-    return any(query == 1 and cached > 0 for query, cached in rows)

@@ -69,7 +69,6 @@ def judge(layer: Any, pool: Any, dtype: torch.dtype, device_type: str) -> Served
         num_kv_heads=layer.tp_k_head_num,
         head_size=layer.qk_head_dim,
         head_size_v=None if layer.v_head_dim == layer.qk_head_dim else layer.v_head_dim,
-        kv_dtype=pool.dtype,
         sliding_window=arguments["sliding_window"],
         logits_soft_cap=arguments["logits_soft_cap"],
     )
@@ -103,6 +102,7 @@ def cache_verdict(request: AttentionRequest, pool: Any, layer_id: int) -> Verdic
     """Whether HK reads the pool of a layer that it serves."""
     paged = replace(
         request,
+        kv_dtype=pool.dtype,
         paged=True,
         block_size=pool.page_size,
         cache_layouts=layouts_of(pool, layer_id),

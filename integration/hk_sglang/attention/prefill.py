@@ -6,6 +6,8 @@ Every call is counted: served, or left to the parent with its reason.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -13,17 +15,17 @@ from sglang.srt.mem_cache.memory_pool import KVWriteLoc
 from sglang.srt.model_executor.runner_utils.capture_mode import get_is_capture_mode
 
 from hk_backend.devices import device_for
-from hk_backend.engine import cache_proof, evidence, loggers
+from hk_backend.engine import evidence, loggers
 from hk_backend.engine.attention import ROUTE, LayerTensors, survive
-from hk_backend.engine.cache_proof import SPARE_BLOCK, UnknownCacheForm
 from hk_backend.engine.strict import StrictError, refuse
 from hk_backend.ops import PagedKV
 from hk_backend.routing.metrics import count
 from hk_backend.routing.routes import routes
 from hk_sglang.attention.batch import Plan, plan_batch
+from hk_sglang.attention.caches import Caches
 from hk_sglang.attention.layers import ServedLayer, judge, layers_of
+from hk_sglang.attention.parent_rows import ParentRows, parent_rows
 from hk_sglang.attention.parents import PARENTS
-from hk_sglang.attention.pools import read_pool
 
 logger = loggers.of("sglang", "attention")
 
@@ -46,9 +48,11 @@ class HKPrefill:
         self._device_type = torch.device(runner.device).type
         self._losses = evidence.losses(ROUTE, self._dtype, self._device_type, "SGLang")
         self._plan: Plan | None = None
+        self._planning = False
+        self._theirs: ParentRows | None = None
         self._layers: dict[Any, ServedLayer] = {}
-        self._caches: dict[int, tuple[torch.Tensor, PagedKV]] = {}
-        self._reads_back = self._parent.reads_fresh_back and self._pool.dtype != runner.dtype
+        self.cache = Caches(self._pool, self._parent, runner.dtype)
+        self._reads_back = self._parent.reads_fresh_back and self.cache.narrowed
         for layer in layers_of(runner.model):
             self._served(layer)
         self._say(name)
@@ -79,29 +83,41 @@ class HKPrefill:
             served = judge(layer, self._pool, self._dtype, self._device_type)
             self._layers[layer] = served
             if not served.refusal and not served.cache_refusal:
-                served.cache_refusal = self._prove(layer)
+                served.cache_refusal = self.cache.prove(layer)
             refuse(served.refusal or served.cache_refusal)
         return served
 
     # -- per batch
 
-    def forget(self) -> None:
-        self._plan = None
-
-    def plan(self, batch: Any) -> None:
-        """With the parent's metadata, before any layer runs; once."""
-        if self._plan is None:
+    @contextmanager
+    def planned(self, batch: Any) -> Iterator[None]:
+        """Around the making of the parent's metadata, whose methods may call each other."""
+        if self._planning:
+            yield
+            return
+        self._planning, self._plan, self._theirs = True, None, None
+        try:
             self._plan = self._plan_of(batch)
+            yield
+        finally:
+            self._planning = False
 
     def _plan_of(self, batch: Any) -> Plan | None:
         if get_is_capture_mode():  # what is captured replays without Python: the parent's only
-            return Plan(batch, "graph capture", dummy=True, tokens=None)
+            return Plan(batch, "graph capture", dummy=True)
         try:
             table = self._backend.req_to_token_pool.req_to_token
-            serves = any(not layer.refusal for layer in self._layers.values())
-            return plan_batch(batch, self._pool, table, self._reads_back, self._losses, serves)
+            served = [layer for layer in self._layers.values() if not layer.refusal]
+            unreadable = next((layer.cache_refusal for layer in served if layer.cache_refusal), "")
+            plan = plan_batch(
+                batch, self._pool, table, self._reads_back, self._losses, bool(served), unreadable
+            )
+            if plan is not None and plan.theirs is not None and served:
+                parent = type(self._backend).__base__
+                self._theirs = parent_rows(parent, self._backend, batch, plan.theirs)
+            return plan
         except Exception as error:
-            return Plan(batch, survive(logger, error), tokens=None)
+            return Plan(batch, survive(logger, error))
 
     # -- per layer
 
@@ -125,19 +141,23 @@ class HKPrefill:
         if plan is None:
             return None
         if plan.batch is not batch:
-            plan = Plan(batch, NO_PLAN, tokens=None)
+            plan = Plan(batch, NO_PLAN)
         why = self._why(plan, layer, q, k, extra)
         if not why:
             out = torch.empty_like(q)
             why = self._attention(plan, layer, (q, k, v, out), save_kv_cache, extra)
             if not why:
-                count(ROUTE, "served", plan.tokens or 0)
+                assert k is not None
+                assert v is not None
+                if self._theirs is not None:
+                    self._theirs.attend(q, k, v, layer, extra, out)
+                count(ROUTE, "served", plan.tokens)
+                _count_left(plan.left or {})
                 return out
-        tokens = len(q) if plan.tokens is None else plan.tokens
         if plan.dummy:
-            count(ROUTE, "dummy", tokens)
+            count(ROUTE, "dummy", len(q))
         else:
-            count(ROUTE, "fallback", tokens, why)
+            _count_left(plan.left_because(why, len(q)))
         return None
 
     def _why(
@@ -160,7 +180,7 @@ class HKPrefill:
             return served.refusal
         if plan.step is None:
             return NO_STEP
-        if served.cache_refusal and (plan.has_cached or self._reads_back):
+        if served.cache_refusal and plan.paged:
             return served.cache_refusal
         if k is None:
             return "no keys handed over"
@@ -187,28 +207,36 @@ class HKPrefill:
         The parent then writes the cache again: the same keys to the same slots.
         """
         served = self._layers[layer]
-        step, paged = plan.step, None
+        step, mine, paged = plan.step, plan.mine, None
+        q, k, v, out = tensors
         try:
-            q, k, v, out = tensors
             if save_kv_cache:
                 place = KVWriteLoc.for_layer(plan.batch, layer, swa_loc=plan.window_slots)
-                self._write(layer, place, k, v)
+                self.cache.write(layer, place, k, v)
             if q.size(0) > plan.num_tokens:
                 out[plan.num_tokens :] = 0  # rows of padding
-            if plan.has_cached or self._reads_back:
-                paged = self._paged(layer.layer_id)
-                tensors = (q, paged.key.tensor, paged.value.tensor, out)
+            assert mine is not None
+            if plan.paged:
+                paged = self.cache.paged(layer.layer_id)
+                k, v = paged.key.tensor, paged.value.tensor
                 if served.in_window_pool:
                     step = plan.window_step
+            elif mine.gathered:
+                k, v = mine.of_tokens(k), mine.of_tokens(v)
+            part = mine.room(out) if mine.gathered else out
+            rows = (mine.of_tokens(q) if mine.gathered else q, k, v, part)
         except Exception as error:
             return survive(logger, error)
         assert step is not None
-        return served.route.compute(
+        why = served.route.compute(
             step,
-            paged is not None,
-            tensors,
-            lambda: self._arguments(layer, paged, tensors, extra.get("sinks")),
+            plan.paged,
+            rows,
+            lambda: self._arguments(layer, paged, rows, extra.get("sinks")),
         )
+        if not why:
+            mine.put(part, out)
+        return why
 
     def _arguments(
         self,
@@ -229,57 +257,12 @@ class HKPrefill:
             shape = (-1, layer.tp_k_head_num, layer.qk_head_dim)
             return {**arguments, "key": key.view(shape), "value": value.view(shape)}
         arguments["paged_kv"] = paged
-        if served.request.kv_dtype is not self._dtype:
-            k_scale, v_scale = self._read_scales(layer)
+        if self.cache.narrowed:
+            k_scale, v_scale = self.cache.read_scales(layer)
             arguments.update(k_scale=k_scale, v_scale=v_scale)
         return arguments
 
-    # -- the pool
 
-    def _paged(self, layer_id: int) -> PagedKV:
-        """The layer's part of the pool, described once per tensor that the pool holds."""
-        # asked each time: the pool waits here for a layer that is being loaded
-        key, value = self._pool.get_kv_buffer(layer_id)
-        known = self._caches.get(layer_id)
-        if known and (known[0] is key or _is_bound_alike(known[0], key)):
-            return known[1]
-        cache = read_pool(self._pool, layer_id, key, value)
-        self._caches[layer_id] = key, cache
-        return cache
-
-    def _write(self, layer: Any, place: Any, k: torch.Tensor, v: torch.Tensor) -> None:
-        """Keys and values to the pool, by its own writer, divided as the parent's are."""
-        scales = self._parent.scales(layer)
-        if self._pool.dtype == k.dtype or not any(s is not None for s in scales):
-            self._pool.set_kv_buffer(layer, place, k, v)
-        else:  # the writer divides in place
-            self._pool.set_kv_buffer(layer, place, k.clone(), v.clone(), *scales)
-
-    def _read_scales(self, layer: Any) -> tuple[Any, Any]:
-        """What the operator multiplies an FP8 pool's keys and values by."""
-        key, value = self._parent.scales(layer)
-        return tuple(  # type: ignore[return-value]
-            1.0 if scale is None else scale.float().view(1) if torch.is_tensor(scale) else scale
-            for scale in (key, value)
-        )
-
-    def _prove(self, layer: Any) -> str:
-        """Whether what the writer writes is what HK reads; returns why not, or nothing."""
-
-        def write(key: torch.Tensor, value: torch.Tensor, slots: torch.Tensor) -> None:
-            self._write(layer, KVWriteLoc(slots, swa_loc=slots), key, value)
-
-        try:
-            cache = self._paged(layer.layer_id)
-            memory = [cache.key.tensor[SPARE_BLOCK], cache.value.tensor[SPARE_BLOCK]]
-            form = (self._parent, cache.dtype, cache.key.tensor.shape, *cache.as_ints())
-            scales = self._read_scales(layer)
-            cache_proof.prove(cache, self._dtype, scales, memory, write, form)
-        except UnknownCacheForm as error:
-            return str(error)
-        return ""
-
-
-def _is_bound_alike(known: torch.Tensor, buffer: torch.Tensor) -> bool:
-    """Whether a pool's view, made anew at each call of an FP8 pool, is what it was."""
-    return known.data_ptr() == buffer.data_ptr() and known.shape == buffer.shape
+def _count_left(left: Mapping[str, int]) -> None:
+    for why, tokens in left.items():
+        count(ROUTE, "fallback", tokens, why)

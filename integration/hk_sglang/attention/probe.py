@@ -34,8 +34,9 @@ class Parent:
     def init_forward_metadata(self, forward_batch: Any) -> None:
         """Nothing."""
 
-    def forward_extend(self, *arguments: Any, **named: Any) -> None:
-        """Nothing."""
+    def forward_extend(self, q: torch.Tensor, *arguments: Any, **named: Any) -> torch.Tensor:
+        """Nothing: what it is given."""
+        return q
 
 
 def layers(rows: tuple[tuple[int, int], ...], shape: Any, count: int) -> list[Callable[[], object]]:

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from vllm.utils.torch_utils import async_tensor_h2d
 
 from hk_backend.engine.attention import Step, plan_step
-from hk_backend.engine.rows import Bools, Ints, Selection, select
+from hk_backend.engine.rows import Bools, Selection, select, to_device
 
 
 def refuse_batch(batch: Any) -> str:
@@ -46,18 +45,15 @@ def prefilling_rows(batch: Any) -> Bools | None:
 
 def select_rows(batch: Any, rows: Bools) -> Selection | None:
     """Those `rows` of the batch; None: there are none."""
-
-    def to_device(indices: Ints) -> torch.Tensor:
-        return _to_device(batch, indices)
-
-    return select(rows, batch.query_start_loc_cpu[: batch.num_reqs + 1].numpy(), to_device)
+    starts = batch.query_start_loc_cpu[: batch.num_reqs + 1].numpy()
+    return select(rows, starts, batch.seq_lens.device)
 
 
 def step_of(batch: Any, mine: Selection) -> Step:
     """HK's rows: where the engine has them, or gathered."""
     seq_lens, table = mine.of_rows(batch.seq_lens), mine.of_rows(batch.block_table_tensor)
     if not isinstance(mine.rows, slice) or not isinstance(mine.tokens, slice):
-        starts = _to_device(batch, mine.starts.astype(np.int32))
+        starts = to_device(mine.starts.astype(np.int32), batch.seq_lens.device)
         return plan_step(starts, mine.num_tokens, seq_lens, table, gathered=True)
     starts = batch.query_start_loc[mine.rows.start : mine.rows.stop + 1]
     return plan_step(starts, mine.tokens.stop, seq_lens, table)
@@ -67,8 +63,14 @@ def batch_of(batch: Any, rows: Selection) -> Any:
     """The batch of `rows` alone, as if the runner had sent only those."""
     starts = rows.starts.astype(np.int32)
     lengths = host_seq_lens(batch)[rows.on_host]
+    requests = getattr(batch, "req_idx", None)
+    newer = {  # than the oldest vLLM that HK supports
+        "req_idx": None if requests is None else requests[rows.on_host],
+        "_num_computed_tokens_cache": None,
+        "_token_to_req_indices_cache": None,
+    }
     return batch.replace(
-        query_start_loc=_to_device(batch, starts),
+        query_start_loc=to_device(starts, batch.seq_lens.device),
         query_start_loc_cpu=torch.from_numpy(starts),
         seq_lens=rows.of_rows(batch.seq_lens),
         seq_lens_cpu_upper_bound=lengths,
@@ -80,13 +82,5 @@ def batch_of(batch: Any, rows: Selection) -> Any:
         slot_mapping=rows.of_tokens(batch.slot_mapping),
         positions=None if batch.positions is None else rows.of_tokens(batch.positions),
         is_prefilling=None if batch.is_prefilling is None else batch.is_prefilling[rows.on_host],
-        req_idx=None if batch.req_idx is None else batch.req_idx[rows.on_host],
-        _num_computed_tokens_cache=None,
-        _token_to_req_indices_cache=None,
+        **{name: value for name, value in newer.items() if hasattr(batch, name)},
     )
-
-
-def _to_device(batch: Any, numbers: Ints) -> torch.Tensor:
-    """A copy of host numbers, for which nobody waits."""
-    copied: torch.Tensor = async_tensor_h2d(numbers, device=batch.seq_lens.device)
-    return copied

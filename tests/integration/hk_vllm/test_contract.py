@@ -19,7 +19,6 @@ def without(*missing: str) -> Any:
     """CommonAttentionMetadata with fields missing."""
     names = [name for name in BATCH_FIELDS if name not in missing]
     batch = make_dataclass("CommonAttentionMetadata", names)
-    batch.unpadded = backend.CommonAttentionMetadata.unpadded
     batch.replace = backend.CommonAttentionMetadata.replace
     return batch
 
@@ -42,7 +41,6 @@ def test_its_cpu_backend_keeps_it() -> None:
             without("query_start_loc_cpu", "is_prefilling"),
             "query_start_loc_cpu, is_prefilling",
         ),
-        (backend.CommonAttentionMetadata, "unpadded", lambda self, count: self, "(self, count)"),
         (backend.AttentionMetadataBuilder, "build", lambda self, batch: None, "(self, batch)"),
         (
             backend.AttentionMetadataBuilder,

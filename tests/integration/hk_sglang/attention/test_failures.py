@@ -18,12 +18,12 @@ def test_an_error_in_reading_the_pool(
 ) -> None:
     """The pool is as the parent leaves it."""
     server = Server()
-    server.backend.hk._caches.clear()
+    server.backend.hk.cache._known.clear()
 
     def fail(*args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("the extension is broken")
 
-    monkeypatch.setattr("hk_sglang.attention.prefill.read_pool", fail)
+    monkeypatch.setattr("hk_sglang.attention.caches.read_pool", fail)
     for _ in range(2):
         Batch(server, MIXED).check()
     why = "HK failed: RuntimeError: the extension is broken"

@@ -12,13 +12,14 @@ from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
 from hk_backend.routing.routes import RouteCounters, Tally
 from tests.integration.hk_sglang.attention.batch import (
+    EXTEND,
     MIXED,
     PREFILL,
     Batch,
     Server,
 )
 from tests.integration.shared.attention.counted import fell_back
-from tests.integration.shared.attention.rows import DECODE, Row
+from tests.integration.shared.attention.rows import DECODE, FRESH, Row
 
 
 def test_capture_is_the_parents(counters: RouteCounters, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,11 +51,11 @@ def test_metadata_in_two_steps(counters: RouteCounters, monkeypatch: pytest.Monk
     )
     assert base is not None
     server = Server()
-    Batch(server, MIXED).check()
+    Batch(server, [EXTEND, FRESH]).check()
     assert calls == [("out", False), ("in", PREFILL)]
     assert counters.served == Tally(1, PREFILL)
     calls.clear()
-    batch = Batch(server, MIXED)
+    batch = Batch(server, [EXTEND, FRESH])
     server.backend.init_forward_metadata_out_graph(batch.metadata, in_capture=True)
     assert calls == [("out", True)]
 
@@ -71,8 +72,8 @@ def test_nothing_waits_for_the_device(
 
     for name in ("item", "tolist", "cpu", "numpy", "__bool__", "__int__", "nonzero"):
         monkeypatch.setattr(torch.Tensor, name, read)
-    hk.forget()
-    hk.plan(batch.metadata)
+    with hk.planned(batch.metadata):
+        pass
     assert hk._plan is not None
     assert hk._plan.tokens == PREFILL
 

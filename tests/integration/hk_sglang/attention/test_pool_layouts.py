@@ -11,11 +11,14 @@ import torch
 from hk_backend import reference
 from hk_backend.routing.routes import RouteCounters, Tally
 from hk_backend.terms.attention_arguments import AttentionArguments
-from tests.integration.hk_sglang.attention.batch import MIXED, PREFILL, Batch, Server
-from tests.integration.shared.attention.rows import DECODE, FRESH, Row
+from tests.integration.hk_sglang.attention.batch import EXTEND, MIXED, PREFILL, Batch, Server
+from tests.integration.shared.attention.rows import FRESH, Row
+
+PROMPTS = [EXTEND, FRESH]
+"""What is HK's alone: torch_native, which has decode rows, reads the plain layout only."""
 
 
-@pytest.mark.parametrize("rows", [[FRESH, Row(30)], MIXED], ids=["fresh", "mixed"])
+@pytest.mark.parametrize("rows", [[FRESH, Row(30)], PROMPTS], ids=["fresh", "extend"])
 def test_hnd(counters: RouteCounters, monkeypatch: pytest.MonkeyPatch, rows: list[Row]) -> None:
     monkeypatch.setenv("SGLANG_USE_HND_KVCACHE", "1")
     server = Server()
@@ -49,7 +52,7 @@ def vectorised(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_vectorised(counters: RouteCounters, vectorised: None, dtype: torch.dtype) -> None:
     server = Server(dtype=dtype)
     assert server.pool.k_buffer[0].dim() == 5
-    for rows in (MIXED, [FRESH]):
+    for rows in (PROMPTS, [FRESH]):
         Batch(server, rows).check()
     assert counters.served == Tally(2, PREFILL + FRESH.query)
     assert not counters.fallbacks
@@ -101,7 +104,7 @@ def test_fp8_with_scales(
     # a second chunk of the same request: its first nine tokens are read back, times the scales
     again = Batch(server, [Row(5, 16)])
     slots = again.slots(0, 0, 16)
-    again.server.backend.hk._write(
+    again.server.backend.hk.cache.write(
         layer, place(slots), again.keys[0][0][:16], again.values[0][0][:16]
     )
     (found,) = again.run()
@@ -139,7 +142,7 @@ def batch_factories() -> dict[str, Any]:
 def test_the_pool_of_a_sliding_window(counters: RouteCounters, page_size: int) -> None:
     """Two layers, two pools, two sets of slots; slots behind the window are given back."""
     server = Server([{}, {"sliding_window_size": 15}], page_size=page_size, windows=(1,))
-    batch = Batch(server, [Row(6, 48), Row(20), DECODE if page_size == 1 else Row(1, 48)])
+    batch = Batch(server, [Row(6, 48), Row(20)])
     gone = batch.slots(0, 0, 33)  # the first key that is seen is 33, in the middle of a page
     server.pool.full_to_swa_index_mapping[gone] = 0
     full, window = batch.run()

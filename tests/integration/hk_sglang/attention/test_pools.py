@@ -39,18 +39,23 @@ def test_pools_that_hk_does_not_know(counters: RouteCounters) -> None:
         ("layer_shard_enabled", True, "a KV pool whose memory comes later"),
         ("kv_cache_layout", "page_major", "KV pool layout page_major"),
         ("quant_method", SimpleNamespace(name="fp4"), "KV cache quantised by fp4"),
-        ("dtype", torch.float16, "keys and values in torch.float16 with queries in torch.float32"),
-        (
-            "dtype",
-            torch.float8_e4m3fnuz,
-            "keys and values in torch.float8_e4m3fnuz with queries in torch.float32",
-        ),
     ],
 )
 def test_pools(counters: RouteCounters, field: str, value: Any, why: str) -> None:
     server = Server()
     setattr(server.pool, field, value)
     assert rejudged(server) == why
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float8_e4m3fnuz], ids=str)
+def test_a_pool_in_a_dtype_that_is_not_read(counters: RouteCounters, dtype: torch.dtype) -> None:
+    """Its layers are served, and so are fresh rows, which do not read it."""
+    server = Server()
+    server.pool.dtype = dtype
+    assert rejudged(server) == ""
+    (served,) = server.backend.hk._layers.values()
+    why = f"keys and values in {dtype} with queries in torch.float32"
+    assert served.cache_refusal == why
 
 
 def test_a_window_pool_of_another_kind(counters: RouteCounters) -> None:
@@ -82,10 +87,11 @@ def test_a_pool_that_does_not_read_back(
     batch = Batch(server, MIXED)
     (found,) = batch.run()
     torch.testing.assert_close(found.double(), batch.expected(), rtol=2e-5, atol=2e-5)
-    (why,) = counters.fallbacks
+    ((why, left),) = counters.fallbacks.items()
     assert why.startswith("the cache does not have the expected form: written keys")
+    assert left == Tally(1, EXTEND.query)
     Batch(server, [FRESH]).check()
-    assert counters.served == Tally(1, FRESH.query)
+    assert counters.served == Tally(2, 2 * FRESH.query)
 
 
 @pytest.mark.parametrize("page_size", [1, 16])
@@ -119,8 +125,8 @@ def test_a_pool_bound_again_at_the_same_address(counters: RouteCounters) -> None
     """A smaller pool may begin where the larger one did: slots behind its end are not HK's."""
     server = Server()
     hk, pool = server.backend.hk, server.backend.token_to_kv_pool
-    whole = hk._paged(0)
+    whole = hk.cache.paged(0)
     key, value = pool.get_kv_buffer(0)
-    assert hk._paged(0) is whole
+    assert hk.cache.paged(0) is whole
     pool.get_kv_buffer = lambda layer_id: (key[: len(key) // 2], value[: len(value) // 2])
-    assert hk._paged(0).num_blocks == whole.num_blocks // 2
+    assert hk.cache.paged(0).num_blocks == whole.num_blocks // 2

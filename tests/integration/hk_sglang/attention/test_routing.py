@@ -95,7 +95,7 @@ def test_soft_cap(counters: RouteCounters, caplog: Any) -> None:
     """Not in torch_native, which ignores it, and so in decode; in HK, which says so."""
     Batch(Server(), MIXED).check()
     assert "logit cap" not in caplog.text
-    Batch(Server([{"logit_cap": 3.0}]), MIXED).check(logits_soft_cap=3.0)
+    Batch(Server([{"logit_cap": 3.0}]), [EXTEND, FRESH]).check(logits_soft_cap=3.0)
     assert "torch_native leaves out the model's logit cap, in decode too" in caplog.text
     assert counters.served.calls == 2
 
@@ -103,7 +103,7 @@ def test_soft_cap(counters: RouteCounters, caplog: Any) -> None:
 def test_sinks(counters: RouteCounters) -> None:
     """As GPT-OSS hands them over, in bfloat16 beside a float32 model."""
     sinks = torch.tensor([0.5, -1.0, 2.0, 0.0], dtype=torch.bfloat16)
-    batch = Batch(Server(), MIXED)
+    batch = Batch(Server(), [EXTEND, FRESH])
     (found,) = batch.run(sinks=sinks)
     expected = batch.expected(sinks=sinks.float())
     torch.testing.assert_close(found.double(), expected, rtol=2e-5, atol=2e-5)
@@ -163,7 +163,7 @@ def test_a_batch_after_another(counters: RouteCounters) -> None:
 
 def test_page_tables_are_read_with_the_metadata(counters: RouteCounters) -> None:
     """SGLang's scheduler may change them while the layers run."""
-    batch = Batch(Server([{}, {"sliding_window_size": 15}], windows=(1,)), MIXED)
+    batch = Batch(Server([{}, {"sliding_window_size": 15}], windows=(1,)), [EXTEND, FRESH])
     batch.server.backend.init_forward_metadata(batch.metadata)
     expected = batch.expected(0), batch.expected(1, sliding_window=16)
     batch.server.tables.req_to_token.zero_()
