@@ -111,6 +111,11 @@ class Selection:
         return not isinstance(self.tokens, slice)
 
     @property
+    def leads(self) -> bool:
+        """Whether its tokens are the first of the batch, where they lie."""
+        return isinstance(self.tokens, slice) and self.tokens.start == 0
+
+    @property
     def num_tokens(self) -> int:
         return int(self.starts[-1])
 

@@ -118,7 +118,8 @@ class HKImpl(Parent):  # type: ignore[misc]
             if theirs is None:
                 return output
             attn_metadata = plan.parent
-            query, key, value, part = theirs_of(theirs, query, key, value, output)
+            if not theirs.leads:  # its metadata say where the first rows end
+                query, key, value, part = theirs_of(theirs, query, key, value, output)
         found = super().forward(
             layer,
             query,
