@@ -26,7 +26,9 @@ def register() -> None:
         return
     from hk_backend.engine import loggers
     from hk_backend.engine.registration import Plugin
+    from hk_vllm import ray
 
+    ray.copy_to_workers()
     Plugin("vLLM", loggers.of("vllm", "plugin"), REGISTER, share_counters).register_routes()
 
 

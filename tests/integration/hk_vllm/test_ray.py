@@ -1,0 +1,92 @@
+"""HK's variables in Ray workers: vLLM's own code says what it copies."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+from hk_vllm import ray
+from hk_vllm.plugin import register
+from vllm.platforms import current_platform
+from vllm.ray import ray_env
+
+from tests.integration.hk_vllm.restore import restored
+
+OURS = {"HK_BACKEND": "1", "HK_DEVICE": "cpu", "HK_CHECK": "0.5", "HK_STRICT": "0"}
+
+
+@pytest.fixture(autouse=True)
+def untouched(environment: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """vLLM and its variables as they are before any plugin, and again afterwards."""
+    monkeypatch.delenv(ray.PREFIXES, raising=False)
+    monkeypatch.setattr("hk_backend.routing.metrics_directory._shared_by", 0)
+    environment(**OURS)
+    with restored():
+        yield
+    for name in (ray.PREFIXES, "HK_METRICS_DIR"):
+        os.environ.pop(name, None)
+
+
+def copied_to_workers() -> set[str]:
+    """As the older Ray executor asks."""
+    return ray_env.get_env_vars_to_copy(
+        additional_vars=set(current_platform.additional_env_vars), destination="workers"
+    )
+
+
+def copied_to_engine_cores() -> set[str]:
+    """As the manager of `--data-parallel-backend ray` asks: nothing of a platform's."""
+    return ray_env.get_env_vars_to_copy(destination="EngineCoreActor")
+
+
+def test_without_the_plugin_none_is_copied() -> None:
+    """The control: this is what vLLM does by itself."""
+    assert not OURS.keys() & (copied_to_workers() | copied_to_engine_cores())
+
+
+def test_the_plugin_has_all_of_them_copied() -> None:
+    register()
+    assert OURS.keys() <= copied_to_workers()
+    assert OURS.keys() <= copied_to_engine_cores()
+    assert ray.left_out() == []
+
+
+def test_a_route_that_is_refused_is_refused_in_the_workers_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A wrong value is every process's to report."""
+    monkeypatch.setenv("HK_DEVICE", "gpu")
+    register()
+    assert "HK_DEVICE" in copied_to_workers()
+
+
+def test_prefixes_of_the_user_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ray.PREFIXES, "MY_, THEIR_")
+    monkeypatch.setenv("MY_TOKEN", "1")
+    for _ in range(2):
+        ray.copy_to_workers()
+        assert os.environ[ray.PREFIXES] == "MY_,THEIR_,HK_"
+    assert {"MY_TOKEN", *OURS} <= copied_to_workers()
+
+
+def test_off_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HK_BACKEND", "0")
+    register()
+    assert ray.PREFIXES not in os.environ
+
+
+def test_what_the_user_excludes_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """vLLM's list of exclusions, from a file of the user's, wins over every prefix."""
+    monkeypatch.setattr(ray_env, "RAY_NON_CARRY_OVER_ENV_VARS", {"HK_CHECK"})
+    ray.print_left_out()
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"HK_CHECK": "0.5"}
+
+
+def test_an_environment_with_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("HK_")]:
+        monkeypatch.delenv(name)
+    assert ray.left_out() == []
