@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 
@@ -54,3 +55,18 @@ def mapped_library(user: str = torch._C.__file__) -> HipLibrary:
         DeviceError: there is none, or it is too old.
     """
     return HipLibrary(_hip.runtime_of(user), load=False)
+
+
+def mapped_runtimes() -> list[str]:
+    """The path of every HIP runtime that this process has mapped, torch's or not."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    files = {line.split(maxsplit=5)[-1] for line in lines if "/" in line}
+    return sorted(file for file in files if Path(file).name.startswith("libamdhip64"))
+
+
+def source(path: str) -> str:
+    """Who brought the HIP runtime at `path`, as its place says."""
+    folders = Path(path).parts
+    if "_rocm_sdk_core" in folders:
+        return "ROCm's pip packages"
+    return "torch's wheel" if "torch" in folders else "the system"

@@ -3,7 +3,8 @@
     python -m tests.devices.hip.process PATH... [--user LIBRARY]
 
 `--user`: what stands for torch's extension, mapped last; without it torch's own. Prints JSON:
-{"used": path or null, "error": text, "mapped": [paths of all mapped files]}.
+{"used": path or null, "source": who brought it, "error": text, "runtimes": [HIP runtimes],
+"mapped": [paths of all mapped files]}.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 from pathlib import Path
 
 from hk_backend.devices.base import DeviceError
-from hk_backend.devices.hip.library import mapped_library
+from hk_backend.devices.hip.library import mapped_library, mapped_runtimes, source
 
 
 def main(paths: list[str]) -> None:
@@ -31,7 +32,8 @@ def main(paths: list[str]) -> None:
         error = str(refusal)
     lines = Path("/proc/self/maps").read_text().splitlines()
     mapped = sorted({line.split()[-1] for line in lines if "/" in line})
-    print(json.dumps({"used": used, "error": error, "mapped": mapped}))
+    answer = {"used": used, "error": error, "mapped": mapped, "runtimes": mapped_runtimes()}
+    print(json.dumps({**answer, "source": source(used or "")}))
 
 
 if __name__ == "__main__":

