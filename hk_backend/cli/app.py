@@ -86,7 +86,7 @@ def doctor(as_json: JsonFlag = False) -> None:
     from hk_backend.cli.doctor import examine
 
     with progress.status("examining this machine") as line:  # engines take seconds to import
-        findings, healthy = examine(line.update)
+        findings, healthy, facts = examine(line.update)
     problems = [finding for finding in findings if finding.severity == "problem"]
     skipped = {f.check: f.what for f in findings if f.severity == "skipped"}
     findings = [finding for finding in findings if finding.severity != "skipped"]
@@ -96,10 +96,18 @@ def doctor(as_json: JsonFlag = False) -> None:
             for f in findings
         ]
         print_json(
-            {"healthy": not problems, "findings": listed, "passed": healthy, "skipped": skipped}
+            {
+                "healthy": not problems,
+                "findings": listed,
+                "passed": healthy,
+                "facts": facts,
+                "skipped": skipped,
+            }
         )
     else:
         console = Console(soft_wrap=True)
+        for check, what in facts.items():
+            console.print(f"{check:13} {escape(what)}")
         for finding in findings:
             color = "red" if finding.severity == "problem" else "yellow"
             console.print(f"[{color}]{finding.severity}[/{color}]  {escape(finding.what)}")

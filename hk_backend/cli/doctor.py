@@ -12,8 +12,9 @@ from importlib.util import find_spec
 from packaging.specifiers import SpecifierSet
 
 from hk_backend import machine
-from hk_backend.cli import interpreter, status
+from hk_backend.cli import installation, interpreter, status
 from hk_backend.cli.finding import Finding, note, problem, skipped
+from hk_backend.cli.installation import pip
 from hk_backend.cli.known_engines import ENGINES, KnownEngine, installed
 from hk_backend.config import ROUTES, ConfigError, read_config, unknown_variables
 
@@ -23,29 +24,35 @@ TORCH_INDEX = "https://download.pytorch.org/whl"
 
 def examine(
     on_check: Callable[[str], object] = lambda name: None,
-) -> tuple[list[Finding], list[str]]:
+) -> tuple[list[Finding], list[str], dict[str, str]]:
     """Run every check; `on_check` is told which one runs.
 
     Returns:
-        what was found or skipped, and the names of the checks that found nothing.
+        what was found or skipped, the names of the checks that passed, and what they named.
     """
     findings, healthy = [], []
+    facts: dict[str, str] = {}
     for code in probes():  # what takes seconds, all at once
         interpreter.start(code)
     for number, check in enumerate(CHECKS, 1):
         name = check.__name__.removeprefix("check_")
         on_check(f"{number}/{len(CHECKS)}  {name}")
         found = check()
-        if found is None:
+        if found is None or found.severity == "fact":
             healthy.append(name)
+            facts |= {name: found.what} if found else {}
         else:
             findings.append(found)
-    return findings, healthy
+    return findings, healthy, facts
 
 
 def probes() -> Iterable[str]:
     """What the checks will ask fresh interpreters for."""
-    return [EXTENSION, *(engine_probe(name) for name in ENGINES if ENGINES[name].version)]
+    return [
+        EXTENSION,
+        *installation.probes(),
+        *(engine_probe(name) for name in ENGINES if ENGINES[name].version),
+    ]
 
 
 EXTENSION = "import torch, hk_backend._cpu"
@@ -88,7 +95,7 @@ def check_torch() -> Finding | None:
     if done.returncode == 0:
         return None
     what = f"torch cannot be imported: {interpreter.last_line(done)}"
-    return problem("torch", what, _pip("install torch"))
+    return problem("torch", what, pip("install torch"))
 
 
 def check_extension() -> Finding | None:
@@ -98,7 +105,7 @@ def check_extension() -> Finding | None:
         return None
     if check_torch():
         return skipped("extension", "it needs torch")
-    reinstall = _pip("install --force-reinstall --no-deps hk-backend")
+    reinstall = pip("install --force-reinstall --no-deps hk-backend")
     what = f"the host kernels cannot be loaded: {interpreter.last_line(done)}"
     return problem("extension", what, reinstall)
 
@@ -155,7 +162,7 @@ def check_engine_imports() -> Finding | None:
         if "libnuma" in done.stderr:
             return problem("engine_imports", line, "sudo apt-get install -y libnuma1")
         what = f"{engine.title} cannot be imported: {line}"
-        return problem("engine_imports", what, _pip("check"))
+        return problem("engine_imports", what, pip("check"))
     return None
 
 
@@ -167,7 +174,7 @@ def check_plugin() -> Finding | None:
         plugin = engine.plugin
         names = [entry.name for entry in importlib.metadata.entry_points(group=engine.group)]
         if plugin not in names:
-            reinstall = _pip("install --force-reinstall --no-deps hk-backend")
+            reinstall = pip("install --force-reinstall --no-deps hk-backend")
             what = f"{engine.title}'s plugin entry point {plugin} is not installed"
             return problem("plugin", what, reinstall)
         allowed = os.environ.get(engine.whitelist)
@@ -235,8 +242,11 @@ def check_libnuma() -> Finding | None:
 
 CHECKS: tuple[Callable[[], Finding | None], ...] = (
     check_environment,
+    installation.check_installation,
+    installation.check_code_objects,
     check_torch,
     check_extension,
+    installation.check_hip_library,
     check_device,
     check_bf16,
     check_libnuma,
@@ -244,13 +254,10 @@ CHECKS: tuple[Callable[[], Finding | None], ...] = (
     check_engine_imports,
     check_plugin,
     check_contract,
+    installation.check_ray,
     check_vllm_command,
     check_sglang_platform,
 )
-
-
-def _pip(arguments: str) -> str:
-    return f"{sys.executable} -m pip {arguments}"
 
 
 def _install(name: str) -> str:
@@ -260,16 +267,16 @@ def _install(name: str) -> str:
         target = "venv" if name == "vllm" else f"venv-{name}"
         return f"make {target}  # in a checkout of hk_backend: the build for a CPU"
     engine = ENGINES[name]
-    return _pip(f"install '{engine.distributions[0]}{engine.versions}'")
+    return pip(f"install '{engine.distributions[0]}{engine.versions}'")
 
 
 def _right_torchvision(engine: KnownEngine) -> str:
     """The command that replaces a torchvision that was built for another torch."""
     if not engine.needs_torchvision:
-        return _pip("uninstall -y torchvision torchaudio torchcodec")
+        return pip("uninstall -y torchvision torchaudio torchcodec")
     build = (machine.version_of("torch") or "").partition("+")[2]
     index = f" --index-url {TORCH_INDEX}/{build}" if build else ""
-    return _pip(f"install --force-reinstall --no-deps torchvision{index}")
+    return pip(f"install --force-reinstall --no-deps torchvision{index}")
 
 
 def _has_gpu() -> bool:

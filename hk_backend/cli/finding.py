@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Severity = Literal["problem", "note", "skipped"]
+Severity = Literal["problem", "note", "skipped", "fact"]
 
 
 @dataclass(frozen=True)
 class Finding:
     """Something that stops a route (problem) or narrows it or an engine's use (note); or why a
-    check could not look (skipped).
+    check could not look (skipped), or what a check that passed has to name (fact).
 
     `remedy` is a command, ready to paste, or empty if there is none.
     """
@@ -32,3 +32,7 @@ def skipped(check: str, why: str) -> Finding:
 
 def note(check: str, what: str, remedy: str) -> Finding:
     return Finding(check, "note", what, remedy)
+
+
+def fact(check: str, what: str) -> Finding:
+    return Finding(check, "fact", what, "")

@@ -5,8 +5,15 @@ from __future__ import annotations
 import pytest
 
 from hk_backend import machine
-from hk_backend.cli import doctor
-from tests.cli.machines import UNSET, VERSIONS, installed, plugins_installed, python_says
+from hk_backend.cli import doctor, installation
+from tests.cli.machines import (
+    UNSET,
+    VERSIONS,
+    installed,
+    our_package,
+    plugins_installed,
+    python_says,
+)
 
 
 @pytest.fixture
@@ -18,5 +25,7 @@ def healthy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     python_says(monkeypatch)
     monkeypatch.setattr(machine, "amx_traps", lambda: False)
     monkeypatch.setattr(doctor, "find_library", lambda name: "libnuma.so.1")
-    monkeypatch.setattr(doctor, "find_spec", lambda name: object())
+    for module in (doctor, installation):
+        monkeypatch.setattr(module, "find_spec", lambda name: object())
+    our_package(monkeypatch)
     plugins_installed(monkeypatch, "hk_vllm", "hk_sglang")

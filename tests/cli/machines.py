@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, PathDistribution
+from pathlib import Path
 from subprocess import CompletedProcess
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+import hk_backend
 from hk_backend import machine
-from hk_backend.cli import doctor, interpreter
+from hk_backend.cli import doctor, installation, interpreter
+from hk_backend.kernels import CodeObjectError
 from hk_backend.terms.verdict import refused
 
 VERSIONS = {"vllm": "0.32.0", "sglang": "0.5.23", "torch": "2.13.0+cpu"}
@@ -57,6 +62,57 @@ def plugins_installed(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
         "importlib.metadata.entry_points",
         lambda group: entries if group.startswith(("vllm.", "sglang.")) else [],
     )
+
+
+def our_package(
+    monkeypatch: pytest.MonkeyPatch,
+    tag: str = "cp311-cp311-manylinux_2_35_x86_64",
+    editable: Path | None = None,
+    folder: Path = Path(hk_backend.__file__).parents[1],
+) -> None:
+    """How pip has installed hk-backend: a wheel in `folder`, or the source tree at `editable`."""
+    about = {"WHEEL": f"Wheel-Version: 1.0\nTag: {tag}\n"}
+    if editable:
+        url = editable.as_uri()
+        about["direct_url.json"] = json.dumps({"dir_info": {"editable": True}, "url": url})
+
+    class Distribution(PathDistribution):
+        def read_text(self, filename: Any) -> str | None:
+            return about.get(filename)
+
+    found = Distribution(folder / "hk_backend-0.1.0.dist-info")
+    monkeypatch.setattr(installation, "distribution", lambda name: found)
+
+
+def not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(installation, "distribution", missing)
+
+
+def no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installation, "arches", list)
+
+
+def damaged_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    def damaged(arch: str) -> None:
+        raise CodeObjectError(f"{arch}: attention_prefill.json is damaged")
+
+    monkeypatch.setattr(installation, "catalogue", damaged)
+
+
+def hip_is(monkeypatch: pytest.MonkeyPatch, **found: str) -> None:
+    """What an interpreter that has imported torch says of its HIP runtime."""
+    python_says(monkeypatch, about="print_hip_library", refusals={"others": "", **found})
+
+
+def unusable_hip(monkeypatch: pytest.MonkeyPatch) -> None:
+    hip_is(monkeypatch, path="", rocm="7.0", why="libamdhip64.so has no hipGetDevice")
+
+
+def left_out_by_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    python_says(monkeypatch, about="print_left_out", refusals={"HK_CHECK": "0.5"})
 
 
 def bad_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from hk_backend.cli import doctor
+from hk_backend.cli import doctor, installation
 from hk_backend.cli.finding import Finding
 from tests.cli.machines import (
     Cause,
@@ -16,13 +16,17 @@ from tests.cli.machines import (
     broken_torch,
     cpu_wheel,
     cpu_wheel_without_libnuma,
+    damaged_index,
     engine_without_libnuma,
     foreign_torchvision,
     foreign_torchvision_of_sglang,
     installed,
+    left_out_by_ray,
     new_engine,
     no_engine,
     no_engine_on_a_cpu,
+    no_kernels,
+    not_installed,
     old_engine,
     old_second_engine,
     old_sglang_on_a_cpu,
@@ -36,12 +40,18 @@ from tests.cli.machines import (
     trapping_amx,
     unknown_contract,
     unknown_second_contract,
+    unusable_hip,
 )
 
 pytestmark = pytest.mark.usefixtures("healthy_machine")
 
 FINDINGS: list[tuple[Callable[[], Finding | None], Cause, str, str]] = [
     (doctor.check_environment, bad_environment, "HK_CHECK='often'", "unset HK_CHECK"),
+    (installation.check_installation, not_installed, "engines find no plugin", "pip install /"),
+    (installation.check_code_objects, no_kernels, "no GPU kernels", "--force-reinstall --no-deps"),
+    (installation.check_code_objects, damaged_index, "is damaged", "--force-reinstall --no-deps"),
+    (installation.check_hip_library, unusable_hip, "no hipGetDevice", "--force-reinstall torch"),
+    (installation.check_ray, left_out_by_ray, "copy HK_CHECK to", "non_carry_over_env_vars.json"),
     (doctor.check_torch, broken_torch, "file too short", "pip install torch"),
     (doctor.check_extension, broken_extension, "no _cpu", "--force-reinstall --no-deps hk-"),
     (doctor.check_device, absent_device, "no", "unset HK_DEVICE"),
@@ -85,7 +95,7 @@ def test_a_cause_is_found_and_its_remedy_named(
     remedy: str,
 ) -> None:
     healthy = check()
-    assert healthy is None or healthy.severity == "skipped", "found on a healthy machine"
+    assert healthy is None or healthy.severity in ("skipped", "fact"), "found on a healthy machine"
     cause(monkeypatch)
     found = check()
     assert found is not None
@@ -110,8 +120,8 @@ def test_bf16_s_remedy_starts_the_engine_that_is_installed(monkeypatch: pytest.M
 def test_sglang_alone_is_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
     only_sglang(monkeypatch)
     plugins_installed(monkeypatch, "hk_sglang")
-    findings, _ = doctor.examine()
-    assert [found.check for found in findings] == ["libnuma", "vllm_command"]
+    findings, _, _ = doctor.examine()
+    assert [found.check for found in findings] == ["libnuma", "ray", "vllm_command"]
     assert {found.severity for found in findings} == {"skipped"}
 
 

@@ -27,6 +27,15 @@ def test_json_of_a_healthy_machine() -> None:
     assert data["findings"] == []
     assert data["skipped"] == {"libnuma": "vLLM's CPU build is not installed"}
     assert len(data["passed"]) == len(doctor.CHECKS) - 1
+    assert set(data["facts"]) == {"installation", "code_objects", "hip_library", "ray"}
+
+
+def test_what_is_named_for_people() -> None:
+    lines = CliRunner().invoke(app, ["doctor"]).stdout.splitlines()
+    named = dict(line.split(maxsplit=1) for line in lines if not line.startswith("skipped"))
+    assert named["installation"].startswith("wheel (cp311-cp311-manylinux_2_35_x86_64) in /")
+    assert named["hip_library"] == "none: torch is not a ROCm build"
+    assert named["ray"].startswith("vLLM copies HK_BACKEND")
 
 
 def test_json_and_exit_code_of_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,7 +46,7 @@ def test_json_and_exit_code_of_a_problem(monkeypatch: pytest.MonkeyPatch) -> Non
     assert data["healthy"] is False
     assert [(f["check"], f["severity"]) for f in data["findings"]] == [("engine", "problem")]
     assert set(data["skipped"]) == {
-        "libnuma", "engine_imports", "plugin", "contract", "vllm_command", "sglang_platform"
+        "libnuma", "engine_imports", "plugin", "contract", "ray", "vllm_command", "sglang_platform"
     }  # fmt: skip
     assert not {"engine", *data["skipped"]} & set(data["passed"])
 
@@ -72,7 +81,7 @@ def test_each_interpreter_is_started_once(monkeypatch: pytest.MonkeyPatch) -> No
     doctor.examine(told.append)
     start.cache_clear()
     assert sorted(asked) == sorted(doctor.probes())
-    assert len(asked) == 3
+    assert len(asked) == 5
     assert told[0] == f"1/{len(doctor.CHECKS)}  environment"
     assert len(told) == len(doctor.CHECKS)
 

@@ -1,0 +1,129 @@
+"""Doctor's checks of an installation: how it was installed, its code objects, HIP's library and
+what reaches Ray's workers. Each names what it found, healthy or not."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+import hk_backend
+from hk_backend.cli import interpreter
+from hk_backend.cli.finding import Finding, fact, note, problem, skipped
+from hk_backend.cli.known_engines import ENGINES
+from hk_backend.config import PREFIX
+from hk_backend.kernels import CodeObjectError, arches, catalogue
+
+DISTRIBUTION = "hk-backend"
+HIP_LIBRARY = "from hk_backend.cli import installation; installation.print_hip_library()"
+RAY = "from hk_vllm import ray; ray.print_left_out()"
+
+
+def probes() -> list[str]:
+    """What these checks will ask fresh interpreters for."""
+    asked = find_spec("ray") is not None and ENGINES["vllm"].version is not None
+    return [HIP_LIBRARY, *([RAY] if asked else [])]
+
+
+def check_installation() -> Finding:
+    """The package that is imported is what is installed, whose entry points engines find."""
+    imported = Path(hk_backend.__file__).parent
+    try:
+        found = distribution(DISTRIBUTION)
+    except PackageNotFoundError:
+        what = f"{imported} is imported but not installed: engines find no plugin"
+        return problem("installation", what, pip(f"install {imported.parent}"))
+    how, folder = origin(found)
+    if folder / imported.name != imported:
+        what = f"{imported} is imported, and not what is installed: {how} in {folder}"
+        return note("installation", what, "unset PYTHONPATH; cd /")
+    return fact("installation", f"{how} in {folder}")
+
+
+def origin(found: Distribution) -> tuple[str, Path]:
+    """How a distribution was installed, and the folder that has its packages."""
+    direct: dict[str, Any] = json.loads(found.read_text("direct_url.json") or "{}")
+    if direct.get("dir_info", {}).get("editable"):
+        return "editable source build", Path(unquote(urlparse(direct["url"]).path))
+    lines = (found.read_text("WHEEL") or "").splitlines()
+    tags = ", ".join(line.partition(":")[2].strip() for line in lines if line.startswith("Tag:"))
+    folder = Path(str(found.locate_file("")))
+    if not tags:  # the metadata of a checkout that was built in place
+        return "source tree", folder
+    # auditwheel tags what it has checked; before that a wheel is of its builder's machine alone
+    return f"{'wheel' if 'manylinux' in tags else 'source build'} ({tags})", folder
+
+
+def check_code_objects() -> Finding:
+    """The package has GPU kernels, and each code object is the catalogue's, byte for byte."""
+    reinstall = pip(f"install --force-reinstall --no-deps {DISTRIBUTION}")
+    try:
+        kernels = {arch: catalogue(arch).kernels for arch in arches()}
+        sizes = {e.path: len(e.code_object()) for family in kernels.values() for e in family}
+    except CodeObjectError as error:
+        return problem("code_objects", str(error), reinstall)
+    if not sizes:
+        return problem("code_objects", "the package has no GPU kernels", reinstall)
+    counts = ", ".join(f"{len(family)} kernels for {arch}" for arch, family in kernels.items())
+    what = f"{counts} in {len(sizes)} code objects, all whole ({sum(sizes.values())} bytes)"
+    return fact("code_objects", what)
+
+
+def check_hip_library() -> Finding:
+    """Where torch is a ROCm build, its HIP runtime can be used, and no second one is mapped."""
+    done = interpreter.run(HIP_LIBRARY)
+    if done.returncode:
+        return skipped("hip_library", f"torch cannot be asked: {interpreter.last_line(done)}")
+    hip = interpreter.answer(done)
+    if hip.get("path"):
+        if hip["others"]:
+            what = f"torch uses {hip['path']}, and a second HIP runtime is mapped: {hip['others']}"
+            return note("hip_library", what, "unset LD_LIBRARY_PATH LD_PRELOAD")
+        return fact("hip_library", f"{hip['path']}, from {hip['source']}")
+    if hip.get("rocm"):
+        return problem("hip_library", hip["why"], pip("install --force-reinstall torch"))
+    return fact("hip_library", "none: torch is not a ROCm build")
+
+
+def print_hip_library() -> None:
+    """The HIP runtime of a process that has imported torch, as a line of JSON; for doctor."""
+    import torch
+
+    from hk_backend.devices.base import DeviceError
+    from hk_backend.devices.hip.library import mapped_library, mapped_runtimes, source
+
+    path, why = "", ""
+    try:
+        path = mapped_library().path
+    except DeviceError as error:
+        why = str(error)
+    others = [other for other in mapped_runtimes() if not path or not os.path.samefile(other, path)]
+    answer = {"path": path, "why": why, "others": ", ".join(others)}
+    print(json.dumps({**answer, "source": source(path), "rocm": torch.version.hip or ""}))
+
+
+def check_ray() -> Finding:
+    """The HK_ variables that are set here are set in vLLM's Ray workers, too."""
+    if find_spec("ray") is None:
+        return skipped("ray", "Ray is not installed")
+    if ENGINES["vllm"].version is None:
+        return skipped("ray", "vLLM is not installed, and SGLang's Ray actors load no plugin")
+    done = interpreter.run(RAY)
+    if done.returncode:
+        return skipped("ray", f"vLLM cannot be asked: {interpreter.last_line(done)}")
+    if left_out := sorted(interpreter.answer(done)):
+        what = f"vLLM does not copy {', '.join(left_out)} to its Ray workers"
+        listed = "${VLLM_CONFIG_ROOT:-~/.config/vllm}/ray_non_carry_over_env_vars.json"
+        return problem("ray", f"{what}: {listed} names them", f"$EDITOR {listed}")
+    ours = sorted(name for name in os.environ if name.startswith(PREFIX))
+    return fact("ray", f"vLLM copies {', '.join(ours) or 'every HK_ variable'} to its Ray workers")
+
+
+def pip(arguments: str) -> str:
+    """The command that runs this environment's pip."""
+    return f"{sys.executable} -m pip {arguments}"
