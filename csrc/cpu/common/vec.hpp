@@ -26,6 +26,13 @@ constexpr int VL = 8;
 constexpr int VL = 4;
 #endif
 
+// Lanes of two registers of one type, numbered from the first one's; as many as either has.
+#if defined(__clang__) || __GNUC__ >= 12
+#define HK_MIX(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else  // Ubuntu 22.04's
+#define HK_MIX(a, b, ...) __builtin_shuffle(a, b, decltype((a) < (b)){__VA_ARGS__})
+#endif
+
 typedef float vec __attribute__((vector_size(VL * 4)));
 typedef int32_t ivec __attribute__((vector_size(VL * 4)));
 typedef float vec_u __attribute__((vector_size(VL * 4), aligned(4), may_alias));
@@ -64,8 +71,8 @@ HK_INLINE float reduce(vec x, Op op) {
   for (int n = VL / 4; n > 1; n /= 2)
     for (int i = 0; i < n / 2; ++i) part[i] = op(part[i], part[i + n / 2]);
   f4 y = part[0];
-  y = op(y, __builtin_shufflevector(y, y, 2, 3, 0, 1));
-  y = op(y, __builtin_shufflevector(y, y, 1, 0, 3, 2));
+  y = op(y, HK_MIX(y, y, 2, 3, 0, 1));
+  y = op(y, HK_MIX(y, y, 1, 0, 3, 2));
   return y[0];
 }
 HK_INLINE float reduce_add(vec x) {
@@ -233,7 +240,6 @@ HK_INLINE void with_kv_format(DType dtype, F f) {
 }
 
 HK_INLINE void transpose8(f8 (&x)[8]) {
-#define HK_MIX(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
   f8 t[8], u[8];
   for (int i = 0; i < 4; ++i) {
     t[2 * i] = HK_MIX(x[2 * i], x[2 * i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
@@ -249,7 +255,7 @@ HK_INLINE void transpose8(f8 (&x)[8]) {
     x[i] = HK_MIX(u[i], u[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
     x[i + 4] = HK_MIX(u[i], u[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
   }
-#undef HK_MIX
 }
 
+#undef HK_MIX
 }  // namespace hk::cpu::HK_ISA
