@@ -38,9 +38,27 @@ uint64_t apply(Atomic op, uint64_t memory64, uint64_t data64, uint64_t data2) {
   }
 }
 
-uint16_t add_f16(uint16_t a, uint16_t b) {
-  return std::bit_cast<uint16_t>(_Float16(std::bit_cast<_Float16>(a) + std::bit_cast<_Float16>(b)));
+// Without _Float16, which C++ has from GCC 12 on, and with it symbols that older systems lack.
+float widen_f16(uint16_t x) {
+  const uint32_t sign = uint32_t(x >> 15) << 31, exponent = x >> 10 & 31, mantissa = x & 0x3ff;
+  if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000 | mantissa << 13);
+  if (exponent) return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
+  return std::copysign(std::ldexp(float(mantissa), -24), std::bit_cast<float>(sign));
 }
+
+// Rounds to nearest even.
+uint16_t narrow_f16(float x) {
+  const uint32_t s = std::bit_cast<uint32_t>(x), sign = s >> 31 << 15;
+  const float size = std::fabs(x);
+  if (std::isnan(x)) return uint16_t(sign | 0x7e00 | (s >> 13 & 0x3ff));
+  if (size >= 65520) return uint16_t(sign | 0x7c00);
+  if (size < 0x1p-14f) return uint16_t(sign | uint32_t(std::nearbyint(size * 0x1p24f)));
+  const uint32_t rounded = (s & 0x7fffffff) + 0xfff + (s >> 13 & 1);
+  return uint16_t(sign | ((rounded >> 13) - (112 << 10)));
+}
+
+// A float holds more than twice the bits of either: rounding its sum once more is exact.
+uint16_t add_f16(uint16_t a, uint16_t b) { return narrow_f16(widen_f16(a) + widen_f16(b)); }
 
 // The exact sum of two bfloat16 fits a float closely enough to round once more to nearest even.
 uint16_t add_bf16(uint16_t a, uint16_t b) {
