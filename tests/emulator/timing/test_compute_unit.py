@@ -117,6 +117,52 @@ def test_a_barrier_waits_for_the_last_wave() -> None:
     assert clocks(START + body, waves=4) - clocks(START + slow, waves=1) in range(20, 80)
 
 
+def test_a_wave_that_has_ended_is_not_waited_for() -> None:
+    """The first wave ends long after the others have arrived, and never does."""
+    body = f"""
+      v_readfirstlane_b32 s8, v0
+      s_nop 4
+      s_cmp_lt_u32 s8, 64
+      s_cbranch_scc1 1f
+      s_barrier
+      s_branch 2f
+      1:
+      {"s_nop 15" + chr(10)}
+      2:
+    """.replace("s_nop 15\n", "s_nop 15\n" * 50)
+    traced = trace(START + body, waves=4)
+    time = replay(traced, barrier_release=1000)
+    assert time.clocks - clocks(START + "s_nop 15\n" * 50) in range(1000, 1100)
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"), [("matrix", 40 * 4 + 100 * 8), ("vector", 100 * 8 + 40 * 16)]
+)
+def test_matrix_and_vector_instructions_share_a_port(first: str, expected: int) -> None:
+    """Of two waves on a SIMD one issues matrix instructions, which take 4 clocks of it and 16 of
+    their unit, the other what takes 8. Vector work of the older wave
+    leaves the port to nobody."""
+    matrix = "v_mfma_f32_16x16x32_bf16 v[8:11], v[16:19], v[20:23], v[8:11]\n" * 40
+    exponentials = "v_exp_f32 v2, v3\n" * 100
+    one, two = (matrix, exponentials) if first == "matrix" else (exponentials, matrix)
+
+    def both(times: int) -> int:
+        body = f"""
+          v_readfirstlane_b32 s8, v0
+          s_nop 4
+          s_cmp_lt_u32 s8, 256
+          s_cbranch_scc1 1f
+          {two * times}
+          s_branch 2f
+          1:
+          {one * times}
+          2:
+        """
+        return clocks(START + ACCUMULATORS + body, waves=8)
+
+    assert both(2) - both(1) == pytest.approx(expected, abs=16)
+
+
 @pytest.mark.parametrize("stride", [4, 8, 16])
 def test_conflicts_cost_their_phases(stride: int) -> None:
     """Lanes 16 bytes apart read in 4 phases; `stride` times as far, in `stride` times as many."""

@@ -126,6 +126,16 @@ def test_the_loop_is_where_most_is_executed() -> None:
     assert 0 < workgroup.loop_start < workgroup.loop_end < workgroup.end
 
 
+def test_the_loop_lasts_to_the_end_of_its_last_instruction() -> None:
+    """Which here is the last but one: a jump that is not taken."""
+    loop = "s_mov_b32 s8, 0\n 1:\n s_add_u32 s8, s8, 1\n s_cmp_lt_u32 s8, 9\n s_cbranch_scc1 1b\n"
+    traced, time = replayed(loop, waves=1)
+    (workgroup,) = time.workgroups
+    assert workgroup.loop_end == workgroup.end - 4
+    first = _emulator.wave_events(traced, time)
+    assert workgroup.loop_start == first["start"][first["pc"] == traced.loop[0]].min()
+
+
 def test_straight_code_has_no_loop() -> None:
     traced, time = replayed(MATRIX)
     assert traced.loop == (0, 0)
