@@ -60,3 +60,9 @@ def checkpoint(folder: Path) -> Callable[[str], str]:
         return str(tiny_llama(folder / "models", int(model.removeprefix("tiny-"))))
 
     return checkpoint
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--into", metavar="DOCUMENT", help="write the table of the engines' defaults there"
+    )

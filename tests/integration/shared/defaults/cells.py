@@ -1,0 +1,77 @@
+"""The matrix of defaults: a cell is one kind of attention layer, under an engine as it starts by
+default, with one kind of traffic. HK serves it, or names its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import pytest
+
+from hk_backend.engine.rows import SPECULATIVE
+from hk_backend.routing.routes import RouteCounters
+from tests.integration.shared.defaults.models import LAYERS, Attention
+from tests.integration.shared.defaults.traffic import AUTO, TRAFFIC, Traffic
+from tests.integration.shared.e2e.compare import ROUTED_SHARE
+from tests.kernels.cover import pairwise
+
+NOT_SERVED = {
+    "head_size": "head_size 256: the gfx950 kernels have 64 and 128",
+    "window": "sliding_window: not in the gfx950 kernels",
+    "sinks": "sinks: not in the gfx950 kernels",
+    "FP8": "keys and values in torch.float8_e4m3fn: the gfx950 kernels read none",
+}
+"""What a cell may have that HK does not serve, and the reason that it counts; of several the first.
+A line less, and its cells must be served."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """`setting`: how the engine was started, in the words of the table."""
+
+    attention: Attention
+    setting: str
+    traffic: Traffic
+
+    def __str__(self) -> str:
+        return f"{self.attention}-{self.setting}-{self.traffic}"
+
+    def reason(self) -> str:
+        """Why HK leaves it to the engine; empty: it serves it."""
+        has = {
+            "head_size": self.attention.head_size > 128,
+            "window": self.attention.window is not None,
+            "sinks": self.attention.sinks,
+            "FP8": self.traffic.cache != AUTO,
+        }
+        return next((why for name, why in NOT_SERVED.items() if has[name]), "")
+
+
+def judged(cell: Cell, counters: RouteCounters) -> str:
+    """What HK counted of all steps of `cell`, held to what it must be; returns the reason."""
+    left = {why: tally.tokens for why, tally in counters.fallbacks.items()}
+    reason, prefill = cell.reason(), cell.traffic.prefill()
+    if reason:
+        assert set(left) - {SPECULATIVE} == {reason}
+        return reason
+    verified = cell.traffic.verified()
+    assert left == ({SPECULATIVE: verified} if verified else {})
+    assert ROUTED_SHARE * prefill <= counters.served.tokens <= prefill
+    return ""
+
+
+def cells(settings: Sequence[str], traffic: Sequence[Traffic] = TRAFFIC) -> list[Cell]:
+    """The whole matrix of an engine."""
+    return [Cell(*row) for row in product(LAYERS, settings, traffic)]
+
+
+def covered(name: str, matrix: Sequence[Cell]) -> Iterator[Any]:
+    """Parameters of a test, `cell`: a pairwise cover, another for each commit; the rest is slow."""
+    axes = zip(*((cell.attention, cell.setting, cell.traffic) for cell in matrix), strict=True)
+    chosen = pairwise(name, [list(dict.fromkeys(axis)) for axis in axes])
+    for cell in matrix:
+        row = (cell.attention, cell.setting, cell.traffic)
+        marks = () if row in chosen else (pytest.mark.slow,)
+        yield pytest.param(cell, marks=marks, id=str(cell))

@@ -1,0 +1,94 @@
+"""Faults in how HK reads a cache, below both engines' plugins: each must turn a cell red.
+
+They come in between a plugin and its layer's calls, behind the proof of the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from hk_backend.engine.attention import LayerTensors, PrefillRoute, Step
+from hk_backend.engine.rows import RowSplit, split_rows
+from hk_backend.ops import PagedKV
+
+Arguments = dict[str, Any]
+
+
+class Fault:
+    """A healthy one: `step` and `arguments` are what it changes. `calls` counts those of extends: a
+    fault that never came to one proves nothing."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def step(self, step: Step) -> Step:
+        return step
+
+    def arguments(self, arguments: Arguments) -> Arguments:
+        return arguments
+
+    def install(self, patch: pytest.MonkeyPatch) -> None:
+        """For as long as `patch` lasts."""
+        healthy = PrefillRoute.compute
+
+        def compute(
+            route: PrefillRoute,
+            step: Step,
+            paged: bool,
+            tensors: LayerTensors,
+            arguments: Callable[[], Arguments],
+        ) -> str:
+            if not paged:
+                return healthy(route, step, paged, tensors, arguments)
+            self.calls += 1
+            faulty = self.arguments(arguments())
+            cache = faulty["paged_kv"]
+            tensors = (tensors[0], cache.key.tensor, cache.value.tensor, tensors[3])
+            return healthy(route, self.step(step), paged, tensors, lambda: dict(faulty))
+
+        patch.setattr(PrefillRoute, "compute", compute)
+
+
+class PageOffByOne(Fault):
+    """Each page of a request is the one behind it."""
+
+    def step(self, step: Step) -> Step:
+        assert step.block_table is not None
+        return step.with_block_table(step.block_table.roll(-1, 1).contiguous())
+
+
+class ValuesAsRows(Fault):
+    """The values of a split cache, a channel's tokens side by side, read as a token's channels."""
+
+    def arguments(self, arguments: Arguments) -> Arguments:
+        cache: PagedKV = arguments["paged_kv"]
+        tokens, channels = cache.block_size, cache.head_size
+        blocks_and_heads = (cache.num_blocks, cache.num_kv_heads)
+        as_rows = cache.value.tensor.reshape(*blocks_and_heads, tokens, channels)
+        split = as_rows.transpose(2, 3).contiguous()
+        value = PagedKV.from_views(split, "B H D N", split, "B H D N").value
+        return {**arguments, "paged_kv": replace(cache, value=value)}
+
+
+class ScaleOfTheWrongHead(Fault):
+    """The scales of an FP8 cache's heads, the last first."""
+
+    def arguments(self, arguments: Arguments) -> Arguments:
+        turned = {name: torch.flip(arguments[name], (0,)) for name in ("k_scale", "v_scale")}
+        return {**arguments, **turned}
+
+
+def take_speculative_rows(patch: pytest.MonkeyPatch, where: str) -> None:
+    """HK takes the rows that verify drafts, too. `where` the plugin holds `split_rows`, by name."""
+
+    def taken(*arguments: Any, **named: Any) -> RowSplit:
+        query_start_loc, seq_lens, is_prefilling, _drafts, *rest = arguments
+        assert not named
+        return split_rows(query_start_loc, seq_lens, is_prefilling | True, 0, *rest)
+
+    patch.setattr(where, taken)
