@@ -21,6 +21,19 @@ from tests.integration.shared.attention.rows import DECODE, FRESH, Row, prefill_
 BLOCK_SIZE = 32
 MAX_BLOCKS = 6
 NUM_HEADS, NUM_KV_HEADS, HEAD_SIZE = 4, 2, 64
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of a layer, and of a page of its cache in tokens."""
+
+    num_heads: int = NUM_HEADS
+    num_kv_heads: int = NUM_KV_HEADS
+    head_size: int = HEAD_SIZE
+    block_size: int = BLOCK_SIZE
+
+
+SHAPE = Shape()
 LAYER_NAME = "model.layers.0.attn"
 UNWRITTEN = 1e4
 """In cache slots that no row owns: reading one shows. (NaN would show in vLLM's own decode.)"""
@@ -32,12 +45,12 @@ MIXED = [DECODE, EXTEND, FRESH]
 PREFILL = prefill_tokens(MIXED)
 
 
-def vllm_config(dtype: torch.dtype = torch.float32, **parallel: Any) -> Any:
+def vllm_config(dtype: torch.dtype = torch.float32, shape: Shape = SHAPE, **parallel: Any) -> Any:
     """As much of a VllmConfig as one attention layer and its builder read."""
     from vllm.config import VllmConfig
 
     config = VllmConfig()
-    config.cache_config.block_size = BLOCK_SIZE
+    config.cache_config.block_size = shape.block_size
     for name, value in parallel.items():
         object.__setattr__(config.parallel_config, name, value)
     model = SimpleNamespace(
@@ -46,9 +59,9 @@ def vllm_config(dtype: torch.dtype = torch.float32, **parallel: Any) -> Any:
         rswa_window=None,
         compute_hash=lambda: "model",
         multimodal_config=None,
-        get_num_attention_heads=lambda parallel: NUM_HEADS,
-        get_num_kv_heads=lambda parallel: NUM_KV_HEADS,
-        get_head_size=lambda: HEAD_SIZE,
+        get_num_attention_heads=lambda parallel: shape.num_heads,
+        get_num_kv_heads=lambda parallel: shape.num_kv_heads,
+        get_head_size=lambda: shape.head_size,
     )
     object.__setattr__(config, "model_config", model)
     return config
@@ -91,17 +104,19 @@ class Layer:
     arguments: dict[str, Any] = field(default_factory=dict)
     num_blocks: int = 64
     unwritten: float = UNWRITTEN
+    shape: Shape = SHAPE
 
     def __post_init__(self) -> None:
         from vllm.model_executor.layers.attention import Attention
 
-        self.config = self.config or vllm_config(self.dtype)
+        shape = self.shape
+        self.config = self.config or vllm_config(self.dtype, shape)
         with constructing(self.config, self.dtype):
             self.module = Attention(
-                NUM_HEADS,
-                HEAD_SIZE,
-                HEAD_SIZE**-0.5,
-                NUM_KV_HEADS,
+                shape.num_heads,
+                shape.head_size,
+                shape.head_size**-0.5,
+                shape.num_kv_heads,
                 cache_config=self.config.cache_config,
                 prefix=LAYER_NAME,
                 attn_backend=self.backend,
@@ -112,35 +127,56 @@ class Layer:
             self.builder: Any = self.backend.get_builder_cls()(
                 spec, [LAYER_NAME], self.config, torch.device("cpu")
             )
-        shape = (self.num_blocks, NUM_KV_HEADS, BLOCK_SIZE, 2 * HEAD_SIZE)
-        self.kv_cache = torch.empty(shape, dtype=self.dtype)
+        sizes = (self.num_blocks, shape.num_kv_heads, shape.block_size, 2 * shape.head_size)
+        self.kv_cache = torch.empty(sizes, dtype=self.dtype)
 
 
 class Batch:
-    """Random queries, keys and values of `rows`, their cached part already in `layer`'s cache."""
+    """Random queries, keys and values of `rows`, their cached part already in `layer`'s cache.
 
-    def __init__(self, layer: Layer, rows: Sequence[Row], seed: int = 0, padding: int = 3) -> None:
-        self.layer, self.rows = layer, list(rows)
+    `template`: so many tokens, of whole pages, are the same at the beginning of all rows that have
+    them cached, and in the same pages.
+    """
+
+    def __init__(
+        self,
+        layer: Layer,
+        rows: Sequence[Row],
+        seed: int = 0,
+        padding: int = 3,
+        template: int = 0,
+    ) -> None:
+        self.layer, self.rows, shape = layer, list(rows), layer.shape
         generator = torch.Generator().manual_seed(seed)
 
         def random(tokens: int, heads: int) -> torch.Tensor:
-            made = torch.randn(tokens, heads, HEAD_SIZE, generator=generator)
+            made = torch.randn(tokens, heads, shape.head_size, generator=generator)
             return made.to(layer.dtype)
 
-        self.keys = [random(row.length, NUM_KV_HEADS) for row in self.rows]
-        self.values = [random(row.length, NUM_KV_HEADS) for row in self.rows]
-        self.queries = [random(row.query, NUM_HEADS) for row in self.rows]
+        self.keys = [random(row.length, shape.num_kv_heads) for row in self.rows]
+        self.values = [random(row.length, shape.num_kv_heads) for row in self.rows]
+        self.queries = [random(row.query, shape.num_heads) for row in self.rows]
         self.num_tokens = sum(row.query for row in self.rows)
-        blank = [random(padding, NUM_HEADS), random(padding, NUM_KV_HEADS)]
+        blank = [random(padding, shape.num_heads), random(padding, shape.num_kv_heads)]
+        # blocks in no order, and none of them the null block
+        shuffled = torch.randperm(layer.num_blocks - 1, generator=generator) + 1
+        width = max(MAX_BLOCKS, *(-(-row.length // shape.block_size) for row in self.rows))
+        self.block_table = shuffled[: len(self.rows) * width].view(-1, width).int()
+        self._share(template)
         self.query = torch.cat([*self.queries, blank[0]])
         self.key = torch.cat([*map(self._new, self.rows, self.keys), blank[1]])
         self.value = torch.cat([*map(self._new, self.rows, self.values), blank[1]])
         self.output = torch.full_like(self.query, torch.nan)
-        # blocks in no order, and none of them the null block
-        shuffled = torch.randperm(layer.num_blocks - 1, generator=generator) + 1
-        self.block_table = shuffled[: len(self.rows) * MAX_BLOCKS].view(-1, MAX_BLOCKS).int()
         layer.kv_cache.fill_(layer.unwritten)
         self._write([row.cached for row in self.rows])
+
+    def _share(self, template: int) -> None:
+        pages = template // self.layer.shape.block_size
+        sharing = [i for i, row in enumerate(self.rows) if row.cached >= template > 0]
+        for other in sharing[1:]:
+            for made in (self.keys, self.values):
+                made[other][:template] = made[sharing[0]][:template]
+            self.block_table[other, :pages] = self.block_table[sharing[0], :pages]
 
     @staticmethod
     def _new(row: Row, tensor: torch.Tensor) -> torch.Tensor:
@@ -148,8 +184,8 @@ class Batch:
 
     def _slots(self, index: int, begin: int, end: int) -> torch.Tensor:
         positions = torch.arange(begin, end)
-        blocks = self.block_table[index].long()[positions // BLOCK_SIZE]
-        return blocks * BLOCK_SIZE + positions % BLOCK_SIZE
+        size = self.layer.shape.block_size
+        return self.block_table[index].long()[positions // size] * size + positions % size
 
     def _write(self, lengths: Sequence[int]) -> None:
         if not sum(lengths):

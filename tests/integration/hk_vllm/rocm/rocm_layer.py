@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import torch
 from vllm.utils.import_utils import resolve_obj_by_qualname
@@ -16,8 +17,10 @@ from vllm.v1.kv_cache_interface import (
 
 from tests.integration.hk_vllm.attention.batch import (
     LAYER_NAME,
+    SHAPE,
     Batch,
     Layer,
+    Shape,
     vllm_config,
     with_drafts,
 )
@@ -36,17 +39,19 @@ def rocm_layer(
     dtype: torch.dtype = torch.float32,
     fp8: bool = False,
     drafts: int = 0,
+    shape: Shape = SHAPE,
+    **arguments: Any,
 ) -> Layer:
-    """A layer over `parent`, alone or with HK around it, in blocks of `BLOCK_SIZE` tokens.
+    """A layer over `parent`, alone or with HK around it; `arguments`: more of vLLM's `Attention`.
 
     Its cache is the view that vLLM's own allocator makes of the second of two layers.
     """
     backend = resolve_obj_by_qualname(parent.hk_path if wrapped else parent.path)
-    config = vllm_config(dtype)
+    config = vllm_config(dtype, shape)
     if drafts:
         config = with_drafts(config, drafts)
     config.cache_config.cache_dtype = "fp8" if fp8 else "auto"
-    layer = Layer(backend, dtype, config)
+    layer = Layer(backend, dtype, config, arguments, shape=shape)
     spec = backend.customize_spec(layer.module.get_kv_cache_spec(config))
     layout = KVCacheLayout[parent.layout]
     names = ["another layer", LAYER_NAME]
@@ -56,11 +61,22 @@ def rocm_layer(
     memory = torch.zeros(size, dtype=torch.int8)
     layer.kv_cache = create_kv_cache_views(memory, spec, layer.num_blocks, layout, place)[1]
     layer.module.kv_cache = layer.kv_cache
-    if fp8:
+    if layer.module.kv_cache_dtype == "fp8":
         layer.unwritten = FP8_NAN
-        layer.module._k_scale.fill_(SCALES[0])
-        layer.module._v_scale.fill_(SCALES[1])
+        set_scales(layer.module)
     return layer
+
+
+def set_scales(module: Any) -> None:
+    """Of an FP8 cache: the checkpoint's, if it has some, or the engine's own."""
+    checkpoint = getattr(module, "quant_method", None)
+    if checkpoint is None:
+        module._k_scale.fill_(SCALES[0])
+        module._v_scale.fill_(SCALES[1])
+        return
+    for scale, value in zip((module.k_scale, module.v_scale), SCALES, strict=True):
+        scale.data.fill_(value)
+    checkpoint.process_weights_after_loading(module)
 
 
 def round_to_fp8(batch: Batch, parent: Parent) -> None:

@@ -3,7 +3,7 @@ default, with one kind of traffic. HK serves it, or names its reason."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -67,11 +67,12 @@ def cells(settings: Sequence[str], traffic: Sequence[Traffic] = TRAFFIC) -> list
     return [Cell(*row) for row in product(LAYERS, settings, traffic)]
 
 
-def covered(name: str, matrix: Sequence[Cell]) -> Iterator[Any]:
+def covered(name: str, matrix: Sequence[Cell]) -> list[Any]:
     """Parameters of a test, `cell`: a pairwise cover, another for each commit; the rest is slow."""
     axes = zip(*((cell.attention, cell.setting, cell.traffic) for cell in matrix), strict=True)
     chosen = pairwise(name, [list(dict.fromkeys(axis)) for axis in axes])
-    for cell in matrix:
-        row = (cell.attention, cell.setting, cell.traffic)
-        marks = () if row in chosen else (pytest.mark.slow,)
-        yield pytest.param(cell, marks=marks, id=str(cell))
+    return [
+        pytest.param(cell, marks=() if row in chosen else pytest.mark.slow, id=str(cell))
+        for cell in matrix
+        if (row := (cell.attention, cell.setting, cell.traffic))
+    ]

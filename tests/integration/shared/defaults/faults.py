@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import torch
 
 from hk_backend.engine.attention import LayerTensors, PrefillRoute, Step
 from hk_backend.engine.rows import RowSplit, split_rows
@@ -75,12 +74,16 @@ class ValuesAsRows(Fault):
         return {**arguments, "paged_kv": replace(cache, value=value)}
 
 
-class ScaleOfTheWrongHead(Fault):
-    """The scales of an FP8 cache's heads, the last first."""
+class WrongScale(Fault):
+    """Of an FP8 cache: another head's; of one scale per tensor, the keys' for the values'."""
 
     def arguments(self, arguments: Arguments) -> Arguments:
-        turned = {name: torch.flip(arguments[name], (0,)) for name in ("k_scale", "v_scale")}
-        return {**arguments, **turned}
+        scales = [arguments[name] for name in ("k_scale", "v_scale")]
+        if scales[0].numel() == 1:
+            k_scale, v_scale = reversed(scales)
+        else:
+            k_scale, v_scale = (scale.flip(0) for scale in scales)
+        return {**arguments, "k_scale": k_scale, "v_scale": v_scale}
 
 
 def take_speculative_rows(patch: pytest.MonkeyPatch, where: str) -> None:

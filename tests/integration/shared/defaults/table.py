@@ -15,7 +15,10 @@ from tests.integration.shared.defaults.cells import Cell
 from tests.models import ROOT
 
 DOCUMENT = ROOT / "docs" / "routing.md"
+ADVICE = "run this file with --into docs/routing.md"
 SERVED = "HK"
+SAME = "; "
+"""Between settings."""
 HEADINGS = ("attention", "started with", "backend")
 
 
@@ -43,12 +46,12 @@ def noting(engine: str, matrix: Sequence[Cell], config: pytest.Config) -> Iterat
     whole matrix was noted."""
     into = config.getoption("--into", None)
     found: dict[Place, Found] = {}
-    documented = {} if into else read(DOCUMENT, engine)
+    documented = {} if into else whole(engine, matrix)
 
     def note(cell: Cell, of: Found) -> None:
         found[place(cell)] = of
         if not into:
-            assert documented[place(cell)] == of, f"{DOCUMENT.name} says so: run with --into"
+            assert documented[place(cell)] == of, f"{DOCUMENT.name} says otherwise: {ADVICE}"
 
     yield note
     if into:
@@ -59,24 +62,26 @@ def place(cell: Cell) -> Place:
     return Place(cell.attention.name, cell.setting, cell.traffic.name)
 
 
-def assert_whole(engine: str, matrix: Sequence[Cell]) -> None:
-    """The document has the cells of `matrix`, no others, as `render` writes them."""
+def whole(engine: str, matrix: Sequence[Cell]) -> Table:
+    """What the document has, which must be the cells of `matrix` as `render` writes them."""
     table = read(DOCUMENT, engine)
-    assert list(table) == list(map(place, matrix))
-    assert render(table) == _block(DOCUMENT, engine)[1]
+    assert set(table) == set(map(place, matrix)), f"{DOCUMENT.name} has other cells: {ADVICE}"
+    assert render(table) == _block(DOCUMENT, engine)[1], f"{DOCUMENT.name} was edited: {ADVICE}"
+    return table
 
 
 def render(table: Table) -> str:
-    """A row for each attention and setting, a column for each kind of traffic; reasons below it."""
+    """A row for each attention and its settings that come to the same, a column for each kind of
+    traffic; reasons below it."""
     traffic = list(dict.fromkeys(each.traffic for each in table))
-    rows = list(dict.fromkeys((each.attention, each.setting) for each in table))
     reasons = [why for why in dict.fromkeys(of.reason for of in table.values()) if why]
-    lines = []
-    for row in rows:
-        cells = [table[Place(*row, column)] for column in traffic]
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for attention, setting in dict.fromkeys((each.attention, each.setting) for each in table):
+        cells = [table[Place(attention, setting, column)] for column in traffic]
         [backend] = {of.backend for of in cells}
         texts = [f"({reasons.index(of.reason) + 1})" if of.reason else SERVED for of in cells]
-        lines.append([*row, backend, *texts])
+        rows.setdefault((attention, backend, *texts), []).append(setting)
+    lines = [[first, SAME.join(settings), *rest] for (first, *rest), settings in rows.items()]
     listed = "".join(f"{number}. `{why}`\n" for number, why in enumerate(reasons, 1))
     return f"{tables.markdown([*HEADINGS, *traffic], lines)}\n{listed}"
 
@@ -86,12 +91,13 @@ def read(document: Path, engine: str) -> Table:
     _, block, _ = _block(document, engine)
     reasons = dict(re.findall(r"^(\d+)\. `(.*)`$", block, re.MULTILINE))
     lines = [line.strip("| ").split(" | ") for line in block.splitlines() if line[:1] == "|"]
-    headings, _, *rows = lines
+    headings, _, *rows = lines or [[], []]
     return {
         Place(attention, setting, traffic): Found(
             backend, "" if text == SERVED else reasons[text.strip("()")]
         )
-        for attention, setting, backend, *texts in rows
+        for attention, settings, backend, *texts in rows
+        for setting in settings.split(SAME)
         for traffic, text in zip(headings[len(HEADINGS) :], texts, strict=True)
     }
 

@@ -1,0 +1,92 @@
+"""A cell of the matrix, through vLLM's own builder, cache, writer and implementation of the backend
+that vLLM chose, HK around it and its kernels in the emulator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from hk_backend.routing.routes import RouteCounters
+from tests.integration.hk_vllm.attention.batch import Batch, Layer, Shape
+from tests.integration.hk_vllm.rocm.parents import Parent
+from tests.integration.hk_vllm.rocm.rocm_layer import rocm_layer, round_to_fp8
+from tests.integration.shared.defaults.cells import Cell, judged
+from tests.integration.shared.defaults.models import Attention
+from tests.integration.shared.defaults.traffic import AUTO, CHECKPOINT, FP8
+
+SINK = 1.0
+
+QUANTISED = {
+    "quant_method": "compressed-tensors",
+    "format": "float-quantized",
+    "config_groups": {},
+    "ignore": [],
+    "kv_cache_scheme": {
+        "num_bits": 8,
+        "type": "float",
+        "strategy": "tensor",
+        "symmetric": True,
+        "dynamic": False,
+    },
+}
+"""As llm-compressor writes it into a checkpoint: the scheme alone makes vLLM's cache FP8."""
+
+
+def hold(cell: Cell, parent: Parent, counters: RouteCounters) -> str:
+    """Run the cell's traffic and hold what HK counts and computes to what it must be; returns why
+    it leaves the cell to `parent`, if it does.
+
+    A layer that is the parent's alone is not looked at: that is vLLM's own affair.
+    """
+    batches = run(cell, parent)
+    reason = judged(cell, counters)
+    for batch in batches if counters.served.tokens else ():
+        batch.check()
+    return reason
+
+
+def run(cell: Cell, parent: Parent) -> list[Batch]:
+    """Every step."""
+    layer, traffic = layer_of(cell, parent), cell.traffic
+    batches = []
+    for seed, rows in enumerate(traffic.steps):
+        batch = Batch(layer, rows, seed, template=traffic.template)
+        if traffic.cache != AUTO:
+            round_to_fp8(batch, parent)
+        batch.run()
+        batches.append(batch)
+    return batches
+
+
+def layer_of(cell: Cell, parent: Parent) -> Layer:
+    """The layer, as a model constructs it."""
+    of, cache = cell.attention, cell.traffic.cache
+    return rocm_layer(
+        parent,
+        wrapped=True,
+        dtype=torch.bfloat16,
+        fp8=cache == FP8,
+        drafts=cell.traffic.drafts,
+        shape=Shape(of.num_heads, of.num_kv_heads, of.head_size, parent.block_size),
+        **arguments(of),
+        **(quantised() if cache == CHECKPOINT else {}),
+    )
+
+
+def arguments(of: Attention) -> dict[str, Any]:
+    """What a model hands its `Attention` only if it has windows or sinks."""
+    given: dict[str, Any] = {}
+    if of.window is not None:
+        given["per_layer_sliding_window"] = of.window
+    if of.sinks:
+        given["sinks"] = torch.full((of.num_heads,), SINK)
+    return given
+
+
+def quantised() -> dict[str, Any]:
+    from vllm.model_executor.layers.quantization.compressed_tensors.compressed_tensors import (
+        CompressedTensorsConfig,
+    )
+
+    return {"quant_config": CompressedTensorsConfig.from_config(QUANTISED)}

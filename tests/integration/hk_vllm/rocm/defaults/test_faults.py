@@ -1,0 +1,73 @@
+"""Faults that a cell of the matrix must show: its numbers, or its counters, are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from hk_backend.routing.routes import RouteCounters, routes
+from tests.integration.hk_vllm.rocm.defaults.choices import parent_of
+from tests.integration.hk_vllm.rocm.defaults.run import hold
+from tests.integration.hk_vllm.rocm.defaults.settings import Setting
+from tests.integration.shared.defaults.cells import NOT_SERVED, Cell
+from tests.integration.shared.defaults.faults import (
+    Fault,
+    PageOffByOne,
+    ValuesAsRows,
+    WrongScale,
+    take_speculative_rows,
+)
+from tests.integration.shared.defaults.models import LAYERS
+from tests.integration.shared.defaults.traffic import AUTO, TRAFFIC, Traffic
+
+PAGED = [traffic for traffic in TRAFFIC if traffic.cache == AUTO or "FP8" not in NOT_SERVED]
+"""Whose extends HK reads from the cache."""
+
+FAULTS: list[tuple[type[Fault], Traffic]] = [
+    *((fault, traffic) for fault in (PageOffByOne, ValuesAsRows) for traffic in PAGED),
+    *((WrongScale, traffic) for traffic in PAGED if traffic.cache != AUTO),
+]
+
+
+def cell_of(traffic: Traffic) -> Cell:
+    """Llama's, which vLLM's default keeps in a split cache."""
+    return Cell(LAYERS[0], str(Setting()), traffic)
+
+
+@pytest.mark.parametrize(
+    ("fault", "traffic"), FAULTS, ids=lambda of: getattr(of, "__name__", str(of))
+)
+def test_numbers_are_wrong(
+    fault: type[Fault],
+    traffic: Traffic,
+    emulated: None,
+    counters: RouteCounters,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Counted as served all the same: only the numbers say it."""
+    broken = fault()
+    assert_red(cell_of(traffic), lambda: broken.install(monkeypatch), "out of bounds")
+    assert broken.calls
+
+
+def test_speculative_rows_are_taken(
+    emulated: None, counters: RouteCounters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their numbers are right: only the counters say it."""
+    [traffic] = [traffic for traffic in TRAFFIC if traffic.drafts]
+    where = "hk_vllm.attention.builder.split_rows"
+    assert_red(
+        cell_of(traffic),
+        lambda: take_speculative_rows(monkeypatch, where),
+        "speculative verification",
+    )
+
+
+def assert_red(cell: Cell, install: Callable[[], None], why: str) -> None:
+    """`cell` is green, and red once the fault is installed."""
+    hold(cell, parent_of(cell), routes.counters("attention"))
+    routes.reset()
+    install()
+    with pytest.raises(AssertionError, match=why):
+        hold(cell, parent_of(cell), routes.counters("attention"))
