@@ -66,7 +66,7 @@ PARENTS = {
     parent.name: parent
     for parent in (
         # keys [B, H, D/x, N, x], values [B, H, D, N]: one plane each, or both within a block
-        Parent("rocm-attn", "ROCM_ATTN", "LHBNC"),
+        Parent("rocm-attn", "ROCM_ATTN", "LHBNC", 16, 16),
         Parent("rocm-attn-in-blocks", "ROCM_ATTN", "LBHNC", 48, 48),
         # [B, H, N, 2D]: heads within a block, one plane per head, manager blocks of two
         Parent("aiter-fa", "ROCM_AITER_FA", "LBHNC", 16, 16),
@@ -76,12 +76,12 @@ PARENTS = {
         Parent("aiter-fa-shuffled", "ROCM_AITER_FA", "LHBNC", shuffled=True),
         # [B, H, N, 2D] again
         Parent("unified", "ROCM_AITER_UNIFIED_ATTN", "LBHNC", 64, 64),
-        Parent("triton-nhd", "TRITON_ATTN", "LBNHC"),
+        Parent("triton-nhd", "TRITON_ATTN", "LBNHC", 16, 16),
         # and with the layers of a block side by side: a block's stride spans them all
         Parent("triton-layers-in-blocks", "TRITON_ATTN", "BLNHC", 16, 16),
     )
 }
-"""As engines serve them."""
+"""As engines serve them; of each backend the one that vLLM chooses with no flag is among them."""
 
 LAYER_PARENTS = [
     *(

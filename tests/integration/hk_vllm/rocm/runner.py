@@ -14,30 +14,36 @@ from tests.integration.hk_vllm.rocm import torch_kernels
 from tests.integration.hk_vllm.rocm.parents import PARENTS, Parent
 from tests.integration.shared.e2e.scenario import Scenario, load
 
+SERVED_BY = "TEST_SERVED_BY"
+"""The scenario's name, for the processes of an engine's ranks (ranks.py)."""
+
 
 def main(asked: Path, answered: Path) -> None:
+    import vllm
     from vllm.plugins import load_general_plugins
 
     load_general_plugins()  # before anything is put over what it registers
-    torch_kernels.install()
     [scenario] = load(Scenario, asked)
-    place(scenario)
+    os.environ[SERVED_BY] = scenario.name
+    parent = place(scenario.name)
+    if parent:
+        os.environ["VLLM_KV_CACHE_LAYOUT"] = parent.layout
+        vllm.LLM = checked(parent)
     runner.main(asked, answered)
 
 
-def place(scenario: Scenario) -> None:
-    """Put the scenario's parent where the platform looks, with or without HK around it."""
-    import vllm
+def place(name: str) -> Parent | None:
+    """Put the parent of the scenario `name` where the platform looks, with or without HK around
+    it; None: stock."""
     from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
-    who, *rest = scenario.name.split()
+    who, *rest = name.split()
     if who == "stock":
         AttentionBackendEnum.CPU_ATTN.clear_override()
-        return
-    parent = PARENTS[who]
-    os.environ["VLLM_KV_CACHE_LAYOUT"] = parent.layout
-    parent.install(wrapped=rest[0] == "hk")
-    vllm.LLM = checked(parent)
+        return None
+    torch_kernels.install()
+    PARENTS[who].install(wrapped=rest[0] == "hk")
+    return PARENTS[who]
 
 
 def checked(parent: Parent) -> Any:

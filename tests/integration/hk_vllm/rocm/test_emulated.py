@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,7 @@ READ_IN_PLACE = (
     ("aiter-fa", 64),  # [B, H, N, 2D]
     ("aiter-fa", 128),
     ("aiter-fa-planes", 64),  # HND: a plane per head
+    ("unified", 64),
     ("triton-nhd", 64),  # NHD
     ("rocm-attn", 64),  # K [B, H, D/x, N, x] and V [B, H, D, N]: the default
     ("rocm-attn", 128),
@@ -41,21 +43,25 @@ class Engines:
 
     def __init__(self, folder: Path) -> None:
         self._checkpoints = {size: str(tiny_llama(folder, size)) for size in (64, 128)}
-        scenarios = [self._scenario(*case) for case in READ_IN_PLACE]
+        scenarios = [self.scenario(*case) for case in READ_IN_PLACE]
 
         def run(device: str) -> Served:
-            return serve(
-                scenarios,
-                folder / device.partition(":")[0],
-                {**HK, "HK_DEVICE": device, "OMP_NUM_THREADS": "1"},
-                runner="tests.integration.hk_vllm.rocm.runner",
-            )
+            return self.serve(scenarios, folder / device.partition(":")[0], device)
 
         with ThreadPoolExecutor() as pool:
             self._served = list(pool.map(run, DEVICES))
 
-    def _scenario(self, parent: str, head_size: int) -> Scenario:
-        engine = {**ENGINE, "block_size": PARENTS[parent].block_size}
+    @staticmethod
+    def serve(scenarios: list[Scenario], folder: Path, device: str, **more: str) -> Served:
+        return serve(
+            scenarios,
+            folder,
+            {**HK, "HK_DEVICE": device, "OMP_NUM_THREADS": "1", **more},
+            runner="tests.integration.hk_vllm.rocm.runner",
+        )
+
+    def scenario(self, parent: str, head_size: int, **engine: Any) -> Scenario:
+        engine = {**ENGINE, "block_size": PARENTS[parent].block_size, **engine}
         name, checkpoint = f"{parent} hk d{head_size}", self._checkpoints[head_size]
         return Scenario(name, checkpoint, rounds(), "bfloat16", engine)
 
@@ -84,3 +90,23 @@ def test_extends(parent: str, head_size: int, engines: Engines) -> None:
     )
     assert launched[kernel.name] > 0
     assert_same_numbers(emulated, cpu, checkpoint)
+
+
+@pytest.mark.slow
+def test_two_ranks(engines: Engines, tmp_path: Path) -> None:
+    """The heads of vLLM's default backend, split over two processes."""
+    scenario = engines.scenario(
+        "rocm-attn",
+        64,
+        tensor_parallel_size=2,
+        worker_extension_cls="tests.integration.hk_vllm.rocm.ranks.Rank",
+    )
+    cores = {"VLLM_CPU_OMP_THREADS_BIND": "0|1"}  # or it wants a NUMA node for each rank
+    found = engines.serve([scenario], tmp_path, "emulated:gfx950", **cores).only
+    assert len(found.rounds[-1].workers) == 2
+    assert_traffic(found)
+    assert_routed(found)
+    for worker in found.rounds[-1].workers:
+        assert sum(worker.launches.values()) > 0
+    _, one_rank, checkpoint = engines.results("rocm-attn", 64)
+    assert_same_numbers(found, one_rank, checkpoint)

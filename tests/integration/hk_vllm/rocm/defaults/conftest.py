@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from hk_backend.devices.hip.emulated import emulated_device
 from tests.integration.hk_vllm.rocm import torch_kernels
 
 
@@ -16,3 +17,4 @@ def emulated(
     """HK's kernels in the emulator, the backends' own in torch."""
     torch_kernels.install(monkeypatch)
     environment(HK_DEVICE="emulated:gfx950")
+    emulated_device("gfx950")

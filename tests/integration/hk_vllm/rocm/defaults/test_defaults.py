@@ -14,6 +14,7 @@ from hk_backend.routing.routes import RouteCounters
 from tests.integration.hk_vllm.rocm.defaults.choices import choices, parent_of
 from tests.integration.hk_vllm.rocm.defaults.run import hold
 from tests.integration.hk_vllm.rocm.defaults.settings import AITER_OFF, DEFAULTS
+from tests.integration.hk_vllm.rocm.parents import PARENTS
 from tests.integration.shared.defaults import table
 from tests.integration.shared.defaults.cells import NOT_SERVED, Cell, cells, covered
 from tests.integration.shared.defaults.table import Found, Note
@@ -33,6 +34,15 @@ def test_cell(cell: Cell, emulated: None, counters: RouteCounters, note: Note) -
     parent = parent_of(cell)
     reason = hold(cell, parent, counters)
     note(cell, Found(parent.member, reason))
+
+
+def test_engines_serve_what_vllm_chooses() -> None:
+    """The parents of the end-to-end tests: backend, layout and pages."""
+    served = {(of.hk_path, of.layout, of.block_size) for of in PARENTS.values() if not of.shuffled}
+    for setting in DEFAULTS[:3]:
+        for layer in choices()[str(setting)].values():
+            for of in layer.values():
+                assert (of["path"], of["layout"], of["block_size"]) in served
 
 
 def test_llama_and_qwen_are_served() -> None:
