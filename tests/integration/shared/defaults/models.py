@@ -1,16 +1,19 @@
-"""The attention of the models that people serve, as shapes: heads scaled down, in their ratio."""
+"""The attention of the models that people serve, as shapes, with windows scaled down."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+import torch
 
 
 @dataclass(frozen=True)
 class Attention:
     """One kind of attention layer of a model.
 
-    `window`: keys that a query sees, its own included; None: all. `sinks`: each head has a logit
-    that joins every softmax without a value.
+    `window`: keys that a query sees, its own included; None: all. `sinks`: each head has a logit,
+    `SINK`, that joins every softmax without a value.
     """
 
     name: str
@@ -23,17 +26,23 @@ class Attention:
     def __str__(self) -> str:
         return self.name
 
+    def mask(self) -> dict[str, Any]:
+        """What the reference is told of it."""
+        sinks = torch.full((self.num_heads,), SINK) if self.sinks else None
+        return {"sliding_window": self.window, "sinks": sinks}
 
+
+SINK = 1.0
 WINDOW = 48
-"""Scaled down, too: shorter than the sequences of traffic.py."""
+"""Shorter than the sequences of traffic.py."""
 
 LAYERS = (
-    Attention("Llama 3", 8, 2, 128),  # 8B: 32 and 8 heads
-    Attention("Llama 3.2 1B", 8, 2, 64),  # 32 and 8
-    Attention("Qwen3", 10, 2, 128),  # 14B: 40 and 8
-    Attention("Mistral", 8, 2, 128, window=WINDOW),  # 7B v0.1: 32 and 8
-    Attention("gpt-oss, windows", 16, 2, 64, window=WINDOW, sinks=True),  # 64 and 8
-    Attention("gpt-oss, full", 16, 2, 64, sinks=True),  # every other layer
-    Attention("Gemma 3, windows", 4, 2, 256, window=WINDOW),  # 4B: 8 and 4
-    Attention("Gemma 3, full", 4, 2, 256),  # one layer in six
+    Attention("Llama 3", 32, 8, 128),  # 8B
+    Attention("Llama 3.2 1B", 32, 8, 64),
+    Attention("Qwen3", 40, 8, 128),  # 14B
+    Attention("Mistral", 32, 8, 128, window=WINDOW),  # 7B v0.1
+    Attention("gpt-oss, windows", 64, 8, 64, window=WINDOW, sinks=True),
+    Attention("gpt-oss, full", 64, 8, 64, sinks=True),  # every other layer
+    Attention("Gemma 3, windows", 8, 4, 256, window=WINDOW),  # 4B
+    Attention("Gemma 3, full", 8, 4, 256),  # one layer in six
 )

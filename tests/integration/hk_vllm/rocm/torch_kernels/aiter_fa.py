@@ -30,6 +30,8 @@ def flash_attn_varlen_func(
     causal: bool,
     return_lse: bool = False,
     out: torch.Tensor | None = None,
+    window_size: tuple[int, int] = (-1, -1),
+    sink_ptr: torch.Tensor | None = None,
     **_rest: object,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Packed keys and values; a request without keys gives zeros and minus infinity."""
@@ -39,7 +41,8 @@ def flash_attn_varlen_func(
         if k1 == k0:
             out[first:last] = 0
             continue
-        result = attend(q[first:last], k[k0:k1], v[k0:k1], softmax_scale, causal)
+        part = q[first:last], k[k0:k1], v[k0:k1]
+        result = attend(*part, softmax_scale, causal, window_size[0] + 1, sink_ptr)
         out[first:last], lse[:, first:last] = result
     return (out, lse) if return_lse else out
 

@@ -32,10 +32,13 @@ def attend(
     value: torch.Tensor,
     scale: float,
     causal: bool,
+    window: int = 0,
+    sinks: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """One request: query `[n, heads, D]`, key and value `[s, kv_heads, D]`, last tokens aligned.
 
-    Returns the output in float32 and the log-sum-exp `[heads, n]`.
+    `window`: keys that a query sees, its own included; 0: all. `sinks`: `[heads]`, logits that
+    join each softmax. Returns the output in float32 and the log-sum-exp `[heads, n]`.
     """
     group = query.shape[1] // key.shape[1]
     keys = key.float().repeat_interleave(group, dim=1)
@@ -44,8 +47,13 @@ def attend(
     if causal:
         hidden = torch.ones(scores.shape[1:], dtype=torch.bool).triu(len(key) - len(query) + 1)
         scores = scores.masked_fill(hidden, -math.inf)
-    output = torch.einsum("hqk,khd->qhd", scores.softmax(-1), values)
-    return output, scores.logsumexp(-1)
+    if window:
+        past = torch.ones(scores.shape[1:], dtype=torch.bool).tril(len(key) - len(query) - window)
+        scores = scores.masked_fill(past, -math.inf)
+    if sinks is not None:
+        scores = torch.cat([scores, sinks[:, None, None].expand(-1, len(query), 1)], -1)
+    weights = scores.softmax(-1)[:, :, : len(key)]
+    return torch.einsum("hqk,khd->qhd", weights, values), scores.logsumexp(-1)
 
 
 def places(

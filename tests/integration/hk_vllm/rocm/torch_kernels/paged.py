@@ -29,16 +29,20 @@ def unified_attention(
     block_table: torch.Tensor,
     k_descale: torch.Tensor,
     v_descale: torch.Tensor,
+    window_size: tuple[int, int] = (-1, -1),
+    sinks: torch.Tensor | None = None,
     **_rest: object,
 ) -> None:
     """Every row reads all its keys from the cache, the new ones too."""
+    window = window_size[0] + 1
     for row, (first, last) in enumerate(rows(cu_seqlens_q)):
         if last == first:
             continue
         length = int(seqused_k[row])
         keys = from_cache(pages(k, block_table[row], length), k_descale)
         values = from_cache(pages(v, block_table[row], length), v_descale)
-        out[first:last] = attend(q[first:last], keys, values, softmax_scale, causal)[0]
+        mine = attend(q[first:last], keys, values, softmax_scale, causal, window, sinks)
+        out[first:last] = mine[0]
 
 
 def write_pages(

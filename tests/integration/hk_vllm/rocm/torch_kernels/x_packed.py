@@ -28,6 +28,8 @@ def chunked_prefill_paged_decode(
     v_scale: torch.Tensor,
     sm_scale: float,
     causal: bool,
+    sliding_window: int = 0,
+    sinks: torch.Tensor | None = None,
     **_rest: object,
 ) -> None:
     """New tokens of a prefill row come from `key` and `value`, all others from the cache."""
@@ -48,7 +50,8 @@ def chunked_prefill_paged_decode(
             context = length - (last - first)
             keys = torch.cat([keys[:context], key[first:last]])
             values = torch.cat([values[:context], value[first:last]])
-        output[first:last] = attend(query[first:last], keys, values, sm_scale, causal)[0]
+        mine = attend(query[first:last], keys, values, sm_scale, causal, sliding_window, sinks)
+        output[first:last] = mine[0]
 
 
 def write_x_packed(
