@@ -7,6 +7,7 @@ the kernels that ship, beside the same engines with HK on the cpu device.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +18,38 @@ from tests.integration.hk_vllm.rocm.parents import PARENTS
 from tests.integration.hk_vllm.rocm.test_end_to_end import ENGINE, assert_traffic, rounds
 from tests.integration.shared.e2e.compare import assert_routed
 from tests.integration.shared.e2e.engine import HK, Served
-from tests.integration.shared.e2e.rounding import assert_same_numbers
-from tests.integration.shared.e2e.scenario import Scenario, ScenarioResult
+from tests.integration.shared.e2e.rounding import (
+    assert_as_exact,
+    assert_same_numbers,
+    error_of,
+)
+from tests.integration.shared.e2e.scenario import Round, Scenario, ScenarioResult
 from tests.kernels.catalogues import serving_few
-from tests.models import tiny_llama
+from tests.models import random_prompts, tiny_llama
 
 DEVICES = ("emulated:gfx950", "cpu")
 READ_IN_PLACE = (
+    ("rocm-attn", 64),  # K [B, H, D/x, N, x] and V [B, H, D, N]: the default
+    ("rocm-attn", 128),
     ("aiter-fa", 64),  # [B, H, N, 2D]
     ("aiter-fa", 128),
     ("aiter-fa-planes", 64),  # HND: a plane per head
     ("unified", 64),
     ("triton-nhd", 64),  # NHD
-    ("rocm-attn", 64),  # K [B, H, D/x, N, x] and V [B, H, D, N]: the default
-    ("rocm-attn", 128),
     ("aiter-fa-shuffled", 64),  # the same K, V [B, H, N/x, D, x]
 )
 """Parents, and head sizes."""
+FAULTS = ("PageOffByOne", "ValuesAsRows")
 SPLIT = ("rocm-attn", "aiter-fa-shuffled")
 Results = tuple[ScenarioResult, ScenarioResult, str]
+
+
+def faulty(fault: str) -> Round:
+    """Prompts that find their beginnings in the cache, read with `fault`."""
+    [first, _] = rounds()
+    tails = random_prompts([24] * len(first.prompts), seed=4 + FAULTS.index(fault))
+    prompts = [prompt + tail for prompt, tail in zip(first.prompts, tails, strict=True)]
+    return Round(prompts, teacher_forced=False, mutation=fault)
 
 
 class Engines:
@@ -45,8 +59,12 @@ class Engines:
         self._checkpoints = {size: str(tiny_llama(folder, size)) for size in (64, 128)}
         scenarios = [self.scenario(*case) for case in READ_IN_PLACE]
 
+        rounds_with_faults = [*rounds(), *map(faulty, FAULTS)]
+        broken = replace(scenarios[0], name="rocm-attn hk broken", rounds=rounds_with_faults)
+
         def run(device: str) -> Served:
-            return self.serve(scenarios, folder / device.partition(":")[0], device)
+            more = [broken] if device == DEVICES[0] else []
+            return self.serve(scenarios + more, folder / device.partition(":")[0], device)
 
         with ThreadPoolExecutor() as pool:
             self._served = list(pool.map(run, DEVICES))
@@ -64,6 +82,12 @@ class Engines:
         engine = {**ENGINE, "block_size": PARENTS[parent].block_size, **engine}
         name, checkpoint = f"{parent} hk d{head_size}", self._checkpoints[head_size]
         return Scenario(name, checkpoint, rounds(), "bfloat16", engine)
+
+    def broken(self) -> tuple[ScenarioResult, ScenarioResult, str]:
+        """The engine whose last rounds have faults, the same on the cpu device without them, and
+        the checkpoint."""
+        _, cpu, checkpoint = self.results(*READ_IN_PLACE[0])
+        return self._served[0]["rocm-attn hk broken"], cpu, checkpoint
 
     def results(self, parent: str, head_size: int) -> Results:
         """On the emulated and on the cpu device, and the checkpoint."""
@@ -90,6 +114,22 @@ def test_extends(parent: str, head_size: int, engines: Engines) -> None:
     )
     assert launched[kernel.name] > 0
     assert_same_numbers(emulated, cpu, checkpoint)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_in_reading_the_cache_is_seen(fault: str, engines: Engines) -> None:
+    """HK counts the tokens as its own, and they are far from the truth."""
+    found, cpu, checkpoint = engines.broken()
+    assert_routed(found)
+    *healthy, _, _ = found.rounds
+    item = found.rounds[len(healthy) + FAULTS.index(fault)]
+    assert all(answer.cached_tokens >= 64 for answer in item.answers)
+    before = found.rounds[found.rounds.index(item) - 1].workers[0]
+    assert item.workers[0].mutated_calls > before.mutated_calls
+    stock = error_of(cpu.rounds, checkpoint)
+    assert_as_exact(error_of(healthy, checkpoint), stock)
+    with pytest.raises(AssertionError, match=r"mean error .*, stock has"):
+        assert_as_exact(error_of([item], checkpoint), stock)
 
 
 @pytest.mark.slow

@@ -19,11 +19,11 @@ Arguments = dict[str, Any]
 
 
 class Fault:
-    """A healthy one: `step` and `arguments` are what it changes. `calls` counts those of extends: a
-    fault that never came to one proves nothing."""
+    """A healthy one: `step` and `arguments` are what it changes. `tell` hears of each call with
+    extends: a fault that never came to one proves nothing."""
 
-    def __init__(self) -> None:
-        self.calls = 0
+    def __init__(self, tell: Callable[[], object]) -> None:
+        self._tell = tell
 
     def step(self, step: Step) -> Step:
         return step
@@ -44,7 +44,7 @@ class Fault:
         ) -> str:
             if not paged:
                 return healthy(route, step, paged, tensors, arguments)
-            self.calls += 1
+            self._tell()
             faulty = self.arguments(arguments())
             cache = faulty["paged_kv"]
             tensors = (tensors[0], cache.key.tensor, cache.value.tensor, tensors[3])

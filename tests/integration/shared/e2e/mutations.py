@@ -1,7 +1,7 @@
 """Deliberate faults in HK's attention: what the end-to-end comparison must catch.
 
-They wrap the public operator wherever the plugin holds it, in whatever process the plugin
-lives; the product knows nothing of them.
+They wrap the public operator wherever the plugin holds it, or the calls of a layer, in whatever
+process the plugin lives; the product knows nothing of them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,18 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import pytest
 import torch
 
 from hk_backend.ops import PagedKV
 from hk_backend.ops import attention_prefill as healthy
 from hk_backend.reference import gather_paged
+from tests.integration.shared.defaults.faults import (
+    Fault,
+    PageOffByOne,
+    ValuesAsRows,
+    WrongScale,
+)
 
 
 @dataclass(frozen=True)
@@ -70,22 +77,36 @@ MUTATIONS: dict[str, Callable[[Request], None]] = {
     for mutation in (scaled_output, swapped_heads, dropped_last_key, ignored_prefix)
 }
 
+CACHE_FAULTS: dict[str, type[Fault]] = {
+    fault.__name__: fault for fault in (PageOffByOne, ValuesAsRows, WrongScale)
+}
+"""In how a cache is read. On a GPU only the first call of a layer comes to the public operator."""
+
 mutated_calls = 0
-"""Calls of a faulty operator in this process: a fault that never ran proves nothing."""
+"""Calls with a fault in this process: a fault that never ran proves nothing."""
+_broken = pytest.MonkeyPatch()
 
 
 def install(name: str) -> None:
     """Put the fault `name` under the plugin of this process; an empty name heals it."""
-    faulty = _faulty(MUTATIONS[name]) if name else healthy
+    _broken.undo()
     plugin = sys.modules.get("hk_backend.engine.attention")
-    if plugin is not None:
-        plugin.attention_prefill = faulty  # type: ignore[attr-defined]
+    if not name or plugin is None:
+        return
+    if name in CACHE_FAULTS:
+        CACHE_FAULTS[name](_count).install(_broken)
+    else:
+        _broken.setattr(plugin, "attention_prefill", _faulty(MUTATIONS[name]))
+
+
+def _count() -> None:
+    global mutated_calls  # noqa: PLW0603
+    mutated_calls += 1
 
 
 def _faulty(mutation: Callable[[Request], None]) -> Callable[..., torch.Tensor]:
     def attention_prefill(query: torch.Tensor, *packed: Any, **rest: Any) -> torch.Tensor:
-        global mutated_calls  # noqa: PLW0603
-        mutated_calls += 1
+        _count()
         out = healthy(query, *packed, **rest)
         assert isinstance(out, torch.Tensor)
         for request in _requests(query, *packed, **{**rest, "out": out}):
