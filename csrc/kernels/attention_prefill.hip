@@ -43,11 +43,14 @@
 //   - exp2 with log2(e) folded into the scale: one packed multiply-add per two scores.
 //   - The swizzle (types/shared_tile.hpp) keeps LDS reads free of bank conflicts: counted for reads
 //     along rows; for transposed reads, whose phases are not published, by construction.
+//   - Rows in blocks of fewer than 16 tokens, or of no multiple of it, may lie anywhere: each lane finds
+//     its own, with look-ups and copies by an address of its own (lane_stream.hpp). Those have no
+//     bounds: past the last row any row is read, and the last step clears it.
 //   - A cache that keeps 16 bytes together, of a key's channels or of a value's tokens, is copied as it
 //     lies (types/split_tiles.hpp): V is then the operand already, without transposed reads. There a
 //     descriptor cannot end at the last key, and the last step clears what comes after it.
-//   - Template arguments: element type and head size (register layout), packed, paged or split (scalar
-//     arithmetic in the loop: 5 to 10% of its clocks). At run time, as they cost nothing there:
+//   - Template arguments: element type and head size (register layout), and how keys and values lie
+//     (arithmetic in the loop: 5 to 10% of its clocks). At run time, as they cost nothing there:
 //     causal, the strides, the block size, heads, whether lse is wanted.
 //   - A paged look-up is a scalar load, a tile ahead of its use, and shares its counter with the
 //     LDS reads, which it therefore drains once a step (kDrained), where all are old.
@@ -142,7 +145,8 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
 
 // What the launch must know (hk_backend/kernels/toolchain/build.py).
 template <class Shape, class Source>
-constexpr KernelInfo<AttentionFacts> info(const AttentionFacts& facts) {
+constexpr KernelInfo<AttentionFacts> info(AttentionFacts facts, i32 useful_percent) {
+  for (int i = 0; i < 16; ++i) facts.keys[i] = Source::kName[i];
   return {Shape::kQueryRows,
           Shape::kTileKeys,
           Shape::kHeadSize,
@@ -150,7 +154,8 @@ constexpr KernelInfo<AttentionFacts> info(const AttentionFacts& facts) {
           4 * Shape::kWaveRows * Shape::kWaveKeys * Shape::kHeadSize,
           "(ceil_div(num_tokens, tile_rows) + num_requests) * num_heads",
           "attention_prefill",
-          facts};
+          facts,
+          {Shape::kWavesPerSimd, useful_percent}};
 }
 
 template <class T, int HeadSize, int QueryRows>
@@ -158,30 +163,41 @@ using Kernel = Shape<arch::Current, T, HeadSize, QueryRows>;
 
 }  // namespace hk::attention
 
-#define ATTENTION_PREFILL(name, T, D, Rows, Source)                                       \
-  using name##_shape = hk::attention::Kernel<hk::T, D, Rows>;                             \
-  HK_KERNEL(name##_shape::kThreads, name##_shape::kWavesPerSimd)                          \
-  attention_prefill_##name(hk::AttentionPrefillArgs args) {                               \
-    hk::attention::attention_prefill<name##_shape, hk::Source>(args);                     \
-  }                                                                                       \
-  HK_KERNEL_INFO(attention_prefill_##name, hk::attention::info<name##_shape, hk::Source>( \
-                                               {#T, D, hk::Source::kBlocks, hk::Source::kSplit}))
+// Head size, query rows of a workgroup, how keys and values lie, least useful share (Bars).
+#define ATTENTION_PREFILL(name, T, D, Rows, Source, Useful)           \
+  using name##_shape = hk::attention::Kernel<hk::T, D, Rows>;         \
+  HK_KERNEL(name##_shape::kThreads, name##_shape::kWavesPerSimd)      \
+  attention_prefill_##name(hk::AttentionPrefillArgs args) {           \
+    hk::attention::attention_prefill<name##_shape, hk::Source>(args); \
+  }                                                                   \
+  HK_KERNEL_INFO(attention_prefill_##name,                            \
+                 hk::attention::info<name##_shape, hk::Source>({#T, D, {}}, Useful))
 
-ATTENTION_PREFILL(bf16_d64_packed, bf16, 64, 128, PackedRows);
-ATTENTION_PREFILL(bf16_d64_paged, bf16, 64, 128, PagedRows);
-ATTENTION_PREFILL(bf16_d64_split, bf16, 64, 128, SplitPagedRows);
-ATTENTION_PREFILL(bf16_d128_packed, bf16, 128, 256, PackedRows);
-ATTENTION_PREFILL(bf16_d128_paged, bf16, 128, 256, PagedRows);
-ATTENTION_PREFILL(bf16_d128_split, bf16, 128, 256, SplitPagedRows);
-ATTENTION_PREFILL(bf16_d128_packed_r128, bf16, 128, 128, PackedRows);
-ATTENTION_PREFILL(bf16_d128_paged_r128, bf16, 128, 128, PagedRows);
-ATTENTION_PREFILL(bf16_d128_split_r128, bf16, 128, 128, SplitPagedRows);
-ATTENTION_PREFILL(f16_d64_packed, f16, 64, 128, PackedRows);
-ATTENTION_PREFILL(f16_d64_paged, f16, 64, 128, PagedRows);
-ATTENTION_PREFILL(f16_d64_split, f16, 64, 128, SplitPagedRows);
-ATTENTION_PREFILL(f16_d128_packed, f16, 128, 256, PackedRows);
-ATTENTION_PREFILL(f16_d128_paged, f16, 128, 256, PagedRows);
-ATTENTION_PREFILL(f16_d128_split, f16, 128, 256, SplitPagedRows);
-ATTENTION_PREFILL(f16_d128_packed_r128, f16, 128, 128, PackedRows);
-ATTENTION_PREFILL(f16_d128_paged_r128, f16, 128, 128, PagedRows);
-ATTENTION_PREFILL(f16_d128_split_r128, f16, 128, 128, SplitPagedRows);
+ATTENTION_PREFILL(bf16_d64_packed, bf16, 64, 128, PackedRows, 55);
+ATTENTION_PREFILL(bf16_d64_paged, bf16, 64, 128, PagedRows, 55);
+ATTENTION_PREFILL(bf16_d64_tokens, bf16, 64, 128, TokenRows, 55);
+ATTENTION_PREFILL(bf16_d64_any_pages, bf16, 64, 128, AnyPagedRows, 50);
+ATTENTION_PREFILL(bf16_d64_split, bf16, 64, 128, SplitPagedRows, 55);
+ATTENTION_PREFILL(bf16_d128_packed, bf16, 128, 256, PackedRows, 79);
+ATTENTION_PREFILL(bf16_d128_paged, bf16, 128, 256, PagedRows, 79);
+ATTENTION_PREFILL(bf16_d128_tokens, bf16, 128, 256, TokenRows, 79);
+ATTENTION_PREFILL(bf16_d128_any_pages, bf16, 128, 256, AnyPagedRows, 74);
+ATTENTION_PREFILL(bf16_d128_split, bf16, 128, 256, SplitPagedRows, 79);
+ATTENTION_PREFILL(bf16_d128_packed_r128, bf16, 128, 128, PackedRows, 64);
+ATTENTION_PREFILL(bf16_d128_paged_r128, bf16, 128, 128, PagedRows, 64);
+ATTENTION_PREFILL(bf16_d128_tokens_r128, bf16, 128, 128, TokenRows, 64);
+ATTENTION_PREFILL(bf16_d128_split_r128, bf16, 128, 128, SplitPagedRows, 64);
+ATTENTION_PREFILL(f16_d64_packed, f16, 64, 128, PackedRows, 55);
+ATTENTION_PREFILL(f16_d64_paged, f16, 64, 128, PagedRows, 55);
+ATTENTION_PREFILL(f16_d64_tokens, f16, 64, 128, TokenRows, 55);
+ATTENTION_PREFILL(f16_d64_any_pages, f16, 64, 128, AnyPagedRows, 50);
+ATTENTION_PREFILL(f16_d64_split, f16, 64, 128, SplitPagedRows, 55);
+ATTENTION_PREFILL(f16_d128_packed, f16, 128, 256, PackedRows, 79);
+ATTENTION_PREFILL(f16_d128_paged, f16, 128, 256, PagedRows, 79);
+ATTENTION_PREFILL(f16_d128_tokens, f16, 128, 256, TokenRows, 79);
+ATTENTION_PREFILL(f16_d128_any_pages, f16, 128, 256, AnyPagedRows, 74);
+ATTENTION_PREFILL(f16_d128_split, f16, 128, 256, SplitPagedRows, 79);
+ATTENTION_PREFILL(f16_d128_packed_r128, f16, 128, 128, PackedRows, 64);
+ATTENTION_PREFILL(f16_d128_paged_r128, f16, 128, 128, PagedRows, 64);
+ATTENTION_PREFILL(f16_d128_tokens_r128, f16, 128, 128, TokenRows, 64);
+ATTENTION_PREFILL(f16_d128_split_r128, f16, 128, 128, SplitPagedRows, 64);

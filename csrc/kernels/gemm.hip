@@ -41,7 +41,8 @@ constexpr KernelInfo<GemmFacts> info(const GemmFacts& facts) {
           2 * Size::kWaveRows * Size::kWaveColumns * Shape::kStep,
           "ceil_div(m, tile_rows) * ceil_div(n, tile_columns)",
           "gemm",
-          facts};
+          facts,
+          {Shape::kWavesPerSimd, 70}};
 }
 
 }  // namespace hk::gemm

@@ -43,6 +43,7 @@ class KernelEntry:
     symbol: str  # of the function in the code object
     operator: str  # what it computes, e.g. attention_prefill
     facts: Mapping[str, Fact] = field(hash=False)  # what selects it among the operator's
+    bars: Mapping[str, int] = field(hash=False)  # what its source asks of a build
     arch: str
     path: Path  # of the code object
     lines: Path  # line tables beside it, compressed: there or not
@@ -139,6 +140,7 @@ def entry_of(kernel: dict[str, Any], index: dict[str, Any], folder: Path) -> Ker
         symbol=kernel["symbol"],
         operator=index["operator"],
         facts=dict(kernel["facts"]),
+        bars=dict(kernel["bars"]),
         arch=index["arch"],
         path=path,
         lines=path.with_suffix(".lines"),

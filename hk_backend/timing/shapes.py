@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hk_backend.kernels.entry import KernelEntry
+from hk_backend.kernels.row_sources import PACKED
 from hk_backend.timing.model import Launch
 from hk_backend.timing.standard import LAUNCHES, Shape
 from hk_backend.timing.workloads import attention, gemm
@@ -122,13 +123,14 @@ def _attention(entry: KernelEntry, items: Mapping[str, str]) -> Workload:
             raise ShapeError(f"{name} is missing; valid: {name} as in {form}")
     if "keys" in items and "cached" in items:
         raise ShapeError("keys and cached say the same; valid: one of them")
-    if "block_size" in items and not entry.facts["paged"]:
+    if "block_size" in items and entry.facts["keys"] == PACKED:
         raise ShapeError(f"block_size: {entry.name} reads packed keys; valid: with a paged kernel")
     heads, kv_heads = _heads(items["heads"])
     tokens = _numbers(items, "tokens", LONGEST)
     keys = _keys(items, tokens)
     batch = _number(items, "batch", MOST, default=1)
-    block_size = _number(items, "block_size", LONGEST, default=16)
+    given = _number(items, "block_size", LONGEST, default=0)
+    block_size = attention.block_size_for(str(entry.facts["keys"]), given)
     causal = "causal" in items
     workgroups = (batch * sum(-(-own // entry.tile.rows) for own in tokens)) * heads
     if workgroups > WORKGROUPS:
@@ -139,7 +141,7 @@ def _attention(entry: KernelEntry, items: Mapping[str, str]) -> Workload:
         f"heads {heads}/{kv_heads}",
         f"{_list(tokens)} tokens",
         *([f"{_list(keys)} keys"] if keys != tokens else []),
-        *([f"blocks of {block_size}"] if entry.facts["paged"] else []),
+        *([f"blocks of {block_size}"] if entry.facts["keys"] != PACKED else []),
         "causal" if causal else "not causal",
     ]
     return Workload(entry, shape, ", ".join(words))

@@ -71,9 +71,11 @@ class Launch:
     def fitting(entry: KernelEntry, case: Case) -> Case:
         """`case` in the kernel's dtype and head size, and packed or in a cache as it reads them."""
         facts = entry.facts
-        layout = layout_for(case, facts) if facts["paged"] else None
         return case.but(
-            dtype=DTYPES[str(facts["dtype"])], head_size=int(facts["head_size"]), layout=layout
+            dtype=DTYPES[str(facts["dtype"])],
+            head_size=int(facts["head_size"]),
+            layout=None if facts["keys"] == "packed" else layout_for(case, facts),
+            block_size=block_size_for(case.block_size, str(facts["keys"])),
         )
 
     def _set_call(self, call: Call) -> None:
@@ -170,7 +172,7 @@ def arguments(call: Call) -> tuple[dict[str, torch.Tensor | None], dict[str, flo
         tensors |= {"key": call["key"], "value": call["value"], "seq_lens": None}
         tensors |= {"key_start_loc": call.get("key_start_loc", starts), "block_table": None}
         numbers |= dict.fromkeys(("key_block", "value_block", "block_table_row"), 0)
-        numbers |= {"block_size": 0, "num_blocks": 0, "key_piece": 0, "value_piece": 0}
+        numbers |= {"block_size": 0, "num_blocks": 0, "block_reciprocal": 0, "block_rows": 0}
         axes: tuple[str, ...] = ("token", "head")
     else:
         assert isinstance(paged, PagedKV)
@@ -181,6 +183,7 @@ def arguments(call: Call) -> tuple[dict[str, torch.Tensor | None], dict[str, flo
         tensors["key_start_loc"] = None
         numbers["block_table_row"] = call["block_table"].stride(0)
         numbers |= {"block_size": paged.block_size, "num_blocks": paged.num_blocks}
+        numbers |= blocks_of(paged)
         axes = ("block", "head", "token")
     numbers |= {"key_piece": 0, "value_piece": 0}
     if paged is not None and split:
@@ -190,6 +193,8 @@ def arguments(call: Call) -> tuple[dict[str, torch.Tensor | None], dict[str, flo
             tensor = tensors[name]
             assert tensor is not None
             numbers |= strides(name, tensor, axes)
+            if paged is not None and paged.block_size == 1:  # a block is a row
+                numbers[f"{name}_token"] = numbers[f"{name}_block"]
     heads = tensors["key"].shape[1]  # type: ignore[union-attr]
     scale = call["scale"]
     return tensors, numbers | {
@@ -205,9 +210,30 @@ def arguments(call: Call) -> tuple[dict[str, torch.Tensor | None], dict[str, flo
 
 def layout_for(case: Case, facts: Mapping[str, Any]) -> str:
     """The case's, or one that the kernel reads: pieces of 16 bytes, or whole rows."""
-    if case.layout and (case.layout in SPLIT_LAYOUTS) == facts["split"]:
+    split = facts["keys"] == "split"
+    if case.layout and (case.layout in SPLIT_LAYOUTS) == split:
         return case.layout
-    return SPLIT_LAYOUTS[case.seed % 2] if facts["split"] else "one [B,H,N,2D]"
+    return SPLIT_LAYOUTS[case.seed % 2] if split else "one [B,H,N,2D]"
+
+
+def block_size_for(block_size: int, keys: str) -> int:
+    """This, or one that the kernel reads: 1, no multiple of 16, or one."""
+    if keys == "tokens":
+        return 1
+    sixteens, rest = divmod(block_size, 16)
+    if keys == "any_pages":
+        return block_size if rest > 1 else 16 * sixteens - 4 if sixteens else 3
+    return 16 * sixteens or 16
+
+
+def blocks_of(paged: PagedKV) -> dict[str, float]:
+    """By hand: how to divide by the block size, and rows from a block to the next."""
+    size = paged.block_size
+    if size % 16 == 0:
+        return {"block_reciprocal": math.ceil(2**31 / (size / 16)), "block_rows": 0}
+    key = paged.key
+    rows = key.strides[0] // key.strides[3]
+    return {"block_reciprocal": (2**32 - 1) // size, "block_rows": rows if size > 1 else 1}
 
 
 def split_strides(paged: PagedKV) -> dict[str, float]:

@@ -27,6 +27,8 @@ from tests.seed import draw
 
 ENTRIES = family("attention_prefill")
 HEADS = ((32, 8), (8, 1), (9, 3), (64, 8), (8, 8), (2, 1))
+CACHES = ("paged", "tokens", "any_pages", "split")
+BLOCK_SIZES = (1, 2, 3, 8, 16, 20, 32, 48, 64, 80, 128, 256)
 LAYOUTS = (
     "NHD, two tensors",
     "HND, two tensors",
@@ -79,7 +81,7 @@ AXES = {
     "causal": CAUSAL,
     "scale": (None, 0.3, -0.1, 0.0),
     "requests": (1, 2, 3, 4),
-    "keys": ("own", "extend", "unrelated"),
+    "key_lengths": ("own", "extend", "unrelated"),
     "before": (0, 2, 300),
     "after": (0, 1, 9),
     "magnitude": (0.5, 1.5, 4.0),
@@ -94,8 +96,8 @@ def drawn(number: int, axes: dict[str, Any]) -> Case:
     def lengths() -> tuple[int, int]:
         queries = min(random.choice((0, random.randint(1, 300), *QUERY_EDGES)), longest)
         cached = random.choice((random.randint(0, 500), *KEY_EDGES))
-        alone = axes["keys"] == "unrelated" and not axes["causal"]
-        return queries, cached if alone else queries + cached * (axes["keys"] != "own")
+        alone = axes["key_lengths"] == "unrelated" and not axes["causal"]
+        return queries, cached if alone else queries + cached * (axes["key_lengths"] != "own")
 
     same = ("layout", "block_size", "causal", "scale", "before", "after", "magnitude")
     return Case(
@@ -219,7 +221,7 @@ def test_more_requests_than_lanes(entry: KernelEntry) -> None:
     passes(Launch(entry, Case(lengths=lengths, num_heads=1)))
 
 
-@kernels(paged=(False,))
+@kernels(keys=("packed",))
 def test_strided_rows(entry: KernelEntry) -> None:
     """Query, key and value as slices of one projection, as models hand them over."""
     case = Launch.fitting(entry, Case(lengths=((80, 80),), num_heads=4, num_kv_heads=2))
@@ -238,30 +240,31 @@ def test_the_log_sum_exp_may_be_left_out(entry: KernelEntry) -> None:
     assert torch.equal(bits(without.out), bits(with_it.out))
 
 
-@kernels(paged=(True,), layout=(*LAYOUTS, *SPLIT_LAYOUTS), block_size=(16, 48, 64, 128))
+@kernels(keys=CACHES, layout=(*LAYOUTS, *SPLIT_LAYOUTS), block_size=BLOCK_SIZES)
 def test_every_layout_and_block_size(entry: KernelEntry, layout: str, block_size: int) -> None:
     lengths = ((40, 200), (3, 131), (70, 70))
     case = Case(lengths, 4, 2, layout=layout, block_size=block_size)
     passes(Launch(entry, case))
 
 
-@kernels(paged=(True,), split=(False,))
+@kernels(keys=("paged", "tokens", "any_pages"))
 def test_a_cache_of_more_than_2_to_the_31_elements(entry: KernelEntry) -> None:
-    """Blocks at both ends of five billion bytes, of which only the touched pages exist."""
+    """Blocks at both ends of five billion bytes, of which only the touched pages exist: one copy
+    reads both ends where each lane finds its own."""
     case = Launch.fitting(entry, Case(lengths=((20, 60),), num_kv_heads=2))
     call = make(case)
     small: PagedKV = call["paged_kv"]
     row = 2 * case.head_size
-    count = 5 * 10**9 // (2 * 2 * 16 * row)
-    cache = torch.empty(count, 2, 16, row, dtype=call["query"].dtype)
+    size, tokens = case.head_size, case.block_size
+    count = 5 * 10**9 // (2 * 2 * tokens * row)
+    cache = torch.empty(count, 2, tokens, row, dtype=call["query"].dtype)
     assert cache.numel() > 2**31
     for index in range(call["block_table"].shape[1] - 1):
         block = int(call["block_table"][0, index])
         moved = count - 1 - index if index % 2 else index
-        size = case.head_size
         for first, view in ((0, small.key), (size, small.value)):
             source = view.tensor.as_strided(
-                (2, 16, size), (view.strides[1], view.strides[3], 1),
+                (2, tokens, size), (view.strides[1], view.strides[3], 1),
                 view.tensor.storage_offset() + block * view.strides[0],
             )  # fmt: skip
             cache[moved, :, :, first : first + size] = source
@@ -270,7 +273,7 @@ def test_a_cache_of_more_than_2_to_the_31_elements(entry: KernelEntry) -> None:
     passes(Launch.of(entry, call))
 
 
-@kernels(paged=(True,), split=(True,), by_channel=(True, False))
+@kernels(keys=("split",), by_channel=(True, False))
 def test_a_split_cache_of_more_than_2_to_the_31_elements(
     entry: KernelEntry, by_channel: bool
 ) -> None:

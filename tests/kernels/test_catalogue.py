@@ -77,7 +77,7 @@ def test_a_kernel_is_selected_by_its_facts() -> None:
         assert not isinstance(found, NoKernel)
         assert entry in found
         assert all(each.facts == entry.facts for each in found)
-    paged = known.select("attention_prefill", paged=True, split=False, dtype="f16", head_size=64)
+    paged = known.select("attention_prefill", keys="paged", dtype="f16", head_size=64)
     assert isinstance(paged, KernelEntry)
     assert paged.symbol == "attention_prefill_f16_d64_paged"
 
@@ -102,10 +102,10 @@ def test_valid_values_are_those_of_the_kernels_that_are_left() -> None:
     only = replace(
         known.families["attention_prefill"][0],
         name="only",
-        facts={"dtype": "f8", "head_size": 96, "paged": False},
+        facts={"dtype": "f8", "head_size": 96, "keys": "packed"},
     )
     selected = with_kernels(known, only)
-    assert selected.select("attention_prefill", dtype="f8", head_size=96, paged=False) is only
+    assert selected.select("attention_prefill", dtype="f8", head_size=96, keys="packed") is only
     refusal = selected.select("attention_prefill", dtype="f8", head_size=64)
     assert refusal == NoKernel("head_size", 64, (96,))
 
@@ -155,7 +155,7 @@ def test_an_index_is_read_when_its_operator_is_asked_for(tmp_path: Path) -> None
     folder = Path(shutil.copytree(CODE_OBJECTS, tmp_path / "copy"))
     (folder / ARCH / "gemm.json").write_text("damaged")
     known = catalogue(ARCH, folder)
-    assert known.select("attention_prefill", dtype="bf16", head_size=64, paged=True, split=True)
+    assert known.select("attention_prefill", dtype="bf16", head_size=64, keys="split")
     with pytest.raises(CodeObjectError, match=r"gemm\.json is damaged"):
         known.select("gemm")
 

@@ -57,13 +57,13 @@ def test_facts_are_axes(operator: str, name: str) -> None:
 
 
 def test_an_axis_named_as_a_fact_restricts_it() -> None:
-    rows = cover("any", "attention_prefill", paged=(True,), size=(1, 2))
-    assert {entry.facts["paged"] for entry, _ in rows} == {True}
+    rows = cover("any", "attention_prefill", keys=("paged",), size=(1, 2))
+    assert {entry.facts["keys"] for entry, _ in rows} == {"paged"}
     assert {tuple(row) for _, row in rows} == {("size",)}
 
 
 def test_what_is_not_in_the_cover_is_slow() -> None:
-    @covered("attention_prefill", size=(1, 2, 3), paged=(False,))
+    @covered("attention_prefill", size=(1, 2, 3), keys=("packed",))
     def nothing(entry: KernelEntry, size: int) -> None: ...
 
     (mark,) = nothing.pytestmark
@@ -71,7 +71,7 @@ def test_what_is_not_in_the_cover_is_slow() -> None:
     assert names == ("entry", "size")
     fast = [param.values for param in params if not param.marks]
     slow = [param.values for param in params if param.marks]
-    packed = [e for e in family("attention_prefill") if not e.facts["paged"]]
+    packed = [e for e in family("attention_prefill") if e.facts["keys"] == "packed"]
     everything = set(itertools.product(packed, (1, 2, 3)))
     assert {*fast, *slow} == everything
     assert len(fast) + len(slow) == len(everything)

@@ -17,17 +17,20 @@ from tests.kernels.catalogues import selected
 from tests.kernels.cover import family
 from tests.kernels.source_mutants import SourceMutant
 
-PACKED, PAGED, SPLIT, TURNS = (
-    selected("attention_prefill", dtype="bf16", head_size=head_size, paged=paged, split=split)
-    for head_size, paged, split in (
-        (64, False, False),
-        (64, True, False),
-        (64, True, True),
-        (128, False, False),
+PACKED, PAGED, SPLIT, TOKENS, ANY_PAGES, TURNS = (
+    selected("attention_prefill", dtype="bf16", head_size=head_size, keys=keys)
+    for head_size, keys in (
+        (64, "packed"),
+        (64, "paged"),
+        (64, "split"),
+        (64, "tokens"),
+        (64, "any_pages"),
+        (128, "packed"),
     )
 )
 PARTS = catalogue("gfx950").kernel("attention_prefill_bf16_d128_paged_r128")
 """Of the template's kernels those whose mutants every run judges; the others' are slow."""
+JUDGED = [PACKED, PAGED, SPLIT, TOKENS, ANY_PAGES, TURNS, PARTS]
 ENTRIES = [
     pytest.param(entry, id=entry.name, marks=[] if entry is PAGED else pytest.mark.slow)
     for entry in family("attention_prefill")
@@ -45,7 +48,7 @@ def test_every_wait_and_every_barrier_is_needed(entry: KernelEntry) -> None:
 
 def judged(mutant: SourceMutant | None, folder: Path, tools: Toolchain) -> dict[str, str | None]:
     """How the mutant was caught, by the name of each kernel that it concerns."""
-    entries = [PACKED, PAGED, SPLIT, TURNS, PARTS] if mutant is None else concerned(mutant)
+    entries = JUDGED if mutant is None else concerned(mutant)
     code_object = source_mutants.compile_mutant(mutant, folder, tools, entries)
     return {entry.name: source_mutants.caught_by(entry, code_object) for entry in entries}
 

@@ -17,7 +17,9 @@ from tests.emulator.assembly import PROLOGUE, assemble, needs_llvm
 
 @functools.cache
 def traced(tokens: int = 1024, heads: int = 8, batch: int = 2) -> model.Traced:
-    entry = catalogue("gfx950").select("attention_prefill", dtype="bf16", head_size=64, paged=False)
+    entry = catalogue("gfx950").select(
+        "attention_prefill", dtype="bf16", head_size=64, keys="packed"
+    )
     assert isinstance(entry, KernelEntry)
     lengths = [tokens] * batch
     return model.trace(attention.launch(entry, attention.Shape(lengths, lengths, heads, 1)))

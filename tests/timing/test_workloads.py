@@ -11,8 +11,8 @@ from hk_backend.timing import model
 from hk_backend.timing.workloads import attention, buffers, gemm
 
 
-def attention_kernel(paged: bool, split: bool = False) -> KernelEntry:
-    facts = {"dtype": "bf16", "head_size": 64, "paged": paged, "split": split}
+def attention_kernel(keys: str) -> KernelEntry:
+    facts = {"dtype": "bf16", "head_size": 64, "keys": keys}
     entry = catalogue("gfx950").select("attention_prefill", **facts)
     assert isinstance(entry, KernelEntry)
     return entry
@@ -24,12 +24,10 @@ def gemm_kernel() -> KernelEntry:
     return entry
 
 
-@pytest.mark.parametrize(("paged", "split"), [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize("keys", ["packed", "paged", "split", "tokens", "any_pages"])
 @pytest.mark.parametrize("causal", [False, True])
-def test_workgroups_with_as_much_to_do_execute_as_much(
-    paged: bool, split: bool, causal: bool
-) -> None:
-    entry = attention_kernel(paged, split)
+def test_workgroups_with_as_much_to_do_execute_as_much(keys: str, causal: bool) -> None:
+    entry = attention_kernel(keys)
     shape = attention.Shape([512, 256, 768], [512, 1088, 1024], 2, 1, causal)
     launch = attention.launch(entry, shape)
     work, _ = attention.workgroups(entry, shape)
@@ -55,13 +53,13 @@ def test_workgroups_with_as_much_to_do_execute_as_much(
     assert steps[work == middle].max() == pytest.approx(expected, rel=0.05)
 
 
-@pytest.mark.parametrize("paged", [False, True])
-def test_the_same_launch_lies_in_memory_alike(paged: bool) -> None:
+@pytest.mark.parametrize("keys", ["packed", "paged", "tokens"])
+def test_the_same_launch_lies_in_memory_alike(keys: str) -> None:
     """Its clocks do not depend on what else the process has allocated."""
     shape = attention.Shape([256] * 17, [256] * 17, 8, 1)
     found = set()
     for _ in range(3):
-        launch = attention.launch(attention_kernel(paged), shape)
+        launch = attention.launch(attention_kernel(keys), shape)
         modelled = model.time(model.trace(launch))
         found.add((modelled.microseconds, *modelled.lengths.values()))
         assert all(a.ctypes.data % 4096 == 0 for a in launch.keep_alive.values())
@@ -102,7 +100,7 @@ def test_useful_work_of_a_causal_shape() -> None:
         (([4], [4, 5], 2, 1), "queries: 1 lengths, keys: 2"),
         (([4], [3], 2, 1), "as many keys or more"),
         (([4], [4], 3, 2), "heads 3/2"),
-        (([4], [4], 2, 1, True, 24), "block_size 24"),
+        (([4], [4], 2, 1, True, -1), "block_size -1"),
     ],
 )
 def test_impossible_shapes_are_refused(shape: tuple, message: str) -> None:  # type: ignore[type-arg]

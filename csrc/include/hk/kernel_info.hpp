@@ -16,12 +16,17 @@ struct NoFacts {};
 struct AttentionFacts {
   char dtype[16];
   i32 head_size;
-  bool paged;  // keys and values in a paged cache, or packed
-  bool split;  // that keeps 8 channels of a key and 8 tokens of a value's channel together
+  char keys[16];  // how keys and values lie: the name of a row source (types/row_source.hpp)
 };
 
 struct GemmFacts {
   char a[16], b[16], out[16];
+};
+
+// What a build of the kernel must reach, besides no spill and no scratch (tests/kernels/test_bars.py).
+struct Bars {
+  i32 waves_per_simd = 0;
+  i32 useful_percent = 0;  // of the steady loop's clocks, in useful matrix work of one wave
 };
 
 template <class Facts = NoFacts>
@@ -37,6 +42,7 @@ struct KernelInfo {
   char grid[128];
   char operator_name[32];  // what it computes: the family whose index lists it
   Facts facts = {};
+  Bars bars = {};
 };
 
 // Whether `name` is one of `list`, names with commas between them.

@@ -15,6 +15,7 @@ struct KeyValueStream {
   static_assert(Share::kCopies == ValueShare::kCopies &&
                 Share::kRowsSpanned == ValueShare::kRowsSpanned);
   using Tensor = TensorRows<Source>;
+  static constexpr int kLookUps = 0;  // global loads of a step beside its copies
 
   Source source;
   Tensor keys, values;
@@ -46,6 +47,7 @@ struct KeyValueStream {
     value_span = values.span(place);
     pin_scalar(value_span.base, value_span.bytes);
   }
+  template <bool = false>
   HK_DEVICE void next_place() {
     row += KeyTile::kRows;
     place = source.place(row, Share::kRowsSpanned, found);
@@ -58,6 +60,7 @@ struct KeyValueStream {
   HK_DEVICE void find_next() { found = source.find(row + KeyTile::kRows); }
 
   // On to the next tile of values, and of keys: one more.
+  template <bool = false>
   HK_DEVICE void advance() {
     next_values();
     next_place();

@@ -26,12 +26,25 @@ HK_DEVICE PackedRows row_source(const AttentionPrefillArgs&, const QueryTile& ti
 template <>
 HK_DEVICE PagedRows row_source(const AttentionPrefillArgs& args, const QueryTile& tile) {
   return {tile.beside, constant(args.block_table + offset(tile.request, args.block_table_row)),
-          u32(args.block_size), PagedRows::reciprocal_of(args.block_size)};
+          u32(args.block_size), args.block_reciprocal};
 }
 
 template <>
 HK_DEVICE SplitPagedRows row_source(const AttentionPrefillArgs& args, const QueryTile& tile) {
   return {row_source<PagedRows>(args, tile)};
+}
+
+template <>
+HK_DEVICE TokenRows row_source(const AttentionPrefillArgs& args, const QueryTile& tile) {
+  return {{tile.beside, address(args.block_table + offset(tile.request, args.block_table_row))}};
+}
+
+template <>
+HK_DEVICE AnyPagedRows row_source(const AttentionPrefillArgs& args, const QueryTile& tile) {
+  AnyPagedRows rows{row_source<TokenRows>(args, tile), u32(args.block_size), args.block_rows,
+                    args.block_reciprocal, 0};
+  rows.block_count = rows.divide(max(rows.count - 1, 0)).quotient + 1;
+  return rows;
 }
 
 // Of a tensor with `pieces` of 16 bytes in 16 rows, or twice as many of 8 rows.

@@ -1,9 +1,9 @@
 // What one wave computes: its 32 query rows of one head against every tile of keys and values.
 #pragma once
 
-#include "key_value_stream.hpp"
 #include "query_rows.hpp"
 #include "softmax.hpp"
+#include "lane_stream.hpp"
 
 namespace hk::attention {
 
@@ -50,7 +50,7 @@ class AttentionWave {
   HK_DEVICE void start(const QueryRows<Shape>& queries, const Scale& scale, bool computes) {
     stream.start();
     stream.copy_keys(key_ring.tile(0));
-    stream.advance();
+    stream.template advance<kLookUpsSuffice>();
     stream.copy_keys(key_ring.tile(1));
     clear();
     key_ring.start_at(0);
@@ -60,7 +60,7 @@ class AttentionWave {
     value_columns.pin();
     pin_vector(last_key);
     if constexpr (!QueryRows<Shape>::kShared) {
-      wait_copies<2 * Stream::Share::kCopies>();
+      if constexpr (Stream::kLookUps == 0) wait_copies<2 * Stream::Share::kCopies>();
       queries.load(query);
       wait_lds<0>(query.part[0]);
       scale.apply(query);
@@ -74,13 +74,13 @@ class AttentionWave {
     static_for<2, kKeyStages>([&](auto i) {
       stream.copy_values(value_ring.tile(i - 2));
       // As a look-up does, and with it the fragments.
-      if constexpr (Source::kBlocks && i.value == kKeyStages - 1) wait_lds<0>();
-      stream.advance();
+      if constexpr (Source::kScalar && i.value == kKeyStages - 1) wait_lds<0>();
+      stream.template advance<kLookUpsSuffice>();
       if constexpr (i.value < kKeyStages - 1) stream.copy_keys(key_ring.tile(i));
     });
     if constexpr (QueryRows<Shape>::kShared) {
       if (computes) {
-        if constexpr (Source::kBlocks)
+        if constexpr (Source::kScalar)
           for (auto& part : query.part[0]) pin_vector(part.words);
         else
           wait_lds<kAhead>(query.part[0]);
@@ -130,12 +130,13 @@ class AttentionWave {
           if constexpr (slot.value == 1) stream.copy_keys(key_ring.free_tile());
         });
     end_even_phase<kNext>();
-    interleave<kHalf, kSlots>([&](auto slot) { drain<kThis, slot.value>(); },
-                              [&](auto slot) {
-                                if constexpr (kThis) accumulate<kNext, slot.value>(keys_left);
-                              },
-                              weights, [&](auto slot) { prepare_slot<slot.value - kHalf>(); },
-                              loads, maxima);
+    interleave<kHalf, kSlots>(
+        [&](auto slot) { drain<kThis, slot.value>(); },
+        [&](auto slot) {
+          if constexpr (kThis) accumulate<kNext, slot.value>(keys_left);
+        },
+        weights, [&](auto slot) { prepare_slot<kThis && kNext, slot.value - kHalf>(); }, loads,
+        maxima);
     if constexpr (!kThis) softmax.begin_rows();
     end_odd_phase();
   }
@@ -145,7 +146,7 @@ class AttentionWave {
     stream.copy_keys(key_ring.free_tile());
     end_even_phase<true>();
     stream.copy_values(value_ring.free_tile());
-    stream.advance();
+    stream.template advance<kLookUpsSuffice>();
     key_ring.advance();
     value_ring.advance();
     end_odd_phase();
@@ -159,10 +160,10 @@ class AttentionWave {
   template <bool kNext>
   HK_DEVICE void end_even_phase() const {
     set_priority<1>();
-    turns.template middle<kInFlight + kSpare * !kNext>();
+    turns.template middle<kLookUpsSuffice ? arch::kNoWait : kInFlight + kSpare * !kNext>();
   }
   HK_DEVICE void end_odd_phase() const {
-    turns.template end<kInFlight>();
+    turns.template end<kLookUpsSuffice ? arch::kNoWait : kInFlight>();
     set_priority<0>();
   }
 
@@ -170,7 +171,10 @@ class AttentionWave {
   static constexpr int kAhead = kHalf / 2;  // fragments loaded ahead of their use
   static constexpr int kWaitSlots = 2;      // slots served by one wait
   static constexpr bool kLate = Shape::Turns::kLate;
-  static constexpr int kInFlight = (2 * kKeyStages - 5) * Stream::Share::kCopies;
+  static constexpr int kInFlight = (2 * kKeyStages - 5) * Stream::Share::kCopies + Stream::kLookUps;
+  // Global loads land in order: with turns, a look-up that was taken is younger than all that must
+  // have landed.
+  static constexpr bool kLookUpsSuffice = Stream::kLookUps > 0 && kLate;
   static constexpr int kSpare = Shape::kKeyParts == 1 ? Stream::Share::kCopies : 0;
   static_assert(kAhead <= kChannelSteps,
                 "fragments of the first keys alone are loaded a step ahead");
@@ -212,14 +216,14 @@ class AttentionWave {
     if constexpr (kFragment < kSlots) {
       if constexpr (reads<kThis, kNext>(kFragment) > 0) load_fragment<kFragment>();
     } else if constexpr (kNext) {
-      constexpr int kFrom = Source::kBlocks ? kDrained : kSlots - kAhead;
+      constexpr int kFrom = Source::kScalar ? kDrained : kSlots - kAhead;
       spread<Slot, kFrom, kSlots - kFrom, kAhead>([&](auto i) { load_fragment<i.value>(); });
     }
   }
 
   // The second phase has room: what the next step needs is computed in it. `rows` and `columns`
   // move on as soon as the last fragment of their tile is on its way.
-  template <int Slot>
+  template <bool kSteady, int Slot>
   HK_DEVICE void prepare_slot() {
     constexpr int kRoom = kHalf / 2;  // from here on no weights are computed
     if constexpr (Slot == kRoom - 1) {
@@ -235,7 +239,7 @@ class AttentionWave {
     }
     if constexpr (Slot == kRoom + 1) stream.next_values();
     if constexpr (Slot == kDrained - kHalf) {
-      stream.next_place();
+      stream.template next_place<kSteady || kLookUpsSuffice>();
       columns = value_columns.at(value_ring.tile());
       columns.pin();
     }
@@ -248,7 +252,7 @@ class AttentionWave {
   // Before `next_place` takes what `find_next` has started.
   template <bool kThis, int Slot>
   HK_DEVICE static void drain() {
-    if constexpr (kThis && Source::kBlocks && Slot == kDrained) {
+    if constexpr (kThis && Source::kScalar && Slot == kDrained) {
       wait_lds<0>();
       fence_schedule();
     }
@@ -265,11 +269,11 @@ class AttentionWave {
     if constexpr (Slot % kWaitSlots == 0) {
       constexpr int kPending = [] {
         int pending = 0;
-        const int loaded = Source::kBlocks ? min(Slot + kAhead, kSlots) : Slot + kAhead;
+        const int loaded = Source::kScalar ? min(Slot + kAhead, kSlots) : Slot + kAhead;
         for (int i = Slot + kWaitSlots; i < loaded; ++i) pending += reads<kThis, kNext>(i);
         return pending;
       }();
-      constexpr bool kLanded = Source::kBlocks && (Slot >= kDrained || (!kThis && Slot < kAhead));
+      constexpr bool kLanded = Source::kScalar && (Slot >= kDrained || (!kThis && Slot < kAhead));
       static_assert(kWaitSlots == 2 && kDrained % kWaitSlots == 0);
       if constexpr (kLanded)
         pin_vector(fragment[Slot].words, fragment[Slot + 1].words);
@@ -291,9 +295,11 @@ class AttentionWave {
     constexpr int kStep = (Slot - kHalf) / kChannelBlocks, kBlock = (Slot - kHalf) % kChannelBlocks;
     wait_fragments<true, kNext, Slot>();
     if constexpr (!kNext && !kLate && Slot == kHalf) drop_first();
-    // Only in the last tile there are values past the last key: of split ones, whatever is there.
-    if constexpr (Source::kSplit && !kNext)
-      keep_below(fragment[Slot], fragment[Slot], keys_left - kStep * Matrix::kDepth, lane);
+    // Only in the last tile there are values past the last key.
+    if constexpr (!Source::kBounded && !kNext)
+      keep_below(fragment[Slot], fragment[Slot],
+                 keys_left - kStep * Matrix::kDepth - Tiles::key(0, lane.half),
+                 [](int element) { return Tiles::key(element, 0); });
     Block& dst = output.block[kBlock][0];
     mma(dst, fragment[Slot], softmax.weights.part[0][kStep], dst);
   }

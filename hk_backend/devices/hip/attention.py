@@ -10,24 +10,23 @@ import torch
 
 from hk_backend.devices.hip.attention_problem import problem_of
 from hk_backend.devices.hip.cache_form import (
+    BLOCK_TOKENS,
     VALID,
-    is_split,
-    is_split_cache,
-    piece_strides,
-    row_strides,
+    cache_arguments,
+    form_of,
+    form_of_cache,
 )
 from hk_backend.devices.hip.call import KernelCall, Work, bad
 from hk_backend.devices.hip.operator import Problem, Usable
 from hk_backend.kernels import Catalogue, Family, KernelEntry, NoKernel
+from hk_backend.kernels.row_sources import PACKED, SPLIT
 from hk_backend.terms.attention_arguments import AttentionArguments
 from hk_backend.terms.paged_kv import PagedKV
 from hk_backend.terms.requests import AttentionRequest
-from hk_backend.terms.verdict import SERVED, Verdict, refused
+from hk_backend.terms.verdict import Verdict, refused
 
 OPERATOR = "attention_prefill"
 DTYPES = {torch.bfloat16: "bf16", torch.float16: "f16"}
-BLOCK_TOKENS = 16
-"""Tokens of a paged block: a multiple of this."""
 ALIGNMENT = 16
 """Of every row, in bytes: the kernels read and write 16 at once."""
 ROW_ELEMENTS = 2**26
@@ -46,10 +45,10 @@ def verdict(request: AttentionRequest, kernels: Catalogue, usable: Usable) -> Ve
         return refused(f"dtype {request.dtype}: the {arch} kernels compute bfloat16 and float16")
     if request.kv_dtype not in (None, request.dtype):
         return refused(f"keys and values in {request.kv_dtype}: the {arch} kernels read none")
-    split = is_split(request.cache_layouts) if request.cache_layouts else False
-    if split is None:
+    keys = _keys(request)
+    if keys is None:
         return refused(f"cache with {_layouts(request)}: the {arch} kernels read {VALID}")
-    found = alternatives(kernels, request.dtype, request.head_size, request.paged, split)
+    found = alternatives(kernels, request.dtype, request.head_size, keys)
     if isinstance(found, NoKernel):
         return refused(f"head_size {request.head_size}: the {arch} kernels have {_sizes(found)}")
     for name, given in (
@@ -60,17 +59,20 @@ def verdict(request: AttentionRequest, kernels: Catalogue, usable: Usable) -> Ve
     ):
         if given:
             return refused(f"{name}: not in the {arch} kernels")
-    return _cache_verdict(request, arch) and usable(found)
-
-
-def _cache_verdict(request: AttentionRequest, arch: str) -> Verdict:
-    if not request.paged:
-        return SERVED
-    if request.block_size is not None and request.block_size % BLOCK_TOKENS:
+    if keys == SPLIT and request.block_size is not None and request.block_size % BLOCK_TOKENS:
         return refused(
-            f"block_size {request.block_size}: the {arch} kernels read multiples of {BLOCK_TOKENS}"
+            f"block_size {request.block_size}: the {arch} kernels read multiples of {BLOCK_TOKENS} "
+            f"of a cache with {_layouts(request)}"
         )
-    return SERVED
+    return usable(found)
+
+
+def _keys(request: AttentionRequest) -> str | None:
+    """How keys and values lie; None: as no kernel reads them."""
+    if not request.paged:
+        return PACKED
+    layouts = request.cache_layouts or ("B N H D", "B N H D")
+    return form_of(layouts, request.block_size or BLOCK_TOKENS)
 
 
 def _layouts(request: AttentionRequest) -> str:
@@ -79,13 +81,11 @@ def _layouts(request: AttentionRequest) -> str:
 
 
 def alternatives(
-    kernels: Catalogue, dtype: torch.dtype, head_size: int, paged: bool, split: bool
+    kernels: Catalogue, dtype: torch.dtype, head_size: int, keys: str
 ) -> Family | NoKernel:
-    """The kernels for one of `DTYPES`, and for keys and values that are packed, in a cache of rows,
-    or in a split one (hk_backend/devices/hip/cache_form.py)."""
-    return kernels.alternatives(
-        OPERATOR, dtype=DTYPES[dtype], paged=paged, split=split, head_size=head_size
-    )
+    """The kernels for one of `DTYPES`, and for keys and values that lie as `keys` says
+    (hk_backend/kernels/row_sources.py)."""
+    return kernels.alternatives(OPERATOR, dtype=DTYPES[dtype], keys=keys, head_size=head_size)
 
 
 def _sizes(found: NoKernel) -> str:
@@ -108,12 +108,12 @@ def prepare(of: AttentionArguments, kernels: Catalogue) -> KernelCall:
     tensors = {"query": query, "key": key, "value": value, "out": out}
     numbers: dict[str, float] = {}
     if of.paged_kv is not None:
-        _add_paged(of, of.paged_kv, tensors, numbers)
+        _add_paged(of, of.paged_kv, str(found[0].facts["keys"]), tensors, numbers)
     else:
         _add_packed(of, tensors, numbers)
     for name, tensor in (("query", query), ("out", out)):
         numbers |= _packed_strides(name, tensor)
-    in_rows = {"query", "out"} if found[0].facts["split"] else {"query", "out", "key", "value"}
+    in_rows = {"query", "out"} if found[0].facts["keys"] == SPLIT else set(tensors)
     for name, stride in numbers.items():
         _check_stride(name, int(stride), head_size, query.element_size(), in_rows)
     for name in ("query", "key", "value", "out"):
@@ -152,8 +152,8 @@ def _kernels_of(of: AttentionArguments, kernels: Catalogue) -> Family:
         bad("query", query.dtype, "bfloat16 or float16")
     if key.dtype != query.dtype:
         bad("key", key.dtype, f"the dtype of query, {query.dtype}")
-    split = of.paged_kv is not None and is_split_cache(of.paged_kv)
-    found = alternatives(kernels, query.dtype, query.shape[2], of.paged_kv is not None, split)
+    keys = PACKED if of.paged_kv is None else form_of_cache(of.paged_kv)
+    found = alternatives(kernels, query.dtype, query.shape[2], keys)
     if isinstance(found, NoKernel):
         bad("query", f"head_size {query.shape[2]}", _sizes(found))
     if of.sliding_window:
@@ -169,6 +169,7 @@ def _kernels_of(of: AttentionArguments, kernels: Catalogue) -> Family:
 def _add_paged(
     of: AttentionArguments,
     cache: PagedKV,
+    keys: str,
     tensors: dict[str, torch.Tensor],
     numbers: dict[str, float],
 ) -> None:
@@ -180,13 +181,7 @@ def _add_paged(
         block_table = block_table.contiguous()
     tensors |= {"seq_lens": of.seq_lens.contiguous(), "block_table": block_table}
     numbers["block_table_row"] = block_table.stride(0)
-    if cache.block_size % BLOCK_TOKENS:
-        bad("paged_kv", f"block_size {cache.block_size}", f"a multiple of {BLOCK_TOKENS}")
-    if is_split_cache(cache):
-        numbers |= piece_strides(cache)
-    else:
-        for name, view in (("key", cache.key), ("value", cache.value)):
-            numbers |= row_strides(name, view, cache)
+    numbers |= cache_arguments(cache, keys)
 
 
 def _add_packed(
@@ -196,7 +191,7 @@ def _add_packed(
     starts = of.query_start_loc if of.key_start_loc is None else of.key_start_loc
     tensors["key_start_loc"] = starts.contiguous()
     apart = ("key_block", "value_block", "key_piece", "value_piece", "block_table_row")
-    numbers |= dict.fromkeys(apart, 0)
+    numbers |= dict.fromkeys((*apart, "block_rows", "block_reciprocal"), 0)
     for name in ("key", "value"):
         numbers |= _packed_strides(name, tensors[name])
 
@@ -217,7 +212,7 @@ def _check_stride(
     name: str, stride: int, head_size: int, element: int, in_rows: Collection[str]
 ) -> None:
     tensor, _, axis = name.partition("_")
-    if name == "block_table_row" or (axis in ("token", "piece") and tensor not in in_rows):
+    if name.startswith("block_") or (axis in ("token", "piece") and tensor not in in_rows):
         return
     if stride * element % ALIGNMENT:
         bad(name, f"a stride of {stride} elements", f"a multiple of {ALIGNMENT // element}")
@@ -231,4 +226,4 @@ def self_check_problem(kernel: KernelEntry) -> Problem:
     """What `kernel` must solve before its first use."""
     dtype = next(dtype for dtype, name in DTYPES.items() if name == kernel.facts["dtype"])
     facts = kernel.facts
-    return problem_of(dtype, int(facts["head_size"]), bool(facts["paged"]), bool(facts["split"]))
+    return problem_of(dtype, int(facts["head_size"]), str(facts["keys"]))

@@ -9,21 +9,24 @@ import torch
 from hk_backend import reference
 from hk_backend.devices.hip.cache_form import PIECE
 from hk_backend.devices.hip.operator import Problem
+from hk_backend.kernels.row_sources import ANY_PAGES, PACKED, PAGED, SPLIT, TOKENS
 from hk_backend.routing.shadow_check import largest_error, tolerance
 from hk_backend.terms.attention_arguments import AttentionArguments
 from hk_backend.terms.paged_kv import PagedKV
 
 QUERY_LENS, SEQ_LENS = (300, 33), (300, 643)
 """Several workgroups and a diagonal; then a cached prefix of many tiles. Neither fills its last."""
-NUM_HEADS, NUM_KV_HEADS, BLOCK_SIZE = 4, 2, 16
+NUM_HEADS, NUM_KV_HEADS = 4, 2
+BLOCK_SIZES = {PAGED: 16, TOKENS: 1, ANY_PAGES: 12, SPLIT: 16}
+"""Of the caches that kernels read, by their fact `keys`."""
 
 
-def problem_of(dtype: torch.dtype, head_size: int, paged: bool, split: bool) -> Problem:
+def problem_of(dtype: torch.dtype, head_size: int, keys: str) -> Problem:
     """Causal, always the same numbers; the answers come from packed keys."""
     problem = _problem(dtype, head_size)
     expected, expected_lse = reference.attention_prefill(problem)
     return Problem(
-        in_pages(problem, split) if paged else problem,
+        problem if keys == PACKED else in_pages(problem, keys),
         {"out": (expected, largest_error), "lse": (expected_lse, _largest_difference)},
         tolerance(dtype),
     )
@@ -47,18 +50,19 @@ def _problem(dtype: torch.dtype, head_size: int) -> AttentionArguments:
     )
 
 
-def in_pages(packed: AttentionArguments, split: bool) -> AttentionArguments:
+def in_pages(packed: AttentionArguments, keys: str) -> AttentionArguments:
     """The same with keys and values in a cache, last blocks first, NaN between: `[B, N, H, D]`, or
     as ROCM_ATTN splits it."""
-    counts = [-(-length // BLOCK_SIZE) for length in SEQ_LENS]
+    block_size = BLOCK_SIZES[keys]
+    counts = [-(-length // block_size) for length in SEQ_LENS]
     block_table = torch.zeros(len(counts), max(counts), dtype=torch.int32)
     caches = []
     for stored in packed.stored():
-        shape = (sum(counts), BLOCK_SIZE, *stored.shape[1:])
+        shape = (sum(counts), block_size, *stored.shape[1:])
         cache = torch.full(shape, torch.nan, dtype=stored.dtype)
         next_block = sum(counts)
-        for request, keys in enumerate(stored.split(SEQ_LENS)):
-            for block, rows in enumerate(keys.split(BLOCK_SIZE)):
+        for request, own in enumerate(stored.split(SEQ_LENS)):
+            for block, rows in enumerate(own.split(block_size)):
                 next_block -= 1
                 block_table[request, block] = next_block
                 cache[next_block, : len(rows)] = rows
@@ -68,7 +72,7 @@ def in_pages(packed: AttentionArguments, split: bool) -> AttentionArguments:
         key=None,
         value=None,
         key_start_loc=None,
-        paged_kv=_split(*caches) if split else _rows(*caches),
+        paged_kv=_split(*caches) if keys == SPLIT else _rows(*caches),
         seq_lens=torch.tensor(SEQ_LENS, dtype=torch.int32),
         block_table=block_table,
     )

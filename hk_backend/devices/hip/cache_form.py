@@ -1,42 +1,52 @@
 """How the GPU kernels read a paged cache in place, and what tells them where it lies.
 
 Two forms: *rows*, where the channels of a token are contiguous, and *split*, where 16 bytes are
-kept together: 8 channels of a key and 8 tokens of a value's channel. A kernel reads one of them
-(its fact `split`); which one a cache has follows from its layout strings, or from its strides.
+kept together: 8 channels of a key and 8 tokens of a value's channel. Which kernels read a cache
+(their fact `keys`, hk_backend/kernels/row_sources.py) follows from its layout strings, or from its
+strides, and from the tokens of a block.
 """
 
 from __future__ import annotations
 
 from hk_backend.devices.hip.call import bad
+from hk_backend.kernels.row_sources import ANY_PAGES, PAGED, SPLIT, TOKENS, block_reciprocal
 from hk_backend.terms.paged_kv import CacheView, PagedKV
 
+BLOCK_TOKENS = 16
+"""Rows that are found at once in blocks of a multiple of this."""
 PIECE = 8
 """Elements of 16 bits that lie together in a split cache: 16 bytes."""
 PIECES_BYTES = 2**31
 """From one piece of 16 tokens to another: fewer, so that a lane's offset fits."""
+NUMBERED_ROWS = 2**32
+"""Of a cache whose rows each lane finds: fewer, so that their numbers fit."""
 VALID = '"B H N D", or keys as "B H D/x N x" with values as "B H D N" or "B H N/x D x", x = 8'
 
 
-def is_split(layouts: tuple[str, str]) -> bool | None:
-    """Whether a cache of keys and values with these layout strings (see `PagedKV`) is split.
-
-    None: it has neither form.
-    """
+def form_of(layouts: tuple[str, str], block_size: int) -> str | None:
+    """The fact `keys` of the kernels for a cache of keys and values with these layout strings (see
+    `PagedKV`); None: there are none."""
     key, value = (layout.split() for layout in layouts)
     if key[-1] == value[-1] == "D":
-        return False
+        return _form_of_rows(block_size)
     split_values = value[-1] == "N" or (value[-1] == "x" and "N/x" in value)
-    return True if key[-1] == "x" and "D/x" in key and split_values else None
+    return SPLIT if key[-1] == "x" and "D/x" in key and split_values else None
 
 
-def is_split_cache(cache: PagedKV) -> bool:
+def _form_of_rows(block_size: int) -> str:
+    if block_size % BLOCK_TOKENS == 0:
+        return PAGED
+    return TOKENS if block_size == 1 else ANY_PAGES
+
+
+def form_of_cache(cache: PagedKV) -> str:
     """The same of a cache.
 
     Raises:
-        ValueError: it has neither form.
+        ValueError: there are none.
     """
     if _rows(cache.key, cache) and _rows(cache.value, cache):
-        return False
+        return _form_of_rows(cache.block_size)
     if not (_key_pieces(cache.key, cache) and _value_pieces(cache.value, cache)):
         names = (("keys", cache.key), ("values", cache.value))
         found = " and ".join(
@@ -45,7 +55,44 @@ def is_split_cache(cache: PagedKV) -> bool:
             for name, view in names
         )
         bad("paged_kv", found, VALID)
-    return True
+    if cache.block_size % BLOCK_TOKENS:
+        bad("paged_kv", f"block_size {cache.block_size}", f"a multiple of {BLOCK_TOKENS}")
+    return SPLIT
+
+
+def cache_arguments(cache: PagedKV, keys: str) -> dict[str, int]:
+    """Where keys and values lie, in elements, for the kernels of this fact: by the name of the
+    argument.
+
+    Raises:
+        ValueError: strides that they do not read.
+    """
+    if keys == SPLIT:
+        found = piece_strides(cache)
+    else:
+        found = row_strides("key", cache.key, cache) | row_strides("value", cache.value, cache)
+    if keys == TOKENS:  # whose rows are the blocks
+        for name in ("key", "value"):
+            found[f"{name}_token"] = found[f"{name}_block"] or cache.head_size
+    return {
+        **found,
+        "block_rows": _block_rows(cache, found) if keys == ANY_PAGES else 1,
+        "block_reciprocal": block_reciprocal(keys, cache.block_size),
+    }
+
+
+def _block_rows(cache: PagedKV, strides: dict[str, int]) -> int:
+    """From a block to the next, in rows."""
+    rows, rest = divmod(strides["key_block"], strides["key_token"])
+    alike = rows * strides["value_token"] == strides["value_block"]
+    if rest or not alike or rows * cache.num_blocks >= NUMBERED_ROWS:
+        given = ", ".join(f"{name} {stride}" for name, stride in strides.items())
+        valid = (
+            f"with blocks of {cache.block_size} tokens: as many rows from one block to the next of "
+            f"keys and of values, less than {NUMBERED_ROWS} in all"
+        )
+        bad("paged_kv", f"strides of {given}", valid)
+    return rows
 
 
 def row_strides(name: str, view: CacheView, cache: PagedKV) -> dict[str, int]:

@@ -3,9 +3,9 @@
 llvm-mca models one wave in order, with fixed latencies; it honours waits, but sees neither other
 waves nor bank conflicts. It is good for comparing two schedules of one loop, not for absolute time.
 
-Some loops that contain an instruction with two micro-ops and two results, a swap of two registers,
-make llvm-mca 22 hang (seven instructions suffice). A swap is therefore passed to it as two
-instructions with the same timing: results, reads, issue slots and unit are those of the swap.
+Some loops that contain an instruction with two micro-ops and two results, a swap of two registers
+or a multiplication with a carry, make llvm-mca 22 hang (seven instructions suffice). These are
+therefore passed to it as two instructions with the same results, reads, issue slots and unit.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ SIMDS = 4  # per CU
 CYCLES = re.compile(r"^Total Cycles:\s+(\d+)", re.MULTILINE)
 MCA_TIMEOUT = 60  # seconds; it takes a fraction of one
 PAIR_OF_REGISTERS = re.compile(r"(v\d+), (v\d+)$")
+WIDE_PRODUCT = re.compile(r"v\[(\d+):(\d+)\], \S+, (\S+), (\S+), (\S+)$")
 MASKING = ("v_cmp_", "v_cndmask_")
 MEMORY = ("buffer_", "global_", "flat_", "scratch_", "ds_", "s_load_", "s_buffer_load_")
 
@@ -117,6 +118,11 @@ def _for_mca(instruction: Instruction) -> str:
     if registers and clocks.SWAP.match(instruction.mnemonic):
         one, other = registers.groups()
         return f"v_and_b32 {one}, {one}, {other}\nv_mov_b32 {other}, {one}"
+    product = WIDE_PRODUCT.match(instruction.operands)
+    if product and instruction.mnemonic == "v_mad_u64_u32":
+        low, high, a, b, added = product.groups()
+        both = f"v[{low}:{high}]"
+        return f"v_mul_lo_u32 v{low}, {a}, {b}\nv_lshl_add_u64 {both}, {added}, 0, {both}"
     return instruction.text
 
 

@@ -55,6 +55,7 @@ def describe(
         "name": found.name,
         "symbol": found.name,
         "facts": info["facts"],
+        "bars": info["bars"],
         "code_object": code_object,
         "arguments": asdict(arguments),
         "grid": info["grid"],

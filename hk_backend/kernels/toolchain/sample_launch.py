@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hk_backend.kernels.entry import KernelEntry, pack_arguments
+from hk_backend.kernels.row_sources import PACKED, TOKENS, block_reciprocal
 from hk_backend.kernels.toolchain.clocks import WAVE
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Sample:
 def split_strides(entry: KernelEntry, block_size: int) -> dict[str, int]:
     """Of a cache that keeps 16 bytes together, as ROCM_ATTN does: keys `[D/8, N, 8]`, values
     `[D, N]`, in elements; zeros where the kernel reads whole rows."""
-    if not entry.facts["split"]:
+    if entry.facts["keys"] != "split":
         return {"key_piece": 0, "value_piece": 0}
     return {
         "key_token": 8,
@@ -51,9 +52,11 @@ def attention_prefill(
     """One request and one head; query tokens as many as a workgroup has rows if 0."""
     tokens = tokens or entry.tile.rows
     row = head_size = entry.tile.depth
-    paged = entry.facts["paged"]
-    blocks = -(-keys // BLOCK_SIZE)
-    slots = blocks * BLOCK_SIZE
+    keys_lie = str(entry.facts["keys"])
+    paged = keys_lie != PACKED
+    block_size = 1 if keys_lie == TOKENS else BLOCK_SIZE
+    blocks = -(-keys // block_size)
+    slots = blocks * block_size
     buffers = {
         "query": _elements(tokens * row),
         "key": _elements(slots * row),
@@ -68,8 +71,8 @@ def attention_prefill(
     strides = {
         **dict.fromkeys(("query_token", "out_token", "key_token", "value_token"), row),
         **dict.fromkeys(("query_head", "out_head", "key_head", "value_head"), head_size),
-        **dict.fromkeys(("key_block", "value_block"), BLOCK_SIZE * row),
-        **split_strides(entry, BLOCK_SIZE),
+        **dict.fromkeys(("key_block", "value_block"), block_size * row),
+        **split_strides(entry, block_size),
         "lse_head": tokens,
         "lse_token": 1,
         "block_table_row": blocks,
@@ -79,7 +82,9 @@ def attention_prefill(
         "num_tokens": tokens,
         "num_heads": 1,
         "num_kv_heads": 1,
-        "block_size": BLOCK_SIZE,
+        "block_size": block_size,
+        "block_reciprocal": block_reciprocal(keys_lie, block_size),
+        "block_rows": block_size,
         "num_blocks": blocks,
         "causal": int(causal),
         "scale": head_size**-0.5,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hk_backend.kernels.entry import KernelEntry, pack_arguments
+from hk_backend.kernels.row_sources import ANY_PAGES, PACKED, SPLIT, TOKENS, block_reciprocal
 from hk_backend.kernels.toolchain.sample_launch import split_strides
 from hk_backend.timing.model import Launch, spread
 from hk_backend.timing.workloads import buffers
@@ -29,7 +30,8 @@ class Shape:
     heads: int
     kv_heads: int
     causal: bool = True
-    block_size: int = 16
+    block_size: int = 0
+    """Tokens of a block of the cache; 0: the fewest that the kernel is for."""
 
     def __post_init__(self) -> None:
         if not self.queries or len(self.queries) != len(self.keys):
@@ -42,8 +44,8 @@ class Shape:
             raise ValueError("queries, keys: valid: one query or more, and as many keys or more")
         if self.kv_heads < 1 or self.heads % self.kv_heads:
             raise ValueError(f"heads {self.heads}/{self.kv_heads}; valid: a multiple of KV heads")
-        if self.block_size < 16 or self.block_size % 16:
-            raise ValueError(f"block_size {self.block_size}; valid: a multiple of 16")
+        if self.block_size < 0:
+            raise ValueError(f"block_size {self.block_size}; valid: 1 or more")
 
     def flops(self, head_size: int) -> float:
         """Useful ones: a causal row counts the keys that it sees, and on the diagonal half."""
@@ -61,7 +63,9 @@ class Shape:
 
 def launch(entry: KernelEntry, shape: Shape) -> Launch:
     """`entry` on `shape`, with random queries, keys and values where samples read them."""
-    paged, head_size = bool(entry.facts["paged"]), entry.tile.depth
+    keys, head_size = str(entry.facts["keys"]), entry.tile.depth
+    paged = keys != PACKED
+    shape = replace(shape, block_size=block_size_for(keys, shape.block_size))
     tokens, slots = sum(shape.queries), _slots(shape, paged)
     arrays = {
         "query": buffers.zeros((tokens, shape.heads, head_size), np.uint16),
@@ -90,6 +94,19 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
         shape.bytes(head_size),
         keep_alive=arrays,
     )
+
+
+def block_size_for(keys: str, block_size: int) -> int:
+    """This, or where it is 0 the one that a kernel is modelled with.
+
+    Raises:
+        ValueError: the kernel, whose fact `keys` is this, does not read such blocks.
+    """
+    if keys == TOKENS and block_size > 1:
+        raise ValueError(f"block_size {block_size}; valid: 1")
+    if keys not in (TOKENS, ANY_PAGES) and block_size % 16:
+        raise ValueError(f"block_size {block_size}; valid: a multiple of 16")
+    return block_size or (1 if keys == TOKENS else 16)
 
 
 def workgroups(entry: KernelEntry, shape: Shape) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -170,9 +187,10 @@ def _fill(
 def _numbers(
     entry: KernelEntry, shape: Shape, arrays: dict[str, NDArray[np.uint16]]
 ) -> dict[str, int | float | None]:
-    head_size, paged = entry.tile.depth, bool(entry.facts["paged"])
+    keys, head_size = str(entry.facts["keys"]), entry.tile.depth
+    paged = keys != PACKED
     row, kv_row = shape.heads * head_size, shape.kv_heads * head_size
-    kv_head = shape.block_size * head_size if entry.facts["split"] else head_size
+    kv_head = shape.block_size * head_size if keys == SPLIT else head_size
     return {
         **dict.fromkeys(("query_token", "out_token"), row),
         **dict.fromkeys(("query_head", "out_head"), head_size),
@@ -188,6 +206,8 @@ def _numbers(
         "num_heads": shape.heads,
         "num_kv_heads": shape.kv_heads,
         "block_size": shape.block_size,
+        "block_reciprocal": block_reciprocal(keys, shape.block_size),
+        "block_rows": shape.block_size,
         "num_blocks": len(arrays["key"]) // shape.block_size if paged else 0,
         "causal": int(shape.causal),
         "scale": head_size**-0.5,

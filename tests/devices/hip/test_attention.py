@@ -43,13 +43,13 @@ def kernels(small: Catalogue) -> Catalogue:
         *(
             replace(
                 entry,
-                name=f"attention_prefill_{dtype}_d{size}_{'paged' if paged else 'packed'}_{split}",
-                facts={"dtype": dtype, "head_size": size, "paged": paged, "split": split},
+                name=f"attention_prefill_{dtype}_d{size}_{keys}",
+                facts={"dtype": dtype, "head_size": size, "keys": keys},
                 tile=Tile(1, 1, size),
             )
             for dtype in ("bf16", "f16")
             for size in (64, 128)
-            for paged, split in ((False, False), (True, False), (True, True))
+            for keys in ("packed", "paged", "tokens", "any_pages", "split")
         ),
     )
 
@@ -59,21 +59,24 @@ def never_asked(kernels: Family) -> Verdict:
 
 
 @pytest.mark.parametrize(
-    "request_",
+    ("request_", "keys"),
     [
-        LLAMA,
-        replace(LLAMA, head_size=64, dtype=torch.float16, kv_dtype=torch.float16),
-        replace(LLAMA, kv_dtype=None, causal=False),
-        replace(LLAMA, num_heads=9, num_kv_heads=3),
-        PAGED,
-        replace(PAGED, block_size=48),
-        replace(PAGED, cache_layouts=("B N H D", "B N H D")),
-        replace(PAGED, block_size=None, cache_layouts=None),
-        replace(PAGED, cache_layouts=SPLIT_BY_CHANNEL),
-        replace(PAGED, cache_layouts=SPLIT_BY_TOKEN),
+        (LLAMA, "packed"),
+        (replace(LLAMA, head_size=64, dtype=torch.float16, kv_dtype=torch.float16), "packed"),
+        (replace(LLAMA, kv_dtype=None, causal=False), "packed"),
+        (replace(LLAMA, num_heads=9, num_kv_heads=3), "packed"),
+        (PAGED, "paged"),
+        (replace(PAGED, block_size=48), "paged"),
+        (replace(PAGED, block_size=1), "tokens"),
+        (replace(PAGED, block_size=8), "any_pages"),
+        (replace(PAGED, block_size=24), "any_pages"),
+        (replace(PAGED, cache_layouts=("B N H D", "B N H D")), "paged"),
+        (replace(PAGED, block_size=None, cache_layouts=None), "paged"),
+        (replace(PAGED, cache_layouts=SPLIT_BY_CHANNEL), "split"),
+        (replace(PAGED, cache_layouts=SPLIT_BY_TOKEN), "split"),
     ],
 )
-def test_served(request_: AttentionRequest, kernels: Catalogue) -> None:
+def test_served(request_: AttentionRequest, keys: str, kernels: Catalogue) -> None:
     asked: list[Family] = []
 
     def usable(found: Family) -> Verdict:
@@ -83,8 +86,7 @@ def test_served(request_: AttentionRequest, kernels: Catalogue) -> None:
     assert attention.verdict(request_, kernels, usable).why == "this very machine"
     ((kernel,),) = asked
     assert kernel.facts["head_size"] == request_.head_size
-    assert kernel.facts["paged"] == request_.paged
-    assert kernel.facts["split"] == (request_.cache_layouts in (SPLIT_BY_CHANNEL, SPLIT_BY_TOKEN))
+    assert kernel.facts["keys"] == keys
 
 
 @pytest.mark.parametrize(
@@ -97,8 +99,7 @@ def test_served(request_: AttentionRequest, kernels: Catalogue) -> None:
         (replace(LLAMA, logits_soft_cap=30.0), "logits_soft_cap"),
         (replace(LLAMA, has_sinks=True), "sinks"),
         (replace(LLAMA, has_alibi=True), "alibi_slopes"),
-        (replace(PAGED, block_size=8), "block_size 8"),
-        (replace(PAGED, block_size=24), "block_size 24"),
+        (replace(PAGED, block_size=24, cache_layouts=SPLIT_BY_CHANNEL), "block_size 24"),
         (replace(PAGED, cache_layouts=("B H D N", "B H N D")), 'cache with keys as "B H D N"'),
         (replace(PAGED, cache_layouts=("B H D/x N x", "B H N D")), 'values as "B H N D"'),
         (replace(PAGED, cache_layouts=("B H N D", "B H N/x D x")), 'values as "B H N/x'),
@@ -289,7 +290,41 @@ def test_padded_rows_that_are_not_aligned() -> None:
 
 def test_a_block_size_that_the_kernels_cannot_read() -> None:
     with pytest.raises(ValueError, match="paged_kv: block_size 8 is not valid"):
-        prepared(**paged("NHD, two tensors", 8))
+        prepared(**paged(SPLIT_LAYOUTS[0], 8))
+
+
+@pytest.mark.parametrize("layout", ["NHD, two tensors", "one [B,H,N,2D]"])
+@pytest.mark.parametrize("block_size", [1, 2, 24])
+def test_blocks_whose_rows_each_lane_finds(layout: str, block_size: int) -> None:
+    """A row's number is its block's times `block_rows`, and the tokens before it there."""
+    changes = paged(layout, block_size)
+    call = prepared(**changes)
+    keys = "tokens" if block_size == 1 else "any_pages"
+    assert [kernel.name for kernel in call.kernels] == [f"attention_prefill_bf16_d64_{keys}"]
+    key = changes["paged_kv"].key.tensor
+    axes = "BNHD" if layout.startswith("NHD") else "BHND"
+    block, token = (key.stride(axes.index(axis)) for axis in "BN")
+    assert call.numbers["block_rows"] * call.numbers["key_token"] == block
+    if block_size > 1:
+        assert call.numbers["key_token"] == token
+
+
+def test_a_single_block_of_one_token() -> None:
+    """Its stride may be anything: the only row is the first."""
+    changes = paged("NHD, two tensors", 1)
+    cache = changes["paged_kv"]
+    changes["paged_kv"] = replace(cache, num_blocks=1)
+    assert prepared(**changes).numbers["key_token"] == 64
+
+
+def test_rows_that_cannot_be_numbered() -> None:
+    """From a block to the next they must be a whole number of rows, of keys and values alike."""
+    changes = paged("NHD, two tensors", 3)
+    cache = changes["paged_kv"]
+    for far in (cache.key.strides[0] + 8, 2 * cache.key.strides[0]):
+        key = replace(cache.key, strides=(far, *cache.key.strides[1:]))
+        with pytest.raises(ValueError, match=r"paged_kv: strides of .* with blocks of 3 tokens"):
+            prepared(**{**changes, "paged_kv": replace(cache, key=key)})
 
 
 def test_blocks_that_lie_too_far_apart() -> None:

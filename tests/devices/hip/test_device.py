@@ -32,7 +32,7 @@ from tests.ops.oracle import check_result, expected, nan
 
 BF16 = torch.bfloat16
 LLAMA = AttentionRequest("cpu", BF16, 4, 2, 64)
-KERNEL = selected("attention_prefill", dtype="bf16", head_size=64, paged=False)
+KERNEL = selected("attention_prefill", dtype="bf16", head_size=64, keys="packed")
 
 
 def run(device: HipDevice, call: dict[str, Any], out: torch.Tensor, lse: torch.Tensor) -> None:

@@ -22,7 +22,7 @@ from tests.ops.cases import Call, Case, make
 BF16 = torch.bfloat16
 STREAM = 0x5000
 LAYOUT = "one [B,H,N,2D]"
-ENTRY = selected("attention_prefill", dtype="bf16", head_size=64, paged=True, split=False)
+ENTRY = selected("attention_prefill", dtype="bf16", head_size=64, keys="paged")
 
 
 class OnAStream(HostMemory):

@@ -25,6 +25,15 @@ from tests.kernels.catalogues import selected, with_kernels
 from tests.ops.cases import Case, make
 from tests.ops.oracle import check_result, expected, nan
 
+CACHES = (
+    (None, None),
+    (16, None),
+    (1, None),
+    (12, None),
+    (16, SPLIT_BY_CHANNEL),
+)
+"""Tokens of a block, and how the cache lies."""
+
 
 def test_the_self_check_passes_for_every_kernel(
     library: EmulatedLibrary, streams: dict[int, int]
@@ -32,12 +41,13 @@ def test_the_self_check_passes_for_every_kernel(
     device = SynchronisesInChecks(library, catalogue("gfx950"))
     for dtype in (BF16, torch.float16):
         for head_size in (64, 128):
-            for paged, layouts in ((False, None), (True, None), (True, SPLIT_BY_CHANNEL)):
+            for block_size, layouts in CACHES:
                 request = replace(
                     LLAMA,
                     dtype=dtype,
                     head_size=head_size,
-                    paged=paged,
+                    paged=block_size is not None,
+                    block_size=block_size,
                     cache_layouts=layouts,
                 )
                 verdict = device.verdict(request)

@@ -34,11 +34,16 @@ HK_DEVICE void wait() {
 // with it the order of what surrounds it.
 template <int Vector>
 HK_DEVICE void wait_and_barrier_if(i32 condition) {
-  asm volatile(
-      "s_cmp_eq_u32 %0, 0\n\ts_cbranch_scc1 .Lelse%=\n\t"
-      "s_waitcnt %1\n\ts_barrier\n.Lelse%=:" ::"s"(condition),
-      "n"(wait_counts<Vector, kNoWait>())
-      : "scc", "memory");
+  if constexpr (Vector == kNoWait)
+    asm volatile(
+        "s_cmp_eq_u32 %0, 0\n\ts_cbranch_scc1 .Lelse%=\n\ts_barrier\n.Lelse%=:" ::"s"(condition)
+        : "scc", "memory");
+  else
+    asm volatile(
+        "s_cmp_eq_u32 %0, 0\n\ts_cbranch_scc1 .Lelse%=\n\t"
+        "s_waitcnt %1\n\ts_barrier\n.Lelse%=:" ::"s"(condition),
+        "n"(wait_counts<Vector, kNoWait>())
+        : "scc", "memory");
 }
 
 }  // namespace hk::arch

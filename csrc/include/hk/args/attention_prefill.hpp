@@ -49,11 +49,13 @@ struct AttentionPrefillArgs {
   i32 num_tokens;  // rows of query that exist
   i32 num_heads;   // a multiple of num_kv_heads
   i32 num_kv_heads;
-  i32 block_size;      // paged: a multiple of 16
-  i32 num_blocks;      // paged
-  i32 causal;          // 0 or 1
-  float scale;         // of the scores, |scale| at most 2^127
-  float value_factor;  // of the output
+  i32 block_size;        // paged: tokens of a block
+  u32 block_reciprocal;  // what divides by it (hk_backend/kernels/row_sources.py)
+  u32 block_rows;        // paged: from a block to the next, in token strides
+  i32 num_blocks;        // paged
+  i32 causal;            // 0 or 1
+  float scale;           // of the scores, |scale| at most 2^127
+  float value_factor;    // of the output
 };
 
 }  // namespace hk

@@ -30,6 +30,12 @@ struct TileCopy {
                   Layout::source(block % kPer16, lane.id, strides);
     });
   }
+
+  // From first_row: the row that a lane copies from in the `i`th instruction.
+  HK_DEVICE static u32 row(int i, int wave, Lane lane) {
+    const int block = wave * kCopies + i, first = wave * kCopies / kPer16 * 16;
+    return block / kPer16 * 16 - first + Layout::copied_row(block % kPer16, lane.id);
+  }
 };
 
 // Starts the copy; it counts as kCopies in `wait_copies`. `src` begins at the wave's first row.
@@ -40,6 +46,18 @@ HK_DEVICE void copy(Tile dst, BoundedView src, const TileCopy<Tile, Waves>& shar
     __builtin_amdgcn_raw_ptr_buffer_load_lds(src.descriptor,
                                              (__attribute__((address_space(3))) void*)to,
                                              arch::kCopyBytes, share.source[i], 0, 0, 0);
+  });
+}
+
+// The same from an address of each lane, where there must be something.
+template <class Tile, int Waves>
+HK_DEVICE void copy(Tile dst, const u64 (&from)[TileCopy<Tile, Waves>::kCopies],
+                    const TileCopy<Tile, Waves>& share) {
+  static_for<0, TileCopy<Tile, Waves>::kCopies>([&](auto i) {
+    const u32 to = dst.base + share.destination + i.value * Tile::Layout::kBlockStride;
+    __builtin_amdgcn_global_load_lds((__attribute__((address_space(1))) void*)from[i],
+                                     (__attribute__((address_space(3))) void*)to, arch::kCopyBytes,
+                                     0, 0);
   });
 }
 

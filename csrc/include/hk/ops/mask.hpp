@@ -5,16 +5,25 @@
 
 namespace hk {
 
-// dst = src where the lane's depth is below `depth`, 0 elsewhere. `src` was read along its rows.
+// dst = src where the depth is below `depth`, 0 elsewhere. `depth_of(element)` is that of the lane's
+// elements; two of a word are neighbours.
+template <class T, class Shape, class DepthOf>
+HK_DEVICE void keep_below(Fragment<T, Shape>& dst, const Fragment<T, Shape>& src, i32 depth,
+                          DepthOf&& depth_of) {
+  static_assert(sizeof(T) == 2);
+  static_for<0, Fragment<T, Shape>::kWords>([&](auto word) {
+    const i32 kept = depth - depth_of(2 * word);
+    const u32 mask = kept >= 2 ? ~0u : kept == 1 ? 0xffffu : 0u;
+    dst.words[word.value] = src.words[word.value] & mask;
+  });
+}
+
+// The same of what was read along its rows.
 template <class T, class Shape>
 HK_DEVICE void keep_below(Fragment<T, Shape>& dst, const Fragment<T, Shape>& src, i32 depth,
                           Lane lane) {
-  static_assert(sizeof(T) == 2);
-  const i32 kept = depth - Shape::depth(0, lane.group<Shape>());
-  static_for<0, Fragment<T, Shape>::kWords>([&](auto word) {
-    const u32 mask = kept >= 2 * word + 2 ? ~0u : kept == 2 * word + 1 ? 0xffffu : 0u;
-    dst.words[word.value] = src.words[word.value] & mask;
-  });
+  const i32 first = Shape::depth(0, lane.group<Shape>());
+  keep_below(dst, src, depth - first, [](int element) { return Shape::depth(element, 0); });
 }
 
 }  // namespace hk

@@ -33,6 +33,10 @@ HK_DEVICE Vec<u32, Words> load_words(BoundedView src, u32 offset) {
     return __builtin_amdgcn_raw_buffer_load_b64(src.descriptor, offset, 0, 0);
 }
 
+HK_DEVICE u32 load_word(BoundedView src, u32 offset) {
+  return __builtin_amdgcn_raw_buffer_load_b32(src.descriptor, offset, 0, 0);
+}
+
 HK_DEVICE u64 address(const void* pointer) { return u64(pointer); }
 
 // The product of two wave-uniform numbers below 2^32: two scalar instructions.

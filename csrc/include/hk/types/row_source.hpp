@@ -2,6 +2,13 @@
 //
 // Rows are taken in groups of up to 16 that start at a multiple of 16. `find` starts to look up
 // what the place of a group depends on, so that it can run a tile ahead of `place`.
+//
+// A source states
+//   kName      what the catalogue knows it by
+//   kBlocks    whether there is a cache, and a block table
+//   kSplit     whether it keeps 16 bytes of a row or a column together
+//   kScalar    whether a look-up is a scalar load, which lands with all LDS reads or not at all
+//   kBounded   whether what is copied past the last row are zeros
 #pragma once
 
 #include "global_view.hpp"
@@ -14,7 +21,8 @@ struct Place {
 };
 
 struct PackedRows {
-  static constexpr bool kBlocks = false, kSplit = false;
+  static constexpr char kName[16] = "packed";
+  static constexpr bool kBlocks = false, kSplit = false, kScalar = false, kBounded = true;
   i32 count;
 
   struct Found {};
@@ -26,16 +34,13 @@ struct PackedRows {
 
 // Row r is row r % block_size of block block_table[r / block_size].
 struct PagedRows {
-  static constexpr bool kBlocks = true, kSplit = false;
+  static constexpr char kName[16] = "paged";
+  static constexpr bool kBlocks = true, kSplit = false, kScalar = true, kBounded = true;
   i32 count;
   Constant<i32> block_table;
   u32 block_size;  // a multiple of 16
   u32 reciprocal;  // ceil(2^31 / (block_size / 16)): exact while rows * block_size < 2^38
 
-  HK_DEVICE static u32 reciprocal_of(u32 block_size) {
-    const u32 sixteens = block_size / 16;
-    return ((1u << 31) + sixteens - 1) / sixteens;
-  }
   HK_DEVICE u32 block_index(u32 row) const { return u32(wide_mul(row / 8, reciprocal) >> 32); }
 
   struct Found {
@@ -53,7 +58,74 @@ struct PagedRows {
 
 // The same of a cache that keeps 8 channels of a row together, or 8 rows of a channel.
 struct SplitPagedRows : PagedRows {
-  static constexpr bool kSplit = true;
+  static constexpr char kName[16] = "split";
+  static constexpr bool kSplit = true, kBounded = false;
+};
+
+// Rows that each lane finds, and looks up in the vector memory: two neighbours, the first one even. A
+// row of the cache is a number here: those of a block follow each other, and blocks are `block_rows`
+// apart. Past the last row there is row 0, or another one.
+struct LaneRows {
+  static constexpr bool kBlocks = true, kSplit = false, kScalar = false, kBounded = false;
+  static constexpr int kNeighbours = 2;
+  using Pair = Vec<u32, kNeighbours>;
+
+  i32 count;
+  u64 block_table;
+
+ protected:
+  // The table from block `first` of `blocks` on.
+  HK_DEVICE BoundedView table(i32 first, i32 blocks) const {
+    return {block_table + u32(first) * sizeof(i32), clamp_scalar(blocks - first, blocks) * 4};
+  }
+};
+
+// Blocks of one token.
+struct TokenRows : LaneRows {
+  static constexpr char kName[16] = "tokens";
+  static constexpr int kLookUps = 1;  // loads of `find`
+
+  struct Found {
+    Pair block;
+  };
+  // Starts to look up rows `first` + lane_row and the one after it, for `rows`.
+  HK_DEVICE Found find(i32 first, u32 lane_row) const {
+    return {load_words<2>(table(first, count), lane_row * u32(sizeof(i32)))};
+  }
+  HK_DEVICE Pair rows(Found found) const { return found.block; }
+};
+
+// Blocks of any number of tokens, which costs four divisions by a known number in each step.
+struct AnyPagedRows : LaneRows {
+  static constexpr char kName[16] = "any_pages";
+  static constexpr int kLookUps = 2;
+
+  u32 block_size, block_rows;
+  u32 reciprocal;   // floor((2^32 - 1) / block_size)
+  i32 block_count;  // that hold a row
+
+  struct Found {
+    Pair block, rest;
+  };
+  HK_DEVICE Found find(i32 first, u32 lane_row) const {
+    const auto [block, rest] = divide(first);
+    const BoundedView blocks = table(block, block_count);
+    const Divided one = divide(rest + lane_row), two = divide(rest + lane_row + 1);
+    return {{load_word(blocks, one.quotient * u32(sizeof(i32))),
+             load_word(blocks, two.quotient * u32(sizeof(i32)))},
+            {one.rest, two.rest}};
+  }
+  HK_DEVICE Pair rows(Found found) const { return found.block * block_rows + found.rest; }
+
+  struct Divided {
+    u32 quotient, rest;
+  };
+  // By the block size.
+  HK_DEVICE Divided divide(u32 row) const {
+    const u32 quotient = u32(u64(row) * reciprocal >> 32);  // or one less than it is
+    const u32 rest = row - quotient * block_size;
+    return rest < block_size ? Divided{quotient, rest} : Divided{quotient + 1, rest - block_size};
+  }
 };
 
 // The rows of a tensor under a source: keys and values share places and differ in these.

@@ -108,7 +108,7 @@ def assert_launched(case: Case, result: ScenarioResult) -> None:
     """Every call that HK counts was a launch of the model's kernel, as the emulator counts."""
     before, [after] = result.start[0], result.rounds[-1].workers
     head_size = int(case.model.removeprefix("tiny-"))
-    kernel = serving_few("attention_prefill", dtype="bf16", head_size=head_size, paged=False)
+    kernel = serving_few("attention_prefill", dtype="bf16", head_size=head_size, keys="packed")
     launched = {
         name: count - before.launches.get(name, 0) for name, count in after.launches.items()
     }

@@ -108,10 +108,8 @@ def test_extends(parent: str, head_size: int, engines: Engines) -> None:
         assert_traffic(result)
         assert_routed(result)
     launched = emulated.rounds[-1].workers[0].launches
-    split = parent in SPLIT
-    kernel = serving_few(
-        "attention_prefill", dtype="bf16", head_size=head_size, paged=True, split=split
-    )
+    keys = "split" if parent in SPLIT else "paged"
+    kernel = serving_few("attention_prefill", dtype="bf16", head_size=head_size, keys=keys)
     assert launched[kernel.name] > 0
     assert_same_numbers(emulated, cpu, checkpoint)
 

@@ -1,0 +1,25 @@
+"""How keys and values may lie for the attention kernels: the fact `keys` of their catalogue.
+
+The names, and what a launch tells each, are those of csrc/include/hk/types/row_source.hpp.
+"""
+
+from __future__ import annotations
+
+PACKED = "packed"
+"""Row after row, without a cache."""
+PAGED = "paged"
+"""Rows in blocks of multiples of 16 tokens."""
+TOKENS = "tokens"
+"""Rows in blocks of one token."""
+ANY_PAGES = "any_pages"
+"""Rows in blocks of any number of tokens."""
+SPLIT = "split"
+"""Blocks of multiples of 16 tokens with 16 bytes of a key, and of a value's channel, together."""
+
+
+def block_reciprocal(keys: str, block_size: int) -> int:
+    """What a kernel divides by `block_size` with: of multiples of 16, 2^31 over their sixteenth,
+    rounded up; of any number 2^32 - 1, rounded down; 0 where nothing is divided."""
+    if keys == ANY_PAGES:
+        return (2**32 - 1) // block_size
+    return -(-(2**31) // (block_size // 16)) if keys in (PAGED, SPLIT) else 0
