@@ -58,7 +58,7 @@ class Plan:
         its rows."""
         if self.left is None:
             return {why: tokens}
-        return self.left if self.refusal else {why: self.tokens + sum(self.left.values())}
+        return self.left if why == self.refusal else {why: self.tokens + sum(self.left.values())}
 
 
 def plan_batch(

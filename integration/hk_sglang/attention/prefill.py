@@ -164,8 +164,6 @@ class HKPrefill:
         self, plan: Plan, layer: Any, q: torch.Tensor, k: torch.Tensor | None, extra: dict[str, Any]
     ) -> str:
         """Why this call is the parent's, or nothing: HK may serve it."""
-        if plan.refusal:
-            return plan.refusal
         if routes.is_disabled(ROUTE):
             return routes.verdict(ROUTE).why
         served = self._layers.get(layer)
@@ -176,8 +174,10 @@ class HKPrefill:
                 raise
             except Exception as error:  # a layer that is none of the model's, and like none of them
                 return survive(logger, error)
-        if served.refusal:
-            return served.refusal
+        sinks = "" if extra.get("sinks") is None else served.sinks_refusal()
+        refusal = served.refusal or sinks or plan.refusal  # the layer's first
+        if refusal:
+            return refusal
         if plan.step is None:
             return NO_STEP
         if served.cache_refusal and plan.paged:
@@ -194,9 +194,7 @@ class HKPrefill:
         if not extra:
             return ""
         given = [name for name, value in extra.items() if value is not None and name != "sinks"]
-        if given:
-            return f"argument {given[0]} of the call"
-        return "" if extra.get("sinks") is None else served.sinks_refusal()
+        return f"argument {given[0]} of the call" if given else ""
 
     def _attention(
         self, plan: Plan, layer: Any, tensors: Any, save_kv_cache: bool, extra: dict[str, Any]

@@ -73,6 +73,15 @@ def test_layers(
         hk._served(refused)
 
 
+def test_a_layer_names_its_own_reason_first(counters: RouteCounters) -> None:
+    """Where the batch has one, too."""
+    why = "position encoding ROPE_LLAMA"
+    batch = Batch(Server([{}, {"pos_encoding_mode": "ROPE_LLAMA"}]), MIXED, "TARGET_VERIFY")
+    batch.check()
+    tally = Tally(1, PREFILL)
+    assert dict(counters.fallbacks) == {"speculative verification": tally, why: tally}
+
+
 def test_cross_attention(counters: RouteCounters) -> None:
     assert judged({"is_cross_attention": True}).refusal == "cross attention"
 
