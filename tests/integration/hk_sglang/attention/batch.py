@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from hk_sglang.attention.layers import layers_of
 from sglang.srt.layers.attention.attention_registry import ATTENTION_BACKENDS
 from sglang.srt.layers.radix_attention import RadixAttention
 from sglang.srt.mem_cache.memory_pool import KVWriteLoc, MHATokenToKVPool, ReqToTokenPool
@@ -25,7 +26,7 @@ from tests.integration.shared.attention.rows import DECODE, FRESH, Row, prefill_
 
 NUM_HEADS, NUM_KV_HEADS, HEAD_SIZE = 4, 2, 64
 TOKENS, REQUESTS, LONGEST = 1024, 8, 256
-UNWRITTEN = 1e4
+UNWRITTEN, FP8_NAN = 1e4, 0x7F
 """In slots that no row owns: reading one shows."""
 
 
@@ -51,53 +52,61 @@ class Server:
     name: str = "torch_native"
     changes: dict[str, Any] = field(default_factory=dict)
     head_size: int = HEAD_SIZE
+    num_heads: int = NUM_HEADS
+    num_kv_heads: int = NUM_KV_HEADS
 
     def __post_init__(self) -> None:
-        self.model: Any = torch.nn.Module()
-        self.model.layers = torch.nn.ModuleList(
+        self.model = self._model()
+        self.attention: list[Any] = layers_of(self.model)
+        self.pool = self._pool()
+        self.tables = ReqToTokenPool(REQUESTS, LONGEST, "cpu", enable_memory_saver=False)
+        self.runner = SimpleNamespace(**{**self._facts(), **self.changes})
+        self.backend: Any = ATTENTION_BACKENDS[self.name](self.runner)
+
+    def _model(self) -> Any:
+        model: Any = torch.nn.Module()
+        model.layers = torch.nn.ModuleList(
             RadixAttention(
-                NUM_HEADS,
+                self.num_heads,
                 self.head_size,
                 self.head_size**-0.5,
-                NUM_KV_HEADS,
+                self.num_kv_heads,
                 layer_id=index,
                 **arguments,
             )
             for index, arguments in enumerate(self.layers)
         )
-        self.pool = self._pool()
-        self.tables = ReqToTokenPool(REQUESTS, LONGEST, "cpu", enable_memory_saver=False)
-        self.runner = SimpleNamespace(
-            **{
-                "device": "cpu",
-                "dtype": self.dtype,
-                "page_size": self.page_size,
-                "model": self.model,
-                "token_to_kv_pool": self.pool,
-                "req_to_token_pool": self.tables,
-                "kv_cache_dtype": self.pool.dtype,
-                "kv_index_translator": SimpleNamespace(is_translating=False),
-                "prefill_attention_backend_str": self.name,
-                "is_draft_worker": False,
-                "use_mla_backend": False,
-                "server_args": get_server_args(),
-                **self.changes,
-            }
-        )
-        self.backend: Any = ATTENTION_BACKENDS[self.name](self.runner)
+        return model
+
+    def _facts(self) -> dict[str, Any]:
+        """What is asked of the runner."""
+        return {
+            "device": "cpu",
+            "dtype": self.dtype,
+            "page_size": self.page_size,
+            "model": self.model,
+            "token_to_kv_pool": self.pool,
+            "req_to_token_pool": self.tables,
+            "kv_cache_dtype": self.pool.dtype,
+            "kv_index_translator": SimpleNamespace(is_translating=False),
+            "prefill_attention_backend_str": self.name,
+            "is_draft_worker": False,
+            "use_mla_backend": False,
+            "server_args": get_server_args(),
+        }
 
     def _pool(self) -> Any:
         shared = {
             "page_size": self.page_size,
             "dtype": self.kv_dtype or self.dtype,
-            "head_num": NUM_KV_HEADS,
+            "head_num": self.num_kv_heads,
             "head_dim": self.head_size,
             "device": "cpu",
             "enable_memory_saver": False,
         }
         if not self.windows:
-            return MHATokenToKVPool(TOKENS, layer_num=len(self.layers), **shared)
-        full = [index for index in range(len(self.layers)) if index not in self.windows]
+            return MHATokenToKVPool(TOKENS, layer_num=len(self.attention), **shared)
+        full = [index for index in range(len(self.attention)) if index not in self.windows]
         pool = SWAKVPool(
             TOKENS,
             TOKENS // 2,
@@ -119,25 +128,38 @@ def is_wrapped(backend: Any) -> bool:
 
 
 class Batch:
-    """Random queries, keys and values of `rows` for each layer, their cached part in the pool."""
+    """Random queries, keys and values of `rows` for each layer, their cached part in the pool.
+
+    `template`: rows with as many cached tokens share them, and their pages.
+    """
 
     def __init__(
-        self, server: Server, rows: Sequence[Row], mode: str = "EXTEND", seed: int = 0
+        self,
+        server: Server,
+        rows: Sequence[Row],
+        mode: str = "EXTEND",
+        seed: int = 0,
+        template: int = 0,
     ) -> None:
         self.server, self.rows = server, list(rows)
+        self.sharing = [i for i, row in enumerate(rows) if template and row.cached == template]
         generator = torch.Generator().manual_seed(seed)
 
         def random(heads: int, length: int) -> torch.Tensor:
             made = torch.randn(length, heads, server.head_size, generator=generator)
             return made.to(server.dtype)
 
-        self.queries = [[random(NUM_HEADS, r.query) for r in rows] for _ in server.layers]
-        self.keys = [[random(NUM_KV_HEADS, r.length) for r in rows] for _ in server.layers]
-        self.values = [[random(NUM_KV_HEADS, r.length) for r in rows] for _ in server.layers]
+        heads, kv_heads, layers = server.num_heads, server.num_kv_heads, server.attention
+        self.queries = [[random(heads, r.query) for r in rows] for _ in layers]
+        self.keys = [[random(kv_heads, r.length) for r in rows] for _ in layers]
+        self.values = [[random(kv_heads, r.length) for r in rows] for _ in layers]
+        for made in (*self.keys, *self.values):
+            for i in self.sharing[1:]:
+                made[i][:template] = made[self.sharing[0]][:template]
         self.num_tokens = sum(row.query for row in rows)
         self._allocate(generator)
         self.metadata = self._metadata(ForwardMode[mode])
-        for index in range(len(server.layers)):
+        for index in range(len(server.attention)):
             self._write(index, [row.cached for row in rows])
 
     def _allocate(self, generator: torch.Generator) -> None:
@@ -145,13 +167,16 @@ class Batch:
         server, size = self.server, self.server.page_size
         for part in server.parts():
             for buffer in (*part.k_buffer, *part.v_buffer):
-                buffer.fill_(7 if buffer.dtype == torch.uint8 else UNWRITTEN)
+                buffer.fill_(FP8_NAN if buffer.dtype == torch.uint8 else UNWRITTEN)
         self.requests = torch.randperm(REQUESTS, generator=generator)[: len(self.rows)]
         pages = iter(torch.randperm(TOKENS // size, generator=generator).add(1).tolist())
         window_pages = iter(torch.randperm(TOKENS // 2 // size, generator=generator).add(1))
         table = server.tables.req_to_token
-        for row, request in zip(self.rows, self.requests, strict=True):
-            for begin in range(0, row.length, size):
+        for i, (row, request) in enumerate(zip(self.rows, self.requests, strict=True)):
+            first = self.sharing[0] if i in self.sharing else i
+            shared = row.cached if first != i else 0
+            table[request, :shared] = table[self.requests[first], :shared]
+            for begin in range(shared, row.length, size):
                 tokens = torch.arange(min(size, row.length - begin))
                 slots = next(pages) * size + tokens
                 table[request, begin : begin + len(tokens)] = slots.to(table.dtype)
@@ -173,7 +198,9 @@ class Batch:
             torch.cat([t[:n] for t, n in zip(tensors[index], lengths, strict=True)])
             for tensors in (self.keys, self.values)
         )
-        pool.set_kv_buffer(self.server.model.layers[index], KVWriteLoc(slots, window), key, value)
+        layer = self.server.attention[index]
+        scales = layer.k_scale, layer.v_scale
+        pool.set_kv_buffer(layer, KVWriteLoc(slots, window), key, value, *scales)
 
     def _metadata(self, mode: ForwardMode) -> ForwardBatch:
         rows = self.rows
@@ -203,7 +230,7 @@ class Batch:
         server = self.server
         q, k, v = (torch.cat(t) for t in self._new(index))
         facts = {"q": q.flatten(1), "k": k, "v": v, "forward_batch": self.metadata, **changes}
-        layer = server.model.layers[index]
+        layer = server.attention[index]
         out = server.backend.forward(
             facts.pop("q"),
             facts.pop("k"),
@@ -213,7 +240,7 @@ class Batch:
             facts.pop("save_kv_cache", True),
             **facts,
         )
-        return out.view(-1, NUM_HEADS, server.head_size)
+        return out.view(-1, server.num_heads, server.head_size)
 
     def _new(self, index: int) -> list[list[torch.Tensor]]:
         """Queries, keys and values of the batch's own tokens."""
@@ -226,7 +253,7 @@ class Batch:
     def run(self, **changes: Any) -> list[torch.Tensor]:
         """Metadata, then every layer."""
         self.server.backend.init_forward_metadata(self.metadata)
-        return [self.call(index, **changes) for index in range(len(self.server.layers))]
+        return [self.call(index, **changes) for index in range(len(self.server.attention))]
 
     def made(self, index: int = 0) -> Iterator[RowTensors]:
         """Queries, keys and values of each row, as they were made."""

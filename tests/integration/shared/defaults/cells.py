@@ -54,11 +54,13 @@ def judged(cell: Cell, counters: RouteCounters) -> str:
     left = {why: tally.tokens for why, tally in counters.fallbacks.items()}
     reason, prefill = cell.reason(), cell.traffic.prefill()
     if reason:
-        assert set(left) - {SPECULATIVE} == {reason}
+        assert set(left) - {SPECULATIVE} == {reason}, f"left because of {left}, not {reason}"
         return reason
     verified = cell.traffic.verified()
-    assert left == ({SPECULATIVE: verified} if verified else {})
-    assert ROUTED_SHARE * prefill <= counters.served.tokens <= prefill
+    expected = {SPECULATIVE: verified} if verified else {}
+    assert left == expected, f"left because of {left}, not {expected}"
+    served = counters.served.tokens
+    assert ROUTED_SHARE * prefill <= served <= prefill, f"served {served} of {prefill} tokens"
     return ""
 
 

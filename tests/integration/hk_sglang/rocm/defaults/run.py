@@ -1,0 +1,107 @@
+"""A cell of the matrix, through the server that SGLang makes of it: its own batches, metadata, pool
+and attention backend, HK around it and its kernels in the emulator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TypeVar
+
+import pytest
+import torch
+from hk_sglang.attention.server import refuse_server
+from sglang.srt.arg_groups.overrides import resolved_view
+
+from hk_backend.routing.routes import RouteCounters
+from tests.integration.hk_sglang.rocm.defaults.engine_batch import EngineBatch
+from tests.integration.hk_sglang.rocm.defaults.server import DefaultServer, server_of
+from tests.integration.hk_sglang.rocm.defaults.settings import SETTINGS
+from tests.integration.shared.attention.expected import check_rows
+from tests.integration.shared.attention.rows import Row
+from tests.integration.shared.attention.split import Known
+from tests.integration.shared.defaults.cells import Cell, judged
+from tests.integration.shared.defaults.table import Found
+from tests.integration.shared.defaults.traffic import Step
+
+T = TypeVar("T")
+RANKS = 4
+"""Heads are those of one rank of so many: Triton's interpreter needs its time for each."""
+
+
+def hold(cell: Cell, counters: RouteCounters) -> Found:
+    """Run the cell's traffic and hold what HK counts and computes to what it must be; returns what
+    the table says of it."""
+    setting, of = SETTINGS[cell.setting], cell.attention
+    heads = of.num_heads // RANKS, of.num_kv_heads // RANKS
+    of = replace(of, num_heads=heads[0], num_kv_heads=heads[1])
+    server = server_of(of, setting, cell.traffic)
+    assert (server.name, server.page_size) == (setting.backend, setting.page_size)
+    on_a_gpu = SimpleNamespace(**{**vars(server.runner), "device": "cuda"})
+    assert not refuse_server(server.name, on_a_gpu), "prefill in graphs, or another default"
+    index = server.layer_of(of)
+    # as SGLang makes the layer: it gives Mistral's no window
+    of = replace(of, window=server.window_of(index))
+    cell = replace(cell, attention=of)
+    for seed, step in enumerate(cell.traffic.steps):
+        for mode, rows in batches_of(step, resolved_view(server.server_args).enable_mixed_chunk):
+            batch = EngineBatch(server, rows, mode, seed, cell.traffic.template)
+            hold_batch(batch, index, cell, counters)
+    return Found(server.name, judged(cell, counters))
+
+
+def batches_of(step: Step, mixed: bool) -> Iterator[tuple[str, list[Row]]]:
+    """As SGLang's scheduler makes them: rows that verify or decode have batches of their own, but
+    for decode rows of a mixed chunk."""
+    verify = [row for row in step if row.verifies]
+    decode = [row for row in step if row.query == 1 and row.cached and not mixed]
+    prompts = [row for row in step if row not in (*verify, *decode)]
+    modes = {"TARGET_VERIFY": verify, "DECODE": decode, "MIXED" if mixed else "EXTEND": prompts}
+    return ((mode, rows) for mode, rows in modes.items() if rows)
+
+
+def hold_batch(batch: EngineBatch, index: int, cell: Cell, counters: RouteCounters) -> None:
+    """HK's rows are the reference's, the parent's those that it computes without HK, to the bit."""
+    broken = error_of(batch, cell)
+    if broken:
+        with pytest.raises(ValueError, match=broken):
+            batch.compute(index, cell.attention.sinks)
+        return
+    before = counters.served.calls
+    found = batch.compute(index, cell.attention.sinks)
+    known = Known(says=False, drafts=0, readable=not cell.reason())
+    served = counters.served.calls > before
+    mine = known.hks(batch.rows) if served else [False] * len(batch.rows)
+    lengths = [row.query for row in batch.rows]
+    if served:
+        paged = any(row.cached for row in chosen(batch.rows, mine))
+        made = list(batch.stored(index) if paged else batch.made(index))
+        parts = chosen(found.split(lengths), mine)
+        check_rows(torch.cat(parts), chosen(made, mine), **cell.attention.mask())
+    theirs = [not its for its in mine]
+    if any(theirs) and not (served and rounds_queries(batch.server)):
+        alone = batch.compute(index, cell.attention.sinks, wrapped=False)
+        both = (torch.cat(chosen(of.split(lengths), theirs)) for of in (found, alone))
+        assert torch.equal(*(of.view(torch.int16) for of in both)), "not as the parent alone"
+
+
+def error_of(batch: EngineBatch, cell: Cell) -> str:
+    """SGLang's own, with `aiter` by default; with HK and without it."""
+    mode, server = batch.metadata.forward_mode, batch.server
+    if server.name != "aiter" or server.windows:
+        return ""
+    vectorised = server.pool.kv_cache_layout == "vectorized_5d"
+    if mode.is_decode() and cell.attention.window is not None and not vectorised:
+        return "aiter paged decode cannot honor sliding-window"
+    if mode.is_target_verify() and vectorised:
+        return "unexpected KV buffer ndim=5"
+    return ""
+
+
+def rounds_queries(server: DefaultServer) -> bool:
+    """To FP8, by one scale for the whole batch."""
+    return server.name == "aiter" and server.pool.dtype.itemsize == 1
+
+
+def chosen(of: Sequence[T], which: Sequence[bool]) -> list[T]:
+    return [each for each, its in zip(of, which, strict=True) if its]

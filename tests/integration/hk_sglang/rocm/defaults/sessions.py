@@ -1,0 +1,84 @@
+"""Processes that take themselves for an MI355X's, and hold cells (session.py)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.hk_sglang.rocm.defaults.settings import SETTINGS
+from tests.integration.shared.defaults.cells import Cell
+from tests.integration.shared.defaults.table import place
+from tests.models import ROOT
+
+OURS = ("HK_", "SGLANG_")
+"""Variables that a session does not inherit."""
+
+
+class Session:
+    """One process; `aiter`: its SGLANG_USE_AITER. It starts when it is first asked."""
+
+    def __init__(self, aiter: bool, log: Path) -> None:
+        self.aiter, self.log = aiter, log
+
+    def ask(self, cell: Cell, fault: str = "") -> dict[str, Any]:
+        """What `session.answer` found."""
+        assert self._process.stdin
+        assert self._process.stdout
+        print(json.dumps([place(cell), fault]), file=self._process.stdin, flush=True)
+        answer = self._process.stdout.readline()
+        assert answer, self.log.read_text()[-5000:]
+        found: dict[str, Any] = json.loads(answer)
+        return found
+
+    @cached_property
+    def _process(self) -> subprocess.Popen[str]:
+        environment = {name: of for name, of in os.environ.items() if not name.startswith(OURS)}
+        ours = {
+            "SGLANG_USE_AITER": str(int(self.aiter)),
+            "HK_BACKEND": "attention",
+            "HK_DEVICE": "emulated:gfx950",
+        }
+        with self.log.open("w") as errors:
+            return subprocess.Popen(
+                [sys.executable, "-m", "tests.integration.hk_sglang.rocm.defaults.session"],
+                cwd=ROOT,
+                env=environment | ours,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+
+    def end(self) -> None:
+        if "_process" in vars(self):
+            self._process.communicate()
+
+
+class Sessions:
+    """One for each way to start SGLang that it reads when it is imported."""
+
+    def __init__(self, folder: Path) -> None:
+        self._of = {aiter: Session(aiter, folder / f"aiter-{aiter}.log") for aiter in (False, True)}
+
+    def ask(self, cell: Cell, fault: str = "") -> dict[str, Any]:
+        return self._of[SETTINGS[cell.setting].aiter].ask(cell, fault)
+
+    def end(self) -> None:
+        for session in self._of.values():
+            session.end()
+
+
+@pytest.fixture(scope="session")
+def sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sessions]:
+    """Ends them."""
+    found = Sessions(tmp_path_factory.mktemp("mi355x"))
+    yield found
+    found.end()

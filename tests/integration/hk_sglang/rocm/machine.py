@@ -1,0 +1,129 @@
+"""SGLang as it is on an MI355X, in a process without a GPU: the driver's answers, and the libraries
+of compiled kernels, are stubs.
+
+What SGLang then runs is its own code: the detection of ROCm, the resolution of its arguments, its
+models, pools and attention backends. Its Triton kernels run in Triton's interpreter, AITER's by
+torch (aiter_kernels.py); a kernel of neither kind raises its name.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import torch
+
+GPU = SimpleNamespace(
+    name="AMD Instinct MI355X",
+    gcnArchName="gfx950:sramecc+:xnack-",
+    multi_processor_count=256,
+    total_memory=288 << 30,
+    major=9,
+    minor=5,
+    warp_size=64,
+)
+COMPILED = ("aiter", "sgl_kernel")
+"""Libraries of compiled kernels. On gfx950 SGLang 0.5.23 does not start without either."""
+CALLED_WHEN_IMPORTED = ("get_hip_quant", "make_kernel_repr")
+
+
+def pretend() -> None:
+    """Make this process's SGLang find one MI355X. Call it before anything of SGLang is imported."""
+    assert "sglang" not in sys.modules
+    import_module("tvm_ffi")  # which would compile for ROCm
+    os.environ["TRITON_INTERPRET"] = "1"
+    torch.version.hip, torch.version.cuda = "7.0.51831", None
+    answers = {
+        "is_available": True,
+        "device_count": 1,
+        "current_device": 0,
+        "is_current_stream_capturing": False,
+        "get_device_properties": GPU,
+        "get_device_name": GPU.name,
+        "get_device_capability": (GPU.major, GPU.minor),
+        "mem_get_info": (GPU.total_memory, GPU.total_memory),
+    }
+    for name, answer in answers.items():
+        setattr(torch.cuda, name, lambda *args, answer=answer, **named: answer)
+    sys.meta_path.insert(0, _Libraries())
+    _mend_interpreter()
+
+    from sglang.kernels.ops.kvcache import kvcache
+    from sglang.srt.utils import common
+
+    common.get_amdgpu_memory_capacity = lambda: GPU.total_memory >> 20  # of rocm-smi
+    kvcache.can_use_store_cache = lambda *sizes: False  # hipcc's; SGLang falls back to torch
+
+
+class _Libraries:
+    """Finds every module of `COMPILED`."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: object = None
+    ) -> ModuleSpec | None:
+        if name.partition(".")[0] not in COMPILED:
+            return None
+        return ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _Library(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing: what it holds is made when it is asked for."""
+
+
+class _Library(ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        found = _Compiled(f"{self.__name__}.{name}")
+        setattr(self, name, found)
+        return found
+
+
+class _Compiled:
+    """A kernel, or what holds some, of a library that is not here."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Compiled(f"{self._name}.{name}")
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        if self._name.rpartition(".")[2] in CALLED_WHEN_IMPORTED:
+            return _Compiled(f"{self._name}()")
+        raise NotImplementedError(f"{self._name}: no such kernel in torch")
+
+
+def _mend_interpreter() -> None:
+    """Triton 3.6's interpreter: NumPy 2.4 makes no integer of an array with one element; and it
+    multiplies matrices of bfloat16 as the integers that it keeps them in."""
+    import numpy as np
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    patch, dot = interpreter._patch_lang_tensor, interpreter.InterpreterBuilder.create_dot
+
+    def patch_lang_tensor(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
+
+    def widened(handle: Any) -> Any:
+        if handle.dtype.scalar != tl.bfloat16:
+            return handle
+        wide = (handle.data.astype(np.uint32) << 16).view(np.float32)
+        return interpreter.TensorHandle(wide, tl.float32)
+
+    def create_dot(self: Any, a: Any, b: Any, *rest: Any) -> Any:
+        return dot(self, widened(a), widened(b), *rest)
+
+    interpreter._patch_lang_tensor = patch_lang_tensor
+    interpreter.InterpreterBuilder.create_dot = create_dot
