@@ -61,9 +61,6 @@ SINGLES = {
     ),
     # machine code of MI355X, executed by the emulator; short, for it is slow
     "emulated": Single(HK | {"HK_DEVICE": "emulated:gfx950"}, {"page_size": 64}, dtype="bfloat16"),
-    "emulated-default-pages": Single(  # one token each
-        HK | {"HK_DEVICE": "emulated:gfx950"}, mutations=("", "PageOffByOne"), dtype="bfloat16"
-    ),
     "emulated-cpu": Single(HK, {"page_size": 64}, dtype="bfloat16"),
     # HK that must step aside
     "decode-flag": Single(

@@ -5,14 +5,11 @@ Beside it the same traffic with HK on the cpu device, and the truth: transformer
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.integration.shared.e2e.compare import assert_routed
 from tests.integration.shared.e2e.engine import Checkpoint, Reader
-from tests.integration.shared.e2e.rounding import assert_as_exact, assert_same_numbers, error_of
-from tests.kernels.catalogues import serving_few
+from tests.integration.shared.e2e.rounding import assert_same_numbers
 
 
 @pytest.mark.engine("emulated", "emulated-cpu")
@@ -26,22 +23,6 @@ def test_chunks(served: Reader, checkpoint: Checkpoint) -> None:
     assert launched == {"attention_prefill_bf16_d64_packed", "attention_prefill_bf16_d64_paged"}
     assert sum(worker.launches.values()) == worker.routes["attention"]["calls"]
     assert_same_numbers(found, cpu, checkpoint("tiny-64"))
-
-
-@pytest.mark.engine("emulated-default-pages", "emulated-cpu")
-def test_default_pages(served: Reader, checkpoint: Checkpoint) -> None:
-    """No `--page-size`: a page is one token anywhere in the pool. Then each is read as the one
-    behind it, which HK counts as its own, and which is far from the truth."""
-    found, cpu = served("emulated-default-pages").only, served("emulated-cpu").only
-    assert_routed(found)
-    (healthy, faulty), model = found.rounds, checkpoint("tiny-64")
-    kernel = serving_few("attention_prefill", dtype="bf16", head_size=64, keys="tokens")
-    assert healthy.workers[0].launches[kernel.name] > 0
-    assert not healthy.workers[0].mutated_calls
-    assert_same_numbers(replace(found, rounds=[healthy]), cpu, model)
-    assert faulty.workers[0].mutated_calls
-    with pytest.raises(AssertionError, match=r"mean error .*, stock has"):
-        assert_as_exact(error_of([faulty], model), error_of(cpu.rounds, model))
 
 
 @pytest.mark.engine("emulated", "emulated-cpu")

@@ -36,7 +36,6 @@ def pretend() -> None:
     """Make this process's SGLang find one MI355X. Call it before anything of SGLang is imported."""
     assert "sglang" not in sys.modules
     import_module("tvm_ffi")  # which would compile for ROCm
-    os.environ["TRITON_INTERPRET"] = "1"
     torch.version.hip, torch.version.cuda = "7.0.51831", None
     answers = {
         "is_available": True,
@@ -50,8 +49,8 @@ def pretend() -> None:
     }
     for name, answer in answers.items():
         setattr(torch.cuda, name, lambda *args, answer=answer, **named: answer)
-    sys.meta_path.insert(0, _Libraries())
-    _mend_interpreter()
+    stub(COMPILED)
+    interpret_triton()
 
     from sglang.kernels.ops.kvcache import kvcache
     from sglang.srt.utils import common
@@ -60,13 +59,21 @@ def pretend() -> None:
     kvcache.can_use_store_cache = lambda *sizes: False  # hipcc's; SGLang falls back to torch
 
 
+def stub(libraries: Sequence[str]) -> None:
+    """Let this process import any module of them, and any name from it."""
+    sys.meta_path.insert(0, _Libraries(libraries))
+
+
 class _Libraries:
-    """Finds every module of `COMPILED`."""
+    """Finds every module of these."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: object = None
     ) -> ModuleSpec | None:
-        if name.partition(".")[0] not in COMPILED:
+        if name.partition(".")[0] not in self._names:
             return None
         return ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
 
@@ -103,9 +110,13 @@ class _Compiled:
         raise NotImplementedError(f"{self._name}: no such kernel in torch")
 
 
-def _mend_interpreter() -> None:
-    """Triton 3.6's interpreter: NumPy 2.4 makes no integer of an array with one element; and it
-    multiplies matrices of bfloat16 as the integers that it keeps them in."""
+def interpret_triton() -> None:
+    """Let Triton's interpreter run every kernel of this process that is defined from now on.
+
+    Mended, in Triton 3.6: NumPy 2.4 makes no integer of an array with one element; and matrices of
+    bfloat16 are multiplied as the integers that they are kept in.
+    """
+    os.environ["TRITON_INTERPRET"] = "1"
     import numpy as np
     import triton.language as tl
     from triton.runtime import interpreter

@@ -42,6 +42,7 @@ class Session:
     def _process(self) -> subprocess.Popen[str]:
         environment = {name: of for name, of in os.environ.items() if not name.startswith(OURS)}
         ours = {
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "integration")]),
             "SGLANG_USE_AITER": str(int(self.aiter)),
             "HK_BACKEND": "attention",
             "HK_DEVICE": "emulated:gfx950",

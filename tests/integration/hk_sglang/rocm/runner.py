@@ -1,0 +1,16 @@
+"""Serves a scenario as e2e/runner.py does, on SGLang's CPU platform, with what SGLang's attention
+backends for ROCm need: its Triton kernels in Triton's interpreter, AITER's in torch."""
+
+from __future__ import annotations
+
+from tests.integration.hk_sglang.e2e import runner
+from tests.integration.hk_sglang.rocm import aiter_kernels, machine
+
+main = runner.main
+
+
+def prepare() -> None:
+    machine.interpret_triton()
+    machine.stub(["aiter"])
+    aiter_kernels.install()
+    runner.prepare()
