@@ -22,9 +22,10 @@ from tests.integration.shared.attention.rows import Row
 from tests.integration.shared.attention.split import Known
 from tests.integration.shared.defaults.cells import Cell, judged
 from tests.integration.shared.defaults.table import Found
-from tests.integration.shared.defaults.traffic import Step
+from tests.integration.shared.defaults.traffic import AUTO, Step
 
 T = TypeVar("T")
+FP8 = torch.float8_e4m3fn
 RANKS = 4
 """Heads are those of one rank of so many: Triton's interpreter needs its time for each."""
 
@@ -37,6 +38,7 @@ def hold(cell: Cell, counters: RouteCounters) -> Found:
     of = replace(of, num_heads=heads[0], num_kv_heads=heads[1])
     server = server_of(of, setting, cell.traffic)
     assert (server.name, server.page_size) == (setting.backend, setting.page_size)
+    assert server.pool.dtype == (torch.bfloat16 if cell.traffic.cache == AUTO else FP8)
     on_a_gpu = SimpleNamespace(**{**vars(server.runner), "device": "cuda"})
     assert not refuse_server(server.name, on_a_gpu), "prefill in graphs, or another default"
     index = server.layer_of(of)

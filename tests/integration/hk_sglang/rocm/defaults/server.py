@@ -75,7 +75,7 @@ def server_of(attention: Attention, setting: Setting, traffic: Traffic) -> Defau
     """What SGLang makes of a model with such layers, started so."""
     family, config = FAMILIES[attention.name.replace(",", " ").split()[0]]
     folder = _checkpoint(attention, json.dumps({"architectures": [family.__name__], **config}))
-    arguments = {**setting.arguments, **arguments_of(traffic)}
+    arguments = arguments_of(setting, traffic)
     server_args = ServerArgs(model_path=folder, skip_tokenizer_init=True, **arguments)
     publish(server_args, role="scheduler", ranks=SpawnRanks(world_rank=0, gpu_id=0))
     model_config = ModelConfig.from_server_args(server_args)

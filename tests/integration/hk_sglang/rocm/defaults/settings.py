@@ -16,18 +16,20 @@ VECTORISED = {"SGLANG_AITER_KV_CACHE_LAYOUT": "vectorized_5d"}
 @dataclass(frozen=True)
 class Setting:
     """`environment`, `arguments`: of the server; `aiter`: SGLANG_USE_AITER, which SGLang reads when
-    it is imported, and its images for ROCm set."""
+    it is imported, and its images for ROCm set. `fp8`: how an FP8 cache is asked for; on ROCm
+    SGLang makes the same of both."""
 
     backend: str
     page_size: int
     aiter: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    fp8: str = "fp8_e4m3"
 
 
 SETTINGS = {
     "no flag": Setting("aiter", 1),
-    "`SGLANG_USE_AITER=1`": Setting("aiter", 1, aiter=True),
+    "`SGLANG_USE_AITER=1`": Setting("aiter", 1, aiter=True, fp8="fp8_e5m2"),
     "the same with `SGLANG_AITER_KV_CACHE_LAYOUT=vectorized_5d`": Setting(
         "aiter", 64, aiter=True, environment=VECTORISED
     ),
@@ -35,6 +37,7 @@ SETTINGS = {
         "triton",
         1,
         arguments={"attention_backend": "triton", "prefill_attention_backend": "hk"},
+        fp8="fp8_e5m2",
     ),
 }
 """SGLang chooses `aiter` for each of these models, whether AITER's other kernels are used or not;
@@ -42,13 +45,13 @@ SETTINGS = {
 MATRIX = cells(list(SETTINGS))
 
 
-def arguments_of(traffic: Traffic) -> dict[str, Any]:
-    """What a server is started with for it."""
-    found: dict[str, Any] = {}
+def arguments_of(setting: Setting, traffic: Traffic) -> dict[str, Any]:
+    """What a server is started with."""
+    found = dict(setting.arguments)
     if traffic.name == "mixed batches":
         found["enable_mixed_chunk"] = True
     if traffic.cache == FP8:
-        found["kv_cache_dtype"] = "fp8_e4m3"
+        found["kv_cache_dtype"] = setting.fp8
     if traffic.drafts:
         found |= {
             "speculative_algorithm": "NGRAM",
