@@ -71,7 +71,8 @@ def hold_batch(batch: EngineBatch, index: int, cell: Cell, counters: RouteCounte
         return
     before = counters.served.calls
     found = batch.compute(index, cell.attention.sinks)
-    known = Known(says=False, drafts=0, readable=not cell.reason())
+    unread = batch.server.backend.hk._layers[batch.server.attention[index]].cache_refusal
+    known = Known(says=False, drafts=0, readable=not unread)
     served = counters.served.calls > before
     mine = known.hks(batch.rows) if served else [False] * len(batch.rows)
     lengths = [row.query for row in batch.rows]
