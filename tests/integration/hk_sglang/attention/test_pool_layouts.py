@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
@@ -12,7 +13,8 @@ from hk_backend import reference
 from hk_backend.routing.routes import RouteCounters, Tally
 from hk_backend.terms.attention_arguments import AttentionArguments
 from tests.integration.hk_sglang.attention.batch import EXTEND, MIXED, PREFILL, Batch, Server
-from tests.integration.shared.attention.rows import FRESH, Row
+from tests.integration.shared.attention.expected import check_rows
+from tests.integration.shared.attention.rows import DECODE, FRESH, Row
 
 PROMPTS = [EXTEND, FRESH]
 """What is HK's alone: torch_native, which has decode rows, reads the plain layout only."""
@@ -124,6 +126,25 @@ def test_fp8_with_scales(
     torch.testing.assert_close(found.double(), expected, rtol=2e-5, atol=2e-5)
     assert values.dtype == torch.float8_e4m3fn
     assert counters.served == Tally(2, 14)
+
+
+@pytest.mark.parametrize("name", ["torch_native", "triton"])
+def test_fresh_rows_beside_a_pool_that_the_gpu_does_not_read(
+    counters: RouteCounters, stand_ins: None, environment: Callable[..., None], name: str
+) -> None:
+    """From keys as they were projected, whatever the parent reads; extends are the parent's."""
+    environment(HK_BACKEND="attention", HK_DEVICE="emulated:gfx950")
+    server = Server(dtype=torch.bfloat16, kv_dtype=torch.float16, name=name)
+    [served] = server.backend.hk._layers.values()
+    assert "torch.float16" in served.cache_refusal
+    rows = [FRESH, EXTEND, DECODE, FRESH]
+    batch = Batch(server, rows, "MIXED")
+    (found,) = batch.run()
+    parts, made = found.split([row.query for row in rows]), list(batch.made())
+    for i in (0, 3):
+        check_rows(parts[i], [made[i]])
+    assert counters.served == Tally(1, 2 * FRESH.query)
+    assert dict(counters.fallbacks) == {served.cache_refusal: Tally(1, EXTEND.query)}
 
 
 def place(slots: torch.Tensor) -> Any:
