@@ -15,11 +15,9 @@ from hk_backend.timing import calibration, model, standard
 from hk_backend.timing.busiest import Busiest, busiest
 
 ARCH = "gfx950"
-VARIANTS: dict[str, dict[str, dict[str, bool]]] = {
+VARIANTS: dict[str, dict[str, dict[str, str]]] = {
     "attention_prefill": {
-        "packed": {"paged": False, "split": False},
-        "paged": {"paged": True, "split": False},
-        "split": {"paged": True, "split": True},
+        keys: {"keys": keys, "stored": "bf16"} for keys in ("packed", "paged", "split")
     },
     "gemm": {"": {}},
 }
@@ -139,7 +137,7 @@ def cases(kernels: Catalogue, chosen: str = "") -> list[Case]:
     return [case for case in every if any(words <= set(case.name.split()) for words in wanted)]
 
 
-def _alternatives(kernels: Catalogue, panel: Panel, more: dict[str, bool]) -> Family:
+def _alternatives(kernels: Catalogue, panel: Panel, more: dict[str, str]) -> Family:
     found = kernels.alternatives(panel.operator, **panel.facts, **more)
     if isinstance(found, NoKernel):
         raise CaseError(f"{panel.name}: no kernel with {found.fact} {found.value}")

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hk_backend.kernels.entry import CodeObjectError, Fact, KernelEntry, entry_of
+from hk_backend.kernels.entry import CodeObjectError, Fact, KernelEntry, entry_of, structs_of
 
 CODE_OBJECTS = Path(__file__).parent / "codeobjects"
 MEASURING = CODE_OBJECTS / "measure"
@@ -160,9 +160,10 @@ def read_index(path: Path) -> Family:
     place."""
     try:
         data = json.loads(path.read_text())
-        found = tuple(entry_of(kernel, data, path.parent) for kernel in data["kernels"])
+        structs = structs_of(data)
+        found = tuple(entry_of(kernel, data, structs, path.parent) for kernel in data["kernels"])
         place = (data["arch"], data["operator"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, IndexError, TypeError) as error:
         raise CodeObjectError(f"{path} is damaged: {type(error).__name__}: {error}") from None
     if place != (path.parent.name, path.stem):
         raise CodeObjectError(

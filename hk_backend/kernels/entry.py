@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -127,14 +127,23 @@ def code_object_arch(data: bytes) -> str | None:
     return ELF_MACHINES.get(data[48])
 
 
-def entry_of(kernel: dict[str, Any], index: dict[str, Any], folder: Path) -> KernelEntry:
-    """One kernel of `index`, the whole content of a file that lies in `folder`.
+def structs_of(index: dict[str, Any]) -> list[Arguments]:
+    """The argument structs that the kernels of an index share. Raises as `entry_of`."""
+    return [
+        Arguments(struct["size"], tuple(Field(**field) for field in struct["fields"]))
+        for struct in index["structs"]
+    ]
+
+
+def entry_of(
+    kernel: dict[str, Any], index: dict[str, Any], structs: Sequence[Arguments], folder: Path
+) -> KernelEntry:
+    """One kernel of `index`, the whole content of a file in `folder`, and its `structs_of`.
 
     Raises `KeyError`, `TypeError` or `ValueError` for what is damaged.
     """
     file = index["code_objects"][kernel["code_object"]]
     path = folder / f"{kernel['code_object']}.co"
-    arguments = kernel["arguments"]
     return KernelEntry(
         name=kernel["name"],
         symbol=kernel["symbol"],
@@ -147,9 +156,7 @@ def entry_of(kernel: dict[str, Any], index: dict[str, Any], folder: Path) -> Ker
         size=file["size"],
         sha256=file["sha256"],
         compiler=file["compiler"],
-        arguments=Arguments(
-            arguments["size"], tuple(Field(**field) for field in arguments["fields"])
-        ),
+        arguments=structs[kernel["arguments"]],
         grid_formula=kernel["grid"],
         tile=Tile(**kernel["tile"]),
         step_flops=kernel["step_flops"],

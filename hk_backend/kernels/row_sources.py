@@ -1,4 +1,5 @@
-"""How keys and values may lie for the attention kernels: the fact `keys` of their catalogue.
+"""How keys and values may lie for the attention kernels, and in which format: the facts `keys` and
+`stored` of their catalogue.
 
 The names, and what a launch tells each, are those of csrc/include/hk/types/row_source.hpp.
 """
@@ -15,6 +16,9 @@ ANY_PAGES = "any_pages"
 """Rows in blocks of any number of tokens."""
 SPLIT = "split"
 """Blocks of multiples of 16 tokens with 16 bytes of a key, and of a value's channel, together."""
+
+STORED_BYTES = {"bf16": 2, "f16": 2, "e4m3": 1, "e5m2": 1}
+"""Of an element of keys and values, by the fact `stored`: the kernel's dtype or OCP FP8."""
 
 
 def block_reciprocal(keys: str, block_size: int) -> int:

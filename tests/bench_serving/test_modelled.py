@@ -47,10 +47,10 @@ def test_every_published_shape_with_every_kernel_of_ours() -> None:
 def test_a_case_is_what_its_name_says() -> None:
     (case,) = cases(KERNELS, "d64 full b16 64/8 n2048 paged")
     entry, *_ = case.kernels
-    assert entry.facts == {"dtype": "bf16", "head_size": 64, "paged": True, "split": False}
+    assert entry.facts == {"dtype": "bf16", "head_size": 64, "keys": "paged", "stored": "bf16"}
     shape = case.panel.shapes[case.size]
     assert (len(shape.queries), set(shape.queries), set(shape.keys)) == (16, {2048}, {2048})
-    assert (shape.heads, shape.kv_heads, shape.causal, shape.block_size) == (64, 8, False, 16)
+    assert (shape.heads, shape.kv_heads, shape.causal, shape.block_size) == (64, 8, False, 0)
     assert case.peers["HipKittens"] == 898
 
 

@@ -130,6 +130,26 @@ def test_fp8_to_f32_every_value(arch: str, name: str) -> None:
         assert same_floats(out[1].view(np.float32), expected[::-1][start : start + LANES])
 
 
+@pytest.mark.parametrize("name", ["fp8", "bf8"])
+@pytest.mark.parametrize(("to", "dtype"), [("bf16", torch.bfloat16), ("f16", torch.float16)])
+@pytest.mark.parametrize("exponent", [0, 3, -4])
+def test_two_fp8_to_16_bits_every_value(
+    name: str, to: str, dtype: torch.dtype, exponent: int
+) -> None:
+    """Times a power of two: of the scale only the exponent counts."""
+    codes = np.arange(256, dtype=np.uint32)
+    stored = torch.from_numpy(codes.astype(np.uint8)).view(FP8["gfx950", name])
+    expected = (stored.float() * 2.0**exponent).to(dtype).float().numpy()
+    scale = np.full(256, 1.75 * 2.0**exponent, np.float32).view(np.uint32)
+    for half in (0, 1):
+        there = (codes | codes[::-1] << np.uint32(8)) << np.uint32(16 * half)
+        wave = Wave(arch="gfx950")
+        found = run(f"v_cvt_scalef32_pk_{to}_{name}", there, scale, wave=wave, op_sel=half)
+        halves = torch.from_numpy(found.view(np.int16).copy()).view(dtype).float().numpy()
+        assert same_floats(halves[::2], expected)
+        assert same_floats(halves[1::2], expected[::-1])
+
+
 @pytest.mark.parametrize(("arch", "name"), FP8)
 def test_f32_to_fp8(arch: str, name: str) -> None:
     """Every number of the format, its neighbours and the ties between."""

@@ -25,6 +25,7 @@ from tests.ops.cases import Call, Case, make
 from tests.ops.oracle import Expected, expected
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
+STORED = {**DTYPES, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
 WORDS = {2: torch.int16, 4: torch.int32}
 UNTOUCHED = {2: 0x7FA5, 4: 0x7FA5A5A5}
 """By bytes of an element: a signalling NaN of bf16, fp16 and float32."""
@@ -69,10 +70,11 @@ class Launch:
 
     @staticmethod
     def fitting(entry: KernelEntry, case: Case) -> Case:
-        """`case` in the kernel's dtype and head size, and packed or in a cache as it reads them."""
+        """`case` in the kernel's dtypes and head size, and packed or in a cache that it reads."""
         facts = entry.facts
         return case.but(
             dtype=DTYPES[str(facts["dtype"])],
+            kv_dtype=STORED[str(facts["stored"])],
             head_size=int(facts["head_size"]),
             layout=None if facts["keys"] == "packed" else layout_for(case, facts),
             block_size=block_size_for(case.block_size, str(facts["keys"])),
@@ -196,15 +198,22 @@ def arguments(call: Call) -> tuple[dict[str, torch.Tensor | None], dict[str, flo
             if paged is not None and paged.block_size == 1:  # a block is a row
                 numbers[f"{name}_token"] = numbers[f"{name}_block"]
     heads = tensors["key"].shape[1]  # type: ignore[union-attr]
-    scale = call["scale"]
+    scale = query.shape[2] ** -0.5 if call["scale"] is None else call["scale"]
+    factors = {}
+    for name in ("key", "value"):
+        factor = call[f"{name[0]}_scale"]
+        by_pointer = isinstance(factor, torch.Tensor)
+        tensors[f"{name}_scale"] = factor if by_pointer else None
+        numbers[f"{name}_scale_head"] = int(by_pointer and len(factor) > 1)
+        factors[name] = 1.0 if by_pointer else factor
     return tensors, numbers | {
         "num_requests": len(starts) - 1,
         "num_tokens": len(query),
         "num_heads": query.shape[1],
         "num_kv_heads": heads,
         "causal": int(call["causal"]),
-        "scale": query.shape[2] ** -0.5 if scale is None else scale,
-        "value_factor": 1.0,
+        "scale": scale * factors["key"],
+        "value_factor": factors["value"],
     }
 
 
@@ -237,7 +246,7 @@ def blocks_of(paged: PagedKV) -> dict[str, float]:
 
 
 def split_strides(paged: PagedKV) -> dict[str, float]:
-    """By hand: keys [B, H, D/8, N, 8]; values [B, H, D, N] or [B, H, N/8, D, 8]."""
+    """By hand: keys [B, H, D/x, N, x]; values [B, H, D, N] or [B, H, N/x, D, x]."""
     key, value = paged.key.tensor, paged.value.tensor
     by_channel = value.dim() == 4
     return {
@@ -245,7 +254,7 @@ def split_strides(paged: PagedKV) -> dict[str, float]:
         "key_piece": key.stride(2), "key_token": key.stride(3),
         "value_block": value.stride(0), "value_head": value.stride(1),
         "value_piece": value.stride(2 if by_channel else 3),
-        "value_token": 1 if by_channel else value.stride(2) // 8,
+        "value_token": 1 if by_channel else value.stride(2) // key.shape[4],
     }  # fmt: skip
 
 

@@ -18,6 +18,9 @@ def serving_few(operator: str, **facts: Fact) -> KernelEntry:
 
 
 def _alternatives(operator: str, **facts: Fact) -> Family:
+    """Of a kernel for attention, keys and values are in its own dtype if no fact says more."""
+    if operator == "attention_prefill":
+        facts = {"stored": facts["dtype"], **facts}
     found = catalogue("gfx950").alternatives(operator, **facts)
     assert not isinstance(found, NoKernel), found
     return found

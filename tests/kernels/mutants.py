@@ -136,6 +136,10 @@ CASES = (
     # more requests than lanes: they are searched in steps
     Case(lengths=((1, 2),) * 66, num_heads=1),
 )
+SCALED = Case(
+    lengths=((20, 90),), num_heads=2, num_kv_heads=2, k_scale="per head", v_scale="per head"
+)
+"""Of FP8 caches: the kernel loads the scales."""
 SEEDS = (0, 1)
 
 
@@ -159,7 +163,8 @@ def run(entry: KernelEntry) -> Iterator[Verdict]:
     Raises `ValueError` if the kernel itself, unchanged, does not pass.
     """
     code_object = entry.code_object()
-    launches = [Launch(entry, case) for case in CASES]
+    cases = CASES if entry.facts["stored"] == entry.facts["dtype"] else (*CASES, SCALED)
+    launches = [Launch(entry, case) for case in cases]
     unchanged = judge(launches, code_object, Mutant(0, (), "none"))
     if unchanged.caught_by:
         raise ValueError(f"{entry.name}: {unchanged.caught_by} without any change")

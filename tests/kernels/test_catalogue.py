@@ -77,7 +77,8 @@ def test_a_kernel_is_selected_by_its_facts() -> None:
         assert not isinstance(found, NoKernel)
         assert entry in found
         assert all(each.facts == entry.facts for each in found)
-    paged = known.select("attention_prefill", keys="paged", dtype="f16", head_size=64)
+    facts = {"keys": "paged", "stored": "f16", "dtype": "f16", "head_size": 64}
+    paged = known.select("attention_prefill", **facts)
     assert isinstance(paged, KernelEntry)
     assert paged.symbol == "attention_prefill_f16_d64_paged"
 
@@ -102,7 +103,7 @@ def test_valid_values_are_those_of_the_kernels_that_are_left() -> None:
     only = replace(
         known.families["attention_prefill"][0],
         name="only",
-        facts={"dtype": "f8", "head_size": 96, "keys": "packed"},
+        facts={"dtype": "f8", "head_size": 96, "keys": "packed", "stored": "f8"},
     )
     selected = with_kernels(known, only)
     assert selected.select("attention_prefill", dtype="f8", head_size=96, keys="packed") is only
@@ -155,7 +156,9 @@ def test_an_index_is_read_when_its_operator_is_asked_for(tmp_path: Path) -> None
     folder = Path(shutil.copytree(CODE_OBJECTS, tmp_path / "copy"))
     (folder / ARCH / "gemm.json").write_text("damaged")
     known = catalogue(ARCH, folder)
-    assert known.select("attention_prefill", dtype="bf16", head_size=64, keys="split")
+    assert known.alternatives(
+        "attention_prefill", keys="split", stored="e4m3", dtype="bf16", head_size=64
+    )
     with pytest.raises(CodeObjectError, match=r"gemm\.json is damaged"):
         known.select("gemm")
 
@@ -261,7 +264,7 @@ def test_an_index_of_other_code_is_noticed(
         (lambda data: data["kernels"][0]["figures"].update(speed=1), "'speed'"),
         (lambda data: data["kernels"][0]["resources"].update(vgprs=1), "'vgprs'"),
         (
-            lambda data: data["kernels"][0]["arguments"]["fields"][0].update(type="float64"),
+            lambda data: data["structs"][0]["fields"][0].update(type="float64"),
             "x: 'float64' is not one of pointer, int32",
         ),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -11,8 +12,8 @@ from hk_backend.timing import model
 from hk_backend.timing.workloads import attention, buffers, gemm
 
 
-def attention_kernel(keys: str) -> KernelEntry:
-    facts = {"dtype": "bf16", "head_size": 64, "keys": keys}
+def attention_kernel(keys: str, stored: str = "bf16") -> KernelEntry:
+    facts = {"dtype": "bf16", "head_size": 64, "keys": keys, "stored": stored}
     entry = catalogue("gfx950").select("attention_prefill", **facts)
     assert isinstance(entry, KernelEntry)
     return entry
@@ -24,10 +25,19 @@ def gemm_kernel() -> KernelEntry:
     return entry
 
 
-@pytest.mark.parametrize("keys", ["packed", "paged", "split", "tokens", "any_pages"])
+@pytest.mark.parametrize(
+    ("keys", "stored"),
+    [
+        *((keys, "bf16") for keys in ("packed", "paged", "split", "tokens", "any_pages")),
+        ("paged", "e4m3"),
+        ("split", "e5m2"),
+    ],
+)
 @pytest.mark.parametrize("causal", [False, True])
-def test_workgroups_with_as_much_to_do_execute_as_much(keys: str, causal: bool) -> None:
-    entry = attention_kernel(keys)
+def test_workgroups_with_as_much_to_do_execute_as_much(
+    keys: str, stored: str, causal: bool
+) -> None:
+    entry = attention_kernel(keys, stored)
     shape = attention.Shape([512, 256, 768], [512, 1088, 1024], 2, 1, causal)
     launch = attention.launch(entry, shape)
     work, _ = attention.workgroups(entry, shape)
@@ -92,6 +102,30 @@ def test_useful_work_of_a_causal_shape() -> None:
     assert square.flops(64) == 4 * 2 * 64 * (4 * 4 / 2)
     assert attention.Shape([2], [6], 2, 1).flops(64) == 4 * 2 * 64 * (2 * 4 + 2 * 2 / 2)
     assert square.bytes(64) == 2 * 64 * (2 * 2 * 4 + 2 * 1 * 4)
+    assert square.bytes(64, stored=1) == 64 * (2 * 2 * 2 * 4 + 2 * 1 * 4)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "type_"),
+    [
+        ("bf16", ml_dtypes.bfloat16),
+        ("f16", np.float16),
+        ("e4m3", ml_dtypes.float8_e4m3fn),
+        ("e5m2", ml_dtypes.float8_e5m2),
+    ],
+)
+def test_normal_numbers_in_every_format(dtype: str, type_: type) -> None:
+    """The nearest ones to the same float32 numbers, but for ties."""
+    exact = np.random.default_rng(3).standard_normal(buffers.PERIOD, np.float32)
+    codes = buffers.normal(dtype, 3)
+    found = codes.view(type_).astype(np.float32)
+    nearest = exact.astype(type_).astype(np.float32)
+    assert codes.itemsize == np.dtype(type_).itemsize
+    assert np.isfinite(found).all()
+    assert (np.abs(found - exact) <= np.abs(nearest - exact)).mean() > 0.99
+    step = ml_dtypes.finfo(type_)
+    limit = np.maximum(np.abs(exact) * float(step.eps), float(step.smallest_subnormal))
+    assert (np.abs(found - exact) <= 0.51 * limit).all()
 
 
 @pytest.mark.parametrize(

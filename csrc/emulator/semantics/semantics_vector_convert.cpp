@@ -95,6 +95,24 @@ void unpack_two_fp8(Wave& w, const Instruction& in) {
   write_row(w, in, 0, result[0]);
 }
 
+// Of the half of src that op_sel bit 0 names, times the power of two whose exponent the second source
+// has (CDNA4 ISA, V_CVT_SCALEF32_PK_*).
+template <Format F, Format kTo>
+void unpack_two_scaled_fp8(Wave& w, const Instruction& in) {
+  const int half = in.op_sel & 1;
+  Row result;
+  for_lanes<u32, u32>(w, in, [&](int lane, u32 a, u32 scale) {
+    const int exponent = int(scale >> 23 & 255);
+    const auto scaled = [&](u32 code) {
+      const float exact = exponent == 255 ? std::numeric_limits<float>::quiet_NaN()
+                                          : std::ldexp(widen<F>(code & 255), exponent - 127);
+      return narrow<kTo>(exact) & 0xffffu;
+    };
+    result.lane[lane] = scaled(a >> 16 * half) | scaled(a >> (16 * half + 8)) << 16;
+  });
+  write_row(w, in, 0, result);
+}
+
 template <Format kFp8Format, Format kBf8Format>
 void add_fp8(Semantics& all) {
   all["v_cvt_pk_fp8_f32"] = pack_fp8<kFp8Format>;
@@ -181,6 +199,10 @@ void add_packs(Semantics& all) {
 }
 
 void add_gfx950(Semantics& all) {
+  all["v_cvt_scalef32_pk_bf16_fp8"] = unpack_two_scaled_fp8<kFp8, kBf16>;
+  all["v_cvt_scalef32_pk_bf16_bf8"] = unpack_two_scaled_fp8<kBf8, kBf16>;
+  all["v_cvt_scalef32_pk_f16_fp8"] = unpack_two_scaled_fp8<kFp8, kF16>;
+  all["v_cvt_scalef32_pk_f16_bf8"] = unpack_two_scaled_fp8<kBf8, kF16>;
   all["v_cvt_pk_f16_f32"] = pack_f16<Rounding::nearest_even>;
   all["v_cvt_pk_bf16_f32"] = pack([](float a) { return narrow<kBf16>(a); });
   all["v_cvt_f32_bf16"] = [](Wave& w, const Instruction& in) {

@@ -16,7 +16,8 @@ struct NoFacts {};
 struct AttentionFacts {
   char dtype[16];
   i32 head_size;
-  char keys[16];  // how keys and values lie: the name of a row source (types/row_source.hpp)
+  char keys[16];    // how keys and values lie: the name of a row source (types/row_source.hpp)
+  char stored[16];  // what their elements are in memory: dtype, or an FP8 format
 };
 
 struct GemmFacts {

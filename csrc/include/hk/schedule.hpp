@@ -97,7 +97,7 @@ struct Together {
   HK_DEVICE void middle() const {}
   template <int Pending>
   HK_DEVICE void end() const {
-    arch::wait<Pending, arch::kNoWait>();
+    if constexpr (Pending != arch::kNoWait) arch::wait<Pending, arch::kNoWait>();
     barrier();
   }
 };

@@ -23,10 +23,10 @@ class Epilogue {
   using Output = ResultTile<Shape::kHeadSize, Shape::kWaveRows>;
 
   // `row`: the wave's first, as a token; `rows`: that exist.
-  HK_DEVICE Epilogue(const AttentionPrefillArgs& arguments, u32 lds, u32 head_, u32 row, i32 rows_,
-                     i32 wave_, Lane lane_)
-      : args(arguments), shared(lds), head(head_), first_row(row), rows(rows_), wave(wave_),
-        lane(lane_) {}
+  HK_DEVICE Epilogue(const AttentionPrefillArgs& arguments, f32 factor, u32 lds, u32 head_, u32 row,
+                     i32 rows_, i32 wave_, Lane lane_)
+      : args(arguments), value_factor(factor), shared(lds), head(head_), first_row(row),
+        rows(rows_), wave(wave_), lane(lane_) {}
 
   HK_DEVICE void run(Output& output, RowSums sums, f32 factor) const {
     if constexpr (Shape::kKeyParts == 1) {
@@ -45,6 +45,7 @@ class Epilogue {
 
  private:
   const AttentionPrefillArgs& args;
+  f32 value_factor;  // of the output
   u32 shared;
   u32 head, first_row;
   i32 rows, wave;
@@ -83,7 +84,7 @@ class Epilogue {
 
   // What sums of weighted values are to be multiplied with. Rows without a key have none.
   HK_DEVICE ColumnVector inverse_of(RowSums sums) const {
-    return sums.total == 0 ? 0 : args.value_factor * __builtin_amdgcn_rcpf(sums.total);
+    return sums.total == 0 ? 0 : value_factor * __builtin_amdgcn_rcpf(sums.total);
   }
 
   // The blocks of channels from `First` on.

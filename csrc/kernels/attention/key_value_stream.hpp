@@ -1,26 +1,27 @@
 // The tiles of K and V on their way from memory to LDS, as one wave sees them.
 #pragma once
 
-#include "shape.hpp"
+#include "tile_filler.hpp"
 
 namespace hk::attention {
 
 // The keys and values that a wave helps to copy, and where the next tile of them lies.
 template <class Shape, class Source>
 struct KeyValueStream {
-  using KeyTile = typename Tiles<Shape, Source::kSplit>::Keys;
-  using ValueTile = typename Tiles<Shape, Source::kSplit>::Values;
-  using Share = TileCopy<KeyTile, Shape::kWaves>;
-  using ValueShare = TileCopy<ValueTile, Shape::kWaves>;
-  static_assert(Share::kCopies == ValueShare::kCopies &&
-                Share::kRowsSpanned == ValueShare::kRowsSpanned);
+  using KeyTile = typename Tiles<Shape, Source>::Keys;
+  using ValueTile = typename Tiles<Shape, Source>::Values;
+  using KeyFiller = TileFiller<KeyTile, Shape, Source>;
+  using ValueFiller = TileFiller<ValueTile, Shape, Source>;
+  using Share = typename KeyFiller::Share;
+  static_assert(Share::kCopies == ValueFiller::Share::kCopies &&
+                Share::kRowsSpanned == ValueFiller::Share::kRowsSpanned);
   using Tensor = TensorRows<Source>;
   static constexpr int kLookUps = 0;  // global loads of a step beside its copies
 
   Source source;
   Tensor keys, values;
-  Share key_share;
-  ValueShare value_share;
+  KeyFiller key_filler;
+  ValueFiller value_filler;
   i32 row;                       // of `place`
   typename Source::Found found;  // looked up for the place after it
   Place place;
@@ -29,16 +30,30 @@ struct KeyValueStream {
   HK_DEVICE KeyValueStream(const Source& rows, const Tensor& key, const Tensor& value, i32 wave,
                            Lane lane)
       : source(rows), keys(key), values(value),
-        key_share(wave, lane, {key.row_stride, key.piece_stride}),
-        value_share(wave, lane, {value.row_stride, value.piece_stride}),
-        row(key_share.first_row - KeyTile::kRows) {}
+        key_filler(wave, lane, {key.row_stride, key.piece_stride}),
+        value_filler(wave, lane, {value.row_stride, value.piece_stride}),
+        row(key_filler.share.first_row - KeyTile::kRows) {}
 
-  // The first tile; there must be a row.
-  HK_DEVICE void start() {
+  // Fills the first two tiles of keys; there must be a row. Codes of both are asked for at once.
+  template <bool = false>
+  HK_DEVICE void start(KeyTile first, KeyTile second) {
     find_next();
     next_place();
     find_next();
     next_keys();
+    if constexpr (Source::kWidens) {
+      key_filler.codes = key_filler.load(key_span);
+      advance();
+      const Codes next = key_filler.load(key_span);
+      value_filler.codes = value_filler.load(value_span);
+      advance();
+      key_filler.store(first);
+      key_filler.codes = next;
+    } else {
+      copy_keys(first);
+      advance();
+    }
+    copy_keys(second);
   }
 
   // Four pieces of a step's addresses, so that they fit between matrix instructions. Past the last
@@ -68,8 +83,8 @@ struct KeyValueStream {
     next_keys();
   }
 
-  HK_DEVICE void copy_keys(KeyTile dst) const { copy(dst, key_span, key_share); }
-  HK_DEVICE void copy_values(ValueTile dst) const { copy(dst, value_span, value_share); }
+  HK_DEVICE void copy_keys(KeyTile dst) { key_filler.fill(dst, key_span); }
+  HK_DEVICE void copy_values(ValueTile dst) { value_filler.fill(dst, value_span); }
 };
 
 }  // namespace hk::attention

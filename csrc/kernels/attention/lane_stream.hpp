@@ -9,41 +9,60 @@ namespace hk::attention {
 // step ahead of their use.
 template <class Shape, class Source>
 struct LaneStream {
-  using KeyTile = typename Shape::Tile;
-  using ValueTile = KeyTile;
-  using Share = TileCopy<KeyTile, Shape::kWaves>;
+  using KeyTile = typename Tiles<Shape, Source>::Keys;
+  using ValueTile = typename Tiles<Shape, Source>::Values;
+  using KeyFiller = TileFiller<KeyTile, Shape, Source>;
+  using ValueFiller = TileFiller<ValueTile, Shape, Source>;
+  using Share = typename KeyFiller::Share;
   using Tensor = TensorRows<Source>;
-  using Pair = typename Source::Pair;
-  static constexpr int kLookUps = Source::kLookUps;
-  static_assert(Share::kCopies == Source::kNeighbours);
+  static constexpr int kRows = Share::kCopies;  // that a lane copies from, of a tile
+  static constexpr int kLookUps = Source::look_ups(kRows);
+  using Rows = Vec<u32, kRows>;
+  using Found = typename Source::template Found<kRows>;
 
   Source source;
   u32 key_row, value_row;    // bytes from a row of the cache to the next
   u64 key_base, value_base;  // of the lane's bytes in row 0
-  Share share;
-  u32 lane_row;                  // of the lane's first row, from the wave's
-  i32 row;                       // the wave's first one of the keys that are copied next
-  Pair keys, values;             // the rows of the cache that are
-  typename Source::Found found;  // looked up for the rows after these
+  KeyFiller key_filler;
+  ValueFiller value_filler;
+  u32 lane_row;       // of the lane's first row, from the wave's
+  i32 row;            // the wave's first one of the keys that are copied next
+  Rows keys, values;  // the rows of the cache that are
+  Found found;        // looked up for the rows after these
 
   HK_DEVICE LaneStream(const Source& rows, const Tensor& key, const Tensor& value, i32 wave,
                        Lane lane)
-      : source(rows), key_row(key.row_stride), value_row(value.row_stride), share(wave, lane, {0}),
-        lane_row(Share::row(0, wave, lane)), row(share.first_row) {
-    key_base = key.base + share.source[0];
-    value_base = value.base + share.source[0];
+      : source(rows), key_row(key.row_stride), value_row(value.row_stride),
+        key_filler(wave, lane, {0}), value_filler(wave, lane, {0}),
+        lane_row(Share::row(0, wave, lane)), row(key_filler.share.first_row) {
+    key_base = key.base + key_filler.share.source[0];
+    value_base = value.base + value_filler.share.source[0];
   }
 
-  // The first tile; there must be a row.
-  HK_DEVICE void start() {
-    const auto first = source.find(row, lane_row);
+  // Fills the first two tiles of keys; there must be a row. Codes of both are asked for at once.
+  template <bool kWaits>
+  HK_DEVICE void start(KeyTile first, KeyTile second) {
+    const Found before = source.template find<kRows>(row, lane_row);
     find_next();
-    keys = source.rows(first);
+    keys = source.rows(before);
+    if constexpr (Source::kWidens) {
+      key_filler.codes = key_filler.load(addresses(keys, key_row, key_base).of);
+      advance<false>();
+      const Codes next = key_filler.load(addresses(keys, key_row, key_base).of);
+      value_filler.codes = value_filler.load(addresses(values, value_row, value_base).of);
+      advance<false>();
+      key_filler.store(first);
+      key_filler.codes = next;
+    } else {
+      copy_keys(first);
+      advance<kWaits>();
+    }
+    copy_keys(second);
   }
 
   HK_DEVICE void next_values() {
     values = keys;
-    pin_vector(values);
+    pin(values);
   }
   // kWaits: for the look-up, here and now; `found` then takes the next ones without being moved to.
   template <bool kWaits>
@@ -51,10 +70,12 @@ struct LaneStream {
     row += KeyTile::kRows;
     pin_scalar(row);
     keys = source.rows(found);
-    if constexpr (kWaits) pin_vector(keys);
+    if constexpr (kWaits) pin(keys);
   }
   HK_DEVICE void next_keys() {}
-  HK_DEVICE void find_next() { found = source.find(row + KeyTile::kRows, lane_row); }
+  HK_DEVICE void find_next() {
+    found = source.template find<kRows>(row + KeyTile::kRows, lane_row);
+  }
   template <bool kWaits>
   HK_DEVICE void advance() {
     next_values();
@@ -62,24 +83,34 @@ struct LaneStream {
     find_next();
   }
 
-  HK_DEVICE void copy_keys(KeyTile dst) const { copy_rows(dst, keys, key_row, key_base); }
-  HK_DEVICE void copy_values(ValueTile dst) const { copy_rows(dst, values, value_row, value_base); }
+  HK_DEVICE void copy_keys(KeyTile dst) {
+    const auto from = addresses(keys, key_row, key_base);
+    key_filler.fill(dst, from.of);
+  }
+  HK_DEVICE void copy_values(ValueTile dst) {
+    const auto from = addresses(values, value_row, value_base);
+    value_filler.fill(dst, from.of);
+  }
 
  private:
-  HK_DEVICE void copy_rows(KeyTile dst, Pair at, u32 row_bytes, u64 base) const {
-    u64 from[Share::kCopies];
-    static_for<0, Share::kCopies>([&](auto i) { from[i] = u64(at[i.value]) * row_bytes + base; });
-    copy(dst, from, share);
+  HK_DEVICE static void pin(Rows& rows) {  // a vector of one has no register class
+    if constexpr (kRows == 1) {
+      u32 row = rows[0];
+      pin_vector(row);
+      rows[0] = row;
+    } else {
+      pin_vector(rows);
+    }
   }
-};
-
-template <class Shape>
-struct KeyValueStream<Shape, TokenRows> : LaneStream<Shape, TokenRows> {
-  using LaneStream<Shape, TokenRows>::LaneStream;
-};
-template <class Shape>
-struct KeyValueStream<Shape, AnyPagedRows> : LaneStream<Shape, AnyPagedRows> {
-  using LaneStream<Shape, AnyPagedRows>::LaneStream;
+  struct Addresses {
+    u64 of[kRows];
+  };
+  HK_DEVICE static Addresses addresses(Rows rows, u32 row_bytes, u64 base) {
+    Addresses found;
+    static_for<0, kRows>(
+        [&](auto i) { found.of[i.value] = u64(rows[i.value]) * row_bytes + base; });
+    return found;
+  }
 };
 
 }  // namespace hk::attention

@@ -16,7 +16,9 @@ HK_DEVICE i32 key_lengths_count(const AttentionPrefillArgs& args) {
 }
 
 template <class Source>
-HK_DEVICE Source row_source(const AttentionPrefillArgs& args, const QueryTile& tile);
+HK_DEVICE Source row_source(const AttentionPrefillArgs& args, const QueryTile& tile) {
+  return {row_source<typename Source::Rows>(args, tile)};
+}
 
 template <>
 HK_DEVICE PackedRows row_source(const AttentionPrefillArgs&, const QueryTile& tile) {
@@ -45,6 +47,25 @@ HK_DEVICE AnyPagedRows row_source(const AttentionPrefillArgs& args, const QueryT
                     args.block_reciprocal, 0};
   rows.block_count = rows.divide(max(rows.count - 1, 0)).quotient + 1;
   return rows;
+}
+
+// What the bytes of keys and values are: elements of T, or codes.
+template <class T, class Source, bool Widens = Source::kWidens>
+struct StoredAs {
+  using Type = T;
+};
+template <class T, class Source>
+struct StoredAs<T, Source, true> {
+  using Type = typename Source::Code;
+};
+template <class T, class Source>
+using StoredOf = typename StoredAs<T, Source>::Type;
+
+// A KV head's scale; 1 where the host has it, or where elements are stored.
+template <class Source>
+HK_DEVICE f32 stored_scale(const f32* scales, u32 kv_head, i64 apart) {
+  if constexpr (!Source::kWidens) return 1.0f;
+  return scales ? constant(scales)[offset(kv_head, apart)] : 1.0f;
 }
 
 // Of a tensor with `pieces` of 16 bytes in 16 rows, or twice as many of 8 rows.

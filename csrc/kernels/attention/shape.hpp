@@ -22,7 +22,9 @@ struct Sizes {
   // tile before. Late waves are still reading V of tile j - 1 then.
   static constexpr int kKeyStages = KeyStages, kValueStages = KeyStages + Turns::kLate;
 
-  using Tile = SharedTile<T, kTileKeys, HeadSize, swizzle::SpreadRows<HeadSize* int(sizeof(T))>>;
+  template <template <int> class Swizzle>
+  using TileIn = SharedTile<T, kTileKeys, HeadSize, Swizzle<HeadSize* int(sizeof(T))>>;
+  using Tile = TileIn<swizzle::SpreadRows>;
 
   // The waves go through the rows once for each part of the keys.
   HK_DEVICE static i32 row(i32 wave) { return wave % (Waves / KeyParts) * kWaveRows; }
@@ -46,22 +48,21 @@ template <class T>
 struct Shape<arch::Gfx950, T, 64, 128> : Sizes<T, 64, 4, 1, 3, Together, 3> {};
 
 // The tiles of keys and values, and how the results of a lane lie in them: whole rows, or pieces.
-template <class Shape, bool IsSplit>
+template <class Shape, class Source, bool IsSplit = Source::kSplit>
 struct Tiles {
-  using Keys = typename Shape::Tile;
-  using Values = Keys;
+  // What is widened may be written in any layout: for keys one that takes fewer addresses.
+  using Keys = Conditional<Source::kWidens, typename Shape::template TileIn<swizzle::PlainRows>,
+                           typename Shape::Tile>;
+  using Values = typename Shape::Tile;
   static constexpr int kValueReads = 2;  // LDS reads of a fragment
   HK_DEVICE static constexpr int key(int result, int half) {
     return Mma<typename Shape::Element>::row(result, half);
   }
 };
-template <class Shape>
-struct Tiles<Shape, true> {
-  template <template <int> class Swizzle>
-  using Tile = SharedTile<typename Shape::Element, Shape::kTileKeys, Shape::kHeadSize,
-                          Swizzle<Shape::kHeadSize* int(sizeof(typename Shape::Element))>>;
-  using Keys = Tile<swizzle::SplitRows>;
-  using Values = Tile<swizzle::SplitColumns>;
+template <class Shape, class Source>
+struct Tiles<Shape, Source, true> {
+  using Keys = typename Shape::template TileIn<swizzle::SplitRows>;
+  using Values = typename Shape::template TileIn<swizzle::SplitColumns>;
   static constexpr int kValueReads = 1;
   HK_DEVICE static constexpr int key(int result, int half) {
     return result / 8 * 16 + 8 * half + result % 8;

@@ -18,10 +18,11 @@ class AttentionWave {
   static constexpr int kChannelSteps = Slots::kChannelSteps, kSlots = Slots::kSlots;
 
  public:
-  using Tiles = attention::Tiles<Shape, Source::kSplit>;
+  using Tiles = attention::Tiles<Shape, Source>;
   using KeyTile = typename Tiles::Keys;
   using ValueTile = typename Tiles::Values;
-  using Stream = KeyValueStream<Shape, Source>;
+  using Stream =
+      Conditional<Source::kByLane, LaneStream<Shape, Source>, KeyValueStream<Shape, Source>>;
   using KeyRing = TileRing<KeyTile, kKeyStages>;
   using ValueRing = TileRing<ValueTile, kValueStages, Shape::Turns::kLate>;
   static constexpr int kRingBytes = KeyRing::kBytes + ValueRing::kBytes;
@@ -48,10 +49,7 @@ class AttentionWave {
   // Copies what step -1 does not; K0 and K1 have landed. The other tiles are started late, as they
   // would only stand in the way. `computes`: any step; otherwise the wave only copies.
   HK_DEVICE void start(const QueryRows<Shape>& queries, const Scale& scale, bool computes) {
-    stream.start();
-    stream.copy_keys(key_ring.tile(0));
-    stream.template advance<kLookUpsSuffice>();
-    stream.copy_keys(key_ring.tile(1));
+    stream.template start<kLookUpsSuffice>(key_ring.tile(0), key_ring.tile(1));
     clear();
     key_ring.start_at(0);
     value_ring.start_at(kValueStages - 1);
@@ -60,21 +58,27 @@ class AttentionWave {
     value_columns.pin();
     pin_vector(last_key);
     if constexpr (!QueryRows<Shape>::kShared) {
-      if constexpr (Stream::kLookUps == 0) wait_copies<2 * Stream::Share::kCopies>();
+      // What else was waited for is younger: look-ups, codes.
+      if constexpr (Stream::kLookUps == 0 && !kWidens) wait_copies<2 * Stream::Share::kCopies>();
       queries.load(query);
       wait_lds<0>(query.part[0]);
       scale.apply(query);
     }
-    wait_copies<0>();
+    if constexpr (!kWidens)
+      wait_copies<0>();
+    else if constexpr (QueryRows<Shape>::kShared)
+      wait_lds<0>();
     barrier();
     if (computes) {
       if constexpr (QueryRows<Shape>::kShared) queries.load(query);
       load_first();
     }
     static_for<2, kKeyStages>([&](auto i) {
+      constexpr bool kDrains = Source::kScalar && i.value == kKeyStages - 1;
+      if constexpr (kDrains && kWidens) wait_lds<0>();
       stream.copy_values(value_ring.tile(i - 2));
       // As a look-up does, and with it the fragments.
-      if constexpr (Source::kScalar && i.value == kKeyStages - 1) wait_lds<0>();
+      if constexpr (kDrains && !kWidens) wait_lds<0>();
       stream.template advance<kLookUpsSuffice>();
       if constexpr (i.value < kKeyStages - 1) stream.copy_keys(key_ring.tile(i));
     });
@@ -83,7 +87,7 @@ class AttentionWave {
         if constexpr (Source::kScalar)
           for (auto& part : query.part[0]) pin_vector(part.words);
         else
-          wait_lds<kAhead>(query.part[0]);
+          wait_lds<kAhead + kStartWrites>(query.part[0]);
         scale.apply(query);
       }
     }
@@ -127,7 +131,8 @@ class AttentionWave {
         },
         weights, loads, maxima,
         [&](auto slot) {
-          if constexpr (slot.value == 1) stream.copy_keys(key_ring.free_tile());
+          if constexpr (slot.value == kKeySlot) stream.copy_keys(key_ring.free_tile());
+          if constexpr (slot.value == kValueSlot) stream.copy_values(value_ring.free_tile());
         });
     end_even_phase<kNext>();
     interleave<kHalf, kSlots>(
@@ -144,12 +149,21 @@ class AttentionWave {
   // A tile that this wave has no part in, but for copying it.
   HK_DEVICE void idle() {
     stream.copy_keys(key_ring.free_tile());
+    if constexpr (kWidens) {
+      stream.copy_values(value_ring.free_tile());
+      if constexpr (!Source::kScalar) wait_lds<kWrittenAhead>();  // as a look-up does
+    }
     end_even_phase<true>();
-    stream.copy_values(value_ring.free_tile());
+    if constexpr (!kWidens) stream.copy_values(value_ring.free_tile());
     stream.template advance<kLookUpsSuffice>();
     key_ring.advance();
     value_ring.advance();
     end_odd_phase();
+  }
+
+  // For tiles past the last one: the LDS is given away when the waves end.
+  HK_DEVICE void finish() const {
+    if constexpr (!kWidens) wait_copies<0>();
   }
 
   // By step j's barrier V(j+1) has landed, and of K(j+3) the keys that are read before the next one:
@@ -160,21 +174,31 @@ class AttentionWave {
   template <bool kNext>
   HK_DEVICE void end_even_phase() const {
     set_priority<1>();
-    turns.template middle<kLookUpsSuffice ? arch::kNoWait : kInFlight + kSpare * !kNext>();
+    turns.template middle<kAwaited ? kInFlight + kSpare * !kNext : arch::kNoWait>();
   }
   HK_DEVICE void end_odd_phase() const {
-    turns.template end<kLookUpsSuffice ? arch::kNoWait : kInFlight>();
+    turns.template end<kAwaited ? kInFlight : arch::kNoWait>();
     set_priority<0>();
   }
 
  private:
   static constexpr int kAhead = kHalf / 2;  // fragments loaded ahead of their use
-  static constexpr int kWaitSlots = 2;      // slots served by one wait
   static constexpr bool kLate = Shape::Turns::kLate;
+  static constexpr int kWaitSlots = 2;  // slots served by one wait
+  // Tiles are copied where the registers for it are free; widened early, so that the waits for later
+  // fragments are also for what was written.
+  static constexpr bool kWidens = Source::kWidens;
+  static constexpr int kWrites = Stream::KeyFiller::kWrites;
+  static constexpr int kStartWrites = (2 * kKeyStages - 5) * kWrites;  // after the first fragments
+  // What may be on its way at a wave's barrier: of tiles that are read after another one.
+  static constexpr int kWrittenAhead = (kLate ? 3 : 1) * kWrites;
+  static constexpr int kMostPending = 14;  // of lgkmcnt
+  static constexpr int kKeySlot = 1, kValueSlot = kWidens ? 2 : kHalf + kHalf / 2;
   static constexpr int kInFlight = (2 * kKeyStages - 5) * Stream::Share::kCopies + Stream::kLookUps;
   // Global loads land in order: with turns, a look-up that was taken is younger than all that must
   // have landed.
-  static constexpr bool kLookUpsSuffice = Stream::kLookUps > 0 && kLate;
+  static constexpr bool kLookUpsSuffice = Stream::kLookUps > 0 && kLate && !kWidens;
+  static constexpr bool kAwaited = !kLookUpsSuffice && !kWidens;
   static constexpr int kSpare = Shape::kKeyParts == 1 ? Stream::Share::kCopies : 0;
   static_assert(kAhead <= kChannelSteps,
                 "fragments of the first keys alone are loaded a step ahead");
@@ -233,7 +257,7 @@ class AttentionWave {
       rows.pin();
     }
     if constexpr (Slot == kRoom) {
-      stream.copy_values(value_ring.free_tile());
+      if constexpr (!kWidens) stream.copy_values(value_ring.free_tile());
       value_ring.advance();
       pin_scalar(value_ring.stage, value_ring.before[0]);
     }
@@ -271,7 +295,11 @@ class AttentionWave {
         int pending = 0;
         const int loaded = Source::kScalar ? min(Slot + kAhead, kSlots) : Slot + kAhead;
         for (int i = Slot + kWaitSlots; i < loaded; ++i) pending += reads<kThis, kNext>(i);
-        return pending;
+        // What was written after the last fragment that is waited for was loaded.
+        pending += kWrites * (kKeySlot < Slot && kKeySlot > Slot - kAhead);
+        pending += kWrites * (kValueSlot < Slot && kValueSlot > Slot - kAhead);
+        pending += kStartWrites * (!kThis && Slot + 1 < kAhead);
+        return min(pending, kMostPending);
       }();
       constexpr bool kLanded = Source::kScalar && (Slot >= kDrained || (!kThis && Slot < kAhead));
       static_assert(kWaitSlots == 2 && kDrained % kWaitSlots == 0);

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 
 import torch
 
@@ -18,7 +18,7 @@ from hk_backend.devices.hip.cache_form import (
 )
 from hk_backend.devices.hip.call import KernelCall, Work, bad
 from hk_backend.devices.hip.operator import Problem, Usable
-from hk_backend.kernels import Catalogue, Family, KernelEntry, NoKernel
+from hk_backend.kernels import Catalogue, Fact, Family, KernelEntry, NoKernel
 from hk_backend.kernels.row_sources import PACKED, SPLIT
 from hk_backend.terms.attention_arguments import AttentionArguments
 from hk_backend.terms.paged_kv import PagedKV
@@ -27,6 +27,8 @@ from hk_backend.terms.verdict import Verdict, refused
 
 OPERATOR = "attention_prefill"
 DTYPES = {torch.bfloat16: "bf16", torch.float16: "f16"}
+STORED = {**DTYPES, torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2"}
+"""Of keys and values."""
 ALIGNMENT = 16
 """Of every row, in bytes: the kernels read and write 16 at once."""
 ROW_ELEMENTS = 2**26
@@ -43,13 +45,17 @@ def verdict(request: AttentionRequest, kernels: Catalogue, usable: Usable) -> Ve
     arch = kernels.arch
     if request.dtype not in DTYPES:
         return refused(f"dtype {request.dtype}: the {arch} kernels compute bfloat16 and float16")
-    if request.kv_dtype not in (None, request.dtype):
-        return refused(f"keys and values in {request.kv_dtype}: the {arch} kernels read none")
+    stored = request.kv_dtype or request.dtype
+    if stored not in STORED:
+        return refused(f"keys and values in {stored}: the {arch} kernels read {_listed(STORED)}")
     keys = _keys(request)
     if keys is None:
         return refused(f"cache with {_layouts(request)}: the {arch} kernels read {VALID}")
-    found = alternatives(kernels, request.dtype, request.head_size, keys)
+    found = alternatives(kernels, request.dtype, stored, request.head_size, keys)
     if isinstance(found, NoKernel):
+        if found.fact == "stored":
+            read = _listed(found.valid)
+            return refused(f"{keys} keys and values in {stored}: the {arch} kernels read {read}")
         return refused(f"head_size {request.head_size}: the {arch} kernels have {_sizes(found)}")
     for name, given in (
         ("sliding_window", request.sliding_window),
@@ -81,17 +87,27 @@ def _layouts(request: AttentionRequest) -> str:
 
 
 def alternatives(
-    kernels: Catalogue, dtype: torch.dtype, head_size: int, keys: str
+    kernels: Catalogue, dtype: torch.dtype, stored: torch.dtype, head_size: int, keys: str
 ) -> Family | NoKernel:
-    """The kernels for one of `DTYPES`, and for keys and values that lie as `keys` says
-    (hk_backend/kernels/row_sources.py)."""
-    return kernels.alternatives(OPERATOR, dtype=DTYPES[dtype], keys=keys, head_size=head_size)
+    """The kernels for one of `DTYPES`, and for keys and values in one of `STORED` that lie as
+    `keys` says (hk_backend/kernels/row_sources.py)."""
+    facts: dict[str, Fact] = {
+        "dtype": DTYPES[dtype],
+        "keys": keys,
+        "stored": STORED[stored],
+        "head_size": head_size,
+    }
+    return kernels.alternatives(OPERATOR, **facts)
 
 
 def _sizes(found: NoKernel) -> str:
     """The head sizes that there are kernels for."""
-    valid = found.valid if found.fact == "head_size" else ()
-    return " and ".join(map(str, valid)) or "no size"
+    return _listed(found.valid if found.fact == "head_size" else ()) or "no size"
+
+
+def _listed(valid: Iterable[object]) -> str:
+    names = [str(each) for each in valid]
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 2 else names)
 
 
 def prepare(of: AttentionArguments, kernels: Catalogue) -> KernelCall:
@@ -115,14 +131,19 @@ def prepare(of: AttentionArguments, kernels: Catalogue) -> KernelCall:
         numbers |= _packed_strides(name, tensor)
     in_rows = {"query", "out"} if found[0].facts["keys"] == SPLIT else set(tensors)
     for name, stride in numbers.items():
-        _check_stride(name, int(stride), head_size, query.element_size(), in_rows)
+        _check_stride(name, int(stride), head_size, tensors, in_rows)
     for name in ("query", "key", "value", "out"):
         address = tensors[name].data_ptr()
         if address % ALIGNMENT:
             bad(name, f"address {address:#x}", f"a multiple of {ALIGNMENT} bytes")
-    scale, value_factor, _, _ = of.factors()
+    scale, value_factor, k_scale, v_scale = of.factors()
     if abs(scale) > LARGEST_SCALE:
         bad("scale", f"{scale:g}", f"at most {LARGEST_SCALE:g} in size")
+    for name, of_heads in (("key_scale", k_scale), ("value_scale", v_scale)):
+        numbers[f"{name}_head"] = 0
+        if of_heads is not None:
+            tensors[name] = of_heads
+            numbers[f"{name}_head"] = of_heads.stride(0) if of_heads.shape[0] > 1 else 0
     tensors["query_start_loc"] = of.query_start_loc.contiguous()
     if lse is not None:
         tensors["lse"] = lse
@@ -150,19 +171,22 @@ def _kernels_of(of: AttentionArguments, kernels: Catalogue) -> Family:
     query, key = of.query, of.stored()[0]
     if query.dtype not in DTYPES:
         bad("query", query.dtype, "bfloat16 or float16")
-    if key.dtype != query.dtype:
-        bad("key", key.dtype, f"the dtype of query, {query.dtype}")
     keys = PACKED if of.paged_kv is None else form_of_cache(of.paged_kv)
-    found = alternatives(kernels, query.dtype, query.shape[2], keys)
+    found = alternatives(kernels, query.dtype, key.dtype, query.shape[2], keys)
     if isinstance(found, NoKernel):
+        if found.fact == "stored":
+            bad("key", f"{keys} in {key.dtype}", _listed(found.valid))
         bad("query", f"head_size {query.shape[2]}", _sizes(found))
     if of.sliding_window:
         bad("sliding_window", of.sliding_window, None)
     if of.logits_soft_cap:
         bad("logits_soft_cap", of.logits_soft_cap, None)
-    for name in ("sinks", "alibi_slopes", "k_scale", "v_scale"):
-        if isinstance(getattr(of, name), torch.Tensor):
+    for name in ("sinks", "alibi_slopes"):
+        if getattr(of, name) is not None:
             bad(name, "a tensor", None)
+    for name in ("k_scale", "v_scale"):
+        if key.dtype == query.dtype and isinstance(getattr(of, name), torch.Tensor):
+            bad(name, f"a tensor for keys and values in {key.dtype}", "a number")
     return found
 
 
@@ -209,11 +233,16 @@ def _packed_strides(name: str, tensor: torch.Tensor) -> dict[str, int]:
 
 
 def _check_stride(
-    name: str, stride: int, head_size: int, element: int, in_rows: Collection[str]
+    name: str,
+    stride: int,
+    head_size: int,
+    tensors: Mapping[str, torch.Tensor],
+    in_rows: Collection[str],
 ) -> None:
     tensor, _, axis = name.partition("_")
     if name.startswith("block_") or (axis in ("token", "piece") and tensor not in in_rows):
         return
+    element = tensors[tensor].element_size()
     if stride * element % ALIGNMENT:
         bad(name, f"a stride of {stride} elements", f"a multiple of {ALIGNMENT // element}")
     if name.endswith("_token") and not head_size <= stride < ROW_ELEMENTS:
@@ -224,6 +253,6 @@ def _check_stride(
 
 def self_check_problem(kernel: KernelEntry) -> Problem:
     """What `kernel` must solve before its first use."""
-    dtype = next(dtype for dtype, name in DTYPES.items() if name == kernel.facts["dtype"])
-    facts = kernel.facts
-    return problem_of(dtype, int(facts["head_size"]), str(facts["keys"]))
+    dtypes, facts = {name: dtype for dtype, name in STORED.items()}, kernel.facts
+    dtype, stored = (dtypes[str(facts[fact])] for fact in ("dtype", "stored"))
+    return problem_of(dtype, stored, int(facts["head_size"]), str(facts["keys"]))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from hk_backend import reference
-from hk_backend.devices.hip.cache_form import PIECE
+from hk_backend.devices.hip.cache_form import PIECE_BYTES
 from hk_backend.devices.hip.operator import Problem
 from hk_backend.kernels.row_sources import ANY_PAGES, PACKED, PAGED, SPLIT, TOKENS
 from hk_backend.routing.shadow_check import largest_error, tolerance
@@ -17,13 +17,16 @@ from hk_backend.terms.paged_kv import PagedKV
 QUERY_LENS, SEQ_LENS = (300, 33), (300, 643)
 """Several workgroups and a diagonal; then a cached prefix of many tiles. Neither fills its last."""
 NUM_HEADS, NUM_KV_HEADS = 4, 2
+KEY_SCALES, VALUE_SCALES = (0.75, 1.25), (1.5, 0.5)
+"""Of an FP8 cache, for each KV head: another head's would be seen."""
 BLOCK_SIZES = {PAGED: 16, TOKENS: 1, ANY_PAGES: 12, SPLIT: 16}
 """Of the caches that kernels read, by their fact `keys`."""
 
 
-def problem_of(dtype: torch.dtype, head_size: int, keys: str) -> Problem:
-    """Causal, always the same numbers; the answers come from packed keys."""
-    problem = _problem(dtype, head_size)
+def problem_of(dtype: torch.dtype, stored: torch.dtype, head_size: int, keys: str) -> Problem:
+    """Causal, always the same numbers, keys and values in `stored`; the answers come from packed
+    keys."""
+    problem = _problem(dtype, stored, head_size)
     expected, expected_lse = reference.attention_prefill(problem)
     return Problem(
         problem if keys == PACKED else in_pages(problem, keys),
@@ -32,21 +35,24 @@ def problem_of(dtype: torch.dtype, head_size: int, keys: str) -> Problem:
     )
 
 
-def _problem(dtype: torch.dtype, head_size: int) -> AttentionArguments:
+def _problem(dtype: torch.dtype, stored: torch.dtype, head_size: int) -> AttentionArguments:
     random = torch.Generator().manual_seed(0)
 
     def normal(tokens: int, heads: int) -> torch.Tensor:
-        return torch.randn(tokens, heads, head_size, generator=random).to(dtype)
+        return torch.randn(tokens, heads, head_size, generator=random)
 
-    query = normal(sum(QUERY_LENS), NUM_HEADS)
+    query = normal(sum(QUERY_LENS), NUM_HEADS).to(dtype)
+    narrow = stored.itemsize < dtype.itemsize
     return AttentionArguments(
         query=query,
-        key=normal(sum(SEQ_LENS), NUM_KV_HEADS),
-        value=normal(sum(SEQ_LENS), NUM_KV_HEADS),
+        key=normal(sum(SEQ_LENS), NUM_KV_HEADS).to(stored),
+        value=normal(sum(SEQ_LENS), NUM_KV_HEADS).to(stored),
         query_start_loc=starts_of(QUERY_LENS),
         key_start_loc=starts_of(SEQ_LENS),
         out=torch.full_like(query, torch.nan),
         lse=torch.full((NUM_HEADS, len(query)), torch.nan),
+        k_scale=torch.tensor(KEY_SCALES) if narrow else 1.0,
+        v_scale=torch.tensor(VALUE_SCALES) if narrow else 1.0,
     )
 
 
@@ -59,7 +65,7 @@ def in_pages(packed: AttentionArguments, keys: str) -> AttentionArguments:
     caches = []
     for stored in packed.stored():
         shape = (sum(counts), block_size, *stored.shape[1:])
-        cache = torch.full(shape, torch.nan, dtype=stored.dtype)
+        cache = torch.full(shape, torch.nan).to(stored.dtype)
         next_block = sum(counts)
         for request, own in enumerate(stored.split(SEQ_LENS)):
             for block, rows in enumerate(own.split(block_size)):
@@ -83,7 +89,8 @@ def _rows(keys: torch.Tensor, values: torch.Tensor) -> PagedKV:
 
 
 def _split(keys: torch.Tensor, values: torch.Tensor) -> PagedKV:
-    pieces = keys.unflatten(3, (-1, PIECE)).permute(0, 2, 3, 1, 4).contiguous()
+    x = PIECE_BYTES // keys.element_size()
+    pieces = keys.unflatten(3, (-1, x)).permute(0, 2, 3, 1, 4).contiguous()
     columns = values.permute(0, 2, 3, 1).contiguous()
     return PagedKV.from_views(pieces, "B H D/x N x", columns, "B H D N")
 

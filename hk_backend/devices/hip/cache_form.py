@@ -1,9 +1,9 @@
 """How the GPU kernels read a paged cache in place, and what tells them where it lies.
 
 Two forms: *rows*, where the channels of a token are contiguous, and *split*, where 16 bytes are
-kept together: 8 channels of a key and 8 tokens of a value's channel. Which kernels read a cache
-(their fact `keys`, hk_backend/kernels/row_sources.py) follows from its layout strings, or from its
-strides, and from the tokens of a block.
+kept together: channels of a key and tokens of a value's channel, 8 of 16 bits or 16 of FP8. Which
+kernels read a cache (their fact `keys`, hk_backend/kernels/row_sources.py) follows from its layout
+strings, or from its strides, and from the tokens of a block.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from hk_backend.terms.paged_kv import CacheView, PagedKV
 
 BLOCK_TOKENS = 16
 """Rows that are found at once in blocks of a multiple of this."""
-PIECE = 8
-"""Elements of 16 bits that lie together in a split cache: 16 bytes."""
+PIECE_BYTES = 16
+"""Of the elements that lie together in a split cache."""
 PIECES_BYTES = 2**31
 """From one piece of 16 tokens to another: fewer, so that a lane's offset fits."""
 NUMBERED_ROWS = 2**32
 """Of a cache whose rows each lane finds: fewer, so that their numbers fit."""
-VALID = '"B H N D", or keys as "B H D/x N x" with values as "B H D N" or "B H N/x D x", x = 8'
+VALID = (
+    '"B H N D", or keys as "B H D/x N x" with values as "B H D N" or "B H N/x D x", x of 16 bytes'
+)
 
 
 def form_of(layouts: tuple[str, str], block_size: int) -> str | None:
@@ -106,30 +108,34 @@ def piece_strides(cache: PagedKV) -> dict[str, int]:
     Raises:
         ValueError: pieces that do not begin at multiples of 16 bytes, or are too far apart.
     """
-    key, value = cache.key, cache.value
+    key, value, piece = cache.key, cache.value, piece_of(cache)
     by_token = value.token_split < cache.block_size
-    if by_token and value.strides[2] % PIECE:
-        bad(
-            "paged_kv", f"values with 8 tokens {value.strides[2]} elements apart", "a multiple of 8"
-        )
+    if by_token and value.strides[2] % piece:
+        found_apart = f"values with {piece} tokens {value.strides[2]} elements apart"
+        bad("paged_kv", found_apart, f"a multiple of {piece}")
     found = {
         "key_token": key.strides[3],
         "key_piece": key.strides[4],
-        "value_token": value.strides[2] // PIECE if by_token else 1,
+        "value_token": value.strides[2] // piece if by_token else 1,
         "value_piece": value.strides[5],
     }
     for name in ("key_token", "key_piece", "value_piece"):
-        if found[name] % PIECE:
-            bad("paged_kv", f"{name} {found[name]} elements", f"a multiple of {PIECE}")
+        if found[name] % piece:
+            bad("paged_kv", f"{name} {found[name]} elements", f"a multiple of {piece}")
     element = key.tensor.element_size()
     reach = {
-        "key": (cache.head_size // PIECE) * found["key_piece"] + 16 * found["key_token"],
+        "key": (cache.head_size // piece) * found["key_piece"] + 16 * found["key_token"],
         "value": cache.head_size * found["value_piece"] + 16 * found["value_token"],
     }
     for name, elements in reach.items():
         if not 0 < elements * element < PIECES_BYTES:
             bad("paged_kv", f"{name}s of 16 tokens over {elements} elements", "less than 2 GiB")
     return {**_outer("key", key, cache), **_outer("value", value, cache), **found}
+
+
+def piece_of(cache: PagedKV) -> int:
+    """Elements that lie together in a split cache."""
+    return PIECE_BYTES // cache.dtype.itemsize
 
 
 def _rows(view: CacheView, cache: PagedKV) -> bool:
@@ -139,11 +145,11 @@ def _rows(view: CacheView, cache: PagedKV) -> bool:
 
 def _key_pieces(view: CacheView, cache: PagedKV) -> bool:
     whole_tokens = view.token_split >= cache.block_size
-    return whole_tokens and view.channel_split == PIECE and view.strides[5] == 1
+    return whole_tokens and view.channel_split == piece_of(cache) and view.strides[5] == 1
 
 
 def _value_pieces(view: CacheView, cache: PagedKV) -> bool:
-    together = view.token_split in (PIECE, max(view.token_split, cache.block_size))
+    together = view.token_split in (piece_of(cache), max(view.token_split, cache.block_size))
     return together and view.channel_split >= cache.head_size and view.strides[3] == 1
 
 

@@ -24,7 +24,9 @@ ROWS = ("query_start_loc", "key_start_loc", "seq_lens", "block_table")
 VALUES = (*ROWS, "block_table_row", "num_requests", "num_tokens")
 """What a step's launches take from it."""
 TENSORS = ("query", "key", "value", "out")
-"""The tensors of a layer."""
+"""The tensors of a layer that are handed over with each call."""
+SCALES = ("key_scale", "value_scale")
+"""Those of a layer, of an FP8 cache, that stay the ones it was prepared with."""
 ALIGNMENT = 16
 """Of their addresses, in bytes: the kernels read and write 16 at once."""
 
@@ -124,6 +126,8 @@ class Prepared:
         self._call = call
         arguments = call.kernels[0].arguments
         fields = {field.name: field for field in arguments.fields}
+        scales = {name: call.tensors[name] for name in SCALES if name in call.tensors}
+        self._names, self._scales = (*TENSORS, *scales), tuple(scales.values())
         taken = {*call.tensors, *call.sizes, *(["block_table_row"] if paged else [])}
         self._native = _hip.Prepared(
             kernels,
@@ -132,8 +136,8 @@ class Prepared:
             {name: VALUES.index(name) for name in call.sizes if name in VALUES},
             dict(call.sizes),
             [
-                (tensor, fields[name].offset, paged and name in ("key", "value"))
-                for name, tensor in zip(TENSORS, tensors, strict=True)
+                (tensor, fields[name].offset, paged and name not in ("query", "out"))
+                for name, tensor in zip(self._names, (*tensors, *self._scales), strict=True)
             ],
             ALIGNMENT,
         )
@@ -147,20 +151,21 @@ class Prepared:
         Raises:
             DeviceError, HipError: the launch failed.
         """
+        tensors += self._scales
         if self._memory.is_direct:
             return self._native.launch(plan.native, self._memory.stream(plan.index), tensors)
         return self._launch_mapped(plan, tensors)
 
     def _launch_mapped(self, plan: Plan, tensors: tuple[torch.Tensor, ...]) -> bool:
-        given = dict(zip(TENSORS, tensors, strict=True))
+        given = dict(zip(self._names, tensors, strict=True))
         rows = {name: plan.tensors[name] for name in ROWS if name in self._call.tensors}
         with self._memory.addresses(replace(self._call, tensors={**given, **rows})) as addresses:
-            found = [addresses.get(name, 0) for name in TENSORS]
+            found = [addresses.get(name, 0) for name in self._names]
             stream = self._memory.stream(plan.index)
             return self._native.launch(plan.at(addresses), stream, tensors, found)
 
 
 def can_prepare(call: KernelCall) -> bool:
     """Whether a launch differs between layers and steps only in what a plan and a layer have."""
-    known = {*TENSORS, *ROWS}
+    known = {*TENSORS, *SCALES, *ROWS}
     return reads_tensors and set(TENSORS) <= set(call.tensors) <= known

@@ -26,7 +26,7 @@ from typing import Any
 
 from hk_backend.kernels import grid
 from hk_backend.kernels.catalogue import CODE_OBJECTS, read_index
-from hk_backend.kernels.entry import entry_of
+from hk_backend.kernels.entry import entry_of, structs_of
 from hk_backend.kernels.toolchain import clocks, compiler, disassembly, metadata, sources
 from hk_backend.kernels.toolchain.compiler import Toolchain, ToolchainError
 from hk_backend.kernels.toolchain.debug_info import DebugInfo, DebugInfoError
@@ -88,7 +88,7 @@ def build(
     for data in indexes if run else ():
         for kernel in data["kernels"]:
             if kernel["code_object"] not in kept:
-                entry = entry_of(kernel, data, output)
+                entry = entry_of(kernel, data, structs_of(data), output)
                 kernel["figures"]["bank_conflict_factor"] = conflict_factor(entry, tools)
     for path in output.iterdir():
         gone = path.stem not in {source.stem for source in everything}
@@ -118,6 +118,8 @@ def index(arch: str, built: Sequence[Built], kept: set[str], output: Path) -> li
             kernels = [k for k in before["kernels"] if k["code_object"] == name]
             modelled |= {(file["sha256"], k["name"]): k["modelled"] for k in kernels}
             if name in kept:
+                for kernel in kernels:
+                    kernel["arguments"] = before["structs"][kernel["arguments"]]
                 add(before["operator"], name, file, kernels)
     for unit in built:
         for operator, kernels in unit.kernels.items():
@@ -125,9 +127,20 @@ def index(arch: str, built: Sequence[Built], kept: set[str], output: Path) -> li
                 kernel["modelled"] = modelled.get((unit.file["sha256"], kernel["name"]), {})
             add(operator, unit.name, unit.file, kernels)
     for data in found.values():
+        share_structs(data)
         data["code_objects"] = dict(sorted(data["code_objects"].items()))
         data["kernels"].sort(key=lambda kernel: kernel["code_object"])
     return [found[operator] for operator in sorted(found)]
+
+
+def share_structs(data: dict[str, Any]) -> None:
+    """Argument structs once: they are most of an index, and it is read when an engine starts."""
+    structs: list[dict[str, Any]] = []
+    for kernel in data["kernels"]:
+        if kernel["arguments"] not in structs:
+            structs.append(kernel["arguments"])
+        kernel["arguments"] = structs.index(kernel["arguments"])
+    data["structs"] = structs
 
 
 def compile_one(source: Path, arch: str, output: Path, tools: Toolchain, root: Path) -> Built:

@@ -48,10 +48,10 @@ def as_json(entry: KernelEntry) -> dict[str, Any]:
 
 
 CAPTION = (
-    "MFMA, useful: share of the steady loop's clocks, one wave by llvm-mca; bank: LDS phases taken "
-    "over needed; faults: spills, scratch, waterfall loops and vmcnt(0) of the steady loop"
+    "useful: matrix work, as a share of the steady loop's clocks, one wave by llvm-mca; bank: LDS "
+    "phases taken over needed; faults: spills, scratch, waterfall loops, vmcnt(0) in the loop"
 )
-COLUMNS = ("VGPR", "AGPR", "SGPR", "LDS KiB", "waves", "MFMA", "useful", "TF", "bank", "faults")
+COLUMNS = ("VGPR", "AGPR", "SGPR", "LDS KiB", "waves", "useful", "TF", "bank", "faults")
 
 
 def tables(entries: Sequence[KernelEntry]) -> list[Table]:
@@ -77,7 +77,6 @@ def _table(arch: str, operator: str, entries: Sequence[KernelEntry]) -> Table:
             str(entry.sgpr),
             f"{(entry.static_lds + entry.dynamic_lds) / 1024:g}",
             str(figures.waves_per_simd),
-            _share(figures.mfma_share),
             _share(figures.useful_mfma_share),
             _tflops(entry),
             "-" if figures.bank_conflict_factor is None else f"{figures.bank_conflict_factor:.2f}",

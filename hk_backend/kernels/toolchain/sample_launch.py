@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hk_backend.kernels.entry import KernelEntry, pack_arguments
-from hk_backend.kernels.row_sources import PACKED, TOKENS, block_reciprocal
+from hk_backend.kernels.row_sources import PACKED, STORED_BYTES, TOKENS, block_reciprocal
 from hk_backend.kernels.toolchain.clocks import WAVE
 
 if TYPE_CHECKING:
@@ -34,13 +34,14 @@ class Sample:
 
 
 def split_strides(entry: KernelEntry, block_size: int) -> dict[str, int]:
-    """Of a cache that keeps 16 bytes together, as ROCM_ATTN does: keys `[D/8, N, 8]`, values
+    """Of a cache that keeps 16 bytes together, as ROCM_ATTN does: keys `[D/x, N, x]`, values
     `[D, N]`, in elements; zeros where the kernel reads whole rows."""
     if entry.facts["keys"] != "split":
         return {"key_piece": 0, "value_piece": 0}
+    together = 16 // STORED_BYTES[str(entry.facts["stored"])]
     return {
-        "key_token": 8,
-        "key_piece": 8 * block_size,
+        "key_token": together,
+        "key_piece": together * block_size,
         "value_token": 1,
         "value_piece": block_size,
     }
@@ -53,14 +54,14 @@ def attention_prefill(
     tokens = tokens or entry.tile.rows
     row = head_size = entry.tile.depth
     keys_lie = str(entry.facts["keys"])
-    paged = keys_lie != PACKED
+    paged, stored = keys_lie != PACKED, STORED_BYTES[str(entry.facts["stored"])]
     block_size = 1 if keys_lie == TOKENS else BLOCK_SIZE
     blocks = -(-keys // block_size)
     slots = blocks * block_size
     buffers = {
         "query": _elements(tokens * row),
-        "key": _elements(slots * row),
-        "value": _elements(slots * row),
+        "key": _elements(slots * row, stored),
+        "value": _elements(slots * row, stored),
         "out": _elements(tokens * row),
         "lse": np.zeros(tokens, np.float32),
         "query_start_loc": np.array([0, tokens], np.int32),
@@ -75,6 +76,7 @@ def attention_prefill(
         **split_strides(entry, block_size),
         "lse_head": tokens,
         "lse_token": 1,
+        **dict.fromkeys(("key_scale_head", "value_scale_head"), 0),
         "block_table_row": blocks,
     }
     numbers = {
@@ -93,7 +95,7 @@ def attention_prefill(
     absent = ("key_start_loc",) if paged else ("seq_lens", "block_table")
     return Sample(
         {name: buffer for name, buffer in buffers.items() if name not in absent},
-        {**strides, **numbers, **dict.fromkeys(absent)},
+        {**strides, **numbers, **dict.fromkeys((*absent, "key_scale", "value_scale"))},
     )
 
 
@@ -150,5 +152,5 @@ def run(entry: KernelEntry, sample: Sample, seed: int = 0) -> Report:
     )
 
 
-def _elements(count: int) -> NDArray[Any]:
-    return np.zeros(count * BYTES, np.uint8)
+def _elements(count: int, each: int = BYTES) -> NDArray[Any]:
+    return np.zeros(count * each, np.uint8)

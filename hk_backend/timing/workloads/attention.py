@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hk_backend.kernels.entry import KernelEntry, pack_arguments
-from hk_backend.kernels.row_sources import ANY_PAGES, PACKED, SPLIT, TOKENS, block_reciprocal
+from hk_backend.kernels.row_sources import (
+    ANY_PAGES,
+    PACKED,
+    SPLIT,
+    STORED_BYTES,
+    TOKENS,
+    block_reciprocal,
+)
 from hk_backend.kernels.toolchain.sample_launch import split_strides
 from hk_backend.timing.model import Launch, spread
 from hk_backend.timing.workloads import buffers
 from hk_backend.timing.workloads.gemm import XCDS
 
-ELEMENT = 2  # bytes
+ELEMENT = 2  # bytes, of queries and output
+SCALES = ("key_scale", "value_scale")
 
 
 @dataclass(frozen=True)
@@ -55,10 +64,10 @@ class Shape:
         )
         return 4.0 * self.heads * head_size * pairs
 
-    def bytes(self, head_size: int) -> float:
-        """Query, keys, values and output once each."""
-        rows = 2 * self.heads * sum(self.queries) + 2 * self.kv_heads * sum(self.keys)
-        return float(ELEMENT * head_size * rows)
+    def bytes(self, head_size: int, stored: int = ELEMENT) -> float:
+        """Query, keys, values and output once each; `stored`: of an element of keys and values."""
+        rows, stored_rows = self.heads * sum(self.queries), self.kv_heads * sum(self.keys)
+        return 2.0 * head_size * (ELEMENT * rows + stored * stored_rows)
 
 
 def launch(entry: KernelEntry, shape: Shape) -> Launch:
@@ -67,41 +76,49 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
     paged = keys != PACKED
     shape = replace(shape, block_size=block_size_for(keys, shape.block_size))
     tokens, slots = sum(shape.queries), _slots(shape, paged)
-    arrays = {
+    stored = STORED_BYTES[str(entry.facts["stored"])]
+    stored_type = np.uint8 if stored == 1 else np.uint16
+    arrays: dict[str, NDArray[Any]] = {
         "query": buffers.zeros((tokens, shape.heads, head_size), np.uint16),
-        "key": buffers.zeros((slots, shape.kv_heads, head_size), np.uint16),
-        "value": buffers.zeros((slots, shape.kv_heads, head_size), np.uint16),
+        "key": buffers.zeros((slots, shape.kv_heads, head_size), stored_type),
+        "value": buffers.zeros((slots, shape.kv_heads, head_size), stored_type),
         "out": buffers.zeros((tokens, shape.heads, head_size), np.uint16),
         "query_start_loc": buffers.table(_starts(shape.queries)),
         **(_paged(shape) if paged else {"key_start_loc": buffers.table(_starts(shape.keys))}),
     }
+    if stored < ELEMENT:  # one for the whole cache, as engines have them
+        arrays |= {name: buffers.zeros((1,), np.float32) for name in SCALES}
+        for name in SCALES:
+            arrays[name][:] = 1
     work, requests = workgroups(entry, shape)
     samples = _with_neighbours(spread(work), work, shape)
     _fill(arrays, entry, shape, {int(requests[s]) for s in samples if work[s] > 0}, paged)
     machine, kernel, addresses = buffers.machine_with(entry, arrays)
     numbers = _numbers(entry, shape, arrays)
-    absent = ("key_start_loc",) if paged else ("seq_lens", "block_table")
+    pointers = ("key_start_loc", "seq_lens", "block_table", "lse", *SCALES)
     return Launch(
         machine,
         kernel,
         entry.grid(**{name: int(n) for name, n in numbers.items() if isinstance(n, int)}),
         entry.block,
-        pack_arguments(entry, **addresses, **numbers, **dict.fromkeys(absent), lse=None),
+        pack_arguments(entry, **{**dict.fromkeys(pointers), **addresses, **numbers}),
         entry.dynamic_lds,
         work,
         samples,
         shape.flops(head_size),
-        shape.bytes(head_size),
+        shape.bytes(head_size, stored),
         keep_alive=arrays,
     )
 
 
 def block_size_for(keys: str, block_size: int) -> int:
-    """This, or where it is 0 the one that a kernel is modelled with.
+    """This, or where it is 0 the one that a kernel is modelled with; 0 of packed keys.
 
     Raises:
         ValueError: the kernel, whose fact `keys` is this, does not read such blocks.
     """
+    if keys == PACKED:
+        return 0
     if keys == TOKENS and block_size > 1:
         raise ValueError(f"block_size {block_size}; valid: 1")
     if keys not in (TOKENS, ANY_PAGES) and block_size % 16:
@@ -161,15 +178,15 @@ def _paged(shape: Shape) -> dict[str, NDArray[np.int32]]:
 
 
 def _fill(
-    arrays: dict[str, NDArray[np.uint16]],
+    arrays: dict[str, NDArray[Any]],
     entry: KernelEntry,
     shape: Shape,
     requests: set[int],
     paged: bool,
 ) -> None:
     """Random elements in the first heads of `requests`: those that samples compute."""
-    dtype, starts = str(entry.facts["dtype"]), _starts(shape.queries)
-    key_starts = _starts(shape.keys)
+    dtype, stored = str(entry.facts["dtype"]), str(entry.facts["stored"])
+    starts, key_starts = _starts(shape.queries), _starts(shape.keys)
     for request in sorted(requests):
         buffers.fill(arrays["query"][starts[request] : starts[request + 1], :1], dtype, 0)
         for seed, name in enumerate(("key", "value"), 1):
@@ -178,14 +195,14 @@ def _fill(
                 blocks = arrays["block_table"][request, :count]
                 whole = arrays[name].reshape(-1, shape.block_size, shape.kv_heads, entry.tile.depth)
                 for block in blocks:
-                    buffers.fill(whole[block, :, :1], dtype, seed)
+                    buffers.fill(whole[block, :, :1], stored, seed)
             else:
                 rows = slice(key_starts[request], key_starts[request + 1])
-                buffers.fill(arrays[name][rows, :1], dtype, seed)
+                buffers.fill(arrays[name][rows, :1], stored, seed)
 
 
 def _numbers(
-    entry: KernelEntry, shape: Shape, arrays: dict[str, NDArray[np.uint16]]
+    entry: KernelEntry, shape: Shape, arrays: dict[str, NDArray[Any]]
 ) -> dict[str, int | float | None]:
     keys, head_size = str(entry.facts["keys"]), entry.tile.depth
     paged = keys != PACKED
@@ -198,8 +215,7 @@ def _numbers(
         **dict.fromkeys(("key_token", "value_token"), kv_row),
         **split_strides(entry, shape.block_size),
         **dict.fromkeys(("key_block", "value_block"), shape.block_size * kv_row),
-        "lse_head": 0,
-        "lse_token": 0,
+        **dict.fromkeys(("lse_head", "lse_token", "key_scale_head", "value_scale_head"), 0),
         "block_table_row": arrays["block_table"].shape[1] if paged else 0,
         "num_requests": len(shape.queries),
         "num_tokens": sum(shape.queries),

@@ -33,15 +33,20 @@ def table(values: ArrayLike) -> NDArray[np.int32]:
 
 
 @functools.cache
-def normal(dtype: str, seed: int = 0) -> NDArray[np.uint16]:
-    """`PERIOD` standard normal numbers as bf16 or f16, as their bits."""
+def normal(dtype: str, seed: int = 0) -> NDArray[Any]:
+    """`PERIOD` standard normal numbers as bf16, f16, e4m3 or e5m2, as their bits."""
     values = np.random.default_rng(seed).standard_normal(PERIOD, np.float32)
     if dtype == "bf16":
         return ((values.view(np.uint32) + 0x8000) >> 16).astype(np.uint16)
-    return values.astype(np.float16).view(np.uint16)
+    bits: NDArray[Any]
+    if dtype == "e4m3":  # f16 has a larger bias, by 8, and one more bit of exponent: here it is 0
+        bits = (values * np.float32(2.0**-8)).astype(np.float16).view(np.uint16)
+        return (bits >> 8 & 0x80 | (bits & 0x7FFF) + 0x40 >> 7).astype(np.uint8)
+    bits = values.astype(np.float16).view(np.uint16)
+    return (bits + 0x80 >> 8).astype(np.uint8) if dtype == "e5m2" else bits
 
 
-def fill(target: NDArray[np.uint16], dtype: str, seed: int) -> None:
+def fill(target: NDArray[Any], dtype: str, seed: int) -> None:
     """Random elements into a view."""
     numbers = normal(dtype, seed)
     short = target.size <= PERIOD

@@ -17,14 +17,14 @@ from hk_backend.engine.cache_proof import UnknownCacheForm
 from hk_backend.ops import PagedKV
 
 Layouts = tuple[str, str]
-Scales = tuple[torch.Tensor, torch.Tensor]
+Scales = tuple[torch.Tensor | float, torch.Tensor | float]
 
 READABLE_CPU_ISAS = ("vec", "vec16")
 
 
 def layer_scales(layer: Any) -> Scales:
-    """The layer's own."""
-    return layer._k_scale.view(1), layer._v_scale.view(1)
+    """The layer's own, of the whole cache or of each head. A prepared launch keeps their memory."""
+    return layer._k_scale.view(-1), layer._v_scale.view(-1)
 
 
 def rocm_aiter_fa_scales(layer: Any) -> Scales:
@@ -33,7 +33,7 @@ def rocm_aiter_fa_scales(layer: Any) -> Scales:
 
     if not rocm_aiter_ops.is_shuffle_kv_cache_enabled():
         return layer_scales(layer)
-    return torch.ones_like(layer._k_scale).view(1), torch.ones_like(layer._v_scale).view(1)
+    return 1.0, 1.0
 
 
 @dataclass(frozen=True)

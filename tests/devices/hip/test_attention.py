@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -43,13 +44,14 @@ def kernels(small: Catalogue) -> Catalogue:
         *(
             replace(
                 entry,
-                name=f"attention_prefill_{dtype}_d{size}_{keys}",
-                facts={"dtype": dtype, "head_size": size, "keys": keys},
+                name=f"attention_prefill_{dtype}_d{size}_{keys}_{stored}",
+                facts={"dtype": dtype, "head_size": size, "keys": keys, "stored": stored},
                 tile=Tile(1, 1, size),
             )
             for dtype in ("bf16", "f16")
             for size in (64, 128)
             for keys in ("packed", "paged", "tokens", "any_pages", "split")
+            for stored in (dtype, *(() if keys == "packed" else ("e4m3", "e5m2")))
         ),
     )
 
@@ -61,6 +63,17 @@ def never_asked(kernels: Family) -> Verdict:
 @pytest.mark.parametrize(
     ("request_", "keys"),
     [
+        *(
+            (replace(PAGED, kv_dtype=kv_dtype, block_size=size, cache_layouts=layouts), keys)
+            for kv_dtype in (torch.float8_e4m3fn, torch.float8_e5m2)
+            for size, layouts, keys in (
+                (16, None, "paged"),
+                (1, None, "tokens"),
+                (24, None, "any_pages"),
+                (32, SPLIT_BY_CHANNEL, "split"),
+                (32, SPLIT_BY_TOKEN, "split"),
+            )
+        ),
         (LLAMA, "packed"),
         (replace(LLAMA, head_size=64, dtype=torch.float16, kv_dtype=torch.float16), "packed"),
         (replace(LLAMA, kv_dtype=None, causal=False), "packed"),
@@ -87,13 +100,31 @@ def test_served(request_: AttentionRequest, keys: str, kernels: Catalogue) -> No
     ((kernel,),) = asked
     assert kernel.facts["head_size"] == request_.head_size
     assert kernel.facts["keys"] == keys
+    assert kernel.facts["stored"] == attention.STORED[request_.kv_dtype or request_.dtype]
 
 
 @pytest.mark.parametrize(
     ("request_", "why"),
     [
         (replace(LLAMA, dtype=torch.float32), "dtype torch.float32"),
-        (replace(LLAMA, kv_dtype=torch.float8_e4m3fn), "keys and values in torch.float8_e4m3fn"),
+        (
+            replace(LLAMA, kv_dtype=torch.float8_e4m3fn),
+            "packed keys and values in torch.float8_e4m3fn: the gfx950 kernels read bf16",
+        ),
+        (
+            replace(PAGED, kv_dtype=torch.float16),
+            "paged keys and values in torch.float16: the gfx950 kernels read bf16, e4m3 and e5m2",
+        ),
+        (
+            replace(PAGED, kv_dtype=torch.float8_e4m3fnuz),
+            "keys and values in torch.float8_e4m3fnuz: the gfx950 kernels read torch.bfloat16, ",
+        ),
+        (
+            replace(
+                PAGED, kv_dtype=torch.float8_e5m2, block_size=8, cache_layouts=SPLIT_BY_CHANNEL
+            ),
+            "block_size 8",
+        ),
         (replace(LLAMA, head_size=80), "head_size 80: the gfx950 kernels have 64 and 128"),
         (replace(LLAMA, sliding_window=4096), "sliding_window"),
         (replace(LLAMA, logits_soft_cap=30.0), "logits_soft_cap"),
@@ -127,9 +158,11 @@ def prepared(**changes: Any) -> KernelCall:
     return attention.prepare(of, catalogue("gfx950"))
 
 
-def paged(layout: str, block_size: int = 16) -> dict[str, Any]:
-    case = Case(((5, 40), (7, 7)), 4, 2, 64, torch.bfloat16, layout=layout, block_size=block_size)
-    call = make(case)
+def paged(
+    layout: str, block_size: int = 16, kv_dtype: torch.dtype = torch.bfloat16
+) -> dict[str, Any]:
+    lengths = ((5, 40), (7, 7))
+    call = make(Case(lengths, 4, 2, 64, torch.bfloat16, kv_dtype, layout, block_size))
     names = ("query", "paged_kv", "seq_lens", "block_table")
     return {"key": None, "value": None, **{name: call[name] for name in names}}
 
@@ -179,22 +212,26 @@ def test_a_paged_call(layout: str) -> None:
     assert call.numbers["block_table_row"] == changes["block_table"].stride(0)
 
 
+@pytest.mark.parametrize(("kv_dtype", "x"), [(torch.bfloat16, 8), (torch.float8_e5m2, 16)])
 @pytest.mark.parametrize("block_size", [16, 48])
 @pytest.mark.parametrize("by_channel", [True, False])
-def test_a_split_cache(by_channel: bool, block_size: int) -> None:
-    changes = paged(SPLIT_LAYOUTS[0 if by_channel else 1], block_size)
+def test_a_split_cache(by_channel: bool, block_size: int, kv_dtype: torch.dtype, x: int) -> None:
+    """x elements are 16 bytes."""
+    changes = paged(SPLIT_LAYOUTS[0 if by_channel else 1], block_size, kv_dtype)
     call = prepared(**changes)
-    assert [kernel.name for kernel in call.kernels] == ["attention_prefill_bf16_d64_split"]
+    (kernel,) = call.kernels
+    assert (kernel.facts["keys"], kernel.facts["stored"]) == ("split", attention.STORED[kv_dtype])
+    by_channel |= block_size == x  # one group of tokens: the same memory
     whole = 64 * block_size  # of a head in a block
     expected = {
         "key_block": 2 * whole,
         "key_head": whole,
-        "key_token": 8,
-        "key_piece": 8 * block_size,
+        "key_token": x,
+        "key_piece": x * block_size,
         "value_block": 2 * whole,
         "value_head": whole,
         "value_token": 1 if by_channel else 64,
-        "value_piece": block_size if by_channel else 8,
+        "value_piece": block_size if by_channel else x,
     }
     assert {name: call.numbers[name] for name in expected} == expected
 
@@ -219,6 +256,58 @@ def test_pieces_that_the_kernels_cannot_read(key_piece: int, value_piece: int, w
     changes["paged_kv"] = replace(cache, key=key, value=value)
     with pytest.raises(ValueError, match=why):
         prepared(**changes)
+
+
+def per_head(*shape: int) -> torch.Tensor:
+    return torch.arange(1.0, 1 + math.prod(shape)).view(shape)
+
+
+@pytest.mark.parametrize(
+    ("k_scale", "v_scale", "pointers", "strides", "factors"),
+    [
+        (0.25, 3.0, set(), (0, 0), (0.5 * 0.25, 3.0)),
+        (per_head(2), per_head(2), {"key", "value"}, (1, 1), (0.5, 1.0)),
+        (per_head(1), per_head(2), {"key", "value"}, (0, 1), (0.5, 1.0)),
+        (0.25, per_head(1), {"value"}, (0, 0), (0.5 * 0.25, 1.0)),
+        (per_head(2, 3)[:, 1], 3.0, {"key"}, (3, 0), (0.5, 3.0)),
+    ],
+)
+def test_the_scales_of_an_fp8_cache(
+    k_scale: torch.Tensor | float,
+    v_scale: torch.Tensor | float,
+    pointers: set[str],
+    strides: tuple[int, int],
+    factors: tuple[float, float],
+) -> None:
+    """Numbers become those of the scores and of the output; tensors are handed over as they are:
+    they are on the GPU, and reading one would wait for it."""
+    changes = paged("NHD, two tensors", kv_dtype=torch.float8_e4m3fn)
+    call = prepared(**changes, k_scale=k_scale, v_scale=v_scale)
+    given = {"key_scale": k_scale, "value_scale": v_scale}
+    assert {name for name in given if name in call.tensors} == {
+        f"{name}_scale" for name in pointers
+    }
+    assert all(call.tensors[f"{name}_scale"] is given[f"{name}_scale"] for name in pointers)
+    numbers = call.numbers
+    assert (numbers["key_scale_head"], numbers["value_scale_head"]) == strides
+    assert (numbers["scale"], numbers["value_factor"]) == factors
+
+
+def test_rows_of_an_fp8_cache_begin_at_multiples_of_16_bytes() -> None:
+    """As many elements as bytes: 8 more are not enough."""
+    changes = paged("NHD, two tensors", kv_dtype=torch.float8_e4m3fn)
+    cache = changes["paged_kv"]
+    block, head, *rest = cache.key.strides
+    for stride, valid in ((head + 16, True), (head + 8, False)):
+        key = replace(cache.key, strides=(block, stride, *rest))
+        changes["paged_kv"] = replace(cache, key=key)
+        if valid:
+            assert prepared(**changes).numbers["key_head"] == stride
+            continue
+        with pytest.raises(
+            ValueError, match=r"key_head: a stride of 72 elements .* multiple of 16"
+        ):
+            prepared(**changes)
 
 
 def test_the_log_sum_exp_may_have_any_strides() -> None:

@@ -29,10 +29,12 @@ from hk_backend.devices.hip.emulated import (
 from hk_backend.kernels import arches
 from hk_backend.ops import AttentionRequest, attention_prefill, merge_attention, supports_attention
 from hk_backend.terms.attention_arguments import AttentionArguments
+from tests.kernels.attention_launch import SPLIT_LAYOUTS
 from tests.ops.cases import Case, make
 from tests.ops.oracle import check
 
 BF16, F16 = torch.bfloat16, torch.float16
+E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 RAGGED = ((1, 1), (31, 31), (70, 70), (2, 2), (0, 0))
 EXTENDS = ((1, 65), (33, 161), (16, 16), (2, 300))
 
@@ -66,9 +68,10 @@ def case(
     dtype: torch.dtype,
     layout: str | None = None,
     block_size: int = 16,
+    kv_dtype: torch.dtype | None = None,
     **more: Any,
 ) -> Case:
-    return Case(lengths, *heads, head_size, dtype, None, layout, block_size, **more)
+    return Case(lengths, *heads, head_size, dtype, kv_dtype, layout, block_size, **more)
 
 
 @pytest.mark.parametrize(
@@ -89,6 +92,12 @@ def case(
         case(((40, 40),), (2, 1), 64, BF16, scale=-0.2),
         case(((40, 40),), (2, 1), 64, BF16, scale=0.0),
         case(((40, 70),), (2, 1), 64, BF16, v_scale="number", k_scale="number", magnitude=6.0),
+        case(EXTENDS, (4, 2), 64, BF16, "NHD, two tensors", 32, E4M3, k_scale="per head"),
+        case(EXTENDS, (4, 2), 128, BF16, "one [B,H,N,2D]", 16, E5M2, v_scale="per head"),
+        case(EXTENDS, (2, 2), 64, F16, "HND, two tensors", 1, E5M2, k_scale="one", v_scale="one"),
+        case(EXTENDS, (2, 1), 64, BF16, "one [B,N,H,2D]", 12, E4M3, k_scale="number"),
+        case(EXTENDS, (4, 2), 128, F16, SPLIT_LAYOUTS[0], 16, E4M3, v_scale="per head"),
+        case(EXTENDS, (4, 2), 64, BF16, SPLIT_LAYOUTS[1], 48, E4M3, k_scale="per head"),
     ],
     ids=str,
 )
@@ -98,10 +107,13 @@ def test_within_rounding_of_the_reference(of: Case, library: EmulatedLibrary) ->
     (name,) = kernels
     dtype = "bf16" if of.dtype is BF16 else "f16"
     paged = {1: "tokens", 12: "any_pages"}.get(of.block_size, "paged")
+    if of.layout in SPLIT_LAYOUTS:
+        paged = "split"
     keys = "packed" if of.layout is None else paged
+    stored = {E4M3: "_e4m3", E5M2: "_e5m2"}.get(of.kv_dtype or of.dtype, "")
     # so small a launch takes the smallest tile
     rows = "_r128" if of.head_size == 128 and keys != "any_pages" else ""
-    assert name == f"attention_prefill_{dtype}_d{of.head_size}_{keys}{rows}"
+    assert name == f"attention_prefill_{dtype}_d{of.head_size}_{keys}{stored}{rows}"
     assert kernels[name]["launches"] == 1
     assert kernels[name]["counters"]["matrix_flops"] > 0
 
@@ -238,12 +250,16 @@ def test_the_verdict() -> None:
     assert supports_attention(
         request(paged=True, block_size=16, cache_layouts=("B H N D", "B H N D"))
     )
+    for kv_dtype in (E4M3, E5M2):
+        assert supports_attention(request(paged=True, block_size=16, kv_dtype=kv_dtype))
     for changes, why in (
         ({"dtype": torch.float32}, "dtype torch.float32"),
         ({"head_size": 96}, "head_size 96"),
         ({"sliding_window": 8}, "sliding_window"),
         ({"device_type": "cuda"}, "tensors on cuda with the device emulated:gfx950"),
         ({"paged": True, "cache_layouts": ("B H D N", "B H N D")}, "cache with keys"),
+        ({"kv_dtype": E4M3}, "packed keys and values in torch.float8_e4m3fn"),
+        ({"kv_dtype": torch.float8_e4m3fnuz, "paged": True}, "in torch.float8_e4m3fnuz"),
     ):
         verdict = supports_attention(request(**changes))
         assert not verdict
@@ -255,7 +271,7 @@ def test_the_verdict() -> None:
     [
         ({"dtype": torch.float32}, "query"),
         ({"head_size": 80}, "query"),
-        ({"kv_dtype": torch.float8_e4m3fn}, "key"),
+        ({"kv_dtype": E4M3}, "key"),
         ({"sliding_window": 8}, "sliding_window"),
         ({"logits_soft_cap": 5.0}, "logits_soft_cap"),
         ({"sinks": True}, "sinks"),

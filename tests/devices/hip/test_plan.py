@@ -71,14 +71,29 @@ def packed(lengths: Any, **more: Any) -> Case:
     return Case(lengths, 4, 2, 64, BF16, **more)
 
 
-def paged(lengths: Any, **more: Any) -> Case:
-    return Case(lengths, 4, 2, 64, BF16, None, LAYOUT, 16, **more)
+def paged(lengths: Any, kv_dtype: torch.dtype | None = None, **more: Any) -> Case:
+    return Case(lengths, 4, 2, 64, BF16, kv_dtype, LAYOUT, 16, **more)
+
+
+def narrow(lengths: Any, **more: Any) -> Case:
+    return paged(lengths, torch.float8_e4m3fn, **more)
 
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [(packed(FIRST), packed(SECOND)), (paged(FIRST_EXTENDS), paged(SECOND_EXTENDS))],
-    ids=["packed", "paged"],
+    [
+        (packed(FIRST), packed(SECOND)),
+        (paged(FIRST_EXTENDS), paged(SECOND_EXTENDS)),
+        *(
+            (narrow(FIRST_EXTENDS, **scales), narrow(SECOND_EXTENDS, **scales))
+            for scales in (
+                {"k_scale": "number", "v_scale": "number"},
+                {"k_scale": "one", "v_scale": "one"},
+                {"k_scale": "number", "v_scale": "per head"},
+            )
+        ),
+    ],
+    ids=["packed", "paged", "narrow", "one scale", "scales per head"],
 )
 def test_other_tensors_and_rows(
     first: Case, second: Case, device: OnTheHost, streams: dict[int, int]
@@ -91,6 +106,17 @@ def test_other_tensors_and_rows(
     device.library.synchronise(streams[0])
     now.check()
     assert before.out.isnan().all()
+
+
+def test_scales_are_read_when_it_runs(device: OnTheHost, streams: dict[int, int]) -> None:
+    """An engine that calculates them writes them where they were."""
+    call = Call(device, narrow(FIRST_EXTENDS, k_scale="one", v_scale="one"))
+    prepared = call.prepared(device)
+    for name in ("k_scale", "v_scale"):
+        call.made[name].mul_(0.25)
+    assert prepared.launch(call.plan, call.tensors)
+    device.library.synchronise(streams[0])
+    call.check()
 
 
 def apart(tensor: torch.Tensor) -> torch.Tensor:

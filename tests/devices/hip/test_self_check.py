@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +25,7 @@ from tests.integration.shared.e2e.broken_kernels import one_wrong_exponential
 from tests.kernels.catalogues import selected, with_kernels
 from tests.ops.cases import Case, make
 from tests.ops.oracle import check_result, expected, nan
+from tests.ops.strategies import FP8_DTYPES
 
 CACHES = (
     (None, None),
@@ -39,19 +41,19 @@ def test_the_self_check_passes_for_every_kernel(
     library: EmulatedLibrary, streams: dict[int, int]
 ) -> None:
     device = SynchronisesInChecks(library, catalogue("gfx950"))
-    for dtype in (BF16, torch.float16):
-        for head_size in (64, 128):
-            for block_size, layouts in CACHES:
-                request = replace(
-                    LLAMA,
-                    dtype=dtype,
-                    head_size=head_size,
-                    paged=block_size is not None,
-                    block_size=block_size,
-                    cache_layouts=layouts,
-                )
-                verdict = device.verdict(request)
-                assert verdict, verdict.why
+    axes = ((BF16, torch.float16), (64, 128), CACHES, (None, *FP8_DTYPES))
+    for dtype, head_size, (block_size, layouts), kv_dtype in itertools.product(*axes):
+        request = replace(
+            LLAMA,
+            dtype=dtype,
+            head_size=head_size,
+            kv_dtype=kv_dtype if block_size else None,
+            paged=block_size is not None,
+            block_size=block_size,
+            cache_layouts=layouts,
+        )
+        verdict = device.verdict(request)
+        assert verdict, verdict.why
     launches = library.report()["kernels"]
     assert launches.keys() == {e.symbol for e in device.catalogue.families["attention_prefill"]}
     assert device.verdict(LLAMA)
@@ -63,7 +65,7 @@ def test_a_kernel_that_fails_its_self_check_is_disabled(
 ) -> None:
     """Bfloat16's place in the catalogue taken by the kernel for float16: wrong numbers."""
     whole = catalogue("gfx950")
-    f16 = selected(KERNEL.operator, **{**KERNEL.facts, "dtype": "f16"})
+    f16 = selected(KERNEL.operator, **{**KERNEL.facts, "dtype": "f16", "stored": "f16"})
     wrong = replace(KERNEL, symbol=f16.symbol)
     device = SynchronisesInChecks(library, with_kernels(whole, wrong))
     verdict = device.verdict(LLAMA)
@@ -79,7 +81,7 @@ def test_a_kernel_that_fails_its_self_check_is_disabled(
 
 def test_alternatives_are_each_checked(library: EmulatedLibrary, streams: dict[int, int]) -> None:
     """The one that a small call would take computes wrong numbers: the other one serves."""
-    f16 = selected(KERNEL.operator, **{**KERNEL.facts, "dtype": "f16"})
+    f16 = selected(KERNEL.operator, **{**KERNEL.facts, "dtype": "f16", "stored": "f16"})
     wrong = replace(KERNEL, name="wrong", symbol=f16.symbol, tile=replace(KERNEL.tile, rows=64))
     device = SynchronisesInChecks(library, with_kernels(catalogue("gfx950"), wrong))
     assert device.verdict(LLAMA)
@@ -148,6 +150,22 @@ def test_verdicts_are_of_one_gpu(library: EmulatedLibrary, streams: dict[int, in
     for index in (0, 1, 1, 0):
         assert bool(device.verify(attention, KERNEL, index)) == (not index)
     assert asked == [0, 1]
+
+
+@pytest.mark.parametrize("scale", ["key_scale", "value_scale"])
+def test_the_scale_of_the_wrong_head_fails_the_self_check(
+    scale: str, library: EmulatedLibrary, streams: dict[int, int]
+) -> None:
+    """All heads by the first one's, as a kernel would that ignores which head it computes."""
+
+    class OfOneHead(SynchronisesInChecks):
+        def launch(self, call: KernelCall, index: int) -> None:
+            super().launch(replace(call, numbers={**call.numbers, f"{scale}_head": 0}), index)
+
+    device = OfOneHead(library, catalogue("gfx950"))
+    request = replace(LLAMA, kv_dtype=FP8_DTYPES[0], paged=True, block_size=16)
+    why = device.verdict(request).why
+    assert "attention_prefill_bf16_d64_paged_e4m3 failed its self-check" in why
 
 
 def test_the_self_check_has_its_problem_on_the_host(

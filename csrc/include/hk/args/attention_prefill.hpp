@@ -26,6 +26,8 @@ struct AttentionPrefillArgs {
   const void* value;           // likewise
   void* out;                   // [num_tokens, num_heads, head_size]
   float* lse;                  // [num_heads, num_tokens] natural log-sum-exp, or null
+  const float* key_scale;      // FP8: of each KV head's keys, or null
+  const float* value_scale;    // likewise
   const i32* query_start_loc;  // [num_requests + 1]
   const i32* key_start_loc;    // packed: [num_requests + 1], query_start_loc if the caller has none
   const i32* seq_lens;         // paged: [num_requests] keys of each request
@@ -45,6 +47,8 @@ struct AttentionPrefillArgs {
   i64 lse_head;
   i64 lse_token;
   i64 block_table_row;  // paged
+  i64 key_scale_head;   // 0: one scale for all heads
+  i64 value_scale_head;
   i32 num_requests;
   i32 num_tokens;  // rows of query that exist
   i32 num_heads;   // a multiple of num_kv_heads

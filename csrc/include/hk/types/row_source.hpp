@@ -9,6 +9,9 @@
 //   kSplit     whether it keeps 16 bytes of a row or a column together
 //   kScalar    whether a look-up is a scalar load, which lands with all LDS reads or not at all
 //   kBounded   whether what is copied past the last row are zeros
+//   kByLane    whether each lane finds its own rows
+//   kWidens    whether FP8 codes are stored, `Code`, and widened on their way
+//   kMostWaves on a SIMD, for which there are registers beside all this
 #pragma once
 
 #include "global_view.hpp"
@@ -23,6 +26,8 @@ struct Place {
 struct PackedRows {
   static constexpr char kName[16] = "packed";
   static constexpr bool kBlocks = false, kSplit = false, kScalar = false, kBounded = true;
+  static constexpr bool kByLane = false, kWidens = false;
+  static constexpr int kMostWaves = 8;
   i32 count;
 
   struct Found {};
@@ -36,6 +41,8 @@ struct PackedRows {
 struct PagedRows {
   static constexpr char kName[16] = "paged";
   static constexpr bool kBlocks = true, kSplit = false, kScalar = true, kBounded = true;
+  static constexpr bool kByLane = false, kWidens = false;
+  static constexpr int kMostWaves = 8;
   i32 count;
   Constant<i32> block_table;
   u32 block_size;  // a multiple of 16
@@ -62,13 +69,13 @@ struct SplitPagedRows : PagedRows {
   static constexpr bool kSplit = true, kBounded = false;
 };
 
-// Rows that each lane finds, and looks up in the vector memory: two neighbours, the first one even. A
-// row of the cache is a number here: those of a block follow each other, and blocks are `block_rows`
-// apart. Past the last row there is row 0, or another one.
+// Rows that each lane finds, and looks up in the vector memory: one, or two neighbours of which the
+// first is even. A row of the cache is a number here: those of a block follow each other, and blocks are
+// `block_rows` apart. Past the last row there is row 0, or another one.
 struct LaneRows {
   static constexpr bool kBlocks = true, kSplit = false, kScalar = false, kBounded = false;
-  static constexpr int kNeighbours = 2;
-  using Pair = Vec<u32, kNeighbours>;
+  static constexpr bool kByLane = true, kWidens = false;
+  static constexpr int kMostWaves = 8;
 
   i32 count;
   u64 block_table;
@@ -83,39 +90,57 @@ struct LaneRows {
 // Blocks of one token.
 struct TokenRows : LaneRows {
   static constexpr char kName[16] = "tokens";
-  static constexpr int kLookUps = 1;  // loads of `find`
+  HK_DEVICE static constexpr int look_ups(int) { return 1; }  // loads of `find`
 
+  template <int Rows>
   struct Found {
-    Pair block;
+    Vec<u32, Rows> block;
   };
-  // Starts to look up rows `first` + lane_row and the one after it, for `rows`.
-  HK_DEVICE Found find(i32 first, u32 lane_row) const {
-    return {load_words<2>(table(first, count), lane_row * u32(sizeof(i32)))};
+  // Starts to look up `Rows` rows from `first` + lane_row on, for `rows`.
+  template <int Rows>
+  HK_DEVICE Found<Rows> find(i32 first, u32 lane_row) const {
+    const BoundedView blocks = table(first, count);
+    const u32 byte = lane_row * u32(sizeof(i32));
+    if constexpr (Rows == 1)
+      return {{load_word(blocks, byte)}};
+    else
+      return {load_words<Rows>(blocks, byte)};
   }
-  HK_DEVICE Pair rows(Found found) const { return found.block; }
+  template <int Rows>
+  HK_DEVICE Vec<u32, Rows> rows(const Found<Rows>& found) const {
+    return found.block;
+  }
 };
 
-// Blocks of any number of tokens, which costs four divisions by a known number in each step.
+// Blocks of any number of tokens, which costs two divisions of a row by a known number in each step.
 struct AnyPagedRows : LaneRows {
   static constexpr char kName[16] = "any_pages";
-  static constexpr int kLookUps = 2;
+  HK_DEVICE static constexpr int look_ups(int rows) { return rows; }
 
   u32 block_size, block_rows;
   u32 reciprocal;   // floor((2^32 - 1) / block_size)
   i32 block_count;  // that hold a row
 
+  template <int Rows>
   struct Found {
-    Pair block, rest;
+    Vec<u32, Rows> block, rest;
   };
-  HK_DEVICE Found find(i32 first, u32 lane_row) const {
+  template <int Rows>
+  HK_DEVICE Found<Rows> find(i32 first, u32 lane_row) const {
     const auto [block, rest] = divide(first);
     const BoundedView blocks = table(block, block_count);
-    const Divided one = divide(rest + lane_row), two = divide(rest + lane_row + 1);
-    return {{load_word(blocks, one.quotient * u32(sizeof(i32))),
-             load_word(blocks, two.quotient * u32(sizeof(i32)))},
-            {one.rest, two.rest}};
+    Found<Rows> found;
+    static_for<0, Rows>([&](auto i) {
+      const Divided row = divide(rest + lane_row + i.value);
+      found.block[i.value] = load_word(blocks, row.quotient * u32(sizeof(i32)));
+      found.rest[i.value] = row.rest;
+    });
+    return found;
   }
-  HK_DEVICE Pair rows(Found found) const { return found.block * block_rows + found.rest; }
+  template <int Rows>
+  HK_DEVICE Vec<u32, Rows> rows(const Found<Rows>& found) const {
+    return found.block * block_rows + found.rest;
+  }
 
   struct Divided {
     u32 quotient, rest;
@@ -126,6 +151,15 @@ struct AnyPagedRows : LaneRows {
     const u32 rest = row - quotient * block_size;
     return rest < block_size ? Divided{quotient, rest} : Divided{quotient + 1, rest - block_size};
   }
+};
+
+// The same of a cache of FP8 codes.
+template <class Rows_, class Code_>
+struct Widened : Rows_ {
+  using Rows = Rows_;
+  using Code = Code_;
+  static constexpr bool kWidens = true;
+  static constexpr int kMostWaves = is_same<Rows, AnyPagedRows> ? 2 : Rows::kMostWaves;
 };
 
 // The rows of a tensor under a source: keys and values share places and differ in these.

@@ -24,6 +24,13 @@ struct RowStrides {
   HK_DEVICE constexpr RowStrides(u32 row_, u32 piece_ = 16) : row(row_), piece(piece_) {}
 };
 
+// What a lane loads of a tile's 16 rows when it widens 16 codes: from which row, from which byte; and
+// the LDS byte, from the first of these rows, of the first of the two pieces that it writes. The other
+// one is kSecond bytes after it, or that bit is flipped (kFlips).
+struct WidePlace {
+  u32 row, source, destination;
+};
+
 // The addresses of a lane. A reader is made for a tile at LDS byte 0, and moved to where one lies.
 template <int Count>
 struct LaneAddresses {

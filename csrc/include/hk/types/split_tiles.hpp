@@ -8,10 +8,10 @@
 
 namespace hk::swizzle {
 
-// Rows in pieces, [pieces, 16 rows, 16 bytes]. The middle quads of the rows are exchanged, as keys: a
-// lane's 8 results of 16 rows are then neighbours.
-template <int RowBytes>
-struct SplitRows : PeriodicReaders<SplitRows<RowBytes>> {
+// Rows in pieces, [pieces, 16 rows, 16 bytes]. Exchanged: the middle quads of the rows, so that, as keys,
+// a lane's 8 results of 16 rows are neighbours.
+template <int RowBytes, bool Exchanged>
+struct RowsInPieces : PeriodicReaders<RowsInPieces<RowBytes, Exchanged>> {
   static constexpr int kPeriod = 16, kMixedChunks = 1;
   static constexpr int kBlockStride = kCopyBlock;
   static constexpr int kRowsPerBlock = kCopyBlock / RowBytes, kBlocksPer16 = 16 / kRowsPerBlock;
@@ -19,13 +19,24 @@ struct SplitRows : PeriodicReaders<SplitRows<RowBytes>> {
   HK_DEVICE static constexpr int offset(int row, int chunk) {
     return row / 16 * 16 * RowBytes + chunk * 256 + row % 16 * 16;
   }
-  HK_DEVICE static constexpr int exchange_quads(int row) {
-    return (row & ~12) | (row & 4) << 1 | (row & 8) >> 1;
+  HK_DEVICE static constexpr int stored_row(int place) {
+    return Exchanged ? (place & ~12) | (place & 4) << 1 | (place & 8) >> 1 : place;
   }
   HK_DEVICE static u32 source(int block, int lane, RowStrides strides) {
-    return exchange_quads(lane % 16) * strides.row + (4 * block + lane / 16) * strides.piece;
+    return stored_row(lane % 16) * strides.row + (4 * block + lane / 16) * strides.piece;
+  }
+
+  static constexpr int kSecond = 256;
+  static constexpr bool kFlips = false;
+  HK_DEVICE static WidePlace wide_place(int lane, int part, RowStrides strides) {
+    const int row = stored_row(lane % 16), piece = 4 * part + lane / 16;
+    return {u32(row), row * strides.row + piece * strides.piece, u32(offset(lane % 16, 2 * piece))};
   }
 };
+template <int RowBytes>
+using SplitRows = RowsInPieces<RowBytes, true>;
+template <int RowBytes>
+using PlainRows = RowsInPieces<RowBytes, false>;
 
 // Columns in pieces of 8 rows: as the operand of a matrix instruction, fragment after fragment.
 template <int RowBytes>
@@ -37,6 +48,13 @@ struct SplitColumns {
   // 32 columns, 8 of 16 rows in each half of the wave.
   HK_DEVICE static u32 source(int block, int lane, RowStrides strides) {
     return (32 * block + lane % 32) * strides.piece + lane / 32 * 8 * strides.row;
+  }
+
+  static constexpr int kSecond = 512;
+  static constexpr bool kFlips = false;
+  HK_DEVICE static WidePlace wide_place(int lane, int part, RowStrides strides) {
+    const int column = 64 * part + lane;
+    return {0, column * strides.piece, u32(column / 32 * kCopyBlock + column % 32 * 16)};
   }
 
   template <class T, class Shape>

@@ -36,6 +36,14 @@ struct SpreadRows : PeriodicReaders<SpreadRows<RowBytes>> {
            mix(row) * 256 + row % 4 / kBlocksPer16 * RowBytes + (chunk ^ mix(row)) * 16;
   }
 
+  // What a lane fills with 16 codes (WideningCopy): two chunks, whose order depends on the row.
+  static constexpr int kSecond = 16;
+  static constexpr bool kFlips = true;
+  HK_DEVICE static WidePlace wide_place(int lane, int part, RowStrides strides) {
+    const int row = lane % 16, piece = 4 * part + lane / 16;
+    return {u32(row), row * strides.row + piece * strides.piece, u32(offset(row, 2 * piece))};
+  }
+
   // What lane `lane` of the copy of block `block` (within 16 rows) has to fetch.
   HK_DEVICE static constexpr int copied_row(int block, int lane) {
     const int mixed = lane / 16;

@@ -8,6 +8,30 @@ namespace hk {
 using bf16 = __bf16;
 using f16 = _Float16;
 
+// OCP FP8, as caches keep it: codes, not numbers to compute with.
+struct E4m3 {
+  static constexpr char kName[16] = "e4m3";
+};
+struct E5m2 {
+  static constexpr char kName[16] = "e5m2";
+};
+
+template <class A, class B>
+inline constexpr bool is_same = false;
+template <class A>
+inline constexpr bool is_same<A, A> = true;
+
+template <bool Condition, class A, class B>
+struct Choice {
+  using Type = A;
+};
+template <class A, class B>
+struct Choice<false, A, B> {
+  using Type = B;
+};
+template <bool Condition, class A, class B>
+using Conditional = typename Choice<Condition, A, B>::Type;
+
 template <class T, int N>
 using Vec = T __attribute__((ext_vector_type(N)));
 

@@ -13,7 +13,7 @@ import pytest
 from hk_backend.engine.rows import SPECULATIVE
 from hk_backend.routing.routes import RouteCounters
 from tests.integration.shared.defaults.models import LAYERS, Attention
-from tests.integration.shared.defaults.traffic import AUTO, TRAFFIC, Traffic
+from tests.integration.shared.defaults.traffic import TRAFFIC, Traffic
 from tests.integration.shared.e2e.compare import ROUTED_SHARE
 from tests.kernels.cover import pairwise
 
@@ -21,7 +21,6 @@ NOT_SERVED = {
     "head_size": "head_size 256: the gfx950 kernels have 64 and 128",
     "window": "sliding_window: not in the gfx950 kernels",
     "sinks": "sinks: not in the gfx950 kernels",
-    "FP8": "keys and values in torch.float8_e4m3fn: the gfx950 kernels read none",
 }
 """What a cell may have that HK does not serve, and the reason that it counts; of several the first.
 A line less, and its cells must be served."""
@@ -44,7 +43,6 @@ class Cell:
             "head_size": self.attention.head_size > 128,
             "window": self.attention.window is not None,
             "sinks": self.attention.sinks,
-            "FP8": self.traffic.cache != AUTO,
         }
         return next((why for name, why in NOT_SERVED.items() if has[name]), "")
 

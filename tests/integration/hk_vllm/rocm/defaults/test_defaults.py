@@ -16,7 +16,7 @@ from tests.integration.hk_vllm.rocm.defaults.run import hold
 from tests.integration.hk_vllm.rocm.defaults.settings import AITER_OFF, DEFAULTS
 from tests.integration.hk_vllm.rocm.parents import PARENTS
 from tests.integration.shared.defaults import table
-from tests.integration.shared.defaults.cells import NOT_SERVED, Cell, cells, covered
+from tests.integration.shared.defaults.cells import Cell, cells, covered
 from tests.integration.shared.defaults.table import Found, Note
 
 ENGINE = "vLLM"
@@ -46,9 +46,9 @@ def test_engines_serve_what_vllm_chooses() -> None:
 
 
 def test_llama_and_qwen_are_served() -> None:
-    """Whatever the traffic, but for an FP8 cache while HK does not read it."""
+    """Whatever the traffic."""
     found = {cell.reason() for cell in MATRIX if cell.attention.name.startswith(("Llama", "Qwen"))}
-    assert found == {"", NOT_SERVED.get("FP8", "")}
+    assert found == {""}
 
 
 def test_switching_aiter_off_changes_nothing() -> None:

@@ -11,7 +11,7 @@ from hk_backend.routing.routes import RouteCounters, routes
 from tests.integration.hk_vllm.rocm.defaults.choices import parent_of
 from tests.integration.hk_vllm.rocm.defaults.run import hold
 from tests.integration.hk_vllm.rocm.defaults.settings import Setting
-from tests.integration.shared.defaults.cells import NOT_SERVED, Cell
+from tests.integration.shared.defaults.cells import Cell
 from tests.integration.shared.defaults.faults import (
     Fault,
     PageOffByOne,
@@ -22,12 +22,9 @@ from tests.integration.shared.defaults.faults import (
 from tests.integration.shared.defaults.models import LAYERS
 from tests.integration.shared.defaults.traffic import AUTO, TRAFFIC, Traffic
 
-PAGED = [traffic for traffic in TRAFFIC if traffic.cache == AUTO or "FP8" not in NOT_SERVED]
-"""Whose extends HK reads from the cache."""
-
 FAULTS: list[tuple[type[Fault], Traffic]] = [
-    *((fault, traffic) for fault in (PageOffByOne, ValuesAsRows) for traffic in PAGED),
-    *((WrongScale, traffic) for traffic in PAGED if traffic.cache != AUTO),
+    *((fault, traffic) for fault in (PageOffByOne, ValuesAsRows) for traffic in TRAFFIC),
+    *((WrongScale, traffic) for traffic in TRAFFIC if traffic.cache != AUTO),
 ]
 
 

@@ -1,0 +1,59 @@
+// Tiles of FP8 codes: from global memory through registers, widened there, to shared memory.
+#pragma once
+
+#include "../types/global_view.hpp"
+#include "../types/register_tile.hpp"
+#include "../types/shared_tile.hpp"
+
+namespace hk {
+
+// Sixteen codes, what a lane loads at once.
+using Codes = Vec<u32, 4>;
+
+// The share of one wave of `Waves` in filling a tile: one load of 16 codes for each lane, of 16 rows.
+// The codes are neighbours along a row, as two pieces of the wide tile, or down a column.
+template <class Tile, int Waves>
+struct WideningCopy {
+  using T = typename Tile::Element;
+  using Layout = typename Tile::Layout;
+  static constexpr int kCopies = 1, kRowsSpanned = 16;
+  static constexpr int kWavesPer16 = Waves / (Tile::kRows / 16);
+  static_assert(Waves * arch::kLanes * 16 == Tile::kRows * Tile::kCols);
+
+  i32 first_row;    // wave-uniform
+  u32 source[1];    // byte from first_row, of this lane
+  u32 destination;  // byte in the tile, of the first piece
+
+  HK_DEVICE WideningCopy(int wave, Lane lane, RowStrides strides)
+      : first_row(wave / kWavesPer16 * 16) {
+    const auto place = Layout::wide_place(lane.id, wave % kWavesPer16, strides);
+    source[0] = place.source;
+    destination = first_row / 16 * Layout::kBlocksPer16 * Layout::kBlockStride + place.destination;
+  }
+
+  // Which row a lane loads from, as TileCopy says it.
+  HK_DEVICE static u32 row(int, int wave, Lane lane) {
+    return Layout::wide_place(lane.id, wave % kWavesPer16, {0}).row;
+  }
+
+  // Starts two LDS writes.
+  template <class Code>
+  HK_DEVICE void store(Tile dst, Codes codes) const {
+    static_for<0, 2>([&](auto half) {
+      Vec<u32, 4> wide;
+      static_for<0, 4>([&](auto i) {
+        constexpr int kWord = 2 * half.value + i.value / 2;
+        wide[i.value] = arch::widen<T, Code, i.value % 2>(codes[kWord]);
+      });
+      const u32 first = dst.base + destination;
+      if constexpr (half == 0)
+        arch::write_lds<0>(first, wide);
+      else if constexpr (Layout::kFlips)
+        arch::write_lds<0>(first ^ Layout::kSecond, wide);
+      else
+        arch::write_lds<Layout::kSecond>(first, wide);
+    });
+  }
+};
+
+}  // namespace hk

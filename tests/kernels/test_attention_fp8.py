@@ -1,0 +1,124 @@
+"""Attention kernels that read an FP8 cache: its scales, its codes, and what must not matter."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from hk_backend.kernels import KernelEntry
+from tests.kernels.attention_launch import Launch, bits, kernels, passes
+from tests.ops.cases import Call, Case, make, paged
+
+FP8 = ("e4m3", "e5m2")
+SCALES = ("off", "number", "one", "per head")
+LSE_ERROR = 2.0**-20
+"""Relative: of a product of three float32 numbers."""
+NO_NUMBERS = {
+    torch.float8_e4m3fn: (0x7F, 0xFF),
+    torch.float8_e5m2: (0x7C, 0x7D, 0x7E, 0x7F, 0xFC, 0xFD, 0xFE, 0xFF),
+}
+"""The codes of NaN and infinity (OCP 8-bit Floating Point Specification, table 1)."""
+
+
+@kernels(stored=FP8, k_scale=SCALES, v_scale=SCALES)
+def test_scales(entry: KernelEntry, k_scale: str, v_scale: str) -> None:
+    """Of the whole cache, or another for each KV head; as numbers, or where the GPU reads them."""
+    case = Case(((70, 330), (9, 40)), 4, 2, k_scale=k_scale, v_scale=v_scale, seed=3)
+    passes(Launch(entry, case))
+
+
+@kernels(stored=FP8)
+def test_scales_that_lie_apart(entry: KernelEntry) -> None:
+    """Those of other layers between them, which are NaN here."""
+    case = Case(((40, 140),), 6, 3, k_scale="per head", v_scale="per head")
+    call = make(Launch.fitting(entry, case))
+    for name in ("k_scale", "v_scale"):
+        call[name] = torch.stack([call[name], torch.full((3,), math.nan)], 1)[:, 0]
+    launch = Launch.of(entry, call)
+    launch.numbers |= {"key_scale_head": 2, "value_scale_head": 2}
+    passes(launch)
+
+
+@kernels(stored=FP8)
+def test_every_code_of_a_value(entry: KernelEntry) -> None:
+    """Subnormals, zeros of both signs, infinities and NaN among them. With one key to see, and a
+    score of zero, a row is the key's values."""
+    call, _, values = call_of_all_codes(entry)
+    call["query"].zero_()
+    outcome = passes(Launch.of(entry, call))
+    size = values.shape[2]
+    found = outcome.out.float().view(len(values), size, size)
+    expected = values.float().expand(found.shape)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+
+
+@kernels(stored=FP8)
+def test_every_code_of_a_key(entry: KernelEntry) -> None:
+    """A query that is the unit vector of a channel has the key's element for a score."""
+    call, keys, _ = call_of_all_codes(entry)
+    outcome = passes(Launch.of(entry, call))
+    scores = keys.double().flatten()
+    assert ((outcome.lse[0] - scores).abs() <= LSE_ERROR * scores.abs()).all()
+    assert len(scores.unique()) == 255 - len(NO_NUMBERS[keys.dtype]), "two are zero"
+
+
+@kernels(stored=FP8)
+def test_a_key_that_is_no_number(entry: KernelEntry) -> None:
+    """Its rows have no softmax, or no key where its score is minus infinity; others are exact."""
+    call, keys, values = call_of_all_codes(entry)
+    clean = passes(Launch.of(entry, call))
+    size = keys.shape[2]
+    finite = values[0, 0].float().isfinite()
+    for code in NO_NUMBERS[keys.dtype]:
+        poisoned, poisoned_keys, _ = call_of_all_codes(entry, first_key=code)
+        poisoned["query"][:size] = 1
+        outcome = Launch.of(entry, poisoned).run()
+        assert outcome.findings == []
+        lost, score = outcome.out[:size, :, finite].float(), poisoned_keys[0, 0, 0].float()
+        expected = torch.full_like(lost, 0 if score == -math.inf else math.nan)
+        torch.testing.assert_close(lost, expected, rtol=0, atol=0, equal_nan=True)
+        assert torch.equal(bits(outcome.out[size:]), bits(clean.out[size:]))
+
+
+@kernels(stored=FP8)
+def test_what_no_sequence_owns_may_be_any_code(entry: KernelEntry) -> None:
+    """Every NaN and every infinity, in the last blocks' ends and in blocks that nobody has."""
+    call = make(Launch.fitting(entry, Case(((70, 333), (5, 65), (1, 1)), 2, 2, block_size=48)))
+    clean = passes(Launch.of(entry, call))
+    random = torch.Generator().manual_seed(5)
+    cache = call["paged_kv"]
+    for tensor in (cache.key.tensor, cache.value.tensor):
+        codes = torch.tensor(NO_NUMBERS[tensor.dtype], dtype=torch.uint8)
+        drawn = codes[torch.randint(len(codes), tensor.shape, generator=random)]
+        unowned = tensor.float().isnan()
+        assert unowned.any()
+        stored = tensor.view(torch.uint8)
+        stored.copy_(torch.where(unowned, drawn, stored))
+    outcome = passes(Launch.of(entry, call))
+    assert torch.equal(bits(outcome.out), bits(clean.out))
+    assert torch.equal(bits(outcome.lse), bits(clean.lse))
+
+
+def call_of_all_codes(
+    entry: KernelEntry, first_key: int | None = None
+) -> tuple[Call, torch.Tensor, torch.Tensor]:
+    """A request for each `head_size` of the 256 codes, and its keys and values.
+
+    Each has one key and a query for each channel. The codes of no number are zero among the keys.
+    """
+    size = int(entry.facts["head_size"])
+    requests = 256 // size
+    case = Case(((size, 1),) * requests, 1, 1, causal=False, scale=1.0)
+    case = Launch.fitting(entry, case)
+    assert case.kv_dtype is not None
+    assert case.layout is not None
+    values = torch.arange(256, dtype=torch.uint8).view(case.kv_dtype).view(requests, 1, size)
+    keys = torch.where(values.float().isfinite(), values.float(), 0.0).to(case.kv_dtype)
+    if first_key is not None:
+        keys.view(torch.uint8)[0, 0, 0] = first_key
+    call = make(case)
+    random = torch.Generator().manual_seed(1)
+    call |= paged(keys, values, [1] * requests, case.layout, case.block_size, random)
+    call["query"] = torch.eye(size, dtype=case.dtype).repeat(requests, 1)[:, None]
+    return call, keys, values
