@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from hk_backend.kernels.row_sources import PAGED, block_reciprocal
 from tests.tiles.launch import launch
 
 BLOCK_SIZES = [16, 32, 48, 80, 128]
@@ -22,9 +23,14 @@ def places(
     found, spans = np.empty((len(rows), 3), np.uint32), np.empty((len(rows), 3), np.uint32)
     launch(
         kernel, np.array(rows, np.int32), table, found, spans,
-        numbers=[count, block_size, limit], grid=len(rows),
+        numbers=[count, block_size, limit, reciprocal(block_size)], grid=len(rows),
     )  # fmt: skip
     return found, [(int(low) + (int(high) << 32), int(size)) for low, high, size in spans]
+
+
+def reciprocal(block_size: int) -> int:
+    """As 32 bits of the argument's signed number."""
+    return int(np.uint32(block_reciprocal(PAGED, block_size)).astype(np.int32))
 
 
 def assert_spans(found: Words, spans: list[tuple[int, int]], blocks: bool) -> None:
@@ -74,16 +80,16 @@ def test_block_index_is_exact(block_size: int) -> None:
     """Of every row up to 2^20, by multiplication with a reciprocal."""
     rows = 2**20
     out = np.empty(rows, np.uint32)
-    launch("block_indices", out, np.zeros(1, np.int32), numbers=[rows, block_size])
+    numbers = [rows, block_size, 0, reciprocal(block_size)]
+    launch("block_indices", out, np.zeros(1, np.int32), numbers=numbers)
     np.testing.assert_array_equal(out, np.arange(rows) // block_size)
 
 
 def test_the_reciprocal_is_exact_for_all_it_claims() -> None:
     """While rows * block_size < 2^38 (types/row_source.hpp): at both ends of every last block."""
     for block_size in range(16, 4096 + 16, 16):
-        sixteens = block_size // 16
-        reciprocal = (2**31 + sixteens - 1) // sixteens
+        factor = block_reciprocal(PAGED, block_size)
         blocks = min(2**38 // block_size, 2**31) // block_size
         index = np.unique(np.r_[:2048, blocks - 2048 : blocks].clip(0, blocks - 1))
         for row in (index * block_size, index * block_size + block_size - 1):
-            np.testing.assert_array_equal(row // 8 * reciprocal >> 32, index)
+            np.testing.assert_array_equal(row // 8 * factor >> 32, index)

@@ -37,7 +37,7 @@ struct TileFiller<Tile, Shape, Source, true> {
   HK_DEVICE Codes load(const u64 (&from)[1]) const {
     return *(const __attribute__((address_space(1))) Codes*)from[0];
   }
-  HK_DEVICE void store(Tile dst) const { share.template store<typename Source::Code>(dst, codes); }
+  HK_DEVICE void store(Tile dst) const { widen<typename Source::Code>(dst, codes, share); }
   template <class From>
   HK_DEVICE void fill(Tile dst, const From& from) {
     store(dst);

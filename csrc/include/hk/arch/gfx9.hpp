@@ -46,4 +46,14 @@ HK_DEVICE void wait_and_barrier_if(i32 condition) {
         : "scc", "memory");
 }
 
+// Starts a write, which counts with the reads in `wait_lds`. Assembly as they are, and in order with them.
+template <int Offset>
+HK_DEVICE void write_lds(u32 address, Vec<u32, 4> src) {
+  asm volatile("ds_write_b128 %0, %1 offset:%2" ::"v"(address), "v"(src), "n"(Offset));
+}
+
+// Two of a word's four FP8 codes as 16-bit elements; of the arches that convert at once (gfx950).
+template <class T, class Code, bool High>
+HK_DEVICE u32 widen(u32 codes);
+
 }  // namespace hk::arch

@@ -59,12 +59,6 @@ HK_DEVICE void read_lds_transposed(Vec<u32, 2>& dst, u32 address) {
   asm volatile("ds_read_b64_tr_b16 %0, %1 offset:%2" : "=v"(dst) : "v"(address), "n"(Offset));
 }
 
-// Starts a write, which counts with the reads in `wait_lds`. Assembly as they are, and in order with them.
-template <int Offset>
-HK_DEVICE void write_lds(u32 address, Vec<u32, 4> src) {
-  asm volatile("ds_write_b128 %0, %1 offset:%2" ::"v"(address), "v"(src), "n"(Offset));
-}
-
 // Two of a word's four FP8 codes as 16-bit elements, which have them all: v_cvt_scalef32_pk_*.
 template <class T, class Code, bool High>
 HK_DEVICE u32 widen(u32 codes) {

@@ -35,25 +35,26 @@ struct WideningCopy {
   HK_DEVICE static u32 row(int, int wave, Lane lane) {
     return Layout::wide_place(lane.id, wave % kWavesPer16, {0}).row;
   }
-
-  // Starts two LDS writes.
-  template <class Code>
-  HK_DEVICE void store(Tile dst, Codes codes) const {
-    static_for<0, 2>([&](auto half) {
-      Vec<u32, 4> wide;
-      static_for<0, 4>([&](auto i) {
-        constexpr int kWord = 2 * half.value + i.value / 2;
-        wide[i.value] = arch::widen<T, Code, i.value % 2>(codes[kWord]);
-      });
-      const u32 first = dst.base + destination;
-      if constexpr (half == 0)
-        arch::write_lds<0>(first, wide);
-      else if constexpr (Layout::kFlips)
-        arch::write_lds<0>(first ^ Layout::kSecond, wide);
-      else
-        arch::write_lds<Layout::kSecond>(first, wide);
-    });
-  }
 };
+
+// Starts two LDS writes of a lane's codes, widened; they count in `wait_lds`.
+template <class Code, class Tile, int Waves>
+HK_DEVICE void widen(Tile dst, Codes src, const WideningCopy<Tile, Waves>& share) {
+  using Layout = typename Tile::Layout;
+  static_for<0, 2>([&](auto half) {
+    Vec<u32, 4> wide;
+    static_for<0, 4>([&](auto i) {
+      constexpr int kWord = 2 * half.value + i.value / 2;
+      wide[i.value] = arch::widen<typename Tile::Element, Code, i.value % 2>(src[kWord]);
+    });
+    const u32 first = dst.base + share.destination;
+    if constexpr (half == 0)
+      arch::write_lds<0>(first, wide);
+    else if constexpr (Layout::kFlips)
+      arch::write_lds<0>(first ^ Layout::kSecond, wide);
+    else
+      arch::write_lds<Layout::kSecond>(first, wide);
+  });
+}
 
 }  // namespace hk
