@@ -70,8 +70,7 @@ HK_DEVICE void find_places(const TileTestArgs& args, const Source& source) {
 
 HK_DEVICE PagedRows paged(const TileTestArgs& args) {
   const u32 block_size = args.number[1];
-  return {args.number[0], constant((const i32*)args.buffer[1]), block_size,
-          u32(args.number[3])};
+  return {args.number[0], constant((const i32*)args.buffer[1]), block_size, u32(args.number[3])};
 }
 
 // Block indices of all rows below number[0], 64 at once.
