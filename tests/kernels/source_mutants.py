@@ -33,6 +33,7 @@ SPLIT_TILES = "csrc/include/hk/types/split_tiles.hpp"
 ATTENTION_ROWS = "csrc/kernels/attention/rows.hpp"
 QUERY = "csrc/kernels/attention/query_rows.hpp"
 KERNEL = "csrc/kernels/attention_prefill.hip"
+PREFILL = "csrc/kernels/attention/prefill.hpp"
 GEMM_WAVE = "csrc/kernels/gemm/wave.hpp"
 
 
@@ -47,10 +48,14 @@ class SourceMutant:
 
 
 PROLOGUE = """\
-    wait_copies<0>();
+    if constexpr (!kWidens)
+      wait_copies<0>();
+    else if constexpr (QueryRows<Shape>::kShared)
+      wait_lds<0>();
     barrier();
     if (computes)"""
-AT_THE_END, IN_THE_MIDDLE = "turns.template end<kInFlight>", "middle<kInFlight"
+AT_THE_END = "end<kAwaited ? kInFlight"
+IN_THE_MIDDLE = "middle<kAwaited ? kInFlight"
 WAIT = "wait_copies<(Shape::kStages - 1) * kCopies>();"
 FIRST_STEP = f"""\
   template <bool kMasked>
@@ -82,10 +87,10 @@ MUTANTS = (
                  "kBlockStride = kCopyBlock + 64", "kBlockStride = kCopyBlock"),
     SourceMutant("mask: one key less", SOFTMAX, "> visible ?", ">= visible ?"),
     SourceMutant("mask: one key more", SOFTMAX, "> visible ?", "> visible + 1 ?"),
-    SourceMutant("mask: tiles that are not whole", KERNEL,
+    SourceMutant("mask: tiles that are not whole", PREFILL,
                  "(keys_seen(first_row) + rest) / kTileKeys",
                  "ceil_div(keys_seen(first_row) + rest, kTileKeys)"),
-    SourceMutant("mask: from the top left", KERNEL,
+    SourceMutant("mask: from the top left", PREFILL,
                  "num_keys - tile.length + row + 1", "row + 1"),
     SourceMutant("descriptor: a row too many", ROWS,
                  "at.count * row_stride", "(at.count + 1) * row_stride"),
@@ -94,7 +99,7 @@ MUTANTS = (
                  "{0, u32(first), u32(limit)}"),
     SourceMutant("descriptor: a result row too many", EPILOGUE,
                  "rows * row_bytes)", "Shape::kWaveRows * row_bytes)"),
-    SourceMutant("heads: dealt in turn", KERNEL,
+    SourceMutant("heads: dealt in turn", PREFILL,
                  "head * args.num_kv_heads / heads", "head % args.num_kv_heads"),
     SourceMutant("heads: some twice", GRID,
                  "id % arch::kXcds * (count / arch::kXcds) + id / arch::kXcds",
@@ -107,7 +112,7 @@ MUTANTS = (
     SourceMutant("pages: a row of another place", ROWS,
                  "row - index * block_size", "u32(row) % 16u"),
     SourceMutant("pieces: keys in their order", SPLIT_TILES,
-                 "exchange_quads(lane % 16) *", "lane % 16 *"),
+                 "stored_row(lane % 16) *", "lane % 16 *"),
     SourceMutant("pieces: the other channels of a key", SPLIT_TILES,
                  "(4 * block + lane / 16)", "(4 * block + 3 - lane / 16)"),
     SourceMutant("pieces: the other tokens of a value", SPLIT_TILES,
@@ -115,7 +120,7 @@ MUTANTS = (
     SourceMutant("pieces: values past the last key", WAVE,
                  "keys_left - kStep * Matrix::kDepth", "keys_left + 1 - kStep * Matrix::kDepth"),
     SourceMutant("pieces: a value's last token left out", WAVE,
-                 "keys_left - kStep * Matrix::kDepth,", "keys_left - 1 - kStep * Matrix::kDepth,"),
+                 "keys_left - kStep * Matrix::kDepth", "keys_left - 1 - kStep * Matrix::kDepth"),
     SourceMutant("pieces: masked as rows", SHAPE,
                  "result / 8 * 16 + 8 * half + result % 8",
                  "result / 4 * 8 + 4 * half + result % 4"),
@@ -126,10 +131,10 @@ MUTANTS = (
                  "key_rows(RowReader<KeyTile>::of(in))"),
     SourceMutant("parts: the mask of the whole tile", WAVE,
                  "last_key(last - first_key)", "last_key(last)"),
-    SourceMutant("parts: a tile too few", KERNEL,
+    SourceMutant("parts: a tile too few", PREFILL,
                  "keys_seen(first_row + wave_rows - 1) - part",
                  "keys_seen(first_row + wave_rows - 1) - kTileKeys / 2"),
-    SourceMutant("parts: a tile too many is whole", KERNEL,
+    SourceMutant("parts: a tile too many is whole", PREFILL,
                  "- Shape::kWaveKeys - part;", "- part;"),
     SourceMutant("parts: queries of one of them", QUERY,
                  "rows - share.first_row,", "rows - 2 * share.first_row,"),
@@ -145,15 +150,15 @@ MUTANTS = (
     SourceMutant("rescale: never", SOFTMAX, "any(next_max > maximum.limit)", "next_max > 1e38f"),
     SourceMutant("prologue: no barrier", WAVE, PROLOGUE, PROLOGUE.replace("    barrier();\n", "")),
     SourceMutant("prologue: no wait", WAVE,
-                 PROLOGUE, PROLOGUE.replace("    wait_copies<0>();\n", "")),
+                 PROLOGUE, PROLOGUE.replace("wait_copies<0>();", ";")),
     SourceMutant("prologue: waits for a copy less", WAVE,
-                 PROLOGUE, PROLOGUE.replace("<0>", "<1>")),
-    SourceMutant("prologue: the barrier before the wait", WAVE, PROLOGUE, PROLOGUE.replace(
-        "    wait_copies<0>();\n    barrier();\n", "    barrier();\n    wait_copies<0>();\n")),
+                 PROLOGUE, PROLOGUE.replace("copies<0>", "copies<1>")),
+    SourceMutant("prologue: the barrier before the wait", WAVE, PROLOGUE, "    barrier();\n" + PROLOGUE.replace(
+        "    barrier();\n", "")),
     SourceMutant("turns: late waves wait for a copy less", WAVE,
                  IN_THE_MIDDLE, f"{IN_THE_MIDDLE} + 1"),
     SourceMutant("turns: early waves wait for a copy less", WAVE,
-                 AT_THE_END, AT_THE_END.replace(">", " + 1>")),
+                 AT_THE_END, f"{AT_THE_END} + 1"),
     SourceMutant("turns: late waves at both barriers", TURNS,
                  "meet<Pending>(1 - late)", "meet<Pending>(1)"),
     SourceMutant("turns: no wait", ARCH, "s_waitcnt %1", "; %1"),
