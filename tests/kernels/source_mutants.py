@@ -153,8 +153,8 @@ MUTANTS = (
                  PROLOGUE, PROLOGUE.replace("wait_copies<0>();", ";")),
     SourceMutant("prologue: waits for a copy less", WAVE,
                  PROLOGUE, PROLOGUE.replace("copies<0>", "copies<1>")),
-    SourceMutant("prologue: the barrier before the wait", WAVE, PROLOGUE, "    barrier();\n" + PROLOGUE.replace(
-        "    barrier();\n", "")),
+    SourceMutant("prologue: the barrier before the wait", WAVE, PROLOGUE,
+                 "    barrier();\n" + PROLOGUE.replace("    barrier();\n", "")),
     SourceMutant("turns: late waves wait for a copy less", WAVE,
                  IN_THE_MIDDLE, f"{IN_THE_MIDDLE} + 1"),
     SourceMutant("turns: early waves wait for a copy less", WAVE,
