@@ -43,9 +43,11 @@ def indexes(folder: Path, arch: str) -> list[Index]:
 
 
 def kernels_of(folder: Path, arch: str) -> dict[str, list[Index]]:
-    """What the indexes say of the kernels of each code object."""
+    """What the indexes say of the kernels of each code object, with their argument structs."""
     found: dict[str, list[Index]] = {}
     for index in indexes(folder, arch):
+        for kernel in index["kernels"]:
+            kernel["arguments"] = index["structs"][kernel["arguments"]]
         for kernel in index["kernels"]:
             found.setdefault(kernel["code_object"], []).append(kernel)
     return found
