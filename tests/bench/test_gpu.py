@@ -26,7 +26,6 @@ def reset() -> Iterator[None]:
     yield
     get_config.cache_clear()
     emulated.EmulatedLibrary(emulated.LIBRARY).reset("gfx950")
-    emulated.emulated_device.cache_clear()
 
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])

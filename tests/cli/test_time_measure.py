@@ -31,7 +31,6 @@ def gfx950(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     get_config.cache_clear()
     emulated.EmulatedLibrary(emulated.LIBRARY).reset("gfx950")
-    emulated.emulated_device.cache_clear()
 
 
 def run(*options: str) -> Result:

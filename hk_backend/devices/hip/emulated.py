@@ -96,8 +96,9 @@ class EmulatedLibrary(HipLibrary):
             raise HipError(name, code, named, b": ".join(text).decode())
 
     def reset(self, arch: str, devices: int = 1) -> None:
-        """Start over: every earlier handle and mapping is invalid."""
+        """Start over: handles and mappings are invalid, and `emulated_device` makes new devices."""
         self.call("hkEmulatedReset", arch.encode(), devices)
+        emulated_device.cache_clear()
 
     def set_options(
         self,
@@ -251,7 +252,7 @@ def make_device(library: EmulatedLibrary, kernels: Catalogue) -> HipDevice:
 
 @cache
 def emulated_device(arch: str) -> HipDevice:
-    """The emulated GPU of `arch`, one per process.
+    """The emulated GPU of `arch`, the same until the library is reset, also to another arch.
 
     Raises:
         DeviceError: no kernels for the arch, or the emulator's library does not load.

@@ -303,6 +303,15 @@ def test_an_arch_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no kernels for 'gfx942'" in supports_attention(request()).why
 
 
+def test_a_reset_library_gets_a_device_of_its_own(library: EmulatedLibrary) -> None:
+    """Handles of kernels that were loaded before a reset do not launch."""
+    call = make(case(((20, 20),), (2, 1), 64, BF16))
+    attention_prefill(**call)
+    library.reset("gfx950")
+    attention_prefill(**call)
+    assert len(library.report()["kernels"]) == 1
+
+
 def test_an_installation_without_the_emulator(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
