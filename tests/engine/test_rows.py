@@ -22,18 +22,15 @@ from hk_backend.engine.rows import (
 from tests.integration.shared.attention.rows import (
     DECODE,
     DRAFTS,
+    EXTEND,
     FRESH,
-    FRESH_ONE,
-    PADDING,
+    KINDS,
     SHORT_EXTEND,
     VERIFY,
     Row,
 )
-from tests.integration.shared.attention.split import Known
+from tests.integration.shared.attention.split import UNREADABLE, Known
 
-EXTEND = Row(6, 41)
-KINDS = (DECODE, EXTEND, FRESH, FRESH_ONE, PADDING, VERIFY, SHORT_EXTEND)
-UNREADABLE = "a cache that HK cannot read"
 any_rows = st.lists(st.builds(Row, st.integers(0, 9), st.integers(0, 9), st.booleans()), max_size=8)
 
 

@@ -288,8 +288,8 @@ import sys, torch
 sys.modules["hk_backend._cpu"] = None
 from hk_vllm.attention.backend import wrapper_of
 from hk_backend.routing.routes import routes
-from tests.integration.hk_vllm.attention.batch import EXTEND, Batch, Layer
-from tests.integration.shared.attention.rows import FRESH
+from tests.integration.hk_vllm.attention.batch import Batch, Layer
+from tests.integration.shared.attention.rows import EXTEND, FRESH
 batch = Batch(Layer(wrapper_of("CPU_ATTN")), [EXTEND, FRESH])
 batch.run()
 batch.check()

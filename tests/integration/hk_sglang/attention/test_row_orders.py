@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
-from itertools import product
-from random import Random
 from typing import Any
 
 import pytest
@@ -27,21 +25,15 @@ from tests.integration.shared.attention.rows import (
     FRESH_ONE,
     SHORT_EXTEND,
     Row,
+    orders,
     prefill_tokens,
 )
 from tests.integration.shared.attention.split import Known
 
-KINDS = (DECODE, EXTEND, FRESH, FRESH_ONE, SHORT_EXTEND)
+ORDERS = orders((DECODE, EXTEND, FRESH, FRESH_ONE, SHORT_EXTEND), longest=6, sampled=60)
 READABLE = Known(says=False, drafts=0)
 """SGLang's batches of prompts have no row that verifies drafts, and do not say what a row is."""
 MODES = ["EXTEND", "MIXED"]
-
-
-def orders() -> list[tuple[Row, ...]]:
-    """Every order of up to two rows, and a sample of the longer ones."""
-    pick = Random(15)
-    longer = [tuple(pick.choices(KINDS, k=pick.randint(3, 6))) for _ in range(60)]
-    return [rows for n in (1, 2) for rows in product(KINDS, repeat=n)] + longer
 
 
 class Calls:
@@ -83,7 +75,7 @@ def check(server: Server, rows: Sequence[Row], mode: str, calls: Calls) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_every_order_of_rows(counters: RouteCounters, calls: Calls, mode: str) -> None:
     server = Server()
-    for rows in orders():
+    for rows in ORDERS:
         check(server, rows, mode, calls)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from tests.integration.shared.attention.expected import check_rows, expected_rows
-from tests.integration.shared.attention.rows import DECODE, FRESH, Row, prefill_tokens
+from tests.integration.shared.attention.rows import DECODE, EXTEND, FRESH, Row, prefill_tokens
 
 BLOCK_SIZE = 32
 MAX_BLOCKS = 6
@@ -38,8 +38,6 @@ LAYER_NAME = "model.layers.0.attn"
 UNWRITTEN = 1e4
 """In cache slots that no row owns: reading one shows. (NaN would show in vLLM's own decode.)"""
 
-
-EXTEND = Row(6, 41)
 MIXED = [DECODE, EXTEND, FRESH]
 """A batch of every kind of request, in the order in which HK serves it."""
 PREFILL = prefill_tokens(MIXED)

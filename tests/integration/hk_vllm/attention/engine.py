@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from hk_vllm.attention.backend import wrapper_of
 
-from tests.integration.hk_vllm.attention.batch import EXTEND, MIXED, Batch, Layer
-from tests.integration.shared.attention.rows import Row
+from tests.integration.hk_vllm.attention.batch import MIXED, Batch, Layer
+from tests.integration.shared.attention.rows import EXTEND, Row
 
 __all__ = ["EXTEND", "MIXED", "check", "layer", "run"]
 

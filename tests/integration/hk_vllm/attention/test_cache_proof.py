@@ -14,7 +14,6 @@ from hk_backend.engine import cache_proof
 from hk_backend.engine.cache_proof import UnknownCacheForm
 from hk_backend.routing.routes import RouteCounters, Tally
 from tests.integration.hk_vllm.attention.batch import (
-    EXTEND,
     HEAD_SIZE,
     LAYER_NAME,
     MIXED,
@@ -26,7 +25,7 @@ from tests.integration.hk_vllm.attention.batch import (
     constructing,
 )
 from tests.integration.shared.attention.counted import fell_back
-from tests.integration.shared.attention.rows import FRESH
+from tests.integration.shared.attention.rows import EXTEND, FRESH
 
 
 def test_extends_over_an_unreadable_cache(

@@ -17,7 +17,6 @@ from hk_vllm.attention.batch import refuse_batch
 from hk_backend.engine.rows import SPECULATIVE
 from hk_backend.routing.routes import RouteCounters, Tally
 from tests.integration.hk_vllm.attention.batch import (
-    EXTEND,
     MIXED,
     PREFILL,
     Batch,
@@ -26,7 +25,7 @@ from tests.integration.hk_vllm.attention.batch import (
     with_drafts,
 )
 from tests.integration.shared.attention.counted import fell_back
-from tests.integration.shared.attention.rows import DRAFTS, FRESH, SHORT_EXTEND, VERIFY, Row
+from tests.integration.shared.attention.rows import DRAFTS, EXTEND, FRESH, SHORT_EXTEND, VERIFY, Row
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import product
-from random import Random
 from typing import Any
 
 import pytest
@@ -23,7 +21,6 @@ from hk_backend.engine.rows import SPECULATIVE, RowSplit, split_rows
 from hk_backend.routing.routes import RouteCounters, Tally, routes
 from tests.integration.hk_vllm.attention.batch import (
     BLOCK_SIZE,
-    EXTEND,
     MAX_BLOCKS,
     Batch,
     Layer,
@@ -33,21 +30,18 @@ from tests.integration.hk_vllm.attention.batch import (
 from tests.integration.shared.attention.rows import (
     DECODE,
     DRAFTS,
+    EXTEND,
     FRESH,
-    FRESH_ONE,
-    PADDING,
-    SHORT_EXTEND,
+    KINDS,
     VERIFY,
     Row,
+    orders,
     prefill_tokens,
 )
-from tests.integration.shared.attention.split import Known
+from tests.integration.shared.attention.split import UNREADABLE, Known
 
 DEFAULT = Known()
-UNREADABLE = "a cache that HK cannot read"
-
-
-KINDS = (DECODE, EXTEND, FRESH, FRESH_ONE, PADDING, VERIFY, SHORT_EXTEND)
+ORDERS = orders(KINDS, longest=7, sampled=400)
 
 
 @pytest.fixture(scope="module")
@@ -107,17 +101,9 @@ def check(
     assert not found.dummy.calls
 
 
-def orders(longest: int) -> list[tuple[Row, ...]]:
-    """Every order of up to two rows, and a sample of the longer ones."""
-    every = [rows for n in (1, 2) for rows in product(KINDS, repeat=n)]
-    pick = Random(15)
-    every += [tuple(pick.choices(KINDS, k=pick.randint(3, longest))) for _ in range(400)]
-    return [rows for rows in every if any(row.query for row in rows)]
-
-
 @pytest.mark.parametrize("says", [True, False])
 def test_every_order_of_rows(layer: Layer, parts: Parts, says: bool) -> None:
-    for rows in orders(7):
+    for rows in ORDERS:
         check(layer, rows, parts, Known(says))
 
 
@@ -126,7 +112,7 @@ def test_every_order_of_rows_over_an_unreadable_cache(
 ) -> None:
     """As with the AMX form of CPU_ATTN: extends stay with the parent, fresh rows do not."""
     monkeypatch.setattr(layer.builder, "_hk_cache_refusal", UNREADABLE)
-    for rows in orders(7):
+    for rows in ORDERS:
         check(layer, rows, parts, Known(readable=False))
 
 

@@ -18,8 +18,8 @@ from vllm.v1.attention.backend import AttentionMetadataBuilder
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend, CPUAttentionMetadataBuilder
 
 from hk_backend.routing.routes import RouteCounters
-from tests.integration.hk_vllm.attention.batch import EXTEND, Batch, Layer
-from tests.integration.shared.attention.rows import DECODE, FRESH, Row
+from tests.integration.hk_vllm.attention.batch import Batch, Layer
+from tests.integration.shared.attention.rows import DECODE, EXTEND, FRESH, Row
 
 
 @dataclass

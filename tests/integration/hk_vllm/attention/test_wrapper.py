@@ -23,8 +23,8 @@ from vllm.v1.attention.backends.utils import create_fast_prefill_custom_backend
 
 from hk_backend.routing.routes import RouteCounters
 from hk_backend.terms.verdict import refused
-from tests.integration.hk_vllm.attention.batch import BLOCK_SIZE, EXTEND, LAYER_NAME, Batch, Layer
-from tests.integration.shared.attention.rows import DECODE, FRESH, Row
+from tests.integration.hk_vllm.attention.batch import BLOCK_SIZE, LAYER_NAME, Batch, Layer
+from tests.integration.shared.attention.rows import DECODE, EXTEND, FRESH, Row
 
 ROWS = [DECODE, EXTEND, FRESH]
 

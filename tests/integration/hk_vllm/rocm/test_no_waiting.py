@@ -23,10 +23,10 @@ from hk_backend.ops import attention
 from hk_backend.routing.routes import RouteCounters
 from hk_backend.terms.verdict import SERVED
 from tests.devices.hip.device import OnTheHost, current_streams
-from tests.integration.hk_vllm.attention.batch import EXTEND, Batch, Layer
+from tests.integration.hk_vllm.attention.batch import Batch, Layer
 from tests.integration.hk_vllm.rocm.parents import LAYER_PARENTS, Parent
 from tests.integration.hk_vllm.rocm.rocm_layer import rocm_layer
-from tests.integration.shared.attention.rows import DECODE, FRESH, Row
+from tests.integration.shared.attention.rows import DECODE, EXTEND, FRESH, Row
 
 pytestmark = pytest.mark.usefixtures("small")
 

@@ -17,12 +17,13 @@ import torch
 
 from hk_backend.engine.rows import SPECULATIVE
 from hk_backend.routing.routes import RouteCounters
-from tests.integration.hk_vllm.attention.batch import EXTEND, Batch, Layer
+from tests.integration.hk_vllm.attention.batch import Batch, Layer
 from tests.integration.hk_vllm.rocm.parents import LAYER_PARENTS, Parent
 from tests.integration.hk_vllm.rocm.rocm_layer import rocm_layer, round_to_fp8
 from tests.integration.shared.attention.rows import (
     DECODE,
     DRAFTS,
+    EXTEND,
     FRESH,
     PADDING,
     SHORT_EXTEND,

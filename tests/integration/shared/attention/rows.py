@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
+from random import Random
 
 
 @dataclass(frozen=True)
@@ -24,11 +26,21 @@ class Row:
         return not self.verifies and (self.query > 1 or (self.query == 1 and not self.cached))
 
 
-DECODE, FRESH, FRESH_ONE, PADDING = Row(1, 37), Row(5), Row(1), Row(0)
+DECODE, EXTEND, FRESH, FRESH_ONE, PADDING = Row(1, 37), Row(6, 41), Row(5), Row(1), Row(0)
 DRAFTS = 3
 VERIFY = Row(1 + DRAFTS, 30, verifies=True)
 SHORT_EXTEND = Row(3, 24)
 """The end of a prompt's last chunk: as short as a row that verifies drafts."""
+
+KINDS = (DECODE, EXTEND, FRESH, FRESH_ONE, PADDING, VERIFY, SHORT_EXTEND)
+
+
+def orders(kinds: Sequence[Row], longest: int, sampled: int) -> list[tuple[Row, ...]]:
+    """Every order of up to two rows of these kinds, and `sampled` ones of three to `longest`."""
+    pick = Random(15)
+    every = [rows for n in (1, 2) for rows in product(kinds, repeat=n)]
+    every += [tuple(pick.choices(kinds, k=pick.randint(3, longest))) for _ in range(sampled)]
+    return [rows for rows in every if any(row.query for row in rows)]
 
 
 def prefill_tokens(rows: Iterable[Row]) -> int:

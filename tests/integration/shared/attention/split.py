@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from tests.integration.shared.attention.rows import DRAFTS, Row
 
+UNREADABLE = "a cache that HK cannot read"
+"""The reason that tests give of one."""
+
 
 @dataclass(frozen=True)
 class Known:
