@@ -1,25 +1,21 @@
-"""What the GPU kernels do not compute, one reason each, before anything runs."""
+"""What the GPU kernels compute, one reason for each thing that they do not, and a call's arguments;
+before anything runs."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 
 from hk_backend.devices.hip import attention
-from hk_backend.devices.hip.call import KernelCall
-from hk_backend.kernels import Catalogue, Family, catalogue
+from hk_backend.kernels import Catalogue, Family
 from hk_backend.kernels.entry import Tile
 from hk_backend.ops import AttentionRequest
-from hk_backend.terms.paged_kv import PagedKV
 from hk_backend.terms.verdict import Verdict, refused
-from tests.kernels.attention_launch import SPLIT_LAYOUTS
-from tests.kernels.catalogues import with_kernels
-from tests.ops.cases import Case, arguments, make
-from tests.ops.layouts import LAYOUTS
+from tests.devices.hip.attention_call import SPLIT_BY_CHANNEL, SPLIT_BY_TOKEN, paged, prepared
+from tests.kernels.catalogues import selected, with_kernels
 
 LLAMA = AttentionRequest(
     device_type="cuda",
@@ -29,18 +25,16 @@ LLAMA = AttentionRequest(
     head_size=128,
     kv_dtype=torch.bfloat16,
 )
-SPLIT_BY_CHANNEL, SPLIT_BY_TOKEN = (
-    ("B H D/x N x", values) for values in ("B H D N", "B H N/x D x")
-)
+NO_KERNELS = Catalogue("gfx950", {})
 PAGED = replace(LLAMA, paged=True, block_size=16, cache_layouts=("B H N D", "B H N D"))
 
 
 @pytest.fixture(scope="module")
-def kernels(small: Catalogue) -> Catalogue:
+def kernels() -> Catalogue:
     """The catalogue of the kernels' facts; no code of theirs runs here."""
-    entry = replace(small.kernel("fill"), operator="attention_prefill")
+    entry = replace(selected("gemm", out="bf16"), operator="attention_prefill")
     return with_kernels(
-        small,
+        NO_KERNELS,
         *(
             replace(
                 entry,
@@ -143,28 +137,11 @@ def test_refused(request_: AttentionRequest, why: str, kernels: Catalogue) -> No
     assert "\n" not in verdict.why
 
 
-def test_an_arch_without_a_kernel_for_the_format(small: Catalogue) -> None:
-    """From the catalogue's contents: this one has no attention at all."""
-    assert "kernels have no size" in attention.verdict(LLAMA, small, never_asked).why
+def test_an_arch_without_a_kernel() -> None:
+    assert "kernels have no size" in attention.verdict(LLAMA, NO_KERNELS, never_asked).why
 
 
 # --- the call itself --------------------------------------------------------------------------
-
-
-def prepared(**changes: Any) -> KernelCall:
-    """A small call, prepared, with some arguments exchanged."""
-    call = make(Case(((5, 5), (7, 7)), num_heads=4, num_kv_heads=2, dtype=torch.bfloat16))
-    of = arguments(call, **{"scale": 0.5, "v_scale": 2.0, **changes})
-    return attention.prepare(of, catalogue("gfx950"))
-
-
-def paged(
-    layout: str, block_size: int = 16, kv_dtype: torch.dtype = torch.bfloat16
-) -> dict[str, Any]:
-    lengths = ((5, 40), (7, 7))
-    call = make(Case(lengths, 4, 2, 64, torch.bfloat16, kv_dtype, layout, block_size))
-    names = ("query", "paged_kv", "seq_lens", "block_table")
-    return {"key": None, "value": None, **{name: call[name] for name in names}}
 
 
 def test_a_packed_call() -> None:
@@ -195,67 +172,6 @@ def test_a_packed_call() -> None:
         "value_factor": 2.0,
     }
     assert {name: call.numbers[name] for name in expected} == expected
-
-
-@pytest.mark.parametrize("layout", ["NHD, two tensors", "one [B,H,N,2D]"])
-def test_a_paged_call(layout: str) -> None:
-    changes = paged(layout)
-    call = prepared(**changes)
-    assert [kernel.name for kernel in call.kernels] == ["attention_prefill_bf16_d64_paged"]
-    key = changes["paged_kv"].key.tensor
-    axes = dict(zip("BNHD" if layout.startswith("NHD") else "BHND", key.stride(), strict=True))
-    assert call.numbers["key_block"] == axes["B"]
-    assert call.numbers["key_head"] == axes["H"]
-    assert call.numbers["key_token"] == axes["N"]
-    assert call.numbers["block_size"] == 16
-    assert call.numbers["num_blocks"] == key.shape[0]
-    assert call.numbers["block_table_row"] == changes["block_table"].stride(0)
-
-
-@pytest.mark.parametrize(("kv_dtype", "x"), [(torch.bfloat16, 8), (torch.float8_e5m2, 16)])
-@pytest.mark.parametrize("block_size", [16, 48])
-@pytest.mark.parametrize("by_channel", [True, False])
-def test_a_split_cache(by_channel: bool, block_size: int, kv_dtype: torch.dtype, x: int) -> None:
-    """x elements are 16 bytes."""
-    changes = paged(SPLIT_LAYOUTS[0 if by_channel else 1], block_size, kv_dtype)
-    call = prepared(**changes)
-    (kernel,) = call.kernels
-    assert (kernel.facts["keys"], kernel.facts["stored"]) == ("split", attention.STORED[kv_dtype])
-    by_channel |= block_size == x  # one group of tokens: the same memory
-    whole = 64 * block_size  # of a head in a block
-    expected = {
-        "key_block": 2 * whole,
-        "key_head": whole,
-        "key_token": x,
-        "key_piece": x * block_size,
-        "value_block": 2 * whole,
-        "value_head": whole,
-        "value_token": 1 if by_channel else 64,
-        "value_piece": block_size if by_channel else x,
-    }
-    assert {name: call.numbers[name] for name in expected} == expected
-
-
-@pytest.mark.parametrize(
-    ("key_piece", "value_piece", "why"),
-    [
-        (128, 20, "value_piece 20 elements"),
-        (132, 16, "key_piece 132 elements"),
-        (128, 2**25, "values of 16 tokens over"),
-        (2**28, 16, "keys of 16 tokens over"),
-    ],
-)
-def test_pieces_that_the_kernels_cannot_read(key_piece: int, value_piece: int, why: str) -> None:
-    """Nothing of these sizes is touched."""
-    changes = paged(SPLIT_LAYOUTS[0])
-    cache = changes["paged_kv"]
-    block, head, outer, token, _, inner = cache.key.strides
-    key = replace(cache.key, strides=(block, head, outer, token, key_piece, inner))
-    block, head, outer, token, channel_outer, _ = cache.value.strides
-    value = replace(cache.value, strides=(block, head, outer, token, channel_outer, value_piece))
-    changes["paged_kv"] = replace(cache, key=key, value=value)
-    with pytest.raises(ValueError, match=why):
-        prepared(**changes)
 
 
 def per_head(*shape: int) -> torch.Tensor:
@@ -293,23 +209,6 @@ def test_the_scales_of_an_fp8_cache(
     assert (numbers["scale"], numbers["value_factor"]) == factors
 
 
-def test_rows_of_an_fp8_cache_begin_at_multiples_of_16_bytes() -> None:
-    """As many elements as bytes: 8 more are not enough."""
-    changes = paged("NHD, two tensors", kv_dtype=torch.float8_e4m3fn)
-    cache = changes["paged_kv"]
-    block, head, *rest = cache.key.strides
-    for stride, valid in ((head + 16, True), (head + 8, False)):
-        key = replace(cache.key, strides=(block, stride, *rest))
-        changes["paged_kv"] = replace(cache, key=key)
-        if valid:
-            assert prepared(**changes).numbers["key_head"] == stride
-            continue
-        with pytest.raises(
-            ValueError, match=r"key_head: a stride of 72 elements .* multiple of 16"
-        ):
-            prepared(**changes)
-
-
 def test_the_log_sum_exp_may_have_any_strides() -> None:
     for lse, strides in (
         (torch.empty(4, 12), (12, 1)),
@@ -341,25 +240,6 @@ def test_layouts_that_the_kernels_cannot_read() -> None:
             prepared(**{name: tensor})
 
 
-@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name.startswith(("CPU", "token"))])
-def test_caches_that_the_kernels_cannot_read(layout: str) -> None:
-    with pytest.raises(ValueError, match="paged_kv: keys with"):
-        prepared(**paged(layout))
-
-
-def test_a_cache_whose_tokens_are_not_evenly_apart() -> None:
-    """Eight tokens of a head together, then those of the next head."""
-    changes = paged("NHD, two tensors")
-    views = [
-        torch.zeros(len(view.tensor), 2, 2, 8, 64, dtype=torch.bfloat16)
-        for view in (changes["paged_kv"].key, changes["paged_kv"].value)
-    ]
-    layout = "B N/x H x D"
-    changes["paged_kv"] = PagedKV.from_views(views[0], layout, views[1], layout)
-    with pytest.raises(ValueError, match="paged_kv: keys with 8 tokens and 64"):
-        prepared(**changes)
-
-
 def test_rows_that_lie_too_far_apart() -> None:
     """A tile's byte offsets are 32 bits: 2^26 elements from token to token are too many."""
     shape = prepared().tensors["query"].shape
@@ -370,60 +250,6 @@ def test_rows_that_lie_too_far_apart() -> None:
             continue
         with pytest.raises(ValueError, match="query_token: a stride of 67108864 elements"):
             prepared(query=far)
-
-
-def test_padded_rows_that_are_not_aligned() -> None:
-    with pytest.raises(ValueError, match=r"key_\w+: a stride of \d+ elements .* a multiple of 8"):
-        prepared(**paged("padded rows"))
-
-
-def test_a_block_size_that_the_kernels_cannot_read() -> None:
-    with pytest.raises(ValueError, match="paged_kv: block_size 8 is not valid"):
-        prepared(**paged(SPLIT_LAYOUTS[0], 8))
-
-
-@pytest.mark.parametrize("layout", ["NHD, two tensors", "one [B,H,N,2D]"])
-@pytest.mark.parametrize("block_size", [1, 2, 24])
-def test_blocks_whose_rows_each_lane_finds(layout: str, block_size: int) -> None:
-    """A row's number is its block's times `block_rows`, and the tokens before it there."""
-    changes = paged(layout, block_size)
-    call = prepared(**changes)
-    keys = "tokens" if block_size == 1 else "any_pages"
-    assert [kernel.name for kernel in call.kernels] == [f"attention_prefill_bf16_d64_{keys}"]
-    key = changes["paged_kv"].key.tensor
-    axes = "BNHD" if layout.startswith("NHD") else "BHND"
-    block, token = (key.stride(axes.index(axis)) for axis in "BN")
-    assert call.numbers["block_rows"] * call.numbers["key_token"] == block
-    if block_size > 1:
-        assert call.numbers["key_token"] == token
-
-
-def test_a_single_block_of_one_token() -> None:
-    """Its stride may be anything: the only row is the first."""
-    changes = paged("NHD, two tensors", 1)
-    cache = changes["paged_kv"]
-    changes["paged_kv"] = replace(cache, num_blocks=1)
-    assert prepared(**changes).numbers["key_token"] == 64
-
-
-def test_rows_that_cannot_be_numbered() -> None:
-    """From a block to the next they must be a whole number of rows, of keys and values alike."""
-    changes = paged("NHD, two tensors", 3)
-    cache = changes["paged_kv"]
-    for far in (cache.key.strides[0] + 8, 2 * cache.key.strides[0]):
-        key = replace(cache.key, strides=(far, *cache.key.strides[1:]))
-        with pytest.raises(ValueError, match=r"paged_kv: strides of .* with blocks of 3 tokens"):
-            prepared(**{**changes, "paged_kv": replace(cache, key=key)})
-
-
-def test_blocks_that_lie_too_far_apart() -> None:
-    """Byte offsets of a block's rows are 32 bits; nothing of this size is touched."""
-    changes = paged("one [B,H,N,2D]")
-    cache = changes["paged_kv"]
-    far = replace(cache.key, strides=(1 << 31, *cache.key.strides[1:]))
-    changes["paged_kv"] = replace(cache, key=far)
-    with pytest.raises(ValueError, match=r"key_block: a stride of 2147483648 elements .* 0 to"):
-        prepared(**changes)
 
 
 def test_a_lone_token_may_have_any_stride() -> None:

@@ -63,7 +63,7 @@ def test_any_call_is_served_or_refused(case: Case) -> None:
     """The operator never computes what `supports` refuses, nor refuses what it admits."""
     if case.kv_dtype not in FP8_DTYPES:  # whose scales alone are tensors
         case = replace(case, k_scale="off", v_scale="off")
-    if case.layout == "padded rows":  # strides, which no request knows (test_attention.py)
+    if case.layout == "padded rows":  # strides, which no request knows (test_cache_form.py)
         case = replace(case, layout=None)
     call = make(case)
     verdict = supports_attention(request_of(case, call.get("paged_kv")))

@@ -18,8 +18,8 @@ from hk_backend.devices.hip.emulated import EmulatedLibrary
 from hk_backend.devices.hip.operator import Operator, Problem
 from hk_backend.kernels import KernelEntry, catalogue
 from hk_backend.terms.verdict import SERVED, Verdict, refused
+from tests.devices.hip.attention_call import SPLIT_BY_CHANNEL
 from tests.devices.hip.device import OnTheHost, SynchronisesInChecks
-from tests.devices.hip.test_attention import SPLIT_BY_CHANNEL
 from tests.devices.hip.test_device import BF16, KERNEL, LLAMA, run
 from tests.integration.shared.e2e.broken_kernels import one_wrong_exponential
 from tests.kernels.catalogues import selected, with_kernels
