@@ -24,6 +24,7 @@ import torch
 
 from tests.integration.hk_vllm.rocm.rocm_platform import stub_module
 from tests.integration.hk_vllm.rocm.torch_kernels import aiter_fa, paged, x_packed
+from tests.integration.shared.attention import torch_kernels as shared
 
 
 def install(patch: pytest.MonkeyPatch | None = None) -> None:
@@ -46,7 +47,7 @@ def install(patch: pytest.MonkeyPatch | None = None) -> None:
         },
         "aiter.ops": {},
         "aiter.ops.triton": {},
-        "aiter.ops.triton.unified_attention": {"unified_attention": paged.unified_attention},
+        "aiter.ops.triton.unified_attention": {"unified_attention": shared.unified_attention},
         # the unified backend asks for the GPU's generation; the real module needs a driver
         "vllm.platforms.rocm": {"on_gfx11": lambda: False},
     }
@@ -56,7 +57,7 @@ def install(patch: pytest.MonkeyPatch | None = None) -> None:
     for module, kernel in (
         (rocm_attn, x_packed.chunked_prefill_paged_decode),
         (rocm_attn, paged.triton_reshape_and_cache_flash),
-        (triton_attn, paged.unified_attention),
+        (triton_attn, shared.unified_attention),
         (triton_attn, paged.triton_reshape_and_cache_flash),
         (rocm_aiter_fa, aiter_fa.merge_attn_states),
         (rocm_aiter_fa, aiter_fa.cp_mha_gather_cache),

@@ -9,14 +9,14 @@ import math
 
 import torch
 
-from tests.integration.hk_vllm.rocm.torch_kernels.common import (
+from tests.integration.hk_vllm.rocm.torch_kernels.common import places, to_cache
+from tests.integration.shared.attention.torch_kernels import (
     attend,
-    from_cache,
-    places,
+    numbers,
+    pages,
     rows,
-    to_cache,
+    shuffled_as_pages,
 )
-from tests.integration.hk_vllm.rocm.torch_kernels.paged import pages
 
 
 def flash_attn_varlen_func(
@@ -42,7 +42,9 @@ def flash_attn_varlen_func(
             out[first:last] = 0
             continue
         part = q[first:last], k[k0:k1], v[k0:k1]
-        result = attend(*part, softmax_scale, causal, window_size[0] + 1, sink_ptr)
+        result = attend(
+            *part, softmax_scale, causal=causal, window=window_size[0] + 1, sinks=sink_ptr
+        )
         out[first:last], lse[:, first:last] = result
     return (out, lse) if return_lse else out
 
@@ -84,14 +86,6 @@ def shuffled(
     )
 
 
-def shuffled_as_pages(
-    key_cache: torch.Tensor, value_cache: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Copies `[B, N, H, D]` of a cache K `[B, H, D/x, N, x]`, V `[B, H, N/x, D, x]`."""
-    keys = key_cache.permute(0, 3, 1, 2, 4).flatten(3)
-    return keys, value_cache.permute(0, 2, 4, 1, 3).flatten(1, 2)
-
-
 def reshape_and_cache_shuffle_triton(
     key: torch.Tensor,
     value: torch.Tensor,
@@ -131,8 +125,8 @@ def cp_mha_gather_cache(
         start = int(seq_starts[row])
         end = start + last - first
         keys, values = (pages(c, block_tables[row], end)[start:] for c in (key_cache, value_cache))
-        key[first:last] = from_cache(keys, k_scales)
-        value[first:last] = from_cache(values, v_scales)
+        key[first:last] = numbers(keys, k_scales)
+        value[first:last] = numbers(values, v_scales)
 
 
 def paged_attention_v1(
@@ -190,6 +184,6 @@ def _decode(
 ) -> None:
     for row in range(len(query)):
         length = int(context_lens[row])
-        keys = from_cache(pages(key_cache, block_tables[row], length), k_scale)
-        values = from_cache(pages(value_cache, block_tables[row], length), v_scale)
-        out[row] = attend(query[row : row + 1], keys, values, scale, causal=True)[0][0]
+        keys = numbers(pages(key_cache, block_tables[row], length), k_scale)
+        values = numbers(pages(value_cache, block_tables[row], length), v_scale)
+        out[row] = attend(query[row : row + 1], keys, values, scale)[0][0]

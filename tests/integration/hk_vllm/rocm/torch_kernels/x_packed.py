@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from tests.integration.hk_vllm.rocm.torch_kernels.common import (
-    attend,
-    from_cache,
-    places,
-    rows,
-    to_cache,
-)
+from tests.integration.hk_vllm.rocm.torch_kernels.common import places, to_cache
+from tests.integration.shared.attention.torch_kernels import attend, numbers, rows
 
 
 def chunked_prefill_paged_decode(
@@ -39,7 +34,7 @@ def chunked_prefill_paged_decode(
             continue
         blocks = block_table[row, : -(-length // value_cache.shape[3])].long()
         keys, values = (
-            from_cache(side.flatten(0, 1)[:length], scale)
+            numbers(side.flatten(0, 1)[:length], scale)
             for side, scale in zip(
                 x_packed_as_pages(key_cache[blocks], value_cache[blocks]),
                 (k_scale, v_scale),
@@ -50,8 +45,15 @@ def chunked_prefill_paged_decode(
             context = length - (last - first)
             keys = torch.cat([keys[:context], key[first:last]])
             values = torch.cat([values[:context], value[first:last]])
-        mine = attend(query[first:last], keys, values, sm_scale, causal, sliding_window, sinks)
-        output[first:last] = mine[0]
+        output[first:last], _ = attend(
+            query[first:last],
+            keys,
+            values,
+            sm_scale,
+            causal=causal,
+            window=sliding_window,
+            sinks=sinks,
+        )
 
 
 def write_x_packed(
