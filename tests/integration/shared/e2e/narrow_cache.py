@@ -19,9 +19,9 @@ from tests.integration.shared.e2e.oracle import Cache, Stored, score
 from tests.integration.shared.e2e.scenario import Answer
 
 
-def stored(dtype: torch.dtype) -> Stored:
-    """The nearest codes of `dtype`, without scales."""
-    return lambda x: x.to(dtype).float()
+def stored(dtype: torch.dtype, scale: float = 1.0) -> Stored:
+    """The nearest codes of `dtype`, in units of `scale`."""
+    return lambda x: (x / scale).to(dtype).float() * scale
 
 
 def faulty(dtype: torch.dtype) -> dict[str, Cache]:

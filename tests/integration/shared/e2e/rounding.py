@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tests.integration.shared.e2e.compare import comparable
-from tests.integration.shared.e2e.oracle import score
+from tests.integration.shared.e2e.oracle import Cache, score
 from tests.integration.shared.e2e.scenario import RoundResult, ScenarioResult
 
 SIGMAS = 4
@@ -51,14 +51,14 @@ class Errors:
         return Errors(np.abs(found - expected))
 
 
-def error_of(rounds: list[RoundResult], checkpoint: str) -> Errors:
-    """Distance to transformers in float32, which scores the engine's own tokens.
+def error_of(rounds: list[RoundResult], checkpoint: str, cache: Cache | None = None) -> Errors:
+    """Distance to transformers in float32, which scores the engine's own tokens, over `cache`.
 
     Of rounds that asked for tokens only nothing is known.
     """
     pairs: list[tuple[float, float]] = []
     for answer in (answer for item in rounds for answer in item.answers if answer.logprobs):
-        truth = score(checkpoint, answer)
+        truth = score(checkpoint, answer, cache=cache)
         pairs += zip(answer.logprobs, truth.logprobs, strict=True)
         pairs += zip(answer.prompt_logprobs, truth.prompt_logprobs, strict=True)
     return Errors.between(pairs)
@@ -83,13 +83,18 @@ def assert_as_exact(found: Errors, stock: Errors) -> None:
     )
 
 
-def assert_agree(found: list[RoundResult], other: list[RoundResult], checkpoint: str) -> None:
+def assert_agree(
+    found: list[RoundResult],
+    other: list[RoundResult],
+    checkpoint: str,
+    cache: Cache | None = None,
+) -> None:
     """Two devices in half precision agree on every token of the same prompts, within rounding.
 
-    The rounding is that of `other`, measured against transformers in float32: `found` has no
-    part in its own bound.
+    The rounding is that of `other`, measured against transformers in float32 over `cache`: `found`
+    has no part in its own bound.
     """
-    assert_within(found, other, error_of(other, checkpoint))
+    assert_within(found, other, error_of(other, checkpoint, cache))
 
 
 def assert_within(found: list[RoundResult], other: list[RoundResult], noise: Errors) -> None:
@@ -122,7 +127,10 @@ def assert_differ_by_noise(differences: Errors, noise: Errors) -> None:
     )
 
 
-def assert_same_numbers(found: ScenarioResult, other: ScenarioResult, checkpoint: str) -> None:
+def assert_same_numbers(
+    found: ScenarioResult, other: ScenarioResult, checkpoint: str, cache: Cache | None = None
+) -> None:
     """As near to the truth as another device is, and as near to that device as rounding allows."""
-    assert_as_exact(error_of(found.rounds, checkpoint), error_of(other.rounds, checkpoint))
-    assert_agree(found.rounds, other.rounds, checkpoint)
+    errors, others = (error_of(result.rounds, checkpoint, cache) for result in (found, other))
+    assert_as_exact(errors, others)
+    assert_agree(found.rounds, other.rounds, checkpoint, cache)
