@@ -104,6 +104,14 @@ def static_per_tensor_quant(
     output.copy_((numbers / scale).to(output.dtype))
 
 
+def sgl_per_tensor_quant_fp8(
+    numbers: torch.Tensor, output: torch.Tensor, scale: torch.Tensor, is_static: bool
+) -> None:
+    """What SGLang calls for the same where it is not on ROCm."""
+    assert is_static
+    static_per_tensor_quant(output, numbers, scale)
+
+
 def paged_attention_ragged(
     out: torch.Tensor,
     _workspace: torch.Tensor,

@@ -14,3 +14,6 @@ def prepare() -> None:
     machine.stub(["aiter"])
     aiter_kernels.install()
     runner.prepare()
+    from sglang.kernels.ops.quantization import fp8_kernel
+
+    fp8_kernel.sgl_per_tensor_quant_fp8 = aiter_kernels.sgl_per_tensor_quant_fp8

@@ -10,13 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from tests.integration.hk_sglang.e2e.catalogue import CHUNKED
 from tests.integration.hk_sglang.e2e.conftest import ENVIRONMENT
 from tests.integration.shared.e2e.compare import assert_routed
 from tests.integration.shared.e2e.engine import HK, Checkpoint, Forks, serve
+from tests.integration.shared.e2e.narrow_cache import stored
+from tests.integration.shared.e2e.oracle import Cache
 from tests.integration.shared.e2e.prompts import SMALL
 from tests.integration.shared.e2e.rounding import assert_as_exact, assert_same_numbers, error_of
 from tests.integration.shared.e2e.scenario import Round, Scenario, ScenarioResult
@@ -32,7 +36,10 @@ ROUNDS = [
     Round(random_prompts(SMALL, seed=10), max_tokens=6, tokens_only=True),
     Round(random_prompts(SMALL, seed=9), max_tokens=4, mutation="PageOffByOne"),
 ]
-Serve = Callable[[str, str, list[Round]], ScenarioResult]
+FP8 = {"kv_cache_dtype": "fp8_e4m3", "chunked_prefill_size": 64}
+"""Asked for without scales, in chunks so small that most tokens are computed behind cached ones."""
+CODES = Cache(stored(torch.float8_e4m3fn), stored(torch.float8_e4m3fn))
+Serve = Callable[..., ScenarioResult]
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +47,9 @@ def engine(checkpoint: Checkpoint, folder: Path) -> Iterator[Serve]:
     """What one answers over a parent, with HK on a device."""
     forks = Forks(RUNNER, ENVIRONMENT | INTERPRETED)
 
-    def run(parent: str, device: str, rounds: list[Round]) -> ScenarioResult:
-        name = f"{parent}-{device.partition(':')[0]}"
-        flags = {"attention_backend": parent, "prefill_attention_backend": "hk"}
+    def run(parent: str, device: str, rounds: list[Round], **more: Any) -> ScenarioResult:
+        name = "-".join([parent, device.partition(":")[0], *more])
+        flags = {"attention_backend": parent, "prefill_attention_backend": "hk", **more}
         scenario = Scenario(name, checkpoint("tiny-64"), rounds, "bfloat16", CHUNKED | flags)
         return serve(forks, [scenario], folder, HK | {"HK_DEVICE": device}, RUNNER).only
 
@@ -66,10 +73,33 @@ def test_default_pages(
     assert_routed(found)
     healthy, mixed, faulty = found.rounds
     assert any(step.decodes and step.extends for step in mixed.batches or [])
-    kernel = serving_few("attention_prefill", dtype="bf16", head_size=64, keys="tokens")
-    assert healthy.workers[0].launches[kernel.name] > 0
+    assert healthy.workers[0].launches[kernel_of()] > 0
     assert not mixed.workers[0].mutated_calls
     assert_same_numbers(replace(found, rounds=[healthy]), on_the_cpu, model)
     assert faulty.workers[0].mutated_calls
     with pytest.raises(AssertionError, match=r"mean error .*, stock has"):
         assert_as_exact(error_of([faulty], model), error_of(on_the_cpu.rounds, model))
+
+
+@pytest.mark.parametrize("parent", ["aiter", pytest.param("triton", marks=pytest.mark.slow)])
+def test_fp8_pool(parent: str, engine: Serve, checkpoint: Checkpoint) -> None:
+    """The same over codes, beside HK on the cpu device and the same parent: `aiter` rounds the
+    queries that it decodes. `triton` takes its time, in Triton's interpreter."""
+    found = engine(parent, "emulated:gfx950", ROUNDS, **FP8)
+    cpu, model = engine(parent, "cpu", ROUNDS[:1], **FP8), checkpoint("tiny-64")
+    assert_routed(found)
+    healthy, mixed, faulty = found.rounds
+    assert any(step.decodes and step.extends for step in mixed.batches or [])
+    launched = healthy.workers[0].launches
+    assert launched[kernel_of(stored="e4m3")] > 0
+    assert_same_numbers(replace(found, rounds=[healthy]), cpu, model, CODES)
+    assert faulty.workers[0].mutated_calls
+    errors = (error_of(rounds, model, CODES) for rounds in ([faulty], cpu.rounds))
+    with pytest.raises(AssertionError, match=r"mean error .*, stock has"):
+        assert_as_exact(*errors)
+
+
+def kernel_of(**facts: str) -> str:
+    """The one that reads pages of one token."""
+    kernel = serving_few("attention_prefill", dtype="bf16", head_size=64, keys="tokens", **facts)
+    return kernel.name
