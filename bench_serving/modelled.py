@@ -15,13 +15,18 @@ from hk_backend.timing import calibration, model, standard
 from hk_backend.timing.busiest import Busiest, busiest
 
 ARCH = "gfx950"
+KEYS = ("packed", "paged", "split", "tokens")
+"""How keys and values lie: packed, or in a cache; `paged` is in pages of 16, `tokens` of one."""
 VARIANTS: dict[str, dict[str, dict[str, str]]] = {
     "attention_prefill": {
-        keys: {"keys": keys, "stored": "bf16"} for keys in ("packed", "paged", "split")
+        **{keys: {"keys": keys, "stored": "bf16"} for keys in KEYS},
+        **{f"{keys} fp8": {"keys": keys, "stored": "e4m3"} for keys in KEYS if keys != "packed"},
     },
     "gemm": {"": {}},
 }
-"""By operator: what more selects a kernel, by the word for it."""
+"""By operator: what more selects a kernel, by the words for it."""
+BASE = "paged"
+"""The variant that those in bf16 are compared with: pages of 16 tokens."""
 
 
 class CaseError(ValueError):
@@ -45,6 +50,12 @@ class Case:
     def line(self) -> str:
         """Ours."""
         return f"HK {self.variant}".strip()
+
+    @property
+    def base(self) -> str:
+        """The variant that this one is compared with: in FP8, the same cache in bf16."""
+        keys, _, fp8 = self.variant.partition(" ")
+        return keys if fp8 else BASE
 
     @property
     def peers(self) -> dict[str, int]:

@@ -11,12 +11,19 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
 
 from bench_serving.engines.base import THROUGHPUT
+from bench_serving.modelled import KEYS
 from bench_serving.modelled import Row as ModelledRow
 from bench_serving.points import METRICS, Point
 from hk_backend.bench.attention.measure import Row
 from hk_backend.bench.linear.measure import Row as LinearRow
 
-COLORS = {"stock": "#767676", "hk": "#c8102e", "sdpa": "#767676", "matmul": "#b8b8b8"}
+COLORS = {
+    "stock": "#767676",
+    "hk": "#c8102e",
+    "hk fp8": "#7b2d8e",
+    "sdpa": "#767676",
+    "matmul": "#b8b8b8",
+}
 PEERS = {
     "HipKittens": "C0",
     "AITER": "C1",
@@ -27,6 +34,7 @@ PEERS = {
     "PyTorch": COLORS["stock"],
 }
 LINE_STYLES = ("-", "--", ":", "-.")
+MODELLED_STYLES = dict(zip(KEYS, LINE_STYLES, strict=True))
 
 
 def plot_serving(points: Sequence[Point], title: str, path: Path) -> list[Path]:
@@ -130,26 +138,28 @@ def plot_modelled(rows: Sequence[ModelledRow], title: str, path: Path) -> list[P
             modelled = {row.case.size: row.case.hipkittens_modelled for row in shown}
             axis.plot(sizes, [modelled[n] for n in sizes], "--", color=PEERS["HipKittens"],
                       label=shown[0].label_of("HipKittens"))  # fmt: skip
-        lines = dict.fromkeys(row.case.line for row in shown)
-        for style, line in zip(LINE_STYLES, lines, strict=False):
-            _modelled_line(axis, [row for row in shown if row.case.line == line], style)
+        for variant in dict.fromkeys(row.case.variant for row in shown):
+            _modelled_line(axis, [row for row in shown if row.case.variant == variant])
         axis.set(title=name, ylim=(0, None), xscale="log", xlabel="N", ylabel="TFLOP/s")
         _plain_ticks(axis, sizes)
         axis.tick_params(labelbottom=True)
     return _save(figure, axes.flat, title, path)
 
 
-def _modelled_line(axis: Any, line: Sequence[ModelledRow], style: str) -> None:
+def _modelled_line(axis: Any, line: Sequence[ModelledRow]) -> None:
+    """Its style says how keys lie, its colour what they are stored in."""
     good = [row for row in line if not row.error]
     error, sizes = line[0].model_error, [row.case.size for row in good]
     label = line[0].label_of(line[0].case.line)
-    axis.plot(sizes, [r.tflops for r in good], f"o{style}", color=COLORS["hk"], label=label)
+    keys, _, stored = line[0].case.variant.partition(" ")
+    style, color = MODELLED_STYLES.get(keys, "-"), COLORS[f"hk {stored}".strip()]
+    axis.plot(sizes, [r.tflops for r in good], f"o{style}", color=color, label=label)
     if error is not None:
         low, high = ([row.tflops * (1 + sign * error) for row in good] for sign in (-1, 1))
-        axis.fill_between(sizes, low, high, color=COLORS["hk"], alpha=0.15)
+        axis.fill_between(sizes, low, high, color=color, alpha=0.1)
     failed = [row.case.size for row in line if row.error]
     if failed:
-        axis.plot(failed, [0] * len(failed), "x", color=COLORS["hk"], clip_on=False)
+        axis.plot(failed, [0] * len(failed), "x", color=color, clip_on=False)
 
 
 def _grid(panels: int) -> tuple[Figure, Any]:

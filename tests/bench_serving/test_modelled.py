@@ -19,6 +19,13 @@ from hk_backend.timing.busiest import Busiest
 from tests.seed import draw
 
 KERNELS = catalogue(modelled.ARCH)
+VARIANTS = {
+    "attention_prefill": {
+        *("packed", "paged", "split", "tokens"),
+        *("paged fp8", "split fp8", "tokens fp8"),
+    },
+    "gemm": {""},
+}
 SMALL = "d128 causal b1 32/8 n1024,gemm n1024"
 DOCS = Path(__file__).parents[2] / "docs"
 DOCUMENT, CALIBRATION = DOCS / "benchmarks.md", DOCS / "timing.md"
@@ -35,7 +42,7 @@ def test_every_published_shape_with_every_kernel_of_ours() -> None:
     every = cases(KERNELS)
     assert len({case.name for case in every}) == len(every)
     for panel in PANELS:
-        variants = {"attention_prefill": {"packed", "paged", "split"}, "gemm": {""}}[panel.operator]
+        variants = VARIANTS[panel.operator]
         own = [case for case in every if case.panel is panel]
         assert {(case.size, case.variant) for case in own} == {
             (size, variant) for size in panel.shapes for variant in variants
@@ -45,9 +52,11 @@ def test_every_published_shape_with_every_kernel_of_ours() -> None:
 
 
 def test_a_case_is_what_its_name_says() -> None:
-    (case,) = cases(KERNELS, "d64 full b16 64/8 n2048 paged")
-    entry, *_ = case.kernels
-    assert entry.facts == {"dtype": "bf16", "head_size": 64, "keys": "paged", "stored": "bf16"}
+    case, fp8 = cases(KERNELS, "d64 full b16 64/8 n2048 paged")
+    facts = {"dtype": "bf16", "head_size": 64, "keys": "paged", "stored": "bf16"}
+    assert case.kernels[0].facts == facts
+    assert fp8.kernels[0].facts == {**facts, "stored": "e4m3"}
+    assert (case.line, fp8.line) == ("HK paged", "HK paged fp8")
     shape = case.panel.shapes[case.size]
     assert (len(shape.queries), set(shape.queries), set(shape.keys)) == (16, {2048}, {2048})
     assert (shape.heads, shape.kv_heads, shape.causal, shape.block_size) == (64, 8, False, 0)
@@ -59,6 +68,10 @@ def test_cases_are_chosen_by_words() -> None:
         "attention d128 causal b1 32/8 n1024 packed",
         "attention d128 causal b1 32/8 n1024 paged",
         "attention d128 causal b1 32/8 n1024 split",
+        "attention d128 causal b1 32/8 n1024 tokens",
+        "attention d128 causal b1 32/8 n1024 paged fp8",
+        "attention d128 causal b1 32/8 n1024 split fp8",
+        "attention d128 causal b1 32/8 n1024 tokens fp8",
         "gemm bf16 n1024",
     ]
     with pytest.raises(CaseError, match="'d96' is no case; words: attention, d128, causal, b16"):
@@ -68,8 +81,8 @@ def test_cases_are_chosen_by_words() -> None:
 def test_files_of_a_small_choice(tmp_path: Path) -> None:
     told: list[str] = []
     rows = modelled_report.model(KERNELS, cases(KERNELS, SMALL), 2, tmp_path, told.append)
-    assert [row.error for row in rows] == [""] * 4
-    assert len(told) == 4
+    assert [row.error for row in rows] == [""] * 8
+    assert len(told) == 8
     report = json.loads((tmp_path / "modelled.json").read_text())
     for case in report["cases"]:
         assert case["modelled_error_rms"] == calibration.error_of("gemm")
@@ -81,26 +94,31 @@ def test_files_of_a_small_choice(tmp_path: Path) -> None:
     text = (tmp_path / "modelled.md").read_text()
     said = calibration.statement("gemm")
     assert said in text
-    assert text.count(f", modelled ±{calibration.error_of('gemm'):.0%} |") == 5
+    assert text.count(f", modelled ±{calibration.error_of('gemm'):.0%} |") == 9
     svg = (tmp_path / "modelled.svg").read_text()
-    assert "HK packed, modelled ±" in svg
+    for line in {case.line for case in cases(KERNELS, SMALL)}:
+        assert f"{line}, modelled ±" in svg
     assert said in svg
     assert (tmp_path / "modelled.png").stat().st_size > 10_000
 
 
 def test_losses_stand_beside_wins() -> None:
-    packed, paged, _, gemm = cases(KERNELS, SMALL)
-    rows = [row(packed, 1.5), row(paged, 0.98), row(gemm, 0.5)]
+    packed, paged, _, tokens, *_, tokens_fp8, gemm = cases(KERNELS, SMALL)
+    ours, ratios = (packed, paged, tokens, tokens_fp8, gemm), (1.5, 0.98, 1.1, 0.9, 0.5)
+    rows = list(map(row, ours, ratios))
     assert modelled_report.summary(rows) == (
-        "1 ahead of the best peer, 2 behind, 0 failed; 1 within the model's error of it; "
+        "2 ahead of the best peer, 3 behind, 0 failed; 1 within the model's error of it; "
         "smallest ratio 0.50"
     )
     text = modelled_report.tables_of(rows)
-    assert "| 350 (1.50) |" in text
-    assert "| **228 (0.98)** |" in text
-    assert "| **94 (0.50, 0.69)** |" in text  # HipKittens: 137 by the model
+    assert "| 350 (1.50; 1.53) |" in text  # behind the semicolon: to `paged`
+    assert "| 228 (**0.98**) |" in text
+    assert "| 256 (1.10; 1.12) |" in text
+    assert "| 210 (**0.90**; **0.82**) |" in text  # the same cache in bf16
+    assert "| 94 (**0.50**, **0.69**) |" in text  # HipKittens: 137 by the model
     assert "| HipKittens, modelled ±" in text
     assert "| hipBLASLt, published | 168 |" in text
+    assert "| 350 (1.50) |" in modelled_report.tables_of([row(packed, 1.5)])
 
 
 def test_a_case_that_fails_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,8 +127,8 @@ def test_a_case_that_fails_is_reported(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(model, "trace", fail)
     rows = modelled_report.model(KERNELS, cases(KERNELS, SMALL), 1, tmp_path, lambda line: None)
-    assert [row.error for row in rows] == ["a buffer's end"] * 4
-    assert modelled_report.summary(rows) == "0 ahead of the best peer, 0 behind, 4 failed"
+    assert [row.error for row in rows] == ["a buffer's end"] * 8
+    assert modelled_report.summary(rows) == "0 ahead of the best peer, 0 behind, 8 failed"
     assert "gemm bf16 n1024: failed: a buffer's end" in (tmp_path / "modelled.md").read_text()
     assert {"case", "n", "error"} == set(rows[0].as_json())
 
