@@ -86,10 +86,13 @@ class WrongScale(Fault):
         return {**arguments, "k_scale": k_scale, "v_scale": v_scale}
 
 
-def take_speculative_rows(patch: pytest.MonkeyPatch, where: str) -> None:
+def take_speculative_rows(
+    patch: pytest.MonkeyPatch, where: str, tell: Callable[[], object]
+) -> None:
     """HK takes the rows that verify drafts, too. `where` the plugin holds `split_rows`, by name."""
 
     def taken(*arguments: Any, **named: Any) -> RowSplit:
+        tell()
         query_start_loc, seq_lens, is_prefilling, _drafts, *rest = arguments
         assert not named
         return split_rows(query_start_loc, seq_lens, is_prefilling | True, 0, *rest)

@@ -21,6 +21,7 @@ from tests.integration.shared.defaults.faults import (
 )
 from tests.integration.shared.defaults.models import LAYERS
 from tests.integration.shared.defaults.traffic import AUTO, TRAFFIC, Traffic
+from tests.integration.shared.e2e.mutations import SPLIT_ROWS
 
 FAULTS: list[tuple[type[Fault], Traffic]] = [
     *((fault, traffic) for fault in (PageOffByOne, ValuesAsRows) for traffic in TRAFFIC),
@@ -54,12 +55,13 @@ def test_speculative_rows_are_taken(
 ) -> None:
     """Their numbers are right: only the counters say it."""
     [traffic] = [traffic for traffic in TRAFFIC if traffic.drafts]
-    where = "hk_vllm.attention.builder.split_rows"
+    tell = Mock()
     assert_red(
         cell_of(traffic),
-        lambda: take_speculative_rows(monkeypatch, where),
+        lambda: take_speculative_rows(monkeypatch, SPLIT_ROWS, tell),
         "speculative verification",
     )
+    assert tell.called
 
 
 def assert_red(cell: Cell, install: Callable[[], None], why: str) -> None:
