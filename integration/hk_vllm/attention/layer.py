@@ -24,7 +24,8 @@ def named_arguments(init: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 def kv_dtype(kv_cache_dtype: str, model_dtype: torch.dtype) -> torch.dtype | None:
     """What a cache of vLLM's `kv_cache_dtype` holds; None if HK does not know."""
-    if kv_cache_dtype in ("fp8", "fp8_e4m3"):
+    if kv_cache_dtype in ("fp8", "fp8_e4m3", "fp8_e5m2"):
+        # of e5m2 vLLM's backends for ROCm make this, too, or their writers refuse it
         from vllm.platforms import current_platform
 
         dtype: torch.dtype = current_platform.fp8_dtype()
@@ -33,7 +34,6 @@ def kv_dtype(kv_cache_dtype: str, model_dtype: torch.dtype) -> torch.dtype | Non
         "auto": model_dtype,
         "bfloat16": torch.bfloat16,
         "float16": torch.float16,
-        "fp8_e5m2": torch.float8_e5m2,
     }
     return named.get(kv_cache_dtype)
 

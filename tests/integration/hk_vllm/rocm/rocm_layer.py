@@ -37,7 +37,7 @@ def rocm_layer(
     *,
     wrapped: bool,
     dtype: torch.dtype = torch.float32,
-    fp8: bool = False,
+    cache_dtype: str = "auto",
     drafts: int = 0,
     shape: Shape = SHAPE,
     **arguments: Any,
@@ -50,7 +50,7 @@ def rocm_layer(
     config = vllm_config(dtype, shape)
     if drafts:
         config = with_drafts(config, drafts)
-    config.cache_config.cache_dtype = "fp8" if fp8 else "auto"
+    config.cache_config.cache_dtype = cache_dtype
     layer = Layer(backend, dtype, config, arguments, shape=shape)
     spec = backend.customize_spec(layer.module.get_kv_cache_spec(config))
     layout = KVCacheLayout[parent.layout]
@@ -61,7 +61,7 @@ def rocm_layer(
     memory = torch.zeros(size, dtype=torch.int8)
     layer.kv_cache = create_kv_cache_views(memory, spec, layer.num_blocks, layout, place)[1]
     layer.module.kv_cache = layer.kv_cache
-    if layer.module.kv_cache_dtype == "fp8":
+    if layer.module.kv_cache_dtype.startswith("fp8"):
         layer.unwritten = FP8_NAN
         set_scales(layer.module)
     return layer

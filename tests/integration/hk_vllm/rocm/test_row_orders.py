@@ -149,7 +149,7 @@ def test_fp8_cache(
 ) -> None:
     """16 values, and the scales that the parent's own kernels apply."""
     environment(HK_DEVICE=device)
-    batch = Batch(rocm_layer(parent, wrapped=True, dtype=torch.bfloat16, fp8=True), rows)
+    batch = Batch(rocm_layer(parent, wrapped=True, dtype=torch.bfloat16, cache_dtype="fp8"), rows)
     round_to_fp8(batch, parent)
     batch.run()
     batch.check()
@@ -158,7 +158,9 @@ def test_fp8_cache(
 
 
 def test_fp8_cache_of_the_parent_alone(parent: Parent) -> None:
-    batch = Batch(rocm_layer(parent, wrapped=False, dtype=torch.bfloat16, fp8=True), SORTED)
+    batch = Batch(
+        rocm_layer(parent, wrapped=False, dtype=torch.bfloat16, cache_dtype="fp8"), SORTED
+    )
     round_to_fp8(batch, parent)
     batch.run()
     batch.check()

@@ -19,7 +19,7 @@ Step = tuple[Row, ...]
 
 TEMPLATE = 64
 """Tokens that begin every chat: whole pages of every engine."""
-AUTO, FP8, CHECKPOINT = "auto", "fp8", "checkpoint"
+AUTO, FP8, E5M2, CHECKPOINT = "auto", "fp8", "fp8_e5m2", "checkpoint"
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ TRAFFIC = (
     Traffic("prefix hits", ((Row(17, 128), Row(64, 64), Row(2, 64)),)),
     Traffic("mixed batches", (MIXED, (Row(40, 90), DECODE, Row(50)))),
     Traffic("FP8 cache", (MIXED,), cache=FP8),
+    Traffic("e5m2 cache", (MIXED,), cache=E5M2),
     Traffic("FP8 in the checkpoint", (MIXED,), cache=CHECKPOINT),
     Traffic(
         "speculation",

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.integration.shared.attention.rows import DRAFTS
 from tests.integration.shared.defaults.cells import cells
-from tests.integration.shared.defaults.traffic import FP8, Traffic
+from tests.integration.shared.defaults.traffic import E5M2, FP8, Traffic
 
 VECTORISED = {"SGLANG_AITER_KV_CACHE_LAYOUT": "vectorized_5d"}
 
@@ -16,20 +16,18 @@ VECTORISED = {"SGLANG_AITER_KV_CACHE_LAYOUT": "vectorized_5d"}
 @dataclass(frozen=True)
 class Setting:
     """`environment`, `arguments`: of the server; `aiter`: SGLANG_USE_AITER, which SGLang reads when
-    it is imported, and its images for ROCm set. `fp8`: how an FP8 cache is asked for; on ROCm
-    SGLang makes the same of both."""
+    it is imported, and its images for ROCm set."""
 
     backend: str
     page_size: int
     aiter: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    fp8: str = "fp8_e4m3"
 
 
 SETTINGS = {
     "no flag": Setting("aiter", 1),
-    "`SGLANG_USE_AITER=1`": Setting("aiter", 1, aiter=True, fp8="fp8_e5m2"),
+    "`SGLANG_USE_AITER=1`": Setting("aiter", 1, aiter=True),
     "the same with `SGLANG_AITER_KV_CACHE_LAYOUT=vectorized_5d`": Setting(
         "aiter", 64, aiter=True, environment=VECTORISED
     ),
@@ -37,11 +35,12 @@ SETTINGS = {
         "triton",
         1,
         arguments={"attention_backend": "triton", "prefill_attention_backend": "hk"},
-        fp8="fp8_e5m2",
     ),
 }
 """SGLang chooses `aiter` for each of these models, whether AITER's other kernels are used or not;
 `triton` is the user's choice."""
+ASKED_FOR = {FP8: "fp8_e4m3", E5M2: "fp8_e5m2"}
+"""By `--kv-cache-dtype`; on ROCm SGLang makes e4m3 of both."""
 MATRIX = cells(list(SETTINGS))
 
 
@@ -50,8 +49,8 @@ def arguments_of(setting: Setting, traffic: Traffic) -> dict[str, Any]:
     found = dict(setting.arguments)
     if traffic.name == "mixed batches":
         found["enable_mixed_chunk"] = True
-    if traffic.cache == FP8:
-        found["kv_cache_dtype"] = setting.fp8
+    if traffic.cache in ASKED_FOR:
+        found["kv_cache_dtype"] = ASKED_FOR[traffic.cache]
     if traffic.drafts:
         found |= {
             "speculative_algorithm": "NGRAM",

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.integration.hk_vllm.rocm.parents import Parent
 from tests.integration.shared.defaults.cells import Cell
-from tests.integration.shared.defaults.traffic import AUTO
+from tests.integration.shared.defaults.traffic import CHECKPOINT, FP8
 from tests.models import ROOT
 
 Choices = dict[str, dict[str, dict[str, Any]]]
@@ -20,7 +20,7 @@ Choices = dict[str, dict[str, dict[str, Any]]]
 
 def parent_of(cell: Cell) -> Parent:
     """The backend that serves `cell`, its layout and the size of its pages."""
-    dtype = "auto" if cell.traffic.cache == AUTO else "fp8"
+    dtype = FP8 if cell.traffic.cache == CHECKPOINT else cell.traffic.cache
     found = choices()[cell.setting][cell.attention.name][dtype]
     member = found["path"].rpartition("HK_")[2]
     size = found["block_size"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 
 from hk_backend.routing.routes import RouteCounters
@@ -13,7 +14,7 @@ from tests.integration.hk_vllm.rocm.parents import Parent
 from tests.integration.hk_vllm.rocm.rocm_layer import rocm_layer, round_to_fp8
 from tests.integration.shared.defaults.cells import Cell, judged
 from tests.integration.shared.defaults.models import Attention
-from tests.integration.shared.defaults.traffic import AUTO, CHECKPOINT, FP8
+from tests.integration.shared.defaults.traffic import AUTO, CHECKPOINT, E5M2
 
 QUANTISED = {
     "quant_method": "compressed-tensors",
@@ -29,15 +30,21 @@ QUANTISED = {
     },
 }
 """As llm-compressor writes it into a checkpoint: the scheme alone makes vLLM's cache FP8."""
+NO_E5M2 = "Unsupported data type of kv cache: fp8_e5m2"
+"""Say the writers of all backends but TRITON_ATTN, which stores e4m3."""
 
 
 def hold(cell: Cell, parent: Parent, counters: RouteCounters) -> str:
     """Run the cell's traffic and hold counters and outputs to what they must be; returns why HK
-    leaves the cell to `parent`, if it does.
+    leaves the cell to `parent`, if it does, or why vLLM does not serve it at all.
 
     ROCM_AITER_FA alone is wrong where a fresh row precedes an extend, and with sinks, which it adds
     to each part of an extend's keys: its own outputs are not looked at.
     """
+    if cell.traffic.cache == E5M2 and parent.member != "TRITON_ATTN":
+        with pytest.raises(RuntimeError, match=NO_E5M2):
+            run(cell, parent)
+        return f"vLLM itself: {NO_E5M2}"
     batches = run(cell, parent)
     reason = judged(cell, counters)
     wrong_alone = parent.member == "ROCM_AITER_FA" and not counters.served.tokens
@@ -66,7 +73,7 @@ def layer_of(cell: Cell, parent: Parent) -> Layer:
         parent,
         wrapped=True,
         dtype=torch.bfloat16,
-        fp8=cache == FP8,
+        cache_dtype=AUTO if cache == CHECKPOINT else cache,
         drafts=cell.traffic.drafts,
         shape=Shape(of.num_heads, of.num_kv_heads, of.head_size, parent.block_size),
         **arguments(of),

@@ -21,6 +21,9 @@ from tests.integration.hk_vllm.rocm.defaults.settings import (
 )
 from tests.integration.hk_vllm.rocm.selector_session import load_plugins
 from tests.integration.shared.defaults.models import LAYERS, Attention
+from tests.integration.shared.defaults.traffic import AUTO, E5M2, FP8
+
+CACHES = (AUTO, FP8, E5M2)
 
 
 def main(installed: bool) -> None:
@@ -31,7 +34,7 @@ def main(installed: bool) -> None:
         if setting.installed == installed:
             start(setting)
             answers[str(setting)] = {
-                layer.name: {cache: choose(setting, layer, cache) for cache in ("auto", "fp8")}
+                layer.name: {cache: choose(setting, layer, cache) for cache in CACHES}
                 for layer in LAYERS
             }
     json.dump(answers, sys.stdout)

@@ -24,6 +24,7 @@ import torch
 
 from tests.integration.hk_vllm.rocm.rocm_platform import stub_module
 from tests.integration.hk_vllm.rocm.torch_kernels import aiter_fa, paged, x_packed
+from tests.integration.hk_vllm.rocm.torch_kernels.common import compiled
 from tests.integration.shared.attention import torch_kernels as shared
 
 
@@ -65,13 +66,16 @@ def install(patch: pytest.MonkeyPatch | None = None) -> None:
     ):
         patch.setattr(module, kernel.__name__, kernel, raising=False)
     patch.setattr(
-        rocm_attn.PagedAttention, "write_to_paged_cache", staticmethod(x_packed.write_x_packed)
+        rocm_attn.PagedAttention,
+        "write_to_paged_cache",
+        staticmethod(compiled(x_packed.write_x_packed)),
     )
-    operators = _Namespace(rocm_aiter_unified_attn.ops, reshape_and_cache_flash=paged.write_pages)
+    write_pages = compiled(paged.write_pages)
+    operators = _Namespace(rocm_aiter_unified_attn.ops, reshape_and_cache_flash=write_pages)
     patch.setattr(rocm_aiter_unified_attn, "ops", operators)
     kernels = types.SimpleNamespace(
         aiter=types.SimpleNamespace(paged_attention_v1=aiter_fa.paged_attention_v1),
-        _C_cache_ops=types.SimpleNamespace(reshape_and_cache_flash=paged.write_pages),
+        _C_cache_ops=types.SimpleNamespace(reshape_and_cache_flash=write_pages),
     )
     patch.setattr(rocm_aiter_fa, "torch", _Namespace(torch, ops=kernels, zeros=_zeros))
 
