@@ -9,8 +9,11 @@
 // Choices:
 //   - K lies in pieces, whatever the cache: its two writes have one address. V that comes in rows keeps
 //     the layout that transposed reads want.
-//   - Both are written at the start of a step. The waits for the fragments of that step come later and
-//     are in order: no other wait is needed before the barrier.
+//   - Both are written early in a step. The waits for the fragments of that step come later and are in
+//     order: no other wait is needed before the barrier. Two conversions a slot, where the model gains
+//     by it: bunched together they hold up the matrix unit.
+//   - Codes wait in registers, so three tiles of keys in LDS suffice. Before the loop those of five tiles
+//     are asked for at once, as each would else take a way to the memory of its own.
 #include "attention/prefill.hpp"
 
 HK_ARCHES(gfx950);

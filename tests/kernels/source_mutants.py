@@ -48,10 +48,8 @@ class SourceMutant:
 
 
 PROLOGUE = """\
-    if constexpr (!kWidens)
       wait_copies<0>();
-    else if constexpr (QueryRows<Shape>::kShared)
-      wait_lds<0>();
+    }
     barrier();
     if (computes)"""
 AT_THE_END = "end<kAwaited ? kInFlight"
@@ -162,9 +160,9 @@ MUTANTS = (
     SourceMutant("turns: late waves at both barriers", TURNS,
                  "meet<Pending>(1 - late)", "meet<Pending>(1)"),
     SourceMutant("turns: no wait", ARCH, "s_waitcnt %1", "; %1"),
-    SourceMutant("stages: one of V too few", SHAPE,
-                 "kValueStages = KeyStages + ", "kValueStages = KeyStages - 1 + "),
-    SourceMutant("turns: one of V too few", SHAPE, "KeyStages + Turns::kLate", "KeyStages"),
+    SourceMutant("stages: one of V too few", WAVE,
+                 "kValueStages = kKeyStages + ", "kValueStages = kKeyStages - 1 + "),
+    SourceMutant("turns: one of V too few", WAVE, "kKeyStages + Shape::Turns::kLate", "kKeyStages"),
     SourceMutant("stages: one of K too few", WAVE,
                  "TileRing<KeyTile, kKeyStages>", "TileRing<KeyTile, kKeyStages - 1>"),
 )  # fmt: skip

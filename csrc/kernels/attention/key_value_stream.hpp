@@ -25,7 +25,8 @@ struct KeyValueStream {
   i32 row;                       // of `place`
   typename Source::Found found;  // looked up for the place after it
   Place place;
-  RowSpan key_span, value_span;  // of the next copies
+  RowSpan key_span, value_span;       // of the next copies
+  Codes first_keys[2], first_values;  // of tiles 0 and 1, where codes are widened
 
   HK_DEVICE KeyValueStream(const Source& rows, const Tensor& key, const Tensor& value, i32 wave,
                            Lane lane)
@@ -34,7 +35,8 @@ struct KeyValueStream {
         value_filler(wave, lane, {value.row_stride, value.piece_stride}),
         row(key_filler.share.first_row - KeyTile::kRows) {}
 
-  // Fills the first two tiles of keys; there must be a row. Codes of both are asked for at once.
+  // Starts copies to the first two tiles of keys; there must be a row. Codes are asked for, of all
+  // tiles up to the first step at once: for `fill_first`.
   template <bool = false>
   HK_DEVICE void start(KeyTile first, KeyTile second) {
     find_next();
@@ -42,18 +44,23 @@ struct KeyValueStream {
     find_next();
     next_keys();
     if constexpr (Source::kWidens) {
+      first_keys[0] = key_filler.load(key_span);
+      advance();
+      first_keys[1] = key_filler.load(key_span);
+      first_values = value_filler.load(value_span);
+      advance();
       key_filler.codes = key_filler.load(key_span);
-      advance();
-      const Codes next = key_filler.load(key_span);
       value_filler.codes = value_filler.load(value_span);
-      advance();
-      key_filler.store(first);
-      key_filler.codes = next;
     } else {
       copy_keys(first);
       advance();
+      copy_keys(second);
     }
-    copy_keys(second);
+  }
+
+  HK_DEVICE void fill_first(KeyTile first, KeyTile second) {
+    key_filler.store(first, first_keys[0]);
+    key_filler.store(second, first_keys[1]);
   }
 
   // Four pieces of a step's addresses, so that they fit between matrix instructions. Past the last
@@ -83,8 +90,20 @@ struct KeyValueStream {
     next_keys();
   }
 
-  HK_DEVICE void copy_keys(KeyTile dst) { key_filler.fill(dst, key_span); }
-  HK_DEVICE void copy_values(ValueTile dst) { value_filler.fill(dst, value_span); }
+  template <int Piece>
+  HK_DEVICE void copy_keys(KeyTile dst) {
+    key_filler.template fill<Piece>(dst, key_span);
+  }
+  template <int Piece>
+  HK_DEVICE void copy_values(ValueTile dst) {
+    value_filler.template fill<Piece>(dst, value_span);
+  }
+  HK_DEVICE void copy_keys(KeyTile dst) {
+    static_for<0, KeyFiller::kPieces>([&](auto i) { copy_keys<i.value>(dst); });
+  }
+  HK_DEVICE void copy_values(ValueTile dst) {
+    static_for<0, KeyFiller::kPieces>([&](auto i) { copy_values<i.value>(dst); });
+  }
 };
 
 }  // namespace hk::attention

@@ -25,10 +25,11 @@ struct LaneStream {
   u64 key_base, value_base;  // of the lane's bytes in row 0
   KeyFiller key_filler;
   ValueFiller value_filler;
-  u32 lane_row;       // of the lane's first row, from the wave's
-  i32 row;            // the wave's first one of the keys that are copied next
-  Rows keys, values;  // the rows of the cache that are
-  Found found;        // looked up for the rows after these
+  u32 lane_row;                       // of the lane's first row, from the wave's
+  i32 row;                            // the wave's first one of the keys that are copied next
+  Rows keys, values;                  // the rows of the cache that are
+  Found found;                        // looked up for the rows after these
+  Codes first_keys[2], first_values;  // of tiles 0 and 1, where codes are widened
 
   HK_DEVICE LaneStream(const Source& rows, const Tensor& key, const Tensor& value, i32 wave,
                        Lane lane)
@@ -39,25 +40,34 @@ struct LaneStream {
     value_base = value.base + value_filler.share.source[0];
   }
 
-  // Fills the first two tiles of keys; there must be a row. Codes of both are asked for at once.
+  // As in KeyValueStream.
   template <bool kWaits>
   HK_DEVICE void start(KeyTile first, KeyTile second) {
     const Found before = source.template find<kRows>(row, lane_row);
     find_next();
     keys = source.rows(before);
     if constexpr (Source::kWidens) {
-      key_filler.codes = key_filler.load(addresses(keys, key_row, key_base).of);
+      const auto key_codes = [&] { return key_filler.load(addresses(keys, key_row, key_base).of); };
+      const auto value_codes = [&] {
+        return value_filler.load(addresses(values, value_row, value_base).of);
+      };
+      first_keys[0] = key_codes();
       advance<false>();
-      const Codes next = key_filler.load(addresses(keys, key_row, key_base).of);
-      value_filler.codes = value_filler.load(addresses(values, value_row, value_base).of);
+      first_keys[1] = key_codes();
+      first_values = value_codes();
       advance<false>();
-      key_filler.store(first);
-      key_filler.codes = next;
+      key_filler.codes = key_codes();
+      value_filler.codes = value_codes();
     } else {
       copy_keys(first);
       advance<kWaits>();
+      copy_keys(second);
     }
-    copy_keys(second);
+  }
+
+  HK_DEVICE void fill_first(KeyTile first, KeyTile second) {
+    key_filler.store(first, first_keys[0]);
+    key_filler.store(second, first_keys[1]);
   }
 
   HK_DEVICE void next_values() {
@@ -83,13 +93,21 @@ struct LaneStream {
     find_next();
   }
 
+  template <int Piece>
   HK_DEVICE void copy_keys(KeyTile dst) {
     const auto from = addresses(keys, key_row, key_base);
-    key_filler.fill(dst, from.of);
+    key_filler.template fill<Piece>(dst, from.of);
   }
+  template <int Piece>
   HK_DEVICE void copy_values(ValueTile dst) {
     const auto from = addresses(values, value_row, value_base);
-    value_filler.fill(dst, from.of);
+    value_filler.template fill<Piece>(dst, from.of);
+  }
+  HK_DEVICE void copy_keys(KeyTile dst) {
+    static_for<0, KeyFiller::kPieces>([&](auto i) { copy_keys<i.value>(dst); });
+  }
+  HK_DEVICE void copy_values(ValueTile dst) {
+    static_for<0, KeyFiller::kPieces>([&](auto i) { copy_values<i.value>(dst); });
   }
 
  private:

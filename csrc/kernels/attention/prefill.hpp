@@ -90,9 +90,6 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
       .run(attention.output, attention.softmax.sums(), scale.factor);
 }
 
-template <class Shape, class Source>
-constexpr int kWavesPerSimd = min(Shape::kWavesPerSimd, Source::kMostWaves);
-
 // What the launch must know (hk_backend/kernels/toolchain/build.py).
 template <class Shape, class Source>
 constexpr KernelInfo<AttentionFacts> info(AttentionFacts facts, i32 useful_percent) {
@@ -111,7 +108,7 @@ constexpr KernelInfo<AttentionFacts> info(AttentionFacts facts, i32 useful_perce
           "(ceil_div(num_tokens, tile_rows) + num_requests) * num_heads",
           "attention_prefill",
           facts,
-          {kWavesPerSimd<Shape, Source>, useful_percent}};
+          {Shape::kWavesPerSimd, useful_percent}};
 }
 
 template <class T, int HeadSize, int QueryRows>
@@ -120,11 +117,11 @@ using Kernel = Shape<arch::Current, T, HeadSize, QueryRows>;
 }  // namespace hk::attention
 
 // Head size, query rows of a workgroup, how keys and values lie, least useful share (Bars).
-#define ATTENTION_PREFILL(name, T, D, Rows, Source, Useful)                                   \
-  using name##_shape = hk::attention::Kernel<hk::T, D, Rows>;                                 \
-  HK_KERNEL(name##_shape::kThreads, (hk::attention::kWavesPerSimd<name##_shape, hk::Source>)) \
-  attention_prefill_##name(hk::AttentionPrefillArgs args) {                                   \
-    hk::attention::attention_prefill<name##_shape, hk::Source>(args);                         \
-  }                                                                                           \
-  HK_KERNEL_INFO(attention_prefill_##name,                                                    \
+#define ATTENTION_PREFILL(name, T, D, Rows, Source, Useful)           \
+  using name##_shape = hk::attention::Kernel<hk::T, D, Rows>;         \
+  HK_KERNEL(name##_shape::kThreads, name##_shape::kWavesPerSimd)      \
+  attention_prefill_##name(hk::AttentionPrefillArgs args) {           \
+    hk::attention::attention_prefill<name##_shape, hk::Source>(args); \
+  }                                                                   \
+  HK_KERNEL_INFO(attention_prefill_##name,                            \
                  hk::attention::info<name##_shape, hk::Source>({#T, D, {}, {}}, Useful))

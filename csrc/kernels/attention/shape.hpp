@@ -20,7 +20,7 @@ struct Sizes {
   static constexpr int kTileKeys = 64, kWaveKeys = kTileKeys / KeyParts;
   // Tiles of K and V in LDS: step j copies the K that comes `kKeyStages` after its own, and V of the
   // tile before. Late waves are still reading V of tile j - 1 then.
-  static constexpr int kKeyStages = KeyStages, kValueStages = KeyStages + Turns::kLate;
+  static constexpr int kKeyStages = KeyStages;
 
   template <template <int> class Swizzle>
   using TileIn = SharedTile<T, kTileKeys, HeadSize, Swizzle<HeadSize* int(sizeof(T))>>;

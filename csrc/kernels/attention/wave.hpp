@@ -1,9 +1,9 @@
 // What one wave computes: its 32 query rows of one head against every tile of keys and values.
 #pragma once
 
+#include "lane_stream.hpp"
 #include "query_rows.hpp"
 #include "softmax.hpp"
-#include "lane_stream.hpp"
 
 namespace hk::attention {
 
@@ -13,7 +13,9 @@ class AttentionWave {
   using T = typename Shape::Element;
   using Slots = Step<Shape>;
   using Matrix = typename Slots::Matrix;
-  static constexpr int kKeyStages = Shape::kKeyStages, kValueStages = Shape::kValueStages;
+  // Codes wait in registers for their turn: a tile less is in LDS.
+  static constexpr int kKeyStages = Source::kWidens ? 3 : Shape::kKeyStages;
+  static constexpr int kValueStages = kKeyStages + Shape::Turns::kLate;
   static constexpr int kChannelBlocks = Slots::kChannelBlocks, kHalf = Slots::kHalf;
   static constexpr int kChannelSteps = Slots::kChannelSteps, kSlots = Slots::kSlots;
 
@@ -58,16 +60,18 @@ class AttentionWave {
     value_columns.pin();
     pin_vector(last_key);
     if constexpr (!QueryRows<Shape>::kShared) {
-      // What else was waited for is younger: look-ups, codes.
-      if constexpr (Stream::kLookUps == 0 && !kWidens) wait_copies<2 * Stream::Share::kCopies>();
+      // A look-up that was waited for is younger.
+      if constexpr (Stream::kLookUps == 0) wait_copies<kStartCopies>();
       queries.load(query);
       wait_lds<0>(query.part[0]);
       scale.apply(query);
     }
-    if constexpr (!kWidens)
-      wait_copies<0>();
-    else if constexpr (QueryRows<Shape>::kShared)
+    if constexpr (kWidens) {
+      stream.fill_first(key_ring.tile(0), key_ring.tile(1));
       wait_lds<0>();
+    } else {
+      wait_copies<0>();
+    }
     barrier();
     if (computes) {
       if constexpr (QueryRows<Shape>::kShared) queries.load(query);
@@ -75,10 +79,12 @@ class AttentionWave {
     }
     static_for<2, kKeyStages>([&](auto i) {
       constexpr bool kDrains = Source::kScalar && i.value == kKeyStages - 1;
-      if constexpr (kDrains && kWidens) wait_lds<0>();
-      stream.copy_values(value_ring.tile(i - 2));
+      if constexpr (kWidens)
+        stream.value_filler.store(value_ring.tile(0), stream.first_values);
+      else
+        stream.copy_values(value_ring.tile(i - 2));
       // As a look-up does, and with it the fragments.
-      if constexpr (kDrains && !kWidens) wait_lds<0>();
+      if constexpr (kDrains) wait_lds<0>();
       stream.template advance<kLookUpsSuffice>();
       if constexpr (i.value < kKeyStages - 1) stream.copy_keys(key_ring.tile(i));
     });
@@ -112,6 +118,10 @@ class AttentionWave {
     const auto weights = [&](auto slot) {
       if constexpr (kThis) softmax.template weigh_slot<slot.value>();
     };
+    const auto copies = [&](auto slot) {
+      rise<slot.value>();
+      copy_slot<slot.value>();
+    };
     const auto maxima = [&](auto slot) {
       if constexpr (kNext) softmax.template max_slot<kMasked, slot.value>(visible);
     };
@@ -129,19 +139,15 @@ class AttentionWave {
         [&](auto slot) {
           if constexpr (kNext) score<kThis, slot.value>();
         },
-        weights, loads, maxima,
-        [&](auto slot) {
-          if constexpr (slot.value == kKeySlot) stream.copy_keys(key_ring.free_tile());
-          if constexpr (slot.value == kValueSlot) stream.copy_values(value_ring.free_tile());
-        });
+        weights, copies, loads, maxima);
     end_even_phase<kNext>();
     interleave<kHalf, kSlots>(
         [&](auto slot) { drain<kThis, slot.value>(); },
         [&](auto slot) {
           if constexpr (kThis) accumulate<kNext, slot.value>(keys_left);
         },
-        weights, [&](auto slot) { prepare_slot<kThis && kNext, slot.value - kHalf>(); }, loads,
-        maxima);
+        weights, copies, [&](auto slot) { prepare_slot<kThis && kNext, slot.value - kHalf>(); },
+        loads, maxima);
     if constexpr (!kThis) softmax.begin_rows();
     end_odd_phase();
   }
@@ -151,7 +157,8 @@ class AttentionWave {
     stream.copy_keys(key_ring.free_tile());
     if constexpr (kWidens) {
       stream.copy_values(value_ring.free_tile());
-      if constexpr (!Source::kScalar) wait_lds<kWrittenAhead>();  // as a look-up does
+      // As a look-up does. Values are read a step later than keys.
+      if constexpr (!Source::kScalar) wait_lds<kWrites>();
     }
     end_even_phase<true>();
     if constexpr (!kWidens) stream.copy_values(value_ring.free_tile());
@@ -173,7 +180,6 @@ class AttentionWave {
   // late waves that read it.
   template <bool kNext>
   HK_DEVICE void end_even_phase() const {
-    set_priority<1>();
     turns.template middle<kAwaited ? kInFlight + kSpare * !kNext : arch::kNoWait>();
   }
   HK_DEVICE void end_odd_phase() const {
@@ -186,14 +192,21 @@ class AttentionWave {
   static constexpr bool kLate = Shape::Turns::kLate;
   static constexpr int kWaitSlots = 2;  // slots served by one wait
   // Tiles are copied where the registers for it are free; widened early, so that the waits for later
-  // fragments are also for what was written.
+  // fragments are also for what was written, and in pieces where the model gains by it.
   static constexpr bool kWidens = Source::kWidens;
   static constexpr int kWrites = Stream::KeyFiller::kWrites;
+  // After the queries: K0, K1; in codes also K2, V0, V1.
+  static constexpr int kStartCopies = (kWidens ? 5 : 2) * Stream::Share::kCopies;
   static constexpr int kStartWrites = (2 * kKeyStages - 5) * kWrites;  // after the first fragments
-  // What may be on its way at a wave's barrier: of tiles that are read after another one.
-  static constexpr int kWrittenAhead = (kLate ? 3 : 1) * kWrites;
-  static constexpr int kMostPending = 14;  // of lgkmcnt
-  static constexpr int kKeySlot = 1, kValueSlot = kWidens ? 2 : kHalf + kHalf / 2;
+  static constexpr int kMostPending = 14;                              // of lgkmcnt
+  static constexpr bool kSpread = kLate ? kHalf > 8 && !Source::kSplit : Source::kScalar;
+  static constexpr int kPieceSlots = kSpread ? 2 : 0;
+  static constexpr int kKeySlot = !kWidens || !kSpread ? 1 : kLate ? 0 : 2;
+  static constexpr int kValueSlot = kWidens ? kKeySlot + 1 : kHalf + kHalf / 2;
+  static constexpr int kKeyPieces = Stream::KeyFiller::kPieces;
+  static_assert(!kWidens || Source::kScalar ||
+                    kKeySlot + (kKeyPieces - 1) * kPieceSlots <= kHalf - 1 - kAhead,
+                "keys are written before the last fragments of keys are loaded: one wait for both");
   static constexpr int kInFlight = (2 * kKeyStages - 5) * Stream::Share::kCopies + Stream::kLookUps;
   // Global loads land in order: with turns, a look-up that was taken is younger than all that must
   // have landed.
@@ -245,6 +258,33 @@ class AttentionWave {
     }
   }
 
+  // Of waves on one SIMD, the one that is further in its step comes first: others wait for it.
+  template <int Slot>
+  HK_DEVICE static void rise() {
+    if constexpr (Slot == kSlots / 8) set_priority<1>();
+    if constexpr (Slot == kSlots / 2) set_priority<2>();
+  }
+
+  template <int Slot>
+  HK_DEVICE void copy_slot() {
+    static_for<0, kKeyPieces>([&](auto i) {
+      constexpr int kOffset = i.value * kPieceSlots;
+      if constexpr (Slot == kKeySlot + kOffset)
+        stream.template copy_keys<i.value>(key_ring.free_tile());
+      if constexpr (Slot == kValueSlot + kOffset)
+        stream.template copy_values<i.value>(value_ring.free_tile());
+    });
+  }
+
+  // LDS writes that `copy_slot` starts.
+  HK_DEVICE static constexpr int writes(int slot) {
+    int found = 0;
+    for (int i = 0; i < kKeyPieces; ++i)
+      if (Stream::KeyFiller::writes(i))
+        found += (slot == kKeySlot + i * kPieceSlots) + (slot == kValueSlot + i * kPieceSlots);
+    return found;
+  }
+
   // The second phase has room: what the next step needs is computed in it. `rows` and `columns`
   // move on as soon as the last fragment of their tile is on its way.
   template <bool kSteady, int Slot>
@@ -257,7 +297,6 @@ class AttentionWave {
       rows.pin();
     }
     if constexpr (Slot == kRoom) {
-      if constexpr (!kWidens) stream.copy_values(value_ring.free_tile());
       value_ring.advance();
       pin_scalar(value_ring.stage, value_ring.before[0]);
     }
@@ -296,8 +335,7 @@ class AttentionWave {
         const int loaded = Source::kScalar ? min(Slot + kAhead, kSlots) : Slot + kAhead;
         for (int i = Slot + kWaitSlots; i < loaded; ++i) pending += reads<kThis, kNext>(i);
         // What was written after the last fragment that is waited for was loaded.
-        pending += kWrites * (kKeySlot < Slot && kKeySlot > Slot - kAhead);
-        pending += kWrites * (kValueSlot < Slot && kValueSlot > Slot - kAhead);
+        for (int slot = Slot - kAhead + 2; slot < Slot; ++slot) pending += writes(slot);
         pending += kStartWrites * (!kThis && Slot + 1 < kAhead);
         return min(pending, kMostPending);
       }();

@@ -15,7 +15,8 @@ class Figures:
     waterfall_loops: int
     """Loops that the compiler makes around an access whose descriptor differs between lanes."""
     vmcnt0_in_loop: int
-    """Waits of the steady loop for every outstanding load."""
+    """Waits of the steady loop for every outstanding load, the youngest less than half an iteration
+    old."""
     conditional_instructions: int | None = None
     """Of the steady loop, in blocks that not every iteration passes through; not in the clocks."""
     loop_clocks: float | None = None

@@ -1,16 +1,17 @@
 // The one argument of the attention_prefill kernels, passed by value: plain C++ for host and device.
 //
-// Strides count elements. The head_size channels of a row of query, key, value and out are
-// contiguous and start at a multiple of 16 bytes (pointers 16-byte aligned, strides multiples of
-// 8 elements); token strides are at least head_size and below 2^26 elements.
+// Strides count elements, of a cache those that it stores. The head_size channels of a row of query,
+// key, value and out are contiguous and start at a multiple of 16 bytes, as pointers and strides do;
+// token strides are at least head_size and below 2^26 elements.
 //
 // A score is a float32 sum, and scale * score may be any number: also one past float32, where lse is
 // infinite. A score of minus infinity has no weight; NaN or plus infinity make the row's out NaN.
 //
-// A cache may keep 16 bytes together that are 8 channels of a key, [channels / 8, tokens, 8], or 8
-// tokens of a value's channel, [channels, tokens] or [tokens / 8, channels, 8]: from one piece to the
-// next it is a multiple of 16 bytes, and tokens are key_token and value_token elements apart (8, and 1
-// or head_size). What lies past a sequence's end in its last block may be anything.
+// A cache may keep 16 bytes together, x = 8 elements or 16 codes: x channels of a key,
+// [channels / x, tokens, x], or x tokens of a value's channel, [channels, tokens] or
+// [tokens / x, channels, x]. From one piece to the next it is a multiple of 16 bytes, and tokens are
+// key_token and value_token elements apart (x, and 1 or head_size). What lies past a sequence's end
+// in its last block may be anything.
 //
 // Grid: (ceil(num_tokens / query rows of a workgroup) + num_requests) * num_heads, one dimension.
 // That bounds the query tiles of any batch; workgroups without one leave.
@@ -39,7 +40,7 @@ struct AttentionPrefillArgs {
   i64 key_block;  // paged
   i64 key_head;
   i64 key_token;
-  i64 key_piece;    // split: from 8 channels to the next
+  i64 key_piece;    // split: from one piece of channels to the next
   i64 value_block;  // paged
   i64 value_head;
   i64 value_token;

@@ -37,24 +37,24 @@ struct WideningCopy {
   }
 };
 
-// Starts two LDS writes of a lane's codes, widened; they count in `wait_lds`.
-template <class Code, class Tile, int Waves>
-HK_DEVICE void widen(Tile dst, Codes src, const WideningCopy<Tile, Waves>& share) {
+// Two registers of `dst`, which are a half of a lane's share, from four codes: piece 0 to 3.
+template <int Piece, class Code, class T>
+HK_DEVICE void widen(Vec<u32, 4>& dst, Codes src) {
+  static_for<0, 2>(
+      [&](auto i) { dst[Piece % 2 * 2 + i.value] = arch::widen<T, Code, i.value>(src[Piece]); });
+}
+
+// Starts an LDS write of a half of a lane's share; it counts in `wait_lds`.
+template <int Half, class Tile, int Waves>
+HK_DEVICE void store(Tile dst, Vec<u32, 4> src, const WideningCopy<Tile, Waves>& share) {
   using Layout = typename Tile::Layout;
-  static_for<0, 2>([&](auto half) {
-    Vec<u32, 4> wide;
-    static_for<0, 4>([&](auto i) {
-      constexpr int kWord = 2 * half.value + i.value / 2;
-      wide[i.value] = arch::widen<typename Tile::Element, Code, i.value % 2>(src[kWord]);
-    });
-    const u32 first = dst.base + share.destination;
-    if constexpr (half == 0)
-      arch::write_lds<0>(first, wide);
-    else if constexpr (Layout::kFlips)
-      arch::write_lds<0>(first ^ Layout::kSecond, wide);
-    else
-      arch::write_lds<Layout::kSecond>(first, wide);
-  });
+  const u32 first = dst.base + share.destination;
+  if constexpr (Half == 0)
+    arch::write_lds<0>(first, src);
+  else if constexpr (Layout::kFlips)
+    arch::write_lds<0>(first ^ Layout::kSecond, src);
+  else
+    arch::write_lds<Layout::kSecond>(first, src);
 }
 
 }  // namespace hk

@@ -11,7 +11,6 @@
 //   kBounded   whether what is copied past the last row are zeros
 //   kByLane    whether each lane finds its own rows
 //   kWidens    whether FP8 codes are stored, `Code`, and widened on their way
-//   kMostWaves on a SIMD, for which there are registers beside all this
 #pragma once
 
 #include "global_view.hpp"
@@ -27,7 +26,6 @@ struct PackedRows {
   static constexpr char kName[16] = "packed";
   static constexpr bool kBlocks = false, kSplit = false, kScalar = false, kBounded = true;
   static constexpr bool kByLane = false, kWidens = false;
-  static constexpr int kMostWaves = 8;
   i32 count;
 
   struct Found {};
@@ -42,7 +40,6 @@ struct PagedRows {
   static constexpr char kName[16] = "paged";
   static constexpr bool kBlocks = true, kSplit = false, kScalar = true, kBounded = true;
   static constexpr bool kByLane = false, kWidens = false;
-  static constexpr int kMostWaves = 8;
   i32 count;
   Constant<i32> block_table;
   u32 block_size;  // a multiple of 16
@@ -75,7 +72,6 @@ struct SplitPagedRows : PagedRows {
 struct LaneRows {
   static constexpr bool kBlocks = true, kSplit = false, kScalar = false, kBounded = false;
   static constexpr bool kByLane = true, kWidens = false;
-  static constexpr int kMostWaves = 8;
 
   i32 count;
   u64 block_table;
@@ -159,7 +155,6 @@ struct Widened : Rows_ {
   using Rows = Rows_;
   using Code = Code_;
   static constexpr bool kWidens = true;
-  static constexpr int kMostWaves = is_same<Rows, AnyPagedRows> ? 2 : Rows::kMostWaves;
 };
 
 // The rows of a tensor under a source: keys and values share places and differ in these.
