@@ -22,7 +22,6 @@ ATTENTION = [entry for entry in KERNELS if entry.operator == "attention_prefill"
 WAVE_ROWS = 32  # columns of a matrix instruction
 FLOPS_PER_CLOCK = 1024  # of 16-bit matrix instructions on a SIMD of gfx950
 SLACK = 0.02  # of the useful matrix FLOPs
-LEAST_USEFUL = 49  # percent
 Lengths = tuple[tuple[int, int], ...]
 """Queries and keys of each request."""
 
@@ -70,7 +69,7 @@ def test_useful_share_of_the_steady_loop(entry: KernelEntry, tools: Toolchain) -
         found.steps * useful / FLOPS_PER_CLOCK / analysis.loop_clocks(found.loop, entry.arch, tools)
     )
     assert entry.figures.useful_mfma_share == pytest.approx(share, abs=1e-4)
-    assert 100 * share >= entry.bars["useful_percent"] >= LEAST_USEFUL
+    assert 100 * share >= entry.bars["useful_percent"] >= 50
 
 
 @covered("attention_prefill")

@@ -11,14 +11,10 @@ from pathlib import Path
 import pytest
 
 from hk_backend.kernels import KernelEntry, catalogue
-from hk_backend.kernels.toolchain import compiler
-from hk_backend.kernels.toolchain.clocks import is_matrix
 from hk_backend.kernels.toolchain.compiler import Toolchain
-from hk_backend.kernels.toolchain.disassembly import disassemble
 from tests.kernels import mutants, source_mutants
 from tests.kernels.catalogues import selected
 from tests.kernels.cover import family
-from tests.kernels.mutants import Verdict
 from tests.kernels.source_mutants import SourceMutant
 
 PACKED, PAGED, SPLIT, TOKENS, ANY_PAGES, TURNS = (
@@ -47,18 +43,7 @@ FEWEST = 80
 def test_every_wait_and_every_barrier_is_needed(entry: KernelEntry) -> None:
     verdicts = list(mutants.run(entry))
     assert len(verdicts) >= FEWEST
-    survivors = mutants.survivors(verdicts)
-    assert [str(verdict) for verdict in survivors if not is_spare(entry, verdict)] == []
-
-
-def is_spare(entry: KernelEntry, verdict: Verdict) -> bool:
-    """Of kernels that widen, a wait for loads outside the loops: codes that nobody needs are on
-    their way there. The compiler waits for them at a fence, or to reuse their registers."""
-    if entry.facts["stored"] == entry.facts["dtype"] or "vmcnt" not in verdict.mutant.change:
-        return False
-    loops = disassemble(entry.path, entry.arch, compiler.find())[entry.symbol].loops
-    steps = [loop.instructions for loop in loops if any(map(is_matrix, loop.instructions))]
-    return all(i.pc != verdict.mutant.pc for step in steps for i in step)
+    assert [str(verdict) for verdict in mutants.survivors(verdicts)] == []
 
 
 def judged(mutant: SourceMutant | None, folder: Path, tools: Toolchain) -> dict[str, str | None]:

@@ -21,7 +21,8 @@ HK_DEVICE void take_over() {
 }
 // A barrier after which all waves see what each has written to LDS in C++.
 HK_DEVICE void synchronize() {
-  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+  asm volatile("" ::: "memory");
+  arch::wait<arch::kNoWait, 0>();  // a release would wait for global loads, too
   take_over();
 }
 

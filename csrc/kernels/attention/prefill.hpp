@@ -78,11 +78,12 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
       ++j;
     }
     for (; j < tiles; ++j) attention.idle();
-    attention.finish();
   } else {
     attention.clear();
-    wait_copies<0>();  // the queries'
   }
+  // Queries that nobody needs, or tiles past the last one: the LDS is given away when the waves end.
+  wait_copies<0>();
+  fence_schedule();
 
   const f32 value_factor =
       args.value_factor * stored_scale<Source>(args.value_scale, kv_head, args.value_scale_head);

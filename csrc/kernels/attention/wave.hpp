@@ -79,12 +79,15 @@ class AttentionWave {
     }
     static_for<2, kKeyStages>([&](auto i) {
       constexpr bool kDrains = Source::kScalar && i.value == kKeyStages - 1;
+      // As a look-up does, and with it the fragments. With turns also for the values, as waves
+      // without keys of their own go on at once.
+      constexpr bool kFirst = kDrains && kWidens && !kLate;
+      if constexpr (kFirst) wait_lds<0>();
       if constexpr (kWidens)
         stream.value_filler.store(value_ring.tile(0), stream.first_values);
       else
         stream.copy_values(value_ring.tile(i - 2));
-      // As a look-up does, and with it the fragments.
-      if constexpr (kDrains) wait_lds<0>();
+      if constexpr (kDrains && !kFirst) wait_lds<0>();
       stream.template advance<kLookUpsSuffice>();
       if constexpr (i.value < kKeyStages - 1) stream.copy_keys(key_ring.tile(i));
     });
@@ -122,6 +125,13 @@ class AttentionWave {
       rise<slot.value>();
       copy_slot<slot.value>();
     };
+    // Codes are written to LDS before the slot's fragments are loaded: a wait for these is for both.
+    const auto copies_first = [&](auto slot) {
+      if constexpr (kWidens) copies(slot);
+    };
+    const auto copies_last = [&](auto slot) {
+      if constexpr (!kWidens) copies(slot);
+    };
     const auto maxima = [&](auto slot) {
       if constexpr (kNext) softmax.template max_slot<kMasked, slot.value>(visible);
     };
@@ -139,7 +149,7 @@ class AttentionWave {
         [&](auto slot) {
           if constexpr (kNext) score<kThis, slot.value>();
         },
-        weights, copies, loads, maxima);
+        weights, copies_first, loads, maxima, copies_last);
     end_even_phase<kNext>();
     interleave<kHalf, kSlots>(
         [&](auto slot) { drain<kThis, slot.value>(); },
@@ -168,11 +178,6 @@ class AttentionWave {
     end_odd_phase();
   }
 
-  // For tiles past the last one: the LDS is given away when the waves end.
-  HK_DEVICE void finish() const {
-    if constexpr (!kWidens) wait_copies<0>();
-  }
-
   // By step j's barrier V(j+1) has landed, and of K(j+3) the keys that are read before the next one:
   // of two halves of waves, those that the early ones copy. In flight stay the tiles after these.
   // With four stages: V(j+2), K(j+4) and of early waves V(j+3), of late ones K(j+3). After the last
@@ -192,20 +197,19 @@ class AttentionWave {
   static constexpr bool kLate = Shape::Turns::kLate;
   static constexpr int kWaitSlots = 2;  // slots served by one wait
   // Tiles are copied where the registers for it are free; widened early, so that the waits for later
-  // fragments are also for what was written, and in pieces where the model gains by it.
+  // fragments are also for what was written.
   static constexpr bool kWidens = Source::kWidens;
   static constexpr int kWrites = Stream::KeyFiller::kWrites;
   // After the queries: K0, K1; in codes also K2, V0, V1.
   static constexpr int kStartCopies = (kWidens ? 5 : 2) * Stream::Share::kCopies;
   static constexpr int kStartWrites = (2 * kKeyStages - 5) * kWrites;  // after the first fragments
   static constexpr int kMostPending = 14;                              // of lgkmcnt
-  static constexpr bool kSpread = kLate ? kHalf > 8 && !Source::kSplit : Source::kScalar;
-  static constexpr int kPieceSlots = kSpread ? 2 : 0;
-  static constexpr int kKeySlot = !kWidens || !kSpread ? 1 : kLate ? 0 : 2;
-  static constexpr int kValueSlot = kWidens ? kKeySlot + 1 : kHalf + kHalf / 2;
+  static constexpr int kKeySlot = 1, kValueSlot = kWidens ? 2 : kHalf + kHalf / 2;
+  // From a piece of values to the next: at once where no more registers are free, or no slots.
+  static constexpr bool kAtOnce = kLate ? kHalf == 8 || Source::kSplit : Source::kByLane;
+  static constexpr int kPieceSlots = kAtOnce ? 0 : 2;
   static constexpr int kKeyPieces = Stream::KeyFiller::kPieces;
-  static_assert(!kWidens || Source::kScalar ||
-                    kKeySlot + (kKeyPieces - 1) * kPieceSlots <= kHalf - 1 - kAhead,
+  static_assert(!kWidens || kKeySlot <= kHalf - 1 - kAhead,
                 "keys are written before the last fragments of keys are loaded: one wait for both");
   static constexpr int kInFlight = (2 * kKeyStages - 5) * Stream::Share::kCopies + Stream::kLookUps;
   // Global loads land in order: with turns, a look-up that was taken is younger than all that must
@@ -268,10 +272,8 @@ class AttentionWave {
   template <int Slot>
   HK_DEVICE void copy_slot() {
     static_for<0, kKeyPieces>([&](auto i) {
-      constexpr int kOffset = i.value * kPieceSlots;
-      if constexpr (Slot == kKeySlot + kOffset)
-        stream.template copy_keys<i.value>(key_ring.free_tile());
-      if constexpr (Slot == kValueSlot + kOffset)
+      if constexpr (Slot == kKeySlot) stream.template copy_keys<i.value>(key_ring.free_tile());
+      if constexpr (Slot == kValueSlot + i.value * kPieceSlots)
         stream.template copy_values<i.value>(value_ring.free_tile());
     });
   }
@@ -281,7 +283,7 @@ class AttentionWave {
     int found = 0;
     for (int i = 0; i < kKeyPieces; ++i)
       if (Stream::KeyFiller::writes(i))
-        found += (slot == kKeySlot + i * kPieceSlots) + (slot == kValueSlot + i * kPieceSlots);
+        found += (slot == kKeySlot) + (slot == kValueSlot + i * kPieceSlots);
     return found;
   }
 

@@ -10,7 +10,6 @@ therefore passed to it as two instructions with the same results, reads, issue s
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +29,6 @@ MCA_TIMEOUT = 60  # seconds; it takes a fraction of one
 PAIR_OF_REGISTERS = re.compile(r"(v\d+), (v\d+)$")
 WIDE_PRODUCT = re.compile(r"v\[(\d+):(\d+)\], \S+, (\S+), (\S+), (\S+)$")
 MASKING = ("v_cmp_", "v_cndmask_")
-LOADS = ("buffer_load_", "global_load_", "flat_load_", "scratch_load_")
 MEMORY = ("buffer_", "global_", "flat_", "scratch_", "ds_", "s_load_", "s_buffer_load_")
 
 
@@ -90,26 +88,11 @@ def _is_waterfall(loop: Loop) -> bool:
 
 
 def vmcnt0(loop: Loop) -> int:
-    """Waits for every outstanding load, the youngest less than half an iteration old.
-
-    Ages are counted in matrix instructions: what was asked for half an iteration ago has had its
-    time, also where nothing younger is on its way.
-    """
-    iteration = sum(map(is_matrix, loop.instructions))
-    age, found = -1, 0  # of the youngest load; none was seen
-    for second, instruction in itertools.product((False, True), loop.instructions):
-        if instruction.mnemonic.startswith(LOADS):
-            age = 0
-        elif is_matrix(instruction):
-            age += age >= 0
-        elif second and _waits_for_all(instruction):
-            found += age < max(1, iteration / 2)
-    return found
-
-
-def _waits_for_all(instruction: Instruction) -> bool:
-    operands = instruction.operands.replace("vscnt", "")
-    return instruction.mnemonic == "s_waitcnt" and "vmcnt(0)" in operands
+    """Waits for every outstanding load."""
+    return sum(
+        i.mnemonic == "s_waitcnt" and "vmcnt(0)" in i.operands.replace("vscnt", "")
+        for i in loop.instructions
+    )
 
 
 def loop_clocks(loop: Loop, arch: str, tools: Toolchain) -> float:

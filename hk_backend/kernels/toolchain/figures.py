@@ -15,8 +15,7 @@ class Figures:
     waterfall_loops: int
     """Loops that the compiler makes around an access whose descriptor differs between lanes."""
     vmcnt0_in_loop: int
-    """Waits of the steady loop for every outstanding load, the youngest less than half an iteration
-    old."""
+    """Waits of the steady loop for every outstanding load."""
     conditional_instructions: int | None = None
     """Of the steady loop, in blocks that not every iteration passes through; not in the clocks."""
     loop_clocks: float | None = None

@@ -128,21 +128,6 @@ def test_vmcnt0_with_other_fields(wait: str) -> None:
     assert analysis.vmcnt0(loop) == 1
 
 
-MATRIX = "v_mfma_f32_32x32x16_bf16 v[0:15], v[16:19], v[20:23], v[0:15]"
-LOAD = "global_load_dwordx4 v[24:27], v[28:29], off"
-
-
-@pytest.mark.parametrize(("before", "after", "found"), [(0, 4, 1), (1, 3, 1), (2, 2, 0), (3, 1, 0)])
-def test_a_load_that_has_had_half_an_iteration(before: int, after: int, found: int) -> None:
-    """`before`: matrix instructions between the load and the wait; also across the loop's end."""
-    body = [LOAD, *[MATRIX] * before, "s_waitcnt vmcnt(0)", *[MATRIX] * after]
-    for turn in range(len(body)):
-        turned = [*body[turn:], *body[:turn]]
-        code = straight(*turned, f"s_cbranch_scc1 {65536 - len(turned) - 1}", "s_endpgm")
-        (loop,) = code.loops
-        assert analysis.vmcnt0(loop) == found
-
-
 DESCRIPTOR = """
 struct Args {{ float* x; float* y; int n; }};
 __device__ void run(const Args& a) {{
