@@ -19,10 +19,11 @@ HK_DEVICE void take_over() {
   barrier();
   asm volatile("" ::: "memory");  // for the compiler alone: an acquire would wait for look-ups
 }
-// A barrier after which all waves see what each has written to LDS in C++.
+// A barrier after which all waves see what each has written to LDS in C++. Without a release, which
+// would wait for global loads, too: the assembly is for the compiler alone.
 HK_DEVICE void synchronize() {
   asm volatile("" ::: "memory");
-  arch::wait<arch::kNoWait, 0>();  // a release would wait for global loads, too
+  arch::wait<arch::kNoWait, 0>();
   take_over();
 }
 

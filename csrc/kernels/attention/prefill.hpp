@@ -81,7 +81,8 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
   } else {
     attention.clear();
   }
-  // Queries that nobody needs, or tiles past the last one: the LDS is given away when the waves end.
+  // Queries that nobody needs, or tiles past the last one. Their LDS is used again, by the epilogue or
+  // by whom it is given to when the waves end; the registers of codes are, too.
   wait_copies<0>();
   fence_schedule();
 

@@ -79,15 +79,15 @@ class AttentionWave {
     }
     static_for<2, kKeyStages>([&](auto i) {
       constexpr bool kDrains = Source::kScalar && i.value == kKeyStages - 1;
-      // As a look-up does, and with it the fragments. With turns also for the values, as waves
-      // without keys of their own go on at once.
-      constexpr bool kFirst = kDrains && kWidens && !kLate;
-      if constexpr (kFirst) wait_lds<0>();
+      // As a look-up does, and with it the fragments. Late waves without keys of their own reach a
+      // barrier at once: what they wrote of V0 must have landed, too.
+      constexpr bool kDrainsFirst = kDrains && kWidens && !kLate;
+      if constexpr (kDrainsFirst) wait_lds<0>();
       if constexpr (kWidens)
         stream.value_filler.store(value_ring.tile(0), stream.first_values);
       else
         stream.copy_values(value_ring.tile(i - 2));
-      if constexpr (kDrains && !kFirst) wait_lds<0>();
+      if constexpr (kDrains && !kDrainsFirst) wait_lds<0>();
       stream.template advance<kLookUpsSuffice>();
       if constexpr (i.value < kKeyStages - 1) stream.copy_keys(key_ring.tile(i));
     });
@@ -126,6 +126,7 @@ class AttentionWave {
       copy_slot<slot.value>();
     };
     // Codes are written to LDS before the slot's fragments are loaded: a wait for these is for both.
+    // Copies that pass the registers by come last: by llvm-mca and the clock the better order.
     const auto copies_first = [&](auto slot) {
       if constexpr (kWidens) copies(slot);
     };
@@ -205,12 +206,14 @@ class AttentionWave {
   static constexpr int kStartWrites = (2 * kKeyStages - 5) * kWrites;  // after the first fragments
   static constexpr int kMostPending = 14;                              // of lgkmcnt
   static constexpr int kKeySlot = 1, kValueSlot = kWidens ? 2 : kHalf + kHalf / 2;
-  // From a piece of values to the next: at once where no more registers are free, or no slots.
+  // From a piece of values to the next: at once where no registers are free to wait in.
   static constexpr bool kAtOnce = kLate ? kHalf == 8 || Source::kSplit : Source::kByLane;
   static constexpr int kPieceSlots = kAtOnce ? 0 : 2;
-  static constexpr int kKeyPieces = Stream::KeyFiller::kPieces;
+  static constexpr int kPieces = Stream::KeyFiller::kPieces;
   static_assert(!kWidens || kKeySlot <= kHalf - 1 - kAhead,
                 "keys are written before the last fragments of keys are loaded: one wait for both");
+  static_assert(!kWidens || kValueSlot + (kPieces - 1) * kPieceSlots <= kSlots - 1 - kAhead,
+                "so are values");
   static constexpr int kInFlight = (2 * kKeyStages - 5) * Stream::Share::kCopies + Stream::kLookUps;
   // Global loads land in order: with turns, a look-up that was taken is younger than all that must
   // have landed.
@@ -271,7 +274,7 @@ class AttentionWave {
 
   template <int Slot>
   HK_DEVICE void copy_slot() {
-    static_for<0, kKeyPieces>([&](auto i) {
+    static_for<0, kPieces>([&](auto i) {
       if constexpr (Slot == kKeySlot) stream.template copy_keys<i.value>(key_ring.free_tile());
       if constexpr (Slot == kValueSlot + i.value * kPieceSlots)
         stream.template copy_values<i.value>(value_ring.free_tile());
@@ -280,10 +283,9 @@ class AttentionWave {
 
   // LDS writes that `copy_slot` starts.
   HK_DEVICE static constexpr int writes(int slot) {
-    int found = 0;
-    for (int i = 0; i < kKeyPieces; ++i)
-      if (Stream::KeyFiller::writes(i))
-        found += (slot == kKeySlot) + (slot == kValueSlot + i * kPieceSlots);
+    int found = kWrites * (slot == kKeySlot);
+    for (int i = 0; i < kPieces; ++i)
+      found += Stream::KeyFiller::writes(i) && slot == kValueSlot + i * kPieceSlots;
     return found;
   }
 
