@@ -34,6 +34,10 @@ class Library:
     def set_current_device(self, index: int) -> None: ...
     def stream_device(self, stream: int) -> int:
         """The device of a stream (0: the current device)."""
+    def is_capturing(self, stream: int) -> bool:
+        """Whether it records work in a graph instead of running it; also true of the null stream
+        while that must not be used, since a stream captures that it would wait for.
+        """
     def load_image(self, image: bytes) -> int:
         """The module of a code object in memory, which HIP trusts to be whole."""
     def function(self, module: int, symbol: str) -> int: ...

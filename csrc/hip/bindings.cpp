@@ -94,6 +94,7 @@ PYBIND11_MODULE(_hip, m) {
       .def("current_device", &Library::current_device)
       .def("set_current_device", &Library::set_current_device, py::arg("index"))
       .def("stream_device", &Library::device_of, py::arg("stream"))
+      .def("is_capturing", &Library::is_capturing, py::arg("stream"))
       .def(
           "load_image",
           [](Library& library, const py::bytes& image) { return library.load(image); },

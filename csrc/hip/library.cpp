@@ -9,6 +9,7 @@ namespace hk::hip {
 namespace {
 
 constexpr int kInvalidDeviceFunction = 98;
+constexpr int kStreamCaptureImplicit = 906;
 constexpr int kMultiprocessorCount = 63;  // hipDeviceAttributeMultiprocessorCount
 constexpr int kMaxDynamicLds = 8;         // hipFuncAttributeMaxDynamicSharedMemorySize
 // Of hipDeviceProp_tR0600 (HIP 6 and 7).
@@ -50,6 +51,7 @@ Library::Library(const std::string& path, bool load) : path(path) {
   find(hip_.hipGetDevicePropertiesR0600, "hipGetDevicePropertiesR0600");
   find(hip_.hipDeviceGetAttribute, "hipDeviceGetAttribute");
   find(hip_.hipStreamGetDevice, "hipStreamGetDevice");
+  find(hip_.hipStreamIsCapturing, "hipStreamIsCapturing");
   find(hip_.hipStreamSynchronize, "hipStreamSynchronize");
   find(hip_.hipModuleLoadData, "hipModuleLoadData");
   find(hip_.hipModuleGetFunction, "hipModuleGetFunction");
@@ -104,6 +106,17 @@ int Library::device_of(Handle stream) const {
   int device = 0;
   check("hipStreamGetDevice", hip_.hipStreamGetDevice(stream, &device));
   return device;
+}
+
+bool Library::is_capturing(Handle stream) const {
+  int status = 0;
+  const int code = hip_.hipStreamIsCapturing(stream, &status);
+  if (code == kStreamCaptureImplicit) {
+    hip_.hipGetLastError();
+    return true;
+  }
+  check("hipStreamIsCapturing", code);
+  return status;
 }
 
 Handle Library::load(std::string image) {

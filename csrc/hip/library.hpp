@@ -47,7 +47,9 @@ class Library {
   int current_device() const;
   void set_current_device(int device) const;
   int device_of(Handle stream) const;  // 0, the null stream: the current device
-  Handle load(std::string image);      // a code object that HIP trusts to be whole; kept
+  // Also true of the null stream while a stream captures that it would wait for.
+  bool is_capturing(Handle stream) const;
+  Handle load(std::string image);  // a code object that HIP trusts to be whole; kept
   Handle function(Handle module, const std::string& symbol) const;
   void allow_dynamic_lds(Handle function, int bytes) const;
   // Enqueues one kernel; `argument` is copied before this returns.
@@ -63,6 +65,7 @@ class Library {
     int (*hipGetDevicePropertiesR0600)(void*, int);
     int (*hipDeviceGetAttribute)(int*, int, int);
     int (*hipStreamGetDevice)(Handle, int*);
+    int (*hipStreamIsCapturing)(Handle, int*);
     int (*hipStreamSynchronize)(Handle);
     int (*hipModuleLoadData)(Handle*, const void*);
     int (*hipModuleGetFunction)(Handle*, Handle, const char*);

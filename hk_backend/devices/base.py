@@ -44,6 +44,9 @@ class Device(Protocol):
             DeviceError: it packs none.
         """
 
+    def is_capturing(self) -> bool:
+        """Whether what is launched now is recorded in a graph instead of run. Waits for nothing."""
+
     def verdict(self, request: Request) -> Verdict:
         """Whether this device serves a request that the operator's own envelope admits."""
 

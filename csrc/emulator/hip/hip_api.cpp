@@ -2,7 +2,8 @@
 //
 // Same names, numbers and layouts as ROCm's library, so that one launch path runs on both. What a
 // device computes runs when something waits for it (hip_runtime.hpp). Here devices and errors;
-// memory, streams and events, modules and launches, and what only the emulator has: hip_api_*.cpp.
+// memory, streams and events, graphs, modules and launches, and what only the emulator has:
+// hip_api_*.cpp.
 
 #include <utility>
 
@@ -70,6 +71,7 @@ EXPORT int hipDeviceGetAttribute(int* value, int attribute, int index) {
 
 EXPORT int hipDeviceSynchronize() {
   return call([&](Runtime& runtime) {
+    runtime.captures.waiting_for_the_device();
     runtime.drain_all(runtime.current());
     return runtime.synchronised(runtime.current());
   });

@@ -11,23 +11,44 @@ using namespace hk::emulator::hip;
 
 namespace {
 
-struct Copy {
-  std::byte *to, *from;
-  size_t bytes;
-  void operator()() const { std::memmove(to, from, bytes); }
+// What a copy or a fill touches. It is looked up again when that runs: a graph may outlive it.
+class Memory {
+ public:
+  Memory(Runtime& runtime, const void* pointer, size_t bytes, bool must_be_device = true)
+      : runtime_(runtime), pointer_(pointer), bytes_(bytes),
+        on_device_(runtime.resolve(pointer, bytes, must_be_device) != pointer) {}
+  std::byte* now() const {
+    try {
+      return runtime_.resolve(pointer_, bytes_, on_device_);
+    } catch (const Failure&) {
+      throw Failure{kIllegalAddress, "memory of a graph's copy was freed"};
+    }
+  }
+
+ private:
+  Runtime& runtime_;
+  const void* pointer_;
+  size_t bytes_;
+  bool on_device_;
 };
 
-Copy resolved_copy(Runtime& runtime, void* to, const void* from, size_t bytes, int kind) {
+void copy(Runtime& runtime, Stream& stream, void* to, const void* from, size_t bytes, int kind) {
   require(kind >= kHostToHost && kind <= kDefault, kInvalidMemcpyDirection);
-  const bool to_device = kind == kHostToDevice || kind == kDeviceToDevice;
-  const bool from_device = kind == kDeviceToHost || kind == kDeviceToDevice;
-  return {runtime.resolve(to, bytes, to_device), runtime.resolve(from, bytes, from_device), bytes};
+  const Memory target(runtime, to, bytes, kind == kHostToDevice || kind == kDeviceToDevice);
+  const Memory source(runtime, from, bytes, kind == kDeviceToHost || kind == kDeviceToDevice);
+  runtime.enqueue(stream, kMemcpyNode, [=] { std::memmove(target.now(), source.now(), bytes); });
+}
+
+void fill(Runtime& runtime, Stream& stream, void* to, int value, size_t bytes) {
+  const Memory target(runtime, to, bytes);
+  runtime.enqueue(stream, kMemsetNode, [=] { std::memset(target.now(), value, bytes); });
 }
 
 }  // namespace
 
 EXPORT int hipMalloc(void** pointer, size_t bytes) {
   return call([&](Runtime& runtime) {
+    runtime.captures.unsafe_call();
     require(pointer);
     *pointer = nullptr;
     if (!bytes) return;
@@ -41,6 +62,7 @@ EXPORT int hipMalloc(void** pointer, size_t bytes) {
 
 EXPORT int hipFree(void* pointer) {
   return call([&](Runtime& runtime) {
+    runtime.captures.unsafe_call();
     if (!pointer) return kSuccess;
     for (int i = 0; i < runtime.device_count(); ++i) {
       Device& device = runtime.device(i);
@@ -56,6 +78,7 @@ EXPORT int hipFree(void* pointer) {
 
 EXPORT int hipHostRegister(void* host, size_t bytes, unsigned) {
   return call([&](Runtime& runtime) {
+    runtime.captures.unsafe_call();
     require(host && bytes);
     Device& device = runtime.current();
     for (auto& [other, address] : device.registered) {
@@ -82,6 +105,7 @@ EXPORT int hipHostGetDevicePointer(void** pointer, void* host, unsigned flags) {
 
 EXPORT int hipHostUnregister(void* host) {
   return call([&](Runtime& runtime) {
+    runtime.captures.unsafe_call();
     Device& device = runtime.current();
     auto found = device.registered.find(host);
     require(found != device.registered.end(), kHostMemoryNotRegistered);
@@ -93,31 +117,30 @@ EXPORT int hipHostUnregister(void* host) {
 }
 
 EXPORT int hipMemcpyAsync(void* to, const void* from, size_t bytes, int kind, void* stream) {
-  return call([&](Runtime& runtime) {
-    runtime.enqueue(runtime.stream(stream), resolved_copy(runtime, to, from, bytes, kind));
-  });
+  return call(
+      [&](Runtime& runtime) { copy(runtime, runtime.stream(stream), to, from, bytes, kind); });
 }
 
 EXPORT int hipMemcpy(void* to, const void* from, size_t bytes, int kind) {
   return call([&](Runtime& runtime) {
+    runtime.captures.synchronous_copy();
     Stream& stream = runtime.stream(nullptr);
-    runtime.enqueue(stream, resolved_copy(runtime, to, from, bytes, kind));
+    copy(runtime, stream, to, from, bytes, kind);
     runtime.drain(stream);
     return runtime.synchronised(*stream.device);
   });
 }
 
 EXPORT int hipMemsetAsync(void* to, int value, size_t bytes, void* stream) {
-  return call([&](Runtime& runtime) {
-    std::byte* host = runtime.resolve(to, bytes, true);
-    runtime.enqueue(runtime.stream(stream), [=] { std::memset(host, value, bytes); });
-  });
+  return call([&](Runtime& runtime) { fill(runtime, runtime.stream(stream), to, value, bytes); });
 }
 
 EXPORT int hipMemset(void* to, int value, size_t bytes) {
-  if (int error = hipMemsetAsync(to, value, bytes, nullptr)) return error;
   return call([&](Runtime& runtime) {
-    runtime.drain(runtime.stream(nullptr));
-    return runtime.synchronised(runtime.current());
+    runtime.captures.synchronous_copy();
+    Stream& stream = runtime.stream(nullptr);
+    fill(runtime, stream, to, value, bytes);
+    runtime.drain(stream);
+    return runtime.synchronised(*stream.device);
   });
 }

@@ -16,7 +16,10 @@ EXPORT int hipModuleLoadData(void** module, const void* image) {
 }
 
 EXPORT int hipModuleUnload(void* module) {
-  return call([&](Runtime& runtime) { runtime.unload_module(module); });
+  return call([&](Runtime& runtime) {
+    runtime.captures.unsafe_call();
+    runtime.unload_module(module);
+  });
 }
 
 EXPORT int hipModuleGetFunction(void** function, void* module, const char* name) {

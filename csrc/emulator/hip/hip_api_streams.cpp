@@ -21,6 +21,7 @@ EXPORT int hipStreamDestroy(void* stream) {
 EXPORT int hipStreamSynchronize(void* handle) {
   return call([&](Runtime& runtime) {
     Stream& stream = runtime.stream(handle);
+    runtime.captures.waiting_for(stream);
     runtime.drain(stream);
     return runtime.synchronised(*stream.device);
   });
@@ -28,7 +29,9 @@ EXPORT int hipStreamSynchronize(void* handle) {
 
 EXPORT int hipStreamQuery(void* handle) {
   return call([&](Runtime& runtime) {
-    return runtime.step(runtime.stream(handle)) ? kNotReady : kSuccess;
+    Stream& stream = runtime.stream(handle);
+    runtime.captures.waiting_for(stream);
+    return runtime.step(stream) ? kNotReady : kSuccess;
   });
 }
 
@@ -39,11 +42,12 @@ EXPORT int hipStreamGetDevice(void* handle, int* index) {
   });
 }
 
-EXPORT int hipStreamWaitEvent(void* handle, void* event, unsigned) {
+EXPORT int hipStreamWaitEvent(void* handle, void* event_handle, unsigned) {
   return call([&](Runtime& runtime) {
-    auto mark = runtime.event(event).mark;
-    if (!mark) return;  // never recorded: nothing to wait for
-    runtime.wait_for(runtime.stream(handle), mark);
+    Stream& stream = runtime.stream(handle);
+    Event& event = runtime.event(event_handle);
+    if (runtime.captures.wait(stream, event)) return;
+    if (event.mark) runtime.wait_for(stream, event.mark);  // else never recorded
   });
 }
 
@@ -60,23 +64,30 @@ EXPORT int hipEventDestroy(void* event) {
   return call([&](Runtime& runtime) { runtime.destroy_event(event); });
 }
 
-EXPORT int hipEventRecord(void* event, void* handle) {
-  return call(
-      [&](Runtime& runtime) { runtime.event(event).mark = runtime.mark(runtime.stream(handle)); });
+EXPORT int hipEventRecord(void* event_handle, void* handle) {
+  return call([&](Runtime& runtime) {
+    Event& event = runtime.event(event_handle);
+    Stream& stream = runtime.stream(handle);
+    if (!runtime.captures.record(event, stream)) event.mark = runtime.mark(stream);
+  });
 }
 
-EXPORT int hipEventQuery(void* event) {
+EXPORT int hipEventQuery(void* handle) {
   return call([&](Runtime& runtime) {
-    auto mark = runtime.event(event).mark;
+    Event& event = runtime.event(handle);
+    runtime.captures.waiting_for(event);
+    auto mark = event.mark;
     if (!mark || mark->reached) return kSuccess;
     runtime.step(*mark->stream);
     return kNotReady;
   });
 }
 
-EXPORT int hipEventSynchronize(void* event) {
+EXPORT int hipEventSynchronize(void* handle) {
   return call([&](Runtime& runtime) {
-    auto mark = runtime.event(event).mark;
+    Event& event = runtime.event(handle);
+    runtime.captures.waiting_for(event);
+    auto mark = event.mark;
     if (!mark) return kSuccess;
     if (!mark->reached) runtime.drain(*mark->stream, mark.get());
     return runtime.synchronised(runtime.current());

@@ -1,24 +1,12 @@
 #include "hip/hip_runtime.hpp"
 
+#include "hip/hip_handles.hpp"
+
 #include <algorithm>
 #include <cstring>
 
 namespace hk::emulator::hip {
 namespace {
-
-// The iterator of the element of `list` that `handle` points to.
-template <class List>
-auto find_handle(List& list, const void* handle) {
-  auto found = std::find_if(list.begin(), list.end(), [&](auto& item) { return &item == handle; });
-  return found;
-}
-
-template <class List>
-typename List::value_type& known(List& list, const void* handle) {
-  auto found = find_handle(list, handle);
-  if (found == list.end()) throw Failure{kInvalidHandle};
-  return *found;
-}
 
 // The fields of an ELF64 header that tell the arch and the size of an image; the interface hands
 // over no size (LLVM AMDGPU usage, "ELF Code Object").
@@ -55,6 +43,9 @@ Runtime& Runtime::instance() {
 Runtime::Runtime() { reset(Arch::gfx950, 1); }
 
 void Runtime::reset(Arch arch, int device_count) {
+  captures = {};
+  graphs.clear();
+  executables.clear();
   modules_.clear();
   events_.clear();
   devices_.clear();
@@ -118,6 +109,7 @@ Stream& Runtime::create_stream(bool blocking) {
 void Runtime::destroy_stream(void* handle) {
   Stream& gone = stream(handle);
   if (!handle) throw Failure{kInvalidHandle};
+  captures.forget(gone);
   drain(gone);
   auto& streams = gone.device->streams;
   streams.erase(find_handle(streams, handle));
@@ -136,7 +128,8 @@ void Runtime::wait_for(Stream& stream, std::shared_ptr<Event::Mark> mark) {
 }
 
 // The null stream runs after all that blocking streams were given before, and they after it.
-void Runtime::enqueue(Stream& stream, std::function<void()> work) {
+void Runtime::enqueue(Stream& stream, NodeType type, std::function<void()> work) {
+  if (Capture* capture = captures.active(stream)) return capture->record(stream, {type, work});
   Stream& null = stream.device->null_stream;
   if (&stream == &null) {
     for (Stream& other : stream.device->streams)
@@ -151,7 +144,11 @@ bool Runtime::step(Stream& stream) {
   if (stream.work.empty()) return false;
   auto work = std::move(stream.work.front());
   stream.work.pop_front();
-  work();
+  try {
+    work();
+  } catch (const Failure& failure) {
+    if (!stream.device->pending.error) stream.device->pending = failure;
+  }
   return true;
 }
 
@@ -240,7 +237,7 @@ void Runtime::launch(Function& function, Dim3 grid, Dim3 block, size_t dynamic_l
       device.pending = {kLaunchFailure, report.findings.front().message};
     summary.add(kernel.name, report);
   };
-  enqueue(stream, std::move(run));
+  enqueue(stream, kKernelNode, std::move(run));
 }
 
 DeviceProperties properties_of(Arch arch) {
@@ -264,37 +261,6 @@ DeviceProperties properties_of(Arch arch) {
   p.l2CacheSize = 4 << 20;
   p.maxThreadsPerMultiProcessor = 2048;
   return p;
-}
-
-ErrorText describe(int error) {
-  switch (error) {
-    case kSuccess: return {"hipSuccess", "no error"};
-    case kInvalidValue: return {"hipErrorInvalidValue", "invalid argument"};
-    case kOutOfMemory: return {"hipErrorOutOfMemory", "out of memory"};
-    case kInvalidConfiguration:
-      return {"hipErrorInvalidConfiguration", "invalid configuration argument"};
-    case kInvalidMemcpyDirection:
-      return {"hipErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"};
-    case kInvalidDeviceFunction:
-      return {"hipErrorInvalidDeviceFunction", "invalid device function"};
-    case kInvalidDevice: return {"hipErrorInvalidDevice", "invalid device ordinal"};
-    case kInvalidImage: return {"hipErrorInvalidImage", "device kernel image is invalid"};
-    case kNoBinaryForGpu:
-      return {"hipErrorNoBinaryForGpu", "no kernel image is available for execution on the device"};
-    case kInvalidHandle: return {"hipErrorInvalidHandle", "invalid resource handle"};
-    case kNotFound: return {"hipErrorNotFound", "named symbol not found"};
-    case kNotReady: return {"hipErrorNotReady", "device not ready"};
-    case kContextIsDestroyed: return {"hipErrorContextIsDestroyed", "context is destroyed"};
-    case kHostMemoryAlreadyRegistered:
-      return {"hipErrorHostMemoryAlreadyRegistered",
-              "part or all of the requested memory range is already mapped"};
-    case kHostMemoryNotRegistered:
-      return {"hipErrorHostMemoryNotRegistered",
-              "pointer does not correspond to a registered memory region"};
-    case kLaunchFailure: return {"hipErrorLaunchFailure", "unspecified launch failure"};
-    case kNotSupported: return {"hipErrorNotSupported", "operation not supported"};
-    default: return {"hipErrorUnknown", "unknown error"};
-  }
 }
 
 }  // namespace hk::emulator::hip

@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "hip/hip_capture.hpp"
+#include "hip/hip_graph.hpp"
 #include "hip/hip_types.hpp"
 #include "machine/machine.hpp"
 #include "hip/hip_report.hpp"
@@ -23,17 +25,13 @@ namespace hk::emulator::hip {
 
 inline constexpr size_t kDynamicLdsWithoutAttribute = 64 * 1024;
 
-struct Failure {  // thrown inside the library, returned at its border
-  Error error;
-  std::string why = {};  // what no error number can say
-};
-
 struct Device;
 
 struct Stream {
   Device* device;
   bool blocking = true;  // against the null stream
   std::deque<std::function<void()>> work;
+  std::shared_ptr<Capture> capture = {};  // that it is part of
 };
 
 struct Event {
@@ -41,7 +39,8 @@ struct Event {
     Stream* stream;
     bool reached = false;
   };
-  std::shared_ptr<Mark> mark;  // of the latest record; null before the first
+  std::shared_ptr<Mark> mark;  // of the latest record; null before the first, and in a capture
+  CapturedEvent captured;      // of the latest record, if a capture had it
 };
 
 struct Module;
@@ -84,6 +83,9 @@ class Runtime {
   bool launches_run = true;       // false: a launch returns at once, and nothing runs
   uint64_t launch_calls = 0;      // of hipModuleLaunchKernel since the last reset
   Summary summary;
+  Captures captures;
+  std::list<Graph> graphs;
+  std::list<Executable> executables;
   std::vector<std::byte> lines;  // line tables of the next module; empty: none
 
   // Forgets devices, memory, modules and reports, and starts anew.
@@ -102,7 +104,8 @@ class Runtime {
   Stream& stream(void* handle);  // null: the current device's null stream
   Stream& create_stream(bool blocking);
   void destroy_stream(void* handle);
-  void enqueue(Stream& stream, std::function<void()> work);
+  // `work` may run many times, in a graph: what it throws is its device's pending failure.
+  void enqueue(Stream& stream, NodeType type, std::function<void()> work);
   std::shared_ptr<Event::Mark> mark(Stream& stream);  // reached when what is queued has run
   void wait_for(Stream& stream, std::shared_ptr<Event::Mark> mark);
   void drain(Stream& stream, const Event::Mark* until = nullptr);

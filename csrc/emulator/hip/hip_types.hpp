@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace hk::emulator::hip {
 
@@ -19,13 +20,24 @@ enum Error : int {
   kInvalidImage = 200,
   kNoBinaryForGpu = 209,
   kInvalidHandle = 400,
+  kIllegalState = 401,
   kNotFound = 500,
   kNotReady = 600,
+  kIllegalAddress = 700,
   kContextIsDestroyed = 709,
   kHostMemoryAlreadyRegistered = 712,
   kHostMemoryNotRegistered = 713,
   kLaunchFailure = 719,
   kNotSupported = 801,
+  kStreamCaptureUnsupported = 900,
+  kStreamCaptureInvalidated = 901,
+  kStreamCaptureMerge = 902,
+  kStreamCaptureUnmatched = 903,
+  kStreamCaptureUnjoined = 904,
+  kStreamCaptureIsolation = 905,
+  kStreamCaptureImplicit = 906,
+  kCapturedEvent = 907,
+  kStreamCaptureWrongThread = 908,
   kUnknown = 999,
 };
 
@@ -34,7 +46,17 @@ struct ErrorText {
 };
 ErrorText describe(int error);  // "hipErrorUnknown" for what is not in the list above
 
+struct Failure {  // thrown inside the library, returned at its border
+  Error error;
+  std::string why = {};  // what no error number can say
+};
+
 enum CopyKind : int { kHostToHost, kHostToDevice, kDeviceToHost, kDeviceToDevice, kDefault };
+
+enum CaptureMode : int { kCaptureGlobal, kCaptureThreadLocal, kCaptureRelaxed };
+enum CaptureStatus : int { kNotCapturing, kCapturing, kCaptureInvalidated };
+// hipGraphNodeType, those that a capture makes.
+enum NodeType : int { kKernelNode = 0, kMemcpyNode = 1, kMemsetNode = 2, kGraphNode = 4 };
 
 // hipDeviceAttribute_t, those that kernels' hosts ask for.
 enum Attribute : int {

@@ -33,6 +33,9 @@ class CpuDevice:
     def packed_bytes(self, format: str, n: int, k: int) -> int:
         return linear.packed_bytes(self._extension, format, n, k)
 
+    def is_capturing(self) -> bool:
+        return False
+
     def verdict(self, request: Request) -> Verdict:
         if request.device_type != "cpu":
             return refused(f"tensors on {request.device_type} with the cpu device")

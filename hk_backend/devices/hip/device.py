@@ -66,6 +66,9 @@ class HipDevice:
     def packed_bytes(self, format: str, n: int, k: int) -> int:
         raise self._missing("pack_weight")
 
+    def is_capturing(self) -> bool:
+        return self._captures(self.memory.current_index())
+
     def verdict(self, request: Request) -> Verdict:
         """From host facts; the first time for a kernel it also runs the kernel's self-check."""
         if request.device_type != self.memory.tensors_on:
@@ -89,7 +92,7 @@ class HipDevice:
         key = kernel.operator, kernel.name, index
         known = self._verdicts.get(key)
         if known is None:
-            if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            if self._captures(index):
                 return refused(
                     f"{kernel.name}: its first use cannot be in a graph capture, call it before"
                 )
@@ -151,6 +154,11 @@ class HipDevice:
         call = self._with_usable(attention, call, index)
         kernels = [self.kernels.load(kernel, index) for kernel in call.kernels]
         return Prepared(self.memory, kernels, call, tensors, arguments.paged_kv is not None)
+
+    def _captures(self, index: int) -> bool:
+        """Whether the stream of GPU `index` does."""
+        with self.library.current(index):  # whose null stream it may be
+            return self.library.is_capturing(self.memory.stream(index))
 
     def _with_usable(self, operator: Operator, call: KernelCall, index: int) -> KernelCall:
         """`call` with those of its kernels that may run on GPU `index`. Raises `DeviceError`."""

@@ -33,6 +33,7 @@ int hipDeviceGetAttribute(int* value, int attribute, int) {
   return attribute != 63;  // hipDeviceAttributeMultiprocessorCount
 }
 int hipStreamGetDevice(void*, int* device) { return *device = 0; }
+int hipStreamIsCapturing(void*, int* status) { return *status = 0; }
 int hipStreamSynchronize(void*) { return 0; }
 int hipModuleLoadData(void** module, const void* data) {
   *module = const_cast<void*>(image = data);

@@ -26,6 +26,7 @@ from hk_backend.reference import merge_attention as merged_by_definition
 from hk_backend.terms.attention_arguments import AttentionArguments, MergeArguments
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 from tests.devices.hip.device import OnTheHost, SynchronisesInChecks
+from tests.devices.hip.graph import Graph
 from tests.kernels.catalogues import selected, with_kernels
 from tests.ops.cases import Case, make
 from tests.ops.oracle import check_result, expected, nan
@@ -75,15 +76,18 @@ def test_the_check_comes_before_the_first_use(
     assert checked == [(KERNEL.name, 0), (KERNEL.name, 1)]
 
 
-def test_no_first_use_in_a_graph_capture(
-    library: EmulatedLibrary, streams: dict[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_first_use_in_a_graph_capture(library: EmulatedLibrary, streams: dict[int, int]) -> None:
     """The self-check would break the capture; afterwards the kernel is checked and used."""
     device = SynchronisesInChecks(library, catalogue("gfx950"))
-    with monkeypatch.context() as patch:
-        patch.setattr(torch.cuda, "is_available", lambda: True)
-        patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    graph = Graph(library, streams[0])
+    call = make(Case(((4, 4),), 4, 2, 64, BF16))
+    assert not device.is_capturing()
+    with graph.capture():
+        assert device.is_capturing()
         assert "cannot be in a graph capture" in device.verdict(LLAMA).why
+        with pytest.raises(DeviceError, match="its first use cannot be in a graph capture, call"):
+            run(device, call, torch.zeros_like(call["query"]), torch.zeros(4, 4))
+    assert not graph.node_types(), "and the capture is whole"
     assert device.verdict(LLAMA)
 
 

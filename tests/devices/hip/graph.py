@@ -1,0 +1,71 @@
+"""Capturing and replaying graphs on the emulated HIP library, as torch does on ROCm's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ctypes import byref, c_int, c_size_t, c_void_p
+from enum import IntEnum
+
+from hk_backend.devices.hip.emulated import EmulatedLibrary
+from tests.devices.hip.hip_calls import pointer
+
+
+class Mode(IntEnum):
+    """hipStreamCaptureMode."""
+
+    GLOBAL = 0
+    THREAD_LOCAL = 1
+    RELAXED = 2
+
+
+class Graph:
+    """What is captured on `stream`: launched on it, as often as one likes."""
+
+    def __init__(self, library: EmulatedLibrary, stream: int) -> None:
+        self.library = library
+        self.stream = stream
+        self.handle = 0
+        self.executable = 0
+
+    @contextmanager
+    def capture(self, mode: Mode = Mode.GLOBAL) -> Iterator[None]:
+        """What is enqueued in here becomes the graph."""
+        self.library.call("hipStreamBeginCapture", c_void_p(self.stream), mode)
+        yield
+        self.handle = end(self.library, self.stream)
+        self.executable = instantiate(self.library, self.handle)
+
+    def launch(self) -> None:
+        """Enqueue it."""
+        self.library.call("hipGraphLaunch", c_void_p(self.executable), c_void_p(self.stream))
+
+    def replay(self) -> None:
+        """Launch it, and wait."""
+        self.launch()
+        self.library.synchronise(self.stream)
+
+    def node_types(self) -> list[int]:
+        """hipGraphNodeType of each node: 0 kernel, 1 copy, 2 fill, 4 graph."""
+        count = c_size_t()
+        self.library.call("hipGraphGetNodes", c_void_p(self.handle), None, byref(count))
+        nodes = (c_void_p * count.value)()
+        self.library.call("hipGraphGetNodes", c_void_p(self.handle), nodes, byref(count))
+        return [node_type(self.library, node or 0) for node in nodes]
+
+
+def end(library: EmulatedLibrary, stream: int) -> int:
+    """End a capture; the handle of its graph."""
+    graph = c_void_p()
+    library.call("hipStreamEndCapture", c_void_p(stream), byref(graph))
+    return graph.value or 0
+
+
+def instantiate(library: EmulatedLibrary, graph: int) -> int:
+    return pointer(library, "hipGraphInstantiate", c_void_p(graph), None, None, c_size_t(0))
+
+
+def node_type(library: EmulatedLibrary, node: int) -> int:
+    found = c_int(-1)
+    library.call("hipGraphNodeGetType", c_void_p(node), byref(found))
+    return found.value

@@ -1,0 +1,273 @@
+"""The emulated library's captures: what each call does to them, with ROCm's numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ctypes import byref, c_int, c_size_t, c_ulonglong, c_void_p
+from threading import Thread
+
+import pytest
+
+from hk_backend.devices.hip.emulated import EmulatedLibrary
+from tests.devices.hip import hip_calls
+from tests.devices.hip.graph import Graph, Mode, end
+from tests.devices.hip.hip_calls import code, event, malloc, read, stream
+
+NONE, ACTIVE, INVALIDATED = range(3)
+"""hipStreamCaptureStatus."""
+SIZE = c_size_t(4)
+
+
+def begin(library: EmulatedLibrary, mode: int = Mode.GLOBAL, non_blocking: bool = True) -> int:
+    """A stream that captures."""
+    capturing = stream(library, non_blocking)
+    library.call("hipStreamBeginCapture", c_void_p(capturing), mode)
+    return capturing
+
+
+def status(library: EmulatedLibrary, of: int) -> int:
+    found = c_int(-1)
+    library.call("hipStreamIsCapturing", c_void_p(of), byref(found))
+    return found.value
+
+
+def ended(library: EmulatedLibrary, capturing: int) -> int:
+    """The code of ending the capture."""
+    return code(library, "hipStreamEndCapture", c_void_p(capturing), byref(c_void_p()))
+
+
+def in_another_thread(body: Callable[[], int]) -> int:
+    found: list[int] = []
+    thread = Thread(target=lambda: found.append(body()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def fill(library: EmulatedLibrary, on: int, to: int) -> int:
+    """The code of enqueueing a fill."""
+    return code(library, "hipMemsetAsync", c_void_p(to), 1, SIZE, c_void_p(on))
+
+
+def test_beginning_and_ending(library: EmulatedLibrary) -> None:
+    mine = stream(library)
+    start = ("hipStreamBeginCapture", c_void_p(mine))
+    assert code(library, *start, 3) == hip_calls.INVALID_VALUE
+    assert code(library, "hipStreamBeginCapture", None, 0) == hip_calls.CAPTURE_UNSUPPORTED
+    assert ended(library, mine) == hip_calls.ILLEGAL_STATE
+    assert ended(library, 0) == hip_calls.ILLEGAL_STATE
+    assert status(library, mine) == NONE
+    library.call(*start, 0)
+    assert status(library, mine) == ACTIVE
+    assert library.is_capturing(mine)
+    assert code(library, *start, 0) == hip_calls.ILLEGAL_STATE
+    assert end(library, mine)
+    assert status(library, mine) == NONE
+    assert not library.is_capturing(mine)
+
+
+def test_each_capture_has_a_number_of_its_own(library: EmulatedLibrary) -> None:
+    found = []
+    for _ in range(2):
+        number, state, mine = c_ulonglong(), c_int(), begin(library)
+        library.call("hipStreamGetCaptureInfo", c_void_p(mine), byref(state), byref(number))
+        found.append(number.value)
+        end(library, mine)
+    assert len({0, *found}) == 3
+
+
+WAITING: dict[str, tuple[int, tuple[object, ...]]] = {
+    "hipDeviceSynchronize": (hip_calls.CAPTURE_UNSUPPORTED, ()),
+    "hipMemcpy": (
+        hip_calls.CAPTURE_IMPLICIT,
+        (byref(c_int()), byref(c_int()), SIZE, hip_calls.DEFAULT),
+    ),
+    "hipMemset": (hip_calls.CAPTURE_IMPLICIT, (byref(c_int()), 0, SIZE)),
+}
+"""Calls that wait for the device, with the code while anything is captured."""
+UNSAFE: dict[str, tuple[object, ...]] = {
+    "hipMalloc": (byref(c_void_p()), SIZE),
+    "hipFree": (None,),
+    "hipHostRegister": (byref(c_int()), SIZE, 0),
+    "hipHostUnregister": (byref(c_int()),),
+    "hipModuleUnload": (None,),
+    "hipStreamSynchronize": (None,),
+    "hipStreamQuery": (None,),
+}
+"""Calls that may wait without saying so."""
+
+
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("name", WAITING)
+def test_waiting_for_the_device_ends_every_capture(
+    name: str, mode: Mode, library: EmulatedLibrary
+) -> None:
+    expected, arguments = WAITING[name]
+    first, second = begin(library, mode), begin(library, Mode.RELAXED)
+    assert code(library, name, *arguments) == expected
+    assert (status(library, first), status(library, second)) == (INVALIDATED, INVALIDATED)
+    assert library.is_capturing(first), "until it is ended"
+    assert fill(library, first, malloc_relaxed(library)) == hip_calls.CAPTURE_INVALIDATED
+    assert ended(library, first) == ended(library, second) == hip_calls.CAPTURE_INVALIDATED
+    assert status(library, first) == NONE
+
+
+def malloc_relaxed(library: EmulatedLibrary) -> int:
+    """As torch allocates in a capture."""
+    mode = c_int(Mode.RELAXED)
+    library.call("hipThreadExchangeStreamCaptureMode", byref(mode))
+    found = malloc(library, 4)
+    library.call("hipThreadExchangeStreamCaptureMode", byref(mode))
+    assert mode.value == Mode.RELAXED, "what it was exchanged for"
+    return found
+
+
+@pytest.mark.parametrize("name", UNSAFE)
+def test_unsafe_calls_end_what_is_not_relaxed(name: str, library: EmulatedLibrary) -> None:
+    relaxed = begin(library, Mode.RELAXED)
+    code(library, name, *UNSAFE[name])
+    assert status(library, relaxed) == ACTIVE
+    for mode in (Mode.GLOBAL, Mode.THREAD_LOCAL):
+        mine = begin(library, mode)
+        assert code(library, name, *UNSAFE[name]) == hip_calls.CAPTURE_UNSUPPORTED
+        assert ended(library, mine) == hip_calls.CAPTURE_INVALIDATED
+    assert end(library, relaxed)
+
+
+@pytest.mark.parametrize(
+    ("captures", "asks", "is_refused"),
+    [
+        (Mode.GLOBAL, Mode.GLOBAL, True),
+        (Mode.GLOBAL, Mode.THREAD_LOCAL, False),
+        (Mode.GLOBAL, Mode.RELAXED, False),
+        (Mode.THREAD_LOCAL, Mode.GLOBAL, False),
+        (Mode.RELAXED, Mode.GLOBAL, False),
+    ],
+)
+def test_unsafe_calls_of_another_thread(
+    captures: Mode, asks: Mode, is_refused: bool, library: EmulatedLibrary
+) -> None:
+    mine = begin(library, captures)
+
+    def free() -> int:
+        library.call("hipThreadExchangeStreamCaptureMode", byref(c_int(asks)))
+        return code(library, "hipFree", None)
+
+    assert in_another_thread(free) == (hip_calls.CAPTURE_UNSUPPORTED if is_refused else 0)
+    assert status(library, mine) == (INVALIDATED if is_refused else ACTIVE)
+    ended(library, mine)
+
+
+def test_the_thread_that_began_ends(library: EmulatedLibrary) -> None:
+    mine, relaxed = begin(library), begin(library, Mode.RELAXED)
+    assert in_another_thread(lambda: ended(library, mine)) == hip_calls.CAPTURE_WRONG_THREAD
+    assert in_another_thread(lambda: ended(library, relaxed)) == hip_calls.SUCCESS
+    assert ended(library, mine) == hip_calls.SUCCESS
+
+
+@pytest.mark.parametrize("name", ["hipStreamSynchronize", "hipStreamQuery"])
+def test_a_stream_that_captures_has_nothing_to_wait_for(
+    name: str, library: EmulatedLibrary
+) -> None:
+    mine = begin(library, Mode.RELAXED)
+    assert code(library, name, c_void_p(mine)) == hip_calls.CAPTURE_UNSUPPORTED
+    assert ended(library, mine) == hip_calls.CAPTURE_INVALIDATED
+
+
+def test_the_null_stream_while_a_blocking_stream_captures(library: EmulatedLibrary) -> None:
+    """Its work would come after what has not run; a stream of torch's is not blocking."""
+    device, done = malloc(library, 4), event(library)
+    for enqueue in (
+        lambda: fill(library, 0, device),
+        lambda: code(library, "hipEventRecord", c_void_p(done), None),
+        lambda: code(library, "hipStreamWaitEvent", None, c_void_p(done), 0),
+        lambda: code(library, "hipStreamSynchronize", None),
+    ):
+        mine = begin(library, Mode.RELAXED, non_blocking=False)
+        asked = ("hipStreamIsCapturing", None, byref(c_int()))
+        assert code(library, *asked) == hip_calls.CAPTURE_IMPLICIT
+        assert library.is_capturing(0)
+        assert status(library, mine) == ACTIVE, "asking is no work"
+        assert enqueue() == hip_calls.CAPTURE_IMPLICIT
+        assert ended(library, mine) == hip_calls.CAPTURE_INVALIDATED
+    free = begin(library)
+    assert not library.is_capturing(0)
+    assert fill(library, 0, device) == hip_calls.SUCCESS
+    library.call("hipSetDevice", 1)
+    elsewhere = begin(library, non_blocking=False)
+    library.call("hipSetDevice", 0)
+    assert fill(library, 0, device) == hip_calls.SUCCESS, "another device's"
+    assert end(library, free)
+    assert end(library, elsewhere)
+    assert read(library, device, 1) == [0x01010101]
+
+
+def test_a_fork_is_part_of_the_graph(library: EmulatedLibrary) -> None:
+    """Another stream, between two events; it captures too, and its work runs in between."""
+    device, forked, joined = malloc(library, 4), event(library), event(library)
+    graph, other = Graph(library, stream(library, non_blocking=True)), stream(library, True)
+    with graph.capture():
+        fill(library, graph.stream, device)
+        library.call("hipEventRecord", c_void_p(forked), c_void_p(graph.stream))
+        library.call("hipStreamWaitEvent", c_void_p(other), c_void_p(forked), 0)
+        assert status(library, other) == ACTIVE
+        assert ended(library, other) == hip_calls.CAPTURE_UNMATCHED
+        library.call("hipMemsetAsync", c_void_p(device), 2, SIZE, c_void_p(other))
+        library.call("hipEventRecord", c_void_p(joined), c_void_p(other))
+        library.call("hipStreamWaitEvent", c_void_p(graph.stream), c_void_p(joined), 0)
+    assert status(library, other) == NONE
+    assert code(library, "hipEventQuery", c_void_p(joined)) == hip_calls.SUCCESS
+    assert len(graph.node_types()) == 2
+    graph.replay()
+    assert read(library, device, 1) == [0x02020202]
+
+
+def test_a_fork_that_does_not_come_back(library: EmulatedLibrary) -> None:
+    device, forked, other = malloc(library, 4), event(library), stream(library, True)
+    mine = begin(library)
+    library.call("hipEventRecord", c_void_p(forked), c_void_p(mine))
+    library.call("hipStreamWaitEvent", c_void_p(other), c_void_p(forked), 0)
+    fill(library, other, device)
+    assert ended(library, mine) == hip_calls.CAPTURE_UNJOINED
+    assert (status(library, mine), status(library, other)) == (NONE, NONE)
+
+
+def test_events_across_the_border(library: EmulatedLibrary) -> None:
+    outside, inside = event(library), event(library)
+    library.call("hipEventRecord", c_void_p(outside), c_void_p(stream(library, True)))
+    mine = begin(library, Mode.RELAXED)
+    never = c_void_p(event(library))
+    assert code(library, "hipStreamWaitEvent", c_void_p(mine), never, 0) == hip_calls.SUCCESS
+    wait = ("hipStreamWaitEvent", c_void_p(mine), c_void_p(outside), 0)
+    assert code(library, *wait) == hip_calls.CAPTURE_ISOLATION
+    assert ended(library, mine) == hip_calls.CAPTURE_INVALIDATED
+    for name in ("hipEventQuery", "hipEventSynchronize"):
+        mine = begin(library, Mode.RELAXED)
+        library.call("hipEventRecord", c_void_p(inside), c_void_p(mine))
+        assert code(library, name, c_void_p(inside)) == hip_calls.CAPTURED_EVENT
+        assert ended(library, mine) == hip_calls.CAPTURE_INVALIDATED
+        assert code(library, name, c_void_p(inside)) == hip_calls.SUCCESS, "the capture is over"
+    first, second = begin(library), begin(library)
+    library.call("hipEventRecord", c_void_p(inside), c_void_p(first))
+    wait = ("hipStreamWaitEvent", c_void_p(second), c_void_p(inside), 0)
+    assert code(library, *wait) == hip_calls.CAPTURE_MERGE
+    assert ended(library, first) == ended(library, second) == hip_calls.CAPTURE_INVALIDATED
+
+
+def test_a_stream_that_is_destroyed(library: EmulatedLibrary) -> None:
+    """The capture that it began is over; of another one it leaves a hole."""
+    forked, other = event(library), stream(library, True)
+    mine = begin(library)
+    library.call("hipEventRecord", c_void_p(forked), c_void_p(mine))
+    library.call("hipStreamWaitEvent", c_void_p(other), c_void_p(forked), 0)
+    library.call("hipStreamDestroy", c_void_p(other))
+    assert ended(library, mine) == hip_calls.CAPTURE_INVALIDATED
+    mine = begin(library)
+    library.call("hipStreamDestroy", c_void_p(mine))
+    library.call("hipDeviceSynchronize")
+
+
+@pytest.mark.parametrize("number", [401, 700, *range(900, 909)])
+def test_each_error_has_a_name(number: int, library: EmulatedLibrary) -> None:
+    names = {library.dll.hipGetErrorName(other) for other in (number, 999)}
+    assert len(names) == 2
