@@ -19,6 +19,7 @@ class RouteTotals:
     served: Tally = field(default_factory=Tally)
     fallbacks: dict[str, Tally] = field(default_factory=dict)
     dummy: Tally = field(default_factory=Tally)
+    captured: Tally = field(default_factory=Tally)
 
     @property
     def routed_share(self) -> float:
@@ -67,7 +68,11 @@ def add(parts: Iterable[dict[str, RouteTotals]]) -> dict[str, RouteTotals]:
     for part in parts:
         for route, totals in part.items():
             into = total.setdefault(route, RouteTotals())
-            pairs = [(into.served, totals.served), (into.dummy, totals.dummy)]
+            pairs = [
+                (into.served, totals.served),
+                (into.dummy, totals.dummy),
+                (into.captured, totals.captured),
+            ]
             pairs += [
                 (into.fallbacks.setdefault(why, Tally()), tally)
                 for why, tally in totals.fallbacks.items()
@@ -91,8 +96,7 @@ def share_between(before: dict[str, RouteTotals], after: dict[str, RouteTotals])
 
 
 def _tally(totals: RouteTotals, outcome: str, reason: str) -> Tally:
-    if outcome == "served":
-        return totals.served
-    if outcome == "dummy":
-        return totals.dummy
-    return totals.fallbacks.setdefault(reason, Tally())
+    if outcome == "fallback":
+        return totals.fallbacks.setdefault(reason, Tally())
+    tally: Tally = getattr(totals, outcome)
+    return tally

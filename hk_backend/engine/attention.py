@@ -123,7 +123,7 @@ class PrefillRoute:
             prepared = self._prepared.get((paged, step.gathered))
             if prepared is None or not prepared.launch(step.plan, tensors):
                 self._meet(step, paged, tensors, arguments())
-            if not self._check.due():
+            if not self._check.due(lambda: device_for(tensors[0].device.type).is_capturing()):
                 return ""
             of = AttentionArguments(**arguments(), **step.rows(paged))
             why = self._check.attention_prefill(of).why

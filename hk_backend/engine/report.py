@@ -50,7 +50,7 @@ def lines(found: Iterable[Metric], engine: str) -> list[str]:
     ]
 
 
-SERVED, DUMMY = ("served", ""), ("dummy", "")
+SERVED, DUMMY, CAPTURED = ("served", ""), ("dummy", ""), ("captured", "")
 Counts = dict[tuple[str, str], int]
 """By outcome and reason."""
 
@@ -59,7 +59,7 @@ def _describe(samples: list[Sample], engine: str) -> str:
     from hk_backend.routing import metrics
 
     counts: dict[str, Counts] = {metrics.CALLS: {}, metrics.TOKENS: {}, metrics.LAYERS: {}}
-    checked = {metrics.CHECKED: 0.0, metrics.ERROR: 0.0}
+    checked = {metrics.CHECKED: 0.0, metrics.UNCHECKED: 0.0, metrics.ERROR: 0.0}
     for sample in samples:
         name = sample.name.removesuffix("_total")
         if name in checked:
@@ -77,6 +77,8 @@ def _describe(samples: list[Sample], engine: str) -> str:
             f"{checked[metrics.CHECKED]:.0f} calls checked, "
             f"largest error {checked[metrics.ERROR]:.2e}"
         )
+    if checked[metrics.UNCHECKED]:
+        parts.append(f"{checked[metrics.UNCHECKED]:.0f} calls not checked: captured in graphs")
     return "; ".join(parts)
 
 
@@ -90,12 +92,14 @@ def _layers(layers: Counts, engine: str) -> list[str]:
 
 def _calls(calls: Counts, tokens: Counts, kind: str, other: str) -> list[str]:
     """Of a route that is decided layer by layer the calls are those of HK's layers."""
-    total = sum(tokens.values()) - tokens.get(DUMMY, 0)
+    total = sum(number for key, number in tokens.items() if key not in (DUMMY, CAPTURED))
     number = tokens.get(SERVED, 0)
     share = f" ({number / total:.1%})" if total else ""
     parts = [f"{calls.get(SERVED, 0)} calls, {number} {kind}tokens by HK{share}"]
-    for key in sorted(set(calls) - {SERVED, DUMMY}):
+    for key in sorted(set(calls) - {SERVED, DUMMY, CAPTURED}):
         parts.append(f"{calls[key]} calls, {tokens[key]} tokens by {other}: {key[1]}")
+    if CAPTURED in calls:
+        parts.append(f"{calls[CAPTURED]} calls captured in graphs, whose replays are not counted")
     if DUMMY in calls:
         parts.append(f"{calls[DUMMY]} dummy calls")
     return parts

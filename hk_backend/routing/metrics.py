@@ -11,10 +11,11 @@ through the environment, and a collector on the default registry reads it.
     hk_backend_tokens_total{route, outcome, reason}   tokens of those calls (attention: prefill's)
     hk_backend_layers_total{route, outcome, reason}   layers of the models that were loaded
     hk_backend_checked_calls_total{route}             calls that HK_CHECK compared
+    hk_backend_unchecked_calls_total{route}           calls that it could not: captured in graphs
     hk_backend_check_error{route}                     the largest error it found
 
-`outcome`: served (by HK), fallback (to the engine, with its reason) or dummy (profiling,
-warm-up and capture runs: not a user's tokens).
+`outcome`: served (by HK), fallback (to the engine, with its reason), dummy (profiling and warm-up:
+not a user's tokens) or captured (by HK, in a graph: once, however often the graph is replayed).
 """
 
 from __future__ import annotations
@@ -23,22 +24,21 @@ import logging
 import os
 from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from hk_backend.routing import metrics_directory
-from hk_backend.routing.routes import routes
+from hk_backend.routing.routes import Outcome, routes
 
 if TYPE_CHECKING:  # else imported at the first use: see metrics_directory.py
     from prometheus_client import Metric
     from prometheus_client.mmap_dict import MmapedDict
 
-Outcome = Literal["served", "fallback", "dummy"]
-
-CALLS, TOKENS, LAYERS, CHECKED, ERROR = (
+CALLS, TOKENS, LAYERS, CHECKED, UNCHECKED, ERROR = (
     "hk_backend_calls",
     "hk_backend_tokens",
     "hk_backend_layers",
     "hk_backend_checked_calls",
+    "hk_backend_unchecked_calls",
     "hk_backend_check_error",
 )
 HELP = {
@@ -46,6 +46,7 @@ HELP = {
     TOKENS: "Tokens of an HK route by outcome, per layer call (attention: of prefill)",
     LAYERS: "Layers of loaded models that an HK route serves or leaves to the engine",
     CHECKED: "Layer calls that HK_CHECK compared with the reference",
+    UNCHECKED: "Layer calls that HK_CHECK could not compare: captured in graphs",
     ERROR: "Largest error that HK_CHECK found",
 }
 COUNTERS, GAUGES = "counter_hk", "gauge_max_hk"
@@ -58,12 +59,7 @@ logger = logging.getLogger(__name__)
 def count(route: str, outcome: Outcome, tokens: int, reason: str = "") -> None:
     """Count one layer call of `route`: in this process, and for `/metrics`."""
     counters = routes.counters(route)
-    if outcome == "served":
-        tally = counters.served
-    elif outcome == "fallback":
-        tally = counters.fallbacks[reason]
-    else:
-        tally = counters.dummy
+    tally = counters.tally(outcome, reason)
     tally.add(tokens)
     values = _files.values(COUNTERS)
     if values is not None:
@@ -99,6 +95,13 @@ def count_check(route: str, error: float) -> None:
     labels = (("route", route),)
     _files.write(COUNTERS, CHECKED, labels, counters.checked_calls)
     _files.write(GAUGES, ERROR, labels, counters.max_check_error)
+
+
+def count_unchecked(route: str) -> None:
+    """Count one call of `route` that could not be compared."""
+    counters = routes.counters(route)
+    counters.unchecked_calls += 1
+    _files.write(COUNTERS, UNCHECKED, (("route", route),), counters.unchecked_calls)
 
 
 def share() -> bool:

@@ -1,7 +1,9 @@
 """What every engine plugin shares: per-route counters, the kill switch, the report.
 
 A *route* is one engine layer sent to an HK operator. Each call of a routed layer ends in
-exactly one of two counters: served by HK, or a fallback with its reason.
+exactly one counter: of what HK served, or of a fallback with its reason; calls that are not a
+user's have two of their own. A graph's replays are no calls: nothing of Python runs, and no counter
+moves.
 """
 
 from __future__ import annotations
@@ -10,9 +12,11 @@ import os
 import threading
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from hk_backend.terms.verdict import SERVED, Verdict, refused
+
+Outcome = Literal["served", "fallback", "dummy", "captured"]
 
 
 @dataclass(slots=True)
@@ -36,21 +40,33 @@ class RouteCounters:
     """The counters of one route in this process.
 
     `served`: prefill work that HK computed. `fallbacks`: prefill work that went to the
-    parent, by reason. `dummy`: profiling, warm-up and capture runs, kept apart because
-    they are not a user's tokens.
+    parent, by reason. `dummy`: profiling and warm-up, kept apart because they are not a user's
+    tokens. `captured`: what HK computes whenever a graph is replayed, counted once, when it is
+    captured.
 
     `layers`, `layers_left`: where a route is decided layer by layer as a model is loaded, how many
     HK serves, and how many it left to the parent, by reason. Calls of the latter are not counted:
     they never reach HK.
+
+    `checked_calls`, `unchecked_calls`: that HK_CHECK compared, and that it could not see.
     """
 
     served: Tally = field(default_factory=Tally)
     fallbacks: defaultdict[str, Tally] = field(default_factory=_tallies)
     dummy: Tally = field(default_factory=Tally)
+    captured: Tally = field(default_factory=Tally)
     layers: int = 0
     layers_left: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     max_check_error: float = 0.0
     checked_calls: int = 0
+    unchecked_calls: int = 0
+
+    def tally(self, outcome: Outcome, reason: str) -> Tally:
+        """Where a call of that outcome is counted; `reason`: of a fallback."""
+        if outcome == "fallback":
+            return self.fallbacks[reason]
+        tally: Tally = getattr(self, outcome)
+        return tally
 
     def routed_share(self) -> float:
         """Share of prefill tokens that HK computed, in [0, 1]; 1.0 if there were none."""
@@ -117,7 +133,10 @@ class Routes:
                 "layers_left": dict(sorted(counters.layers_left.items())),
                 "dummy_calls": counters.dummy.calls,
                 "dummy_tokens": counters.dummy.tokens,
+                "captured_calls": counters.captured.calls,
+                "captured_tokens": counters.captured.tokens,
                 "checked_calls": counters.checked_calls,
+                "unchecked_calls": counters.unchecked_calls,
                 "max_check_error": counters.max_check_error,
             }
             for name in sorted({*self._counters, *self._off})

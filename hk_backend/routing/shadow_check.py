@@ -8,9 +8,10 @@ not blown up.
 
 from __future__ import annotations
 
+import logging
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -18,9 +19,12 @@ from typing import Any
 import torch
 
 from hk_backend import reference
-from hk_backend.routing.metrics import count_check
+from hk_backend.routing.metrics import count_check, count_unchecked
+from hk_backend.routing.routes import routes
 from hk_backend.terms.attention_arguments import AttentionArguments
 from hk_backend.terms.verdict import SERVED, Verdict, refused
+
+logger = logging.getLogger(__name__)
 
 SCORES_AT_ONCE = 1 << 22
 """Query-key-head triples that the reference computes in one piece: bounds its memory."""
@@ -52,9 +56,29 @@ class ShadowCheck:
         self._share = share
         self._random = random.Random(0)
 
-    def due(self) -> bool:
-        """Whether to check this call."""
-        return self._share > 0 and self._random.random() < self._share
+    def due(self, is_capturing: Callable[[], bool]) -> bool:
+        """Whether to check this call.
+
+        Args:
+            is_capturing: whether a graph is being captured, asked only where calls are checked.
+                The call has then computed nothing, and reading from the device would end the
+                capture: it is counted as one that cannot be seen.
+        """
+        if self._share <= 0:
+            return False
+        if is_capturing():
+            self._say_that_it_cannot_see()
+            return False
+        return self._random.random() < self._share
+
+    def _say_that_it_cannot_see(self) -> None:
+        if not routes.counters(self._route).unchecked_calls:
+            logger.warning(
+                "hk_backend: HK_CHECK cannot compare what route %s computes in graphs: a capture "
+                "runs nothing, and a replay does not call HK; start the engine without graphs",
+                self._route,
+            )
+        count_unchecked(self._route)
 
     def attention_prefill(self, of: AttentionArguments) -> Verdict:
         """Compare what a causal call wrote into `out` with the reference.

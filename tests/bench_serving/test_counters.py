@@ -17,6 +17,7 @@ vllm:prompt_tokens_total{engine="0"} 12.0
 hk_backend_calls_total{outcome="served",reason="",route="attention"} 30.0
 hk_backend_calls_total{outcome="fallback",reason="sliding_window 0, odd",route="attention"} 2.0
 hk_backend_calls_total{outcome="dummy",reason="profiling",route="attention"} 30.0
+hk_backend_calls_total{outcome="captured",reason="",route="attention"} 7.0
 # HELP hk_backend_tokens_total Prefill tokens of an HK route by outcome, per layer call
 # TYPE hk_backend_tokens_total counter
 hk_backend_tokens_total{outcome="served",reason="",route="attention"} 900.0
@@ -25,12 +26,14 @@ hk_backend_tokens_total{outcome="dummy",reason="profiling",route="attention"} 40
 """
 
 
-def test_served_fallbacks_and_dummies_are_kept_apart() -> None:
+def test_outcomes_are_kept_apart() -> None:
     attention = counters.parse(METRICS)["attention"]
     assert (attention.served.calls, attention.served.tokens) == (30, 900)
     fallback = attention.fallbacks["sliding_window 0, odd"]
     assert (fallback.calls, fallback.tokens) == (2, 100)
     assert (attention.dummy.calls, attention.dummy.tokens) == (30, 4096)
+    assert attention.captured.calls == 7
+    assert set(attention.fallbacks) == {"sliding_window 0, odd"}
     assert attention.routed_share == pytest.approx(0.9)
 
 
@@ -73,7 +76,7 @@ def test_servers_add_up() -> None:
     total = counters.add([counters.parse(METRICS), counters.parse(METRICS)])["attention"]
     assert (total.served.calls, total.served.tokens) == (60, 1800)
     assert total.fallbacks["sliding_window 0, odd"].tokens == 200
-    assert total.dummy.calls == 60
+    assert (total.dummy.calls, total.captured.calls) == (60, 14)
 
 
 def test_the_share_of_an_interval_leaves_out_what_was_before() -> None:

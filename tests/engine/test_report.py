@@ -89,6 +89,20 @@ def test_a_route_that_serves_no_layer_says_nothing_of_calls() -> None:
 
 
 @pytest.mark.usefixtures("counted")
+def test_what_graphs_hide_is_told() -> None:
+    metrics.count("linear", "served", 30)
+    for _ in range(2):
+        metrics.count("linear", "captured", 512)
+        metrics.count_unchecked("linear")
+    [(_, found)] = metrics.processes()
+    assert report.lines(found, "vLLM") == [
+        "linear: 1 calls, 30 prefill tokens by HK (100.0%); "
+        "2 calls captured in graphs, whose replays are not counted; "
+        "2 calls not checked: captured in graphs"
+    ]
+
+
+@pytest.mark.usefixtures("counted")
 def test_a_share_of_nothing_is_not_told() -> None:
     metrics.count("attention", "dummy", 8)
     [(_, found)] = metrics.processes()

@@ -35,6 +35,7 @@ def test_routed_share_is_of_prefill_tokens() -> None:
     counters.fallbacks["drafting"].add(20)
     counters.fallbacks["amx cache"].add(5)
     counters.dummy.add(10_000)
+    counters.captured.add(10_000)
     assert counters.routed_share() == 0.75
 
 
@@ -81,8 +82,10 @@ def test_report_is_plain_data() -> None:
     counters.fallbacks["z: last"].add(6)
     counters.fallbacks["a: first"].add(4)
     counters.dummy.add(8)
+    counters.captured.add(16)
     counters.layers, counters.layers_left["a reason"] = 5, 2
     counters.checked_calls, counters.max_check_error = 2, 0.25
+    counters.unchecked_calls = 3
     own.disable("attention", "because")
     report = own.report()
     assert json.loads(json.dumps(report)) == report
@@ -101,7 +104,10 @@ def test_report_is_plain_data() -> None:
             "layers_left": {"a reason": 2},
             "dummy_calls": 1,
             "dummy_tokens": 8,
+            "captured_calls": 1,
+            "captured_tokens": 16,
             "checked_calls": 2,
+            "unchecked_calls": 3,
             "max_check_error": 0.25,
         }
     }

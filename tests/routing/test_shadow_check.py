@@ -169,7 +169,7 @@ def test_pieces_are_the_whole(paged: bool, monkeypatch: pytest.MonkeyPatch) -> N
 def test_share_of_calls() -> None:
     def drawn(share: float) -> list[bool]:
         check = ShadowCheck("attention", share)
-        return [check.due() for _ in range(20_000)]
+        return [check.due(lambda: False) for _ in range(20_000)]
 
     assert not any(drawn(0))
     assert all(drawn(1))
@@ -180,7 +180,7 @@ def test_share_of_calls() -> None:
 def test_every_layer_is_drawn() -> None:
     """Not every n-th call: with 30 layers and n = 100 that would be three layers for ever."""
     check = ShadowCheck("attention", 0.01)
-    layers = {call % 30 for call in range(20_000) if check.due()}
+    layers = {call % 30 for call in range(20_000) if check.due(lambda: False)}
     assert layers == set(range(30))
 
 
@@ -195,3 +195,24 @@ def test_infinity_is_right_where_the_dtype_ends() -> None:
     assert not check.linear(past.half().abs(), past, "a layer")
     early = torch.tensor([[1e5, -2e5, 100.0, 3.0]], dtype=torch.float64)
     assert not check.linear(exact.half() * torch.tensor([1, 1, 1e9, 1]), early, "a layer")
+
+
+def test_a_capture_cannot_be_seen(caplog: pytest.LogCaptureFixture) -> None:
+    """Reading from the device would end it: such calls are counted, and said once per route."""
+    for route in ("linear", "attention"):
+        check, plain = (ShadowCheck(route, 0.5) for _ in range(2))
+        assert not any(check.due(lambda: True) for _ in range(20))
+        counters = routes.counters(route)
+        assert (counters.unchecked_calls, counters.checked_calls) == (20, 0)
+        again = ShadowCheck(route, 0.5)  # of another layer
+        assert not again.due(lambda: True)
+        drawn = [[of.due(lambda: False) for _ in range(50)] for of in (check, plain)]
+        assert drawn[0] == drawn[1], "they are not drawn from"
+    said = [message for message in caplog.messages if "cannot compare" in message]
+    assert len(said) == 2
+    assert "HK_CHECK cannot compare what route linear computes in graphs" in said[0]
+
+
+def test_without_hk_check_nobody_asks_for_captures() -> None:
+    assert not ShadowCheck("linear", 0).due(lambda: pytest.fail("asked"))
+    assert routes.counters("linear").unchecked_calls == 0

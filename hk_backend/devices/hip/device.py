@@ -67,7 +67,7 @@ class HipDevice:
         raise self._missing("pack_weight")
 
     def is_capturing(self) -> bool:
-        return self._captures(self.memory.current_index())
+        return self.library.is_capturing(self.memory.stream(self.memory.current_index()))
 
     def verdict(self, request: Request) -> Verdict:
         """From host facts; the first time for a kernel it also runs the kernel's self-check."""
@@ -92,10 +92,11 @@ class HipDevice:
         key = kernel.operator, kernel.name, index
         known = self._verdicts.get(key)
         if known is None:
-            if self._captures(index):
-                return refused(
-                    f"{kernel.name}: its first use cannot be in a graph capture, call it before"
-                )
+            with self.library.current(index):  # whose null stream it may be
+                if self.library.is_capturing(self.memory.stream(index)):
+                    return refused(
+                        f"{kernel.name}: its first use cannot be in a graph capture, call it before"
+                    )
             known = self._verdicts[key] = self._checked(operator, kernel, index)
             if not known:
                 logger.error("hk_backend: %s", known.why)
@@ -154,11 +155,6 @@ class HipDevice:
         call = self._with_usable(attention, call, index)
         kernels = [self.kernels.load(kernel, index) for kernel in call.kernels]
         return Prepared(self.memory, kernels, call, tensors, arguments.paged_kv is not None)
-
-    def _captures(self, index: int) -> bool:
-        """Whether the stream of GPU `index` does."""
-        with self.library.current(index):  # whose null stream it may be
-            return self.library.is_capturing(self.memory.stream(index))
 
     def _with_usable(self, operator: Operator, call: KernelCall, index: int) -> KernelCall:
         """`call` with those of its kernels that may run on GPU `index`. Raises `DeviceError`."""

@@ -20,11 +20,12 @@ from weakref import WeakSet
 import torch
 
 from hk_backend.config import get_config
+from hk_backend.devices import device_for
 from hk_backend.ops.linear import SCHEMA, linear, linear_shape
 from hk_backend.ops.registry import define, watched
 from hk_backend.reference import linear as reference_linear
 from hk_backend.routing.metrics import count
-from hk_backend.routing.routes import routes
+from hk_backend.routing.routes import Outcome, routes
 from hk_backend.routing.shadow_check import ShadowCheck
 from hk_backend.terms.packed_weight import PackedWeight
 from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK
@@ -146,9 +147,10 @@ def _routed_linear(x: torch.Tensor, *rest: Any) -> torch.Tensor:
         count(route, "fallback", tokens, routes.verdict(route).why)
         return _by_reference(x, _original_of(packed.data), bias, out_dtype)
     out = linear(x, packed, bias, out_dtype)
-    count(route, "dummy" if any(is_dummy() for is_dummy in _dummy_runs) else "served", tokens)
+    capturing = device_for(x.device.type).is_capturing()
+    count(route, _outcome(capturing), tokens)
     check = _check_of(route)
-    if check.due():
+    if check.due(lambda: capturing):
         original = _original_of(packed.data)
         why = check.linear(out, _by_reference(x, original, bias, torch.float64), original.name).why
         if why:
@@ -157,6 +159,12 @@ def _routed_linear(x: torch.Tensor, *rest: Any) -> torch.Tensor:
             routes.disable(route, why)
             return _by_reference(x, original, bias, out_dtype)
     return out
+
+
+def _outcome(capturing: bool) -> Outcome:
+    if capturing:  # in a run that the engine may not call a dummy, since it has metadata
+        return "captured"
+    return "dummy" if any(is_dummy() for is_dummy in _dummy_runs) else "served"
 
 
 define(f"routed_linear({SCHEMA}, str route) -> Tensor", _routed_linear, linear_shape)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ctypes import byref, c_int, c_size_t, c_void_p
+from dataclasses import dataclass
 from enum import IntEnum
+
+import torch
 
 from hk_backend.devices.hip.emulated import EmulatedLibrary
 from tests.devices.hip.hip_calls import pointer
@@ -52,6 +55,50 @@ class Graph:
         nodes = (c_void_p * count.value)()
         self.library.call("hipGraphGetNodes", c_void_p(self.handle), nodes, byref(count))
         return [node_type(self.library, node or 0) for node in nodes]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A launch of HK's, as an engine captures it: on the same tensors each time.
+
+    Args:
+        enqueue: makes it.
+        tensors: what it reads, by name; overwritten in place between replays.
+        out: where it writes.
+        check: compares `out` with the reference of `tensors` as they are now, and fails.
+    """
+
+    enqueue: Callable[[], object]
+    tensors: Mapping[str, torch.Tensor]
+    out: torch.Tensor
+    check: Callable[[], None]
+
+
+def check_replays(
+    library: EmulatedLibrary,
+    stream: int,
+    launch: Launch,
+    others: Sequence[Mapping[str, torch.Tensor]],
+) -> None:
+    """Capture `launch` on `stream`, the device's current one, and replay it with each of `others`
+    in the place of its tensors. A replay is one call of the HIP library: no Python of HK's runs."""
+    launch.enqueue()  # the kernel's first use, which no capture may be
+    library.synchronise(stream)
+    launch.out.fill_(torch.nan)
+    graph = Graph(library, stream)
+    with graph.capture():
+        launch.enqueue()
+    library.call("hipDeviceSynchronize")
+    assert launch.out.isnan().all(), "it ran while it was captured"
+    calls = library.launch_calls()
+    for tensors in others:
+        assert tensors.keys() == launch.tensors.keys()
+        for name, tensor in tensors.items():
+            launch.tensors[name].copy_(tensor)
+        launch.out.fill_(torch.nan)
+        graph.replay()
+        launch.check()
+    assert library.launch_calls() == calls, "a replay is no launch of HK's"
 
 
 def end(library: EmulatedLibrary, stream: int) -> int:

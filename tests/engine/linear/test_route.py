@@ -10,6 +10,7 @@ import torch
 
 from hk_backend import reference
 from hk_backend.config import get_config
+from hk_backend.devices.cpu.device import CpuDevice
 from hk_backend.engine.linear import route
 from hk_backend.engine.linear.route import Original, RoutedLinearError, apply, attach, is_attached
 from hk_backend.ops import pack_weight, quantize_mx
@@ -102,6 +103,19 @@ def test_dummy_runs_are_counted_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (counters.served.calls, counters.dummy.tokens) == (0, 6)
 
 
+def test_captured_calls_are_counted_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in a run with metadata, which no engine calls a dummy run: full graphs are made so."""
+    layer = layer_of(weight_of())
+    for is_dummy in (False, True):
+        monkeypatch.setattr(route, "_dummy_runs", [lambda is_dummy=is_dummy: is_dummy])
+        with monkeypatch.context() as patch:
+            patch.setattr(CpuDevice, "is_capturing", lambda _: True)
+            apply(layer, X)
+    counters = routes.counters("linear")
+    assert (counters.captured.calls, counters.captured.tokens) == (2, 12)
+    assert counters.served.calls == counters.dummy.calls == 0
+
+
 def test_calls_are_counted_under_torch_compile() -> None:
     """Python is traced once; what counts is inside the operator."""
     layer = layer_of(weight_of())
@@ -132,6 +146,21 @@ def test_a_right_answer(checked: Callable[..., None]) -> None:
     assert counters.checked_calls == 1
     assert 0 < counters.max_check_error < tolerance(torch.bfloat16)
     assert not routes.is_disabled("linear")
+
+
+def test_a_capture_is_not_compared(
+    checked: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked()
+    wrong = layer_of(weight_of(), claimed=weight_of(2.0))
+    with monkeypatch.context() as patch:
+        patch.setattr(CpuDevice, "is_capturing", lambda _: True)
+        apply(wrong, X)
+    counters = routes.counters("linear")
+    assert (counters.unchecked_calls, counters.checked_calls) == (1, 0)
+    assert not routes.is_disabled("linear")
+    apply(wrong, X)
+    assert routes.is_disabled("linear")
 
 
 def test_a_wrong_answer_is_corrected_and_ends_the_route(checked: Callable[..., None]) -> None:
