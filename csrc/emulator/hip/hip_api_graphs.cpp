@@ -28,7 +28,7 @@ EXPORT int hipStreamGetCaptureInfo(void* handle, int* status, unsigned long long
   return call([&](Runtime& runtime) {
     require(status);
     Stream& stream = runtime.stream(handle);
-    require(!runtime.captures.block(stream), kStreamCaptureImplicit);
+    require(!runtime.captures.forbid(stream), kStreamCaptureImplicit);
     *status = runtime.captures.status(stream);
     if (id && *status == kCapturing) *id = stream.capture->id;
   });

@@ -11,10 +11,10 @@ using namespace hk::emulator::hip;
 
 namespace {
 
-// What a copy or a fill touches. It is looked up again when that runs: a graph may outlive it.
-class Memory {
+// What a copy or a fill touches. They are looked up again when that runs: a graph may outlive it.
+class Bytes {
  public:
-  Memory(Runtime& runtime, const void* pointer, size_t bytes, bool must_be_device = true)
+  Bytes(Runtime& runtime, const void* pointer, size_t bytes, bool must_be_device = true)
       : runtime_(runtime), pointer_(pointer), bytes_(bytes),
         on_device_(runtime.resolve(pointer, bytes, must_be_device) != pointer) {}
   std::byte* now() const {
@@ -34,13 +34,13 @@ class Memory {
 
 void copy(Runtime& runtime, Stream& stream, void* to, const void* from, size_t bytes, int kind) {
   require(kind >= kHostToHost && kind <= kDefault, kInvalidMemcpyDirection);
-  const Memory target(runtime, to, bytes, kind == kHostToDevice || kind == kDeviceToDevice);
-  const Memory source(runtime, from, bytes, kind == kDeviceToHost || kind == kDeviceToDevice);
+  const Bytes target(runtime, to, bytes, kind == kHostToDevice || kind == kDeviceToDevice);
+  const Bytes source(runtime, from, bytes, kind == kDeviceToHost || kind == kDeviceToDevice);
   runtime.enqueue(stream, kMemcpyNode, [=] { std::memmove(target.now(), source.now(), bytes); });
 }
 
 void fill(Runtime& runtime, Stream& stream, void* to, int value, size_t bytes) {
-  const Memory target(runtime, to, bytes);
+  const Bytes target(runtime, to, bytes);
   runtime.enqueue(stream, kMemsetNode, [=] { std::memset(target.now(), value, bytes); });
 }
 

@@ -23,8 +23,8 @@ bool is_guarded(const Capture& capture) {
          (own == kCaptureGlobal && capture.mode == kCaptureGlobal);
 }
 
-// Whether it has a stream for which `null_stream` would wait.
-bool blocks(const Capture& capture, const Stream& null_stream) {
+// Whether `null_stream` would wait for one of its streams.
+bool would_wait(const Stream& null_stream, const Capture& capture) {
   return std::any_of(capture.streams.begin(), capture.streams.end(), [&](const auto& of) {
     return of.first->blocking && of.first->device == null_stream.device;
   });
@@ -83,14 +83,14 @@ CaptureStatus Captures::status(const Stream& stream) const {
   return stream.capture->invalidated ? kCaptureInvalidated : kCapturing;
 }
 
-bool Captures::block(const Stream& stream) const {
+bool Captures::forbid(const Stream& stream) const {
   return is_null(stream) && std::any_of(all_.begin(), all_.end(), [&](const auto& capture) {
-           return blocks(*capture, stream);
+           return would_wait(stream, *capture);
          });
 }
 
 Capture* Captures::active(Stream& stream) {
-  null_stream(stream);
+  check_null_stream(stream);
   if (stream.capture && stream.capture->invalidated) throw Failure{kStreamCaptureInvalidated};
   return stream.capture.get();
 }
@@ -135,7 +135,7 @@ void Captures::waiting_for_the_device() {
 
 void Captures::waiting_for(const Stream& stream) {
   if (stream.capture) invalidate(*stream.capture, kStreamCaptureUnsupported);
-  null_stream(stream);
+  check_null_stream(stream);
   unsafe_call();
 }
 
@@ -152,9 +152,10 @@ void Captures::refuse(Error error, Which disturbed) {
   if (any) throw Failure{error};
 }
 
-void Captures::null_stream(const Stream& stream) {
+void Captures::check_null_stream(const Stream& stream) {
   if (!is_null(stream)) return;
-  refuse(kStreamCaptureImplicit, [&](const Capture& capture) { return blocks(capture, stream); });
+  refuse(kStreamCaptureImplicit,
+         [&](const Capture& capture) { return would_wait(stream, capture); });
 }
 
 }  // namespace hk::emulator::hip

@@ -48,10 +48,10 @@ class Captures {
   Nodes end(Stream& stream);
   void forget(Stream& stream);  // which is destroyed
   CaptureStatus status(const Stream& stream) const;
-  // Whether it is the null stream, and one that it waits for captures.
-  bool block(const Stream& stream) const;
+  // Whether it is the null stream, and would wait for one that captures.
+  bool forbid(const Stream& stream) const;
 
-  // The capture that work on `stream` now belongs to, if any. Throws where there must be none.
+  // The capture that work on `stream` now belongs to, if any. Throws where there must be no work.
   Capture* active(Stream& stream);
   // Whether it was part of a capture: an event is recorded, a stream waits for one.
   bool record(Event& event, Stream& stream);
@@ -70,7 +70,7 @@ class Captures {
 
   template <class Which>
   void refuse(Error error, Which disturbed);
-  void null_stream(const Stream& stream);
+  void check_null_stream(const Stream& stream);
   void drop(const std::shared_ptr<Capture>& capture);
 };
 
