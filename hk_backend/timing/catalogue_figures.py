@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from hk_backend.kernels.catalogue import CODE_OBJECTS, arches, catalogue
 from hk_backend.kernels.entry import KernelEntry
@@ -44,6 +45,7 @@ def figures(entry: KernelEntry) -> Figures:
             busiest=most.name,
             busiest_share=round(most.share, 3),
             error_rms=error_of(entry.operator),
+            terabytes=None if modelled.flops else round(modelled.bytes_per_second / 1e12, 2),
         )
     return found
 
@@ -60,8 +62,16 @@ def write(folder: Path, arch: str, found: dict[str, Figures]) -> None:
         data = json.loads(path.read_text())
         for kernel in data["kernels"]:
             own = found[kernel["name"]]
-            kernel["modelled"] = {name: asdict(launch) for name, launch in own.items()}
+            kernel["modelled"] = {name: _stored(launch) for name, launch in own.items()}
         path.write_text(json.dumps(data, indent=1) + "\n")
+
+
+def _stored(launch: ModelledLaunch) -> dict[str, Any]:
+    """Without the bytes where FLOPs say more."""
+    fields = asdict(launch)
+    if launch.terabytes is None:
+        del fields["terabytes"]
+    return fields
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -73,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         entries = catalogue(arch, folder).kernels
         found: dict[str, Figures] = {}
         for entry, own in of_all(entries, len(os.sched_getaffinity(0))):
-            said = ", ".join(f"{name} {launch.tflops:.0f}" for name, launch in own.items())
+            said = ", ".join(f"{name} {launch.rate} {launch.unit}" for name, launch in own.items())
             print(f"{len(found) + 1}/{len(entries)} {entry.name}: {said}", file=sys.stderr)
             found[entry.name] = own
         write(folder, arch, found)

@@ -3,18 +3,19 @@
 batch=16,heads=64/8,tokens=4096,causal        attention_prefill
 heads=32/8,tokens=512+64,cached=0+2000        two requests; the second has a cached prefix
 m=4096,n=4096,k=4096                          gemm
+m=4096,k=8192                                 quantize_fp8
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.row_sources import PACKED
 from hk_backend.timing.model import Launch
 from hk_backend.timing.standard import LAUNCHES, Shape
-from hk_backend.timing.workloads import attention, gemm
+from hk_backend.timing.workloads import attention, gemm, quantize
 
 LONGEST = 1 << 17
 """Of a request's keys, and of a side of a GEMM: what the model is fast enough for."""
@@ -51,9 +52,7 @@ def parse(entry: KernelEntry, text: str) -> Workload:
         raise ShapeError(f"{entry.name}: {entry.operator} has no shapes; valid: {there}")
     items = _items(text, valid)
     try:
-        if entry.operator == "gemm":
-            return _gemm(entry, items)
-        return _attention(entry, items)
+        return PARSERS[entry.operator](entry, items)
     except ShapeError:
         raise
     except ValueError as error:  # what the workload itself refuses
@@ -71,6 +70,7 @@ FORMS: Mapping[str, Mapping[str, str]] = {
         "causal": "a flag",
     },
     "gemm": {"m": "rows", "n": "columns", "k": "of the sum"},
+    "quantize_fp8": {"m": "rows", "k": "columns"},
 }
 """By operator: the names that a shape may have."""
 FLAGS = ("causal",)
@@ -115,6 +115,11 @@ def _number(items: Mapping[str, str], name: str, most: int, default: int | None 
 def _gemm(entry: KernelEntry, items: Mapping[str, str]) -> Workload:
     m, n, k = (_number(items, name, LONGEST) for name in ("m", "n", "k"))
     return Workload(entry, gemm.Shape(m, n, k), f"m={m}, n={n}, k={k}")
+
+
+def _quantize(entry: KernelEntry, items: Mapping[str, str]) -> Workload:
+    m, k = (_number(items, name, LONGEST) for name in ("m", "k"))
+    return Workload(entry, quantize.Shape(m, k), f"m={m}, k={k}")
 
 
 def _attention(entry: KernelEntry, items: Mapping[str, str]) -> Workload:
@@ -174,3 +179,11 @@ def _keys(items: Mapping[str, str], tokens: Sequence[int]) -> list[int]:
 def _list(numbers: Sequence[int]) -> str:
     same = len(set(numbers)) == 1
     return str(numbers[0]) if same else "+".join(map(str, numbers))
+
+
+PARSERS: Mapping[str, Callable[[KernelEntry, Mapping[str, str]], Workload]] = {
+    "attention_prefill": _attention,
+    "gemm": _gemm,
+    "quantize_fp8": _quantize,
+}
+"""By operator, as `FORMS`."""

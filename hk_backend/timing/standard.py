@@ -8,13 +8,14 @@ from typing import Any
 from hk_backend.kernels.catalogue import Family
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.timing.model import Launch
-from hk_backend.timing.workloads import attention, gemm
+from hk_backend.timing.workloads import attention, gemm, quantize
 
-Shape = attention.Shape | gemm.Shape
+Shape = attention.Shape | gemm.Shape | quantize.Shape
 
 LAUNCHES: Mapping[str, Callable[[KernelEntry, Any], Launch]] = {
     "attention_prefill": attention.launch,
     "gemm": gemm.launch,
+    "quantize_fp8": quantize.launch,
 }
 """By operator: from a kernel and a shape of its kind."""
 
@@ -50,6 +51,10 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
         "b16 64/8 n4096 full": batch(16, 4096, 64, 8, False),
     },
     "gemm": {"8192x8192x8192": square(8192), "4096x4096x4096": square(4096)},
+    "quantize_fp8": {
+        "16384x8192": quantize.Shape(16384, 8192),
+        "16x8192": quantize.Shape(16, 8192),
+    },
 }
 """By operator and name: what the catalogue has modelled figures for. The first one stands for its
 operator where there is room for one."""

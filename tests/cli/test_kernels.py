@@ -37,6 +37,8 @@ FIELDS = {
     "modelled": dict,
 }
 """What a program may rely on."""
+OF_MATRICES = ("mfma_share", "useful_mfma_share", "bank_conflict_factor")
+"""Null of a kernel without matrix instructions."""
 
 
 def listed(*options: str) -> list[dict[str, Any]]:
@@ -50,7 +52,11 @@ def test_every_kernel_with_every_field() -> None:
     kernels = listed()
     assert len(kernels) == sum(len(catalogue(arch).kernels) for arch in arches()) > 0
     for kernel in kernels:
-        assert {name: type(kernel[name]) for name in FIELDS} == FIELDS
+        absent = OF_MATRICES if kernel["mfma_share"] is None else ()
+        there = {name: kind for name, kind in FIELDS.items() if name not in absent}
+        assert {name: type(kernel[name]) for name in there} == there
+        assert [kernel[name] for name in absent] == [None] * len(absent)
+        assert bool(absent) == (kernel["operator"] == "quantize_fp8")
         assert Path(kernel["code_object"]).is_file()
         assert all(set(argument) == {"name", "type", "offset"} for argument in kernel["args"])
         assert kernel["args"]
@@ -59,12 +65,14 @@ def test_every_kernel_with_every_field() -> None:
 def test_every_operator_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """For programs and for people, with the facts that select a kernel."""
     kernels = {kernel["name"]: kernel for kernel in listed()}
-    assert {kernel["operator"] for kernel in kernels.values()} == {"attention_prefill", "gemm"}
+    operators = {"attention_prefill", "gemm", "quantize_fp8"}
+    assert {kernel["operator"] for kernel in kernels.values()} == operators
     assert kernels["gemm_f16"]["facts"] == {"a": "f16", "b": "f16", "out": "f16"}
     monkeypatch.setenv("COLUMNS", "80")
     titles = [line.split()[:1] for line in CliRunner().invoke(app, ["kernels"]).stdout.splitlines()]
     assert ["attention_prefill_"] in titles
     assert ["gemm_"] in titles
+    assert ["quantize_fp8_"] in titles
 
 
 def test_figures_are_the_catalogue_s() -> None:
@@ -82,12 +90,13 @@ def test_figures_of_launches_are_called_modelled(monkeypatch: pytest.MonkeyPatch
     """In the caption, with the model's error and the shape."""
     monkeypatch.setenv("COLUMNS", "1000")
     said = CliRunner().invoke(app, ["kernels"]).stdout.splitlines()[-1]
-    for operator in ("attention_prefill", "gemm"):
+    units = {"attention_prefill": "TF", "gemm": "TF", "quantize_fp8": "TB/s"}
+    for operator, column in units.items():
         entry = catalogue("gfx950").families[operator][0]
         name, launch = next(iter(entry.modelled.items()))
         assert launch.error_rms is not None
         error = f"error {launch.error_rms:.0%} rms"
-        assert f"TF: modelled TFLOP/s of {operator} on {name}, {error}" in said
+        assert f"{column}: modelled {launch.unit} of {operator} on {name}, {error}" in said
     other = replace(entry, modelled={name: replace(launch, error_rms=None)})
     assert "error unknown" in listing.caption([other])
     assert "modelled" not in listing.caption([replace(entry, modelled={})])
@@ -115,8 +124,9 @@ def test_a_table_for_people(monkeypatch: pytest.MonkeyPatch, columns: str) -> No
     for entry in catalogue("gfx950").kernels:
         cells = lines[entry.name.removeprefix(f"{entry.operator}_")]
         assert cells[:3] == [str(entry.vgpr), str(entry.agpr), str(entry.sgpr)]
-        assert f"{entry.figures.useful_mfma_share:.1%}" in cells
-        assert f"{next(iter(entry.modelled.values())).tflops:.0f}" in cells
+        useful, launch = entry.figures.useful_mfma_share, next(iter(entry.modelled.values()))
+        assert (f"{useful:.1%}" if useful is not None else "-") in cells
+        assert (f"{launch.tflops:.0f}" if launch.tflops else f"{launch.terabytes:.2f}") in cells
 
 
 def test_faults_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,7 +140,9 @@ def test_what_a_launch_cannot_choose_between() -> None:
 
 def test_an_operator_without_kernels() -> None:
     refusal = catalogue("gfx950").select("convolution", dtype="bf16")
-    assert refusal == NoKernel("operator", "convolution", ("attention_prefill", "gemm"))
+    assert refusal == NoKernel(
+        "operator", "convolution", ("attention_prefill", "gemm", "quantize_fp8")
+    )
 
 
 def test_facts_that_select_nothing_are_errors() -> None:

@@ -48,7 +48,7 @@ def test_the_seed_draws_another_cover(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["any", "another", "third"])
-@pytest.mark.parametrize("operator", ["attention_prefill", "gemm"])
+@pytest.mark.parametrize("operator", ["attention_prefill", "gemm", "quantize_fp8"])
 def test_facts_are_axes(operator: str, name: str) -> None:
     """Each pair of facts that a kernel has, and each with each value; also the rows of its tile."""
     rows = [(*facts_of(entry), row["size"]) for entry, row in cover(name, operator, size=(1, 2, 3))]
@@ -81,4 +81,6 @@ def test_what_is_not_in_the_cover_is_slow() -> None:
 
 def test_a_family_is_of_every_arch() -> None:
     everything = [entry for arch in arches() for entry in catalogue(arch).kernels]
-    assert {*family("attention_prefill"), *family("gemm")} == set(everything)
+    operators = {entry.operator for entry in everything}
+    assert {entry for operator in operators for entry in family(operator)} == set(everything)
+    assert {"attention_prefill", "gemm", "quantize_fp8"} <= operators

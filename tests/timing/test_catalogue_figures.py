@@ -14,7 +14,7 @@ from hk_backend.kernels.toolchain.figures import ModelledLaunch
 from hk_backend.timing import catalogue_figures
 from hk_backend.timing.calibration import error_of
 from hk_backend.timing.standard import SHAPES
-from hk_backend.timing.workloads import attention, gemm
+from hk_backend.timing.workloads import attention, gemm, quantize
 from tests.seed import draw
 
 KERNELS = [entry for arch in arches() for entry in catalogue(arch).kernels]
@@ -26,6 +26,8 @@ def check(entry: KernelEntry, found: catalogue_figures.Figures) -> None:
     for name, now in found.items():
         kept = entry.modelled[name]
         assert kept.tflops == pytest.approx(now.tflops, rel=1e-3), f"{entry.name}: {REMEDY}"
+        assert (kept.terabytes is None) == (kept.tflops > 0)
+        assert kept.terabytes == (now.terabytes and pytest.approx(now.terabytes, abs=0.01)), REMEDY
         assert kept.busiest_share == pytest.approx(now.busiest_share, abs=2e-3)
         assert (kept.busiest, kept.error_rms) == (now.busiest, error_of(entry.operator))
 
@@ -46,6 +48,9 @@ def test_shapes_are_what_their_names_say(operator: str) -> None:
     for name, shape in SHAPES[operator].items():
         if isinstance(shape, gemm.Shape):
             assert name == f"{shape.m}x{shape.n}x{shape.k}"
+            continue
+        if isinstance(shape, quantize.Shape):
+            assert name == f"{shape.m}x{shape.k}"
             continue
         assert isinstance(shape, attention.Shape)
         assert shape.queries == shape.keys

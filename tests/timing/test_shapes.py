@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from hk_backend.timing import shapes
-from hk_backend.timing.workloads import attention, gemm
-from tests.timing.launches import GEMM, PACKED, PAGED, entry
+from hk_backend.timing.workloads import attention, gemm, quantize
+from tests.timing.launches import GEMM, PACKED, PAGED, QUANTIZE, entry
 
 
 def attention_shape(kernel: str, text: str) -> attention.Shape:
@@ -46,6 +46,13 @@ def test_a_gemm() -> None:
     assert np.prod(workload.launch().grid) == 1
 
 
+def test_rows_to_quantise() -> None:
+    workload = shapes.parse(entry(QUANTIZE), "k=30,m=10")
+    assert workload.shape == quantize.Shape(10, 30)
+    assert workload.text == "m=10, k=30"
+    assert np.prod(workload.launch().grid) == 10
+
+
 @pytest.mark.parametrize(
     ("kernel", "text", "message"),
     [
@@ -56,6 +63,8 @@ def test_a_gemm() -> None:
         (GEMM, "m=1+2,n=2,k=3", "m=1.2; valid: one number"),
         (GEMM, "m=1,n=2,k=3,m=4", "m is there twice"),
         (GEMM, "m=1,n=2,k=3,causal", "'causal' has no name of a size; valid: m, n, k"),
+        (QUANTIZE, "m=4", "k is missing; valid: k=NUMBER, 1 to 131072"),
+        (QUANTIZE, "m=4,n=4,k=4", "'n=4' has no name of a size; valid: m, k"),
         (PACKED, "heads=4/4", "tokens is missing; valid: tokens as in tokens=4096"),
         (PACKED, "tokens=4", "heads is missing; valid: heads as in heads=64/8"),
         (PACKED, "tokens=4,heads=8", "heads=8; valid: query heads/KV heads, as in 64/8"),

@@ -9,7 +9,7 @@ import pytest
 from hk_backend.kernels.catalogue import catalogue
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.timing import model
-from hk_backend.timing.workloads import attention, buffers, gemm
+from hk_backend.timing.workloads import attention, buffers, gemm, quantize
 
 
 def attention_kernel(keys: str, stored: str = "bf16") -> KernelEntry:
@@ -149,3 +149,25 @@ def test_a_gemm_s_operands_are_shared_by_its_neighbours() -> None:
     # all but the output comes from L2, but for its misses
     assert modelled.times[0].bytes["hbm_read"] == 0
     assert modelled.times[0].bytes["hbm_written"] == pytest.approx(256 * 256 * 2, rel=0.03)
+
+
+@pytest.mark.parametrize("scale", ["token", "block", "given"])
+def test_rows_to_quantise_are_read_and_written_once(scale: str) -> None:
+    """Rows that end in a tile: the workgroups at their end have less to do."""
+    entry = catalogue("gfx950").select("quantize_fp8", x="bf16", scale=scale)
+    assert isinstance(entry, KernelEntry)
+    shape = quantize.Shape(300, 3000)
+    launch = quantize.launch(entry, shape)
+    assert launch.work.sum() == 300 * 3000
+    assert len(launch.work) == np.prod(launch.grid)
+    scales = {"token": 300, "block": 300 * 24, "given": 1}[scale]
+    assert launch.bytes == 300 * 3000 * 3 + 4 * scales
+    modelled = model.time(model.trace(launch))
+    least = launch.bytes / modelled.parameters["hbm"] / 1e6
+    assert modelled.microseconds - modelled.parameters["launch"] > least
+
+
+@pytest.mark.parametrize("sizes", [(0, 8), (8, 0)])
+def test_nothing_to_quantise_is_no_shape(sizes: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match=r"[mk] = 0; valid: 1 or more"):
+        quantize.Shape(*sizes)

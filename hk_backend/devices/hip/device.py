@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from hk_backend.devices.base import Arguments, DeviceError, Request
-from hk_backend.devices.hip import attention, linear
+from hk_backend.devices.hip import attention, linear, quantize_fp8
 from hk_backend.devices.hip.call import KernelCall, bad
 from hk_backend.devices.hip.library import HipError, HipLibrary, mapped_library
 from hk_backend.devices.hip.memory import GpuMemory, Memory
@@ -29,7 +29,11 @@ from hk_backend.terms.verdict import SERVED, Verdict, refused
 
 logger = logging.getLogger(__name__)
 
-OPERATORS: dict[str, Operator] = {"attention_prefill": attention, "linear": linear}
+OPERATORS: dict[str, Operator] = {
+    "attention_prefill": attention,
+    "linear": linear,
+    "quantize_fp8": quantize_fp8,
+}
 IN_TORCH: dict[str, Callable[[Any], None]] = {"merge_attention": merge_attention}
 
 SelfCheck = Callable[["HipDevice", Operator, KernelEntry, int], Verdict]

@@ -39,3 +39,14 @@ class ModelledLaunch:
     """Of the launch's time."""
     error_rms: float | None
     """Of the model, on published figures of such kernels; None: unknown."""
+    terabytes: float | None = None
+    """A second, to or from memory: of kernels without matrix FLOPs. None: it has some."""
+
+    @property
+    def rate(self) -> str:
+        """What such kernels are compared by, in `unit`."""
+        return f"{self.tflops:.0f}" if self.terabytes is None else f"{self.terabytes:.2f}"
+
+    @property
+    def unit(self) -> str:
+        return "TFLOP/s" if self.terabytes is None else "TB/s"

@@ -51,7 +51,9 @@ CAPTION = (
     "useful: matrix work, as a share of the steady loop's clocks, one wave by llvm-mca; bank: LDS "
     "phases taken over needed; faults: spills, scratch, waterfall loops, vmcnt(0) in the loop"
 )
-COLUMNS = ("VGPR", "AGPR", "SGPR", "LDS KiB", "waves", "useful", "TF", "bank", "faults")
+RATE = {"TFLOP/s": "TF", "TB/s": "TB/s"}
+"""The column of a launch's rate, by its unit."""
+COLUMNS = ("VGPR", "AGPR", "SGPR", "LDS KiB", "waves", "useful", "rate", "bank", "faults")
 
 
 def tables(entries: Sequence[KernelEntry]) -> list[Table]:
@@ -66,8 +68,9 @@ def tables(entries: Sequence[KernelEntry]) -> list[Table]:
 def _table(arch: str, operator: str, entries: Sequence[KernelEntry]) -> Table:
     made = Table(box=None, padding=(0, 1, 0, 0), title=arch, title_justify="left")
     made.add_column(f"{operator}_", no_wrap=True)
+    units = {RATE[launch.unit] for entry in entries for launch in entry.modelled.values()}
     for name in COLUMNS:
-        made.add_column(name, justify="right")
+        made.add_column(" ".join(units) or "rate" if name == "rate" else name, justify="right")
     for entry in entries:
         figures = entry.figures
         made.add_row(
@@ -78,7 +81,7 @@ def _table(arch: str, operator: str, entries: Sequence[KernelEntry]) -> Table:
             f"{(entry.static_lds + entry.dynamic_lds) / 1024:g}",
             str(figures.waves_per_simd),
             _share(figures.useful_mfma_share),
-            _tflops(entry),
+            _rate(entry),
             "-" if figures.bank_conflict_factor is None else f"{figures.bank_conflict_factor:.2f}",
             _faults(entry),
         )
@@ -89,7 +92,8 @@ def caption(entries: Sequence[KernelEntry]) -> str:
     """What the columns of the tables are."""
     modelled = {entry.operator: next(iter(entry.modelled.items()), None) for entry in entries}
     said = [
-        f"; TF: modelled TFLOP/s of {operator} on {found[0]}, {_error(found[1])}"
+        f"; {RATE[found[1].unit]}: modelled {found[1].unit} of {operator} on {found[0]}, "
+        f"{_error(found[1])}"
         for operator, found in modelled.items()
         if found
     ]
@@ -100,9 +104,9 @@ def _error(launch: ModelledLaunch) -> str:
     return "error unknown" if launch.error_rms is None else f"error {launch.error_rms:.0%} rms"
 
 
-def _tflops(entry: KernelEntry) -> str:
-    """Of the first modelled shape."""
-    return next((f"{launch.tflops:.0f}" for launch in entry.modelled.values()), "-")
+def _rate(entry: KernelEntry) -> str:
+    """On the first modelled shape."""
+    return next((launch.rate for launch in entry.modelled.values()), "-")
 
 
 def _share(value: float | None) -> str:

@@ -23,6 +23,7 @@ BYTES = 2  # of an element
 BLOCK_SIZE = 16
 RECORD_BYTES = 24  # hk::MeasureRecord
 MEASURED_BYTES = 1 << 16
+FP8_BLOCK = 128  # columns that share a scale
 
 
 @dataclass(frozen=True)
@@ -118,10 +119,23 @@ def measure(entry: KernelEntry) -> Sample:
     return Sample(buffers, {**numbers, "stride": 16})
 
 
+def quantize_fp8(entry: KernelEntry) -> Sample:
+    """Two rows that a workgroup does not fill."""
+    m, k = 2, entry.tile.columns - 8
+    buffers = {
+        "x": _elements(m * k, 4 if entry.facts["x"] == "f32" else BYTES),
+        "codes": _elements(m * k, 1),
+        "scales": np.ones(m * -(-k // FP8_BLOCK), np.float32),
+    }
+    groups = {"row_shift": 0, "column_shift": 31, "scale_row": 1}
+    return Sample(buffers, {"x_row": k, "m": m, "k": k, **groups})
+
+
 SAMPLES: dict[str, Callable[[KernelEntry], Sample]] = {
     "attention_prefill": attention_prefill,
     "gemm": gemm,
     "measure": measure,
+    "quantize_fp8": quantize_fp8,
 }
 """By operator."""
 

@@ -61,6 +61,24 @@ TWINS = [
         options={"grid": 2},
     ),
     Twins(
+        "two workgroups write neighbouring bytes",
+        "global-race",
+        "v_add_u32 v2, s2, v1\n global_store_byte v2, v0, s[6:7]",
+        "s2, v1",
+        "0, v1",
+        options={"grid": 2},
+    ),
+    Twins(
+        "a workgroup reads the byte beside another one's",
+        "global-race",
+        """v_add_u32 v2, s2, v1
+        global_store_byte v2, v0, s[6:7]
+        global_load_ubyte v3, v2, s[6:7] offset:0""",
+        "offset:0",
+        "offset:1",
+        options={"grid": 2},
+    ),
+    Twins(
         "lanes that are off access nothing",
         "out-of-bounds",
         "v_mov_b32 v2, 0\n v_mov_b32 v3, 0\n s_mov_b64 exec, 0\n"

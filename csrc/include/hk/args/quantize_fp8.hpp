@@ -1,0 +1,26 @@
+// The one argument of the quantize_fp8 kernels, passed by value: plain C++ for host and device.
+//
+// Rows of x are contiguous and x_row elements apart, at least k; pointers are aligned to their
+// elements. Where rows of x start at multiples of 16 bytes, rows of codes at multiples of as many
+// codes as 16 bytes of x have elements, and k is a multiple of that, memory is accessed by 16 bytes
+// of x; else by elements. Nothing is read or written but the elements of the tensors.
+//
+// A scale is that of (row >> row_shift, column >> column_shift). The kernels that compute scales do
+// so of one row, or of one row and 128 columns, and do not look at the shifts.
+#pragma once
+
+#include "../types/scalar.hpp"
+
+namespace hk {
+
+struct QuantizeFp8Args {
+  const void* x;  // [m, k]
+  void* codes;    // e4m3fn [m, k], contiguous
+  void* scales;   // f32, contiguous: written or given
+  i64 x_row;
+  i32 m, k;
+  i32 row_shift, column_shift;  // of given scales; below 32
+  i32 scale_row;                // scales from one row of them to the next
+};
+
+}  // namespace hk

@@ -1,0 +1,145 @@
+"""`quantize_fp8` through the hip device, launched in the emulator: the cpu device's bits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from hk_backend.devices.cpu.device import cpu_device
+from hk_backend.devices.hip import quantize_fp8
+from hk_backend.devices.hip.device import HipDevice
+from hk_backend.devices.hip.emulated import EmulatedLibrary, make_device
+from hk_backend.kernels import KernelEntry, catalogue
+from hk_backend.terms.linear_arguments import QuantizeFp8Arguments
+from tests.devices.hip.device import SynchronisesInChecks, current_streams
+from tests.kernels.catalogues import selected, with_kernels
+from tests.kernels.cover import family
+
+every_kernel = pytest.mark.parametrize(
+    "entry", family("quantize_fp8"), ids=lambda entry: entry.name
+)
+dtypes = pytest.mark.parametrize("dtype", quantize_fp8.DTYPES, ids=str)
+GROUPS: dict[str, tuple[int | None, int | None, bool, bool]] = {
+    "token": (1, None, False, True),
+    "token_block": (1, 128, True, True),
+    "tensor, given": (None, None, False, False),
+    "token, given": (1, None, False, False),
+    "token_block, given": (1, 128, False, False),
+    "block, given": (128, 128, False, False),
+}
+"""Rows and columns of a group (None: all), whether elements are divided, and scales computed."""
+
+
+@pytest.fixture
+def device(library: EmulatedLibrary) -> HipDevice:
+    return make_device(library, catalogue("gfx950"))
+
+
+def arguments(m: int, k: int, dtype: torch.dtype, groups: str) -> QuantizeFp8Arguments:
+    """Rows of x that lie apart, NaN between them; one with an infinity, with NaN, of zeros."""
+    rows, columns, divide, dynamic = GROUPS[groups]
+    rows, columns = rows or m, columns or k
+    random = torch.Generator().manual_seed(m)
+    x = torch.full((m, k + 8), torch.nan, dtype=dtype)[:, :k]
+    x.copy_(torch.randn(m, k, generator=random))
+    x[1:2, -1], x[2:3, 0], x[3:4] = torch.inf, torch.nan, 0
+    scales = torch.rand(-(-m // rows), -(-k // columns), generator=random) + 0.01
+    codes = torch.full((m, k), torch.nan).to(torch.float8_e4m3fn)
+    return QuantizeFp8Arguments(x, (rows, columns), divide, dynamic, codes, scales)
+
+
+def results(of: QuantizeFp8Arguments, device: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    of = replace(of, codes=of.codes.clone(), scales=of.scales.clone())
+    device.run(of)
+    return of.codes.view(torch.uint8), of.scales.nan_to_num(nan=-1.0)
+
+
+@dtypes
+@pytest.mark.parametrize("groups", GROUPS)
+@pytest.mark.parametrize(("m", "k"), [(1, 8), (7, 264), (150, 129)])
+def test_the_cpu_device_s_bits(
+    m: int, k: int, groups: str, dtype: torch.dtype, device: HipDevice
+) -> None:
+    of = arguments(m, k, dtype, groups)
+    for found, expected in zip(results(of, device), results(of, cpu_device()), strict=True):
+        assert torch.equal(found, expected)
+
+
+@dtypes
+def test_a_row_that_no_workgroup_of_four_waves_keeps(dtype: torch.dtype, device: HipDevice) -> None:
+    of = arguments(4, 17000, dtype, "token")
+    (kernel,) = quantize_fp8.prepare(of, device.catalogue).kernels
+    assert kernel.facts["scale"] == "token_long"
+    for found, expected in zip(results(of, device), results(of, cpu_device()), strict=True):
+        assert torch.equal(found, expected)
+
+
+@every_kernel
+def test_the_self_check_passes(
+    entry: KernelEntry, library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    current_streams(library, monkeypatch)
+    device = SynchronisesInChecks(library, catalogue("gfx950"))
+    verdict = device.verify(quantize_fp8, entry, 0)
+    assert verdict, verdict.why
+
+
+def test_the_self_check_sees_another_kernel(
+    library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bfloat16's place in the catalogue taken by the kernel for float16: wrong codes."""
+    current_streams(library, monkeypatch)
+    bf16, f16 = (selected("quantize_fp8", x=x, scale="token") for x in ("bf16", "f16"))
+    wrong = replace(bf16, symbol=f16.symbol)
+    device = SynchronisesInChecks(library, with_kernels(catalogue("gfx950"), wrong))
+    verdict = device.verify(quantize_fp8, wrong, 0)
+    assert "quantize_fp8_token_bf16 failed its self-check" in verdict.why
+
+
+def test_nothing_to_do(device: HipDevice) -> None:
+    of = arguments(1, 8, torch.bfloat16, "token")
+    device.run(replace(of, x=of.x[:0], codes=of.codes[:0], scales=of.scales[:0]))
+    assert isinstance(device.library, EmulatedLibrary)
+    assert device.library.report()["kernels"] == {}
+
+
+def test_a_lone_row_may_have_any_stride(device: HipDevice) -> None:
+    """torch gives an axis of one element whatever stride it likes."""
+    of = arguments(1, 72, torch.bfloat16, "token")
+    odd = replace(of, x=of.x.as_strided((1, 72), (3, 1)))
+    assert quantize_fp8.prepare(odd, device.catalogue).numbers["x_row"] == 72
+    assert torch.equal(results(odd, device)[0], results(of, device)[0])
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        (
+            {"codes": torch.zeros(300, 264).to(torch.float8_e4m3fnuz)},
+            r"dtype: torch.float8_e4m3fnuz .* expected torch.float8_e4m3fn$",
+        ),
+        (
+            {"group": (300, 264)},
+            r"granularity: .* reciprocal of dynamic scales of 300 x 264 .* or given ones$",
+        ),
+        ({"group": (128, 128), "divide": True}, r"divided by dynamic scales of 128 x 128"),
+        ({"dynamic": False, "divide": True}, r"divided by given scales of 1 x 264"),
+        ({"dynamic": False, "group": (1, 96)}, r"groups of 96 in 264 .* a power of two, or all"),
+        ({"x": torch.ones(1, 1).bfloat16().expand(2**22, 8)}, r"x: \(4194304, 8\) .* fewer than"),
+    ],
+)
+def test_what_the_kernels_do_not_compute(changes: dict[str, Any], why: str) -> None:
+    of = replace(arguments(300, 264, torch.bfloat16, "token"), **changes)
+    with pytest.raises(ValueError, match=why):
+        quantize_fp8.prepare(of, catalogue("gfx950"))
+
+
+def test_a_dtype_without_kernels() -> None:
+    known = catalogue("gfx950")
+    bf16 = tuple(e for e in known.families["quantize_fp8"] if e.facts["x"] == "bf16")
+    only = replace(known, families={"quantize_fp8": bf16})
+    with pytest.raises(ValueError, match=r"x: torch.float16 .* expected bf16"):
+        quantize_fp8.prepare(arguments(1, 8, torch.float16, "token"), only)
