@@ -18,7 +18,7 @@
 //     more pieces; a very long one has a workgroup of 16 waves instead of 4 (token_long). Several rows
 //     for a workgroup are no faster, and one after the other when they are few.
 //   - Magnitudes are compared as integers, two 16-bit ones in an instruction, and NaN comes out on top.
-//   - Quotients by three packed instructions and a reciprocal of the scale, exactly (encode.hpp).
+//   - Two quotients by five packed instructions and a reciprocal of the scale, exactly (encode.hpp).
 //   - NaN is looked for once in a piece, and handled beside the straight way.
 //   - Rows whose pieces are not aligned take another way through the same code, by elements.
 //   - Template arguments: the type of x and what a scale belongs to. At run time: sizes, strides,

@@ -92,19 +92,22 @@ def print_parameters(console: Console, rows: Iterable[Parameter]) -> None:
 
 def _print_figures(console: Console, report: Report) -> None:
     modelled, entry = report.modelled, report.workload.entry
-    matrix = (f"{modelled.flops_per_second / 1e12:,.4g} TFLOP/s", _of_matrix(report))
-    hbm = (f"{modelled.bytes_per_second / 1e9:,.4g} GB/s", _of_hbm(report))
-    first, second = (matrix, hbm) if is_matrix_bound(modelled, report.limits) else (hbm, matrix)
+    rates = [(f"{modelled.bytes_per_second / 1e9:,.4g} GB/s", _of_hbm(report))]
+    if modelled.flops:
+        matrix = (f"{modelled.flops_per_second / 1e12:,.4g} TFLOP/s", _of_matrix(report))
+        rates.insert(0 if is_matrix_bound(modelled, report.limits) else 1, matrix)
+    first, *others = (rate for rate, _ in rates)
     console.print(f"[bold]{entry.name}[/bold] on {modelled.arch}", highlight=False)
     console.print(report.workload.text, highlight=False)
     console.print(
-        f"[bold]{modelled.microseconds:,.4g} us, {first[0]}[/bold], {second[0]}", highlight=False
+        ", ".join([f"[bold]{modelled.microseconds:,.4g} us, {first}[/bold]", *others]),
+        highlight=False,
     )
     console.print(statement(entry.operator), highlight=False, style="yellow")
     if report.changes:
         changed = ", ".join(f"{name}={value:g}" for name, value in report.changes.items())
         console.print(f"with {changed}", highlight=False, style="yellow")
-    for share in filter(None, (first[1], second[1])):
+    for share in filter(None, (share for _, share in rates)):
         console.print(share, highlight=False)
     if report.bound.launch_share >= LAUNCH:
         console.print(f"{modelled.parameters['launch']:g} us are the launch's own", highlight=False)

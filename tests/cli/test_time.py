@@ -94,6 +94,14 @@ def test_a_report_for_people(monkeypatch: pytest.MonkeyPatch, kernel: str, shape
     assert f"{data['workgroup']['phases']['before']:,.0f} clocks before its loop" in said
 
 
+def test_a_kernel_without_matrix_instructions_has_no_flops() -> None:
+    result = run("quantize_fp8_token_bf16", "--shape", "m=300,k=512", "--no-sensitivity")
+    assert result.exit_code == 0, result.output
+    data = modelled("--no-sensitivity", kernel="quantize_fp8_token_bf16", shape="m=300,k=512")
+    assert f"us, {data['gigabytes_per_second']:,.4g} GB/s\n" in result.stdout
+    assert "FLOP" not in result.stdout
+
+
 def test_progress_goes_to_standard_error() -> None:
     result = run(KERNEL, "--shape", SHAPE, "--json", "--no-sensitivity")
     json.loads(result.stdout)

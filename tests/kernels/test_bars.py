@@ -19,6 +19,7 @@ from tests.kernels.cover import covered
 
 KERNELS = [entry for arch in arches() for entry in catalogue(arch).kernels]
 ATTENTION = [entry for entry in KERNELS if entry.operator == "attention_prefill"]
+QUANTIZE = [entry for entry in KERNELS if entry.operator == "quantize_fp8"]
 WAVE_ROWS = 32  # columns of a matrix instruction
 FLOPS_PER_CLOCK = 1024  # of 16-bit matrix instructions on a SIMD of gfx950
 MOST_WAVES = 8  # on a SIMD
@@ -55,6 +56,13 @@ def test_waves_on_each_simd(entry: KernelEntry) -> None:
         return
     of_each = 1 if entry.facts.get("head_size") == 64 else 2
     assert entry.block == of_each * analysis.SIMDS * clocks.WAVE
+
+
+@pytest.mark.parametrize("entry", QUANTIZE, ids=lambda entry: entry.name)
+def test_the_memory_works_while_rows_are_quantised(entry: KernelEntry) -> None:
+    """Of a long launch's time, its own cost included."""
+    launch = entry.modelled["16384x8192"]
+    assert (launch.busiest, launch.busiest_share >= 0.8) == ("hbm", True)
 
 
 @attention

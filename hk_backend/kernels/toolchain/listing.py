@@ -78,7 +78,7 @@ def _table(arch: str, operator: str, entries: Sequence[KernelEntry]) -> Table:
             str(entry.vgpr),
             str(entry.agpr),
             str(entry.sgpr),
-            f"{(entry.static_lds + entry.dynamic_lds) / 1024:g}",
+            f"{(entry.static_lds + entry.dynamic_lds) / 1024:.3g}",
             str(figures.waves_per_simd),
             _share(figures.useful_mfma_share),
             _rate(entry),
