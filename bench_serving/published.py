@@ -137,7 +137,7 @@ PANELS = (
         "d128 causal", 128, "b1 32/8", AITER, AITER_assembly=(233, 577, 949, 1248)
     ),
     Panel(
-        "gemm bf16", "gemm", {"out": "bf16"}, {n: square(n) for n in SIZES}, HIPKITTENS,
+        "gemm bf16", "gemm", {"a": "bf16", "b": "bf16"}, {n: square(n) for n in SIZES}, HIPKITTENS,
         {
             "HipKittens": (139, 665, 1413, 1610, 1571),
             "hipBLASLt": (168, 640, 1433, 1575, 1579),

@@ -27,7 +27,7 @@ from hk_backend.kernels import catalogue
 from hk_backend.kernels.toolchain import sample_launch
 
 def launch():
-    entry = catalogue("gfx950").kernel("gemm_bf16")
+    entry = catalogue("gfx950").kernel("gemm_bf16_256x256")
     return sample_launch.run(entry, sample_launch.gemm(entry)).counters.instructions
 """
 TWO_FILES = {
@@ -63,7 +63,7 @@ def test_counted_once(request):
 
 @functools.cache
 def one_launch() -> int:
-    entry = catalogue("gfx950").kernel("gemm_bf16")
+    entry = catalogue("gfx950").kernel("gemm_bf16_256x256")
     report: _emulator.Report = sample_launch.run(entry, sample_launch.gemm(entry))
     return report.counters.instructions
 

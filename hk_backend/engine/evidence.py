@@ -23,6 +23,11 @@ LEVELS = ("portable", "avx2", "avx512", "amx")
 SAID = "faster without HK"
 """How every reason of this file begins."""
 
+NO_EVIDENCE = (
+    "no evidence: HK's linear layers were modelled and never measured on a GPU; "
+    "HK_EVIDENCE=ignore serves them"
+)
+
 
 @dataclass(frozen=True)
 class Loss:
@@ -116,6 +121,15 @@ def verdict(operator: str, dtype: torch.dtype, device_type: str, engine: str) ->
     """Whether HK serves a layer, whatever the number of tokens (arguments: see `losses`)."""
     found = losses(operator, dtype, device_type, engine)
     return next((refused(loss.why) for loss in found if not loss.below_tokens), SERVED)
+
+
+def of_linear_on_gpu(device_type: str) -> Verdict:
+    """Whether anything shows that HK is faster for a linear layer on this device. On a GPU nothing
+    does yet: its kernels are modelled, and no model decides over a user's decode.
+    """
+    if get_config().evidence == "ignore" or not device_for(device_type).name.startswith("hip:"):
+        return SERVED
+    return refused(NO_EVIDENCE)
 
 
 def why_not_step(found: Sequence[Loss], longest: int) -> str:

@@ -1,6 +1,7 @@
 """The compiled kernels of an arch, selected by what they compute.
 
-    entry = catalogue("gfx950").select("gemm", a="bf16", b="bf16", out="bf16")
+    facts = {"dtype": "bf16", "stored": "bf16", "head_size": 64, "keys": "paged"}
+    entry = catalogue("gfx950").select("attention_prefill", **facts)
     argument = pack_arguments(entry, query=q.data_ptr(), ...)
     entry.code_object(), entry.symbol, entry.grid(num_tokens=7, ...), entry.block, entry.dynamic_lds
 
@@ -68,7 +69,7 @@ class Catalogue:
         They compute the same from the same argument; each launch takes one (csrc/hip/kernel.hpp).
 
         Raises `ValueError` for a fact that its kernels do not have, and if those that are left
-        differ in another fact or in their argument struct, or not in the rows of their tiles;
+        differ in another fact or in their argument struct, or not in their tiles;
         `CodeObjectError` if the index cannot be read.
         """
         left = self.families.get(operator, ())
@@ -84,7 +85,7 @@ class Catalogue:
             left = wanted
         if not _alternatives(left):
             raise _several(operator, facts, left)
-        return tuple(sorted(left, key=lambda entry: -entry.tile.rows))
+        return tuple(sorted(left, key=lambda entry: (-entry.tile.rows, -entry.tile.columns)))
 
     def kernel(self, name: str) -> KernelEntry:
         """By its name, for people and tests. Raises `KeyError` with what there is."""
@@ -100,7 +101,7 @@ def _alternatives(family: Family) -> bool:
     """Whether a launch can choose between them by its size, and hand any of them its struct."""
     first = family[0]
     alike = all(e.facts == first.facts and e.arguments == first.arguments for e in family[1:])
-    return alike and len({entry.tile.rows for entry in family}) == len(family)
+    return alike and len({entry.tile for entry in family}) == len(family)
 
 
 def _several(operator: str, facts: Mapping[str, Fact], found: Family) -> ValueError:

@@ -77,7 +77,7 @@ def pack_weight(
     static = _input_scale(input_scale, activations, weight.device)
     device = device_for(weight.device.type)
     data = weight.new_empty(device.packed_bytes(format, n, k), dtype=torch.uint8)
-    device.run(PackWeightArguments(weight, format, n, k, mx_scales, factors, data))
+    device.run(PackWeightArguments(weight, format, n, k, mx_scales, factors, activations, data))
     if factors is not None and bool((factors == 1).all()):
         factors = None
     return PackedWeight(

@@ -22,6 +22,8 @@ class LinearArguments:
         weight: W, packed by this device.
         bias: `[N]`, bfloat16, float16 or float32, contiguous, or None.
         out: `[M, N]`, contiguous, bfloat16, float16 or float32; written.
+        x_scales: x holds FP8 codes already, `[M, K]`, and this is what their rows are multiplied
+            by, float32 `[M]` or `[1]`; None: x is to be rounded as the weight says.
     """
 
     operator: ClassVar[str] = "linear"
@@ -30,6 +32,7 @@ class LinearArguments:
     weight: PackedWeight
     bias: torch.Tensor | None
     out: torch.Tensor
+    x_scales: torch.Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,6 +44,7 @@ class PackWeightArguments:
         scales: mx formats: the e8m0 codes, uint8 `[N, K / 32]`, any strides; else None.
         factors: formats that have a NaN code: float32 `[N]`, contiguous; NaN is written where
             a column holds a NaN code, which is packed as zero. Else None.
+        activations: how `linear` will round x (`ops.pack_weight`): a layout may depend on it.
         data: uint8 `[bytes]`, as many as the device asked for; written.
     """
 
@@ -52,6 +56,7 @@ class PackWeightArguments:
     k: int
     scales: torch.Tensor | None
     factors: torch.Tensor | None
+    activations: str
     data: torch.Tensor
 
 

@@ -10,7 +10,7 @@ import torch
 
 from hk_backend.terms.weight_format import ACTIVATIONS, FORMATS
 
-LAYOUTS = ("portable", "avx2", "avx512")
+LAYOUTS = ("portable", "avx2", "avx512", "gfx950")
 """Whose packing it is; a device reads its own only."""
 
 SCHEMA = "Tensor data, Tensor? factors, Tensor? block_scales, Tensor? input_scale, int[] weight"
@@ -29,7 +29,7 @@ class PackedWeight:
             NaN where the weight's row holds a NaN code, which `data` holds as zero.
         block_scales: float32 `[ceil(n / 128), ceil(k / 128)]`, or None.
         input_scale: float32 `[1]`, the static scale of the activations, or None.
-        layout: the instruction set that packed it.
+        layout: the instruction set, or the GPU's arch, that it is packed for.
     """
 
     data: torch.Tensor

@@ -25,7 +25,7 @@ from hk_backend.kernels.toolchain.figures import ModelledLaunch
 from hk_backend.timing import model
 from hk_backend.timing.busiest import busiest
 from hk_backend.timing.calibration import error_of
-from hk_backend.timing.standard import LAUNCHES, SHAPES
+from hk_backend.timing.standard import LAUNCHES, shapes_of
 
 Figures = dict[str, ModelledLaunch]
 """By the name of the shape."""
@@ -37,7 +37,7 @@ def figures(entry: KernelEntry) -> Figures:
     Raises `RuntimeError` for a kernel that cannot go on in the emulator.
     """
     found = {}
-    for name, shape in SHAPES.get(entry.operator, {}).items():
+    for name, shape in shapes_of(entry).items():
         modelled = model.time(model.trace(LAUNCHES[entry.operator](entry, shape), threads=1))
         most = busiest(modelled)
         found[name] = ModelledLaunch(

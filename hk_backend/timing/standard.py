@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from hk_backend.kernels.catalogue import Family
 from hk_backend.kernels.entry import KernelEntry
+from hk_backend.kernels.gemm_plan import choose
 from hk_backend.timing.model import Launch
 from hk_backend.timing.workloads import attention, gemm, quantize
 
@@ -26,7 +28,11 @@ WORKGROUPS_PER_UNIT = 2
 
 def serving(alternatives: Family, shape: Shape, compute_units: int) -> tuple[KernelEntry, Launch]:
     """The launch of the kernel that serves the shape, of those that compute the same, the largest
-    tile first: the first one with enough workgroups for every compute unit, else the last."""
+    tile first: the first one with enough workgroups for every compute unit, else the last. Of the
+    gemm kernels the planner's choice."""
+    if isinstance(shape, gemm.Shape):
+        plan = choose(alternatives, shape.m, shape.n, shape.k, compute_units)
+        return plan.entry, gemm.launch(plan.entry, replace(shape, splits=plan.splits))
     for entry in alternatives:
         launch = LAUNCHES[entry.operator](entry, shape)
         if len(launch.work) >= WORKGROUPS_PER_UNIT * compute_units:
@@ -56,5 +62,19 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
         "16x8192": quantize.Shape(16, 8192),
     },
 }
-"""By operator and name: what the catalogue has modelled figures for. The first one stands for its
-operator where there is room for one."""
+"""By operator and name: what the catalogue has modelled figures for (`shapes_of`)."""
+
+FEW_ROWS: Mapping[int, Mapping[str, Shape]] = {
+    rows: {f"{m}x28672x4096": gemm.Shape(m, 28672, 4096)}
+    for rows, m in ((128, 512), (64, 128), (32, 16))
+}
+"""The same of small tiles, by their rows: gate_up of Llama 3 8B, for the tokens that they serve."""
+SMALL_TILE = 128 * 128
+
+
+def shapes_of(entry: KernelEntry) -> Mapping[str, Shape]:
+    """What the catalogue has modelled figures of a kernel for, by name. The first one stands for
+    the kernel where there is room for one."""
+    if entry.operator == "gemm" and entry.tile.rows * entry.tile.columns <= SMALL_TILE:
+        return FEW_ROWS[entry.tile.rows]
+    return SHAPES.get(entry.operator, {})

@@ -67,7 +67,8 @@ def test_every_operator_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     kernels = {kernel["name"]: kernel for kernel in listed()}
     operators = {"attention_prefill", "gemm", "quantize_fp8"}
     assert {kernel["operator"] for kernel in kernels.values()} == operators
-    assert kernels["gemm_f16"]["facts"] == {"a": "f16", "b": "f16", "out": "f16"}
+    facts = {"a": "f16", "b": "f16", "scales": "vectors"}
+    assert kernels["gemm_f16_64x64"]["facts"] == facts
     monkeypatch.setenv("COLUMNS", "80")
     titles = [line.split()[:1] for line in CliRunner().invoke(app, ["kernels"]).stdout.splitlines()]
     assert ["attention_prefill_"] in titles

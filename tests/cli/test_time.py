@@ -71,7 +71,9 @@ def test_set_changes_the_figure() -> None:
     assert slow["limits"]["matrix_tflops"] == pytest.approx(base["limits"]["matrix_tflops"] / 2)
 
 
-@pytest.mark.parametrize(("kernel", "shape"), [(KERNEL, SHAPE), ("gemm_bf16", "m=300,n=512,k=128")])
+@pytest.mark.parametrize(
+    ("kernel", "shape"), [(KERNEL, SHAPE), ("gemm_bf16_256x256", "m=300,n=512,k=128")]
+)
 def test_a_report_for_people(monkeypatch: pytest.MonkeyPatch, kernel: str, shape: str) -> None:
     """It fits a terminal, and says what the JSON says."""
     monkeypatch.setenv("COLUMNS", "80")

@@ -90,7 +90,7 @@ def test_what_was_measured_stands_in_the_model_s_place(tmp_path: Path) -> None:
 
 def test_a_kernel_is_modelled_with_it_and_set_goes_on_top(tmp_path: Path) -> None:
     path = str(measured_file(tmp_path))
-    kernel = ("gemm_bf16", "--shape", "m=256,n=256,k=256", "--no-sensitivity", "--json")
+    kernel = ("gemm_bf16_256x256", "--shape", "m=256,n=256,k=256", "--no-sensitivity", "--json")
     plain, measured, on_top = (
         json.loads(run(*kernel, *options).stdout)
         for options in ((), ("--measured", path), ("--measured", path, "--set", "clock=2.4"))

@@ -1,5 +1,5 @@
-"""Mutants of a code object: every wait weakened by one and dropped, every barrier removed, and the
-prologue's barrier moved before its wait.
+"""Mutants of a code object: every wait weakened by one and dropped, every barrier, release and
+acquire removed, and the prologue's barrier moved before its wait.
 
 Made from the machine words themselves, so that none is forgotten. A mutant counts as caught if the
 emulator reports a finding or the result is wrong, in one of the cases and seeds that are tried.
@@ -23,6 +23,7 @@ from tests.ops.cases import Case
 # SOPP: 0xbf8 above the opcode; s_waitcnt is opcode 12, s_barrier 10, s_setprio 15, s_nop 0
 # (CDNA3 ISA, 12.1.5).
 WAITCNT, BARRIER, PRIORITY, NOP = 0xBF8C, 0xBF8A, 0xBF8F, 0xBF80
+CACHES = ("buffer_wbl2", "buffer_inv")  # of 2 words
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,8 @@ def mutants(text: bytes, arch: str, begin: int, end: int) -> Iterator[Mutant]:
         if not begin <= pc < end:
             continue
         (word,) = struct.unpack_from("<I", text, pc)
+        if instruction.startswith(CACHES):
+            yield Mutant(pc, ((pc, NOP << 16), (pc + 4, NOP << 16)), f"{instruction} removed")
         if word >> 16 == BARRIER:
             yield Mutant(pc, ((pc, NOP << 16),), "s_barrier removed")
             if wait is not None and not reversed_pair:

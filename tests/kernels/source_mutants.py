@@ -35,6 +35,10 @@ QUERY = "csrc/kernels/attention/query_rows.hpp"
 KERNEL = "csrc/kernels/attention_prefill.hip"
 PREFILL = "csrc/kernels/attention/prefill.hpp"
 GEMM_WAVE = "csrc/kernels/gemm/wave.hpp"
+GEMM_STREAM = "csrc/kernels/gemm/stream.hpp"
+GEMM_SPLIT = "csrc/kernels/gemm/split.hpp"
+GEMM_WORKGROUP = "csrc/kernels/gemm/workgroup.hpp"
+GEMM_EPILOGUE = "csrc/kernels/gemm/epilogue.hpp"
 
 
 @dataclass(frozen=True)
@@ -54,27 +58,6 @@ PROLOGUE = """\
     if (computes)"""
 AT_THE_END = "end<kAwaited ? kInFlight"
 IN_THE_MIDDLE = "middle<kAwaited ? kInFlight"
-WAIT = "wait_copies<(Shape::kStages - 1) * kCopies>();"
-FIRST_STEP = f"""\
-  template <bool kMasked>
-  HK_DEVICE void step(i32 depth) {{
-    {WAIT}
-    barrier();
-"""
-
-
-def first_step(wait: str, barrier: str, again: str = "") -> str:
-    """`FIRST_STEP` with other statements while `running` is false: before the steady loop."""
-    return f"""\
-  bool running = false;
-  template <bool kMasked>
-  HK_DEVICE void step(i32 depth) {{
-    {wait}
-    {barrier}
-    {again}
-    running = true;
-"""
-
 
 MUTANTS = (
     SourceMutant("swizzle: fetches another chunk", SWIZZLE,
@@ -167,18 +150,67 @@ MUTANTS = (
                  "TileRing<KeyTile, kKeyStages>", "TileRing<KeyTile, kKeyStages - 1>"),
 )  # fmt: skip
 
+GEMM_PROLOGUE = """\
+      wait_copies<(Shape::kStages - 1) * kCopies>();
+      barrier();
+"""
+NEXT_STEP = """\
+        wait_copies<(Shape::kStages - 2) * kCopies>();
+        barrier();
+"""
 GEMM_MUTANTS = (
     SourceMutant("first step: no barrier", GEMM_WAVE,
-                 FIRST_STEP, first_step(WAIT, "if (running) barrier();")),
-    SourceMutant("first step: no wait", GEMM_WAVE,
-                 FIRST_STEP, first_step(f"if (running) {WAIT}", "barrier();")),
-    SourceMutant("first step: waits for a copy less", GEMM_WAVE, FIRST_STEP, first_step(
-        f"if (running) {WAIT} else {WAIT.replace('kCopies>', 'kCopies + 1>')}", "barrier();")),
-    SourceMutant("first step: the barrier before the wait", GEMM_WAVE, FIRST_STEP, first_step(
-        "if (!running) barrier();", WAIT, "if (running) barrier();")),
+                 GEMM_PROLOGUE, GEMM_PROLOGUE.replace("      barrier();\n", "")),
+    SourceMutant("first step: no wait", GEMM_WAVE, GEMM_PROLOGUE, "      barrier();\n"),
+    SourceMutant("first step: waits for a copy less", GEMM_WAVE,
+                 GEMM_PROLOGUE, GEMM_PROLOGUE.replace("kCopies>", "kCopies + 1>")),
     SourceMutant("prologue: copies all steps to the same tile", GEMM_WAVE,
-                 "start_copies(a_.ring.tile(i), b_.ring.tile(i))",
-                 "start_copies(a_.ring.tile(0), b_.ring.tile(i))"),
+                 "start_copy<copy>(a_.ring.tile(i), w_.ring.tile(i))",
+                 "start_copy<copy>(a_.ring.tile(0), w_.ring.tile(i))"),
+    SourceMutant("loop: no barrier before the copies", GEMM_WAVE,
+                 NEXT_STEP, NEXT_STEP.replace("        barrier();\n", "")),
+    SourceMutant("loop: waits for a step less", GEMM_WAVE,
+                 "wait_copies<(Shape::kStages - 2)", "wait_copies<(Shape::kStages - 1)"),
+    SourceMutant("loop: waits for a copy less", GEMM_WAVE,
+                 NEXT_STEP, NEXT_STEP.replace("kCopies>", "kCopies + 1>")),
+    SourceMutant("loop: copies to the next step's tile", GEMM_WAVE,
+                 "start_copy<copy>(free_a, free_w)", "start_copy<copy>(a_.ring.tile(), free_w)"),
+    SourceMutant("loop: a part twice", GEMM_WAVE, "kEnds ? 0 : part + 1", "kEnds ? 0 : part"),
+    SourceMutant("end: copies in flight", GEMM_WAVE,
+                 "    wait_copies<0>();  // those past", "    // those past"),
+    SourceMutant("tail: no mask", GEMM_WAVE, "if constexpr (kLast) mask_part", "if (0) mask_part"),
+    SourceMutant("tail: two bytes too many", GEMM_WAVE,
+                 "const i32 first = bytes -", "const i32 first = bytes + 2 -"),
+    SourceMutant("tail: two bytes too few", GEMM_WAVE,
+                 "const i32 first = bytes -", "const i32 first = bytes - 2 -"),
+    SourceMutant("tail: the mask of the first part", GEMM_WAVE,
+                 "bytes - part * 32 * Format::kPiecesA", "bytes"),
+    SourceMutant("activations: past the last row's end", GEMM_STREAM,
+                 "row_bytes(args) - used + start, span.bytes", "start, span.bytes"),
+    SourceMutant("weights: a group too many", GEMM_STREAM,
+                 "span.bytes = groups * group_bytes", "span.bytes = (groups + 1) * group_bytes"),
+    SourceMutant("split: not released", GEMM_SPLIT,
+                 '__builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");', ""),
+    SourceMutant("split: not acquired", GEMM_SPLIT,
+                 'if (last) __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent");', ""),
+    SourceMutant("split: counted before all waves have stored", GEMM_SPLIT,
+                 "  barrier();\n  auto* before", "  auto* before"),
+    SourceMutant("split: the last but one adds up", GEMM_SPLIT, "== splits - 1", "== splits - 2"),
+    SourceMutant("split: one is left out", GEMM_SPLIT,
+                 "i + j < args.splits ?", "i + j < args.splits - 1 ?"),
+    SourceMutant("split: the counter is left", GEMM_SPLIT,
+                 "if (wave == 0 && lane.id == 0) *arrived = 0;", ""),
+    SourceMutant("split: steps of the next one, too", GEMM_WORKGROUP,
+                 "min(share, steps - first)", "min(share + 1, steps - first)"),
+    SourceMutant("split: the first one's steps", GEMM_WORKGROUP,
+                 "const i32 first = split * share", "const i32 first = 0 * share"),
+    SourceMutant("scales: of the first columns", GEMM_EPILOGUE,
+                 "view_from<f32>(args_.b_scale, args_.n, column)",
+                 "view_from<f32>(args_.b_scale, args_.n, 0)"),
+    SourceMutant("bias: of the first columns", GEMM_EPILOGUE,
+                 "view_from<T>(values, args_.n, column)", "view_from<T>(values, args_.n, 0)"),
+    SourceMutant("c: a row too many", GEMM_EPILOGUE,
+                 "left * row_bytes)", "(left + 1) * row_bytes)"),
 )  # fmt: skip
 
 CASES = (

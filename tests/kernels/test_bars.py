@@ -29,6 +29,8 @@ Lengths = tuple[tuple[int, int], ...]
 
 every_kernel = pytest.mark.parametrize("entry", KERNELS, ids=lambda entry: entry.name)
 attention = pytest.mark.parametrize("entry", ATTENTION, ids=lambda entry: entry.name)
+GEMM = [entry for entry in KERNELS if entry.operator == "gemm"]
+gemm = pytest.mark.parametrize("entry", GEMM, ids=lambda entry: entry.name)
 
 
 @functools.cache
@@ -48,14 +50,31 @@ def test_no_spills_no_scratch_no_waterfalls(entry: KernelEntry) -> None:
 
 @every_kernel
 def test_waves_on_each_simd(entry: KernelEntry) -> None:
-    """Two, of one workgroup; of several, where registers and LDS admit it, as the kernel states:
-    as many as there can be of what memory bounds."""
-    assert entry.figures.waves_per_simd == entry.bars["waves_per_simd"] >= 2
+    """As many as the kernel states: registers and LDS admit them; all that there can be of what
+    memory bounds."""
+    assert entry.figures.waves_per_simd == entry.bars["waves_per_simd"] >= 1
     if entry.operator == "quantize_fp8":
         assert entry.bars["waves_per_simd"] == MOST_WAVES
-        return
-    of_each = 1 if entry.facts.get("head_size") == 64 else 2
+
+
+@attention
+def test_two_waves_on_each_simd(entry: KernelEntry) -> None:
+    """Two, of one workgroup; of several, where the head size admits it."""
+    of_each = 1 if entry.facts["head_size"] == 64 else 2
+    assert entry.figures.waves_per_simd >= 2
     assert entry.block == of_each * analysis.SIMDS * clocks.WAVE
+
+
+@gemm
+def test_useful_share_of_gemm_s_steady_loop(entry: KernelEntry, tools: Toolchain) -> None:
+    """Every matrix instruction is of use; those of FP8 count by their own rate."""
+    found = analysis.steady_loop(code(entry, tools), entry.step_flops)
+    assert found is not None
+    assert sum(map(clocks.matrix_flops, found.loop.always)) == found.steps * entry.step_flops
+    matrix = sum(clocks.matrix_clocks(i) for i in found.loop.always if clocks.is_matrix(i))
+    share = matrix / analysis.loop_clocks(found.loop, entry.arch, tools)
+    assert entry.figures.useful_mfma_share == pytest.approx(share, abs=1e-4)
+    assert entry.bars["useful_percent"] / 100 <= share < 1
 
 
 @pytest.mark.parametrize("entry", QUANTIZE, ids=lambda entry: entry.name)

@@ -113,28 +113,34 @@ def test_valid_values_are_those_of_the_kernels_that_are_left() -> None:
 
 def test_alternatives_come_with_the_largest_tile_first() -> None:
     known = catalogue("gfx950")
-    whole = known.kernel("gemm_bf16")
+    whole = known.kernel("gemm_bf16_256x256")
+    shipped = known.alternatives("gemm", **whole.facts)
+    assert isinstance(shipped, tuple)
+    assert [(entry.tile.rows, entry.tile.columns) for entry in shipped] == [
+        *((256, 256), (256, 128), (128, 128), (128, 64), (64, 64), (32, 64), (32, 32))
+    ]
     small, large = (
         replace(whole, name=name, tile=replace(whole.tile, rows=rows))
-        for name, rows in (("small", 64), ("large", 512))
+        for name, rows in (("small", 16), ("large", 512))
     )
     with_all = with_kernels(known, small, large)
-    assert with_all.alternatives("gemm", **whole.facts) == (large, whole, small)
-    with pytest.raises(ValueError, match=r"several kernels: large, gemm_bf16, small$"):
+    assert with_all.alternatives("gemm", **whole.facts) == (large, *shipped, small)
+    names = f"large, {', '.join(entry.name for entry in shipped)}, small"
+    with pytest.raises(ValueError, match=rf"several kernels: {names}$"):
         with_all.select("gemm", **whole.facts)
-    assert with_all.alternatives("gemm", out="f32") == NoKernel("out", "f32", ("bf16", "f16"))
+    assert with_all.alternatives("gemm", a="f32") == NoKernel("a", "f32", ("bf16", "e4m3", "f16"))
 
 
 def test_what_a_launch_cannot_choose_between() -> None:
-    """Tiles of as many rows; and a struct made for one kernel goes to any of its alternatives."""
+    """The same tile; and a struct made for one kernel goes to any of its alternatives."""
     known = catalogue("gfx950")
-    whole = known.kernel("gemm_bf16")
+    whole = known.kernel("gemm_bf16_256x256")
     longer = replace(whole.arguments, size=whole.arguments.size + 8)
     for other in (
         replace(whole, name="other"),
-        replace(whole, name="other", tile=replace(whole.tile, rows=64), arguments=longer),
+        replace(whole, name="other", tile=replace(whole.tile, rows=16), arguments=longer),
     ):
-        with pytest.raises(ValueError, match="several kernels: gemm_bf16, other"):
+        with pytest.raises(ValueError, match=r"several kernels: gemm_bf16_256x256, .*other"):
             with_kernels(known, other).alternatives("gemm", **whole.facts)
 
 
@@ -147,10 +153,12 @@ def test_an_operator_without_kernels() -> None:
 
 def test_facts_that_select_nothing_are_errors() -> None:
     known = catalogue("gfx950")
-    with pytest.raises(ValueError, match="gemm has no fact 'dtype'; there are: a, b, out"):
+    with pytest.raises(ValueError, match="gemm has no fact 'dtype'; there are: a, b, scales"):
         known.select("gemm", dtype="bf16")
     for find in (known.select, known.alternatives):
-        with pytest.raises(ValueError, match="several kernels: gemm_bf16, gemm_f16"):
+        with pytest.raises(
+            ValueError, match="several kernels: gemm_bf16_256x256, gemm_bf16_256x128"
+        ):
             find("gemm")
 
 

@@ -1,14 +1,9 @@
-"""The gemm kernels in the emulator: any m, n, k against float64, and nothing found.
-
-Every byte that must not matter holds NaN: rows past k, C before the run, what lies between its
-rows. Buffers end with the last byte that the contract of csrc/include/hk/args/gemm.hpp allows.
-"""
+"""The gemm kernels in the emulator: any m, n, k against float64, and nothing found."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,110 +11,42 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hk_backend.kernels import KernelEntry
-from hk_backend.kernels.toolchain.sample_launch import Sample, run
-from tests.kernels.attention_launch import DTYPES
 from tests.kernels.cover import cover, family
+from tests.kernels.gemm_launch import (
+    SCALES,
+    TYPES,
+    Problem,
+    can_split,
+    format_of,
+    multiply,
+    random_problem,
+    tiles_of,
+)
 from tests.ops.strategies import generated
 from tests.seed import draw
 
-TILE, STEP = 256, 64
-MATRIX_ACCURACY = 2.0**-23  # of a float32 addition, whichever way the matrix unit rounds it
+ALL = family("gemm")
+every_kernel = pytest.mark.parametrize("entry", ALL, ids=lambda entry: entry.name)
+splitting_kernels = pytest.mark.parametrize(
+    "entry", [entry for entry in ALL if can_split(entry)], ids=lambda entry: entry.name
+)
 
-every_kernel = pytest.mark.parametrize("entry", family("gemm"), ids=lambda entry: entry.name)
-
-LENGTHS = (1, 2, 7, 8, 9, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257)
-DEPTHS = (1, 2, 7, 8, 9, 15, 16, 17, 63, 64, 65, 72, 127, 128, 129, 200, 321)
-PADDINGS = (0, 8, 24)
-
-
-def type_of(entry: KernelEntry) -> torch.dtype:
-    """Of its matrices, which share one."""
-    return DTYPES[str(entry.facts["out"])]
-
-
-@dataclass(frozen=True)
-class Rows:
-    """A matrix whose rows lie `stride` elements apart in a buffer that is NaN elsewhere."""
-
-    buffer: torch.Tensor
-    matrix: torch.Tensor  # a view of it
-    stride: int
-
-    @classmethod
-    def of(cls, values: torch.Tensor, padding: int, last_row: int) -> Rows:
-        """`last_row`: elements of it that are allocated."""
-        rows, length = values.shape
-        stride = -(-length // 8) * 8 + padding
-        size = max(rows - 1, 0) * stride + last_row if length else 0
-        buffer = torch.full((size,), math.nan, dtype=values.dtype)
-        matrix = buffer.as_strided((rows, length), (stride, 1))
-        matrix.copy_(values)
-        return cls(buffer, matrix, stride)
-
-    def others_untouched(self) -> bool:
-        """Whether all but the matrix still has the bits of the NaN that was there before."""
-        bits = self.buffer.view(torch.int16).clone()
-        untouched = torch.full((), math.nan, dtype=self.buffer.dtype).view(torch.int16)
-        bits.as_strided(self.matrix.shape, (self.stride, 1)).copy_(untouched)
-        return bool((bits == untouched).all())
-
-
-def launch(
-    entry: KernelEntry,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    paddings: tuple[int, int, int] = (0, 0, 0),
-    seed: int = 0,
-) -> tuple[Rows, Any]:
-    """C by the kernel, and the report."""
-    (m, k), n = a.shape, b.shape[0]
-    whole_chunks = -(-k // 8) * 8
-    rows = {
-        "a": Rows.of(a, paddings[0], whole_chunks),
-        "b": Rows.of(b, paddings[1], whole_chunks),
-        "c": Rows.of(torch.full((m, n), math.nan, dtype=a.dtype), paddings[2], n),
-    }
-    numbers = {f"{key}_row": value.stride for key, value in rows.items()}
-    arrays = {key: value.buffer.view(torch.int16).numpy() for key, value in rows.items()}
-    report = run(entry, Sample(arrays, {**numbers, "m": m, "n": n, "k": k}), seed)
-    return rows["c"], report
-
-
-def multiply(
-    entry: KernelEntry,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    paddings: tuple[int, int, int] = (0, 0, 0),
-    seed: int = 0,
-) -> tuple[torch.Tensor, Any]:
-    """The same of a shipped kernel; no finding, and nothing written outside of C."""
-    c, report = launch(entry, a, b, paddings, seed)
-    assert not report.findings, report.findings[0].message
-    assert c.others_untouched()
-    return c.matrix, report
-
-
-def is_right(found: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> bool:
-    """k float32 additions of exact products, then one rounding to the type."""
-    wanted = a.double() @ b.double().T
-    summed = a.shape[1] * MATRIX_ACCURACY * (a.double().abs() @ b.double().abs().T)
-    kind = torch.finfo(found.dtype)
-    rounded = kind.eps / 2 * (wanted.abs() + summed) + kind.smallest_normal * kind.eps / 2
-    return bool(((found.double() - wanted).abs() <= summed + rounded).all())
-
-
-def normal(dtype: torch.dtype, *shape: int, seed: int) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator).to(dtype)
-
+LENGTHS = (1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257)
+DEPTHS = (1, 2, 7, 8, 9, 15, 16, 17, 63, 64, 65, 72, 127, 128, 129, 200, 321, 449, 1000)
+PADDINGS = (0, 1, 3)
+SPLITS = (1, 2, 3, 5)
+BIASES = (None, *TYPES)
 
 AXES = {
     "m": draw("m").sample(LENGTHS, 6),
     "n": draw("n").sample(LENGTHS, 6),
     "k": draw("k").sample(DEPTHS, 6),
     "pad_a": PADDINGS,
-    "pad_b": PADDINGS,
     "pad_c": PADDINGS,
+    "out": TYPES,
+    "bias": BIASES,
+    "scaled": SCALES,
+    "splits": SPLITS,
 }
 COVER = [
     pytest.param(entry, *axes.values(), number, id=f"{entry.name}-{axes}")
@@ -128,104 +55,215 @@ COVER = [
 
 
 @pytest.mark.parametrize(("entry", *AXES, "seed"), COVER)
-def test_a_pairwise_cover_of_shapes(
-    entry: KernelEntry, m: int, n: int, k: int, pad_a: int, pad_b: int, pad_c: int, seed: int
+def test_a_pairwise_cover_of_launches(
+    entry: KernelEntry,
+    m: int,
+    n: int,
+    k: int,
+    pad_a: int,
+    pad_c: int,
+    out: torch.dtype,
+    bias: torch.dtype | None,
+    scaled: str,
+    splits: int,
+    seed: int,
 ) -> None:
-    multiplies(entry, m, n, k, (pad_a, pad_b, pad_c), seed)
+    problem = random_problem(entry, (m, n, k), out, scaled, bias, seed)
+    multiplies(entry, problem, (pad_a, pad_c), splits, seed)
 
 
 @pytest.mark.slow
 @every_kernel
 @generated(100)
 @given(
-    m=st.sampled_from(LENGTHS),
-    n=st.sampled_from(LENGTHS),
-    k=st.sampled_from(DEPTHS),
-    paddings=st.tuples(*[st.sampled_from(PADDINGS)] * 3),
+    shape=st.tuples(*map(st.sampled_from, (LENGTHS, LENGTHS, DEPTHS))),
+    paddings=st.tuples(*[st.sampled_from(PADDINGS)] * 2),
+    out=st.sampled_from(TYPES),
+    bias=st.sampled_from(BIASES),
+    scaled=st.sampled_from(SCALES),
+    splits=st.sampled_from(SPLITS),
     seed=st.integers(0, 2**16),
 )
-@example(m=1, n=1, k=1, paddings=(0, 0, 0), seed=0)
-@example(m=256, n=256, k=64, paddings=(0, 0, 0), seed=0)
-@example(m=257, n=257, k=65, paddings=(8, 0, 24), seed=1)
-@example(m=255, n=255, k=63, paddings=(0, 8, 0), seed=2)
-def test_generated_shapes(
-    entry: KernelEntry, m: int, n: int, k: int, paddings: tuple[int, int, int], seed: int
+@example((1, 1, 1), (0, 0), torch.bfloat16, None, "none", 1, 0)
+@example((256, 256, 64), (0, 0), torch.float16, torch.float32, "both", 1, 0)
+@example((257, 257, 65), (1, 3), torch.float32, None, "rows", 2, 1)
+@example((255, 255, 63), (0, 0), torch.bfloat16, torch.bfloat16, "columns", 3, 2)
+def test_generated_launches(
+    entry: KernelEntry,
+    shape: tuple[int, int, int],
+    paddings: tuple[int, int],
+    out: torch.dtype,
+    bias: torch.dtype | None,
+    scaled: str,
+    splits: int,
+    seed: int,
 ) -> None:
-    multiplies(entry, m, n, k, paddings, seed)
+    problem = random_problem(entry, shape, out, scaled, bias, seed)
+    multiplies(entry, problem, paddings, splits, seed)
 
 
 def multiplies(
-    entry: KernelEntry, m: int, n: int, k: int, paddings: tuple[int, int, int], seed: int
+    entry: KernelEntry, problem: Problem, paddings: tuple[int, int], splits: int, seed: int
 ) -> None:
-    a = normal(type_of(entry), m, k, seed=seed)
-    b = normal(type_of(entry), n, k, seed=seed + 1)
-    found, report = multiply(entry, a, b, paddings, seed)
-    assert is_right(found, a, b)
-    tiles = math.ceil(m / TILE) * math.ceil(n / TILE)
-    assert report.counters.matrix_flops == tiles * 2 * TILE * TILE * math.ceil(k / STEP) * STEP
+    splits = splits if can_split(entry) else 1
+    found = multiply(entry, problem, paddings, splits, seed)
+    assert found.is_right()
+    m, n, k = problem.shape
+    tile = entry.tile
+    steps = math.ceil(k / tile.depth)
+    executed = tiles_of(entry, m, n) * 2 * tile.rows * tile.columns * tile.depth * steps
+    assert found.report.counters.matrix_flops == executed
 
 
 @every_kernel
 def test_integers_are_exact(entry: KernelEntry) -> None:
-    """Sums of small integers are the same in any order; the result is their rounding."""
+    """Sums of small integers are the same in any order, and scaling by powers of two rounds
+    nothing: c is the rounding of the one true value."""
     generator = torch.Generator().manual_seed(5)
-    a, b = (torch.randint(-8, 9, (rows, 200), generator=generator) for rows in (130, 270))
-    found, _ = multiply(entry, a.to(type_of(entry)), b.to(type_of(entry)))
-    assert torch.equal(found, (a @ b.T).double().to(type_of(entry)))
+
+    def integers(*size: int) -> torch.Tensor:
+        return torch.randint(-8, 9, size, generator=generator)
+
+    a, w = integers(130, 500).to(format_of(entry)), integers(270, 500).to(format_of(entry, "b"))
+    of_a, of_b = (2.0 ** integers(count).float() for count in (130, 270))
+    for out, bias in ((torch.float32, torch.bfloat16), (torch.bfloat16, torch.float16)):
+        problem = Problem(a, w, out, of_a, of_b, integers(270).to(bias))
+        for splits in (1, 3) if can_split(entry) else (1,):
+            found = multiply(entry, problem, splits=splits)
+            assert torch.equal(found.c, problem.exact()[0].to(out))
+
+
+@pytest.mark.parametrize(
+    "entry", [entry for entry in ALL if entry.facts["b"] == "e4m3"], ids=lambda entry: entry.name
+)
+def test_every_fp8_code(entry: KernelEntry) -> None:
+    """Times all codes: each product is exact in float32; activations that are NaN give NaN. (The
+    packer leaves no NaN in weights.)"""
+    codes = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn)[:, None]
+    weights = codes.float().nan_to_num(0).to(codes.dtype)
+    problem = Problem(codes.float().to(format_of(entry)), weights)
+    found, exact = multiply(entry, problem).c, problem.exact()[0]
+    assert torch.equal(found.isnan(), exact.isnan())
+    assert torch.equal(found.nan_to_num(), exact.float().nan_to_num())
 
 
 @every_kernel
 def test_whole_tiles_waste_nothing(entry: KernelEntry) -> None:
-    m, n, k = 512, 256, 192
-    a, b = normal(type_of(entry), m, k, seed=1), normal(type_of(entry), n, k, seed=2)
-    _, report = multiply(entry, a, b)
-    assert report.counters.matrix_flops == 2 * m * n * k
+    m, n, k = 2 * entry.tile.rows, entry.tile.columns, 3 * entry.tile.depth
+    problem = random_problem(entry, (m, n, k))
+    assert multiply(entry, problem).report.counters.matrix_flops == 2 * m * n * k
 
 
 @every_kernel
 def test_wave_orders_are_bit_identical(entry: KernelEntry) -> None:
     """A 3 x 3 grid of tiles, its last ones ragged."""
-    a, b = normal(type_of(entry), 520, 100, seed=3), normal(type_of(entry), 600, 100, seed=4)
-    results = [multiply(entry, a, b, (8, 0, 0), seed)[0] for seed in range(4)]
-    assert is_right(results[0], a, b)
+    shape = 2 * entry.tile.rows + 8, 2 * entry.tile.columns + 30, 260
+    problem = random_problem(entry, shape, torch.bfloat16, "both", torch.bfloat16)
+    results = [multiply(entry, problem, (1, 0), seed=seed) for seed in range(3)]
+    assert results[0].is_right()
     for other in results[1:]:
-        assert torch.equal(other.view(torch.int16), results[0].view(torch.int16))
+        assert torch.equal(other.c.view(torch.int16), results[0].c.view(torch.int16))
+
+
+@splitting_kernels
+def test_any_number_of_splits(entry: KernelEntry) -> None:
+    """Also where some have no steps: more than there are, or 4 steps for 3."""
+    for steps, splits in ((4, 3), (2, 5), (7, 7), (1, 2)):
+        problem = random_problem(entry, (33, 70, steps * entry.tile.depth - 3), scales="both")
+        assert multiply(entry, problem, splits=splits).is_right()
+
+
+@splitting_kernels
+def test_split_orders_are_bit_identical(entry: KernelEntry) -> None:
+    """Whichever workgroup of a tile is last: the sums are added in the order of the splits."""
+    problem = random_problem(entry, (50, 100, 500), torch.float32, "both", torch.float32)
+    results = [multiply(entry, problem, splits=4, seed=seed) for seed in range(4)]
+    assert results[0].is_right()
+    for other in results[1:]:
+        assert torch.equal(other.c.view(torch.int32), results[0].c.view(torch.int32))
 
 
 @every_kernel
-def test_eight_tiles_go_round_the_xcds(entry: KernelEntry) -> None:
-    """Where their number is a multiple of 8, each tile is still computed once."""
-    a, b = normal(type_of(entry), 4 * TILE, 8, seed=3), normal(type_of(entry), 2 * TILE, 8, seed=4)
-    assert is_right(multiply(entry, a, b)[0], a, b)
+@pytest.mark.parametrize("splits", [1, 2])
+def test_eight_tiles_go_round_the_xcds(entry: KernelEntry, splits: int) -> None:
+    """Where the number of workgroups is a multiple of 8, each tile is still computed once."""
+    shape = 4 * entry.tile.rows, 2 * entry.tile.columns, 8
+    problem = random_problem(entry, shape)
+    assert multiply(entry, problem, splits=splits if can_split(entry) else 1).is_right()
 
 
 @every_kernel
 def test_outliers(entry: KernelEntry) -> None:
     """Magnitudes from the smallest to where products are still finite, in every column."""
-    kind = torch.finfo(type_of(entry))
-    a, b = (normal(type_of(entry), rows, 130, seed=rows) for rows in (70, 40))
+    problem = random_problem(entry, (70, 40, 130), format_out(entry))
+    a, w = problem.a.float(), problem.w.float()
+    kind, of_w = torch.finfo(problem.a.dtype), torch.finfo(problem.w.dtype)
     a[:, ::13] *= math.sqrt(kind.max) / 64
-    b[:, 5::13] *= kind.smallest_normal
-    b[::7, 1::13] = kind.smallest_normal * kind.eps  # subnormal
-    assert is_right(multiply(entry, a, b)[0], a, b)
+    w[:, 5::13] *= of_w.smallest_normal
+    w[::7, 1::13] = of_w.smallest_normal * of_w.eps  # subnormal
+    found = multiply(entry, replace(problem, a=a.to(problem.a.dtype), w=w.to(problem.w.dtype)))
+    assert found.is_right()
+
+
+def format_out(entry: KernelEntry) -> torch.dtype:
+    """c in the operands' type, which the sums of outliers fit; FP8's in bf16."""
+    dtype = format_of(entry)
+    return dtype if dtype in TYPES else torch.bfloat16
 
 
 @every_kernel
-def test_overflow_and_nan_stay_where_they_are(entry: KernelEntry) -> None:
-    a = torch.ones(40, 16, dtype=type_of(entry))
-    b = torch.ones(50, 16, dtype=type_of(entry))
-    a[3] = torch.finfo(type_of(entry)).max
-    a[7, 15] = math.nan
-    a[9, 0] = -math.inf
-    found, _ = multiply(entry, a, b)
-    wanted = torch.full((40, 50), 16.0)
-    wanted[3], wanted[7], wanted[9] = math.inf, math.nan, -math.inf
-    assert torch.equal(found.float().nan_to_num(nan=7e7), wanted.nan_to_num(nan=7e7))
+@pytest.mark.parametrize("splits", [1, 2])
+def test_overflow_and_nan_stay_in_their_rows(entry: KernelEntry, splits: int) -> None:
+    """Of a; and of its scales, infinity times zero included."""
+    dtype = format_of(entry)
+    depth = 2 * entry.tile.depth + 16
+    a, w = torch.ones(40, depth), torch.ones(70, depth)
+    wanted = torch.full((40, 70), float(depth))
+    a[7, 15], wanted[7] = math.nan, math.nan
+    if dtype != torch.float8_e4m3fn:  # which has no infinity
+        a[9, 0], wanted[9] = -math.inf, -math.inf
+        a[11, 0], a[11, 1], wanted[11] = -math.inf, math.inf, math.nan
+    a_scale, b_scale = torch.ones(40), torch.ones(70)
+    a_scale[20], wanted[20] = math.inf, math.inf
+    a_scale[21], wanted[21] = math.nan, math.nan
+    a[22], a_scale[22], wanted[22] = 0, math.inf, math.nan
+    b_scale[33], wanted[:, 33] = math.nan, math.nan
+    weights = w.to(format_of(entry, "b"))
+    problem = Problem(a.to(dtype), weights, torch.bfloat16, a_scale, b_scale)
+    found = multiply(entry, problem, splits=splits if can_split(entry) else 1).c.float()
+    wanted = wanted.bfloat16().float()
+    assert torch.equal(found.nan_to_num(nan=7e7), wanted.nan_to_num(nan=7e7))
 
 
 @every_kernel
-def test_zero_depth_gives_zeros(entry: KernelEntry) -> None:
-    a = torch.empty(40, 0, dtype=type_of(entry))
-    found, report = multiply(entry, a, a, (8, 8, 0))
-    assert torch.equal(found, torch.zeros(40, 40, dtype=a.dtype))
-    assert report.counters.matrix_flops == 0
+def test_what_f16_cannot_hold_is_infinite(entry: KernelEntry) -> None:
+    """65519 is its last number below the rounding to 65536."""
+    a, w = (torch.ones(3, 8).to(format_of(entry, operand)) for operand in "ab")
+    scales = torch.tensor([65519.0, 65520.0, -1e9]) / 8
+    found = multiply(entry, Problem(a, w, torch.float16, a_scale=scales)).c
+    assert found.tolist() == [[65504.0] * 3, [math.inf] * 3, [-math.inf] * 3]
+
+
+@every_kernel
+def test_zeros(entry: KernelEntry) -> None:
+    """All of a, or all of b's rows' scales: what is left is the bias."""
+    problem = random_problem(entry, (40, 70, 200), scales="both", bias=torch.float32)
+    assert problem.b_scale is not None
+    assert problem.bias is not None
+    for changed in (
+        replace(problem, a=torch.zeros(40, 200).to(problem.a.dtype)),
+        replace(problem, b_scale=torch.zeros(70)),
+    ):
+        assert torch.equal(multiply(entry, changed).c, problem.bias.expand(40, 70))
+
+
+@every_kernel
+@pytest.mark.parametrize("splits", [1, 2])
+def test_zero_depth_gives_the_bias(entry: KernelEntry, splits: int) -> None:
+    a = torch.empty(40, 0, dtype=format_of(entry))
+    w = torch.empty(50, 0, dtype=format_of(entry, "b"))
+    bias = torch.arange(50).bfloat16()
+    problem = Problem(a, w, torch.bfloat16, bias=bias)
+    found = multiply(entry, problem, (1, 0), splits=splits if can_split(entry) else 1)
+    assert torch.equal(found.c, bias.expand(40, 50))
+    assert found.report.counters.matrix_flops == 0

@@ -1,26 +1,35 @@
-"""Every wait and barrier of the gemm kernel is needed: weakened or removed, it is found out."""
+"""Every wait and barrier of the gemm kernels is needed: weakened or removed, it is found out."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+import torch
 
-from hk_backend.kernels import KernelEntry
+from hk_backend.kernels import KernelEntry, catalogue
 from hk_backend.kernels.toolchain.compiler import Toolchain
 from hk_backend.kernels.toolchain.elf import Elf
 from tests.kernels import source_mutants
-from tests.kernels.catalogues import selected
+from tests.kernels.gemm_launch import TYPES, Problem, can_split, launch, random_problem
 from tests.kernels.mutants import Mutant, mutants
 from tests.kernels.source_mutants import SourceMutant
-from tests.kernels.test_gemm import is_right, launch, normal, type_of
 
-ENTRY = selected("gemm", out="bf16")  # fp16 differs in the two instructions that know the type
-# Masked and whole steps, more of them than stages; several workgroups; one ragged step alone.
-SHAPES = ((300, 140, 200), (257, 8, 128), (40, 33, 20))
+NAMES = (
+    *("bf16_256x256", "bf16_128x128", "bf16_64x64", "bf16_32x64"),
+    *("fp8_64x64", "fp8_256x256", "fp8_bf16_32x64"),
+)
+"""f16 differs from bf16 in the instructions that know the type."""
+KERNELS = {name: catalogue("gfx950").kernel(f"gemm_{name}") for name in NAMES}
+EVERY_RUN = "bf16_64x64"
+"""Of all tile sizes, the one that splits, and has several waves in either direction."""
 SEEDS = (0, 1, 2)
+FEWEST = 60
+"""Waits and barriers of a kernel, changed one at a time; fewer would mean that they were missed."""
 
 
 def entry_with(entry: KernelEntry, code_object: bytes, path: Path) -> KernelEntry:
@@ -31,41 +40,77 @@ def entry_with(entry: KernelEntry, code_object: bytes, path: Path) -> KernelEntr
     return dataclasses.replace(entry, path=path, lines=lines, size=len(code_object), sha256=digest)
 
 
-def caught(entry: KernelEntry) -> bool:
-    """Whether the emulator finds something, or the result is wrong, in any shape and wave order."""
-    for m, n, k in SHAPES:
-        a, b = normal(type_of(ENTRY), m, k, seed=1), normal(type_of(ENTRY), n, k, seed=2)
+@cache
+def launches(name: str) -> list[tuple[Problem, int]]:
+    """Problems and splits: more steps than stages, in ragged tiles; ragged steps, alone; every
+    type of c, with and without scales."""
+    entry = KERNELS[name]
+    tile = entry.tile
+    deep = (tile.rows + 8, tile.columns + 40, 8 * tile.depth + 20)
+    found = [(random_problem(entry, deep, torch.bfloat16, "both", torch.bfloat16), 1)]
+    if can_split(entry):
+        split = (40, 70, 7 * tile.depth + 3)
+        found += [
+            (random_problem(entry, split, torch.float32, "rows"), splits) for splits in (3, 6)
+        ]
+    for out in TYPES:
+        for scales in ("both", "none"):
+            found.append((random_problem(entry, (40, 70, 20), out, scales), 1))
+    return found
+
+
+def caught(name: str, entry: KernelEntry) -> bool:
+    """Whether the emulator finds something, or the result is wrong, in any launch and order."""
+    for problem, splits in launches(name):
         for seed in SEEDS:
-            c, report = launch(entry, a, b, (0, 8, 0), seed)
-            if report.findings or not is_right(c.matrix, a, b):
+            product = launch(entry, problem, (1, 1), splits, seed)
+            if product.report.findings or not product.is_right():
+                return True
+            if not product.outside_untouched or product.arrived.any():
                 return True
     return False
 
 
-def test_every_wait_and_barrier_is_needed(tmp_path: Path) -> None:
-    code = ENTRY.code_object()
+def changed_code(entry: KernelEntry) -> Iterator[tuple[Mutant, bytes]]:
+    code = entry.code_object()
     elf = Elf(code)
     text = elf.sections[".text"]
-    begin, size = elf.symbols()[ENTRY.symbol]
+    begin, size = elf.symbols()[entry.symbol]
     begin -= text.address
     words = code[text.offset : text.offset + text.size]
-    all_of_them = list(mutants(words, ENTRY.arch, begin, begin + size))
-    assert len(all_of_them) > 20
-
-    def changed(mutant: Mutant) -> KernelEntry:
-        return entry_with(ENTRY, mutant.apply(code, text.offset), tmp_path / "mutant.co")
-
-    assert not caught(ENTRY)
-    survivors = [mutant for mutant in all_of_them if not caught(changed(mutant))]
-    assert not survivors, [str(mutant) for mutant in survivors]
+    for mutant in mutants(words, entry.arch, begin, begin + size):
+        yield mutant, mutant.apply(code, text.offset)
 
 
-def test_the_unchanged_source_passes(tmp_path: Path, tools: Toolchain) -> None:
-    code = source_mutants.compile_mutant(None, tmp_path, tools, [ENTRY])
-    assert not caught(entry_with(ENTRY, code, tmp_path / "same.co"))
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[] if n == EVERY_RUN else pytest.mark.slow) for n in NAMES],
+)
+def test_every_wait_and_barrier_is_needed(name: str, tmp_path: Path) -> None:
+    entry = KERNELS[name]
+    assert not caught(name, entry)
+    survivors, count = [], 0
+    for mutant, code in changed_code(entry):
+        count += 1
+        if not caught(name, entry_with(entry, code, tmp_path / "mutant.co")):
+            survivors.append(str(mutant))
+    assert survivors == []
+    assert count >= FEWEST
+
+
+@pytest.fixture(scope="module")
+def unchanged(tmp_path_factory: pytest.TempPathFactory, tools: Toolchain) -> bytes:
+    folder = tmp_path_factory.mktemp("same")
+    return source_mutants.compile_mutant(None, folder, tools, [KERNELS[EVERY_RUN]])
+
+
+def test_the_unchanged_source_passes(unchanged: bytes, tmp_path: Path) -> None:
+    same = entry_with(KERNELS[EVERY_RUN], unchanged, tmp_path / "same.co")
+    assert not caught(EVERY_RUN, same)
 
 
 @pytest.mark.parametrize("mutant", source_mutants.GEMM_MUTANTS, ids=lambda mutant: mutant.name)
 def test_mutants_of_the_source(mutant: SourceMutant, tmp_path: Path, tools: Toolchain) -> None:
-    code = source_mutants.compile_mutant(mutant, tmp_path, tools, [ENTRY])
-    assert caught(entry_with(ENTRY, code, tmp_path / "mutant.co"))
+    entry = KERNELS[EVERY_RUN]
+    code = source_mutants.compile_mutant(mutant, tmp_path, tools, [entry])
+    assert caught(EVERY_RUN, entry_with(entry, code, tmp_path / "mutant.co"))

@@ -69,7 +69,7 @@ def fresh_config(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ("device", "device_type", "why"),
     [
         ("cpu", "cuda", "tensors on cuda with the cpu device"),
-        ("emulated:gfx950", "cpu", "no linear kernels for gfx950 yet"),
+        ("emulated:gfx942", "cpu", "no kernels for 'gfx942'"),
         ("hip", "cuda", "HK_DEVICE=hip"),
         ("auto", "xpu", "no device for tensors on xpu"),
     ],

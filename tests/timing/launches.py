@@ -11,7 +11,7 @@ from hk_backend.timing.report import Report, collect
 
 PACKED = "attention_prefill_bf16_d128_packed"
 PAGED = "attention_prefill_bf16_d128_paged"
-GEMM = "gemm_bf16"
+GEMM = "gemm_bf16_256x256"
 QUANTIZE = "quantize_fp8_token_bf16"
 MANY = "heads=64/8,tokens=1024,batch=4,causal"
 SEVERAL = {"lds_size": 2.0**20, "registers": 1024.0}

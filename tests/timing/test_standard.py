@@ -6,32 +6,44 @@ from dataclasses import replace
 
 import pytest
 
-from hk_backend.kernels.catalogue import catalogue
+from hk_backend.kernels.catalogue import NoKernel, catalogue
 from hk_backend.kernels.entry import KernelEntry
+from hk_backend.kernels.gemm_plan import choose
 from hk_backend.timing import standard
 
 
 def kernel() -> KernelEntry:
-    found = catalogue("gfx950").alternatives("gemm", out="bf16")
-    assert isinstance(found, tuple)
-    return found[0]
+    return catalogue("gfx950").kernel("attention_prefill_bf16_d128_packed")
 
 
 @pytest.mark.parametrize(
-    ("tiles", "units", "chosen"),
-    [(16, 8, "large"), (15, 8, "small"), (32, 8, "large"), (4, 8, "small")],
+    ("heads", "units", "chosen"),
+    [(8, 8, "large"), (7, 8, "small"), (16, 8, "large"), (2, 8, "small")],
 )
 def test_the_largest_tile_that_gives_every_unit_two_workgroups(
-    tiles: int, units: int, chosen: str
+    heads: int, units: int, chosen: str
 ) -> None:
     entry = kernel()
     alternatives = (replace(entry, name="large"), replace(entry, name="small"))
-    shape = standard.gemm.Shape(tiles * entry.tile.rows, entry.tile.columns, 64)
+    shape = standard.batch(1, entry.tile.rows, heads, 1, True)  # two slots for each head
     found, launch = standard.serving(alternatives, shape, units)
     assert found.name == chosen
-    assert len(launch.work) == tiles
+    assert len(launch.work) == 2 * heads
 
 
 def test_one_kernel_serves_whatever_its_grid() -> None:
     entry = kernel()
-    assert standard.serving((entry,), standard.square(64), 256)[0] is entry
+    shape = standard.batch(1, 64, 1, 1, True)
+    assert standard.serving((entry,), shape, 256)[0] is entry
+
+
+def test_the_planner_chooses_between_gemm_kernels() -> None:
+    """The same kernel and the same splits as a device would."""
+    family = catalogue("gfx950").alternatives("gemm", a="bf16", b="bf16")
+    assert not isinstance(family, NoKernel)
+    for m, n, k in ((4, 512, 8192), (8192, 8192, 64)):
+        entry, launch = standard.serving(family, standard.gemm.Shape(m, n, k), 256)
+        plan = choose(family, m, n, k, 256)
+        grid = plan.entry.grid(m=m, n=n, splits=plan.splits)
+        assert (entry, len(launch.work)) == (plan.entry, grid[0])
+    assert plan.splits == 1 < choose(family, 4, 512, 8192, 256).splits

@@ -20,9 +20,7 @@ def attention_kernel(keys: str, stored: str = "bf16") -> KernelEntry:
 
 
 def gemm_kernel() -> KernelEntry:
-    entry = catalogue("gfx950").select("gemm", out="bf16")
-    assert isinstance(entry, KernelEntry)
-    return entry
+    return catalogue("gfx950").kernel("gemm_bf16_256x256")
 
 
 @pytest.mark.parametrize(

@@ -32,12 +32,17 @@ const std::unordered_map<std::string_view, Action>& actions() {
   return table;
 }
 
+// sc1: the device's caches or the system's; without, nothing that another workgroup sees.
+bool reaches_device(const Instruction& in) { return in.words[0] >> 15 & 1; }
+
 }  // namespace
 
 Action action_of(const Instruction& in) {
   const std::string_view name = in.opcode->mnemonic;
   if (is_unknown(in)) return Action::unknown;
   if (auto found = actions().find(name); found != actions().end()) return found->second;
+  if (name == "buffer_wbl2") return reaches_device(in) ? Action::write_back : Action::nop;
+  if (name == "buffer_inv") return reaches_device(in) ? Action::invalidate : Action::nop;
   switch (in.opcode->cls) {
     case Class::smem: return Action::scalar_load;
     case Class::lds_read:

@@ -30,6 +30,8 @@ enum class Action : uint8_t {
   scalar_load,
   lds,
   vector_memory,
+  write_back,
+  invalidate,
   unknown
 };
 

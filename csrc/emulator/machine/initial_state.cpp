@@ -120,6 +120,7 @@ void set_initial_state(WaveState& w, const Launch& launch, uint32_t workgroup) {
   w.last_valu_scalar_write = 0;
   w.recent = Recent{};
   w.waits.clear();
+  w.order = {};
 
   const Dim3& grid = launch.grid;
   set_scalars(w, launch,

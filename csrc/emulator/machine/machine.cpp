@@ -5,6 +5,8 @@
 #include <cstring>
 #include <exception>
 #include <mutex>
+#include <numeric>
+#include <random>
 #include <thread>
 
 #include "checks/counters.hpp"
@@ -120,6 +122,7 @@ class Dispatch {
     launch.lds_bytes = kernel.static_lds + dynamic_lds;
     launch.program = std::move(program);
     launch.memory = &memory;
+    launch.synchronisation = &synchronisation_;
     launch.limits = RegisterLimits::of(kernel);
     launch.grid = grid;
     launch.block = block;
@@ -133,10 +136,19 @@ class Dispatch {
 
  private:
   Mapped arguments_, packet_;
+  Synchronisation synchronisation_;
 
  public:
   Launch launch;
 };
+
+// In which order workgroups begin: as they are numbered, or as a seed draws.
+std::vector<uint32_t> order_of(uint64_t seed, uint32_t count) {
+  std::vector<uint32_t> order(count);
+  std::iota(order.begin(), order.end(), 0u);
+  if (seed != 0) std::shuffle(order.begin(), order.end(), std::mt19937_64(seed));
+  return order;
+}
 
 // Calls body(Workgroup&, i) for each i below `count`, on several threads, until it returns false;
 // at_end(Workgroup&) once for each thread, one at a time.
@@ -175,9 +187,10 @@ Report Machine::launch(const Kernel& kernel, Dim3 grid, Dim3 block, size_t dynam
                           kernarg, options);
   std::vector<Finding> findings;
   std::vector<Counts> counts;
+  const std::vector<uint32_t> order = order_of(options.seed, dispatch.workgroups());
   run_workgroups(
       dispatch.launch, dispatch.workgroups(),
-      [](Workgroup& group, uint32_t i) { return group.run(i); },
+      [&](Workgroup& group, uint32_t i) { return group.run(order[i]); },
       [&](Workgroup& group) {
         for (Finding& f : group.findings.take()) findings.push_back(std::move(f));
         counts.push_back(std::move(group.counts));

@@ -55,7 +55,7 @@ struct Report {
 };
 
 struct Options {
-  uint64_t seed = 0;  // order in which waves take turns
+  uint64_t seed = 0;  // order in which waves take turns and, if not 0, in which workgroups begin
   int threads = 1;    // workgroups run in parallel
   bool checks = true;
   uint64_t max_instructions = 1ull << 32;  // per wave: past it the loop counts as endless

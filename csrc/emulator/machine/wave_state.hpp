@@ -8,6 +8,7 @@
 #include "machine/prepared.hpp"
 #include "checks/waits.hpp"
 #include "machine/wave.hpp"
+#include "memory/synchronisation.hpp"
 
 namespace hk::emulator {
 
@@ -61,6 +62,7 @@ struct WaveState {
 
   Recent recent;
   Waits waits;
+  MemoryOrder order;
 };
 
 }  // namespace hk::emulator

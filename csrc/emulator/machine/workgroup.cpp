@@ -136,6 +136,8 @@ bool Workgroup::control(WaveState& w, const Prepared& p, uint32_t index) {
       wait(w, fields.vmcnt, fields.lgkmcnt);
       return true;
     }
+    case Action::write_back: w.order.write_back(); return true;
+    case Action::invalidate: w.order.invalidate(); return true;
     case Action::barrier:
       if (checks() && w.wave.exec() != w.lanes)
         findings.add("divergent-barrier", "only some lanes of the wave arrive at the barrier",
@@ -195,6 +197,11 @@ void Workgroup::find_missing_waves() {
 void Workgroup::release_barrier() {
   find_missing_waves();
   lds.barrier();
+  if (checks()) {
+    MemoryOrder all;
+    for (const auto& w : waves) all.join(w->order);
+    for (auto& w : waves) w->order.meet(all);
+  }
   for (auto& w : waves) {
     w->at_barrier = false;
     if (!checks()) continue;
@@ -205,7 +212,20 @@ void Workgroup::release_barrier() {
   }
 }
 
+bool Workgroup::has_released(const WaveState& wave) const {
+  using Stores = MemoryOrder::Stores;
+  bool any = false;
+  for (const auto& w : waves) {
+    const Stores stores = w->order.stores();
+    if (stores == Stores::none) continue;
+    if (stores != Stores::met && !(stores == Stores::released && w.get() == &wave)) return false;
+    any = true;
+  }
+  return any;
+}
+
 void Workgroup::wait(WaveState& w, int vmcnt, int lgkmcnt) {
+  if (vmcnt == 0) w.order.wait();
   w.waits.wait(vmcnt, lgkmcnt, [&](InFlight& f) { land(*this, w, f); });
 }
 

@@ -23,6 +23,7 @@ struct Launch {
   const Kernel* kernel = nullptr;
   std::shared_ptr<const Program> program;
   Memory* memory = nullptr;
+  Synchronisation* synchronisation = nullptr;
   RegisterLimits limits{};
   Dim3 grid{}, block{};
   size_t lds_bytes = 0;
@@ -57,6 +58,9 @@ class Workgroup {
   std::vector<std::unique_ptr<WaveState>> waves;
   std::vector<std::byte> scratch;  // per wave and lane
 
+  uint32_t shadow_number() const { return launch.first_workgroup + number; }
+  // Whether the stores of all waves have been released by the time of an atomic of `wave`.
+  bool has_released(const WaveState& wave) const;
   bool checks() const { return launch.options.checks; }
   // Reports and ends the workgroup.
   [[noreturn]] void stop(const char* check, const std::string& message, const Place& place);

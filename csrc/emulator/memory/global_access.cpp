@@ -21,18 +21,28 @@ std::byte* GlobalAccess::at(Address address, uint32_t bytes, int lane) {
 
 void GlobalAccess::check_races(RaceShadow::Use use) {
   if (!group_.checks()) return;
-  const uint32_t first = group_.launch.first_workgroup, self = first + group_.number;
-  for (int i = 0; i < count_; ++i) {
-    const Touch& t = touches_[i];
-    if (uint32_t other = t.region->shadow.note(use, t.offset, t.bytes, self, first))
-      report(t, use, other);
-  }
+  const uint32_t first = group_.launch.first_workgroup, self = group_.shadow_number();
+  // byte by byte where some conflicts are none, as the shadow names one workgroup only
+  const bool ordered = !wave_.order.acquired().empty();
+  const auto each = [&](auto&& conflict) {
+    for (int i = 0; i < count_; ++i) {
+      const Touch& t = touches_[i];
+      const uint32_t step = ordered ? 1 : t.bytes;
+      for (uint32_t done = 0; done < t.bytes; done += step) {
+        const uint32_t other = conflict(t.region->shadow, t.offset + done, step);
+        if (!other || wave_.order.has_acquired(other)) continue;
+        report(t, use, other);
+        break;
+      }
+    }
+  };
+  each([&](RaceShadow& shadow, size_t offset, uint32_t bytes) {
+    return shadow.note(use, offset, bytes, self, first);
+  });
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  for (int i = 0; i < count_; ++i) {
-    const Touch& t = touches_[i];
-    if (uint32_t other = t.region->shadow.look(use, t.offset, t.bytes, self, first))
-      report(t, use, other);
-  }
+  each([&](const RaceShadow& shadow, size_t offset, uint32_t bytes) {
+    return shadow.look(use, offset, bytes, self, first);
+  });
 }
 
 void GlobalAccess::report(const Touch& t, RaceShadow::Use use, uint32_t other) {

@@ -138,6 +138,7 @@ void store(Workgroup& g, WaveState& w, const Prepared& p, uint32_t index, const 
     if (p.memory.high) value[0] >>= 16;
     std::memcpy(host[lane], value, a.in_range[lane]);
   }
+  if (w.wave.exec() & ~(a.scratch | a.lds)) w.order.store();
   count_writes(g, w, a, p.memory.bytes);
   issue(w, p, f);
 }
@@ -156,6 +157,7 @@ void atomic(Workgroup& g, WaveState& w, const Prepared& p, uint32_t index, const
     f.first = p.writes[0].first;
     f.count = p.writes[0].count;
   }
+  const bool releases = g.has_released(w);
   std::lock_guard lock(g.launch.memory->atomics());
   for (uint64_t left = f.lanes; left; left &= left - 1) {
     const int lane = std::countr_zero(left);
@@ -166,6 +168,8 @@ void atomic(Workgroup& g, WaveState& w, const Prepared& p, uint32_t index, const
     }
     if (swaps) std::swap(data, data2);  // global: the new value first, then the compared one
     if (host[lane]) {
+      if (g.checks())
+        g.launch.synchronisation->atomic(a.at[lane], g.shadow_number(), releases, w.order);
       std::memcpy(&memory, host[lane], bytes);
       const uint64_t result = apply_atomic(p.memory.atomic, bytes, memory, data, data2);
       std::memcpy(host[lane], &result, bytes);

@@ -96,7 +96,9 @@ Operation operation(const Prepared& p, const Parameters& parameters) {
     case Action::wait: wait(o, p); break;
     case Action::barrier: o.role = Role::barrier; break;
     case Action::end: o.role = Role::end; break;
-    case Action::nop: idle(o, p); break;
+    case Action::nop:
+    case Action::write_back:
+    case Action::invalidate: idle(o, p); break;
     case Action::lds:
     case Action::scalar_load:
     case Action::vector_memory: memory(o, p, parameters); break;

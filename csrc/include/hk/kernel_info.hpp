@@ -21,7 +21,8 @@ struct AttentionFacts {
 };
 
 struct GemmFacts {
-  char a[16], b[16], out[16];
+  char a[16], b[16];  // elements of activations and weights
+  char scales[16];    // vectors: of whole rows; blocks: of 128 x 128 weights and 128 activations
 };
 
 // What a build of the kernel must reach, besides no spill and no scratch (tests/kernels/test_bars.py).

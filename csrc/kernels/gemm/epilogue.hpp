@@ -1,58 +1,100 @@
-// What happens to the sums on their way to C: a policy of the kernel.
-//
-//   Epilogue<Out, Steps...>    each step changes the float32 sums, then they are rounded to Out
-//
-// A step has apply(block, row, column, lane): `block` is 32 x 32 of C^T, `row` and `column` are those
-// of C where it begins, wave-uniform.
+// What happens to the sums on their way to C: times the scales of rows and columns, plus the bias,
+// rounded to the type of C. Which of them there are is known at run time: it costs a branch each.
 #pragma once
 
-#include "shape.hpp"
+#include "wave.hpp"
 
 namespace hk::gemm {
 
-template <class Out, class... Steps>
-struct Epilogue : Steps... {
-  using Output = Out;
-
-  HK_DEVICE void apply(Block& block, i32 row, i32 column, Lane lane) const {
-    (this->Steps::apply(block, row, column, lane), ...);
-  }
-};
-
 // A vector from the element that belongs to a block's first row or column, for as long as the block.
-// It ends with the 4 bytes that hold its last element.
+// It ends with the 4 bytes that hold its last element; a vector that is not there reads as zeros.
 template <class T>
-HK_DEVICE BoundedView view_from(const T* values, i32 count, i32 first) {
-  const u32 bytes = clamp_scalar(count - first, DefaultShape::kRows) * sizeof(T);
+HK_DEVICE BoundedView view_from(const void* values, i32 count, i32 first) {
+  const u32 bytes = clamp_scalar(values ? count - first : 0, DefaultShape::kRows) * sizeof(T);
   return {address(values) + first * i64(sizeof(T)), u32(ceil_div(bytes, 4) * 4)};
 }
 
-// A row of C times its own factor, and a column times its own: float32 [m] and [n].
-struct Scales {
-  const f32* rows;
-  const f32* columns;
-  i32 m, n;
+// A wave's share of C: `row` and `column` are its first ones.
+template <class Shape>
+class Epilogue {
+  static constexpr int kRowBlocks = Shape::kWaveRows / DefaultShape::kCols;
+  static constexpr int kColumnBlocks = Shape::kWaveColumns / DefaultShape::kRows;
+  using Result = ResultTile<Shape::kWaveColumns, Shape::kWaveRows>;
 
-  HK_DEVICE void apply(Block& block, i32 row, i32 column, Lane lane) const {
-    ColumnVector of_row;
-    Block of_column;
-    load(of_row, view_from(rows, m, row), lane);
-    load_rows<f32>(of_column, view_from(columns, n, column), lane);
-    hk::scale(block, block, of_row);
-    block *= of_column;
+  const GemmArgs& args_;
+  i32 row_, column_;
+  Lane lane_;
+
+ public:
+  HK_DEVICE Epilogue(const GemmArgs& args, i32 row, i32 column, Lane lane)
+      : args_(args), row_(row), column_(column), lane_(lane) {}
+
+  HK_DEVICE void run(const Result& result) const {
+    const bool scaled = args_.a_scale || args_.b_scale || args_.bias;
+    static_for<0, kColumnBlocks>([&](auto column) {
+      if (scaled) {
+        const Vectors vectors = load_vectors(column_ + 32 * column);
+        store(result, column, [&](Block block, auto row) {
+          hk::scale(block, block, vectors.of_row[row]);
+          return Block(block * vectors.of_column + vectors.bias);
+        });
+      } else {
+        store(result, column, [](const Block& block, auto) { return block; });
+      }
+    });
   }
-};
 
-// Plus a value for each column of C: [n], allocated up to the 4 bytes that hold its end.
-template <class T>
-struct Bias {
-  const T* values;
-  i32 n;
+ private:
+  // What belongs to rows and columns; where there is nothing, what changes nothing.
+  struct Vectors {
+    ColumnVector of_row[kRowBlocks];
+    Block of_column, bias;
+  };
 
-  HK_DEVICE void apply(Block& block, i32, i32 column, Lane lane) const {
-    Block added;
-    load_rows<T>(added, view_from(values, n, column), lane);
-    block += added;
+  HK_DEVICE Vectors load_vectors(i32 column) const {
+    Vectors vectors;
+    static_for<0, kRowBlocks>([&](auto i) {
+      const i32 first = (row_ + 32 * i) * args_.a_scale_row;
+      const BoundedView scales = view_from<f32>(args_.a_scale, args_.m, first);
+      vectors.of_row[i] =
+          bit_cast<f32>(load_word(scales, lane_.col * args_.a_scale_row * u32(sizeof(f32))));
+      if (!args_.a_scale) vectors.of_row[i] = 1;
+    });
+    load_rows<f32>(vectors.of_column, view_from<f32>(args_.b_scale, args_.n, column), lane_);
+    if (!args_.b_scale) fill(vectors.of_column, 1);
+    Block other;
+    load_bias<bf16>(vectors.bias, kGemmBf16, column);
+    load_bias<f16>(other, kGemmF16, column);
+    vectors.bias += other;
+    load_bias<f32>(other, kGemmF32, column);
+    vectors.bias += other;
+    return vectors;
+  }
+
+  // Zeros if the bias is of another type.
+  template <class T>
+  HK_DEVICE void load_bias(Block& dst, i32 type, i32 column) const {
+    const void* values = args_.bias_type == type ? args_.bias : nullptr;
+    load_rows<T>(dst, view_from<T>(values, args_.n, column), lane_);
+  }
+
+  template <class F>
+  HK_DEVICE void store(const Result& result, auto column, F&& finish) const {
+    const u32 size = args_.c_type == kGemmF32 ? 4 : 2, row_bytes = args_.c_row * size;
+    const u64 base = address(args_.c) + wide_mul(row_, row_bytes) + column_ * size;
+    const i32 channels = args_.n - column_;
+    static_for<0, kRowBlocks>([&](auto row) {
+      const u32 left = clamp_scalar(args_.m - row_ - 32 * row, DefaultShape::kCols);
+      const BoundedView view(base + wide_mul(32 * row, row_bytes), left * row_bytes);
+      const Block block = finish(result.block[column][row], row);
+      if (args_.c_type == kGemmBf16)
+        store_transposed_below<bf16>(view, row_bytes, 32 * column, channels, block, lane_);
+      else if (args_.c_type == kGemmF16)
+        store_transposed_below<f16>(view, row_bytes, 32 * column, channels, block, lane_);
+      else
+        store_transposed_below<f32>(view, row_bytes, 32 * column, channels, block, lane_);
+      fence_schedule();
+    });
   }
 };
 

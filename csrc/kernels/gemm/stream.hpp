@@ -1,38 +1,91 @@
-// The tiles of a matrix on their way from memory to LDS, as one wave sees them.
+// The tiles of the operands on their way from memory to LDS, as one wave sees them.
 #pragma once
 
 #include "shape.hpp"
 
 namespace hk::gemm {
 
-// What a wave copies of a matrix: a tile's columns of the same rows at each step, step after step.
-template <class Tile, int Waves>
-struct DepthStream {
-  using Share = TileCopy<Tile, Waves>;
-  static constexpr u32 kStepBytes = Tile::kCols * sizeof(typename Tile::Element);
-  static constexpr int kChunk = 16 / sizeof(typename Tile::Element);
+// The step after: what is left of a span without its first `bytes`.
+HK_DEVICE void advance(RowSpan& span, u32 bytes) {
+  span.base += bytes;
+  span.bytes -= clamp_scalar(span.bytes, bytes);
+  pin_scalar(span.base, span.bytes);
+}
+
+// Starts the `I`th of this wave's copies of a step; after the last one comes `advance`.
+template <int I, class Stream>
+HK_DEVICE void copy_piece(typename Stream::Tile dst, const Stream& stream) {
+  const u32 to = dst.base + stream.share.destination + I * Stream::Tile::Layout::kBlockStride;
+  const BoundedView src = stream.span;
+  __builtin_amdgcn_raw_ptr_buffer_load_lds(src.descriptor,
+                                           (__attribute__((address_space(3))) void*)to,
+                                           arch::kCopyBytes, stream.share.source[I], 0, 0, 0);
+}
+
+// A step's columns of a tile's rows of the activations, step after step.
+template <class Shape>
+struct ActivationStream {
+  using Tile = typename Shape::TileA;
+  using Share = TileCopy<Tile, Shape::kWaves>;
+  static constexpr int kCopies = Share::kCopies;
 
   Share share;
-  RowSpan span;  // from the next step's first column to the end of the rows
+  RowSpan span;  // from the next step's first byte to the end of the rows
 
-  // Of the matrix [count, depth], rows from `first` on. The last row ends with the 16 bytes that
-  // hold its end: the rest of it may not be there.
-  HK_DEVICE DepthStream(const TensorRows<PackedRows>& rows, i32 count, i32 depth, i32 first,
-                        i32 wave, Lane lane)
-      : share(wave, lane, rows.row_stride),
-        span(rows.span(PackedRows{depth == 0 ? 0 : count}.place(first + share.first_row,
-                                                                Share::kRowsSpanned, {}))) {
-    const u32 past_end = rows.row_stride - ceil_div(depth, kChunk) * 16;
-    span.bytes -= clamp_scalar(past_end, span.bytes);
+  // Rows from `first` on, bytes from `start` on. The last row ends with the 16 bytes that hold its
+  // end: the rest of it may not be there.
+  HK_DEVICE ActivationStream(const GemmArgs& args, i32 first, u32 start, i32 wave, Lane lane)
+      : share(wave, lane, {row_bytes(args)}), span{} {
+    const i32 row = first + share.first_row, rows = Share::kRowsSpanned;
+    const u32 count = clamp_scalar((args.k == 0 ? 0 : args.m) - row, rows),
+              used = ceil_div(depth_bytes(args), 16) * 16;
+    span.base = address(args.a) + wide_mul(row, row_bytes(args)) + start;
+    span.bytes = count * row_bytes(args);
+    span.bytes -= clamp_scalar(row_bytes(args) - used + start, span.bytes);
+  }
+
+  HK_DEVICE static u32 row_bytes(const GemmArgs& args) {
+    return args.a_row * kElementBytes<typename Shape::Format::A>;
+  }
+  HK_DEVICE static i32 depth_bytes(const GemmArgs& args) {
+    return args.k * kElementBytes<typename Shape::Format::A>;
   }
 
   // Past the last column it goes on: what is copied then is not used.
-  HK_DEVICE void copy_next(Tile dst) {
-    copy(dst, span, share);
-    span.base += kStepBytes;
-    span.bytes -= clamp_scalar(span.bytes, kStepBytes);
-    pin_scalar(span.base, span.bytes);
+  HK_DEVICE void advance() { gemm::advance(span, Shape::kRowBytesA); }
+};
+
+// The same of the weights, which lie in memory as they will in LDS: 16 rows after 16 rows.
+template <class Shape>
+struct WeightStream {
+  using Tile = typename Shape::TileW;
+  using Share = TileCopy<Tile, Shape::kWaves>;
+  static constexpr int kCopies = Share::kCopies;
+
+  Share share;
+  RowSpan span;
+
+  HK_DEVICE WeightStream(const GemmArgs& args, i32 first, u32 start, i32 wave, Lane lane)
+      : share(wave, lane, {16, 256}), span{} {
+    const u32 group_bytes = 16 * packed_row_bytes(args);
+    const i32 group = (first + share.first_row) / 16;
+    const u32 groups =
+        clamp_scalar(ceil_div(args.n, 16) - group, ceil_div(Share::kRowsSpanned, 16));
+    span.base = address(args.b) + wide_mul(group, group_bytes) + 16 * start;
+    span.bytes = groups * group_bytes;
+    span.bytes -= clamp_scalar(16 * start, span.bytes);
+    static_for<0, kCopies>([&](auto i) {
+      const int block = wave * kCopies + i.value;
+      share.source[i] = (block / Share::kPer16 - share.first_row / 16) * group_bytes +
+                        block % Share::kPer16 * kCopyBlock + lane.id * 16;
+    });
   }
+
+  HK_DEVICE static u32 packed_row_bytes(const GemmArgs& args) {
+    return ceil_div(args.k, Shape::kStep) * Shape::kStepBytes;
+  }
+
+  HK_DEVICE void advance() { gemm::advance(span, 16 * Shape::kStepBytes); }
 };
 
 }  // namespace hk::gemm

@@ -1,4 +1,4 @@
-// What one wave computes: its rows and columns of a workgroup's tile of C, over all of the depth.
+// What one wave computes: its rows and columns of a workgroup's tile of C, over some of the depth.
 #pragma once
 
 #include "stream.hpp"
@@ -7,65 +7,52 @@ namespace hk::gemm {
 
 template <class Shape>
 class GemmWave {
-  using Size = Sizes<Shape>;
-  using A = typename Shape::A;
-  using B = typename Shape::B;
-  using Matrix = Mma<B, A>;  // of C^T
-  using TileA = typename Size::TileA;
-  using TileB = typename Size::TileB;
+  using Format = typename Shape::Format;
+  using TileA = typename Shape::TileA;
+  using TileW = typename Shape::TileW;
+  static constexpr int kRowBlocks = Shape::kWaveRows / DefaultShape::kCols;
+  static constexpr int kColumnBlocks = Shape::kWaveColumns / DefaultShape::kRows;
+  static constexpr int kBlocks = kRowBlocks * kColumnBlocks, kParts = Shape::kParts;
+  // LDS reads of a part, copies of a step.
+  static constexpr int kReads = kRowBlocks * Format::kPiecesA + kColumnBlocks * Format::kPiecesW;
+  static constexpr int kCopiesA = ActivationStream<Shape>::kCopies,
+                       kCopies = kCopiesA + WeightStream<Shape>::kCopies;
+  static constexpr int kFirstCopySlot = kBlocks / 3, kReadSlots = 1;
 
  public:
-  using StreamA = DepthStream<TileA, Size::kWaves>;
-  using StreamB = DepthStream<TileB, Size::kWaves>;
+  ResultTile<Shape::kWaveColumns, Shape::kWaveRows> result;  // C^T
 
-  HK_DEVICE GemmWave(const StreamA& a, const StreamB& b, u32 lds, i32 wave, Lane lane)
-      : a_{a, {lds}, RowReader<TileA>::of(lane, wave % Shape::kRowWaves * Size::kWaveRows)},
-        b_{b,
-           {lds + Size::RingA::kBytes},
-           RowReader<TileB>::of(lane, wave / Shape::kRowWaves * Size::kWaveColumns)},
+  HK_DEVICE GemmWave(const GemmArgs& args, i32 first_row, i32 first_column, i32 first_step, u32 lds,
+                     i32 wave, Lane lane)
+      : a_{{args, first_row, u32(first_step * Shape::kRowBytesA), wave, lane},
+           {lds},
+           RowReader<TileA>::of(lane, wave % Shape::kRowWaves * Shape::kWaveRows)},
+        w_{{args, first_column, u32(first_step * Shape::kStepBytes), wave, lane},
+           {lds + Shape::RingA::kBytes},
+           RowReader<TileW>::of(lane, wave / Shape::kRowWaves * Shape::kWaveColumns)},
         lane_(lane) {
-    each_block([&](auto column, auto row) { fill(result_.block[column][row], 0); });
+    each_block([&](auto column, auto row) { fill(result.block[column][row], 0); });
   }
 
-  HK_DEVICE void run(i32 depth) {
-    static_for<0, Shape::kStages>([&](auto i) { start_copies(a_.ring.tile(i), b_.ring.tile(i)); });
-    for (; depth >= Shape::kStep; depth -= Shape::kStep) step<false>(depth);
-    if (depth > 0) step<true>(depth);
-    wait_copies<0>();  // those past the last step: the LDS is given away when the waves end
-  }
-
-  // Calls body(block of C^T, its first row of C, its first column of C), these from the wave's own.
-  template <class F>
-  HK_DEVICE void each_result(F&& body) const {
-    each_block([&](auto column, auto row) {
-      body(result_.block[column][row], Index<Matrix::kCols * row.value>{},
-           Index<Matrix::kRows * column.value>{});
+  // `steps` from the first one on; `bytes` of A's rows are left where the last one begins.
+  HK_DEVICE void run(i32 steps, i32 bytes) {
+    static_for<0, Shape::kStages>([&](auto i) {
+      static_for<0, kCopies>(
+          [&](auto copy) { start_copy<copy>(a_.ring.tile(i), w_.ring.tile(i)); });
     });
+    if (steps > 0) {
+      wait_copies<(Shape::kStages - 1) * kCopies>();
+      barrier();
+      Part parts[2];
+      const auto a_rows = a_.reader.at(a_.ring.tile());
+      const auto w_rows = w_.reader.at(w_.ring.tile());
+      static_for<0, kReads>([&](auto read) { load_piece<read, 0>(parts[0], a_rows, w_rows); });
+      for (; steps > 1; --steps) step<false>(parts, 0);
+      step<true>(parts, bytes);
+    }
+    wait_copies<0>();  // those past the last step: the LDS is used again, or given away
+    Format::settle();
   }
-
- private:
-  static constexpr int kRowBlocks = Size::kWaveRows / Matrix::kCols;
-  static constexpr int kColumnBlocks = Size::kWaveColumns / Matrix::kRows;
-  static constexpr int kParts = Shape::kStep / Matrix::kDepth;
-  static constexpr int kReads = kRowBlocks + kColumnBlocks;  // LDS reads of a part
-  static constexpr int kCopies = StreamA::Share::kCopies + StreamB::Share::kCopies;  // of a step
-
-  template <class Stream, class Ring, class Reader>
-  struct Operand {
-    Stream stream;
-    Ring ring;
-    Reader reader;  // of the wave's rows in a tile at LDS byte 0
-  };
-  // One part of a step: operand columns (rows of C) and operand rows (columns of C).
-  struct Fragments {
-    Fragment<A> a[kRowBlocks];
-    Fragment<B> b[kColumnBlocks];
-  };
-
-  Operand<StreamA, typename Size::RingA, RowReader<TileA>> a_;
-  Operand<StreamB, typename Size::RingB, RowReader<TileB>> b_;
-  Lane lane_;
-  ResultTile<Size::kWaveColumns, Size::kWaveRows> result_;  // C^T
 
   template <class F>
   HK_DEVICE static void each_block(F&& body) {
@@ -73,49 +60,114 @@ class GemmWave {
         [&](auto column) { static_for<0, kRowBlocks>([&](auto row) { body(column, row); }); });
   }
 
-  HK_DEVICE void start_copies(TileA a, TileB b) {
-    a_.stream.copy_next(a);
-    b_.stream.copy_next(b);
-  }
+ private:
+  template <class Stream, class Ring, class Reader>
+  struct Operand {
+    Stream stream;
+    Ring ring;
+    Reader reader;  // of the wave's rows in a tile at LDS byte 0
+  };
+  struct Part {
+    Piece a[kRowBlocks][Format::kPiecesA];
+    Piece w[kColumnBlocks][Format::kPiecesW];
+  };
 
-  template <bool kMasked>
-  HK_DEVICE void step(i32 depth) {
-    wait_copies<(Shape::kStages - 1) * kCopies>();
-    barrier();
-    const TileA a = a_.ring.tile();
-    const TileB b = b_.ring.tile();
-    const auto a_rows = a_.reader.at(a);
-    const auto b_rows = b_.reader.at(b);
-    Fragments parts[2];
-    load_part<0>(parts[0], a_rows, b_rows);
+  Operand<ActivationStream<Shape>, typename Shape::RingA, RowReader<TileA>> a_;
+  Operand<WeightStream<Shape>, typename Shape::RingW, RowReader<TileW>> w_;
+  Lane lane_;
+
+  // Multiplies the parts of a step, each while the next one is read; the last one while the next
+  // step's first is. Between the two all waves have read this step, and have copied the next one.
+  template <bool kLast>
+  HK_DEVICE void step(Part (&parts)[2], i32 bytes) {
     static_for<0, kParts>([&](auto part) {
-      constexpr bool kMore = part + 1 < kParts;
-      Fragments& now = parts[part % 2];
-      if constexpr (kMore) load_part<part + 1>(parts[(part + 1) % 2], a_rows, b_rows);
-      wait_lds<kMore ? kReads : 0>(now.a, now.b);
-      if constexpr (kMasked) mask_part(now, depth - Matrix::kDepth * part);
-      each_block([&](auto column, auto row) {
-        Block& dst = result_.block[column][row];
-        mma(dst, now.b[column], now.a[row], dst);
-      });
-      fence_schedule();  // the compiler would gather all parts behind the last wait
+      constexpr bool kEnds = part + 1 == kParts;
+      Part& now = parts[part % 2];
+      Part& next = parts[(part + 1) % 2];
+      const TileA free_a = a_.ring.tile();
+      const TileW free_w = w_.ring.tile();
+      if constexpr (kEnds && !kLast) {
+        a_.ring.advance();
+        w_.ring.advance();
+      }
+      auto a_rows = a_.reader.at(a_.ring.tile());
+      auto w_rows = w_.reader.at(w_.ring.tile());
+      if constexpr (kEnds && !kLast) {
+        for (auto& address : a_rows.address) pin_vector(address);
+        for (auto& address : w_rows.address) pin_vector(address);
+        fence_schedule();
+      }
+      wait_part(now);
+      if constexpr (kLast) mask_part(now, bytes - part * 32 * Format::kPiecesA);
+      if constexpr (kEnds && !kLast) {
+        wait_copies<(Shape::kStages - 2) * kCopies>();
+        barrier();
+      }
+      interleave<0, kBlocks>(
+          [&](auto slot) {
+            constexpr int kColumn = slot / kRowBlocks, kRow = slot % kRowBlocks;
+            Format::multiply(result.block[kColumn][kRow], now.a[kRow], now.w[kColumn]);
+          },
+          [&](auto slot) {
+            if constexpr (!kEnds || !kLast)
+              spread<slot, 0, kReadSlots, kReads>(
+                  [&](auto read) { load_piece<read, kEnds ? 0 : part + 1>(next, a_rows, w_rows); });
+          },
+          [&](auto slot) {
+            if constexpr (kEnds && !kLast)
+              spread<slot, kFirstCopySlot, kBlocks - kFirstCopySlot, kCopies>(
+                  [&](auto copy) { start_copy<copy>(free_a, free_w); });
+          });
     });
-    barrier();
-    start_copies(a, b);
-    a_.ring.advance();
-    b_.ring.advance();
   }
 
-  template <int Part>
-  HK_DEVICE static void load_part(Fragments& dst, const RowReader<TileA>& a,
-                                  const RowReader<TileB>& b) {
-    static_for<0, kRowBlocks>([&](auto i) { load<i.value, Part>(dst.a[i], a); });
-    static_for<0, kColumnBlocks>([&](auto i) { load<i.value, Part>(dst.b[i], b); });
+  // Starts the `Copy`th copy of a step.
+  template <int Copy>
+  HK_DEVICE void start_copy(TileA a, TileW w) {
+    if constexpr (Copy < kCopiesA) {
+      copy_piece<Copy>(a, a_.stream);
+      if constexpr (Copy + 1 == kCopiesA) a_.stream.advance();
+    } else {
+      copy_piece<Copy - kCopiesA>(w, w_.stream);
+      if constexpr (Copy + 1 == kCopies) w_.stream.advance();
+    }
   }
 
-  HK_DEVICE void mask_part(Fragments& part, i32 depth) const {
-    for (auto& fragment : part.a) keep_below(fragment, fragment, depth, lane_);
-    for (auto& fragment : part.b) keep_below(fragment, fragment, depth, lane_);
+  // Starts the `Read`th read of part `Index_`.
+  template <int Read, int Index_>
+  HK_DEVICE static void load_piece(Part& dst, const RowReader<TileA>& a,
+                                   const RowReader<TileW>& w) {
+    constexpr int kOfA = kRowBlocks * Format::kPiecesA;
+    if constexpr (Read < kOfA) {
+      constexpr int kBlock = Read / Format::kPiecesA, kPiece = Read % Format::kPiecesA;
+      load<kBlock, Index_ * Format::kPiecesA + kPiece>(dst.a[kBlock][kPiece], a);
+    } else {
+      constexpr int kBlock = (Read - kOfA) / Format::kPiecesW,
+                    kPiece = (Read - kOfA) % Format::kPiecesW;
+      load<kBlock, Index_ * Format::kPiecesW + kPiece>(dst.w[kBlock][kPiece], w);
+    }
+  }
+
+  HK_DEVICE static void wait_part(Part& part) {
+    wait_lds<0>();
+    const auto pin = [](auto& lines) {
+      for (auto& pieces : lines)
+        for (auto& piece : pieces) pin_vector(piece.words);
+    };
+    pin(part.a), pin(part.w);
+  }
+
+  // Past the end of A's rows may be anything; the weights have zeros there.
+  HK_DEVICE void mask_part(Part& part, i32 bytes) const {
+    for (auto& pieces : part.a)
+      static_for<0, Format::kPiecesA>([&](auto piece) {
+        const i32 first = bytes - (2 * piece + lane_.half) * 16;
+        static_for<0, 4>([&](auto word) {
+          const i32 kept = first - 4 * word;
+          const u32 mask = kept >= 4 ? ~0u : kept <= 0 ? 0u : (1u << 8 * kept) - 1;
+          pieces[piece].words[word.value] &= mask;
+        });
+      });
   }
 };
 

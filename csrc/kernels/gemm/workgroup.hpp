@@ -1,45 +1,51 @@
-// What one workgroup computes: which tile of C is its own, its waves, and where their results go.
+// What one workgroup computes: which tile of C is its own, how much of the depth, and what becomes
+// of the sums.
 #pragma once
 
 #include "epilogue.hpp"
-#include "wave.hpp"
+#include "split.hpp"
 
 namespace hk::gemm {
 
-template <class Shape, class Epilogue>
-HK_DEVICE void gemm(const GemmArgs& args, const Epilogue& epilogue) {
-  using Size = Sizes<Shape>;
-  using Wave = GemmWave<Shape>;
-  using Out = typename Epilogue::Output;
-  extern __attribute__((shared)) char lds[];
+// Of a workgroup: a tile of C, and steps of its depth.
+struct Part {
+  i32 tile, split, row, column, first_step, steps;
+};
+
+template <class Shape>
+HK_DEVICE Part part_of(const GemmArgs& args, i32 workgroup) {
   const i32 columns = ceil_div(args.n, Shape::kTileColumns),
             tiles = ceil_div(args.m, Shape::kTileRows) * columns;
-  const i32 id = neighbours_on_one_xcd(__builtin_amdgcn_workgroup_id_x(), tiles);
-  const i32 first_row = id / columns * Shape::kTileRows,
-            first_column = id % columns * Shape::kTileColumns;
+  const i32 id = neighbours_on_one_xcd(workgroup, tiles * args.splits);
+  const i32 tile = id / args.splits, split = id % args.splits;
+  const i32 steps = ceil_div(args.k, Shape::kStep), share = ceil_div(steps, args.splits);
+  const i32 first = split * share;
+  return {tile,
+          split,
+          tile / columns * Shape::kTileRows,
+          tile % columns * Shape::kTileColumns,
+          first,
+          min(share, steps - first)};
+}
+
+template <class Shape>
+HK_DEVICE void gemm(const GemmArgs& args) {
+  extern __attribute__((shared)) char lds[];
+  const Part part = part_of<Shape>(args, __builtin_amdgcn_workgroup_id_x());
   const i32 wave = this_wave();
   const Lane lane = this_lane();
+  GemmWave<Shape> product(args, part.row, part.column, part.first_step, shared_address(lds), wave,
+                          lane);
+  const i32 last = part.first_step + part.steps - 1;
+  product.run(part.steps, ActivationStream<Shape>::depth_bytes(args) - last * Shape::kRowBytesA);
 
-  const auto rows_of = [](const void* data, i64 row_bytes) {
-    return TensorRows<PackedRows>{address(data), 0, u32(row_bytes)};
-  };
-  const typename Wave::StreamA a(rows_of(args.a, args.a_row * sizeof(typename Shape::A)), args.m,
-                                 args.k, first_row, wave, lane);
-  const typename Wave::StreamB b(rows_of(args.b, args.b_row * sizeof(typename Shape::B)), args.n,
-                                 args.k, first_column, wave, lane);
-  Wave product(a, b, shared_address(lds), wave, lane);
-  product.run(args.k);
-
-  const i32 row = first_row + wave % Shape::kRowWaves * Size::kWaveRows;
-  const i32 column = first_column + wave / Shape::kRowWaves * Size::kWaveColumns;
-  const u32 row_bytes = args.c_row * sizeof(Out);
-  const u64 base = address(args.c) + wide_mul(row, row_bytes) + column * sizeof(Out);
-  product.each_result([&](Block block, auto down, auto right) {
-    epilogue.apply(block, row + down, column + right, lane);
-    const u32 left = clamp_scalar(args.m - row - down, Mma<typename Shape::A>::kCols);
-    const BoundedView view(base + wide_mul(down, row_bytes), left * row_bytes);
-    store_transposed_below<Out>(view, row_bytes, right, args.n - column, block, lane);
-  });
+  if constexpr (Shape::kSplits)
+    if (args.splits > 1 &&
+        !sum_splits<Shape>(args, part.tile, part.split, wave, lane, product.result))
+      return;
+  const i32 row = part.row + wave % Shape::kRowWaves * Shape::kWaveRows;
+  const i32 column = part.column + wave / Shape::kRowWaves * Shape::kWaveColumns;
+  Epilogue<Shape>(args, row, column, lane).run(product.result);
 }
 
 }  // namespace hk::gemm

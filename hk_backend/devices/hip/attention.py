@@ -17,7 +17,7 @@ from hk_backend.devices.hip.cache_form import (
     form_of_cache,
 )
 from hk_backend.devices.hip.call import KernelCall, Work, bad
-from hk_backend.devices.hip.operator import Problem, Usable
+from hk_backend.devices.hip.operator import Machine, Problem, Usable
 from hk_backend.kernels import Catalogue, Fact, Family, KernelEntry, NoKernel
 from hk_backend.kernels.row_sources import PACKED, SPLIT
 from hk_backend.terms.attention_arguments import AttentionArguments
@@ -249,6 +249,11 @@ def _check_stride(
         bad(name, f"a stride of {stride} elements", f"at least {head_size}, below {ROW_ELEMENTS}")
     if name.endswith("_block") and not 0 <= stride * element < BLOCK_BYTES:
         bad(name, f"a stride of {stride} elements", f"0 to {BLOCK_BYTES // element - 1}")
+
+
+def settle(call: KernelCall, machine: Machine) -> KernelCall:
+    """As it is: the launcher chooses between alternatives (csrc/hip/kernel.hpp)."""
+    return call
 
 
 def self_check_problem(kernel: KernelEntry) -> Problem:

@@ -6,15 +6,15 @@ The emulated device (emulated.py) is the same class with another library and ano
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import torch
 
 from hk_backend.devices.base import Arguments, DeviceError, Request
-from hk_backend.devices.hip import attention, linear, quantize_fp8
+from hk_backend.devices.hip import attention, linear, pack_weight, quantize_fp8
 from hk_backend.devices.hip.call import KernelCall, bad
 from hk_backend.devices.hip.library import HipError, HipLibrary, mapped_library
 from hk_backend.devices.hip.memory import GpuMemory, Memory
@@ -23,8 +23,10 @@ from hk_backend.devices.hip.modules import HipKernels
 from hk_backend.devices.hip.operator import Operator
 from hk_backend.devices.hip.plan import Plan, Prepared, can_prepare, plan
 from hk_backend.devices.hip.self_check import self_check
+from hk_backend.devices.hip.workspace import Workspaces
 from hk_backend.kernels import Catalogue, CodeObjectError, Family, KernelEntry, catalogue
 from hk_backend.terms.attention_arguments import AttentionArguments
+from hk_backend.terms.linear_arguments import LinearArguments
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 
 logger = logging.getLogger(__name__)
@@ -34,7 +36,10 @@ OPERATORS: dict[str, Operator] = {
     "linear": linear,
     "quantize_fp8": quantize_fp8,
 }
-IN_TORCH: dict[str, Callable[[Any], None]] = {"merge_attention": merge_attention}
+IN_TORCH: dict[str, Callable[[Any], None]] = {
+    "merge_attention": merge_attention,
+    "pack_weight": pack_weight.pack_weight,
+}
 
 SelfCheck = Callable[["HipDevice", Operator, KernelEntry, int], Verdict]
 
@@ -46,8 +51,6 @@ class HipDevice:
         kind: the head of its name, "hip" or "emulated".
         check: what a kernel must pass before its first use.
     """
-
-    weight_layout = ""
 
     def __init__(
         self,
@@ -63,12 +66,16 @@ class HipDevice:
         self.catalogue = kernels
         self.memory = GpuMemory() if memory is None else memory
         self.kernels = HipKernels(library)
+        self.weight_layout = kernels.arch if linear.OPERATOR in kernels.families else ""
+        self._workspaces = Workspaces(self.memory)
         self._check = check
         self._verdicts: dict[tuple[str, str, int], Verdict] = {}
         """By operator, name and GPU: the names of two operators' kernels may be the same."""
 
     def packed_bytes(self, format: str, n: int, k: int) -> int:
-        raise self._missing("pack_weight")
+        if not self.weight_layout or format not in pack_weight.FORMATS_OF:
+            raise self._missing(f"linear ({format})")
+        return pack_weight.packed_bytes(format, n, k)
 
     def is_capturing(self) -> bool:
         return self.library.is_capturing(self.memory.stream(self.memory.current_index()))
@@ -120,6 +127,8 @@ class HipDevice:
         operator = OPERATORS.get(arguments.operator)
         if operator is None:
             raise self._missing(arguments.operator)
+        if isinstance(arguments, LinearArguments):
+            arguments = self._rounded(arguments)
         call = operator.prepare(arguments, self.catalogue)
         name, tensor = next(iter(call.tensors.items()))
         if tensor.device.type != self.memory.tensors_on:
@@ -127,7 +136,8 @@ class HipDevice:
         if call.is_empty:
             return None
         index = self.memory.index(tensor)
-        return self.launch(self._with_usable(operator, call, index), index)
+        call = self._with_usable(operator, call, index)
+        return self.launch(operator.settle(call, OneGpu(self, index)), index)
 
     def launch(self, call: KernelCall, index: int) -> None:
         """Enqueue a prepared call on the stream of device `index`."""
@@ -160,6 +170,22 @@ class HipDevice:
         kernels = [self.kernels.load(kernel, index) for kernel in call.kernels]
         return Prepared(self.memory, kernels, call, tensors, arguments.paged_kv is not None)
 
+    def compute_units(self, index: int) -> int:
+        """Of GPU `index`."""
+        return self.library.compute_units(index)
+
+    def workspace(self, index: int) -> Mapping[str, torch.Tensor]:
+        """Of torch's current stream on GPU `index`."""
+        return self._workspaces.of(index)
+
+    def _rounded(self, of: LinearArguments) -> LinearArguments:
+        """Whose x is as the kernels multiply it."""
+        quantise = linear.quantisation(of)
+        if quantise is None:
+            return of
+        self.run(quantise)
+        return replace(of, x=quantise.codes, x_scales=quantise.scales)
+
     def _with_usable(self, operator: Operator, call: KernelCall, index: int) -> KernelCall:
         """`call` with those of its kernels that may run on GPU `index`. Raises `DeviceError`."""
         found = self._usable(operator, call.kernels, index)
@@ -183,6 +209,21 @@ class HipDevice:
 
     def _missing(self, operator: str) -> DeviceError:
         return DeviceError(f"{self.name}: no {operator} kernels for {self.catalogue.arch} yet")
+
+
+@dataclass(frozen=True)
+class OneGpu:
+    """What a launch on GPU `index` may depend on (operator.Machine)."""
+
+    device: HipDevice
+    index: int
+
+    @property
+    def compute_units(self) -> int:
+        return self.device.compute_units(self.index)
+
+    def workspace(self) -> Mapping[str, torch.Tensor]:
+        return self.device.workspace(self.index)
 
 
 @cache

@@ -1,100 +1,179 @@
-"""`linear` on a GPU: an unpacked weight, multiplied by the gemm kernels
-(csrc/include/hk/args/gemm.hpp). Launched and verified, but no engine's layer is routed here yet.
+"""`linear` on a GPU: rows, rounded to FP8 first where the weight asks for it, times a packed weight
+(csrc/include/hk/args/gemm.hpp).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
-from hk_backend import reference
 from hk_backend.devices.hip.call import KernelCall, Work, bad
-from hk_backend.devices.hip.operator import Problem, Usable
-from hk_backend.kernels import Catalogue, KernelEntry, NoKernel
+from hk_backend.devices.hip.operator import Machine, Problem, Usable
+from hk_backend.devices.hip.pack_weight import FORMATS_OF, pack_weight, packed_bytes
+from hk_backend.kernels import Catalogue, Family, KernelEntry
+from hk_backend.kernels.gemm_plan import choose
 from hk_backend.routing.shadow_check import largest_error, tolerance
-from hk_backend.terms.linear_arguments import LinearArguments
+from hk_backend.terms.linear_arguments import (
+    LinearArguments,
+    PackWeightArguments,
+    QuantizeFp8Arguments,
+)
 from hk_backend.terms.packed_weight import PackedWeight
 from hk_backend.terms.requests import LinearRequest
 from hk_backend.terms.verdict import Verdict, refused
+from hk_backend.terms.weight_format import FORMATS, MIN_FP8_SCALE
 
 OPERATOR = "gemm"
-DTYPES = {torch.bfloat16: "bf16", torch.float16: "f16"}
-FORMATS = {torch.bfloat16: "bf16", torch.float16: "fp16"}
-LAYOUT = "rows"
-"""Of a weight that is not packed: its rows, one after the other."""
+ELEMENTS = {
+    torch.bfloat16: "bf16",
+    torch.float16: "f16",
+    torch.float8_e4m3fn: "e4m3",
+}
+"""As the kernels' facts call them."""
+TYPES = {torch.bfloat16: 0, torch.float16: 1, torch.float32: 2}
+"""As `hk::GemmType` numbers them."""
 ALIGNMENT = 16
 """Of every row, in bytes."""
-ROW_ELEMENTS = 2**22
+ROW_BYTES = 2**23
 """From one row to the next: fewer."""
-PROBLEM = (300, 264, 200)
-"""(M, N, K): neither fills its last tile."""
+PROBLEM = (75, 88, 208)
+"""(M, N, K) of the self-check: no tile is whole."""
 
 
 def verdict(request: LinearRequest, kernels: Catalogue, usable: Usable) -> Verdict:
     """Whether a usable kernel computes `request`; if not, one line that says why."""
-    return refused(f"no linear kernels for {kernels.arch} yet")
+    if not kernels.families.get(OPERATOR):
+        return refused(f"no linear kernels for {kernels.arch} yet")
+    if request.format not in FORMATS_OF:
+        there = ", ".join(FORMATS_OF)
+        return refused(f"{kernels.arch} has no kernels for {request.format} weights, only {there}")
+    if FORMATS[request.format].is_fp8:
+        if request.activations not in ("none", "token", "tensor"):
+            said = f"activations {request.activations!r} with {request.format} weights"
+            return refused(f"{kernels.arch} has no kernels for {said} yet")
+        if request.scale_kind == "block":
+            return refused(f"{kernels.arch} has no kernels for weight scales per block yet")
+    whole = ALIGNMENT // FORMATS_OF[request.format].itemsize
+    if request.k % whole:
+        return refused(f"K = {request.k} is not a multiple of {whole}, 16 bytes of a row")
+    a = request.dtype if request.activations == "none" else FORMATS[request.format].dtype
+    family = _family(kernels, a, request.format)
+    if not family:
+        return refused(f"{kernels.arch} has no kernels for x in {a} with {request.format} weights")
+    return usable(family)
+
+
+def quantisation(of: LinearArguments) -> QuantizeFp8Arguments | None:
+    """What rounds x before it is multiplied, into tensors of its own; None: x is taken as it is."""
+    weight, x = of.weight, of.x
+    if weight.activations == "none" or of.x_scales is not None:
+        return None
+    codes = torch.empty(x.shape, dtype=FORMATS[weight.format].dtype, device=x.device)
+    per_token = weight.activations == "token"
+    if per_token:
+        scales = torch.empty((x.shape[0], 1), dtype=torch.float32, device=x.device)
+    else:
+        scales = _tensor_scale(x) if weight.input_scale is None else weight.input_scale
+        scales = scales.view(1, 1)
+    group = (1 if per_token else max(x.shape[0], 1), weight.k)
+    return QuantizeFp8Arguments(x, group, False, per_token, codes, scales)
+
+
+def _tensor_scale(x: torch.Tensor) -> torch.Tensor:
+    """The dynamic scale of all of x (`ops.quantize_fp8`), float32 `[1]`, without waiting for it."""
+    largest = FORMATS["fp8_e4m3fn"].quantised_max
+    if x.numel() == 0:
+        return torch.ones(1, dtype=torch.float32, device=x.device)
+    scale = x.abs().amax().float() / largest
+    return scale.clamp(min=MIN_FP8_SCALE / largest).reshape(1)
 
 
 def prepare(of: LinearArguments, kernels: Catalogue) -> KernelCall:
-    """The launch of one call, whose arguments the operator has checked.
+    """The launch of one call, whose arguments the operator has checked; x is as the kernels
+    multiply it. Every kernel of the format is a candidate, and the depth is not split.
 
     Raises:
-        ValueError: what the kernels do not compute, or rows that they cannot read; names the
-            argument, its value and what would be valid.
+        ValueError: what the kernels do not compute; names the argument, its value and what would
+            be valid.
     """
-    x, weight, out = of.x, of.weight, of.out
-    kernel = _kernel_of(of, kernels)
-    rows = weight.data.view(x.dtype).view(weight.n, weight.k)
-    tensors = {"a": x, "b": rows, "c": out}
-    numbers: dict[str, float] = {}
-    for (name, tensor), argument in zip(tensors.items(), ("x", "weight", "out"), strict=True):
-        numbers[f"{name}_row"] = _row_stride(argument, tensor)
-        address = tensor.data_ptr()
-        if address % ALIGNMENT:
-            bad(argument, f"address {address:#x}", f"a multiple of {ALIGNMENT} bytes")
-    sizes = {"m": x.shape[0], "n": weight.n}
+    weight = of.weight
+    x = _rows_of_16_bytes(of.x)
+    family = _family(kernels, x.dtype, weight.format)
+    if not family or weight.block_scales is not None:
+        found = f"{weight.format} with activations {weight.activations!r} and x in {x.dtype}"
+        bad("weight", found, f"{' or '.join(FORMATS_OF)}, without block scales")
+    tensors = {"a": x, "b": weight.data, "c": of.out}
+    bias = None if of.bias is None else _words_of_4_bytes(of.bias)
+    optional = {"a_scale": of.x_scales, "b_scale": weight.factors, "bias": bias}
+    tensors |= {name: tensor for name, tensor in optional.items() if tensor is not None}
+    numbers = {
+        "a_row": x.stride(0) if x.shape[0] > 1 else weight.k,
+        "c_row": of.out.stride(0) if x.shape[0] > 1 else weight.n,
+        "k": weight.k,
+        "c_type": TYPES[of.out.dtype],
+        "bias_type": 0 if bias is None else TYPES[bias.dtype],
+        "a_scale_row": int(of.x_scales is not None and of.x_scales.numel() > 1),
+    }
+    sizes = {"m": x.shape[0], "n": weight.n, "splits": 1}
     work = Work(x.shape[0], "rows of linear layers")
-    return KernelCall((kernel,), tensors, numbers | sizes | {"k": weight.k}, sizes, work)
+    return KernelCall(family, tensors, numbers | sizes, sizes, work)
 
 
-def _kernel_of(of: LinearArguments, kernels: Catalogue) -> KernelEntry:
-    """The kernel that computes this; refuses what none does."""
-    x, weight = of.x, of.weight
-    if x.dtype not in DTYPES:
-        bad("x", x.dtype, "bfloat16 or float16")
-    if (weight.format, weight.layout) != (FORMATS[x.dtype], LAYOUT):
-        expected = f"{FORMATS[x.dtype]} as {LAYOUT}, with x in {x.dtype}"
-        bad("weight", f"{weight.format} packed for {weight.layout}", expected)
-    if of.bias is not None:
-        bad("bias", "a tensor", None)
-    if of.out.dtype != x.dtype:
-        bad("out", of.out.dtype, f"the dtype of x, {x.dtype}")
-    dtype = DTYPES[x.dtype]
-    found = kernels.select(OPERATOR, a=dtype, b=dtype, out=dtype)
-    if isinstance(found, NoKernel):
-        bad("x", x.dtype, " or ".join(map(str, found.valid)))
-    return found
+def settle(call: KernelCall, machine: Machine) -> KernelCall:
+    """The launch with the kernel and the splits that are best for its sizes."""
+    sizes = call.sizes
+    k = int(call.numbers["k"])
+    plan = choose(call.kernels, sizes["m"], sizes["n"], k, machine.compute_units)
+    if plan.splits == 1:
+        return replace(call, kernels=(plan.entry,))
+    splits = {"splits": plan.splits}
+    return replace(
+        call,
+        kernels=(plan.entry,),
+        tensors={**call.tensors, **machine.workspace()},
+        numbers={**call.numbers, **splits},
+        sizes={**sizes, **splits},
+    )
 
 
-def _row_stride(argument: str, tensor: torch.Tensor) -> int:
-    rows, columns = tensor.shape
-    whole = ALIGNMENT // tensor.element_size()
-    # torch allows any stride for an axis of one element
-    stride = tensor.stride(0) if rows > 1 else -(-columns // whole) * whole
-    if stride % whole or not columns <= stride < ROW_ELEMENTS:
-        expected = f"a multiple of {whole} from {columns} on, below {ROW_ELEMENTS}"
-        bad(argument, f"a stride of {stride} elements", expected)
-    return stride
+def _family(kernels: Catalogue, a: torch.dtype, format: str) -> Family:
+    """The kernels that multiply rows in `a` with weights of a format."""
+    elements = ELEMENTS.get(a), ELEMENTS.get(FORMATS[format].dtype)
+    return tuple(
+        entry
+        for entry in kernels.families.get(OPERATOR, ())
+        if (entry.facts["a"], entry.facts["b"]) == elements
+    )
+
+
+def _rows_of_16_bytes(x: torch.Tensor) -> torch.Tensor:
+    """x, copied if its rows do not begin where the kernels can read them."""
+    row = x.stride(0) * x.element_size() if x.shape[0] > 1 else 0
+    if x.data_ptr() % ALIGNMENT or row % ALIGNMENT or row >= ROW_BYTES:
+        return x.clone(memory_format=torch.contiguous_format)
+    return x
+
+
+def _words_of_4_bytes(bias: torch.Tensor) -> torch.Tensor:
+    """The bias, in float32 if it does not begin and end where the kernels' loads do."""
+    return bias.float() if bias.data_ptr() % 4 or bias.nbytes % 4 else bias
 
 
 def self_check_problem(kernel: KernelEntry) -> Problem:
     """What `kernel` must solve before its first use."""
-    dtype = next(dtype for dtype, name in DTYPES.items() if name == kernel.facts["a"])
+    a, b = (next(d for d, name in ELEMENTS.items() if name == kernel.facts[of]) for of in "ab")
+    format = next(name for name in FORMATS_OF if FORMATS[name].dtype == b)
     m, n, k = PROBLEM
     random = torch.Generator().manual_seed(0)
-    x, rows = (torch.randn(size, k, generator=random).to(dtype) for size in (m, n))
-    data = rows.view(torch.uint8).flatten()
-    weight = PackedWeight(data, None, None, None, FORMATS[dtype], n, k, "none", LAYOUT)
-    out = torch.full((m, n), torch.nan, dtype=dtype)
-    expected = reference.linear(x, rows, FORMATS[dtype])
-    arguments = LinearArguments(x, weight, None, out)
-    return Problem(arguments, {"out": (expected, largest_error)}, tolerance(dtype))
+    x = torch.randn(m, k, generator=random).to(a)
+    rows = torch.randn(n, k, generator=random).to(b)
+    of_rows, of_columns = 1 + torch.arange(m) % 3.0, 1 + torch.arange(n) % 5.0
+    activations = "token" if a.itemsize == 1 else "none"
+    data = torch.empty(packed_bytes(format, n, k), dtype=torch.uint8)
+    pack_weight(PackWeightArguments(rows, format, n, k, None, None, activations, data))
+    weight = PackedWeight(data, of_columns, None, None, format, n, k, activations, kernel.arch)
+    out = torch.full((m, n), torch.nan, dtype=a if a in TYPES else torch.bfloat16)
+    exact = x.double() @ rows.double().T * of_rows.double()[:, None] * of_columns.double()
+    arguments = LinearArguments(x, weight, None, out, of_rows)
+    return Problem(arguments, {"out": (exact, largest_error)}, tolerance(out.dtype))

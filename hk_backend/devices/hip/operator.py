@@ -34,6 +34,17 @@ class Problem:
     limit: float
 
 
+class Machine(Protocol):
+    """What a launch may depend on besides its arguments."""
+
+    @property
+    def compute_units(self) -> int:
+        """Of the GPU."""
+
+    def workspace(self) -> Mapping[str, torch.Tensor]:
+        """Memory that the stream's launches share (workspace.py), by the struct's fields."""
+
+
 class Operator(Protocol):
     """A module with these functions."""
 
@@ -47,6 +58,9 @@ class Operator(Protocol):
             ValueError: the kernels do not compute this; names the argument, its value and what
                 would be valid.
         """
+
+    def settle(self, call: KernelCall, machine: Machine) -> KernelCall:
+        """The launch, once it is known which of its kernels may run, and where."""
 
     def self_check_problem(self, kernel: KernelEntry) -> Problem:
         """What `kernel` must solve before its first use."""

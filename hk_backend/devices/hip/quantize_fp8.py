@@ -8,7 +8,7 @@ import torch
 
 from hk_backend import reference
 from hk_backend.devices.hip.call import KernelCall, Work, bad
-from hk_backend.devices.hip.operator import Problem, Usable
+from hk_backend.devices.hip.operator import Machine, Problem, Usable
 from hk_backend.kernels import Catalogue, KernelEntry, NoKernel
 from hk_backend.terms.linear_arguments import QuantizeFp8Arguments
 from hk_backend.terms.requests import LinearRequest
@@ -53,6 +53,11 @@ def prepare(of: QuantizeFp8Arguments, kernels: Catalogue) -> KernelCall:
     tensors = {"x": of.x, "codes": of.codes, "scales": of.scales}
     work = Work(m, "rows quantised")
     return KernelCall((_kernel_of(of, kernels),), tensors, numbers | sizes, sizes, work)
+
+
+def settle(call: KernelCall, machine: Machine) -> KernelCall:
+    """As it is: one kernel."""
+    return call
 
 
 def _kernel_of(of: QuantizeFp8Arguments, kernels: Catalogue) -> KernelEntry:

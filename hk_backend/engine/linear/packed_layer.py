@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from hk_backend.engine import evidence
 from hk_backend.engine.linear.route import ROUTE, Original, attach, is_attached
 from hk_backend.engine.linear.shards import CheckpointError, name_of, shard_names, shards_of
 from hk_backend.engine.linear.unset import check_scales, check_weight
@@ -30,7 +31,7 @@ def verdict_on(request: LinearRequest) -> Verdict:
     if not off:
         return off
     try:
-        return supports_linear(request)
+        return supports_linear(request) and evidence.of_linear_on_gpu(request.device_type)
     except Exception as error:  # a device whose extension does not load
         return refused(f"{type(error).__name__}: {error}")
 

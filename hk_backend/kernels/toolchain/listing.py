@@ -90,12 +90,14 @@ def _table(arch: str, operator: str, entries: Sequence[KernelEntry]) -> Table:
 
 def caption(entries: Sequence[KernelEntry]) -> str:
     """What the columns of the tables are."""
-    modelled = {entry.operator: next(iter(entry.modelled.items()), None) for entry in entries}
+    modelled = {
+        (entry.operator, shape): launch
+        for entry in entries
+        for shape, launch in list(entry.modelled.items())[:1]
+    }
     said = [
-        f"; {RATE[found[1].unit]}: modelled {found[1].unit} of {operator} on {found[0]}, "
-        f"{_error(found[1])}"
-        for operator, found in modelled.items()
-        if found
+        f"; {RATE[launch.unit]}: modelled {launch.unit} of {operator} on {shape}, {_error(launch)}"
+        for (operator, shape), launch in modelled.items()
     ]
     return CAPTION + "".join(said)
 

@@ -101,10 +101,15 @@ def attention_prefill(
 
 
 def gemm(entry: KernelEntry) -> Sample:
-    """One tile of C, and a few steps of depth."""
+    """One tile of C in bf16, and a few steps of depth."""
     m, n, k = entry.tile.rows, entry.tile.columns, 4 * entry.tile.depth
-    buffers = {"a": _elements(m * k), "b": _elements(n * k), "c": _elements(m * n)}
-    return Sample(buffers, {"a_row": k, "b_row": k, "c_row": n, "m": m, "n": n, "k": k})
+    a, b = (STORED_BYTES[str(entry.facts[name])] for name in ("a", "b"))
+    buffers = {"a": _elements(m * k, a), "b": _elements(n * k, b), "c": _elements(m * n)}
+    absent = ("a_scale", "b_scale", "bias", "partial", "arrived")
+    sizes = {"m": m, "n": n, "k": k, "a_row": k, "c_row": n, "splits": 1}
+    return Sample(
+        buffers, {**sizes, "c_type": 0, "bias_type": 0, "a_scale_row": 0, **dict.fromkeys(absent)}
+    )
 
 
 def measure(entry: KernelEntry) -> Sample:

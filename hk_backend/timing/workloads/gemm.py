@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hk_backend.kernels.entry import KernelEntry, pack_arguments
+from hk_backend.kernels.row_sources import STORED_BYTES
 from hk_backend.timing.model import Launch
 from hk_backend.timing.workloads import buffers
 
@@ -21,39 +22,63 @@ class Shape:
     m: int
     n: int
     k: int
+    splits: int = 1
+    """Workgroups that share the depth of a tile."""
 
     def __post_init__(self) -> None:
-        for name in ("m", "n", "k"):
+        for name in ("m", "n", "k", "splits"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} = {getattr(self, name)}; valid: 1 or more")
 
 
 def launch(entry: KernelEntry, shape: Shape) -> Launch:
     """`entry` on `shape`. The operands are zeros: time does not depend on them."""
-    m, n, k = shape.m, shape.n, shape.k
-    k_row = -(-k // 8) * 8  # rows begin at multiples of 16 bytes
+    m, n, k, splits = shape.m, shape.n, shape.k, shape.splits
+    a_bytes, b_bytes = (STORED_BYTES[str(entry.facts[name])] for name in ("a", "b"))
+    k_row = -(-k * a_bytes // 16) * 16 // a_bytes  # rows begin at multiples of 16 bytes
+    packed_row = -(-k * b_bytes // 128) * 128
+    columns = -(-n // entry.tile.columns)
+    tiles = -(-m // entry.tile.rows) * columns
+    arrived = buffers.zeros((tiles,), np.uint32)
+    arrived[-2:] = splits - 1  # to trace what the last workgroup of a tile does
     arrays = {
-        "a": buffers.zeros((m, k_row), np.uint16),
-        "b": buffers.zeros((n, k_row), np.uint16),
+        "a": buffers.zeros((m, k_row * a_bytes), np.uint8),
+        "b": buffers.zeros((-(-n // 16) * 16, packed_row), np.uint8),
         "c": buffers.zeros((m, -(-n // 8) * 8), np.uint16),
+        "partial": buffers.zeros(
+            (tiles * splits if splits > 1 else 1, entry.tile.rows * entry.tile.columns), np.float32
+        ),
+        "arrived": arrived,
     }
     machine, kernel, addresses = buffers.machine_with(entry, arrays)
-    grid = entry.grid(m=m, n=n, k=k)
-    columns = -(-n // entry.tile.columns)
-    tiles = grid[0]
-    near = [t for t in (0, 1, columns, columns + 1) if t < tiles]  # share rows, columns
-    rows = {"a_row": k_row, "b_row": k_row, "c_row": arrays["c"].shape[1]}
+    numbers = {"m": m, "n": n, "k": k, "splits": splits}
+    grid = entry.grid(**numbers)
+    work = np.ones(grid[0])
+    first = tiles - 2 if splits > 1 else tiles  # of those that are not the last of their tile
+    traced = [tile * splits for tile in (0, 1, columns, columns + 1) if tile < first]
+    if splits > 1:  # the last split of each tile sums up
+        last = [workgroup_of(tile * splits + splits - 1, grid[0]) for tile in range(tiles)]
+        work[last] = 2
+        traced += [tile * splits - 1 for tile in range(max(tiles - 1, 1), tiles + 1)]
+    absent = dict.fromkeys(("a_scale", "b_scale", "bias"))
+    rows = {
+        "a_row": k_row,
+        "c_row": arrays["c"].shape[1],
+        "c_type": 0,
+        "bias_type": 0,
+        "a_scale_row": 0,
+    }
     return Launch(
         machine,
         kernel,
         grid,
         entry.block,
-        pack_arguments(entry, **addresses, **rows, m=m, n=n, k=k),
+        pack_arguments(entry, **addresses, **rows, **numbers, **absent),
         entry.dynamic_lds,
-        np.ones(tiles),
-        sorted({workgroup_of(tile, tiles) for tile in near}),
+        work,
+        sorted({workgroup_of(number, grid[0]) for number in traced or [0]}),
         2.0 * m * n * k,
-        2.0 * (m * k + n * k + m * n),
+        float(a_bytes * m * k + b_bytes * n * k + 2 * m * n),
         keep_alive=arrays,
     )
 

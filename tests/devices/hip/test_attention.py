@@ -32,7 +32,7 @@ PAGED = replace(LLAMA, paged=True, block_size=16, cache_layouts=("B H N D", "B H
 @pytest.fixture(scope="module")
 def kernels() -> Catalogue:
     """The catalogue of the kernels' facts; no code of theirs runs here."""
-    entry = replace(selected("gemm", out="bf16"), operator="attention_prefill")
+    entry = replace(selected("gemm", a="bf16", b="bf16"), operator="attention_prefill")
     return with_kernels(
         NO_KERNELS,
         *(

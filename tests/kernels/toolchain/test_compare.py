@@ -13,7 +13,7 @@ from hk_backend.kernels.toolchain import compare
 from hk_backend.kernels.toolchain.elf import Elf
 
 SHIPPED = CODE_OBJECTS / "gfx950"
-NAME = "gemm_bf16"
+NAME = "gemm_bf16_256x256"
 
 
 def changed(folder: Path, symbol: str, byte: int) -> Path:

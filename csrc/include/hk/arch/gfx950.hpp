@@ -33,6 +33,12 @@ struct Mma<f16, f16, MmaShape<32, 32, 16>> : MmaShape<32, 32, 16> {
   }
 };
 
+// 64 of a row's e4m3 codes at once, 32 neighbours of them in each half: C + A B, without scales.
+HK_DEVICE Vec<f32, 16> multiply_e4m3(Vec<u32, 8> a, Vec<u32, 8> b, Vec<f32, 16> c) {
+  return __builtin_amdgcn_mfma_scale_f32_32x32x64_f8f6f4(
+      bit_cast<Vec<i32, 8>>(a), bit_cast<Vec<i32, 8>>(b), c, 0, 0, 0, 0, 0, 0);
+}
+
 // v_maximum3_f32: NaN wins, and no operand needs quieting first.
 HK_DEVICE f32 max3(f32 a, f32 b, f32 c) {
   return __builtin_elementwise_maximum(__builtin_elementwise_maximum(a, b), c);

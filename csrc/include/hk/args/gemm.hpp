@@ -1,23 +1,37 @@
 // The one argument of the gemm kernels, passed by value: plain C++ for host and device.
 //
-// Rows are contiguous and start at multiples of 16 bytes: pointers are 16-byte aligned, strides
-// (in elements) multiples of 8, at least the row's length and below 2^22. Rows of a and b are
-// allocated up to the 16 bytes that hold their end; what lies there past k does not matter.
-// Nothing but c's m x n elements is written.
+// Rows of a and c are contiguous, start at multiples of 16 bytes, and are less than 2^23 bytes apart.
+// Rows of a are allocated up to the 16 bytes that hold their end; what lies there past k does not
+// matter. Nothing but c's m x n elements is written, besides the workspace.
+//
+// b is packed (hk_backend/devices/hip/pack_weight.py): in groups of 16 rows, 16 bytes of each row after the other, [n / 16, k bytes / 16, 16
+// rows, 16 bytes], with zeros up to multiples of 16 rows and of 128 bytes of a row. FP8 for 16-bit activations: of each 32 neighbours
+// of a row, [2, 2, 8], the middle axes are exchanged.
 #pragma once
 
 #include "../types/scalar.hpp"
 
 namespace hk {
 
+// Element types by number, of c and of the bias.
+enum GemmType : i32 { kGemmBf16, kGemmF16, kGemmF32 };
+
 struct GemmArgs {
-  const void* a;  // [m, k]
-  const void* b;  // [n, k]
-  void* c;        // [m, n] = a b^T
-  i64 a_row;
-  i64 b_row;
-  i64 c_row;
+  const void* a;       // [m, k]
+  const void* b;       // [n, k], packed
+  void* c;             // [m, n] = a b^T, times the scales, plus the bias
+  const f32* a_scale;  // of each row of a; null: 1
+  const f32* b_scale;  // of each row of b; null: 1
+  const void* bias;    // [n], allocated up to the 4 bytes that hold its end; or null
+  // The workspace, if splits > 1: room for the sums of every tile and split, and a zero for every
+  // tile, which is zero again afterwards.
+  f32* partial;
+  u32* arrived;
+  i64 a_row, c_row;  // elements from one row to the next
   i32 m, n, k;
+  i32 splits;  // workgroups that share the depth of a tile: any number, 1 for the largest tiles
+  i32 c_type, bias_type;
+  i32 a_scale_row;  // from one row's scale to the next: 1, or 0 where all rows share one
 };
 
 }  // namespace hk

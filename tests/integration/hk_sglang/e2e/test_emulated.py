@@ -19,9 +19,11 @@ def test_chunks(served: Reader, checkpoint: Checkpoint) -> None:
     assert_routed(found)
     assert any(batch.extends for item in found.rounds for batch in item.batches or [])
     [worker] = found.rounds[-1].workers
-    launched = {name for name, count in worker.launches.items() if count}
-    assert launched == {"attention_prefill_bf16_d64_packed", "attention_prefill_bf16_d64_paged"}
-    assert sum(worker.launches.values()) == worker.routes["attention"]["calls"]
+    launched = {name: count for name, count in worker.launches.items() if count}
+    linear = sum(launched.pop(name) for name in list(launched) if name.startswith("gemm_bf16_"))
+    assert set(launched) == {f"attention_prefill_bf16_d64_{keys}" for keys in ("packed", "paged")}
+    assert sum(launched.values()) == worker.routes["attention"]["calls"]
+    assert linear == worker.routes["linear"]["calls"] > 0
     assert_same_numbers(found, cpu, checkpoint("tiny-64"))
 
 

@@ -112,10 +112,15 @@ def assert_launched(case: Case, result: ScenarioResult) -> None:
     launched = {
         name: count - before.launches.get(name, 0) for name, count in after.launches.items()
     }
-    calls = after.routes["attention"]["calls"]
-    calls -= before.routes["attention"]["calls"] if "attention" in before.routes else 0
+    calls, linear_calls = (
+        after.routes[route]["calls"]
+        - (before.routes[route]["calls"] if route in before.routes else 0)
+        for route in ("attention", "linear")
+    )
+    gemms = sum(launched.pop(name) for name in list(launched) if name.startswith("gemm_bf16_"))
     assert {name: count for name, count in launched.items() if count} == {kernel.name: calls}
     assert calls >= after.layers
+    assert gemms == linear_calls > calls
 
 
 def assert_fresh_rows_routed(result: ScenarioResult) -> None:

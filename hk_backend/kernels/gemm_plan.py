@@ -1,0 +1,120 @@
+"""Which gemm kernel computes a shape, and over how many workgroups the depth of a tile is split.
+
+    plan = choose(family, m, n, k, compute_units=256)
+    plan.entry, plan.splits
+
+Candidates are the kernels of one format (`family`) with each number of splits that leaves every
+workgroup a step. Each costs what a table says that the timing model has made
+(hk_backend/timing/gemm_costs.py); the choice is the least.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+
+from hk_backend.kernels.catalogue import Family
+from hk_backend.kernels.entry import KernelEntry
+
+COSTS = Path(__file__).with_name("gemm_costs.json")
+"""By arch and kernel."""
+LARGEST_SPLIT_TILE = 128 * 128
+"""Elements of C, up to which a kernel may share a tile's depth (csrc/kernels/gemm/shape.hpp)."""
+MOST_SPLITS = 16
+PARTIAL_BYTES = 64 << 20
+"""Of the sums that splits leave in memory: the size of the workspace (devices/hip/workspace.py)."""
+MOST_TILES = 1 << 14
+"""Of a launch that splits: counters in the workspace."""
+MEMORY_RATE = 6.45e6
+"""Bytes in a microsecond that all CUs together read: each has its share."""
+STEP_BYTES = 128
+"""Of a weight's row."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of a kernel, in microseconds.
+
+    Args:
+        resident: workgroups that a CU holds.
+        fixed: of a workgroup, before and after its steps.
+        alone: of a step of a workgroup that has a CU to itself; `shared`: of a workgroup's step
+            where the CU is full, over the workgroups that share it.
+        sum: of the sums of one split, which the last to arrive adds.
+    """
+
+    resident: int
+    fixed: float
+    alone: float
+    shared: float
+    sum: float
+
+    def microseconds(self, of_a_unit: int, steps: int, memory: float) -> float:
+        """Of a CU with so many workgroups of so many steps, each of which takes `memory`
+        microseconds of the CU's share of the memory's rate."""
+        rounds, rest = divmod(of_a_unit, self.resident)
+        return sum(
+            self.fixed + steps * max(self.alone, together * max(self.shared, memory))
+            for together in [self.resident] * rounds + [rest] * (rest > 0)
+        )
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A kernel with a number of splits, and what it is thought to take."""
+
+    entry: KernelEntry
+    splits: int
+    microseconds: float
+
+
+@cache
+def costs(arch: str) -> dict[str, Cost]:
+    """By kernel. Raises `KeyError` for an arch without a table."""
+    table = json.loads(COSTS.read_text())[arch]
+    return {
+        name: Cost(**{key: value for key, value in row.items() if key != "sha256"})
+        for name, row in table.items()
+    }
+
+
+@lru_cache(maxsize=4096)
+def choose(family: Family, m: int, n: int, k: int, compute_units: int) -> Candidate:
+    """The candidate with the least cost; `family`: kernels of one format, at least one."""
+    return min(candidates(family, m, n, k, compute_units), key=lambda found: found.microseconds)
+
+
+def candidates(family: Family, m: int, n: int, k: int, compute_units: int) -> Iterator[Candidate]:
+    """All of them, for at least one row, column and element of depth."""
+    for entry in family:
+        cost = costs(entry.arch)[entry.name]
+        steps = -(-k // entry.tile.depth)
+        down, across = -(-m // entry.tile.rows), -(-n // entry.tile.columns)
+        tiles = down * across
+        # neighbours share what they read
+        step_bytes = (entry.tile.columns / down + entry.tile.rows / across) * STEP_BYTES
+        memory = step_bytes * compute_units / MEMORY_RATE
+        for splits in range(1, (MOST_SPLITS if can_split(entry, tiles) else 1) + 1):
+            if splits > 1 and not _is_whole(steps, splits, tiles, entry):
+                continue
+            of_a_unit = -(-tiles * splits // compute_units)
+            time = cost.microseconds(of_a_unit, -(-steps // splits), memory)
+            if splits > 1:  # the sums are written, read, and each time sent past every L2
+                sums = tiles * splits * entry.tile.rows * entry.tile.columns * 4
+                time += cost.sum * splits + 4 * sums / MEMORY_RATE
+            yield Candidate(entry, splits, time)
+
+
+def can_split(entry: KernelEntry, tiles: int) -> bool:
+    """Whether the depth of this kernel's tiles may be split, in a launch of `tiles`."""
+    return entry.tile.rows * entry.tile.columns <= LARGEST_SPLIT_TILE and tiles <= MOST_TILES
+
+
+def _is_whole(steps: int, splits: int, tiles: int, entry: KernelEntry) -> bool:
+    """Whether every split has steps, and the workspace room for the sums."""
+    share = -(-steps // splits)
+    partial = tiles * splits * entry.tile.rows * entry.tile.columns * 4
+    return share * (splits - 1) < steps and partial <= PARTIAL_BYTES

@@ -1,0 +1,214 @@
+"""Workgroups that hand bytes to each other: by release and acquire no race, without them one.
+
+The steps are those of LLVM's memory model for the device's scope (AMDGPU usage, gfx942).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hk_backend import _emulator
+from tests.emulator.assembly import checks, needs_llvm, run
+
+pytestmark = needs_llvm
+
+WORKGROUPS, LANES = 3, 64
+HAND_OVER = """
+  s_mov_b32 s12, s2                        ; workgroup
+  v_lshlrev_b32 v1, 2, v0
+  s_lshl_b32 s13, s12, 8
+  v_add_u32 v2, s13, v1
+  v_add_u32 v3, 1, v0
+  global_store_dword v2, v3, s[6:7]        ; out[workgroup][lane] = lane + 1
+  buffer_wbl2 sc1
+  s_waitcnt vmcnt(0)
+  v_mov_b32 v4, 0
+  v_mov_b32 v5, 1
+  s_mov_b64 s[14:15], exec
+  s_mov_b64 exec, 1
+  global_atomic_add v6, v4, v5, s[4:5] sc0 ; how many were before
+  s_mov_b64 exec, s[14:15]
+  s_waitcnt vmcnt(0)
+  v_readfirstlane_b32 s16, v6
+  s_cmp_lg_u32 s16, 2
+  s_cbranch_scc1 end
+  buffer_inv sc1
+  global_load_dword v7, v1, s[6:7]
+  global_load_dword v8, v1, s[6:7] offset:256
+  global_load_dword v9, v1, s[6:7] offset:512
+  s_waitcnt vmcnt(0)
+  v_add3_u32 v7, v7, v8, v9
+  global_store_dword v1, v7, s[6:7] offset:768
+  end:
+"""
+"""The last of three workgroups adds up what all have stored."""
+
+
+def execute(body: str, seed: int = 0, **launch: int) -> tuple[_emulator.Report, np.ndarray]:
+    arrived, out = np.zeros(1, np.uint32), np.zeros((WORKGROUPS + 1, LANES), np.uint32)
+    report = run(body, arrived, out, grid=WORKGROUPS, launch={"seed": seed, **launch})
+    return report, out[WORKGROUPS]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_last_to_arrive_may_read_what_all_have_released(seed: int) -> None:
+    report, total = execute(HAND_OVER, seed)
+    assert not report.findings, report.findings[0].message
+    np.testing.assert_array_equal(total, 3 * np.arange(1, LANES + 1))
+
+
+def test_it_may_on_several_threads() -> None:
+    for seed in range(10):
+        report, total = execute(HAND_OVER, seed, threads=3)
+        assert not report.findings, report.findings[0].message
+        np.testing.assert_array_equal(total, 3 * np.arange(1, LANES + 1))
+
+
+def without(step: str, by: str = "s_nop 0") -> str:
+    """The first one of these lines is another."""
+    assert step in HAND_OVER
+    return HAND_OVER.replace(step, by, 1)
+
+
+LATE = "  buffer_wbl2 sc1\n  s_waitcnt vmcnt(0)\n"
+ATOMIC = "global_atomic_add v6, v4, v5, s[4:5] sc0 ; how many were before"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(without("buffer_wbl2 sc1"), id="no release"),
+        pytest.param(without("buffer_wbl2 sc1", "buffer_wbl2 sc0"), id="released to few"),
+        pytest.param(without("s_waitcnt vmcnt(0)"), id="released but not waited"),
+        pytest.param(without("s_waitcnt vmcnt(0)", "s_waitcnt vmcnt(1)"), id="waited too little"),
+        pytest.param(
+            without(LATE, "  s_waitcnt vmcnt(0)\n  buffer_wbl2 sc1\n"), id="released late"
+        ),
+        pytest.param(without("buffer_inv sc1"), id="no acquire"),
+        pytest.param(without("buffer_inv sc1", "buffer_inv sc0"), id="acquired from few"),
+        pytest.param(
+            without(ATOMIC, "v_lshlrev_b32 v4, 2, v4\n  v_mov_b32 v6, s12"), id="no counter"
+        ),
+        pytest.param(
+            without(
+                ATOMIC,
+                """v_mov_b32 v4, s13
+  global_atomic_add v10, v4, v5, s[6:7] offset:1024 sc0
+  v_mov_b32 v6, s12""",
+            ),
+            id="counters of their own",
+        ),
+    ],
+)
+def test_without_a_step_it_is_a_race(body: str) -> None:
+    arrived, out = np.zeros(1, np.uint32), np.zeros((WORKGROUPS + 9, LANES), np.uint32)
+    report = run(body, arrived, out, grid=WORKGROUPS)
+    assert "global-race" in checks(report)
+    assert "reads bytes of 'out' that workgroup" in report.findings[0].message
+
+
+def test_an_atomic_before_the_stores_releases_nothing() -> None:
+    early = HAND_OVER.replace(ATOMIC, "s_nop 0").replace(
+        "global_store_dword v2, v3",
+        f"""v_mov_b32 v4, 0
+  v_mov_b32 v5, 1
+  s_mov_b64 s[14:15], exec
+  s_mov_b64 exec, 1
+  {ATOMIC}
+  s_mov_b64 exec, s[14:15]
+  s_waitcnt vmcnt(0)
+  global_store_dword v2, v3""",
+    )
+    assert "global-race" in checks(execute(early)[0])
+
+
+WAVES = """
+  s_mov_b32 s12, s2
+  v_lshlrev_b32 v1, 2, v0
+  s_lshl_b32 s13, s12, 9
+  v_add_u32 v2, s13, v1
+  global_store_dword v2, v0, s[6:7]        ; two waves: out[workgroup][item] = item
+  buffer_wbl2 sc1
+  s_waitcnt vmcnt(0)
+  {before}
+  v_readfirstlane_b32 s18, v0
+  s_cmp_lg_u32 s18, 0
+  s_cbranch_scc1 told
+  v_mov_b32 v4, 0
+  v_mov_b32 v5, 1
+  s_mov_b64 s[14:15], exec
+  s_mov_b64 exec, 1
+  global_atomic_add v6, v4, v5, s[4:5] sc0 ; the first wave counts for both
+  s_waitcnt vmcnt(0)
+  ds_write_b32 v4, v6
+  s_waitcnt lgkmcnt(0)
+  s_mov_b64 exec, s[14:15]
+  told:
+  s_barrier
+  v_mov_b32 v4, 0
+  ds_read_b32 v6, v4
+  s_waitcnt lgkmcnt(0)
+  v_readfirstlane_b32 s16, v6
+  s_cmp_lg_u32 s16, 1
+  s_cbranch_scc1 end
+  buffer_inv sc1
+  global_load_dword v7, v1, s[6:7]
+  global_load_dword v8, v1, s[6:7] offset:512
+  s_waitcnt vmcnt(0)
+  v_add_u32 v7, v7, v8
+  global_store_dword v1, v7, s[6:7] offset:1024
+  end:
+"""
+
+
+def test_a_barrier_makes_one_wave_s_atomic_the_workgroup_s() -> None:
+    """Without it the other wave may not have stored yet: some orders show it."""
+
+    def execute_waves(before: str, seed: int) -> tuple[_emulator.Report, np.ndarray]:
+        arrived, out = np.zeros(1, np.uint32), np.zeros((3, 2 * LANES), np.uint32)
+        body = WAVES.format(before=before)
+        launch = {"seed": seed}
+        return run(body, arrived, out, grid=2, block=128, lds=4, launch=launch), out[2]
+
+    for seed in range(8):
+        report, total = execute_waves("s_barrier", seed)
+        assert not report.findings, report.findings[0].message
+        np.testing.assert_array_equal(total, 2 * np.arange(2 * LANES))
+    assert any("global-race" in checks(execute_waves("s_nop 0", seed)[0]) for seed in range(8))
+
+
+def test_what_was_not_released_is_still_a_race_beside_what_was() -> None:
+    """Workgroup 1 releases nothing: of one load's bytes some are ordered, others not."""
+    body = HAND_OVER.replace(
+        "  buffer_wbl2 sc1",
+        "  s_cmp_eq_u32 s12, 1\n  s_cbranch_scc1 skip\n  buffer_wbl2 sc1\n  skip:",
+        1,
+    )
+    report, _ = execute(body)
+    assert {f.message.partition("; ")[0] for f in report.findings} == {
+        "global-race: reads bytes of 'out' that workgroup 1 of the same launch writes"
+    }
+
+
+def test_a_seed_draws_the_order_of_workgroups() -> None:
+    """Who comes first is not who has the lowest number, but for seed 0."""
+    body = """
+      v_mov_b32 v1, 0
+      v_mov_b32 v2, 1
+      s_lshl_b32 s12, s2, 2
+      v_mov_b32 v5, s12
+      s_mov_b64 exec, 1
+      global_atomic_add v3, v1, v2, s[4:5] sc0
+      s_waitcnt vmcnt(0)
+      global_store_dword v5, v3, s[6:7]
+    """
+    orders = []
+    for seed in (0, 1, 1, 2):
+        arrived, out = np.zeros(1, np.uint32), np.zeros(16, np.uint32)
+        assert not run(body, arrived, out, grid=16, launch={"seed": seed}).findings
+        assert sorted(out) == list(range(16))
+        orders.append(out.tolist())
+    assert orders[0] == list(range(16))
+    assert orders[1] == orders[2] != orders[0]
+    assert orders[3] not in orders[:2]

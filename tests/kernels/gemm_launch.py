@@ -1,0 +1,259 @@
+"""Launches of the gemm kernels on buffers as the contract (csrc/include/hk/args/gemm.hpp) has them.
+
+    product = launch(entry, Problem(a, w, a_scale=..., out=torch.float16), splits=2)
+    assert product.is_right()
+
+Weights are packed here from the contract's words, not by the product's own packer. Every byte that
+must not matter holds NaN, and buffers end with the last byte that the contract allows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hk_backend.kernels import KernelEntry
+from hk_backend.kernels.toolchain.sample_launch import Sample, run
+
+FORMATS = {"bf16": torch.bfloat16, "f16": torch.float16, "e4m3": torch.float8_e4m3fn}
+TYPES = (torch.bfloat16, torch.float16, torch.float32)
+"""Of c and of the bias: their numbers in `hk::GemmType`."""
+SCALES = ("none", "rows", "columns", "both", "one for all rows")
+LARGEST_ALONE = 128 * 128
+"""Elements of a tile: kernels of larger ones do not split the depth."""
+ROUNDING = 2.0**-23  # of a float32 operation, whichever way the matrix unit rounds
+DENORMAL = 2.0**-149  # what one may lose where a float32 has no more bits
+
+
+@dataclass(frozen=True)
+class Problem:
+    """a [m, k] and w [n, k] in a kernel's formats; a float32 scale of each of their rows, or None;
+    `a_scale` [1]: of all rows. A bias [n], or None."""
+
+    a: torch.Tensor
+    w: torch.Tensor
+    out: torch.dtype = torch.float32
+    a_scale: torch.Tensor | None = None
+    b_scale: torch.Tensor | None = None
+    bias: torch.Tensor | None = None
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """m, n, k."""
+        return self.a.shape[0], self.w.shape[0], self.a.shape[1]
+
+    def exact(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """c in float64, and the same of the terms' magnitudes."""
+        factor = torch.ones(1, 1, dtype=torch.float64)
+        if self.a_scale is not None:
+            factor = factor * self.a_scale.double()[:, None]
+        if self.b_scale is not None:
+            factor = factor * self.b_scale.double()
+        bias = torch.zeros(1) if self.bias is None else self.bias
+        a, w = self.a.double(), self.w.double()
+        value = a @ w.T * factor + bias.double()
+        return value, a.abs() @ w.abs().T * factor.abs() + bias.double().abs()
+
+
+def random_problem(
+    entry: KernelEntry,
+    shape: tuple[int, int, int],
+    out: torch.dtype = torch.float32,
+    scales: str = "none",
+    bias: torch.dtype | None = None,
+    seed: int = 0,
+) -> Problem:
+    """Normal numbers; scales of both signs and of a few powers of ten, some of them zero."""
+    (m, n, k), generator = shape, torch.Generator().manual_seed(seed)
+
+    def normal(*size: int) -> torch.Tensor:
+        return torch.randn(*size, generator=generator)
+
+    def scale(count: int) -> torch.Tensor:
+        values = normal(count) * 10 ** normal(count)
+        return torch.where(torch.rand(count, generator=generator) < 0.05, 0.0, values)
+
+    rows = {"rows": m, "both": m, "one for all rows": 1}
+    return Problem(
+        normal(m, k).to(format_of(entry)),
+        normal(n, k).to(format_of(entry, "b")),
+        out,
+        scale(rows[scales]) if scales in rows else None,
+        scale(n) if scales in {"columns", "both"} else None,
+        None if bias is None else normal(n).to(bias),
+    )
+
+
+def format_of(entry: KernelEntry, operand: str = "a") -> torch.dtype:
+    return FORMATS[str(entry.facts[operand])]
+
+
+def can_split(entry: KernelEntry) -> bool:
+    return entry.tile.rows * entry.tile.columns <= LARGEST_ALONE
+
+
+def tiles_of(entry: KernelEntry, m: int, n: int) -> int:
+    return math.ceil(m / entry.tile.rows) * math.ceil(n / entry.tile.columns)
+
+
+def pack(w: torch.Tensor, a: torch.dtype) -> NDArray[np.uint8]:
+    """Groups of 16 rows; in each, 16 bytes of every row, then the next 16; zeros past the ends.
+
+    FP8 for 16-bit activations: of each 32 codes first every other 8, then the 8 between them.
+    """
+    rows = bytes_of(w)
+    n, length = rows.shape
+    padded = np.zeros((-(-n // 16) * 16, -(-length // 128) * 128), np.uint8)
+    padded[:n, :length] = rows
+    if w.element_size() < a.itemsize:
+        place = np.arange(padded.shape[1])
+        half, part = place % 32 // 16, place % 16 // 8
+        padded = padded[:, place // 32 * 32 + 16 * part + 8 * half + place % 8]
+    pieces = padded.reshape(padded.shape[0] // 16, 16, padded.shape[1] // 16, 16)
+    return np.ascontiguousarray(pieces.swapaxes(1, 2)).reshape(-1)
+
+
+def bytes_of(values: torch.Tensor) -> NDArray[np.uint8]:
+    """Of each row."""
+    size = values.element_size()
+    flat = values.contiguous().flatten().view(torch.uint8).numpy()
+    return flat.reshape(values.shape[0], values.shape[1] * size)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A matrix whose rows lie `stride` elements apart in a buffer that is NaN elsewhere."""
+
+    buffer: NDArray[np.uint8]
+    matrix: torch.Tensor  # a view of it
+    stride: int
+
+    @classmethod
+    def of(cls, values: torch.Tensor, padding: int, whole_pieces: bool) -> Rows:
+        """`padding`: 16 bytes each between rows; `whole_pieces`: the last row ends with such 16."""
+        (rows, length), size = values.shape, values.element_size()
+        whole = -(-length * size // 16) * 16
+        stride = whole + 16 * padding
+        end = whole if whole_pieces else length * size
+        count = max(rows - 1, 0) * stride + end if length else 0
+        buffer = nans(count // size, values.dtype)
+        matrix = buffer.as_strided((rows, length), (stride // size, 1))
+        matrix.copy_(values)
+        return cls(buffer.view(torch.uint8).numpy(), matrix, stride // size)
+
+    def others_untouched(self) -> bool:
+        """Whether all but the matrix still has the bits of the NaN that was there before."""
+        kept = torch.from_numpy(self.buffer.copy()).view(self.matrix.dtype)
+        untouched = nans(kept.numel(), kept.dtype)
+        places = kept.as_strided(self.matrix.shape, (self.stride, 1))
+        places.copy_(untouched.as_strided(self.matrix.shape, (self.stride, 1)))
+        return torch.equal(kept.view(torch.uint8), untouched.view(torch.uint8))
+
+
+def nans(count: int, dtype: torch.dtype) -> torch.Tensor:
+    """All bits ones: NaN in every format here, and in whatever part of one is read."""
+    return torch.full((count * dtype.itemsize,), 0xFF, dtype=torch.uint8).view(dtype)
+
+
+def vector(values: torch.Tensor) -> NDArray[np.uint8]:
+    """Allocated up to the 4 bytes that hold its end, NaN there."""
+    size = values.element_size()
+    count = -(-values.numel() * size // 4) * 4 // size
+    whole = torch.cat([values, nans(count - values.numel(), values.dtype)])
+    return whole.view(torch.uint8).numpy()
+
+
+@dataclass(frozen=True)
+class Product:
+    """What a launch left in c, and what the emulator says of it."""
+
+    problem: Problem
+    splits: int
+    c: torch.Tensor
+    report: Any
+    outside_untouched: bool
+    arrived: NDArray[np.uint32]
+
+    def is_right(self) -> bool:
+        """k products, exact in float32, and then as many float32 operations in any order: a term
+        takes part in at most k + splits additions, two scalings and the bias's addition. Last the
+        rounding to c's type."""
+        return is_right(self.c, *self.problem.exact(), self.problem.shape[2] + self.splits + 3)
+
+
+def is_right(
+    found: torch.Tensor, wanted: torch.Tensor, magnitude: torch.Tensor, operations: int
+) -> bool:
+    """Within what `operations` float32 roundings of each term may lose (Higham, Accuracy and
+    Stability, lemma 3.1), and one to the type of `found`, whose largest number may be too small."""
+    lost = operations * ROUNDING / (1 - operations * ROUNDING) * magnitude + operations * DENORMAL
+    kind = torch.finfo(found.dtype)
+    rounded = kind.eps / 2 * (wanted.abs() + lost) + kind.smallest_normal * kind.eps / 2
+    near = (found.double() - wanted).abs() <= lost + rounded
+    overflows = found.isinf() & (found.sign() == wanted.sign())
+    return bool((near | (overflows & (wanted.abs() + lost + rounded >= kind.max))).all())
+
+
+def launch(
+    entry: KernelEntry,
+    problem: Problem,
+    paddings: Sequence[int] = (0, 0),
+    splits: int = 1,
+    seed: int = 0,
+) -> Product:
+    """`paddings`: pieces of 16 bytes between the rows of a and of c. `seed`: the waves' order."""
+    m, n, k = problem.shape
+    a = Rows.of(problem.a, paddings[0], whole_pieces=True)
+    c = Rows.of(nans(m * n, problem.out).view(m, n), paddings[1], whole_pieces=False)
+    tiles = tiles_of(entry, m, n) if splits > 1 else 0
+    size = tiles * splits * entry.tile.rows * entry.tile.columns
+    arrived = np.zeros(tiles, np.uint32)
+    buffers: dict[str, NDArray[Any]] = {
+        "a": a.buffer,
+        "b": pack(problem.w, problem.a.dtype),
+        "c": c.buffer,
+        "arrived": arrived,
+        "partial": nans(size, torch.float32).view(torch.uint8).numpy(),
+    }
+    vectors = {"a_scale": problem.a_scale, "b_scale": problem.b_scale, "bias": problem.bias}
+    buffers |= {name: vector(values) for name, values in vectors.items() if values is not None}
+    there = {name: buffer for name, buffer in buffers.items() if buffer.size}
+    bias_type = torch.float32 if problem.bias is None else problem.bias.dtype
+    one_scale = problem.a_scale is not None and problem.a_scale.numel() == 1
+    numbers: dict[str, int | None] = {
+        **dict.fromkeys((*buffers, *vectors)),
+        "a_row": a.stride,
+        "c_row": c.stride,
+        "m": m,
+        "n": n,
+        "k": k,
+        "splits": splits,
+        "c_type": TYPES.index(problem.out),
+        "bias_type": TYPES.index(bias_type),
+        "a_scale_row": 0 if one_scale else 1,
+    }
+    sample = Sample(there, {name: n for name, n in numbers.items() if name not in there})
+    report = run(entry, sample, seed)
+    return Product(problem, splits, c.matrix, report, c.others_untouched(), arrived)
+
+
+def multiply(
+    entry: KernelEntry,
+    problem: Problem,
+    paddings: Sequence[int] = (0, 0),
+    splits: int = 1,
+    seed: int = 0,
+) -> Product:
+    """The same of a shipped kernel: nothing is found, nothing is written but c and the workspace,
+    which is left as the next launch wants it."""
+    product = launch(entry, problem, paddings, splits, seed)
+    assert not product.report.findings, product.report.findings[0].message
+    assert product.outside_untouched
+    assert not product.arrived.any()
+    return product

@@ -1,0 +1,76 @@
+"""The planner of gemm launches: total, monotone, within the workspace, and never out of date."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hk_backend.kernels import catalogue
+from hk_backend.kernels.catalogue import Family
+from hk_backend.kernels.gemm_plan import (
+    COSTS,
+    LARGEST_SPLIT_TILE,
+    MOST_TILES,
+    PARTIAL_BYTES,
+    candidates,
+    choose,
+)
+
+UNITS = 256
+KERNELS = catalogue("gfx950").families["gemm"]
+FORMATS = sorted({(str(entry.facts["a"]), str(entry.facts["b"])) for entry in KERNELS})
+formats = st.sampled_from(FORMATS)
+sizes = st.integers(1, 1 << 15)
+
+
+def family(of: tuple[str, str]) -> Family:
+    return tuple(entry for entry in KERNELS if (entry.facts["a"], entry.facts["b"]) == of)
+
+
+def test_every_kernel_has_the_cost_of_its_present_code() -> None:
+    """Red: run python -m hk_backend.timing.gemm_costs."""
+    table = json.loads(COSTS.read_text())["gfx950"]
+    assert {name: row["sha256"] for name, row in table.items()} == {
+        entry.name: entry.sha256 for entry in KERNELS
+    }
+
+
+@given(of=formats, m=sizes, n=sizes, k=sizes, units=st.sampled_from((32, 128, UNITS)))
+def test_a_candidate_for_every_shape(
+    of: tuple[str, str], m: int, n: int, k: int, units: int
+) -> None:
+    found = list(candidates(family(of), m, n, k, units))
+    assert {each.entry for each in found} == set(family(of))
+    assert choose(family(of), m, n, k, units).microseconds == min(f.microseconds for f in found)
+    for each in found:
+        tile, steps = each.entry.tile, -(-k // each.entry.tile.depth)
+        tiles = -(-m // tile.rows) * -(-n // tile.columns)
+        assert each.microseconds > 0
+        if each.splits > 1:
+            assert tile.rows * tile.columns <= LARGEST_SPLIT_TILE
+            assert tiles <= MOST_TILES
+            assert tiles * each.splits * tile.rows * tile.columns * 4 <= PARTIAL_BYTES
+            assert (each.splits - 1) * -(-steps // each.splits) < steps
+
+
+@given(of=formats, m=sizes, n=sizes, k=sizes)
+def test_a_deeper_launch_takes_no_less(of: tuple[str, str], m: int, n: int, k: int) -> None:
+    shallow, deep = (
+        {
+            (each.entry.name, each.splits): each.microseconds
+            for each in candidates(family(of), m, n, depth, UNITS)
+        }
+        for depth in (k, 2 * k)
+    )
+    for candidate, time in shallow.items():
+        assert candidate not in deep or deep[candidate] >= time
+
+
+@pytest.mark.parametrize("of", FORMATS)
+def test_few_rows_take_small_tiles_and_many_large_ones(of: tuple[str, str]) -> None:
+    small, large = (choose(family(of), m, 8192, 8192, UNITS).entry.tile for m in (1, 8192))
+    assert small.rows == 32
+    assert large.rows * large.columns >= 128 * 128
