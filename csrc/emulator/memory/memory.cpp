@@ -19,11 +19,6 @@ uint32_t* lazy_cells(size_t count) {
 uint32_t load(const uint32_t& cell) { return __atomic_load_n(&cell, __ATOMIC_RELAXED); }
 void store(uint32_t& cell, uint32_t value) { __atomic_store_n(&cell, value, __ATOMIC_RELAXED); }
 
-// Which bytes of cell `cell` lie in [begin, end), as bits 1 and 2.
-uint32_t bytes_of_cell(size_t cell, size_t begin, size_t end) {
-  return (2 * cell >= begin ? 2 : 0) | (2 * cell + 1 < end ? 4 : 0);
-}
-
 }  // namespace
 
 RaceShadow::~RaceShadow() {
@@ -32,28 +27,23 @@ RaceShadow::~RaceShadow() {
 }
 
 void RaceShadow::reserve(size_t bytes) {
-  const size_t cells = bytes / 2 + 9;
+  const size_t cells = bytes + 16;
   written_ = lazy_cells(cells);
   read_ = lazy_cells(cells);
   bytes_ = cells * sizeof(uint32_t);
 }
 
 uint32_t RaceShadow::note(Use use, size_t offset, size_t bytes, uint32_t self, uint32_t first) {
-  const size_t end = (offset + bytes + 1) / 2;
   uint32_t conflict = 0;
-  for (size_t i = offset / 2; i < end; ++i) {
-    const uint32_t touched = bytes_of_cell(i, offset, offset + bytes);
+  for (size_t i = offset; i < offset + bytes; ++i) {
     if (use == Use::read) {
-      const uint32_t old = load(read_[i]), reader = old >> 3;
-      const uint32_t before = reader >= first ? old & (kBytes | kSeveral) : 0;
-      const uint32_t several = before && reader != self ? kSeveral : 0;
-      if (reader != self || touched & ~old) store(read_[i], self << 3 | touched | before | several);
+      const uint32_t old = load(read_[i]);
+      if (old >> 1 != self) store(read_[i], self << 1 | (old >> 1 >= first ? kSeveral : 0));
     } else {
-      const uint32_t old = load(written_[i]), writer = old >> 3;
+      const uint32_t old = load(written_[i]), writer = old >> 1;
       const bool both_atomic = use == Use::atomic && (old & kAtomic);
-      if (writer >= first && writer != self && (old & touched) && !both_atomic) conflict = writer;
-      const uint32_t own = writer == self ? old & kBytes : 0;
-      store(written_[i], self << 3 | touched | own | (use == Use::atomic ? kAtomic : 0));
+      if (writer >= first && writer != self && !both_atomic) conflict = writer;
+      store(written_[i], self << 1 | (use == Use::atomic ? kAtomic : 0));
     }
   }
   return conflict;
@@ -61,16 +51,13 @@ uint32_t RaceShadow::note(Use use, size_t offset, size_t bytes, uint32_t self, u
 
 uint32_t RaceShadow::look(Use use, size_t offset, size_t bytes, uint32_t self,
                           uint32_t first) const {
-  const size_t end = (offset + bytes + 1) / 2;
   uint32_t conflict = 0;
-  for (size_t i = offset / 2; i < end; ++i) {
-    const uint32_t touched = bytes_of_cell(i, offset, offset + bytes);
-    const uint32_t written = load(written_[i]), writer = written >> 3;
+  for (size_t i = offset; i < offset + bytes; ++i) {
+    const uint32_t written = load(written_[i]), writer = written >> 1;
     const bool both_atomic = use == Use::atomic && (written & kAtomic);
-    if (writer >= first && writer != self && (written & touched) && !both_atomic) conflict = writer;
+    if (writer >= first && writer != self && !both_atomic) conflict = writer;
     if (use == Use::read) continue;
-    const uint32_t read = load(read_[i]), reader = read >> 3;
-    if (!(read & touched)) continue;
+    const uint32_t read = load(read_[i]), reader = read >> 1;
     if (reader >= first && (reader != self || (read & kSeveral))) conflict = reader;
   }
   return conflict;

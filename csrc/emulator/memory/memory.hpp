@@ -13,9 +13,8 @@
 
 namespace hk::emulator {
 
-// Who read and wrote a region in this launch: one cell per 2 bytes, with a bit for each of them, so
-// that two workgroups may write neighbouring 16-bit elements or bytes. Of a cell's bytes the last
-// writer alone is known. Cells hold the number of a workgroup counted over all launches, so that
+// Who read and wrote a region in this launch: one cell per byte, so that two workgroups may write
+// neighbouring ones. Cells hold the number of a workgroup counted over all launches, so that
 // nothing needs to be cleared in between.
 class RaceShadow {
  public:
@@ -32,8 +31,7 @@ class RaceShadow {
   uint32_t look(Use use, size_t offset, size_t bytes, uint32_t self, uint32_t first) const;
 
  private:
-  // A cell: number << 3 | its bytes << 1 | a flag.
-  static constexpr uint32_t kAtomic = 1, kSeveral = 1, kBytes = 6;
+  static constexpr uint32_t kAtomic = 1, kSeveral = 1;  // lowest bit of a cell
   uint32_t* written_ = nullptr;  // the flag: last write was atomic
   uint32_t* read_ = nullptr;     // the flag: several workgroups read
   size_t bytes_ = 0;
