@@ -10,9 +10,9 @@ must not matter holds NaN, and buffers end with the last byte that the contract 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ParamSpec
 
 import numpy as np
 import torch
@@ -29,6 +29,8 @@ LARGEST_ALONE = 128 * 128
 """Elements of a tile: kernels of larger ones do not split the depth."""
 ROUNDING = 2.0**-23  # of a float32 operation, whichever way the matrix unit rounds
 DENORMAL = 2.0**-149  # what one may lose where a float32 has no more bits
+
+Arguments = ParamSpec("Arguments")
 
 
 @dataclass(frozen=True)
@@ -243,17 +245,18 @@ def launch(
     return Product(problem, splits, c.matrix, report, c.others_untouched(), arrived)
 
 
-def multiply(
-    entry: KernelEntry,
-    problem: Problem,
-    paddings: Sequence[int] = (0, 0),
-    splits: int = 1,
-    seed: int = 0,
-) -> Product:
+def _sound(launched: Callable[Arguments, Product]) -> Callable[Arguments, Product]:
     """The same of a shipped kernel: nothing is found, nothing is written but c and the workspace,
     which is left as the next launch wants it."""
-    product = launch(entry, problem, paddings, splits, seed)
-    assert not product.report.findings, product.report.findings[0].message
-    assert product.outside_untouched
-    assert not product.arrived.any()
+
+    def product(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Product:
+        found = launched(*args, **kwargs)
+        assert not found.report.findings, found.report.findings[0].message
+        assert found.outside_untouched
+        assert not found.arrived.any()
+        return found
+
     return product
+
+
+multiply = _sound(launch)

@@ -1,8 +1,9 @@
-"""Instruction sets as a parameter, and threads put back as they were."""
+"""Devices chosen as a user would, and threads put back as they were."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -16,12 +17,26 @@ ISAS = ("portable", "avx2", "avx512")
 
 @pytest.fixture(params=ISAS)
 def isa(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Run the test once per instruction set, chosen as a user would: by HK_DEVICE."""
+    """Run the test once per instruction set."""
     if request.param not in usable_isas():
         pytest.skip(f"this processor has no {request.param}")
-    monkeypatch.setenv("HK_DEVICE", f"cpu:{request.param}")
+    with _on(f"cpu:{request.param}", monkeypatch):
+        yield request.param
+
+
+@pytest.fixture
+def on_gfx950(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """On the emulated GPU."""
+    with _on("emulated:gfx950", monkeypatch):
+        yield
+
+
+@contextmanager
+def _on(device: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """With HK_DEVICE."""
+    monkeypatch.setenv("HK_DEVICE", device)
     get_config.cache_clear()
-    yield request.param
+    yield
     monkeypatch.undo()
     get_config.cache_clear()
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from hk_backend.config import get_config
 from hk_backend.devices import DeviceError
 from hk_backend.devices.cpu.isas import usable_isas
 from hk_backend.ops import PackedWeight, linear, pack_weight, quantize_fp8, quantize_mx
@@ -78,16 +77,7 @@ def test_a_weight_whose_tensors_are_not_what_packing_made(
         linear(torch.ones(3, 264), weight)
 
 
-@pytest.fixture
-def emulated(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setenv("HK_DEVICE", "emulated:gfx950")
-    get_config.cache_clear()
-    yield
-    monkeypatch.undo()
-    get_config.cache_clear()
-
-
-def test_devices_without_kernels_say_so(weight: PackedWeight, emulated: None) -> None:
+def test_devices_without_kernels_say_so(weight: PackedWeight, on_gfx950: None) -> None:
     why = "emulated:gfx950: no {} kernels for gfx950 yet"
     x = torch.ones(3, 16)
     with pytest.raises(DeviceError, match=re.escape(why.format("linear (fp32)"))):

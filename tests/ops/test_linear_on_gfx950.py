@@ -5,7 +5,6 @@ layers as an engine hands them over; and what the device refuses, with the reaso
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -28,17 +27,8 @@ SERVED = (
 )
 """(format, activations, kind of weight scale) that have kernels."""
 ROWS = (1, 2, 7, 17, 33, 70)
+pytestmark = pytest.mark.usefixtures("on_gfx950")
 every_kind = pytest.mark.parametrize(("format", "activations", "scales"), SERVED)
-
-
-@pytest.fixture(autouse=True)
-def emulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """HK_DEVICE=emulated:gfx950."""
-    monkeypatch.setenv("HK_DEVICE", "emulated:gfx950")
-    get_config.cache_clear()
-    yield
-    monkeypatch.undo()
-    get_config.cache_clear()
 
 
 @every_kind

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
 from hk_backend import reference
-from hk_backend.config import get_config
 from hk_backend.ops import quantize_fp8
 from hk_backend.terms.weight_format import FLOAT_DTYPES
 from tests.ops.linear_cases import X_LAYOUTS, laid_out
@@ -23,16 +20,7 @@ from tests.ops.test_quantize import (
 E4M3 = torch.float8_e4m3fn
 COMPUTED = ("token", "channel", "token_block")
 GIVEN = ("tensor", *COMPUTED, "block")
-
-
-@pytest.fixture(autouse=True)
-def emulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The device, chosen as a user would."""
-    monkeypatch.setenv("HK_DEVICE", "emulated:gfx950")
-    get_config.cache_clear()
-    yield
-    monkeypatch.undo()
-    get_config.cache_clear()
+pytestmark = pytest.mark.usefixtures("on_gfx950")
 
 
 @pytest.mark.parametrize("granularity", COMPUTED)
