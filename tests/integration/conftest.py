@@ -29,6 +29,14 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]
     read_again()
 
 
+@pytest.fixture
+def device(request: pytest.FixtureRequest, environment: Callable[..., None]) -> str:
+    """What HK_DEVICE says; for tests that are parametrised by it."""
+    environment(HK_DEVICE=request.param)
+    named: str = request.param
+    return named
+
+
 def read_again() -> None:
     get_config.cache_clear()
     route._check_of.cache_clear()

@@ -3,7 +3,8 @@ shared/linear/engine.py asks for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
@@ -23,9 +24,9 @@ MAPPING = {"qkv_proj": ["q_proj", "k_proj", "v_proj"]}
 
 
 @contextmanager
-def rank(number: int = 0, size: int = 1) -> Iterator[None]:
-    """SGLang's configuration in one process of `size`, without the others, and HK's own best
-    device: what `auto` leaves to torch on some machines is not the question here."""
+def rank(number: int = 0, size: int = 1, device: str = "") -> Iterator[None]:
+    """SGLang's configuration in one process of `size`, without the others, and HK on `device`, by
+    default its own best: what `auto` leaves to torch on some machines is not the question here."""
     from sglang.srt.runtime_context import get_context, get_parallel
 
     with (
@@ -33,10 +34,22 @@ def rank(number: int = 0, size: int = 1) -> Iterator[None]:
         get_context().override_server_args(device="cpu", tp_size=size),
         get_parallel().override(tp_rank=number, attn_tp_rank=number, tp_size=size),
     ):
-        patch.setenv("HK_DEVICE", f"cpu:{usable_isas()[0]}")
+        patch.setenv("HK_DEVICE", device or f"cpu:{usable_isas()[0]}")
         read_again()
         yield
     read_again()
+
+
+@contextmanager
+def on_rank(number: int, size: int, device: str) -> Iterator[Callable[..., Any]]:
+    with rank(number, size, device):
+        yield functools.partial(layer_named, torch.bfloat16)
+
+
+def layer_named(dtype: torch.dtype, kind: str, *args: Any, **kwargs: Any) -> Any:
+    from sglang.srt.layers import linear
+
+    return made(getattr(linear, kind), dtype, *args, bias=False, **kwargs)
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from tests.integration.hk_sglang.linear_layers import (
 )
 from tests.integration.shared.linear.checkpoints import *  # noqa: F403
 from tests.integration.shared.linear.checkpoints import assert_shards, x_of
+from tests.integration.shared.linear.devices import in_schemes
 from tests.integration.shared.linear_checkpoints import WIDTHS, K, Shards
 
 
@@ -55,8 +56,8 @@ def of_one_shard(shards: Shards) -> Shards:
 
 
 @pytest.mark.parametrize("kind", [ReplicatedLinear, RowParallelLinear], ids=lambda k: k.__name__)
-@pytest.mark.parametrize("name", CHECKPOINTS)
-def test_a_layer_that_is_not_merged(name: str, kind: Any) -> None:
+@in_schemes(CHECKPOINTS)
+def test_a_layer_that_is_not_merged(device: str, name: str, kind: Any) -> None:
     checkpoint = CHECKPOINTS[name]
     shards = of_one_shard(checkpoint.tensors())
     config = config_of(checkpoint.config)
@@ -71,15 +72,15 @@ def test_a_layer_that_is_not_merged(name: str, kind: Any) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1])
-@pytest.mark.parametrize("name", CHECKPOINTS)
-def test_two_ranks(name: str, number: int) -> None:
+@in_schemes(CHECKPOINTS)
+def test_two_ranks(device: str, name: str, number: int) -> None:
     """Rows of q, k and v: heads of 128, so that blocks end with them."""
     checkpoint = CHECKPOINTS[name]
     shards = {each: [*values, values[2]] for each, values in checkpoint.tensors().items()}
     # q has the 256 rows of the first shard; k the others' 128 twice, v the third's twice
     order = {"q": [0], "k": [1, 2], "v": [2, 3]}
     config = config_of(checkpoint.config)
-    with rank(number, 2):
+    with rank(number, 2, device):
         layer = made(
             QKVParallelLinear,
             torch.bfloat16,
@@ -124,13 +125,13 @@ def test_two_ranks(name: str, number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1])
-@pytest.mark.parametrize("name", CHECKPOINTS)
-def test_columns_of_two_ranks(name: str, number: int) -> None:
+@in_schemes(CHECKPOINTS)
+def test_columns_of_two_ranks(device: str, name: str, number: int) -> None:
     """A row-parallel layer: each rank has half of the input features."""
     checkpoint = CHECKPOINTS[name]
     shards = of_one_shard(checkpoint.tensors())
     config = config_of(checkpoint.config)
-    with rank(number, 2):
+    with rank(number, 2, device):
         layer = made(
             RowParallelLinear,
             torch.bfloat16,

@@ -22,6 +22,7 @@ from tests.integration.hk_sglang.linear_layers import (
     made,
     rank,
 )
+from tests.integration.shared.linear.devices import on_devices
 from tests.integration.shared.linear.layers import values
 
 K, VOCABULARY = 72, 128
@@ -78,13 +79,15 @@ def assert_logits(whole: Any, table: Any, seed: int = 0) -> None:
     assert torch.equal(table.weight, weight), "its table is gone"
 
 
-def test_a_head_with_a_table_of_its_own() -> None:
+@on_devices
+def test_a_head_with_a_table_of_its_own(device: str) -> None:
     whole = head_of()
     assert account(whole) == (1, {})
     assert_logits(whole, whole.lm_head)
 
 
-def test_an_embedding_that_is_the_head() -> None:
+@on_devices
+def test_an_embedding_that_is_the_head(device: str) -> None:
     """SmolLM2 and other tied Llamas: one module, both lookup and head."""
     table = table_of()
     whole = Model(lm_head=table, table=table)

@@ -28,6 +28,7 @@ from tests.integration.hk_sglang.linear_layers import (
     merged,
     rank,
 )
+from tests.integration.shared.linear.devices import on_devices
 from tests.integration.shared.linear.layers import *  # noqa: F403
 from tests.integration.shared.linear.layers import (
     WIDTHS,
@@ -50,7 +51,8 @@ def route() -> Iterator[None]:
 # -- served
 
 
-def test_a_layer_in_a_sum_and_into_a_buffer() -> None:
+@on_devices
+def test_a_layer_in_a_sum_and_into_a_buffer(device: str) -> None:
     """Two more ways in which SGLang's models call the method."""
     layer = loaded(linear_layers)
     x, addend = values((5, K), seed=9), values((5, 64), seed=3)
@@ -63,10 +65,11 @@ def test_a_layer_in_a_sum_and_into_a_buffer() -> None:
     assert routes.counters("linear").served.calls == 3
 
 
+@on_devices
 @pytest.mark.parametrize("number", [0, 1])
-def test_two_ranks(number: int) -> None:
+def test_two_ranks(device: str, number: int) -> None:
     """Each rank packs its own part: rows of q, k and v, columns of a row-parallel layer."""
-    with rank(number, 2):
+    with rank(number, 2, device):
         heads = {"head_size": 8, "total_num_heads": 4, "total_num_kv_heads": 2, "bias": False}
         qkv = made(QKVParallelLinear, torch.bfloat16, K, **heads, prefix="model.qkv_proj")
         down = made(RowParallelLinear, torch.bfloat16, 144, 40, bias=False, prefix="down_proj")
@@ -83,7 +86,8 @@ def test_two_ranks(number: int) -> None:
     assert_computes(down, whole.chunk(2, 1)[number].contiguous())
 
 
-def test_compiled() -> None:
+@on_devices
+def test_compiled(device: str) -> None:
     layer = loaded(linear_layers)
     compiled = torch.compile(layer.quant_method.apply, backend="eager", fullgraph=True)
     x = values((5, K), seed=9)
@@ -91,7 +95,8 @@ def test_compiled() -> None:
     assert routes.counters("linear").served.calls == 2
 
 
-def test_lora_around_a_layer() -> None:
+@on_devices
+def test_lora_around_a_layer(device: str) -> None:
     """SGLang's wrapper asks the layer's method, and adds to what it says."""
     from sglang.srt.lora.layers import ReplicatedLinearWithLoRA
 

@@ -17,6 +17,7 @@ from tests.integration.hk_sglang.linear_layers import (
     online,
     rank,
 )
+from tests.integration.shared.linear.devices import in_schemes, on_devices
 from tests.integration.shared.linear.missing_tensors import *  # noqa: F403
 from tests.integration.shared.linear.missing_tensors import assert_finite, refusal
 from tests.integration.shared.linear.named_tensors import ATTENTION, bfloat16, named, without
@@ -40,8 +41,8 @@ def test_a_scale_of_a_shard(any_checkpoint: Checkpoint) -> None:
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, torch.nan, torch.inf], ids=str)
-@pytest.mark.parametrize("name", ["fp8-static", "fp8-block", "compressed-tensors-channel-token"])
-def test_a_scale_that_is_none(name: str, bad: float) -> None:
+@in_schemes(CHECKPOINTS, ["fp8-static", "fp8-block", "compressed-tensors-channel-token"])
+def test_a_scale_that_is_none(device: str, name: str, bad: float) -> None:
     checkpoint = CHECKPOINTS[name]
     tensors = named(checkpoint.tensors())
     broken = f"{ATTENTION}.k_proj.{checkpoint.scale}"
@@ -51,8 +52,9 @@ def test_a_scale_that_is_none(name: str, bad: float) -> None:
     assert "expected positive, finite numbers" in found
 
 
+@on_devices
 @pytest.mark.parametrize("bad", [0.0, torch.nan], ids=str)
-def test_an_input_scale_that_is_none(bad: float) -> None:
+def test_an_input_scale_that_is_none(device: str, bad: float) -> None:
     checkpoint = CHECKPOINTS["fp8-static"]
     tensors = named(checkpoint.tensors())
     tensors[f"{ATTENTION}.k_proj.input_scale"].fill_(bad)

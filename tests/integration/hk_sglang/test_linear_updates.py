@@ -26,6 +26,7 @@ from tests.integration.hk_sglang.linear_layers import (
     rank,
     restored,
 )
+from tests.integration.shared.linear.devices import CPU, GFX950, in_schemes, on_devices
 from tests.integration.shared.linear.named_tensors import ATTENTION, Model, bfloat16, named, without
 from tests.integration.shared.linear_checkpoints import WIDTHS, K, Shards
 
@@ -61,7 +62,8 @@ def assert_computes(layer: Any, weights: dict[str, torch.Tensor]) -> None:
     assert held(layer) == 0, "the layer keeps the weights that were loaded"
 
 
-def test_all_weights() -> None:
+@on_devices
+def test_all_weights(device: str) -> None:
     """They are packed into the buffers that compiled graphs hold."""
     layer = loaded(None, bfloat16())
     address = layer.hk_data.data_ptr()
@@ -70,7 +72,8 @@ def test_all_weights() -> None:
     assert_computes(layer, bfloat16(seed=5))
 
 
-def test_one_shard_of_three() -> None:
+@on_devices
+def test_one_shard_of_three(device: str) -> None:
     """The others stay what they were, to the bit."""
     layer = loaded(None, bfloat16())
     name = f"{ATTENTION}.k_proj.weight"
@@ -88,7 +91,8 @@ def test_no_weights_of_this_layer() -> None:
     assert_computes(layer, bfloat16())
 
 
-def test_a_layer_is_packed_before_the_next_arrives() -> None:
+@on_devices
+def test_a_layer_is_packed_before_the_next_arrives(device: str) -> None:
     """An update never has the whole model twice in memory."""
     layer = loaded(None, bfloat16())
     model = Model(layer)
@@ -109,7 +113,8 @@ def test_copied_into_parameters() -> None:
     assert_computes(layer, bfloat16(seed=5))
 
 
-def test_memory_that_is_released_and_resumed() -> None:
+@on_devices
+def test_memory_that_is_released_and_resumed(device: str) -> None:
     """SGLang keeps a copy of a model's buffers over it: packed weights are none of those, or
     nothing would be released. What is lost, the update brings that has to follow anyway."""
     layer = loaded(None, bfloat16())
@@ -148,7 +153,8 @@ def by_name(layer: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
         return WeightExporter.get_weights_by_name(Exported(layer), "k_proj.weight", 7)
 
 
-def test_a_weight_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+@on_devices
+def test_a_weight_by_its_name(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     layer = loaded(None, bfloat16())
     expected = bfloat16()[f"{ATTENTION}.k_proj.weight"].tolist()[:7]
     assert by_name(layer, monkeypatch) == expected
@@ -178,8 +184,8 @@ def other(shards: Shards) -> Shards:
     return flipped
 
 
-@pytest.mark.parametrize("name", CHECKPOINTS)
-def test_all_tensors_of_a_quantised_layer(name: str) -> None:
+@in_schemes(CHECKPOINTS)
+def test_all_tensors_of_a_quantised_layer(device: str, name: str) -> None:
     checkpoint = CHECKPOINTS[name]
     first, second = checkpoint.tensors(), other(checkpoint.tensors())
     layer = loaded(config_of(checkpoint.config), named(first))
@@ -194,8 +200,12 @@ def test_all_tensors_of_a_quantised_layer(name: str) -> None:
     assert largest_error(before, expected) > tolerance(torch.bfloat16)
 
 
-@pytest.mark.parametrize("method", ["hk_fp8", "hk_mxfp4"])
-def test_a_layer_that_is_quantised_while_loading(method: str) -> None:
+@pytest.mark.parametrize(
+    ("device", "method"),
+    [(CPU, "hk_fp8"), (CPU, "hk_mxfp4"), (GFX950, "hk_fp8")],
+    indirect=["device"],
+)
+def test_a_layer_that_is_quantised_while_loading(device: str, method: str) -> None:
     layer, fresh = loaded(online(method), bfloat16()), loaded(online(method), bfloat16(seed=5))
     updated(layer, bfloat16(seed=5))
     assert torch.equal(layer(x_of())[0], fresh(x_of())[0])

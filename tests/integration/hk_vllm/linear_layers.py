@@ -3,7 +3,7 @@ what shared/linear/engine.py asks for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from types import SimpleNamespace
@@ -39,6 +39,24 @@ def one_rank(folder: Any) -> Iterator[None]:
         config.model_config = SimpleNamespace(dtype=torch.bfloat16, head_dtype=torch.bfloat16)
         yield
     get_config.cache_clear()
+
+
+@contextmanager
+def on_rank(number: int, size: int, device: str) -> Iterator[Callable[..., Any]]:
+    """By what layers and their parameters ask; nothing is sent to the other ranks."""
+    from vllm.model_executor import parameter
+    from vllm.model_executor.layers import linear
+    from vllm.utils.torch_utils import set_default_torch_dtype
+
+    def made(kind: str, *args: Any, **kwargs: Any) -> Any:
+        with set_default_torch_dtype(torch.bfloat16):
+            return getattr(linear, kind)(*args, bias=False, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (linear, parameter):
+            patch.setattr(module, "get_tensor_model_parallel_rank", lambda: number)
+            patch.setattr(module, "get_tensor_model_parallel_world_size", lambda: size)
+        yield made
 
 
 @contextmanager
@@ -133,14 +151,17 @@ def reload(module: torch.nn.Module, tensors: dict[str, list[torch.Tensor]]) -> N
 
 
 def loaded(
-    config: Any, tensors: dict[str, torch.Tensor], prefix: str = f"{ATTENTION}.qkv_proj"
+    config: Any,
+    tensors: dict[str, torch.Tensor],
+    prefix: str = f"{ATTENTION}.qkv_proj",
+    dtype: torch.dtype = torch.bfloat16,
 ) -> Any:
     """The layer of a model whose checkpoint holds `tensors`."""
     from vllm.config import LoadConfig
     from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
     from vllm.model_executor.model_loader.reload import finalize_layerwise_processing
 
-    layer = merged(config, torch.bfloat16, K, widths_of(prefix), prefix=prefix)
+    layer = merged(config, dtype, K, widths_of(prefix), prefix=prefix)
     model = Model(layer)
     loader = DefaultModelLoader(LoadConfig())
     loader._get_weights_iterator = lambda source: iter(tensors.items())
@@ -149,7 +170,7 @@ def loaded(
     )
     loader.load_weights(model, facts)
     if not getattr(config, "serialized", True):
-        finalize_layerwise_processing(model, SimpleNamespace(dtype=torch.bfloat16))
+        finalize_layerwise_processing(model, SimpleNamespace(dtype=dtype))
     layer.quant_method.process_weights_after_loading(layer)
     return layer
 

@@ -15,6 +15,7 @@ from hk_backend.quantize.recipe import RECIPES
 from hk_backend.routing.shadow_check import largest_error, tolerance
 from tests.integration.hk_vllm.linear_layers import config_of, load, merged
 from tests.integration.shared.linear.checkpoints import *  # noqa: F403
+from tests.integration.shared.linear.devices import DEVICES, unserved
 from tests.integration.shared.linear_checkpoints import CHECKPOINTS, WIDTHS, K
 
 BF16 = torch.bfloat16
@@ -37,8 +38,17 @@ def test_weights_that_are_processed_already(monkeypatch: pytest.MonkeyPatch) -> 
     assert read == [layer]
 
 
-@pytest.mark.parametrize("name", [name for name in RECIPES if "mxfp6" not in name])
-def test_what_quantize_writes(name: str) -> None:
+@pytest.mark.parametrize(
+    ("device", "name"),
+    [
+        (device, name)
+        for device in DEVICES
+        for name, recipe in RECIPES.items()
+        if "mxfp6" not in name and not unserved(device, recipe.granularity)
+    ],
+    indirect=["device"],
+)
+def test_what_quantize_writes(device: str, name: str) -> None:
     """`hk-backend quantize --format NAME`: vLLM reads weights and activations as written."""
     recipe, widths, k = RECIPES[name], [256, 128, 128], 256
     generator = torch.Generator().manual_seed(0)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.integration.hk_vllm.linear_layers import config_of, layer_of, merged
+from tests.integration.shared.linear.devices import in_schemes, on_devices
 from tests.integration.shared.linear_checkpoints import CHECKPOINTS, WIDTHS, K, Shards
 
 pytestmark = pytest.mark.usefixtures("linear_route")
@@ -20,8 +21,8 @@ def refusal(name: str, shards: Shards) -> str:
 SHARDED = [name for name in CHECKPOINTS if not name.startswith("modelopt-mx")]
 
 
-@pytest.mark.parametrize("name", SHARDED)
-def test_a_scale_that_is_missing(name: str) -> None:
+@in_schemes(CHECKPOINTS, SHARDED)
+def test_a_scale_that_is_missing(device: str, name: str) -> None:
     """The scale of the second shard is not in the checkpoint."""
     checkpoint = CHECKPOINTS[name]
     shards = checkpoint.tensors()
@@ -37,8 +38,8 @@ def test_a_scale_that_is_missing(name: str) -> None:
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, torch.nan, torch.inf], ids=str)
-@pytest.mark.parametrize("name", ["fp8-static", "fp8-block", "compressed-tensors-channel-token"])
-def test_a_scale_that_is_none(name: str, bad: float) -> None:
+@in_schemes(CHECKPOINTS, ["fp8-static", "fp8-block", "compressed-tensors-channel-token"])
+def test_a_scale_that_is_none(device: str, name: str, bad: float) -> None:
     checkpoint = CHECKPOINTS[name]
     shards = checkpoint.tensors()
     shards[checkpoint.scale][1].view(-1)[-1] = bad
@@ -47,8 +48,9 @@ def test_a_scale_that_is_none(name: str, bad: float) -> None:
     assert "expected positive, finite numbers" in found
 
 
+@on_devices
 @pytest.mark.parametrize("bad", [0.0, torch.nan], ids=str)
-def test_an_input_scale_that_is_none(bad: float) -> None:
+def test_an_input_scale_that_is_none(device: str, bad: float) -> None:
     shards = CHECKPOINTS["fp8-static"].tensors()
     shards["input_scale"][1].fill_(bad)
     assert "model.k_proj.input_scale" in refusal("fp8-static", shards)

@@ -20,9 +20,9 @@ from hk_backend import machine
 from hk_backend.engine.linear.route import is_attached
 from tests.integration.hk_vllm import linear_layers
 from tests.integration.hk_vllm.linear_layers import load, reload
+from tests.integration.shared.linear.devices import in_dtypes, on_devices
 from tests.integration.shared.linear.layers import *  # noqa: F403
 from tests.integration.shared.linear.layers import (
-    FORMATS,
     K,
     assert_computes,
     left,
@@ -47,8 +47,10 @@ def head_of(dtype: torch.dtype = torch.bfloat16) -> Any:
 # -- served
 
 
-@pytest.mark.parametrize("dtype", FORMATS, ids=str)
-def test_an_lm_head_keeps_its_table(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+@in_dtypes
+def test_an_lm_head_keeps_its_table(
+    device: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """vLLM reads it, and a tied one is the embedding's."""
     monkeypatch.setattr(get_current_vllm_config().model_config, "head_dtype", dtype)
     head = head_of(dtype)
@@ -69,13 +71,15 @@ def test_an_embedding_stays_a_table() -> None:
 # -- weights that arrive again, or not
 
 
-def test_a_head_that_is_processed_twice() -> None:
+@on_devices
+def test_a_head_that_is_processed_twice(device: str) -> None:
     head = head_of()
     head.quant_method.process_weights_after_loading(head)
     assert_computes(head, values((128, K)))
 
 
-def test_reload() -> None:
+@on_devices
+def test_reload(device: str) -> None:
     """New weights are packed into the buffers that compiled graphs hold."""
     layer = unloaded(linear_layers)
     record_metadata_for_reloading(layer)
@@ -88,7 +92,8 @@ def test_reload() -> None:
         assert_computes(layer, torch.cat(weights()))
 
 
-def test_reload_of_a_tied_table() -> None:
+@on_devices
+def test_reload_of_a_tied_table(device: str) -> None:
     """vLLM reloads the embedding alone: the head's packed copy follows."""
     with set_default_torch_dtype(torch.bfloat16):
         table = VocabParallelEmbedding(128, K)

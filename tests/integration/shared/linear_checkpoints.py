@@ -8,7 +8,6 @@ from functools import cache
 
 import torch
 
-from hk_backend import reference
 from hk_backend.reference import quantize_mx
 from tests.integration.shared.quantization_configs import (
     Config,
@@ -20,6 +19,7 @@ from tests.integration.shared.quantization_configs import (
     quark_fp8,
     quark_mx,
 )
+from tests.ops.linear_cases import Layer
 
 K, WIDTHS = 256, [256, 128, 128]
 SCALES = [0.011, 0.037, 0.0031]
@@ -39,23 +39,36 @@ class Checkpoint:
     weight: str = "weight"
     scale: str = "weight_scale"
 
-    def expected(self, x: torch.Tensor, shards: Shards) -> torch.Tensor:
-        """The reference's output, each shard by its own scale."""
+    @property
+    def scale_kind(self) -> str:
+        """What shares a weight scale, as `LinearRequest` calls it."""
+        if self.format.startswith("mx"):
+            return "mx"
+        shards = self.tensors()
+        weight, scale = shards[self.weight][0], shards[self.scale][0]
+        if scale.numel() == 1:
+            return "tensor"
+        return "channel" if len(scale) == len(weight) else "block"
+
+    def layers(self, x: torch.Tensor, shards: Shards) -> list[Layer]:
+        """What each shard is to compute: of `x`, by its own scale."""
         static = shards.get("input_scale")
         largest = None if static is None else torch.stack(static).max().reshape(1)
-        parts = []
-        for weight, scale in zip(shards[self.weight], shards[self.scale], strict=True):
-            parts.append(
-                reference.linear(
-                    x,
-                    weight,
-                    self.format,
-                    scale,
-                    activations=self.activations,
-                    input_scale=largest if self.activations == "tensor" else None,
-                )
+        return [
+            Layer(
+                x,
+                weight,
+                self.format,
+                scale,
+                self.activations,
+                largest if self.activations == "tensor" else None,
             )
-        return torch.cat(parts, -1)
+            for weight, scale in zip(shards[self.weight], shards[self.scale], strict=True)
+        ]
+
+    def expected(self, x: torch.Tensor, shards: Shards) -> torch.Tensor:
+        """The reference's output, each shard by its own scale."""
+        return torch.cat([layer.exact() for layer in self.layers(x, shards)], -1)
 
 
 # -- tensors

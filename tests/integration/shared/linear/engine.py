@@ -3,6 +3,7 @@ folder, which the fixture `engine` gives them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -36,12 +37,23 @@ class LinearEngine(Protocol):
         """A layer of `widths` output features under quantisation `config`, not yet loaded."""
         ...
 
+    def on_rank(
+        self, number: int, size: int, device: str
+    ) -> AbstractContextManager[Callable[..., Any]]:
+        """In a process that is one of `size`: what makes layers there, of a class and its
+        arguments."""
+        ...
+
     def load(self, layer: Any, shards: Shards) -> Any:
         """Give `layer` its checkpoint's tensors, one for each shard, and process them."""
         ...
 
     def loaded(
-        self, config: Any, tensors: dict[str, torch.Tensor], prefix: str = f"{ATTENTION}.qkv_proj"
+        self,
+        config: Any,
+        tensors: dict[str, torch.Tensor],
+        prefix: str = f"{ATTENTION}.qkv_proj",
+        dtype: torch.dtype = torch.bfloat16,
     ) -> Any:
         """The layer of a model whose checkpoint holds `tensors`, through the engine's loader."""
         ...

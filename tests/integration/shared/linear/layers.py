@@ -12,6 +12,7 @@ from hk_backend import machine, reference
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.routing.routes import routes
 from hk_backend.routing.shadow_check import largest_error, tolerance
+from tests.integration.shared.linear.devices import in_dtypes, on_devices, on_gfx950
 from tests.integration.shared.linear.engine import LinearEngine
 
 K, WIDTHS = 72, [40, 24]
@@ -44,9 +45,9 @@ def assert_computes(layer: Any, weight: torch.Tensor, bias: torch.Tensor | None 
 # -- served
 
 
-@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+@in_dtypes
 def test_a_layer_is_packed_and_its_weight_released(
-    engine: LinearEngine, dtype: torch.dtype
+    engine: LinearEngine, device: str, dtype: torch.dtype
 ) -> None:
     layer = loaded(engine, dtype)
     assert is_attached(layer)
@@ -56,7 +57,8 @@ def test_a_layer_is_packed_and_its_weight_released(
     assert_computes(layer, torch.cat(weights(dtype=dtype)), values((64,), dtype))
 
 
-def test_processed_twice(engine: LinearEngine) -> None:
+@on_devices
+def test_processed_twice(engine: LinearEngine, device: str) -> None:
     """Without new weights there is nothing to do."""
     layer = loaded(engine)
     layer.quant_method.process_weights_after_loading(layer)
@@ -64,7 +66,8 @@ def test_processed_twice(engine: LinearEngine) -> None:
     assert_computes(layer, torch.cat(weights()))
 
 
-def test_calls_are_counted(engine: LinearEngine) -> None:
+@on_devices
+def test_calls_are_counted(engine: LinearEngine, device: str) -> None:
     layer = loaded(engine)
     layer(values((3, K)))
     layer(values((2, 4, K)))
@@ -93,6 +96,14 @@ def test_a_shape_outside_the_envelope(engine: LinearEngine) -> None:
     engine.load(layer, {"weight": [values((width, 12)) for width in WIDTHS]})
     assert left(engine, layer) == "12 input features are not a positive multiple of 8"
     assert_computes(layer, torch.cat([values((width, 12)) for width in WIDTHS]))
+
+
+@on_gfx950
+def test_a_dtype_that_a_device_has_no_kernels_for(engine: LinearEngine, device: str) -> None:
+    layer = loaded(engine, torch.float32)
+    why = "gfx950 has no kernels for fp32 weights, only bf16, fp16, fp8_e4m3fn"
+    assert left(engine, layer) == why
+    assert_computes(layer, torch.cat(weights(dtype=torch.float32)))
 
 
 def test_a_device_that_has_no_kernels(

@@ -11,6 +11,8 @@ import torch
 from hk_backend.engine.linear.options import FORMATS_OF
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.routing.shadow_check import largest_error, tolerance
+from hk_backend.terms.weight_format import FORMATS
+from tests.integration.shared.linear.devices import DEVICES, on_devices, unserved
 from tests.integration.shared.linear.engine import LinearEngine
 from tests.integration.shared.linear.named_tensors import (
     ATTENTION,
@@ -22,6 +24,18 @@ from tests.integration.shared.linear.named_tensors import (
     without,
 )
 from tests.integration.shared.linear_checkpoints import CHECKPOINTS, Checkpoint, K
+
+online_methods = pytest.mark.parametrize(
+    ("device", "method"),
+    [
+        (device, method)
+        for device in DEVICES
+        for method, formats in FORMATS_OF.items()
+        if not unserved(device, "mx" if FORMATS[formats[0]].is_mx else "channel")
+    ],
+    indirect=["device"],
+)
+"""Each device, with each `--quantization hk_...` that it serves."""
 
 
 def refusal(
@@ -46,6 +60,7 @@ def test_a_weight_of_a_shard(engine: LinearEngine, any_checkpoint: Checkpoint) -
     assert found == f"{gone}: not in the checkpoint"
 
 
+@on_devices
 @pytest.mark.parametrize("gone", [("q_proj",), ("v_proj",), ("k_proj", "v_proj"), QKV])
 @pytest.mark.parametrize(
     ("name", "parameter"),
@@ -58,7 +73,7 @@ def test_a_weight_of_a_shard(engine: LinearEngine, any_checkpoint: Checkpoint) -
     ],
 )
 def test_scales_of_shards(
-    engine: LinearEngine, name: str, parameter: str, gone: tuple[str, ...]
+    engine: LinearEngine, device: str, name: str, parameter: str, gone: tuple[str, ...]
 ) -> None:
     checkpoint = CHECKPOINTS[name]
     names = [f"{ATTENTION}.{shard}.{parameter}" for shard in gone]
@@ -78,7 +93,8 @@ def test_the_second_scale_of_two(engine: LinearEngine, parameter: str) -> None:
     assert found == f"{gone}: not in the checkpoint"
 
 
-def test_a_merged_layer_with_one_scale(engine: LinearEngine) -> None:
+@on_devices
+def test_a_merged_layer_with_one_scale(engine: LinearEngine, device: str) -> None:
     """Some checkpoints hold q, k and v as one tensor, with one scale."""
     checkpoint = CHECKPOINTS["fp8-dynamic"]
     weights, scale = checkpoint.tensors()["weight"], torch.tensor(0.01)
@@ -95,9 +111,9 @@ def test_a_merged_layer_with_one_scale(engine: LinearEngine) -> None:
 
 
 @pytest.mark.parametrize("gone", [("q_proj",), ("k_proj", "v_proj"), QKV])
-@pytest.mark.parametrize("method", FORMATS_OF)
+@online_methods
 def test_a_weight_that_is_quantised_while_loading(
-    engine: LinearEngine, method: str, gone: tuple[str, ...]
+    engine: LinearEngine, device: str, method: str, gone: tuple[str, ...]
 ) -> None:
     names = [f"{ATTENTION}.{name}.weight" for name in gone]
     found = refusal(engine, engine.online(method), without(bfloat16(), *names))
@@ -112,8 +128,10 @@ def test_a_merged_weight_that_is_quantised_while_loading(engine: LinearEngine, m
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf], ids=str)
-@pytest.mark.parametrize("method", FORMATS_OF)
-def test_a_weight_that_is_not_finite(engine: LinearEngine, method: str, bad: float) -> None:
+@online_methods
+def test_a_weight_that_is_not_finite(
+    engine: LinearEngine, device: str, method: str, bad: float
+) -> None:
     """The message is about the weight, which the checkpoint has, not about a scale."""
     tensors, name = bfloat16(), f"{ATTENTION}.k_proj.weight"
     tensors[name][3, 5] = bad
@@ -133,8 +151,8 @@ def test_dummy_values(engine: LinearEngine, any_checkpoint: Checkpoint) -> None:
     assert_finite(engine, engine.dummy(engine.config_of(any_checkpoint.config)))
 
 
-@pytest.mark.parametrize("method", FORMATS_OF)
-def test_dummy_values_that_are_quantised(engine: LinearEngine, method: str) -> None:
+@online_methods
+def test_dummy_values_that_are_quantised(engine: LinearEngine, device: str, method: str) -> None:
     assert_finite(engine, engine.dummy(engine.online(method)))
 
 

@@ -1,0 +1,17 @@
+"""Layers that eight ranks share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from tests.integration.hk_sglang.linear_layers import installed, rank
+from tests.integration.shared.linear.ranks import *  # noqa: F403
+
+
+@pytest.fixture(scope="module", autouse=True)
+def route() -> Iterator[None]:
+    with rank(), installed(), torch.no_grad():
+        yield

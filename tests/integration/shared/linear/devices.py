@@ -1,0 +1,50 @@
+"""The devices whose kernels compute an engine's layers here, and what each has no kernels for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pytest
+import torch
+
+from tests.integration.shared.linear_checkpoints import Checkpoint
+
+CPU, GFX950 = DEVICES = ("cpu", "emulated:gfx950")
+"""Values of HK_DEVICE."""
+on_devices = pytest.mark.parametrize("device", DEVICES, indirect=True)
+"""For tests of layers: the fixture `device` sets HK_DEVICE."""
+on_gfx950 = pytest.mark.parametrize("device", [GFX950], indirect=True)
+
+MISSING = {
+    "block": r"gfx950 has no kernels for (activations 'token_block'|weight scales per block)",
+    "mx": r"gfx950 has no kernels for mx\w+ weights, only bf16, fp16, fp8_e4m3fn",
+}
+"""Kinds of weight scales that gfx950 has no kernels for, and the reason that it gives."""
+in_dtypes = pytest.mark.parametrize(
+    ("device", "dtype"),
+    [
+        *((CPU, dtype) for dtype in (torch.bfloat16, torch.float16, torch.float32)),
+        *((GFX950, dtype) for dtype in (torch.bfloat16, torch.float16)),
+    ],
+    indirect=["device"],
+    ids=str,
+)
+"""Each device, with each dtype of unquantised layers that it serves."""
+
+
+def in_schemes(
+    checkpoints: Mapping[str, Checkpoint], names: Iterable[str] = ()
+) -> pytest.MarkDecorator:
+    """Each device, with the name of each of the checkpoints (or of `names`) that it serves."""
+    cells = [
+        (device, name)
+        for device in DEVICES
+        for name in names or checkpoints
+        if not unserved(device, checkpoints[name].scale_kind)
+    ]
+    return pytest.mark.parametrize(("device", "name"), cells, indirect=["device"])
+
+
+def unserved(device: str, scale_kind: str) -> str:
+    """A pattern of why `device` refuses a weight with such scales; nothing if it serves it."""
+    return MISSING.get(scale_kind, "") if device == GFX950 else ""
