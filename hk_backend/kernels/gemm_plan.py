@@ -29,7 +29,9 @@ PARTIAL_BYTES = 64 << 20
 MOST_TILES = 1 << 14
 """Of a launch that splits: counters in the workspace."""
 MEMORY_RATE = 6.45e6
-"""Bytes in a microsecond that all CUs together read: each has its share."""
+"""Bytes in a microsecond that all CUs together read."""
+SHARES = 2
+"""Of that rate which a CU takes while others take none."""
 STEP_BYTES = 128
 """Of a weight's row."""
 
@@ -52,13 +54,12 @@ class Cost:
     shared: float
     sum: float
 
-    def microseconds(self, of_a_unit: int, steps: int, memory: float) -> float:
-        """Of a CU with so many workgroups of so many steps, each of which takes `memory`
-        microseconds of the CU's share of the memory's rate."""
+    def microseconds(self, of_a_unit: int, steps: int) -> float:
+        """Of a CU with so many workgroups of so many steps."""
         rounds, rest = divmod(of_a_unit, self.resident)
         return sum(
-            self.fixed + steps * max(self.alone, together * max(self.shared, memory))
-            for together in [self.resident] * rounds + [rest] * (rest > 0)
+            times * (self.fixed + steps * max(self.alone, together * self.shared))
+            for times, together in ((rounds, self.resident), (min(rest, 1), rest))
         )
 
 
@@ -88,24 +89,40 @@ def choose(family: Family, m: int, n: int, k: int, compute_units: int) -> Candid
 
 
 def candidates(family: Family, m: int, n: int, k: int, compute_units: int) -> Iterator[Candidate]:
-    """All of them, for at least one row, column and element of depth."""
+    """All of them, for at least one row, column and element of depth. The time of each grows with
+    M, N and K, and so does that of the choice: more rows or columns leave fewer splits to choose
+    from, and for each number of splits of a deeper launch there is one that serves a shallower one
+    with no longer steps.
+    """
     for entry in family:
         cost = costs(entry.arch)[entry.name]
         steps = -(-k // entry.tile.depth)
         down, across = -(-m // entry.tile.rows), -(-n // entry.tile.columns)
         tiles = down * across
-        # neighbours share what they read
-        step_bytes = (entry.tile.columns / down + entry.tile.rows / across) * STEP_BYTES
-        memory = step_bytes * compute_units / MEMORY_RATE
+        sides = ((across, entry.tile.columns), (down, entry.tile.rows))
         for splits in range(1, (MOST_SPLITS if can_split(entry, tiles) else 1) + 1):
             if splits > 1 and not _is_whole(steps, splits, tiles, entry):
                 continue
-            of_a_unit = -(-tiles * splits // compute_units)
-            time = cost.microseconds(of_a_unit, -(-steps // splits), memory)
+            share = -(-steps // splits)
+            read = max(
+                steps * sum(number * rows for number, rows in sides),
+                share
+                * max(_turns(number * splits, compute_units) * rows for number, rows in sides),
+            )
+            time = max(
+                cost.fixed + read * STEP_BYTES / MEMORY_RATE,
+                cost.microseconds(-(-tiles * splits // compute_units), share),
+            )
             if splits > 1:  # the sums are written, read, and each time sent past every L2
                 sums = tiles * splits * entry.tile.rows * entry.tile.columns * 4
                 time += cost.sum * splits + 4 * sums / MEMORY_RATE
             yield Candidate(entry, splits, time)
+
+
+def _turns(workgroups: int, compute_units: int) -> int:
+    """As how many workgroups these count that read what no other one reads: each CU has a share of
+    the memory's rate, and takes up to `SHARES` of them; the CU with most workgroups is the last."""
+    return min(SHARES * workgroups, compute_units * -(-workgroups // compute_units))
 
 
 def can_split(entry: KernelEntry, tiles: int) -> bool:

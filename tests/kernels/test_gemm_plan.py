@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hk_backend.kernels import catalogue
@@ -56,17 +56,30 @@ def test_a_candidate_for_every_shape(
             assert (each.splits - 1) * -(-steps // each.splits) < steps
 
 
-@given(of=formats, m=sizes, n=sizes, k=sizes)
-def test_a_deeper_launch_takes_no_less(of: tuple[str, str], m: int, n: int, k: int) -> None:
-    shallow, deep = (
+@given(
+    of=formats,
+    shape=st.tuples(sizes, sizes, sizes),
+    more=st.integers(1, 1 << 15),
+    which=st.integers(0, 2),
+    units=st.sampled_from((32, 128, UNITS)),
+)
+@example(of=("bf16", "bf16"), shape=(1, 10240, 8192), more=64, which=0, units=UNITS)
+@example(of=("bf16", "bf16"), shape=(128, 6144, 4096), more=128, which=0, units=UNITS)
+def test_a_larger_launch_takes_no_less(
+    of: tuple[str, str], shape: tuple[int, int, int], more: int, which: int, units: int
+) -> None:
+    """In M, in N and in K: of each candidate, and of the choice."""
+    larger = tuple(size + more * (axis == which) for axis, size in enumerate(shape))
+    less, most = (
         {
             (each.entry.name, each.splits): each.microseconds
-            for each in candidates(family(of), m, n, depth, UNITS)
+            for each in candidates(family(of), *each_shape, units)
         }
-        for depth in (k, 2 * k)
+        for each_shape in (shape, larger)
     )
-    for candidate, time in shallow.items():
-        assert candidate not in deep or deep[candidate] >= time
+    for candidate in less.keys() & most.keys():
+        assert most[candidate] >= less[candidate], candidate
+    assert min(most.values()) >= min(less.values())
 
 
 @pytest.mark.parametrize("of", FORMATS)
