@@ -20,16 +20,21 @@ def linear(
     weight: PackedWeight,
     bias: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
+    x_scales: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """`x @ W.T + bias`, summed in float32 and rounded once.
 
     Args:
         x: `[..., K]`, bfloat16, float16 or float32, any strides, any number of rows; the dtype
             of the weight if that is bf16, fp16 or fp32. It is rounded first as
-            `weight.activations` says, exactly as `quantize_fp8` and `quantize_mx` do.
+            `weight.activations` says, exactly as `quantize_fp8` and `quantize_mx` do. With
+            `x_scales` it has been: codes in the dtype of the weight's.
         weight: W `[N, K]`, packed by the device that x is on.
         bias: `[N]`, bfloat16, float16 or float32.
-        out_dtype: bfloat16, float16 or float32; default: the dtype of x.
+        out_dtype: bfloat16, float16 or float32; default: the dtype of x, unless that holds codes.
+        x_scales: float32, what the FP8 codes in x are multiplied by, as `weight.activations` says:
+            "token": `[..., 1]`; "tensor": one number, which is used instead of the weight's own;
+            "token_block": `[..., ceil(K / 128)]`.
 
     Returns:
         `[..., N]` in `out_dtype`. A row of x that holds an infinity or NaN and is quantised
@@ -42,16 +47,20 @@ def linear(
     """
     if watched(x):
         result: torch.Tensor = torch.ops.hk_backend.linear(
-            x, *weight.flat(), bias, out_dtype or x.dtype
+            x, *weight.flat(), bias, out_dtype or x.dtype, x_scales
         )
         return result
-    return _run(x, weight, bias, out_dtype or x.dtype)
+    return _run(x, weight, bias, out_dtype or x.dtype, x_scales)
 
 
 def _run(
-    x: torch.Tensor, weight: PackedWeight, bias: torch.Tensor | None, out_dtype: torch.dtype
+    x: torch.Tensor,
+    weight: PackedWeight,
+    bias: torch.Tensor | None,
+    out_dtype: torch.dtype,
+    x_scales: torch.Tensor | None,
 ) -> torch.Tensor:
-    _check(x, weight, bias, out_dtype)
+    _check(x, weight, bias, out_dtype, x_scales)
     device = device_for(x.device.type)
     if weight.layout != device.weight_layout:
         expected = device.weight_layout or "none at all"
@@ -62,19 +71,27 @@ def _run(
         rows = rows.contiguous()
     out = torch.empty((rows.shape[0], weight.n), dtype=out_dtype, device=x.device)
     bias = None if bias is None else bias.contiguous()
-    device.run(LinearArguments(rows, weight, bias, out))
+    if x_scales is not None:
+        x_scales = x_scales.reshape(-1, _scales_of_a_row(weight)).contiguous()
+    device.run(LinearArguments(rows, weight, bias, out, x_scales))
     return out if x.dim() == 2 else out.view(*x.shape[:-1], weight.n)
 
 
 def _check(
-    x: torch.Tensor, weight: PackedWeight, bias: torch.Tensor | None, out_dtype: torch.dtype
+    x: torch.Tensor,
+    weight: PackedWeight,
+    bias: torch.Tensor | None,
+    out_dtype: torch.dtype,
+    x_scales: torch.Tensor | None,
 ) -> None:
     format = FORMATS[weight.format]
     if x.dim() < 1 or x.shape[-1] != weight.k:
         bad("x", tuple(x.shape), f"the shape [..., {weight.k}]")
-    if x.dtype not in FLOAT_DTYPES:
-        bad("x", x.dtype, "bfloat16, float16 or float32")
-    if not format.is_quantised and x.dtype != format.dtype:
+    if x_scales is not None:
+        _check_codes(x, x_scales, weight)
+    elif x.dtype not in FLOAT_DTYPES:
+        bad("x", x.dtype, "bfloat16, float16 or float32, or codes with x_scales")
+    elif not format.is_quantised and x.dtype != format.dtype:
         bad("x", x.dtype, f"the dtype of weight, {format.dtype}")
     if x.device != weight.data.device:
         bad("x", x.device, f"the device of weight, {weight.data.device}")
@@ -88,6 +105,28 @@ def _check(
             bad("bias", tuple(bias.shape), f"the shape [{weight.n}]")
         if bias.device != x.device:
             bad("bias", bias.device, f"the device of x, {x.device}")
+
+
+def _check_codes(x: torch.Tensor, x_scales: torch.Tensor, weight: PackedWeight) -> None:
+    """x is what `quantize_fp8` returns for the activations of `weight`."""
+    format = FORMATS[weight.format]
+    if not format.is_fp8 or weight.activations == "none":
+        found = f"scales with {weight.format} weights and activations {weight.activations!r}"
+        bad("x_scales", found, "None, or an FP8 weight whose activations are quantised")
+    if x.dtype != format.dtype:
+        bad("x", x.dtype, f"codes in the dtype of weight, {format.dtype}")
+    shape = [*x.shape[:-1], _scales_of_a_row(weight)]
+    fits = list(x_scales.shape) == shape
+    if weight.activations == "tensor":
+        shape, fits = [1], x_scales.numel() == 1
+    if x_scales.dtype != torch.float32 or x_scales.device != x.device or not fits:
+        found = f"{x_scales.dtype} {list(x_scales.shape)} on {x_scales.device}"
+        bad("x_scales", found, f"float32 {shape} on {x.device}")
+    check_no_grad(x_scales=x_scales)
+
+
+def _scales_of_a_row(weight: PackedWeight) -> int:
+    return -(-weight.k // FP8_BLOCK) if weight.activations == "token_block" else 1
 
 
 def _check_packed(weight: PackedWeight, num_bytes: int) -> None:
@@ -112,8 +151,8 @@ def _check_part(
 
 def _linear_impl(x: torch.Tensor, *rest: Any) -> torch.Tensor:
     """`linear` of what its schema takes."""
-    *weight, bias, out_dtype = rest
-    return _run(x, PackedWeight.from_flat(weight), bias, out_dtype)
+    *weight, bias, out_dtype, x_scales = rest
+    return _run(x, PackedWeight.from_flat(weight), bias, out_dtype, x_scales)
 
 
 def linear_shape(x: torch.Tensor, *rest: Any) -> torch.Tensor:
@@ -123,5 +162,5 @@ def linear_shape(x: torch.Tensor, *rest: Any) -> torch.Tensor:
     return x.new_empty((*x.shape[:-1], weight[1]), dtype=out_dtype)
 
 
-SCHEMA = f"Tensor x, {WEIGHT_SCHEMA}, Tensor? bias, ScalarType out_dtype"
+SCHEMA = f"Tensor x, {WEIGHT_SCHEMA}, Tensor? bias, ScalarType out_dtype, Tensor? x_scales"
 define(f"linear({SCHEMA}) -> Tensor", _linear_impl, linear_shape)

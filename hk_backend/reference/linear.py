@@ -51,9 +51,14 @@ def round_activations(
     given = None
     if input_scale is not None:
         given = input_scale.float().reshape(1)
-    codes, scales = quantize_fp8(x, activations, given, FORMATS[format].dtype)
-    if activations == "token_block":
-        scales = scales.repeat_interleave(FP8_BLOCK, -1)[..., : x.shape[-1]]
+    return dequantize_rows(*quantize_fp8(x, activations, given, FORMATS[format].dtype))
+
+
+def dequantize_rows(codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """The values `[..., K]` of FP8 activations with scales as `quantize_fp8` returns them, one for
+    all, for each row or for 128 neighbours of a row; float64."""
+    if scales.dim() and scales.shape[-1] > 1:
+        scales = scales.repeat_interleave(FP8_BLOCK, -1)[..., : codes.shape[-1]]
     return codes.double() * scales.double()
 
 

@@ -11,7 +11,7 @@ from hk_backend.terms.linear_arguments import (
     QuantizeFp8Arguments,
     QuantizeMxArguments,
 )
-from hk_backend.terms.weight_format import format_of_fp8
+from hk_backend.terms.weight_format import FP8_BLOCK, format_of_fp8
 
 
 def packed_bytes(on: Extension, format: str, n: int, k: int) -> int:
@@ -37,11 +37,14 @@ def pack_weight(on: Extension, of: PackWeightArguments) -> None:
 
 def linear(on: Extension, of: LinearArguments) -> None:
     x, weight, bias, out = of.x, of.weight, of.bias, of.out
+    activations, input_scale = weight.activations, weight.input_scale
+    if of.x_scales is not None:
+        x, activations, input_scale = values_of(x, of.x_scales), "none", None
     on.kernels.linear(
         on.isa,
         torch.get_num_threads(),
         on.formats[weight.format],
-        on.activations[weight.activations],
+        on.activations[activations],
         (x.shape[0], weight.n, weight.k),
         x.data_ptr(),
         on.dtypes[x.dtype],
@@ -49,13 +52,20 @@ def linear(on: Extension, of: LinearArguments) -> None:
         weight.data.data_ptr(),
         address(weight.factors),
         address(weight.block_scales),
-        address(weight.input_scale),
+        address(input_scale),
         address(bias),
         on.dtypes[out.dtype if bias is None else bias.dtype],
         out.data_ptr(),
         on.dtypes[out.dtype],
         out.stride(0),
     )
+
+
+def values_of(codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """Float32 values of FP8 codes `[M, K]` with scales `[M or 1, 1]` or `[M, ceil(K / 128)]`."""
+    if scales.shape[1] > 1:
+        scales = scales.repeat_interleave(FP8_BLOCK, 1)[:, : codes.shape[1]]
+    return codes.float() * scales
 
 
 def quantize_fp8(on: Extension, of: QuantizeFp8Arguments) -> None:

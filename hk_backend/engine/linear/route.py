@@ -23,6 +23,7 @@ from hk_backend.config import get_config
 from hk_backend.devices import device_for
 from hk_backend.ops.linear import SCHEMA, linear, linear_shape
 from hk_backend.ops.registry import define, watched
+from hk_backend.reference import dequantize_rows
 from hk_backend.reference import linear as reference_linear
 from hk_backend.routing.metrics import count
 from hk_backend.routing.routes import Outcome, routes
@@ -107,6 +108,7 @@ def apply(
     x: torch.Tensor,
     bias: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
+    x_scales: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """`linear` with the weight attached to `layer`; see there for the rest."""
     buffers = layer._buffers  # a module's own lookup of four attributes takes 3 us
@@ -122,6 +124,7 @@ def apply(
         layer.hk_weight,
         bias,
         out_dtype or x.dtype,
+        x_scales,
         ROUTE,
     )
 
@@ -140,24 +143,25 @@ def packed_or(compute: Callable[..., torch.Tensor]) -> Callable[..., torch.Tenso
 
 def _routed_linear(x: torch.Tensor, *rest: Any) -> torch.Tensor:
     """Of what the operator's schema takes."""
-    *weight, bias, out_dtype, route = rest
+    *weight, bias, out_dtype, x_scales, route = rest
     packed = PackedWeight.from_flat(weight)
     tokens = x.numel() // packed.k
     if routes.is_disabled(route):
         count(route, "fallback", tokens, routes.verdict(route).why)
-        return _by_reference(x, _original_of(packed.data), bias, out_dtype)
-    out = linear(x, packed, bias, out_dtype)
+        return _by_reference(x, _original_of(packed.data), bias, out_dtype, x_scales)
+    out = linear(x, packed, bias, out_dtype, x_scales)
     capturing = device_for(x.device.type).is_capturing()
     count(route, _outcome(capturing), tokens)
     check = _check_of(route)
     if check.due(lambda: capturing):
         original = _original_of(packed.data)
-        why = check.linear(out, _by_reference(x, original, bias, torch.float64), original.name).why
+        expected = _by_reference(x, original, bias, torch.float64, x_scales)
+        why = check.linear(out, expected, original.name).why
         if why:
             if get_config().strict:
                 raise RoutedLinearError(why)
             routes.disable(route, why)
-            return _by_reference(x, original, bias, out_dtype)
+            return _by_reference(x, original, bias, out_dtype, x_scales)
     return out
 
 
@@ -187,9 +191,16 @@ def _original_of(data: torch.Tensor) -> Original:
 
 
 def _by_reference(
-    x: torch.Tensor, original: Original, bias: torch.Tensor | None, dtype: torch.dtype
+    x: torch.Tensor,
+    original: Original,
+    bias: torch.Tensor | None,
+    dtype: torch.dtype,
+    x_scales: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """The reference's output, a few output features at a time: it computes in float64."""
+    activations, input_scale = original.activations, original.input_scale
+    if x_scales is not None:
+        x, activations, input_scale = dequantize_rows(x, x_scales), "none", None
     parts = []
     for first in range(0, len(original.weight), REFERENCE_ROWS):
         last = min(first + REFERENCE_ROWS, len(original.weight))
@@ -199,8 +210,8 @@ def _by_reference(
             weight,
             original.format,
             scales,
-            activations=original.activations,
-            input_scale=original.input_scale,
+            activations=activations,
+            input_scale=input_scale,
             bias=None if bias is None else bias[first:last],
         )
         parts.append(part.to(dtype))

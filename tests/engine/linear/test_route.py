@@ -13,7 +13,7 @@ from hk_backend.config import get_config
 from hk_backend.devices.cpu.device import CpuDevice
 from hk_backend.engine.linear import route
 from hk_backend.engine.linear.route import Original, RoutedLinearError, apply, attach, is_attached
-from hk_backend.ops import pack_weight, quantize_mx
+from hk_backend.ops import pack_weight, quantize_fp8, quantize_mx
 from hk_backend.routing.routes import routes
 from hk_backend.routing.shadow_check import largest_error, tolerance
 
@@ -128,7 +128,7 @@ def test_calls_are_counted_under_torch_compile() -> None:
 
 def test_the_operator_keeps_its_promises() -> None:
     layer: Any = layer_of(weight_of())
-    arguments = (X, layer.hk_data, None, None, None, layer.hk_weight, None, X.dtype, "linear")
+    arguments = (X, layer.hk_data, None, None, None, layer.hk_weight, None, X.dtype, None, "linear")
     torch.library.opcheck(torch.ops.hk_backend.routed_linear.default, arguments)
 
 
@@ -146,6 +146,22 @@ def test_a_right_answer(checked: Callable[..., None]) -> None:
     assert counters.checked_calls == 1
     assert 0 < counters.max_check_error < tolerance(torch.bfloat16)
     assert not routes.is_disabled("linear")
+
+
+def test_codes_are_compared_as_they_came(checked: Callable[..., None]) -> None:
+    """With the scales that came with them, which need not be those of the rows they stand for."""
+    checked(HK_STRICT="1")
+    weight, scales = quantize_fp8(weight_of(), "channel")
+    layer = torch.nn.Module()
+    original = Original("a.b", weight, "fp8_e4m3fn", scales, "token", None)
+    attach(layer, pack_weight(weight, "fp8_e4m3fn", scales, activations="token"), original)
+    codes, rows = quantize_fp8(X)
+    apply(layer, codes, None, torch.bfloat16, 3 * rows)
+    assert routes.counters("linear").checked_calls == 1
+    assert routes.counters("linear").served.tokens == 6
+    attach(layer, pack_weight(weight, "fp8_e4m3fn", 1.02 * scales, activations="token"), original)
+    with pytest.raises(RoutedLinearError, match="exceeds the tolerance"):
+        apply(layer, codes, None, torch.bfloat16, 3 * rows)
 
 
 def test_a_capture_is_not_compared(

@@ -1,0 +1,150 @@
+"""`linear` of activations that somebody else has quantised: codes and scales, taken as they are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from hk_backend import reference
+from hk_backend.ops import linear
+from hk_backend.terms.weight_format import FORMATS
+from tests.ops.linear_cases import KINDS, X_LAYOUTS, Case, Layer, laid_out, make
+from tests.ops.linear_oracle import check_result
+from tests.ops.test_linear_on_gfx950 import SERVED
+
+QUANTISED = [kind for kind in KINDS if FORMATS[kind[0]].is_fp8 and kind[1] != "none"]
+ON_GFX950 = [kind for kind in SERVED if kind in QUANTISED]
+ROWS = (0, 1, 2, 7, 17, 33)
+OTHER_SCALE = torch.tensor([0.021])
+"""Than the static one of `make`."""
+
+
+def quantised(layer: Layer, scale: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    """What another's kernel would hand over for `layer`."""
+    given = layer.input_scale if scale is None else scale
+    dtype = FORMATS[layer.format].dtype
+    return reference.quantize_fp8(layer.x, layer.activations, given, dtype)
+
+
+def run(layer: Layer, codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    return linear(codes, layer.pack(), layer.bias, layer.out_dtype, scales)
+
+
+def check_rows(kind: tuple[str, str, str]) -> None:
+    case = Case(*kind, n=72, k=160, bias=torch.bfloat16)
+    for m in ROWS:
+        layer = make(case.but(m=m, seed=m))
+        check_result(layer, run(layer, *quantised(layer)))
+
+
+@pytest.mark.parametrize("kind", QUANTISED)
+def test_on_the_cpu(kind: tuple[str, str, str], isa: str) -> None:
+    check_rows(kind)
+
+
+@pytest.mark.parametrize("kind", ON_GFX950)
+def test_on_gfx950(kind: tuple[str, str, str], on_gfx950: None) -> None:
+    check_rows(kind)
+
+
+@pytest.mark.parametrize("kind", ON_GFX950)
+def test_codes_are_not_rounded_again(kind: tuple[str, str, str], on_gfx950: None) -> None:
+    """Bit for bit what the operator makes of the rows that the codes come from."""
+    layer = make(Case(*kind, m=9, n=40, k=256, out_dtype=torch.bfloat16))
+    assert torch.equal(run(layer, *quantised(layer)), layer.run())
+
+
+@pytest.mark.parametrize("layout", X_LAYOUTS)
+def test_strides(layout: str, on_gfx950: None) -> None:
+    layer = make(Case("fp8_e4m3fn", "token", "channel", m=6))
+    codes, scales = quantised(layer)
+    hostile = laid_out(codes.view(torch.uint8), layout).view(torch.float8_e4m3fn)
+    apart = torch.full((6, 3), torch.nan)[:, 1:2]
+    apart.copy_(scales)
+    found = run(layer, hostile, apart.view(*hostile.shape[:-1], 1))
+    check_result(layer, found.reshape(6, -1))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ON_GFX950 if kind[1] == "tensor"])
+def test_scales_that_came_with_the_codes_count(kind: tuple[str, str, str], on_gfx950: None) -> None:
+    """Not the static one that was packed."""
+    layer = make(Case(*kind, static=True))
+    found = run(layer, *quantised(layer, OTHER_SCALE))
+    check_result(replace(layer, input_scale=OTHER_SCALE), found)
+    with pytest.raises(AssertionError):
+        check_result(layer, found)
+
+
+def test_a_nan_code_makes_its_row_nan(on_gfx950: None) -> None:
+    layer = make(Case("fp8_e4m3fn", "token", "channel", m=9))
+    codes, scales = quantised(layer)
+    clean = run(layer, codes, scales)
+    codes.view(torch.uint8)[4, 7] = 0x7F
+    found = run(layer, codes, scales)
+    assert found[4].isnan().all()
+    rest = [row for row in range(9) if row != 4]
+    assert torch.equal(found[rest], clean[rest])
+
+
+@pytest.mark.parametrize("device", ["cpu", "emulated:gfx950"])
+def test_the_operator_keeps_its_promises(device: str, request: pytest.FixtureRequest) -> None:
+    """All but equal inputs before and after: torch's allclose lacks FP8."""
+    if device != "cpu":
+        request.getfixturevalue("on_gfx950")
+    layer = make(Case("fp8_e4m3fn", "token", "channel"))
+    codes, scales = quantised(layer)
+    arguments = (codes, *layer.pack().flat(), None, torch.bfloat16, scales)
+    utilities = ("test_autograd_registration", "test_faketensor")
+    torch.library.opcheck(torch.ops.hk_backend.linear.default, arguments, test_utils=utilities)
+
+
+CODES = torch.zeros(3, 96, dtype=torch.float8_e4m3fn)
+ROW_SCALES = torch.ones(3, 1)
+ERRORS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "no scales": ({"x_scales": None}, "x: torch.float8_e4m3fn", "codes with x_scales"),
+    "no codes": ({"x": torch.ones(3, 96)}, "x: torch.float32", "codes .* torch.float8_e4m3fn"),
+    "codes of another format": (
+        {"x": torch.zeros(3, 96, dtype=torch.float8_e4m3fnuz)},
+        "x: torch.float8_e4m3fnuz",
+        "torch.float8_e4m3fn",
+    ),
+    "no dtype": ({"out_dtype": None}, "out_dtype: torch.float8_e4m3fn", "bfloat16"),
+    "too few": ({"x_scales": torch.ones(2, 1)}, r"x_scales: torch.float32 \[2, 1\]", r"\[3, 1\]"),
+    "one axis": ({"x_scales": torch.ones(3)}, r"x_scales: torch.float32 \[3\]", r"\[3, 1\]"),
+    "halves": ({"x_scales": ROW_SCALES.half()}, "x_scales: torch.float16", "float32"),
+    "elsewhere": ({"x_scales": torch.ones(3, 1, device="meta")}, "x_scales: .* on meta", "cpu"),
+    "gradient": (
+        {"x_scales": torch.ones(3, 1, requires_grad=True)},
+        "x_scales: .*grad",
+        "inference",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "found", "valid"), ERRORS.values(), ids=ERRORS)
+def test_errors(changes: dict[str, Any], found: str, valid: str) -> None:
+    weight = make(Case("fp8_e4m3fn", "token", "channel")).pack()
+    arguments = {"x": CODES, "x_scales": ROW_SCALES, "out_dtype": torch.bfloat16} | changes
+    with pytest.raises(ValueError, match=f"^{found}.* expected .*{valid}"):
+        linear(weight=weight, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [("tensor", r"\[1\]"), ("token_block", r"\[3, 1\]")],
+)
+def test_scales_of_another_kind(kind: str, shape: str) -> None:
+    weight = make(Case("fp8_e4m3fn", kind, "channel")).pack()
+    with pytest.raises(ValueError, match=rf"^x_scales: .* \[3, 2\] .* expected float32 {shape}"):
+        linear(CODES, weight, None, torch.bfloat16, torch.ones(3, 2))
+
+
+@pytest.mark.parametrize(
+    "case", [Case("fp8_e4m3fn", "none", "channel"), Case("bf16"), Case("mxfp8", "mx")], ids=str
+)
+def test_a_weight_whose_activations_are_not_fp8(case: Case) -> None:
+    with pytest.raises(ValueError, match=r"^x_scales: scales with .* expected None, or an FP8"):
+        linear(CODES, make(case).pack(), None, torch.bfloat16, ROW_SCALES)
