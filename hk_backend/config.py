@@ -6,6 +6,7 @@ HK_DEVICE    auto (default) | hip | cpu | cpu:avx512 | cpu:avx2 | cpu:portable
 HK_STRICT    0 (default) | 1: a layer that would fall back is an error
 HK_CHECK     0 (default) to 1: share of calls that run beside the reference
 HK_EVIDENCE  use (default) | ignore: serve also where HK was measured slower than the engine
+HK_TUNING    a file of `hk-backend tune`: which GPU kernels serve linear layers, and what they take
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import os
 from difflib import get_close_matches
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field, ValidationError, field_validator
@@ -64,6 +66,7 @@ class Config(BaseSettings):
     strict: Annotated[Literal[0, 1], NoDecode] = 0
     check: float = Field(default=0.0, ge=0.0, le=1.0)
     evidence: Literal["use", "ignore"] = "use"
+    tuning: Path | None = None
 
     @field_validator("backend", mode="before")
     @classmethod
@@ -81,6 +84,17 @@ class Config(BaseSettings):
     @classmethod
     def _parse_strict(cls, value: object) -> object:
         return {"": 0, "0": 0, "1": 1}.get(value, value) if isinstance(value, str) else value
+
+    @field_validator("tuning")
+    @classmethod
+    def _check_tuning(cls, value: Path | None) -> Path | None:
+        """Every line: before anything runs."""
+        if value is not None:
+            from hk_backend.kernels import tuning
+
+            for _ in tuning.read(value):
+                pass
+        return value
 
     @property
     def enabled(self) -> bool:
@@ -100,7 +114,7 @@ def read_config() -> Config:
         lines = {}
         for problem in error.errors():
             field = str(problem["loc"][0])
-            lines[field] = _describe(field)
+            lines[field] = _describe(field, problem.get("ctx", {}).get("error"))
         raise ConfigError("; ".join(lines.values())) from None
 
 
@@ -115,9 +129,10 @@ def unknown_variables() -> list[str]:
     return lines
 
 
-def _describe(field: str) -> str:
+def _describe(field: str, error: object) -> str:
     variable = f"{PREFIX}{field.upper()}"
-    return f"{variable}={os.environ.get(variable)!r} is not valid: expected {_EXPECTED[field]}"
+    expected = f"expected {_EXPECTED[field]}" if field in _EXPECTED else error
+    return f"{variable}={os.environ.get(variable)!r} is not valid: {expected}"
 
 
 VARIABLES = tuple(f"{PREFIX}{field.upper()}" for field in Config.model_fields)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
@@ -38,6 +40,7 @@ def test_defaults_leave_the_engine_alone() -> None:
     assert config.strict == 0
     assert config.check == 0.0
     assert config.evidence == "use"
+    assert config.tuning is None
 
 
 @pytest.mark.parametrize(
@@ -45,7 +48,10 @@ def test_defaults_leave_the_engine_alone() -> None:
     [
         ("HK_DEVIC", "did you mean HK_DEVICE?"),
         ("HK_STRICKT", "did you mean HK_STRICT?"),
-        ("HK_XYZZYXYZZY", "expected HK_BACKEND, HK_DEVICE, HK_STRICT, HK_CHECK, HK_EVIDENCE"),
+        (
+            "HK_XYZZYXYZZY",
+            "expected HK_BACKEND, HK_DEVICE, HK_STRICT, HK_CHECK, HK_EVIDENCE, HK_TUNING",
+        ),
     ],
 )
 def test_a_variable_that_is_none_of_ours_is_named(
@@ -76,6 +82,8 @@ VALID = [
     ("HK_EVIDENCE", "", "evidence", "use"),
     ("HK_EVIDENCE", "use", "evidence", "use"),
     ("HK_EVIDENCE", "ignore", "evidence", "ignore"),
+    ("HK_TUNING", "", "tuning", None),
+    ("HK_TUNING", os.devnull, "tuning", Path(os.devnull)),
 ]
 
 

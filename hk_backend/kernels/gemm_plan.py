@@ -1,11 +1,9 @@
-"""Which gemm kernel computes a shape, and over how many workgroups the depth of a tile is split.
-
-    plan = choose(family, m, n, k, compute_units=256)
-    plan.entry, plan.splits
+"""Which gemm kernels can compute a shape, over how many workgroups each may split the depth of a
+tile, and how long that is thought to take. The choice between them is gemm_choice.py's.
 
 Candidates are the kernels of one format (`family`) with each number of splits that leaves every
 workgroup a step. Each costs what a table says that the timing model has made
-(hk_backend/timing/gemm_costs.py); the choice is the least.
+(hk_backend/timing/gemm_costs.py).
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 
 from hk_backend.kernels.catalogue import Family
@@ -21,6 +19,7 @@ from hk_backend.kernels.entry import KernelEntry
 
 COSTS = Path(__file__).with_name("gemm_costs.json")
 """By arch and kernel."""
+PLANNED = "planned"
 LARGEST_SPLIT_TILE = 128 * 128
 """Elements of C, up to which a kernel may share a tile's depth (csrc/kernels/gemm/shape.hpp)."""
 MOST_SPLITS = 16
@@ -32,6 +31,8 @@ MEMORY_RATE = 6.45e6
 """Bytes in a microsecond that all CUs together read."""
 SHARES = 2
 """Of that rate which a CU takes while others take none."""
+GAP = 4.7
+"""Microseconds from one kernel to the next: `dependent_gap` of the timing model."""
 STEP_BYTES = 128
 """Of a weight's row."""
 
@@ -65,11 +66,13 @@ class Cost:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A kernel with a number of splits, and what it is thought to take."""
+    """A kernel with a number of splits, and what it takes in a stream, behind another kernel, by
+    this `source`."""
 
     entry: KernelEntry
     splits: int
     microseconds: float
+    source: str = PLANNED
 
 
 @cache
@@ -80,12 +83,6 @@ def costs(arch: str) -> dict[str, Cost]:
         name: Cost(**{key: value for key, value in row.items() if key != "sha256"})
         for name, row in table.items()
     }
-
-
-@lru_cache(maxsize=4096)
-def choose(family: Family, m: int, n: int, k: int, compute_units: int) -> Candidate:
-    """The candidate with the least cost; `family`: kernels of one format, at least one."""
-    return min(candidates(family, m, n, k, compute_units), key=lambda found: found.microseconds)
 
 
 def candidates(family: Family, m: int, n: int, k: int, compute_units: int) -> Iterator[Candidate]:
@@ -116,7 +113,7 @@ def candidates(family: Family, m: int, n: int, k: int, compute_units: int) -> It
             if splits > 1:  # the sums are written, read, and each time sent past every L2
                 sums = tiles * splits * entry.tile.rows * entry.tile.columns * 4
                 time += cost.sum * splits + 4 * sums / MEMORY_RATE
-            yield Candidate(entry, splits, time)
+            yield Candidate(entry, splits, GAP + time)
 
 
 def _turns(workgroups: int, compute_units: int) -> int:

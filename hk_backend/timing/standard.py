@@ -8,7 +8,7 @@ from typing import Any
 
 from hk_backend.kernels.catalogue import Family
 from hk_backend.kernels.entry import KernelEntry
-from hk_backend.kernels.gemm_plan import choose
+from hk_backend.kernels.gemm_choice import choose
 from hk_backend.timing.model import Launch
 from hk_backend.timing.workloads import attention, gemm, quantize
 

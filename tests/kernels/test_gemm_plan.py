@@ -8,15 +8,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from hk_backend import _emulator
 from hk_backend.kernels import catalogue
 from hk_backend.kernels.catalogue import Family
+from hk_backend.kernels.gemm_choice import choose
 from hk_backend.kernels.gemm_plan import (
     COSTS,
+    GAP,
     LARGEST_SPLIT_TILE,
     MOST_TILES,
     PARTIAL_BYTES,
     candidates,
-    choose,
 )
 
 UNITS = 256
@@ -28,6 +30,10 @@ sizes = st.integers(1, 1 << 15)
 
 def family(of: tuple[str, str]) -> Family:
     return tuple(entry for entry in KERNELS if (entry.facts["a"], entry.facts["b"]) == of)
+
+
+def test_the_gap_is_the_timing_model_s() -> None:
+    assert _emulator.TimingParameters("gfx950")["dependent_gap"] == GAP
 
 
 def test_every_kernel_has_the_cost_of_its_present_code() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from hk_backend.kernels.catalogue import NoKernel, catalogue
 from hk_backend.kernels.entry import KernelEntry
-from hk_backend.kernels.gemm_plan import choose
+from hk_backend.kernels.gemm_choice import choose
 from hk_backend.timing import standard
 
 

@@ -12,7 +12,7 @@ from hk_backend.devices.hip.call import KernelCall, Work, bad
 from hk_backend.devices.hip.operator import Machine, Problem, Usable
 from hk_backend.devices.hip.pack_weight import FORMATS_OF, pack_weight, packed_bytes
 from hk_backend.kernels import Catalogue, Family, KernelEntry
-from hk_backend.kernels.gemm_plan import choose
+from hk_backend.kernels.gemm_choice import choose
 from hk_backend.routing.shadow_check import largest_error, tolerance
 from hk_backend.terms.linear_arguments import (
     LinearArguments,
