@@ -10,7 +10,8 @@ import torch
 
 from hk_backend.terms.weight_format import ACTIVATIONS, FORMATS
 
-LAYOUTS = ("portable", "avx2", "avx512", "gfx950")
+HOST_LAYOUTS = ("portable", "avx2", "avx512")
+LAYOUTS = (*HOST_LAYOUTS, "gfx950")
 """Whose packing it is; a device reads its own only."""
 
 SCHEMA = "Tensor data, Tensor? factors, Tensor? block_scales, Tensor? input_scale, int[] weight"

@@ -28,7 +28,7 @@ from hk_backend.reference import linear as reference_linear
 from hk_backend.routing.metrics import count
 from hk_backend.routing.routes import Outcome, routes
 from hk_backend.routing.shadow_check import ShadowCheck
-from hk_backend.terms.packed_weight import PackedWeight
+from hk_backend.terms.packed_weight import HOST_LAYOUTS, PackedWeight
 from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK
 
 ROUTE = "linear"
@@ -101,6 +101,12 @@ def attach(layer: torch.nn.Module, packed: PackedWeight, original: Original) -> 
 def is_attached(layer: torch.nn.Module) -> bool:
     """Whether `layer` computes with a packed weight."""
     return hasattr(layer, "hk_weight")
+
+
+def is_on_host(layer: torch.nn.Module) -> bool:
+    """Whether the cpu device computes `layer`."""
+    layout: int = layer.hk_weight[-1]  # type: ignore[index, assignment]
+    return layout < len(HOST_LAYOUTS)
 
 
 def apply(

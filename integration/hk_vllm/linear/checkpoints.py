@@ -24,6 +24,7 @@ from hk_backend.engine.linear.packed_layer import is_released
 from hk_backend.engine.linear.unset import mark_unset
 from hk_backend.engine.patching import wrap
 from hk_vllm.linear.blocks import creating
+from hk_vllm.linear.codes import announce
 from hk_vllm.linear.kernels import HKKernel, HKMxKernel
 
 FP8_METHODS = {
@@ -78,6 +79,7 @@ def _create(kernel_name: str, original: Any, method: Any, *args: Any, **kwargs: 
     if isinstance(kernel, HKMxKernel):
         kernel.weight_only = kernel.weight_only or getattr(method, "hk_weight_only", False)
         kernel.weight_name = "weight_packed" if hasattr(layer, "weight_packed") else "weight"
+    announce(layer, kernel)
     mark_unset(layer)
 
 

@@ -9,7 +9,7 @@ from hk_backend.terms.verdict import Verdict
 
 def check_linear() -> Verdict:
     """Whether this vLLM has the classes, signatures and members that the linear route needs."""
-    return verdict_of(_layers, _kernel_lists, _kernels, _schemes, _quantization, _loading)
+    return verdict_of(_layers, _kernel_lists, _kernels, _codes, _schemes, _quantization, _loading)
 
 
 def _layers() -> list[Verdict]:
@@ -75,6 +75,20 @@ def _kernels() -> list[Verdict]:
         *(has_parameters(base.is_supported, ("compute_capability",)) for base in bases),
         has_members(FP8BlockParams, ("block_scale", "block_scale_attr")),
         has_fields(FP8ScaledMMLinearLayerConfig, (*config, "out_dtype")),
+    ]
+
+
+def _codes() -> list[Verdict]:
+    from vllm.model_executor.layers.fusion import quant_activation
+    from vllm.model_executor.layers.quantization.input_quant_fp8 import QuantFP8
+
+    return [
+        has_parameters(quant_activation.as_quantized_activation, ("x", "expected_key")),
+        has_parameters(quant_activation.expose_input_quant_key, ("layer", "kernel")),
+        has_fields(
+            quant_activation.QuantizedActivation, ("data", "scale", "orig_dtype", "orig_shape")
+        ),
+        has_parameters(QuantFP8.forward_native, ("self", "x", "scale")),
     ]
 
 

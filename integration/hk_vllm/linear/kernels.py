@@ -1,7 +1,7 @@
 """Puts HK first in vLLM's lists of linear kernels; what it refuses goes to the next in the list.
 
 Each class reads a layer's parameters as vLLM's schemes leave them, packs them once, and computes
-with the packed weight alone; activations are quantised inside HK's operator.
+with the packed weight alone.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from vllm.model_executor.layers.quantization.utils.quant_utils import kMxfp4Dyna
 from vllm.platforms import PlatformEnum
 
 from hk_backend.engine.linear.packed_layer import FORMAT_OF, is_released, pack_layer, release
-from hk_backend.engine.linear.route import apply
 from hk_backend.engine.linear.scales import as_channels, one_input_scale
 from hk_backend.terms.verdict import Verdict, refused
 from hk_vllm.linear.blocks import blocks_verdict
+from hk_vllm.linear.codes import announced, multiply
 from hk_vllm.linear.kernel_keys import (
     MXFP6,
     activations_of,
@@ -73,13 +73,19 @@ class HKKernel:
     def pack(self, layer: Any) -> None:
         raise NotImplementedError
 
-    def input_quant_key(self) -> None:
-        return None  # HK quantises activations itself
+    def codes_key(self) -> Any:
+        """vLLM's key of the FP8 codes that this kernel multiplies; None: it takes none."""
+        return None
+
+    def input_quant_key(self) -> Any:
+        return announced(self.codes_key())
 
     def apply_weights(
-        self, layer: Any, x: torch.Tensor, bias: torch.Tensor | None = None, **_: Any
+        self, layer: Any, x: Any, bias: torch.Tensor | None = None, **_: Any
     ) -> torch.Tensor:
-        return apply(layer, x, bias, getattr(self.config, "out_dtype", None))
+        out_dtype = getattr(self.config, "out_dtype", None)
+        quantiser = getattr(self, "quant_fp8", None)
+        return multiply(layer, x, bias, out_dtype, self.codes_key(), quantiser)
 
 
 class HKFp8LinearKernel(HKKernel, FP8ScaledMMLinearKernel):  # type: ignore[misc]
@@ -94,6 +100,9 @@ class HKFp8LinearKernel(HKKernel, FP8ScaledMMLinearKernel):  # type: ignore[misc
         if kind not in ("tensor", "channel"):
             return refused(f"weight scales per {config.weight_quant_key.scale}")
         return fp8_verdict(config, activations, kind)
+
+    def codes_key(self) -> Any:
+        return self.config.activation_quant_key
 
     def pack(self, layer: Any) -> None:
         """From a weight `[K, N]` and one scale for each channel or for all, as vLLM's schemes
@@ -119,6 +128,8 @@ class HKFp8LinearKernel(HKKernel, FP8ScaledMMLinearKernel):  # type: ignore[misc
             input_scale=static,
         )
         release(layer, "weight_scale", "input_scale")
+        if static is not None:
+            layer.input_scale = layer.hk_input_scale  # vLLM's fused kernels read it there
 
     def apply_scaled_mm(self, **_: Any) -> torch.Tensor:
         raise NotImplementedError("apply_weights computes the whole layer")
@@ -133,6 +144,9 @@ class HKWeightOnlyFp8LinearKernel(HKFp8LinearKernel):
         if not kind:
             return refused(f"weight scales per {config.weight_quant_key.scale}")
         return fp8_verdict(config, "none", kind)
+
+    def codes_key(self) -> None:
+        return None
 
     def pack(self, layer: Any) -> None:
         blocks = getattr(layer, "weight_scale_inv", None)
@@ -158,6 +172,9 @@ class HKFp8BlockLinearKernel(HKKernel, Fp8BlockScaledMMLinearKernel):  # type: i
             return refused(f"weight scales per {config.weight_quant_key.scale}")
         blocks = blocks_verdict()
         return fp8_verdict(config, activations, "block") if blocks else blocks
+
+    def codes_key(self) -> Any:
+        return self.config.activation_quant_key
 
     def pack(self, layer: Any) -> None:
         params = self._get_layer_params(layer)

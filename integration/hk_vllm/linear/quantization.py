@@ -35,7 +35,13 @@ from vllm.model_executor.layers.quantization import (
     register_quantization_config,
 )
 from vllm.model_executor.layers.quantization.base_config import QuantizationConfig
+from vllm.model_executor.layers.quantization.input_quant_fp8 import QuantFP8
 from vllm.model_executor.layers.quantization.kv_cache import BaseKVCacheMethod
+from vllm.model_executor.layers.quantization.utils.quant_utils import (
+    kFp8Dynamic128Sym,
+    kFp8DynamicTensorSym,
+    kFp8DynamicTokenSym,
+)
 from vllm.model_executor.model_loader.reload.layerwise import initialize_online_processing
 from vllm.model_executor.parameter import (
     ChannelQuantScaleParameter,
@@ -46,11 +52,18 @@ from vllm.platforms import current_platform
 
 from hk_backend.engine.linear.methods import LinearMethod, MethodConfig
 from hk_backend.engine.linear.online import pack_online
-from hk_backend.engine.linear.options import FORMATS_OF, is_ignored, known_options, no_experts
+from hk_backend.engine.linear.options import (
+    FORMATS_OF,
+    Options,
+    is_ignored,
+    known_options,
+    no_experts,
+)
 from hk_backend.engine.linear.packed_layer import is_released, pack_layer, release
 from hk_backend.engine.linear.unset import mark_unset
 from hk_backend.terms.verdict import Verdict
 from hk_backend.terms.weight_format import FORMATS, MX_BLOCK
+from hk_vllm.linear.codes import announce, announced, multiply
 from hk_vllm.linear.layer import verdict_on
 from hk_vllm.linear.online_checks import check_weight_arrived
 
@@ -108,8 +121,30 @@ class HKConfig(MethodConfig, QuantizationConfig):  # type: ignore[misc]
         return is_ignored(prefix, self.options.ignore, self.packed_modules_mapping)
 
 
+KEYS = {
+    "token": kFp8DynamicTokenSym,
+    "tensor": kFp8DynamicTensorSym,
+    "token_block": kFp8Dynamic128Sym,
+}
+"""vLLM's names for how activations are rounded to FP8."""
+
+
 class HKMethod(LinearMethod, LinearMethodBase):  # type: ignore[misc]
     """What both methods share."""
+
+    def __init__(self, name: str, options: Options) -> None:
+        super().__init__(name, options)
+        key = KEYS.get(options.activations)
+        self.key = key if key and key.dtype == FORMATS[options.format].dtype else None
+        self.quantiser = None
+        if self.key is not None:
+            self.quantiser = QuantFP8(static=False, group_shape=self.key.scale.group_shape)
+
+    def input_quant_key(self) -> Any:
+        return announced(self.key)
+
+    def apply(self, layer: Any, x: Any, bias: torch.Tensor | None = None) -> torch.Tensor:
+        return multiply(layer, x, bias, None, self.key, self.quantiser)
 
     def verdict_on(self, layer: Any, n: int, k: int, dtype: torch.dtype) -> Verdict:
         options = self.options
@@ -134,6 +169,7 @@ class HKLinearMethod(HKMethod):
             rows = torch.empty(n, 1, dtype=torch.float32)
             scale = ChannelQuantScaleParameter(data=rows, output_dim=0, weight_loader=loader)
         layer.register_parameter("weight_scale", scale)
+        announce(layer, self)
         mark_unset(layer)
 
     def process_weights_after_loading(self, layer: Any) -> None:
@@ -161,6 +197,7 @@ class HKOnlineLinearMethod(HKMethod):
         values = torch.empty(n, k, dtype=dtype, device="meta")
         weight = ModelWeightParameter(data=values, input_dim=1, output_dim=0, weight_loader=loader)
         layer.register_parameter("weight", weight)
+        announce(layer, self)
         initialize_online_processing(layer)
 
     def process_weights_after_loading(self, layer: Any) -> None:

@@ -22,6 +22,7 @@ from vllm.model_executor.layers import (
     vocab_parallel_embedding,
 )
 from vllm.model_executor.layers.attention import Attention
+from vllm.model_executor.layers.fusion import quant_activation
 from vllm.model_executor.layers.quantization import (
     QUANTIZATION_METHODS,
     fp8,
@@ -29,6 +30,7 @@ from vllm.model_executor.layers.quantization import (
     modelopt,
 )
 from vllm.model_executor.layers.quantization.compressed_tensors import compressed_tensors, schemes
+from vllm.model_executor.layers.quantization.input_quant_fp8 import QuantFP8
 from vllm.model_executor.layers.quantization.kv_cache import BaseKVCacheMethod
 from vllm.model_executor.layers.quantization.utils import quant_utils
 from vllm.model_executor.model_loader.base_loader import BaseModelLoader
@@ -67,6 +69,8 @@ def test_this_vllm_keeps_it() -> None:
         (modelopt.ModelOptLinearMethod, "create_weights"),
         (schemes.CompressedTensorsW8A8Fp8, "process_weights_after_loading"),
         (compressed_tensors.CompressedTensorsConfig, "_get_scheme_from_parts"),
+        (quant_activation, "as_quantized_activation"),
+        (QuantFP8, "forward_native"),
         (BaseKVCacheMethod, "__init__"),
         (BaseModelLoader, "load_model"),
         (ShardedStateLoader, "save_model"),

@@ -1,0 +1,82 @@
+"""Activations that vLLM rounds to FP8 itself, fused with what computes them.
+
+It does so in two ways. By hand: a layer says which codes it takes (`input_quant_key`), and the
+model hands over a `QuantizedActivation`. And in compiled graphs: Inductor, or vLLM's own passes,
+fuse its quantiser with the norm before it. HK's operator rounds where neither can be: outside of
+graphs, and on CPUs, where its kernel does it on the way.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from vllm.model_executor.layers.fusion.quant_activation import (
+    as_quantized_activation,
+    expose_input_quant_key,
+)
+
+from hk_backend.engine.linear.route import apply, is_on_host
+
+Key = Any
+"""vLLM's QuantKey, or None: not rounded to FP8."""
+
+
+def multiply(
+    layer: Any,
+    x: Any,
+    bias: torch.Tensor | None,
+    out_dtype: torch.dtype | None,
+    key: Key,
+    quantiser: Any,
+) -> torch.Tensor:
+    """`layer` of `x`, rows or a `QuantizedActivation`.
+
+    Args:
+        key: of the codes that its weight is multiplied with. quantiser: vLLM's, for those.
+    """
+    codes = _codes_of(layer, x, key, quantiser)
+    if codes is None:
+        return apply(layer, x, bias, out_dtype)
+    out = apply(layer, codes.data, bias, out_dtype or codes.dtype, codes.scales)
+    return out.view(*codes.shape[:-1], out.shape[-1])
+
+
+def announced(key: Key) -> Key:
+    """What a layer says that it takes: nothing where vLLM has no kernels that make it."""
+    return key if hasattr(torch.ops._C, "silu_and_mul_quant") else None
+
+
+def announce(layer: Any, kernel: Any) -> None:
+    """Some of vLLM's methods ask no kernel what it takes."""
+    expose_input_quant_key(layer, kernel)
+
+
+class Codes(NamedTuple):
+    """`[M, K]` and scales as `hk_backend.ops.linear` takes them; `dtype`, `shape`: of the rows that
+    they stand for."""
+
+    data: torch.Tensor
+    scales: torch.Tensor
+    dtype: torch.dtype
+    shape: torch.Size
+
+
+def _codes_of(layer: Any, x: Any, key: Key, quantiser: Any) -> Codes | None:
+    """`x` as codes, if vLLM has rounded it, or rounds it in this graph."""
+    given = as_quantized_activation(x, key)
+    if given is not None:
+        return _flat(given.data, given.scale, key, given.orig_dtype, given.orig_shape)
+    if key is None or not torch.compiler.is_compiling() or is_on_host(layer):
+        return None
+    static = layer._buffers.get("hk_input_scale")
+    codes, scales = quantiser(x.reshape(-1, x.shape[-1]), static)
+    return _flat(codes, scales, key, x.dtype, x.shape)
+
+
+def _flat(
+    data: torch.Tensor, scales: torch.Tensor, key: Key, dtype: torch.dtype, shape: torch.Size
+) -> Codes:
+    is_one = key.scale.group_shape.is_per_tensor()
+    scales = scales.reshape(1) if is_one else scales.reshape(-1, scales.shape[-1])
+    return Codes(data.reshape(-1, data.shape[-1]), scales, dtype, shape)

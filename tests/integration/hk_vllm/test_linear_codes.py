@@ -1,0 +1,204 @@
+"""Activations that vLLM rounds to FP8 itself: handed over by a model, or in a compiled graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from vllm.model_executor.layers.fusion.quant_activation import (
+    QuantizedActivation,
+    get_input_quant_key,
+)
+from vllm.model_executor.layers.quantization.utils.quant_utils import (
+    kFp8Dynamic128Sym,
+    kFp8DynamicTensorSym,
+    kFp8DynamicTokenSym,
+    kFp8StaticTensorSym,
+)
+from vllm.model_executor.models.llama import LlamaMLP
+from vllm.utils.torch_utils import set_default_torch_dtype
+
+from hk_backend.reference import dequantize_rows, quantize_fp8
+from tests.integration.hk_vllm.linear_layers import config_of, layer_of, load
+from tests.integration.shared.e2e.inside import launches
+from tests.integration.shared.linear.checkpoints import x_of
+from tests.integration.shared.linear.devices import GFX950, in_schemes, on_devices, on_gfx950
+from tests.integration.shared.linear_checkpoints import CHECKPOINTS, WIDTHS, K, codes
+from tests.ops.linear_cases import Layer
+from tests.ops.linear_oracle import check_result
+
+pytestmark = pytest.mark.usefixtures("linear_route")
+
+BF16 = torch.bfloat16
+FP8 = torch.float8_e4m3fn
+KEYS = {
+    "fp8-static": kFp8StaticTensorSym,
+    "fp8-dynamic": kFp8DynamicTensorSym,
+    "fp8-block": kFp8Dynamic128Sym,
+    "compressed-tensors-tensor-static": kFp8StaticTensorSym,
+    "compressed-tensors-channel-token": kFp8DynamicTokenSym,
+    "compressed-tensors-block": kFp8Dynamic128Sym,
+    "compressed-tensors-weight-only-channel": None,
+    "compressed-tensors-mxfp8": None,
+    "quark-fp8-static": kFp8StaticTensorSym,
+    "quark-fp8-channel-token": kFp8DynamicTokenSym,
+    "modelopt-fp8": kFp8StaticTensorSym,
+    "modelopt-channel-token": kFp8DynamicTokenSym,
+    "hk_fp8": kFp8DynamicTokenSym,
+    "hk_fp8-weight-only": None,
+}
+"""The codes that a layer of each checkpoint takes."""
+GRANULARITY = {
+    kFp8StaticTensorSym: "tensor",
+    kFp8DynamicTensorSym: "tensor",
+    kFp8DynamicTokenSym: "token",
+    kFp8Dynamic128Sym: "token_block",
+}
+TAKEN = [name for name, key in KEYS.items() if key is not None]
+
+
+@pytest.fixture
+def made() -> Iterator[list[torch.Tensor]]:
+    """vLLM's compiled `silu_and_mul_quant`, in torch: its GPU builds alone have it. The codes that
+    it has made."""
+    found: list[torch.Tensor] = []
+
+    def silu_and_mul_quant(result: torch.Tensor, input: torch.Tensor, scale: torch.Tensor) -> None:
+        gate, up = input.float().chunk(2, -1)
+        rounded = (torch.nn.functional.silu(gate) * up / scale).clamp(-448, 448)
+        found.append(result.copy_(rounded.to(FP8)))
+
+    library = torch.library.Library("_C", "FRAGMENT")
+    library.define("silu_and_mul_quant(Tensor! result, Tensor input, Tensor scale) -> ()")
+    library.impl("silu_and_mul_quant", silu_and_mul_quant, "CPU")
+    yield found
+    library._destroy()
+
+
+# -- handed over by a model
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_a_layer_says_what_it_takes(name: str, made: list[torch.Tensor]) -> None:
+    checkpoint = CHECKPOINTS[name]
+    layer = layer_of(checkpoint, checkpoint.tensors())
+    assert get_input_quant_key(layer) == KEYS[name]
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_nothing_where_vllm_makes_none(name: str) -> None:
+    """A model would call kernels that vLLM's build for CPUs does not have."""
+    checkpoint = CHECKPOINTS[name]
+    assert get_input_quant_key(layer_of(checkpoint, checkpoint.tensors())) is None
+
+
+@in_schemes(CHECKPOINTS, TAKEN)
+def test_codes_are_taken_as_they_are(device: str, name: str) -> None:
+    """With the scales that came with them: three times those that HK would find."""
+    checkpoint, key = CHECKPOINTS[name], KEYS[name]
+    layer = layer_of(checkpoint, checkpoint.tensors())
+    rows, scales = quantize_fp8(x_of(), GRANULARITY[key])
+    shape = torch.Size((3, 3, K))
+    scales = scales if scales.numel() == 1 else scales.view(3, 3, -1)
+    given = QuantizedActivation(rows.view(shape), 3 * scales, BF16, shape, key)
+    out = layer(given)
+    assert (out.shape, out.dtype) == ((3, 3, sum(WIDTHS)), BF16)
+    x = dequantize_rows(given.data, given.scale).view(9, K)
+    parts = out.view(9, -1).split(WIDTHS, -1)
+    for part, shard in zip(parts, checkpoint.layers(x, checkpoint.tensors()), strict=True):
+        shard.activations, shard.input_scale, shard.out_dtype = "none", None, BF16
+        check_result(shard, part.contiguous())
+
+
+def mlp() -> Any:
+    """vLLM's own, of a checkpoint with static scales."""
+    config = config_of(CHECKPOINTS["fp8-static"].config)
+    config.packed_modules_mapping = {"gate_up_proj": ["gate_proj", "up_proj"]}
+    with set_default_torch_dtype(BF16):
+        whole = LlamaMLP(K, 128, "silu", quant_config=config, prefix="model.layers.0.mlp")
+    gate_up, down = whole.gate_up_proj, whole.down_proj
+    load(
+        gate_up,
+        {
+            "weight": [codes(0.011, 128), codes(0.037, 128)],
+            "weight_scale": [torch.tensor(0.011), torch.tensor(0.037)],
+            "input_scale": [torch.tensor(0.01), torch.tensor(0.025)],
+        },
+    )
+    for parameter, value in (
+        ("weight", DOWN),
+        ("weight_scale", DOWN_SCALE),
+        ("input_scale", DOWN_INPUT),
+    ):
+        held = getattr(down, parameter)
+        held.weight_loader(held, value)
+    down.quant_method.process_weights_after_loading(down)
+    return whole
+
+
+DOWN = codes(0.02, K, seed=5)[:, :128].contiguous()
+DOWN_SCALE, DOWN_INPUT = torch.tensor(0.02), torch.tensor(0.5)
+
+
+@on_devices
+def test_an_activation_function_and_its_rounding_stay_fused(
+    device: str, made: list[torch.Tensor]
+) -> None:
+    """The second layer of vLLM's own MLP gets the codes that vLLM's fused kernel has made."""
+    whole = mlp()
+    before = rounded_by_hk()
+    out = whole(x_of())
+    [found] = made
+    x = dequantize_rows(found, DOWN_INPUT)
+    check_result(Layer(x, DOWN, "fp8_e4m3fn", DOWN_SCALE.reshape(1), out_dtype=BF16), out)
+    assert rounded_by_hk() - before == (device == GFX950), "the input of the first layer alone"
+
+
+def rounded_by_hk() -> int:
+    """Launches of HK's own quantisers."""
+    return sum(count for name, count in launches().items() if name.startswith("quantize_fp8"))
+
+
+# -- in a compiled graph
+
+
+class Seen:
+    """A backend of torch.compile that runs graphs as they are; `inputs`: the dtypes of HK's x."""
+
+    def __init__(self) -> None:
+        self.inputs: list[torch.dtype] = []
+
+    def __call__(self, graph: torch.fx.GraphModule, _: list[torch.Tensor]) -> Any:
+        for node in graph.graph.nodes:
+            if node.target is torch.ops.hk_backend.routed_linear:
+                self.inputs.append(node.args[0].meta["example_value"].dtype)
+        return graph.forward
+
+
+@in_schemes(CHECKPOINTS, TAKEN)
+def test_in_a_graph_vllm_rounds(device: str, name: str) -> None:
+    """On a GPU, where it can fuse that; with the numbers that HK finds, bit for bit."""
+    checkpoint = CHECKPOINTS[name]
+    layer = layer_of(checkpoint, checkpoint.tensors())
+    torch._dynamo.reset()
+    seen = Seen()
+    compiled = torch.compile(layer.quant_method.apply, backend=seen, fullgraph=True)
+    x = x_of().view(3, 3, K)
+    out = compiled(layer, x)
+    assert seen.inputs == [FP8 if device == GFX950 else BF16]
+    assert torch.equal(out, layer.quant_method.apply(layer, x))
+
+
+@on_gfx950
+def test_a_graph_serves_any_number_of_rows(device: str) -> None:
+    checkpoint = CHECKPOINTS["compressed-tensors-channel-token"]
+    layer = layer_of(checkpoint, checkpoint.tensors())
+    torch._dynamo.reset()
+    seen = Seen()
+    compiled = torch.compile(layer.quant_method.apply, backend=seen, fullgraph=True, dynamic=True)
+    for rows in (9, 2, 5):
+        x = x_of()[:rows].clone()
+        assert torch.equal(compiled(layer, x), layer.quant_method.apply(layer, x))
+    assert len(seen.inputs) == 1
