@@ -144,3 +144,27 @@ class Prepared:
             False, and nothing has been done: a tensor of another layout, dtype or device, an
             address that is not aligned, or a step of another device.
         """
+
+class Repeated:
+    """Launches that follow each other, made once and repeated on other tensors."""
+
+    def __init__(
+        self,
+        launches: list[tuple[Kernel, dict[str, int], bytes, list[tuple[int, int, int]]]],
+        tensors: tuple[torch.Tensor | None, ...],
+        alignment: int,
+    ) -> None:
+        """What of them does not change.
+
+        Args:
+            launches: kernel, the names of its grid's formula, its argument, and the addresses in
+                it: (number of the tensor, byte of the tensor, offset in the argument).
+            tensors: what those of each launch must be like. `alignment`: of their addresses.
+        """
+    def launch(
+        self,
+        stream: int,
+        tensors: tuple[torch.Tensor | None, ...],
+        addresses: list[int] | None = None,
+    ) -> bool:
+        """Enqueue them on a stream of the device; as `Prepared.launch`, without a step."""

@@ -5,6 +5,7 @@
 
 #include "kernel.hpp"
 #include "prepared.hpp"
+#include "repeated.hpp"
 
 namespace py = pybind11;
 using namespace hk::hip;
@@ -33,12 +34,18 @@ DLTensor as_dltensor(py::handle tensor) {
   return found;
 }
 
-bool launch_prepared(const Prepared& prepared, Step& step, Handle stream, const py::tuple& tensors,
-                     const std::optional<std::vector<int64_t>>& addresses) {
-  const size_t count = tensors.size();
-  if (count != prepared.tensors() || (addresses && addresses->size() != count))
+using Addresses = std::optional<std::vector<int64_t>>;
+
+void check_count(size_t count, const Addresses& addresses, size_t expected) {
+  if (count != expected || (addresses && addresses->size() != count))
     throw std::invalid_argument("tensors: " + std::to_string(count) + " are not valid: expected " +
-                                std::to_string(prepared.tensors()));
+                                std::to_string(expected));
+}
+
+bool launch_prepared(const Prepared& prepared, Step& step, Handle stream, const py::tuple& tensors,
+                     const Addresses& addresses) {
+  const size_t count = tensors.size();
+  check_count(count, addresses, prepared.tensors());
   DLTensor found[kMostTensors];
   for (size_t i = 0; i < count; ++i) found[i] = as_dltensor(tensors[i]);
   py::gil_scoped_release others;  // a full queue makes HIP wait
@@ -58,6 +65,34 @@ Prepared prepare(const Kernels& kernels, const py::bytes& argument,
   for (const auto& [tensor, offset, exact] : tensors)
     slots.push_back({as_dltensor(tensor), offset, exact});
   return Prepared(kernels, argument, places, step_grid, sizes, slots, alignment);
+}
+
+std::optional<DLTensor> as_optional(py::handle tensor) {
+  return tensor.is_none() ? std::nullopt : std::optional(as_dltensor(tensor));
+}
+
+bool launch_repeated(const Repeated& repeated, Handle stream, const py::tuple& tensors,
+                     const Addresses& addresses) {
+  check_count(tensors.size(), addresses, repeated.tensors());
+  std::optional<DLTensor> found[kMostTensors];
+  for (size_t i = 0; i < tensors.size(); ++i) found[i] = as_optional(tensors[i]);
+  py::gil_scoped_release others;
+  return repeated.launch(stream, found, addresses ? addresses->data() : nullptr);
+}
+
+using PatchOf = std::tuple<size_t, size_t, size_t>;
+using LaunchOf = std::tuple<std::shared_ptr<Kernel>, Numbers, py::bytes, std::vector<PatchOf>>;
+
+Repeated repeat(const std::vector<LaunchOf>& launches, const py::tuple& tensors,
+                uintptr_t alignment) {
+  std::vector<Repeated::Launch> made;
+  for (const auto& [kernel, sizes, argument, patches] : launches) {
+    Repeated::Launch& launch = made.emplace_back(kernel, sizes, argument);
+    for (auto [tensor, byte, offset] : patches) launch.patches.push_back({tensor, byte, offset});
+  }
+  std::vector<std::optional<DLTensor>> like;
+  for (py::handle tensor : tensors) like.push_back(as_optional(tensor));
+  return Repeated(made, like, alignment);
 }
 
 // Raises the package's own exception of that module and name.
@@ -154,5 +189,10 @@ PYBIND11_MODULE(_hip, m) {
       .def(py::init(&prepare), py::arg("kernels"), py::arg("argument"), py::arg("step_places"),
            py::arg("step_grid"), py::arg("sizes"), py::arg("tensors"), py::arg("alignment"))
       .def("launch", &launch_prepared, py::arg("step"), py::arg("stream"), py::arg("tensors"),
+           py::arg("addresses") = py::none());
+
+  py::class_<Repeated>(m, "Repeated")
+      .def(py::init(&repeat), py::arg("launches"), py::arg("tensors"), py::arg("alignment"))
+      .def("launch", &launch_repeated, py::arg("stream"), py::arg("tensors"),
            py::arg("addresses") = py::none());
 }

@@ -25,26 +25,8 @@ Prepared::Prepared(const Kernels& kernels, std::string argument, std::vector<Pla
   for (const Tensor& tensor : tensors) {
     if (tensor.offset + sizeof(uintptr_t) > argument_.size() || tensor.like.ndim < 1)
       throw std::invalid_argument("a tensor outside the argument");
-    slots_.emplace_back(tensor);
+    tensors_.push_back({Slot(tensor.like), tensor.offset, tensor.exact});
   }
-}
-
-Prepared::Slot::Slot(const Tensor& tensor)
-    : like(tensor.like), shape(like.shape, like.shape + like.ndim),
-      strides(like.strides, like.strides + like.ndim), offset(tensor.offset), exact(tensor.exact) {
-  like.shape = like.strides = nullptr;
-}
-
-bool Prepared::Slot::fits(const DLTensor& tensor, int64_t rows) const {
-  if (tensor.ndim != like.ndim || tensor.dtype != like.dtype || tensor.device != like.device)
-    return false;
-  if (exact ? tensor.shape[0] != shape[0] : tensor.shape[0] < rows) return false;
-  for (int32_t i = 0; i < like.ndim; ++i) {
-    if (i && tensor.shape[i] != shape[i]) return false;
-    // an axis of one element has any stride, and none that was prepared for
-    if (tensor.shape[i] != 1 && (shape[i] == 1 || tensor.strides[i] != strides[i])) return false;
-  }
-  return true;
 }
 
 bool Prepared::launch(Step& step, Handle stream, const DLTensor* tensors,
@@ -52,12 +34,13 @@ bool Prepared::launch(Step& step, Handle stream, const DLTensor* tensors,
   if (step.device != kernels_.device() || step.values.size() != step_places_.size()) return false;
   std::byte argument[kLargestArgument];
   std::memcpy(argument, argument_.data(), argument_.size());
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    const Slot& slot = slots_[i];
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const auto& [slot, offset, exact] = tensors_[i];
     const uintptr_t address = tensors[i].address();
-    if (!slot.fits(tensors[i], step.rows) || address % alignment_) return false;
+    if (!slot.fits(tensors[i]) || address % alignment_) return false;
+    if (exact ? !slot.has_rows_of(tensors[i]) : tensors[i].shape[0] < step.rows) return false;
     const uintptr_t found = addresses ? uintptr_t(addresses[i]) : address;
-    std::memcpy(argument + slot.offset, &found, sizeof found);
+    std::memcpy(argument + offset, &found, sizeof found);
   }
   for (size_t i = 0; i < step_places_.size(); ++i)  // little-endian: the low bytes come first
     std::memcpy(argument + step_places_[i].offset, &step.values[i], step_places_[i].bytes);

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernel.hpp"
-#include "tensor.hpp"
+#include "slot.hpp"
 
 namespace hk::hip {
 
@@ -42,25 +42,22 @@ class Prepared {
            const std::map<std::string, size_t>& step_grid, const Numbers& sizes,
            const std::vector<Tensor>& tensors, uintptr_t alignment);
 
-  size_t tensors() const { return slots_.size(); }
+  size_t tensors() const { return tensors_.size(); }
   // Enqueues it on `stream`. `addresses`: where the device finds the tensors, if not where they
   // say. False, and nothing has been done: a tensor of another layout, dtype or device, an
   // address that is not aligned, or a step of another device.
   bool launch(Step& step, Handle stream, const DLTensor* tensors, const int64_t* addresses) const;
 
  private:
-  struct Slot {
-    explicit Slot(const Tensor& tensor);
-    bool fits(const DLTensor& tensor, int64_t rows) const;
-    DLTensor like;  // without shape and strides
-    std::vector<int64_t> shape, strides;
+  struct Bound {
+    Slot slot;
     size_t offset;
     bool exact;
   };
   Alternatives kernels_;
   std::string argument_;
   std::vector<Place> step_places_;
-  std::vector<Slot> slots_;
+  std::vector<Bound> tensors_;
   uintptr_t alignment_;
 };
 

@@ -14,6 +14,7 @@ from hk_backend.terms.linear_arguments import (
     QuantizeFp8Arguments,
     QuantizeMxArguments,
 )
+from hk_backend.terms.packed_weight import FlatWeight
 from hk_backend.terms.requests import AttentionRequest, LinearRequest
 from hk_backend.terms.verdict import Verdict
 
@@ -57,6 +58,21 @@ class Device(Protocol):
             ValueError: values that only the device reads are wrong, or it does not compute this;
                 the message names the argument. Nothing has been written.
             DeviceError: the device has no such operator, or failed.
+        """
+
+    def repeat_linear(
+        self,
+        x: torch.Tensor,
+        weight: FlatWeight,
+        bias: torch.Tensor | None,
+        out_dtype: torch.dtype,
+        x_scales: torch.Tensor | None,
+    ) -> torch.Tensor | None:
+        """`linear` of an x `[M, K]` as `run` did it for another of the same layout, with a weight
+        and a bias of the same kind; None, and nothing has been done: this one is to be run.
+
+        Raises:
+            DeviceError: the launch failed.
         """
 
     def plan_prefill(

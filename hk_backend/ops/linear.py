@@ -10,9 +10,12 @@ from hk_backend.devices import device_for
 from hk_backend.ops.registry import define, watched
 from hk_backend.terms.checks import bad, check_no_grad
 from hk_backend.terms.linear_arguments import LinearArguments
-from hk_backend.terms.packed_weight import FLAT_VALUES, PackedWeight
+from hk_backend.terms.packed_weight import FLAT_VALUES, FlatWeight, PackedWeight
 from hk_backend.terms.packed_weight import SCHEMA as WEIGHT_SCHEMA
-from hk_backend.terms.weight_format import FLOAT_DTYPES, FORMATS, FP8_BLOCK
+from hk_backend.terms.weight_format import ACTIVATIONS, FLOAT_DTYPES, FORMATS, FP8_BLOCK
+
+PER_TENSOR = ACTIVATIONS.index("tensor")
+"""As a weight's ints say it."""
 
 
 def linear(
@@ -50,7 +53,26 @@ def linear(
             x, *weight.flat(), bias, out_dtype or x.dtype, x_scales
         )
         return result
-    return _run(x, weight, bias, out_dtype or x.dtype, x_scales)
+    return linear_of_flat(x, weight.flat(), bias, out_dtype or x.dtype, x_scales)
+
+
+def linear_of_flat(
+    x: torch.Tensor,
+    weight: FlatWeight,
+    bias: torch.Tensor | None,
+    out_dtype: torch.dtype,
+    x_scales: torch.Tensor | None,
+) -> torch.Tensor:
+    """`linear` past torch's dispatcher, of a weight as schemas carry it (`PackedWeight.flat`)."""
+    if x.dim() == 2:
+        check_no_grad(x=x, bias=bias)
+        scales = x_scales
+        if scales is not None and scales.dim() != 2 and weight[-1][3] == PER_TENSOR:
+            scales = scales.reshape(-1, 1)
+        repeated = device_for(x.device.type).repeat_linear(x, weight, bias, out_dtype, scales)
+        if repeated is not None:
+            return repeated
+    return _run(x, PackedWeight.from_flat(weight), bias, out_dtype, x_scales)
 
 
 def _run(
@@ -152,7 +174,7 @@ def _check_part(
 def _linear_impl(x: torch.Tensor, *rest: Any) -> torch.Tensor:
     """`linear` of what its schema takes."""
     *weight, bias, out_dtype, x_scales = rest
-    return _run(x, PackedWeight.from_flat(weight), bias, out_dtype, x_scales)
+    return linear_of_flat(x, weight, bias, out_dtype, x_scales)
 
 
 def linear_shape(x: torch.Tensor, *rest: Any) -> torch.Tensor:

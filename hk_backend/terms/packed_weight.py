@@ -18,6 +18,8 @@ SCHEMA = "Tensor data, Tensor? factors, Tensor? block_scales, Tensor? input_scal
 """A packed weight among the arguments of a registered operator."""
 FLAT_VALUES = 5
 """How many these are."""
+FlatWeight = Sequence[Any]
+"""They: four tensors or None, and the ints."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

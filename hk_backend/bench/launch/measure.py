@@ -3,6 +3,7 @@
 The forward is that of an engine's plugin, from the engine's call to `hipModuleLaunchKernel`: the
 plan's checks, the counters and the draw of HK_CHECK are in it; a layer's first call, which checks
 everything, is not. The operator is registered as the public one is and takes the same arguments.
+Both plugins call linear layers alike (linear.py).
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import importlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, Protocol
 
 import torch
 
+from hk_backend.bench.launch import linear
 from hk_backend.bench.launch.nothing import nothing_device
 from hk_backend.bench.timing import alternate
 from hk_backend.devices import always
@@ -34,6 +36,8 @@ STEPS = {
     "mixed with decode": (*[(1, 700)] * 8, *PREFILL),
 }
 """Mixed: the parent's part, which does nothing here, is called too."""
+EITHER = "either"
+"""Engine."""
 
 
 @dataclass(frozen=True)
@@ -64,53 +68,83 @@ class Row:
     step: str
     us_per_layer: float = 0.0
     us_empty_operator: float = 0.0
-    launches_per_layer: float = 0.0
+    launches_per_layer: int = 0
     error: str = ""
 
     @property
     def ratio(self) -> float:
         return self.us_per_layer / self.us_empty_operator if self.us_empty_operator else 0.0
 
+    @property
+    def us_more_per_launch(self) -> float:
+        """Than the empty operator."""
+        return (self.us_per_layer - self.us_empty_operator) / max(self.launches_per_layer, 1)
+
     def as_json(self) -> dict[str, Any]:
-        return {**vars(self), "ratio": self.ratio}
+        more = self.us_more_per_launch
+        return {**vars(self), "ratio": self.ratio, "us_more_per_launch": more}
 
 
 @dataclass(frozen=True)
 class Launches:
-    """The steps of the engines that are installed."""
+    """The steps of the engines that are installed, and of linear layers."""
 
     engines: tuple[str, ...]
     rounds: int
 
     def run(self, say: Callable[[str], None]) -> Iterator[Row]:
-        for engine in self.engines:
-            for step in STEPS:
-                say(f"{engine}: {step}")
-                try:
-                    yield measure(engine, step, self.rounds)
-                except Exception as error:  # one engine's must not hide the other's
-                    yield Row(engine, step, error=f"{type(error).__name__}: {error}")
+        steps = [
+            (engine, step, partial(_attention, engine, step))
+            for engine in self.engines
+            for step in STEPS
+        ]
+        steps += [(EITHER, step, partial(_linear, step)) for step in linear.STEPS]
+        for engine, step, probed in steps:
+            say(f"{engine}: {step}")
+            try:
+                yield measure(engine, step, probed, self.rounds)
+            except Exception as error:  # one engine's must not hide the other's
+                yield Row(engine, step, error=f"{type(error).__name__}: {error}")
 
 
-def measure(engine: str, step: str, rounds: int) -> Row:
-    """Time one step of the plugin hk_<engine> beside the empty operator."""
+@dataclass(frozen=True)
+class Probed:
+    """The forwards of `LAYERS` layers, the launches of each, and the operator beside them."""
+
+    forwards: list[Callable[[], object]]
+    launches: int
+    empty: Callable[[], object]
+
+
+def _attention(engine: str, step: str) -> Probed:
+    """Of the plugin hk_<engine>."""
     probe: Probe = importlib.import_module(f"hk_{engine}.attention.probe")
+    rows = STEPS[step]
+    return Probed(probe.layers(rows, LayerShape(), LAYERS), 1, empty_operator(rows))
+
+
+def _linear(step: str) -> Probed:
+    of = linear.STEPS[step]
+    return Probed(linear.layers(of, LAYERS), of.launches, linear.empty_operator(of))
+
+
+def measure(engine: str, step: str, probed: Callable[[], Probed], rounds: int) -> Row:
+    """Time one step beside the empty operator."""
     device, library = nothing_device()
     metrics.share()  # as in an engine, whose counters are also kept in files
     with always(device), torch.inference_mode():
-        forwards = probe.layers(STEPS[step], LayerShape(), LAYERS)
-        for forward in forwards:
-            forward()  # a layer's first use
+        found = probed()
+        run_all(found.forwards)  # a layer's first use
         before = library.launch_calls()
-        run_all(forwards)
+        run_all(found.forwards)
         launches = library.launch_calls() - before
-        if launches != LAYERS:
+        if launches != LAYERS * found.launches:
             raise RuntimeError(
                 f"{launches} launches of {LAYERS} layers: HK left some to the engine"
             )
         # the thread's own time: other processes of the machine take none of it
         times = alternate(
-            {"forward": lambda: run_all(forwards), "empty": empty_operator(STEPS[step])},
+            {"forward": lambda: run_all(found.forwards), "empty": found.empty},
             rounds,
             time.thread_time,
         )
@@ -119,7 +153,7 @@ def measure(engine: str, step: str, rounds: int) -> Row:
         step,
         us_per_layer=times["forward"].median / LAYERS * 1e6,
         us_empty_operator=times["empty"].median * 1e6,
-        launches_per_layer=launches / LAYERS,
+        launches_per_layer=found.launches,
     )
 
 

@@ -11,8 +11,9 @@ from hk_backend.bench.launch.measure import Row
 
 
 def print_rows(console: Console, rows: Sequence[Row]) -> None:
-    table = Table("engine", "step", "us per layer", "us empty operator", "ratio", "error")
+    figures = ("us per layer", "us empty operator", "ratio", "us more per launch")
+    table = Table("engine", "step", *figures, "error")
     for row in rows:
-        numbers = (row.us_per_layer, row.us_empty_operator, row.ratio)
+        numbers = (row.us_per_layer, row.us_empty_operator, row.ratio, row.us_more_per_launch)
         table.add_row(row.engine, row.step, *(f"{number:.2f}" for number in numbers), row.error)
     console.print(table)

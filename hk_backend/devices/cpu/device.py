@@ -44,8 +44,11 @@ class CpuDevice:
     def run(self, arguments: Arguments) -> None:
         _OPERATORS[arguments.operator](self._extension, arguments)
 
+    def repeat_linear(self, *call: object) -> None:
+        """Never: a call of the extension needs no more than its arguments."""
+
     def plan_prefill(self, *rows: object) -> None:
-        """Nothing: a call of the extension needs no more than its arguments."""
+        """Nothing, likewise."""
 
     def prepare_prefill(self, *call: object) -> None:
         """Nothing, likewise."""

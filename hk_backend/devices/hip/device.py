@@ -22,11 +22,13 @@ from hk_backend.devices.hip.merge import merge_attention
 from hk_backend.devices.hip.modules import HipKernels
 from hk_backend.devices.hip.operator import Operator
 from hk_backend.devices.hip.plan import Plan, Prepared, can_prepare, plan
+from hk_backend.devices.hip.repeated import RepeatedLinears
 from hk_backend.devices.hip.self_check import self_check
 from hk_backend.devices.hip.workspace import Workspaces
 from hk_backend.kernels import Catalogue, CodeObjectError, Family, KernelEntry, catalogue
 from hk_backend.terms.attention_arguments import AttentionArguments
 from hk_backend.terms.linear_arguments import LinearArguments
+from hk_backend.terms.packed_weight import FlatWeight
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 
 logger = logging.getLogger(__name__)
@@ -68,6 +70,7 @@ class HipDevice:
         self.kernels = HipKernels(library)
         self.weight_layout = kernels.arch if linear.OPERATOR in kernels.families else ""
         self._workspaces = Workspaces(self.memory)
+        self._linears = RepeatedLinears(self.memory, self.kernels, self._workspaces)
         self._check = check
         self._verdicts: dict[tuple[str, str, int], Verdict] = {}
         """By operator, name and GPU: the names of two operators' kernels may be the same."""
@@ -128,16 +131,19 @@ class HipDevice:
         if operator is None:
             raise self._missing(arguments.operator)
         if isinstance(arguments, LinearArguments):
-            arguments = self._rounded(arguments)
-        call = operator.prepare(arguments, self.catalogue)
-        name, tensor = next(iter(call.tensors.items()))
-        if tensor.device.type != self.memory.tensors_on:
-            bad(name, f"a tensor on {tensor.device.type}", self.memory.tensors_on)
-        if call.is_empty:
-            return None
-        index = self.memory.index(tensor)
-        call = self._with_usable(operator, call, index)
-        return self.launch(operator.settle(call, OneGpu(self, index)), index)
+            return self._run_linear(arguments)
+        call = self._ready(operator, arguments)
+        return None if call is None else self.launch(call, self._index(call))
+
+    def repeat_linear(
+        self,
+        x: torch.Tensor,
+        weight: FlatWeight,
+        bias: torch.Tensor | None,
+        out_dtype: torch.dtype,
+        x_scales: torch.Tensor | None,
+    ) -> torch.Tensor | None:
+        return self._linears.launch(x, weight, bias, out_dtype, x_scales)
 
     def launch(self, call: KernelCall, index: int) -> None:
         """Enqueue a prepared call on the stream of device `index`."""
@@ -178,13 +184,36 @@ class HipDevice:
         """Of torch's current stream on GPU `index`."""
         return self._workspaces.of(index)
 
-    def _rounded(self, of: LinearArguments) -> LinearArguments:
-        """Whose x is as the kernels multiply it."""
+    def _run_linear(self, of: LinearArguments) -> None:
+        """Round x as the kernels multiply it, multiply, and keep the launches for the next call."""
         quantise = linear.quantisation(of)
-        if quantise is None:
-            return of
-        self.run(quantise)
-        return replace(of, x=quantise.codes, x_scales=quantise.scales)
+        calls, made = [], []
+        rounded = of
+        if quantise is not None:
+            calls.append(self._ready(quantize_fp8, quantise))
+            made = [quantise.codes, *([quantise.scales] if quantise.dynamic else [])]
+            rounded = replace(of, x=quantise.codes, x_scales=quantise.scales)
+        calls.append(self._ready(linear, rounded))
+        ready = [call for call in calls if call is not None]
+        for call in ready:
+            self.launch(call, self._index(call))
+        if ready:
+            self._linears.keep(of, ready, made, self._index(ready[0]))
+
+    def _ready(self, operator: Operator, arguments: Arguments) -> KernelCall | None:
+        """The launch of a call, with the kernels that it takes; None: there is nothing to write."""
+        call = operator.prepare(arguments, self.catalogue)
+        name, tensor = next(iter(call.tensors.items()))
+        if tensor.device.type != self.memory.tensors_on:
+            bad(name, f"a tensor on {tensor.device.type}", self.memory.tensors_on)
+        if call.is_empty:
+            return None
+        index = self.memory.index(tensor)
+        return operator.settle(self._with_usable(operator, call, index), OneGpu(self, index))
+
+    def _index(self, call: KernelCall) -> int:
+        """The GPU of a launch."""
+        return self.memory.index(next(iter(call.tensors.values())))
 
     def _with_usable(self, operator: Operator, call: KernelCall, index: int) -> KernelCall:
         """`call` with those of its kernels that may run on GPU `index`. Raises `DeviceError`."""

@@ -26,7 +26,7 @@ from hk_backend.devices.base import DeviceError
 from hk_backend.devices.hip.call import KernelCall, Work
 from hk_backend.devices.hip.device import HipDevice
 from hk_backend.devices.hip.library import HipError, HipLibrary
-from hk_backend.devices.hip.memory import HostMemory
+from hk_backend.devices.hip.memory import HostMemory, spanned_bytes
 from hk_backend.devices.hip.operator import Operator
 from hk_backend.kernels import Catalogue, CodeObjectError, KernelEntry, catalogue
 from hk_backend.terms.verdict import SERVED, Verdict
@@ -148,13 +148,6 @@ class EmulatedLibrary(HipLibrary):
     def run_launches(self, run: bool) -> None:
         """Whether launches run from now on, or return at once and do nothing."""
         self.call("hkEmulatedLaunchesRun", int(run))
-
-
-def spanned_bytes(tensor: torch.Tensor) -> int:
-    """Bytes from the first to the last element of a view, ends included."""
-    pairs = zip(tensor.shape, tensor.stride(), strict=True)
-    last = sum((size - 1) * stride for size, stride in pairs)
-    return (last + 1) * tensor.element_size() if tensor.numel() else 0
 
 
 class EmulatedMemory(HostMemory):

@@ -81,3 +81,10 @@ class HostMemory(GpuMemory):
 
     def stream(self, index: int) -> int:
         return 0
+
+
+def spanned_bytes(tensor: torch.Tensor) -> int:
+    """Bytes from the first to the last element of a view, ends included."""
+    pairs = zip(tensor.shape, tensor.stride(), strict=True)
+    last = sum((size - 1) * stride for size, stride in pairs)
+    return (last + 1) * tensor.element_size() if tensor.numel() else 0

@@ -21,7 +21,7 @@ import torch
 
 from hk_backend.config import get_config
 from hk_backend.devices import device_for
-from hk_backend.ops.linear import SCHEMA, linear, linear_shape
+from hk_backend.ops.linear import SCHEMA, linear_of_flat, linear_shape
 from hk_backend.ops.registry import define, watched
 from hk_backend.reference import dequantize_rows
 from hk_backend.reference import linear as reference_linear
@@ -150,17 +150,17 @@ def packed_or(compute: Callable[..., torch.Tensor]) -> Callable[..., torch.Tenso
 def _routed_linear(x: torch.Tensor, *rest: Any) -> torch.Tensor:
     """Of what the operator's schema takes."""
     *weight, bias, out_dtype, x_scales, route = rest
-    packed = PackedWeight.from_flat(weight)
-    tokens = x.numel() // packed.k
+    data, *_, (_, _, k, _, _) = weight
+    tokens = x.numel() // k
     if routes.is_disabled(route):
         count(route, "fallback", tokens, routes.verdict(route).why)
-        return _by_reference(x, _original_of(packed.data), bias, out_dtype, x_scales)
-    out = linear(x, packed, bias, out_dtype, x_scales)
+        return _by_reference(x, _original_of(data), bias, out_dtype, x_scales)
+    out = linear_of_flat(x, weight, bias, out_dtype, x_scales)
     capturing = device_for(x.device.type).is_capturing()
     count(route, _outcome(capturing), tokens)
     check = _check_of(route)
     if check.due(lambda: capturing):
-        original = _original_of(packed.data)
+        original = _original_of(data)
         expected = _by_reference(x, original, bias, torch.float64, x_scales)
         why = check.linear(out, expected, original.name).why
         if why:

@@ -1,0 +1,63 @@
+#include "repeated.hpp"
+
+#include <cstring>
+#include <stdexcept>
+
+namespace hk::hip {
+namespace {
+
+constexpr size_t kLargestArgument = 1024, kMostTensors = 16;
+
+}  // namespace
+
+Repeated::Repeated(const std::vector<Launch>& launches,
+                   const std::vector<std::optional<DLTensor>>& tensors, uintptr_t alignment)
+    : alignment_(alignment) {
+  if (launches.empty()) throw std::invalid_argument("launches: none");
+  if (tensors.size() > kMostTensors) throw std::invalid_argument("tensors: too many");
+  for (const Launch& launch : launches) {
+    if (launch.argument.size() > kLargestArgument)
+      throw std::invalid_argument("argument: too large");
+    if (launch.kernel->device != launches.front().kernel->device)
+      throw std::invalid_argument("launches: of several devices");
+    for (const Patch& patch : launch.patches)
+      if (patch.tensor >= tensors.size() || !tensors[patch.tensor] ||
+          patch.offset + sizeof(uintptr_t) > launch.argument.size())
+        throw std::invalid_argument("a tensor outside the argument");
+    const Alternatives one({launch.kernel}, {}, launch.sizes);
+    launches_.push_back({launch, one.choose(nullptr).workgroups});
+  }
+  for (const std::optional<DLTensor>& tensor : tensors) {
+    if (tensor && tensor->ndim < 1) throw std::invalid_argument("a tensor without an axis");
+    slots_.push_back(tensor ? std::optional<Slot>(*tensor) : std::nullopt);
+  }
+}
+
+bool Repeated::launch(Handle stream, const std::optional<DLTensor>* tensors,
+                      const int64_t* addresses) const {
+  uintptr_t found[kMostTensors];
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (tensors[i].has_value() != slots_[i].has_value()) return false;
+    if (!slots_[i]) continue;
+    const uintptr_t address = tensors[i]->address();
+    if (!slots_[i]->fits(*tensors[i]) || !slots_[i]->has_rows_of(*tensors[i]) ||
+        address % alignment_)
+      return false;
+    found[i] = addresses ? uintptr_t(addresses[i]) : address;
+  }
+  const Kernel& first = *launches_.front().launch.kernel;
+  OnDevice on(*first.library, first.device);
+  check_owner(*first.library, stream, first.device);
+  std::byte argument[kLargestArgument];
+  for (const auto& [launch, workgroups] : launches_) {
+    std::memcpy(argument, launch.argument.data(), launch.argument.size());
+    for (const Patch& patch : launch.patches) {
+      const uintptr_t address = found[patch.tensor] + patch.byte;
+      std::memcpy(argument + patch.offset, &address, sizeof address);
+    }
+    launch.kernel->launch(workgroups, stream, argument, launch.argument.size());
+  }
+  return true;
+}
+
+}  // namespace hk::hip
