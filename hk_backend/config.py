@@ -20,6 +20,8 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from hk_backend.kernels.tuning import Tuning, load
+
 Route = Literal["attention", "linear"]
 Device = Literal[
     "auto",
@@ -58,7 +60,11 @@ class Config(BaseSettings):
     """The validated environment. Read it through `get_config()`."""
 
     model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="ignore"
+        env_prefix=PREFIX,
+        env_ignore_empty=True,
+        frozen=True,
+        extra="ignore",
+        arbitrary_types_allowed=True,
     )
 
     backend: Annotated[frozenset[Route], NoDecode] = frozenset()
@@ -66,7 +72,7 @@ class Config(BaseSettings):
     strict: Annotated[Literal[0, 1], NoDecode] = 0
     check: float = Field(default=0.0, ge=0.0, le=1.0)
     evidence: Literal["use", "ignore"] = "use"
-    tuning: Path | None = None
+    tuning: Annotated[Tuning, NoDecode] = Tuning()
 
     @field_validator("backend", mode="before")
     @classmethod
@@ -85,16 +91,11 @@ class Config(BaseSettings):
     def _parse_strict(cls, value: object) -> object:
         return {"": 0, "0": 0, "1": 1}.get(value, value) if isinstance(value, str) else value
 
-    @field_validator("tuning")
+    @field_validator("tuning", mode="before")
     @classmethod
-    def _check_tuning(cls, value: Path | None) -> Path | None:
-        """Every line: before anything runs."""
-        if value is not None:
-            from hk_backend.kernels import tuning
-
-            for _ in tuning.read(value):
-                pass
-        return value
+    def _read_tuning(cls, value: object) -> object:
+        """The whole file, before anything runs."""
+        return load(Path(value)) if isinstance(value, str) else value
 
     @property
     def enabled(self) -> bool:

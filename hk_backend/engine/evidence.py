@@ -10,23 +10,21 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from hk_backend import machine
 from hk_backend.config import get_config
 from hk_backend.devices import device_for
+from hk_backend.engine.linear.judgement import SLOWER, judge, layer_of
+from hk_backend.terms.requests import LinearRequest
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 
 LEVELS = ("portable", "avx2", "avx512", "amx")
 """Instruction sets, each with all before it."""
-SAID = "faster without HK"
+SAID = SLOWER
 """How every reason of this file begins."""
-
-NO_EVIDENCE = (
-    "no evidence: HK's linear layers were modelled and never measured on a GPU; "
-    "HK_EVIDENCE=ignore serves them"
-)
 
 
 @dataclass(frozen=True)
@@ -123,13 +121,15 @@ def verdict(operator: str, dtype: torch.dtype, device_type: str, engine: str) ->
     return next((refused(loss.why) for loss in found if not loss.below_tokens), SERVED)
 
 
-def of_linear_on_gpu(device_type: str) -> Verdict:
-    """Whether anything shows that HK is faster for a linear layer on this device. On a GPU nothing
-    does yet: its kernels are modelled, and no model decides over a user's decode.
+def of_linear_on_gpu(request: LinearRequest) -> Verdict:
+    """Whether it is known that HK is faster for a linear layer that its device computes. Only a
+    GPU is judged (linear/judgement.py), whatever HK_DEVICE names.
     """
-    if get_config().evidence == "ignore" or not device_for(device_type).name.startswith("hip:"):
+    device: Any = device_for(request.device_type)
+    if get_config().evidence == "ignore" or not device.name.startswith("hip:"):
         return SERVED
-    return refused(NO_EVIDENCE)
+    units = device.compute_units(device.memory.current_index())
+    return judge(layer_of(request, device.catalogue, units, get_config().tuning))
 
 
 def why_not_step(found: Sequence[Loss], longest: int) -> str:

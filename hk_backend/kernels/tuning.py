@@ -15,26 +15,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from hk_backend.kernels.catalogue import catalogue
 from hk_backend.kernels.entry import KernelEntry
+from hk_backend.kernels.gemm_formats import Format, format_of
 from hk_backend.kernels.gemm_plan import candidates
 from hk_backend.kernels.tuning_fields import MEASURED, TuningError, checked
 
 logger = logging.getLogger(__name__)
-
-
-class Format(NamedTuple):
-    """What tells kernels apart that compute different things: `a`, `b` and `scales` of their
-    facts."""
-
-    activations: str
-    weights: str
-    scales: str
 
 
 class Weight(NamedTuple):
@@ -85,24 +77,18 @@ class Tuned:
         return Weight(self.arch, self.compute_units, self.format, self.n, self.k)
 
 
-@dataclass(frozen=True)
 class Tuning:
     """The lines that are of the present kernels, by weight and in the order of M; `ignored`: how
     many are not."""
 
-    lines: dict[Weight, list[Tuned]] = field(default_factory=dict)
-    ignored: int = 0
-
-    @classmethod
-    def of(cls, lines: Iterable[Tuned]) -> Tuning:
-        found: dict[Weight, list[Tuned]] = {}
-        ignored = 0
+    def __init__(self, lines: Iterable[Tuned] = ()) -> None:
+        self.lines: dict[Weight, list[Tuned]] = {}
+        self.ignored = 0
         for line in sorted(lines, key=lambda line: (line.m, line.source != MEASURED)):
             if kernel_of(line) is None:
-                ignored += 1
+                self.ignored += 1
             else:
-                found.setdefault(line.weight, []).append(line)
-        return cls(found, ignored)
+                self.lines.setdefault(line.weight, []).append(line)
 
     def at(self, weight: Weight, m: int, source: str = "") -> Tuned | None:
         """The line that decides for M rows, if one does; `source`: only lines of this one."""
@@ -116,7 +102,7 @@ def load(path: Path) -> Tuning:
 
     Raises `TuningError`.
     """
-    tuning = Tuning.of(read(path))
+    tuning = Tuning(read(path))
     if tuning.ignored:
         logger.warning(
             "hk_backend: %s: %d lines are of another build of the kernels and ignored: "
@@ -154,7 +140,7 @@ def parse(line: bytes) -> Tuned:
     entry = kernel_of(tuned)
     if entry is None:
         return tuned
-    of = Format(*(str(entry.facts[name]) for name in ("a", "b", "scales")))
+    of = format_of(entry)
     if of != tuned.format:
         raise TuningError(f"kernel = {tuned.kernel!r} is of {', '.join(of)}; valid: one of its own")
     found = candidates((entry,), tuned.m, tuned.n, tuned.k, tuned.compute_units)

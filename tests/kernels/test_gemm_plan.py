@@ -20,6 +20,7 @@ from hk_backend.kernels.gemm_plan import (
     PARTIAL_BYTES,
     candidates,
 )
+from hk_backend.kernels.tuning import Tuning
 
 UNITS = 256
 KERNELS = catalogue("gfx950").families["gemm"]
@@ -50,7 +51,9 @@ def test_a_candidate_for_every_shape(
 ) -> None:
     found = list(candidates(family(of), m, n, k, units))
     assert {each.entry for each in found} == set(family(of))
-    assert choose(family(of), m, n, k, units).microseconds == min(f.microseconds for f in found)
+    assert choose(family(of), m, n, k, units, Tuning()).microseconds == min(
+        f.microseconds for f in found
+    )
     for each in found:
         tile, steps = each.entry.tile, -(-k // each.entry.tile.depth)
         tiles = -(-m // tile.rows) * -(-n // tile.columns)
@@ -90,6 +93,8 @@ def test_a_larger_launch_takes_no_less(
 
 @pytest.mark.parametrize("of", FORMATS)
 def test_few_rows_take_small_tiles_and_many_large_ones(of: tuple[str, str]) -> None:
-    small, large = (choose(family(of), m, 8192, 8192, UNITS).entry.tile for m in (1, 8192))
+    small, large = (
+        choose(family(of), m, 8192, 8192, UNITS, Tuning()).entry.tile for m in (1, 8192)
+    )
     assert small.rows == 32
     assert large.rows * large.columns >= 128 * 128

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,81 +12,63 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hk_backend.config import ConfigError, get_config, read_config
+from hk_backend.config import ConfigError, read_config
 from hk_backend.kernels import tuning
 from hk_backend.kernels.catalogue import Family, catalogue
-from hk_backend.kernels.gemm_choice import choose, format_of
+from hk_backend.kernels.gemm_choice import choose
+from hk_backend.kernels.gemm_formats import LAYERS, family, format_of
 from hk_backend.kernels.gemm_plan import MOST_SPLITS, PLANNED, candidates
 from hk_backend.kernels.tuning import Tuned, Tuning, TuningError, Weight, load, read
 from hk_backend.kernels.tuning_fields import FIELDS, MEASURED, MODELLED
+from tests.kernels import tuning_lines
+from tests.kernels.tuning_lines import UNITS, Line, configured, write
 
-ARCH, UNITS, N, K = "gfx950", 256, 4096, 8192
+ARCH, N, K = "gfx950", 4096, 8192
 KERNELS = catalogue(ARCH).families["gemm"]
-FAMILY: Family = tuple(
-    entry for entry in KERNELS if (entry.facts["a"], entry.facts["b"]) == ("bf16", "bf16")
-)
-WEIGHT = Weight(ARCH, UNITS, format_of(FAMILY), N, K)
+FAMILY = family(catalogue(ARCH), LAYERS["bf16"])
+WEIGHT = Weight(ARCH, UNITS, format_of(FAMILY[0]), N, K)
 WORST = max(candidates(FAMILY, 64, N, K, UNITS), key=lambda found: found.microseconds)
 """What the planner would never choose."""
-
-Write = Callable[..., Path]
-
-
-def line(**changes: Any) -> dict[str, Any]:
-    """A modelled one, of the worst candidate; a field that is None is left out."""
-    named = {
-        "arch": ARCH,
-        "compute_units": UNITS,
-        **dict(zip(("activations", "weights", "scales"), WEIGHT.format, strict=True)),
-        "m": 64,
-        "n": N,
-        "k": K,
-        "kernel": WORST.entry.name,
-        "splits": WORST.splits,
-        "sha256": WORST.entry.sha256,
-        "microseconds": 12.5,
-        "source": MODELLED,
-        **changes,
-    }
-    return {name: value for name, value in named.items() if value is not None}
+CHOICE = {"kernel": WORST.entry.name, "splits": WORST.splits}
 
 
-def measured(**changes: Any) -> dict[str, Any]:
-    return line(source=MEASURED, device="MI355X", **changes)
+def line(m: int = 64, n: int = N, k: int = K, **changes: Any) -> Line:
+    return tuning_lines.line(FAMILY, m, n, k, **{**CHOICE, **changes})
+
+
+def measured(m: int = 64, **changes: Any) -> Line:
+    return tuning_lines.measured(FAMILY, m, N, K, **{**CHOICE, **changes})
+
+
+def without(name: str) -> Line:
+    return {each: value for each, value in line().items() if each != name}
 
 
 @pytest.fixture
-def write(tmp_path: Path) -> Iterator[Write]:
-    """A file of lines: dicts, or bytes as they are."""
-
-    def write(*lines: dict[str, Any] | bytes) -> Path:
-        path = tmp_path / "times.jsonl"
-        rows = [row if isinstance(row, bytes) else json.dumps(row).encode() for row in lines]
-        path.write_bytes(b"".join(row + b"\n" for row in rows))
-        load.cache_clear()
-        return path
-
-    yield write
-    for cached in (load, choose, get_config):
-        cached.cache_clear()
+def path(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "times.jsonl"
+    load.cache_clear()
 
 
-def test_what_is_written_is_read(write: Write) -> None:
+def test_what_is_written_is_read(path: Path) -> None:
     stock = {"stock": "torch", "stock_microseconds": 3}
     rows = [line(), measured(), measured(m=128, **stock), line(sha256="0" * 64)]
-    found = list(read(write(*rows)))
+    found = list(read(write(path, *rows)))
     assert [tuning.as_fields(each) for each in found] == rows
     assert found[2].stock_microseconds == 3
 
 
-OTHER = next(entry for entry in KERNELS if format_of((entry,)) != WEIGHT.format)
-BAD: list[tuple[dict[str, Any] | bytes, str]] = [
-    *((line(**{name: None}), f"{name} is missing; valid: ") for name in FIELDS if name in line()),
+OTHER = next(entry for entry in KERNELS if format_of(entry) != WEIGHT.format)
+BAD: list[tuple[Line | bytes, str]] = [
+    *((without(name), f"{name} is missing; valid: ") for name in FIELDS if name in line()),
     (line(arch="gfx90a"), "arch = \"gfx90a\"; valid: 'gfx950'"),
-    *((line(**{name: 0}), f"{name} = 0; valid: a whole number, 1 to ") for name in ("m", "n", "k")),
-    (line(m=1.0), "m = 1.0; valid: a whole number"),
-    (line(m=True), "m = true; valid: a whole number"),
-    (line(m="1"), 'm = "1"; valid: a whole number'),
+    *(
+        (line() | {name: 0}, f"{name} = 0; valid: a whole number, 1 to ")
+        for name in ("m", "n", "k")
+    ),
+    (line() | {"m": 1.0}, "m = 1.0; valid: a whole number"),
+    (line() | {"m": True}, "m = true; valid: a whole number"),
+    (line() | {"m": "1"}, 'm = "1"; valid: a whole number'),
     (line(compute_units=0), "compute_units = 0; valid: a whole number"),
     (line(activations="int8"), "activations = \"int8\"; valid: 'bf16' or "),
     (line(weights=7), "weights = 7; valid: 'bf16' or "),
@@ -121,10 +103,10 @@ BAD: list[tuple[dict[str, Any] | bytes, str]] = [
 
 @pytest.mark.parametrize(("bad", "said"), BAD)
 def test_a_bad_line_is_refused_by_its_number(
-    bad: dict[str, Any] | bytes, said: str, write: Write, monkeypatch: pytest.MonkeyPatch
+    bad: Line | bytes, said: str, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By whoever reads the file, and before anything runs: as part of the environment."""
-    path = write(line(m=1, splits=1), bad, line(m=4))
+    write(path, line(m=1, splits=1), bad, line(m=4))
     with pytest.raises(TuningError) as caught:
         load(path)
     assert str(caught.value).startswith(f"{path}, line 2: {said}")
@@ -134,9 +116,9 @@ def test_a_bad_line_is_refused_by_its_number(
     assert str(refused.value) == f"HK_TUNING={str(path)!r} is not valid: {caught.value}"
 
 
-def test_a_launch_is_listed_once(write: Write) -> None:
+def test_a_launch_is_listed_once(path: Path) -> None:
     with pytest.raises(TuningError, match=r"line 3: the same launch as line 1; valid: each once"):
-        load(write(line(), line(m=65), line(microseconds=3)))
+        load(write(path, line(), line(m=65), line(microseconds=3)))
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
@@ -145,11 +127,11 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_lines_of_other_kernels_are_ignored_and_counted(
-    write: Write, caplog: pytest.LogCaptureFixture
+    path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows = [line(sha256="0" * 64), line(kernel="gemm_of_old"), line(m=128)]
     with caplog.at_level(logging.WARNING):
-        found = load(write(*rows))
+        found = load(write(path, *rows))
     assert (found.ignored, found.at(WEIGHT, 64)) == (2, Tuned(**line(m=128)))
     (said,) = caplog.messages
     assert "2 lines are of another build of the kernels and ignored" in said
@@ -166,7 +148,7 @@ def test_which_line_decides_between_listed_rows(rows: list[tuple[int, str]], m: 
     lines = [
         Tuned(**(measured(m=rows) if source == MEASURED else line(m=rows))) for rows, source in rows
     ]
-    tuning = Tuning.of(lines)
+    tuning = Tuning(lines)
     for source in ("", MEASURED, MODELLED):
         found = tuning.at(WEIGHT, m, source)
         holding = [each for each in lines if m <= each.m <= 2 * m and source in ("", each.source)]
@@ -179,34 +161,33 @@ def test_which_line_decides_between_listed_rows(rows: list[tuple[int, str]], m: 
             assert found.source == (MEASURED if MEASURED in same else MODELLED)
 
 
-def test_a_line_is_of_its_own_weight_only(write: Write) -> None:
-    found = load(write(line()))
+def test_a_line_is_of_its_own_weight_only(path: Path) -> None:
+    found = load(write(path, line()))
     assert found.at(WEIGHT, 64)
     for other in (
         WEIGHT._replace(arch="gfx942"),
         WEIGHT._replace(compute_units=32),
-        WEIGHT._replace(format=format_of((OTHER,))),
+        WEIGHT._replace(format=format_of(OTHER)),
         WEIGHT._replace(n=N + 1),
         WEIGHT._replace(k=K + 1),
     ):
         assert found.at(other, 64) is None
 
 
-def test_the_file_decides_before_the_planner(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_decides_before_the_planner(path: Path) -> None:
     def chosen(m: int, family: Family = FAMILY) -> tuple[str, int, str]:
-        found = choose(family, m, N, K, UNITS)
+        found = choose(family, m, N, K, UNITS, tuning)
         return found.entry.name, found.splits, found.source
 
     def planned(m: int, family: Family = FAMILY) -> tuple[str, int, str]:
         found = min(candidates(family, m, N, K, UNITS), key=lambda each: each.microseconds)
         return found.entry.name, found.splits, PLANNED
 
-    monkeypatch.setenv("HK_TUNING", str(write(line())))
-    get_config.cache_clear()
-    choose.cache_clear()
     tuned = (WORST.entry.name, WORST.splits, MODELLED)
-    assert planned(64) != tuned
-    assert [chosen(m) for m in (31, 32, 64, 65)] == [planned(31), tuned, tuned, planned(65)]
-    assert choose(FAMILY, 64, N, K, UNITS).microseconds == 12.5
     left = tuple(entry for entry in FAMILY if entry is not WORST.entry)
+    assert planned(64) != tuned
+    with configured(write(path, line())):
+        tuning = read_config().tuning
+    assert [chosen(m) for m in (31, 32, 64, 65)] == [planned(31), tuned, tuned, planned(65)]
+    assert choose(FAMILY, 64, N, K, UNITS, tuning).microseconds == 12.5
     assert chosen(64, left) == planned(64, left), "a kernel that failed here does not serve"

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import torch
 
+from hk_backend.config import get_config
 from hk_backend.devices.hip.call import KernelCall, Work, bad
 from hk_backend.devices.hip.operator import Machine, Problem, Usable
 from hk_backend.devices.hip.pack_weight import FORMATS_OF, pack_weight, packed_bytes
@@ -124,7 +125,8 @@ def settle(call: KernelCall, machine: Machine) -> KernelCall:
     """The launch with the kernel and the splits that are best for its sizes."""
     sizes = call.sizes
     k = int(call.numbers["k"])
-    plan = choose(call.kernels, sizes["m"], sizes["n"], k, machine.compute_units)
+    tuning = get_config().tuning
+    plan = choose(call.kernels, sizes["m"], sizes["n"], k, machine.compute_units, tuning)
     if plan.splits == 1:
         return replace(call, kernels=(plan.entry,))
     splits = {"splits": plan.splits}

@@ -9,6 +9,8 @@ options.py        the hk_* quantisation methods: their formats, and their checke
 methods.py        those methods, as far as no engine's own classes come in
 contract.py       the parameters of an engine's methods that they rely on
 online.py         a weight that is quantised while it is loaded
+judgement.py      on a GPU: whether HK is faster for a layer, by what is known of both
+stock.py          what the engines' own kernels take there, as published
 account.py        after a model is loaded: counts and logs its layers
 saving.py         refuses to save a model with packed weights: nothing could load it
 """

@@ -31,7 +31,7 @@ def verdict_on(request: LinearRequest) -> Verdict:
     if not off:
         return off
     try:
-        return supports_linear(request) and evidence.of_linear_on_gpu(request.device_type)
+        return supports_linear(request) and evidence.of_linear_on_gpu(request)
     except Exception as error:  # a device whose extension does not load
         return refused(f"{type(error).__name__}: {error}")
 

@@ -4,7 +4,9 @@ tested by tests/ops/test_linear_on_gfx950.py and tests/kernels/test_gemm.py.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from hk_backend.devices.hip.device import HipDevice
 from hk_backend.devices.hip.emulated import EmulatedLibrary, EmulatorError, make_device
 from hk_backend.devices.hip.pack_weight import pack_weight, packed_bytes
 from hk_backend.kernels import catalogue
+from hk_backend.kernels.gemm_formats import LAYERS, family
 from hk_backend.terms.linear_arguments import (
     LinearArguments,
     PackWeightArguments,
@@ -24,6 +27,7 @@ from hk_backend.terms.linear_arguments import (
 from hk_backend.terms.packed_weight import PackedWeight
 from tests.devices.hip.device import SynchronisesInChecks, current_streams
 from tests.kernels.catalogues import with_kernels
+from tests.kernels.tuning_lines import configured, line, write
 
 KERNELS = catalogue("gfx950").families["gemm"]
 
@@ -87,6 +91,23 @@ def test_splits_leave_the_workspace_as_they_found_it(device: HipDevice) -> None:
         assert torch.equal(of.out, exact(of))
     assert not device.workspace(0)["arrived"].any()
     assert isinstance(device.library, EmulatedLibrary)
+
+
+def test_a_file_of_times_decides_what_is_launched(device: HipDevice, tmp_path: Path) -> None:
+    """HK_TUNING: also a kernel and splits that the planner would choose last."""
+    of, shape = arguments(3, 40, 1024), (3, 40, 1024)
+    last = line(family(device.catalogue, LAYERS["bf16"]), *shape)
+    assert device.compute_units(0) == last["compute_units"]
+    with configured(write(tmp_path / "times.jsonl", last)):
+        device.run(of)
+    assert torch.equal(of.out, exact(of))
+    assert isinstance(device.library, EmulatedLibrary)
+    (launched,) = device.library.report()["kernels"].values()
+    entry = device.catalogue.kernel(last["kernel"])
+    grid = entry.grid(m=shape[0], n=shape[1], splits=last["splits"])
+    assert device.library.report()["kernels"].keys() == {entry.symbol}
+    waves = launched["counters"]["by_mnemonic"]["s_endpgm"]
+    assert waves == math.prod(grid) * entry.block // 64
 
 
 @pytest.mark.parametrize("entry", KERNELS, ids=lambda entry: entry.name)

@@ -1,0 +1,117 @@
+"""What linear layers take by the engines' own kernels on an MI355X, where it is known, and where
+nobody has tuned these for a shape. Nothing here was measured by us.
+
+`hk-backend tune` on a GPU may add to it what it measures there (kernels/tuning.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from hk_backend.kernels.gemm_formats import LAYERS
+
+AITER_FP8 = "its tuned table of FP8 layers of Llama-70B"
+AITER_BF16 = "its tuned table of BF16 layers"
+AITER_BLOCKS = "its published peak with 128x128 blocks"
+SQUARES = "HipKittens' tables of M = N = K (November 2025)"
+UNSCALED = f"{SQUARES}, FP8 without scales"
+
+
+@dataclass(frozen=True)
+class Stock:
+    """What one kernel takes for a weight `[n, k]`.
+
+    `format`: of `gemm_formats.LAYERS`. `kernel`: who computes. `source`: who says so. Figures by
+    the rows of the activations.
+    """
+
+    format: str
+    n: int
+    k: int
+    kernel: str
+    source: str
+    microseconds: Mapping[int, float] = field(default_factory=dict)
+    tflops: Mapping[int, float] = field(default_factory=dict)
+
+    @property
+    def times(self) -> Mapping[int, float]:
+        """Microseconds, by rows."""
+        by_rate = {m: 2e-6 * m * self.n * self.k / rate for m, rate in self.tflops.items()}
+        return {**self.microseconds, **by_rate}
+
+
+def _llama_70b(n: int, k: int, one: float, sixteen: float, *tflops: int) -> Stock:
+    """`one`, `sixteen`: microseconds of as many rows."""
+    rates = dict(zip((256, 1024, 4096, 8192), tflops, strict=True))
+    return Stock("fp8_channel", n, k, "AITER", AITER_FP8, {1: one, 16: sixteen}, rates)
+
+
+def _squares(format: str, kernel: str, source: str, *tflops: int) -> tuple[Stock, ...]:
+    sizes = (1024, 2048, 4096, 8192, 16384)
+    return tuple(
+        Stock(format, size, size, kernel, source, tflops={size: rate})
+        for size, rate in zip(sizes, tflops, strict=True)
+    )
+
+
+STOCK: tuple[Stock, ...] = (
+    _llama_70b(10240, 8192, 17.4, 18.1, 1091, 1805, 2451, 2575),
+    _llama_70b(8192, 8192, 15.2, 15.5, 1075, 1968, 2405, 2526),
+    _llama_70b(57344, 8192, 78.0, 78.3, 1795, 2291, 2589, 2639),
+    _llama_70b(8192, 28672, 45.2, 43.6, 1234, 2383, 2992, 2972),
+    Stock("bf16", 10240, 8192, "AITER", AITER_BF16, {1: 33.6}, {256: 666}),
+    *_squares("bf16", "hipBLASLt", SQUARES, 168, 640, 1433, 1575, 1579),
+    *_squares("bf16", "AITER", SQUARES, 53, 329, 1114, 1591, 1564),
+    *_squares("fp8_tensor", "hipBLASLt", UNSCALED, 205, 1173, 2749, 3233, 3293),
+    Stock("fp8_block", 8192, 8192, "AITER", AITER_BLOCKS, tflops={8192: 2340}),
+)
+
+
+@dataclass(frozen=True)
+class Untuned:
+    """Weights that the engines' own kernels have no tuned configuration for."""
+
+    formats: tuple[str, ...]
+    weights: tuple[tuple[int, int], ...]
+    source: str
+
+
+UNTUNED: tuple[Untuned, ...] = (
+    Untuned(
+        ("fp8_channel",),
+        ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336)),
+        "AITER's tuned tables have no FP8 rows for Llama-8B",
+    ),
+    Untuned(
+        tuple(LAYERS),
+        ((768, 4096), (3584, 4096), (4096, 1792)),
+        "AITER's tuned tables have no rows for Llama-8B on eight GPUs",
+    ),
+)
+
+
+class Known(NamedTuple):
+    """What the engine's own kernel takes, and who says so."""
+
+    microseconds: float
+    source: str
+
+
+def known(format: str, n: int, k: int) -> dict[int, Known]:
+    """The fastest published kernel's, by rows."""
+    found: dict[int, Known] = {}
+    for stock in STOCK:
+        if (stock.format, stock.n, stock.k) == (format, n, k):
+            for m, time in stock.times.items():
+                this = Known(time, f"{stock.kernel}, {stock.source}")
+                found[m] = min(found.get(m, this), this)
+    return found
+
+
+def untuned(format: str, n: int, k: int) -> str:
+    """Who says that nobody has tuned for such a layer; or nothing."""
+    return next(
+        (each.source for each in UNTUNED if format in each.formats and (n, k) in each.weights), ""
+    )
