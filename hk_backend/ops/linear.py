@@ -35,8 +35,8 @@ def linear(
         weight: W `[N, K]`, packed by the device that x is on.
         bias: `[N]`, bfloat16, float16 or float32.
         out_dtype: bfloat16, float16 or float32; default: the dtype of x, unless that holds codes.
-        x_scales: float32, what the FP8 codes in x are multiplied by, as `weight.activations` says:
-            "token": `[..., 1]`; "tensor": one number, which is used instead of the weight's own;
+        x_scales: float32, what the FP8 codes in x are multiplied by, instead of a static scale of
+            the weight's. If `weight.activations` is "token" or "tensor": one number or `[..., 1]`;
             "token_block": `[..., ceil(K / 128)]`.
 
     Returns:
@@ -138,12 +138,12 @@ def _check_codes(x: torch.Tensor, x_scales: torch.Tensor, weight: PackedWeight) 
     if x.dtype != format.dtype:
         bad("x", x.dtype, f"codes in the dtype of weight, {format.dtype}")
     shape = [*x.shape[:-1], _scales_of_a_row(weight)]
-    fits = list(x_scales.shape) == shape
-    if weight.activations == "tensor":
-        shape, fits = [1], x_scales.numel() == 1
+    by_block = weight.activations == "token_block"
+    fits = list(x_scales.shape) == shape or (not by_block and x_scales.numel() == 1)
     if x_scales.dtype != torch.float32 or x_scales.device != x.device or not fits:
         found = f"{x_scales.dtype} {list(x_scales.shape)} on {x_scales.device}"
-        bad("x_scales", found, f"float32 {shape} on {x.device}")
+        expected = f"{shape}" if by_block else f"{shape} or [1]"
+        bad("x_scales", found, f"float32 {expected} on {x.device}")
     check_no_grad(x_scales=x_scales)
 
 

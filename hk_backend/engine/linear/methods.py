@@ -9,7 +9,6 @@ import torch
 
 from hk_backend.engine.linear.options import Options, choose, no_layer
 from hk_backend.engine.linear.packed_layer import FORMAT_OF
-from hk_backend.engine.linear.route import apply
 from hk_backend.engine.linear.shards import name_of
 from hk_backend.terms.verdict import Verdict
 
@@ -93,6 +92,3 @@ class LinearMethod:
     def register(self, layer: Any, n: int, k: int, dtype: torch.dtype, loader: Any) -> None:
         """Give `layer` the parameters that the checkpoint's tensors go into."""
         raise NotImplementedError
-
-    def apply(self, layer: Any, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        return apply(layer, x, bias)

@@ -90,8 +90,17 @@ class HKMethod(LinearMethodBase):  # type: ignore[misc]
         self.quant_config = self
         self.weight_block_size = [FP8_BLOCK, FP8_BLOCK]
 
-    def apply(self, layer: Any, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        return apply(layer, x, bias)
+    def apply(self, layer: Any, x: Any, bias: torch.Tensor | None = None) -> torch.Tensor:
+        """
+        Args:
+            x: rows; or FP8 codes that a model's fused kernel has made of them, as SGLang hands them
+                over: with their scales, and perhaps the dtype of the rows.
+        """
+        if not isinstance(x, tuple):
+            return apply(layer, x, bias)
+        codes, scales, *rest = x
+        dtype = rest[0] if rest and isinstance(rest[0], torch.dtype) else layer.params_dtype
+        return apply(layer, codes, bias, dtype, scales)
 
 
 class HKLinearMethod(HKMethod):

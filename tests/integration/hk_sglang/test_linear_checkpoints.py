@@ -17,21 +17,62 @@ from tests.integration.hk_sglang.linear_checkpoints import CHECKPOINTS
 from tests.integration.hk_sglang.linear_layers import (
     config_of,
     installed,
+    load,
+    loaded,
     made,
     merged,
+    online,
     put,
     rank,
 )
 from tests.integration.shared.linear.checkpoints import *  # noqa: F403
 from tests.integration.shared.linear.checkpoints import assert_shards, x_of
-from tests.integration.shared.linear.devices import in_schemes
+from tests.integration.shared.linear.devices import in_schemes, on_gfx950
+from tests.integration.shared.linear.named_tensors import bfloat16
 from tests.integration.shared.linear_checkpoints import WIDTHS, K, Shards
+from tests.ops.linear_oracle import check_result
+
+ROUNDED = {
+    "fp8-static": "tensor",
+    "fp8-dynamic": "token",
+    "fp8-block": "token_block",
+    "compressed-tensors-channel-token": "token",
+    "quark-fp8-channel-token": "token",
+    "w8a8_fp8": "token",
+    "quark-block": "token_block",
+}
+"""Checkpoints, and what shares a scale of the codes that SGLang's fused kernels make for them."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def route() -> Iterator[None]:
     with rank(), installed(), torch.no_grad():
         yield
+
+
+@pytest.mark.parametrize("rest", [(), (torch.float16,), (torch.zeros(9, K),)], ids=len)
+@in_schemes(CHECKPOINTS, ROUNDED)
+def test_codes_that_a_model_has_made(device: str, name: str, rest: tuple[Any, ...]) -> None:
+    """By a fused kernel, as a tuple: with scales, and the rows' dtype or the rows themselves."""
+    checkpoint = CHECKPOINTS[name]
+    layer = load(
+        merged(config_of(checkpoint.config), torch.bfloat16, K, WIDTHS), checkpoint.tensors()
+    )
+    codes, scales = reference.quantize_fp8(x_of(), ROUNDED[name])
+    out, _ = layer((codes, 3 * scales, *rest))
+    assert out.dtype == (torch.float16 if rest == (torch.float16,) else torch.bfloat16)
+    x = reference.dequantize_rows(codes, 3 * scales)
+    shards = checkpoint.layers(x, checkpoint.tensors())
+    for part, shard in zip(out.split(WIDTHS, -1), shards, strict=True):
+        shard.activations, shard.input_scale, shard.out_dtype = "none", None, out.dtype
+        check_result(shard, part.contiguous())
+
+
+@on_gfx950
+def test_codes_for_a_layer_that_is_quantised_while_loading(device: str) -> None:
+    layer = loaded(online("hk_fp8"), bfloat16())
+    codes, scales = reference.quantize_fp8(x_of())
+    assert torch.equal(layer((codes, scales))[0], layer(x_of())[0])
 
 
 @pytest.mark.parametrize("name", ["fp8-block", "mxfp8"])
