@@ -152,6 +152,7 @@ class Repeated:
         self,
         launches: list[tuple[Kernel, dict[str, int], bytes, list[tuple[int, int, int]]]],
         tensors: tuple[torch.Tensor | None, ...],
+        exact: int,
         alignment: int,
     ) -> None:
         """What of them does not change.
@@ -159,7 +160,8 @@ class Repeated:
         Args:
             launches: kernel, the names of its grid's formula, its argument, and the addresses in
                 it: (number of the tensor, byte of the tensor, offset in the argument).
-            tensors: what those of each launch must be like. `alignment`: of their addresses.
+            tensors: what those of each launch must be like; the first `exact` of them must have
+                just as many rows, the others at least. `alignment`: of their addresses.
         """
     def launch(
         self,

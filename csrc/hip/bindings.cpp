@@ -83,7 +83,7 @@ bool launch_repeated(const Repeated& repeated, Handle stream, const py::tuple& t
 using PatchOf = std::tuple<size_t, size_t, size_t>;
 using LaunchOf = std::tuple<std::shared_ptr<Kernel>, Numbers, py::bytes, std::vector<PatchOf>>;
 
-Repeated repeat(const std::vector<LaunchOf>& launches, const py::tuple& tensors,
+Repeated repeat(const std::vector<LaunchOf>& launches, const py::tuple& tensors, size_t exact,
                 uintptr_t alignment) {
   std::vector<Repeated::Launch> made;
   for (const auto& [kernel, sizes, argument, patches] : launches) {
@@ -92,7 +92,7 @@ Repeated repeat(const std::vector<LaunchOf>& launches, const py::tuple& tensors,
   }
   std::vector<std::optional<DLTensor>> like;
   for (py::handle tensor : tensors) like.push_back(as_optional(tensor));
-  return Repeated(made, like, alignment);
+  return Repeated(made, like, exact, alignment);
 }
 
 // Raises the package's own exception of that module and name.
@@ -192,7 +192,8 @@ PYBIND11_MODULE(_hip, m) {
            py::arg("addresses") = py::none());
 
   py::class_<Repeated>(m, "Repeated")
-      .def(py::init(&repeat), py::arg("launches"), py::arg("tensors"), py::arg("alignment"))
+      .def(py::init(&repeat), py::arg("launches"), py::arg("tensors"), py::arg("exact"),
+           py::arg("alignment"))
       .def("launch", &launch_repeated, py::arg("stream"), py::arg("tensors"),
            py::arg("addresses") = py::none());
 }

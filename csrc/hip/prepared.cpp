@@ -38,7 +38,8 @@ bool Prepared::launch(Step& step, Handle stream, const DLTensor* tensors,
     const auto& [slot, offset, exact] = tensors_[i];
     const uintptr_t address = tensors[i].address();
     if (!slot.fits(tensors[i]) || address % alignment_) return false;
-    if (exact ? !slot.has_rows_of(tensors[i]) : tensors[i].shape[0] < step.rows) return false;
+    const int64_t rows = tensors[i].shape[0];
+    if (exact ? rows != slot.rows() : rows < step.rows) return false;
     const uintptr_t found = addresses ? uintptr_t(addresses[i]) : address;
     std::memcpy(argument + offset, &found, sizeof found);
   }

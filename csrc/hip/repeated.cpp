@@ -11,8 +11,9 @@ constexpr size_t kLargestArgument = 1024, kMostTensors = 16;
 }  // namespace
 
 Repeated::Repeated(const std::vector<Launch>& launches,
-                   const std::vector<std::optional<DLTensor>>& tensors, uintptr_t alignment)
-    : alignment_(alignment) {
+                   const std::vector<std::optional<DLTensor>>& tensors, size_t exact,
+                   uintptr_t alignment)
+    : exact_(exact), alignment_(alignment) {
   if (launches.empty()) throw std::invalid_argument("launches: none");
   if (tensors.size() > kMostTensors) throw std::invalid_argument("tensors: too many");
   for (const Launch& launch : launches) {
@@ -39,10 +40,11 @@ bool Repeated::launch(Handle stream, const std::optional<DLTensor>* tensors,
   for (size_t i = 0; i < slots_.size(); ++i) {
     if (tensors[i].has_value() != slots_[i].has_value()) return false;
     if (!slots_[i]) continue;
+    const Slot& slot = *slots_[i];
     const uintptr_t address = tensors[i]->address();
-    if (!slots_[i]->fits(*tensors[i]) || !slots_[i]->has_rows_of(*tensors[i]) ||
-        address % alignment_)
-      return false;
+    if (!slot.fits(*tensors[i]) || address % alignment_) return false;
+    const int64_t rows = tensors[i]->shape[0];
+    if (i < exact_ ? rows != slot.rows() : rows < slot.rows()) return false;
     found[i] = addresses ? uintptr_t(addresses[i]) : address;
   }
   const Kernel& first = *launches_.front().launch.kernel;

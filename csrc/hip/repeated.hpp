@@ -24,9 +24,10 @@ class Repeated {
     std::string argument;
     std::vector<Patch> patches;
   };
-  // All on one device. `tensors`: what the launches' tensors must be like; null: absent.
+  // All on one device. `tensors`: what the launches' tensors must be like; null: absent. The first
+  // `exact` of them must have just as many rows, the others at least.
   Repeated(const std::vector<Launch>& launches, const std::vector<std::optional<DLTensor>>& tensors,
-           uintptr_t alignment);
+           size_t exact, uintptr_t alignment);
 
   size_t tensors() const { return slots_.size(); }
   // Enqueues them on `stream`. `addresses`: where the device finds the tensors, if not where they
@@ -42,6 +43,7 @@ class Repeated {
   };
   std::vector<Bound> launches_;
   std::vector<std::optional<Slot>> slots_;
+  size_t exact_;
   uintptr_t alignment_;
 };
 

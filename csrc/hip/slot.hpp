@@ -28,7 +28,7 @@ class Slot {
     }
     return true;
   }
-  bool has_rows_of(const DLTensor& tensor) const { return tensor.shape[0] == shape_[0]; }
+  int64_t rows() const { return shape_[0]; }
 
  private:
   DLTensor like_;  // without shape and strides

@@ -11,8 +11,11 @@ from functools import lru_cache
 
 from hk_backend.kernels.catalogue import Family
 from hk_backend.kernels.gemm_formats import format_of
-from hk_backend.kernels.gemm_plan import Candidate, candidates
+from hk_backend.kernels.gemm_plan import Candidate, candidates, sum_bytes, tiles_of
 from hk_backend.kernels.tuning import Tuning, Weight
+
+SAMPLED = (*range(16, 512, 16), *range(512, 8193, 128))
+"""Rows: the last of each tile, as far as graphs are captured, then of larger ones."""
 
 
 @lru_cache(maxsize=4096)
@@ -26,3 +29,10 @@ def choose(family: Family, m: int, n: int, k: int, compute_units: int, tuning: T
         if line is not None and entry.name == line.kernel:
             return Candidate(entry, line.splits, line.microseconds, line.source)
     return min(candidates(family, m, n, k, compute_units), key=lambda found: found.microseconds)
+
+
+@lru_cache(maxsize=256)
+def most_sum_bytes(family: Family, n: int, k: int, compute_units: int, tuning: Tuning) -> int:
+    """Of the sums that splits leave in memory, for any number of rows among `SAMPLED`."""
+    chosen = ((m, choose(family, m, n, k, compute_units, tuning)) for m in SAMPLED)
+    return max(sum_bytes(of.entry, tiles_of(of.entry, m, n), of.splits) for m, of in chosen)

@@ -24,7 +24,7 @@ LARGEST_SPLIT_TILE = 128 * 128
 """Elements of C, up to which a kernel may share a tile's depth (csrc/kernels/gemm/shape.hpp)."""
 MOST_SPLITS = 16
 PARTIAL_BYTES = 64 << 20
-"""Of the sums that splits leave in memory: the size of the workspace (devices/hip/workspace.py)."""
+"""Of the sums that splits may leave in memory (devices/hip/workspace.py)."""
 MOST_TILES = 1 << 14
 """Of a launch that splits: counters in the workspace."""
 MEMORY_RATE = 6.45e6
@@ -130,5 +130,14 @@ def can_split(entry: KernelEntry, tiles: int) -> bool:
 def _is_whole(steps: int, splits: int, tiles: int, entry: KernelEntry) -> bool:
     """Whether every split has steps, and the workspace room for the sums."""
     share = -(-steps // splits)
-    partial = tiles * splits * entry.tile.rows * entry.tile.columns * 4
-    return share * (splits - 1) < steps and partial <= PARTIAL_BYTES
+    return share * (splits - 1) < steps and sum_bytes(entry, tiles, splits) <= PARTIAL_BYTES
+
+
+def tiles_of(entry: KernelEntry, m: int, n: int) -> int:
+    """Of a launch."""
+    return -(-m // entry.tile.rows) * -(-n // entry.tile.columns)
+
+
+def sum_bytes(entry: KernelEntry, tiles: int, splits: int) -> int:
+    """Of the sums that the splits of so many tiles leave in memory: none, where there is one."""
+    return tiles * splits * entry.tile.rows * entry.tile.columns * 4 if splits > 1 else 0

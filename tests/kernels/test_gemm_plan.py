@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hk_backend import _emulator
 from hk_backend.kernels import catalogue
 from hk_backend.kernels.catalogue import Family
-from hk_backend.kernels.gemm_choice import choose
+from hk_backend.kernels.gemm_choice import choose, most_sum_bytes
 from hk_backend.kernels.gemm_plan import (
     COSTS,
     GAP,
@@ -19,6 +19,8 @@ from hk_backend.kernels.gemm_plan import (
     MOST_TILES,
     PARTIAL_BYTES,
     candidates,
+    sum_bytes,
+    tiles_of,
 )
 from hk_backend.kernels.tuning import Tuning
 
@@ -98,3 +100,16 @@ def test_few_rows_take_small_tiles_and_many_large_ones(of: tuple[str, str]) -> N
     )
     assert small.rows == 32
     assert large.rows * large.columns >= 128 * 128
+
+
+@pytest.mark.parametrize("of", FORMATS)
+@pytest.mark.parametrize(("n", "k"), [(4096, 4096), (4096, 14336), (1280, 8192), (576, 576)])
+def test_the_workspace_has_room_for_every_number_of_rows(
+    of: tuple[str, str], n: int, k: int
+) -> None:
+    """As far as graphs are captured: it is sized when a weight is packed."""
+    room = most_sum_bytes(family(of), n, k, UNITS, Tuning())
+    assert room <= PARTIAL_BYTES
+    for m in range(1, 513):
+        chosen = choose(family(of), m, n, k, UNITS, Tuning())
+        assert sum_bytes(chosen.entry, tiles_of(chosen.entry, m, n), chosen.splits) <= room

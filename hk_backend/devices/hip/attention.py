@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import torch
 
@@ -17,7 +17,7 @@ from hk_backend.devices.hip.cache_form import (
     form_of_cache,
 )
 from hk_backend.devices.hip.call import KernelCall, Work, bad
-from hk_backend.devices.hip.operator import Machine, Problem, Usable
+from hk_backend.devices.hip.operator import Machine, Problem, Usable, Way, as_it_is
 from hk_backend.kernels import Catalogue, Fact, Family, KernelEntry, NoKernel
 from hk_backend.kernels.row_sources import PACKED, SPLIT
 from hk_backend.terms.attention_arguments import AttentionArguments
@@ -254,6 +254,11 @@ def _check_stride(
 def settle(call: KernelCall, machine: Machine) -> KernelCall:
     """As it is: the launcher chooses between alternatives (csrc/hip/kernel.hpp)."""
     return call
+
+
+def ways(kernel: KernelEntry) -> Sequence[Way]:
+    """One."""
+    return (as_it_is,)
 
 
 def self_check_problem(kernel: KernelEntry) -> Problem:

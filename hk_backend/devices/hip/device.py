@@ -16,18 +16,23 @@ import torch
 from hk_backend.devices.base import Arguments, DeviceError, Request
 from hk_backend.devices.hip import attention, linear, pack_weight, quantize_fp8
 from hk_backend.devices.hip.call import KernelCall, bad
-from hk_backend.devices.hip.library import HipError, HipLibrary, mapped_library
+from hk_backend.devices.hip.library import (
+    HipError,
+    HipLibrary,
+    ended_by_a_capture,
+    mapped_library,
+)
 from hk_backend.devices.hip.memory import GpuMemory, Memory
 from hk_backend.devices.hip.merge import merge_attention
 from hk_backend.devices.hip.modules import HipKernels
-from hk_backend.devices.hip.operator import Operator
+from hk_backend.devices.hip.operator import Machine, Operator
 from hk_backend.devices.hip.plan import Plan, Prepared, can_prepare, plan
 from hk_backend.devices.hip.repeated import RepeatedLinears
 from hk_backend.devices.hip.self_check import self_check
 from hk_backend.devices.hip.workspace import Workspaces
 from hk_backend.kernels import Catalogue, CodeObjectError, Family, KernelEntry, catalogue
 from hk_backend.terms.attention_arguments import AttentionArguments
-from hk_backend.terms.linear_arguments import LinearArguments
+from hk_backend.terms.linear_arguments import LinearArguments, PackWeightArguments
 from hk_backend.terms.packed_weight import FlatWeight
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 
@@ -38,6 +43,12 @@ OPERATORS: dict[str, Operator] = {
     "linear": linear,
     "quantize_fp8": quantize_fp8,
 }
+BY_KERNELS: dict[str, Operator] = {
+    "attention_prefill": attention,
+    linear.OPERATOR: linear,
+    quantize_fp8.OPERATOR: quantize_fp8,
+}
+"""By the catalogue's name of the kernels."""
 IN_TORCH: dict[str, Callable[[Any], None]] = {
     "merge_attention": merge_attention,
     "pack_weight": pack_weight.pack_weight,
@@ -69,8 +80,8 @@ class HipDevice:
         self.memory = GpuMemory() if memory is None else memory
         self.kernels = HipKernels(library)
         self.weight_layout = kernels.arch if linear.OPERATOR in kernels.families else ""
-        self._workspaces = Workspaces(self.memory)
-        self._linears = RepeatedLinears(self.memory, self.kernels, self._workspaces)
+        self.workspaces = Workspaces(self.memory, library)
+        self.linears = RepeatedLinears(self.memory, self.kernels, self.workspaces)
         self._check = check
         self._verdicts: dict[tuple[str, str, int], Verdict] = {}
         """By operator, name and GPU: the names of two operators' kernels may be the same."""
@@ -90,7 +101,8 @@ class HipDevice:
         operator = OPERATORS[request.operator]
 
         def usable(kernels: Family) -> Verdict:
-            found = self._usable(operator, kernels, self.memory.current_index())
+            of_kernels = BY_KERNELS[kernels[0].operator]
+            found = self._usable(of_kernels, kernels, self.memory.current_index())
             return found if isinstance(found, Verdict) else SERVED
 
         try:
@@ -111,7 +123,16 @@ class HipDevice:
                     return refused(
                         f"{kernel.name}: its first use cannot be in a graph capture, call it before"
                     )
-            known = self._verdicts[key] = self._checked(operator, kernel, index)
+            try:
+                known = self._check(self, operator, kernel, index)
+            except Exception as error:  # torch raises what a kernel did when it waits for it
+                known = refused(
+                    f"{kernel.name} cannot run on device {index} of {self.name}: "
+                    f"{type(error).__name__}: {error}"
+                )
+                if ended_by_a_capture(error):  # it says nothing of the kernel
+                    return known
+            self._verdicts[key] = known
             if not known:
                 logger.error("hk_backend: %s", known.why)
         return known
@@ -126,7 +147,8 @@ class HipDevice:
         """
         in_torch = IN_TORCH.get(arguments.operator)
         if in_torch is not None:
-            return in_torch(arguments)
+            in_torch(arguments)
+            return self._reserve(arguments) if isinstance(arguments, PackWeightArguments) else None
         operator = OPERATORS.get(arguments.operator)
         if operator is None:
             raise self._missing(arguments.operator)
@@ -143,7 +165,7 @@ class HipDevice:
         out_dtype: torch.dtype,
         x_scales: torch.Tensor | None,
     ) -> torch.Tensor | None:
-        return self._linears.launch(x, weight, bias, out_dtype, x_scales)
+        return self.linears.launch(x, weight, bias, out_dtype, x_scales)
 
     def launch(self, call: KernelCall, index: int) -> None:
         """Enqueue a prepared call on the stream of device `index`."""
@@ -180,9 +202,16 @@ class HipDevice:
         """Of GPU `index`."""
         return self.library.compute_units(index)
 
-    def workspace(self, index: int) -> Mapping[str, torch.Tensor]:
-        """Of torch's current stream on GPU `index`."""
-        return self._workspaces.of(index)
+    def gpu(self, index: int) -> Machine:
+        """What launches on GPU `index` may depend on."""
+        return OneGpu(self.library, self.memory, self.workspaces, index)
+
+    def _reserve(self, packed: PackWeightArguments) -> None:
+        """Make room for what the launches with a weight leave for each other."""
+        index = self.memory.index(packed.data)
+        units = self.gpu(index).compute_units
+        room = linear.workspace_bytes(packed, self.catalogue, units)
+        self.workspaces.reserve(index, room)
 
     def _run_linear(self, of: LinearArguments) -> None:
         """Round x as the kernels multiply it, multiply, and keep the launches for the next call."""
@@ -198,7 +227,7 @@ class HipDevice:
         for call in ready:
             self.launch(call, self._index(call))
         if ready:
-            self._linears.keep(of, ready, made, self._index(ready[0]))
+            self.linears.keep(of, ready, made, self._index(ready[0]))
 
     def _ready(self, operator: Operator, arguments: Arguments) -> KernelCall | None:
         """The launch of a call, with the kernels that it takes; None: there is nothing to write."""
@@ -209,7 +238,7 @@ class HipDevice:
         if call.is_empty:
             return None
         index = self.memory.index(tensor)
-        return operator.settle(self._with_usable(operator, call, index), OneGpu(self, index))
+        return operator.settle(self._with_usable(operator, call, index), self.gpu(index))
 
     def _index(self, call: KernelCall) -> int:
         """The GPU of a launch."""
@@ -229,13 +258,6 @@ class HipDevice:
             return refused("; ".join(verdict.why for verdict in verdicts))
         return tuple(kernel for kernel, verdict in zip(kernels, verdicts, strict=True) if verdict)
 
-    def _checked(self, operator: Operator, kernel: KernelEntry, index: int) -> Verdict:
-        try:
-            return self._check(self, operator, kernel, index)
-        except Exception as error:  # torch raises what a kernel did when it waits for it
-            why = f"{type(error).__name__}: {error}"
-            return refused(f"{kernel.name} cannot run on device {index} of {self.name}: {why}")
-
     def _missing(self, operator: str) -> DeviceError:
         return DeviceError(f"{self.name}: no {operator} kernels for {self.catalogue.arch} yet")
 
@@ -244,15 +266,18 @@ class HipDevice:
 class OneGpu:
     """What a launch on GPU `index` may depend on (operator.Machine)."""
 
-    device: HipDevice
+    library: HipLibrary
+    memory: Memory
+    workspaces: Workspaces
     index: int
 
     @property
     def compute_units(self) -> int:
-        return self.device.compute_units(self.index)
+        return self.library.compute_units(self.index)
 
-    def workspace(self) -> Mapping[str, torch.Tensor]:
-        return self.device.workspace(self.index)
+    def workspace(self, partial_bytes: int) -> Mapping[str, torch.Tensor]:
+        stream = self.memory.stream(self.index)
+        return self.workspaces.of(self.index, stream, partial_bytes).tensors
 
 
 @cache

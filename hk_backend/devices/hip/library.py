@@ -11,6 +11,9 @@ import torch
 from hk_backend import _hip
 from hk_backend.kernels import KernelEntry
 
+CAPTURE_ERRORS = range(900, 909)
+"""hipErrorStreamCapture*: what a capture does not allow, also of another stream's."""
+
 
 class HipError(RuntimeError):
     """A HIP call failed; the message has the call, HIP's name of the error and its text."""
@@ -18,6 +21,11 @@ class HipError(RuntimeError):
     def __init__(self, call: str, code: int, name: str, text: str) -> None:
         super().__init__(f"{call}: {name} ({code}): {text}")
         self.code = code
+
+
+def ended_by_a_capture(error: Exception) -> bool:
+    """Whether a call failed because a stream captures, perhaps another one; torch's calls, too."""
+    return getattr(error, "code", None) in CAPTURE_ERRORS or "captur" in str(error)
 
 
 class HipLibrary(_hip.Library):

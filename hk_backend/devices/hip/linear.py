@@ -4,16 +4,22 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 
 from hk_backend.config import get_config
 from hk_backend.devices.hip.call import KernelCall, Work, bad
-from hk_backend.devices.hip.operator import Machine, Problem, Usable
+from hk_backend.devices.hip.operator import Machine, Problem, Usable, Way, as_it_is
 from hk_backend.devices.hip.pack_weight import FORMATS_OF, pack_weight, packed_bytes
+from hk_backend.devices.hip.quantize_fp8 import kernel_of_layer
 from hk_backend.kernels import Catalogue, Family, KernelEntry
-from hk_backend.kernels.gemm_choice import choose
+from hk_backend.kernels.gemm_choice import choose, most_sum_bytes
+from hk_backend.kernels.gemm_formats import Format, format_of
+from hk_backend.kernels.gemm_plan import can_split, sum_bytes, tiles_of
 from hk_backend.routing.shadow_check import largest_error, tolerance
 from hk_backend.terms.linear_arguments import (
     LinearArguments,
@@ -62,7 +68,11 @@ def verdict(request: LinearRequest, kernels: Catalogue, usable: Usable) -> Verdi
     family = _family(kernels, a, request.format)
     if not family:
         return refused(f"{kernels.arch} has no kernels for x in {a} with {request.format} weights")
-    return usable(family)
+    found = usable(family)
+    if not found or request.activations == "none":
+        return found
+    kernel = kernel_of_layer(kernels, request.dtype, request.activations, request.k)
+    return usable((kernel,))  # its self-check, too, before anything is captured
 
 
 def quantisation(of: LinearArguments) -> QuantizeFp8Arguments | None:
@@ -127,16 +137,45 @@ def settle(call: KernelCall, machine: Machine) -> KernelCall:
     k = int(call.numbers["k"])
     tuning = get_config().tuning
     plan = choose(call.kernels, sizes["m"], sizes["n"], k, machine.compute_units, tuning)
-    if plan.splits == 1:
-        return replace(call, kernels=(plan.entry,))
-    splits = {"splits": plan.splits}
+    return _split(replace(call, kernels=(plan.entry,)), machine, plan.splits)
+
+
+def _split(call: KernelCall, machine: Machine, count: int) -> KernelCall:
+    """The launch of one kernel with the depth of a tile split over so many workgroups."""
+    if count == 1:
+        return call
+    sizes, splits = call.sizes, {"splits": count}
+    tiles = tiles_of(call.kernels[0], sizes["m"], sizes["n"])
+    room = sum_bytes(call.kernels[0], tiles, count)
+    workspace = machine.workspace(room)
+    own = {
+        "partial": workspace["partial"][: room // workspace["partial"].itemsize],
+        "arrived": workspace["arrived"][:tiles],
+    }
     return replace(
         call,
-        kernels=(plan.entry,),
-        tensors={**call.tensors, **machine.workspace()},
+        tensors={**call.tensors, **own},
         numbers={**call.numbers, **splits},
         sizes={**sizes, **splits},
     )
+
+
+def ways(kernel: KernelEntry) -> Sequence[Way]:
+    """With the depth as it is and, of kernels that may split it, in halves."""
+    return (as_it_is, partial(_split, count=2)) if can_split(kernel, tiles=1) else (as_it_is,)
+
+
+def workspace_bytes(of: PackWeightArguments, kernels: Catalogue, compute_units: int) -> int:
+    """Room for the sums of any launch with a weight."""
+    formats: defaultdict[Format, Family] = defaultdict(tuple)
+    b = FORMATS[of.format].dtype
+    alike = of.activations != "none" or b in TYPES
+    elements = [ELEMENTS[b]] if alike else [ELEMENTS[a] for a in ELEMENTS if a in TYPES]
+    for entry in kernels.families.get(OPERATOR, ()):
+        if entry.facts["b"] == ELEMENTS[b] and entry.facts["a"] in elements:
+            formats[format_of(entry)] += (entry,)
+    sizes = (of.n, of.k, compute_units, get_config().tuning)
+    return max((most_sum_bytes(family, *sizes) for family in formats.values()), default=0)
 
 
 def _family(kernels: Catalogue, a: torch.dtype, format: str) -> Family:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -41,8 +41,19 @@ class Machine(Protocol):
     def compute_units(self) -> int:
         """Of the GPU."""
 
-    def workspace(self) -> Mapping[str, torch.Tensor]:
-        """Memory that the stream's launches share (workspace.py), by the struct's fields."""
+    def workspace(self, partial_bytes: int) -> Mapping[str, torch.Tensor]:
+        """Memory that the stream's launches share (workspace.py), by the struct's fields.
+
+        Raises `DeviceError` in a capture on a stream for which there is none.
+        """
+
+
+Way = Callable[[KernelCall, Machine], KernelCall]
+
+
+def as_it_is(call: KernelCall, machine: Machine) -> KernelCall:
+    """The only way of most kernels."""
+    return call
 
 
 class Operator(Protocol):
@@ -64,3 +75,6 @@ class Operator(Protocol):
 
     def self_check_problem(self, kernel: KernelEntry) -> Problem:
         """What `kernel` must solve before its first use."""
+
+    def ways(self, kernel: KernelEntry) -> Sequence[Way]:
+        """To launch `kernel`: it must solve the problem in each."""

@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from hk_backend import reference
 from hk_backend.devices.hip.call import KernelCall, Work, bad
-from hk_backend.devices.hip.operator import Machine, Problem, Usable
+from hk_backend.devices.hip.operator import Machine, Problem, Usable, Way, as_it_is
 from hk_backend.kernels import Catalogue, KernelEntry, NoKernel
 from hk_backend.terms.linear_arguments import QuantizeFp8Arguments
 from hk_backend.terms.requests import LinearRequest
@@ -22,6 +24,8 @@ ROWS, ROW_ELEMENTS = 2**22, 2**28
 """Of x: fewer."""
 EVERYTHING = 31
 """The shift that makes any row or column number 0."""
+SCALES_OF = {"token": "token", "token_block": "block", "tensor": "given"}
+"""The kernels' fact `scale`, by how a layer's activations are rounded."""
 GRANULARITIES = {"block": "token_block", "given": "tensor"}
 """Of a kernel's self-check, by its fact `scale`; of the others "token"."""
 
@@ -60,6 +64,11 @@ def settle(call: KernelCall, machine: Machine) -> KernelCall:
     return call
 
 
+def ways(kernel: KernelEntry) -> Sequence[Way]:
+    """One."""
+    return (as_it_is,)
+
+
 def _kernel_of(of: QuantizeFp8Arguments, kernels: Catalogue) -> KernelEntry:
     """The kernel that computes this; refuses what none does."""
     scale = _scale_of(of)
@@ -69,9 +78,20 @@ def _kernel_of(of: QuantizeFp8Arguments, kernels: Catalogue) -> KernelEntry:
         rows, columns = of.group
         expected = f"dynamic ones of rows or of {FP8_BLOCK} neighbours (divided), or given ones"
         bad("granularity", f"elements {how} {kind} scales of {rows} x {columns}", expected)
-    kernel = _select(kernels, of.x.dtype, scale)
-    if scale == "token" and of.x.shape[1] > kernel.tile.columns:
-        return _select(kernels, of.x.dtype, "token_long")
+    return _of_scale(kernels, of.x.dtype, scale, of.x.shape[1])
+
+
+def kernel_of_layer(
+    kernels: Catalogue, dtype: torch.dtype, activations: str, k: int
+) -> KernelEntry:
+    """What rounds the x of a linear layer, `[M, k]` in `dtype`, as its `activations` say."""
+    return _of_scale(kernels, dtype, SCALES_OF[activations], k)
+
+
+def _of_scale(kernels: Catalogue, dtype: torch.dtype, scale: str, k: int) -> KernelEntry:
+    kernel = _select(kernels, dtype, scale)
+    if scale == "token" and k > kernel.tile.columns:
+        return _select(kernels, dtype, "token_long")
     return kernel
 
 

@@ -34,12 +34,12 @@ TENSORS = (
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a call launched: the last one, `call`, says how much it does."""
+    """What a call launched; the last one, `call` (without its tensors), says how much it does."""
 
     native: _hip.Repeated
     call: KernelCall
     scratch_bytes: int
-    splits: bool
+    partial_bytes: int
 
 
 class RepeatedLinears:
@@ -50,6 +50,13 @@ class RepeatedLinears:
         self._kernels = kernels
         self._workspaces = workspaces
         self._kept: dict[Hashable, Kept] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def forget(self) -> None:
+        """Every launch: the next call of a shape is its first."""
+        self._kept.clear()
 
     def launch(
         self,
@@ -75,10 +82,11 @@ class RepeatedLinears:
         scratch = partial = arrived = None
         if kept.scratch_bytes:
             scratch = torch.empty(kept.scratch_bytes, dtype=torch.uint8, device=on)
-        if kept.splits:
-            partial, arrived = self._workspaces.of(index).values()
-        given = (x, *tensors, bias, x_scales, out, scratch, partial, arrived)
         stream = self._memory.stream(index)
+        if kept.partial_bytes:
+            workspace = self._workspaces.of(index, stream, kept.partial_bytes)
+            partial, arrived = workspace.partial, workspace.arrived
+        given = (x, *tensors, bias, x_scales, out, scratch, partial, arrived)
         if self._memory.is_direct:
             return out if kept.native.launch(stream, given) else None
         there = {name: t for name, t in zip(TENSORS, given, strict=True) if t is not None}
@@ -124,12 +132,13 @@ class RepeatedLinears:
             kernel = self._kernels.load(call.kernels[0], index)
             argument = call.kernels[0].arguments.pack(call.values({}))
             launches.append((kernel, dict(call.sizes), argument, patches))
-        if len(self._kept) >= MOST:
-            self._kept.clear()
+        if len(self) >= MOST:
+            self.forget()
         of_x = (of.x.shape, of.x.stride(), of.x.dtype)
         key = (*of_x, of.out.dtype, of.bias is None, of.x_scales is None, *ints)
-        native = _hip.Repeated(launches, given, ALIGNMENT)
-        self._kept[key] = Kept(native, calls[-1], scratch_bytes, "partial" in last)
+        native = _hip.Repeated(launches, given, TENSORS.index("partial"), ALIGNMENT)
+        sums = last["partial"].nbytes if "partial" in last else 0
+        self._kept[key] = Kept(native, replace(calls[-1], tensors={}), scratch_bytes, sums)
 
 
 class _Places:

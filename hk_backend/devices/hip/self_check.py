@@ -13,7 +13,7 @@ import torch
 
 from hk_backend.devices.hip.call import KernelCall
 from hk_backend.devices.hip.memory import Memory
-from hk_backend.devices.hip.operator import Operator
+from hk_backend.devices.hip.operator import Machine, Operator
 from hk_backend.kernels import Catalogue, KernelEntry
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 
@@ -24,6 +24,9 @@ class Launcher(Protocol):
     catalogue: Catalogue
     memory: Memory
 
+    def gpu(self, index: int) -> Machine:
+        """What launches on GPU `index` may depend on."""
+
     def launch(self, call: KernelCall, index: int) -> None:
         """Enqueue a prepared call on GPU `index`."""
 
@@ -33,22 +36,23 @@ def self_check(device: Launcher, operator: Operator, kernel: KernelEntry, index:
     target = device.memory.torch_device(index)
     with torch.device("cpu"):  # an engine may have made a GPU the default
         problem = operator.self_check_problem(kernel)
-    arguments = moved(problem.arguments, target)
-    call = operator.prepare(arguments, device.catalogue)
-    assert kernel in call.kernels
-    device.launch(replace(call, kernels=(kernel,)), index)
-    with torch.device("cpu"):
-        errors = {
-            name: error(getattr(arguments, name).cpu(), expected)
-            for name, (expected, error) in problem.expected.items()
-        }
-    if all(error <= problem.limit for error in errors.values()):
-        return SERVED
-    found = ", ".join(f"{error:.2e} of {name}" for name, error in errors.items())
-    return refused(
-        f"{kernel.name} failed its self-check on {target}: error {found}; allowed "
-        f"{problem.limit:.2e}"
-    )
+    for way in operator.ways(kernel):
+        arguments = moved(problem.arguments, target)
+        call = operator.prepare(arguments, device.catalogue)
+        assert kernel in call.kernels
+        device.launch(way(replace(call, kernels=(kernel,)), device.gpu(index)), index)
+        with torch.device("cpu"):
+            errors = {
+                name: error(getattr(arguments, name).cpu(), expected)
+                for name, (expected, error) in problem.expected.items()
+            }
+        if not all(error <= problem.limit for error in errors.values()):
+            found = ", ".join(f"{error:.2e} of {name}" for name, error in errors.items())
+            return refused(
+                f"{kernel.name} failed its self-check on {target}: error {found}; allowed "
+                f"{problem.limit:.2e}"
+            )
+    return SERVED
 
 
 def moved(value: Any, target: torch.device) -> Any:

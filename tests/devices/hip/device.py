@@ -30,6 +30,8 @@ class MappedMemory(GpuMemory):
     def __init__(self, library: EmulatedLibrary, index: int) -> None:
         self.library = library
         self.index_of_all = index
+        self.kept: list[KernelCall] = []
+        """As torch's allocator keeps the memory of a graph."""
 
     def torch_device(self, index: int) -> torch.device:
         return torch.device("cpu")
@@ -39,6 +41,7 @@ class MappedMemory(GpuMemory):
 
     @contextmanager
     def addresses(self, call: KernelCall) -> Iterator[dict[str, int]]:
+        self.kept.append(call)
         with self.library.current(self.index_of_all):
             yield {
                 name: self.library.map(tensor, name)
@@ -62,7 +65,8 @@ class SynchronisesInChecks(OnTheHost):
 
     def launch(self, call: KernelCall, index: int) -> None:
         super().launch(call, index)
-        self.library.synchronise(self.memory.stream(index))
+        if not self.is_capturing():
+            self.library.synchronise(self.memory.stream(index))
 
 
 def current_streams(library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:

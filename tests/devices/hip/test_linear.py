@@ -5,6 +5,7 @@ tested by tests/ops/test_linear_on_gfx950.py and tests/kernels/test_gemm.py.
 from __future__ import annotations
 
 import math
+from ctypes import byref, c_void_p
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,14 @@ import torch
 
 from hk_backend.devices.base import DeviceError
 from hk_backend.devices.hip import linear
+from hk_backend.devices.hip.call import KernelCall
 from hk_backend.devices.hip.device import HipDevice
 from hk_backend.devices.hip.emulated import EmulatedLibrary, EmulatorError, make_device
+from hk_backend.devices.hip.library import HipError
 from hk_backend.devices.hip.pack_weight import pack_weight, packed_bytes
 from hk_backend.kernels import catalogue
 from hk_backend.kernels.gemm_formats import LAYERS, family
+from hk_backend.kernels.gemm_plan import can_split
 from hk_backend.terms.linear_arguments import (
     LinearArguments,
     PackWeightArguments,
@@ -26,6 +30,8 @@ from hk_backend.terms.linear_arguments import (
 )
 from hk_backend.terms.packed_weight import PackedWeight
 from tests.devices.hip.device import SynchronisesInChecks, current_streams
+from tests.devices.hip.graph import Mode
+from tests.devices.hip.hip_calls import stream
 from tests.kernels.catalogues import with_kernels
 from tests.kernels.tuning_lines import configured, line, write
 
@@ -89,7 +95,7 @@ def test_splits_leave_the_workspace_as_they_found_it(device: HipDevice) -> None:
         of.out.fill_(torch.nan)
         device.run(of)
         assert torch.equal(of.out, exact(of))
-    assert not device.workspace(0)["arrived"].any()
+    assert not device.workspaces.of(0, 0, 0).arrived.any()
     assert isinstance(device.library, EmulatedLibrary)
 
 
@@ -129,6 +135,38 @@ def test_the_self_check_sees_another_kernel(
     wrong = replace(bf16, symbol=f16.symbol)
     device = SynchronisesInChecks(library, with_kernels(whole, wrong))
     assert "gemm_bf16_64x64 failed its self-check" in device.verify(linear, wrong, 0).why
+
+
+class WrongWhereSplit(SynchronisesInChecks):
+    """A sum of splits is twice what it should be."""
+
+    def launch(self, call: KernelCall, index: int) -> None:
+        super().launch(call, index)
+        call.tensors["c"].mul_(min(call.sizes["splits"], 2))
+
+
+def test_the_self_check_splits_the_depth(
+    library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of every kernel that may: what is right undivided is not enough."""
+    current_streams(library, monkeypatch)
+    device = WrongWhereSplit(library, catalogue("gfx950"))
+    for entry in KERNELS:
+        assert bool(device.verify(linear, entry, 0)) != can_split(entry, tiles=1)
+
+
+def test_a_self_check_beside_a_capture_says_nothing_of_the_kernel(
+    library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of another stream: waiting is not allowed. Later the kernel is checked again."""
+    current_streams(library, monkeypatch)
+    device = SynchronisesInChecks(library, catalogue("gfx950"))
+    begin = ("hipStreamBeginCapture", c_void_p(stream(library, non_blocking=True)))
+    library.call(*begin, Mode.GLOBAL)
+    assert "hipErrorStreamCaptureUnsupported" in device.verify(linear, KERNELS[0], 0).why
+    with pytest.raises(HipError, match="Invalidated"):
+        library.call("hipStreamEndCapture", begin[1], byref(c_void_p()))
+    assert device.verify(linear, KERNELS[0], 0)
 
 
 def test_nothing_to_do(device: HipDevice) -> None:

@@ -4,6 +4,7 @@ does, bit for bit, and what does not fit goes the way on which everything is che
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -54,7 +55,7 @@ def test_other_tensors_of_the_same_layout(case: Case, device: HipDevice) -> None
         found = repeat(layer, device)
         assert found is not None
         repeated_bits = found.view(torch.uint8)
-        device._linears._kept.clear()
+        device.linears.forget()
         assert torch.equal(layer.run().view(torch.uint8), repeated_bits)
 
 
@@ -103,7 +104,7 @@ def test_codes_that_came_with_their_scales(activations: str, device: HipDevice) 
             before = device.library.launch_calls()
             found = ops.linear(codes, layer.pack(), None, torch.bfloat16, scales)
             assert device.library.launch_calls() == before + 1
-            assert len(device._linears._kept) == (1 if m == 5 else 2), "all rows are alike"
+            assert len(device.linears) == (1 if m == 5 else 2), "all rows are alike"
             check_result(layer, found)
     with pytest.raises(ValueError, match=r"^x_scales: torch.float32 \[3\] on cpu is not valid"):
         ops.linear(codes, layer.pack(), None, torch.bfloat16, torch.ones(3))
@@ -183,6 +184,17 @@ def test_no_more_are_kept_than_fit(device: HipDevice, monkeypatch: pytest.Monkey
         check(CASES["bf16"].but(m=m))
     assert repeat(make(CASES["bf16"].but(m=1)), device) is None
     assert repeat(make(CASES["bf16"].but(m=3)), device) is not None
+
+
+def test_no_tensor_is_kept(device: HipDevice) -> None:
+    """Only how tensors lie."""
+    layer = make(CASES["fp8 by token, split"])
+    packed = layer.pack()
+    found = ops.linear(layer.x, packed)
+    held = [weakref.ref(tensor) for tensor in (layer.x, packed.data, packed.factors, found)]
+    assert len(device.linears) == 1
+    del layer, packed, found
+    assert [of() for of in held] == [None] * 4
 
 
 def test_nothing_to_do_is_not_kept(device: HipDevice) -> None:

@@ -134,7 +134,9 @@ def test_the_limit_is_the_problems_own(
         expected = {"out": (whole.expected["out"][0], lambda found, expected: error)}
         return replace(whole, expected=expected, limit=1.0)
 
-    operator: Any = SimpleNamespace(prepare=attention.prepare, self_check_problem=problem_of)
+    operator: Any = SimpleNamespace(
+        prepare=attention.prepare, self_check_problem=problem_of, ways=attention.ways
+    )
     device = SynchronisesInChecks(library, catalogue("gfx950"))
     assert bool(device.verify(operator, KERNEL, 0)) == passes
 

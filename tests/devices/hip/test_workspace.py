@@ -1,0 +1,97 @@
+"""The memory that launches of a stream share: how large, whose, and how long it lives."""
+
+from __future__ import annotations
+
+import weakref
+
+import pytest
+import torch
+
+from hk_backend.devices.base import DeviceError
+from hk_backend.devices.hip.emulated import EmulatedLibrary
+from hk_backend.devices.hip.workspace import Workspaces
+from tests.devices.hip.device import MappedMemory
+from tests.devices.hip.graph import Graph
+from tests.devices.hip.hip_calls import stream
+
+KIB = 1024
+
+
+@pytest.fixture
+def workspaces(library: EmulatedLibrary, streams: dict[int, int]) -> Workspaces:
+    return Workspaces(MappedMemory(library, 0), library)
+
+
+def test_it_is_as_large_as_the_largest_that_was_reserved(
+    workspaces: Workspaces, streams: dict[int, int]
+) -> None:
+    for size in (8 * KIB, 32 * KIB, 16 * KIB):
+        workspaces.reserve(0, size)
+    found = workspaces.of(0, streams[0], 4)
+    assert found.partial.nbytes == 32 * KIB
+    assert found is workspaces.of(0, streams[0], 32 * KIB)
+    assert not found.arrived.any()
+
+
+def test_layers_that_never_split_reserve_nothing(
+    workspaces: Workspaces, streams: dict[int, int]
+) -> None:
+    workspaces.reserve(0, 0)
+    assert workspaces.of(0, streams[0], 4).partial.nbytes == 4
+
+
+def test_each_stream_of_each_gpu_has_its_own(
+    workspaces: Workspaces, library: EmulatedLibrary, streams: dict[int, int]
+) -> None:
+    workspaces.reserve(0, 32 * KIB)
+    own, other = (workspaces.of(0, of, KIB) for of in (streams[0], stream(library)))
+    assert own.partial.data_ptr() != other.partial.data_ptr()
+    assert own.arrived.data_ptr() != other.arrived.data_ptr()
+    assert other.partial.nbytes == 32 * KIB, "what layers that are loaded may need"
+    assert workspaces.of(1, streams[1], KIB).partial.nbytes == KIB
+
+
+@pytest.mark.parametrize("used", [True, False])
+def test_what_a_launch_has_got_lives_on(
+    used: bool, workspaces: Workspaces, streams: dict[int, int]
+) -> None:
+    """A captured graph may hold its address. The rest is given back."""
+    workspaces.reserve(0, KIB)
+    held = workspaces._of[0, streams[0]]
+    if used:
+        assert workspaces.of(0, streams[0], KIB) is held
+    partial = weakref.ref(held.partial)
+    del held
+    workspaces.reserve(0, 2 * KIB)
+    assert workspaces.of(0, streams[0], KIB).partial.nbytes == 2 * KIB
+    assert (partial() is not None) == used
+
+
+def test_counters_are_zero_after_a_weight_was_loaded(
+    workspaces: Workspaces, library: EmulatedLibrary, streams: dict[int, int]
+) -> None:
+    """Of every stream: an engine that slept has given its memory away."""
+    workspaces.reserve(0, KIB)
+    all_streams = (streams[0], stream(library))
+    for of in all_streams:
+        workspaces.of(0, of, KIB).arrived.fill_(3)
+    workspaces.reserve(0, KIB)
+    assert not any(bool(workspaces.of(0, of, KIB).arrived.any()) for of in all_streams)
+
+
+def test_the_spare_one_is_for_a_capture(
+    workspaces: Workspaces, library: EmulatedLibrary, streams: dict[int, int]
+) -> None:
+    """Which also may need more than there is."""
+    workspaces.reserve(0, KIB)
+    graph = Graph(library, stream(library, non_blocking=True))
+    with graph.capture(), pytest.raises(DeviceError, match="call it on that stream before"):
+        workspaces.of(0, graph.stream, 2 * KIB)
+    workspaces.reserve(0, 2 * KIB)
+    with graph.capture():
+        spare = workspaces.of(0, graph.stream, 2 * KIB)
+        with pytest.raises(DeviceError, match="call it on that stream before"):
+            workspaces.of(0, graph.stream, 4 * KIB)
+    assert workspaces.of(0, graph.stream, 2 * KIB) is spare
+    assert workspaces.of(0, graph.stream, 4 * KIB) is not spare
+    assert torch.equal(spare.arrived, torch.zeros_like(spare.arrived))
