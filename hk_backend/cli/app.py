@@ -17,6 +17,7 @@ from hk_backend.bench import options
 from hk_backend.cli import errors
 from hk_backend.cli.output import JsonFlag, print_json, progress
 from hk_backend.cli.time import time
+from hk_backend.cli.tune import tune
 from hk_backend.config import ConfigError
 from hk_backend.quantize import options as quantizing
 
@@ -27,6 +28,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False)
 bench = typer.Typer(no_args_is_help=True, help="Measure an operator on this machine.")
 app.add_typer(bench, name="bench")
 app.command()(time)
+app.command()(tune)
 
 
 def _print_version(asked: bool) -> None:

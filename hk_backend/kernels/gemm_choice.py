@@ -22,9 +22,7 @@ SAMPLED = (*range(16, 512, 16), *range(512, 8193, 128))
 def choose(family: Family, m: int, n: int, k: int, compute_units: int, tuning: Tuning) -> Candidate:
     """`family`: kernels of one format, at least one. A kernel that the file names and that is not
     in it, as it failed on this machine, leaves the choice to the planner."""
-    first = family[0]
-    weight = Weight(first.arch, compute_units, format_of(first), n, k)
-    line = tuning.at(weight, m)
+    line = tuning.at(_weight(family, n, k, compute_units), m)
     for entry in family:
         if line is not None and entry.name == line.kernel:
             return Candidate(entry, line.splits, line.microseconds, line.source)
@@ -33,6 +31,13 @@ def choose(family: Family, m: int, n: int, k: int, compute_units: int, tuning: T
 
 @lru_cache(maxsize=256)
 def most_sum_bytes(family: Family, n: int, k: int, compute_units: int, tuning: Tuning) -> int:
-    """Of the sums that splits leave in memory, for any number of rows among `SAMPLED`."""
-    chosen = ((m, choose(family, m, n, k, compute_units, tuning)) for m in SAMPLED)
+    """Of the sums that splits leave in memory, for any number of rows among `SAMPLED` or in the
+    file."""
+    listed = tuning.lines.get(_weight(family, n, k, compute_units), ())
+    rows = {*SAMPLED, *(line.m for line in listed)}
+    chosen = ((m, choose(family, m, n, k, compute_units, tuning)) for m in rows)
     return max(sum_bytes(of.entry, tiles_of(of.entry, m, n), of.splits) for m, of in chosen)
+
+
+def _weight(family: Family, n: int, k: int, compute_units: int) -> Weight:
+    return Weight(family[0].arch, compute_units, format_of(family[0]), n, k)

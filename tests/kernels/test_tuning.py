@@ -15,9 +15,16 @@ from hypothesis import strategies as st
 from hk_backend.config import ConfigError, read_config
 from hk_backend.kernels import tuning
 from hk_backend.kernels.catalogue import Family, catalogue
-from hk_backend.kernels.gemm_choice import choose
+from hk_backend.kernels.gemm_choice import choose, most_sum_bytes
 from hk_backend.kernels.gemm_formats import LAYERS, family, format_of
-from hk_backend.kernels.gemm_plan import MOST_SPLITS, PLANNED, candidates
+from hk_backend.kernels.gemm_plan import (
+    MOST_SPLITS,
+    PLANNED,
+    Candidate,
+    candidates,
+    sum_bytes,
+    tiles_of,
+)
 from hk_backend.kernels.tuning import Tuned, Tuning, TuningError, Weight, load, read
 from hk_backend.kernels.tuning_fields import FIELDS, MEASURED, MODELLED
 from tests.kernels import tuning_lines
@@ -36,8 +43,8 @@ def line(m: int = 64, n: int = N, k: int = K, **changes: Any) -> Line:
     return tuning_lines.line(FAMILY, m, n, k, **{**CHOICE, **changes})
 
 
-def measured(m: int = 64, **changes: Any) -> Line:
-    return tuning_lines.measured(FAMILY, m, N, K, **{**CHOICE, **changes})
+def measured(m: int = 64, n: int = N, **changes: Any) -> Line:
+    return tuning_lines.measured(FAMILY, m, n, K, **{**CHOICE, **changes})
 
 
 def without(name: str) -> Line:
@@ -191,3 +198,16 @@ def test_the_file_decides_before_the_planner(path: Path) -> None:
     assert [chosen(m) for m in (31, 32, 64, 65)] == [planned(31), tuned, tuned, planned(65)]
     assert choose(FAMILY, 64, N, K, UNITS, tuning).microseconds == 12.5
     assert chosen(64, left) == planned(64, left), "a kernel that failed here does not serve"
+
+
+def test_there_is_room_for_the_sums_of_every_line(path: Path) -> None:
+    """Of rows that nobody would think of, too: a launch in a graph cannot ask for more."""
+    m, n = 1000, 1024
+
+    def room(of: Candidate) -> int:
+        return sum_bytes(of.entry, tiles_of(of.entry, m, n), of.splits)
+
+    most = max(candidates(FAMILY, m, n, K, UNITS), key=room)
+    row = measured(m=m, n=n, kernel=most.entry.name, splits=most.splits)
+    needed = most_sum_bytes(FAMILY, n, K, UNITS, load(write(path, row)))
+    assert needed >= room(most) > most_sum_bytes(FAMILY, n, K, UNITS, Tuning())

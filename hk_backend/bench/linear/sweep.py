@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from hk_backend.bench.gemm.layers import weights
 from hk_backend.bench.linear.measure import Case, Row, cases, measure
 from hk_backend.bench.linear.weights import FORMATS
 from hk_backend.bench.parse import parse_names, parse_numbers
@@ -14,10 +15,7 @@ LAYERS = {
     "smollm2-o": (576, 576),
     "smollm2-gate_up": (3072, 576),
     "smollm2-down": (576, 1536),
-    "llama8b-qkv": (6144, 4096),
-    "llama8b-o": (4096, 4096),
-    "llama8b-gate_up": (28672, 4096),
-    "llama8b-down": (4096, 14336),
+    **weights("llama8b"),
 }
 """`(n, k)` of the linear layers of SmolLM2-135M and Llama-3.1-8B, as engines merge them."""
 

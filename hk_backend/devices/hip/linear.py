@@ -137,10 +137,10 @@ def settle(call: KernelCall, machine: Machine) -> KernelCall:
     k = int(call.numbers["k"])
     tuning = get_config().tuning
     plan = choose(call.kernels, sizes["m"], sizes["n"], k, machine.compute_units, tuning)
-    return _split(replace(call, kernels=(plan.entry,)), machine, plan.splits)
+    return split(replace(call, kernels=(plan.entry,)), machine, plan.splits)
 
 
-def _split(call: KernelCall, machine: Machine, count: int) -> KernelCall:
+def split(call: KernelCall, machine: Machine, count: int) -> KernelCall:
     """The launch of one kernel with the depth of a tile split over so many workgroups."""
     if count == 1:
         return call
@@ -162,7 +162,7 @@ def _split(call: KernelCall, machine: Machine, count: int) -> KernelCall:
 
 def ways(kernel: KernelEntry) -> Sequence[Way]:
     """With the depth as it is and, of kernels that may split it, in halves."""
-    return (as_it_is, partial(_split, count=2)) if can_split(kernel, tiles=1) else (as_it_is,)
+    return (as_it_is, partial(split, count=2)) if can_split(kernel, tiles=1) else (as_it_is,)
 
 
 def workspace_bytes(of: PackWeightArguments, kernels: Catalogue, compute_units: int) -> int:

@@ -1,0 +1,129 @@
+"""Launches of gemm kernels as they are timed on a GPU, on the emulated one: only the watch is not
+real, as nothing there takes time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from hk_backend.bench.gemm import gpu
+from hk_backend.bench.gemm.gpu import Call, Gpu
+from hk_backend.bench.gemm.layers import MODELS, name_of, weights
+from hk_backend.bench.gemm.timers import Clock, Problem
+from hk_backend.devices.hip.call import KernelCall
+from hk_backend.devices.hip.device import HipDevice
+from hk_backend.devices.hip.emulated import LIBRARY, EmulatedLibrary, make_device
+from hk_backend.kernels import catalogue
+from hk_backend.kernels.entry import KernelEntry
+from hk_backend.kernels.gemm_formats import LAYERS, Format, family
+from hk_backend.kernels.gemm_plan import candidates
+from hk_backend.terms.verdict import refused
+
+KERNELS = catalogue("gfx950")
+FORMATS = sorted({of for of in LAYERS.values() if family(KERNELS, of)})
+M, N, K = 3, 40, 1024
+
+
+@pytest.fixture
+def device() -> HipDevice:
+    library = EmulatedLibrary(LIBRARY)
+    library.reset("gfx950")
+    return make_device(library, KERNELS)
+
+
+def splitting(of: Format) -> tuple[KernelEntry, int]:
+    """A kernel, and how often it may split the depth: at least twice."""
+    found = max(candidates(family(KERNELS, of), M, N, K, 256), key=lambda each: each.splits)
+    assert found.splits > 1
+    return found.entry, found.splits
+
+
+@pytest.mark.parametrize("of", FORMATS, ids=" ".join)
+@pytest.mark.parametrize("footprint", [1, 3])
+def test_what_is_timed_are_the_launches_of_a_layer(
+    of: Format, footprint: int, device: HipDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as the watch is to see, of this kernel and these splits, each with the next copy of
+    the weight; and they compute."""
+    entry, splits = splitting(of)
+    launched: list[KernelCall] = []
+    launch = device.launch
+
+    def note(call: KernelCall, index: int) -> None:
+        launched.append(call)
+        launch(call, index)
+
+    monkeypatch.setattr(gpu, "LAUNCHES", 4)
+
+    def watch(calls: Sequence[Call]) -> float:
+        monkeypatch.setattr(device, "launch", note)
+        for call in calls:
+            call()
+        return 7.5
+
+    timer = Gpu(device, "emulated", watch, footprint * weight_bytes(of))
+    assert (timer.arch, timer.compute_units) == ("gfx950", device.compute_units(0))
+    assert timer.microseconds(entry, splits, Problem(of, M, N, K)) == 7.5
+    assert {call.kernels for call in launched} == {(entry,)}
+    assert {call.sizes["splits"] for call in launched} == {splits}
+    copies = [call.tensors["b"].data_ptr() for call in launched]
+    assert len(copies) == 4
+    assert copies == copies[:footprint] * (4 // footprint) + copies[: 4 % footprint]
+    assert len(set(copies)) == footprint
+    for call in launched:
+        assert call.tensors["c"].isfinite().all()
+        assert call.tensors["c"].any()
+        assert torch.equal(call.tensors["c"], launched[0].tensors["c"]), "the same weight"
+
+
+def weight_bytes(of: Format) -> int:
+    row = K * (1 if of.weights == "e4m3" else 2)
+    return -(-N // 16) * 16 * row
+
+
+def test_a_kernel_that_fails_its_self_check_is_not_timed(
+    device: HipDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "verify", lambda *_: refused("it computes something else"))
+    entry, splits = splitting(LAYERS["bf16"])
+    with pytest.raises(RuntimeError, match="it computes something else"):
+        Gpu(device, "emulated").microseconds(entry, splits, Problem(LAYERS["bf16"], M, N, K))
+
+
+def test_the_clock_s_launches_are_those_of_the_model() -> None:
+    """More splits, rows or depth are other launches: none is timed as another one."""
+    entry, splits = splitting(LAYERS["bf16"])
+    clock = Clock("gfx950", at_once=1)
+    times = [
+        clock.microseconds(entry, number, Problem(LAYERS["bf16"], rows, N, depth))
+        for number, rows, depth in ((1, M, K), (splits, M, K), (1, 40 * M, K), (1, M, 2 * K))
+    ]
+    assert len(set(times)) == 4
+    assert times[3] > times[0] > 0
+
+
+PUBLISHED = {
+    "llama8b": {1: ["6144x4096", "4096x4096", "28672x4096", "4096x14336"]},
+    "llama70b": {8: ["1280x8192", "8192x1024", "7168x8192", "8192x3584"]},
+}
+"""Of both engines' merged layers, qkv, o, gate_up and down."""
+
+
+@pytest.mark.parametrize("model", sorted(PUBLISHED))
+def test_the_layers_of_llamas(model: str) -> None:
+    for ranks, shapes in PUBLISHED[model].items():
+        found = weights(model, ranks)
+        assert [f"{n}x{k}" for n, k in found.values()] == shapes
+        assert [name_of(*shape) for shape in found.values()] == list(found)
+    assert name_of(17, 5) == "17x5"
+
+
+@pytest.mark.parametrize("model", sorted(MODELS))
+def test_ranks_that_do_not_divide_a_model(model: str) -> None:
+    with pytest.raises(ValueError, match="3 GPUs do not divide"):
+        weights(model, 3)
+    more = 2 * MODELS[model].kv_heads  # of a head that two GPUs share each has a copy
+    assert weights(model, more)[f"{model}-qkv/tp{more}"][0] > 0
