@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from hk_backend.cli import errors
+from hk_backend.cli import explain as explaining
 from hk_backend.cli import measure as measuring
 from hk_backend.cli.output import JsonFlag, print_json, progress
 
@@ -59,6 +60,20 @@ MeasureFile = Annotated[
 SensitivityFlag = Annotated[
     bool, typer.Option(help="Replay with each unsure parameter at the ends of its range.")
 ]
+ExplainFlag = Annotated[
+    bool,
+    typer.Option("--explain", help="Of gemm: which kernel serves the shape on a GPU, and why."),
+]
+FormatName = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        help="Of --explain: bf16, fp16, fp8_channel, fp8_tensor, fp8_block, fp8_weight_only.",
+    ),
+]
+Clocked = Annotated[
+    int, typer.Option(min=0, help="Of --explain: how many candidates the model times.")
+]
 
 
 def time(
@@ -71,6 +86,9 @@ def time(
     parameters: ParametersFlag = False,
     measured: MeasuredFile = None,
     measure: MeasureFile = None,
+    explain: ExplainFlag = False,
+    format: FormatName = "bf16",
+    clocked: Clocked = 0,
     as_json: JsonFlag = False,
 ) -> None:
     """Model how long a kernel takes on a GPU, what bounds it, and where its clocks go.
@@ -81,6 +99,8 @@ def time(
     """
     if measure is not None:
         return measuring.measure(measure, as_json)
+    if explain:
+        return explaining.explain(kernel, shape, format, arch, clocked, as_json)
     known = measuring.parameters(measured, arch) if measured else {}
     if parameters:
         return _list_parameters(arch, known, as_json)

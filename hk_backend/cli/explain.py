@@ -1,0 +1,100 @@
+"""`hk-backend time gemm --explain`: which kernel serves a linear layer on a GPU, and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from hk_backend.cli import errors
+from hk_backend.cli.output import print_json, progress
+from hk_backend.config import ConfigError, get_config
+
+if TYPE_CHECKING:
+    from hk_backend.bench.gemm.explain import Explanation
+    from hk_backend.engine.linear.judgement import Layer
+
+
+def explain(kernel: str, shape: str, format: str, arch: str, clocked: int, as_json: bool) -> None:
+    """Print the explanation. Raises `typer.BadParameter` for what names no layer."""
+    from hk_backend.bench.gemm import explain as explaining
+    from hk_backend.bench.gemm.timers import Clock
+    from hk_backend.kernels import CodeObjectError
+
+    if kernel != "gemm":
+        raise typer.BadParameter(f"{kernel!r} with --explain; valid: gemm", param_hint="KERNEL")
+    with errors.in_one_line(progress, CodeObjectError, ConfigError, RuntimeError):
+        layer, m = _layer(shape, format, arch)
+        with progress.status("") as line:
+            found = explaining.explain(layer, m, Clock(arch, 1), clocked, line.update)
+    if as_json:
+        return print_json(found.as_json())
+    _print(Console(), found)
+    return None
+
+
+def _layer(shape: str, format: str, arch: str) -> tuple[Layer, int]:
+    """And its rows. Raises `typer.BadParameter`."""
+    from hk_backend import _emulator
+    from hk_backend.engine.linear.judgement import Layer
+    from hk_backend.kernels import catalogue
+    from hk_backend.kernels.gemm_formats import LAYERS, family
+    from hk_backend.timing import shapes
+    from hk_backend.timing.workloads import gemm
+
+    if format not in LAYERS:
+        there = ", ".join(LAYERS)
+        raise typer.BadParameter(f"{format!r} is not one of {there}", param_hint="--format")
+    kernels = family(catalogue(arch), LAYERS[format])
+    if not kernels:
+        raise typer.BadParameter(f"{arch} has no kernels for {format}", param_hint="--format")
+    try:
+        sizes = shapes.parse(kernels[0], shape).shape
+    except shapes.ShapeError as error:
+        raise typer.BadParameter(str(error), param_hint="--shape") from None
+    assert isinstance(sizes, gemm.Shape)
+    units = int(_emulator.TimingParameters(arch)["compute_units"])
+    return Layer(format, sizes.n, sizes.k, kernels, units, get_config().tuning), sizes.m
+
+
+def _print(console: Console, found: Explanation) -> None:
+    from hk_backend.kernels.tuning_fields import MEASURED
+    from hk_backend.timing.calibration import statement
+
+    choice, bound = found.choice, found.bound
+    console.print(
+        f"[bold]{found.layer}, M={found.m}[/bold] on {choice.entry.arch}", highlight=False
+    )
+    console.print(
+        f"{choice.entry.name}, splits {choice.splits}: [bold]{choice.microseconds:.4g} us[/bold] "
+        f"({choice.source})",
+        highlight=False,
+    )
+    if choice.source != MEASURED:
+        console.print(statement("gemm"), style="yellow", highlight=False)
+    console.print(
+        f"bound by {bound.name}: matrix units {bound.matrix:.3g} us, memory {bound.memory:.3g} us",
+        highlight=False,
+    )
+    console.print(f"stock: {found.stock_said}", highlight=False)
+    if found.verdict:
+        console.print("on hip: [green]served[/green]")
+    else:
+        console.print(f"on hip: [yellow]not served[/yellow]: {found.verdict.why}", highlight=False)
+    console.print("elsewhere: served")
+    console.print()
+    console.print(_rivals(found))
+
+
+def _rivals(found: Explanation) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for heading in ("kernel", "tile", "splits", "workgroups", "rounds", "planned us", "clock us"):
+        left = heading in ("kernel", "tile")
+        table.add_column(heading, justify="left" if left else "right")
+    for each in found.rivals:
+        clocked = "" if each.clocked is None else f"{each.clocked:.4g}"
+        numbers = (each.splits, each.workgroups, each.rounds, f"{each.planned:.4g}", clocked)
+        table.add_row(each.kernel, each.tile, *map(str, numbers))
+    return table
