@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -12,15 +12,28 @@ import pytest
 from tests.integration.shared.checkpoints import SCHEMES, Made, make
 from tests.integration.shared.e2e.compare import assert_true_answers, assert_true_logprobs
 from tests.integration.shared.e2e.engine import HK, Checkpoint, Reader
-from tests.integration.shared.e2e.quantized import LAYERS, assert_all_by_hk, assert_true
+from tests.integration.shared.e2e.quantized import (
+    LAYERS,
+    assert_all_by_hk,
+    assert_checked,
+    assert_on_gfx950,
+    assert_true,
+)
 from tests.integration.shared.e2e.rewritten import Weights, fp8_values, mx_values, rewritten
+from tests.integration.shared.e2e.rounding import assert_same_numbers
 from tests.integration.shared.e2e.scenario import Round, Scenario
+from tests.integration.shared.linear.devices import GFX950, unserved
 from tests.models import random_prompts
 
 LENGTHS = [7, 64, 150]
 ENGINE = {"disable_radix_cache": True, "max_total_tokens": 1024}
+ALONE = {**ENGINE, "max_running_requests": 1}
+"""Where activation scales span the batch."""
 SERIALIZED = ("hk-fp8_e4m3fn", "hk-mxfp4", "ct-channel-token", "fp8-static", "fp8-block")
 """HK's own formats, and one of each way through SGLang that a CPU can be taken."""
+UNKNOWN = ("modelopt-channel-token",)
+"""SGLang has no configuration for it."""
+QUICK_GFX950 = ("ct-channel-token-gfx950-1",)
 
 
 @dataclass(frozen=True)
@@ -57,6 +70,45 @@ class Serialized:
     def scenarios(self, checkpoint: Checkpoint, folder: Path) -> list[Scenario]:
         model = str(self.made(checkpoint, folder).checkpoint)
         return [_scenario(str(self), model, "float32", ENGINE)]
+
+
+@dataclass(frozen=True)
+class OnGfx950(Serialized):
+    """The same in bfloat16 on the emulated GPU, each call compared with the reference, and on the
+    cpu device in one process."""
+
+    ranks: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.scheme}-gfx950-{self.ranks}"
+
+    @property
+    def on_cpu(self) -> str:
+        return f"{self.scheme}-bfloat16"
+
+    def scenarios(self, checkpoint: Checkpoint, folder: Path) -> list[Scenario]:
+        model = str(self.made(checkpoint, folder).checkpoint)
+        alone = SCHEMES[self.scheme].per_batch
+        rounds = [Round(random_prompts(LENGTHS, seed=11), max_tokens=1 if alone else 3)]
+        engine = ALONE if alone else ENGINE
+        cpu = Scenario(self.on_cpu, model, rounds, "bfloat16", engine, environment=HK)
+        environment = HK | {"HK_DEVICE": GFX950, "HK_CHECK": "1"}
+        if self.ranks > 1:
+            engine = engine | {"tp_size": self.ranks}
+            environment |= SPAWNED
+        found = replace(cpu, name=str(self), engine=engine, environment=environment)
+        return [found, cpu]
+
+
+SPAWNED = {"TEST_SPAWN": "1", "SGLANG_CPU_OMP_THREADS_BIND": "0|1"}
+ON_GFX950 = [
+    OnGfx950("ct-channel-token", ranks=2),
+    *(
+        OnGfx950(scheme.name)
+        for scheme in SCHEMES.values()
+        if scheme.name not in UNKNOWN and not unserved(GFX950, scheme.scale_kind)
+    ),
+]
 
 
 @cache
@@ -101,3 +153,27 @@ def test_quantised_before(
     result = served(str(item)).only
     assert_all_by_hk(result)
     assert_true(SCHEMES[item.scheme], result, item.made(checkpoint, folder).truth, "float32")
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        pytest.param(
+            item, marks=() if str(item) in QUICK_GFX950 else pytest.mark.slow, id=str(item)
+        )
+        for item in ON_GFX950
+    ],
+)
+def test_devices_agree(
+    item: OnGfx950, served: Reader, checkpoint: Checkpoint, folder: Path
+) -> None:
+    """Both routes by MI355X machine code, each layer within rounding of the reference, and answers
+    as near to the truth, and to the cpu device's, as rounding allows."""
+    found, cpu = served(str(item)).only, served(item.on_cpu).only
+    scheme, truth = SCHEMES[item.scheme], item.made(checkpoint, folder).truth
+    assert len(found.rounds[-1].workers) == item.ranks
+    assert_all_by_hk(found)
+    assert_on_gfx950(found)
+    assert_checked(found)
+    assert_true(scheme, found, truth, "bfloat16")
+    assert_same_numbers(found, cpu, str(truth))

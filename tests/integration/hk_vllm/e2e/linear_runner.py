@@ -1,4 +1,5 @@
-"""One process of engines whose linear layers HK computes, under what vLLM does to weights.
+"""One process of engines whose linear layers HK computes, in the case's dtype, under what vLLM does
+to weights.
 
 First an engine with LoRA: asked without and with an adapter, then its weights are reloaded from
 another checkpoint, and it is asked again. Then one engine for each online quantisation.
@@ -19,7 +20,7 @@ def main(case_path: Path, results_path: Path) -> None:
     results: dict[str, Any] = {}
     weights(case, results)
     for name, options in case["quantization"].items():
-        llm = engine(case["model"], quantization=name, hf_overrides=overrides(options))
+        llm = engine(case, quantization=name, hf_overrides=overrides(options))
         results[name] = asked(llm, case)
         shut_down(llm)
     results_path.write_text(json.dumps(results))
@@ -28,7 +29,7 @@ def main(case_path: Path, results_path: Path) -> None:
 def weights(case: dict[str, Any], results: dict[str, Any]) -> None:
     from vllm.lora.request import LoRARequest
 
-    llm = engine(case["model"], enable_lora=True, max_lora_rank=8)
+    llm = engine(case, enable_lora=True, max_lora_rank=8)
     results["plain"] = asked(llm, case)
     results["adapted"] = asked(llm, case, lora_request=LoRARequest("adapter", 1, case["adapter"]))
     llm.collective_rpc("reload_weights", kwargs={"weights_path": case["other"]})
@@ -39,10 +40,11 @@ def weights(case: dict[str, Any], results: dict[str, Any]) -> None:
     shut_down(llm)
 
 
-def engine(model: str, **arguments: Any) -> Any:
+def engine(case: dict[str, Any], **arguments: Any) -> Any:
     from vllm import LLM
 
-    return LLM(model, dtype="float32", disable_log_stats=False, **DEFAULTS, **arguments)
+    arguments = {**DEFAULTS, "dtype": case["dtype"], **arguments}
+    return LLM(case["model"], disable_log_stats=False, **arguments)
 
 
 def overrides(options: dict[str, Any]) -> dict[str, Any]:

@@ -13,8 +13,11 @@ from safetensors.torch import save_file
 from tests.integration.hk_vllm.e2e.engine import FORKS
 from tests.integration.shared.e2e.compare import assert_true_answers, assert_true_logprobs
 from tests.integration.shared.e2e.engine import HK, tail
+from tests.integration.shared.e2e.quantized import error_in
 from tests.integration.shared.e2e.rewritten import fp8_values, mx_values, rewritten
-from tests.integration.shared.e2e.scenario import Answer
+from tests.integration.shared.e2e.rounding import assert_as_exact, error_of
+from tests.integration.shared.e2e.scenario import Answer, RoundResult, ScenarioResult
+from tests.integration.shared.linear.devices import GFX950
 from tests.models import TINY_LAYERS, random_prompts, tiny_llama
 
 QUANTIZATION: dict[str, dict[str, str]] = {
@@ -46,10 +49,20 @@ def checkpoints(folder: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def results(checkpoints: dict[str, str], folder: Path) -> dict[str, Any]:
     """What one process of engines answered (linear_runner.py)."""
-    case, answered, log = (folder / f"linear-{name}" for name in ("case", "answers", "log"))
+    return run(
+        checkpoints, folder / "linear", {}, {"dtype": "float32", "quantization": QUANTIZATION}
+    )
+
+
+def run(
+    checkpoints: dict[str, str], folder: Path, environment: dict[str, str], more: dict[str, Any]
+) -> dict[str, Any]:
+    folder.mkdir(exist_ok=True)
+    case, answered, log = (folder / name for name in ("case", "answers", "log"))
     prompts = random_prompts([3, 40, 130], seed=5)
-    case.write_text(json.dumps(checkpoints | {"prompts": prompts, "quantization": QUANTIZATION}))
-    FORKS.run("tests.integration.hk_vllm.e2e.linear_runner", [case, answered], log, HK)
+    case.write_text(json.dumps(checkpoints | {"prompts": prompts} | more))
+    runner = "tests.integration.hk_vllm.e2e.linear_runner"
+    FORKS.run(runner, [case, answered], log, HK | environment)
     assert answered.exists(), tail(log.read_text())
     found: dict[str, Any] = json.loads(answered.read_text())
     return found | {"log": log.read_text()}
@@ -59,11 +72,15 @@ def answers(results: dict[str, Any], name: str) -> list[Answer]:
     return [Answer(**item) for item in results[name]]
 
 
-@pytest.mark.held
-@pytest.mark.parametrize(
+WEIGHTS = pytest.mark.parametrize(
     ("served", "truth"),
     [("plain", "model"), ("adapted", "merged"), ("reloaded", "other")],
 )
+"""What an engine was asked with, and the checkpoint that it amounts to."""
+
+
+@pytest.mark.held
+@WEIGHTS
 def test_weights(
     served: str, truth: str, results: dict[str, Any], checkpoints: dict[str, str]
 ) -> None:
@@ -72,6 +89,31 @@ def test_weights(
     if truth != "model":  # or it had gone unnoticed
         with pytest.raises(AssertionError, match="log-probability"):
             assert_true_logprobs(answers(results, served), checkpoints["model"])
+
+
+@pytest.fixture(scope="module")
+def on_gfx950(checkpoints: dict[str, str], folder: Path) -> dict[str, Any]:
+    """The same in bfloat16 on the emulated GPU."""
+    more: dict[str, Any] = {"dtype": "bfloat16", "quantization": {}}
+    return run(checkpoints, folder / "linear-gfx950", {"HK_DEVICE": GFX950}, more)
+
+
+@pytest.mark.slow
+@WEIGHTS
+def test_weights_on_gfx950(
+    served: str, truth: str, on_gfx950: dict[str, Any], checkpoints: dict[str, str]
+) -> None:
+    """As exact as transformers in bfloat16 of the weights that count, and not of others."""
+    result = ScenarioResult(served, [], [RoundResult(answers(on_gfx950, served), 0, [], None)])
+    assert on_gfx950["routes"]["linear"]["layers_left"] == {}
+    for name, path in checkpoints.items():
+        if name in ("model", "merged", "other"):
+            errors = error_of(result.rounds, path), error_in("bfloat16", result, Path(path))
+            if name == truth:
+                assert_as_exact(*errors)
+            else:
+                with pytest.raises(AssertionError, match="error"):
+                    assert_as_exact(*errors)
 
 
 def test_every_layer_was_packed(results: dict[str, Any]) -> None:

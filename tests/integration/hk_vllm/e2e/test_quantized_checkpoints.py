@@ -19,9 +19,16 @@ from tests.integration.shared.checkpoints import SCHEMES, Made, make
 from tests.integration.shared.checkpoints.damage import DAMAGES, Damage
 from tests.integration.shared.e2e.compare import assert_not_loaded
 from tests.integration.shared.e2e.engine import HK, Served
-from tests.integration.shared.e2e.quantized import assert_all_by_hk, assert_true, error_in
-from tests.integration.shared.e2e.rounding import assert_within
+from tests.integration.shared.e2e.quantized import (
+    assert_all_by_hk,
+    assert_checked,
+    assert_on_gfx950,
+    assert_true,
+    error_in,
+)
+from tests.integration.shared.e2e.rounding import assert_same_numbers, assert_within
 from tests.integration.shared.e2e.scenario import Scenario
+from tests.integration.shared.linear.devices import CPU, DEVICES, GFX950, unserved
 from tests.models import tiny_llama
 
 QUICK = (
@@ -36,6 +43,7 @@ QUICK = (
 )
 """One of each way through vLLM; the others are slow tests."""
 QUICK_HALF = ("fp8-dynamic", "quark-mxfp6_e3m2-weight-only")
+QUICK_GFX950 = ("fp8-static", "ct-channel-token")
 STOCK_RUNS = ("ct-channel-token", "quark-channel-token", "modelopt-channel-token")
 """All that stock vLLM can serve on a CPU with AVX2."""
 STOCK_LENGTHS = [7, 40]
@@ -47,18 +55,26 @@ SLOW_DAMAGES = ("hk", "quark", "o_proj", "down_proj")
 
 @dataclass(frozen=True)
 class Case:
-    """A scheme served by HK in a dtype, or by HK and by stock."""
+    """A scheme served by HK in a dtype, or by HK and by stock; on a device, or on both."""
 
     scheme: str
     dtype: str = "float32"
     by_stock: bool = False
+    device: str = CPU
 
     def __str__(self) -> str:
-        return f"{self.scheme}-{self.dtype}"
+        return f"{self.scheme}-{self.dtype}" + ("-gfx950" if self.device == GFX950 else "")
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """On which it is served: beside an emulated GPU on the cpu device, too."""
+        return (CPU,) if self.device == CPU else DEVICES
 
     def is_quick(self) -> bool:
         if self.by_stock:
             return self.scheme == STOCK_RUNS[0]
+        if self.device == GFX950:
+            return self.scheme in QUICK_GFX950
         return self.scheme in (QUICK if self.dtype == "float32" else QUICK_HALF)
 
 
@@ -80,6 +96,11 @@ def is_quick(item: Item) -> bool:
 
 FLOAT32 = [Case(scheme) for scheme in SCHEMES]
 HALF = [Case(scheme.name, "float16") for scheme in SCHEMES.values() if "float16" in scheme.dtypes]
+ON_GFX950 = [
+    Case(scheme.name, "bfloat16", device=GFX950)
+    for scheme in SCHEMES.values()
+    if not unserved(GFX950, scheme.scale_kind)
+]
 WITH_STOCK = [Case(scheme, by_stock=True) for scheme in STOCK_RUNS]
 
 Maker = Callable[[str], Made]
@@ -119,7 +140,10 @@ def hk(selected: list[Item], made: Maker, folder: Path) -> Served:
             out = item.make(healthy.checkpoint, folder / str(item))
             scenarios.append(damaged(item, out))
         elif not item.by_stock:
-            scenarios.append(scenario(SCHEMES[item.scheme], healthy, item.dtype))
+            scenarios += [
+                scenario(SCHEMES[item.scheme], healthy, item.dtype, device=device)
+                for device in item.devices
+            ]
     scenarios += with_stock(selected, made)
     return serve(scenarios, folder / "hk", HK, at_a_time=2)
 
@@ -140,13 +164,23 @@ def with_stock(selected: list[Item], made: Maker) -> list[Scenario]:
     return scenarios
 
 
-@pytest.mark.parametrize("item", parameters(FLOAT32 + HALF))
+@pytest.mark.parametrize("item", parameters(FLOAT32 + HALF + ON_GFX950))
 def test_what_it_means(item: Case, hk: Served, made: Maker) -> None:
     """Every layer by HK, shard by shard, activations rounded as the checkpoint says."""
     scheme = SCHEMES[item.scheme]
-    result = hk[name_of(scheme, item.dtype)]
+    result = hk[name_of(scheme, item.dtype, item.device)]
     assert_all_by_hk(result)
     assert_true(scheme, result, made(item.scheme).truth, item.dtype)
+
+
+@pytest.mark.parametrize("item", parameters(ON_GFX950))
+def test_devices_agree(item: Case, hk: Served, made: Maker) -> None:
+    """Both routes by MI355X machine code, each layer within rounding of the reference, and answers
+    as near to the cpu device's as rounding allows."""
+    found, cpu = (hk[name_of(SCHEMES[item.scheme], item.dtype, each)] for each in (GFX950, CPU))
+    assert_on_gfx950(found)
+    assert_checked(found)
+    assert_same_numbers(found, cpu, str(made(item.scheme).truth))
 
 
 @pytest.mark.parametrize("item", parameters(WITH_STOCK))

@@ -46,6 +46,11 @@ class Scheme:
     dtypes: tuple[str, ...] = ("float16",)
 
     @property
+    def scale_kind(self) -> str:
+        """What shares a weight scale: 32 neighbours, a block, or more."""
+        return next((kind for kind in ("mx", "block") if kind in self.name), "channel")
+
+    @property
     def per_batch(self) -> bool:
         return self.activations == "tensor" and not self.static
 

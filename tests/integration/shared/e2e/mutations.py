@@ -1,4 +1,5 @@
-"""Deliberate faults in HK's attention: what the end-to-end comparison must catch.
+"""Deliberate faults in HK's attention, and in its linear layers (linear_faults.py): what the
+end-to-end comparison must catch.
 
 They wrap the public operator wherever the plugin holds it, or the calls of a layer, in whatever
 process the plugin lives; the product knows nothing of them.
@@ -25,6 +26,8 @@ from tests.integration.shared.defaults.faults import (
     WrongScale,
     take_speculative_rows,
 )
+from tests.integration.shared.e2e import linear_faults
+from tests.integration.shared.e2e.linear_faults import LINEAR_FAULTS
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,9 @@ def install(name: str) -> None:
     plugin = sys.modules.get("hk_backend.engine.attention")
     if not name or plugin is None:
         return
-    if name in CACHE_FAULTS:
+    if name in LINEAR_FAULTS:
+        linear_faults.install(name, _broken, _count)
+    elif name in CACHE_FAULTS:
         CACHE_FAULTS[name](_count).install(_broken)
     elif name == take_speculative_rows.__name__:
         take_speculative_rows(_broken, SPLIT_ROWS, _count)

@@ -33,12 +33,13 @@ class Scores:
     regrets: list[float]
 
 
-ARITHMETICS = ("exact", "float32", "float16", "unrounded")
+HALVES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+ARITHMETICS = ("exact", "float32", *HALVES, "unrounded")
 """How a checkpoint with `activations.json` is computed.
 
 "exact": what it means. "float32": the layers' sums carry the rounding errors of float32 sums, at
 random: two right engines may differ by as much, since a tie that rounds the other way changes a
-code. "float16": everything is rounded to float16. "unrounded": the layers' inputs are not
+code. "float16", "bfloat16": everything is rounded to it. "unrounded": the layers' inputs are not
 rounded, which is wrong.
 """
 
@@ -118,7 +119,7 @@ def attention_over(cache: Cache | None) -> AbstractContextManager[Any]:
 def _model(checkpoint: str, arithmetic: str) -> Any:
     from transformers import AutoModelForCausalLM
 
-    dtype = torch.float16 if arithmetic == "float16" else torch.float32
+    dtype = HALVES.get(arithmetic, torch.float32)
     model = AutoModelForCausalLM.from_pretrained(
         checkpoint, dtype=dtype, attn_implementation="eager"
     )

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+import torch
 
+from hk_backend.routing.shadow_check import tolerance
 from tests.integration.shared.e2e.compare import assert_true_logprobs
 from tests.integration.shared.e2e.oracle import answered
 from tests.integration.shared.e2e.rounding import Errors, assert_as_exact, error_of
@@ -50,6 +52,30 @@ def assert_true(scheme: Quantised, result: ScenarioResult, truth: Path, dtype: s
     if scheme.activations != "none" and dtype == "float32":
         with pytest.raises(AssertionError, match="error"):
             assert_as_exact(error_in("unrounded", result, truth), allowed)
+
+
+def assert_checked(result: ScenarioResult) -> None:
+    """HK_CHECK compared every call with the reference; had it found one, the route were off."""
+    for worker in result.rounds[-1].workers:
+        for route in ("linear", "attention"):
+            found = worker.routes[route]
+            assert found["on"], found["why"]
+            assert found["checked_calls"] >= found["calls"] > 0
+            assert 0 < found["max_check_error"] <= tolerance(torch.bfloat16)
+
+
+def assert_on_gfx950(result: ScenarioResult) -> None:
+    """Every call of both routes, in every process, was the launch of a kernel of that route, as the
+    emulator counts."""
+    for before, after in zip(result.start, result.rounds[-1].workers, strict=True):
+        for route, kernels in (("linear", "gemm_"), ("attention", "attention_prefill_")):
+            calls = after.routes[route]["calls"] - before.routes.get(route, {"calls": 0})["calls"]
+            launched = sum(
+                count - before.launches.get(name, 0)
+                for name, count in after.launches.items()
+                if name.startswith(kernels)
+            )
+            assert launched == calls > 0, (route, launched, calls)
 
 
 def assert_all_by_hk(result: ScenarioResult) -> None:

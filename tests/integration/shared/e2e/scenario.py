@@ -19,7 +19,7 @@ class Round:
     `teacher_forced`: also score every prompt token (the engines then read no cached prefix).
     `tokens_only`: no log-probabilities (with them SGLang keeps decodes out of prefill batches).
     `ignore_eos`: go on after the text's end (SGLang then keeps room for all that may come).
-    `mutation`: a deliberate fault in HK's attention (mutations.py), for this round only.
+    `mutation`: a deliberate fault in HK's work (mutations.py), for this round only.
     """
 
     prompts: list[Tokens]
