@@ -40,6 +40,7 @@ class Kept:
     call: KernelCall
     scratch_bytes: int
     partial_bytes: int
+    tiles: int
 
 
 class RepeatedLinears:
@@ -90,6 +91,9 @@ class RepeatedLinears:
         if self._memory.is_direct:
             return out if kept.native.launch(stream, given) else None
         there = {name: t for name, t in zip(TENSORS, given, strict=True) if t is not None}
+        if partial is not None and arrived is not None:  # just what the kernel may touch
+            own = {"partial": partial.view(torch.uint8)[: kept.partial_bytes]}
+            there |= own | {"arrived": arrived[: kept.tiles]}
         with self._memory.addresses(replace(kept.call, tensors=there)) as addresses:
             found = [addresses.get(name, 0) for name in TENSORS]
             return out if kept.native.launch(stream, given, found) else None
@@ -137,8 +141,8 @@ class RepeatedLinears:
         of_x = (of.x.shape, of.x.stride(), of.x.dtype)
         key = (*of_x, of.out.dtype, of.bias is None, of.x_scales is None, *ints)
         native = _hip.Repeated(launches, given, TENSORS.index("partial"), ALIGNMENT)
-        sums = last["partial"].nbytes if "partial" in last else 0
-        self._kept[key] = Kept(native, replace(calls[-1], tensors={}), scratch_bytes, sums)
+        room = [last["partial"].nbytes, len(last["arrived"])] if "partial" in last else [0, 0]
+        self._kept[key] = Kept(native, replace(calls[-1], tensors={}), scratch_bytes, *room)
 
 
 class _Places:

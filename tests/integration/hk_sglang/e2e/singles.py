@@ -61,6 +61,12 @@ SINGLES = {
     ),
     # machine code of MI355X, executed by the emulator; short, for it is slow
     "emulated": Single(HK | {"HK_DEVICE": "emulated:gfx950"}, {"page_size": 64}, dtype="bfloat16"),
+    "emulated-graphs": Single(
+        HK | {"HK_DEVICE": "emulated:gfx950"},
+        {"page_size": 64},
+        dtype="bfloat16",
+        sabotage="linear_in_graphs",
+    ),
     "emulated-cpu": Single(HK, {"page_size": 64}, dtype="bfloat16"),
     # HK that must step aside
     "decode-flag": Single(

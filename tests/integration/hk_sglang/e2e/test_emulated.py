@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.shared.e2e.compare import assert_routed
+from tests.integration.shared.e2e.compare import assert_replayed, assert_routed
 from tests.integration.shared.e2e.engine import Checkpoint, Reader
 from tests.integration.shared.e2e.rounding import assert_same_numbers
 
@@ -25,6 +25,14 @@ def test_chunks(served: Reader, checkpoint: Checkpoint) -> None:
     assert sum(launched.values()) == worker.routes["attention"]["calls"]
     assert linear == worker.routes["linear"]["calls"] > 0
     assert_same_numbers(found, cpu, checkpoint("tiny-64"))
+
+
+@pytest.mark.engine("emulated-graphs", "emulated-cpu")
+def test_linear_layers_in_graphs(served: Reader, checkpoint: Checkpoint) -> None:
+    """Captured once and replayed from step to step, between attention that is not."""
+    replayed, cpu = served("emulated-graphs").only, served("emulated-cpu").only
+    assert_replayed(replayed)
+    assert_same_numbers(replayed, cpu, checkpoint("tiny-64"))
 
 
 @pytest.mark.engine("emulated", "emulated-cpu")

@@ -56,7 +56,12 @@ CATALOGUE = {
     "hk": Process(HK),
     "emulated": Process(
         HK | {"HK_DEVICE": "emulated:gfx950"},
-        broken=("kernel_computes_wrong", "kernel_does_not_wait", "kernel_file_damaged"),
+        broken=(
+            "kernel_computes_wrong",
+            "kernel_does_not_wait",
+            "kernel_file_damaged",
+            "linear_in_graphs",
+        ),
     ),
 }
 """Serve the catalogue: stock everything but the faults, HK everything, emulated its own part."""

@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.hk_vllm.e2e.catalogue import EMULATED, Case
 from tests.integration.hk_vllm.e2e.test_equivalence import assert_traffic
-from tests.integration.shared.e2e.compare import ROUTED_SHARE, assert_routed
+from tests.integration.shared.e2e.compare import ROUTED_SHARE, assert_replayed, assert_routed
 from tests.integration.shared.e2e.engine import Checkpoint, Reader
 from tests.integration.shared.e2e.rounding import (
     assert_agree,
@@ -47,6 +47,15 @@ def test_extends_stay_with_the_parent(case: Case, served: Reader, checkpoint: Ch
     assert_fresh_rows_routed(emulated)
     assert_launched(case, emulated)
     assert_same_numbers(emulated, cpu, checkpoint(case.model))
+
+
+@BROKEN
+@pytest.mark.engine("emulated", "hk")
+def test_linear_layers_in_graphs(case: Case, served: Reader, checkpoint: Checkpoint) -> None:
+    """Captured once and replayed from step to step, between attention that is not."""
+    replayed, cpu = served("emulated")["linear_in_graphs"], served("hk")[str(case)]
+    assert_replayed(replayed)
+    assert_same_numbers(replayed, cpu, checkpoint(case.model))
 
 
 @BROKEN

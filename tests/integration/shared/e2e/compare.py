@@ -92,6 +92,16 @@ def assert_routed(result: ScenarioResult) -> None:
         assert attention["on"], attention["why"]
 
 
+def assert_replayed(result: ScenarioResult) -> None:
+    """HK's linear layers ran in graphs, some of them often; HK counts what it launched itself."""
+    for worker in result.rounds[-1].workers:
+        linear = worker.routes["linear"]
+        assert linear["on"], linear["why"]
+        runs = sum(count for name, count in worker.launches.items() if name.startswith("gemm_"))
+        eager = linear["calls"] + linear["dummy_calls"]
+        assert runs - eager > linear["captured_calls"] > 0, (runs, linear)
+
+
 def assert_not_loaded(result: ScenarioResult) -> None:
     """Stock: nothing of HK in any worker beyond the plugin's entry point."""
     for worker in result.rounds[-1].workers:

@@ -1,4 +1,6 @@
-"""Things broken before an engine starts: it must still serve, and say why HK does not."""
+"""Things broken, or done otherwise, before an engine starts: it must still serve, and say why HK
+does not.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,19 @@ def extension_raises() -> None:
     extension.attention_prefill = broken
 
 
+def linear_in_graphs() -> None:
+    """Linear layers are captured and replayed (linear_graphs.py)."""
+    from tests.integration.shared.e2e import linear_graphs
+
+    linear_graphs.linear_in_graphs()
+
+
 SABOTAGES: dict[str, Callable[[], None]] = {
     sabotage.__name__: sabotage
     for sabotage in (
         extension_missing,
         extension_raises,
+        linear_in_graphs,
         broken_kernels.kernel_computes_wrong,
         broken_kernels.kernel_does_not_wait,
         broken_kernels.kernel_file_damaged,
