@@ -19,6 +19,7 @@ from hk_backend.devices.hip.emulated import EmulatedLibrary, make_device
 from hk_backend.kernels import catalogue
 from tests.ops.linear_cases import Case, Layer, make
 from tests.ops.linear_oracle import check, check_result
+from tests.ops.test_linear_on_gfx950 import SERVED
 
 CASES = {
     "bf16": Case("bf16", m=5, n=40, k=96),
@@ -28,6 +29,7 @@ CASES = {
     "fp8": Case("fp8_e4m3fn", "none", "channel"),
     "fp8 by token": Case("fp8_e4m3fn", "token", "tensor", bias=torch.float32),
     "fp8 by token, split": Case("fp8_e4m3fn", "token", "channel", m=2, k=8192),
+    **{" ".join(kind): Case(*kind, m=3) for kind in SERVED if kind[1] != "tensor"},
     "fp8 static": Case("fp8_e4m3fn", "tensor", "channel", static=True),
 }
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
