@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from functools import cache
 from typing import Any, NamedTuple
 
 import pytest
 
+from tests.integration.hk_vllm.rocm.pretending import answers_of
 from tests.integration.hk_vllm.rocm.selector_cases import CASES, LAYERS, ROCM_BACKENDS
-from tests.models import ROOT
 
 UNIFORM_BATCH = 2
 """AttentionCGSupport: graphs of uniform decode batches, the most that a routed builder may have."""
@@ -59,28 +55,10 @@ def automatic(machine: Machine, layer: str) -> str:
 @cache
 def selections(machine: Machine) -> dict[str, dict[str, Any]]:
     """The answers of `selector_session` in a process of its own."""
-    environment = {
-        key: value for key, value in os.environ.items() if not key.startswith(("HK_", "VLLM_"))
-    }
-    environment["VLLM_ROCM_USE_AITER"] = str(int(machine.enabled))
-    environment["VLLM_LOGGING_LEVEL"] = "WARNING"
-    command = [
-        sys.executable,
-        "-m",
-        "tests.integration.hk_vllm.rocm.selector_session",
-        machine.arch,
-    ]
-    run = subprocess.run(
-        command + ["--aiter"] * machine.installed,
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
+    arguments = machine.arch, *["--aiter"] * machine.installed
+    answers: dict[str, dict[str, Any]] = answers_of(
+        "selector_session", *arguments, aiter=machine.enabled
     )
-    assert run.returncode == 0, run.stderr
-    answers: dict[str, dict[str, Any]] = json.loads(run.stdout.splitlines()[-1])
     return answers
 
 
