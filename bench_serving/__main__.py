@@ -118,7 +118,11 @@ def kernels(
         bool, typer.Option("--modelled", help="Our GPU kernels by a model, beside others' figures.")
     ] = False,
     cases: Annotated[
-        str, typer.Option(help="Of --modelled, by words of their names: 'd128 causal,gemm n4096'.")
+        str,
+        typer.Option(
+            help="Of --modelled, by words of their names: 'd128 causal,gemm n4096'; linear: the "
+            "table of linear layers."
+        ),
     ] = "",
     into: Annotated[
         Path | None,
@@ -177,29 +181,41 @@ def kernels(
 
 def _model_kernels(cases: str, workers: int, out: Path, into: Path | None) -> None:
     """Ends the command."""
-    from bench_serving import modelled
+    from bench_serving import modelled, modelled_linear
     from bench_serving import modelled_report as report
     from hk_backend.kernels.catalogue import catalogue
 
     kernels = catalogue(modelled.ARCH)
+    words = [part.strip() for part in cases.split(",")]
+    others = ",".join(part for part in words if part != modelled_linear.WORD)
+    workers = workers or len(os.sched_getaffinity(0))
+    failed = False
     try:
-        chosen = modelled.cases(kernels, cases)
+        chosen = modelled.cases(kernels, others) if others or not cases else []
     except modelled.CaseError as error:
         raise typer.BadParameter(f"--cases: {error}") from None
-    rows = report.model(kernels, chosen, workers or len(os.sched_getaffinity(0)), out, _tell_aside)
-    console.print((out / "modelled.md").read_text(), markup=False, soft_wrap=True)
-    console.print(f"written: {out}/modelled.json, modelled.md, modelled.png, modelled.svg")
-    if into:
-        with errors.in_one_line(console, report.DocumentError):
-            report.put_into(into, rows)
-    raise typer.Exit(1 if any(row.error for row in rows) else 0)
+    with errors.in_one_line(console, report.DocumentError):
+        if chosen:
+            rows = report.model(kernels, chosen, workers, out, _tell_aside)
+            console.print((out / "modelled.md").read_text(), markup=False, soft_wrap=True)
+            console.print(f"written: {out}/modelled.json, modelled.md, modelled.png, modelled.svg")
+            failed = any(row.error for row in rows)
+            if into:
+                report.put_into(into, rows)
+        if not cases or modelled_linear.WORD in words:
+            table = modelled_linear.model(kernels, workers, out, _tell_aside)
+            console.print((out / "modelled_linear.md").read_text(), markup=False, soft_wrap=True)
+            console.print(f"written: {out}/modelled_linear.json, modelled_linear.md")
+            failed = failed or any(row.error for row in table)
+            if into:
+                modelled_linear.put_into(into, table)
+    raise typer.Exit(1 if failed else 0)
 
 
-def _refuse(context: typer.Context, options: Collection[str], why: str) -> None:
+def _refuse(context: typer.Context, names: Collection[str], why: str) -> None:
     """`typer.BadParameter` for an option that was given on the command line."""
-    for name in options:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
+    for name in names:
+        if options.is_given(context, name):
             raise typer.BadParameter(f"--{name.replace('_', '-')}: {why}")
 
 

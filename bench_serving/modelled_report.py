@@ -135,8 +135,13 @@ def put_into(document: Path, rows: Sequence[Row]) -> None:
 
     Raises `DocumentError` if they are not there.
     """
-    before, begin, rest = document.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
+    put_between(document, BEGIN, END, f"{summary(rows)}.\n\n{tables_of(rows)}")
+
+
+def put_between(document: Path, first: str, last: str, text: str) -> None:
+    """Replace what is between two lines of a document. Raises `DocumentError` without them."""
+    before, begin, rest = document.read_text().partition(first)
+    _, end, after = rest.partition(last)
     if not begin or not end:
-        raise DocumentError(f"{document}: no lines {BEGIN.strip()} and {END.strip()}")
-    document.write_text(f"{before}{BEGIN}\n{summary(rows)}.\n\n{tables_of(rows)}\n{END}{after}")
+        raise DocumentError(f"{document}: no lines {first.strip()} and {last.strip()}")
+    document.write_text(f"{before}{first}\n{text}\n{last}{after}")

@@ -15,6 +15,15 @@ class Isa(str, Enum):
     avx512 = "avx512"
 
 
+class Device(str, Enum):
+    """`--device`: where the layers that are timed run."""
+
+    cpu = "cpu"
+    hip = "hip"
+    emulated = "emulated:gfx950"
+
+
+OnDevice = Annotated[Device, typer.Option("--device", help="The GPUs: beside what others publish.")]
 Lengths = Annotated[str, typer.Option(help="Tokens of the request.")]
 HeadSizes = Annotated[str, typer.Option(help="Channels of a head.")]
 Heads = Annotated[str, typer.Option(help="Query heads/KV heads.")]
@@ -28,3 +37,9 @@ WeightOnly = Annotated[bool, typer.Option("--weight-only", help="Activations sta
 Rounds = Annotated[int, typer.Option(min=1, help="Samples of each candidate.")]
 Threads = Annotated[int, typer.Option(min=0, help="0: as many as torch uses.")]
 IsaLimit = Annotated[Isa | None, typer.Option(help="Limit both sides to this instruction set.")]
+
+
+def is_given(context: typer.Context, name: str) -> bool:
+    """Whether an option stands on the command line, whatever its value."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"

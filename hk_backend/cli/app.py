@@ -219,6 +219,8 @@ def attention(
 
 @bench.command()
 def linear(
+    context: typer.Context,
+    device: options.OnDevice = options.Device.cpu,
     layers: options.Layers = "all",
     tokens: options.Tokens = "1,4,16,256,1024",
     formats: options.Formats = "bf16,fp8_e4m3fn,mxfp8,mxfp4",
@@ -230,13 +232,20 @@ def linear(
 ) -> None:
     """Compare linear with torch's, alternating between them, and with the machine's bounds.
 
+    With --device hip the launches that serve a GPU are measured, with emulated:gfx950 modelled,
+    beside what others publish: of --layers, --tokens and --formats those that there are figures of.
     Exit code 1 if a case could not be measured or its result was wrong.
     """
+    if device is not options.Device.cpu:
+        from hk_backend.cli import bench_gpu
+
+        chosen = {"layers": layers, "tokens": tokens, "formats": formats}
+        return bench_gpu.linear(context, device.value, chosen, as_json)
     from hk_backend.bench.linear.sweep import Sweep
     from hk_backend.bench.linear.table import TABLE
 
     plan = Sweep.parse(layers, tokens, formats, weight_only, rounds)
-    _measure(plan, TABLE.print, threads, isa, as_json)
+    return _measure(plan, TABLE.print, threads, isa, as_json)
 
 
 @bench.command()

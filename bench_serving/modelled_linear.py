@@ -1,0 +1,70 @@
+"""The linear layers of `kernels --modelled`: what serves a GPU, by the timing model, beside what
+others published; as JSON, Markdown, and a table in a document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from bench_serving.kernels import write
+from bench_serving.modelled_report import environment, put_between
+from hk_backend.bench import tables
+from hk_backend.bench.gemm.compare import OnDevice, Row, summary
+from hk_backend.bench.gemm.timers import Clock
+from hk_backend.kernels.catalogue import Catalogue
+from hk_backend.kernels.tuning import Tuning
+from hk_backend.timing import calibration
+
+WORD = "linear"
+"""Of `--cases`."""
+BEGIN = "<!-- modelled linear layers: written by `make modelled` -->\n"
+END = "<!-- end of modelled linear layers -->\n"
+HEADINGS = ("layer", "M", "HK us", "published us", "ratio", "kernel", "splits")
+
+
+def model(kernels: Catalogue, workers: int, out: Path, tell: Callable[[str], object]) -> list[Row]:
+    """Model every published figure and write `modelled_linear.json` and `.md` into `out`."""
+    rows = list(OnDevice.parse(Clock(kernels.arch, workers), Tuning()).run(tell))
+    write(out / "modelled_linear", environment(kernels), rows, f"{summary(rows)}.", table_of(rows))
+    return rows
+
+
+def table_of(rows: Sequence[Row]) -> str:
+    """Markdown, a table for each format and source of published figures."""
+    error = calibration.error_of("gemm") or 0.0
+    parts = [
+        f"HK's launches as the planner chooses them, in a stream, modelled ±{error:.0%}; TFLOP/s "
+        "in brackets. The rounding of activations is not in it, nor in what is published. Ratio: "
+        "the published time over HK's; bold: below 1.\n"
+    ]
+    groups = dict.fromkeys((row.case.layer.format, row.case.stock.source) for row in rows)
+    for format, source in groups:
+        of = [r for r in rows if (r.case.layer.format, r.case.stock.source) == (format, source)]
+        parts.append(f"### {format}, published: {source}\n\n{_table(of)}")
+        parts += [f"{row.case}: {tables.FAILED}: {row.error}\n" for row in of if row.error]
+    return "\n".join(parts)
+
+
+def _table(rows: Sequence[Row]) -> str:
+    return tables.markdown(HEADINGS, map(_cells, rows))
+
+
+def _cells(row: Row) -> list[str]:
+    case = row.case
+    published = _time(case.stock.microseconds, case.tflop)
+    what = [" ".join(dict.fromkeys((case.name, case.shape))), str(case.m)]
+    if row.error:
+        return [*what, tables.FAILED, published, "", "", ""]
+    ratio = tables.ratio(row.ratios["HK/stock"])
+    ratio = ratio if float(ratio) >= 1 else f"**{ratio}**"
+    ours = _time(row.microseconds, case.tflop)
+    return [*what, ours, published, ratio, row.kernel, str(row.splits)]
+
+
+def _time(microseconds: float, tflop: float) -> str:
+    return f"{microseconds:.4g} ({tables.rate(tflop / microseconds * 1e6)})"
+
+
+def put_into(document: Path, rows: Sequence[Row]) -> None:
+    """Replace what is between `BEGIN` and `END`. Raises `DocumentError` if they are not there."""
+    put_between(document, BEGIN, END, f"{summary(rows)}.\n\n{table_of(rows)}")

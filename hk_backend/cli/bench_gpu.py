@@ -1,0 +1,68 @@
+"""`hk-backend bench linear --device`: HK's launches on a GPU beside what others publish."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+
+from hk_backend.bench.options import is_given
+from hk_backend.cli import errors
+from hk_backend.cli.output import print_json, progress
+from hk_backend.config import ConfigError, get_config
+
+if TYPE_CHECKING:
+    from hk_backend.bench.gemm.timers import Timer
+
+ALWAYS = ("context", "device", "as_json")
+
+
+def linear(context: typer.Context, device: str, chosen: Mapping[str, str], as_json: bool) -> None:
+    """Time, print, and end the command; `chosen`: options by their names.
+
+    Raises `typer.BadParameter` for another option, or a value that there are no figures of.
+    """
+    from hk_backend import __version__
+    from hk_backend.bench.gemm import compare
+    from hk_backend.devices.base import DeviceError
+    from hk_backend.kernels import CodeObjectError
+    from hk_backend.timing.calibration import statement
+
+    for name in context.params.keys() - {*ALWAYS, *chosen}:
+        if is_given(context, name):
+            option = f"--{name.replace('_', '-')}"
+            raise typer.BadParameter(f"{option}: not with --device {device}")
+    given = {name: value for name, value in chosen.items() if is_given(context, name)}
+    with errors.in_one_line(progress, ConfigError, DeviceError, CodeObjectError):
+        timer = _timer(device)
+        plan = compare.OnDevice.parse(timer, get_config().tuning, **given)
+        with progress.status("") as line:
+            rows = list(plan.run(line.update))
+    environment = {
+        "device": timer.device or device,
+        "arch": timer.arch,
+        "figures": timer.source if timer.device else statement("gemm"),
+        "hk": __version__,
+    }
+    if as_json:
+        print_json({"environment": environment, "cases": [row.as_json() for row in rows]})
+    else:
+        console = Console()
+        for name, value in environment.items():
+            console.print(f"{name:12} {value}", highlight=False, soft_wrap=True)
+        compare.TABLE.print(console, rows)
+    raise typer.Exit(1 if any(row.error for row in rows) else 0)
+
+
+def _timer(device: str) -> Timer:
+    """Raises `DeviceError` where there is no GPU."""
+    kind, _, arch = device.partition(":")
+    if kind == "emulated":
+        from hk_backend.bench.gemm.compare import clock
+
+        return clock(arch)
+    from hk_backend.bench.gemm.gpu import this_gpu
+
+    return this_gpu()

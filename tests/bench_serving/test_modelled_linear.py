@@ -1,0 +1,125 @@
+"""The linear layers of `bench_serving kernels --modelled`, and their table in the docs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from bench_serving import modelled, modelled_linear, modelled_report
+from bench_serving.__main__ import app
+from bench_serving.modelled_linear import BEGIN, END, put_into, table_of
+from bench_serving.modelled_report import DocumentError
+from hk_backend.bench.gemm import timers
+from hk_backend.bench.gemm.compare import Case, OnDevice, Row, summary
+from hk_backend.bench.gemm.timers import Clock
+from hk_backend.kernels.tuning import Tuning
+from tests.seed import draw
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "benchmarks.md"
+PLAN = OnDevice.parse(Clock(modelled.ARCH, 2), Tuning())
+
+
+def row(case: Case, ratio: float) -> Row:
+    return Row(case, "modelled", "a_kernel", 3, case.stock.microseconds / ratio)
+
+
+def line_of(text: str, case: Case) -> list[str]:
+    """The cells of a case in the tables of a text."""
+    heading = f"### {case.layer.format}, published: {case.stock.source}\n"
+    section = text.partition(heading)[2].partition("###")[0]
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in section.splitlines()]
+    (found,) = [
+        cells
+        for cells in lines
+        if len(cells) > 1 and case.shape in cells[0] and cells[1] == str(case.m)
+    ]
+    return found
+
+
+def test_the_tables_have_every_case_with_both_times() -> None:
+    text = table_of([row(case, 0.5) for case in PLAN.cases])
+    for case in PLAN.cases:
+        cells = line_of(text, case)
+        published = case.stock.microseconds
+        assert cells[2].split()[0] == f"{2 * published:.4g}"
+        assert cells[3].split()[0] == f"{published:.4g}"
+        assert cells[4:] == ["**0.50**", "a_kernel", "3"]
+        assert cells[0].split()[-1] == case.shape
+    assert "modelled ±5%" in text
+
+
+def test_a_failed_case_says_why() -> None:
+    text = table_of([Row(PLAN.cases[0], "modelled", error="a buffer's end")])
+    assert line_of(text, PLAN.cases[0])[2] == "failed"
+    assert f"{PLAN.cases[0]}: failed: a buffer's end" in text
+
+
+def test_tables_go_between_their_own_marks(tmp_path: Path) -> None:
+    document = tmp_path / "document.md"
+    rows = [row(case, 2) for case in PLAN.cases]
+    others = f"{modelled_report.BEGIN}old tables\n{modelled_report.END}"
+    document.write_text(f"{others}{BEGIN}stale\n{END}after\n")
+    put_into(document, rows)
+    once = document.read_text()
+    assert once.startswith(others)
+    assert once.endswith("after\n")
+    assert "stale" not in once
+    assert table_of(rows) in once
+    assert summary(rows) in once
+    put_into(document, rows)
+    assert document.read_text() == once
+    document.write_text(others)
+    with pytest.raises(DocumentError, match="no lines <!-- modelled linear layers"):
+        put_into(document, rows)
+
+
+@pytest.fixture
+def instant(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(timers.Clock, "microseconds", lambda *_: 10.0)
+    return
+
+
+@pytest.mark.usefixtures("instant")
+@pytest.mark.parametrize(("chosen", "both"), [("linear", False), ("linear,gemm n1024", True)])
+def test_the_command(chosen: str, both: bool, tmp_path: Path) -> None:
+    """`--cases linear` leaves the other tables alone."""
+    document = tmp_path / "document.md"
+    marks = f"{modelled_report.BEGIN}old tables\n{modelled_report.END}{BEGIN}{END}"
+    document.write_text(marks)
+    options = ["--cases", chosen, "--out", str(tmp_path), "--into", str(document)]
+    result = CliRunner().invoke(app, ["kernels", "--modelled", *options])
+    assert result.exit_code == 0, result.output
+    written = json.loads((tmp_path / "modelled_linear.json").read_text())
+    assert len(written["cases"]) == len(PLAN.cases)
+    text = document.read_text()
+    assert line_of(text, PLAN.cases[0])[2].startswith("10 (")
+    assert ("old tables" in text) is not both
+    assert (tmp_path / "modelled.json").exists() is both
+    assert f"{len(PLAN.cases)}/{len(PLAN.cases)}" in result.stderr
+
+
+def check(chosen: list[Case]) -> None:
+    text = DOCUMENT.read_text().partition(BEGIN)[2].partition(END)[0]
+    plan = OnDevice(chosen, PLAN.timer)
+    for found in plan.run(lambda line: None):
+        cells = line_of(table_of([found]), found.case)
+        assert line_of(text, found.case) == cells, f"{found.case}: run make modelled"
+
+
+def test_the_documented_figures_are_the_model_s() -> None:
+    check([draw("documented linear").choice(PLAN.cases)])
+
+
+@pytest.mark.slow
+def test_all_documented_figures_are_the_model_s() -> None:
+    check(list(PLAN.cases))
+
+
+def test_the_tables_are_of_every_case() -> None:
+    text = DOCUMENT.read_text().partition(BEGIN)[2].partition(END)[0]
+    assert text.count("\n| llama") + text.count("\n| 1") + text.count("\n| 2") == len(PLAN.cases)
+    assert modelled_linear.WORD not in {word for case in PLAN.cases for word in str(case).split()}
