@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from vllm.model_executor.layers.vocab_parallel_embedding import (
 from vllm.model_executor.model_loader.reload import record_metadata_for_reloading
 from vllm.platforms import current_platform
 from vllm.utils.torch_utils import set_default_torch_dtype
+from vllm.v1.worker.gpu_worker import Worker
 
 from hk_backend import machine
 from hk_backend.engine.linear.route import is_attached
@@ -109,8 +111,49 @@ def test_reload_of_a_tied_table(device: str) -> None:
     assert_computes(head, values((128, K), seed=5))
 
 
-def test_sleep_mode_cannot_reach_a_packed_layer() -> None:
-    """vLLM has none on the only platform where HK packs: nothing there takes weights away."""
+@on_devices
+def test_a_layer_that_slept(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At level 2 all memory is lost: vLLM keeps a model's buffers on the host, packed weights among
+    them, and gives them back; a reload then finds its place."""
+    layer = unloaded(linear_layers)
+    record_metadata_for_reloading(layer)
+    load(layer, {"weight": weights()})
+    address = layer.hk_data.data_ptr()
+    worker = sleeper(layer, monkeypatch)
+    Worker.sleep(worker, 2)
+    with pytest.raises(AssertionError):
+        assert_computes(layer, torch.cat(weights()))
+    Worker.wake_up(worker)
+    assert_computes(layer, torch.cat(weights()))
+    reload(layer, {"weight": weights(seed=5)})
+    assert layer.hk_data.data_ptr() == address
+    assert_computes(layer, torch.cat(weights(seed=5)))
+
+
+def sleeper(layer: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A worker whose model is `layer`, on a GPU whose memory is lost in its sleep."""
+
+    def lose(level: int) -> None:
+        for tensor in (*layer.parameters(), *layer.buffers()):
+            tensor.zero_()
+
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.accelerator, "get_memory_info", lambda: (0, 0))
+    backend = SimpleNamespace(suspend=lose, resume=lambda tags: None)
+    return SimpleNamespace(
+        model_runner=SimpleNamespace(model=layer),
+        sleep_mode_backend=backend,
+        vllm_config=SimpleNamespace(model_config=SimpleNamespace(enable_nccl_comm_suspend=False)),
+        get_draft_model=lambda: None,
+        synchronize_device=lambda: None,
+        _save_sleep_parameters=lambda model: None,
+        _sleep_saved_parameters={},
+        _sleep_saved_draft_buffers={},
+    )
+
+
+def test_sleep_mode_cannot_reach_a_layer_on_a_cpu() -> None:
+    """vLLM has none there: nothing takes weights away."""
     assert current_platform.is_cpu()
     assert not current_platform.is_sleep_mode_available()
 

@@ -1,0 +1,88 @@
+"""What packing takes beside a checkpoint's tensors: the peak of a process of its own, whose
+allocator gives back what is freed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import json, sys
+import torch
+from hk_backend.engine.linear.packed_layer import pack_layer, release
+from hk_backend.ops import pack_weight
+
+LAYERS, N, K = 24, 2048, 2048
+format, activations = sys.argv[1:]
+torch.set_num_threads(1)
+
+def memory(field):
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith(field)) * 1024
+
+def peak_of(call):
+    with open("/proc/self/clear_refs", "w") as reset:
+        reset.write("5")  # the peak starts over at what is resident now
+    call()
+    return memory("VmHWM")
+
+def weight_of(n, k):
+    weight = torch.zeros(n, k, dtype=torch.uint8).fill_(0x3c)
+    if format == "bf16":
+        return weight.bfloat16(), None
+    return weight.view(torch.float8_e4m3fn), torch.ones(n, 1) * 0.5
+
+def layer():
+    made = torch.nn.Module()
+    for name, tensor in zip(("weight", "weight_scale"), weight_of(N, K)):
+        if tensor is not None:
+            made.register_parameter(name, torch.nn.Parameter(tensor, requires_grad=False))
+    return made
+
+def pack(each, keep=False):
+    scales = None if format == "bf16" else each.weight_scale.data
+    pack_layer(each, each.weight.data, format, scales, activations=activations)
+    if not keep:
+        release(each, "weight_scale")
+
+def model(keep):
+    before = memory("VmRSS")
+    layers = [layer() for _ in range(LAYERS)]
+    loaded = memory("VmRSS") - before
+    return (peak_of(lambda: [pack(each, keep) for each in layers]) - before) / loaded
+
+pack(layer())
+weight, scales = weight_of(8192, 4096)
+before = memory("VmRSS")
+one = peak_of(lambda: pack_weight(weight, format, scales, activations=activations)) - before
+print(json.dumps({"released": model(False), "kept": model(True), "one": one / weight.nbytes}))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize(
+    ("format", "activations"), [("bf16", "none"), ("fp8_e4m3fn", "token"), ("fp8_e4m3fn", "none")]
+)
+@pytest.mark.parametrize("device", ["cpu", "emulated:gfx950"])
+def test_a_model_is_packed_in_little_more_than_its_checkpoint(
+    device: str, format: str, activations: str
+) -> None:
+    """Layer by layer, each released at once; and beside a large weight only some of its rows are in
+    memory a third time."""
+    environment = {"HK_DEVICE": device, "MALLOC_MMAP_THRESHOLD_": "65536"}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, format, activations],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert 1.0 < found["released"] < 1.3, "of the checkpoint"
+    assert found["kept"] > 1.9, "a model whose tensors are not released would be seen"
+    assert 0.99 < found["one"] < 1.8, "of the weight: the packed one, and four times some rows"
