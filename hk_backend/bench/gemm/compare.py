@@ -140,7 +140,7 @@ class OnDevice:
     def _row(self, case: Case) -> Row:
         layer = case.layer
         choice = layer.ours(case.m)
-        problem = Problem(LAYERS[layer.format], case.m, layer.n, layer.k)
+        problem = Problem(layer.of, case.m, layer.n, layer.k)
         try:
             time = self.timer.microseconds(choice.entry, choice.splits, problem)
         except RuntimeError as error:

@@ -10,7 +10,6 @@ from typing import Any
 from hk_backend.bench.gemm.timers import Problem, Timer
 from hk_backend.engine.linear.judgement import Layer, judge
 from hk_backend.engine.linear.stock import Known
-from hk_backend.kernels.gemm_formats import LAYERS
 from hk_backend.kernels.gemm_plan import Candidate, candidates, costs, tiles_of
 from hk_backend.terms.verdict import Verdict
 from hk_backend.timing.calibration import error_of
@@ -121,7 +120,7 @@ def explain(
         time = None
         if number < clocked:
             say(f"{number + 1}/{min(clocked, RIVALS)}  {each.entry.name}, {each.splits} splits")
-            problem = Problem(LAYERS[layer.format], m, layer.n, layer.k)
+            problem = Problem(layer.of, m, layer.n, layer.k)
             time = timer.microseconds(each.entry, each.splits, problem)
         rivals.append(_rival(each, layer, m, time))
     stock = layer.theirs().get(m)
@@ -132,7 +131,7 @@ def bound(layer: Layer, m: int) -> Bound:
     """By the peaks that the timing model's parameters state."""
     from hk_backend import _emulator
 
-    of, n, k = LAYERS[layer.format], layer.n, layer.k
+    of, n, k = layer.of, layer.n, layer.k
     parameters = _emulator.TimingParameters(layer.family[0].arch)
     clocks = 2.0 * m * n * k / FLOPS_PER_CLOCK[of.activations] / layer.compute_units
     moved = BYTES[of.activations] * m * k + BYTES[of.weights] * n * k + 2 * m * n

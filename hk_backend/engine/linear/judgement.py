@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
 from hk_backend.engine.linear import stock
 from hk_backend.kernels.catalogue import Catalogue, Family
 from hk_backend.kernels.gemm_choice import choose
-from hk_backend.kernels.gemm_formats import LAYERS, family, format_of
+from hk_backend.kernels.gemm_formats import LAYERS, Format, family, format_of
 from hk_backend.kernels.gemm_plan import Candidate
 from hk_backend.kernels.tuning import Tuning, Weight
 from hk_backend.kernels.tuning_fields import MEASURED
@@ -52,6 +54,11 @@ class Layer:
         return f"{self.format} {self.n}x{self.k}"
 
     @property
+    def of(self) -> Format:
+        """What its kernels multiply by what."""
+        return format_of(self.family[0])
+
+    @property
     def untuned(self) -> str:
         """Who says that nobody has tuned the engine's kernel for it; or nothing."""
         return stock.untuned(self.format, self.n, self.k)
@@ -62,8 +69,8 @@ class Layer:
 
     def theirs(self) -> dict[int, stock.Known]:
         """What the engine's own kernel takes, by rows: as measured here, else as published."""
-        first = self.family[0]
-        weight = Weight(first.arch, self.compute_units, format_of(first), self.n, self.k)
+        arch = self.family[0].arch
+        weight = Weight(arch, self.compute_units, self.of, self.n, self.k)
         here = {
             line.m: stock.Known(line.stock_microseconds, f"{line.stock}, measured here")
             for line in self.tuning.lines.get(weight, ())
@@ -98,8 +105,11 @@ def layer_of(
 ) -> Layer:
     """What `request` asks for, of formats that the kernels compute."""
     name = name_of(request)
-    found = family(kernels, LAYERS[name])
-    return Layer(name, request.n, request.k, found, compute_units, tuning)
+    of = LAYERS[name]
+    if name == "fp8_weight_only":
+        activations = "f16" if request.dtype == torch.float16 else "bf16"
+        of = Format(activations, of.weights, "blocks" if _in_blocks(request) else "vectors")
+    return Layer(name, request.n, request.k, family(kernels, of), compute_units, tuning)
 
 
 def name_of(request: LinearRequest) -> str:
@@ -108,10 +118,14 @@ def name_of(request: LinearRequest) -> str:
         return request.format
     if request.activations == "none":
         return "fp8_weight_only"
-    if request.scale_kind == "block":
+    if _in_blocks(request):
         return "fp8_block"
     per_tensor = (request.scale_kind, request.activations) == ("tensor", "tensor")
     return "fp8_tensor" if per_tensor else "fp8_channel"
+
+
+def _in_blocks(request: LinearRequest) -> bool:
+    return request.scale_kind == "block" or request.activations == "token_block"
 
 
 def points(layer: Layer) -> list[Point]:

@@ -21,12 +21,13 @@ from hk_backend.engine.linear.judgement import (
     Layer,
     Point,
     judge,
+    layer_of,
     name_of,
     points,
 )
 from hk_backend.engine.linear.stock import STOCK, UNTUNED, Known, Stock, Untuned
 from hk_backend.kernels.catalogue import catalogue
-from hk_backend.kernels.gemm_formats import LAYERS, family
+from hk_backend.kernels.gemm_formats import LAYERS, Format, family
 from hk_backend.kernels.gemm_plan import PLANNED, Candidate
 from hk_backend.kernels.tuning import Tuning
 from hk_backend.kernels.tuning_fields import MEASURED, MODELLED
@@ -174,12 +175,31 @@ FP8 = "fp8_e4m3fn"
         (request(FP8, "tensor", "channel"), "fp8_channel"),
         (request(FP8, "tensor", "tensor"), "fp8_tensor"),
         (request(FP8, "token_block", "block"), "fp8_block"),
+        (request(FP8, "token_block", "channel"), "fp8_block"),
         (request(FP8, "none", "channel"), "fp8_weight_only"),
+        (request(FP8, "none", "block"), "fp8_weight_only"),
     ],
 )
 def test_kinds_of_layers(asked: LinearRequest, name: str) -> None:
     assert name_of(asked) == name
     assert name in LAYERS
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scales", "of"),
+    [
+        (torch.bfloat16, "channel", ("bf16", "e4m3", "vectors")),
+        (torch.float16, "tensor", ("f16", "e4m3", "vectors")),
+        (torch.float16, "block", ("f16", "e4m3", "blocks")),
+    ],
+)
+def test_weights_alone_in_fp8_have_the_kernels_of_their_activations(
+    dtype: torch.dtype, scales: str, of: tuple[str, str, str]
+) -> None:
+    asked = LinearRequest("cuda", dtype, FP8, N, K, "none", scales)
+    layer = layer_of(asked, catalogue("gfx950"), UNITS, Tuning())
+    assert layer.family == family(catalogue("gfx950"), Format(*of))
+    assert not layer.family or layer.of == of
 
 
 @pytest.mark.parametrize("environment", [{}, {"HK_DEVICE": "hip"}, {"HK_EVIDENCE": "ignore"}])
