@@ -26,6 +26,12 @@ SERVED = (
     ("fp8_e4m3fn", "tensor", "channel"),
 )
 """(format, activations, kind of weight scale) that have kernels."""
+TP8 = (
+    *((768, 4096), (4096, 512), (3584, 4096), (4096, 1792)),
+    *((1280, 8192), (8192, 1024), (7168, 8192), (8192, 3584)),
+)
+"""(N, K) of qkv, o, gate_up and down of Llama 8B, and of 70B, split over eight ranks."""
+QUICK_SHAPES = ((768, 4096), (4096, 512))
 ROWS = (1, 2, 7, 17, 33, 70)
 pytestmark = pytest.mark.usefixtures("on_gfx950")
 every_kind = pytest.mark.parametrize(("format", "activations", "scales"), SERVED)
@@ -63,6 +69,21 @@ def test_split_depth(format: str) -> None:
     activations = "token" if format.startswith("fp8") else "none"
     scales = "channel" if format.startswith("fp8") else "none"
     check(Case(format, activations, scales, m=4, n=64, k=4096))
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        shape if shape in QUICK_SHAPES else pytest.param(shape, marks=pytest.mark.slow)
+        for shape in TP8
+    ],
+)
+@pytest.mark.parametrize("kind", [("bf16", "none", "none"), ("fp8_e4m3fn", "token", "channel")])
+def test_a_rank_of_eight(shape: tuple[int, int], kind: tuple[str, str, str]) -> None:
+    """Layers of Llama 8B and 70B in full size, few rows of them."""
+    n, k = shape
+    assert supports_linear(LinearRequest("cpu", torch.bfloat16, kind[0], n, k, *kind[1:]))
+    check(Case(*kind, m=3, n=n, k=k, out_dtype=torch.bfloat16, bias=torch.bfloat16))
 
 
 def test_a_static_scale() -> None:

@@ -26,6 +26,7 @@ from tests.integration.hk_sglang.linear_layers import (
 )
 from tests.integration.shared.checkpoints import SCHEMES, Made, make
 from tests.integration.shared.checkpoints.damage import DAMAGES, Damage
+from tests.integration.shared.linear.devices import DEVICES, unserved
 from tests.models import TINY_LAYERS, tiny_llama
 
 UNKNOWN = ("modelopt-channel-token", "modelopt-block")
@@ -60,18 +61,37 @@ def loaded(path: Path, scheme: str = "") -> Any:
     return loader.load_model(model_config=config, device_config=DeviceConfig("cpu"))
 
 
-@pytest.mark.parametrize("scheme", [each for each in SCHEMES if each not in UNKNOWN])
-def test_every_layer_of_a_sound_checkpoint(scheme: str, made: Maker) -> None:
+@pytest.mark.parametrize(
+    ("device", "scheme"),
+    [
+        (device, scheme)
+        for device in DEVICES
+        for scheme in SCHEMES
+        if scheme not in UNKNOWN and not unserved(device, SCHEMES[scheme].scale_kind)
+    ],
+    indirect=["device"],
+)
+def test_every_layer_of_a_sound_checkpoint(device: str, scheme: str, made: Maker) -> None:
     routes.reset()
     model.account(loaded(made(scheme).checkpoint, scheme))
     counters = routes.counters("linear")
     assert (counters.layers, dict(counters.layers_left)) == (4 * TINY_LAYERS + 1, {})
 
 
-@pytest.mark.parametrize("item", DAMAGES, ids=str)
-def test_a_damaged_checkpoint(item: Damage, made: Maker, folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("device", "item"),
+    [
+        (device, item)
+        for device in DEVICES
+        for item in DAMAGES
+        if not unserved(device, SCHEMES[item.scheme].scale_kind)
+    ],
+    indirect=["device"],
+    ids=str,
+)
+def test_a_damaged_checkpoint(device: str, item: Damage, made: Maker, tmp_path: Path) -> None:
     """The model is not loaded, and the error says which tensor is wrong and how."""
-    path = item.make(made(item.scheme).checkpoint, folder / str(item))
+    path = item.make(made(item.scheme).checkpoint, tmp_path / str(item))
     with pytest.raises(ValueError) as error:
         loaded(path, item.scheme)
     assert str(error.value).startswith(item.name)

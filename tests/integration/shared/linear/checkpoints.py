@@ -11,8 +11,15 @@ import torch
 from hk_backend.devices import device_for
 from hk_backend.engine.linear.options import FORMATS_OF
 from hk_backend.engine.linear.route import is_attached
+from hk_backend.quantize.recipe import RECIPES
 from hk_backend.routing.shadow_check import largest_error, tolerance
-from tests.integration.shared.linear.devices import MISSING, on_devices, on_gfx950, unserved
+from tests.integration.shared.linear.devices import (
+    DEVICES,
+    MISSING,
+    on_devices,
+    on_gfx950,
+    unserved,
+)
 from tests.integration.shared.linear.engine import LinearEngine
 from tests.integration.shared.linear.named_tensors import bfloat16
 from tests.integration.shared.linear_checkpoints import CHECKPOINTS, WIDTHS, Checkpoint, K
@@ -63,6 +70,36 @@ def refusal(engine: LinearEngine, checkpoint: Checkpoint, caplog: pytest.LogCapt
         return f"{error}\n{caplog.text}"
     assert not is_attached(layer)
     return engine.why_left(layer)
+
+
+@pytest.mark.parametrize(
+    ("device", "name"),
+    [
+        (device, name)
+        for device in DEVICES
+        for name, recipe in RECIPES.items()
+        if "mxfp6" not in name and not unserved(device, recipe.granularity)
+    ],
+    indirect=["device"],
+)
+def test_what_quantize_writes(engine: LinearEngine, device: str, name: str) -> None:
+    """`hk-backend quantize --format NAME`: the engine reads weights and activations as written."""
+    recipe, generator = RECIPES[name], torch.Generator().manual_seed(0)
+    parts = [
+        recipe.quantize((torch.randn(n, K, generator=generator) * 4.0**shard).bfloat16())
+        for shard, n in enumerate(WIDTHS)
+    ]
+    activations = recipe.activations[0]
+    config = engine.config_of(recipe.quantization_config(activations, []))
+    layer = engine.merged(config, torch.bfloat16, K, WIDTHS)
+    stored = [part.name for part in recipe.stored(WIDTHS[0], K)]
+    engine.load(layer, {suffix: [part[i] for part in parts] for i, suffix in enumerate(stored)})
+    assert is_attached(layer)
+    x = x_of()
+    x[:, :128] *= 64  # a scale per token instead of 128 channels rounds the others more coarsely
+    out = engine.forward(layer, x)
+    for part, (codes, scales) in zip(out.split(WIDTHS, -1), parts, strict=True):
+        check_result(Layer(x, codes, recipe.format, scales, activations), part.contiguous())
 
 
 @on_devices
