@@ -220,14 +220,14 @@ class HipDevice:
         rounded = of
         if quantise is not None:
             calls.append(self._ready(quantize_fp8, quantise))
-            made = [quantise.codes, *([quantise.scales] if quantise.dynamic else [])]
+            made = [quantise.codes, quantise.scales] if quantise.dynamic else [quantise.codes]
             rounded = replace(of, x=quantise.codes, x_scales=quantise.scales)
         calls.append(self._ready(linear, rounded))
         ready = [call for call in calls if call is not None]
         for call in ready:
             self.launch(call, self._index(call))
         if ready:
-            self.linears.keep(of, ready, made, self._index(ready[0]))
+            self.linears.keep(of, ready, made, rounded.x_scales, self._index(ready[0]))
 
     def _ready(self, operator: Operator, arguments: Arguments) -> KernelCall | None:
         """The launch of a call, with the kernels that it takes; None: there is nothing to write."""

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -98,6 +98,14 @@ def _tensor_scale(x: torch.Tensor) -> torch.Tensor:
         return torch.ones(1, dtype=torch.float32, device=x.device)
     scale = x.abs().amax().float() / largest
     return scale.clamp(min=MIN_FP8_SCALE / largest).reshape(1)
+
+
+def scale_of_all(of: LinearArguments) -> Callable[[torch.Tensor], torch.Tensor] | None:
+    """What computes in torch, before the launches, the scale by which all of x is rounded; None:
+    nothing has to."""
+    weight = of.weight
+    given = of.x_scales is not None or weight.input_scale is not None
+    return None if given or weight.activations != "tensor" else _tensor_scale
 
 
 def prepare(of: LinearArguments, kernels: Catalogue) -> KernelCall:

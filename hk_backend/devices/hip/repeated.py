@@ -9,13 +9,14 @@ those of the first, and puts their addresses in place. What does not fit, it doe
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
 from hk_backend import _hip
 from hk_backend.devices.hip.call import KernelCall
+from hk_backend.devices.hip.linear import scale_of_all
 from hk_backend.devices.hip.memory import Memory, spanned_bytes
 from hk_backend.devices.hip.modules import HipKernels
 from hk_backend.devices.hip.plan import ALIGNMENT, reads_tensors
@@ -27,17 +28,20 @@ MOST = 4096
 """Shapes that are kept: of each number of rows, one for each kind of layer."""
 TENSORS = (
     *("x", "data", "factors", "block_scales", "input_scale", "bias", "x_scales"),
-    *("out", "scratch", "partial", "arrived"),
+    *("scale", "out", "scratch", "partial", "arrived"),
 )
-"""Of a call. `scratch`: what its launches leave for each other; the last two: the workspace."""
+"""Of a call. `scale`: of all of x, where torch computes it first; `scratch`: what the launches
+leave for each other; the last two: the workspace."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a call launched; the last one, `call` (without its tensors), says how much it does."""
+    """What a call launched; the last one, `call` (without its tensors), says how much it does.
+    `derive`: of x, the scale of all of it."""
 
     native: _hip.Repeated
     call: KernelCall
+    derive: Callable[[torch.Tensor], torch.Tensor] | None
     scratch_bytes: int
     partial_bytes: int
     tiles: int
@@ -80,14 +84,16 @@ class RepeatedLinears:
             return None
         index, on = self._memory.index(x), x.device
         out = torch.empty((x.shape[0], ints[1]), dtype=out_dtype, device=on)
-        scratch = partial = arrived = None
+        scale = scratch = partial = arrived = None
+        if kept.derive is not None:
+            scale = kept.derive(x).view(1, 1)
         if kept.scratch_bytes:
             scratch = torch.empty(kept.scratch_bytes, dtype=torch.uint8, device=on)
         stream = self._memory.stream(index)
         if kept.partial_bytes:
             workspace = self._workspaces.of(index, stream, kept.partial_bytes)
             partial, arrived = workspace.partial, workspace.arrived
-        given = (x, *tensors, bias, x_scales, out, scratch, partial, arrived)
+        given = (x, *tensors, bias, x_scales, scale, out, scratch, partial, arrived)
         if self._memory.is_direct:
             return out if kept.native.launch(stream, given) else None
         there = {name: t for name, t in zip(TENSORS, given, strict=True) if t is not None}
@@ -103,6 +109,7 @@ class RepeatedLinears:
         of: LinearArguments,
         calls: Sequence[KernelCall],
         made: Sequence[torch.Tensor],
+        scales: torch.Tensor | None,
         index: int,
     ) -> None:
         """Remember the launches of a call on GPU `index`.
@@ -111,6 +118,7 @@ class RepeatedLinears:
             calls: of a kernel each.
             made: what they write for each other. If they also take other tensors that are no
                 part of the call, a copy of x for example, they are not kept.
+            scales: by which x is or was rounded, if it is at all.
         """
         if not reads_tensors:
             return
@@ -121,7 +129,9 @@ class RepeatedLinears:
             scratch_bytes += -(-spanned_bytes(tensor) // ALIGNMENT) * ALIGNMENT
         scratch = torch.empty(scratch_bytes, dtype=torch.uint8, device=of.x.device)
         tensors, ints = weight.flat()[:-1], weight.as_ints()
-        given = (of.x, *tensors, of.bias, of.x_scales, of.out, scratch if made else None)
+        derive = scale_of_all(of)
+        scale = None if derive is None else scales
+        given = (of.x, *tensors, of.bias, of.x_scales, scale, of.out, scratch if made else None)
         given += (last.get("partial"), last.get("arrived"))
         spans = [(t, i, 0) for i, t in enumerate(given) if t is not None]
         spans += [(t, TENSORS.index("scratch"), at) for t, at in zip(made, offsets, strict=True)]
@@ -142,7 +152,8 @@ class RepeatedLinears:
         key = (*of_x, of.out.dtype, of.bias is None, of.x_scales is None, *ints)
         native = _hip.Repeated(launches, given, TENSORS.index("partial"), ALIGNMENT)
         room = [last["partial"].nbytes, len(last["arrived"])] if "partial" in last else [0, 0]
-        self._kept[key] = Kept(native, replace(calls[-1], tensors={}), scratch_bytes, *room)
+        last_call = replace(calls[-1], tensors={})
+        self._kept[key] = Kept(native, last_call, derive, scratch_bytes, *room)
 
 
 class _Places:
