@@ -117,6 +117,18 @@ def test_what_was_measured_does_not_stand_for_a_model(
     assert len(list(read(path))) == 4
 
 
+def test_what_the_engine_takes_stands_beside(
+    path: Path, timed: list[tuple[str, int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it was measured too: the evidence of whether a layer is served."""
+    monkeypatch.setattr(timers.Clock, "source", "measured")
+    monkeypatch.setattr(timers.Clock, "device", "MI355X")
+    monkeypatch.setattr(timers.Clock, "stock", lambda self, of: ("torch", 10.0 + of.m))
+    modelled(path)
+    found = [(line.m, line.stock, line.stock_microseconds) for line in read(path)]
+    assert found == [(1, "torch", 11.0), (64, "torch", 74.0)]
+
+
 def test_ctrl_c_keeps_what_there_is(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def microseconds(self: object, entry: KernelEntry, splits: int, of: Problem) -> float:
         if of.m == 64:

@@ -5,17 +5,19 @@ each with a weight that is no longer in a cache.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import median
 
 import torch
 
+from hk_backend.bench.gemm.stock import Multiply, stock_of
 from hk_backend.bench.gemm.timers import Problem
 from hk_backend.devices.hip import linear
 from hk_backend.devices.hip.device import HipDevice, hip_device
 from hk_backend.kernels.entry import KernelEntry
-from hk_backend.kernels.gemm_formats import Format
+from hk_backend.kernels.gemm_formats import LAYERS, Format
 from hk_backend.kernels.tuning_fields import MEASURED
 from hk_backend.terms.linear_arguments import LinearArguments, PackWeightArguments
 from hk_backend.terms.packed_weight import PackedWeight
@@ -24,7 +26,9 @@ from hk_backend.terms.weight_format import FP8_BLOCK
 FOOTPRINT = 1 << 30
 """Bytes of weights that are multiplied in turn: four times the last cache of an MI355X."""
 LAUNCHES = 24
-"""That are timed together."""
+"""At least so many are timed together."""
+MOST_COPIES = 512
+"""Of a weight."""
 ROUNDS = 9
 
 Call = Callable[[], None]
@@ -88,13 +92,34 @@ class Gpu:
         if not verdict:
             raise RuntimeError(verdict.why)
         of = self._arguments(problem)
-        copies = max(1, min(LAUNCHES, self._footprint // of.weight.data.nbytes))
-        data = [of.weight.data, *(of.weight.data.clone() for _ in range(copies - 1))]
-        launches = [
-            self._launch(entry, splits, replace(of, weight=replace(of.weight, data=each)))
-            for each in data
-        ]
-        turn = itertools.islice(itertools.cycle(launches), LAUNCHES)
+        return self._time(
+            self._launch(entry, splits, replace(of, weight=replace(of.weight, data=data)))
+            for data in self._copies(of.weight.data)
+        )
+
+    def stock(self, problem: Problem) -> tuple[str, float] | None:
+        """Of 16-bit layers: of others a plugin does not say it."""
+        name = next((name for name, of in LAYERS.items() if of == problem.format), "")
+        found = stock_of(name)
+        if found is None:
+            return None
+        said, multiply = found
+        target = self._hip.memory.torch_device(self._index)
+        x, weight = (
+            torch.randn(rows, problem.k, device=target).to(DTYPES[problem.format.weights])
+            for rows in (problem.m, problem.n)
+        )
+        calls = (partial(_multiply, multiply, x, each) for each in self._copies(weight))
+        return said, self._time(calls)
+
+    def _copies(self, weight: torch.Tensor) -> Iterator[torch.Tensor]:
+        """So many that the first is in no cache any more when it comes round."""
+        more = min(-(-self._footprint // weight.nbytes), MOST_COPIES) - 1
+        return itertools.chain((weight,), (weight.clone() for _ in range(more)))
+
+    def _time(self, calls: Iterable[Call]) -> float:
+        each = list(calls)
+        turn = itertools.islice(itertools.cycle(each), max(LAUNCHES, len(each)))
         return self._watch(list(turn))
 
     def _launch(self, entry: KernelEntry, splits: int, of: LinearArguments) -> Call:
@@ -127,6 +152,10 @@ class Gpu:
         data = torch.empty(self._hip.packed_bytes(format, n, k), dtype=torch.uint8, device=target)
         self._hip.run(PackWeightArguments(rows, format, n, k, None, factors, activations, data))
         return PackedWeight(data, factors, scales, None, format, n, k, activations, self.arch)
+
+
+def _multiply(multiply: Multiply, x: torch.Tensor, weight: torch.Tensor) -> None:
+    multiply(x, weight)
 
 
 def _activations(of: Format) -> str:

@@ -45,6 +45,9 @@ class Timer(Protocol):
             RuntimeError: the kernel cannot go on, or fails its self-check; the message says why.
         """
 
+    def stock(self, problem: Problem) -> tuple[str, float] | None:
+        """What the engine calls by itself, and its microseconds; None: not known here."""
+
 
 class Clock:
     """The timing model: no GPU is needed."""
@@ -63,3 +66,6 @@ class Clock:
         shape = gemm.Shape(problem.m, problem.n, problem.k, splits)
         traced = model.trace(gemm.launch(entry, shape), threads=1)
         return float(model.time(traced).stream_microseconds)
+
+    def stock(self, problem: Problem) -> None:
+        """Nobody's code but HK's is modelled."""

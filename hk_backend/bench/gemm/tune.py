@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hk_backend.bench.gemm.timers import Problem, Timer
@@ -94,6 +94,9 @@ class Tune:
             best.entry.sha256,
             self._timer.device,
         )
+        stock = self._timer.stock(of)
+        if stock is not None:
+            line = replace(line, stock=stock[0], stock_microseconds=round(stock[1], 3))
         return Found(of, line, times[0])
 
 
