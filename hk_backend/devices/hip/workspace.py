@@ -56,16 +56,15 @@ class Workspaces:
         if not partial_bytes:
             return
         stream = self._memory.stream(index)
-        with self._lock:
+        with self._lock, self._library.current(index):
             for (gpu, own), held in self._of.items():
                 if gpu == index:
                     self._library.synchronise(own)
                     held.arrived.zero_()
-            self._of[index, stream] = self._grown(
-                self._of.get((index, stream)), index, partial_bytes
-            )
-            self._spare[index] = self._grown(self._spare.get(index), index, partial_bytes)
-        self._library.synchronise(stream)  # other streams will use them
+            before = self._of.get((index, stream)), self._spare.get(index)
+            self._of[index, stream] = self._grown(before[0], index, partial_bytes)
+            self._spare[index] = self._grown(before[1], index, partial_bytes)
+            self._library.synchronise(stream)  # other streams will use them
 
     def of(self, index: int, stream: int, partial_bytes: int) -> Workspace:
         """That of a stream, torch's current one on GPU `index`, with at least so much room.
@@ -80,7 +79,7 @@ class Workspaces:
         return found
 
     def _another(self, index: int, stream: int, partial_bytes: int) -> Workspace:
-        with self._lock:
+        with self._lock, self._library.current(index):  # whose null stream it may be
             before = self._of.get((index, stream))
             if self._library.is_capturing(stream):
                 another = self._spare.pop(index, None)
@@ -104,10 +103,11 @@ class Workspaces:
         others += [self._spare[index]] if index in self._spare else []
         room = max([partial_bytes, *(other.partial.nbytes for other in others)])
         on = self._memory.torch_device(index)
-        return Workspace(
-            torch.empty(room // 4, dtype=torch.float32, device=on),
-            torch.zeros(MOST_TILES, dtype=torch.int32, device=on),
-        )
+        with torch.inference_mode(False):  # `reserve` will write to it, in any mode
+            return Workspace(
+                torch.empty(room // 4, dtype=torch.float32, device=on),
+                torch.zeros(MOST_TILES, dtype=torch.int32, device=on),
+            )
 
     def _keep(self, replaced: Workspace | None) -> None:
         if replaced is not None and replaced.used:

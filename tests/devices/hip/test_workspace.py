@@ -79,6 +79,28 @@ def test_counters_are_zero_after_a_weight_was_loaded(
     assert not any(bool(workspaces.of(0, of, KIB).arrived.any()) for of in all_streams)
 
 
+def test_a_weight_is_loaded_again_after_inference(
+    workspaces: Workspaces, streams: dict[int, int]
+) -> None:
+    """torch refuses to write to what was made in inference mode outside of it."""
+    with torch.inference_mode():
+        workspaces.of(0, streams[0], KIB).arrived.fill_(1)
+    workspaces.reserve(0, 2 * KIB)
+    workspaces.of(0, streams[0], KIB)
+    with torch.inference_mode():
+        workspaces.reserve(0, KIB)
+
+
+def test_another_gpu_than_the_current_one(
+    workspaces: Workspaces, library: EmulatedLibrary, streams: dict[int, int]
+) -> None:
+    """Its null stream, too."""
+    streams[1] = 0
+    workspaces.reserve(1, KIB)
+    assert workspaces.of(1, 0, KIB).partial.nbytes == KIB
+    assert library.current_device() == 0
+
+
 def test_the_spare_one_is_for_a_capture(
     workspaces: Workspaces, library: EmulatedLibrary, streams: dict[int, int]
 ) -> None:
