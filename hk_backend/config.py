@@ -20,7 +20,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from hk_backend.kernels.tuning import Tuning, load
+from hk_backend.kernels.tuning import EMPTY, Tuning, load
 
 Route = Literal["attention", "linear"]
 Device = Literal[
@@ -72,7 +72,7 @@ class Config(BaseSettings):
     strict: Annotated[Literal[0, 1], NoDecode] = 0
     check: float = Field(default=0.0, ge=0.0, le=1.0)
     evidence: Literal["use", "ignore"] = "use"
-    tuning: Annotated[Tuning, NoDecode] = Tuning()
+    tuning: Annotated[Tuning, NoDecode] = EMPTY
 
     @field_validator("backend", mode="before")
     @classmethod

@@ -96,6 +96,10 @@ class Tuning:
         return next((line for line in held if source in ("", line.source)), None)
 
 
+EMPTY = Tuning()
+"""Of no file: the planner decides."""
+
+
 @cache
 def load(path: Path) -> Tuning:
     """A whole file; one line of the log says how many of its lines are ignored.

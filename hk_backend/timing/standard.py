@@ -9,7 +9,7 @@ from typing import Any
 from hk_backend.kernels.catalogue import Family
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.gemm_choice import choose
-from hk_backend.kernels.tuning import Tuning
+from hk_backend.kernels.tuning import EMPTY
 from hk_backend.timing.model import Launch
 from hk_backend.timing.workloads import attention, gemm, quantize
 
@@ -32,7 +32,7 @@ def serving(alternatives: Family, shape: Shape, compute_units: int) -> tuple[Ker
     tile first: the first one with enough workgroups for every compute unit, else the last. Of the
     gemm kernels the planner's choice."""
     if isinstance(shape, gemm.Shape):
-        plan = choose(alternatives, shape.m, shape.n, shape.k, compute_units, Tuning())
+        plan = choose(alternatives, shape.m, shape.n, shape.k, compute_units, EMPTY)
         return plan.entry, gemm.launch(plan.entry, replace(shape, splits=plan.splits))
     for entry in alternatives:
         launch = LAUNCHES[entry.operator](entry, shape)

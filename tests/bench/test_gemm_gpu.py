@@ -4,7 +4,8 @@ real, as nothing there takes time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -83,6 +84,69 @@ def test_what_is_timed_are_the_launches_of_a_layer(
 def weight_bytes(of: Format) -> int:
     row = K * (1 if of.weights == "e4m3" else 2)
     return -(-N // 16) * 16 * row
+
+
+class PretendedCuda:
+    """torch.cuda, as far as launches are timed: every launch takes 2 us once it is warm."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.replays = 0
+        self.captured: list[Call] | None = None
+
+    def launch(self) -> None:
+        if self.captured is None:
+            self.now += 1000  # nobody times what is launched outside of the graph
+        else:
+            self.captured.append(self.launch)
+
+    def synchronize(self) -> None:
+        """Launches here end at once."""
+
+    def CUDAGraph(self) -> PretendedCuda:
+        return self
+
+    @contextmanager
+    def graph(self, graph: PretendedCuda) -> Iterator[None]:
+        assert graph is self
+        self.captured = []
+        yield
+
+    def replay(self) -> None:
+        assert self.captured
+        self.replays += 1
+        self.now += len(self.captured) * (500 if self.replays == 1 else 2)
+
+    def Event(self, enable_timing: bool) -> PretendedEvent:
+        assert enable_timing
+        return PretendedEvent(self)
+
+
+class PretendedEvent:
+    def __init__(self, cuda: PretendedCuda) -> None:
+        self._cuda = cuda
+        self.at = float("nan")
+
+    def record(self) -> None:
+        self.at = self._cuda.now
+
+    def synchronize(self) -> None:
+        """It has happened."""
+
+    def elapsed_time(self, end: PretendedEvent) -> float:
+        """Milliseconds."""
+        return (end.at - self.at) / 1e3
+
+
+@pytest.mark.parametrize("launches", [1, 24])
+def test_a_graph_s_replays_are_timed(launches: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Microseconds of one launch; neither what runs before the capture nor the first replay."""
+    cuda = PretendedCuda()
+    monkeypatch.setattr(torch, "cuda", cuda)
+    assert gpu.by_graph([cuda.launch] * launches) == pytest.approx(2.0)
+    assert cuda.captured is not None
+    assert len(cuda.captured) == launches
+    assert cuda.replays == 1 + gpu.ROUNDS
 
 
 class Entry:
