@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +42,8 @@ class KernelEntry:
     name: str
     symbol: str  # of the function in the code object
     operator: str  # what it computes, e.g. attention_prefill
-    facts: Mapping[str, Fact] = field(hash=False)  # what selects it among the operator's
-    bars: Mapping[str, int] = field(hash=False)  # what its source asks of a build
+    facts: Mapping[str, Fact]  # what selects it among the operator's
+    bars: Mapping[str, int]  # what its source asks of a build
     arch: str
     path: Path  # of the code object
     lines: Path  # line tables beside it, compressed: there or not
@@ -63,7 +63,10 @@ class KernelEntry:
     spills: int  # registers, vector and scalar
     scratch: int
     figures: Figures
-    modelled: Mapping[str, ModelledLaunch] = field(hash=False)  # by the name of the shape
+    modelled: Mapping[str, ModelledLaunch]  # by the name of the shape
+
+    def __hash__(self) -> int:  # of little: a choice between kernels is looked up by all of them
+        return hash((self.name, self.sha256))
 
     def code_object(self) -> bytes:
         """The file's bytes. Raises `CodeObjectError` unless they are what was catalogued."""

@@ -26,6 +26,13 @@ def choose(family: Family, m: int, n: int, k: int, compute_units: int, tuning: T
     for entry in family:
         if line is not None and entry.name == line.kernel:
             return Candidate(entry, line.splits, line.microseconds, line.source)
+    step = min(entry.tile.rows for entry in family)  # what tiles have in common
+    return _planned(family, -(-m // step) * step, n, k, compute_units)
+
+
+@lru_cache(maxsize=4096)
+def _planned(family: Family, m: int, n: int, k: int, compute_units: int) -> Candidate:
+    """The planner's choice, alike for all numbers of rows that fill as many tiles."""
     return min(candidates(family, m, n, k, compute_units), key=lambda found: found.microseconds)
 
 
