@@ -98,8 +98,8 @@ def test_few_rows_take_small_tiles_and_many_large_ones(of: tuple[str, str]) -> N
     small, large = (
         choose(family(of), m, 8192, 8192, UNITS, Tuning()).entry.tile for m in (1, 8192)
     )
-    assert small.rows == 32
-    assert large.rows * large.columns >= 128 * 128
+    assert small.rows <= 64
+    assert small.rows * small.columns < 128 * 128 <= large.rows * large.columns
 
 
 @pytest.mark.parametrize("of", FORMATS)

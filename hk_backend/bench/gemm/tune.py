@@ -97,7 +97,7 @@ class Tune:
         stock = self._timer.stock(of)
         if stock is not None:
             line = replace(line, stock=stock[0], stock_microseconds=round(stock[1], 3))
-        return Found(of, line, times[0])
+        return Found(of, line, round(times[0], 3))
 
 
 def _kept(path: Path) -> list[Tuned]:
