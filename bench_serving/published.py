@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from hk_backend.engine.linear.stock import BF16_SQUARES
 from hk_backend.timing.standard import batch, square
 from hk_backend.timing.workloads import attention, gemm
 
@@ -140,8 +141,7 @@ PANELS = (
         "gemm bf16", "gemm", {"a": "bf16", "b": "bf16"}, {n: square(n) for n in SIZES}, HIPKITTENS,
         {
             "HipKittens": (139, 665, 1413, 1610, 1571),
-            "hipBLASLt": (168, 640, 1433, 1575, 1579),
-            "AITER": (53, 329, 1114, 1591, 1564),
+            **BF16_SQUARES,
             "CK": (189, 263, 931, 504, 478),
             "Triton": (59, 271, 934, 1091, 1086),
             "PyTorch": (57, 328, 1139, 1521, 1560),

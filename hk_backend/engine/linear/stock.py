@@ -56,14 +56,19 @@ def _squares(format: str, kernel: str, source: str, *tflops: int) -> tuple[Stock
     )
 
 
+BF16_SQUARES: Mapping[str, tuple[int, ...]] = {
+    "hipBLASLt": (168, 640, 1433, 1575, 1579),
+    "AITER": (53, 329, 1114, 1591, 1564),
+}
+"""TFLOP/s at M = N = K = 1024, 2048, 4096, 8192, 16384, by kernel."""
+
 STOCK: tuple[Stock, ...] = (
     _llama_70b(10240, 8192, 17.4, 18.1, 1091, 1805, 2451, 2575),
     _llama_70b(8192, 8192, 15.2, 15.5, 1075, 1968, 2405, 2526),
     _llama_70b(57344, 8192, 78.0, 78.3, 1795, 2291, 2589, 2639),
     _llama_70b(8192, 28672, 45.2, 43.6, 1234, 2383, 2992, 2972),
     Stock("bf16", 10240, 8192, "AITER", AITER_BF16, {1: 33.6}, {256: 666}),
-    *_squares("bf16", "hipBLASLt", SQUARES, 168, 640, 1433, 1575, 1579),
-    *_squares("bf16", "AITER", SQUARES, 53, 329, 1114, 1591, 1564),
+    *(each for name, of in BF16_SQUARES.items() for each in _squares("bf16", name, SQUARES, *of)),
     *_squares("fp8_tensor", "hipBLASLt", UNSCALED, 205, 1173, 2749, 3233, 3293),
     Stock("fp8_block", 8192, 8192, "AITER", AITER_BLOCKS, tflops={8192: 2340}),
 )
