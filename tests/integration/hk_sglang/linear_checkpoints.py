@@ -7,6 +7,8 @@ from tests.integration.shared import linear_checkpoints as shared
 from tests.integration.shared.linear_checkpoints import Checkpoint, blocks, mx, per_channel
 from tests.integration.shared.quantization_configs import fp8, quark, quark_fp8
 
+UNKNOWN_SCHEMES = ("modelopt-channel-token", "modelopt-block")
+"""Of shared/checkpoints: SGLang has no configuration for ModelOpt's with these algorithms."""
 UNKNOWN = ("modelopt-channel-token", "modelopt-mxfp8")
 """SGLang has no configuration that reads them so (it calls ModelOpt's MXFP8 mxfp8)."""
 PER_BLOCK = quark_fp8("per_block", False) | {"block_size": [128, 128]}

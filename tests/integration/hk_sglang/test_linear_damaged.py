@@ -20,6 +20,7 @@ from sglang.srt.model_loader.loader import get_model_loader
 from sglang.srt.runtime_context import get_parallel
 
 from hk_backend.routing.routes import routes
+from tests.integration.hk_sglang.linear_checkpoints import UNKNOWN_SCHEMES
 from tests.integration.hk_sglang.linear_layers import (
     installed,
     rank,
@@ -29,8 +30,6 @@ from tests.integration.shared.checkpoints.damage import DAMAGES, Damage
 from tests.integration.shared.linear.devices import DEVICES, unserved
 from tests.models import TINY_LAYERS, tiny_llama
 
-UNKNOWN = ("modelopt-channel-token", "modelopt-block")
-"""SGLang has no configuration for ModelOpt's checkpoints with these algorithms."""
 Maker = Callable[[str], Made]
 
 
@@ -67,7 +66,7 @@ def loaded(path: Path, scheme: str = "") -> Any:
         (device, scheme)
         for device in DEVICES
         for scheme in SCHEMES
-        if scheme not in UNKNOWN and not unserved(device, SCHEMES[scheme].scale_kind)
+        if scheme not in UNKNOWN_SCHEMES and not unserved(device, SCHEMES[scheme].scale_kind)
     ],
     indirect=["device"],
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.hk_sglang.linear_checkpoints import UNKNOWN_SCHEMES
 from tests.integration.shared.checkpoints import SCHEMES, Made, make
 from tests.integration.shared.e2e.compare import assert_true_answers, assert_true_logprobs
 from tests.integration.shared.e2e.engine import HK, Checkpoint, Reader
@@ -31,8 +32,6 @@ ALONE = {**ENGINE, "max_running_requests": 1}
 """Where activation scales span the batch."""
 SERIALIZED = ("hk-fp8_e4m3fn", "hk-mxfp4", "ct-channel-token", "fp8-static", "fp8-block")
 """HK's own formats, and one of each way through SGLang that a CPU can be taken."""
-UNKNOWN = ("modelopt-channel-token",)
-"""SGLang has no configuration for it."""
 QUICK_GFX950 = ("ct-channel-token-gfx950-1",)
 
 
@@ -106,7 +105,7 @@ ON_GFX950 = [
     *(
         OnGfx950(scheme.name)
         for scheme in SCHEMES.values()
-        if scheme.name not in UNKNOWN and not unserved(GFX950, scheme.scale_kind)
+        if scheme.name not in UNKNOWN_SCHEMES and not unserved(GFX950, scheme.scale_kind)
     ),
 ]
 

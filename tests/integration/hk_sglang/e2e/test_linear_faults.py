@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.hk_sglang.e2e.test_linear import ENGINE, Serialized
 from tests.integration.shared.e2e.engine import HK, Checkpoint, Reader
-from tests.integration.shared.e2e.linear_faults import LINEAR_FAULTS, assert_red, scenarios
+from tests.integration.shared.e2e.linear_faults import EACH, assert_red, scenarios
 from tests.integration.shared.e2e.scenario import Scenario
 
 
@@ -23,14 +23,15 @@ class Faulty(Serialized):
     def scenarios(self, checkpoint: Checkpoint, folder: Path) -> list[Scenario]:
         return [
             replace(each, environment=HK | each.environment)
-            for each in scenarios(self.made(checkpoint, folder).checkpoint, ENGINE)
+            for each in scenarios(self.scheme, self.made(checkpoint, folder), ENGINE)
         ]
 
 
-@pytest.mark.parametrize("item", [Faulty("ct-channel-token")], ids=str)
-@pytest.mark.parametrize("fault", LINEAR_FAULTS)
+@pytest.mark.parametrize(
+    ("item", "fault"), [(Faulty(scheme), fault) for scheme, fault in EACH], ids=str
+)
 def test_a_fault_is_seen(
-    fault: str, item: Faulty, served: Reader, checkpoint: Checkpoint, folder: Path
+    item: Faulty, fault: str, served: Reader, checkpoint: Checkpoint, folder: Path
 ) -> None:
     found, cpu = (served(each.name).only for each in item.scenarios(checkpoint, folder))
     assert_red(fault, found, cpu, item.made(checkpoint, folder).truth)

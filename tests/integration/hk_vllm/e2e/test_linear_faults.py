@@ -8,24 +8,25 @@ from tests.integration.hk_vllm.e2e.engine import serve
 from tests.integration.hk_vllm.e2e.quantized import ENGINE
 from tests.integration.shared.checkpoints import SCHEMES, Made, make
 from tests.integration.shared.e2e.engine import HK, Served
-from tests.integration.shared.e2e.linear_faults import LINEAR_FAULTS, assert_red, name_on, scenarios
+from tests.integration.shared.e2e.linear_faults import EACH, FAULTY, assert_red, name_on, scenarios
 from tests.integration.shared.linear.devices import CPU, GFX950
 from tests.models import tiny_llama
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Made]:
     folder = tmp_path_factory.mktemp("faults")
-    return make(SCHEMES["ct-channel-token"], tiny_llama(folder, 64), folder)
+    source = tiny_llama(folder, 64)
+    return {scheme: make(SCHEMES[scheme], source, folder) for scheme in FAULTY}
 
 
 @pytest.fixture(scope="module")
-def served(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Served:
-    folder = tmp_path_factory.mktemp("served")
-    return serve(scenarios(made.checkpoint, ENGINE), folder, HK, at_a_time=2)
+def served(made: dict[str, Made], tmp_path_factory: pytest.TempPathFactory) -> Served:
+    asked = [each for scheme in FAULTY for each in scenarios(scheme, made[scheme], ENGINE)]
+    return serve(asked, tmp_path_factory.mktemp("served"), HK, at_a_time=2)
 
 
-@pytest.mark.parametrize("fault", LINEAR_FAULTS)
-def test_a_fault_is_seen(fault: str, served: Served, made: Made) -> None:
-    found, cpu = (served[name_on(device)] for device in (GFX950, CPU))
-    assert_red(fault, found, cpu, made.truth)
+@pytest.mark.parametrize(("scheme", "fault"), EACH)
+def test_a_fault_is_seen(scheme: str, fault: str, served: Served, made: dict[str, Made]) -> None:
+    found, cpu = (served[name_on(device, scheme)] for device in (GFX950, CPU))
+    assert_red(fault, found, cpu, made[scheme].truth)

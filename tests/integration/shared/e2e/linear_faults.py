@@ -16,9 +16,10 @@ import torch
 from hk_backend.engine.linear import route
 from hk_backend.ops import PackedWeight
 from hk_backend.ops import linear as healthy
+from tests.integration.shared.checkpoints import SCHEMES, Made
 from tests.integration.shared.e2e.rounding import assert_as_exact, error_of
 from tests.integration.shared.e2e.scenario import Round, Scenario, ScenarioResult
-from tests.integration.shared.linear.devices import CPU, GFX950
+from tests.integration.shared.linear.devices import CPU, GFX950, unserved
 from tests.models import TINY_KV_HEADS, random_prompts
 
 LENGTHS = [7, 64, 100]
@@ -63,27 +64,40 @@ LINEAR_FAULTS: dict[str, Callable[..., torch.Tensor]] = {
 }
 
 
-def scenarios(checkpoint: Path, engine: dict[str, Any]) -> list[Scenario]:
+FAULTY = {
+    scheme: faults
+    for scheme, faults in (
+        ("ct-channel-token", tuple(LINEAR_FAULTS)),
+        ("fp8-block", (next_scale.__name__,)),
+    )
+    if not unserved(GFX950, SCHEMES[scheme].scale_kind)
+}
+"""Schemes of checkpoints that gfx950 serves, and the faults that their layers have."""
+EACH = [(scheme, fault) for scheme, faults in FAULTY.items() for fault in faults]
+
+
+def scenarios(scheme: str, made: Made, engine: dict[str, Any]) -> list[Scenario]:
     """Of a tiny Llama in bfloat16: on the emulated GPU once as it is, then with every fault; and
     without them on the cpu device."""
     prompts = random_prompts(LENGTHS, seed=11)
-    rounds = [Round(prompts, 3), *(Round(prompts, 1, mutation=fault) for fault in LINEAR_FAULTS)]
+    faulty = [Round(prompts, 1, mutation=fault) for fault in FAULTY[scheme]]
+    healthy = Round(prompts, 3)
     return [
         Scenario(
-            name_on(device),
-            str(checkpoint),
+            name_on(device, scheme),
+            str(made.checkpoint),
             asked,
             "bfloat16",
             engine,
             environment={"HK_DEVICE": device},
         )
-        for device, asked in ((GFX950, rounds), (CPU, rounds[:1]))
+        for device, asked in ((GFX950, [healthy, *faulty]), (CPU, [healthy]))
     ]
 
 
-def name_on(device: str) -> str:
+def name_on(device: str, scheme: str) -> str:
     """Of the scenario on `device`."""
-    return f"linear-faults-{device.rpartition(':')[2]}"
+    return f"{scheme}-faults-{device.rpartition(':')[2]}"
 
 
 def assert_red(fault: str, found: ScenarioResult, cpu: ScenarioResult, truth: Path) -> None:
@@ -92,7 +106,7 @@ def assert_red(fault: str, found: ScenarioResult, cpu: ScenarioResult, truth: Pa
     stock = error_of(cpu.rounds, str(truth))
     healthy, *faulty = found.rounds
     assert_as_exact(error_of([healthy], str(truth)), stock)
-    index = list(LINEAR_FAULTS).index(fault)
+    index = FAULTY[found.name.partition("-faults")[0]].index(fault)
     before, item = found.rounds[index], faulty[index]
     assert item.workers[0].mutated_calls > before.workers[0].mutated_calls
     assert item.workers[0].routes["linear"]["on"]
