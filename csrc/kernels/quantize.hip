@@ -97,6 +97,12 @@ struct Part {
   }
 };
 
+// A row of scales, `count` of them.
+HK_DEVICE BoundedView scales_of(const QuantizeFp8Args& args, u32 row, u32 count) {
+  return {address(args.scales) + wide_mul(row, args.scale_row) * sizeof(f32),
+          ((count - 1) * args.scale_column + 1) * u32(sizeof(f32))};
+}
+
 // The scale of a lane's piece of a row: computed of 128 columns, and stored.
 struct BlockScale {
   using Unscale = Divided;
@@ -109,12 +115,10 @@ struct BlockScale {
     largest.take(piece);
     largest.template take_lanes<kLanes>();
     const f32 scale = scale_of(largest.value());
-    const u32 blocks = ceil_div(args.k, kBlock);
-    const BoundedView scales(address(args.scales) + wide_mul(row, blocks) * sizeof(f32),
-                             blocks * sizeof(f32));
     if (this_lane().id % kLanes == 0)
-      __builtin_amdgcn_raw_buffer_store_b32(bit_cast<u32>(scale), scales.descriptor,
-                                            column / kBlock * sizeof(f32), 0, 0);
+      __builtin_amdgcn_raw_buffer_store_b32(
+          bit_cast<u32>(scale), scales_of(args, row, ceil_div(args.k, kBlock)).descriptor,
+          column / kBlock * args.scale_column * sizeof(f32), 0, 0);
     return scale;
   }
 };
@@ -125,11 +129,11 @@ struct GivenScale {
 
   template <class T>
   HK_DEVICE static f32 of(const Piece<T>&, const QuantizeFp8Args& args, u32 row, u32 column) {
-    const BoundedView scales(
-        address(args.scales) + wide_mul(row >> args.row_shift, args.scale_row) * sizeof(f32),
-        args.scale_row * sizeof(f32));
+    const BoundedView scales =
+        scales_of(args, row >> args.row_shift, ((args.k - 1) >> args.column_shift) + 1);
     const u32 existing = min(i32(column), args.k - 1);
-    return bit_cast<f32>(load_word(scales, (existing >> args.column_shift) * sizeof(f32)));
+    return bit_cast<f32>(
+        load_word(scales, (existing >> args.column_shift) * args.scale_column * sizeof(f32)));
   }
 };
 

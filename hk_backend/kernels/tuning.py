@@ -3,8 +3,9 @@
 JSON lines, one launch each, as `hk-backend tune` writes them:
 
     {"arch": "gfx950", "compute_units": 256, "activations": "e4m3", "weights": "e4m3",
-     "scales": "vectors", "m": 16, "n": 6144, "k": 4096, "kernel": "gemm_fp8_32x32", "splits": 2,
-     "microseconds": 12.5, "source": "measured", "device": "AMD Instinct MI355X", "sha256": "..."}
+     "scales": "vectors", "m": 16, "n": 6144, "k": 4096, "kernel": "gemm_fp8_deep_32x32",
+     "splits": 2, "microseconds": 12.5, "source": "measured",
+     "device": "AMD Instinct MI355X", "sha256": "..."}
 
 A line holds for `m` rows and for fewer, down to half as many; of several lines that hold the one
 with the fewest rows decides, and of the same rows a measured one. Other rows are the planner's. A

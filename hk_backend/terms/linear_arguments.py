@@ -22,8 +22,9 @@ class LinearArguments:
         weight: W, packed by this device.
         bias: `[N]`, bfloat16, float16 or float32, contiguous, or None.
         out: `[M, N]`, contiguous, bfloat16, float16 or float32; written.
-        x_scales: x holds FP8 codes already, `[M, K]`, and this is what their rows are multiplied
-            by, float32 `[M]` or `[1]`; None: x is to be rounded as the weight says.
+        x_scales: x holds FP8 codes already, `[M, K]`, and this is what they are multiplied by:
+            float32 `[M, 1]` or `[1, 1]` (of rows), or `[M, ceil(K / 128)]` (of 128 of a row), any
+            strides; None: x is to be rounded as the weight says.
     """
 
     operator: ClassVar[str] = "linear"
@@ -70,7 +71,7 @@ class QuantizeFp8Arguments:
             to float32 first.
         dynamic: `scales` are computed and written; else they are given.
         codes: `[M, K]`, contiguous, float8_e4m3fn or float8_e4m3fnuz; written.
-        scales: float32 `[ceil(M / rows), ceil(K / columns)]`, contiguous.
+        scales: float32 `[ceil(M / rows), ceil(K / columns)]`; contiguous on the cpu device.
     """
 
     operator: ClassVar[str] = "quantize_fp8"

@@ -24,7 +24,7 @@ from hk_backend.timing.workloads import gemm
 
 UNITS = 256
 """Compute units of the modelled device."""
-SHORT, LONG = 16, 48
+SHORT, LONG = 32, 96
 """Steps of a workgroup."""
 SPLITS = 4
 
@@ -37,8 +37,7 @@ def cost(entry: KernelEntry) -> Cost:
 
     def modelled(workgroups: int, steps: int, splits: int = 1) -> model.Modelled:
         tiles = workgroups // splits
-        down = max(1, min(16, 256 // entry.tile.rows * 4)) if entry.tile.rows > 32 else 1
-        down = min(down, tiles)
+        down = min(16, 1024 // entry.tile.rows, tiles)  # that share columns: not the memory's rate
         rows, columns = down * entry.tile.rows, tiles // down * entry.tile.columns
         shape = gemm.Shape(rows, columns, steps * splits * entry.tile.depth, splits)
         return model.time(model.trace(gemm.launch(entry, shape), threads=1))

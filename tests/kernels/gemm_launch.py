@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ParamSpec
 
 import numpy as np
@@ -25,6 +25,8 @@ FORMATS = {"bf16": torch.bfloat16, "f16": torch.float16, "e4m3": torch.float8_e4
 TYPES = (torch.bfloat16, torch.float16, torch.float32)
 """Of c and of the bias: their numbers in `hk::GemmType`."""
 SCALES = ("none", "rows", "columns", "both", "one for all rows")
+BLOCK = 128
+"""Of the depth, and of columns, that share a scale."""
 LARGEST_ALONE = 128 * 128
 """Elements of a tile: kernels of larger ones do not split the depth."""
 ROUNDING = 2.0**-23  # of a float32 operation, whichever way the matrix unit rounds
@@ -36,7 +38,8 @@ Arguments = ParamSpec("Arguments")
 @dataclass(frozen=True)
 class Problem:
     """a [m, k] and w [n, k] in a kernel's formats; a float32 scale of each of their rows, or None;
-    `a_scale` [1]: of all rows. A bias [n], or None."""
+    `a_scale` [1]: of all rows. With `b_blocks` [n / 128, k / 128], rounded up, `a_scale` is
+    [m, k / 128]. A bias [n], or None."""
 
     a: torch.Tensor
     w: torch.Tensor
@@ -44,6 +47,7 @@ class Problem:
     a_scale: torch.Tensor | None = None
     b_scale: torch.Tensor | None = None
     bias: torch.Tensor | None = None
+    b_blocks: torch.Tensor | None = None
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -53,14 +57,23 @@ class Problem:
     def exact(self) -> tuple[torch.Tensor, torch.Tensor]:
         """c in float64, and the same of the terms' magnitudes."""
         factor = torch.ones(1, 1, dtype=torch.float64)
-        if self.a_scale is not None:
+        a, w = self.a.double(), self.w.double()
+        if self.b_blocks is not None and self.a_scale is not None:
+            a = a * over_blocks(self.a_scale.double(), a.shape, 1)
+            w = w * over_blocks(self.b_blocks.double(), w.shape, BLOCK)
+        elif self.a_scale is not None:
             factor = factor * self.a_scale.double()[:, None]
         if self.b_scale is not None:
             factor = factor * self.b_scale.double()
         bias = torch.zeros(1) if self.bias is None else self.bias
-        a, w = self.a.double(), self.w.double()
         value = a @ w.T * factor + bias.double()
         return value, a.abs() @ w.abs().T * factor.abs() + bias.double().abs()
+
+
+def over_blocks(scales: torch.Tensor, shape: torch.Size, rows: int) -> torch.Tensor:
+    """A scale for each element of a matrix; each is of so many rows and of 128 columns."""
+    wide = scales.repeat_interleave(rows, 0).repeat_interleave(BLOCK, 1)
+    return wide[: shape[0], : shape[1]]
 
 
 def random_problem(
@@ -82,13 +95,40 @@ def random_problem(
         return torch.where(torch.rand(count, generator=generator) < 0.05, 0.0, values)
 
     rows = {"rows": m, "both": m, "one for all rows": 1}
+    of_a = scale(rows[scales]) if scales in rows else None
+    of_b = scale(n) if scales in {"columns", "both"} else None
+    blocks = None
+    if scales_of_blocks(entry):
+        depth = math.ceil(k / BLOCK)
+        across = math.ceil(n / BLOCK)
+        of_a, blocks = scale(m * depth), scale(across * depth).view(across, depth)
+        of_a = of_a.view(depth, m).T if seed % 2 else of_a.view(m, depth)
     return Problem(
         normal(m, k).to(format_of(entry)),
         normal(n, k).to(format_of(entry, "b")),
         out,
-        scale(rows[scales]) if scales in rows else None,
-        scale(n) if scales in {"columns", "both"} else None,
+        of_a,
+        of_b,
         None if bias is None else normal(n).to(bias),
+        blocks,
+    )
+
+
+def scales_of_blocks(entry: KernelEntry) -> bool:
+    """Whether the kernel scales the products of each 128 of the depth."""
+    return entry.facts["scales"] == "blocks"
+
+
+def in_blocks(problem: Problem) -> Problem:
+    """The same for a kernel that scales blocks."""
+    if problem.b_blocks is not None:
+        return problem
+    m, n, k = problem.shape
+    depth = math.ceil(k / BLOCK)
+    of_rows = torch.ones(1) if problem.a_scale is None else problem.a_scale
+    blocks = torch.ones(math.ceil(n / BLOCK), depth)
+    return replace(
+        problem, a_scale=of_rows[:, None].repeat(m // len(of_rows), depth), b_blocks=blocks
     )
 
 
@@ -164,7 +204,9 @@ def nans(count: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 def vector(values: torch.Tensor) -> NDArray[np.uint8]:
-    """Allocated up to the 4 bytes that hold its end, NaN there."""
+    """As it lies in memory, allocated up to the 4 bytes that hold its end, NaN there."""
+    if values.dim() == 2:
+        values = (values.T if values.stride(0) < values.stride(1) else values).flatten()
     size = values.element_size()
     count = -(-values.numel() * size // 4) * 4 // size
     whole = torch.cat([values, nans(count - values.numel(), values.dtype)])
@@ -210,6 +252,8 @@ def launch(
     seed: int = 0,
 ) -> Product:
     """`paddings`: pieces of 16 bytes between the rows of a and of c. `seed`: the waves' order."""
+    if scales_of_blocks(entry):
+        problem = in_blocks(problem)
     m, n, k = problem.shape
     a = Rows.of(problem.a, paddings[0], whole_pieces=True)
     c = Rows.of(nans(m * n, problem.out).view(m, n), paddings[1], whole_pieces=False)
@@ -223,11 +267,20 @@ def launch(
         "arrived": arrived,
         "partial": nans(size, torch.float32).view(torch.uint8).numpy(),
     }
-    vectors = {"a_scale": problem.a_scale, "b_scale": problem.b_scale, "bias": problem.bias}
+    vectors = {
+        "a_scale": problem.a_scale,
+        "b_scale": problem.b_scale,
+        "b_block_scale": problem.b_blocks,
+        "bias": problem.bias,
+    }
     buffers |= {name: vector(values) for name, values in vectors.items() if values is not None}
     there = {name: buffer for name, buffer in buffers.items() if buffer.size}
     bias_type = torch.float32 if problem.bias is None else problem.bias.dtype
-    one_scale = problem.a_scale is not None and problem.a_scale.numel() == 1
+    of_a = problem.a_scale
+    if of_a is None or of_a.numel() == 1:
+        strides = (0, 0)
+    else:
+        strides = (of_a.stride(0), of_a.stride(1) if of_a.dim() == 2 else 0)
     numbers: dict[str, int | None] = {
         **dict.fromkeys((*buffers, *vectors)),
         "a_row": a.stride,
@@ -238,7 +291,8 @@ def launch(
         "splits": splits,
         "c_type": TYPES.index(problem.out),
         "bias_type": TYPES.index(bias_type),
-        "a_scale_row": 0 if one_scale else 1,
+        "a_scale_row": strides[0],
+        "a_scale_step": strides[1],
     }
     sample = Sample(there, {name: n for name, n in numbers.items() if name not in there})
     report = run(entry, sample, seed)

@@ -28,13 +28,14 @@ SHIFTS = {"tensor": (ALL, ALL), "token": (0, ALL), "token_block": (0, 7), "block
 @dataclass(frozen=True)
 class Case:
     """`x`; scales that are given, in the shape of `granularity`; elements between rows of x, and
-    before its first."""
+    before its first; whether the scales of a column lie together, not those of a row."""
 
     x: torch.Tensor
     given: torch.Tensor | None = None
     granularity: str = "tensor"
     padding: int = 0
     offset: int = 0
+    scales_of_columns: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,13 +54,20 @@ def launch(entry: KernelEntry, case: Case, seed: int = 0) -> Outcome:
     before = whole.view(torch.uint8).clone()
     codes = torch.full((m, k), 0xFF, dtype=torch.uint8)
     scales = _scales(entry, case)
+    if case.scales_of_columns:
+        scales = scales.T.contiguous().T
     groups = SHIFTS[case.granularity]
     arrays = {
         "x": whole.view(torch.uint8).numpy()[case.offset * whole.element_size() :],
         "codes": codes.numpy(),
-        "scales": scales.numpy(),
+        "scales": scales.T.numpy() if case.scales_of_columns else scales.numpy(),
     }
-    numbers = {"row_shift": groups[0], "column_shift": groups[1], "scale_row": scales.shape[-1]}
+    numbers = {
+        "row_shift": groups[0],
+        "column_shift": groups[1],
+        "scale_row": scales.stride(0),
+        "scale_column": scales.stride(1),
+    }
     report = run(entry, Sample(arrays, {"x_row": stride, "m": m, "k": k, **numbers}), seed)
     assert torch.equal(whole.view(torch.uint8), before)
     return Outcome(codes, scales, report)

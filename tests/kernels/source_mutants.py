@@ -39,6 +39,8 @@ GEMM_STREAM = "csrc/kernels/gemm/stream.hpp"
 GEMM_SPLIT = "csrc/kernels/gemm/split.hpp"
 GEMM_WORKGROUP = "csrc/kernels/gemm/workgroup.hpp"
 GEMM_EPILOGUE = "csrc/kernels/gemm/epilogue.hpp"
+GEMM_DEEP = "csrc/kernels/gemm/deep_wave.hpp"
+GEMM_SCALES = "csrc/kernels/gemm/scales.hpp"
 
 
 @dataclass(frozen=True)
@@ -178,10 +180,10 @@ GEMM_MUTANTS = (
     SourceMutant("loop: a part twice", GEMM_WAVE, "kEnds ? 0 : part + 1", "kEnds ? 0 : part"),
     SourceMutant("end: copies in flight", GEMM_WAVE,
                  "    wait_copies<0>();  // those past", "    // those past"),
-    SourceMutant("tail: no mask", GEMM_WAVE, "if constexpr (kLast) mask_part", "if (0) mask_part"),
-    SourceMutant("tail: two bytes too many", GEMM_WAVE,
+    SourceMutant("tail: no mask", GEMM_WAVE, "if constexpr (kLast) mask_past", "if (0) mask_past"),
+    SourceMutant("tail: two bytes too many", GEMM_STREAM,
                  "const i32 first = bytes -", "const i32 first = bytes + 2 -"),
-    SourceMutant("tail: two bytes too few", GEMM_WAVE,
+    SourceMutant("tail: two bytes too few", GEMM_STREAM,
                  "const i32 first = bytes -", "const i32 first = bytes - 2 -"),
     SourceMutant("tail: the mask of the first part", GEMM_WAVE,
                  "bytes - part * 32 * Format::kPiecesA", "bytes"),
@@ -212,6 +214,44 @@ GEMM_MUTANTS = (
     SourceMutant("c: a row too many", GEMM_EPILOGUE,
                  "left * row_bytes)", "(left + 1) * row_bytes)"),
 )  # fmt: skip
+"""Of kernels whose waves have a part of the tile each."""
+DEEP_MUTANTS = (
+    SourceMutant("first step: waits for a step less", GEMM_DEEP,
+                 "wait_step<kAhead - 1>();", "wait_step<kAhead>();"),
+    SourceMutant("loop: waits for a step less", GEMM_DEEP,
+                 "wait_step<kAhead - 2>();", "wait_step<kAhead - 1>();"),
+    SourceMutant("last round: waits for a step less", GEMM_DEEP,
+                 "wait_step<kAhead - 1 - Stage>();", "wait_step<kAhead - Stage>();"),
+    SourceMutant("loop: the steps of the next wave", GEMM_DEEP,
+                 "w_(args, column, first_step + wave, lane)", "w_(args, column, first_step, lane)"),
+    SourceMutant("tail: no mask", GEMM_DEEP, "if constexpr (kLast) mask_past", "if (0) mask_past"),
+    SourceMutant("weights: a group too many", GEMM_DEEP,
+                 "span.bytes = groups * group_bytes", "span.bytes = (groups + 1) * group_bytes"),
+    SourceMutant("weights: of the columns beside", GEMM_DEEP,
+                 "lane.col % 16 * 16;", "lane.col % 8 * 16;"),
+    SourceMutant("sums: written while others still read", GEMM_DEEP, "  take_over();\n", ""),
+    SourceMutant("sums: read before they are written", GEMM_DEEP, "  synchronize();\n", ""),
+    SourceMutant("sums: one wave's is left out", GEMM_DEEP,
+                 "static_for<0, Shape::kWaves>(", "static_for<1, Shape::kWaves>("),
+    SourceMutant("end: copies in flight", GEMM_DEEP,
+                 "    wait_copies<0>();  // those", "    // those"),
+)  # fmt: skip
+"""Of kernels whose waves share the depth."""
+SCALES_MUTANTS = (
+    SourceMutant("activations: of the first step", GEMM_SCALES,
+                 "advance(rows_, step_bytes_);", ""),
+    SourceMutant("weights: of the first step", GEMM_SCALES,
+                 "weights_ += Shape::kNextStep * weights_are_scaled_;", ""),
+    SourceMutant("weights: of the first columns", GEMM_SCALES, "min(column / kScaleBlock", "min(0"),
+    SourceMutant("those of the next step", GEMM_SCALES,
+                 "slot_ + Copy * arch::kLanes * sizeof(f32)", "Copy * arch::kLanes * sizeof(f32)"),
+    SourceMutant("last steps: the scales of one", GEMM_DEEP, "scales_.pass();", ";"),
+    SourceMutant("the last step's sums are left out", GEMM_SCALES,
+                 "add(total.block[column][row], sums_.block[column][row], factor_[row]);", ""),
+    SourceMutant("activations: past the last one", GEMM_SCALES,
+                 "(last - first + 1)", "(last - first + 2)"),
+)  # fmt: skip
+"""Of kernels with scales of blocks."""
 
 CASES = (
     Case(lengths=((70, 330), (300, 300), (1, 1)), num_heads=8, num_kv_heads=4, block_size=48),

@@ -116,9 +116,10 @@ def test_alternatives_come_with_the_largest_tile_first() -> None:
     whole = known.kernel("gemm_bf16_256x256")
     shipped = known.alternatives("gemm", **whole.facts)
     assert isinstance(shipped, tuple)
-    assert [(entry.tile.rows, entry.tile.columns) for entry in shipped] == [
-        *((256, 256), (256, 128), (128, 128), (128, 64), (64, 64), (32, 64), (32, 32))
-    ]
+    sizes = [entry.tile.rows * entry.tile.columns for entry in shipped]
+    assert shipped[0] == whole
+    assert len(sizes) > 1
+    assert sizes == sorted(sizes, reverse=True)
     small, large = (
         replace(whole, name=name, tile=replace(whole.tile, rows=rows))
         for name, rows in (("small", 16), ("large", 512))

@@ -20,6 +20,7 @@ from tests.kernels.gemm_launch import (
     format_of,
     multiply,
     random_problem,
+    scales_of_blocks,
     tiles_of,
 )
 from tests.ops.strategies import generated
@@ -148,6 +149,14 @@ def test_every_fp8_code(entry: KernelEntry) -> None:
 
 
 @every_kernel
+@pytest.mark.parametrize("splits", [1, 2])
+def test_many_steps(entry: KernelEntry, splits: int) -> None:
+    """Waves that share the depth go round their loops, and end them unlike each other."""
+    problem = random_problem(entry, (40, 70, 39 * entry.tile.depth - 3), scales="both", seed=splits)
+    assert multiply(entry, problem, splits=splits if can_split(entry) else 1).is_right()
+
+
+@every_kernel
 def test_whole_tiles_waste_nothing(entry: KernelEntry) -> None:
     m, n, k = 2 * entry.tile.rows, entry.tile.columns, 3 * entry.tile.depth
     problem = random_problem(entry, (m, n, k))
@@ -267,3 +276,22 @@ def test_zero_depth_gives_the_bias(entry: KernelEntry, splits: int) -> None:
     found = multiply(entry, problem, (1, 0), splits=splits if can_split(entry) else 1)
     assert torch.equal(found.c, bias.expand(40, 50))
     assert found.report.counters.matrix_flops == 0
+
+
+@pytest.mark.parametrize("entry", [e for e in ALL if scales_of_blocks(e)], ids=lambda e: e.name)
+@pytest.mark.parametrize("splits", [1, 2])
+def test_scales_of_blocks_stay_in_their_blocks(entry: KernelEntry, splits: int) -> None:
+    """Each is a power of two of its own; two are NaN, one of a row and one of 128 columns."""
+    m, n, k = 70, 300, 3 * 128 + 16
+    a, w = torch.ones(m, k), torch.ones(n, k)
+    of_a = 2.0 ** (torch.arange(m * 4) % 7).view(m, 4)
+    of_w = 2.0 ** (torch.arange(3 * 4) % 5).view(3, 4)
+    of_a[7, 2] = of_w[1, 3] = math.nan
+    problem = Problem(
+        a.to(format_of(entry)), w.to(format_of(entry, "b")), a_scale=of_a, b_blocks=of_w
+    )
+    found = multiply(entry, problem, splits=splits if can_split(entry) else 1).c
+    wanted = problem.exact()[0].float()
+    assert wanted[7].isnan().all()
+    assert wanted[:, 128:256].isnan().all()
+    assert torch.equal(found.nan_to_num(nan=-1), wanted.nan_to_num(nan=-1))

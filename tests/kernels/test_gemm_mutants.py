@@ -19,14 +19,20 @@ from tests.kernels.gemm_launch import TYPES, Problem, can_split, launch, random_
 from tests.kernels.mutants import Mutant, mutants
 from tests.kernels.source_mutants import SourceMutant
 
-NAMES = (
-    *("bf16_256x256", "bf16_128x128", "bf16_64x64", "bf16_32x64"),
-    *("fp8_64x64", "fp8_256x256", "fp8_bf16_32x64"),
+WIDE, DEEP, SCALED = EVERY_RUN = "bf16_128x64", "bf16_deep_64x32", "fp8_blocks_deep_64x32"
+"""A small tile of each structure, and with scales in the loop."""
+WAITING = (
+    *(WIDE, DEEP, "bf16_256x256", "bf16_128x128", "bf16_deep_64x96", "bf16_deep_32x32"),
+    *("fp8_256x256", "fp8_deep_64x64", "fp8_bf16_128x256", "fp8_bf16_deep_64x64"),
 )
-"""f16 differs from bf16 in the instructions that know the type."""
-KERNELS = {name: catalogue("gfx950").kernel(f"gemm_{name}") for name in NAMES}
-EVERY_RUN = "bf16_64x64"
-"""Of all tile sizes, the one that splits, and has several waves in either direction."""
+"""f16 differs from bf16 in the instructions that know the type. With scales of blocks the compiler
+waits for the scales just before the source waits for everything: one of the two is not needed."""
+KERNELS = {name: catalogue("gfx950").kernel(f"gemm_{name}") for name in (*WAITING, SCALED)}
+MUTANTS = {
+    WIDE: source_mutants.GEMM_MUTANTS,
+    DEEP: source_mutants.DEEP_MUTANTS,
+    SCALED: source_mutants.SCALES_MUTANTS,
+}
 SEEDS = (0, 1, 2)
 FEWEST = 60
 """Waits and barriers of a kernel, changed one at a time; fewer would mean that they were missed."""
@@ -46,7 +52,8 @@ def launches(name: str) -> list[tuple[Problem, int]]:
     type of c, with and without scales."""
     entry = KERNELS[name]
     tile = entry.tile
-    deep = (tile.rows + 8, tile.columns + 40, 8 * tile.depth + 20)
+    steps = 17 if "deep" in name else 8  # of which each wave has every fourth
+    deep = (tile.rows + 8, tile.columns + 140, steps * tile.depth + 20)
     found = [(random_problem(entry, deep, torch.bfloat16, "both", torch.bfloat16), 1)]
     if can_split(entry):
         split = (40, 70, 7 * tile.depth + 3)
@@ -84,7 +91,7 @@ def changed_code(entry: KernelEntry) -> Iterator[tuple[Mutant, bytes]]:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=[] if n == EVERY_RUN else pytest.mark.slow) for n in NAMES],
+    [pytest.param(n, marks=[] if n in EVERY_RUN else pytest.mark.slow) for n in WAITING],
 )
 def test_every_wait_and_barrier_is_needed(name: str, tmp_path: Path) -> None:
     entry = KERNELS[name]
@@ -98,19 +105,23 @@ def test_every_wait_and_barrier_is_needed(name: str, tmp_path: Path) -> None:
     assert count >= FEWEST
 
 
-@pytest.fixture(scope="module")
-def unchanged(tmp_path_factory: pytest.TempPathFactory, tools: Toolchain) -> bytes:
-    folder = tmp_path_factory.mktemp("same")
-    return source_mutants.compile_mutant(None, folder, tools, [KERNELS[EVERY_RUN]])
+@pytest.mark.parametrize("name", EVERY_RUN)
+def test_the_unchanged_source_passes(name: str, tmp_path: Path, tools: Toolchain) -> None:
+    code = source_mutants.compile_mutant(None, tmp_path, tools, [KERNELS[name]])
+    assert not caught(name, entry_with(KERNELS[name], code, tmp_path / "same.co"))
 
 
-def test_the_unchanged_source_passes(unchanged: bytes, tmp_path: Path) -> None:
-    same = entry_with(KERNELS[EVERY_RUN], unchanged, tmp_path / "same.co")
-    assert not caught(EVERY_RUN, same)
-
-
-@pytest.mark.parametrize("mutant", source_mutants.GEMM_MUTANTS, ids=lambda mutant: mutant.name)
-def test_mutants_of_the_source(mutant: SourceMutant, tmp_path: Path, tools: Toolchain) -> None:
-    entry = KERNELS[EVERY_RUN]
+@pytest.mark.parametrize(
+    ("name", "mutant"),
+    [
+        pytest.param(name, mutant, id=f"{name}-{mutant.name}")
+        for name, of_it in MUTANTS.items()
+        for mutant in of_it
+    ],
+)
+def test_mutants_of_the_source(
+    name: str, mutant: SourceMutant, tmp_path: Path, tools: Toolchain
+) -> None:
+    entry = KERNELS[name]
     code = source_mutants.compile_mutant(mutant, tmp_path, tools, [entry])
-    assert caught(EVERY_RUN, entry_with(entry, code, tmp_path / "mutant.co"))
+    assert caught(name, entry_with(entry, code, tmp_path / "mutant.co"))

@@ -74,15 +74,26 @@ def scales_for(entry: KernelEntry, x: torch.Tensor, granularity: str) -> torch.T
 
 
 def case_of(
-    entry: KernelEntry, m: int, length: tuple[int, int], padding: int, granularity: str
+    entry: KernelEntry,
+    m: int,
+    length: tuple[int, int],
+    padding: int,
+    granularity: str,
+    scales_of_columns: bool = False,
 ) -> Case:
     tiles, more = length
     x = numbers(entry, m, tiles * entry.tile.columns + more, seed=m + more)
     given = scales_for(entry, x, granularity)
-    return Case(x, given, granularity, padding)
+    return Case(x, given, granularity, padding, scales_of_columns=scales_of_columns)
 
 
-AXES = {"m": (1, 2, 7), "length": LENGTHS, "padding": PADDINGS, "granularity": GRANULARITIES}
+AXES = {
+    "m": (1, 2, 7),
+    "length": LENGTHS,
+    "padding": PADDINGS,
+    "granularity": GRANULARITIES,
+    "scales_of_columns": (False, True),
+}
 COVER = [
     pytest.param(entry, *axes.values(), id=f"{entry.name}-{axes}")
     for entry, axes in cover("shapes", "quantize_fp8", **AXES)
@@ -91,9 +102,14 @@ COVER = [
 
 @pytest.mark.parametrize(("entry", *AXES), COVER)
 def test_a_pairwise_cover_of_shapes(
-    entry: KernelEntry, m: int, length: tuple[int, int], padding: int, granularity: str
+    entry: KernelEntry,
+    m: int,
+    length: tuple[int, int],
+    padding: int,
+    granularity: str,
+    scales_of_columns: bool,
 ) -> None:
-    quantizes(entry, case_of(entry, m, length, padding, granularity))
+    quantizes(entry, case_of(entry, m, length, padding, granularity, scales_of_columns))
 
 
 @pytest.mark.slow

@@ -18,12 +18,7 @@ from tests.ops.linear_oracle import check
 SERVED = (
     ("bf16", "none", "none"),
     ("fp16", "none", "none"),
-    ("fp8_e4m3fn", "none", "tensor"),
-    ("fp8_e4m3fn", "none", "channel"),
-    ("fp8_e4m3fn", "token", "tensor"),
-    ("fp8_e4m3fn", "token", "channel"),
-    ("fp8_e4m3fn", "tensor", "tensor"),
-    ("fp8_e4m3fn", "tensor", "channel"),
+    *(kind for kind in KINDS if kind[0] == "fp8_e4m3fn"),
 )
 """(format, activations, kind of weight scale) that have kernels."""
 TP8 = (
@@ -63,11 +58,9 @@ def test_strides(format: str, activations: str, scales: str, layout: str) -> Non
         check(case.but(weight_layout=weight_layout))
 
 
-@pytest.mark.parametrize("format", ["bf16", "fp8_e4m3fn"])
-def test_split_depth(format: str) -> None:
+@every_kind
+def test_split_depth(format: str, activations: str, scales: str) -> None:
     """Few rows of a deep weight: workgroups share the depth of a tile."""
-    activations = "token" if format.startswith("fp8") else "none"
-    scales = "channel" if format.startswith("fp8") else "none"
     check(Case(format, activations, scales, m=4, n=64, k=4096))
 
 
@@ -131,8 +124,6 @@ def test_a_weight_that_was_packed_for_another_device(monkeypatch: pytest.MonkeyP
         (("fp32", "none", "none"), "no kernels for fp32 weights"),
         (("mxfp8", "mx", "mx"), "no kernels for mxfp8 weights"),
         (("fp8_e4m3fnuz", "token", "channel"), "no kernels for fp8_e4m3fnuz weights"),
-        (("fp8_e4m3fn", "token_block", "channel"), "activations 'token_block'"),
-        (("fp8_e4m3fn", "token", "block"), "weight scales per block"),
     ],
 )
 def test_what_is_refused(kind: tuple[str, str, str], why: str) -> None:

@@ -32,8 +32,8 @@ class RaceShadow {
 
  private:
   static constexpr uint32_t kAtomic = 1, kSeveral = 1;  // lowest bit of a cell
-  uint32_t* written_ = nullptr;  // the flag: last write was atomic
-  uint32_t* read_ = nullptr;     // the flag: several workgroups read
+  uint32_t* written_ = nullptr;                         // the flag: last write was atomic
+  uint32_t* read_ = nullptr;                            // the flag: several workgroups read
   size_t bytes_ = 0;
 };
 

@@ -2,7 +2,7 @@
 // rounded to the type of C. Which of them there are is known at run time: it costs a branch each.
 #pragma once
 
-#include "wave.hpp"
+#include "shape.hpp"
 
 namespace hk::gemm {
 
@@ -30,7 +30,7 @@ class Epilogue {
       : args_(args), row_(row), column_(column), lane_(lane) {}
 
   HK_DEVICE void run(const Result& result) const {
-    const bool scaled = args_.a_scale || args_.b_scale || args_.bias;
+    const bool scaled = row_scale() || args_.b_scale || args_.bias;
     static_for<0, kColumnBlocks>([&](auto column) {
       if (scaled) {
         const Vectors vectors = load_vectors(column_ + 32 * column);
@@ -45,6 +45,11 @@ class Epilogue {
   }
 
  private:
+  // Null if there is none, or the sums have theirs.
+  HK_DEVICE const f32* row_scale() const {
+    return Shape::Format::kBlockScales ? nullptr : args_.a_scale;
+  }
+
   // What belongs to rows and columns; where there is nothing, what changes nothing.
   struct Vectors {
     ColumnVector of_row[kRowBlocks];
@@ -55,10 +60,10 @@ class Epilogue {
     Vectors vectors;
     static_for<0, kRowBlocks>([&](auto i) {
       const i32 first = (row_ + 32 * i) * args_.a_scale_row;
-      const BoundedView scales = view_from<f32>(args_.a_scale, args_.m, first);
+      const BoundedView scales = view_from<f32>(row_scale(), args_.m, first);
       vectors.of_row[i] =
           bit_cast<f32>(load_word(scales, lane_.col * args_.a_scale_row * u32(sizeof(f32))));
-      if (!args_.a_scale) vectors.of_row[i] = 1;
+      if (!row_scale()) vectors.of_row[i] = 1;
     });
     load_rows<f32>(vectors.of_column, view_from<f32>(args_.b_scale, args_.n, column), lane_);
     if (!args_.b_scale) fill(vectors.of_column, 1);

@@ -3,6 +3,7 @@
 // Operands move as pieces of 16 bytes of a row, whatever they hold. A format states
 //   A, W                     the elements of activations and weights
 //   kPiecesA, kPiecesW       pieces that a lane holds of a *part*: what is multiplied at once
+//   kBlockScales             whether every 128 of the depth have scales of their own (scales.hpp)
 //   multiply(sum, a, w)      sum += the part's product, as C^T
 //   settle()                 after it the sums may be read
 #pragma once
@@ -13,8 +14,17 @@ namespace hk::gemm {
 
 using Piece = Fragment<i16>;
 
+// After it the sums of any matrix instruction may be read: 20 wait states.
+HK_DEVICE void settle_sums() {
+  fence_schedule();
+  asm volatile("s_nop 15\n\ts_nop 3");
+  fence_schedule();
+}
+
 // Of formats whose results the compiler waits for.
 struct Settled {
+  static constexpr bool kBlockScales = false;
+
   HK_DEVICE static void settle() {}
 };
 
@@ -35,18 +45,14 @@ struct Fp8 {
   using A = E4m3;
   using W = E4m3;
   static constexpr int kPiecesA = 2, kPiecesW = 2;
+  static constexpr bool kBlockScales = false;
 
   HK_DEVICE static void multiply(Block& sum, const Piece (&a)[2], const Piece (&w)[2]) {
     sum = arch::multiply_e4m3(both(w), both(a), sum);
   }
 
-  // 20 wait states. LLVM 22 takes these codes for FP4, which is done in half the passes, and waits
-  // for 12.
-  HK_DEVICE static void settle() {
-    fence_schedule();
-    asm volatile("s_nop 15\n\ts_nop 3");
-    fence_schedule();
-  }
+  // LLVM 22 takes these codes for FP4, which is done in half the passes, and waits for 12 states.
+  HK_DEVICE static void settle() { settle_sums(); }
 
  private:
   HK_DEVICE static Vec<u32, 8> both(const Piece (&pieces)[2]) {
@@ -54,10 +60,15 @@ struct Fp8 {
   }
 };
 
+struct Fp8Blocks : Fp8 {
+  static constexpr bool kBlockScales = true;
+};
+
 // FP8 codes as weights, widened to the 16-bit type of the activations, which has them all. They are packed
 // so that a lane's 16 codes belong to the 8 neighbours of two of its pieces.
-template <class T>
+template <class T, bool BlockScales = false>
 struct Widened : Settled {
+  static constexpr bool kBlockScales = BlockScales;
   using A = T;
   using W = E4m3;
   static constexpr int kPiecesA = 2, kPiecesW = 1;
@@ -72,6 +83,11 @@ struct Widened : Settled {
     });
   }
 };
+
+using Fp8ToBf16 = Widened<bf16>;
+using Fp8ToF16 = Widened<f16>;
+using Fp8BlocksToBf16 = Widened<bf16, true>;
+using Fp8BlocksToF16 = Widened<f16, true>;
 
 template <class T>
 inline constexpr int kElementBytes = sizeof(T);

@@ -6,18 +6,11 @@
 
 namespace hk::gemm {
 
-// Rows x Columns of C are computed by a workgroup of RowWaves x ColumnWaves waves, in steps of 128
-// bytes of a weight's row.
-template <class Format_, int Rows, int Columns, int RowWaves, int ColumnWaves, int Stages,
-          int WavesPerSimd>
-struct Shape {
+// Rows x Columns of C are computed by a workgroup, in steps of 128 bytes of a weight's row.
+template <class Format_, int Rows, int Columns>
+struct Tiles {
   using Format = Format_;
   static constexpr int kTileRows = Rows, kTileColumns = Columns;
-  static constexpr int kRowWaves = RowWaves, kColumnWaves = ColumnWaves;
-  static constexpr int kWaves = RowWaves * ColumnWaves, kThreads = kWaves * arch::kLanes;
-  static constexpr int kWaveRows = Rows / RowWaves, kWaveColumns = Columns / ColumnWaves;
-  static constexpr int kStages = Stages;  // steps in LDS
-  static constexpr int kWavesPerSimd = WavesPerSimd;
   // Whether workgroups may share the depth. Large tiles do without: there are enough of them.
   static constexpr bool kSplits = Rows * Columns <= 128 * 128;
 
@@ -26,11 +19,62 @@ struct Shape {
   static constexpr int kParts = kStepBytes / 32 / Format::kPiecesW;
   static constexpr int kRowBytesA = kStep * kElementBytes<typename Format::A>;
   using TileA = SharedTile<i16, Rows, kRowBytesA / 2, swizzle::SpreadRows<kRowBytesA>>;
-  using TileW = SharedTile<i16, Columns, kStepBytes / 2, swizzle::PlainRows<kStepBytes>>;
+};
+
+// RowWaves x ColumnWaves waves have a part of the tile each, and all of the depth.
+template <class Format, int Rows, int Columns, int RowWaves, int ColumnWaves, int Stages,
+          int WavesPerSimd>
+struct Shape : Tiles<Format, Rows, Columns> {
+  using typename Tiles<Format, Rows, Columns>::TileA;
+  static constexpr int kRowWaves = RowWaves, kColumnWaves = ColumnWaves;
+  static constexpr int kWaves = RowWaves * ColumnWaves, kThreads = kWaves * arch::kLanes;
+  static constexpr int kWaveRows = Rows / RowWaves, kWaveColumns = Columns / ColumnWaves;
+  static constexpr int kStages = Stages;  // steps in LDS
+  static constexpr int kWavesPerSimd = WavesPerSimd;
+  static constexpr bool kDeep = false;
+  static constexpr int kCopyingWaves = kWaves;  // that share a step's copies
+  static constexpr int kNextStep = 1;           // from a wave's step to its next one
+
+  using TileW = SharedTile<i16, Columns, Tiles<Format, Rows, Columns>::kStepBytes / 2,
+                           swizzle::PlainRows<Tiles<Format, Rows, Columns>::kStepBytes>>;
   using RingA = TileRing<TileA, Stages>;
   using RingW = TileRing<TileW, Stages>;
-  static constexpr int kLdsBytes = RingA::kBytes + RingW::kBytes;
+  // With scales for every step: those of a wave's rows, one for a lane.
+  static constexpr int kScaleBytes =
+      Format::kBlockScales ? Stages * max(kWaveRows, arch::kLanes) * 4 : 0;
+  static constexpr int kLdsBytes = RingA::kBytes + RingW::kBytes + kWaves * kScaleBytes;
   static_assert(kLdsBytes <= arch::kLdsBytes);
+};
+
+// Every wave has all of the tile, and every DepthWaves-th step: of few rows, whose weights go past
+// the LDS. Of a wave `Ahead` steps are on their way or in use.
+template <class Format, int Rows, int Columns, int DepthWaves, int Ahead, int WavesPerSimd>
+struct DeepShape : Tiles<Format, Rows, Columns> {
+  using typename Tiles<Format, Rows, Columns>::TileA;
+  static constexpr int kWaves = DepthWaves, kThreads = kWaves * arch::kLanes;
+  static constexpr int kWaveRows = Rows, kWaveColumns = Columns;
+  static constexpr int kStages = Ahead;
+  static constexpr int kWavesPerSimd = WavesPerSimd;
+  static constexpr bool kDeep = true;
+  static constexpr int kCopyingWaves = 1;
+  static constexpr int kNextStep = DepthWaves;
+
+  using RingA = TileRing<TileA, Ahead>;
+  static constexpr int kScaleBytes = Format::kBlockScales ? Ahead * max(Rows, arch::kLanes) * 4 : 0;
+  static constexpr int kWaveBytes = RingA::kBytes + kScaleBytes;
+  // What a wave computes of C, once the waves' sums are added up: a column of 32 x 32 blocks.
+  static constexpr int kBlocks = Rows * Columns / (32 * 32);
+  static constexpr int kOwnBlocks = ceil_div(kBlocks, DepthWaves);
+  static constexpr int kSumBytes = DepthWaves * Rows * Columns * sizeof(f32);
+  static constexpr int kLdsBytes = max(kWaves * kWaveBytes, kSumBytes);
+  static_assert(kLdsBytes <= arch::kLdsBytes && (Rows / 32) % kOwnBlocks == 0);
+};
+
+// A wave's share of a tile that it stores.
+template <class Format_, int Rows, int Columns>
+struct OwnShape {
+  using Format = Format_;
+  static constexpr int kWaveRows = Rows, kWaveColumns = Columns;
 };
 
 }  // namespace hk::gemm

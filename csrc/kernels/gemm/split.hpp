@@ -2,7 +2,7 @@
 // in the order of the splits, so that the result does not depend on who was last.
 #pragma once
 
-#include "wave.hpp"
+#include "shape.hpp"
 
 namespace hk::gemm {
 
@@ -19,11 +19,11 @@ HK_DEVICE bool arrives_last(u32* arrived, u32 splits, u32 lds, i32 wave, Lane la
   return last;
 }
 
-// Leaves this split's sums in memory. Of the last split to arrive `result` are then the sums of all,
+// Leaves this split's sums in memory, if the wave has some (`there`). Of the last split to arrive `result` are then the sums of all,
 // and the return value true.
 template <class Shape, class Result>
-HK_DEVICE bool sum_splits(const GemmArgs& args, i32 tile, i32 split, i32 wave, Lane lane,
-                          Result& result) {
+HK_DEVICE bool sum_splits(const GemmArgs& args, i32 tile, i32 split, bool there, i32 wave,
+                          Lane lane, Result& result) {
   constexpr int kAtOnce = 4;  // splits that are read at once: a memory latency for all of them
   constexpr u32 kBlockBytes = 32 * 32 * sizeof(f32);
   constexpr int kBlocks = Result::kRowBlocks * Result::kColBlocks;
@@ -32,7 +32,7 @@ HK_DEVICE bool sum_splits(const GemmArgs& args, i32 tile, i32 split, i32 wave, L
   const u64 own = address(args.partial) + wide_mul(tile * args.splits, kTileBytes) +
                   wave * kBlocks * kBlockBytes;
   const auto each = [&](u64 base, auto&& body) {
-    const BoundedView view(base, kBlocks * kBlockBytes);
+    const BoundedView view(base, there ? kBlocks * kBlockBytes : 0);
     static_for<0, kBlocks>([&](auto block) {
       static_for<0, 4>(
           [&](auto quad) { body(view, block, quad, (block * 4 + quad) * 1024 + lane.id * 16); });
@@ -56,7 +56,7 @@ HK_DEVICE bool sum_splits(const GemmArgs& args, i32 tile, i32 split, i32 wave, L
       Vec<u32, 4> left[kAtOnce][4];
       static_for<0, kAtOnce>([&](auto j) {
         // past the last split: no bytes, which read as zeros
-        const u32 bytes = i + j < args.splits ? kBlocks * kBlockBytes : 0;
+        const u32 bytes = there && i + j < args.splits ? kBlocks * kBlockBytes : 0;
         const BoundedView view(own + wide_mul(i + j, kTileBytes), bytes);
         static_for<0, 4>([&](auto quad) {
           left[j][quad] = load_words<4>(view, (block * 4 + quad) * 1024 + lane.id * 16);

@@ -22,11 +22,26 @@ HK_DEVICE void copy_piece(typename Stream::Tile dst, const Stream& stream) {
                                            arch::kCopyBytes, stream.share.source[I], 0, 0, 0);
 }
 
+// Zeros in what a lane has read of A from `bytes` on: past the end of the rows may be anything, where the
+// weights have zeros.
+template <int Rows, int Pieces>
+HK_DEVICE void mask_past(Piece (&part)[Rows][Pieces], i32 bytes, Lane lane) {
+  for (auto& pieces : part)
+    static_for<0, Pieces>([&](auto piece) {
+      const i32 first = bytes - (2 * piece + lane.half) * 16;
+      static_for<0, 4>([&](auto word) {
+        const i32 kept = first - 4 * word;
+        const u32 mask = kept >= 4 ? ~0u : kept <= 0 ? 0u : (1u << 8 * kept) - 1;
+        pieces[piece].words[word.value] &= mask;
+      });
+    });
+}
+
 // A step's columns of a tile's rows of the activations, step after step.
 template <class Shape>
 struct ActivationStream {
   using Tile = typename Shape::TileA;
-  using Share = TileCopy<Tile, Shape::kWaves>;
+  using Share = TileCopy<Tile, Shape::kCopyingWaves>;
   static constexpr int kCopies = Share::kCopies;
 
   Share share;
@@ -52,14 +67,19 @@ struct ActivationStream {
   }
 
   // Past the last column it goes on: what is copied then is not used.
-  HK_DEVICE void advance() { gemm::advance(span, Shape::kRowBytesA); }
+  HK_DEVICE void advance() { gemm::advance(span, Shape::kNextStep * Shape::kRowBytesA); }
 };
+
+template <class Shape>
+HK_DEVICE u32 packed_row_bytes(const GemmArgs& args) {
+  return ceil_div(args.k, Shape::kStep) * Shape::kStepBytes;
+}
 
 // The same of the weights, which lie in memory as they will in LDS: 16 rows after 16 rows.
 template <class Shape>
 struct WeightStream {
   using Tile = typename Shape::TileW;
-  using Share = TileCopy<Tile, Shape::kWaves>;
+  using Share = TileCopy<Tile, Shape::kCopyingWaves>;
   static constexpr int kCopies = Share::kCopies;
 
   Share share;
@@ -67,7 +87,7 @@ struct WeightStream {
 
   HK_DEVICE WeightStream(const GemmArgs& args, i32 first, u32 start, i32 wave, Lane lane)
       : share(wave, lane, {16, 256}), span{} {
-    const u32 group_bytes = 16 * packed_row_bytes(args);
+    const u32 group_bytes = 16 * packed_row_bytes<Shape>(args);
     const i32 group = (first + share.first_row) / 16;
     const u32 groups =
         clamp_scalar(ceil_div(args.n, 16) - group, ceil_div(Share::kRowsSpanned, 16));
@@ -79,10 +99,6 @@ struct WeightStream {
       share.source[i] = (block / Share::kPer16 - share.first_row / 16) * group_bytes +
                         block % Share::kPer16 * kCopyBlock + lane.id * 16;
     });
-  }
-
-  HK_DEVICE static u32 packed_row_bytes(const GemmArgs& args) {
-    return ceil_div(args.k, Shape::kStep) * Shape::kStepBytes;
   }
 
   HK_DEVICE void advance() { gemm::advance(span, 16 * Shape::kStepBytes); }

@@ -1,7 +1,7 @@
 // What one wave computes: its rows and columns of a workgroup's tile of C, over some of the depth.
 #pragma once
 
-#include "stream.hpp"
+#include "scales.hpp"
 
 namespace hk::gemm {
 
@@ -16,7 +16,8 @@ class GemmWave {
   // LDS reads of a part, copies of a step.
   static constexpr int kReads = kRowBlocks * Format::kPiecesA + kColumnBlocks * Format::kPiecesW;
   static constexpr int kCopiesA = ActivationStream<Shape>::kCopies,
-                       kCopies = kCopiesA + WeightStream<Shape>::kCopies;
+                       kCopiesOfTiles = kCopiesA + WeightStream<Shape>::kCopies,
+                       kCopies = kCopiesOfTiles + StepScales<Shape>::kCopies;
   static constexpr int kFirstCopySlot = kBlocks / 3, kReadSlots = 1;
 
  public:
@@ -30,6 +31,10 @@ class GemmWave {
         w_{{args, first_column, u32(first_step * Shape::kStepBytes), wave, lane},
            {lds + Shape::RingA::kBytes},
            RowReader<TileW>::of(lane, wave / Shape::kRowWaves * Shape::kWaveColumns)},
+        scales_(args, first_row + wave % Shape::kRowWaves * Shape::kWaveRows,
+                first_column + wave / Shape::kRowWaves * Shape::kWaveColumns, first_step,
+                lds + Shape::RingA::kBytes + Shape::RingW::kBytes + wave * Shape::kScaleBytes,
+                lane),
         lane_(lane) {
     each_block([&](auto column, auto row) { fill(result.block[column][row], 0); });
   }
@@ -52,6 +57,7 @@ class GemmWave {
     }
     wait_copies<0>();  // those past the last step: the LDS is used again, or given away
     Format::settle();
+    scales_.add_last(result);
   }
 
   template <class F>
@@ -74,6 +80,7 @@ class GemmWave {
 
   Operand<ActivationStream<Shape>, typename Shape::RingA, RowReader<TileA>> a_;
   Operand<WeightStream<Shape>, typename Shape::RingW, RowReader<TileW>> w_;
+  StepScales<Shape> scales_;
   Lane lane_;
 
   // Multiplies the parts of a step, each while the next one is read; the last one while the next
@@ -81,7 +88,7 @@ class GemmWave {
   template <bool kLast>
   HK_DEVICE void step(Part (&parts)[2], i32 bytes) {
     static_for<0, kParts>([&](auto part) {
-      constexpr bool kEnds = part + 1 == kParts;
+      constexpr bool kBegins = part == 0, kEnds = part + 1 == kParts;
       Part& now = parts[part % 2];
       Part& next = parts[(part + 1) % 2];
       const TileA free_a = a_.ring.tile();
@@ -98,7 +105,9 @@ class GemmWave {
         fence_schedule();
       }
       wait_part(now);
-      if constexpr (kLast) mask_part(now, bytes - part * 32 * Format::kPiecesA);
+      if constexpr (kBegins) scales_.load();
+      if constexpr (kEnds) scales_.take();
+      if constexpr (kLast) mask_past(now.a, bytes - part * 32 * Format::kPiecesA, lane_);
       if constexpr (kEnds && !kLast) {
         wait_copies<(Shape::kStages - 2) * kCopies>();
         barrier();
@@ -106,7 +115,7 @@ class GemmWave {
       interleave<0, kBlocks>(
           [&](auto slot) {
             constexpr int kColumn = slot / kRowBlocks, kRow = slot % kRowBlocks;
-            Format::multiply(result.block[kColumn][kRow], now.a[kRow], now.w[kColumn]);
+            scales_.template multiply<kBegins, kColumn, kRow>(result, now.a[kRow], now.w[kColumn]);
           },
           [&](auto slot) {
             if constexpr (!kEnds || !kLast)
@@ -127,9 +136,11 @@ class GemmWave {
     if constexpr (Copy < kCopiesA) {
       copy_piece<Copy>(a, a_.stream);
       if constexpr (Copy + 1 == kCopiesA) a_.stream.advance();
-    } else {
+    } else if constexpr (Copy < kCopiesOfTiles) {
       copy_piece<Copy - kCopiesA>(w, w_.stream);
-      if constexpr (Copy + 1 == kCopies) w_.stream.advance();
+      if constexpr (Copy + 1 == kCopiesOfTiles) w_.stream.advance();
+    } else {
+      scales_.template start_copy<Copy - kCopiesOfTiles>();
     }
   }
 
@@ -155,19 +166,6 @@ class GemmWave {
         for (auto& piece : pieces) pin_vector(piece.words);
     };
     pin(part.a), pin(part.w);
-  }
-
-  // Past the end of A's rows may be anything; the weights have zeros there.
-  HK_DEVICE void mask_part(Part& part, i32 bytes) const {
-    for (auto& pieces : part.a)
-      static_for<0, Format::kPiecesA>([&](auto piece) {
-        const i32 first = bytes - (2 * piece + lane_.half) * 16;
-        static_for<0, 4>([&](auto word) {
-          const i32 kept = first - 4 * word;
-          const u32 mask = kept >= 4 ? ~0u : kept <= 0 ? 0u : (1u << 8 * kept) - 1;
-          pieces[piece].words[word.value] &= mask;
-        });
-      });
   }
 };
 

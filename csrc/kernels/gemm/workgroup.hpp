@@ -2,8 +2,10 @@
 // of the sums.
 #pragma once
 
+#include "deep_wave.hpp"
 #include "epilogue.hpp"
 #include "split.hpp"
+#include "wave.hpp"
 
 namespace hk::gemm {
 
@@ -28,24 +30,51 @@ HK_DEVICE Part part_of(const GemmArgs& args, i32 workgroup) {
           min(share, steps - first)};
 }
 
+// What becomes of a wave's sums, from a row and column of C on; nothing, if there are none.
+template <class Shape, class Stored, class Sums>
+HK_DEVICE void finish(const GemmArgs& args, const Part& part, i32 row, i32 column, bool there,
+                      i32 wave, Lane lane, Sums& sums) {
+  if constexpr (Shape::kSplits)
+    if (args.splits > 1 && !sum_splits<Shape>(args, part.tile, part.split, there, wave, lane, sums))
+      return;
+  Epilogue<Stored>(args, there ? row : args.m, column, lane).run(sums);
+}
+
+// Waves that have a part of the tile each.
+template <class Shape>
+HK_DEVICE void multiply_wide(const GemmArgs& args, const Part& part, u32 lds, i32 wave, Lane lane) {
+  GemmWave<Shape> product(args, part.row, part.column, part.first_step, lds, wave, lane);
+  const i32 last = part.first_step + part.steps - 1;
+  product.run(part.steps, ActivationStream<Shape>::depth_bytes(args) - last * Shape::kRowBytesA);
+  const i32 row = part.row + wave % Shape::kRowWaves * Shape::kWaveRows;
+  const i32 column = part.column + wave / Shape::kRowWaves * Shape::kWaveColumns;
+  finish<Shape, Shape>(args, part, row, column, true, wave, lane, product.result);
+}
+
+// Waves that have all of the tile each, and share its depth.
+template <class Shape>
+HK_DEVICE void multiply_deep(const GemmArgs& args, const Part& part, u32 lds, i32 wave, Lane lane) {
+  DeepWave<Shape> product(args, part.row, part.column, part.first_step, part.steps,
+                          lds + wave * Shape::kWaveBytes, wave, lane);
+  product.run();
+  using Own = OwnShape<typename Shape::Format, 32 * Shape::kOwnBlocks, 32>;
+  ResultTile<Own::kWaveColumns, Own::kWaveRows> own;
+  sum_waves<Shape>(product.result, own, lds, wave, lane);
+  constexpr int kRowBlocks = Shape::kWaveRows / 32;
+  const i32 first = wave * Shape::kOwnBlocks;
+  finish<Shape, Own>(args, part, part.row + first % kRowBlocks * 32,
+                     part.column + first / kRowBlocks * 32, first < Shape::kBlocks, wave, lane,
+                     own);
+}
+
 template <class Shape>
 HK_DEVICE void gemm(const GemmArgs& args) {
   extern __attribute__((shared)) char lds[];
   const Part part = part_of<Shape>(args, __builtin_amdgcn_workgroup_id_x());
-  const i32 wave = this_wave();
-  const Lane lane = this_lane();
-  GemmWave<Shape> product(args, part.row, part.column, part.first_step, shared_address(lds), wave,
-                          lane);
-  const i32 last = part.first_step + part.steps - 1;
-  product.run(part.steps, ActivationStream<Shape>::depth_bytes(args) - last * Shape::kRowBytesA);
-
-  if constexpr (Shape::kSplits)
-    if (args.splits > 1 &&
-        !sum_splits<Shape>(args, part.tile, part.split, wave, lane, product.result))
-      return;
-  const i32 row = part.row + wave % Shape::kRowWaves * Shape::kWaveRows;
-  const i32 column = part.column + wave / Shape::kRowWaves * Shape::kWaveColumns;
-  Epilogue<Shape>(args, row, column, lane).run(product.result);
+  if constexpr (Shape::kDeep)
+    multiply_deep<Shape>(args, part, shared_address(lds), this_wave(), this_lane());
+  else
+    multiply_wide<Shape>(args, part, shared_address(lds), this_wave(), this_lane());
 }
 
 }  // namespace hk::gemm

@@ -29,7 +29,7 @@ from hk_backend.terms.linear_arguments import (
 from hk_backend.terms.packed_weight import PackedWeight
 from hk_backend.terms.requests import LinearRequest
 from hk_backend.terms.verdict import Verdict, refused
-from hk_backend.terms.weight_format import FORMATS, MIN_FP8_SCALE
+from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK, MIN_FP8_SCALE
 
 OPERATOR = "gemm"
 ELEMENTS = {
@@ -55,17 +55,12 @@ def verdict(request: LinearRequest, kernels: Catalogue, usable: Usable) -> Verdi
     if request.format not in FORMATS_OF:
         there = ", ".join(FORMATS_OF)
         return refused(f"{kernels.arch} has no kernels for {request.format} weights, only {there}")
-    if FORMATS[request.format].is_fp8:
-        if request.activations not in ("none", "token", "tensor"):
-            said = f"activations {request.activations!r} with {request.format} weights"
-            return refused(f"{kernels.arch} has no kernels for {said} yet")
-        if request.scale_kind == "block":
-            return refused(f"{kernels.arch} has no kernels for weight scales per block yet")
     whole = ALIGNMENT // FORMATS_OF[request.format].itemsize
     if request.k % whole:
         return refused(f"K = {request.k} is not a multiple of {whole}, 16 bytes of a row")
     a = request.dtype if request.activations == "none" else FORMATS[request.format].dtype
-    family = _family(kernels, a, request.format)
+    by_block = request.scale_kind == "block" or request.activations == "token_block"
+    family = _family(kernels, a, request.format, by_block)
     if not family:
         return refused(f"{kernels.arch} has no kernels for x in {a} with {request.format} weights")
     found = usable(family)
@@ -81,14 +76,16 @@ def quantisation(of: LinearArguments) -> QuantizeFp8Arguments | None:
     if weight.activations == "none" or of.x_scales is not None:
         return None
     codes = torch.empty(x.shape, dtype=FORMATS[weight.format].dtype, device=x.device)
-    per_token = weight.activations == "token"
-    if per_token:
-        scales = torch.empty((x.shape[0], 1), dtype=torch.float32, device=x.device)
-    else:
-        scales = _tensor_scale(x) if weight.input_scale is None else weight.input_scale
-        scales = scales.view(1, 1)
-    group = (1 if per_token else max(x.shape[0], 1), weight.k)
-    return QuantizeFp8Arguments(x, group, False, per_token, codes, scales)
+    if weight.activations == "tensor":
+        given = _tensor_scale(x) if weight.input_scale is None else weight.input_scale
+        group = max(x.shape[0], 1), weight.k
+        return QuantizeFp8Arguments(x, group, False, False, codes, given.view(1, 1))
+    by_block = weight.activations == "token_block"
+    columns = FP8_BLOCK if by_block else weight.k
+    # those of one block of all rows lie together: the kernels copy them so
+    shape = -(-weight.k // columns), x.shape[0]
+    scales = torch.empty(shape, dtype=torch.float32, device=x.device).T
+    return QuantizeFp8Arguments(x, (1, columns), by_block, True, codes, scales)
 
 
 def _tensor_scale(x: torch.Tensor) -> torch.Tensor:
@@ -118,13 +115,22 @@ def prepare(of: LinearArguments, kernels: Catalogue) -> KernelCall:
     """
     weight = of.weight
     x = _rows_of_16_bytes(of.x)
-    family = _family(kernels, x.dtype, weight.format)
-    if not family or weight.block_scales is not None:
+    by_block = weight.block_scales is not None or weight.activations == "token_block"
+    family = _family(kernels, x.dtype, weight.format, by_block)
+    if not family:
         found = f"{weight.format} with activations {weight.activations!r} and x in {x.dtype}"
-        bad("weight", found, f"{' or '.join(FORMATS_OF)}, without block scales")
+        bad("weight", found, " or ".join(FORMATS_OF))
     tensors = {"a": x, "b": weight.data, "c": of.out}
     bias = None if of.bias is None else _words_of_4_bytes(of.bias)
-    optional = {"a_scale": of.x_scales, "b_scale": weight.factors, "bias": bias}
+    x_scales = of.x_scales
+    if x_scales is not None and not by_block:
+        x_scales = x_scales.contiguous()
+    optional = {
+        "a_scale": x_scales,
+        "b_scale": weight.factors,
+        "b_block_scale": weight.block_scales,
+        "bias": bias,
+    }
     tensors |= {name: tensor for name, tensor in optional.items() if tensor is not None}
     numbers = {
         "a_row": x.stride(0) if x.shape[0] > 1 else weight.k,
@@ -132,7 +138,7 @@ def prepare(of: LinearArguments, kernels: Catalogue) -> KernelCall:
         "k": weight.k,
         "c_type": TYPES[of.out.dtype],
         "bias_type": 0 if bias is None else TYPES[bias.dtype],
-        "a_scale_row": int(of.x_scales is not None and of.x_scales.numel() > 1),
+        **_scale_strides(x_scales),
     }
     sizes = {"m": x.shape[0], "n": weight.n, "splits": 1}
     work = Work(x.shape[0], "rows of linear layers")
@@ -186,14 +192,28 @@ def workspace_bytes(of: PackWeightArguments, kernels: Catalogue, compute_units: 
     return max((most_sum_bytes(family, *sizes) for family in formats.values()), default=0)
 
 
-def _family(kernels: Catalogue, a: torch.dtype, format: str) -> Family:
-    """The kernels that multiply rows in `a` with weights of a format."""
-    elements = ELEMENTS.get(a), ELEMENTS.get(FORMATS[format].dtype)
+def _family(kernels: Catalogue, a: torch.dtype, format: str, by_block: bool) -> Family:
+    """The kernels that multiply rows in `a` with weights of a format; `by_block`: where either
+    side has a scale for each 128 of the depth."""
+    scales = "blocks" if by_block else "vectors"
+    wanted = ELEMENTS.get(a), ELEMENTS.get(FORMATS[format].dtype), scales
     return tuple(
         entry
         for entry in kernels.families.get(OPERATOR, ())
-        if (entry.facts["a"], entry.facts["b"]) == elements
+        if tuple(entry.facts[fact] for fact in ("a", "b", "scales")) == wanted
     )
+
+
+def _scale_strides(scales: torch.Tensor | None) -> dict[str, int]:
+    """From a row's scale to the next one's, and from one block's to the next; 0 where there is one
+    for all."""
+    if scales is None:
+        return {"a_scale_row": 0, "a_scale_step": 0}
+    strides = (
+        0 if length == 1 else stride
+        for length, stride in zip(scales.shape, scales.stride(), strict=True)
+    )
+    return dict(zip(("a_scale_row", "a_scale_step"), strides, strict=True))
 
 
 def _rows_of_16_bytes(x: torch.Tensor) -> torch.Tensor:
@@ -217,12 +237,17 @@ def self_check_problem(kernel: KernelEntry) -> Problem:
     random = torch.Generator().manual_seed(0)
     x = torch.randn(m, k, generator=random).to(a)
     rows = torch.randn(n, k, generator=random).to(b)
-    of_rows, of_columns = 1 + torch.arange(m) % 3.0, 1 + torch.arange(n) % 5.0
-    activations = "token" if a.itemsize == 1 else "none"
+    blocks = -(-k // FP8_BLOCK) if kernel.facts["scales"] == "blocks" else 1
+    of_rows = 1 + torch.arange(m * blocks).view(m, blocks) % 3.0
+    of_columns = 1 + torch.arange(n) % 5.0
+    of_blocks = 1 + torch.arange(blocks).view(1, blocks) % 2.0 if blocks > 1 else None
+    activations = "none" if a.itemsize > 1 else "token" if of_blocks is None else "token_block"
     data = torch.empty(packed_bytes(format, n, k), dtype=torch.uint8)
     pack_weight(PackWeightArguments(rows, format, n, k, None, None, activations, data))
-    weight = PackedWeight(data, of_columns, None, None, format, n, k, activations, kernel.arch)
+    weight = PackedWeight(data, of_columns, of_blocks, None, format, n, k, activations, kernel.arch)
     out = torch.full((m, n), torch.nan, dtype=a if a in TYPES else torch.bfloat16)
-    exact = x.double() @ rows.double().T * of_rows.double()[:, None] * of_columns.double()
+    of_k = of_rows if of_blocks is None else of_rows * of_blocks
+    wide = of_k.repeat_interleave(-(-k // blocks) if blocks == 1 else FP8_BLOCK, 1)[:, :k]
+    exact = (x.double() * wide.double()) @ rows.double().T * of_columns.double()
     arguments = LinearArguments(x, weight, None, out, of_rows)
     return Problem(arguments, {"out": (exact, largest_error)}, tolerance(out.dtype))

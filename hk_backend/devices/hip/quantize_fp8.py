@@ -22,6 +22,8 @@ DTYPES = {torch.bfloat16: "bf16", torch.float16: "f16", torch.float32: "f32"}
 CODES = torch.float8_e4m3fn
 ROWS, ROW_ELEMENTS = 2**22, 2**28
 """Of x: fewer."""
+SCALES = 2**29
+"""Fewer."""
 EVERYTHING = 31
 """The shift that makes any row or column number 0."""
 SCALES_OF = {"token": "token", "token_block": "block", "tensor": "given"}
@@ -47,11 +49,14 @@ def prepare(of: QuantizeFp8Arguments, kernels: Catalogue) -> KernelCall:
         bad("dtype", of.codes.dtype, CODES)
     if m >= ROWS or k >= ROW_ELEMENTS:
         bad("x", tuple(of.x.shape), f"fewer than {ROWS} rows of fewer than {ROW_ELEMENTS}")
+    if of.scales.numel() >= SCALES:
+        bad("x", tuple(of.x.shape), f"fewer than {SCALES} scales")
     numbers = {
         "x_row": of.x.stride(0) if m > 1 else k,  # torch allows any stride for one element
         "row_shift": _shift(of.group[0], m),
         "column_shift": _shift(of.group[1], k),
-        "scale_row": of.scales.shape[1],
+        "scale_row": of.scales.stride(0),
+        "scale_column": of.scales.stride(1),
     }
     sizes = {"m": m, "k": k}
     tensors = {"x": of.x, "codes": of.codes, "scales": of.scales}

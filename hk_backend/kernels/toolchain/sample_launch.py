@@ -105,11 +105,15 @@ def gemm(entry: KernelEntry) -> Sample:
     m, n, k = entry.tile.rows, entry.tile.columns, 4 * entry.tile.depth
     a, b = (STORED_BYTES[str(entry.facts[name])] for name in ("a", "b"))
     buffers = {"a": _elements(m * k, a), "b": _elements(n * k, b), "c": _elements(m * n)}
-    absent = ("a_scale", "b_scale", "bias", "partial", "arrived")
+    if entry.facts["scales"] == "blocks":
+        steps = -(-k // FP8_BLOCK)
+        buffers["a_scale"] = np.zeros(steps * m, np.float32)
+        buffers["b_block_scale"] = np.zeros(-(-n // FP8_BLOCK) * steps, np.float32)
+    pointers = ("a_scale", "b_scale", "b_block_scale", "bias", "partial", "arrived")
+    absent = set(pointers) - set(buffers)
     sizes = {"m": m, "n": n, "k": k, "a_row": k, "c_row": n, "splits": 1}
-    return Sample(
-        buffers, {**sizes, "c_type": 0, "bias_type": 0, "a_scale_row": 0, **dict.fromkeys(absent)}
-    )
+    rows = {"c_type": 0, "bias_type": 0, "a_scale_row": 1, "a_scale_step": m}
+    return Sample(buffers, {**sizes, **rows, **dict.fromkeys(absent)})
 
 
 def measure(entry: KernelEntry) -> Sample:
@@ -132,7 +136,12 @@ def quantize_fp8(entry: KernelEntry) -> Sample:
         "codes": _elements(m * k, 1),
         "scales": np.ones(m * -(-k // FP8_BLOCK), np.float32),
     }
-    groups = {"row_shift": 0, "column_shift": 31, "scale_row": 1}
+    groups = {
+        "row_shift": 0,
+        "column_shift": 31,
+        "scale_row": -(-k // FP8_BLOCK),
+        "scale_column": 1,
+    }
     return Sample(buffers, {"x_row": k, "m": m, "k": k, **groups})
 
 

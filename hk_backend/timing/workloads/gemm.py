@@ -13,6 +13,8 @@ from hk_backend.timing.workloads import buffers
 
 XCDS = 8
 """As csrc/include/hk/grid.hpp deals workgroups."""
+SCALE_BLOCK = 128
+"""Weights in either direction, and activations in a row, that share a scale."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,11 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
     columns = -(-n // entry.tile.columns)
     tiles = -(-m // entry.tile.rows) * columns
     arrived = buffers.zeros((tiles,), np.uint32)
-    arrived[-2:] = splits - 1  # to trace what the last workgroup of a tile does
+    # neighbours on both sides, which share what they read: whole tiles, or where the depth is split
+    # workgroups that are not the last of theirs, and the last ones of others
+    first = {0, 1, columns, columns + 1}
+    last = {tiles - 1 - tile for tile in first if tile < tiles} if splits > 1 else set[int]()
+    arrived[list(last)] = splits - 1
     arrays = {
         "a": buffers.zeros((m, k_row * a_bytes), np.uint8),
         "b": buffers.zeros((-(-n // 16) * 16, packed_row), np.uint8),
@@ -50,23 +56,27 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
         ),
         "arrived": arrived,
     }
+    if entry.facts["scales"] == "blocks":
+        steps = -(-k // SCALE_BLOCK)
+        arrays["a_scale"] = buffers.zeros((steps, m), np.float32)
+        arrays["b_block_scale"] = buffers.zeros((-(-n // SCALE_BLOCK), steps), np.float32)
     machine, kernel, addresses = buffers.machine_with(entry, arrays)
     numbers = {"m": m, "n": n, "k": k, "splits": splits}
     grid = entry.grid(**numbers)
     work = np.ones(grid[0])
-    first = tiles - 2 if splits > 1 else tiles  # of those that are not the last of their tile
-    traced = [tile * splits for tile in (0, 1, columns, columns + 1) if tile < first]
+    traced = [tile * splits for tile in first - last if tile < tiles]
     if splits > 1:  # the last split of each tile sums up
-        last = [workgroup_of(tile * splits + splits - 1, grid[0]) for tile in range(tiles)]
-        work[last] = 2
-        traced += [tile * splits - 1 for tile in range(max(tiles - 1, 1), tiles + 1)]
-    absent = dict.fromkeys(("a_scale", "b_scale", "bias"))
+        ends = [workgroup_of(tile * splits + splits - 1, grid[0]) for tile in range(tiles)]
+        work[ends] = 2
+        traced += [tile * splits + splits - 1 for tile in last]
+    absent = dict.fromkeys({"a_scale", "b_scale", "b_block_scale", "bias"} - set(arrays))
     rows = {
         "a_row": k_row,
         "c_row": arrays["c"].shape[1],
         "c_type": 0,
         "bias_type": 0,
-        "a_scale_row": 0,
+        "a_scale_row": 1,  # the scales of 128 columns, where there are any, lie together
+        "a_scale_step": m,
     }
     return Launch(
         machine,

@@ -41,7 +41,9 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
     work = workgroups(entry, shape)
     samples = sorted({*spread(work), min(1, len(work) - 1)})
     machine, kernel, addresses = buffers.machine_with(entry, arrays)
-    numbers = {"x_row": k, "m": m, "k": k, "row_shift": 31, "column_shift": 31, "scale_row": 1}
+    shifts = {"row_shift": 31, "column_shift": 31}
+    # as the gemm kernels want them: those of one block of all rows lie together
+    numbers = {"x_row": k, "m": m, "k": k, **shifts, "scale_row": 1, "scale_column": m}
     return Launch(
         machine,
         kernel,

@@ -131,10 +131,10 @@ def test_the_self_check_sees_another_kernel(
     """Bfloat16's place in the catalogue taken by the kernel for float16: wrong numbers."""
     current_streams(library, monkeypatch)
     whole = catalogue("gfx950")
-    bf16, f16 = (whole.kernel(f"gemm_{type}_64x64") for type in ("bf16", "f16"))
+    bf16, f16 = (whole.kernel(f"gemm_{type}_deep_64x64") for type in ("bf16", "f16"))
     wrong = replace(bf16, symbol=f16.symbol)
     device = SynchronisesInChecks(library, with_kernels(whole, wrong))
-    assert "gemm_bf16_64x64 failed its self-check" in device.verify(linear, wrong, 0).why
+    assert "gemm_bf16_deep_64x64 failed its self-check" in device.verify(linear, wrong, 0).why
 
 
 class WrongWhereSplit(SynchronisesInChecks):

@@ -7,6 +7,10 @@
 // b is packed (hk_backend/devices/hip/pack_weight.py): in groups of 16 rows, 16 bytes of each row after the other, [n / 16, k bytes / 16, 16
 // rows, 16 bytes], with zeros up to multiples of 16 rows and of 128 bytes of a row. FP8 for 16-bit activations: of each 32 neighbours
 // of a row, [2, 2, 8], the middle axes are exchanged.
+//
+// Kernels for scales of blocks multiply the products of each 128 of the depth by a_scale and
+// b_block_scale, and the sum of them by b_scale. The others read neither b_block_scale nor
+// a_scale_step.
 #pragma once
 
 #include "../types/scalar.hpp"
@@ -16,13 +20,16 @@ namespace hk {
 // Element types by number, of c and of the bias.
 enum GemmType : i32 { kGemmBf16, kGemmF16, kGemmF32 };
 
+inline constexpr i32 kScaleBlock = 128;
+
 struct GemmArgs {
-  const void* a;       // [m, k]
-  const void* b;       // [n, k], packed
-  void* c;             // [m, n] = a b^T, times the scales, plus the bias
-  const f32* a_scale;  // of each row of a; null: 1
-  const f32* b_scale;  // of each row of b; null: 1
-  const void* bias;    // [n], allocated up to the 4 bytes that hold its end; or null
+  const void* a;             // [m, k]
+  const void* b;             // [n, k], packed
+  void* c;                   // [m, n] = a b^T, times the scales, plus the bias
+  const f32* a_scale;        // of each row of a; null: 1
+  const f32* b_scale;        // of each row of b; null: 1
+  const f32* b_block_scale;  // [n / 128, k / 128], rounded up: of blocks of b; null: 1
+  const void* bias;          // [n], allocated up to the 4 bytes that hold its end; or null
   // The workspace, if splits > 1: room for the sums of every tile and split, and a zero for every
   // tile, which is zero again afterwards.
   f32* partial;
@@ -31,7 +38,9 @@ struct GemmArgs {
   i32 m, n, k;
   i32 splits;  // workgroups that share the depth of a tile: any number, 1 for the largest tiles
   i32 c_type, bias_type;
-  i32 a_scale_row;  // from one row's scale to the next: 1, or 0 where all rows share one
+  // Elements of a_scale from a row's to the next one's, 0 where all rows share one; from those of 128 of
+  // the depth to the next 128's. From the first to the last: fewer than 2^29.
+  i32 a_scale_row, a_scale_step;
 };
 
 }  // namespace hk

@@ -6,7 +6,8 @@
 // of x; else by elements. Nothing is read or written but the elements of the tensors.
 //
 // A scale is that of (row >> row_shift, column >> column_shift). The kernels that compute scales do
-// so of one row, or of one row and 128 columns, and do not look at the shifts.
+// so of one row, or of one row and 128 columns, and do not look at the shifts. Scales of rows are
+// contiguous; the first of all and the last are fewer than 2^29 elements apart.
 #pragma once
 
 #include "../types/scalar.hpp"
@@ -16,11 +17,11 @@ namespace hk {
 struct QuantizeFp8Args {
   const void* x;  // [m, k]
   void* codes;    // e4m3fn [m, k], contiguous
-  void* scales;   // f32, contiguous: written or given
+  void* scales;   // f32: written or given
   i64 x_row;
   i32 m, k;
   i32 row_shift, column_shift;  // of given scales; below 32
-  i32 scale_row;                // scales from one row of them to the next
+  i32 scale_row, scale_column;  // elements from a row's or a column's scales to the next ones
 };
 
 }  // namespace hk

@@ -16,7 +16,6 @@ on_devices = pytest.mark.parametrize("device", DEVICES, indirect=True)
 on_gfx950 = pytest.mark.parametrize("device", [GFX950], indirect=True)
 
 MISSING = {
-    "block": r"gfx950 has no kernels for (activations 'token_block'|weight scales per block)",
     "mx": r"gfx950 has no kernels for mx\w+ weights, only bf16, fp16, fp8_e4m3fn",
 }
 """Kinds of weight scales that gfx950 has no kernels for, and the reason that it gives."""

@@ -1,0 +1,217 @@
+// What one wave computes of a tile of few rows: all of it, over every so manieth step of the depth. It
+// waits for no other wave until all add up what they have.
+//
+// Weights go from memory to registers, in the order of the matrix unit, and each byte once. Activations
+// take the way through LDS, where every wave has a ring of its own.
+#pragma once
+
+#include "scales.hpp"
+
+namespace hk::gemm {
+
+// The weights of a step, 32 bytes of 32 columns at a time: one load of 16 bytes a lane.
+template <class Shape>
+struct DirectWeights {
+  static constexpr int kColumnBlocks = Shape::kWaveColumns / DefaultShape::kRows, kPieces = 4;
+  using Step = Piece[kColumnBlocks][kPieces];
+
+  RowSpan span;               // from the next step's first byte to the end of the columns
+  u32 source[kColumnBlocks];  // of this lane
+
+  HK_DEVICE DirectWeights(const GemmArgs& args, i32 first, i32 step, Lane lane) : span{} {
+    const u32 group_bytes = 16 * packed_row_bytes<Shape>(args),
+              start = 16 * step * Shape::kStepBytes;
+    const u32 groups =
+        clamp_scalar(ceil_div(args.n, 16) - first / 16, ceil_div(Shape::kWaveColumns, 16));
+    span.base = address(args.b) + wide_mul(first / 16, group_bytes) + start;
+    span.bytes = groups * group_bytes;
+    span.bytes -= clamp_scalar(start, span.bytes);
+    static_for<0, kColumnBlocks>([&](auto block) {
+      source[block] =
+          (2 * block + lane.col / 16) * group_bytes + lane.half * 256 + lane.col % 16 * 16;
+    });
+  }
+
+  HK_DEVICE void load(Step& dst) {
+    const BoundedView src = span;
+    static_for<0, kColumnBlocks>([&](auto block) {
+      static_for<0, kPieces>([&](auto piece) {
+        dst[block][piece].words = load_words<4>(src, source[block] + piece * 512);
+      });
+    });
+    gemm::advance(span, Shape::kNextStep * 16 * Shape::kStepBytes);
+  }
+};
+
+template <class Shape>
+class DeepWave {
+  using Format = typename Shape::Format;
+  using TileA = typename Shape::TileA;
+  static constexpr int kRowBlocks = Shape::kWaveRows / DefaultShape::kCols;
+  static constexpr int kColumnBlocks = Shape::kWaveColumns / DefaultShape::kRows;
+  static constexpr int kBlocks = kRowBlocks * kColumnBlocks, kParts = Shape::kParts;
+  static constexpr int kReads = kRowBlocks * Format::kPiecesA;
+  static constexpr int kCopiesA = ActivationStream<Shape>::kCopies,
+                       kScaleCopies = StepScales<Shape>::kCopies,
+                       kWeightLoads = kColumnBlocks * DirectWeights<Shape>::kPieces,
+                       kLoads = kCopiesA + kScaleCopies + kWeightLoads;
+  using Part = Piece[kRowBlocks][Format::kPiecesA];
+
+ public:
+  using Result = ResultTile<Shape::kWaveColumns, Shape::kWaveRows>;
+  Result result;  // C^T, of this wave's steps
+
+  // `steps` of the tile from the first one on; `lds`: of this wave.
+  HK_DEVICE DeepWave(const GemmArgs& args, i32 row, i32 column, i32 first_step, i32 steps, u32 lds,
+                     i32 wave, Lane lane)
+      : steps_(ceil_div(max(steps - wave, 0), Shape::kNextStep)),
+        bytes_(ActivationStream<Shape>::depth_bytes(args) -
+               (first_step + wave) * Shape::kRowBytesA),
+        a_(args, row, u32((first_step + wave) * Shape::kRowBytesA), 0, lane), ring_{lds},
+        reader_(RowReader<TileA>::of(lane, 0)), w_(args, column, first_step + wave, lane),
+        scales_(args, row, column, first_step + wave, lds + Shape::RingA::kBytes, lane),
+        lane_(lane) {
+    for (auto& line : result.block)
+      for (auto& block : line) fill(block, 0);
+  }
+
+  HK_DEVICE void run() {
+    constexpr int kAhead = Shape::kStages;
+    typename DirectWeights<Shape>::Step weights[kAhead];
+    Part parts[2];
+    i32 ahead = steps_;  // that are not on their way
+    static_for<0, kAhead>([&](auto stage) { start(weights[stage], ring_.tile(stage), ahead); });
+    if (steps_ > 0) {
+      wait_step<kAhead - 1>();
+      read<0>(parts[0], 0);
+      for (; steps_ > kAhead; steps_ -= kAhead) {
+        round<false>(weights, parts, ahead);
+        bytes_ -= kAhead * Shape::kNextStep * Shape::kRowBytesA;
+      }
+      round<true>(weights, parts, ahead);
+    }
+    wait_copies<0>();  // those past the last step: the LDS is used again
+    settle_sums();
+    scales_.add_last(result);
+  }
+
+ private:
+  i32 steps_, bytes_;  // of the wave; of A's rows, from its next step on
+  ActivationStream<Shape> a_;
+  typename Shape::RingA ring_;
+  RowReader<TileA> reader_;  // of a tile at LDS byte 0
+  DirectWeights<Shape> w_;
+  StepScales<Shape> scales_;
+  Lane lane_;
+
+  // Starts all loads of a step; past the last one, to keep the count: of no weights.
+  HK_DEVICE void start(typename DirectWeights<Shape>::Step& weights, TileA a, i32& ahead) {
+    w_.span.bytes = ahead > 0 ? w_.span.bytes : 0;
+    pin_scalar(w_.span.bytes);
+    w_.load(weights);
+    static_for<0, kScaleCopies>([&](auto copy) { scales_.template start_copy<copy>(); });
+    static_for<0, kCopiesA>([&](auto copy) { copy_piece<copy>(a, a_); });
+    a_.advance();
+    --ahead;
+  }
+
+  template <int Part_>
+  HK_DEVICE void read(Part& dst, int stage) const {
+    const auto rows = reader_.at(ring_.tile(stage));
+    static_for<0, kRowBlocks>([&](auto block) {
+      static_for<0, Format::kPiecesA>([&](auto piece) {
+        load<block, Part_ * Format::kPiecesA + piece>(dst[block][piece], rows);
+      });
+    });
+  }
+
+  // A step in every place of the ring. The last round ends with the wave's last step.
+  template <bool kLast, int Stage = 0>
+  HK_DEVICE void round(typename DirectWeights<Shape>::Step (&weights)[Shape::kStages],
+                       Part (&parts)[2], i32& ahead) {
+    if constexpr (Stage < Shape::kStages) {
+      if (kLast && Stage > 0 && Stage >= steps_) return;
+      step<kLast, Stage>(weights[Stage], parts);
+      if constexpr (kLast)
+        scales_.pass();
+      else
+        start(weights[Stage], ring_.tile(Stage), ahead);
+      round<kLast, Stage + 1>(weights, parts, ahead);
+    }
+  }
+
+  template <bool kLast, int Stage>
+  HK_DEVICE void step(typename DirectWeights<Shape>::Step& weights, Part (&parts)[2]) {
+    constexpr int kAhead = Shape::kStages;
+    const i32 bytes = bytes_ - Stage * Shape::kNextStep * Shape::kRowBytesA;
+    if constexpr (kLast && Stage > 0) {  // not read ahead: there might have been no such step
+      wait_step<kAhead - 1 - Stage>();
+      read<0>(parts[Stage * kParts % 2], Stage);
+    }
+    static_for<0, kParts>([&](auto part) {
+      constexpr bool kEnds = part + 1 == kParts, kNone = kLast && kEnds;
+      Part& now = parts[(Stage * kParts + part) % 2];
+      Part& next = parts[(Stage * kParts + part + 1) % 2];
+      wait_part(now);
+      if constexpr (kLast) mask_past(now, bytes - part * 32 * Format::kPiecesA, lane_);
+      if constexpr (part == 0) scales_.load();
+      if constexpr (kEnds) scales_.take();
+      if constexpr (kEnds && !kNone) wait_step<kAhead - 2>();
+      if constexpr (!kNone) read<kEnds ? 0 : part + 1>(next, (Stage + kEnds) % kAhead);
+      fence_schedule();
+      static_for<0, kColumnBlocks>([&](auto column) {
+        Piece w[Format::kPiecesW];
+        static_for<0, Format::kPiecesW>(
+            [&](auto piece) { w[piece] = weights[column][part * Format::kPiecesW + piece]; });
+        static_for<0, kRowBlocks>([&](auto row) {
+          scales_.template multiply<part == 0, column, row>(result, now[row], w);
+        });
+      });
+      fence_schedule();
+    });
+  }
+
+  // At most `Steps` are still on their way.
+  template <int Steps>
+  HK_DEVICE static void wait_step() {
+    fence_schedule();
+    wait_copies<Steps * kLoads>();
+    fence_schedule();
+  }
+
+  HK_DEVICE static void wait_part(Part& part) {
+    wait_lds<0>();
+    for (auto& pieces : part)
+      for (auto& piece : pieces) pin_vector(piece.words);
+  }
+};
+
+// The sums of all waves, added in the order of the waves: of those blocks of the tile that this wave
+// stores, if there is one for it.
+template <class Shape, class Own>
+HK_DEVICE void sum_waves(const ResultTile<Shape::kWaveColumns, Shape::kWaveRows>& result, Own& own,
+                         u32 lds, i32 wave, Lane lane) {
+  constexpr int kRowBlocks = Shape::kWaveRows / 32;
+  using Quad = __attribute__((address_space(3))) Vec<f32, 4>;
+  auto* sums = (Quad*)lds + lane.id;
+  take_over();
+  static_for<0, Shape::kBlocks>([&](auto block) {
+    const Block& from = result.block[block / kRowBlocks][block % kRowBlocks];
+    static_for<0, 4>([&](auto quad) {
+      sums[((wave * Shape::kBlocks + block) * 4 + quad) * 64] = {
+          from[4 * quad], from[4 * quad + 1], from[4 * quad + 2], from[4 * quad + 3]};
+    });
+  });
+  synchronize();
+  const i32 first = min(wave * Shape::kOwnBlocks, Shape::kBlocks - Shape::kOwnBlocks);
+  static_for<0, Shape::kOwnBlocks>([&](auto block) {
+    static_for<0, 4>([&](auto quad) {
+      Vec<f32, 4> sum = 0;
+      static_for<0, Shape::kWaves>(
+          [&](auto of) { sum += sums[((of * Shape::kBlocks + first + block) * 4 + quad) * 64]; });
+      static_for<0, 4>([&](auto i) { own.block[0][block][4 * quad + i] = sum[i.value]; });
+    });
+  });
+}
+
+}  // namespace hk::gemm
