@@ -43,7 +43,7 @@ QUICK = (
 )
 """One of each way through vLLM; the others are slow tests."""
 QUICK_HALF = ("fp8-dynamic", "quark-mxfp6_e3m2-weight-only")
-QUICK_GFX950 = ("fp8-static", "ct-channel-token")
+QUICK_GFX950 = ("fp8-block", "ct-channel-token")
 STOCK_RUNS = ("ct-channel-token", "quark-channel-token", "modelopt-channel-token")
 """All that stock vLLM can serve on a CPU with AVX2."""
 STOCK_LENGTHS = [7, 40]
