@@ -31,6 +31,8 @@ MEMORY_RATE = 6.45e6
 """Bytes in a microsecond that all CUs together read."""
 SHARES = 2
 """Of that rate which a CU takes while others take none."""
+SUM_TRANSFERS = 2
+"""Of the sums of splits between CUs and memory, besides what `Cost.sum` has."""
 GAP = 4.7
 """Microseconds from one kernel to the next: `dependent_gap` of the timing model."""
 STEP_BYTES = 128
@@ -110,9 +112,9 @@ def candidates(family: Family, m: int, n: int, k: int, compute_units: int) -> It
                 cost.fixed + read * STEP_BYTES / MEMORY_RATE,
                 cost.microseconds(-(-tiles * splits // compute_units), share),
             )
-            if splits > 1:  # the sums are written, read, and each time sent past every L2
+            if splits > 1:  # `sum` has what they take where every CU writes some
                 sums = tiles * splits * entry.tile.rows * entry.tile.columns * 4
-                time += cost.sum * splits + 4 * sums / MEMORY_RATE
+                time += cost.sum * splits + SUM_TRANSFERS * sums / MEMORY_RATE
             yield Candidate(entry, splits, GAP + time)
 
 
