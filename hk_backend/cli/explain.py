@@ -89,10 +89,10 @@ def _print(console: Console, found: Explanation) -> None:
 
 
 def _rivals(found: Explanation) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for heading in ("kernel", "tile", "splits", "workgroups", "rounds", "planned us", "clock us"):
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    for heading in ("kernel", "tile", "splits", "groups", "rounds", "planned us", "clock us"):
         left = heading in ("kernel", "tile")
-        table.add_column(heading, justify="left" if left else "right")
+        table.add_column(heading, justify="left" if left else "right", no_wrap=left)
     for each in found.rivals:
         clocked = "" if each.clocked is None else f"{each.clocked:.4g}"
         numbers = (each.splits, each.workgroups, each.rounds, f"{each.planned:.4g}", clocked)

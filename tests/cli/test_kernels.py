@@ -68,7 +68,7 @@ def test_every_operator_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     operators = {"attention_prefill", "gemm", "quantize_fp8"}
     assert {kernel["operator"] for kernel in kernels.values()} == operators
     facts = {"a": "f16", "b": "f16", "scales": "vectors"}
-    assert kernels["gemm_f16_64x64"]["facts"] == facts
+    assert kernels["gemm_f16_128x128"]["facts"] == facts
     monkeypatch.setenv("COLUMNS", "80")
     titles = [line.split()[:1] for line in CliRunner().invoke(app, ["kernels"]).stdout.splitlines()]
     assert ["attention_prefill_"] in titles

@@ -48,12 +48,12 @@ def as_json(entry: KernelEntry) -> dict[str, Any]:
 
 
 CAPTION = (
-    "useful: matrix work, as a share of the steady loop's clocks, one wave by llvm-mca; bank: LDS "
+    "LDS: KiB; useful: matrix work, as a share of the steady loop's clocks, one wave by llvm-mca; bank: LDS "
     "phases taken over needed; faults: spills, scratch, waterfall loops, vmcnt(0) in the loop"
 )
 RATE = {"TFLOP/s": "TF", "TB/s": "TB/s"}
 """The column of a launch's rate, by its unit."""
-COLUMNS = ("VGPR", "AGPR", "SGPR", "LDS KiB", "waves", "useful", "rate", "bank", "faults")
+COLUMNS = ("VGPR", "AGPR", "SGPR", "LDS", "waves", "useful", "rate", "bank", "faults")
 
 
 def tables(entries: Sequence[KernelEntry]) -> list[Table]:
