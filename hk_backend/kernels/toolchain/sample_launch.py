@@ -101,7 +101,7 @@ def attention_prefill(
 
 
 def gemm(entry: KernelEntry) -> Sample:
-    """One tile of C in bf16, and so many steps that waves which share them go round their loops."""
+    """One tile of C in bf16; waves that share the depth go round their loops."""
     m, n, k = entry.tile.rows, entry.tile.columns, 17 * entry.tile.depth
     a, b = (STORED_BYTES[str(entry.facts[name])] for name in ("a", "b"))
     buffers = {"a": _elements(m * k, a), "b": _elements(n * k, b), "c": _elements(m * n)}
