@@ -49,7 +49,8 @@ def as_json(entry: KernelEntry) -> dict[str, Any]:
 
 CAPTION = (
     "LDS: KiB; useful: matrix work, as a share of the steady loop's clocks, one wave by llvm-mca; "
-    "bank: LDS phases taken over needed; faults: spills, scratch, waterfall loops, vmcnt(0) in the loop"
+    "bank: LDS phases taken over needed; faults: spills, scratch, waterfall loops, "
+    "vmcnt(0) in the loop"
 )
 RATE = {"TFLOP/s": "TF", "TB/s": "TB/s"}
 """The column of a launch's rate, by its unit."""
