@@ -10,8 +10,8 @@
 //   - K lies in pieces, whatever the cache: its two writes have one address. V that comes in rows keeps
 //     the layout that transposed reads want.
 //   - Both are written early in a step. The waits for the fragments of that step come later and are in
-//     order: a steady step needs no other before the barrier. Values in pieces two slots apart, where
-//     registers are free for it: bunched together, conversions hold up the matrix unit.
+//     order: a steady step needs no other before the barrier. In pieces, apart where registers are free
+//     for it (CopySlots).
 //   - Codes wait in registers, so three tiles of keys in LDS suffice. Before the loop those of five tiles
 //     are asked for at once, as each would else take a way to the memory of its own.
 #include "attention/prefill.hpp"

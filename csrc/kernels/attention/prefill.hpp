@@ -61,8 +61,11 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
       wave_rows == 0 ? 0 : ceil_div(max(keys_seen(first_row + wave_rows - 1) - part, 0), kTileKeys);
   const i32 whole_tiles = (keys_seen(first_row) + rest) / kTileKeys;
 
-  const Scale scale(args.scale *
-                    stored_scale<Source>(args.key_scale, kv_head, args.key_scale_head));
+  // Both here: a load of its own after the loop would be waited for.
+  f32 key_scale = stored_scale<Source>(args.key_scale, kv_head, args.key_scale_head),
+      value_scale = stored_scale<Source>(args.value_scale, kv_head, args.value_scale_head);
+  if constexpr (Source::kWidens) pin_scalar(key_scale, value_scale);
+  const Scale scale(args.scale * key_scale);
   Wave attention({source, keys, values, wave, lane}, shared_address(lds), wave, lane, scale.factor,
                  keys_seen(first_row + lane.col) - 1);
 
@@ -84,11 +87,12 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
   // Queries that nobody needs, or tiles past the last one. Their LDS is used again, by the epilogue or
   // by whom it is given to when the waves end; the registers of codes are, too.
   wait_copies<0>();
+  // So is the LDS that an idle wave has written last; a scalar look-up has waited for it.
+  if constexpr (Source::kWidens && !Source::kScalar && Shape::kKeyParts > 1) wait_lds<0>();
   fence_schedule();
 
-  const f32 value_factor =
-      args.value_factor * stored_scale<Source>(args.value_scale, kv_head, args.value_scale_head);
-  Epilogue<Shape>(args, value_factor, shared_address(lds), head, first_token, wave_rows, wave, lane)
+  Epilogue<Shape>(args, args.value_factor * value_scale, shared_address(lds), head, first_token,
+                  wave_rows, wave, lane)
       .run(attention.output, attention.softmax.sums(), scale.factor);
 }
 

@@ -1,6 +1,7 @@
 // What one wave computes: its 32 query rows of one head against every tile of keys and values.
 #pragma once
 
+#include "copy_slots.hpp"
 #include "lane_stream.hpp"
 #include "query_rows.hpp"
 #include "softmax.hpp"
@@ -197,23 +198,16 @@ class AttentionWave {
   static constexpr int kAhead = kHalf / 2;  // fragments loaded ahead of their use
   static constexpr bool kLate = Shape::Turns::kLate;
   static constexpr int kWaitSlots = 2;  // slots served by one wait
-  // Tiles are copied where the registers for it are free; widened early, so that the waits for later
-  // fragments are also for what was written.
   static constexpr bool kWidens = Source::kWidens;
   static constexpr int kWrites = Stream::KeyFiller::kWrites;
   // After the queries: K0, K1; in codes also K2, V0, V1.
   static constexpr int kStartCopies = (kWidens ? 5 : 2) * Stream::Share::kCopies;
   static constexpr int kStartWrites = (2 * kKeyStages - 5) * kWrites;  // after the first fragments
   static constexpr int kMostPending = 14;                              // of lgkmcnt
-  static constexpr int kKeySlot = 1, kValueSlot = kWidens ? 2 : kHalf + kHalf / 2;
-  // From a piece of values to the next: at once where no registers are free to wait in.
-  static constexpr bool kAtOnce = kLate ? kHalf == 8 || Source::kSplit : Source::kByLane;
-  static constexpr int kPieceSlots = kAtOnce ? 0 : 2;
-  static constexpr int kPieces = Stream::KeyFiller::kPieces;
-  static_assert(!kWidens || kKeySlot <= kHalf - 1 - kAhead,
+  using Copies = CopySlots<Shape, Source>;
+  static_assert(!kWidens || Copies::kTable.keys[3] <= kHalf - 1 - kAhead,
                 "keys are written before the last fragments of keys are loaded: one wait for both");
-  static_assert(!kWidens || kValueSlot + (kPieces - 1) * kPieceSlots <= kSlots - 1 - kAhead,
-                "so are values");
+  static_assert(!kWidens || Copies::kTable.values[3] <= kSlots - 1 - kAhead, "so are values");
   static constexpr int kInFlight = (2 * kKeyStages - 5) * Stream::Share::kCopies + Stream::kLookUps;
   // Global loads land in order: with turns, a look-up that was taken is younger than all that must
   // have landed.
@@ -274,19 +268,12 @@ class AttentionWave {
 
   template <int Slot>
   HK_DEVICE void copy_slot() {
-    static_for<0, kPieces>([&](auto i) {
-      if constexpr (Slot == kKeySlot) stream.template copy_keys<i.value>(key_ring.free_tile());
-      if constexpr (Slot == kValueSlot + i.value * kPieceSlots)
+    static_for<0, Copies::kPieces>([&](auto i) {
+      if constexpr (Slot == Copies::kTable.keys[i])
+        stream.template copy_keys<i.value>(key_ring.free_tile());
+      if constexpr (Slot == Copies::kTable.values[i])
         stream.template copy_values<i.value>(value_ring.free_tile());
     });
-  }
-
-  // LDS writes that `copy_slot` starts.
-  HK_DEVICE static constexpr int writes(int slot) {
-    int found = kWrites * (slot == kKeySlot);
-    for (int i = 0; i < kPieces; ++i)
-      found += Stream::KeyFiller::writes(i) && slot == kValueSlot + i * kPieceSlots;
-    return found;
   }
 
   // The second phase has room: what the next step needs is computed in it. `rows` and `columns`
@@ -339,7 +326,7 @@ class AttentionWave {
         const int loaded = Source::kScalar ? min(Slot + kAhead, kSlots) : Slot + kAhead;
         for (int i = Slot + kWaitSlots; i < loaded; ++i) pending += reads<kThis, kNext>(i);
         // What was written after the last fragment that is waited for was loaded.
-        for (int slot = Slot - kAhead + 2; slot < Slot; ++slot) pending += writes(slot);
+        for (int slot = Slot - kAhead + 2; slot < Slot; ++slot) pending += Copies::writes(slot);
         pending += kStartWrites * (!kThis && Slot + 1 < kAhead);
         return min(pending, kMostPending);
       }();

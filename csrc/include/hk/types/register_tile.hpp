@@ -62,12 +62,15 @@ struct Lane {
 
 HK_DEVICE Lane this_lane() {
   const int id = __builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0));
+  __builtin_assume(id >= 0 && id < arch::kLanes);
   return {id, DefaultShape::line(id), DefaultShape::group(id)};
 }
 
 // The wave's number in its workgroup, in a scalar register.
 HK_DEVICE int this_wave() {
-  return __builtin_amdgcn_readfirstlane(__builtin_amdgcn_workitem_id_x() / arch::kLanes);
+  const int wave = __builtin_amdgcn_readfirstlane(__builtin_amdgcn_workitem_id_x() / arch::kLanes);
+  __builtin_assume(wave >= 0 && wave < 16);
+  return wave;
 }
 
 }  // namespace hk

@@ -1,0 +1,38 @@
+// The slots of a step in which a wave copies its share of the tiles to come, piece by piece.
+#pragma once
+
+#include "tile_filler.hpp"
+
+namespace hk::attention {
+
+// Tiles that are copied as they are: each where the registers for its address are free. Codes are
+// widened early, so that the waits for later fragments are also for what was written; and their
+// pieces apart, where registers are free for it: bunched, conversions hold up the matrix unit.
+template <class Shape, class Source>
+struct CopySlots {
+  static constexpr int kHalf = Step<Shape>::kHalf;
+  using Filler = TileFiller<typename Shape::Tile, Shape, Source>;
+  static constexpr int kPieces = Filler::kPieces;
+  struct Table {
+    int keys[4], values[4];  // by piece
+  };
+
+  static constexpr Table table() {
+    if (!Source::kWidens) return {{1}, {kHalf + kHalf / 2}};
+    if (Shape::kKeyParts > 1 || (!Shape::Turns::kLate && Source::kSplit))
+      return {{0, 0, 2, 2}, {4, 4, 6, 8}};
+    if (Shape::Turns::kLate ? Source::kSplit : Source::kByLane) return {{1, 1, 1, 1}, {2, 2, 2, 2}};
+    return {{1, 1, 1, 1}, {2, 4, 6, 8}};
+  }
+  static constexpr Table kTable = table();
+
+  // LDS writes of the wave that start in a slot.
+  HK_DEVICE static constexpr int writes(int slot) {
+    int found = 0;
+    for (int i = 0; i < kPieces; ++i)
+      if (Filler::writes(i)) found += (kTable.keys[i] == slot) + (kTable.values[i] == slot);
+    return found;
+  }
+};
+
+}  // namespace hk::attention
