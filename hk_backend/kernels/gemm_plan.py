@@ -9,7 +9,7 @@ workgroup a step. Each costs what a table says that the timing model has made
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -31,8 +31,14 @@ MEMORY_RATE = 6.45e6
 """Bytes in a microsecond that all CUs together read."""
 SHARES = 2
 """Of that rate which a CU takes while others take none."""
-SUM_TRANSFERS = 2
-"""Of the sums of splits between CUs and memory, besides what `Cost.sum` has."""
+AHEAD = 64 << 10
+"""Bytes by which a CU may be ahead of its share: `hbm_burst` of the timing model."""
+UNHIDDEN = 0.1
+"""Of the shorter of what memory and CUs take: what the longer one does not hide. Of 0 to 0.35 the
+value whose choices lose least by the timing model."""
+SUM_TRANSFERS = 3
+"""Of the sums of splits between CUs and memory, besides what `Cost.sum` has: a write counts as two
+reads."""
 GAP = 4.7
 """Microseconds from one kernel to the next: `dependent_gap` of the timing model."""
 STEP_BYTES = 128
@@ -103,25 +109,40 @@ def candidates(family: Family, m: int, n: int, k: int, compute_units: int) -> It
             if splits > 1 and not _is_whole(steps, splits, tiles, entry):
                 continue
             share = -(-steps // splits)
-            read = max(
-                steps * sum(number * rows for number, rows in sides),
-                share
-                * max(_turns(number * splits, compute_units) * rows for number, rows in sides),
+            memory = max(
+                steps * sum(number * rows for number, rows in sides) * STEP_BYTES / MEMORY_RATE,
+                cost.fixed + _last_read(sides, share, splits, compute_units) / MEMORY_RATE,
             )
-            time = max(
-                cost.fixed + read * STEP_BYTES / MEMORY_RATE,
-                cost.microseconds(-(-tiles * splits // compute_units), share),
-            )
+            computing = cost.microseconds(-(-tiles * splits // compute_units), share)
+            time = max(memory, computing) + UNHIDDEN * min(memory, computing)
             if splits > 1:  # `sum` has what they take where every CU writes some
                 sums = tiles * splits * entry.tile.rows * entry.tile.columns * 4
                 time += cost.sum * splits + SUM_TRANSFERS * sums / MEMORY_RATE
             yield Candidate(entry, splits, GAP + time)
 
 
+def _last_read(
+    sides: Sequence[tuple[int, int]], share: int, splits: int, compute_units: int
+) -> float:
+    """As how many bytes it counts, at the rate of all CUs, what the last CU reads of the side that
+    takes longer; a side is a number of tiles and the rows of each, read by no other one."""
+    turns = [_turns(number * splits, compute_units) for number, _ in sides]
+    return max(
+        0,
+        *(
+            each * share * rows * STEP_BYTES - min(each, compute_units) * AHEAD
+            for each, (_, rows) in zip(turns, sides, strict=True)
+        ),
+    )
+
+
 def _turns(workgroups: int, compute_units: int) -> int:
-    """As how many workgroups these count that read what no other one reads: each CU has a share of
-    the memory's rate, and takes up to `SHARES` of them; the CU with most workgroups is the last."""
-    return min(SHARES * workgroups, compute_units * -(-workgroups // compute_units))
+    """As how many workgroups these count that read what no other one reads. All CUs share the
+    memory's rate, of which one takes up to `SHARES` shares while others have nothing to do; once
+    each has a workgroup, all have a share, and the CU with most workgroups is the last."""
+    if workgroups <= compute_units:
+        return max(workgroups, compute_units // SHARES)
+    return compute_units * -(-workgroups // compute_units)
 
 
 def can_split(entry: KernelEntry, tiles: int) -> bool:

@@ -13,6 +13,7 @@ from hk_backend.kernels import catalogue
 from hk_backend.kernels.catalogue import Family
 from hk_backend.kernels.gemm_choice import choose, most_sum_bytes
 from hk_backend.kernels.gemm_plan import (
+    AHEAD,
     COSTS,
     GAP,
     LARGEST_SPLIT_TILE,
@@ -35,8 +36,9 @@ def family(of: tuple[str, str]) -> Family:
     return tuple(entry for entry in KERNELS if (entry.facts["a"], entry.facts["b"]) == of)
 
 
-def test_the_gap_is_the_timing_model_s() -> None:
-    assert _emulator.TimingParameters("gfx950")["dependent_gap"] == GAP
+def test_the_timing_model_s_parameters() -> None:
+    parameters = _emulator.TimingParameters("gfx950")
+    assert (parameters["dependent_gap"], parameters["hbm_burst"]) == (GAP, AHEAD)
 
 
 def test_every_kernel_has_the_cost_of_its_present_code() -> None:

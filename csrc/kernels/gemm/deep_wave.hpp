@@ -1,4 +1,4 @@
-// What one wave computes of a tile of few rows: all of it, over every so manieth step of the depth. It
+// What one wave computes of a tile of few rows: all of it, over every kWaves-th step of the depth. It
 // waits for no other wave until all add up what they have.
 //
 // Weights go from memory to registers, in the order of the matrix unit, and each byte once. Activations
@@ -70,10 +70,7 @@ class DeepWave {
         a_(args, row, u32((first_step + wave) * Shape::kRowBytesA), 0, lane), ring_{lds},
         reader_(RowReader<TileA>::of(lane, 0)), w_(args, column, first_step + wave, lane),
         scales_(args, row, column, first_step + wave, lds + Shape::RingA::kBytes, lane),
-        lane_(lane) {
-    for (auto& line : result.block)
-      for (auto& block : line) fill(block, 0);
-  }
+        lane_(lane) {}
 
   HK_DEVICE void run() {
     constexpr int kAhead = Shape::kStages;
@@ -81,6 +78,8 @@ class DeepWave {
     Part parts[2];
     i32 ahead = steps_;  // that are not on their way
     static_for<0, kAhead>([&](auto stage) { start(weights[stage], ring_.tile(stage), ahead); });
+    clear(result);
+    scales_.clear();
     if (steps_ > 0) {
       wait_step<kAhead - 1>();
       read<0>(parts[0], 0);
@@ -91,7 +90,7 @@ class DeepWave {
       round<true>(weights, parts, ahead);
     }
     wait_copies<0>();  // those past the last step: the LDS is used again
-    settle_sums();
+    Format::settle();
     scales_.add_last(result);
   }
 
@@ -187,28 +186,34 @@ class DeepWave {
 };
 
 // The sums of all waves, added in the order of the waves: of those blocks of the tile that this wave
-// stores, if there is one for it.
+// stores, if there is one for it. Each leaves its own where its copies were.
 template <class Shape, class Own>
 HK_DEVICE void sum_waves(const ResultTile<Shape::kWaveColumns, Shape::kWaveRows>& result, Own& own,
                          u32 lds, i32 wave, Lane lane) {
   constexpr int kRowBlocks = Shape::kWaveRows / 32;
   using Quad = __attribute__((address_space(3))) Vec<f32, 4>;
-  auto* sums = (Quad*)lds + lane.id;
-  take_over();
+  const auto quads_of = [&](i32 of, i32 block) {
+    return (Quad*)(lds + of * Shape::kWaveBytes) + block * 4 * 64 + lane.id;
+  };
+  asm volatile("" ::: "memory");  // behind the wait for the wave's last copy
   static_for<0, Shape::kBlocks>([&](auto block) {
     const Block& from = result.block[block / kRowBlocks][block % kRowBlocks];
+    Quad* to = quads_of(wave, block);
     static_for<0, 4>([&](auto quad) {
-      sums[((wave * Shape::kBlocks + block) * 4 + quad) * 64] = {
-          from[4 * quad], from[4 * quad + 1], from[4 * quad + 2], from[4 * quad + 3]};
+      to[quad * 64] = {from[4 * quad], from[4 * quad + 1], from[4 * quad + 2], from[4 * quad + 3]};
     });
   });
   synchronize();
   const i32 first = min(wave * Shape::kOwnBlocks, Shape::kBlocks - Shape::kOwnBlocks);
   static_for<0, Shape::kOwnBlocks>([&](auto block) {
+    Vec<f32, 4> each[Shape::kWaves][4];
+    static_for<0, Shape::kWaves>([&](auto of) {
+      static_for<0, 4>([&](auto quad) { each[of][quad] = quads_of(of, first + block)[quad * 64]; });
+    });
+    fence_schedule();  // all reads at once: one latency
     static_for<0, 4>([&](auto quad) {
-      Vec<f32, 4> sum = 0;
-      static_for<0, Shape::kWaves>(
-          [&](auto of) { sum += sums[((of * Shape::kBlocks + first + block) * 4 + quad) * 64]; });
+      Vec<f32, 4> sum = each[0][quad];
+      static_for<1, Shape::kWaves>([&](auto of) { sum += each[of][quad]; });
       static_for<0, 4>([&](auto i) { own.block[0][block][4 * quad + i] = sum[i.value]; });
     });
   });

@@ -21,6 +21,16 @@ HK_DEVICE void settle_sums() {
   fence_schedule();
 }
 
+// Zeros, made here: the compiler would make them anew wherever they might be used first.
+template <int Rows, int Cols>
+HK_DEVICE void clear(ResultTile<Rows, Cols>& sums) {
+  for (auto& line : sums.block)
+    for (auto& block : line) {
+      fill(block, 0);
+      pin_vector(block);
+    }
+}
+
 // Of formats whose results the compiler waits for.
 struct Settled {
   static constexpr bool kBlockScales = false;

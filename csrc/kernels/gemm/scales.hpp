@@ -6,6 +6,12 @@
 
 namespace hk::gemm {
 
+// Starts a scalar load, which counts with the LDS reads in `wait_lds`. Assembly, or the compiler would
+// move it to where its result is used. `dst` holds nothing until `wait_lds`, and a pin behind it.
+HK_DEVICE void load_scalar(f32& dst, u64 address) {
+  asm volatile("s_load_dword %0, %1, 0" : "=s"(dst) : "s"(address));
+}
+
 // For formats whose rows have one scale, or none: products go where all of them are summed.
 template <class Shape, bool = Shape::Format::kBlockScales>
 struct StepScales {
@@ -14,6 +20,7 @@ struct StepScales {
   HK_DEVICE StepScales(const GemmArgs&, i32, i32, i32, u32, Lane) {}
   template <int>
   HK_DEVICE void start_copy() {}
+  HK_DEVICE void clear() {}
   HK_DEVICE void pass() {}
   HK_DEVICE void load() {}
   HK_DEVICE void take() {}
@@ -36,11 +43,11 @@ class StepScales<Shape, true> {
   static_assert(Shape::kStep == kScaleBlock && kScaleBlock % Shape::kWaveColumns == 0);
 
   i32 rows_are_scaled_, weights_are_scaled_;
-  RowSpan rows_;           // from the next step's scale of the wave's first row to the last scale
-  u32 row_bytes_, row_;    // from row to row, from the first to the lane's
-  u32 step_bytes_;         // from step to step
-  Constant<f32> weights_;  // of the step that is loaded next
-  u32 slots_, slot_ = 0;   // LDS byte of the wave's own, and from there to that of the oldest step
+  RowSpan rows_;          // from the next step's scale of the wave's first row to the last scale
+  u32 row_bytes_, row_;   // from row to row, from the first to the lane's
+  u32 step_bytes_;        // from step to step
+  u64 weights_;           // address of the scale that is loaded next
+  u32 slots_, slot_ = 0;  // LDS byte of the wave's own, and from there to that of the oldest step
   f32 of_row_[kRowBlocks], of_weights_ = 0;  // loaded
   ColumnVector factor_[kRowBlocks];          // of `sums_`
   ResultTile<Shape::kWaveColumns, Shape::kWaveRows> sums_;
@@ -66,10 +73,13 @@ class StepScales<Shape, true> {
     // without scales: any memory that is there, whose contents do not matter
     const i32 block = min(column / kScaleBlock, blocks - 1) * steps + step;
     const u64 scales = address(args.b_block_scale) + u32(block) * u64(sizeof(f32));
-    weights_ = constant((const f32*)(weights_are_scaled_ ? scales : address(args.b)));
+    weights_ = weights_are_scaled_ ? scales : address(args.b);
+  }
+
+  // Nothing to add yet. Apart from the constructor: the first copies need not wait for it.
+  HK_DEVICE void clear() {
     static_for<0, kRowBlocks>([&](auto i) { factor_[i] = 0; });
-    for (auto& line : sums_.block)
-      for (auto& block : line) fill(block, 0);
+    gemm::clear(sums_);
   }
 
   // The `Copy`th of the step after those that were copied, over the one that was loaded last.
@@ -95,8 +105,8 @@ class StepScales<Shape, true> {
   HK_DEVICE void load() {
     const auto* rows = (__attribute__((address_space(3))) const f32*)(slots_ + slot_) + lane_.col;
     static_for<0, kRowBlocks>([&](auto i) { of_row_[i] = rows[32 * i]; });
-    of_weights_ = *weights_;
-    weights_ += Shape::kNextStep * weights_are_scaled_;
+    load_scalar(of_weights_, weights_);
+    weights_ += weights_are_scaled_ ? Shape::kNextStep * sizeof(f32) : 0;
   }
 
   // They are now those of the sums. Behind the wait for what was loaded with them: pinned, or the
@@ -114,7 +124,8 @@ class StepScales<Shape, true> {
   HK_DEVICE void multiply(auto& total, const auto& a, const auto& w) {
     Block& sums = sums_.block[kColumn][kRow];
     if constexpr (kBegins) {
-      if constexpr (kBlocks <= 2) settle_sums();  // too few instructions since their last one
+      // too few instructions since the last product
+      if constexpr (kBlocks <= 2 && kColumn + kRow == 0) settle_sums();
       add(total.block[kColumn][kRow], sums, factor_[kRow]);
       fill(sums, 0);
     }

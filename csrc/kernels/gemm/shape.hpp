@@ -61,12 +61,13 @@ struct DeepShape : Tiles<Format, Rows, Columns> {
 
   using RingA = TileRing<TileA, Ahead>;
   static constexpr int kScaleBytes = Format::kBlockScales ? Ahead * max(Rows, arch::kLanes) * 4 : 0;
-  static constexpr int kWaveBytes = RingA::kBytes + kScaleBytes;
+  // Of LDS, for the wave's copies and then its sums.
+  static constexpr int kWaveBytes =
+      max(RingA::kBytes + kScaleBytes, int(Rows * Columns * sizeof(f32)));
   // What a wave computes of C, once the waves' sums are added up: a column of 32 x 32 blocks.
   static constexpr int kBlocks = Rows * Columns / (32 * 32);
   static constexpr int kOwnBlocks = ceil_div(kBlocks, DepthWaves);
-  static constexpr int kSumBytes = DepthWaves * Rows * Columns * sizeof(f32);
-  static constexpr int kLdsBytes = max(kWaves * kWaveBytes, kSumBytes);
+  static constexpr int kLdsBytes = kWaves * kWaveBytes;
   static_assert(kLdsBytes <= arch::kLdsBytes && (Rows / 32) % kOwnBlocks == 0);
 };
 

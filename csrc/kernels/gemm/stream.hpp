@@ -22,19 +22,35 @@ HK_DEVICE void copy_piece(typename Stream::Tile dst, const Stream& stream) {
                                            arch::kCopyBytes, stream.share.source[I], 0, 0, 0);
 }
 
+// Of a piece's words the first `kept` bytes, a count of each lane, and zeros behind them; nothing, where
+// all of its part is kept: `bytes` of `Whole`. Assembly that jumps: a branch of the compiler's would be
+// crossed by reads in flight. Matrix instructions may read the words two wait states later.
+template <int Whole>
+HK_DEVICE void keep(Vec<u32, 4>& words, i32 kept, i32 bytes) {
+#define HK_KEEP(word, before)                                                         \
+  "v_add_u32_e32 %4, " before                                                         \
+  ", %5\n\tv_med3_i32 %4, %4, 0, 4\n\t"                                               \
+  "v_lshlrev_b32_e32 %4, 2, %4\n\tv_sub_u32_e32 %4, 16, %4\n\t"                       \
+  "v_lshlrev_b32_e32 " word ", %4, " word "\n\tv_lshlrev_b32_e32 " word ", %4, " word \
+  "\n\tv_lshrrev_b32_e32 " word ", %4, " word "\n\tv_lshrrev_b32_e32 " word ", %4, " word "\n\t"
+  u32 left, w0 = words[0], w1 = words[1], w2 = words[2], w3 = words[3];
+  asm volatile("s_cmp_ge_i32 %6, %7\n\ts_cbranch_scc1 .Lwhole%=\n\t" HK_KEEP("%0", "0") HK_KEEP(
+                   "%1", "-4") HK_KEEP("%2", "-8") HK_KEEP("%3", "-12") "s_nop 1\n.Lwhole%=:"
+               : "+v"(w0), "+v"(w1), "+v"(w2), "+v"(w3), "=&v"(left)
+               : "v"(kept), "s"(bytes), "n"(Whole)
+               : "scc");
+#undef HK_KEEP
+  words = {w0, w1, w2, w3};
+}
+
 // Zeros in what a lane has read of A from `bytes` on: past the end of the rows may be anything, where the
 // weights have zeros.
 template <int Rows, int Pieces>
 HK_DEVICE void mask_past(Piece (&part)[Rows][Pieces], i32 bytes, Lane lane) {
+  const i32 kept = bytes - lane.half * 16;
   for (auto& pieces : part)
-    static_for<0, Pieces>([&](auto piece) {
-      const i32 first = bytes - (2 * piece + lane.half) * 16;
-      static_for<0, 4>([&](auto word) {
-        const i32 kept = first - 4 * word;
-        const u32 mask = kept >= 4 ? ~0u : kept <= 0 ? 0u : (1u << 8 * kept) - 1;
-        pieces[piece].words[word.value] &= mask;
-      });
-    });
+    static_for<0, Pieces>(
+        [&](auto piece) { keep<32 * Pieces>(pieces[piece].words, kept - 32 * piece, bytes); });
 }
 
 // A step's columns of a tile's rows of the activations, step after step.

@@ -35,9 +35,7 @@ class GemmWave {
                 first_column + wave / Shape::kRowWaves * Shape::kWaveColumns, first_step,
                 lds + Shape::RingA::kBytes + Shape::RingW::kBytes + wave * Shape::kScaleBytes,
                 lane),
-        lane_(lane) {
-    each_block([&](auto column, auto row) { fill(result.block[column][row], 0); });
-  }
+        lane_(lane) {}
 
   // `steps` from the first one on; `bytes` of A's rows are left where the last one begins.
   HK_DEVICE void run(i32 steps, i32 bytes) {
@@ -45,6 +43,8 @@ class GemmWave {
       static_for<0, kCopies>(
           [&](auto copy) { start_copy<copy>(a_.ring.tile(i), w_.ring.tile(i)); });
     });
+    clear(result);
+    scales_.clear();
     if (steps > 0) {
       wait_copies<(Shape::kStages - 1) * kCopies>();
       barrier();
@@ -58,12 +58,6 @@ class GemmWave {
     wait_copies<0>();  // those past the last step: the LDS is used again, or given away
     Format::settle();
     scales_.add_last(result);
-  }
-
-  template <class F>
-  HK_DEVICE static void each_block(F&& body) {
-    static_for<0, kColumnBlocks>(
-        [&](auto column) { static_for<0, kRowBlocks>([&](auto row) { body(column, row); }); });
   }
 
  private:
@@ -105,9 +99,9 @@ class GemmWave {
         fence_schedule();
       }
       wait_part(now);
+      if constexpr (kLast) mask_past(now.a, bytes - part * 32 * Format::kPiecesA, lane_);
       if constexpr (kBegins) scales_.load();
       if constexpr (kEnds) scales_.take();
-      if constexpr (kLast) mask_past(now.a, bytes - part * 32 * Format::kPiecesA, lane_);
       if constexpr (kEnds && !kLast) {
         wait_copies<(Shape::kStages - 2) * kCopies>();
         barrier();
