@@ -12,16 +12,13 @@ from hypothesis import strategies as st
 
 from hk_backend.kernels import KernelEntry
 from tests.kernels.cover import cover, family
-from tests.kernels.gemm_launch import (
+from tests.kernels.gemm_launch import TYPES, can_split, multiply, tiles_of
+from tests.kernels.gemm_problem import (
     SCALES,
-    TYPES,
     Problem,
-    can_split,
     format_of,
-    multiply,
     random_problem,
     scales_of_blocks,
-    tiles_of,
 )
 from tests.ops.strategies import generated
 from tests.seed import draw

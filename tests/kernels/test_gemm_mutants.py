@@ -15,7 +15,8 @@ from hk_backend.kernels import KernelEntry, catalogue
 from hk_backend.kernels.toolchain.compiler import Toolchain
 from hk_backend.kernels.toolchain.elf import Elf
 from tests.kernels import source_mutants
-from tests.kernels.gemm_launch import TYPES, Problem, can_split, launch, random_problem
+from tests.kernels.gemm_launch import TYPES, can_split, launch
+from tests.kernels.gemm_problem import Problem, random_problem
 from tests.kernels.mutants import Mutant, mutants
 from tests.kernels.source_mutants import SourceMutant
 
