@@ -14,7 +14,7 @@ import torch
 from hk_backend.kernels import KernelEntry, catalogue
 from hk_backend.kernels.toolchain.compiler import Toolchain
 from hk_backend.kernels.toolchain.elf import Elf
-from tests.kernels import source_mutants
+from tests.kernels import gemm_source_mutants, source_mutants
 from tests.kernels.gemm_launch import TYPES, can_split, launch
 from tests.kernels.gemm_problem import Problem, random_problem
 from tests.kernels.mutants import Mutant, mutants
@@ -30,9 +30,9 @@ WAITING = (
 waits for the scales just before the source waits for everything: one of the two is not needed."""
 KERNELS = {name: catalogue("gfx950").kernel(f"gemm_{name}") for name in (*WAITING, SCALED)}
 MUTANTS = {
-    WIDE: source_mutants.GEMM_MUTANTS,
-    DEEP: source_mutants.DEEP_MUTANTS,
-    SCALED: source_mutants.SCALES_MUTANTS,
+    WIDE: gemm_source_mutants.WIDE_MUTANTS,
+    DEEP: gemm_source_mutants.DEEP_MUTANTS,
+    SCALED: gemm_source_mutants.SCALES_MUTANTS,
 }
 SEEDS = (0, 1, 2)
 FEWEST = 60
