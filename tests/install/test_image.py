@@ -7,92 +7,46 @@ import json
 import os
 import platform
 import re
-import shutil
 import subprocess
 import sys
-import venv
 import zipfile
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from hk_backend.kernels import arches, catalogue
-from tests.install import dockerfile, serve
+from tests.install.image import DEVICES, Image, build, inherited
 from tests.models import ROOT
 
 pytestmark = pytest.mark.slow
 
-NOT_OURS = ("PYTHON", "HK_", "MAKE", "MFLAGS", "VIRTUAL_ENV", "VENV", "LD_", "PYTEST_")
-TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
-
-
-class Image(NamedTuple):
-    """`folder`: where the wheel was built; `base`: the environment it is installed in;
-    `added`: what the Dockerfile adds to the variables."""
-
-    folder: Path
-    base: Path
-    added: dict[str, str]
-
-    @property
-    def wheel(self) -> Path:
-        (found,) = self.folder.glob("dist/*.whl")
-        return found
-
-    def run(self, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """With nothing on the path but the environment's own commands, outside of any checkout."""
-        return subprocess.run(
-            [str(self.base / "bin" / command[0]), *command[1:]],
-            cwd=self.base,
-            env={**inherited(str(self.base / "bin")), **self.added, **environment},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-
-def inherited(path: str) -> dict[str, str]:
-    """This process's variables without what leads to this checkout or its environment."""
-    kept = {name: v for name, v in os.environ.items() if not name.startswith(NOT_OURS)}
-    return {**kept, "PATH": path}
-
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
-    root = tmp_path_factory.mktemp("image")
-    base, folder = root / "base", root / "hk"
-    venv.create(base, with_pip=True)
-    environment = inherited(f"{base / 'bin'}:{os.defpath}")
-    # of the base image only torch matters here
-    pip = [str(base / "bin/python"), "-m", "pip", "install", f"torch=={version('torch')}"]
-    if subprocess.run(pip, env=environment, check=False).returncode:
-        subprocess.run([*pip, "--extra-index-url", TORCH_INDEX], env=environment, check=True)
-    added = dockerfile.run(folder, environment)
-    shutil.copy(serve.__file__, base)
-    return Image(folder, base, added)
+    return build(tmp_path_factory.mktemp("image"), sys.executable)
 
 
-@pytest.mark.parametrize("device", ["emulated:gfx950", "cpu"])
+@pytest.mark.parametrize("device", DEVICES)
 def test_it_serves_with_no_compiler(image: Image, device: str) -> None:
-    assert not any(shutil.which(c, path=str(image.base / "bin")) for c in ("c++", "cc", "clang++"))
-    done = image.run("python", "serve.py", HK_DEVICE=device)
-    assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)
-    assert answer["device"].startswith(device)
-    assert Path(answer["package"]).is_relative_to(image.base)
+    assert image.serve(device).keys() >= {"attention", "linear"}
 
 
-def test_a_wrong_result_would_be_seen(image: Image) -> None:
-    """The control: with keys of another request the script fails."""
-    spoilt = (
-        (image.base / "serve.py").read_text().replace("(q, k, v, query", "(q, k.flip(0), v, query")
-    )
-    (image.base / "spoilt.py").write_text(spoilt)
+@pytest.mark.parametrize(
+    ("operator", "right", "wrong"),
+    [
+        ("attention", "(q, k, v, query", "(q, k.flip(0), v, query"),
+        ("linear", "linear(x, ", "linear(x.flip(0), "),
+    ],
+)
+def test_a_wrong_result_would_be_seen(image: Image, operator: str, right: str, wrong: str) -> None:
+    """The control: with rows of another token the script fails."""
+    text = (image.base / "serve.py").read_text()
+    assert text.count(right) == 1
+    (image.base / "spoilt.py").write_text(text.replace(right, wrong))
     done = image.run("python", "spoilt.py", HK_DEVICE="cpu")
     assert done.returncode == 1, done.stderr
-    assert json.loads(done.stdout)["error"] > 1
+    assert json.loads(done.stdout)[operator]["error"] > 1
 
 
 def test_its_tag_is_of_this_machine_s_libraries_or_older(image: Image) -> None:
@@ -102,7 +56,7 @@ def test_its_tag_is_of_this_machine_s_libraries_or_older(image: Image) -> None:
     assert (int(tag[1]), int(tag[2])) <= here
     assert tag[3] == platform.machine()
     python = f"cp{sys.version_info.major}{sys.version_info.minor}"
-    assert f"-{python}-{python}-" in image.wheel.name
+    assert image.tag.startswith(f"{python}-{python}-")
 
 
 def test_it_brings_no_library_of_its_own(image: Image) -> None:
@@ -118,11 +72,9 @@ def test_it_brings_no_library_of_its_own(image: Image) -> None:
 
 def test_doctor_names_a_wheel_with_whole_code_objects(image: Image) -> None:
     """Of an environment with neither engine nor Ray nor GPU nothing else is wrong."""
-    done = image.run("hk-backend", "doctor", "--json")
-    found = json.loads(done.stdout)
+    found = image.doctor()
     assert [f["check"] for f in found["findings"] if f["severity"] == "problem"] == ["engine"]
-    tag = "-".join(image.wheel.name.removesuffix(".whl").split("-")[2:])
-    assert found["facts"]["installation"].startswith(f"wheel ({tag}) in {image.base}")
+    assert found["facts"]["installation"].startswith(f"wheel ({image.tag}) in {image.base}")
     assert "all whole" in found["facts"]["code_objects"]
     assert found["facts"]["hip_library"] == "none: torch is not a ROCm build"
 
@@ -132,7 +84,7 @@ def test_doctor_names_a_code_object_that_is_not_whole(image: Image) -> None:
     whole = code.read_bytes()
     try:
         code.write_bytes(whole[:-1])
-        found = json.loads(image.run("hk-backend", "doctor", "--json").stdout)
+        found = image.doctor()
     finally:
         code.write_bytes(whole)
     what = {f["check"]: f["what"] for f in found["findings"]}

@@ -1,0 +1,98 @@
+"""What the Dockerfile makes, without Docker: a wheel, and the environment it is installed in."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.install import dockerfile, serve
+
+NOT_OURS = ("PYTHON", "HK_", "MAKE", "MFLAGS", "VIRTUAL_ENV", "VENV", "LD_", "PYTEST_")
+DEVICES = "emulated:gfx950", "cpu"
+TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
+
+
+class Image(NamedTuple):
+    """`folder`: where the wheel was built; `base`: the environment it is installed in;
+    `added`: what the Dockerfile adds to the variables."""
+
+    folder: Path
+    base: Path
+    added: dict[str, str]
+
+    @property
+    def wheel(self) -> Path:
+        (found,) = self.folder.glob("dist/*.whl")
+        return found
+
+    @property
+    def tag(self) -> str:
+        """Of Python, its ABI and the platform, as in the wheel's name."""
+        return "-".join(self.wheel.name.removesuffix(".whl").split("-")[2:])
+
+    def run(self, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """With nothing on the path but the environment's own commands, outside of any checkout."""
+        return subprocess.run(
+            [str(self.base / "bin" / command[0]), *command[1:]],
+            cwd=self.base,
+            env={**inherited(str(self.base / "bin")), **self.added, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def serve(self, device: str) -> dict[str, Any]:
+        """What serve.py prints on `device`, where no compiler can be found."""
+        compilers = ("c++", "cc", "clang++")
+        assert not any(shutil.which(c, path=str(self.base / "bin")) for c in compilers)
+        done = self.run("python", "serve.py", HK_DEVICE=device)
+        assert done.returncode == 0, done.stdout + done.stderr
+        answer: dict[str, Any] = json.loads(done.stdout)
+        assert answer["device"].startswith(device)
+        assert Path(answer["package"]).is_relative_to(self.base)
+        return answer
+
+    def doctor(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.run("hk-backend", "doctor", "--json").stdout)
+        return found
+
+
+def build(root: Path, python: str) -> Image:
+    """Builds a wheel with `python` and installs it into a fresh environment of the same.
+
+    Args:
+        root: an empty folder, for both.
+        python: a command on the path, or where it is.
+
+    Raises:
+        subprocess.CalledProcessError: a command failed; its output is on this process's.
+    """
+    base, folder = root / "base", root / "hk"
+    subprocess.run([python, "-m", "venv", base], env=inherited(os.environ["PATH"]), check=True)
+    environment = inherited(f"{base / 'bin'}:{os.defpath}")
+    install_torch(base, environment)
+    added = dockerfile.run(folder, environment)
+    shutil.copy(serve.__file__, base)
+    return Image(folder, base, added)
+
+
+def install_torch(base: Path, environment: dict[str, str]) -> None:
+    """All that matters here of a base image: ours, or another build of the version where a Python
+    has none."""
+    pip = [str(base / "bin/python"), "-m", "pip", "install"]
+    ours = f"torch=={version('torch')}"
+    for wanted in ([ours], [ours, "--extra-index-url", TORCH_INDEX]):
+        if not subprocess.run([*pip, *wanted], env=environment, check=False).returncode:
+            return
+    subprocess.run([*pip, ours.partition("+")[0]], env=environment, check=True)
+
+
+def inherited(path: str) -> dict[str, str]:
+    """This process's variables without what leads to this checkout or its environment."""
+    kept = {name: v for name, v in os.environ.items() if not name.startswith(NOT_OURS)}
+    return {**kept, "PATH": path}
