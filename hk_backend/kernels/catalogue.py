@@ -69,7 +69,7 @@ class Catalogue:
         They compute the same from the same argument; each launch takes one (csrc/hip/kernel.hpp).
 
         Raises `ValueError` for a fact that its kernels do not have, and if those that are left
-        differ in another fact or in their argument struct, or not in their tiles;
+        differ in another fact or in their argument struct, or neither in tile nor in LDS;
         `CodeObjectError` if the index cannot be read.
         """
         left = self.families.get(operator, ())
@@ -101,7 +101,7 @@ def _alternatives(family: Family) -> bool:
     """Whether a launch can choose between them by its size, and hand any of them its struct."""
     first = family[0]
     alike = all(e.facts == first.facts and e.arguments == first.arguments for e in family[1:])
-    return alike and len({entry.tile for entry in family}) == len(family)
+    return alike and len({(entry.tile, entry.dynamic_lds) for entry in family}) == len(family)
 
 
 def _several(operator: str, facts: Mapping[str, Fact], found: Family) -> ValueError:
