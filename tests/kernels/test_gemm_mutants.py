@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from hk_backend import _emulator
 from hk_backend.kernels import KernelEntry, catalogue
 from hk_backend.kernels.toolchain.compiler import Toolchain
 from hk_backend.kernels.toolchain.elf import Elf
@@ -34,6 +35,9 @@ MUTANTS = {
     DEEP: gemm_source_mutants.DEEP_MUTANTS,
     SCALED: gemm_source_mutants.SCALES_MUTANTS,
 }
+EPILOGUE = "gemm/epilogue.hpp"
+"""There the compiler waits for arguments that it has loaded; in the large tiles long before, and
+the loop has waited since: these waits are not ours, and not judged."""
 SEEDS = (0, 1, 2)
 FEWEST = 60
 """Waits and barriers of a kernel, changed one at a time; fewer would mean that they were missed."""
@@ -52,10 +56,13 @@ def launches(name: str) -> list[tuple[Problem, int]]:
     """Problems and splits: more steps than stages, in ragged tiles; ragged steps, alone; every
     type of c, with and without scales."""
     entry = KERNELS[name]
-    tile = entry.tile
-    steps = 17 if "deep" in name else 8  # of which each wave has every fourth
-    deep = (tile.rows + 8, tile.columns + 140, steps * tile.depth + 20)
-    found = [(random_problem(entry, deep, torch.bfloat16, "both", torch.bfloat16), 1)]
+    tile, bias = entry.tile, torch.bfloat16
+    size = (tile.rows + 8, tile.columns + 140)
+    # where each wave has every fourth, its last round is of one, two or three
+    found = [
+        (random_problem(entry, (*size, steps * tile.depth + 20), torch.bfloat16, "both", bias), 1)
+        for steps in ((17, 12) if "deep" in name else (8,))
+    ]
     if can_split(entry):
         split = (40, 70, 7 * tile.depth + 3)
         found += [
@@ -86,7 +93,11 @@ def changed_code(entry: KernelEntry) -> Iterator[tuple[Mutant, bytes]]:
     begin, size = elf.symbols()[entry.symbol]
     begin -= text.address
     words = code[text.offset : text.offset + text.size]
+    shipped = _emulator.CodeObject.load(code, entry.line_tables())
+    lines = shipped.kernel(entry.symbol).lines
     for mutant in mutants(words, entry.arch, begin, begin + size):
+        if EPILOGUE in lines.get(mutant.pc, "") and ": lgkmcnt" in mutant.change:
+            continue
         yield mutant, mutant.apply(code, text.offset)
 
 
