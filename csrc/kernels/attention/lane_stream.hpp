@@ -6,7 +6,7 @@
 namespace hk::attention {
 
 // As KeyValueStream, with an address for each lane. What a tile looks up are loads of this wave, a
-// step ahead of their use.
+// step ahead of their use. Rows of keys and of values are equally far apart: one product serves both.
 template <class Shape, class Source>
 struct LaneStream {
   using KeyTile = typename Tiles<Shape, Source>::Keys;
@@ -17,27 +17,30 @@ struct LaneStream {
   using Tensor = TensorRows<Source>;
   static constexpr int kRows = Share::kCopies;  // that a lane copies from, of a tile
   static constexpr int kLookUps = Source::look_ups(kRows);
-  using Rows = Vec<u32, kRows>;
   using Found = typename Source::template Found<kRows>;
+  struct Addresses {
+    u64 of[kRows];
+  };
 
   Source source;
-  u32 key_row, value_row;    // bytes from a row of the cache to the next
-  u64 key_base, value_base;  // of the lane's bytes in row 0
+  u32 row_bytes;    // from a row of the cache to the next
+  u64 key_base;     // of the lane's bytes in row 0 of the keys
+  u64 value_apart;  // from there to those of the values
   KeyFiller key_filler;
   ValueFiller value_filler;
   u32 lane_row;                       // of the lane's first row, from the wave's
   i32 row;                            // the wave's first one of the keys that are copied next
-  Rows keys, values;                  // the rows of the cache that are
+  Addresses keys, values;             // that are
   Found found;                        // looked up for the rows after these
   Codes first_keys[2], first_values;  // of tiles 0 and 1, where codes are widened
 
   HK_DEVICE LaneStream(const Source& rows, const Tensor& key, const Tensor& value, i32 wave,
                        Lane lane)
-      : source(rows), key_row(key.row_stride), value_row(value.row_stride),
-        key_filler(wave, lane, {0}), value_filler(wave, lane, {0}),
-        lane_row(Share::row(0, wave, lane)), row(key_filler.share.first_row) {
+      : source(rows), row_bytes(key.row_stride), key_filler(wave, lane, {0}),
+        value_filler(wave, lane, {0}), lane_row(Share::row(0, wave, lane)),
+        row(key_filler.share.first_row) {
     key_base = key.base + key_filler.share.source[0];
-    value_base = value.base + value_filler.share.source[0];
+    value_apart = value.base + value_filler.share.source[0] - key_base;
   }
 
   // As in KeyValueStream.
@@ -45,12 +48,10 @@ struct LaneStream {
   HK_DEVICE void start(KeyTile first, KeyTile second) {
     const Found before = source.template find<kRows>(row, lane_row);
     find_next();
-    keys = source.rows(before);
+    keys = addresses(before);
     if constexpr (Source::kWidens) {
-      const auto key_codes = [&] { return key_filler.load(addresses(keys, key_row, key_base).of); };
-      const auto value_codes = [&] {
-        return value_filler.load(addresses(values, value_row, value_base).of);
-      };
+      const auto key_codes = [&] { return key_filler.load(keys.of); };
+      const auto value_codes = [&] { return value_filler.load(values.of); };
       first_keys[0] = key_codes();
       advance<false>();
       first_keys[1] = key_codes();
@@ -71,7 +72,7 @@ struct LaneStream {
   }
 
   HK_DEVICE void next_values() {
-    values = keys;
+    for (int i = 0; i < kRows; ++i) values.of[i] = keys.of[i] + value_apart;
     pin(values);
   }
   // kWaits: for the look-up, here and now; `found` then takes the next ones without being moved to.
@@ -79,7 +80,7 @@ struct LaneStream {
   HK_DEVICE void next_place() {
     row += KeyTile::kRows;
     pin_scalar(row);
-    keys = source.rows(found);
+    keys = addresses(found);
     if constexpr (kWaits) pin(keys);
   }
   HK_DEVICE void next_keys() {}
@@ -95,13 +96,11 @@ struct LaneStream {
 
   template <int Piece>
   HK_DEVICE void copy_keys(KeyTile dst) {
-    const auto from = addresses(keys, key_row, key_base);
-    key_filler.template fill<Piece>(dst, from.of);
+    key_filler.template fill<Piece>(dst, keys.of);
   }
   template <int Piece>
   HK_DEVICE void copy_values(ValueTile dst) {
-    const auto from = addresses(values, value_row, value_base);
-    value_filler.template fill<Piece>(dst, from.of);
+    value_filler.template fill<Piece>(dst, values.of);
   }
   HK_DEVICE void copy_keys(KeyTile dst) {
     static_for<0, KeyFiller::kPieces>([&](auto i) { copy_keys<i.value>(dst); });
@@ -111,22 +110,14 @@ struct LaneStream {
   }
 
  private:
-  HK_DEVICE static void pin(Rows& rows) {  // a vector of one has no register class
-    if constexpr (kRows == 1) {
-      u32 row = rows[0];
-      pin_vector(row);
-      rows[0] = row;
-    } else {
-      pin_vector(rows);
-    }
+  HK_DEVICE static void pin(Addresses& addresses) {
+    for (u64& each : addresses.of) pin_vector(each);
   }
-  struct Addresses {
-    u64 of[kRows];
-  };
-  HK_DEVICE static Addresses addresses(Rows rows, u32 row_bytes, u64 base) {
+  HK_DEVICE Addresses addresses(const Found& looked_up) const {
+    const Vec<u32, kRows> rows = source.rows(looked_up);
     Addresses found;
     static_for<0, kRows>(
-        [&](auto i) { found.of[i.value] = u64(rows[i.value]) * row_bytes + base; });
+        [&](auto i) { found.of[i.value] = u64(rows[i.value]) * row_bytes + key_base; });
     return found;
   }
 };

@@ -76,22 +76,26 @@ def cache_arguments(cache: PagedKV, keys: str) -> dict[str, int]:
     if keys == TOKENS:  # whose rows are the blocks
         for name in ("key", "value"):
             found[f"{name}_token"] = found[f"{name}_block"] or cache.head_size
+    by_lane = keys in (TOKENS, ANY_PAGES)
     return {
         **found,
-        "block_rows": _block_rows(cache, found) if keys == ANY_PAGES else 1,
+        "block_rows": _block_rows(cache, found) if by_lane else 1,
         "block_reciprocal": block_reciprocal(keys, cache.block_size),
     }
 
 
 def _block_rows(cache: PagedKV, strides: dict[str, int]) -> int:
-    """From a block to the next, in rows."""
-    rows, rest = divmod(strides["key_block"], strides["key_token"])
-    alike = rows * strides["value_token"] == strides["value_block"]
+    """From a block to the next, in rows, where each lane finds its own."""
+    if cache.block_size == 1:
+        rows, rest = 1, 0
+    else:
+        rows, rest = divmod(strides["key_block"], strides["key_token"])
+    alike = all(strides[f"key_{of}"] == strides[f"value_{of}"] for of in ("block", "token"))
     if rest or not alike or rows * cache.num_blocks >= NUMBERED_ROWS:
         given = ", ".join(f"{name} {stride}" for name, stride in strides.items())
         valid = (
-            f"with blocks of {cache.block_size} tokens: as many rows from one block to the next of "
-            f"keys and of values, less than {NUMBERED_ROWS} in all"
+            f"with blocks of {cache.block_size} tokens: keys and values equally far apart, "
+            f"blocks of a whole number of rows, less than {NUMBERED_ROWS} in all"
         )
         bad("paged_kv", f"strides of {given}", valid)
     return rows

@@ -6,6 +6,7 @@ waves nor bank conflicts. It is good for comparing two schedules of one loop, no
 Some loops that contain an instruction with two micro-ops and two results, a swap of two registers
 or a multiplication with a carry, make llvm-mca 22 hang (seven instructions suffice). These are
 therefore passed to it as two instructions with the same results, reads, issue slots and unit.
+A copy to LDS by address does the same, as llvm-mca takes it for two: it gets one by offset.
 An FP8 matrix instruction it takes for one of FP4, of half as many clocks: it gets two of them.
 """
 
@@ -29,6 +30,7 @@ CYCLES = re.compile(r"^Total Cycles:\s+(\d+)", re.MULTILINE)
 MCA_TIMEOUT = 60  # seconds; it takes a fraction of one
 PAIR_OF_REGISTERS = re.compile(r"(v\d+), (v\d+)$")
 WIDE_PRODUCT = re.compile(r"v\[(\d+):(\d+)\], \S+, (\S+), (\S+), (\S+)$")
+COPY_BY_ADDRESS = re.compile(r"v\[(\d+):\d+\], off")
 MASKING = ("v_cmp_", "v_cndmask_")
 MEMORY = ("buffer_", "global_", "flat_", "scratch_", "ds_", "s_load_", "s_buffer_load_")
 
@@ -126,6 +128,10 @@ def _for_mca(instruction: Instruction) -> str:
         low, high, a, b, added = product.groups()
         both = f"v[{low}:{high}]"
         return f"v_mul_lo_u32 v{low}, {a}, {b}\nv_lshl_add_u64 {both}, {added}, 0, {both}"
+    copy = COPY_BY_ADDRESS.match(instruction.operands)
+    if copy and instruction.mnemonic.startswith("global_load_lds_"):
+        bytes_at_once = instruction.mnemonic.removeprefix("global_load_lds_")
+        return f"buffer_load_{bytes_at_once} v{copy[1]}, s[0:3], 0 offen lds"
     return instruction.text
 
 

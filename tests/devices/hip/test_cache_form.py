@@ -145,14 +145,26 @@ def test_a_single_block_of_one_token() -> None:
     assert prepared(**changes).numbers["key_token"] == 64
 
 
-def test_rows_that_cannot_be_numbered() -> None:
+@pytest.mark.parametrize("block_size", [1, 3])
+def test_rows_that_cannot_be_numbered(block_size: int) -> None:
     """From a block to the next they must be a whole number of rows, of keys and values alike."""
-    changes = paged("NHD, two tensors", 3)
+    changes = paged("NHD, two tensors", block_size)
     cache = changes["paged_kv"]
     for far in (cache.key.strides[0] + 8, 2 * cache.key.strides[0]):
         key = replace(cache.key, strides=(far, *cache.key.strides[1:]))
-        with pytest.raises(ValueError, match=r"paged_kv: strides of .* with blocks of 3 tokens"):
+        message = rf"paged_kv: strides of .* with blocks of {block_size} tokens"
+        with pytest.raises(ValueError, match=message):
             prepared(**{**changes, "paged_kv": replace(cache, key=key)})
+
+
+def test_rows_of_keys_and_values_that_are_not_equally_far_apart() -> None:
+    """A lane has one product for both; a block is as long of either."""
+    changes = paged("NHD, two tensors", 3)
+    cache = changes["paged_kv"]
+    assert cache.key.strides[3] > cache.head_size
+    key = replace(cache.key, strides=(*cache.key.strides[:3], 64, *cache.key.strides[4:]))
+    with pytest.raises(ValueError, match=r"key_token 64, .* keys and values equally far"):
+        prepared(**{**changes, "paged_kv": replace(cache, key=key)})
 
 
 def test_blocks_that_lie_too_far_apart() -> None:

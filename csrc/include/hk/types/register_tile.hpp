@@ -66,7 +66,7 @@ HK_DEVICE Lane this_lane() {
   return {id, DefaultShape::line(id), DefaultShape::group(id)};
 }
 
-// The wave's number in its workgroup, in a scalar register.
+// The wave's number in its workgroup, in a scalar register; a workgroup has at most 16 waves.
 HK_DEVICE int this_wave() {
   const int wave = __builtin_amdgcn_readfirstlane(__builtin_amdgcn_workitem_id_x() / arch::kLanes);
   __builtin_assume(wave >= 0 && wave < 16);
