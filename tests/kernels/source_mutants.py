@@ -31,6 +31,7 @@ EPILOGUE = "csrc/kernels/attention/epilogue.hpp"
 ROW_MAXIMUM = "csrc/kernels/attention/row_maximum.hpp"
 SPLIT_TILES = "csrc/include/hk/types/split_tiles.hpp"
 ATTENTION_ROWS = "csrc/kernels/attention/rows.hpp"
+LANE_STREAM = "csrc/kernels/attention/lane_stream.hpp"
 QUERY = "csrc/kernels/attention/query_rows.hpp"
 KERNEL = "csrc/kernels/attention_prefill.hip"
 PREFILL = "csrc/kernels/attention/prefill.hpp"
@@ -87,6 +88,10 @@ MUTANTS = (
                  "block_index(clamp_scalar(row, max(count, 1) - 1))", "block_index(row)"),
     SourceMutant("pages: a row of another place", ROWS,
                  "row - index * block_size", "u32(row) % 16u"),
+    SourceMutant("lanes: values where the keys are", LANE_STREAM,
+                 "keys.of[i] + value_apart", "keys.of[i]"),
+    SourceMutant("lanes: values of the next row", LANE_STREAM,
+                 "keys.of[i] + value_apart", "keys.of[i] + value_apart + row_bytes"),
     SourceMutant("pieces: keys in their order", SPLIT_TILES,
                  "stored_row(lane % 16) *", "lane % 16 *"),
     SourceMutant("pieces: the other channels of a key", SPLIT_TILES,

@@ -64,14 +64,15 @@ def test_mutants_of_the_source(mutant: SourceMutant, tmp_path: Path, tools: Tool
 
 
 def concerned(mutant: SourceMutant) -> list[KernelEntry]:
-    """Pages are of the paged kernels alone; pieces, of those of split caches; a packed tensor's own
-    end, of the packed ones; turns, of those with two waves of a workgroup on a SIMD; parts of the
-    keys, of those whose waves share rows."""
+    """Pages are of the paged kernels alone; lanes, of those where each finds its own rows; pieces,
+    of those of split caches; a packed tensor's own end, of the packed ones; turns, of those with
+    two waves of a workgroup on a SIMD; parts of the keys, of those whose waves share rows."""
     of = {
         "parts": [PARTS],
         "join": [PARTS],
         "pieces": [SPLIT],
         "pages": [PAGED],
+        "lanes": [TOKENS, ANY_PAGES],
         "turns": [TURNS],
         "descriptor: no end": [PACKED],
     }

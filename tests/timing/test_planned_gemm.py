@@ -39,5 +39,4 @@ def test_a_narrow_layer_keeps_to_its_bar(of: str, shape: tuple[int, int, int]) -
     width = 1 if format.weights == "e4m3" else 2
     memory = n * k * width / (0.9 * MEMORY_RATE)
     bar = 4 + max(2 * m * n * k / (0.75 * RATES[of]), memory)
-    print(f"{choice.entry.name} in {choice.splits}: {taken / bar:.3f} of the bar")
-    assert taken <= LARGEST * bar
+    assert taken <= LARGEST * bar, f"{choice.entry.name} in {choice.splits} splits"
