@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from hk_backend.devices import device_for
+from hk_backend.devices import Device, device_for
 from hk_backend.ops.registry import define, watched
 from hk_backend.terms.checks import bad, check_no_grad
 from hk_backend.terms.linear_arguments import LinearArguments
@@ -53,7 +53,8 @@ def linear(
             x, *weight.flat(), bias, out_dtype or x.dtype, x_scales
         )
         return result
-    return linear_of_flat(x, weight.flat(), bias, out_dtype or x.dtype, x_scales)
+    device = device_for(x.device.type)
+    return linear_of_flat(x, weight.flat(), bias, out_dtype or x.dtype, x_scales, device)
 
 
 def linear_of_flat(
@@ -62,17 +63,19 @@ def linear_of_flat(
     bias: torch.Tensor | None,
     out_dtype: torch.dtype,
     x_scales: torch.Tensor | None,
+    device: Device,
 ) -> torch.Tensor:
-    """`linear` past torch's dispatcher, of a weight as schemas carry it (`PackedWeight.flat`)."""
+    """`linear` past torch's dispatcher, of a weight as schemas carry it (`PackedWeight.flat`), on
+    the device for x."""
     if x.dim() == 2:
         check_no_grad(x=x, bias=bias)
         scales = x_scales
         if scales is not None and scales.dim() != 2 and weight[-1][3] == PER_TENSOR:
             scales = scales.reshape(-1, 1)
-        repeated = device_for(x.device.type).repeat_linear(x, weight, bias, out_dtype, scales)
+        repeated = device.repeat_linear(x, weight, bias, out_dtype, scales)
         if repeated is not None:
             return repeated
-    return _run(x, PackedWeight.from_flat(weight), bias, out_dtype, x_scales)
+    return _run(x, PackedWeight.from_flat(weight), bias, out_dtype, x_scales, device)
 
 
 def _run(
@@ -81,9 +84,9 @@ def _run(
     bias: torch.Tensor | None,
     out_dtype: torch.dtype,
     x_scales: torch.Tensor | None,
+    device: Device,
 ) -> torch.Tensor:
     _check(x, weight, bias, out_dtype, x_scales)
-    device = device_for(x.device.type)
     if weight.layout != device.weight_layout:
         expected = device.weight_layout or "none at all"
         bad("weight", f"packed for {weight.layout}", f"{expected}, the layout of {device.name}")
@@ -174,7 +177,7 @@ def _check_part(
 def _linear_impl(x: torch.Tensor, *rest: Any) -> torch.Tensor:
     """`linear` of what its schema takes."""
     *weight, bias, out_dtype, x_scales = rest
-    return linear_of_flat(x, weight, bias, out_dtype, x_scales)
+    return linear_of_flat(x, weight, bias, out_dtype, x_scales, device_for(x.device.type))
 
 
 def linear_shape(x: torch.Tensor, *rest: Any) -> torch.Tensor:

@@ -11,7 +11,7 @@ computes every layer: the engine no longer has a weight of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, wraps
 from typing import Any
@@ -147,16 +147,28 @@ def packed_or(compute: Callable[..., torch.Tensor]) -> Callable[..., torch.Tenso
     return apply_packed
 
 
-def _routed_linear(x: torch.Tensor, *rest: Any) -> torch.Tensor:
+def _routed_linear(
+    x: torch.Tensor,
+    data: torch.Tensor,
+    factors: torch.Tensor | None,
+    block_scales: torch.Tensor | None,
+    input_scale: torch.Tensor | None,
+    ints: Sequence[int],
+    bias: torch.Tensor | None,
+    out_dtype: torch.dtype,
+    x_scales: torch.Tensor | None,
+    route: str,
+) -> torch.Tensor:
     """Of what the operator's schema takes."""
-    *weight, bias, out_dtype, x_scales, route = rest
-    data, *_, (_, _, k, _, _) = weight
+    _, _, k, _, _ = ints
     tokens = x.numel() // k
     if routes.is_disabled(route):
         count(route, "fallback", tokens, routes.verdict(route).why)
         return _by_reference(x, _original_of(data), bias, out_dtype, x_scales)
-    out = linear_of_flat(x, weight, bias, out_dtype, x_scales)
-    capturing = device_for(x.device.type).is_capturing()
+    device = device_for(x.device.type)
+    weight = data, factors, block_scales, input_scale, ints
+    out = linear_of_flat(x, weight, bias, out_dtype, x_scales, device)
+    capturing = device.is_capturing()
     count(route, _outcome(capturing), tokens)
     check = _check_of(route)
     if check.due(lambda: capturing):

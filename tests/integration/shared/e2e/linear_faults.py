@@ -119,6 +119,7 @@ def install(name: str, patch: pytest.MonkeyPatch, tell: Callable[[], object]) ->
 
     def linear(x: torch.Tensor, weight: Any, *rest: Any) -> torch.Tensor:
         tell()
-        return LINEAR_FAULTS[name](x, PackedWeight.from_flat(weight), *rest)
+        *arguments, _device = rest
+        return LINEAR_FAULTS[name](x, PackedWeight.from_flat(weight), *arguments)
 
     patch.setattr(route, "linear_of_flat", linear)
