@@ -34,7 +34,7 @@ CacheView cache_view(uint64_t address, const std::array<int64_t, 8>& layout) {
 void bind_attention(py::module_& module) {
   module.def(
       "attention_prefill",
-      [](const std::string& isa, int threads, DType dtype, DType kv_dtype,
+      [](const std::string& isa, int threads, int64_t split_elements, DType dtype, DType kv_dtype,
          const std::array<int64_t, 6>& sizes, uint64_t query, const Strides3& query_strides,
          uint64_t key, const std::array<int64_t, 8>& key_layout, uint64_t value,
          const std::array<int64_t, 8>& value_layout, uint64_t query_start_loc,
@@ -77,10 +77,11 @@ void bind_attention(py::module_& module) {
         args.sliding_window = sliding_window;
         args.logits_soft_cap = logits_soft_cap;
         py::gil_scoped_release release;
-        attention_prefill(isa, args, threads);
+        attention_prefill(isa, args, threads, split_elements);
       },
       R"(Prefill attention. Addresses are integers (0: absent), strides count elements.
 
+split_elements: of keys, the fewest that a thread gets where keys are split over threads.
 sizes: requests, tokens, kv tokens (packed), heads, KV heads, head size.
 key_layout, value_layout: as CacheView.as_ints(). blocks: row stride and columns of
 block_table, blocks in the cache, block size. Raises ValueError on values out of range.)");

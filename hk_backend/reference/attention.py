@@ -91,6 +91,8 @@ def _softmax_times_values(
     # not exp(scores - total): past 2^53 the total is no longer more than its largest score
     weights = torch.softmax(logits, dim=-1)[..., : scores.shape[-1]]
     weights = weights.masked_fill(scores == -math.inf, 0.0)
+    if sinks is not None:  # one of infinity takes all weight
+        weights = weights.masked_fill((sinks == math.inf)[:, None, None], 0.0)
     usable = values.isfinite()
     out = torch.einsum("hqk,khd->qhd", weights, values.masked_fill(~usable, 0.0))
     for key in (~usable).any(-1).any(-1).nonzero().flatten().tolist():

@@ -29,8 +29,10 @@ Signature = tuple[Any, ...]
 TABLES: dict[str, dict[str, Signature | None]] = {
     "attention_kernels": {
         "rows_per_block": None,
+        "keys_per_panel": None,
         "scratch_bytes": (INTEGER, INTEGER, INTEGER),
-        "run": (None, INTEGER, INTEGER, INTEGER),
+        "run": (None, INTEGER, INTEGER, INTEGER, INTEGER),
+        "join": (None, INTEGER, INTEGER, INTEGER, INTEGER),
         "merge": (None, INTEGER, INTEGER, INTEGER),
     },
     "linear_kernels": {

@@ -20,6 +20,7 @@ TESTS = 4
 SAMPLES = {
     "test_attention_shapes.py": {"run"},
     "test_attention_masks.py": {"run"},
+    "test_attention_splits.py": {"run", "join"},
     "test_merge.py": {"merge"},
     "test_linear.py": {"pack", "multiply", "multiply_skinny", "prepare"},
     "test_quantize.py": {"quantize_row"},

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from hk_backend.config import get_config
+from hk_backend.devices.cpu import attention
 from hk_backend.devices.cpu.isas import usable_isas
 
 ISAS = ("portable", "avx2", "avx512")
@@ -39,6 +40,13 @@ def _on(device: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     monkeypatch.undo()
     get_config.cache_clear()
+
+
+@pytest.fixture
+def tiny_splits(monkeypatch: pytest.MonkeyPatch, threads: None) -> None:
+    """Keys split over more threads than there are cores, and as finely as a plan can."""
+    monkeypatch.setattr(attention, "SPLIT_ELEMENTS", 1)
+    torch.set_num_threads(6)
 
 
 @pytest.fixture

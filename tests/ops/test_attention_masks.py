@@ -7,8 +7,9 @@ import math
 import pytest
 import torch
 
+from hk_backend import reference
 from hk_backend.ops import attention_prefill
-from tests.ops.cases import Case, make
+from tests.ops.cases import Case, arguments, make
 from tests.ops.oracle import check
 from tests.ops.strategies import DTYPES
 
@@ -44,6 +45,25 @@ def test_sinks(heads: tuple[int, int], isa: str) -> None:
 def test_extreme_sinks(sink: float, isa: str) -> None:
     call = make(Case(lengths=RAGGED))
     check(call | {"sinks": torch.tensor([sink, 0.5])})
+
+
+@pytest.mark.parametrize("device", ["cpu", "reference"])
+def test_a_sink_of_infinity_takes_all_weight(device: str, isa: str) -> None:
+    """Of its own head's rows."""
+
+    def run(sink: float) -> tuple[torch.Tensor, torch.Tensor]:
+        call = make(Case(lengths=RAGGED)) | {"sinks": torch.tensor([sink, 0.5])}
+        if device == "reference":
+            return reference.attention_prefill(arguments(call))
+        out, lse = attention_prefill(**call, return_lse=True)
+        return out, lse
+
+    out, lse = run(math.inf)
+    assert (out[:, 0] == 0).all()
+    assert (lse[0] == math.inf).all()
+    other, other_lse = run(2.0)
+    assert torch.equal(out[:, 1], other[:, 1])
+    assert torch.equal(lse[1], other_lse[1])
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.01, 0.0, -0.2])

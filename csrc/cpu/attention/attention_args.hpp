@@ -1,6 +1,7 @@
 // What one call of prefill attention is: plain data, filled by the bindings, read by every kernel.
 #pragma once
 
+#include "attention/range.hpp"
 #include "common/dtype.hpp"
 
 namespace hk::cpu {
@@ -52,6 +53,21 @@ struct AttentionArgs {
 // row = token * group + query head in group, so that the rows of a group share keys and values.
 struct WorkItem {
   int64_t request, kv_head, row_begin, row_end;
+  Range keys;  // any other is hidden; they begin with a panel
+  // Where among the partial results a split of the keys leaves its own: kWhole if it has all keys.
+  static constexpr int64_t kWhole = -1;
+  int64_t partial = kWhole;
+};
+
+// A row's partial result, in float32: maximum and sum of the weights relative to it, both as the
+// online softmax has them, then the output before the division by the sum.
+HK_INLINE int64_t partial_row(int64_t head_size) { return head_size + 2; }
+
+// Rows of which `splits` work items left partial results, the first at `rows.partial` and each
+// `apart` floats from the last.
+struct Joint {
+  WorkItem rows;
+  int64_t splits, apart;
 };
 
 // Two partial results over disjoint keys, to be joined by their log-sum-exp.
@@ -68,11 +84,13 @@ struct MergeArgs {
   int64_t num_tokens, num_heads, head_size;
 };
 
-// What one instruction set brings to attention. `scratch` is private to a thread.
+// What one instruction set brings to attention. `scratch` is private to a thread, `partials` is
+// shared by the items of a call.
 struct AttentionKernels {
-  int64_t rows_per_block;
+  int64_t rows_per_block, keys_per_panel;
   int64_t (*scratch_bytes)(const AttentionArgs&, int64_t rows);
-  void (*run)(const AttentionArgs&, const WorkItem&, void* scratch);
+  void (*run)(const AttentionArgs&, const WorkItem&, float* partials, void* scratch);
+  void (*join)(const AttentionArgs&, const Joint&, const float* partials, void* scratch);
   void (*merge)(const MergeArgs&, int64_t token_begin, int64_t token_end);
 };
 

@@ -8,94 +8,21 @@
 //       O = O * 2^(old max - max) + P V
 //   O / sum -> out, max + log(sum) -> lse
 //
+// An item with some of its keys leaves max, sum and O instead; joining the splits of a row is one
+// more step of the online softmax: the largest max, and every sum and O times 2^(max - largest).
+//
 // Choices. The query heads of a group share K and V, so a row is a (token, head in group) pair
 // and packing is paid once per group. Everything is float32 after packing: bf16 costs what fp32
 // costs, and without AVX-512 the bf16 rate of this machine is a conversion away. log2(e) and the
 // scale are folded into Q. Causal and window masks leave each row one contiguous range of keys:
 // panels outside it are not computed, and only rows whose range ends inside a tile are masked.
 
-#include "common/micro_gemm.hpp"
+#include "attention/item_buffers.hpp"
 #include "attention/softmax.hpp"
 #include "attention/tile_pack.hpp"
 
 namespace hk::cpu::HK_ISA {
 namespace {
-
-constexpr int64_t kTileKeys = 256;
-constexpr int64_t kMaxHeadSize = 256;
-constexpr int64_t kBlockRows = 2 * MR;
-
-HK_INLINE int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
-HK_INLINE int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
-HK_INLINE int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
-
-struct Range {
-  int64_t begin, end;
-  HK_INLINE bool empty() const { return begin >= end; }
-};
-HK_INLINE Range clip(Range r, int64_t begin, int64_t end) {
-  return {max(r.begin, begin), min(r.end, end)};
-}
-
-// Where the lengths of a request put its rows: read once per work item.
-struct Sequence {
-  int64_t first_token, num_queries, num_keys, group;
-  bool causal;
-  int64_t window;
-
-  Sequence(const AttentionArgs& args, int64_t request) {
-    const int32_t* key_starts = args.key_start_loc ? args.key_start_loc : args.query_start_loc;
-    first_token = args.query_start_loc[request];
-    num_queries = args.query_start_loc[request + 1] - first_token;
-    num_keys = args.paged ? args.seq_lens[request] : key_starts[request + 1] - key_starts[request];
-    group = args.num_heads / args.num_kv_heads;
-    causal = args.causal;
-    window = args.sliding_window;
-  }
-
-  HK_INLINE int64_t position(int64_t row) const { return num_keys - num_queries + row / group; }
-
-  // The keys that the query at a position sees. Both ends never fall with the position.
-  HK_INLINE Range visible(int64_t at) const {
-    Range keys{0, num_keys};
-    if (causal) keys.end = min(keys.end, at + 1);
-    if (window) keys = clip(keys, at - window + 1, causal ? keys.end : at + window);
-    return keys;
-  }
-};
-
-// The thread's buffers, carved out of one allocation. `stride` is a row of Q and O.
-struct Buffers {
-  float *query, *output, *row_top, *row_sum, *rescale, *keys, *values, *scores;
-  int64_t *offsets, *key_channels, *value_channels, *positions;
-
-  static int64_t floats(int64_t rows, int64_t stride, int64_t head_size) {
-    return rows * (2 * stride + 3 + 2) + kTileKeys * (head_size + round_up(head_size, NR)) +
-           kBlockRows * kTileKeys + 2 * kTileKeys + 4 * kMaxHeadSize + 12 * 16;
-  }
-
-  Buffers(void* scratch, int64_t rows, int64_t stride, int64_t head_size) {
-    char* at = static_cast<char*>(scratch);
-    auto take = [&](int64_t count) {
-      auto* p = reinterpret_cast<float*>(at);
-      at += round_up(count * 4, 64);
-      return p;
-    };
-    auto take_ints = [&](int64_t count) { return reinterpret_cast<int64_t*>(take(2 * count)); };
-    offsets = take_ints(kTileKeys);
-    key_channels = take_ints(kMaxHeadSize);
-    value_channels = take_ints(kMaxHeadSize);
-    positions = take_ints(rows);
-    keys = take(kTileKeys * head_size);
-    values = take(kTileKeys * round_up(head_size, NR));
-    scores = take(kBlockRows * kTileKeys);
-    query = take(rows * stride);
-    output = take(rows * stride);
-    row_top = take(rows);
-    row_sum = take(rows);
-    rescale = take(rows);
-  }
-};
 
 // D: head size if it is known at compile time, else 0. Its rows then have the largest size, so
 // that every address in the multiply is a constant away from one register.
@@ -113,7 +40,7 @@ class ItemKernel {
     return 4 * Buffers::floats(round_up(rows, MR), kStride, head_size);
   }
 
-  void run() {
+  void run(float* partials) {
     load_query();
     for (int64_t row = 0; row < padded_rows_; ++row) {
       buffers_.positions[row] = sequence_.position(item_.row_begin + min(row, rows_ - 1));
@@ -124,13 +51,25 @@ class ItemKernel {
     channel_offsets(args_.key, head_size_, buffers_.key_channels);
     channel_offsets(args_.value, head_size_, buffers_.value_channels);
     const Range keys = visible(0, padded_rows_);
-    for (int64_t tile = keys.begin / kTileKeys * kTileKeys; tile < keys.end; tile += kTileKeys) {
+    const int64_t first = item_.keys.begin, hidden = keys.begin - first;
+    for (int64_t tile = first + hidden / kTileKeys * kTileKeys; tile < keys.end;
+         tile += kTileKeys) {
       // Packing starts at a register tile's boundary: panels before it are never read.
       const int64_t count = min(keys.end, tile + kTileKeys) - tile;
       pack(tile, count);
       for (int64_t row = 0; row < padded_rows_; row += kBlockRows)
         row_block(tile, row, min(row + kBlockRows, padded_rows_));
     }
+    if (item_.partial == WorkItem::kWhole)
+      store_output();
+    else
+      store_partial(partials + item_.partial);
+  }
+
+  // The result of rows whose splits have run.
+  void join(const float* first, int64_t splits, int64_t apart) {
+    for (int64_t row = 0; row < rows_; ++row, first += partial_row(head_size_))
+      join_row(row, first, splits, apart);
     store_output();
   }
 
@@ -142,7 +81,9 @@ class ItemKernel {
     return sequence_.first_token + (item_.row_begin + row) / sequence_.group;
   }
   // The keys that a row sees, or any of some rows; padding rows see what the last row sees.
-  HK_INLINE Range visible(int64_t row) const { return sequence_.visible(buffers_.positions[row]); }
+  HK_INLINE Range visible(int64_t row) const {
+    return clip(sequence_.visible(buffers_.positions[row]), item_.keys.begin, item_.keys.end);
+  }
   HK_INLINE Range visible(int64_t begin, int64_t end) const {
     return {visible(begin).begin, visible(end - 1).end};
   }
@@ -176,7 +117,7 @@ class ItemKernel {
   }
 
   void pack(int64_t tile, int64_t count) {
-    const auto& [request, kv_head, begin, end] = item_;
+    const int64_t request = item_.request, kv_head = item_.kv_head;
     token_offsets(args_, args_.key, request, kv_head, tile, count, buffers_.offsets);
     pack_tile<Panel::keys, NR, kTileKeys>(args_, args_.key, buffers_.offsets, buffers_.key_channels,
                                           count, buffers_.keys);
@@ -255,6 +196,32 @@ class ItemKernel {
     }
   }
 
+  void store_partial(float* to) const {
+    for (int64_t row = 0; row < rows_; ++row, to += partial_row(head_size_)) {
+      to[0] = buffers_.row_top[row];
+      to[1] = buffers_.row_sum[row];
+      std::memcpy(to + 2, buffers_.output + row * kStride, sizeof(float) * head_size_);
+    }
+  }
+
+  void join_row(int64_t row, const float* first, int64_t splits, int64_t apart) {
+    float top = kNegInf, sum = 0.0f;
+    for (int64_t s = 0; s < splits; ++s) top = first[s * apart] > top ? first[s * apart] : top;
+    const float finite_top = top == kNegInf ? 0.0f : top;  // as in softmax_row
+    float* output = buffers_.output + row * kStride;
+    std::memset(output, 0, sizeof(float) * head_size_);
+    for (int64_t s = 0; s < splits; ++s) {
+      const float* from = first + s * apart;
+      const float weight = exp2(from[0] - finite_top);
+      sum += from[1] * weight;
+      for (int64_t c = 0; c < head_size_; c += 8)
+        *reinterpret_cast<f8_u*>(output + c) +=
+            *reinterpret_cast<const f8_u*>(from + 2 + c) * weight;
+    }
+    buffers_.row_top[row] = top;
+    buffers_.row_sum[row] = sum;
+  }
+
   void store_output() {
     with_format(args_.dtype, [&](auto format) {
       for (int64_t row = 0; row < rows_; ++row) store_row(format, row);
@@ -270,7 +237,9 @@ class ItemKernel {
       const float old_top = top;
       top = sink > top ? sink : top;
       weight = old_top == kNegInf ? 0.0f : exp2(old_top - top);
-      sum = sum * weight + (sink == kNegInf ? 0.0f : exp2(sink - top));
+      // a sink of infinity takes all weight
+      const float own = sink == kNegInf ? 0.0f : sink == top ? 1.0f : exp2(sink - top);
+      sum = sum * weight + own;
     }
     float factor = sum == 0.0f ? 0.0f : weight / sum * args_.value_factor;
     if (args_.v_scale) factor *= args_.v_scale[item_.kv_head * args_.v_scale_stride];
@@ -298,24 +267,33 @@ class ItemKernel {
   bool values_finite_ = true;
 };
 
+template <int D>
+struct HeadSize {};
+
+// Calls `f` with the head size if it is known at compile time, else with 0.
 template <class F>
 HK_INLINE auto with_head_size(int64_t head_size, F f) {
-  switch (head_size) {
-    case 64:
-      return f(ItemKernel<64>::scratch_bytes, [](auto&... a) { ItemKernel<64>(a...).run(); });
-    case 128:
-      return f(ItemKernel<128>::scratch_bytes, [](auto&... a) { ItemKernel<128>(a...).run(); });
-    default: return f(ItemKernel<0>::scratch_bytes, [](auto&... a) { ItemKernel<0>(a...).run(); });
-  }
+  if (head_size == 64) return f(HeadSize<64>{});
+  if (head_size == 128) return f(HeadSize<128>{});
+  return f(HeadSize<0>{});
 }
 
 int64_t scratch_bytes(const AttentionArgs& args, int64_t rows) {
-  return with_head_size(args.head_size,
-                        [&](auto bytes, auto) { return bytes(rows, args.head_size); });
+  return with_head_size(args.head_size, [&]<int D>(HeadSize<D>) {
+    return ItemKernel<D>::scratch_bytes(rows, args.head_size);
+  });
 }
 
-void attention(const AttentionArgs& args, const WorkItem& item, void* scratch) {
-  with_head_size(args.head_size, [&](auto, auto run) { run(args, item, scratch); });
+void attention(const AttentionArgs& args, const WorkItem& item, float* partials, void* scratch) {
+  with_head_size(args.head_size,
+                 [&]<int D>(HeadSize<D>) { ItemKernel<D>(args, item, scratch).run(partials); });
+}
+
+void join(const AttentionArgs& args, const Joint& joint, const float* partials, void* scratch) {
+  with_head_size(args.head_size, [&]<int D>(HeadSize<D>) {
+    ItemKernel<D>(args, joint.rows, scratch)
+        .join(partials + joint.rows.partial, joint.splits, joint.apart);
+  });
 }
 
 }  // namespace
@@ -323,6 +301,6 @@ void attention(const AttentionArgs& args, const WorkItem& item, void* scratch) {
 void merge(const MergeArgs&, int64_t token_begin, int64_t token_end);
 
 extern const AttentionKernels attention_kernels;
-const AttentionKernels attention_kernels{kBlockRows, scratch_bytes, attention, merge};
+const AttentionKernels attention_kernels{kBlockRows, NR, scratch_bytes, attention, join, merge};
 
 }  // namespace hk::cpu::HK_ISA

@@ -11,8 +11,8 @@
 #endif
 
 #include "common/dtype.hpp"
+#include "common/inline.hpp"
 
-#define HK_INLINE inline __attribute__((always_inline))
 #define HK_STRING_(x) #x
 #define HK_STRING(x) HK_STRING_(x)
 

@@ -11,6 +11,8 @@ from hk_backend.terms.attention_arguments import AttentionArguments, MergeArgume
 
 # Packed keys and values are one endless block of tokens: (layout of CacheView, see _packed).
 _ENDLESS = 2**62
+SPLIT_ELEMENTS = 2**15
+"""Of keys, the fewest that are worth a split of their own; csrc/cpu/attention/attention_plan.hpp."""
 
 
 def prefill(on: Extension, of: AttentionArguments) -> None:
@@ -53,6 +55,7 @@ def prefill(on: Extension, of: AttentionArguments) -> None:
     on.kernels.attention_prefill(
         on.isa,
         torch.get_num_threads(),
+        SPLIT_ELEMENTS,
         on.dtypes[query.dtype],
         on.dtypes[key.dtype],
         (of.query_start_loc.shape[0] - 1, tokens, kv_tokens, heads, kv_heads, head_size),
