@@ -201,6 +201,7 @@ def attention(
     dtypes: options.Dtypes = "bf16,fp32",
     layouts: options.Layouts = "all",
     block_sizes: options.BlockSizes = "16,128",
+    cached: options.Cached = 0,
     rounds: options.Rounds = 7,
     threads: options.Threads = 0,
     isa: options.IsaLimit = None,
@@ -213,7 +214,7 @@ def attention(
     from hk_backend.bench.attention.sweep import Sweep
     from hk_backend.bench.attention.table import TABLE
 
-    plan = Sweep.parse(lengths, head_sizes, heads, dtypes, layouts, block_sizes, rounds)
+    plan = Sweep.parse(lengths, head_sizes, heads, dtypes, layouts, block_sizes, rounds, cached)
     _measure(plan, TABLE.print, threads, isa, as_json)
 
 

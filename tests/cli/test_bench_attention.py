@@ -104,6 +104,16 @@ def test_a_paged_cache_holds_the_packed_keys_and_values(layout: str) -> None:
     assert torch.equal(gather_paged(cache.value, cache, block_table[0], 45), value)
 
 
+def test_cached_tokens_are_seen_by_every_row_and_count_as_work() -> None:
+    case = Case(5, 4, 2, 64, "fp32", cached=43)
+    pairs = sum(44 + row for row in range(5))
+    assert case.flops == 4 * pairs * 64 * 4
+    assert str(case) == "N=5+43 d=64 4/2 fp32"
+    for row in measure(case, ["packed", "hnd/16"], rounds=1):
+        assert row.error == ""
+        assert row.hk > 0
+
+
 def test_a_wrong_result_is_a_failure_without_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     right = attention._hk_call
 

@@ -1,4 +1,5 @@
-"""Threads: torch's own, as many as torch is told to use, and the same bits for any number."""
+"""Threads: torch's own, as many as torch is told to use, and the same bits for any number of them
+unless keys are split over them (test_attention_splits.py)."""
 
 from __future__ import annotations
 

@@ -145,6 +145,56 @@ def test_every_fault_is_caught(fault: str, dtype: torch.dtype) -> None:
         check_result(want, wrong_out, wrong_lse, out)
 
 
+SPLIT = Case(lengths=((3, 300),), num_heads=8, causal=False, sinks=True)
+"""Of one request, and every row sees every key: any of them are a call of their own."""
+
+
+def joined(
+    call: Call, splits: int, sinks: int = 1, together: bool = True, scaled: bool = True
+) -> Result:
+    """The first `splits` of three splits of the keys, joined, with each sink counted so often.
+
+    `together`: relative to one maximum; `scaled`: the sums, too.
+    """
+    parts = []
+    for first in range(0, 100 * splits, 100):
+        keys = {name: call[name][first : first + 100] for name in ("key", "value")}
+        of = call | keys | {"key_start_loc": int32([0, 100]), "sinks": None}
+        parts.append(reference.attention_prefill(arguments(of)))
+    # as a split leaves it: the maximum apart, so that the sum of the weights is not 1
+    tops = torch.stack([lse - 0.5 for _, lse in parts])
+    top = tops.amax(0)
+    weights = torch.exp(tops - top) if together else torch.ones_like(tops)
+    sums = math.exp(0.5) * (weights if scaled else torch.ones_like(tops))
+    total = sums.sum(0) + sinks * torch.exp(call["sinks"].double()[:, None] - top)
+    outs = torch.stack([out for out, _ in parts]) * math.exp(0.5)
+    out = (outs * weights.mT[..., None]).sum(0) / total.T[..., None]
+    return out.to(call["query"].dtype), (top + total.log()).float()
+
+
+JOINS: dict[str, dict[str, int | bool]] = {
+    "a split dropped": {"splits": 2},
+    "no sink": {"splits": 3, "sinks": 0},
+    "a sink for each split": {"splits": 3, "sinks": 3},
+    "each split relative to its own maximum": {"splits": 3, "together": False},
+    "sums relative to their own maxima": {"splits": 3, "scaled": False},
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("fault", JOINS)
+def test_every_faulty_join_of_splits_is_caught(fault: str, dtype: torch.dtype) -> None:
+    call = make(SPLIT.but(dtype=dtype))
+    want = expected(call)
+    out, lse = joined(call, splits=3)
+    check_result(want, out, lse, out)
+    wrong_out, wrong_lse = joined(call, **JOINS[fault])
+    with pytest.raises(AssertionError):
+        check_result(want, wrong_out, lse, out)
+    with pytest.raises(AssertionError):
+        check_result(want, out, wrong_lse, out)
+
+
 @pytest.mark.parametrize("part", ["query", "key", "value"])
 def test_float32_bounds_catch_inputs_rounded_to_float16(part: str) -> None:
     """The bounds of float32 are tight enough to see that a kernel computes in less."""

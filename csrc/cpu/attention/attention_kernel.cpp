@@ -237,9 +237,8 @@ class ItemKernel {
       const float old_top = top;
       top = sink > top ? sink : top;
       weight = old_top == kNegInf ? 0.0f : exp2(old_top - top);
-      // a sink of infinity takes all weight
-      const float own = sink == kNegInf ? 0.0f : sink == top ? 1.0f : exp2(sink - top);
-      sum = sum * weight + own;
+      const float below = sink == top ? 0.0f : sink - top;  // infinity is not below itself
+      sum = sum * weight + (sink == kNegInf ? 0.0f : exp2(below));
     }
     float factor = sum == 0.0f ? 0.0f : weight / sum * args_.value_factor;
     if (args_.v_scale) factor *= args_.v_scale[item_.kv_head * args_.v_scale_stride];

@@ -49,20 +49,32 @@ class Planner {
 
   int64_t most_splits(Range keys) const { return std::max<int64_t>(1, keys.size() / fewest_keys_); }
 
+  // Rows of an item; `share`: how many items a KV head of the request may have, for balance.
+  int64_t rows_of_item(int64_t rows, double share, int64_t splits) const {
+    if (threads_ == 1) return most_rows_;
+    const auto balanced = int64_t(double(rows) * std::min(1.0, double(splits) / share));
+    return std::clamp(balanced, kFewestRows, most_rows_);
+  }
+
+  int64_t splits_of(const Sequence& sequence, double cost, double share) const {
+    const int64_t rows = sequence.num_rows();
+    const int64_t blocks = ceil_div(rows, std::min(most_rows_, kPackedRows));
+    if (cost * threads_ <= total_ * double(blocks)) return 1;
+    const int64_t most = most_splits(sequence.visible(0, rows));
+    const int64_t splits = std::clamp<int64_t>(int64_t(share) / blocks, 1, most);
+    const bool smallest = rows_of_item(rows, share, splits) == kFewestRows;
+    const bool enough = rows * args_.num_kv_heads >= 2 * threads_ * kFewestRows;
+    return smallest && enough ? 1 : splits;
+  }
+
   void cut_request(const Sequence& sequence, int64_t request) {
     const int64_t rows = sequence.num_rows();
     const double cost = cost_of(sequence);
-    const double share = cost * kItemsPerThread * threads_ / total_;  // of the items, in pieces
-    const int64_t blocks = ceil_div(rows, std::min(most_rows_, kPackedRows));
-    int64_t splits = 1;
-    if (cost * threads_ > total_ * double(blocks))
-      splits = std::clamp<int64_t>(int64_t(share), 1, most_splits(sequence.visible(0, rows)));
-    auto chunk = int64_t(double(rows) * std::min(1.0, double(splits) / share));
-    if (threads_ == 1) chunk = most_rows_;
-    chunk = std::clamp(chunk, kFewestRows, most_rows_);
+    const double share = cost * kItemsPerThread * threads_ / total_;
+    const int64_t splits = splits_of(sequence, cost, share);
     // Whole blocks of rows, evenly filled.
-    chunk = ceil_div(rows, ceil_div(rows, chunk));
-    chunk = round_up(chunk, kernels_.rows_per_block);
+    int64_t chunk = rows_of_item(rows, share, splits);
+    chunk = round_up(ceil_div(rows, ceil_div(rows, chunk)), kernels_.rows_per_block);
     const Range keys{0, sequence.num_keys};
     for (int64_t begin = 0; begin < rows; begin += chunk)
       cut_rows(sequence, {request, 0, begin, std::min(rows, begin + chunk), keys}, splits);

@@ -1,10 +1,12 @@
 """`attention_prefill` against torch's `scaled_dot_product_attention` on the same tensors.
 
-One case is one causal request of `tokens` tokens. The candidates alternate: SDPA on the same packed
-tensors; SDPA on copies that were expanded to all heads and re-laid for it beforehand; HK on the
-packed tensors; HK on paged caches with the same keys and values; and one large float32 matmul of
-torch's, the rate that this machine reaches with nothing but arithmetic to do.
-Causal work is counted as what the mask leaves: `2 * tokens * (tokens + 1) * head_size * heads`.
+One case is one causal request of `tokens` tokens after others that are cached. The candidates
+alternate: SDPA on the same packed tensors; SDPA on copies that were expanded to all heads and
+re-laid for it beforehand; HK on the packed tensors; HK on paged caches with the same keys and
+values; and one large float32 matmul of torch's, the rate that this machine reaches with nothing but
+arithmetic to do.
+Causal work is counted as what the mask leaves: `4 * head_size * heads` for each pair of a query and
+a key that it sees.
 """
 
 from __future__ import annotations
@@ -29,27 +31,39 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 @dataclass(frozen=True)
 class Case:
-    """One shape; `kv` names where HK reads keys and values: "packed" or "LAYOUT/BLOCK_SIZE"."""
+    """One shape; `cached`: keys before those of the tokens."""
 
     tokens: int
     num_heads: int
     num_kv_heads: int
     head_size: int
     dtype: str
+    cached: int = 0
+
+    @property
+    def keys(self) -> int:
+        return self.cached + self.tokens
 
     @property
     def flops(self) -> int:
-        return 2 * self.tokens * (self.tokens + 1) * self.head_size * self.num_heads
+        pairs = self.tokens * (self.keys + self.cached + 1) // 2
+        return 4 * pairs * self.head_size * self.num_heads
+
+    @property
+    def length(self) -> str:
+        """Tokens, and what is cached: `200+7992`."""
+        return f"{self.tokens}+{self.cached}" if self.cached else str(self.tokens)
 
     def __str__(self) -> str:
         heads = f"{self.num_heads}/{self.num_kv_heads}"
-        return f"N={self.tokens} d={self.head_size} {heads} {self.dtype}"
+        return f"N={self.length} d={self.head_size} {heads} {self.dtype}"
 
 
 @dataclass
 class Row:
     """HK on one case and one kind of keys; rates in GFLOP/s, from medians.
 
+    `kv`: where HK reads keys and values: "packed" or "LAYOUT/BLOCK_SIZE".
     Ratios above 1 are wins. `error`: why it was not measured; then every number is missing.
     """
 
@@ -86,10 +100,11 @@ def cases(
     head_sizes: Sequence[int],
     heads: Sequence[tuple[int, int]],
     dtypes: Sequence[str],
+    cached: int = 0,
 ) -> list[Case]:
     """Every combination, dtype outermost, length innermost."""
     grid = itertools.product(dtypes, head_sizes, heads, lengths)
-    return [Case(n, query, kv, size, dtype) for dtype, size, (query, kv), n in grid]
+    return [Case(n, query, kv, size, dtype, cached) for dtype, size, (query, kv), n in grid]
 
 
 def measure(case: Case, kinds: Sequence[str], rounds: int) -> Iterator[Row]:
@@ -101,7 +116,7 @@ def measure(case: Case, kinds: Sequence[str], rounds: int) -> Iterator[Row]:
     dtype = DTYPES[case.dtype]
     query = torch.randn(case.tokens, case.num_heads, case.head_size, generator=generator).to(dtype)
     key, value = (
-        torch.randn(case.tokens, case.num_kv_heads, case.head_size, generator=generator).to(dtype)
+        torch.randn(case.keys, case.num_kv_heads, case.head_size, generator=generator).to(dtype)
         for _ in range(2)
     )
     calls = _baselines(case, query, key, value)
@@ -131,14 +146,17 @@ def _baselines(
     group = case.num_heads // case.num_kv_heads
     prepared_q = q.contiguous()
     prepared_k, prepared_v = (x.repeat_interleave(group, dim=1).contiguous() for x in (k, v))
+    mask: dict[str, Any] = {"is_causal": True}
+    if case.cached:  # torch's own mask would be aligned with the first key
+        mask = {"attn_mask": torch.ones(case.tokens, case.keys, dtype=torch.bool).tril(case.cached)}
     square = torch.randn(settings.MATMUL_SIZE, settings.MATMUL_SIZE)
 
     def sdpa() -> torch.Tensor:
-        out = scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        out = scaled_dot_product_attention(q, k, v, enable_gqa=True, **mask)
         return out[0].transpose(0, 1)
 
     def sdpa_prepared() -> torch.Tensor:
-        return scaled_dot_product_attention(prepared_q, prepared_k, prepared_v, is_causal=True)
+        return scaled_dot_product_attention(prepared_q, prepared_k, prepared_v, **mask)
 
     return {"sdpa": sdpa, "sdpa_prepared": sdpa_prepared, "matmul": lambda: square @ square}
 
@@ -150,7 +168,8 @@ def _hk_call(
     query_start_loc = torch.tensor([0, len(query)], dtype=torch.int32)
     arguments: dict[str, Any]
     if kind == "packed":
-        arguments = {"key": key, "value": value}
+        key_start_loc = torch.tensor([0, len(key)], dtype=torch.int32)
+        arguments = {"key": key, "value": value, "key_start_loc": key_start_loc}
     else:
         layout, _, block_size = kind.partition("/")
         cache, block_table = paged(key, value, layout, int(block_size))

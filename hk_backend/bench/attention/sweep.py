@@ -30,6 +30,7 @@ class Sweep:
         layouts: str = "all",
         block_sizes: str = "16,128",
         rounds: int = 7,
+        cached: int = 0,
     ) -> Sweep:
         """The sweep that comma-separated options describe.
 
@@ -46,6 +47,7 @@ class Sweep:
             parse_numbers(head_sizes, "--head-sizes", multiple_of=8),
             _pairs(heads, "--heads"),
             parse_names(dtypes, list(DTYPES), "--dtypes"),
+            cached,
         )
         kinds = ["packed", *(f"{layout}/{size}" for layout in chosen for size in sizes)]
         return cls(grid, kinds, rounds)

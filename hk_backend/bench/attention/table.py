@@ -28,7 +28,7 @@ def cells(row: Row) -> list[str]:
     """One row as text: rates in GFLOP/s, ratios, spread in percent; a failed one says why."""
     case = row.case
     shape = [case.dtype, str(case.head_size), f"{case.num_heads}/{case.num_kv_heads}"]
-    shape += [str(case.tokens), row.kv]
+    shape += [case.length, row.kv]
     if row.error:
         return [*shape, f"{tables.FAILED}: {row.error}", *[""] * (len(HEADINGS) - len(shape) - 1)]
     rates = [tables.rate(getattr(row, name)) for name in RATE_COLUMNS]

@@ -12,7 +12,7 @@ from hk_backend.terms.attention_arguments import AttentionArguments, MergeArgume
 # Packed keys and values are one endless block of tokens: (layout of CacheView, see _packed).
 _ENDLESS = 2**62
 SPLIT_ELEMENTS = 2**15
-"""Of keys, the fewest that are worth a split of their own; csrc/cpu/attention/attention_plan.hpp."""
+"""Of keys, the fewest worth a split of their own: csrc/cpu/attention/attention_plan.hpp."""
 
 
 def prefill(on: Extension, of: AttentionArguments) -> None:
