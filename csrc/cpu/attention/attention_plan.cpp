@@ -1,6 +1,7 @@
 #include "attention/attention_plan.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "attention/sequence.hpp"
 
@@ -10,15 +11,6 @@ namespace {
 
 constexpr int64_t kFewestRows = 48, kPackedRows = 512, kItemsPerThread = 8;
 
-// What rows under one KV head take, in query-key pairs: packing a key takes as long as two blocks
-// of rows.
-double cost_of(const Sequence& sequence, int64_t begin, int64_t end, int64_t rows_per_block) {
-  const double first = double(sequence.visible(sequence.position(begin)).size());
-  const double last = double(sequence.visible(sequence.position(end - 1)).size());
-  return (first + last) / 2 * double(end - begin) +
-         double(2 * rows_per_block * sequence.visible(begin, end).size());
-}
-
 class Planner {
  public:
   Planner(const AttentionArgs& args, const AttentionKernels& kernels, int threads,
@@ -27,7 +19,8 @@ class Planner {
         most_rows_(std::max(kFewestRows, 65536 / args.head_size)),
         fewest_keys_(std::max<int64_t>(1, split_elements / args.head_size)) {
     for (int64_t r = 0; r < args.num_requests; ++r)
-      if (const Sequence sequence(args, r); sequence.num_queries) total_ += cost_of(sequence);
+      if (const Sequence sequence(args, r); sequence.num_queries)
+        total_ += cost_of(sequence, 0, sequence.num_rows());
     total_ *= double(args.num_kv_heads);
   }
 
@@ -42,9 +35,13 @@ class Planner {
   }
 
  private:
-  double cost_of(const Sequence& sequence) const {
-    const int64_t rows = sequence.num_rows();
-    return std::max(hk::cpu::cost_of(sequence, 0, rows, kernels_.rows_per_block), 1.0);
+  // What rows under one KV head take, in query-key pairs; packing a key takes as long as two blocks
+  // of rows.
+  double cost_of(const Sequence& sequence, int64_t begin, int64_t end) const {
+    const int64_t first = sequence.visible(sequence.position(begin)).size();
+    const int64_t last = sequence.visible(sequence.position(end - 1)).size();
+    const int64_t packed = 2 * kernels_.rows_per_block * sequence.visible(begin, end).size();
+    return std::max(double(first + last) / 2 * double(end - begin) + double(packed), 1.0);
   }
 
   int64_t most_splits(Range keys) const { return std::max<int64_t>(1, keys.size() / fewest_keys_); }
@@ -69,7 +66,7 @@ class Planner {
 
   void cut_request(const Sequence& sequence, int64_t request) {
     const int64_t rows = sequence.num_rows();
-    const double cost = cost_of(sequence);
+    const double cost = cost_of(sequence, 0, rows);
     const double share = cost * kItemsPerThread * threads_ / total_;
     const int64_t splits = splits_of(sequence, cost, share);
     // Whole blocks of rows, evenly filled.
@@ -83,7 +80,7 @@ class Planner {
   void cut_rows(const Sequence& sequence, WorkItem item, int64_t splits) {
     const int64_t begin = item.row_begin, end = item.row_end;
     const Range keys = sequence.visible(begin, end);
-    const double cost = hk::cpu::cost_of(sequence, begin, end, kernels_.rows_per_block);
+    const double cost = cost_of(sequence, begin, end);
     splits = std::min(splits, most_splits(keys));
     plan_.largest_rows = std::max(plan_.largest_rows, end - begin);
     for (item.kv_head = 0; item.kv_head < args_.num_kv_heads; ++item.kv_head)
