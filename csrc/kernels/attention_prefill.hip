@@ -5,7 +5,7 @@
 // A workgroup of 8 waves (d=128) or 4 (d=64) computes 256 or 128 query rows of one head, a wave 32 of
 // them, against tiles of 64 keys that all waves copy to LDS together and read there. For launches too
 // small to fill the device with those, 8 waves share 128 rows (d=128): two have the same 32, each one
-// half of every tile's keys, and join what they found at the end (Epilogue). Everything is transposed: a
+// half of every tile's keys, and join what they found at the end (Epilogue). All is transposed: a
 // lane owns one query row (half of its keys or channels), so that maxima, sums and masks need no other
 // lane until the last exchange between the wave's halves.
 //
@@ -36,7 +36,8 @@
 //
 // Choices:
 //   - Masks cost a comparison for every score, so tiles that some row does not see whole (the
-//     diagonal, the last) have a loop of their own; the steady loop has none.
+//     diagonal, the last) have a loop of their own; the steady loop has none. With a window
+//     (attention_window.hip) those that it begins in have another, before the steady one.
 //   - O is rescaled only if a row's maximum rises by more than 2^8 (kHeadroom): rare after the first
 //     tiles, so it is a branch off the loop. The weights are at most 2^8 meanwhile, far from any
 //     limit of bf16 and fp16.
@@ -63,31 +64,31 @@
 
 HK_ARCHES(gfx950);
 
-ATTENTION_PREFILL(bf16_d64_packed, bf16, 64, 128, PackedRows, 55);
-ATTENTION_PREFILL(bf16_d64_paged, bf16, 64, 128, PagedRows, 55);
-ATTENTION_PREFILL(bf16_d64_tokens, bf16, 64, 128, TokenRows, 55);
-ATTENTION_PREFILL(bf16_d64_any_pages, bf16, 64, 128, AnyPagedRows, 50);
-ATTENTION_PREFILL(bf16_d64_split, bf16, 64, 128, SplitPagedRows, 55);
-ATTENTION_PREFILL(bf16_d128_packed, bf16, 128, 256, PackedRows, 79);
-ATTENTION_PREFILL(bf16_d128_paged, bf16, 128, 256, PagedRows, 79);
-ATTENTION_PREFILL(bf16_d128_tokens, bf16, 128, 256, TokenRows, 79);
-ATTENTION_PREFILL(bf16_d128_any_pages, bf16, 128, 256, AnyPagedRows, 74);
-ATTENTION_PREFILL(bf16_d128_split, bf16, 128, 256, SplitPagedRows, 79);
-ATTENTION_PREFILL(bf16_d128_packed_r128, bf16, 128, 128, PackedRows, 64);
-ATTENTION_PREFILL(bf16_d128_paged_r128, bf16, 128, 128, PagedRows, 64);
-ATTENTION_PREFILL(bf16_d128_tokens_r128, bf16, 128, 128, TokenRows, 64);
-ATTENTION_PREFILL(bf16_d128_split_r128, bf16, 128, 128, SplitPagedRows, 64);
-ATTENTION_PREFILL(f16_d64_packed, f16, 64, 128, PackedRows, 55);
-ATTENTION_PREFILL(f16_d64_paged, f16, 64, 128, PagedRows, 55);
-ATTENTION_PREFILL(f16_d64_tokens, f16, 64, 128, TokenRows, 55);
-ATTENTION_PREFILL(f16_d64_any_pages, f16, 64, 128, AnyPagedRows, 50);
-ATTENTION_PREFILL(f16_d64_split, f16, 64, 128, SplitPagedRows, 55);
-ATTENTION_PREFILL(f16_d128_packed, f16, 128, 256, PackedRows, 79);
-ATTENTION_PREFILL(f16_d128_paged, f16, 128, 256, PagedRows, 79);
-ATTENTION_PREFILL(f16_d128_tokens, f16, 128, 256, TokenRows, 79);
-ATTENTION_PREFILL(f16_d128_any_pages, f16, 128, 256, AnyPagedRows, 74);
-ATTENTION_PREFILL(f16_d128_split, f16, 128, 256, SplitPagedRows, 79);
-ATTENTION_PREFILL(f16_d128_packed_r128, f16, 128, 128, PackedRows, 64);
-ATTENTION_PREFILL(f16_d128_paged_r128, f16, 128, 128, PagedRows, 64);
-ATTENTION_PREFILL(f16_d128_tokens_r128, f16, 128, 128, TokenRows, 64);
-ATTENTION_PREFILL(f16_d128_split_r128, f16, 128, 128, SplitPagedRows, 64);
+ATTENTION_PREFILL(bf16_d64_packed, bf16, 64, 128, PackedRows, All, 55);
+ATTENTION_PREFILL(bf16_d64_paged, bf16, 64, 128, PagedRows, All, 55);
+ATTENTION_PREFILL(bf16_d64_tokens, bf16, 64, 128, TokenRows, All, 55);
+ATTENTION_PREFILL(bf16_d64_any_pages, bf16, 64, 128, AnyPagedRows, All, 50);
+ATTENTION_PREFILL(bf16_d64_split, bf16, 64, 128, SplitPagedRows, All, 55);
+ATTENTION_PREFILL(bf16_d128_packed, bf16, 128, 256, PackedRows, All, 79);
+ATTENTION_PREFILL(bf16_d128_paged, bf16, 128, 256, PagedRows, All, 79);
+ATTENTION_PREFILL(bf16_d128_tokens, bf16, 128, 256, TokenRows, All, 79);
+ATTENTION_PREFILL(bf16_d128_any_pages, bf16, 128, 256, AnyPagedRows, All, 74);
+ATTENTION_PREFILL(bf16_d128_split, bf16, 128, 256, SplitPagedRows, All, 79);
+ATTENTION_PREFILL(bf16_d128_packed_r128, bf16, 128, 128, PackedRows, All, 64);
+ATTENTION_PREFILL(bf16_d128_paged_r128, bf16, 128, 128, PagedRows, All, 64);
+ATTENTION_PREFILL(bf16_d128_tokens_r128, bf16, 128, 128, TokenRows, All, 64);
+ATTENTION_PREFILL(bf16_d128_split_r128, bf16, 128, 128, SplitPagedRows, All, 64);
+ATTENTION_PREFILL(f16_d64_packed, f16, 64, 128, PackedRows, All, 55);
+ATTENTION_PREFILL(f16_d64_paged, f16, 64, 128, PagedRows, All, 55);
+ATTENTION_PREFILL(f16_d64_tokens, f16, 64, 128, TokenRows, All, 55);
+ATTENTION_PREFILL(f16_d64_any_pages, f16, 64, 128, AnyPagedRows, All, 50);
+ATTENTION_PREFILL(f16_d64_split, f16, 64, 128, SplitPagedRows, All, 55);
+ATTENTION_PREFILL(f16_d128_packed, f16, 128, 256, PackedRows, All, 79);
+ATTENTION_PREFILL(f16_d128_paged, f16, 128, 256, PagedRows, All, 79);
+ATTENTION_PREFILL(f16_d128_tokens, f16, 128, 256, TokenRows, All, 79);
+ATTENTION_PREFILL(f16_d128_any_pages, f16, 128, 256, AnyPagedRows, All, 74);
+ATTENTION_PREFILL(f16_d128_split, f16, 128, 256, SplitPagedRows, All, 79);
+ATTENTION_PREFILL(f16_d128_packed_r128, f16, 128, 128, PackedRows, All, 64);
+ATTENTION_PREFILL(f16_d128_paged_r128, f16, 128, 128, PagedRows, All, 64);
+ATTENTION_PREFILL(f16_d128_tokens_r128, f16, 128, 128, TokenRows, All, 64);
+ATTENTION_PREFILL(f16_d128_split_r128, f16, 128, 128, SplitPagedRows, All, 64);

@@ -1,6 +1,6 @@
 """The compiled kernels of an arch, selected by what they compute.
 
-    facts = {"dtype": "bf16", "stored": "bf16", "head_size": 64, "keys": "paged"}
+    facts = {"dtype": "bf16", "stored": "bf16", "head_size": 64, "keys": "paged", "mask": "none"}
     entry = catalogue("gfx950").select("attention_prefill", **facts)
     argument = pack_arguments(entry, query=q.data_ptr(), ...)
     entry.code_object(), entry.symbol, entry.grid(num_tokens=7, ...), entry.block, entry.dynamic_lds

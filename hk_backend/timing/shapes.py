@@ -2,6 +2,7 @@
 
 batch=16,heads=64/8,tokens=4096,causal        attention_prefill
 heads=32/8,tokens=512+64,cached=0+2000        two requests; the second has a cached prefix
+heads=64/8,tokens=8192,causal,window=1024     each query sees 1024 keys
 m=4096,n=4096,k=4096                          gemm
 m=4096,k=8192                                 quantize_fp8
 """
@@ -12,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hk_backend.kernels.entry import KernelEntry
+from hk_backend.kernels.masks import WINDOW
 from hk_backend.kernels.row_sources import PACKED
 from hk_backend.timing.model import Launch
 from hk_backend.timing.standard import LAUNCHES, Shape
@@ -68,6 +70,7 @@ FORMS: Mapping[str, Mapping[str, str]] = {
         "keys": "all keys, instead of cached",
         "block_size": "of a paged cache",
         "causal": "a flag",
+        "window": "keys that a query sees",
     },
     "gemm": {"m": "rows", "n": "columns", "k": "of the sum"},
     "quantize_fp8": {"m": "rows", "k": "columns"},
@@ -137,10 +140,17 @@ def _attention(entry: KernelEntry, items: Mapping[str, str]) -> Workload:
     given = _number(items, "block_size", LONGEST, default=0)
     block_size = attention.block_size_for(str(entry.facts["keys"]), given)
     causal = "causal" in items
+    window = _number(items, "window", LONGEST, default=0)
+    if window and entry.facts["mask"] != WINDOW:
+        raise ShapeError(
+            f"window: {entry.name} has none; valid: with a kernel of the mask {WINDOW}"
+        )
     workgroups = (batch * sum(-(-own // entry.tile.rows) for own in tokens)) * heads
     if workgroups > WORKGROUPS:
         raise ShapeError(f"{workgroups:,} workgroups; valid: up to {WORKGROUPS:,}")
-    shape = attention.Shape(tokens * batch, keys * batch, heads, kv_heads, causal, block_size)
+    shape = attention.Shape(
+        tokens * batch, keys * batch, heads, kv_heads, causal, block_size, window
+    )
     words = [
         f"{len(shape.queries)} request{'s' * (len(shape.queries) > 1)}",
         f"heads {heads}/{kv_heads}",
@@ -148,6 +158,7 @@ def _attention(entry: KernelEntry, items: Mapping[str, str]) -> Workload:
         *([f"{_list(keys)} keys"] if keys != tokens else []),
         *([f"blocks of {block_size}"] if entry.facts["keys"] != PACKED else []),
         "causal" if causal else "not causal",
+        *([f"window {window}"] if window else []),
     ]
     return Workload(entry, shape, ", ".join(words))
 

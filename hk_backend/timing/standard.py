@@ -9,6 +9,7 @@ from typing import Any
 from hk_backend.kernels.catalogue import Family
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.gemm_choice import choose
+from hk_backend.kernels.masks import WINDOW
 from hk_backend.kernels.tuning import EMPTY
 from hk_backend.timing.model import Launch
 from hk_backend.timing.workloads import attention, gemm, quantize
@@ -65,6 +66,12 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
 }
 """By operator and name: what the catalogue has modelled figures for (`shapes_of`)."""
 
+WINDOWED: Mapping[str, Shape] = {
+    "b16 64/8 n4096 causal": batch(16, 4096, 64, 8, True),
+    "b16 64/8 n4096 causal window 1024": replace(batch(16, 4096, 64, 8, True), window=1024),
+}
+"""The same of attention with windows and sinks."""
+
 FEW_ROWS: Mapping[int, Mapping[str, Shape]] = {
     rows: {f"{m}x28672x4096": gemm.Shape(m, 28672, 4096)}
     for rows, m in ((128, 512), (64, 128), (32, 16))
@@ -78,4 +85,6 @@ def shapes_of(entry: KernelEntry) -> Mapping[str, Shape]:
     the kernel where there is room for one."""
     if entry.operator == "gemm" and entry.tile.rows * entry.tile.columns <= SMALL_TILE:
         return FEW_ROWS[entry.tile.rows]
+    if entry.facts.get("mask") == WINDOW:
+        return WINDOWED
     return SHAPES.get(entry.operator, {})

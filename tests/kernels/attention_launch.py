@@ -206,12 +206,14 @@ def arguments(call: Call) -> tuple[dict[str, torch.Tensor | None], dict[str, flo
         tensors[f"{name}_scale"] = factor if by_pointer else None
         numbers[f"{name}_scale_head"] = int(by_pointer and len(factor) > 1)
         factors[name] = 1.0 if by_pointer else factor
+    tensors["sinks"] = call["sinks"]
     return tensors, numbers | {
         "num_requests": len(starts) - 1,
         "num_tokens": len(query),
         "num_heads": query.shape[1],
         "num_kv_heads": heads,
         "causal": int(call["causal"]),
+        "window": call["sliding_window"] or 2**30,
         "scale": scale * factors["key"],
         "value_factor": factors["value"],
     }

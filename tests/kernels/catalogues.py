@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hk_backend.kernels import Catalogue, Fact, Family, KernelEntry, NoKernel, catalogue
+from hk_backend.kernels.masks import NO_MASK
 
 
 def selected(operator: str, **facts: Fact) -> KernelEntry:
@@ -18,9 +19,10 @@ def serving_few(operator: str, **facts: Fact) -> KernelEntry:
 
 
 def _alternatives(operator: str, **facts: Fact) -> Family:
-    """Of a kernel for attention, keys and values are in its own dtype if no fact says more."""
+    """Of a kernel for attention, keys and values are in its own dtype, and there is neither window
+    nor sink, if no fact says more."""
     if operator == "attention_prefill":
-        facts = {"stored": facts["dtype"], **facts}
+        facts = {"stored": facts["dtype"], "mask": NO_MASK, **facts}
     found = catalogue("gfx950").alternatives(operator, **facts)
     assert not isinstance(found, NoKernel), found
     return found

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from hk_backend import _emulator
 from hk_backend.kernels import KernelEntry, catalogue
+from hk_backend.kernels.masks import WINDOW
 from hk_backend.kernels.toolchain.elf import Elf
 from tests.kernels.attention_launch import Launch
 from tests.ops.cases import Case
@@ -143,6 +144,13 @@ SCALED = Case(
     lengths=((20, 90),), num_heads=2, num_kv_heads=2, k_scale="per head", v_scale="per head"
 )
 """Of FP8 caches: the kernel loads the scales."""
+WINDOWED = (
+    # windows that begin within tiles, past the first ones and at the first key
+    Case(lengths=((200, 500), (9, 80)), sliding_window=100, sinks=True),
+    # the first tile is the last
+    Case(lengths=((5, 100),), num_heads=1, sliding_window=20),
+)
+"""Of kernels with windows and sinks."""
 SEEDS = (0, 1)
 
 
@@ -166,8 +174,9 @@ def run(entry: KernelEntry) -> Iterator[Verdict]:
     Raises `ValueError` if the kernel itself, unchanged, does not pass.
     """
     code_object = entry.code_object()
-    cases = CASES if entry.facts["stored"] == entry.facts["dtype"] else (*CASES, SCALED)
-    launches = [Launch(entry, case) for case in cases]
+    scaled = () if entry.facts["stored"] == entry.facts["dtype"] else (SCALED,)
+    windowed = WINDOWED if entry.facts["mask"] == WINDOW else ()
+    launches = [Launch(entry, case) for case in (*CASES, *scaled, *windowed)]
     unchanged = judge(launches, code_object, Mutant(0, (), "none"))
     if unchanged.caught_by:
         raise ValueError(f"{entry.name}: {unchanged.caught_by} without any change")

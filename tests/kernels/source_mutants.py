@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from hk_backend.kernels import KernelEntry, catalogue
+from hk_backend.kernels.masks import WINDOW
 from hk_backend.kernels.toolchain import build
 from hk_backend.kernels.toolchain.compiler import Toolchain
 from tests.kernels.attention_launch import Launch
@@ -32,6 +33,10 @@ ROW_MAXIMUM = "csrc/kernels/attention/row_maximum.hpp"
 SPLIT_TILES = "csrc/include/hk/types/split_tiles.hpp"
 ATTENTION_ROWS = "csrc/kernels/attention/rows.hpp"
 LANE_STREAM = "csrc/kernels/attention/lane_stream.hpp"
+STREAM = "csrc/kernels/attention/key_value_stream.hpp"
+MASK = "csrc/kernels/attention/mask.hpp"
+MASK_OPS = "csrc/include/hk/ops/mask.hpp"
+WIDEN = "csrc/include/hk/ops/widen.hpp"
 QUERY = "csrc/kernels/attention/query_rows.hpp"
 KERNEL = "csrc/kernels/attention_prefill.hip"
 PREFILL = "csrc/kernels/attention/prefill.hpp"
@@ -62,13 +67,49 @@ MUTANTS = (
                  "(mixed / 2 + mixed % 2 * 2) * 4", "mixed * 4"),
     SourceMutant("swizzle: conflicts", SWIZZLE,
                  "kBlockStride = kCopyBlock + 64", "kBlockStride = kCopyBlock"),
-    SourceMutant("mask: one key less", SOFTMAX, "> visible ?", ">= visible ?"),
-    SourceMutant("mask: one key more", SOFTMAX, "> visible ?", "> visible + 1 ?"),
+    SourceMutant("mask: one key less", SOFTMAX, ": kKey > last", ": kKey >= last"),
+    SourceMutant("mask: one key more", SOFTMAX, ": kKey > last", ": kKey > last + 1"),
     SourceMutant("mask: tiles that are not whole", PREFILL,
-                 "(keys_seen(first_row) + rest) / kTileKeys",
-                 "ceil_div(keys_seen(first_row) + rest, kTileKeys)"),
-    SourceMutant("mask: from the top left", PREFILL,
-                 "num_keys - tile.length + row + 1", "row + 1"),
+                 "(visible.end(first_row) + rest) / kTileKeys",
+                 "ceil_div(visible.end(first_row) + rest, kTileKeys)"),
+    SourceMutant("mask: from the top left", MASK,
+                 "min(keys, max(ahead + row + 1, 0))", "min(keys, row + 1)"),
+    SourceMutant("window: one key less", WAVE, "before(window - 1)", "before(window - 2)"),
+    SourceMutant("window: one key more", WAVE, "before(window - 1)", "before(window)"),
+    SourceMutant("window: past the last key", SOFTMAX,
+                 "u32(last - kKey) > u32(before)", "last - kKey > before"),
+    SourceMutant("window: tiles that it begins in", PREFILL,
+                 "ceil_div(visible.first(last_row) - part, kTileKeys)",
+                 "(visible.first(last_row) - part) / kTileKeys"),
+    SourceMutant("window: that of the wave's first row", PREFILL,
+                 "visible.first(last_row) - part", "visible.first(first_row) - part"),
+    SourceMutant("window: begins a tile too late", PREFILL,
+                 "first_tile = first_seen / kTileKeys",
+                 "first_tile = ceil_div(first_seen, kTileKeys)"),
+    SourceMutant("window: copies from the first key on", STREAM,
+                 "row(first / KeyTile::kRows * KeyTile::kRows + ", "row("),
+    SourceMutant("window: values that nobody sees", WAVE,
+                 "seen_from(seen - first_key)", "seen_from(-first_key)"),
+    SourceMutant("window: not the first value", WAVE,
+                 "seen_from(seen - first_key)", "seen_from(seen + 1 - first_key)"),
+    SourceMutant("window: not the first of two values", MASK_OPS,
+                 "if (dropped == 1)", "if (dropped == 0)"),
+    SourceMutant("codes: that nobody sees", STREAM,
+                 "    value_filler.keep_from(first_values, seen);\n", ""),
+    SourceMutant("codes: not the first one", STREAM, "seen(first %", "seen(1 + first %"),
+    SourceMutant("columns: a code too many", WIDEN,
+                 "first - i32(row) - 4 * word.value", "first - 1 - i32(row) - 4 * word.value"),
+    SourceMutant("columns: a code too few", WIDEN,
+                 "first - i32(row) - 4 * word.value", "first + 1 - i32(row) - 4 * word.value"),
+    SourceMutant("lane codes: that nobody sees", LANE_STREAM,
+                 "max(i32(lane_row), seen)", "lane_row"),
+    SourceMutant("sinks: none", EPILOGUE, "if (sink != kNoScore)", "if (false)"),
+    SourceMutant("sinks: that of another head", MASK, "constant(args.sinks)[head]",
+                 "constant(args.sinks)[0]"),
+    SourceMutant("sinks: not in the sum", EPILOGUE,
+                 "keys.total * kept + share(sink)", "keys.total * kept"),
+    SourceMutant("sinks: the largest score as it was", EPILOGUE,
+                 "__builtin_elementwise_maximum(largest, sink)", "sink"),
     SourceMutant("descriptor: a row too many", ROWS,
                  "at.count * row_stride", "(at.count + 1) * row_stride"),
     SourceMutant("descriptor: no end", ROWS,
@@ -99,9 +140,9 @@ MUTANTS = (
     SourceMutant("pieces: the other tokens of a value", SPLIT_TILES,
                  "lane / 32 * 8 * strides.row", "(1 - lane / 32) * 8 * strides.row"),
     SourceMutant("pieces: values past the last key", WAVE,
-                 "keys_left - kStep * Matrix::kDepth", "keys_left + 1 - kStep * Matrix::kDepth"),
+                 "seen.end - kStep * Matrix::kDepth", "seen.end + 1 - kStep * Matrix::kDepth"),
     SourceMutant("pieces: a value's last token left out", WAVE,
-                 "keys_left - kStep * Matrix::kDepth", "keys_left - 1 - kStep * Matrix::kDepth"),
+                 "seen.end - kStep * Matrix::kDepth", "seen.end - 1 - kStep * Matrix::kDepth"),
     SourceMutant("pieces: masked as rows", SHAPE,
                  "result / 8 * 16 + 8 * half + result % 8",
                  "result / 4 * 8 + 4 * half + result % 4"),
@@ -113,8 +154,7 @@ MUTANTS = (
     SourceMutant("parts: the mask of the whole tile", WAVE,
                  "last_key(last - first_key)", "last_key(last)"),
     SourceMutant("parts: a tile too few", PREFILL,
-                 "keys_seen(first_row + wave_rows - 1) - part",
-                 "keys_seen(first_row + wave_rows - 1) - kTileKeys / 2"),
+                 "visible.end(last_row) - part", "visible.end(last_row) - kTileKeys / 2"),
     SourceMutant("parts: a tile too many is whole", PREFILL,
                  "- Shape::kWaveKeys - part;", "- part;"),
     SourceMutant("parts: queries of one of them", QUERY,
@@ -156,6 +196,11 @@ CASES = (
     Case(lengths=((9, 20),), num_heads=16, num_kv_heads=4, before=600, causal=False),
     Case(lengths=((20, 700), (3, 0)), num_heads=1, magnitude=12.0),
 )
+WINDOWED = (
+    Case(lengths=((200, 500), (70, 90), (3, 0)), num_kv_heads=2, sliding_window=100, sinks=True),
+    Case(lengths=((5, 110), (40, 75)), num_heads=1, sliding_window=35, block_size=48),
+)
+"""Besides, of kernels with windows and sinks."""
 FLAGS = (*(flag for flag in build.FLAGS if flag != "-g"), "-Wno-error")
 """The same instructions, without the line tables: a third of the compiler's time."""
 
@@ -191,7 +236,7 @@ def compile_mutant(
 
 def caught_by(entry: KernelEntry, code_object: bytes) -> str | None:
     """What shows that `code_object` is wrong; None if nothing does."""
-    for case in CASES:
+    for case in (*CASES, *(WINDOWED if entry.facts["mask"] == WINDOW else ())):
         outcome = launch(entry, case).run(code_object)
         if outcome.findings:
             return outcome.findings[0].check

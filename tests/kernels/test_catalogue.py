@@ -77,7 +77,7 @@ def test_a_kernel_is_selected_by_its_facts() -> None:
         assert not isinstance(found, NoKernel)
         assert entry in found
         assert all(each.facts == entry.facts for each in found)
-    facts = {"keys": "paged", "stored": "f16", "dtype": "f16", "head_size": 64}
+    facts = {"keys": "paged", "stored": "f16", "dtype": "f16", "head_size": 64, "mask": "none"}
     paged = known.select("attention_prefill", **facts)
     assert isinstance(paged, KernelEntry)
     assert paged.symbol == "attention_prefill_f16_d64_paged"
@@ -103,7 +103,7 @@ def test_valid_values_are_those_of_the_kernels_that_are_left() -> None:
     only = replace(
         known.families["attention_prefill"][0],
         name="only",
-        facts={"dtype": "f8", "head_size": 96, "keys": "packed", "stored": "f8"},
+        facts={"dtype": "f8", "head_size": 96, "keys": "packed", "stored": "f8", "mask": "none"},
     )
     selected = with_kernels(known, only)
     assert selected.select("attention_prefill", dtype="f8", head_size=96, keys="packed") is only
@@ -168,7 +168,7 @@ def test_an_index_is_read_when_its_operator_is_asked_for(tmp_path: Path) -> None
     (folder / ARCH / "gemm.json").write_text("damaged")
     known = catalogue(ARCH, folder)
     assert known.alternatives(
-        "attention_prefill", keys="split", stored="e4m3", dtype="bf16", head_size=64
+        "attention_prefill", keys="split", stored="e4m3", dtype="bf16", head_size=64, mask="none"
     )
     with pytest.raises(CodeObjectError, match=r"gemm\.json is damaged"):
         known.select("gemm")

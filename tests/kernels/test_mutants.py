@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hk_backend.kernels import KernelEntry, catalogue
+from hk_backend.kernels.masks import WINDOW
 from hk_backend.kernels.toolchain.compiler import Toolchain
 from tests.kernels import mutants, source_mutants
 from tests.kernels.catalogues import selected
@@ -29,10 +30,23 @@ PACKED, PAGED, SPLIT, TOKENS, ANY_PAGES, TURNS = (
     )
 )
 PARTS = catalogue("gfx950").kernel("attention_prefill_bf16_d128_paged_r128")
-"""Of the template's kernels those whose mutants every run judges; the others' are slow."""
-JUDGED = [PACKED, PAGED, SPLIT, TOKENS, ANY_PAGES, TURNS, PARTS]
+WINDOWED, CODES, COLUMNS, LANE_CODES = (
+    selected("attention_prefill", dtype="bf16", head_size=64, keys=keys, stored=stored, mask=WINDOW)
+    for keys, stored in (
+        ("paged", "bf16"),
+        ("paged", "e4m3"),
+        ("split", "e4m3"),
+        ("tokens", "e4m3"),
+    )
+)
+JUDGED = [
+    [PACKED, PAGED, SPLIT, TOKENS, ANY_PAGES, TURNS, PARTS],
+    [WINDOWED],
+    [CODES, COLUMNS, LANE_CODES],
+]
+"""By source: of the template's kernels those whose mutants every run judges."""
 ENTRIES = [
-    pytest.param(entry, id=entry.name, marks=[] if entry is PAGED else pytest.mark.slow)
+    pytest.param(entry, id=entry.name, marks=[] if entry in (PAGED, WINDOWED) else pytest.mark.slow)
     for entry in family("attention_prefill")
 ]
 FEWEST = 80
@@ -46,30 +60,40 @@ def test_every_wait_and_every_barrier_is_needed(entry: KernelEntry) -> None:
     assert [str(verdict) for verdict in mutants.survivors(verdicts)] == []
 
 
-def judged(mutant: SourceMutant | None, folder: Path, tools: Toolchain) -> dict[str, str | None]:
-    """How the mutant was caught, by the name of each kernel that it concerns."""
-    entries = JUDGED if mutant is None else concerned(mutant)
+def judged(
+    mutant: SourceMutant | None, entries: list[KernelEntry], folder: Path, tools: Toolchain
+) -> dict[str, str | None]:
+    """How the mutant was caught, by the name of each kernel, all of one source."""
     code_object = source_mutants.compile_mutant(mutant, folder, tools, entries)
     return {entry.name: source_mutants.caught_by(entry, code_object) for entry in entries}
 
 
-def test_the_unchanged_source_passes(tmp_path: Path, tools: Toolchain) -> None:
-    assert set(judged(None, tmp_path, tools).values()) == {None}
+@pytest.mark.parametrize("entries", JUDGED, ids=lambda entries: entries[0].path.stem)
+def test_the_unchanged_source_passes(
+    entries: list[KernelEntry], tmp_path: Path, tools: Toolchain
+) -> None:
+    assert set(judged(None, entries, tmp_path, tools).values()) == {None}
 
 
 @pytest.mark.parametrize("mutant", source_mutants.MUTANTS, ids=lambda mutant: mutant.name)
 def test_mutants_of_the_source(mutant: SourceMutant, tmp_path: Path, tools: Toolchain) -> None:
-    verdicts = judged(mutant, tmp_path, tools)
+    verdicts = judged(mutant, concerned(mutant), tmp_path, tools)
     assert None not in verdicts.values(), verdicts
 
 
 def concerned(mutant: SourceMutant) -> list[KernelEntry]:
     """Pages are of the paged kernels alone; lanes, of those where each finds its own rows; pieces,
     of those of split caches; a packed tensor's own end, of the packed ones; turns, of those with
-    two waves of a workgroup on a SIMD; parts of the keys, of those whose waves share rows."""
+    two waves of a workgroup on a SIMD; parts of the keys, of those whose waves share rows; windows
+    and sinks, of those that have them, and codes cleared before windows, of those in FP8."""
     of = {
         "parts": [PARTS],
         "join": [PARTS],
+        "window": [WINDOWED],
+        "sinks": [WINDOWED],
+        "codes": [CODES],
+        "columns": [COLUMNS],
+        "lane codes": [LANE_CODES],
         "pieces": [SPLIT],
         "pages": [PAGED],
         "lanes": [TOKENS, ANY_PAGES],

@@ -1,12 +1,14 @@
 """One call of `attention_prefill` as a small description, and the tensors that it stands for.
 
 Whatever must not matter holds NaN, always: cache slots past a sequence, unused blocks, the
-tokens that no request owns. A test that only looks at numbers thereby also tests what is read.
+tokens that no request owns, keys before every window. A test that only looks at numbers thereby
+also tests what is read.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -74,6 +76,9 @@ def make(case: Case) -> Call:
     shape = (sum(key_lengths), case.num_kv_heads, case.head_size)
     keys = (normal(*shape) * case.magnitude).to(kv_dtype)
     values = normal(*shape).to(kv_dtype)
+    for rows in before_windows(case):
+        for stored in keys, values:
+            stored[rows] = torch.nan
     call: Call = {
         "query": query,
         "query_start_loc": int32(starts),
@@ -128,6 +133,16 @@ def paged(
     canonical = [cache.transpose(1, 2).contiguous() for cache in caches]
     paged_kv: PagedKV = LAYOUTS[layout].build(*canonical)
     return {"paged_kv": paged_kv, "block_table": table, "seq_lens": int32(lengths)}
+
+
+def before_windows(case: Case) -> Iterator[slice]:
+    """The keys of each request, among all keys, that none of its queries sees."""
+    first = 0
+    for queries, keys in case.lengths:
+        if case.sliding_window is not None:
+            hidden = min(keys, max(keys - queries + 1 - case.sliding_window, 0))
+            yield slice(first, first + hidden)
+        first += keys
 
 
 def nan(*shape: int, dtype: torch.dtype) -> torch.Tensor:

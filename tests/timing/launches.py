@@ -11,6 +11,7 @@ from hk_backend.timing.report import Report, collect
 
 PACKED = "attention_prefill_bf16_d128_packed"
 PAGED = "attention_prefill_bf16_d128_paged"
+WINDOWED = "attention_prefill_bf16_d128_paged_window"
 GEMM = "gemm_bf16_256x256"
 QUANTIZE = "quantize_fp8_token_bf16"
 MANY = "heads=64/8,tokens=1024,batch=4,causal"

@@ -59,6 +59,7 @@ def test_shapes_are_what_their_names_say() -> None:
         assert shape.queries == shape.keys
         (tokens,) = set(shape.queries)
         mask = "causal" if shape.causal else "full"
+        mask += f" window {shape.window}" * bool(shape.window)
         assert name == f"b{len(shape.queries)} {shape.heads}/{shape.kv_heads} n{tokens} {mask}"
 
 

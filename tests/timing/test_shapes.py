@@ -9,7 +9,7 @@ import pytest
 
 from hk_backend.timing import shapes
 from hk_backend.timing.workloads import attention, gemm, quantize
-from tests.timing.launches import GEMM, PACKED, PAGED, QUANTIZE, entry
+from tests.timing.launches import GEMM, PACKED, PAGED, QUANTIZE, WINDOWED, entry
 
 
 def attention_shape(kernel: str, text: str) -> attention.Shape:
@@ -21,6 +21,12 @@ def attention_shape(kernel: str, text: str) -> attention.Shape:
 def test_requests_of_one_length() -> None:
     shape = attention_shape(PACKED, "batch=3, heads=64/8, tokens=4096, causal")
     assert shape == attention.Shape([4096] * 3, [4096] * 3, 64, 8, causal=True)
+
+
+def test_a_window() -> None:
+    workload = shapes.parse(entry(WINDOWED), "heads=2/1,tokens=512,causal,window=100")
+    assert workload.shape == attention.Shape([512], [512], 2, 1, True, 16, window=100)
+    assert workload.text.endswith("causal, window 100")
 
 
 def test_without_the_flag_every_key_is_seen() -> None:
@@ -77,6 +83,8 @@ def test_rows_to_quantise() -> None:
         (PACKED, "tokens=4+5+6,heads=8/8,cached=3+4", "2 numbers for 3 requests; valid: one"),
         (PACKED, "tokens=4,heads=8/8,block_size=16", "reads packed keys; valid: with a paged"),
         (PAGED, "tokens=4,heads=8/8,block_size=24", "block_size 24; valid: a multiple of 16"),
+        (PAGED, "tokens=4,heads=8/8,causal,window=2", "has none; valid: with a kernel of the mask"),
+        (WINDOWED, "tokens=4,heads=8/8,window=2", "window 2; valid: 1 or more, causal"),
         (PACKED, "tokens=99999,heads=4096/8,batch=4", "workgroups; valid: up to 1,048,576"),
     ],
 )

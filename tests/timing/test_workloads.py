@@ -8,12 +8,13 @@ import pytest
 
 from hk_backend.kernels.catalogue import catalogue
 from hk_backend.kernels.entry import KernelEntry
+from hk_backend.kernels.masks import NO_MASK, WINDOW
 from hk_backend.timing import model
 from hk_backend.timing.workloads import attention, buffers, gemm, quantize
 
 
-def attention_kernel(keys: str, stored: str = "bf16") -> KernelEntry:
-    facts = {"dtype": "bf16", "head_size": 64, "keys": keys, "stored": stored}
+def attention_kernel(keys: str, stored: str = "bf16", mask: str = NO_MASK) -> KernelEntry:
+    facts = {"dtype": "bf16", "head_size": 64, "keys": keys, "stored": stored, "mask": mask}
     entry = catalogue("gfx950").select("attention_prefill", **facts)
     assert isinstance(entry, KernelEntry)
     return entry
@@ -31,12 +32,13 @@ def gemm_kernel() -> KernelEntry:
         ("split", "e5m2"),
     ],
 )
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("causal", "window"), [(False, 0), (True, 0), (True, 320)])
 def test_workgroups_with_as_much_to_do_execute_as_much(
-    keys: str, stored: str, causal: bool
+    keys: str, stored: str, causal: bool, window: int
 ) -> None:
-    entry = attention_kernel(keys, stored)
-    shape = attention.Shape([512, 256, 768], [512, 1088, 1024], 2, 1, causal)
+    mask = WINDOW if window else NO_MASK
+    entry = attention_kernel(keys, "e4m3" if window and stored == "e5m2" else stored, mask)
+    shape = attention.Shape([512, 256, 768], [512, 1088, 1024], 2, 1, causal, window=window)
     launch = attention.launch(entry, shape)
     work, _ = attention.workgroups(entry, shape)
     assert len(work) == np.prod(launch.grid)
@@ -101,6 +103,32 @@ def test_useful_work_of_a_causal_shape() -> None:
     assert attention.Shape([2], [6], 2, 1).flops(64) == 4 * 2 * 64 * (2 * 4 + 2 * 2 / 2)
     assert square.bytes(64) == 2 * 64 * (2 * 2 * 4 + 2 * 1 * 4)
     assert square.bytes(64, stored=1) == 64 * (2 * 2 * 2 * 4 + 2 * 1 * 4)
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "window"), [(4, 4, 2), (4, 9, 3), (4, 6, 4), (3, 5, 50), (1, 9, 1)]
+)
+def test_useful_work_within_a_window(queries: int, keys: int, window: int) -> None:
+    """The keys that the rows see, one by one; on the diagonal half."""
+    seen = sum(min(window, 1 + row) for row in range(keys - queries, keys))
+    half = sum(0.5 for row in range(keys - queries, keys) if row < window)
+    shape = attention.Shape([queries], [keys], 2, 1, window=window)
+    assert shape.flops(64) == 4 * 2 * 64 * (seen - half)
+    read = len({key for row in range(keys - queries, keys) for key in range(row + 1)[-window:]})
+    assert shape.bytes(64) == 2 * 64 * (2 * 2 * queries + 2 * 1 * read)
+
+
+def test_with_a_window_every_sample_has_neighbours() -> None:
+    """Who reads the same keys as it does: without them the model would have it alone."""
+    entry = attention_kernel("paged", mask=WINDOW)
+    shape = attention.Shape([2048], [2048], 8, 1, window=512)
+    samples = set(attention.launch(entry, shape).samples)
+    work, _ = attention.workgroups(entry, shape)
+    last = len(work) - shape.heads
+    for amount in np.unique(work[work > 0]):
+        first = int(np.flatnonzero(work == amount)[0])
+        assert first in samples
+        assert {first + shape.heads} & {*range(last)} <= samples
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ struct AttentionFacts {
   i32 head_size;
   char keys[16];    // how keys and values lie: the name of a row source (types/row_source.hpp)
   char stored[16];  // what their elements are in memory: dtype, or an FP8 format
+  char mask[16];    // what rows see: the name of a mask (kernels/attention/mask.hpp)
 };
 
 struct GemmFacts {

@@ -2,6 +2,7 @@
 // sum of the weights, rounded, stored.
 #pragma once
 
+#include "scale.hpp"
 #include "softmax.hpp"
 
 namespace hk::attention {
@@ -9,7 +10,7 @@ namespace hk::attention {
 // Of the workgroup's LDS, which nobody else uses any more, each wave has an equal share for what
 // it gives to the one with the same rows and the other half of the keys: the sums of half of the
 // channels, and the rows' maxima and sums of weights.
-template <class Shape>
+template <class Shape, class Mask>
 class Epilogue {
   using T = typename Shape::Element;
   using Matrix = Mma<T>;
@@ -23,17 +24,17 @@ class Epilogue {
   using Output = ResultTile<Shape::kHeadSize, Shape::kWaveRows>;
 
   // `row`: the wave's first, as a token; `rows`: that exist.
-  HK_DEVICE Epilogue(const AttentionPrefillArgs& arguments, f32 factor, u32 lds, u32 head_, u32 row,
-                     i32 rows_, i32 wave_, Lane lane_)
-      : args(arguments), value_factor(factor), shared(lds), head(head_), first_row(row),
-        rows(rows_), wave(wave_), lane(lane_) {}
+  HK_DEVICE Epilogue(const AttentionPrefillArgs& arguments, f32 values, f32 sink_, u32 lds,
+                     u32 head_, u32 row, i32 rows_, i32 wave_, Lane lane_)
+      : args(arguments), value_factor(values), sink(sink_), shared(lds), head(head_),
+        first_row(row), rows(rows_), wave(wave_), lane(lane_) {}
 
   HK_DEVICE void run(Output& output, RowSums sums, f32 factor) const {
     if constexpr (Shape::kKeyParts == 1) {
-      const ColumnVector inverse = inverse_of(sums);
-      for (auto& row : output.block) hk::scale(row[0], row[0], inverse);
+      const Weights weights = weights_of(sums, factor);
+      for (auto& row : output.block) hk::scale(row[0], row[0], weights.inverse);
       store_rows<0>(output);
-      store_lse(sums, factor);
+      store_lse(weights);
     } else {
       take_over();
       if (Shape::part(wave) == 0)
@@ -46,6 +47,7 @@ class Epilogue {
  private:
   const AttentionPrefillArgs& args;
   f32 value_factor;  // of the output
+  f32 sink;
   u32 shared;
   u32 head, first_row;
   i32 rows, wave;
@@ -71,20 +73,40 @@ class Epilogue {
     fence_schedule();  // all at once: their latency is one
     ColumnVector keep, add;
     sums.join(others, factor, keep, add);
-    const ColumnVector inverse = inverse_of(sums);
-    keep *= inverse, add *= inverse;
+    const Weights weights = weights_of(sums, factor);
+    keep *= weights.inverse, add *= weights.inverse;
     static_for<0, kStored>([&](auto c) {
       Block& block = output.block[kOwn + c][0];
       hk::scale(theirs[c], theirs[c], add);
       block = block * keep + theirs[c];
     });
     store_rows<kOwn>(output);
-    if constexpr (Part == 0) store_lse(sums, factor);
+    if constexpr (Part == 0) store_lse(weights);
   }
 
-  // What sums of weighted values are to be multiplied with. Rows without a key have none.
-  HK_DEVICE ColumnVector inverse_of(RowSums sums) const {
-    return sums.total == 0 ? 0 : value_factor * __builtin_amdgcn_rcpf(sums.total);
+  // Of a row: what sums of weighted values are to be multiplied with; the sum of the weights, which are
+  // taken from `base`, a natural logarithm.
+  struct Weights {
+    ColumnVector inverse, total, base;
+  };
+
+  // Rows without a key have none.
+  HK_DEVICE Weights weights_of(RowSums sums, f32 factor) const {
+    const Weights weights{sums.total == 0 ? 0 : value_factor * __builtin_amdgcn_rcpf(sums.total),
+                          sums.total, sums.maximum * (factor * kLn2)};
+    if constexpr (Mask::kWindow)
+      if (sink != kNoScore) return with_sink(weights);
+    return weights;
+  }
+
+  HK_DEVICE Weights with_sink(Weights keys) const {
+    const ColumnVector largest = keys.total == 0 ? kNoScore : keys.base;
+    const ColumnVector both = __builtin_elementwise_maximum(largest, sink);
+    const auto share = [&](ColumnVector x) {
+      return x == kNoScore ? 0 : x == both ? 1 : __builtin_amdgcn_exp2f((x - both) * kLog2E);
+    };
+    const ColumnVector kept = share(largest), total = keys.total * kept + share(sink);
+    return {value_factor * kept * __builtin_amdgcn_rcpf(total), total, both};
   }
 
   // The blocks of channels from `First` on.
@@ -100,12 +122,11 @@ class Epilogue {
     });
   }
 
-  HK_DEVICE void store_lse(RowSums sums, f32 factor) const {
+  HK_DEVICE void store_lse(Weights weights) const {
     if (!args.lse) return;
     const u32 column_bytes = args.lse_token * sizeof(f32);
     const ColumnVector lse =
-        sums.total == 0 ? kNoScore
-                        : sums.maximum * (factor * kLn2) + __builtin_amdgcn_logf(sums.total) * kLn2;
+        weights.total == 0 ? kNoScore : weights.base + __builtin_amdgcn_logf(weights.total) * kLn2;
     store(BoundedView(
               address(args.lse) +
                   (offset(head, args.lse_head) + offset(first_row, args.lse_token)) * sizeof(f32),

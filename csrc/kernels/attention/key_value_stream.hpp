@@ -22,18 +22,22 @@ struct KeyValueStream {
   Tensor keys, values;
   KeyFiller key_filler;
   ValueFiller value_filler;
+  i32 seen;                      // of the first tile's rows, the first that any query sees
   i32 row;                       // of `place`
   typename Source::Found found;  // looked up for the place after it
   Place place;
   RowSpan key_span, value_span;       // of the next copies
   Codes first_keys[2], first_values;  // of tiles 0 and 1, where codes are widened
 
-  HK_DEVICE KeyValueStream(const Source& rows, const Tensor& key, const Tensor& value, i32 wave,
-                           Lane lane)
+  // `first`: that any of the workgroup's queries sees, in the first tile.
+  HK_DEVICE KeyValueStream(const Source& rows, const Tensor& key, const Tensor& value, i32 first,
+                           i32 wave, Lane lane)
       : source(rows), keys(key), values(value),
         key_filler(wave, lane, {key.row_stride, key.piece_stride}),
         value_filler(wave, lane, {value.row_stride, value.piece_stride}),
-        row(key_filler.share.first_row - KeyTile::kRows) {}
+        seen(first % KeyTile::kRows),
+        row(first / KeyTile::kRows * KeyTile::kRows + key_filler.share.first_row - KeyTile::kRows) {
+  }
 
   // Starts copies to the first two tiles of keys; there must be a row. Codes are asked for, of all
   // tiles up to the first step at once: for `fill_first`.
@@ -61,6 +65,7 @@ struct KeyValueStream {
   HK_DEVICE void fill_first(KeyTile first, KeyTile second) {
     key_filler.store(first, first_keys[0]);
     key_filler.store(second, first_keys[1]);
+    value_filler.keep_from(first_values, seen);
   }
 
   // Four pieces of a step's addresses, so that they fit between matrix instructions. Past the last

@@ -29,16 +29,19 @@ struct LaneStream {
   KeyFiller key_filler;
   ValueFiller value_filler;
   u32 lane_row;                       // of the lane's first row, from the wave's
+  i32 seen;                           // from there the first row that any query sees
   i32 row;                            // the wave's first one of the keys that are copied next
   Addresses keys, values;             // that are
   Found found;                        // looked up for the rows after these
   Codes first_keys[2], first_values;  // of tiles 0 and 1, where codes are widened
 
-  HK_DEVICE LaneStream(const Source& rows, const Tensor& key, const Tensor& value, i32 wave,
-                       Lane lane)
+  // `first`: that any of the workgroup's queries sees, in the first tile.
+  HK_DEVICE LaneStream(const Source& rows, const Tensor& key, const Tensor& value, i32 first,
+                       i32 wave, Lane lane)
       : source(rows), row_bytes(key.row_stride), key_filler(wave, lane, {0}),
         value_filler(wave, lane, {0}), lane_row(Share::row(0, wave, lane)),
-        row(key_filler.share.first_row) {
+        seen(first % KeyTile::kRows - key_filler.share.first_row),
+        row(first / KeyTile::kRows * KeyTile::kRows + key_filler.share.first_row) {
     key_base = key.base + key_filler.share.source[0];
     value_apart = value.base + value_filler.share.source[0] - key_base;
   }
@@ -46,7 +49,9 @@ struct LaneStream {
   // As in KeyValueStream.
   template <bool kWaits>
   HK_DEVICE void start(KeyTile first, KeyTile second) {
-    const Found before = source.template find<kRows>(row, lane_row);
+    // Codes that nobody sees would be NaN, perhaps: rather the first ones that somebody does.
+    const u32 from = Source::kWidens ? max(i32(lane_row), seen) : lane_row;
+    const Found before = source.template find<kRows>(row, from);
     find_next();
     keys = addresses(before);
     if constexpr (Source::kWidens) {

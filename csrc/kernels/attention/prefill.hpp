@@ -8,10 +8,11 @@
 
 namespace hk::attention {
 
-template <class Shape, class Source>
-constexpr int kLdsBytes = max(AttentionWave<Shape, Source>::kLdsBytes, Epilogue<Shape>::kLdsBytes);
+template <class Shape, class Source, class Mask>
+constexpr int kLdsBytes =
+    max(AttentionWave<Shape, Source, Mask>::kLdsBytes, Epilogue<Shape, Mask>::kLdsBytes);
 
-template <class Shape, class Source>
+template <class Shape, class Source, class Mask>
 HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
   using T = typename Shape::Element;
   constexpr int kTileKeys = Shape::kTileKeys;
@@ -24,9 +25,9 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
       key_lengths<Source>(args), key_lengths_count<Source>(args));
   if (!tile.exists) return;
 
-  using Wave = AttentionWave<Shape, Source>;
+  using Wave = AttentionWave<Shape, Source, Mask>;
   extern __attribute__((shared)) char lds[];
-  static_assert(kLdsBytes<Shape, Source> <= arch::kLdsBytes);
+  static_assert(kLdsBytes<Shape, Source, Mask> <= arch::kLdsBytes);
 
   // First of all, as they come from far away.
   const i32 first_row = tile.first_row + Shape::row(wave);
@@ -49,35 +50,49 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
   }
   const i32 num_keys = source.count;
 
-  // Keys that the query rows up to a row see.
-  const auto keys_seen = [&](i32 row) {
-    return args.causal ? min(num_keys, max(num_keys - tile.length + row + 1, 0)) : num_keys;
-  };
+  const Visible<Mask> visible{num_keys, num_keys - tile.length, args.causal, args.window};
   const i32 tile_rows = min(tile.length - tile.first_row, Shape::kQueryRows);
-  const i32 tiles = ceil_div(keys_seen(tile.first_row + tile_rows - 1), kTileKeys);
-  // Of the wave's part of the keys: tiles that a row sees, and those that every row sees whole.
+  const i32 first_seen = visible.first(tile.first_row), first_tile = first_seen / kTileKeys;
+  const i32 tiles = ceil_div(visible.end(tile.first_row + tile_rows - 1), kTileKeys);
+  // Of the wave's part of the keys, from tile 0 on: tiles up to the last that a row sees, to the last
+  // that every row sees to its end, and to the last that some row does not see from its beginning.
   const i32 part = Shape::part(wave) * Shape::kWaveKeys, rest = kTileKeys - Shape::kWaveKeys - part;
+  const i32 last_row = first_row + wave_rows - 1;
   const i32 own_tiles =
-      wave_rows == 0 ? 0 : ceil_div(max(keys_seen(first_row + wave_rows - 1) - part, 0), kTileKeys);
-  const i32 whole_tiles = (keys_seen(first_row) + rest) / kTileKeys;
+      wave_rows == 0 ? 0 : ceil_div(max(visible.end(last_row) - part, 0), kTileKeys);
+  const i32 whole_tiles = (visible.end(first_row) + rest) / kTileKeys;
+  const i32 begun_tiles = ceil_div(visible.first(last_row) - part, kTileKeys);
 
   // Both here: a load of its own after the loop would be waited for.
   f32 key_scale = stored_scale<Source>(args.key_scale, kv_head, args.key_scale_head),
       value_scale = stored_scale<Source>(args.value_scale, kv_head, args.value_scale_head);
   if constexpr (Source::kWidens) pin_scalar(key_scale, value_scale);
+  f32 sink = sink_of<Mask>(args, head);
+  if constexpr (Mask::kWindow) pin_scalar(sink);
   const Scale scale(args.scale * key_scale);
-  Wave attention({source, keys, values, wave, lane}, shared_address(lds), wave, lane, scale.factor,
-                 keys_seen(first_row + lane.col) - 1);
+  // At d=64 in codes a window leaves no vector register for it.
+  const f32 factor = Mask::kWindow ? to_scalar(scale.factor) : scale.factor;
+  Wave attention({source, keys, values, first_seen, wave, lane}, shared_address(lds), wave, lane,
+                 factor, visible.end(first_row + lane.col) - 1, args.window,
+                 visible.first(first_row));
 
   if (tiles > 0) {
-    attention.start(queries, scale, own_tiles > 0);
-    i32 j = -1;
-    if (own_tiles > 0) {
-      attention.template step<false, true, true>(0);
-      for (j = 0; j + 1 < whole_tiles; ++j)
-        attention.template step<true, true, false>((j + 1) * kTileKeys);
-      for (; j + 1 < own_tiles; ++j) attention.template step<true, true, true>((j + 1) * kTileKeys);
-      attention.template step<true, false, false>((own_tiles - 1) * kTileKeys);
+    // What a window needs before the steady loop, and what comes after the last tile but one.
+    constexpr Masked kBegin = Mask::kWindow ? Masked::kOutside : Masked::kPast;
+    constexpr Masked kLast = Mask::kWindow ? Masked::kOutside : Masked::kNot;
+    attention.start(queries, scale, own_tiles > first_tile);
+    i32 j = first_tile - 1;
+    if (own_tiles > first_tile) {
+      attention.template step<false, true, kBegin>(first_tile * kTileKeys);
+      j = first_tile;
+      if constexpr (Mask::kWindow)
+        for (; j + 1 < own_tiles && j < begun_tiles; ++j)
+          attention.template step<true, true, kBegin>((j + 1) * kTileKeys);
+      for (; j + 1 < whole_tiles; ++j)
+        attention.template step<true, true, Masked::kNot>((j + 1) * kTileKeys);
+      for (; j + 1 < own_tiles; ++j)
+        attention.template step<true, true, Masked::kPast>((j + 1) * kTileKeys);
+      attention.template step<true, false, kLast>((own_tiles - 1) * kTileKeys);
       ++j;
     }
     for (; j < tiles; ++j) attention.idle();
@@ -91,16 +106,17 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
   if constexpr (Source::kWidens && !Source::kScalar && Shape::kKeyParts > 1) wait_lds<0>();
   fence_schedule();
 
-  Epilogue<Shape>(args, args.value_factor * value_scale, shared_address(lds), head, first_token,
-                  wave_rows, wave, lane)
-      .run(attention.output, attention.softmax.sums(), scale.factor);
+  Epilogue<Shape, Mask>(args, args.value_factor * value_scale, sink, shared_address(lds), head,
+                        first_token, wave_rows, wave, lane)
+      .run(attention.output, attention.softmax.sums(), factor);
 }
 
 // What the launch must know (hk_backend/kernels/toolchain/build.py).
-template <class Shape, class Source>
+template <class Shape, class Source, class Mask>
 constexpr KernelInfo<AttentionFacts> info(AttentionFacts facts, i32 useful_percent) {
   for (int i = 0; i < 16; ++i) {
     facts.keys[i] = Source::kName[i];
+    facts.mask[i] = Mask::kName[i];
     if constexpr (Source::kWidens)
       facts.stored[i] = Source::Code::kName[i];
     else
@@ -109,7 +125,7 @@ constexpr KernelInfo<AttentionFacts> info(AttentionFacts facts, i32 useful_perce
   return {Shape::kQueryRows,
           Shape::kTileKeys,
           Shape::kHeadSize,
-          kLdsBytes<Shape, Source>,
+          kLdsBytes<Shape, Source, Mask>,
           4 * Shape::kWaveRows * Shape::kWaveKeys * Shape::kHeadSize,
           "(ceil_div(num_tokens, tile_rows) + num_requests) * num_heads",
           "attention_prefill",
@@ -122,12 +138,13 @@ using Kernel = Shape<arch::Current, T, HeadSize, QueryRows>;
 
 }  // namespace hk::attention
 
-// Head size, query rows of a workgroup, how keys and values lie, least useful share (Bars).
-#define ATTENTION_PREFILL(name, T, D, Rows, Source, Useful)           \
-  using name##_shape = hk::attention::Kernel<hk::T, D, Rows>;         \
-  HK_KERNEL(name##_shape::kThreads, name##_shape::kWavesPerSimd)      \
-  attention_prefill_##name(hk::AttentionPrefillArgs args) {           \
-    hk::attention::attention_prefill<name##_shape, hk::Source>(args); \
-  }                                                                   \
-  HK_KERNEL_INFO(attention_prefill_##name,                            \
-                 hk::attention::info<name##_shape, hk::Source>({#T, D, {}, {}}, Useful))
+// Head size, query rows of a workgroup, how keys and values lie, what rows see, least useful share (Bars).
+#define ATTENTION_PREFILL(name, T, D, Rows, Source, Mask, Useful)                          \
+  using name##_shape = hk::attention::Kernel<hk::T, D, Rows>;                              \
+  HK_KERNEL(name##_shape::kThreads, name##_shape::kWavesPerSimd)                           \
+  attention_prefill_##name(hk::AttentionPrefillArgs args) {                                \
+    hk::attention::attention_prefill<name##_shape, hk::Source, hk::attention::Mask>(args); \
+  }                                                                                        \
+  HK_KERNEL_INFO(attention_prefill_##name,                                                 \
+                 hk::attention::info<name##_shape, hk::Source, hk::attention::Mask>(       \
+                     {#T, D, {}, {}, {}}, Useful))

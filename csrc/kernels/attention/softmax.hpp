@@ -2,7 +2,7 @@
 // a row keeps of the tiles before: the maximum and the sum of the weights.
 #pragma once
 
-#include "row_maximum.hpp"
+#include "mask.hpp"
 
 namespace hk::attention {
 
@@ -63,17 +63,18 @@ class Softmax {
   }
 
   // The maxima of the next scores, one block after the other as the matrix unit finishes them.
-  // kMasked: keys past `visible`, counted from this lane's first of the tile, have no weight.
-  template <bool kMasked, int Slot>
-  HK_DEVICE void max_slot(i32 visible) {
+  // kMasked: keys past `last`, counted from this lane's first of the tile, have no weight, or only that
+  // one and those up to `before` before it have one.
+  template <Masked kMasked, int Slot>
+  HK_DEVICE void max_slot(i32 last, i32 before) {
     constexpr int kSpan = kHalf / 2;
     if constexpr (Slot == 0) next_max = kNoScore;
     static_for<0, kKeyBlocks>([&](auto block) {
       spread<Slot, (block.value + 1) * kChannelSteps + 2, kSpan, kBlockPairs>([&](auto i) {
         Block& rows = scores.block[block][0];
-        if constexpr (kMasked) {
-          mask<block.value, 2 * i.value>(rows, visible);
-          mask<block.value, 2 * i.value + 1>(rows, visible);
+        if constexpr (kMasked != Masked::kNot) {
+          mask<kMasked, block.value, 2 * i.value>(rows, last, before);
+          mask<kMasked, block.value, 2 * i.value + 1>(rows, last, before);
         }
         max_rows(next_max, next_max, pair(rows, i));
       });
@@ -109,9 +110,12 @@ class Softmax {
     const Pair x = pair(scores.block[i / kBlockPairs][0], i % kBlockPairs);
     exponents[i] = __builtin_elementwise_fma(x, Pair(factor), Pair(-maximum.offset));
   }
-  template <int BlockIndex, int I>
-  HK_DEVICE static void mask(Block& rows, i32 visible) {
-    rows[I] = Matrix::kRows * BlockIndex + Tiles::key(I, 0) > visible ? kNoScore : rows[I];
+  template <Masked kMasked, int BlockIndex, int I>
+  HK_DEVICE static void mask(Block& rows, i32 last, i32 before) {
+    constexpr i32 kKey = Matrix::kRows * BlockIndex + Tiles::key(I, 0);
+    // One comparison for both sides: past the last key the difference is a large number.
+    const bool hidden = kMasked == Masked::kOutside ? u32(last - kKey) > u32(before) : kKey > last;
+    rows[I] = hidden ? kNoScore : rows[I];
   }
 };
 

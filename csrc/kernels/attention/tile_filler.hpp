@@ -33,10 +33,17 @@ struct TileFiller<Tile, Shape, Source, true> {
   HK_DEVICE static constexpr bool writes(int piece) { return piece % 2 == 1; }
 
   Share share;
+  u32 lane_row;  // of the lane's first code, from the wave's
   Codes codes;
   Vec<u32, 4> wide;  // of them, the half at hand
 
-  HK_DEVICE TileFiller(i32 wave, Lane lane, RowStrides strides) : share(wave, lane, strides) {}
+  HK_DEVICE TileFiller(i32 wave, Lane lane, RowStrides strides)
+      : share(wave, lane, strides), lane_row(Share::row(0, wave, lane)) {}
+
+  // Zeros for codes of rows before the tile's row `first`.
+  HK_DEVICE void keep_from(Codes& src, i32 first) const {
+    hk::keep_from<typename Tile::Layout>(src, first - share.first_row, lane_row);
+  }
 
   HK_DEVICE Codes load(BoundedView from) const { return load_words<4>(from, share.source[0]); }
   HK_DEVICE Codes load(const u64 (&from)[1]) const {

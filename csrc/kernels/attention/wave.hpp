@@ -9,7 +9,7 @@
 namespace hk::attention {
 
 // One wave: 32 query rows of one head against the key tiles that the workgroup streams.
-template <class Shape, class Source>
+template <class Shape, class Source, class Mask>
 class AttentionWave {
   using T = typename Shape::Element;
   using Slots = Step<Shape>;
@@ -30,10 +30,14 @@ class AttentionWave {
   using ValueRing = TileRing<ValueTile, kValueStages, Shape::Turns::kLate>;
   static constexpr int kRingBytes = KeyRing::kBytes + ValueRing::kBytes;
 
-  HK_DEVICE AttentionWave(const Stream& copies, u32 lds, i32 wave, Lane in, f32 scale, i32 last)
+  // `last`: the key of this lane's query; `window`: keys up to it that the query sees; `seen`: the
+  // first key that one of the wave's sees.
+  HK_DEVICE AttentionWave(const Stream& copies, u32 lds, i32 wave, Lane in, f32 scale, i32 last,
+                          i32 window, i32 seen)
       : softmax(scale), stream(copies), turns(wave), key_ring{lds},
         value_ring{lds + KeyRing::kBytes}, lane(in),
         first_key(Shape::part(wave) * Shape::kWaveKeys), last_key(last - first_key),
+        before(window - 1), seen_from(seen - first_key),
         key_rows(RowReader<KeyTile>::of(in, first_key)),
         value_columns(ColumnReader<ValueTile>::of(in, first_key)) {}
 
@@ -112,12 +116,14 @@ class AttentionWave {
   }
 
   // kThis: O += P V for the tile whose scores are at hand. kNext: the scores of the tile after it,
-  // whose first key is `next_key`. kMasked: of which some rows do not see all. Without a next tile
+  // whose first key is `next_key`. kMasked: of which some rows do not see all; where they may not see
+  // its beginning, nor that of this tile, values that no row sees may be NaN. Without a next tile
   // `next_key` is the first key of this one.
-  template <bool kThis, bool kNext, bool kMasked>
+  template <bool kThis, bool kNext, Masked kMasked>
   HK_DEVICE void step(i32 next_key) {
     visible = last_key - next_key - Tiles::key(0, lane.half);
-    const i32 keys_left = stream.source.count - next_key - first_key;
+    const i32 this_key = next_key - kNext * Shape::kTileKeys;
+    const ValuesSeen seen{seen_from - this_key, stream.source.count - this_key - first_key};
     const auto loads = [&](auto slot) { load_ahead<kThis, kNext, slot.value>(); };
     const auto weights = [&](auto slot) {
       if constexpr (kThis) softmax.template weigh_slot<slot.value>();
@@ -135,7 +141,7 @@ class AttentionWave {
       if constexpr (!kWidens) copies(slot);
     };
     const auto maxima = [&](auto slot) {
-      if constexpr (kNext) softmax.template max_slot<kMasked, slot.value>(visible);
+      if constexpr (kNext) softmax.template max_slot<kMasked, slot.value>(visible, before);
     };
 
     if constexpr (kThis) {
@@ -156,7 +162,7 @@ class AttentionWave {
     interleave<kHalf, kSlots>(
         [&](auto slot) { drain<kThis, slot.value>(); },
         [&](auto slot) {
-          if constexpr (kThis) accumulate<kNext, slot.value>(keys_left);
+          if constexpr (kThis) accumulate<kNext, kMasked, slot.value>(seen);
         },
         weights, copies, [&](auto slot) { prepare_slot<kThis && kNext, slot.value - kHalf>(); },
         loads, maxima);
@@ -227,6 +233,8 @@ class AttentionWave {
   Lane lane;
   i32 first_key;          // in each tile, of those that the wave has a part in
   i32 last_key, visible;  // of this lane's query, from there; the same in the tile at hand
+  i32 before;             // keys before it that the query sees
+  i32 seen_from;          // by any of the wave's queries, as last_key
   RowReader<KeyTile> key_rows, rows;
   ColumnReader<ValueTile> value_columns, columns;
   typename QueryRows<Shape>::Operand query;
@@ -347,16 +355,26 @@ class AttentionWave {
     mma(dst, fragment[Slot], query.part[0][kStep], kStep == 0 ? Block(0.0f) : dst);
   }
 
-  template <bool kNext, int Slot>
-  HK_DEVICE void accumulate(i32 keys_left) {
+  struct ValuesSeen {
+    i32 first, end;  // of the wave's keys of a tile
+  };
+  template <bool kNext, Masked kMasked, int Slot>
+  HK_DEVICE void accumulate(ValuesSeen seen) {
     constexpr int kStep = (Slot - kHalf) / kChannelBlocks, kBlock = (Slot - kHalf) % kChannelBlocks;
     wait_fragments<true, kNext, Slot>();
     if constexpr (!kNext && !kLate && Slot == kHalf) drop_first();
     // Only in the last tile there are values past the last key.
     if constexpr (!Source::kBounded && !kNext)
       keep_below(fragment[Slot], fragment[Slot],
-                 keys_left - kStep * Matrix::kDepth - Tiles::key(0, lane.half),
+                 seen.end - kStep * Matrix::kDepth - Tiles::key(0, lane.half),
                  [](int element) { return Tiles::key(element, 0); });
+    // Codes that nobody sees are not in LDS (the streams' `seen`).
+    if constexpr (kMasked == Masked::kOutside && !kWidens) {
+      i32 first = seen.first - kStep * Matrix::kDepth - Tiles::key(0, lane.half);
+      pin_vector(first);  // no registers for masks that fragments share
+      keep_from(fragment[Slot], fragment[Slot], first,
+                [](int element) { return Tiles::key(element, 0); });
+    }
     Block& dst = output.block[kBlock][0];
     mma(dst, fragment[Slot], softmax.weights.part[0][kStep], dst);
   }

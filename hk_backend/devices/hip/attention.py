@@ -19,6 +19,7 @@ from hk_backend.devices.hip.cache_form import (
 from hk_backend.devices.hip.call import KernelCall, Work, bad
 from hk_backend.devices.hip.operator import Machine, Problem, Usable, Way, as_it_is
 from hk_backend.kernels import Catalogue, Fact, Family, KernelEntry, NoKernel
+from hk_backend.kernels.masks import ALL_KEYS, NO_MASK, WINDOW
 from hk_backend.kernels.row_sources import PACKED, SPLIT
 from hk_backend.terms.attention_arguments import AttentionArguments
 from hk_backend.terms.paged_kv import PagedKV
@@ -51,16 +52,19 @@ def verdict(request: AttentionRequest, kernels: Catalogue, usable: Usable) -> Ve
     keys = _keys(request)
     if keys is None:
         return refused(f"cache with {_layouts(request)}: the {arch} kernels read {VALID}")
-    found = alternatives(kernels, request.dtype, stored, request.head_size, keys)
+    mask = mask_of(request.sliding_window, request.has_sinks)
+    found = alternatives(kernels, request.dtype, stored, request.head_size, keys, mask)
     if isinstance(found, NoKernel):
         if found.fact == "stored":
             read = _listed(found.valid)
             return refused(f"{keys} keys and values in {stored}: the {arch} kernels read {read}")
+        if found.fact == "mask":
+            name = "sliding_window" if request.sliding_window else "sinks"
+            return refused(f"{name} with keys and values in {stored}: not in the {arch} kernels")
         return refused(f"head_size {request.head_size}: the {arch} kernels have {_sizes(found)}")
     for name, given in (
-        ("sliding_window", request.sliding_window),
+        ("sliding_window that is not causal", request.sliding_window and not request.causal),
         ("logits_soft_cap", request.logits_soft_cap),
-        ("sinks", request.has_sinks),
         ("alibi_slopes", request.has_alibi),
     ):
         if given:
@@ -86,16 +90,27 @@ def _layouts(request: AttentionRequest) -> str:
     return f'keys as "{keys}" and values as "{values}"'
 
 
+def mask_of(sliding_window: int | None, has_sinks: bool) -> str:
+    """The fact `mask` of the kernels for a layer (hk_backend/kernels/masks.py)."""
+    return WINDOW if sliding_window or has_sinks else NO_MASK
+
+
 def alternatives(
-    kernels: Catalogue, dtype: torch.dtype, stored: torch.dtype, head_size: int, keys: str
+    kernels: Catalogue,
+    dtype: torch.dtype,
+    stored: torch.dtype,
+    head_size: int,
+    keys: str,
+    mask: str,
 ) -> Family | NoKernel:
-    """The kernels for one of `DTYPES`, and for keys and values in one of `STORED` that lie as
-    `keys` says (hk_backend/kernels/row_sources.py)."""
+    """The kernels for one of `DTYPES`, for keys and values in one of `STORED` that lie as `keys`
+    says (hk_backend/kernels/row_sources.py), and for a mask."""
     facts: dict[str, Fact] = {
         "dtype": DTYPES[dtype],
         "keys": keys,
         "stored": STORED[stored],
         "head_size": head_size,
+        "mask": mask,
     }
     return kernels.alternatives(OPERATOR, **facts)
 
@@ -147,6 +162,8 @@ def prepare(of: AttentionArguments, kernels: Catalogue) -> KernelCall:
     tensors["query_start_loc"] = of.query_start_loc.contiguous()
     if lse is not None:
         tensors["lse"] = lse
+    if of.sinks is not None:
+        tensors["sinks"] = of.sinks.contiguous()
     cache = of.paged_kv
     numbers |= {
         "lse_head": 0 if lse is None else lse.stride(0),
@@ -155,6 +172,7 @@ def prepare(of: AttentionArguments, kernels: Catalogue) -> KernelCall:
         "block_size": 0 if cache is None else cache.block_size,
         "num_kv_heads": key.shape[1] if cache is None else cache.num_kv_heads,
         "causal": int(of.causal),
+        "window": min(of.sliding_window or ALL_KEYS, ALL_KEYS),
         "scale": scale,
         "value_factor": value_factor,
     }
@@ -172,18 +190,21 @@ def _kernels_of(of: AttentionArguments, kernels: Catalogue) -> Family:
     if query.dtype not in DTYPES:
         bad("query", query.dtype, "bfloat16 or float16")
     keys = PACKED if of.paged_kv is None else form_of_cache(of.paged_kv)
-    found = alternatives(kernels, query.dtype, key.dtype, query.shape[2], keys)
+    mask = mask_of(of.sliding_window, of.sinks is not None)
+    found = alternatives(kernels, query.dtype, key.dtype, query.shape[2], keys, mask)
     if isinstance(found, NoKernel):
         if found.fact == "stored":
             bad("key", f"{keys} in {key.dtype}", _listed(found.valid))
+        if found.fact == "mask":
+            name = "sliding_window" if of.sliding_window else "sinks"
+            bad(name, f"one with keys and values in {key.dtype}", None)
         bad("query", f"head_size {query.shape[2]}", _sizes(found))
-    if of.sliding_window:
-        bad("sliding_window", of.sliding_window, None)
+    if of.sliding_window and not of.causal:
+        bad("sliding_window", f"{of.sliding_window} without causal", None)
     if of.logits_soft_cap:
         bad("logits_soft_cap", of.logits_soft_cap, None)
-    for name in ("sinks", "alibi_slopes"):
-        if getattr(of, name) is not None:
-            bad(name, "a tensor", None)
+    if of.alibi_slopes is not None:
+        bad("alibi_slopes", "a tensor", None)
     for name in ("k_scale", "v_scale"):
         if key.dtype == query.dtype and isinstance(getattr(of, name), torch.Tensor):
             bad(name, f"a tensor for keys and values in {key.dtype}", "a number")
@@ -265,4 +286,5 @@ def self_check_problem(kernel: KernelEntry) -> Problem:
     """What `kernel` must solve before its first use."""
     dtypes, facts = {name: dtype for dtype, name in STORED.items()}, kernel.facts
     dtype, stored = (dtypes[str(facts[fact])] for fact in ("dtype", "stored"))
-    return problem_of(dtype, stored, int(facts["head_size"]), str(facts["keys"]))
+    windowed = facts["mask"] == WINDOW
+    return problem_of(dtype, stored, int(facts["head_size"]), str(facts["keys"]), windowed)

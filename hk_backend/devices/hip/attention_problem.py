@@ -19,14 +19,20 @@ QUERY_LENS, SEQ_LENS = (300, 33), (300, 643)
 NUM_HEADS, NUM_KV_HEADS = 4, 2
 KEY_SCALES, VALUE_SCALES = (0.75, 1.25), (1.5, 0.5)
 """Of an FP8 cache, for each KV head: another head's would be seen."""
+WINDOW, SINKS = 130, (-torch.inf, 0.5, 2.0, 4.0)
+"""The window begins within tiles of keys, and past the first ones; one head has no sink."""
 BLOCK_SIZES = {PAGED: 16, TOKENS: 1, ANY_PAGES: 12, SPLIT: 16}
 """Of the caches that kernels read, by their fact `keys`."""
 
 
-def problem_of(dtype: torch.dtype, stored: torch.dtype, head_size: int, keys: str) -> Problem:
+def problem_of(
+    dtype: torch.dtype, stored: torch.dtype, head_size: int, keys: str, windowed: bool
+) -> Problem:
     """Causal, always the same numbers, keys and values in `stored`; the answers come from packed
     keys."""
     problem = _problem(dtype, stored, head_size)
+    if windowed:
+        problem = replace(problem, sliding_window=WINDOW, sinks=torch.tensor(SINKS))
     expected, expected_lse = reference.attention_prefill(problem)
     return Problem(
         problem if keys == PACKED else in_pages(problem, keys),

@@ -25,8 +25,8 @@ VALUES = (*ROWS, "block_table_row", "num_requests", "num_tokens")
 """What a step's launches take from it."""
 TENSORS = ("query", "key", "value", "out")
 """The tensors of a layer that are handed over with each call."""
-SCALES = ("key_scale", "value_scale")
-"""Those of a layer, of an FP8 cache, that stay the ones it was prepared with."""
+OF_LAYER = ("key_scale", "value_scale", "sinks")
+"""Those of a layer that stay the ones it was prepared with."""
 ALIGNMENT = 16
 """Of their addresses, in bytes: the kernels read and write 16 at once."""
 
@@ -126,8 +126,9 @@ class Prepared:
         self._call = call
         arguments = call.kernels[0].arguments
         fields = {field.name: field for field in arguments.fields}
-        scales = {name: call.tensors[name] for name in SCALES if name in call.tensors}
-        self._names, self._scales = (*TENSORS, *scales), tuple(scales.values())
+        kept = {name: call.tensors[name] for name in OF_LAYER if name in call.tensors}
+        self._names, self._kept = (*TENSORS, *kept), tuple(kept.values())
+        exact = {*kept, *(("key", "value") if paged else ())}
         taken = {*call.tensors, *call.sizes, *(["block_table_row"] if paged else [])}
         self._native = _hip.Prepared(
             kernels,
@@ -136,8 +137,8 @@ class Prepared:
             {name: VALUES.index(name) for name in call.sizes if name in VALUES},
             dict(call.sizes),
             [
-                (tensor, fields[name].offset, paged and name not in ("query", "out"))
-                for name, tensor in zip(self._names, (*tensors, *self._scales), strict=True)
+                (tensor, fields[name].offset, name in exact)
+                for name, tensor in zip(self._names, (*tensors, *self._kept), strict=True)
             ],
             ALIGNMENT,
         )
@@ -151,7 +152,7 @@ class Prepared:
         Raises:
             DeviceError, HipError: the launch failed.
         """
-        tensors += self._scales
+        tensors += self._kept
         if self._memory.is_direct:
             return self._native.launch(plan.native, self._memory.stream(plan.index), tensors)
         return self._launch_mapped(plan, tensors)
@@ -167,5 +168,5 @@ class Prepared:
 
 def can_prepare(call: KernelCall) -> bool:
     """Whether a launch differs between layers and steps only in what a plan and a layer have."""
-    known = {*TENSORS, *SCALES, *ROWS}
+    known = {*TENSORS, *OF_LAYER, *ROWS}
     return reads_tensors and set(TENSORS) <= set(call.tensors) <= known

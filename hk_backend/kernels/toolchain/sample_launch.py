@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hk_backend.kernels.entry import KernelEntry, pack_arguments
+from hk_backend.kernels.masks import ALL_KEYS
 from hk_backend.kernels.row_sources import PACKED, STORED_BYTES, TOKENS, block_reciprocal
 from hk_backend.kernels.toolchain.clocks import WAVE
 
@@ -92,11 +93,13 @@ def attention_prefill(
         "causal": int(causal),
         "scale": head_size**-0.5,
         "value_factor": 1.0,
+        "window": ALL_KEYS,
     }
-    absent = ("key_start_loc",) if paged else ("seq_lens", "block_table")
+    unused = ("key_start_loc",) if paged else ("seq_lens", "block_table")
+    absent = (*unused, "key_scale", "value_scale", "sinks")
     return Sample(
         {name: buffer for name, buffer in buffers.items() if name not in absent},
-        {**strides, **numbers, **dict.fromkeys((*absent, "key_scale", "value_scale"))},
+        {**strides, **numbers, **dict.fromkeys(absent)},
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hk_backend.kernels.entry import KernelEntry, pack_arguments
+from hk_backend.kernels.masks import ALL_KEYS
 from hk_backend.kernels.row_sources import (
     ANY_PAGES,
     PACKED,
@@ -31,7 +32,7 @@ SCALES = ("key_scale", "value_scale")
 class Shape:
     """Requests with `queries[i]` new tokens at the end of `keys[i]` tokens.
 
-    Raises `ValueError` for lengths, heads or a block size that no kernel takes.
+    Raises `ValueError` for lengths, heads, a block size or a window that no kernel takes.
     """
 
     queries: Sequence[int]
@@ -41,6 +42,8 @@ class Shape:
     causal: bool = True
     block_size: int = 0
     """Tokens of a block of the cache; 0: the fewest that the kernel is for."""
+    window: int = 0
+    """Keys up to its own that a query sees; 0: all of them."""
 
     def __post_init__(self) -> None:
         if not self.queries or len(self.queries) != len(self.keys):
@@ -55,18 +58,30 @@ class Shape:
             raise ValueError(f"heads {self.heads}/{self.kv_heads}; valid: a multiple of KV heads")
         if self.block_size < 0:
             raise ValueError(f"block_size {self.block_size}; valid: 1 or more")
+        if self.window < 0 or (self.window and not self.causal):
+            raise ValueError(f"window {self.window}; valid: 1 or more, causal")
 
     def flops(self, head_size: int) -> float:
         """Useful ones: a causal row counts the keys that it sees, and on the diagonal half."""
+
+        def seen(rows: int) -> float:
+            """By as many rows from the first key on."""
+            growing = min(rows, self.window or rows)
+            return growing * (rows - growing / 2)
+
         pairs = sum(
-            q * (k - q / 2) if self.causal else q * k
+            seen(k) - seen(k - q) if self.causal else q * k
             for q, k in zip(self.queries, self.keys, strict=True)
         )
         return 4.0 * self.heads * head_size * pairs
 
     def bytes(self, head_size: int, stored: int = ELEMENT) -> float:
         """Query, keys, values and output once each; `stored`: of an element of keys and values."""
-        rows, stored_rows = self.heads * sum(self.queries), self.kv_heads * sum(self.keys)
+        seen = (
+            min(k, q + self.window - 1) if self.window else k
+            for q, k in zip(self.queries, self.keys, strict=True)
+        )
+        rows, stored_rows = self.heads * sum(self.queries), self.kv_heads * sum(seen)
         return 2.0 * head_size * (ELEMENT * rows + stored * stored_rows)
 
 
@@ -95,7 +110,7 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
     _fill(arrays, entry, shape, {int(requests[s]) for s in samples if work[s] > 0}, paged)
     machine, kernel, addresses = buffers.machine_with(entry, arrays)
     numbers = _numbers(entry, shape, arrays)
-    pointers = ("key_start_loc", "seq_lens", "block_table", "lse", *SCALES)
+    pointers = ("key_start_loc", "seq_lens", "block_table", "lse", "sinks", *SCALES)
     return Launch(
         machine,
         kernel,
@@ -143,16 +158,24 @@ def workgroups(entry: KernelEntry, shape: Shape) -> tuple[NDArray[np.float64], N
         last_row = np.minimum((numbers + 1) * rows, queries)
         seen = keys - queries + last_row if shape.causal else np.full(own, keys)
         tiles[first : first + own] = -(-seen // columns)
+        if shape.window:
+            before = keys - queries + numbers * rows + 1 - shape.window
+            tiles[first : first + own] -= np.maximum(before, 0) // columns
         requests[first : first + own] = request
     return np.repeat(tiles, shape.heads), np.repeat(requests, shape.heads)
 
 
 def _with_neighbours(samples: list[int], work: NDArray[np.float64], shape: Shape) -> list[int]:
     """Others that read the same keys as the first workgroup that has some: of the next query tile,
-    and of the next head (as csrc/include/hk/grid.hpp deals heads)."""
-    first = next(s for s in samples if work[s] > 0)
+    and of the next head (as csrc/include/hk/grid.hpp deals heads). The others begin with the same
+    keys as that one; with a window they do not, and each has its own neighbours."""
+    having = [s for s in samples if work[s] > 0]
     head = XCDS if shape.heads % XCDS == 0 else 1
-    others = (first + shape.heads, first + head if shape.heads > head else first)
+    others = dict.fromkeys(
+        other
+        for s in (having if shape.window else having[:1])
+        for other in (s + shape.heads, s + head if shape.heads > head else s)
+    )
     return samples + [w for w in others if w < len(work) and work[w] > 0 and w not in samples]
 
 
@@ -228,4 +251,5 @@ def _numbers(
         "causal": int(shape.causal),
         "scale": head_size**-0.5,
         "value_factor": 1.0,
+        "window": shape.window or ALL_KEYS,
     }

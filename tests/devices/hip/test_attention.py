@@ -38,14 +38,21 @@ def kernels() -> Catalogue:
         *(
             replace(
                 entry,
-                name=f"attention_prefill_{dtype}_d{size}_{keys}_{stored}",
-                facts={"dtype": dtype, "head_size": size, "keys": keys, "stored": stored},
+                name=f"attention_prefill_{dtype}_d{size}_{keys}_{stored}_{mask}",
+                facts={
+                    "dtype": dtype,
+                    "head_size": size,
+                    "keys": keys,
+                    "stored": stored,
+                    "mask": mask,
+                },
                 tile=Tile(1, 1, size),
             )
             for dtype in ("bf16", "f16")
             for size in (64, 128)
             for keys in ("packed", "paged", "tokens", "any_pages", "split")
             for stored in (dtype, *(() if keys == "packed" else ("e4m3", "e5m2")))
+            for mask in ("none", *(() if stored == "e5m2" else ("window",)))
         ),
     )
 
@@ -81,6 +88,10 @@ def never_asked(kernels: Family) -> Verdict:
         (replace(PAGED, block_size=None, cache_layouts=None), "paged"),
         (replace(PAGED, cache_layouts=SPLIT_BY_CHANNEL), "split"),
         (replace(PAGED, cache_layouts=SPLIT_BY_TOKEN), "split"),
+        (replace(LLAMA, sliding_window=4096), "packed"),
+        (replace(LLAMA, has_sinks=True, causal=False), "packed"),
+        (replace(PAGED, sliding_window=128, has_sinks=True, block_size=1), "tokens"),
+        (replace(PAGED, sliding_window=128, kv_dtype=torch.float8_e4m3fn), "paged"),
     ],
 )
 def test_served(request_: AttentionRequest, keys: str, kernels: Catalogue) -> None:
@@ -94,6 +105,8 @@ def test_served(request_: AttentionRequest, keys: str, kernels: Catalogue) -> No
     ((kernel,),) = asked
     assert kernel.facts["head_size"] == request_.head_size
     assert kernel.facts["keys"] == keys
+    windowed = request_.sliding_window is not None or request_.has_sinks
+    assert kernel.facts["mask"] == ("window" if windowed else "none")
     assert kernel.facts["stored"] == attention.STORED[request_.kv_dtype or request_.dtype]
 
 
@@ -120,9 +133,20 @@ def test_served(request_: AttentionRequest, keys: str, kernels: Catalogue) -> No
             "block_size 8",
         ),
         (replace(LLAMA, head_size=80), "head_size 80: the gfx950 kernels have 64 and 128"),
-        (replace(LLAMA, sliding_window=4096), "sliding_window"),
+        (
+            replace(LLAMA, sliding_window=4096, causal=False),
+            "sliding_window that is not causal: not in the gfx950 kernels",
+        ),
+        (
+            replace(PAGED, sliding_window=4096, kv_dtype=torch.float8_e5m2),
+            "sliding_window with keys and values in torch.float8_e5m2: not in the gfx950 kernels",
+        ),
+        (
+            replace(PAGED, has_sinks=True, kv_dtype=torch.float8_e5m2),
+            "sinks with keys and values in torch.float8_e5m2: not in the gfx950 kernels",
+        ),
+        (replace(LLAMA, sliding_window=4096, logits_soft_cap=30.0), "logits_soft_cap"),
         (replace(LLAMA, logits_soft_cap=30.0), "logits_soft_cap"),
-        (replace(LLAMA, has_sinks=True), "sinks"),
         (replace(LLAMA, has_alibi=True), "alibi_slopes"),
         (replace(PAGED, block_size=24, cache_layouts=SPLIT_BY_CHANNEL), "block_size 24"),
         (replace(PAGED, cache_layouts=("B H D N", "B H N D")), 'cache with keys as "B H D N"'),
@@ -168,6 +192,7 @@ def test_a_packed_call() -> None:
         "num_heads": 4,
         "num_kv_heads": 2,
         "causal": 1,
+        "window": 2**30,
         "scale": 0.5,
         "value_factor": 2.0,
     }
@@ -207,6 +232,25 @@ def test_the_scales_of_an_fp8_cache(
     numbers = call.numbers
     assert (numbers["key_scale_head"], numbers["value_scale_head"]) == strides
     assert (numbers["scale"], numbers["value_factor"]) == factors
+
+
+@pytest.mark.parametrize(
+    ("window", "sinks", "handed_over"),
+    [(7, None, 7), (2**40, None, 2**30), (None, torch.zeros(4), 2**30), (1, torch.zeros(4), 1)],
+)
+def test_windows_and_sinks(
+    window: int | None, sinks: torch.Tensor | None, handed_over: int
+) -> None:
+    """Kernels of their own; sinks are handed over as they are."""
+    call = prepared(sliding_window=window, sinks=sinks)
+    assert [kernel.facts["mask"] for kernel in call.kernels] == ["window"]
+    assert call.numbers["window"] == handed_over
+    assert call.tensors.get("sinks") is sinks
+
+
+def test_sinks_that_lie_apart_are_brought_together() -> None:
+    sinks = torch.arange(8.0)[::2]
+    assert prepared(sinks=sinks).tensors["sinks"].stride() == (1,)
 
 
 def test_the_log_sum_exp_may_have_any_strides() -> None:

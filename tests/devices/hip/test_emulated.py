@@ -240,6 +240,9 @@ def test_a_long_launch_says_that_it_goes_on(
 # --- what it does not serve -------------------------------------------------------------------
 
 
+IN_E5M2 = {"kv_dtype": E5M2, "layout": "one [B,H,N,2D]"}
+
+
 def request(**changes: Any) -> AttentionRequest:
     known = {"device_type": "cpu", "dtype": BF16, "num_heads": 4, "num_kv_heads": 2}
     return AttentionRequest(**{**known, "head_size": 64, **changes})
@@ -255,7 +258,7 @@ def test_the_verdict() -> None:
     for changes, why in (
         ({"dtype": torch.float32}, "dtype torch.float32"),
         ({"head_size": 96}, "head_size 96"),
-        ({"sliding_window": 8}, "sliding_window"),
+        ({"sliding_window": 8, "causal": False}, "sliding_window"),
         ({"device_type": "cuda"}, "tensors on cuda with the device emulated:gfx950"),
         ({"paged": True, "cache_layouts": ("B H D N", "B H N D")}, "cache with keys"),
         ({"kv_dtype": E4M3}, "packed keys and values in torch.float8_e4m3fn"),
@@ -272,9 +275,10 @@ def test_the_verdict() -> None:
         ({"dtype": torch.float32}, "query"),
         ({"head_size": 80}, "query"),
         ({"kv_dtype": E4M3}, "key"),
-        ({"sliding_window": 8}, "sliding_window"),
+        ({"sliding_window": 8, "causal": False}, "sliding_window"),
+        ({"sliding_window": 8, **IN_E5M2}, "sliding_window"),
+        ({"sinks": True, **IN_E5M2}, "sinks"),
         ({"logits_soft_cap": 5.0}, "logits_soft_cap"),
-        ({"sinks": True}, "sinks"),
         ({"alibi": True}, "alibi_slopes"),
         ({"k_scale": "one"}, "k_scale"),
         ({"v_scale": "per head"}, "v_scale"),

@@ -34,6 +34,7 @@ def within(case: Case) -> Case:
     """The nearest case that the kernels compute."""
     layout = case.layout and READABLE[case.seed % len(READABLE)]
     narrow = layout is not None and case.kv_dtype in FP8_DTYPES
+    unmasked = narrow and case.kv_dtype is torch.float8_e5m2
     number = {"off": "off", "number": "number", "one": "number", "per head": "off"}
     known = dict(zip(number, number, strict=True)) if narrow else number
     return case.but(
@@ -42,9 +43,9 @@ def within(case: Case) -> Case:
         kv_dtype=case.kv_dtype if narrow else None,
         layout=layout,
         block_size=case.block_size if case.block_size % 16 == 0 else 16,
-        sliding_window=None,
+        sliding_window=case.sliding_window if case.causal and not unmasked else None,
         logits_soft_cap=None,
-        sinks=False,
+        sinks=case.sinks and not unmasked,
         alibi=False,
         k_scale=known[case.k_scale],
         v_scale=known[case.v_scale],

@@ -108,6 +108,26 @@ def test_other_tensors_and_rows(
     assert before.out.isnan().all()
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (packed(FIRST), packed(SECOND)),
+        (paged(FIRST_EXTENDS, sliding_window=20), paged(SECOND_EXTENDS, sliding_window=20)),
+        (narrow(FIRST_EXTENDS, sliding_window=20), narrow(SECOND_EXTENDS, sliding_window=20)),
+    ],
+    ids=["packed", "paged", "narrow"],
+)
+def test_windows_and_sinks_are_the_layer_s(
+    first: Case, second: Case, device: OnTheHost, streams: dict[int, int]
+) -> None:
+    """However many tokens the next step has."""
+    before, now = (Call(device, case.but(sinks=True)) for case in (first, second))
+    now.made["sinks"] = before.made["sinks"]
+    assert before.prepared(device).launch(now.plan, now.tensors)
+    device.library.synchronise(streams[0])
+    now.check()
+
+
 def test_scales_are_read_when_it_runs(device: OnTheHost, streams: dict[int, int]) -> None:
     """An engine that calculates them writes them where they were."""
     call = Call(device, narrow(FIRST_EXTENDS, k_scale="one", v_scale="one"))

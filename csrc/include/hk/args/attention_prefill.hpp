@@ -11,7 +11,13 @@
 // [channels / x, tokens, x], or x tokens of a value's channel, [channels, tokens] or
 // [tokens / x, channels, x]. From one piece to the next it is a multiple of 16 bytes, and tokens are
 // key_token and value_token elements apart (x, and 1 or head_size). What lies past a sequence's end
-// in its last block may be anything.
+// in its last block may be anything. Pages of no multiple of 16 tokens: token and block strides of keys
+// and of values are equal.
+//
+// A row sees its own key and those before it, with a window the last `window` of these. Keys and values
+// that no row of a request sees may be anything, but the table names blocks for all from the first one's
+// tile of 64 keys on. A sink is one more score of its head, which has no value: minus infinity is none,
+// plus infinity takes all the weight. Only kernels with the mask `window` look at either.
 //
 // Grid: (ceil(num_tokens / query rows of a workgroup) + num_requests) * num_heads, one dimension.
 // That bounds the query tiles of any batch; workgroups without one leave.
@@ -61,6 +67,8 @@ struct AttentionPrefillArgs {
   i32 causal;            // 0 or 1
   float scale;           // of the scores, |scale| at most 2^127
   float value_factor;    // of the output
+  i32 window;            // with causal; 2^30: none
+  const float* sinks;    // [num_heads], or null
 };
 
 }  // namespace hk

@@ -1,4 +1,4 @@
-// What lies past the end of the depth is set to zero: NaN times zero would be NaN.
+// What lies outside of the depth that counts is set to zero: NaN times zero would be NaN.
 #pragma once
 
 #include "../types/register_tile.hpp"
@@ -18,7 +18,20 @@ HK_DEVICE void keep_below(Fragment<T, Shape>& dst, const Fragment<T, Shape>& src
   });
 }
 
-// The same of what was read along its rows.
+// dst = src where the depth is at least `depth`, 0 elsewhere.
+template <class T, class Shape, class DepthOf>
+HK_DEVICE void keep_from(Fragment<T, Shape>& dst, const Fragment<T, Shape>& src, i32 depth,
+                         DepthOf&& depth_of) {
+  static_assert(sizeof(T) == 2);
+  static_for<0, Fragment<T, Shape>::kWords>([&](auto word) {
+    const i32 dropped = depth - depth_of(2 * word);
+    u32 kept = src.words[word.value];
+    if (dropped == 1) kept &= 0xffff0000u;
+    dst.words[word.value] = dropped >= 2 ? 0u : kept;
+  });
+}
+
+// keep_below of what was read along its rows.
 template <class T, class Shape>
 HK_DEVICE void keep_below(Fragment<T, Shape>& dst, const Fragment<T, Shape>& src, i32 depth,
                           Lane lane) {

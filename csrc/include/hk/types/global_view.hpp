@@ -53,6 +53,11 @@ HK_DEVICE i32 scalar(i32 uniform) {
   return uniform;
 }
 
+// A wave-uniform number from a vector register, where floats are computed.
+HK_DEVICE f32 to_scalar(f32 uniform) {
+  return bit_cast<f32>(__builtin_amdgcn_readfirstlane(bit_cast<i32>(uniform)));
+}
+
 // min(max(x, 0), limit), of wave-uniform numbers.
 HK_DEVICE u32 clamp_scalar(i32 x, i32 limit) { return u32(min(scalar(max(x, 0)), limit)); }
 

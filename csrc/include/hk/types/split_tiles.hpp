@@ -27,7 +27,7 @@ struct RowsInPieces : PeriodicReaders<RowsInPieces<RowBytes, Exchanged>> {
   }
 
   static constexpr int kSecond = 256;
-  static constexpr bool kFlips = false;
+  static constexpr bool kFlips = false, kDown = false;
   HK_DEVICE static WidePlace wide_place(int lane, int part, RowStrides strides) {
     const int row = stored_row(lane % 16), piece = 4 * part + lane / 16;
     return {u32(row), row * strides.row + piece * strides.piece, u32(offset(lane % 16, 2 * piece))};
@@ -51,7 +51,7 @@ struct SplitColumns {
   }
 
   static constexpr int kSecond = 512;
-  static constexpr bool kFlips = false;
+  static constexpr bool kFlips = false, kDown = true;
   HK_DEVICE static WidePlace wide_place(int lane, int part, RowStrides strides) {
     const int column = 64 * part + lane;
     return {0, column * strides.piece, u32(column / 32 * kCopyBlock + column % 32 * 16)};

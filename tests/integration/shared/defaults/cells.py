@@ -19,8 +19,6 @@ from tests.kernels.cover import pairwise
 
 NOT_SERVED = {
     "head_size": "head_size 256: the gfx950 kernels have 64 and 128",
-    "window": "sliding_window: not in the gfx950 kernels",
-    "sinks": "sinks: not in the gfx950 kernels",
 }
 """What a cell may have that HK does not serve, and the reason that it counts; of several the first.
 A line less, and its cells must be served."""
@@ -39,11 +37,7 @@ class Cell:
 
     def reason(self) -> str:
         """Why HK leaves it to the engine; empty: it serves it."""
-        has = {
-            "head_size": self.attention.head_size > 128,
-            "window": self.attention.window is not None,
-            "sinks": self.attention.sinks,
-        }
+        has = {"head_size": self.attention.head_size > 128}
         return next((why for name, why in NOT_SERVED.items() if has[name]), "")
 
 

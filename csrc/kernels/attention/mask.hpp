@@ -1,0 +1,42 @@
+// Which keys a query row sees, and what a head has beside them. Kernels without a window have no code
+// of either.
+#pragma once
+
+#include "row_maximum.hpp"
+
+namespace hk::attention {
+
+// All keys up to a row's end.
+struct All {
+  static constexpr char kName[16] = "none";
+  static constexpr bool kWindow = false;
+};
+
+// The last `window` of those, and a sink: a score of its own that takes weight and has no value.
+struct Window {
+  static constexpr char kName[16] = "window";
+  static constexpr bool kWindow = true;
+};
+
+// What a step has to mask: nothing; keys past a row's last one; these and keys before its window.
+enum class Masked { kNot, kPast, kOutside };
+
+// Rows and keys are counted from a request's first ones; `ahead` keys come before its first row.
+template <class Mask>
+struct Visible {
+  i32 keys, ahead, causal, window;
+
+  HK_DEVICE i32 first(i32 row) const {
+    return Mask::kWindow ? max(ahead + row + 1 - window, 0) : 0;
+  }
+  HK_DEVICE i32 end(i32 row) const { return causal ? min(keys, max(ahead + row + 1, 0)) : keys; }
+};
+
+// The head's sink; kNoScore: none.
+template <class Mask>
+HK_DEVICE f32 sink_of(const AttentionPrefillArgs& args, u32 head) {
+  if constexpr (!Mask::kWindow) return kNoScore;
+  return args.sinks ? constant(args.sinks)[head] : kNoScore;
+}
+
+}  // namespace hk::attention

@@ -1,0 +1,13 @@
+"""What the rows of a prefill see: the fact `mask` of the attention kernels' catalogue.
+
+The names, and what a launch tells each, are those of csrc/kernels/attention/mask.hpp.
+"""
+
+from __future__ import annotations
+
+NO_MASK = "none"
+"""All keys, or all up to the row's own (causal)."""
+WINDOW = "window"
+"""Of those the last few; or a head has a sink; or both."""
+ALL_KEYS = 2**30
+"""The window of rows that have none."""
