@@ -10,7 +10,8 @@
 //     masks both sides: past a row's last key the distance from it is a large number.
 //   - In the first tile are values that no row sees, and they may be NaN. They are cleared in that loop,
 //     in the fragments; codes on their way to LDS, and where each lane finds its row, it finds another
-//     one. In the loop those would cost registers that d=64 has not got.
+//     one. In the loop those would cost registers that d=64 has not got. The last step clears none: a
+//     lone tile that has some is followed by another one, of which nobody sees anything.
 //   - The sink joins the sum of the weights at the end (Epilogue), in logarithms: it is no maximum that
 //     the weights would have to be taken from.
 #include "attention/prefill.hpp"

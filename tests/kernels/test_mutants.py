@@ -30,10 +30,11 @@ PACKED, PAGED, SPLIT, TOKENS, ANY_PAGES, TURNS = (
     )
 )
 PARTS = catalogue("gfx950").kernel("attention_prefill_bf16_d128_paged_r128")
-WINDOWED, CODES, COLUMNS, LANE_CODES = (
+WINDOWED, LONE, CODES, COLUMNS, LANE_CODES = (
     selected("attention_prefill", dtype="bf16", head_size=64, keys=keys, stored=stored, mask=WINDOW)
     for keys, stored in (
         ("paged", "bf16"),
+        ("any_pages", "bf16"),
         ("paged", "e4m3"),
         ("split", "e4m3"),
         ("tokens", "e4m3"),
@@ -41,7 +42,7 @@ WINDOWED, CODES, COLUMNS, LANE_CODES = (
 )
 JUDGED = [
     [PACKED, PAGED, SPLIT, TOKENS, ANY_PAGES, TURNS, PARTS],
-    [WINDOWED],
+    [WINDOWED, LONE],
     [CODES, COLUMNS, LANE_CODES],
 ]
 """By source: of the template's kernels those whose mutants every run judges."""
@@ -85,12 +86,14 @@ def concerned(mutant: SourceMutant) -> list[KernelEntry]:
     """Pages are of the paged kernels alone; lanes, of those where each finds its own rows; pieces,
     of those of split caches; a packed tensor's own end, of the packed ones; turns, of those with
     two waves of a workgroup on a SIMD; parts of the keys, of those whose waves share rows; windows
-    and sinks, of those that have them, and codes cleared before windows, of those in FP8."""
+    and sinks, of those that have them, a lone tile of theirs, of those whose copies have no end,
+    and codes cleared before windows, of those in FP8."""
     of = {
         "parts": [PARTS],
         "join": [PARTS],
         "window": [WINDOWED],
         "sinks": [WINDOWED],
+        "lone tile": [LONE],
         "codes": [CODES],
         "columns": [COLUMNS],
         "lane codes": [LANE_CODES],

@@ -53,13 +53,15 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
   const Visible<Mask> visible{num_keys, num_keys - tile.length, args.causal, args.window};
   const i32 tile_rows = min(tile.length - tile.first_row, Shape::kQueryRows);
   const i32 first_seen = visible.first(tile.first_row), first_tile = first_seen / kTileKeys;
-  const i32 tiles = ceil_div(visible.end(tile.first_row + tile_rows - 1), kTileKeys);
+  // The last step clears no values before a window: another one comes after a first tile that has some.
+  const i32 fewest = Source::kWidens || first_seen % kTileKeys == 0 ? 0 : first_tile + 2;
+  const i32 tiles = max(ceil_div(visible.end(tile.first_row + tile_rows - 1), kTileKeys), fewest);
   // Of the wave's part of the keys, from tile 0 on: tiles up to the last that a row sees, to the last
   // that every row sees to its end, and to the last that some row does not see from its beginning.
   const i32 part = Shape::part(wave) * Shape::kWaveKeys, rest = kTileKeys - Shape::kWaveKeys - part;
   const i32 last_row = first_row + wave_rows - 1;
-  const i32 own_tiles =
-      wave_rows == 0 ? 0 : ceil_div(max(visible.end(last_row) - part, 0), kTileKeys);
+  i32 own_tiles = wave_rows == 0 ? 0 : ceil_div(max(visible.end(last_row) - part, 0), kTileKeys);
+  if (own_tiles > first_tile) own_tiles = max(own_tiles, fewest);
   const i32 whole_tiles = (visible.end(first_row) + rest) / kTileKeys;
   const i32 begun_tiles = ceil_div(visible.first(last_row) - part, kTileKeys);
 
@@ -77,9 +79,7 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
                  visible.first(first_row));
 
   if (tiles > 0) {
-    // What a window needs before the steady loop, and what comes after the last tile but one.
     constexpr Masked kBegin = Mask::kWindow ? Masked::kOutside : Masked::kPast;
-    constexpr Masked kLast = Mask::kWindow ? Masked::kOutside : Masked::kNot;
     attention.start(queries, scale, own_tiles > first_tile);
     i32 j = first_tile - 1;
     if (own_tiles > first_tile) {
@@ -92,7 +92,7 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
         attention.template step<true, true, Masked::kNot>((j + 1) * kTileKeys);
       for (; j + 1 < own_tiles; ++j)
         attention.template step<true, true, Masked::kPast>((j + 1) * kTileKeys);
-      attention.template step<true, false, kLast>((own_tiles - 1) * kTileKeys);
+      attention.template step<true, false, Masked::kNot>((own_tiles - 1) * kTileKeys);
       ++j;
     }
     for (; j < tiles; ++j) attention.idle();

@@ -363,18 +363,19 @@ class AttentionWave {
     constexpr int kStep = (Slot - kHalf) / kChannelBlocks, kBlock = (Slot - kHalf) % kChannelBlocks;
     wait_fragments<true, kNext, Slot>();
     if constexpr (!kNext && !kLate && Slot == kHalf) drop_first();
-    // Only in the last tile there are values past the last key.
-    if constexpr (!Source::kBounded && !kNext)
-      keep_below(fragment[Slot], fragment[Slot],
-                 seen.end - kStep * Matrix::kDepth - Tiles::key(0, lane.half),
-                 [](int element) { return Tiles::key(element, 0); });
-    // Codes that nobody sees are not in LDS (the streams' `seen`).
-    if constexpr (kMasked == Masked::kOutside && !kWidens) {
-      i32 first = seen.first - kStep * Matrix::kDepth - Tiles::key(0, lane.half);
-      pin_vector(first);  // no registers for masks that fragments share
-      keep_from(fragment[Slot], fragment[Slot], first,
-                [](int element) { return Tiles::key(element, 0); });
-    }
+    // Values past the last key are in the last tile alone, and in a first one before it that is to be
+    // cleared. Codes that nobody sees are not in LDS (the streams' `seen`).
+    constexpr bool kClears = kMasked == Masked::kOutside && !kWidens;
+    const auto key_of = [](int element) { return Tiles::key(element, 0); };
+    const auto rest = [&](i32 keys) {  // from this lane's first of the fragment on
+      i32 own = keys - kStep * Matrix::kDepth - Tiles::key(0, lane.half);
+      // Masks that fragments share would take registers that are not there.
+      if constexpr (kClears && Shape::kWavesPerSimd > 2) pin_vector(own);
+      return own;
+    };
+    if constexpr (kClears) keep_from(fragment[Slot], fragment[Slot], rest(seen.first), key_of);
+    if constexpr (!Source::kBounded && (!kNext || kClears))
+      keep_below(fragment[Slot], fragment[Slot], rest(seen.end), key_of);
     Block& dst = output.block[kBlock][0];
     mma(dst, fragment[Slot], softmax.weights.part[0][kStep], dst);
   }
