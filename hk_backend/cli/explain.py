@@ -1,4 +1,5 @@
-"""`hk-backend time gemm --explain`: which kernel serves a linear layer on a GPU, and why."""
+"""`hk-backend time gemm --explain`: which kernel serves a linear layer on a GPU, and why; `time
+attention --explain`: how the keys of a step are dealt there."""
 
 from __future__ import annotations
 
@@ -13,18 +14,34 @@ from hk_backend.cli.output import print_json, progress
 from hk_backend.config import ConfigError, get_config
 
 if TYPE_CHECKING:
+    from hk_backend.bench.attention.explain import Explanation as PartsExplanation
     from hk_backend.bench.gemm.explain import Explanation
     from hk_backend.engine.linear.judgement import Layer
 
 
-def explain(kernel: str, shape: str, format: str, arch: str, clocked: int, as_json: bool) -> None:
+def explain(
+    kernel: str,
+    shape: str,
+    format: str,
+    head_size: int,
+    arch: str,
+    clocked: int,
+    as_json: bool,
+) -> None:
     """Print the explanation. Raises `typer.BadParameter` for what names no layer."""
+    if kernel not in ("gemm", "attention"):
+        expected = f"{kernel!r} with --explain; valid: gemm, attention"
+        raise typer.BadParameter(expected, param_hint="KERNEL")
+    if kernel == "attention":
+        return _explain_attention(shape, head_size, arch, clocked, as_json)
+    return _explain_gemm(shape, format, arch, clocked, as_json)
+
+
+def _explain_gemm(shape: str, format: str, arch: str, clocked: int, as_json: bool) -> None:
     from hk_backend.bench.gemm import explain as explaining
     from hk_backend.bench.gemm.timers import Clock
     from hk_backend.kernels import CodeObjectError
 
-    if kernel != "gemm":
-        raise typer.BadParameter(f"{kernel!r} with --explain; valid: gemm", param_hint="KERNEL")
     with errors.in_one_line(progress, CodeObjectError, ConfigError, RuntimeError):
         layer, m = _layer(shape, format, arch)
         with progress.status("") as line:
@@ -33,6 +50,55 @@ def explain(kernel: str, shape: str, format: str, arch: str, clocked: int, as_js
         return print_json(found.as_json())
     _print(Console(), found)
     return None
+
+
+def _explain_attention(shape: str, head_size: int, arch: str, clocked: int, as_json: bool) -> None:
+    from hk_backend import _emulator
+    from hk_backend.bench.attention import explain as explaining
+    from hk_backend.kernels import CodeObjectError, catalogue
+    from hk_backend.kernels.masks import PART
+    from hk_backend.timing import shapes
+    from hk_backend.timing.workloads import attention
+
+    with errors.in_one_line(progress, CodeObjectError, RuntimeError):
+        kernels = catalogue(arch)
+        of_parts = [
+            entry
+            for entry in kernels.families.get("attention_prefill", ())
+            if entry.facts["mask"] == PART and entry.facts["keys"] == "paged"
+        ]
+        if not of_parts:
+            raise typer.BadParameter(f"{arch} has no kernels for parts", param_hint="--arch")
+        units = int(_emulator.TimingParameters(arch)["compute_units"])
+        try:
+            sizes = shapes.parse(of_parts[0], shape).shape
+            assert isinstance(sizes, attention.Shape)
+            with progress.status("") as line:
+                found = explaining.explain(kernels, sizes, head_size, units, clocked, line.update)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--shape") from None
+    if as_json:
+        return print_json(found.as_json())
+    _print_parts(Console(), found)
+    return None
+
+
+def _print_parts(console: Console, found: PartsExplanation) -> None:
+    from hk_backend.timing.calibration import statement
+
+    best = found.rivals[0]
+    dealt = f"keys in {best.parts} parts of {best.keys}" if best.parts > 1 else "keys not shared"
+    console.print(f"[bold]{dealt}[/bold], {best.planned:.4g} us (planned)", highlight=False)
+    console.print(statement("attention_prefill"), style="yellow", highlight=False)
+    console.print("with the kernel that joins parts, and the gaps before both\n", highlight=False)
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    for heading in ("parts", "keys", "workgroups", "planned us", "clock us"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for each in found.rivals:
+        clocked = "" if each.clocked is None else f"{each.clocked:.4g}"
+        numbers = (each.parts, each.keys, each.workgroups, f"{each.planned:.4g}", clocked)
+        table.add_row(*map(str, numbers))
+    console.print(table)
 
 
 def _layer(shape: str, format: str, arch: str) -> tuple[Layer, int]:

@@ -62,7 +62,11 @@ SensitivityFlag = Annotated[
 ]
 ExplainFlag = Annotated[
     bool,
-    typer.Option("--explain", help="Of gemm: which kernel serves the shape on a GPU, and why."),
+    typer.Option(
+        "--explain",
+        help="Of gemm: which kernel serves the shape on a GPU, and why. Of attention: between how "
+        "many workgroups its keys are shared.",
+    ),
 ]
 FormatName = Annotated[
     str,
@@ -71,6 +75,7 @@ FormatName = Annotated[
         help="Of --explain: bf16, fp16, fp8_channel, fp8_tensor, fp8_block, fp8_weight_only.",
     ),
 ]
+HeadSize = Annotated[int, typer.Option(help="Of --explain of attention: 64 or 128.")]
 Clocked = Annotated[
     int, typer.Option(min=0, help="Of --explain: how many candidates the model times.")
 ]
@@ -88,6 +93,7 @@ def time(
     measure: MeasureFile = None,
     explain: ExplainFlag = False,
     format: FormatName = "bf16",
+    head_size: HeadSize = 128,
     clocked: Clocked = 0,
     as_json: JsonFlag = False,
 ) -> None:
@@ -100,7 +106,7 @@ def time(
     if measure is not None:
         return measuring.measure(measure, as_json)
     if explain:
-        return explaining.explain(kernel, shape, format, arch, clocked, as_json)
+        return explaining.explain(kernel, shape, format, head_size, arch, clocked, as_json)
     known = measuring.parameters(measured, arch) if measured else {}
     if parameters:
         return _list_parameters(arch, known, as_json)

@@ -81,8 +81,12 @@ class Device(Protocol):
         num_tokens: int,
         seq_lens: torch.Tensor | None,
         block_table: torch.Tensor | None,
+        longest: int | None = None,
     ) -> Any:
         """What the attention of a step's layers shares, once per step; None: nothing.
+
+        Args:
+            longest: of `seq_lens`, if the host knows it.
 
         Raises:
             ValueError: naming the argument, its value and what would be valid.

@@ -45,9 +45,10 @@ class Step:
     """The rows of one engine step that HK computes; made by `plan_step`.
 
     `query_start_loc`: int32 `[rows + 1]`. `num_tokens`: the end of the last row. `seq_lens`: int32
-    `[rows]`, and `block_table`: int32 `[rows, max_blocks]`, if keys are read from a cache. `plan`:
-    what the device makes of them; None if it has nothing to make. `gathered`: its tokens are copies
-    that lie together, not in the engine's tensors, which may have other strides.
+    `[rows]`, and `block_table`: int32 `[rows, max_blocks]`, if keys are read from a cache;
+    `longest`: of `seq_lens`, if the host knows it. `plan`: what the device makes of them; None if
+    it has nothing to make. `gathered`: its tokens are copies that lie together, not in the engine's
+    tensors, which may have other strides.
     """
 
     query_start_loc: torch.Tensor
@@ -55,19 +56,20 @@ class Step:
     seq_lens: torch.Tensor | None
     block_table: torch.Tensor | None
     plan: Any
+    longest: int | None = None
     gathered: bool = False
 
     def with_block_table(self, block_table: torch.Tensor) -> Step:
         """The same rows in other blocks."""
-        return plan_step(
-            self.query_start_loc, self.num_tokens, self.seq_lens, block_table, self.gathered
-        )
+        rows = self.query_start_loc, self.num_tokens, self.seq_lens, block_table
+        return plan_step(*rows, self.longest, self.gathered)
 
     def rows(self, paged: bool) -> dict[str, Any]:
         """As arguments of the operator."""
         rows: dict[str, Any] = {"query_start_loc": self.query_start_loc}
         if paged:
             rows |= {"seq_lens": self.seq_lens, "block_table": self.block_table}
+            rows["max_seq_len"] = self.longest
         return rows
 
 
@@ -76,6 +78,7 @@ def plan_step(
     num_tokens: int,
     seq_lens: torch.Tensor | None = None,
     block_table: torch.Tensor | None = None,
+    longest: int | None = None,
     gathered: bool = False,
 ) -> Step:
     """Plan a step; once, before any layer of it runs (see `Step`). Waits for nothing.
@@ -84,8 +87,8 @@ def plan_step(
         ValueError: naming the argument, its value and what would be valid.
     """
     device = device_for(query_start_loc.device.type)
-    plan = device.plan_prefill(query_start_loc, num_tokens, seq_lens, block_table)
-    return Step(query_start_loc, num_tokens, seq_lens, block_table, plan, gathered)
+    plan = device.plan_prefill(query_start_loc, num_tokens, seq_lens, block_table, longest)
+    return Step(query_start_loc, num_tokens, seq_lens, block_table, plan, longest, gathered)
 
 
 class PrefillRoute:

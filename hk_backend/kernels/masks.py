@@ -9,5 +9,7 @@ NO_MASK = "none"
 """All keys, or all up to the row's own (causal)."""
 WINDOW = "window"
 """Of those the last few; or a head has a sink; or both."""
+PART = "part"
+"""Of all keys those of a part: what the parts found is joined by another kernel."""
 ALL_KEYS = 2**30
 """The window of rows that have none."""

@@ -37,6 +37,7 @@ def attention_prefill(
     alibi_slopes: torch.Tensor | None = None,
     k_scale: float | torch.Tensor = 1.0,
     v_scale: float | torch.Tensor = 1.0,
+    max_seq_len: int | None = None,
     out: torch.Tensor | None = None,
     return_lse: bool = False,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
@@ -62,6 +63,8 @@ def attention_prefill(
         alibi_slopes: float32 `[num_heads]`; adds `slope * (key position - query position)`.
         k_scale, v_scale: what an FP8 cache's values are multiplied by: a number, or float32
             `[1]` or `[num_kv_heads]`.
+        max_seq_len: the largest of `seq_lens`, if the host knows it. It decides only how the work
+            is dealt: a GPU then shares the keys of few rows between workgroups.
         out: where to write, `[tokens, num_heads, head_size]`, the dtype of `query`.
         return_lse: also return the natural log-sum-exp of the (scaled, capped) scores and the
             sink, float32 `[num_heads, tokens]`, minus infinity for a row that sees nothing.
@@ -79,7 +82,7 @@ def attention_prefill(
     lse = None
     if return_lse:
         lse = query.new_full((query.shape[1], query.shape[0]), -math.inf, dtype=torch.float32)
-    arguments = AttentionArguments(  # by position: 18 names would take a microsecond
+    arguments = AttentionArguments(  # by position: 19 names would take a microsecond
         query,
         query_start_loc,
         out,
@@ -98,6 +101,7 @@ def attention_prefill(
         alibi_slopes,
         k_scale,
         v_scale,
+        max_seq_len,
     )
     check_attention(arguments)
     if watched(query):

@@ -52,6 +52,8 @@ def check_attention(of: AttentionArguments) -> None:
         bad("logits_soft_cap", of.logits_soft_cap, "a positive number, or None")
     if of.scale is not None and not abs(of.scale) < math.inf:
         bad("scale", of.scale, "a finite number, or None")
+    if of.max_seq_len is not None and of.max_seq_len < 0:
+        bad("max_seq_len", of.max_seq_len, "a number of keys, or None")
     if of.sinks is not None:
         _check_vector("sinks", of.sinks, query, (num_heads,))
     if of.alibi_slopes is not None:

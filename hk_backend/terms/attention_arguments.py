@@ -43,6 +43,7 @@ class AttentionArguments:
     alibi_slopes: torch.Tensor | None = None
     k_scale: float | torch.Tensor = 1.0
     v_scale: float | torch.Tensor = 1.0
+    max_seq_len: int | None = None
 
     def stored(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values where they lie: packed, or the tensors of the cache."""

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hk_backend.kernels.entry import KernelEntry
-from hk_backend.kernels.masks import WINDOW
+from hk_backend.kernels.masks import PART, WINDOW
 from hk_backend.kernels.row_sources import PACKED
 from hk_backend.timing.model import Launch
 from hk_backend.timing.standard import LAUNCHES, Shape
-from hk_backend.timing.workloads import attention, gemm, quantize
+from hk_backend.timing.workloads import attention, gemm, merge, quantize
 
 LONGEST = 1 << 17
 """Of a request's keys, and of a side of a GEMM: what the model is fast enough for."""
@@ -69,8 +69,14 @@ FORMS: Mapping[str, Mapping[str, str]] = {
         "cached": "keys before the new tokens",
         "keys": "all keys, instead of cached",
         "block_size": "of a paged cache",
+        "parts": "that share the keys",
         "causal": "a flag",
         "window": "keys that a query sees",
+    },
+    "attention_merge": {
+        "tokens": "rows of each head",
+        "heads": "of the queries",
+        "parts": "of the keys",
     },
     "gemm": {"m": "rows", "n": "columns", "k": "of the sum"},
     "quantize_fp8": {"m": "rows", "k": "columns"},
@@ -120,6 +126,12 @@ def _gemm(entry: KernelEntry, items: Mapping[str, str]) -> Workload:
     return Workload(entry, gemm.Shape(m, n, k), f"m={m}, n={n}, k={k}")
 
 
+def _merge(entry: KernelEntry, items: Mapping[str, str]) -> Workload:
+    sizes = {name: _number(items, name, LONGEST) for name in ("tokens", "heads", "parts")}
+    text = ", ".join(f"{number} {name}" for name, number in sizes.items())
+    return Workload(entry, merge.Shape(**sizes), text)
+
+
 def _quantize(entry: KernelEntry, items: Mapping[str, str]) -> Workload:
     m, k = (_number(items, name, LONGEST) for name in ("m", "k"))
     return Workload(entry, quantize.Shape(m, k), f"m={m}, k={k}")
@@ -145,18 +157,21 @@ def _attention(entry: KernelEntry, items: Mapping[str, str]) -> Workload:
         raise ShapeError(
             f"window: {entry.name} has none; valid: with a kernel of the mask {WINDOW}"
         )
-    workgroups = (batch * sum(-(-own // entry.tile.rows) for own in tokens)) * heads
+    parts = _number(items, "parts", MOST, default=1)
+    if parts > 1 and entry.facts["mask"] != PART:
+        raise ShapeError(f"parts: {entry.name} has none; valid: with a kernel of the mask {PART}")
+    workgroups = (batch * sum(-(-own // entry.tile.rows) for own in tokens)) * heads * parts
     if workgroups > WORKGROUPS:
         raise ShapeError(f"{workgroups:,} workgroups; valid: up to {WORKGROUPS:,}")
-    shape = attention.Shape(
-        tokens * batch, keys * batch, heads, kv_heads, causal, block_size, window
-    )
+    sizes = tokens * batch, keys * batch, heads, kv_heads
+    shape = attention.Shape(*sizes, causal, block_size, window, parts)
     words = [
         f"{len(shape.queries)} request{'s' * (len(shape.queries) > 1)}",
         f"heads {heads}/{kv_heads}",
         f"{_list(tokens)} tokens",
         *([f"{_list(keys)} keys"] if keys != tokens else []),
         *([f"blocks of {block_size}"] if entry.facts["keys"] != PACKED else []),
+        *([f"{parts} parts"] if parts > 1 else []),
         "causal" if causal else "not causal",
         *([f"window {window}"] if window else []),
     ]
@@ -194,6 +209,7 @@ def _list(numbers: Sequence[int]) -> str:
 
 PARSERS: Mapping[str, Callable[[KernelEntry, Mapping[str, str]], Workload]] = {
     "attention_prefill": _attention,
+    "attention_merge": _merge,
     "gemm": _gemm,
     "quantize_fp8": _quantize,
 }

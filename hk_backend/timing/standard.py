@@ -9,15 +9,16 @@ from typing import Any
 from hk_backend.kernels.catalogue import Family
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.gemm_choice import choose
-from hk_backend.kernels.masks import WINDOW
+from hk_backend.kernels.masks import PART, WINDOW
 from hk_backend.kernels.tuning import EMPTY
 from hk_backend.timing.model import Launch
-from hk_backend.timing.workloads import attention, gemm, quantize
+from hk_backend.timing.workloads import attention, gemm, merge, quantize
 
-Shape = attention.Shape | gemm.Shape | quantize.Shape
+Shape = attention.Shape | gemm.Shape | merge.Shape | quantize.Shape
 
 LAUNCHES: Mapping[str, Callable[[KernelEntry, Any], Launch]] = {
     "attention_prefill": attention.launch,
+    "attention_merge": merge.launch,
     "gemm": gemm.launch,
     "quantize_fp8": quantize.launch,
 }
@@ -58,6 +59,7 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
         "b16 64/8 n1024 causal": batch(16, 1024, 64, 8, True),
         "b16 64/8 n4096 full": batch(16, 4096, 64, 8, False),
     },
+    "attention_merge": {"8 heads n200, 16 parts": merge.Shape(200, 8, 16)},
     "gemm": {"8192x8192x8192": square(8192), "4096x4096x4096": square(4096)},
     "quantize_fp8": {
         "16384x8192": quantize.Shape(16384, 8192),
@@ -71,6 +73,13 @@ WINDOWED: Mapping[str, Shape] = {
     "b16 64/8 n4096 causal window 1024": replace(batch(16, 4096, 64, 8, True), window=1024),
 }
 """The same of attention with windows and sinks."""
+
+EXTEND = {
+    "8/1 n200 cached 8000 causal, 16 parts": attention.Shape(
+        [200], [8200], heads=8, kv_heads=1, parts=16
+    ),
+}
+"""Of kernels for parts of the keys."""
 
 FEW_ROWS: Mapping[int, Mapping[str, Shape]] = {
     rows: {f"{m}x28672x4096": gemm.Shape(m, 28672, 4096)}
@@ -87,4 +96,6 @@ def shapes_of(entry: KernelEntry) -> Mapping[str, Shape]:
         return FEW_ROWS[entry.tile.rows]
     if entry.facts.get("mask") == WINDOW:
         return WINDOWED
+    if entry.facts.get("mask") == PART:
+        return EXTEND
     return SHAPES.get(entry.operator, {})

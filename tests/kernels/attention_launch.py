@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from hk_backend import _emulator
-from hk_backend.kernels import KernelEntry, pack_arguments
+from hk_backend.kernels import KernelEntry, catalogue, pack_arguments
+from hk_backend.kernels.masks import PART
 from hk_backend.ops import PagedKV
 from hk_backend.terms.paged_kv import CacheView
 from tests.kernels.cover import covered
@@ -34,6 +35,9 @@ SPLIT_LAYOUTS = (
     "AITER shuffled: [B,H,D/x,N,x] and [B,H,N/x,D,x]",
 )
 """Of tests/ops/layouts: those that keep 16 bytes of a key and of a value's channel together."""
+PARTS, TILE_KEYS = 3, 64
+"""Of the keys, where a kernel is for parts."""
+Tensors = dict[str, torch.Tensor | None]
 ENDLESS = 10_000_000
 """Instructions of a wave: many times those of the longest case."""
 
@@ -45,12 +49,17 @@ class Outcome:
 
     out: torch.Tensor
     lse: torch.Tensor
-    report: _emulator.Report
+    reports: list[_emulator.Report]
     excess: float
 
     @property
+    def report(self) -> _emulator.Report:
+        """Of the attention kernel."""
+        return self.reports[0]
+
+    @property
     def findings(self) -> list[_emulator.Finding]:
-        return self.report.findings
+        return [finding for report in self.reports for finding in report.findings]
 
 
 class Launch:
@@ -82,7 +91,9 @@ class Launch:
 
     def _set_call(self, call: Call) -> None:
         self.call = call
-        self.want: Expected = expected(call, call["query"].dtype)
+        self.in_parts = self.entry.facts["mask"] == PART
+        self.want: Expected = expected(call, call["query"].dtype, self.in_parts)
+        self.parts = parts_of(call, PARTS)
         self.tensors, self.numbers = arguments(call)
 
     def run(
@@ -92,27 +103,69 @@ class Launch:
         seed: int = 0,
         checks: bool = True,
         with_lse: bool = True,
+        merge: bytes | None = None,
     ) -> Outcome:
-        """One launch of `code_object`, by default of what ships."""
-        code = self.entry.code_object() if code_object is None else code_object
-        lines = self.entry.line_tables() if code_object is None else b""
-        machine = _emulator.Machine(self.entry.arch)
-        kernel = loaded(code, lines).kernel(self.entry.symbol)
+        """One launch of `code_object`, by default of what ships; of a kernel for parts, and one
+        that joins them: `merge`, likewise."""
         query = self.call["query"]
         out = untouched(*query.shape, dtype=query.dtype)
         lse = untouched(query.shape[1], query.shape[0], dtype=torch.float32)
-        tensors = {**self.tensors, "out": out, "lse": lse if with_lse else None}
-        numbers = {**self.numbers, **strides("out", out, ("token", "head"))}
-        numbers |= strides("lse", lse, ("head", "token"))
+        results: Tensors = {"out": out, "lse": lse if with_lse else None}
+        numbers = {
+            **strides("out", out, ("token", "head")),
+            **strides("lse", lse, ("head", "token")),
+        }
+        options = {"seed": seed, "checks": checks}
+        reports = []
+        if self.in_parts:
+            sums, partial, own = self._in_parts()
+            found: Tensors = {"out": partial, "lse": sums}
+            reports += [self._launch(self.entry, code_object, found, own, options)]
+            results |= {"partial": partial, "sums": sums}
+            numbers["parts"] = self.parts[0]
+            if len(query):  # as the device: there is a row to write
+                reports += [self._launch(merging(self.entry), merge, results, numbers, options)]
+        else:
+            numbers |= {"parts": 1, "part_keys": 0, "out_part": 0, "lse_part": 0}
+            reports += [self._launch(self.entry, code_object, results, numbers, options)]
+        return Outcome(out, lse, reports, self._excess(out, lse if with_lse else None))
+
+    def _in_parts(self) -> tuple[torch.Tensor, torch.Tensor, dict[str, float]]:
+        """Where the parts leave their sums and outputs, and the numbers that say so."""
+        query = self.call["query"]
+        number, keys = self.parts
+        partial = untouched(number, *query.shape, dtype=query.dtype)
+        sums = untouched(number, 2, query.shape[1], query.shape[0], dtype=torch.float32)
+        numbers = {
+            **strides("out", partial, ("part", "token", "head")),
+            **strides("lse", sums, ("part", "sum", "head", "token")),
+            "parts": number,
+            "part_keys": keys,
+        }
+        return sums, partial, numbers
+
+    def _launch(
+        self,
+        entry: KernelEntry,
+        code_object: bytes | None,
+        results: Tensors,
+        more: Mapping[str, float],
+        options: Mapping[str, Any],
+    ) -> _emulator.Report:
+        code = entry.code_object() if code_object is None else code_object
+        lines = entry.line_tables() if code_object is None else b""
+        machine = _emulator.Machine(entry.arch)
+        kernel = loaded(code, lines).kernel(entry.symbol)
+        fields = {field.name for field in entry.arguments.fields}
+        numbers = {n: value for n, value in {**self.numbers, **more}.items() if n in fields}
+        tensors = {n: tensor for n, tensor in {**self.tensors, **results}.items() if n in fields}
         pointers = {name: _map(machine, name, tensor) for name, tensor in tensors.items()}
         sizes = {name: value for name, value in numbers.items() if isinstance(value, int)}
-        report = machine.launch(
-            kernel, list(self.entry.grid(**sizes)), [self.entry.block],
-            pack_arguments(self.entry, **pointers, **numbers),
-            dynamic_lds=self.entry.dynamic_lds, seed=seed, threads=2, checks=checks,
-            max_instructions=ENDLESS,
+        return machine.launch(
+            kernel, list(entry.grid(**sizes)), [entry.block],
+            pack_arguments(entry, **pointers, **numbers),
+            dynamic_lds=entry.dynamic_lds, threads=2, max_instructions=ENDLESS, **options,
         )  # fmt: skip
-        return Outcome(out, lse, report, self._excess(out, lse if with_lse else None))
 
     def _excess(self, out: torch.Tensor, lse: torch.Tensor | None) -> float:
         owned, want = self.want.owned, self.want
@@ -135,6 +188,21 @@ def passes(launch: Launch, seed: int = 0) -> Outcome:
     assert [finding.message for finding in outcome.findings] == []
     assert outcome.excess <= 1, launch.call
     return outcome
+
+
+def merging(entry: KernelEntry) -> KernelEntry:
+    """The kernel that joins what one for parts of the keys leaves."""
+    facts = {name: entry.facts[name] for name in ("dtype", "head_size")}
+    found = catalogue(entry.arch).select("attention_merge", **facts)
+    assert isinstance(found, KernelEntry)
+    return found
+
+
+def parts_of(call: Call, number: int) -> tuple[int, int]:
+    """As many parts of the longest request's keys, of whole tiles, and the keys of each."""
+    lengths = call.get("seq_lens")
+    longest = 0 if lengths is None or not len(lengths) else int(lengths.max())
+    return number, TILE_KEYS * max(-(-longest // (TILE_KEYS * number)), 1)
 
 
 @lru_cache(maxsize=4)

@@ -29,6 +29,7 @@ SHAPE = "csrc/kernels/attention/shape.hpp"
 WAVE = "csrc/kernels/attention/wave.hpp"
 SOFTMAX = "csrc/kernels/attention/softmax.hpp"
 EPILOGUE = "csrc/kernels/attention/epilogue.hpp"
+WEIGHTS = "csrc/kernels/attention/row_weights.hpp"
 ROW_MAXIMUM = "csrc/kernels/attention/row_maximum.hpp"
 SPLIT_TILES = "csrc/include/hk/types/split_tiles.hpp"
 ATTENTION_ROWS = "csrc/kernels/attention/rows.hpp"
@@ -81,8 +82,6 @@ MUTANTS = (
     SourceMutant("window: tiles that it begins in", PREFILL,
                  "ceil_div(visible.first(last_row) - part, kTileKeys)",
                  "(visible.first(last_row) - part) / kTileKeys"),
-    SourceMutant("window: that of the wave's first row", PREFILL,
-                 "visible.first(last_row) - part", "visible.first(first_row) - part"),
     SourceMutant("window: begins a tile too late", PREFILL,
                  "first_tile = first_seen / kTileKeys",
                  "first_tile = ceil_div(first_seen, kTileKeys)"),
@@ -95,7 +94,7 @@ MUTANTS = (
     SourceMutant("window: not the first of two values", MASK_OPS,
                  "if (dropped == 1)", "if (dropped == 0)"),
     SourceMutant("window: nothing after a lone tile", PREFILL,
-                 "0 : first_tile + 2", "0 : first_tile + 1"),
+                 "first_tile + 2 : 0", "first_tile + 1 : 0"),
     SourceMutant("lone tile: values past the last key", WAVE, "(!kNext || kClears)", "(!kNext)"),
     SourceMutant("codes: that nobody sees", STREAM,
                  "    value_filler.keep_from(first_values, seen);\n", ""),
@@ -106,12 +105,24 @@ MUTANTS = (
                  "first - i32(row) - 4 * word.value", "first + 1 - i32(row) - 4 * word.value"),
     SourceMutant("lane codes: that nobody sees", LANE_STREAM,
                  "max(i32(lane_row), seen)", "lane_row"),
+    SourceMutant("shared keys: all of them each time", PREFILL,
+                 "part_begin = part_of_keys * args.part_keys", "part_begin = 0"),
+    SourceMutant("shared keys: the next parts' too", MASK,
+                 "Mask::kPart ? min(found, part_end) : found", "found"),
+    SourceMutant("shared keys: a tile too many", MASK,
+                 "min(found, part_end)", "min(found, part_end + 64)"),
+    SourceMutant("shared keys: without keys nothing is written", PREFILL,
+                 "if (tiles > first_tile) {", "if (tiles > 0) {"),
+    SourceMutant("shared keys: outputs in one place", EPILOGUE,
+                 "Mask::kPart ? offset(part, args.out_part) : 0", "0"),
+    SourceMutant("shared keys: sums in one place", EPILOGUE,
+                 "offset(part, args.lse_part)", "0"),
     SourceMutant("sinks: none", EPILOGUE, "if (sink != kNoScore)", "if (false)"),
     SourceMutant("sinks: that of another head", MASK, "constant(args.sinks)[head]",
                  "constant(args.sinks)[0]"),
-    SourceMutant("sinks: not in the sum", EPILOGUE,
-                 "keys.total * kept + share(sink)", "keys.total * kept"),
-    SourceMutant("sinks: the largest score as it was", EPILOGUE,
+    SourceMutant("sinks: not in the sum", WEIGHTS,
+                 "total * kept + share(sink)", "total * kept"),
+    SourceMutant("sinks: the largest score as it was", WEIGHTS,
                  "__builtin_elementwise_maximum(largest, sink)", "sink"),
     SourceMutant("descriptor: a row too many", ROWS,
                  "at.count * row_stride", "(at.count + 1) * row_stride"),
@@ -201,7 +212,14 @@ CASES = (
 )
 WINDOWED = (
     Case(lengths=((200, 500), (70, 90), (3, 0)), num_kv_heads=2, sliding_window=100, sinks=True),
-    Case(lengths=((5, 110), (40, 75)), num_heads=1, sliding_window=35, block_size=48),
+    Case(
+        lengths=((5, 110), (40, 75)),
+        num_heads=1,
+        sliding_window=35,
+        block_size=48,
+        sinks=True,
+        magnitude=12.0,
+    ),
 )
 """Besides, of kernels with windows and sinks."""
 FLAGS = (*(flag for flag in build.FLAGS if flag != "-g"), "-Wno-error")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hk_backend.kernels import KernelEntry, catalogue
-from hk_backend.kernels.masks import WINDOW
+from hk_backend.kernels.masks import PART, WINDOW
 from hk_backend.kernels.toolchain.compiler import Toolchain
 from tests.kernels import mutants, source_mutants
 from tests.kernels.catalogues import selected
@@ -40,9 +40,11 @@ WINDOWED, LONE, CODES, COLUMNS, LANE_CODES = (
         ("tokens", "e4m3"),
     )
 )
+SHARED = selected("attention_prefill", dtype="bf16", head_size=64, keys="paged", mask=PART)
 JUDGED = [
     [PACKED, PAGED, SPLIT, TOKENS, ANY_PAGES, TURNS, PARTS],
     [WINDOWED, LONE],
+    [SHARED],
     [CODES, COLUMNS, LANE_CODES],
 ]
 """By source: of the template's kernels those whose mutants every run judges."""
@@ -87,11 +89,12 @@ def concerned(mutant: SourceMutant) -> list[KernelEntry]:
     of those of split caches; a packed tensor's own end, of the packed ones; turns, of those with
     two waves of a workgroup on a SIMD; parts of the keys, of those whose waves share rows; windows
     and sinks, of those that have them, a lone tile of theirs, of those whose copies have no end,
-    and codes cleared before windows, of those in FP8."""
+    and codes cleared before windows, of those in FP8; shared keys, of those for parts."""
     of = {
         "parts": [PARTS],
         "join": [PARTS],
         "window": [WINDOWED],
+        "shared keys": [SHARED],
         "sinks": [WINDOWED],
         "lone tile": [LONE],
         "codes": [CODES],

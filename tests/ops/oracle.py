@@ -57,11 +57,14 @@ def one_thread() -> Iterator[None]:
 
 
 @one_thread()
-def expected(call: Call, weights_dtype: torch.dtype = torch.float32) -> Expected:
+def expected(
+    call: Call, weights_dtype: torch.dtype = torch.float32, in_parts: bool = False
+) -> Expected:
     """The reference's result of `call` and its bounds.
 
     `weights_dtype`: in which a kernel hands softmax weights to the product with the values; their
-    sum it takes in float32.
+    sum it takes in float32. `in_parts`: the outputs of parts of the keys are rounded to the
+    query's dtype before they are joined.
     """
     out, lse = reference.attention_prefill(arguments(call))
     out_bound, lse_bound = torch.zeros_like(out), torch.zeros_like(lse)
@@ -70,7 +73,7 @@ def expected(call: Call, weights_dtype: torch.dtype = torch.float32) -> Expected
     for tokens, keys, values in requests(arguments(call)):
         owned[tokens] = True
         bounds = _bounds(
-            call, query[tokens], keys, values, out[tokens], lse[:, tokens], weights_dtype
+            call, query[tokens], keys, values, out[tokens], lse[:, tokens], weights_dtype, in_parts
         )
         out_bound[tokens], lse_bound[:, tokens] = bounds
     error, smallest = ROUNDOFF[query.dtype], SMALLEST[query.dtype]
@@ -86,8 +89,10 @@ def _bounds(
     out: torch.Tensor,
     lse: torch.Tensor,
     weights_dtype: torch.dtype,
+    in_parts: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """How far float32 may stray in the output and the log-sum-exp of one request."""
+    query_dtype = query.dtype
     keys = widened(keys, call["k_scale"], query.shape[1], torch.float64).transpose(0, 1)
     values = widened(values, call["v_scale"], query.shape[1], torch.float64).transpose(0, 1)
     scores, error = scores_of(call, query.double().transpose(0, 1), keys)
@@ -125,6 +130,10 @@ def _bounds(
         # each weight rounded on its own; the row's largest is at least 1 before normalisation
         moved = moved + ROUNDOFF[weights_dtype] * (weights * torch.exp(error)) @ finite.abs()
         moved = moved + SMALLEST[weights_dtype] * finite.abs().sum(1, keepdim=True)
+    if in_parts:
+        # a part's output is a mean of its values, and joined with the share of its weights
+        share = (weights * torch.exp(error)) @ finite.abs()
+        moved = moved + ROUNDOFF[query_dtype] * share + SMALLEST[query_dtype]
     bound = (moved + summing * (weights @ finite.abs() + o.abs())) / kept + flushed
     lse_bound = -kept.log() + summing + 8 * U * (lse.abs() + largest[..., 0] + 1)[..., None]
     alive = seen.any(-1, keepdim=True)

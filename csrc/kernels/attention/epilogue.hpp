@@ -2,7 +2,7 @@
 // sum of the weights, rounded, stored.
 #pragma once
 
-#include "scale.hpp"
+#include "row_weights.hpp"
 #include "softmax.hpp"
 
 namespace hk::attention {
@@ -23,18 +23,18 @@ class Epilogue {
   static constexpr int kLdsBytes = Shape::kKeyParts > 1 ? Shape::kWaves* kWaveBytes : 0;
   using Output = ResultTile<Shape::kHeadSize, Shape::kWaveRows>;
 
-  // `row`: the wave's first, as a token; `rows`: that exist.
+  // `part`: of the keys; `row`: the wave's first, as a token; `rows`: that exist.
   HK_DEVICE Epilogue(const AttentionPrefillArgs& arguments, f32 values, f32 sink_, u32 lds,
-                     u32 head_, u32 row, i32 rows_, i32 wave_, Lane lane_)
-      : args(arguments), value_factor(values), sink(sink_), shared(lds), head(head_),
+                     u32 part_, u32 head_, u32 row, i32 rows_, i32 wave_, Lane lane_)
+      : args(arguments), value_factor(values), sink(sink_), shared(lds), part(part_), head(head_),
         first_row(row), rows(rows_), wave(wave_), lane(lane_) {}
 
   HK_DEVICE void run(Output& output, RowSums sums, f32 factor) const {
     if constexpr (Shape::kKeyParts == 1) {
-      const Weights weights = weights_of(sums, factor);
+      const RowWeights weights = weights_of(sums, factor);
       for (auto& row : output.block) hk::scale(row[0], row[0], weights.inverse);
       store_rows<0>(output);
-      store_lse(weights);
+      store_lse(sums, weights);
     } else {
       take_over();
       if (Shape::part(wave) == 0)
@@ -49,7 +49,7 @@ class Epilogue {
   f32 value_factor;  // of the output
   f32 sink;
   u32 shared;
-  u32 head, first_row;
+  u32 part, head, first_row;
   i32 rows, wave;
   Lane lane;
 
@@ -73,7 +73,7 @@ class Epilogue {
     fence_schedule();  // all at once: their latency is one
     ColumnVector keep, add;
     sums.join(others, factor, keep, add);
-    const Weights weights = weights_of(sums, factor);
+    const RowWeights weights = weights_of(sums, factor);
     keep *= weights.inverse, add *= weights.inverse;
     static_for<0, kStored>([&](auto c) {
       Block& block = output.block[kOwn + c][0];
@@ -81,57 +81,47 @@ class Epilogue {
       block = block * keep + theirs[c];
     });
     store_rows<kOwn>(output);
-    if constexpr (Part == 0) store_lse(weights);
+    if constexpr (Part == 0) store_lse(sums, weights);
   }
 
-  // Of a row: what sums of weighted values are to be multiplied with; the sum of the weights, which are
-  // taken from `base`, a natural logarithm.
-  struct Weights {
-    ColumnVector inverse, total, base;
-  };
-
-  // Rows without a key have none.
-  HK_DEVICE Weights weights_of(RowSums sums, f32 factor) const {
-    const Weights weights{sums.total == 0 ? 0 : value_factor * __builtin_amdgcn_rcpf(sums.total),
-                          sums.total, sums.maximum * (factor * kLn2)};
+  // Of a part the merge knows the rest (attention_merge.hip): out stays within what T can hold.
+  HK_DEVICE RowWeights weights_of(RowSums sums, f32 factor) const {
+    const f32 values = Mask::kPart ? 1.0f : value_factor;
+    const RowWeights weights = RowWeights::of(sums, factor, values);
     if constexpr (Mask::kWindow)
-      if (sink != kNoScore) return with_sink(weights);
+      if (sink != kNoScore) return weights.with_sink(sink, values);
     return weights;
-  }
-
-  HK_DEVICE Weights with_sink(Weights keys) const {
-    const ColumnVector largest = keys.total == 0 ? kNoScore : keys.base;
-    const ColumnVector both = __builtin_elementwise_maximum(largest, sink);
-    const auto share = [&](ColumnVector x) {
-      return x == kNoScore ? 0 : x == both ? 1 : __builtin_amdgcn_exp2f((x - both) * kLog2E);
-    };
-    const ColumnVector kept = share(largest), total = keys.total * kept + share(sink);
-    return {value_factor * kept * __builtin_amdgcn_rcpf(total), total, both};
   }
 
   // The blocks of channels from `First` on.
   template <int First>
   HK_DEVICE void store_rows(const Output& output) const {
     const u32 row_bytes = args.out_token * sizeof(T);
+    const u64 first = Mask::kPart ? offset(part, args.out_part) : 0;
     const BoundedView out(
         address(args.out) +
-            (offset(first_row, args.out_token) + offset(head, args.out_head)) * sizeof(T),
+            (first + offset(first_row, args.out_token) + offset(head, args.out_head)) * sizeof(T),
         rows * row_bytes);
     static_for<First, First + kStored>([&](auto c) {
       store_transposed<T>(out, row_bytes, Matrix::kRows * c, output.block[c][0], lane);
     });
   }
 
-  HK_DEVICE void store_lse(Weights weights) const {
+  HK_DEVICE void store_lse(RowSums sums, RowWeights weights) const {
     if (!args.lse) return;
+    if constexpr (Mask::kPart) {
+      const u64 lse = offset(part, args.lse_part);
+      store_column(lse, sums.maximum);
+      store_column(lse + u64(args.lse_part) / 2, sums.total);
+    } else {
+      store_column(0, weights.log_sum_exp());
+    }
+  }
+  HK_DEVICE void store_column(u64 first, ColumnVector src) const {
     const u32 column_bytes = args.lse_token * sizeof(f32);
-    const ColumnVector lse =
-        weights.total == 0 ? kNoScore : weights.base + __builtin_amdgcn_logf(weights.total) * kLn2;
-    store(BoundedView(
-              address(args.lse) +
-                  (offset(head, args.lse_head) + offset(first_row, args.lse_token)) * sizeof(f32),
-              rows * column_bytes),
-          column_bytes, lse, lane);
+    first += offset(head, args.lse_head) + offset(first_row, args.lse_token);
+    store(BoundedView(address(args.lse) + first * sizeof(f32), rows * column_bytes), column_bytes,
+          src, lane);
   }
 };
 

@@ -9,13 +9,19 @@ namespace hk::attention {
 // All keys up to a row's end.
 struct All {
   static constexpr char kName[16] = "none";
-  static constexpr bool kWindow = false;
+  static constexpr bool kWindow = false, kPart = false;
 };
 
 // The last `window` of those, and a sink: a score of its own that takes weight and has no value.
 struct Window {
   static constexpr char kName[16] = "window";
-  static constexpr bool kWindow = true;
+  static constexpr bool kWindow = true, kPart = false;
+};
+
+// Of all keys those of one part: a workgroup for each, and attention_merge.hip joins what they found.
+struct Part {
+  static constexpr char kName[16] = "part";
+  static constexpr bool kWindow = false, kPart = true;
 };
 
 // What a step has to mask: nothing; keys past a row's last one; these and keys before its window.
@@ -25,11 +31,16 @@ enum class Masked { kNot, kPast, kOutside };
 template <class Mask>
 struct Visible {
   i32 keys, ahead, causal, window;
+  i32 part_begin, part_end;
 
   HK_DEVICE i32 first(i32 row) const {
+    if constexpr (Mask::kPart) return part_begin;
     return Mask::kWindow ? max(ahead + row + 1 - window, 0) : 0;
   }
-  HK_DEVICE i32 end(i32 row) const { return causal ? min(keys, max(ahead + row + 1, 0)) : keys; }
+  HK_DEVICE i32 end(i32 row) const {
+    const i32 found = causal ? min(keys, max(ahead + row + 1, 0)) : keys;
+    return Mask::kPart ? min(found, part_end) : found;
+  }
 };
 
 // The head's sink; kNoScore: none.

@@ -16,7 +16,10 @@ template <class Shape, class Source, class Mask>
 HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
   using T = typename Shape::Element;
   constexpr int kTileKeys = Shape::kTileKeys;
-  const u32 id = __builtin_amdgcn_workgroup_id_x(), heads = args.num_heads;
+  // Workgroup ids go round the XCDs: those of one part share its keys in one L2.
+  const u32 first_id = __builtin_amdgcn_workgroup_id_x(), heads = args.num_heads;
+  const u32 id = Mask::kPart ? __builtin_amdgcn_workgroup_id_y() : first_id;
+  const u32 part_of_keys = Mask::kPart ? first_id : 0;
   const u32 head = neighbours_on_one_xcd(id % heads, heads);
   const Lane lane = this_lane();
   const i32 wave = this_wave();
@@ -50,11 +53,15 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
   }
   const i32 num_keys = source.count;
 
-  const Visible<Mask> visible{num_keys, num_keys - tile.length, args.causal, args.window};
+  const i32 part_begin = part_of_keys * args.part_keys;
+  const i32 part_end = i32(part_of_keys) == args.parts - 1 ? num_keys : part_begin + args.part_keys;
+  const Visible<Mask> visible{
+      num_keys, num_keys - tile.length, args.causal, args.window, part_begin, part_end};
   const i32 tile_rows = min(tile.length - tile.first_row, Shape::kQueryRows);
   const i32 first_seen = visible.first(tile.first_row), first_tile = first_seen / kTileKeys;
   // The last step clears no values before a window: another one comes after a first tile that has some.
-  const i32 fewest = Source::kWidens || first_seen % kTileKeys == 0 ? 0 : first_tile + 2;
+  const bool clears = Mask::kWindow && !Source::kWidens && first_seen % kTileKeys != 0;
+  const i32 fewest = clears ? first_tile + 2 : 0;
   const i32 tiles = max(ceil_div(visible.end(tile.first_row + tile_rows - 1), kTileKeys), fewest);
   // Of the wave's part of the keys, from tile 0 on: tiles up to the last that a row sees, to the last
   // that every row sees to its end, and to the last that some row does not see from its beginning.
@@ -78,7 +85,7 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
                  factor, visible.end(first_row + lane.col) - 1, args.window,
                  visible.first(first_row));
 
-  if (tiles > 0) {
+  if (tiles > first_tile) {
     constexpr Masked kBegin = Mask::kWindow ? Masked::kOutside : Masked::kPast;
     attention.start(queries, scale, own_tiles > first_tile);
     i32 j = first_tile - 1;
@@ -106,8 +113,8 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
   if constexpr (Source::kWidens && !Source::kScalar && Shape::kKeyParts > 1) wait_lds<0>();
   fence_schedule();
 
-  Epilogue<Shape, Mask>(args, args.value_factor * value_scale, sink, shared_address(lds), head,
-                        first_token, wave_rows, wave, lane)
+  Epilogue<Shape, Mask>(args, args.value_factor * value_scale, sink, shared_address(lds),
+                        part_of_keys, head, first_token, wave_rows, wave, lane)
       .run(attention.output, attention.softmax.sums(), factor);
 }
 
@@ -122,15 +129,20 @@ constexpr KernelInfo<AttentionFacts> info(AttentionFacts facts, i32 useful_perce
     else
       facts.stored[i] = facts.dtype[i];
   }
-  return {Shape::kQueryRows,
-          Shape::kTileKeys,
-          Shape::kHeadSize,
-          kLdsBytes<Shape, Source, Mask>,
-          4 * Shape::kWaveRows * Shape::kWaveKeys * Shape::kHeadSize,
-          "(ceil_div(num_tokens, tile_rows) + num_requests) * num_heads",
-          "attention_prefill",
-          facts,
-          {Shape::kWavesPerSimd, useful_percent}};
+  KernelInfo<AttentionFacts> made = {Shape::kQueryRows,
+                                     Shape::kTileKeys,
+                                     Shape::kHeadSize,
+                                     kLdsBytes<Shape, Source, Mask>,
+                                     4 * Shape::kWaveRows * Shape::kWaveKeys * Shape::kHeadSize,
+                                     {},
+                                     "attention_prefill",
+                                     facts,
+                                     {Shape::kWavesPerSimd, useful_percent}};
+  const char* grid = Mask::kPart
+                         ? "parts, (ceil_div(num_tokens, tile_rows) + num_requests) * num_heads"
+                         : "(ceil_div(num_tokens, tile_rows) + num_requests) * num_heads";
+  for (int i = 0; grid[i]; ++i) made.grid[i] = grid[i];
+  return made;
 }
 
 template <class T, int HeadSize, int QueryRows>

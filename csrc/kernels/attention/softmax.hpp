@@ -6,8 +6,6 @@
 
 namespace hk::attention {
 
-constexpr f32 kLn2 = 0.69314718055994531f;
-
 template <class Shape, class Tiles>
 class Softmax {
   using T = typename Shape::Element;

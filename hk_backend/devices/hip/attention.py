@@ -175,6 +175,10 @@ def prepare(of: AttentionArguments, kernels: Catalogue) -> KernelCall:
         "window": min(of.sliding_window or ALL_KEYS, ALL_KEYS),
         "scale": scale,
         "value_factor": value_factor,
+        "parts": 1,
+        "part_keys": 0,
+        "out_part": 0,
+        "lse_part": 0,
     }
     sizes = {
         "num_requests": of.query_start_loc.shape[0] - 1,
@@ -277,7 +281,7 @@ def settle(call: KernelCall, machine: Machine) -> KernelCall:
     return call
 
 
-def ways(kernel: KernelEntry) -> Sequence[Way]:
+def ways(kernel: KernelEntry, kernels: Catalogue) -> Sequence[Way]:
     """One."""
     return (as_it_is,)
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from hk_backend.devices.base import Arguments, DeviceError, Request
-from hk_backend.devices.hip import attention, linear, pack_weight, quantize_fp8
+from hk_backend.devices.hip import attention, attention_parts, linear, pack_weight, quantize_fp8
 from hk_backend.devices.hip.call import KernelCall, bad
 from hk_backend.devices.hip.library import (
     HipError,
@@ -26,11 +26,13 @@ from hk_backend.devices.hip.memory import GpuMemory, Memory
 from hk_backend.devices.hip.merge import merge_attention
 from hk_backend.devices.hip.modules import HipKernels
 from hk_backend.devices.hip.operator import Machine, Operator
-from hk_backend.devices.hip.plan import Plan, Prepared, can_prepare, plan
+from hk_backend.devices.hip.plan import TENSORS, Plan, Prepared, can_prepare, plan
+from hk_backend.devices.hip.prepared_parts import PreparedParts
 from hk_backend.devices.hip.repeated import RepeatedLinears
 from hk_backend.devices.hip.self_check import self_check
 from hk_backend.devices.hip.workspace import Workspaces
 from hk_backend.kernels import Catalogue, CodeObjectError, Family, KernelEntry, catalogue
+from hk_backend.kernels.attention_plan import Parts
 from hk_backend.terms.attention_arguments import AttentionArguments
 from hk_backend.terms.linear_arguments import LinearArguments, PackWeightArguments
 from hk_backend.terms.packed_weight import FlatWeight
@@ -47,8 +49,10 @@ BY_KERNELS: dict[str, Operator] = {
     "attention_prefill": attention,
     linear.OPERATOR: linear,
     quantize_fp8.OPERATOR: quantize_fp8,
+    attention_parts.MERGE: attention_parts,
 }
 """By the catalogue's name of the kernels."""
+ONE_PART = Parts(1, 0)
 IN_TORCH: dict[str, Callable[[Any], None]] = {
     "merge_attention": merge_attention,
     "pack_weight": pack_weight.pack_weight,
@@ -154,6 +158,8 @@ class HipDevice:
             raise self._missing(arguments.operator)
         if isinstance(arguments, LinearArguments):
             return self._run_linear(arguments)
+        if isinstance(arguments, AttentionArguments):
+            return self._run_attention(arguments)
         call = self._ready(operator, arguments)
         return None if call is None else self.launch(call, self._index(call))
 
@@ -184,19 +190,40 @@ class HipDevice:
         num_tokens: int,
         seq_lens: torch.Tensor | None,
         block_table: torch.Tensor | None,
+        longest: int | None = None,
     ) -> Plan:
-        return plan(self.memory, query_start_loc, num_tokens, seq_lens, block_table)
+        return plan(self.memory, query_start_loc, num_tokens, seq_lens, block_table, longest)
 
     def prepare_prefill(
         self, arguments: AttentionArguments, tensors: Sequence[torch.Tensor]
-    ) -> Prepared | None:
+    ) -> Prepared | PreparedParts | None:
         call = attention.prepare(arguments, self.catalogue)
         if not can_prepare(call) or arguments.key_start_loc is not None:
             return None
-        index = self.memory.index(tensors[0])
-        call = self._with_usable(attention, call, index)
+        index, paged = self.memory.index(tensors[0]), arguments.paged_kv is not None
+        given = dict(zip(TENSORS, tensors, strict=True))
+        whole = self._prepared(self._with_usable(attention, call, index), given, paged, index)
+        kernels = self._kernels_of_parts(call, index) if paged else None
+        if kernels is None:
+            return whole
+        heads, head_size = call.tensors["out"].shape[1:]
+        nothing = torch.empty(0, dtype=torch.float32, device=tensors[0].device)
+        first, second = attention_parts.in_parts(call, ONE_PART, kernels, nothing)
+        of_parts = {**given, "out": nothing, "lse": nothing}
+        of_merge = {"partial": nothing, "sums": nothing, "out": given["out"]}
+        launches = (
+            whole,
+            self._prepared(first, of_parts, paged, index),
+            self._prepared(second, of_merge, paged, index),
+        )
+        place = self.memory, self.library, self.workspaces, index
+        return PreparedParts(*place, heads, head_size, *launches)
+
+    def _prepared(
+        self, call: KernelCall, tensors: Mapping[str, torch.Tensor], paged: bool, index: int
+    ) -> Prepared:
         kernels = [self.kernels.load(kernel, index) for kernel in call.kernels]
-        return Prepared(self.memory, kernels, call, tensors, arguments.paged_kv is not None)
+        return Prepared(self.memory, kernels, call, tensors, paged)
 
     def compute_units(self, index: int) -> int:
         """Of GPU `index`."""
@@ -212,6 +239,42 @@ class HipDevice:
         units = self.gpu(index).compute_units
         room = linear.workspace_bytes(packed, self.catalogue, units)
         self.workspaces.reserve(index, room)
+
+    def _run_attention(self, of: AttentionArguments) -> None:
+        """One launch, or the keys in parts and a launch that joins them."""
+        call = self._ready(attention, of)
+        if call is None:
+            return
+        index = self._index(call)
+        for each in self._in_parts(call, of.max_seq_len, index) or (call,):
+            self.launch(each, index)
+
+    def _in_parts(
+        self, call: KernelCall, longest: int | None, index: int
+    ) -> tuple[KernelCall, KernelCall] | None:
+        """The launches of a call whose keys are worth sharing; None: they are not, or cannot be."""
+        stream = self.memory.stream(index)
+        if longest is None or self.library.is_capturing(stream):
+            return None
+        parts = attention_parts.planned(call, longest, self.compute_units(index))
+        kernels = self._kernels_of_parts(call, index) if parts.number > 1 else None
+        if kernels is None:
+            return None
+        tokens, heads, head_size = call.tensors["out"].shape
+        room = attention_parts.workspace_bytes(parts.number * tokens * heads, head_size)
+        memory = self.workspaces.of(index, stream, room).partial
+        return attention_parts.in_parts(call, parts, kernels, memory)
+
+    def _kernels_of_parts(self, call: KernelCall, index: int) -> tuple[Family, Family] | None:
+        """Those for parts and those that join these, of which one each may run; None: there are
+        none."""
+        there = attention_parts.kernels_of(call, self.catalogue)
+        if there is None:
+            return None
+        parts, merge = (self._usable(attention_parts, family, index) for family in there)
+        if isinstance(parts, Verdict) or isinstance(merge, Verdict):
+            return None
+        return parts, merge
 
     def _run_linear(self, of: LinearArguments) -> None:
         """Round x as the kernels multiply it, multiply, and keep the launches for the next call."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 
 import torch
 
@@ -174,9 +173,13 @@ def split(call: KernelCall, machine: Machine, count: int) -> KernelCall:
     )
 
 
-def ways(kernel: KernelEntry) -> Sequence[Way]:
+def ways(kernel: KernelEntry, kernels: Catalogue) -> Sequence[Way]:
     """With the depth as it is and, of kernels that may split it, in halves."""
-    return (as_it_is, partial(split, count=2)) if can_split(kernel, tiles=1) else (as_it_is,)
+    return (as_it_is, _in_halves) if can_split(kernel, tiles=1) else (as_it_is,)
+
+
+def _in_halves(call: KernelCall, machine: Machine) -> Sequence[KernelCall]:
+    return (split(call, machine, count=2),)
 
 
 def workspace_bytes(of: PackWeightArguments, kernels: Catalogue, compute_units: int) -> int:

@@ -48,12 +48,13 @@ class Machine(Protocol):
         """
 
 
-Way = Callable[[KernelCall, Machine], KernelCall]
+Way = Callable[[KernelCall, Machine], Sequence[KernelCall]]
+"""To solve a problem: the launches, of one kernel or of several."""
 
 
-def as_it_is(call: KernelCall, machine: Machine) -> KernelCall:
+def as_it_is(call: KernelCall, machine: Machine) -> Sequence[KernelCall]:
     """The only way of most kernels."""
-    return call
+    return (call,)
 
 
 class Operator(Protocol):
@@ -76,5 +77,6 @@ class Operator(Protocol):
     def self_check_problem(self, kernel: KernelEntry) -> Problem:
         """What `kernel` must solve before its first use."""
 
-    def ways(self, kernel: KernelEntry) -> Sequence[Way]:
-        """To launch `kernel`: it must solve the problem in each."""
+    def ways(self, kernel: KernelEntry, kernels: Catalogue) -> Sequence[Way]:
+        """To launch `kernel`, with others where it takes several: it must solve the problem in
+        each."""

@@ -9,19 +9,23 @@ prepared for, it does not launch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import torch
 
 from hk_backend import _hip
 from hk_backend.devices.hip.call import KernelCall
 from hk_backend.devices.hip.memory import Memory
+from hk_backend.kernels.attention_plan import Parts, plan_parts
 from hk_backend.terms.checks import bad
 
 ROWS = ("query_start_loc", "key_start_loc", "seq_lens", "block_table")
 """The tensors of a step, as the kernels' argument names them."""
-VALUES = (*ROWS, "block_table_row", "num_requests", "num_tokens")
+OF_PARTS = ("parts", "part_keys", "out_part", "lse_part", "lse_head")
+"""Of the keys, and how what they leave lies."""
+VALUES = (*ROWS, "block_table_row", "num_requests", "num_tokens", *OF_PARTS)
 """What a step's launches take from it."""
 TENSORS = ("query", "key", "value", "out")
 """The tensors of a layer that are handed over with each call."""
@@ -36,16 +40,73 @@ reads_tensors = _hip.read_tensors_of(torch.Tensor)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """The rows of one step on GPU `index`. Holds their tensors, whose addresses `native` has."""
+    """The rows of one step on GPU `index`. Holds their tensors, whose addresses `native` has.
+    `longest`: keys of the longest request, if the host knows."""
 
     index: int
     num_tokens: int
     tensors: Mapping[str, torch.Tensor]
     native: _hip.Step
+    longest: int | None = None
+    _parts: dict[tuple[int, int], PlanInParts | None] = field(default_factory=dict)
 
     def at(self, addresses: Mapping[str, int]) -> _hip.Step:
         """The same with its tensors elsewhere."""
         return _step(self.index, self.num_tokens, self.tensors, addresses)
+
+    def in_parts(self, heads: int, head_size: int, compute_units: int) -> PlanInParts | None:
+        """The same for layers of so many heads, whose keys are worth sharing; None: they are
+        not."""
+        key = heads, head_size
+        if key not in self._parts:
+            self._parts[key] = self._deal(heads, head_size, compute_units)
+        return self._parts[key]
+
+    def _deal(self, heads: int, head_size: int, compute_units: int) -> PlanInParts | None:
+        if self.longest is None or self.num_tokens < 1:
+            return None
+        requests = len(self.tensors["query_start_loc"]) - 1
+        rows = self.num_tokens, requests, heads
+        parts = plan_parts(*rows, self.longest, head_size, compute_units)
+        if parts.number == 1:
+            return None
+        addresses = {name: tensor.data_ptr() for name, tensor in self.tensors.items()}
+        values = numbers_of(parts, self.num_tokens, heads, head_size)
+        native = _step(self.index, self.num_tokens, self.tensors, addresses, values)
+        return PlanInParts(self, parts, values, native)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanInParts:
+    """The same rows, with their keys in `parts`."""
+
+    whole: Plan
+    parts: Parts
+    values: Mapping[str, int]
+    native: _hip.Step
+
+    @property
+    def index(self) -> int:
+        return self.whole.index
+
+    @property
+    def tensors(self) -> Mapping[str, torch.Tensor]:
+        return self.whole.tensors
+
+    def at(self, addresses: Mapping[str, int]) -> _hip.Step:
+        """The same with its tensors elsewhere."""
+        return _step(self.index, self.whole.num_tokens, self.tensors, addresses, self.values)
+
+
+def numbers_of(parts: Parts, tokens: int, heads: int, head_size: int) -> dict[str, int]:
+    """What a launch in parts is told of them, by the struct's fields."""
+    return {
+        "parts": parts.number,
+        "part_keys": parts.keys,
+        "out_part": tokens * heads * head_size,
+        "lse_part": 2 * heads * tokens,
+        "lse_head": tokens,
+    }
 
 
 def plan(
@@ -54,6 +115,7 @@ def plan(
     num_tokens: int,
     seq_lens: torch.Tensor | None,
     block_table: torch.Tensor | None,
+    longest: int | None = None,
 ) -> Plan:
     """The plan of a step, whose fresh keys are packed as its queries are.
 
@@ -61,6 +123,7 @@ def plan(
         query_start_loc: int32 `[requests + 1]`; `num_tokens`: the end of the last request.
         seq_lens: int32 `[requests]`; `block_table`: int32 `[requests, max_blocks]`. Both for rows
             whose keys are read from a cache.
+        longest: of `seq_lens`, if the host knows it.
 
     Raises:
         ValueError: names the argument, its value and what would be valid.
@@ -87,11 +150,16 @@ def plan(
             bad(name, f"a tensor on {tensor.device}", f"one on {memory.tensors_on}, as all others")
     index = memory.index(query_start_loc)
     addresses = {name: tensor.data_ptr() for name, tensor in tensors.items()}
-    return Plan(index, num_tokens, tensors, _step(index, num_tokens, tensors, addresses))
+    native = _step(index, num_tokens, tensors, addresses)
+    return Plan(index, num_tokens, tensors, native, longest)
 
 
 def _step(
-    index: int, num_tokens: int, tensors: Mapping[str, torch.Tensor], addresses: Mapping[str, int]
+    index: int,
+    num_tokens: int,
+    tensors: Mapping[str, torch.Tensor],
+    addresses: Mapping[str, int],
+    more: Mapping[str, int] = MappingProxyType({}),
 ) -> _hip.Step:
     block_table = tensors.get("block_table")
     numbers = {
@@ -99,6 +167,7 @@ def _step(
         "num_requests": tensors["query_start_loc"].shape[0] - 1,
         "num_tokens": num_tokens,
         **addresses,
+        **more,
     }
     return _hip.Step(index, [numbers.get(name, 0) for name in VALUES], num_tokens)
 
@@ -108,8 +177,8 @@ class Prepared:
 
     Args:
         kernels: those of `call`, loaded.
-        tensors: query, key, value and out as they will be handed over: those of `call`, perhaps
-            under another shape.
+        tensors: those that will be handed over, by the struct's fields: of `call`, perhaps under
+            another shape.
         paged: keys and values are a cache, which has as many blocks each time; else they have a
             row for each token of a step.
     """
@@ -119,7 +188,7 @@ class Prepared:
         memory: Memory,
         kernels: list[_hip.Kernel],
         call: KernelCall,
-        tensors: Sequence[torch.Tensor],
+        tensors: Mapping[str, torch.Tensor],
         paged: bool,
     ) -> None:
         self._memory = memory
@@ -127,9 +196,11 @@ class Prepared:
         arguments = call.kernels[0].arguments
         fields = {field.name: field for field in arguments.fields}
         kept = {name: call.tensors[name] for name in OF_LAYER if name in call.tensors}
-        self._names, self._kept = (*TENSORS, *kept), tuple(kept.values())
+        self._names, self._kept = (*tensors, *kept), tuple(kept.values())
         exact = {*kept, *(("key", "value") if paged else ())}
         taken = {*call.tensors, *call.sizes, *(["block_table_row"] if paged else [])}
+        taken |= set(OF_PARTS) if "parts" in call.sizes else set()
+        taken &= set(fields)
         self._native = _hip.Prepared(
             kernels,
             arguments.pack(call.values({})),
@@ -138,13 +209,13 @@ class Prepared:
             dict(call.sizes),
             [
                 (tensor, fields[name].offset, name in exact)
-                for name, tensor in zip(self._names, (*tensors, *self._kept), strict=True)
+                for name, tensor in {**tensors, **kept}.items()
             ],
             ALIGNMENT,
         )
 
-    def launch(self, plan: Plan, tensors: tuple[torch.Tensor, ...]) -> bool:
-        """Enqueue it for a step and a layer's query, key, value and out.
+    def launch(self, plan: Plan | PlanInParts, tensors: tuple[torch.Tensor, ...]) -> bool:
+        """Enqueue it for a step and a layer's tensors.
 
         Returns:
             False, and nothing has been done: they are not as the prepared ones.
@@ -157,7 +228,7 @@ class Prepared:
             return self._native.launch(plan.native, self._memory.stream(plan.index), tensors)
         return self._launch_mapped(plan, tensors)
 
-    def _launch_mapped(self, plan: Plan, tensors: tuple[torch.Tensor, ...]) -> bool:
+    def _launch_mapped(self, plan: Plan | PlanInParts, tensors: tuple[torch.Tensor, ...]) -> bool:
         given = dict(zip(self._names, tensors, strict=True))
         rows = {name: plan.tensors[name] for name in ROWS if name in self._call.tensors}
         with self._memory.addresses(replace(self._call, tensors={**given, **rows})) as addresses:

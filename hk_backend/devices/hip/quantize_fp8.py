@@ -69,7 +69,7 @@ def settle(call: KernelCall, machine: Machine) -> KernelCall:
     return call
 
 
-def ways(kernel: KernelEntry) -> Sequence[Way]:
+def ways(kernel: KernelEntry, kernels: Catalogue) -> Sequence[Way]:
     """One."""
     return (as_it_is,)
 

@@ -36,11 +36,13 @@ def self_check(device: Launcher, operator: Operator, kernel: KernelEntry, index:
     target = device.memory.torch_device(index)
     with torch.device("cpu"):  # an engine may have made a GPU the default
         problem = operator.self_check_problem(kernel)
-    for way in operator.ways(kernel):
+    for way in operator.ways(kernel, device.catalogue):
         arguments = moved(problem.arguments, target)
         call = operator.prepare(arguments, device.catalogue)
-        assert kernel in call.kernels
-        device.launch(way(replace(call, kernels=(kernel,)), device.gpu(index)), index)
+        if kernel.operator == call.kernels[0].operator:
+            call = replace(call, kernels=(kernel,))
+        for launch in way(call, device.gpu(index)):
+            device.launch(launch, index)
         with torch.device("cpu"):
             errors = {
                 name: error(getattr(arguments, name).cpu(), expected)

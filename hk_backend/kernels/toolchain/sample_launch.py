@@ -65,7 +65,7 @@ def attention_prefill(
         "key": _elements(slots * row, stored),
         "value": _elements(slots * row, stored),
         "out": _elements(tokens * row),
-        "lse": np.zeros(tokens, np.float32),
+        "lse": np.zeros(2 * tokens, np.float32),  # of a part it has two rows
         "query_start_loc": np.array([0, tokens], np.int32),
         "key_start_loc": np.array([0, keys], np.int32),
         "seq_lens": np.array([keys], np.int32),
@@ -94,6 +94,10 @@ def attention_prefill(
         "scale": head_size**-0.5,
         "value_factor": 1.0,
         "window": ALL_KEYS,
+        "parts": 1,
+        "part_keys": ALL_KEYS,
+        "out_part": 0,
+        "lse_part": 2 * tokens,
     }
     unused = ("key_start_loc",) if paged else ("seq_lens", "block_table")
     absent = (*unused, "key_scale", "value_scale", "sinks")

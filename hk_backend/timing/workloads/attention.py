@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hk_backend.kernels.entry import KernelEntry, pack_arguments
-from hk_backend.kernels.masks import ALL_KEYS
+from hk_backend.kernels.masks import ALL_KEYS, PART
 from hk_backend.kernels.row_sources import (
     ANY_PAGES,
     PACKED,
@@ -44,6 +44,8 @@ class Shape:
     """Tokens of a block of the cache; 0: the fewest that the kernel is for."""
     window: int = 0
     """Keys up to its own that a query sees; 0: all of them."""
+    parts: int = 1
+    """That share the keys, of a kernel for parts."""
 
     def __post_init__(self) -> None:
         if not self.queries or len(self.queries) != len(self.keys):
@@ -56,6 +58,8 @@ class Shape:
             raise ValueError("queries, keys: valid: one query or more, and as many keys or more")
         if self.kv_heads < 1 or self.heads % self.kv_heads:
             raise ValueError(f"heads {self.heads}/{self.kv_heads}; valid: a multiple of KV heads")
+        if self.parts < 1:
+            raise ValueError(f"parts {self.parts}; valid: 1 or more")
         if self.block_size < 0:
             raise ValueError(f"block_size {self.block_size}; valid: 1 or more")
         if self.window < 0 or (self.window and not self.causal):
@@ -97,10 +101,12 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
         "query": buffers.zeros((tokens, shape.heads, head_size), np.uint16),
         "key": buffers.zeros((slots, shape.kv_heads, head_size), stored_type),
         "value": buffers.zeros((slots, shape.kv_heads, head_size), stored_type),
-        "out": buffers.zeros((tokens, shape.heads, head_size), np.uint16),
+        "out": buffers.zeros((shape.parts, tokens, shape.heads, head_size), np.uint16),
         "query_start_loc": buffers.table(_starts(shape.queries)),
         **(_paged(shape) if paged else {"key_start_loc": buffers.table(_starts(shape.keys))}),
     }
+    if entry.facts["mask"] == PART:
+        arrays["lse"] = buffers.zeros((shape.parts, 2, shape.heads, tokens), np.float32)
     if stored < ELEMENT:  # one for the whole cache, as engines have them
         arrays |= {name: buffers.zeros((1,), np.float32) for name in SCALES}
         for name in SCALES:
@@ -162,19 +168,35 @@ def workgroups(entry: KernelEntry, shape: Shape) -> tuple[NDArray[np.float64], N
             before = keys - queries + numbers * rows + 1 - shape.window
             tiles[first : first + own] -= np.maximum(before, 0) // columns
         requests[first : first + own] = request
-    return np.repeat(tiles, shape.heads), np.repeat(requests, shape.heads)
+    own = part_tiles(entry, shape)
+    begin = np.arange(shape.parts) * own
+    end = np.append(begin[1:], np.inf)
+    seen = np.clip(np.minimum(tiles[:, None], end) - begin, 0, None)
+    return (
+        np.repeat(seen, shape.heads, axis=0).ravel(),
+        np.repeat(requests, shape.heads * shape.parts),
+    )
+
+
+def part_tiles(entry: KernelEntry, shape: Shape) -> int:
+    """Of each part but the last one, which has the rest."""
+    return -(-max(shape.keys) // (entry.tile.columns * shape.parts))
 
 
 def _with_neighbours(samples: list[int], work: NDArray[np.float64], shape: Shape) -> list[int]:
     """Others that read the same keys as the first workgroup that has some: of the next query tile,
     and of the next head (as csrc/include/hk/grid.hpp deals heads). The others begin with the same
-    keys as that one; with a window they do not, and each has its own neighbours."""
+    keys as that one; with a window, or in parts, they do not, and each has its own neighbours."""
     having = [s for s in samples if work[s] > 0]
-    head = XCDS if shape.heads % XCDS == 0 else 1
+    permuted = shape.heads % XCDS == 0 and (shape.heads > XCDS or shape.parts == 1)
+    head = XCDS if permuted else 1
     others = dict.fromkeys(
         other
-        for s in (having if shape.window else having[:1])
-        for other in (s + shape.heads, s + head if shape.heads > head else s)
+        for s in (having if shape.window or shape.parts > 1 else having[:1])
+        for other in (
+            s + shape.heads * shape.parts,
+            s + head * shape.parts if shape.heads > head else s,
+        )
     )
     return samples + [w for w in others if w < len(work) and work[w] > 0 and w not in samples]
 
@@ -238,8 +260,14 @@ def _numbers(
         **dict.fromkeys(("key_token", "value_token"), kv_row),
         **split_strides(entry, shape.block_size),
         **dict.fromkeys(("key_block", "value_block"), shape.block_size * kv_row),
-        **dict.fromkeys(("lse_head", "lse_token", "key_scale_head", "value_scale_head"), 0),
+        **dict.fromkeys(("key_scale_head", "value_scale_head"), 0),
+        "lse_head": sum(shape.queries),
+        "lse_token": 1,
         "block_table_row": arrays["block_table"].shape[1] if paged else 0,
+        "out_part": sum(shape.queries) * row,
+        "lse_part": 2 * shape.heads * sum(shape.queries),
+        "parts": shape.parts,
+        "part_keys": part_tiles(entry, shape) * entry.tile.columns,
         "num_requests": len(shape.queries),
         "num_tokens": sum(shape.queries),
         "num_heads": shape.heads,

@@ -124,7 +124,7 @@ def _with_steps(plan: Plan, pool: Any, req_to_token: torch.Tensor) -> Plan:
         end = mine.tokens.stop
     seq_lens = mine.of_rows(batch.seq_lens[:rows]).to(torch.int32)
     to_window = getattr(pool, "translate_loc_from_full_to_swa", None)
-    table = window_table = None
+    table = window_table = longest = None
     if plan.paged:
         requests = mine.of_rows(batch.req_pool_indices[:rows])
         lengths = np.add(batch.extend_seq_lens_cpu, batch.extend_prefix_lens_cpu)
@@ -133,7 +133,7 @@ def _with_steps(plan: Plan, pool: Any, req_to_token: torch.Tensor) -> Plan:
         table = (slots // pool.page_size).to(torch.int32)
         if to_window is not None:
             window_table = (to_window(slots) // pool.page_size).to(torch.int32)
-    step = plan_step(starts, end, seq_lens, table, mine.gathered)
+    step = plan_step(starts, end, seq_lens, table, longest, mine.gathered)
     return replace(
         plan,
         step=step,

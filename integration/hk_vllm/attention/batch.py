@@ -52,11 +52,12 @@ def select_rows(batch: Any, rows: Bools) -> Selection | None:
 def step_of(batch: Any, mine: Selection) -> Step:
     """HK's rows: where the engine has them, or gathered."""
     seq_lens, table = mine.of_rows(batch.seq_lens), mine.of_rows(batch.block_table_tensor)
+    longest = int(host_seq_lens(batch)[mine.on_host].max())
     if not isinstance(mine.rows, slice) or not isinstance(mine.tokens, slice):
         starts = to_device(mine.starts.astype(np.int32), batch.seq_lens.device)
-        return plan_step(starts, mine.num_tokens, seq_lens, table, gathered=True)
+        return plan_step(starts, mine.num_tokens, seq_lens, table, longest, gathered=True)
     starts = batch.query_start_loc[mine.rows.start : mine.rows.stop + 1]
-    return plan_step(starts, mine.tokens.stop, seq_lens, table)
+    return plan_step(starts, mine.tokens.stop, seq_lens, table, longest)
 
 
 def batch_of(batch: Any, rows: Selection) -> Any:

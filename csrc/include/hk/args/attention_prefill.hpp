@@ -21,6 +21,12 @@
 //
 // Grid: (ceil(num_tokens / query rows of a workgroup) + num_requests) * num_heads, one dimension.
 // That bounds the query tiles of any batch; workgroups without one leave.
+//
+// With the mask `part` workgroups share the keys: this is then the grid's second dimension, and the
+// parts are the first. Part p sees keys p * part_keys up to (p + 1) * part_keys, the last one all the
+// rest. It leaves `out` without value_factor and without sinks, and for lse the rows' largest scores,
+// without the scale, and lse_part / 2 elements after these the sums of their weights: what
+// hk/args/attention_merge.hpp takes.
 #pragma once
 
 #include "../types/scalar.hpp"
@@ -69,6 +75,10 @@ struct AttentionPrefillArgs {
   float value_factor;    // of the output
   i32 window;            // with causal; 2^30: none
   const float* sinks;    // [num_heads], or null
+  i64 out_part;          // parts: from one to the next
+  i64 lse_part;
+  i32 part_keys;  // parts: a multiple of 64
+  i32 parts;      // 1 or more
 };
 
 }  // namespace hk

@@ -1,0 +1,30 @@
+// Prefill attention of few rows over many keys: what attention_prefill.hip computes, of one part of the
+// keys. Workgroups share the keys of a query tile, and attention_merge.hip joins what they found. Kernels
+// of their own, so that the others take no register and no instruction for it.
+//
+// A workgroup begins with its part's first tile of keys and ends with its last; the loop is the same.
+//
+// Choices:
+//   - Parts are whole tiles: only the last one has keys to mask, as without parts.
+//   - Workgroup ids go round the XCDs, and a part is the grid's first dimension: where there are as many
+//     parts as XCDs, or a multiple, one L2 reads the part's keys once for all heads and query tiles.
+//   - A part leaves its output divided and rounded: half the bytes of sums in float32, for one rounding
+//     more. Beside it are the row's maximum and sum as they are, not their logarithm, so that scores past
+//     float32's range are joined as exactly as within one workgroup.
+//   - 128 rows at either head size: launches with parts are small.
+#include "attention/prefill.hpp"
+
+HK_ARCHES(gfx950);
+
+ATTENTION_PREFILL(bf16_d64_paged_part, bf16, 64, 128, PagedRows, Part, 55);
+ATTENTION_PREFILL(bf16_d64_tokens_part, bf16, 64, 128, TokenRows, Part, 55);
+ATTENTION_PREFILL(bf16_d64_split_part, bf16, 64, 128, SplitPagedRows, Part, 55);
+ATTENTION_PREFILL(bf16_d128_paged_part, bf16, 128, 128, PagedRows, Part, 64);
+ATTENTION_PREFILL(bf16_d128_tokens_part, bf16, 128, 128, TokenRows, Part, 64);
+ATTENTION_PREFILL(bf16_d128_split_part, bf16, 128, 128, SplitPagedRows, Part, 64);
+ATTENTION_PREFILL(f16_d64_paged_part, f16, 64, 128, PagedRows, Part, 55);
+ATTENTION_PREFILL(f16_d64_tokens_part, f16, 64, 128, TokenRows, Part, 55);
+ATTENTION_PREFILL(f16_d64_split_part, f16, 64, 128, SplitPagedRows, Part, 55);
+ATTENTION_PREFILL(f16_d128_paged_part, f16, 128, 128, PagedRows, Part, 64);
+ATTENTION_PREFILL(f16_d128_tokens_part, f16, 128, 128, TokenRows, Part, 64);
+ATTENTION_PREFILL(f16_d128_split_part, f16, 128, 128, SplitPagedRows, Part, 64);

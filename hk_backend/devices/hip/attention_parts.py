@@ -1,0 +1,129 @@
+"""Attention of few rows over many keys: workgroups share the keys, and a second kernel joins what
+they found (csrc/kernels/attention_merge.hip).
+
+What the parts leave for it lies in memory that the stream's launches share (workspace.py): the sums
+of all rows and parts first, then the outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from hk_backend.devices.hip import attention
+from hk_backend.devices.hip.attention import DTYPES, STORED, alternatives
+from hk_backend.devices.hip.attention_problem import problem_of
+from hk_backend.devices.hip.call import KernelCall
+from hk_backend.devices.hip.operator import Machine, Problem, Way
+from hk_backend.devices.hip.plan import numbers_of
+from hk_backend.kernels import Catalogue, Family, KernelEntry, NoKernel
+from hk_backend.kernels.attention_plan import TILE_KEYS, Parts, plan_parts
+from hk_backend.kernels.masks import ALL_KEYS, PART
+from hk_backend.kernels.row_sources import PAGED
+
+verdict, prepare, settle = attention.verdict, attention.prepare, attention.settle
+
+MERGE = "attention_merge"
+"""The operator of the kernels that join parts."""
+SELF_CHECK = Parts(3, 4 * TILE_KEYS)
+"""The keys of a request of the problem end in its first part, another's in its last."""
+FROM_CALL = ("out", "lse", "key_scale", "value_scale", "sinks", "query_start_loc")
+"""Tensors of a call that the merge takes."""
+
+
+def kernels_of(call: KernelCall, kernels: Catalogue) -> tuple[Family, Family] | None:
+    """Those that compute a call in parts, and those that join these; None: there are none, or a
+    window leaves few keys to share."""
+    if call.numbers["window"] != ALL_KEYS:
+        return None
+    facts = call.kernels[0].facts
+    dtypes = {name: dtype for dtype, name in STORED.items()}
+    dtype, stored = (dtypes[str(facts[fact])] for fact in ("dtype", "stored"))
+    head_size, keys = int(facts["head_size"]), str(facts["keys"])
+    parts = alternatives(kernels, dtype, stored, head_size, keys, PART)
+    merge = kernels.alternatives(MERGE, dtype=DTYPES[dtype], head_size=head_size)
+    if isinstance(parts, NoKernel) or isinstance(merge, NoKernel):
+        return None
+    return parts, merge
+
+
+def planned(call: KernelCall, longest: int, compute_units: int) -> Parts:
+    """How the keys of a call are dealt whose longest request has so many."""
+    sizes = call.sizes
+    rows = sizes["num_tokens"], sizes["num_requests"], sizes["num_heads"]
+    return plan_parts(*rows, longest, int(call.kernels[0].facts["head_size"]), compute_units)
+
+
+def in_parts(
+    call: KernelCall, parts: Parts, kernels: tuple[Family, Family], memory: torch.Tensor
+) -> tuple[KernelCall, KernelCall]:
+    """The two launches of a call.
+
+    Args:
+        kernels: `kernels_of` the call, or some of them.
+        memory: float32, at least `workspace_bytes`.
+    """
+    of_parts, of_merge = kernels
+    out, sizes = call.tensors["out"], call.sizes
+    tokens, heads, head_size = out.shape
+    sums, partial = pieces(memory, parts.number * tokens * heads, head_size)
+    own = numbers_of(parts, tokens, heads, head_size)
+    strides = {"out_token": heads * head_size, "out_head": head_size, "lse_token": 1}
+    first = replace(
+        call,
+        kernels=of_parts,
+        tensors={**call.tensors, "out": partial, "lse": sums},
+        numbers={**call.numbers, **strides, **own},
+        sizes={**sizes, "parts": parts.number},
+    )
+    names = {field.name for field in of_merge[0].arguments.fields}
+    second = replace(
+        call,
+        kernels=of_merge,
+        tensors={
+            "partial": partial,
+            "sums": sums,
+            **{name: call.tensors[name] for name in FROM_CALL if name in call.tensors},
+        },
+        numbers={
+            name: n for name, n in {**call.numbers, "parts": parts.number}.items() if name in names
+        },
+        sizes={**sizes, "parts": parts.number},
+    )
+    return first, second
+
+
+def pieces(memory: torch.Tensor, rows: int, head_size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """What all parts leave of so many rows: the sums, and the outputs in words of 4 bytes."""
+    return memory[: 2 * rows], memory[2 * rows : (2 + head_size // 2) * rows]
+
+
+def workspace_bytes(rows: int, head_size: int) -> int:
+    """Of that: two sums of float32 for each row, and an output of 16 bits."""
+    return rows * (8 + 2 * head_size)
+
+
+def self_check_problem(kernel: KernelEntry) -> Problem:
+    """What `kernel`, with the one that it works with, must solve before its first use."""
+    dtypes, facts = {name: dtype for dtype, name in STORED.items()}, kernel.facts
+    dtype = dtypes[str(facts["dtype"])]
+    stored = dtypes[str(facts.get("stored", facts["dtype"]))]
+    keys = str(facts.get("keys", PAGED))
+    return problem_of(dtype, stored, int(facts["head_size"]), keys, windowed=False)
+
+
+def ways(kernel: KernelEntry, kernels: Catalogue) -> Sequence[Way]:
+    """One: in parts of which the first are whole tiles, and joined."""
+
+    def way(call: KernelCall, machine: Machine) -> Sequence[KernelCall]:
+        found = kernels_of(call, kernels)
+        assert found is not None
+        mine = [(kernel,) if kernel.operator == family[0].operator else family for family in found]
+        tokens, heads, head_size = call.tensors["out"].shape
+        room = workspace_bytes(SELF_CHECK.number * tokens * heads, head_size)
+        memory = machine.workspace(room)["partial"]
+        return in_parts(call, SELF_CHECK, (mine[0], mine[1]), memory)
+
+    return (way,)

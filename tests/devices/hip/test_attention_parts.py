@@ -1,0 +1,219 @@
+"""Attention whose keys workgroups share: what the operator and prepared launches make of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from hk_backend.devices.hip import attention_parts, plan
+from hk_backend.devices.hip.emulated import EmulatedLibrary
+from hk_backend.devices.hip.plan import Prepared
+from hk_backend.devices.hip.prepared_parts import PreparedParts
+from hk_backend.kernels import KernelEntry, catalogue
+from hk_backend.kernels.attention_plan import Parts
+from hk_backend.terms.attention_arguments import AttentionArguments
+from hk_backend.terms.verdict import SERVED, Verdict, refused
+from tests.devices.hip.device import OnTheHost
+from tests.ops.cases import Case, make
+from tests.ops.oracle import close, expected, nan
+
+BF16 = torch.bfloat16
+CASE = Case(((40, 300), (7, 65)), 4, 2, 64, BF16, None, "NHD, two tensors", 16)
+NEXT = Case(((3, 200), (33, 150), (1, 1)), 4, 2, 64, BF16, None, "NHD, two tensors", 16)
+LONGEST = 300
+Deal = Callable[[int, int], None]
+
+
+@pytest.fixture
+def device(library: EmulatedLibrary, streams: dict[int, int]) -> OnTheHost:
+    return OnTheHost(library, catalogue("gfx950"), check=lambda *_: SERVED)
+
+
+@pytest.fixture
+def deal(monkeypatch: pytest.MonkeyPatch) -> Deal:
+    """Let the planner answer so many parts of so many keys."""
+
+    def chosen(number: int, keys: int) -> None:
+        for module in (attention_parts, plan):
+            monkeypatch.setattr(module, "plan_parts", lambda *_: Parts(number, keys))
+
+    return chosen
+
+
+class Call:
+    """A case, and where its result goes."""
+
+    def __init__(self, case: Case) -> None:
+        self.made = make(case)
+        self.out = nan(*self.made["query"].shape, dtype=BF16)
+        self.lse = nan(*self.out.shape[:2], dtype=torch.float32).T.contiguous()
+        cache = self.made["paged_kv"]
+        self.tensors = (self.made["query"], cache.key.tensor, cache.value.tensor, self.out)
+        self.want = expected(self.made, BF16, in_parts=True)
+
+    def arguments(self, longest: int | None = LONGEST) -> AttentionArguments:
+        return AttentionArguments(**self.made, out=self.out, lse=self.lse, max_seq_len=longest)
+
+    def run(self, device: OnTheHost, longest: int | None = LONGEST) -> torch.Tensor:
+        """By the operator."""
+        device.run(self.arguments(longest))
+        device.library.synchronise(device.memory.stream(0))
+        return self.out
+
+    def prepared(self, device: OnTheHost) -> Prepared | PreparedParts:
+        arguments = AttentionArguments(**self.made, out=self.out)
+        made = device.prepare_prefill(arguments, self.tensors)
+        assert made is not None
+        return made
+
+    def launch(
+        self,
+        device: OnTheHost,
+        prepared: Prepared | PreparedParts,
+        longest: int | None = LONGEST,
+    ) -> torch.Tensor:
+        rows = (self.made["seq_lens"], self.made["block_table"], longest)
+        step = device.plan_prefill(self.made["query_start_loc"], len(self.out), *rows)
+        assert prepared.launch(step, self.tensors)
+        device.library.synchronise(device.memory.stream(0))
+        return self.out
+
+    def check(self, with_lse: bool = True) -> None:
+        want, owned = self.want, self.want.owned
+        close("out", self.out[owned], want.out[owned], want.out_bound[owned])
+        assert self.out[~owned].isnan().all()
+        if with_lse:
+            close("lse", self.lse.T[owned], want.lse.T[owned], want.lse_bound.T[owned])
+            assert self.lse[:, ~owned].isnan().all()
+
+
+def launched(device: OnTheHost) -> list[str]:
+    """The operators of the launches so far, in order."""
+    return [call.kernels[0].operator for call in device.mapped.kept]
+
+
+BOTH = ["attention_prefill", "attention_merge"]
+
+
+@pytest.mark.parametrize(("number", "keys"), [(2, 192), (3, 64), (5, 64), (64, 64)])
+def test_any_way_to_deal_the_keys(number: int, keys: int, device: OnTheHost, deal: Deal) -> None:
+    """Parts that have none included; the last one has what the others leave."""
+    deal(number, keys)
+    call = Call(CASE.but(before=3, after=2))
+    call.run(device)
+    assert launched(device) == BOTH
+    call.check()
+
+
+def test_a_longest_that_is_too_short_costs_no_key(device: OnTheHost, deal: Deal) -> None:
+    """It is a hint: the last part takes the rest."""
+    deal(2, 64)
+    call = Call(CASE)
+    call.run(device, longest=100)
+    call.check()
+
+
+@pytest.mark.parametrize("longest", [None, 0, LONGEST])
+def test_not_shared(longest: int | None, device: OnTheHost) -> None:
+    """What the host does not know, and what is too little: no part of the work is small enough."""
+    call = Call(CASE)
+    call.run(device, longest)
+    assert launched(device) == ["attention_prefill"]
+    call.check()
+
+
+def test_the_same_bits_for_the_same_plan(device: OnTheHost, deal: Deal) -> None:
+    deal(3, 128)
+    one, other = Call(CASE), Call(CASE)
+    assert torch.equal(one.run(device).view(torch.int16), other.run(device).view(torch.int16))
+
+
+def test_a_prepared_launch_has_the_operators_bits(device: OnTheHost, deal: Deal) -> None:
+    """Also of another step, in as many parts as suit that, and after one that is not shared."""
+    prepared = Call(CASE).prepared(device)
+    for number, case in ((3, CASE), (2, NEXT), (1, CASE), (4, NEXT)):
+        deal(number, 128)
+        by_operator = Call(case).run(device).clone()
+        device.mapped.kept.clear()
+        call = Call(case)
+        found = call.launch(device, prepared)
+        assert len(launched(device)) == (2 if number > 1 else 1)
+        assert torch.equal(found.view(torch.int16), by_operator.view(torch.int16))
+        call.check(with_lse=False)
+
+
+def test_a_prepared_launch_waits_for_nothing(device: OnTheHost, deal: Deal) -> None:
+    deal(3, 128)
+    call = Call(CASE)
+    prepared = call.prepared(device)
+    call.launch(device, prepared)  # the workspace is there
+    before = device.library.report()["synchronising_calls"]
+    step = device.plan_prefill(
+        call.made["query_start_loc"],
+        len(call.out),
+        call.made["seq_lens"],
+        call.made["block_table"],
+        LONGEST,
+    )
+    call.out.fill_(torch.nan)
+    assert prepared.launch(step, call.tensors)
+    assert device.library.report()["synchronising_calls"] == before
+    assert call.out.isnan().all(), "it ran before anything waited"
+
+
+def test_tensors_of_another_layout_are_refused(device: OnTheHost, deal: Deal) -> None:
+    deal(3, 128)
+    call = Call(CASE)
+    prepared = call.prepared(device)
+    query, key, value, out = call.tensors
+    wide = torch.empty(*out.shape[:2], 2 * out.shape[2], dtype=BF16)[..., : out.shape[2]]
+    rows = (call.made["seq_lens"], call.made["block_table"], LONGEST)
+    step = device.plan_prefill(call.made["query_start_loc"], len(out), *rows)
+    assert not prepared.launch(step, (query, key, value, wide))
+    assert not prepared.launch(step, (query.float(), key, value, out))
+
+
+def test_packed_keys_are_not_shared(device: OnTheHost, deal: Deal) -> None:
+    """A prompt has as many rows as keys."""
+    deal(3, 128)
+    made = make(Case(((40, 300),), 4, 2, 64, BF16))
+    out = nan(*made["query"].shape, dtype=BF16)
+    device.run(AttentionArguments(**made, out=out, max_seq_len=LONGEST))
+    assert launched(device) == ["attention_prefill"]
+
+
+@pytest.mark.parametrize("broken", ["_part", "attention_merge"])
+def test_kernels_that_fail_their_self_check_are_not_used(
+    broken: str, library: EmulatedLibrary, streams: dict[int, int], deal: Deal
+) -> None:
+    def check(device: object, operator: object, kernel: KernelEntry, index: int) -> Verdict:
+        return refused("broken") if broken in kernel.name else SERVED
+
+    device = OnTheHost(library, catalogue("gfx950"), check=check)
+    deal(3, 128)
+    call = Call(CASE)
+    call.run(device)
+    assert launched(device) == ["attention_prefill"]
+    call.check()
+    assert isinstance(call.prepared(device), Prepared)
+
+
+def test_a_part_that_is_not_joined_is_seen(
+    device: OnTheHost, deal: Deal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A negative control: the merge is told of a part less."""
+    real = attention_parts.in_parts
+
+    def short(*arguments: object) -> object:
+        first, second = real(*arguments)
+        second.numbers["parts"] -= 1
+        return first, second
+
+    monkeypatch.setattr(attention_parts, "in_parts", short)
+    deal(3, 128)
+    call = Call(CASE)
+    call.run(device)
+    with pytest.raises(AssertionError, match="out of bounds"):
+        call.check()

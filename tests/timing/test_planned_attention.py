@@ -1,0 +1,91 @@
+"""How the planner deals the keys of few rows, by the timing model: against the best way, and the
+bar of an extend over a long context."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import pytest
+
+from hk_backend.bench.attention.explain import Explanation, explain
+from hk_backend.kernels import catalogue
+from hk_backend.kernels.attention_plan import GAP
+from hk_backend.timing.workloads.attention import Shape
+
+UNITS = 256
+LOSS = 1.2
+"""Of the best way's time, at most, of any shape; `MEAN_LOSS`: in the mean."""
+MEAN_LOSS = 1.02
+
+
+def shape(heads: str, requests: int, tokens: int, cached: int) -> Shape:
+    query_heads, kv_heads = map(int, heads.split("/"))
+    keys = [tokens + cached] * requests
+    return Shape([tokens] * requests, keys, query_heads, kv_heads)
+
+
+EXTEND = shape("8/1", 1, 200, 8000)
+SHAPES = [
+    EXTEND,
+    shape("8/1", 1, 64, 16000),
+    shape("32/8", 1, 200, 8000),
+    shape("32/8", 1, 64, 300),
+    *(
+        pytest.param(shape(*each), marks=pytest.mark.slow)
+        for each in (
+            ("8/1", 1, 32, 2000),
+            ("8/1", 1, 500, 4000),
+            ("32/8", 1, 128, 4000),
+            ("32/8", 1, 32, 1000),
+            ("32/8", 2, 100, 8000),
+            ("32/8", 4, 200, 3000),
+            ("32/8", 1, 512, 8000),
+            ("16/2", 1, 300, 30000),
+            ("32/8", 1, 1000, 8000),
+            ("32/8", 8, 128, 2000),
+            ("32/8", 1, 2000, 30000),
+            ("4/1", 1, 20, 500),
+        )
+    ),
+]
+
+
+@functools.cache
+def explained(of: str, head_size: int) -> Explanation:
+    found = BY_NAME[of]
+    return explain(catalogue("gfx950"), found, head_size, UNITS, clocked=99, say=lambda _: None)
+
+
+def name(of: Shape) -> str:
+    return f"{of.heads}/{of.kv_heads} {len(of.queries)}x{of.queries[0]} of {of.keys[0]}"
+
+
+ALL = [each if isinstance(each, Shape) else each.values[0] for each in SHAPES]
+BY_NAME = {name(each): each for each in ALL}
+
+
+def times(of: Shape, head_size: int) -> list[float]:
+    """By the clock, of the choice first."""
+    return [rival.clocked or math.nan for rival in explained(name(of), head_size).rivals]
+
+
+@pytest.mark.parametrize("head_size", [64, 128])
+@pytest.mark.parametrize("of", SHAPES, ids=name)
+def test_the_choice_is_near_the_best_way(of: Shape, head_size: int) -> None:
+    chosen, *_ = found = times(of, head_size)
+    assert chosen <= LOSS * min(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("head_size", [64, 128])
+def test_in_the_mean(head_size: int) -> None:
+    losses = [times(of, head_size)[0] / min(times(of, head_size)) for of in ALL]
+    assert math.prod(losses) ** (1 / len(losses)) <= MEAN_LOSS
+
+
+def test_an_extend_of_200_tokens_over_8000() -> None:
+    """8 query heads on 1 KV head, d=128: the bar is 20 us, without what the launches cost."""
+    chosen = times(EXTEND, 128)[0]
+    launches = 2 if explained(name(EXTEND), 128).rivals[0].parts > 1 else 1
+    assert chosen - launches * GAP <= 20
