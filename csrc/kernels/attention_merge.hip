@@ -86,9 +86,12 @@ struct Merge {
     static_for<0, kAtOnce>([&](auto i) {
       const f32 weight = part[i].total * __builtin_amdgcn_exp2f((part[i].maximum - base) * factor);
       all.total += weight;
+      // In two registers: a high half taken for a low one may lose sums (ROCm/rocMLIR#2459).
+      Pair both = Pair(weight);
+      pin_vector(both);
       static_for<0, kPairs>([&](auto k) {
         const auto two = bit_cast<Vec<T, 2>>(u32(output[i][k.value]));
-        values[k] += __builtin_convertvector(two, Pair) * Pair(weight);
+        values[k] += __builtin_convertvector(two, Pair) * both;
       });
     });
     sums = all;
@@ -119,23 +122,21 @@ HK_DEVICE void merge(const AttentionMergeArgs& args) {
 
 }  // namespace hk::attention
 
-#define ATTENTION_MERGE(T, D)                                                                  \
-  HK_KERNEL((hk::attention::Merge<hk::T, D>::kThreads), 4)                                     \
-  attention_merge_##T##_d##D(hk::AttentionMergeArgs args) {                                    \
-    hk::attention::merge<hk::T, D>(args);                                                      \
-  }                                                                                            \
-  HK_KERNEL_INFO(attention_merge_##T##_d##D, hk::KernelInfo<hk::attention::MergeFacts>{        \
-                                                 hk::attention::Merge<hk::T, D>::kRows,        \
-                                                 1,                                            \
-                                                 D,                                            \
-                                                 0,                                            \
-                                                 0,                                            \
-                                                 "ceil_div(num_tokens, tile_rows), num_heads", \
-                                                 "attention_merge",                            \
-                                                 {#T, D},                                      \
-                                                 {4, 0}})
+#define ATTENTION_MERGE(name, T, D)                                                             \
+  HK_KERNEL((hk::attention::Merge<hk::T, D>::kThreads), 4)                                      \
+  attention_merge_##name(hk::AttentionMergeArgs args) { hk::attention::merge<hk::T, D>(args); } \
+  HK_KERNEL_INFO(attention_merge_##name, hk::KernelInfo<hk::attention::MergeFacts>{             \
+                                             hk::attention::Merge<hk::T, D>::kRows,             \
+                                             1,                                                 \
+                                             D,                                                 \
+                                             0,                                                 \
+                                             0,                                                 \
+                                             "ceil_div(num_tokens, tile_rows), num_heads",      \
+                                             "attention_merge",                                 \
+                                             {#T, D},                                           \
+                                             {4, 0}})
 
-ATTENTION_MERGE(bf16, 64);
-ATTENTION_MERGE(bf16, 128);
-ATTENTION_MERGE(f16, 64);
-ATTENTION_MERGE(f16, 128);
+ATTENTION_MERGE(bf16_d64, bf16, 64);
+ATTENTION_MERGE(bf16_d128, bf16, 128);
+ATTENTION_MERGE(f16_d64, f16, 64);
+ATTENTION_MERGE(f16_d128, f16, 128);
