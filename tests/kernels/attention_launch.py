@@ -199,10 +199,11 @@ def merging(entry: KernelEntry) -> KernelEntry:
 
 
 def parts_of(call: Call, number: int) -> tuple[int, int]:
-    """As many parts of the longest request's keys, of whole tiles, and the keys of each."""
+    """As many parts of the longest request's keys, of whole tiles, and the keys of each but the
+    last one, which has the rest."""
     lengths = call.get("seq_lens")
     longest = 0 if lengths is None or not len(lengths) else int(lengths.max())
-    return number, TILE_KEYS * max(-(-longest // (TILE_KEYS * number)), 1)
+    return number, TILE_KEYS * max(longest // (TILE_KEYS * number), 1)
 
 
 @lru_cache(maxsize=4)

@@ -149,6 +149,8 @@ WINDOWED = (
     Case(lengths=((200, 500), (9, 80)), sliding_window=100, sinks=True),
     # the first tile is the last
     Case(lengths=((5, 100),), num_heads=1, sliding_window=20),
+    # no key, but a sink: nothing on the way waits for its load
+    Case(lengths=((3, 0),), num_heads=1, sliding_window=20, sinks=True),
 )
 """Of kernels with windows and sinks."""
 SEEDS = (0, 1)

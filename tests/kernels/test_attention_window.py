@@ -70,6 +70,13 @@ def test_windows_in_any_batch(entry: KernelEntry, block_size: int) -> None:
 
 
 @windowed()
+def test_windows_within_one_tile(entry: KernelEntry) -> None:
+    """The first tile is the last: values before a window and past the last key, in either half."""
+    lengths = ((1, 38), (1, 100), (5, 46), (32, 64), (3, 127))
+    passes(launch_of(entry, Case(lengths, 1, sliding_window=15)))
+
+
+@windowed()
 def test_a_window_that_slides_over_many_tiles(entry: KernelEntry) -> None:
     """Whole tiles between its two ends, and every stage of the rings used many times."""
     case = Case(((260, 3000), (1, 4097)), 1, sliding_window=1000, block_size=256)

@@ -40,10 +40,11 @@ WINDOWED, LONE, CODES, COLUMNS, LANE_CODES = (
         ("tokens", "e4m3"),
     )
 )
+HALVES = catalogue("gfx950").kernel("attention_prefill_bf16_d128_split_window_r128")
 SHARED = selected("attention_prefill", dtype="bf16", head_size=64, keys="paged", mask=PART)
 JUDGED = [
     [PACKED, PAGED, SPLIT, TOKENS, ANY_PAGES, TURNS, PARTS],
-    [WINDOWED, LONE],
+    [WINDOWED, LONE, HALVES],
     [SHARED],
     [CODES, COLUMNS, LANE_CODES],
 ]
@@ -89,7 +90,8 @@ def concerned(mutant: SourceMutant) -> list[KernelEntry]:
     of those of split caches; a packed tensor's own end, of the packed ones; turns, of those with
     two waves of a workgroup on a SIMD; parts of the keys, of those whose waves share rows; windows
     and sinks, of those that have them, a lone tile of theirs, of those whose copies have no end,
-    and codes cleared before windows, of those in FP8; shared keys, of those for parts."""
+    halves of it, of those whose waves share rows, too, and codes cleared before windows, of those
+    in FP8; shared keys, of those for parts."""
     of = {
         "parts": [PARTS],
         "join": [PARTS],
@@ -97,6 +99,7 @@ def concerned(mutant: SourceMutant) -> list[KernelEntry]:
         "shared keys": [SHARED],
         "sinks": [WINDOWED],
         "lone tile": [LONE],
+        "halves": [HALVES],
         "codes": [CODES],
         "columns": [COLUMNS],
         "lane codes": [LANE_CODES],

@@ -68,7 +68,9 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
   const i32 part = Shape::part(wave) * Shape::kWaveKeys, rest = kTileKeys - Shape::kWaveKeys - part;
   const i32 last_row = first_row + wave_rows - 1;
   i32 own_tiles = wave_rows == 0 ? 0 : ceil_div(max(visible.end(last_row) - part, 0), kTileKeys);
-  if (own_tiles > first_tile) own_tiles = max(own_tiles, fewest);
+  // A part without such values has its last step at once: a step before it would not clear those past
+  // the last key.
+  if (own_tiles > first_tile && first_seen % kTileKeys > part) own_tiles = max(own_tiles, fewest);
   const i32 whole_tiles = (visible.end(first_row) + rest) / kTileKeys;
   const i32 begun_tiles = ceil_div(visible.first(last_row) - part, kTileKeys);
 

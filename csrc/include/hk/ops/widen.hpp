@@ -39,14 +39,14 @@ struct WideningCopy {
 
 // Zeros for a lane's codes of rows before `first`, which counts as `row` does: of the lane's first code.
 template <class Layout>
-HK_DEVICE void keep_from(Codes& codes, i32 first, u32 row) {
+HK_DEVICE void keep_from(Codes& dst, i32 first, u32 row) {
   if constexpr (Layout::kDown)
     static_for<0, 4>([&](auto word) {
       const i32 dropped = first - i32(row) - 4 * word.value;
-      codes[word.value] &= dropped >= 4 ? 0u : dropped > 0 ? ~0u << 8 * dropped : ~0u;
+      dst[word.value] &= dropped >= 4 ? 0u : dropped > 0 ? ~0u << 8 * dropped : ~0u;
     });
   else
-    codes = i32(row) < first ? Codes(0) : codes;
+    dst = i32(row) < first ? Codes(0) : dst;
 }
 
 // Two registers of `dst`, which are a half of a lane's share, from four codes: piece 0 to 3.
