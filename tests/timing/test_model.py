@@ -10,6 +10,7 @@ import pytest
 from hk_backend import _emulator
 from hk_backend.kernels.catalogue import catalogue
 from hk_backend.kernels.entry import KernelEntry
+from hk_backend.kernels.masks import NO_MASK
 from hk_backend.timing import model
 from hk_backend.timing.workloads import attention
 from tests.emulator.assembly import PROLOGUE, assemble, needs_llvm
@@ -18,7 +19,7 @@ from tests.emulator.assembly import PROLOGUE, assemble, needs_llvm
 @functools.cache
 def traced(tokens: int = 1024, heads: int = 8, batch: int = 2) -> model.Traced:
     entry = catalogue("gfx950").select(
-        "attention_prefill", dtype="bf16", head_size=64, keys="packed"
+        "attention_prefill", dtype="bf16", head_size=64, keys="packed", mask=NO_MASK
     )
     assert isinstance(entry, KernelEntry)
     lengths = [tokens] * batch

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from hk_backend.kernels.catalogue import catalogue
 from hk_backend.kernels.entry import KernelEntry
-from hk_backend.kernels.masks import NO_MASK, WINDOW
+from hk_backend.kernels.masks import NO_MASK, PART, WINDOW
 from hk_backend.timing import model
 from hk_backend.timing.workloads import attention, buffers, gemm, quantize
 
@@ -24,21 +27,10 @@ def gemm_kernel() -> KernelEntry:
     return catalogue("gfx950").kernel("gemm_bf16_256x256")
 
 
-@pytest.mark.parametrize(
-    ("keys", "stored"),
-    [
-        *((keys, "bf16") for keys in ("packed", "paged", "split", "tokens", "any_pages")),
-        ("paged", "e4m3"),
-        ("split", "e5m2"),
-    ],
-)
-@pytest.mark.parametrize(("causal", "window"), [(False, 0), (True, 0), (True, 320)])
-def test_workgroups_with_as_much_to_do_execute_as_much(
-    keys: str, stored: str, causal: bool, window: int
-) -> None:
-    mask = WINDOW if window else NO_MASK
-    entry = attention_kernel(keys, "e4m3" if window and stored == "e5m2" else stored, mask)
-    shape = attention.Shape([512, 256, 768], [512, 1088, 1024], 2, 1, causal, window=window)
+def executed(
+    entry: KernelEntry, shape: attention.Shape
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Of each workgroup of a launch: the tiles that are counted, and what it executes."""
     launch = attention.launch(entry, shape)
     work, _ = attention.workgroups(entry, shape)
     assert len(work) == np.prod(launch.grid)
@@ -50,17 +42,62 @@ def test_workgroups_with_as_much_to_do_execute_as_much(
         workgroups=range(len(work)),
         dynamic_lds=launch.dynamic_lds,
     )
-    steps = np.array(traced.steps, float)
-    assert steps[work == 0].max() < 0.2 * steps[work > 0].min()
-    for amount in np.unique(work):
+    return work, np.array(traced.steps, float)
+
+
+SHAPE = attention.Shape([512, 256, 768], [512, 1088, 1024], 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("keys", "stored"),
+    [
+        *((keys, "bf16") for keys in ("packed", "paged", "split", "tokens", "any_pages")),
+        ("paged", "e4m3"),
+        ("split", "e5m2"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("causal", "windows"), [(False, (0,)), (True, (0,)), (True, (320, 448, 576))]
+)
+def test_workgroups_with_as_much_to_do_execute_as_much(
+    keys: str, stored: str, causal: bool, windows: tuple[int, ...]
+) -> None:
+    windowed = windows != (0,)
+    mask = WINDOW if windowed else NO_MASK
+    entry = attention_kernel(keys, "e4m3" if windowed and stored == "e5m2" else stored, mask)
+    longest = {}
+    for window in windows:
+        work, steps = executed(entry, replace(SHAPE, causal=causal, window=window))
+        assert steps[work == 0].max() < 0.2 * steps[work > 0].min()
+        amounts = np.unique(work[work > 0])
+        for amount in amounts:
+            equal = steps[work == amount]
+            assert np.ptp(equal) < 0.05 * equal.max()
+        # a tile that windows begin in costs more: all of those that are compared have as many
+        for amount in amounts[-1:] if windowed else amounts:
+            longest[amount] = steps[work == amount].max()
+    least, middle, *_, most = sorted(longest)
+    # beside what every workgroup does, once for each tile
+    tile = (longest[most] - longest[least]) / (most - least)
+    expected = longest[most] - (most - middle) * tile
+    assert longest[middle] == pytest.approx(expected, rel=0.05)
+
+
+@pytest.mark.parametrize("keys", ["paged", "split", "tokens"])
+@pytest.mark.parametrize("parts", [1, 3, 4])
+def test_parts_with_as_much_to_do_execute_as_much(keys: str, parts: int) -> None:
+    """Those without keys write that they have found nothing."""
+    entry = attention_kernel(keys, mask=PART)
+    work, steps = executed(entry, replace(SHAPE, parts=parts))
+    assert steps[work == 0].max() < 0.5 * steps[work > 0].min()
+    for amount in np.unique(work[work > 0]):
         equal = steps[work == amount]
         assert np.ptp(equal) < 0.05 * equal.max()
-    least, most = np.unique(work[work > 0])[[0, -1]]
-    # beside what every workgroup does, once for each tile
-    tile = (steps[work == most].max() - steps[work == least].max()) / (most - least)
-    middle = np.unique(work[work > 0])[1]
-    expected = steps[work == most].max() - (most - middle) * tile
-    assert steps[work == middle].max() == pytest.approx(expected, rel=0.05)
+    longest = {amount: steps[work == amount].max() for amount in np.unique(work[work > 1])}
+    least, middle, *_, most = sorted(longest)  # a lone tile goes through no loop
+    tile = (longest[most] - longest[least]) / (most - least)
+    expected = longest[most] - (most - middle) * tile
+    assert longest[middle] == pytest.approx(expected, rel=0.05)
 
 
 @pytest.mark.parametrize("keys", ["packed", "paged", "tokens"])
