@@ -56,7 +56,7 @@ def test_every_kernel_with_every_field() -> None:
         there = {name: kind for name, kind in FIELDS.items() if name not in absent}
         assert {name: type(kernel[name]) for name in there} == there
         assert [kernel[name] for name in absent] == [None] * len(absent)
-        assert bool(absent) == (kernel["operator"] == "quantize_fp8")
+        assert bool(absent) == (kernel["operator"] in ("attention_merge", "quantize_fp8"))
         assert Path(kernel["code_object"]).is_file()
         assert all(set(argument) == {"name", "type", "offset"} for argument in kernel["args"])
         assert kernel["args"]
@@ -65,12 +65,13 @@ def test_every_kernel_with_every_field() -> None:
 def test_every_operator_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """For programs and for people, with the facts that select a kernel."""
     kernels = {kernel["name"]: kernel for kernel in listed()}
-    operators = {"attention_prefill", "gemm", "quantize_fp8"}
+    operators = {"attention_merge", "attention_prefill", "gemm", "quantize_fp8"}
     assert {kernel["operator"] for kernel in kernels.values()} == operators
     facts = {"a": "f16", "b": "f16", "scales": "vectors"}
     assert kernels["gemm_f16_128x128"]["facts"] == facts
     monkeypatch.setenv("COLUMNS", "80")
     titles = [line.split()[:1] for line in CliRunner().invoke(app, ["kernels"]).stdout.splitlines()]
+    assert ["attention_merge_"] in titles
     assert ["attention_prefill_"] in titles
     assert ["gemm_"] in titles
     assert ["quantize_fp8_"] in titles

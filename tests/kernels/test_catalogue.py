@@ -148,7 +148,7 @@ def test_what_a_launch_cannot_choose_between() -> None:
 def test_an_operator_without_kernels() -> None:
     refusal = catalogue("gfx950").select("convolution", dtype="bf16")
     assert refusal == NoKernel(
-        "operator", "convolution", ("attention_prefill", "gemm", "quantize_fp8")
+        "operator", "convolution", ("attention_merge", "attention_prefill", "gemm", "quantize_fp8")
     )
 
 

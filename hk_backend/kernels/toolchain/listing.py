@@ -48,13 +48,14 @@ def as_json(entry: KernelEntry) -> dict[str, Any]:
 
 
 CAPTION = (
-    "LDS: KiB; useful: matrix work, as a share of the steady loop's clocks, one wave by llvm-mca; "
+    "V, A, S: vector, accumulation and scalar registers; LDS: KiB; useful: matrix work, as a "
+    "share of the steady loop's clocks, one wave by llvm-mca; "
     "bank: LDS phases taken over needed; faults: spills, scratch, waterfall loops, "
     "vmcnt(0) in the loop"
 )
 RATE = {"TFLOP/s": "TF", "TB/s": "TB/s"}
 """The column of a launch's rate, by its unit."""
-COLUMNS = ("VGPR", "AGPR", "SGPR", "LDS", "waves", "useful", "rate", "bank", "faults")
+COLUMNS = ("V", "A", "S", "LDS", "waves", "useful", "rate", "bank", "faults")
 
 
 def tables(entries: Sequence[KernelEntry]) -> list[Table]:

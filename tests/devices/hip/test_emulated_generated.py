@@ -81,6 +81,7 @@ def request_of(case: Case, cache: PagedKV | None) -> AttentionRequest:
     """What an engine would ask before the call."""
     layout = case.layout or ""
     rows = not layout or layout.startswith(("NHD", "HND", "one ["))
+    rows |= layout.startswith("CPU_ATTN") and case.block_size == 1  # a lone token, in either order
     axes = ("B H D N", "B H N D")
     if layout in SPLIT_LAYOUTS:
         axes = ("B H D/x N x", "B H D N" if layout == SPLIT_LAYOUTS[0] else "B H N/x D x")

@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from hk_backend.devices.base import DeviceError
-from hk_backend.devices.hip import attention
+from hk_backend.devices.hip import attention, attention_parts
 from hk_backend.devices.hip.call import KernelCall
 from hk_backend.devices.hip.device import HipDevice
 from hk_backend.devices.hip.emulated import EmulatedLibrary
 from hk_backend.devices.hip.operator import Operator, Problem
 from hk_backend.kernels import KernelEntry, catalogue
+from hk_backend.kernels.masks import PART
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 from tests.devices.hip.attention_call import SPLIT_BY_CHANNEL
 from tests.devices.hip.device import OnTheHost, SynchronisesInChecks
@@ -58,9 +59,29 @@ def test_the_self_check_passes_for_every_kernel(
         verdict = device.verdict(request)
         assert verdict, verdict.why
     launches = library.report()["kernels"]
-    assert launches.keys() == {e.symbol for e in device.catalogue.families["attention_prefill"]}
+    whole = (e for e in device.catalogue.families["attention_prefill"] if e.facts["mask"] != PART)
+    assert launches.keys() == {e.symbol for e in whole}
     assert device.verdict(LLAMA)
     assert library.report()["kernels"] == launches, "checked once per process"
+
+
+SHARING = [
+    entry
+    for operator in ("attention_prefill", "attention_merge")
+    for entry in catalogue("gfx950").families[operator]
+    if entry.facts.get("mask", PART) == PART
+]
+"""Those for parts of the keys, and those that join these: checked before they are first used."""
+
+
+@pytest.mark.parametrize("entry", SHARING, ids=lambda entry: entry.name)
+def test_kernels_that_share_keys_are_checked_together(
+    entry: KernelEntry, library: EmulatedLibrary, streams: dict[int, int]
+) -> None:
+    device = SynchronisesInChecks(library, catalogue("gfx950"))
+    verdict = device.verify(attention_parts, entry, 0)
+    assert verdict, verdict.why
+    assert entry.symbol in library.report()["kernels"]
 
 
 def test_a_kernel_that_fails_its_self_check_is_disabled(
@@ -103,7 +124,8 @@ def test_the_self_check_sees_one_wrong_instruction(
     kernels = catalogue("gfx950", one_wrong_exponential())
     device = SynchronisesInChecks(library, kernels)
     for entry in kernels.families["attention_prefill"]:
-        why = device.verify(attention, entry, 0).why
+        operator: Any = attention_parts if entry.facts["mask"] == PART else attention
+        why = device.verify(operator, entry, 0).why
         assert f"{entry.name} failed its self-check" in why
 
 
