@@ -34,8 +34,8 @@ ALIGNMENT = 16
 """Of every row, in bytes: the kernels read and write 16 at once."""
 ROW_ELEMENTS = 2**26
 """Elements from one token to the next: fewer, so that a tile's byte offsets fit 32 bits."""
-WAVE_TOKENS, WAVE_BYTES = 32, 2**32 - 2**12
-"""Tokens that the rows of a wave may be of, and bytes that these and their heads span at most."""
+WAVE_TOKENS, WAVE_BYTES = 31, 2**32 - 2**12
+"""From the first to the last token of a wave's rows, and bytes from the first one to the last."""
 LARGEST_DIVIDED = 2**31
 """Rows of a step times the heads of a KV head: fewer (csrc/include/hk/types/divisor.hpp)."""
 MOST_TILES = MOST_REQUESTS = 2**15
@@ -298,7 +298,7 @@ def _check_stride(
 def most_tokens(kernels: Family, group: int) -> int:
     """Of a step."""
     rows = MOST_TILES * min(kernel.tile.rows for kernel in kernels)
-    if kernels[0].facts["mask"] not in GROUPED:
+    if kernels[0].facts.get("mask") not in GROUPED:
         return rows
     return min(rows // group, (LARGEST_DIVIDED - 1) // group**2)
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from hk_backend.devices.hip import attention_parts, plan
+from hk_backend.devices.hip import attention_parts
 from hk_backend.devices.hip.emulated import EmulatedLibrary
-from hk_backend.devices.hip.plan import Prepared
+from hk_backend.devices.hip.plan import Layer, Prepared
 from hk_backend.devices.hip.prepared_parts import PreparedParts
 from hk_backend.kernels import KernelEntry, catalogue
-from hk_backend.kernels.attention_plan import Parts
+from hk_backend.kernels.attention_plan import Choice, Parts
 from hk_backend.terms.attention_arguments import AttentionArguments
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 from tests.devices.hip.device import OnTheHost
@@ -36,8 +36,11 @@ def deal(monkeypatch: pytest.MonkeyPatch) -> Deal:
     """Let the planner answer so many parts of so many keys."""
 
     def chosen(number: int, keys: int) -> None:
-        for module in (attention_parts, plan):
-            monkeypatch.setattr(module, "plan_parts", lambda *_: Parts(number, keys))
+        def choose(layer: Layer, *_: object) -> Choice:
+            parts = Parts(number, keys) if layer.parts else Parts(1, 0)
+            return Choice(layer.sizes[0], parts, 0, 0)
+
+        monkeypatch.setattr(Layer, "choose", choose)
 
     return chosen
 

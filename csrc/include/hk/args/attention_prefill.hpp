@@ -20,7 +20,7 @@
 // plus infinity takes all the weight. Only kernels with the mask `window` look at either.
 //
 // A workgroup's rows are of all query heads of a KV head, row r of token r / group and head r % group;
-// with the mask `window` of one head. 32 tokens of query, out and lse span less than 2^32 - 2^12 bytes,
+// with the mask `window` of one head. 31 tokens of query, out and lse span less than 2^32 - 2^12 bytes,
 // the heads of a group included; num_tokens * group^2 is below 2^31.
 //
 // Grid: KV heads (heads), then query tiles: ceil(num_tokens * group / query rows of a workgroup) +
