@@ -126,7 +126,7 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
         arrays |= {name: buffers.zeros((1,), np.float32) for name in SCALES}
         for name in SCALES:
             arrays[name][:] = 1
-    work, requests, _ = dealt = workgroups(entry, shape)
+    work, requests, *_ = dealt = workgroups(entry, shape)
     samples = _with_neighbours(spread(work), dealt, shape)
     _fill(arrays, entry, shape, {int(requests[s]) for s in samples if work[s] > 0}, paged)
     machine, kernel, addresses = buffers.machine_with(entry, arrays)
@@ -169,6 +169,8 @@ class Workgroups(NamedTuple):
     tiles: NDArray[np.float64]
     requests: NDArray[np.int64]
     keys: NDArray[np.int64]
+    of_tile: int
+    """Workgroups of a query tile."""
 
 
 def workgroups(entry: KernelEntry, shape: Shape) -> Workgroups:
@@ -197,6 +199,7 @@ def workgroups(entry: KernelEntry, shape: Shape) -> Workgroups:
         np.repeat(seen, len(heads), axis=0).ravel(),
         np.repeat(requests, len(heads) * shape.parts),
         (read * shape.parts + np.arange(shape.parts)).ravel(),
+        len(heads) * shape.parts,
     )
 
 
@@ -223,15 +226,17 @@ def part_tiles(entry: KernelEntry, shape: Shape) -> int:
 
 
 def _with_neighbours(samples: list[int], dealt: Workgroups, shape: Shape) -> list[int]:
-    """Others that read the same keys as the first workgroup that has some. The others begin with
-    the same keys as that one; with a window, or in parts, they do not, and each has its own
-    neighbours."""
+    """Others that read the same keys as the first workgroup that has some: the next one, and those
+    of later query tiles. They begin with the same keys as that one; with a window, or in parts,
+    they do not, and each has its own neighbours."""
     having = [s for s in samples if dealt.tiles[s] > 0]
-    found = list(samples)
+    found = dict.fromkeys(samples)
     for s in having if shape.window or shape.parts > 1 else having[:1]:
         alike = np.flatnonzero((dealt.keys == dealt.keys[s]) & (dealt.tiles > 0))
-        found += [w for w in alike[alike > s][:NEIGHBOURS].tolist() if w not in found]
-    return found
+        later = alike[alike >= s + dealt.of_tile][:NEIGHBOURS]
+        near = dict.fromkeys([*alike[alike > s][:1].tolist(), *later.tolist()])
+        found |= dict.fromkeys(list(near)[:NEIGHBOURS])
+    return list(found)
 
 
 def _starts(lengths: Sequence[int]) -> NDArray[np.int32]:
