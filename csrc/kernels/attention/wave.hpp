@@ -175,7 +175,7 @@ class AttentionWave {
         weights, copies, [&](auto slot) { prepare_slot<kThis && kNext, slot.value - kHalf>(); },
         loads, maxima);
     if constexpr (!kThis) softmax.begin_rows();
-    end_odd_phase();
+    end_odd_phase<kNext>();
   }
 
   // A tile that this wave has no part in, but for copying it.
@@ -191,7 +191,7 @@ class AttentionWave {
     stream.template advance<kLookUpsSuffice>();
     key_ring.advance();
     value_ring.advance();
-    end_odd_phase();
+    end_odd_phase<true>();
   }
 
   // By step j's barrier V(j+1) has landed, and of K(j+3) the keys that are read before the next one:
@@ -203,8 +203,12 @@ class AttentionWave {
   HK_DEVICE void end_even_phase() const {
     turns.template middle<kAwaited ? kInFlight + kSpare * !kNext : arch::kNoWait>();
   }
+  // Where waves end at most a tile apart, none needs K(j+3) after the last step of another.
+  template <bool kNext>
   HK_DEVICE void end_odd_phase() const {
-    turns.template end<kAwaited ? kInFlight : arch::kNoWait>();
+    constexpr bool kApart = Shape::kQueryRows > Shape::kTileKeys;
+    constexpr int kMore = kNext || kApart ? 0 : Stream::Share::kCopies;
+    turns.template end<kAwaited ? kInFlight + kMore : arch::kNoWait>();
     set_priority<0>();
   }
 
