@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from hk_backend.devices.hip import attention_parts
+from hk_backend.devices.hip import attention, attention_parts
 from hk_backend.devices.hip.emulated import EmulatedLibrary
+from hk_backend.devices.hip.library import HipError
 from hk_backend.devices.hip.plan import Layer, Prepared
 from hk_backend.devices.hip.prepared_parts import PreparedParts
 from hk_backend.kernels import KernelEntry, catalogue
@@ -201,6 +202,17 @@ def test_kernels_that_fail_their_self_check_are_not_used(
     assert launched(device) == ["attention_prefill"]
     call.check()
     assert isinstance(call.prepared(device), Prepared)
+
+
+def test_rows_of_another_group_are_seen(
+    device: OnTheHost, deal: Deal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A negative control: the kernels divide by another number than the heads of a KV head."""
+    third = {"group": 2, "group_reciprocal": -(-(2**31) // 3)}
+    monkeypatch.setattr(attention, "group_arguments", lambda *_: third)
+    deal(3, 128)
+    with pytest.raises(HipError, match="out-of-bounds"):
+        Call(CASE).run(device)
 
 
 def test_a_part_that_is_not_joined_is_seen(
