@@ -11,7 +11,8 @@
 //   - A part leaves its output divided and rounded: half the bytes of sums in float32, for one rounding
 //     more. Beside it are the row's maximum and sum as they are, not their logarithm, so that scores past
 //     float32's range are joined as exactly as within one workgroup.
-//   - 128 rows at either head size: launches with parts are small.
+//   - 128 rows at either head size: launches with parts are small. They are of all query heads of a KV
+//     head, as everywhere, so that few tokens fill them.
 #include "attention/prefill.hpp"
 
 HK_ARCHES(gfx950);

@@ -2,11 +2,11 @@
 // log-sum-exp of each row. GQA; causal (bottom-right aligned) or not; K and V packed or in a paged
 // cache; bf16 or fp16 in and out, float32 sums. See hk/args/attention_prefill.hpp for the argument.
 //
-// A workgroup of 8 waves (d=128) or 4 (d=64) computes 256 or 128 query rows of one head, a wave 32 of
-// them, against tiles of 64 keys that all waves copy to LDS together and read there. For launches too
-// small to fill the device with those, 8 waves share 128 rows (d=128): two have the same 32, each one
-// half of every tile's keys, and join what they found at the end (Epilogue). All is transposed: a
-// lane owns one query row (half of its keys or channels), so that maxima, sums and masks need no other
+// A workgroup of 8 waves (d=128) or 4 (d=64) computes 256 or 128 query rows of one KV head, a wave 32
+// of them, against tiles of 64 keys that all waves copy to LDS together and read there. For launches
+// too small to fill the device with those, 8 waves share 128 rows (d=128), or 4 share 64: two have the
+// same 32, each one half of every tile's keys, and join what they found at the end (Epilogue). All is
+// transposed: a lane owns one query row (half of its keys or channels), so that maxima, sums and masks need no other
 // lane until the last exchange between the wave's halves.
 //
 //   S^T = K Q^T   a lane gets 32 of the 64 scores of its row, in registers
@@ -57,9 +57,14 @@
 //     causal, the strides, the block size, heads, whether lse is wanted.
 //   - A paged look-up is a scalar load, a tile ahead of its use, and shares its counter with the
 //     LDS reads, which it therefore drains once a step (kDrained), where all are old.
-//   - A workgroup's rows are not balanced against another's; the longest causal tiles start first.
+//   - Rows are the query heads of a KV head, token by token (wave_rows.hpp): 20 tokens of 8 heads are
+//     two tiles, not eight, and fewer tokens to a tile leave less of its diagonal to be masked. It costs
+//     a division before the loop and one after it, and is no slower for a group of 1.
+//   - A workgroup's rows are not balanced against another's; the longest causal tiles start first, of
+//     requests of like lengths those of all (grid.hpp).
 //   - Before the loop the scalar unit is the bottleneck, and Q the farthest away: Q is copied as soon
 //     as its address is known, past the registers, and waves that share rows each copy half of them.
+//     Of two waves on a SIMD the one that still has to start its first copies comes first.
 #include "attention/prefill.hpp"
 
 HK_ARCHES(gfx950);
@@ -78,6 +83,10 @@ ATTENTION_PREFILL(bf16_d128_packed_r128, bf16, 128, 128, PackedRows, All, 64);
 ATTENTION_PREFILL(bf16_d128_paged_r128, bf16, 128, 128, PagedRows, All, 64);
 ATTENTION_PREFILL(bf16_d128_tokens_r128, bf16, 128, 128, TokenRows, All, 64);
 ATTENTION_PREFILL(bf16_d128_split_r128, bf16, 128, 128, SplitPagedRows, All, 64);
+ATTENTION_PREFILL(bf16_d128_packed_r64, bf16, 128, 64, PackedRows, All, 60);
+ATTENTION_PREFILL(bf16_d128_paged_r64, bf16, 128, 64, PagedRows, All, 60);
+ATTENTION_PREFILL(bf16_d128_tokens_r64, bf16, 128, 64, TokenRows, All, 60);
+ATTENTION_PREFILL(bf16_d128_split_r64, bf16, 128, 64, SplitPagedRows, All, 60);
 ATTENTION_PREFILL(f16_d64_packed, f16, 64, 128, PackedRows, All, 55);
 ATTENTION_PREFILL(f16_d64_paged, f16, 64, 128, PagedRows, All, 55);
 ATTENTION_PREFILL(f16_d64_tokens, f16, 64, 128, TokenRows, All, 55);
@@ -92,3 +101,7 @@ ATTENTION_PREFILL(f16_d128_packed_r128, f16, 128, 128, PackedRows, All, 64);
 ATTENTION_PREFILL(f16_d128_paged_r128, f16, 128, 128, PagedRows, All, 64);
 ATTENTION_PREFILL(f16_d128_tokens_r128, f16, 128, 128, TokenRows, All, 64);
 ATTENTION_PREFILL(f16_d128_split_r128, f16, 128, 128, SplitPagedRows, All, 64);
+ATTENTION_PREFILL(f16_d128_packed_r64, f16, 128, 64, PackedRows, All, 60);
+ATTENTION_PREFILL(f16_d128_paged_r64, f16, 128, 64, PagedRows, All, 60);
+ATTENTION_PREFILL(f16_d128_tokens_r64, f16, 128, 64, TokenRows, All, 60);
+ATTENTION_PREFILL(f16_d128_split_r64, f16, 128, 64, SplitPagedRows, All, 60);

@@ -2,6 +2,8 @@
 // of the last keys up to a row's own, and with a score of the head's that has no value. Kernels of their
 // own, so that the others take no register and no instruction for it.
 //
+// Rows are of one head: the sinks of several would be one for each lane.
+//
 // A workgroup begins with the tile of keys that its first row's window begins in. Waves whose windows
 // begin later compute the tiles before in vain: up to four of 64 keys.
 //

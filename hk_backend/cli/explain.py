@@ -87,17 +87,18 @@ def _print_parts(console: Console, found: PartsExplanation) -> None:
     from hk_backend.timing.calibration import statement
 
     best = found.rivals[0]
-    dealt = f"keys in {best.parts} parts of {best.keys}" if best.parts > 1 else "keys not shared"
+    keys = f"keys in {best.parts} parts of {best.keys}" if best.parts > 1 else "keys not shared"
+    dealt = f"{best.rows} rows to a workgroup, {keys}"
     console.print(f"[bold]{dealt}[/bold], {best.planned:.4g} us (planned)", highlight=False)
     console.print(statement("attention_prefill"), style="yellow", highlight=False)
     console.print("with the kernel that joins parts, and the gaps before both\n", highlight=False)
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    for heading in ("parts", "keys", "workgroups", "planned us", "clock us"):
+    for heading in ("rows", "parts", "keys", "workgroups", "planned us", "clock us"):
         table.add_column(heading, justify="right", no_wrap=True)
     for each in found.rivals:
         clocked = "" if each.clocked is None else f"{each.clocked:.4g}"
-        numbers = (each.parts, each.keys, each.workgroups, f"{each.planned:.4g}", clocked)
-        table.add_row(*map(str, numbers))
+        sizes = map(str, (each.rows, each.parts, each.keys, each.workgroups))
+        table.add_row(*sizes, f"{each.planned:.4g}", clocked)
     console.print(table)
 
 

@@ -11,5 +11,7 @@ WINDOW = "window"
 """Of those the last few; or a head has a sink; or both."""
 PART = "part"
 """Of all keys those of a part: what the parts found is joined by another kernel."""
+GROUPED = (NO_MASK, PART)
+"""Kernels whose tiles have the rows of all query heads of a KV head."""
 ALL_KEYS = 2**30
 """The window of rows that have none."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from hk_backend.kernels import attention_plan
 from hk_backend.kernels.catalogue import Family
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.gemm_choice import choose
@@ -25,22 +26,18 @@ LAUNCHES: Mapping[str, Callable[[KernelEntry, Any], Launch]] = {
 """By operator: from a kernel and a shape of its kind."""
 
 
-WORKGROUPS_PER_UNIT = 2
-"""That a launch wants, as csrc/hip/kernel.hpp chooses."""
-
-
 def serving(alternatives: Family, shape: Shape, compute_units: int) -> tuple[KernelEntry, Launch]:
-    """The launch of the kernel that serves the shape, of those that compute the same, the largest
-    tile first: the first one with enough workgroups for every compute unit, else the last. Of the
-    gemm kernels the planner's choice."""
+    """The launch of the kernel that serves the shape, of those that compute the same: where there
+    are several the planner's choice."""
     if isinstance(shape, gemm.Shape):
         plan = choose(alternatives, shape.m, shape.n, shape.k, compute_units, EMPTY)
         return plan.entry, gemm.launch(plan.entry, replace(shape, splits=plan.splits))
-    for entry in alternatives:
-        launch = LAUNCHES[entry.operator](entry, shape)
-        if len(launch.work) >= WORKGROUPS_PER_UNIT * compute_units:
-            break
-    return entry, launch
+    entry = alternatives[0]
+    if isinstance(shape, attention.Shape) and len(alternatives) > 1:
+        sizes = {each.tile.rows: each for each in alternatives}
+        step = attention.step(entry, shape)
+        entry = sizes[attention_plan.choose(step, compute_units, sizes, parts=False).rows]
+    return entry, LAUNCHES[entry.operator](entry, shape)
 
 
 def batch(size: int, tokens: int, heads: int, kv_heads: int, causal: bool) -> attention.Shape:

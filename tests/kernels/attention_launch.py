@@ -281,6 +281,8 @@ def arguments(call: Call) -> tuple[dict[str, torch.Tensor | None], dict[str, flo
         "num_tokens": len(query),
         "num_heads": query.shape[1],
         "num_kv_heads": heads,
+        "group": query.shape[1] // heads,
+        "group_reciprocal": math.ceil(2**31 / (query.shape[1] // heads)),
         "causal": int(call["causal"]),
         "window": call["sliding_window"] or 2**30,
         "scale": scale * factors["key"],

@@ -91,13 +91,15 @@ def concerned(mutant: SourceMutant) -> list[KernelEntry]:
     two waves of a workgroup on a SIMD; parts of the keys, of those whose waves share rows; windows
     and sinks, of those that have them, a lone tile of theirs, of those whose copies have no end,
     halves of it, of those whose waves share rows, too, and codes cleared before windows, of those
-    in FP8; shared keys, of those for parts."""
+    in FP8; shared keys, of those for parts; which head a row of one head is of, of windows."""
     of = {
         "parts": [PARTS],
         "join": [PARTS],
         "window": [WINDOWED],
         "shared keys": [SHARED],
         "sinks": [WINDOWED],
+        "heads: dealt in turn": [WINDOWED],
+        "heads: some twice": [WINDOWED],
         "lone tile": [LONE],
         "halves": [HALVES],
         "codes": [CODES],

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from hk_backend.kernels.catalogue import NoKernel, catalogue
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.gemm_choice import choose
+from hk_backend.kernels.masks import NO_MASK
 from hk_backend.kernels.tuning import Tuning
 from hk_backend.timing import standard
 
@@ -17,19 +16,16 @@ def kernel() -> KernelEntry:
     return catalogue("gfx950").kernel("attention_prefill_bf16_d128_packed")
 
 
-@pytest.mark.parametrize(
-    ("heads", "units", "chosen"),
-    [(8, 8, "large"), (7, 8, "small"), (16, 8, "large"), (2, 8, "small")],
-)
-def test_the_largest_tile_that_gives_every_unit_two_workgroups(
-    heads: int, units: int, chosen: str
-) -> None:
-    entry = kernel()
-    alternatives = (replace(entry, name="large"), replace(entry, name="small"))
-    shape = standard.batch(1, entry.tile.rows, heads, 1, True)  # two slots for each head
-    found, launch = standard.serving(alternatives, shape, units)
-    assert found.name == chosen
-    assert len(launch.work) == 2 * heads
+@pytest.mark.parametrize(("tokens", "rows"), [(1024, 256), (256, 128), (64, 64)])
+def test_the_planner_chooses_between_attention_kernels(tokens: int, rows: int) -> None:
+    """Few rows are given small tiles, so that more units have some."""
+    facts = {"dtype": "bf16", "stored": "bf16", "keys": "packed", "mask": NO_MASK}
+    family = catalogue("gfx950").alternatives("attention_prefill", head_size=128, **facts)
+    assert not isinstance(family, NoKernel)
+    shape = standard.batch(1, tokens, 8, 8, True)
+    entry, launch = standard.serving(family, shape, 16)
+    assert entry.tile.rows == rows
+    assert len(launch.work) == 8 * tokens // rows
 
 
 def test_one_kernel_serves_whatever_its_grid() -> None:

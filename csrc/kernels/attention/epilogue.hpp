@@ -4,6 +4,7 @@
 
 #include "row_weights.hpp"
 #include "softmax.hpp"
+#include "wave_rows.hpp"
 
 namespace hk::attention {
 
@@ -23,11 +24,13 @@ class Epilogue {
   static constexpr int kLdsBytes = Shape::kKeyParts > 1 ? Shape::kWaves* kWaveBytes : 0;
   using Output = ResultTile<Shape::kHeadSize, Shape::kWaveRows>;
 
-  // `part`: of the keys; `row`: the wave's first, as a token; `rows`: that exist.
+  using Rows = WaveRows<Mask::kGrouped>;
+
+  // `part`: of the keys; `token` and `head`: the first that the wave's rows are of.
   HK_DEVICE Epilogue(const AttentionPrefillArgs& arguments, f32 values, f32 sink_, u32 lds,
-                     u32 part_, u32 head_, u32 row, i32 rows_, i32 wave_, Lane lane_)
+                     u32 part_, u32 head_, u32 token_, const Rows& rows_, i32 wave_, Lane lane_)
       : args(arguments), value_factor(values), sink(sink_), shared(lds), part(part_), head(head_),
-        first_row(row), rows(rows_), wave(wave_), lane(lane_) {}
+        token(token_), rows(rows_), wave(wave_), lane(lane_) {}
 
   HK_DEVICE void run(Output& output, RowSums sums, f32 factor) const {
     if constexpr (Shape::kKeyParts == 1) {
@@ -49,8 +52,9 @@ class Epilogue {
   f32 value_factor;  // of the output
   f32 sink;
   u32 shared;
-  u32 part, head, first_row;
-  i32 rows, wave;
+  u32 part, head, token;
+  Rows rows;
+  i32 wave;
   Lane lane;
 
   HK_DEVICE u32 share_of(i32 of) const { return shared + of * kWaveBytes; }
@@ -96,14 +100,12 @@ class Epilogue {
   // The blocks of channels from `First` on.
   template <int First>
   HK_DEVICE void store_rows(const Output& output) const {
-    const u32 row_bytes = args.out_token * sizeof(T);
-    const u64 first = Mask::kPart ? offset(part, args.out_part) : 0;
-    const BoundedView out(
-        address(args.out) +
-            (first + offset(first_row, args.out_token) + offset(head, args.out_head)) * sizeof(T),
-        rows * row_bytes);
+    const u64 before = Mask::kPart ? offset(part, args.out_part) : 0;
+    const u64 first = before + offset(token, args.out_token) + offset(head, args.out_head);
+    const BoundedView out(address(args.out) + first * sizeof(T), kNowhere);
+    const u32 row = place(args.out_token * sizeof(T), args.out_head * sizeof(T));
     static_for<First, First + kStored>([&](auto c) {
-      store_transposed<T>(out, row_bytes, Matrix::kRows * c, output.block[c][0], lane);
+      store_transposed<T>(out, row, Matrix::kRows * c, output.block[c][0], lane);
     });
   }
 
@@ -118,10 +120,13 @@ class Epilogue {
     }
   }
   HK_DEVICE void store_column(u64 first, ColumnVector src) const {
-    const u32 column_bytes = args.lse_token * sizeof(f32);
-    first += offset(head, args.lse_head) + offset(first_row, args.lse_token);
-    store(BoundedView(address(args.lse) + first * sizeof(f32), rows * column_bytes), column_bytes,
-          src, lane);
+    first += offset(head, args.lse_head) + offset(token, args.lse_token);
+    const u32 column = place(args.lse_token * sizeof(f32), args.lse_head * sizeof(f32));
+    store(BoundedView(address(args.lse) + first * sizeof(f32), kNowhere), column, src, lane);
+  }
+  // Of this lane's row.
+  HK_DEVICE u32 place(u32 token_bytes, u32 head_bytes) const {
+    return lane.col < rows.count ? rows.byte_of(lane.col, token_bytes, head_bytes) : kNowhere;
   }
 };
 

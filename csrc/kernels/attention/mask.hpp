@@ -9,19 +9,19 @@ namespace hk::attention {
 // All keys up to a row's end.
 struct All {
   static constexpr char kName[16] = "none";
-  static constexpr bool kWindow = false, kPart = false;
+  static constexpr bool kWindow = false, kPart = false, kGrouped = true;
 };
 
 // The last `window` of those, and a sink: a score of its own that takes weight and has no value.
 struct Window {
   static constexpr char kName[16] = "window";
-  static constexpr bool kWindow = true, kPart = false;
+  static constexpr bool kWindow = true, kPart = false, kGrouped = false;
 };
 
 // Of all keys those of one part: a workgroup for each, and attention_merge.hip joins what they found.
 struct Part {
   static constexpr char kName[16] = "part";
-  static constexpr bool kWindow = false, kPart = true;
+  static constexpr bool kWindow = false, kPart = true, kGrouped = true;
 };
 
 // What a step has to mask: nothing; keys past a row's last one; these and keys before its window.

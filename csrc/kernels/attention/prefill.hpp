@@ -12,20 +12,34 @@ template <class Shape, class Source, class Mask>
 constexpr int kLdsBytes =
     max(AttentionWave<Shape, Source, Mask>::kLdsBytes, Epilogue<Shape, Mask>::kLdsBytes);
 
+// What a workgroup computes: `head` is the first one, if it has several.
+struct Item {
+  u32 part, head, kv_head, slot;
+};
+
+// Workgroup ids go round the XCDs: those of one part, or of one KV head, share its keys in one L2.
+template <class Mask>
+HK_DEVICE Item this_item(const AttentionPrefillArgs& args) {
+  const u32 x = __builtin_amdgcn_workgroup_id_x(), y = __builtin_amdgcn_workgroup_id_y();
+  if constexpr (Mask::kPart) return {x, y * args.group, y, __builtin_amdgcn_workgroup_id_z()};
+  if constexpr (Mask::kGrouped) return {0, x * args.group, x, y};
+  const u32 head = neighbours_on_one_xcd(x, args.num_heads);
+  return {0, head, Divisor{args.group, args.group_reciprocal}.divide(head).quotient, y};
+}
+
 template <class Shape, class Source, class Mask>
 HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
   using T = typename Shape::Element;
   constexpr int kTileKeys = Shape::kTileKeys;
-  // Workgroup ids go round the XCDs: those of one part share its keys in one L2.
-  const u32 first_id = __builtin_amdgcn_workgroup_id_x(), heads = args.num_heads;
-  const u32 id = Mask::kPart ? __builtin_amdgcn_workgroup_id_y() : first_id;
-  const u32 part_of_keys = Mask::kPart ? first_id : 0;
-  const u32 head = neighbours_on_one_xcd(id % heads, heads);
+  using Rows = WaveRows<Mask::kGrouped>;
+  set_priority<1>();
+  const auto [part_of_keys, head, kv_head, slot] = this_item<Mask>(args);
+  const Divisor group{args.group, args.group_reciprocal};
   const Lane lane = this_lane();
   const i32 wave = this_wave();
   const QueryTile tile = find_query_tile<Shape::kQueryRows>(
-      args.query_start_loc, args.num_requests, args.num_tokens, id / heads, lane, args.causal,
-      key_lengths<Source>(args), key_lengths_count<Source>(args));
+      args.query_start_loc, args.num_requests, args.num_tokens, Mask::kGrouped ? group.by : 1, slot,
+      lane, key_lengths<Source>(args), key_lengths_count<Source>(args));
   if (!tile.exists) return;
 
   using Wave = AttentionWave<Shape, Source, Mask>;
@@ -34,13 +48,15 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
 
   // First of all, as they come from far away.
   const i32 first_row = tile.first_row + Shape::row(wave);
-  const i32 wave_rows = clamp_scalar(tile.length - first_row, Shape::kWaveRows);
-  const u32 first_token = tile.start + first_row, row_bytes = args.query_token * sizeof(T);
+  const i32 request_rows = Rows::of_tokens(tile.length, group);
+  const i32 wave_rows = clamp_scalar(request_rows - first_row, Shape::kWaveRows);
+  const Rows rows(group, first_row, wave_rows);
+  const u32 first_token = tile.start + rows.token;
   const QueryRows<Shape> queries(shared_address(lds) + Wave::kQueryLds, wave, lane);
   const u64 query = offset(first_token, args.query_token) + offset(head, args.query_head);
-  queries.copy(address(args.query) + query * sizeof(T), wave_rows, row_bytes);
+  queries.copy(address(args.query) + query * sizeof(T), rows, args.query_token * sizeof(T),
+               args.query_head * sizeof(T));
 
-  const u32 kv_head = head * args.num_kv_heads / heads;
   const Source source = row_source<Source>(args, tile);
   using Stored = StoredOf<T, Source>;
   auto keys = tensor_rows<Stored, Source>(tile, args.key, args.key_block,
@@ -57,23 +73,14 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
   const i32 part_end = i32(part_of_keys) == args.parts - 1 ? num_keys : part_begin + args.part_keys;
   const Visible<Mask> visible{
       num_keys, num_keys - tile.length, args.causal, args.window, part_begin, part_end};
-  const i32 tile_rows = min(tile.length - tile.first_row, Shape::kQueryRows);
-  const i32 first_seen = visible.first(tile.first_row), first_tile = first_seen / kTileKeys;
+  const i32 tile_rows = min(request_rows - tile.first_row, Shape::kQueryRows);
+  const Rows all(group, tile.first_row, tile_rows);
+  const i32 first_seen = visible.first(all.token), first_tile = first_seen / kTileKeys;
   // The last step clears no values before a window: another one comes after a first tile that has some.
   const bool clears = Mask::kWindow && !Source::kWidens && first_seen % kTileKeys != 0;
   const i32 fewest = clears ? first_tile + 2 : 0;
-  const i32 tiles = max(ceil_div(visible.end(tile.first_row + tile_rows - 1), kTileKeys), fewest);
-  // Of the wave's part of the keys, from tile 0 on: tiles up to the last that a row sees, to the last
-  // that every row sees to its end, and to the last that some row does not see from its beginning.
-  const i32 part = Shape::part(wave) * Shape::kWaveKeys, rest = kTileKeys - Shape::kWaveKeys - part;
-  const i32 last_row = first_row + wave_rows - 1;
-  i32 own_tiles = wave_rows == 0 ? 0 : ceil_div(max(visible.end(last_row) - part, 0), kTileKeys);
-  // A part without such values has its last step at once: a step before it would not clear those past
-  // the last key.
-  if (own_tiles > first_tile && first_seen % kTileKeys > part) own_tiles = max(own_tiles, fewest);
-  const i32 whole_tiles = (visible.end(first_row) + rest) / kTileKeys;
-  const i32 begun_tiles = ceil_div(visible.first(last_row) - part, kTileKeys);
-
+  const i32 last_seen = visible.end(all.token + all.token_of(tile_rows - 1));
+  const i32 tiles = max(ceil_div(last_seen, kTileKeys), fewest);
   // Both here: a load of its own after the loop would be waited for.
   f32 key_scale = stored_scale<Source>(args.key_scale, kv_head, args.key_scale_head),
       value_scale = stored_scale<Source>(args.value_scale, kv_head, args.value_scale_head);
@@ -84,11 +91,24 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
   // At d=64 in codes a window leaves no vector register for it.
   const f32 factor = Mask::kWindow ? to_scalar(scale.factor) : scale.factor;
   Wave attention({source, keys, values, first_seen, wave, lane}, shared_address(lds), wave, lane,
-                 factor, visible.end(first_row + lane.col) - 1, args.window,
-                 visible.first(first_row));
+                 factor);
 
   if (tiles > first_tile) {
     constexpr Masked kBegin = Mask::kWindow ? Masked::kOutside : Masked::kPast;
+    attention.copy_first();
+    // Of the wave's part of the keys, from tile 0 on: tiles up to the last that a row sees, to the last
+    // that every row sees to its end, and to the last that some row does not see from its beginning.
+    const i32 part = Shape::part(wave) * Shape::kWaveKeys,
+              rest = kTileKeys - Shape::kWaveKeys - part;
+    const i32 last = rows.token + rows.token_of(max(wave_rows - 1, 0));
+    i32 own_tiles = wave_rows == 0 ? 0 : ceil_div(max(visible.end(last) - part, 0), kTileKeys);
+    // A part without such values has its last step at once: a step before it would not clear those
+    // past the last key.
+    if (own_tiles > first_tile && first_seen % kTileKeys > part) own_tiles = max(own_tiles, fewest);
+    const i32 whole_tiles = (visible.end(rows.token) + rest) / kTileKeys;
+    const i32 begun_tiles = ceil_div(visible.first(last) - part, kTileKeys);
+    attention.see(visible.end(rows.token + rows.token_of(lane.col)) - 1, args.window,
+                  visible.first(rows.token));
     attention.start(queries, scale, own_tiles > first_tile);
     i32 j = first_tile - 1;
     if (own_tiles > first_tile) {
@@ -116,7 +136,7 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
   fence_schedule();
 
   Epilogue<Shape, Mask>(args, args.value_factor * value_scale, sink, shared_address(lds),
-                        part_of_keys, head, first_token, wave_rows, wave, lane)
+                        part_of_keys, head, first_token, rows, wave, lane)
       .run(attention.output, attention.softmax.sums(), factor);
 }
 
@@ -140,9 +160,12 @@ constexpr KernelInfo<AttentionFacts> info(AttentionFacts facts, i32 useful_perce
                                      "attention_prefill",
                                      facts,
                                      {Shape::kWavesPerSimd, useful_percent}};
-  const char* grid = Mask::kPart
-                         ? "parts, (ceil_div(num_tokens, tile_rows) + num_requests) * num_heads"
-                         : "(ceil_div(num_tokens, tile_rows) + num_requests) * num_heads";
+  const char* grid =
+      Mask::kPart ? "parts, num_kv_heads, max(ceil_div(num_tokens * group, tile_rows) + "
+                    "num_requests - 1, 1)"
+      : Mask::kGrouped
+          ? "num_kv_heads, max(ceil_div(num_tokens * group, tile_rows) + num_requests - 1, 1)"
+          : "num_heads, max(ceil_div(num_tokens, tile_rows) + num_requests - 1, 1)";
   for (int i = 0; grid[i]; ++i) made.grid[i] = grid[i];
   return made;
 }

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "scale.hpp"
-#include "shape.hpp"
+#include "wave_rows.hpp"
 
 namespace hk::attention {
 
@@ -23,11 +23,24 @@ class QueryRows {
   HK_DEVICE QueryRows(u32 lds, i32 wave_, Lane of)
       : wave(wave_), lane(of), tile{lds + Shape::row(wave_) / Shape::kWaveRows * Tile::kBytes} {}
 
-  // `rows` rows from `first` on.
-  HK_DEVICE void copy(u64 first, i32 rows, u32 row_bytes) const {
-    const Share share(Shape::part(wave), lane, row_bytes);
-    const u32 count = clamp_scalar(rows - share.first_row, Share::kRowsSpanned);
-    hk::copy(tile, RowSpan{first + share.first_row * row_bytes, count * row_bytes}, share);
+  // `first`: where the wave's first token has the group's first head. Past the last row that one is
+  // copied again: what lies beyond is another request's.
+  template <bool Grouped>
+  HK_DEVICE void copy(u64 first, const WaveRows<Grouped>& rows, u32 token_bytes,
+                      u32 head_bytes) const {
+    Share share(Shape::part(wave), lane, {0});
+    constexpr int kNeighbours = min(Share::kCopies, Share::kPer16);  // a row of each instruction
+    static_for<0, Share::kCopies / kNeighbours>([&](auto k) {
+      constexpr int kFirst = k.value * kNeighbours;
+      const i32 row = share.first_row + Share::row(kFirst, Shape::part(wave), lane);
+      RowWalk<Grouped> at(rows, row, token_bytes, head_bytes);
+      share.source[kFirst] += at.byte;
+      static_for<1, kNeighbours>([&](auto i) {
+        at.next(row + i.value);
+        share.source[kFirst + i.value] += at.byte;
+      });
+    });
+    hk::copy(tile, BoundedView(first, clamp_scalar(rows.count, 1) * kNowhere), share);
     fence_schedule();
   }
   HK_DEVICE void load(Operand& query) const {

@@ -43,6 +43,10 @@ struct Shape<arch::Gfx950, T, 128, 256> : Sizes<T, 128, 8, 1, 2, PingPong, 4> {}
 template <class T>
 struct Shape<arch::Gfx950, T, 128, 128> : Sizes<T, 128, 8, 2, 2, PingPong, 4> {};
 
+// And for those that still leave compute units without work: half as many waves, one on each SIMD.
+template <class T>
+struct Shape<arch::Gfx950, T, 128, 64> : Sizes<T, 128, 4, 2, 1, Together, 4> {};
+
 // d=64: for three, and LDS for three workgroups, each with a wave on every SIMD.
 template <class T>
 struct Shape<arch::Gfx950, T, 64, 128> : Sizes<T, 64, 4, 1, 3, Together, 3> {};

@@ -30,16 +30,10 @@ class AttentionWave {
   using ValueRing = TileRing<ValueTile, kValueStages, Shape::Turns::kLate>;
   static constexpr int kRingBytes = KeyRing::kBytes + ValueRing::kBytes;
 
-  // `last`: the key of this lane's query; `window`: keys up to it that the query sees; `seen`: the
-  // first key that one of the wave's sees.
-  HK_DEVICE AttentionWave(const Stream& copies, u32 lds, i32 wave, Lane in, f32 scale, i32 last,
-                          i32 window, i32 seen)
+  HK_DEVICE AttentionWave(const Stream& copies, u32 lds, i32 wave, Lane in, f32 scale)
       : softmax(scale), stream(copies), turns(wave), key_ring{lds},
         value_ring{lds + KeyRing::kBytes}, lane(in),
-        first_key(Shape::part(wave) * Shape::kWaveKeys), last_key(last - first_key),
-        before(window - 1), seen_from(seen - first_key),
-        key_rows(RowReader<KeyTile>::of(in, first_key)),
-        value_columns(ColumnReader<ValueTile>::of(in, first_key)) {}
+        first_key(Shape::part(wave) * Shape::kWaveKeys) {}
 
   ResultTile<Shape::kHeadSize, Shape::kWaveRows> output;  // O^T
   Softmax<Shape, Tiles> softmax;
@@ -53,10 +47,24 @@ class AttentionWave {
   static constexpr int kLdsBytes = max(kRingBytes, kQueryLds + QueryRows<Shape>::kLdsBytes);
   static_assert(kQueryLds >= 2 * KeyTile::kBytes);
 
+  // Starts to copy K0 and K1. All that is not needed for it comes later.
+  HK_DEVICE void copy_first() {
+    stream.template start<kLookUpsSuffice>(key_ring.tile(0), key_ring.tile(1));
+    set_priority<0>();
+    fence_schedule();
+  }
+
+  // `last`: the key of this lane's query; `window`: keys up to it that the query sees; `seen`: the
+  // first key that one of the wave's sees.
+  HK_DEVICE void see(i32 last, i32 window, i32 seen) {
+    last_key = last - first_key, before = window - 1, seen_from = seen - first_key;
+  }
+
   // Copies what step -1 does not; K0 and K1 have landed. The other tiles are started late, as they
   // would only stand in the way. `computes`: any step; otherwise the wave only copies.
   HK_DEVICE void start(const QueryRows<Shape>& queries, const Scale& scale, bool computes) {
-    stream.template start<kLookUpsSuffice>(key_ring.tile(0), key_ring.tile(1));
+    key_rows = RowReader<KeyTile>::of(lane, first_key);
+    value_columns = ColumnReader<ValueTile>::of(lane, first_key);
     clear();
     key_ring.start_at(0);
     value_ring.start_at(kValueStages - 1);
@@ -167,7 +175,7 @@ class AttentionWave {
         weights, copies, [&](auto slot) { prepare_slot<kThis && kNext, slot.value - kHalf>(); },
         loads, maxima);
     if constexpr (!kThis) softmax.begin_rows();
-    end_odd_phase();
+    end_odd_phase<kNext>();
   }
 
   // A tile that this wave has no part in, but for copying it.
@@ -183,7 +191,7 @@ class AttentionWave {
     stream.template advance<kLookUpsSuffice>();
     key_ring.advance();
     value_ring.advance();
-    end_odd_phase();
+    end_odd_phase<true>();
   }
 
   // By step j's barrier V(j+1) has landed, and of K(j+3) the keys that are read before the next one:
@@ -195,8 +203,12 @@ class AttentionWave {
   HK_DEVICE void end_even_phase() const {
     turns.template middle<kAwaited ? kInFlight + kSpare * !kNext : arch::kNoWait>();
   }
+  // Where waves end at most a tile apart, none needs K(j+3) after the last step of another.
+  template <bool kNext>
   HK_DEVICE void end_odd_phase() const {
-    turns.template end<kAwaited ? kInFlight : arch::kNoWait>();
+    constexpr bool kApart = Shape::kQueryRows > Shape::kTileKeys;
+    constexpr int kMore = kNext || kApart ? 0 : Stream::Share::kCopies;
+    turns.template end<kAwaited ? kInFlight + kMore : arch::kNoWait>();
     set_priority<0>();
   }
 

@@ -1,4 +1,4 @@
-"""How the keys of a launch of attention are dealt on a GPU, and why: the choice and its rivals."""
+"""How a launch of attention is dealt on a GPU, and why: the choice and its rivals."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from hk_backend.kernels import Catalogue, Fact, Family, NoKernel
-from hk_backend.kernels.attention_plan import COSTS, Choice, choices, plan_parts
+from hk_backend.kernels.attention_plan import COSTS, Choice, choices, choose
 from hk_backend.kernels.masks import NO_MASK, PART
 from hk_backend.kernels.row_sources import PAGED
 from hk_backend.timing.calibration import error_of
@@ -16,13 +16,15 @@ from hk_backend.timing.workloads import attention, merge
 
 @dataclass(frozen=True)
 class Rival:
-    """One way to deal the keys.
+    """One way to deal rows and keys.
 
     Args:
-        parts: of the keys, each of `keys`. workgroups: of the launch, by the planner.
+        rows: of a workgroup. parts: of the keys, each of `keys`. workgroups: of the launch, by the
+            planner.
         planned: microseconds by the planner. clocked: by the timing model; None: not asked for.
     """
 
+    rows: int
     parts: int
     keys: int
     workgroups: int
@@ -70,40 +72,40 @@ def explain(
     if head_size not in COSTS:
         there = " or ".join(map(str, COSTS))
         raise ValueError(f"head size {head_size}; valid: {there}")
-    longest, requests = max(shape.keys), len(shape.queries)
-    rows = sum(shape.queries), requests, shape.heads
-    of = (*rows, longest, head_size, compute_units)
-    chosen = plan_parts(*of)
-    every = sorted(choices(*of), key=lambda each: (each.parts != chosen, each.microseconds))
+    family = _kernels(kernels, head_size, NO_MASK)
+    step = attention.step(family[0], shape)
+    of = step, compute_units, [kernel.tile.rows for kernel in family]
+    chosen = choose(*of)
+    every = sorted(choices(*of), key=lambda each: (each != chosen, each.microseconds))
     rivals = []
     for number, each in enumerate(every):
         time = None
         if number < clocked:
-            say(f"{number + 1}/{min(clocked, len(every))}  {each.parts.number} parts")
-            way = replace(shape, parts=each.parts.number)
-            time = _clock(kernels, way, head_size, compute_units)
+            way = f"{each.rows} rows, {each.parts.number} parts"
+            say(f"{number + 1}/{min(clocked, len(every))}  {way}")
+            time = _clock(kernels, shape, head_size, each)
         rivals.append(_rival(each, time))
     return Explanation(shape, head_size, compute_units, rivals)
 
 
 def _rival(of: Choice, time: float | None) -> Rival:
-    return Rival(of.parts.number, of.parts.keys, of.workgroups, of.microseconds, time)
+    return Rival(of.rows, of.parts.number, of.parts.keys, of.workgroups, of.microseconds, time)
 
 
-def _clock(kernels: Catalogue, shape: attention.Shape, head_size: int, compute_units: int) -> float:
+def _kernels(kernels: Catalogue, head_size: int, mask: str) -> Family:
+    facts: dict[str, Fact] = {"dtype": "bf16", "stored": "bf16", "keys": PAGED}
+    of = {**facts, "head_size": head_size, "mask": mask}
+    return _there(kernels.alternatives("attention_prefill", **of))
+
+
+def _clock(kernels: Catalogue, shape: attention.Shape, head_size: int, way: Choice) -> float:
     """Microseconds of all launches of a way, one behind another."""
     from hk_backend.timing.model import time, trace
-    from hk_backend.timing.standard import serving
 
-    facts: dict[str, Fact] = {
-        "dtype": "bf16",
-        "stored": "bf16",
-        "keys": PAGED,
-        "head_size": head_size,
-        "mask": PART if shape.parts > 1 else NO_MASK,
-    }
-    found = _there(kernels.alternatives("attention_prefill", **facts))
-    launches = [serving(found, shape, compute_units)[1]]
+    shape = replace(shape, parts=way.parts.number)
+    family = _kernels(kernels, head_size, PART if shape.parts > 1 else NO_MASK)
+    (entry,) = (kernel for kernel in family if kernel.tile.rows == way.rows)
+    launches = [attention.launch(entry, shape)]
     if shape.parts > 1:
         join = _there(kernels.alternatives("attention_merge", dtype="bf16", head_size=head_size))
         launches += [

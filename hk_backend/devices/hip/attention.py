@@ -19,8 +19,8 @@ from hk_backend.devices.hip.cache_form import (
 from hk_backend.devices.hip.call import KernelCall, Work, bad
 from hk_backend.devices.hip.operator import Machine, Problem, Usable, Way, as_it_is
 from hk_backend.kernels import Catalogue, Fact, Family, KernelEntry, NoKernel
-from hk_backend.kernels.masks import ALL_KEYS, NO_MASK, WINDOW
-from hk_backend.kernels.row_sources import PACKED, SPLIT
+from hk_backend.kernels.masks import ALL_KEYS, GROUPED, NO_MASK, WINDOW
+from hk_backend.kernels.row_sources import PACKED, SPLIT, group_arguments
 from hk_backend.terms.attention_arguments import AttentionArguments
 from hk_backend.terms.paged_kv import PagedKV
 from hk_backend.terms.requests import AttentionRequest
@@ -34,6 +34,13 @@ ALIGNMENT = 16
 """Of every row, in bytes: the kernels read and write 16 at once."""
 ROW_ELEMENTS = 2**26
 """Elements from one token to the next: fewer, so that a tile's byte offsets fit 32 bits."""
+WAVE_TOKENS, WAVE_BYTES = 31, 2**32 - 2**12
+"""From the first to the last token of a wave's rows, and bytes from the first one to the last."""
+LARGEST_DIVIDED = 2**31
+"""Rows of a step times the heads of a KV head: fewer (csrc/include/hk/types/divisor.hpp)."""
+MOST_TILES = MOST_REQUESTS = 2**15
+"""Of full tiles of queries; each request may add one: a grid's second and third dimension are
+below 2^16."""
 LARGEST_SCALE = 2.0**127
 """Of the scores, in size: times log2(e) it is a float32 in the kernels."""
 BLOCK_BYTES = 2**32
@@ -170,7 +177,6 @@ def prepare(of: AttentionArguments, kernels: Catalogue) -> KernelCall:
         "lse_token": 1 if lse is None else lse.stride(1),
         "num_blocks": 0 if cache is None else cache.num_blocks,
         "block_size": 0 if cache is None else cache.block_size,
-        "num_kv_heads": key.shape[1] if cache is None else cache.num_kv_heads,
         "causal": int(of.causal),
         "window": min(of.sliding_window or ALL_KEYS, ALL_KEYS),
         "scale": scale,
@@ -180,11 +186,24 @@ def prepare(of: AttentionArguments, kernels: Catalogue) -> KernelCall:
         "out_part": 0,
         "lse_part": 0,
     }
+    kv_heads = key.shape[1] if cache is None else cache.num_kv_heads
+    group = group_arguments(heads, kv_heads)
+    numbers["group_reciprocal"] = group["group_reciprocal"]
     sizes = {
         "num_requests": of.query_start_loc.shape[0] - 1,
         "num_tokens": tokens,
         "num_heads": heads,
+        "num_kv_heads": kv_heads,
+        "group": group["group"],
     }
+    if found[0].facts["mask"] in GROUPED:
+        _check_groups(sizes["group"], tensors, numbers)
+    for name, number, most in (
+        ("query", tokens, most_tokens(found, sizes["group"])),
+        ("query_start_loc", sizes["num_requests"], MOST_REQUESTS),
+    ):
+        if number > most:
+            bad(name, f"a length of {number}", f"at most {most}")
     return KernelCall(found, tensors, numbers | sizes, sizes, Work(tokens * heads, ROWS))
 
 
@@ -276,8 +295,29 @@ def _check_stride(
         bad(name, f"a stride of {stride} elements", f"0 to {BLOCK_BYTES // element - 1}")
 
 
+def most_tokens(kernels: Family, group: int) -> int:
+    """Of a step."""
+    rows = MOST_TILES * min(kernel.tile.rows for kernel in kernels)
+    if kernels[0].facts.get("mask") not in GROUPED:
+        return rows
+    return min(rows // group, (LARGEST_DIVIDED - 1) // group**2)
+
+
+def _check_groups(
+    group: int, tensors: Mapping[str, torch.Tensor], numbers: Mapping[str, float]
+) -> None:
+    """Where a tile has the rows of several heads."""
+    for name in ("query", "out", "lse"):
+        if name in tensors:
+            head, token = (int(numbers[f"{name}_{axis}"]) for axis in ("head", "token"))
+            elements = WAVE_BYTES // tensors[name].element_size()
+            if WAVE_TOKENS * token + group * head > elements:
+                valid = (elements - WAVE_TOKENS * token) // group
+                bad(f"{name}_head", f"a stride of {head} elements", f"at most {valid}")
+
+
 def settle(call: KernelCall, machine: Machine) -> KernelCall:
-    """As it is: the launcher chooses between alternatives (csrc/hip/kernel.hpp)."""
+    """As it is: what a step is dealt by is not in it (`Layer`)."""
     return call
 
 

@@ -19,7 +19,7 @@ from hk_backend.devices.hip.call import KernelCall
 from hk_backend.devices.hip.operator import Machine, Problem, Way
 from hk_backend.devices.hip.plan import numbers_of
 from hk_backend.kernels import Catalogue, Family, KernelEntry, NoKernel
-from hk_backend.kernels.attention_plan import TILE_KEYS, Parts, plan_parts
+from hk_backend.kernels.attention_plan import TILE_KEYS, Parts
 from hk_backend.kernels.masks import ALL_KEYS, PART
 from hk_backend.kernels.row_sources import PAGED
 
@@ -47,13 +47,6 @@ def kernels_of(call: KernelCall, kernels: Catalogue) -> tuple[Family, Family] | 
     if isinstance(parts, NoKernel) or isinstance(merge, NoKernel):
         return None
     return parts, merge
-
-
-def planned(call: KernelCall, longest: int, compute_units: int) -> Parts:
-    """How the keys of a call are dealt whose longest request has so many."""
-    sizes = call.sizes
-    rows = sizes["num_tokens"], sizes["num_requests"], sizes["num_heads"]
-    return plan_parts(*rows, longest, int(call.kernels[0].facts["head_size"]), compute_units)
 
 
 def in_parts(

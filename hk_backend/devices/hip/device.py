@@ -26,7 +26,7 @@ from hk_backend.devices.hip.memory import GpuMemory, Memory
 from hk_backend.devices.hip.merge import merge_attention
 from hk_backend.devices.hip.modules import HipKernels
 from hk_backend.devices.hip.operator import Machine, Operator
-from hk_backend.devices.hip.plan import TENSORS, Plan, Prepared, can_prepare, plan
+from hk_backend.devices.hip.plan import TENSORS, Layer, Plan, Prepared, can_prepare, plan
 from hk_backend.devices.hip.prepared_parts import PreparedParts
 from hk_backend.devices.hip.repeated import RepeatedLinears
 from hk_backend.devices.hip.self_check import self_check
@@ -202,11 +202,12 @@ class HipDevice:
             return None
         index, paged = self.memory.index(tensors[0]), arguments.paged_kv is not None
         given = dict(zip(TENSORS, tensors, strict=True))
-        whole = self._prepared(self._with_usable(attention, call, index), given, paged, index)
+        call = self._with_usable(attention, call, index)
+        whole = self._prepared(call, given, paged, index)
         kernels = self._kernels_of_parts(call, index) if paged else None
         if kernels is None:
             return whole
-        heads, head_size = call.tensors["out"].shape[1:]
+        layer = Layer.of(call, self.compute_units(index), parts=True)
         nothing = torch.empty(0, dtype=torch.float32, device=tensors[0].device)
         first, second = attention_parts.in_parts(call, ONE_PART, kernels, nothing)
         of_parts = {**given, "out": nothing, "lse": nothing}
@@ -217,13 +218,13 @@ class HipDevice:
             self._prepared(second, of_merge, paged, index),
         )
         place = self.memory, self.library, self.workspaces, index
-        return PreparedParts(*place, heads, head_size, *launches)
+        return PreparedParts(*place, layer, *launches)
 
     def _prepared(
         self, call: KernelCall, tensors: Mapping[str, torch.Tensor], paged: bool, index: int
     ) -> Prepared:
         kernels = [self.kernels.load(kernel, index) for kernel in call.kernels]
-        return Prepared(self.memory, kernels, call, tensors, paged)
+        return Prepared(self.memory, kernels, call, tensors, paged, self.compute_units(index))
 
     def compute_units(self, index: int) -> int:
         """Of GPU `index`."""
@@ -246,24 +247,24 @@ class HipDevice:
         if call is None:
             return
         index = self._index(call)
-        for each in self._in_parts(call, of.max_seq_len, index) or (call,):
+        for each in self._dealt(call, of.max_seq_len, index):
             self.launch(each, index)
 
-    def _in_parts(
-        self, call: KernelCall, longest: int | None, index: int
-    ) -> tuple[KernelCall, KernelCall] | None:
-        """The launches of a call whose keys are worth sharing; None: they are not, or cannot be."""
-        stream = self.memory.stream(index)
-        if longest is None or self.library.is_capturing(stream):
-            return None
-        parts = attention_parts.planned(call, longest, self.compute_units(index))
-        kernels = self._kernels_of_parts(call, index) if parts.number > 1 else None
+    def _dealt(self, call: KernelCall, longest: int | None, index: int) -> Sequence[KernelCall]:
+        """The launches of a call, as they are planned."""
+        stream, units = self.memory.stream(index), self.compute_units(index)
+        shares = longest is not None and not self.library.is_capturing(stream)
+        step = call.sizes["num_tokens"], call.sizes["num_requests"], longest
+        choice = Layer.of(call, units, parts=shares).choose(*step)
+        kernels = self._kernels_of_parts(call, index) if choice.parts.number > 1 else None
         if kernels is None:
-            return None
+            rows = Layer.of(call, units).choose(*step).rows
+            chosen = tuple(each for each in call.kernels if each.tile.rows == rows)
+            return (replace(call, kernels=chosen),)
         tokens, heads, head_size = call.tensors["out"].shape
-        room = attention_parts.workspace_bytes(parts.number * tokens * heads, head_size)
+        room = attention_parts.workspace_bytes(choice.parts.number * tokens * heads, head_size)
         memory = self.workspaces.of(index, stream, room).partial
-        return attention_parts.in_parts(call, parts, kernels, memory)
+        return attention_parts.in_parts(call, choice.parts, kernels, memory)
 
     def _kernels_of_parts(self, call: KernelCall, index: int) -> tuple[Family, Family] | None:
         """Those for parts and those that join these, of which one each may run; None: there are

@@ -12,13 +12,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import NamedTuple
 
 import torch
 
 from hk_backend import _hip
+from hk_backend.devices.hip.attention import most_tokens
 from hk_backend.devices.hip.call import KernelCall
 from hk_backend.devices.hip.memory import Memory
-from hk_backend.kernels.attention_plan import Parts, plan_parts
+from hk_backend.kernels import attention_plan
+from hk_backend.kernels.attention_plan import Choice, Parts
+from hk_backend.kernels.masks import GROUPED
 from hk_backend.terms.checks import bad
 
 ROWS = ("query_start_loc", "key_start_loc", "seq_lens", "block_table")
@@ -38,6 +42,32 @@ reads_tensors = _hip.read_tensors_of(torch.Tensor)
 """Whether the launcher can read tensors: torch 2.10 and newer have DLPack's exchange table."""
 
 
+class Layer(NamedTuple):
+    """What a step is dealt by: see `attention_plan.Step` and `choices`."""
+
+    heads: int
+    kv_heads: int
+    head_size: int
+    window: int
+    sizes: tuple[int, ...]
+    parts: bool
+    compute_units: int
+
+    @classmethod
+    def of(cls, call: KernelCall, compute_units: int, parts: bool = False) -> Layer:
+        facts, heads = call.kernels[0].facts, call.sizes["num_heads"]
+        kv_heads = call.sizes["num_kv_heads"] if facts["mask"] in GROUPED else heads
+        sizes = tuple(kernel.tile.rows for kernel in call.kernels)
+        of_heads = heads, kv_heads, int(facts["head_size"])
+        return cls(*of_heads, int(call.numbers["window"]), sizes, parts, compute_units)
+
+    def choose(self, tokens: int, requests: int, longest: int | None) -> Choice:
+        """Args: see `attention_plan.Step`; `longest` may not be known."""
+        heads = self.heads, self.kv_heads, self.head_size
+        step = attention_plan.Step(tokens, requests, longest or 0, *heads, self.window)
+        return attention_plan.choose(step, self.compute_units, self.sizes, self.parts)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
     """The rows of one step on GPU `index`. Holds their tensors, whose addresses `native` has.
@@ -48,30 +78,36 @@ class Plan:
     tensors: Mapping[str, torch.Tensor]
     native: _hip.Step
     longest: int | None = None
-    _parts: dict[tuple[int, int], PlanInParts | None] = field(default_factory=dict)
+    _choices: dict[Layer, Choice] = field(default_factory=dict)
+    _parts: dict[Layer, PlanInParts | None] = field(default_factory=dict)
 
     def at(self, addresses: Mapping[str, int]) -> _hip.Step:
         """The same with its tensors elsewhere."""
         return _step(self.index, self.num_tokens, self.tensors, addresses)
 
-    def in_parts(self, heads: int, head_size: int, compute_units: int) -> PlanInParts | None:
-        """The same for layers of so many heads, whose keys are worth sharing; None: they are
-        not."""
-        key = heads, head_size
-        if key not in self._parts:
-            self._parts[key] = self._deal(heads, head_size, compute_units)
-        return self._parts[key]
+    def choice(self, layer: Layer) -> Choice:
+        """How such a layer is dealt."""
+        found = self._choices.get(layer)
+        if found is None:
+            requests = max(len(self.tensors["query_start_loc"]) - 1, 1)
+            found = layer.choose(self.num_tokens, requests, self.longest)
+            self._choices[layer] = found
+        return found
 
-    def _deal(self, heads: int, head_size: int, compute_units: int) -> PlanInParts | None:
+    def in_parts(self, layer: Layer) -> PlanInParts | None:
+        """The same for a layer whose keys are worth sharing; None: they are not."""
+        if layer not in self._parts:
+            self._parts[layer] = self._share(layer)
+        return self._parts[layer]
+
+    def _share(self, layer: Layer) -> PlanInParts | None:
         if self.longest is None or self.num_tokens < 1:
             return None
-        requests = len(self.tensors["query_start_loc"]) - 1
-        rows = self.num_tokens, requests, heads
-        parts = plan_parts(*rows, self.longest, head_size, compute_units)
+        parts = self.choice(layer).parts
         if parts.number == 1:
             return None
         addresses = {name: tensor.data_ptr() for name, tensor in self.tensors.items()}
-        values = numbers_of(parts, self.num_tokens, heads, head_size)
+        values = numbers_of(parts, self.num_tokens, layer.heads, layer.head_size)
         native = _step(self.index, self.num_tokens, self.tensors, addresses, values)
         return PlanInParts(self, parts, values, native)
 
@@ -176,11 +212,12 @@ class Prepared:
     """The launch of `call`, for other tensors of the same layout and other rows.
 
     Args:
-        kernels: those of `call`, loaded.
+        kernels: those of `call`, loaded; where there are several, a plan chooses one.
         tensors: those that will be handed over, by the struct's fields: of `call`, perhaps under
             another shape.
         paged: keys and values are a cache, which has as many blocks each time; else they have a
             row for each token of a step.
+        compute_units: of the GPU.
     """
 
     def __init__(
@@ -190,6 +227,7 @@ class Prepared:
         call: KernelCall,
         tensors: Mapping[str, torch.Tensor],
         paged: bool,
+        compute_units: int,
     ) -> None:
         self._memory = memory
         self._call = call
@@ -201,18 +239,24 @@ class Prepared:
         taken = {*call.tensors, *call.sizes, *(["block_table_row"] if paged else [])}
         taken |= set(OF_PARTS) if "parts" in call.sizes else set()
         taken &= set(fields)
-        self._native = _hip.Prepared(
-            kernels,
-            arguments.pack(call.values({})),
-            [(fields[n].offset, fields[n].size) if n in taken else (0, 0) for n in VALUES],
-            {name: VALUES.index(name) for name in call.sizes if name in VALUES},
-            dict(call.sizes),
-            [
-                (tensor, fields[name].offset, name in exact)
-                for name, tensor in {**tensors, **kept}.items()
-            ],
-            ALIGNMENT,
-        )
+        self._most_tokens = most_tokens(call.kernels, call.sizes["group"])
+        self._layer = Layer.of(call, compute_units) if len(kernels) > 1 else None
+        self._natives = {
+            kernel.tile.rows: _hip.Prepared(
+                [loaded],
+                arguments.pack(call.values({})),
+                [(fields[n].offset, fields[n].size) if n in taken else (0, 0) for n in VALUES],
+                {name: VALUES.index(name) for name in call.sizes if name in VALUES},
+                dict(call.sizes),
+                [
+                    (tensor, fields[name].offset, name in exact)
+                    for name, tensor in {**tensors, **kept}.items()
+                ],
+                ALIGNMENT,
+            )
+            for kernel, loaded in zip(call.kernels, kernels, strict=True)
+        }
+        self._only = next(iter(self._natives.values()))
 
     def launch(self, plan: Plan | PlanInParts, tensors: tuple[torch.Tensor, ...]) -> bool:
         """Enqueue it for a step and a layer's tensors.
@@ -224,17 +268,25 @@ class Prepared:
             DeviceError, HipError: the launch failed.
         """
         tensors += self._kept
+        native = self._only
+        if isinstance(plan, Plan):
+            if plan.num_tokens > self._most_tokens:
+                return False
+            if self._layer is not None:
+                native = self._natives[plan.choice(self._layer).rows]
         if self._memory.is_direct:
-            return self._native.launch(plan.native, self._memory.stream(plan.index), tensors)
-        return self._launch_mapped(plan, tensors)
+            return native.launch(plan.native, self._memory.stream(plan.index), tensors)
+        return self._launch_mapped(native, plan, tensors)
 
-    def _launch_mapped(self, plan: Plan | PlanInParts, tensors: tuple[torch.Tensor, ...]) -> bool:
+    def _launch_mapped(
+        self, native: _hip.Prepared, plan: Plan | PlanInParts, tensors: tuple[torch.Tensor, ...]
+    ) -> bool:
         given = dict(zip(self._names, tensors, strict=True))
         rows = {name: plan.tensors[name] for name in ROWS if name in self._call.tensors}
         with self._memory.addresses(replace(self._call, tensors={**given, **rows})) as addresses:
             found = [addresses.get(name, 0) for name in self._names]
             stream = self._memory.stream(plan.index)
-            return self._native.launch(plan.at(addresses), stream, tensors, found)
+            return native.launch(plan.at(addresses), stream, tensors, found)
 
 
 def can_prepare(call: KernelCall) -> bool:

@@ -9,13 +9,13 @@ import torch
 from hk_backend.devices.hip.attention_parts import pieces, workspace_bytes
 from hk_backend.devices.hip.library import HipLibrary
 from hk_backend.devices.hip.memory import Memory
-from hk_backend.devices.hip.plan import Plan, Prepared
+from hk_backend.devices.hip.plan import Layer, Plan, Prepared
 from hk_backend.devices.hip.workspace import Workspaces
 
 
 @dataclass(frozen=True)
 class PreparedParts:
-    """The launches of a layer on GPU `index` with so many heads.
+    """The launches of `layer` on GPU `index`.
 
     `whole`: of query, key, value and out. `parts`: of query, key, value, and the outputs and sums
     of the parts. `merge`: of these, and out.
@@ -25,8 +25,7 @@ class PreparedParts:
     library: HipLibrary
     workspaces: Workspaces
     index: int
-    heads: int
-    head_size: int
+    layer: Layer
     whole: Prepared
     parts: Prepared
     merge: Prepared
@@ -35,13 +34,13 @@ class PreparedParts:
         """As `Prepared.launch`. What is captured has no parts: its workspace could be another
         graph's."""
         stream = self.memory.stream(self.index)
-        dealt = plan.in_parts(self.heads, self.head_size, self.library.compute_units(self.index))
+        dealt, layer = plan.in_parts(self.layer), self.layer
         if dealt is None or self.library.is_capturing(stream):
             return self.whole.launch(plan, tensors)
-        rows = dealt.parts.number * plan.num_tokens * self.heads
-        room = workspace_bytes(rows, self.head_size)
+        rows = dealt.parts.number * plan.num_tokens * layer.heads
+        room = workspace_bytes(rows, layer.head_size)
         memory = self.workspaces.of(self.index, stream, room).partial
-        sums, partial = pieces(memory, rows, self.head_size)
+        sums, partial = pieces(memory, rows, layer.head_size)
         *inputs, out = tensors
         return self.parts.launch(dealt, (*inputs, partial, sums)) and self.merge.launch(
             dealt, (partial, sums, out)

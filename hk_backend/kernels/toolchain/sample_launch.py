@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 
 from hk_backend.kernels.entry import KernelEntry, pack_arguments
 from hk_backend.kernels.masks import ALL_KEYS
-from hk_backend.kernels.row_sources import PACKED, STORED_BYTES, TOKENS, block_reciprocal
+from hk_backend.kernels.row_sources import (
+    PACKED,
+    STORED_BYTES,
+    TOKENS,
+    block_reciprocal,
+    group_arguments,
+)
 from hk_backend.kernels.toolchain.clocks import WAVE
 
 if TYPE_CHECKING:
@@ -94,6 +100,7 @@ def attention_prefill(
         "scale": head_size**-0.5,
         "value_factor": 1.0,
         "window": ALL_KEYS,
+        **group_arguments(heads=1, kv_heads=1),
         "parts": 1,
         "part_keys": ALL_KEYS,
         "out_part": 0,

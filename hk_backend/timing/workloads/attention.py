@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hk_backend.kernels.attention_plan import Step
 from hk_backend.kernels.entry import KernelEntry, pack_arguments
-from hk_backend.kernels.masks import ALL_KEYS, PART
+from hk_backend.kernels.masks import ALL_KEYS, GROUPED, PART
 from hk_backend.kernels.row_sources import (
     ANY_PAGES,
     PACKED,
@@ -18,6 +19,7 @@ from hk_backend.kernels.row_sources import (
     STORED_BYTES,
     TOKENS,
     block_reciprocal,
+    group_arguments,
 )
 from hk_backend.kernels.toolchain.sample_launch import split_strides
 from hk_backend.timing.model import Launch, spread
@@ -26,6 +28,10 @@ from hk_backend.timing.workloads.gemm import XCDS
 
 ELEMENT = 2  # bytes, of queries and output
 SCALES = ("key_scale", "value_scale")
+NEIGHBOURS = 2
+"""Workgroups that are traced with one because they read the same keys."""
+EVEN_REQUESTS = 64
+"""Up to so many may have as many slots each (csrc/include/hk/grid.hpp)."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +95,15 @@ class Shape:
         return 2.0 * head_size * (ELEMENT * rows + stored * stored_rows)
 
 
+def step(entry: KernelEntry, shape: Shape) -> Step:
+    """As a planner sees it."""
+    kv_heads = shape.kv_heads if entry.facts["mask"] in GROUPED else shape.heads
+    of_heads = shape.heads, kv_heads, entry.tile.depth
+    requests = len(shape.queries)
+    window = shape.window or ALL_KEYS
+    return Step(sum(shape.queries), requests, max(shape.keys), *of_heads, window)
+
+
 def launch(entry: KernelEntry, shape: Shape) -> Launch:
     """`entry` on `shape`, with random queries, keys and values where samples read them."""
     keys, head_size = str(entry.facts["keys"]), entry.tile.depth
@@ -111,8 +126,8 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
         arrays |= {name: buffers.zeros((1,), np.float32) for name in SCALES}
         for name in SCALES:
             arrays[name][:] = 1
-    work, requests = workgroups(entry, shape)
-    samples = _with_neighbours(spread(work), work, shape)
+    work, requests, *_ = dealt = workgroups(entry, shape)
+    samples = _with_neighbours(spread(work), dealt, shape)
     _fill(arrays, entry, shape, {int(requests[s]) for s in samples if work[s] > 0}, paged)
     machine, kernel, addresses = buffers.machine_with(entry, arrays)
     numbers = _numbers(entry, shape, arrays)
@@ -147,35 +162,62 @@ def block_size_for(keys: str, block_size: int) -> int:
     return block_size or (1 if keys == TOKENS else 16)
 
 
-def workgroups(entry: KernelEntry, shape: Shape) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Per workgroup: tiles of keys that it goes through (0: no query tile), and its request.
+class Workgroups(NamedTuple):
+    """Of each: tiles of keys that it goes through (0: no query tile), its request, and a number
+    for the keys that it reads: of a part, a KV head and a request."""
 
-    As csrc/include/hk/grid.hpp deals them: request r owns the query tiles from start / rows + r on,
-    causal ones the last tile first.
-    """
-    rows, columns = entry.tile.rows, entry.tile.columns
-    starts = np.concatenate([[0], np.cumsum(shape.queries)])
-    slots = -(-int(starts[-1]) // rows) + len(shape.queries)
-    tiles, requests = np.zeros(slots), np.zeros(slots, np.int64)
-    for request, (queries, keys) in enumerate(zip(shape.queries, shape.keys, strict=True)):
-        own = -(-queries // rows)
-        first = int(starts[request]) // rows + request
-        numbers = np.arange(own)[:: -1 if shape.causal else 1]
-        last_row = np.minimum((numbers + 1) * rows, queries)
-        seen = keys - queries + last_row if shape.causal else np.full(own, keys)
-        tiles[first : first + own] = -(-seen // columns)
-        if shape.window:
-            before = keys - queries + numbers * rows + 1 - shape.window
-            tiles[first : first + own] -= np.maximum(before, 0) // columns
-        requests[first : first + own] = request
+    tiles: NDArray[np.float64]
+    requests: NDArray[np.int64]
+    keys: NDArray[np.int64]
+    of_tile: int
+    """Workgroups of a query tile."""
+
+
+def workgroups(entry: KernelEntry, shape: Shape) -> Workgroups:
+    """In the order of the grid."""
+    columns, grouped = entry.tile.columns, entry.facts["mask"] in GROUPED
+    of_token = shape.heads // shape.kv_heads if grouped else 1
+    requests, numbers = query_tiles(np.array(shape.queries) * of_token, entry.tile.rows)
+    there = numbers >= 0
+    queries, keys = (np.array(each)[requests] for each in (shape.queries, shape.keys))
+    first = numbers * entry.tile.rows // of_token
+    last = np.minimum(((numbers + 1) * entry.tile.rows - 1) // of_token, queries - 1)
+    tiles = -(-(keys - queries + last + 1 if shape.causal else keys) // columns)
+    if shape.window:
+        tiles -= np.maximum(keys - queries + first + 1 - shape.window, 0) // columns
     own = part_tiles(entry, shape)
     begin = np.arange(shape.parts) * own
     end = np.append(begin[1:], np.inf)
-    seen = np.clip(np.minimum(tiles[:, None], end) - begin, 0, None)
-    return (
-        np.repeat(seen, shape.heads, axis=0).ravel(),
-        np.repeat(requests, shape.heads * shape.parts),
+    seen = np.clip(np.minimum(np.where(there, tiles, 0)[:, None], end) - begin, 0, None)
+    heads = np.arange(shape.heads // of_token)
+    if not grouped and len(heads) % XCDS == 0:
+        heads = heads.reshape(XCDS, -1).T.ravel()
+    kv_heads = heads // (len(heads) // shape.kv_heads)
+    requests = np.where(there, requests, 0)
+    read = requests[:, None, None] * shape.kv_heads + kv_heads[:, None]
+    return Workgroups(
+        np.repeat(seen, len(heads), axis=0).ravel(),
+        np.repeat(requests, len(heads) * shape.parts),
+        (read * shape.parts + np.arange(shape.parts)).ravel(),
+        len(heads) * shape.parts,
     )
+
+
+def query_tiles(rows: NDArray[np.int64], tile: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of each slot its request, and which of that one's query tiles; a number below 0: none.
+
+    As csrc/include/hk/grid.hpp deals them to requests of so many `rows`.
+    """
+    own, count = -(-rows // tile), len(rows)
+    slots = np.arange(-(-int(rows.sum()) // tile) + count - 1)
+    if 1 < count <= EVEN_REQUESTS and own.max() * count <= len(slots):
+        rank, requests = np.divmod(slots, count)
+        numbers = own.max() - 1 - rank
+    else:
+        first = np.concatenate([[0], np.cumsum(rows)[:-1]]) // tile + np.arange(count)
+        requests = np.searchsorted(first, slots, "right") - 1
+        numbers = own[requests] - 1 - (slots - first[requests])
+    return requests, np.where(numbers < own[requests], numbers, -1)
 
 
 def part_tiles(entry: KernelEntry, shape: Shape) -> int:
@@ -183,22 +225,18 @@ def part_tiles(entry: KernelEntry, shape: Shape) -> int:
     return -(-max(shape.keys) // (entry.tile.columns * shape.parts))
 
 
-def _with_neighbours(samples: list[int], work: NDArray[np.float64], shape: Shape) -> list[int]:
-    """Others that read the same keys as the first workgroup that has some: of the next query tile,
-    and of the next head (as csrc/include/hk/grid.hpp deals heads). The others begin with the same
-    keys as that one; with a window, or in parts, they do not, and each has its own neighbours."""
-    having = [s for s in samples if work[s] > 0]
-    permuted = shape.heads % XCDS == 0 and (shape.heads > XCDS or shape.parts == 1)
-    head = XCDS if permuted else 1
-    others = dict.fromkeys(
-        other
-        for s in (having if shape.window or shape.parts > 1 else having[:1])
-        for other in (
-            s + shape.heads * shape.parts,
-            s + head * shape.parts if shape.heads > head else s,
-        )
-    )
-    return samples + [w for w in others if w < len(work) and work[w] > 0 and w not in samples]
+def _with_neighbours(samples: list[int], dealt: Workgroups, shape: Shape) -> list[int]:
+    """Others that read the same keys as the first workgroup that has some: the next one, and those
+    of later query tiles. They begin with the same keys as that one; with a window, or in parts,
+    they do not, and each has its own neighbours."""
+    having = [s for s in samples if dealt.tiles[s] > 0]
+    found = dict.fromkeys(samples)
+    for s in having if shape.window or shape.parts > 1 else having[:1]:
+        alike = np.flatnonzero((dealt.keys == dealt.keys[s]) & (dealt.tiles > 0))
+        later = alike[alike >= s + dealt.of_tile][:NEIGHBOURS]
+        near = dict.fromkeys([*alike[alike > s][:1].tolist(), *later.tolist()])
+        found |= dict.fromkeys(list(near)[:NEIGHBOURS])
+    return list(found)
 
 
 def _starts(lengths: Sequence[int]) -> NDArray[np.int32]:
@@ -233,7 +271,8 @@ def _fill(
     dtype, stored = str(entry.facts["dtype"]), str(entry.facts["stored"])
     starts, key_starts = _starts(shape.queries), _starts(shape.keys)
     for request in sorted(requests):
-        buffers.fill(arrays["query"][starts[request] : starts[request + 1], :1], dtype, 0)
+        heads = shape.heads // shape.kv_heads
+        buffers.fill(arrays["query"][starts[request] : starts[request + 1], :heads], dtype, 0)
         for seed, name in enumerate(("key", "value"), 1):
             if paged:
                 count = -(-shape.keys[request] // shape.block_size)
@@ -266,6 +305,7 @@ def _numbers(
         "block_table_row": arrays["block_table"].shape[1] if paged else 0,
         "out_part": sum(shape.queries) * row,
         "lse_part": 2 * shape.heads * sum(shape.queries),
+        **group_arguments(shape.heads, shape.kv_heads),
         "parts": shape.parts,
         "part_keys": part_tiles(entry, shape) * entry.tile.columns,
         "num_requests": len(shape.queries),

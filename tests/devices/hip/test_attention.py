@@ -296,6 +296,30 @@ def test_rows_that_lie_too_far_apart() -> None:
             prepared(query=far)
 
 
+@pytest.mark.parametrize("name", ["query", "out"])
+def test_heads_that_lie_too_far_apart(name: str) -> None:
+    """A wave's rows are of all heads of a group: they span less than 2^32 bytes."""
+    shape = prepared().tensors["query"].shape
+    for stride in (2**29, 2**30):  # two heads to a KV head, of two bytes
+        far = torch.empty_strided(shape, (256, stride, 1), dtype=torch.bfloat16, device="meta")
+        if stride < 2**30:
+            assert prepared(**{name: far}).numbers[f"{name}_head"] == stride
+            continue
+        with pytest.raises(ValueError, match=f"{name}_head: a stride of 1073741824 elements"):
+            prepared(**{name: far})
+
+
+def test_more_rows_than_a_grid_may_have_tiles() -> None:
+    shape = prepared().tensors["query"].shape
+    for tokens in (2**21, 2**21 + 1):  # two rows to a token, 128 to a tile
+        many = torch.empty((tokens, *shape[1:]), dtype=torch.bfloat16, device="meta")
+        if tokens == 2**21:
+            assert prepared(query=many, out=many).sizes["num_tokens"] == tokens
+            continue
+        with pytest.raises(ValueError, match="query: a length of 2097153"):
+            prepared(query=many, out=many)
+
+
 def test_a_lone_token_may_have_any_stride() -> None:
     """torch gives an axis of one element whatever stride it likes."""
     query = torch.zeros(1, 4, 64, dtype=torch.bfloat16).as_strided((1, 4, 64), (3, 64, 1))

@@ -7,12 +7,13 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from hk_backend.devices.hip import attention_parts, plan
+from hk_backend.devices.hip import attention, attention_parts
 from hk_backend.devices.hip.emulated import EmulatedLibrary
-from hk_backend.devices.hip.plan import Prepared
+from hk_backend.devices.hip.library import HipError
+from hk_backend.devices.hip.plan import Layer, Prepared
 from hk_backend.devices.hip.prepared_parts import PreparedParts
 from hk_backend.kernels import KernelEntry, catalogue
-from hk_backend.kernels.attention_plan import Parts
+from hk_backend.kernels.attention_plan import Choice, Parts
 from hk_backend.terms.attention_arguments import AttentionArguments
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 from tests.devices.hip.device import OnTheHost
@@ -36,8 +37,11 @@ def deal(monkeypatch: pytest.MonkeyPatch) -> Deal:
     """Let the planner answer so many parts of so many keys."""
 
     def chosen(number: int, keys: int) -> None:
-        for module in (attention_parts, plan):
-            monkeypatch.setattr(module, "plan_parts", lambda *_: Parts(number, keys))
+        def choose(layer: Layer, *_: object) -> Choice:
+            parts = Parts(number, keys) if layer.parts else Parts(1, 0)
+            return Choice(layer.sizes[0], parts, 0, 0)
+
+        monkeypatch.setattr(Layer, "choose", choose)
 
     return chosen
 
@@ -198,6 +202,17 @@ def test_kernels_that_fail_their_self_check_are_not_used(
     assert launched(device) == ["attention_prefill"]
     call.check()
     assert isinstance(call.prepared(device), Prepared)
+
+
+def test_rows_of_another_group_are_seen(
+    device: OnTheHost, deal: Deal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A negative control: the kernels divide by another number than the heads of a KV head."""
+    third = {"group": 2, "group_reciprocal": -(-(2**31) // 3)}
+    monkeypatch.setattr(attention, "group_arguments", lambda *_: third)
+    deal(3, 128)
+    with pytest.raises(HipError, match="out-of-bounds"):
+        Call(CASE).run(device)
 
 
 def test_a_part_that_is_not_joined_is_seen(

@@ -15,23 +15,26 @@ from hk_backend.devices.hip.emulated import EmulatedLibrary
 from hk_backend.devices.hip.memory import HostMemory
 from hk_backend.devices.hip.modules import HipKernels
 from hk_backend.devices.hip.operator import Operator
-from hk_backend.kernels import Catalogue, KernelEntry, catalogue
+from hk_backend.kernels import Catalogue, KernelEntry, attention_plan, catalogue
 from hk_backend.terms.attention_arguments import AttentionArguments
+from hk_backend.terms.requests import AttentionRequest
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 from tests.devices.hip.hip_calls import malloc
 from tests.devices.hip.noting_library import NotingLibrary
-from tests.devices.hip.test_device import KERNEL, LLAMA
+from tests.devices.hip.test_device import selected
 from tests.ops.cases import Case, make
 
-NUM_HEADS = 4
+KERNEL = selected("attention_prefill", dtype="bf16", head_size=128, keys="packed")
+LLAMA = AttentionRequest("cpu", torch.bfloat16, 4, 2, 128)
+NUM_HEADS, NUM_KV_HEADS = 4, 2
 KERNELS = tuple(
     # what is launched is known by its LDS
     replace(KERNEL, name=f"rows_{rows}", tile=replace(KERNEL.tile, rows=rows), dynamic_lds=rows)
     for rows in (64, 256, 128)
 )
 TOKENS = 512
-WORKGROUPS = {256: 12, 128: 20, 64: 36}
-"""Of `TOKENS` in one request: a tile more than they fill, for each head."""
+TILES = {256: 4, 128: 8, 64: 16}
+"""Of `TOKENS` in one request, for each KV head: as many as its heads' rows fill."""
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +59,7 @@ def device_of(
 
 
 def arguments_of(tokens: int) -> AttentionArguments:
-    call = make(Case(((tokens, tokens),), NUM_HEADS, 2, 64, torch.bfloat16))
+    call = make(Case(((tokens, tokens),), NUM_HEADS, NUM_KV_HEADS, 128, torch.bfloat16))
     return AttentionArguments(**call, out=torch.empty_like(call["query"]))
 
 
@@ -79,19 +82,21 @@ LAUNCHES = pytest.mark.parametrize("launch", [run, run_prepared])
 
 @LAUNCHES
 @pytest.mark.parametrize(
-    ("compute_units", "rows"), [(1, 256), (6, 256), (7, 128), (10, 128), (11, 64), (19, 64)]
+    ("compute_units", "rows"), [(1, 256), (8, 256), (12, 128), (24, 128), (32, 64), (64, 64)]
 )
-def test_the_largest_tile_that_gives_every_compute_unit_two_workgroups(
+def test_the_tile_that_is_planned(
     compute_units: int, rows: int, launch: Launch, noting: NotingLibrary
 ) -> None:
-    """Just two are enough (6, 10); where no tile gives two (19), the smallest."""
+    """Of a few units each is given large ones, of many some are left."""
+    step = attention_plan.Step(TOKENS, 1, 0, NUM_HEADS, NUM_KV_HEADS, 128)
+    assert attention_plan.choose(step, compute_units, TILES, parts=False).rows == rows
     launch(device_of(noting, compute_units), TOKENS)
     assert noting.note.dynamic_lds == rows
-    assert tuple(noting.note.grid) == (WORKGROUPS[rows], 1, 1)
+    assert tuple(noting.note.grid) == (NUM_KV_HEADS, TILES[rows], 1)
 
 
 def test_a_prepared_launch_chooses_anew_each_time(noting: NotingLibrary) -> None:
-    device, chosen = device_of(noting, 10), []
+    device, chosen = device_of(noting, 12), []
     first = arguments_of(5)
     prepared = device.prepare_prefill(first, (first.query, *first.stored(), first.out))
     assert prepared is not None
@@ -115,7 +120,7 @@ def test_one_kernel_has_no_alternative(
 @LAUNCHES
 @pytest.mark.parametrize(
     ("compute_units", "wrong", "rows"),
-    [(6, {256}, 128), (7, {128}, 64), (11, {64}, 128), (1, {256, 128}, 64)],
+    [(8, {256}, 128), (24, {128}, 64), (32, {64}, 128), (1, {256, 128}, 64)],
 )
 def test_what_failed_its_self_check_is_not_chosen(
     compute_units: int, wrong: set[int], rows: int, launch: Launch, noting: NotingLibrary

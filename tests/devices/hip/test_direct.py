@@ -73,7 +73,7 @@ def test_a_prepared_launch(library: NotingLibrary, device: HipDevice) -> None:
         assert found[name] == tensor.data_ptr(), name
     assert (found["num_requests"], found["num_tokens"], found["block_table_row"]) == (3, 28, 11)
     assert (found["num_heads"], found["num_kv_heads"], found["lse"]) == (4, 2, 0)
-    grid = ENTRY.grid(num_requests=3, num_tokens=28, num_heads=4)
+    grid = ENTRY.grid(num_requests=3, num_tokens=28, num_kv_heads=2, group=2)
     assert tuple(library.note.grid) == grid
     assert (library.note.block, library.note.dynamic_lds) == (ENTRY.block, ENTRY.dynamic_lds)
     assert library.note.stream == STREAM

@@ -19,11 +19,14 @@
 // tile of 64 keys on. A sink is one more score of its head, which has no value: minus infinity is none,
 // plus infinity takes all the weight. Only kernels with the mask `window` look at either.
 //
-// Grid: (ceil(num_tokens / query rows of a workgroup) + num_requests) * num_heads, one dimension.
-// That bounds the query tiles of any batch; workgroups without one leave.
+// A workgroup's rows are of all query heads of a KV head, row r of token r / group and head r % group;
+// with the mask `window` of one head. 31 tokens of query, out and lse span less than 2^32 - 2^12 bytes,
+// the heads of a group included; num_tokens * group^2 is below 2^31.
 //
-// With the mask `part` workgroups share the keys: this is then the grid's second dimension, and the
-// parts are the first. Part p sees keys p * part_keys up to (p + 1) * part_keys, the last one all the
+// Grid: KV heads (heads), then query tiles: ceil(num_tokens * group / query rows of a workgroup) +
+// num_requests - 1, below 2^16. That bounds those of any batch; workgroups without one leave.
+//
+// With the mask `part` workgroups share the keys, and the parts come first in the grid. Part p sees keys p * part_keys up to (p + 1) * part_keys, the last one all the
 // rest. It leaves `out` without value_factor and without sinks, and for lse the rows' largest scores,
 // without the scale, and lse_part / 2 elements after these the sums of their weights: what
 // hk/args/attention_merge.hpp takes.
@@ -77,8 +80,10 @@ struct AttentionPrefillArgs {
   const float* sinks;    // [num_heads], or null
   i64 out_part;          // parts: from one to the next
   i64 lse_part;
-  i32 part_keys;  // parts: a multiple of 64
-  i32 parts;      // 1 or more
+  i32 part_keys;         // parts: a multiple of 64
+  i32 parts;             // 1 or more
+  u32 group;             // query heads of a KV head
+  u32 group_reciprocal;  // 2^31 / group, rounded up
 };
 
 }  // namespace hk

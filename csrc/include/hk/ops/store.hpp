@@ -48,13 +48,13 @@ HK_DEVICE void store_element(BoundedView dst, Vec<u32, 4> words, u32 offset) {
   }
 }
 
-// Stores the transpose of a result block: lane's column is row `lane.col` of dst, the block's 32
-// rows are neighbouring channels. Each lane stores 16 bytes at once.
+// Stores the transpose of a result block: lane's column is a row of dst, which begins at byte `row`,
+// and the block's 32 rows are neighbouring channels. Each lane stores 16 bytes at once.
 template <class T>
-HK_DEVICE void store_transposed(BoundedView dst, u32 row_bytes, int channel, const Block& src,
+HK_DEVICE void store_transposed(BoundedView dst, u32 row, int channel, const Block& src,
                                 Lane lane) {
   static_for<0, kStoredParts<T>>([&](auto part) {
-    const u32 offset = lane.col * row_bytes + (channel + stored_row<T>(part, lane)) * sizeof(T);
+    const u32 offset = row + (channel + stored_row<T>(part, lane)) * sizeof(T);
     __builtin_amdgcn_raw_buffer_store_b128(neighbouring_rows<T, part.value>(src), dst.descriptor,
                                            offset, 0, 0);
   });
@@ -79,11 +79,10 @@ HK_DEVICE void store_transposed_below(BoundedView dst, u32 row_bytes, int channe
   });
 }
 
-// Stores one value per column, from the lower half of the wave.
-HK_DEVICE void store(BoundedView dst, u32 column_bytes, ColumnVector src, Lane lane) {
+// Stores one value per column, at byte `column`, from the lower half of the wave.
+HK_DEVICE void store(BoundedView dst, u32 column, ColumnVector src, Lane lane) {
   if (lane.half == 0)
-    __builtin_amdgcn_raw_buffer_store_b32(bit_cast<u32>(src), dst.descriptor,
-                                          lane.col * column_bytes, 0, 0);
+    __builtin_amdgcn_raw_buffer_store_b32(bit_cast<u32>(src), dst.descriptor, column, 0, 0);
 }
 
 }  // namespace hk

@@ -23,6 +23,10 @@ struct BoundedView {
       : descriptor(__builtin_amdgcn_make_buffer_rsrc((void*)base, 0, i32(bytes), 0x00020000)) {}
 };
 
+// The size of a view without an end of its own, and a byte past it, as are the 4 KiB after that: for
+// lanes that are to store nothing.
+constexpr u32 kNowhere = ~0xfffu;
+
 // `Words` neighbours, at a byte that is a multiple of all of them.
 template <int Words>
 HK_DEVICE Vec<u32, Words> load_words(BoundedView src, u32 offset) {
