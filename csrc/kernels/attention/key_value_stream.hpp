@@ -27,7 +27,8 @@ struct KeyValueStream {
   typename Source::Found found;  // looked up for the place after it
   Place place;
   RowSpan key_span, value_span;       // of the next copies
-  Codes first_keys[2], first_values;  // of tiles 0 and 1, where codes are widened
+  typename KeyFiller::Loaded first_keys[2];  // of tiles 0 and 1, where codes are widened
+  typename ValueFiller::Loaded first_values;
 
   // `first`: that any of the workgroup's queries sees, in the first tile.
   HK_DEVICE KeyValueStream(const Source& rows, const Tensor& key, const Tensor& value, i32 first,

@@ -15,7 +15,7 @@ struct LaneStream {
   using ValueFiller = TileFiller<ValueTile, Shape, Source>;
   using Share = typename KeyFiller::Share;
   using Tensor = TensorRows<Source>;
-  static constexpr int kRows = Share::kCopies;  // that a lane copies from, of a tile
+  static constexpr int kRows = Share::kLaneRows;  // of a tile
   static constexpr int kLookUps = Source::look_ups(kRows);
   using Found = typename Source::template Found<kRows>;
   struct Addresses {
@@ -33,7 +33,8 @@ struct LaneStream {
   i32 row;                            // the wave's first one of the keys that are copied next
   Addresses keys, values;             // that are
   Found found;                        // looked up for the rows after these
-  Codes first_keys[2], first_values;  // of tiles 0 and 1, where codes are widened
+  typename KeyFiller::Loaded first_keys[2];  // of tiles 0 and 1, where codes are widened
+  typename ValueFiller::Loaded first_values;
 
   // `first`: that any of the workgroup's queries sees, in the first tile.
   HK_DEVICE LaneStream(const Source& rows, const Tensor& key, const Tensor& value, i32 first,

@@ -49,7 +49,7 @@ struct Shape<arch::Gfx950, T, 64, 128> : Sizes<T, 64, 4, 1, 3, Together, 3> {};
 
 // d=256: for one, with half as many keys of a tile: a step has the same slots as at d=128.
 template <class T>
-struct Shape<arch::Gfx950, T, 256, 128> : Sizes<T, 256, 4, 1, 1, Together, 4, 32> {};
+struct Shape<arch::Gfx950, T, 256, 128> : Sizes<T, 256, 4, 1, 1, PingPong, 4, 32> {};
 
 // The tiles of keys and values, and how the results of a lane lie in them: whole rows, or pieces.
 template <class Shape, class Source, bool IsSplit = Source::kSplit>

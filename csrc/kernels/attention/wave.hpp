@@ -70,6 +70,8 @@ class AttentionWave {
       queries.load(query);
       wait_lds<0>(query.part[0]);
       scale.apply(query);
+      if constexpr (Shape::kWavesPerSimd == 1)
+        for (auto& part : query.part[0]) pin_accumulators(part.words);
     }
     if constexpr (kWidens) {
       stream.fill_first(key_ring.tile(0), key_ring.tile(1));
@@ -176,7 +178,7 @@ class AttentionWave {
     if constexpr (kWidens) {
       stream.copy_values(value_ring.free_tile());
       // As a look-up does. Values are read a step later than keys.
-      if constexpr (!Source::kScalar) wait_lds<kWrites>();
+      if constexpr (!Source::kScalar || kHeld > 0) wait_lds<kWrites>();
     }
     end_even_phase<true>();
     if constexpr (!kWidens) stream.copy_values(value_ring.free_tile());
@@ -193,7 +195,8 @@ class AttentionWave {
   // late waves that read it.
   template <bool kNext>
   HK_DEVICE void end_even_phase() const {
-    turns.template middle<kAwaited ? kInFlight + kSpare * !kNext : arch::kNoWait>();
+    constexpr int kLeft = kNext ? kInFlight - kHeld : kInFlight + kSpare;
+    turns.template middle<kAwaited ? kLeft : arch::kNoWait>();
   }
   HK_DEVICE void end_odd_phase() const {
     turns.template end<kAwaited ? kInFlight : arch::kNoWait>();
@@ -211,13 +214,17 @@ class AttentionWave {
   static constexpr int kStartWrites = (2 * kKeyStages - 5) * kWrites;  // after the first fragments
   static constexpr int kMostPending = 14;                              // of lgkmcnt
   using Copies = CopySlots<Shape, Source>;
-  static_assert(!kWidens || Copies::kTable.keys[3] <= kHalf - 1 - kAhead,
+  static_assert(!kWidens || Copies::kTable.keys[Copies::kPieces - 1] <= kHalf - 1 - kAhead,
                 "keys are written before the last fragments of keys are loaded: one wait for both");
-  static_assert(!kWidens || Copies::kTable.values[3] <= kSlots - 1 - kAhead, "so are values");
+  static_assert(!kWidens || Copies::kTable.values[Copies::kPieces - 1] <= kSlots - 1 - kAhead, "so are values");
   static constexpr int kInFlight = (2 * kKeyStages - 5) * Stream::Share::kCopies + Stream::kLookUps;
+  // Of a tile with one block of keys, early waves read at once what late ones have copied.
+  static constexpr bool kWhole = Shape::kKeyParts == 1 && Slots::kKeyBlocks == 1;
+  static constexpr int kHeld = kLate && kWhole ? Stream::Share::kCopies : 0;
   // Global loads land in order: with turns, a look-up that was taken is younger than all that must
   // have landed.
-  static constexpr bool kLookUpsSuffice = Stream::kLookUps > 0 && kLate && !kWidens;
+  static constexpr bool kLookUpsSuffice =
+      Stream::kLookUps > 0 && kLate && !kWidens && kHeld == 0;
   static constexpr bool kAwaited = !kLookUpsSuffice && !kWidens;
   static constexpr int kSpare = Shape::kKeyParts == 1 ? Stream::Share::kCopies : 0;
   static_assert(kAhead <= kChannelSteps,

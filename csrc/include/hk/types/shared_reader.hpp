@@ -26,7 +26,8 @@ struct RowStrides {
 
 // What a lane loads of a tile's 16 rows when it widens 16 codes: from which row, from which byte; and
 // the LDS byte, from the first of these rows, of the first of the two pieces that it writes. The other
-// one is kSecond bytes after it, or that bit is flipped (kFlips). kDown: the codes are one of each row.
+// one is kSecond bytes after it, or that bit is flipped (kFlips); those of the next part lie kPartBytes after.
+// kDown: the codes are one of each row.
 struct WidePlace {
   u32 row, source, destination;
 };

@@ -26,7 +26,7 @@ struct RowsInPieces : PeriodicReaders<RowsInPieces<RowBytes, Exchanged>> {
     return stored_row(lane % 16) * strides.row + (4 * block + lane / 16) * strides.piece;
   }
 
-  static constexpr int kSecond = 256;
+  static constexpr int kSecond = 256, kPartBytes = 2048;
   static constexpr bool kFlips = false, kDown = false;
   HK_DEVICE static WidePlace wide_place(int lane, int part, RowStrides strides) {
     const int row = stored_row(lane % 16), piece = 4 * part + lane / 16;
@@ -50,7 +50,7 @@ struct SplitColumns {
     return (32 * block + lane % 32) * strides.piece + lane / 32 * 8 * strides.row;
   }
 
-  static constexpr int kSecond = 512;
+  static constexpr int kSecond = 512, kPartBytes = 2048;
   static constexpr bool kFlips = false, kDown = true;
   HK_DEVICE static WidePlace wide_place(int lane, int part, RowStrides strides) {
     const int column = 64 * part + lane;

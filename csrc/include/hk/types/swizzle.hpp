@@ -40,7 +40,7 @@ struct SpreadRows : PeriodicReaders<SpreadRows<RowBytes>> {
   }
 
   // What a lane fills with 16 codes (WideningCopy): two chunks, whose order depends on the row.
-  static constexpr int kSecond = 16;
+  static constexpr int kSecond = 16, kPartBytes = 128;
   static constexpr bool kFlips = true, kDown = false;
   HK_DEVICE static WidePlace wide_place(int lane, int part, RowStrides strides) {
     const int row = lane % 16, piece = 4 * part + lane / 16;
