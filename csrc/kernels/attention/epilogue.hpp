@@ -103,7 +103,12 @@ class Epilogue {
             (first + offset(first_row, args.out_token) + offset(head, args.out_head)) * sizeof(T),
         rows * row_bytes);
     static_for<First, First + kStored>([&](auto c) {
-      store_transposed<T>(out, row_bytes, Matrix::kRows * c, output.block[c][0], lane);
+      constexpr int kChannel = Matrix::kRows * c.value;
+      const Block& block = output.block[c][0];
+      if constexpr (Shape::kPadded)
+        store_transposed_below<T>(out, row_bytes, kChannel, args.head_size, block, lane);
+      else
+        store_transposed<T>(out, row_bytes, kChannel, block, lane);
     });
   }
 

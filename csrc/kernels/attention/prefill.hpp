@@ -36,9 +36,10 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
   const i32 first_row = tile.first_row + Shape::row(wave);
   const i32 wave_rows = clamp_scalar(tile.length - first_row, Shape::kWaveRows);
   const u32 first_token = tile.start + first_row, row_bytes = args.query_token * sizeof(T);
+  const i32 channels = channels_of<Shape>(args);
   const QueryRows<Shape> queries(shared_address(lds) + Wave::kQueryLds, wave, lane);
   const u64 query = offset(first_token, args.query_token) + offset(head, args.query_head);
-  queries.copy(address(args.query) + query * sizeof(T), wave_rows, row_bytes);
+  queries.copy(address(args.query) + query * sizeof(T), wave_rows, row_bytes, channels);
 
   const u32 kv_head = head * args.num_kv_heads / heads;
   const Source source = row_source<Source>(args, tile);
@@ -48,8 +49,8 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
   auto values = tensor_rows<Stored, Source>(tile, args.value, args.value_block,
                                             offset(kv_head, args.value_head), args.value_token);
   if constexpr (Source::kSplit) {
-    in_pieces<Stored>(keys, args.key_piece, Shape::kHeadSize * sizeof(Stored) / 16);
-    in_pieces<Stored>(values, args.value_piece, Shape::kHeadSize);
+    in_pieces<Stored>(keys, args.key_piece, channels * sizeof(Stored) / 16);
+    in_pieces<Stored>(values, args.value_piece, channels);
   }
   const i32 num_keys = source.count;
 
@@ -83,9 +84,9 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
   const Scale scale(args.scale * key_scale);
   // At d=64 in codes a window leaves no vector register for it.
   const f32 factor = Mask::kWindow ? to_scalar(scale.factor) : scale.factor;
-  Wave attention({source, keys, values, first_seen, wave, lane}, shared_address(lds), wave, lane,
-                 factor, visible.end(first_row + lane.col) - 1, args.window,
-                 visible.first(first_row));
+  Wave attention({source, keys, values, first_seen, channels, wave, lane}, shared_address(lds),
+                 wave, lane, factor, visible.end(first_row + lane.col) - 1, args.window,
+                 visible.first(first_row), channels);
 
   if (tiles > first_tile) {
     constexpr Masked kBegin = Mask::kWindow ? Masked::kOutside : Masked::kPast;
@@ -123,6 +124,7 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
 // What the launch must know (hk_backend/kernels/toolchain/build.py).
 template <class Shape, class Source, class Mask>
 constexpr KernelInfo<AttentionFacts> info(AttentionFacts facts, i32 useful_percent) {
+  facts.padded = Shape::kPadded;
   for (int i = 0; i < 16; ++i) {
     facts.keys[i] = Source::kName[i];
     facts.mask[i] = Mask::kName[i];
@@ -153,12 +155,20 @@ using Kernel = Shape<arch::Current, T, HeadSize, QueryRows>;
 }  // namespace hk::attention
 
 // Head size, query rows of a workgroup, how keys and values lie, what rows see, least useful share (Bars).
-#define ATTENTION_PREFILL(name, T, D, Rows, Source, Mask, Useful)                          \
-  using name##_shape = hk::attention::Kernel<hk::T, D, Rows>;                              \
+#define ATTENTION_PREFILL(name, T, D, Rows, Source, Mask, Useful) \
+  using name##_shape = hk::attention::Kernel<hk::T, D, Rows>;     \
+  ATTENTION_KERNEL(name, T, D, Source, Mask, Useful)
+
+// The same for all head sizes up to D.
+#define ATTENTION_PADDED(name, T, D, Rows, Source, Mask, Useful)                     \
+  using name##_shape = hk::attention::Padded<hk::attention::Kernel<hk::T, D, Rows>>; \
+  ATTENTION_KERNEL(name, T, D, Source, Mask, Useful)
+
+#define ATTENTION_KERNEL(name, T, D, Source, Mask, Useful)                                 \
   HK_KERNEL(name##_shape::kThreads, name##_shape::kWavesPerSimd)                           \
   attention_prefill_##name(hk::AttentionPrefillArgs args) {                                \
     hk::attention::attention_prefill<name##_shape, hk::Source, hk::attention::Mask>(args); \
   }                                                                                        \
   HK_KERNEL_INFO(attention_prefill_##name,                                                 \
                  hk::attention::info<name##_shape, hk::Source, hk::attention::Mask>(       \
-                     {#T, D, {}, {}, {}}, Useful))
+                     {#T, D, {}, {}, {}, false}, Useful))

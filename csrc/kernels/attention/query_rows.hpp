@@ -23,9 +23,11 @@ class QueryRows {
   HK_DEVICE QueryRows(u32 lds, i32 wave_, Lane of)
       : wave(wave_), lane(of), tile{lds + Shape::row(wave_) / Shape::kWaveRows * Tile::kBytes} {}
 
-  // `rows` rows from `first` on.
-  HK_DEVICE void copy(u64 first, i32 rows, u32 row_bytes) const {
-    const Share share(Shape::part(wave), lane, row_bytes);
+  // `rows` rows of `channels` from `first` on.
+  HK_DEVICE void copy(u64 first, i32 rows, u32 row_bytes, i32 channels) const {
+    Share share(Shape::part(wave), lane, row_bytes);
+    if constexpr (Shape::kPadded)
+      share.end_rows(channels * sizeof(T), kNowhere, Shape::part(wave), lane);
     const u32 count = clamp_scalar(rows - share.first_row, Share::kRowsSpanned);
     hk::copy(tile, RowSpan{first + share.first_row * row_bytes, count * row_bytes}, share);
     fence_schedule();

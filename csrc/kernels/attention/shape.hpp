@@ -12,6 +12,7 @@ struct Sizes {
   using Element = T;
   using Turns = KeepStep<Waves>;
   static constexpr int kHeadSize = HeadSize;
+  static constexpr bool kPadded = false;  // the launch says how many channels there are
   static constexpr int kWaves = Waves, kThreads = Waves * arch::kLanes;
   static constexpr int kWavesPerSimd = WavesPerSimd;
   // A wave's query rows and keys: of each tile all keys, or half of them.
@@ -47,9 +48,20 @@ struct Shape<arch::Gfx950, T, 128, 128> : Sizes<T, 128, 8, 2, 2, PingPong, 4> {}
 template <class T>
 struct Shape<arch::Gfx950, T, 64, 128> : Sizes<T, 64, 4, 1, 3, Together, 3> {};
 
-// d=256: for one, with half as many keys of a tile: a step has the same slots as at d=128.
+// d=256: for one. Tiles of half as many keys: a step has the slots that it has at d=128.
 template <class T>
 struct Shape<arch::Gfx950, T, 256, 128> : Sizes<T, 256, 4, 1, 1, PingPong, 4, 32> {};
+
+// The same for any multiple of 8 channels: the others are zeros.
+template <class Of>
+struct Padded : Of {
+  static constexpr bool kPadded = true;
+};
+
+template <class Shape>
+HK_DEVICE i32 channels_of(const AttentionPrefillArgs& args) {
+  return Shape::kPadded ? args.head_size : Shape::kHeadSize;
+}
 
 // The tiles of keys and values, and how the results of a lane lie in them: whole rows, or pieces.
 template <class Shape, class Source, bool IsSplit = Source::kSplit>

@@ -26,6 +26,10 @@ struct TileFiller {
 
   HK_DEVICE TileFiller(i32 wave, Lane lane, RowStrides strides) : share(wave, lane, strides) {}
 
+  HK_DEVICE void end_rows(i32 channels, u32 elsewhere, i32 wave, Lane lane) {
+    share.end_rows(channels * sizeof(typename Tile::Element), elsewhere, wave, lane);
+  }
+
   template <int Piece, class From>
   HK_DEVICE void fill(Tile dst, const From& from) {
     constexpr int kCopies = Share::kCopies / kPieces;
@@ -53,8 +57,8 @@ struct TileFiller<Tile, Shape, Source, true> {
 
   // Zeros for codes of rows before the tile's row `first`.
   HK_DEVICE void keep_from(Loaded& src, i32 first) const {
-    for (Codes& each : src.of)
-      hk::keep_from<typename Tile::Layout>(each, first - share.first_row, lane_row);
+    for (int i = 0; i < kLoads; ++i)
+      hk::keep_from<typename Tile::Layout>(src.of[i], first - share.first_row, lane_row);
   }
 
   template <class From>

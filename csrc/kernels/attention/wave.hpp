@@ -31,15 +31,15 @@ class AttentionWave {
   static constexpr int kRingBytes = KeyRing::kBytes + ValueRing::kBytes;
 
   // `last`: the key of this lane's query; `window`: keys up to it that the query sees; `seen`: the
-  // first key that one of the wave's sees.
+  // first key that one of the wave's sees; `channels`: of a row.
   HK_DEVICE AttentionWave(const Stream& copies, u32 lds, i32 wave, Lane in, f32 scale, i32 last,
-                          i32 window, i32 seen)
+                          i32 window, i32 seen, i32 channels_)
       : softmax(scale), stream(copies), turns(wave), key_ring{lds},
         value_ring{lds + KeyRing::kBytes}, lane(in),
         first_key(Shape::part(wave) * Shape::kWaveKeys), last_key(last - first_key),
         before(window - 1), seen_from(seen - first_key),
         key_rows(RowReader<KeyTile>::of(in, first_key)),
-        value_columns(ColumnReader<ValueTile>::of(in, first_key)) {}
+        value_columns(ColumnReader<ValueTile>::of(in, first_key)), channels(channels_) {}
 
   ResultTile<Shape::kHeadSize, Shape::kWaveRows> output;  // O^T
   Softmax<Shape, Tiles> softmax;
@@ -216,15 +216,15 @@ class AttentionWave {
   using Copies = CopySlots<Shape, Source>;
   static_assert(!kWidens || Copies::kTable.keys[Copies::kPieces - 1] <= kHalf - 1 - kAhead,
                 "keys are written before the last fragments of keys are loaded: one wait for both");
-  static_assert(!kWidens || Copies::kTable.values[Copies::kPieces - 1] <= kSlots - 1 - kAhead, "so are values");
+  static_assert(!kWidens || Copies::kTable.values[Copies::kPieces - 1] <= kSlots - 1 - kAhead,
+                "so are values");
   static constexpr int kInFlight = (2 * kKeyStages - 5) * Stream::Share::kCopies + Stream::kLookUps;
   // Of a tile with one block of keys, early waves read at once what late ones have copied.
   static constexpr bool kWhole = Shape::kKeyParts == 1 && Slots::kKeyBlocks == 1;
   static constexpr int kHeld = kLate && kWhole ? Stream::Share::kCopies : 0;
   // Global loads land in order: with turns, a look-up that was taken is younger than all that must
   // have landed.
-  static constexpr bool kLookUpsSuffice =
-      Stream::kLookUps > 0 && kLate && !kWidens && kHeld == 0;
+  static constexpr bool kLookUpsSuffice = Stream::kLookUps > 0 && kLate && !kWidens && kHeld == 0;
   static constexpr bool kAwaited = !kLookUpsSuffice && !kWidens;
   static constexpr int kSpare = Shape::kKeyParts == 1 ? Stream::Share::kCopies : 0;
   static_assert(kAhead <= kChannelSteps,
@@ -245,6 +245,7 @@ class AttentionWave {
   RowReader<KeyTile> key_rows, rows;
   ColumnReader<ValueTile> value_columns, columns;
   typename QueryRows<Shape>::Operand query;
+  i32 channels;
 
   Fragment<T> fragment[kSlots];  // in order of use: K of the next tile, V of this
 
@@ -358,6 +359,11 @@ class AttentionWave {
   HK_DEVICE void score() {
     constexpr int kBlock = Slot / kChannelSteps, kStep = Slot % kChannelSteps;
     wait_fragments<kThis, true, Slot>();
+    // By lane there was something to copy past a row's end, and it may be NaN.
+    if constexpr (Shape::kPadded && Source::kByLane) {
+      const i32 rest = channels - kStep * Matrix::kDepth - Matrix::depth(0, lane.half);
+      if (rest <= 0) fragment[Slot].words = 0;
+    }
     Block& dst = softmax.scores.block[kBlock][0];
     mma(dst, fragment[Slot], query.part[0][kStep], kStep == 0 ? Block(0.0f) : dst);
   }

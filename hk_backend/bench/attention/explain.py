@@ -100,6 +100,7 @@ def _clock(kernels: Catalogue, shape: attention.Shape, head_size: int, compute_u
         "stored": "bf16",
         "keys": PAGED,
         "head_size": head_size,
+        "padded": False,
         "mask": PART if shape.parts > 1 else NO_MASK,
     }
     found = _there(kernels.alternatives("attention_prefill", **facts))

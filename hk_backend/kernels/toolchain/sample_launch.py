@@ -91,6 +91,7 @@ def attention_prefill(
         "block_rows": block_size,
         "num_blocks": blocks,
         "causal": int(causal),
+        "head_size": head_size,
         "scale": head_size**-0.5,
         "value_factor": 1.0,
         "window": ALL_KEYS,

@@ -79,6 +79,7 @@ struct AttentionPrefillArgs {
   i64 lse_part;
   i32 part_keys;  // parts: a multiple of 64
   i32 parts;      // 1 or more
+  i32 head_size;  // of kernels for several: a multiple of 8 below theirs
 };
 
 }  // namespace hk

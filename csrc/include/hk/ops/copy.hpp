@@ -32,6 +32,14 @@ struct TileCopy {
     });
   }
 
+  // Lanes whose 16 bytes of a row lie at byte `end` of it or after fetch from `elsewhere`.
+  HK_DEVICE void end_rows(i32 end, u32 elsewhere, i32 wave, Lane lane) {
+    static_for<0, kCopies>([&](auto i) {
+      const int block = (wave * kCopies + i.value) % kPer16;
+      if (Layout::row_byte(block, lane.id) >= end) source[i] = elsewhere;
+    });
+  }
+
   // From first_row: the row that a lane copies from in the `i`th instruction.
   HK_DEVICE static u32 row(int i, int wave, Lane lane) {
     const int block = wave * kCopies + i, first = wave * kCopies / kPer16 * 16;
@@ -59,9 +67,14 @@ HK_DEVICE void copy(Tile dst, const u64 (&from)[TileCopy<Tile, Waves>::kCopies],
 }
 
 // All of it; it counts as kCopies in `wait_copies`.
-template <class Tile, class From, int Waves>
-HK_DEVICE void copy(Tile dst, const From& src, const TileCopy<Tile, Waves>& share) {
+template <class Tile, int Waves>
+HK_DEVICE void copy(Tile dst, BoundedView src, const TileCopy<Tile, Waves>& share) {
   static_for<0, TileCopy<Tile, Waves>::kCopies>([&](auto i) { copy<i.value>(dst, src, share); });
+}
+template <class Tile, int Waves>
+HK_DEVICE void copy(Tile dst, const u64 (&from)[TileCopy<Tile, Waves>::kCopies],
+                    const TileCopy<Tile, Waves>& share) {
+  static_for<0, TileCopy<Tile, Waves>::kCopies>([&](auto i) { copy<i.value>(dst, from, share); });
 }
 
 // At most `Pending` of this wave's copies (and other global loads) stay outstanding.

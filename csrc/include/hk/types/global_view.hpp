@@ -23,6 +23,9 @@ struct BoundedView {
       : descriptor(__builtin_amdgcn_make_buffer_rsrc((void*)base, 0, i32(bytes), 0x00020000)) {}
 };
 
+// The offset of what is past the end of every view: a load from there gives 0.
+inline constexpr u32 kNowhere = 0xfffffff0u;
+
 // `Words` neighbours, at a byte that is a multiple of all of them.
 template <int Words>
 HK_DEVICE Vec<u32, Words> load_words(BoundedView src, u32 offset) {

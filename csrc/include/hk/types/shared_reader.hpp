@@ -135,6 +135,8 @@ struct PeriodicReaders {
   HK_DEVICE static u32 source(int block, int lane, RowStrides strides) {
     return Layout::copied_row(block, lane) * strides.row + Layout::copied_byte(block, lane);
   }
+  // Where that byte lies in its row, as the tile has rows.
+  HK_DEVICE static int row_byte(int block, int lane) { return Layout::copied_byte(block, lane); }
   template <class T, class Shape>
   using RowReader = PeriodicRowReader<Layout, T, Shape>;
   template <class T, class Shape>

@@ -25,6 +25,7 @@ struct RowsInPieces : PeriodicReaders<RowsInPieces<RowBytes, Exchanged>> {
   HK_DEVICE static u32 source(int block, int lane, RowStrides strides) {
     return stored_row(lane % 16) * strides.row + (4 * block + lane / 16) * strides.piece;
   }
+  HK_DEVICE static int row_byte(int block, int lane) { return (4 * block + lane / 16) * 16; }
 
   static constexpr int kSecond = 256, kPartBytes = 2048;
   static constexpr bool kFlips = false, kDown = false;
@@ -48,6 +49,9 @@ struct SplitColumns {
   // 32 columns, 8 of 16 rows in each half of the wave.
   HK_DEVICE static u32 source(int block, int lane, RowStrides strides) {
     return (32 * block + lane % 32) * strides.piece + lane / 32 * 8 * strides.row;
+  }
+  HK_DEVICE static int row_byte(int block, int lane) {
+    return (32 * block + lane % 32) * (RowBytes / (32 * kBlocksPer16));
   }
 
   static constexpr int kSecond = 512, kPartBytes = 2048;
