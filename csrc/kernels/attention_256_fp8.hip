@@ -8,21 +8,20 @@
 HK_ARCHES(gfx950);
 
 namespace hk {
-template <class Rows>
-using InE4m3 = Widened<Rows, E4m3>;
+using PagedCodes = Widened<PagedRows, E4m3>;
+using TokenCodes = Widened<TokenRows, E4m3>;
+using SplitCodes = Widened<SplitPagedRows, E4m3>;
 }  // namespace hk
 
-ATTENTION_PREFILL(bf16_d256_paged_e4m3, bf16, 256, 128, InE4m3<hk::PagedRows>, All, 81);
-ATTENTION_PREFILL(bf16_d256_tokens_e4m3, bf16, 256, 128, InE4m3<hk::TokenRows>, All, 84);
-ATTENTION_PREFILL(bf16_d256_split_e4m3, bf16, 256, 128, InE4m3<hk::SplitPagedRows>, All, 83);
-ATTENTION_PREFILL(f16_d256_paged_e4m3, f16, 256, 128, InE4m3<hk::PagedRows>, All, 81);
-ATTENTION_PREFILL(f16_d256_tokens_e4m3, f16, 256, 128, InE4m3<hk::TokenRows>, All, 84);
-ATTENTION_PREFILL(f16_d256_split_e4m3, f16, 256, 128, InE4m3<hk::SplitPagedRows>, All, 83);
-ATTENTION_PREFILL(bf16_d256_paged_e4m3_window, bf16, 256, 128, InE4m3<hk::PagedRows>, Window, 81);
-ATTENTION_PREFILL(bf16_d256_tokens_e4m3_window, bf16, 256, 128, InE4m3<hk::TokenRows>, Window, 84);
-ATTENTION_PREFILL(bf16_d256_split_e4m3_window, bf16, 256, 128, InE4m3<hk::SplitPagedRows>, Window,
-                  83);
-ATTENTION_PREFILL(f16_d256_paged_e4m3_window, f16, 256, 128, InE4m3<hk::PagedRows>, Window, 81);
-ATTENTION_PREFILL(f16_d256_tokens_e4m3_window, f16, 256, 128, InE4m3<hk::TokenRows>, Window, 84);
-ATTENTION_PREFILL(f16_d256_split_e4m3_window, f16, 256, 128, InE4m3<hk::SplitPagedRows>, Window,
-                  83);
+ATTENTION_PREFILL(bf16_d256_paged_e4m3, bf16, 256, 128, PagedCodes, All, 81);
+ATTENTION_PREFILL(bf16_d256_tokens_e4m3, bf16, 256, 128, TokenCodes, All, 84);
+ATTENTION_PREFILL(bf16_d256_split_e4m3, bf16, 256, 128, SplitCodes, All, 83);
+ATTENTION_PREFILL(f16_d256_paged_e4m3, f16, 256, 128, PagedCodes, All, 81);
+ATTENTION_PREFILL(f16_d256_tokens_e4m3, f16, 256, 128, TokenCodes, All, 84);
+ATTENTION_PREFILL(f16_d256_split_e4m3, f16, 256, 128, SplitCodes, All, 83);
+ATTENTION_PREFILL(bf16_d256_paged_e4m3_window, bf16, 256, 128, PagedCodes, Window, 81);
+ATTENTION_PREFILL(bf16_d256_tokens_e4m3_window, bf16, 256, 128, TokenCodes, Window, 84);
+ATTENTION_PREFILL(bf16_d256_split_e4m3_window, bf16, 256, 128, SplitCodes, Window, 83);
+ATTENTION_PREFILL(f16_d256_paged_e4m3_window, f16, 256, 128, PagedCodes, Window, 81);
+ATTENTION_PREFILL(f16_d256_tokens_e4m3_window, f16, 256, 128, TokenCodes, Window, 84);
+ATTENTION_PREFILL(f16_d256_split_e4m3_window, f16, 256, 128, SplitCodes, Window, 83);

@@ -60,7 +60,7 @@ PROLOGUE = """\
     barrier();
     if (computes)"""
 AT_THE_END = "end<kAwaited ? kInFlight"
-IN_THE_MIDDLE = "middle<kAwaited ? kLeft"
+IN_THE_MIDDLE = "middle<kAwaited || kKeys ? kLeft"
 
 MUTANTS = (
     SourceMutant("swizzle: fetches another chunk", SWIZZLE,

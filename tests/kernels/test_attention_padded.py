@@ -1,4 +1,4 @@
-"""Head sizes without a kernel of their own, on the kernels that compute them as 128 or 256 channels.
+"""Head sizes without a kernel of their own, on those that compute them as 128 or 256 channels.
 
 The other tests of tests/kernels take a few head sizes of these kernels; here are all of them, and
 what lies beside a row.
@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from hk_backend.kernels import KernelEntry
-from tests.kernels.attention_launch import PADDED, Launch, kernels, passes
+from tests.kernels.attention_launch import PADDED, Launch, kernels, logical, passes
 from tests.ops.cases import Case, make
 from tests.seed import draw
 
@@ -63,12 +63,9 @@ def test_a_score_of_minus_infinity_has_no_weight(entry: KernelEntry) -> None:
     size = PADDED[int(entry.facts["head_size"])][0]
     call = make(case_of(entry, size, Case(((40, 70),), 2, 1, causal=False)))
     call["query"][:, :, 0] = call["query"][:, :, 0].abs() + 1
-    view = call["paged_kv"].key
-    block, head, _, token, _, channel = view.strides
-    blocks = call["block_table"][0, :70].long()
-    first = view.tensor.storage_offset() + blocks[::7] * block
-    flat = view.tensor.as_strided((view.tensor.untyped_storage().nbytes() // 2,), (1,), 0)
-    flat[first] = -math.inf
+    cache = call["paged_kv"]
+    blocks = call["block_table"][0, :70:7].long()
+    logical(cache, cache.key)[blocks, 0, 0, 0] = -math.inf
     passes(Launch.of(entry, call))
 
 

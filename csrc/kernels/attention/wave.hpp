@@ -87,8 +87,8 @@ class AttentionWave {
     static_for<2, kKeyStages>([&](auto i) {
       constexpr bool kDrains = Source::kScalar && i.value == kKeyStages - 1;
       // As a look-up does, and with it the fragments. Late waves without keys of their own reach a
-      // barrier at once: what they wrote of V0 must have landed, too.
-      constexpr bool kDrainsFirst = kDrains && kWidens && !kLate;
+      // barrier at once: what they wrote of V0 must have landed, too (kHeld: `idle` waits for it).
+      constexpr bool kDrainsFirst = kDrains && kWidens && (!kLate || kHeld > 0);
       if constexpr (kDrainsFirst) wait_lds<0>();
       if constexpr (kWidens)
         stream.value_filler.store(value_ring.tile(0), stream.first_values);
@@ -160,7 +160,7 @@ class AttentionWave {
           if constexpr (kNext) score<kThis, slot.value>();
         },
         weights, copies_first, loads, maxima, copies_last);
-    end_even_phase<kNext>();
+    end_even_phase<kNext, kThis && kMasked == Masked::kPast>();
     interleave<kHalf, kSlots>(
         [&](auto slot) { drain<kThis, slot.value>(); },
         [&](auto slot) {
@@ -169,7 +169,7 @@ class AttentionWave {
         weights, copies, [&](auto slot) { prepare_slot<kThis && kNext, slot.value - kHalf>(); },
         loads, maxima);
     if constexpr (!kThis) softmax.begin_rows();
-    end_odd_phase();
+    end_odd_phase<kNext>();
   }
 
   // A tile that this wave has no part in, but for copying it.
@@ -180,12 +180,12 @@ class AttentionWave {
       // As a look-up does. Values are read a step later than keys.
       if constexpr (!Source::kScalar || kHeld > 0) wait_lds<kWrites>();
     }
-    end_even_phase<true>();
+    end_even_phase<true, false>();
     if constexpr (!kWidens) stream.copy_values(value_ring.free_tile());
     stream.template advance<kLookUpsSuffice>();
     key_ring.advance();
     value_ring.advance();
-    end_odd_phase();
+    end_odd_phase<true>();
   }
 
   // By step j's barrier V(j+1) has landed, and of K(j+3) the keys that are read before the next one:
@@ -193,13 +193,17 @@ class AttentionWave {
   // With four stages: V(j+2), K(j+4) and of early waves V(j+3), of late ones K(j+3). After the last
   // step of a late wave early ones have none either, and V(j+1) may be in flight, too, unless it is
   // late waves that read it.
-  template <bool kNext>
+  // Of tiles with one block of keys (kHeld), K(j+3) is read at once, also what late waves copied: that
+  // has landed, too. Not at a wave's last tiles (kEnds, and the last one): others have one more at most.
+  template <bool kNext, bool kEnds>
   HK_DEVICE void end_even_phase() const {
-    constexpr int kLeft = kNext ? kInFlight - kHeld : kInFlight + kSpare;
-    turns.template middle<kAwaited ? kLeft : arch::kNoWait>();
+    constexpr bool kKeys = kHeld > 0 && kNext && !kEnds && !kWidens;
+    constexpr int kLeft = kKeys ? kInFlight - kHeld : kInFlight + kSpare * !kNext;
+    turns.template middle<kAwaited || kKeys ? kLeft : arch::kNoWait>();
   }
+  template <bool kNext>
   HK_DEVICE void end_odd_phase() const {
-    turns.template end<kAwaited ? kInFlight : arch::kNoWait>();
+    turns.template end<kAwaited ? kInFlight + kHeld * !kNext : arch::kNoWait>();
     set_priority<0>();
   }
 
@@ -219,12 +223,12 @@ class AttentionWave {
   static_assert(!kWidens || Copies::kTable.values[Copies::kPieces - 1] <= kSlots - 1 - kAhead,
                 "so are values");
   static constexpr int kInFlight = (2 * kKeyStages - 5) * Stream::Share::kCopies + Stream::kLookUps;
-  // Of a tile with one block of keys, early waves read at once what late ones have copied.
+  // Copies of keys that late waves do not keep in flight: early ones read them at once.
   static constexpr bool kWhole = Shape::kKeyParts == 1 && Slots::kKeyBlocks == 1;
   static constexpr int kHeld = kLate && kWhole ? Stream::Share::kCopies : 0;
   // Global loads land in order: with turns, a look-up that was taken is younger than all that must
   // have landed.
-  static constexpr bool kLookUpsSuffice = Stream::kLookUps > 0 && kLate && !kWidens && kHeld == 0;
+  static constexpr bool kLookUpsSuffice = Stream::kLookUps > 0 && kLate && !kWidens;
   static constexpr bool kAwaited = !kLookUpsSuffice && !kWidens;
   static constexpr int kSpare = Shape::kKeyParts == 1 ? Stream::Share::kCopies : 0;
   static_assert(kAhead <= kChannelSteps,

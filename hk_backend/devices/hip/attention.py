@@ -111,8 +111,8 @@ def alternatives(
     mask: str,
 ) -> Family | NoKernel:
     """The kernels for one of `DTYPES`, for keys and values in one of `STORED` that lie as `keys`
-    says (hk_backend/kernels/row_sources.py), and for a mask: those of this head size, or padded ones
-    of the next size that there are some for."""
+    says (hk_backend/kernels/row_sources.py), and for a mask: those of this head size, or padded
+    ones of the next size that there are some for."""
     facts: dict[str, Fact] = {"dtype": DTYPES[dtype], "keys": keys, "stored": STORED[stored]}
     found = kernels.alternatives(OPERATOR, **facts, padded=False, head_size=head_size, mask=mask)
     if not isinstance(found, NoKernel) or found.fact != "head_size":
