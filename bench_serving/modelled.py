@@ -11,6 +11,7 @@ from typing import Any
 
 from bench_serving.published import PANELS, Panel
 from hk_backend.kernels.catalogue import Catalogue, Family, NoKernel
+from hk_backend.kernels.entry import Fact
 from hk_backend.kernels.masks import NO_MASK
 from hk_backend.timing import calibration, model, standard
 from hk_backend.timing.busiest import Busiest, busiest
@@ -18,11 +19,12 @@ from hk_backend.timing.busiest import Busiest, busiest
 ARCH = "gfx950"
 KEYS = ("packed", "paged", "split", "tokens")
 """How keys and values lie: packed, or in a cache; `paged` is in pages of 16, `tokens` of one."""
-VARIANTS: dict[str, dict[str, dict[str, str]]] = {
+PLAIN: dict[str, Fact] = {"mask": NO_MASK, "padded": False}
+VARIANTS: dict[str, dict[str, dict[str, Fact]]] = {
     "attention_prefill": {
-        **{keys: {"keys": keys, "stored": "bf16", "mask": NO_MASK} for keys in KEYS},
+        **{keys: {"keys": keys, "stored": "bf16", **PLAIN} for keys in KEYS},
         **{
-            f"{keys} fp8": {"keys": keys, "stored": "e4m3", "mask": NO_MASK}
+            f"{keys} fp8": {"keys": keys, "stored": "e4m3", **PLAIN}
             for keys in KEYS
             if keys != "packed"
         },

@@ -37,6 +37,8 @@ SPLIT_LAYOUTS = (
 """Of tests/ops/layouts: those that keep 16 bytes of a key and of a value's channel together."""
 PARTS, TILE_KEYS = 3, 64
 """Of the keys, where a kernel is for parts."""
+PADDED = {128: (80, 96, 112, 120, 72, 40, 8), 256: (160, 192, 248, 136, 176)}
+"""Head sizes of the kernels that are for several: models', and edges."""
 Tensors = dict[str, torch.Tensor | None]
 ENDLESS = 10_000_000
 """Instructions of a wave: many times those of the longest case."""
@@ -84,7 +86,7 @@ class Launch:
         return case.but(
             dtype=DTYPES[str(facts["dtype"])],
             kv_dtype=STORED[str(facts["stored"])],
-            head_size=int(facts["head_size"]),
+            head_size=head_size_for(case, facts),
             layout=None if facts["keys"] == "packed" else layout_for(case, facts),
             block_size=block_size_for(case.block_size, str(facts["keys"])),
         )
@@ -283,11 +285,21 @@ def arguments(call: Call) -> tuple[dict[str, torch.Tensor | None], dict[str, flo
         "num_kv_heads": heads,
         "group": query.shape[1] // heads,
         "group_reciprocal": math.ceil(2**31 / (query.shape[1] // heads)),
+        "head_size": query.shape[2],
         "causal": int(call["causal"]),
         "window": call["sliding_window"] or 2**30,
         "scale": scale * factors["key"],
         "value_factor": factors["value"],
     }
+
+
+def head_size_for(case: Case, facts: Mapping[str, Any]) -> int:
+    """The kernel's, or one of those that it is for."""
+    size = int(facts["head_size"])
+    if not facts["padded"]:
+        return size
+    sizes = PADDED[size]
+    return sizes[(case.seed + sum(sum(lengths) for lengths in case.lengths)) % len(sizes)]
 
 
 def layout_for(case: Case, facts: Mapping[str, Any]) -> str:

@@ -19,10 +19,10 @@ def serving_few(operator: str, **facts: Fact) -> KernelEntry:
 
 
 def _alternatives(operator: str, **facts: Fact) -> Family:
-    """Of a kernel for attention, keys and values are in its own dtype, and there is neither window
-    nor sink, if no fact says more."""
+    """Of a kernel for attention, keys and values are in its own dtype, there is neither window nor
+    sink, and it is for one head size, if no fact says more."""
     if operator == "attention_prefill":
-        facts = {"stored": facts["dtype"], "mask": NO_MASK, **facts}
+        facts = {"stored": facts["dtype"], "mask": NO_MASK, "padded": False, **facts}
     found = catalogue("gfx950").alternatives(operator, **facts)
     assert not isinstance(found, NoKernel), found
     return found

@@ -140,8 +140,9 @@ CASES = (
     # more requests than lanes: they are searched in steps
     Case(lengths=((1, 2),) * 66, num_heads=1),
 )
-SCALED = Case(
-    lengths=((20, 90),), num_heads=2, num_kv_heads=2, k_scale="per head", v_scale="per head"
+SCALED = tuple(
+    Case((lengths,), num_heads=2, num_kv_heads=2, k_scale="per head", v_scale="per head")
+    for lengths in ((20, 90), (3, 0))
 )
 """Of FP8 caches: the kernel loads the scales."""
 WINDOWED = (
@@ -176,7 +177,7 @@ def run(entry: KernelEntry) -> Iterator[Verdict]:
     Raises `ValueError` if the kernel itself, unchanged, does not pass.
     """
     code_object = entry.code_object()
-    scaled = () if entry.facts["stored"] == entry.facts["dtype"] else (SCALED,)
+    scaled = () if entry.facts["stored"] == entry.facts["dtype"] else SCALED
     windowed = WINDOWED if entry.facts["mask"] == WINDOW else ()
     launches = [Launch(entry, case) for case in (*CASES, *scaled, *windowed)]
     unchanged = judge(launches, code_object, Mutant(0, (), "none"))

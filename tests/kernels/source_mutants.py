@@ -38,6 +38,7 @@ STREAM = "csrc/kernels/attention/key_value_stream.hpp"
 MASK = "csrc/kernels/attention/mask.hpp"
 MASK_OPS = "csrc/include/hk/ops/mask.hpp"
 WIDEN = "csrc/include/hk/ops/widen.hpp"
+COPY = "csrc/include/hk/ops/copy.hpp"
 QUERY = "csrc/kernels/attention/query_rows.hpp"
 KERNEL = "csrc/kernels/attention_prefill.hip"
 PREFILL = "csrc/kernels/attention/prefill.hpp"
@@ -60,7 +61,7 @@ PROLOGUE = """\
     barrier();
     if (computes)"""
 AT_THE_END = "end<kAwaited ? kInFlight"
-IN_THE_MIDDLE = "middle<kAwaited ? kInFlight"
+IN_THE_MIDDLE = "middle<kAwaited || kKeys ? kLeft"
 
 MUTANTS = (
     SourceMutant("swizzle: fetches another chunk", SWIZZLE,
@@ -174,7 +175,8 @@ MUTANTS = (
     SourceMutant("pieces: keys in their order", SPLIT_TILES,
                  "stored_row(lane % 16) *", "lane % 16 *"),
     SourceMutant("pieces: the other channels of a key", SPLIT_TILES,
-                 "(4 * block + lane / 16)", "(4 * block + 3 - lane / 16)"),
+                 "(4 * block + lane / 16) * strides.piece",
+                 "(4 * block + 3 - lane / 16) * strides.piece"),
     SourceMutant("pieces: the other tokens of a value", SPLIT_TILES,
                  "lane / 32 * 8 * strides.row", "(1 - lane / 32) * 8 * strides.row"),
     SourceMutant("pieces: values past the last key", WAVE,
@@ -225,6 +227,18 @@ MUTANTS = (
     SourceMutant("turns: one of V too few", WAVE, "kKeyStages + Shape::Turns::kLate", "kKeyStages"),
     SourceMutant("stages: one of K too few", WAVE,
                  "TileRing<KeyTile, kKeyStages>", "TileRing<KeyTile, kKeyStages - 1>"),
+    SourceMutant("wide rows: fetches another row", SWIZZLE,
+                 "lane / 32 * 8 + block", "lane / 32 + 2 * block"),
+    SourceMutant("wide rows: fetches another chunk", SWIZZLE,
+                 "lane % 32 ^ mix(copied_row(block, lane))", "lane % 32"),
+    SourceMutant("wide rows: late keys are not awaited", WAVE, "kInFlight - kHeld", "kInFlight"),
+    SourceMutant("wide codes: nor are those of an idle wave", WAVE, " || kHeld > 0", ""),
+    SourceMutant("wide codes: the same ones twice", WIDEN, "part + i, strides", "part, strides"),
+    SourceMutant("wide codes: written to one place", WIDEN, "I * Layout::kPartBytes", "0"),
+    SourceMutant("padded: a piece too many", COPY, "lane.id) >= end", "lane.id) > end"),
+    SourceMutant("padded: a piece too few", COPY, "lane.id) >= end", "lane.id) >= end - 16"),
+    SourceMutant("padded: stores all channels", EPILOGUE,
+                 "kChannel, args.head_size, block", "kChannel, Shape::kHeadSize, block"),
 )  # fmt: skip
 
 CASES = (

@@ -58,10 +58,11 @@ def test_waves_on_each_simd(entry: KernelEntry) -> None:
 
 
 @attention
-def test_two_waves_on_each_simd(entry: KernelEntry) -> None:
-    """Two, of one workgroup; of several, where the head size admits it."""
-    of_each = 1 if entry.facts["head_size"] == 64 else 2
-    assert entry.figures.waves_per_simd >= 2
+def test_waves_that_share_a_simd(entry: KernelEntry) -> None:
+    """Two, of one workgroup; of several, where the head size admits it; one alone, where it takes
+    the registers of two."""
+    of_each = 2 if entry.facts["head_size"] == 128 else 1
+    assert entry.figures.waves_per_simd >= (1 if entry.facts["head_size"] == 256 else 2)
     assert entry.block == of_each * analysis.SIMDS * clocks.WAVE
 
 

@@ -87,8 +87,8 @@ def test_a_kernel_is_selected_by_its_facts() -> None:
     ("facts", "refusal"),
     [
         ({"dtype": "f32", "head_size": 7}, NoKernel("dtype", "f32", ("bf16", "f16"))),
-        ({"dtype": "bf16", "head_size": 96}, NoKernel("head_size", 96, (64, 128))),
-        ({"head_size": 96, "dtype": "f32"}, NoKernel("head_size", 96, (64, 128))),
+        ({"dtype": "bf16", "head_size": 96}, NoKernel("head_size", 96, (64, 128, 256))),
+        ({"head_size": 96, "dtype": "f32"}, NoKernel("head_size", 96, (64, 128, 256))),
     ],
 )
 def test_the_first_fact_that_leaves_none_is_named(

@@ -41,12 +41,20 @@ WINDOWED, LONE, CODES, COLUMNS, LANE_CODES = (
     )
 )
 HALVES = catalogue("gfx950").kernel("attention_prefill_bf16_d128_split_window_r128")
+WIDE, WIDE_CODES = (
+    selected("attention_prefill", dtype="bf16", head_size=256, keys="paged", stored=stored)
+    for stored in ("bf16", "e4m3")
+)
+PADDED = selected("attention_prefill", dtype="bf16", head_size=128, keys="packed", padded=True)
 SHARED = selected("attention_prefill", dtype="bf16", head_size=64, keys="paged", mask=PART)
 JUDGED = [
     [PACKED, PAGED, SPLIT, TOKENS, ANY_PAGES, TURNS, PARTS],
     [WINDOWED, LONE, HALVES],
     [SHARED],
     [CODES, COLUMNS, LANE_CODES],
+    [WIDE],
+    [WIDE_CODES],
+    [PADDED],
 ]
 """By source: of the template's kernels those whose mutants every run judges."""
 ENTRIES = [
@@ -91,7 +99,8 @@ def concerned(mutant: SourceMutant) -> list[KernelEntry]:
     two waves of a workgroup on a SIMD; parts of the keys, of those whose waves share rows; windows
     and sinks, of those that have them, a lone tile of theirs, of those whose copies have no end,
     halves of it, of those whose waves share rows, too, and codes cleared before windows, of those
-    in FP8; shared keys, of those for parts; which head a row of one head is of, of windows."""
+    in FP8; shared keys, of those for parts; which head a row of one head is of, of windows; wide rows
+    and codes, of those for 256 channels; what is padded, of those for several head sizes."""
     of = {
         "parts": [PARTS],
         "join": [PARTS],
@@ -109,6 +118,9 @@ def concerned(mutant: SourceMutant) -> list[KernelEntry]:
         "pages": [PAGED],
         "lanes": [TOKENS, ANY_PAGES],
         "turns": [TURNS],
+        "wide rows": [WIDE],
+        "wide codes": [WIDE_CODES],
+        "padded": [PADDED],
         "descriptor: no end": [PACKED],
     }
     kind = mutant.name.partition(":")[0]

@@ -68,12 +68,12 @@ def spread_rows(rows: int, row_bytes: int) -> Indices:
     """[row, chunk] -> LDS byte: the swizzle that docs/tile-language.md draws."""
     row = np.arange(rows)[:, None]
     chunk = np.arange(row_bytes // CHUNK)[None, :]
-    blocks = row_bytes // 64  # that hold 16 rows: 2 or 4
+    blocks = row_bytes // 64  # that hold 16 rows: 2, 4 or 8
     bit2, bit3 = row // 4 % 2, row // 8 % 2
     mixed = 2 * bit2 + bit3  # the two bits, swapped
     block = row // 16 * blocks + row % blocks
-    within = 256 * mixed + row % 4 // blocks * row_bytes + (chunk ^ mixed) * CHUNK
-    return block * BLOCK_STRIDE + within
+    first = 512 * bit3 if blocks == 8 else 256 * mixed + row % 4 // blocks * row_bytes
+    return block * BLOCK_STRIDE + first + (chunk ^ mixed) * CHUNK
 
 
 def xor_rows(rows: int, row_bytes: int) -> Indices:

@@ -10,7 +10,7 @@ from tests.tiles import layouts
 
 @pytest.mark.parametrize("swizzle", [layouts.SPREAD, layouts.XOR], ids=str)
 @pytest.mark.parametrize(
-    ("rows", "row_bytes"), [(16, 128), (48, 128), (256, 128), (16, 256), (80, 256)]
+    ("rows", "row_bytes"), [(16, 128), (48, 128), (256, 128), (16, 256), (80, 256), (48, 512)]
 )
 def test_chunks_do_not_overlap_and_fill_their_blocks(
     swizzle: layouts.Swizzle, rows: int, row_bytes: int

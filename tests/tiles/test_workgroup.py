@@ -16,6 +16,7 @@ from tests.tiles.layouts import SPREAD, XOR, Swizzle
 from tests.tiles.numbers import Bits, nans, to_bits, unique_elements
 
 ELEMENTS = [(dtype, width) for dtype in ("bf16", "f16") for width in (64, 128)]
+ELEMENTS += [("bf16", 256)]
 XOR_ELEMENTS = [("bf16", 64), ("f16", 128)]
 ROW_READS = [
     *((SPREAD, GFX950, *elements) for elements in ELEMENTS),
@@ -116,7 +117,7 @@ def test_a_converted_result_is_the_next_operand(swizzle: Swizzle, dtype: str, wi
 
 SHAPES = [
     (64, 64, 1), (64, 64, 2), (48, 128, 3), (64, 64, 4), (64, 128, 4), (80, 128, 5), (96, 64, 6),
-    (112, 64, 7), (64, 64, 8), (64, 128, 8), (256, 64, 8),
+    (112, 64, 7), (64, 64, 8), (64, 128, 8), (256, 64, 8), (32, 256, 1), (32, 256, 4),
 ]  # fmt: skip
 COPIES = [
     *((SPREAD, GFX950, *shape) for shape in SHAPES),

@@ -22,6 +22,7 @@ HK_KERNEL(64, 1) load_rows_bf16_64(TileTestArgs args) { load_rows<bf16, 64, Spre
 HK_KERNEL(64, 1) load_rows_bf16_128(TileTestArgs args) { load_rows<bf16, 128, SpreadRows>(args); }
 HK_KERNEL(64, 1) load_rows_f16_64(TileTestArgs args) { load_rows<f16, 64, SpreadRows>(args); }
 HK_KERNEL(64, 1) load_rows_f16_128(TileTestArgs args) { load_rows<f16, 128, SpreadRows>(args); }
+HK_KERNEL(64, 1) load_rows_bf16_256(TileTestArgs args) { load_rows<bf16, 256, SpreadRows>(args); }
 HK_KERNEL(64, 1) load_columns_bf16_64(TileTestArgs args) {
   load_columns<bf16, 64, SpreadRows>(args);
 }
@@ -31,6 +32,9 @@ HK_KERNEL(64, 1) load_columns_bf16_128(TileTestArgs args) {
 HK_KERNEL(64, 1) load_columns_f16_64(TileTestArgs args) { load_columns<f16, 64, SpreadRows>(args); }
 HK_KERNEL(64, 1) load_columns_f16_128(TileTestArgs args) {
   load_columns<f16, 128, SpreadRows>(args);
+}
+HK_KERNEL(64, 1) load_columns_bf16_256(TileTestArgs args) {
+  load_columns<bf16, 256, SpreadRows>(args);
 }
 HK_KERNEL(64, 1) product_of_result_bf16_64(TileTestArgs args) {
   product_of_result<bf16, 64, SpreadRows>(args);
@@ -57,6 +61,8 @@ HK_KERNEL(512, 1) copy_64_128_8(TileTestArgs args) { copy_tile<f16, 64, 128, 8, 
 HK_KERNEL(512, 1) copy_256_64_8(TileTestArgs args) {
   copy_tile<bf16, 256, 64, 8, SpreadRows>(args);
 }
+HK_KERNEL(64, 1) copy_32_256_1(TileTestArgs args) { copy_tile<bf16, 32, 256, 1, SpreadRows>(args); }
+HK_KERNEL(256, 1) copy_32_256_4(TileTestArgs args) { copy_tile<f16, 32, 256, 4, SpreadRows>(args); }
 HK_KERNEL(128, 1) stream_64(TileTestArgs args) { stream_tiles<bf16, 64, SpreadRows>(args); }
 HK_KERNEL(128, 1) stream_128(TileTestArgs args) { stream_tiles<f16, 128, SpreadRows>(args); }
 HK_KERNEL(64, 1) ring_bases(TileTestArgs args) { walk_ring(args); }

@@ -19,6 +19,7 @@ struct AttentionFacts {
   char keys[16];    // how keys and values lie: the name of a row source (types/row_source.hpp)
   char stored[16];  // what their elements are in memory: dtype, or an FP8 format
   char mask[16];    // what rows see: the name of a mask (kernels/attention/mask.hpp)
+  bool padded;      // for any multiple of 8 channels up to head_size
 };
 
 struct GemmFacts {

@@ -40,6 +40,13 @@ HK_DEVICE void pin_vector(T&... values) {
   (pin(values), ...);
 }
 
+// In accumulation registers from here on: the matrix unit takes operands from there, too.
+template <class... T>
+HK_DEVICE void pin_accumulators(T&... values) {
+  const auto pin = [](auto& value) { asm volatile("" : "+a"(value)); };
+  (pin(values), ...);
+}
+
 // Runs streams of work side by side: slot by slot, the share of each stream in that slot.
 // A slot is what one matrix instruction hides: the compiler orders it, and only it.
 template <int Begin, int End, class... Streams>

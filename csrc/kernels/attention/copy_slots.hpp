@@ -14,11 +14,14 @@ struct CopySlots {
   using Filler = TileFiller<typename Shape::Tile, Shape, Source>;
   static constexpr int kPieces = Filler::kPieces;
   struct Table {
-    int keys[4], values[4];  // by piece
+    int keys[8], values[8];  // by piece
   };
 
   static constexpr Table table() {
-    if (!Source::kWidens) return {{1}, {kHalf + kHalf / 2}};
+    if (kPieces == 1) return {{1}, {kHalf + kHalf / 2}};
+    // A wave alone on its SIMD: no two in one slot, and none where fragments are waited for.
+    if (!Source::kWidens) return {{1, 3, 5, 7}, {kHalf + 1, kHalf + 3, kHalf + 5, kHalf + 7}};
+    if (kPieces == 8) return {{0, 1, 2, 3, 4, 5, 6, 7}, {16, 17, 18, 19, 20, 21, 22, 23}};
     if (Shape::kKeyParts > 1 || (!Shape::Turns::kLate && Source::kSplit))
       return {{0, 0, 2, 2}, {4, 4, 6, 8}};
     if (Shape::Turns::kLate ? Source::kSplit : Source::kByLane) return {{1, 1, 1, 1}, {2, 2, 2, 2}};

@@ -105,7 +105,12 @@ class Epilogue {
     const BoundedView out(address(args.out) + first * sizeof(T), kNowhere);
     const u32 row = place(args.out_token * sizeof(T), args.out_head * sizeof(T));
     static_for<First, First + kStored>([&](auto c) {
-      store_transposed<T>(out, row, Matrix::kRows * c, output.block[c][0], lane);
+      constexpr int kChannel = Matrix::kRows * c.value;
+      const Block& block = output.block[c][0];
+      if constexpr (Shape::kPadded)
+        store_transposed_below<T>(out, row, kChannel, args.head_size, block, lane);
+      else
+        store_transposed<T>(out, row, kChannel, block, lane);
     });
   }
 

@@ -26,17 +26,22 @@ struct KeyValueStream {
   i32 row;                       // of `place`
   typename Source::Found found;  // looked up for the place after it
   Place place;
-  RowSpan key_span, value_span;       // of the next copies
-  Codes first_keys[2], first_values;  // of tiles 0 and 1, where codes are widened
+  RowSpan key_span, value_span;              // of the next copies
+  typename KeyFiller::Loaded first_keys[2];  // of tiles 0 and 1, where codes are widened
+  typename ValueFiller::Loaded first_values;
 
   // `first`: that any of the workgroup's queries sees, in the first tile.
   HK_DEVICE KeyValueStream(const Source& rows, const Tensor& key, const Tensor& value, i32 first,
-                           i32 wave, Lane lane)
+                           i32 channels, i32 wave, Lane lane)
       : source(rows), keys(key), values(value),
         key_filler(wave, lane, {key.row_stride, key.piece_stride}),
         value_filler(wave, lane, {value.row_stride, value.piece_stride}),
         seen(first % KeyTile::kRows),
         row(first / KeyTile::kRows * KeyTile::kRows + key_filler.share.first_row - KeyTile::kRows) {
+    if constexpr (Shape::kPadded) {
+      key_filler.end_rows(channels, kNowhere, wave, lane);
+      value_filler.end_rows(channels, kNowhere, wave, lane);
+    }
   }
 
   // Starts copies to the first two tiles of keys; there must be a row. Codes are asked for, of all

@@ -15,7 +15,7 @@ struct LaneStream {
   using ValueFiller = TileFiller<ValueTile, Shape, Source>;
   using Share = typename KeyFiller::Share;
   using Tensor = TensorRows<Source>;
-  static constexpr int kRows = Share::kCopies;  // that a lane copies from, of a tile
+  static constexpr int kRows = Share::kLaneRows;  // of a tile
   static constexpr int kLookUps = Source::look_ups(kRows);
   using Found = typename Source::template Found<kRows>;
   struct Addresses {
@@ -28,20 +28,26 @@ struct LaneStream {
   u64 value_apart;  // from there to those of the values
   KeyFiller key_filler;
   ValueFiller value_filler;
-  u32 lane_row;                       // of the lane's first row, from the wave's
-  i32 seen;                           // from there the first row that any query sees
-  i32 row;                            // the wave's first one of the keys that are copied next
-  Addresses keys, values;             // that are
-  Found found;                        // looked up for the rows after these
-  Codes first_keys[2], first_values;  // of tiles 0 and 1, where codes are widened
+  u32 lane_row;            // of the lane's first row, from the wave's
+  i32 seen;                // from there the first row that any query sees
+  i32 row;                 // the wave's first one of the keys that are copied next
+  Addresses keys, values;  // that are
+  Found found;             // looked up for the rows after these
+  typename KeyFiller::Loaded first_keys[2];  // of tiles 0 and 1, where codes are widened
+  typename ValueFiller::Loaded first_values;
 
   // `first`: that any of the workgroup's queries sees, in the first tile.
   HK_DEVICE LaneStream(const Source& rows, const Tensor& key, const Tensor& value, i32 first,
-                       i32 wave, Lane lane)
+                       i32 channels, i32 wave, Lane lane)
       : source(rows), row_bytes(key.row_stride), key_filler(wave, lane, {0}),
         value_filler(wave, lane, {0}), lane_row(Share::row(0, wave, lane)),
         seen(first % KeyTile::kRows - key_filler.share.first_row),
         row(first / KeyTile::kRows * KeyTile::kRows + key_filler.share.first_row) {
+    // There must be something; keys beside it are cleared where they are read.
+    if constexpr (Shape::kPadded) {
+      key_filler.end_rows(channels, 0, wave, lane);
+      value_filler.end_rows(channels, 0, wave, lane);
+    }
     key_base = key.base + key_filler.share.source[0];
     value_apart = value.base + value_filler.share.source[0] - key_base;
   }

@@ -52,10 +52,11 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
   const i32 wave_rows = clamp_scalar(request_rows - first_row, Shape::kWaveRows);
   const Rows rows(group, first_row, wave_rows);
   const u32 first_token = tile.start + rows.token;
+  const i32 channels = channels_of<Shape>(args);
   const QueryRows<Shape> queries(shared_address(lds) + Wave::kQueryLds, wave, lane);
   const u64 query = offset(first_token, args.query_token) + offset(head, args.query_head);
   queries.copy(address(args.query) + query * sizeof(T), rows, args.query_token * sizeof(T),
-               args.query_head * sizeof(T));
+               args.query_head * sizeof(T), channels);
 
   const Source source = row_source<Source>(args, tile);
   using Stored = StoredOf<T, Source>;
@@ -64,8 +65,8 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
   auto values = tensor_rows<Stored, Source>(tile, args.value, args.value_block,
                                             offset(kv_head, args.value_head), args.value_token);
   if constexpr (Source::kSplit) {
-    in_pieces<Stored>(keys, args.key_piece, Shape::kHeadSize * sizeof(Stored) / 16);
-    in_pieces<Stored>(values, args.value_piece, Shape::kHeadSize);
+    in_pieces<Stored>(keys, args.key_piece, channels * sizeof(Stored) / 16);
+    in_pieces<Stored>(values, args.value_piece, channels);
   }
   const i32 num_keys = source.count;
 
@@ -90,8 +91,8 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
   const Scale scale(args.scale * key_scale);
   // At d=64 in codes a window leaves no vector register for it.
   const f32 factor = Mask::kWindow ? to_scalar(scale.factor) : scale.factor;
-  Wave attention({source, keys, values, first_seen, wave, lane}, shared_address(lds), wave, lane,
-                 factor);
+  Wave attention({source, keys, values, first_seen, channels, wave, lane}, shared_address(lds),
+                 wave, lane, factor, channels);
 
   if (tiles > first_tile) {
     constexpr Masked kBegin = Mask::kWindow ? Masked::kOutside : Masked::kPast;
@@ -143,6 +144,7 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
 // What the launch must know (hk_backend/kernels/toolchain/build.py).
 template <class Shape, class Source, class Mask>
 constexpr KernelInfo<AttentionFacts> info(AttentionFacts facts, i32 useful_percent) {
+  facts.padded = Shape::kPadded;
   for (int i = 0; i < 16; ++i) {
     facts.keys[i] = Source::kName[i];
     facts.mask[i] = Mask::kName[i];
@@ -176,12 +178,20 @@ using Kernel = Shape<arch::Current, T, HeadSize, QueryRows>;
 }  // namespace hk::attention
 
 // Head size, query rows of a workgroup, how keys and values lie, what rows see, least useful share (Bars).
-#define ATTENTION_PREFILL(name, T, D, Rows, Source, Mask, Useful)                          \
-  using name##_shape = hk::attention::Kernel<hk::T, D, Rows>;                              \
+#define ATTENTION_PREFILL(name, T, D, Rows, Source, Mask, Useful) \
+  using name##_shape = hk::attention::Kernel<hk::T, D, Rows>;     \
+  ATTENTION_KERNEL(name, T, D, Source, Mask, Useful)
+
+// The same for all head sizes up to D.
+#define ATTENTION_PADDED(name, T, D, Rows, Source, Mask, Useful)                     \
+  using name##_shape = hk::attention::Padded<hk::attention::Kernel<hk::T, D, Rows>>; \
+  ATTENTION_KERNEL(name, T, D, Source, Mask, Useful)
+
+#define ATTENTION_KERNEL(name, T, D, Source, Mask, Useful)                                 \
   HK_KERNEL(name##_shape::kThreads, name##_shape::kWavesPerSimd)                           \
   attention_prefill_##name(hk::AttentionPrefillArgs args) {                                \
     hk::attention::attention_prefill<name##_shape, hk::Source, hk::attention::Mask>(args); \
   }                                                                                        \
   HK_KERNEL_INFO(attention_prefill_##name,                                                 \
                  hk::attention::info<name##_shape, hk::Source, hk::attention::Mask>(       \
-                     {#T, D, {}, {}, {}}, Useful))
+                     {#T, D, {}, {}, {}, false}, Useful))

@@ -23,11 +23,11 @@ class QueryRows {
   HK_DEVICE QueryRows(u32 lds, i32 wave_, Lane of)
       : wave(wave_), lane(of), tile{lds + Shape::row(wave_) / Shape::kWaveRows * Tile::kBytes} {}
 
-  // `first`: where the wave's first token has the group's first head. Past the last row that one is
-  // copied again: what lies beyond is another request's.
+  // `first`: where the wave's first token has the group's first head; `channels`: of a row. Past the last
+  // row that one is copied again: what lies beyond is another request's.
   template <bool Grouped>
-  HK_DEVICE void copy(u64 first, const WaveRows<Grouped>& rows, u32 token_bytes,
-                      u32 head_bytes) const {
+  HK_DEVICE void copy(u64 first, const WaveRows<Grouped>& rows, u32 token_bytes, u32 head_bytes,
+                      i32 channels) const {
     Share share(Shape::part(wave), lane, {0});
     constexpr int kNeighbours = min(Share::kCopies, Share::kPer16);  // a row of each instruction
     static_for<0, Share::kCopies / kNeighbours>([&](auto k) {
@@ -40,6 +40,8 @@ class QueryRows {
         share.source[kFirst + i.value] += at.byte;
       });
     });
+    if constexpr (Shape::kPadded)
+      share.end_rows(channels * sizeof(T), kNowhere, Shape::part(wave), lane);
     hk::copy(tile, BoundedView(first, clamp_scalar(rows.count, 1) * kNowhere), share);
     fence_schedule();
   }

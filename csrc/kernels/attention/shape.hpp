@@ -7,17 +7,18 @@
 namespace hk::attention {
 
 template <class T, int HeadSize, int Waves, int KeyParts, int WavesPerSimd,
-          template <int> class KeepStep, int KeyStages>
+          template <int> class KeepStep, int KeyStages, int TileKeys = 64>
 struct Sizes {
   using Element = T;
   using Turns = KeepStep<Waves>;
   static constexpr int kHeadSize = HeadSize;
+  static constexpr bool kPadded = false;  // the launch says how many channels there are
   static constexpr int kWaves = Waves, kThreads = Waves * arch::kLanes;
   static constexpr int kWavesPerSimd = WavesPerSimd;
   // A wave's query rows and keys: of each tile all keys, or half of them.
   static constexpr int kKeyParts = KeyParts;
   static constexpr int kWaveRows = 32, kQueryRows = Waves / KeyParts * kWaveRows;
-  static constexpr int kTileKeys = 64, kWaveKeys = kTileKeys / KeyParts;
+  static constexpr int kTileKeys = TileKeys, kWaveKeys = kTileKeys / KeyParts;
   // Tiles of K and V in LDS: step j copies the K that comes `kKeyStages` after its own, and V of the
   // tile before. Late waves are still reading V of tile j - 1 then.
   static constexpr int kKeyStages = KeyStages;
@@ -50,6 +51,21 @@ struct Shape<arch::Gfx950, T, 128, 64> : Sizes<T, 128, 4, 2, 1, Together, 4> {};
 // d=64: for three, and LDS for three workgroups, each with a wave on every SIMD.
 template <class T>
 struct Shape<arch::Gfx950, T, 64, 128> : Sizes<T, 64, 4, 1, 3, Together, 3> {};
+
+// d=256: for one. Tiles of half as many keys: a step has the slots that it has at d=128.
+template <class T>
+struct Shape<arch::Gfx950, T, 256, 128> : Sizes<T, 256, 4, 1, 1, PingPong, 4, 32> {};
+
+// The same for any multiple of 8 channels: the others are zeros.
+template <class Of>
+struct Padded : Of {
+  static constexpr bool kPadded = true;
+};
+
+template <class Shape>
+HK_DEVICE i32 channels_of(const AttentionPrefillArgs& args) {
+  return Shape::kPadded ? args.head_size : Shape::kHeadSize;
+}
 
 // The tiles of keys and values, and how the results of a lane lie in them: whole rows, or pieces.
 template <class Shape, class Source, bool IsSplit = Source::kSplit>

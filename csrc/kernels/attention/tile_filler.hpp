@@ -6,21 +6,35 @@
 
 namespace hk::attention {
 
+// What a wave's loads of a tile's codes bring.
+template <int Loads>
+struct Loaded {
+  Codes of[Loads];
+};
+
 // Copies past the registers. They land by themselves, and are waited for.
 template <class Tile, class Shape, class Source, bool Widens = Source::kWidens>
 struct TileFiller {
   using Share = TileCopy<Tile, Shape::kWaves>;
-  static constexpr int kPieces = 1;
+  // One wave alone on a SIMD has no other that would work while its copies wait for each other.
+  static constexpr int kPieces = Shape::kWavesPerSimd > 1 ? 1 : Share::kCopies;
   static constexpr int kWrites = 0;  // of LDS, by instructions of the wave
   HK_DEVICE static constexpr bool writes(int) { return false; }
+  using Loaded = attention::Loaded<1>;  // never
 
   Share share;
 
   HK_DEVICE TileFiller(i32 wave, Lane lane, RowStrides strides) : share(wave, lane, strides) {}
 
-  template <int, class From>
+  HK_DEVICE void end_rows(i32 channels, u32 elsewhere, i32 wave, Lane lane) {
+    share.end_rows(channels * sizeof(typename Tile::Element), elsewhere, wave, lane);
+  }
+
+  template <int Piece, class From>
   HK_DEVICE void fill(Tile dst, const From& from) {
-    copy(dst, from, share);
+    constexpr int kCopies = Share::kCopies / kPieces;
+    static_for<Piece * kCopies, (Piece + 1) * kCopies>(
+        [&](auto i) { copy<i.value>(dst, from, share); });
   }
 };
 
@@ -29,40 +43,54 @@ struct TileFiller {
 template <class Tile, class Shape, class Source>
 struct TileFiller<Tile, Shape, Source, true> {
   using Share = WideningCopy<Tile, Shape::kWaves>;
-  static constexpr int kPieces = 4, kWrites = 2;
+  static constexpr int kLoads = Share::kCopies, kPieces = 4 * kLoads, kWrites = 2 * kLoads;
   HK_DEVICE static constexpr bool writes(int piece) { return piece % 2 == 1; }
+  using Loaded = attention::Loaded<kLoads>;
 
   Share share;
   u32 lane_row;  // of the lane's first code, from the wave's
-  Codes codes;
+  Loaded codes;
   Vec<u32, 4> wide;  // of them, the half at hand
 
   HK_DEVICE TileFiller(i32 wave, Lane lane, RowStrides strides)
       : share(wave, lane, strides), lane_row(Share::row(0, wave, lane)) {}
 
   // Zeros for codes of rows before the tile's row `first`.
-  HK_DEVICE void keep_from(Codes& src, i32 first) const {
-    hk::keep_from<typename Tile::Layout>(src, first - share.first_row, lane_row);
+  HK_DEVICE void keep_from(Loaded& src, i32 first) const {
+    for (int i = 0; i < kLoads; ++i)
+      hk::keep_from<typename Tile::Layout>(src.of[i], first - share.first_row, lane_row);
   }
 
-  HK_DEVICE Codes load(BoundedView from) const { return load_words<4>(from, share.source[0]); }
-  HK_DEVICE Codes load(const u64 (&from)[1]) const {
-    return *(const __attribute__((address_space(1))) Codes*)from[0];
+  template <class From>
+  HK_DEVICE Loaded load(const From& from) const {
+    Loaded loaded;
+    static_for<0, kLoads>([&](auto i) { loaded.of[i] = load<i.value>(from); });
+    return loaded;
   }
-  HK_DEVICE void store(Tile dst, Codes src) {
+  HK_DEVICE void store(Tile dst, Loaded src) {
     static_for<0, kPieces>([&](auto i) { store<i.value>(dst, src); });
   }
   template <int Piece, class From>
   HK_DEVICE void fill(Tile dst, const From& from) {
     store<Piece>(dst, codes);
-    if constexpr (Piece == kPieces - 1) codes = load(from);
+    if constexpr (Piece % 4 == 3) codes.of[Piece / 4] = load<Piece / 4>(from);
   }
 
  private:
+  template <int I>
+  HK_DEVICE Codes load(BoundedView from) const {
+    return load_words<4>(from, share.source[I]);
+  }
+  // Of whole rows: what the loads of 16 lanes leave is side by side.
+  template <int I>
+  HK_DEVICE Codes load(const u64 (&from)[1]) const {
+    return ((const __attribute__((address_space(1))) Codes*)from[0])[4 * I];
+  }
   template <int Piece>
-  HK_DEVICE void store(Tile dst, Codes src) {
-    widen<Piece, typename Source::Code, typename Tile::Element>(wide, src);
-    if constexpr (writes(Piece)) hk::store<Piece / 2>(dst, wide, share);
+  HK_DEVICE void store(Tile dst, Loaded src) {
+    constexpr int kLoad = Piece / 4;
+    widen<Piece % 4, typename Source::Code, typename Tile::Element>(wide, src.of[kLoad]);
+    if constexpr (writes(Piece)) hk::store<kLoad, Piece % 4 / 2>(dst, wide, share);
   }
 };
 

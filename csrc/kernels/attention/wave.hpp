@@ -30,10 +30,11 @@ class AttentionWave {
   using ValueRing = TileRing<ValueTile, kValueStages, Shape::Turns::kLate>;
   static constexpr int kRingBytes = KeyRing::kBytes + ValueRing::kBytes;
 
-  HK_DEVICE AttentionWave(const Stream& copies, u32 lds, i32 wave, Lane in, f32 scale)
+  // `channels`: of a row.
+  HK_DEVICE AttentionWave(const Stream& copies, u32 lds, i32 wave, Lane in, f32 scale, i32 channels_)
       : softmax(scale), stream(copies), turns(wave), key_ring{lds},
         value_ring{lds + KeyRing::kBytes}, lane(in),
-        first_key(Shape::part(wave) * Shape::kWaveKeys) {}
+        first_key(Shape::part(wave) * Shape::kWaveKeys), channels(channels_) {}
 
   ResultTile<Shape::kHeadSize, Shape::kWaveRows> output;  // O^T
   Softmax<Shape, Tiles> softmax;
@@ -78,6 +79,8 @@ class AttentionWave {
       queries.load(query);
       wait_lds<0>(query.part[0]);
       scale.apply(query);
+      if constexpr (Shape::kWavesPerSimd == 1)
+        for (auto& part : query.part[0]) pin_accumulators(part.words);
     }
     if constexpr (kWidens) {
       stream.fill_first(key_ring.tile(0), key_ring.tile(1));
@@ -93,8 +96,8 @@ class AttentionWave {
     static_for<2, kKeyStages>([&](auto i) {
       constexpr bool kDrains = Source::kScalar && i.value == kKeyStages - 1;
       // As a look-up does, and with it the fragments. Late waves without keys of their own reach a
-      // barrier at once: what they wrote of V0 must have landed, too.
-      constexpr bool kDrainsFirst = kDrains && kWidens && !kLate;
+      // barrier at once: what they wrote of V0 must have landed, too (kHeld: `idle` waits for it).
+      constexpr bool kDrainsFirst = kDrains && kWidens && (!kLate || kHeld > 0);
       if constexpr (kDrainsFirst) wait_lds<0>();
       if constexpr (kWidens)
         stream.value_filler.store(value_ring.tile(0), stream.first_values);
@@ -166,7 +169,7 @@ class AttentionWave {
           if constexpr (kNext) score<kThis, slot.value>();
         },
         weights, copies_first, loads, maxima, copies_last);
-    end_even_phase<kNext>();
+    end_even_phase<kNext, kThis && kMasked == Masked::kPast>();
     interleave<kHalf, kSlots>(
         [&](auto slot) { drain<kThis, slot.value>(); },
         [&](auto slot) {
@@ -184,9 +187,9 @@ class AttentionWave {
     if constexpr (kWidens) {
       stream.copy_values(value_ring.free_tile());
       // As a look-up does. Values are read a step later than keys.
-      if constexpr (!Source::kScalar) wait_lds<kWrites>();
+      if constexpr (!Source::kScalar || kHeld > 0) wait_lds<kWrites>();
     }
-    end_even_phase<true>();
+    end_even_phase<true, false>();
     if constexpr (!kWidens) stream.copy_values(value_ring.free_tile());
     stream.template advance<kLookUpsSuffice>();
     key_ring.advance();
@@ -199,15 +202,19 @@ class AttentionWave {
   // With four stages: V(j+2), K(j+4) and of early waves V(j+3), of late ones K(j+3). After the last
   // step of a late wave early ones have none either, and V(j+1) may be in flight, too, unless it is
   // late waves that read it.
-  template <bool kNext>
+  // Of tiles with one block of keys (kHeld), K(j+3) is read at once, also what late waves copied: that
+  // has landed, too. Not at a wave's last tiles (kEnds, and the last one): others have one more at most.
+  template <bool kNext, bool kEnds>
   HK_DEVICE void end_even_phase() const {
-    turns.template middle<kAwaited ? kInFlight + kSpare * !kNext : arch::kNoWait>();
+    constexpr bool kKeys = kHeld > 0 && kNext && !kEnds && !kWidens;
+    constexpr int kLeft = kKeys ? kInFlight - kHeld : kInFlight + kSpare * !kNext;
+    turns.template middle<kAwaited || kKeys ? kLeft : arch::kNoWait>();
   }
   // Where waves end at most a tile apart, none needs K(j+3) after the last step of another.
   template <bool kNext>
   HK_DEVICE void end_odd_phase() const {
     constexpr bool kApart = Shape::kQueryRows > Shape::kTileKeys;
-    constexpr int kMore = kNext || kApart ? 0 : Stream::Share::kCopies;
+    constexpr int kMore = kNext ? 0 : kApart ? kHeld : Stream::Share::kCopies;
     turns.template end<kAwaited ? kInFlight + kMore : arch::kNoWait>();
     set_priority<0>();
   }
@@ -223,10 +230,14 @@ class AttentionWave {
   static constexpr int kStartWrites = (2 * kKeyStages - 5) * kWrites;  // after the first fragments
   static constexpr int kMostPending = 14;                              // of lgkmcnt
   using Copies = CopySlots<Shape, Source>;
-  static_assert(!kWidens || Copies::kTable.keys[3] <= kHalf - 1 - kAhead,
+  static_assert(!kWidens || Copies::kTable.keys[Copies::kPieces - 1] <= kHalf - 1 - kAhead,
                 "keys are written before the last fragments of keys are loaded: one wait for both");
-  static_assert(!kWidens || Copies::kTable.values[3] <= kSlots - 1 - kAhead, "so are values");
+  static_assert(!kWidens || Copies::kTable.values[Copies::kPieces - 1] <= kSlots - 1 - kAhead,
+                "so are values");
   static constexpr int kInFlight = (2 * kKeyStages - 5) * Stream::Share::kCopies + Stream::kLookUps;
+  // Copies of keys that late waves do not keep in flight: early ones read them at once.
+  static constexpr bool kWhole = Shape::kKeyParts == 1 && Slots::kKeyBlocks == 1;
+  static constexpr int kHeld = kLate && kWhole ? Stream::Share::kCopies : 0;
   // Global loads land in order: with turns, a look-up that was taken is younger than all that must
   // have landed.
   static constexpr bool kLookUpsSuffice = Stream::kLookUps > 0 && kLate && !kWidens;
@@ -250,6 +261,7 @@ class AttentionWave {
   RowReader<KeyTile> key_rows, rows;
   ColumnReader<ValueTile> value_columns, columns;
   typename QueryRows<Shape>::Operand query;
+  i32 channels;
 
   Fragment<T> fragment[kSlots];  // in order of use: K of the next tile, V of this
 
@@ -363,6 +375,11 @@ class AttentionWave {
   HK_DEVICE void score() {
     constexpr int kBlock = Slot / kChannelSteps, kStep = Slot % kChannelSteps;
     wait_fragments<kThis, true, Slot>();
+    // By lane there was something to copy past a row's end, and it may be NaN.
+    if constexpr (Shape::kPadded && Source::kByLane) {
+      const i32 rest = channels - kStep * Matrix::kDepth - Matrix::depth(0, lane.half);
+      if (rest <= 0) fragment[Slot].words = 0;
+    }
     Block& dst = softmax.scores.block[kBlock][0];
     mma(dst, fragment[Slot], query.part[0][kStep], kStep == 0 ? Block(0.0f) : dst);
   }

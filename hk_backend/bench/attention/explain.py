@@ -94,7 +94,7 @@ def _rival(of: Choice, time: float | None) -> Rival:
 
 def _kernels(kernels: Catalogue, head_size: int, mask: str) -> Family:
     facts: dict[str, Fact] = {"dtype": "bf16", "stored": "bf16", "keys": PAGED}
-    of = {**facts, "head_size": head_size, "mask": mask}
+    of = {**facts, "head_size": head_size, "padded": False, "mask": mask}
     return _there(kernels.alternatives("attention_prefill", **of))
 
 

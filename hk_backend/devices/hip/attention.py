@@ -43,8 +43,10 @@ MOST_TILES = MOST_REQUESTS = 2**15
 below 2^16."""
 LARGEST_SCALE = 2.0**127
 """Of the scores, in size: times log2(e) it is a float32 in the kernels."""
-BLOCK_BYTES = 2**32
+BLOCK_BYTES = 2**32 - 2**12
 """From one block of a cache to the next: fewer."""
+PADDING = 8
+"""Channels that a kernel for several head sizes has to leave out in its self-check."""
 ROWS = "rows of attention (tokens times heads)"
 
 
@@ -68,6 +70,11 @@ def verdict(request: AttentionRequest, kernels: Catalogue, usable: Usable) -> Ve
         if found.fact == "mask":
             name = "sliding_window" if request.sliding_window else "sinks"
             return refused(f"{name} with keys and values in {stored}: not in the {arch} kernels")
+        if _serves(kernels, request.head_size):
+            return refused(
+                f"head_size {request.head_size} of {keys} keys and values in {stored}: the {arch} "
+                f"kernels have {_sizes(found)}"
+            )
         return refused(f"head_size {request.head_size}: the {arch} kernels have {_sizes(found)}")
     for name, given in (
         ("sliding_window that is not causal", request.sliding_window and not request.causal),
@@ -111,15 +118,27 @@ def alternatives(
     mask: str,
 ) -> Family | NoKernel:
     """The kernels for one of `DTYPES`, for keys and values in one of `STORED` that lie as `keys`
-    says (hk_backend/kernels/row_sources.py), and for a mask."""
-    facts: dict[str, Fact] = {
-        "dtype": DTYPES[dtype],
-        "keys": keys,
-        "stored": STORED[stored],
-        "head_size": head_size,
-        "mask": mask,
-    }
-    return kernels.alternatives(OPERATOR, **facts)
+    says (hk_backend/kernels/row_sources.py), and for a mask: those of this head size, or padded
+    ones of the next size that there are some for."""
+    facts: dict[str, Fact] = {"dtype": DTYPES[dtype], "keys": keys, "stored": STORED[stored]}
+    found = kernels.alternatives(OPERATOR, **facts, padded=False, head_size=head_size, mask=mask)
+    if not isinstance(found, NoKernel) or found.fact != "head_size":
+        return found
+    size = min((size for size in _padded_sizes(kernels) if size >= head_size), default=head_size)
+    padded = kernels.alternatives(OPERATOR, **facts, padded=True, head_size=size, mask=mask)
+    return found if isinstance(padded, NoKernel) and padded.fact != "mask" else padded
+
+
+def _padded_sizes(kernels: Catalogue) -> set[int]:
+    """Up to which there are kernels for any multiple of 8."""
+    family = kernels.families.get(OPERATOR, ())
+    return {int(entry.facts["head_size"]) for entry in family if entry.facts["padded"]}
+
+
+def _serves(kernels: Catalogue, head_size: int) -> bool:
+    """Whether there is a kernel for it, of some keys and values."""
+    own = {entry.facts["head_size"] for entry in kernels.families.get(OPERATOR, ())}
+    return head_size in own or head_size <= max(_padded_sizes(kernels), default=0)
 
 
 def _sizes(found: NoKernel) -> str:
@@ -178,6 +197,7 @@ def prepare(of: AttentionArguments, kernels: Catalogue) -> KernelCall:
         "num_blocks": 0 if cache is None else cache.num_blocks,
         "block_size": 0 if cache is None else cache.block_size,
         "causal": int(of.causal),
+        "head_size": head_size,
         "window": min(of.sliding_window or ALL_KEYS, ALL_KEYS),
         "scale": scale,
         "value_factor": value_factor,
@@ -331,4 +351,5 @@ def self_check_problem(kernel: KernelEntry) -> Problem:
     dtypes, facts = {name: dtype for dtype, name in STORED.items()}, kernel.facts
     dtype, stored = (dtypes[str(facts[fact])] for fact in ("dtype", "stored"))
     windowed = facts["mask"] == WINDOW
-    return problem_of(dtype, stored, int(facts["head_size"]), str(facts["keys"]), windowed)
+    head_size = int(facts["head_size"]) - (PADDING if facts["padded"] else 0)
+    return problem_of(dtype, stored, head_size, str(facts["keys"]), windowed)

@@ -13,7 +13,7 @@ from dataclasses import replace
 import torch
 
 from hk_backend.devices.hip import attention
-from hk_backend.devices.hip.attention import DTYPES, STORED, alternatives
+from hk_backend.devices.hip.attention import OPERATOR, STORED
 from hk_backend.devices.hip.attention_problem import problem_of
 from hk_backend.devices.hip.call import KernelCall
 from hk_backend.devices.hip.operator import Machine, Problem, Way
@@ -39,11 +39,9 @@ def kernels_of(call: KernelCall, kernels: Catalogue) -> tuple[Family, Family] | 
     if call.numbers["window"] != ALL_KEYS:
         return None
     facts = call.kernels[0].facts
-    dtypes = {name: dtype for dtype, name in STORED.items()}
-    dtype, stored = (dtypes[str(facts[fact])] for fact in ("dtype", "stored"))
-    head_size, keys = int(facts["head_size"]), str(facts["keys"])
-    parts = alternatives(kernels, dtype, stored, head_size, keys, PART)
-    merge = kernels.alternatives(MERGE, dtype=DTYPES[dtype], head_size=head_size)
+    parts = kernels.alternatives(OPERATOR, **{**facts, "mask": PART})
+    of_merge = {name: facts[name] for name in ("dtype", "head_size")}
+    merge = kernels.alternatives(MERGE, **of_merge)
     if isinstance(parts, NoKernel) or isinstance(merge, NoKernel):
         return None
     return parts, merge

@@ -97,6 +97,7 @@ def attention_prefill(
         "block_rows": block_size,
         "num_blocks": blocks,
         "causal": int(causal),
+        "head_size": head_size,
         "scale": head_size**-0.5,
         "value_factor": 1.0,
         "window": ALL_KEYS,

@@ -317,6 +317,7 @@ def _numbers(
         "block_rows": shape.block_size,
         "num_blocks": len(arrays["key"]) // shape.block_size if paged else 0,
         "causal": int(shape.causal),
+        "head_size": head_size,
         "scale": head_size**-0.5,
         "value_factor": 1.0,
         "window": shape.window or ALL_KEYS,

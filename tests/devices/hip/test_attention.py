@@ -4,6 +4,7 @@ before anything runs."""
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -25,6 +26,8 @@ LLAMA = AttentionRequest(
     head_size=128,
     kv_dtype=torch.bfloat16,
 )
+ANY_PAGES = {64: ("any_pages",), 128: ("any_pages",), 256: ()}
+FP8 = {64: ("e4m3", "e5m2"), 128: ("e4m3", "e5m2"), 256: ("e4m3",)}
 NO_KERNELS = Catalogue("gfx950", {})
 PAGED = replace(LLAMA, paged=True, block_size=16, cache_layouts=("B H N D", "B H N D"))
 
@@ -33,28 +36,36 @@ PAGED = replace(LLAMA, paged=True, block_size=16, cache_layouts=("B H N D", "B H
 def kernels() -> Catalogue:
     """The catalogue of the kernels' facts; no code of theirs runs here."""
     entry = replace(selected("gemm", a="bf16", b="bf16"), operator="attention_prefill")
+    names = ("dtype", "head_size", "keys", "stored", "mask", "padded")
+    every = [dict(zip(names, facts, strict=True)) for facts in facts_of_kernels()]
     return with_kernels(
         NO_KERNELS,
         *(
             replace(
                 entry,
-                name=f"attention_prefill_{dtype}_d{size}_{keys}_{stored}_{mask}",
-                facts={
-                    "dtype": dtype,
-                    "head_size": size,
-                    "keys": keys,
-                    "stored": stored,
-                    "mask": mask,
-                },
-                tile=Tile(1, 1, size),
+                name="_".join(["attention_prefill", *map(str, facts.values())]),
+                facts=facts,
+                tile=Tile(1, 1, int(facts["head_size"])),
             )
-            for dtype in ("bf16", "f16")
-            for size in (64, 128)
-            for keys in ("packed", "paged", "tokens", "any_pages", "split")
-            for stored in (dtype, *(() if keys == "packed" else ("e4m3", "e5m2")))
-            for mask in ("none", *(() if stored == "e5m2" else ("window",)))
+            for facts in every
         ),
     )
+
+
+def facts_of_kernels() -> Iterator[tuple[str, int, str, str, str, bool]]:
+    """At 256 channels neither pages of any size nor e5m2; padded, no FP8 either."""
+    for dtype in ("bf16", "f16"):
+        for size in (64, 128, 256):
+            for keys in ("packed", "paged", "tokens", "split", *ANY_PAGES[size]):
+                for stored in (dtype, *(() if keys == "packed" else FP8[size])):
+                    for mask in ("none", *(() if stored == "e5m2" else ("window",))):
+                        yield dtype, size, keys, stored, mask, False
+                        if size > 64 and keys != "any_pages" and stored == dtype:
+                            yield dtype, size, keys, stored, mask, True
+
+
+def padded_to(request: AttentionRequest) -> int:
+    return 128 if request.head_size < 128 else 256
 
 
 def never_asked(kernels: Family) -> Verdict:
@@ -89,6 +100,12 @@ def never_asked(kernels: Family) -> Verdict:
         (replace(PAGED, cache_layouts=SPLIT_BY_CHANNEL), "split"),
         (replace(PAGED, cache_layouts=SPLIT_BY_TOKEN), "split"),
         (replace(LLAMA, sliding_window=4096), "packed"),
+        (replace(LLAMA, head_size=256), "packed"),
+        (replace(PAGED, head_size=256, kv_dtype=torch.float8_e4m3fn, sliding_window=1), "paged"),
+        *((replace(LLAMA, head_size=size), "packed") for size in (8, 72, 80, 96, 112, 120)),
+        *((replace(PAGED, head_size=size), "paged") for size in (136, 160, 192, 248)),
+        (replace(PAGED, head_size=96, block_size=1, has_sinks=True), "tokens"),
+        (replace(PAGED, head_size=160, cache_layouts=SPLIT_BY_TOKEN), "split"),
         (replace(LLAMA, has_sinks=True, causal=False), "packed"),
         (replace(PAGED, sliding_window=128, has_sinks=True, block_size=1), "tokens"),
         (replace(PAGED, sliding_window=128, kv_dtype=torch.float8_e4m3fn), "paged"),
@@ -103,7 +120,9 @@ def test_served(request_: AttentionRequest, keys: str, kernels: Catalogue) -> No
 
     assert attention.verdict(request_, kernels, usable).why == "this very machine"
     ((kernel,),) = asked
-    assert kernel.facts["head_size"] == request_.head_size
+    own = request_.head_size in (64, 128, 256)
+    assert kernel.facts["padded"] is not own
+    assert kernel.facts["head_size"] == (request_.head_size if own else padded_to(request_))
     assert kernel.facts["keys"] == keys
     windowed = request_.sliding_window is not None or request_.has_sinks
     assert kernel.facts["mask"] == ("window" if windowed else "none")
@@ -132,7 +151,22 @@ def test_served(request_: AttentionRequest, keys: str, kernels: Catalogue) -> No
             ),
             "block_size 8",
         ),
-        (replace(LLAMA, head_size=80), "head_size 80: the gfx950 kernels have 64 and 128"),
+        (replace(LLAMA, head_size=264), "head_size 264: the gfx950 kernels have 64, 128 and 256"),
+        (
+            replace(PAGED, head_size=256, block_size=24),
+            "head_size 256 of any_pages keys and values in torch.bfloat16: the gfx950 kernels have "
+            "64 and 128",
+        ),
+        (
+            replace(PAGED, head_size=96, kv_dtype=torch.float8_e4m3fn),
+            "head_size 96 of paged keys and values in torch.float8_e4m3fn: the gfx950 kernels have "
+            "64, 128 and 256",
+        ),
+        (
+            replace(PAGED, head_size=256, kv_dtype=torch.float8_e5m2),
+            "head_size 256 of paged keys and values in torch.float8_e5m2: the gfx950 kernels have "
+            "64 and 128",
+        ),
         (
             replace(LLAMA, sliding_window=4096, causal=False),
             "sliding_window that is not causal: not in the gfx950 kernels",

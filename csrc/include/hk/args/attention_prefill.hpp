@@ -84,6 +84,7 @@ struct AttentionPrefillArgs {
   i32 parts;             // 1 or more
   u32 group;             // query heads of a KV head
   u32 group_reciprocal;  // 2^31 / group, rounded up
+  i32 head_size;         // of kernels for several: a multiple of 8 below theirs
 };
 
 }  // namespace hk

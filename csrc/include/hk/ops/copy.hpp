@@ -15,6 +15,7 @@ struct TileCopy {
   static constexpr int kCopies = Tile::kBlocks / Waves;
   static constexpr int kPer16 = Layout::kBlocksPer16;
   static constexpr int kRowsSpanned = 16 * ceil_div(kCopies, kPer16);
+  static constexpr int kLaneRows = kCopies;  // that a lane copies from
   static_assert(Tile::kBlocks % Waves == 0 && (kCopies % kPer16 == 0 || kPer16 % kCopies == 0));
 
   i32 first_row;        // wave-uniform
@@ -31,6 +32,14 @@ struct TileCopy {
     });
   }
 
+  // Lanes whose 16 bytes of a row lie at byte `end` of it or after fetch from `elsewhere`.
+  HK_DEVICE void end_rows(i32 end, u32 elsewhere, i32 wave, Lane lane) {
+    static_for<0, kCopies>([&](auto i) {
+      const int block = (wave * kCopies + i.value) % kPer16;
+      if (Layout::row_byte(block, lane.id) >= end) source[i] = elsewhere;
+    });
+  }
+
   // From first_row: the row that a lane copies from in the `i`th instruction.
   HK_DEVICE static u32 row(int i, int wave, Lane lane) {
     const int block = wave * kCopies + i, first = wave * kCopies / kPer16 * 16;
@@ -38,27 +47,34 @@ struct TileCopy {
   }
 };
 
-// Starts the copy; it counts as kCopies in `wait_copies`. `src` begins at the wave's first row.
-template <class Tile, int Waves>
+// Starts the `I`th instruction of the copy. `src` begins at the wave's first row.
+template <int I, class Tile, int Waves>
 HK_DEVICE void copy(Tile dst, BoundedView src, const TileCopy<Tile, Waves>& share) {
-  static_for<0, TileCopy<Tile, Waves>::kCopies>([&](auto i) {
-    const u32 to = dst.base + share.destination + i.value * Tile::Layout::kBlockStride;
-    __builtin_amdgcn_raw_ptr_buffer_load_lds(src.descriptor,
-                                             (__attribute__((address_space(3))) void*)to,
-                                             arch::kCopyBytes, share.source[i], 0, 0, 0);
-  });
+  const u32 to = dst.base + share.destination + I * Tile::Layout::kBlockStride;
+  __builtin_amdgcn_raw_ptr_buffer_load_lds(src.descriptor,
+                                           (__attribute__((address_space(3))) void*)to,
+                                           arch::kCopyBytes, share.source[I], 0, 0, 0);
 }
 
 // The same from an address of each lane, where there must be something.
+template <int I, class Tile, int Waves>
+HK_DEVICE void copy(Tile dst, const u64 (&from)[TileCopy<Tile, Waves>::kCopies],
+                    const TileCopy<Tile, Waves>& share) {
+  const u32 to = dst.base + share.destination + I * Tile::Layout::kBlockStride;
+  __builtin_amdgcn_global_load_lds((__attribute__((address_space(1))) void*)from[I],
+                                   (__attribute__((address_space(3))) void*)to, arch::kCopyBytes, 0,
+                                   0);
+}
+
+// All of it; it counts as kCopies in `wait_copies`.
+template <class Tile, int Waves>
+HK_DEVICE void copy(Tile dst, BoundedView src, const TileCopy<Tile, Waves>& share) {
+  static_for<0, TileCopy<Tile, Waves>::kCopies>([&](auto i) { copy<i.value>(dst, src, share); });
+}
 template <class Tile, int Waves>
 HK_DEVICE void copy(Tile dst, const u64 (&from)[TileCopy<Tile, Waves>::kCopies],
                     const TileCopy<Tile, Waves>& share) {
-  static_for<0, TileCopy<Tile, Waves>::kCopies>([&](auto i) {
-    const u32 to = dst.base + share.destination + i.value * Tile::Layout::kBlockStride;
-    __builtin_amdgcn_global_load_lds((__attribute__((address_space(1))) void*)from[i],
-                                     (__attribute__((address_space(3))) void*)to, arch::kCopyBytes,
-                                     0, 0);
-  });
+  static_for<0, TileCopy<Tile, Waves>::kCopies>([&](auto i) { copy<i.value>(dst, from, share); });
 }
 
 // At most `Pending` of this wave's copies (and other global loads) stay outstanding.

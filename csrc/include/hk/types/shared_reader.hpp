@@ -26,7 +26,8 @@ struct RowStrides {
 
 // What a lane loads of a tile's 16 rows when it widens 16 codes: from which row, from which byte; and
 // the LDS byte, from the first of these rows, of the first of the two pieces that it writes. The other
-// one is kSecond bytes after it, or that bit is flipped (kFlips). kDown: the codes are one of each row.
+// one is kSecond bytes after it, or that bit is flipped (kFlips); those of the next part lie kPartBytes after.
+// kDown: the codes are one of each row.
 struct WidePlace {
   u32 row, source, destination;
 };
@@ -134,6 +135,8 @@ struct PeriodicReaders {
   HK_DEVICE static u32 source(int block, int lane, RowStrides strides) {
     return Layout::copied_row(block, lane) * strides.row + Layout::copied_byte(block, lane);
   }
+  // Where that byte lies in its row, as the tile has rows.
+  HK_DEVICE static int row_byte(int block, int lane) { return Layout::copied_byte(block, lane); }
   template <class T, class Shape>
   using RowReader = PeriodicRowReader<Layout, T, Shape>;
   template <class T, class Shape>

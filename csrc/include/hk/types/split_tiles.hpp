@@ -25,8 +25,9 @@ struct RowsInPieces : PeriodicReaders<RowsInPieces<RowBytes, Exchanged>> {
   HK_DEVICE static u32 source(int block, int lane, RowStrides strides) {
     return stored_row(lane % 16) * strides.row + (4 * block + lane / 16) * strides.piece;
   }
+  HK_DEVICE static int row_byte(int block, int lane) { return (4 * block + lane / 16) * 16; }
 
-  static constexpr int kSecond = 256;
+  static constexpr int kSecond = 256, kPartBytes = 2048;
   static constexpr bool kFlips = false, kDown = false;
   HK_DEVICE static WidePlace wide_place(int lane, int part, RowStrides strides) {
     const int row = stored_row(lane % 16), piece = 4 * part + lane / 16;
@@ -49,8 +50,11 @@ struct SplitColumns {
   HK_DEVICE static u32 source(int block, int lane, RowStrides strides) {
     return (32 * block + lane % 32) * strides.piece + lane / 32 * 8 * strides.row;
   }
+  HK_DEVICE static int row_byte(int block, int lane) {
+    return (32 * block + lane % 32) * (RowBytes / (32 * kBlocksPer16));
+  }
 
-  static constexpr int kSecond = 512;
+  static constexpr int kSecond = 512, kPartBytes = 2048;
   static constexpr bool kFlips = false, kDown = true;
   HK_DEVICE static WidePlace wide_place(int lane, int part, RowStrides strides) {
     const int column = 64 * part + lane;

@@ -15,14 +15,14 @@ namespace swizzle {
 // phases are not published, in any phase within one half of the wave.
 //
 // Blocks lie 64 bytes further apart than they are long, and hold rows that are far apart: the
-// low bits of a row select the block (d=128: 4 blocks of 4 rows; d=64: 2 of 8), so that 4
+// low bits of a row select the block (d=256: 8 blocks of 2 rows; d=128: 4 of 4; d=64: 2 of 8), so that 4
 // neighbouring rows, read side by side by a transposed read, fall into 4 different quarters of
 // the 64 banks. The next two bits of the row, swapped, are XORed into the chunk, so that the 16
 // rows of a ds_read_b128 phase fall into 16 different slots. Only two bits of a chunk are mixed:
 // all others are offsets in the instruction, and a lane needs two addresses for a whole tile.
 template <int RowBytes>
 struct SpreadRows : PeriodicReaders<SpreadRows<RowBytes>> {
-  static_assert(RowBytes == 128 || RowBytes == 256);
+  static_assert(RowBytes == 128 || RowBytes == 256 || RowBytes == 512);
   static_assert(arch::kCopyBytes == 16 && arch::kLdsBanks == 64,
                 "SpreadRows is filled by copies of 16 bytes a lane, and read from 64 banks");
   static constexpr int kPeriod = 16, kMixedChunks = 4;
@@ -32,12 +32,15 @@ struct SpreadRows : PeriodicReaders<SpreadRows<RowBytes>> {
 
   HK_DEVICE static constexpr int mix(int row) { return (row / 4 % 2) * 2 + row / 8 % 2; }
   HK_DEVICE static constexpr int offset(int row, int chunk) {
+    if constexpr (RowBytes == 512)
+      return row / 16 * kBlocksPer16 * kBlockStride + row % 8 * kBlockStride + row / 8 % 2 * 512 +
+             (chunk ^ mix(row)) * 16;
     return row / 16 * kBlocksPer16 * kBlockStride + row % kBlocksPer16 * kBlockStride +
            mix(row) * 256 + row % 4 / kBlocksPer16 * RowBytes + (chunk ^ mix(row)) * 16;
   }
 
   // What a lane fills with 16 codes (WideningCopy): two chunks, whose order depends on the row.
-  static constexpr int kSecond = 16;
+  static constexpr int kSecond = 16, kPartBytes = 128;
   static constexpr bool kFlips = true, kDown = false;
   HK_DEVICE static WidePlace wide_place(int lane, int part, RowStrides strides) {
     const int row = lane % 16, piece = 4 * part + lane / 16;
@@ -46,10 +49,12 @@ struct SpreadRows : PeriodicReaders<SpreadRows<RowBytes>> {
 
   // What lane `lane` of the copy of block `block` (within 16 rows) has to fetch.
   HK_DEVICE static constexpr int copied_row(int block, int lane) {
+    if constexpr (RowBytes == 512) return lane / 32 * 8 + block;
     const int mixed = lane / 16;
     return (mixed / 2 + mixed % 2 * 2) * 4 + lane % 16 * 16 / RowBytes * kBlocksPer16 + block;
   }
-  HK_DEVICE static constexpr int copied_byte(int, int lane) {
+  HK_DEVICE static constexpr int copied_byte(int block, int lane) {
+    if constexpr (RowBytes == 512) return (lane % 32 ^ mix(copied_row(block, lane))) * 16;
     return (lane % (RowBytes / 16) ^ lane / 16) * 16;
   }
 };
