@@ -92,7 +92,7 @@ template <int Rows>
 HK_DEVICE void find_tiles(const TileTestArgs& args) {
   const i32 slot = __builtin_amdgcn_workgroup_id_x();
   const QueryTile tile = find_query_tile<Rows>((const i32*)args.buffer[0], args.number[0],
-                                               args.number[1], slot, this_lane(), args.number[2],
+                                               args.number[1], args.number[2], slot, this_lane(),
                                                (const i32*)args.buffer[1], args.number[3]);
   if (this_lane().id == 0) {
     const auto out = words(args.buffer[2]) + 7 * slot;

@@ -27,20 +27,21 @@ def test_neighbours_on_one_xcd(count: int) -> None:
 
 
 def find_tiles(
-    lengths: list[int], rows: int, last_first: bool, spare: int = 0
+    lengths: list[int], rows: int, group: int = 1, spare: int = 0
 ) -> list[tuple[int, ...]]:
-    """(request, first row, start, length) of every slot that has a tile, in order of the slots.
+    """(request, first row, start, length) of every slot that has a tile, in order of the slots;
+    tokens have `group` rows each.
 
     Asserts that each also got its request's element of an array beside the starts, and the next.
     """
     starts = np.cumsum([0, *lengths]).astype(np.int32)
     tokens = int(starts[-1])
-    slots = -(-tokens // rows) + len(lengths) + spare
+    slots = max(-(-tokens * group // rows) + len(lengths) - 1 + spare, 1)
     beside = 7 + 3 * np.arange(len(lengths), dtype=np.int32)
     out = np.empty((slots, 7), np.uint32)
     launch(
         f"query_tiles_{rows}", starts, beside, out,
-        numbers=[len(lengths), tokens, int(last_first), len(beside)], grid=slots,
+        numbers=[len(lengths), tokens, group, len(beside)], grid=slots,
     )  # fmt: skip
     found = [row for row in out.tolist() if row[0]]
     with_end = [*beside.tolist(), 0]
@@ -48,13 +49,13 @@ def find_tiles(
     return [tuple(row[1:5]) for row in found]
 
 
-def tiles_of(lengths: list[int], rows: int) -> list[tuple[int, ...]]:
+def tiles_of(lengths: list[int], rows: int, group: int = 1) -> list[tuple[int, ...]]:
     """The same, said plainly: every tile of every request."""
     starts = np.cumsum([0, *lengths]).tolist()
     return [
         (request, first, starts[request], length)
         for request, length in enumerate(lengths)
-        for first in range(0, length, rows)
+        for first in range(0, length * group, rows)
     ]
 
 
@@ -70,13 +71,17 @@ def tiles_of(lengths: list[int], rows: int) -> list[tuple[int, ...]]:
         max_size=90,
     ),
     rows=st.sampled_from([32, 256]),
-    last_first=st.booleans(),
+    group=st.sampled_from([1, 1, 2, 3, 7, 8]),
+    alike=st.booleans(),
     spare=st.integers(0, 3),
 )
-def test_query_tiles(lengths: list[int], rows: int, last_first: bool, spare: int) -> None:
-    """Every tile of a ragged batch is found once, by one of as many workgroups as the grid has."""
-    found = find_tiles(lengths, rows, last_first, spare)
-    assert sorted(found) == tiles_of(lengths, rows)
+def test_query_tiles(lengths: list[int], rows: int, group: int, alike: bool, spare: int) -> None:
+    """Every tile of a ragged batch is found once, by one of as many workgroups as the grid has;
+    also of requests of nearly the same length, which take turns."""
+    if alike:
+        lengths = [lengths[0] + length % 2 for length in lengths]
+    found = find_tiles(lengths, rows, group, spare)
+    assert sorted(found) == tiles_of(lengths, rows, group)
 
 
 @pytest.mark.parametrize("requests", [64, 65, 4096, 4097, 5000])
@@ -88,23 +93,29 @@ def test_query_tiles_of_many_requests(requests: int, kind: str) -> None:
         "ragged": rng.integers(0, 40, requests),
         "mostly empty": rng.integers(1, 600, requests) * (rng.random(requests) < 0.02),
     }[kind].tolist()
-    assert sorted(find_tiles(lengths, 256, False)) == tiles_of(lengths, 256)
+    assert sorted(find_tiles(lengths, 256)) == tiles_of(lengths, 256)
 
 
-@pytest.mark.parametrize("last_first", [False, True])
-def test_the_longest_tiles_of_a_request_may_come_first(last_first: bool) -> None:
+def test_the_longest_tiles_of_a_request_come_first() -> None:
     """Under a causal mask its last tile has the most keys: started first, it does not end alone."""
-    found = find_tiles([100, 33], 32, last_first)
-    rows = {request: [first for r, first, *_ in found if r == request] for request in (0, 1)}
-    assert rows == {
-        0: sorted([0, 32, 64, 96], reverse=last_first),
-        1: sorted([0, 32], reverse=last_first),
-    }
+    assert [each[:2] for each in find_tiles([300, 33], 32)] == [
+        *((0, first) for first in range(288, -1, -32)),
+        *((1, first) for first in (32, 0)),
+    ]
+
+
+def test_requests_of_like_lengths_take_turns() -> None:
+    """The longest tiles of all come first; a shorter request waits for its turn."""
+    found = find_tiles([128, 128, 96], 32)
+    assert [each[:2] for each in found] == [
+        (0, 96), (1, 96),
+        *((request, first) for first in (64, 32, 0) for request in (0, 1, 2)),
+    ]  # fmt: skip
 
 
 def test_tokens_past_the_batch_are_no_request_s() -> None:
     """query_start_loc may end past num_tokens: rows that do not exist make no tile."""
     starts, out = np.array([0, 300, 900], np.int32), np.empty((4, 7), np.uint32)
-    launch("query_tiles_256", starts, starts, out, numbers=[2, 400, 0, 3], grid=4)
+    launch("query_tiles_256", starts, starts, out, numbers=[2, 400, 1, 3], grid=4)
     found = [tuple(row[1:5]) for row in out.tolist() if row[0]]
     assert sorted(found) == [(0, 0, 0, 300), (0, 256, 0, 300), (1, 0, 300, 100)]

@@ -98,14 +98,14 @@ HK_DEVICE void store_rows(const TileTestArgs& args) {
   if constexpr (Below)
     store_transposed_below<T>(dst, row, args.number[2], args.number[3], src, this_lane());
   else
-    store_transposed<T>(dst, args.number[0], args.number[2], src, this_lane());
+    store_transposed<T>(dst, this_lane().col * args.number[0], args.number[2], src, this_lane());
 }
 
 HK_DEVICE void store_columns(const TileTestArgs& args) {
   ColumnVector src;
   undump(src, words(args.buffer[0]));
-  store(BoundedView(address(args.buffer[1]) + args.number[4], args.number[1]), args.number[0], src,
-        this_lane());
+  store(BoundedView(address(args.buffer[1]) + args.number[4], args.number[1]),
+        this_lane().col * args.number[0], src, this_lane());
 }
 
 // The largest FP8 number of the arch, as it is and as its instructions convert it.
