@@ -83,8 +83,9 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
   const Scale scale(args.scale * key_scale);
   // At d=64 in codes a window leaves no vector register for it.
   const f32 factor = Mask::kWindow ? to_scalar(scale.factor) : scale.factor;
+  const auto logits = Mask::Logits::of(args, head, factor);
   Wave attention({source, keys, values, first_seen, wave, lane}, shared_address(lds), wave, lane,
-                 factor, visible.end(first_row + lane.col) - 1, args.window,
+                 logits, visible.end(first_row + lane.col) - 1, args.window,
                  visible.first(first_row));
 
   if (tiles > first_tile) {
@@ -117,7 +118,7 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
 
   Epilogue<Shape, Mask>(args, args.value_factor * value_scale, sink, shared_address(lds),
                         part_of_keys, head, first_token, wave_rows, wave, lane)
-      .run(attention.output, attention.softmax.sums(), factor);
+      .run(attention.output, attention.softmax.sums(), logits);
 }
 
 // What the launch must know (hk_backend/kernels/toolchain/build.py).
@@ -147,18 +148,26 @@ constexpr KernelInfo<AttentionFacts> info(AttentionFacts facts, i32 useful_perce
   return made;
 }
 
-template <class T, int HeadSize, int QueryRows>
-using Kernel = Shape<arch::Current, T, HeadSize, QueryRows>;
+// Where three waves on a SIMD have too few registers.
+template <class Shape>
+struct TwoWaves : Shape {
+  static constexpr int kWavesPerSimd = min(Shape::kWavesPerSimd, 2);
+};
+
+// Scores that are bent take registers that are not there beside a lane's own addresses.
+template <class T, int HeadSize, int QueryRows, class Source, class Mask,
+          class Wanted = Shape<arch::Current, T, HeadSize, QueryRows>>
+using Kernel = Conditional<Mask::Logits::kBends && Source::kByLane, TwoWaves<Wanted>, Wanted>;
 
 }  // namespace hk::attention
 
 // Head size, query rows of a workgroup, how keys and values lie, what rows see, least useful share (Bars).
-#define ATTENTION_PREFILL(name, T, D, Rows, Source, Mask, Useful)                          \
-  using name##_shape = hk::attention::Kernel<hk::T, D, Rows>;                              \
-  HK_KERNEL(name##_shape::kThreads, name##_shape::kWavesPerSimd)                           \
-  attention_prefill_##name(hk::AttentionPrefillArgs args) {                                \
-    hk::attention::attention_prefill<name##_shape, hk::Source, hk::attention::Mask>(args); \
-  }                                                                                        \
-  HK_KERNEL_INFO(attention_prefill_##name,                                                 \
-                 hk::attention::info<name##_shape, hk::Source, hk::attention::Mask>(       \
+#define ATTENTION_PREFILL(name, T, D, Rows, Source, Mask, Useful)                              \
+  using name##_shape = hk::attention::Kernel<hk::T, D, Rows, hk::Source, hk::attention::Mask>; \
+  HK_KERNEL(name##_shape::kThreads, name##_shape::kWavesPerSimd)                               \
+  attention_prefill_##name(hk::AttentionPrefillArgs args) {                                    \
+    hk::attention::attention_prefill<name##_shape, hk::Source, hk::attention::Mask>(args);     \
+  }                                                                                            \
+  HK_KERNEL_INFO(attention_prefill_##name,                                                     \
+                 hk::attention::info<name##_shape, hk::Source, hk::attention::Mask>(           \
                      {#T, D, {}, {}, {}}, Useful))

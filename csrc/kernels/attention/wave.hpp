@@ -21,6 +21,7 @@ class AttentionWave {
   static constexpr int kChannelSteps = Slots::kChannelSteps, kSlots = Slots::kSlots;
 
  public:
+  using Logits = typename Mask::Logits;
   using Tiles = attention::Tiles<Shape, Source>;
   using KeyTile = typename Tiles::Keys;
   using ValueTile = typename Tiles::Values;
@@ -32,9 +33,9 @@ class AttentionWave {
 
   // `last`: the key of this lane's query; `window`: keys up to it that the query sees; `seen`: the
   // first key that one of the wave's sees.
-  HK_DEVICE AttentionWave(const Stream& copies, u32 lds, i32 wave, Lane in, f32 scale, i32 last,
+  HK_DEVICE AttentionWave(const Stream& copies, u32 lds, i32 wave, Lane in, Logits logits, i32 last,
                           i32 window, i32 seen)
-      : softmax(scale), stream(copies), turns(wave), key_ring{lds},
+      : softmax(logits), stream(copies), turns(wave), key_ring{lds},
         value_ring{lds + KeyRing::kBytes}, lane(in),
         first_key(Shape::part(wave) * Shape::kWaveKeys), last_key(last - first_key),
         before(window - 1), seen_from(seen - first_key),
@@ -42,7 +43,7 @@ class AttentionWave {
         value_columns(ColumnReader<ValueTile>::of(in, first_key)) {}
 
   ResultTile<Shape::kHeadSize, Shape::kWaveRows> output;  // O^T
-  Softmax<Shape, Tiles> softmax;
+  Softmax<Shape, Tiles, Logits> softmax;
 
   // Where the query rows are on their way: in values that are copied after this wave has read them,
   // in step 0 where waves share them.

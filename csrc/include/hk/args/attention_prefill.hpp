@@ -17,7 +17,12 @@
 // A row sees its own key and those before it, with a window the last `window` of these. Keys and values
 // that no row of a request sees may be anything, but the table names blocks for all from the first one's
 // tile of 64 keys on. A sink is one more score of its head, which has no value: minus infinity is none,
-// plus infinity takes all the weight. Only kernels with the mask `window` look at either.
+// plus infinity takes all the weight. Only kernels with the masks `window`, `capped` and `alibi` look at
+// either.
+//
+// With the mask `capped` a score s becomes soft_cap * tanh(s / soft_cap), but for 2^-21 of the cap; one of
+// any infinity is then at the cap. With the mask `alibi`, which is causal where there are slopes,
+// slope * (key - query position) is added to it; slope / scale times that is to be a float32.
 //
 // Grid: (ceil(num_tokens / query rows of a workgroup) + num_requests) * num_heads, one dimension.
 // That bounds the query tiles of any batch; workgroups without one leave.
@@ -77,8 +82,10 @@ struct AttentionPrefillArgs {
   const float* sinks;    // [num_heads], or null
   i64 out_part;          // parts: from one to the next
   i64 lse_part;
-  i32 part_keys;  // parts: a multiple of 64
-  i32 parts;      // 1 or more
+  i32 part_keys;              // parts: a multiple of 64
+  i32 parts;                  // 1 or more
+  float soft_cap;             // of the mask `capped`: above 0
+  const float* alibi_slopes;  // of the mask `alibi`: [num_heads], or null
 };
 
 }  // namespace hk
