@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hk_backend.kernels import KernelEntry, catalogue
-from hk_backend.kernels.masks import PART, WINDOW
+from hk_backend.kernels.masks import ALIBI, CAPPED, PART, WINDOW
 from hk_backend.kernels.toolchain.compiler import Toolchain
 from tests.kernels import mutants, source_mutants
 from tests.kernels.catalogues import selected
@@ -42,15 +42,22 @@ WINDOWED, LONE, CODES, COLUMNS, LANE_CODES = (
 )
 HALVES = catalogue("gfx950").kernel("attention_prefill_bf16_d128_split_window_r128")
 SHARED = selected("attention_prefill", dtype="bf16", head_size=64, keys="paged", mask=PART)
+CAPS, SLOPES = (
+    selected("attention_prefill", dtype="bf16", head_size=64, keys="paged", mask=mask)
+    for mask in (CAPPED, ALIBI)
+)
 JUDGED = [
     [PACKED, PAGED, SPLIT, TOKENS, ANY_PAGES, TURNS, PARTS],
     [WINDOWED, LONE, HALVES],
     [SHARED],
+    [CAPS],
+    [SLOPES],
     [CODES, COLUMNS, LANE_CODES],
 ]
 """By source: of the template's kernels those whose mutants every run judges."""
+EVERY_RUN = (PAGED, WINDOWED, CAPS, SLOPES)
 ENTRIES = [
-    pytest.param(entry, id=entry.name, marks=[] if entry in (PAGED, WINDOWED) else pytest.mark.slow)
+    pytest.param(entry, id=entry.name, marks=[] if entry in EVERY_RUN else pytest.mark.slow)
     for entry in family("attention_prefill")
 ]
 FEWEST = 80
@@ -91,13 +98,15 @@ def concerned(mutant: SourceMutant) -> list[KernelEntry]:
     two waves of a workgroup on a SIMD; parts of the keys, of those whose waves share rows; windows
     and sinks, of those that have them, a lone tile of theirs, of those whose copies have no end,
     halves of it, of those whose waves share rows, too, and codes cleared before windows, of those
-    in FP8; shared keys, of those for parts."""
+    in FP8; shared keys, of those for parts; caps and slopes, of those that have them."""
     of = {
         "parts": [PARTS],
         "join": [PARTS],
         "window": [WINDOWED],
         "shared keys": [SHARED],
         "sinks": [WINDOWED],
+        "capped": [CAPS],
+        "alibi": [SLOPES],
         "lone tile": [LONE],
         "halves": [HALVES],
         "codes": [CODES],
