@@ -150,7 +150,7 @@ MUTANTS = (
                  "factor * (2 / args.soft_cap)"),
     SourceMutant("capped: after the mask", SOFTMAX, BENT_FIRST, BENT_LAST),
     SourceMutant("capped: never", SOFTMAX, "if constexpr (Logits::kBends)", "if constexpr (false)"),
-    SourceMutant("alibi: that of another head", LOGITS,
+    SourceMutant("alibi: that of another head", MASK,
                  "constant(args.alibi_slopes)[head]", "constant(args.alibi_slopes)[0]"),
     SourceMutant("alibi: in units of the logit", LOGITS, "slope * kLog2E / factor", "slope"),
     SourceMutant("alibi: from the key before", SOFTMAX,

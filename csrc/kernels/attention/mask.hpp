@@ -65,4 +65,11 @@ HK_DEVICE f32 sink_of(const AttentionPrefillArgs& args, u32 head) {
   return args.sinks ? constant(args.sinks)[head] : kNoScore;
 }
 
+// The head's slope of biases; 0: none.
+template <class Mask>
+HK_DEVICE f32 slope_of(const AttentionPrefillArgs& args, u32 head) {
+  if constexpr (!Mask::Logits::kSloped) return 0;
+  return args.alibi_slopes ? constant(args.alibi_slopes)[head] : 0.0f;
+}
+
 }  // namespace hk::attention

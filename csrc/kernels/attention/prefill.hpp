@@ -78,12 +78,13 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
   f32 key_scale = stored_scale<Source>(args.key_scale, kv_head, args.key_scale_head),
       value_scale = stored_scale<Source>(args.value_scale, kv_head, args.value_scale_head);
   if constexpr (Source::kWidens) pin_scalar(key_scale, value_scale);
-  f32 sink = sink_of<Mask>(args, head);
+  f32 sink = sink_of<Mask>(args, head), slope = slope_of<Mask>(args, head);
   if constexpr (Mask::kWindow) pin_scalar(sink);
+  if constexpr (Mask::Logits::kSloped) pin_scalar(slope);
   const Scale scale(args.scale * key_scale);
   // At d=64 in codes a window leaves no vector register for it.
   const f32 factor = Mask::kWindow ? to_scalar(scale.factor) : scale.factor;
-  const auto logits = Mask::Logits::of(args, head, factor);
+  const auto logits = Mask::Logits::of(args, slope, factor);
   Wave attention({source, keys, values, first_seen, wave, lane}, shared_address(lds), wave, lane,
                  logits, visible.end(first_row + lane.col) - 1, args.window,
                  visible.first(first_row));

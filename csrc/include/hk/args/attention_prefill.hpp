@@ -20,8 +20,8 @@
 // plus infinity takes all the weight. Only kernels with the masks `window`, `capped` and `alibi` look at
 // either.
 //
-// With the mask `capped` a score s becomes soft_cap * tanh(s / soft_cap), but for 2^-21 of the cap; one of
-// any infinity is then at the cap. With the mask `alibi`, which is causal where there are slopes,
+// With the mask `capped` a score s becomes soft_cap * tanh(s / soft_cap), off by up to 2^-22 of the cap;
+// that of an infinite one is at the cap. With the mask `alibi`, which is causal where there are slopes,
 // slope * (key - query position) is added to it; slope / scale times that is to be a float32.
 //
 // Grid: (ceil(num_tokens / query rows of a workgroup) + num_requests) * num_heads, one dimension.
