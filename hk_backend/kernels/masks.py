@@ -9,6 +9,12 @@ NO_MASK = "none"
 """All keys, or all up to the row's own (causal)."""
 WINDOW = "window"
 """Of those the last few; or a head has a sink; or both."""
+CAPPED = "capped"
+"""As `WINDOW`, or without; scores have a soft cap."""
+ALIBI = "alibi"
+"""As `WINDOW`, or without; scores have a bias that grows with the distance."""
+WINDOWED = (WINDOW, CAPPED, ALIBI)
+"""Those with windows and sinks."""
 PART = "part"
 """Of all keys those of a part: what the parts found is joined by another kernel."""
 GROUPED = (NO_MASK, PART)

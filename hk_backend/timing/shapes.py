@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hk_backend.kernels.entry import KernelEntry
-from hk_backend.kernels.masks import PART, WINDOW
+from hk_backend.kernels.masks import PART, WINDOWED
 from hk_backend.kernels.row_sources import PACKED
 from hk_backend.timing.model import Launch
 from hk_backend.timing.standard import LAUNCHES, Shape
@@ -153,10 +153,9 @@ def _attention(entry: KernelEntry, items: Mapping[str, str]) -> Workload:
     block_size = attention.block_size_for(str(entry.facts["keys"]), given)
     causal = "causal" in items
     window = _number(items, "window", LONGEST, default=0)
-    if window and entry.facts["mask"] != WINDOW:
-        raise ShapeError(
-            f"window: {entry.name} has none; valid: with a kernel of the mask {WINDOW}"
-        )
+    if window and entry.facts["mask"] not in WINDOWED:
+        masks = " or ".join(WINDOWED)
+        raise ShapeError(f"window: {entry.name} has none; valid: with a kernel of the mask {masks}")
     parts = _number(items, "parts", MOST, default=1)
     if parts > 1 and entry.facts["mask"] != PART:
         raise ShapeError(f"parts: {entry.name} has none; valid: with a kernel of the mask {PART}")

@@ -10,7 +10,7 @@ from hk_backend.kernels import attention_plan
 from hk_backend.kernels.catalogue import Family
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.gemm_choice import choose
-from hk_backend.kernels.masks import PART, WINDOW
+from hk_backend.kernels.masks import PART, WINDOWED
 from hk_backend.kernels.tuning import EMPTY
 from hk_backend.timing.model import Launch
 from hk_backend.timing.workloads import attention, gemm, merge, quantize
@@ -65,7 +65,7 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
 }
 """By operator and name: what the catalogue has modelled figures for (`shapes_of`)."""
 
-WINDOWED: Mapping[str, Shape] = {
+IN_WINDOWS: Mapping[str, Shape] = {
     "b16 64/8 n4096 causal": batch(16, 4096, 64, 8, True),
     "b16 64/8 n4096 causal window 1024": replace(batch(16, 4096, 64, 8, True), window=1024),
 }
@@ -91,8 +91,8 @@ def shapes_of(entry: KernelEntry) -> Mapping[str, Shape]:
     the kernel where there is room for one."""
     if entry.operator == "gemm" and entry.tile.rows * entry.tile.columns <= SMALL_TILE:
         return FEW_ROWS[entry.tile.rows]
-    if entry.facts.get("mask") == WINDOW:
-        return WINDOWED
+    if entry.facts.get("mask") in WINDOWED:
+        return IN_WINDOWS
     if entry.facts.get("mask") == PART:
         return EXTEND
     return SHAPES.get(entry.operator, {})

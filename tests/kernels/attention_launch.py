@@ -18,7 +18,7 @@ import torch
 
 from hk_backend import _emulator
 from hk_backend.kernels import KernelEntry, catalogue, pack_arguments
-from hk_backend.kernels.masks import PART
+from hk_backend.kernels.masks import ALIBI, CAPPED, PART
 from hk_backend.ops import PagedKV
 from hk_backend.terms.paged_kv import CacheView
 from tests.kernels.cover import covered
@@ -39,6 +39,8 @@ PARTS, TILE_KEYS = 3, 64
 """Of the keys, where a kernel is for parts."""
 PADDED = {128: (80, 96, 112, 120, 72, 40, 8), 256: (160, 192, 248, 136, 176)}
 """Head sizes of the kernels that are for several: models', and edges."""
+SOFT_CAP = 30.0
+"""Where a kernel has one and the case has not."""
 Tensors = dict[str, torch.Tensor | None]
 ENDLESS = 10_000_000
 """Instructions of a wave: many times those of the longest case."""
@@ -81,7 +83,8 @@ class Launch:
 
     @staticmethod
     def fitting(entry: KernelEntry, case: Case) -> Case:
-        """`case` in the kernel's dtypes and head size, and packed or in a cache that it reads."""
+        """`case` in the kernel's dtypes and head size, packed or in a cache that it reads, and with
+        what the kernel does to scores, where the kernel does it."""
         facts = entry.facts
         return case.but(
             dtype=DTYPES[str(facts["dtype"])],
@@ -89,6 +92,8 @@ class Launch:
             head_size=head_size_for(case, facts),
             layout=None if facts["keys"] == "packed" else layout_for(case, facts),
             block_size=block_size_for(case.block_size, str(facts["keys"])),
+            logits_soft_cap=(case.logits_soft_cap or SOFT_CAP) if facts["mask"] == CAPPED else None,
+            alibi=facts["mask"] == ALIBI and case.causal,
         )
 
     def _set_call(self, call: Call) -> None:
@@ -277,7 +282,7 @@ def arguments(call: Call) -> tuple[dict[str, torch.Tensor | None], dict[str, flo
         tensors[f"{name}_scale"] = factor if by_pointer else None
         numbers[f"{name}_scale_head"] = int(by_pointer and len(factor) > 1)
         factors[name] = 1.0 if by_pointer else factor
-    tensors["sinks"] = call["sinks"]
+    tensors |= {name: call[name] for name in ("sinks", "alibi_slopes")}
     return tensors, numbers | {
         "num_requests": len(starts) - 1,
         "num_tokens": len(query),
@@ -290,6 +295,7 @@ def arguments(call: Call) -> tuple[dict[str, torch.Tensor | None], dict[str, flo
         "window": call["sliding_window"] or 2**30,
         "scale": scale * factors["key"],
         "value_factor": factors["value"],
+        "soft_cap": call["logits_soft_cap"] or 0.0,
     }
 
 

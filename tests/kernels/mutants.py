@@ -15,8 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hk_backend import _emulator
-from hk_backend.kernels import KernelEntry, catalogue
-from hk_backend.kernels.masks import WINDOW
+from hk_backend.kernels import KernelEntry, catalogue, masks
 from hk_backend.kernels.toolchain.elf import Elf
 from tests.kernels.attention_launch import Launch
 from tests.ops.cases import Case
@@ -178,7 +177,7 @@ def run(entry: KernelEntry) -> Iterator[Verdict]:
     """
     code_object = entry.code_object()
     scaled = () if entry.facts["stored"] == entry.facts["dtype"] else SCALED
-    windowed = WINDOWED if entry.facts["mask"] == WINDOW else ()
+    windowed = WINDOWED if entry.facts["mask"] in masks.WINDOWED else ()
     launches = [Launch(entry, case) for case in (*CASES, *scaled, *windowed)]
     unchanged = judge(launches, code_object, Mutant(0, (), "none"))
     if unchanged.caught_by:

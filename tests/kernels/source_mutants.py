@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from hk_backend.kernels import KernelEntry, catalogue
-from hk_backend.kernels.masks import WINDOW
+from hk_backend.kernels import KernelEntry, catalogue, masks
 from hk_backend.kernels.toolchain import build
 from hk_backend.kernels.toolchain.compiler import Toolchain
 from tests.kernels.attention_launch import Launch
@@ -36,6 +35,7 @@ ATTENTION_ROWS = "csrc/kernels/attention/rows.hpp"
 LANE_STREAM = "csrc/kernels/attention/lane_stream.hpp"
 STREAM = "csrc/kernels/attention/key_value_stream.hpp"
 MASK = "csrc/kernels/attention/mask.hpp"
+LOGITS = "csrc/kernels/attention/logits.hpp"
 MASK_OPS = "csrc/include/hk/ops/mask.hpp"
 WIDEN = "csrc/include/hk/ops/widen.hpp"
 COPY = "csrc/include/hk/ops/copy.hpp"
@@ -60,6 +60,16 @@ PROLOGUE = """\
     }
     barrier();
     if (computes)"""
+BENT = """\
+        if constexpr (Logits::kBends) bend<block.value, i.value>(rows, last);
+"""
+MASKED = """\
+        if constexpr (kMasked != Masked::kNot) {
+          mask<kMasked, block.value, 2 * i.value>(rows, last, before);
+          mask<kMasked, block.value, 2 * i.value + 1>(rows, last, before);
+        }
+"""
+BENT_FIRST, BENT_LAST = BENT + MASKED, MASKED + BENT
 AT_THE_END = "end<kAwaited ? kInFlight"
 IN_THE_MIDDLE = "middle<kAwaited || kKeys ? kLeft"
 
@@ -132,6 +142,25 @@ MUTANTS = (
                  "total * kept + share(sink)", "total * kept"),
     SourceMutant("sinks: the largest score as it was", WEIGHTS,
                  "__builtin_elementwise_maximum(largest, sink)", "sink"),
+    SourceMutant("capped: half as soon", LOGITS, "factor * (2 /", "factor * (1 /"),
+    SourceMutant("capped: at half the cap", LOGITS,
+                 "to_scalar(2 * kLog2E", "to_scalar(kLog2E"),
+    SourceMutant("capped: at twice the cap, past its log-sum-exp", LOGITS,
+                 "return cap; }", "return 0; }"),
+    SourceMutant("capped: past float32", LOGITS,
+                 "__builtin_elementwise_min(factor * (2 / args.soft_cap), kLargest)",
+                 "factor * (2 / args.soft_cap)"),
+    SourceMutant("capped: after the mask", SOFTMAX, BENT_FIRST, BENT_LAST),
+    SourceMutant("capped: never", SOFTMAX, "if constexpr (Logits::kBends)", "if constexpr (false)"),
+    SourceMutant("alibi: that of another head", MASK,
+                 "constant(args.alibi_slopes)[head]", "constant(args.alibi_slopes)[0]"),
+    SourceMutant("alibi: in units of the logit", LOGITS, "slope * kLog2E / factor", "slope"),
+    SourceMutant("alibi: from the key before", SOFTMAX,
+                 "Pair{kKey, kKey + 1}", "Pair{kKey - 1, kKey}"),
+    SourceMutant("alibi: two keys in one place", SOFTMAX,
+                 "Pair{kKey, kKey + 1}", "Pair{kKey, kKey}"),
+    SourceMutant("alibi: keys in their order", SOFTMAX,
+                 "Tiles::key(2 * I, 0) - Tiles::key(2 * I - 2, 0)", "2"),
     SourceMutant("descriptor: a row too many", ROWS,
                  "at.count * row_stride", "(at.count + 1) * row_stride"),
     SourceMutant("descriptor: no end", ROWS,
@@ -260,6 +289,11 @@ WINDOWED = (
     ),
 )
 """Besides, of kernels with windows and sinks."""
+CAPPED = (
+    Case(lengths=((70, 90),), logits_soft_cap=0.7),
+    Case(lengths=((70, 90),), logits_soft_cap=1e-39, scale=0.0),
+)
+"""And of those with a soft cap."""
 FLAGS = (*(flag for flag in build.FLAGS if flag != "-g"), "-Wno-error")
 """The same instructions, without the line tables: a third of the compiler's time."""
 
@@ -295,7 +329,9 @@ def compile_mutant(
 
 def caught_by(entry: KernelEntry, code_object: bytes) -> str | None:
     """What shows that `code_object` is wrong; None if nothing does."""
-    for case in (*CASES, *(WINDOWED if entry.facts["mask"] == WINDOW else ())):
+    windowed = WINDOWED if entry.facts["mask"] in masks.WINDOWED else ()
+    capped = CAPPED if entry.facts["mask"] == masks.CAPPED else ()
+    for case in (*CASES, *windowed, *capped):
         outcome = launch(entry, case).run(code_object)
         if outcome.findings:
             return outcome.findings[0].check

@@ -7,6 +7,7 @@ import math
 import torch
 
 from hk_backend.kernels import KernelEntry
+from hk_backend.kernels.masks import ALIBI, NO_MASK, WINDOW
 from tests.kernels.attention_launch import Launch, bits, kernels, passes
 from tests.ops.cases import Call, Case, int32, make
 
@@ -30,7 +31,7 @@ def test_one_key_far_above_the_rest(entry: KernelEntry, jump: float) -> None:
     passes(Launch.of(entry, call_with_scores(entry, -scores)))
 
 
-@kernels(keys=("packed",), hidden=(1, 63, 64, 65, 128, 299, 300))
+@kernels(mask=(NO_MASK, WINDOW, ALIBI), keys=("packed",), hidden=(1, 63, 64, 65, 128, 299, 300))
 def test_scores_of_minus_infinity(entry: KernelEntry, hidden: int) -> None:
     """As many leading keys, then trailing ones, then all: no weight, and no NaN from inf - inf."""
     scores = torch.arange(300.0).remainder(7).repeat(2, 1)

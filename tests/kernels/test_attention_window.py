@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from hk_backend.kernels import KernelEntry
-from hk_backend.kernels.masks import WINDOW
+from hk_backend.kernels.masks import WINDOWED
 from hk_backend.kernels.row_sources import PACKED
 from tests.kernels.attention_launch import Launch, bits, kernels, passes
 from tests.ops.cases import Case, make
@@ -29,7 +29,7 @@ JUNK = (-1, 2**31 - 1)
 
 
 def windowed(**axes: Any) -> Any:
-    return kernels(mask=(WINDOW,), **axes)
+    return kernels(mask=WINDOWED, **axes)
 
 
 def launch_of(entry: KernelEntry, case: Case, sinks: torch.Tensor | None = None) -> Launch:

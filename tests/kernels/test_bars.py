@@ -24,6 +24,8 @@ WAVE_ROWS = 32  # columns of a matrix instruction
 FLOPS_PER_CLOCK = 1024  # of 16-bit matrix instructions on a SIMD of gfx950
 MOST_WAVES = 8  # on a SIMD
 SLACK = 0.02  # of the useful matrix FLOPs
+LEAST = {("capped", 64): 39, ("alibi", 64): 48}
+"""Of the useful percent, where vector work on each score is the longer: at d=64."""
 Lengths = tuple[tuple[int, int], ...]
 """Queries and keys of each request."""
 
@@ -41,6 +43,11 @@ def code(entry: KernelEntry, tools: Toolchain) -> Disassembly:
 def wave_keys(entry: KernelEntry) -> int:
     """Of each tile: a part of them where several waves have the same rows."""
     return entry.tile.columns * entry.tile.rows * clocks.WAVE // (WAVE_ROWS * entry.block)
+
+
+def bent_at(entry: KernelEntry) -> tuple[str, int]:
+    """What becomes of scores, and at which head size."""
+    return str(entry.facts["mask"]), int(entry.facts["head_size"])
 
 
 @every_kernel
@@ -102,7 +109,7 @@ def test_useful_share_of_the_steady_loop(entry: KernelEntry, tools: Toolchain) -
         found.steps * useful / FLOPS_PER_CLOCK / analysis.loop_clocks(found.loop, entry.arch, tools)
     )
     assert entry.figures.useful_mfma_share == pytest.approx(share, abs=1e-4)
-    assert 100 * share >= entry.bars["useful_percent"] >= 50
+    assert 100 * share >= entry.bars["useful_percent"] >= LEAST.get(bent_at(entry), 50)
 
 
 @covered("attention_prefill")

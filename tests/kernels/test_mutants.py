@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hk_backend.kernels import KernelEntry, catalogue
-from hk_backend.kernels.masks import PART, WINDOW
+from hk_backend.kernels.masks import ALIBI, CAPPED, PART, WINDOW
 from hk_backend.kernels.toolchain.compiler import Toolchain
 from tests.kernels import mutants, source_mutants
 from tests.kernels.catalogues import selected
@@ -47,18 +47,25 @@ WIDE, WIDE_CODES = (
 )
 PADDED = selected("attention_prefill", dtype="bf16", head_size=128, keys="packed", padded=True)
 SHARED = selected("attention_prefill", dtype="bf16", head_size=64, keys="paged", mask=PART)
+CAPS, SLOPES = (
+    selected("attention_prefill", dtype="bf16", head_size=64, keys="paged", mask=mask)
+    for mask in (CAPPED, ALIBI)
+)
 JUDGED = [
     [PACKED, PAGED, SPLIT, TOKENS, ANY_PAGES, TURNS, PARTS],
     [WINDOWED, LONE, HALVES],
     [SHARED],
+    [CAPS],
+    [SLOPES],
     [CODES, COLUMNS, LANE_CODES],
     [WIDE],
     [WIDE_CODES],
     [PADDED],
 ]
 """By source: of the template's kernels those whose mutants every run judges."""
+EVERY_RUN = (PAGED, WINDOWED, CAPS, SLOPES)
 ENTRIES = [
-    pytest.param(entry, id=entry.name, marks=[] if entry in (PAGED, WINDOWED) else pytest.mark.slow)
+    pytest.param(entry, id=entry.name, marks=[] if entry in EVERY_RUN else pytest.mark.slow)
     for entry in family("attention_prefill")
 ]
 FEWEST = 80
@@ -100,7 +107,8 @@ def concerned(mutant: SourceMutant) -> list[KernelEntry]:
     and sinks, of those that have them, a lone tile of theirs, of those whose copies have no end,
     halves of it, of those whose waves share rows, too, and codes cleared before windows, of those
     in FP8; shared keys, of those for parts; which head a row of one head is of, of windows; wide rows
-    and codes, of those for 256 channels; what is padded, of those for several head sizes."""
+    and codes, of those for 256 channels; what is padded, of those for several head sizes; caps and
+    slopes, of those that have them."""
     of = {
         "parts": [PARTS],
         "join": [PARTS],
@@ -109,6 +117,8 @@ def concerned(mutant: SourceMutant) -> list[KernelEntry]:
         "sinks": [WINDOWED],
         "heads: dealt in turn": [WINDOWED],
         "heads: some twice": [WINDOWED],
+        "capped": [CAPS],
+        "alibi": [SLOPES],
         "lone tile": [LONE],
         "halves": [HALVES],
         "codes": [CODES],

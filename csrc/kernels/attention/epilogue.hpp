@@ -15,6 +15,7 @@ template <class Shape, class Mask>
 class Epilogue {
   using T = typename Shape::Element;
   using Matrix = Mma<T>;
+  using Logits = typename Mask::Logits;
   static constexpr int kBlocks = Shape::kHeadSize / Matrix::kRows;
   static constexpr int kStored = kBlocks / Shape::kKeyParts;  // by one wave
   static constexpr int kWaveBytes = kStored * kBlockBytes + 2 * kColumnBytes;
@@ -32,18 +33,18 @@ class Epilogue {
       : args(arguments), value_factor(values), sink(sink_), shared(lds), part(part_), head(head_),
         token(token_), rows(rows_), wave(wave_), lane(lane_) {}
 
-  HK_DEVICE void run(Output& output, RowSums sums, f32 factor) const {
+  HK_DEVICE void run(Output& output, RowSums sums, Logits logits) const {
     if constexpr (Shape::kKeyParts == 1) {
-      const RowWeights weights = weights_of(sums, factor);
+      const RowWeights weights = weights_of(sums, logits);
       for (auto& row : output.block) hk::scale(row[0], row[0], weights.inverse);
       store_rows<0>(output);
       store_lse(sums, weights);
     } else {
       take_over();
       if (Shape::part(wave) == 0)
-        join<0>(output, sums, factor);
+        join<0>(output, sums, logits);
       else
-        join<1>(output, sums, factor);
+        join<1>(output, sums, logits);
     }
   }
 
@@ -61,7 +62,7 @@ class Epilogue {
 
   // Each of the two waves stores the channels that are its part's.
   template <int Part>
-  HK_DEVICE void join(Output& output, RowSums sums, f32 factor) const {
+  HK_DEVICE void join(Output& output, RowSums sums, Logits logits) const {
     constexpr int kOwn = Part * kStored, kGiven = kStored - kOwn, kSums = kStored * kBlockBytes;
     const u32 mine = share_of(wave), other = share_of(Shape::partner(wave));
     static_for<0, kStored>(
@@ -76,8 +77,8 @@ class Epilogue {
     static_for<0, kStored>([&](auto c) { get(theirs[c], other + c * kBlockBytes, lane); });
     fence_schedule();  // all at once: their latency is one
     ColumnVector keep, add;
-    sums.join(others, factor, keep, add);
-    const RowWeights weights = weights_of(sums, factor);
+    sums.join(others, logits.factor, keep, add);
+    const RowWeights weights = weights_of(sums, logits);
     keep *= weights.inverse, add *= weights.inverse;
     static_for<0, kStored>([&](auto c) {
       Block& block = output.block[kOwn + c][0];
@@ -89,9 +90,9 @@ class Epilogue {
   }
 
   // Of a part the merge knows the rest (attention_merge.hip): out stays within what T can hold.
-  HK_DEVICE RowWeights weights_of(RowSums sums, f32 factor) const {
+  HK_DEVICE RowWeights weights_of(RowSums sums, Logits logits) const {
     const f32 values = Mask::kPart ? 1.0f : value_factor;
-    const RowWeights weights = RowWeights::of(sums, factor, values);
+    const RowWeights weights = RowWeights::of(sums, logits.factor, values, logits.least());
     if constexpr (Mask::kWindow)
       if (sink != kNoScore) return weights.with_sink(sink, values);
     return weights;

@@ -2,24 +2,39 @@
 // of either.
 #pragma once
 
-#include "row_maximum.hpp"
+#include "logits.hpp"
 
 namespace hk::attention {
 
 // All keys up to a row's end.
 struct All {
+  using Logits = Scores;
   static constexpr char kName[16] = "none";
   static constexpr bool kWindow = false, kPart = false, kGrouped = true;
 };
 
 // The last `window` of those, and a sink: a score of its own that takes weight and has no value.
 struct Window {
+  using Logits = Scores;
   static constexpr char kName[16] = "window";
   static constexpr bool kWindow = true, kPart = false, kGrouped = false;
 };
 
+// The same of capped scores.
+struct Capped : Window {
+  using Logits = CappedScores;
+  static constexpr char kName[16] = "capped";
+};
+
+// The same of scores with a bias for each head (ALiBi).
+struct Biased : Window {
+  using Logits = BiasedScores;
+  static constexpr char kName[16] = "alibi";
+};
+
 // Of all keys those of one part: a workgroup for each, and attention_merge.hip joins what they found.
 struct Part {
+  using Logits = Scores;
   static constexpr char kName[16] = "part";
   static constexpr bool kWindow = false, kPart = true, kGrouped = true;
 };
@@ -48,6 +63,13 @@ template <class Mask>
 HK_DEVICE f32 sink_of(const AttentionPrefillArgs& args, u32 head) {
   if constexpr (!Mask::kWindow) return kNoScore;
   return args.sinks ? constant(args.sinks)[head] : kNoScore;
+}
+
+// The head's slope of biases; 0: none.
+template <class Mask>
+HK_DEVICE f32 slope_of(const AttentionPrefillArgs& args, u32 head) {
+  if constexpr (!Mask::Logits::kSloped) return 0;
+  return args.alibi_slopes ? constant(args.alibi_slopes)[head] : 0.0f;
 }
 
 }  // namespace hk::attention

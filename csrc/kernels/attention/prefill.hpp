@@ -86,13 +86,15 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
   f32 key_scale = stored_scale<Source>(args.key_scale, kv_head, args.key_scale_head),
       value_scale = stored_scale<Source>(args.value_scale, kv_head, args.value_scale_head);
   if constexpr (Source::kWidens) pin_scalar(key_scale, value_scale);
-  f32 sink = sink_of<Mask>(args, head);
+  f32 sink = sink_of<Mask>(args, head), slope = slope_of<Mask>(args, head);
   if constexpr (Mask::kWindow) pin_scalar(sink);
+  if constexpr (Mask::Logits::kSloped) pin_scalar(slope);
   const Scale scale(args.scale * key_scale);
   // At d=64 in codes a window leaves no vector register for it.
   const f32 factor = Mask::kWindow ? to_scalar(scale.factor) : scale.factor;
+  const auto logits = Mask::Logits::of(args, slope, factor);
   Wave attention({source, keys, values, first_seen, channels, wave, lane}, shared_address(lds),
-                 wave, lane, factor, channels);
+                 wave, lane, logits, channels);
 
   if (tiles > first_tile) {
     constexpr Masked kBegin = Mask::kWindow ? Masked::kOutside : Masked::kPast;
@@ -138,7 +140,7 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
 
   Epilogue<Shape, Mask>(args, args.value_factor * value_scale, sink, shared_address(lds),
                         part_of_keys, head, first_token, rows, wave, lane)
-      .run(attention.output, attention.softmax.sums(), factor);
+      .run(attention.output, attention.softmax.sums(), logits);
 }
 
 // What the launch must know (hk_backend/kernels/toolchain/build.py).
@@ -172,19 +174,28 @@ constexpr KernelInfo<AttentionFacts> info(AttentionFacts facts, i32 useful_perce
   return made;
 }
 
-template <class T, int HeadSize, int QueryRows>
-using Kernel = Shape<arch::Current, T, HeadSize, QueryRows>;
+// Where three waves on a SIMD have too few registers.
+template <class Shape>
+struct TwoWaves : Shape {
+  static constexpr int kWavesPerSimd = min(Shape::kWavesPerSimd, 2);
+};
+
+// Scores that are bent take registers that are not there beside a lane's own addresses.
+template <class T, int HeadSize, int QueryRows, class Source, class Mask,
+          class Wanted = Shape<arch::Current, T, HeadSize, QueryRows>>
+using Kernel = Conditional<Mask::Logits::kBends && Source::kByLane, TwoWaves<Wanted>, Wanted>;
 
 }  // namespace hk::attention
 
 // Head size, query rows of a workgroup, how keys and values lie, what rows see, least useful share (Bars).
-#define ATTENTION_PREFILL(name, T, D, Rows, Source, Mask, Useful) \
-  using name##_shape = hk::attention::Kernel<hk::T, D, Rows>;     \
+#define ATTENTION_PREFILL(name, T, D, Rows, Source, Mask, Useful)                              \
+  using name##_shape = hk::attention::Kernel<hk::T, D, Rows, hk::Source, hk::attention::Mask>; \
   ATTENTION_KERNEL(name, T, D, Source, Mask, Useful)
 
 // The same for all head sizes up to D.
-#define ATTENTION_PADDED(name, T, D, Rows, Source, Mask, Useful)                     \
-  using name##_shape = hk::attention::Padded<hk::attention::Kernel<hk::T, D, Rows>>; \
+#define ATTENTION_PADDED(name, T, D, Rows, Source, Mask, Useful)                         \
+  using name##_shape = hk::attention::Padded<                                            \
+      hk::attention::Kernel<hk::T, D, Rows, hk::Source, hk::attention::Mask>>;           \
   ATTENTION_KERNEL(name, T, D, Source, Mask, Useful)
 
 #define ATTENTION_KERNEL(name, T, D, Source, Mask, Useful)                                 \

@@ -14,10 +14,10 @@ constexpr f32 kLn2 = 0.69314718055994531f;
 struct RowWeights {
   ColumnVector inverse, total, base;
 
-  // Rows without a key have none. `value_factor`: of the output.
-  HK_DEVICE static RowWeights of(RowSums sums, f32 factor, f32 value_factor) {
+  // Rows without a key have none. `value_factor`: of the output; `least`: what logits lack.
+  HK_DEVICE static RowWeights of(RowSums sums, f32 factor, f32 value_factor, f32 least = 0) {
     return {sums.total == 0 ? 0 : value_factor * __builtin_amdgcn_rcpf(sums.total), sums.total,
-            sums.maximum * (factor * kLn2)};
+            sums.maximum * (factor * kLn2) - least};
   }
 
   // The same beside a score that takes weight and has no value.

@@ -6,7 +6,7 @@
 
 namespace hk::attention {
 
-template <class Shape, class Tiles>
+template <class Shape, class Tiles, class Logits>
 class Softmax {
   using T = typename Shape::Element;
   using Slots = Step<Shape>;
@@ -18,7 +18,7 @@ class Softmax {
   static constexpr int kBlockPairs = kPairs / kKeyBlocks;
 
  public:
-  HK_DEVICE explicit Softmax(f32 scale) : factor(scale) {}
+  HK_DEVICE explicit Softmax(Logits of) : logits(of) {}
 
   ResultTile<kWaveKeys, kWaveRows> scores;       // S^T
   OperandTile<T, kWaveRows, kWaveKeys> weights;  // P
@@ -27,12 +27,12 @@ class Softmax {
   HK_DEVICE bool has_risen() const { return any(next_max > maximum.limit); }
 
   // The first tile's maximum, before there is any output that would have to move to it.
-  HK_DEVICE void begin_rows() { maximum.rise(next_max, factor); }
+  HK_DEVICE void begin_rows() { maximum.rise(next_max, logits.factor); }
 
   // `output` and its sum are whole up to a tile here, so they can move to the maximum of the next.
   template <class Output>
   HK_DEVICE void rescale(Output& output) {
-    const ColumnVector shrink = maximum.rise(next_max, factor);
+    const ColumnVector shrink = maximum.rise(next_max, logits.factor);
     for (auto& row : output.block)
       for (Block& block : row) hk::scale(block, block, shrink);
     sum *= Pair(shrink);
@@ -70,6 +70,7 @@ class Softmax {
     static_for<0, kKeyBlocks>([&](auto block) {
       spread<Slot, (block.value + 1) * kChannelSteps + 2, kSpan, kBlockPairs>([&](auto i) {
         Block& rows = scores.block[block][0];
+        if constexpr (Logits::kBends) bend<block.value, i.value>(rows, last);
         if constexpr (kMasked != Masked::kNot) {
           mask<kMasked, block.value, 2 * i.value>(rows, last, before);
           mask<kMasked, block.value, 2 * i.value + 1>(rows, last, before);
@@ -90,10 +91,11 @@ class Softmax {
   }
 
  private:
-  f32 factor;
+  Logits logits;
   RowMaximum maximum;
   ColumnVector next_max;   // of `scores`
   Pair sum{};              // of this lane's weights
+  Pair ahead;              // how far two keys lie ahead of the query, where scores depend on it
   Pair exponents[kPairs];  // of 2, then the weights themselves
 
   // Slots that the weights are spread over: late, for the first phase has more to do, but so that
@@ -106,7 +108,19 @@ class Softmax {
   }
   HK_DEVICE void exponent(int i) {
     const Pair x = pair(scores.block[i / kBlockPairs][0], i % kBlockPairs);
-    exponents[i] = __builtin_elementwise_fma(x, Pair(factor), Pair(-maximum.offset));
+    exponents[i] = __builtin_elementwise_fma(x, Pair(logits.factor), Pair(-maximum.offset));
+  }
+  template <int BlockIndex, int I>
+  HK_DEVICE void bend(Block& rows, i32 last) {
+    constexpr f32 kKey = Matrix::kRows * BlockIndex + Tiles::key(2 * I, 0);
+    // From pair to pair: a constant for each would take scalar registers that are not there.
+    if constexpr (I == 0)
+      ahead = Pair{kKey, kKey + 1} - Pair(f32(last));
+    else
+      ahead += Pair(f32(Tiles::key(2 * I, 0) - Tiles::key(2 * I - 2, 0)));
+    const Pair bent = logits(pair(rows, I), ahead);
+    rows[2 * I] = bent[0];
+    rows[2 * I + 1] = bent[1];
   }
   template <Masked kMasked, int BlockIndex, int I>
   HK_DEVICE static void mask(Block& rows, i32 last, i32 before) {

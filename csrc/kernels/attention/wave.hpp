@@ -21,6 +21,7 @@ class AttentionWave {
   static constexpr int kChannelSteps = Slots::kChannelSteps, kSlots = Slots::kSlots;
 
  public:
+  using Logits = typename Mask::Logits;
   using Tiles = attention::Tiles<Shape, Source>;
   using KeyTile = typename Tiles::Keys;
   using ValueTile = typename Tiles::Values;
@@ -31,13 +32,14 @@ class AttentionWave {
   static constexpr int kRingBytes = KeyRing::kBytes + ValueRing::kBytes;
 
   // `channels`: of a row.
-  HK_DEVICE AttentionWave(const Stream& copies, u32 lds, i32 wave, Lane in, f32 scale, i32 channels_)
-      : softmax(scale), stream(copies), turns(wave), key_ring{lds},
+  HK_DEVICE AttentionWave(const Stream& copies, u32 lds, i32 wave, Lane in, Logits logits,
+                          i32 channels_)
+      : softmax(logits), stream(copies), turns(wave), key_ring{lds},
         value_ring{lds + KeyRing::kBytes}, lane(in),
         first_key(Shape::part(wave) * Shape::kWaveKeys), channels(channels_) {}
 
   ResultTile<Shape::kHeadSize, Shape::kWaveRows> output;  // O^T
-  Softmax<Shape, Tiles> softmax;
+  Softmax<Shape, Tiles, Logits> softmax;
 
   // Where the query rows are on their way: in values that are copied after this wave has read them,
   // in step 0 where waves share them.

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import torch
 
+from hk_backend.devices.hip.attention_mask import Masking
 from hk_backend.devices.hip.attention_problem import problem_of
 from hk_backend.devices.hip.cache_form import (
     BLOCK_TOKENS,
@@ -19,7 +20,7 @@ from hk_backend.devices.hip.cache_form import (
 from hk_backend.devices.hip.call import KernelCall, Work, bad
 from hk_backend.devices.hip.operator import Machine, Problem, Usable, Way, as_it_is
 from hk_backend.kernels import Catalogue, Fact, Family, KernelEntry, NoKernel
-from hk_backend.kernels.masks import ALL_KEYS, GROUPED, NO_MASK, WINDOW
+from hk_backend.kernels.masks import ALL_KEYS, GROUPED
 from hk_backend.kernels.row_sources import PACKED, SPLIT, group_arguments
 from hk_backend.terms.attention_arguments import AttentionArguments
 from hk_backend.terms.paged_kv import PagedKV
@@ -43,6 +44,8 @@ MOST_TILES = MOST_REQUESTS = 2**15
 below 2^16."""
 LARGEST_SCALE = 2.0**127
 """Of the scores, in size: times log2(e) it is a float32 in the kernels."""
+SMALLEST_BIASED_SCALE = 2.0**-64
+"""Of scores with ALiBi, unless 0: the kernels divide the slopes by it, and these stay float32."""
 BLOCK_BYTES = 2**32 - 2**12
 """From one block of a cache to the next: fewer."""
 PADDING = 8
@@ -61,28 +64,24 @@ def verdict(request: AttentionRequest, kernels: Catalogue, usable: Usable) -> Ve
     keys = _keys(request)
     if keys is None:
         return refused(f"cache with {_layouts(request)}: the {arch} kernels read {VALID}")
-    mask = mask_of(request.sliding_window, request.has_sinks)
-    found = alternatives(kernels, request.dtype, stored, request.head_size, keys, mask)
+    asked = Masking.of_request(request)
+    found = alternatives(kernels, request.dtype, stored, request.head_size, keys, asked.mask)
     if isinstance(found, NoKernel):
         if found.fact == "stored":
             read = _listed(found.valid)
             return refused(f"{keys} keys and values in {stored}: the {arch} kernels read {read}")
         if found.fact == "mask":
-            name = "sliding_window" if request.sliding_window else "sinks"
-            return refused(f"{name} with keys and values in {stored}: not in the {arch} kernels")
+            facts = facts_of(request.dtype, stored, request.head_size, keys)
+            missing = asked.refusal() or asked.missing(kernels.families[OPERATOR], stored, facts)
+            return refused(f"{missing}: not in the {arch} kernels")
         if _serves(kernels, request.head_size):
             return refused(
                 f"head_size {request.head_size} of {keys} keys and values in {stored}: the {arch} "
                 f"kernels have {_sizes(found)}"
             )
         return refused(f"head_size {request.head_size}: the {arch} kernels have {_sizes(found)}")
-    for name, given in (
-        ("sliding_window that is not causal", request.sliding_window and not request.causal),
-        ("logits_soft_cap", request.logits_soft_cap),
-        ("alibi_slopes", request.has_alibi),
-    ):
-        if given:
-            return refused(f"{name}: not in the {arch} kernels")
+    if refusal := asked.refusal():
+        return refused(f"{refusal}: not in the {arch} kernels")
     if keys == SPLIT and request.block_size is not None and request.block_size % BLOCK_TOKENS:
         return refused(
             f"block_size {request.block_size}: the {arch} kernels read multiples of {BLOCK_TOKENS} "
@@ -104,11 +103,6 @@ def _layouts(request: AttentionRequest) -> str:
     return f'keys as "{keys}" and values as "{values}"'
 
 
-def mask_of(sliding_window: int | None, has_sinks: bool) -> str:
-    """The fact `mask` of the kernels for a layer (hk_backend/kernels/masks.py)."""
-    return WINDOW if sliding_window or has_sinks else NO_MASK
-
-
 def alternatives(
     kernels: Catalogue,
     dtype: torch.dtype,
@@ -120,13 +114,24 @@ def alternatives(
     """The kernels for one of `DTYPES`, for keys and values in one of `STORED` that lie as `keys`
     says (hk_backend/kernels/row_sources.py), and for a mask: those of this head size, or padded
     ones of the next size that there are some for."""
-    facts: dict[str, Fact] = {"dtype": DTYPES[dtype], "keys": keys, "stored": STORED[stored]}
-    found = kernels.alternatives(OPERATOR, **facts, padded=False, head_size=head_size, mask=mask)
+    facts = facts_of(dtype, stored, head_size, keys)
+    found = kernels.alternatives(OPERATOR, padded=False, **facts, mask=mask)
     if not isinstance(found, NoKernel) or found.fact != "head_size":
         return found
     size = min((size for size in _padded_sizes(kernels) if size >= head_size), default=head_size)
-    padded = kernels.alternatives(OPERATOR, **facts, padded=True, head_size=size, mask=mask)
+    of = {**facts, "head_size": size}
+    padded = kernels.alternatives(OPERATOR, padded=True, **of, mask=mask)
     return found if isinstance(padded, NoKernel) and padded.fact != "mask" else padded
+
+
+def facts_of(dtype: torch.dtype, stored: torch.dtype, head_size: int, keys: str) -> dict[str, Fact]:
+    """Of the kernels for these, whatever their mask."""
+    return {
+        "dtype": DTYPES[dtype],
+        "keys": keys,
+        "stored": STORED[stored],
+        "head_size": head_size,
+    }
 
 
 def _padded_sizes(kernels: Catalogue) -> set[int]:
@@ -180,6 +185,8 @@ def prepare(of: AttentionArguments, kernels: Catalogue) -> KernelCall:
     scale, value_factor, k_scale, v_scale = of.factors()
     if abs(scale) > LARGEST_SCALE:
         bad("scale", f"{scale:g}", f"at most {LARGEST_SCALE:g} in size")
+    if of.alibi_slopes is not None and 0 < abs(scale) < SMALLEST_BIASED_SCALE:
+        bad("scale", f"{scale:g} with alibi_slopes", f"{SMALLEST_BIASED_SCALE:g} or more in size")
     for name, of_heads in (("key_scale", k_scale), ("value_scale", v_scale)):
         numbers[f"{name}_head"] = 0
         if of_heads is not None:
@@ -188,8 +195,9 @@ def prepare(of: AttentionArguments, kernels: Catalogue) -> KernelCall:
     tensors["query_start_loc"] = of.query_start_loc.contiguous()
     if lse is not None:
         tensors["lse"] = lse
-    if of.sinks is not None:
-        tensors["sinks"] = of.sinks.contiguous()
+    for name, of_each_head in (("sinks", of.sinks), ("alibi_slopes", of.alibi_slopes)):
+        if of_each_head is not None:
+            tensors[name] = of_each_head.contiguous()
     cache = of.paged_kv
     numbers |= {
         "lse_head": 0 if lse is None else lse.stride(0),
@@ -205,6 +213,7 @@ def prepare(of: AttentionArguments, kernels: Catalogue) -> KernelCall:
         "part_keys": 0,
         "out_part": 0,
         "lse_part": 0,
+        "soft_cap": of.logits_soft_cap or 0.0,
     }
     kv_heads = key.shape[1] if cache is None else cache.num_kv_heads
     group = group_arguments(heads, kv_heads)
@@ -233,21 +242,19 @@ def _kernels_of(of: AttentionArguments, kernels: Catalogue) -> Family:
     if query.dtype not in DTYPES:
         bad("query", query.dtype, "bfloat16 or float16")
     keys = PACKED if of.paged_kv is None else form_of_cache(of.paged_kv)
-    mask = mask_of(of.sliding_window, of.sinks is not None)
-    found = alternatives(kernels, query.dtype, key.dtype, query.shape[2], keys, mask)
+    asked, size = Masking.of_call(of), query.shape[2]
+    found = alternatives(kernels, query.dtype, key.dtype, size, keys, asked.mask)
+    refusal = asked.refusal()
     if isinstance(found, NoKernel):
         if found.fact == "stored":
             bad("key", f"{keys} in {key.dtype}", _listed(found.valid))
-        if found.fact == "mask":
-            name = "sliding_window" if of.sliding_window else "sinks"
-            bad(name, f"one with keys and values in {key.dtype}", None)
-        bad("query", f"head_size {query.shape[2]}", _sizes(found))
-    if of.sliding_window and not of.causal:
-        bad("sliding_window", f"{of.sliding_window} without causal", None)
-    if of.logits_soft_cap:
-        bad("logits_soft_cap", of.logits_soft_cap, None)
-    if of.alibi_slopes is not None:
-        bad("alibi_slopes", "a tensor", None)
+        if found.fact != "mask":
+            bad("query", f"head_size {size}", _sizes(found))
+        facts = facts_of(query.dtype, key.dtype, size, keys)
+        refusal = refusal or asked.missing(kernels.families[OPERATOR], key.dtype, facts)
+    if refusal is not None:
+        bad(refusal.argument, f"one {refusal.what}", None)
+    assert not isinstance(found, NoKernel)
     for name in ("k_scale", "v_scale"):
         if key.dtype == query.dtype and isinstance(getattr(of, name), torch.Tensor):
             bad(name, f"a tensor for keys and values in {key.dtype}", "a number")
@@ -350,6 +357,6 @@ def self_check_problem(kernel: KernelEntry) -> Problem:
     """What `kernel` must solve before its first use."""
     dtypes, facts = {name: dtype for dtype, name in STORED.items()}, kernel.facts
     dtype, stored = (dtypes[str(facts[fact])] for fact in ("dtype", "stored"))
-    windowed = facts["mask"] == WINDOW
+    keys, mask = str(facts["keys"]), str(facts["mask"])
     head_size = int(facts["head_size"]) - (PADDING if facts["padded"] else 0)
-    return problem_of(dtype, stored, head_size, str(facts["keys"]), windowed)
+    return problem_of(dtype, stored, head_size, keys, mask)

@@ -9,6 +9,7 @@ import torch
 from hk_backend import reference
 from hk_backend.devices.hip.cache_form import PIECE_BYTES
 from hk_backend.devices.hip.operator import Problem
+from hk_backend.kernels.masks import ALIBI, CAPPED, WINDOWED
 from hk_backend.kernels.row_sources import ANY_PAGES, PACKED, PAGED, SPLIT, TOKENS
 from hk_backend.routing.shadow_check import largest_error, tolerance
 from hk_backend.terms.attention_arguments import AttentionArguments
@@ -21,18 +22,24 @@ KEY_SCALES, VALUE_SCALES = (0.75, 1.25), (1.5, 0.5)
 """Of an FP8 cache, for each KV head: another head's would be seen."""
 WINDOW, SINKS = 130, (-torch.inf, 0.5, 2.0, 4.0)
 """The window begins within tiles of keys, and past the first ones; one head has no sink."""
+SOFT_CAP, SLOPES = 1.5, (0.5, 0.03125, 0.0, 0.125)
+"""The largest scores reach the cap; another head's slope would be seen."""
 BLOCK_SIZES = {PAGED: 16, TOKENS: 1, ANY_PAGES: 12, SPLIT: 16}
 """Of the caches that kernels read, by their fact `keys`."""
 
 
 def problem_of(
-    dtype: torch.dtype, stored: torch.dtype, head_size: int, keys: str, windowed: bool
+    dtype: torch.dtype, stored: torch.dtype, head_size: int, keys: str, mask: str
 ) -> Problem:
-    """Causal, always the same numbers, keys and values in `stored`; the answers come from packed
-    keys."""
+    """Causal, always the same numbers, keys and values in `stored`, and all that kernels of `mask`
+    have; the answers come from packed keys."""
     problem = _problem(dtype, stored, head_size)
-    if windowed:
+    if mask in WINDOWED:
         problem = replace(problem, sliding_window=WINDOW, sinks=torch.tensor(SINKS))
+    if mask == CAPPED:
+        problem = replace(problem, logits_soft_cap=SOFT_CAP)
+    if mask == ALIBI:
+        problem = replace(problem, alibi_slopes=torch.tensor(SLOPES))
     expected, expected_lse = reference.attention_prefill(problem)
     return Problem(
         problem if keys == PACKED else in_pages(problem, keys),

@@ -33,7 +33,7 @@ VALUES = (*ROWS, "block_table_row", "num_requests", "num_tokens", *OF_PARTS)
 """What a step's launches take from it."""
 TENSORS = ("query", "key", "value", "out")
 """The tensors of a layer that are handed over with each call."""
-OF_LAYER = ("key_scale", "value_scale", "sinks")
+OF_LAYER = ("key_scale", "value_scale", "sinks", "alibi_slopes")
 """Those of a layer that stay the ones it was prepared with."""
 ALIGNMENT = 16
 """Of their addresses, in bytes: the kernels read and write 16 at once."""

@@ -30,6 +30,7 @@ BYTES = 2  # of an element
 BLOCK_SIZE = 16
 RECORD_BYTES = 24  # hk::MeasureRecord
 MEASURED_BYTES = 1 << 16
+SOFT_CAP = 50.0  # of Gemma 2
 FP8_BLOCK = 128  # columns that share a scale
 
 
@@ -106,9 +107,10 @@ def attention_prefill(
         "part_keys": ALL_KEYS,
         "out_part": 0,
         "lse_part": 2 * tokens,
+        "soft_cap": SOFT_CAP,
     }
     unused = ("key_start_loc",) if paged else ("seq_lens", "block_table")
-    absent = (*unused, "key_scale", "value_scale", "sinks")
+    absent = (*unused, "key_scale", "value_scale", "sinks", "alibi_slopes")
     return Sample(
         {name: buffer for name, buffer in buffers.items() if name not in absent},
         {**strides, **numbers, **dict.fromkeys(absent)},

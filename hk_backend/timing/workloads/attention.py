@@ -21,7 +21,7 @@ from hk_backend.kernels.row_sources import (
     block_reciprocal,
     group_arguments,
 )
-from hk_backend.kernels.toolchain.sample_launch import split_strides
+from hk_backend.kernels.toolchain.sample_launch import SOFT_CAP, split_strides
 from hk_backend.timing.model import Launch, spread
 from hk_backend.timing.workloads import buffers
 from hk_backend.timing.workloads.gemm import XCDS
@@ -131,7 +131,7 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
     _fill(arrays, entry, shape, {int(requests[s]) for s in samples if work[s] > 0}, paged)
     machine, kernel, addresses = buffers.machine_with(entry, arrays)
     numbers = _numbers(entry, shape, arrays)
-    pointers = ("key_start_loc", "seq_lens", "block_table", "lse", "sinks", *SCALES)
+    pointers = ("key_start_loc", "seq_lens", "block_table", "lse", "sinks", "alibi_slopes", *SCALES)
     return Launch(
         machine,
         kernel,
@@ -321,4 +321,5 @@ def _numbers(
         "scale": head_size**-0.5,
         "value_factor": 1.0,
         "window": shape.window or ALL_KEYS,
+        "soft_cap": SOFT_CAP,
     }

@@ -32,6 +32,15 @@ NO_KERNELS = Catalogue("gfx950", {})
 PAGED = replace(LLAMA, paged=True, block_size=16, cache_layouts=("B H N D", "B H N D"))
 
 
+def masks_of(size: int, keys: str, stored: str) -> tuple[str, ...]:
+    """Of the kernels for keys that lie so, in 16 bits or in codes."""
+    if stored == "e5m2":
+        return ("none",)
+    if keys == "any_pages" or (stored == "e4m3" and size != 128):
+        return ("none", "window")
+    return ("none", "window", "capped", *(() if stored == "e4m3" or size == 256 else ("alibi",)))
+
+
 @pytest.fixture(scope="module")
 def kernels() -> Catalogue:
     """The catalogue of the kernels' facts; no code of theirs runs here."""
@@ -58,9 +67,10 @@ def facts_of_kernels() -> Iterator[tuple[str, int, str, str, str, bool]]:
         for size in (64, 128, 256):
             for keys in ("packed", "paged", "tokens", "split", *ANY_PAGES[size]):
                 for stored in (dtype, *(() if keys == "packed" else FP8[size])):
-                    for mask in ("none", *(() if stored == "e5m2" else ("window",))):
+                    for mask in masks_of(size, keys, stored):
                         yield dtype, size, keys, stored, mask, False
-                        if size > 64 and keys != "any_pages" and stored == dtype:
+                        narrow = size == 64 or keys == "any_pages" or stored != dtype
+                        if not narrow and mask in ("none", "window"):
                             yield dtype, size, keys, stored, mask, True
 
 
@@ -109,6 +119,15 @@ def never_asked(kernels: Family) -> Verdict:
         (replace(LLAMA, has_sinks=True, causal=False), "packed"),
         (replace(PAGED, sliding_window=128, has_sinks=True, block_size=1), "tokens"),
         (replace(PAGED, sliding_window=128, kv_dtype=torch.float8_e4m3fn), "paged"),
+        (replace(LLAMA, logits_soft_cap=30.0), "packed"),
+        (replace(LLAMA, logits_soft_cap=1024.0, causal=False), "packed"),
+        (replace(LLAMA, logits_soft_cap=0.0), "packed"),
+        (replace(PAGED, logits_soft_cap=50.0, sliding_window=4096, has_sinks=True), "paged"),
+        (replace(PAGED, logits_soft_cap=50.0, kv_dtype=torch.float8_e4m3fn), "paged"),
+        (replace(PAGED, logits_soft_cap=50.0, block_size=1), "tokens"),
+        (replace(LLAMA, has_alibi=True), "packed"),
+        (replace(PAGED, has_alibi=True, sliding_window=128, has_sinks=True), "paged"),
+        (replace(PAGED, has_alibi=True, cache_layouts=SPLIT_BY_TOKEN), "split"),
     ],
 )
 def test_served(request_: AttentionRequest, keys: str, kernels: Catalogue) -> None:
@@ -125,7 +144,9 @@ def test_served(request_: AttentionRequest, keys: str, kernels: Catalogue) -> No
     assert kernel.facts["head_size"] == (request_.head_size if own else padded_to(request_))
     assert kernel.facts["keys"] == keys
     windowed = request_.sliding_window is not None or request_.has_sinks
-    assert kernel.facts["mask"] == ("window" if windowed else "none")
+    mask = "window" if windowed else "none"
+    mask = "capped" if request_.logits_soft_cap else "alibi" if request_.has_alibi else mask
+    assert kernel.facts["mask"] == mask
     assert kernel.facts["stored"] == attention.STORED[request_.kv_dtype or request_.dtype]
 
 
@@ -179,9 +200,42 @@ def test_served(request_: AttentionRequest, keys: str, kernels: Catalogue) -> No
             replace(PAGED, has_sinks=True, kv_dtype=torch.float8_e5m2),
             "sinks with keys and values in torch.float8_e5m2: not in the gfx950 kernels",
         ),
-        (replace(LLAMA, sliding_window=4096, logits_soft_cap=30.0), "logits_soft_cap"),
-        (replace(LLAMA, logits_soft_cap=30.0), "logits_soft_cap"),
-        (replace(LLAMA, has_alibi=True), "alibi_slopes"),
+        (
+            replace(LLAMA, sliding_window=4096, causal=False, logits_soft_cap=30.0),
+            "sliding_window that is not causal: not in the gfx950 kernels",
+        ),
+        (
+            replace(LLAMA, logits_soft_cap=30.0, has_alibi=True),
+            "logits_soft_cap with alibi_slopes: not in the gfx950 kernels",
+        ),
+        (
+            replace(LLAMA, logits_soft_cap=1025.0),
+            "logits_soft_cap 1025, above 1024: not in the gfx950 kernels",
+        ),
+        (
+            replace(PAGED, logits_soft_cap=30.0, kv_dtype=torch.float8_e5m2),
+            "logits_soft_cap with keys and values in torch.float8_e5m2: not in the gfx950 kernels",
+        ),
+        (
+            replace(PAGED, logits_soft_cap=30.0, kv_dtype=torch.float8_e4m3fn, head_size=64),
+            "logits_soft_cap with head_size 64 and keys and values in torch.float8_e4m3fn: not in ",
+        ),
+        (
+            replace(PAGED, logits_soft_cap=30.0, block_size=24),
+            "logits_soft_cap with blocks of no multiple of 16 tokens: not in the gfx950 kernels",
+        ),
+        (
+            replace(LLAMA, has_alibi=True, causal=False),
+            "alibi_slopes that are not causal: not in the gfx950 kernels",
+        ),
+        (
+            replace(PAGED, has_alibi=True, kv_dtype=torch.float8_e4m3fn),
+            "alibi_slopes with keys and values in torch.float8_e4m3fn: not in the gfx950 kernels",
+        ),
+        (
+            replace(PAGED, has_alibi=True, block_size=8),
+            "alibi_slopes with blocks of no multiple of 16 tokens: not in the gfx950 kernels",
+        ),
         (replace(PAGED, block_size=24, cache_layouts=SPLIT_BY_CHANNEL), "block_size 24"),
         (replace(PAGED, cache_layouts=("B H D N", "B H N D")), 'cache with keys as "B H D N"'),
         (replace(PAGED, cache_layouts=("B H D/x N x", "B H N D")), 'values as "B H N D"'),
@@ -282,9 +336,30 @@ def test_windows_and_sinks(
     assert call.tensors.get("sinks") is sinks
 
 
-def test_sinks_that_lie_apart_are_brought_together() -> None:
-    sinks = torch.arange(8.0)[::2]
-    assert prepared(sinks=sinks).tensors["sinks"].stride() == (1,)
+@pytest.mark.parametrize("window", [None, 7])
+def test_soft_caps_and_slopes(window: int | None) -> None:
+    """Kernels of their own, with a window or without; slopes are handed over as they are."""
+    capped = prepared(sliding_window=window, logits_soft_cap=30.0)
+    assert [kernel.facts["mask"] for kernel in capped.kernels] == ["capped"]
+    assert capped.numbers["soft_cap"] == 30.0
+    slopes = torch.zeros(4)
+    biased = prepared(sliding_window=window, alibi_slopes=slopes)
+    assert [kernel.facts["mask"] for kernel in biased.kernels] == ["alibi"]
+    assert biased.tensors["alibi_slopes"] is slopes
+    assert {call.numbers["window"] for call in (capped, biased)} == {window or 2**30}
+
+
+@pytest.mark.parametrize("name", ["sinks", "alibi_slopes"])
+def test_what_lies_apart_is_brought_together(name: str) -> None:
+    call = prepared(**{name: torch.arange(8.0)[::2]})
+    assert call.tensors[name].stride() == (1,)
+
+
+def test_a_scale_that_slopes_cannot_be_divided_by() -> None:
+    for scale in (0.0, 2.0**-64, -(2.0**-64)):
+        prepared(alibi_slopes=torch.ones(4), scale=scale)
+    with pytest.raises(ValueError, match=r"scale: .* with alibi_slopes is not valid .* or more"):
+        prepared(alibi_slopes=torch.ones(4), scale=2.0**-65)
 
 
 def test_the_log_sum_exp_may_have_any_strides() -> None:

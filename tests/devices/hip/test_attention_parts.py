@@ -188,6 +188,18 @@ def test_packed_keys_are_not_shared(device: OnTheHost, deal: Deal) -> None:
     assert launched(device) == ["attention_prefill"]
 
 
+@pytest.mark.parametrize("changes", [{"logits_soft_cap": 5.0}, {"alibi": True}])
+def test_capped_and_biased_scores_are_not_shared(
+    changes: dict[str, float], device: OnTheHost, deal: Deal
+) -> None:
+    """Kernels for parts have neither."""
+    deal(3, 128)
+    call = Call(CASE.but(**changes))
+    call.run(device)
+    assert launched(device) == ["attention_prefill"]
+    call.check()
+
+
 @pytest.mark.parametrize("broken", ["_part", "attention_merge"])
 def test_kernels_that_fail_their_self_check_are_not_used(
     broken: str, library: EmulatedLibrary, streams: dict[int, int], deal: Deal

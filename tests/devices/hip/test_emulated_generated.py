@@ -36,18 +36,21 @@ def within(case: Case) -> Case:
     narrow = layout is not None and case.kv_dtype in FP8_DTYPES
     unmasked = narrow and case.kv_dtype is torch.float8_e5m2
     own = next(size for size in (64, 128, 256) if case.head_size <= size)
+    capped = None if narrow and (unmasked or own != 128) else case.logits_soft_cap
+    alibi = case.alibi and case.causal and not capped and not narrow
+    own = min(own, 128) if unmasked or alibi else own
     number = {"off": "off", "number": "number", "one": "number", "per head": "off"}
     known = dict(zip(number, number, strict=True)) if narrow else number
     return case.but(
-        head_size=min(own, 128) if unmasked else own if narrow else case.head_size,
+        head_size=own if narrow or capped or alibi else case.head_size,
         dtype=F16 if case.dtype is F16 else BF16,
         kv_dtype=case.kv_dtype if narrow else None,
         layout=layout,
         block_size=case.block_size if case.block_size % 16 == 0 else 16,
         sliding_window=case.sliding_window if case.causal and not unmasked else None,
-        logits_soft_cap=None,
+        logits_soft_cap=capped,
         sinks=case.sinks and not unmasked,
-        alibi=False,
+        alibi=alibi,
         k_scale=known[case.k_scale],
         v_scale=known[case.v_scale],
     )

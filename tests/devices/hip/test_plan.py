@@ -114,15 +114,18 @@ def test_other_tensors_and_rows(
         (packed(FIRST), packed(SECOND)),
         (paged(FIRST_EXTENDS, sliding_window=20), paged(SECOND_EXTENDS, sliding_window=20)),
         (narrow(FIRST_EXTENDS, sliding_window=20), narrow(SECOND_EXTENDS, sliding_window=20)),
+        (packed(FIRST, logits_soft_cap=0.5), packed(SECOND, logits_soft_cap=0.5)),
+        (paged(FIRST_EXTENDS, alibi=True), paged(SECOND_EXTENDS, alibi=True)),
     ],
-    ids=["packed", "paged", "narrow"],
+    ids=["packed", "paged", "narrow", "capped", "biased"],
 )
-def test_windows_and_sinks_are_the_layer_s(
+def test_masks_are_the_layer_s(
     first: Case, second: Case, device: OnTheHost, streams: dict[int, int]
 ) -> None:
     """However many tokens the next step has."""
     before, now = (Call(device, case.but(sinks=True)) for case in (first, second))
-    now.made["sinks"] = before.made["sinks"]
+    for name in ("sinks", "alibi_slopes"):
+        now.made[name] = before.made[name]
     assert before.prepared(device).launch(now.plan, now.tensors)
     device.library.synchronise(streams[0])
     now.check()

@@ -17,17 +17,22 @@
 // A row sees its own key and those before it, with a window the last `window` of these. Keys and values
 // that no row of a request sees may be anything, but the table names blocks for all from the first one's
 // tile of 64 keys on. A sink is one more score of its head, which has no value: minus infinity is none,
-// plus infinity takes all the weight. Only kernels with the mask `window` look at either.
+// plus infinity takes all the weight. Only kernels with the masks `window`, `capped` and `alibi` look at
+// either.
+//
+// With the mask `capped` a score s becomes soft_cap * tanh(s / soft_cap), off by up to 2^-22 of the cap;
+// that of an infinite one is at the cap. With the mask `alibi`, which is causal where there are slopes,
+// slope * (key - query position) is added to it; slope / scale times that is to be a float32.
 //
 // A workgroup's rows are of all query heads of a KV head, row r of token r / group and head r % group;
-// with the mask `window` of one head. 31 tokens of query, out and lse span less than 2^32 - 2^12 bytes,
+// with windows and sinks of one head. 31 tokens of query, out and lse span less than 2^32 - 2^12 bytes,
 // the heads of a group included; num_tokens * group^2 is below 2^31.
 //
 // Grid: KV heads (heads), then query tiles: ceil(num_tokens * group / query rows of a workgroup) +
 // num_requests - 1, below 2^16. That bounds those of any batch; workgroups without one leave.
 //
-// With the mask `part` workgroups share the keys, and the parts come first in the grid. Part p sees keys p * part_keys up to (p + 1) * part_keys, the last one all the
-// rest. It leaves `out` without value_factor and without sinks, and for lse the rows' largest scores,
+// With the mask `part` workgroups share the keys, and the parts come first in the grid. Part p sees keys
+// p * part_keys up to (p + 1) * part_keys, the last one all the rest. It leaves `out` without value_factor and without sinks, and for lse the rows' largest scores,
 // without the scale, and lse_part / 2 elements after these the sums of their weights: what
 // hk/args/attention_merge.hpp takes.
 #pragma once
@@ -80,11 +85,13 @@ struct AttentionPrefillArgs {
   const float* sinks;    // [num_heads], or null
   i64 out_part;          // parts: from one to the next
   i64 lse_part;
-  i32 part_keys;         // parts: a multiple of 64
-  i32 parts;             // 1 or more
-  u32 group;             // query heads of a KV head
-  u32 group_reciprocal;  // 2^31 / group, rounded up
-  i32 head_size;         // of kernels for several: a multiple of 8 below theirs
+  i32 part_keys;              // parts: a multiple of 64
+  i32 parts;                  // 1 or more
+  u32 group;                  // query heads of a KV head
+  u32 group_reciprocal;       // 2^31 / group, rounded up
+  i32 head_size;              // of kernels for several: a multiple of 8 below theirs
+  float soft_cap;             // of the mask `capped`: above 0
+  const float* alibi_slopes;  // of the mask `alibi`: [num_heads], or null
 };
 
 }  // namespace hk
