@@ -106,9 +106,9 @@ def concerned(mutant: SourceMutant) -> list[KernelEntry]:
     two waves of a workgroup on a SIMD; parts of the keys, of those whose waves share rows; windows
     and sinks, of those that have them, a lone tile of theirs, of those whose copies have no end,
     halves of it, of those whose waves share rows, too, and codes cleared before windows, of those
-    in FP8; shared keys, of those for parts; which head a row of one head is of, of windows; wide rows
-    and codes, of those for 256 channels; what is padded, of those for several head sizes; caps and
-    slopes, of those that have them."""
+    in FP8; shared keys, of those for parts; which head a row of one head is of, of windows; wide
+    rows and codes, of those for 256 channels; what is padded, of those for several head sizes; caps
+    and slopes, of those that have them."""
     of = {
         "parts": [PARTS],
         "join": [PARTS],

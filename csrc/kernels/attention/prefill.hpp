@@ -193,9 +193,9 @@ using Kernel = Conditional<Mask::Logits::kBends && Source::kByLane, TwoWaves<Wan
   ATTENTION_KERNEL(name, T, D, Source, Mask, Useful)
 
 // The same for all head sizes up to D.
-#define ATTENTION_PADDED(name, T, D, Rows, Source, Mask, Useful)                         \
-  using name##_shape = hk::attention::Padded<                                            \
-      hk::attention::Kernel<hk::T, D, Rows, hk::Source, hk::attention::Mask>>;           \
+#define ATTENTION_PADDED(name, T, D, Rows, Source, Mask, Useful)               \
+  using name##_shape = hk::attention::Padded<                                  \
+      hk::attention::Kernel<hk::T, D, Rows, hk::Source, hk::attention::Mask>>; \
   ATTENTION_KERNEL(name, T, D, Source, Mask, Useful)
 
 #define ATTENTION_KERNEL(name, T, D, Source, Mask, Useful)                                 \
