@@ -101,7 +101,9 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
     const i32 part = Shape::part(wave) * Shape::kWaveKeys,
               rest = kTileKeys - Shape::kWaveKeys - part;
     const i32 last = rows.token + rows.token_of(max(wave_rows - 1, 0));
-    i32 own_tiles = wave_rows == 0 ? 0 : ceil_div(max(visible.end(last) - part, 0), kTileKeys);
+    // Without rows none, as a product: beside a branch the compiler waits where there is nothing.
+    const i32 own_keys = max(visible.end(last) - part, 0) * i32(clamp_scalar(wave_rows, 1));
+    i32 own_tiles = ceil_div(own_keys, kTileKeys);
     // A part without such values has its last step at once: a step before it would not clear those
     // past the last key.
     if (own_tiles > first_tile && first_seen % kTileKeys > part) own_tiles = max(own_tiles, fewest);
