@@ -75,7 +75,7 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
       num_keys, num_keys - tile.length, args.causal, args.window, part_begin, part_end};
   const i32 tile_rows = min(request_rows - tile.first_row, Shape::kQueryRows);
   Rows all(group, tile.first_row, tile_rows);
-  pin_scalar(all.token);  // or what it is made from takes more registers, which a window has not got
+  pin_scalar(all.token);  // what it is made from takes registers that a window has not got
   const i32 first_seen = visible.first(all.token), first_tile = first_seen / kTileKeys;
   // The last step clears no values before a window: another one comes after a first tile that has some.
   const bool clears = Mask::kWindow && !Source::kWidens && first_seen % kTileKeys != 0;
