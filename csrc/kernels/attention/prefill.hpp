@@ -75,7 +75,8 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
   const Visible<Mask> visible{
       num_keys, num_keys - tile.length, args.causal, args.window, part_begin, part_end};
   const i32 tile_rows = min(request_rows - tile.first_row, Shape::kQueryRows);
-  const Rows all(group, tile.first_row, tile_rows);
+  Rows all(group, tile.first_row, tile_rows);
+  pin_scalar(all.token);  // what it is made from takes registers that a window has not got
   const i32 first_seen = visible.first(all.token), first_tile = first_seen / kTileKeys;
   // The last step clears no values before a window: another one comes after a first tile that has some.
   const bool clears = Mask::kWindow && !Source::kWidens && first_seen % kTileKeys != 0;
@@ -104,7 +105,9 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
     const i32 part = Shape::part(wave) * Shape::kWaveKeys,
               rest = kTileKeys - Shape::kWaveKeys - part;
     const i32 last = rows.token + rows.token_of(max(wave_rows - 1, 0));
-    i32 own_tiles = wave_rows == 0 ? 0 : ceil_div(max(visible.end(last) - part, 0), kTileKeys);
+    // Without rows none, as a product: beside a branch the compiler waits where there is nothing.
+    const i32 own_keys = max(visible.end(last) - part, 0) * i32(clamp_scalar(wave_rows, 1));
+    i32 own_tiles = ceil_div(own_keys, kTileKeys);
     // A part without such values has its last step at once: a step before it would not clear those
     // past the last key.
     if (own_tiles > first_tile && first_seen % kTileKeys > part) own_tiles = max(own_tiles, fewest);
