@@ -12,7 +12,7 @@ import torch
 
 from hk_backend.devices.hip import attention
 from hk_backend.kernels import Catalogue, Family
-from hk_backend.kernels.entry import Tile
+from hk_backend.kernels.entry import Fact, Tile
 from hk_backend.ops import AttentionRequest
 from hk_backend.terms.verdict import Verdict, refused
 from tests.devices.hip.attention_call import SPLIT_BY_CHANNEL, SPLIT_BY_TOKEN, paged, prepared
@@ -46,7 +46,9 @@ def kernels() -> Catalogue:
     """The catalogue of the kernels' facts; no code of theirs runs here."""
     entry = replace(selected("gemm", a="bf16", b="bf16"), operator="attention_prefill")
     names = ("dtype", "head_size", "keys", "stored", "mask", "padded")
-    every = [dict(zip(names, facts, strict=True)) for facts in facts_of_kernels()]
+    every: list[dict[str, Fact]] = [
+        dict(zip(names, facts, strict=True)) for facts in facts_of_kernels()
+    ]
     return with_kernels(
         NO_KERNELS,
         *(

@@ -17,9 +17,7 @@ from tests.integration.shared.defaults.traffic import TRAFFIC, Traffic
 from tests.integration.shared.e2e.compare import ROUTED_SHARE
 from tests.kernels.cover import pairwise
 
-NOT_SERVED = {
-    "head_size": "head_size 256: the gfx950 kernels have 64 and 128",
-}
+NOT_SERVED: dict[str, str] = {}
 """What a cell may have that HK does not serve, and the reason that it counts; of several the first.
 A line less, and its cells must be served."""
 
@@ -37,7 +35,7 @@ class Cell:
 
     def reason(self) -> str:
         """Why HK leaves it to the engine; empty: it serves it."""
-        has = {"head_size": self.attention.head_size > 128}
+        has: dict[str, bool] = {}
         return next((why for name, why in NOT_SERVED.items() if has[name]), "")
 
 
