@@ -16,8 +16,10 @@ struct Loaded {
 template <class Tile, class Shape, class Source, bool Widens = Source::kWidens>
 struct TileFiller {
   using Share = TileCopy<Tile, Shape::kWaves>;
-  // One wave alone on a SIMD has no other that would work while its copies wait for each other.
-  static constexpr int kPieces = Shape::kWavesPerSimd > 1 ? 1 : Share::kCopies;
+  // One wave alone on a SIMD has no other that would work while its copies wait for each other. Not
+  // where waves share rows: their steps are short, and have the slots of one piece.
+  static constexpr bool kAlone = Shape::kWavesPerSimd == 1 && Shape::kKeyParts == 1;
+  static constexpr int kPieces = kAlone ? Share::kCopies : 1;
   static constexpr int kWrites = 0;  // of LDS, by instructions of the wave
   HK_DEVICE static constexpr bool writes(int) { return false; }
   using Loaded = attention::Loaded<1>;  // never
