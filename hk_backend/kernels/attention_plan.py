@@ -55,7 +55,6 @@ COSTS: Mapping[int, Mapping[int, Cost]] = {
         128: Cost(1, 4.15, 0.65, 0.68),
         64: Cost(1, 3.4, 0.52, 0.56),
     },
-    256: {128: Cost(1, 6.0, 1.3, 1.4)},
 }
 """By head size and rows of a workgroup."""
 

@@ -96,8 +96,9 @@ HK_DEVICE void store_rows(const TileTestArgs& args) {
   undump(src, words(args.buffer[0]));
   const BoundedView dst(address(args.buffer[1]) + args.number[4], args.number[1]);
   if constexpr (Below)
-    store_transposed_below<T>(dst, this_lane().col * args.number[0], args.number[2], args.number[3],
-                              src, this_lane());
+    store_transposed_below<T>(
+        dst, [&] { return this_lane().col * args.number[0]; }, args.number[2], args.number[3], src,
+        this_lane());
   else
     store_transposed<T>(dst, this_lane().col * args.number[0], args.number[2], src, this_lane());
 }

@@ -109,7 +109,7 @@ class Epilogue {
       constexpr int kChannel = Matrix::kRows * c.value;
       const Block& block = output.block[c][0];
       if constexpr (Shape::kPadded)
-        store_transposed_below<T>(out, row, kChannel, args.head_size, block, lane);
+        store_transposed_below<T>(out, [&] { return row; }, kChannel, args.head_size, block, lane);
       else
         store_transposed<T>(out, row, kChannel, block, lane);
     });

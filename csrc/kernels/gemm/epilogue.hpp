@@ -92,13 +92,13 @@ class Epilogue {
       const u32 left = clamp_scalar(args_.m - row_ - 32 * row, DefaultShape::kCols);
       const BoundedView view(base + wide_mul(32 * row, row_bytes), left * row_bytes);
       const Block block = finish(result.block[column][row], row);
-      const u32 first = lane_.col * row_bytes;
+      const auto row_of = [&] { return lane_.col * row_bytes; };
       if (args_.c_type == kGemmBf16)
-        store_transposed_below<bf16>(view, first, 32 * column, channels, block, lane_);
+        store_transposed_below<bf16>(view, row_of, 32 * column, channels, block, lane_);
       else if (args_.c_type == kGemmF16)
-        store_transposed_below<f16>(view, first, 32 * column, channels, block, lane_);
+        store_transposed_below<f16>(view, row_of, 32 * column, channels, block, lane_);
       else
-        store_transposed_below<f32>(view, first, 32 * column, channels, block, lane_);
+        store_transposed_below<f32>(view, row_of, 32 * column, channels, block, lane_);
       fence_schedule();
     });
   }

@@ -60,15 +60,16 @@ HK_DEVICE void store_transposed(BoundedView dst, u32 row, int channel, const Blo
   });
 }
 
-// The same of channels below `channels` alone, which may be any number.
-template <class T>
-HK_DEVICE void store_transposed_below(BoundedView dst, u32 row, int channel, i32 channels,
+// The same of channels below `channels` alone, which may be any number. `row()` is the lane's first byte:
+// computed where it is used, as the registers of a GEMM's results leave no room for it before.
+template <class T, class Row>
+HK_DEVICE void store_transposed_below(BoundedView dst, const Row& row, int channel, i32 channels,
                                       const Block& src, Lane lane) {
   constexpr int kRows = kStoredRows<T>;
   static_for<0, kStoredParts<T>>([&](auto part) {
     const Vec<u32, 4> words = neighbouring_rows<T, part.value>(src);
     const i32 first = channel + stored_row<T>(part, lane);
-    const u32 offset = row + first * sizeof(T);
+    const u32 offset = row() + first * sizeof(T);
     if (first + kRows <= channels) {
       __builtin_amdgcn_raw_buffer_store_b128(words, dst.descriptor, offset, 0, 0);
     } else {
