@@ -112,7 +112,8 @@ def test_within_rounding_of_the_reference(of: Case, library: EmulatedLibrary) ->
     keys = "packed" if of.layout is None else paged
     stored = {E4M3: "_e4m3", E5M2: "_e5m2"}.get(of.kv_dtype or of.dtype, "")
     # so small a launch takes the smallest tile
-    rows = "_r128" if of.head_size == 128 and keys != "any_pages" else ""
+    smallest = "_r128" if stored else "_r64"
+    rows = smallest if of.head_size == 128 and keys != "any_pages" else ""
     assert name == f"attention_prefill_{dtype}_d{of.head_size}_{keys}{stored}{rows}"
     assert kernels[name]["launches"] == 1
     assert kernels[name]["counters"]["matrix_flops"] > 0
@@ -257,7 +258,7 @@ def test_the_verdict() -> None:
         assert supports_attention(request(paged=True, block_size=16, kv_dtype=kv_dtype))
     for changes, why in (
         ({"dtype": torch.float32}, "dtype torch.float32"),
-        ({"head_size": 96}, "head_size 96"),
+        ({"head_size": 96, "paged": True, "kv_dtype": E4M3}, "head_size 96 of paged keys"),
         ({"sliding_window": 8, "causal": False}, "sliding_window"),
         ({"device_type": "cuda"}, "tensors on cuda with the device emulated:gfx950"),
         ({"paged": True, "cache_layouts": ("B H D N", "B H N D")}, "cache with keys"),
@@ -273,7 +274,7 @@ def test_the_verdict() -> None:
     ("changes", "argument"),
     [
         ({"dtype": torch.float32}, "query"),
-        ({"head_size": 80}, "query"),
+        ({"head_size": 80, **IN_E5M2}, "query"),
         ({"kv_dtype": E4M3}, "key"),
         ({"sliding_window": 8, "causal": False}, "sliding_window"),
         ({"sliding_window": 8, **IN_E5M2}, "sliding_window"),
