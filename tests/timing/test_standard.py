@@ -19,7 +19,7 @@ def kernel() -> KernelEntry:
 @pytest.mark.parametrize(("tokens", "rows"), [(1024, 256), (256, 128), (64, 64)])
 def test_the_planner_chooses_between_attention_kernels(tokens: int, rows: int) -> None:
     """Few rows are given small tiles, so that more units have some."""
-    facts = {"dtype": "bf16", "stored": "bf16", "keys": "packed", "mask": NO_MASK}
+    facts = {"dtype": "bf16", "stored": "bf16", "keys": "packed", "mask": NO_MASK, "padded": False}
     family = catalogue("gfx950").alternatives("attention_prefill", head_size=128, **facts)
     assert not isinstance(family, NoKernel)
     shape = standard.batch(1, tokens, 8, 8, True)

@@ -379,7 +379,9 @@ class AttentionWave {
     wait_fragments<kThis, true, Slot>();
     // By lane there was something to copy past a row's end, and it may be NaN.
     if constexpr (Shape::kPadded && Source::kByLane) {
-      const i32 rest = channels - kStep * Matrix::kDepth - Matrix::depth(0, lane.half);
+      i32 rest = channels - kStep * Matrix::kDepth - Matrix::depth(0, lane.half);
+      // Masks for all of a row's steps would take scalar registers that a window has not got.
+      if constexpr (Mask::kWindow && Shape::kHeadSize > 128) pin_vector(rest);
       if (rest <= 0) fragment[Slot].words = 0;
     }
     Block& dst = softmax.scores.block[kBlock][0];
