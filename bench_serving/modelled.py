@@ -4,7 +4,7 @@ others published."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -155,7 +155,7 @@ def cases(kernels: Catalogue, chosen: str = "") -> list[Case]:
     return [case for case in every if any(words <= set(case.name.split()) for words in wanted)]
 
 
-def _alternatives(kernels: Catalogue, panel: Panel, more: dict[str, str]) -> Family:
+def _alternatives(kernels: Catalogue, panel: Panel, more: Mapping[str, Fact]) -> Family:
     found = kernels.alternatives(panel.operator, **panel.facts, **more)
     if isinstance(found, NoKernel):
         raise CaseError(f"{panel.name}: no kernel with {found.fact} {found.value}")
