@@ -380,8 +380,8 @@ class AttentionWave {
     // By lane there was something to copy past a row's end, and it may be NaN.
     if constexpr (Shape::kPadded && Source::kByLane) {
       i32 rest = channels - kStep * Matrix::kDepth - Matrix::depth(0, lane.half);
-      // Masks for all of a row's steps would take scalar registers that a window has not got.
-      if constexpr (Mask::kWindow && Shape::kHeadSize > 128) pin_vector(rest);
+      // A window has no scalar registers for the masks of all 16 steps.
+      if constexpr (Mask::kWindow && kStep >= 15) pin_vector(rest);
       if (rest <= 0) fragment[Slot].words = 0;
     }
     Block& dst = softmax.scores.block[kBlock][0];
