@@ -35,7 +35,7 @@ void bind_attention(py::module_& module) {
   module.def(
       "attention_prefill",
       [](const std::string& isa, int threads, int64_t split_elements, DType dtype, DType kv_dtype,
-         const std::array<int64_t, 6>& sizes, uint64_t query, const Strides3& query_strides,
+         const std::array<int64_t, 7>& sizes, uint64_t query, const Strides3& query_strides,
          uint64_t key, const std::array<int64_t, 8>& key_layout, uint64_t value,
          const std::array<int64_t, 8>& value_layout, uint64_t query_start_loc,
          uint64_t key_start_loc, uint64_t seq_lens, uint64_t block_table,
@@ -64,7 +64,7 @@ void bind_attention(py::module_& module) {
             std::tuple_cat(blocks);
         args.paged = seq_lens != 0;
         std::tie(args.num_requests, args.num_tokens, args.num_kv_tokens, args.num_heads,
-                 args.num_kv_heads, args.head_size) = std::tuple_cat(sizes);
+                 args.num_kv_heads, args.head_size, args.value_size) = std::tuple_cat(sizes);
         args.sinks = pointer<const float>(sinks);
         args.alibi_slopes = pointer<const float>(alibi_slopes);
         args.k_scale = pointer<const float>(k_scale);
@@ -82,7 +82,7 @@ void bind_attention(py::module_& module) {
       R"(Prefill attention. Addresses are integers (0: absent), strides count elements.
 
 split_elements: of keys, the fewest that a thread gets where keys are split over threads.
-sizes: requests, tokens, kv tokens (packed), heads, KV heads, head size.
+sizes: requests, tokens, kv tokens (packed), heads, KV heads, channels of a key, of a value.
 key_layout, value_layout: as CacheView.as_ints(). blocks: row stride and columns of
 block_table, blocks in the cache, block size. Raises ValueError on values out of range.)");
 }

@@ -1,5 +1,5 @@
 // Prefill attention with heads of 256 channels: what attention_prefill.hip computes, with windows and
-// sinks (attention_window.hip) or without.
+// sinks (attention_window.hip) or without, or of a part of the keys (attention_part.hip).
 //
 // A row's O takes 128 registers and Q another 64: one wave on each SIMD, with the registers of two. So
 // a workgroup is 4 waves of 32 rows, and a tile 32 keys: a step has the slots that it has at d=128, 16
@@ -36,3 +36,11 @@ ATTENTION_PREFILL(f16_d256_packed_window, f16, 256, 128, PackedRows, Window, 88)
 ATTENTION_PREFILL(f16_d256_paged_window, f16, 256, 128, PagedRows, Window, 84);
 ATTENTION_PREFILL(f16_d256_tokens_window, f16, 256, 128, TokenRows, Window, 85);
 ATTENTION_PREFILL(f16_d256_split_window, f16, 256, 128, SplitPagedRows, Window, 86);
+ATTENTION_PREFILL(bf16_d256_packed_part, bf16, 256, 128, PackedRows, Part, 88);
+ATTENTION_PREFILL(bf16_d256_paged_part, bf16, 256, 128, PagedRows, Part, 84);
+ATTENTION_PREFILL(bf16_d256_tokens_part, bf16, 256, 128, TokenRows, Part, 85);
+ATTENTION_PREFILL(bf16_d256_split_part, bf16, 256, 128, SplitPagedRows, Part, 86);
+ATTENTION_PREFILL(f16_d256_packed_part, f16, 256, 128, PackedRows, Part, 88);
+ATTENTION_PREFILL(f16_d256_paged_part, f16, 256, 128, PagedRows, Part, 84);
+ATTENTION_PREFILL(f16_d256_tokens_part, f16, 256, 128, TokenRows, Part, 85);
+ATTENTION_PREFILL(f16_d256_split_part, f16, 256, 128, SplitPagedRows, Part, 86);

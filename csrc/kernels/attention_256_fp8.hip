@@ -25,3 +25,9 @@ ATTENTION_PREFILL(bf16_d256_split_e4m3_window, bf16, 256, 128, SplitCodes, Windo
 ATTENTION_PREFILL(f16_d256_paged_e4m3_window, f16, 256, 128, PagedCodes, Window, 81);
 ATTENTION_PREFILL(f16_d256_tokens_e4m3_window, f16, 256, 128, TokenCodes, Window, 84);
 ATTENTION_PREFILL(f16_d256_split_e4m3_window, f16, 256, 128, SplitCodes, Window, 83);
+ATTENTION_PREFILL(bf16_d256_paged_e4m3_part, bf16, 256, 128, PagedCodes, Part, 81);
+ATTENTION_PREFILL(bf16_d256_tokens_e4m3_part, bf16, 256, 128, TokenCodes, Part, 84);
+ATTENTION_PREFILL(bf16_d256_split_e4m3_part, bf16, 256, 128, SplitCodes, Part, 83);
+ATTENTION_PREFILL(f16_d256_paged_e4m3_part, f16, 256, 128, PagedCodes, Part, 81);
+ATTENTION_PREFILL(f16_d256_tokens_e4m3_part, f16, 256, 128, TokenCodes, Part, 84);
+ATTENTION_PREFILL(f16_d256_split_e4m3_part, f16, 256, 128, SplitCodes, Part, 83);

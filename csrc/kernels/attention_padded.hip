@@ -3,7 +3,8 @@
 //
 // Choices:
 //   - The head size is known at run time only, and the loop is that of the full size: 96 channels take as
-//     long as 128. Right, not fast: models with such heads are few.
+//     long as 128. Right, not fast: models with such heads are few. So are those whose values have
+//     another size than their keys (192 and 128): these are run-time sizes, too.
 //   - Past a row's end there are other heads, or nothing. Lanes of a copy that would fetch from there
 //     fetch from past the view instead: Q, K and V are zeros in LDS, and no step knows of it.
 //   - Where each lane finds its rows (tokens) there is no view to be past of. There lanes fetch the

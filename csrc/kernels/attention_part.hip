@@ -11,8 +11,11 @@
 //   - A part leaves its output divided and rounded: half the bytes of sums in float32, for one rounding
 //     more. Beside it are the row's maximum and sum as they are, not their logarithm, so that scores past
 //     float32's range are joined as exactly as within one workgroup.
-//   - 128 rows at either head size: launches with parts are small. They are of all query heads of a KV
-//     head, as everywhere, so that few tokens fill them.
+//   - 128 rows at any head size: launches with parts are small. They are of all query heads of a KV
+//     head, so that few tokens fill them.
+//   - Windows (window_part) at d=128 alone: few keys are not worth sharing, and models with windows of
+//     thousands have heads of 128 channels. Parts are counted from where the tile's first window begins;
+//     rows are of one head, as with any window: the scalar registers for more are not there.
 #include "attention/prefill.hpp"
 
 HK_ARCHES(gfx950);
@@ -29,3 +32,13 @@ ATTENTION_PREFILL(f16_d64_split_part, f16, 64, 128, SplitPagedRows, Part, 55);
 ATTENTION_PREFILL(f16_d128_paged_part, f16, 128, 128, PagedRows, Part, 64);
 ATTENTION_PREFILL(f16_d128_tokens_part, f16, 128, 128, TokenRows, Part, 64);
 ATTENTION_PREFILL(f16_d128_split_part, f16, 128, 128, SplitPagedRows, Part, 64);
+ATTENTION_PREFILL(bf16_d64_packed_part, bf16, 64, 128, PackedRows, Part, 55);
+ATTENTION_PREFILL(bf16_d128_packed_part, bf16, 128, 128, PackedRows, Part, 64);
+ATTENTION_PREFILL(f16_d64_packed_part, f16, 64, 128, PackedRows, Part, 55);
+ATTENTION_PREFILL(f16_d128_packed_part, f16, 128, 128, PackedRows, Part, 64);
+ATTENTION_PREFILL(bf16_d128_paged_window_part, bf16, 128, 128, PagedRows, WindowPart, 64);
+ATTENTION_PREFILL(bf16_d128_tokens_window_part, bf16, 128, 128, TokenRows, WindowPart, 64);
+ATTENTION_PREFILL(bf16_d128_split_window_part, bf16, 128, 128, SplitPagedRows, WindowPart, 64);
+ATTENTION_PREFILL(f16_d128_paged_window_part, f16, 128, 128, PagedRows, WindowPart, 64);
+ATTENTION_PREFILL(f16_d128_tokens_window_part, f16, 128, 128, TokenRows, WindowPart, 64);
+ATTENTION_PREFILL(f16_d128_split_window_part, f16, 128, 128, SplitPagedRows, WindowPart, 64);

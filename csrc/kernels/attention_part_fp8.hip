@@ -4,19 +4,26 @@
 HK_ARCHES(gfx950);
 
 namespace hk {
-template <class Rows>
-using InE4m3 = Widened<Rows, E4m3>;
+using PagedCodes = Widened<PagedRows, E4m3>;
+using TokenCodes = Widened<TokenRows, E4m3>;
+using SplitCodes = Widened<SplitPagedRows, E4m3>;
 }  // namespace hk
 
-ATTENTION_PREFILL(bf16_d64_paged_e4m3_part, bf16, 64, 128, InE4m3<hk::PagedRows>, Part, 53);
-ATTENTION_PREFILL(bf16_d64_split_e4m3_part, bf16, 64, 128, InE4m3<hk::SplitPagedRows>, Part, 55);
-ATTENTION_PREFILL(bf16_d64_tokens_e4m3_part, bf16, 64, 128, InE4m3<hk::TokenRows>, Part, 57);
-ATTENTION_PREFILL(bf16_d128_paged_e4m3_part, bf16, 128, 128, InE4m3<hk::PagedRows>, Part, 60);
-ATTENTION_PREFILL(bf16_d128_split_e4m3_part, bf16, 128, 128, InE4m3<hk::SplitPagedRows>, Part, 62);
-ATTENTION_PREFILL(bf16_d128_tokens_e4m3_part, bf16, 128, 128, InE4m3<hk::TokenRows>, Part, 65);
-ATTENTION_PREFILL(f16_d64_paged_e4m3_part, f16, 64, 128, InE4m3<hk::PagedRows>, Part, 53);
-ATTENTION_PREFILL(f16_d64_split_e4m3_part, f16, 64, 128, InE4m3<hk::SplitPagedRows>, Part, 55);
-ATTENTION_PREFILL(f16_d64_tokens_e4m3_part, f16, 64, 128, InE4m3<hk::TokenRows>, Part, 57);
-ATTENTION_PREFILL(f16_d128_paged_e4m3_part, f16, 128, 128, InE4m3<hk::PagedRows>, Part, 60);
-ATTENTION_PREFILL(f16_d128_split_e4m3_part, f16, 128, 128, InE4m3<hk::SplitPagedRows>, Part, 62);
-ATTENTION_PREFILL(f16_d128_tokens_e4m3_part, f16, 128, 128, InE4m3<hk::TokenRows>, Part, 65);
+ATTENTION_PREFILL(bf16_d64_paged_e4m3_part, bf16, 64, 128, PagedCodes, Part, 53);
+ATTENTION_PREFILL(bf16_d64_split_e4m3_part, bf16, 64, 128, SplitCodes, Part, 55);
+ATTENTION_PREFILL(bf16_d64_tokens_e4m3_part, bf16, 64, 128, TokenCodes, Part, 57);
+ATTENTION_PREFILL(bf16_d128_paged_e4m3_part, bf16, 128, 128, PagedCodes, Part, 60);
+ATTENTION_PREFILL(bf16_d128_split_e4m3_part, bf16, 128, 128, SplitCodes, Part, 62);
+ATTENTION_PREFILL(bf16_d128_tokens_e4m3_part, bf16, 128, 128, TokenCodes, Part, 65);
+ATTENTION_PREFILL(f16_d64_paged_e4m3_part, f16, 64, 128, PagedCodes, Part, 53);
+ATTENTION_PREFILL(f16_d64_split_e4m3_part, f16, 64, 128, SplitCodes, Part, 55);
+ATTENTION_PREFILL(f16_d64_tokens_e4m3_part, f16, 64, 128, TokenCodes, Part, 57);
+ATTENTION_PREFILL(f16_d128_paged_e4m3_part, f16, 128, 128, PagedCodes, Part, 60);
+ATTENTION_PREFILL(f16_d128_split_e4m3_part, f16, 128, 128, SplitCodes, Part, 62);
+ATTENTION_PREFILL(f16_d128_tokens_e4m3_part, f16, 128, 128, TokenCodes, Part, 65);
+ATTENTION_PREFILL(bf16_d128_paged_e4m3_window_part, bf16, 128, 128, PagedCodes, WindowPart, 60);
+ATTENTION_PREFILL(bf16_d128_split_e4m3_window_part, bf16, 128, 128, SplitCodes, WindowPart, 62);
+ATTENTION_PREFILL(bf16_d128_tokens_e4m3_window_part, bf16, 128, 128, TokenCodes, WindowPart, 65);
+ATTENTION_PREFILL(f16_d128_paged_e4m3_window_part, f16, 128, 128, PagedCodes, WindowPart, 60);
+ATTENTION_PREFILL(f16_d128_split_e4m3_window_part, f16, 128, 128, SplitCodes, WindowPart, 62);
+ATTENTION_PREFILL(f16_d128_tokens_e4m3_window_part, f16, 128, 128, TokenCodes, WindowPart, 65);

@@ -75,7 +75,7 @@ FormatName = Annotated[
         help="Of --explain: bf16, fp16, fp8_channel, fp8_tensor, fp8_block, fp8_weight_only.",
     ),
 ]
-HeadSize = Annotated[int, typer.Option(help="Of --explain of attention: 64 or 128.")]
+HeadSize = Annotated[int, typer.Option(help="Of --explain of attention: 64, 128 or 256.")]
 Clocked = Annotated[
     int, typer.Option(min=0, help="Of --explain: how many candidates the model times.")
 ]

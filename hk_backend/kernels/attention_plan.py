@@ -5,8 +5,9 @@ often and have fewer workgroups, of which each has its way to the first tile of 
 a launch of few rows has few workgroups, and each goes through all the keys that its rows see. In
 parts there are workgroups enough, but what they find is written, read and joined by another kernel.
 
-What a choice costs comes from the timing model: over 44 shapes of both head sizes these numbers are
-within 7% of it (rms), and choose what is at most 8% and in the mean 0.3% slower than the best.
+What a choice costs comes from the timing model: over 44 shapes of head sizes 64 and 128 these
+numbers are within 7% of it (rms), and choose what is at most 8% and in the mean 0.3% slower than
+the best; over 23 of 256, at most 1% and in the mean 0.03%.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ COSTS: Mapping[int, Mapping[int, Cost]] = {
         128: Cost(1, 4.15, 0.65, 0.68),
         64: Cost(1, 3.4, 0.52, 0.56),
     },
+    256: {128: Cost(1, 5.4, 1.35, 1.51)},
 }
 """By head size and rows of a workgroup."""
 
@@ -68,7 +70,11 @@ class Merge(NamedTuple):
     bytes: float
 
 
-MERGES: Mapping[int, Merge] = {64: Merge(2.1, 0.75, 5.5e6), 128: Merge(2.5, 0.85, 15e6)}
+MERGES: Mapping[int, Merge] = {
+    64: Merge(2.1, 0.75, 5.5e6),
+    128: Merge(2.5, 0.85, 15e6),
+    256: Merge(2.1, 0.9, 9e6),
+}
 """By head size."""
 
 
@@ -85,7 +91,8 @@ class Step(NamedTuple):
     Args:
         tokens: of all requests together.
         longest: keys of the longest request; 0: not known, and taken for as many as its tokens.
-        kv_heads: whose query heads share tiles; as many as `heads` where they do not.
+        grouped: whether tiles have the rows of all query heads of a KV head where keys are not
+            shared. Where they are, they have, but those with windows.
         window: keys that a row sees at most.
     """
 
@@ -95,24 +102,28 @@ class Step(NamedTuple):
     heads: int
     kv_heads: int
     head_size: int
+    grouped: bool = True
     window: int = ALL_KEYS
-
-    @property
-    def group(self) -> int:
-        return self.heads // self.kv_heads
 
     @property
     def tokens_each(self) -> int:
         """Of a request."""
         return -(-self.tokens // self.requests)
 
-    def workgroups(self, rows: int) -> int:
-        return self.requests * self.kv_heads * -(-self.tokens_each * self.group // rows)
+    def heads_of_tile(self, shared: bool) -> int:
+        """Whose rows it has."""
+        grouped = self.grouped or (shared and self.window == ALL_KEYS)
+        return self.heads // self.kv_heads if grouped else 1
 
-    def key_tiles(self, rows: int) -> tuple[int, int]:
+    def workgroups(self, rows: int, shared: bool = False) -> int:
+        """Or those of each part of `shared` keys."""
+        of_tile = self.heads_of_tile(shared)
+        return self.requests * (self.heads // of_tile) * -(-self.tokens_each * of_tile // rows)
+
+    def key_tiles(self, rows: int, shared: bool = False) -> tuple[int, int]:
         """That a tile of so many rows goes through: a request's last one and, if the mask is
-        causal, its first."""
-        own = -(-rows // self.group)  # tokens
+        causal, its first. Or all workgroups that share its keys."""
+        own = -(-rows // self.heads_of_tile(shared))  # tokens
         keys = max(self.longest, self.tokens_each)
         seen = (min(each, self.window + own) for each in (keys, keys - self.tokens_each + own))
         most, least = (max(-(-each // TILE_KEYS), 1) for each in seen)
@@ -156,13 +167,13 @@ def choices(
         time = _makespan(cost_of(step.head_size, rows), workgroups, compute_units, most, least)
         yield Choice(rows, Parts(1, most * TILE_KEYS), workgroups, GAP + time)
     number, cost = 2, cost_of(step.head_size, PART_ROWS)
-    keys, _ = step.key_tiles(PART_ROWS)
+    keys, _ = step.key_tiles(PART_ROWS, shared=True)
     while parts and number <= min(MOST_PARTS, keys):
         left = number * step.tokens * step.heads * (8 + 2 * step.head_size)
         if left > PARTIAL_BYTES:
             return
         own, merge = -(-keys // number), _of_nearest(MERGES, step.head_size)
-        workgroups = step.workgroups(PART_ROWS) * number
+        workgroups = step.workgroups(PART_ROWS, shared=True) * number
         time = _makespan(cost, workgroups, compute_units, own, own)
         time += GAP + merge.fixed + -(-number // FEW_PARTS) * merge.few + left / merge.bytes
         yield Choice(PART_ROWS, Parts(number, own * TILE_KEYS), workgroups, GAP + time)

@@ -48,7 +48,8 @@ def attention_prefill(
 
     Args:
         query: `[tokens, num_heads, head_size]`, bfloat16, float16 or float32, any strides.
-        key, value: packed `[kv_tokens, num_kv_heads, head_size]`; not with `paged_kv`.
+        key, value: packed `[kv_tokens, num_kv_heads, head_size]`; not with `paged_kv`. Values may
+            have another size than keys, `value_size`, as those of a cache may.
         query_start_loc: int32 `[requests + 1]`, the first token of each request and the end of
             the last one. Tokens from that end on belong to no request: their output is not written.
         key_start_loc: the same for packed keys; default: `query_start_loc`.
@@ -65,7 +66,7 @@ def attention_prefill(
             `[1]` or `[num_kv_heads]`.
         max_seq_len: the largest of `seq_lens`, if the host knows it. It decides only how the work
             is dealt: a GPU then shares the keys of few rows between workgroups.
-        out: where to write, `[tokens, num_heads, head_size]`, the dtype of `query`.
+        out: where to write, `[tokens, num_heads, value_size]`, the dtype of `query`.
         return_lse: also return the natural log-sum-exp of the (scaled, capped) scores and the
             sink, float32 `[num_heads, tokens]`, minus infinity for a row that sees nothing.
 
@@ -76,9 +77,9 @@ def attention_prefill(
         ValueError: an argument outside the envelope or inconsistent with another; the message
             names it, its value and what would be valid. Nothing has been computed or written.
     """
-    check_query(query)
+    shape = check_query(query, value, paged_kv)
     if out is None:
-        out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
+        out = torch.empty(shape, dtype=query.dtype, device=query.device)
     lse = None
     if return_lse:
         lse = query.new_full((query.shape[1], query.shape[0]), -math.inf, dtype=torch.float32)

@@ -10,14 +10,16 @@ import math
 
 import torch
 
-from hk_backend.ops.attention_envelope import DTYPES, FP8_DTYPES, MAX_HEAD_SIZE
+from hk_backend.ops.attention_envelope import DTYPES, FP8_DTYPES, MAX_HEAD_SIZE, is_head_size
 from hk_backend.terms.attention_arguments import AttentionArguments, MergeArguments
 from hk_backend.terms.checks import bad, check_no_grad
 from hk_backend.terms.paged_kv import PagedKV
 
 
-def check_query(query: torch.Tensor) -> None:
-    """What must hold before anything can be made in the shape of `query`.
+def check_query(
+    query: torch.Tensor, value: torch.Tensor | None, paged_kv: PagedKV | None
+) -> tuple[int, int, int]:
+    """What must hold before anything can be made in the shape of the output, which this returns.
 
     Raises:
         ValueError: naming the argument, its value and what would be valid.
@@ -27,8 +29,17 @@ def check_query(query: torch.Tensor) -> None:
     head_size = query.shape[2]
     if query.dtype not in DTYPES:
         bad("query", query.dtype, "bfloat16, float16 or float32")
-    if head_size % 8 or not 8 <= head_size <= MAX_HEAD_SIZE:
+    if not is_head_size(head_size):
         bad("query", f"head_size {head_size}", f"a multiple of 8 from 8 to {MAX_HEAD_SIZE}")
+    if paged_kv is not None:
+        name, channels = "paged_kv", paged_kv.value_size
+    elif value is not None and value.dim() == 3:
+        name, channels = "value", value.shape[2]
+    else:
+        name, channels = "query", head_size
+    if not is_head_size(channels):
+        bad(name, f"values of {channels} channels", f"a multiple of 8 from 8 to {MAX_HEAD_SIZE}")
+    return query.shape[0], query.shape[1], channels
 
 
 def check_attention(of: AttentionArguments) -> None:
@@ -63,7 +74,8 @@ def check_attention(of: AttentionArguments) -> None:
             _check_vector(name, factor, query, (1, num_kv_heads))
         elif not abs(factor) < math.inf:  # as a comparison: torch.compile traces it
             bad(name, factor, "a finite number, or a float32 tensor")
-    _check_like("out", of.out, query)
+    value_size = of.stored()[1].shape[2] if of.paged_kv is None else of.paged_kv.value_size
+    _check_output("out", of.out, query, (*query.shape[:2], value_size))
     _check_no_overlap("out", of.out)
 
 
@@ -110,11 +122,13 @@ def _check_packed(of: AttentionArguments) -> int:
     if of.block_table is not None or of.seq_lens is not None:
         name = "block_table" if of.block_table is not None else "seq_lens"
         bad(name, "a tensor", "None without paged_kv; packed keys take key_start_loc")
-    _check_rows("key", key, query)
+    _check_rows("key", key, query, query.shape[2])
     shape = key.shape
     if value.shape != shape or value.dtype != key.dtype or value.device != query.device:
-        _check_rows("value", value, query)
-        bad("value", f"{value.dtype} {tuple(value.shape)}", f"as key: {key.dtype} {shape}")
+        _check_rows("value", value, query, None)
+        if value.shape[:2] != shape[:2] or value.dtype != key.dtype:
+            expected = f"as key: {key.dtype} [{shape[0]}, {shape[1]}, value_size]"
+            bad("value", f"{value.dtype} {tuple(value.shape)}", expected)
     if of.key_start_loc is not None:
         _check_start_loc("key_start_loc", of.key_start_loc, query)
         if of.key_start_loc.shape != of.query_start_loc.shape:
@@ -123,11 +137,11 @@ def _check_packed(of: AttentionArguments) -> int:
     return shape[1]
 
 
-def _check_rows(name: str, tensor: torch.Tensor, query: torch.Tensor) -> None:
-    """Packed keys or values."""
-    head_size = query.shape[2]
-    if tensor.dim() != 3 or tensor.shape[2] != head_size:
-        bad(name, tuple(tensor.shape), f"the shape [kv_tokens, num_kv_heads, {head_size}]")
+def _check_rows(name: str, tensor: torch.Tensor, query: torch.Tensor, channels: int | None) -> None:
+    """Packed keys or values; `channels`: of a row, None for any number."""
+    if tensor.dim() != 3 or (channels is not None and tensor.shape[2] != channels):
+        expected = "value_size" if channels is None else channels
+        bad(name, tuple(tensor.shape), f"the shape [kv_tokens, num_kv_heads, {expected}]")
     if tensor.dtype != query.dtype and tensor.dtype not in FP8_DTYPES:
         bad(name, tensor.dtype, f"the dtype of query, {query.dtype}, or FP8")
     if tensor.device != query.device:
@@ -175,9 +189,15 @@ def _check_vector(
 
 
 def _check_like(name: str, tensor: torch.Tensor, like: torch.Tensor) -> None:
-    if tensor.shape != like.shape or tensor.dtype != like.dtype or tensor.device != like.device:
+    _check_output(name, tensor, like, tuple(like.shape))
+
+
+def _check_output(
+    name: str, tensor: torch.Tensor, like: torch.Tensor, shape: tuple[int, ...]
+) -> None:
+    if tensor.shape != shape or tensor.dtype != like.dtype or tensor.device != like.device:
         found = f"{tensor.dtype} {tuple(tensor.shape)} on {tensor.device}"
-        bad(name, found, f"{like.dtype} {tuple(like.shape)} on {like.device}")
+        bad(name, found, f"{like.dtype} {shape} on {like.device}")
 
 
 def _check_no_overlap(name: str, out: torch.Tensor) -> None:

@@ -15,6 +15,11 @@ FP8_DTYPES = (torch.float8_e4m3fn, torch.float8_e5m2)
 MAX_HEAD_SIZE = 256
 
 
+def is_head_size(channels: int) -> bool:
+    """Whether keys, or values, may have so many."""
+    return channels % 8 == 0 and 8 <= channels <= MAX_HEAD_SIZE
+
+
 def supports_attention(request: AttentionRequest) -> Verdict:
     """Whether the configured device serves `request`; if not, `why` is one line for a user."""
     return _supports_any_device(request) and verdict_of_device(
@@ -29,10 +34,10 @@ def _supports_any_device(request: AttentionRequest) -> Verdict:
     kv_dtype = request.kv_dtype or request.dtype
     if kv_dtype != request.dtype and kv_dtype not in FP8_DTYPES:
         return refused(f"keys and values in {kv_dtype} with queries in {request.dtype}")
-    if request.head_size % 8 or not 8 <= request.head_size <= MAX_HEAD_SIZE:
+    if not is_head_size(request.head_size):
         return refused(f"head_size {request.head_size} is not a multiple of 8 up to 256")
-    if request.head_size_v not in (None, request.head_size):
-        return refused(f"values of {request.head_size_v} channels, keys of {request.head_size}")
+    if not is_head_size(request.value_size):
+        return refused(f"values of {request.value_size} channels, not a multiple of 8 up to 256")
     heads, kv_heads = request.num_heads, request.num_kv_heads
     if kv_heads < 1 or heads < 1 or heads % kv_heads:
         return refused(f"{heads} query heads are not a multiple of {kv_heads} KV heads")

@@ -19,12 +19,12 @@ def attention_prefill(
     arguments are neither read nor written.
 
     Returns:
-        output `[tokens, num_heads, head_size]` and log-sum-exp `[num_heads, tokens]`, both in
+        output `[tokens, num_heads, value_size]` and log-sum-exp `[num_heads, tokens]`, both in
         `dtype`. Rows that no request owns are zero and minus infinity.
     """
     num_tokens, num_heads, head_size = of.query.shape
     scale = 1.0 / math.sqrt(head_size) if of.scale is None else of.scale
-    output = torch.zeros(num_tokens, num_heads, head_size, dtype=dtype)
+    output = torch.zeros(num_tokens, num_heads, of.value_size, dtype=dtype)
     lse = torch.full((num_heads, num_tokens), -math.inf, dtype=dtype)
     for tokens, stored_keys, stored_values in requests(of):
         keys = widened(stored_keys, of.k_scale, num_heads, dtype)
@@ -41,7 +41,8 @@ def attention_prefill(
 
 
 def requests(of: AttentionArguments) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor]]:
-    """Each request that has a query: its tokens, its keys and values `[keys, num_kv_heads, d]`."""
+    """Each request that has a query: its tokens, its keys `[keys, num_kv_heads, head_size]` and its
+    values `[keys, num_kv_heads, value_size]`."""
     starts = of.query_start_loc.tolist()
     key_starts = starts if of.key_start_loc is None else of.key_start_loc.tolist()
     for request, (first, last) in enumerate(itertools.pairwise(starts)):
@@ -113,9 +114,9 @@ def widened(
 def gather_paged(
     view: CacheView, cache: PagedKV, block_table: torch.Tensor, length: int
 ) -> torch.Tensor:
-    """One request's keys or values, `[length, num_kv_heads, head_size]`, copied out of a cache."""
+    """One request's keys or values, `[length, num_kv_heads, channels]`, copied out of a cache."""
     tokens = torch.arange(length)
-    channels = torch.arange(cache.head_size)
+    channels = torch.arange(cache.value_size if view is cache.value else cache.head_size)
     heads = torch.arange(cache.num_kv_heads)
     block, head, token_outer, token_inner, channel_outer, channel_inner = view.strides
     in_block = tokens % cache.block_size

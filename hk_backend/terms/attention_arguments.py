@@ -45,6 +45,11 @@ class AttentionArguments:
     v_scale: float | torch.Tensor = 1.0
     max_seq_len: int | None = None
 
+    @property
+    def value_size(self) -> int:
+        """Channels of a value, and of a row of `out`."""
+        return self.out.shape[2]
+
     def stored(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values where they lie: packed, or the tensors of the cache."""
         if self.paged_kv is not None:

@@ -67,6 +67,8 @@ class PagedKV:
     block_size: int
     num_kv_heads: int
     head_size: int
+    value_size: int
+    """Channels of a value; of a key: `head_size`."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -80,14 +82,14 @@ class PagedKV:
 
         Raises:
             ValueError: a layout string that is not of the form above, does not fit its
-                tensor, or keys and values that disagree in blocks, heads, tokens, channels.
+                tensor, or keys and values that disagree in blocks, heads or tokens.
         """
         key_sizes, key_view = _parse(key, key_layout, "key")
         value_sizes, value_view = _parse(value, value_layout, "value")
-        if key_sizes != value_sizes:
+        if key_sizes[:3] != value_sizes[:3]:
             raise ValueError(
-                f"value: its (blocks, heads, block_size, head_size) {value_sizes} differ "
-                f"from those of key, {key_sizes}"
+                f"value: its (blocks, heads, block_size) {value_sizes[:3]} differ "
+                f"from those of key, {key_sizes[:3]}"
             )
         if key.dtype != value.dtype or key.device != value.device:
             raise ValueError(
@@ -95,7 +97,7 @@ class PagedKV:
                 f"{key.dtype} on {key.device}"
             )
         blocks, heads, block_size, head_size = key_sizes
-        return cls(key_view, value_view, blocks, block_size, heads, head_size)
+        return cls(key_view, value_view, blocks, block_size, heads, head_size, value_sizes[3])
 
     @classmethod
     def from_packed(cls, cache: torch.Tensor, layout: str = "B H N 2D") -> PagedKV:
@@ -136,9 +138,10 @@ class PagedKV:
         return cls.from_views(cache.select(axis, 0), rest, cache.select(axis, 1), rest)
 
     def as_ints(self) -> list[int]:
-        """The flat description that crosses the operator schema (20 integers)."""
-        sizes = (self.num_blocks, self.block_size, self.num_kv_heads, self.head_size)
-        return [*self.key.as_ints(), *self.value.as_ints(), *sizes]
+        """The flat description that crosses the operator schema (21 integers)."""
+        counts = (self.num_blocks, self.block_size, self.num_kv_heads)
+        channels = (self.head_size, self.value_size)
+        return [*self.key.as_ints(), *self.value.as_ints(), *counts, *channels]
 
     @classmethod
     def from_ints(cls, key: torch.Tensor, value: torch.Tensor, ints: Sequence[int]) -> PagedKV:

@@ -13,7 +13,7 @@ class AttentionRequest:
     """What decides whether a layer's prefill attention is served.
 
     `kv_dtype`: dtype of the keys and values that are read (the cache's, if paged).
-    `head_size_v`: channels of a value where it differs from `head_size`, else None.
+    `head_size_v`: channels of a value; None: `head_size`, those of a key.
     `cache_layouts`: the layout strings of a paged cache's keys and values (see `PagedKV`), if
     they are known.
     """
@@ -35,6 +35,11 @@ class AttentionRequest:
     logits_soft_cap: float | None = None
     has_sinks: bool = False
     has_alibi: bool = False
+
+    @property
+    def value_size(self) -> int:
+        """Channels of a value."""
+        return self.head_size if self.head_size_v is None else self.head_size_v
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hk_backend.kernels.entry import KernelEntry
-from hk_backend.kernels.masks import PART, WINDOWED
+from hk_backend.kernels.masks import PARTS, WINDOWED
 from hk_backend.kernels.row_sources import PACKED
 from hk_backend.timing.model import Launch
 from hk_backend.timing.standard import LAUNCHES, Shape
@@ -157,8 +157,9 @@ def _attention(entry: KernelEntry, items: Mapping[str, str]) -> Workload:
         masks = " or ".join(WINDOWED)
         raise ShapeError(f"window: {entry.name} has none; valid: with a kernel of the mask {masks}")
     parts = _number(items, "parts", MOST, default=1)
-    if parts > 1 and entry.facts["mask"] != PART:
-        raise ShapeError(f"parts: {entry.name} has none; valid: with a kernel of the mask {PART}")
+    if parts > 1 and entry.facts["mask"] not in PARTS:
+        masks = " or ".join(PARTS)
+        raise ShapeError(f"parts: {entry.name} has none; valid: with a kernel of the mask {masks}")
     workgroups = (batch * sum(-(-own // entry.tile.rows) for own in tokens)) * heads * parts
     if workgroups > WORKGROUPS:
         raise ShapeError(f"{workgroups:,} workgroups; valid: up to {WORKGROUPS:,}")

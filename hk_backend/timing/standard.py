@@ -10,7 +10,7 @@ from hk_backend.kernels import attention_plan
 from hk_backend.kernels.catalogue import Family
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.gemm_choice import choose
-from hk_backend.kernels.masks import PART, WINDOWED
+from hk_backend.kernels.masks import PART, WINDOW_PART, WINDOWED
 from hk_backend.kernels.tuning import EMPTY
 from hk_backend.timing.model import Launch
 from hk_backend.timing.workloads import attention, gemm, merge, quantize
@@ -78,6 +78,13 @@ EXTEND = {
 }
 """Of kernels for parts of the keys."""
 
+EXTEND_IN_WINDOW = {
+    "8/1 n200 cached 8000 causal window 4096, 8 parts": attention.Shape(
+        [200], [8200], heads=8, kv_heads=1, window=4096, parts=8
+    ),
+}
+"""Of those with windows."""
+
 FEW_ROWS: Mapping[int, Mapping[str, Shape]] = {
     rows: {f"{m}x28672x4096": gemm.Shape(m, 28672, 4096)}
     for rows, m in ((128, 512), (64, 128), (32, 16))
@@ -91,8 +98,10 @@ def shapes_of(entry: KernelEntry) -> Mapping[str, Shape]:
     the kernel where there is room for one."""
     if entry.operator == "gemm" and entry.tile.rows * entry.tile.columns <= SMALL_TILE:
         return FEW_ROWS[entry.tile.rows]
-    if entry.facts.get("mask") in WINDOWED:
-        return IN_WINDOWS
     if entry.facts.get("mask") == PART:
         return EXTEND
+    if entry.facts.get("mask") == WINDOW_PART:
+        return EXTEND_IN_WINDOW
+    if entry.facts.get("mask") in WINDOWED:
+        return IN_WINDOWS
     return SHAPES.get(entry.operator, {})

@@ -18,11 +18,12 @@ import torch
 
 from hk_backend import _emulator
 from hk_backend.kernels import KernelEntry, catalogue, pack_arguments
-from hk_backend.kernels.masks import ALIBI, CAPPED, PART
+from hk_backend.kernels.masks import ALIBI, CAPPED, PARTS
 from hk_backend.ops import PagedKV
 from hk_backend.terms.paged_kv import CacheView
 from tests.kernels.cover import covered
-from tests.ops.cases import Call, Case, make
+from tests.ops.cases import Call, Case, make, output_of
+from tests.ops.layouts import LAYOUTS
 from tests.ops.oracle import Expected, expected
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
@@ -35,10 +36,13 @@ SPLIT_LAYOUTS = (
     "AITER shuffled: [B,H,D/x,N,x] and [B,H,N/x,D,x]",
 )
 """Of tests/ops/layouts: those that keep 16 bytes of a key and of a value's channel together."""
-PARTS, TILE_KEYS = 3, 64
+NUMBER_OF_PARTS, TILE_KEYS = 3, 64
 """Of the keys, where a kernel is for parts."""
-PADDED = {128: (80, 96, 112, 120, 72, 40, 8), 256: (160, 192, 248, 136, 176)}
-"""Head sizes of the kernels that are for several: models', and edges."""
+PADDED = {
+    128: ((80, 80), (96, 96), (112, 112), (64, 128), (120, 72), (40, 40), (8, 8), (72, 120)),
+    256: ((192, 128), (160, 160), (192, 192), (136, 248), (248, 136), (176, 176)),
+}
+"""Channels of keys and of values, of the kernels that are for several: models', and edges."""
 SOFT_CAP = 30.0
 """Where a kernel has one and the case has not."""
 Tensors = dict[str, torch.Tensor | None]
@@ -86,11 +90,13 @@ class Launch:
         """`case` in the kernel's dtypes and head size, packed or in a cache that it reads, and with
         what the kernel does to scores, where the kernel does it."""
         facts = entry.facts
+        head_size, value_size = sizes_for(case, facts)
         return case.but(
             dtype=DTYPES[str(facts["dtype"])],
             kv_dtype=STORED[str(facts["stored"])],
-            head_size=head_size_for(case, facts),
-            layout=None if facts["keys"] == "packed" else layout_for(case, facts),
+            head_size=head_size,
+            value_size=value_size,
+            layout=layout_for(case, str(facts["keys"]), head_size == value_size),
             block_size=block_size_for(case.block_size, str(facts["keys"])),
             logits_soft_cap=(case.logits_soft_cap or SOFT_CAP) if facts["mask"] == CAPPED else None,
             alibi=facts["mask"] == ALIBI and case.causal,
@@ -98,9 +104,9 @@ class Launch:
 
     def _set_call(self, call: Call) -> None:
         self.call = call
-        self.in_parts = self.entry.facts["mask"] == PART
+        self.in_parts = self.entry.facts["mask"] in PARTS
         self.want: Expected = expected(call, call["query"].dtype, self.in_parts)
-        self.parts = parts_of(call, PARTS)
+        self.parts = parts_of(call, NUMBER_OF_PARTS)
         self.tensors, self.numbers = arguments(call)
 
     def run(
@@ -115,7 +121,7 @@ class Launch:
         """One launch of `code_object`, by default of what ships; of a kernel for parts, and one
         that joins them: `merge`, likewise."""
         query = self.call["query"]
-        out = untouched(*query.shape, dtype=query.dtype)
+        out = untouched(*output_of(self.call).shape, dtype=query.dtype)
         lse = untouched(query.shape[1], query.shape[0], dtype=torch.float32)
         results: Tensors = {"out": out, "lse": lse if with_lse else None}
         numbers = {
@@ -141,7 +147,7 @@ class Launch:
         """Where the parts leave their sums and outputs, and the numbers that say so."""
         query = self.call["query"]
         number, keys = self.parts
-        partial = untouched(number, *query.shape, dtype=query.dtype)
+        partial = untouched(number, *output_of(self.call).shape, dtype=query.dtype)
         sums = untouched(number, 2, query.shape[1], query.shape[0], dtype=torch.float32)
         numbers = {
             **strides("out", partial, ("part", "token", "head")),
@@ -208,8 +214,11 @@ def merging(entry: KernelEntry) -> KernelEntry:
 def parts_of(call: Call, number: int) -> tuple[int, int]:
     """As many parts of the longest request's keys, of whole tiles, and the keys of each but the
     last one, which has the rest."""
-    lengths = call.get("seq_lens")
-    longest = 0 if lengths is None or not len(lengths) else int(lengths.max())
+    starts = call["key_start_loc"] if "key_start_loc" in call else call["query_start_loc"]
+    lengths = call["seq_lens"] if "seq_lens" in call else starts.diff()
+    longest = int(lengths.max()) if len(lengths) else 0
+    if call["sliding_window"]:  # parts begin with the window of a tile's first row
+        longest = min(longest, call["sliding_window"] + TILE_KEYS)
     return number, TILE_KEYS * max(longest // (TILE_KEYS * number), 1)
 
 
@@ -292,6 +301,7 @@ def arguments(call: Call) -> tuple[dict[str, torch.Tensor | None], dict[str, flo
         "group": query.shape[1] // heads,
         "group_reciprocal": math.ceil(2**31 / (query.shape[1] // heads)),
         "head_size": query.shape[2],
+        "value_size": output_of(call).shape[2],
         "causal": int(call["causal"]),
         "window": call["sliding_window"] or 2**30,
         "scale": scale * factors["key"],
@@ -300,21 +310,29 @@ def arguments(call: Call) -> tuple[dict[str, torch.Tensor | None], dict[str, flo
     }
 
 
-def head_size_for(case: Case, facts: Mapping[str, Any]) -> int:
-    """The kernel's, or one of those that it is for."""
+def sizes_for(case: Case, facts: Mapping[str, Any]) -> tuple[int, int]:
+    """Of keys and values: the kernel's, or a pair of those that it is for."""
     size = int(facts["head_size"])
     if not facts["padded"]:
-        return size
+        return size, size
     sizes = PADDED[size]
     return sizes[(case.seed + sum(sum(lengths) for lengths in case.lengths)) % len(sizes)]
 
 
-def layout_for(case: Case, facts: Mapping[str, Any]) -> str:
-    """The case's, or one that the kernel reads: pieces of 16 bytes, or whole rows."""
-    split = facts["keys"] == "split"
-    if case.layout and (case.layout in SPLIT_LAYOUTS) == split:
+def layout_for(case: Case, keys: str, one_size: bool) -> str | None:
+    """The case's, or one that the kernel reads: pieces of 16 bytes, or whole rows; where each lane
+    finds its own, those of keys and values are equally far apart."""
+    if keys == "packed":
+        return None
+    split, side_by_side = keys == "split", "one [B,N,H,Dk+Dv]"
+    if not one_size and keys in ("tokens", "any_pages"):
+        return side_by_side
+    fits = case.layout is not None and (one_size or not LAYOUTS[case.layout].one_size)
+    if fits and (case.layout in SPLIT_LAYOUTS) == split:
         return case.layout
-    return SPLIT_LAYOUTS[case.seed % 2] if split else "one [B,H,N,2D]"
+    if split:
+        return SPLIT_LAYOUTS[case.seed % 2]
+    return "one [B,H,N,2D]" if one_size else side_by_side
 
 
 def block_size_for(block_size: int, keys: str) -> int:
@@ -351,9 +369,10 @@ def split_strides(paged: PagedKV) -> dict[str, float]:
 
 
 def logical(paged: PagedKV, view: CacheView) -> torch.Tensor:
-    """A cache's keys or values as `[blocks, heads, block_size, head_size]`."""
+    """A cache's keys or values as `[blocks, heads, block_size, channels]`."""
     block, head, _, token, _, channel = view.strides
-    shape = (paged.num_blocks, paged.num_kv_heads, paged.block_size, paged.head_size)
+    channels = paged.value_size if view is paged.value else paged.head_size
+    shape = (paged.num_blocks, paged.num_kv_heads, paged.block_size, channels)
     return view.tensor.as_strided(shape, (block, head, token, channel))
 
 

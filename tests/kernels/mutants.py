@@ -18,6 +18,7 @@ from hk_backend import _emulator
 from hk_backend.kernels import KernelEntry, catalogue, masks
 from hk_backend.kernels.toolchain.elf import Elf
 from tests.kernels.attention_launch import Launch
+from tests.kernels.outstanding import most_outstanding
 from tests.ops.cases import Case
 
 # SOPP: 0xbf8 above the opcode; s_waitcnt is opcode 12, s_barrier 10, s_setprio 15, s_nop 0
@@ -77,8 +78,10 @@ def mutants(text: bytes, arch: str, begin: int, end: int) -> Iterator[Mutant]:
     """Of the instructions from byte `begin` to `end` of a .text section.
 
     Only the first pair of wait and barrier, which publishes the first tiles, is also reversed: a
-    steady loop waits long before it reads, with more barriers in between.
+    steady loop waits long before it reads, with more barriers in between. A wait that no path
+    reaches with more outstanding than it allows is left alone (tests/kernels/outstanding.py).
     """
+    outstanding = most_outstanding(text, arch, begin, end)
     wait: tuple[int, int] | None = None  # the last one, if a barrier may follow at once
     reversed_pair = False
     for pc, instruction in _emulator.disassemble(text, arch):
@@ -99,6 +102,8 @@ def mutants(text: bytes, arch: str, begin: int, end: int) -> Iterator[Mutant]:
         if word >> 16 == WAITCNT:
             for counter in COUNTERS:
                 value = counter.get(word & 0xFFFF)
+                if pc in outstanding and outstanding[pc][counter.name] <= value:
+                    continue
                 for weaker in sorted({value + 1, counter.unlimited}):
                     if value < weaker <= counter.unlimited:
                         field = counter.put(word & 0xFFFF, weaker)
@@ -182,13 +187,31 @@ def run(entry: KernelEntry) -> Iterator[Verdict]:
     unchanged = judge(launches, code_object, Mutant(0, (), "none"))
     if unchanged.caught_by:
         raise ValueError(f"{entry.name}: {unchanged.caught_by} without any change")
+    words, offset, begin, end = code_of(entry)
+    for mutant in mutants(words, entry.arch, begin, end):
+        yield judge(launches, mutant.apply(code_object, offset), mutant)
+
+
+def code_of(entry: KernelEntry) -> tuple[bytes, int, int, int]:
+    """The .text section of a kernel's code object, where in it that begins, and where in .text the
+    kernel begins and ends."""
+    code_object = entry.code_object()
     elf = Elf(code_object)
     text = elf.sections[".text"]
     begin, size = elf.symbols()[entry.symbol]
     begin -= text.address
     words = code_object[text.offset : text.offset + text.size]
-    for mutant in mutants(words, entry.arch, begin, begin + size):
-        yield judge(launches, mutant.apply(code_object, text.offset), mutant)
+    return words, text.offset, begin, begin + size
+
+
+def instructions(entry: KernelEntry) -> list[str]:
+    """Of a kernel, as text."""
+    words, _, begin, end = code_of(entry)
+    return [
+        instruction
+        for pc, instruction in _emulator.disassemble(words, entry.arch)
+        if begin <= pc < end
+    ]
 
 
 def main(names: Sequence[str]) -> int:

@@ -268,7 +268,7 @@ MUTANTS = (
     SourceMutant("padded: a piece too many", COPY, "lane.id) >= end", "lane.id) > end"),
     SourceMutant("padded: a piece too few", COPY, "lane.id) >= end", "lane.id) >= end - 16"),
     SourceMutant("padded: stores all channels", EPILOGUE,
-                 "kChannel, args.head_size, block", "kChannel, Shape::kHeadSize, block"),
+                 "kChannel, args.value_size, block", "kChannel, Shape::kHeadSize, block"),
 )  # fmt: skip
 
 CASES = (

@@ -12,13 +12,13 @@ import torch
 
 from hk_backend import reference
 from hk_backend.kernels import KernelEntry
-from hk_backend.kernels.masks import ALIBI, NO_MASK, PART, WINDOW
+from hk_backend.kernels.masks import ALIBI, NO_MASK, PARTS, WINDOW
 from hk_backend.reference.attention import distance, requests, visible_keys, widened
 from tests.kernels.attention_launch import Launch, Outcome, kernels
 from tests.ops.cases import Call, Case, arguments, int32, make
 from tests.ops.oracle import ROUNDOFF, scores_of
 
-UNCAPPED = (NO_MASK, PART, WINDOW, ALIBI)
+UNCAPPED = (NO_MASK, *PARTS, WINDOW, ALIBI)
 """Masks of scores that may be far from zero."""
 LSE_ERROR = 2.0**-20
 """Relative: of a product of three float32 numbers, and of what is added to it."""

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from hk_backend.kernels import KernelEntry
+from hk_backend.kernels.masks import PARTS
 from hk_backend.kernels.toolchain.compiler import Toolchain
 from tests.kernels import source_mutants
 from tests.kernels.attention_launch import Launch, bits, kernels, merging, parts_of, passes
@@ -97,7 +98,7 @@ def test_any_number_of_parts(case: Case, number: int) -> None:
     assert torch.equal(bits(parts.run(with_lse=False).out), bits(found.out))
 
 
-@kernels(mask=("part",))
+@kernels(mask=PARTS)
 def test_sinks(entry: KernelEntry) -> None:
     """Once for all parts. Minus infinity is none."""
     call = make(Launch.fitting(entry, Case(((40, 300), (3, 20)), 4, 2, sinks=True)))

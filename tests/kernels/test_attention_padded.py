@@ -13,12 +13,12 @@ import pytest
 import torch
 
 from hk_backend.kernels import KernelEntry
-from tests.kernels.attention_launch import PADDED, Launch, kernels, logical, passes
+from tests.kernels.attention_launch import PADDED, Launch, kernels, layout_for, logical, passes
 from tests.ops.cases import Case, make
 from tests.seed import draw
 
-SIZES = {128: range(8, 128, 8), 256: range(136, 256, 8)}
-"""By the channels that they are computed as."""
+SIZES = {128: range(8, 129, 8), 256: range(136, 257, 8)}
+"""Of the larger of keys and values, by the channels that they are computed as."""
 BESIDE = 24
 """Elements after each head's row: a multiple of 16 bytes, and of no tile."""
 
@@ -27,25 +27,31 @@ def padded(**axes: Any) -> Any:
     return kernels(padded=(True,), **axes)
 
 
-def case_of(entry: KernelEntry, size: int, case: Case) -> Case:
-    return Launch.fitting(entry, case).but(head_size=size)
+def case_of(entry: KernelEntry, sizes: tuple[int, int], case: Case) -> Case:
+    """With keys and values of these sizes."""
+    fitted, (head_size, value_size) = Launch.fitting(entry, case), sizes
+    layout = layout_for(case, str(entry.facts["keys"]), head_size == value_size)
+    return fitted.but(head_size=head_size, value_size=value_size, layout=layout)
 
 
 @padded(turn=range(5))
 def test_every_head_size(entry: KernelEntry, turn: int) -> None:
-    """Each kernel takes a share of them, another one for each commit."""
-    sizes = list(SIZES[int(entry.facts["head_size"])])
-    own = draw(f"sizes {entry.name}").sample(sizes, len(sizes))[turn::5]
+    """Each kernel takes a share of them, another one for each commit: as keys' and values' own, and
+    beside any other size."""
+    random, sizes = draw(f"sizes {entry.name}"), list(SIZES[int(entry.facts["head_size"])])
+    own = random.sample(sizes, len(sizes))[turn::5]
     for size in own:
-        case = case_of(entry, size, Case(((70, 133), (1, 64), (0, 5), (3, 0)), 4, 2, block_size=32))
-        passes(Launch.of(entry, make(case)))
+        other = random.choice((size, size, random.randrange(8, size + 1, 8)))
+        both = random.choice(((size, other), (other, size)))
+        case = Case(((70, 133), (1, 64), (0, 5), (3, 0)), 4, 2, block_size=32)
+        passes(Launch.of(entry, make(case_of(entry, both, case))))
 
 
 @padded(keys=("packed",))
 def test_what_lies_beside_a_row(entry: KernelEntry) -> None:
     """NaN between heads, which neither reaches a score nor is written over."""
-    for size in PADDED[int(entry.facts["head_size"])]:
-        call = make(case_of(entry, size, Case(((40, 70), (5, 5)), 4, 2)))
+    for sizes in PADDED[int(entry.facts["head_size"])]:
+        call = make(case_of(entry, sizes, Case(((40, 70), (5, 5)), 4, 2)))
         for name in ("query", "key", "value"):
             call[name] = beside_nan(call[name])
         passes(Launch.of(entry, call))
@@ -60,8 +66,8 @@ def beside_nan(rows: torch.Tensor) -> torch.Tensor:
 @padded(keys=("tokens",))
 def test_a_score_of_minus_infinity_has_no_weight(entry: KernelEntry) -> None:
     """Past a row's end lanes fetch its first channels once more: infinity times zero is NaN."""
-    size = PADDED[int(entry.facts["head_size"])][0]
-    call = make(case_of(entry, size, Case(((40, 70),), 2, 1, causal=False)))
+    sizes = PADDED[int(entry.facts["head_size"])][0]
+    call = make(case_of(entry, sizes, Case(((40, 70),), 2, 1, causal=False)))
     call["query"][:, :, 0] = call["query"][:, :, 0].abs() + 1
     cache = call["paged_kv"]
     blocks = call["block_table"][0, :70:7].long()
@@ -71,4 +77,4 @@ def test_a_score_of_minus_infinity_has_no_weight(entry: KernelEntry) -> None:
 
 @pytest.mark.parametrize("size", [128, 256])
 def test_the_sizes_that_other_tests_take_are_some_of_these(size: int) -> None:
-    assert set(PADDED[size]) <= set(SIZES[size])
+    assert {max(sizes) for sizes in PADDED[size]} <= set(SIZES[size])

@@ -24,7 +24,14 @@ Call = dict[str, Any]
 
 def arguments(call: Call, **changes: Any) -> AttentionArguments:
     """What a device or the reference takes, with an output if the call brings none."""
-    return AttentionArguments(**{"out": torch.empty_like(call["query"]), **call, **changes})
+    return AttentionArguments(**{"out": output_of(call), **call, **changes})
+
+
+def output_of(call: Call) -> torch.Tensor:
+    """Room for the output of a call."""
+    query, paged_kv = call["query"], call.get("paged_kv")
+    channels = call["value"].shape[2] if paged_kv is None else paged_kv.value_size
+    return query.new_empty(*query.shape[:2], channels)
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,7 @@ class Case:
     """`lengths`: (query tokens, keys) of each request. `layout`: a name in LAYOUTS, or packed.
 
     `k_scale`, `v_scale`: "off", "number", "one" (a tensor `[1]`) or "per head".
+    `value_size`: channels of a value; None: `head_size`.
     `before`, `after`: tokens that belong to no request. `magnitude`: of queries and keys.
     """
 
@@ -43,6 +51,7 @@ class Case:
     kv_dtype: torch.dtype | None = None
     layout: str | None = None
     block_size: int = 16
+    value_size: int | None = None
     causal: bool = True
     sliding_window: int | None = None
     logits_soft_cap: float | None = None
@@ -73,12 +82,12 @@ def make(case: Case) -> Call:
     owned = query[starts[0] : starts[-1]]
     owned.copy_(normal(*owned.shape) * case.magnitude)
     key_lengths = [keys for _, keys in case.lengths]
-    shape = (sum(key_lengths), case.num_kv_heads, case.head_size)
-    keys = (normal(*shape) * case.magnitude).to(kv_dtype)
-    values = normal(*shape).to(kv_dtype)
-    for rows in before_windows(case):
+    rows = (sum(key_lengths), case.num_kv_heads)
+    keys = (normal(*rows, case.head_size) * case.magnitude).to(kv_dtype)
+    values = normal(*rows, case.value_size or case.head_size).to(kv_dtype)
+    for hidden in before_windows(case):
         for stored in keys, values:
-            stored[rows] = torch.nan
+            stored[hidden] = torch.nan
     call: Call = {
         "query": query,
         "query_start_loc": int32(starts),
@@ -117,8 +126,10 @@ def paged(
     width = max([*needed, 0]) + 1
     table = torch.full((len(lengths), width), -1, dtype=torch.int32)  # past the sequence: junk
     table[::2] = 2**31 - 1
-    shape = (len(order), block_size, *keys.shape[1:])
-    caches = [nan(*shape, dtype=keys.dtype) for _ in range(2)]
+    caches = [
+        nan(len(order), block_size, *packed.shape[1:], dtype=packed.dtype)
+        for packed in (keys, values)
+    ]
     first = 0
     for request, length in enumerate(lengths):
         blocks, order = order[: needed[request]], order[needed[request] :]

@@ -17,13 +17,19 @@ from hk_backend.ops import PagedKV
 
 @dataclass(frozen=True)
 class Layout:
-    """`build(keys, values)`: canonical caches to a `PagedKV`; and what the sizes must divide by."""
+    """`build(keys, values)`: canonical caches to a `PagedKV`; and what the sizes must divide by.
+    `one_size`: keys and values have as many channels."""
 
     build: Callable[[torch.Tensor, torch.Tensor], PagedKV]
+    one_size: bool = False
     splits_channels: bool = False
     splits_tokens: bool = False
 
-    def fits(self, block_size: int, head_size: int, dtype: torch.dtype) -> bool:
+    def fits(
+        self, block_size: int, head_size: int, dtype: torch.dtype, value_size: int | None = None
+    ) -> bool:
+        if self.one_size and value_size not in (None, head_size):
+            return False
         x = split_of(dtype)
         channels_fit = not self.splits_channels or head_size % x == 0
         tokens_fit = not self.splits_tokens or block_size % x == 0
@@ -71,6 +77,13 @@ def packed_nhd_strides(keys: torch.Tensor, values: torch.Tensor) -> PagedKV:
     return PagedKV.from_packed(nhd(both).permute(0, 2, 1, 3))
 
 
+def side_by_side(keys: torch.Tensor, values: torch.Tensor) -> PagedKV:
+    """`[B, N, H, Dk + Dv]`: vLLM's caches of keys and values of different sizes."""
+    both = torch.cat([nhd(keys), nhd(values)], dim=3)
+    key, value = both.split((keys.shape[3], values.shape[3]), dim=3)
+    return PagedKV.from_views(key, "B N H D", value, "B N H D")
+
+
 def padded_rows(keys: torch.Tensor, values: torch.Tensor) -> PagedKV:
     """NHD in the middle of wider rows and blocks, so that nothing is aligned or adjacent."""
 
@@ -94,17 +107,23 @@ LAYOUTS: dict[str, Layout] = {
         lambda k, v: PagedKV.from_views(k.clone(), "B H N D", v.clone(), "B H N D")
     ),
     "one [2,B,N,H,D]": Layout(
-        lambda k, v: PagedKV.from_pair(torch.stack([nhd(k), nhd(v)], 0), "2 B N H D")
+        lambda k, v: PagedKV.from_pair(torch.stack([nhd(k), nhd(v)], 0), "2 B N H D"), one_size=True
     ),
     "one [B,2,N,H,D]": Layout(
-        lambda k, v: PagedKV.from_pair(torch.stack([nhd(k), nhd(v)], 1), "B 2 N H D")
+        lambda k, v: PagedKV.from_pair(torch.stack([nhd(k), nhd(v)], 1), "B 2 N H D"), one_size=True
     ),
-    "one [B,H,2,N,D]": Layout(lambda k, v: PagedKV.from_pair(torch.stack([k, v], 2), "B H 2 N D")),
-    "one [B,H,N,2D]": Layout(lambda k, v: PagedKV.from_packed(torch.cat([k, v], dim=3))),
-    "one [B,H,N,2D], NHD strides": Layout(packed_nhd_strides),
+    "one [B,H,2,N,D]": Layout(
+        lambda k, v: PagedKV.from_pair(torch.stack([k, v], 2), "B H 2 N D"), one_size=True
+    ),
+    "one [B,H,N,2D]": Layout(
+        lambda k, v: PagedKV.from_packed(torch.cat([k, v], dim=3)), one_size=True
+    ),
+    "one [B,H,N,2D], NHD strides": Layout(packed_nhd_strides, one_size=True),
     "one [B,N,H,2D]": Layout(
-        lambda k, v: PagedKV.from_packed(torch.cat([nhd(k), nhd(v)], dim=3), "B N H 2D")
+        lambda k, v: PagedKV.from_packed(torch.cat([nhd(k), nhd(v)], dim=3), "B N H 2D"),
+        one_size=True,
     ),
+    "one [B,N,H,Dk+Dv]": Layout(side_by_side),
     "ROCM_ATTN: [B,H,D/x,N,x] and [B,H,D,N]": Layout(
         lambda k, v: PagedKV.from_views(
             split_channels(k), "B H D/x N x", stored(v, 0, 1, 3, 2), "B H D N"
@@ -118,7 +137,7 @@ LAYOUTS: dict[str, Layout] = {
         splits_channels=True,
         splits_tokens=True,
     ),
-    "CPU_ATTN: K [D,N], V [N,D], one storage": Layout(cpu_attn),
+    "CPU_ATTN: K [D,N], V [N,D], one storage": Layout(cpu_attn, one_size=True),
     "token innermost: [H,D,B,N]": Layout(
         lambda k, v: PagedKV.from_views(
             stored(k, 1, 3, 0, 2), "H D B N", stored(v, 1, 3, 0, 2), "H D B N"

@@ -16,7 +16,7 @@ import torch
 from hk_backend import reference
 from hk_backend.ops import attention_prefill
 from hk_backend.reference.attention import distance, requests, visible_keys, widened
-from tests.ops.cases import Call, arguments, nan
+from tests.ops.cases import Call, arguments, nan, output_of
 
 U = 2.0**-24
 """Unit roundoff of float32."""
@@ -34,7 +34,7 @@ SMALLEST_TILE = 16
 class Expected:
     """The exact result of a call and the largest error allowed, element by element.
 
-    `out`, `out_bound`: `[tokens, num_heads, head_size]`; `lse`, `lse_bound`: `[num_heads,
+    `out`, `out_bound`: `[tokens, num_heads, value_size]`; `lse`, `lse_bound`: `[num_heads,
     tokens]`; `owned`: `[tokens]`, whether a request owns the row. All float64 (or bool).
     """
 
@@ -180,9 +180,8 @@ def check(
     `out`: where to write; it is filled with NaN first, and the rows that no request owns must
     still hold those very bytes afterwards.
     """
-    query = call["query"]
     if out is None:
-        out = torch.empty(query.shape, dtype=query.dtype)
+        out = output_of(call)
     out.copy_(nan(*out.shape, dtype=out.dtype))
     untouched = out.clone()
     want = expected(call, weights_dtype)

@@ -44,9 +44,12 @@ def cases(draw: DrawFn) -> Case:
     head_size = draw(st.one_of(st.sampled_from((64, 128)), st.integers(1, 32).map(lambda n: 8 * n)))
     dtype = draw(st.sampled_from(DTYPES))
     kv_dtype = draw(st.sampled_from((dtype, dtype, *FP8_DTYPES)))
+    value_size = draw(st.one_of(st.none(), st.none(), st.integers(1, 32).map(lambda n: 8 * n)))
     block_size = draw(st.sampled_from((1, 3, 5, 16, 32, 48, 128)))
     fitting = [
-        name for name, layout in LAYOUTS.items() if layout.fits(block_size, head_size, kv_dtype)
+        name
+        for name, layout in LAYOUTS.items()
+        if layout.fits(block_size, head_size, kv_dtype, value_size)
     ]
     causal = draw(st.booleans())
     return Case(
@@ -54,6 +57,7 @@ def cases(draw: DrawFn) -> Case:
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
         head_size=head_size,
+        value_size=value_size,
         dtype=dtype,
         kv_dtype=kv_dtype,
         layout=draw(st.sampled_from((None, *fitting))),

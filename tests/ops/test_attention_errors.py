@@ -56,7 +56,8 @@ BAD: list[tuple[str, Case, Call, str, str]] = [
     ("value: grad", PACKED, {"value": query(16, 2, 16).requires_grad_()}, "value", "grad"),
     ("value: rows", PACKED, {"value": query(15, 2, 16)}, "value", "(15, 2, 16)"),
     ("value: heads", PACKED, {"value": query(16, 4, 16)}, "value", "(16, 4, 16)"),
-    ("value: channels", PACKED, {"value": query(16, 2, 8)}, "value", "(16, 2, 8)"),
+    ("value: channels", PACKED, {"value": query(16, 2, 12)}, "value", "12 channels"),
+    ("value: too many", PACKED, {"value": query(16, 2, 264)}, "value", "264 channels"),
     ("value: dtype", PACKED, {"value": query(16, 2, 16).bfloat16()}, "value", "torch.bfloat16"),
     (
         "starts: int64",

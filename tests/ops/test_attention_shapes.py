@@ -7,9 +7,11 @@ import torch
 
 from hk_backend.ops import attention_prefill
 from tests.ops.cases import Case, int32, make, nan
+from tests.ops.layouts import LAYOUTS
 from tests.ops.oracle import check
 from tests.ops.strategies import DTYPES, EDGES, HEAD_RATIOS
 
+SPLIT = tuple(name for name in LAYOUTS if name.startswith(("ROCM", "AITER")))
 LONGER_EDGES = (127, 128, 129, 255, 256, 257, 383, 384, 385, 511, 512, 513)
 
 
@@ -17,6 +19,26 @@ LONGER_EDGES = (127, 128, 129, 255, 256, 257, 383, 384, 385, 511, 512, 513)
 def test_every_head_size(head_size: int, isa: str) -> None:
     dtype = DTYPES[head_size // 8 % 3]
     check(make(Case(lengths=((21, 70), (33, 33)), head_size=head_size, dtype=dtype)))
+
+
+@pytest.mark.parametrize(
+    ("head_size", "value_size"),
+    [(192, 128), (128, 192), (64, 128), (128, 64), (8, 256), (256, 8), (72, 40)],
+)
+@pytest.mark.parametrize("layout", [None, "one [B,N,H,Dk+Dv]", "HND, two tensors", *SPLIT])
+def test_values_of_another_size(
+    layout: str | None, head_size: int, value_size: int, isa: str
+) -> None:
+    dtype = DTYPES[(head_size + value_size) // 8 % 3]
+    case = Case(((21, 70), (33, 33), (1, 200)), 6, 2, head_size, dtype, layout=layout)
+    case = case.but(value_size=value_size)
+    check(make(case.but(sliding_window=50, sinks=True)))
+    check(make(case.but(causal=False, logits_soft_cap=20.0, after=3)))
+
+
+def test_values_of_another_size_split_over_threads(isa: str) -> None:
+    case = Case(((3, 5000),), 4, 1, 192, torch.bfloat16, layout="one [B,N,H,Dk+Dv]")
+    check(make(case.but(value_size=128)))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

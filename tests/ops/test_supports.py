@@ -36,6 +36,8 @@ def test_serves(
 
 SERVED = {
     "values as wide as keys": {"head_size_v": 128},
+    "values narrower": {"head_size": 192, "head_size_v": 128},
+    "values wider": {"head_size": 64, "head_size_v": 256},
     "paged": {"paged": True, "block_size": 16},
     "odd blocks": {"paged": True, "block_size": 7},
     "not causal": {"causal": False},
@@ -64,7 +66,8 @@ REFUSED: dict[str, tuple[dict[str, object], str]] = {
     "head size 0": ({"head_size": 0}, "head_size 0"),
     "head size 264": ({"head_size": 264}, "head_size 264"),
     "head size 576": ({"head_size": 576, "head_size_v": 512}, "head_size 576"),
-    "values narrower": ({"head_size": 192, "head_size_v": 128}, "128"),
+    "values of 60 channels": ({"head_size_v": 60}, "values of 60 channels"),
+    "values of 512 channels": ({"head_size": 192, "head_size_v": 512}, "values of 512 channels"),
     "ratio": ({"num_heads": 9, "num_kv_heads": 2}, "9 query heads"),
     "no KV heads": ({"num_kv_heads": 0}, "0 KV heads"),
     "no heads": ({"num_heads": 0}, "0 query heads"),

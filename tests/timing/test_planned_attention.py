@@ -79,7 +79,7 @@ def times(of: Shape, head_size: int) -> list[float]:
     return [rival.clocked or math.nan for rival in explained(name(of), head_size).rivals]
 
 
-@pytest.mark.parametrize("head_size", [64, 128])
+@pytest.mark.parametrize("head_size", [64, 128, 256])
 @pytest.mark.parametrize("of", SHAPES, ids=name)
 def test_the_choice_is_near_the_best_way(of: Shape, head_size: int) -> None:
     chosen, *_ = found = times(of, head_size)
@@ -87,7 +87,7 @@ def test_the_choice_is_near_the_best_way(of: Shape, head_size: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("head_size", [64, 128])
+@pytest.mark.parametrize("head_size", [64, 128, 256])
 def test_in_the_mean(head_size: int) -> None:
     losses = [times(of, head_size)[0] / min(times(of, head_size)) for of in ALL]
     assert math.prod(losses) ** (1 / len(losses)) <= MEAN_LOSS

@@ -36,7 +36,8 @@ struct AttentionArgs {
   bool paged;
 
   int64_t num_requests, num_tokens, num_kv_tokens;
-  int64_t num_heads, num_kv_heads, head_size;
+  int64_t num_heads, num_kv_heads;
+  int64_t head_size, value_size;  // channels of queries and keys, of values and out
 
   const float* sinks;         // [num_heads] or null
   const float* alibi_slopes;  // [num_heads] or null
@@ -61,7 +62,7 @@ struct WorkItem {
 
 // A row's partial result, in float32: maximum and sum of the weights relative to it, both as the
 // online softmax has them, then the output before the division by the sum.
-HK_INLINE int64_t partial_row(int64_t head_size) { return head_size + 2; }
+HK_INLINE int64_t partial_row(int64_t value_size) { return value_size + 2; }
 
 // Rows of which `splits` work items left partial results, the first at `rows.partial` and each
 // `apart` floats from the last.

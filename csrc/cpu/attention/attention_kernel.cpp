@@ -24,7 +24,7 @@
 namespace hk::cpu::HK_ISA {
 namespace {
 
-// D: head size if it is known at compile time, else 0. Its rows then have the largest size, so
+// D: head size, of keys and values, if it is known at compile time, else 0. Its rows then have the largest size, so
 // that every address in the multiply is a constant away from one register.
 template <int D>
 class ItemKernel {
@@ -34,10 +34,11 @@ class ItemKernel {
   ItemKernel(const AttentionArgs& args, const WorkItem& item, void* scratch)
       : args_(args), item_(item), sequence_(args, item.request),
         rows_(item.row_end - item.row_begin), padded_rows_(round_up(rows_, MR)),
-        head_size_(D ? D : args.head_size), buffers_(scratch, padded_rows_, kStride, head_size_) {}
+        head_size_(D ? D : args.head_size), value_size_(D ? D : args.value_size),
+        buffers_(scratch, padded_rows_, kStride, head_size_, value_size_) {}
 
-  static int64_t scratch_bytes(int64_t rows, int64_t head_size) {
-    return 4 * Buffers::floats(round_up(rows, MR), kStride, head_size);
+  static int64_t scratch_bytes(const AttentionArgs& args, int64_t rows) {
+    return 4 * Buffers::floats(round_up(rows, MR), kStride, args.head_size, args.value_size);
   }
 
   void run(float* partials) {
@@ -49,7 +50,7 @@ class ItemKernel {
     }
     std::memset(buffers_.output, 0, sizeof(float) * padded_rows_ * kStride);
     channel_offsets(args_.key, head_size_, buffers_.key_channels);
-    channel_offsets(args_.value, head_size_, buffers_.value_channels);
+    channel_offsets(args_.value, value_size_, buffers_.value_channels);
     const Range keys = visible(0, padded_rows_);
     const int64_t first = item_.keys.begin, hidden = keys.begin - first;
     for (int64_t tile = first + hidden / kTileKeys * kTileKeys; tile < keys.end;
@@ -68,7 +69,7 @@ class ItemKernel {
 
   // The result of rows whose splits have run.
   void join(const float* first, int64_t splits, int64_t apart) {
-    for (int64_t row = 0; row < rows_; ++row, first += partial_row(head_size_))
+    for (int64_t row = 0; row < rows_; ++row, first += partial_row(value_size_))
       join_row(row, first, splits, apart);
     store_output();
   }
@@ -119,11 +120,12 @@ class ItemKernel {
   void pack(int64_t tile, int64_t count) {
     const int64_t request = item_.request, kv_head = item_.kv_head;
     token_offsets(args_, args_.key, request, kv_head, tile, count, buffers_.offsets);
-    pack_tile<Panel::keys, NR, kTileKeys>(args_, args_.key, buffers_.offsets, buffers_.key_channels,
-                                          count, buffers_.keys);
+    pack_tile<Panel::keys, NR, kTileKeys>(args_, args_.key, head_size_, buffers_.offsets,
+                                          buffers_.key_channels, count, buffers_.keys);
     token_offsets(args_, args_.value, request, kv_head, tile, count, buffers_.offsets);
-    values_finite_ = pack_tile<Panel::values, NR, kTileKeys>(
-        args_, args_.value, buffers_.offsets, buffers_.value_channels, count, buffers_.values);
+    values_finite_ =
+        pack_tile<Panel::values, NR, kTileKeys>(args_, args_.value, value_size_, buffers_.offsets,
+                                                buffers_.value_channels, count, buffers_.values);
   }
 
   void row_block(int64_t tile, int64_t begin, int64_t end) {
@@ -186,7 +188,7 @@ class ItemKernel {
   // O = O * rescale + P V for `rows` rows over one range of keys.
   template <int rows>
   HK_INLINE void accumulate(int64_t row, int64_t in_block, Range keys) {
-    for (int64_t c = 0; c < head_size_; c += NR) {
+    for (int64_t c = 0; c < value_size_; c += NR) {
       float* output = buffers_.output + row * kStride + c;
       RegisterTile<rows> tile;
       tile.load_scaled(output, kStride, buffers_.rescale + row);
@@ -197,10 +199,10 @@ class ItemKernel {
   }
 
   void store_partial(float* to) const {
-    for (int64_t row = 0; row < rows_; ++row, to += partial_row(head_size_)) {
+    for (int64_t row = 0; row < rows_; ++row, to += partial_row(value_size_)) {
       to[0] = buffers_.row_top[row];
       to[1] = buffers_.row_sum[row];
-      std::memcpy(to + 2, buffers_.output + row * kStride, sizeof(float) * head_size_);
+      std::memcpy(to + 2, buffers_.output + row * kStride, sizeof(float) * value_size_);
     }
   }
 
@@ -209,12 +211,12 @@ class ItemKernel {
     for (int64_t s = 0; s < splits; ++s) top = first[s * apart] > top ? first[s * apart] : top;
     const float finite_top = top == kNegInf ? 0.0f : top;  // as in softmax_row
     float* output = buffers_.output + row * kStride;
-    std::memset(output, 0, sizeof(float) * head_size_);
+    std::memset(output, 0, sizeof(float) * value_size_);
     for (int64_t s = 0; s < splits; ++s) {
       const float* from = first + s * apart;
       const float weight = exp2(from[0] - finite_top);
       sum += from[1] * weight;
-      for (int64_t c = 0; c < head_size_; c += 8)
+      for (int64_t c = 0; c < value_size_; c += 8)
         *reinterpret_cast<f8_u*>(output + c) +=
             *reinterpret_cast<const f8_u*>(from + 2 + c) * weight;
     }
@@ -245,7 +247,7 @@ class ItemKernel {
     auto* to = static_cast<typename T::type*>(args_.out) + token(row) * args_.out_token +
                head * args_.out_head;
     const float* from = buffers_.output + row * kStride;
-    for (int64_t c = 0; c < head_size_; c += 8) {
+    for (int64_t c = 0; c < value_size_; c += 8) {
       const f8 x = factor == 0.0f ? f8{} : *reinterpret_cast<const f8_u*>(from + c) * factor;
       if (args_.out_channel == 1)
         store8<T>(to + c, x);
@@ -261,7 +263,7 @@ class ItemKernel {
   const AttentionArgs& args_;
   const WorkItem& item_;
   Sequence sequence_;
-  int64_t rows_, padded_rows_, head_size_;
+  int64_t rows_, padded_rows_, head_size_, value_size_;
   Buffers buffers_;
   bool values_finite_ = true;
 };
@@ -271,25 +273,25 @@ struct HeadSize {};
 
 // Calls `f` with the head size if it is known at compile time, else with 0.
 template <class F>
-HK_INLINE auto with_head_size(int64_t head_size, F f) {
-  if (head_size == 64) return f(HeadSize<64>{});
-  if (head_size == 128) return f(HeadSize<128>{});
+HK_INLINE auto with_head_size(const AttentionArgs& args, F f) {
+  const bool one_size = args.head_size == args.value_size;
+  if (one_size && args.head_size == 64) return f(HeadSize<64>{});
+  if (one_size && args.head_size == 128) return f(HeadSize<128>{});
   return f(HeadSize<0>{});
 }
 
 int64_t scratch_bytes(const AttentionArgs& args, int64_t rows) {
-  return with_head_size(args.head_size, [&]<int D>(HeadSize<D>) {
-    return ItemKernel<D>::scratch_bytes(rows, args.head_size);
-  });
+  return with_head_size(
+      args, [&]<int D>(HeadSize<D>) { return ItemKernel<D>::scratch_bytes(args, rows); });
 }
 
 void attention(const AttentionArgs& args, const WorkItem& item, float* partials, void* scratch) {
-  with_head_size(args.head_size,
+  with_head_size(args,
                  [&]<int D>(HeadSize<D>) { ItemKernel<D>(args, item, scratch).run(partials); });
 }
 
 void join(const AttentionArgs& args, const Joint& joint, const float* partials, void* scratch) {
-  with_head_size(args.head_size, [&]<int D>(HeadSize<D>) {
+  with_head_size(args, [&]<int D>(HeadSize<D>) {
     ItemKernel<D>(args, joint.rows, scratch)
         .join(partials + joint.rows.partial, joint.splits, joint.apart);
   });

@@ -16,7 +16,7 @@ class Planner {
   Planner(const AttentionArgs& args, const AttentionKernels& kernels, int threads,
           int64_t split_elements)
       : args_(args), kernels_(kernels), threads_(threads),
-        most_rows_(std::max(kFewestRows, 65536 / args.head_size)),
+        most_rows_(std::max(kFewestRows, 65536 / std::max(args.head_size, args.value_size))),
         fewest_keys_(std::max<int64_t>(1, split_elements / args.head_size)) {
     for (int64_t r = 0; r < args.num_requests; ++r)
       if (const Sequence sequence(args, r); sequence.num_queries)
@@ -91,7 +91,7 @@ class Planner {
   }
 
   void split_keys(WorkItem item, Range keys, int64_t splits, double cost) {
-    const int64_t apart = (item.row_end - item.row_begin) * partial_row(args_.head_size);
+    const int64_t apart = (item.row_end - item.row_begin) * partial_row(args_.value_size);
     item.partial = plan_.partial_floats;
     add_joints(item, splits, apart);
     for (int64_t s = 0; s < splits; ++s, item.partial += apart) {
@@ -109,7 +109,7 @@ class Planner {
   }
 
   void add_joints(WorkItem rows, int64_t splits, int64_t apart) {
-    const int64_t end = rows.row_end, row = partial_row(args_.head_size);
+    const int64_t end = rows.row_end, row = partial_row(args_.value_size);
     for (int64_t begin = rows.row_begin; begin < end; begin += kFewestRows) {
       rows.row_begin = begin;
       rows.row_end = std::min(end, begin + kFewestRows);

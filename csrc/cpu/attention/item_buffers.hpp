@@ -15,12 +15,12 @@ struct Buffers {
   float *query, *output, *row_top, *row_sum, *rescale, *keys, *values, *scores;
   int64_t *offsets, *key_channels, *value_channels, *positions;
 
-  static int64_t floats(int64_t rows, int64_t stride, int64_t head_size) {
-    return rows * (2 * stride + 3 + 2) + kTileKeys * (head_size + round_up(head_size, NR)) +
+  static int64_t floats(int64_t rows, int64_t stride, int64_t head_size, int64_t value_size) {
+    return rows * (2 * stride + 3 + 2) + kTileKeys * (head_size + round_up(value_size, NR)) +
            kBlockRows * kTileKeys + 2 * kTileKeys + 4 * kMaxHeadSize + 12 * 16;
   }
 
-  Buffers(void* scratch, int64_t rows, int64_t stride, int64_t head_size) {
+  Buffers(void* scratch, int64_t rows, int64_t stride, int64_t head_size, int64_t value_size) {
     char* at = static_cast<char*>(scratch);
     auto take = [&](int64_t count) {
       auto* p = reinterpret_cast<float*>(at);
@@ -33,7 +33,7 @@ struct Buffers {
     value_channels = take_ints(kMaxHeadSize);
     positions = take_ints(rows);
     keys = take(kTileKeys * head_size);
-    values = take(kTileKeys * round_up(head_size, NR));
+    values = take(kTileKeys * round_up(value_size, NR));
     scores = take(kBlockRows * kTileKeys);
     query = take(rows * stride);
     output = take(rows * stride);

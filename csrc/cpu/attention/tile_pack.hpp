@@ -128,9 +128,8 @@ struct TilePacker {
 // Packs `keys` keys (or values) and zero-fills the last panel: up to a multiple of NR keys, and
 // for values channels up to a multiple of NR. Returns whether all packed values are finite.
 template <Panel panel, int NR, int kTileKeys>
-inline bool pack_tile(const AttentionArgs& args, const CacheView& view, const int64_t* offsets,
-                      const int64_t* channel, int64_t keys, float* out) {
-  const int64_t channels = args.head_size;
+inline bool pack_tile(const AttentionArgs& args, const CacheView& view, int64_t channels,
+                      const int64_t* offsets, const int64_t* channel, int64_t keys, float* out) {
   if (panel == Panel::values && channels % NR) {
     float* last = out + channels / NR * kTileKeys * NR;
     std::memset(last, 0, sizeof(float) * kTileKeys * NR);

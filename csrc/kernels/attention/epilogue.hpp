@@ -93,7 +93,7 @@ class Epilogue {
   HK_DEVICE RowWeights weights_of(RowSums sums, Logits logits) const {
     const f32 values = Mask::kPart ? 1.0f : value_factor;
     const RowWeights weights = RowWeights::of(sums, logits.factor, values, logits.least());
-    if constexpr (Mask::kWindow)
+    if constexpr (kHasSinks<Mask>)
       if (sink != kNoScore) return weights.with_sink(sink, values);
     return weights;
   }
@@ -109,7 +109,7 @@ class Epilogue {
       constexpr int kChannel = Matrix::kRows * c.value;
       const Block& block = output.block[c][0];
       if constexpr (Shape::kPadded)
-        store_transposed_below<T>(out, [&] { return row; }, kChannel, args.head_size, block, lane);
+        store_transposed_below<T>(out, [&] { return row; }, kChannel, args.value_size, block, lane);
       else
         store_transposed<T>(out, row, kChannel, block, lane);
     });

@@ -32,15 +32,15 @@ struct KeyValueStream {
 
   // `first`: that any of the workgroup's queries sees, in the first tile.
   HK_DEVICE KeyValueStream(const Source& rows, const Tensor& key, const Tensor& value, i32 first,
-                           i32 channels, i32 wave, Lane lane)
+                           Channels channels, i32 wave, Lane lane)
       : source(rows), keys(key), values(value),
         key_filler(wave, lane, {key.row_stride, key.piece_stride}),
         value_filler(wave, lane, {value.row_stride, value.piece_stride}),
         seen(first % KeyTile::kRows),
         row(first / KeyTile::kRows * KeyTile::kRows + key_filler.share.first_row - KeyTile::kRows) {
     if constexpr (Shape::kPadded) {
-      key_filler.end_rows(channels, kNowhere, wave, lane);
-      value_filler.end_rows(channels, kNowhere, wave, lane);
+      key_filler.end_rows(channels.keys, kNowhere, wave, lane);
+      value_filler.end_rows(channels.values, kNowhere, wave, lane);
     }
   }
 

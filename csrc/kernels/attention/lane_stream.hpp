@@ -38,15 +38,15 @@ struct LaneStream {
 
   // `first`: that any of the workgroup's queries sees, in the first tile.
   HK_DEVICE LaneStream(const Source& rows, const Tensor& key, const Tensor& value, i32 first,
-                       i32 channels, i32 wave, Lane lane)
+                       Channels channels, i32 wave, Lane lane)
       : source(rows), row_bytes(key.row_stride), key_filler(wave, lane, {0}),
         value_filler(wave, lane, {0}), lane_row(Share::row(0, wave, lane)),
         seen(first % KeyTile::kRows - key_filler.share.first_row),
         row(first / KeyTile::kRows * KeyTile::kRows + key_filler.share.first_row) {
     // There must be something; keys beside it are cleared where they are read.
     if constexpr (Shape::kPadded) {
-      key_filler.end_rows(channels, 0, wave, lane);
-      value_filler.end_rows(channels, 0, wave, lane);
+      key_filler.end_rows(channels.keys, 0, wave, lane);
+      value_filler.end_rows(channels.values, 0, wave, lane);
     }
     key_base = key.base + key_filler.share.source[0];
     value_apart = value.base + value_filler.share.source[0] - key_base;

@@ -39,6 +39,12 @@ struct Part {
   static constexpr bool kWindow = false, kPart = true, kGrouped = true;
 };
 
+// The same of the keys that the windows of a query tile hold.
+struct WindowPart : Window {
+  static constexpr char kName[16] = "window_part";
+  static constexpr bool kPart = true;
+};
+
 // What a step has to mask: nothing; keys past a row's last one; these and keys before its window.
 enum class Masked { kNot, kPast, kOutside };
 
@@ -48,9 +54,13 @@ struct Visible {
   i32 keys, ahead, causal, window;
   i32 part_begin, part_end;
 
-  HK_DEVICE i32 first(i32 row) const {
-    if constexpr (Mask::kPart) return part_begin;
+  // The first key that a row sees of all parts.
+  HK_DEVICE i32 window_begin(i32 row) const {
     return Mask::kWindow ? max(ahead + row + 1 - window, 0) : 0;
+  }
+  HK_DEVICE i32 first(i32 row) const {
+    if constexpr (!Mask::kPart) return window_begin(row);
+    return Mask::kWindow ? max(window_begin(row), part_begin) : part_begin;
   }
   HK_DEVICE i32 end(i32 row) const {
     const i32 found = causal ? min(keys, max(ahead + row + 1, 0)) : keys;
@@ -58,10 +68,14 @@ struct Visible {
   }
 };
 
+// Whether a head may have a sink. Those of parts are the merge's.
+template <class Mask>
+constexpr bool kHasSinks = Mask::kWindow && !Mask::kPart;
+
 // The head's sink; kNoScore: none.
 template <class Mask>
 HK_DEVICE f32 sink_of(const AttentionPrefillArgs& args, u32 head) {
-  if constexpr (!Mask::kWindow) return kNoScore;
+  if constexpr (!kHasSinks<Mask>) return kNoScore;
   return args.sinks ? constant(args.sinks)[head] : kNoScore;
 }
 

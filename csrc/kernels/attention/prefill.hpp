@@ -21,10 +21,11 @@ struct Item {
 template <class Mask>
 HK_DEVICE Item this_item(const AttentionPrefillArgs& args) {
   const u32 x = __builtin_amdgcn_workgroup_id_x(), y = __builtin_amdgcn_workgroup_id_y();
-  if constexpr (Mask::kPart) return {x, y * args.group, y, __builtin_amdgcn_workgroup_id_z()};
-  if constexpr (Mask::kGrouped) return {0, x * args.group, x, y};
-  const u32 head = neighbours_on_one_xcd(x, args.num_heads);
-  return {0, head, Divisor{args.group, args.group_reciprocal}.divide(head).quotient, y};
+  const u32 part = Mask::kPart ? x : 0, slot = Mask::kPart ? __builtin_amdgcn_workgroup_id_z() : y;
+  const u32 number = Mask::kPart ? y : x;
+  if constexpr (Mask::kGrouped) return {part, number * args.group, number, slot};
+  const u32 head = Mask::kPart ? number : neighbours_on_one_xcd(number, args.num_heads);
+  return {part, head, Divisor{args.group, args.group_reciprocal}.divide(head).quotient, slot};
 }
 
 template <class Shape, class Source, class Mask>
@@ -52,11 +53,11 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
   const i32 wave_rows = clamp_scalar(request_rows - first_row, Shape::kWaveRows);
   const Rows rows(group, first_row, wave_rows);
   const u32 first_token = tile.start + rows.token;
-  const i32 channels = channels_of<Shape>(args);
+  const Channels channels = channels_of<Shape>(args);
   const QueryRows<Shape> queries(shared_address(lds) + Wave::kQueryLds, wave, lane);
   const u64 query = offset(first_token, args.query_token) + offset(head, args.query_head);
   queries.copy(address(args.query) + query * sizeof(T), rows, args.query_token * sizeof(T),
-               args.query_head * sizeof(T), channels);
+               args.query_head * sizeof(T), channels.keys);
 
   const Source source = row_source<Source>(args, tile);
   using Stored = StoredOf<T, Source>;
@@ -65,18 +66,21 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
   auto values = tensor_rows<Stored, Source>(tile, args.value, args.value_block,
                                             offset(kv_head, args.value_head), args.value_token);
   if constexpr (Source::kSplit) {
-    in_pieces<Stored>(keys, args.key_piece, channels * sizeof(Stored) / 16);
-    in_pieces<Stored>(values, args.value_piece, channels);
+    in_pieces<Stored>(keys, args.key_piece, channels.keys * sizeof(Stored) / 16);
+    in_pieces<Stored>(values, args.value_piece, channels.values);
   }
   const i32 num_keys = source.count;
 
-  const i32 part_begin = part_of_keys * args.part_keys;
-  const i32 part_end = i32(part_of_keys) == args.parts - 1 ? num_keys : part_begin + args.part_keys;
-  const Visible<Mask> visible{
-      num_keys, num_keys - tile.length, args.causal, args.window, part_begin, part_end};
+  Visible<Mask> visible{num_keys, num_keys - tile.length, args.causal, args.window, 0, num_keys};
   const i32 tile_rows = min(request_rows - tile.first_row, Shape::kQueryRows);
   Rows all(group, tile.first_row, tile_rows);
   pin_scalar(all.token);  // what it is made from takes registers that a window has not got
+  if constexpr (Mask::kPart) {
+    // Parts are whole tiles: the first begins with the tile that the first row's window begins in.
+    const i32 begin = visible.window_begin(all.token) / kTileKeys * kTileKeys;
+    visible.part_begin = begin + part_of_keys * args.part_keys;
+    if (i32(part_of_keys) != args.parts - 1) visible.part_end = visible.part_begin + args.part_keys;
+  }
   const i32 first_seen = visible.first(all.token), first_tile = first_seen / kTileKeys;
   // The last step clears no values before a window: another one comes after a first tile that has some.
   const bool clears = Mask::kWindow && !Source::kWidens && first_seen % kTileKeys != 0;
@@ -88,14 +92,14 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
       value_scale = stored_scale<Source>(args.value_scale, kv_head, args.value_scale_head);
   if constexpr (Source::kWidens) pin_scalar(key_scale, value_scale);
   f32 sink = sink_of<Mask>(args, head), slope = slope_of<Mask>(args, head);
-  if constexpr (Mask::kWindow) pin_scalar(sink);
+  if constexpr (kHasSinks<Mask>) pin_scalar(sink);
   if constexpr (Mask::Logits::kSloped) pin_scalar(slope);
   const Scale scale(args.scale * key_scale);
   // At d=64 in codes a window leaves no vector register for it.
-  const f32 factor = Mask::kWindow ? to_scalar(scale.factor) : scale.factor;
+  const f32 factor = Mask::kWindow && !Mask::kPart ? to_scalar(scale.factor) : scale.factor;
   const auto logits = Mask::Logits::of(args, slope, factor);
   Wave attention({source, keys, values, first_seen, channels, wave, lane}, shared_address(lds),
-                 wave, lane, logits, channels);
+                 wave, lane, logits, channels.keys);
 
   if (tiles > first_tile) {
     constexpr Masked kBegin = Mask::kWindow ? Masked::kOutside : Masked::kPast;
@@ -113,8 +117,14 @@ HK_DEVICE void attention_prefill(const AttentionPrefillArgs& args) {
     if (own_tiles > first_tile && first_seen % kTileKeys > part) own_tiles = max(own_tiles, fewest);
     const i32 whole_tiles = (visible.end(rows.token) + rest) / kTileKeys;
     const i32 begun_tiles = ceil_div(visible.first(last) - part, kTileKeys);
-    attention.see(visible.end(rows.token + rows.token_of(lane.col)) - 1, args.window,
-                  visible.first(rows.token));
+    const i32 own_token = rows.token + rows.token_of(lane.col);
+    i32 own_end = visible.end(own_token), own_window = args.window;
+    if constexpr (Mask::kWindow && Mask::kPart) {  // a part may have some of the window, or nothing
+      own_window = own_end - visible.first(own_token);
+      own_end = own_window > 0 ? own_end : 0;
+      own_window = max(own_window, 1);
+    }
+    attention.see(own_end - 1, own_window, visible.first(rows.token));
     attention.start(queries, scale, own_tiles > first_tile);
     i32 j = first_tile - 1;
     if (own_tiles > first_tile) {
@@ -168,8 +178,10 @@ constexpr KernelInfo<AttentionFacts> info(AttentionFacts facts, i32 useful_perce
                                      facts,
                                      {Shape::kWavesPerSimd, useful_percent}};
   const char* grid =
-      Mask::kPart ? "parts, num_kv_heads, max(ceil_div(num_tokens * group, tile_rows) + "
-                    "num_requests - 1, 1)"
+      Mask::kPart && Mask::kGrouped
+          ? "parts, num_kv_heads, max(ceil_div(num_tokens * group, tile_rows) + "
+            "num_requests - 1, 1)"
+      : Mask::kPart ? "parts, num_heads, max(ceil_div(num_tokens, tile_rows) + num_requests - 1, 1)"
       : Mask::kGrouped
           ? "num_kv_heads, max(ceil_div(num_tokens * group, tile_rows) + num_requests - 1, 1)"
           : "num_heads, max(ceil_div(num_tokens, tile_rows) + num_requests - 1, 1)";

@@ -62,9 +62,15 @@ struct Padded : Of {
   static constexpr bool kPadded = true;
 };
 
+// Of queries and keys, and of values and out.
+struct Channels {
+  i32 keys, values;
+};
+
 template <class Shape>
-HK_DEVICE i32 channels_of(const AttentionPrefillArgs& args) {
-  return Shape::kPadded ? args.head_size : Shape::kHeadSize;
+HK_DEVICE Channels channels_of(const AttentionPrefillArgs& args) {
+  if constexpr (Shape::kPadded) return {args.head_size, args.value_size};
+  return {Shape::kHeadSize, Shape::kHeadSize};
 }
 
 // The tiles of keys and values, and how the results of a lane lie in them: whole rows, or pieces.

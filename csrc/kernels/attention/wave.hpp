@@ -31,7 +31,7 @@ class AttentionWave {
   using ValueRing = TileRing<ValueTile, kValueStages, Shape::Turns::kLate>;
   static constexpr int kRingBytes = KeyRing::kBytes + ValueRing::kBytes;
 
-  // `channels`: of a row.
+  // `channels`: of a key.
   HK_DEVICE AttentionWave(const Stream& copies, u32 lds, i32 wave, Lane in, Logits logits,
                           i32 channels_)
       : softmax(logits), stream(copies), turns(wave), key_ring{lds},

@@ -8,7 +8,7 @@ from typing import Any
 
 from hk_backend.kernels import Catalogue, Fact, Family, NoKernel
 from hk_backend.kernels.attention_plan import COSTS, Choice, choices, choose
-from hk_backend.kernels.masks import NO_MASK, PART
+from hk_backend.kernels.masks import NO_MASK, PART, WINDOW, WINDOW_PART
 from hk_backend.kernels.row_sources import PAGED
 from hk_backend.timing.calibration import error_of
 from hk_backend.timing.workloads import attention, merge
@@ -72,7 +72,7 @@ def explain(
     if head_size not in COSTS:
         there = " or ".join(map(str, COSTS))
         raise ValueError(f"head size {head_size}; valid: {there}")
-    family = _kernels(kernels, head_size, NO_MASK)
+    family = _kernels(kernels, head_size, _mask(shape))
     step = attention.step(family[0], shape)
     of = step, compute_units, [kernel.tile.rows for kernel in family]
     chosen = choose(*of)
@@ -92,6 +92,12 @@ def _rival(of: Choice, time: float | None) -> Rival:
     return Rival(of.rows, of.parts.number, of.parts.keys, of.workgroups, of.microseconds, time)
 
 
+def _mask(shape: attention.Shape) -> str:
+    if shape.window:
+        return WINDOW_PART if shape.parts > 1 else WINDOW
+    return PART if shape.parts > 1 else NO_MASK
+
+
 def _kernels(kernels: Catalogue, head_size: int, mask: str) -> Family:
     facts: dict[str, Fact] = {"dtype": "bf16", "stored": "bf16", "keys": PAGED}
     of = {**facts, "head_size": head_size, "padded": False, "mask": mask}
@@ -103,7 +109,7 @@ def _clock(kernels: Catalogue, shape: attention.Shape, head_size: int, way: Choi
     from hk_backend.timing.model import time, trace
 
     shape = replace(shape, parts=way.parts.number)
-    family = _kernels(kernels, head_size, PART if shape.parts > 1 else NO_MASK)
+    family = _kernels(kernels, head_size, _mask(shape))
     (entry,) = (kernel for kernel in family if kernel.tile.rows == way.rows)
     launches = [attention.launch(entry, shape)]
     if shape.parts > 1:

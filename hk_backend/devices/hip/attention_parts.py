@@ -13,14 +13,14 @@ from dataclasses import replace
 import torch
 
 from hk_backend.devices.hip import attention
-from hk_backend.devices.hip.attention import OPERATOR, STORED
+from hk_backend.devices.hip.attention_family import OPERATOR, STORED
 from hk_backend.devices.hip.attention_problem import problem_of
 from hk_backend.devices.hip.call import KernelCall
 from hk_backend.devices.hip.operator import Machine, Problem, Way
 from hk_backend.devices.hip.plan import numbers_of
 from hk_backend.kernels import Catalogue, Family, KernelEntry, NoKernel
 from hk_backend.kernels.attention_plan import TILE_KEYS, Parts
-from hk_backend.kernels.masks import ALIBI, ALL_KEYS, CAPPED, PART
+from hk_backend.kernels.masks import ALIBI, ALL_KEYS, CAPPED, PART, WINDOW_PART
 from hk_backend.kernels.row_sources import PAGED
 
 verdict, prepare, settle = attention.verdict, attention.prepare, attention.settle
@@ -34,12 +34,12 @@ FROM_CALL = ("out", "lse", "key_scale", "value_scale", "sinks", "query_start_loc
 
 
 def kernels_of(call: KernelCall, kernels: Catalogue) -> tuple[Family, Family] | None:
-    """Those that compute a call in parts, and those that join these; None: there are none, or a
-    window leaves few keys to share."""
+    """Those that compute a call in parts, and those that join these; None: there are none."""
     facts = call.kernels[0].facts
-    if call.numbers["window"] != ALL_KEYS or facts["mask"] in (CAPPED, ALIBI):
+    if facts["mask"] in (CAPPED, ALIBI):
         return None
-    parts = kernels.alternatives(OPERATOR, **{**facts, "mask": PART})
+    mask = PART if call.numbers["window"] == ALL_KEYS else WINDOW_PART
+    parts = kernels.alternatives(OPERATOR, **{**facts, "mask": mask})
     of_merge = {name: facts[name] for name in ("dtype", "head_size")}
     merge = kernels.alternatives(MERGE, **of_merge)
     if isinstance(parts, NoKernel) or isinstance(merge, NoKernel):
@@ -102,7 +102,9 @@ def self_check_problem(kernel: KernelEntry) -> Problem:
     dtype = dtypes[str(facts["dtype"])]
     stored = dtypes[str(facts.get("stored", facts["dtype"]))]
     keys = str(facts.get("keys", PAGED))
-    return problem_of(dtype, stored, int(facts["head_size"]), keys, PART)
+    size = int(facts["head_size"])
+    mask = str(facts.get("mask", PART))
+    return problem_of(dtype, stored, (size, size), keys, mask)
 
 
 def ways(kernel: KernelEntry, kernels: Catalogue) -> Sequence[Way]:

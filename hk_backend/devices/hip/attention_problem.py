@@ -29,11 +29,11 @@ BLOCK_SIZES = {PAGED: 16, TOKENS: 1, ANY_PAGES: 12, SPLIT: 16}
 
 
 def problem_of(
-    dtype: torch.dtype, stored: torch.dtype, head_size: int, keys: str, mask: str
+    dtype: torch.dtype, stored: torch.dtype, sizes: tuple[int, int], keys: str, mask: str
 ) -> Problem:
-    """Causal, always the same numbers, keys and values in `stored`, and all that kernels of `mask`
-    have; the answers come from packed keys."""
-    problem = _problem(dtype, stored, head_size)
+    """Causal, always the same numbers, keys and values in `stored` and of `sizes`, and all that
+    kernels of `mask` have; the answers come from packed keys."""
+    problem = _problem(dtype, stored, *sizes)
     if mask in WINDOWED:
         problem = replace(problem, sliding_window=WINDOW, sinks=torch.tensor(SINKS))
     if mask == CAPPED:
@@ -48,21 +48,23 @@ def problem_of(
     )
 
 
-def _problem(dtype: torch.dtype, stored: torch.dtype, head_size: int) -> AttentionArguments:
+def _problem(
+    dtype: torch.dtype, stored: torch.dtype, head_size: int, value_size: int
+) -> AttentionArguments:
     random = torch.Generator().manual_seed(0)
 
-    def normal(tokens: int, heads: int) -> torch.Tensor:
-        return torch.randn(tokens, heads, head_size, generator=random)
+    def normal(tokens: int, heads: int, channels: int) -> torch.Tensor:
+        return torch.randn(tokens, heads, channels, generator=random)
 
-    query = normal(sum(QUERY_LENS), NUM_HEADS).to(dtype)
+    query = normal(sum(QUERY_LENS), NUM_HEADS, head_size).to(dtype)
     narrow = stored.itemsize < dtype.itemsize
     return AttentionArguments(
         query=query,
-        key=normal(sum(SEQ_LENS), NUM_KV_HEADS).to(stored),
-        value=normal(sum(SEQ_LENS), NUM_KV_HEADS).to(stored),
+        key=normal(sum(SEQ_LENS), NUM_KV_HEADS, head_size).to(stored),
+        value=normal(sum(SEQ_LENS), NUM_KV_HEADS, value_size).to(stored),
         query_start_loc=starts_of(QUERY_LENS),
         key_start_loc=starts_of(SEQ_LENS),
-        out=torch.full_like(query, torch.nan),
+        out=query.new_full((*query.shape[:2], value_size), torch.nan),
         lse=torch.full((NUM_HEADS, len(query)), torch.nan),
         k_scale=torch.tensor(KEY_SCALES) if narrow else 1.0,
         v_scale=torch.tensor(VALUE_SCALES) if narrow else 1.0,
@@ -70,15 +72,16 @@ def _problem(dtype: torch.dtype, stored: torch.dtype, head_size: int) -> Attenti
 
 
 def in_pages(packed: AttentionArguments, keys: str) -> AttentionArguments:
-    """The same with keys and values in a cache, last blocks first, NaN between: `[B, N, H, D]`, or
-    as ROCM_ATTN splits it."""
+    """The same with keys and values in a cache, last blocks first, NaN between: `[B, N, H, D]`, all
+    rows as long as the longer ones, or as ROCM_ATTN splits it."""
     block_size = BLOCK_SIZES[keys]
     counts = [-(-length // block_size) for length in SEQ_LENS]
     block_table = torch.zeros(len(counts), max(counts), dtype=torch.int32)
     caches = []
     for stored in packed.stored():
-        shape = (sum(counts), block_size, *stored.shape[1:])
-        cache = torch.full(shape, torch.nan).to(stored.dtype)
+        most = max(packed.query.shape[2], packed.value_size)
+        shape = (sum(counts), block_size, stored.shape[1], most)
+        cache = torch.full(shape, torch.nan).to(stored.dtype)[..., : stored.shape[2]]
         next_block = sum(counts)
         for request, own in enumerate(stored.split(SEQ_LENS)):
             for block, rows in enumerate(own.split(block_size)):

@@ -47,7 +47,8 @@ def form_of_cache(cache: PagedKV) -> str:
     Raises:
         ValueError: there are none.
     """
-    if _rows(cache.key, cache) and _rows(cache.value, cache):
+    sizes = (cache.key, cache.head_size), (cache.value, cache.value_size)
+    if all(_rows(view, size, cache) for view, size in sizes):
         return _form_of_rows(cache.block_size)
     if not (_key_pieces(cache.key, cache) and _value_pieces(cache.value, cache)):
         names = (("keys", cache.key), ("values", cache.value))
@@ -74,8 +75,9 @@ def cache_arguments(cache: PagedKV, keys: str) -> dict[str, int]:
     else:
         found = row_strides("key", cache.key, cache) | row_strides("value", cache.value, cache)
     if keys == TOKENS:  # whose rows are the blocks
+        most = max(cache.head_size, cache.value_size)
         for name in ("key", "value"):
-            found[f"{name}_token"] = found[f"{name}_block"] or cache.head_size
+            found[f"{name}_token"] = found[f"{name}_block"] or most
     by_lane = keys in (TOKENS, ANY_PAGES)
     return {
         **found,
@@ -129,7 +131,7 @@ def piece_strides(cache: PagedKV) -> dict[str, int]:
     element = key.tensor.element_size()
     reach = {
         "key": (cache.head_size // piece) * found["key_piece"] + 16 * found["key_token"],
-        "value": cache.head_size * found["value_piece"] + 16 * found["value_token"],
+        "value": cache.value_size * found["value_piece"] + 16 * found["value_token"],
     }
     for name, elements in reach.items():
         if not 0 < elements * element < PIECES_BYTES:
@@ -142,8 +144,8 @@ def piece_of(cache: PagedKV) -> int:
     return PIECE_BYTES // cache.dtype.itemsize
 
 
-def _rows(view: CacheView, cache: PagedKV) -> bool:
-    whole = view.token_split >= cache.block_size and view.channel_split >= cache.head_size
+def _rows(view: CacheView, channels: int, cache: PagedKV) -> bool:
+    whole = view.token_split >= cache.block_size and view.channel_split >= channels
     return whole and view.strides[5] == 1
 
 
@@ -154,7 +156,7 @@ def _key_pieces(view: CacheView, cache: PagedKV) -> bool:
 
 def _value_pieces(view: CacheView, cache: PagedKV) -> bool:
     together = view.token_split in (piece_of(cache), max(view.token_split, cache.block_size))
-    return together and view.channel_split >= cache.head_size and view.strides[3] == 1
+    return together and view.channel_split >= cache.value_size and view.strides[3] == 1
 
 
 def _outer(name: str, view: CacheView, cache: PagedKV) -> dict[str, int]:

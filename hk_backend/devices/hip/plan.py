@@ -48,6 +48,7 @@ class Layer(NamedTuple):
     heads: int
     kv_heads: int
     head_size: int
+    grouped: bool
     window: int
     sizes: tuple[int, ...]
     parts: bool
@@ -55,16 +56,15 @@ class Layer(NamedTuple):
 
     @classmethod
     def of(cls, call: KernelCall, compute_units: int, parts: bool = False) -> Layer:
-        facts, heads = call.kernels[0].facts, call.sizes["num_heads"]
-        kv_heads = call.sizes["num_kv_heads"] if facts["mask"] in GROUPED else heads
+        facts, window = call.kernels[0].facts, int(call.numbers["window"])
+        heads = call.sizes["num_heads"], call.sizes["num_kv_heads"], int(facts["head_size"])
         sizes = tuple(kernel.tile.rows for kernel in call.kernels)
-        of_heads = heads, kv_heads, int(facts["head_size"])
-        return cls(*of_heads, int(call.numbers["window"]), sizes, parts, compute_units)
+        return cls(*heads, facts["mask"] in GROUPED, window, sizes, parts, compute_units)
 
     def choose(self, tokens: int, requests: int, longest: int | None) -> Choice:
         """Args: see `attention_plan.Step`; `longest` may not be known."""
-        heads = self.heads, self.kv_heads, self.head_size
-        step = attention_plan.Step(tokens, requests, longest or 0, *heads, self.window)
+        of_layer = self.heads, self.kv_heads, self.head_size, self.grouped, self.window
+        step = attention_plan.Step(tokens, requests, longest or 0, *of_layer)
         return attention_plan.choose(step, self.compute_units, self.sizes, self.parts)
 
 

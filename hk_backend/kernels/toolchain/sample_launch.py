@@ -99,6 +99,7 @@ def attention_prefill(
         "num_blocks": blocks,
         "causal": int(causal),
         "head_size": head_size,
+        "value_size": head_size,
         "scale": head_size**-0.5,
         "value_factor": 1.0,
         "window": ALL_KEYS,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hk_backend.kernels.attention_plan import Step
 from hk_backend.kernels.entry import KernelEntry, pack_arguments
-from hk_backend.kernels.masks import ALL_KEYS, GROUPED, PART
+from hk_backend.kernels.masks import ALL_KEYS, GROUPED, PARTS
 from hk_backend.kernels.row_sources import (
     ANY_PAGES,
     PACKED,
@@ -97,11 +97,10 @@ class Shape:
 
 def step(entry: KernelEntry, shape: Shape) -> Step:
     """As a planner sees it."""
-    kv_heads = shape.kv_heads if entry.facts["mask"] in GROUPED else shape.heads
-    of_heads = shape.heads, kv_heads, entry.tile.depth
-    requests = len(shape.queries)
+    of_heads = shape.heads, shape.kv_heads, entry.tile.depth
+    requests, grouped = len(shape.queries), entry.facts["mask"] in GROUPED
     window = shape.window or ALL_KEYS
-    return Step(sum(shape.queries), requests, max(shape.keys), *of_heads, window)
+    return Step(sum(shape.queries), requests, max(shape.keys), *of_heads, grouped, window)
 
 
 def launch(entry: KernelEntry, shape: Shape) -> Launch:
@@ -120,7 +119,7 @@ def launch(entry: KernelEntry, shape: Shape) -> Launch:
         "query_start_loc": buffers.table(_starts(shape.queries)),
         **(_paged(shape) if paged else {"key_start_loc": buffers.table(_starts(shape.keys))}),
     }
-    if entry.facts["mask"] == PART:
+    if entry.facts["mask"] in PARTS:
         arrays["lse"] = buffers.zeros((shape.parts, 2, shape.heads, tokens), np.float32)
     if stored < ELEMENT:  # one for the whole cache, as engines have them
         arrays |= {name: buffers.zeros((1,), np.float32) for name in SCALES}
@@ -222,7 +221,10 @@ def query_tiles(rows: NDArray[np.int64], tile: int) -> tuple[NDArray[np.int64], 
 
 def part_tiles(entry: KernelEntry, shape: Shape) -> int:
     """Of each part but the last one, which has the rest."""
-    return -(-max(shape.keys) // (entry.tile.columns * shape.parts))
+    keys = max(shape.keys)
+    if shape.window:
+        keys = min(keys, shape.window + entry.tile.rows)
+    return -(-keys // (entry.tile.columns * shape.parts))
 
 
 def _with_neighbours(samples: list[int], dealt: Workgroups, shape: Shape) -> list[int]:
@@ -318,6 +320,7 @@ def _numbers(
         "num_blocks": len(arrays["key"]) // shape.block_size if paged else 0,
         "causal": int(shape.causal),
         "head_size": head_size,
+        "value_size": head_size,
         "scale": head_size**-0.5,
         "value_factor": 1.0,
         "window": shape.window or ALL_KEYS,

@@ -68,7 +68,6 @@ def judge(layer: Any, pool: Any, dtype: torch.dtype, device_type: str) -> Served
         num_heads=layer.tp_q_head_num,
         num_kv_heads=layer.tp_k_head_num,
         head_size=layer.qk_head_dim,
-        head_size_v=None if layer.v_head_dim == layer.qk_head_dim else layer.v_head_dim,
         sliding_window=arguments["sliding_window"],
         logits_soft_cap=arguments["logits_soft_cap"],
     )
@@ -87,6 +86,8 @@ def refuse_layer(layer: Any) -> str:
         return "cross attention"
     if layer.attn_type is not AttentionType.DECODER:
         return f"attention type {layer.attn_type.value}"
+    if layer.v_head_dim != layer.qk_head_dim:  # the operator serves them; no pool of theirs is read
+        return f"values of {layer.v_head_dim} channels, keys of {layer.qk_head_dim}"
     if layer.use_irope:
         return "chunked local attention"
     if layer.pos_encoding_mode != "NONE":

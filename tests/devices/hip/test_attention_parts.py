@@ -179,13 +179,49 @@ def test_tensors_of_another_layout_are_refused(device: OnTheHost, deal: Deal) ->
     assert not prepared.launch(step, (query.float(), key, value, out))
 
 
-def test_packed_keys_are_not_shared(device: OnTheHost, deal: Deal) -> None:
-    """A prompt has as many rows as keys."""
+@pytest.mark.parametrize("longest", [None, LONGEST])
+def test_packed_keys_are_shared_where_their_number_is_known(
+    longest: int | None, device: OnTheHost, deal: Deal
+) -> None:
     deal(3, 128)
     made = make(Case(((40, 300),), 4, 2, 64, BF16))
     out = nan(*made["query"].shape, dtype=BF16)
-    device.run(AttentionArguments(**made, out=out, max_seq_len=LONGEST))
+    device.run(AttentionArguments(**made, out=out, max_seq_len=longest))
+    device.library.synchronise(device.memory.stream(0))
+    merged = ["attention_merge"] if longest else []
+    assert launched(device) == ["attention_prefill", *merged]
+    want = expected(made, BF16, in_parts=True)
+    close("out", out, want.out, want.out_bound)
+
+
+@pytest.mark.parametrize(
+    ("case", "mask"),
+    [
+        (CASE.but(head_size=256), "part"),
+        (CASE.but(head_size=128, sliding_window=70), "window_part"),
+        (CASE.but(head_size=128, sliding_window=70, sinks=True, causal=True), "window_part"),
+        (CASE.but(sinks=True, causal=False), "part"),
+    ],
+)
+def test_what_else_is_shared(case: Case, mask: str, device: OnTheHost, deal: Deal) -> None:
+    deal(3, 64)
+    call = Call(case)
+    call.run(device)
+    parts, merge = (each.kernels[0] for each in device.mapped.kept)
+    assert (parts.facts["mask"], merge.operator) == (mask, "attention_merge")
+    call.check()
+    call.launch(device, call.prepared(device))
+    call.check(with_lse=False)
+
+
+@pytest.mark.parametrize("changes", [{"sliding_window": 70}, {"head_size": 96}])
+def test_what_is_not_shared(changes: dict[str, int], device: OnTheHost, deal: Deal) -> None:
+    """Windows at d=64, and padded heads."""
+    deal(3, 64)
+    call = Call(CASE.but(**changes))
+    call.run(device)
     assert launched(device) == ["attention_prefill"]
+    call.check()
 
 
 @pytest.mark.parametrize("changes", [{"logits_soft_cap": 5.0}, {"alibi": True}])

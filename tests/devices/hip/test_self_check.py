@@ -17,7 +17,7 @@ from hk_backend.devices.hip.device import HipDevice
 from hk_backend.devices.hip.emulated import EmulatedLibrary
 from hk_backend.devices.hip.operator import Operator, Problem
 from hk_backend.kernels import KernelEntry, catalogue
-from hk_backend.kernels.masks import PART
+from hk_backend.kernels.masks import PART, PARTS
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 from tests.devices.hip.attention_call import SPLIT_BY_CHANNEL
 from tests.devices.hip.device import OnTheHost, SynchronisesInChecks
@@ -70,7 +70,7 @@ def test_the_self_check_passes_for_every_kernel(
         assert verdict or any(each in verdict.why for each in missing), verdict.why
     launches = library.report()["kernels"]
     every = device.catalogue.families["attention_prefill"]
-    whole = (e for e in every if e.facts["mask"] != PART and e.facts["dtype"] == name)
+    whole = (e for e in every if e.facts["mask"] not in PARTS and e.facts["dtype"] == name)
     assert launches.keys() == {e.symbol for e in whole}
     assert device.verdict(replace(LLAMA, dtype=dtype))
     assert library.report()["kernels"] == launches, "checked once per process"
@@ -80,7 +80,7 @@ SHARING = [
     entry
     for operator in ("attention_prefill", "attention_merge")
     for entry in catalogue("gfx950").families[operator]
-    if entry.facts.get("mask", PART) == PART
+    if entry.facts.get("mask", PART) in PARTS
 ]
 """Those for parts of the keys, and those that join these: checked before they are first used."""
 
@@ -135,7 +135,7 @@ def test_the_self_check_sees_one_wrong_instruction(
     kernels = catalogue("gfx950", one_wrong_exponential())
     device = SynchronisesInChecks(library, kernels)
     for entry in kernels.families["attention_prefill"]:
-        operator: Any = attention_parts if entry.facts["mask"] == PART else attention
+        operator: Any = attention_parts if entry.facts["mask"] in PARTS else attention
         why = device.verify(operator, entry, 0).why
         assert f"{entry.name} failed its self-check" in why
 

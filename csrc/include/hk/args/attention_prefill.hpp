@@ -1,8 +1,8 @@
 // The one argument of the attention_prefill kernels, passed by value: plain C++ for host and device.
 //
-// Strides count elements, of a cache those that it stores. The head_size channels of a row of query,
-// key, value and out are contiguous and start at a multiple of 16 bytes, as pointers and strides do;
-// token strides are at least head_size and below 2^26 elements.
+// Strides count elements, of a cache those that it stores. The channels of a row of query, key, value and
+// out are contiguous and start at a multiple of 16 bytes, as pointers and strides do; token strides are
+// at least as many and below 2^26 elements.
 //
 // A score is a float32 sum, and scale * score may be any number: also one past float32, where lse is
 // infinite. A score of minus infinity has no weight; NaN or plus infinity make the row's out NaN.
@@ -32,9 +32,10 @@
 // num_requests - 1, below 2^16. That bounds those of any batch; workgroups without one leave.
 //
 // With the mask `part` workgroups share the keys, and the parts come first in the grid. Part p sees keys
-// p * part_keys up to (p + 1) * part_keys, the last one all the rest. It leaves `out` without value_factor and without sinks, and for lse the rows' largest scores,
-// without the scale, and lse_part / 2 elements after these the sums of their weights: what
-// hk/args/attention_merge.hpp takes.
+// p * part_keys up to (p + 1) * part_keys, the last one all the rest; with `window_part` these are counted
+// from the tile of 64 keys where the window of the query tile's first row begins. It leaves `out` without
+// value_factor and without sinks, and for lse the rows' largest scores, without the scale, and
+// lse_part / 2 elements after these the sums of their weights: what hk/args/attention_merge.hpp takes.
 #pragma once
 
 #include "../types/scalar.hpp"
@@ -44,8 +45,8 @@ namespace hk {
 struct AttentionPrefillArgs {
   const void* query;           // [num_tokens, num_heads, head_size]
   const void* key;             // packed [kv tokens, num_kv_heads, head_size] or the paged cache
-  const void* value;           // likewise
-  void* out;                   // [num_tokens, num_heads, head_size]
+  const void* value;           // likewise, of value_size channels
+  void* out;                   // [num_tokens, num_heads, value_size]
   float* lse;                  // [num_heads, num_tokens] natural log-sum-exp, or null
   const float* key_scale;      // FP8: of each KV head's keys, or null
   const float* value_scale;    // likewise
@@ -89,9 +90,10 @@ struct AttentionPrefillArgs {
   i32 parts;                  // 1 or more
   u32 group;                  // query heads of a KV head
   u32 group_reciprocal;       // 2^31 / group, rounded up
-  i32 head_size;              // of kernels for several: a multiple of 8 below theirs
+  i32 head_size;              // of kernels for several: a multiple of 8 up to theirs
   float soft_cap;             // of the mask `capped`: above 0
   const float* alibi_slopes;  // of the mask `alibi`: [num_heads], or null
+  i32 value_size;             // of value and out, as head_size is of query and key
 };
 
 }  // namespace hk

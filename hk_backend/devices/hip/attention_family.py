@@ -1,0 +1,188 @@
+"""Which kernels compute an attention: those with its facts, or why there are none. A request and a
+call are asked alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+from hk_backend.devices.hip.attention_mask import Masking, Refused
+from hk_backend.devices.hip.cache_form import BLOCK_TOKENS, VALID, form_of, form_of_cache
+from hk_backend.devices.hip.call import bad
+from hk_backend.devices.hip.operator import Usable
+from hk_backend.kernels import Catalogue, Fact, Family, NoKernel
+from hk_backend.kernels.row_sources import PACKED, SPLIT
+from hk_backend.terms.attention_arguments import AttentionArguments
+from hk_backend.terms.requests import AttentionRequest
+from hk_backend.terms.verdict import Verdict, refused
+
+OPERATOR = "attention_prefill"
+DTYPES = {torch.bfloat16: "bf16", torch.float16: "f16"}
+STORED = {**DTYPES, torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2"}
+"""Of keys and values."""
+
+
+def verdict(request: AttentionRequest, kernels: Catalogue, usable: Usable) -> Verdict:
+    """Whether a usable kernel computes `request`; if not, one line that says why."""
+    arch = kernels.arch
+    if request.dtype not in DTYPES:
+        return refused(f"dtype {request.dtype}: the {arch} kernels compute bfloat16 and float16")
+    stored = request.kv_dtype or request.dtype
+    if stored not in STORED:
+        return refused(f"keys and values in {stored}: the {arch} kernels read {_listed(STORED)}")
+    keys = _keys(request)
+    if keys is None:
+        return refused(f"cache with {_layouts(request)}: the {arch} kernels read {VALID}")
+    masking = Masking.of_request(request)
+    sizes = request.head_size, request.value_size
+    wanted = Wanted(request.dtype, stored, *sizes, keys, masking)
+    found = wanted.family(kernels)
+    if isinstance(found, NoKernel):
+        return refused(wanted.why_none(found, kernels))
+    if refusal := masking.refusal():
+        return refused(f"{refusal}: not in the {arch} kernels")
+    if keys == SPLIT and request.block_size is not None and request.block_size % BLOCK_TOKENS:
+        return refused(
+            f"block_size {request.block_size}: the {arch} kernels read multiples of {BLOCK_TOKENS} "
+            f"of a cache with {_layouts(request)}"
+        )
+    return usable(found)
+
+
+def kernels_of(of: AttentionArguments, kernels: Catalogue) -> Family:
+    """The kernels that compute a call.
+
+    Raises:
+        ValueError: none does; names the argument, its value and what would be valid.
+    """
+    query, key, size = of.query, of.stored()[0], of.query.shape[2]
+    if query.dtype not in DTYPES:
+        bad("query", query.dtype, "bfloat16 or float16")
+    keys = PACKED if of.paged_kv is None else form_of_cache(of.paged_kv)
+    masking = Masking.of_call(of)
+    wanted = Wanted(query.dtype, key.dtype, size, of.value_size, keys, masking)
+    found = wanted.family(kernels)
+    refusal = masking.refusal()
+    if isinstance(found, NoKernel):
+        if wanted.value_size != size:
+            name = "value" if of.paged_kv is None else "paged_kv"
+            bad(name, wanted.sizes(found), f"values of {size} channels, as keys have")
+        if found.fact == "stored":
+            bad("key", f"{keys} in {key.dtype}", _listed(found.valid))
+        if found.fact != "mask":
+            bad("query", f"head_size {size}", _sizes(found))
+        refusal = refusal or wanted.missing(kernels)
+    if refusal is not None:
+        bad(refusal.argument, f"one {refusal.what}", None)
+    assert not isinstance(found, NoKernel)
+    for name in ("k_scale", "v_scale"):
+        if key.dtype == query.dtype and isinstance(getattr(of, name), torch.Tensor):
+            bad(name, f"a tensor for keys and values in {key.dtype}", "a number")
+    return found
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a kernel has to compute.
+
+    Args:
+        dtype: one of `DTYPES`; `stored`: of keys and values, one of `STORED`.
+        head_size, value_size: channels of a key, and of a value.
+        keys: how they lie (hk_backend/kernels/row_sources.py).
+        masking: what rows see.
+    """
+
+    dtype: torch.dtype
+    stored: torch.dtype
+    head_size: int
+    value_size: int
+    keys: str
+    masking: Masking
+
+    def family(self, kernels: Catalogue) -> Family | NoKernel:
+        """The kernels of this head size; or padded ones of the next size that there are some for,
+        which values may have another size in."""
+        mask = self.masking.mask
+        own: NoKernel | None = None
+        if self.value_size == self.head_size:
+            found = kernels.alternatives(OPERATOR, padded=False, **self.facts(), mask=mask)
+            if not isinstance(found, NoKernel) or found.fact != "head_size":
+                return found
+            own = found
+        most = max(self.head_size, self.value_size)
+        size = min((size for size in _padded_sizes(kernels) if size >= most), default=most)
+        of = {**self.facts(), "head_size": size}
+        padded = kernels.alternatives(OPERATOR, padded=True, **of, mask=mask)
+        if own is None or not isinstance(padded, NoKernel) or padded.fact == "mask":
+            return padded
+        return own
+
+    def facts(self) -> dict[str, Fact]:
+        """Of the kernels for these, whatever their mask."""
+        return {
+            "dtype": DTYPES[self.dtype],
+            "keys": self.keys,
+            "stored": STORED[self.stored],
+            "head_size": self.head_size,
+        }
+
+    def missing(self, kernels: Catalogue) -> Refused:
+        """What of the mask no kernel computes: see `Masking.missing`."""
+        return self.masking.missing(kernels.families[OPERATOR], self.stored, self.facts())
+
+    def sizes(self, found: NoKernel) -> str:
+        """Where there is none for values of another size: them, and with what."""
+        masked = f", with {self.masking.argument}" if found.fact == "mask" else ""
+        which = f"{self.keys} in {self.stored}{masked}"
+        return f"values of {self.value_size} channels with keys of {self.head_size}, {which}"
+
+    def why_none(self, found: NoKernel, kernels: Catalogue) -> str:
+        """One line for a user."""
+        arch, where = kernels.arch, f"{self.keys} keys and values in {self.stored}"
+        if self.value_size != self.head_size:
+            return f"{self.sizes(found)}: not in the {arch} kernels"
+        if found.fact == "stored":
+            return f"{where}: the {arch} kernels read {_listed(found.valid)}"
+        if found.fact == "mask":
+            refusal = self.masking.refusal() or self.missing(kernels)
+            return f"{refusal}: not in the {arch} kernels"
+        of = f" of {where}" if _serves(kernels, self.head_size) else ""
+        return f"head_size {self.head_size}{of}: the {arch} kernels have {_sizes(found)}"
+
+
+def _keys(request: AttentionRequest) -> str | None:
+    """How keys and values lie; None: as no kernel reads them."""
+    if not request.paged:
+        return PACKED
+    layouts = request.cache_layouts or ("B N H D", "B N H D")
+    return form_of(layouts, request.block_size or BLOCK_TOKENS)
+
+
+def _layouts(request: AttentionRequest) -> str:
+    keys, values = request.cache_layouts or ("", "")
+    return f'keys as "{keys}" and values as "{values}"'
+
+
+def _padded_sizes(kernels: Catalogue) -> set[int]:
+    """Up to which there are kernels for any multiple of 8."""
+    family = kernels.families.get(OPERATOR, ())
+    return {int(entry.facts["head_size"]) for entry in family if entry.facts["padded"]}
+
+
+def _serves(kernels: Catalogue, head_size: int) -> bool:
+    """Whether there is a kernel for it, of some keys and values."""
+    own = {entry.facts["head_size"] for entry in kernels.families.get(OPERATOR, ())}
+    return head_size in own or head_size <= max(_padded_sizes(kernels), default=0)
+
+
+def _sizes(found: NoKernel) -> str:
+    """The head sizes that there are kernels for."""
+    return _listed(found.valid if found.fact == "head_size" else ()) or "no size"
+
+
+def _listed(valid: Iterable[object]) -> str:
+    names = [str(each) for each in valid]
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 2 else names)
