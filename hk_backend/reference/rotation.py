@@ -19,8 +19,8 @@ def rotated(x: torch.Tensor, block: int, dtype: torch.dtype = torch.float64) -> 
         raise ValueError(f"block: {block} is not valid: expected one of {ROTATIONS}")
     if x.shape[-1] % block:
         raise ValueError(f"x: {x.shape[-1]} channels are not valid: expected a multiple of {block}")
-    pieces = x.to(dtype).unflatten(-1, (-1, block))
-    return (pieces @ hadamard(block, dtype)).flatten(-2)
+    pieces: torch.Tensor = x.to(dtype).unflatten(-1, (-1, block)) @ hadamard(block, dtype)
+    return pieces.flatten(-2)
 
 
 def hadamard(block: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -29,4 +29,5 @@ def hadamard(block: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
     signs = torch.ones(1, 1, dtype=dtype)
     while len(signs) < block:
         signs = torch.cat([torch.cat([signs, signs], 1), torch.cat([signs, -signs], 1)])
-    return signs * block**-0.5
+    matrix: torch.Tensor = signs * block**-0.5
+    return matrix

@@ -1,0 +1,146 @@
+"""The rotation by definition: orthogonal, exact where it should be, and, in the float32 operations
+that devices follow, as near to it as these can be."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from hk_backend.reference.butterflies import rotated_float32
+from hk_backend.reference.rotation import ROTATIONS, hadamard, rotated
+from tests.ops.oracle import U, close
+
+BLOCKS = pytest.mark.parametrize("block", ROTATIONS)
+
+
+def signs_of(block: int) -> torch.Tensor:
+    """Of the parity of i & j, counted bit by bit."""
+    parity = [[(i & j).bit_count() % 2 for j in range(block)] for i in range(block)]
+    return 1.0 - 2.0 * torch.tensor(parity, dtype=torch.float64)
+
+
+def factor(block: int) -> torch.Tensor:
+    """What float32 holds of 1 / sqrt(block)."""
+    return torch.tensor(1 / math.sqrt(block), dtype=torch.float32)
+
+
+def outliers(rows: int, k: int) -> torch.Tensor:
+    """float32 `[rows, k]`, a thousandth of it a thousand times as large as the rest."""
+    random = torch.Generator().manual_seed(9)
+    x = torch.randn(rows, k, generator=random)
+    return torch.where(torch.rand(rows, k, generator=random) < 1e-3, x * 1e3, x)
+
+
+@BLOCKS
+def test_the_matrix_is_orthogonal(block: int) -> None:
+    """Its signs exactly, whole numbers; its one magnitude is 1 / sqrt(block), to the last place."""
+    signs, matrix = signs_of(block), hadamard(block)
+    assert torch.equal(signs @ signs.T, block * torch.eye(block, dtype=torch.float64))
+    assert torch.equal(signs, signs.T)
+    assert torch.equal(matrix.sign(), signs)
+    size = matrix.abs().unique()
+    assert size.numel() == 1
+    assert (
+        abs(size.item() ** 2 * block - 1) <= 4 * 2.0**-53
+    )  # its rounding, twice, and the squaring
+
+
+@BLOCKS
+def test_it_undoes_itself(block: int) -> None:
+    x = outliers(5, 3 * block).double()
+    matrix = hadamard(block).abs()
+    size = (x.abs().unflatten(-1, (3, block)) @ matrix @ matrix).flatten(-2)
+    close("x", rotated(rotated(x, block), block), x, 2 * (block + 2) * 2.0**-53 * size)
+
+
+def allowed(x: torch.Tensor, block: int) -> torch.Tensor:
+    """What float32 may stray: a sum passes log2(block) additions, and one factor that is rounded
+    itself (Higham, section 3.1)."""
+    roundings = int(math.log2(block)) + 2
+    sizes = x.double().abs().unflatten(-1, (-1, block)) @ hadamard(block).abs()
+    return roundings * U / (1 - roundings * U) * sizes.flatten(-2) + 2.0**-149
+
+
+@BLOCKS
+@pytest.mark.parametrize("magnitude", [1.0, 1e30, 2.0**-140])
+def test_float32_is_as_near_as_it_can_be(magnitude: float, block: int) -> None:
+    x = outliers(7, 5 * block) * magnitude
+    found = rotated_float32(x, block)
+    assert found.dtype == torch.float32
+    close("rotated", found, rotated(x, block), allowed(x, block))
+
+
+@BLOCKS
+def test_another_order_or_block_is_seen(block: int) -> None:
+    """The control of the bound."""
+    x = outliers(7, 4 * 128)
+    exact, bound = rotated(x, block), allowed(x, block)
+    other = next(size for size in ROTATIONS if size != block)
+    for wrong in (
+        x,
+        rotated_float32(x.flip(-1), block),
+        rotated_float32(x, other),
+        rotated_float32(x, block) * (1 + 2.0**-18),
+    ):
+        with pytest.raises(AssertionError):
+            close("rotated", wrong, exact, bound)
+
+
+@BLOCKS
+def test_one_channel_comes_out_in_all_exactly(block: int) -> None:
+    """A power of two: every sum is that, or its negative, and the factor's product is exact."""
+    for exponent in (-100, 0, 90):
+        x = torch.eye(block) * 2.0**exponent
+        want = signs_of(block).float() * factor(block) * 2.0**exponent
+        assert torch.equal(rotated_float32(x, block), want)
+        if block == 64:  # a power of two, too
+            assert torch.equal(rotated(x, block), want.double())
+
+
+@BLOCKS
+def test_patterns_of_one_magnitude_come_out_in_one_channel(block: int) -> None:
+    """The rows of the matrix: one sum is whole, and the others cancel exactly."""
+    for magnitude in (1.0, 2.0**-126, 3.0 * 2.0**60):
+        x = signs_of(block).float() * magnitude
+        want = torch.eye(block) * (factor(block) * (block * magnitude))
+        assert torch.equal(rotated_float32(x, block), want)
+
+
+@BLOCKS
+def test_whole_numbers_are_exact_before_the_factor(block: int) -> None:
+    """So that no order of additions, and no fused one, could give other bits."""
+    x = torch.randint(-255, 256, (9, 2 * block), generator=torch.Generator().manual_seed(3)).float()
+    sums = (x.double().unflatten(-1, (2, block)) @ signs_of(block)).flatten(-2)
+    want = (sums * factor(block).double()).float()
+    assert torch.equal(rotated_float32(x, block), want)
+
+
+@BLOCKS
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_what_is_not_finite_stays_in_its_block(value: float, block: int) -> None:
+    x = torch.ones(2, 3 * block)
+    x[1, block + 5] = value
+    broken = ~rotated_float32(x, block).isfinite()
+    want = torch.zeros_like(broken)
+    want[1, block : 2 * block] = True
+    assert torch.equal(broken, want)
+
+
+@pytest.mark.parametrize("block", [0, 16, 48, 256])
+def test_what_is_no_rotation_is_named(block: int) -> None:
+    with pytest.raises(ValueError, match=rf"^block: {block} is not valid: expected .*32, 64, 128"):
+        rotated(torch.ones(2, 768), block)
+
+
+@BLOCKS
+def test_what_it_does_not_divide_is_named(block: int) -> None:
+    with pytest.raises(ValueError, match=rf"^x: 48 channels .* expected a multiple of {block}"):
+        rotated(torch.ones(2, 48), block)
+
+
+@pytest.mark.parametrize("shape", [(0, 128), (3, 0, 128), (128,), (2, 3, 256)])
+def test_shapes(shape: tuple[int, ...]) -> None:
+    x = torch.ones(shape)
+    assert rotated_float32(x, 128).shape == rotated(x, 128).shape == shape
