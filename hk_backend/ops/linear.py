@@ -29,7 +29,7 @@ def linear(
 
     Args:
         x: `[..., K]`, bfloat16, float16 or float32, any strides, any number of rows; the dtype
-            of the weight if that is bf16, fp16 or fp32. It is rounded first as
+            of the weight if that is bf16, fp16 or fp32. It is rotated and rounded first as
             `weight.activations` says, exactly as `quantize_fp8` and `quantize_mx` do. With
             `x_scales` it has been: codes in the dtype of the weight's.
         weight: W `[N, K]`, packed by the device that x is on.

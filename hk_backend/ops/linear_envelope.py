@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hk_backend.devices import verdict_of_device
+from hk_backend.ops.rotation import rotation_fault
 from hk_backend.terms.requests import LinearRequest
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 from hk_backend.terms.weight_format import FLOAT_DTYPES, FORMATS, Format
@@ -39,6 +40,8 @@ def _supports_any_device(request: LinearRequest) -> Verdict:
         return refused(
             f"{request.k} input features are not a positive multiple of {format.k_multiple}"
         )
+    if fault := rotation_fault(request.rotation, request.activations, request.k):
+        return refused("a rotation of {}, not {}".format(*fault))
     return SERVED
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from hk_backend.devices import device_for
+from hk_backend.ops.rotation import rotation_fault
 from hk_backend.terms.checks import bad, check_no_grad
 from hk_backend.terms.linear_arguments import PackWeightArguments
 from hk_backend.terms.packed_weight import PackedWeight
@@ -36,6 +37,7 @@ def pack_weight(
     *,
     activations: str = "none",
     input_scale: torch.Tensor | None = None,
+    rotation: int = 0,
 ) -> PackedWeight:
     """Pack a linear layer's weight for the device that its tensor lies on.
 
@@ -51,13 +53,20 @@ def pack_weight(
             `[N, K / 32]`. bf16, fp16, fp32: None.
         activations: how `linear` rounds x. "none": not at all. FP8: "token" (dynamic, one scale
             per token), "tensor" (one for all of x: `input_scale`, else dynamic), "token_block"
-            (dynamic, per token and 128 channels). mx formats: "mx" (as the weight, dynamic).
+            (dynamic, per token and 128 channels). mx formats: "mx" (as the weight, dynamic);
+            "rotated" (x is rotated as `rotation` says, and not rounded); "mx_rotated" (rotated,
+            then rounded as by "mx").
         input_scale: static scale of "tensor" activations: one number, float32, bfloat16, float16.
+        rotation: of activations that are rotated, 32, 64 or 128, a divisor of K; else 0. `weight`
+            has been rotated already: each so many neighbours along K times the Hadamard matrix of
+            Sylvester's order over its root (hk_backend.reference.rotation). `linear` does the same
+            to x, in float32 (hk_backend.reference.butterflies), and the two cancel.
 
     Raises:
         WeightError: a tensor's shape, dtype or device; a scale that is zero, negative, infinite
             or NaN, or an mx scale with which the format's largest element exceeds float32.
-        ValueError: a name that is not known, or activations that the format does not have.
+        ValueError: a name that is not known, activations that the format does not have, or a
+            rotation that these do not.
         DeviceError: the device has no linear kernels.
     """
     facts = format_named(format)
@@ -65,6 +74,8 @@ def pack_weight(
         bad("activations", repr(activations), f"{_either(facts.activations)} with {format}")
     check_no_grad(weight=weight, scales=scales, input_scale=input_scale)
     n, k = _check_weight(weight, facts)
+    if fault := rotation_fault(rotation, activations, k):
+        bad("rotation", *fault)
     factors = block_scales = mx_scales = None
     if facts.is_mx:
         mx_scales = _mx_scales(scales, facts, n, k, weight.device)
@@ -80,8 +91,9 @@ def pack_weight(
     device.run(PackWeightArguments(weight, format, n, k, mx_scales, factors, activations, data))
     if factors is not None and bool((factors == 1).all()):
         factors = None
+    layout = device.weight_layout
     return PackedWeight(
-        data, factors, block_scales, static, format, n, k, activations, device.weight_layout
+        data, factors, block_scales, static, format, n, k, activations, layout, rotation
     )
 
 

@@ -6,6 +6,7 @@ import torch
 
 from hk_backend.devices import device_for
 from hk_backend.ops.registry import define, watched
+from hk_backend.ops.rotation import block_fault
 from hk_backend.terms.checks import bad, check_no_grad
 from hk_backend.terms.linear_arguments import QuantizeFp8Arguments, QuantizeMxArguments
 from hk_backend.terms.weight_format import (
@@ -63,7 +64,7 @@ def quantize_fp8(
 
 
 def quantize_mx(
-    x: torch.Tensor, format: str, scale_rounding: str = "even"
+    x: torch.Tensor, format: str, scale_rounding: str = "even", rotation: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Round `x` to an OCP microscaling format, one e8m0 scale per 32 neighbours of a row.
 
@@ -80,6 +81,9 @@ def quantize_mx(
         scale_rounding: "even": as above, half away from zero, but not past float32's last
             exponent: the rule of AMD Quark, AITER, vLLM's own emulation, and compressed-tensors
             for mxfp4. "floor": `max(|x|)` as it is, the specification's own rule.
+        rotation: neighbours that are rotated first, 32, 64 or 128, a divisor of K; 0: none. In
+            float32, as `hk_backend.reference.butterflies` says: what is not finite, or adds up
+            past float32, breaks every block of 32 among them.
 
     Returns:
         codes uint8 `[..., K * bits / 8]` in the layouts of `pack_weight` (mxfp8: float8_e4m3fn
@@ -90,10 +94,10 @@ def quantize_mx(
     """
     if watched(x):
         result: tuple[torch.Tensor, torch.Tensor] = torch.ops.hk_backend.quantize_mx(
-            x, format, scale_rounding
+            x, format, scale_rounding, rotation
         )
         return result
-    return _quantize_mx(x, format, scale_rounding)
+    return _quantize_mx(x, format, scale_rounding, rotation)
 
 
 def _quantize_fp8(
@@ -144,7 +148,7 @@ def _fp8_results(
 
 
 def _quantize_mx(
-    x: torch.Tensor, format: str, scale_rounding: str
+    x: torch.Tensor, format: str, scale_rounding: str, rotation: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     _check_x(x)
     if not format_named(format).is_mx:
@@ -154,18 +158,20 @@ def _quantize_mx(
         bad("x", tuple(x.shape), f"a last axis of a multiple of {MX_BLOCK}")
     if scale_rounding not in SCALE_ROUNDINGS:
         bad("scale_rounding", repr(scale_rounding), f"one of {', '.join(SCALE_ROUNDINGS)}")
-    codes, scales = _mx_results(x, format, scale_rounding)
+    if fault := block_fault(rotation, x.shape[-1]):
+        bad("rotation", *fault)
+    codes, scales = _mx_results(x, format, scale_rounding, rotation)
     rows = _rows(x)
     stored = _as_rows(codes).view(torch.uint8)
     arguments = QuantizeMxArguments(
-        rows, format, scale_rounding == "even", stored, _as_rows(scales)
+        rows, format, rotation, scale_rounding == "even", stored, _as_rows(scales)
     )
     device_for(x.device.type).run(arguments)
     return codes, scales
 
 
 def _mx_results(
-    x: torch.Tensor, format: str, scale_rounding: str
+    x: torch.Tensor, format: str, scale_rounding: str, rotation: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Codes and scales, not yet written."""
     facts = FORMATS[format]
@@ -200,7 +206,7 @@ define(
     _fp8_results,
 )
 define(
-    "quantize_mx(Tensor x, str format, str scale_rounding) -> (Tensor, Tensor)",
+    "quantize_mx(Tensor x, str format, str scale_rounding, int rotation) -> (Tensor, Tensor)",
     _quantize_mx,
     _mx_results,
 )

@@ -9,11 +9,13 @@ from functools import cache
 
 import torch
 
+from hk_backend.reference.butterflies import rotated_float32
 from hk_backend.terms.weight_format import (
     FORMATS,
     FP8_BLOCK,
     MIN_FP8_SCALE,
     MX_BLOCK,
+    ROTATED,
     Format,
     format_of_fp8,
 )
@@ -32,17 +34,25 @@ def linear(
     activations: str = "none",
     input_scale: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
+    rotation: int = 0,
 ) -> torch.Tensor:
     """`hk_backend.ops.linear` of the weight that `pack_weight` takes, float64 `[..., N]`."""
-    rounded = round_activations(x, format, activations, input_scale)
+    rounded = round_activations(x, format, activations, input_scale, rotation)
     out = rounded @ dequantize(weight, format, scales).T
     return out if bias is None else out + bias.double()
 
 
 def round_activations(
-    x: torch.Tensor, format: str, activations: str, input_scale: torch.Tensor | None = None
+    x: torch.Tensor,
+    format: str,
+    activations: str,
+    input_scale: torch.Tensor | None = None,
+    rotation: int = 0,
 ) -> torch.Tensor:
-    """What `linear` multiplies with the weight: `x` quantised and dequantised, float64."""
+    """What `linear` multiplies with the weight: `x` rotated in float32 if it is to be, quantised
+    and dequantised; float64."""
+    if activations in ROTATED:
+        x, activations = rotated_float32(x, rotation), ROTATED[activations]
     if activations == "none":
         return x.double()
     if activations == "mx":
@@ -138,10 +148,13 @@ def _block_max(values: torch.Tensor, rows: int) -> torch.Tensor:
 
 
 def quantize_mx(
-    x: torch.Tensor, format: str, scale_rounding: str = "even"
+    x: torch.Tensor, format: str, scale_rounding: str = "even", rotation: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """`hk_backend.ops.quantize_mx`, in float64, where every step but the rounding is exact."""
+    """`hk_backend.ops.quantize_mx`, after the rotation in float64, where every step but the
+    rounding is exact."""
     facts = FORMATS[format]
+    if rotation:
+        x = rotated_float32(x, rotation)
     *rows, k = x.shape
     blocks = x.double().reshape(*rows, k // MX_BLOCK, MX_BLOCK)
     broken = ~blocks.isfinite().all(-1)

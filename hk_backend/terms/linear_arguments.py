@@ -89,6 +89,7 @@ class QuantizeMxArguments:
     """Round to an mx format (`ops.quantize_mx` says how).
 
     Args:
+        rotation: neighbours of a row that are rotated first: 32, 64, 128, or 0.
         round_scale_even: the rule "even" for scales; else "floor".
         codes: uint8 `[M, K * bits / 8]`, contiguous; written.
         scales: uint8 `[M, K / 32]`, contiguous; written.
@@ -98,6 +99,7 @@ class QuantizeMxArguments:
 
     x: torch.Tensor
     format: str
+    rotation: int
     round_scale_even: bool
     codes: torch.Tensor
     scales: torch.Tensor

@@ -33,6 +33,7 @@ class PackedWeight:
         block_scales: float32 `[ceil(n / 128), ceil(k / 128)]`, or None.
         input_scale: float32 `[1]`, the static scale of the activations, or None.
         layout: the instruction set, or the GPU's arch, that it is packed for.
+        rotation: neighbours along K of x that are rotated before anything else; 0: none.
     """
 
     data: torch.Tensor
@@ -44,6 +45,7 @@ class PackedWeight:
     k: int
     activations: str
     layout: str
+    rotation: int = 0
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """The tensors that it has, by field."""
@@ -57,6 +59,7 @@ class PackedWeight:
             self.n,
             self.k,
             ACTIVATIONS.index(self.activations),
+            self.rotation,
             LAYOUTS.index(self.layout),
         ]
 
@@ -67,7 +70,8 @@ class PackedWeight:
     @classmethod
     def from_flat(cls, flat: Sequence[Any]) -> PackedWeight:
         """What `flat()` gave, together again."""
-        data, factors, block_scales, input_scale, (format, n, k, activations, layout) = flat
+        data, factors, block_scales, input_scale, ints = flat
+        format, n, k, activations, rotation, layout = ints
         return cls(
             data,
             factors,
@@ -78,6 +82,7 @@ class PackedWeight:
             k,
             ACTIVATIONS[activations],
             LAYOUTS[layout],
+            rotation,
         )
 
     @classmethod

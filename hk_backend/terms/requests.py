@@ -49,7 +49,7 @@ class LinearRequest:
     `dtype`: of x. `format`, `activations`: names, see `pack_weight`. `scale_kind`: of the
     weight: "none" (bf16, fp16, fp32), "tensor", "channel", "block" (128 x 128) or "mx"; None if
     it is the only one that the format has. `out_dtype`: None is that of x. `bias_dtype`: None is
-    no bias.
+    no bias. `rotation`: see `pack_weight`.
     """
 
     operator: ClassVar[str] = "linear"
@@ -63,3 +63,4 @@ class LinearRequest:
     scale_kind: str | None = None
     out_dtype: torch.dtype | None = None
     bias_dtype: torch.dtype | None = None
+    rotation: int = 0

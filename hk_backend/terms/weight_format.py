@@ -56,7 +56,7 @@ class Format:
         """How activations may be rounded for such a weight; see `pack_weight`."""
         if self.is_fp8:
             return ("none", "token", "tensor", "token_block")
-        return ("none", "mx") if self.is_mx else ("none",)
+        return ("none", "mx", *ROTATED) if self.is_mx else ("none",)
 
     @property
     def k_multiple(self) -> int:
@@ -89,7 +89,9 @@ FORMATS: dict[str, Format] = {
         Format("mxfp4", 4, 6.0, 2, 1, torch.uint8, 6.0),
     )
 }
-ACTIVATIONS = ("none", "token", "tensor", "token_block", "mx")
+ROTATED = {"rotated": "none", "mx_rotated": "mx"}
+"""Activations that are rotated first, and how they are rounded then."""
+ACTIVATIONS = ("none", "token", "tensor", "token_block", "mx", *ROTATED)
 FLOAT_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 

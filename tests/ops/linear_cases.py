@@ -14,7 +14,8 @@ import torch
 
 from hk_backend import ops, reference
 from hk_backend.ops.linear_envelope import scale_kinds
-from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK, MX_BLOCK
+from hk_backend.reference.rotation import ROTATIONS
+from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK, MX_BLOCK, ROTATED
 
 X_LAYOUTS = ("contiguous", "rows apart", "columns apart", "transposed", "three axes", "one row")
 WEIGHT_LAYOUTS = ("contiguous", "transposed", "rows apart")
@@ -23,6 +24,7 @@ WEIGHT_LAYOUTS = ("contiguous", "transposed", "rows apart")
 @dataclass(frozen=True)
 class Case:
     """`static`: "tensor" activations with a given scale. `x_layout`, `weight_layout`: names above.
+    `rotation`: of activations that are rotated; 0 is 32 there.
 
     `x_dtype` is that of the weight for bf16, fp16 and fp32, whatever it says here.
     """
@@ -40,6 +42,7 @@ class Case:
     x_layout: str = "contiguous"
     weight_layout: str = "contiguous"
     magnitude: float = 1.5
+    rotation: int = 0
     seed: int = 0
 
     def but(self, **changes: Any) -> Case:
@@ -58,6 +61,7 @@ class Layer:
     input_scale: torch.Tensor | None = None
     bias: torch.Tensor | None = None
     out_dtype: torch.dtype | None = None
+    rotation: int = 0
 
     def pack(self) -> ops.PackedWeight:
         return ops.pack_weight(
@@ -66,6 +70,7 @@ class Layer:
             self.scales,
             activations=self.activations,
             input_scale=self.input_scale,
+            rotation=self.rotation,
         )
 
     def run(self) -> torch.Tensor:
@@ -80,6 +85,7 @@ class Layer:
             activations=self.activations,
             input_scale=self.input_scale,
             bias=self.bias,
+            rotation=self.rotation,
         )
 
 
@@ -111,7 +117,13 @@ def make(case: Case) -> Layer:
         torch.tensor([0.037]) if case.static else None,
         None if case.bias is None else torch.randn(case.n, generator=random).to(case.bias),
         case.out_dtype,
+        case.rotation or rotation_of(case.activations),
     )
+
+
+def rotation_of(activations: str) -> int:
+    """The least rotation that a layer with such activations may have."""
+    return ROTATIONS[0] if activations in ROTATED else 0
 
 
 def random_weight(

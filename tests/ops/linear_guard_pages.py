@@ -45,6 +45,7 @@ def quantise(dtype: torch.dtype, k: int, side: str) -> None:
         for name, format in FORMATS.items():
             if format.is_mx:
                 quantize_mx(x, name)
+                quantize_mx(x, name, rotation=32)
 
 
 def main() -> None:

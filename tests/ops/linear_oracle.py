@@ -2,7 +2,8 @@
 
 No tolerance is chosen: each is the forward error bound of a dot product summed in float32 in any
 order (Higham, Accuracy and Stability, section 3.1) and one rounding to the output's dtype. Rounding
-of the activations has no tolerance at all: kernels must round as the reference does, bit by bit.
+of the activations, and their rotation, have no tolerance at all: kernels must do as the reference
+does, bit by bit.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ exponents make their values up to 2^14 (e2m1) smaller than they are."""
 def expected(layer: Layer) -> tuple[torch.Tensor, torch.Tensor]:
     """The exact result and the largest error allowed, element by element, float64."""
     exact = layer.exact()
-    x = round_activations(layer.x, layer.format, layer.activations, layer.input_scale).abs()
+    rounding = layer.activations, layer.input_scale, layer.rotation
+    x = round_activations(layer.x, layer.format, *rounding).abs()
     weight = reference.dequantize(layer.weight, layer.format, layer.scales).abs()
     size = x @ weight.T
     roundings = layer.x.shape[-1] + ROUNDINGS

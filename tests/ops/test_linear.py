@@ -14,7 +14,8 @@ from hypothesis.strategies import DrawFn
 from hk_backend import reference
 from hk_backend.ops import linear, pack_weight
 from hk_backend.reference.linear import pack_bits, round_activations
-from hk_backend.terms.weight_format import FLOAT_DTYPES, FORMATS, MX_BLOCK
+from hk_backend.reference.rotation import rotated
+from hk_backend.terms.weight_format import FLOAT_DTYPES, FORMATS, MX_BLOCK, ROTATED
 from tests.ops.linear_cases import (
     KINDS,
     WEIGHT_LAYOUTS,
@@ -85,8 +86,11 @@ def test_few_rows_of_a_large_weight(format: str, activations: str, scales: str, 
 
 def whole_numbers(case: Case) -> Layer:
     """A layer whose every product and partial sum is a whole number of 1/64 below 2^18: float32
-    holds them all, so that a kernel must give the exact result, in whatever order it sums."""
+    holds them all, so that a kernel must give the exact result, in whatever order it sums. What is
+    rotated is whole after it, in blocks of 64, whose factor is 1/8; K is brought to these."""
     random = torch.Generator().manual_seed(case.seed)
+    if case.activations in ROTATED:
+        case = case.but(rotation=64, k=-(-case.k // 64) * 64, x_dtype=torch.float32)
     layer, format = make(case.but(n=1)), FORMATS[case.format]
     weight = torch.randint(-2, 3, (case.n, case.k), generator=random).float()
     if format.is_mx:
@@ -100,7 +104,7 @@ def whole_numbers(case: Case) -> Layer:
         layer.scales = None if scales is None else 2.0 ** (scales * 60).round()
     x = torch.randint(-2, 3, (case.m, case.k), generator=random).float()
     x[:, ::32] = 4.0 if format.is_mx else format.quantised_max or 1.0  # scales are powers of two
-    layer.x = x.to(layer.x.dtype)
+    layer.x = (rotated(x, case.rotation) if case.rotation else x).to(layer.x.dtype)
     return layer
 
 
@@ -118,13 +122,13 @@ def test_long_sums_of_whole_numbers_are_exact(
 def test_whole_numbers_are_what_they_claim(format: str, activations: str, scales: str) -> None:
     """The control: sums of magnitudes fit float32, and one term less is another result."""
     layer = whole_numbers(Case(format, activations, scales, m=5, n=33, k=4160))
-    rounded = round_activations(layer.x, format, activations).abs()
+    rounded = round_activations(layer.x, format, activations, rotation=layer.rotation).abs()
     weight = reference.dequantize(layer.weight, format, layer.scales)
     assert (rounded @ weight.abs().T).max() < 2**18
     for values in (rounded, weight):
         assert torch.equal(values * 8, (values * 8).round())
     exact = layer.exact()
-    layer.x[:, 4159] += 1
+    layer.x[:, 4159] += 8 if layer.rotation else 1  # an eighth of it meets 64 channels
     different = (layer.exact() != exact).float().mean()
     assert different > 0.5
 

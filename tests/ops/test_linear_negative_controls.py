@@ -11,6 +11,7 @@ import torch
 
 from hk_backend import reference
 from hk_backend.reference.linear import round_activations
+from hk_backend.reference.rotation import rotated
 from tests.ops.linear_cases import Case, Layer, make
 from tests.ops.linear_oracle import check_result
 from tests.ops.test_quantize import reciprocal_ties
@@ -18,6 +19,7 @@ from tests.ops.test_quantize import reciprocal_ties
 FP8 = Case("fp8_e4m3fn", "token", "channel", m=9, n=40, k=256, bias=torch.bfloat16)
 BLOCK = Case("fp8_e4m3fn", "token_block", "block", m=9, n=260, k=384, bias=torch.bfloat16)
 MXFP4 = Case("mxfp4", "mx", m=9, n=40, k=256, bias=torch.bfloat16)
+ROTATED = Case("mxfp4", "mx_rotated", m=9, n=40, k=256, rotation=64, bias=torch.bfloat16)
 BF16 = Case("bf16", m=9, n=40, k=256, bias=torch.bfloat16)
 
 
@@ -96,6 +98,32 @@ def scales_not_rounded(layer: Layer) -> torch.Tensor:
     return product_of(reference.dequantize(codes, layer.format, scales), layer)
 
 
+def activation_scale_one_step_off(layer: Layer) -> torch.Tensor:
+    """Of a single block, rotated and rounded as it should be."""
+    codes, scales = reference.quantize_mx(layer.x, layer.format, rotation=layer.rotation)
+    scales[3, 2] += 1
+    return product_of(reference.dequantize(codes, layer.format, scales), layer)
+
+
+def weight_scale_one_step_off(layer: Layer) -> torch.Tensor:
+    assert layer.scales is not None
+    scales = layer.scales.clone()
+    scales[7, 3] += 1
+    return scales
+
+
+def rotated_after_rounding(layer: Layer) -> torch.Tensor:
+    x = round_activations(layer.x, layer.format, "mx")
+    return product_of(rotated(x, layer.rotation), layer)
+
+
+def one_row_not_rotated(layer: Layer) -> torch.Tensor:
+    """The last one, as by a loop that ends too early."""
+    out = exact(layer)
+    out[8] = exact(replace(layer, activations="mx"))[8]
+    return out
+
+
 def bf16_sum(layer: Layer) -> torch.Tensor:
     """Partial sums kept in bfloat16."""
     x = round_activations(layer.x, layer.format, layer.activations)
@@ -136,6 +164,19 @@ FAULTS: dict[str, tuple[Case, Callable[[Layer], torch.Tensor]]] = {
     "mx scale of another row": (MXFP4, on_layer(scales=lambda layer: layer.scales.roll(1, 0))),
     "mx scales not rounded": (MXFP4, scales_not_rounded),
     "mx activations not rounded": (MXFP4, on_layer(activations=lambda layer: "none")),
+    "rotation left out": (ROTATED, on_layer(activations=lambda layer: "mx")),
+    "rotation left out of a row": (ROTATED, one_row_not_rotated),
+    "rotation left out, weights only": (
+        ROTATED.but(activations="rotated"),
+        on_layer(activations=lambda layer: "none"),
+    ),
+    "rotation of 32": (ROTATED, on_layer(rotation=lambda layer: 32)),
+    "rotation of 128": (ROTATED, on_layer(rotation=lambda layer: 128)),
+    "rotated and not rounded": (ROTATED, on_layer(activations=lambda layer: "rotated")),
+    "rotated after rounding": (ROTATED, rotated_after_rounding),
+    "rotation without its factor": (ROTATED, on_layer(x=lambda layer: layer.x * 8)),
+    "activation scale one step off": (ROTATED, activation_scale_one_step_off),
+    "weight scale one step off": (ROTATED, on_layer(scales=weight_scale_one_step_off)),
     "nibbles swapped": (
         MXFP4,
         on_layer(weight=lambda layer: (layer.weight << 4) | (layer.weight >> 4)),

@@ -10,11 +10,11 @@ import torch
 
 from hk_backend import reference
 from hk_backend.ops import linear, quantize_fp8, quantize_mx
-from hk_backend.terms.weight_format import FLOAT_DTYPES, FORMATS
+from hk_backend.terms.weight_format import FLOAT_DTYPES, FORMATS, ROTATED
 from tests.ops.linear_cases import KINDS, Case, make
 from tests.ops.linear_oracle import check
 
-DYNAMIC = tuple(dict.fromkeys((f, a) for f, a, _ in KINDS if a != "none"))
+DYNAMIC = tuple(dict.fromkeys((f, a) for f, a, _ in KINDS if ROTATED.get(a, a) != "none"))
 M = 20
 """More rows than the kernels for few rows take; they get rows of their own below."""
 
@@ -177,8 +177,8 @@ def test_rounds_as_the_public_quantiser_does(format: str, activations: str, isa:
     ties = torch.arange(M * 96).view(M, 96).remainder(509) / 16.0 - 15.0
     layer.x = ties
     fused = check(layer)
-    if activations == "mx":
-        codes, scales = quantize_mx(ties, format)
+    if FORMATS[format].is_mx:
+        codes, scales = quantize_mx(ties, format, rotation=layer.rotation)
         rounded = reference.dequantize(codes, format, scales)
     else:
         codes, scales = quantize_fp8(ties, activations, dtype=FORMATS[format].dtype)

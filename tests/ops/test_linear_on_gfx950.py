@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from hk_backend.config import get_config
+from hk_backend.devices import DeviceError
 from hk_backend.ops import LinearRequest, linear, supports_linear
-from hk_backend.terms.weight_format import FORMATS
+from hk_backend.terms.weight_format import FORMATS, ROTATED
 from tests.ops.linear_cases import KINDS, WEIGHT_LAYOUTS, X_LAYOUTS, Case, make
 from tests.ops.linear_oracle import check
 
@@ -133,6 +134,15 @@ def test_what_is_refused(kind: tuple[str, str, str], why: str) -> None:
     verdict = supports_linear(request)
     assert not verdict
     assert why in verdict.why
+
+
+@pytest.mark.parametrize("activations", ROTATED)
+def test_rotations_are_refused(activations: str) -> None:
+    case = Case("mxfp4", activations, k=64, rotation=64)
+    request = LinearRequest("cpu", torch.bfloat16, "mxfp4", 40, 64, activations, rotation=64)
+    assert supports_linear(request).why.startswith("gfx950 has no kernels for mxfp4 weights")
+    with pytest.raises(DeviceError, match=r"no linear \(mxfp4\) kernels for gfx950"):
+        make(case).pack()
 
 
 def test_what_is_served_and_what_is_refused_are_all_kinds() -> None:

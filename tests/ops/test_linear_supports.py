@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from hk_backend.config import get_config
 from hk_backend.ops import LinearRequest, linear, pack_weight, supports_linear
+from hk_backend.reference.rotation import ROTATIONS
 from hk_backend.terms.weight_format import ACTIVATIONS, FLOAT_DTYPES, FORMATS
-from tests.ops.linear_cases import KINDS, Case, make
+from tests.ops.linear_cases import KINDS, Case, make, rotation_of
 from tests.ops.strategies import generated
 
 LLAMA = LinearRequest(device_type="cpu", dtype=torch.bfloat16, format="bf16", n=4096, k=14336)
@@ -24,6 +25,7 @@ def test_serves(format: str, activations: str, scales: str, isa: str) -> None:
     facts = FORMATS[format]
     for dtype in FLOAT_DTYPES if facts.is_quantised else (facts.dtype,):
         request = LinearRequest("cpu", dtype, format, 7, 96, activations, scales)
+        request = replace(request, rotation=rotation_of(activations))
         for changes in ({}, {"out_dtype": torch.float32}, {"bias_dtype": torch.bfloat16}):
             verdict = supports_linear(replace(request, **changes))
             assert verdict
@@ -46,6 +48,19 @@ REFUSED: dict[str, tuple[dict[str, object], str]] = {
     "no input": ({"k": 0}, "0 input"),
     "K of 12": ({"k": 12}, "12 input features are not a positive multiple of 8"),
     "mx K of 40": ({"format": "mxfp6_e3m2", "k": 40}, "multiple of 32"),
+    "a rotation of bf16": ({"rotation": 32}, "32 with activations 'none', not 0"),
+    "no rotation": (
+        {"format": "mxfp4", "activations": "rotated"},
+        "0 with activations 'rotated', not one of 32, 64, 128",
+    ),
+    "a rotation of 48": (
+        {"format": "mxfp4", "activations": "mx_rotated", "rotation": 48},
+        "48 with activations 'mx_rotated'",
+    ),
+    "a rotation past K": (
+        {"format": "mxfp4", "activations": "mx_rotated", "rotation": 128, "k": 192},
+        "128 with K = 192, not a divisor of K",
+    ),
     "device": ({"device_type": "cuda"}, "cuda"),
 }
 
@@ -95,6 +110,7 @@ def test_devices_that_do_not_serve(
     out_dtype=st.sampled_from((None, *FLOAT_DTYPES, torch.int32)),
     bias=st.sampled_from((None, *FLOAT_DTYPES, torch.float64)),
     k=st.sampled_from((12, 40, 64)),
+    rotation=st.sampled_from((0, 48, *ROTATIONS)),
 )
 @generated(examples=300)
 def test_the_verdict_is_what_the_operator_does(
@@ -104,9 +120,10 @@ def test_the_verdict_is_what_the_operator_does(
     out_dtype: torch.dtype | None,
     bias: torch.dtype | None,
     k: int,
+    rotation: int,
 ) -> None:
     request = LinearRequest(
-        "cpu", dtype, format, 9, k, activations, out_dtype=out_dtype, bias_dtype=bias
+        "cpu", dtype, format, 9, k, activations, None, out_dtype, bias, rotation
     )
     layer = make(Case(format, m=2, n=9, k=64))
     facts = FORMATS[format]
@@ -117,6 +134,7 @@ def test_the_verdict_is_what_the_operator_does(
             format,
             layer.scales if not facts.is_mx else layer.scales[:, : -(-k // 32)],  # type: ignore[index]
             activations=activations,
+            rotation=rotation,
         )
         linear(
             torch.ones(2, k, dtype=dtype),

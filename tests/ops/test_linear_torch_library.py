@@ -19,6 +19,7 @@ CASES = {
     "fp8 static": Case("fp8_e4m3fn", "tensor", "tensor", m=7, static=True),
     "fp8 block": Case("fp8_e4m3fnuz", "token_block", "block", m=7, n=130),
     "mxfp4": Case("mxfp4", "mx", m=20, x_dtype=torch.float16),
+    "rotated": Case("mxfp4", "mx_rotated", m=7, k=192, rotation=64),
 }
 
 
@@ -52,7 +53,7 @@ def test_quantize_fp8_passes_opcheck(granularity: str) -> None:
 
 @pytest.mark.parametrize("format", ["mxfp6_e2m3", "mxfp4"])
 def test_quantize_mx_passes_opcheck(format: str) -> None:
-    arguments = (torch.randn(3, 5, 96), format, "even")
+    arguments = (torch.randn(3, 5, 96), format, "even", 32)
     torch.library.opcheck(torch.ops.hk_backend.quantize_mx.default, arguments)
 
 
@@ -67,7 +68,7 @@ def test_registered_operator_equals_the_public_function(case: Case) -> None:
 
 def test_registered_quantisers_equal_the_public_functions() -> None:
     x = torch.randn(5, 160)
-    for quantise in (quantize_fp8, lambda x: quantize_mx(x, "mxfp8")):
+    for quantise in (quantize_fp8, lambda x: quantize_mx(x, "mxfp8", rotation=32)):
         want = quantise(x)
         with Recorder():
             found = quantise(x)

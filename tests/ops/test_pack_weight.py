@@ -12,7 +12,7 @@ import torch
 from hk_backend.ops import PackedWeight, WeightError, linear, pack_weight
 from hk_backend.terms.packed_weight import LAYOUTS
 from hk_backend.terms.weight_format import FORMATS
-from tests.ops.linear_cases import KINDS, Case, make
+from tests.ops.linear_cases import KINDS, Case, make, rotation_of
 
 FP8 = torch.float8_e4m3fn
 
@@ -40,6 +40,7 @@ def test_parts_make_the_same_weight(format: str, activations: str, scales: str, 
         ) == getattr(weight, field.name)
     assert (weight.n, weight.k, weight.format) == (40, 96, format)
     assert (weight.activations, weight.layout) == (activations, isa)
+    assert weight.rotation == rotation_of(activations)
     assert weight.nbytes == sum(tensor.nbytes for tensor in tensors.values())
 
 
@@ -263,6 +264,29 @@ BAD_NAMES: dict[str, tuple[dict[str, Any], str]] = {
         },
         "^activations: 'mx'.* expected 'none' or 'token' or 'tensor' or 'token_block'",
     ),
+    "a rotation of fp32": ({"rotation": 32}, "^rotation: 32 with activations 'none'.* expected 0"),
+    "activations of fp32 rotated": (
+        {"activations": "rotated", "rotation": 32},
+        "^activations: 'rotated'.* expected 'none' with fp32",
+    ),
+    **{
+        f"{activations} by {rotation}": (
+            {
+                "weight": uint8(2, 48),
+                "format": "mxfp4",
+                "scales": uint8(2, 3),
+                "activations": activations,
+                "rotation": rotation,
+            },
+            f"^rotation: {found}.* expected {valid}",
+        )
+        for activations, rotation, found, valid in (
+            ("mx", 32, "32 with activations 'mx'", "0"),
+            ("rotated", 0, "0 with activations 'rotated'", "one of 32, 64, 128"),
+            ("mx_rotated", 16, "16 with activations 'mx_rotated'", "one of 32, 64, 128"),
+            ("mx_rotated", 64, "64 with K = 96", "a divisor of K"),
+        )
+    },
     "gradient": ({"weight": torch.ones(2, 8, requires_grad=True)}, "^weight: .*grad"),
 }
 

@@ -44,9 +44,9 @@ def check_fp8(
     same_bits(codes, wanted_codes, "codes")
 
 
-def check_mx(x: torch.Tensor, format: str, scale_rounding: str) -> None:
-    codes, scales = quantize_mx(x, format, scale_rounding)
-    wanted_codes, wanted_scales = reference.quantize_mx(x, format, scale_rounding)
+def check_mx(x: torch.Tensor, format: str, scale_rounding: str, rotation: int = 0) -> None:
+    codes, scales = quantize_mx(x, format, scale_rounding, rotation)
+    wanted_codes, wanted_scales = reference.quantize_mx(x, format, scale_rounding, rotation)
     same_bits(scales, wanted_scales, "scales")
     same_bits(codes, wanted_codes, "codes")
 
@@ -282,6 +282,8 @@ MX_ERRORS = {
     "half a block": ({"x": torch.ones(2, 48)}, r"x: \(2, 48\)", "32"),
     "rounding": ({"scale_rounding": "up"}, "scale_rounding: 'up'", "floor, even"),
     "double": ({"x": torch.ones(2, 32).double()}, "x: torch.float64", "float32"),
+    "no such rotation": ({"rotation": 16}, "rotation: 16", "0 or one of 32, 64, 128"),
+    "a rotation past K": ({"rotation": 64}, "rotation: 64 with K = 32", "a divisor of K"),
 }
 
 

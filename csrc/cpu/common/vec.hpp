@@ -62,6 +62,12 @@ HK_INLINE vec max_or_second(vec a, vec b) {
 HK_INLINE vec at_least(vec x, float low) { return max_or_second(splat(low), x); }
 HK_INLINE vec at_most(vec x, float high) { return -max_or_second(splat(-high), -x); }
 
+// As many lanes as a register has, in another order.
+template <int... lane>
+HK_INLINE vec permuted(vec x) {
+  return HK_MIX(x, x, lane...);
+}
+
 // Folds the register in halves with `op`.
 template <class Op>
 HK_INLINE float reduce(vec x, Op op) {

@@ -15,6 +15,7 @@ struct QuantizeArgs {
   Format format;
   int64_t group_rows, group_columns;
   bool divide;            // fp8: by the scale; else multiply by its reciprocal
+  int64_t rotation;       // mx: neighbours that are rotated first: 32, 64, 128, or 0
   bool round_scale_even;  // mx: the largest value is rounded before its exponent is taken
   uint8_t* codes;
   float* scales;         // fp8: read

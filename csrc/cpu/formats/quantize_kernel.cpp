@@ -1,13 +1,14 @@
 // The quantising operators, a row at a time: runs are widened to float32, rounded and packed in
 // the first cache.
 
-#include "formats/quantize.hpp"
 #include "formats/quantize_args.hpp"
+#include "formats/rotate.hpp"
 
 namespace hk::cpu::HK_ISA {
 namespace {
 
-constexpr int64_t kPiece = 128;  // elements at a time: every group is cut into whole pieces
+// Elements at a time: groups, and blocks that are rotated, are cut into whole pieces or fill one.
+constexpr int64_t kPiece = 128;
 
 HK_INLINE int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -63,22 +64,31 @@ void fp8_row(const QuantizeArgs& args, int64_t row) {
   }
 }
 
+// A run as one block: its codes, and its scale's.
+template <class Small>
+HK_INLINE uint8_t encode_block(const float* x, bool round_scale_even, uint8_t* out) {
+  uint8_t codes[kRun];
+  const uint32_t scale = mx_scale_code<Small>(max_abs(x, kRun), round_scale_even);
+  if (scale == kBrokenBlock) {
+    std::memset(codes, 0, kRun);
+  } else {
+    const vec inverse = splat(mx_inverse_scale(scale));
+    encode_run<Small>(x, Small::max(), [&](vec y) { return y * inverse; }, codes);
+  }
+  pack_run<Small::bits>(codes, out);
+  return uint8_t(scale);
+}
+
 template <class Small>
 void mx_row(const QuantizeArgs& args, int64_t row) {
-  alignas(64) float x[kRun];
-  uint8_t codes[kRun];
-  const int64_t blocks = args.k / kRun;
-  for (int64_t b = 0; b < blocks; ++b) {
-    widen_piece(args, row, b * kRun, kRun, x);
-    const uint32_t scale = mx_scale_code<Small>(max_abs(x, kRun), args.round_scale_even);
-    if (scale == kBrokenBlock) {
-      std::memset(codes, 0, kRun);
-    } else {
-      const vec inverse = splat(mx_inverse_scale(scale));
-      encode_run<Small>(x, Small::max(), [&](vec y) { return y * inverse; }, codes);
-    }
-    args.scale_codes[row * blocks + b] = uint8_t(scale);
-    pack_run<Small::bits>(codes, args.codes + (row * blocks + b) * kRun / 8 * Small::bits);
+  alignas(64) float x[kPiece];
+  uint8_t* codes = args.codes + row * args.k / 8 * Small::bits;
+  uint8_t* scales = args.scale_codes + row * args.k / kRun;
+  for (int64_t k = 0; k < args.k; k += kPiece) {
+    const int64_t count = widen_piece(args, row, k, min(kPiece, args.k - k), x);
+    if (args.rotation) rotate(x, count, args.rotation);
+    for (int64_t i = 0; i < count; i += kRun, codes += kRun / 8 * Small::bits)
+      *scales++ = encode_block<Small>(x + i, args.round_scale_even, codes);
   }
 }
 

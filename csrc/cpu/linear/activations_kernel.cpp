@@ -1,7 +1,8 @@
-// Activations brought to the float32 rows that the multiply reads: widened, and rounded to a
-// quantised format's values where the weight asks for it. Rounding happens in place, while the
-// row is in the cache.
+// Activations brought to the float32 rows that the multiply reads: widened, and, where the weight
+// asks for it, rotated block by block as they are, and rounded to a quantised format's values.
+// Rounding happens in place, while the row is in the cache.
 
+#include "formats/rotate.hpp"
 #include "linear/integer_rows.hpp"
 
 namespace hk::cpu::HK_ISA {
@@ -19,14 +20,15 @@ HK_INLINE void widen_run(const typename T::type* from, float* to, int64_t count,
 
 // A row of X, in blocks of kBlockK, `stride` apart.
 HK_INLINE void widen_row(const LinearArgs& args, int64_t row, float* to, int64_t stride) {
-  with_format(args.x_dtype, [&](auto format) {
-    using T = decltype(format);
-    const auto* x = static_cast<const typename T::type*>(args.x) + row * args.x_row;
-    for (int64_t k = 0; k < args.k; k += kBlockK, to += stride) {
-      const int64_t count = min(kBlockK, args.k - k);
+  for (int64_t k = 0; k < args.k; k += kBlockK, to += stride) {
+    const int64_t count = min(kBlockK, args.k - k);
+    with_format(args.x_dtype, [&](auto format) {
+      using T = decltype(format);
+      const auto* x = static_cast<const typename T::type*>(args.x) + row * args.x_row;
       widen_run<T>(x + k, to, count, round_up(count, kSlabK));
-    }
-  });
+    });
+    if (args.rotation) rotate(to, count, args.rotation);
+  }
 }
 
 // The scale that every element of a row shares; the row's sums are multiplied by it.

@@ -70,9 +70,10 @@ void bind_linear(py::module_& module) {
   module.def(
       "linear",
       [](const std::string& isa, int threads, Format format, Activations activations,
-         const std::array<int64_t, 3>& sizes, uint64_t x, DType x_dtype, int64_t x_row,
-         uint64_t weight, uint64_t factors, uint64_t block_scales, uint64_t input_scale,
-         uint64_t bias, DType bias_dtype, uint64_t out, DType out_dtype, int64_t out_row) {
+         int64_t rotation, const std::array<int64_t, 3>& sizes, uint64_t x, DType x_dtype,
+         int64_t x_row, uint64_t weight, uint64_t factors, uint64_t block_scales,
+         uint64_t input_scale, uint64_t bias, DType bias_dtype, uint64_t out, DType out_dtype,
+         int64_t out_row) {
         const LinearArgs args{.x = pointer<void>(x),
                               .x_row = x_row,
                               .x_dtype = x_dtype,
@@ -89,12 +90,14 @@ void bind_linear(py::module_& module) {
                               .n = sizes[1],
                               .k = sizes[2],
                               .format = format,
-                              .activations = activations};
+                              .activations = activations,
+                              .rotation = rotation};
         py::gil_scoped_release release;
         linear(isa, args, threads);
       },
       R"(x [m, k] times a packed weight [n, k], transposed, into out [m, n]. Addresses are integers
-(0: absent), strides count elements; columns of x and out are neighbours. sizes: m, n, k.)");
+(0: absent), strides count elements; columns of x and out are neighbours. rotation: neighbours along
+K that are rotated before they are rounded, a divisor of k: 32, 64, 128, or 0. sizes: m, n, k.)");
 }
 
 void bind_quantisers(py::module_& module) {
@@ -112,6 +115,7 @@ void bind_quantisers(py::module_& module) {
                                 .group_rows = group[0],
                                 .group_columns = group[1],
                                 .divide = divide,
+                                .rotation = 0,
                                 .round_scale_even = false,
                                 .codes = pointer<uint8_t>(codes),
                                 .scales = pointer<float>(scales),
@@ -125,8 +129,8 @@ multiplied by 1 / scale. sizes: m, k. Columns of x are neighbours.)");
   module.def(
       "quantize_mx",
       [](const std::string& isa, int threads, Format format, const std::array<int64_t, 2>& sizes,
-         uint64_t x, DType x_dtype, int64_t x_row, bool round_scale_even, uint64_t codes,
-         uint64_t scales) {
+         uint64_t x, DType x_dtype, int64_t x_row, int64_t rotation, bool round_scale_even,
+         uint64_t codes, uint64_t scales) {
         const QuantizeArgs args{.x = pointer<void>(x),
                                 .x_row = x_row,
                                 .x_dtype = x_dtype,
@@ -136,6 +140,7 @@ multiplied by 1 / scale. sizes: m, k. Columns of x are neighbours.)");
                                 .group_rows = 1,
                                 .group_columns = kSlabK,
                                 .divide = false,
+                                .rotation = rotation,
                                 .round_scale_even = round_scale_even,
                                 .codes = pointer<uint8_t>(codes),
                                 .scales = nullptr,
@@ -144,8 +149,9 @@ multiplied by 1 / scale. sizes: m, k. Columns of x are neighbours.)");
         quantize_mx(isa, args, threads);
       },
       R"(x [m, k] to mx codes [m, k * bits / 8] and scale codes [m, k / 32], contiguous.
-round_scale_even: the largest value of a block is rounded to the element's mantissa before its
-exponent is taken. sizes: m, k. Columns of x are neighbours.)");
+rotation: neighbours that are rotated first, a divisor of k: 32, 64, 128, or 0. round_scale_even:
+the largest value of a block is rounded to the element's mantissa before its exponent is taken.
+sizes: m, k. Columns of x are neighbours.)");
 }
 
 void bind_bounds(py::module_& module) {

@@ -40,9 +40,10 @@ struct LinearArgs {
   int64_t m, n, k;
   Format format;
   Activations activations;
+  int64_t rotation;  // neighbours along K that are rotated first: 32, 64, 128, or 0
 };
 
-// Activations as the multiply reads them: float32, rounded as `LinearArgs::activations` says,
+// Activations as the multiply reads them: float32, rotated and rounded as `LinearArgs` says,
 // K padded with zeros to a multiple of kSlabK. Element (row, k) is at
 //   (k / kBlockK) * rows * kBlockK + row * kBlockK + k % kBlockK
 // so that the rows of one block of K are neighbours. `first` is the row of X that row 0 is.

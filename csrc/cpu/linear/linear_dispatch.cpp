@@ -24,7 +24,8 @@ int64_t share(int64_t count, int64_t parts, int64_t i) { return count * i / part
 void for_each_row(const LinearArgs& args, int64_t rows, int threads,
                   const std::function<void(int64_t)>& body) {
   constexpr int64_t kWorthAThread = 1 << 17;  // elements that are only widened: 15 us
-  const int64_t cost = args.activations == Activations::none ? 1 : 4;
+  const int64_t cost =
+      (args.activations == Activations::none ? 1 : 4) + (args.rotation == 0 ? 0 : 2);
   const int64_t useful = std::max<int64_t>(1, rows * args.k * cost / kWorthAThread);
   parallel_for(rows, int(std::min<int64_t>(threads, useful)), body);
 }

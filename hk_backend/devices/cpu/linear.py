@@ -11,7 +11,7 @@ from hk_backend.terms.linear_arguments import (
     QuantizeFp8Arguments,
     QuantizeMxArguments,
 )
-from hk_backend.terms.weight_format import FP8_BLOCK, format_of_fp8
+from hk_backend.terms.weight_format import FP8_BLOCK, ROTATED, format_of_fp8
 
 
 def packed_bytes(on: Extension, format: str, n: int, k: int) -> int:
@@ -37,7 +37,8 @@ def pack_weight(on: Extension, of: PackWeightArguments) -> None:
 
 def linear(on: Extension, of: LinearArguments) -> None:
     x, weight, bias, out = of.x, of.weight, of.bias, of.out
-    activations, input_scale = weight.activations, weight.input_scale
+    activations = ROTATED.get(weight.activations, weight.activations)
+    input_scale = weight.input_scale
     if of.x_scales is not None:
         x, activations, input_scale = values_of(x, of.x_scales), "none", None
     on.kernels.linear(
@@ -45,6 +46,7 @@ def linear(on: Extension, of: LinearArguments) -> None:
         torch.get_num_threads(),
         on.formats[weight.format],
         on.activations[activations],
+        weight.rotation,
         (x.shape[0], weight.n, weight.k),
         x.data_ptr(),
         on.dtypes[x.dtype],
@@ -94,6 +96,7 @@ def quantize_mx(on: Extension, of: QuantizeMxArguments) -> None:
         of.x.data_ptr(),
         on.dtypes[of.x.dtype],
         of.x.stride(0),
+        of.rotation,
         of.round_scale_even,
         of.codes.data_ptr(),
         of.scales.data_ptr(),

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from hk_backend.engine.linear.shards import MERGED
-from hk_backend.terms.weight_format import FORMATS
+from hk_backend.terms.weight_format import FORMATS, ROTATED
 
 FORMATS_OF = {
     "hk_fp8": ("fp8_e4m3fn", "fp8_e4m3fnuz"),
@@ -66,7 +66,8 @@ def choose(
     formats = FORMATS_OF[method]
     default = fp8_format if method == "hk_fp8" else formats[0]
     format = _chosen(method, "format", format, default, formats)
-    known = FORMATS[format].activations
+    # no layer's weight is rotated at load
+    known = tuple(name for name in FORMATS[format].activations if name not in ROTATED)
     by_default = "token" if FORMATS[format].is_fp8 else "mx"
     activations = _chosen(method, "activations", activations, by_default, known)
     return Options(format, activations, list(ignore or ()))

@@ -48,6 +48,7 @@ class Original:
     scales: torch.Tensor | None
     activations: str
     input_scale: torch.Tensor | None
+    rotation: int = 0
 
     def rows(self, first: int, last: int) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Weight and scales of output features `[first, last)`; `first` a multiple of 128."""
@@ -160,7 +161,7 @@ def _routed_linear(
     route: str,
 ) -> torch.Tensor:
     """Of what the operator's schema takes."""
-    _, _, k, _, _ = ints
+    k = ints[2]
     tokens = x.numel() // k
     if routes.is_disabled(route):
         count(route, "fallback", tokens, routes.verdict(route).why)
@@ -231,6 +232,7 @@ def _by_reference(
             activations=activations,
             input_scale=input_scale,
             bias=None if bias is None else bias[first:last],
+            rotation=original.rotation,
         )
         parts.append(part.to(dtype))
     return torch.cat(parts, dim=-1)

@@ -224,4 +224,4 @@ def test_a_format_without_kernels() -> None:
 def test_an_operator_without_a_module_is_named(device: HipDevice) -> None:
     nothing = torch.empty(0)
     with pytest.raises(DeviceError, match="emulated:gfx950: no quantize_mx kernels for gfx950 yet"):
-        device.run(QuantizeMxArguments(nothing, "mxfp4", True, nothing, nothing))
+        device.run(QuantizeMxArguments(nothing, "mxfp4", 0, True, nothing, nothing))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hk_backend.engine.linear.options import FORMATS_OF, choose, is_ignored, known_options
+from hk_backend.terms.weight_format import ROTATED
 
 LAYER = "model.layers.1.self_attn.qkv_proj"
 
@@ -23,6 +24,12 @@ def test_what_is_asked_for() -> None:
     options = choose("hk_mxfp6", "", "mxfp6_e3m2", "none", ["lm_head"])
     assert (options.format, options.activations) == ("mxfp6_e3m2", "none")
     assert options.ignore == ["lm_head"]
+
+
+@pytest.mark.parametrize("activations", ROTATED)
+def test_no_weight_is_rotated_at_load(activations: str) -> None:
+    with pytest.raises(ValueError, match=f"activations '{activations}' .* one of none, mx$"):
+        choose("hk_mxfp4", "fp8_e4m3fn", activations=activations)
 
 
 @pytest.mark.parametrize(

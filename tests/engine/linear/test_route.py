@@ -16,6 +16,7 @@ from hk_backend.engine.linear.route import Original, RoutedLinearError, apply, a
 from hk_backend.ops import pack_weight, quantize_fp8, quantize_mx
 from hk_backend.routing.routes import routes
 from hk_backend.routing.shadow_check import largest_error, tolerance
+from hk_backend.terms.weight_format import ROTATED
 
 N, K = 200, 64
 
@@ -162,6 +163,27 @@ def test_codes_are_compared_as_they_came(checked: Callable[..., None]) -> None:
     attach(layer, pack_weight(weight, "fp8_e4m3fn", 1.02 * scales, activations="token"), original)
     with pytest.raises(RoutedLinearError, match="exceeds the tolerance"):
         apply(layer, codes, None, torch.bfloat16, 3 * rows)
+
+
+@pytest.mark.parametrize("activations", ROTATED)
+def test_a_rotation_is_compared_as_the_layer_has_it(
+    activations: str, checked: Callable[..., None]
+) -> None:
+    checked(HK_STRICT="1")
+    layer = torch.nn.Module()
+    codes, scales = quantize_mx(weight_of(), "mxfp4")
+    packed = pack_weight(codes, "mxfp4", scales, activations=activations, rotation=64)
+    original = Original("a.b", codes, "mxfp4", scales, activations, None, rotation=64)
+    attach(layer, packed, original)
+    apply(layer, X)
+    assert routes.counters("linear").checked_calls == 1
+    other = pack_weight(codes, "mxfp4", scales, activations=activations, rotation=32)
+    with pytest.raises(ValueError, match="expected a weight like"):
+        attach(layer, other, original)
+    layer = torch.nn.Module()
+    attach(layer, other, original)
+    with pytest.raises(RoutedLinearError, match="exceeds the tolerance"):
+        apply(layer, X)
 
 
 def test_a_capture_is_not_compared(

@@ -1,0 +1,165 @@
+"""Activations that the operators rotate: the reference's codes bit by bit, and the layer as it is
+without any rotation."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import pytest
+import torch
+
+from hk_backend import reference
+from hk_backend.ops import quantize_mx
+from hk_backend.ops.quantize import SCALE_ROUNDINGS
+from hk_backend.reference.butterflies import rotated_float32
+from hk_backend.reference.rotation import ROTATIONS, hadamard, rotated
+from hk_backend.terms.weight_format import FLOAT_DTYPES, ROTATED
+from tests.ops.linear_cases import X_LAYOUTS, Case, Layer, laid_out, make
+from tests.ops.linear_oracle import ROUNDINGS, check, check_result
+from tests.ops.oracle import U, close
+from tests.ops.test_quantize import MX_FORMATS, check_mx, hard_rows
+from tests.ops.test_rotation import outliers
+
+BLOCKS = pytest.mark.parametrize("block", ROTATIONS)
+FORMATS = pytest.mark.parametrize("format", MX_FORMATS)
+ROWS = (1, 3, 9, 16, 17, 70)
+"""Of the kernels for few rows, in floats and in integers, in one group and in several; of many."""
+
+
+@FORMATS
+@BLOCKS
+def test_codes_of_hard_rows(block: int, format: str, isa: str) -> None:
+    """Outliers, ties, denormals, sums that overflow, infinities and NaN; K ends within what a
+    kernel takes at a time."""
+    for dtype, scale_rounding in product(FLOAT_DTYPES, SCALE_ROUNDINGS):
+        rows = hard_rows(dtype)
+        check_mx(rows[:, : 320 // block * block], format, scale_rounding, block)
+
+
+@FORMATS
+@BLOCKS
+def test_codes_of_outliers(block: int, format: str, isa: str) -> None:
+    for blocks in (1, 2, 3, 5):
+        check_mx(outliers(40, blocks * block), format, "even", block)
+
+
+@FORMATS
+def test_codes_of_ties(format: str, isa: str) -> None:
+    """Rows that are whole sixteenths after the rotation: its sums and its factor are exact."""
+    grid = torch.arange(63 * 192).view(63, 192).remainder(509) / 16.0 - 15.0
+    x = rotated(grid, 64).float()
+    assert torch.equal(rotated_float32(x, 64), grid)
+    check_mx(x, format, "even", 64)
+    pairs = zip(quantize_mx(x, format, rotation=64), quantize_mx(grid, format), strict=True)
+    for found, wanted in pairs:
+        assert torch.equal(found.view(torch.uint8), wanted.view(torch.uint8))
+
+
+@FORMATS
+def test_a_wrong_block_gives_other_codes(format: str) -> None:
+    """The control of the comparisons above."""
+    x = outliers(40, 384)
+    wanted = [reference.quantize_mx(x, format, rotation=block) for block in (0, *ROTATIONS)]
+    for codes, scales in wanted:
+        same = [
+            torch.equal(codes.view(torch.uint8), other.view(torch.uint8))
+            and torch.equal(scales, other_scales)
+            for other, other_scales in wanted
+        ]
+        assert sum(same) == 1
+
+
+@pytest.mark.parametrize("layout", X_LAYOUTS)
+def test_strides(layout: str, isa: str) -> None:
+    """What lies between the rows and channels is NaN."""
+    for m in (1, 6, 30):
+        x = torch.randn(m, 192, generator=torch.Generator().manual_seed(5)).bfloat16()
+        check_mx(laid_out(x, layout), "mxfp4", "even", 64)
+        for activations in ROTATED:
+            check(Case("mxfp6_e2m3", activations, m=m, k=192, rotation=64, x_layout=layout))
+
+
+@FORMATS
+@BLOCKS
+@pytest.mark.parametrize("activations", ROTATED)
+def test_layers(activations: str, block: int, format: str, isa: str) -> None:
+    """K of several blocks, the last of which is alone in what a kernel takes at a time."""
+    for i, m in enumerate(ROWS):
+        case = Case(format, activations, m=m, n=40, k=(5, 1, 3)[i % 3] * block, rotation=block)
+        check(case.but(x_dtype=FLOAT_DTYPES[i // 2], seed=i, bias=torch.bfloat16))
+
+
+@pytest.mark.parametrize("activations", ROTATED)
+def test_a_large_layer(activations: str) -> None:
+    """Several chunks of rows, by several threads."""
+    check(Case("mxfp4", activations, m=520, n=40, k=2560, rotation=128))
+
+
+def unrotated(layer: Layer) -> tuple[torch.Tensor, torch.Tensor]:
+    """The product of x as it is with the weight before its rotation, and how far a layer that
+    rotates both may stray: by the rotation of x and the sum, in float32. Both float64."""
+    block = layer.rotation
+    x = layer.x.double()
+    weight = reference.dequantize(layer.weight, layer.format, layer.scales)
+    roundings = int(math.log2(block)) + 2 + layer.x.shape[-1] + ROUNDINGS
+    sizes = (x.abs().unflatten(-1, (-1, block)) @ hadamard(block).abs()).flatten(-2)
+    bound = roundings * U / (1 - roundings * U) * (sizes @ weight.abs().T)
+    return x @ rotated(weight, block).T, bound
+
+
+@FORMATS
+@BLOCKS
+def test_both_rotations_cancel(block: int, format: str, isa: str) -> None:
+    for m in (2, 20):
+        layer = make(Case(format, "rotated", m=m, k=384, rotation=block))
+        exact, bound = unrotated(layer)
+        close("out", layer.run(), exact, bound)
+        for wrong in ("none", 0), ("rotated", ROTATIONS[ROTATIONS.index(block) - 1]):
+            layer.activations, layer.rotation = wrong
+            with pytest.raises(AssertionError):
+                close("out", layer.run(), exact, bound)
+
+
+@pytest.mark.parametrize("activations", ROTATED)
+def test_the_operators_own_rotation_is_checked(activations: str, isa: str) -> None:
+    """The control of `test_layers`: it is red for a layer that is packed for another rotation."""
+    for m in ROWS:
+        layer = make(Case("mxfp4", activations, m=m, k=384, rotation=64))
+        check(layer)
+        for rotation in (32, 128):
+            other = make(Case("mxfp4", activations, m=m, k=384, rotation=rotation))
+            with pytest.raises(AssertionError):
+                check_result(layer, other.run())
+
+
+@BLOCKS
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_what_is_not_finite_and_not_rounded(value: float, block: int, isa: str) -> None:
+    for m in (4, 20):
+        layer = make(Case("mxfp4", "rotated", m=m, k=256, rotation=block))
+        layer.x[2, 33] = value
+        out = check(layer)
+        assert (~out.isfinite()).all(1).nonzero().tolist() == [[2]]
+
+
+@BLOCKS
+@pytest.mark.parametrize("activations", ROTATED)
+def test_sums_past_float32_are_not_finite(activations: str, block: int, isa: str) -> None:
+    """Of numbers that are; their row shows it, as an infinity would."""
+    for m in (4, 20):
+        case = Case("mxfp4", activations, m=m, k=256, rotation=block, x_dtype=torch.float32)
+        layer = make(case)
+        layer.x[2] = torch.finfo(torch.float32).max
+        assert not rotated_float32(layer.x, block)[2].isfinite().all()
+        out = check(layer)
+        assert out.isfinite().all(1).tolist() == [row != 2 for row in range(m)]
+
+
+@BLOCKS
+def test_denormals_count(block: int, isa: str) -> None:
+    for m in (3, 20):
+        layer = make(Case("mxfp4", "rotated", m=m, k=256, rotation=block, x_dtype=torch.float32))
+        layer.x = layer.x.sign() * torch.finfo(torch.float32).smallest_normal / 4
+        layer.scales.fill_(127 + 60)  # type: ignore[union-attr]
+        assert check(layer).count_nonzero() > m * 20
