@@ -23,6 +23,7 @@ SAMPLES = {
     "test_attention_splits.py": {"run", "join"},
     "test_merge.py": {"merge"},
     "test_linear.py": {"pack", "multiply", "multiply_skinny", "prepare"},
+    "test_linear_rotated.py": {"prepare", "quantize_row"},
     "test_quantize.py": {"quantize_row"},
 }
 """Files of tests/ops, and kernels that their tests call."""

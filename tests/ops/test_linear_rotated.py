@@ -13,13 +13,14 @@ from hk_backend import reference
 from hk_backend.ops import quantize_mx
 from hk_backend.ops.quantize import SCALE_ROUNDINGS
 from hk_backend.reference.butterflies import rotated_float32
+from hk_backend.reference.linear import pack_bits
 from hk_backend.reference.rotation import ROTATIONS, hadamard, rotated
-from hk_backend.terms.weight_format import FLOAT_DTYPES, ROTATED
+from hk_backend.terms.weight_format import FLOAT_DTYPES, MX_BLOCK, ROTATED
 from tests.ops.linear_cases import X_LAYOUTS, Case, Layer, laid_out, make
 from tests.ops.linear_oracle import ROUNDINGS, check, check_result
 from tests.ops.oracle import U, close
 from tests.ops.test_quantize import MX_FORMATS, check_mx, hard_rows
-from tests.ops.test_rotation import outliers
+from tests.ops.test_rotation import allowed, outliers
 
 BLOCKS = pytest.mark.parametrize("block", ROTATIONS)
 FORMATS = pytest.mark.parametrize("format", MX_FORMATS)
@@ -88,6 +89,31 @@ def test_layers(activations: str, block: int, format: str, isa: str) -> None:
     for i, m in enumerate(ROWS):
         case = Case(format, activations, m=m, n=40, k=(5, 1, 3)[i % 3] * block, rotation=block)
         check(case.but(x_dtype=FLOAT_DTYPES[i // 2], seed=i, bias=torch.bfloat16))
+
+
+def descending(x: torch.Tensor, block: int) -> torch.Tensor:
+    """The rotation in float32 with its stages the other way round."""
+    values = x.unflatten(-1, (-1, *[2] * (block.bit_length() - 1)))
+    for axis in range(2, values.dim()):
+        a, b = values.unbind(axis)
+        values = torch.stack((a + b, a - b), axis)
+    return (values * torch.tensor(block**-0.5)).flatten(1)
+
+
+@BLOCKS
+def test_every_bit_of_the_rotation(block: int, isa: str) -> None:
+    """A weight of ones on the diagonal shows it: a sum has one term. Codes and bounds of sums would
+    hardly see another order of its operations, which has other bits."""
+    k = 3 * block
+    ones = pack_bits(2 * torch.eye(k, dtype=torch.int64), 4)
+    scales = torch.full((k, k // MX_BLOCK), 127, dtype=torch.uint8)
+    for m in ROWS:
+        x = outliers(m, k)
+        layer = Layer(x, ones, "mxfp4", scales, "rotated", rotation=block)
+        want = rotated_float32(x, block)
+        assert torch.equal(layer.run(), want)
+        assert not torch.equal(descending(x, block), want)
+        close("descending", descending(x, block), rotated(x, block), allowed(x, block))
 
 
 @pytest.mark.parametrize("activations", ROTATED)
