@@ -155,6 +155,8 @@ def quantize(
     model: quantizing.ModelDir,
     out: quantizing.OutDir,
     format: quantizing.FormatOption,
+    method: quantizing.MethodOption = None,
+    rotation: quantizing.RotationOption = None,
     activations: quantizing.ActivationsOption = quantizing.Activations.quantized,
     ignore: quantizing.Ignore = None,
     text: quantizing.Text = None,
@@ -171,7 +173,7 @@ def quantize(
 
     try:
         from hk_backend.quantize import command, report
-        from hk_backend.quantize.job import Settings
+        from hk_backend.quantize.settings import Settings
     except ModuleNotFoundError as error:
         errors.say(progress, missing(error, "quantize", EXTRA))
         raise typer.Exit(1) from None
@@ -180,6 +182,9 @@ def quantize(
         "none" if activations is quantizing.Activations.none else "",
         list(ignore or []),
         int(shard_size * 1e9),
+        method.value if method else "",
+        rotation or 0,
+        text if method is quantizing.MethodName.gptq else None,
     )
     try:
         with errors.in_one_line(progress, QuantizeError):

@@ -13,7 +13,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from hk_backend.quantize.job import Job, Settings
+from hk_backend.quantize.job import Job
+from hk_backend.quantize.settings import Settings
 
 
 class Interrupted(Exception):
@@ -38,7 +39,7 @@ def quantize(
         console.print(f"[yellow]{job.recipe.caution}[/yellow]", soft_wrap=True)
     try:
         with job.held(), _progress(console) as bar:  # refused before there is a bar
-            task = bar.add_task("", total=job.source_bytes)
+            task = bar.add_task("", total=job.work_bytes)
             job.write(lambda name, count: bar.update(task, advance=count, description=name))
         if text is not None:
             _measure(job, text, console)

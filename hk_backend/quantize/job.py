@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,14 @@ import torch
 
 from hk_backend import __version__
 from hk_backend.quantize import plan
+from hk_backend.quantize.calibrate import Calibration, calibration_windows
+from hk_backend.quantize.calibrated import CalibratedLayers
 from hk_backend.quantize.errors import QuantizeError
-from hk_backend.quantize.output import Output, finished_settings
+from hk_backend.quantize.output import CALIBRATED, SHARDS, Output, finished_settings
+from hk_backend.quantize.perplexity import read_text, window_of
 from hk_backend.quantize.plan import Item, Plan, Shard, make_plan
-from hk_backend.quantize.recipe import RECIPES, Recipe
+from hk_backend.quantize.served import Serving
+from hk_backend.quantize.settings import Settings
 from hk_backend.quantize.source import Source, open_source
 
 Advance = Callable[[str, int], None]
@@ -23,41 +27,16 @@ Advance = Callable[[str, int], None]
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What the output depends on besides the model.
-
-    `activations` "": the format's default. `ignore`: shell-style patterns of layer names.
-    `shard_bytes`: of a file, and so about the memory that a run takes.
-    """
-
-    format: str
-    activations: str = ""
-    ignore: list[str] = field(default_factory=list)
-    shard_bytes: int = 2 << 30
-
-    def recipe(self) -> Recipe:
-        """Raises QuantizeError for a format or activations that are not offered."""
-        recipe = RECIPES.get(self.format)
-        if recipe is None:
-            raise QuantizeError(f"format {self.format!r}: choose one of {', '.join(RECIPES)}")
-        if self.activations and self.activations not in recipe.activations:
-            raise QuantizeError(
-                f"activations {self.activations!r}: {self.format} knows "
-                f"{' and '.join(recipe.activations)}"
-            )
-        if self.shard_bytes < 1:
-            raise QuantizeError(
-                f"--shard-size {self.shard_bytes / 1e9:g}: expected a positive number"
-            )
-        return recipe
-
-
-@dataclass(frozen=True)
 class LayerError:
-    """`error`: relative, ||Q(W) - W|| / ||W|| in the Frobenius norm; 0 if W is zero."""
+    """`error`: relative, ||Q(W) - W|| / ||W|| in the Frobenius norm; 0 if W is zero.
+
+    `objective` of a calibrated layer: what `hk_backend.quantize.gptq` minimises, of rounding to
+    nearest and of the result.
+    """
 
     layer: str
     error: float
+    objective: tuple[float, float] | None = None
 
 
 class Job:
@@ -68,25 +47,52 @@ class Job:
         self.activations = settings.activations or self.recipe.activations[0]
         if out.resolve() == model.resolve():
             raise QuantizeError(f"{out}: the output folder must not be the model's")
+        self.method = settings.chosen_method()
+        self.serving = Serving(self.recipe, self.activations, self.method.rotation)
         self.source: Source = open_source(model)
         remembered: dict[str, Any] = {
             "model": str(model.resolve()),
             "format": settings.format,
             "activations": self.activations,
             "ignore": settings.ignore,
+            "method": self.method.name,
+            "rotation": self.method.rotation,
+            "calibration": "",
         }
+        text = read_text(settings.calibration, model) if settings.calibration else None
+        if text:
+            remembered["calibration"] = text.sha256
         finished = finished_settings(out)
         # what is finished stays as it is, whatever the size of its files
         keeps = remembered.items() <= finished.items()
         shard_bytes = finished["shard_bytes"] if keeps else settings.shard_bytes
         remembered["shard_bytes"] = shard_bytes
-        self.plan: Plan = make_plan(self.source, self.recipe, settings.ignore, shard_bytes)
+        self.plan: Plan = make_plan(
+            self.source, self.recipe, settings.ignore, shard_bytes, self.method.rotation
+        )
+        self._is_finished = keeps
         self.out = Output(out, remembered, self.source.fingerprint, plan.PIECE_BYTES)
+        self.calibrated: CalibratedLayers | None = None
+        if text:
+            windows = calibration_windows(text.tokens, window_of(self.source))
+            calibration = Calibration(self.source, windows, self.method, self.serving)
+            self.calibrated = CalibratedLayers(calibration, self.plan, self.out)
 
     @property
     def source_bytes(self) -> int:
-        """What `run` reports in all."""
+        """Of all tensors."""
         return sum(tensor.nbytes for tensor in self.source.tensors.values())
+
+    @property
+    def work_bytes(self) -> int:
+        """What `run` reports in all: what is calibrated counts twice."""
+        layers = self.plan.layers.values() if self.calibrated else ()
+        return self.source_bytes + sum(item.source.nbytes for item in layers)
+
+    @property
+    def calibrated_tokens(self) -> int:
+        """How many tokens at the text's beginning calibration saw."""
+        return self.calibrated.tokens if self.calibrated else 0
 
     def run(self, advance: Advance = lambda name, count: None) -> None:
         """Hold the folder, and write.
@@ -104,7 +110,8 @@ class Job:
             QuantizeError: it is not this run's to write into, or the disk is too full.
         """
         joined = {shard.file: shard.nbytes for shard in self.plan.shards if len(shard.pieces) > 1}
-        return self.out.opened(self.plan.nbytes, joined)
+        twice = self.plan.layers.values() if self.calibrated and not self._is_finished else ()
+        return self.out.opened(self.plan.nbytes + sum(item.nbytes for item in twice), joined)
 
     def write(self, advance: Advance = lambda name, count: None) -> None:
         """Write every shard that is not there yet, then the index and config.json last.
@@ -112,6 +119,9 @@ class Job:
         Raises:
             QuantizeError: a file could not be read or written, or a weight is not finite.
         """
+        if self.calibrated:
+            whole = all(self.out.has(shard.file) for shard in self.plan.shards)
+            self.calibrated.write(advance, needed=not whole)
         for shard in self.plan.shards:
             if self.out.has(shard.file):
                 advance(shard.file, sum(item.source.nbytes for item in shard.items))
@@ -124,12 +134,14 @@ class Job:
     def kept(self) -> str:
         """How much of the work is on the disk."""
         files = sum(self.out.has(shard.file) for shard in self.plan.shards)
-        of_pieces = sum(
-            len(piece) for kept in self.out.report["pieces"].values() for piece in kept["layers"]
-        )
-        layers = len(list(self._remembered())) + of_pieces
-        of = sum(1 for shard in self.plan.shards for item in shard.items if item.layer)
-        return f"{files} of {len(self.plan.shards)} files and {layers} of {of} layers kept"
+        records = [kept["layers"] for kept in self.out.report[SHARDS].values()]
+        records += [kept["layers"] for kept in self.out.report[CALIBRATED].values()]
+        records += [
+            piece for kept in self.out.report["pieces"].values() for piece in kept["layers"]
+        ]
+        layers = {layer["layer"] for each in records for layer in each}
+        of = len(self.plan.layers)
+        return f"{files} of {len(self.plan.shards)} files and {len(layers)} of {of} layers kept"
 
     def _write_pieces(self, shard: Shard, advance: Advance) -> None:
         for number, piece in enumerate(shard.pieces):
@@ -146,26 +158,22 @@ class Job:
         tensors: dict[str, torch.Tensor] = {}
         layers: list[dict[str, Any]] = []
         for item in items:
-            weight = self.source.read(item.source.name)
             if item.layer:
-                parts, error = self._quantize(item, weight)
-                layers.append({"layer": item.layer, "error": error})
+                parts, record = self._quantize(item)
+                layers.append(record)
             else:
-                parts = [weight]
+                parts = [self.source.read(item.source.name)]
             tensors |= zip(item.names, parts, strict=True)
             advance(item.source.name, item.source.nbytes)
         return tensors, layers
 
-    def _quantize(self, item: Item, weight: torch.Tensor) -> tuple[list[torch.Tensor], float]:
-        if not weight.isfinite().all():
-            raise QuantizeError(
-                f"{self.source.directory}: {item.source.name} contains NaN or infinity"
-            )
-        codes, scales = self.recipe.quantize(weight)
-        exact = weight.float()
-        norm = exact.norm(dtype=torch.float64)
-        difference = (self.recipe.dequantize(codes, scales) - exact).norm(dtype=torch.float64)
-        return [codes, scales], float(difference / norm) if norm else 0.0
+    def _quantize(self, item: Item) -> tuple[list[torch.Tensor], dict[str, Any]]:
+        if self.calibrated:
+            return self.calibrated.read(item)
+        target = self.method.target(self.source.finite(item.source.name))
+        codes, scales = self.method.quantize(target, self.recipe)
+        error = self.recipe.relative_error(codes, scales, target)
+        return [codes, scales], {"layer": item.layer, "error": error}
 
     def _finish(self) -> None:
         for path in self.source.other_files():
@@ -182,12 +190,15 @@ class Job:
                 },
             },
         )
-        quantization = self.recipe.quantization_config(self.activations, list(self.plan.ignored))
+        quantization = self.recipe.quantization_config(
+            self.activations, list(self.plan.ignored), self.method.rotation
+        )
         self.out.write_json(
             "config.json", self.source.config | {"quantization_config": quantization}
         )
         self.out.report |= {"finished": True, "hk_backend": __version__}
         self.out.report |= {"source_bytes": self.source_bytes, "bytes": self.plan.nbytes}
+        self.out.drop_calibrated()
         self.out.save_report()
 
     def layer_errors(self) -> list[LayerError]:
@@ -195,6 +206,6 @@ class Job:
         return sorted(self._remembered(), key=lambda found: (-found.error, found.layer))
 
     def _remembered(self) -> Iterator[LayerError]:
-        for record in self.out.report["shards"].values():
+        for record in self.out.report[SHARDS].values():
             for layer in record["layers"]:
                 yield LayerError(**layer)

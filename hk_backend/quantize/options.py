@@ -20,6 +20,15 @@ class Format(str, Enum):
     mxfp4 = "mxfp4"
 
 
+class MethodName(str, Enum):
+    """`--method`: see `hk_backend.quantize.recipe.Recipe.methods`."""
+
+    rtn = "rtn"
+    scales = "scales"
+    rotated = "rotated"
+    gptq = "gptq"
+
+
 class Activations(str, Enum):
     """`--activations`: quantised as the format does it, or left as they are."""
 
@@ -33,10 +42,29 @@ FormatOption = Annotated[Format, typer.Option("--format", help="Format of the we
 ActivationsOption = Annotated[
     Activations, typer.Option(help="Quantise activations while serving, or none: weights only.")
 ]
+MethodOption = Annotated[
+    MethodName | None,
+    typer.Option(
+        "--method",
+        help="rtn: round to nearest; scales: scales chosen for the format; rotated: inputs and "
+        "weights rotated first; gptq: calibrated on the first part of --text. By default rotated "
+        "for mxfp4 with its activations, scales for other MX formats, rtn for FP8.",
+        show_default=False,
+    ),
+]
+RotationOption = Annotated[
+    int | None,
+    typer.Option(
+        "--rotation",
+        help="Channels that are rotated together: 32, 64 or 128; 64 by default.",
+        show_default=False,
+    ),
+]
 Text = Annotated[
     Path | None,
     typer.Option(
-        help="Text to measure perplexity on, before and after; needs 4 bytes a parameter."
+        help="Text to measure perplexity on, before and after; needs 4 bytes a parameter. gptq "
+        "calibrates on its first part, which is not measured."
     ),
 ]
 Ignore = Annotated[

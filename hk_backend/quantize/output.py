@@ -23,9 +23,14 @@ from safetensors.torch import load_file, save_file
 from hk_backend.quantize.errors import QuantizeError
 
 REPORT = "hk_quantize.json"
-OPTIONS = {"format": "--format", "activations": "--activations", "ignore": "--ignore"}
+OPTIONS = {"format": "--format", "method": "--method", "rotation": "--rotation"}
+OPTIONS |= {"activations": "--activations", "ignore": "--ignore", "calibration": "--text"}
 PART = ".part"
 PIECE = ".piece-"
+SHARDS = "shards"
+CALIBRATED = "calibrated"
+"""The two kinds of files that are written whole: those of the result, and those that hold the
+codes of a decoder layer until it is finished; also what the report calls them."""
 
 
 class Output:
@@ -43,7 +48,8 @@ class Output:
             "settings": settings,
             "fingerprint": fingerprint,
             "finished": False,
-            "shards": {},
+            SHARDS: {},
+            CALIBRATED: {},
             "pieces": {},
         }
 
@@ -99,6 +105,7 @@ class Output:
                 f"{self.directory} was started from a model that has changed since; remove it"
             )
         self.report = found
+        self.report.setdefault(CALIBRATED, {})  # a folder of before there were any
         self.report["pieces"] = {
             file: kept
             for file, kept in found.get("pieces", {}).items()
@@ -120,9 +127,9 @@ class Output:
                 f"{self.directory}: {wanted - present:,} bytes are needed, {free:,} are free"
             )
 
-    def has(self, file: str) -> bool:
-        """Whether a shard was finished by this run or one before it."""
-        record = self.report["shards"].get(file)
+    def has(self, file: str, kind: str = SHARDS) -> bool:
+        """Whether a whole file was finished by this run or one before it."""
+        record = self.report[kind].get(file)
         path = self.directory / file
         return bool(record) and path.is_file() and path.stat().st_size == record["bytes"]
 
@@ -168,16 +175,26 @@ class Output:
         return self.directory / f"{file}{PIECE}{number:05}"
 
     def write_shard(
-        self, file: str, tensors: dict[str, torch.Tensor], layers: list[dict[str, Any]]
+        self,
+        file: str,
+        tensors: dict[str, torch.Tensor],
+        layers: list[dict[str, Any]],
+        kind: str = SHARDS,
     ) -> None:
-        """A whole shard; `layers`: what is to be remembered of the layers in it."""
+        """A whole file; `layers`: what is to be remembered of the layers in it."""
         with self._replacing(file) as part:
             save_file(tensors, part, metadata={"format": "pt"})
             shutil.copymode(self.directory / REPORT, part)  # safetensors makes it private
         size = (self.directory / file).stat().st_size
-        self.report["shards"][file] = {"bytes": size, "layers": layers}
+        self.report[kind][file] = {"bytes": size, "layers": layers}
         self.report["pieces"].pop(file, None)
         self.save_report()
+
+    def drop_calibrated(self) -> None:
+        """The shards are there: what they were made from has served its purpose."""
+        for file in self.report[CALIBRATED]:
+            (self.directory / file).unlink(missing_ok=True)
+        self.report[CALIBRATED] = {}
 
     def write_json(self, file: str, content: Any) -> None:
         with self._replacing(file) as part:
@@ -213,6 +230,10 @@ def as_option(name: str, value: Any) -> str:
         return f"--shard-size {value / 1e9:g}" if value else "no --shard-size"
     if name == "activations":
         value = "none" if value == "none" else "quantized"
+    if name == "calibration":
+        return f"--text (sha256 {value[:12]})" if value else "no --text"
+    if name == "rotation":
+        return f"--rotation {value}" if value else "no --rotation"
     if name == "ignore":
         return " ".join(f"--ignore {pattern}" for pattern in value or ()) or "no --ignore"
     return f"{OPTIONS.get(name, f'the {name}')} {value}"

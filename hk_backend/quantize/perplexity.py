@@ -1,9 +1,9 @@
 """How much worse the model predicts a text: perplexity before and after, with HK's operators.
 
 Both sides run in transformers in float32 (4 bytes a parameter; the original is replaced layer by
-layer). For the second, every quantised layer is read back from the output's files and computed by
-`hk_backend.ops.linear`, with activations quantised as config.json says. This is what will be
-served, except for the rounding of a 16-bit engine.
+layer). For the second, every quantised layer is read back from the output's files and computed as
+it will be served (`hk_backend.quantize.served`), with activations quantised as config.json says,
+except for the rounding of a 16-bit engine. What was calibrated on is not measured on.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors import safe_open
 
-from hk_backend import ops
 from hk_backend.extras import missing
 from hk_backend.quantize.errors import EXTRA, QuantizeError
+from hk_backend.quantize.source import Source
 
 if TYPE_CHECKING:
     from hk_backend.quantize.job import Job
@@ -74,12 +74,12 @@ def measure(job: Job, path: Path, advance: Advance = lambda what, done, total: N
         QuantizeError: the text or the model does not load, or transformers is not installed.
     """
     text = read_text(path, job.source.directory)
-    length = min(WINDOW, int(job.source.config.get("max_position_embeddings") or WINDOW))
+    tokens, length = text.tokens[job.calibrated_tokens :], window_of(job.source)
     with job.out.opened(0):
         found = job.out.report.get("perplexity", {})
         if (found.get("sha256"), found.get("window")) != (text.sha256, length):
             found = {"text": str(path), "sha256": text.sha256, "window": length}
-            found["tokens"] = len(text.tokens) - 1
+            found |= {"tokens": len(tokens) - 1, "calibrated_tokens": job.calibrated_tokens}
         if {"before", "after"} <= found.keys():
             return found
         model = load_model(job.source.directory)
@@ -87,10 +87,15 @@ def measure(job: Job, path: Path, advance: Advance = lambda what, done, total: N
             if what == "after":
                 serve_quantized(model, job)
             if what not in found:
-                found[what] = perplexity(model, text.tokens, length, partial(advance, what))
+                found[what] = perplexity(model, tokens, length, partial(advance, what))
                 job.out.report["perplexity"] = found
                 job.out.save_report()
     return found
+
+
+def window_of(source: Source) -> int:
+    """`WINDOW`, or as many tokens as the model can see."""
+    return min(WINDOW, int(source.config.get("max_position_embeddings") or WINDOW))
 
 
 def perplexity(
@@ -127,18 +132,6 @@ def windows(count: int, length: int) -> Iterator[tuple[int, int, int]]:
         begin = end - length // 2
 
 
-class ServedLinear(torch.nn.Module):
-    """A layer as HK serves it."""
-
-    def __init__(self, weight: ops.PackedWeight, bias: torch.Tensor | None) -> None:
-        super().__init__()
-        self.packed = weight
-        self.bias = bias
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return ops.linear(x, self.packed, self.bias)
-
-
 def serve_quantized(model: torch.nn.Module, job: Job) -> None:
     """Replace each quantised layer of `model` by what the job's files hold."""
     for shard in job.plan.shards:
@@ -147,11 +140,8 @@ def serve_quantized(model: torch.nn.Module, job: Job) -> None:
                 if not item.layer:
                     continue
                 codes, scales = (file.get_tensor(name) for name in item.names)
-                packed = ops.pack_weight(
-                    codes, job.recipe.format, scales, activations=job.activations
-                )
                 bias = getattr(model.get_submodule(item.layer), "bias", None)
-                model.set_submodule(item.layer, ServedLinear(packed, bias))
+                model.set_submodule(item.layer, job.serving.layer(codes, scales, bias))
 
 
 def load_model(directory: Path) -> torch.nn.Module:

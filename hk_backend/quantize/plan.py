@@ -10,6 +10,7 @@ from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.recipe import Recipe
 from hk_backend.quantize.source import MERGED, Source, SourceTensor
 from hk_backend.quantize.tensor import StoredTensor
+from hk_backend.reference.rotation import ROTATIONS
 from hk_backend.terms.weight_format import FP8_BLOCK
 
 
@@ -61,8 +62,15 @@ class Plan:
     def nbytes(self) -> int:
         return sum(shard.nbytes for shard in self.shards)
 
+    @property
+    def layers(self) -> dict[str, Item]:
+        """Those that are quantised, by name."""
+        return {item.layer: item for shard in self.shards for item in shard.items if item.layer}
 
-def make_plan(source: Source, recipe: Recipe, ignore: list[str], shard_bytes: int) -> Plan:
+
+def make_plan(
+    source: Source, recipe: Recipe, ignore: list[str], shard_bytes: int, rotation: int = 0
+) -> Plan:
     """Group the output's tensors into files of at most `shard_bytes` (one tensor may be more).
 
     Raises:
@@ -73,6 +81,7 @@ def make_plan(source: Source, recipe: Recipe, ignore: list[str], shard_bytes: in
     if not quantized:
         raise QuantizeError("--ignore leaves nothing to quantise")
     check_shapes(source, recipe, quantized)
+    check_rotation(source, rotation, quantized)
     weights = {f"{layer}.weight": layer for layer in quantized}
     items = []
     for name, tensor in source.tensors.items():
@@ -140,4 +149,17 @@ def check_shapes(source: Source, recipe: Recipe, layers: list[str]) -> None:
             raise QuantizeError(
                 f"{layer} has {n} output channels, not a multiple of {FP8_BLOCK}: engines run it "
                 "merged with its neighbour and refuse blocks that span both; use --format fp8"
+            )
+
+
+def check_rotation(source: Source, rotation: int, layers: list[str]) -> None:
+    """No layer's input ends within a block that is rotated together."""
+    for layer in layers:
+        k = source.tensors[f"{layer}.weight"].shape[1]
+        if rotation and k % rotation:
+            fitting = [str(block) for block in ROTATIONS if k % block == 0]
+            instead = f"--rotation {' or '.join(fitting)}, or " if fitting else ""
+            raise QuantizeError(
+                f"--rotation {rotation}: {layer} has {k} input channels, not a multiple of it; use "
+                f"{instead}--method scales"
             )

@@ -17,6 +17,14 @@ from hk_backend.quantize.tensor import StoredTensor
 from hk_backend.quantize.values import dequantize
 from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK, MX_BLOCK
 
+ROTATION_KEY = "hk_rotation"
+"""In a weight's arguments: how many channels along K are rotated together
+(`hk_backend.reference.rotation`), those of the weight already, those of the input while serving.
+
+compressed-tensors' own `transform_config` can say the same (a "hadamard" of this `head_dim` at
+"input"), but SGLang and transformers do not look at it, and would serve nonsense. In its
+`QuantizationArgs` an unknown key is an error to everybody who reads them.
+"""
 IGNORED = "lm_head"
 """Left as it is in every recipe, like the embeddings."""
 
@@ -37,6 +45,15 @@ class Recipe:
     quant_method: str = "compressed-tensors"
     caution: str = ""
     """What quantised activations cost, if it is much."""
+    rotates: bool = False
+    """Whether the format can be rotated, and is by default."""
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Values of `--method` that the format knows, the default first."""
+        if self.granularity != "mx":
+            return ("rtn",)
+        return ("rotated", "scales", "gptq", "rtn") if self.rotates else ("scales", "gptq", "rtn")
 
     @property
     def row_multiple(self) -> int:
@@ -74,14 +91,29 @@ class Recipe:
         """The exact float32 values `[n, k]` of what `quantize` returned."""
         return dequantize(codes, self.format, scales)
 
-    def quantization_config(self, activations: str, ignored: list[str]) -> dict[str, Any]:
-        """What `config.json` says; `ignored`: names of the layers that are left as they are."""
+    def relative_error(
+        self, codes: torch.Tensor, scales: torch.Tensor, exact: torch.Tensor
+    ) -> float:
+        """||Q - W|| / ||W|| in the Frobenius norm; 0 if W, float32 `exact`, is zero."""
+        norm = exact.norm(dtype=torch.float64)
+        difference = (self.dequantize(codes, scales) - exact).norm(dtype=torch.float64)
+        return float(difference / norm) if norm else 0.0
+
+    def quantization_config(
+        self, activations: str, ignored: list[str], rotation: int = 0
+    ) -> dict[str, Any]:
+        """What `config.json` says; `ignored`: names of the layers that are left as they are.
+        `rotation`: see `ROTATION_KEY`."""
         ignored = [IGNORED, *ignored]
         if self.quant_method == "quark":
             return quark_config(self, activations, ignored)
-        return compressed_tensors_config(self, activations, ignored)
+        return compressed_tensors_config(self, activations, ignored, rotation)
 
 
+CAUTION = (
+    "mxfp4 activations are coarse: they took SmolLM2-135M's perplexity from 13.0 to 49.4, "
+    "--activations none to 20.6 (--text FILE measures it for your model)"
+)
 RECIPES = {
     recipe.name: recipe
     for recipe in (
@@ -90,14 +122,7 @@ RECIPES = {
         Recipe("mxfp8", "mxfp8", "mx", ("mx", "none")),
         Recipe("mxfp6_e2m3", "mxfp6_e2m3", "mx", ("mx", "none"), "quark"),
         Recipe("mxfp6_e3m2", "mxfp6_e3m2", "mx", ("mx", "none"), "quark"),
-        Recipe(
-            "mxfp4",
-            "mxfp4",
-            "mx",
-            ("mx", "none"),
-            caution="mxfp4 activations are coarse: they took SmolLM2-135M's perplexity from 13.0 "
-            "to 49.4, --activations none to 20.6 (--text FILE measures it for your model)",
-        ),
+        Recipe("mxfp4", "mxfp4", "mx", ("mx", "none"), caution=CAUTION, rotates=True),
     )
 }
 
@@ -118,7 +143,7 @@ def fp8_scales(weight: torch.Tensor, granularity: str, largest: float) -> torch.
 
 
 def compressed_tensors_config(
-    recipe: Recipe, activations: str, ignored: list[str]
+    recipe: Recipe, activations: str, ignored: list[str], rotation: int
 ) -> dict[str, Any]:
     """`QuantizationConfig` of compressed-tensors as JSON, the fields that its reader looks at."""
     bits = 4 if recipe.format == "mxfp4" else 8
@@ -138,6 +163,8 @@ def compressed_tensors_config(
         else:
             weights |= {"strategy": "channel"}
             inputs |= {"strategy": "token"}
+    if rotation:
+        weights[ROTATION_KEY] = rotation
     group_0 = {
         "targets": ["Linear"],
         "weights": weights,

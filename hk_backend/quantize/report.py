@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from hk_backend.quantize.job import Job
-from hk_backend.quantize.output import REPORT
+from hk_backend.quantize.output import CALIBRATED, REPORT, SHARDS
 
 WORST = 10
 """Rows of the table on the terminal; the report file has every layer."""
@@ -18,10 +19,13 @@ WORST = 10
 def print_report(console: Console, job: Job) -> None:
     report = job.out.report
     errors = job.layer_errors()
-    table = Table("layer", "error", title=f"{job.recipe.name}: relative error of the weights")
+    columns = ["layer", "error", *(["objective, to nearest", "gptq"] if job.calibrated else [])]
+    table = Table(*columns, title=f"{job.recipe.name}: relative error of the weights")
     for found in errors[:WORST]:
-        table.add_row(found.layer, f"{found.error:.2%}")
+        objective = [f"{value:.3g}" for value in found.objective or ()]
+        table.add_row(found.layer, f"{found.error:.2%}", *objective)
     console.print(table)
+    console.print(f"method: {job.method.name}{_rotation(job)}")
     median = statistics.median(found.error for found in errors)
     console.print(f"{len(errors)} layers, median {median:.2%}, all in {job.out.directory / REPORT}")
     kept = ["lm_head and the embeddings", *job.plan.ignored]
@@ -36,10 +40,17 @@ def print_report(console: Console, job: Job) -> None:
         )
 
 
+def _rotation(job: Job) -> str:
+    rotation = job.method.rotation
+    return f", rotated by {rotation} channels" if rotation else ""
+
+
 def as_json(job: Job) -> dict[str, Any]:
     """The report file's content, with the layers in one list, worst first."""
     report = {
-        name: value for name, value in job.out.report.items() if name not in ("shards", "pieces")
+        name: value
+        for name, value in job.out.report.items()
+        if name not in (SHARDS, CALIBRATED, "pieces")
     }
-    layers = [{"layer": found.layer, "error": found.error} for found in job.layer_errors()]
+    layers = [asdict(found) for found in job.layer_errors()]
     return {**report, "out": str(job.out.directory), "layers": layers}

@@ -67,6 +67,13 @@ class Source:
         except (SafetensorError, OSError) as error:
             raise QuantizeError(f"{path}: cannot read {name}: {error}") from None
 
+    def finite(self, name: str) -> torch.Tensor:
+        """The same. Raises QuantizeError also if it contains NaN or infinity."""
+        tensor = self.read(name)
+        if not tensor.isfinite().all():
+            raise QuantizeError(f"{self.directory}: {name} contains NaN or infinity")
+        return tensor
+
     def other_files(self) -> Iterator[Path]:
         """Tokenizer, chat template, licence, ...: all files but weights and config.json."""
         for path in sorted(self.directory.iterdir()):

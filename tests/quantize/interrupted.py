@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hk_backend.quantize.job import Settings
+from hk_backend.quantize.settings import Settings
 
 SMALL = 1 << 18
 """Bytes of a shard: two layers, or the embeddings, or the head."""

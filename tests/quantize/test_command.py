@@ -11,6 +11,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+import hk_backend.quantize
 from hk_backend.cli.app import app
 from hk_backend.quantize.options import Format
 from hk_backend.quantize.recipe import RECIPES
@@ -93,6 +94,7 @@ def test_without_the_extra_it_is_one_line(
     for name in [name for name in sys.modules if name.startswith("hk_backend.quantize.")]:
         if not name.endswith((".errors", ".options")):
             monkeypatch.delitem(sys.modules, name)
+            monkeypatch.delattr(hk_backend.quantize, name.rpartition(".")[2], raising=False)
     monkeypatch.setitem(sys.modules, "safetensors", None)
     code, out, err = run(model, tmp_path / "out", "--format", "fp8")
     assert (code, out) == (1, "")

@@ -14,7 +14,8 @@ from safetensors.torch import load_file
 
 from hk_backend.quantize import perplexity
 from hk_backend.quantize.errors import QuantizeError
-from hk_backend.quantize.job import Job, Settings
+from hk_backend.quantize.job import Job
+from hk_backend.quantize.settings import Settings
 from tests.quantize.conftest import WEIGHTS
 
 TEXT = "Bananas are not rivets; a vocabulary of invented words still has letters. " * 4
@@ -73,7 +74,7 @@ def test_windows_slide(loaded: Any) -> None:
 @pytest.mark.parametrize("format", ["fp8", "mxfp4"])
 def test_before_and_after(format: str, model: Path, tmp_path: Path, text: Path) -> None:
     """Weights only: what transformers says of the model, and of it with the written values."""
-    job = Job(model, tmp_path / "out", Settings(format, "none"))
+    job = Job(model, tmp_path / "out", Settings(format, "none", method="rtn"))
     job.run()
     found = perplexity.measure(job, text)
     plain = perplexity.load_model(model)

@@ -12,7 +12,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from hk_backend.quantize.errors import QuantizeError
-from hk_backend.quantize.job import Job, Settings
+from hk_backend.quantize.job import Job
+from hk_backend.quantize.method import Method
+from hk_backend.quantize.settings import ROTATION, Settings
 from tests.quantize.conftest import WEIGHTS
 
 LAYER = "model.layers.1.self_attn.k_proj"
@@ -147,6 +149,37 @@ def test_shapes_that_another_format_takes(writable: Path, tmp_path: Path) -> Non
     Job(writable, tmp_path / "out", Settings("fp8"))
 
 
+@pytest.mark.parametrize(
+    ("format", "method", "activations", "expected"),
+    [
+        ("mxfp4", "", "", Method("rotated", ROTATION)),
+        ("mxfp4", "gptq", "", Method("gptq", ROTATION)),
+        ("mxfp4", "", "none", Method("scales")),
+        ("mxfp4", "rotated", "none", Method("rotated", ROTATION)),
+        ("mxfp4", "gptq", "none", Method("gptq")),
+        ("mxfp6_e3m2", "", "", Method("scales")),
+        ("mxfp8", "", "none", Method("scales")),
+        ("mxfp8", "gptq", "", Method("gptq")),
+        ("fp8", "", "", Method("rtn")),
+        ("fp8_block", "", "none", Method("rtn")),
+    ],
+)
+def test_methods(format: str, method: str, activations: str, expected: Method) -> None:
+    """The defaults of each format, and what is rotated without being asked for."""
+    asked = Settings(format, activations, method=method, calibration=Path("text.txt"))
+    assert asked.chosen_method() == expected
+
+
+def test_a_rotation_that_does_not_fit(writable: Path, tmp_path: Path) -> None:
+    """Each layer's channels, by its name; a smaller block or no rotation helps."""
+    change_weights(writable, {f"{LAYER}.weight": torch.zeros(128, 320)})
+    why = rf"--rotation 128: {LAYER} has 320 input .* use --rotation 32 or 64, or --method scales"
+    with pytest.raises(QuantizeError, match=why):
+        Job(writable, tmp_path / "out", Settings("mxfp4", rotation=128))
+    Job(writable, tmp_path / "out", Settings("mxfp4", rotation=64))
+    Job(writable, tmp_path / "out", Settings("mxfp4", method="scales"))
+
+
 def test_no_model_at_all(tmp_path: Path) -> None:
     with pytest.raises(QuantizeError, match=r"nowhere: no such folder$"):
         Job(tmp_path / "nowhere", tmp_path / "out", Settings("fp8"))
@@ -187,6 +220,19 @@ def test_a_weight_of_zeros(writable: Path, tmp_path: Path) -> None:
         (Settings("fp8", ignore=["lm_head"]), "never quantised"),
         (Settings("fp8", ignore=["*q_proj"]), "q_proj but not .*k_proj; engines run them as one"),
         (Settings("fp8", ignore=["*"]), "leaves nothing"),
+        (Settings("fp8", method="scales"), "--method scales: fp8 knows rtn$"),
+        (Settings("mxfp8", method="rotated"), "--method rotated: mxfp8 knows scales, gptq and rtn"),
+        (
+            Settings("mxfp4", method="awq"),
+            "--method awq: mxfp4 knows rotated, scales, gptq and rtn",
+        ),
+        (Settings("mxfp4", method="gptq"), "--method gptq needs --text FILE"),
+        (
+            Settings("mxfp4", method="scales", rotation=64),
+            "--rotation 64: --method scales does not rotate mxfp4; rotated and gptq rotate mxfp4",
+        ),
+        (Settings("mxfp8", rotation=64), "--rotation 64: --method scales does not rotate mxfp8"),
+        (Settings("mxfp4", rotation=16), "--rotation 16: choose one of 32, 64 and 128"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

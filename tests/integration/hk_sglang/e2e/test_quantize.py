@@ -11,8 +11,9 @@ import pytest
 from safetensors.torch import load_file
 
 from hk_backend import reference
-from hk_backend.quantize.job import Job, Settings
+from hk_backend.quantize.job import Job
 from hk_backend.quantize.recipe import RECIPES
+from hk_backend.quantize.settings import Settings
 from tests.integration.hk_sglang.e2e.test_linear import ENGINE, LENGTHS
 from tests.integration.shared.checkpoints.scheme import Made, write
 from tests.integration.shared.e2e.compare import assert_true_logprobs
@@ -27,7 +28,7 @@ WEIGHTS = "model.safetensors"
 
 @dataclass(frozen=True)
 class Written:
-    """`--format`, with the activations that are its default."""
+    """`--format`, rounded to nearest, with the activations that are its default."""
 
     format: str
 
@@ -52,7 +53,7 @@ def _made(item: Written, source: Path, folder: Path) -> Made:
     """The tool's checkpoint; the truth is what the reference reads in it."""
     folder.mkdir(exist_ok=True)
     made = Made(folder / str(item), folder / f"{item}-truth")
-    job = Job(source, made.checkpoint, Settings(item.format))
+    job = Job(source, made.checkpoint, Settings(item.format, method="rtn"))
     job.run()
     stored, values, rounding = tensors_of(made.checkpoint), load_file(source / WEIGHTS), {}
     for name in job.source.layers:

@@ -1,0 +1,56 @@
+"""Rounds to the elements of an MX format under given scales, in whole tensors and exactly.
+
+`hk_backend.ops.quantize_mx` chooses its scales itself; the methods here choose them.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from hk_backend.terms.weight_format import FORMATS, Format
+
+
+def nearest(values: torch.Tensor, format: str) -> torch.Tensor:
+    """The element nearest to each of `values`, ties to even, saturating; float32, any shape."""
+    facts = FORMATS[format]
+    size = values.abs().clamp(max=facts.max)
+    step = _power_of_two(_exponent(size, facts) - facts.mantissa_bits)
+    rounded: torch.Tensor = (size / step).round_().mul_(step)
+    return rounded.copysign_(values)
+
+
+def packed(elements: torch.Tensor, format: str) -> torch.Tensor:
+    """The codes of values `[n, k]` that `nearest` returned, in the layout of `pack_weight`."""
+    facts = FORMATS[format]
+    if facts.bits == 8:
+        return elements.to(facts.dtype)
+    size = elements.abs()
+    exponent = _exponent(size, facts)
+    # the mantissa with its leading one counts one exponent too many, but where it is denormal
+    codes = (size / _power_of_two(exponent - facts.mantissa_bits)).int()
+    codes += exponent - _min_exponent(facts) << facts.mantissa_bits
+    codes |= elements.signbit().int() << facts.bits - 1
+    if facts.bits == 4:
+        low, high = codes.unflatten(1, (-1, 2)).unbind(-1)
+        octets: torch.Tensor = low | high << 4
+        return octets.to(torch.uint8)
+    a, b, c, d = codes.unflatten(1, (-1, 4)).unbind(-1)  # four 6-bit codes are three bytes
+    octets = torch.stack([a | b << 6, b >> 2 | c << 4, c >> 4 | d << 2], -1) & 255
+    return octets.flatten(1).to(torch.uint8)
+
+
+def _power_of_two(exponent: torch.Tensor) -> torch.Tensor:
+    """2 to int32 exponents of normal float32 numbers: by its bits, so that it is exact."""
+    bits: torch.Tensor = (exponent + 127) << 23
+    return bits.view(torch.float32)
+
+
+def _exponent(size: torch.Tensor, facts: Format) -> torch.Tensor:
+    """Of the step between the elements around `size`, apart from the mantissa's bits; int32."""
+    return ((size.view(torch.int32) >> 23) - 127).clamp_(min=_min_exponent(facts))
+
+
+def _min_exponent(facts: Format) -> int:
+    """Of the smallest normal element."""
+    exponent_bits = facts.bits - 1 - facts.mantissa_bits
+    return 2 - (1 << exponent_bits - 1)

@@ -1,0 +1,63 @@
+"""Rounds a weight column by column, each column's error made up for by those after it (GPTQ).
+
+What is minimised is the error of the layer's outputs over calibration inputs X `[tokens, k]`: the
+objective tr(E H E^T), with E the error of the weight and H = 2 X^T X / tokens. See
+https://arxiv.org/abs/2210.17323, and https://arxiv.org/abs/2509.23202 for MX formats.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from hk_backend.quantize.elements import nearest
+from hk_backend.quantize.scales import round_to, spread
+
+DAMPING = 0.01
+"""Of the mean of the Hessian's diagonal, added to it: for inputs that calibration hardly saw."""
+BLOCK = 128
+"""Columns whose errors reach the rest of the weight in one product."""
+
+
+def objective(values: torch.Tensor, weight: torch.Tensor, hessian: torch.Tensor) -> float:
+    """tr(E H E^T) of the error E = `values` - `weight`, both `[n, k]`."""
+    error = (values - weight).double()
+    return float(((error @ hessian.double()) * error).sum())
+
+
+def compensated(
+    weight: torch.Tensor, scales: torch.Tensor, hessian: torch.Tensor, format: str
+) -> tuple[torch.Tensor, float, float]:
+    """What to round instead of `weight` `[n, k]` (float32) under the same `scales`; the objective
+    of rounding `weight` itself, and of rounding the result.
+
+    Columns with large inputs go first. The result is `weight` where nothing better was found, so
+    that the second objective is never above the first.
+    """
+    order = hessian.diagonal().argsort(descending=True, stable=True)
+    upper = _inverse_factor(hessian[order][:, order])
+    left, factors = weight.T[order], spread(scales).T[order]  # a column's weights are neighbours
+    for first in range(0, len(left), BLOCK):
+        here, rest = slice(first, first + BLOCK), slice(first + BLOCK, None)
+        part, triangle = left[here], upper[here, here]
+        errors = torch.empty_like(part)
+        for column, (now, factor) in enumerate(zip(part, factors[here], strict=True)):
+            rounded = nearest(now / factor, format) * factor
+            errors[column] = (now - rounded) / triangle[column, column]
+            part[column + 1 :] -= triangle[column, column + 1 :, None] * errors[column]
+        left[rest] -= upper[here, rest].T @ errors
+    moved = torch.empty_like(weight)
+    moved[:, order] = left.T
+    before, after = (
+        objective(round_to(each, scales, format), weight, hessian) for each in (weight, moved)
+    )
+    return (moved, before, after) if after < before else (weight, before, before)
+
+
+def _inverse_factor(hessian: torch.Tensor) -> torch.Tensor:
+    """The upper triangular U with U^T U = H^-1 of the damped Hessian."""
+    damped = hessian.double()
+    damping = DAMPING * float(damped.diagonal().mean())
+    damped.diagonal().add_(damping or 1.0)  # a layer that only ever saw zeros
+    inverse = torch.cholesky_inverse(torch.linalg.cholesky(damped))
+    factor: torch.Tensor = torch.linalg.cholesky(inverse, upper=True)
+    return factor.float()

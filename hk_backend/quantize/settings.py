@@ -1,0 +1,80 @@
+"""What a run is asked for, checked against what there is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hk_backend.quantize.errors import QuantizeError
+from hk_backend.quantize.method import Method
+from hk_backend.quantize.recipe import RECIPES, Recipe
+from hk_backend.reference.rotation import ROTATIONS
+
+ROTATION = 64
+"""The default of `--rotation`: the best of those that were measured (docs/quantize.md)."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the output depends on besides the model.
+
+    `activations`, `method` "" and `rotation` 0: the format's default. `ignore`: shell-style
+    patterns of layer names. `shard_bytes`: of a file, and so about the memory that a run takes.
+    `calibration`: the text that `gptq` calibrates on.
+    """
+
+    format: str
+    activations: str = ""
+    ignore: list[str] = field(default_factory=list)
+    shard_bytes: int = 2 << 30
+    method: str = ""
+    rotation: int = 0
+    calibration: Path | None = None
+
+    def recipe(self) -> Recipe:
+        """Raises QuantizeError for a format or activations that are not offered."""
+        recipe = RECIPES.get(self.format)
+        if recipe is None:
+            raise QuantizeError(f"format {self.format!r}: choose one of {', '.join(RECIPES)}")
+        if self.activations and self.activations not in recipe.activations:
+            raise QuantizeError(
+                f"activations {self.activations!r}: {self.format} knows "
+                f"{' and '.join(recipe.activations)}"
+            )
+        if self.shard_bytes < 1:
+            raise QuantizeError(
+                f"--shard-size {self.shard_bytes / 1e9:g}: expected a positive number"
+            )
+        return recipe
+
+    def chosen_method(self) -> Method:
+        """Raises QuantizeError for a method or rotation that the format does not know."""
+        recipe, weights_only = self.recipe(), self.activations == "none"
+        # what a rotation gains is in the activations; weights alone are rounded worse with one
+        usual = "scales" if recipe.rotates and weights_only else recipe.methods[0]
+        name = self.method or usual
+        if name not in recipe.methods:
+            raise QuantizeError(f"--method {name}: {self.format} knows {listed(recipe.methods)}")
+        if name == "gptq" and self.calibration is None:
+            raise QuantizeError(
+                "--method gptq needs --text FILE: it calibrates on the text's first part, and the "
+                "perplexity of the rest is reported"
+            )
+        may_rotate = recipe.rotates and name in ("rotated", "gptq")
+        if self.rotation and not may_rotate:
+            rotated = [each.name for each in RECIPES.values() if each.rotates]
+            raise QuantizeError(
+                f"--rotation {self.rotation}: --method {name} does not rotate {self.format}; "
+                f"rotated and gptq rotate {' and '.join(rotated)}"
+            )
+        if self.rotation and self.rotation not in ROTATIONS:
+            raise QuantizeError(f"--rotation {self.rotation}: choose one of {listed(ROTATIONS)}")
+        rotation = self.rotation or (0 if name == "gptq" and weights_only else ROTATION)
+        return Method(name, rotation if may_rotate else 0)
+
+
+def listed(values: Sequence[object]) -> str:
+    """`a, b and c`."""
+    *first, last = map(str, values)
+    return f"{', '.join(first)} and {last}" if first else last

@@ -1,0 +1,170 @@
+"""`--method gptq` of a whole model: what it sees, what it writes, and how it goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from hk_backend.quantize import calibrate, perplexity
+from hk_backend.quantize.calibrate import Calibration, calibration_windows
+from hk_backend.quantize.errors import QuantizeError
+from hk_backend.quantize.job import Job
+from hk_backend.quantize.settings import Settings
+from hk_backend.quantize.stream import Stream
+from tests.quantize.checkpoint import contents, tensors_of
+from tests.quantize.conftest import WEIGHTS
+from tests.quantize.interrupted import Interrupted
+
+WORDS = "Bananas are not rivets; a vocabulary of invented words still has letters. "
+LAYERS = 3
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text(WORDS * 40)
+    return path
+
+
+def gptq(text: Path, format: str = "mxfp4", **changed: object) -> Settings:
+    return Settings(format, method="gptq", calibration=text, **changed)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def whole(model: Path, text: Path, tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """One uninterrupted run."""
+    job = Job(model, tmp_path_factory.mktemp("whole") / "out", gptq(text))
+    job.run()
+    return job
+
+
+@pytest.mark.parametrize(("count", "shape"), [(2, (1, 1)), (90, (1, 45)), (2500, (12, 100))])
+def test_at_most_half_of_a_text(count: int, shape: tuple[int, int]) -> None:
+    windows = calibration_windows(list(range(count)), 100)
+    assert windows.shape == shape
+    assert windows.flatten().tolist() == list(range(windows.numel()))
+    long = calibration_windows([0] * 100_000, 1024)
+    assert long.numel() == calibrate.TOKENS
+
+
+def test_the_stream_is_the_model(model: Path) -> None:
+    """Layer by layer what transformers computes with all of it in memory."""
+    job = Job(model, model / "nowhere", Settings("mxfp4"))
+    tokens = torch.randint(2, 10_000, (3, 20), generator=torch.Generator().manual_seed(0))
+    stream = Stream(job.source, tokens)
+    with torch.inference_mode():
+        states = perplexity.load_model(model)(tokens, output_hidden_states=True).hidden_states
+    for index in range(LAYERS):
+        assert torch.allclose(torch.cat(stream.hidden), states[index], atol=1e-5)
+        stream.hidden = stream.forward(stream.load(index))
+    assert len(states) == LAYERS + 1  # the last is normalised
+
+
+def test_objectives_and_codes(whole: Job) -> None:
+    """Every layer improves on rounding to nearest, and is written as it was found."""
+    layers = whole.layer_errors()
+    assert len(layers) == 7 * LAYERS
+    for found in layers:
+        assert found.objective
+        assert found.objective[1] < found.objective[0]
+    tensors, original = tensors_of(whole.out.directory), load_file(whole.source.directory / WEIGHTS)
+    for found in layers:
+        parts = [tensors[name] for name in whole.plan.layers[found.layer].names]
+        target = whole.method.target(original[f"{found.layer}.weight"])
+        assert whole.recipe.relative_error(*parts, target) == found.error
+    assert not list(whole.out.directory.glob("calibrated-*"))
+
+
+def test_what_is_calibrated_on_is_not_measured(whole: Job, text: Path) -> None:
+    tokens = perplexity.read_text(text, whole.source.directory).tokens
+    found = perplexity.measure(whole, text)
+    assert found["calibrated_tokens"] == whole.calibrated_tokens > 0
+    assert found["calibrated_tokens"] + found["tokens"] + 1 == len(tokens)
+    rest = tokens[whole.calibrated_tokens :]
+    plain = perplexity.load_model(whole.source.directory)
+    assert found["before"] == perplexity.perplexity(plain, rest, 1024)
+
+
+def test_a_layer_sees_what_those_before_it_make_of_the_text(
+    model: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Quantised: its inputs are those of the served model, not of the original."""
+    seen: list[torch.Tensor] = []
+    quantize = Calibration.quantize
+
+    def looked_at(self: Calibration, names: object) -> object:
+        seen.append(torch.cat(self._stream.hidden))
+        return quantize(self, names)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Calibration, "quantize", looked_at)
+    job = Job(model, tmp_path / "out", gptq(text))
+    job.run()
+    tokens = perplexity.read_text(text, model).tokens
+    windows = calibration_windows(tokens, perplexity.window_of(job.source))
+    served, states = perplexity.load_model(model), []
+    with torch.inference_mode():
+        states.append(served(windows, output_hidden_states=True).hidden_states)
+        perplexity.serve_quantized(served, job)
+        states.append(served(windows, output_hidden_states=True).hidden_states)
+    for index in range(1, LAYERS):
+        original, quantized = (each[index] for each in states)
+        away = (original - seen[index]).norm()
+        assert (quantized - seen[index]).norm() < away / 100
+
+
+def test_an_interrupted_calibration_goes_on(
+    whole: Job, model: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finished decoder layers are not calibrated again, and the result is the same."""
+    done: list[object] = []
+    quantize = Calibration.quantize
+
+    def counted(self: Calibration, names: object) -> object:
+        if len(done) == 2:
+            raise Interrupted
+        done.append(names)
+        return quantize(self, names)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Calibration, "quantize", counted)
+    job = Job(model, tmp_path / "out", gptq(text))
+    with pytest.raises(Interrupted):
+        job.run()
+    assert job.kept() == f"0 of {len(job.plan.shards)} files and 14 of 21 layers kept"
+    assert not (tmp_path / "out" / "config.json").exists()
+    done.clear()
+    again, counts = Job(model, tmp_path / "out", gptq(text)), []
+    again.run(lambda name, count: counts.append(count))
+    assert len(done) == 1
+    assert sum(counts) == again.work_bytes
+    ours, theirs = contents(tmp_path / "out"), contents(whole.out.directory)
+    for each in (ours, theirs):
+        del each["hk_quantize.json"]  # of the other, also the perplexity
+    assert ours == theirs
+    done.clear()
+    Job(model, tmp_path / "out", gptq(text)).run()
+    assert not done, "a finished folder is calibrated again"
+
+
+def test_another_text_is_another_run(model: Path, text: Path, tmp_path: Path) -> None:
+    Job(model, tmp_path / "out", gptq(text)).run()
+    other = tmp_path / "other.txt"
+    other.write_text(WORDS[::-1] * 40)
+    job = Job(model, tmp_path / "out", gptq(other))
+    with pytest.raises(QuantizeError, match=r"started with --text \(sha256 .*, now it is --text"):
+        job.run()
+
+
+def test_ignored_layers_stay(model: Path, text: Path, tmp_path: Path) -> None:
+    """Nor does it matter that they are the first of those that share an input."""
+    patterns = ["model.layers.0.self_attn.*", "model.layers.2.*"]
+    job = Job(model, tmp_path / "out", gptq(text, "mxfp6_e2m3", ignore=patterns))
+    job.run()
+    layers = {found.layer for found in job.layer_errors()}
+    assert len(layers) == 7 + 3
+    tensors, original = tensors_of(tmp_path / "out"), load_file(model / WEIGHTS)
+    name = "model.layers.2.mlp.down_proj.weight"
+    assert torch.equal(tensors[name], original[name])
+    assert job.method.rotation == 0, "only mxfp4 is rotated"

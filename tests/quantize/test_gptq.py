@@ -1,0 +1,99 @@
+"""GPTQ of one weight: never worse than rounding to nearest, and better where inputs are related."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hk_backend.quantize import gptq
+from hk_backend.quantize.gptq import compensated, objective
+from hk_backend.quantize.scales import best_scales, round_to
+from hk_backend.terms.weight_format import MX_BLOCK
+from tests.quantize.test_methods import MX, outlying
+
+
+def inputs(tokens: int, k: int, rank: int, seed: int) -> torch.Tensor:
+    """`[tokens, k]`: of few directions, with channels that are large, and some that are zero."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(tokens, rank, generator=generator) @ torch.randn(rank, k, generator=generator)
+    x[:, ::37] *= 50
+    x[:, 5::41] = 0
+    return x
+
+
+def hessian_of(x: torch.Tensor) -> torch.Tensor:
+    return 2.0 / len(x) * x.T @ x
+
+
+@pytest.mark.parametrize("format", MX)
+@given(
+    seed=st.integers(0, 1 << 16),
+    spread=st.sampled_from([0.0, 1.0, 3.0]),
+    tokens=st.sampled_from([1, 64, 500]),
+    rank=st.sampled_from([1, 16, 300]),
+)
+@settings(max_examples=12, deadline=None)
+def test_the_objective_is_never_above_that_of_rounding(
+    format: str, seed: int, spread: float, tokens: int, rank: int
+) -> None:
+    """Also with fewer tokens than channels, and with channels that are never used."""
+    weight = outlying(24, 5 * MX_BLOCK, seed, spread)
+    x = inputs(tokens, 5 * MX_BLOCK, rank, seed)
+    scales, hessian = best_scales(weight, format), hessian_of(x)
+    moved, before, after = compensated(weight, scales, hessian, format)
+    assert after <= before
+    for values, told in ((weight, before), (moved, after)):
+        errors = (round_to(values, scales, format) - weight).double() @ x.double().T
+        expected = float(errors.square().sum()) * 2 / tokens
+        # H is a float32 sum of `tokens` products; tr(E H E^T) loses what cancels in E H
+        size = float(
+            hessian.double().norm() * (round_to(values, scales, format) - weight).norm() ** 2
+        )
+        assert abs(told - expected) <= 2.0**-23 * tokens * size
+
+
+@pytest.mark.parametrize("format", MX)
+def test_related_inputs_are_made_up_for(format: str) -> None:
+    """Inputs of 16 directions leave most of a column's error to the others; of independent ones
+    there is nothing to gain, and GPTQ knows."""
+    weight = torch.randn(64, 256, generator=torch.Generator().manual_seed(0))
+    scales = best_scales(weight, format)
+    related = inputs(1000, 256, 16, 1)
+    _, before, after = compensated(weight, scales, hessian_of(related), format)
+    assert after < before / 4
+    moved, before, after = compensated(weight, scales, torch.eye(256), format)
+    assert torch.equal(moved, weight)
+    assert (
+        before
+        == after
+        == pytest.approx(objective(round_to(weight, scales, format), weight, torch.eye(256)))
+    )
+
+
+def test_worse_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compensation that goes the wrong way is thrown away."""
+    weight = torch.randn(16, 64, generator=torch.Generator().manual_seed(0))
+    scales, hessian = best_scales(weight, "mxfp4"), hessian_of(inputs(500, 64, 16, 1))
+    _, before, after = compensated(weight, scales, hessian, "mxfp4")
+    assert after < before
+    right = gptq._inverse_factor
+
+    def wrong(hessian: torch.Tensor) -> torch.Tensor:
+        factor = right(hessian)
+        return 2 * factor.diag().diag() - factor
+
+    monkeypatch.setattr(gptq, "_inverse_factor", wrong)
+    moved, before, after = compensated(weight, scales, hessian, "mxfp4")
+    assert torch.equal(moved, weight)
+    assert before == after
+
+
+def test_nothing_but_zeros() -> None:
+    """A layer whose inputs are always zero is rounded to nearest."""
+    weight = torch.randn(16, 64)
+    scales = best_scales(weight, "mxfp4")
+    moved, before, after = compensated(weight, scales, torch.zeros(64, 64), "mxfp4")
+    assert torch.equal(moved, weight)
+    assert before == after == 0

@@ -1,0 +1,110 @@
+"""A rotated checkpoint: what it says, and that readers who cannot rotate inputs refuse it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from compressed_tensors.quantization import QuantizationConfig
+from pydantic import ValidationError
+from safetensors.torch import load_file
+
+from hk_backend import reference
+from hk_backend.quantize import perplexity
+from hk_backend.quantize.job import Job
+from hk_backend.quantize.recipe import ROTATION_KEY
+from hk_backend.quantize.settings import ROTATION, Settings
+from hk_backend.reference.rotation import rotated
+from tests.quantize.checkpoint import config_of, tensors_of
+from tests.quantize.conftest import WEIGHTS
+
+REFUSED = rf"{ROTATION_KEY}\s+Extra inputs are not permitted"
+
+
+@pytest.fixture(scope="module")
+def job(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """`--format mxfp4`: rotated by default."""
+    made = Job(model, tmp_path_factory.mktemp("rotated") / "out", Settings("mxfp4"))
+    made.run()
+    return made
+
+
+def config(job: Job) -> dict[str, Any]:
+    found: dict[str, Any] = config_of(job.out.directory)["quantization_config"]
+    return found
+
+
+def test_what_it_says(job: Job, model: Path, tmp_path: Path) -> None:
+    """One more key than without a rotation, where the weight is described."""
+    assert (job.method.name, job.method.rotation) == ("rotated", ROTATION)
+    plain = Job(model, tmp_path / "plain", Settings("mxfp4", method="scales"))
+    plain.run()
+    found = config(job)
+    assert found["config_groups"]["group_0"]["weights"].pop(ROTATION_KEY) == ROTATION
+    assert found == config(plain)
+
+
+def test_the_codes_are_of_the_rotated_weight(job: Job) -> None:
+    """By the reference, and the report's errors are theirs."""
+    tensors, original = tensors_of(job.out.directory), load_file(job.source.directory / WEIGHTS)
+    for found in job.layer_errors():
+        parts = [tensors[name] for name in job.plan.layers[found.layer].names]
+        values = reference.dequantize(parts[0], "mxfp4", parts[1])
+        weight = original[f"{found.layer}.weight"].double()
+        error = (rotated(values, ROTATION) - weight).norm() / weight.norm()
+        assert found.error == pytest.approx(float(error), rel=1e-5)
+        assert found.error < 0.2
+
+
+def test_compressed_tensors_refuses(job: Job) -> None:
+    with pytest.raises(ValidationError, match=REFUSED):
+        QuantizationConfig.model_validate(config(job))
+
+
+def test_vllm_refuses(job: Job) -> None:
+    """As installed: while it reads the config, before any weight; without the key it is served."""
+    quantization = pytest.importorskip(
+        "vllm.model_executor.layers.quantization.compressed_tensors.compressed_tensors"
+    )
+    read = quantization.CompressedTensorsConfig.from_config
+    with pytest.raises(ValidationError, match=REFUSED):
+        read(config(job))
+    others = config(job)
+    del others["config_groups"]["group_0"]["weights"][ROTATION_KEY]
+    read(others)
+
+
+def test_transformers_refuses(job: Job) -> None:
+    from transformers import AutoModelForCausalLM
+
+    with pytest.raises(ValidationError, match=REFUSED):
+        AutoModelForCausalLM.from_pretrained(job.out.directory)
+
+
+@pytest.mark.parametrize("spoilt", ["not rotated", "another block", "a scale one step off"])
+def test_perplexity_notices(
+    spoilt: str, job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The served model is close to the original's logits, and no longer if something is wrong."""
+    tokens = torch.randint(2, 10_000, (1, 48), generator=torch.Generator().manual_seed(0))
+
+    def logits(rotation: int, off: bool) -> torch.Tensor:
+        model = perplexity.load_model(job.source.directory)
+        stored = tensors_of(job.out.directory)
+        serving = type(job.serving)(job.recipe, job.activations, rotation)
+        for layer, item in job.plan.layers.items():
+            codes, scales = (stored[name] for name in item.names)
+            scales = scales + 1 if off else scales
+            model.set_submodule(layer, serving.layer(codes, scales, None))
+        with torch.inference_mode():
+            found: torch.Tensor = model(tokens).logits.float()
+        return found
+
+    with torch.inference_mode():
+        exact = perplexity.load_model(job.source.directory)(tokens).logits
+    changed = {"not rotated": (0, False), "another block": (32, False)}
+    right = (logits(ROTATION, False) - exact).norm()
+    wrong = (logits(*changed.get(spoilt, (ROTATION, True))) - exact).norm()
+    assert wrong > 1.3 * right
