@@ -10,12 +10,13 @@ from hk_backend import ops
 from hk_backend.quantize.recipe import Recipe
 from hk_backend.quantize.values import dequantize
 from hk_backend.reference.rotation import rotated
+from hk_backend.terms.weight_format import rotated_activations
 
 
 @dataclass(frozen=True)
 class Serving:
-    """How a layer is served. `activations`: of `pack_weight`. `rotation`: channels of the input
-    that are rotated together before they are rounded; 0: none."""
+    """How a layer is served. `activations`: how its inputs are rounded, as `pack_weight` calls it;
+    `rotation`: how many of their channels are rotated together before that; 0: none."""
 
     recipe: Recipe
     activations: str
@@ -25,18 +26,22 @@ class Serving:
         self, codes: torch.Tensor, scales: torch.Tensor, bias: torch.Tensor | None
     ) -> torch.nn.Module:
         """The layer of a stored weight."""
-        if self.rotation:
-            return RotatedLinear(self, self.recipe.dequantize(codes, scales), bias)
-        packed = ops.pack_weight(codes, self.recipe.format, scales, activations=self.activations)
+        packed = ops.pack_weight(
+            codes,
+            self.recipe.format,
+            scales,
+            activations=rotated_activations(self.activations, self.rotation),
+            rotation=self.rotation,
+        )
         return ServedLinear(packed, bias)
 
     def multiplied(self, x: torch.Tensor) -> torch.Tensor:
         """What an MX layer multiplies with its weight for the inputs `x` `[..., k]`, float32."""
-        inputs = rotated(x, self.rotation, torch.float32) if self.rotation else x.float()
         if self.activations == "none":
-            return inputs
-        codes, scales = ops.quantize_mx(inputs.flatten(0, -2), self.recipe.format)
-        return dequantize(codes, self.recipe.format, scales).view(inputs.shape)
+            return rotated(x, self.rotation, torch.float32) if self.rotation else x.float()
+        rows, format = x.flatten(0, -2), self.recipe.format
+        codes, scales = ops.quantize_mx(rows, format, rotation=self.rotation)
+        return dequantize(codes, format, scales).view(x.shape)
 
 
 class ServedLinear(torch.nn.Module):
@@ -49,17 +54,3 @@ class ServedLinear(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return ops.linear(x, self.packed, self.bias)
-
-
-class RotatedLinear(torch.nn.Module):
-    """The same by definition, with the weight's float32 values `[n, k]`, until the operator rotates
-    activations itself."""
-
-    def __init__(self, serving: Serving, values: torch.Tensor, bias: torch.Tensor | None) -> None:
-        super().__init__()
-        self.serving = serving
-        self.values = values
-        self.bias = bias
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.linear(self.serving.multiplied(x), self.values, self.bias)

@@ -95,6 +95,14 @@ ACTIVATIONS = ("none", "token", "tensor", "token_block", "mx", *ROTATED)
 FLOAT_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
+def rotated_activations(rounding: str, rotation: int) -> str:
+    """The name of activations that are rounded as by "none" or "mx", and rotated before that if
+    `rotation` is not 0."""
+    if not rotation:
+        return rounding
+    return next(name for name, after in ROTATED.items() if after == rounding)
+
+
 def format_named(name: str) -> Format:
     """The facts of a format.
 

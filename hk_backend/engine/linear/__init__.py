@@ -4,6 +4,8 @@ packed_layer.py   a layer's weight: checked, packed, released, and named in an e
 shards.py         the shards of a merged layer: their names and their parts
 unset.py          tensors that are missing from a checkpoint
 scales.py         FP8 scales as stored in a checkpoint, before an engine changes them
+rotated.py        layers whose weight is rotated in the checkpoint: only HK serves them
+compressed_tensors.py   reads in such a configuration how weights are rotated
 tensor_names.py   the tensor that is being loaded, for errors and for merged layers
 options.py        the hk_* quantisation methods: their formats, and their checked options
 methods.py        those methods, as far as no engine's own classes come in

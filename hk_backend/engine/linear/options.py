@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
-from hk_backend.engine.linear.shards import MERGED
+from hk_backend.engine.linear.shards import merged_names
 from hk_backend.terms.weight_format import FORMATS, ROTATED
 
 FORMATS_OF = {
@@ -95,9 +95,7 @@ def is_ignored(layer: str, patterns: Iterable[str], merged: Mapping[str, list[st
         ValueError: the patterns name some of a merged layer's shards.
     """
     patterns = list(patterns)
-    parent, _, own = layer.rpartition(".")
-    shards = (merged or {}).get(own) or MERGED.get(own) or [own]
-    names = [f"{parent}.{shard}" if parent else shard for shard in shards]
+    names = merged_names(layer, merged)
     if _matches(layer, patterns):
         return True
     ignored = [name for name in names if _matches(name, patterns)]

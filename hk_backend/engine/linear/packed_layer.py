@@ -44,6 +44,7 @@ def pack_layer(
     *,
     activations: str = "none",
     input_scale: torch.Tensor | None = None,
+    rotation: int = 0,
     names: Mapping[str, str] | None = None,
 ) -> None:
     """Pack `weight` and attach it to `layer`; the arguments are those of `pack_weight`.
@@ -63,13 +64,18 @@ def pack_layer(
         check_scales(layer, weight, scales, called["scales"])
     try:
         packed = pack_weight(
-            weight, format, scales, activations=activations, input_scale=input_scale
+            weight,
+            format,
+            scales,
+            activations=activations,
+            input_scale=input_scale,
+            rotation=rotation,
         )
     except WeightError as error:
         raise CheckpointError(_blame(layer, weight, format, scales, error, called)) from error
-    attach(
-        layer, packed, Original(name_of(layer), weight, format, scales, activations, input_scale)
-    )
+    name = name_of(layer)
+    original = Original(name, weight, format, scales, activations, input_scale, rotation)
+    attach(layer, packed, original)
 
 
 def release(layer: Any, *parameters: str) -> None:

@@ -4,7 +4,7 @@ the layer's tensors they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from typing import Any
 
@@ -31,6 +31,18 @@ def shard_names(layer: Any, parameter: str) -> list[str]:
     if len(modules) != len(shard_widths(layer) or [0]):
         modules = [own]
     return [".".join(filter(None, (parent, module, parameter))) for module in modules]
+
+
+def merged_names(layer: str, merged: Mapping[str, list[str]] | None) -> list[str]:
+    """What the checkpoint calls the shards of a layer by its name in the model; of one that is not
+    merged, that name.
+
+    Args:
+        merged: the shards of merged layers, as far as an engine tells them.
+    """
+    parent, _, own = layer.rpartition(".")
+    shards = (merged or {}).get(own) or MERGED.get(own) or [own]
+    return [f"{parent}.{shard}" if parent else shard for shard in shards]
 
 
 MERGED = {"qkv_proj": ["q_proj", "k_proj", "v_proj"], "gate_up_proj": ["gate_proj", "up_proj"]}

@@ -6,6 +6,7 @@ unquantized.py   layers of bf16, fp16 and fp32 checkpoints
 head.py          the LM head, and embeddings that act as one
 schemes.py       what SGLang's configurations say about a quantised layer, in HK's names
 checkpoints.py   layers of quantised checkpoints
+rotated.py       those with rotated weights, which only HK serves
 sizes.py         tensors that are too short
 quantization.py  --quantization hk_fp8, hk_mxfp8, hk_mxfp6, hk_mxfp4
 allow_list.py    those on ROCm

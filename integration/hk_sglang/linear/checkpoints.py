@@ -25,6 +25,12 @@ from sglang.srt.layers.quantization.base_config import LinearMethodBase
 from hk_backend.engine import loggers
 from hk_backend.engine.linear.options import no_layer
 from hk_backend.engine.linear.packed_layer import pack_layer
+from hk_backend.engine.linear.rotated import (
+    RotationError,
+    no_other,
+    only_hk,
+    verdict_on_shards,
+)
 from hk_backend.engine.linear.route import apply
 from hk_backend.engine.linear.scales import as_channels, one_input_scale, verdict_on_blocks
 from hk_backend.engine.linear.shards import name_of
@@ -34,6 +40,7 @@ from hk_backend.terms.verdict import Verdict, refused
 from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK, MX_BLOCK
 from hk_sglang.linear.arrivals import give_memory, releasing
 from hk_sglang.linear.layer import READ, read_by_models, verdict_on
+from hk_sglang.linear.rotated import checked_method, rotation_of_layer
 from hk_sglang.linear.schemes import CONFIGS, Left, Scheme, scheme_of
 from hk_sglang.linear.sizes import whole_tensors
 
@@ -57,9 +64,11 @@ def _choosing(original: Any) -> Any:
     def get_quant_method(self: Any, layer: Any, prefix: str) -> Any:
         stock = functools.partial(original, self, layer, prefix)
         if not isinstance(layer, LinearBase):
-            return stock()
+            return checked_method(stock(), self, layer, prefix)
         try:
-            scheme = scheme_of(self, layer, prefix)
+            scheme = _scheme(self, layer, prefix)
+        except RotationError:
+            raise
         except Left as left:
             if left.args:
                 return left_to_sglang(layer, prefix, str(left), stock)
@@ -70,6 +79,13 @@ def _choosing(original: Any) -> Any:
 
     setattr(get_quant_method, MARK, original)
     return get_quant_method
+
+
+def _scheme(config: Any, layer: Any, prefix: str) -> Scheme:
+    rotation = rotation_of_layer(config, layer, prefix)
+    with no_other(prefix, rotation):
+        scheme = scheme_of(config, layer, prefix)
+        return scheme.rotated(rotation) if rotation else scheme
 
 
 def left_to_sglang(layer: Any, name: str, why: str, stock: Callable[[], Any]) -> Any:
@@ -129,15 +145,20 @@ class HKLinearMethod(HKMethod):
     ) -> None:
         """
         Raises:
-            ValueError: a layer that HK does not serve and nothing else can compute.
+            ValueError, RotationError: a layer that HK does not serve and nothing else can compute.
         """
         widths, k = output_partition_sizes, input_size_per_partition
         n = sum(widths)
         verdict = self._verdict(layer, n, k, params_dtype)
         if verdict and self.scheme.scale_kind == "block":
             verdict = _blocks_verdict(widths, output_size // n, k, input_size // k)
+        rotation = self.scheme.rotation
+        if rotation:
+            verdict = verdict_on_shards(k, rotation, input_size // k) and verdict
         if not verdict and self.stock is None:
             raise no_layer(self.name, name_of(layer), verdict.why)
+        if not verdict and rotation:
+            raise only_hk(name_of(layer), rotation, verdict.why)
         if verdict:
             layer.logical_widths = widths
             self._register(layer, n, k, extra["weight_loader"])
@@ -167,6 +188,7 @@ class HKLinearMethod(HKMethod):
             dtype,
             activations=scheme.activations,
             scale_kind=scheme.scale_kind,
+            rotation=scheme.rotation,
         )
 
     def _register(self, layer: Any, n: int, k: int, loader: Any) -> None:
@@ -208,6 +230,7 @@ class HKLinearMethod(HKMethod):
             scales,
             activations=scheme.activations,
             input_scale=one_input_scale(layer) if scheme.static else None,
+            rotation=scheme.rotation,
             names={"weight": scheme.weight, "scales": scheme.scales[0]},
         )
 

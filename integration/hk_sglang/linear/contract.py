@@ -53,6 +53,9 @@ def _layers() -> list[Verdict]:
 
 def _quantization() -> list[Verdict]:
     from sglang.srt.layers import quantization
+    from sglang.srt.layers.quantization.compressed_tensors.compressed_tensors import (
+        CompressedTensorsConfig,
+    )
 
     from hk_sglang.linear.schemes import CONFIGS
 
@@ -62,6 +65,11 @@ def _quantization() -> list[Verdict]:
         *(
             has_parameters(config.get_quant_method, ("self", "layer", "prefix"))
             for config in CONFIGS
+        ),
+        has_parameters(CompressedTensorsConfig._quantization_scheme_map_from_config, ("config",)),
+        has_parameters(
+            CompressedTensorsConfig.get_linear_scheme,
+            ("self", "layer", "layer_name", "matched_target"),
         ),
     ]
 

@@ -19,10 +19,11 @@ def register_linear() -> str:
         model,
         quantization,
         reading,
+        rotated,
         unquantized,
     )
 
-    parts = layer, unquantized, head, checkpoints, quantization, allow_list, loading, reading, model
-    for part in parts:
+    parts = layer, unquantized, head, checkpoints, rotated, quantization, allow_list, loading
+    for part in (*parts, reading, model):
         part.install()
     return ""

@@ -55,6 +55,7 @@ def verdict_on(
     *,
     activations: str = "none",
     scale_kind: str | None = None,
+    rotation: int = 0,
 ) -> Verdict:
     """Whether HK serves a layer with a weight `[n, k]` in this process.
 
@@ -67,7 +68,7 @@ def verdict_on(
         return refused("weights that SGLang has prepared: a load format of saved states")
     device_type = device_type or torch.get_default_device().type
     return packed_layer.verdict_on(
-        LinearRequest(device_type, dtype, format, n, k, activations, scale_kind)
+        LinearRequest(device_type, dtype, format, n, k, activations, scale_kind, rotation=rotation)
     )
 
 

@@ -28,7 +28,7 @@ from sglang.srt.layers.quantization.quark.utils import should_ignore_layer as qu
 from sglang.srt.layers.quantization.utils import is_layer_skipped
 from sglang.srt.layers.quantization.w8a8_fp8 import W8A8Fp8Config
 
-from hk_backend.terms.weight_format import FP8_BLOCK, MX_BLOCK
+from hk_backend.terms.weight_format import FP8_BLOCK, MX_BLOCK, rotated_activations
 
 FP8 = "fp8_e4m3fn"
 BLOCK = [FP8_BLOCK, FP8_BLOCK]
@@ -41,6 +41,7 @@ class Scheme:
     `format`, `activations`, `scale_kind`: names of `pack_weight` and of `LinearRequest`.
     `static`: it has `input_scale`. `weight`: the weight's name. `scales`: the scale's name, and
     what some models call it instead. `column`: scales of channels are `[N, 1]`, not `[N]`.
+    `rotation`: how many channels of the input are rotated together; 0: none.
     """
 
     format: str
@@ -50,6 +51,18 @@ class Scheme:
     weight: str = "weight"
     scales: tuple[str, ...] = ("weight_scale",)
     column: bool = True
+    rotation: int = 0
+
+    def rotated(self, rotation: int) -> Scheme:
+        """The same of a rotated weight.
+
+        Raises:
+            Left: HK has no rotation for such a layer.
+        """
+        if self.scale_kind != "mx":
+            raise Left(f"HK rotates no activations before a weight in {self.format}")
+        activations = rotated_activations(self.activations, rotation)
+        return replace(self, activations=activations, rotation=rotation)
 
 
 class Left(Exception):

@@ -7,6 +7,7 @@ unquantized.py    layers of bf16, fp16 and fp32 checkpoints, and the LM head
 kernels.py        puts HK first in vLLM's own lists of FP8 and MX kernels
 kernel_keys.py    what vLLM's configurations of those kernels ask for, in HK's names
 checkpoints.py    around vLLM's schemes: HK reads what they change of a checkpoint before they do
+rotated.py        checkpoints with rotated weights, which only HK serves
 tensor_names.py   the tensor that is being loaded, for errors and for merged layers
 quantization.py   --quantization hk_fp8, hk_mxfp8, hk_mxfp6, hk_mxfp4
 online_checks.py  whether the weights that those quantise while loading have arrived

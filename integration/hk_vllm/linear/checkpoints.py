@@ -20,12 +20,16 @@ from vllm.model_executor.layers.quantization.modelopt import ModelOptLinearMetho
 from vllm.model_executor.layers.quantization.quark.schemes import QuarkOCP_MX, QuarkW8A8Fp8
 from vllm.model_executor.utils import is_weights_pre_processed
 
+from hk_backend.engine.linear.compressed_tensors import rotation_of
 from hk_backend.engine.linear.packed_layer import is_released
+from hk_backend.engine.linear.rotated import no_other, only_hk
+from hk_backend.engine.linear.shards import name_of
 from hk_backend.engine.linear.unset import mark_unset
 from hk_backend.engine.patching import wrap
 from hk_vllm.linear.blocks import creating
 from hk_vllm.linear.codes import announce
 from hk_vllm.linear.kernels import HKKernel, HKMxKernel
+from hk_vllm.linear.rotated import check_served
 
 FP8_METHODS = {
     Fp8LinearMethod: "fp8_linear",
@@ -53,7 +57,7 @@ def install() -> None:
     for method, kernel in METHODS.items():
         wrap(method, "create_weights", functools.partial(_create, kernel))
     config = compressed_tensors.CompressedTensorsConfig
-    wrap(config, "_get_scheme_from_parts", _keep_activations)
+    wrap(config, "_get_scheme_from_parts", _keep_parts)
 
 
 def _process(kernel_name: str, original: Any, method: Any, layer: Any) -> None:
@@ -69,26 +73,38 @@ def _process(kernel_name: str, original: Any, method: Any, layer: Any) -> None:
 def _create(kernel_name: str, original: Any, method: Any, *args: Any, **kwargs: Any) -> None:
     """Tell HK's kernels what is missing from the configuration that vLLM passes them."""
     layer = kwargs["layer"] if "layer" in kwargs else args[0]
-    with creating(layer) as verdict:
+    rotation = getattr(method, "hk_rotation", 0)
+    with creating(layer) as verdict, no_other(name_of(layer), rotation):
         original(method, *args, **kwargs)
     kernel = getattr(method, kernel_name, None)
+    if isinstance(kernel, HKMxKernel):
+        kernel.weight_only = kernel.weight_only or getattr(method, "hk_weight_only", False)
+        kernel.weight_name = "weight_packed" if hasattr(layer, "weight_packed") else "weight"
+        kernel.rotation = rotation
+    if rotation:
+        check_served(name_of(layer), rotation, kernel, **kwargs)
     if not isinstance(kernel, HKKernel):
         if not verdict:
             layer.hk_left = verdict.why
         return
-    if isinstance(kernel, HKMxKernel):
-        kernel.weight_only = kernel.weight_only or getattr(method, "hk_weight_only", False)
-        kernel.weight_name = "weight_packed" if hasattr(layer, "weight_packed") else "weight"
     announce(layer, kernel)
     mark_unset(layer)
 
 
-def _keep_activations(
+def _keep_parts(
     original: Any, config: Any, weight_quant: Any, input_quant: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """vLLM tells no mx kernel that a compressed-tensors checkpoint leaves activations alone, and
-    stops at one with FP8 blocks: it expects False where it has None itself."""
-    scheme = original(config, weight_quant, input_quant, *args, **kwargs)
+    """vLLM tells no mx kernel that a compressed-tensors checkpoint leaves activations alone, or
+    has rotated weights, and stops at one with FP8 blocks: it expects False where it has None
+    itself."""
+    rotation, layer_name = rotation_of(weight_quant), kwargs.get("layer_name") or "a layer"
+    with no_other(layer_name, rotation):
+        scheme = original(config, weight_quant, input_quant, *args, **kwargs)
+    if rotation:
+        if type(scheme) not in MX_METHODS:
+            why = f"{type(scheme).__name__}: HK has no kernel for it"
+            raise only_hk(layer_name, rotation, why)
+        scheme.hk_rotation = rotation
     if input_quant is None:
         if type(scheme) in MX_METHODS:
             scheme.hk_weight_only = True

@@ -107,6 +107,8 @@ def _schemes() -> list[Verdict]:
         has_parameters(
             CompressedTensorsConfig._get_scheme_from_parts, ("self", "weight_quant", "input_quant")
         ),
+        has_parameters(CompressedTensorsConfig._quantization_scheme_map_from_config, ("config",)),
+        has_parameters(CompressedTensorsConfig.get_scheme_dict, ("self", "layer", "layer_name")),
         has_members(GroupShape, ("is_per_tensor", "is_per_token", "is_per_channel")),
     ]
 

@@ -19,11 +19,13 @@ def register_linear() -> str:
         kernels,
         model,
         quantization,
+        rotated,
         saving,
         tensor_names,
         unquantized,
     )
 
-    for part in (unquantized, kernels, checkpoints, quantization, tensor_names, model, saving):
+    parts = unquantized, kernels, checkpoints, rotated, quantization, tensor_names, model, saving
+    for part in parts:
         part.install()
     return ""

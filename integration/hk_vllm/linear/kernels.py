@@ -25,6 +25,7 @@ from vllm.platforms import PlatformEnum
 from hk_backend.engine.linear.packed_layer import FORMAT_OF, is_released, pack_layer, release
 from hk_backend.engine.linear.scales import as_channels, one_input_scale
 from hk_backend.terms.verdict import Verdict, refused
+from hk_backend.terms.weight_format import rotated_activations
 from hk_vllm.linear.blocks import blocks_verdict
 from hk_vllm.linear.codes import announced, multiply
 from hk_vllm.linear.kernel_keys import (
@@ -199,7 +200,9 @@ class HKMxKernel(HKKernel):
     weight_name = "weight"
     """In the checkpoint; set by checkpoints.py, as is:"""
     weight_only = False
-    """Whether the checkpoint asks for activations as they are."""
+    """Whether the checkpoint asks for activations as they are; and:"""
+    rotation = 0
+    """How many channels of the input are rotated together, as the weight has been; 0: none."""
 
     def format(self) -> str:
         raise NotImplementedError
@@ -210,14 +213,16 @@ class HKMxKernel(HKKernel):
             layer.weight.data,
             self.format(),
             layer.weight_scale.data,
-            activations="none" if self.is_weight_only() else "mx",
+            activations=self.activations(),
+            rotation=self.rotation,
             names={"weight": self.weight_name},
         )
         release(layer, "weight_scale")
 
-    def is_weight_only(self) -> bool:
+    def activations(self) -> str:
         key = getattr(self.config, "activation_quant_key", "the weight's")
-        return self.weight_only or key is None
+        rounding = "none" if self.weight_only or key is None else "mx"
+        return rotated_activations(rounding, self.rotation)
 
 
 class HKMxfp8LinearKernel(HKMxKernel, Mxfp8LinearKernel):  # type: ignore[misc]

@@ -23,13 +23,23 @@ def verdict_on(
     activations: str = "none",
     scale_kind: str | None = None,
     out_dtype: torch.dtype | None = None,
+    rotation: int = 0,
 ) -> Verdict:
     """Whether HK serves a layer with a weight `[n, k]` in this process."""
     if routes.verdict(ROUTE) and envs.VLLM_BATCH_INVARIANT:
         return refused("VLLM_BATCH_INVARIANT: not proven for HK")
-    device_type = current_platform.device_type
     return packed_layer.verdict_on(
-        LinearRequest(device_type, dtype, format, n, k, activations, scale_kind, out_dtype)
+        LinearRequest(
+            current_platform.device_type,
+            dtype,
+            format,
+            n,
+            k,
+            activations,
+            scale_kind,
+            out_dtype,
+            rotation=rotation,
+        )
     )
 
 

@@ -159,6 +159,7 @@ def test_two_ranks(device: str, name: str, number: int) -> None:
                 scale,
                 activations=checkpoint.activations,
                 input_scale=None if static is None else static.reshape(1),
+                rotation=checkpoint.rotation,
             )
         )
     out = layer.quant_method.apply(layer, x_of())

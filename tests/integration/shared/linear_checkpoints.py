@@ -8,6 +8,7 @@ from functools import cache
 
 import torch
 
+from hk_backend.quantize.recipe import ROTATION_KEY
 from hk_backend.reference import quantize_mx
 from tests.integration.shared.quantization_configs import (
     Config,
@@ -38,6 +39,7 @@ class Checkpoint:
     activations: str
     weight: str = "weight"
     scale: str = "weight_scale"
+    rotation: int = 0
 
     @property
     def scale_kind(self) -> str:
@@ -62,6 +64,7 @@ class Checkpoint:
                 scale,
                 self.activations,
                 largest if self.activations == "tensor" else None,
+                rotation=self.rotation,
             )
             for weight, scale in zip(shards[self.weight], shards[self.scale], strict=True)
         ]
@@ -132,6 +135,13 @@ MX_GROUP = {"strategy": "group", "group_size": 32}
 MXFP4 = {**MX_GROUP, "num_bits": 4, "scale_dtype": "torch.uint8", "zp_dtype": None}
 MXFP8 = {**MX_GROUP, "scale_dtype": "torch.uint8", "zp_dtype": None}
 DYNAMIC = {"dynamic": True}
+
+
+def rotated(block: int) -> Config:
+    """Of weights that are rotated already."""
+    return {ROTATION_KEY: block}
+
+
 E4M3 = "fp8_e4m3fn"
 CHECKPOINTS = {
     "fp8-static": Checkpoint(fp8("static"), static, E4M3, "tensor"),
@@ -201,6 +211,29 @@ CHECKPOINTS = {
         "mxfp4",
         "none",
         weight="weight_packed",
+    ),
+    "compressed-tensors-mxfp4-rotated": Checkpoint(
+        compressed_tensors({**MXFP4, **rotated(64)}, {**MXFP4, **DYNAMIC}, "mxfp4-pack-quantized"),
+        lambda: mx("mxfp4", "weight_packed"),
+        "mxfp4",
+        "mx_rotated",
+        weight="weight_packed",
+        rotation=64,
+    ),
+    "compressed-tensors-mxfp4-rotated-weight-only": Checkpoint(
+        compressed_tensors({**MXFP4, **rotated(128)}, None, "mxfp4-pack-quantized"),
+        lambda: mx("mxfp4", "weight_packed"),
+        "mxfp4",
+        "rotated",
+        weight="weight_packed",
+        rotation=128,
+    ),
+    "compressed-tensors-mxfp8-rotated": Checkpoint(
+        compressed_tensors({**MXFP8, **rotated(32)}, {**MXFP8, **DYNAMIC}, "mxfp8-quantized"),
+        lambda: mx("mxfp8"),
+        "mxfp8",
+        "mx_rotated",
+        rotation=32,
     ),
     "compressed-tensors-mxfp8": Checkpoint(
         compressed_tensors(MXFP8, {**MXFP8, **DYNAMIC}, "mxfp8-quantized"),

@@ -32,6 +32,7 @@ class Layer:
 class Scheme:
     """`activations`: as in `hk_backend.ops.pack_weight`; `format`: of the activations' codes.
 
+    `rotation`: channels of the input that are rotated together; `layer` has rotated the weight.
     `static`: input scales are in the file, as `input_scale`. `dtypes`: those of the model that
     vLLM accepts with it. `per_batch`: activation scales span the whole batch, so that an answer
     depends on what else is computed with it.
@@ -43,6 +44,7 @@ class Scheme:
     activations: str = "none"
     format: str = "fp8_e4m3fn"
     static: bool = False
+    rotation: int = 0
     dtypes: tuple[str, ...] = ("float16",)
 
     @property
@@ -80,6 +82,7 @@ def make(scheme: Scheme, source: Path, folder: Path) -> Made:
             tensors[f"{name}.input_scale"] = torch.tensor(scales[name])
         rounding[name] = {
             "activations": scheme.activations,
+            "rotation": scheme.rotation,
             "format": scheme.format,
             "input_scale": max(scales[sibling] for sibling in merged_with(name, scales))
             if scheme.static

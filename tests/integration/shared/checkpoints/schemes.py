@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import torch
 from compressed_tensors.quantization import QuantizationScheme
 
+from hk_backend.quantize.recipe import ROTATION_KEY
 from tests.integration.shared.checkpoints import compressed
 from tests.integration.shared.checkpoints.numbers import (
     fp8_block,
@@ -16,8 +19,9 @@ from tests.integration.shared.checkpoints.numbers import (
     fp8_tensor,
     mx,
 )
-from tests.integration.shared.checkpoints.scheme import Scheme
+from tests.integration.shared.checkpoints.scheme import Layer, Scheme
 
+ROTATION = 64
 ANY_DTYPE = ("float32", "float16", "bfloat16")
 
 
@@ -46,6 +50,22 @@ def compressed_tensors(
         static=args is not None and not args.dynamic,
         dtypes=ANY_DTYPE,
     )
+
+
+def rotated(name: str, preset: QuantizationScheme, activations: str, format: str) -> Scheme:
+    """A compressed-tensors scheme of weights that are rotated first, as `hk-backend quantize` says
+    it: by the matrix whose signs are the parities of the bits that row and column share."""
+    scheme = compressed_tensors(name, preset, activations, format)
+    scheme.config["config_groups"]["group_0"]["weights"][ROTATION_KEY] = ROTATION
+
+    def layer(weight: torch.Tensor) -> Layer:
+        index = torch.arange(ROTATION)
+        shared = (index[:, None] & index)[..., None] >> torch.arange(8) & 1
+        matrix = (1 - 2 * (shared.sum(-1) % 2)).double() * ROTATION**-0.5
+        pieces = weight.double().unflatten(1, (-1, ROTATION)) @ matrix
+        return scheme.layer(pieces.flatten(1).float())
+
+    return replace(scheme, layer=layer, rotation=ROTATION)
 
 
 def quark(
@@ -149,6 +169,13 @@ SCHEMES = {
         compressed_tensors("ct-mxfp4", compressed.preset("MXFP4"), "mx", "mxfp4"),
         compressed_tensors(
             "ct-mxfp4-weight-only", compressed.preset("MXFP4", **WITHOUT_INPUTS), "none"
+        ),
+        rotated("ct-mxfp4-rotated", compressed.preset("MXFP4"), "mx_rotated", "mxfp4"),
+        rotated(
+            "ct-mxfp4-rotated-weight-only",
+            compressed.preset("MXFP4", **WITHOUT_INPUTS),
+            "rotated",
+            "mxfp4",
         ),
         quark_fp8("quark-tensor-static", "per_tensor", "per_tensor", dynamic=False),
         quark_fp8("quark-channel-token", "per_channel", "per_channel", dynamic=True),

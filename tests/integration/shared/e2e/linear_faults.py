@@ -17,6 +17,7 @@ from hk_backend.engine.linear import route
 from hk_backend.ops import PackedWeight
 from hk_backend.ops import linear as healthy
 from tests.integration.shared.checkpoints import SCHEMES, Made
+from tests.integration.shared.e2e.rotation_faults import ROTATION_FAULTS
 from tests.integration.shared.e2e.rounding import assert_as_exact, error_of
 from tests.integration.shared.e2e.scenario import Round, Scenario, ScenarioResult
 from tests.integration.shared.linear.devices import CPU, GFX950, unserved
@@ -59,15 +60,16 @@ HEAD_SIZE, HIDDEN = 64, 256
 KEYS = TINY_KV_HEADS * HEAD_SIZE
 QKV, GATE_UP = 2 * KEYS + 2 * HIDDEN, 4 * HIDDEN
 """Output features of merged layers of the tiny Llama with heads of 64."""
-LINEAR_FAULTS: dict[str, Callable[..., torch.Tensor]] = {
+KERNEL_FAULTS: dict[str, Callable[..., torch.Tensor]] = {
     fault.__name__: fault for fault in (next_scale, dropped_step, swapped_shards)
 }
+LINEAR_FAULTS = KERNEL_FAULTS | ROTATION_FAULTS
 
 
 FAULTY = {
     scheme: faults
     for scheme, faults in (
-        ("ct-channel-token", tuple(LINEAR_FAULTS)),
+        ("ct-channel-token", tuple(KERNEL_FAULTS)),
         ("fp8-block", (next_scale.__name__,)),
     )
     if not unserved(GFX950, SCHEMES[scheme].scale_kind)

@@ -142,17 +142,19 @@ class RoundedLinear(torch.nn.Module):
         activations: str,
         format: str,
         input_scale: float | None,
+        rotation: int = 0,
     ) -> None:
         super().__init__()
         self.values = weight.double()
-        self.activations, self.format = activations, format
+        self.activations, self.format, self.rotation = activations, format, rotation
         self.input_scale = None if input_scale is None else torch.tensor([input_scale])
         if arithmetic == "unrounded":
-            self.activations, self.input_scale = "none", None
+            self.activations, self.input_scale = "rotated" if rotation else "none", None
         self.random = torch.Generator().manual_seed(1) if arithmetic == "float32" else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        values = round_activations(x, self.format, self.activations, self.input_scale)
+        rounding = self.activations, self.input_scale, self.rotation
+        values = round_activations(x, self.format, *rounding)
         out = values @ self.values.T
         if self.random is not None:
             # k additions, each off by up to 2^-24 of a partial sum, add up like a random walk

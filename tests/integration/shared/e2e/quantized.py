@@ -43,13 +43,14 @@ def assert_true(scheme: Quantised, result: ScenarioResult, truth: Path, dtype: s
 
     What passes is not what forgetting to round the inputs would give.
     """
-    if scheme.activations == "none" and dtype == "float32":
+    rounds = scheme.activations not in ("none", "rotated")
+    if not rounds and dtype == "float32":
         for item in result.rounds:
             assert_true_logprobs(item.answers, str(truth))
         return
     allowed = error_in(dtype, result, truth)
     assert_as_exact(error_of(result.rounds, str(truth)), allowed)
-    if scheme.activations != "none" and dtype == "float32":
+    if rounds and dtype == "float32":
         with pytest.raises(AssertionError, match="error"):
             assert_as_exact(error_in("unrounded", result, truth), allowed)
 

@@ -1,0 +1,71 @@
+"""Layers whose weight a checkpoint holds rotated: only HK rotates their inputs.
+
+Whatever else computed such a layer would compute nonsense, so that an engine stops where HK does
+not take it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from hk_backend.quantize.recipe import ROTATION_KEY
+from hk_backend.terms.verdict import SERVED, Verdict, refused
+
+
+class RotationError(RuntimeError):
+    """A rotated layer that cannot be served; the message names it and says why."""
+
+
+def only_hk(layer: str, rotation: int, why: str) -> RotationError:
+    """The error for a rotated `layer` that HK does not serve."""
+    return RotationError(
+        f"{layer}: the checkpoint's weight is rotated ({ROTATION_KEY} {rotation}), and nothing but "
+        f"HK can serve it: {why}"
+    )
+
+
+@contextmanager
+def no_other(layer: str, rotation: int) -> Iterator[None]:
+    """While an engine looks for who serves a `layer` that is rotated, unless `rotation` is 0.
+
+    Raises:
+        RotationError: instead of the engine's error, with its reason.
+    """
+    try:
+        yield
+    except RotationError:
+        raise
+    except Exception as error:
+        if not rotation:
+            raise
+        raise only_hk(layer, rotation, str(error)) from error
+
+
+def verdict_on_shards(k: int, rotation: int, ranks: int) -> Verdict:
+    """Whether a rotation crosses no shard.
+
+    Args:
+        k: input features on each rank.
+        ranks: that share the layer's input features.
+    """
+    if k % rotation == 0:
+        return SERVED
+    where = "" if ranks == 1 else f" on each of {ranks} ranks"
+    return refused(f"{k} input features{where} are not a multiple of the rotation, {rotation}")
+
+
+def check_agreement(layer: str, shards: Mapping[str, int]) -> None:
+    """
+    Args:
+        shards: of a merged layer, and how each is rotated; 0: not at all.
+
+    Raises:
+        RotationError: not alike, though all have the same inputs.
+    """
+    if len(set(shards.values())) > 1:
+        found = ", ".join(f"{name} {rotation}" for name, rotation in shards.items())
+        raise RotationError(
+            f"{layer}: {ROTATION_KEY} of its shards: {found}: they run as one layer, so expected "
+            "one for all"
+        )

@@ -1,0 +1,90 @@
+"""compressed-tensors checkpoints with rotated weights: SGLang reads them, and HK alone serves them.
+
+See hk_backend.engine.linear.rotated.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sglang.srt.layers.moe.fused_moe_triton.layer import FusedMoE
+from sglang.srt.layers.quantization.compressed_tensors.compressed_tensors import (
+    CompressedTensorsConfig,
+)
+from sglang.srt.layers.quantization.compressed_tensors.utils import (
+    find_matched_target,
+    should_ignore_layer,
+)
+from sglang.srt.layers.quantization.unquant import UnquantizedFusedMoEMethod
+
+from hk_backend.engine.linear.compressed_tensors import read_groups, rotation_of
+from hk_backend.engine.linear.rotated import check_agreement, only_hk
+from hk_backend.engine.linear.shards import merged_names
+from hk_backend.engine.patching import wrap
+
+
+def install() -> None:
+    """Change SGLang's configuration; harmless to call again."""
+    config = CompressedTensorsConfig
+    wrap(config, "_quantization_scheme_map_from_config", read_groups, static=True)
+    wrap(config, "get_linear_scheme", _stock_scheme)
+
+
+def rotation_of_layer(config: Any, layer: Any, name: str) -> int:
+    """How the weight of the linear `layer` called `name` is rotated; 0: not at all.
+
+    Raises:
+        RotationError: the shards of a merged layer are not rotated alike.
+    """
+    if not isinstance(config, CompressedTensorsConfig) or not _rotations(config):
+        return 0
+    mapping, schemes = config.packed_modules_mapping, config.target_scheme_map
+    if config.linear_fp8_config or should_ignore_layer(name, config.ignore, mapping):
+        return 0
+    targets = {
+        each: find_matched_target(each, layer, schemes.keys(), mapping)
+        for each in (name, *merged_names(name, mapping))
+    }
+    rotations = {each: _rotation(schemes[target]) for each, target in targets.items()}
+    check_agreement(name, rotations)
+    return rotations[name]
+
+
+def checked_method(method: Any, config: Any, layer: Any, name: str) -> Any:
+    """SGLang's own method for a layer that is not linear.
+
+    Raises:
+        RotationError: of quantised experts, in a checkpoint that rotates weights.
+    """
+    if isinstance(layer, FusedMoE) and isinstance(config, CompressedTensorsConfig):
+        rotations = _rotations(config)
+        if rotations and not isinstance(method, UnquantizedFusedMoEMethod):
+            why = "experts of a mixture: HK has no kernel for them"
+            raise only_hk(name, max(rotations), why)
+    return method
+
+
+def _stock_scheme(
+    original: Any, config: Any, layer: Any, layer_name: str = "", matched_target: Any = None
+) -> Any:
+    """SGLang's own scheme: an LM head's, and that of linear layers which HK leaves to it.
+
+    Raises:
+        RotationError: the weight is rotated.
+    """
+    if matched_target is None:
+        rotation = rotation_of_layer(config, layer, layer_name)
+    else:
+        rotation = _rotation(config.target_scheme_map[matched_target])
+    if rotation:
+        raise only_hk(layer_name, rotation, f"{type(layer).__name__}: HK has no kernel for it")
+    return original(config, layer, layer_name, matched_target)
+
+
+def _rotations(config: Any) -> set[int]:
+    """Those of all groups."""
+    return {_rotation(scheme) for scheme in config.target_scheme_map.values()} - {0}
+
+
+def _rotation(scheme: dict[str, Any]) -> int:
+    return rotation_of(scheme.get("weights"))

@@ -1,0 +1,86 @@
+"""compressed-tensors checkpoints with rotated weights: vLLM reads them, and HK alone serves them.
+
+See hk_backend.engine.linear.rotated. checkpoints.py hands a weight's rotation on to HK's kernel.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from vllm.model_executor.layers.linear import LinearBase
+from vllm.model_executor.layers.quantization.compressed_tensors.compressed_tensors import (
+    CompressedTensorsConfig,
+)
+from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
+
+from hk_backend.engine.linear.compressed_tensors import read_groups, rotation_of
+from hk_backend.engine.linear.rotated import check_agreement, only_hk, verdict_on_shards
+from hk_backend.engine.linear.shards import merged_names
+from hk_backend.engine.patching import wrap
+from hk_vllm.linear.kernels import HKMxKernel
+from hk_vllm.linear.layer import verdict_on
+
+
+def install() -> None:
+    """Change vLLM's configuration; harmless to call again."""
+    wrap(CompressedTensorsConfig, "_quantization_scheme_map_from_config", read_groups, static=True)
+    wrap(CompressedTensorsConfig, "get_scheme_dict", _scheme_of)
+
+
+def _scheme_of(original: Any, config: Any, layer: Any, layer_name: str | None = None) -> Any:
+    """What a layer is quantised to; vLLM takes that of a merged layer's first shard for all.
+
+    Raises:
+        RotationError: shards that are not rotated alike, or a layer that is not linear.
+    """
+    found = original(config, layer, layer_name)
+    if layer_name is None or not any(map(_rotation, config.target_scheme_map.values())):
+        return found
+    if not isinstance(layer, LinearBase | ParallelLMHead):
+        if rotation := _rotation(found):
+            why = f"{type(layer).__name__}: HK has no kernel for it"
+            raise only_hk(layer_name, rotation, why)
+        return found
+    shards = merged_names(layer_name, config.packed_modules_mapping)
+    of_shards = {shard: _rotation(original(config, layer, shard)) for shard in shards}
+    check_agreement(layer_name, {layer_name: _rotation(found)} | of_shards)
+    return found
+
+
+def _rotation(scheme: dict[str, Any] | None) -> int:
+    return rotation_of((scheme or {}).get("weights"))
+
+
+def check_served(
+    name: str,
+    rotation: int,
+    kernel: Any,
+    *,
+    output_partition_sizes: list[int],
+    input_size: int,
+    input_size_per_partition: int,
+    params_dtype: torch.dtype,
+    **_: Any,
+) -> None:
+    """
+    Args:
+        kernel: that vLLM has chosen for the rotated layer called `name`. The rest: what
+            vLLM's schemes create a layer's weights with.
+
+    Raises:
+        RotationError: it is not HK's, or HK does not serve the layer.
+    """
+    if not isinstance(kernel, HKMxKernel):
+        raise only_hk(name, rotation, f"vLLM has chosen {type(kernel).__name__}")
+    n, k = sum(output_partition_sizes), input_size_per_partition
+    verdict = verdict_on_shards(k, rotation, input_size // k) and verdict_on(
+        kernel.format(),
+        n,
+        k,
+        params_dtype,
+        activations=kernel.activations(),
+        rotation=rotation,
+    )
+    if not verdict:
+        raise only_hk(name, rotation, verdict.why)

@@ -1,0 +1,69 @@
+"""Rotated checkpoints in running engines: served by HK, on one rank and on two, and by nothing
+else. More of what they mean: test_quantized_checkpoints.py."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hk_backend.quantize.recipe import ROTATION_KEY
+from tests.integration.hk_vllm.e2e.engine import SPAWNED, serve
+from tests.integration.hk_vllm.e2e.quantized import ENGINE
+from tests.integration.shared.checkpoints import SCHEMES, Made, make
+from tests.integration.shared.e2e.engine import HK, Served
+from tests.integration.shared.e2e.quantized import assert_all_by_hk, assert_checked, assert_true
+from tests.integration.shared.e2e.rotation_faults import SCHEME, assert_right_and_red, scenario
+from tests.integration.shared.linear.devices import GFX950
+from tests.models import tiny_llama
+
+RANKS = SPAWNED | {"VLLM_CPU_OMP_THREADS_BIND": "0|1", "HK_CHECK": "1"}
+REFUSED = {
+    "gfx950": ({"HK_DEVICE": GFX950}, "gfx950 has no kernels for mxfp4 weights"),
+    "disabled": ({"VLLM_DISABLED_KERNELS": "HKMxfp4LinearKernel"}, "disabled by environment"),
+    "attention alone": ({"HK_BACKEND": "attention"}, rf"{ROTATION_KEY}\s+Extra inputs are not"),
+}
+"""Engines where HK does not take the layers, and why they stop."""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    folder = tmp_path_factory.mktemp("rotated")
+    return make(SCHEMES[SCHEME], tiny_llama(folder, 64), folder)
+
+
+@pytest.fixture(scope="module")
+def served(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Served:
+    one = scenario("one", made, ENGINE)
+    refused = [
+        replace(one, name=name, environment=environment)
+        for name, (environment, _) in REFUSED.items()
+    ]
+    return serve([one, *refused], tmp_path_factory.mktemp("served"), HK, at_a_time=2)
+
+
+def test_served_and_rotated(served: Served, made: Made) -> None:
+    """Every layer by HK, as the checkpoint means it; a layer whose inputs are not rotated, or in
+    other blocks, answers something else."""
+    assert_right_and_red(served["one"], made.truth)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_engine_that_stops(name: str, served: Served) -> None:
+    error = served.results[name].error
+    assert error, "it was served"
+    assert re.search(REFUSED[name][1], error), error
+
+
+@pytest.mark.slow
+def test_two_ranks(made: Made, tmp_path: Path) -> None:
+    """Each rotates its own channels; HK_CHECK compares every call with the reference."""
+    plain = scenario("ranks", made, ENGINE | {"tensor_parallel_size": 2})
+    asked = replace(plain, rounds=plain.rounds[:1], environment=RANKS)
+    found = serve([asked], tmp_path, HK)["ranks"]
+    assert len(found.rounds[-1].workers) == 2
+    assert_all_by_hk(found)
+    assert_checked(found)
+    assert_true(SCHEMES[SCHEME], found, made.truth, "float32")

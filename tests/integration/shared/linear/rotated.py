@@ -1,0 +1,237 @@
+"""Layers of either engine whose weights a checkpoint holds rotated: HK rotates their inputs, and
+nothing else serves them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from hk_backend.engine.linear.rotated import RotationError
+from hk_backend.engine.linear.route import is_attached
+from hk_backend.quantize.recipe import RECIPES, ROTATION_KEY
+from hk_backend.reference.rotation import ROTATIONS
+from hk_backend.reference.rotation import rotated as turned
+from hk_backend.routing.routes import routes
+from tests.integration.shared.linear.devices import GFX950
+from tests.integration.shared.linear.engine import LinearEngine
+from tests.integration.shared.linear_checkpoints import CHECKPOINTS, WIDTHS, Checkpoint, K
+from tests.integration.shared.quantization_configs import Config
+from tests.ops.linear_oracle import check_result
+
+NAMES = [name for name, checkpoint in CHECKPOINTS.items() if checkpoint.rotation]
+NAME = "model.layers.0.self_attn.qkv_proj"
+BLOCK = 64
+
+
+def written(activations: str = "mx", rotation: int = BLOCK, format: str = "mxfp4") -> Config:
+    """The `quantization_config` of `hk-backend quantize`, with a rotation."""
+    return RECIPES[format].quantization_config(activations, [], rotation)
+
+
+def x_of(k: int = K) -> torch.Tensor:
+    x = torch.randn(9, k, generator=torch.Generator().manual_seed(1))
+    x[:, 5] *= 30  # rotated, it is everywhere
+    return x.bfloat16()
+
+
+def refused(engine: LinearEngine, config: Config, k: int = K) -> str:
+    """Why the engine stops at a layer of `config`."""
+    with pytest.raises(RotationError) as error:
+        engine.merged(engine.config_of(config), torch.bfloat16, k, WIDTHS, prefix=NAME)
+    return str(error.value)
+
+
+def only_hk(why: str, rotation: int = BLOCK, layer: str = NAME) -> str:
+    """A pattern of the error."""
+    return (
+        rf"{layer}: the checkpoint's weight is rotated \({ROTATION_KEY} {rotation}\), and nothing "
+        rf"but HK can serve it: .*{why}"
+    )
+
+
+# -- served
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_another_rotation_would_be_seen(engine: LinearEngine, name: str) -> None:
+    """The bound of the format holds for the checkpoint's rotation, and for no other, nor none."""
+    checkpoint = CHECKPOINTS[name]
+    config = engine.config_of(checkpoint.config)
+    shards = checkpoint.tensors()
+    layer = engine.load(engine.merged(config, torch.bfloat16, K, WIDTHS), shards)
+    outs = engine.forward(layer, x_of()).split(WIDTHS, -1)
+    for out, shard in zip(outs, checkpoint.layers(x_of(), shards), strict=True):
+        check_result(shard, out.contiguous())
+        plain = {"mx_rotated": "mx", "rotated": "none"}[checkpoint.activations]
+        others = [replace(shard, rotation=0, activations=plain)]
+        others += [replace(shard, rotation=r) for r in ROTATIONS if r != checkpoint.rotation]
+        for other in others:
+            with pytest.raises(AssertionError):
+                check_result(other, out.contiguous())
+
+
+@pytest.mark.parametrize("activations", ["mx", "none"])
+def test_what_quantize_writes_rotated(engine: LinearEngine, activations: str) -> None:
+    """The layer is that of the weight as it was, but for rounding."""
+    recipe, generator = RECIPES["mxfp4"], torch.Generator().manual_seed(0)
+    weights = [torch.randn(n, K, generator=generator) for n in WIDTHS]
+    parts = [recipe.quantize(turned(weight, BLOCK).float()) for weight in weights]
+    config = engine.config_of(written(activations))
+    layer = engine.merged(config, torch.bfloat16, K, WIDTHS)
+    engine.load(
+        layer,
+        {"weight_packed": [part[0] for part in parts], "weight_scale": [part[1] for part in parts]},
+    )
+    exact = x_of().double() @ torch.cat(weights).double().T
+    error = (engine.forward(layer, x_of()).double() - exact).norm() / exact.norm()
+    # of two independent rounding errors of at most 2^-2 of an element, e2m1's half step
+    assert error < 2**0.5 / 4
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("name", NAMES)
+def test_columns_of_a_rank(engine: LinearEngine, name: str, number: int) -> None:
+    """A rank rotates its own input features: whole blocks of them."""
+    checkpoint = CHECKPOINTS[name]
+    whole = {parameter: values[0] for parameter, values in checkpoint.tensors().items()}
+    layer = row_parallel(engine, checkpoint.config, number, whole)
+    mine = {
+        parameter: [value.chunk(2, 1)[number].contiguous()] for parameter, value in whole.items()
+    }
+    x = x_of(K // 2)
+    [shard] = checkpoint.layers(x, mine)
+    check_result(shard, layer.quant_method.apply(layer, x))
+
+
+def row_parallel(
+    engine: LinearEngine, config: Config, number: int, tensors: dict[str, torch.Tensor], k: int = K
+) -> Any:
+    """A layer of `k` input features on rank `number` of two."""
+    with engine.on_rank(number, 2, "cpu") as make:
+        layer = make(
+            "RowParallelLinear",
+            k,
+            WIDTHS[0],
+            quant_config=engine.config_of(config),
+            prefix="model.o_proj",
+        )
+        for name, value in tensors.items():
+            parameter = layer.get_parameter(name)
+            parameter.weight_loader(parameter, value)
+        if tensors:
+            layer.quant_method.process_weights_after_loading(layer)
+    return layer
+
+
+def test_the_shadow_check_rotates(
+    engine: LinearEngine, environment: Callable[..., None], any_rotated: Checkpoint
+) -> None:
+    """With HK_CHECK the reference computes the same layer; without its rotation, another."""
+    environment(HK_CHECK="1")
+    config = engine.config_of(any_rotated.config)
+    layer = engine.load(engine.merged(config, torch.bfloat16, K, WIDTHS), any_rotated.tensors())
+    engine.forward(layer, x_of())
+    assert routes.counters("linear").checked_calls == 1
+    assert routes.verdict("linear"), "they differ"
+    routes.disable("linear", "the reference computes from here on")
+    for part, shard in zip(
+        engine.forward(layer, x_of()).split(WIDTHS, -1),
+        any_rotated.layers(x_of(), any_rotated.tensors()),
+        strict=True,
+    ):
+        check_result(shard, part.contiguous())
+
+
+@pytest.fixture(params=NAMES)
+def any_rotated(request: pytest.FixtureRequest) -> Checkpoint:
+    return CHECKPOINTS[request.param]
+
+
+# -- served by nothing else
+
+
+def test_a_route_that_is_off(engine: LinearEngine) -> None:
+    routes.disable("linear", "because")
+    assert re.match(only_hk("because"), refused(engine, written()), re.DOTALL)
+
+
+@pytest.mark.parametrize("device", [GFX950], indirect=True)
+@pytest.mark.parametrize("format", ["mxfp4", "mxfp8"])
+def test_another_device(engine: LinearEngine, device: str, format: str) -> None:
+    config = written(format=format)
+    why = "gfx950 has no kernels for mxfp"
+    assert re.match(only_hk(why), refused(engine, config), re.DOTALL)
+
+
+@pytest.mark.parametrize("k", [96, 160])
+def test_a_rotation_that_crosses_a_shard(engine: LinearEngine, k: int) -> None:
+    """Alone, and where two ranks have a half each."""
+    why = rf"{k} input features are not a multiple of the rotation, {BLOCK}$"
+    assert re.match(only_hk(why), refused(engine, written(), k))
+    with pytest.raises(RotationError) as error:
+        row_parallel(engine, written(), 0, {}, 2 * k)
+    why = f"{k} input features on each of 2 ranks are not a multiple of the rotation, {BLOCK}$"
+    assert re.match(only_hk(why, layer="model.o_proj"), str(error.value))
+
+
+def test_a_format_that_is_not_rotated(engine: LinearEngine) -> None:
+    config = written(format="fp8", activations="token")
+    config["config_groups"]["group_0"]["weights"][ROTATION_KEY] = BLOCK
+    assert re.match(only_hk(""), refused(engine, config), re.DOTALL)
+
+
+def test_activations_of_another_format(engine: LinearEngine) -> None:
+    config = written()
+    config["config_groups"]["group_0"]["input_activations"] = {
+        "num_bits": 8,
+        "type": "float",
+        "symmetric": True,
+        "dynamic": True,
+        "strategy": "token",
+    }
+    assert re.match(only_hk(""), refused(engine, config), re.DOTALL)
+
+
+def test_shards_that_are_not_rotated_alike(engine: LinearEngine) -> None:
+    """The engines would take what the first of them says for all."""
+    config = written()
+    group = config["config_groups"]["group_0"]
+    other = {**group, "weights": {**group["weights"], ROTATION_KEY: 32}}
+    config["config_groups"] = {
+        "group_0": {**group, "targets": ["re:.*[qk]_proj$"]},
+        "group_1": {**other, "targets": ["re:.*v_proj$"]},
+    }
+    found = refused(engine, config)
+    parent = NAME.removesuffix(".qkv_proj")
+    assert found.startswith(f"{NAME}: {ROTATION_KEY} of its shards: ")
+    assert f"{parent}.k_proj 64, {parent}.v_proj 32: they run as one layer" in found
+    del other["weights"][ROTATION_KEY]
+    config["config_groups"]["group_1"]["weights"] = other["weights"]
+    assert f"{parent}.v_proj 0" in refused(engine, config)
+
+
+@pytest.mark.parametrize("rotation", [0, 16, 48, "64", None])
+def test_a_rotation_that_there_is_not(engine: LinearEngine, rotation: Any) -> None:
+    config = written()
+    config["config_groups"]["group_0"]["weights"][ROTATION_KEY] = rotation
+    assert refused(engine, config) == (
+        f"{ROTATION_KEY}: {rotation!r} is not valid: expected one of 32, 64, 128"
+    )
+
+
+def test_a_layer_that_is_ignored(engine: LinearEngine) -> None:
+    """It is as it would be in any checkpoint."""
+    config = engine.config_of({**written(), "ignore": ["re:.*[qkv]_proj"]})
+    layer = engine.merged(config, torch.bfloat16, K, WIDTHS, prefix=NAME)
+    weights = [torch.randn(n, K).bfloat16() for n in WIDTHS]
+    engine.load(layer, {"weight": weights})
+    assert is_attached(layer)
+    assert layer.hk_packed.rotation == 0
+
+
+__all__ = [name for name in globals() if name.startswith("test_")] + ["any_rotated"]
