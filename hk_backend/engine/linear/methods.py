@@ -9,8 +9,9 @@ import torch
 
 from hk_backend.engine.linear.options import Options, choose, no_layer
 from hk_backend.engine.linear.packed_layer import FORMAT_OF
+from hk_backend.engine.linear.rotated import verdict_on_shards
 from hk_backend.engine.linear.shards import name_of
-from hk_backend.terms.verdict import Verdict
+from hk_backend.terms.verdict import SERVED, Verdict
 
 
 class MethodConfig:
@@ -29,12 +30,15 @@ class MethodConfig:
         self,
         format: str | None = None,
         activations: str | None = None,
+        rotation: int | None = None,
         ignore: list[str] | None = None,
         serialized: bool = False,
     ) -> None:
         super().__init__()
         fp8_format = FORMAT_OF[self.fp8_dtype()]
-        self.options = choose(self.hk_method, fp8_format, format, activations, ignore)
+        self.options = choose(
+            self.hk_method, fp8_format, format, activations, rotation, ignore, serialized
+        )
         self.serialized = serialized
 
     @staticmethod
@@ -80,7 +84,9 @@ class LinearMethod:
         """
         layer.logical_widths = output_partition_sizes
         n, k = sum(output_partition_sizes), input_size_per_partition
-        verdict = self.verdict_on(layer, n, k, params_dtype)
+        rotation = self.options.rotation
+        verdict = verdict_on_shards(k, rotation, input_size // k) if rotation else SERVED
+        verdict = verdict and self.verdict_on(layer, n, k, params_dtype)
         if not verdict:
             raise no_layer(self.name, name_of(layer), verdict.why)
         self.register(layer, n, k, params_dtype, extra.get("weight_loader"))

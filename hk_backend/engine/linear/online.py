@@ -11,6 +11,9 @@ from hk_backend.engine.linear.options import Options
 from hk_backend.engine.linear.packed_layer import pack_layer
 from hk_backend.engine.linear.shards import CheckpointError, shard_names, shard_widths
 from hk_backend.ops import quantize_fp8, quantize_mx
+from hk_backend.quantize.method import Method
+from hk_backend.quantize.recipe import RECIPES
+from hk_backend.quantize.scales import AT_ONCE
 from hk_backend.terms.weight_format import FORMATS
 
 SHARDS = {"q": 0, "k": 1, "v": 2}
@@ -18,19 +21,35 @@ SHARDS = {"q": 0, "k": 1, "v": 2}
 
 
 def pack_online(layer: Any, weight: torch.Tensor, options: Options) -> None:
-    """Quantise `weight` `[N, K]`, bf16, fp16 or fp32, and attach it to `layer`.
+    """Quantise `weight` `[N, K]`, bf16, fp16 or fp32, rotated first if `options` say so, and attach
+    it to `layer`.
 
     Raises:
         CheckpointError: a number that is not finite.
     """
     _check_finite(layer, weight)
     format = FORMATS[options.format]
+    activations, rotation = options.rounding(weight.shape[1])
     if format.is_fp8:
         scales = channel_scales(weight, format.quantised_max)
         codes, _ = quantize_fp8(weight, "channel", scales, dtype=format.dtype)
+    elif rotation:
+        codes, scales = rotated_codes(weight, options.format, rotation)
     else:
         codes, scales = quantize_mx(weight, options.format, scale_rounding="even")
-    pack_layer(layer, codes, options.format, scales, activations=options.activations)
+    pack_layer(layer, codes, options.format, scales, activations=activations, rotation=rotation)
+
+
+def rotated_codes(
+    weight: torch.Tensor, format: str, rotation: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`weight` `[N, K]` as `hk-backend quantize --method rotated` has it: codes `[N, ...]` and
+    scales `[N, K / 32]` of an mx format; a few rows at a time, which bounds the memory."""
+    method, recipe = Method("rotated", rotation), RECIPES[format]
+    pieces = weight.split(max(1, AT_ONCE // weight.shape[1]))
+    parts = [method.quantize(method.target(rows), recipe) for rows in pieces]
+    codes, scales = zip(*parts, strict=True)
+    return torch.cat(codes), torch.cat(scales)
 
 
 def channel_scales(weight: torch.Tensor, largest: float) -> torch.Tensor:

@@ -1,7 +1,9 @@
 """The methods `hk_fp8`, `hk_mxfp8`, `hk_mxfp6` and `hk_mxfp4`, and their options.
 
 Options: `format`, `activations` (see `pack_weight`; default: per token for FP8, the weight's format
-for mx, "none" is weight-only), `ignore` (layer names or shell-style patterns).
+for mx, "none" is weight-only), `rotation` (mx: channels along K that are rotated together, of
+weights and activations; 0: none; default: of hk_mxfp4 while loading, with quantised activations,
+what fits a layer, 64 or 32), `ignore` (layer names or shell-style patterns).
 """
 
 from __future__ import annotations
@@ -9,10 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, TypeVar
 
 from hk_backend.engine.linear.shards import merged_names
-from hk_backend.terms.weight_format import FORMATS, ROTATED
+from hk_backend.quantize.settings import ROTATION
+from hk_backend.reference.rotation import ROTATIONS
+from hk_backend.terms.weight_format import FORMATS, ROTATED, rotated_activations
+
+Value = TypeVar("Value", str, int)
+Default = TypeVar("Default", str, int | None)
 
 FORMATS_OF = {
     "hk_fp8": ("fp8_e4m3fn", "fp8_e4m3fnuz"),
@@ -21,16 +28,29 @@ FORMATS_OF = {
     "hk_mxfp4": ("mxfp4",),
 }
 """The formats of each method, the default first (FP8: the platform's own)."""
-OPTIONS = ("format", "activations", "ignore")
+ROTATING = ("hk_mxfp4",)
+"""Methods that rotate by default."""
+OPTIONS = ("format", "activations", "rotation", "ignore")
 
 
 @dataclass
 class Options:
-    """`format`, `activations`: names of `pack_weight`. `ignore`: layers that stay as they are."""
+    """`format`: a name of `pack_weight`. `activations`: how they are rounded, likewise.
+    `rotation`: of every layer; None: what fits each. `ignore`: layers that stay as they are."""
 
     format: str
     activations: str
+    rotation: int | None = 0
     ignore: list[str] = field(default_factory=list)
+
+    def rounding(self, k: int) -> tuple[str, int]:
+        """`activations` and `rotation` of `pack_weight`, of a layer with K input features on this
+        rank."""
+        rotation = self.rotation
+        if rotation is None:
+            fitting = (block for block in (ROTATION, *reversed(ROTATIONS)) if k % block == 0)
+            rotation = next(fitting, 0)
+        return rotated_activations(self.activations, rotation), rotation
 
 
 def known_options(method: str, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -53,12 +73,15 @@ def choose(
     fp8_format: str,
     format: str | None = None,
     activations: str | None = None,
+    rotation: int | None = None,
     ignore: list[str] | None = None,
+    serialized: bool = False,
 ) -> Options:
     """The requested options, completed with the defaults.
 
     Args:
         fp8_format: the platform's own FP8 format.
+        serialized: the checkpoint holds quantised weights, rotated as `rotation` says.
 
     Raises:
         ValueError: a value that an option of `method` cannot have.
@@ -66,21 +89,25 @@ def choose(
     formats = FORMATS_OF[method]
     default = fp8_format if method == "hk_fp8" else formats[0]
     format = _chosen(method, "format", format, default, formats)
-    # no layer's weight is rotated at load
     known = tuple(name for name in FORMATS[format].activations if name not in ROTATED)
     by_default = "token" if FORMATS[format].is_fp8 else "mx"
     activations = _chosen(method, "activations", activations, by_default, known)
-    return Options(format, activations, list(ignore or ()))
+    # what a rotation gains is in the activations; weights alone are rounded worse with one
+    rotates = method in ROTATING and activations == "mx" and not serialized
+    rotations = (0, *ROTATIONS) if FORMATS[format].is_mx else (0,)
+    found = _chosen(method, "rotation", rotation, None if rotates else 0, rotations)
+    return Options(format, activations, found, list(ignore or ()))
 
 
 def _chosen(
-    method: str, option: str, value: str | None, default: str, known: tuple[str, ...]
-) -> str:
-    if value is not None and value not in known:
-        raise ValueError(
-            f"{method}: {option} {value!r} is not valid: expected one of {', '.join(known)}"
-        )
-    return default if value is None else value
+    method: str, option: str, value: Value | None, default: Default, known: tuple[Value, ...]
+) -> Value | Default:
+    if value is None:
+        return default
+    if value not in known or type(value) is not type(known[0]):
+        expected = ", ".join(map(str, known))
+        raise ValueError(f"{method}: {option} {value!r} is not valid: expected one of {expected}")
+    return value
 
 
 def is_ignored(layer: str, patterns: Iterable[str], merged: Mapping[str, list[str]] | None) -> bool:

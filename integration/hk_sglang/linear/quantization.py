@@ -103,8 +103,11 @@ class HKConfig(MethodConfig, QuantizationConfig):  # type: ignore[misc]
             raise no_experts(self.hk_method, prefix)
         if not self.serialized:
             return HKOnlineLinearMethod(self.hk_method, self.options)
-        kind = "mx" if FORMATS[self.options.format].is_mx else "channel"
-        scheme = Scheme(self.options.format, kind, self.options.activations)
+        options = self.options
+        kind = "mx" if FORMATS[options.format].is_mx else "channel"
+        scheme = Scheme(options.format, kind, options.activations)
+        if options.rotation:
+            scheme = scheme.rotated(options.rotation)
         return HKLinearMethod(scheme, name=self.hk_method)
 
 
@@ -114,8 +117,10 @@ class HKOnlineLinearMethod(LinearMethod, HKMethod):
     def verdict_on(self, layer: Any, n: int, k: int, dtype: torch.dtype) -> Verdict:
         if read_by_models(layer):
             return refused(READ)
-        options = self.options
-        return verdict_on(options.format, n, k, dtype, activations=options.activations)
+        activations, rotation = self.options.rounding(k)
+        return verdict_on(
+            self.options.format, n, k, dtype, activations=activations, rotation=rotation
+        )
 
     def register(self, layer: Any, n: int, k: int, dtype: torch.dtype, loader: Any) -> None:
         weight = ModelWeightParameter(

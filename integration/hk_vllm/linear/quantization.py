@@ -11,9 +11,7 @@ and every layer has the tensors `weight` and `weight_scale` in the layouts of
 
     "quantization_config": {"quant_method": "hk_mxfp6", "format": "mxfp6_e3m2", "ignore": [...]}
 
-Options: `format`, `activations` (see `pack_weight`; default: per token for FP8, the weight's format
-for mx, "none" is weight-only), `ignore` (layer names or shell-style patterns). Embeddings and the
-LM head are not quantised.
+Options: see hk_backend.engine.linear.options. Embeddings and the LM head are not quantised.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -62,7 +60,7 @@ from hk_backend.engine.linear.options import (
 from hk_backend.engine.linear.packed_layer import is_released, pack_layer, release
 from hk_backend.engine.linear.unset import mark_unset
 from hk_backend.terms.verdict import Verdict
-from hk_backend.terms.weight_format import FORMATS, MX_BLOCK
+from hk_backend.terms.weight_format import FORMATS, MX_BLOCK, rotated_activations
 from hk_vllm.linear.codes import announce, announced, multiply
 from hk_vllm.linear.layer import verdict_on
 from hk_vllm.linear.online_checks import check_weight_arrived
@@ -147,8 +145,10 @@ class HKMethod(LinearMethod, LinearMethodBase):  # type: ignore[misc]
         return multiply(layer, x, bias, None, self.key, self.quantiser)
 
     def verdict_on(self, layer: Any, n: int, k: int, dtype: torch.dtype) -> Verdict:
-        options = self.options
-        return verdict_on(options.format, n, k, dtype, activations=options.activations)
+        activations, rotation = self.options.rounding(k)
+        return verdict_on(
+            self.options.format, n, k, dtype, activations=activations, rotation=rotation
+        )
 
 
 @register_weight_loader_v2_supported_method
@@ -175,13 +175,14 @@ class HKLinearMethod(HKMethod):
     def process_weights_after_loading(self, layer: Any) -> None:
         if is_released(layer):
             return
-        options = self.options
+        options, rotation = self.options, self.options.rotation or 0
         pack_layer(
             layer,
             layer.weight.data,
             options.format,
             layer.weight_scale.data,
-            activations=options.activations,
+            activations=rotated_activations(options.activations, rotation),
+            rotation=rotation,
         )
         release(layer, "weight_scale")
 

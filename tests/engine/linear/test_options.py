@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from hk_backend.engine.linear.options import FORMATS_OF, choose, is_ignored, known_options
@@ -21,13 +23,45 @@ def test_defaults(method: str) -> None:
 
 
 def test_what_is_asked_for() -> None:
-    options = choose("hk_mxfp6", "", "mxfp6_e3m2", "none", ["lm_head"])
+    options = choose("hk_mxfp6", "", "mxfp6_e3m2", "none", 32, ["lm_head"])
     assert (options.format, options.activations) == ("mxfp6_e3m2", "none")
+    assert options.rounding(96) == ("rotated", 32)
     assert options.ignore == ["lm_head"]
 
 
+@pytest.mark.parametrize(
+    ("k", "rotation"), [(32, 32), (64, 64), (96, 32), (128, 64), (192, 64), (576, 64), (40, 0)]
+)
+def test_what_is_rotated_by_default(k: int, rotation: int) -> None:
+    """hk_mxfp4 while loading, with activations that are rounded, in blocks that fit the layer."""
+    rounding = "mx_rotated" if rotation else "mx"
+    assert choose("hk_mxfp4", "").rounding(k) == (rounding, rotation)
+    assert choose("hk_mxfp4", "", activations="none").rounding(k) == ("none", 0)
+    assert choose("hk_mxfp4", "", rotation=0).rounding(k) == ("mx", 0)
+    assert choose("hk_mxfp4", "", serialized=True).rounding(k) == ("mx", 0)
+    assert choose("hk_mxfp4", "", rotation=128, serialized=True).rounding(k)[1] == 128
+    assert choose("hk_mxfp8", "").rounding(k) == ("mx", 0)
+    assert choose("hk_fp8", "fp8_e4m3fn").rounding(k) == ("token", 0)
+
+
+@pytest.mark.parametrize(
+    ("method", "rotation", "known"),
+    [
+        ("hk_mxfp4", 16, "0, 32, 64, 128"),
+        ("hk_mxfp4", "64", "0, 32, 64, 128"),
+        ("hk_mxfp4", False, "0, 32, 64, 128"),
+        ("hk_fp8", 64, "0"),
+    ],
+)
+def test_a_rotation_that_is_not_valid(method: str, rotation: Any, known: str) -> None:
+    why = f"{method}: rotation {rotation!r} is not valid: expected one of {known}"
+    with pytest.raises(ValueError) as error:
+        choose(method, "fp8_e4m3fn", rotation=rotation)
+    assert str(error.value) == why
+
+
 @pytest.mark.parametrize("activations", ROTATED)
-def test_no_weight_is_rotated_at_load(activations: str) -> None:
+def test_a_rotation_is_an_option_of_its_own(activations: str) -> None:
     with pytest.raises(ValueError, match=f"activations '{activations}' .* one of none, mx$"):
         choose("hk_mxfp4", "fp8_e4m3fn", activations=activations)
 

@@ -285,4 +285,8 @@ CHECKPOINTS = {
     "hk_mxfp4": Checkpoint(
         hk("hk_mxfp4", activations="none"), lambda: mx("mxfp4"), "mxfp4", "none"
     ),
+    "hk_mxfp4-plain": Checkpoint(hk("hk_mxfp4"), lambda: mx("mxfp4"), "mxfp4", "mx"),
+    "hk_mxfp4-rotated": Checkpoint(
+        hk("hk_mxfp4", rotation=32), lambda: mx("mxfp4"), "mxfp4", "mx_rotated", rotation=32
+    ),
 }

@@ -13,6 +13,7 @@ from hk_backend.quantize.recipe import ROTATION_KEY
 from tests.integration.hk_vllm.e2e.engine import SPAWNED, serve
 from tests.integration.hk_vllm.e2e.quantized import ENGINE
 from tests.integration.shared.checkpoints import SCHEMES, Made, make
+from tests.integration.shared.checkpoints.online import ONLINE
 from tests.integration.shared.e2e.engine import HK, Served
 from tests.integration.shared.e2e.quantized import assert_all_by_hk, assert_checked, assert_true
 from tests.integration.shared.e2e.rotation_faults import SCHEME, assert_right_and_red, scenario
@@ -55,6 +56,16 @@ def test_an_engine_that_stops(name: str, served: Served) -> None:
     error = served.results[name].error
     assert error, "it was served"
     assert re.search(REFUSED[name][1], error), error
+
+
+@pytest.mark.slow
+def test_rotated_while_loading(tmp_path: Path) -> None:
+    """`--quantization hk_mxfp4`, without an option."""
+    source = tiny_llama(tmp_path, 64)
+    made = replace(make(ONLINE, source, tmp_path), checkpoint=source)
+    plain = scenario("online", made, ENGINE | {"quantization": "hk_mxfp4"})
+    found = serve([plain], tmp_path / "served", HK)["online"]
+    assert_right_and_red(found, made.truth)
 
 
 @pytest.mark.slow

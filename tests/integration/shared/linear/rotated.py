@@ -13,14 +13,17 @@ import torch
 
 from hk_backend.engine.linear.rotated import RotationError
 from hk_backend.engine.linear.route import is_attached
+from hk_backend.quantize.method import Method
 from hk_backend.quantize.recipe import RECIPES, ROTATION_KEY
 from hk_backend.reference.rotation import ROTATIONS
 from hk_backend.reference.rotation import rotated as turned
 from hk_backend.routing.routes import routes
 from tests.integration.shared.linear.devices import GFX950
 from tests.integration.shared.linear.engine import LinearEngine
+from tests.integration.shared.linear.named_tensors import bfloat16
 from tests.integration.shared.linear_checkpoints import CHECKPOINTS, WIDTHS, Checkpoint, K
-from tests.integration.shared.quantization_configs import Config
+from tests.integration.shared.quantization_configs import Config, hk
+from tests.ops.linear_cases import Layer
 from tests.ops.linear_oracle import check_result
 
 NAMES = [name for name, checkpoint in CHECKPOINTS.items() if checkpoint.rotation]
@@ -150,6 +153,42 @@ def test_the_shadow_check_rotates(
 @pytest.fixture(params=NAMES)
 def any_rotated(request: pytest.FixtureRequest) -> Checkpoint:
     return CHECKPOINTS[request.param]
+
+
+@pytest.mark.parametrize("rotation", [None, 0, 128])
+def test_rotated_while_loading(engine: LinearEngine, rotation: int | None) -> None:
+    """As `hk-backend quantize` does it; by default, and as an option says."""
+    config = engine.online("hk_mxfp4")
+    assert config.options.rotation is None
+    config.options.rotation = rotation
+    tensors = bfloat16()
+    layer = engine.loaded(config, tensors)
+    block = BLOCK if rotation is None else rotation
+    method = Method("rotated", block) if block else Method("rtn")
+    out = engine.forward(layer, x_of())
+    for part, weight in zip(out.split(WIDTHS, -1), tensors.values(), strict=True):
+        codes, scales = method.quantize(method.target(weight), RECIPES["mxfp4"])
+        activations = "mx_rotated" if block else "mx"
+        shard = Layer(x_of(), codes, "mxfp4", scales, activations, rotation=block)
+        check_result(shard, part.contiguous())
+        for other in ROTATIONS:
+            if other != block:
+                with pytest.raises(AssertionError):
+                    check_result(
+                        replace(shard, activations="mx_rotated", rotation=other), part.contiguous()
+                    )
+
+
+def test_a_rotation_that_does_not_fit_a_layer(engine: LinearEngine) -> None:
+    """While loading: what is asked for, or an error; without an option, what fits."""
+    why = "192 input features are not a multiple of the rotation, 128"
+    config = engine.online("hk_mxfp4")
+    engine.merged(config, torch.bfloat16, 96, WIDTHS)
+    config.options.rotation = 128
+    checkpoint = engine.config_of(hk("hk_mxfp4", rotation=128))
+    for each in (config, checkpoint):
+        with pytest.raises(ValueError, match=f"model.qkv_proj: --quantization hk_mxfp4: {why}"):
+            engine.merged(each, torch.bfloat16, 192, WIDTHS)
 
 
 # -- served by nothing else

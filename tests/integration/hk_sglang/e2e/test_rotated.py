@@ -1,0 +1,103 @@
+"""Rotated checkpoints in running servers: served by HK, on one rank and on two, and by nothing
+else."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from hk_backend.quantize.recipe import ROTATION_KEY
+from tests.integration.hk_sglang.e2e.test_linear import ENGINE, SPAWNED, Serialized
+from tests.integration.shared.checkpoints import SCHEMES, Made, make
+from tests.integration.shared.checkpoints.online import ONLINE
+from tests.integration.shared.e2e.engine import HK, Checkpoint, Reader
+from tests.integration.shared.e2e.quantized import assert_all_by_hk, assert_checked, assert_true
+from tests.integration.shared.e2e.rotation_faults import SCHEME, assert_right_and_red, scenario
+from tests.integration.shared.e2e.scenario import Scenario
+from tests.integration.shared.linear.devices import GFX950
+
+REFUSED = {
+    "gfx950": (HK | {"HK_DEVICE": GFX950}, "gfx950 has no kernels for mxfp4 weights"),
+    "attention alone": ({"HK_BACKEND": "attention"}, rf"{ROTATION_KEY}\s+Extra inputs are not"),
+}
+"""Servers where HK does not take the layers, and why they stop."""
+
+
+@dataclass(frozen=True)
+class Rotated(Serialized):
+    """`kind`: "faults" on one rank, "ranks", or one of `REFUSED`."""
+
+    kind: str = "faults"
+
+    def __str__(self) -> str:
+        return f"{self.scheme}-{self.kind}"
+
+    def scenarios(self, checkpoint: Checkpoint, folder: Path) -> list[Scenario]:
+        made = self.made(checkpoint, folder)
+        plain = replace(scenario(str(self), made, ENGINE), environment=HK)
+        if self.kind == "faults":
+            return [plain]
+        right = replace(plain, rounds=plain.rounds[:1])
+        if self.kind == "ranks":
+            environment = HK | SPAWNED | {"HK_CHECK": "1"}
+            return [replace(right, engine=ENGINE | {"tp_size": 2}, environment=environment)]
+        return [replace(right, environment=REFUSED[self.kind][0])]
+
+
+@pytest.mark.parametrize("item", [Rotated(SCHEME)], ids=str)
+def test_served_and_rotated(
+    item: Rotated, served: Reader, checkpoint: Checkpoint, folder: Path
+) -> None:
+    """Every layer by HK, as the checkpoint means it; a layer whose inputs are not rotated, or in
+    other blocks, answers something else."""
+    assert_right_and_red(served(str(item)).only, item.made(checkpoint, folder).truth)
+
+
+@dataclass(frozen=True)
+class Online(Serialized):
+    """`--quantization hk_mxfp4`, without an option."""
+
+    def __str__(self) -> str:
+        return self.scheme
+
+    def made(self, checkpoint: Checkpoint, folder: Path) -> Made:
+        source, into = Path(checkpoint("tiny-64")), folder / "quantized"
+        into.mkdir(exist_ok=True)
+        return replace(make(ONLINE, source, into), checkpoint=source)
+
+    def scenarios(self, checkpoint: Checkpoint, folder: Path) -> list[Scenario]:
+        engine = ENGINE | {"quantization": "hk_mxfp4"}
+        made = self.made(checkpoint, folder)
+        return [replace(scenario(str(self), made, engine), environment=HK)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("item", [Online(ONLINE.name)], ids=str)
+def test_rotated_while_loading(
+    item: Online, served: Reader, checkpoint: Checkpoint, folder: Path
+) -> None:
+    assert_right_and_red(served(str(item)).only, item.made(checkpoint, folder).truth)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("item", [Rotated(SCHEME, kind) for kind in REFUSED], ids=str)
+def test_a_server_that_stops(item: Rotated, served: Reader) -> None:
+    engine = served(str(item))
+    result = engine.results.get(str(item))
+    assert result is None or result.error, "it was served"
+    assert re.search(REFUSED[item.kind][1], engine.log + str(result)), engine.log
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("item", [Rotated(SCHEME, "ranks")], ids=str)
+def test_two_ranks(item: Rotated, served: Reader, checkpoint: Checkpoint, folder: Path) -> None:
+    """Each rotates its own channels; HK_CHECK compares every call with the reference."""
+    found = served(str(item)).only
+    assert len(found.rounds[-1].workers) == 2
+    assert_all_by_hk(found)
+    assert_checked(found)
+    truth = item.made(checkpoint, folder).truth
+    assert_true(SCHEMES[SCHEME], found, truth, "float32")
