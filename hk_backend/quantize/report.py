@@ -36,13 +36,18 @@ def print_report(console: Console, job: Job) -> None:
     if text:
         console.print(
             f"perplexity {text['before']:.4f} before, {text['after']:.4f} after, over "
-            f"{text['tokens']:,} tokens of {text['text']}"
+            f"{text['tokens']:,} tokens of {text['text']}{_calibrated(job)}"
         )
 
 
 def _rotation(job: Job) -> str:
     rotation = job.method.rotation
     return f", rotated by {rotation} channels" if rotation else ""
+
+
+def _calibrated(job: Job) -> str:
+    tokens = job.calibrated_tokens
+    return f", after the {tokens:,} that it was calibrated on" if tokens else ""
 
 
 def as_json(job: Job) -> dict[str, Any]:

@@ -46,6 +46,31 @@ def test_for_people(model: Path, tmp_path: Path) -> None:
     assert f"{report['source_bytes'] / 1e6:,.1f} MB before" in words
 
 
+def test_a_calibrated_model(model: Path, tmp_path: Path) -> None:
+    """Objectives beside errors, and what of the text was measured, for people and for programs."""
+    text = tmp_path / "text.txt"
+    text.write_text(TEXT * 20)
+    options = ["--format", "mxfp4", "--method", "gptq", "--rotation", "32", "--text", text]
+    code, out, _ = run(model, tmp_path / "out", *options)
+    assert code == 0
+    words = " ".join(out.split())
+    assert "method: gptq, rotated by 32 channels" in words
+    report = json.loads(run(model, tmp_path / "out", *options, "--json")[1])
+    calibrated = report["perplexity"]["calibrated_tokens"]
+    assert f", after the {calibrated:,} that it was calibrated on" in words
+    for layer in report["layers"]:
+        before, after = layer["objective"]
+        assert after < before
+    assert "calibrated" not in report
+
+
+def test_without_a_text_nothing_is_calibrated(model: Path, tmp_path: Path) -> None:
+    code, out, err = run(model, tmp_path / "out", "--format", "mxfp4", "--method", "gptq")
+    assert (code, out) == (1, "")
+    assert "--method gptq needs --text FILE" in " ".join(err.split())
+    assert not (tmp_path / "out").exists()
+
+
 def test_for_programs(model: Path, tmp_path: Path) -> None:
     options = ["--format", "fp8", "--activations", "none", "--ignore", "model.layers.0.*"]
     code, out, _ = run(model, tmp_path / "out", *options, "--shard-size", "0.001", "--json")
