@@ -47,6 +47,7 @@ WIDE, WIDE_CODES = (
 )
 PADDED = selected("attention_prefill", dtype="bf16", head_size=128, keys="packed", padded=True)
 SHARED = selected("attention_prefill", dtype="bf16", head_size=64, keys="paged", mask=PART)
+SHARED_WINDOW = catalogue("gfx950").kernel("attention_prefill_bf16_d128_paged_window_part")
 CAPS, SLOPES = (
     selected("attention_prefill", dtype="bf16", head_size=64, keys="paged", mask=mask)
     for mask in (CAPPED, ALIBI)
@@ -54,7 +55,7 @@ CAPS, SLOPES = (
 JUDGED = [
     [PACKED, PAGED, SPLIT, TOKENS, ANY_PAGES, TURNS, PARTS],
     [WINDOWED, LONE, HALVES],
-    [SHARED],
+    [SHARED, SHARED_WINDOW],
     [CAPS],
     [SLOPES],
     [CODES, COLUMNS, LANE_CODES],
@@ -124,17 +125,19 @@ def test_mutants_of_the_source(mutant: SourceMutant, tmp_path: Path, tools: Tool
 def concerned(mutant: SourceMutant) -> list[KernelEntry]:
     """Pages are of the paged kernels alone; lanes, of those where each finds its own rows; pieces,
     of those of split caches; a packed tensor's own end, of the packed ones; turns, of those with
-    two waves of a workgroup on a SIMD; parts of the keys, of those whose waves share rows; windows
-    and sinks, of those that have them, a lone tile of theirs, of those whose copies have no end,
-    halves of it, of those whose waves share rows, too, and codes cleared before windows, of those
-    in FP8; shared keys, of those for parts; which head a row of one head is of, of windows; wide
-    rows and codes, of those for 256 channels; what is padded, of those for several head sizes; caps
-    and slopes, of those that have them."""
+    two waves of a workgroup on a SIMD; parts of the keys, of those whose waves share rows;
+    windows and sinks, of those that have them, a lone tile of theirs, of those whose copies have
+    no end, halves of it, of those whose waves share rows, too, and codes cleared before windows,
+    of those in FP8; shared keys, of those for parts, and parts of a window, of those of windows;
+    which head a row of one head is of, of windows; wide rows and codes, of those for 256
+    channels; what is padded, of those for several head sizes; caps and slopes, of those that
+    have them."""
     of = {
         "parts": [PARTS],
         "join": [PARTS],
         "window": [WINDOWED],
         "shared keys": [SHARED],
+        "parts of a window": [SHARED_WINDOW],
         "sinks": [WINDOWED],
         "heads: dealt in turn": [WINDOWED],
         "heads: some twice": [WINDOWED],
