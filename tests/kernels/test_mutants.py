@@ -71,10 +71,33 @@ ENTRIES = [
     pytest.param(entry, id=entry.name, marks=[] if entry in EVERY_RUN else pytest.mark.slow)
     for entry in IN_BF16
 ]
-STRICTER = ["s_waitcnt vmcnt(12): vmcnt 12 -> 13"]
-"""Of waves without work, at d=256 where 16 bytes of a value's channel lie together: they wait for
-all copies of a tile of values, and the last one is of channels that nobody reads before the next
-barrier. Elsewhere each copy has some of all channels."""
+ONE_COPY = "s_waitcnt vmcnt(12): vmcnt 12 -> 13"
+STRICTER = {
+    # Where 16 bytes of a value's channel lie together, waves without work wait for all copies of a
+    # tile of values, and all waves of split_r64: the last one is of channels that nobody reads
+    # before the next barrier. Elsewhere each copy has some of all channels.
+    "d256_split": (ONE_COPY,),
+    "d256_split_window": (ONE_COPY,),
+    "d256_split_capped": (ONE_COPY,),
+    "d256_split_part": (ONE_COPY,),
+    "up_to_d256_split": (ONE_COPY,),
+    "up_to_d256_split_window": (ONE_COPY,),
+    "d128_split_r64": ("s_waitcnt vmcnt(0): vmcnt 0 -> 1", *4 * (ONE_COPY,)),
+    # A sink is loaded before the loop and waited for at once; where waves share rows, what they
+    # give to each other is waited for after it, and would do.
+    **dict.fromkeys(
+        (
+            "d128_packed_window_r128",
+            "d128_paged_window_r128",
+            "d128_tokens_window_r128",
+            "d128_paged_e4m3_window_r128",
+            "d128_split_e4m3_window_r128",
+            "d128_tokens_e4m3_window_r128",
+        ),
+        tuple(f"s_waitcnt lgkmcnt(0): lgkmcnt 0 -> {weaker}" for weaker in ("1", "dropped")),
+    ),
+}
+"""Waits that survive, by kernel: they wait for more than is needed there."""
 FEWEST = 80
 """Waits and barriers of a kernel, changed one at a time; fewer would mean that they were missed."""
 
@@ -83,13 +106,9 @@ FEWEST = 80
 def test_every_wait_and_every_barrier_is_needed(entry: KernelEntry) -> None:
     verdicts = list(mutants.run(entry))
     assert len(verdicts) >= FEWEST
-    changes = [str(verdict.mutant.change) for verdict in mutants.survivors(verdicts)]
-    assert changes == (STRICTER if is_split_and_wide(entry) else []), mutants.survivors(verdicts)
-
-
-def is_split_and_wide(entry: KernelEntry) -> bool:
-    facts = entry.facts
-    return (facts["keys"], facts["head_size"], facts["stored"]) == ("split", 256, facts["dtype"])
+    changes = tuple(verdict.mutant.change for verdict in mutants.survivors(verdicts))
+    name = entry.name.removeprefix("attention_prefill_bf16_")
+    assert changes == STRICTER.get(name, ()), mutants.survivors(verdicts)
 
 
 @pytest.mark.parametrize("entry", IN_BF16, ids=lambda entry: entry.name)
