@@ -158,6 +158,11 @@ WINDOWED = (
     Case(lengths=((3, 0),), num_heads=1, sliding_window=20, sinks=True),
 )
 """Of kernels with windows and sinks."""
+LONG = (
+    # parts with as many whole tiles as the rings have stages, and more
+    Case(lengths=((130, 3000),), num_heads=1, sliding_window=2500),
+)
+"""Of those for parts of a window, which are short in the cases above."""
 SEEDS = (0, 1)
 
 
@@ -183,7 +188,8 @@ def run(entry: KernelEntry) -> Iterator[Verdict]:
     code_object = entry.code_object()
     scaled = () if entry.facts["stored"] == entry.facts["dtype"] else SCALED
     windowed = WINDOWED if entry.facts["mask"] in masks.WINDOWED else ()
-    launches = [Launch(entry, case) for case in (*CASES, *scaled, *windowed)]
+    long = LONG if entry.facts["mask"] == masks.WINDOW_PART else ()
+    launches = [Launch(entry, case) for case in (*CASES, *scaled, *windowed, *long)]
     unchanged = judge(launches, code_object, Mutant(0, (), "none"))
     if unchanged.caught_by:
         raise ValueError(f"{entry.name}: {unchanged.caught_by} without any change")
