@@ -42,8 +42,10 @@ class Rotated(Serialized):
             return [plain]
         right = replace(plain, rounds=plain.rounds[:1])
         if self.kind == "ranks":
-            environment = HK | SPAWNED | {"HK_CHECK": "1"}
-            return [replace(right, engine=ENGINE | {"tp_size": 2}, environment=environment)]
+            # spawned, nothing makes SGLang take such a checkpoint in float32
+            environment, engine = HK | SPAWNED | {"HK_CHECK": "1"}, ENGINE | {"tp_size": 2}
+            ranks = replace(right, dtype="bfloat16", sabotage="", environment=environment)
+            return [replace(ranks, engine=engine)]
         return [replace(right, environment=REFUSED[self.kind][0])]
 
 
@@ -100,4 +102,4 @@ def test_two_ranks(item: Rotated, served: Reader, checkpoint: Checkpoint, folder
     assert_all_by_hk(found)
     assert_checked(found)
     truth = item.made(checkpoint, folder).truth
-    assert_true(SCHEMES[SCHEME], found, truth, "float32")
+    assert_true(SCHEMES[SCHEME], found, truth, "bfloat16")
