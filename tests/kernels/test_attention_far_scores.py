@@ -107,7 +107,8 @@ def exact_scores(entry: KernelEntry, power: int, rows: list[tuple[int, torch.Ten
     minus steps where the sign is 0. All products and sums are exact.
     """
     case = Case(lengths=((len(rows), len(rows[0][1])),), num_heads=1, causal=False)
-    call = make(Launch.fitting(entry, case))
+    fitted = Launch.fitting(entry, case)
+    call = make(fitted.but(head_size=max(fitted.head_size, 40)))
     dot = DOTS[call["query"].dtype]
     query, key = (torch.zeros(call[name].shape) for name in ("query", "key"))
     for row, (sign, steps) in enumerate(rows):

@@ -64,7 +64,7 @@ JUDGED = [
     [PADDED],
 ]
 """By source: of the template's kernels those whose mutants every run judges."""
-EVERY_RUN = (PAGED, WINDOWED, CAPS, SLOPES)
+EVERY_RUN = (PAGED, WINDOWED)
 IN_BF16 = [entry for entry in family("attention_prefill") if entry.facts["dtype"] == "bf16"]
 """The others are these, but for the dtype of an instruction (a test below)."""
 ENTRIES = [

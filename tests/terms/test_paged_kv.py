@@ -54,7 +54,7 @@ def test_numbers_that_cross_the_schema() -> None:
     plane = 16 * 32
     key = [4 * plane, 2 * plane, 0, 1, 0, 16, 16, 32]
     value = [4 * plane, 2 * plane, 0, 32, 0, 1, 16, 32]
-    assert cache.as_ints() == [*key, *value, 3, 16, 2, 32]
+    assert cache.as_ints() == [*key, *value, 3, 16, 2, 32, 32]
     parts = (cache.key.tensor, cache.value.tensor)
     assert PagedKV.from_ints(*parts, cache.as_ints()).as_ints() == cache.as_ints()
 
@@ -82,8 +82,8 @@ def test_bad_layout(tensor: torch.Tensor, layout: str, name: str, value: str) ->
 
 
 BAD_VALUES = {
-    "other blocks": (torch.zeros(4, 2, 16, 32), r"^value: .*\(4, 2, 16, 32\).*\(3, 2, 16, 32\)"),
-    "other channels": (torch.zeros(3, 2, 16, 8), r"^value: .*\(3, 2, 16, 8\)"),
+    "other blocks": (torch.zeros(4, 2, 16, 32), r"^value: .*\(4, 2, 16\).*\(3, 2, 16\)"),
+    "other heads": (torch.zeros(3, 1, 16, 32), r"^value: .*\(3, 1, 16\).*\(3, 2, 16\)"),
     "other dtype": (CACHE.half(), r"^value: torch\.float16.*torch\.float32"),
     "other device": (CACHE.to("meta"), r"^value: .*meta.*cpu"),
 }
@@ -93,6 +93,13 @@ BAD_VALUES = {
 def test_keys_and_values_that_disagree(value: torch.Tensor, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         PagedKV.from_views(CACHE, "B H N D", value, "B H N D")
+
+
+def test_values_of_another_size() -> None:
+    cache = PagedKV.from_views(CACHE, "B H N D", torch.zeros(3, 2, 16, 8), "B H N D")
+    assert (cache.head_size, cache.value_size) == (32, 8)
+    parts = (cache.key.tensor, cache.value.tensor)
+    assert PagedKV.from_ints(*parts, cache.as_ints()) == cache
 
 
 def test_one_tensor_that_does_not_fit() -> None:
