@@ -1,4 +1,5 @@
-"""Which rotations of activations there are, for all operators that take one."""
+"""Which rotations of activations there are, for all operators that take one, and how a checkpoint
+says that its weights have one."""
 
 from __future__ import annotations
 
@@ -6,6 +7,16 @@ from hk_backend.reference.rotation import ROTATIONS
 from hk_backend.terms.weight_format import ROTATED
 
 EACH = ", ".join(map(str, ROTATIONS))
+ROTATION = 64
+"""The default where weights are quantised: the best that was measured (docs/quantize.md)."""
+ROTATION_KEY = "hk_rotation"
+"""In a weight's arguments: how many channels along K are rotated together
+(`hk_backend.reference.rotation`), those of the weight already, those of the input while serving.
+
+compressed-tensors' own `transform_config` can say the same (a "hadamard" of this `head_dim` at
+"input"), but SGLang and transformers do not look at it, and would serve nonsense. In its
+`QuantizationArgs` an unknown key is an error to everybody who reads them.
+"""
 
 
 def rotation_fault(rotation: int, activations: str, k: int) -> tuple[str, str] | None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
+from hk_backend.ops.mx_scales import best_scales, codes_under
 from hk_backend.quantize.gptq import compensated
 from hk_backend.quantize.method import Method
-from hk_backend.quantize.scales import best_scales, codes_under
 from hk_backend.quantize.served import Serving
 from hk_backend.quantize.source import MERGED, Source
 from hk_backend.quantize.stream import Stream

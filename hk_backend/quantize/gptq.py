@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import torch
 
-from hk_backend.quantize.elements import nearest
-from hk_backend.quantize.scales import round_to, spread
+from hk_backend.ops.mx_elements import nearest
+from hk_backend.ops.mx_scales import round_to, spread
 
 DAMPING = 0.01
 """Of the mean of the Hessian's diagonal, added to it: for inputs that calibration hardly saw."""

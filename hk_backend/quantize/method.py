@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from hk_backend.ops.mx_scales import best_scales, codes_under
 from hk_backend.quantize.recipe import Recipe
-from hk_backend.quantize.scales import best_scales, codes_under
 from hk_backend.reference.rotation import rotated
 
 

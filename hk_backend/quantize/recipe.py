@@ -13,18 +13,11 @@ from typing import Any
 import torch
 
 from hk_backend import ops
+from hk_backend.ops.rotation import ROTATION_KEY
 from hk_backend.quantize.tensor import StoredTensor
 from hk_backend.quantize.values import dequantize
 from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK, MX_BLOCK
 
-ROTATION_KEY = "hk_rotation"
-"""In a weight's arguments: how many channels along K are rotated together
-(`hk_backend.reference.rotation`), those of the weight already, those of the input while serving.
-
-compressed-tensors' own `transform_config` can say the same (a "hadamard" of this `head_dim` at
-"input"), but SGLang and transformers do not look at it, and would serve nonsense. In its
-`QuantizationArgs` an unknown key is an error to everybody who reads them.
-"""
 IGNORED = "lm_head"
 """Left as it is in every recipe, like the embeddings."""
 

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hk_backend.ops.rotation import ROTATION
 from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.method import Method
 from hk_backend.quantize.recipe import RECIPES, Recipe
 from hk_backend.reference.rotation import ROTATIONS
-
-ROTATION = 64
-"""The default of `--rotation`: the best of those that were measured (docs/quantize.md)."""
 
 
 @dataclass(frozen=True)

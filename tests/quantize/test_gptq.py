@@ -7,9 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hk_backend.ops.mx_scales import best_scales, round_to
 from hk_backend.quantize import gptq
 from hk_backend.quantize.gptq import compensated, objective
-from hk_backend.quantize.scales import best_scales, round_to
 from hk_backend.terms.weight_format import MX_BLOCK
 from tests.quantize.test_methods import MX, outlying
 

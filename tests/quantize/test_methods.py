@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hk_backend import reference
-from hk_backend.quantize.elements import nearest, packed
+from hk_backend.ops.mx_elements import nearest, packed
+from hk_backend.ops.mx_scales import best_scales, codes_under, round_to, usual_scales
 from hk_backend.quantize.method import Method
 from hk_backend.quantize.recipe import RECIPES
-from hk_backend.quantize.scales import best_scales, codes_under, round_to, usual_scales
 from hk_backend.quantize.served import Serving
 from hk_backend.reference.linear import encode, mx_scale_values
 from hk_backend.reference.rotation import ROTATIONS, rotated

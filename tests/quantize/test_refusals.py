@@ -11,10 +11,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from hk_backend.ops.rotation import ROTATION
 from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.job import Job
 from hk_backend.quantize.method import Method
-from hk_backend.quantize.settings import ROTATION, Settings
+from hk_backend.quantize.settings import Settings
 from tests.quantize.conftest import WEIGHTS
 
 LAYER = "model.layers.1.self_attn.k_proj"

@@ -12,10 +12,10 @@ from pydantic import ValidationError
 from safetensors.torch import load_file
 
 from hk_backend import reference
+from hk_backend.ops.rotation import ROTATION, ROTATION_KEY
 from hk_backend.quantize import perplexity
 from hk_backend.quantize.job import Job
-from hk_backend.quantize.recipe import ROTATION_KEY
-from hk_backend.quantize.settings import ROTATION, Settings
+from hk_backend.quantize.settings import Settings
 from hk_backend.reference.rotation import rotated
 from tests.quantize.checkpoint import config_of, tensors_of
 from tests.quantize.conftest import WEIGHTS

@@ -13,8 +13,7 @@ from typing import Any
 from compressed_tensors.quantization import QuantizationArgs
 
 from hk_backend.engine.linear.rotated import RotationError
-from hk_backend.ops.rotation import EACH
-from hk_backend.quantize.recipe import ROTATION_KEY
+from hk_backend.ops.rotation import EACH, ROTATION_KEY
 from hk_backend.reference.rotation import ROTATIONS
 
 

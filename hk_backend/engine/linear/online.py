@@ -11,9 +11,8 @@ from hk_backend.engine.linear.options import Options
 from hk_backend.engine.linear.packed_layer import pack_layer
 from hk_backend.engine.linear.shards import CheckpointError, shard_names, shard_widths
 from hk_backend.ops import quantize_fp8, quantize_mx
-from hk_backend.quantize.method import Method
-from hk_backend.quantize.recipe import RECIPES
-from hk_backend.quantize.scales import AT_ONCE
+from hk_backend.ops.mx_scales import AT_ONCE, best_scales, codes_under
+from hk_backend.reference.rotation import rotated
 from hk_backend.terms.weight_format import FORMATS
 
 SHARDS = {"q": 0, "k": 1, "v": 2}
@@ -45,10 +44,11 @@ def rotated_codes(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`weight` `[N, K]` as `hk-backend quantize --method rotated` has it: codes `[N, ...]` and
     scales `[N, K / 32]` of an mx format; a few rows at a time, which bounds the memory."""
-    method, recipe = Method("rotated", rotation), RECIPES[format]
-    pieces = weight.split(max(1, AT_ONCE // weight.shape[1]))
-    parts = [method.quantize(method.target(rows), recipe) for rows in pieces]
-    codes, scales = zip(*parts, strict=True)
+    codes, scales = [], []
+    for rows in weight.split(max(1, AT_ONCE // weight.shape[1])):
+        target = rotated(rows, rotation).float()
+        scales.append(best_scales(target, format))
+        codes.append(codes_under(target, scales[-1], format))
     return torch.cat(codes), torch.cat(scales)
 
 

@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
 from hk_backend.engine.linear.shards import merged_names
-from hk_backend.quantize.settings import ROTATION
+from hk_backend.ops.rotation import ROTATION
 from hk_backend.reference.rotation import ROTATIONS
 from hk_backend.terms.weight_format import FORMATS, ROTATED, rotated_activations
 

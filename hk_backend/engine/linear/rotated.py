@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from hk_backend.quantize.recipe import ROTATION_KEY
+from hk_backend.ops.rotation import ROTATION_KEY
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 
 

@@ -8,7 +8,8 @@ from sglang.srt.layers.quantization.compressed_tensors.compressed_tensors import
     CompressedTensorsConfig,
 )
 
-from hk_backend.quantize.recipe import RECIPES, ROTATION_KEY
+from hk_backend.ops.rotation import ROTATION_KEY
+from hk_backend.quantize.recipe import RECIPES
 
 
 def test_sglang_refuses() -> None:

@@ -8,7 +8,7 @@ from functools import cache
 
 import torch
 
-from hk_backend.quantize.recipe import ROTATION_KEY
+from hk_backend.ops.rotation import ROTATION_KEY
 from hk_backend.reference import quantize_mx
 from tests.integration.shared.quantization_configs import (
     Config,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hk_backend.quantize.recipe import ROTATION_KEY
+from hk_backend.ops.rotation import ROTATION_KEY
 from tests.integration.hk_sglang.e2e.test_linear import ENGINE, SPAWNED, Serialized
 from tests.integration.shared.checkpoints import SCHEMES, Made, make
 from tests.integration.shared.checkpoints.online import ONLINE

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hk_backend.quantize.recipe import ROTATION_KEY
+from hk_backend.ops.rotation import ROTATION_KEY
 from tests.integration.hk_vllm.e2e.engine import SPAWNED, serve
 from tests.integration.hk_vllm.e2e.quantized import ENGINE
 from tests.integration.shared.checkpoints import SCHEMES, Made, make

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from compressed_tensors.quantization import QuantizationScheme
 
-from hk_backend.quantize.recipe import ROTATION_KEY
+from hk_backend.ops.rotation import ROTATION_KEY
 from tests.integration.shared.checkpoints import compressed
 from tests.integration.shared.checkpoints.numbers import (
     fp8_block,

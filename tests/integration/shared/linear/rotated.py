@@ -13,8 +13,9 @@ import torch
 
 from hk_backend.engine.linear.rotated import RotationError
 from hk_backend.engine.linear.route import is_attached
+from hk_backend.ops.rotation import ROTATION_KEY
 from hk_backend.quantize.method import Method
-from hk_backend.quantize.recipe import RECIPES, ROTATION_KEY
+from hk_backend.quantize.recipe import RECIPES
 from hk_backend.reference.rotation import ROTATIONS
 from hk_backend.reference.rotation import rotated as turned
 from hk_backend.routing.routes import routes

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from hk_backend import ops
-from hk_backend.quantize.elements import nearest, packed
+from hk_backend.ops.mx_elements import nearest, packed
+from hk_backend.ops.quantize import quantize_mx
 from hk_backend.reference.linear import mx_scale_values
 from hk_backend.terms.weight_format import FORMATS, MX_BLOCK
 
@@ -17,7 +17,7 @@ AT_ONCE = 1 << 22
 
 def usual_scales(weight: torch.Tensor, format: str) -> torch.Tensor:
     """e8m0 codes of a finite `weight` `[n, k]` by each block's maximum: uint8 `[n, k / 32]`."""
-    return ops.quantize_mx(weight, format)[1]
+    return quantize_mx(weight, format)[1]
 
 
 def best_scales(weight: torch.Tensor, format: str) -> torch.Tensor:
