@@ -18,7 +18,8 @@ from hk_backend.engine.linear.compressed_tensors import read_groups, rotation_of
 from hk_backend.engine.linear.rotated import check_agreement, only_hk, verdict_on_shards
 from hk_backend.engine.linear.shards import merged_names
 from hk_backend.engine.patching import wrap
-from hk_vllm.linear.kernels import HKMxKernel
+from hk_backend.terms.verdict import SERVED
+from hk_vllm.linear.kernels import HKMxKernel, counterpart
 from hk_vllm.linear.layer import verdict_on
 
 
@@ -72,7 +73,7 @@ def check_served(
         RotationError: it is not HK's, or HK does not serve the layer.
     """
     if not isinstance(kernel, HKMxKernel):
-        raise only_hk(name, rotation, f"vLLM has chosen {type(kernel).__name__}")
+        raise only_hk(name, rotation, _chosen(kernel))
     n, k = sum(output_partition_sizes), input_size_per_partition
     verdict = verdict_on_shards(k, rotation, input_size // k) and verdict_on(
         kernel.format(),
@@ -84,3 +85,11 @@ def check_served(
     )
     if not verdict:
         raise only_hk(name, rotation, verdict.why)
+
+
+def _chosen(kernel: Any) -> str:
+    """What vLLM has chosen instead of HK, and HK's reason, if the reason is HK's."""
+    ours = counterpart(kernel, weight_only=False)
+    verdict = SERVED if ours is None else ours.verdict(kernel.config)
+    why = "" if verdict else f", because {verdict.why}"
+    return f"vLLM has chosen {type(kernel).__name__}{why}"

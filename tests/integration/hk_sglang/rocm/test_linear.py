@@ -14,6 +14,7 @@ import pytest
 
 from tests.integration.hk_sglang.linear_checkpoints import CHECKPOINTS
 from tests.integration.shared.linear.devices import GFX950, unserved
+from tests.integration.shared.linear.rotated import only_hk
 from tests.models import ROOT
 
 NAMES = [name for name in CHECKPOINTS if not name.startswith("hk_")]
@@ -40,11 +41,16 @@ def session() -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_who_computes_a_layer(name: str) -> None:
-    """HK what gfx950 has kernels for; the rest SGLang's own method, or its error, as without HK."""
+    """HK what gfx950 has kernels for; the rest SGLang's own method, or its error, as without HK.
+
+    Nobody a rotated layer that HK has no kernel for, whatever SGLang would choose."""
     stock, found = (session()[phase][name] for phase in ("untouched", "on"))
     why = unserved(GFX950, CHECKPOINTS[name].scale_kind)
     if not why:
         assert found == {"method": "HKLinearMethod", "left": ""}
+    elif rotation := CHECKPOINTS[name].rotation:
+        expected = only_hk(why, rotation, layer="model.qkv_proj")
+        assert re.match(f"(?s)RotationError: {expected}", found["error"])
     elif "method" in stock:
         assert found["method"] == stock["method"]
         assert re.search(why, found["left"])

@@ -12,6 +12,7 @@ from hk_vllm.linear.kernels import KERNELS
 
 from tests.integration.hk_vllm.rocm.pretending import answers_of
 from tests.integration.shared.linear.devices import GFX950, unserved
+from tests.integration.shared.linear.rotated import only_hk
 from tests.integration.shared.linear_checkpoints import CHECKPOINTS
 
 AITER = pytest.mark.parametrize("aiter", [False, True], ids=["torch", "aiter"])
@@ -50,7 +51,9 @@ def test_first_in_every_list_and_the_rest_behind_it(aiter: bool) -> None:
 @AITER
 @pytest.mark.parametrize("name", NAMES)
 def test_who_computes_a_layer(name: str, aiter: bool) -> None:
-    """HK what gfx950 has kernels for; vLLM's own choice, or its error and HK's reason, the rest."""
+    """HK what gfx950 has kernels for; vLLM's own choice, or its error and HK's reason, the rest.
+
+    Nobody a rotated layer that HK has no kernel for, whatever vLLM would choose."""
     checkpoint = CHECKPOINTS[name]
     stock, found = (session(aiter)[phase]["layers"][name] for phase in ("untouched", "on"))
     why = unserved(GFX950, checkpoint.scale_kind)
@@ -58,6 +61,9 @@ def test_who_computes_a_layer(name: str, aiter: bool) -> None:
         weight_only = checkpoint.activations == "none"
         kernel = "HKWeightOnlyFp8LinearKernel" if weight_only else OURS[checkpoint.scale_kind]
         assert found == {"kernel": kernel}
+    elif checkpoint.rotation:
+        expected = only_hk(why, checkpoint.rotation, layer="model.qkv_proj")
+        assert re.match(f"(?s)RotationError: {expected}", found["error"])
     elif "kernel" in stock:
         assert found == stock
     else:
