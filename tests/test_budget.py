@@ -92,7 +92,7 @@ def test_within_the_budget(session: pytest.Pytester) -> None:
 def test_the_sum_over_workers_is_judged(session: pytest.Pytester) -> None:
     """Each worker alone is within the budget."""
     session.makepyfile(**TWO_FILES)
-    found = run(session, 2 * one_launch() - 1, "-n", "2", "--dist", "loadfile")
+    found = run(session, 2 * one_launch() - 1, "-n", "2", "--dist", "worksteal")
     assert found.ret == pytest.ExitCode.TESTS_FAILED
     found.assert_outcomes(passed=2)
     found.stdout.fnmatch_lines(["*  test_one.py", "*: OVER BUDGET"])

@@ -27,7 +27,7 @@ class Part:
 
     def command(self, python: str) -> list[str]:
         """The shell's words that run it, in the environment of `python`."""
-        spread = () if self.engine else ("-n", "auto", "--dist", "loadfile")
+        spread = () if self.engine else ("-n", "auto", "--dist", "worksteal")
         return [python, "-m", "pytest", "--durations=15", *spread, *self.arguments]
 
     def only(self, *arguments: str) -> Part:
