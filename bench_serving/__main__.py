@@ -1,4 +1,4 @@
-"""`python -m bench_serving demo | serve | kernels`, from a checkout."""
+"""`python -m bench_serving demo | serve | perplexity | kernels`, from a checkout."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from hk_backend.cli import errors
 from hk_backend.config import ConfigError
 
 if TYPE_CHECKING:
+    from bench_serving.candidates import Candidate
     from bench_serving.engines import Engine
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Serving and kernel benchmarks.")
@@ -79,21 +80,16 @@ def serve(
 ) -> None:
     """Benchmark an engine's server with its own client, alternating between backends."""
     from bench_serving import serve as suite
-    from bench_serving.candidates import Candidate
     from bench_serving.engines import ENGINES
     from bench_serving.plots import plot_serving
     from bench_serving.points import table, title
     from hk_backend.bench import settings
     from hk_backend.bench.parse import parse_numbers
 
-    try:
-        candidates = [Candidate.parse(name.strip()) for name in backends.split(",")]
-    except ValueError as error:
-        raise typer.BadParameter(f"--backends: {error}") from None
     plan = suite.Plan(
         _installed(ENGINES[engine.value]),
         model,
-        candidates,
+        _candidates(backends),
         dtype,
         parse_numbers(input_len, "--input-len"),
         output_len,
@@ -109,6 +105,41 @@ def serve(
     console.print(table(points), markup=False, soft_wrap=True)
     console.print(f"written: {out}/serve.json, serve.md, serve.png, serve.svg")
     raise typer.Exit(1 if any(point.error for point in points) else 0)
+
+
+@app.command()
+def perplexity(
+    models: Annotated[
+        list[Path],
+        typer.Argument(exists=True, file_okay=False, help="Checkpoints; ratios are to the first."),
+    ],
+    text: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="UTF-8 text.")],
+    skip: Annotated[int, typer.Option(min=0, help="Tokens left out, such as gptq's.")] = 0,
+    tokens: Annotated[int, typer.Option(min=1, help="Tokens measured after them.")] = 51200,
+    engine: EngineOption = EngineName.vllm,
+    backends: Annotated[str, typer.Option(help=BACKENDS_HELP)] = "hk",
+    dtype: Annotated[str, typer.Option(help="As the engine's --dtype.")] = "bfloat16",
+    server_args: Annotated[str, typer.Option(help="Additional server arguments, in quotes.")] = "",
+    out: Annotated[Path, typer.Option(help="Where the results go.")] = Path("results/perplexity"),
+) -> None:
+    """Measure checkpoints' perplexity on a text through an engine's server."""
+    from bench_serving import perplexity as suite
+    from bench_serving.engines import ENGINES
+
+    plan = suite.Plan(
+        _installed(ENGINES[engine.value]),
+        models,
+        _candidates(backends),
+        dtype,
+        text,
+        skip,
+        tokens,
+        shlex.split(server_args),
+    )
+    with _errors_in_words():
+        rows = suite.measure(plan, out, _tell)
+    console.print(suite.table(rows), markup=False, soft_wrap=True)
+    console.print(f"written: {out}/perplexity.json, perplexity.md")
 
 
 @app.command()
@@ -219,6 +250,15 @@ def _refuse(context: typer.Context, names: Collection[str], why: str) -> None:
             raise typer.BadParameter(f"--{name.replace('_', '-')}: {why}")
 
 
+def _candidates(backends: str) -> list[Candidate]:
+    from bench_serving.candidates import Candidate
+
+    try:
+        return [Candidate.parse(name.strip()) for name in backends.split(",")]
+    except ValueError as error:
+        raise typer.BadParameter(f"--backends: {error}") from None
+
+
 def _installed(engine: Engine) -> Engine:
     if engine.version is None:
         raise typer.BadParameter(f"--engine {engine.name}: not installed for {sys.executable}")
@@ -237,12 +277,14 @@ def _tell_aside(line: str) -> None:
 def _errors_in_words() -> Iterator[None]:
     """An expected failure as one message and exit code 1."""
     from bench_serving.demo import DemoError
+    from bench_serving.perplexity import TextError
     from bench_serving.server import ServerError
     from bench_serving.smollm2 import FetchError
+    from hk_backend.quantize.errors import QuantizeError
 
     try:
         yield
-    except (DemoError, FetchError, ServerError) as error:
+    except (DemoError, FetchError, QuantizeError, ServerError, TextError) as error:
         console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:

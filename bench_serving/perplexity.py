@@ -1,0 +1,192 @@
+"""`python -m bench_serving perplexity`: what checkpoints make of a text, as an engine serves them.
+
+One server after the other is asked for the log-probabilities of the same tokens. Windows are those
+of `hk-backend quantize --text` (`hk_backend.quantize.perplexity`), so that the figures are of one
+kind; here they come through the engine: its attention, its 16-bit activations, HK's packed layers.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench_serving import counters
+from bench_serving.candidates import Candidate
+from bench_serving.engines import Engine
+from bench_serving.requests import Client
+from bench_serving.server import Server, ServerError
+from hk_backend import machine
+from hk_backend.bench.tables import markdown
+from hk_backend.cli import status
+from hk_backend.quantize.perplexity import WINDOW, read_text, windows
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure, checked by the command line.
+
+    `skip`, `tokens`: of the text's tokens, those left out at its beginning (what a method was
+    calibrated on), and those measured after them.
+    """
+
+    engine: Engine
+    models: Sequence[Path]
+    candidates: Sequence[Candidate]
+    dtype: str
+    text: Path
+    skip: int
+    tokens: int
+    server_arguments: Sequence[str] = ()
+
+
+@dataclass
+class Row:
+    """One checkpoint, served by one candidate.
+
+    `scores`: the log-probability of each scored token. `ratio`: its perplexity in units of the
+    first row's, and `spread`: the standard error of that, from the tokens' paired differences.
+    """
+
+    model: str
+    candidate: str
+    nbytes: int
+    scores: list[float] = field(repr=False)
+    routed_share: float | None = None
+    ratio: float = 1.0
+    spread: float = 0.0
+
+    @property
+    def perplexity(self) -> float:
+        return math.exp(-math.fsum(self.scores) / len(self.scores))
+
+    def compare(self, first: Row) -> None:
+        """Set `ratio` and `spread`: a token's difference is independent of the next one's only
+        nearly, so the true error is somewhat larger."""
+        count = len(self.scores)
+        lost = [a - b for a, b in zip(first.scores, self.scores, strict=True)]
+        mean = math.fsum(lost) / count
+        variance = math.fsum((each - mean) ** 2 for each in lost) / max(count - 1, 1)
+        self.ratio = math.exp(mean)
+        self.spread = self.ratio * math.sqrt(variance / count)
+
+
+class TextError(RuntimeError):
+    """The text is too short for what was asked; the message says what would fit."""
+
+
+def measure(plan: Plan, out: Path, tell: Callable[[str], object]) -> list[Row]:
+    """Run `plan` and write `perplexity.json` and `perplexity.md` into `out`.
+
+    Raises:
+        TextError, hk_backend.quantize.errors.QuantizeError: the text.
+        ServerError: a server did not start or answer, or HK computed nothing.
+    """
+    texts = [tokens_of(plan, model) for model in plan.models]
+    if any(text != texts[0] for text in texts):
+        raise TextError("the models cut the text into different tokens: measure them apart")
+    rows: list[Row] = []
+    for model in plan.models:
+        for candidate in plan.candidates:
+            tell(f"serving {model.name}, {candidate.name}")
+            rows.append(served(plan, model, candidate, texts[0], out))
+            rows[-1].compare(rows[0])
+            tell(f"{rows[-1].perplexity:.3f}, {rows[-1].ratio:.4f} of the first")
+    write(plan, rows, out)
+    return rows
+
+
+def tokens_of(plan: Plan, model: Path) -> list[int]:
+    """Those that are measured, and one before them.
+
+    Raises:
+        TextError: the text has too few.
+    """
+    found = read_text(plan.text, model).tokens
+    if len(found) < plan.skip + plan.tokens + 1:
+        raise TextError(
+            f"--skip {plan.skip}, --tokens {plan.tokens}: {plan.text} has {len(found)} tokens, "
+            f"so expected at most {max(len(found) - plan.skip - 1, 0)} after that skip"
+        )
+    return found[plan.skip : plan.skip + plan.tokens + 1]
+
+
+def served(plan: Plan, model: Path, candidate: Candidate, tokens: list[int], out: Path) -> Row:
+    """Ask the server of `candidate`."""
+    log = out / "logs" / f"{model.name}-{candidate.name.replace(':', '-')}.log"
+    arguments = [*plan.engine.demo_arguments, *plan.server_arguments]
+    with candidate.server(plan.engine, model, plan.dtype, log, arguments) as server:
+        before = counters.read(server.url)
+        scores = scores_of(Client(server), tokens)
+        share = routed(server, before)
+    nbytes = sum(file.stat().st_size for file in model.glob("*.safetensors"))
+    return Row(model.name, candidate.name, nbytes, scores, share)
+
+
+def routed(server: Server, before: dict[str, counters.RouteTotals]) -> float | None:
+    """HK's share of the tokens since; None of a stock server.
+
+    Raises:
+        ServerError: it is 0.
+    """
+    if server.backend != "hk":
+        return None
+    share = counters.share_between(before, counters.read(server.url))
+    if share == 0:
+        raise ServerError(f"HK computed nothing (full log: {server.log})")
+    return share
+
+
+def scores_of(client: Client, tokens: list[int]) -> list[float]:
+    """The log-probability of every token but the first.
+
+    Raises:
+        ServerError: one is not a number.
+    """
+    scores: list[float] = []
+    for begin, first, end in windows(len(tokens), WINDOW):
+        scores += client.logprobs(tokens[begin:end])[first - begin - 1 :]
+    broken = [place for place, score in enumerate(scores, 1) if not math.isfinite(score)]
+    if broken:
+        raise ServerError(f"token {broken[0]}: its log-probability is not finite")
+    return scores
+
+
+HEADINGS = ("model", "candidate", "MB", "perplexity", "of the first", "routed")
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Markdown; the second figure of a ratio is its standard error."""
+    return markdown(HEADINGS, [cells(row) for row in rows])
+
+
+def cells(row: Row) -> list[str]:
+    share = "" if row.routed_share is None else f"{row.routed_share:.1%}"
+    ratio = f"{row.ratio:.4f} ± {row.spread:.4f}"
+    return [
+        row.model,
+        row.candidate,
+        f"{row.nbytes / 1e6:.1f}",
+        f"{row.perplexity:.3f}",
+        ratio,
+        share,
+    ]
+
+
+def write(plan: Plan, rows: Sequence[Row], out: Path) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    facts: dict[str, Any] = {
+        "text": plan.text.name,
+        "tokens": f"{plan.tokens} after the first {plan.skip}, in windows of {WINDOW}",
+        "engine": f"{plan.engine.title}, {plan.dtype}",
+        "cpu": machine.cpu_model(),
+        "versions": ", ".join(f"{n} {v}" for n, v in status.versions().items() if v),
+        "arguments": " ".join(plan.server_arguments),
+    }
+    report = {**facts, "rows": [{**asdict(row), "perplexity": row.perplexity} for row in rows]}
+    (out / "perplexity.json").write_text(json.dumps(report, indent=1, allow_nan=False) + "\n")
+    lines = "".join(f"- {name}: {fact}\n" for name, fact in facts.items() if fact)
+    (out / "perplexity.md").write_text(f"# Perplexity\n\n{lines}\n{table(rows)}\n")

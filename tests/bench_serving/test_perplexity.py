@@ -1,0 +1,144 @@
+"""`bench_serving perplexity`: which tokens are scored and after what, and how rows are compared."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from bench_serving import counters, perplexity
+from bench_serving.__main__ import app
+from bench_serving.candidates import Candidate
+from bench_serving.counters import RouteTotals
+from bench_serving.engines import Vllm
+from bench_serving.perplexity import Plan, Row, TextError, measure, scores_of, table, tokens_of
+from bench_serving.server import ServerError
+from hk_backend.quantize.perplexity import WINDOW, Text
+from hk_backend.routing.routes import Tally
+
+TOKENS = [(7 * place) % 1009 for place in range(3 * WINDOW)]
+
+
+class Client:
+    """A model whose loss is a thousandth of the token's id."""
+
+    def __init__(self, server: Any = None) -> None:
+        self.asked: list[list[int]] = []
+
+    def logprobs(self, tokens: Sequence[int]) -> list[float]:
+        self.asked.append(list(tokens))
+        return [-token / 1000 for token in tokens[1:]]
+
+
+def plan(tmp_path: Path, **changes: Any) -> Plan:
+    settings: dict[str, Any] = {
+        "engine": Vllm(),
+        "models": [tmp_path / "first", tmp_path / "second"],
+        "candidates": [Candidate.parse("hk")],
+        "dtype": "bfloat16",
+        "text": tmp_path / "text.txt",
+        "skip": 100,
+        "tokens": 2000,
+    }
+    return Plan(**{**settings, **changes})
+
+
+@pytest.fixture
+def text(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[int]]:
+    """A model's tokens of the text, by the model's name."""
+    found = {"first": list(TOKENS), "second": list(TOKENS)}
+    read = lambda path, model: Text(path, "", found[model.name])  # noqa: E731
+    monkeypatch.setattr(perplexity, "read_text", read)
+    return found
+
+
+@pytest.mark.parametrize("count", [2, 700, WINDOW, WINDOW + 1, 3 * WINDOW])
+def test_every_token_but_the_first_is_scored_once(count: int) -> None:
+    client = Client()
+    assert scores_of(client, TOKENS[:count]) == [-token / 1000 for token in TOKENS[1:count]]  # type: ignore[arg-type]
+    assert max(map(len, client.asked)) <= WINDOW
+
+
+def test_a_score_that_is_not_a_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Client, "logprobs", lambda self, tokens: [-1.0, math.nan, -1.0])
+    with pytest.raises(ServerError, match="token 2: its log-probability is not finite"):
+        scores_of(Client(), TOKENS[:4])  # type: ignore[arg-type]
+
+
+def test_what_calibration_saw_is_left_out(tmp_path: Path, text: dict[str, list[int]]) -> None:
+    assert tokens_of(plan(tmp_path), tmp_path / "first") == TOKENS[100:2101]
+
+
+def test_a_text_that_is_too_short(tmp_path: Path, text: dict[str, list[int]]) -> None:
+    message = r"--skip 100, --tokens 2972: .*text.txt has 3072 tokens, so expected at most 2971"
+    with pytest.raises(TextError, match=message):
+        tokens_of(plan(tmp_path, tokens=2972), tmp_path / "first")
+
+
+def test_rows_are_compared_token_by_token() -> None:
+    """The ratio is of the perplexities; its error is that of the differences, not of the losses."""
+    first = Row("a", "hk", 1, [-5.0, -1.0, -3.0, -2.0])
+    second = Row("b", "hk", 1, [-5.1, -1.1, -3.1, -2.3])
+    second.compare(first)
+    assert second.ratio == pytest.approx(second.perplexity / first.perplexity)
+    deviation = math.sqrt((3 * 0.05**2 + 0.15**2) / 3)
+    assert second.spread == pytest.approx(second.ratio * deviation / 2)
+
+
+@pytest.fixture
+def servers(monkeypatch: pytest.MonkeyPatch) -> list[RouteTotals]:
+    """Servers that start at once; what HK has computed after each reading, the last one stays."""
+    readings = [RouteTotals(), RouteTotals(served=Tally(1, 5))]
+
+    @contextmanager
+    def start(self: Candidate, engine: Any, model: Path, *_: Any) -> Iterator[Any]:
+        yield type("Fake", (), {"url": model.name, "backend": self.backend, "log": "the log"})()
+
+    monkeypatch.setattr(Candidate, "server", start)
+    monkeypatch.setattr(perplexity, "Client", Client)
+    read = lambda url: {"linear": readings[0] if len(readings) == 1 else readings.pop(0)}  # noqa: E731
+    monkeypatch.setattr(counters, "read", read)
+    return readings
+
+
+def test_what_is_written(
+    tmp_path: Path, text: dict[str, list[int]], servers: list[RouteTotals]
+) -> None:
+    servers += [RouteTotals(served=Tally(2, 9))]
+    rows = measure(plan(tmp_path, candidates=[Candidate.parse("stock")]), tmp_path / "out", print)
+    assert [row.ratio for row in rows] == [1.0, 1.0]
+    written = json.loads((tmp_path / "out/perplexity.json").read_text())
+    expected = math.exp(sum(TOKENS[101:2101]) / 1000 / 2000)
+    assert [row["perplexity"] for row in written["rows"]] == pytest.approx([expected] * 2)
+    assert table(rows) in (tmp_path / "out/perplexity.md").read_text()
+
+
+def test_hk_that_computes_nothing_is_an_error(
+    tmp_path: Path, text: dict[str, list[int]], servers: list[RouteTotals]
+) -> None:
+    del servers[1:]
+    with pytest.raises(ServerError, match="HK computed nothing"):
+        measure(plan(tmp_path), tmp_path / "out", print)
+
+
+def test_models_of_different_tokens_are_not_compared(
+    tmp_path: Path, text: dict[str, list[int]]
+) -> None:
+    text["second"][500] += 1
+    with pytest.raises(TextError, match="different tokens"):
+        measure(plan(tmp_path), tmp_path / "out", print)
+
+
+def test_a_bad_backend_is_named(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("words")
+    arguments = ["perplexity", str(tmp_path), "--text", str(tmp_path / "text.txt")]
+    found = CliRunner().invoke(app, [*arguments, "--backends", "nobody"])
+    assert found.exit_code == 2
+    assert "--backends" in found.output
+    assert "nobody" in found.output
