@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from hk_backend.ops.mx_scales import best_scales, codes_under
 from hk_backend.quantize.gptq import compensated
 from hk_backend.quantize.method import Method
 from hk_backend.quantize.served import Serving
 from hk_backend.quantize.source import MERGED, Source
 from hk_backend.quantize.stream import Stream
+from hk_backend.quantize.values import encode, factors
 
 TOKENS = 16 << 10
 """Of the text's beginning, but not more than half of it."""
@@ -81,9 +81,10 @@ class Calibration:
 
     def _compensated(self, seen: Observed) -> Compensated:
         recipe, target = self._serving.recipe, seen.target
-        scales = best_scales(target, recipe.format)
-        moved, *objective = compensated(target, scales, seen.inputs.hessian(), recipe.format)
-        codes = codes_under(moved, scales, recipe.format)
+        scales = recipe.best_scales(target)
+        steps = factors(scales, recipe.format, *target.shape)
+        moved, *objective = compensated(target, steps, seen.inputs.hessian(), recipe.format)
+        codes = encode(moved, recipe.format, scales)
         error = recipe.relative_error(codes, scales, target)
         return Compensated(codes, scales, error, (objective[0], objective[1]))
 

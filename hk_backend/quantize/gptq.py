@@ -2,7 +2,8 @@
 
 What is minimised is the error of the layer's outputs over calibration inputs X `[tokens, k]`: the
 objective tr(E H E^T), with E the error of the weight and H = 2 X^T X / tokens. See
-https://arxiv.org/abs/2210.17323, and https://arxiv.org/abs/2509.23202 for MX formats.
+https://arxiv.org/abs/2210.17323, and https://arxiv.org/abs/2509.23202 for MX formats. Scales are
+given: they are chosen before, for the weight as it is.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import torch
 
 from hk_backend.ops.mx_elements import nearest
-from hk_backend.ops.mx_scales import round_to, spread
 
 DAMPING = 0.01
 """Of the mean of the Hessian's diagonal, added to it: for inputs that calibration hardly saw."""
@@ -25,30 +25,31 @@ def objective(values: torch.Tensor, weight: torch.Tensor, hessian: torch.Tensor)
 
 
 def compensated(
-    weight: torch.Tensor, scales: torch.Tensor, hessian: torch.Tensor, format: str
+    weight: torch.Tensor, factors: torch.Tensor, hessian: torch.Tensor, format: str
 ) -> tuple[torch.Tensor, float, float]:
-    """What to round instead of `weight` `[n, k]` (float32) under the same `scales`; the objective
-    of rounding `weight` itself, and of rounding the result.
+    """What to round instead of `weight` `[n, k]` (float32) to multiples by `factors` `[n, k]` of
+    the elements of `format`; the objective of rounding `weight` itself, and of rounding the result.
 
     Columns with large inputs go first. The result is `weight` where nothing better was found, so
     that the second objective is never above the first.
     """
     order = hessian.diagonal().argsort(descending=True, stable=True)
     upper = _inverse_factor(hessian[order][:, order])
-    left, factors = weight.T[order], spread(scales).T[order]  # a column's weights are neighbours
+    left, steps = weight.T[order], factors.T[order]  # a column's weights are neighbours
     for first in range(0, len(left), BLOCK):
         here, rest = slice(first, first + BLOCK), slice(first + BLOCK, None)
         part, triangle = left[here], upper[here, here]
         errors = torch.empty_like(part)
-        for column, (now, factor) in enumerate(zip(part, factors[here], strict=True)):
-            rounded = nearest(now / factor, format) * factor
+        for column, (now, step) in enumerate(zip(part, steps[here], strict=True)):
+            rounded = nearest(now / step, format) * step
             errors[column] = (now - rounded) / triangle[column, column]
             part[column + 1 :] -= triangle[column, column + 1 :, None] * errors[column]
         left[rest] -= upper[here, rest].T @ errors
     moved = torch.empty_like(weight)
     moved[:, order] = left.T
     before, after = (
-        objective(round_to(each, scales, format), weight, hessian) for each in (weight, moved)
+        objective(nearest(each / factors, format) * factors, weight, hessian)
+        for each in (weight, moved)
     )
     return (moved, before, after) if after < before else (weight, before, before)
 

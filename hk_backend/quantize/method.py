@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from hk_backend.ops.mx_scales import best_scales, codes_under
 from hk_backend.quantize.recipe import Recipe
+from hk_backend.quantize.values import encode
 from hk_backend.reference.rotation import rotated
 
 
@@ -32,5 +32,5 @@ class Method:
         """Codes and scales as `Recipe.stored` describes them, each weight by itself."""
         if self.name == "rtn":
             return recipe.quantize(target)
-        scales = best_scales(target, recipe.format)
-        return codes_under(target, scales, recipe.format), scales
+        scales = recipe.best_scales(target)
+        return encode(target, recipe.format, scales), scales

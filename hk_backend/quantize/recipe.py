@@ -2,7 +2,7 @@
 
 A standard exists for all but 6-bit microscaling: FP8, MXFP8 and MXFP4 are written as the library
 `compressed-tensors` (0.17) writes them. MXFP6 is written as AMD Quark exports OCP MX, which
-vLLM's Quark loader reads (`model_executor/layers/quantization/quark/`).
+vLLM's Quark loader reads (`model_executor/layers/quantization/quark/`); rotated, as HK's own.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from hk_backend import ops
+from hk_backend.ops.mx_scales import best_scales
 from hk_backend.ops.rotation import ROTATION_KEY
 from hk_backend.quantize.tensor import StoredTensor
 from hk_backend.quantize.values import dequantize
@@ -39,14 +40,19 @@ class Recipe:
     caution: str = ""
     """What quantised activations cost, if it is much."""
     rotates: bool = False
-    """Whether the format can be rotated, and is by default."""
+    """Whether it is rotated by default, if its activations are quantised."""
+
+    @property
+    def can_rotate(self) -> bool:
+        """Whether weights and activations may be rotated."""
+        return self.granularity == "mx"
 
     @property
     def methods(self) -> tuple[str, ...]:
         """Values of `--method` that the format knows, the default first."""
         if self.granularity != "mx":
-            return ("rtn",)
-        return ("rotated", "scales", "gptq", "rtn") if self.rotates else ("scales", "gptq", "rtn")
+            return ("rtn", "gptq")
+        return (*(("rotated", "scales") if self.rotates else ("scales", "rotated")), "gptq", "rtn")
 
     @property
     def row_multiple(self) -> int:
@@ -77,8 +83,14 @@ class Recipe:
         """
         if self.granularity == "mx":
             return ops.quantize_mx(weight, self.format, scale_rounding="even")
-        scales = fp8_scales(weight, self.granularity, FORMATS[self.format].quantised_max)
-        return ops.quantize_fp8(weight, self.granularity, scales)
+        return ops.quantize_fp8(weight, self.granularity, self.best_scales(weight))
+
+    def best_scales(self, weight: torch.Tensor) -> torch.Tensor:
+        """Those of a finite `weight` `[n, k]`, in the shape and dtype of `stored`. MX: chosen by
+        `hk_backend.ops.mx_scales`. FP8: of `quantize`, as floats are as fine at any scale."""
+        if self.granularity == "mx":
+            return best_scales(weight, self.format)
+        return fp8_scales(weight, self.granularity, FORMATS[self.format].quantised_max)
 
     def dequantize(self, codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
         """The exact float32 values `[n, k]` of what `quantize` returned."""
@@ -98,6 +110,8 @@ class Recipe:
         """What `config.json` says; `ignored`: names of the layers that are left as they are.
         `rotation`: see `ROTATION_KEY`."""
         ignored = [IGNORED, *ignored]
+        if self.quant_method == "quark" and rotation:
+            return hk_config(self, activations, ignored, rotation)
         if self.quant_method == "quark":
             return quark_config(self, activations, ignored)
         return compressed_tensors_config(self, activations, ignored, rotation)
@@ -172,6 +186,21 @@ def compressed_tensors_config(
         "quantization_status": "compressed",
         "config_groups": {"group_0": group_0},
         "kv_cache_scheme": None,
+        "ignore": ignored,
+    }
+
+
+def hk_config(
+    recipe: Recipe, activations: str, ignored: list[str], rotation: int
+) -> dict[str, Any]:
+    """Of the methods that HK registers with engines (`hk_backend.engine.linear.options`): Quark's
+    readers skip what they do not know, so that they would serve a rotated weight as if it were
+    not; this method nobody else knows."""
+    return {
+        "quant_method": f"hk_{recipe.format.partition('_')[0]}",
+        "format": recipe.format,
+        "activations": activations,
+        "rotation": rotation,
         "ignore": ignored,
     }
 

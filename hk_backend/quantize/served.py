@@ -10,7 +10,7 @@ from hk_backend import ops
 from hk_backend.quantize.recipe import Recipe
 from hk_backend.quantize.values import dequantize
 from hk_backend.reference.rotation import rotated
-from hk_backend.terms.weight_format import rotated_activations
+from hk_backend.terms.weight_format import FP8_BLOCK, rotated_activations
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,17 @@ class Serving:
         return ServedLinear(packed, bias)
 
     def multiplied(self, x: torch.Tensor) -> torch.Tensor:
-        """What an MX layer multiplies with its weight for the inputs `x` `[..., k]`, float32."""
+        """What a layer multiplies with its weight for the inputs `x` `[..., k]`, float32."""
         if self.activations == "none":
             return rotated(x, self.rotation, torch.float32) if self.rotation else x.float()
         rows, format = x.flatten(0, -2), self.recipe.format
-        codes, scales = ops.quantize_mx(rows, format, rotation=self.rotation)
-        return dequantize(codes, format, scales).view(x.shape)
+        if self.activations == "mx":
+            codes, scales = ops.quantize_mx(rows, format, rotation=self.rotation)
+            return dequantize(codes, format, scales).view(x.shape)
+        codes, scales = ops.quantize_fp8(rows, self.activations)
+        if self.activations == "token_block":
+            scales = scales.repeat_interleave(FP8_BLOCK, 1)[:, : x.shape[-1]]
+        return codes.float().mul_(scales).view(x.shape)
 
 
 class ServedLinear(torch.nn.Module):

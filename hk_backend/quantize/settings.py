@@ -48,9 +48,10 @@ class Settings:
 
     def chosen_method(self) -> Method:
         """Raises QuantizeError for a method or rotation that the format does not know."""
-        recipe, weights_only = self.recipe(), self.activations == "none"
+        recipe = self.recipe()
         # what a rotation gains is in the activations; weights alone are rounded worse with one
-        usual = "scales" if recipe.rotates and weights_only else recipe.methods[0]
+        rotates = recipe.rotates and self.activations != "none"
+        usual = "scales" if recipe.rotates and not rotates else recipe.methods[0]
         name = self.method or usual
         if name not in recipe.methods:
             raise QuantizeError(f"--method {name}: {self.format} knows {listed(recipe.methods)}")
@@ -59,17 +60,17 @@ class Settings:
                 "--method gptq needs --text FILE: it calibrates on the text's first part, and the "
                 "perplexity of the rest is reported"
             )
-        may_rotate = recipe.rotates and name in ("rotated", "gptq")
+        may_rotate = recipe.can_rotate and name in ("rotated", "gptq")
         if self.rotation and not may_rotate:
-            rotated = [each.name for each in RECIPES.values() if each.rotates]
+            can = [each.name for each in RECIPES.values() if each.can_rotate]
             raise QuantizeError(
                 f"--rotation {self.rotation}: --method {name} does not rotate {self.format}; "
-                f"rotated and gptq rotate {' and '.join(rotated)}"
+                f"rotated and gptq rotate {listed(can)}"
             )
         if self.rotation and self.rotation not in ROTATIONS:
             raise QuantizeError(f"--rotation {self.rotation}: choose one of {listed(ROTATIONS)}")
-        rotation = self.rotation or (0 if name == "gptq" and weights_only else ROTATION)
-        return Method(name, rotation if may_rotate else 0)
+        by_default = name == "rotated" or (name == "gptq" and rotates)
+        return Method(name, self.rotation or (ROTATION if by_default else 0))
 
 
 def listed(values: Sequence[object]) -> str:

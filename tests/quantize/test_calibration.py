@@ -167,4 +167,4 @@ def test_ignored_layers_stay(model: Path, text: Path, tmp_path: Path) -> None:
     tensors, original = tensors_of(tmp_path / "out"), load_file(model / WEIGHTS)
     name = "model.layers.2.mlp.down_proj.weight"
     assert torch.equal(tensors[name], original[name])
-    assert job.method.rotation == 0, "only mxfp4 is rotated"
+    assert job.method.rotation == 0, "only mxfp4 is rotated by default"

@@ -7,11 +7,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hk_backend.ops.mx_scales import best_scales, round_to
+from hk_backend.ops.mx_elements import nearest
 from hk_backend.quantize import gptq
 from hk_backend.quantize.gptq import compensated, objective
+from hk_backend.quantize.recipe import RECIPES
+from hk_backend.quantize.values import factors
 from hk_backend.terms.weight_format import MX_BLOCK
-from tests.quantize.test_methods import MX, outlying
+from tests.quantize.test_methods import outlying
+
+FORMATS = [name for name in RECIPES if name != "mxfp6_e3m2"]
 
 
 def inputs(tokens: int, k: int, rank: int, seed: int) -> torch.Tensor:
@@ -23,11 +27,21 @@ def inputs(tokens: int, k: int, rank: int, seed: int) -> torch.Tensor:
     return x
 
 
+def steps_of(weight: torch.Tensor, format: str) -> torch.Tensor:
+    """The factors under which `hk-backend quantize` rounds `weight`."""
+    recipe = RECIPES[format]
+    return factors(recipe.best_scales(weight), recipe.format, *weight.shape)
+
+
+def rounded(weight: torch.Tensor, steps: torch.Tensor, format: str) -> torch.Tensor:
+    return nearest(weight / steps, RECIPES[format].format) * steps
+
+
 def hessian_of(x: torch.Tensor) -> torch.Tensor:
     return 2.0 / len(x) * x.T @ x
 
 
-@pytest.mark.parametrize("format", MX)
+@pytest.mark.parametrize("format", FORMATS)
 @given(
     seed=st.integers(0, 1 << 16),
     spread=st.sampled_from([0.0, 1.0, 3.0]),
@@ -41,42 +55,40 @@ def test_the_objective_is_never_above_that_of_rounding(
     """Also with fewer tokens than channels, and with channels that are never used."""
     weight = outlying(24, 5 * MX_BLOCK, seed, spread)
     x = inputs(tokens, 5 * MX_BLOCK, rank, seed)
-    scales, hessian = best_scales(weight, format), hessian_of(x)
-    moved, before, after = compensated(weight, scales, hessian, format)
+    steps, hessian = steps_of(weight, format), hessian_of(x)
+    moved, before, after = compensated(weight, steps, hessian, RECIPES[format].format)
     assert after <= before
     for values, told in ((weight, before), (moved, after)):
-        errors = (round_to(values, scales, format) - weight).double() @ x.double().T
-        expected = float(errors.square().sum()) * 2 / tokens
+        error = rounded(values, steps, format) - weight
+        expected = float((error.double() @ x.double().T).square().sum()) * 2 / tokens
         # H is a float32 sum of `tokens` products; tr(E H E^T) loses what cancels in E H
-        size = float(
-            hessian.double().norm() * (round_to(values, scales, format) - weight).norm() ** 2
-        )
+        size = float(hessian.double().norm() * error.norm() ** 2)
         assert abs(told - expected) <= 2.0**-23 * tokens * size
 
 
-@pytest.mark.parametrize("format", MX)
+@pytest.mark.parametrize("format", FORMATS)
 def test_related_inputs_are_made_up_for(format: str) -> None:
     """Inputs of 16 directions leave most of a column's error to the others; of independent ones
     there is nothing to gain, and GPTQ knows."""
     weight = torch.randn(64, 256, generator=torch.Generator().manual_seed(0))
-    scales = best_scales(weight, format)
+    steps, elements = steps_of(weight, format), RECIPES[format].format
     related = inputs(1000, 256, 16, 1)
-    _, before, after = compensated(weight, scales, hessian_of(related), format)
+    _, before, after = compensated(weight, steps, hessian_of(related), elements)
     assert after < before / 4
-    moved, before, after = compensated(weight, scales, torch.eye(256), format)
+    moved, before, after = compensated(weight, steps, torch.eye(256), elements)
     assert torch.equal(moved, weight)
     assert (
         before
         == after
-        == pytest.approx(objective(round_to(weight, scales, format), weight, torch.eye(256)))
+        == pytest.approx(objective(rounded(weight, steps, format), weight, torch.eye(256)))
     )
 
 
 def test_worse_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compensation that goes the wrong way is thrown away."""
     weight = torch.randn(16, 64, generator=torch.Generator().manual_seed(0))
-    scales, hessian = best_scales(weight, "mxfp4"), hessian_of(inputs(500, 64, 16, 1))
-    _, before, after = compensated(weight, scales, hessian, "mxfp4")
+    steps, hessian = steps_of(weight, "mxfp4"), hessian_of(inputs(500, 64, 16, 1))
+    _, before, after = compensated(weight, steps, hessian, "mxfp4")
     assert after < before
     right = gptq._inverse_factor
 
@@ -85,7 +97,7 @@ def test_worse_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         return 2 * factor.diag().diag() - factor
 
     monkeypatch.setattr(gptq, "_inverse_factor", wrong)
-    moved, before, after = compensated(weight, scales, hessian, "mxfp4")
+    moved, before, after = compensated(weight, steps, hessian, "mxfp4")
     assert torch.equal(moved, weight)
     assert before == after
 
@@ -93,7 +105,7 @@ def test_worse_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_but_zeros() -> None:
     """A layer whose inputs are always zero is rounded to nearest."""
     weight = torch.randn(16, 64)
-    scales = best_scales(weight, "mxfp4")
-    moved, before, after = compensated(weight, scales, torch.zeros(64, 64), "mxfp4")
+    steps = steps_of(weight, "mxfp4")
+    moved, before, after = compensated(weight, steps, torch.zeros(64, 64), "mxfp4")
     assert torch.equal(moved, weight)
     assert before == after == 0

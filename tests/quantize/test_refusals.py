@@ -221,8 +221,8 @@ def test_a_weight_of_zeros(writable: Path, tmp_path: Path) -> None:
         (Settings("fp8", ignore=["lm_head"]), "never quantised"),
         (Settings("fp8", ignore=["*q_proj"]), "q_proj but not .*k_proj; engines run them as one"),
         (Settings("fp8", ignore=["*"]), "leaves nothing"),
-        (Settings("fp8", method="scales"), "--method scales: fp8 knows rtn$"),
-        (Settings("mxfp8", method="rotated"), "--method rotated: mxfp8 knows scales, gptq and rtn"),
+        (Settings("fp8", method="scales"), "--method scales: fp8 knows rtn and gptq$"),
+        (Settings("fp8", method="rotated"), "--method rotated: fp8 knows rtn and gptq"),
         (
             Settings("mxfp4", method="awq"),
             "--method awq: mxfp4 knows rotated, scales, gptq and rtn",
@@ -230,7 +230,8 @@ def test_a_weight_of_zeros(writable: Path, tmp_path: Path) -> None:
         (Settings("mxfp4", method="gptq"), "--method gptq needs --text FILE"),
         (
             Settings("mxfp4", method="scales", rotation=64),
-            "--rotation 64: --method scales does not rotate mxfp4; rotated and gptq rotate mxfp4",
+            "--rotation 64: --method scales does not rotate mxfp4; rotated and gptq rotate mxfp8, "
+            "mxfp6_e2m3, mxfp6_e3m2 and mxfp4$",
         ),
         (Settings("mxfp8", rotation=64), "--rotation 64: --method scales does not rotate mxfp8"),
         (Settings("mxfp4", rotation=16), "--rotation 16: choose one of 32, 64 and 128"),

@@ -83,6 +83,29 @@ def test_transformers_refuses(job: Job) -> None:
         AutoModelForCausalLM.from_pretrained(job.out.directory)
 
 
+@pytest.mark.parametrize("format", ["mxfp6_e2m3", "mxfp6_e3m2"])
+def test_six_bits_are_hk_s_own(format: str, model: Path, tmp_path: Path) -> None:
+    """Quark has no word for a rotation, and its readers skip what they do not know: so no reader
+    but HK knows the method."""
+    from transformers import AutoModelForCausalLM
+
+    rotated = Job(model, tmp_path / "out", Settings(format, method="rotated"))
+    rotated.run()
+    assert config(rotated) == {
+        "quant_method": "hk_mxfp6",
+        "format": format,
+        "activations": "mx",
+        "rotation": ROTATION,
+        "ignore": ["lm_head"],
+    }
+    with pytest.raises(RuntimeError, match=r"size mismatch|ignore_mismatched_sizes"):
+        AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    quantization = pytest.importorskip("vllm.model_executor.layers.quantization")
+    if "hk_mxfp6" not in quantization.QUANTIZATION_METHODS:  # the plugin is not loaded here
+        with pytest.raises(ValueError, match="hk_mxfp6"):
+            quantization.get_quantization_config("hk_mxfp6")
+
+
 @pytest.mark.parametrize("spoilt", ["not rotated", "another block", "a scale one step off"])
 def test_perplexity_notices(
     spoilt: str, job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

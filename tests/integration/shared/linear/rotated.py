@@ -19,6 +19,7 @@ from hk_backend.quantize.recipe import RECIPES
 from hk_backend.reference.rotation import ROTATIONS
 from hk_backend.reference.rotation import rotated as turned
 from hk_backend.routing.routes import routes
+from hk_backend.terms.weight_format import FORMATS
 from tests.integration.shared.linear.devices import GFX950
 from tests.integration.shared.linear.engine import LinearEngine
 from tests.integration.shared.linear.named_tensors import bfloat16
@@ -79,22 +80,21 @@ def test_another_rotation_would_be_seen(engine: LinearEngine, name: str) -> None
                 check_result(other, out.contiguous())
 
 
+@pytest.mark.parametrize("format", [name for name in RECIPES if RECIPES[name].can_rotate])
 @pytest.mark.parametrize("activations", ["mx", "none"])
-def test_what_quantize_writes_rotated(engine: LinearEngine, activations: str) -> None:
+def test_what_quantize_writes_rotated(engine: LinearEngine, activations: str, format: str) -> None:
     """The layer is that of the weight as it was, but for rounding."""
-    recipe, generator = RECIPES["mxfp4"], torch.Generator().manual_seed(0)
+    recipe, generator = RECIPES[format], torch.Generator().manual_seed(0)
     weights = [torch.randn(n, K, generator=generator) for n in WIDTHS]
     parts = [recipe.quantize(turned(weight, BLOCK).float()) for weight in weights]
-    config = engine.config_of(written(activations))
+    config = engine.config_of(written(activations, format=format))
     layer = engine.merged(config, torch.bfloat16, K, WIDTHS)
-    engine.load(
-        layer,
-        {"weight_packed": [part[0] for part in parts], "weight_scale": [part[1] for part in parts]},
-    )
+    names = [each.name for each in recipe.stored(WIDTHS[0], K)]
+    engine.load(layer, dict(zip(names, map(list, zip(*parts, strict=True)), strict=True)))
     exact = x_of().double() @ torch.cat(weights).double().T
     error = (engine.forward(layer, x_of()).double() - exact).norm() / exact.norm()
-    # of two independent rounding errors of at most 2^-2 of an element, e2m1's half step
-    assert error < 2**0.5 / 4
+    # of two independent rounding errors of at most half a step of an element
+    assert error < 2**0.5 * 2.0 ** -(FORMATS[recipe.format].mantissa_bits + 1)
 
 
 @pytest.mark.parametrize("number", [0, 1])
