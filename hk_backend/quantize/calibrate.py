@@ -4,7 +4,7 @@ calibration text."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -73,8 +73,10 @@ class Calibration:
         for name in names:
             first = observed.get(SAME_INPUT.get(name, name))
             inputs = first.inputs if first else None
-            linear = layer.get_submodule(name)
-            observed[name] = Observed(linear, self._method, self._serving, inputs)
+            linear: Any = layer.get_submodule(name)
+            target = self._method.target(linear.weight, name)
+            bias = self._bias(linear, name)
+            observed[name] = Observed(target, bias, self._serving_of(name), inputs)
             layer.set_submodule(name, observed[name])
         self._stream.forward(layer)
         return {name: self._compensated(seen) for name, seen in observed.items()}
@@ -92,11 +94,17 @@ class Calibration:
         """Past the next layer, whose projections have these codes and scales."""
         layer = self._stream.load(self._next)
         for name, (codes, scales) in weights.items():
-            bias: Any = layer.get_submodule(name).bias
-            layer.set_submodule(name, self._serving.layer(codes, scales, bias))
+            bias = self._bias(layer.get_submodule(name), name)
+            layer.set_submodule(name, self._serving_of(name).layer(codes, scales, bias))
         self._next += 1
         if self._next < self.layers:
             self._stream.hidden = self._stream.forward(layer)
+
+    def _bias(self, linear: Any, name: str) -> torch.Tensor | None:
+        return None if linear.bias is None else self._method.output(linear.bias, name)
+
+    def _serving_of(self, name: str) -> Serving:
+        return replace(self._serving, rotation=self._method.while_serving(name))
 
 
 class Inputs:
@@ -119,15 +127,20 @@ class Inputs:
 class Observed(torch.nn.Module):
     """A projection that is not quantised yet, though its input is as it will be served.
 
-    `inputs`: those of another with the same input, that sums them up for both; None: its own.
+    `target`, `bias`: what it will compute, but for rounding. `inputs`: those of another with the
+    same input, that sums them up for both; None: its own.
     """
 
     def __init__(
-        self, linear: Any, method: Method, serving: Serving, inputs: Inputs | None
+        self,
+        target: torch.Tensor,
+        bias: torch.Tensor | None,
+        serving: Serving,
+        inputs: Inputs | None,
     ) -> None:
         super().__init__()
-        self.target = method.target(linear.weight)
-        self.bias = linear.bias
+        self.target = target
+        self.bias = bias
         self.inputs = inputs or Inputs(self.target.shape[1])
         self._serving = serving
         self._sums_up = inputs is None

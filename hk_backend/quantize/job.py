@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from hk_backend.quantize import plan
 from hk_backend.quantize.calibrate import Calibration, calibration_windows
 from hk_backend.quantize.calibrated import CalibratedLayers
 from hk_backend.quantize.errors import QuantizeError
+from hk_backend.quantize.folding import O_PROJ, folds
+from hk_backend.quantize.method import Method
 from hk_backend.quantize.output import CALIBRATED, SHARDS, Output, finished_settings
 from hk_backend.quantize.perplexity import read_text, window_of
 from hk_backend.quantize.plan import Item, Plan, Shard, make_plan
@@ -47,9 +49,9 @@ class Job:
         self.activations = settings.activations or self.recipe.activations[0]
         if out.resolve() == model.resolve():
             raise QuantizeError(f"{out}: the output folder must not be the model's")
-        self.method = settings.chosen_method()
-        self.serving = Serving(self.recipe, self.activations, self.method.rotation)
         self.source: Source = open_source(model)
+        self.method = self._method(settings)
+        self.serving = Serving(self.recipe, self.activations, self.method.rotation)
         remembered: dict[str, Any] = {
             "model": str(model.resolve()),
             "format": settings.format,
@@ -57,6 +59,7 @@ class Job:
             "ignore": settings.ignore,
             "method": self.method.name,
             "rotation": self.method.rotation,
+            "folded": self.method.folded,
             "calibration": "",
         }
         text = read_text(settings.calibration, model) if settings.calibration else None
@@ -77,6 +80,16 @@ class Job:
             windows = calibration_windows(text.tokens, window_of(self.source))
             calibration = Calibration(self.source, windows, self.method, self.serving)
             self.calibrated = CalibratedLayers(calibration, self.plan, self.out)
+
+    def _method(self, settings: Settings) -> Method:
+        method, layers = settings.chosen_method(), self.source.layers
+        ignored = plan.ignored_layers(layers, settings.ignore)
+        layers = [layer for layer in layers if layer not in ignored]
+        return replace(method, folded=folds(self.source, self.recipe, method.rotation, layers))
+
+    def serving_of(self, layer: str) -> Serving:
+        """How `layer` is served."""
+        return replace(self.serving, rotation=self.method.while_serving(layer))
 
     @property
     def source_bytes(self) -> int:
@@ -162,7 +175,8 @@ class Job:
                 parts, record = self._quantize(item)
                 layers.append(record)
             else:
-                parts = [self.source.read(item.source.name)]
+                layer, _, _ = item.source.name.rpartition(".")
+                parts = [self.method.output(self.source.read(item.source.name), layer)]
             tensors |= zip(item.names, parts, strict=True)
             advance(item.source.name, item.source.nbytes)
         return tensors, layers
@@ -170,7 +184,7 @@ class Job:
     def _quantize(self, item: Item) -> tuple[list[torch.Tensor], dict[str, Any]]:
         if self.calibrated:
             return self.calibrated.read(item)
-        target = self.method.target(self.source.finite(item.source.name))
+        target = self.method.target(self.source.finite(item.source.name), item.layer)
         codes, scales = self.method.quantize(target, self.recipe)
         error = self.recipe.relative_error(codes, scales, target)
         return [codes, scales], {"layer": item.layer, "error": error}
@@ -191,7 +205,10 @@ class Job:
             },
         )
         quantization = self.recipe.quantization_config(
-            self.activations, list(self.plan.ignored), self.method.rotation
+            self.activations,
+            list(self.plan.ignored),
+            self.method.rotation,
+            [O_PROJ] if self.method.folded else [],
         )
         self.out.write_json(
             "config.json", self.source.config | {"quantization_config": quantization}

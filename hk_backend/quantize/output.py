@@ -234,6 +234,8 @@ def as_option(name: str, value: Any) -> str:
         return f"--text (sha256 {value[:12]})" if value else "no --text"
     if name == "rotation":
         return f"--rotation {value}" if value else "no --rotation"
+    if name == "folded":
+        return f"{'a' if value else 'no'} rotation folded into v_proj"
     if name == "ignore":
         return " ".join(f"--ignore {pattern}" for pattern in value or ()) or "no --ignore"
     return f"{OPTIONS.get(name, f'the {name}')} {value}"

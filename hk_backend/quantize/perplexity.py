@@ -141,7 +141,10 @@ def serve_quantized(model: torch.nn.Module, job: Job) -> None:
                     continue
                 codes, scales = (file.get_tensor(name) for name in item.names)
                 bias = getattr(model.get_submodule(item.layer), "bias", None)
-                model.set_submodule(item.layer, job.serving.layer(codes, scales, bias))
+                if bias is not None:
+                    bias = job.method.output(bias, item.layer)
+                layer = job.serving_of(item.layer).layer(codes, scales, bias)
+                model.set_submodule(item.layer, layer)
 
 
 def load_model(directory: Path) -> torch.nn.Module:

@@ -7,6 +7,8 @@ vLLM's Quark loader reads (`model_executor/layers/quantization/quark/`); rotated
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,16 +107,17 @@ class Recipe:
         return float(difference / norm) if norm else 0.0
 
     def quantization_config(
-        self, activations: str, ignored: list[str], rotation: int = 0
+        self, activations: str, ignored: list[str], rotation: int = 0, folded: Sequence[str] = ()
     ) -> dict[str, Any]:
         """What `config.json` says; `ignored`: names of the layers that are left as they are.
-        `rotation`: see `ROTATION_KEY`."""
+        `rotation`: see `ROTATION_KEY`; `folded`: how the names of layers end whose inputs come
+        rotated."""
         ignored = [IGNORED, *ignored]
         if self.quant_method == "quark" and rotation:
             return hk_config(self, activations, ignored, rotation)
         if self.quant_method == "quark":
             return quark_config(self, activations, ignored)
-        return compressed_tensors_config(self, activations, ignored, rotation)
+        return compressed_tensors_config(self, activations, ignored, rotation, folded)
 
 
 CAUTION = (
@@ -151,7 +154,7 @@ def fp8_scales(weight: torch.Tensor, granularity: str, largest: float) -> torch.
 
 
 def compressed_tensors_config(
-    recipe: Recipe, activations: str, ignored: list[str], rotation: int
+    recipe: Recipe, activations: str, ignored: list[str], rotation: int, folded: Sequence[str]
 ) -> dict[str, Any]:
     """`QuantizationConfig` of compressed-tensors as JSON, the fields that its reader looks at."""
     bits = 4 if recipe.format == "mxfp4" else 8
@@ -159,9 +162,9 @@ def compressed_tensors_config(
     inputs = {"num_bits": bits, "type": "float", "symmetric": True, "dynamic": True}
     if recipe.granularity == "mx":
         layout = "mxfp4-pack-quantized" if bits == 4 else "mxfp8-quantized"
-        group = {"strategy": "group", "group_size": MX_BLOCK, "scale_dtype": "torch.uint8"}
-        weights |= group
-        inputs |= group
+        blocks = {"strategy": "group", "group_size": MX_BLOCK, "scale_dtype": "torch.uint8"}
+        weights |= blocks
+        inputs |= blocks
     else:
         # the library keeps "float-quantized" for quantised weights and activations
         layout = "naive-quantized" if activations == "none" else "float-quantized"
@@ -171,20 +174,24 @@ def compressed_tensors_config(
         else:
             weights |= {"strategy": "channel"}
             inputs |= {"strategy": "token"}
-    if rotation:
-        weights[ROTATION_KEY] = rotation
-    group_0 = {
+    group = {
         "targets": ["Linear"],
         "weights": weights,
         "input_activations": None if activations == "none" else inputs,
         "output_activations": None,
         "format": layout,
     }
+    groups = {"group_0": group}
+    if folded:
+        # a name goes before a class
+        groups["group_1"] = group | {"targets": [f"re:.*{re.escape(end)}$" for end in folded]}
+    if rotation:
+        groups["group_0"] = group | {"weights": weights | {ROTATION_KEY: rotation}}
     return {
         "quant_method": "compressed-tensors",
         "format": layout,
         "quantization_status": "compressed",
-        "config_groups": {"group_0": group_0},
+        "config_groups": groups,
         "kv_cache_scheme": None,
         "ignore": ignored,
     }

@@ -73,7 +73,7 @@ def test_objectives_and_codes(whole: Job) -> None:
     tensors, original = tensors_of(whole.out.directory), load_file(whole.source.directory / WEIGHTS)
     for found in layers:
         parts = [tensors[name] for name in whole.plan.layers[found.layer].names]
-        target = whole.method.target(original[f"{found.layer}.weight"])
+        target = whole.method.target(original[f"{found.layer}.weight"], found.layer)
         assert whole.recipe.relative_error(*parts, target) == found.error
     assert not list(whole.out.directory.glob("calibrated-*"))
 

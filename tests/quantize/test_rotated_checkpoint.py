@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hk_backend import reference
 from hk_backend.ops.rotation import ROTATION, ROTATION_KEY
 from hk_backend.quantize import perplexity
 from hk_backend.quantize.job import Job
+from hk_backend.quantize.method import Method
 from hk_backend.quantize.settings import Settings
 from hk_backend.reference.rotation import rotated
 from tests.quantize.checkpoint import config_of, tensors_of
@@ -37,13 +39,17 @@ def config(job: Job) -> dict[str, Any]:
 
 
 def test_what_it_says(job: Job, model: Path, tmp_path: Path) -> None:
-    """One more key than without a rotation, where the weight is described."""
-    assert (job.method.name, job.method.rotation) == ("rotated", ROTATION)
+    """One more key than without a rotation, where the weight is described; but not of o_proj,
+    whose inputs v_proj rotates."""
+    assert job.method == Method("rotated", ROTATION, folded=True)
     plain = Job(model, tmp_path / "plain", Settings("mxfp4", method="scales"))
     plain.run()
-    found = config(job)
+    found, others = config(job), config(plain)
     assert found["config_groups"]["group_0"]["weights"].pop(ROTATION_KEY) == ROTATION
-    assert found == config(plain)
+    of_o_proj = found["config_groups"].pop("group_1")
+    assert of_o_proj.pop("targets") == [r"re:.*self_attn\.o_proj$"]
+    assert found == others
+    assert of_o_proj.items() <= others["config_groups"]["group_0"].items()
 
 
 def test_the_codes_are_of_the_rotated_weight(job: Job) -> None:
@@ -53,7 +59,10 @@ def test_the_codes_are_of_the_rotated_weight(job: Job) -> None:
         parts = [tensors[name] for name in job.plan.layers[found.layer].names]
         values = reference.dequantize(parts[0], "mxfp4", parts[1])
         weight = original[f"{found.layer}.weight"].double()
-        error = (rotated(values, ROTATION) - weight).norm() / weight.norm()
+        values = rotated(values, ROTATION)
+        if found.layer.endswith("v_proj"):
+            values = rotated(values.T, ROTATION).T
+        error = (values - weight).norm() / weight.norm()
         assert found.error == pytest.approx(float(error), rel=1e-5)
         assert found.error < 0.2
 
@@ -106,20 +115,23 @@ def test_six_bits_are_hk_s_own(format: str, model: Path, tmp_path: Path) -> None
             quantization.get_quantization_config("hk_mxfp6")
 
 
-@pytest.mark.parametrize("spoilt", ["not rotated", "another block", "a scale one step off"])
+@pytest.mark.parametrize(
+    "spoilt", ["not rotated", "another block", "o_proj, too", "a scale one step off"]
+)
 def test_perplexity_notices(
     spoilt: str, job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The served model is close to the original's logits, and no longer if something is wrong."""
     tokens = torch.randint(2, 10_000, (1, 48), generator=torch.Generator().manual_seed(0))
 
-    def logits(rotation: int, off: bool) -> torch.Tensor:
+    def logits(rotations: dict[int, int], off: bool) -> torch.Tensor:
         model = perplexity.load_model(job.source.directory)
         stored = tensors_of(job.out.directory)
-        serving = type(job.serving)(job.recipe, job.activations, rotation)
         for layer, item in job.plan.layers.items():
             codes, scales = (stored[name] for name in item.names)
             scales = scales + 1 if off else scales
+            right = job.serving_of(layer)
+            serving = replace(right, rotation=rotations[right.rotation])
             model.set_submodule(layer, serving.layer(codes, scales, None))
         with torch.inference_mode():
             found: torch.Tensor = model(tokens).logits.float()
@@ -127,7 +139,13 @@ def test_perplexity_notices(
 
     with torch.inference_mode():
         exact = perplexity.load_model(job.source.directory)(tokens).logits
-    changed = {"not rotated": (0, False), "another block": (32, False)}
-    right = (logits(ROTATION, False) - exact).norm()
-    wrong = (logits(*changed.get(spoilt, (ROTATION, True))) - exact).norm()
+    right_ones = {0: 0, ROTATION: ROTATION}
+    changed = {
+        "not rotated": {0: 0, ROTATION: 0},
+        "another block": {0: 0, ROTATION: 32},
+        "o_proj, too": {0: ROTATION, ROTATION: ROTATION},
+    }
+    right = (logits(right_ones, off=False) - exact).norm()
+    off = spoilt == "a scale one step off"
+    wrong = (logits(changed.get(spoilt, right_ones), off) - exact).norm()
     assert wrong > 1.3 * right
