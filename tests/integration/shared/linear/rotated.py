@@ -19,7 +19,7 @@ from hk_backend.quantize.recipe import RECIPES
 from hk_backend.reference.rotation import ROTATIONS
 from hk_backend.reference.rotation import rotated as turned
 from hk_backend.routing.routes import routes
-from hk_backend.terms.weight_format import FORMATS
+from hk_backend.terms.weight_format import FORMATS, rotated_activations
 from tests.integration.shared.linear.devices import GFX950
 from tests.integration.shared.linear.engine import LinearEngine
 from tests.integration.shared.linear.named_tensors import bfloat16
@@ -97,6 +97,19 @@ def test_what_quantize_writes_rotated(engine: LinearEngine, activations: str, fo
     assert error < 2**0.5 * 2.0 ** -(FORMATS[recipe.format].mantissa_bits + 1)
 
 
+def test_inputs_that_come_rotated(engine: LinearEngine) -> None:
+    """Folded into v_proj, o_proj's rotation is nobody's; the other layers keep theirs."""
+    recipe, generator = RECIPES["mxfp4"], torch.Generator().manual_seed(0)
+    config = recipe.quantization_config("mx", [], BLOCK, ["self_attn.o_proj"])
+    codes, scales = recipe.quantize(torch.randn(WIDTHS[0], K, generator=generator))
+    tensors = {"weight_packed": codes, "weight_scale": scales}
+    for name, rotation in (("self_attn.o_proj", 0), ("mlp.down_proj", BLOCK)):
+        found = row_parallel(engine, config, 0, tensors, ranks=1, name=f"model.layers.0.{name}")
+        activations = rotated_activations("mx", rotation)
+        layer = Layer(x_of(), codes, "mxfp4", scales, activations, rotation=rotation)
+        check_result(layer, found.quant_method.apply(found, x_of()))
+
+
 @pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize("name", NAMES)
 def test_columns_of_a_rank(engine: LinearEngine, name: str, number: int) -> None:
@@ -113,19 +126,25 @@ def test_columns_of_a_rank(engine: LinearEngine, name: str, number: int) -> None
 
 
 def row_parallel(
-    engine: LinearEngine, config: Config, number: int, tensors: dict[str, torch.Tensor], k: int = K
+    engine: LinearEngine,
+    config: Config,
+    number: int,
+    tensors: dict[str, torch.Tensor],
+    k: int = K,
+    ranks: int = 2,
+    name: str = "model.o_proj",
 ) -> Any:
-    """A layer of `k` input features on rank `number` of two."""
-    with engine.on_rank(number, 2, "cpu") as make:
+    """A layer of `k` input features on rank `number`."""
+    with engine.on_rank(number, ranks, "cpu") as make:
         layer = make(
             "RowParallelLinear",
             k,
             WIDTHS[0],
             quant_config=engine.config_of(config),
-            prefix="model.o_proj",
+            prefix=name,
         )
-        for name, value in tensors.items():
-            parameter = layer.get_parameter(name)
+        for called, value in tensors.items():
+            parameter = layer.get_parameter(called)
             parameter.weight_loader(parameter, value)
         if tensors:
             layer.quant_method.process_weights_after_loading(layer)
