@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hk_backend.ops.rotation import ROTATION_KEY
-from tests.integration.hk_vllm.e2e.engine import SPAWNED, serve
+from tests.integration.hk_vllm.e2e.engine import COMPILED, SPAWNED, serve
 from tests.integration.hk_vllm.e2e.quantized import ENGINE
 from tests.integration.shared.checkpoints import SCHEMES, Made, make
 from tests.integration.shared.checkpoints.online import ONLINE
@@ -77,4 +77,15 @@ def test_two_ranks(made: Made, tmp_path: Path) -> None:
     assert len(found.rounds[-1].workers) == 2
     assert_all_by_hk(found)
     assert_checked(found)
+    assert_true(SCHEMES[SCHEME], found, made.truth, "float32")
+
+
+@pytest.mark.slow
+def test_compiled(made: Made, tmp_path: Path) -> None:
+    """In vLLM's graphs, too."""
+    plain = scenario("compiled", made, ENGINE | {"enforce_eager": False})
+    served = serve([replace(plain, rounds=plain.rounds[:1], environment=COMPILED)], tmp_path, HK)
+    assert served.lines("saved AOT compiled function"), "nothing was compiled"
+    found = served["compiled"]
+    assert_all_by_hk(found)
     assert_true(SCHEMES[SCHEME], found, made.truth, "float32")
