@@ -107,6 +107,11 @@ class Calibration:
         return replace(self._serving, rotation=self._method.while_serving(name))
 
 
+COLUMNS = 1024
+"""Of the products of inputs that are summed up at once, without most of what lies below the
+diagonal."""
+
+
 class Inputs:
     """Sums up what a layer multiplies its weight with."""
 
@@ -116,12 +121,15 @@ class Inputs:
 
     def add(self, rows: torch.Tensor) -> None:
         """`[rows, k]`."""
-        self._products.addmm_(rows.T, rows)
+        for first in range(0, rows.shape[1], COLUMNS):
+            last = first + COLUMNS
+            self._products[first:last, first:].addmm_(rows[:, first:last].T, rows[:, first:])
         self._rows += len(rows)
 
     def hessian(self) -> torch.Tensor:
         """`[k, k]`, float32; see `hk_backend.quantize.gptq`."""
-        return self._products * (2.0 / self._rows)
+        above = self._products.triu()
+        return (above + above.triu(1).T) * (2.0 / self._rows)
 
 
 class Observed(torch.nn.Module):

@@ -16,6 +16,8 @@ DAMPING = 0.01
 """Of the mean of the Hessian's diagonal, added to it: for inputs that calibration hardly saw."""
 BLOCK = 128
 """Columns whose errors reach the rest of the weight in one product."""
+SMALL = 512
+"""A triangular matrix of so many rows is inverted by substitution."""
 
 
 def objective(values: torch.Tensor, weight: torch.Tensor, hessian: torch.Tensor) -> float:
@@ -55,10 +57,23 @@ def compensated(
 
 
 def _inverse_factor(hessian: torch.Tensor) -> torch.Tensor:
-    """The upper triangular U with U^T U = H^-1 of the damped Hessian."""
+    """The upper triangular U with U^T U = H^-1 of the damped Hessian: the inverse of the upper
+    triangular R with R R^T = H, which is the Cholesky factor of H backwards, backwards."""
     damped = hessian.double()
     damping = DAMPING * float(damped.diagonal().mean())
     damped.diagonal().add_(damping or 1.0)  # a layer that only ever saw zeros
-    inverse = torch.cholesky_inverse(torch.linalg.cholesky(damped))
-    factor: torch.Tensor = torch.linalg.cholesky(inverse, upper=True)
-    return factor.float()
+    factor = torch.linalg.cholesky(damped.flip(0, 1)).flip(0, 1)
+    return _inverse(factor).float()
+
+
+def _inverse(upper: torch.Tensor) -> torch.Tensor:
+    """Of an upper triangular matrix, by halves: products are faster than substitution."""
+    if len(upper) <= SMALL:
+        one = torch.eye(len(upper), dtype=upper.dtype)
+        return torch.linalg.solve_triangular(upper, one, upper=True)
+    half = len(upper) // 2
+    inverse = torch.zeros_like(upper)
+    inverse[:half, :half] = first = _inverse(upper[:half, :half])
+    inverse[half:, half:] = last = _inverse(upper[half:, half:])
+    inverse[:half, half:] = -first @ (upper[:half, half:] @ last)
+    return inverse
