@@ -70,9 +70,9 @@ def _inverse(upper: torch.Tensor) -> torch.Tensor:
     """Of an upper triangular matrix, by halves: products are faster than substitution."""
     if len(upper) <= SMALL:
         one = torch.eye(len(upper), dtype=upper.dtype)
-        return torch.linalg.solve_triangular(upper, one, upper=True)
-    half = len(upper) // 2
-    inverse = torch.zeros_like(upper)
+        inverse: torch.Tensor = torch.linalg.solve_triangular(upper, one, upper=True)
+        return inverse
+    half, inverse = len(upper) // 2, torch.zeros_like(upper)
     inverse[:half, :half] = first = _inverse(upper[:half, :half])
     inverse[half:, half:] = last = _inverse(upper[half:, half:])
     inverse[:half, half:] = -first @ (upper[:half, half:] @ last)
