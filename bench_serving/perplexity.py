@@ -94,8 +94,8 @@ def measure(plan: Plan, out: Path, tell: Callable[[str], object]) -> list[Row]:
             tell(f"serving {model.name}, {candidate.name}")
             rows.append(served(plan, model, candidate, texts[0], out))
             rows[-1].compare(rows[0])
+            write(plan, rows, out)  # a row takes minutes: what was measured is never lost
             tell(f"{rows[-1].perplexity:.3f}, {rows[-1].ratio:.4f} of the first")
-    write(plan, rows, out)
     return rows
 
 
