@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Serving and kernel benchmarks.")
 console = Console()
 progress = Console(stderr=True)
-BACKENDS_HELP = "stock, hk; stock:float32 and hk:bfloat16:hk_fp8 set --dtype and --quantization."
+BACKENDS_HELP = (
+    "stock, hk, llama.cpp; stock:float32 and hk:bfloat16:hk_fp8 set --dtype and --quantization; "
+    "llama.cpp:auto:q8_0 and q4_0 are llama.cpp's own."
+)
 
 
 class EngineName(str, Enum):
@@ -81,6 +84,7 @@ def serve(
     from bench_serving import serve as suite
     from bench_serving.candidates import Candidate
     from bench_serving.engines import ENGINES
+    from bench_serving.plan import Plan
     from bench_serving.plots import plot_serving
     from bench_serving.points import table, title
     from hk_backend.bench import settings
@@ -90,7 +94,7 @@ def serve(
         candidates = [Candidate.parse(name.strip()) for name in backends.split(",")]
     except ValueError as error:
         raise typer.BadParameter(f"--backends: {error}") from None
-    plan = suite.Plan(
+    plan = Plan(
         _installed(ENGINES[engine.value]),
         model,
         candidates,
@@ -237,12 +241,13 @@ def _tell_aside(line: str) -> None:
 def _errors_in_words() -> Iterator[None]:
     """An expected failure as one message and exit code 1."""
     from bench_serving.demo import DemoError
+    from bench_serving.llamacpp.errors import ConvertError
     from bench_serving.server import ServerError
     from bench_serving.smollm2 import FetchError
 
     try:
         yield
-    except (DemoError, FetchError, ServerError) as error:
+    except (ConvertError, DemoError, FetchError, ServerError) as error:
         console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
