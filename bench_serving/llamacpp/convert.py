@@ -6,7 +6,7 @@ python -m bench_serving.llamacpp.convert CHECKPOINT FILE.gguf --format q4_0
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,6 +28,13 @@ EXPECTED: dict[str, object] = {
     "hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "pretraining_tp": 1
 }  # fmt: skip
 """What config.json may say of these, if anything."""
+NEEDED = (
+    "vocab_size", "max_position_embeddings", "hidden_size", "intermediate_size", "rms_norm_eps",
+    "num_attention_heads",
+)  # fmt: skip
+"""Numbers that config.json must have; open_source has seen to num_hidden_layers."""
+SCALING = ("original_max_position_embeddings", "low_freq_factor", "high_freq_factor", "factor")
+"""And those of its RoPE, where that is llama3's."""
 EMBEDDING, HEAD, LAST_NORM = "model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"
 ROPE_FACTORS = "rope_freqs.weight"
 
@@ -90,13 +97,21 @@ def _check(source: Source) -> Array | None:
     for name, value in EXPECTED.items():
         if config.get(name, value) != value:
             raise ConvertError(f"{directory}: {name} is {config[name]!r}; expected {value!r}")
+    _check_numbers(directory, config, NEEDED)
     return _rope_factors(directory, config)
+
+
+def _check_numbers(directory: Path, config: dict[str, Any], names: Sequence[str]) -> None:
+    for name in names:
+        if not isinstance(config.get(name), int | float):
+            found = config.get(name)
+            raise ConvertError(f"{directory}: config.json: {name} is {found!r}; expected a number")
 
 
 def _rope(config: dict[str, Any]) -> dict[str, Any]:
     """transformers 5 keeps in one place what was in two."""
-    old = {"rope_theta": config.get("rope_theta", 10000.0), **(config.get("rope_scaling") or {})}
-    return config.get("rope_parameters") or old
+    found = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    return {"rope_theta": config.get("rope_theta", 10000.0), **found}
 
 
 def _rope_factors(directory: Path, config: dict[str, Any]) -> Array | None:
@@ -107,6 +122,7 @@ def _rope_factors(directory: Path, config: dict[str, Any]) -> Array | None:
         return None
     if kind != "llama3":
         raise ConvertError(f"{directory}: rope_type is {kind!r}; default and llama3 are converted")
+    _check_numbers(directory, rope, SCALING)
     half = _head_dim(config) // 2
     turns = rope["original_max_position_embeddings"] / (
         2 * math.pi * rope["rope_theta"] ** (np.arange(half) / half)

@@ -151,6 +151,8 @@ def test_one_tensor_is_in_memory_at_a_time(
         (config(attention_bias=True), "attention_bias is True"),
         (config(mlp_bias=True), "mlp_bias is True"),
         (config(rope_parameters={"rope_type": "yarn"}), "rope_type is 'yarn'"),
+        (config(intermediate_size=None), "intermediate_size is None; expected a number"),
+        (config(rope_parameters={**SCALED, "factor": "8"}), "factor is '8'; expected a number"),
         (config(vocab_size=7), f"{EMBEDDING} has {VOCABULARY} rows, vocab_size is 7"),
         (config(quantization_config={"quant_method": "awq"}), r"quantised already \(awq\)"),
         (weights({HEAD: None}), f"{HEAD} is missing"),
