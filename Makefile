@@ -192,7 +192,7 @@ $(VENV)/.stamps/lint: $(VENV)/.stamps/torch pyproject.toml
 SOURCES := pyproject.toml setup.py $(shell find csrc/cpu csrc/emulator csrc/hip -type f)
 $(VENV)/.stamps/hk-backend: $(VENV)/.stamps/vllm $(SOURCES)
 	$(call install,$(VENV)) $(BUILD) || $(download_failed)
-	$(call install,$(VENV)) --no-build-isolation -e '.[test,lint,bench,demo]' || $(build_failed)
+	$(call install,$(VENV)) --no-build-isolation -e '.[test,lint,bench,demo,llamacpp]' || $(build_failed)
 	@touch $(VENV)/.stamps/lint $@
 
 # What the other environment has compiled, of the same Python, is taken as it is.

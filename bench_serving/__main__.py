@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Serving and kernel benchmarks.")
 console = Console()
 progress = Console(stderr=True)
-BACKENDS_HELP = "stock, hk; stock:float32 and hk:bfloat16:hk_fp8 set --dtype and --quantization."
+BACKENDS_HELP = (
+    "stock, hk, llama.cpp; stock:float32 and hk:bfloat16:hk_fp8 set --dtype and --quantization; "
+    "llama.cpp:auto:q8_0 and q4_0 are llama.cpp's own."
+)
 
 
 class EngineName(str, Enum):
@@ -81,12 +84,13 @@ def serve(
     """Benchmark an engine's server with its own client, alternating between backends."""
     from bench_serving import serve as suite
     from bench_serving.engines import ENGINES
+    from bench_serving.plan import Plan
     from bench_serving.plots import plot_serving
     from bench_serving.points import table, title
     from hk_backend.bench import settings
     from hk_backend.bench.parse import parse_numbers
 
-    plan = suite.Plan(
+    plan = Plan(
         _installed(ENGINES[engine.value]),
         model,
         _candidates(backends),
@@ -126,10 +130,13 @@ def perplexity(
     from bench_serving import perplexity as suite
     from bench_serving.engines import ENGINES
 
+    candidates = _candidates(backends)
+    if any(candidate.is_llama_cpp for candidate in candidates):
+        raise typer.BadParameter("--backends: perplexity is measured of stock and hk")
     plan = suite.Plan(
         _installed(ENGINES[engine.value]),
         models,
-        _candidates(backends),
+        candidates,
         dtype,
         text,
         skip,
@@ -277,6 +284,7 @@ def _tell_aside(line: str) -> None:
 def _errors_in_words() -> Iterator[None]:
     """An expected failure as one message and exit code 1."""
     from bench_serving.demo import DemoError
+    from bench_serving.llamacpp.errors import ConvertError
     from bench_serving.perplexity import TextError
     from bench_serving.server import ServerError
     from bench_serving.smollm2 import FetchError
@@ -284,7 +292,14 @@ def _errors_in_words() -> Iterator[None]:
 
     try:
         yield
-    except (DemoError, FetchError, QuantizeError, ServerError, TextError) as error:
+    except (
+        ConvertError,
+        DemoError,
+        FetchError,
+        QuantizeError,
+        ServerError,
+        TextError,
+    ) as error:
         console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:

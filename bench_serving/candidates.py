@@ -1,4 +1,4 @@
-"""What is compared: an engine stock and with HK, in a dtype and with a quantisation."""
+"""What is compared: an engine stock and with HK, and llama.cpp, in a dtype and a quantisation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from pathlib import Path
 from typing import cast
 
 from bench_serving.engines import Engine
-from bench_serving.server import BACKENDS, Backend, Server
+from bench_serving.llamacpp.formats import FORMATS, UNQUANTIZED
+from bench_serving.server import BACKENDS, LLAMA_CPP, Backend, Server
+
+CONVERTED_FROM = ("auto", "bfloat16")
+"""The dtypes that llama.cpp's files stand for, quantised or not."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,8 @@ class Candidate:
     def parse(cls, name: str) -> Candidate:
         """
         Raises:
-            ValueError: it begins with no backend, or has more than three parts.
+            ValueError: it begins with no backend, has more than three parts, or asks llama.cpp for
+                a dtype or a format that it is not given.
         """
         backend, *rest = name.split(":")
         if backend not in BACKENDS or len(rest) > 2 or not all(rest):
@@ -35,12 +40,35 @@ class Candidate:
                 f"{name!r} is not BACKEND, BACKEND:DTYPE or BACKEND:DTYPE:QUANTIZATION with "
                 f"BACKEND of {', '.join(BACKENDS)}"
             )
-        return cls(name, cast(Backend, backend), *rest)
+        found = cls(name, cast(Backend, backend), *rest)
+        if found.is_llama_cpp:
+            found.check_dtype("auto")
+            quantized = [format for format in FORMATS if format != UNQUANTIZED]
+            if found.quantization and found.quantization not in quantized:
+                raise ValueError(f"{name!r}: QUANTIZATION of llama.cpp is {' or '.join(quantized)}")
+        return found
+
+    @property
+    def is_llama_cpp(self) -> bool:
+        return self.backend == LLAMA_CPP
+
+    def check_dtype(self, dtype: str) -> None:
+        """Whether llama.cpp's file can stand for this one, or the plan's `dtype`.
+
+        Raises:
+            ValueError: it is another.
+        """
+        wanted = self.dtype or dtype
+        if wanted not in CONVERTED_FROM:
+            raise ValueError(
+                f"{self.name!r} in {wanted}: llama.cpp serves {' or '.join(CONVERTED_FROM)}, "
+                f"named as {LLAMA_CPP}:{CONVERTED_FROM[-1]}"
+            )
 
     def server(
         self, engine: Engine, model: Path, dtype: str, log: Path, arguments: Sequence[str] = ()
     ) -> Server:
-        """Its server; what is not in its name is the plan's."""
+        """The engine's, stock or with HK; what is not in its name is the plan's."""
         if self.quantization:
             arguments = [*arguments, "--quantization", self.quantization]
         return Server(engine, model, self.backend, self.dtype or dtype, log, arguments)

@@ -117,7 +117,7 @@ def run(
             _check_same(servers.values())
             record["environment"][name] = {b: relevant_environment(s) for b, s in servers.items()}
             record["threads"][name] = {b: s.threads() for b, s in servers.items()}
-            clients = {backend: Client(server) for backend, server in servers.items()}
+            clients = {backend: Client(server, engine) for backend, server in servers.items()}
             if name == "fp32":
                 _compare_answers(clients, found, console)
             samples = _time_prefill(clients, prompt_tokens, rounds, name, console)

@@ -120,7 +120,7 @@ def served(plan: Plan, model: Path, candidate: Candidate, tokens: list[int], out
     arguments = [*plan.engine.demo_arguments, *plan.server_arguments]
     with candidate.server(plan.engine, model, plan.dtype, log, arguments) as server:
         before = counters.read(server.url)
-        scores = scores_of(Client(server), tokens)
+        scores = scores_of(Client(server, plan.engine), tokens)
         share = routed(server, before)
     nbytes = sum(file.stat().st_size for file in model.glob("*.safetensors"))
     return Row(model.name, candidate.name, nbytes, scores, share)

@@ -76,7 +76,8 @@ def document(points: Sequence[Point], named: Mapping[str, str]) -> str:
 
 def title(named: Mapping[str, str]) -> str:
     """The same for a plot, in a few lines."""
-    first = f"{named['model']}, {named['engine']}"
+    beside = [named[name] for name in ("beside it",) if name in named]
+    first = ", ".join([named["model"], named["engine"], *beside])
     second = f"{named['requests']}, {named['rounds']}"
     rest = [
         named[name] for name in ("processor", "versions", "arguments", "warning") if name in named

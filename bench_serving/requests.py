@@ -11,6 +11,7 @@ from typing import Any
 
 from openai import OpenAI, OpenAIError
 
+from bench_serving.engines import Engine
 from bench_serving.server import Server, ServerError, tail
 
 REQUEST_SECONDS = 900
@@ -27,10 +28,11 @@ class Answer:
 
 
 class Client:
-    """One server seen through the OpenAI API."""
+    """One server of `engine` seen through the OpenAI API."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, engine: Engine) -> None:
         self._server = server
+        self._engine = engine
         self._model = server.name
         # no retries: a request that failed is a failure, and a repeated one would be timed wrongly
         self._api = OpenAI(
@@ -48,7 +50,7 @@ class Client:
                 extra_body={"return_token_ids": True},
             )
         text = (reply.choices[0].message.content or "").strip()
-        return Answer(question, text, *self._server.engine.token_ids(reply))
+        return Answer(question, text, *self._engine.token_ids(reply))
 
     def logprobs(self, tokens: Sequence[int]) -> list[float]:
         """Log-probability of each token given those before it (the first has none), one prefill."""

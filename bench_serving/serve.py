@@ -10,58 +10,31 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from bench_serving import counters
-from bench_serving.candidates import Candidate
-from bench_serving.engines import Engine, Load
+from bench_serving.engines import Load
+from bench_serving.plan import Plan
 from bench_serving.points import METRICS, Point, Run, document, summarize
-from bench_serving.server import ROOT, Server, ServerError, differences, relevant_environment
+from bench_serving.server import (
+    LLAMA_CPP,
+    ROOT,
+    Server,
+    ServerError,
+    differences,
+    relevant_environment,
+)
+from bench_serving.start import start
 from hk_backend import machine
-from hk_backend.bench.timing import order_of_round
 from hk_backend.cli import status
 
 CLIENT_SECONDS = 3600
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What to measure, checked by the command line."""
-
-    engine: Engine
-    model: Path
-    candidates: Sequence[Candidate]
-    dtype: str
-    input_lens: Sequence[int]
-    output_len: int
-    concurrencies: Sequence[int]
-    prompts: int
-    rounds: int
-    server_arguments: Sequence[str] = ()
-
-    @property
-    def may_differ(self) -> set[str]:
-        """What the candidates' names let their servers differ in, apart from the backend."""
-        settings = {"dtype": "dtype", "arguments": "quantization"}
-        return {
-            what
-            for what, name in settings.items()
-            if any(getattr(candidate, name) for candidate in self.candidates)
-        }
-
-    def points(self) -> Iterator[tuple[int, int, int, Candidate]]:
-        """(round, input length, concurrency, candidate) in the order they are run."""
-        for turn in range(self.rounds):
-            for input_len in self.input_lens:
-                for concurrency in self.concurrencies:
-                    for candidate in order_of_round(self.candidates, turn):
-                        yield turn, input_len, concurrency, candidate
 
 
 def measure(
@@ -74,20 +47,14 @@ def measure(
 
     Raises:
         ServerError: a server did not start, or the servers differ in more than the backend.
+        ConvertError: the checkpoint cannot be converted for llama.cpp.
     """
     runs: list[Run] = []
     warning = machine.busy()
     if warning:
         tell(warning)
     with ExitStack() as stack:
-        servers: dict[str, Server] = {}
-        for candidate in plan.candidates:
-            name = candidate.name
-            tell(f"starting {plan.engine.title}, {name}, {candidate.dtype or plan.dtype}")
-            log = out / "logs" / f"serve-{name.replace(':', '-')}.log"
-            servers[name] = stack.enter_context(
-                candidate.server(plan.engine, plan.model, plan.dtype, log, plan.server_arguments)
-            )
+        servers = start(stack, plan, out, tell)
         found = differences(servers.values(), plan.may_differ)
         if found:
             raise ServerError(f"the servers are not comparable: {'; '.join(found)}")
@@ -107,7 +74,7 @@ def measure(
         "plan": {**asdict(plan), "engine": plan.engine.name, "model": plan.model.name},
         "warning": warning,
         "cpu": machine.cpu_model(),
-        "versions": status.versions(),
+        "versions": versions(plan),
         "servers": recorded,
         "points": [asdict(point) for point in points],
         "runs": [asdict(run) for run in runs],
@@ -125,9 +92,14 @@ def facts(plan: Plan, report: Mapping[str, Any]) -> dict[str, str]:
     cores = {name: server["cores"] for name, server in report["servers"].items()}
     threads = ", ".join(dict.fromkeys(cores.values()))
     lens = " and ".join(map(str, plan.input_lens))
+    names = {
+        beside: ", ".join(each.name for each in plan.candidates if each.is_llama_cpp == beside)
+        for beside in (False, True)
+    }
     found = {
         "model": f"{plan.model.name} in {plan.dtype}",
-        "engine": f"{plan.engine.title}: {', '.join(c.name for c in plan.candidates)}",
+        "engine": f"{plan.engine.title}: {names[False]}",
+        "beside it": names[True],
         "requests": f"{plan.prompts} prompts of {lens} tokens, {plan.output_len} tokens out",
         "rounds": f"{plan.rounds}, backends in turn",
         "processor": f"{report['cpu']}, {machine.usable_cores()} cores, threads on: {threads}",
@@ -136,6 +108,14 @@ def facts(plan: Plan, report: Mapping[str, Any]) -> dict[str, str]:
         "warning": report["warning"],
     }
     return {name: text for name, text in found.items() if text}
+
+
+def versions(plan: Plan) -> dict[str, str | None]:
+    """Those of `hk-backend status`, and llama.cpp's if it takes part."""
+    found = status.versions()
+    if any(candidate.is_llama_cpp for candidate in plan.candidates):
+        found["xllamacpp"] = machine.version_of("xllamacpp")
+    return found
 
 
 def run_client(server: Server, plan: Plan, run: Run, out: Path) -> Run:
@@ -148,6 +128,8 @@ def run_client(server: Server, plan: Plan, run: Run, out: Path) -> Run:
     command = [sys.executable, "-m", plan.engine.client, *arguments]
     try:
         server.check_alive()
+        is_llama_cpp = server.backend == LLAMA_CPP
+        taken = counters.prompt_tokens(server.url) if is_llama_cpp else 0
         before = counters.read(server.url)
         done = subprocess.run(
             command,
@@ -161,11 +143,17 @@ def run_client(server: Server, plan: Plan, run: Run, out: Path) -> Run:
         if done.returncode:
             run.error = f"the client exited with {done.returncode}: {_last_line(done.stderr)}"
             return run
-        run.metrics = metrics_of(plan.engine.read_result(result), plan.prompts)
+        measured = plan.engine.read_result(result)
+        run.metrics = metrics_of(measured, plan.prompts)
         if server.backend == "hk":
             run.routed_share = counters.share_between(before, counters.read(server.url))
             if run.routed_share == 0:
                 run.metrics, run.error = {}, "HK computed nothing"
+        if is_llama_cpp:
+            taken = counters.prompt_tokens(server.url) - taken
+            sent = measured.get("total_input_tokens")
+            if taken != sent:  # another tokenizer's would be other work
+                run.metrics, run.error = {}, f"{LLAMA_CPP} took {taken} tokens of the {sent} sent"
     except subprocess.TimeoutExpired:
         run.error = f"the client took longer than {CLIENT_SECONDS} s"
     except (ServerError, httpx.HTTPError, OSError, ValueError) as error:

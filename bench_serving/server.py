@@ -1,4 +1,4 @@
-"""An engine's own OpenAI server as a child process that never outlives us, stock or with HK."""
+"""An own OpenAI server, an engine's or llama.cpp's, as a child process that never outlives us."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from typing import Literal, get_args
 
 import httpx
 
-from bench_serving.engines import ENGINES, Engine
+from bench_serving.engines import ENGINES, Program
 from hk_backend import machine
 
-Backend = Literal["stock", "hk"]
+Backend = Literal["stock", "hk", "llama.cpp"]
+LLAMA_CPP: Backend = "llama.cpp"
 BACKENDS: tuple[str, ...] = get_args(Backend)
 ROOT = Path(__file__).parent.parent
 
@@ -28,6 +29,8 @@ START_SECONDS = 600
 STOP_SECONDS = 20
 PER_BACKEND = ("HK_BACKEND",)
 """The only variables in which the environments of two compared servers may differ."""
+NOT_BOUND = "not bound"
+"""Said of threads that may run on any core."""
 
 
 class ServerError(RuntimeError):
@@ -47,14 +50,14 @@ class Server:
 
     Args:
         engine: whose server.
-        model: folder of a checkpoint.
-        backend: "stock" or "hk".
+        model: folder of a checkpoint; of llama.cpp, a GGUF file.
+        backend: "stock" or "hk" of an engine, or "llama.cpp".
         dtype: as the engine's `--dtype`.
         log: file for everything that the server prints.
         arguments: more of the engine's command-line arguments.
     """
 
-    engine: Engine
+    engine: Program
     model: Path
     backend: Backend
     dtype: str
@@ -130,7 +133,7 @@ class Server:
 
     def threads(self) -> str:
         """The cores that the server's compute threads are bound to, as its log says."""
-        return self.engine.cores(self.log.read_text()) or "not bound"
+        return self.engine.cores(self.log.read_text()) or NOT_BOUND
 
     def _wait_until_healthy(self) -> None:
         deadline = time.monotonic() + START_SECONDS
@@ -143,7 +146,7 @@ class Server:
         raise ServerError(f"no answer within {START_SECONDS} s:\n{tail(self.log)}")
 
 
-def environment_of(engine: Engine, backend: Backend) -> dict[str, str]:
+def environment_of(engine: Program, backend: Backend) -> dict[str, str]:
     """This process's environment for one server; only `PER_BACKEND` differs between backends."""
     environment = {name: value for name, value in os.environ.items() if name not in PER_BACKEND}
     environment |= machine.workarounds()
@@ -154,13 +157,15 @@ def environment_of(engine: Engine, backend: Backend) -> dict[str, str]:
 def differences(servers: Iterable[Server], asked_for: Collection[str] = ()) -> list[str]:
     """In what the settings of servers that are to be compared differ; empty if in nothing else.
 
-    `asked_for`: of "dtype" and "arguments", what the user lets differ.
+    `asked_for`: of "dtype" and "arguments", what the user lets differ. Of llama.cpp's server only
+    environment and threads are compared, with the engine's `servers`, which come first.
     """
     first, *others = servers
     found = []
     for other in others:
         found += _differing(first.environment, other.environment)
-        for what in {"dtype", "arguments", "model"} - set(asked_for):
+        shared = () if other.backend == LLAMA_CPP else ("dtype", "arguments", "model")
+        for what in set(shared) - set(asked_for):
             if getattr(first, what) != getattr(other, what):
                 found.append(f"{what}: {getattr(first, what)} and {getattr(other, what)}")
         if first.threads() != other.threads():

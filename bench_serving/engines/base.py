@@ -42,33 +42,21 @@ class Load:
     result: Path
 
 
-class Engine(ABC):
-    """One engine; without state.
+class Program(ABC):
+    """What serves a checkpoint through the OpenAI API; without state.
 
-    `name`: as `--engine` takes it, a key of `known_engines.ENGINES`. `server`, `client`: modules,
-    its OpenAI server and its own benchmark client. `demo`: what the demo's results are called.
-    `demo_arguments`: of the demo's servers.
+    `title`: as its makers write it. `server`: the module that is its server.
     """
 
-    name: str
     server: str
-    client: str
-    demo: str
-    demo_arguments: Sequence[str]
 
     @property
-    def title(self) -> str:
-        """As its makers write it."""
-        return known_engines.ENGINES[self.name].title
-
-    @property
-    def version(self) -> str | None:
-        """The installed one's; None: it is not installed."""
-        return known_engines.ENGINES[self.name].version
+    @abstractmethod
+    def title(self) -> str: ...
 
     @abstractmethod
     def server_arguments(self, model: Path, name: str, dtype: str) -> list[str]:
-        """Serve the checkpoint in `model` as `name`, with counters on `/metrics`."""
+        """Serve `model` as `name`, with counters on `/metrics`."""
 
     @abstractmethod
     def environment(self) -> Mapping[str, str]:
@@ -77,6 +65,30 @@ class Engine(ABC):
     @abstractmethod
     def cores(self, log: str) -> str:
         """The cores that a server bound its compute threads to, by its log; empty if to none."""
+
+
+class Engine(Program):
+    """One that HK has a plugin for.
+
+    `name`: as `--engine` takes it, a key of `known_engines.ENGINES`. `client`: the module that is
+    its own benchmark client. `measures_others`: whether that needs only the OpenAI API. `demo`:
+    what the demo's results are called. `demo_arguments`: of the demo's servers.
+    """
+
+    name: str
+    client: str
+    measures_others: bool
+    demo: str
+    demo_arguments: Sequence[str]
+
+    @property
+    def title(self) -> str:
+        return known_engines.ENGINES[self.name].title
+
+    @property
+    def version(self) -> str | None:
+        """The installed one's; None: it is not installed."""
+        return known_engines.ENGINES[self.name].version
 
     @abstractmethod
     def client_arguments(self, load: Load) -> list[str]:

@@ -24,6 +24,7 @@ class Sglang(Engine):
     name = "sglang"
     server = "sglang.launch_server"
     client = "sglang.benchmark.serving"
+    measures_others = False
     demo = "demo-sglang"
     demo_arguments = (
         "--context-length=2048",

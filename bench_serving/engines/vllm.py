@@ -16,6 +16,7 @@ class Vllm(Engine):
     name = "vllm"
     server = "vllm.entrypoints.openai.api_server"
     client = "bench_serving.engines.vllm_client"
+    measures_others = True
     demo = "demo"
     demo_arguments = (
         "--enforce-eager",  # without Inductor both servers start in half the time

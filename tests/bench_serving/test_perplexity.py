@@ -28,7 +28,7 @@ TOKENS = [(7 * place) % 1009 for place in range(3 * WINDOW)]
 class Client:
     """A model whose loss is a thousandth of the token's id."""
 
-    def __init__(self, server: Any = None) -> None:
+    def __init__(self, *_: Any) -> None:
         self.asked: list[list[int]] = []
 
     def logprobs(self, tokens: Sequence[int]) -> list[float]:

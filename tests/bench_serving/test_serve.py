@@ -14,9 +14,10 @@ from bench_serving import counters
 from bench_serving.candidates import Candidate
 from bench_serving.counters import RouteTotals
 from bench_serving.engines import Vllm
+from bench_serving.plan import Plan
 from bench_serving.plots import plot_serving
 from bench_serving.points import Point, Run, document, summarize, table, title
-from bench_serving.serve import Plan, facts, run_client
+from bench_serving.serve import facts, run_client, versions
 from bench_serving.server import Backend, Server, ServerError, differences
 from hk_backend.routing.routes import Tally
 
@@ -143,6 +144,18 @@ def test_a_failed_run_has_a_reason_and_no_numbers(
     assert found.metrics == {}
 
 
+@pytest.mark.parametrize(("taken", "error"), [(256, ""), (255, "took 255 tokens of the 256 sent")])
+def test_a_run_of_llama_cpp_is_of_the_client_s_tokens(
+    measure_with: Any, monkeypatch: pytest.MonkeyPatch, taken: int, error: str
+) -> None:
+    totals = iter([1000, 1000 + taken])
+    monkeypatch.setattr(counters, "prompt_tokens", lambda url: next(totals))
+    found = measure_with(Client({"completed": 4, "total_input_tokens": 256, **GOOD}), "llama.cpp")
+    assert error in found.error
+    assert bool(found.error) == bool(error)
+    assert bool(found.metrics) == (not error)
+
+
 def test_a_server_that_died_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def died(_: Server) -> None:
         raise ServerError("the hk server ended (-9):\nlog")
@@ -217,9 +230,19 @@ def test_the_document_and_the_plot_stand_alone(tmp_path: Path) -> None:
     assert "| throughput (tok/s) | TTFT (ms) | TPOT (ms) |" in text
 
 
+def test_what_runs_beside_the_engine_is_named_with_its_version(tmp_path: Path) -> None:
+    names = ("hk", "llama.cpp", "llama.cpp:auto:q4_0")
+    measured = plan(tmp_path, candidates=[Candidate.parse(name) for name in names])
+    named = facts(measured, REPORT)
+    assert named["engine"] == "vLLM: hk"
+    assert named["beside it"] == "llama.cpp, llama.cpp:auto:q4_0"
+    assert "xllamacpp" in versions(measured)
+    assert "xllamacpp" not in versions(plan(tmp_path))
+
+
 def test_what_is_not_so_is_not_said(tmp_path: Path) -> None:
     named = facts(plan(tmp_path), {**REPORT, "warning": ""})
-    assert not {"warning", "arguments"} & set(named)
+    assert not {"warning", "arguments", "beside it"} & set(named)
 
 
 def test_the_plot_is_written_as_png_and_svg_and_names_failures(tmp_path: Path) -> None:

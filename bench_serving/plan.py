@@ -1,0 +1,50 @@
+"""What `bench_serving serve` is asked to measure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench_serving.candidates import Candidate
+from bench_serving.engines import Engine
+from hk_backend.bench.timing import order_of_round
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure, checked by the command line."""
+
+    engine: Engine
+    model: Path
+    candidates: Sequence[Candidate]
+    dtype: str
+    input_lens: Sequence[int]
+    output_len: int
+    concurrencies: Sequence[int]
+    prompts: int
+    rounds: int
+    server_arguments: Sequence[str] = ()
+
+    @property
+    def may_differ(self) -> set[str]:
+        """What the candidates' names let the engine's servers differ in, apart from the backend."""
+        settings = {"dtype": "dtype", "arguments": "quantization"}
+        return {
+            what
+            for what, name in settings.items()
+            if any(getattr(each, name) for each in self.candidates if not each.is_llama_cpp)
+        }
+
+    @property
+    def context(self) -> int:
+        """Tokens of the longest request, prompt and answer."""
+        return max(self.input_lens) + self.output_len
+
+    def points(self) -> Iterator[tuple[int, int, int, Candidate]]:
+        """(round, input length, concurrency, candidate) in the order they are run."""
+        for turn in range(self.rounds):
+            for input_len in self.input_lens:
+                for concurrency in self.concurrencies:
+                    for candidate in order_of_round(self.candidates, turn):
+                        yield turn, input_len, concurrency, candidate

@@ -1,0 +1,84 @@
+"""Starts a plan's servers, side by side: the engine's, then llama.cpp's with as many threads."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from bench_serving.candidates import Candidate
+from bench_serving.engines import LlamaCpp
+from bench_serving.engines.base import options
+from bench_serving.llamacpp.formats import EXTRA, UNQUANTIZED
+from bench_serving.plan import Plan
+from bench_serving.server import LLAMA_CPP, NOT_BOUND, Server, ServerError
+from hk_backend.extras import missing
+
+Tell = Callable[[str], object]
+
+
+def start(stack: ExitStack, plan: Plan, out: Path, tell: Tell) -> dict[str, Server]:
+    """A server for each candidate, the engine's first; they end with `stack`, with their files.
+
+    Raises:
+        ServerError: one did not start, or llama.cpp is not installed or not given what it serves.
+        ConvertError: the checkpoint cannot be converted for llama.cpp.
+    """
+    files = _convert(stack, plan, out, tell)  # before anything starts: it takes every core
+    servers: dict[str, Server] = {}
+    for candidate in sorted(plan.candidates, key=lambda each: each.is_llama_cpp):
+        name = candidate.name
+        log = out / "logs" / f"serve-{name.replace(':', '-')}.log"
+        if candidate.is_llama_cpp:
+            tell(f"starting {LLAMA_CPP}, {files[name].name}")
+            cores = next((server.threads() for server in servers.values()), NOT_BOUND)
+            server = llama_cpp(candidate, plan, files[name], log, cores)
+        else:
+            tell(f"starting {plan.engine.title}, {name}, {candidate.dtype or plan.dtype}")
+            server = candidate.server(
+                plan.engine, plan.model, plan.dtype, log, plan.server_arguments
+            )
+        servers[name] = stack.enter_context(server)
+    return servers
+
+
+def llama_cpp(candidate: Candidate, plan: Plan, file: Path, log: Path, cores: str) -> Server:
+    """llama.cpp's server over a GGUF `file`, for the load of `plan`; `cores` as `Server.threads`
+    names them."""
+    load: dict[str, object] = {"slots": max(plan.concurrencies), "context": plan.context}
+    if cores != NOT_BOUND:
+        load["cores"] = cores
+    dtype = candidate.dtype or plan.dtype
+    return Server(LlamaCpp(plan.engine), file, candidate.backend, dtype, log, options(load))
+
+
+def _convert(stack: ExitStack, plan: Plan, out: Path, tell: Tell) -> dict[str, Path]:
+    """The GGUF file of each candidate that wants one, by its name."""
+    wanting = [candidate for candidate in plan.candidates if candidate.is_llama_cpp]
+    if not wanting:
+        return {}
+    if not plan.engine.measures_others:
+        raise ServerError(
+            f"{LLAMA_CPP}: {plan.engine.title}'s client speaks an API of its own; "
+            "measure with another --engine"
+        )
+    try:
+        for candidate in wanting:
+            candidate.check_dtype(plan.dtype)
+        importlib.import_module("xllamacpp")
+        from bench_serving.llamacpp.convert import write_gguf
+    except ValueError as error:
+        raise ServerError(str(error)) from None
+    except ImportError as error:
+        raise ServerError(missing(error, LLAMA_CPP, EXTRA)) from None
+    out.mkdir(parents=True, exist_ok=True)
+    folder = Path(stack.enter_context(TemporaryDirectory(dir=out, prefix="gguf-")))
+    files = {}
+    for candidate in wanting:
+        format = candidate.quantization or UNQUANTIZED
+        files[candidate.name] = folder / f"{plan.model.name}-{format}.gguf"
+        tell(f"converting {plan.model.name} to {format}")
+        write_gguf(plan.model, files[candidate.name], format)
+    return files

@@ -1,0 +1,200 @@
+"""A checkpoint as GGUF: what the file says, and what transformers makes of it again."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from gguf import GGUFReader
+from safetensors.torch import load_file
+from typer.testing import CliRunner
+
+from bench_serving.llamacpp import convert
+from bench_serving.llamacpp.convert import ROPE_FACTORS, write_gguf
+from bench_serving.llamacpp.errors import ConvertError
+from bench_serving.llamacpp.formats import FORMATS
+from hk_backend.quantize.source import Source
+from tests.bench_serving.llamacpp.conftest import WEIGHTS, Change, bpe, config, tokenizer, weights
+from tests.bench_serving.llamacpp.test_blocks import largest, q6_k_bound
+from tests.models import VOCABULARY
+
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+LAYER = "model.layers.1.self_attn.k_proj"
+SCALED = {
+    "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0, "original_max_position_embeddings": 512,
+}  # fmt: skip
+
+
+def types(file: Path) -> dict[str, str]:
+    return {tensor.name: tensor.tensor_type.name for tensor in GGUFReader(file).tensors}
+
+
+def settings(file: Path, names: Iterable[str]) -> dict[str, Any]:
+    fields = GGUFReader(file).fields
+    return {name: fields[name].contents() for name in names}
+
+
+@pytest.mark.parametrize("format", list(FORMATS))
+def test_transformers_reads_the_checkpoint_s_weights(
+    tiny: Path, tmp_path: Path, format: str
+) -> None:
+    """Its reader undoes names, pairs of channels and blocks by code of its own."""
+    from transformers import AutoModelForCausalLM
+
+    write_gguf(tiny, tmp_path / "a.gguf", format)
+    found = AutoModelForCausalLM.from_pretrained(
+        tmp_path, gguf_file="a.gguf", dtype=torch.float32
+    ).state_dict()
+    expected = load_file(tiny / WEIGHTS)
+    assert set(expected) == set(found)
+    for name, weight in expected.items():
+        if weight.ndim == 1:
+            assert torch.equal(found[name], weight), name
+        elif format == "bf16":
+            assert torch.equal(found[name], weight.bfloat16().float()), name
+        else:
+            # half a step, but Q4_0 has none at +8; and the step's rounding to float16
+            steps = {"q8_0": 1 / 254, "q4_0": 1 / 8}[format]
+            bound = (steps + 2**-11) * largest(weight, 32)
+            if format == "q4_0" and name == HEAD:
+                bound = q6_k_bound(weight)
+            assert ((found[name] - weight).abs() <= (1 + 2**-20) * bound).all(), name
+
+
+@pytest.mark.parametrize(
+    ("format", "weight", "head"),
+    [("bf16", "BF16", "BF16"), ("q8_0", "Q8_0", "Q8_0"), ("q4_0", "Q4_0", "Q6_K")],
+)
+def test_each_matrix_has_llama_quantize_s_type(
+    model: Path, tmp_path: Path, format: str, weight: str, head: str
+) -> None:
+    file = tmp_path / "a.gguf"
+    write_gguf(model, file, format)
+    found = types(file)
+    norms = {name for name in found if "norm" in name}
+    assert len(norms) == 7
+    assert {found.pop(name) for name in norms} == {"F32"}
+    assert found.pop("output.weight") == head
+    assert set(found.values()) == {weight}
+    config(tie_word_embeddings=True)(model)
+    write_gguf(model, file, format)  # its head of its own is left out, as transformers does
+    tied = types(file)
+    assert "output.weight" not in tied
+    assert tied["token_embd.weight"] == head
+
+
+def test_a_head_without_whole_long_blocks_has_8_bits() -> None:
+    assert FORMATS["q4_0"].head_of(2048) == "Q6_K"
+    assert FORMATS["q4_0"].head_of(576) == "Q8_0"  # SmolLM2's
+
+
+def test_the_file_says_what_the_config_says(tiny: Path, tmp_path: Path) -> None:
+    write_gguf(tiny, tmp_path / "a.gguf", "q8_0")
+    expected = {
+        "general.architecture": "llama", "general.file_type": 7, "llama.block_count": 3,
+        "llama.context_length": 2048, "llama.embedding_length": 256, "llama.vocab_size": VOCABULARY,
+        "llama.feed_forward_length": 512, "llama.attention.head_count": 8,
+        "llama.attention.head_count_kv": 2, "llama.attention.key_length": 64,
+        "llama.attention.value_length": 64, "llama.rope.dimension_count": 64,
+        "llama.rope.freq_base": 10000.0, "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "gpt-2", "tokenizer.ggml.bos_token_id": 0,
+        "tokenizer.ggml.eos_token_id": 1, "tokenizer.ggml.add_bos_token": False,
+    }  # fmt: skip
+    assert settings(tmp_path / "a.gguf", expected) == expected
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_scaled_frequencies_are_transformers_own(model: Path, tmp_path: Path, old: bool) -> None:
+    """`old`: as transformers 4 writes it."""
+    from transformers import AutoConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    config(rope_parameters=SCALED)(model)
+    scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](AutoConfig.from_pretrained(model), "cpu")
+    if old:
+        scaling = {name: value for name, value in SCALED.items() if name != "rope_theta"}
+        config(rope_parameters=None, rope_theta=10000.0, rope_scaling=scaling)(model)
+    write_gguf(model, tmp_path / "a.gguf", "bf16")
+    reader = GGUFReader(tmp_path / "a.gguf")
+    (factors,) = (tensor.data for tensor in reader.tensors if tensor.name == ROPE_FACTORS)
+    plain = 10000.0 ** -(torch.arange(0, 64, 2) / 64)
+    torch.testing.assert_close(plain / torch.tensor(factors), scaled)
+
+
+def test_one_tensor_is_in_memory_at_a_time(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, finite = [], Source.finite
+
+    def watched(source: Source, name: str) -> torch.Tensor:
+        assert not [each for each in read if each() is not None], name
+        tensor = finite(source, name)
+        read.append(weakref.ref(tensor))
+        return tensor
+
+    monkeypatch.setattr(Source, "finite", watched)
+    write_gguf(tiny, tmp_path / "a.gguf", "q4_0")
+    assert len(read) == 3 * 9 + 3
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (lambda model: (model / "config.json").unlink(), "it has no config.json"),
+        (config(model_type="qwen2"), "model_type is 'qwen2'; only 'llama'"),
+        (config(hidden_act="gelu"), "hidden_act is 'gelu'; expected 'silu'"),
+        (config(attention_bias=True), "attention_bias is True"),
+        (config(mlp_bias=True), "mlp_bias is True"),
+        (config(rope_parameters={"rope_type": "yarn"}), "rope_type is 'yarn'"),
+        (config(intermediate_size=None), "intermediate_size is None; expected a number"),
+        (config(rope_parameters={**SCALED, "factor": "8"}), "factor is '8'; expected a number"),
+        (config(vocab_size=7), f"{EMBEDDING} has {VOCABULARY} rows, vocab_size is 7"),
+        (config(quantization_config={"quant_method": "awq"}), r"quantised already \(awq\)"),
+        (weights({HEAD: None}), f"{HEAD} is missing"),
+        (weights({"model.norm.weight": None}), r"model\.norm\.weight is missing"),
+        (weights({"model.extra.weight": torch.ones(2)}), r"llama\.cpp's Llama has no model\.extra"),
+        (weights({f"{LAYER}.weight": torch.ones(128, 40)}), "40 columns; Q4_0 needs a multiple of"),
+        (weights({f"{LAYER}.weight": torch.full((128, 256), torch.inf)}), "NaN or infinity"),
+        (lambda model: (model / "tokenizer.json").unlink(), r"has no tokenizer\.json"),
+        (lambda model: (model / "tokenizer.json").write_text("[]"), "is not a tokenizer"),
+        (bpe(type="Unigram"), r"model\.type is 'Unigram', expected 'BPE'"),
+        (bpe(byte_fallback=True), r"model\.byte_fallback is True, expected False"),
+        (bpe(ignore_merges=True), r"model\.ignore_merges is True, expected False"),
+        (tokenizer(normalizer={"type": "NFC"}), "normalizer is .*NFC"),
+        (tokenizer(pre_tokenizer={"type": "Metaspace"}), "pre_tokenizer is .*Metaspace"),
+        (
+            tokenizer(added_tokens=[{"content": "<far>", "id": VOCABULARY, "special": True}]),
+            f"'<far>' is number {VOCABULARY}; the embedding has {VOCABULARY} rows",
+        ),
+    ],
+)
+def test_what_llama_cpp_would_not_compute_is_refused_by_its_value(
+    model: Path, tmp_path: Path, damage: Change, why: str
+) -> None:
+    damage(model)
+    with pytest.raises(ConvertError, match=why):
+        write_gguf(model, tmp_path / "out" / "a.gguf", "q4_0")
+    assert not list(tmp_path.glob("out/*"))
+
+
+def test_the_command_writes_a_file_or_says_why_not(model: Path, tmp_path: Path) -> None:
+    import typer
+
+    app = typer.Typer()
+    app.command()(convert._main)
+    file = tmp_path / "a.gguf"
+    done = CliRunner().invoke(app, [str(model), str(file), "--format", "q8_0"])
+    assert done.exit_code == 0, done.output
+    assert file.exists()
+    config(hidden_act="gelu")(model)
+    done = CliRunner().invoke(app, [str(model), str(file)])
+    assert done.exit_code == 1
+    assert "error: " in done.stderr
+    assert "hidden_act is 'gelu'" in done.stderr
+    done = CliRunner().invoke(app, [str(model), str(file), "--format", "q5"])
+    assert "--format q5: it is one of bf16, q8_0, q4_0" in " ".join(done.stderr.split())

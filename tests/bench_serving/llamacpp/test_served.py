@@ -1,0 +1,158 @@
+"""llama.cpp really serves what was converted: SmolLM2's own numbers, through its own server."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import torch
+from gguf import GGMLQuantizationType, quants
+
+from bench_serving.engines import LlamaCpp, Vllm
+from bench_serving.llamacpp import convert
+from bench_serving.llamacpp.blocks import encode
+from bench_serving.llamacpp.convert import write_gguf
+from bench_serving.llamacpp.formats import FORMATS
+from bench_serving.server import Server
+from tests.models import real_prompts, real_text, smollm2
+
+TOKENS = 40
+CHOICES = 20
+"""Of each position, the likeliest tokens, whose log-probabilities are compared."""
+
+
+@contextmanager
+def served(file: Path, folder: Path) -> Iterator[Callable[[str, dict[str, Any]], Any]]:
+    """Asks llama.cpp's server over `file`: `ask("/tokenize", {...})`."""
+    core = "0"
+    arguments = ("--slots", "2", "--context", "256", "--cores", core)
+    log = folder / "log.txt"
+    with Server(LlamaCpp(Vllm()), file, "llama.cpp", "auto", log, arguments) as server:
+        assert server.threads() == core
+
+        def ask(path: str, request: dict[str, Any]) -> Any:
+            reply = httpx.post(f"{server.url}{path}", json=request, timeout=300)
+            return reply.raise_for_status().json()
+
+        yield ask
+        server.check_alive()
+
+
+class Multiplied:
+    """SmolLM2 in float32, on the weights that a file of `format` holds."""
+
+    def __init__(self, format: str) -> None:
+        from transformers import AutoModelForCausalLM
+
+        self._model = AutoModelForCausalLM.from_pretrained(smollm2(), dtype=torch.float32)
+        for module in self._model.modules():
+            if isinstance(module, torch.nn.Linear):
+                columns, kinds = module.weight.shape[1], FORMATS[format]
+                is_head = module is self._model.lm_head
+                kind = kinds.head_of(columns) if is_head else kinds.weight
+                module.weight.data = stored(module.weight.data, GGMLQuantizationType[kind])
+        self._inputs = GGMLQuantizationType["BF16" if format == "bf16" else "Q8_0"]
+
+    def scores(self, tokens: list[int], rounded: bool) -> torch.Tensor:
+        """Log-probabilities after each of `tokens`, `[tokens, vocabulary]`; `rounded`: with what
+        the matrices are multiplied with rounded as llama.cpp rounds it."""
+
+        def round_inputs(module: torch.nn.Module, inputs: tuple[torch.Tensor]) -> torch.Tensor:
+            return stored(inputs[0][0], self._inputs)[None]
+
+        linear = [each for each in self._model.modules() if isinstance(each, torch.nn.Linear)]
+        hooks = [each.register_forward_pre_hook(round_inputs) for each in linear if rounded]
+        with torch.inference_mode():
+            logits = self._model(torch.tensor([tokens])).logits[0]
+        for hook in hooks:
+            hook.remove()
+        return logits.log_softmax(-1)
+
+
+def stored(matrix: torch.Tensor, kind: GGMLQuantizationType) -> torch.Tensor:
+    """What `kind` makes of `matrix`."""
+    return torch.from_numpy(quants.dequantize(encode(matrix, kind), kind))
+
+
+def likeliest(ask: Callable[[str, dict[str, Any]], Any], tokens: list[int]) -> dict[int, float]:
+    """llama.cpp's `CHOICES` likeliest next tokens, the first first, and their log-probabilities."""
+    request = {"prompt": tokens, "n_predict": 1, "n_probs": CHOICES, "temperature": 0}
+    (found,) = ask("/completion", request)["completion_probabilities"]
+    return {each["id"]: each["logprob"] for each in found["top_logprobs"]}
+
+
+@pytest.mark.parametrize(
+    "format", ["bf16", *(pytest.param(name, marks=pytest.mark.slow) for name in ("q8_0", "q4_0"))]
+)
+def test_its_numbers_are_those_of_the_file(tmp_path: Path, format: str) -> None:
+    """Against transformers in float32 on the weights that the file holds.
+
+    llama.cpp rounds what it multiplies them with, to bfloat16 or to 8 bits in blocks of 32. How far
+    that moves log-probabilities is what it does to transformers' layers. The two are different
+    draws of the same roundings, so their root mean squares over `TOKENS` positions differ by
+    a sixth (a standard deviation, 1 / sqrt(TOKENS)), three of which are allowed. The likeliest
+    token, and so a greedy answer, is the same wherever float32 has it ahead of the next by more
+    than what the two can move by.
+    """
+    write_gguf(smollm2(), tmp_path / "a.gguf", format)
+    (tokens,) = real_prompts(smollm2(), [TOKENS])
+    model = Multiplied(format)
+    exact = model.scores(tokens, rounded=False)
+    ids, found = llama_cpp_scores(tmp_path / "a.gguf", tokens)
+    error = found - exact.gather(1, ids)
+    allowed = (model.scores(tokens, rounded=True) - exact).gather(1, ids)
+    assert 0 < rms(error) < 1.5 * rms(allowed)
+    first, second = exact.topk(2).values.unbind(1)
+    clear = first - second > 2 * error.abs().amax(1)
+    assert clear.sum() > TOKENS / 2
+    assert torch.equal(ids[clear, 0], exact.argmax(1)[clear])
+
+
+@pytest.mark.slow
+def test_wrongly_paired_channels_would_be_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(convert, "_paired", lambda weight, heads: weight)
+    write_gguf(smollm2(), tmp_path / "a.gguf", "bf16")
+    (tokens,) = real_prompts(smollm2(), [TOKENS])
+    ids, found = llama_cpp_scores(tmp_path / "a.gguf", tokens)
+    assert rms(found - Multiplied("bf16").scores(tokens, rounded=False).gather(1, ids)) > 1
+
+
+def llama_cpp_scores(file: Path, tokens: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """llama.cpp's `CHOICES` likeliest tokens after each of `tokens`, the likeliest first, and their
+    log-probabilities, both `[tokens, CHOICES]`."""
+    with served(file, file.parent) as ask:
+        rows = [likeliest(ask, tokens[: place + 1]) for place in range(len(tokens))]
+    return torch.tensor([list(row) for row in rows]), torch.tensor(
+        [[*row.values()] for row in rows]
+    )
+
+
+def rms(values: torch.Tensor) -> float:
+    return float(values.square().mean().sqrt())
+
+
+def test_it_makes_the_same_tokens_of_a_text(tmp_path: Path) -> None:
+    """English, text that needs every rule, and what a benchmark client sends: random tokens."""
+    from transformers import AutoTokenizer
+
+    checkpoint = smollm2()
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    write_gguf(checkpoint, tmp_path / "a.gguf", "q8_0")
+    ids = random.Random(0).choices(range(17, 49152), k=500)
+    texts = [
+        tokenizer.decode(real_text(checkpoint)),
+        "It's 12,345.67 -- naïve  Straße\n\n\t日本 🙂 I'LL don't\r\n  x = y[0];",
+        tokenizer.decode(ids),
+        "<|im_start|>user\nHello<|im_end|>\n",
+    ]
+    with served(tmp_path / "a.gguf", tmp_path) as ask:
+        for text in texts:
+            request = {"content": text, "add_special": True, "parse_special": True}
+            assert ask("/tokenize", request)["tokens"] == tokenizer(text)["input_ids"]

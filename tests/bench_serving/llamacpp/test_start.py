@@ -1,0 +1,131 @@
+"""The candidate llama.cpp: its name, what it is started with, and what it cannot be started for."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from importlib import metadata
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench_serving.candidates import Candidate
+from bench_serving.engines import LlamaCpp, Sglang, Vllm
+from bench_serving.llamacpp import convert
+from bench_serving.plan import Plan
+from bench_serving.server import NOT_BOUND, Server, ServerError, differences
+from bench_serving.start import start
+
+
+def plan(folder: Path, *names: str, **changes: Any) -> Plan:
+    settings: dict[str, Any] = {
+        "engine": Vllm(), "model": folder / "Llama", "dtype": "bfloat16", "input_lens": [64, 500],
+        "candidates": [Candidate.parse(name) for name in names], "output_len": 12,
+        "concurrencies": [1, 8], "prompts": 8, "rounds": 1, "server_arguments": ["--enforce-eager"],
+    }  # fmt: skip
+    return Plan(**{**settings, **changes})
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Server]:
+    """Servers in the order of their start; nothing runs, and the engine's log names two cores."""
+    servers: list[Server] = []
+
+    def enter(server: Server) -> Server:
+        server.log.parent.mkdir(parents=True, exist_ok=True)
+        cores = dict(pairwise(server.arguments)).get("--cores", "")
+        own = f"threads on cores [{cores}]\n"
+        engine = "local_rank=0, core ids=[0, 1]\n"
+        server.log.write_text(own if server.backend == "llama.cpp" else engine)
+        servers.append(server)
+        return server
+
+    monkeypatch.setattr(Server, "__enter__", enter)
+    monkeypatch.setattr(convert, "write_gguf", lambda model, file, form: file.write_text(form))
+    return servers
+
+
+def test_it_follows_the_engine_with_its_threads_and_room_for_the_load(
+    tmp_path: Path, started: list[Server]
+) -> None:
+    names = ("llama.cpp", "stock", "llama.cpp:auto:q4_0", "hk:bfloat16:hk_mxfp4")
+    asked = plan(tmp_path, *names)
+    with ExitStack() as stack:
+        servers = start(stack, asked, tmp_path / "out", lambda line: None)
+        assert list(servers) == ["stock", "hk:bfloat16:hk_mxfp4", "llama.cpp", names[2]]
+        assert started == list(servers.values())
+        plain, quantized = servers["llama.cpp"], servers["llama.cpp:auto:q4_0"]
+        assert [each.model.read_text() for each in (plain, quantized)] == ["bf16", "q4_0"]
+        for each in (plain, quantized):
+            load = {"--slots": "8", "--context": "512", "--cores": "0, 1"}
+            assert dict(zip(each.arguments[::2], each.arguments[1::2], strict=True)) == load
+        assert differences(servers.values(), asked.may_differ) == []
+    assert not plain.model.exists()
+    assert not list((tmp_path / "out").glob("gguf*"))
+
+
+def test_servers_of_llama_cpp_alone_are_comparable(tmp_path: Path, started: list[Server]) -> None:
+    asked = plan(tmp_path, "llama.cpp", "llama.cpp:bfloat16:q8_0")
+    with ExitStack() as stack:
+        servers = start(stack, asked, tmp_path, lambda line: None)
+        assert [server.threads() for server in started] == [NOT_BOUND] * 2
+        assert "--cores" not in started[0].arguments
+        assert differences(servers.values(), asked.may_differ) == []
+        started[1].log.write_text("threads on cores [1]\n")
+        assert differences(servers.values()) == [f"threads: cores {NOT_BOUND} and 1"]
+
+
+def test_its_own_dtype_and_format_do_not_let_the_engine_s_servers_differ(tmp_path: Path) -> None:
+    assert plan(tmp_path, "stock", "hk", "llama.cpp:bfloat16:q8_0").may_differ == set()
+
+
+@pytest.mark.parametrize("engine", [Vllm(), Sglang()])
+def test_it_runs_in_the_engine_s_environment(engine: Any) -> None:
+    assert LlamaCpp(engine).environment() == engine.environment()
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("llama.cpp:auto:hk_fp8", "QUANTIZATION of llama.cpp is q8_0 or q4_0"),
+        ("llama.cpp:float32", r"in float32: llama\.cpp serves auto or bfloat16"),
+        ("llama.cpp:auto:q8_0:more", "is not BACKEND"),
+        ("llamacpp", r"with BACKEND of stock, hk, llama\.cpp"),
+    ],
+)
+def test_a_name_that_it_cannot_serve_is_refused(name: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why) as caught:
+        Candidate.parse(name)
+    assert repr(name) in str(caught.value)
+
+
+def test_a_plan_s_dtype_that_it_cannot_serve_is_refused_before_anything_starts(
+    tmp_path: Path, started: list[Server]
+) -> None:
+    asked = plan(tmp_path, "stock", "llama.cpp", dtype="float32")
+    why = r"'llama.cpp' in float32: .*named as llama\.cpp:bfloat16"
+    with ExitStack() as stack, pytest.raises(ServerError, match=why):
+        start(stack, asked, tmp_path, lambda line: None)
+    assert started == []
+
+
+def test_a_missing_extra_is_told_with_its_command_before_anything_starts(
+    tmp_path: Path, started: list[Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extra = "xllamacpp>=2026.10; extra == 'llamacpp'"
+    monkeypatch.setattr(metadata, "requires", lambda name: [extra])
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+    why = r"^llama\.cpp: .*xllamacpp.* -m pip install 'xllamacpp>=2026\.10'$"
+    with ExitStack() as stack, pytest.raises(ServerError, match=why):
+        start(stack, plan(tmp_path, "stock", "llama.cpp"), tmp_path, lambda line: None)
+    assert started == []
+    with ExitStack() as stack:  # nobody asked for it
+        start(stack, plan(tmp_path, "stock"), tmp_path, lambda line: None)
+
+
+def test_a_client_with_an_api_of_its_own_does_not_measure_it(tmp_path: Path) -> None:
+    asked = plan(tmp_path, "llama.cpp", engine=Sglang())
+    with ExitStack() as stack, pytest.raises(ServerError, match="SGLang's client speaks an API"):
+        start(stack, asked, tmp_path, lambda line: None)
