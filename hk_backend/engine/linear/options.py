@@ -3,7 +3,8 @@
 Options: `format`, `activations` (see `pack_weight`; default: per token for FP8, the weight's format
 for mx, "none" is weight-only), `rotation` (mx: channels along K that are rotated together, of
 weights and activations; 0: none; default: of hk_mxfp4 while loading, with quantised activations,
-what fits a layer, 64 or 32), `ignore` (layer names or shell-style patterns).
+what fits a layer, 64 or 32), `ignore` (layer names or shell-style patterns), `head` (the LM head's
+format, see `hk_backend.engine.linear.heads`; "16", the default: as its table is).
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
 from hk_backend.engine.linear.shards import merged_names
-from hk_backend.ops.rotation import ROTATION
+from hk_backend.ops.head_format import HEADS, KEPT
+from hk_backend.ops.rotation import fitting_rotation
 from hk_backend.reference.rotation import ROTATIONS
 from hk_backend.terms.weight_format import FORMATS, ROTATED, rotated_activations
 
@@ -30,26 +32,25 @@ FORMATS_OF = {
 """The formats of each method, the default first (FP8: the platform's own)."""
 ROTATING = ("hk_mxfp4",)
 """Methods that rotate by default."""
-OPTIONS = ("format", "activations", "rotation", "ignore")
+OPTIONS = ("format", "activations", "rotation", "ignore", "head")
 
 
 @dataclass
 class Options:
     """`format`: a name of `pack_weight`. `activations`: how they are rounded, likewise.
-    `rotation`: of every layer; None: what fits each. `ignore`: layers that stay as they are."""
+    `rotation`: of every layer; None: what fits each. `ignore`: layers that stay as they are.
+    `head`: one of `HEADS`."""
 
     format: str
     activations: str
     rotation: int | None = 0
     ignore: list[str] = field(default_factory=list)
+    head: str = KEPT
 
     def rounding(self, k: int) -> tuple[str, int]:
         """`activations` and `rotation` of `pack_weight`, of a layer with K input features on this
         rank."""
-        rotation = self.rotation
-        if rotation is None:
-            fitting = (block for block in (ROTATION, *reversed(ROTATIONS)) if k % block == 0)
-            rotation = next(fitting, 0)
+        rotation = fitting_rotation(k) if self.rotation is None else self.rotation
         return rotated_activations(self.activations, rotation), rotation
 
 
@@ -76,6 +77,7 @@ def choose(
     rotation: int | None = None,
     ignore: list[str] | None = None,
     serialized: bool = False,
+    head: str | int | None = None,
 ) -> Options:
     """The requested options, completed with the defaults.
 
@@ -96,7 +98,18 @@ def choose(
     rotates = method in ROTATING and activations == "mx" and not serialized
     rotations = (0, *ROTATIONS) if FORMATS[format].is_mx else (0,)
     found = _chosen(method, "rotation", rotation, None if rotates else 0, rotations)
-    return Options(format, activations, found, list(ignore or ()))
+    head = chosen_head(method, "head", head)
+    return Options(format, activations, found, list(ignore or ()), head)
+
+
+def chosen_head(asker: str, option: str, value: Any) -> str:
+    """The LM head's format that `option` of `asker` says, or `KEPT`; 16 may be a number.
+
+    Raises:
+        ValueError: not one of `HEADS`.
+    """
+    value = KEPT if value == int(KEPT) and type(value) is int else value
+    return _chosen(asker, option, value, KEPT, HEADS)
 
 
 def _chosen(

@@ -19,11 +19,14 @@ from sglang.srt.layers.quantization.unquant import (
 from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
 
 from hk_backend.engine.linear.account import tables_as_heads
-from hk_backend.engine.linear.packed_layer import FORMAT_OF, pack_layer
+from hk_backend.engine.linear.heads import KEPT_HEAD, Head, head_in, quantization_of
+from hk_backend.engine.linear.heads import pack_head as pack
+from hk_backend.engine.linear.packed_layer import FORMAT_OF
 from hk_backend.engine.linear.route import ROUTE, apply, is_attached
 from hk_backend.engine.patching import MARK
+from hk_backend.ops.head_format import KEPT
 from hk_backend.routing.metrics import count
-from hk_sglang.linear.layer import why_not_packed
+from hk_sglang.linear.layer import verdict_on, why_not_packed
 
 REPLACED = "an LM head whose table was replaced after it was loaded"
 
@@ -76,8 +79,25 @@ def heads_of(model: Any) -> list[Any]:
     return tables_as_heads(tables, {each.vocab_size for each in logits}, "org_vocab_size")
 
 
-def pack_head(head: Any, model: Any) -> str:
-    """Pack a model's LM head, if HK serves it; why not, otherwise."""
+def asked_of(model_config: Any) -> Head:
+    """What a model, a draft model too, asks of its head.
+
+    Raises:
+        ValueError: a format that does not exist, or that HK does not serve such a head in.
+    """
+    head = head_in(quantization_of(model_config.hf_config))
+    if head.format != KEPT:
+        shape = model_config.vocab_size, model_config.hidden_size
+        head.check(shape, model_config.dtype, verdict_on)
+    return head
+
+
+def pack_head(head: Any, model: Any, asked: Head = KEPT_HEAD) -> str:
+    """Pack a model's LM head in what is asked for, if HK serves it; why not, otherwise.
+
+    Raises:
+        ValueError: HK does not serve it in what is asked for.
+    """
     if is_attached(head):
         return ""
     if not isinstance(head, VocabParallelEmbedding):
@@ -91,19 +111,25 @@ def pack_head(head: Any, model: Any) -> str:
             or each.rl_on_policy_target is not None
         ):
             return "an LM head in another dtype than the model's"
-    why = why_not_packed(head.weight)
-    if not why:
-        pack_table(head)
-    return why
+    weight, format = head.weight, asked.format_of(head)
+    if format == KEPT or weight.dtype not in FORMAT_OF:
+        if why := why_not_packed(weight):
+            return why
+        format = FORMAT_OF[weight.dtype]
+    else:
+        on_device = functools.partial(verdict_on, device_type=weight.device.type)
+        asked.check(tuple(weight.shape), weight.dtype, on_device)
+    pack_table(head, format)
+    return ""
 
 
 def repack(table: Any) -> None:
     """Pack a head's table again: SGLang has loaded weights."""
     if is_attached(table):
-        pack_table(table)
+        pack_table(table, table.__dict__["hk_packed"].format)
 
 
-def pack_table(table: Any) -> None:
+def pack_table(table: Any, format: str) -> None:
     """Pack a table `[vocabulary, K]`, which stays as it is."""
-    pack_layer(table, table.weight.data, FORMAT_OF[table.weight.dtype])
+    pack(table, table.weight.data, format)
     table.__dict__["hk_table"] = table.weight

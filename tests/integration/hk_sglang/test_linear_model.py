@@ -83,7 +83,7 @@ def test_every_model_that_a_runner_loads(monkeypatch: pytest.MonkeyPatch) -> Non
     with restored():
         monkeypatch.setattr(ModelRunner, "load_model", load_model)
         model.install()
-        runner: Any = SimpleNamespace()
+        runner: Any = SimpleNamespace(model_config=SimpleNamespace(hf_config=None))
         ModelRunner.load_model(runner)
         assert routes.counters("linear").layers == 2
 

@@ -1,0 +1,112 @@
+"""The LM head: what a model's configuration asks of it, and tables that it shares.
+
+A head keeps its table: a tied table is also the embedding's, and vLLM reads an untied one for
+`head_dtype`. Its packed copy is stored in addition, as vLLM's is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakSet
+
+import torch
+from vllm.config import get_current_vllm_config_or_none
+from vllm.model_executor.layers.vocab_parallel_embedding import (
+    ParallelLMHead,
+    UnquantizedEmbeddingMethod,
+)
+
+from hk_backend.engine.linear.heads import (
+    Head,
+    asked,
+    head_in,
+    head_of,
+    pack_head,
+    quantization_of,
+)
+from hk_backend.engine.linear.methods import MethodConfig
+from hk_backend.engine.linear.packed_layer import FORMAT_OF
+from hk_backend.engine.linear.route import is_attached
+from hk_backend.ops.head_format import KEPT
+from hk_vllm.linear.layer import verdict_on
+
+
+def asked_of(vllm_config: Any, model_config: Any) -> Head:
+    """What the model of `model_config`, a draft model too, asks of its head.
+
+    Raises:
+        ValueError: a format that does not exist, or that HK does not serve such a head in.
+    """
+    head = _asked_of(vllm_config.quant_config, model_config)
+    if head.format != KEPT:
+        shape = model_config.get_vocab_size(), model_config.get_hidden_size()
+        head.check(shape, model_config.dtype, verdict_on)
+    return head
+
+
+def _asked_of(quant_config: Any, model_config: Any) -> Head:
+    method = model_config.quantization
+    if isinstance(quant_config, MethodConfig) and quant_config.hk_method == method:
+        return head_of(method, quant_config.options.head)  # from --hf-overrides, too
+    return head_in(quantization_of(model_config.hf_config))
+
+
+def format_of(head: Any) -> str:
+    """The format that `head` is to be packed in.
+
+    Raises:
+        ValueError: HK does not serve it in what is asked for.
+    """
+    found, weight = asked(), head.weight
+    format = found.format_of(head)
+    if format == KEPT:
+        return FORMAT_OF[weight.dtype]
+    if not is_attached(head):
+        found.check(tuple(weight.shape), weight.dtype, verdict_on)
+    return format
+
+
+def why_in_another_dtype(dtype: torch.dtype) -> str:
+    """Why vLLM computes a head whose table is in `dtype`, if it does so in another one."""
+    config = get_current_vllm_config_or_none()
+    model = None if config is None else config.model_config
+    wanted = getattr(model, "head_dtype", None) or dtype
+    return "" if wanted == dtype else f"an LM head in {wanted}, the model in {dtype}"
+
+
+def pack(head: Any) -> None:
+    """Pack a head that HK serves, or an embedding that is one."""
+    pack_head(head, head.weight.data, format_of(head))
+    if isinstance(head, ParallelLMHead):
+        _tie(head)
+
+
+# -- an LM head whose table is the embedding's
+#
+# vLLM reloads the embedding's weight only, and puts the head's buffers back as they were. So the
+# embedding's reload fills the head's packed copy again.
+
+_embeddings: WeakSet[Any] = WeakSet()
+_heads: WeakSet[Any] = WeakSet()
+
+
+def _tie(head: Any) -> None:
+    """Remember `head`, if an embedding shares its table."""
+    if head not in _heads:
+        head.__dict__["hk_table"] = head.weight.data_ptr()
+        _heads.add(head)
+
+
+def note_embedding(layer: Any) -> None:
+    """An embedding table has its values: the heads that share it, and were packed, follow."""
+    if isinstance(layer, ParallelLMHead) or not isinstance(
+        layer.quant_method, UnquantizedEmbeddingMethod
+    ):
+        return
+    if layer not in _embeddings:
+        layer.__dict__["hk_table"] = layer.weight.data_ptr()
+        _embeddings.add(layer)
+        return
+    for head in _heads:
+        if head.__dict__["hk_table"] == layer.__dict__["hk_table"]:
+            pack_head(head, layer.weight.data, head.__dict__["hk_packed"].format)
