@@ -90,7 +90,7 @@ def measure(job: Job, path: Path, advance: Advance = lambda what, done, total: N
             job.out.report["perplexity"] = found
             job.out.save_report()
         serve_quantized(model, job)
-        heads = compared_heads(model.lm_head, job)
+        heads = compared_heads(model.get_submodule("lm_head"), job)
         after = perplexities(model, tokens, length, heads, partial(advance, "after"))
         found |= {"after": after[job.head], "heads": costs(model, job, heads, after)}
         job.out.report["perplexity"] = found
@@ -110,7 +110,7 @@ def perplexity(
     advance: Callable[[int, int], None] = lambda done, total: None,
 ) -> float:
     """exp of the mean negative log-likelihood of every token but the first."""
-    return perplexities(model, tokens, length, {"": model.lm_head}, advance)[""]
+    return perplexities(model, tokens, length, {"": model.get_submodule("lm_head")}, advance)[""]
 
 
 def perplexities(

@@ -16,11 +16,22 @@ from typing import Any
 
 import torch
 
+from hk_backend.devices import verdict_of_device
 from hk_backend.engine.linear.online import pack_online
-from hk_backend.engine.linear.options import Options, chosen_head
+from hk_backend.engine.linear.options import Options, chosen_embedding, chosen_head
 from hk_backend.engine.linear.packed_layer import pack_layer
 from hk_backend.engine.linear.route import is_attached
-from hk_backend.ops.head_format import HEAD_KEY, HEADS, KEPT, head_option, head_rounding
+from hk_backend.ops.head_format import (
+    EMBEDDING_KEY,
+    HEAD_KEY,
+    HEADS,
+    IN_HEAD,
+    KEPT,
+    embedding_option,
+    head_option,
+    head_rounding,
+)
+from hk_backend.ops.look_up import supports_look_up
 from hk_backend.terms.verdict import Verdict
 from hk_backend.terms.weight_format import FORMATS, ROTATED
 
@@ -31,12 +42,15 @@ ASKER = "quantization_config"
 class Head:
     """What is asked for of a model's LM head, whatever is to become of other layers.
 
-    `format`: one of `HEADS`. `asker`, `option`: who asks, for errors.
+    `format`: one of `HEADS`. `embedding`: one of `EMBEDDINGS`. `asker`, `option`: who asks, for
+    errors; `beside`: the option of the embedding.
     """
 
     format: str = KEPT
+    embedding: str = KEPT
     asker: str = ASKER
     option: str = HEAD_KEY
+    beside: str = EMBEDDING_KEY
 
     def format_of(self, layer: Any) -> str:
         """The format of a head; one that is packed already stays what it is."""
@@ -46,12 +60,16 @@ class Head:
         return held if FORMATS[held].is_quantised else KEPT
 
     def check(
-        self, shape: tuple[int, int], dtype: torch.dtype, verdict_on: Callable[..., Verdict]
+        self,
+        shape: tuple[int, int],
+        dtype: torch.dtype,
+        device_type: str,
+        verdict_on: Callable[..., Verdict],
     ) -> None:
-        """Refuse a format that this process does not serve the head in.
+        """Refuse a format that this process does not serve the head in, or an embedding.
 
         Args:
-            shape: `[n, k]` of its table. dtype: the model's.
+            shape: `[n, k]` of its table. dtype, device_type: the model's.
             verdict_on: the engine's, of `(format, n, k, dtype, activations=..., rotation=...)`.
 
         Raises:
@@ -70,6 +88,11 @@ class Head:
             raise ValueError(
                 f"{self.asker}: {self.option} {self.format!r} is not valid: {verdict.why}: "
                 f"expected one of {valid}"
+            )
+        rows = verdict_of_device(device_type, lambda on: supports_look_up(on.weight_layout))
+        if self.embedding == IN_HEAD and not rows:
+            raise ValueError(
+                f"{self.asker}: {self.beside} {IN_HEAD!r} is not valid: {rows.why}: expected {KEPT}"
             )
 
 
@@ -94,14 +117,17 @@ def head_in(config: Mapping[str, Any]) -> Head:
         ValueError: a format that does not exist.
     """
     method = str(config.get("quant_method"))
-    option = head_option(method)
+    option, beside = head_option(method), embedding_option(method)
     asker = ASKER if option == HEAD_KEY else method
-    return Head(chosen_head(asker, option, config.get(option)), asker, option)
+    format = chosen_head(asker, option, config.get(option))
+    embedding = chosen_embedding(asker, beside, config.get(beside), format)
+    return Head(format, embedding, asker, option, beside)
 
 
-def head_of(method: str, format: str) -> Head:
-    """What the option of an hk_* method asks for."""
-    return Head(format, method, head_option(method))
+def head_of(method: str, options: Options) -> Head:
+    """What the options of an hk_* method ask for."""
+    option, beside = head_option(method), embedding_option(method)
+    return Head(options.head, options.embedding, method, option, beside)
 
 
 def pack_head(layer: Any, table: torch.Tensor, format: str) -> None:

@@ -1,7 +1,8 @@
 """The LM head: SGLang's logits processor multiplies by its table without calling its method.
 
-A head keeps its table, because a tied table is also the embedding's. The packed copy is stored in
-addition to it, and is packed again whenever SGLang has loaded weights. If something else replaces
+A head keeps its table, because a tied table is also the embedding's, unless the embedding is asked
+to look its rows up in the packed copy. This is stored in addition to the table otherwise, and is
+packed again whenever SGLang has loaded weights. If something else replaces
 the table (a draft model takes its target's), SGLang computes the logits.
 """
 
@@ -23,9 +24,19 @@ from hk_backend.engine.linear.heads import KEPT_HEAD, Head, head_in, quantizatio
 from hk_backend.engine.linear.heads import pack_head as pack
 from hk_backend.engine.linear.packed_layer import FORMAT_OF
 from hk_backend.engine.linear.route import ROUTE, apply, is_attached
+from hk_backend.engine.linear.shared_table import (
+    DRAFTS,
+    LORA,
+    OWN_TABLE,
+    in_head_or,
+    is_empty,
+    is_shared,
+    share,
+)
 from hk_backend.engine.patching import MARK
-from hk_backend.ops.head_format import KEPT
+from hk_backend.ops.head_format import IN_HEAD, KEPT
 from hk_backend.routing.metrics import count
+from hk_sglang.linear.arrivals import release, releasing
 from hk_sglang.linear.layer import verdict_on, why_not_packed
 
 REPLACED = "an LM head whose table was replaced after it was loaded"
@@ -59,6 +70,8 @@ def install() -> None:
         process(self, layer)
         repack(layer)
 
+    embedding = UnquantizedEmbeddingMethod.embedding
+    UnquantizedEmbeddingMethod.embedding = in_head_or(embedding)
     setattr(compute_lm_head, MARK, compute)
     LogitsProcessor._compute_lm_head = compute_lm_head
     UnquantizedEmbeddingMethod.process_weights_after_loading = process_weights_after_loading
@@ -88,7 +101,8 @@ def asked_of(model_config: Any) -> Head:
     head = head_in(quantization_of(model_config.hf_config))
     if head.format != KEPT:
         shape = model_config.vocab_size, model_config.hidden_size
-        head.check(shape, model_config.dtype, verdict_on)
+        device_type = torch.get_default_device().type
+        head.check(shape, model_config.dtype, device_type, verdict_on)
     return head
 
 
@@ -118,15 +132,43 @@ def pack_head(head: Any, model: Any, asked: Head = KEPT_HEAD) -> str:
         format = FORMAT_OF[weight.dtype]
     else:
         on_device = functools.partial(verdict_on, device_type=weight.device.type)
-        asked.check(tuple(weight.shape), weight.dtype, on_device)
+        asked.check(tuple(weight.shape), weight.dtype, weight.device.type, on_device)
     pack_table(head, format)
     return ""
 
 
 def repack(table: Any) -> None:
     """Pack a head's table again: SGLang has loaded weights."""
-    if is_attached(table):
-        pack_table(table, table.__dict__["hk_packed"].format)
+    if not is_attached(table) or is_empty(table):
+        return
+    format = table.__dict__["hk_packed"].format
+    if not is_shared(table):
+        pack_table(table, format)
+        return
+    with releasing(table, "weight", whole=repack):
+        pack_table(table, format)
+
+
+def why_table_stays(server_args: Any) -> str:
+    """Why a server keeps the table that a head and an embedding share; nothing if it need not."""
+    if server_args.speculative_algorithm is not None:
+        return DRAFTS
+    return LORA if server_args.enable_lora or server_args.lora_paths else ""
+
+
+def share_table(model: Any, asked: Head, why: str) -> str:
+    """Let the embedding of a loaded `model` look its rows up in the head, if that is asked for and
+    one module is both; why it does not, otherwise, or `why` it may not."""
+    heads = [each for each in heads_of(model) if is_attached(each)]
+    if asked.embedding != IN_HEAD or not heads:
+        return ""  # a head that is left to SGLang has its reason
+    (head,) = heads
+    if isinstance(head, ParallelLMHead):
+        return OWN_TABLE
+    if not why:
+        share(head, head)
+        release(head, "weight", whole=repack)
+    return why
 
 
 def pack_table(table: Any, format: str) -> None:

@@ -15,7 +15,7 @@ from hk_backend.engine.linear.account import account as account_layers
 from hk_backend.engine.linear.heads import KEPT_HEAD, Head
 from hk_backend.engine.linear.route import is_attached, tell_dummy_runs
 from hk_backend.engine.patching import wrap
-from hk_sglang.linear.head import asked_of, heads_of, pack_head
+from hk_sglang.linear.head import asked_of, heads_of, pack_head, share_table, why_table_stays
 
 logger = loggers.of("sglang", "linear")
 
@@ -30,6 +30,8 @@ def _load(original: Any, runner: Any) -> None:
     asked = asked_of(runner.model_config)
     original(runner)
     account(runner.model, asked)
+    if why := share_table(runner.model, asked, why_table_stays(runner.server_args)):
+        logger.warning("hk_backend: the embedding keeps its table in 16 bits: %s", why)
 
 
 def account(model: Any, asked: Head = KEPT_HEAD) -> None:

@@ -14,7 +14,9 @@ from vllm.config import get_current_vllm_config_or_none
 from vllm.model_executor.layers.vocab_parallel_embedding import (
     ParallelLMHead,
     UnquantizedEmbeddingMethod,
+    VocabParallelEmbedding,
 )
+from vllm.platforms import current_platform
 
 from hk_backend.engine.linear.heads import (
     Head,
@@ -25,9 +27,18 @@ from hk_backend.engine.linear.heads import (
     quantization_of,
 )
 from hk_backend.engine.linear.methods import MethodConfig
-from hk_backend.engine.linear.packed_layer import FORMAT_OF
+from hk_backend.engine.linear.packed_layer import FORMAT_OF, release
 from hk_backend.engine.linear.route import is_attached
-from hk_backend.ops.head_format import KEPT
+from hk_backend.engine.linear.shared_table import (
+    DRAFTS,
+    LORA,
+    OWN_TABLE,
+    is_empty,
+    is_shared,
+    share,
+)
+from hk_backend.ops.head_format import IN_HEAD, KEPT
+from hk_backend.terms.weight_format import FORMATS
 from hk_vllm.linear.layer import verdict_on
 
 
@@ -40,14 +51,14 @@ def asked_of(vllm_config: Any, model_config: Any) -> Head:
     head = _asked_of(vllm_config.quant_config, model_config)
     if head.format != KEPT:
         shape = model_config.get_vocab_size(), model_config.get_hidden_size()
-        head.check(shape, model_config.dtype, verdict_on)
+        head.check(shape, model_config.dtype, current_platform.device_type, verdict_on)
     return head
 
 
 def _asked_of(quant_config: Any, model_config: Any) -> Head:
     method = model_config.quantization
     if isinstance(quant_config, MethodConfig) and quant_config.hk_method == method:
-        return head_of(method, quant_config.options.head)  # from --hf-overrides, too
+        return head_of(method, quant_config.options)  # from --hf-overrides, too
     return head_in(quantization_of(model_config.hf_config))
 
 
@@ -62,7 +73,7 @@ def format_of(head: Any) -> str:
     if format == KEPT:
         return FORMAT_OF[weight.dtype]
     if not is_attached(head):
-        found.check(tuple(weight.shape), weight.dtype, verdict_on)
+        found.check(tuple(weight.shape), weight.dtype, weight.device.type, verdict_on)
     return format
 
 
@@ -103,6 +114,10 @@ def note_embedding(layer: Any) -> None:
         layer.quant_method, UnquantizedEmbeddingMethod
     ):
         return
+    if is_shared(layer):
+        if not is_empty(layer):
+            _refill(layer)
+        return
     if layer not in _embeddings:
         layer.__dict__["hk_table"] = layer.weight.data_ptr()
         _embeddings.add(layer)
@@ -110,3 +125,55 @@ def note_embedding(layer: Any) -> None:
     for head in _heads:
         if head.__dict__["hk_table"] == layer.__dict__["hk_table"]:
             pack_head(head, layer.weight.data, head.__dict__["hk_packed"].format)
+
+
+# -- an embedding that looks its rows up in the packed head
+
+
+def why_table_stays(vllm_config: Any) -> str:
+    """Why a model keeps the table that its head and embedding share; nothing if it need not."""
+    if vllm_config.speculative_config is not None:
+        return DRAFTS
+    return LORA if vllm_config.lora_config is not None else ""
+
+
+def share_table(model: Any, why: str) -> str:
+    """Let the embedding of a loaded `model` look its rows up in the head, if that is asked for and
+    they share a table; why it does not, otherwise, or `why` it may not."""
+    if asked().embedding != IN_HEAD:
+        return ""
+    heads = [
+        each
+        for each in model.modules()
+        if isinstance(each, VocabParallelEmbedding)
+        and is_attached(each)
+        and FORMATS[each.hk_packed.format].is_quantised
+    ]
+    if why or not heads:  # a head that is left to vLLM has its reason
+        return why
+    (head,) = heads
+    for table in model.modules():
+        is_table = isinstance(table, VocabParallelEmbedding) and not isinstance(
+            table, ParallelLMHead
+        )
+        if is_table and table.weight is head.weight:
+            _share(table, head)
+            release(head)
+            return ""
+    return OWN_TABLE
+
+
+def _refill(table: Any) -> None:
+    """New values of a `table` that its head is packed from."""
+    head = table.__dict__["hk_head"]
+    pack_head(head, table.weight.data, head.__dict__["hk_packed"].format)
+    _share(table, head)
+
+
+def _share(table: Any, head: Any) -> None:
+    share(table, head)
+    table.__dict__["hk_head"] = head
+    for known in (_embeddings, _heads):  # by addresses, where something else may lie from now on
+        known.difference_update((table, head))
+    release(table)
+    table.__dict__.pop("cpu_linear", None)  # vLLM's own packed table

@@ -26,7 +26,7 @@ from hk_backend.engine.linear.heads import asking
 from hk_backend.engine.linear.route import ROUTE, is_attached, tell_dummy_runs
 from hk_backend.engine.patching import MARK, wrap
 from hk_vllm import compile_key
-from hk_vllm.linear.head import asked_of
+from hk_vllm.linear.head import asked_of, share_table, why_table_stays
 from hk_vllm.linear.kernels import counterpart
 from hk_vllm.linear.unquantized import pack_table
 
@@ -48,6 +48,8 @@ def _load(
     with asking(asked_of(vllm_config, model_config)):
         model = original(loader, vllm_config, model_config, *args, **kwargs)
         account(model)
+        if why := share_table(model, why_table_stays(vllm_config)):
+            logger.warning("hk_backend: the embedding keeps its table in 16 bits: %s", why)
     return model
 
 

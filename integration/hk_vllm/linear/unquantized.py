@@ -22,6 +22,7 @@ from vllm.platforms import current_platform
 from hk_backend.engine import evidence
 from hk_backend.engine.linear.packed_layer import FORMAT_OF, is_released, pack_layer, release
 from hk_backend.engine.linear.route import is_attached, packed_or
+from hk_backend.engine.linear.shared_table import in_head_or, is_empty
 from hk_backend.engine.patching import MARK
 from hk_vllm.linear import head
 from hk_vllm.linear.layer import linear_backend, verdict_on
@@ -32,6 +33,8 @@ def install() -> None:
     for method in (UnquantizedLinearMethod, UnquantizedEmbeddingMethod):
         if not hasattr(method.apply, MARK):
             _change(method)
+            if method is UnquantizedEmbeddingMethod:
+                method.embedding = in_head_or(method.embedding)
 
 
 def _change(method: Any) -> None:
@@ -40,7 +43,7 @@ def _change(method: Any) -> None:
     @functools.wraps(process)
     def process_weights_after_loading(self: Any, layer: Any) -> None:
         head.note_embedding(layer)
-        if is_released(layer):
+        if is_released(layer) or is_empty(layer):
             return  # by an earlier call, and nothing was loaded since
         layer.hk_left = _why_left(self, layer)
         if layer.hk_left == "":

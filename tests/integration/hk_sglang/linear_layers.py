@@ -163,8 +163,15 @@ class HeadedModel(torch.nn.Module):
 
 
 def headed(
-    asked: Head, table: torch.Tensor, *, tied: bool = False, number: int = 0, ranks: int = 1
+    asked: Head,
+    table: torch.Tensor,
+    *,
+    tied: bool = False,
+    number: int = 0,
+    ranks: int = 1,
+    why: str = "",
 ) -> Any:
+    from hk_sglang.linear.head import share_table
     from hk_sglang.linear.model import account
     from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
     from sglang.srt.runtime_context import get_parallel
@@ -178,12 +185,13 @@ def headed(
             model.lm_head = made(ParallelLMHead, table.dtype, *table.shape)
         update(model, table)
         account(model, asked)
+        model.why_table_stays = share_table(model, asked, why)
     return model
 
 
 def update(model: Any, table: torch.Tensor) -> None:
     head = model.lm_head
-    head.weight_loader(head.weight, table)
+    head.weight.weight_loader(head.weight, table)
     head.quant_method.process_weights_after_loading(head)
 
 

@@ -191,9 +191,16 @@ def dummy(config: Any) -> Any:
 
 
 def headed(
-    asked: Head, table: torch.Tensor, *, tied: bool = False, number: int = 0, ranks: int = 1
+    asked: Head,
+    table: torch.Tensor,
+    *,
+    tied: bool = False,
+    number: int = 0,
+    ranks: int = 1,
+    why: str = "",
 ) -> Any:
     """A model of an LM head, and an embedding if they are tied."""
+    from hk_vllm.linear.head import share_table
     from vllm.model_executor.layers import vocab_parallel_embedding as vocabulary
     from vllm.model_executor.model_loader.reload import record_metadata_for_reloading
     from vllm.utils.torch_utils import set_default_torch_dtype
@@ -213,6 +220,7 @@ def headed(
     with asking(asked):
         for layer in model.children():
             layer.quant_method.process_weights_after_loading(layer)
+        model.why_table_stays = share_table(model, why)
     return model
 
 

@@ -73,9 +73,11 @@ class LinearEngine(Protocol):
         tied: bool = False,
         number: int = 0,
         ranks: int = 1,
+        why: str = "",
     ) -> Any:
         """On a rank, a model whose `lm_head` has `table` `[vocabulary, K]`, loaded while `asked`
-        is asked of it; `embed_tokens` has the same one, if they are `tied`."""
+        is asked of it; `embed_tokens` has the same one, if they are `tied`. `why_table_stays`: what
+        the engine says of its table, if that may not be released because of `why`."""
         ...
 
     def update(self, model: Any, table: torch.Tensor) -> None:

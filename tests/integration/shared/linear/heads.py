@@ -12,10 +12,19 @@ from hk_backend.devices import device_for
 from hk_backend.engine.linear.heads import KEPT_HEAD, Head
 from hk_backend.engine.linear.options import FORMATS_OF
 from hk_backend.engine.linear.shards import CheckpointError
+from hk_backend.engine.linear.shared_table import DRAFTS, LORA, OWN_TABLE
 from hk_backend.ops import quantize_fp8
-from hk_backend.ops.head_format import HEAD_KEY, HEADS, KEPT, head_rounding
+from hk_backend.ops.head_format import (
+    EMBEDDING_KEY,
+    HEAD_KEY,
+    HEADS,
+    IN_HEAD,
+    KEPT,
+    head_rounding,
+)
 from hk_backend.quantize.method import Method
 from hk_backend.quantize.recipe import RECIPES
+from hk_backend.reference import dequantize
 from hk_backend.reference.rotation import rotated
 from hk_backend.terms.weight_format import FORMATS
 from tests.integration.shared.linear.devices import CPU, GFX950, on_devices, on_gfx950
@@ -94,6 +103,105 @@ def test_a_scale_that_is_off(engine: LinearEngine, device: str, format: str) -> 
 def test_a_head_of_which_nothing_is_asked(engine: LinearEngine, device: str) -> None:
     model = engine.headed(KEPT_HEAD, table())
     assert model.lm_head.hk_packed.format == "bf16"
+
+
+# -- an embedding that looks its rows up in the head
+
+on_cpu = pytest.mark.parametrize(
+    ("device", "format"), [cell for cell in SERVED if cell[0] == CPU], indirect=["device"]
+)
+
+
+def assert_looks_up(model: Any, weight: torch.Tensor, format: str) -> None:
+    """Rows that the head multiplies by, within float32's roundings of a rotation and bfloat16's;
+    the table is gone."""
+    ids, embedding = torch.tensor([[len(weight) - 1, 0], [63, 64]]), model.embed_tokens
+    found = embedding.quant_method.embedding(embedding, ids)
+    assert found.dtype == torch.bfloat16
+    of = layer_of(weight, format)
+    exact = dequantize(of.weight, format, of.scales)
+    exact = rotated(exact, of.rotation) if of.rotation else exact
+    assert found.shape == (2, 2, K)
+    assert torch.allclose(found.double(), exact[ids], rtol=2**-8, atol=2**-18)
+    assert embedding.weight.numel() == model.lm_head.weight.numel() == 0
+    assert embedding.weight.dtype == torch.bfloat16
+
+
+@on_cpu
+def test_an_embedding_in_the_head(engine: LinearEngine, device: str, format: str) -> None:
+    model = engine.headed(Head(format, IN_HEAD), table(), tied=True)
+    assert model.why_table_stays == ""
+    assert_looks_up(model, table(), format)
+    assert_computes(engine, model, table(), format)
+    for layer in (model.embed_tokens, model.lm_head):  # again: there is nothing to do
+        layer.quant_method.process_weights_after_loading(layer)
+    assert_looks_up(model, table(), format)
+
+
+@on_cpu
+def test_new_weights_of_an_embedding_in_the_head(
+    engine: LinearEngine, device: str, format: str
+) -> None:
+    model = engine.headed(Head(format, IN_HEAD), table(), tied=True)
+    address = model.lm_head.hk_data.data_ptr()
+    for seed in (5, 6):
+        engine.update(model, table(seed))
+        assert model.lm_head.hk_data.data_ptr() == address == model.embed_tokens.hk_data.data_ptr()
+        assert_looks_up(model, table(seed), format)
+        assert_computes(engine, model, table(seed), format)
+
+
+@on_cpu
+def test_a_compiled_embedding(engine: LinearEngine, device: str, format: str) -> None:
+    model = engine.headed(Head(format, IN_HEAD), table(), tied=True)
+    embedding, ids = model.embed_tokens, torch.tensor([3, 200])
+    look_up = embedding.quant_method.embedding
+    compiled = torch.compile(look_up, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(embedding, ids), look_up(embedding, ids))
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_an_embedding_on_two_ranks(engine: LinearEngine, number: int) -> None:
+    """Rows of other ranks are looked up as row 0, and become zero."""
+    head = Head("mxfp6_e2m3", IN_HEAD)
+    model = engine.headed(head, table(), tied=True, number=number, ranks=2)
+    own = table().split(160)[number]
+    assert_looks_up(model, own, "mxfp6_e2m3")
+    assert_computes(engine, model, own, "mxfp6_e2m3")
+
+
+@pytest.mark.parametrize(("tied", "why"), [(True, DRAFTS), (True, LORA), (False, "")])
+def test_a_table_that_stays(engine: LinearEngine, tied: bool, why: str) -> None:
+    """Somebody else may read it; or it is not the embedding's."""
+    model = engine.headed(Head("mxfp8", IN_HEAD), table(), tied=tied, why=why)
+    assert model.why_table_stays == (why or OWN_TABLE)
+    assert torch.equal(model.lm_head.weight[:VOCABULARY], table())
+    assert_computes(engine, model, table(), "mxfp8")
+
+
+@on_gfx950
+def test_an_embedding_that_a_device_cannot_look_up(engine: LinearEngine, device: str) -> None:
+    config = {"quant_method": "fp8", HEAD_KEY: "fp8_e4m3fn", EMBEDDING_KEY: IN_HEAD}
+    with pytest.raises(ValueError) as error:
+        engine.asked_of(config)
+    assert str(error.value) == (
+        f"quantization_config: {EMBEDDING_KEY} 'head' is not valid: gfx950 has no kernel that "
+        "looks up rows of a packed weight: expected 16"
+    )
+
+
+def test_an_embedding_of_a_head_that_is_kept(engine: LinearEngine) -> None:
+    for asker, config in (
+        (f"quantization_config: {EMBEDDING_KEY}", {"quant_method": "fp8", EMBEDDING_KEY: IN_HEAD}),
+        ("hk_fp8: embedding", {"quant_method": "hk_fp8", "embedding": IN_HEAD}),
+    ):
+        with pytest.raises(ValueError) as error:
+            engine.asked_of(config)
+        why = "the head is not quantised: expected 16, or a format of the head"
+        assert str(error.value) == f"{asker} 'head' is not valid: {why}"
+
+
+# -- new weights, ranks, numbers
 
 
 @in_formats
