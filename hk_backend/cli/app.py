@@ -160,6 +160,7 @@ def quantize(
     activations: quantizing.ActivationsOption = quantizing.Activations.quantized,
     ignore: quantizing.Ignore = None,
     head: quantizing.HeadOption = quantizing.Head.kept,
+    embedding: quantizing.EmbeddingOption = quantizing.Embedding.kept,
     text: quantizing.Text = None,
     shard_size: quantizing.ShardSize = 2.0,
     as_json: JsonFlag = False,
@@ -187,6 +188,7 @@ def quantize(
         rotation or 0,
         text if method is quantizing.MethodName.gptq else None,
         head.value,
+        embedding.value,
     )
     try:
         with errors.in_one_line(progress, QuantizeError):

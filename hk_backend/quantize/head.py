@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hk_backend import ops
-from hk_backend.ops.head_format import KEPT, head_rounding
+from hk_backend.ops.head_format import EMBEDDINGS, IN_HEAD, KEPT, head_rounding
 from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.method import Method
 from hk_backend.quantize.recipe import RECIPES
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 HEAD_RECIPES = tuple(name for name, recipe in RECIPES.items() if recipe.granularity != "block")
 """Values of `--head` besides `KEPT`."""
+EMBEDDING = "model.embed_tokens.weight"
 EIGHT_BITS = "fp8"
 """The 8-bit head that others are compared with."""
 FORMAT_OF = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
@@ -50,11 +51,24 @@ def check_head(source: Source, name: str) -> None:
         )
 
 
+def check_embedding(source: Source, name: str, head: str) -> None:
+    """
+    Raises:
+        QuantizeError: `name` is no value of `--embedding`, or does not fit the model or `head`.
+    """
+    if name not in EMBEDDINGS:
+        raise QuantizeError(f"--embedding {name}: choose one of {', '.join(EMBEDDINGS)}")
+    if name == IN_HEAD and head == KEPT:
+        raise QuantizeError(f"--embedding {name} needs --head FORMAT: what it shares is packed")
+    if name == IN_HEAD and table_of(source) != EMBEDDING:
+        raise QuantizeError(f"--embedding {name}: the model's LM head has a table of its own")
+
+
 def table_of(source: Source) -> str:
     """The tensor that the model multiplies by last: a tied head is the embedding's."""
     own = "lm_head.weight"
     tied = source.config.get("tie_word_embeddings") or own not in source.tensors
-    return "model.embed_tokens.weight" if tied else own
+    return EMBEDDING if tied else own
 
 
 def compared_heads(own: torch.nn.Module, job: Job) -> dict[str, torch.nn.Module]:
@@ -76,6 +90,14 @@ def served_head(table: torch.Tensor, name: str) -> ServedLinear:
         codes, recipe.format, scales, activations=activations, rotation=rotation
     )
     return ServedLinear(packed, None)
+
+
+def look_up_in(model: torch.nn.Module, head: torch.nn.Module) -> None:
+    """Give the embedding of `model` the rows that a served `head` holds."""
+    assert isinstance(head, ServedLinear)
+    rows = ops.look_up(torch.arange(head.packed.n), head.packed, torch.float32)
+    table = model.get_submodule(EMBEDDING.removesuffix(".weight"))
+    table.weight = torch.nn.Parameter(rows, requires_grad=False)
 
 
 def costs(

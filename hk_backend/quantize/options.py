@@ -40,6 +40,13 @@ class Head(str, Enum):
     mxfp4 = "mxfp4"
 
 
+class Embedding(str, Enum):
+    """`--embedding`: the table as it is, or the packed head."""
+
+    kept = "16"
+    head = "head"
+
+
 class Activations(str, Enum):
     """`--activations`: quantised as the format does it, or left as they are."""
 
@@ -77,6 +84,14 @@ HeadOption = Annotated[
         "--head",
         help="What HK serves the LM head in, which the file keeps as it is. With --text the report "
         "says what each costs.",
+    ),
+]
+EmbeddingOption = Annotated[
+    Embedding,
+    typer.Option(
+        "--embedding",
+        help="head: an embedding that shares its table with the LM head shares what --head makes of "
+        "it, too, and the engine releases the table.",
     ),
 ]
 Text = Annotated[

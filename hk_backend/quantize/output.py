@@ -23,7 +23,8 @@ from safetensors.torch import load_file, save_file
 from hk_backend.quantize.errors import QuantizeError
 
 REPORT = "hk_quantize.json"
-OPTIONS = {"format": "--format", "head": "--head", "method": "--method", "rotation": "--rotation"}
+OPTIONS = {"format": "--format", "method": "--method", "rotation": "--rotation"}
+OPTIONS |= {"head": "--head", "embedding": "--embedding"}
 OPTIONS |= {"activations": "--activations", "ignore": "--ignore", "calibration": "--text"}
 PART = ".part"
 PIECE = ".piece-"

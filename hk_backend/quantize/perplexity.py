@@ -21,8 +21,9 @@ import torch
 from safetensors import safe_open
 
 from hk_backend.extras import missing
+from hk_backend.ops.head_format import KEPT
 from hk_backend.quantize.errors import EXTRA, QuantizeError
-from hk_backend.quantize.head import compared_heads, costs
+from hk_backend.quantize.head import compared_heads, costs, look_up_in
 from hk_backend.quantize.source import Source
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ def measure(job: Job, path: Path, advance: Advance = lambda what, done, total: N
             job.out.save_report()
         serve_quantized(model, job)
         heads = compared_heads(model.get_submodule("lm_head"), job)
+        if job.embedding != KEPT:
+            look_up_in(model, heads[job.head])
         after = perplexities(model, tokens, length, heads, partial(advance, "after"))
         found |= {"after": after[job.head], "heads": costs(model, job, heads, after)}
         job.out.report["perplexity"] = found

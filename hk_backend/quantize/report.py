@@ -30,7 +30,8 @@ def print_report(console: Console, job: Job) -> None:
     median = statistics.median(found.error for found in errors)
     console.print(f"{len(errors)} layers, median {median:.2%}, all in {job.out.directory / REPORT}")
     if job.head != KEPT:
-        console.print(f"lm_head: to be served in {job.head}")
+        also = ", and the embedding, which shares its table" if job.embedding != KEPT else ""
+        console.print(f"lm_head: to be served in {job.head}{also}")
     kept = ["lm_head and the embeddings", *job.plan.ignored]
     console.print(f"left unchanged: {', '.join(kept)}", soft_wrap=True)
     before, after = report["source_bytes"], report["bytes"]

@@ -21,6 +21,7 @@ class Settings:
     `activations`, `method` "" and `rotation` 0: the format's default. `ignore`: shell-style
     patterns of layer names. `shard_bytes`: of a file, and so about the memory that a run takes.
     `calibration`: the text that `gptq` calibrates on. `head`: the recipe of the LM head.
+    `embedding`: where the embedding looks up its rows.
     """
 
     format: str
@@ -31,6 +32,7 @@ class Settings:
     rotation: int = 0
     calibration: Path | None = None
     head: str = KEPT
+    embedding: str = KEPT
 
     def recipe(self) -> Recipe:
         """Raises QuantizeError for a format or activations that are not offered."""

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from hk_backend.engine.linear.heads import head_in, pack_head
-from hk_backend.ops.head_format import HEAD_KEY, HEADS, KEPT, head_option
+from hk_backend.ops import look_up
+from hk_backend.ops.head_format import EMBEDDING_KEY, HEAD_KEY, HEADS, IN_HEAD, KEPT, head_option
 from hk_backend.quantize import perplexity
 from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.head import HEAD_RECIPES, check_head, served_head, table_of
 from hk_backend.quantize.job import Job
 from hk_backend.quantize.recipe import RECIPES
+from hk_backend.quantize.served import ServedLinear
 from hk_backend.quantize.settings import Settings
 from hk_backend.quantize.source import open_source
 from tests.quantize.checkpoint import config_of, tensors_of
@@ -80,6 +83,54 @@ def test_what_each_costs(head: str, model: Path, tmp_path: Path) -> None:
         plain.lm_head.weight = torch.nn.Parameter(values, requires_grad=False)
         expected = perplexity.perplexity(plain, tokens, 1024)
         assert cost["perplexity"] == pytest.approx(expected, rel=1e-5), name
+
+
+@pytest.fixture
+def tied(writable: Path) -> Path:
+    """A model whose head has the embedding's table."""
+    config = json.loads((writable / "config.json").read_text()) | {"tie_word_embeddings": True}
+    (writable / "config.json").write_text(json.dumps(config))
+    tensors = load_file(writable / WEIGHTS)
+    tensors.pop("lm_head.weight", None)
+    save_file(tensors, writable / WEIGHTS, {"format": "pt"})
+    return writable
+
+
+def test_an_embedding_in_the_head(tied: Path, tmp_path: Path) -> None:
+    """Its key, and its perplexity, that of a model with these rows in both places."""
+    text = tmp_path / "text.txt"
+    text.write_text(TEXT)
+    job = Job(tied, tmp_path / "out", Settings("fp8", "none", head="mxfp4", embedding=IN_HEAD))
+    job.run()
+    config = config_of(tmp_path / "out")["quantization_config"]
+    assert (config[HEAD_KEY], config[EMBEDDING_KEY]) == ("mxfp4", IN_HEAD)
+    assert head_in(config).embedding == IN_HEAD
+    found = perplexity.measure(job, text)
+    plain = perplexity.load_model(tied)
+    perplexity.serve_quantized(plain, job)
+    table = load_file(tied / WEIGHTS)[table_of(job.source)]
+    packed = served_head(table, "mxfp4").packed
+    plain.model.embed_tokens.weight = torch.nn.Parameter(
+        look_up(torch.arange(packed.n), packed, torch.float32), requires_grad=False
+    )
+    plain.lm_head = ServedLinear(packed, None)
+    tokens = perplexity.read_text(text, tied).tokens
+    assert found["after"] == pytest.approx(perplexity.perplexity(plain, tokens, 1024), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        (Settings("fp8", embedding=IN_HEAD), "--embedding head needs --head FORMAT: what it sh"),
+        (Settings("fp8", embedding="fp8", head="fp8"), "--embedding fp8: choose one of 16, head"),
+        (Settings("fp8", embedding=IN_HEAD, head="fp8"), "--embedding head: the model's LM head h"),
+    ],
+)
+def test_an_embedding_that_cannot_be(
+    settings: Settings, why: str, model: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(QuantizeError, match=why):
+        Job(model, tmp_path / "out", settings)
 
 
 @pytest.mark.parametrize("name", ["int8", "fp8_block", "bf16"])

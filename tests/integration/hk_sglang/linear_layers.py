@@ -176,7 +176,7 @@ def headed(
     from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
     from sglang.srt.runtime_context import get_parallel
 
-    model = HeadedModel(len(table))
+    model: Any = HeadedModel(len(table))
     with rank(number, ranks, get_config().device), get_parallel().override(tp_group=None):
         if tied:
             model.embed_tokens = made(VocabParallelEmbedding, table.dtype, *table.shape)

@@ -156,7 +156,7 @@ def test_a_compiled_embedding(engine: LinearEngine, device: str, format: str) ->
     model = engine.headed(Head(format, IN_HEAD), table(), tied=True)
     embedding, ids = model.embed_tokens, torch.tensor([3, 200])
     look_up = embedding.quant_method.embedding
-    compiled = torch.compile(look_up, backend="eager", fullgraph=True)
+    compiled: Any = torch.compile(look_up, backend="eager", fullgraph=True)
     assert torch.equal(compiled(embedding, ids), look_up(embedding, ids))
 
 
