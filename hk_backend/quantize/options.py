@@ -90,8 +90,8 @@ EmbeddingOption = Annotated[
     Embedding,
     typer.Option(
         "--embedding",
-        help="head: an embedding that shares its table with the LM head shares what --head makes of "
-        "it, too, and the engine releases the table.",
+        help="head: an embedding that has the LM head's table shares what --head makes of it, and "
+        "the engine releases the table.",
     ),
 ]
 Text = Annotated[
