@@ -11,6 +11,7 @@ options.py        the hk_* quantisation methods: their formats, and their checke
 methods.py        those methods, as far as no engine's own classes come in
 contract.py       the parameters of an engine's methods that they rely on
 heads.py          LM heads in a quantised format
+shared_table.py   an embedding that looks its rows up in a packed head
 online.py         a weight that is quantised while it is loaded
 judgement.py      on a GPU: whether HK is faster for a layer, by what is known of both
 stock.py          what the engines' own kernels take there, as published

@@ -17,6 +17,7 @@ from hk_backend.ops.registry import watched
 from hk_backend.terms.packed_weight import TENSORS, PackedWeight
 
 OWN_TABLE = "the model's LM head has a table of its own"
+SEVERAL = "the model has several LM heads"
 DRAFTS = "a draft model may read the table"
 LORA = "LoRA adapters may read the table"
 

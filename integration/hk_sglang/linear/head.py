@@ -28,6 +28,7 @@ from hk_backend.engine.linear.shared_table import (
     DRAFTS,
     LORA,
     OWN_TABLE,
+    SEVERAL,
     in_head_or,
     is_empty,
     is_shared,
@@ -162,7 +163,9 @@ def share_table(model: Any, asked: Head, why: str) -> str:
     heads = [each for each in heads_of(model) if is_attached(each)]
     if asked.embedding != IN_HEAD or not heads:
         return ""  # a head that is left to SGLang has its reason
-    (head,) = heads
+    if len(heads) > 1:
+        return SEVERAL
+    head = heads[0]
     if isinstance(head, ParallelLMHead):
         return OWN_TABLE
     if not why:

@@ -28,18 +28,23 @@ from hk_backend.engine.linear.heads import (
 )
 from hk_backend.engine.linear.methods import MethodConfig
 from hk_backend.engine.linear.packed_layer import FORMAT_OF, release
-from hk_backend.engine.linear.route import is_attached
+from hk_backend.engine.linear.route import ROUTE, is_attached
 from hk_backend.engine.linear.shared_table import (
     DRAFTS,
     LORA,
     OWN_TABLE,
+    SEVERAL,
     is_empty,
     is_shared,
     share,
 )
 from hk_backend.ops.head_format import IN_HEAD, KEPT
 from hk_backend.terms.weight_format import FORMATS
+from hk_vllm import compile_key
 from hk_vllm.linear.layer import verdict_on
+
+IN_GRAPHS = f"{ROUTE}: embedding in the head"
+"""In the key of compiled graphs, which hold the operator that looks rows up."""
 
 
 def asked_of(vllm_config: Any, model_config: Any) -> Head:
@@ -151,7 +156,9 @@ def share_table(model: Any, why: str) -> str:
     ]
     if why or not heads:  # a head that is left to vLLM has its reason
         return why
-    (head,) = heads
+    if len(heads) > 1:
+        return SEVERAL
+    head = heads[0]
     for table in model.modules():
         is_table = isinstance(table, VocabParallelEmbedding) and not isinstance(
             table, ParallelLMHead
@@ -159,6 +166,7 @@ def share_table(model: Any, why: str) -> str:
         if is_table and table.weight is head.weight:
             _share(table, head)
             release(head)
+            compile_key.add_route(IN_GRAPHS)
             return ""
     return OWN_TABLE
 
