@@ -101,6 +101,20 @@ def linear(
     out_row: int,
     /,
 ) -> None: ...
+def look_up(
+    isa: str,
+    threads: int,
+    format: Format,
+    rotation: int,
+    sizes: Sequence[int],
+    rows: int,
+    weight: int,
+    factors: int,
+    block_scales: int,
+    out: int,
+    out_dtype: DType,
+    /,
+) -> None: ...
 def quantize_fp8(
     isa: str,
     threads: int,

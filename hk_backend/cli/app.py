@@ -159,6 +159,8 @@ def quantize(
     rotation: quantizing.RotationOption = None,
     activations: quantizing.ActivationsOption = quantizing.Activations.quantized,
     ignore: quantizing.Ignore = None,
+    head: quantizing.HeadOption = quantizing.Head.kept,
+    embedding: quantizing.EmbeddingOption = quantizing.Embedding.kept,
     text: quantizing.Text = None,
     shard_size: quantizing.ShardSize = 2.0,
     as_json: JsonFlag = False,
@@ -185,6 +187,8 @@ def quantize(
         method.value if method else "",
         rotation or 0,
         text if method is quantizing.MethodName.gptq else None,
+        head.value,
+        embedding.value,
     )
     try:
         with errors.in_one_line(progress, QuantizeError):

@@ -10,6 +10,7 @@ import torch
 from hk_backend.terms.attention_arguments import AttentionArguments, MergeArguments
 from hk_backend.terms.linear_arguments import (
     LinearArguments,
+    LookUpArguments,
     PackWeightArguments,
     QuantizeFp8Arguments,
     QuantizeMxArguments,
@@ -23,6 +24,7 @@ Arguments = (
     AttentionArguments
     | MergeArguments
     | LinearArguments
+    | LookUpArguments
     | PackWeightArguments
     | QuantizeFp8Arguments
     | QuantizeMxArguments

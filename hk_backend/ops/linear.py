@@ -87,10 +87,7 @@ def _run(
     device: Device,
 ) -> torch.Tensor:
     _check(x, weight, bias, out_dtype, x_scales)
-    if weight.layout != device.weight_layout:
-        expected = device.weight_layout or "none at all"
-        bad("weight", f"packed for {weight.layout}", f"{expected}, the layout of {device.name}")
-    _check_packed(weight, device.packed_bytes(weight.format, weight.n, weight.k))
+    check_packed(weight, device)
     rows = x if x.dim() == 2 else x.reshape(-1, weight.k)
     if rows.stride(1) != 1:
         rows = rows.contiguous()
@@ -154,8 +151,17 @@ def _scales_of_a_row(weight: PackedWeight) -> int:
     return -(-weight.k // FP8_BLOCK) if weight.activations == "token_block" else 1
 
 
-def _check_packed(weight: PackedWeight, num_bytes: int) -> None:
-    """The tensors of a weight are what packing made: a kernel reads them without looking."""
+def check_packed(weight: PackedWeight, device: Device) -> None:
+    """The tensors of a weight are what packing for `device` made: a kernel reads them without
+    looking.
+
+    Raises:
+        ValueError: they are not.
+    """
+    if weight.layout != device.weight_layout:
+        expected = device.weight_layout or "none at all"
+        bad("weight", f"packed for {weight.layout}", f"{expected}, the layout of {device.name}")
+    num_bytes = device.packed_bytes(weight.format, weight.n, weight.k)
     _check_part("data", weight.data, torch.uint8, (num_bytes,))
     if weight.factors is not None:
         _check_part("factors", weight.factors, torch.float32, (weight.n,))

@@ -19,6 +19,11 @@ compressed-tensors' own `transform_config` can say the same (a "hadamard" of thi
 """
 
 
+def fitting_rotation(k: int) -> int:
+    """`ROTATION`, or else the largest that divides K channels; 0: none does."""
+    return next((block for block in (ROTATION, *reversed(ROTATIONS)) if k % block == 0), 0)
+
+
 def rotation_fault(rotation: int, activations: str, k: int) -> tuple[str, str] | None:
     """Of a layer with K input features, what is wrong and what would be valid; None: nothing."""
     found = f"{rotation} with activations {activations!r}"

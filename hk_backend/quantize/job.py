@@ -11,15 +11,18 @@ from typing import Any
 import torch
 
 from hk_backend import __version__
+from hk_backend.ops.head_format import KEPT, embedding_option, head_option
 from hk_backend.quantize import plan
 from hk_backend.quantize.calibrate import Calibration, calibration_windows
 from hk_backend.quantize.calibrated import CalibratedLayers
 from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.folding import O_PROJ, folds
+from hk_backend.quantize.head import check_embedding, check_head
 from hk_backend.quantize.method import Method
 from hk_backend.quantize.output import CALIBRATED, SHARDS, Output, finished_settings
 from hk_backend.quantize.perplexity import read_text, window_of
 from hk_backend.quantize.plan import Item, Plan, Shard, make_plan
+from hk_backend.quantize.recipe import RECIPES
 from hk_backend.quantize.served import Serving
 from hk_backend.quantize.settings import Settings
 from hk_backend.quantize.source import Source, open_source
@@ -51,6 +54,9 @@ class Job:
             raise QuantizeError(f"{out}: the output folder must not be the model's")
         self.source: Source = open_source(model)
         self.method = self._method(settings)
+        self.head, self.embedding = settings.head, settings.embedding
+        check_head(self.source, self.head)
+        check_embedding(self.source, self.embedding, self.head)
         self.serving = Serving(self.recipe, self.activations, self.method.rotation)
         remembered: dict[str, Any] = {
             "model": str(model.resolve()),
@@ -60,6 +66,8 @@ class Job:
             "method": self.method.name,
             "rotation": self.method.rotation,
             "folded": self.method.folded,
+            "head": self.head,
+            "embedding": self.embedding,
             "calibration": "",
         }
         text = read_text(settings.calibration, model) if settings.calibration else None
@@ -210,6 +218,11 @@ class Job:
             self.method.rotation,
             [O_PROJ] if self.method.folded else [],
         )
+        method = quantization["quant_method"]
+        if self.head != KEPT:
+            quantization |= {head_option(method): RECIPES[self.head].format}
+        if self.embedding != KEPT:
+            quantization |= {embedding_option(method): self.embedding}
         self.out.write_json(
             "config.json", self.source.config | {"quantization_config": quantization}
         )

@@ -29,6 +29,24 @@ class MethodName(str, Enum):
     gptq = "gptq"
 
 
+class Head(str, Enum):
+    """`--head`: see `hk_backend.quantize.head`."""
+
+    kept = "16"
+    fp8 = "fp8"
+    mxfp8 = "mxfp8"
+    mxfp6_e2m3 = "mxfp6_e2m3"
+    mxfp6_e3m2 = "mxfp6_e3m2"
+    mxfp4 = "mxfp4"
+
+
+class Embedding(str, Enum):
+    """`--embedding`: the table as it is, or the packed head."""
+
+    kept = "16"
+    head = "head"
+
+
 class Activations(str, Enum):
     """`--activations`: quantised as the format does it, or left as they are."""
 
@@ -58,6 +76,22 @@ RotationOption = Annotated[
         "--rotation",
         help="Channels that are rotated together: 32, 64 or 128; 64 by default.",
         show_default=False,
+    ),
+]
+HeadOption = Annotated[
+    Head,
+    typer.Option(
+        "--head",
+        help="What HK serves the LM head in, which the file keeps as it is. With --text the report "
+        "says what each costs.",
+    ),
+]
+EmbeddingOption = Annotated[
+    Embedding,
+    typer.Option(
+        "--embedding",
+        help="head: an embedding that has the LM head's table shares what --head makes of it, and "
+        "the engine releases the table.",
     ),
 ]
 Text = Annotated[

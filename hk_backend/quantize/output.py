@@ -24,6 +24,7 @@ from hk_backend.quantize.errors import QuantizeError
 
 REPORT = "hk_quantize.json"
 OPTIONS = {"format": "--format", "method": "--method", "rotation": "--rotation"}
+OPTIONS |= {"head": "--head", "embedding": "--embedding"}
 OPTIONS |= {"activations": "--activations", "ignore": "--ignore", "calibration": "--text"}
 PART = ".part"
 PIECE = ".piece-"

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,9 @@ import torch
 from safetensors import safe_open
 
 from hk_backend.extras import missing
+from hk_backend.ops.head_format import KEPT
 from hk_backend.quantize.errors import EXTRA, QuantizeError
+from hk_backend.quantize.head import compared_heads, costs, look_up_in
 from hk_backend.quantize.source import Source
 
 if TYPE_CHECKING:
@@ -80,16 +83,21 @@ def measure(job: Job, path: Path, advance: Advance = lambda what, done, total: N
         if (found.get("sha256"), found.get("window")) != (text.sha256, length):
             found = {"text": str(path), "sha256": text.sha256, "window": length}
             found |= {"tokens": len(tokens) - 1, "calibrated_tokens": job.calibrated_tokens}
-        if {"before", "after"} <= found.keys():
+        if {"before", "after", "heads"} <= found.keys():
             return found
         model = load_model(job.source.directory)
-        for what in ("before", "after"):
-            if what == "after":
-                serve_quantized(model, job)
-            if what not in found:
-                found[what] = perplexity(model, tokens, length, partial(advance, what))
-                job.out.report["perplexity"] = found
-                job.out.save_report()
+        if "before" not in found:
+            found["before"] = perplexity(model, tokens, length, partial(advance, "before"))
+            job.out.report["perplexity"] = found
+            job.out.save_report()
+        serve_quantized(model, job)
+        heads = compared_heads(model.get_submodule("lm_head"), job)
+        if job.embedding != KEPT:
+            look_up_in(model, heads[job.head])
+        after = perplexities(model, tokens, length, heads, partial(advance, "after"))
+        found |= {"after": after[job.head], "heads": costs(model, job, heads, after)}
+        job.out.report["perplexity"] = found
+        job.out.save_report()
     return found
 
 
@@ -105,17 +113,40 @@ def perplexity(
     advance: Callable[[int, int], None] = lambda done, total: None,
 ) -> float:
     """exp of the mean negative log-likelihood of every token but the first."""
-    loss, done = 0.0, 0
+    return perplexities(model, tokens, length, {"": model.get_submodule("lm_head")}, advance)[""]
+
+
+def perplexities(
+    model: torch.nn.Module,
+    tokens: list[int],
+    length: int,
+    heads: Mapping[str, torch.nn.Module],
+    advance: Callable[[int, int], None] = lambda done, total: None,
+) -> dict[str, float]:
+    """The same with each of the `heads` as the model's LM head, whose inputs are computed once."""
+    losses, done = dict.fromkeys(heads, 0.0), 0
     for begin, first, end in windows(len(tokens), length):
         inputs = torch.tensor([tokens[begin : end - 1]])
         targets = torch.tensor(tokens[first:end])
-        with torch.inference_mode():
-            logits = model(inputs, logits_to_keep=end - first, use_cache=False).logits[0]
-            scores = torch.log_softmax(logits.float(), dim=-1).gather(1, targets[:, None])
-        loss -= float(scores.sum(dtype=torch.float64))
+        with torch.inference_mode(), without_head(model):
+            hidden = model(inputs, logits_to_keep=end - first, use_cache=False).logits[0]
+            for name, head in heads.items():
+                scores = torch.log_softmax(head(hidden).float(), dim=-1).gather(1, targets[:, None])
+                losses[name] -= float(scores.sum(dtype=torch.float64))
         done += end - first
         advance(done, len(tokens) - 1)
-    return math.exp(loss / done)
+    return {name: math.exp(loss / done) for name, loss in losses.items()}
+
+
+@contextmanager
+def without_head(model: torch.nn.Module) -> Iterator[None]:
+    """While the model's logits are what its head would get."""
+    head = model.lm_head
+    model.lm_head = torch.nn.Identity()
+    try:
+        yield
+    finally:
+        model.lm_head = head
 
 
 def windows(count: int, length: int) -> Iterator[tuple[int, int, int]]:

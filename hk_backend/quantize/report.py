@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from hk_backend.ops.head_format import KEPT
 from hk_backend.quantize.job import Job
 from hk_backend.quantize.output import CALIBRATED, REPORT, SHARDS
 
@@ -28,6 +29,9 @@ def print_report(console: Console, job: Job) -> None:
     console.print(f"method: {job.method.name}{_rotation(job)}")
     median = statistics.median(found.error for found in errors)
     console.print(f"{len(errors)} layers, median {median:.2%}, all in {job.out.directory / REPORT}")
+    if job.head != KEPT:
+        also = ", and the embedding, which shares its table" if job.embedding != KEPT else ""
+        console.print(f"lm_head: to be served in {job.head}{also}")
     kept = ["lm_head and the embeddings", *job.plan.ignored]
     console.print(f"left unchanged: {', '.join(kept)}", soft_wrap=True)
     before, after = report["source_bytes"], report["bytes"]
@@ -38,6 +42,19 @@ def print_report(console: Console, job: Job) -> None:
             f"perplexity {text['before']:.4f} before, {text['after']:.4f} after, over "
             f"{text['tokens']:,} tokens of {text['text']}{_calibrated(job)}"
         )
+        console.print(_heads(text["heads"]))
+
+
+def _heads(heads: dict[str, Any]) -> Table:
+    """What the LM head costs in each format."""
+    layers = heads["layers_microseconds"]
+    title = f"the LM head; a token takes {layers:,.0f} us in all other layers on this machine"
+    table = Table("format", "perplexity", "MB", "us a token", "of the layers'", title=title)
+    for name, cost in heads["formats"].items():
+        time = cost["microseconds"]
+        values = f"{cost['perplexity']:.4f}", f"{cost['bytes'] / 1e6:.1f}", f"{time:,.0f}"
+        table.add_row(f"{name} bits" if name == KEPT else name, *values, f"{time / layers:.0%}")
+    return table
 
 
 def _rotation(job: Job) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hk_backend.ops.head_format import KEPT
 from hk_backend.ops.rotation import ROTATION
 from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.method import Method
@@ -19,7 +20,8 @@ class Settings:
 
     `activations`, `method` "" and `rotation` 0: the format's default. `ignore`: shell-style
     patterns of layer names. `shard_bytes`: of a file, and so about the memory that a run takes.
-    `calibration`: the text that `gptq` calibrates on.
+    `calibration`: the text that `gptq` calibrates on. `head`: the recipe of the LM head.
+    `embedding`: where the embedding looks up its rows.
     """
 
     format: str
@@ -29,6 +31,8 @@ class Settings:
     method: str = ""
     rotation: int = 0
     calibration: Path | None = None
+    head: str = KEPT
+    embedding: str = KEPT
 
     def recipe(self) -> Recipe:
         """Raises QuantizeError for a format or activations that are not offered."""

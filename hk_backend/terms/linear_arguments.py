@@ -37,6 +37,23 @@ class LinearArguments:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class LookUpArguments:
+    """Rows of a packed weight.
+
+    Args:
+        ids: int64 `[M]`, contiguous.
+        weight: `[N, K]`, packed by this device.
+        out: `[M, K]`, contiguous, bfloat16, float16 or float32; written.
+    """
+
+    operator: ClassVar[str] = "look_up"
+
+    ids: torch.Tensor
+    weight: PackedWeight
+    out: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class PackWeightArguments:
     """A weight in the device's own layout.
 

@@ -18,6 +18,8 @@ SCHEMA = "Tensor data, Tensor? factors, Tensor? block_scales, Tensor? input_scal
 """A packed weight among the arguments of a registered operator."""
 FLAT_VALUES = 5
 """How many these are."""
+TENSORS = ("data", "factors", "block_scales", "input_scale")
+"""The fields of `PackedWeight` that are tensors, in the order of `SCHEMA`."""
 FlatWeight = Sequence[Any]
 """They: four tensors or None, and the ints."""
 
@@ -49,7 +51,7 @@ class PackedWeight:
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """The tensors that it has, by field."""
-        named = ((name, getattr(self, name)) for name in _TENSORS)
+        named = ((name, getattr(self, name)) for name in TENSORS)
         return {name: tensor for name, tensor in named if tensor is not None}
 
     def as_ints(self) -> list[int]:
@@ -88,12 +90,11 @@ class PackedWeight:
     @classmethod
     def from_parts(cls, tensors: Mapping[str, torch.Tensor], ints: Sequence[int]) -> PackedWeight:
         """What `tensors()` and `as_ints()` gave, together again."""
-        return cls.from_flat([*(tensors.get(name) for name in _TENSORS), ints])
+        return cls.from_flat([*(tensors.get(name) for name in TENSORS), ints])
 
     @property
     def nbytes(self) -> int:
         return sum(tensor.nbytes for tensor in self.tensors().values())
 
 
-_TENSORS = ("data", "factors", "block_scales", "input_scale")
 _FORMAT_NAMES = tuple(FORMATS)

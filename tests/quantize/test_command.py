@@ -13,7 +13,9 @@ from typer.testing import CliRunner
 
 import hk_backend.quantize
 from hk_backend.cli.app import app
-from hk_backend.quantize.options import Format
+from hk_backend.ops.head_format import KEPT
+from hk_backend.quantize.head import HEAD_RECIPES
+from hk_backend.quantize.options import Format, Head
 from hk_backend.quantize.recipe import RECIPES
 from hk_backend.quantize.source import Source
 from tests.quantize.checkpoint import config_of, tensors_of
@@ -30,12 +32,14 @@ def run(*arguments: object) -> tuple[int, str, str]:
 
 def test_every_recipe_is_offered() -> None:
     assert [format.value for format in Format] == list(RECIPES)
+    assert [head.value for head in Head] == [KEPT, *HEAD_RECIPES]
 
 
 def test_for_people(model: Path, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text(TEXT)
-    code, out, _ = run(model, tmp_path / "out", "--format", "mxfp4", "--text", text)
+    options = ["--format", "mxfp4", "--head", "mxfp8", "--text", text]
+    code, out, _ = run(model, tmp_path / "out", *options)
     assert code == 0
     words = " ".join(out.split())
     assert "21 layers, median" in words
@@ -43,6 +47,11 @@ def test_for_people(model: Path, tmp_path: Path) -> None:
     assert "perplexity" in words
     report = json.loads((tmp_path / "out" / "hk_quantize.json").read_text())
     assert f"{report['perplexity']['after']:.4f} after" in words
+    assert "lm_head: to be served in mxfp8" in words
+    assert "the LM head; a token takes" in words
+    for name, cost in report["perplexity"]["heads"]["formats"].items():
+        assert name in words
+        assert f"{cost['perplexity']:.4f}" in words
     assert f"{report['source_bytes'] / 1e6:,.1f} MB before" in words
 
 

@@ -20,6 +20,7 @@ from compressed_tensors.quantization.utils.helpers import calculate_qparams
 from safetensors.torch import load_file
 
 from hk_backend import reference
+from hk_backend.ops.head_format import HEAD_KEY, KEPT
 from hk_backend.quantize.job import Job
 from hk_backend.quantize.recipe import RECIPES, fp8_scales
 from hk_backend.quantize.settings import Settings
@@ -33,9 +34,9 @@ QUARK = [name for name, recipe in RECIPES.items() if recipe.quant_method == "qua
 LAYER = "model.layers.1.mlp.down_proj"
 
 
-def quantized(model: Path, out: Path, format: str, activations: str = "") -> Path:
+def quantized(model: Path, out: Path, format: str, activations: str = "", head: str = KEPT) -> Path:
     """Rounded to nearest, as the libraries do it."""
-    Job(model, out, Settings(format, activations, method="rtn")).run()
+    Job(model, out, Settings(format, activations, method="rtn", head=head)).run()
     return out
 
 
@@ -118,14 +119,15 @@ def test_what_a_scale_covers(format: str, model: Path, tmp_path: Path) -> None:
     assert scheme.input_activations.dynamic is True
 
 
-@pytest.mark.parametrize("format", ["fp8", "mxfp4"])
-def test_transformers_loads_it(format: str, model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("format", "head"), [("fp8", KEPT), ("mxfp4", "mxfp8")])
+def test_transformers_loads_it(format: str, head: str, model: Path, tmp_path: Path) -> None:
     """transformers and compressed-tensors, which know nothing of HK, find what the latter rounds to
-    itself."""
+    itself; and the head as it was, whatever HK is to serve it in."""
     from transformers import AutoModelForCausalLM
     from transformers.utils.quantization_config import CompressedTensorsConfig
 
-    out = quantized(model, tmp_path / "out", format)
+    out = quantized(model, tmp_path / "out", format, head=head)
+    assert (HEAD_KEY in config_of(out)["quantization_config"]) == (head != KEPT)
     with torch.compiler.set_stance("force_eager"):  # or a helper of theirs compiles for seconds
         theirs = AutoModelForCausalLM.from_pretrained(
             out, dtype=torch.float32, quantization_config=CompressedTensorsConfig(dequantize=True)

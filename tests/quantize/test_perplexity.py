@@ -125,7 +125,8 @@ def test_measured_once(
     del again.out.report["perplexity"]["after"]
     again.out.save_report()
     seen: list[str] = []
-    assert perplexity.measure(again, text, lambda what, *rest: seen.append(what)) == first
+    found = perplexity.measure(again, text, lambda what, *rest: seen.append(what))
+    assert found | {"heads": {}} == first | {"heads": {}}, "more than times differs"
     assert seen == ["after"]
     text.write_text(TEXT[::-1])
     assert perplexity.measure(again, text)["sha256"] != first["sha256"]

@@ -100,6 +100,34 @@ void bind_linear(py::module_& module) {
 K that are rotated before they are rounded, a divisor of k: 32, 64, 128, or 0. sizes: m, n, k.)");
 }
 
+void bind_rows(py::module_& module) {
+  module.def(
+      "look_up",
+      [](const std::string& isa, int threads, Format format, int64_t rotation,
+         const std::array<int64_t, 3>& sizes, uint64_t rows, uint64_t weight, uint64_t factors,
+         uint64_t block_scales, uint64_t out, DType out_dtype) {
+        const RowsArgs args{.rows = pointer<const int64_t>(rows),
+                            .count = sizes[0],
+                            .weight = pointer<const uint8_t>(weight),
+                            .factors = pointer<const float>(factors),
+                            .block_scales = pointer<const float>(block_scales),
+                            .out = pointer<void>(out),
+                            .out_dtype = out_dtype,
+                            .n = sizes[1],
+                            .k = sizes[2],
+                            .format = format,
+                            .rotation = rotation};
+        for (int64_t i = 0; i < args.count; ++i)
+          if (args.rows[i] < 0 || args.rows[i] >= args.n)
+            throw py::index_error("ids: " + std::to_string(args.rows[i]) +
+                                  " is not valid: expected 0 to " + std::to_string(args.n - 1));
+        py::gil_scoped_release release;
+        look_up(isa, args, threads);
+      },
+      R"(Rows [m, k] of a packed weight [n, k], their rotation undone, contiguous. Addresses are
+integers (0: absent). rows: int64 [m], each in [0, n). sizes: m, n, k.)");
+}
+
 void bind_quantisers(py::module_& module) {
   module.def(
       "quantize_fp8",
@@ -185,6 +213,7 @@ void bind_linear_operators(py::module_& module) {
   bind_enums(module);
   bind_pack(module);
   bind_linear(module);
+  bind_rows(module);
   bind_quantisers(module);
   bind_bounds(module);
 }

@@ -71,6 +71,20 @@ struct PackArgs {
   Format format;
 };
 
+// Rows of a packed weight to be looked up, into out [count, k], contiguous; k a multiple of 8.
+struct RowsArgs {
+  const int64_t* rows;  // each in [0, n)
+  int64_t count;
+  const uint8_t* weight;
+  const float* factors;       // as in LinearArgs
+  const float* block_scales;  // likewise
+  void* out;
+  DType out_dtype;
+  int64_t n, k;
+  Format format;
+  int64_t rotation;  // of the weight, which is undone
+};
+
 // What one instruction set brings to the linear operator. `scratch` is private to a thread.
 struct LinearKernels {
   int64_t panel_columns;  // NR
@@ -86,6 +100,8 @@ struct LinearKernels {
   // All prepared rows, at most skinny_rows, times some panels.
   void (*multiply_skinny)(const LinearArgs&, const PreparedRows&, int64_t panel_begin,
                           int64_t panel_end);
+  // The i-th of the rows; `row`: room for k floats, padded to whole slabs.
+  void (*look_up)(const RowsArgs&, int64_t i, float* row);
 };
 
 namespace portable {

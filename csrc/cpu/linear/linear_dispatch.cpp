@@ -133,4 +133,14 @@ void linear(const std::string& isa, const LinearArgs& args, int threads) {
   }
 }
 
+void look_up(const std::string& isa, const RowsArgs& args, int threads) {
+  constexpr int64_t kWorthAThread = 1 << 14;  // elements
+  const LinearKernels& kernels = *kernels_of(isa).linear;
+  const int64_t useful = std::max<int64_t>(1, args.count * args.k / kWorthAThread);
+  const int64_t bytes = int64_t(sizeof(float)) * ceil_div(args.k, kSlabK) * kSlabK;
+  parallel_for(args.count, int(std::min<int64_t>(threads, useful)), [&](int64_t i) {
+    kernels.look_up(args, i, static_cast<float*>(thread_scratch(bytes)));
+  });
+}
+
 }  // namespace hk::cpu

@@ -11,5 +11,6 @@ namespace hk::cpu {
 int64_t packed_bytes(const std::string& isa, Format format, int64_t n, int64_t k);
 void pack_weight(const std::string& isa, const PackArgs& args, int threads);
 void linear(const std::string& isa, const LinearArgs& args, int threads);
+void look_up(const std::string& isa, const RowsArgs& args, int threads);
 
 }  // namespace hk::cpu

@@ -163,9 +163,11 @@ void prepare(const LinearArgs& args, const PreparedRows& rows, int64_t row, floa
 
 void multiply_skinny(const LinearArgs&, const PreparedRows&, int64_t panel_begin,
                      int64_t panel_end);
+void look_up(const RowsArgs& args, int64_t i, float* row);
 
 const LinearKernels linear_kernels{
-    NR, kSkinnyRows, panel_bytes, pack, row_max, prepare, scratch_bytes, multiply, multiply_skinny,
+    NR,       kSkinnyRows,     panel_bytes, pack, row_max, prepare, scratch_bytes,
+    multiply, multiply_skinny, look_up,
 };
 
 }  // namespace hk::cpu::HK_ISA

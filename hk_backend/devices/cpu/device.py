@@ -16,6 +16,7 @@ _OPERATORS: dict[str, Callable[[Extension, Any], None]] = {
     "attention_prefill": attention.prefill,
     "merge_attention": attention.merge,
     "linear": linear.linear,
+    "look_up": linear.look_up,
     "pack_weight": linear.pack_weight,
     "quantize_fp8": linear.quantize_fp8,
     "quantize_mx": linear.quantize_mx,

@@ -7,6 +7,7 @@ import torch
 from hk_backend.devices.cpu.extension import Extension, address
 from hk_backend.terms.linear_arguments import (
     LinearArguments,
+    LookUpArguments,
     PackWeightArguments,
     QuantizeFp8Arguments,
     QuantizeMxArguments,
@@ -60,6 +61,23 @@ def linear(on: Extension, of: LinearArguments) -> None:
         out.data_ptr(),
         on.dtypes[out.dtype],
         out.stride(0),
+    )
+
+
+def look_up(on: Extension, of: LookUpArguments) -> None:
+    weight = of.weight
+    on.kernels.look_up(
+        on.isa,
+        torch.get_num_threads(),
+        on.formats[weight.format],
+        weight.rotation,
+        (len(of.ids), weight.n, weight.k),
+        of.ids.data_ptr(),
+        weight.data.data_ptr(),
+        address(weight.factors),
+        address(weight.block_scales),
+        of.out.data_ptr(),
+        on.dtypes[of.out.dtype],
     )
 
 

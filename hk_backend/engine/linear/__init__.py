@@ -10,6 +10,8 @@ tensor_names.py   the tensor that is being loaded, for errors and for merged lay
 options.py        the hk_* quantisation methods: their formats, and their checked options
 methods.py        those methods, as far as no engine's own classes come in
 contract.py       the parameters of an engine's methods that they rely on
+heads.py          LM heads in a quantised format
+shared_table.py   an embedding that looks its rows up in a packed head
 online.py         a weight that is quantised while it is loaded
 judgement.py      on a GPU: whether HK is faster for a layer, by what is known of both
 stock.py          what the engines' own kernels take there, as published

@@ -33,11 +33,21 @@ class MethodConfig:
         rotation: int | None = None,
         ignore: list[str] | None = None,
         serialized: bool = False,
+        head: str | int | None = None,
+        embedding: str | int | None = None,
     ) -> None:
         super().__init__()
         fp8_format = FORMAT_OF[self.fp8_dtype()]
         self.options = choose(
-            self.hk_method, fp8_format, format, activations, rotation, ignore, serialized
+            self.hk_method,
+            fp8_format,
+            format,
+            activations,
+            rotation,
+            ignore,
+            serialized,
+            head,
+            embedding,
         )
         self.serialized = serialized
 

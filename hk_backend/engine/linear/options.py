@@ -3,7 +3,9 @@
 Options: `format`, `activations` (see `pack_weight`; default: per token for FP8, the weight's format
 for mx, "none" is weight-only), `rotation` (mx: channels along K that are rotated together, of
 weights and activations; 0: none; default: of hk_mxfp4 while loading, with quantised activations,
-what fits a layer, 64 or 32), `ignore` (layer names or shell-style patterns).
+what fits a layer, 64 or 32), `ignore` (layer names or shell-style patterns), `head` (the LM head's
+format, see `hk_backend.engine.linear.heads`; "16", the default: as its table is), `embedding`
+("head": a tied embedding looks its rows up in the packed head, and the table is released).
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
 from hk_backend.engine.linear.shards import merged_names
-from hk_backend.ops.rotation import ROTATION
+from hk_backend.ops.head_format import EMBEDDINGS, HEADS, KEPT
+from hk_backend.ops.rotation import fitting_rotation
 from hk_backend.reference.rotation import ROTATIONS
 from hk_backend.terms.weight_format import FORMATS, ROTATED, rotated_activations
 
@@ -30,26 +33,26 @@ FORMATS_OF = {
 """The formats of each method, the default first (FP8: the platform's own)."""
 ROTATING = ("hk_mxfp4",)
 """Methods that rotate by default."""
-OPTIONS = ("format", "activations", "rotation", "ignore")
+OPTIONS = ("format", "activations", "rotation", "ignore", "head", "embedding")
 
 
 @dataclass
 class Options:
     """`format`: a name of `pack_weight`. `activations`: how they are rounded, likewise.
-    `rotation`: of every layer; None: what fits each. `ignore`: layers that stay as they are."""
+    `rotation`: of every layer; None: what fits each. `ignore`: layers that stay as they are.
+    `head`: one of `HEADS`. `embedding`: one of `EMBEDDINGS`."""
 
     format: str
     activations: str
     rotation: int | None = 0
     ignore: list[str] = field(default_factory=list)
+    head: str = KEPT
+    embedding: str = KEPT
 
     def rounding(self, k: int) -> tuple[str, int]:
         """`activations` and `rotation` of `pack_weight`, of a layer with K input features on this
         rank."""
-        rotation = self.rotation
-        if rotation is None:
-            fitting = (block for block in (ROTATION, *reversed(ROTATIONS)) if k % block == 0)
-            rotation = next(fitting, 0)
+        rotation = fitting_rotation(k) if self.rotation is None else self.rotation
         return rotated_activations(self.activations, rotation), rotation
 
 
@@ -76,6 +79,8 @@ def choose(
     rotation: int | None = None,
     ignore: list[str] | None = None,
     serialized: bool = False,
+    head: str | int | None = None,
+    embedding: str | int | None = None,
 ) -> Options:
     """The requested options, completed with the defaults.
 
@@ -96,7 +101,35 @@ def choose(
     rotates = method in ROTATING and activations == "mx" and not serialized
     rotations = (0, *ROTATIONS) if FORMATS[format].is_mx else (0,)
     found = _chosen(method, "rotation", rotation, None if rotates else 0, rotations)
-    return Options(format, activations, found, list(ignore or ()))
+    head = chosen_head(method, "head", head)
+    embedding = chosen_embedding(method, "embedding", embedding, head)
+    return Options(format, activations, found, list(ignore or ()), head, embedding)
+
+
+def chosen_head(asker: str, option: str, value: Any) -> str:
+    """The LM head's format that `option` of `asker` says, or `KEPT`; 16 may be a number.
+
+    Raises:
+        ValueError: not one of `HEADS`.
+    """
+    return _chosen(asker, option, _as_text(value), KEPT, HEADS)
+
+
+def chosen_embedding(asker: str, option: str, value: Any, head: str) -> str:
+    """Likewise, where the embedding looks up its rows, beside a `head` of this format.
+
+    Raises:
+        ValueError: not one of `EMBEDDINGS`, or the head is not packed in a format of its own.
+    """
+    found = _chosen(asker, option, _as_text(value), KEPT, EMBEDDINGS)
+    if found != KEPT and head == KEPT:
+        why = f"the head is not quantised: expected {KEPT}, or a format of the head"
+        raise ValueError(f"{asker}: {option} {found!r} is not valid: {why}")
+    return found
+
+
+def _as_text(value: Any) -> Any:
+    return KEPT if value == int(KEPT) and type(value) is int else value
 
 
 def _chosen(

@@ -40,6 +40,7 @@ def _layers() -> list[Verdict]:
         has_parameters(method.apply_with_addend, ("self", "layer", "x", "addend", "bias")),
         has_parameters(method.apply_into, ("self", "layer", "x", "output", "bias")),
         has_parameters(embedding.process_weights_after_loading, PROCESS),
+        has_parameters(embedding.embedding, ("self", "layer", "input_")),
         has_parameters(base_config.LinearMethodBase.create_weights, CREATE_WEIGHTS),
         has_parameters(
             LogitsProcessor._compute_lm_head,

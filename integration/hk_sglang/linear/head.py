@@ -1,7 +1,8 @@
 """The LM head: SGLang's logits processor multiplies by its table without calling its method.
 
-A head keeps its table, because a tied table is also the embedding's. The packed copy is stored in
-addition to it, and is packed again whenever SGLang has loaded weights. If something else replaces
+A head keeps its table, because a tied table is also the embedding's, unless the embedding is asked
+to look its rows up in the packed copy. This is stored in addition to the table otherwise, and is
+packed again whenever SGLang has loaded weights. If something else replaces
 the table (a draft model takes its target's), SGLang computes the logits.
 """
 
@@ -19,11 +20,25 @@ from sglang.srt.layers.quantization.unquant import (
 from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
 
 from hk_backend.engine.linear.account import tables_as_heads
-from hk_backend.engine.linear.packed_layer import FORMAT_OF, pack_layer
+from hk_backend.engine.linear.heads import KEPT_HEAD, Head, head_in, quantization_of
+from hk_backend.engine.linear.heads import pack_head as pack
+from hk_backend.engine.linear.packed_layer import FORMAT_OF
 from hk_backend.engine.linear.route import ROUTE, apply, is_attached
+from hk_backend.engine.linear.shared_table import (
+    DRAFTS,
+    LORA,
+    OWN_TABLE,
+    SEVERAL,
+    in_head_or,
+    is_empty,
+    is_shared,
+    share,
+)
 from hk_backend.engine.patching import MARK
+from hk_backend.ops.head_format import IN_HEAD, KEPT
 from hk_backend.routing.metrics import count
-from hk_sglang.linear.layer import why_not_packed
+from hk_sglang.linear.arrivals import release, releasing
+from hk_sglang.linear.layer import verdict_on, why_not_packed
 
 REPLACED = "an LM head whose table was replaced after it was loaded"
 
@@ -56,6 +71,8 @@ def install() -> None:
         process(self, layer)
         repack(layer)
 
+    embedding = UnquantizedEmbeddingMethod.embedding
+    UnquantizedEmbeddingMethod.embedding = in_head_or(embedding)
     setattr(compute_lm_head, MARK, compute)
     LogitsProcessor._compute_lm_head = compute_lm_head
     UnquantizedEmbeddingMethod.process_weights_after_loading = process_weights_after_loading
@@ -76,8 +93,26 @@ def heads_of(model: Any) -> list[Any]:
     return tables_as_heads(tables, {each.vocab_size for each in logits}, "org_vocab_size")
 
 
-def pack_head(head: Any, model: Any) -> str:
-    """Pack a model's LM head, if HK serves it; why not, otherwise."""
+def asked_of(model_config: Any) -> Head:
+    """What a model, a draft model too, asks of its head.
+
+    Raises:
+        ValueError: a format that does not exist, or that HK does not serve such a head in.
+    """
+    head = head_in(quantization_of(model_config.hf_config))
+    if head.format != KEPT:
+        shape = model_config.vocab_size, model_config.hidden_size
+        device_type = torch.get_default_device().type
+        head.check(shape, model_config.dtype, device_type, verdict_on)
+    return head
+
+
+def pack_head(head: Any, model: Any, asked: Head = KEPT_HEAD) -> str:
+    """Pack a model's LM head in what is asked for, if HK serves it; why not, otherwise.
+
+    Raises:
+        ValueError: HK does not serve it in what is asked for.
+    """
     if is_attached(head):
         return ""
     if not isinstance(head, VocabParallelEmbedding):
@@ -91,19 +126,55 @@ def pack_head(head: Any, model: Any) -> str:
             or each.rl_on_policy_target is not None
         ):
             return "an LM head in another dtype than the model's"
-    why = why_not_packed(head.weight)
-    if not why:
-        pack_table(head)
-    return why
+    weight, format = head.weight, asked.format_of(head)
+    if format == KEPT or weight.dtype not in FORMAT_OF:
+        if why := why_not_packed(weight):
+            return why
+        format = FORMAT_OF[weight.dtype]
+    else:
+        on_device = functools.partial(verdict_on, device_type=weight.device.type)
+        asked.check(tuple(weight.shape), weight.dtype, weight.device.type, on_device)
+    pack_table(head, format)
+    return ""
 
 
 def repack(table: Any) -> None:
     """Pack a head's table again: SGLang has loaded weights."""
-    if is_attached(table):
-        pack_table(table)
+    if not is_attached(table) or is_empty(table):
+        return
+    format = table.__dict__["hk_packed"].format
+    if not is_shared(table):
+        pack_table(table, format)
+        return
+    with releasing(table, "weight", whole=repack):
+        pack_table(table, format)
 
 
-def pack_table(table: Any) -> None:
+def why_table_stays(server_args: Any) -> str:
+    """Why a server keeps the table that a head and an embedding share; nothing if it need not."""
+    if server_args.speculative_algorithm is not None:
+        return DRAFTS
+    return LORA if server_args.enable_lora or server_args.lora_paths else ""
+
+
+def share_table(model: Any, asked: Head, why: str) -> str:
+    """Let the embedding of a loaded `model` look its rows up in the head, if that is asked for and
+    one module is both; why it does not, otherwise, or `why` it may not."""
+    heads = [each for each in heads_of(model) if is_attached(each)]
+    if asked.embedding != IN_HEAD or not heads:
+        return ""  # a head that is left to SGLang has its reason
+    if len(heads) > 1:
+        return SEVERAL
+    head = heads[0]
+    if isinstance(head, ParallelLMHead):
+        return OWN_TABLE
+    if not why:
+        share(head, head)
+        release(head, "weight", whole=repack)
+    return why
+
+
+def pack_table(table: Any, format: str) -> None:
     """Pack a table `[vocabulary, K]`, which stays as it is."""
-    pack_layer(table, table.weight.data, FORMAT_OF[table.weight.dtype])
+    pack(table, table.weight.data, format)
     table.__dict__["hk_table"] = table.weight

@@ -12,9 +12,10 @@ from sglang.srt.model_executor.runner_utils.capture_mode import get_is_capture_m
 
 from hk_backend.engine import loggers
 from hk_backend.engine.linear.account import account as account_layers
+from hk_backend.engine.linear.heads import KEPT_HEAD, Head
 from hk_backend.engine.linear.route import is_attached, tell_dummy_runs
 from hk_backend.engine.patching import wrap
-from hk_sglang.linear.head import heads_of, pack_head
+from hk_sglang.linear.head import asked_of, heads_of, pack_head, share_table, why_table_stays
 
 logger = loggers.of("sglang", "linear")
 
@@ -26,27 +27,31 @@ def install() -> None:
 
 
 def _load(original: Any, runner: Any) -> None:
+    asked = asked_of(runner.model_config)
     original(runner)
-    account(runner.model)
+    account(runner.model, asked)
+    if why := share_table(runner.model, asked, why_table_stays(runner.server_args)):
+        logger.warning("hk_backend: the embedding keeps its table in 16 bits: %s", why)
 
 
-def account(model: Any) -> None:
-    """Pack the LM head of `model`, and count and log its layers.
+def account(model: Any, asked: Head = KEPT_HEAD) -> None:
+    """Pack the LM head of `model` in what is asked for, and count and log its layers.
 
     Raises:
+        ValueError: HK does not serve the head in what is asked for.
         StrictError: with HK_STRICT=1, if a layer is left to SGLang.
     """
     parameter = next(iter(model.parameters()), None)
     device_type = "cpu" if parameter is None else parameter.device.type
-    account_layers(_layers(model), "SGLang", device_type, logger)
+    account_layers(_layers(model, asked), "SGLang", device_type, logger)
 
 
-def _layers(model: Any) -> Iterator[tuple[str, str]]:
+def _layers(model: Any, asked: Head) -> Iterator[tuple[str, str]]:
     heads = heads_of(model)
     for name, layer in model.named_modules():
         if layer in heads:
             layer.__dict__.setdefault("prefix", name)
-            yield name, pack_head(layer, model)
+            yield name, pack_head(layer, model, asked)
         elif isinstance(layer, FusedMoE):
             yield name, "experts of a mixture: HK has no kernel for them"
         elif isinstance(layer, LinearBase):

@@ -11,7 +11,7 @@ and every layer has the tensors `weight` and `weight_scale` in the layouts of
 
     "quantization_config": {"quant_method": "hk_mxfp6", "format": "mxfp6_e3m2", "ignore": [...]}
 
-Options: see hk_backend.engine.linear.options. Embeddings and the LM head are not quantised.
+Options: see hk_backend.engine.linear.options. Embeddings are not quantised, the LM head only by `head`.
 """  # noqa: E501
 
 from __future__ import annotations

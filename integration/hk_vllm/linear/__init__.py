@@ -4,6 +4,7 @@ The code shared with SGLang is in hk_backend.engine.linear.
 
 layer.py          whether HK serves a layer
 unquantized.py    layers of bf16, fp16 and fp32 checkpoints, and the LM head
+head.py           the LM head: its format, and the tables that it shares
 kernels.py        puts HK first in vLLM's own lists of FP8 and MX kernels
 kernel_keys.py    what vLLM's configurations of those kernels ask for, in HK's names
 checkpoints.py    around vLLM's schemes: HK reads what they change of a checkpoint before they do

@@ -25,6 +25,7 @@ def _layers() -> list[Verdict]:
     return [
         has_parameters(linear.UnquantizedLinearMethod.apply, APPLY),
         has_parameters(embedding.apply, APPLY),
+        has_parameters(embedding.embedding, ("self", "layer", "input_")),
         has_parameters(linear.UnquantizedLinearMethod.process_weights_after_loading, PROCESS),
         has_parameters(embedding.process_weights_after_loading, PROCESS),
         has_parameters(linear.LinearMethodBase.create_weights, CREATE_WEIGHTS),

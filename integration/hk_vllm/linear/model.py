@@ -22,9 +22,11 @@ from vllm.platforms import current_platform
 from hk_backend.engine import loggers
 from hk_backend.engine.linear.account import account as account_layers
 from hk_backend.engine.linear.account import tables_as_heads as heads_among
+from hk_backend.engine.linear.heads import asking
 from hk_backend.engine.linear.route import ROUTE, is_attached, tell_dummy_runs
 from hk_backend.engine.patching import MARK, wrap
 from hk_vllm import compile_key
+from hk_vllm.linear.head import asked_of, share_table, why_table_stays
 from hk_vllm.linear.kernels import counterpart
 from hk_vllm.linear.unquantized import pack_table
 
@@ -39,10 +41,15 @@ def install() -> None:
     tell_dummy_runs(is_dummy_run)
 
 
-def _load(original: Any, *args: Any, **kwargs: Any) -> Any:
+def _load(
+    original: Any, loader: Any, vllm_config: Any, model_config: Any, *args: Any, **kwargs: Any
+) -> Any:
     mark_dummy_logits()
-    model = original(*args, **kwargs)
-    account(model)
+    with asking(asked_of(vllm_config, model_config)):
+        model = original(loader, vllm_config, model_config, *args, **kwargs)
+        account(model)
+        if why := share_table(model, why_table_stays(vllm_config)):
+            logger.warning("hk_backend: the embedding keeps its table in 16 bits: %s", why)
     return model
 
 

@@ -2,22 +2,19 @@
 
 The methods are patched on their classes, so that layers which a quantised checkpoint leaves
 unquantised are covered too. A layer's weight is packed when vLLM has loaded it, and vLLM's copy is
-released at once, layer by layer. The LM head keeps its table: a tied table is also the embedding's,
-and vLLM reads an untied one for `head_dtype`. Its packed copy is stored in addition, as vLLM's is.
+released at once, layer by layer. The LM head keeps its table (head.py).
 """
 
 from __future__ import annotations
 
 import functools
 from typing import Any
-from weakref import WeakSet
 
-import torch
-from vllm.config import get_current_vllm_config_or_none
 from vllm.model_executor.layers.linear import UnquantizedLinearMethod
 from vllm.model_executor.layers.vocab_parallel_embedding import (
     ParallelLMHead,
     UnquantizedEmbeddingMethod,
+    VocabParallelEmbedding,
 )
 from vllm.model_executor.utils import is_weights_pre_processed
 from vllm.platforms import current_platform
@@ -25,9 +22,9 @@ from vllm.platforms import current_platform
 from hk_backend.engine import evidence
 from hk_backend.engine.linear.packed_layer import FORMAT_OF, is_released, pack_layer, release
 from hk_backend.engine.linear.route import is_attached, packed_or
+from hk_backend.engine.linear.shared_table import in_head_or, is_empty
 from hk_backend.engine.patching import MARK
-from hk_backend.ops import pack_weight
-from hk_backend.terms.packed_weight import PackedWeight
+from hk_vllm.linear import head
 from hk_vllm.linear.layer import linear_backend, verdict_on
 
 
@@ -36,6 +33,8 @@ def install() -> None:
     for method in (UnquantizedLinearMethod, UnquantizedEmbeddingMethod):
         if not hasattr(method.apply, MARK):
             _change(method)
+            if method is UnquantizedEmbeddingMethod:
+                method.embedding = in_head_or(method.embedding)
 
 
 def _change(method: Any) -> None:
@@ -43,8 +42,8 @@ def _change(method: Any) -> None:
 
     @functools.wraps(process)
     def process_weights_after_loading(self: Any, layer: Any) -> None:
-        _note_embedding(layer)
-        if is_released(layer):
+        head.note_embedding(layer)
+        if is_released(layer) or is_empty(layer):
             return  # by an earlier call, and nothing was loaded since
         layer.hk_left = _why_left(self, layer)
         if layer.hk_left == "":
@@ -92,57 +91,22 @@ def _why_left(method: Any, layer: Any, is_head: bool = False) -> str | None:
         return "weights that another process has prepared for vLLM"
     if linear_backend() != "auto":
         return f"--linear-backend {linear_backend()}"
-    if is_head and _head_dtype(weight.dtype) != weight.dtype:
-        return f"an LM head in {_head_dtype(weight.dtype)}, the model in {weight.dtype}"
+    if is_head and (why := head.why_in_another_dtype(weight.dtype)):
+        return why
     format = FORMAT_OF.get(weight.dtype)
     if format is None:
         return f"a weight in {weight.dtype}"
+    if is_head and head.format_of(layer) != format:
+        return ""  # asked for, and checked
     n, k = weight.shape
     why = verdict_on(format, n, k, weight.dtype).why
     return why or evidence.verdict("linear", weight.dtype, current_platform.device_type, "vLLM").why
 
 
-def _head_dtype(dtype: torch.dtype) -> torch.dtype:
-    config = get_current_vllm_config_or_none()
-    model = None if config is None else config.model_config
-    return getattr(model, "head_dtype", None) or dtype
-
-
 def _pack(layer: Any) -> None:
-    pack_layer(layer, layer.weight.data, FORMAT_OF[layer.weight.dtype])
-    if isinstance(layer, ParallelLMHead):
-        _tie(layer)
+    if isinstance(layer, VocabParallelEmbedding):
+        head.pack(layer)
+    else:
+        pack_layer(layer, layer.weight.data, FORMAT_OF[layer.weight.dtype])
     if isinstance(layer.quant_method, UnquantizedLinearMethod):
         release(layer)
-
-
-# -- an LM head whose table is the embedding's
-#
-# vLLM reloads the embedding's weight only, and puts the head's buffers back as they were. So the
-# embedding's reload fills the head's packed copy again.
-
-_embeddings: WeakSet[Any] = WeakSet()
-_heads: WeakSet[Any] = WeakSet()
-
-
-def _tie(head: Any) -> None:
-    """Remember `head`, if an embedding shares its table."""
-    if head not in _heads:
-        head.__dict__["hk_table"] = head.weight.data_ptr()
-        _heads.add(head)
-
-
-def _note_embedding(layer: Any) -> None:
-    """An embedding table has its values: the heads that share it, and were packed, follow."""
-    if isinstance(layer, ParallelLMHead) or not isinstance(
-        layer.quant_method, UnquantizedEmbeddingMethod
-    ):
-        return
-    if layer not in _embeddings:
-        layer.__dict__["hk_table"] = layer.weight.data_ptr()
-        _embeddings.add(layer)
-        return
-    for head in _heads:
-        if head.__dict__["hk_table"] == layer.__dict__["hk_table"]:
-            packed: PackedWeight = head.__dict__["hk_packed"]
-            packed.data.copy_(pack_weight(layer.weight.data, packed.format).data)

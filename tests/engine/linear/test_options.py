@@ -19,7 +19,20 @@ def test_defaults(method: str) -> None:
     assert (options.format, options.activations) == expected.get(
         method, (FORMATS_OF[method][0], "mx")
     )
-    assert options.ignore == []
+    assert (options.ignore, options.head) == ([], "16")
+
+
+@pytest.mark.parametrize("head", ["mxfp6_e3m2", "fp8_e4m3fn", "16", 16])
+def test_a_head(head: str | int) -> None:
+    assert choose("hk_fp8", "fp8_e4m3fn", head=head).head == str(head)
+
+
+@pytest.mark.parametrize("head", ["fp8", 8, True, "bf16"])
+def test_a_head_that_is_not_valid(head: Any) -> None:
+    with pytest.raises(
+        ValueError, match=f"hk_mxfp4: head {head!r} is not valid: expected one of 1"
+    ):
+        choose("hk_mxfp4", "fp8_e4m3fn", head=head)
 
 
 def test_what_is_asked_for() -> None:

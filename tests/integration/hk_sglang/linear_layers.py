@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ import torch
 from hk_backend.config import get_config
 from hk_backend.devices.cpu.isas import usable_isas
 from hk_backend.engine.linear import route
+from hk_backend.engine.linear.heads import Head
 from hk_backend.terms.verdict import Verdict
 from tests.integration.hk_sglang.restore import restored
 from tests.integration.shared.linear.named_tensors import ATTENTION, Model, widths_of
@@ -148,6 +150,61 @@ def dummy(config: Any) -> Any:
     loader.initialize_dummy_weights(Model(layer))
     layer.quant_method.process_weights_after_loading(layer)
     return layer
+
+
+class HeadedModel(torch.nn.Module):
+    """A model of an LM head `lm_head`, which is the embedding if they are tied."""
+
+    def __init__(self, vocabulary: int) -> None:
+        from sglang.srt.layers.logits_processor import LogitsProcessor
+
+        super().__init__()
+        self.logits_processor = LogitsProcessor(SimpleNamespace(vocab_size=vocabulary))
+
+
+def headed(
+    asked: Head,
+    table: torch.Tensor,
+    *,
+    tied: bool = False,
+    number: int = 0,
+    ranks: int = 1,
+    why: str = "",
+) -> Any:
+    from hk_sglang.linear.head import share_table
+    from hk_sglang.linear.model import account
+    from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
+    from sglang.srt.runtime_context import get_parallel
+
+    model: Any = HeadedModel(len(table))
+    with rank(number, ranks, get_config().device), get_parallel().override(tp_group=None):
+        if tied:
+            model.embed_tokens = made(VocabParallelEmbedding, table.dtype, *table.shape)
+            model.lm_head = model.embed_tokens
+        else:
+            model.lm_head = made(ParallelLMHead, table.dtype, *table.shape)
+        update(model, table)
+        account(model, asked)
+        model.why_table_stays = share_table(model, asked, why)
+    return model
+
+
+def update(model: Any, table: torch.Tensor) -> None:
+    head = model.lm_head
+    head.weight.weight_loader(head.weight, table)
+    head.quant_method.process_weights_after_loading(head)
+
+
+def logits(model: Any, x: torch.Tensor) -> torch.Tensor:
+    return model.logits_processor._compute_lm_head(x, model.lm_head)
+
+
+def asked_of(config: dict[str, Any]) -> Head:
+    from hk_sglang.linear import head
+
+    hf_config = SimpleNamespace(quantization_config=deepcopy(config))
+    facts = {"vocab_size": 300, "hidden_size": 96, "dtype": torch.bfloat16}
+    return head.asked_of(SimpleNamespace(hf_config=hf_config, **facts))
 
 
 def forward(layer: Any, x: torch.Tensor) -> torch.Tensor:

@@ -13,6 +13,7 @@ from hk_sglang.linear import loading, model
 from sglang.srt.layers.moe.fused_moe_triton.layer import FusedMoE
 from sglang.srt.model_executor.model_runner import ModelRunner
 from sglang.srt.model_loader.loader import RemoteModelLoader, ShardedStateLoader
+from sglang.srt.server_args import ServerArgs
 
 from hk_backend import reference
 from hk_backend.engine.linear.route import RoutedLinearError
@@ -83,7 +84,8 @@ def test_every_model_that_a_runner_loads(monkeypatch: pytest.MonkeyPatch) -> Non
     with restored():
         monkeypatch.setattr(ModelRunner, "load_model", load_model)
         model.install()
-        runner: Any = SimpleNamespace()
+        runner: Any = SimpleNamespace(model_config=SimpleNamespace(hf_config=None))
+        runner.server_args = ServerArgs(model_path="dummy")
         ModelRunner.load_model(runner)
         assert routes.counters("linear").layers == 2
 

@@ -14,6 +14,7 @@ import torch
 
 from hk_backend.config import get_config
 from hk_backend.devices.cpu.isas import usable_isas
+from hk_backend.engine.linear.heads import Head, asking
 from hk_backend.terms.verdict import Verdict
 from tests.integration.hk_vllm.restore import restored
 from tests.integration.shared.linear.named_tensors import ATTENTION, Model, widths_of
@@ -187,6 +188,66 @@ def dummy(config: Any) -> Any:
         DummyModelLoader(LoadConfig(load_format="dummy")).load_weights(Model(layer), None)
         layer.quant_method.process_weights_after_loading(layer)
     return layer
+
+
+def headed(
+    asked: Head,
+    table: torch.Tensor,
+    *,
+    tied: bool = False,
+    number: int = 0,
+    ranks: int = 1,
+    why: str = "",
+) -> Any:
+    """A model of an LM head, and an embedding if they are tied."""
+    from hk_vllm.linear.head import share_table
+    from vllm.model_executor.layers import vocab_parallel_embedding as vocabulary
+    from vllm.model_executor.model_loader.reload import record_metadata_for_reloading
+    from vllm.utils.torch_utils import set_default_torch_dtype
+
+    model: Any = torch.nn.Module()
+    with pytest.MonkeyPatch.context() as patch, set_default_torch_dtype(table.dtype):
+        patch.setattr(vocabulary, "get_tensor_model_parallel_rank", lambda: number)
+        patch.setattr(vocabulary, "get_tensor_model_parallel_world_size", lambda: ranks)
+        if tied:
+            model.embed_tokens = vocabulary.VocabParallelEmbedding(*table.shape)
+        model.lm_head = vocabulary.ParallelLMHead(*table.shape, prefix="lm_head")
+    if tied:
+        model.lm_head = model.lm_head.tie_weights(model.embed_tokens)
+    record_metadata_for_reloading(model)
+    first = model.embed_tokens if tied else model.lm_head
+    first.weight_loader(first.weight, table)
+    with asking(asked):
+        for layer in model.children():
+            layer.quant_method.process_weights_after_loading(layer)
+        model.why_table_stays = share_table(model, why)
+    return model
+
+
+def update(model: Any, table: torch.Tensor) -> None:
+    """vLLM reloads the embedding alone, where they are tied."""
+    tied = hasattr(model, "embed_tokens")
+    reload(model, {"embed_tokens.weight" if tied else "lm_head.weight": [table]})
+
+
+def logits(model: Any, x: torch.Tensor) -> torch.Tensor:
+    return model.lm_head.quant_method.apply(model.lm_head, x)
+
+
+def asked_of(config: dict[str, Any]) -> Head:
+    from hk_vllm.linear import head
+
+    model_config = SimpleNamespace(
+        quantization=config["quant_method"],
+        hf_config=SimpleNamespace(quantization_config=deepcopy(config)),
+        dtype=torch.bfloat16,
+        get_vocab_size=lambda: 300,
+        get_hidden_size=lambda: 96,
+    )
+    of_target = SimpleNamespace(quant_config=None)
+    if config["quant_method"].startswith("hk_"):
+        of_target.quant_config = config_of(config)
+    return head.asked_of(of_target, model_config)
 
 
 def forward(layer: Any, x: torch.Tensor) -> torch.Tensor:

@@ -11,6 +11,7 @@ import pytest
 from safetensors.torch import load_file
 
 from hk_backend import reference
+from hk_backend.ops.head_format import KEPT
 from hk_backend.quantize.job import Job
 from hk_backend.quantize.recipe import RECIPES
 from hk_backend.quantize.settings import Settings
@@ -31,13 +32,14 @@ class Written:
     """`--format`, rounded to nearest, with the activations that are its default."""
 
     format: str
+    head: str = KEPT
 
     @property
     def activations(self) -> str:
         return RECIPES[self.format].activations[0]
 
     def __str__(self) -> str:
-        return f"written-{self.format}"
+        return f"written-{self.format}" + (f"-head-{self.head}" if self.head != KEPT else "")
 
     def made(self, checkpoint: Checkpoint, folder: Path) -> Made:
         return _made(self, Path(checkpoint("tiny-64")), folder / "quantized")
@@ -53,7 +55,7 @@ def _made(item: Written, source: Path, folder: Path) -> Made:
     """The tool's checkpoint; the truth is what the reference reads in it."""
     folder.mkdir(exist_ok=True)
     made = Made(folder / str(item), folder / f"{item}-truth")
-    job = Job(source, made.checkpoint, Settings(item.format, method="rtn"))
+    job = Job(source, made.checkpoint, Settings(item.format, method="rtn", head=item.head))
     job.run()
     stored, values, rounding = tensors_of(made.checkpoint), load_file(source / WEIGHTS), {}
     for name in job.source.layers:
@@ -62,12 +64,19 @@ def _made(item: Written, source: Path, folder: Path) -> Made:
         values[f"{name}.weight"] = weight.float().contiguous()
         how = {"activations": item.activations, "format": job.recipe.format}
         rounding[name] = {**how, "input_scale": None}
+    if item.head != KEPT:
+        recipe = RECIPES[item.head]
+        codes, scales = recipe.quantize(values["lm_head.weight"])
+        values["lm_head.weight"] = recipe.dequantize(codes, scales)
     write(source, made.truth, values, {})
     (made.truth / "activations.json").write_text(json.dumps(rounding))
     return made
 
 
-@pytest.mark.parametrize("item", [Written(name) for name in RECIPES], ids=str)
+HEADED = pytest.param(Written("fp8", "mxfp6_e2m3"), marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("item", [*map(Written, RECIPES), HEADED], ids=str)
 def test_every_format(item: Written, served: Reader, checkpoint: Checkpoint, folder: Path) -> None:
     """All layers by HK, with the written values, and inputs rounded as the format says."""
     result = served(str(item)).only

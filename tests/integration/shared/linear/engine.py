@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
+from hk_backend.engine.linear.heads import Head
 from hk_backend.terms.verdict import Verdict
 from tests.integration.shared.linear.named_tensors import ATTENTION
 from tests.integration.shared.linear_checkpoints import Shards
@@ -63,6 +64,33 @@ class LinearEngine(Protocol):
         ...
 
     def forward(self, layer: Any, x: torch.Tensor) -> torch.Tensor: ...
+
+    def headed(
+        self,
+        asked: Head,
+        table: torch.Tensor,
+        *,
+        tied: bool = False,
+        number: int = 0,
+        ranks: int = 1,
+        why: str = "",
+    ) -> Any:
+        """On a rank, a model whose `lm_head` has `table` `[vocabulary, K]`, loaded while `asked`
+        is asked of it; `embed_tokens` has the same one, if they are `tied`. `why_table_stays`: what
+        the engine says of its table, if that may not be released because of `why`."""
+        ...
+
+    def update(self, model: Any, table: torch.Tensor) -> None:
+        """Load another table into that model, as the engine updates weights."""
+        ...
+
+    def logits(self, model: Any, x: torch.Tensor) -> torch.Tensor:
+        """What its head makes of `x`, padding included."""
+        ...
+
+    def asked_of(self, config: dict[str, Any]) -> Head:
+        """What a bfloat16 model with this `quantization_config` asks of its head, 300 x 96."""
+        ...
 
     def method(self, name: str) -> Any:
         """The class that reads the configuration of a quantisation method."""

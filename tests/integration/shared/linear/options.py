@@ -34,7 +34,7 @@ def test_a_method_by_its_name(
 
 def test_a_checkpoint_and_its_options(engine: LinearEngine) -> None:
     asked = {"format": "mxfp6_e3m2", "activations": "none", "rotation": 32}
-    asked |= {"ignore": ["model.qkv_proj"]}
+    asked |= {"ignore": ["model.qkv_proj"], "head": "mxfp8", "embedding": "head"}
     with engine.installed():
         config = engine.config_of({"quant_method": "hk_mxfp6", **asked})
     assert config.serialized

@@ -1,0 +1,164 @@
+"""The LM head in a quantised format: who asks for it, and how it is packed.
+
+A checkpoint holds the head's table in 16 bits, whatever the format of its layers, so that every
+tool can read it. HK packs it in another format where it is asked to: by the option `head` of the
+hk_* methods, or by the key `hk_head` at the top level of a `quantization_config` in any other
+convention, which stock engines do not look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from hk_backend.devices import verdict_of_device
+from hk_backend.engine.linear.online import pack_online
+from hk_backend.engine.linear.options import Options, chosen_embedding, chosen_head
+from hk_backend.engine.linear.packed_layer import pack_layer
+from hk_backend.engine.linear.route import is_attached
+from hk_backend.ops.head_format import (
+    EMBEDDING_KEY,
+    HEAD_KEY,
+    HEADS,
+    IN_HEAD,
+    KEPT,
+    embedding_option,
+    head_option,
+    head_rounding,
+)
+from hk_backend.ops.look_up import supports_look_up
+from hk_backend.terms.verdict import Verdict
+from hk_backend.terms.weight_format import FORMATS, ROTATED
+
+ASKER = "quantization_config"
+
+
+@dataclass(frozen=True)
+class Head:
+    """What is asked for of a model's LM head, whatever is to become of other layers.
+
+    `format`: one of `HEADS`. `embedding`: one of `EMBEDDINGS`. `asker`, `option`: who asks, for
+    errors; `beside`: the option of the embedding.
+    """
+
+    format: str = KEPT
+    embedding: str = KEPT
+    asker: str = ASKER
+    option: str = HEAD_KEY
+    beside: str = EMBEDDING_KEY
+
+    def format_of(self, layer: Any) -> str:
+        """The format of a head; one that is packed already stays what it is."""
+        if not is_attached(layer):
+            return self.format
+        held: str = layer.__dict__["hk_packed"].format
+        return held if FORMATS[held].is_quantised else KEPT
+
+    def check(
+        self,
+        shape: tuple[int, int],
+        dtype: torch.dtype,
+        device_type: str,
+        verdict_on: Callable[..., Verdict],
+    ) -> None:
+        """Refuse a format that this process does not serve the head in, or an embedding.
+
+        Args:
+            shape: `[n, k]` of its table. dtype, device_type: the model's.
+            verdict_on: the engine's, of `(format, n, k, dtype, activations=..., rotation=...)`.
+
+        Raises:
+            ValueError: it does not; the message says which it does.
+        """
+        if self.format == KEPT:
+            return
+
+        def verdict_in(format: str) -> Verdict:
+            activations, rotation = head_rounding(format, shape[1])
+            return verdict_on(format, *shape, dtype, activations=activations, rotation=rotation)
+
+        verdict = verdict_in(self.format)
+        if not verdict:
+            valid = ", ".join([KEPT, *filter(verdict_in, HEADS[1:])])
+            raise ValueError(
+                f"{self.asker}: {self.option} {self.format!r} is not valid: {verdict.why}: "
+                f"expected one of {valid}"
+            )
+        rows = verdict_of_device(device_type, lambda on: supports_look_up(on.weight_layout))
+        if self.embedding == IN_HEAD and not rows:
+            raise ValueError(
+                f"{self.asker}: {self.beside} {IN_HEAD!r} is not valid: {rows.why}: expected {KEPT}"
+            )
+
+
+KEPT_HEAD = Head()
+"""Nobody asks for anything."""
+
+
+def quantization_of(config: Any) -> Mapping[str, Any]:
+    """What a model's `config` of transformers says of its quantisation; empty if nothing."""
+    text = getattr(config, "text_config", None)
+    places = (config, "quantization_config"), (text, "quantization_config")
+    for owner, name in (*places, (config, "compression_config")):
+        if found := getattr(owner, name, None):
+            return found if isinstance(found, Mapping) else dict(found.to_dict())
+    return {}
+
+
+def head_in(config: Mapping[str, Any]) -> Head:
+    """What a checkpoint's `quantization_config`, of any convention, asks for.
+
+    Raises:
+        ValueError: a format that does not exist.
+    """
+    method = str(config.get("quant_method"))
+    option, beside = head_option(method), embedding_option(method)
+    asker = ASKER if option == HEAD_KEY else method
+    format = chosen_head(asker, option, config.get(option))
+    embedding = chosen_embedding(asker, beside, config.get(beside), format)
+    return Head(format, embedding, asker, option, beside)
+
+
+def head_of(method: str, options: Options) -> Head:
+    """What the options of an hk_* method ask for."""
+    option, beside = head_option(method), embedding_option(method)
+    return Head(options.head, options.embedding, method, option, beside)
+
+
+def pack_head(layer: Any, table: torch.Tensor, format: str) -> None:
+    """Pack a head's `table` `[vocabulary, K]`, bf16, fp16 or fp32, and attach it to `layer`.
+
+    Args:
+        format: what it is served in, one of `FORMATS`; that of the table: as it is.
+
+    Raises:
+        CheckpointError: a number that is not finite, where it is quantised.
+    """
+    if FORMATS[format].is_quantised:
+        activations, rotation = head_rounding(format, table.shape[1])
+        pack_online(layer, table, Options(format, ROTATED.get(activations, activations), rotation))
+    else:
+        pack_layer(layer, table, format)
+
+
+_asked: ContextVar[Head] = ContextVar("asked", default=KEPT_HEAD)
+
+
+@contextmanager
+def asking(head: Head) -> Iterator[None]:
+    """While a model is loaded of whose head `head` is asked."""
+    token = _asked.set(head)
+    try:
+        yield
+    finally:
+        _asked.reset(token)
+
+
+def asked() -> Head:
+    """What is asked for of the head of the model that is being loaded."""
+    return _asked.get()

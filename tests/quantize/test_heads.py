@@ -1,0 +1,161 @@
+"""`--head`: what is written, what is served, and what each format costs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from hk_backend.engine.linear.heads import head_in, pack_head
+from hk_backend.ops import look_up
+from hk_backend.ops.head_format import EMBEDDING_KEY, HEAD_KEY, HEADS, IN_HEAD, KEPT, head_option
+from hk_backend.quantize import perplexity
+from hk_backend.quantize.errors import QuantizeError
+from hk_backend.quantize.head import HEAD_RECIPES, check_head, served_head, table_of
+from hk_backend.quantize.job import Job
+from hk_backend.quantize.recipe import RECIPES
+from hk_backend.quantize.served import ServedLinear
+from hk_backend.quantize.settings import Settings
+from hk_backend.quantize.source import open_source
+from tests.quantize.checkpoint import config_of, tensors_of
+from tests.quantize.conftest import WEIGHTS
+
+TEXT = "Bananas are not rivets; a vocabulary of invented words still has letters. " * 4
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_key_and_nothing_else_is_written(name: str, model: Path, tmp_path: Path) -> None:
+    """The file holds the head's table as it was; the key is one that the engines' plugins read."""
+    plain, headed = tmp_path / "plain", tmp_path / "headed"
+    Job(model, plain, Settings(name, method="rtn")).run()
+    Job(model, headed, Settings(name, method="rtn", head="mxfp4")).run()
+    before, after = (config_of(each)["quantization_config"] for each in (plain, headed))
+    assert after == before | {HEAD_KEY: "mxfp4"}
+    assert (head_in(before).format, head_in(after).format) == (KEPT, "mxfp4")
+    tensors = tensors_of(plain)
+    assert all(torch.equal(each, tensors[name]) for name, each in tensors_of(headed).items())
+
+
+def test_a_method_of_hks_own() -> None:
+    """What has no other convention: the method's option says it, though `ignore` names the head."""
+    config = RECIPES["mxfp6_e2m3"].quantization_config("mx", [], 64)
+    assert (config["quant_method"], config["ignore"]) == ("hk_mxfp6", ["lm_head"])
+    option = head_option(config["quant_method"])
+    assert head_in(config | {option: "fp8_e4m3fn"}).format == "fp8_e4m3fn"
+
+
+@pytest.mark.parametrize("name", HEAD_RECIPES)
+def test_as_an_engine_packs_it(name: str) -> None:
+    table = torch.randn(70, 96, generator=torch.Generator().manual_seed(0)).bfloat16()
+    layer = torch.nn.Module()
+    pack_head(layer, table, RECIPES[name].format)
+    ours = served_head(table, name).packed
+    assert ours.as_ints() == layer.hk_weight
+    assert torch.equal(ours.data, layer.hk_data)
+
+
+@pytest.mark.parametrize("head", [KEPT, "mxfp8"])
+def test_what_each_costs(head: str, model: Path, tmp_path: Path) -> None:
+    """The perplexity is that of a model whose head has the packed values."""
+    text = tmp_path / "text.txt"
+    text.write_text(TEXT)
+    job = Job(model, tmp_path / "out", Settings("mxfp6_e2m3", "none", method="rtn", head=head))
+    job.run()
+    found = perplexity.measure(job, text)
+    formats = found["heads"]["formats"]
+    assert list(formats) == [KEPT, "fp8", "mxfp6_e2m3", *({head} - {KEPT})]
+    assert found["after"] == formats[head]["perplexity"]
+    assert len({cost["perplexity"] for cost in formats.values()}) == len(formats)
+    assert formats["mxfp6_e2m3"]["bytes"] < formats["fp8"]["bytes"] < formats[KEPT]["bytes"]
+    assert all(cost["microseconds"] > 0 for cost in formats.values())
+    assert found["heads"]["layers_microseconds"] > 0
+    plain = perplexity.load_model(model)
+    perplexity.serve_quantized(plain, job)
+    table, tokens = table_of(job.source), perplexity.read_text(text, model).tokens
+    original = load_file(model / WEIGHTS)[table]
+    for name, cost in formats.items():
+        recipe = RECIPES.get(name)
+        values = recipe.dequantize(*recipe.quantize(original)) if recipe else original
+        plain.lm_head.weight = torch.nn.Parameter(values, requires_grad=False)
+        expected = perplexity.perplexity(plain, tokens, 1024)
+        assert cost["perplexity"] == pytest.approx(expected, rel=1e-5), name
+
+
+@pytest.fixture
+def tied(writable: Path) -> Path:
+    """A model whose head has the embedding's table."""
+    config = json.loads((writable / "config.json").read_text()) | {"tie_word_embeddings": True}
+    (writable / "config.json").write_text(json.dumps(config))
+    tensors = load_file(writable / WEIGHTS)
+    tensors.pop("lm_head.weight", None)
+    save_file(tensors, writable / WEIGHTS, {"format": "pt"})
+    return writable
+
+
+def test_an_embedding_in_the_head(tied: Path, tmp_path: Path) -> None:
+    """Its key, and its perplexity, that of a model with these rows in both places."""
+    text = tmp_path / "text.txt"
+    text.write_text(TEXT)
+    job = Job(tied, tmp_path / "out", Settings("fp8", "none", head="mxfp4", embedding=IN_HEAD))
+    job.run()
+    config = config_of(tmp_path / "out")["quantization_config"]
+    assert (config[HEAD_KEY], config[EMBEDDING_KEY]) == ("mxfp4", IN_HEAD)
+    assert head_in(config).embedding == IN_HEAD
+    found = perplexity.measure(job, text)
+    plain = perplexity.load_model(tied)
+    perplexity.serve_quantized(plain, job)
+    table = load_file(tied / WEIGHTS)[table_of(job.source)]
+    packed = served_head(table, "mxfp4").packed
+    plain.model.embed_tokens.weight = torch.nn.Parameter(
+        look_up(torch.arange(packed.n), packed, torch.float32), requires_grad=False
+    )
+    plain.lm_head = ServedLinear(packed, None)
+    tokens = perplexity.read_text(text, tied).tokens
+    assert found["after"] == pytest.approx(perplexity.perplexity(plain, tokens, 1024), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        (Settings("fp8", embedding=IN_HEAD), "--embedding head needs --head FORMAT: what it sh"),
+        (Settings("fp8", embedding="fp8", head="fp8"), "--embedding fp8: choose one of 16, head"),
+        (Settings("fp8", embedding=IN_HEAD, head="fp8"), "--embedding head: the model's LM head h"),
+    ],
+)
+def test_an_embedding_that_cannot_be(
+    settings: Settings, why: str, model: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(QuantizeError, match=why):
+        Job(model, tmp_path / "out", settings)
+
+
+@pytest.mark.parametrize("name", ["int8", "fp8_block", "bf16"])
+def test_a_head_that_is_not_offered(name: str, model: Path, tmp_path: Path) -> None:
+    with pytest.raises(QuantizeError) as error:
+        Job(model, tmp_path / "out", Settings("fp8", head=name))
+    assert str(error.value) == f"--head {name}: choose one of {', '.join((KEPT, *HEAD_RECIPES))}"
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_head_that_does_not_fit(model: Path) -> None:
+    source = open_source(model)
+    table = table_of(source)
+    narrow = {table: replace(source.tensors[table], shape=(300, 88))}
+    source = replace(source, tensors=source.tensors | narrow)
+    check_head(source, "fp8")
+    with pytest.raises(QuantizeError, match=f"--head mxfp8: {table} has 88 input channels; mxfp8"):
+        check_head(source, "mxfp8")
+
+
+def test_another_head_is_another_run(model: Path, tmp_path: Path) -> None:
+    Job(model, tmp_path / "out", Settings("fp8", head="fp8")).run()
+    with pytest.raises(QuantizeError, match="was started with --head fp8, now it is --head 16"):
+        Job(model, tmp_path / "out", Settings("fp8")).run()
+
+
+def test_names_are_those_of_the_engines() -> None:
+    assert {RECIPES[name].format for name in HEAD_RECIPES} <= set(HEADS)
