@@ -13,6 +13,7 @@ class Activations:
     __members__: ClassVar[dict[str, Activations]]
 
 def available_isas() -> list[str]: ...
+def use_dot_products(use: bool) -> bool: ...
 def attention_prefill(
     isa: str,
     threads: int,

@@ -75,6 +75,8 @@ def pytest_configure(config: pytest.Config) -> None:
         redirect(address, slots, processor, config.getoption("--emulated-without"))
     native = [isa for isa in _cpu.available_isas() if isa != "avx512"]
     _cpu.available_isas = lambda: ["avx512", *native]
+    _cpu.use_dot_products(False)  # the emulated processor has no VNNI
+    _cpu.use_dot_products = lambda use: False
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

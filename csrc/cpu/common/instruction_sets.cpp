@@ -1,5 +1,6 @@
 #include "common/instruction_sets.hpp"
 
+#include <atomic>
 #include <stdexcept>
 
 namespace hk::cpu {
@@ -12,6 +13,25 @@ extern const Kernels kernels;
 }
 namespace avx512 {
 extern const Kernels kernels;
+}
+
+namespace {
+
+bool processor_has_dot_products() {
+#if defined(HK_CPU_AVX512)
+  return __builtin_cpu_supports("avx512vnni");
+#else
+  return false;
+#endif
+}
+
+std::atomic<bool> dot_products = processor_has_dot_products();
+
+}  // namespace
+
+bool has_dot_products() { return dot_products.load(std::memory_order_relaxed); }
+bool use_dot_products(bool use) {
+  return dot_products.exchange(use && processor_has_dot_products());
 }
 
 const Kernels& kernels_of(const std::string& isa) {

@@ -26,9 +26,10 @@ HK_INLINE float max_abs(const float* x, int64_t count) {
     for (int v = 0; v < 4; ++v)
       if (i + v * VL < count) top[v] = larger_of(top[v], magnitude_bits(load(x + i + v * VL)));
   const ivec all = larger_of(larger_of(top[0], top[1]), larger_of(top[2], top[3]));
-  int32_t largest = 0;
-  for (int i = 0; i < VL; ++i) largest = all[i] > largest ? all[i] : largest;
-  return from_bits(uint32_t(largest));
+  return reduce(float_of(all), [](auto a, auto b) {
+    typedef int32_t bits __attribute__((vector_size(sizeof(a))));
+    return reinterpret_cast<bits>(a) > reinterpret_cast<bits>(b) ? a : b;
+  });
 }
 
 // The element nearest to a magnitude of at most the largest element.

@@ -31,6 +31,10 @@ struct SmallFloat {
     return code >> (E + M) ? -size : size;
   }
   static constexpr float max() { return value((1u << (E + M)) - (nan == NanCode::ones ? 2 : 1)); }
+  // Elements times `unit` are whole numbers, of `most` at most.
+  static constexpr int unit = 1 << (M + bias - 1);
+  static constexpr int most() { return int(max() * unit); }
+  static constexpr bool fits_a_byte() { return 2 * most() < 256; }  // with `most` added
 };
 
 using E4M3FN = SmallFloat<4, 3, 7, NanCode::ones>;

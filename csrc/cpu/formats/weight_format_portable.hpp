@@ -10,8 +10,6 @@ template <class Small, bool mx>
 struct TableWeight : WeightLayout<uint8_t, Small, Small::bits, mx> {
   static constexpr float factor = 1.0f;
   static constexpr int bits = Small::bits;
-  static constexpr bool has_integers = false;
-  static constexpr int offset = 0;
 
   struct Table {
     float at[1 << bits];

@@ -22,6 +22,7 @@ struct WeightLayout {
   static constexpr int64_t scale_bytes = mx ? NR : 0;
   static constexpr int64_t group_bytes = kGroupK * NR * element_bits / 8;
   static constexpr int64_t slab_bytes = scale_bytes + kSlabK / kGroupK * group_bytes;
+  static constexpr bool has_integers = false;
 };
 
 // Whether elements are codes that a scale belongs to.

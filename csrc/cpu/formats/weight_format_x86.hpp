@@ -39,6 +39,10 @@ HK_INLINE words join_last(bytes low, bytes high) {
       HK_X86(unpackhi_epi8)(reinterpret_cast<reg>(low), reinterpret_cast<reg>(high)));
 }
 constexpr int64_t joined_byte(int64_t word) { return word / 8 * 16 + word % 8; }
+// Bytes of a table of sixteen; zero where the index is negative.
+HK_INLINE bytes look_up(reg table, bytes index) {
+  return reinterpret_cast<bytes>(HK_X86(shuffle_epi8)(table, reinterpret_cast<reg>(index)));
+}
 
 // Float16 to float32. The first half of `x` is w[0]. By way of memory: converting from a register
 // takes another instruction on the one port that also extracts the second half.
@@ -123,6 +127,47 @@ struct SixBitWeight : WeightLayout<uint8_t, Small, 6, true> {
     widen_halves(to_half(word[1] << 12 | (word[2] << 10 & last_bits)), w);
     f(7, w);
   }
+
+  // Whole numbers: f(k / 4, w), where the 32-bit lanes of w are columns and their bytes four
+  // neighbours along K, `unit` times the values plus `most`.
+  static constexpr bool has_integers = Small::M == 3;
+  // Codes in bytes. What is below 16 is the number itself; the rest is looked up.
+  static HK_INLINE bytes to_whole(words pair) {
+    const reg twice_or_four_times =
+        HK_X86_TABLE(16, 18, 20, 22, 24, 26, 28, 30, 32, 36, 40, 44, 48, 52, 56, 60);
+    const auto code = reinterpret_cast<bytes>(pair);
+    const bytes size = code & (bytes{} + 0x1f);
+    const bytes large = look_up(twice_or_four_times, size - (bytes{} + 16));
+    const bytes whole = size > large ? size : large, zero = bytes{} + uint8_t(Small::most());
+    return (code & (bytes{} + 0x20)) == bytes{} ? zero + whole : zero - whole;
+  }
+  static HK_INLINE words two_of(words word) {
+    return word >> 10 | (word << 4 & (words{} + 0x3f00));
+  }
+  template <class F>
+  static HK_INLINE void join_pairs(int64_t quad, words low, words high, F f) {
+    typedef uint16_t half __attribute__((vector_size(VL * 2)));
+    const bytes first = to_whole(low), second = to_whole(high);
+    bytes w[NV];
+    for (int v = 0; v < NV; ++v) {
+      half a, b;
+      std::memcpy(&a, reinterpret_cast<const char*>(&first) + v * sizeof(half), sizeof(half));
+      std::memcpy(&b, reinterpret_cast<const char*>(&second) + v * sizeof(half), sizeof(half));
+      w[v] = reinterpret_cast<bytes>(__builtin_convertvector(a, ivec) |
+                                     __builtin_convertvector(b, ivec) << 16);
+    }
+    f(quad, w);
+  }
+  template <class F>
+  static HK_INLINE void expand_bytes(const uint8_t* codes, F f) {
+    words word[3];
+    for (int i = 0; i < 3; ++i) word[i] = reinterpret_cast<words>(load_bytes(codes + 2 * NR * i));
+    const words upper = words{} + 0x3c, lower = words{} + 0x03;
+    const words sixth = (word[0] << 2 & upper) | (word[2] >> 2 & lower);
+    const words seventh = (word[1] << 2 & upper) | (word[2] & lower);
+    join_pairs(0, two_of(word[0]), two_of(word[1]), f);
+    join_pairs(1, two_of(word[2]), sixth | seventh << 8, f);
+  }
 };
 
 // Four bits: both bytes of the bfloat16 are looked up. A register is four elements along K, two
@@ -136,9 +181,6 @@ struct NibbleWeight : WeightLayout<uint8_t, E2M1, 4, true> {
         const int64_t byte = k / 4 * 2 * NR + n / VL * 8 + joined_byte(n % VL * 2 + k % 2);
         out[byte] |= uint8_t(codes[n * kSlabK + k] << k / 2 % 2 * 4);
       }
-  }
-  static HK_INLINE bytes look_up(reg table, bytes index) {
-    return reinterpret_cast<bytes>(HK_X86(shuffle_epi8)(table, reinterpret_cast<reg>(index)));
   }
   template <class F>
   static HK_INLINE void expand_pair(int k, bytes index, F f) {
@@ -170,10 +212,9 @@ struct NibbleWeight : WeightLayout<uint8_t, E2M1, 4, true> {
   }
 
   // Whole numbers, for sums of products that need no float32: f(k / 2, w), where the 16-bit lanes
-  // of w are columns and their two bytes neighbours along K, twice the values plus `offset`.
+  // of w are columns and their two bytes neighbours along K, `unit` times the values plus `most`.
   static constexpr bool has_integers = true;
   using sums = words;
-  static constexpr int offset = 12;
   template <class F>
   static HK_INLINE void expand_integers(const uint8_t* codes, F f) {
     const reg values = HK_X86_TABLE(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);
@@ -184,6 +225,21 @@ struct NibbleWeight : WeightLayout<uint8_t, E2M1, 4, true> {
       f(k / 2, look_up(values, stored & (bytes{} + 0x0f)));
       f(k / 2 + 1, look_up(values, shifted & (bytes{} + 0x0f)));
     }
+  }
+  // The same in 32-bit lanes of four neighbours: f(k / 4, w).
+  template <class F>
+  static HK_INLINE void expand_bytes(const uint8_t* codes, F f) {
+    bytes first;
+    expand_integers(codes, [&](int64_t pair, bytes w) HK_INLINED {
+      if (pair % 2 == 0) {
+        first = w;
+      } else {
+        const auto low = reinterpret_cast<reg>(first), high = reinterpret_cast<reg>(w);
+        const bytes quads[NV] = {reinterpret_cast<bytes>(HK_X86(unpacklo_epi16)(low, high)),
+                                 reinterpret_cast<bytes>(HK_X86(unpackhi_epi16)(low, high))};
+        f(pair / 2, quads);
+      }
+    });
   }
   // Two bytes that are there twice, in every 16-bit lane.
   static HK_INLINE words splat_pair(const void* twice) {
@@ -205,6 +261,26 @@ struct NibbleWeight : WeightLayout<uint8_t, E2M1, 4, true> {
     for (vec& x : w) x -= splat(float((1 << 23) + (1 << 15)));
   }
 };
+
+// Sums of products in 16-bit lanes: += w[0] * x[0] + w[1] * x[1] of each, w without a sign.
+HK_INLINE void add_products(ivec& sums, ivec w, ivec x) {
+  const auto products = HK_X86(maddubs_epi16)(reinterpret_cast<reg>(w), reinterpret_cast<reg>(x));
+  // The compiler keeps all products, to add them as a tree.
+  asm("vpaddw %1, %0, %0" : "+v"(sums) : "v"(products));
+}
+#if defined(__AVX512F__)
+// += w[0] * x[0] + ... + w[3] * x[3] in 32-bit lanes. In assembly, because nothing else here may
+// be compiled for a processor that has it.
+HK_INLINE void add_dot_products(ivec& sums, ivec w, const int8_t* x) {
+  typedef int8_t four[4];
+  asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sums) : "v"(w), "m"(*reinterpret_cast<const four*>(x)));
+}
+#endif
+// Two neighbours of such sums, in the 32 bits of both.
+HK_INLINE ivec join_sums(ivec sums) {
+  const auto ones = reinterpret_cast<reg>(words{} + 1);
+  return reinterpret_cast<ivec>(HK_X86(madd_epi16)(reinterpret_cast<reg>(sums), ones));
+}
 
 #undef HK_X86
 #undef HK_X86_TABLE

@@ -1,6 +1,6 @@
 // Activations brought to the float32 rows that the multiply reads: widened, and, where the weight
 // asks for it, rotated block by block as they are, and rounded to a quantised format's values.
-// Rounding happens in place, while the row is in the cache.
+// Rounding happens in place, while the row is in the cache, or on the way to whole numbers.
 
 #include "formats/rotate.hpp"
 #include "linear/integer_rows.hpp"
@@ -18,17 +18,15 @@ HK_INLINE void widen_run(const typename T::type* from, float* to, int64_t count,
   for (int64_t k = count; k < padded; k += 8) *reinterpret_cast<f8_u*>(to + k) = f8{};
 }
 
-// A row of X, in blocks of kBlockK, `stride` apart.
-HK_INLINE void widen_row(const LinearArgs& args, int64_t row, float* to, int64_t stride) {
-  for (int64_t k = 0; k < args.k; k += kBlockK, to += stride) {
-    const int64_t count = min(kBlockK, args.k - k);
-    with_format(args.x_dtype, [&](auto format) {
-      using T = decltype(format);
-      const auto* x = static_cast<const typename T::type*>(args.x) + row * args.x_row;
-      widen_run<T>(x + k, to, count, round_up(count, kSlabK));
-    });
-    if (args.rotation) rotate(to, count, args.rotation);
-  }
+// The block of kBlockK elements of a row of X that begins at k.
+HK_INLINE void widen_block(const LinearArgs& args, int64_t row, int64_t k, float* to) {
+  const int64_t count = min(kBlockK, args.k - k);
+  with_format(args.x_dtype, [&](auto format) {
+    using T = decltype(format);
+    const auto* x = static_cast<const typename T::type*>(args.x) + row * args.x_row;
+    widen_run<T>(x + k, to, count, round_up(count, kSlabK));
+  });
+  if (args.rotation) rotate(to, count, args.rotation);
 }
 
 // The scale that every element of a row shares; the row's sums are multiplied by it.
@@ -71,14 +69,32 @@ float round_row(const LinearArgs& args, float* to, int64_t stride, float tensor_
   return scale;
 }
 
-// A widened row in place.
-void round_row_to_integers(const LinearArgs& args, float* to, int64_t stride) {
-  for (int64_t k = 0; k < args.k; k += kBlockK, to += stride) {
-    IntegerBlock block;
-    for (int64_t i = 0; i < min(kBlockK, args.k - k); i += kSlabK)
-      round_to_integers(to + i, block.slabs[i / kSlabK]);
-    std::memcpy(to, &block, sizeof(block));
+// A row by slabs: f(s, x) with the 32 widened elements of each.
+template <class F>
+HK_INLINE void for_each_slab(const LinearArgs& args, int64_t row, F f) {
+  alignas(64) float block[kBlockK];
+  for (int64_t k = 0; k < args.k; k += kBlockK) {
+    widen_block(args, row, k, block);
+    for (int64_t i = 0; i < min(kBlockK, args.k - k); i += kSlabK) f((k + i) / kSlabK, block + i);
   }
+}
+
+void prepare_pairs(const LinearArgs& args, const PreparedRows& rows, int64_t row) {
+  constexpr int64_t slabs = kBlockK / kSlabK;
+  for_each_slab(args, rows.first + row, [&](int64_t s, const float* x) {
+    float* block = rows.data + (s / slabs * rows.rows + row) * kBlockK;
+    round_to_pairs(x, reinterpret_cast<IntegerBlock*>(block)->slabs[s % slabs]);
+  });
+}
+
+void prepare_quads(const LinearArgs& args, const PreparedRows& rows, int64_t row) {
+  with_small_float(args.format, [&](auto small) {
+    using Small = decltype(small);
+    if constexpr (Small::fits_a_byte())
+      for_each_slab(args, rows.first + row, [&](int64_t s, const float* x) {
+        round_to_quads<Small>(x, *quad_slab(rows, row, s));
+      });
+  });
 }
 
 }  // namespace
@@ -99,11 +115,14 @@ float row_max(const LinearArgs& args, int64_t row) {
 }
 
 void prepare(const LinearArgs& args, const PreparedRows& rows, int64_t row, float tensor_max) {
+  rows.factors[row] = 1.0f;
+  const RowForm form = row_form(args, rows.rows);
+  if (form == RowForm::pairs) return prepare_pairs(args, rows, row);
+  if (form == RowForm::quads) return prepare_quads(args, rows, row);
   float* to = rows.data + row * kBlockK;
   const int64_t stride = rows.rows * kBlockK;
-  widen_row(args, rows.first + row, to, stride);
-  rows.factors[row] = 1.0f;
-  if (multiplies_integers(args, rows.rows)) return round_row_to_integers(args, to, stride);
+  for (int64_t k = 0; k < args.k; k += kBlockK)
+    widen_block(args, rows.first + row, k, to + k / kBlockK * stride);
   if (args.activations != Activations::none)
     with_small_float(args.format, [&](auto small) {
       rows.factors[row] = round_row<decltype(small)>(args, to, stride, tensor_max);

@@ -7,6 +7,7 @@
 #include <array>
 
 #include "bounds/bounds.hpp"
+#include "common/instruction_sets.hpp"
 #include "linear/linear_dispatch.hpp"
 #include "formats/quantize_dispatch.hpp"
 
@@ -91,13 +92,17 @@ void bind_linear(py::module_& module) {
                               .k = sizes[2],
                               .format = format,
                               .activations = activations,
-                              .rotation = rotation};
+                              .rotation = rotation,
+                              .dot_products = has_dot_products()};
         py::gil_scoped_release release;
         linear(isa, args, threads);
       },
       R"(x [m, k] times a packed weight [n, k], transposed, into out [m, n]. Addresses are integers
 (0: absent), strides count elements; columns of x and out are neighbours. rotation: neighbours along
 K that are rotated before they are rounded, a divisor of k: 32, 64, 128, or 0. sizes: m, n, k.)");
+  module.def(
+      "use_dot_products", &use_dot_products,
+      "Whether AVX-512 multiplies bytes with VNNI where the processor has it; whether it did.");
 }
 
 void bind_rows(py::module_& module) {

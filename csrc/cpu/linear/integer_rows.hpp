@@ -1,5 +1,8 @@
-// Activations in mxfp4 beside a weight in mxfp4: twice a value is a whole number of at most 12, so
-// that the products of a slab add up exactly in 16 bits, two to an instruction.
+// Activations beside a weight in the same mx format whose elements are small whole numbers times a
+// power of two: products of a slab add up exactly in integers.
+//
+// The x86 multiply of bytes takes one factor without a sign: weights come with `most` added (see
+// small_float.hpp), and a sum starts with what that adds up to taken away.
 #pragma once
 
 #include "formats/quantize.hpp"
@@ -7,13 +10,63 @@
 
 namespace hk::cpu::HK_ISA {
 
-// 32 elements of a row. A 16-bit lane is a column. The multiply takes one factor without a sign:
-// weights come with NibbleWeight::offset added, and a sum starts with what that adds up to taken
-// away, at 2^15, the middle of the lane.
+// How a prepared row is held: as floats, for few rows in 16-bit lanes, for many in 32-bit lanes.
+enum class RowForm { floats, pairs, quads };
+
+HK_INLINE RowForm row_form(const LinearArgs& args, int64_t rows) {
+  if (args.activations != Activations::mx) return RowForm::floats;
+  if (rows <= kSkinnyRows)
+    return args.format == Format::mx4 && NibbleWeight::has_integers ? RowForm::pairs
+                                                                    : RowForm::floats;
+  bool whole = false;
+  with_weight_format(args.format, [&](auto weight) { whole = decltype(weight)::has_integers; });
+  return whole ? RowForm::quads : RowForm::floats;
+}
+
+// 32 float32 elements as whole numbers and the scale of a product's unit. A block that is not
+// finite has zeros and a scale that says so.
+template <class Small>
+HK_INLINE float round_to_whole(const float* x, int8_t (&whole)[kSlabK]) {
+  typedef int8_t narrow __attribute__((vector_size(VL)));
+  const uint32_t code = mx_scale_code<Small>(max_abs(x, kSlabK), true);
+  const bool broken = code == kBrokenBlock;
+  const vec inverse = splat(broken ? 0.0f : mx_inverse_scale(code));
+  for (int64_t i = 0; i < kSlabK; i += VL) {
+    const vec value = round_value<Small>(load(x + i) * inverse, Small::max());
+    const ivec units = __builtin_convertvector(value * splat(Small::unit), ivec);
+    const auto bytes = __builtin_convertvector(broken ? ivec{} : units, narrow);
+    std::memcpy(whole + i, &bytes, sizeof(bytes));
+  }
+  constexpr float product = 1.0f / (Small::unit * Small::unit);
+  return broken ? __builtin_nanf("") : product * mx_scale(code);
+}
+
+// Sums over each half of 32 elements: of the first two and of the last two of every four.
+HK_INLINE void sum_parts(const int8_t* whole, int16_t (&sums)[2][2]) {
+  typedef int16_t lanes __attribute__((vector_size(kSlabK)));
+  lanes pairs;
+  std::memcpy(&pairs, whole, sizeof(pairs));
+  pairs = (pairs << 8 >> 8) + (pairs >> 8);
+  for (int half = 0; half < 2; ++half)
+    for (int lane = 0; lane < 2; ++lane) {
+      const int i = 8 * half + lane;
+      sums[half][lane] = int16_t(pairs[i] + pairs[i + 2] + pairs[i + 4] + pairs[i + 6]);
+    }
+}
+HK_INLINE int32_t sum_of(const int8_t* whole) {
+  int16_t sums[2][2];
+  sum_parts(whole, sums);
+  return sums[0][0] + sums[0][1] + sums[1][0] + sums[1][1];
+}
+
+// ---- few rows ---------------------------------------------------------------------------------
+
+// 32 elements of a row of mxfp4. A 16-bit lane is a column: 32 products of twice the values are at
+// most 4608. Sums start at 2^15, the middle of the lane.
 struct IntegerSlab {
-  int8_t pairs[kSlabK / 2][4];  // twice the elements in units of their scale; each pair twice
+  int8_t pairs[kSlabK / 2][4];  // each pair twice
   uint16_t start[2];            // the same, twice
-  float scale;                  // of a quarter: both factors were doubled
+  float scale;
 };
 
 // A block of a prepared row, in the place of its kBlockK floats.
@@ -22,32 +75,50 @@ struct IntegerBlock {
 };
 static_assert(sizeof(IntegerBlock) <= kBlockK * sizeof(float));
 
-HK_INLINE bool multiplies_integers(const LinearArgs& args, int64_t rows) {
-  return NibbleWeight::has_integers && args.format == Format::mx4 &&
-         args.activations == Activations::mx && rows <= kSkinnyRows;
+HK_INLINE void round_to_pairs(const float* x, IntegerSlab& slab) {
+  int8_t whole[kSlabK];
+  slab.scale = round_to_whole<E2M1>(x, whole);
+  for (int64_t i = 0; i < kSlabK / 2; ++i)
+    for (int copy = 0; copy < 2; ++copy) std::memcpy(slab.pairs[i] + 2 * copy, whole + 2 * i, 2);
+  slab.start[0] = slab.start[1] = uint16_t((1 << 15) - E2M1::most() * sum_of(whole));
 }
 
-// 32 float32 elements. A block that is not finite has zeros and a scale that says so.
-HK_INLINE void round_to_integers(const float* x, IntegerSlab& slab) {
-  typedef int8_t narrow __attribute__((vector_size(VL)));
-  const uint32_t code = mx_scale_code<E2M1>(max_abs(x, kSlabK), true);
-  const bool broken = code == kBrokenBlock;
-  const vec inverse = splat(broken ? 0.0f : mx_inverse_scale(code));
-  int8_t twice[kSlabK];
-  ivec sums{};
-  for (int64_t i = 0; i < kSlabK; i += VL) {
-    const vec value = round_value<E2M1>(load(x + i) * inverse, E2M1::max());
-    const ivec whole = broken ? ivec{} : __builtin_convertvector(value + value, ivec);
-    const auto bytes = __builtin_convertvector(whole, narrow);
-    std::memcpy(twice + i, &bytes, sizeof(bytes));
-    sums += whole;
-  }
-  int32_t sum = 0;
-  for (int i = 0; i < VL; ++i) sum += sums[i];
-  for (int64_t i = 0; i < kSlabK / 2; ++i)
-    for (int copy = 0; copy < 2; ++copy) std::memcpy(slab.pairs[i] + 2 * copy, twice + 2 * i, 2);
-  slab.start[0] = slab.start[1] = uint16_t((1 << 15) - NibbleWeight::offset * sum);
-  slab.scale = broken ? __builtin_nanf("") : 0.25f * mx_scale(code);
+// ---- many rows --------------------------------------------------------------------------------
+
+// 32 elements of a row. A 32-bit lane is a column, its bytes four neighbours along K.
+struct QuadSlab {
+  int8_t whole[kSlabK];
+  // What sums start with: in 16 bits, over each part of the elements, the first two and the last
+  // two of every four; in 32 bits, over all elements.
+  int16_t parts[2][2];
+  int32_t all;
+  float scale;
+};
+// Parts of a slab whose sums fit 16 bits: each lane takes half of a part's products.
+template <class Small>
+constexpr int kQuadParts = kSlabK / 2 * Small::most() * Small::most() < 1 << 15 ? 1 : 2;
+
+// In the place of the rows' floats: all rows of a slab are neighbours.
+HK_INLINE QuadSlab* quad_slab(const PreparedRows& rows, int64_t row, int64_t slab) {
+  return reinterpret_cast<QuadSlab*>(rows.data) + slab * rows.rows + row;
+}
+static_assert(sizeof(QuadSlab) <= kSlabK * sizeof(float));
+
+template <class Small>
+HK_INLINE void round_to_quads(const float* x, QuadSlab& slab) {
+  constexpr int parts = kQuadParts<Small>, most = Small::most();
+  static_assert(kSlabK / 2 / parts * most * most < 1 << 15 && 4 * most * most < 1 << 15);
+  slab.scale = round_to_whole<Small>(x, slab.whole);
+  int16_t sums[2][2], all = 0;
+  sum_parts(slab.whole, sums);
+  for (int part = 0; part < 2; ++part)
+    for (int lane = 0; lane < 2; ++lane) {
+      all = int16_t(all + sums[part][lane]);
+      if (parts == 1 && part == 1) sums[0][lane] = int16_t(sums[0][lane] + sums[1][lane]);
+    }
+  for (int part = 0; part < 2; ++part)
+    for (int lane = 0; lane < 2; ++lane) slab.parts[part][lane] = int16_t(-most * sums[part][lane]);
+  slab.all = -most * all;
 }
 
 }  // namespace hk::cpu::HK_ISA

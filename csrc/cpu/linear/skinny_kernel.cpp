@@ -52,7 +52,7 @@ HK_INLINE Groups float_groups(int64_t rows) {
 template <class W>
 HK_INLINE Groups groups_for(const LinearArgs& args, int64_t rows) {
   if constexpr (std::is_same_v<W, NibbleWeight> && NibbleWeight::has_integers)
-    if (multiplies_integers(args, rows)) {
+    if (row_form(args, rows) == RowForm::pairs) {
       Groups groups(rows, kIntegerRows);
       for (int64_t g = 0; g < groups.count; ++g) groups.add[g] = integers_for<W>(groups.rows(g));
       return groups;

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from hk_backend.engine.linear.options import Options, choose, no_layer
+from hk_backend.engine.linear.options import FORMATS_OF, Options, choose, no_layer
 from hk_backend.engine.linear.packed_layer import FORMAT_OF
 from hk_backend.engine.linear.rotated import verdict_on_shards
 from hk_backend.engine.linear.shards import name_of
@@ -69,6 +69,15 @@ class MethodConfig:
     @staticmethod
     def get_config_filenames() -> list[str]:
         return []
+
+
+def config_classes(base: type, module: str) -> dict[str, type]:
+    """A class of the engine's `base` for each method, by its name. Processes that an engine spawns
+    find them where pickle looks, as attributes of `module`, which has to add them."""
+    return {
+        name: type(f"Config_{name}", (base,), {"hk_method": name, "__module__": module})
+        for name in FORMATS_OF
+    }
 
 
 class LinearMethod:

@@ -30,7 +30,7 @@ from sglang.srt.layers.quantization.unquant import (
 )
 from sglang.srt.server_args import QUANTIZATION_CHOICES, add_quantization_method_choices
 
-from hk_backend.engine.linear.methods import LinearMethod, MethodConfig
+from hk_backend.engine.linear.methods import LinearMethod, MethodConfig, config_classes
 from hk_backend.engine.linear.online import check_arrived, pack_online
 from hk_backend.engine.linear.options import FORMATS_OF, is_ignored, known_options, no_experts
 from hk_backend.engine.linear.route import is_attached
@@ -51,13 +51,12 @@ def install() -> None:
     for name in FORMATS_OF:
         if name in quantization.QUANTIZATION_METHODS:
             continue
-        config = type(f"Config_{name}", (HKConfig,), {"hk_method": name, "__module__": __name__})
         for known in (
             quantization.QUANTIZATION_METHODS,
             quantization.BASE_QUANTIZATION_METHODS,
             quantization.CPU_QUANTIZATION_METHODS,  # on a CPU with AMX nothing else is looked at
         ):
-            known[name] = config
+            known[name] = CONFIGS[name]
         if name not in QUANTIZATION_CHOICES:
             add_quantization_method_choices([name])
 
@@ -109,6 +108,11 @@ class HKConfig(MethodConfig, QuantizationConfig):  # type: ignore[misc]
         if options.rotation:
             scheme = scheme.rotated(options.rotation)
         return HKLinearMethod(scheme, name=self.hk_method)
+
+
+CONFIGS = config_classes(HKConfig, __name__)
+"""By the method's name."""
+globals().update({config.__name__: config for config in CONFIGS.values()})
 
 
 class HKOnlineLinearMethod(LinearMethod, HKMethod):

@@ -48,7 +48,7 @@ from vllm.model_executor.parameter import (
 )
 from vllm.platforms import current_platform
 
-from hk_backend.engine.linear.methods import LinearMethod, MethodConfig
+from hk_backend.engine.linear.methods import LinearMethod, MethodConfig, config_classes
 from hk_backend.engine.linear.online import pack_online
 from hk_backend.engine.linear.options import (
     FORMATS_OF,
@@ -70,8 +70,7 @@ def install() -> None:
     """Register the methods with vLLM; harmless to call again."""
     for name in FORMATS_OF:
         if name not in QUANTIZATION_METHODS:
-            methods = {"hk_method": name, "__module__": __name__}
-            register_quantization_config(name)(type(f"Config_{name}", (HKConfig,), methods))
+            register_quantization_config(name)(CONFIGS[name])
 
 
 class HKConfig(MethodConfig, QuantizationConfig):  # type: ignore[misc]
@@ -118,6 +117,10 @@ class HKConfig(MethodConfig, QuantizationConfig):  # type: ignore[misc]
     def _is_ignored(self, prefix: str) -> bool:
         return is_ignored(prefix, self.options.ignore, self.packed_modules_mapping)
 
+
+CONFIGS = config_classes(HKConfig, __name__)
+"""By the method's name."""
+globals().update({config.__name__: config for config in CONFIGS.values()})
 
 KEYS = {
     "token": kFp8DynamicTokenSym,

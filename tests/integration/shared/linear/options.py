@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -30,6 +33,17 @@ def test_a_method_by_its_name(
     assert set(config.get_supported_act_dtypes()) == {torch.bfloat16, torch.float16, torch.float32}
     assert config.get_config_filenames() == []
     assert config.get_min_capability() == 0
+
+
+def test_a_process_that_is_spawned_reads_it(engine: LinearEngine) -> None:
+    """Engines hand their configuration on by pickle, to processes where nothing is installed."""
+    with engine.installed():
+        stored = pickle.dumps(engine.online("hk_mxfp4"))
+    read = "import pickle, sys; print(pickle.load(sys.stdin.buffer).options.format)"
+    done = subprocess.run(
+        [sys.executable, "-c", read], input=stored, capture_output=True, check=False, timeout=300
+    )
+    assert done.stdout.split()[-1:] == [b"mxfp4"], done.stderr.decode()
 
 
 def test_a_checkpoint_and_its_options(engine: LinearEngine) -> None:

@@ -1,0 +1,31 @@
+// What the multiply of many rows does with a panel's block along K, in float32 or in integers: it
+// is expanded once, and multiplied by one register tile of rows after another.
+#pragma once
+
+#include "formats/weight_format.hpp"
+
+namespace hk::cpu::HK_ISA {
+
+// Asks for what is expanded next, a few cache lines per slab multiplied: a phase that only
+// multiplies would leave the memory idle.
+struct Prefetch {
+  const uint8_t *at, *end;
+  int64_t bytes_per_slab;
+
+  HK_INLINE void step() {
+    const uint8_t* until = at + bytes_per_slab < end ? at + bytes_per_slab : end;
+    for (; at < until; at += 64) __builtin_prefetch(at, 0, 2);
+  }
+};
+
+// A register tile: some rows times an expanded block of `slabs` slabs, added to `sums`.
+struct Tile {
+  const PreparedRows& prepared;
+  int64_t row, rows;  // of the prepared ones
+  int64_t slab, slabs;
+  const void* panel;  // as expanded
+  float* sums;        // [rows][NR]
+  Prefetch& next;
+};
+
+}  // namespace hk::cpu::HK_ISA

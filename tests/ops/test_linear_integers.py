@@ -1,0 +1,181 @@
+"""Many rows of mx activations beside an mx weight: products that may be added up in integers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn
+
+from hk_backend import _cpu, reference
+from hk_backend.ops import linear
+from hk_backend.reference.linear import pack_bits
+from hk_backend.terms.weight_format import FLOAT_DTYPES, FORMATS, MX_BLOCK, ROTATED
+from tests.ops.conftest import ISAS
+from tests.ops.linear_cases import X_LAYOUTS, Case, Layer, make
+from tests.ops.linear_oracle import check
+from tests.ops.strategies import generated
+from tests.ops.test_linear import every_code, every_scale, whole_numbers
+
+MX_FORMATS = tuple(name for name, format in FORMATS.items() if format.is_mx)
+MX_ACTIVATIONS = ("mx", "mx_rotated")
+FORMAT = pytest.mark.parametrize("format", MX_FORMATS)
+ROWS = (*range(17, 32), 35, 36, 37, 61, 64, 128, 255, 257)
+"""Above the kernels for few rows: every register tile, and blocks of rows."""
+
+
+EACH_WAY = pytest.mark.parametrize(
+    ("isa", "products"), [*((isa, True) for isa in ISAS), ("avx512", False)], indirect=True
+)
+"""On every instruction set, and on AVX-512 as on a processor without dot products of bytes."""
+
+
+@pytest.fixture
+def products(request: pytest.FixtureRequest, isa: str) -> Iterator[bool]:
+    """Whether dot products are used where there are any."""
+    before = _cpu.use_dot_products(request.param)
+    yield request.param
+    _cpu.use_dot_products(before)
+
+
+def largest(m: int, n: int, k: int, format: str, period: int) -> Layer:
+    """Every element is the largest of the format. Signs of x change after `period` channels, and
+    with its rows; those of the weight with its rows and, in every second of them, as in x."""
+    layer = make(Case(format, "mx", m=m, n=n, k=k, x_dtype=torch.float32))
+    bits = FORMATS[format].bits
+    top = 0x7E if format == "mxfp8" else 2 ** (bits - 1) - 1
+    along = (torch.arange(k) // period) % 2
+    rows, columns = torch.arange(m)[:, None], torch.arange(n)[:, None]
+    layer.x = FORMATS[format].max * (1.0 - 2.0 * ((along + rows) % 2))
+    negative = (along * (columns // 2 % 2) + columns) % 2
+    codes = top + negative * 2 ** (bits - 1)
+    layer.weight = (
+        codes.to(torch.uint8).view(torch.float8_e4m3fn) if bits == 8 else pack_bits(codes, bits)
+    )
+    layer.scales = torch.full((n, k // MX_BLOCK), 127, dtype=torch.uint8)
+    return layer
+
+
+@FORMAT
+@pytest.mark.parametrize("period", [1, 2, 3, 4, 8, 16, 32, 1 << 20])
+@EACH_WAY
+def test_the_largest_elements_of_both_signs(format: str, period: int, products: bool) -> None:
+    """Sums that no register may cut off: a kernel whose do is far from the exact result."""
+    for m, n, k in ((17, 33, 96), (70, 40, 544)):
+        layer = largest(m, n, k, format, period)
+        exact = layer.exact()
+        unit = FORMATS[format].max ** 2
+        assert torch.equal(exact / unit, (exact / unit).round())
+        assert exact.abs().max() == k * unit
+        assert torch.equal(layer.run().double(), exact)
+
+
+@FORMAT
+@EACH_WAY
+def test_every_code_at_every_place(format: str, products: bool) -> None:
+    """x has a single element in each row: an output is a product of two, exactly."""
+    n, k = 70, 256
+    layer = make(Case(format, "mx", n=n, k=k, x_dtype=torch.float32))
+    layer.weight = every_code(format, n, k)
+    layer.scales = every_scale(format, n, k)
+    want = reference.dequantize(layer.weight, format, layer.scales)
+    weight = layer.pack()
+    for element in (1.0, -1.5, 3.0):
+        out = linear(element * torch.eye(k), weight)
+        exact = (element * want).T.float()
+        assert torch.equal(out, exact)
+
+
+@FORMAT
+@pytest.mark.parametrize("activations", MX_ACTIVATIONS)
+@EACH_WAY
+def test_every_number_of_rows(format: str, activations: str, products: bool) -> None:
+    """Whole numbers: every bit, for every register tile, with tails of columns and of K."""
+    for m in ROWS:
+        k = (32, 96, 512, 544)[m % 4]
+        layer = whole_numbers(Case(format, activations, m=m, n=(1, 15, 33, 72)[m % 3], k=k, seed=m))
+        assert torch.equal(layer.run().double(), layer.exact())
+
+
+@FORMAT
+def test_one_step_of_one_scale_is_seen(format: str) -> None:
+    """The control of what is exact: a scale of x, a scale of the weight, the last block."""
+    layer = whole_numbers(Case(format, "mx", m=20, n=33, k=160))
+    exact = layer.exact()
+    assert layer.scales is not None
+    layer.scales[7, 4] += 1
+    assert (layer.exact() != exact)[:, 7].float().mean() > 0.5
+    layer.scales[7, 4] -= 1
+    layer.x[:, 64:96] *= 2
+    assert (layer.exact() != exact).float().mean() > 0.5
+    layer.x[:, 64:96] /= 2
+    layer.x[:, 128:] = 0
+    assert (layer.exact() != exact).float().mean() > 0.5
+
+
+@FORMAT
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+@EACH_WAY
+def test_a_block_that_is_not_finite(format: str, value: float, products: bool) -> None:
+    """Its row is NaN in every column; the others keep their bits."""
+    layer = make(Case(format, "mx", m=70, n=40, k=544))
+    clean = layer.run()
+    layer.x[41, 543] = value
+    out = layer.run()
+    assert out[41].isnan().all()
+    others = [row for row in range(70) if row != 41]
+    assert torch.equal(out[others], clean[others])
+
+
+@pytest.mark.parametrize("activations", MX_ACTIVATIONS)
+def test_few_rows_and_many_have_the_same_bits(activations: str, isa: str) -> None:
+    """Of mxfp4, whose few rows are integers too: scales and sums in the same order."""
+    if isa == "portable":  # floats
+        return
+    layer = make(Case("mxfp4", activations, m=40, n=72, k=1120, magnitude=20.0))
+    many = layer.run()
+    layer.x = layer.x[:16]
+    assert torch.equal(layer.run(), many[:16])
+
+
+@FORMAT
+def test_every_way_has_the_same_bits(format: str, isa: str) -> None:
+    layer = make(Case(format, "mx", m=70, n=72, k=1120, magnitude=20.0))
+    before = _cpu.use_dot_products(True)
+    with_them = layer.run()
+    _cpu.use_dot_products(False)
+    without = layer.run()
+    _cpu.use_dot_products(before)
+    assert torch.equal(with_them, without)
+
+
+@st.composite
+def cases(draw: DrawFn) -> Case:
+    activations = draw(st.sampled_from(MX_ACTIVATIONS))
+    rotation = draw(st.sampled_from((32, 64, 128))) if activations in ROTATED else 0
+    return Case(
+        draw(st.sampled_from(MX_FORMATS)),
+        activations,
+        m=draw(st.one_of(st.integers(17, 90), st.sampled_from((128, 200, 257, 300)))),
+        n=draw(st.one_of(st.integers(1, 80), st.sampled_from((128, 129, 260)))),
+        k=draw(st.integers(1, 9)) * max(rotation, MX_BLOCK),
+        x_dtype=draw(st.sampled_from(FLOAT_DTYPES)),
+        bias=draw(st.sampled_from((None, *FLOAT_DTYPES))),
+        x_layout=draw(st.sampled_from(X_LAYOUTS)),
+        magnitude=draw(st.sampled_from((1e-30, 1e-3, 1.0, 1e4))),
+        rotation=rotation,
+        seed=draw(st.integers(0, 2**16)),
+    )
+
+
+@given(case=cases())
+@generated(examples=60)
+@EACH_WAY
+def test_generated(case: Case, products: bool) -> None:
+    if case.x_dtype == torch.float16 and case.magnitude == 1e4:
+        case = case.but(magnitude=100.0)
+    check(case)
