@@ -51,6 +51,8 @@ class Vllm(Engine):
             "max-concurrency": load.concurrency,
             "seed": load.seed,
             "temperature": 0,
+            # llama.cpp ends a connection after each answer, and the client would use it again
+            "header": "Connection=close",
             "percentile-metrics": "ttft,tpot,itl,e2el",
             "result-dir": load.result.parent,
             "result-filename": load.result.name,

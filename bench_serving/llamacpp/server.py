@@ -32,7 +32,6 @@ def settings(arguments: argparse.Namespace) -> xllamacpp.CommonParams:
     found.n_parallel = arguments.slots
     found.n_ctx = arguments.slots * -(-arguments.context // CONTEXT_STEP) * CONTEXT_STEP
     found.cache_ram_mib = 0
-    found.sse_ping_interval = -1  # engines' clients take a ping before the first token for an error
     cores = [int(core) for core in re.findall(r"\d+", arguments.cores)]
     for threads in (found.cpuparams, found.cpuparams_batch):
         threads.n_threads = len(cores) or machine.usable_cores()

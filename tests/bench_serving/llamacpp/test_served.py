@@ -13,11 +13,14 @@ import pytest
 import torch
 from gguf import GGMLQuantizationType, quants
 
+from bench_serving.candidates import Candidate
 from bench_serving.engines import LlamaCpp, Vllm
 from bench_serving.llamacpp import convert
 from bench_serving.llamacpp.blocks import encode
 from bench_serving.llamacpp.convert import write_gguf
 from bench_serving.llamacpp.formats import FORMATS
+from bench_serving.plan import Plan
+from bench_serving.serve import measure
 from bench_serving.server import Server
 from tests.models import real_prompts, real_text, smollm2
 
@@ -132,6 +135,18 @@ def llama_cpp_scores(file: Path, tokens: list[int]) -> tuple[torch.Tensor, torch
     return torch.tensor([list(row) for row in rows]), torch.tensor(
         [[*row.values()] for row in rows]
     )
+
+
+@pytest.mark.slow
+def test_vllm_s_client_measures_it(tmp_path: Path) -> None:
+    """Every request is answered, one at a time and several, and no token of a prompt is lost."""
+    names = ("llama.cpp", "llama.cpp:auto:q4_0")
+    candidates = [Candidate.parse(name) for name in names]
+    plan = Plan(Vllm(), smollm2(), candidates, "bfloat16", [48], 4, [1, 4], 12, 1)
+    points, _ = measure(plan, tmp_path, lambda line: None)
+    assert [(point.backend, point.concurrency, point.error) for point in points] == [
+        (name, concurrency, "") for concurrency in (1, 4) for name in names
+    ]
 
 
 def rms(values: torch.Tensor) -> float:

@@ -24,11 +24,6 @@ def test_it_has_a_slot_for_each_request_and_room_for_the_longest() -> None:
     assert not found.fit_params  # else memory would decide
 
 
-def test_it_sends_its_client_nothing_but_tokens() -> None:
-    """Its comment after 30 seconds of silence makes vLLM's client count a request as failed."""
-    assert settings(told()).sse_ping_interval == -1
-
-
 def test_it_has_a_thread_on_each_core_or_as_many_as_there_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
