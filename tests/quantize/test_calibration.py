@@ -63,6 +63,18 @@ def test_the_stream_is_the_model(model: Path) -> None:
     assert len(states) == LAYERS + 1  # the last is normalised
 
 
+@pytest.mark.parametrize("columns", [1, 7, 64, 1024])
+def test_inputs_are_summed_up(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """H = 2 X^T X / rows, whatever part of it is computed at once: exact, of whole numbers."""
+    monkeypatch.setattr(calibrate, "COLUMNS", columns)
+    parts = [torch.randint(-9, 10, (rows, 64)).float() for rows in (16, 48)]
+    inputs = calibrate.Inputs(64)
+    for part in parts:
+        inputs.add(part)
+    x = torch.cat(parts)
+    assert torch.equal(inputs.hessian(), x.T @ x * (2 / len(x)))
+
+
 def test_objectives_and_codes(whole: Job) -> None:
     """Every layer improves on rounding to nearest, and is written as it was found."""
     layers = whole.layer_errors()

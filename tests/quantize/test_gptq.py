@@ -109,3 +109,18 @@ def test_nothing_but_zeros() -> None:
     moved, before, after = compensated(weight, steps, torch.zeros(64, 64), "mxfp4")
     assert torch.equal(moved, weight)
     assert before == after == 0
+
+
+@pytest.mark.parametrize("k", [1, 2, 31, 200])
+def test_the_factor_is_of_the_inverse(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Upper triangular, by halves of any size, and U^T U H the identity: within what the rounding
+    of U to float32 makes of it."""
+    monkeypatch.setattr(gptq, "SMALL", 8)
+    hessian = hessian_of(torch.randn(2 * k, k, generator=torch.Generator().manual_seed(k)))
+    factor = gptq._inverse_factor(hessian).double()
+    damped = hessian.double()
+    damped.diagonal().add_(gptq.DAMPING * float(hessian.double().diagonal().mean()))
+    assert torch.equal(factor, factor.triu())
+    error = factor.T @ factor @ damped - torch.eye(k).double()
+    size = float(factor.norm() ** 2 * damped.norm())
+    assert error.norm() <= 2 * 2.0**-24 * size
