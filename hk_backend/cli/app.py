@@ -6,26 +6,24 @@ nothing else there (progress goes to standard error).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
 from hk_backend import __version__
-from hk_backend.bench import options
 from hk_backend.cli import errors
+from hk_backend.cli.bench import bench
 from hk_backend.cli.output import JsonFlag, print_json, progress
 from hk_backend.cli.time import time
 from hk_backend.cli.tune import tune
-from hk_backend.config import ConfigError
 from hk_backend.quantize import options as quantizing
 
 if TYPE_CHECKING:
     from hk_backend.cli.status import Status
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
-bench = typer.Typer(no_args_is_help=True, help="Measure an operator on this machine.")
 app.add_typer(bench, name="bench")
 app.command()(time)
 app.command()(tune)
@@ -200,104 +198,6 @@ def quantize(
         return print_json(report.as_json(job))
     report.print_report(Console(), job)
     return None
-
-
-@bench.command()
-def attention(
-    lengths: options.Lengths = "512,1024,2048,4096",
-    head_sizes: options.HeadSizes = "64,128",
-    heads: options.Heads = "9/3,32/8",
-    dtypes: options.Dtypes = "bf16,fp32",
-    layouts: options.Layouts = "all",
-    block_sizes: options.BlockSizes = "16,128",
-    cached: options.Cached = 0,
-    rounds: options.Rounds = 7,
-    threads: options.Threads = 0,
-    isa: options.IsaLimit = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Compare attention_prefill with torch's SDPA, alternating between them.
-
-    Exit code 1 if a case could not be measured or its result was wrong.
-    """
-    from hk_backend.bench.attention.sweep import Sweep
-    from hk_backend.bench.attention.table import TABLE
-
-    plan = Sweep.parse(lengths, head_sizes, heads, dtypes, layouts, block_sizes, rounds, cached)
-    _measure(plan, TABLE.print, threads, isa, as_json)
-
-
-@bench.command()
-def linear(
-    context: typer.Context,
-    device: options.OnDevice = options.Device.cpu,
-    layers: options.Layers = "all",
-    tokens: options.Tokens = "1,4,16,256,1024",
-    formats: options.Formats = "bf16,fp8_e4m3fn,mxfp8,mxfp4",
-    weight_only: options.WeightOnly = False,
-    rounds: options.Rounds = 7,
-    threads: options.Threads = 0,
-    isa: options.IsaLimit = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Compare linear with torch's, alternating between them, and with the machine's bounds.
-
-    With --device hip the launches that serve a GPU are measured, with emulated:gfx950 modelled,
-    beside what others publish: of --layers, --tokens and --formats those that there are figures of.
-    Exit code 1 if a case could not be measured or its result was wrong.
-    """
-    if device is not options.Device.cpu:
-        from hk_backend.cli import bench_gpu
-
-        chosen = {"layers": layers, "tokens": tokens, "formats": formats}
-        return bench_gpu.linear(context, device.value, chosen, as_json)
-    from hk_backend.bench.linear.sweep import Sweep
-    from hk_backend.bench.linear.table import TABLE
-
-    plan = Sweep.parse(layers, tokens, formats, weight_only, rounds)
-    return _measure(plan, TABLE.print, threads, isa, as_json)
-
-
-@bench.command()
-def launch(rounds: options.Rounds = 31, as_json: JsonFlag = False) -> None:
-    """From an engine's forward to the launch of a GPU kernel, against an empty operator.
-
-    No GPU is needed: the HIP library under it returns at once. Exit code 1 if an engine could not
-    be measured.
-    """
-    from hk_backend.bench.launch.measure import Launches
-    from hk_backend.bench.launch.table import print_rows
-    from hk_backend.cli.known_engines import ENGINES, installed
-
-    engines = tuple(name for name, engine in ENGINES.items() if engine in installed())
-    if not engines:
-        progress.print("[red]no engine is installed: the launch path starts in its forward[/red]")
-        raise typer.Exit(1)
-    _measure(Launches(engines, rounds), print_rows, 1, None, as_json)
-
-
-def _measure(
-    plan: Any, print_rows: Any, threads: int, isa: options.Isa | None, as_json: bool
-) -> None:
-    """Run a benchmark's sweep and print it; ends the command."""
-    from hk_backend.bench import settings
-    from hk_backend.devices import DeviceError
-
-    settings.limit_isa(isa)
-    with errors.in_one_line(progress, ConfigError, DeviceError):
-        settings.check_device()
-    settings.use_threads(threads)
-    environment = settings.environment(plan.rounds)
-    with progress.status("") as line:
-        rows = list(plan.run(line.update))
-    if as_json:
-        print_json({"environment": environment, "cases": [row.as_json() for row in rows]})
-    else:
-        console = Console()
-        for name, value in environment.items():
-            console.print(f"{name:12} {value}", highlight=False, soft_wrap=True)
-        print_rows(console, rows)
-    raise typer.Exit(1 if any(row.error for row in rows) else 0)
 
 
 if __name__ == "__main__":
