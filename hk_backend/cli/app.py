@@ -155,6 +155,7 @@ def quantize(
     format: quantizing.FormatOption,
     method: quantizing.MethodOption = None,
     rotation: quantizing.RotationOption = None,
+    fold: quantizing.FoldOption = None,
     activations: quantizing.ActivationsOption = quantizing.Activations.quantized,
     ignore: quantizing.Ignore = None,
     head: quantizing.HeadOption = quantizing.Head.kept,
@@ -187,6 +188,7 @@ def quantize(
         text if method is quantizing.MethodName.gptq else None,
         head.value,
         embedding.value,
+        fold.value if fold else "",
     )
     try:
         with errors.in_one_line(progress, QuantizeError):

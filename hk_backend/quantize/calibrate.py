@@ -75,8 +75,7 @@ class Calibration:
             inputs = first.inputs if first else None
             linear: Any = layer.get_submodule(name)
             target = self._method.target(linear.weight, name)
-            bias = self._bias(linear, name)
-            observed[name] = Observed(target, bias, self._serving_of(name), inputs)
+            observed[name] = Observed(target, linear.bias, self._serving_of(name), inputs)
             layer.set_submodule(name, observed[name])
         self._stream.forward(layer)
         return {name: self._compensated(seen) for name, seen in observed.items()}
@@ -94,14 +93,11 @@ class Calibration:
         """Past the next layer, whose projections have these codes and scales."""
         layer = self._stream.load(self._next)
         for name, (codes, scales) in weights.items():
-            bias = self._bias(layer.get_submodule(name), name)
-            layer.set_submodule(name, self._serving_of(name).layer(codes, scales, bias))
+            linear: Any = layer.get_submodule(name)
+            layer.set_submodule(name, self._serving_of(name).layer(codes, scales, linear.bias))
         self._next += 1
         if self._next < self.layers:
             self._stream.hidden = self._stream.forward(layer)
-
-    def _bias(self, linear: Any, name: str) -> torch.Tensor | None:
-        return None if linear.bias is None else self._method.output(linear.bias, name)
 
     def _serving_of(self, name: str) -> Serving:
         return replace(self._serving, rotation=self._method.while_serving(name))

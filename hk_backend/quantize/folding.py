@@ -1,36 +1,169 @@
-"""A rotation that the layer before applies, so that nobody does while serving: o_proj's.
+"""Rotations that neighbouring weights do, so that nobody does while serving: values of `--fold`.
 
-Attention's output is a weighted sum of v_proj's outputs, head by head. If v_proj's rows are rotated
-within each head, attention hands o_proj an input that is rotated already. The other projections
-read a norm or a product of two layers, through which no rotation goes.
+`heads`: o_proj's. Attention's output is a weighted sum of v_proj's outputs, head by head: if
+v_proj's rows are rotated within each head, o_proj gets its input rotated.
+
+`all`: besides, those of the layers that read the residual stream, which is rotated itself
+(https://arxiv.org/abs/2404.00456). The embedding, o_proj and down_proj write it so. A norm divides
+by a root mean square, which no rotation changes; its gains move into the weights that read it, the
+head's, too. Left to do is down_proj's rotation, which reads a product of two layers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
 import torch
 
+from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.recipe import Recipe
-from hk_backend.quantize.source import PROJECTIONS, Source
+from hk_backend.quantize.source import EMBEDDING, HEAD, LAYER_TENSOR, PROJECTIONS, Source
 from hk_backend.reference.rotation import rotated
+from hk_backend.terms.folds import ALL, HEADS, NONE
 
-V_PROJ, O_PROJ = (name for name in PROJECTIONS if name.endswith(("v_proj", "o_proj")))
+LAST_NORM = "model.norm"
+V_PROJ, O_PROJ, DOWN_PROJ = (f"{room}_proj" for room in ("self_attn.v", "self_attn.o", "mlp.down"))
+READ_BY = {
+    "input_layernorm": PROJECTIONS[0:3],
+    "post_attention_layernorm": PROJECTIONS[4:6],
+}
+"""A decoder layer's norms, and the projections that read each."""
+PRE_NORM = ("llama", "mistral", "qwen2", "qwen3")
+"""Values of `model_type` whose norms all lie before what reads them, with plain gains."""
+ROWS = 4096
+"""Rotated at a time: an embedding's are many."""
 
 
-def folds(source: Source, recipe: Recipe, rotation: int, layers: list[str]) -> bool:
-    """Whether o_proj's rotation can be folded into v_proj: the heads must be whole blocks, both
-    must be among the `layers` that are quantised or neither, in each of the model's layers, and
-    the checkpoint's convention must tell layers apart."""
-    if not rotation or recipe.quant_method != "compressed-tensors":
-        return False
+@dataclass(frozen=True)
+class FoldedSource(Source):
+    """A checkpoint of the same model, to the rounding, whose tensors do the folded rotations.
+
+    `heads`: of which decoder layers ("model.layers.0.") v_proj and o_proj do. `residual`: whether
+    the residual stream is rotated.
+    """
+
+    rotation: int
+    heads: frozenset[str]
+    residual: bool
+
+    def read(self, name: str) -> torch.Tensor:
+        """One tensor; float32, if it is a projection's weight. Raises QuantizeError as `Source`."""
+        tensor = super().read(name)
+        owner, _, kind = name.rpartition(".")
+        if self.residual and _is_norm(owner):
+            return torch.ones_like(tensor)
+        values = tensor
+        if kind == "weight":
+            values = self._reading(values, owner)
+        if self._writes(owner):
+            values = _turned(values.T, self.rotation).T if kind == "weight" else values
+            values = _turned(values[None], self.rotation)[0] if kind == "bias" else values
+        is_projection = kind == "weight" and owner.endswith(PROJECTIONS)
+        return values.to(torch.float32 if is_projection else tensor.dtype).contiguous()
+
+    def _reading(self, weight: torch.Tensor, owner: str) -> torch.Tensor:
+        """The `weight` `[n, k]` of `owner` for inputs as it gets them."""
+        norm = _norm_before(owner) if self.residual else ""
+        if norm:
+            weight = weight.float() * super().read(f"{norm}.weight").float()
+        from_v_proj = owner.endswith(O_PROJ) and owner.removesuffix(O_PROJ) in self.heads
+        is_rows = self.residual and owner == EMBEDDING  # looked up, not multiplied with
+        return _turned(weight, self.rotation) if norm or from_v_proj or is_rows else weight
+
+    def _writes(self, owner: str) -> bool:
+        """Whether those who read the outputs of `owner` expect them rotated."""
+        if self.residual and owner.endswith((O_PROJ, DOWN_PROJ)):
+            return True
+        return owner.endswith(V_PROJ) and owner.removesuffix(V_PROJ) in self.heads
+
+
+def fold(
+    source: Source, recipe: Recipe, rotation: int, wanted: str, layers: Sequence[str]
+) -> tuple[Source, str, tuple[str, ...]]:
+    """`source` with rotations folded, which of `FOLDS` that is, and how the names of layers end
+    whose inputs come rotated.
+
+    Args:
+        wanted: one of `FOLDS`; "": `heads` where that is possible.
+        layers: those that are quantised.
+
+    Raises:
+        QuantizeError: `wanted` is not possible; the message says why.
+    """
+    why = why_not_heads(source, recipe, rotation, layers)
+    if wanted == HEADS and why:
+        raise QuantizeError(f"--fold {HEADS}: {why}")
+    if wanted == ALL and (why_not := why_not_all(source, recipe, rotation)):
+        raise QuantizeError(f"--fold {ALL}: {why_not}")
+    found = wanted if wanted in (NONE, ALL) else NONE if why else HEADS
+    if found == NONE:
+        return source, found, ()
+    heads = frozenset() if why else _of(layers, O_PROJ)
+    ends = (O_PROJ,) if heads else ()
+    if found == ALL:
+        ends = tuple(name for readers in READ_BY.values() for name in readers) + ends
+    known = {field.name: getattr(source, field.name) for field in fields(Source)}
+    return FoldedSource(**known, rotation=rotation, heads=heads, residual=found == ALL), found, ends
+
+
+def why_not_heads(source: Source, recipe: Recipe, rotation: int, layers: Sequence[str]) -> str:
+    """Why o_proj's rotation cannot be folded into v_proj; empty if it can."""
     config = source.config
     head = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-    writers, readers = (
-        {layer.removesuffix(name) for layer in layers if layer.endswith(name)}
-        for name in (V_PROJ, O_PROJ)
-    )
-    return head % rotation == 0 and writers == readers
+    if not rotation or recipe.quant_method != "compressed-tensors":
+        return _why_none(recipe, rotation)
+    if head % rotation:
+        return f"a head's {head} channels are not whole blocks of {rotation}"
+    if _of(layers, V_PROJ) != _of(layers, O_PROJ):
+        return "--ignore leaves out one of v_proj and o_proj"
+    return ""
 
 
-def outputs_rotated(tensor: torch.Tensor, rotation: int) -> torch.Tensor:
-    """v_proj's weight `[n, k]` or bias `[n]`, whose outputs are rotated then; float32."""
-    return rotated(tensor.movedim(0, -1), rotation).movedim(-1, 0).float().contiguous()
+def why_not_all(source: Source, recipe: Recipe, rotation: int) -> str:
+    """Why the residual stream cannot be rotated; empty if it can."""
+    if not rotation or recipe.quant_method != "compressed-tensors":
+        return _why_none(recipe, rotation)
+    kind = source.config.get("model_type")
+    if kind not in PRE_NORM:
+        return f"model_type {kind!r}: expected one of {', '.join(PRE_NORM)}"
+    if source.head_table != f"{HEAD}.weight":
+        return (
+            "the head shares the embedding's table, and only the head's would take the last norm's "
+            f"gains; use --fold {HEADS}"
+        )
+    return ""
+
+
+def _why_none(recipe: Recipe, rotation: int) -> str:
+    if not rotation:
+        return "nothing is rotated"
+    return f"{recipe.name} has one rotation for all layers"
+
+
+def _of(layers: Sequence[str], end: str) -> frozenset[str]:
+    """What comes before `end` in the names of those `layers` that end so."""
+    return frozenset(layer.removesuffix(end) for layer in layers if layer.endswith(end))
+
+
+def _is_norm(owner: str) -> bool:
+    """Whether it norms the residual stream: Qwen 3 has others, of heads."""
+    match = LAYER_TENSOR.fullmatch(f"{owner}.weight")
+    return owner == LAST_NORM or (match is not None and match[2] in READ_BY)
+
+
+def _norm_before(owner: str) -> str:
+    """The norm whose outputs are the inputs of `owner`; empty if there is none."""
+    if owner == HEAD:
+        return LAST_NORM
+    for norm, readers in READ_BY.items():
+        for name in readers:
+            if owner.endswith(name):
+                return owner.removesuffix(name) + norm
+    return ""
+
+
+def _turned(rows: torch.Tensor, rotation: int) -> torch.Tensor:
+    """`[n, k]`, rotated along K; float32."""
+    parts = [rotated(part, rotation).float() for part in rows.split(ROWS)]
+    return torch.cat(parts)

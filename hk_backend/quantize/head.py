@@ -18,7 +18,7 @@ from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.method import Method
 from hk_backend.quantize.recipe import RECIPES
 from hk_backend.quantize.served import ServedLinear
-from hk_backend.quantize.source import Source
+from hk_backend.quantize.source import EMBEDDING, Source
 from hk_backend.terms.weight_format import FORMATS
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 HEAD_RECIPES = tuple(name for name, recipe in RECIPES.items() if recipe.granularity != "block")
 """Values of `--head` besides `KEPT`."""
-EMBEDDING = "model.embed_tokens.weight"
 EIGHT_BITS = "fp8"
 """The 8-bit head that others are compared with."""
 FORMAT_OF = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
@@ -43,7 +42,7 @@ def check_head(source: Source, name: str) -> None:
         return
     if name not in HEAD_RECIPES:
         raise QuantizeError(f"--head {name}: choose one of {', '.join((KEPT, *HEAD_RECIPES))}")
-    table, multiple = table_of(source), FORMATS[RECIPES[name].format].k_multiple
+    table, multiple = source.head_table, FORMATS[RECIPES[name].format].k_multiple
     k = source.tensors[table].shape[1]
     if k % multiple:
         raise QuantizeError(
@@ -60,15 +59,8 @@ def check_embedding(source: Source, name: str, head: str) -> None:
         raise QuantizeError(f"--embedding {name}: choose one of {', '.join(EMBEDDINGS)}")
     if name == IN_HEAD and head == KEPT:
         raise QuantizeError(f"--embedding {name} needs --head FORMAT: what it shares is packed")
-    if name == IN_HEAD and table_of(source) != EMBEDDING:
+    if name == IN_HEAD and source.head_table != f"{EMBEDDING}.weight":
         raise QuantizeError(f"--embedding {name}: the model's LM head has a table of its own")
-
-
-def table_of(source: Source) -> str:
-    """The tensor that the model multiplies by last: a tied head is the embedding's."""
-    own = "lm_head.weight"
-    tied = source.config.get("tie_word_embeddings") or own not in source.tensors
-    return EMBEDDING if tied else own
 
 
 def compared_heads(own: torch.nn.Module, job: Job) -> dict[str, torch.nn.Module]:
@@ -76,7 +68,7 @@ def compared_heads(own: torch.nn.Module, job: Job) -> dict[str, torch.nn.Module]
     like the layers, and as asked for."""
     like_layers = [job.recipe.name] if job.recipe.name in HEAD_RECIPES else []
     names = dict.fromkeys([EIGHT_BITS, *like_layers, job.head])
-    table = job.source.finite(table_of(job.source))
+    table = job.source.finite(job.source.head_table)
     return {KEPT: own} | {name: served_head(table, name) for name in names if name != KEPT}
 
 
@@ -96,7 +88,7 @@ def look_up_in(model: torch.nn.Module, head: torch.nn.Module) -> None:
     """Give the embedding of `model` the rows that a served `head` holds."""
     assert isinstance(head, ServedLinear)
     rows = ops.look_up(torch.arange(head.packed.n), head.packed, torch.float32)
-    table = model.get_submodule(EMBEDDING.removesuffix(".weight"))
+    table = model.get_submodule(EMBEDDING)
     table.weight = torch.nn.Parameter(rows, requires_grad=False)
 
 
@@ -108,7 +100,7 @@ def costs(
 ) -> dict[str, Any]:
     """As the report has it: of each head its perplexity, the bytes of its packed weight, and the
     microseconds of one token, here and now; and those of all other layers of `model`."""
-    table = job.source.read(table_of(job.source))
+    table = job.source.read(job.source.head_table)
     found: dict[str, Any] = {}
     for name, head in heads.items():
         packed = getattr(head, "packed", None) or ops.pack_weight(table, FORMAT_OF[table.dtype])

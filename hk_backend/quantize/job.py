@@ -16,7 +16,7 @@ from hk_backend.quantize import plan
 from hk_backend.quantize.calibrate import Calibration, calibration_windows
 from hk_backend.quantize.calibrated import CalibratedLayers
 from hk_backend.quantize.errors import QuantizeError
-from hk_backend.quantize.folding import O_PROJ, folds
+from hk_backend.quantize.folding import fold
 from hk_backend.quantize.head import check_embedding, check_head
 from hk_backend.quantize.method import Method
 from hk_backend.quantize.output import CALIBRATED, SHARDS, Output, finished_settings
@@ -26,6 +26,7 @@ from hk_backend.quantize.recipe import RECIPES
 from hk_backend.quantize.served import Serving
 from hk_backend.quantize.settings import Settings
 from hk_backend.quantize.source import Source, open_source
+from hk_backend.terms.folds import FOLD_KEY, NONE
 
 Advance = Callable[[str, int], None]
 """Told after each tensor: its name, and how many bytes of the source that were."""
@@ -52,8 +53,7 @@ class Job:
         self.activations = settings.activations or self.recipe.activations[0]
         if out.resolve() == model.resolve():
             raise QuantizeError(f"{out}: the output folder must not be the model's")
-        self.source: Source = open_source(model)
-        self.method = self._method(settings)
+        self.source, self.method = self._folded(open_source(model), settings)
         self.head, self.embedding = settings.head, settings.embedding
         check_head(self.source, self.head)
         check_embedding(self.source, self.embedding, self.head)
@@ -65,7 +65,7 @@ class Job:
             "ignore": settings.ignore,
             "method": self.method.name,
             "rotation": self.method.rotation,
-            "folded": self.method.folded,
+            "fold": self.method.fold,
             "head": self.head,
             "embedding": self.embedding,
             "calibration": "",
@@ -89,11 +89,12 @@ class Job:
             calibration = Calibration(self.source, windows, self.method, self.serving)
             self.calibrated = CalibratedLayers(calibration, self.plan, self.out)
 
-    def _method(self, settings: Settings) -> Method:
-        method, layers = settings.chosen_method(), self.source.layers
+    def _folded(self, source: Source, settings: Settings) -> tuple[Source, Method]:
+        method, layers = settings.chosen_method(), source.layers
         ignored = plan.ignored_layers(layers, settings.ignore)
         layers = [layer for layer in layers if layer not in ignored]
-        return replace(method, folded=folds(self.source, self.recipe, method.rotation, layers))
+        source, name, ends = fold(source, self.recipe, method.rotation, settings.fold, layers)
+        return source, replace(method, fold=name, folded=ends)
 
     def serving_of(self, layer: str) -> Serving:
         """How `layer` is served."""
@@ -183,8 +184,7 @@ class Job:
                 parts, record = self._quantize(item)
                 layers.append(record)
             else:
-                layer, _, _ = item.source.name.rpartition(".")
-                parts = [self.method.output(self.source.read(item.source.name), layer)]
+                parts = [self.source.read(item.source.name).to(item.source.dtype)]
             tensors |= zip(item.names, parts, strict=True)
             advance(item.source.name, item.source.nbytes)
         return tensors, layers
@@ -213,12 +213,11 @@ class Job:
             },
         )
         quantization = self.recipe.quantization_config(
-            self.activations,
-            list(self.plan.ignored),
-            self.method.rotation,
-            [O_PROJ] if self.method.folded else [],
+            self.activations, list(self.plan.ignored), self.method.rotation, self.method.folded
         )
         method = quantization["quant_method"]
+        if self.method.fold != NONE:
+            quantization |= {FOLD_KEY: self.method.fold}
         if self.head != KEPT:
             quantization |= {head_option(method): RECIPES[self.head].format}
         if self.embedding != KEPT:

@@ -6,21 +6,23 @@ from dataclasses import dataclass
 
 import torch
 
-from hk_backend.quantize.folding import O_PROJ, V_PROJ, outputs_rotated
 from hk_backend.quantize.recipe import Recipe
 from hk_backend.quantize.values import encode
 from hk_backend.reference.rotation import rotated
+from hk_backend.terms.folds import NONE
 
 
 @dataclass(frozen=True)
 class Method:
     """`rotation`: channels along K that are rotated together, those of the weight here and those of
-    the activations while serving; 0: none. `folded`: v_proj rotates o_proj's inputs
+    the activations while serving; 0: none. `fold`: which of them other weights do, one of
+    `hk_backend.terms.folds.FOLDS`; `folded`: how the names of layers end whose inputs come rotated
     (`hk_backend.quantize.folding`)."""
 
     name: str
     rotation: int = 0
-    folded: bool = False
+    fold: str = NONE
+    folded: tuple[str, ...] = ()
 
     @property
     def calibrates(self) -> bool:
@@ -29,19 +31,13 @@ class Method:
 
     def target(self, weight: torch.Tensor, layer: str = "") -> torch.Tensor:
         """What the codes of `weight` `[n, k]`, of the `layer` of that name, stand for: float32,
-        rotated if the layer is."""
-        values = rotated(weight, self.rotation).float() if self.rotation else weight.float()
-        return self.output(values, layer)
-
-    def output(self, tensor: torch.Tensor, layer: str) -> torch.Tensor:
-        """The weight or bias of `layer` with outputs as those who read them expect them."""
-        if self.folded and layer.endswith(V_PROJ):
-            return outputs_rotated(tensor, self.rotation).to(tensor.dtype)
-        return tensor
+        rotated as its inputs will be."""
+        rotation = self.while_serving(layer)
+        return rotated(weight, rotation).float() if rotation else weight.float()
 
     def while_serving(self, layer: str) -> int:
         """The rotation of the inputs of `layer` that is left to do then."""
-        return 0 if self.folded and layer.endswith(O_PROJ) else self.rotation
+        return 0 if layer.endswith(self.folded) else self.rotation
 
     def quantize(self, target: torch.Tensor, recipe: Recipe) -> tuple[torch.Tensor, torch.Tensor]:
         """Codes and scales as `Recipe.stored` describes them, each weight by itself."""

@@ -47,6 +47,14 @@ class Embedding(str, Enum):
     head = "head"
 
 
+class Fold(str, Enum):
+    """`--fold`: see `hk_backend.quantize.folding`."""
+
+    none = "none"
+    heads = "heads"
+    all = "all"
+
+
 class Activations(str, Enum):
     """`--activations`: quantised as the format does it, or left as they are."""
 
@@ -75,6 +83,16 @@ RotationOption = Annotated[
     typer.Option(
         "--rotation",
         help="Channels that are rotated together: 32, 64 or 128; 64 by default.",
+        show_default=False,
+    ),
+]
+FoldOption = Annotated[
+    Fold | None,
+    typer.Option(
+        "--fold",
+        help="Rotations that other weights do, instead of HK while serving: heads: o_proj's, in "
+        "v_proj; all: also those of q, k, v, gate and up, in what writes the residual stream, if "
+        "the LM head has a table of its own. By default heads, where they are whole blocks.",
         show_default=False,
     ),
 ]

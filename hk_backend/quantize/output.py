@@ -21,10 +21,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from hk_backend.quantize.errors import QuantizeError
+from hk_backend.terms.folds import NONE
 
 REPORT = "hk_quantize.json"
 OPTIONS = {"format": "--format", "method": "--method", "rotation": "--rotation"}
-OPTIONS |= {"head": "--head", "embedding": "--embedding"}
+OPTIONS |= {"fold": "--fold", "head": "--head", "embedding": "--embedding"}
 OPTIONS |= {"activations": "--activations", "ignore": "--ignore", "calibration": "--text"}
 PART = ".part"
 PIECE = ".piece-"
@@ -235,8 +236,8 @@ def as_option(name: str, value: Any) -> str:
         return f"--text (sha256 {value[:12]})" if value else "no --text"
     if name == "rotation":
         return f"--rotation {value}" if value else "no --rotation"
-    if name == "folded":
-        return f"{'a' if value else 'no'} rotation folded into v_proj"
+    if name == "fold":
+        value = value or NONE  # before there was the option
     if name == "ignore":
         return " ".join(f"--ignore {pattern}" for pattern in value or ()) or "no --ignore"
     return f"{OPTIONS.get(name, f'the {name}')} {value}"

@@ -28,6 +28,7 @@ from hk_backend.quantize.source import Source
 
 if TYPE_CHECKING:
     from hk_backend.quantize.job import Job
+    from hk_backend.quantize.plan import Item
 
 WINDOW = 1024
 """Tokens that the model sees at once, if it can see as many."""
@@ -164,18 +165,22 @@ def windows(count: int, length: int) -> Iterator[tuple[int, int, int]]:
 
 
 def serve_quantized(model: torch.nn.Module, job: Job) -> None:
-    """Replace each quantised layer of `model` by what the job's files hold."""
+    """Let `model` be what the job's files hold: each quantised layer as it is served."""
+    for item, [values] in _held(job, quantized=False):
+        model.load_state_dict({item.source.name: values}, strict=False)
+    for item, (codes, scales) in _held(job, quantized=True):
+        bias = getattr(model.get_submodule(item.layer), "bias", None)
+        layer = job.serving_of(item.layer).layer(codes, scales, bias)
+        model.set_submodule(item.layer, layer)
+
+
+def _held(job: Job, quantized: bool) -> Iterator[tuple[Item, list[torch.Tensor]]]:
+    """The tensors in the job's files, of layers that are `quantized` or of all else."""
     for shard in job.plan.shards:
         with safe_open(job.out.directory / shard.file, framework="pt") as file:
             for item in shard.items:
-                if not item.layer:
-                    continue
-                codes, scales = (file.get_tensor(name) for name in item.names)
-                bias = getattr(model.get_submodule(item.layer), "bias", None)
-                if bias is not None:
-                    bias = job.method.output(bias, item.layer)
-                layer = job.serving_of(item.layer).layer(codes, scales, bias)
-                model.set_submodule(item.layer, layer)
+                if bool(item.layer) == quantized:
+                    yield item, [file.get_tensor(name) for name in item.names]
 
 
 def load_model(directory: Path) -> torch.nn.Module:

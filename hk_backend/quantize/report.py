@@ -59,7 +59,8 @@ def _heads(heads: dict[str, Any]) -> Table:
 
 def _rotation(job: Job) -> str:
     rotation = job.method.rotation
-    return f", rotated by {rotation} channels" if rotation else ""
+    folded = f", --fold {job.method.fold}" if rotation else ""
+    return f", rotated by {rotation} channels{folded}" if rotation else ""
 
 
 def _calibrated(job: Job) -> str:

@@ -12,6 +12,7 @@ from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.method import Method
 from hk_backend.quantize.recipe import RECIPES, Recipe
 from hk_backend.reference.rotation import ROTATIONS
+from hk_backend.terms.folds import FOLDS
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,8 @@ class Settings:
     `activations`, `method` "" and `rotation` 0: the format's default. `ignore`: shell-style
     patterns of layer names. `shard_bytes`: of a file, and so about the memory that a run takes.
     `calibration`: the text that `gptq` calibrates on. `head`: the recipe of the LM head.
-    `embedding`: where the embedding looks up its rows.
+    `embedding`: where the embedding looks up its rows. `fold`: which rotations other weights do;
+    "": those of `heads` where they can.
     """
 
     format: str
@@ -33,6 +35,7 @@ class Settings:
     calibration: Path | None = None
     head: str = KEPT
     embedding: str = KEPT
+    fold: str = ""
 
     def recipe(self) -> Recipe:
         """Raises QuantizeError for a format or activations that are not offered."""
@@ -44,6 +47,8 @@ class Settings:
                 f"activations {self.activations!r}: {self.format} knows "
                 f"{' and '.join(recipe.activations)}"
             )
+        if self.fold and self.fold not in FOLDS:
+            raise QuantizeError(f"--fold {self.fold}: choose one of {listed(FOLDS)}")
         if self.shard_bytes < 1:
             raise QuantizeError(
                 f"--shard-size {self.shard_bytes / 1e9:g}: expected a positive number"

@@ -25,6 +25,7 @@ PROJECTIONS = (
     "mlp.up_proj",
     "mlp.down_proj",
 )
+EMBEDDING, HEAD = "model.embed_tokens", "lm_head"
 MERGED = (PROJECTIONS[0:3], PROJECTIONS[4:6])
 """Those that engines run as one layer."""
 DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
@@ -57,6 +58,13 @@ class Source:
         """The names of the Linear layers that can be quantised, in the model's order."""
         count = self.config["num_hidden_layers"]
         return [f"model.layers.{i}.{name}" for i in range(count) for name in PROJECTIONS]
+
+    @property
+    def head_table(self) -> str:
+        """The tensor that the model multiplies by last: a tied head is the embedding's."""
+        own = f"{HEAD}.weight"
+        tied = self.config.get("tie_word_embeddings") or own not in self.tensors
+        return f"{EMBEDDING}.weight" if tied else own
 
     def read(self, name: str) -> torch.Tensor:
         """One tensor. Raises QuantizeError if its file has been damaged since it was opened."""

@@ -1,8 +1,9 @@
-"""v_proj's rotated outputs spare o_proj its rotation: the same model, to the rounding."""
+"""Rotations that other weights do: the same model, to the rounding."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,38 +11,43 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from hk_backend.quantize import perplexity
 from hk_backend.quantize.errors import QuantizeError
-from hk_backend.quantize.folding import O_PROJ, V_PROJ
+from hk_backend.quantize.folding import O_PROJ, V_PROJ, fold
 from hk_backend.quantize.job import Job
 from hk_backend.quantize.method import Method
 from hk_backend.quantize.perplexity import load_model
+from hk_backend.quantize.recipe import RECIPES
 from hk_backend.quantize.settings import Settings
-from hk_backend.quantize.source import PROJECTIONS
+from hk_backend.quantize.source import PROJECTIONS, open_source
 from hk_backend.reference.rotation import rotated
+from hk_backend.terms.folds import ALL, FOLD_KEY, FOLDS, HEADS, NONE
 from tests.quantize.checkpoint import config_of, tensors_of
 from tests.quantize.conftest import WEIGHTS
 
 
 @pytest.fixture
-def biased(writable: Path) -> Path:
-    """The tiny model with biases of attention's projections."""
-    config = config_of(writable) | {"attention_bias": True}
+def trained(writable: Path) -> Path:
+    """The tiny model with what only a trained one has: gains of norms, and biases."""
+    config = config_of(writable) | {"attention_bias": True, "mlp_bias": True}
     (writable / "config.json").write_text(json.dumps(config))
     tensors, generator = load_file(writable / WEIGHTS), torch.Generator().manual_seed(3)
-    for name in [name for name in tensors if ".self_attn." in name]:
+    for name in [name for name in tensors if name.endswith("_proj.weight")]:
         bias = torch.randn(len(tensors[name]), generator=generator)
         tensors[name.replace("weight", "bias")] = bias
+    for name in [name for name in tensors if name.endswith("norm.weight")]:
+        tensors[name] = torch.randn(len(tensors[name]), generator=generator)
     save_file(tensors, writable / WEIGHTS, {"format": "pt"})
     return writable
 
 
-class Turned(torch.nn.Module):
+class Turning(torch.nn.Module):
     """A layer of `method` before rounding: what is left to rotate is rotated."""
 
     def __init__(self, method: Method, layer: str, linear: Any, rotation: int) -> None:
         super().__init__()
         self.target = method.target(linear.weight.data, layer)
-        self.bias = None if linear.bias is None else method.output(linear.bias.data, layer)
+        self.bias = linear.bias
         self.rotation = rotation
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -49,34 +55,119 @@ class Turned(torch.nn.Module):
         return torch.nn.functional.linear(x, self.target, self.bias)
 
 
-@pytest.mark.parametrize("block", [32, 64])
-def test_the_model_is_the_same(biased: Path, block: int) -> None:
-    """And another one, if o_proj's inputs are rotated twice."""
+def logits(checkpoint: Path, change: Callable[[Any], None] = lambda model: None) -> torch.Tensor:
+    model: Any = load_model(checkpoint)
+    change(model)
     tokens = torch.randint(2, 10_000, (1, 60), generator=torch.Generator().manual_seed(0))
-    method = Method("rotated", block, folded=True)
+    with torch.inference_mode():
+        found: torch.Tensor = model(tokens).logits
+    return found
 
-    def logits(turned: bool, twice: bool = False) -> torch.Tensor:
-        model: Any = load_model(biased)
-        for layer in model.model.layers if turned else ():
+
+def difference(found: torch.Tensor, exact: torch.Tensor) -> float:
+    return float((found - exact).norm() / exact.norm())
+
+
+def unrounded(
+    checkpoint: Path, wanted: str, block: int, twice: bool = False
+) -> Callable[..., None]:
+    """Gives a model the folded weights of `checkpoint`, not rounded."""
+    plain = open_source(checkpoint)
+    source, name, ends = fold(plain, RECIPES["mxfp4"], block, wanted, plain.layers)
+    method = Method("rotated", block, name, ends)
+
+    def change(model: Any) -> None:
+        model.load_state_dict({name: source.read(name) for name in source.tensors})
+        for layer in model.model.layers:
             for name in PROJECTIONS:
                 rotation = block if twice else method.while_serving(name)
                 linear = layer.get_submodule(name)
-                layer.set_submodule(name, Turned(method, name, linear, rotation))
-        with torch.inference_mode():
-            found: torch.Tensor = model(tokens).logits
-        return found
+                layer.set_submodule(name, Turning(method, name, linear, rotation))
 
-    exact = logits(turned=False)
-    assert (logits(turned=True) - exact).norm() < 1e-5 * exact.norm()
-    assert (logits(turned=True, twice=True) - exact).norm() > 0.1 * exact.norm()
+    return change
 
 
-def test_biases_are_written_rotated(biased: Path, tmp_path: Path) -> None:
-    job = Job(biased, tmp_path / "out", Settings("mxfp4", rotation=64))
+@pytest.mark.parametrize("block", [32, 64])
+@pytest.mark.parametrize("wanted", FOLDS)
+def test_the_model_is_the_same(wanted: str, block: int, trained: Path) -> None:
+    """And another one, if inputs that come rotated are rotated again."""
+    exact = logits(trained)
+    assert difference(logits(trained, unrounded(trained, wanted, block)), exact) < 1e-5
+    again = logits(trained, unrounded(trained, wanted, block, twice=True))
+    assert wanted == NONE or difference(again, exact) > 0.1
+
+
+@pytest.mark.parametrize(
+    "forgotten",
+    [
+        "model.layers.1.input_layernorm.weight",
+        "model.norm.weight",
+        "model.embed_tokens.weight",
+        "model.layers.0.mlp.down_proj.bias",
+        "model.layers.2.self_attn.o_proj.weight",
+        "lm_head.weight",
+        "model.layers.1.self_attn.v_proj.bias",
+    ],
+)
+def test_every_part_counts(forgotten: str, trained: Path) -> None:
+    """A model with one tensor as it was is another one."""
+    fold_all = unrounded(trained, ALL, 64)
+
+    def change(model: Any) -> None:
+        fold_all(model)
+        owner, _, kind = forgotten.rpartition(".")
+        module = model.get_submodule(owner)
+        value = load_file(trained / WEIGHTS)[forgotten]
+        if isinstance(module, Turning) and kind == "weight":
+            module.target = value
+        else:
+            setattr(module, kind, torch.nn.Parameter(value, requires_grad=False))
+
+    assert difference(logits(trained, change), logits(trained)) > 0.01
+
+
+@pytest.mark.parametrize("ignored", [[], ["*.1.self_attn.*"], ["*.0.mlp.*", "*.2.*"]])
+@pytest.mark.parametrize("wanted", FOLDS)
+def test_what_is_written_is_the_model(
+    wanted: str, ignored: list[str], trained: Path, tmp_path: Path
+) -> None:
+    """As it is served, in 8 bits: as near to the original as without folding, also where layers are
+    left as they are, which have weights that others have rotated for."""
+    exact = logits(trained)
+
+    def error_of(fold: str) -> float:
+        settings = Settings("mxfp8", "none", ignored, method="rotated", fold=fold)
+        job = Job(trained, tmp_path / fold, settings)
+        job.run()
+        return difference(
+            logits(trained, lambda model: perplexity.serve_quantized(model, job)), exact
+        )
+
+    plain = error_of(NONE)
+    assert 0 < plain < 0.1
+    # errors of other codes, as many and as large: of a sum of so many the size hardly varies
+    assert error_of(wanted) < 1.3 * plain
+
+
+def test_a_bfloat16_model(half_model: Path, tmp_path: Path) -> None:
+    """What is not quantised stays in its type, in a folder of the same names."""
+    job = Job(half_model, tmp_path / "out", Settings("mxfp4", fold=ALL))
     job.run()
-    found, original = tensors_of(tmp_path / "out"), load_file(biased / WEIGHTS)
+    found = tensors_of(tmp_path / "out")
+    plain = {name: each for name, each in job.source.tensors.items() if name in found}
+    plain = {name: each for name, each in plain.items() if not name.endswith("_proj.weight")}
+    assert {"model.norm.weight", "lm_head.weight", "model.embed_tokens.weight"} < plain.keys()
+    for name, tensor in plain.items():
+        assert found[name].dtype == torch.bfloat16
+        assert tuple(found[name].shape) == tensor.shape
+
+
+def test_biases_are_written_rotated(trained: Path, tmp_path: Path) -> None:
+    job = Job(trained, tmp_path / "out", Settings("mxfp4", rotation=64))
+    job.run()
+    found, original = tensors_of(tmp_path / "out"), load_file(trained / WEIGHTS)
     biases = [name for name in original if name.endswith("bias")]
-    assert len(biases) == 4 * 3
+    assert len(biases) == 7 * 3
     for name in biases:
         expected = original[name]
         if V_PROJ in name:
@@ -85,25 +176,84 @@ def test_biases_are_written_rotated(biased: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "folded"),
+    ("settings", "found"),
     [
-        (Settings("mxfp4"), True),
-        (Settings("mxfp8", method="rotated", rotation=32), True),
-        (Settings("mxfp4", method="scales"), False),
-        (Settings("mxfp4", rotation=128), False),  # of two heads
-        (Settings("mxfp6_e2m3", method="rotated"), False),  # one rotation for all layers
-        (Settings("mxfp4", ignore=["*.1.self_attn.[qkv]_proj"]), False),
-        (Settings("mxfp4", ignore=["*.1.self_attn.*"]), True),
-        (Settings("mxfp4", ignore=["*.o_proj"]), False),
-        (Settings("mxfp4", ignore=["*.1.self_attn.o_proj"]), False),
+        (Settings("mxfp4"), HEADS),
+        (Settings("mxfp4", fold=NONE), NONE),
+        (Settings("mxfp4", fold=ALL), ALL),
+        (Settings("mxfp8", method="rotated", rotation=32), HEADS),
+        (Settings("mxfp4", method="scales"), NONE),
+        (Settings("mxfp4", rotation=128), NONE),  # of two heads
+        (Settings("mxfp4", rotation=128, fold=ALL), ALL),
+        (Settings("mxfp6_e2m3", method="rotated"), NONE),  # one rotation for all layers
+        (Settings("mxfp4", ignore=["*.1.self_attn.[qkv]_proj"]), NONE),
+        (Settings("mxfp4", ignore=["*.1.self_attn.*"]), HEADS),
+        (Settings("mxfp4", ignore=["*.o_proj"]), NONE),
+        (Settings("mxfp4", ignore=["*.1.self_attn.o_proj"]), NONE),
     ],
 )
-def test_what_is_folded(settings: Settings, folded: bool, model: Path, tmp_path: Path) -> None:
+def test_what_is_folded(settings: Settings, found: str, model: Path, tmp_path: Path) -> None:
+    """The configuration says it, and of each layer what is left to rotate."""
     job = Job(model, tmp_path / "out", settings)
-    assert job.method.folded == folded
-    rotation = job.method.rotation
-    assert job.serving_of(f"model.layers.0.{O_PROJ}").rotation == (0 if folded else rotation)
-    assert job.serving_of(f"model.layers.0.{V_PROJ}").rotation == rotation
+    assert job.method.fold == found
+    done = {NONE: (), HEADS: (O_PROJ,), ALL: (*PROJECTIONS[:3], O_PROJ, *PROJECTIONS[4:6])}[found]
+    if found == ALL and settings.rotation == 128:
+        done = tuple(name for name in done if name != O_PROJ)
+    for name in PROJECTIONS:
+        rotation = 0 if name in done else job.method.rotation
+        assert job.serving_of(f"model.layers.0.{name}").rotation == rotation
+    job.run()
+    config = config_of(tmp_path / "out")["quantization_config"]
+    assert config.get(FOLD_KEY, NONE) == found
+
+
+@pytest.mark.parametrize(
+    ("settings", "change", "why"),
+    [
+        (Settings("mxfp4", fold="most"), {}, "--fold most: choose one of none, heads and all"),
+        (Settings("fp8", fold=HEADS), {}, "--fold heads: nothing is rotated"),
+        (Settings("mxfp4", method="scales", fold=ALL), {}, "--fold all: nothing is rotated"),
+        (
+            Settings("mxfp4", rotation=128, fold=HEADS),
+            {},
+            "64 channels are not whole blocks of 128",
+        ),
+        (Settings("mxfp4", fold=HEADS, ignore=["*.o_proj"]), {}, "leaves out one of v_proj and"),
+        (Settings("mxfp6_e2m3", method="rotated", fold=ALL), {}, "one rotation for all layers"),
+        (
+            Settings("mxfp4", fold=ALL),
+            {"tie_word_embeddings": True},
+            "shares the embedding's table",
+        ),
+        (
+            Settings("mxfp4", fold=ALL),
+            {"model_type": "olmo2"},
+            "model_type 'olmo2': expected one of",
+        ),
+    ],
+)
+def test_what_cannot_be_folded(
+    settings: Settings, change: dict[str, Any], why: str, writable: Path, tmp_path: Path
+) -> None:
+    (writable / "config.json").write_text(json.dumps(config_of(writable) | change))
+    with pytest.raises(QuantizeError, match=why):
+        Job(writable, tmp_path / "out", settings)
+    assert not (tmp_path / "out").exists()
+
+
+def test_qwen3(tmp_path: Path) -> None:
+    """Its norms of heads, which do not read the residual stream, stay as they are."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    sizes = {"hidden_size": 128, "intermediate_size": 192, "num_hidden_layers": 2, "head_dim": 64}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 10_000}
+    made = Qwen3ForCausalLM(Qwen3Config(**sizes, **heads, tie_word_embeddings=False))
+    for name, values in made.named_parameters():
+        if name.endswith("norm.weight"):
+            values.data.normal_(1.0, 0.5, generator=torch.Generator().manual_seed(len(name)))
+    made.save_pretrained(tmp_path)
+    found = logits(tmp_path, unrounded(tmp_path, ALL, 64))
+    assert difference(found, logits(tmp_path)) < 1e-5
 
 
 def test_a_folder_from_before_is_not_taken_up(model: Path, tmp_path: Path) -> None:
@@ -111,7 +261,7 @@ def test_a_folder_from_before_is_not_taken_up(model: Path, tmp_path: Path) -> No
     Job(model, tmp_path / "out", Settings("mxfp4")).run()
     report = tmp_path / "out" / "hk_quantize.json"
     written = json.loads(report.read_text())
-    del written["settings"]["folded"]
+    del written["settings"]["fold"]
     report.write_text(json.dumps(written))
-    with pytest.raises(QuantizeError, match=r"started with no rotation folded .*, now it is a"):
+    with pytest.raises(QuantizeError, match=r"started with --fold none, now it is --fold heads"):
         Job(model, tmp_path / "out", Settings("mxfp4")).run()

@@ -15,7 +15,7 @@ from hk_backend.ops import look_up
 from hk_backend.ops.head_format import EMBEDDING_KEY, HEAD_KEY, HEADS, IN_HEAD, KEPT, head_option
 from hk_backend.quantize import perplexity
 from hk_backend.quantize.errors import QuantizeError
-from hk_backend.quantize.head import HEAD_RECIPES, check_head, served_head, table_of
+from hk_backend.quantize.head import HEAD_RECIPES, check_head, served_head
 from hk_backend.quantize.job import Job
 from hk_backend.quantize.recipe import RECIPES
 from hk_backend.quantize.served import ServedLinear
@@ -75,7 +75,7 @@ def test_what_each_costs(head: str, model: Path, tmp_path: Path) -> None:
     assert found["heads"]["layers_microseconds"] > 0
     plain = perplexity.load_model(model)
     perplexity.serve_quantized(plain, job)
-    table, tokens = table_of(job.source), perplexity.read_text(text, model).tokens
+    table, tokens = job.source.head_table, perplexity.read_text(text, model).tokens
     original = load_file(model / WEIGHTS)[table]
     for name, cost in formats.items():
         recipe = RECIPES.get(name)
@@ -108,7 +108,7 @@ def test_an_embedding_in_the_head(tied: Path, tmp_path: Path) -> None:
     found = perplexity.measure(job, text)
     plain = perplexity.load_model(tied)
     perplexity.serve_quantized(plain, job)
-    table = load_file(tied / WEIGHTS)[table_of(job.source)]
+    table = load_file(tied / WEIGHTS)[job.source.head_table]
     packed = served_head(table, "mxfp4").packed
     plain.model.embed_tokens.weight = torch.nn.Parameter(
         look_up(torch.arange(packed.n), packed, torch.float32), requires_grad=False
@@ -143,7 +143,7 @@ def test_a_head_that_is_not_offered(name: str, model: Path, tmp_path: Path) -> N
 
 def test_a_head_that_does_not_fit(model: Path) -> None:
     source = open_source(model)
-    table = table_of(source)
+    table = source.head_table
     narrow = {table: replace(source.tensors[table], shape=(300, 88))}
     source = replace(source, tensors=source.tensors | narrow)
     check_head(source, "fp8")

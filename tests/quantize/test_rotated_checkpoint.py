@@ -15,10 +15,12 @@ from safetensors.torch import load_file
 from hk_backend import reference
 from hk_backend.ops.rotation import ROTATION, ROTATION_KEY
 from hk_backend.quantize import perplexity
+from hk_backend.quantize.folding import O_PROJ
 from hk_backend.quantize.job import Job
 from hk_backend.quantize.method import Method
 from hk_backend.quantize.settings import Settings
 from hk_backend.reference.rotation import rotated
+from hk_backend.terms.folds import FOLD_KEY, HEADS
 from tests.quantize.checkpoint import config_of, tensors_of
 from tests.quantize.conftest import WEIGHTS
 
@@ -40,14 +42,15 @@ def config(job: Job) -> dict[str, Any]:
 
 def test_what_it_says(job: Job, model: Path, tmp_path: Path) -> None:
     """One more key than without a rotation, where the weight is described; but not of o_proj,
-    whose inputs v_proj rotates."""
-    assert job.method == Method("rotated", ROTATION, folded=True)
+    whose inputs v_proj rotates, which another key says."""
+    assert job.method == Method("rotated", ROTATION, HEADS, (O_PROJ,))
     plain = Job(model, tmp_path / "plain", Settings("mxfp4", method="scales"))
     plain.run()
     found, others = config(job), config(plain)
     assert found["config_groups"]["group_0"]["weights"].pop(ROTATION_KEY) == ROTATION
     of_o_proj = found["config_groups"].pop("group_1")
     assert of_o_proj.pop("targets") == [r"re:.*self_attn\.o_proj$"]
+    assert found.pop(FOLD_KEY) == HEADS
     assert found == others
     assert of_o_proj.items() <= others["config_groups"]["group_0"].items()
 

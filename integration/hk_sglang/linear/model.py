@@ -12,7 +12,8 @@ from sglang.srt.model_executor.runner_utils.capture_mode import get_is_capture_m
 
 from hk_backend.engine import loggers
 from hk_backend.engine.linear.account import account as account_layers
-from hk_backend.engine.linear.heads import KEPT_HEAD, Head
+from hk_backend.engine.linear.folded import check_fold
+from hk_backend.engine.linear.heads import KEPT_HEAD, Head, quantization_of
 from hk_backend.engine.linear.route import is_attached, tell_dummy_runs
 from hk_backend.engine.patching import wrap
 from hk_sglang.linear.head import asked_of, heads_of, pack_head, share_table, why_table_stays
@@ -27,11 +28,30 @@ def install() -> None:
 
 
 def _load(original: Any, runner: Any) -> None:
+    config = quantization_of(runner.model_config.hf_config)
+    check_fold(config, *strangers(runner.server_args))
     asked = asked_of(runner.model_config)
     original(runner)
     account(runner.model, asked)
     if why := share_table(runner.model, asked, why_table_stays(runner.server_args)):
         logger.warning("hk_backend: the embedding keeps its table in 16 bits: %s", why)
+
+
+OWN_DRAFTS = ("NGRAM", "STANDALONE")
+"""Values of --speculative-algorithm that read nothing of the model but its tokens."""
+
+
+def strangers(server_args: Any) -> tuple[str, str]:
+    """What adds to the outputs of a model's layers, and what reads its hidden states or writes its
+    embeddings, in SGLang's words; empty: nothing."""
+    algorithm = server_args.speculative_algorithm
+    readers = {
+        f"--speculative-algorithm {algorithm}": algorithm not in (None, *OWN_DRAFTS),
+        "--is-embedding": server_args.is_embedding,
+        "--enable-return-hidden-states": server_args.enable_return_hidden_states,
+    }
+    adapters = "LoRA adapters" if server_args.enable_lora or server_args.lora_paths else ""
+    return adapters, ", ".join(name for name, found in readers.items() if found)
 
 
 def account(model: Any, asked: Head = KEPT_HEAD) -> None:

@@ -22,7 +22,8 @@ from vllm.platforms import current_platform
 from hk_backend.engine import loggers
 from hk_backend.engine.linear.account import account as account_layers
 from hk_backend.engine.linear.account import tables_as_heads as heads_among
-from hk_backend.engine.linear.heads import asking
+from hk_backend.engine.linear.folded import check_fold
+from hk_backend.engine.linear.heads import asking, quantization_of
 from hk_backend.engine.linear.route import ROUTE, is_attached, tell_dummy_runs
 from hk_backend.engine.patching import MARK, wrap
 from hk_vllm import compile_key
@@ -45,12 +46,31 @@ def _load(
     original: Any, loader: Any, vllm_config: Any, model_config: Any, *args: Any, **kwargs: Any
 ) -> Any:
     mark_dummy_logits()
+    check_fold(quantization_of(model_config.hf_config), *strangers(vllm_config, model_config))
     with asking(asked_of(vllm_config, model_config)):
         model = original(loader, vllm_config, model_config, *args, **kwargs)
         account(model)
         if why := share_table(model, why_table_stays(vllm_config)):
             logger.warning("hk_backend: the embedding keeps its table in 16 bits: %s", why)
     return model
+
+
+OWN_DRAFTS = ("ngram", "ngram_gpu", "suffix", "draft_model")
+"""Values of vLLM's `SpeculativeConfig.method` that read nothing of the model but its tokens."""
+
+
+def strangers(vllm_config: Any, model_config: Any) -> tuple[str, str]:
+    """What adds to the outputs of a model's layers, and what reads its hidden states or writes its
+    embeddings, in vLLM's words; empty: nothing."""
+    drafts = vllm_config.speculative_config
+    readers = {
+        f"speculative method {getattr(drafts, 'method', '')!r}": drafts is not None
+        and drafts.method not in OWN_DRAFTS,
+        "--runner pooling": model_config.runner_type == "pooling",
+        "--enable-prompt-embeds": model_config.enable_prompt_embeds,
+    }
+    adapters = "" if vllm_config.lora_config is None else "LoRA adapters"
+    return adapters, ", ".join(name for name, found in readers.items() if found)
 
 
 RUNNERS = ("vllm.v1.worker.gpu_model_runner", "vllm.v1.worker.gpu.model_runner")

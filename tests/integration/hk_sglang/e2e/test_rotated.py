@@ -12,6 +12,7 @@ import pytest
 from hk_backend.ops.rotation import ROTATION_KEY
 from tests.integration.hk_sglang.e2e.test_linear import ENGINE, SPAWNED, Serialized
 from tests.integration.shared.checkpoints import SCHEMES, Made, make
+from tests.integration.shared.checkpoints.folded import make_folded
 from tests.integration.shared.checkpoints.online import ONLINE
 from tests.integration.shared.e2e.engine import HK, Checkpoint, Reader
 from tests.integration.shared.e2e.quantized import assert_all_by_hk, assert_checked, assert_true
@@ -55,6 +56,31 @@ def test_served_and_rotated(
 ) -> None:
     """Every layer by HK, as the checkpoint means it; a layer whose inputs are not rotated, or in
     other blocks, answers something else."""
+    assert_right_and_red(served(str(item)).only, item.made(checkpoint, folder).truth)
+
+
+@dataclass(frozen=True)
+class Folded(Serialized):
+    """Most inputs come rotated."""
+
+    def __str__(self) -> str:
+        return f"{self.scheme}-folded"
+
+    def made(self, checkpoint: Checkpoint, folder: Path) -> Made:
+        into = folder / "quantized"
+        into.mkdir(exist_ok=True)
+        return make_folded(Path(checkpoint("tiny-64")), into)
+
+    def scenarios(self, checkpoint: Checkpoint, folder: Path) -> list[Scenario]:
+        made = self.made(checkpoint, folder)
+        return [replace(scenario(str(self), made, ENGINE), environment=HK)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("item", [Folded(SCHEME)], ids=str)
+def test_served_and_folded(
+    item: Folded, served: Reader, checkpoint: Checkpoint, folder: Path
+) -> None:
     assert_right_and_red(served(str(item)).only, item.made(checkpoint, folder).truth)
 
 

@@ -13,6 +13,7 @@ from hk_backend.ops.rotation import ROTATION_KEY
 from tests.integration.hk_vllm.e2e.engine import COMPILED, SPAWNED, serve
 from tests.integration.hk_vllm.e2e.quantized import ENGINE
 from tests.integration.shared.checkpoints import SCHEMES, Made, make
+from tests.integration.shared.checkpoints.folded import make_folded
 from tests.integration.shared.checkpoints.online import ONLINE
 from tests.integration.shared.e2e.engine import HK, Served
 from tests.integration.shared.e2e.quantized import assert_all_by_hk, assert_checked, assert_true
@@ -36,19 +37,36 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 
 @pytest.fixture(scope="module")
-def served(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Served:
+def folded(made: Made) -> Made:
+    folder = made.checkpoint.parent
+    return make_folded(tiny_llama(folder, 64), folder)
+
+
+@pytest.fixture(scope="module")
+def served(made: Made, folded: Made, tmp_path_factory: pytest.TempPathFactory) -> Served:
     one = scenario("one", made, ENGINE)
     refused = [
         replace(one, name=name, environment=environment)
         for name, (environment, _) in REFUSED.items()
     ]
-    return serve([one, *refused], tmp_path_factory.mktemp("served"), HK, at_a_time=2)
+    whole = scenario("folded", folded, ENGINE)
+    adapted = replace(whole, name="adapted", engine=ENGINE | {"enable_lora": True})
+    return serve(
+        [one, *refused, whole, adapted], tmp_path_factory.mktemp("served"), HK, at_a_time=2
+    )
 
 
 def test_served_and_rotated(served: Served, made: Made) -> None:
     """Every layer by HK, as the checkpoint means it; a layer whose inputs are not rotated, or in
     other blocks, answers something else."""
     assert_right_and_red(served["one"], made.truth)
+
+
+def test_served_and_folded(served: Served, folded: Made) -> None:
+    """The same, where most inputs come rotated; adapters would not know."""
+    assert_right_and_red(served["folded"], folded.truth)
+    error = served.results["adapted"].error
+    assert "hk_folded 'all' is not valid with LoRA adapters" in error, error
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -16,6 +16,7 @@ from hk_backend.engine.linear.route import is_attached
 from hk_backend.ops.rotation import ROTATION_KEY
 from hk_backend.quantize.method import Method
 from hk_backend.quantize.recipe import RECIPES
+from hk_backend.quantize.source import PROJECTIONS
 from hk_backend.reference.rotation import ROTATIONS
 from hk_backend.reference.rotation import rotated as turned
 from hk_backend.routing.routes import routes
@@ -108,6 +109,18 @@ def test_inputs_that_come_rotated(engine: LinearEngine) -> None:
         activations = rotated_activations("mx", rotation)
         layer = Layer(x_of(), codes, "mxfp4", scales, activations, rotation=rotation)
         check_result(layer, found.quant_method.apply(found, x_of()))
+
+
+@pytest.mark.parametrize(("folded", "rotation"), [(PROJECTIONS[:3], 0), (PROJECTIONS[3:], BLOCK)])
+def test_merged_layers_whose_inputs_come_rotated(
+    engine: LinearEngine, folded: tuple[str, ...], rotation: int
+) -> None:
+    config = engine.config_of(RECIPES["mxfp4"].quantization_config("mx", [], BLOCK, folded))
+    layer = engine.merged(config, torch.bfloat16, K, WIDTHS, prefix=NAME)
+    parts = [RECIPES["mxfp4"].quantize(torch.ones(n, K)) for n in WIDTHS]
+    codes, scales = (list(each) for each in zip(*parts, strict=True))
+    engine.load(layer, {"weight_packed": codes, "weight_scale": scales})
+    assert layer.hk_packed.rotation == rotation
 
 
 @pytest.mark.parametrize("number", [0, 1])

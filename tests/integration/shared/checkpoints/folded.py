@@ -1,0 +1,51 @@
+"""What `hk-backend quantize --fold all` writes, and what its files mean.
+
+That they mean the original is in tests/quantize/test_folding.py; the truth here is of an engine
+that reads them.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+from hk_backend import reference
+from hk_backend.quantize.job import Job
+from hk_backend.quantize.settings import Settings
+from tests.integration.shared.checkpoints.scheme import Made, Tensors, write
+
+ROTATION = 64
+NOT_FOLDED = "mlp.down_proj"
+
+
+def make_folded(source: Path, folder: Path) -> Made:
+    """Of the Llama in `source`, whose norms get gains as a trained model's."""
+    made = Made(folder / "folded", folder / "folded-truth")
+    if made.checkpoint.is_dir():
+        return made
+    tensors, generator = load_file(source / "model.safetensors"), torch.Generator().manual_seed(5)
+    for name in [name for name in tensors if name.endswith("norm.weight")]:
+        tensors[name] = 1 + 0.5 * torch.randn(len(tensors[name]), generator=generator)
+    trained = folder / "with-gains"
+    write(source, trained, tensors, {})
+    Job(trained, made.checkpoint, Settings("mxfp4", rotation=ROTATION, fold="all")).run()
+    [file] = made.checkpoint.glob("*.safetensors")
+    held: Tensors = load_file(file)
+    rounding = {}
+    for name in [name for name in held if name.endswith(".weight_packed")]:
+        layer = name.removesuffix(".weight_packed")
+        codes, scales = held.pop(name), held.pop(f"{layer}.weight_scale")
+        held[f"{layer}.weight"] = reference.dequantize(codes, "mxfp4", scales).float()
+        turned = layer.endswith(NOT_FOLDED)
+        rounding[layer] = {
+            "activations": "mx_rotated" if turned else "mx",
+            "rotation": ROTATION if turned else 0,
+            "format": "mxfp4",
+            "input_scale": None,
+        }
+    write(source, made.truth, held, {})
+    (made.truth / "activations.json").write_text(json.dumps(rounding))
+    return made
