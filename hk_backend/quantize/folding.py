@@ -100,7 +100,7 @@ def fold(
     if found == NONE:
         return source, found, ()
     heads = frozenset() if why else _of(layers, O_PROJ)
-    ends = (O_PROJ,) if heads else ()
+    ends: tuple[str, ...] = (O_PROJ,) if heads else ()
     if found == ALL:
         ends = tuple(name for readers in READ_BY.values() for name in readers) + ends
     known = {field.name: getattr(source, field.name) for field in fields(Source)}
