@@ -12,6 +12,7 @@ from sglang.srt.layers.quantization.compressed_tensors.compressed_tensors import
     CompressedTensorsConfig,
 )
 from sglang.srt.layers.quantization.compressed_tensors.utils import (
+    check_equal_or_regex_match,
     find_matched_target,
     should_ignore_layer,
 )
@@ -41,13 +42,13 @@ def rotation_of_layer(config: Any, layer: Any, name: str) -> int:
     mapping, schemes = config.packed_modules_mapping, config.target_scheme_map
     if config.linear_fp8_config or should_ignore_layer(name, config.ignore, mapping):
         return 0
-    targets = {
-        each: find_matched_target(each, layer, schemes.keys(), mapping)
-        for each in (name, *merged_names(name, mapping))
-    }
+    names = merged_names(name, mapping)
+    if check_equal_or_regex_match(name, schemes.keys()):
+        names = [name, *names]  # what SGLang takes for all shards
+    targets = {each: find_matched_target(each, layer, schemes.keys(), mapping) for each in names}
     rotations = {each: _rotation(schemes[target]) for each, target in targets.items()}
     check_agreement(name, rotations)
-    return rotations[name]
+    return next(iter(rotations.values()))
 
 
 def checked_method(method: Any, config: Any, layer: Any, name: str) -> Any:
