@@ -10,6 +10,7 @@ import pytest
 from hk_backend import _emulator
 from hk_backend.kernels import catalogue
 from hk_backend.kernels.toolchain import sample_launch
+from tests.budget import OVER_BUDGET
 
 pytest_plugins = "pytester"
 
@@ -93,7 +94,7 @@ def test_the_sum_over_workers_is_judged(session: pytest.Pytester) -> None:
     """Each worker alone is within the budget."""
     session.makepyfile(**TWO_FILES)
     found = run(session, 2 * one_launch() - 1, "-n", "2", "--dist", "worksteal")
-    assert found.ret == pytest.ExitCode.TESTS_FAILED
+    assert found.ret == OVER_BUDGET
     found.assert_outcomes(passed=2)
     found.stdout.fnmatch_lines(["*  test_one.py", "*: OVER BUDGET"])
 
@@ -107,7 +108,7 @@ def test_sessions_share_a_budget(
     budget = 2 * one_launch() - 1
     assert run(session, budget, "test_one.py").ret == pytest.ExitCode.OK
     second = run(session, budget, "test_two.py")
-    assert second.ret == pytest.ExitCode.TESTS_FAILED
+    assert second.ret == OVER_BUDGET
     second.stdout.fnmatch_lines(["*  test_one.py", "*: OVER BUDGET"])
 
 

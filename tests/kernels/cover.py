@@ -14,7 +14,7 @@ drawn is in the test's name.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -96,6 +96,18 @@ def covered(operator: str, **axes: Sequence[Any]) -> Any:
         )
 
     return decorate
+
+
+def of_each_kind(name: str, cases: Mapping[str, Sequence[Any]]) -> Iterator[Any]:
+    """Of each kind one case, drawn; the others are marked slow. `cases`: a test's arguments by the
+    case's name, which is "kind" or "kind: what of it"."""
+    kinds: dict[str, list[str]] = {}
+    for case in cases:
+        kinds.setdefault(case.partition(":")[0], []).append(case)
+    generator = draw(name)
+    drawn = {generator.choice(of_kind) for of_kind in kinds.values()}
+    for case, values in cases.items():
+        yield pytest.param(*values, id=case, marks=[] if case in drawn else pytest.mark.slow)
 
 
 def params(rows: Sequence[tuple[KernelEntry, Row]], *marks: Any) -> Iterator[Any]:

@@ -16,6 +16,7 @@ from hk_backend.kernels import KernelEntry, catalogue
 from hk_backend.kernels.toolchain.compiler import Toolchain
 from hk_backend.kernels.toolchain.elf import Elf
 from tests.kernels import gemm_source_mutants, source_mutants
+from tests.kernels.cover import of_each_kind
 from tests.kernels.gemm_launch import TYPES, can_split, launch
 from tests.kernels.gemm_problem import Problem, random_problem
 from tests.kernels.mutants import Mutant, mutants
@@ -124,11 +125,9 @@ def test_the_unchanged_source_passes(name: str, tmp_path: Path, tools: Toolchain
 
 @pytest.mark.parametrize(
     ("name", "mutant"),
-    [
-        pytest.param(name, mutant, id=f"{name}-{mutant.name}")
-        for name, of_it in MUTANTS.items()
-        for mutant in of_it
-    ],
+    of_each_kind(
+        "gemm", {f"{name}-{m.name}": [name, m] for name, of_it in MUTANTS.items() for m in of_it}
+    ),
 )
 def test_mutants_of_the_source(
     name: str, mutant: SourceMutant, tmp_path: Path, tools: Toolchain

@@ -15,7 +15,7 @@ from hk_backend.kernels.masks import ALIBI, CAPPED, PART, WINDOW
 from hk_backend.kernels.toolchain.compiler import Toolchain
 from tests.kernels import mutants, source_mutants
 from tests.kernels.catalogues import selected
-from tests.kernels.cover import family
+from tests.kernels.cover import family, of_each_kind
 from tests.kernels.source_mutants import SourceMutant
 
 PACKED, PAGED, SPLIT, TOKENS, ANY_PAGES, TURNS = (
@@ -135,7 +135,9 @@ def test_the_unchanged_source_passes(
     assert set(judged(None, entries, tmp_path, tools).values()) == {None}
 
 
-@pytest.mark.parametrize("mutant", source_mutants.MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize(
+    "mutant", of_each_kind("attention", {m.name: [m] for m in source_mutants.MUTANTS})
+)
 def test_mutants_of_the_source(mutant: SourceMutant, tmp_path: Path, tools: Toolchain) -> None:
     verdicts = judged(mutant, concerned(mutant), tmp_path, tools)
     assert None not in verdicts.values(), verdicts

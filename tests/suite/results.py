@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.budget import OVER_BUDGET
+
 OUTCOMES = ("passed", "failed", "skipped")
 ENDS = ("teardown", "???")
 """The phases of a report that end a test; pytest-xdist gives the second if a process crashed."""
@@ -44,12 +46,16 @@ class Results:
         failure says why."""
         self.minutes += minutes
         nothing_left = exit_code == NO_TESTS and bool(self.outcomes)
-        self.whole = finished and (exit_code in (0, 1) or nothing_left)
+        self.whole = finished and (exit_code in (0, 1, OVER_BUDGET) or nothing_left)
         name = f"({self.part})"
         self.outcomes.pop(name, None)
         self.failures.pop(name, None)
-        if not self.whole or (exit_code == 1 and not self.failures):
-            why = {NO_TESTS: "no test was selected", INTERRUPTED: "interrupted"}
+        if not self.whole or (exit_code and not nothing_left and not self.failures):
+            why = {
+                NO_TESTS: "no test was selected",
+                INTERRUPTED: "interrupted",
+                OVER_BUDGET: "more wave instructions than tests/budget.py allows",
+            }
             cut_off = f"pytest ended {'' if finished else 'amid its session '}with {exit_code}"
             self.note(name, "failed", why.get(exit_code, cut_off))
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.budget import OVER_BUDGET
 from tests.suite.results import Results, note_end, read, summary
 
 pytest_plugins = ["pytester"]
@@ -41,6 +42,17 @@ def test_every_outcome_is_counted_once(pytester: pytest.Pytester, tmp_path: Path
     assert results.failures["test_all.py::test_breaks_afterwards"] == "RuntimeError: the end"
     assert "test_no_import.py" in results.failures
     assert results.minutes == 0.5
+
+
+def test_a_part_over_its_budget_says_so(pytester: pytest.Pytester, tmp_path: Path) -> None:
+    pytester.makepyfile("def test_one(): pass")
+    pytester.runpytest_subprocess(f"--report-log={tmp_path / 'log'}")
+    note_end(tmp_path / "log", OVER_BUDGET, 0.1)
+    results = read("rocm", [tmp_path / "log"])
+    why = "more wave instructions than tests/budget.py allows"
+    assert results.failures == {"(rocm)": why}
+    assert results.counts == {"passed": 1, "failed": 1}
+    assert results.whole
 
 
 def test_a_process_that_dies_is_a_failure(pytester: pytest.Pytester, tmp_path: Path) -> None:
