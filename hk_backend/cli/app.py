@@ -184,7 +184,7 @@ def quantize(
         list(ignore or []),
         int(shard_size * 1e9),
         method.value if method else "",
-        rotation or 0,
+        rotation,
         text if method is quantizing.MethodName.gptq else None,
         head.value,
         embedding.value,

@@ -29,8 +29,9 @@ READ_BY = {
     "post_attention_layernorm": PROJECTIONS[4:6],
 }
 """A decoder layer's norms, and the projections that read each."""
-PRE_NORM = ("llama", "mistral", "qwen2", "qwen3")
-"""Values of `model_type` whose norms all lie before what reads them, with plain gains."""
+KNOWN = ("llama", "mistral", "qwen2", "qwen3")
+"""Values of `model_type` that have nothing but attention between v_proj and o_proj (OLMo clips,
+BitNet norms there), and whose norms all lie before what reads them, with plain gains."""
 ROWS = 4096
 """Rotated at a time: an embedding's are many."""
 
@@ -109,24 +110,24 @@ def fold(
 
 def why_not_heads(source: Source, recipe: Recipe, rotation: int, layers: Sequence[str]) -> str:
     """Why o_proj's rotation cannot be folded into v_proj; empty if it can."""
+    if why := _why_none(source, recipe, rotation):
+        return why
     config = source.config
     head = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-    if not rotation or recipe.quant_method != "compressed-tensors":
-        return _why_none(recipe, rotation)
     if head % rotation:
         return f"a head's {head} channels are not whole blocks of {rotation}"
     if _of(layers, V_PROJ) != _of(layers, O_PROJ):
         return "--ignore leaves out one of v_proj and o_proj"
-    return ""
+    return "" if _of(layers, O_PROJ) else "--ignore leaves out every o_proj"
 
 
 def why_not_all(source: Source, recipe: Recipe, rotation: int) -> str:
     """Why the residual stream cannot be rotated; empty if it can."""
-    if not rotation or recipe.quant_method != "compressed-tensors":
-        return _why_none(recipe, rotation)
-    kind = source.config.get("model_type")
-    if kind not in PRE_NORM:
-        return f"model_type {kind!r}: expected one of {', '.join(PRE_NORM)}"
+    if why := _why_none(source, recipe, rotation):
+        return why
+    hidden = source.config["hidden_size"]
+    if hidden % rotation:
+        return f"the residual stream's {hidden} channels are not whole blocks of {rotation}"
     if source.head_table != f"{HEAD}.weight":
         return (
             "the head shares the embedding's table, and only the head's would take the last norm's "
@@ -135,10 +136,14 @@ def why_not_all(source: Source, recipe: Recipe, rotation: int) -> str:
     return ""
 
 
-def _why_none(recipe: Recipe, rotation: int) -> str:
+def _why_none(source: Source, recipe: Recipe, rotation: int) -> str:
+    """Why nothing of this model or format can be folded."""
     if not rotation:
         return "nothing is rotated"
-    return f"{recipe.name} has one rotation for all layers"
+    if recipe.quant_method != "compressed-tensors":
+        return f"{recipe.name} has one rotation for all layers"
+    kind = source.config.get("model_type")
+    return "" if kind in KNOWN else f"model_type {kind!r}: expected one of {', '.join(KNOWN)}"
 
 
 def _of(layers: Sequence[str], end: str) -> frozenset[str]:

@@ -82,7 +82,8 @@ RotationOption = Annotated[
     int | None,
     typer.Option(
         "--rotation",
-        help="Channels that are rotated together: 32, 64 or 128; 64 by default.",
+        help="Channels that are rotated together: 32, 64 or 128; 0: none. 64 by default where the "
+        "method rotates.",
         show_default=False,
     ),
 ]

@@ -19,11 +19,11 @@ from hk_backend.terms.folds import FOLDS
 class Settings:
     """What the output depends on besides the model.
 
-    `activations`, `method` "" and `rotation` 0: the format's default. `ignore`: shell-style
-    patterns of layer names. `shard_bytes`: of a file, and so about the memory that a run takes.
-    `calibration`: the text that `gptq` calibrates on. `head`: the recipe of the LM head.
-    `embedding`: where the embedding looks up its rows. `fold`: which rotations other weights do;
-    "": those of `heads` where they can.
+    `activations`, `method` "" and `rotation` None: the format's default; `rotation` 0: none.
+    `ignore`: shell-style patterns of layer names. `shard_bytes`: of a file, and so about the memory
+    that a run takes. `calibration`: the text that `gptq` calibrates on. `head`: the recipe of the
+    LM head. `embedding`: where the embedding looks up its rows. `fold`: which rotations other
+    weights do; "": those of `heads` where they can.
     """
 
     format: str
@@ -31,7 +31,7 @@ class Settings:
     ignore: list[str] = field(default_factory=list)
     shard_bytes: int = 2 << 30
     method: str = ""
-    rotation: int = 0
+    rotation: int | None = None
     calibration: Path | None = None
     head: str = KEPT
     embedding: str = KEPT
@@ -78,8 +78,12 @@ class Settings:
             )
         if self.rotation and self.rotation not in ROTATIONS:
             raise QuantizeError(f"--rotation {self.rotation}: choose one of {listed(ROTATIONS)}")
+        if self.rotation == 0 and name == "rotated":
+            others = listed([each for each in recipe.methods if each != name])
+            raise QuantizeError(f"--rotation 0: --method rotated rotates; choose among {others}")
         by_default = name == "rotated" or (name == "gptq" and rotates)
-        return Method(name, self.rotation or (ROTATION if by_default else 0))
+        usually = ROTATION if by_default else 0
+        return Method(name, usually if self.rotation is None else self.rotation)
 
 
 def listed(values: Sequence[object]) -> str:

@@ -189,6 +189,8 @@ def test_biases_are_written_rotated(trained: Path, tmp_path: Path) -> None:
         (Settings("mxfp4", ignore=["*.1.self_attn.[qkv]_proj"]), NONE),
         (Settings("mxfp4", ignore=["*.1.self_attn.*"]), HEADS),
         (Settings("mxfp4", ignore=["*.o_proj"]), NONE),
+        (Settings("mxfp4", ignore=["*.self_attn.*"]), NONE),  # there is nothing to fold
+        (Settings("mxfp4", ignore=["*.self_attn.*"], fold=ALL), ALL),
         (Settings("mxfp4", ignore=["*.1.self_attn.o_proj"]), NONE),
     ],
 )
@@ -197,7 +199,7 @@ def test_what_is_folded(settings: Settings, found: str, model: Path, tmp_path: P
     job = Job(model, tmp_path / "out", settings)
     assert job.method.fold == found
     done = {NONE: (), HEADS: (O_PROJ,), ALL: (*PROJECTIONS[:3], O_PROJ, *PROJECTIONS[4:6])}[found]
-    if found == ALL and settings.rotation == 128:
+    if found == ALL and (settings.rotation == 128 or settings.ignore):
         done = tuple(name for name in done if name != O_PROJ)
     for name in PROJECTIONS:
         rotation = 0 if name in done else job.method.rotation
@@ -219,6 +221,7 @@ def test_what_is_folded(settings: Settings, found: str, model: Path, tmp_path: P
             "64 channels are not whole blocks of 128",
         ),
         (Settings("mxfp4", fold=HEADS, ignore=["*.o_proj"]), {}, "leaves out one of v_proj and"),
+        (Settings("mxfp4", fold=HEADS, ignore=["*.self_attn.*"]), {}, "leaves out every o_proj"),
         (Settings("mxfp6_e2m3", method="rotated", fold=ALL), {}, "one rotation for all layers"),
         (
             Settings("mxfp4", fold=ALL),
@@ -229,6 +232,12 @@ def test_what_is_folded(settings: Settings, found: str, model: Path, tmp_path: P
             Settings("mxfp4", fold=ALL),
             {"model_type": "olmo2"},
             "model_type 'olmo2': expected one of",
+        ),
+        (Settings("mxfp4", fold=HEADS), {"model_type": "olmo"}, "model_type 'olmo': expected"),
+        (
+            Settings("mxfp4", fold=ALL, ignore=["*[qkv]_proj", "*gate_proj", "*up_proj"]),
+            {"hidden_size": 224, "head_dim": 64},
+            "the residual stream's 224 channels are not whole blocks of 64",
         ),
     ],
 )
@@ -254,6 +263,26 @@ def test_qwen3(tmp_path: Path) -> None:
     made.save_pretrained(tmp_path)
     found = logits(tmp_path, unrounded(tmp_path, ALL, 64))
     assert difference(found, logits(tmp_path)) < 1e-5
+
+
+@pytest.mark.parametrize("between", ["OLMo clips", "BitNet norms"])
+def test_nothing_is_folded_through_what_is_not_linear(between: str, tmp_path: Path) -> None:
+    """Between v_proj and o_proj: such a model is rotated while it is served, and right."""
+    from transformers import BitNetConfig, BitNetForCausalLM, OlmoConfig, OlmoForCausalLM
+
+    sizes = {"hidden_size": 128, "intermediate_size": 192, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": 10_000}
+    made: Any = (
+        OlmoForCausalLM(OlmoConfig(**sizes, **heads, clip_qkv=0.01, pad_token_id=1))
+        if between == "OLMo clips"
+        else BitNetForCausalLM(BitNetConfig(**sizes, **heads, tie_word_embeddings=False))
+    )
+    made.save_pretrained(tmp_path / "model")
+    job = Job(tmp_path / "model", tmp_path / "out", Settings("mxfp8", "none", method="rotated"))
+    assert job.method.fold == NONE
+    job.run()
+    served = logits(tmp_path / "model", lambda model: perplexity.serve_quantized(model, job))
+    assert difference(served, logits(tmp_path / "model")) < 0.2
 
 
 def test_a_folder_from_before_is_not_taken_up(model: Path, tmp_path: Path) -> None:

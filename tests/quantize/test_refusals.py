@@ -171,6 +171,14 @@ def test_methods(format: str, method: str, activations: str, expected: Method) -
     assert asked.chosen_method() == expected
 
 
+def test_a_rotation_of_0_is_none() -> None:
+    """As in the engines' option of that name."""
+    asked = Settings("mxfp4", method="gptq", rotation=0, calibration=Path("text.txt"))
+    assert asked.chosen_method() == Method("gptq", 0)
+    assert Settings("mxfp4", method="rtn", rotation=0).chosen_method() == Method("rtn", 0)
+    assert Settings("fp8", rotation=0).chosen_method() == Method("rtn", 0)
+
+
 def test_a_rotation_that_does_not_fit(writable: Path, tmp_path: Path) -> None:
     """Each layer's channels, by its name; a smaller block or no rotation helps."""
     change_weights(writable, {f"{LAYER}.weight": torch.zeros(128, 320)})
@@ -235,6 +243,10 @@ def test_a_weight_of_zeros(writable: Path, tmp_path: Path) -> None:
         ),
         (Settings("mxfp8", rotation=64), "--rotation 64: --method scales does not rotate mxfp8"),
         (Settings("mxfp4", rotation=16), "--rotation 16: choose one of 32, 64 and 128"),
+        (
+            Settings("mxfp4", rotation=0),
+            "--rotation 0: --method rotated rotates; choose among scales, gptq and rtn$",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
