@@ -80,6 +80,7 @@ def _loading() -> list[Verdict]:
     from sglang.srt.managers.scheduler_components.weight_updater import (
         SchedulerWeightUpdaterManager,
     )
+    from sglang.srt.managers.tokenizer_manager import TokenizerManager
     from sglang.srt.model_executor.model_runner import ModelRunner
     from sglang.srt.model_executor.model_runner_components import weight_exporter, weight_updater
     from sglang.srt.model_executor.runner_utils import capture_mode
@@ -87,6 +88,7 @@ def _loading() -> list[Verdict]:
 
     return [
         has_parameters(ModelRunner.load_model, ("self",)),
+        has_parameters(TokenizerManager._tokenize_one_request, ("self", "obj")),
         has_parameters(
             loader.DefaultModelLoader.load_weights_only, ("model", "weights", "target_device")
         ),

@@ -7,6 +7,7 @@ from typing import Any
 
 from sglang.srt.layers.linear import LinearBase
 from sglang.srt.layers.moe.fused_moe_triton.layer import FusedMoE
+from sglang.srt.managers.tokenizer_manager import TokenizerManager
 from sglang.srt.model_executor.model_runner import ModelRunner
 from sglang.srt.model_executor.runner_utils.capture_mode import get_is_capture_mode
 
@@ -24,6 +25,7 @@ logger = loggers.of("sglang", "linear")
 def install() -> None:
     """Account for every model that SGLang loads; harmless to call again."""
     wrap(ModelRunner, "load_model", _load)
+    wrap(TokenizerManager, "_tokenize_one_request", _tokenize)
     tell_dummy_runs(get_is_capture_mode)
 
 
@@ -37,8 +39,22 @@ def _load(original: Any, runner: Any) -> None:
         logger.warning("hk_backend: the embedding keeps its table in 16 bits: %s", why)
 
 
+def _tokenize(original: Any, manager: Any, request: Any) -> Any:
+    """A request may bring embeddings where --disable-radix-cache is set: no flag says that it will.
+    SGLang answers it with the error, and goes on."""
+    if request.input_embeds is not None:
+        check_fold(quantization_of(manager.model_config.hf_config), "", "input_embeds")
+    return original(manager, request)
+
+
 OWN_DRAFTS = ("NGRAM", "STANDALONE")
 """Values of --speculative-algorithm that read nothing of the model but its tokens."""
+RETURNED = (
+    "enable_return_hidden_states",
+    "return_hidden_states_mode",
+    "enable_return_aux_hidden_states",
+)
+"""Options to return hidden states, as the user set them; an SGLang may have fewer."""
 
 
 def strangers(server_args: Any) -> tuple[str, str]:
@@ -48,7 +64,7 @@ def strangers(server_args: Any) -> tuple[str, str]:
     readers = {
         f"--speculative-algorithm {algorithm}": algorithm not in (None, *OWN_DRAFTS),
         "--is-embedding": server_args.is_embedding,
-        "--enable-return-hidden-states": server_args.enable_return_hidden_states,
+        **{f"--{name.replace('_', '-')}": getattr(server_args, name, None) for name in RETURNED},
     }
     adapters = "LoRA adapters" if server_args.enable_lora or server_args.lora_paths else ""
     return adapters, ", ".join(name for name, found in readers.items() if found)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from hk_sglang.linear.model import strangers
+from hk_sglang.linear.model import _tokenize, strangers
+from sglang.srt.server_args import ServerArgs
 
-PLAIN = {
-    "speculative_algorithm": None,
-    "is_embedding": False,
-    "enable_return_hidden_states": False,
-    "enable_lora": None,
-    "lora_paths": None,
-}
+from hk_backend.terms.folds import ALL, FOLD_KEY, HEADS
 
 
 @pytest.mark.parametrize(
@@ -27,13 +24,38 @@ PLAIN = {
         ({"lora_paths": ["a"]}, ("LoRA adapters", "")),
         ({"is_embedding": True}, ("", "--is-embedding")),
         ({"enable_return_hidden_states": True}, ("", "--enable-return-hidden-states")),
+        ({"return_hidden_states_mode": "last"}, ("", "--return-hidden-states-mode")),
+        ({"enable_return_aux_hidden_states": True}, ("", "--enable-return-aux-hidden-states")),
     ],
 )
-def test_strangers(flags: dict[str, object], found: tuple[str, str]) -> None:
-    assert strangers(SimpleNamespace(**PLAIN | flags)) == found
+def test_strangers(flags: dict[str, Any], found: tuple[str, str]) -> None:
+    """Of SGLang's own arguments, as a user sets them."""
+    assert strangers(ServerArgs(model_path="dummy", **flags)) == found
 
 
-def test_sglang_has_these_options() -> None:
-    from sglang.srt.server_args import ServerArgs
+def test_an_sglang_with_fewer_options() -> None:
+    names = ("speculative_algorithm", "enable_lora", "lora_paths")
+    older = SimpleNamespace(**dict.fromkeys(names), is_embedding=False)
+    assert strangers(older) == ("", "")
 
-    assert strangers(ServerArgs(model_path="dummy")) == ("", "")
+
+async def tokens(manager: Any, request: Any) -> str:
+    """As SGLang's, a coroutine."""
+    return "tokens"
+
+
+@pytest.mark.parametrize(
+    ("fold", "embeds", "served"),
+    [(ALL, [[0.0]], False), (ALL, None, True), (HEADS, [[0.0]], True), (None, [[0.0]], True)],
+)
+def test_a_request_of_embeddings(fold: str | None, embeds: Any, served: bool) -> None:
+    """No flag says that one will come: each is looked at, and refused alone."""
+    quantization = {FOLD_KEY: fold} if fold else {}
+    model = SimpleNamespace(hf_config=SimpleNamespace(quantization_config=quantization))
+    manager = SimpleNamespace(model_config=model)
+    request = SimpleNamespace(input_embeds=embeds)
+    if served:
+        assert asyncio.run(_tokenize(tokens, manager, request)) == "tokens"
+        return
+    with pytest.raises(ValueError, match=r"hk_folded 'all'.*is not valid with input_embeds"):
+        _tokenize(tokens, manager, request)
