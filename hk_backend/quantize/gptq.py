@@ -3,14 +3,18 @@
 What is minimised is the error of the layer's outputs over calibration inputs X `[tokens, k]`: the
 objective tr(E H E^T), with E the error of the weight and H = 2 X^T X / tokens. See
 https://arxiv.org/abs/2210.17323, and https://arxiv.org/abs/2509.23202 for MX formats. Scales are
-given: they are chosen before, for the weight as it is.
+chosen before, for the weight as it is.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
 from hk_backend.ops.mx_elements import nearest
+from hk_backend.quantize.recipe import Recipe
+from hk_backend.quantize.values import encode, factors
 
 DAMPING = 0.01
 """Of the mean of the Hessian's diagonal, added to it: for inputs that calibration hardly saw."""
@@ -20,24 +24,47 @@ SMALL = 512
 """A triangular matrix of so many rows is inverted by substitution."""
 
 
+@dataclass(frozen=True)
+class Compensated:
+    """A weight's codes and scales, its relative error as in the report, and the objective of
+    rounding to nearest and of these codes."""
+
+    codes: torch.Tensor
+    scales: torch.Tensor
+    error: float
+    objective: tuple[float, float]
+
+
+def compensated(target: torch.Tensor, hessian: torch.Tensor, recipe: Recipe) -> Compensated:
+    """Codes and scales of `target` `[n, k]` (float32).
+
+    Where GPTQ's are no better they are those of `--method rtn`, so that the objective never ends
+    above that of rounding to nearest.
+    """
+    scales = recipe.best_scales(target)
+    steps = factors(scales, recipe.format, *target.shape)
+    codes = encode(moved(target, steps, hessian, recipe.format), recipe.format, scales)
+    choices = [recipe.quantize(target), (codes, scales)]
+    nearest, found = (objective(recipe.dequantize(*each), target, hessian) for each in choices)
+    codes, scales = choices[found < nearest]
+    error = recipe.relative_error(codes, scales, target)
+    return Compensated(codes, scales, error, (nearest, min(nearest, found)))
+
+
 def objective(values: torch.Tensor, weight: torch.Tensor, hessian: torch.Tensor) -> float:
     """tr(E H E^T) of the error E = `values` - `weight`, both `[n, k]`."""
     error = (values - weight).double()
     return float(((error @ hessian.double()) * error).sum())
 
 
-def compensated(
-    weight: torch.Tensor, factors: torch.Tensor, hessian: torch.Tensor, format: str
-) -> tuple[torch.Tensor, float, float]:
-    """What to round instead of `weight` `[n, k]` (float32) to multiples by `factors` `[n, k]` of
-    the elements of `format`; the objective of rounding `weight` itself, and of rounding the result.
-
-    Columns with large inputs go first. The result is `weight` where nothing better was found, so
-    that the second objective is never above the first.
-    """
+def moved(
+    weight: torch.Tensor, steps: torch.Tensor, hessian: torch.Tensor, format: str
+) -> torch.Tensor:
+    """What to round instead of `weight` `[n, k]` (float32) to multiples by `steps` `[n, k]` of the
+    elements of `format`. Columns with large inputs go first."""
     order = hessian.diagonal().argsort(descending=True, stable=True)
     upper = _inverse_factor(hessian[order][:, order])
-    left, steps = weight.T[order], factors.T[order]  # a column's weights are neighbours
+    left, steps = weight.T[order], steps.T[order]  # a column's weights are neighbours
     for first in range(0, len(left), BLOCK):
         here, rest = slice(first, first + BLOCK), slice(first + BLOCK, None)
         part, triangle = left[here], upper[here, here]
@@ -47,13 +74,9 @@ def compensated(
             errors[column] = (now - rounded) / triangle[column, column]
             part[column + 1 :] -= triangle[column, column + 1 :, None] * errors[column]
         left[rest] -= upper[here, rest].T @ errors
-    moved = torch.empty_like(weight)
-    moved[:, order] = left.T
-    before, after = (
-        objective(nearest(each / factors, format) * factors, weight, hessian)
-        for each in (weight, moved)
-    )
-    return (moved, before, after) if after < before else (weight, before, before)
+    found = torch.empty_like(weight)
+    found[:, order] = left.T
+    return found
 
 
 def _inverse_factor(hessian: torch.Tensor) -> torch.Tensor:

@@ -20,7 +20,7 @@ WORST = 10
 def print_report(console: Console, job: Job) -> None:
     report = job.out.report
     errors = job.layer_errors()
-    columns = ["layer", "error", *(["objective, to nearest", "gptq"] if job.calibrated else [])]
+    columns = ["layer", "error", *(["objective, rtn", "gptq"] if job.calibrated else [])]
     table = Table(*columns, title=f"{job.recipe.name}: relative error of the weights")
     for found in errors[:WORST]:
         objective = [f"{value:.3g}" for value in found.objective or ()]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from hk_backend.quantize import calibrate, perplexity
+from hk_backend.quantize import calibrate, observed, perplexity
 from hk_backend.quantize.calibrate import Calibration, calibration_windows
 from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.job import Job
@@ -66,9 +66,9 @@ def test_the_stream_is_the_model(model: Path) -> None:
 @pytest.mark.parametrize("columns", [1, 7, 64, 1024])
 def test_inputs_are_summed_up(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """H = 2 X^T X / rows, whatever part of it is computed at once: exact, of whole numbers."""
-    monkeypatch.setattr(calibrate, "COLUMNS", columns)
+    monkeypatch.setattr(observed, "COLUMNS", columns)
     parts = [torch.randint(-9, 10, (rows, 64)).float() for rows in (16, 48)]
-    inputs = calibrate.Inputs(64)
+    inputs = observed.Inputs(64)
     for part in parts:
         inputs.add(part)
     x = torch.cat(parts)

@@ -7,11 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hk_backend.ops.mx_elements import nearest
 from hk_backend.quantize import gptq
-from hk_backend.quantize.gptq import compensated, objective
+from hk_backend.quantize.gptq import compensated
 from hk_backend.quantize.recipe import RECIPES
-from hk_backend.quantize.values import factors
+from hk_backend.quantize.values import encode
 from hk_backend.terms.weight_format import MX_BLOCK
 from tests.quantize.test_methods import outlying
 
@@ -25,16 +24,6 @@ def inputs(tokens: int, k: int, rank: int, seed: int) -> torch.Tensor:
     x[:, ::37] *= 50
     x[:, 5::41] = 0
     return x
-
-
-def steps_of(weight: torch.Tensor, format: str) -> torch.Tensor:
-    """The factors under which `hk-backend quantize` rounds `weight`."""
-    recipe = RECIPES[format]
-    return factors(recipe.best_scales(weight), recipe.format, *weight.shape)
-
-
-def rounded(weight: torch.Tensor, steps: torch.Tensor, format: str) -> torch.Tensor:
-    return nearest(weight / steps, RECIPES[format].format) * steps
 
 
 def hessian_of(x: torch.Tensor) -> torch.Tensor:
@@ -52,14 +41,16 @@ def hessian_of(x: torch.Tensor) -> torch.Tensor:
 def test_the_objective_is_never_above_that_of_rounding(
     format: str, seed: int, spread: float, tokens: int, rank: int
 ) -> None:
-    """Also with fewer tokens than channels, and with channels that are never used."""
-    weight = outlying(24, 5 * MX_BLOCK, seed, spread)
+    """Of `--method rtn`; also with fewer tokens than channels, and with channels that are never
+    used."""
+    weight, recipe = outlying(24, 5 * MX_BLOCK, seed, spread), RECIPES[format]
     x = inputs(tokens, 5 * MX_BLOCK, rank, seed)
-    steps, hessian = steps_of(weight, format), hessian_of(x)
-    moved, before, after = compensated(weight, steps, hessian, RECIPES[format].format)
+    hessian = hessian_of(x)
+    found = compensated(weight, hessian, recipe)
+    before, after = found.objective
     assert after <= before
-    for values, told in ((weight, before), (moved, after)):
-        error = rounded(values, steps, format) - weight
+    for each, told in ((recipe.quantize(weight), before), ((found.codes, found.scales), after)):
+        error = recipe.dequantize(*each) - weight
         expected = float((error.double() @ x.double().T).square().sum()) * 2 / tokens
         # H is a float32 sum of `tokens` products; tr(E H E^T) loses what cancels in E H
         size = float(hessian.double().norm() * error.norm() ** 2)
@@ -69,26 +60,36 @@ def test_the_objective_is_never_above_that_of_rounding(
 @pytest.mark.parametrize("format", FORMATS)
 def test_related_inputs_are_made_up_for(format: str) -> None:
     """Inputs of 16 directions leave most of a column's error to the others; of independent ones
-    there is nothing to gain, and GPTQ knows."""
+    there is nothing to gain but by the scales."""
     weight = torch.randn(64, 256, generator=torch.Generator().manual_seed(0))
-    steps, elements = steps_of(weight, format), RECIPES[format].format
-    related = inputs(1000, 256, 16, 1)
-    _, before, after = compensated(weight, steps, hessian_of(related), elements)
+    recipe = RECIPES[format]
+    before, after = compensated(weight, hessian_of(inputs(1000, 256, 16, 1)), recipe).objective
     assert after < before / 4
-    moved, before, after = compensated(weight, steps, torch.eye(256), elements)
-    assert torch.equal(moved, weight)
-    assert (
-        before
-        == after
-        == pytest.approx(objective(rounded(weight, steps, format), weight, torch.eye(256)))
-    )
+    alone = compensated(weight, torch.eye(256), recipe)
+    scales = recipe.best_scales(weight)
+    assert torch.equal(alone.scales.float(), scales.float())
+    assert torch.equal(alone.codes.float(), encode(weight, recipe.format, scales).float())
+
+
+def test_scales_that_were_chosen_badly_are_not_taken() -> None:
+    """The smallest squared error is not the smallest objective where one channel of a block counts
+    most and is rounded exactly by the usual scale: that is rounding to nearest."""
+    recipe, hessian = RECIPES["mxfp4"], torch.eye(32)
+    hessian[0, 0] = 1e6
+    weight = torch.full((1, 32), 0.7)
+    weight[0, 0] = 4.0
+    usual, chosen = recipe.quantize(weight)[1], recipe.best_scales(weight)
+    assert int(chosen) < int(usual), "the case is one"
+    found = compensated(weight, hessian, recipe)
+    assert torch.equal(found.scales, usual)
+    assert found.objective[0] == found.objective[1]
 
 
 def test_worse_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compensation that goes the wrong way is thrown away."""
     weight = torch.randn(16, 64, generator=torch.Generator().manual_seed(0))
-    steps, hessian = steps_of(weight, "mxfp4"), hessian_of(inputs(500, 64, 16, 1))
-    _, before, after = compensated(weight, steps, hessian, "mxfp4")
+    hessian, recipe = hessian_of(inputs(500, 64, 16, 1)), RECIPES["mxfp4"]
+    before, after = compensated(weight, hessian, recipe).objective
     assert after < before
     right = gptq._inverse_factor
 
@@ -97,18 +98,17 @@ def test_worse_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         return 2 * factor.diag().diag() - factor
 
     monkeypatch.setattr(gptq, "_inverse_factor", wrong)
-    moved, before, after = compensated(weight, steps, hessian, "mxfp4")
-    assert torch.equal(moved, weight)
-    assert before == after
+    found = compensated(weight, hessian, recipe)
+    assert all(map(torch.equal, (found.codes, found.scales), recipe.quantize(weight)))
+    assert found.objective[0] == found.objective[1]
 
 
 def test_nothing_but_zeros() -> None:
     """A layer whose inputs are always zero is rounded to nearest."""
-    weight = torch.randn(16, 64)
-    steps = steps_of(weight, "mxfp4")
-    moved, before, after = compensated(weight, steps, torch.zeros(64, 64), "mxfp4")
-    assert torch.equal(moved, weight)
-    assert before == after == 0
+    weight, recipe = torch.randn(16, 64), RECIPES["mxfp4"]
+    found = compensated(weight, torch.zeros(64, 64), recipe)
+    assert all(map(torch.equal, (found.codes, found.scales), recipe.quantize(weight)))
+    assert found.objective == (0, 0)
 
 
 @pytest.mark.parametrize("k", [1, 2, 31, 200])
