@@ -285,7 +285,7 @@ def _errors_in_words() -> Iterator[None]:
     """An expected failure as one message and exit code 1."""
     from bench_serving.demo import DemoError
     from bench_serving.llamacpp.errors import ConvertError
-    from bench_serving.perplexity import TextError
+    from bench_serving.perplexity import PlanError
     from bench_serving.server import ServerError
     from bench_serving.smollm2 import FetchError
     from hk_backend.quantize.errors import QuantizeError
@@ -298,7 +298,7 @@ def _errors_in_words() -> Iterator[None]:
         FetchError,
         QuantizeError,
         ServerError,
-        TextError,
+        PlanError,
     ) as error:
         console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
         raise typer.Exit(1) from None

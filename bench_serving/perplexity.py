@@ -24,6 +24,9 @@ from hk_backend.bench.tables import markdown
 from hk_backend.cli import status
 from hk_backend.quantize.perplexity import WINDOW, read_text, windows
 
+CONTEXT = 2048
+"""Of the servers, `demo_arguments` of `bench_serving.engines`."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -74,20 +77,21 @@ class Row:
         self.spread = self.ratio * math.sqrt(variance / count)
 
 
-class TextError(RuntimeError):
-    """The text is too short for what was asked; the message says what would fit."""
+class PlanError(RuntimeError):
+    """The text or the models do not fit what was asked; the message says what would."""
 
 
 def measure(plan: Plan, out: Path, tell: Callable[[str], object]) -> list[Row]:
     """Run `plan` and write `perplexity.json` and `perplexity.md` into `out`.
 
     Raises:
-        TextError, hk_backend.quantize.errors.QuantizeError: the text.
+        PlanError, hk_backend.quantize.errors.QuantizeError: the models, or the text.
         ServerError: a server did not start or answer, or HK computed nothing.
     """
+    check_models(plan.models)
     texts = [tokens_of(plan, model) for model in plan.models]
     if any(text != texts[0] for text in texts):
-        raise TextError("the models cut the text into different tokens: measure them apart")
+        raise PlanError("the models cut the text into different tokens: measure them apart")
     rows: list[Row] = []
     for model in plan.models:
         for candidate in plan.candidates:
@@ -99,15 +103,31 @@ def measure(plan: Plan, out: Path, tell: Callable[[str], object]) -> list[Row]:
     return rows
 
 
+def check_models(models: Sequence[Path]) -> None:
+    """Tables and logs know a model by its folder's name, and windows need a context.
+
+    Raises:
+        PlanError: two names are the same, or a model sees fewer tokens than a server is asked for.
+    """
+    names = [model.name for model in models]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise PlanError(f"two folders have the name {twice[0]}: expected another for each")
+    for model in models:
+        config = json.loads((model / "config.json").read_text())
+        seen = config.get("max_position_embeddings") or CONTEXT
+        if seen < CONTEXT:
+            raise PlanError(f"{model} sees {seen} tokens: expected {CONTEXT} or more")
+
+
 def tokens_of(plan: Plan, model: Path) -> list[int]:
     """Those that are measured, and one before them.
 
     Raises:
-        TextError: the text has too few.
+        PlanError: the text has too few.
     """
     found = read_text(plan.text, model).tokens
     if len(found) < plan.skip + plan.tokens + 1:
-        raise TextError(
+        raise PlanError(
             f"--skip {plan.skip}, --tokens {plan.tokens}: {plan.text} has {len(found)} tokens, "
             f"so expected at most {max(len(found) - plan.skip - 1, 0)} after that skip"
         )
@@ -130,14 +150,17 @@ def routed(server: Server, before: dict[str, counters.RouteTotals]) -> float | N
     """HK's share of the tokens since; None of a stock server.
 
     Raises:
-        ServerError: it is 0.
+        ServerError: there is a route of whose tokens HK computed nothing, though the engine is not
+            known to be faster there.
     """
     if server.backend != "hk":
         return None
-    share = counters.share_between(before, counters.read(server.url))
-    if share == 0:
-        raise ServerError(f"HK computed nothing (full log: {server.log})")
-    return share
+    after = counters.read(server.url)
+    idle = [route for route, totals in after.items() if not totals.share_of_hks]
+    if idle or not after:
+        of = " or ".join(idle) or "any route"
+        raise ServerError(f"HK computed nothing of {of} (full log: {server.log})")
+    return counters.share_between(before, after)
 
 
 def scores_of(client: Client, tokens: list[int]) -> list[float]:

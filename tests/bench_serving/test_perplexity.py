@@ -16,9 +16,10 @@ from bench_serving import counters, perplexity
 from bench_serving.__main__ import app
 from bench_serving.candidates import Candidate
 from bench_serving.counters import RouteTotals
-from bench_serving.engines import Vllm
-from bench_serving.perplexity import Plan, Row, TextError, measure, scores_of, table, tokens_of
+from bench_serving.engines import ENGINES, Engine, Vllm
+from bench_serving.perplexity import Plan, PlanError, Row, measure, scores_of, table, tokens_of
 from bench_serving.server import ServerError
+from hk_backend.engine.evidence import SAID
 from hk_backend.quantize.perplexity import WINDOW, Text
 from hk_backend.routing.routes import Tally
 
@@ -50,9 +51,12 @@ def plan(tmp_path: Path, **changes: Any) -> Plan:
 
 
 @pytest.fixture
-def text(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[int]]:
+def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[int]]:
     """A model's tokens of the text, by the model's name."""
     found = {"first": list(TOKENS), "second": list(TOKENS)}
+    for name in found:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
     read = lambda path, model: Text(path, "", found[model.name])  # noqa: E731
     monkeypatch.setattr(perplexity, "read_text", read)
     return found
@@ -77,7 +81,7 @@ def test_what_calibration_saw_is_left_out(tmp_path: Path, text: dict[str, list[i
 
 def test_a_text_that_is_too_short(tmp_path: Path, text: dict[str, list[int]]) -> None:
     message = r"--skip 100, --tokens 2972: .*text.txt has 3072 tokens, so expected at most 2971"
-    with pytest.raises(TextError, match=message):
+    with pytest.raises(PlanError, match=message):
         tokens_of(plan(tmp_path, tokens=2972), tmp_path / "first")
 
 
@@ -123,15 +127,46 @@ def test_hk_that_computes_nothing_is_an_error(
     tmp_path: Path, text: dict[str, list[int]], servers: list[RouteTotals]
 ) -> None:
     del servers[1:]
-    with pytest.raises(ServerError, match="HK computed nothing"):
+    with pytest.raises(ServerError, match="HK computed nothing of linear"):
         measure(plan(tmp_path), tmp_path / "out", print)
+
+
+def test_a_route_that_fell_back_is_an_error(
+    tmp_path: Path, text: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch, servers: Any
+) -> None:
+    """Though the other one did not; but not where the engine is faster, by measurement."""
+    served, left = Tally(1, 5), {"not packed": Tally(1, 5)}
+    routes = {"attention": RouteTotals(served), "linear": RouteTotals(fallbacks=left)}
+    monkeypatch.setattr(counters, "read", lambda url: routes)
+    with pytest.raises(ServerError, match="HK computed nothing of linear"):
+        measure(plan(tmp_path), tmp_path / "out", print)
+    routes["linear"] = RouteTotals(fallbacks={f"{SAID} faster": Tally(1, 5)})
+    assert len(measure(plan(tmp_path), tmp_path / "out", print)) == 2
+
+
+def test_models_that_cannot_be_told_apart(tmp_path: Path, text: dict[str, list[int]]) -> None:
+    models = [tmp_path / "first", tmp_path / "other" / "first"]
+    with pytest.raises(PlanError, match="two folders have the name first"):
+        measure(plan(tmp_path, models=models), tmp_path / "out", print)
+
+
+def test_a_model_with_a_short_context(tmp_path: Path, text: dict[str, list[int]]) -> None:
+    """Refused before a server is started, which would fail."""
+    (tmp_path / "second/config.json").write_text('{"max_position_embeddings": 512}')
+    with pytest.raises(PlanError, match=r"second sees 512 tokens: expected 2048 or more"):
+        measure(plan(tmp_path), tmp_path / "out", print)
+
+
+@pytest.mark.parametrize("engine", ENGINES.values(), ids=list(ENGINES))
+def test_servers_have_that_context(engine: Engine) -> None:
+    assert any(each.endswith(f"={perplexity.CONTEXT}") for each in engine.demo_arguments)
 
 
 def test_models_of_different_tokens_are_not_compared(
     tmp_path: Path, text: dict[str, list[int]]
 ) -> None:
     text["second"][500] += 1
-    with pytest.raises(TextError, match="different tokens"):
+    with pytest.raises(PlanError, match="different tokens"):
         measure(plan(tmp_path), tmp_path / "out", print)
 
 
