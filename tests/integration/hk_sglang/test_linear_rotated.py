@@ -13,7 +13,9 @@ from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead
 from hk_backend.engine.linear.rotated import RotationError
 from tests.integration.hk_sglang.linear_layers import config_of, installed, made, rank
 from tests.integration.shared.linear.rotated import *  # noqa: F403
-from tests.integration.shared.linear.rotated import only_hk, written
+from tests.integration.shared.linear.rotated import written
+from tests.integration.shared.linear.rotated_refused import *  # noqa: F403
+from tests.integration.shared.linear.rotated_refused import only_hk
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,9 @@ from hk_backend.engine.linear.rotated import RotationError
 from tests.integration.hk_vllm import linear_layers
 from tests.integration.hk_vllm.linear_layers import config_of
 from tests.integration.shared.linear.rotated import *  # noqa: F403
-from tests.integration.shared.linear.rotated import only_hk, refused, written
+from tests.integration.shared.linear.rotated import written
+from tests.integration.shared.linear.rotated_refused import *  # noqa: F403
+from tests.integration.shared.linear.rotated_refused import only_hk, refused
 
 pytestmark = pytest.mark.usefixtures("fresh_linear_route")
 

@@ -41,13 +41,16 @@ class Rotated(Serialized):
         plain = replace(scenario(str(self), made, ENGINE), environment=HK)
         if self.kind == "faults":
             return [plain]
-        right = replace(plain, rounds=plain.rounds[:1])
         if self.kind == "ranks":
-            # spawned, nothing makes SGLang take such a checkpoint in float32
-            environment, engine = HK | SPAWNED | {"HK_CHECK": "1"}, ENGINE | {"tp_size": 2}
-            ranks = replace(right, dtype="bfloat16", sabotage="", environment=environment)
-            return [replace(ranks, engine=engine)]
-        return [replace(right, environment=REFUSED[self.kind][0])]
+            return [on_two_ranks(plain)]
+        return [replace(plain, rounds=plain.rounds[:1], environment=REFUSED[self.kind][0])]
+
+
+def on_two_ranks(one: Scenario) -> Scenario:
+    """Its healthy round. Spawned, nothing makes SGLang take such a checkpoint in float32."""
+    environment, engine = HK | SPAWNED | {"HK_CHECK": "1"}, one.engine | {"tp_size": 2}
+    ranks = replace(one, dtype="bfloat16", sabotage="", environment=environment)
+    return replace(ranks, rounds=one.rounds[:1], engine=engine)
 
 
 @pytest.mark.parametrize("item", [Rotated(SCHEME)], ids=str)
@@ -61,10 +64,12 @@ def test_served_and_rotated(
 
 @dataclass(frozen=True)
 class Folded(Serialized):
-    """Most inputs come rotated."""
+    """Most inputs come rotated. `ranks`: how many, 1 or 2."""
+
+    ranks: int = 1
 
     def __str__(self) -> str:
-        return f"{self.scheme}-folded"
+        return f"{self.scheme}-folded-{self.ranks}"
 
     def made(self, checkpoint: Checkpoint, folder: Path) -> Made:
         into = folder / "quantized"
@@ -73,7 +78,8 @@ class Folded(Serialized):
 
     def scenarios(self, checkpoint: Checkpoint, folder: Path) -> list[Scenario]:
         made = self.made(checkpoint, folder)
-        return [replace(scenario(str(self), made, ENGINE), environment=HK)]
+        one = replace(scenario(str(self), made, ENGINE), environment=HK)
+        return [one if self.ranks == 1 else on_two_ranks(one)]
 
 
 @pytest.mark.slow
@@ -86,10 +92,12 @@ def test_served_and_folded(
 
 @dataclass(frozen=True)
 class Online(Serialized):
-    """`--quantization hk_mxfp4`, without an option."""
+    """`--quantization hk_mxfp4`, without an option. `ranks`: how many, 1 or 2."""
+
+    ranks: int = 1
 
     def __str__(self) -> str:
-        return self.scheme
+        return f"{self.scheme}-{self.ranks}"
 
     def made(self, checkpoint: Checkpoint, folder: Path) -> Made:
         source, into = Path(checkpoint("tiny-64")), folder / "quantized"
@@ -99,7 +107,8 @@ class Online(Serialized):
     def scenarios(self, checkpoint: Checkpoint, folder: Path) -> list[Scenario]:
         engine = ENGINE | {"quantization": "hk_mxfp4"}
         made = self.made(checkpoint, folder)
-        return [replace(scenario(str(self), made, engine), environment=HK)]
+        one = replace(scenario(str(self), made, engine), environment=HK)
+        return [one if self.ranks == 1 else on_two_ranks(one)]
 
 
 @pytest.mark.slow
@@ -120,9 +129,14 @@ def test_a_server_that_stops(item: Rotated, served: Reader) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("item", [Rotated(SCHEME, "ranks")], ids=str)
-def test_two_ranks(item: Rotated, served: Reader, checkpoint: Checkpoint, folder: Path) -> None:
-    """Each rotates its own channels; HK_CHECK compares every call with the reference."""
+@pytest.mark.parametrize(
+    "item", [Rotated(SCHEME, "ranks"), Folded(SCHEME, 2), Online(ONLINE.name, 2)], ids=str
+)
+def test_two_ranks(
+    item: Rotated | Folded | Online, served: Reader, checkpoint: Checkpoint, folder: Path
+) -> None:
+    """Each rotates its own channels, if v_proj's part has not; HK_CHECK compares every call with
+    the reference."""
     found = served(str(item)).only
     assert len(found.rounds[-1].workers) == 2
     assert_all_by_hk(found)

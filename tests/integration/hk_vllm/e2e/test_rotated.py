@@ -21,6 +21,7 @@ from tests.integration.shared.e2e.rotation_faults import SCHEME, assert_right_an
 from tests.integration.shared.linear.devices import GFX950
 from tests.models import tiny_llama
 
+LOADING = {"quantization": "hk_mxfp4"}
 RANKS = SPAWNED | {"VLLM_CPU_OMP_THREADS_BIND": "0|1", "HK_CHECK": "1"}
 REFUSED = {
     "gfx950": ({"HK_DEVICE": GFX950}, "gfx950 has no kernels for mxfp4 weights"),
@@ -81,21 +82,29 @@ def test_rotated_while_loading(tmp_path: Path) -> None:
     """`--quantization hk_mxfp4`, without an option."""
     source = tiny_llama(tmp_path, 64)
     made = replace(make(ONLINE, source, tmp_path), checkpoint=source)
-    plain = scenario("online", made, ENGINE | {"quantization": "hk_mxfp4"})
+    plain = scenario("online", made, ENGINE | LOADING)
     found = serve([plain], tmp_path / "served", HK)["online"]
     assert_right_and_red(found, made.truth)
 
 
 @pytest.mark.slow
-def test_two_ranks(made: Made, tmp_path: Path) -> None:
-    """Each rotates its own channels; HK_CHECK compares every call with the reference."""
-    plain = scenario("ranks", made, ENGINE | {"tensor_parallel_size": 2})
-    asked = replace(plain, rounds=plain.rounds[:1], environment=RANKS)
-    found = serve([asked], tmp_path, HK)["ranks"]
-    assert len(found.rounds[-1].workers) == 2
-    assert_all_by_hk(found)
-    assert_checked(found)
-    assert_true(SCHEMES[SCHEME], found, made.truth, "float32")
+def test_two_ranks(made: Made, folded: Made, tmp_path: Path) -> None:
+    """Each rotates its own channels, if v_proj's part has not; HK_CHECK compares every call with
+    the reference. A rotated checkpoint, a folded one, and a model that is rotated while loading."""
+    source = tiny_llama(tmp_path, 64)
+    online = replace(make(ONLINE, source, tmp_path), checkpoint=source)
+    cases = {"rotated": (made, {}), "folded": (folded, {}), "online": (online, LOADING)}
+    asked = []
+    for name, (of, options) in cases.items():
+        plain = scenario(name, of, ENGINE | options | {"tensor_parallel_size": 2})
+        asked.append(replace(plain, rounds=plain.rounds[:1], environment=RANKS))
+    served = serve(asked, tmp_path / "served", HK)
+    for name, (of, _) in cases.items():
+        found = served[name]
+        assert len(found.rounds[-1].workers) == 2
+        assert_all_by_hk(found)
+        assert_checked(found)
+        assert_true(SCHEMES[SCHEME], found, of.truth, "float32")
 
 
 @pytest.mark.slow

@@ -49,6 +49,13 @@ class LinearEngine(Protocol):
         """Give `layer` its checkpoint's tensors, one for each shard, and process them."""
         ...
 
+    def adapted(
+        self, layer: Any, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor
+    ) -> torch.Tensor:
+        """What the engine's LoRA wrapper of a row-parallel `layer` makes of `x` `[tokens, k]` under
+        an adapter of `a` `[rank, k]` and `b` `[n, rank]`."""
+        ...
+
     def loaded(
         self,
         config: Any,

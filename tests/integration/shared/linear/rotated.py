@@ -1,9 +1,7 @@
-"""Layers of either engine whose weights a checkpoint holds rotated: HK rotates their inputs, and
-nothing else serves them."""
+"""Layers of either engine whose weights a checkpoint holds rotated: HK rotates their inputs."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,9 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from hk_backend.engine.linear.rotated import RotationError
-from hk_backend.engine.linear.route import is_attached
-from hk_backend.ops.rotation import ROTATION_KEY
 from hk_backend.quantize.method import Method
 from hk_backend.quantize.recipe import RECIPES
 from hk_backend.quantize.source import PROJECTIONS
@@ -21,7 +16,6 @@ from hk_backend.reference.rotation import ROTATIONS
 from hk_backend.reference.rotation import rotated as turned
 from hk_backend.routing.routes import routes
 from hk_backend.terms.weight_format import FORMATS, rotated_activations
-from tests.integration.shared.linear.devices import GFX950
 from tests.integration.shared.linear.engine import LinearEngine
 from tests.integration.shared.linear.named_tensors import bfloat16
 from tests.integration.shared.linear_checkpoints import CHECKPOINTS, WIDTHS, Checkpoint, K
@@ -43,24 +37,6 @@ def x_of(k: int = K) -> torch.Tensor:
     x = torch.randn(9, k, generator=torch.Generator().manual_seed(1))
     x[:, 5] *= 30  # rotated, it is everywhere
     return x.bfloat16()
-
-
-def refused(engine: LinearEngine, config: Config, k: int = K) -> str:
-    """Why the engine stops at a layer of `config`."""
-    with pytest.raises(RotationError) as error:
-        engine.merged(engine.config_of(config), torch.bfloat16, k, WIDTHS, prefix=NAME)
-    return str(error.value)
-
-
-def only_hk(why: str, rotation: int = BLOCK, layer: str = NAME) -> str:
-    """A pattern of the error."""
-    return (
-        rf"{layer}: the checkpoint's weight is rotated \({ROTATION_KEY} {rotation}\), and nothing "
-        rf"but HK can serve it: .*{why}"
-    )
-
-
-# -- served
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -164,6 +140,22 @@ def row_parallel(
     return layer
 
 
+def test_an_adapter_around_a_layer(engine: LinearEngine) -> None:
+    """It gets the inputs as they came, and adds to what HK makes of them."""
+    checkpoint = CHECKPOINTS[NAMES[0]]
+    whole = {parameter: values[0] for parameter, values in checkpoint.tensors().items()}
+    layer = row_parallel(engine, checkpoint.config, 0, whole, ranks=1)
+    generator = torch.Generator().manual_seed(2)
+    a, b = torch.randn(4, K, generator=generator), torch.randn(WIDTHS[0], 4, generator=generator)
+    a, b = a.bfloat16(), b.bfloat16()
+    plain = layer.quant_method.apply(layer, x_of())
+    added = engine.adapted(layer, x_of(), a, b) - plain
+    expected = x_of().double() @ a.double().T @ b.double().T
+    # the adapter's middle and the sum are rounded to bfloat16
+    assert (added.double() - expected).norm() < 3 * 2.0**-8 * (expected.norm() + plain.norm())
+    assert expected.norm() > plain.norm() / 4, "it matters"
+
+
 def test_the_shadow_check_rotates(
     engine: LinearEngine, environment: Callable[..., None], any_rotated: Checkpoint
 ) -> None:
@@ -222,88 +214,6 @@ def test_a_rotation_that_does_not_fit_a_layer(engine: LinearEngine) -> None:
     for each in (config, checkpoint):
         with pytest.raises(ValueError, match=f"model.qkv_proj: --quantization hk_mxfp4: {why}"):
             engine.merged(each, torch.bfloat16, 192, WIDTHS)
-
-
-# -- served by nothing else
-
-
-def test_a_route_that_is_off(engine: LinearEngine) -> None:
-    routes.disable("linear", "because")
-    assert re.match(only_hk("because"), refused(engine, written()), re.DOTALL)
-
-
-@pytest.mark.parametrize("device", [GFX950], indirect=True)
-@pytest.mark.parametrize("format", ["mxfp4", "mxfp8"])
-def test_another_device(engine: LinearEngine, device: str, format: str) -> None:
-    config = written(format=format)
-    why = "gfx950 has no kernels for mxfp"
-    assert re.match(only_hk(why), refused(engine, config), re.DOTALL)
-
-
-@pytest.mark.parametrize("k", [96, 160])
-def test_a_rotation_that_crosses_a_shard(engine: LinearEngine, k: int) -> None:
-    """Alone, and where two ranks have a half each."""
-    why = rf"{k} input features are not a multiple of the rotation, {BLOCK}$"
-    assert re.match(only_hk(why), refused(engine, written(), k))
-    with pytest.raises(RotationError) as error:
-        row_parallel(engine, written(), 0, {}, 2 * k)
-    why = f"{k} input features on each of 2 ranks are not a multiple of the rotation, {BLOCK}$"
-    assert re.match(only_hk(why, layer="model.o_proj"), str(error.value))
-
-
-def test_a_format_that_is_not_rotated(engine: LinearEngine) -> None:
-    config = written(format="fp8", activations="token")
-    config["config_groups"]["group_0"]["weights"][ROTATION_KEY] = BLOCK
-    assert re.match(only_hk(""), refused(engine, config), re.DOTALL)
-
-
-def test_activations_of_another_format(engine: LinearEngine) -> None:
-    config = written()
-    config["config_groups"]["group_0"]["input_activations"] = {
-        "num_bits": 8,
-        "type": "float",
-        "symmetric": True,
-        "dynamic": True,
-        "strategy": "token",
-    }
-    assert re.match(only_hk(""), refused(engine, config), re.DOTALL)
-
-
-def test_shards_that_are_not_rotated_alike(engine: LinearEngine) -> None:
-    """The engines would take what the first of them says for all."""
-    config = written()
-    group = config["config_groups"]["group_0"]
-    other = {**group, "weights": {**group["weights"], ROTATION_KEY: 32}}
-    config["config_groups"] = {
-        "group_0": {**group, "targets": ["re:.*[qk]_proj$"]},
-        "group_1": {**other, "targets": ["re:.*v_proj$"]},
-    }
-    found = refused(engine, config)
-    parent = NAME.removesuffix(".qkv_proj")
-    assert found.startswith(f"{NAME}: {ROTATION_KEY} of its shards: ")
-    assert f"{parent}.k_proj 64, {parent}.v_proj 32: they run as one layer" in found
-    del other["weights"][ROTATION_KEY]
-    config["config_groups"]["group_1"]["weights"] = other["weights"]
-    assert f"{parent}.v_proj 0" in refused(engine, config)
-
-
-@pytest.mark.parametrize("rotation", [0, 16, 48, "64", None])
-def test_a_rotation_that_there_is_not(engine: LinearEngine, rotation: Any) -> None:
-    config = written()
-    config["config_groups"]["group_0"]["weights"][ROTATION_KEY] = rotation
-    assert refused(engine, config) == (
-        f"{ROTATION_KEY}: {rotation!r} is not valid: expected one of 32, 64, 128"
-    )
-
-
-def test_a_layer_that_is_ignored(engine: LinearEngine) -> None:
-    """It is as it would be in any checkpoint."""
-    config = engine.config_of({**written(), "ignore": ["re:.*[qkv]_proj"]})
-    layer = engine.merged(config, torch.bfloat16, K, WIDTHS, prefix=NAME)
-    weights = [torch.randn(n, K).bfloat16() for n in WIDTHS]
-    engine.load(layer, {"weight": weights})
-    assert is_attached(layer)
-    assert layer.hk_packed.rotation == 0
 
 
 __all__ = [name for name in globals() if name.startswith("test_")] + ["any_rotated"]
