@@ -50,7 +50,7 @@ CAUSAL = (True, False)
 def kernel_cases(draw: DrawFn) -> Case:
     """Any call that the kernels cover, small enough for emulator and reference."""
     num_heads, num_kv_heads = draw(st.sampled_from(HEADS))
-    longest = 1200 // num_heads
+    longest = 900 // num_heads
     causal = draw(st.booleans())
     queries = st.one_of(st.just(0), st.sampled_from(QUERY_EDGES), st.integers(1, 300)).map(
         lambda n: min(n, longest)
@@ -91,7 +91,7 @@ AXES = {
 def drawn(number: int, axes: dict[str, Any]) -> Case:
     """A case of one value of each axis; the lengths are edges of tiles, or any."""
     random = draw(f"lengths {number}")
-    longest = 1200 // axes["heads"][0]
+    longest = 900 // axes["heads"][0]
 
     def lengths() -> tuple[int, int]:
         queries = min(random.choice((0, random.randint(1, 300), *QUERY_EDGES)), longest)
@@ -140,7 +140,7 @@ def edges(entry: KernelEntry, causal: bool, pairs: Sequence[tuple[int, int]]) ->
 
 @kernels(causal=CAUSAL)
 def test_pairs_of_tile_edges(entry: KernelEntry, causal: bool) -> None:
-    edges(entry, causal, draw(f"edges {entry.name} {causal}").sample(PAIRS, 16))
+    edges(entry, causal, draw(f"edges {entry.name} {causal}").sample(PAIRS, 12))
 
 
 @pytest.mark.slow
@@ -156,7 +156,7 @@ def test_every_pair_of_tile_edges(entry: KernelEntry, causal: bool) -> None:
 def test_the_order_of_waves_does_not_matter(entry: KernelEntry) -> None:
     """Any interleaving gives the very same bits."""
     launch = Launch(entry, Case(lengths=((300, 420), (33, 97)), block_size=48))
-    outcomes = [passes(launch, seed) for seed in range(4)]
+    outcomes = [passes(launch, seed) for seed in range(3)]
     for other in outcomes[1:]:
         assert torch.equal(bits(other.out), bits(outcomes[0].out))
         assert torch.equal(bits(other.lse), bits(outcomes[0].lse))
@@ -211,12 +211,12 @@ def test_a_batch_without_tokens(entry: KernelEntry) -> None:
         passes(Launch(entry, Case(lengths=lengths, after=4)))
 
 
-@kernels()
+@kernels(dtype=("bf16",))  # of which each fp16 kernel has the instructions (test_mutants.py)
 def test_more_requests_than_lanes(entry: KernelEntry) -> None:
     """The search for a workgroup's request narrows 64-fold per step: here it takes two."""
     random = torch.Generator().manual_seed(7)
-    counts = torch.randint(0, 4, (150,), generator=random).tolist()
-    counts[40], counts[111] = 260, 300
+    counts = torch.randint(0, 4, (100,), generator=random).tolist()
+    counts[40], counts[81] = 260, 300
     lengths = tuple((n, n + 2 * (i % 3)) for i, n in enumerate(counts))
     passes(Launch(entry, Case(lengths=lengths, num_heads=1)))
 
