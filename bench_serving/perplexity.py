@@ -107,14 +107,17 @@ def check_models(models: Sequence[Path]) -> None:
     """Tables and logs know a model by its folder's name, and windows need a context.
 
     Raises:
-        PlanError: two names are the same, or a model sees fewer tokens than a server is asked for.
+        PlanError: two names are the same, a folder has no config.json, or a model sees fewer tokens
+            than a server is asked for.
     """
     names = [model.name for model in models]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise PlanError(f"two folders have the name {twice[0]}: expected another for each")
     for model in models:
-        config = json.loads((model / "config.json").read_text())
-        seen = config.get("max_position_embeddings") or CONTEXT
+        config = model / "config.json"
+        if not config.is_file():
+            raise PlanError(f"{model} has no config.json: expected the folder of a checkpoint")
+        seen = json.loads(config.read_text()).get("max_position_embeddings") or CONTEXT
         if seen < CONTEXT:
             raise PlanError(f"{model} sees {seen} tokens: expected {CONTEXT} or more")
 

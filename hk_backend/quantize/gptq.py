@@ -45,10 +45,10 @@ def compensated(target: torch.Tensor, hessian: torch.Tensor, recipe: Recipe) -> 
     steps = factors(scales, recipe.format, *target.shape)
     codes = encode(moved(target, steps, hessian, recipe.format), recipe.format, scales)
     choices = [recipe.quantize(target), (codes, scales)]
-    nearest, found = (objective(recipe.dequantize(*each), target, hessian) for each in choices)
-    codes, scales = choices[found < nearest]
+    before, after = (objective(recipe.dequantize(*each), target, hessian) for each in choices)
+    codes, scales = choices[after < before]
     error = recipe.relative_error(codes, scales, target)
-    return Compensated(codes, scales, error, (nearest, min(nearest, found)))
+    return Compensated(codes, scales, error, (before, min(before, after)))
 
 
 def objective(values: torch.Tensor, weight: torch.Tensor, hessian: torch.Tensor) -> float:

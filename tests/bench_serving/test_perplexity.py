@@ -150,6 +150,12 @@ def test_models_that_cannot_be_told_apart(tmp_path: Path, text: dict[str, list[i
         measure(plan(tmp_path, models=models), tmp_path / "out", print)
 
 
+def test_a_folder_without_a_model(tmp_path: Path, text: dict[str, list[int]]) -> None:
+    (tmp_path / "second/config.json").unlink()
+    with pytest.raises(PlanError, match=r"second has no config\.json"):
+        measure(plan(tmp_path), tmp_path / "out", print)
+
+
 def test_a_model_with_a_short_context(tmp_path: Path, text: dict[str, list[int]]) -> None:
     """Refused before a server is started, which would fail."""
     (tmp_path / "second/config.json").write_text('{"max_position_embeddings": 512}')
