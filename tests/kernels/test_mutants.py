@@ -17,6 +17,7 @@ from tests.kernels import mutants, source_mutants
 from tests.kernels.catalogues import selected
 from tests.kernels.cover import family, of_each_kind
 from tests.kernels.source_mutants import SourceMutant
+from tests.seed import draw
 
 PACKED, PAGED, SPLIT, TOKENS, ANY_PAGES, TURNS = (
     selected("attention_prefill", dtype="bf16", head_size=head_size, keys=keys)
@@ -64,11 +65,11 @@ JUDGED = [
     [PADDED],
 ]
 """By source: of the template's kernels those whose mutants every run judges."""
-EVERY_RUN = (PAGED, WINDOWED)
+DRAWN = draw("waits of attention").choice((PAGED, WINDOWED))
 IN_BF16 = [entry for entry in family("attention_prefill") if entry.facts["dtype"] == "bf16"]
 """The others are these, but for the dtype of an instruction (a test below)."""
 ENTRIES = [
-    pytest.param(entry, id=entry.name, marks=[] if entry in EVERY_RUN else pytest.mark.slow)
+    pytest.param(entry, id=entry.name, marks=[] if entry == DRAWN else pytest.mark.slow)
     for entry in IN_BF16
 ]
 ONE_COPY = "s_waitcnt vmcnt(12): vmcnt 12 -> 13"
