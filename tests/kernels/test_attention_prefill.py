@@ -50,7 +50,7 @@ CAUSAL = (True, False)
 def kernel_cases(draw: DrawFn) -> Case:
     """Any call that the kernels cover, small enough for emulator and reference."""
     num_heads, num_kv_heads = draw(st.sampled_from(HEADS))
-    longest = 900 // num_heads
+    longest = 1200 // num_heads
     causal = draw(st.booleans())
     queries = st.one_of(st.just(0), st.sampled_from(QUERY_EDGES), st.integers(1, 300)).map(
         lambda n: min(n, longest)

@@ -36,6 +36,7 @@ def _changed() -> list[Any]:
         head.UnquantizedEmbeddingMethod,
         head.LogitsProcessor,
         model.ModelRunner,
+        model.TokenizerManager,
         loading.DefaultModelLoader,
         *loading.PREPARED,
         loading.SchedulerWeightUpdaterManager,

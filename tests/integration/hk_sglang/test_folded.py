@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 from hk_sglang.linear.model import _tokenize, strangers
+from sglang.srt.managers.tokenizer_manager import TokenizerManager
 from sglang.srt.server_args import ServerArgs
 
+from hk_backend.engine.patching import MARK
 from hk_backend.terms.folds import ALL, FOLD_KEY, HEADS
+from tests.integration.hk_sglang.linear_layers import installed
 
 
 @pytest.mark.parametrize(
@@ -37,6 +40,12 @@ def test_an_sglang_with_fewer_options() -> None:
     names = ("speculative_algorithm", "enable_lora", "lora_paths")
     older = SimpleNamespace(**dict.fromkeys(names), is_embedding=False)
     assert strangers(older) == ("", "")
+
+
+def test_every_request_is_looked_at() -> None:
+    """Where SGLang turns one into tokens, once the route is installed."""
+    with installed():
+        assert hasattr(TokenizerManager._tokenize_one_request, MARK)
 
 
 async def tokens(manager: Any, request: Any) -> str:
