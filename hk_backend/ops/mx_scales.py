@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from hk_backend.ops.mx_elements import nearest, packed
+from hk_backend.ops.mx_elements import nearest
 from hk_backend.ops.quantize import quantize_mx
 from hk_backend.reference.linear import mx_scale_values
 from hk_backend.terms.weight_format import FORMATS, MX_BLOCK
@@ -49,8 +49,3 @@ def round_to(weight: torch.Tensor, scales: torch.Tensor, format: str) -> torch.T
     """The float32 values `[n, k]` that `weight` has under `scales`."""
     factors = spread(scales)
     return nearest(weight.float() / factors, format) * factors
-
-
-def codes_under(weight: torch.Tensor, scales: torch.Tensor, format: str) -> torch.Tensor:
-    """The codes of `round_to`, in the layout of `pack_weight`."""
-    return packed(nearest(weight.float() / spread(scales), format), format)

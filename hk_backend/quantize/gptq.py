@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 
 from hk_backend.ops.mx_elements import nearest
+from hk_backend.ops.weight_codes import codes_under, factors
 from hk_backend.quantize.recipe import Recipe
-from hk_backend.quantize.values import encode, factors
 
 DAMPING = 0.01
 """Of the mean of the Hessian's diagonal, added to it: for inputs that calibration hardly saw."""
@@ -43,7 +43,7 @@ def compensated(target: torch.Tensor, hessian: torch.Tensor, recipe: Recipe) -> 
     """
     scales = recipe.best_scales(target)
     steps = factors(scales, recipe.format, *target.shape)
-    codes = encode(moved(target, steps, hessian, recipe.format), recipe.format, scales)
+    codes = codes_under(moved(target, steps, hessian, recipe.format), recipe.format, scales)
     choices = [recipe.quantize(target), (codes, scales)]
     before, after = (objective(recipe.dequantize(*each), target, hessian) for each in choices)
     codes, scales = choices[after < before]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from hk_backend.ops.weight_codes import codes_under
 from hk_backend.quantize.recipe import Recipe
-from hk_backend.quantize.values import encode
 from hk_backend.reference.rotation import rotated
 from hk_backend.terms.folds import NONE
 
@@ -44,4 +44,4 @@ class Method:
         if self.name == "rtn":
             return recipe.quantize(target)
         scales = recipe.best_scales(target)
-        return encode(target, recipe.format, scales), scales
+        return codes_under(target, recipe.format, scales), scales

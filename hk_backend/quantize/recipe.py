@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from hk_backend import ops
+from hk_backend.ops.fp8_scales import fp8_scales
 from hk_backend.ops.mx_scales import best_scales
 from hk_backend.ops.rotation import ROTATION_KEY
 from hk_backend.quantize.tensor import StoredTensor
@@ -136,21 +137,6 @@ RECIPES = {
         Recipe("mxfp4", "mxfp4", "mx", ("mx", "none"), caution=CAUTION, rotates=True),
     )
 }
-
-
-def fp8_scales(weight: torch.Tensor, granularity: str, largest: float) -> torch.Tensor:
-    """float32 scales of a weight `[n, k]`, one per channel `[n, 1]` or per 128x128 block.
-
-    Without the minimum that the operator applies to dynamic scales: a channel may be tiny, and
-    a channel of zeros can have any scale.
-    """
-    sizes = weight.abs().float()
-    if granularity == "channel":
-        highest = sizes.amax(1, keepdim=True)
-    else:
-        columns = torch.stack([part.amax(1) for part in sizes.split(FP8_BLOCK, 1)], 1)
-        highest = torch.stack([part.amax(0) for part in columns.split(FP8_BLOCK)])
-    return (highest / largest).clamp(min=torch.finfo(torch.float32).tiny)
 
 
 def compressed_tensors_config(

@@ -1,5 +1,4 @@
-"""Between codes and values: back through a table, one or two bytes of codes at a time, which is
-fast; there under scales that are given (`hk_backend.ops` chooses scales itself)."""
+"""From codes to values: through a table, one or two bytes of codes at a time, which is fast."""
 
 from __future__ import annotations
 
@@ -7,10 +6,9 @@ from functools import cache
 
 import torch
 
-from hk_backend.ops.mx_elements import nearest, packed
-from hk_backend.ops.mx_scales import spread
+from hk_backend.ops.weight_codes import factors
 from hk_backend.reference.linear import decode, mx_scale_values, pack_bits
-from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK, MX_BLOCK
+from hk_backend.terms.weight_format import FORMATS, MX_BLOCK
 
 
 def dequantize(codes: torch.Tensor, format: str, scales: torch.Tensor) -> torch.Tensor:
@@ -25,22 +23,6 @@ def dequantize(codes: torch.Tensor, format: str, scales: torch.Tensor) -> torch.
         of_blocks = mx_scale_values(scales).float()[..., None]
         return elements.view(n, -1, MX_BLOCK).mul_(of_blocks).view(n, k)
     return elements.mul_(factors(scales, format, n, k))
-
-
-def factors(scales: torch.Tensor, format: str, n: int, k: int) -> torch.Tensor:
-    """What each element of a weight is multiplied with: float32 `[n, k]`."""
-    if FORMATS[format].is_mx:
-        return spread(scales)
-    if scales.shape != (n, 1):
-        scales = scales.repeat_interleave(FP8_BLOCK, 0)[:n]
-        scales = scales.repeat_interleave(FP8_BLOCK, 1)
-    return scales[:, :k].expand(n, k)
-
-
-def encode(values: torch.Tensor, format: str, scales: torch.Tensor) -> torch.Tensor:
-    """The codes of `values` `[n, k]` under `scales`, in the layouts of `pack_weight`: each the
-    nearest, ties to even, saturating."""
-    return packed(nearest(values.float() / factors(scales, format, *values.shape), format), format)
 
 
 def _elements(codes: torch.Tensor, format: str) -> torch.Tensor:

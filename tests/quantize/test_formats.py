@@ -20,9 +20,10 @@ from compressed_tensors.quantization.utils.helpers import calculate_qparams
 from safetensors.torch import load_file
 
 from hk_backend import reference
+from hk_backend.ops.fp8_scales import fp8_scales
 from hk_backend.ops.head_format import HEAD_KEY, KEPT
 from hk_backend.quantize.job import Job
-from hk_backend.quantize.recipe import RECIPES, fp8_scales
+from hk_backend.quantize.recipe import RECIPES
 from hk_backend.quantize.settings import Settings
 from hk_backend.quantize.source import open_source
 from hk_backend.quantize.values import dequantize

@@ -7,10 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hk_backend.ops.weight_codes import codes_under
 from hk_backend.quantize import gptq
 from hk_backend.quantize.gptq import compensated
 from hk_backend.quantize.recipe import RECIPES
-from hk_backend.quantize.values import encode
 from hk_backend.terms.weight_format import MX_BLOCK
 from tests.quantize.test_methods import outlying
 
@@ -68,7 +68,7 @@ def test_related_inputs_are_made_up_for(format: str) -> None:
     alone = compensated(weight, torch.eye(256), recipe)
     scales = recipe.best_scales(weight)
     assert torch.equal(alone.scales.float(), scales.float())
-    assert torch.equal(alone.codes.float(), encode(weight, recipe.format, scales).float())
+    assert torch.equal(alone.codes.float(), codes_under(weight, recipe.format, scales).float())
 
 
 def test_scales_that_were_chosen_badly_are_not_taken() -> None:

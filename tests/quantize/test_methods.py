@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from hk_backend import reference
 from hk_backend.ops.mx_elements import nearest, packed
-from hk_backend.ops.mx_scales import best_scales, codes_under, round_to, usual_scales
+from hk_backend.ops.mx_scales import best_scales, round_to, usual_scales
+from hk_backend.ops.weight_codes import codes_under
 from hk_backend.quantize.method import Method
 from hk_backend.quantize.recipe import RECIPES
 from hk_backend.quantize.served import Serving
@@ -56,7 +57,7 @@ def test_scales_are_never_worse_in_any_block(format: str, seed: int, spread: flo
     usual = usual_scales(weight, format).int()
     for step in (-1, 1):  # by definition, and nothing nearby is better
         shifted = (usual + step).clamp(0, FORMATS[format].largest_scale_code).to(torch.uint8)
-        assert (chosen <= errors(codes_under(weight, shifted, format), shifted)).all()
+        assert (chosen <= errors(codes_under(weight, format, shifted), shifted)).all()
 
 
 @pytest.mark.parametrize("format", MX)
@@ -81,7 +82,7 @@ def test_extreme_scales(format: str) -> None:
     weight[0] = 2.0**-126
     weight[1] = 2.0**127
     scales = best_scales(weight, format)
-    found = reference.dequantize(codes_under(weight, scales, format), format, scales)
+    found = reference.dequantize(codes_under(weight, format, scales), format, scales)
     assert torch.equal(found, weight.double())
     assert torch.equal(mx_scale_values(scales[2]), torch.tensor([2.0**-127]).double())
 

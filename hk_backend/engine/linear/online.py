@@ -11,7 +11,9 @@ from hk_backend.engine.linear.options import Options
 from hk_backend.engine.linear.packed_layer import pack_layer
 from hk_backend.engine.linear.shards import CheckpointError, shard_names, shard_widths
 from hk_backend.ops import quantize_fp8, quantize_mx
-from hk_backend.ops.mx_scales import AT_ONCE, best_scales, codes_under
+from hk_backend.ops.fp8_scales import fp8_scales
+from hk_backend.ops.mx_scales import AT_ONCE, best_scales
+from hk_backend.ops.weight_codes import codes_under
 from hk_backend.reference.rotation import rotated
 from hk_backend.terms.weight_format import FORMATS
 
@@ -30,7 +32,7 @@ def pack_online(layer: Any, weight: torch.Tensor, options: Options) -> None:
     format = FORMATS[options.format]
     activations, rotation = options.rounding(weight.shape[1])
     if format.is_fp8:
-        scales = channel_scales(weight, format.quantised_max)
+        scales = fp8_scales(weight, "channel", format.quantised_max)
         codes, _ = quantize_fp8(weight, "channel", scales, dtype=format.dtype)
     elif rotation:
         codes, scales = rotated_codes(weight, options.format, rotation)
@@ -48,16 +50,8 @@ def rotated_codes(
     for rows in weight.split(max(1, AT_ONCE // weight.shape[1])):
         target = rotated(rows, rotation).float()
         scales.append(best_scales(target, format))
-        codes.append(codes_under(target, scales[-1], format))
+        codes.append(codes_under(target, format, scales[-1]))
     return torch.cat(codes), torch.cat(scales)
-
-
-def channel_scales(weight: torch.Tensor, largest: float) -> torch.Tensor:
-    """Scales `[N, 1]` with which each row's largest value is `largest`; without the minimum of
-    dynamic scales, so that rows of tiny weights keep their precision."""
-    low, high = weight.aminmax(dim=1, keepdim=True)
-    scales = torch.maximum(high, -low).float() / largest
-    return scales.clamp(min=torch.finfo(torch.float32).tiny)
 
 
 def shard_indices(shard: Any) -> set[int] | None:
