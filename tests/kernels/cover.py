@@ -5,7 +5,8 @@
 
 runs the test for so many kernels and values that each pair of values of two axes occurs; the facts
 of the catalogue (dtype, head size, ..., and the arch) are axes, too. So a test costs as much as its
-two longest axes, however many kernels there are. The rest of the product is marked slow.
+two longest axes, however many kernels there are. The rest of the product is marked slow, or a part
+of it, the sweep.
 
 Which cover is drawn from the commit, or HK_TEST_SEED; the session's header says which. Everything
 drawn is in the test's name.
@@ -76,8 +77,11 @@ def cover(
     ]
 
 
-def covered(operator: str, **axes: Sequence[Any]) -> Any:
-    """Parametrise a test by `entry` and the axes that are no facts: see above."""
+def covered(
+    operator: str, swept: Mapping[str, Sequence[Any]] | None = None, **axes: Sequence[Any]
+) -> Any:
+    """Parametrise a test by `entry` and the axes that are no facts: see above. `swept`: values of
+    facts of which alone the sweep is."""
 
     def decorate(test: Any) -> Any:
         chosen = [(e, tuple(row.values())) for e, row in cover(test.__name__, operator, **axes)]
@@ -88,7 +92,7 @@ def covered(operator: str, **axes: Sequence[Any]) -> Any:
             (entry, row)
             for entry in family(operator)
             for row in itertools.product(*others.values())
-            if has(entry, wanted) and (entry, row) not in chosen
+            if has(entry, wanted | dict(swept or {})) and (entry, row) not in chosen
         ]
         names = ("entry", *others)
         return pytest.mark.parametrize(names, [*params(chosen), *params(rest, pytest.mark.slow)])(

@@ -29,7 +29,7 @@ DOTS = {torch.float16: 14, torch.bfloat16: 60}
 """The queries and keys of exact scores, as powers of two."""
 
 
-@kernels(mask=UNCAPPED, causal=(True, False), lengths=(((70, 330),), ((300, 300),)))
+@kernels(by_type=True, mask=UNCAPPED, causal=(True, False), lengths=(((70, 330),), ((300, 300),)))
 def test_ten_thousand_times_a_normal_variate(
     entry: KernelEntry, causal: bool, lengths: tuple[tuple[int, int], ...]
 ) -> None:
@@ -64,7 +64,7 @@ def test_ten_thousand_times_a_normal_variate(
     assert ((outcome.lse - launch.want.lse).abs() <= strayed).all()
 
 
-@kernels(mask=UNCAPPED, keys=("packed",), power=(24, 25, 27, 31, 60, 100, 127, 130))
+@kernels(by_type=True, mask=UNCAPPED, keys=("packed",), power=(24, 25, 27, 31, 60, 100, 127, 130))
 def test_scores_that_differ_in_their_last_bits(entry: KernelEntry, power: int) -> None:
     """Scaled scores around +-2^power and around 0, ties and neighbours, constant and rising."""
     keys = torch.arange(400)
@@ -77,7 +77,7 @@ def test_scores_that_differ_in_their_last_bits(entry: KernelEntry, power: int) -
     assert outcome.lse.isinf().any() == (power > 127)
 
 
-@kernels(mask=UNCAPPED, keys=("packed",), dtype=("bf16",))
+@kernels(by_type=True, mask=UNCAPPED, keys=("packed",), dtype=("bf16",))
 def test_scores_past_float32(entry: KernelEntry) -> None:
     """Minus infinity has no weight; plus infinity has no softmax, and stays in its row."""
     call = exact_scores(entry, 27, [(1, torch.arange(130) % TIES)] * 4)

@@ -21,14 +21,14 @@ NO_NUMBERS = {
 """The codes of NaN and infinity (OCP 8-bit Floating Point Specification, table 1)."""
 
 
-@kernels(stored=FP8, k_scale=SCALES, v_scale=SCALES)
+@kernels(by_type=True, stored=FP8, k_scale=SCALES, v_scale=SCALES)
 def test_scales(entry: KernelEntry, k_scale: str, v_scale: str) -> None:
     """Of the whole cache, or another for each KV head; as numbers, or where the GPU reads them."""
     case = Case(((70, 330), (9, 40)), 4, 2, k_scale=k_scale, v_scale=v_scale, seed=3)
     passes(Launch(entry, case))
 
 
-@kernels(stored=FP8)
+@kernels(by_type=True, stored=FP8)
 def test_scales_that_lie_apart(entry: KernelEntry) -> None:
     """Those of other layers between them, which are NaN here."""
     case = Case(((40, 140),), 6, 3, k_scale="per head", v_scale="per head")
@@ -40,7 +40,7 @@ def test_scales_that_lie_apart(entry: KernelEntry) -> None:
     passes(launch)
 
 
-@kernels(stored=FP8)
+@kernels(by_type=True, stored=FP8)
 def test_every_code_of_a_value(entry: KernelEntry) -> None:
     """Subnormals, zeros of both signs, infinities and NaN among them. With one key to see, and a
     score of zero, a row is the key's values."""
@@ -53,7 +53,7 @@ def test_every_code_of_a_value(entry: KernelEntry) -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
 
 
-@kernels(stored=FP8)
+@kernels(by_type=True, stored=FP8)
 def test_every_code_of_a_key(entry: KernelEntry) -> None:
     """A query that is the unit vector of a channel has the key's element for a score."""
     call, keys, _ = call_of_all_codes(entry)
@@ -67,7 +67,7 @@ def test_every_code_of_a_key(entry: KernelEntry) -> None:
     assert (error <= LSE_ERROR * scores.abs() + cap_error).all()
 
 
-@kernels(stored=FP8)
+@kernels(by_type=True, stored=FP8)
 def test_a_key_that_is_no_number(entry: KernelEntry) -> None:
     """Its rows have no softmax, or no key where its score is minus infinity; others are exact."""
     call, keys, values = call_of_all_codes(entry)
@@ -85,7 +85,7 @@ def test_a_key_that_is_no_number(entry: KernelEntry) -> None:
         assert torch.equal(bits(outcome.out[size:]), bits(clean.out[size:]))
 
 
-@kernels(stored=FP8)
+@kernels(by_type=True, stored=FP8)
 def test_what_no_sequence_owns_may_be_any_code(entry: KernelEntry) -> None:
     """Every NaN and every infinity, in the last blocks' ends and in blocks that nobody has."""
     call = make(Launch.fitting(entry, Case(((70, 333), (5, 65), (1, 1)), 2, 2, block_size=48)))

@@ -12,7 +12,7 @@ from tests.kernels.attention_launch import Launch, bits, kernels, passes
 from tests.ops.cases import Call, Case, int32, make
 
 
-@kernels(keys=("packed",), step=(0.25, 4.0, 64.0), direction=(1, -1))
+@kernels(by_type=True, keys=("packed",), step=(0.25, 4.0, 64.0), direction=(1, -1))
 def test_maxima_that_move(entry: KernelEntry, direction: int, step: float) -> None:
     """Scores that rise with every key, every tile, and every fifth tile: O is rescaled or not."""
     keys = torch.arange(700)
@@ -20,7 +20,7 @@ def test_maxima_that_move(entry: KernelEntry, direction: int, step: float) -> No
     passes(Launch.of(entry, call_with_scores(entry, direction * step * torch.stack(rows))))
 
 
-@kernels(keys=("packed",), jump=(7.9, 8.1, 100.0, 3e4))
+@kernels(by_type=True, keys=("packed",), jump=(7.9, 8.1, 100.0, 3e4))
 def test_one_key_far_above_the_rest(entry: KernelEntry, jump: float) -> None:
     """Around the rise of 2^8 that a stale maximum is allowed, and far beyond."""
     places = (0, 1, 31, 32, 63, 64, 255, 256, 319, 320, 599)
@@ -31,7 +31,12 @@ def test_one_key_far_above_the_rest(entry: KernelEntry, jump: float) -> None:
     passes(Launch.of(entry, call_with_scores(entry, -scores)))
 
 
-@kernels(mask=(NO_MASK, WINDOW, ALIBI), keys=("packed",), hidden=(1, 63, 64, 65, 128, 299, 300))
+@kernels(
+    by_type=True,
+    mask=(NO_MASK, WINDOW, ALIBI),
+    keys=("packed",),
+    hidden=(1, 63, 64, 65, 128, 299, 300),
+)
 def test_scores_of_minus_infinity(entry: KernelEntry, hidden: int) -> None:
     """As many leading keys, then trailing ones, then all: no weight, and no NaN from inf - inf."""
     scores = torch.arange(300.0).remainder(7).repeat(2, 1)
@@ -46,7 +51,7 @@ def test_scores_of_minus_infinity(entry: KernelEntry, hidden: int) -> None:
     passes(Launch.of(entry, call))
 
 
-@kernels(keys=("packed",))
+@kernels(by_type=True, keys=("packed",))
 def test_infinity_and_nan_stay_in_their_row(entry: KernelEntry) -> None:
     """A row whose scores have no softmax says so; its neighbours are exact."""
     case = Case(lengths=((70, 70),), causal=False)
@@ -62,7 +67,7 @@ def test_infinity_and_nan_stay_in_their_row(entry: KernelEntry) -> None:
         assert torch.equal(bits(outcome.out[others]), bits(clean.out[others]))
 
 
-@kernels(keys=("packed",))
+@kernels(by_type=True, keys=("packed",))
 def test_outliers(entry: KernelEntry) -> None:
     """As real models have: a few channels, and a few tokens, far larger than the rest."""
     call = make(Launch.fitting(entry, Case(lengths=((130, 330),), num_heads=4, num_kv_heads=2)))
@@ -73,7 +78,7 @@ def test_outliers(entry: KernelEntry) -> None:
     passes(Launch.of(entry, call))
 
 
-@kernels(keys=("packed",))
+@kernels(by_type=True, keys=("packed",))
 def test_values_up_to_the_largest(entry: KernelEntry) -> None:
     call = make(Launch.fitting(entry, Case(lengths=((70, 70),))))
     dtype = call["query"].dtype

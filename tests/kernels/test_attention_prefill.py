@@ -25,10 +25,9 @@ from tests.ops.cases import Case, make
 from tests.ops.strategies import generated
 from tests.seed import draw
 
-ENTRIES = family("attention_prefill")
+ENTRIES = [entry for entry in family("attention_prefill") if entry.facts["dtype"] == "bf16"]
+"""Of the sweeps (attention_launch.kernels)."""
 HEADS = ((32, 8), (8, 1), (9, 3), (64, 8), (8, 8), (2, 1))
-CACHES = ("paged", "tokens", "any_pages", "split")
-BLOCK_SIZES = (1, 2, 3, 8, 16, 20, 32, 48, 64, 80, 128, 256)
 LAYOUTS = (
     "NHD, two tensors",
     "HND, two tensors",
@@ -39,7 +38,9 @@ LAYOUTS = (
     "padded rows",
 )
 """Of tests/ops/layouts: those whose heads are contiguous."""
-BLOCK_SIZES = (16, 32, 48, 64, 80, 128, 256)
+SIXTEENS = (16, 32, 48, 64, 80, 128, 256)
+ANY_SIZE = (2, 3, 8, 12, 20, 28, 44, 76, 124, 252)
+"""Tokens of a page: of kernels for multiples of 16, and for others."""
 QUERY_EDGES = (1, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 289, 511, 513)
 KEY_EDGES = (0, 1, 15, 16, 63, 64, 65, 127, 128, 191, 192, 255, 256, 257, 319, 320, 321, 448)
 
@@ -64,7 +65,7 @@ def kernel_cases(draw: DrawFn) -> Case:
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
         layout=draw(st.sampled_from((*LAYOUTS, *SPLIT_LAYOUTS))),
-        block_size=draw(st.sampled_from(BLOCK_SIZES)),
+        block_size=draw(st.sampled_from((*SIXTEENS, *ANY_SIZE))),
         causal=causal,
         scale=draw(st.sampled_from((None, None, None, 0.3, -0.1, 0.0))),
         before=draw(st.sampled_from((0, 0, 2, 300))),
@@ -77,7 +78,7 @@ def kernel_cases(draw: DrawFn) -> Case:
 AXES = {
     "heads": HEADS,
     "layout": (*LAYOUTS, *SPLIT_LAYOUTS),
-    "block_size": BLOCK_SIZES,
+    "block_size": (*SIXTEENS, *ANY_SIZE),
     "causal": CAUSAL,
     "scale": (None, 0.3, -0.1, 0.0),
     "requests": (1, 2, 3, 4),
@@ -147,9 +148,15 @@ def test_pairs_of_tile_edges(entry: KernelEntry, causal: bool) -> None:
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
 @pytest.mark.parametrize("causal", CAUSAL, ids=["causal", "full"])
 def test_every_pair_of_tile_edges(entry: KernelEntry, causal: bool) -> None:
-    """Each kernel takes a part of the pairs; the kernels with the same schedule take them all."""
-    share = ENTRIES.index(entry) // 4  # bf16 and fp16 differ in two instructions
-    edges(entry, causal, PAIRS[share::2][:: 1 if causal else 3])
+    """Kernels with the same schedule, whose rows come from elsewhere, take turns."""
+    alike = [other for other in ENTRIES if schedule(other) == schedule(entry)]
+    share = PAIRS[alike.index(entry) :: len(alike)]
+    edges(entry, causal, share if causal else share[::3])
+
+
+def schedule(entry: KernelEntry) -> tuple[Any, ...]:
+    """What edges of tiles depend on."""
+    return (entry.arch, entry.tile, *(entry.facts[f] for f in ("head_size", "mask", "padded")))
 
 
 @kernels()
@@ -240,11 +247,31 @@ def test_the_log_sum_exp_may_be_left_out(entry: KernelEntry) -> None:
     assert torch.equal(bits(without.out), bits(with_it.out))
 
 
-@kernels(keys=CACHES, layout=(*LAYOUTS, *SPLIT_LAYOUTS), block_size=BLOCK_SIZES)
-def test_every_layout_and_block_size(entry: KernelEntry, layout: str, block_size: int) -> None:
+@kernels(keys=("paged",), layout=LAYOUTS, block_size=SIXTEENS)
+def test_pages_of_multiples_of_16(entry: KernelEntry, layout: str, block_size: int) -> None:
+    reads(entry, layout, block_size)
+
+
+@kernels(keys=("split",), layout=SPLIT_LAYOUTS, block_size=SIXTEENS)
+def test_pages_in_pieces_of_16_bytes(entry: KernelEntry, layout: str, block_size: int) -> None:
+    reads(entry, layout, block_size)
+
+
+@kernels(keys=("any_pages",), layout=LAYOUTS, block_size=ANY_SIZE)
+def test_pages_of_other_sizes(entry: KernelEntry, layout: str, block_size: int) -> None:
+    reads(entry, layout, block_size)
+
+
+@kernels(keys=("tokens",), layout=LAYOUTS)
+def test_pages_of_one_token(entry: KernelEntry, layout: str) -> None:
+    reads(entry, layout, 1)
+
+
+def reads(entry: KernelEntry, layout: str, block_size: int) -> None:
     lengths = ((40, 200), (3, 131), (70, 70))
-    case = Case(lengths, 4, 2, layout=layout, block_size=block_size)
-    passes(Launch(entry, case))
+    launch = Launch(entry, Case(lengths, 4, 2, layout=layout, block_size=block_size))
+    assert launch.call["paged_kv"].block_size == block_size
+    passes(launch)
 
 
 @kernels(keys=("paged", "tokens", "any_pages"))

@@ -15,7 +15,7 @@ from hk_backend.kernels.masks import GROUPED
 from hk_backend.kernels.toolchain import analysis, clocks, sample_launch
 from hk_backend.kernels.toolchain.compiler import Toolchain
 from hk_backend.kernels.toolchain.disassembly import Disassembly, disassemble
-from tests.kernels.attention_launch import Case, Launch
+from tests.kernels.attention_launch import Case, Launch, kernels
 from tests.kernels.cover import covered
 
 KERNELS = [entry for arch in arches() for entry in catalogue(arch).kernels]
@@ -108,7 +108,7 @@ def test_useful_share_of_the_steady_loop(entry: KernelEntry) -> None:
     assert 100 * share >= entry.bars["useful_percent"] >= LEAST.get(bent_at(entry), 50)
 
 
-@covered("attention_prefill")
+@kernels()
 def test_the_useful_share_is_that_of_the_code(entry: KernelEntry, tools: Toolchain) -> None:
     """Useful: 4 x rows x keys x d of the wave's own; llvm-mca gives the loop's clocks."""
     found = analysis.steady_loop(code(entry, tools), entry.step_flops)
@@ -118,7 +118,7 @@ def test_the_useful_share_is_that_of_the_code(entry: KernelEntry, tools: Toolcha
     assert entry.figures.useful_mfma_share == pytest.approx(share, abs=1e-4)
 
 
-@covered("attention_prefill")
+@kernels()
 def test_a_long_run_is_in_the_steady_loop(entry: KernelEntry, tools: Toolchain) -> None:
     """The loop that the other tests judge is the one where the work is done."""
     keys = 2048
@@ -131,7 +131,7 @@ def test_a_long_run_is_in_the_steady_loop(entry: KernelEntry, tools: Toolchain) 
     assert inside / report.counters.matrix_flops >= 1 - 2 / steps  # but the first and the last
 
 
-@covered("attention_prefill")
+@kernels()
 def test_no_bank_conflicts_in_the_steady_loop(entry: KernelEntry, tools: Toolchain) -> None:
     """Each access whose phases are published takes as many as it needs, in a run of many steps."""
     report = sample_launch.run(entry, sample_launch.attention_prefill(entry))

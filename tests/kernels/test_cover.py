@@ -79,6 +79,21 @@ def test_what_is_not_in_the_cover_is_slow() -> None:
     assert len({param.id for param in params}) == len(everything)
 
 
+def test_a_sweep_may_be_of_fewer_kernels_than_the_cover() -> None:
+    @covered("attention_prefill", {"dtype": ("bf16",)}, size=range(9), keys=("packed",))
+    def nothing(entry: KernelEntry, size: int) -> None: ...
+
+    (mark,) = nothing.pytestmark
+    _, params = mark.args
+    chosen = {param.values for param in params if not param.marks}
+    slow = {param.values for param in params if param.marks}
+    everything = itertools.product(
+        [e for e in family("attention_prefill") if e.facts["keys"] == "packed"], range(9)
+    )
+    assert {entry.facts["dtype"] for entry, _ in chosen} == {"bf16", "f16"}
+    assert slow == {(e, size) for e, size in everything if e.facts["dtype"] == "bf16"} - chosen
+
+
 def test_a_family_is_of_every_arch() -> None:
     everything = [entry for arch in arches() for entry in catalogue(arch).kernels]
     operators = {entry.operator for entry in everything}

@@ -16,10 +16,10 @@ from hk_backend.kernels import KernelEntry, catalogue
 from hk_backend.kernels.toolchain.compiler import Toolchain
 from hk_backend.kernels.toolchain.elf import Elf
 from tests.kernels import gemm_source_mutants, source_mutants
-from tests.kernels.cover import of_each_kind
+from tests.kernels.cover import family, of_each_kind
 from tests.kernels.gemm_launch import TYPES, can_split, launch
 from tests.kernels.gemm_problem import Problem, random_problem
-from tests.kernels.mutants import Mutant, mutants
+from tests.kernels.mutants import Mutant, instructions, mutants
 from tests.kernels.source_mutants import SourceMutant
 from tests.seed import draw
 
@@ -30,7 +30,7 @@ WAITING = (
     *(*EVERY_RUN, "bf16_256x256", "bf16_128x128", "bf16_deep_64x96", "bf16_deep_32x32"),
     *("fp8_256x256", "fp8_128x128_s3", "fp8_deep_64x64", "fp8_bf16_128x256", "fp8_bf16_deep_64x64"),
 )
-"""f16 differs from bf16 in the instructions that know the type."""
+"""The others have the same structures; those of fp16 the same instructions (a test below)."""
 KERNELS = {name: catalogue("gfx950").kernel(f"gemm_{name}") for name in WAITING}
 MUTANTS = {
     WIDE: gemm_source_mutants.WIDE_MUTANTS,
@@ -117,6 +117,18 @@ def test_every_wait_and_barrier_is_needed(name: str, tmp_path: Path) -> None:
             survivors.append(str(mutant))
     assert survivors == []
     assert count >= FEWEST
+
+
+@pytest.mark.parametrize(
+    "entry", [e for e in family("gemm") if "bf16" in e.name], ids=lambda entry: entry.name
+)
+def test_in_fp16_it_is_the_same(entry: KernelEntry) -> None:
+    """Instruction for instruction, but for the names of types."""
+    twin = catalogue(entry.arch).kernel(entry.name.replace("bf16", "f16"))
+    own, of_twin = (
+        [line.replace("bf16", "f16") for line in instructions(each)] for each in (entry, twin)
+    )
+    assert own == of_twin
 
 
 @pytest.mark.parametrize("name", EVERY_RUN)
