@@ -78,7 +78,7 @@ def kernel_cases(draw: DrawFn) -> Case:
 AXES = {
     "heads": HEADS,
     "layout": (*LAYOUTS, *SPLIT_LAYOUTS),
-    "block_size": (*SIXTEENS, *ANY_SIZE),
+    "block_size": draw("tokens of a page").sample((*SIXTEENS, *ANY_SIZE), 6),
     "causal": CAUSAL,
     "scale": (None, 0.3, -0.1, 0.0),
     "requests": (1, 2, 3, 4),
