@@ -28,7 +28,7 @@ from tests.ops.oracle import Expected, expected
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 STORED = {**DTYPES, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
-IN_BF16 = {"dtype": ("bf16",)}
+SWEPT = {"dtype": ("bf16",)}
 WORDS = {2: torch.int16, 4: torch.int32}
 UNTOUCHED = {2: 0x7FA5, 4: 0x7FA5A5A5}
 """By bytes of an element: a signalling NaN of bf16, fp16 and float32."""
@@ -197,7 +197,7 @@ def kernels(*, by_type: bool = False, **axes: Sequence[Any]) -> Any:
     The sweep is of bf16, since each fp16 kernel has the instructions of one of these but for the
     names of types (test_mutants.py); of both where a test is about what a type does: `by_type`.
     """
-    return covered("attention_prefill", {} if by_type else IN_BF16, **axes)
+    return covered("attention_prefill", {} if by_type else SWEPT, **axes)
 
 
 def passes(launch: Launch, seed: int = 0) -> Outcome:

@@ -20,7 +20,10 @@ from tests.ops.cases import Call, Case, make
 from tests.ops.oracle import close
 
 MERGE = "csrc/kernels/attention_merge.hip"
-PART = selected("attention_prefill", dtype="bf16", head_size=64, keys="paged", mask="part")
+PART, PART_F16 = (
+    selected("attention_prefill", dtype=dtype, head_size=64, keys="paged", mask="part")
+    for dtype in ("bf16", "f16")
+)
 CASES = (
     # parts of one request end before another's begin, a row sees nothing, heads share keys
     Case(((40, 570), (9, 70), (2, 0)), 9, 3, before=3, after=2, magnitude=4.0, sinks=True),
@@ -46,8 +49,8 @@ MUTANTS = (
 )
 
 
-def launch(case: Case, number: int) -> Launch:
-    found = Launch(PART, case)
+def launch(case: Case, number: int, entry: KernelEntry = PART) -> Launch:
+    found = Launch(entry, case)
     found.parts = parts_of(found.call, number)
     return found
 
@@ -90,15 +93,16 @@ def test_scores_and_sinks_that_decide(number: int) -> None:
 
 @pytest.mark.parametrize("number", NUMBERS)
 @pytest.mark.parametrize("case", CASES, ids=["ragged", "full"])
-def test_any_number_of_parts(case: Case, number: int) -> None:
+@pytest.mark.parametrize("entry", [PART, PART_F16], ids=["bf16", "f16"])
+def test_any_number_of_parts(entry: KernelEntry, case: Case, number: int) -> None:
     """Each within the bound of one rounding more, without lse too, and in any order of waves."""
-    parts = launch(case, number)
+    parts = launch(case, number, entry)
     found = passes(parts)
     assert torch.equal(bits(passes(parts, seed=1).out), bits(found.out))
     assert torch.equal(bits(parts.run(with_lse=False).out), bits(found.out))
 
 
-@kernels(mask=PARTS)
+@kernels(by_type=True, mask=PARTS)  # kernels that join parts differ by type
 def test_sinks(entry: KernelEntry) -> None:
     """Once for all parts. Minus infinity is none."""
     call = make(Launch.fitting(entry, Case(((40, 300), (3, 20)), 4, 2, sinks=True)))
