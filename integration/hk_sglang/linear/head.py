@@ -93,8 +93,8 @@ def heads_of(model: Any) -> list[Any]:
     return tables_as_heads(tables, {each.vocab_size for each in logits}, "org_vocab_size")
 
 
-def asked_of(model_config: Any) -> Head:
-    """What a model, a draft model too, asks of its head.
+def asked_of(model_config: Any, device: str) -> Head:
+    """What a model, a draft model too, asks of its head; `device`: where it will be.
 
     Raises:
         ValueError: a format that does not exist, or that HK does not serve such a head in.
@@ -102,8 +102,9 @@ def asked_of(model_config: Any) -> Head:
     head = head_in(quantization_of(model_config.hf_config))
     if head.format != KEPT:
         shape = model_config.vocab_size, model_config.hidden_size
-        device_type = torch.get_default_device().type
-        head.check(shape, model_config.dtype, device_type, verdict_on)
+        device_type = torch.device(device).type
+        on_device = functools.partial(verdict_on, device_type=device_type)
+        head.check(shape, model_config.dtype, device_type, on_device)
     return head
 
 

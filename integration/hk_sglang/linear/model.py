@@ -32,7 +32,7 @@ def install() -> None:
 def _load(original: Any, runner: Any) -> None:
     config = quantization_of(runner.model_config.hf_config)
     check_fold(config, *strangers(runner.server_args))
-    asked = asked_of(runner.model_config)
+    asked = asked_of(runner.model_config, runner.device)
     original(runner)
     account(runner.model, asked)
     if why := share_table(runner.model, asked, why_table_stays(runner.server_args)):

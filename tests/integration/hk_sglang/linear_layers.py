@@ -223,7 +223,7 @@ def asked_of(config: dict[str, Any]) -> Head:
 
     hf_config = SimpleNamespace(quantization_config=deepcopy(config))
     facts = {"vocab_size": 300, "hidden_size": 96, "dtype": torch.bfloat16}
-    return head.asked_of(SimpleNamespace(hf_config=hf_config, **facts))
+    return head.asked_of(SimpleNamespace(hf_config=hf_config, **facts), "cpu")
 
 
 def forward(layer: Any, x: torch.Tensor) -> torch.Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -84,10 +85,30 @@ def test_every_model_that_a_runner_loads(monkeypatch: pytest.MonkeyPatch) -> Non
     with restored():
         monkeypatch.setattr(ModelRunner, "load_model", load_model)
         model.install()
-        runner: Any = SimpleNamespace(model_config=SimpleNamespace(hf_config=None))
-        runner.server_args = ServerArgs(model_path="dummy")
-        ModelRunner.load_model(runner)
+        ModelRunner.load_model(runner_of(SimpleNamespace(hf_config=None)))
         assert routes.counters("linear").layers == 2
+
+
+def runner_of(model_config: Any, device: str = "cpu") -> Any:
+    args = ServerArgs(model_path="dummy")
+    return SimpleNamespace(model_config=model_config, server_args=args, device=device)
+
+
+@pytest.mark.parametrize(("device", "served"), [("cpu", True), ("cuda:0", False)])
+def test_a_head_is_asked_for_where_the_runner_is(device: str, served: bool) -> None:
+    """Before anything is loaded, which has another default device."""
+    asks = SimpleNamespace(quantization_config={"quant_method": "fp8", "hk_head": "mxfp8"})
+    config = SimpleNamespace(hf_config=asks, vocab_size=96, hidden_size=96, dtype=torch.bfloat16)
+    runner, loads = runner_of(config, device), []
+
+    def load_model(runner: Any) -> None:
+        runner.model = some_model()
+        loads.append(runner)
+
+    why = "hk_head 'mxfp8' is not valid: tensors on cuda"
+    with nullcontext() if served else pytest.raises(ValueError, match=why):
+        model._load(load_model, runner)
+    assert bool(loads) is served
 
 
 @pytest.mark.parametrize("strict", [True, False])
