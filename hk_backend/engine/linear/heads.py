@@ -70,7 +70,8 @@ class Head:
 
         Args:
             shape: `[n, k]` of its table. dtype, device_type: the model's.
-            verdict_on: the engine's, of `(format, n, k, dtype, activations=..., rotation=...)`.
+            verdict_on: the engine's, of `(format, n, k, dtype, activations=..., rotation=...,
+                named=...)`.
 
         Raises:
             ValueError: it does not; the message says which it does.
@@ -80,7 +81,9 @@ class Head:
 
         def verdict_in(format: str) -> Verdict:
             activations, rotation = head_rounding(format, shape[1])
-            return verdict_on(format, *shape, dtype, activations=activations, rotation=rotation)
+            return verdict_on(
+                format, *shape, dtype, activations=activations, rotation=rotation, named=True
+            )
 
         verdict = verdict_in(self.format)
         if not verdict:

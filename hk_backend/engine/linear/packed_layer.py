@@ -25,13 +25,19 @@ FORMAT_OF = {
 }
 
 
-def verdict_on(request: LinearRequest) -> Verdict:
-    """Whether HK serves a layer in this process."""
+def verdict_on(request: LinearRequest, *, named: bool = False) -> Verdict:
+    """Whether HK serves a layer in this process.
+
+    Args:
+        named: the user has asked for HK by name, and nothing else could compute the layer: whether
+            HK is known to be faster does not matter.
+    """
     off = routes.verdict(ROUTE)
     if not off:
         return off
     try:
-        return supports_linear(request) and evidence.of_linear_on_gpu(request)
+        served = supports_linear(request)
+        return served if named else served and evidence.of_linear_on_gpu(request)
     except Exception as error:  # a device whose extension does not load
         return refused(f"{type(error).__name__}: {error}")
 

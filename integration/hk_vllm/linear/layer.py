@@ -24,8 +24,13 @@ def verdict_on(
     scale_kind: str | None = None,
     out_dtype: torch.dtype | None = None,
     rotation: int = 0,
+    named: bool = False,
 ) -> Verdict:
-    """Whether HK serves a layer with a weight `[n, k]` in this process."""
+    """Whether HK serves a layer with a weight `[n, k]` in this process.
+
+    Args:
+        named: see `packed_layer.verdict_on`.
+    """
     if routes.verdict(ROUTE) and envs.VLLM_BATCH_INVARIANT:
         return refused("VLLM_BATCH_INVARIANT: not proven for HK")
     return packed_layer.verdict_on(
@@ -39,7 +44,8 @@ def verdict_on(
             scale_kind,
             out_dtype,
             rotation=rotation,
-        )
+        ),
+        named=named,
     )
 
 

@@ -12,6 +12,7 @@ import torch
 from hk_backend import machine, reference
 from hk_backend.devices.hip.emulated import emulated_device
 from hk_backend.engine.linear import stock
+from hk_backend.engine.linear.heads import Head
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.kernels import gemm_formats
 from hk_backend.routing.routes import routes
@@ -179,6 +180,21 @@ def test_a_gpu_serves_what_is_known_to_be_faster(
     assert left(engine, loaded(engine)).startswith(f"no evidence: bf16 {n}x{k}, M=1: ")
     environment(HK_EVIDENCE="ignore")
     assert is_attached(loaded(engine))
+
+
+def test_a_gpu_serves_what_asks_for_hk_by_name(
+    engine: LinearEngine, environment: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it is faster or not: without HK nothing would compute such a layer or head."""
+    environment(HK_DEVICE=GFX950, HK_EVIDENCE="use")
+    monkeypatch.setattr(emulated_device("gfx950"), "name", "hip:gfx950")
+    table = values((64, 96))
+    shards = list(table.split(32))
+    layer = engine.load(
+        engine.merged(engine.online("hk_fp8"), torch.bfloat16, 96, [32, 32]), {"weight": shards}
+    )
+    assert layer.hk_packed.format == "fp8_e4m3fn"
+    assert engine.headed(Head("fp8_e4m3fn"), table).lm_head.hk_packed.format == "fp8_e4m3fn"
 
 
 __all__ = [name for name in globals() if name.startswith("test_")]
