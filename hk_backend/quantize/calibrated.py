@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 
 from hk_backend.quantize.calibrate import Calibration
 from hk_backend.quantize.output import CALIBRATED, Output
@@ -45,7 +44,7 @@ class CalibratedLayers:
             if needed:
                 if not self._out.has(file, CALIBRATED):
                     self._calibrate(file, items)
-                stored = load_file(self._out.directory / file)
+                stored = self._out.calibrated(file)
                 parts = {
                     name: [stored[part] for part in each.names] for name, each in items.items()
                 }
@@ -65,7 +64,7 @@ class CalibratedLayers:
     def read(self, item: Item) -> tuple[list[torch.Tensor], dict[str, Any]]:
         """The tensors of a layer that was written, and what is remembered of it."""
         index = next(i for i, items in enumerate(self._layers) if item in items.values())
-        stored = load_file(self._out.directory / _file(index))
+        stored = self._out.calibrated(_file(index))
         records = self._out.report[CALIBRATED][_file(index)]["layers"]
         record = next(record for record in records if record["layer"] == item.layer)
         return [stored[name] for name in item.names], record

@@ -34,7 +34,8 @@ def quantize(
     if text is not None:
         from hk_backend.quantize.perplexity import read_text
 
-        read_text(text, model)  # report an unreadable text now, not after an hour
+        # report an unreadable text now, not after an hour
+        read_text(text, model, job.source.vocabulary)
     if job.recipe.caution and job.activations != "none":
         console.print(f"[yellow]{job.recipe.caution}[/yellow]", soft_wrap=True)
     try:

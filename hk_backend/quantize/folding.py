@@ -18,20 +18,23 @@ import torch
 
 from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.recipe import Recipe
-from hk_backend.quantize.source import EMBEDDING, HEAD, LAYER_TENSOR, PROJECTIONS, Source
+from hk_backend.quantize.source import (
+    EMBEDDING,
+    HEAD,
+    KNOWN,
+    LAST_NORM,
+    LAYER_NORMS,
+    LAYER_TENSOR,
+    MERGED,
+    PROJECTIONS,
+    Source,
+)
 from hk_backend.reference.rotation import rotated
 from hk_backend.terms.folds import ALL, HEADS, NONE
 
-LAST_NORM = "model.norm"
 V_PROJ, O_PROJ, DOWN_PROJ = (f"{room}_proj" for room in ("self_attn.v", "self_attn.o", "mlp.down"))
-READ_BY = {
-    "input_layernorm": PROJECTIONS[0:3],
-    "post_attention_layernorm": PROJECTIONS[4:6],
-}
+READ_BY = dict(zip(LAYER_NORMS, MERGED, strict=True))
 """A decoder layer's norms, and the projections that read each."""
-KNOWN = ("llama", "mistral", "qwen2", "qwen3")
-"""Values of `model_type` that have nothing but attention between v_proj and o_proj (OLMo clips,
-BitNet norms there), and whose norms all lie before what reads them, with plain gains."""
 ROWS = 4096
 """Rotated at a time: an embedding's are many."""
 

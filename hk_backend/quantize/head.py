@@ -36,7 +36,8 @@ CALLS = 20
 def check_head(source: Source, name: str) -> None:
     """
     Raises:
-        QuantizeError: `name` is no value of `--head`, or the model's head does not fit it.
+        QuantizeError: `name` is no value of `--head`, or the model's head does not fit it, or
+            contains NaN or infinity.
     """
     if name == KEPT:
         return
@@ -48,6 +49,7 @@ def check_head(source: Source, name: str) -> None:
         raise QuantizeError(
             f"--head {name}: {table} has {k} input channels; {name} needs a multiple of {multiple}"
         )
+    source.finite(table)
 
 
 def check_embedding(source: Source, name: str, head: str) -> None:

@@ -70,8 +70,9 @@ class Job:
             "embedding": self.embedding,
             "calibration": "",
         }
-        text = read_text(settings.calibration, model) if settings.calibration else None
-        if text:
+        text = None
+        if settings.calibration:  # of one token at least, to measure on two
+            text = read_text(settings.calibration, model, self.source.vocabulary, least=3)
             remembered["calibration"] = text.sha256
         finished = finished_settings(out)
         # what is finished stays as it is, whatever the size of its files

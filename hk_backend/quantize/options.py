@@ -101,8 +101,8 @@ HeadOption = Annotated[
     Head,
     typer.Option(
         "--head",
-        help="What HK serves the LM head in, which the file keeps as it is. With --text the report "
-        "says what each costs.",
+        help="What HK serves the LM head in, which is not quantised in the file. With --text the "
+        "report says what each costs.",
     ),
 ]
 EmbeddingOption = Annotated[
@@ -125,5 +125,6 @@ Ignore = Annotated[
     typer.Option(help="Layers to leave unquantised, such as 'model.layers.0.*'; repeatable."),
 ]
 ShardSize = Annotated[
-    float, typer.Option(min=0.001, help="GB per output file; also about the memory needed.")
+    float,
+    typer.Option(min=0.001, max=1e6, help="GB per output file; also about the memory needed."),
 ]

@@ -163,15 +163,26 @@ class Output:
         try:
             tensors = {name: data for piece in pieces for name, data in load_file(piece).items()}
         except (OSError, SafetensorError) as error:
-            del self.report["pieces"][file]
-            self.save_report()
-            raise QuantizeError(
-                f"{self.directory}: a piece of {file} is damaged ({error}); the same command "
-                "writes it again"
-            ) from None
+            raise self._damaged("pieces", file, error) from None
         self.write_shard(file, tensors, [layer for layers in kept for layer in layers])
         for piece in pieces:
             piece.unlink()
+
+    def calibrated(self, file: str) -> dict[str, torch.Tensor]:
+        """The tensors of a file of calibrated layers, written by this run or one before it."""
+        try:
+            return load_file(self.directory / file)
+        except (OSError, SafetensorError) as error:
+            raise self._damaged(CALIBRATED, file, error) from None
+
+    def _damaged(self, kind: str, file: str, error: Exception) -> QuantizeError:
+        """Of what was kept; it is forgotten."""
+        del self.report[kind][file]
+        self.save_report()
+        what = f"a piece of {file}" if kind == "pieces" else file
+        return QuantizeError(
+            f"{self.directory}: {what} is damaged ({error}); the same command writes it again"
+        )
 
     def _piece(self, file: str, number: int) -> Path:
         return self.directory / f"{file}{PIECE}{number:05}"

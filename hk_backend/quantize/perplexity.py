@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 WINDOW = 1024
 """Tokens that the model sees at once, if it can see as many."""
 
+SOFT_CAP = "final_logit_softcapping"
+"""Of a model's config: what transformers caps the logits at (Gemma 2), after the head."""
+
 Advance = Callable[[str, int, int], None]
 """Told after each window: what is measured, and tokens scored of how many."""
 
@@ -46,8 +49,17 @@ class Text:
     tokens: list[int]
 
 
-def read_text(path: Path, model: Path) -> Text:
-    """Raises QuantizeError if the file cannot be read, is not UTF-8 or has nothing to predict."""
+def read_text(path: Path, model: Path, vocabulary: int = 0, least: int = 2) -> Text:
+    """A text file in the tokens of the model in the folder `model`.
+
+    Args:
+        vocabulary: how many tokens the model has an embedding for; 0: not known.
+        least: how many tokens are needed.
+
+    Raises:
+        QuantizeError: the file cannot be read, is not UTF-8 or too short, or the tokenizer does not
+            load or is not the model's.
+    """
     try:
         raw = path.read_bytes()
         text = raw.decode()
@@ -62,10 +74,14 @@ def read_text(path: Path, model: Path) -> Text:
         raise QuantizeError(f"--text {path}: {error.strerror}") from None
     try:
         tokens = _transformers().AutoTokenizer.from_pretrained(model)(text)["input_ids"]
-    except (OSError, ValueError) as error:
-        raise QuantizeError(f"{model}: its tokenizer does not load: {error}") from None
-    if len(tokens) < 2:
-        raise QuantizeError(f"--text {path}: {len(tokens)} tokens; at least 2 are needed")
+    except Exception as error:  # of a tokenizer.json that is none, anything
+        raise QuantizeError(f"{model}: its tokenizer does not load: {error!r}") from None
+    if len(tokens) < least:
+        raise QuantizeError(f"--text {path}: {len(tokens)} tokens; at least {least} are needed")
+    if vocabulary and max(tokens) >= vocabulary:
+        raise QuantizeError(
+            f"{model}: its tokenizer has a token {max(tokens)}, the model has {vocabulary}"
+        )
     return Text(path, hashlib.sha256(raw).hexdigest(), tokens)
 
 
@@ -77,7 +93,7 @@ def measure(job: Job, path: Path, advance: Advance = lambda what, done, total: N
     Raises:
         QuantizeError: the text or the model does not load, or transformers is not installed.
     """
-    text = read_text(path, job.source.directory)
+    text = read_text(path, job.source.directory, job.source.vocabulary)
     tokens, length = text.tokens[job.calibrated_tokens :], window_of(job.source)
     with job.out.opened(0):
         found = job.out.report.get("perplexity", {})
@@ -124,30 +140,41 @@ def perplexities(
     heads: Mapping[str, torch.nn.Module],
     advance: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, float]:
-    """The same with each of the `heads` as the model's LM head, whose inputs are computed once."""
+    """The same with each of the `heads` as the model's LM head, whose inputs are computed once.
+
+    Raises:
+        QuantizeError: it is not finite: the model has NaN or infinity in a tensor.
+    """
     losses, done = dict.fromkeys(heads, 0.0), 0
+    cap = getattr(model.config, SOFT_CAP, None)
     for begin, first, end in windows(len(tokens), length):
         inputs = torch.tensor([tokens[begin : end - 1]])
         targets = torch.tensor(tokens[first:end])
         with torch.inference_mode(), without_head(model):
             hidden = model(inputs, logits_to_keep=end - first, use_cache=False).logits[0]
             for name, head in heads.items():
-                scores = torch.log_softmax(head(hidden).float(), dim=-1).gather(1, targets[:, None])
+                logits = head(hidden).float()
+                logits = torch.tanh(logits / cap) * cap if cap else logits
+                scores = torch.log_softmax(logits, dim=-1).gather(1, targets[:, None])
                 losses[name] -= float(scores.sum(dtype=torch.float64))
         done += end - first
         advance(done, len(tokens) - 1)
+    if not all(map(math.isfinite, losses.values())):
+        raise QuantizeError("the perplexity is not finite: a tensor contains NaN or infinity")
     return {name: math.exp(loss / done) for name, loss in losses.items()}
 
 
 @contextmanager
 def without_head(model: torch.nn.Module) -> Iterator[None]:
     """While the model's logits are what its head would get."""
-    head = model.lm_head
+    head, cap = model.lm_head, getattr(model.config, SOFT_CAP, None)
     model.lm_head = torch.nn.Identity()
+    setattr(model.config, SOFT_CAP, None)
     try:
         yield
     finally:
         model.lm_head = head
+        setattr(model.config, SOFT_CAP, cap)
 
 
 def windows(count: int, length: int) -> Iterator[tuple[int, int, int]]:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from hk_backend.ops.head_format import KEPT
@@ -28,19 +29,20 @@ def print_report(console: Console, job: Job) -> None:
     console.print(table)
     console.print(f"method: {job.method.name}{_rotation(job)}")
     median = statistics.median(found.error for found in errors)
-    console.print(f"{len(errors)} layers, median {median:.2%}, all in {job.out.directory / REPORT}")
+    where = escape(str(job.out.directory / REPORT))
+    console.print(f"{len(errors)} layers, median {median:.2%}, all in {where}")
     if job.head != KEPT:
         also = ", and the embedding, which shares its table" if job.embedding != KEPT else ""
         console.print(f"lm_head: to be served in {job.head}{also}")
     kept = ["lm_head and the embeddings", *job.plan.ignored]
-    console.print(f"left unchanged: {', '.join(kept)}", soft_wrap=True)
+    console.print(f"not quantised: {', '.join(kept)}", soft_wrap=True)
     before, after = report["source_bytes"], report["bytes"]
     console.print(f"{before / 1e6:,.1f} MB before, {after / 1e6:,.1f} MB after")
     text = report.get("perplexity")
-    if text:
+    if text and "heads" in text:  # else it was interrupted
         console.print(
             f"perplexity {text['before']:.4f} before, {text['after']:.4f} after, over "
-            f"{text['tokens']:,} tokens of {text['text']}{_calibrated(job)}"
+            f"{text['tokens']:,} tokens of {escape(text['text'])}{_calibrated(job)}"
         )
         console.print(_heads(text["heads"]))
 

@@ -26,6 +26,10 @@ PROJECTIONS = (
     "mlp.down_proj",
 )
 EMBEDDING, HEAD = "model.embed_tokens", "lm_head"
+LAYER_NORMS, LAST_NORM = ("input_layernorm", "post_attention_layernorm"), "model.norm"
+KNOWN = ("llama", "mistral", "qwen2", "qwen3")
+"""Values of `model_type` that have these norms, all of which lie before what reads them, with plain
+gains, and nothing but attention between v_proj and o_proj (OLMo clips, BitNet norms there)."""
 MERGED = (PROJECTIONS[0:3], PROJECTIONS[4:6])
 """Those that engines run as one layer."""
 DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
@@ -58,6 +62,11 @@ class Source:
         """The names of the Linear layers that can be quantised, in the model's order."""
         count = self.config["num_hidden_layers"]
         return [f"model.layers.{i}.{name}" for i in range(count) for name in PROJECTIONS]
+
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens have a row of the embedding."""
+        return self.tensors[f"{EMBEDDING}.weight"].shape[0]
 
     @property
     def head_table(self) -> str:
@@ -101,7 +110,7 @@ def open_source(directory: Path) -> Source:
     tensors: dict[str, SourceTensor] = {}
     state = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
     for path in weight_files(directory):
-        tensors |= read_header(path)
+        tensors |= read_header(path, str(path.relative_to(directory)))
         stat = path.stat()
         state.update(f"{path.name} {stat.st_size} {stat.st_mtime_ns}".encode())
     source = Source(directory, config, tensors, state.hexdigest())
@@ -164,26 +173,27 @@ def weight_files(directory: Path) -> list[Path]:
     raise QuantizeError(f"{directory} has no weights: no model.safetensors and no {index.name}")
 
 
-def read_header(path: Path) -> dict[str, SourceTensor]:
-    """Names, shapes and dtypes of a file's tensors."""
+def read_header(path: Path, file: str) -> dict[str, SourceTensor]:
+    """Names, shapes and dtypes of a file's tensors; `file`: its path in the checkpoint."""
     tensors = {}
     try:
-        with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118 (not a dict)
-                part = file.get_slice(name)
+        with safe_open(path, framework="pt") as opened:
+            for name in opened.keys():  # noqa: SIM118 (not a dict)
+                part = opened.get_slice(name)
                 dtype = DTYPES.get(part.get_dtype())
                 if dtype is None:
                     raise QuantizeError(
                         f"{path}: {name} is {part.get_dtype()}; BF16, F16 and F32 can be quantised"
                     )
-                tensors[name] = SourceTensor(name, tuple(part.get_shape()), dtype, path.name)
+                tensors[name] = SourceTensor(name, tuple(part.get_shape()), dtype, file)
     except (SafetensorError, OSError) as error:
         raise QuantizeError(f"{path} cannot be read: {error}; download it again") from None
     return tensors
 
 
 def check_llama(source: Source) -> None:
-    """Every decoder layer has the seven projections of a Llama and no other matrix."""
+    """Every decoder layer has the seven projections of a Llama and no other matrix, and nothing
+    around them is missing."""
     directory, tensors = source.directory, source.tensors
     count = source.config.get("num_hidden_layers")
     if not isinstance(count, int) or count < 1:
@@ -202,3 +212,17 @@ def check_llama(source: Source) -> None:
             raise QuantizeError(
                 f"{directory} is not built like a Llama: it has the matrix {tensor.name}"
             )
+    for name in _around_projections(source):
+        if f"{name}.weight" not in tensors:
+            raise QuantizeError(f"{directory} is incomplete: {name}.weight is missing")
+
+
+def _around_projections(source: Source) -> Iterator[str]:
+    """What else such a model has; of one that is not of `KNOWN`, an embedding."""
+    yield EMBEDDING
+    if source.config.get("model_type") in KNOWN:
+        for i in range(source.config["num_hidden_layers"]):
+            yield from (f"model.layers.{i}.{norm}" for norm in LAYER_NORMS)
+        yield LAST_NORM
+        if not source.config.get("tie_word_embeddings"):
+            yield HEAD

@@ -10,7 +10,7 @@ import torch
 
 from hk_backend.extras import missing
 from hk_backend.quantize.errors import EXTRA, QuantizeError
-from hk_backend.quantize.source import Source
+from hk_backend.quantize.source import EMBEDDING, Source
 
 
 class Stream:
@@ -20,6 +20,7 @@ class Stream:
     def __init__(self, source: Source, windows: torch.Tensor) -> None:
         self._source = source
         self._decoder = _skeleton(source)
+        _check_alike(self._decoder.config, windows.shape[1])
         self.hidden: list[torch.Tensor] = []
         self._context: dict[str, Any] = {}
         self._enter(windows)
@@ -48,7 +49,7 @@ class Stream:
             raise _Reached
 
         decoder = copy.deepcopy(self._decoder)
-        table = self._source.read("model.embed_tokens.weight").float()
+        table = self._source.finite(f"{EMBEDDING}.weight").float()
         decoder.embed_tokens.load_state_dict({"weight": table}, assign=True)
         decoder.layers[0].register_forward_pre_hook(reached, with_kwargs=True)
         for window in windows:
@@ -73,4 +74,23 @@ def _skeleton(source: Source) -> Any:
     except (OSError, ValueError) as error:
         raise QuantizeError(f"{source.directory}: transformers cannot load it: {error}") from None
     decoder.rotary_emb = type(decoder.rotary_emb)(config=config)  # computed, in no file
+    for name, buffer in decoder.named_buffers():
+        if buffer.is_meta:
+            why = f"{config.model_type} computes {name}, which is in no file"
+            raise QuantizeError(f"--method gptq: {why}; use another method")
     return decoder.eval()
+
+
+def _check_alike(config: Any, length: int) -> None:
+    """Every decoder layer gets the mask of the first.
+
+    Raises:
+        QuantizeError: on windows of `length` tokens they would need different ones.
+    """
+    kinds = sorted(set(getattr(config, "layer_types", None) or ()))
+    window = getattr(config, "sliding_window", None)
+    if len(kinds) > 1 and not (window and window >= length):
+        raise QuantizeError(
+            f"--method gptq: layers of different kinds ({', '.join(kinds)}, a window of {window}), "
+            f"calibrated on {length} tokens at once; use another method"
+        )

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from hk_backend.quantize import calibrate, observed, perplexity
 from hk_backend.quantize.calibrate import Calibration, calibration_windows
 from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.job import Job
 from hk_backend.quantize.settings import Settings
+from hk_backend.quantize.source import open_source
 from hk_backend.quantize.stream import Stream
 from tests.quantize.checkpoint import contents, tensors_of
 from tests.quantize.conftest import WEIGHTS
-from tests.quantize.interrupted import Interrupted
+from tests.quantize.interrupted import Interrupted, stop_after
+from tests.quantize.test_refusals import change_config
 
 WORDS = "Bananas are not rivets; a vocabulary of invented words still has letters. "
 LAYERS = 3
@@ -158,6 +161,58 @@ def test_an_interrupted_calibration_goes_on(
     done.clear()
     Job(model, tmp_path / "out", gptq(text)).run()
     assert not done, "a finished folder is calibrated again"
+
+
+def test_a_damaged_file_is_written_again(
+    whole: Job, model: Path, text: Path, tmp_path: Path
+) -> None:
+    """Of the size that it had: the same command calibrates the layer again."""
+    job = Job(model, tmp_path / "out", gptq(text))
+    one = sum(item.source.nbytes for item in job.plan.layers.values()) // LAYERS
+    with pytest.raises(Interrupted):
+        job.run(stop_after(one))
+    damaged = tmp_path / "out" / "calibrated-00001.safetensors"
+    damaged.write_bytes(bytes(damaged.stat().st_size))
+    with pytest.raises(QuantizeError, match=r"calibrated-00001\.safetensors is damaged .* again"):
+        Job(model, tmp_path / "out", gptq(text)).run()
+    Job(model, tmp_path / "out", gptq(text)).run()
+    ours, theirs = tensors_of(tmp_path / "out"), tensors_of(whole.out.directory)
+    assert all(torch.equal(each, theirs[name]) for name, each in ours.items())
+
+
+def test_a_text_of_which_too_little_is_left(model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text("a b")
+    assert len(perplexity.read_text(path, model).tokens) == 2
+    with pytest.raises(QuantizeError, match="2 tokens; at least 3 are needed"):
+        Job(model, tmp_path / "out", gptq(path))
+
+
+def test_a_table_that_is_not_finite(writable: Path) -> None:
+    tensors = load_file(writable / WEIGHTS)
+    tensors["model.embed_tokens.weight"][3, 5] = torch.nan
+    save_file(tensors, writable / WEIGHTS, {"format": "pt"})
+    why = r"model\.embed_tokens\.weight contains NaN or infinity"
+    with pytest.raises(QuantizeError, match=why):
+        Stream(open_source(writable), torch.zeros(1, 64, dtype=torch.int64))
+
+
+@pytest.mark.parametrize(("window", "served"), [(8, False), (64, True)])
+def test_layers_of_different_kinds(window: int, served: bool, writable: Path) -> None:
+    """Every layer gets the first one's mask, which is another one's if its window is shorter."""
+    kinds = ["full_attention", "sliding_attention", "full_attention"]
+    change_config(writable, model_type="qwen2", architectures=["Qwen2ForCausalLM"])
+    change_config(writable, layer_types=kinds, sliding_window=window, use_sliding_window=True)
+    why = r"layers of different kinds .*, a window of 8"
+    with nullcontext() if served else pytest.raises(QuantizeError, match=why):
+        Stream(open_source(writable), torch.zeros(1, 64, dtype=torch.int64))
+
+
+def test_what_a_model_computes_for_itself(writable: Path) -> None:
+    """Gemma scales its embedding by a number that no file holds."""
+    change_config(writable, model_type="gemma", architectures=["GemmaForCausalLM"])
+    with pytest.raises(QuantizeError, match=r"gemma computes .*, which is in no file; use another"):
+        Stream(open_source(writable), torch.zeros(1, 64, dtype=torch.int64))
 
 
 def test_another_text_is_another_run(model: Path, text: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import hk_backend.quantize
 from hk_backend.cli.app import app
 from hk_backend.ops.head_format import KEPT
+from hk_backend.quantize import perplexity
 from hk_backend.quantize.head import HEAD_RECIPES
 from hk_backend.quantize.options import Format, Head
 from hk_backend.quantize.recipe import RECIPES
@@ -43,7 +44,7 @@ def test_for_people(model: Path, tmp_path: Path) -> None:
     assert code == 0
     words = " ".join(out.split())
     assert "21 layers, median" in words
-    assert "left unchanged: lm_head and the embeddings" in words
+    assert "not quantised: lm_head and the embeddings" in words
     assert "perplexity" in words
     report = json.loads((tmp_path / "out" / "hk_quantize.json").read_text())
     assert f"{report['perplexity']['after']:.4f} after" in words
@@ -53,6 +54,25 @@ def test_for_people(model: Path, tmp_path: Path) -> None:
         assert name in words
         assert f"{cost['perplexity']:.4f}" in words
     assert f"{report['source_bytes'] / 1e6:,.1f} MB before" in words
+
+
+def test_an_interrupted_measurement(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder is whole: without the text the report has all but the perplexity."""
+    text, out = tmp_path / "text.txt", tmp_path / "out[v2]"
+    text.write_text(TEXT)
+
+    def interrupted(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(perplexity, "serve_quantized", interrupted)
+        assert run(model, out, "--format", "fp8", "--text", text)[0] == 130
+    code, printed, _ = run(model, out, "--format", "fp8")
+    assert code == 0
+    assert "perplexity" not in printed
+    assert "out[v2]/hk_quantize.json" in "".join(printed.split())
 
 
 def test_a_calibrated_model(model: Path, tmp_path: Path) -> None:

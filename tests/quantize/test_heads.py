@@ -40,6 +40,15 @@ def test_a_key_and_nothing_else_is_written(name: str, model: Path, tmp_path: Pat
     assert all(torch.equal(each, tensors[name]) for name, each in tensors_of(headed).items())
 
 
+def test_a_table_that_is_not_finite(writable: Path, tmp_path: Path) -> None:
+    tensors = load_file(writable / WEIGHTS)
+    tensors["lm_head.weight"][3, 5] = torch.inf
+    save_file(tensors, writable / WEIGHTS, {"format": "pt"})
+    Job(writable, tmp_path / "out", Settings("fp8"))
+    with pytest.raises(QuantizeError, match=r"lm_head\.weight contains NaN or infinity"):
+        Job(writable, tmp_path / "out", Settings("fp8", head="fp8"))
+
+
 def test_a_method_of_hks_own() -> None:
     """What has no other convention: the method's option says it, though `ignore` names the head."""
     config = RECIPES["mxfp6_e2m3"].quantization_config("mx", [], 64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,30 @@ def test_one_window_is_the_loss_of_transformers(loaded: Any) -> None:
         loss = loaded(tokens[None], labels=tokens[None]).loss
     found = perplexity.perplexity(loaded, tokens.tolist(), 64)
     assert found == pytest.approx(math.exp(loss), rel=1e-5)
+
+
+def test_logits_that_are_capped(tmp_path: Path) -> None:
+    """After the head, in units of its outputs: Gemma 2's."""
+    from transformers import Gemma2Config, Gemma2ForCausalLM
+
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 300, "hidden_size": 64, "intermediate_size": 64, "head_dim": 32}
+    counts = {"num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1}
+    capped = Gemma2Config(**sizes, **counts, final_logit_softcapping=2.0, initializer_range=1.0)
+    model = Gemma2ForCausalLM(capped).eval()
+    tokens = torch.randint(2, 300, (50,), generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        loss = model(tokens[None], labels=tokens[None]).loss
+    found = perplexity.perplexity(model, tokens.tolist(), 64)
+    assert found == pytest.approx(math.exp(loss), rel=1e-5)
+    assert model.config.final_logit_softcapping == 2.0
+
+
+def test_a_model_that_has_no_perplexity(model: Path) -> None:
+    broken: Any = perplexity.load_model(model)
+    broken.model.norm.weight.data[0] = torch.nan
+    with pytest.raises(QuantizeError, match="not finite: a tensor contains NaN or infinity"):
+        perplexity.perplexity(broken, [3, 4, 5], 64)
 
 
 def test_windows_slide(loaded: Any) -> None:
@@ -149,6 +174,21 @@ def test_a_text_that_cannot_be_used(
         path.write_bytes(content)
     with pytest.raises(QuantizeError, match=why):
         perplexity.read_text(path, model)
+
+
+def test_a_tokenizer_of_another_model(model: Path, text: Path) -> None:
+    most = max(perplexity.read_text(text, model).tokens)
+    perplexity.read_text(text, model, most + 1)
+    with pytest.raises(QuantizeError, match=f"has a token {most}, the model has {most}$"):
+        perplexity.read_text(text, model, most)
+
+
+@pytest.mark.parametrize("content", ["{}", "", "{"])
+def test_a_tokenizer_that_is_none(content: str, model: Path, text: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(model, tmp_path / "model"))
+    (copy / "tokenizer.json").write_text(content)
+    with pytest.raises(QuantizeError, match="its tokenizer does not load: "):
+        perplexity.read_text(text, copy)
 
 
 def test_without_transformers(model: Path, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.job import Job
 from hk_backend.quantize.method import Method
 from hk_backend.quantize.settings import Settings
+from hk_backend.quantize.source import EMBEDDING
 from tests.quantize.conftest import WEIGHTS
 
 LAYER = "model.layers.1.self_attn.k_proj"
@@ -76,6 +77,22 @@ def experts(model: Path) -> None:
     change_weights(model, {"model.layers.1.mlp.experts.0.w1.weight": torch.zeros(8, 8)})
 
 
+def embedding_missing(model: Path) -> None:
+    change_weights(model, {f"{EMBEDDING}.weight": None})
+
+
+def norm_missing(model: Path) -> None:
+    change_weights(model, {"model.layers.1.input_layernorm.weight": None})
+
+
+def last_norm_missing(model: Path) -> None:
+    change_weights(model, {"model.norm.weight": None})
+
+
+def head_missing(model: Path) -> None:
+    change_weights(model, {"lm_head.weight": None})
+
+
 def layer_missing(model: Path) -> None:
     change_weights(model, {f"{LAYER}.weight": None})
 
@@ -94,6 +111,14 @@ def odd_channels(model: Path) -> None:
 
 def merged_channels(model: Path) -> None:
     change_weights(model, {f"{LAYER}.weight": torch.zeros(96, 256)})
+
+
+def test_files_in_a_folder_of_their_own(writable: Path, tmp_path: Path) -> None:
+    (writable / "parts").mkdir()
+    (writable / WEIGHTS).rename(writable / "parts" / "a.safetensors")
+    index = {"weight_map": {f"{LAYER}.weight": "parts/a.safetensors"}}
+    (writable / "model.safetensors.index.json").write_text(json.dumps(index))
+    Job(writable, tmp_path / "out", Settings("fp8")).run()
 
 
 def change_config(model: Path, **changed: Any) -> None:
@@ -124,6 +149,10 @@ def change_weights(model: Path, changed: dict[str, torch.Tensor | None]) -> None
         (integers, "fp8", f"{LAYER}.weight is I8"),
         (experts, "fp8", r"the matrix model\.layers\.1\.mlp\.experts\.0\.w1\.weight"),
         (layer_missing, "fp8", f"{LAYER}.weight is missing"),
+        (embedding_missing, "fp8", r"incomplete: model\.embed_tokens\.weight is missing"),
+        (norm_missing, "fp8", r"incomplete: model\.layers\.1\.input_layernorm\.weight is missing"),
+        (last_norm_missing, "fp8", r"incomplete: model\.norm\.weight is missing"),
+        (head_missing, "fp8", r"incomplete: lm_head\.weight is missing"),
         (layer_with_one_axis, "fp8", rf"{LAYER}.weight has the shape \[256\]"),
         (no_layers, "fp8", "num_hidden_layers"),
         (odd_channels, "mxfp4", f"{LAYER} has 40 input channels; mxfp4 needs a multiple of 32"),
