@@ -103,7 +103,7 @@ def choose(
     found = _chosen(method, "rotation", rotation, None if rotates else 0, rotations)
     head = chosen_head(method, "head", head)
     embedding = chosen_embedding(method, "embedding", embedding, head)
-    return Options(format, activations, found, list(ignore or ()), head, embedding)
+    return Options(format, activations, found, _patterns(method, ignore), head, embedding)
 
 
 def chosen_head(asker: str, option: str, value: Any) -> str:
@@ -126,6 +126,15 @@ def chosen_embedding(asker: str, option: str, value: Any, head: str) -> str:
         why = f"the head is not quantised: expected {KEPT}, or a format of the head"
         raise ValueError(f"{asker}: {option} {found!r} is not valid: {why}")
     return found
+
+
+def _patterns(method: str, value: Any) -> list[str]:
+    if value is None:
+        return []
+    if isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value):
+        return list(value)
+    expected = "a list of layer names or patterns"
+    raise ValueError(f"{method}: ignore {value!r} is not valid: expected {expected}")
 
 
 def _as_text(value: Any) -> Any:

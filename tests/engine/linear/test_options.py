@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from hk_backend.engine.linear.options import FORMATS_OF, choose, is_ignored, known_options
+from hk_backend.ops.head_format import head_rounding
 from hk_backend.terms.weight_format import ROTATED
 
 LAYER = "model.layers.1.self_attn.qkv_proj"
@@ -55,6 +57,21 @@ def test_what_is_rotated_by_default(k: int, rotation: int) -> None:
     assert choose("hk_mxfp4", "", rotation=128, serialized=True).rounding(k)[1] == 128
     assert choose("hk_mxfp8", "").rounding(k) == ("mx", 0)
     assert choose("hk_fp8", "fp8_e4m3fn").rounding(k) == ("token", 0)
+
+
+@pytest.mark.parametrize(("k", "rotation"), [(96, 32), (128, 64), (576, 64), (4096, 64)])
+def test_how_a_heads_inputs_are_rounded(k: int, rotation: int) -> None:
+    assert head_rounding("mxfp4", k) == ("mx_rotated", rotation)
+    for format in ("fp8_e4m3fn", "mxfp8", "mxfp6_e2m3", "mxfp6_e3m2"):
+        assert head_rounding(format, k) == ("none", 0)
+
+
+@pytest.mark.parametrize("ignore", ["*mlp*", "lm_head", [3], {"lm_head": True}, 0])
+def test_what_is_ignored_is_a_list(ignore: Any) -> None:
+    """Of a string each letter would be a pattern, and `*` ignores every layer."""
+    why = f"hk_mxfp4: ignore {ignore!r} is not valid: expected a list of layer names or patterns"
+    with pytest.raises(ValueError, match=re.escape(why)):
+        choose("hk_mxfp4", "", ignore=ignore)
 
 
 @pytest.mark.parametrize(
