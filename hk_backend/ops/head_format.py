@@ -1,8 +1,8 @@
 """What an LM head may be served in, how a configuration says so, and how its inputs are rounded.
 
-The inputs are rounded where the time of a token falls by more than the perplexity rises, in per
-cent (docs/quantize.md has the figures): with 4 bits, whose products are then of integers, and
-rotated before that, which takes no time. With 6 and 8 bits the weights alone are quantised.
+The inputs are rounded where that gains time (docs/quantize.md has the figures): with 4 bits, whose
+products are then of integers, and rotated before that, which takes none. With 6 and 8 bits the
+weights alone are quantised.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ from hk_backend.terms.weight_format import ROTATED
 
 EACH = ", ".join(map(str, ROTATIONS))
 ROTATION = 64
-"""The default where weights are quantised: the best that was measured (docs/quantize.md)."""
+"""The default where weights are quantised. Of mxfp4 on two models blocks of 32 are better by 4% and
+worse by 6% of the perplexity; heads lose less by 64 (docs/quantize.md)."""
 ROTATION_KEY = "hk_rotation"
 """In a weight's arguments: how many channels along K are rotated together
 (`hk_backend.reference.rotation`), those of the weight already, those of the input while serving.

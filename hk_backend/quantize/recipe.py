@@ -123,8 +123,8 @@ class Recipe:
 
 CAUTION = (
     "mxfp4 activations are coarse: SmolLM2-135M's perplexity became 2.8 times what it was when "
-    "rounded to nearest, 2.3 times when rotated, 1.4 times by --method gptq, and 1.4 times rounded "
-    "to nearest with --activations none (--text FILE measures it for your model)"
+    "rounded to nearest, 2.4 times when rotated, 1.4 times by --method gptq, and 1.4 times with "
+    "--activations none (--text FILE measures it for your model)"
 )
 RECIPES = {
     recipe.name: recipe
