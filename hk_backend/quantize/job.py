@@ -26,6 +26,7 @@ from hk_backend.quantize.recipe import RECIPES
 from hk_backend.quantize.served import Serving
 from hk_backend.quantize.settings import Settings
 from hk_backend.quantize.source import Source, open_source
+from hk_backend.quantize.stream import check_streams
 from hk_backend.terms.folds import FOLD_KEY, NONE
 
 Advance = Callable[[str, int], None]
@@ -87,6 +88,8 @@ class Job:
         self.calibrated: CalibratedLayers | None = None
         if text:
             windows = calibration_windows(text.tokens, window_of(self.source))
+            if not self._is_finished:
+                check_streams(self.source, windows.shape[1])
             calibration = Calibration(self.source, windows, self.method, self.serving)
             self.calibrated = CalibratedLayers(calibration, self.plan, self.out)
 

@@ -72,8 +72,9 @@ def read_text(path: Path, model: Path, vocabulary: int = 0, least: int = 2) -> T
         raise QuantizeError(f"--text {path}: {what}") from None
     except OSError as error:
         raise QuantizeError(f"--text {path}: {error.strerror}") from None
+    transformers = _transformers()
     try:
-        tokens = _transformers().AutoTokenizer.from_pretrained(model)(text)["input_ids"]
+        tokens = transformers.AutoTokenizer.from_pretrained(model)(text)["input_ids"]
     except Exception as error:  # of a tokenizer.json that is none, anything
         raise QuantizeError(f"{model}: its tokenizer does not load: {error!r}") from None
     if len(tokens) < least:

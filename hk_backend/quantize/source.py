@@ -224,5 +224,8 @@ def _around_projections(source: Source) -> Iterator[str]:
         for i in range(source.config["num_hidden_layers"]):
             yield from (f"model.layers.{i}.{norm}" for norm in LAYER_NORMS)
         yield LAST_NORM
-        if not source.config.get("tie_word_embeddings"):
+        is_causal = all(
+            name.endswith("ForCausalLM") for name in source.config.get("architectures") or ()
+        )
+        if is_causal and not source.config.get("tie_word_embeddings"):
             yield HEAD

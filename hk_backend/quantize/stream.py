@@ -10,7 +10,7 @@ import torch
 
 from hk_backend.extras import missing
 from hk_backend.quantize.errors import EXTRA, QuantizeError
-from hk_backend.quantize.source import EMBEDDING, Source
+from hk_backend.quantize.source import EMBEDDING, KNOWN, Source
 
 
 class Stream:
@@ -20,7 +20,6 @@ class Stream:
     def __init__(self, source: Source, windows: torch.Tensor) -> None:
         self._source = source
         self._decoder = _skeleton(source)
-        _check_alike(self._decoder.config, windows.shape[1])
         self.hidden: list[torch.Tensor] = []
         self._context: dict[str, Any] = {}
         self._enter(windows)
@@ -57,6 +56,23 @@ class Stream:
                 decoder(window[None], use_cache=False)
 
 
+def check_streams(source: Source, length: int) -> None:
+    """Every decoder layer gets what the model hands to its first: a mask and rotary embeddings.
+
+    Raises:
+        QuantizeError: `Stream` cannot go through the model in windows of `length` tokens.
+    """
+    config = _skeleton(source).config
+    kinds = sorted(set(getattr(config, "layer_types", None) or ()))
+    window = getattr(config, "sliding_window", None)
+    only_masks_differ = config.model_type in KNOWN
+    if len(kinds) > 1 and not (only_masks_differ and window and window >= length):
+        raise QuantizeError(
+            f"--method gptq: layers of different kinds ({', '.join(kinds)}, a window of {window}), "
+            f"calibrated on {length} tokens at once; use another method"
+        )
+
+
 class _Reached(Exception):
     """The model has got to its first decoder layer."""
 
@@ -79,18 +95,3 @@ def _skeleton(source: Source) -> Any:
             why = f"{config.model_type} computes {name}, which is in no file"
             raise QuantizeError(f"--method gptq: {why}; use another method")
     return decoder.eval()
-
-
-def _check_alike(config: Any, length: int) -> None:
-    """Every decoder layer gets the mask of the first.
-
-    Raises:
-        QuantizeError: on windows of `length` tokens they would need different ones.
-    """
-    kinds = sorted(set(getattr(config, "layer_types", None) or ()))
-    window = getattr(config, "sliding_window", None)
-    if len(kinds) > 1 and not (window and window >= length):
-        raise QuantizeError(
-            f"--method gptq: layers of different kinds ({', '.join(kinds)}, a window of {window}), "
-            f"calibrated on {length} tokens at once; use another method"
-        )

@@ -197,22 +197,28 @@ def test_a_table_that_is_not_finite(writable: Path) -> None:
         Stream(open_source(writable), torch.zeros(1, 64, dtype=torch.int64))
 
 
-@pytest.mark.parametrize(("window", "served"), [(8, False), (64, True)])
-def test_layers_of_different_kinds(window: int, served: bool, writable: Path) -> None:
-    """Every layer gets the first one's mask, which is another one's if its window is shorter."""
+@pytest.mark.parametrize(
+    ("kind", "window", "served"),
+    [("qwen2", 8, False), ("qwen2", 1024, True), ("olmo3", 1024, False)],
+)
+def test_layers_of_different_kinds(
+    kind: str, window: int, served: bool, writable: Path, text: Path, tmp_path: Path
+) -> None:
+    """Every layer gets the first one's mask, another one's if its window is shorter, and rotary
+    embeddings, which of OLMo 3 differ, too."""
     kinds = ["full_attention", "sliding_attention", "full_attention"]
-    change_config(writable, model_type="qwen2", architectures=["Qwen2ForCausalLM"])
-    change_config(writable, layer_types=kinds, sliding_window=window, use_sliding_window=True)
-    why = r"layers of different kinds .*, a window of 8"
+    change_config(writable, model_type=kind, layer_types=kinds, sliding_window=window)
+    change_config(writable, architectures=None, use_sliding_window=True)
+    why = rf"layers of different kinds .*, a window of {window}\)"
     with nullcontext() if served else pytest.raises(QuantizeError, match=why):
-        Stream(open_source(writable), torch.zeros(1, 64, dtype=torch.int64))
+        Job(writable, tmp_path / "out", gptq(text))
 
 
-def test_what_a_model_computes_for_itself(writable: Path) -> None:
+def test_what_a_model_computes_for_itself(writable: Path, text: Path, tmp_path: Path) -> None:
     """Gemma scales its embedding by a number that no file holds."""
     change_config(writable, model_type="gemma", architectures=["GemmaForCausalLM"])
     with pytest.raises(QuantizeError, match=r"gemma computes .*, which is in no file; use another"):
-        Stream(open_source(writable), torch.zeros(1, 64, dtype=torch.int64))
+        Job(writable, tmp_path / "out", gptq(text))
 
 
 def test_another_text_is_another_run(model: Path, text: Path, tmp_path: Path) -> None:

@@ -113,6 +113,13 @@ def merged_channels(model: Path) -> None:
     change_weights(model, {f"{LAYER}.weight": torch.zeros(96, 256)})
 
 
+def test_a_model_that_has_no_head(writable: Path, tmp_path: Path) -> None:
+    """A reward model's is another one."""
+    head_missing(writable)
+    change_config(writable, architectures=["LlamaForSequenceClassification"])
+    Job(writable, tmp_path / "out", Settings("fp8")).run()
+
+
 def test_files_in_a_folder_of_their_own(writable: Path, tmp_path: Path) -> None:
     (writable / "parts").mkdir()
     (writable / WEIGHTS).rename(writable / "parts" / "a.safetensors")

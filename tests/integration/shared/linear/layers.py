@@ -15,6 +15,7 @@ from hk_backend.engine.linear import stock
 from hk_backend.engine.linear.heads import Head
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.kernels import gemm_formats
+from hk_backend.ops import quantize_fp8
 from hk_backend.routing.routes import routes
 from hk_backend.routing.shadow_check import largest_error, tolerance
 from tests.integration.shared.linear.devices import GFX950, in_dtypes, on_devices, on_gfx950
@@ -189,11 +190,14 @@ def test_a_gpu_serves_what_asks_for_hk_by_name(
     environment(HK_DEVICE=GFX950, HK_EVIDENCE="use")
     monkeypatch.setattr(emulated_device("gfx950"), "name", "hip:gfx950")
     table = values((64, 96))
-    shards = list(table.split(32))
-    layer = engine.load(
-        engine.merged(engine.online("hk_fp8"), torch.bfloat16, 96, [32, 32]), {"weight": shards}
-    )
-    assert layer.hk_packed.format == "fp8_e4m3fn"
+    codes, scales = quantize_fp8(table, "channel")
+    quantised = {"weight": list(codes.split(32)), "weight_scale": list(scales.split(32))}
+    for config, tensors in (
+        (engine.online("hk_fp8"), {"weight": list(table.split(32))}),
+        (engine.config_of({"quant_method": "hk_fp8"}), quantised),
+    ):
+        layer = engine.load(engine.merged(config, torch.bfloat16, 96, [32, 32]), tensors)
+        assert layer.hk_packed.format == "fp8_e4m3fn"
     assert engine.headed(Head("fp8_e4m3fn"), table).lm_head.hk_packed.format == "fp8_e4m3fn"
 
 
