@@ -72,7 +72,7 @@ class Job:
             "calibration": "",
         }
         text = None
-        if settings.calibration:  # of one token at least, to measure on two
+        if settings.calibration:  # one token to calibrate on, two to measure
             text = read_text(settings.calibration, model, self.source.vocabulary, least=3)
             remembered["calibration"] = text.sha256
         finished = finished_settings(out)
