@@ -66,7 +66,7 @@ class Calibration:
             target = self._method.target(linear.weight, name)
             observed[name] = Observed(target, linear.bias, self._serving_of(name), inputs)
             layer.set_submodule(name, observed[name])
-        self._stream.forward(layer)
+        self._stream.forward(self._next, layer)
         recipe = self._serving.recipe
         return {
             name: compensated(seen.target, seen.inputs.hessian(), recipe)
@@ -79,9 +79,9 @@ class Calibration:
         for name, (codes, scales) in weights.items():
             linear: Any = layer.get_submodule(name)
             layer.set_submodule(name, self._serving_of(name).layer(codes, scales, linear.bias))
+        if self._next < self.layers - 1:
+            self._stream.hidden = self._stream.forward(self._next, layer)
         self._next += 1
-        if self._next < self.layers:
-            self._stream.hidden = self._stream.forward(layer)
 
     def _serving_of(self, name: str) -> Serving:
         return replace(self._serving, rotation=self._method.while_serving(name))

@@ -89,7 +89,7 @@ class Job:
         if text:
             windows = calibration_windows(text.tokens, window_of(self.source))
             if not self._is_finished:
-                check_streams(self.source, windows.shape[1])
+                check_streams(self.source)
             calibration = Calibration(self.source, windows, self.method, self.serving)
             self.calibrated = CalibratedLayers(calibration, self.plan, self.out)
 

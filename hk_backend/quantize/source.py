@@ -30,7 +30,8 @@ LAYER_NORMS, LAST_NORM = ("input_layernorm", "post_attention_layernorm"), "model
 KNOWN = ("llama", "mistral", "qwen2", "qwen3")
 """Values of `model_type` that have these norms, all of which lie before what reads them, with plain
 gains, and nothing but attention between v_proj and o_proj (OLMo clips, BitNet norms there)."""
-MERGED = (PROJECTIONS[0:3], PROJECTIONS[4:6])
+ATTENTION, MLP = PROJECTIONS[:4], PROJECTIONS[4:]
+MERGED = (ATTENTION[:3], MLP[:2])
 """Those that engines run as one layer."""
 DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
 LAYER_TENSOR = re.compile(r"model\.layers\.(\d+)\.(.+)\.weight")
@@ -213,19 +214,36 @@ def check_llama(source: Source) -> None:
                 f"{directory} is not built like a Llama: it has the matrix {tensor.name}"
             )
     for name in _around_projections(source):
-        if f"{name}.weight" not in tensors:
-            raise QuantizeError(f"{directory} is incomplete: {name}.weight is missing")
+        if name not in tensors:
+            tied = f"{HEAD}.weight"  # safetensors keeps the first name of a shared tensor
+            of_tied = name == f"{EMBEDDING}.weight" and tied in tensors
+            hint = f"; if it is tied to {tied}, save that under its name" if of_tied else ""
+            raise QuantizeError(f"{directory} is incomplete: {name} is missing{hint}")
 
 
 def _around_projections(source: Source) -> Iterator[str]:
-    """What else such a model has; of one that is not of `KNOWN`, an embedding."""
-    yield EMBEDDING
-    if source.config.get("model_type") in KNOWN:
-        for i in range(source.config["num_hidden_layers"]):
-            yield from (f"model.layers.{i}.{norm}" for norm in LAYER_NORMS)
-        yield LAST_NORM
-        is_causal = all(
-            name.endswith("ForCausalLM") for name in source.config.get("architectures") or ()
-        )
-        if is_causal and not source.config.get("tie_word_embeddings"):
-            yield HEAD
+    """The other tensors of such a model; of one that is not of `KNOWN`, its embedding."""
+    config = source.config
+    yield f"{EMBEDDING}.weight"
+    if config.get("model_type") not in KNOWN:
+        return
+    for i in range(config["num_hidden_layers"]):
+        yield from (f"model.layers.{i}.{name}" for name in _around_a_layer(config))
+    yield f"{LAST_NORM}.weight"
+    is_causal = all(name.endswith("ForCausalLM") for name in config.get("architectures") or ())
+    if is_causal and not config.get("tie_word_embeddings"):
+        yield f"{HEAD}.weight"
+
+
+def _around_a_layer(config: dict[str, Any]) -> Iterator[str]:
+    """Norms and biases, as transformers' models of `KNOWN` have them."""
+    kind = config["model_type"]
+    yield from (f"{norm}.weight" for norm in LAYER_NORMS)
+    if kind == "qwen3":
+        yield from ("self_attn.q_norm.weight", "self_attn.k_norm.weight")
+    if kind == "qwen2":
+        yield from (f"{name}.bias" for name in MERGED[0])
+    if kind in ("llama", "qwen3") and config.get("attention_bias"):
+        yield from (f"{name}.bias" for name in ATTENTION)
+    if kind == "llama" and config.get("mlp_bias"):
+        yield from (f"{name}.bias" for name in MLP)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import copy
+from functools import partial
 from typing import Any
 
 import torch
 
 from hk_backend.extras import missing
 from hk_backend.quantize.errors import EXTRA, QuantizeError
-from hk_backend.quantize.source import EMBEDDING, KNOWN, Source
+from hk_backend.quantize.source import EMBEDDING, Source
 
 
 class Stream:
@@ -21,7 +22,7 @@ class Stream:
         self._source = source
         self._decoder = _skeleton(source)
         self.hidden: list[torch.Tensor] = []
-        self._context: dict[str, Any] = {}
+        self._contexts: list[dict[str, Any]] = [{} for _ in self._decoder.layers]
         self._enter(windows)
 
     def load(self, index: int) -> torch.nn.Module:
@@ -32,49 +33,53 @@ class Stream:
         layer.load_state_dict(weights, assign=True)
         return layer.requires_grad_(False)
 
-    def forward(self, layer: torch.nn.Module) -> list[torch.Tensor]:
-        """What `layer` makes of every window."""
+    def forward(self, index: int, layer: torch.nn.Module) -> list[torch.Tensor]:
+        """What `layer`, decoder layer `index`, makes of every window."""
         with torch.inference_mode():
-            results = [layer(hidden, **self._context) for hidden in self.hidden]
+            results = [layer(hidden, **self._contexts[index]) for hidden in self.hidden]
         return [result[0] if isinstance(result, tuple) else result for result in results]
 
     def _enter(self, windows: torch.Tensor) -> None:
-        """Run the model up to its first layer; keep what it passes to every layer besides
-        `hidden`."""
-
-        def reached(layer: torch.nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
-            self.hidden.append(args[0])
-            self._context = kwargs
-            raise _Reached
-
+        """Run the model up to its last layer, with layers that change nothing. Keep what it hands
+        to each besides `hidden`: masks and rotary embeddings, which may differ."""
         decoder = copy.deepcopy(self._decoder)
         table = self._source.finite(f"{EMBEDDING}.weight").float()
         decoder.embed_tokens.load_state_dict({"weight": table}, assign=True)
-        decoder.layers[0].register_forward_pre_hook(reached, with_kwargs=True)
+        for index, layer in enumerate(decoder.layers):
+            layer.forward = partial(self._reached, index)
         for window in windows:
-            with torch.inference_mode(), contextlib.suppress(_Reached):
+            with torch.inference_mode(), contextlib.suppress(_LastLayer):
                 decoder(window[None], use_cache=False)
 
+    def _reached(self, index: int, hidden: torch.Tensor, **context: Any) -> torch.Tensor:
+        """Decoder layer `index` is called."""
+        if index == 0:
+            self.hidden.append(hidden)
+        self._contexts[index] = context
+        if index == len(self._contexts) - 1:
+            raise _LastLayer
+        return hidden
 
-def check_streams(source: Source, length: int) -> None:
-    """Every decoder layer gets what the model hands to its first: a mask and rotary embeddings.
+
+def check_streams(source: Source) -> None:
+    """The checkpoint has every tensor of transformers' model, in its shape.
 
     Raises:
-        QuantizeError: `Stream` cannot go through the model in windows of `length` tokens.
+        QuantizeError: it has not, or `Stream` cannot go through the model.
     """
-    config = _skeleton(source).config
-    kinds = sorted(set(getattr(config, "layer_types", None) or ()))
-    window = getattr(config, "sliding_window", None)
-    only_masks_differ = config.model_type in KNOWN
-    if len(kinds) > 1 and not (only_masks_differ and window and window >= length):
-        raise QuantizeError(
-            f"--method gptq: layers of different kinds ({', '.join(kinds)}, a window of {window}), "
-            f"calibrated on {length} tokens at once; use another method"
-        )
+    for name, tensor in _skeleton(source).state_dict().items():
+        stored = source.tensors.get(f"model.{name}")
+        if stored is None:
+            raise QuantizeError(f"{source.directory} is incomplete: model.{name} is missing")
+        if stored.shape != tuple(tensor.shape):
+            raise QuantizeError(
+                f"{source.directory}: model.{name} has the shape {list(stored.shape)}; of "
+                f"config.json it is {list(tensor.shape)}"
+            )
 
 
-class _Reached(Exception):
-    """The model has got to its first decoder layer."""
+class _LastLayer(Exception):
+    """The model has got to its last decoder layer."""
 
 
 def _skeleton(source: Source) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -15,14 +14,18 @@ from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.job import Job
 from hk_backend.quantize.settings import Settings
 from hk_backend.quantize.source import open_source
-from hk_backend.quantize.stream import Stream
+from hk_backend.quantize.stream import Stream, check_streams
 from tests.quantize.checkpoint import contents, tensors_of
 from tests.quantize.conftest import WEIGHTS
 from tests.quantize.interrupted import Interrupted, stop_after
-from tests.quantize.test_refusals import change_config
+from tests.quantize.test_refusals import change_config, change_weights
 
 WORDS = "Bananas are not rivets; a vocabulary of invented words still has letters. "
 LAYERS = 3
+ROPE = {
+    "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 10_000.0},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
+}
 
 
 @pytest.fixture(scope="module")
@@ -53,17 +56,44 @@ def test_at_most_half_of_a_text(count: int, shape: tuple[int, int]) -> None:
     assert long.numel() == calibrate.TOKENS
 
 
-def test_the_stream_is_the_model(model: Path) -> None:
-    """Layer by layer what transformers computes with all of it in memory."""
-    job = Job(model, model / "nowhere", Settings("mxfp4", fold="none"))
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "olmo3"])
+def test_the_stream_is_the_model(kind: str, model: Path, tmp_path: Path) -> None:
+    """Layer by layer what transformers computes with all of it in memory. Layers of Qwen 2 differ
+    in their masks here, those of OLMo 3 in their rotary embeddings, too."""
+    folder = model if kind == "llama" else windowed(kind, tmp_path / "model")
+    job = Job(folder, tmp_path / "out", Settings("mxfp4", fold="none"))
     tokens = torch.randint(2, 10_000, (3, 20), generator=torch.Generator().manual_seed(0))
+    check_streams(job.source)
     stream = Stream(job.source, tokens)
     with torch.inference_mode():
-        states = perplexity.load_model(model)(tokens, output_hidden_states=True).hidden_states
+        states = perplexity.load_model(folder)(tokens, output_hidden_states=True).hidden_states
     for index in range(LAYERS):
         assert torch.allclose(torch.cat(stream.hidden), states[index], atol=1e-5)
-        stream.hidden = stream.forward(stream.load(index))
+        stream.hidden = stream.forward(index, stream.load(index))
     assert len(states) == LAYERS + 1  # the last is normalised
+
+
+def windowed(kind: str, folder: Path) -> Path:
+    """A model of which one layer sees eight tokens."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model(
+        kind,
+        hidden_size=128,
+        intermediate_size=192,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        vocab_size=10_000,
+        layer_types=["full_attention", "sliding_attention", "full_attention"],
+        sliding_window=8,
+        use_sliding_window=True,
+        pad_token_id=1,
+        rope_parameters=ROPE if kind == "olmo3" else ROPE["full_attention"],
+    )
+    made = AutoModelForCausalLM.from_config(config)
+    made.save_pretrained(folder)
+    return folder
 
 
 @pytest.mark.parametrize("columns", [1, 7, 64, 1024])
@@ -198,20 +228,20 @@ def test_a_table_that_is_not_finite(writable: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "window", "served"),
-    [("qwen2", 8, False), ("qwen2", 1024, True), ("olmo3", 1024, False)],
+    ("name", "tensor", "why"),
+    [
+        ("self_attn.q_norm", None, r" is incomplete: .*1\.self_attn\.q_norm\.weight is missing"),
+        ("self_attn.k_norm", torch.ones(64), r"has the shape \[64\]; of config.json it is \[128\]"),
+    ],
 )
-def test_layers_of_different_kinds(
-    kind: str, window: int, served: bool, writable: Path, text: Path, tmp_path: Path
+def test_a_tensor_that_the_model_lacks(
+    name: str, tensor: torch.Tensor | None, why: str, text: Path, tmp_path: Path
 ) -> None:
-    """Every layer gets the first one's mask, another one's if its window is shorter, and rotary
-    embeddings, which of OLMo 3 differ, too."""
-    kinds = ["full_attention", "sliding_attention", "full_attention"]
-    change_config(writable, model_type=kind, layer_types=kinds, sliding_window=window)
-    change_config(writable, architectures=None, use_sliding_window=True)
-    why = rf"layers of different kinds .*, a window of {window}\)"
-    with nullcontext() if served else pytest.raises(QuantizeError, match=why):
-        Job(writable, tmp_path / "out", gptq(text))
+    """Of a kind of model whose tensors only transformers knows."""
+    folder = windowed("olmo3", tmp_path / "model")
+    change_weights(folder, {f"model.layers.1.{name}.weight": tensor})
+    with pytest.raises(QuantizeError, match=why):
+        check_streams(open_source(folder))
 
 
 def test_what_a_model_computes_for_itself(writable: Path, text: Path, tmp_path: Path) -> None:

@@ -93,6 +93,23 @@ def head_missing(model: Path) -> None:
     change_weights(model, {"lm_head.weight": None})
 
 
+def bias_of_qwen2_missing(model: Path) -> None:
+    give_biases(model, "qwen2", ["q_proj", "v_proj"])
+
+
+def bias_of_llama_missing(model: Path) -> None:
+    give_biases(model, "llama", ["q_proj", "k_proj", "v_proj"])
+
+
+def head_norm_missing(model: Path) -> None:
+    change_config(model, model_type="qwen3")
+
+
+def table_has_the_heads_name(model: Path) -> None:
+    change_config(model, tie_word_embeddings=True)
+    embedding_missing(model)
+
+
 def layer_missing(model: Path) -> None:
     change_weights(model, {f"{LAYER}.weight": None})
 
@@ -111,6 +128,13 @@ def odd_channels(model: Path) -> None:
 
 def merged_channels(model: Path) -> None:
     change_weights(model, {f"{LAYER}.weight": torch.zeros(96, 256)})
+
+
+def give_biases(model: Path, kind: str, projections: list[str]) -> None:
+    change_config(model, model_type=kind, attention_bias=True)
+    for name in projections:
+        for i in range(3):
+            change_weights(model, {f"model.layers.{i}.self_attn.{name}.bias": torch.zeros(1)})
 
 
 def test_a_model_that_has_no_head(writable: Path, tmp_path: Path) -> None:
@@ -160,6 +184,10 @@ def change_weights(model: Path, changed: dict[str, torch.Tensor | None]) -> None
         (norm_missing, "fp8", r"incomplete: model\.layers\.1\.input_layernorm\.weight is missing"),
         (last_norm_missing, "fp8", r"incomplete: model\.norm\.weight is missing"),
         (head_missing, "fp8", r"incomplete: lm_head\.weight is missing"),
+        (table_has_the_heads_name, "fp8", r"missing; if it is tied to lm_head\.weight, save that"),
+        (bias_of_qwen2_missing, "fp8", r"incomplete: .*0\.self_attn\.k_proj\.bias is missing"),
+        (bias_of_llama_missing, "fp8", r"incomplete: .*0\.self_attn\.o_proj\.bias is missing"),
+        (head_norm_missing, "fp8", r"incomplete: .*0\.self_attn\.q_norm\.weight is missing"),
         (layer_with_one_axis, "fp8", rf"{LAYER}.weight has the shape \[256\]"),
         (no_layers, "fp8", "num_hidden_layers"),
         (odd_channels, "mxfp4", f"{LAYER} has 40 input channels; mxfp4 needs a multiple of 32"),
