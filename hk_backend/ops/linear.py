@@ -8,6 +8,7 @@ import torch
 
 from hk_backend.devices import Device, device_for
 from hk_backend.ops.registry import define, watched
+from hk_backend.ops.rotation import rotation_fault
 from hk_backend.terms.checks import bad, check_no_grad
 from hk_backend.terms.linear_arguments import LinearArguments
 from hk_backend.terms.packed_weight import FLAT_VALUES, FlatWeight, PackedWeight
@@ -161,6 +162,8 @@ def check_packed(weight: PackedWeight, device: Device) -> None:
     if weight.layout != device.weight_layout:
         expected = device.weight_layout or "none at all"
         bad("weight", f"packed for {weight.layout}", f"{expected}, the layout of {device.name}")
+    if fault := rotation_fault(weight.rotation, weight.activations, weight.k):
+        bad("weight.rotation", *fault)
     num_bytes = device.packed_bytes(weight.format, weight.n, weight.k)
     _check_part("data", weight.data, torch.uint8, (num_bytes,))
     if weight.factors is not None:
@@ -170,6 +173,9 @@ def check_packed(weight: PackedWeight, device: Device) -> None:
     if weight.block_scales is not None:
         blocks = (-(-weight.n // FP8_BLOCK), -(-weight.k // FP8_BLOCK))
         _check_part("block_scales", weight.block_scales, torch.float32, blocks)
+    for name, tensor in weight.tensors().items():
+        if tensor.device != weight.data.device:
+            bad(f"weight.{name}", tensor.device, f"the device of data, {weight.data.device}")
 
 
 def _check_part(

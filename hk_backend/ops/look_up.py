@@ -52,6 +52,8 @@ def _run(ids: torch.Tensor, weight: PackedWeight, out_dtype: torch.dtype) -> tor
         bad("out_dtype", out_dtype, "bfloat16, float16 or float32")
     if not supports_look_up(weight.layout):
         bad("weight", f"packed for {weight.layout}", "one that the cpu device has packed")
+    if ids.device != weight.data.device:
+        bad("ids", ids.device, f"the device of weight, {weight.data.device}")
     device = device_for(ids.device.type)
     check_packed(weight, device)
     out = torch.empty((ids.numel(), weight.k), dtype=out_dtype, device=ids.device)

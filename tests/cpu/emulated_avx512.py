@@ -45,6 +45,7 @@ TABLES: dict[str, dict[str, Signature | None]] = {
         "scratch_bytes": (INTEGER, INTEGER),
         "multiply": (None, INTEGER, INTEGER, INTEGER, INTEGER),
         "multiply_skinny": (None, INTEGER, INTEGER, INTEGER, INTEGER),
+        "look_up": (None, INTEGER, INTEGER, INTEGER),
     },
     "quantize_kernels": {
         "row_maxima": (None, INTEGER, INTEGER, INTEGER),
@@ -71,7 +72,7 @@ def pytest_configure(config: pytest.Config) -> None:
     with tempfile.TemporaryDirectory() as folder:
         processor = bochs.Processor(bochs.load(Path(folder)))
     for table, slots in TABLES.items():
-        address = address_of(f"hk::cpu::avx512::{table}")
+        address = address_of(f"hk::cpu::avx512::{table}", 8 * len(slots))
         redirect(address, slots, processor, config.getoption("--emulated-without"))
     native = [isa for isa in _cpu.available_isas() if isa != "avx512"]
     _cpu.available_isas = lambda: ["avx512", *native]
@@ -157,11 +158,13 @@ def emulated(
     return call
 
 
-def address_of(name: str) -> int:
-    """Where the extension's symbol is in this process."""
+def address_of(name: str, size: int) -> int:
+    """Where the extension's symbol, of so many bytes, is in this process."""
     listing = subprocess.run(
-        ["nm", "-C", _cpu.__file__], capture_output=True, text=True, check=True
+        ["nm", "-CS", _cpu.__file__], capture_output=True, text=True, check=True
     ).stdout
-    [offset] = (int(line.split()[0], 16) for line in listing.splitlines() if line.endswith(name))
+    [found] = (line.split() for line in listing.splitlines() if line.endswith(name))
+    offset, found_size = (int(number, 16) for number in found[:2])
+    assert found_size == size, f"{name} has {found_size} bytes, not the {size} of its slots here"
     maps = Path("/proc/self/maps").read_text().splitlines()
     return offset + min(int(line.split("-")[0], 16) for line in maps if _cpu.__file__ in line)

@@ -24,6 +24,7 @@ SAMPLES = {
     "test_merge.py": {"merge"},
     "test_linear.py": {"pack", "multiply", "multiply_skinny", "prepare"},
     "test_linear_rotated.py": {"prepare", "quantize_row"},
+    "test_look_up.py": {"pack", "look_up"},
     "test_quantize.py": {"quantize_row"},
 }
 """Files of tests/ops, and kernels that their tests call."""

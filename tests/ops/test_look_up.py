@@ -113,6 +113,13 @@ def test_errors() -> None:
         look_up(ids, weight, torch.int8)
     with pytest.raises(ValueError, match=r"weight.data: torch.uint8 .* is not valid"):
         look_up(ids, replace(weight, data=weight.data[:-1]), torch.float32)
+    with pytest.raises(
+        ValueError, match=r"ids: cpu is not valid: expected the device of weight, m"
+    ):
+        look_up(ids, replace(weight, data=weight.data.to("meta")), torch.float32)
+    rotated = replace(weight, activations="rotated", rotation=128)
+    with pytest.raises(ValueError, match=r"weight\.rotation: 128 with K = 192 is not valid: expec"):
+        look_up(ids, rotated, torch.float32)
 
 
 def test_a_gpu_has_no_kernel_for_it(on_gfx950: None) -> None:
