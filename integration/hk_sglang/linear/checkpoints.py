@@ -39,6 +39,7 @@ from hk_backend.engine.patching import MARK
 from hk_backend.terms.verdict import Verdict, refused
 from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK, MX_BLOCK
 from hk_sglang.linear.arrivals import give_memory, releasing
+from hk_sglang.linear.ignored import note_ignored
 from hk_sglang.linear.layer import READ, read_by_models, verdict_on
 from hk_sglang.linear.rotated import checked_method, rotation_of_layer
 from hk_sglang.linear.schemes import CONFIGS, Left, Scheme, scheme_of
@@ -65,6 +66,7 @@ def _choosing(original: Any) -> Any:
         stock = functools.partial(original, self, layer, prefix)
         if not isinstance(layer, LinearBase):
             return checked_method(stock(), self, layer, prefix)
+        note_ignored(self, prefix)
         try:
             scheme = _scheme(self, layer, prefix)
         except RotationError:

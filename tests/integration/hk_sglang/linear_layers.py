@@ -101,10 +101,13 @@ def adapted(layer: Any, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> to
     return out
 
 
-def config_of(config: dict[str, Any]) -> Any:
-    """SGLang's reading of a `quantization_config`."""
+def config_of(
+    config: dict[str, Any], packed_modules_mapping: Mapping[str, list[str]] = MAPPING
+) -> Any:
+    """SGLang's reading of a `quantization_config`, of a model that has this mapping."""
     found = deepcopy(config)
-    found["packed_modules_mapping"] = dict(MAPPING)  # as model_loader/weight_utils.py does
+    # as model_loader/weight_utils.py does
+    found["packed_modules_mapping"] = dict(packed_modules_mapping)
     return method(found["quant_method"]).from_config(found)
 
 

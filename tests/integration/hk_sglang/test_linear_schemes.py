@@ -14,6 +14,7 @@ from sglang.srt.layers.linear import LinearBase
 from sglang.srt.layers.quantization.modelopt_quant import ModelOptMixedPrecisionConfig
 from sglang.srt.layers.quantization.unquant import UnquantizedLinearMethod
 
+from hk_backend.engine.linear.shards import CheckpointError
 from tests.integration.hk_sglang.linear_layers import (
     config_of,
     installed,
@@ -183,6 +184,36 @@ def test_a_layer_that_the_checkpoint_does_not_quantise(config: Config) -> None:
     layer = merged(config_of(config), torch.bfloat16, K, [128, 128, 128], prefix=NAME)
     assert isinstance(layer.quant_method, UnquantizedLinearMethod)
     assert not hasattr(layer, "hk_left")
+
+
+SHARDS = [f"model.layers.0.self_attn.{p}_proj" for p in "qkv"]
+
+
+@pytest.mark.parametrize("ignored", [SHARDS, ["re:.*[qkv]_proj$"], [NAME], ["re:.*qkv_proj$"]])
+@pytest.mark.parametrize("kind", ["compressed-tensors", "quark"])
+def test_a_model_that_does_not_say_what_it_merges(kind: str, ignored: list[str]) -> None:
+    """As Llama, Mistral and Qwen in SGLang: the checkpoint names the shards."""
+    layer = merged(unmapped(kind, ignored), torch.bfloat16, K, [128] * 3, prefix=NAME)
+    assert isinstance(layer.quant_method, UnquantizedLinearMethod)
+    other = NAME.replace("layers.0", "layers.1")
+    if ignored in (SHARDS, [NAME]):
+        layer = merged(unmapped(kind, ignored), torch.bfloat16, K, [128] * 3, prefix=other)
+        assert isinstance(layer.quant_method, checkpoints.HKLinearMethod)
+
+
+@pytest.mark.parametrize("kind", ["compressed-tensors", "quark"])
+def test_some_shards_alone(kind: str) -> None:
+    why = f"{NAME}: the checkpoint leaves {SHARDS[0]} as it is, but not {SHARDS[2]}; SGLang runs"
+    with pytest.raises(CheckpointError, match=why):
+        merged(unmapped(kind, SHARDS[:2]), torch.bfloat16, K, [128] * 3, prefix=NAME)
+
+
+def unmapped(kind: str, ignored: list[str]) -> Any:
+    if kind == "quark":
+        return config_of(quark(quark_fp8("per_tensor", False), None) | {"exclude": ignored}, {})
+    return config_of(
+        compressed_tensors({"strategy": "channel"}, TOKEN, FP8) | {"ignore": ignored}, {}
+    )
 
 
 # -- left when the layer's shape is known

@@ -29,17 +29,21 @@ WEIGHTS = "model.safetensors"
 
 @dataclass(frozen=True)
 class Written:
-    """`--format`, rounded to nearest, with the activations that are its default."""
+    """`--format`, rounded to nearest, with the activations that are its default. `ignore`:
+    decoder layers that are left as they are."""
 
     format: str
     head: str = KEPT
+    ignore: int | None = None
 
     @property
     def activations(self) -> str:
         return RECIPES[self.format].activations[0]
 
     def __str__(self) -> str:
-        return f"written-{self.format}" + (f"-head-{self.head}" if self.head != KEPT else "")
+        head = f"-head-{self.head}" if self.head != KEPT else ""
+        ignored = "" if self.ignore is None else f"-without-{self.ignore}"
+        return f"written-{self.format}{head}{ignored}"
 
     def made(self, checkpoint: Checkpoint, folder: Path) -> Made:
         return _made(self, Path(checkpoint("tiny-64")), folder / "quantized")
@@ -55,10 +59,12 @@ def _made(item: Written, source: Path, folder: Path) -> Made:
     """The tool's checkpoint; the truth is what the reference reads in it."""
     folder.mkdir(exist_ok=True)
     made = Made(folder / str(item), folder / f"{item}-truth")
-    job = Job(source, made.checkpoint, Settings(item.format, method="rtn", head=item.head))
+    ignore = [] if item.ignore is None else [f"model.layers.{item.ignore}.*"]
+    settings = Settings(item.format, method="rtn", head=item.head, ignore=ignore)
+    job = Job(source, made.checkpoint, settings)
     job.run()
     stored, values, rounding = tensors_of(made.checkpoint), load_file(source / WEIGHTS), {}
-    for name in job.source.layers:
+    for name in job.plan.layers:
         codes, scales = (stored[f"{name}.{part.name}"] for part in job.recipe.stored(1, 32))
         weight = reference.dequantize(codes, job.recipe.format, scales)
         values[f"{name}.weight"] = weight.float().contiguous()
@@ -73,10 +79,12 @@ def _made(item: Written, source: Path, folder: Path) -> Made:
     return made
 
 
-HEADED = pytest.param(Written("fp8", "mxfp6_e2m3"), marks=pytest.mark.slow)
+SLOW = pytest.mark.slow
+HEADED = pytest.param(Written("fp8", "mxfp6_e2m3"), marks=SLOW)
+IGNORING = [Written("mxfp4", ignore=0), pytest.param(Written("mxfp6_e2m3", ignore=0), marks=SLOW)]
 
 
-@pytest.mark.parametrize("item", [*map(Written, RECIPES), HEADED], ids=str)
+@pytest.mark.parametrize("item", [*map(Written, RECIPES), HEADED, *IGNORING], ids=str)
 def test_every_format(item: Written, served: Reader, checkpoint: Checkpoint, folder: Path) -> None:
     """All layers by HK, with the written values, and inputs rounded as the format says."""
     result = served(str(item)).only
