@@ -97,6 +97,10 @@ def _loading() -> list[Verdict]:
         has_parameters(loader.RemoteModelLoader.save_model, ("model", "model_path")),
         has_members(loader, ("PreshardedModelLoader", "RemoteInstanceModelLoader")),
         has_parameters(weight_updater._model_load_weights_direct, ("model", "named_tensors")),
+        has_parameters(
+            weight_updater.WeightUpdater.update_weights_from_disk,
+            ("self", "model_path", "load_format"),
+        ),
         has_parameters(SchedulerWeightUpdaterManager.end_weight_update, ("self", "recv_req")),
         has_parameters(scheduler_updater._export_static_state, ("model",)),
         has_parameters(weight_exporter.WeightExporter.get_weights_by_name, ("self", "name")),

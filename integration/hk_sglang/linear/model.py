@@ -9,12 +9,14 @@ from sglang.srt.layers.linear import LinearBase
 from sglang.srt.layers.moe.fused_moe_triton.layer import FusedMoE
 from sglang.srt.managers.tokenizer_manager import TokenizerManager
 from sglang.srt.model_executor.model_runner import ModelRunner
+from sglang.srt.model_executor.model_runner_components.weight_updater import WeightUpdater
 from sglang.srt.model_executor.runner_utils.capture_mode import get_is_capture_mode
 
 from hk_backend.engine import loggers
 from hk_backend.engine.linear.account import account as account_layers
 from hk_backend.engine.linear.folded import check_fold
 from hk_backend.engine.linear.heads import KEPT_HEAD, Head, quantization_of
+from hk_backend.engine.linear.reloaded import check_reload
 from hk_backend.engine.linear.route import is_attached, tell_dummy_runs
 from hk_backend.engine.patching import wrap
 from hk_sglang.linear.head import asked_of, heads_of, pack_head, share_table, why_table_stays
@@ -26,6 +28,7 @@ def install() -> None:
     """Account for every model that SGLang loads; harmless to call again."""
     wrap(ModelRunner, "load_model", _load)
     wrap(TokenizerManager, "_tokenize_one_request", _tokenize)
+    wrap(WeightUpdater, "update_weights_from_disk", _update)
     tell_dummy_runs(get_is_capture_mode)
 
 
@@ -40,13 +43,24 @@ def _load(original: Any, runner: Any) -> None:
 
 
 def _tokenize(original: Any, manager: Any, request: Any) -> Any:
-    """A request may bring embeddings where --disable-radix-cache is set: no flag says that it will.
+    """A request may bring embeddings, and no flag says that it will.
     SGLang answers it with the error, and goes on."""
-    if request.input_embeds is not None:
-        check_fold(quantization_of(manager.model_config.hf_config), "", "input_embeds")
+    for name in EMBEDDINGS:
+        if getattr(request, name, None) is not None:
+            check_fold(quantization_of(manager.model_config.hf_config), "", name)
     return original(manager, request)
 
 
+def _update(original: Any, updater: Any, model_path: str, *args: Any, **kwargs: Any) -> Any:
+    try:
+        check_reload(quantization_of(updater.model_config.hf_config), model_path)
+    except ValueError as error:
+        return False, str(error)
+    return original(updater, model_path, *args, **kwargs)
+
+
+EMBEDDINGS = ("input_embeds", "positional_embed_overrides")
+"""What a request may bring for the embedding's rows: a prompt, and single tokens to be scored."""
 OWN_DRAFTS = ("NGRAM", "STANDALONE")
 """Values of --speculative-algorithm that read nothing of the model but its tokens."""
 RETURNED = (

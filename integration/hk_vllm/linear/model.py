@@ -24,6 +24,7 @@ from hk_backend.engine.linear.account import account as account_layers
 from hk_backend.engine.linear.account import tables_as_heads as heads_among
 from hk_backend.engine.linear.folded import check_fold
 from hk_backend.engine.linear.heads import asking, quantization_of
+from hk_backend.engine.linear.reloaded import check_reload
 from hk_backend.engine.linear.route import ROUTE, is_attached, tell_dummy_runs
 from hk_backend.engine.patching import MARK, wrap
 from hk_vllm import compile_key
@@ -46,6 +47,7 @@ def _load(
     original: Any, loader: Any, vllm_config: Any, model_config: Any, *args: Any, **kwargs: Any
 ) -> Any:
     mark_dummy_logits()
+    watch_reloads()
     check_fold(quantization_of(model_config.hf_config), *strangers(vllm_config, model_config))
     with asking(asked_of(vllm_config, model_config)):
         model = original(loader, vllm_config, model_config, *args, **kwargs)
@@ -55,6 +57,22 @@ def _load(
     return model
 
 
+def watch_reloads() -> None:
+    """Look at a checkpoint before it replaces weights, in the worker of this process."""
+    worker = getattr(sys.modules.get(WORKER), "Worker", None)
+    if worker is not None:
+        wrap(worker, "reload_weights", _reload)
+
+
+def _reload(original: Any, worker: Any, *args: Any, **kwargs: Any) -> Any:
+    path = kwargs.get("weights_path", args[1] if len(args) > 1 else None)
+    if path is not None:
+        check_reload(quantization_of(worker.model_config.hf_config), path)
+    return original(worker, *args, **kwargs)
+
+
+WORKER = "vllm.v1.worker.gpu_worker"
+"""The CPU's derives from it."""
 OWN_DRAFTS = ("ngram", "ngram_gpu", "suffix", "draft_model")
 """Values of vLLM's `SpeculativeConfig.method` that read nothing of the model but its tokens."""
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hk_sglang.linear.model import _tokenize, strangers
+from hk_sglang.linear.model import EMBEDDINGS, _tokenize, strangers
+from sglang.srt.managers.io_struct import EmbeddingReqInput, GenerateReqInput
 from sglang.srt.managers.tokenizer_manager import TokenizerManager
 from sglang.srt.server_args import ServerArgs
 
@@ -53,18 +55,24 @@ async def tokens(manager: Any, request: Any) -> str:
     return "tokens"
 
 
+def test_requests_have_these_fields() -> None:
+    for kind in (GenerateReqInput, EmbeddingReqInput):
+        assert set(EMBEDDINGS) <= {field.name for field in fields(kind)}
+
+
 @pytest.mark.parametrize(
     ("fold", "embeds", "served"),
     [(ALL, [[0.0]], False), (ALL, None, True), (HEADS, [[0.0]], True), (None, [[0.0]], True)],
 )
-def test_a_request_of_embeddings(fold: str | None, embeds: Any, served: bool) -> None:
+@pytest.mark.parametrize("name", ["input_embeds", "positional_embed_overrides"])
+def test_a_request_of_embeddings(name: str, fold: str | None, embeds: Any, served: bool) -> None:
     """No flag says that one will come: each is looked at, and refused alone."""
     quantization = {FOLD_KEY: fold} if fold else {}
     model = SimpleNamespace(hf_config=SimpleNamespace(quantization_config=quantization))
     manager = SimpleNamespace(model_config=model)
-    request = SimpleNamespace(input_embeds=embeds)
+    request = SimpleNamespace(**{name: embeds})
     if served:
         assert asyncio.run(_tokenize(tokens, manager, request)) == "tokens"
         return
-    with pytest.raises(ValueError, match=r"hk_folded 'all'.*is not valid with input_embeds"):
+    with pytest.raises(ValueError, match=r"hk_folded 'all'.*is not valid with " + name):
         _tokenize(tokens, manager, request)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -16,6 +20,7 @@ from sglang.srt.model_executor.model_runner_components.weight_exporter import We
 from sglang.srt.model_loader.loader import DefaultModelLoader
 
 from hk_backend import reference
+from hk_backend.quantize.recipe import RECIPES
 from hk_backend.routing.shadow_check import largest_error, tolerance
 from tests.integration.hk_sglang.linear_checkpoints import CHECKPOINTS
 from tests.integration.hk_sglang.linear_layers import (
@@ -51,6 +56,27 @@ def updated(layer: Any, tensors: dict[str, torch.Tensor]) -> None:
 
 def held(layer: Any) -> int:
     return sum(parameter.numel() for parameter in layer.parameters())
+
+
+@pytest.mark.parametrize(("rotation", "served"), [(64, True), (32, False)])
+def test_a_checkpoint_rotated_otherwise(rotation: int, served: bool, tmp_path: Path) -> None:
+    """The update fails with the reason, and the server goes on."""
+    recipe = RECIPES["mxfp4"]
+    new = {"quantization_config": recipe.quantization_config("mx", [], rotation)}
+    (tmp_path / "config.json").write_text(json.dumps(new))
+    ours = SimpleNamespace(quantization_config=recipe.quantization_config("mx", [], 64))
+    updater = SimpleNamespace(
+        model_config=SimpleNamespace(hf_config=ours),
+        _assert_weight_cache_inactive=Mock(side_effect=InterruptedError),
+    )
+    update = partial(weight_updater.WeightUpdater.update_weights_from_disk, updater)
+    if served:
+        with pytest.raises(InterruptedError):  # SGLang's own begins
+            update(str(tmp_path), "auto")
+        return
+    done, why = update(str(tmp_path), "auto")
+    assert not done
+    assert "are rotated (Linear: 32), those that they would replace are rotated (Linear: 64)" in why
 
 
 # -- unquantised

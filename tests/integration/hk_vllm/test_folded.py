@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from inspect import signature
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from hk_vllm.linear.model import strangers
+from hk_vllm.linear.model import WORKER, strangers, watch_reloads
+
+from hk_backend.quantize.recipe import RECIPES
 
 PLAIN = {"runner_type": "generate", "enable_prompt_embeds": False}
 
@@ -36,3 +42,38 @@ def test_vllm_has_these_options() -> None:
 
     assert {"enable_prompt_embeds", "runner"} <= ModelConfig.__dataclass_fields__.keys()
     assert "method" in SpeculativeConfig.__dataclass_fields__
+
+
+@pytest.mark.parametrize("given", ["by name", "by position"])
+def test_a_checkpoint_that_is_rotated_otherwise(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused before a weight is read; one that is rotated alike is read."""
+    from vllm.v1.worker.cpu_worker import CPUWorker
+    from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+    from vllm.v1.worker.gpu_worker import Worker
+
+    assert list(signature(GPUModelRunner.reload_weights).parameters)[2] == "weights_path"
+    assert Worker.__module__ == WORKER
+    assert issubclass(CPUWorker, Worker)
+    read: list[Any] = []
+    monkeypatch.setattr(Worker, "reload_weights", lambda worker, *args, **kwargs: read.append(args))
+    watch_reloads()
+    recipe = RECIPES["mxfp4"]
+    ours = SimpleNamespace(quantization_config=recipe.quantization_config("mx", [], 64))
+    worker = SimpleNamespace(model_config=SimpleNamespace(hf_config=ours))
+
+    def reload() -> None:
+        arguments = {"weights_path": str(tmp_path)}
+        positional = (None, str(tmp_path)) if given == "by position" else ()
+        Worker.reload_weights(worker, *positional, **({} if positional else arguments))
+
+    for rotation in (32, 64):
+        new = {"quantization_config": recipe.quantization_config("mx", [], rotation)}
+        (tmp_path / "config.json").write_text(json.dumps(new))
+        if rotation == 64:
+            reload()
+            continue
+        with pytest.raises(ValueError, match=r"are rotated \(Linear: 32\), those that they would"):
+            reload()
+    assert len(read) == 1
