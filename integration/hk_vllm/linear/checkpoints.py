@@ -26,8 +26,13 @@ from hk_backend.engine.linear.rotated import no_other, only_hk
 from hk_backend.engine.linear.shards import name_of
 from hk_backend.engine.linear.unset import mark_unset
 from hk_backend.engine.patching import wrap
-from hk_vllm.linear.blocks import creating
 from hk_vllm.linear.codes import announce
+from hk_vllm.linear.created import (
+    blocks_verdict,
+    creating,
+    latent_verdict,
+    verdict_on_created,
+)
 from hk_vllm.linear.kernels import HKKernel, HKMxKernel
 from hk_vllm.linear.rotated import check_served
 
@@ -74,7 +79,8 @@ def _create(kernel_name: str, original: Any, method: Any, *args: Any, **kwargs: 
     """Tell HK's kernels what is missing from the configuration that vLLM passes them."""
     layer = kwargs["layer"] if "layer" in kwargs else args[0]
     rotation = getattr(method, "hk_rotation", 0)
-    with creating(layer) as verdict, no_other(name_of(layer), rotation):
+    with creating(layer), no_other(name_of(layer), rotation):
+        verdict = verdict_on_created() and blocks_verdict()
         original(method, *args, **kwargs)
     kernel = getattr(method, kernel_name, None)
     if isinstance(kernel, HKMxKernel):
@@ -82,6 +88,8 @@ def _create(kernel_name: str, original: Any, method: Any, *args: Any, **kwargs: 
         kernel.weight_name = "weight_packed" if hasattr(layer, "weight_packed") else "weight"
         kernel.rotation = rotation
     if rotation:
+        if not (exact := latent_verdict(layer, rotation)):
+            raise only_hk(name_of(layer), rotation, exact.why)
         check_served(name_of(layer), rotation, kernel, **kwargs)
     if not isinstance(kernel, HKKernel):
         if not verdict:

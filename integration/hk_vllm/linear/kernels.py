@@ -26,8 +26,8 @@ from hk_backend.engine.linear.packed_layer import FORMAT_OF, is_released, pack_l
 from hk_backend.engine.linear.scales import as_channels, one_input_scale
 from hk_backend.terms.verdict import Verdict, refused
 from hk_backend.terms.weight_format import rotated_activations
-from hk_vllm.linear.blocks import blocks_verdict
 from hk_vllm.linear.codes import announced, multiply
+from hk_vllm.linear.created import blocks_verdict, verdict_on_created
 from hk_vllm.linear.kernel_keys import (
     MXFP6,
     activations_of,
@@ -64,7 +64,7 @@ class HKKernel:
 
     @classmethod
     def can_implement(cls, config: Any) -> Answer:
-        verdict = cls.verdict(config)
+        verdict = verdict_on_created() and cls.verdict(config)
         return verdict.ok, verdict.why or None
 
     def process_weights_after_loading(self, layer: Any) -> None:

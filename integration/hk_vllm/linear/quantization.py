@@ -62,6 +62,7 @@ from hk_backend.engine.linear.unset import mark_unset
 from hk_backend.terms.verdict import Verdict
 from hk_backend.terms.weight_format import FORMATS, MX_BLOCK, rotated_activations
 from hk_vllm.linear.codes import announce, announced, multiply
+from hk_vllm.linear.created import latent_verdict
 from hk_vllm.linear.layer import verdict_on
 from hk_vllm.linear.online_checks import check_weight_arrived
 
@@ -149,7 +150,7 @@ class HKMethod(LinearMethod, LinearMethodBase):  # type: ignore[misc]
 
     def verdict_on(self, layer: Any, n: int, k: int, dtype: torch.dtype) -> Verdict:
         activations, rotation = self.options.rounding(k)
-        return verdict_on(
+        return latent_verdict(layer, rotation) and verdict_on(
             self.options.format, n, k, dtype, activations=activations, rotation=rotation, named=True
         )
 

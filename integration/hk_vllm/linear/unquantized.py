@@ -25,6 +25,7 @@ from hk_backend.engine.linear.route import is_attached, packed_or
 from hk_backend.engine.linear.shared_table import in_head_or, is_empty
 from hk_backend.engine.patching import MARK
 from hk_vllm.linear import head
+from hk_vllm.linear.created import LATENT
 from hk_vllm.linear.layer import linear_backend, verdict_on
 
 
@@ -86,7 +87,7 @@ def _why_left(method: Any, layer: Any, is_head: bool = False) -> str | None:
     if weight.dim() != 2:
         return f"a weight with {weight.dim()} axes"
     if getattr(layer, "_cpu_skip_gemm_dispatch", False):
-        return "latent attention reads the weight itself"
+        return LATENT
     if is_weights_pre_processed():
         return "weights that another process has prepared for vLLM"
     if linear_backend() != "auto":

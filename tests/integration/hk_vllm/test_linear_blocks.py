@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hk_vllm.linear import blocks, model
+from hk_vllm.linear import created, model
 from vllm.model_executor.kernels.linear.scaled_mm.cpu import (
     CPUFp8BlockScaledMMKernel,
     CPUFp8W8A8BlockScaledMMKernel,
@@ -88,6 +88,6 @@ def test_a_shared_block_that_nobody_serves(
 def test_a_shard_that_another_rank_continues() -> None:
     """vLLM counts whole blocks for each rank."""
     layer = SimpleNamespace(allow_fp8_block_shape_mismatch=True, output_partition_sizes=[128, 96])
-    assert blocks.verdict_on(layer)
+    assert created.blocks_verdict_on(layer)
     layer.tp_size = 2
-    assert not blocks.verdict_on(layer)
+    assert not created.blocks_verdict_on(layer)

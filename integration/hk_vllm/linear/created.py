@@ -1,0 +1,57 @@
+"""The layer that is being created, of which vLLM's kernels are not told: whether its FP8 blocks
+align with their scales, and whether latent attention reads its weight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from hk_backend.engine.linear.scales import verdict_on_blocks
+from hk_backend.engine.linear.shards import name_of
+from hk_backend.terms.verdict import SERVED, Verdict, refused
+
+LATENT = "latent attention reads the weight itself"
+_layer: ContextVar[Any] = ContextVar("layer", default=None)
+
+
+@contextmanager
+def creating(layer: Any) -> Iterator[None]:
+    """While the weights of `layer` are created, and with them its kernel."""
+    token = _layer.set(layer)
+    try:
+        yield
+    finally:
+        _layer.reset(token)
+
+
+def verdict_on_created() -> Verdict:
+    """On the layer that is being created, whatever its format."""
+    return refused(LATENT) if is_latent(_layer.get()) else SERVED
+
+
+def blocks_verdict() -> Verdict:
+    """On the layer that is being created, of FP8 blocks."""
+    return blocks_verdict_on(_layer.get())
+
+
+def blocks_verdict_on(layer: Any) -> Verdict:
+    """vLLM lets some of its methods merge shards that do not end where a block does."""
+    if not getattr(layer, "allow_fp8_block_shape_mismatch", False):
+        return SERVED
+    return verdict_on_blocks(list(layer.output_partition_sizes), getattr(layer, "tp_size", 1))
+
+
+def is_latent(layer: Any) -> bool:
+    """Whether latent attention (MLA) reads the layer's weight: by its name, as vLLM marks it
+    (`_cpu_skip_gemm_dispatch`) only when it has a kernel."""
+    return layer is not None and name_of(layer).rpartition(".")[2] == "kv_b_proj"
+
+
+def latent_verdict(layer: Any, rotation: int) -> Verdict:
+    """Attention reads a weight in an MX format as the layer's product with the identity, which by
+    64 is rotated to eighths, and by 32 or 128 to what no format has."""
+    if rotation not in (0, 64) and is_latent(layer):
+        return refused(f"{LATENT}, which a rotation by {rotation} would change: expected 64")
+    return SERVED
