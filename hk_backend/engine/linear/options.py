@@ -3,13 +3,15 @@
 Options: `format`, `activations` (see `pack_weight`; default: per token for FP8, the weight's format
 for mx, "none" is weight-only), `rotation` (mx: channels along K that are rotated together, of
 weights and activations; 0: none; default: of hk_mxfp4 while loading, with quantised activations,
-what fits a layer, 64 or 32), `ignore` (layer names or shell-style patterns), `head` (the LM head's
-format, see `hk_backend.engine.linear.heads`; "16", the default: as its table is), `embedding`
-("head": a tied embedding looks its rows up in the packed head, and the table is released).
+what fits a layer, 64 or 32), `ignore` (layer names, shell-style patterns, or regular expressions
+after `re:`), `head` (the LM head's format, see `hk_backend.engine.linear.heads`; "16", the default:
+as its table is), `embedding` ("head": a tied embedding looks its rows up in the packed head, and
+the table is released).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -33,6 +35,8 @@ FORMATS_OF = {
 """The formats of each method, the default first (FP8: the platform's own)."""
 ROTATING = ("hk_mxfp4",)
 """Methods that rotate by default."""
+REGEX = "re:"
+"""Before a pattern of `ignore` that is a regular expression, as in compressed-tensors."""
 OPTIONS = ("format", "activations", "rotation", "ignore", "head", "embedding")
 
 
@@ -132,9 +136,22 @@ def _patterns(method: str, value: Any) -> list[str]:
     if value is None:
         return []
     if isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value):
+        for pattern in value:
+            _check_pattern(method, pattern)
         return list(value)
     expected = "a list of layer names or patterns"
     raise ValueError(f"{method}: ignore {value!r} is not valid: expected {expected}")
+
+
+def _check_pattern(method: str, pattern: str) -> None:
+    try:
+        if pattern.startswith(REGEX):
+            re.compile(pattern.removeprefix(REGEX))
+    except re.error as error:
+        expected = "a regular expression after re:"
+        raise ValueError(
+            f"{method}: ignore {pattern!r} is not valid ({error}): expected {expected}"
+        ) from None
 
 
 def _as_text(value: Any) -> Any:
@@ -157,7 +174,9 @@ def is_ignored(layer: str, patterns: Iterable[str], merged: Mapping[str, list[st
 
     Args:
         layer: its name in the model.
-        patterns: layer names or shell-style patterns; of merged layers' shards, or of the merged.
+        patterns: layer names, shell-style patterns, or after `re:` regular expressions that match
+            from the beginning of a name, as compressed-tensors has them; of merged layers' shards,
+            or of the merged.
         merged: what a merged layer's shards are called in the checkpoint.
 
     Raises:
@@ -177,7 +196,12 @@ def is_ignored(layer: str, patterns: Iterable[str], merged: Mapping[str, list[st
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+    return any(
+        re.match(pattern.removeprefix(REGEX), name)
+        if pattern.startswith(REGEX)
+        else fnmatchcase(name, pattern)
+        for pattern in patterns
+    )
 
 
 def no_layer(method: str, layer: str, why: str) -> ValueError:

@@ -17,6 +17,7 @@ from sglang.srt.layers.quantization.unquant import (
     UnquantizedEmbeddingMethod,
     UnquantizedLinearMethod,
 )
+from sglang.srt.layers.utils import PPMissingLayer
 from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
 
 from hk_backend.engine.linear.account import tables_as_heads
@@ -87,7 +88,8 @@ def heads_of(model: Any) -> list[Any]:
         if isinstance(tied, (VocabParallelEmbedding, torch.nn.Embedding)) and tied not in heads:
             heads.append(tied)
     logits = [each for each in modules if isinstance(each, LogitsProcessor)]
-    if heads or not logits:
+    elsewhere = any(isinstance(getattr(each, "lm_head", None), PPMissingLayer) for each in modules)
+    if heads or not logits or elsewhere:  # on another pipeline stage
         return heads
     tables = [each for each in modules if isinstance(each, VocabParallelEmbedding)]
     return tables_as_heads(tables, {each.vocab_size for each in logits}, "org_vocab_size")

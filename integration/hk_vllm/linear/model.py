@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import sys
 from contextvars import ContextVar
 from typing import Any
@@ -142,8 +143,10 @@ def account(model: Any) -> None:
                 layers.append((name, why))
     device = account_layers(layers, "vLLM", current_platform.device_type, logger)
     if device:
-        # a graph holds the packed layout of this device
-        compile_key.add_route(f"{ROUTE} on {device}")
+        # a graph holds the packed layout of this device, in the layers that are packed
+        served = "\n".join(name for name, why in layers if not why)
+        digest = hashlib.sha256(served.encode()).hexdigest()[:16]
+        compile_key.add_route(f"{ROUTE} on {device} of {digest}")
 
 
 def tables_as_heads(model: Any) -> list[Any]:

@@ -74,6 +74,14 @@ def test_what_is_ignored_is_a_list(ignore: Any) -> None:
         choose("hk_mxfp4", "", ignore=ignore)
 
 
+def test_a_regular_expression_that_is_none() -> None:
+    why = (
+        "hk_mxfp4: ignore 're:*mlp' is not valid (nothing to repeat at position 0): expected a"
+    )
+    with pytest.raises(ValueError, match=re.escape(why)):
+        choose("hk_mxfp4", "", ignore=["lm_head", "re:*mlp"])
+
+
 @pytest.mark.parametrize(
     ("method", "rotation", "known"),
     [
@@ -129,6 +137,9 @@ def test_an_option_that_is_unknown() -> None:
         (["*.layers.1.*"], True),
         (["*.[qkv]_proj"], True),
         ([f"model.layers.1.self_attn.{each}_proj" for each in "qkv"], True),
+        (["re:.*[qkv]_proj$"], True),
+        (["re:.*qkv_proj"], True),
+        (["re:self_attn"], False),  # from the beginning
         (["*.layers.2.*", "model.layers.1.self_attn.o_proj"], False),
     ],
     ids=str,

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hk_sglang.linear import model
 from sglang.srt.layers.logits_processor import LogitsProcessor
+from sglang.srt.layers.utils import PPMissingLayer
 from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
 
 from hk_backend import machine, reference
@@ -48,6 +49,16 @@ class Model(torch.nn.Module):
     def logits(self, table: Any, x: torch.Tensor) -> torch.Tensor:
         found: torch.Tensor = self.logits_processor._compute_lm_head(x, table)
         return found
+
+
+@pytest.mark.parametrize("stage", ["another", "this"])
+def test_an_embedding_of_a_pipeline_stage(stage: str) -> None:
+    """The logits processor is on every one, the head on the last."""
+    table = table_of()
+    head = PPMissingLayer() if stage == "another" else table_of(ParallelLMHead, seed=1)
+    model.account(Model(head, table))
+    assert not is_attached(table)
+    assert is_attached(head) == (stage == "this")
 
 
 def table_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -185,7 +186,20 @@ def test_each_device_has_its_own_key(environment: Callable[..., None]) -> None:
         with set_current_vllm_config(config):
             model.account(torch.nn.ModuleDict({"one": layer_of()}))
         added.append(config.additional_config["hk_backend"])
-    assert added == [f"linear on {device}" for device in devices]
+    of_one = hashlib.sha256(b"one").hexdigest()[:16]
+    assert added == [f"linear on {device} of {of_one}" for device in devices]
+
+
+def test_other_layers_have_another_key() -> None:
+    """A compiled graph reads the packed weights of those that HK serves, and of no others."""
+    added = set()
+    for names in (["one"], ["two"], ["one", "two"]):
+        config = VllmConfig()
+        config.model_config = get_current_vllm_config().model_config
+        with set_current_vllm_config(config):
+            model.account(torch.nn.ModuleDict({name: layer_of() for name in names}))
+        added.add(config.additional_config["hk_backend"])
+    assert len(added) == 3
 
 
 # -- saved
