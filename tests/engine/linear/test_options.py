@@ -75,9 +75,7 @@ def test_what_is_ignored_is_a_list(ignore: Any) -> None:
 
 
 def test_a_regular_expression_that_is_none() -> None:
-    why = (
-        "hk_mxfp4: ignore 're:*mlp' is not valid (nothing to repeat at position 0): expected a"
-    )
+    why = "hk_mxfp4: ignore 're:*mlp' is not valid (nothing to repeat at position 0): expected a"
     with pytest.raises(ValueError, match=re.escape(why)):
         choose("hk_mxfp4", "", ignore=["lm_head", "re:*mlp"])
 
