@@ -22,7 +22,7 @@ from bench_serving.llamacpp.errors import ConvertError
 from bench_serving.llamacpp.formats import FORMATS, UNQUANTIZED, Format
 from bench_serving.llamacpp.tokenizer import add_tokenizer
 from hk_backend.quantize.errors import QuantizeError
-from hk_backend.quantize.source import Source, SourceTensor, open_source
+from hk_backend.quantize.source import Source, SourceTensor, open_source, read_config
 
 EXPECTED: dict[str, object] = {
     "hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "pretraining_tp": 1
@@ -32,7 +32,7 @@ NEEDED = (
     "vocab_size", "max_position_embeddings", "hidden_size", "intermediate_size", "rms_norm_eps",
     "num_attention_heads",
 )  # fmt: skip
-"""Numbers that config.json must have; open_source has seen to num_hidden_layers."""
+"""Numbers that config.json must have; open_source sees to num_hidden_layers."""
 SCALING = ("original_max_position_embeddings", "low_freq_factor", "high_freq_factor", "factor")
 """And those of its RoPE, where that is llama3's."""
 EMBEDDING, HEAD, LAST_NORM = "model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"
@@ -60,9 +60,9 @@ def write_gguf(checkpoint: Path, file: Path, format: str) -> None:
     """
     part = file.with_name(f"{file.name}.part")
     try:
+        config = read_config(checkpoint)
+        factors = _check(checkpoint, config)  # first: another model lacks other tensors
         source = open_source(checkpoint)
-        config = source.config
-        factors = _check(source)
         entries = list(_entries(source, FORMATS[format]))
         writer = GGUFWriter(part, "llama")
         writer.add_name(checkpoint.name)
@@ -88,9 +88,8 @@ def write_gguf(checkpoint: Path, file: Path, format: str) -> None:
         part.unlink(missing_ok=True)
 
 
-def _check(source: Source) -> Array | None:
+def _check(directory: Path, config: dict[str, Any]) -> Array | None:
     """Whether llama.cpp computes this model; its RoPE's factors, if it has any."""
-    directory, config = source.directory, source.config
     if config.get("model_type") != "llama":
         found = config.get("model_type")
         raise ConvertError(f"{directory}: model_type is {found!r}; only 'llama' is converted")

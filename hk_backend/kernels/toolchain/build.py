@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import sys
 import tempfile
 import zlib
@@ -33,7 +34,6 @@ from hk_backend.kernels.toolchain.debug_info import DebugInfo, DebugInfoError
 from hk_backend.kernels.toolchain.describe import BuildError, conflict_factor, describe
 from hk_backend.kernels.toolchain.elf import Elf
 from hk_backend.kernels.toolchain.sources import SourceError
-from hk_backend.machine import usable_cores
 
 ROOT = Path(__file__).parents[3]
 FLAGS = (
@@ -78,7 +78,7 @@ def build(
     if refused := [skipped[source] for source in only if source in skipped]:
         raise BuildError("\n".join(refused))
     output.mkdir(parents=True, exist_ok=True)
-    with ThreadPoolExecutor(usable_cores()) as pool:
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         built = list(
             pool.map(
                 lambda source: compile_one(source, arch, output, tools, root), only or everything
