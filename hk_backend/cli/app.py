@@ -169,6 +169,8 @@ def quantize(
     If interrupted, run the same command to resume. Exit code 1 on failure, with the reason; 130
     after Ctrl-C.
     """
+    from hk_backend.config import ConfigError
+    from hk_backend.devices.base import DeviceError
     from hk_backend.extras import missing
     from hk_backend.quantize.errors import EXTRA, QuantizeError
 
@@ -191,7 +193,7 @@ def quantize(
         fold.value if fold else "",
     )
     try:
-        with errors.in_one_line(progress, QuantizeError):
+        with errors.in_one_line(progress, QuantizeError, ConfigError, DeviceError):
             job = command.quantize(model, out, settings, text, progress)
     except command.Interrupted as error:
         errors.say(progress, str(error))

@@ -13,6 +13,10 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from hk_backend.config import get_config
+from hk_backend.devices import Device, always
+from hk_backend.devices.cpu.device import cpu_device
+from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.job import Job
 from hk_backend.quantize.settings import Settings
 
@@ -27,10 +31,30 @@ def quantize(
     """Quantise, and measure the perplexity if there is a text; the finished job.
 
     Raises:
-        QuantizeError: see `Job` and `perplexity.measure`.
+        ConfigError, DeviceError: HK's environment variables have a value that is not valid here.
+        QuantizeError: see `Job` and `perplexity.measure`; or there is no perplexity to measure.
         Interrupted: by Ctrl-C.
     """
+    with always(_processor()):
+        return _quantize(model, out, settings, text, console)
+
+
+def _processor() -> Device:
+    """The command computes here, whatever HK_DEVICE says of serving."""
+    kind, _, instruction_set = get_config().device.partition(":")
+    return cpu_device(instruction_set if kind == "cpu" else "")
+
+
+def _quantize(
+    model: Path, out: Path, settings: Settings, text: Path | None, console: Console
+) -> Job:
     job = Job(model, out, settings)
+    if text is not None and not job.source.has_head:
+        headless = f"{model} has no LM head, so --text measures no perplexity"
+        if settings.calibration is None:
+            raise QuantizeError(f"{headless}; leave it out")
+        console.print(f"{headless}: it is only calibrated on", soft_wrap=True, markup=False)
+        text = None
     if text is not None:
         from hk_backend.quantize.perplexity import read_text
 

@@ -6,8 +6,9 @@ engine makes them when it loads the file.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -43,6 +44,8 @@ def check_head(source: Source, name: str) -> None:
         return
     if name not in HEAD_RECIPES:
         raise QuantizeError(f"--head {name}: choose one of {', '.join((KEPT, *HEAD_RECIPES))}")
+    if not source.has_head:
+        raise QuantizeError(f"--head {name}: {source.directory} has no LM head")
     table, multiple = source.head_table, FORMATS[RECIPES[name].format].k_multiple
     k = source.tensors[table].shape[1]
     if k % multiple:
@@ -103,34 +106,38 @@ def costs(
     """As the report has it: of each head its perplexity, the bytes of its packed weight, and the
     microseconds of one token, here and now; and those of all other layers of `model`."""
     table = job.source.read(job.source.head_table)
-    found: dict[str, Any] = {}
-    for name, head in heads.items():
-        packed = getattr(head, "packed", None) or ops.pack_weight(table, FORMAT_OF[table.dtype])
-        time = microseconds_of_a_token(packed, table.dtype)
-        found[name] = {"perplexity": perplexities[name], "bytes": packed.nbytes}
-        found[name] |= {"microseconds": time}
-    layers = [each for name, each in model.named_modules() if name != "lm_head"]
-    return {"layers_microseconds": microseconds_of_layers(layers, table.dtype), "formats": found}
+    packed = {
+        name: getattr(head, "packed", None) or ops.pack_weight(table, FORMAT_OF[table.dtype])
+        for name, head in heads.items()
+    }
+    times = microseconds([*_layers(model, table.dtype), *packed.values()], table.dtype)
+    of_heads = times[-len(packed) :]
+    found = {
+        name: {"perplexity": perplexities[name], "bytes": weight.nbytes, "microseconds": time}
+        for (name, weight), time in zip(packed.items(), of_heads, strict=True)
+    }
+    return {"layers_microseconds": sum(times[: -len(packed)]), "formats": found}
 
 
-def microseconds_of_a_token(weight: ops.PackedWeight, dtype: torch.dtype) -> float:
-    """What `linear` takes for one row in `dtype` on this machine, at best."""
-    x = torch.ones(1, weight.k, dtype=dtype)
-    times = []
+def microseconds(weights: Sequence[ops.PackedWeight], dtype: torch.dtype) -> list[float]:
+    """What `linear` takes for one row in `dtype` with each of `weights` on this machine, at best.
+
+    They take turns, as a model's layers do: what the cache does not hold is read again.
+    """
+    rows = [torch.ones(1, weight.k, dtype=dtype) for weight in weights]
+    best = [math.inf] * len(weights)
     for _ in range(CALLS):
-        start = time.perf_counter()
-        ops.linear(x, weight)
-        times.append(time.perf_counter() - start)
-    return min(times) * 1e6
+        for i, (x, weight) in enumerate(zip(rows, weights, strict=True)):
+            start = time.perf_counter()
+            ops.linear(x, weight)
+            best[i] = min(best[i], time.perf_counter() - start)
+    return [seconds * 1e6 for seconds in best]
 
 
-def microseconds_of_layers(layers: Iterable[torch.nn.Module], dtype: torch.dtype) -> float:
-    """The same of all linear `layers` but the head, one after the other."""
-    total = 0.0
-    for layer in layers:
+def _layers(model: torch.nn.Module, dtype: torch.dtype) -> Iterator[ops.PackedWeight]:
+    """The weights of all linear layers but the head, in the order in which they are called."""
+    for name, layer in model.named_modules():
         if isinstance(layer, ServedLinear):
-            total += microseconds_of_a_token(layer.packed, dtype)
-        elif isinstance(layer, torch.nn.Linear):
-            plain = ops.pack_weight(layer.weight.detach().to(dtype), FORMAT_OF[dtype])
-            total += microseconds_of_a_token(plain, dtype)
-    return total
+            yield layer.packed
+        elif isinstance(layer, torch.nn.Linear) and name != "lm_head":
+            yield ops.pack_weight(layer.weight.detach().to(dtype), FORMAT_OF[dtype])

@@ -216,8 +216,9 @@ class Job:
                 },
             },
         )
+        ignored = [*self.source.other_matrices, *self.plan.ignored]
         quantization = self.recipe.quantization_config(
-            self.activations, list(self.plan.ignored), self.method.rotation, self.method.folded
+            self.activations, ignored, self.method.rotation, self.method.folded
         )
         method = quantization["quant_method"]
         if self.method.fold != NONE:

@@ -34,7 +34,7 @@ def print_report(console: Console, job: Job) -> None:
     if job.head != KEPT:
         also = ", and the embedding, which shares its table" if job.embedding != KEPT else ""
         console.print(f"lm_head: to be served in {job.head}{also}")
-    kept = ["lm_head and the embeddings", *job.plan.ignored]
+    kept = ["lm_head and the embeddings", *job.source.other_matrices, *job.plan.ignored]
     console.print(f"not quantised: {', '.join(kept)}", soft_wrap=True)
     before, after = report["source_bytes"], report["bytes"]
     console.print(f"{before / 1e6:,.1f} MB before, {after / 1e6:,.1f} MB after")

@@ -70,6 +70,23 @@ class Source:
         return self.tensors[f"{EMBEDDING}.weight"].shape[0]
 
     @property
+    def other_matrices(self) -> list[str]:
+        """Modules around the decoder layers that may be Linear, besides the LM head: what scores or
+        classifies in the head's place. No format covers them."""
+        around = {f"{name}.weight" for name in (*self.layers, EMBEDDING, HEAD)}
+        return [
+            name.removesuffix(".weight")
+            for name, tensor in self.tensors.items()
+            if name.endswith(".weight") and len(tensor.shape) == 2 and name not in around
+        ]
+
+    @property
+    def has_head(self) -> bool:
+        """Whether the model predicts tokens; one that scores or embeds texts has no LM head."""
+        own = f"{HEAD}.weight" in self.tensors
+        return own or bool(self.config.get("tie_word_embeddings")) or is_causal(self.config)
+
+    @property
     def head_table(self) -> str:
         """The tensor that the model multiplies by last: a tied head is the embedding's."""
         own = f"{HEAD}.weight"
@@ -230,9 +247,13 @@ def _around_projections(source: Source) -> Iterator[str]:
     for i in range(config["num_hidden_layers"]):
         yield from (f"model.layers.{i}.{name}" for name in _around_a_layer(config))
     yield f"{LAST_NORM}.weight"
-    is_causal = all(name.endswith("ForCausalLM") for name in config.get("architectures") or ())
-    if is_causal and not config.get("tie_word_embeddings"):
+    if is_causal(config) and not config.get("tie_word_embeddings"):
         yield f"{HEAD}.weight"
+
+
+def is_causal(config: dict[str, Any]) -> bool:
+    """Whether all architectures that a `config` names predict tokens."""
+    return all(name.endswith("ForCausalLM") for name in config.get("architectures") or ())
 
 
 def _around_a_layer(config: dict[str, Any]) -> Iterator[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from typer.testing import CliRunner
 
 import hk_backend.quantize
 from hk_backend.cli.app import app
+from hk_backend.config import get_config
 from hk_backend.ops.head_format import KEPT
 from hk_backend.quantize import perplexity
 from hk_backend.quantize.head import HEAD_RECIPES
@@ -209,3 +212,40 @@ def test_what_costs_much_is_told(
     assert code == 0
     assert ("perplexity" in err) is warned
     assert ("--activations none" in err) is warned
+
+
+@pytest.mark.parametrize("device", ["hip", "emulated:gfx950"])
+def test_the_processor_computes_it(
+    device: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HK_DEVICE is for serving: no GPU has every quantiser."""
+    assert run(model, tmp_path / "plain", "--format", "mxfp8")[0] == 0
+    with in_environment(monkeypatch, HK_DEVICE=device):
+        assert run(model, tmp_path / "out", "--format", "mxfp8")[0] == 0
+    plain, found = tensors_of(tmp_path / "plain"), tensors_of(tmp_path / "out")
+    assert all(equal_bytes(each, plain[name]) for name, each in found.items())
+
+
+def test_a_device_that_is_none(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with in_environment(monkeypatch, HK_DEVICE="nonsense"):
+        code, out, err = run(model, tmp_path / "out", "--format", "fp8")
+    assert (code, out) == (1, "")
+    assert "HK_DEVICE='nonsense'" in err
+    assert len(err.splitlines()) == 1
+
+
+@contextmanager
+def in_environment(monkeypatch: pytest.MonkeyPatch, **variables: str) -> Iterator[None]:
+    """HK reads its environment once in a process."""
+    with monkeypatch.context() as patch:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        get_config.cache_clear()
+        yield
+    get_config.cache_clear()
+
+
+def equal_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return torch.equal(a.view(torch.uint8), b.view(torch.uint8))
