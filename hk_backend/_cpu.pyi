@@ -17,6 +17,7 @@ def use_dot_products(use: bool) -> bool: ...
 def attention_prefill(
     isa: str,
     threads: int,
+    split_elements: int,
     dtype: DType,
     kv_dtype: DType,
     sizes: Sequence[int],

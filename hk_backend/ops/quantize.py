@@ -103,12 +103,6 @@ def quantize_mx(
 def _quantize_fp8(
     x: torch.Tensor, granularity: str, scale: torch.Tensor | None, dtype: torch.dtype
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    _check_x(x)
-    facts = format_of_fp8(dtype)
-    if granularity not in GRANULARITIES:
-        bad("granularity", repr(granularity), f"one of {', '.join(GRANULARITIES)}")
-    if granularity in ("channel", "block") and x.dim() != 2:
-        bad("x", tuple(x.shape), f"the shape [N, K] with granularity {granularity!r}")
     codes, scales = _fp8_results(x, granularity, scale, dtype)
     rows = _rows(x)
     m, k = rows.shape
@@ -123,7 +117,7 @@ def _quantize_fp8(
     dynamic = scale is None
     if m == 0:
         if dynamic:  # the one scale of an empty tensor
-            scales.fill_(MIN_FP8_SCALE / facts.quantised_max)
+            scales.fill_(MIN_FP8_SCALE / format_of_fp8(dtype).quantised_max)
         return codes, scales
     arguments = QuantizeFp8Arguments(
         rows, group, by_block and dynamic, dynamic, codes.view(m, k), _as_rows(scales)
@@ -135,7 +129,14 @@ def _quantize_fp8(
 def _fp8_results(
     x: torch.Tensor, granularity: str, scale: torch.Tensor | None, dtype: torch.dtype
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Codes and scales, not yet written."""
+    """Codes and scales, not yet written, of arguments that are checked as far as a compiler sees
+    them."""
+    _check_x(x)
+    format_of_fp8(dtype)
+    if granularity not in GRANULARITIES:
+        bad("granularity", repr(granularity), f"one of {', '.join(GRANULARITIES)}")
+    if granularity in ("channel", "block") and x.dim() != 2:
+        bad("x", tuple(x.shape), f"the shape [N, K] with granularity {granularity!r}")
     blocks = -(-x.shape[-1] // FP8_BLOCK)
     shape = {
         "token": (*x.shape[:-1], 1),
@@ -150,16 +151,6 @@ def _fp8_results(
 def _quantize_mx(
     x: torch.Tensor, format: str, scale_rounding: str, rotation: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    _check_x(x)
-    if not format_named(format).is_mx:
-        mx = ", ".join(name for name, facts in FORMATS.items() if facts.is_mx)
-        bad("format", repr(format), f"one of {mx}")
-    if x.shape[-1] % MX_BLOCK:
-        bad("x", tuple(x.shape), f"a last axis of a multiple of {MX_BLOCK}")
-    if scale_rounding not in SCALE_ROUNDINGS:
-        bad("scale_rounding", repr(scale_rounding), f"one of {', '.join(SCALE_ROUNDINGS)}")
-    if fault := block_fault(rotation, x.shape[-1]):
-        bad("rotation", *fault)
     codes, scales = _mx_results(x, format, scale_rounding, rotation)
     rows = _rows(x)
     stored = _as_rows(codes).view(torch.uint8)
@@ -173,8 +164,18 @@ def _quantize_mx(
 def _mx_results(
     x: torch.Tensor, format: str, scale_rounding: str, rotation: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Codes and scales, not yet written."""
-    facts = FORMATS[format]
+    """As `_fp8_results`."""
+    _check_x(x)
+    facts = format_named(format)
+    if not facts.is_mx:
+        mx = ", ".join(name for name, each in FORMATS.items() if each.is_mx)
+        bad("format", repr(format), f"one of {mx}")
+    if x.shape[-1] % MX_BLOCK:
+        bad("x", tuple(x.shape), f"a last axis of a multiple of {MX_BLOCK}")
+    if scale_rounding not in SCALE_ROUNDINGS:
+        bad("scale_rounding", repr(scale_rounding), f"one of {', '.join(SCALE_ROUNDINGS)}")
+    if fault := block_fault(rotation, x.shape[-1]):
+        bad("rotation", *fault)
     *rows, k = x.shape
     return (
         x.new_empty((*rows, facts.row_codes(k)), dtype=facts.dtype),

@@ -30,14 +30,14 @@ def rotation_fault(rotation: int, activations: str, k: int) -> tuple[str, str] |
     found = f"{rotation} with activations {activations!r}"
     if activations not in ROTATED:
         return None if rotation == 0 else (found, "0")
-    if rotation not in ROTATIONS:
+    if rotation not in ROTATIONS or not isinstance(rotation, int):  # 64.0 is equal to one
         return found, f"one of {EACH}"
     return block_fault(rotation, k)
 
 
 def block_fault(rotation: int, k: int) -> tuple[str, str] | None:
     """The same of rows of K elements by themselves, where 0 is none."""
-    if rotation not in (0, *ROTATIONS):
+    if rotation not in (0, *ROTATIONS) or not isinstance(rotation, int):
         return str(rotation), f"0 or one of {EACH}"
     if rotation and k % rotation:
         return f"{rotation} with K = {k}", "a divisor of K"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 import shutil
 import subprocess
@@ -65,6 +67,20 @@ def test_available_instruction_sets_are_those_of_this_machine() -> None:
     if {"avx512f", "avx512bw", "avx512vl", "avx512dq"} <= flags:
         expected.insert(0, "avx512")
     assert _cpu.available_isas() == expected
+
+
+def functions(stub: ast.Module) -> dict[str, int]:
+    """How many arguments each function takes."""
+    found = (each for each in stub.body if isinstance(each, ast.FunctionDef))
+    return {each.name: len(each.args.posonlyargs) + len(each.args.args) for each in found}
+
+
+def test_the_stub_has_every_argument() -> None:
+    """pybind11 writes a signature into each docstring; only mypy reads the stub."""
+    stub = functions(ast.parse(EXTENSION.with_name("_cpu.pyi").read_text()))
+    made = [each for each in vars(_cpu).values() if inspect.isbuiltin(each)]
+    signatures = [f"def {each.__doc__.splitlines()[0]}: ..." for each in made]
+    assert stub == functions(ast.parse("\n".join(signatures)))
 
 
 @needs_binutils

@@ -284,6 +284,7 @@ BAD_NAMES: dict[str, tuple[dict[str, Any], str]] = {
             ("mx", 32, "32 with activations 'mx'", "0"),
             ("rotated", 0, "0 with activations 'rotated'", "one of 32, 64, 128"),
             ("mx_rotated", 16, "16 with activations 'mx_rotated'", "one of 32, 64, 128"),
+            ("mx_rotated", 64.0, "64.0 with activations 'mx_rotated'", "one of 32, 64, 128"),
             ("mx_rotated", 64, "64 with K = 96", "a divisor of K"),
         )
     },

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hk_backend import reference
 from hk_backend.ops import quantize_fp8, quantize_mx
@@ -276,6 +278,20 @@ def test_fp8_errors(changes: dict[str, object], found: str, valid: str) -> None:
         quantize_fp8(**arguments)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("granularity", "dtype", "found"),
+    [
+        ("row", torch.float8_e4m3fn, "granularity: 'row'"),
+        ("token", torch.int8, "dtype: torch.int8"),
+    ],
+)
+def test_a_compiler_gets_the_same_fp8_errors(
+    granularity: str, dtype: torch.dtype, found: str
+) -> None:
+    with FakeTensorMode(), pytest.raises(ValueError, match=f"^{found} is not valid: expected "):
+        quantize_fp8(torch.ones(2, 8), granularity, dtype=dtype)
+
+
 MX_ERRORS = {
     "format": ({"format": "mxfp5"}, "format: 'mxfp5'", "mxfp4"),
     "fp8": ({"format": "fp8_e4m3fn"}, "format: 'fp8_e4m3fn'", "mxfp8"),
@@ -283,6 +299,7 @@ MX_ERRORS = {
     "rounding": ({"scale_rounding": "up"}, "scale_rounding: 'up'", "floor, even"),
     "double": ({"x": torch.ones(2, 32).double()}, "x: torch.float64", "float32"),
     "no such rotation": ({"rotation": 16}, "rotation: 16", "0 or one of 32, 64, 128"),
+    "a float": ({"rotation": 32.0}, "rotation: 32.0", "0 or one of 32, 64, 128"),
     "a rotation past K": ({"rotation": 64}, "rotation: 64 with K = 32", "a divisor of K"),
 }
 
@@ -292,3 +309,20 @@ def test_mx_errors(changes: dict[str, object], found: str, valid: str) -> None:
     arguments = {"x": torch.ones(2, 32), "format": "mxfp4"} | changes
     with pytest.raises(ValueError, match=f"^{found}.* expected .*{valid}"):
         quantize_mx(**arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("k", "format", "options", "found"),
+    [
+        (32, "mxfp5", {}, "format: 'mxfp5'"),
+        (48, "mxfp4", {}, r"x: \(2, 48\)"),
+        (32, "mxfp4", {"scale_rounding": "up"}, "scale_rounding: 'up'"),
+        (32, "mxfp4", {"rotation": 16}, "rotation: 16"),
+    ],
+)
+def test_a_compiler_gets_the_same_mx_errors(
+    k: int, format: str, options: dict[str, Any], found: str
+) -> None:
+    """While it traces, not when the graph runs."""
+    with FakeTensorMode(), pytest.raises(ValueError, match=f"^{found} is not valid: expected "):
+        quantize_mx(torch.ones(2, k), format, **options)

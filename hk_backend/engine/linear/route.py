@@ -28,6 +28,7 @@ from hk_backend.reference import linear as reference_linear
 from hk_backend.routing.metrics import count
 from hk_backend.routing.routes import Outcome, routes
 from hk_backend.routing.shadow_check import ShadowCheck
+from hk_backend.terms.checks import bad
 from hk_backend.terms.packed_weight import HOST_LAYOUTS, PackedWeight
 from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK
 
@@ -77,7 +78,7 @@ def attach(layer: torch.nn.Module, packed: PackedWeight, original: Original) -> 
     Attaching again copies the new weight over the one that compiled graphs hold.
 
     Raises:
-        ValueError: again, with a weight of another shape or format.
+        ValueError: again, with a weight of another shape or format, or with other scales.
     """
     if FORMATS[packed.format].has_nan_code and packed.factors is None:
         # another weight may need them, in the same compiled graph
@@ -86,8 +87,8 @@ def attach(layer: torch.nn.Module, packed: PackedWeight, original: Original) -> 
     held: PackedWeight | None = layer.__dict__.get("hk_packed")
     if held is None:
         held = layer.__dict__["hk_packed"] = packed
-    elif held.as_ints() != packed.as_ints():
-        raise ValueError(f"packed: {packed} is not valid: expected a weight like {held}")
+    elif _kind(held) != _kind(packed):
+        bad("packed", _named(packed), _named(held))
     else:
         for field, tensor in packed.tensors().items():
             held.tensors()[field].copy_(tensor)
@@ -97,6 +98,21 @@ def attach(layer: torch.nn.Module, packed: PackedWeight, original: Original) -> 
     if get_config().check > 0:
         layer.__dict__["hk_original"] = original
         _checked_layers.add(layer)
+
+
+def _kind(weight: PackedWeight) -> tuple[object, ...]:
+    """What compiled graphs take for granted of a weight."""
+    return weight.as_ints(), weight.tensors().keys()
+
+
+def _named(weight: PackedWeight) -> str:
+    """The same in words."""
+    tensors = " and ".join(weight.tensors())
+    rotation = f" rotated by {weight.rotation}" if weight.rotation else ""
+    return (
+        f"[{weight.n}, {weight.k}] in {weight.format} for {weight.layout}, activations "
+        f"{weight.activations!r}{rotation}, with {tensors}"
+    )
 
 
 def is_attached(layer: torch.nn.Module) -> bool:

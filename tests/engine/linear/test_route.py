@@ -13,7 +13,7 @@ from hk_backend.config import get_config
 from hk_backend.devices.cpu.device import CpuDevice
 from hk_backend.engine.linear import route
 from hk_backend.engine.linear.route import Original, RoutedLinearError, apply, attach, is_attached
-from hk_backend.ops import pack_weight, quantize_fp8, quantize_mx
+from hk_backend.ops import PackedWeight, pack_weight, quantize_fp8, quantize_mx
 from hk_backend.routing.routes import routes
 from hk_backend.routing.shadow_check import largest_error, tolerance
 from hk_backend.terms.weight_format import ROTATED
@@ -85,6 +85,32 @@ def test_the_packed_weight_is_in_buffers() -> None:
     # factors even where all are 1: other weights may need them, in the same compiled graph
     assert set(dict(layer.named_buffers())) == {"hk_data", "hk_factors"}
     assert "hk_data" in layer.state_dict()
+
+
+def test_a_weight_with_other_scales_is_refused_whole() -> None:
+    """What is attached again is copied over what compiled graphs hold."""
+    weight = torch.randn(256, 256, generator=torch.Generator().manual_seed(2))
+    blocks, channels = (
+        (codes, pack_weight(codes, "fp8_e4m3fn", scales), scales)
+        for codes, scales in (quantize_fp8(weight, kind) for kind in ("block", "channel"))
+    )
+    for first, second in ((blocks, channels), (channels, blocks)):
+        layer = torch.nn.Module()
+        attach_fp8(layer, first)
+        before = {name: each.clone() for name, each in layer.named_buffers()}
+        with pytest.raises(
+            ValueError, match=r"^packed: \[256, 256\] in .* is not valid: expected "
+        ):
+            attach_fp8(layer, second)
+        assert dict(layer.named_buffers()).keys() == before.keys()
+        assert all(torch.equal(each, before[name]) for name, each in layer.named_buffers())
+
+
+def attach_fp8(
+    layer: torch.nn.Module, made: tuple[torch.Tensor, PackedWeight, torch.Tensor]
+) -> None:
+    codes, packed, scales = made
+    attach(layer, packed, Original("a.b", codes, "fp8_e4m3fn", scales, "none", None))
 
 
 def test_calls_and_tokens_are_counted() -> None:
@@ -178,7 +204,7 @@ def test_a_rotation_is_compared_as_the_layer_has_it(
     apply(layer, X)
     assert routes.counters("linear").checked_calls == 1
     other = pack_weight(codes, "mxfp4", scales, activations=activations, rotation=32)
-    with pytest.raises(ValueError, match="expected a weight like"):
+    with pytest.raises(ValueError, match=r"^packed: .* is not valid: expected"):
         attach(layer, other, original)
     layer = torch.nn.Module()
     attach(layer, other, original)
