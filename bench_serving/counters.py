@@ -11,8 +11,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from hk_backend.engine.evidence import SAID
 from hk_backend.routing.routes import Tally
 
-PROMPT_TOKENS = ("llamacpp:prompt_tokens_total", "llamacpp:prompt_tokens_cached_total")
-
 
 @dataclass
 class RouteTotals:
@@ -62,15 +60,6 @@ def parse(text: str) -> dict[str, RouteTotals]:
             tally = _tally(totals, sample.labels["outcome"], sample.labels["reason"])
             setattr(tally, field_name, getattr(tally, field_name) + int(sample.value))
     return routes
-
-
-def prompt_tokens(url: str) -> int:
-    """Tokens of all prompts that llama.cpp's server at `url` has been sent, cached or not."""
-    response = httpx.get(f"{url}/metrics", timeout=30)
-    response.raise_for_status()
-    families = text_string_to_metric_families(response.text)
-    samples = [sample for family in families for sample in family.samples]
-    return sum(int(sample.value) for sample in samples if sample.name in PROMPT_TOKENS)
 
 
 def add(parts: Iterable[dict[str, RouteTotals]]) -> dict[str, RouteTotals]:

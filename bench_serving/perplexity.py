@@ -22,7 +22,9 @@ from bench_serving.server import Server, ServerError
 from hk_backend import machine
 from hk_backend.bench.tables import markdown
 from hk_backend.cli import status
+from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.perplexity import WINDOW, read_text, windows
+from hk_backend.quantize.source import weight_files
 
 CONTEXT = 2048
 """Of the servers, `demo_arguments` of `bench_serving.engines`."""
@@ -145,8 +147,16 @@ def served(plan: Plan, model: Path, candidate: Candidate, tokens: list[int], out
         before = counters.read(server.url)
         scores = scores_of(Client(server, plan.engine), tokens)
         share = routed(server, before)
-    nbytes = sum(file.stat().st_size for file in model.glob("*.safetensors"))
-    return Row(model.name, candidate.name, nbytes, scores, share)
+    return Row(model.name, candidate.name, bytes_of(model), scores, share)
+
+
+def bytes_of(model: Path) -> int:
+    """Of the weights that are served; a folder of the hub may hold them in two layouts."""
+    try:
+        files = weight_files(model)
+    except QuantizeError:  # none, or pickled
+        files = list(model.glob("*.safetensors"))
+    return sum(file.stat().st_size for file in files)
 
 
 def routed(server: Server, before: dict[str, counters.RouteTotals]) -> float | None:

@@ -41,6 +41,13 @@ class Plan:
         """Tokens of the longest request, prompt and answer."""
         return max(self.input_lens) + self.output_len
 
+    def seed(self, turn: int, input_len: int, concurrency: int) -> int:
+        """Of the requests at a point. Prompts of one seed begin alike, whatever their length, and
+        the second would be found in the prefix cache."""
+        place = self.input_lens.index(input_len), self.concurrencies.index(concurrency)
+        points = len(self.input_lens) * len(self.concurrencies)
+        return turn * points + place[0] * len(self.concurrencies) + place[1]
+
     def points(self) -> Iterator[tuple[int, int, int, Candidate]]:
         """(round, input length, concurrency, candidate) in the order they are run."""
         for turn in range(self.rounds):

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bench_serving.engines.base import THROUGHPUT, TPOT, TTFT
+from bench_serving.server import LLAMA_CPP
 from hk_backend.bench.tables import markdown
 
 METRICS = {
@@ -23,7 +24,10 @@ MEANING = (
 
 @dataclass
 class Run:
-    """One run of the client. `error`: why it counts as failed; then there are no `metrics`."""
+    """One run of the client. `error`: why it counts as failed; then there are no `metrics`.
+
+    `prompt_tokens`: of all requests, as the server counts them; 0: not known.
+    """
 
     turn: int
     input_len: int
@@ -32,6 +36,20 @@ class Run:
     metrics: dict[str, float] = field(default_factory=dict)
     routed_share: float | None = None
     error: str = ""
+    prompt_tokens: int = 0
+
+    @property
+    def is_llama_cpp(self) -> bool:
+        return self.backend.partition(":")[0] == LLAMA_CPP
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """What all backends are given the same requests at."""
+        return self.turn, self.input_len, self.concurrency
+
+    def fail(self, error: str) -> None:
+        """Let it count as failed."""
+        self.metrics, self.error = {}, error
 
 
 @dataclass

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -23,7 +23,6 @@ from bench_serving.engines import Load
 from bench_serving.plan import Plan
 from bench_serving.points import METRICS, Point, Run, document, summarize
 from bench_serving.server import (
-    LLAMA_CPP,
     ROOT,
     Server,
     ServerError,
@@ -35,6 +34,8 @@ from hk_backend import machine
 from hk_backend.cli import status
 
 CLIENT_SECONDS = 3600
+NEEDED = (*METRICS, "total_input_tokens", "total_output_tokens")
+"""Numbers that a client's result must have."""
 
 
 def measure(
@@ -65,6 +66,8 @@ def measure(
             runs.append(run)
             outcome = f"FAILED: {run.error}" if run.error else _brief(run.metrics)
             tell(f"round {turn + 1}/{plan.rounds}: {where}: {outcome}")
+            for each in fail_other_prompts(runs):
+                tell(f"FAILED: {each.error}")
         recorded = {
             name: {"environment": relevant_environment(server), "cores": server.threads()}
             for name, server in servers.items()
@@ -128,8 +131,6 @@ def run_client(server: Server, plan: Plan, run: Run, out: Path) -> Run:
     command = [sys.executable, "-m", plan.engine.client, *arguments]
     try:
         server.check_alive()
-        is_llama_cpp = server.backend == LLAMA_CPP
-        taken = counters.prompt_tokens(server.url) if is_llama_cpp else 0
         before = counters.read(server.url)
         done = subprocess.run(
             command,
@@ -144,27 +145,37 @@ def run_client(server: Server, plan: Plan, run: Run, out: Path) -> Run:
             run.error = f"the client exited with {done.returncode}: {_last_line(done.stderr)}"
             return run
         measured = plan.engine.read_result(result)
-        run.metrics = metrics_of(measured, plan.prompts)
+        run.metrics = metrics_of(measured, plan)
+        run.prompt_tokens = measured["total_input_tokens"]
         if server.backend == "hk":
             run.routed_share = counters.share_between(before, counters.read(server.url))
             if run.routed_share == 0:
-                run.metrics, run.error = {}, "HK computed nothing"
-        if is_llama_cpp:
-            taken = counters.prompt_tokens(server.url) - taken
-            sent = measured.get("total_input_tokens")
-            if taken != sent:  # another tokenizer's would be other work
-                run.metrics, run.error = {}, f"{LLAMA_CPP} took {taken} tokens of the {sent} sent"
+                run.fail("HK computed nothing")
     except subprocess.TimeoutExpired:
         run.error = f"the client took longer than {CLIENT_SECONDS} s"
     except (ServerError, httpx.HTTPError, OSError, ValueError) as error:
-        run.metrics, run.error = {}, str(error).partition("\n")[0]
+        run.fail(str(error).partition("\n")[0])
     return run
+
+
+def fail_other_prompts(runs: Sequence[Run]) -> list[Run]:
+    """The runs of llama.cpp that made another number of tokens of the same prompts than the engine:
+    with another tokenizer it would be other work. They fail hereby; once each."""
+    engine = {run.place: run for run in runs if run.prompt_tokens and not run.is_llama_cpp}
+    found = []
+    for run in runs:
+        other = engine.get(run.place)
+        if not (other and run.is_llama_cpp) or run.error:
+            continue
+        if run.prompt_tokens != other.prompt_tokens:
+            made = f"{run.prompt_tokens} tokens of the prompts, {other.backend}"
+            run.fail(f"{run.backend} made {made} {other.prompt_tokens}")
+            found.append(run)
+    return found
 
 
 def load_of(server: Server, plan: Plan, run: Run, result: Path) -> Load:
     """What the client is to do: the same requests for every backend of a round."""
-    # other prompts in every round and at every point: a repeated prompt would be cached
-    seed = 1_000_000 * run.turn + 1_000 * run.concurrency + run.input_len
     return Load(
         server.url,
         server.name,
@@ -173,22 +184,25 @@ def load_of(server: Server, plan: Plan, run: Run, result: Path) -> Load:
         plan.output_len,
         plan.prompts,
         run.concurrency,
-        seed,
+        plan.seed(*run.place),
         result.resolve(),
     )
 
 
-def metrics_of(result: dict[str, Any], prompts: int) -> dict[str, float]:
+def metrics_of(result: dict[str, Any], plan: Plan) -> dict[str, float]:
     """The numbers in a client's result.
 
     Raises:
-        ValueError: not every request was answered, or a metric is missing.
+        ValueError: not every request was answered whole, or a number is missing.
     """
-    if result.get("completed") != prompts:
-        raise ValueError(f"{result.get('completed')} of {prompts} requests were answered")
-    missing = [name for name in METRICS if not isinstance(result.get(name), int | float)]
+    if result.get("completed") != plan.prompts:
+        raise ValueError(f"{result.get('completed')} of {plan.prompts} requests were answered")
+    missing = [name for name in NEEDED if not isinstance(result.get(name), int | float)]
     if missing:
         raise ValueError(f"the client's result has no {', '.join(missing)}")
+    made, wanted = result["total_output_tokens"], plan.prompts * plan.output_len
+    if made != wanted:
+        raise ValueError(f"{made} tokens were generated of the {wanted} asked for")
     return {name: float(value) for name, value in result.items() if _is_metric(name, value)}
 
 

@@ -23,7 +23,8 @@ def start(stack: ExitStack, plan: Plan, out: Path, tell: Tell) -> dict[str, Serv
     """A server for each candidate, the engine's first; they end with `stack`, with their files.
 
     Raises:
-        ServerError: one did not start, or llama.cpp is not installed or not given what it serves.
+        ServerError: one did not start, or llama.cpp is not installed or not given what it serves,
+            or a file for it cannot be written.
         ConvertError: the checkpoint cannot be converted for llama.cpp.
     """
     files = _convert(stack, plan, out, tell)  # before anything starts: it takes every core
@@ -80,5 +81,8 @@ def _convert(stack: ExitStack, plan: Plan, out: Path, tell: Tell) -> dict[str, P
         format = candidate.quantization or UNQUANTIZED
         files[candidate.name] = folder / f"{plan.model.name}-{format}.gguf"
         tell(f"converting {plan.model.name} to {format}")
-        write_gguf(plan.model, files[candidate.name], format)
+        try:
+            write_gguf(plan.model, files[candidate.name], format)
+        except OSError as error:
+            raise ServerError(f"cannot write {files[candidate.name]}: {error.strerror}") from None
     return files

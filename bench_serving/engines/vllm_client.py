@@ -7,10 +7,43 @@ The `vllm` command of vLLM's CPU wheel looks up a package name that it was not i
 
 from __future__ import annotations
 
-if __name__ == "__main__":
-    from vllm.benchmarks.serve import add_cli_args, main
+import json
+from collections.abc import Iterator
+from typing import Any
+
+
+def apart(message: str) -> Iterator[str]:
+    """A streamed `message`, its `usage` in one of its own.
+
+    The client reads `usage` only where no `choices` are, but llama.cpp's last message has both.
+    Without it the client counts the tokens of the answer's text, which may be others.
+    """
+    field, _, text = message.partition(" ")
+    if field == "data:" and '"usage"' in text:
+        content: dict[str, Any] = json.loads(text)
+        if content.get("choices") and content.get("usage"):
+            usage = content.pop("usage")
+            yield f"{field} {json.dumps(content)}"
+            yield f"{field} {json.dumps({'usage': usage})}"
+            return
+    yield message
+
+
+def main() -> None:
+    from vllm.benchmarks import serve
+    from vllm.benchmarks.lib.endpoint_request_func import StreamedResponseHandler
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
+    add_chunk = StreamedResponseHandler.add_chunk
+
+    def add_apart(handler: Any, chunk: bytes) -> list[str]:
+        return [part for message in add_chunk(handler, chunk) for part in apart(message)]
+
+    StreamedResponseHandler.add_chunk = add_apart
     parser = FlexibleArgumentParser(prog="vllm bench serve")
-    add_cli_args(parser)
-    main(parser.parse_args())
+    serve.add_cli_args(parser)
+    serve.main(parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import httpx
 import pytest
 
 from bench_serving import counters
@@ -84,19 +83,3 @@ def test_the_share_of_an_interval_leaves_out_what_was_before() -> None:
     later = METRICS.replace(" 900.0", " 1000.0").replace(" 100.0", " 400.0")
     share = counters.share_between(counters.parse(METRICS), counters.parse(later))
     assert share == pytest.approx(100 / 400)
-
-
-def test_llama_cpp_s_prompts_are_counted_with_what_was_cached(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    text = (
-        "# HELP llamacpp:prompt_tokens_total Number of prompt tokens processed.\n"
-        "# TYPE llamacpp:prompt_tokens_total counter\nllamacpp:prompt_tokens_total 60\n"
-        "# TYPE llamacpp:prompt_tokens_cached_total counter\n"
-        "llamacpp:prompt_tokens_cached_total 4\n"
-        "# TYPE llamacpp:tokens_predicted_total counter\nllamacpp:tokens_predicted_total 9\n"
-    )
-    reply = httpx.Response(200, text=text, request=httpx.Request("GET", "http://x/metrics"))
-    monkeypatch.setattr(httpx, "get", lambda url, timeout: reply)
-    assert counters.prompt_tokens("http://x") == 64
-    assert counters.read("http://x") == {}

@@ -17,7 +17,16 @@ from bench_serving.__main__ import app
 from bench_serving.candidates import Candidate
 from bench_serving.counters import RouteTotals
 from bench_serving.engines import ENGINES, Engine, Vllm
-from bench_serving.perplexity import Plan, PlanError, Row, measure, scores_of, table, tokens_of
+from bench_serving.perplexity import (
+    Plan,
+    PlanError,
+    Row,
+    bytes_of,
+    measure,
+    scores_of,
+    table,
+    tokens_of,
+)
 from bench_serving.server import ServerError
 from hk_backend.engine.evidence import SAID
 from hk_backend.quantize.perplexity import WINDOW, Text
@@ -183,3 +192,10 @@ def test_a_bad_backend_is_named(tmp_path: Path) -> None:
     assert found.exit_code == 2
     assert "--backends" in found.output
     assert "nobody" in found.output
+
+
+def test_weights_that_the_hub_holds_twice_count_once(tmp_path: Path) -> None:
+    """Mistral's folders have them in a layout of their own, too."""
+    for name, size in (("model", 10), ("consolidated", 11)):
+        (tmp_path / f"{name}.safetensors").write_bytes(bytes(size))
+    assert bytes_of(tmp_path) == 10

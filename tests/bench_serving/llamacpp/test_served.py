@@ -139,7 +139,8 @@ def llama_cpp_scores(file: Path, tokens: list[int]) -> tuple[torch.Tensor, torch
 
 @pytest.mark.slow
 def test_vllm_s_client_measures_it(tmp_path: Path) -> None:
-    """Every request is answered, one at a time and several, and no token of a prompt is lost."""
+    """Every request is answered, one at a time and several; no token is lost, and none is counted
+    that was not made, as by the text."""
     names = ("llama.cpp", "llama.cpp:auto:q4_0")
     candidates = [Candidate.parse(name) for name in names]
     plan = Plan(Vllm(), smollm2(), candidates, "bfloat16", [48], 4, [1, 4], 12, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
+from errno import ENOSPC
 from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
@@ -129,3 +130,16 @@ def test_a_client_with_an_api_of_its_own_does_not_measure_it(tmp_path: Path) -> 
     asked = plan(tmp_path, "llama.cpp", engine=Sglang())
     with ExitStack() as stack, pytest.raises(ServerError, match="SGLang's client speaks an API"):
         start(stack, asked, tmp_path, lambda line: None)
+
+
+def test_a_full_disk_is_said_in_words(
+    tmp_path: Path, started: list[Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(model: Path, file: Path, form: str) -> None:
+        raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(convert, "write_gguf", full)
+    why = r"cannot write .*\.gguf: No space left on device"
+    with ExitStack() as stack, pytest.raises(ServerError, match=why):
+        start(stack, plan(tmp_path, "stock", "llama.cpp"), tmp_path / "out", lambda line: None)
+    assert not started
