@@ -26,7 +26,7 @@ MEANING = (
 class Run:
     """One run of the client. `error`: why it counts as failed; then there are no `metrics`.
 
-    `prompt_tokens`: of all requests, as the server counts them; 0: not known.
+    `prompt_tokens`: of all requests, as vLLM's client has them from the server; 0: not known.
     """
 
     turn: int

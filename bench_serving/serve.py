@@ -60,14 +60,12 @@ def measure(
         if found:
             raise ServerError(f"the servers are not comparable: {'; '.join(found)}")
         for turn, input_len, concurrency, candidate in plan.points():
-            where = f"{candidate.name}, {input_len} tokens in, concurrency {concurrency}"
             run = Run(turn, input_len, concurrency, candidate.name)
             run = run_client(servers[candidate.name], plan, run, out)
             runs.append(run)
-            outcome = f"FAILED: {run.error}" if run.error else _brief(run.metrics)
-            tell(f"round {turn + 1}/{plan.rounds}: {where}: {outcome}")
-            for each in fail_other_prompts(runs):
-                tell(f"FAILED: {each.error}")
+            failed = fail_other_prompts(runs)  # this one, or one before it at the same place
+            for each in (run, *(other for other in failed if other is not run)):
+                tell(f"round {turn + 1}/{plan.rounds}: {_outcome(each)}")
         recorded = {
             name: {"environment": relevant_environment(server), "cores": server.threads()}
             for name, server in servers.items()
@@ -210,8 +208,13 @@ def _is_metric(name: str, value: object) -> bool:
     return isinstance(value, int | float) and name.endswith(("_throughput", "_ms"))
 
 
-def _brief(metrics: dict[str, float]) -> str:
-    return ", ".join(f"{name} {metrics[key]:.1f} {unit}" for key, (name, unit) in METRICS.items())
+def _outcome(run: Run) -> str:
+    """Where it ran, and what it found."""
+    where = f"{run.backend}, {run.input_len} tokens in, concurrency {run.concurrency}"
+    if run.error:
+        return f"{where}: FAILED: {run.error}"
+    found = (f"{name} {run.metrics[key]:.1f} {unit}" for key, (name, unit) in METRICS.items())
+    return f"{where}: {', '.join(found)}"
 
 
 def _last_line(text: str) -> str:

@@ -84,5 +84,7 @@ def _convert(stack: ExitStack, plan: Plan, out: Path, tell: Tell) -> dict[str, P
         try:
             write_gguf(plan.model, files[candidate.name], format)
         except OSError as error:
-            raise ServerError(f"cannot write {files[candidate.name]}: {error.strerror}") from None
+            raise ServerError(
+                f"cannot write {files[candidate.name]}: {error.strerror or error}"
+            ) from None
     return files

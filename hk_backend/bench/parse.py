@@ -17,11 +17,11 @@ def parse_names(text: str, valid: Sequence[str], option: str) -> list[str]:
 
 
 def parse_numbers(text: str, option: str, multiple_of: int = 1) -> list[int]:
-    """A comma-separated list of positive numbers; else typer.BadParameter."""
+    """A comma-separated list of positive numbers, each once; else typer.BadParameter."""
     numbers = []
     for part in text.split(","):
         if not part.strip().isdecimal() or int(part) < 1 or int(part) % multiple_of:
             kind = f"positive multiple of {multiple_of}" if multiple_of > 1 else "positive number"
             raise typer.BadParameter(f"{option}: {part.strip()!r} is not a {kind}")
         numbers.append(int(part))
-    return numbers
+    return list(dict.fromkeys(numbers))

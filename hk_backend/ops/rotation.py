@@ -3,6 +3,8 @@ says that its weights have one."""
 
 from __future__ import annotations
 
+from typing import SupportsIndex
+
 from hk_backend.reference.rotation import ROTATIONS
 from hk_backend.terms.weight_format import ROTATED
 
@@ -30,14 +32,14 @@ def rotation_fault(rotation: int, activations: str, k: int) -> tuple[str, str] |
     found = f"{rotation} with activations {activations!r}"
     if activations not in ROTATED:
         return None if rotation == 0 else (found, "0")
-    if rotation not in ROTATIONS or not isinstance(rotation, int):  # 64.0 is equal to one
+    if rotation not in ROTATIONS or not isinstance(rotation, SupportsIndex):  # as 64.0 is not
         return found, f"one of {EACH}"
     return block_fault(rotation, k)
 
 
 def block_fault(rotation: int, k: int) -> tuple[str, str] | None:
     """The same of rows of K elements by themselves, where 0 is none."""
-    if rotation not in (0, *ROTATIONS) or not isinstance(rotation, int):
+    if rotation not in (0, *ROTATIONS) or not isinstance(rotation, SupportsIndex):
         return str(rotation), f"0 or one of {EACH}"
     if rotation and k % rotation:
         return f"{rotation} with K = {k}", "a divisor of K"

@@ -131,6 +131,8 @@ def why_not_all(source: Source, recipe: Recipe, rotation: int) -> str:
     hidden = source.config["hidden_size"]
     if hidden % rotation:
         return f"the residual stream's {hidden} channels are not whole blocks of {rotation}"
+    if others := source.other_matrices:
+        return f"{others[0]} reads the residual stream, too, and stays as it is; use --fold {HEADS}"
     if source.head_table != f"{HEAD}.weight":
         return (
             "the head shares the embedding's table, and only the head's would take the last norm's "

@@ -83,8 +83,7 @@ class Source:
     @property
     def has_head(self) -> bool:
         """Whether the model predicts tokens; one that scores or embeds texts has no LM head."""
-        own = f"{HEAD}.weight" in self.tensors
-        return own or bool(self.config.get("tie_word_embeddings")) or is_causal(self.config)
+        return f"{HEAD}.weight" in self.tensors or is_causal(self.config)
 
     @property
     def head_table(self) -> str:

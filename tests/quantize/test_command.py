@@ -243,8 +243,10 @@ def in_environment(monkeypatch: pytest.MonkeyPatch, **variables: str) -> Iterato
         for name, value in variables.items():
             patch.setenv(name, value)
         get_config.cache_clear()
-        yield
-    get_config.cache_clear()
+        try:
+            yield
+        finally:
+            get_config.cache_clear()
 
 
 def equal_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -17,15 +17,16 @@ from tests.quantize.test_command import run
 TEXT = "what it is calibrated on " * 40
 
 
-@pytest.fixture
-def scorer(writable: Path) -> Path:
-    """A reward model: one score of a text."""
+@pytest.fixture(params=[False, True], ids=["untied", "tied"])
+def scorer(request: pytest.FixtureRequest, writable: Path) -> Path:
+    """A reward model: one score of a text. Those of small models may come from a tied one."""
     tensors = load_file(writable / WEIGHTS)
     del tensors["lm_head.weight"]
     tensors["score.weight"] = torch.linspace(-1, 1, 256)[None]
     save_file(tensors, writable / WEIGHTS, {"format": "pt"})
     config = writable / "config.json"
     changed = {"architectures": ["LlamaForSequenceClassification"], "num_labels": 1}
+    changed |= {"tie_word_embeddings": request.param}
     config.write_text(json.dumps(json.loads(config.read_text()) | changed))
     return writable
 
@@ -82,6 +83,20 @@ def test_no_head_can_be_quantised(scorer: Path, tmp_path: Path) -> None:
     assert code == 1
     assert "--head fp8: " in err
     assert "has no LM head" in err
+
+
+def test_its_stream_is_not_rotated(scorer: Path, tmp_path: Path) -> None:
+    """The score reads it, too. Also beside a head, as in models with a value head."""
+    options = ["--format", "mxfp4", "--fold", "all"]
+    tensors = tensors_in(scorer)
+    for head in (None, tensors["model.embed_tokens.weight"]):
+        if head is not None:
+            save_file(
+                tensors | {"lm_head.weight": head.clone()}, scorer / WEIGHTS, {"format": "pt"}
+            )
+        code, _, err = run(scorer, tmp_path / "out", *options)
+        assert code == 1
+        assert "--fold all: score reads the residual stream, too" in " ".join(err.split())
 
 
 def tensors_in(model: Path) -> dict[str, torch.Tensor]:

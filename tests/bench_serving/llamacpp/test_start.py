@@ -132,14 +132,19 @@ def test_a_client_with_an_api_of_its_own_does_not_measure_it(tmp_path: Path) -> 
         start(stack, asked, tmp_path, lambda line: None)
 
 
+@pytest.mark.parametrize(
+    "error", [OSError(ENOSPC, "No space left"), OSError("9 requested and 0 written")]
+)
 def test_a_full_disk_is_said_in_words(
-    tmp_path: Path, started: list[Server], monkeypatch: pytest.MonkeyPatch
+    error: OSError, tmp_path: Path, started: list[Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The second is numpy's `tofile`."""
+
     def full(model: Path, file: Path, form: str) -> None:
-        raise OSError(ENOSPC, "No space left on device")
+        raise error
 
     monkeypatch.setattr(convert, "write_gguf", full)
-    why = r"cannot write .*\.gguf: No space left on device"
+    why = rf"cannot write .*\.gguf: {error.strerror or error}"
     with ExitStack() as stack, pytest.raises(ServerError, match=why):
         start(stack, plan(tmp_path, "stock", "llama.cpp"), tmp_path / "out", lambda line: None)
     assert not started
