@@ -10,10 +10,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from hk_backend import ops
 from hk_backend.engine.linear.heads import head_in, pack_head
 from hk_backend.ops import look_up
 from hk_backend.ops.head_format import EMBEDDING_KEY, HEAD_KEY, HEADS, IN_HEAD, KEPT, head_option
-from hk_backend.quantize import perplexity
+from hk_backend.quantize import head, perplexity
 from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.head import HEAD_RECIPES, check_head, served_head
 from hk_backend.quantize.job import Job
@@ -168,3 +169,13 @@ def test_another_head_is_another_run(model: Path, tmp_path: Path) -> None:
 
 def test_names_are_those_of_the_engines() -> None:
     assert {RECIPES[name].format for name in HEAD_RECIPES} <= set(HEADS)
+
+
+def test_weights_are_timed_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other, each would come out of the cache."""
+    weights = [ops.pack_weight(torch.ones(n, 8), "fp32") for n in (1, 2, 3)]
+    called = []
+    monkeypatch.setattr(ops, "linear", lambda x, weight: called.append(weight.n))
+    times = head.microseconds(weights, torch.float32)
+    assert called == [1, 2, 3] * head.CALLS
+    assert len(times) == 3
