@@ -13,7 +13,7 @@ from hypothesis.strategies import DrawFn
 
 from hk_backend import _cpu, reference
 from hk_backend.ops import linear
-from hk_backend.reference.linear import pack_bits
+from hk_backend.reference.linear import pack_bits, round_activations
 from hk_backend.terms.weight_format import FLOAT_DTYPES, FORMATS, MX_BLOCK, ROTATED
 from tests.ops.conftest import ISAS
 from tests.ops.linear_cases import X_LAYOUTS, Case, Layer, make
@@ -24,6 +24,8 @@ from tests.ops.test_linear import every_code, every_scale, whole_numbers
 MX_FORMATS = tuple(name for name, format in FORMATS.items() if format.is_mx)
 MX_ACTIVATIONS = ("mx", "mx_rotated")
 FORMAT = pytest.mark.parametrize("format", MX_FORMATS)
+INTEGERS = ("mxfp4", "mxfp6_e2m3", "mxfp6_e3m2")
+"""Multiplied in integers; the elements of the last do not fit bytes."""
 ROWS = (*range(17, 32), 35, 36, 37, 61, 64, 128, 255, 257)
 """Above the kernels for few rows: every register tile, and blocks of rows."""
 
@@ -31,7 +33,7 @@ ROWS = (*range(17, 32), 35, 36, 37, 61, 64, 128, 255, 257)
 EACH_WAY = pytest.mark.parametrize(
     ("isa", "products"), [*((isa, True) for isa in ISAS), ("avx512", False)], indirect=True
 )
-"""On every instruction set, and on AVX-512 as on a processor without dot products of bytes."""
+"""On every instruction set, and on AVX-512 as on a processor without dot products."""
 
 
 @pytest.fixture
@@ -142,7 +144,31 @@ def test_few_rows_and_many_have_the_same_bits(activations: str, isa: str) -> Non
     assert torch.equal(layer.run(), many[:16])
 
 
-@FORMAT
+def has_integers(format: str, isa: str) -> bool:
+    """Without dot products AVX-512 multiplies words no faster than floats."""
+    dot_products = _cpu.use_dot_products(True)
+    _cpu.use_dot_products(dot_products)
+    return isa == "avx2" or (isa == "avx512" and (format != "mxfp6_e3m2" or dot_products))
+
+
+@pytest.mark.parametrize("format", INTEGERS)
+@pytest.mark.parametrize("activations", MX_ACTIVATIONS)
+@EACH_WAY
+def test_the_bits_of_integers(format: str, activations: str, isa: str, products: bool) -> None:
+    """Sums over 32 elements are exact, and are added up with one rounding each. Floats round each
+    product, so that nothing but integers has these bits."""
+    layer = make(Case(format, activations, m=70, n=72, k=1152, x_dtype=torch.float32))
+    layer.x[:, :128] *= 2.0**12  # so that sums with what follows are rounded
+    x = round_activations(layer.x, format, activations, rotation=layer.rotation)
+    weight = reference.dequantize(layer.weight, format, layer.scales)
+    want = torch.zeros(70, 72)
+    for slab in range(0, 1152, MX_BLOCK):
+        exact = x[:, slab : slab + MX_BLOCK] @ weight[:, slab : slab + MX_BLOCK].T
+        want = (want.double() + exact).float()
+    assert torch.equal(layer.run(), want) == has_integers(format, isa)
+
+
+@pytest.mark.parametrize("format", ["mxfp4", "mxfp6_e2m3", "mxfp8"])
 @pytest.mark.parametrize("isa", ["avx512"], indirect=True)
 def test_dot_products_change_no_bit(format: str, isa: str) -> None:
     layer = make(Case(format, "mx", m=70, n=72, k=1120, magnitude=20.0))

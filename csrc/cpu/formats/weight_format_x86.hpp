@@ -19,6 +19,12 @@ HK_INLINE bytes load_bytes(const uint8_t* from) {
   std::memcpy(&x, from, sizeof(x));
   return x;
 }
+// Four bytes in every 32-bit lane.
+HK_INLINE ivec splat_lane(const void* four_bytes) {
+  int32_t lane;
+  std::memcpy(&lane, four_bytes, sizeof(lane));
+  return ivec{} + lane;
+}
 #if defined(__AVX512F__)
 typedef __m512i reg;
 #define HK_X86(operation) _mm512_##operation
@@ -128,9 +134,10 @@ struct SixBitWeight : WeightLayout<uint8_t, Small, 6, true> {
     f(7, w);
   }
 
-  // Whole numbers: f(k / 4, w), where the 32-bit lanes of w are columns and their bytes four
-  // neighbours along K, `unit` times the values plus `most`.
-  static constexpr bool has_integers = Small::M == 3;
+  static constexpr bool has_integers = true;
+
+  // Whole numbers that fit bytes (E2M3's): f(k / 4, w), where the 32-bit lanes of w are columns and
+  // their bytes four neighbours along K, `unit` times the values plus `most`.
   // Codes in bytes. What is below 16 is the number itself; the rest is looked up.
   static HK_INLINE bytes to_whole(words pair) {
     const reg twice_or_four_times =
@@ -243,9 +250,7 @@ struct NibbleWeight : WeightLayout<uint8_t, E2M1, 4, true> {
   }
   // Two bytes that are there twice, in every 16-bit lane.
   static HK_INLINE words splat_pair(const void* twice) {
-    int32_t pair;
-    std::memcpy(&pair, twice, sizeof(pair));
-    return reinterpret_cast<words>(ivec{} + pair);
+    return reinterpret_cast<words>(splat_lane(twice));
   }
   // Per column, w[0] * x[0] + w[1] * x[1] for signed x.
   static HK_INLINE words multiply_pairs(bytes w, const int8_t (&x)[4]) {
@@ -268,9 +273,20 @@ HK_INLINE void add_products(ivec& sums, ivec w, ivec x) {
   // The compiler keeps all products, to add them as a tree.
   asm("vpaddw %1, %0, %0" : "+v"(sums) : "v"(products));
 }
+// Sums of products in 32-bit lanes: += w[0] * x[0] + w[1] * x[1] of each, words with signs. On
+// AVX-512 in assembly, because nothing else here may be compiled for a processor that has it.
+HK_INLINE void add_dot_products(ivec& sums, ivec w, const int16_t* x) {
 #if defined(__AVX512F__)
-// += w[0] * x[0] + ... + w[3] * x[3] in 32-bit lanes. In assembly, because nothing else here may
-// be compiled for a processor that has it.
+  typedef int16_t two[2];
+  asm("vpdpwssd %2%{1to16%}, %1, %0" : "+v"(sums) : "v"(w), "m"(*reinterpret_cast<const two*>(x)));
+#else
+  const auto everywhere = reinterpret_cast<reg>(splat_lane(x));
+  const auto products = HK_X86(madd_epi16)(reinterpret_cast<reg>(w), everywhere);
+  asm("vpaddd %1, %0, %0" : "+v"(sums) : "v"(products));  // no tree, as above
+#endif
+}
+#if defined(__AVX512F__)
+// The same of bytes, w without a sign: += w[0] * x[0] + ... + w[3] * x[3].
 HK_INLINE void add_dot_products(ivec& sums, ivec w, const int8_t* x) {
   typedef int8_t four[4];
   asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sums) : "v"(w), "m"(*reinterpret_cast<const four*>(x)));

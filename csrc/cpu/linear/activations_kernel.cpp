@@ -87,13 +87,15 @@ void prepare_pairs(const LinearArgs& args, const PreparedRows& rows, int64_t row
   });
 }
 
-void prepare_quads(const LinearArgs& args, const PreparedRows& rows, int64_t row) {
+void prepare_whole(const LinearArgs& args, const PreparedRows& rows, int64_t row) {
   with_small_float(args.format, [&](auto small) {
     using Small = decltype(small);
-    if constexpr (Small::fits_a_byte())
-      for_each_slab(args, rows.first + row, [&](int64_t s, const float* x) {
-        round_to_quads<Small>(x, *quad_slab(rows, row, s));
-      });
+    for_each_slab(args, rows.first + row, [&](int64_t s, const float* x) {
+      if constexpr (Small::fits_a_byte())
+        round_to_quads<Small>(x, *slab_of<QuadSlab>(rows, row, s));
+      else if constexpr (Small::fits_a_word())
+        round_to_words<Small>(x, *slab_of<WordSlab>(rows, row, s));
+    });
   });
 }
 
@@ -118,7 +120,7 @@ void prepare(const LinearArgs& args, const PreparedRows& rows, int64_t row, floa
   rows.factors[row] = 1.0f;
   const RowForm form = row_form(args, rows.rows);
   if (form == RowForm::pairs) return prepare_pairs(args, rows, row);
-  if (form == RowForm::quads) return prepare_quads(args, rows, row);
+  if (form != RowForm::floats) return prepare_whole(args, rows, row);
   float* to = rows.data + row * kBlockK;
   const int64_t stride = rows.rows * kBlockK;
   for (int64_t k = 0; k < args.k; k += kBlockK)

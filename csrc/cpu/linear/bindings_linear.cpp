@@ -102,7 +102,7 @@ void bind_linear(py::module_& module) {
 K that are rotated before they are rounded, a divisor of k: 32, 64, 128, or 0. sizes: m, n, k.)");
   module.def(
       "use_dot_products", &use_dot_products,
-      "Whether AVX-512 multiplies bytes with VNNI where the processor has it; whether it did.");
+      "Whether AVX-512 multiplies integers with VNNI where the processor has it; whether it did.");
 }
 
 void bind_rows(py::module_& module) {

@@ -2,40 +2,62 @@
 // power of two: products of a slab add up exactly in integers.
 //
 // The x86 multiply of bytes takes one factor without a sign: weights come with `most` added (see
-// small_float.hpp), and a sum starts with what that adds up to taken away.
+// small_float.hpp), and a sum starts with what that adds up to taken away. The multiply of 16-bit
+// numbers takes both with their signs.
 #pragma once
+
+#include <type_traits>
 
 #include "formats/quantize.hpp"
 #include "formats/weight_format.hpp"
 
 namespace hk::cpu::HK_ISA {
 
-// How a prepared row is held: as floats, for few rows in 16-bit lanes, for many in 32-bit lanes.
-enum class RowForm { floats, pairs, quads };
+// How a prepared row is held: as floats, or as whole numbers: in bytes, for few rows by the pair and
+// for many by the quad, or for many in 16-bit words.
+enum class RowForm { floats, pairs, quads, words };
+
+struct QuadSlab;
+struct WordSlab;
+// Whether many rows beside a weight of such a format are held in such slabs.
+template <class W, class Slab>
+constexpr bool has_slabs() {
+  if constexpr (W::has_integers)
+    return std::is_same_v<Slab, std::conditional_t<W::small::fits_a_byte(), QuadSlab, WordSlab>>;
+  return false;
+}
 
 HK_INLINE RowForm row_form(const LinearArgs& args, int64_t rows) {
   if (args.activations != Activations::mx) return RowForm::floats;
   if (rows <= kSkinnyRows)
     return args.format == Format::mx4 && NibbleWeight::has_integers ? RowForm::pairs
                                                                     : RowForm::floats;
-  bool whole = false;
-  with_weight_format(args.format, [&](auto weight) { whole = decltype(weight)::has_integers; });
-  return whole ? RowForm::quads : RowForm::floats;
+  RowForm form = RowForm::floats;
+  with_weight_format(args.format, [&](auto weight) {
+    using W = decltype(weight);
+    if constexpr (has_slabs<W, QuadSlab>()) form = RowForm::quads;
+    if constexpr (has_slabs<W, WordSlab>()) form = RowForm::words;
+  });
+#if defined(__AVX512F__)
+  // Two ports multiply, and without dot products add: floats take fewer clocks.
+  if (form == RowForm::words && !args.dot_products) return RowForm::floats;
+#endif
+  return form;
 }
 
 // 32 float32 elements as whole numbers and the scale of a product's unit. A block that is not
 // finite has zeros and a scale that says so.
-template <class Small>
-HK_INLINE float round_to_whole(const float* x, int8_t (&whole)[kSlabK]) {
-  typedef int8_t narrow __attribute__((vector_size(VL)));
+template <class Small, class Int>
+HK_INLINE float round_to_whole(const float* x, Int (&whole)[kSlabK]) {
+  typedef Int narrow __attribute__((vector_size(VL * sizeof(Int))));
   const uint32_t code = mx_scale_code<Small>(max_abs(x, kSlabK), true);
   const bool broken = code == kBrokenBlock;
   const vec inverse = splat(broken ? 0.0f : mx_inverse_scale(code));
   for (int64_t i = 0; i < kSlabK; i += VL) {
     const vec value = round_value<Small>(load(x + i) * inverse, Small::max());
     const ivec units = __builtin_convertvector(value * splat(Small::unit), ivec);
-    const auto bytes = __builtin_convertvector(broken ? ivec{} : units, narrow);
-    std::memcpy(whole + i, &bytes, sizeof(bytes));
+    const auto run = __builtin_convertvector(broken ? ivec{} : units, narrow);
+    std::memcpy(whole + i, &run, sizeof(run));
   }
   constexpr float product = 1.0f / (Small::unit * Small::unit);
   return broken ? __builtin_nanf("") : product * mx_scale(code);
@@ -87,6 +109,7 @@ HK_INLINE void round_to_pairs(const float* x, IntegerSlab& slab) {
 
 // 32 elements of a row. A 32-bit lane is a column, its bytes four neighbours along K.
 struct QuadSlab {
+  static constexpr int64_t lanes = kSlabK / 4;
   int8_t whole[kSlabK];
   // What sums start with: in 16 bits, over each part of the elements, the first two and the last
   // two of every four; in 32 bits, over all elements.
@@ -97,12 +120,6 @@ struct QuadSlab {
 // Parts of a slab whose sums fit 16 bits: each lane takes half of a part's products.
 template <class Small>
 constexpr int kQuadParts = kSlabK / 2 * Small::most() * Small::most() < 1 << 15 ? 1 : 2;
-
-// In the place of the rows' floats: all rows of a slab are neighbours.
-HK_INLINE QuadSlab* quad_slab(const PreparedRows& rows, int64_t row, int64_t slab) {
-  return reinterpret_cast<QuadSlab*>(rows.data) + slab * rows.rows + row;
-}
-static_assert(sizeof(QuadSlab) <= kSlabK * sizeof(float));
 
 template <class Small>
 HK_INLINE void round_to_quads(const float* x, QuadSlab& slab) {
@@ -119,6 +136,27 @@ HK_INLINE void round_to_quads(const float* x, QuadSlab& slab) {
   for (int part = 0; part < 2; ++part)
     for (int lane = 0; lane < 2; ++lane) slab.parts[part][lane] = int16_t(-most * sums[part][lane]);
   slab.all = -most * all;
+}
+
+// 32 elements of a row. A 32-bit lane is a column, its words two neighbours along K.
+struct WordSlab {
+  static constexpr int64_t lanes = kSlabK / 2;
+  static constexpr int32_t all = 0;  // nothing has been added to the weights
+  int16_t whole[kSlabK];
+  float scale;
+};
+
+template <class Small>
+HK_INLINE void round_to_words(const float* x, WordSlab& slab) {
+  static_assert(kSlabK * Small::most() * Small::most() < 1 << 24);  // which a float32 holds
+  slab.scale = round_to_whole<Small>(x, slab.whole);
+}
+
+// In the place of the rows' floats: all rows of a slab are neighbours.
+template <class Slab>
+HK_INLINE Slab* slab_of(const PreparedRows& rows, int64_t row, int64_t slab) {
+  static_assert(sizeof(Slab) <= kSlabK * sizeof(float));
+  return reinterpret_cast<Slab*>(rows.data) + slab * rows.rows + row;
 }
 
 }  // namespace hk::cpu::HK_ISA

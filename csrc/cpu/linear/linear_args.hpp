@@ -41,7 +41,7 @@ struct LinearArgs {
   Format format;
   Activations activations;
   int64_t rotation;   // neighbours along K that are rotated first: 32, 64, 128, or 0
-  bool dot_products;  // of bytes, on AVX-512: the processor has VNNI
+  bool dot_products;  // of bytes and words, on AVX-512: the processor has VNNI
 };
 
 // Activations as the multiply reads them: float32, rotated and rounded as `LinearArgs` says,

@@ -18,6 +18,7 @@ namespace hk::cpu::HK_ISA {
 namespace {
 
 HK_INLINE int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
+constexpr int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
 HK_INLINE int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
 
 template <class Panel>
@@ -91,16 +92,18 @@ class ItemKernel {
 };
 
 int64_t scratch_bytes(const LinearItem& item) {
-  const int64_t expanded =
-      FloatPanel::bytes > QuadPanel::bytes ? FloatPanel::bytes : QuadPanel::bytes;
+  constexpr int64_t expanded = max(FloatPanel::bytes, max(QuadPanel::bytes, WordPanel::bytes));
   const int64_t sums = (item.row_end - item.row_begin) * (item.panel_end - item.panel_begin) * NR;
   return expanded + int64_t(sizeof(float)) * sums;
 }
 
 void multiply(const LinearArgs& args, const PreparedRows& rows, const LinearItem& item,
               void* scratch) {
-  if (row_form(args, rows.rows) == RowForm::quads)
+  const RowForm form = row_form(args, rows.rows);
+  if (form == RowForm::quads)
     ItemKernel<QuadPanel>(args, rows, item, scratch).run();
+  else if (form == RowForm::words)
+    ItemKernel<WordPanel>(args, rows, item, scratch).run();
   else
     ItemKernel<FloatPanel>(args, rows, item, scratch).run();
 }

@@ -1,14 +1,16 @@
-// Many rows in integers (integer_rows.hpp): bytes of an expanded panel, four neighbours along K in
-// a 32-bit lane, times four elements of a row in every lane.
+// Many rows in integers (integer_rows.hpp): an expanded panel, whose 32-bit lanes are four bytes or
+// two words, neighbours along K, times as many elements of a row in every lane.
 //
 //   for each slab:
-//     for each part of it:  16-bit sums of pairs start with what `most` adds, += products
-//                           32-bit sums += pairs of them
+//     bytes:  for each part:  16-bit sums of pairs start with what `most` adds, += products
+//                             32-bit sums += pairs of them
+//     words:  32-bit sums += products of pairs
 //     totals[row] += sums * the row's scale * the columns' scales
 //
 // Choices. Sums of a slab fill the registers, so totals are in the first cache: a load and a store
-// for each 32 products of a lane. Four neighbours in a lane, and not two as for few rows: half as
-// many broadcasts, and the sums end up as wide as floats.
+// for each 32 products of a lane. Four bytes in a lane, and not two as for few rows: half as many
+// broadcasts, and the sums end up as wide as floats. Words are converted from floats: a way of
+// their own, by products of significands and powers, was no faster.
 #pragma once
 
 #include "linear/integer_rows.hpp"
@@ -18,37 +20,56 @@ namespace hk::cpu::HK_ISA {
 
 #if defined(__AVX2__)
 
-// A slab of a panel, expanded.
+// A slab of a panel, expanded for rows of such slabs.
+template <class Slab>
 struct alignas(64) WholeSlab {
-  uint8_t quads[kSlabK / 4][NV][VL * 4];
+  uint8_t lanes[Slab::lanes][NV][VL * 4];
   float scale[NR];
 };
 
-template <class W>
-void expand_whole(const uint8_t* slab, int64_t slabs, WholeSlab* out) {
+// Calls f(lane, w) for a slab of codes, w the registers of columns.
+template <class W, class F>
+HK_INLINE void expand_lanes(const uint8_t* slab, const QuadSlab*, F f) {
+  const uint8_t* codes = slab + W::scale_bytes;
+  for (int64_t g = 0; g < kSlabK / kGroupK; ++g, codes += W::group_bytes)
+    W::expand_bytes(
+        codes, [&](int64_t quad, const bytes(&w)[NV]) HK_INLINED { f(g * kGroupK / 4 + quad, w); });
+}
+template <class W, class F>
+HK_INLINE void expand_lanes(const uint8_t* slab, const WordSlab*, F f) {
+  ivec even[NV];
+  for_each_k<W>(slab, [&](int64_t k, const vec(&w)[NV]) HK_INLINED {
+    ivec pair[NV];
+    for (int v = 0; v < NV; ++v) {
+      const vec units = w[v] * splat(W::factor * W::small::unit);
+      const ivec whole = __builtin_convertvector(units, ivec);
+      if (k % 2 == 0)
+        even[v] = whole & 0xffff;
+      else
+        pair[v] = even[v] | whole << 16;
+    }
+    if (k % 2 == 1) f(k / 2, pair);
+  });
+}
+
+template <class W, class Slab>
+void expand_whole(const uint8_t* slab, int64_t slabs, WholeSlab<Slab>* out) {
   for (int64_t s = 0; s < slabs; ++s, slab += W::slab_bytes, ++out) {
     vec scale[NV];
     column_scales<W>(slab, scale);
     for (int v = 0; v < NV; ++v) store(out->scale + v * VL, scale[v]);
-    const uint8_t* codes = slab + W::scale_bytes;
-    for (int64_t g = 0; g < kSlabK / kGroupK; ++g, codes += W::group_bytes)
-      W::expand_bytes(codes, [&](int64_t quad, const bytes(&w)[NV]) HK_INLINED {
-        std::memcpy(out->quads[g * kGroupK / 4 + quad], w, sizeof(w));
-      });
+    expand_lanes<W>(slab, static_cast<Slab*>(nullptr), [&](int64_t lane, const auto& w) HK_INLINED {
+      std::memcpy(out->lanes[lane], w, sizeof(w));
+    });
   }
-}
-
-HK_INLINE ivec splat_lane(const void* four_bytes) {
-  int32_t lane;
-  std::memcpy(&lane, four_bytes, sizeof(lane));
-  return ivec{} + lane;
 }
 
 // sums = the products of a slab, added up in 16 bits over each of its parts.
 template <int parts>
 struct Pairs {
   template <int rows>
-  static HK_INLINE void multiply(const WholeSlab& w, const QuadSlab* x, ivec (&sums)[rows][NV]) {
+  static HK_INLINE void multiply(const WholeSlab<QuadSlab>& w, const QuadSlab* x,
+                                 ivec (&sums)[rows][NV]) {
     constexpr int quads = kSlabK / 4 / parts;
 #pragma GCC unroll 2
     for (int part = 0; part < parts; ++part) {
@@ -59,7 +80,7 @@ struct Pairs {
 #pragma GCC unroll 2
       for (int64_t q = part * quads; q < (part + 1) * quads; ++q) {
         ivec b[NV];
-        for (int v = 0; v < NV; ++v) std::memcpy(&b[v], w.quads[q][v], sizeof(b[v]));
+        for (int v = 0; v < NV; ++v) std::memcpy(&b[v], w.lanes[q][v], sizeof(b[v]));
 #pragma GCC unroll 16
         for (int r = 0; r < rows; ++r) {
           const ivec a = splat_lane(x[r].whole + 4 * q);
@@ -76,35 +97,34 @@ struct Pairs {
   }
 };
 
-#if defined(__AVX512F__)
-// The same by dot products of bytes, in 32 bits.
-struct Quads {
-  template <int rows>
-  static HK_INLINE void multiply(const WholeSlab& w, const QuadSlab* x, ivec (&sums)[rows][NV]) {
+// The same by dot products, in 32 bits: of words, and on AVX-512 of bytes.
+struct DotProducts {
+  template <class Slab, int rows>
+  static HK_INLINE void multiply(const WholeSlab<Slab>& w, const Slab* x, ivec (&sums)[rows][NV]) {
 #pragma GCC unroll 16
     for (int r = 0; r < rows; ++r)
       for (int v = 0; v < NV; ++v) sums[r][v] = ivec{} + x[r].all;
 #pragma GCC unroll 2
-    for (int64_t q = 0; q < kSlabK / 4; ++q) {
+    for (int64_t lane = 0; lane < Slab::lanes; ++lane) {
       ivec b[NV];
-      for (int v = 0; v < NV; ++v) std::memcpy(&b[v], w.quads[q][v], sizeof(b[v]));
+      for (int v = 0; v < NV; ++v) std::memcpy(&b[v], w.lanes[lane][v], sizeof(b[v]));
 #pragma GCC unroll 16
       for (int r = 0; r < rows; ++r)
-        for (int v = 0; v < NV; ++v) add_dot_products(sums[r][v], b[v], x[r].whole + 4 * q);
+        for (int v = 0; v < NV; ++v)
+          add_dot_products(sums[r][v], b[v], x[r].whole + kSlabK / Slab::lanes * lane);
     }
   }
 };
-#endif
 
-template <class Products, int rows>
-__attribute__((noinline)) void multiply_quads(const Tile& t) {
-  const auto* w = static_cast<const WholeSlab*>(t.panel);
-  const QuadSlab* x = quad_slab(t.prepared, t.row, t.slab);
+template <class Products, class Slab, int rows>
+__attribute__((noinline)) void multiply_whole(const Tile& t) {
+  const auto* w = static_cast<const WholeSlab<Slab>*>(t.panel);
+  const Slab* x = slab_of<Slab>(t.prepared, t.row, t.slab);
   const int64_t all_rows = t.prepared.rows, slabs = t.slabs;
   float* totals = t.sums;
   Prefetch next = t.next;
   for (int64_t s = 0; s < slabs; ++s, ++w, x += all_rows, next.step()) {
-    for (int64_t byte = 0; byte < rows * int64_t(sizeof(QuadSlab)); byte += 64)
+    for (int64_t byte = 0; byte < rows * int64_t(sizeof(Slab)); byte += 64)
       __builtin_prefetch(reinterpret_cast<const char*>(x + all_rows) + byte);
     ivec sums[rows][NV];
     Products::multiply(*w, x, sums);
@@ -119,42 +139,51 @@ __attribute__((noinline)) void multiply_quads(const Tile& t) {
   t.next = next;
 }
 
-template <class Products, int rows = MR>
-void multiply_quads_of(const Tile& t) {
+template <class Products, class Slab, int rows = MR>
+void multiply_rows(const Tile& t) {
   if constexpr (rows > 1)
-    if (t.rows < rows) return multiply_quads_of<Products, rows - 1>(t);
-  multiply_quads<Products, rows>(t);
+    if (t.rows < rows) return multiply_rows<Products, Slab, rows - 1>(t);
+  multiply_whole<Products, Slab, rows>(t);
 }
 
-struct QuadPanel {
-  static constexpr int64_t slabs = 16;
-  static constexpr int64_t bytes = sizeof(WholeSlab) * slabs;
-  void (*expand_)(const uint8_t* slab, int64_t slabs, WholeSlab* out);
+// Of formats whose rows are held in such slabs.
+template <class Slab>
+struct IntegerPanel {
+  static constexpr int64_t slabs = 128 / Slab::lanes;  // half of the first cache
+  static constexpr int64_t bytes = sizeof(WholeSlab<Slab>) * slabs;
+  void (*expand_)(const uint8_t* slab, int64_t slabs, WholeSlab<Slab>* out);
   void (*multiply_)(const Tile&);
 
-  explicit QuadPanel(const LinearArgs& args) {
+  explicit IntegerPanel(const LinearArgs& args) {
     with_weight_format(args.format, [&](auto weight) {
       using W = decltype(weight);
-      if constexpr (W::has_integers) {
-        expand_ = expand_whole<W>;
-        multiply_ = multiply_quads_of<Pairs<kQuadParts<typename W::small>>>;
+      if constexpr (has_slabs<W, Slab>()) {
+        expand_ = expand_whole<W, Slab>;
+        if constexpr (std::is_same_v<Slab, WordSlab>) {
+          multiply_ = multiply_rows<DotProducts, Slab>;
+        } else {
+          multiply_ = multiply_rows<Pairs<kQuadParts<typename W::small>>, Slab>;
 #if defined(__AVX512F__)
-        if (args.dot_products) multiply_ = multiply_quads_of<Quads>;
+          if (args.dot_products) multiply_ = multiply_rows<DotProducts, Slab>;
 #endif
+        }
       }
     });
   }
   HK_INLINE void expand(const uint8_t* slab, int64_t count, const float*, void* out) const {
-    expand_(slab, count, static_cast<WholeSlab*>(out));
+    expand_(slab, count, static_cast<WholeSlab<Slab>*>(out));
   }
   HK_INLINE void multiply(const Tile& t) const {
     if (t.slab == 0) std::memset(t.sums, 0, sizeof(float) * size_t(t.rows * NR));
     multiply_(t);
   }
 };
+using QuadPanel = IntegerPanel<QuadSlab>;
+using WordPanel = IntegerPanel<WordSlab>;
 
-#else  // no format has integers: row_form() never says quads
+#else  // no format has integers: row_form() never says quads or words
 using QuadPanel = FloatPanel;
+using WordPanel = FloatPanel;
 #endif
 
 }  // namespace hk::cpu::HK_ISA
