@@ -23,6 +23,7 @@ SAMPLES = {
     "test_attention_splits.py": {"run", "join"},
     "test_merge.py": {"merge"},
     "test_linear.py": {"pack", "multiply", "multiply_skinny", "prepare"},
+    "test_linear_integers.py": {"prepare", "multiply"},
     "test_linear_rotated.py": {"prepare", "quantize_row"},
     "test_look_up.py": {"pack", "look_up"},
     "test_quantize.py": {"quantize_row"},

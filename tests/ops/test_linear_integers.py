@@ -155,8 +155,8 @@ def has_integers(format: str, isa: str) -> bool:
 @pytest.mark.parametrize("activations", MX_ACTIVATIONS)
 @EACH_WAY
 def test_the_bits_of_integers(format: str, activations: str, isa: str, products: bool) -> None:
-    """Sums over 32 elements are exact, and are added up with one rounding each. Floats round each
-    product, so that nothing but integers has these bits."""
+    """Sums over 32 elements are exact, and are added up with one rounding each. Floats round after
+    each product, so that nothing but integers has these bits."""
     layer = make(Case(format, activations, m=70, n=72, k=1152, x_dtype=torch.float32))
     layer.x[:, :128] *= 2.0**12  # so that sums with what follows are rounded
     x = round_activations(layer.x, format, activations, rotation=layer.rotation)
@@ -171,10 +171,11 @@ def test_the_bits_of_integers(format: str, activations: str, isa: str, products:
 @pytest.mark.parametrize("format", ["mxfp4", "mxfp6_e2m3", "mxfp8"])
 @pytest.mark.parametrize("isa", ["avx512"], indirect=True)
 def test_dot_products_change_no_bit(format: str, isa: str) -> None:
+    """Not of mxfp6_e3m2, which is multiplied in floats without them."""
     layer = make(Case(format, "mx", m=70, n=72, k=1120, magnitude=20.0))
     before = _cpu.use_dot_products(True)
     if not _cpu.use_dot_products(True):
-        pytest.skip("this processor has no dot products of bytes (VNNI)")
+        pytest.skip("this processor has no dot products of integers (VNNI)")
     with_them = layer.run()
     _cpu.use_dot_products(False)
     without = layer.run()

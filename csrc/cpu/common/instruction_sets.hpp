@@ -23,7 +23,7 @@ struct Kernels {
 // Instruction sets compiled in that this machine can run, best first.
 std::vector<std::string> available_isas();
 
-// Whether kernels for AVX-512 may use the dot product of bytes: where the processor has it (VNNI),
+// Whether kernels for AVX-512 may use dot products of integers: where the processor has them (VNNI),
 // unless it was told not to. `use_dot_products` returns what it was.
 bool has_dot_products();
 bool use_dot_products(bool use);

@@ -35,7 +35,6 @@ struct SmallFloat {
   static constexpr int unit = 1 << (M + bias - 1);
   static constexpr int most() { return int(max() * unit); }
   static constexpr bool fits_a_byte() { return 2 * most() < 256; }  // with `most` added
-  static constexpr bool fits_a_word() { return most() < 1 << 15; }
 };
 
 using E4M3FN = SmallFloat<4, 3, 7, NanCode::ones>;

@@ -19,10 +19,10 @@ HK_INLINE bytes load_bytes(const uint8_t* from) {
   std::memcpy(&x, from, sizeof(x));
   return x;
 }
-// Four bytes in every 32-bit lane.
-HK_INLINE ivec splat_lane(const void* four_bytes) {
+// 32 bits of memory in every lane.
+HK_INLINE ivec splat_lane(const void* from) {
   int32_t lane;
-  std::memcpy(&lane, four_bytes, sizeof(lane));
+  std::memcpy(&lane, from, sizeof(lane));
   return ivec{} + lane;
 }
 #if defined(__AVX512F__)
@@ -135,10 +135,7 @@ struct SixBitWeight : WeightLayout<uint8_t, Small, 6, true> {
   }
 
   static constexpr bool has_integers = true;
-
-  // Whole numbers that fit bytes (E2M3's): f(k / 4, w), where the 32-bit lanes of w are columns and
-  // their bytes four neighbours along K, `unit` times the values plus `most`.
-  // Codes in bytes. What is below 16 is the number itself; the rest is looked up.
+  // Codes of E2M3 in bytes to `unit` times their values, plus `most`. What is below 16 is the number itself; the rest is looked up.
   static HK_INLINE bytes to_whole(words pair) {
     const reg twice_or_four_times =
         HK_X86_TABLE(16, 18, 20, 22, 24, 26, 28, 30, 32, 36, 40, 44, 48, 52, 56, 60);
@@ -165,8 +162,11 @@ struct SixBitWeight : WeightLayout<uint8_t, Small, 6, true> {
     }
     f(quad, w);
   }
+  // Whole numbers that fit bytes: f(k / 4, w), where the 32-bit lanes of w are columns and their
+  // bytes four neighbours along K, `unit` times the values plus `most`.
   template <class F>
   static HK_INLINE void expand_bytes(const uint8_t* codes, F f) {
+    static_assert(Small::fits_a_byte());
     words word[3];
     for (int i = 0; i < 3; ++i) word[i] = reinterpret_cast<words>(load_bytes(codes + 2 * NR * i));
     const words upper = words{} + 0x3c, lower = words{} + 0x03;
@@ -274,7 +274,7 @@ HK_INLINE void add_products(ivec& sums, ivec w, ivec x) {
   asm("vpaddw %1, %0, %0" : "+v"(sums) : "v"(products));
 }
 // Sums of products in 32-bit lanes: += w[0] * x[0] + w[1] * x[1] of each, words with signs. On
-// AVX-512 in assembly, because nothing else here may be compiled for a processor that has it.
+// AVX-512 in assembly, because nothing else here may be compiled for a processor with VNNI.
 HK_INLINE void add_dot_products(ivec& sums, ivec w, const int16_t* x) {
 #if defined(__AVX512F__)
   typedef int16_t two[2];
@@ -282,7 +282,7 @@ HK_INLINE void add_dot_products(ivec& sums, ivec w, const int16_t* x) {
 #else
   const auto everywhere = reinterpret_cast<reg>(splat_lane(x));
   const auto products = HK_X86(madd_epi16)(reinterpret_cast<reg>(w), everywhere);
-  asm("vpaddd %1, %0, %0" : "+v"(sums) : "v"(products));  // no tree, as above
+  asm("vpaddd %1, %0, %0" : "+v"(sums) : "v"(products));  // or they are added as a tree
 #endif
 }
 #if defined(__AVX512F__)

@@ -88,14 +88,16 @@ void prepare_pairs(const LinearArgs& args, const PreparedRows& rows, int64_t row
 }
 
 void prepare_whole(const LinearArgs& args, const PreparedRows& rows, int64_t row) {
-  with_small_float(args.format, [&](auto small) {
-    using Small = decltype(small);
-    for_each_slab(args, rows.first + row, [&](int64_t s, const float* x) {
-      if constexpr (Small::fits_a_byte())
-        round_to_quads<Small>(x, *slab_of<QuadSlab>(rows, row, s));
-      else if constexpr (Small::fits_a_word())
-        round_to_words<Small>(x, *slab_of<WordSlab>(rows, row, s));
-    });
+  with_weight_format(args.format, [&](auto weight) {
+    using W = decltype(weight);
+    if constexpr (has_slabs<W, QuadSlab>())
+      for_each_slab(args, rows.first + row, [&](int64_t s, const float* x) {
+        round_to_quads<typename W::small>(x, *slab_of<QuadSlab>(rows, row, s));
+      });
+    if constexpr (has_slabs<W, WordSlab>())
+      for_each_slab(args, rows.first + row, [&](int64_t s, const float* x) {
+        round_to_words<typename W::small>(x, *slab_of<WordSlab>(rows, row, s));
+      });
   });
 }
 

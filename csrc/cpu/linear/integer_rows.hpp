@@ -39,7 +39,7 @@ HK_INLINE RowForm row_form(const LinearArgs& args, int64_t rows) {
     if constexpr (has_slabs<W, WordSlab>()) form = RowForm::words;
   });
 #if defined(__AVX512F__)
-  // Two ports multiply, and without dot products add: floats take fewer clocks.
+  // On Intel the two ports that multiply also add: without dot products floats take fewer clocks.
   if (form == RowForm::words && !args.dot_products) return RowForm::floats;
 #endif
   return form;
@@ -148,7 +148,7 @@ struct WordSlab {
 
 template <class Small>
 HK_INLINE void round_to_words(const float* x, WordSlab& slab) {
-  static_assert(kSlabK * Small::most() * Small::most() < 1 << 24);  // which a float32 holds
+  static_assert(kSlabK * Small::most() * Small::most() < 1 << 24);  // so float32 holds every sum
   slab.scale = round_to_whole<Small>(x, slab.whole);
 }
 

@@ -44,8 +44,9 @@ struct LinearArgs {
   bool dot_products;  // of bytes and words, on AVX-512: the processor has VNNI
 };
 
-// Activations as the multiply reads them: float32, rotated and rounded as `LinearArgs` says,
-// K padded with zeros to a multiple of kSlabK. Element (row, k) is at
+// Activations as the multiply reads them: float32 (or whole numbers in its place, see
+// integer_rows.hpp), rotated and rounded as `LinearArgs` says, K padded with zeros to a multiple of
+// kSlabK. As float32, element (row, k) is at
 //   (k / kBlockK) * rows * kBlockK + row * kBlockK + k % kBlockK
 // so that the rows of one block of K are neighbours. `first` is the row of X that row 0 is.
 struct PreparedRows {

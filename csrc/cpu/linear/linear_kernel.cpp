@@ -7,8 +7,8 @@
 //       after the last block: scale, add the bias, round once, store
 //
 // Choices. Multiplying costs rows * NR / VL / 2 clocks per element along K, expanding about
-// three: at 128 rows a hundredth. So every format runs at the rate of float32, and no copy of
-// the weight is made that is larger than one panel's block.
+// three: at 128 rows a hundredth. So every format runs at the rate of float32 or faster, and no copy
+// of the weight is made that is larger than one panel's block.
 
 #include "linear/linear_store.hpp"
 #include "linear/many_floats.hpp"

@@ -27,16 +27,16 @@ struct alignas(64) WholeSlab {
   float scale[NR];
 };
 
-// Calls f(lane, w) for a slab of codes, w the registers of columns.
+// f(lane, w) for a slab of codes, w the registers of columns.
 template <class W, class F>
-HK_INLINE void expand_lanes(const uint8_t* slab, const QuadSlab*, F f) {
+HK_INLINE void expand_quads(const uint8_t* slab, F f) {
   const uint8_t* codes = slab + W::scale_bytes;
   for (int64_t g = 0; g < kSlabK / kGroupK; ++g, codes += W::group_bytes)
     W::expand_bytes(
         codes, [&](int64_t quad, const bytes(&w)[NV]) HK_INLINED { f(g * kGroupK / 4 + quad, w); });
 }
 template <class W, class F>
-HK_INLINE void expand_lanes(const uint8_t* slab, const WordSlab*, F f) {
+HK_INLINE void expand_words(const uint8_t* slab, F f) {
   ivec even[NV];
   for_each_k<W>(slab, [&](int64_t k, const vec(&w)[NV]) HK_INLINED {
     ivec pair[NV];
@@ -58,9 +58,12 @@ void expand_whole(const uint8_t* slab, int64_t slabs, WholeSlab<Slab>* out) {
     vec scale[NV];
     column_scales<W>(slab, scale);
     for (int v = 0; v < NV; ++v) store(out->scale + v * VL, scale[v]);
-    expand_lanes<W>(slab, static_cast<Slab*>(nullptr), [&](int64_t lane, const auto& w) HK_INLINED {
-      std::memcpy(out->lanes[lane], w, sizeof(w));
-    });
+    const auto keep = [&](int64_t lane, const auto& w)
+                          HK_INLINED { std::memcpy(out->lanes[lane], w, sizeof(w)); };
+    if constexpr (std::is_same_v<Slab, QuadSlab>)
+      expand_quads<W>(slab, keep);
+    else
+      expand_words<W>(slab, keep);
   }
 }
 
@@ -149,7 +152,7 @@ void multiply_rows(const Tile& t) {
 // Of formats whose rows are held in such slabs.
 template <class Slab>
 struct IntegerPanel {
-  static constexpr int64_t slabs = 128 / Slab::lanes;  // half of the first cache
+  static constexpr int64_t slabs = 128 / Slab::lanes;  // 9 KiB on AVX2, 18 on AVX-512
   static constexpr int64_t bytes = sizeof(WholeSlab<Slab>) * slabs;
   void (*expand_)(const uint8_t* slab, int64_t slabs, WholeSlab<Slab>* out);
   void (*multiply_)(const Tile&);
