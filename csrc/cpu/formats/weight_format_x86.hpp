@@ -135,7 +135,8 @@ struct SixBitWeight : WeightLayout<uint8_t, Small, 6, true> {
   }
 
   static constexpr bool has_integers = true;
-  // Codes of E2M3 in bytes to `unit` times their values, plus `most`. What is below 16 is the number itself; the rest is looked up.
+  // Codes of E2M3 in bytes to `unit` times their values, plus `most`. What is below 16 is the
+  // number itself; the rest is looked up.
   static HK_INLINE bytes to_whole(words pair) {
     const reg twice_or_four_times =
         HK_X86_TABLE(16, 18, 20, 22, 24, 26, 28, 30, 32, 36, 40, 44, 48, 52, 56, 60);
