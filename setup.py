@@ -47,6 +47,8 @@ if platform.machine() in ("x86_64", "AMD64"):
     ISA_FLAGS["avx512"] = (
         "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mprefer-vector-width=512"
     )
+    ISA_FLAGS["avx512_bf16"] = ISA_FLAGS["avx512"] + " -mavx512bf16"
+    ISA_FLAGS["amx"] = ISA_FLAGS["avx512_bf16"] + " -mamx-tile -mamx-bf16"
 EMULATOR_ISAS = [isa for isa in ("portable", "avx2") if isa in ISA_FLAGS]
 
 

@@ -1,8 +1,8 @@
 """Every environment variable of the product, in one place, validated.
 
 HK_BACKEND   0 (default) | 1 | a comma list of routes: attention, linear
-HK_DEVICE    auto (default) | hip | cpu | cpu:avx512 | cpu:avx2 | cpu:portable
-             | emulated:gfx942 | emulated:gfx950
+HK_DEVICE    auto (default) | hip | cpu | cpu:amx | cpu:avx512_bf16 | cpu:avx512 | cpu:avx2
+             | cpu:portable | emulated:gfx942 | emulated:gfx950
 HK_STRICT    0 (default) | 1: a layer that would fall back is an error
 HK_CHECK     0 (default) to 1: share of calls that run beside the reference
 HK_EVIDENCE  use (default) | ignore: serve also where HK was measured slower than the engine
@@ -27,6 +27,8 @@ Device = Literal[
     "auto",
     "hip",
     "cpu",
+    "cpu:amx",
+    "cpu:avx512_bf16",
     "cpu:avx512",
     "cpu:avx2",
     "cpu:portable",

@@ -9,6 +9,7 @@
 
 #include "linear/bindings_linear.hpp"
 #include "attention/attention_dispatch.hpp"
+#include "common/amx_permission.hpp"
 #include "common/instruction_sets.hpp"
 
 namespace py = pybind11;
@@ -130,6 +131,8 @@ PYBIND11_MODULE(_cpu, module) {
       .value("float8_e5m2", DType::f8e5m2);
   module.def("available_isas", &hk::cpu::available_isas,
              "Instruction sets that this build has and this machine runs, best first.");
+  module.def("why_no_amx", &hk::cpu::why_no_amx,
+             "Why `amx` is not among them; empty if the kernel permits its tiles.");
   hk::cpu::bind_attention(module);
   hk::cpu::bind_merge(module);
   hk::cpu::bind_linear_operators(module);

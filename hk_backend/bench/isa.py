@@ -13,21 +13,22 @@ def compiled_for(isa: str) -> str:
     return str(Path(tempfile.gettempdir()) / f"torchinductor_{os.getuid()}_{isa}")
 
 
+def _limit(isa: str, torch: str, mkl: str, onednn: str) -> dict[str, str]:
+    """What holds HK to `isa`, and torch, MKL and oneDNN to their own names for it."""
+    return {
+        "HK_DEVICE": f"cpu:{isa}",
+        "ATEN_CPU_CAPABILITY": torch,
+        "MKL_ENABLE_INSTRUCTIONS": mkl,
+        "ONEDNN_MAX_CPU_ISA": onednn,
+        "TORCHINDUCTOR_CACHE_DIR": compiled_for(isa),
+    }
+
+
 ISA_LIMITS = {
-    "avx2": {
-        "HK_DEVICE": "cpu:avx2",
-        "ATEN_CPU_CAPABILITY": "avx2",
-        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
-        "ONEDNN_MAX_CPU_ISA": "AVX2",
-        "TORCHINDUCTOR_CACHE_DIR": compiled_for("avx2"),
-    },
-    "avx512": {
-        "HK_DEVICE": "cpu:avx512",
-        "ATEN_CPU_CAPABILITY": "avx512",
-        "MKL_ENABLE_INSTRUCTIONS": "AVX512",
-        "ONEDNN_MAX_CPU_ISA": "AVX512_CORE",
-        "TORCHINDUCTOR_CACHE_DIR": compiled_for("avx512"),
-    },
+    "avx2": _limit("avx2", "avx2", "AVX2", "AVX2"),
+    "avx512": _limit("avx512", "avx512", "AVX512", "AVX512_CORE"),
+    "avx512_bf16": _limit("avx512_bf16", "avx512", "AVX512", "AVX512_CORE_BF16"),
+    "amx": _limit("amx", "avx512", "AVX512", "AVX512_CORE_AMX"),
 }
 """The environment for HK and torch (its own kernels, MKL, oneDNN, what it compiles), which read it
 when they load."""

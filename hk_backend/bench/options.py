@@ -13,6 +13,8 @@ class Isa(str, Enum):
 
     avx2 = "avx2"
     avx512 = "avx512"
+    avx512_bf16 = "avx512_bf16"
+    amx = "amx"
 
 
 class Device(str, Enum):

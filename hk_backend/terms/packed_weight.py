@@ -10,7 +10,7 @@ import torch
 
 from hk_backend.terms.weight_format import ACTIVATIONS, FORMATS
 
-HOST_LAYOUTS = ("portable", "avx2", "avx512")
+HOST_LAYOUTS = ("portable", "avx2", "avx512", "avx512_bf16", "amx")
 LAYOUTS = (*HOST_LAYOUTS, "gfx950")
 """Whose packing it is; a device reads its own only."""
 

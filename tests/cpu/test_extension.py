@@ -66,6 +66,10 @@ def test_available_instruction_sets_are_those_of_this_machine() -> None:
         expected.insert(0, "avx2")
     if {"avx512f", "avx512bw", "avx512vl", "avx512dq"} <= flags:
         expected.insert(0, "avx512")
+        if "avx512_bf16" in flags:
+            expected.insert(0, "avx512_bf16")
+        if {"avx512_bf16", "amx_bf16", "amx_tile"} <= flags and not _cpu.why_no_amx():
+            expected.insert(0, "amx")
     assert _cpu.available_isas() == expected
 
 

@@ -12,7 +12,7 @@ from hk_backend.config import get_config
 from hk_backend.devices.cpu import attention
 from hk_backend.devices.cpu.isas import usable_isas
 
-ISAS = ("portable", "avx2", "avx512")
+ISAS = ("portable", "avx2", "avx512", "avx512_bf16", "amx")
 """From slow to fast; the last one that this machine has is what every other test runs on."""
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 
 from hk_backend import reference
+from hk_backend.devices import device_for
 from hk_backend.reference.linear import round_activations
 from hk_backend.terms.weight_format import FORMATS
 from tests.ops.linear_cases import Case, Layer, make
@@ -21,6 +22,23 @@ ROUNDINGS = 6
 UNDERFLOW = 2.0**-149 * 2.0**14
 """Absolute error of one product or sum of denormals. Codes may be unpacked through fp16, whose
 exponents make their values up to 2^14 (e2m1) smaller than they are."""
+BF16_PRODUCTS = ("cpu:avx512_bf16", "cpu:amx")
+"""Devices that multiply bfloat16 itself, more than `FEW_ROWS` rows at a time."""
+FEW_ROWS = 8
+SMALLEST_NORMAL = 2.0**-126
+
+
+def flushes_denormals(layer: Layer) -> bool:
+    """Whether the kernel of `layer` takes denormal factors, products and sums for zero.
+
+    The processor's bfloat16 products do (Intel SDM, VDPBF16PS). They serve where bfloat16 holds
+    both factors exactly, unless the products add up in integers.
+    """
+    if device_for("cpu").name not in BF16_PRODUCTS or layer.x.shape[:-1].numel() <= FEW_ROWS:
+        return False
+    if layer.activations == "none":
+        return layer.format not in ("fp16", "fp32") and layer.x.dtype == torch.bfloat16
+    return not layer.activations.startswith("mx") or layer.format == "mxfp8"
 
 
 @one_thread()
@@ -34,6 +52,9 @@ def expected(layer: Layer) -> tuple[torch.Tensor, torch.Tensor]:
     roundings = layer.x.shape[-1] + ROUNDINGS
     bound = roundings * U / (1 - roundings * U) * size
     bound += layer.x.shape[-1] * UNDERFLOW * _largest_factor(layer)
+    if flushes_denormals(layer):
+        factors = x.sum(-1, keepdim=True) + weight.sum(-1)
+        bound += SMALLEST_NORMAL * (factors + 2 * layer.x.shape[-1] * _largest_factor(layer))
     if layer.bias is not None:
         bound += U * (exact.abs() + layer.bias.double().abs())
     dtype = layer.out_dtype or layer.x.dtype

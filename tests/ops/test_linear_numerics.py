@@ -12,7 +12,7 @@ from hk_backend import reference
 from hk_backend.ops import linear, quantize_fp8, quantize_mx
 from hk_backend.terms.weight_format import FLOAT_DTYPES, FORMATS, ROTATED
 from tests.ops.linear_cases import KINDS, Case, make
-from tests.ops.linear_oracle import check
+from tests.ops.linear_oracle import check, flushes_denormals
 
 DYNAMIC = tuple(dict.fromkeys((f, a) for f, a, _ in KINDS if ROTATED.get(a, a) != "none"))
 ONES = {"mxfp4": [0x22], "mxfp6_e2m3": [0x08, 0x82, 0x20], "mxfp6_e3m2": [0x08, 0x82, 0x20]}
@@ -97,13 +97,15 @@ def test_infinities_meet_no_padding(format: str, isa: str) -> None:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_denormals(format: str, isa: str) -> None:
-    """They count: nothing is flushed to zero."""
+    """They count, but where the processor itself takes them for zero."""
     for dtype, m in itertools.product(FLOAT_DTYPES, (3, M)):
         layer = make(Case(format, m=m, x_dtype=dtype))
         tiny = torch.finfo(layer.x.dtype).smallest_normal / 4
         layer.x = (layer.x.sign() * tiny).to(layer.x.dtype)
         out = check(layer)
-        assert out.count_nonzero() > out.numel() // 2
+        counted = 0 if flushes_denormals(layer) else out.numel() // 2 + 1
+        assert out.count_nonzero() >= counted
+        assert counted or not out.any()
 
 
 @pytest.mark.parametrize("format", ["bf16", "fp16", "fp32"])
@@ -112,7 +114,10 @@ def test_denormal_weights(format: str, isa: str) -> None:
         layer = make(Case(format, m=m))
         tiny = torch.finfo(layer.weight.dtype).smallest_normal / 4
         layer.weight = (layer.weight.sign() * tiny).to(layer.weight.dtype)
-        assert check(layer).count_nonzero() > m * 20
+        counted = 0 if flushes_denormals(layer) else m * 20 + 1
+        out = check(layer)
+        assert out.count_nonzero() >= counted
+        assert counted or not out.any()
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -22,14 +22,4 @@ struct BoundKernels {
   void (*expand)(Format, int64_t n, int64_t k, const uint8_t* weight);
 };
 
-namespace portable {
-extern const BoundKernels bound_kernels;
-}
-namespace avx2 {
-extern const BoundKernels bound_kernels;
-}
-namespace avx512 {
-extern const BoundKernels bound_kernels;
-}
-
 }  // namespace hk::cpu

@@ -50,6 +50,7 @@ void expand(Format format, int64_t n, int64_t k, const uint8_t* weight) {
 
 }  // namespace
 
+extern const BoundKernels bound_kernels;
 const BoundKernels bound_kernels{read, multiply_add, expand};
 
 }  // namespace hk::cpu::HK_ISA

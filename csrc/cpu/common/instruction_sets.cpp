@@ -3,6 +3,8 @@
 #include <atomic>
 #include <stdexcept>
 
+#include "common/amx_permission.hpp"
+
 namespace hk::cpu {
 
 namespace portable {
@@ -12,6 +14,12 @@ namespace avx2 {
 extern const Kernels kernels;
 }
 namespace avx512 {
+extern const Kernels kernels;
+}
+namespace avx512_bf16 {
+extern const Kernels kernels;
+}
+namespace amx {
 extern const Kernels kernels;
 }
 
@@ -27,6 +35,16 @@ bool processor_has_dot_products() {
 
 std::atomic<bool> dot_products = processor_has_dot_products();
 
+#if defined(HK_CPU_AVX512)
+bool processor_has_avx512() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+}
+bool processor_has_avx512_bf16() {
+  return processor_has_avx512() && __builtin_cpu_supports("avx512bf16");
+}
+#endif
+
 }  // namespace
 
 bool has_dot_products() { return dot_products.load(std::memory_order_relaxed); }
@@ -35,6 +53,12 @@ bool use_dot_products(bool use) {
 }
 
 const Kernels& kernels_of(const std::string& isa) {
+#ifdef HK_CPU_AMX
+  if (isa == "amx") return amx::kernels;
+#endif
+#ifdef HK_CPU_AVX512_BF16
+  if (isa == "avx512_bf16") return avx512_bf16::kernels;
+#endif
 #ifdef HK_CPU_AVX512
   if (isa == "avx512") return avx512::kernels;
 #endif
@@ -48,9 +72,9 @@ const Kernels& kernels_of(const std::string& isa) {
 std::vector<std::string> available_isas() {
   std::vector<std::string> found;
 #if defined(HK_CPU_AVX512)
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
-    found.push_back("avx512");
+  if (processor_has_avx512_bf16() && why_no_amx().empty()) found.push_back("amx");
+  if (processor_has_avx512_bf16()) found.push_back("avx512_bf16");
+  if (processor_has_avx512()) found.push_back("avx512");
 #endif
 #if defined(HK_CPU_AVX2)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&

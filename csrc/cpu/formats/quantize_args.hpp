@@ -29,14 +29,4 @@ struct QuantizeKernels {
   void (*quantize_row)(const QuantizeArgs&, int64_t row);
 };
 
-namespace portable {
-extern const QuantizeKernels quantize_kernels;
-}
-namespace avx2 {
-extern const QuantizeKernels quantize_kernels;
-}
-namespace avx512 {
-extern const QuantizeKernels quantize_kernels;
-}
-
 }  // namespace hk::cpu

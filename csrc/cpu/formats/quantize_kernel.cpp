@@ -120,6 +120,7 @@ void quantize_row(const QuantizeArgs& args, int64_t row) {
 
 }  // namespace
 
+extern const QuantizeKernels quantize_kernels;
 const QuantizeKernels quantize_kernels{row_maxima, scale_of, quantize_row};
 
 }  // namespace hk::cpu::HK_ISA

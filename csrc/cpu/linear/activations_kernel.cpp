@@ -87,6 +87,64 @@ void prepare_pairs(const LinearArgs& args, const PreparedRows& rows, int64_t row
   });
 }
 
+// Rounds a block of float32 values in place, to what bfloat16 holds; a scale stays out of them.
+template <class Small>
+HK_INLINE void round_block(const LinearArgs& args, float* x, int64_t count, float row_scale,
+                           float* block_scale) {
+  if (args.activations == Activations::mx) return round_mx<Small>(x, count);
+  const bool divide = args.activations == Activations::token_block;
+  if (divide) *block_scale = fp8_scale<Small>(max_abs(x, count));
+  round_fp8<Small>(x, count, Descale{divide ? *block_scale : row_scale, divide});
+}
+
+// The largest value of a row as it is rounded.
+HK_INLINE float rotated_row_max(const LinearArgs& args, int64_t row) {
+  float top = 0.0f;
+  alignas(64) float x[kBlockK];
+  for (int64_t k = 0; k < args.k; k += kBlockK) {
+    widen_block(args, row, k, x);
+    top = larger(top, max_abs(x, min(kBlockK, round_up(args.k - k, kSlabK))));
+  }
+  return top;
+}
+
+template <class Small>
+float row_scale_of(const LinearArgs& args, int64_t row, float tensor_max) {
+  if (args.activations == Activations::tensor)
+    return args.input_scale ? *args.input_scale : fp8_scale<Small>(tensor_max);
+  if (args.activations == Activations::token) return fp8_scale<Small>(rotated_row_max(args, row));
+  return 1.0f;
+}
+
+// Blocks of kBlockK elements to bfloat16: f(k, x) may round the values first.
+template <class F>
+HK_INLINE void narrow_blocks(const LinearArgs& args, const PreparedRows& rows, int64_t row, F f) {
+  auto* out = reinterpret_cast<uint16_t*>(rows.data);
+  alignas(64) float x[kBlockK];
+  for (int64_t k = 0; k < args.k; k += kBlockK) {
+    widen_block(args, rows.first + row, k, x);
+    const int64_t count = min(kBlockK, round_up(args.k - k, kSlabK));
+    f(k, x, count);
+    uint16_t* to = out + (k / kPairBlock * rows.rows + row) * kPairBlock + k % kPairBlock;
+    for (int64_t i = 0; i < count; i += 8)
+      store8<BF16>(to + i, *reinterpret_cast<const f8_u*>(x + i));
+  }
+}
+
+void prepare_bf16(const LinearArgs& args, const PreparedRows& rows, int64_t row, float tensor_max) {
+  if (args.activations == Activations::none)
+    return narrow_blocks(args, rows, row, [](int64_t, float*, int64_t) {});
+  with_small_float(args.format, [&](auto small) {
+    using Small = decltype(small);
+    const float scale = row_scale_of<Small>(args, rows.first + row, tensor_max);
+    rows.factors[row] = scale;
+    narrow_blocks(args, rows, row, [&](int64_t k, float* x, int64_t count) {
+      const int64_t block = k / kScaleBlock * rows.rows + row;
+      round_block<Small>(args, x, count, scale, rows.block_factors + block);
+    });
+  });
+}
+
 void prepare_whole(const LinearArgs& args, const PreparedRows& rows, int64_t row) {
   with_weight_format(args.format, [&](auto weight) {
     using W = decltype(weight);
@@ -122,6 +180,7 @@ void prepare(const LinearArgs& args, const PreparedRows& rows, int64_t row, floa
   rows.factors[row] = 1.0f;
   const RowForm form = row_form(args, rows.rows);
   if (form == RowForm::pairs) return prepare_pairs(args, rows, row);
+  if (form == RowForm::bf16) return prepare_bf16(args, rows, row, tensor_max);
   if (form != RowForm::floats) return prepare_whole(args, rows, row);
   float* to = rows.data + row * kBlockK;
   const int64_t stride = rows.rows * kBlockK;

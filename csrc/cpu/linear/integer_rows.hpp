@@ -6,44 +6,10 @@
 // numbers takes both with their signs.
 #pragma once
 
-#include <type_traits>
-
 #include "formats/quantize.hpp"
-#include "formats/weight_format.hpp"
+#include "linear/row_form.hpp"
 
 namespace hk::cpu::HK_ISA {
-
-// How a prepared row is held: as floats, or as whole numbers: in bytes, for few rows by the pair and
-// for many by the quad, or for many in 16-bit words.
-enum class RowForm { floats, pairs, quads, words };
-
-struct QuadSlab;
-struct WordSlab;
-// Whether many rows beside a weight of such a format are held in such slabs.
-template <class W, class Slab>
-constexpr bool has_slabs() {
-  if constexpr (W::has_integers)
-    return std::is_same_v<Slab, std::conditional_t<W::small::fits_a_byte(), QuadSlab, WordSlab>>;
-  return false;
-}
-
-HK_INLINE RowForm row_form(const LinearArgs& args, int64_t rows) {
-  if (args.activations != Activations::mx) return RowForm::floats;
-  if (rows <= kSkinnyRows)
-    return args.format == Format::mx4 && NibbleWeight::has_integers ? RowForm::pairs
-                                                                    : RowForm::floats;
-  RowForm form = RowForm::floats;
-  with_weight_format(args.format, [&](auto weight) {
-    using W = decltype(weight);
-    if constexpr (has_slabs<W, QuadSlab>()) form = RowForm::quads;
-    if constexpr (has_slabs<W, WordSlab>()) form = RowForm::words;
-  });
-#if defined(__AVX512F__)
-  // On Intel the two ports that multiply also add: without dot products floats take fewer clocks.
-  if (form == RowForm::words && !args.dot_products) return RowForm::floats;
-#endif
-  return form;
-}
 
 // 32 float32 elements as whole numbers and the scale of a product's unit. A block that is not
 // finite has zeros and a scale that says so.

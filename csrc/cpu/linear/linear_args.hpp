@@ -17,6 +17,7 @@ enum class Activations : int { none, token, tensor, token_block, mx };
 constexpr int64_t kSlabK = 32;        // elements along K that are packed together: an mx block
 constexpr int64_t kScaleBlock = 128;  // rows and columns under one fp8 block scale
 constexpr int64_t kBlockK = 128;      // elements along K that a large multiply takes at a time
+constexpr int64_t kPairBlock = 512;   // the same in bfloat16
 
 constexpr bool is_mx(Format f) { return f >= Format::mx8; }
 constexpr bool is_fp8(Format f) { return f == Format::f8e4m3fn || f == Format::f8e4m3fnuz; }
@@ -48,10 +49,13 @@ struct LinearArgs {
 // integer_rows.hpp), rotated and rounded as `LinearArgs` says, K padded with zeros to a multiple of
 // kSlabK. As float32, element (row, k) is at
 //   (k / kBlockK) * rows * kBlockK + row * kBlockK + k % kBlockK
-// so that the rows of one block of K are neighbours. `first` is the row of X that row 0 is.
+// so that the rows of one block of K are neighbours; as bfloat16 likewise, in blocks of kPairBlock.
+// `first` is the row of X that row 0 is. Behind `data` a tile may read `kReadPast` more rows.
 struct PreparedRows {
+  static constexpr int64_t kReadPast = 15;
   float* data;
-  float* factors;  // [rows]: what a row of accumulators is multiplied by
+  float* factors;        // [rows]: what a row of accumulators is multiplied by
+  float* block_factors;  // [ceil(k / 128)][rows], or null: what its share of a block is
   int64_t first, rows;
 };
 
@@ -105,15 +109,5 @@ struct LinearKernels {
   // The i-th of the rows; `row`: room for k floats, padded to whole slabs.
   void (*look_up)(const RowsArgs&, int64_t i, float* row);
 };
-
-namespace portable {
-extern const LinearKernels linear_kernels;
-}
-namespace avx2 {
-extern const LinearKernels linear_kernels;
-}
-namespace avx512 {
-extern const LinearKernels linear_kernels;
-}
 
 }  // namespace hk::cpu

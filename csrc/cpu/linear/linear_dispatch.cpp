@@ -44,9 +44,14 @@ float largest_of_all(const LinearKernels& kernels, const LinearArgs& args, int t
 PreparedRows prepare_rows(const LinearKernels& kernels, const LinearArgs& args, int64_t first,
                           int64_t rows, float tensor_max, int threads) {
   thread_local Scratch scratch;
-  const int64_t floats = rows * ceil_div(args.k, kBlockK) * kBlockK;
-  auto* data = static_cast<float*>(scratch.at_least(int64_t(sizeof(float)) * (floats + rows)));
-  const PreparedRows prepared{data, data + floats, first, rows};
+  const int64_t blocks = ceil_div(args.k, kScaleBlock);
+  const int64_t of_row = std::max(ceil_div(args.k, kBlockK) * kBlockK, kPairBlock / 2);
+  const int64_t floats = rows * of_row + PreparedRows::kReadPast * kPairBlock / 2;
+  const bool by_blocks = args.activations == Activations::token_block;
+  const int64_t factors = rows * (by_blocks ? 1 + blocks : 1);
+  auto* data = static_cast<float*>(scratch.at_least(int64_t(sizeof(float)) * (floats + factors)));
+  const PreparedRows prepared{data, data + floats, by_blocks ? data + floats + rows : nullptr,
+                              first, rows};
   for_each_row(args, rows, threads,
                [&](int64_t row) { kernels.prepare(args, prepared, row, tensor_max); });
   return prepared;

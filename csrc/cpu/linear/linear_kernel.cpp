@@ -1,8 +1,8 @@
 // The multiply of many rows with a packed weight, for one work item: some rows times some panels.
 //
-//   for each block of K:                                          many_floats.hpp, many_integers.hpp
+//   for each block of K:                        many_floats.hpp, many_bf16.hpp, many_integers.hpp
 //     for each panel of NR columns:
-//       expand the panel's slabs to float32 (or to whole numbers), into L1
+//       expand the panel's slabs to float32 (bfloat16, whole numbers), into L1
 //       for each register tile of rows:  C += A B                   A in L2, C float32 in L2
 //       after the last block: scale, add the bias, round once, store
 //
@@ -11,6 +11,7 @@
 // of the weight is made that is larger than one panel's block.
 
 #include "linear/linear_store.hpp"
+#include "linear/many_bf16.hpp"
 #include "linear/many_floats.hpp"
 #include "linear/many_integers.hpp"
 
@@ -27,8 +28,9 @@ class ItemKernel {
   ItemKernel(const LinearArgs& args, const PreparedRows& rows, const LinearItem& item,
              void* scratch)
       : args_(args), rows_(rows), item_(item), num_rows_(item.row_end - item.row_begin),
-        num_tiles_((num_rows_ + MR - 1) / MR), slabs_((args.k + kSlabK - 1) / kSlabK),
-        expanded_(static_cast<uint8_t*>(scratch)),
+        panel_rows_(round_up(num_rows_, Panel::row_unit)),
+        num_tiles_((num_rows_ + Panel::tile_rows - 1) / Panel::tile_rows),
+        slabs_((args.k + kSlabK - 1) / kSlabK), expanded_(static_cast<uint8_t*>(scratch)),
         sums_(reinterpret_cast<float*>(expanded_ + Panel::bytes)), panel_(args) {
     with_weight_format(args.format,
                        [&](auto weight) { slab_bytes_ = decltype(weight)::slab_bytes; });
@@ -37,7 +39,7 @@ class ItemKernel {
   void run() {
     for (int64_t s = 0; s < slabs_; s += Panel::slabs)
       for (int64_t panel = item_.panel_begin; panel < item_.panel_end; ++panel) {
-        float* sums = sums_ + (panel - item_.panel_begin) * num_rows_ * NR;
+        float* sums = sums_ + (panel - item_.panel_begin) * panel_rows_ * NR;
         accumulate(panel, s, sums);
         if (is_last(s))
           store_panel(args_, rows_.first + item_.row_begin, num_rows_,
@@ -50,17 +52,22 @@ class ItemKernel {
 
   HK_INLINE void accumulate(int64_t panel, int64_t s, float* sums) {
     const int64_t slabs = min(Panel::slabs, slabs_ - s);
-    panel_.expand(slab(panel, s), slabs, block_scales(panel, s), expanded_);
+    const void* expanded = panel_.expand(slab(panel, s), slabs, block_scales(panel, s), expanded_);
     const uint8_t* then =
         panel + 1 < item_.panel_end ? slab(panel + 1, s) : slab(item_.panel_begin, s + slabs);
     Prefetch next{then, then + slabs * slab_bytes_, round_up(slab_bytes_ / num_tiles_, 64)};
-    // Tiles as even as can be: one of a single row would wait for its own sums.
     for (int64_t t = 0; t < num_tiles_; ++t) {
-      const int64_t begin = t * num_rows_ / num_tiles_, end = (t + 1) * num_rows_ / num_tiles_;
+      const int64_t begin = tile_begin(t), end = tile_begin(t + 1);
       if (is_last(s)) prefetch_out(panel, begin, end);
-      panel_.multiply({rows_, item_.row_begin + begin, end - begin, s, slabs, expanded_,
+      panel_.multiply({rows_, item_.row_begin + begin, end - begin, s, slabs, expanded,
                        sums + begin * NR, next});
     }
+  }
+
+  // Tiles as even as can be: one of a single row would wait for its own sums.
+  HK_INLINE int64_t tile_begin(int64_t t) const {
+    if constexpr (Panel::row_unit == 1) return t * num_rows_ / num_tiles_;
+    return min(t * Panel::tile_rows, num_rows_);
   }
 
   // Rows of the output lie far apart: not asked for ahead, each would be waited for.
@@ -85,15 +92,23 @@ class ItemKernel {
   const LinearArgs& args_;
   const PreparedRows& rows_;
   const LinearItem& item_;
-  int64_t num_rows_, num_tiles_, slabs_, slab_bytes_;
+  int64_t num_rows_, panel_rows_, num_tiles_, slabs_, slab_bytes_;
   uint8_t* expanded_;
   float* sums_;
   Panel panel_;
 };
 
+void multiply_bf16(const LinearArgs& args, const PreparedRows& rows, const LinearItem& item,
+                   void* scratch) {
+  const Tiles tiles;
+  ItemKernel<PairPanel>(args, rows, item, scratch).run();
+}
+
 int64_t scratch_bytes(const LinearItem& item) {
-  constexpr int64_t expanded = max(FloatPanel::bytes, max(QuadPanel::bytes, WordPanel::bytes));
-  const int64_t sums = (item.row_end - item.row_begin) * (item.panel_end - item.panel_begin) * NR;
+  constexpr int64_t expanded =
+      max(max(FloatPanel::bytes, PairPanel::bytes), max(QuadPanel::bytes, WordPanel::bytes));
+  const int64_t rows = round_up(item.row_end - item.row_begin, PairPanel::row_unit);
+  const int64_t sums = rows * (item.panel_end - item.panel_begin) * NR;
   return expanded + int64_t(sizeof(float)) * sums;
 }
 
@@ -104,6 +119,8 @@ void multiply(const LinearArgs& args, const PreparedRows& rows, const LinearItem
     ItemKernel<QuadPanel>(args, rows, item, scratch).run();
   else if (form == RowForm::words)
     ItemKernel<WordPanel>(args, rows, item, scratch).run();
+  else if (form == RowForm::bf16)
+    multiply_bf16(args, rows, item, scratch);
   else
     ItemKernel<FloatPanel>(args, rows, item, scratch).run();
 }
@@ -119,6 +136,7 @@ void multiply_skinny(const LinearArgs&, const PreparedRows&, int64_t panel_begin
                      int64_t panel_end);
 void look_up(const RowsArgs& args, int64_t i, float* row);
 
+extern const LinearKernels linear_kernels;
 const LinearKernels linear_kernels{
     NR,       kSkinnyRows,     panel_bytes, pack, row_max, prepare, scratch_bytes,
     multiply, multiply_skinny, look_up,

@@ -44,6 +44,7 @@ HK_INLINE void multiply_tile(int64_t count, const float* a, const float* b, int6
 struct FloatPanel {
   static constexpr int64_t slabs = kBlockK / kSlabK;
   static constexpr int64_t bytes = sizeof(float) * kBlockK * NR;
+  static constexpr int64_t tile_rows = MR, row_unit = 1;
   void (*expand_)(const uint8_t* slab, int64_t slabs, const float* block_scales, float* out);
 
   explicit FloatPanel(const LinearArgs& args) {
@@ -54,9 +55,10 @@ struct FloatPanel {
         if (args.block_scales) expand_ = HK_ISA::expand<W, true>;
     });
   }
-  HK_INLINE void expand(const uint8_t* slab, int64_t count, const float* block_scales,
-                        void* out) const {
+  HK_INLINE const void* expand(const uint8_t* slab, int64_t count, const float* block_scales,
+                               void* out) const {
     expand_(slab, count, block_scales, static_cast<float*>(out));
+    return out;
   }
   HK_INLINE void multiply(const Tile& t) const {
     const float* a = t.prepared.data + t.slab * kSlabK * t.prepared.rows + t.row * kBlockK;

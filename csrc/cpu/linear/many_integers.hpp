@@ -154,6 +154,7 @@ template <class Slab>
 struct IntegerPanel {
   static constexpr int64_t slabs = 128 / Slab::lanes;  // 9 KiB on AVX2, 18 on AVX-512
   static constexpr int64_t bytes = sizeof(WholeSlab<Slab>) * slabs;
+  static constexpr int64_t tile_rows = MR, row_unit = 1;
   void (*expand_)(const uint8_t* slab, int64_t slabs, WholeSlab<Slab>* out);
   void (*multiply_)(const Tile&);
 
@@ -173,8 +174,9 @@ struct IntegerPanel {
       }
     });
   }
-  HK_INLINE void expand(const uint8_t* slab, int64_t count, const float*, void* out) const {
+  HK_INLINE const void* expand(const uint8_t* slab, int64_t count, const float*, void* out) const {
     expand_(slab, count, static_cast<WholeSlab<Slab>*>(out));
+    return out;
   }
   HK_INLINE void multiply(const Tile& t) const {
     if (t.slab == 0) std::memset(t.sums, 0, sizeof(float) * size_t(t.rows * NR));

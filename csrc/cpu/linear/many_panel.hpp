@@ -1,5 +1,9 @@
-// What the multiply of many rows does with a panel's block along K, in float32 or in integers: it
-// is expanded once, and multiplied by one register tile of rows after another.
+// What the multiply of many rows does with a panel's block along K, in float32, in bfloat16 or in
+// integers: it is expanded once, and multiplied by one register tile of rows after another.
+//
+// A panel type says how many slabs a block has, how many bytes it takes expanded (`expand` returns
+// where it is: in `out`, or the weight itself), how many rows a tile has, and of which number of
+// rows a tile's sums are a multiple in memory.
 #pragma once
 
 #include "formats/weight_format.hpp"

@@ -9,7 +9,7 @@ from typing import Any
 from hk_backend.devices.base import Arguments, DeviceError, Request
 from hk_backend.devices.cpu import attention, linear
 from hk_backend.devices.cpu.extension import Extension
-from hk_backend.devices.cpu.isas import torch_limit, usable_isas
+from hk_backend.devices.cpu.isas import usable_isas, why_not
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 
 _OPERATORS: dict[str, Callable[[Extension, Any], None]] = {
@@ -71,7 +71,7 @@ def cpu_device(isa: str = "") -> CpuDevice:
     isa = isa or available[0]
     if isa not in available:
         raise DeviceError(
-            f"HK_DEVICE=cpu:{isa} cannot run on this machine{torch_limit()}: expected one of "
+            f"HK_DEVICE=cpu:{isa} cannot run on this machine{why_not(isa)}: expected one of "
             f"{', '.join(f'cpu:{name}' for name in available)}"
         )
     return CpuDevice(isa)

@@ -8,7 +8,7 @@ _DTYPES = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 
 
 class Extension:
-    """Host kernels of one instruction set: avx512, avx2 or portable."""
+    """Host kernels of one instruction set of `_cpu.available_isas()`."""
 
     def __init__(self, isa: str) -> None:
         from hk_backend import _cpu

@@ -6,7 +6,24 @@ import os
 
 TORCH_LIMIT = "ATEN_CPU_CAPABILITY"
 """The variable that holds torch's own kernels to an instruction set; HK's are held with them."""
-_BEYOND = {"avx2": ("avx512",), "default": ("avx512", "avx2")}
+ONEDNN_LIMIT = "ONEDNN_MAX_CPU_ISA"
+"""The variable that holds torch's bfloat16 products, which oneDNN computes, likewise."""
+
+_AMX = ("amx",)
+_BF16 = ("amx", "avx512_bf16")
+_AVX512 = (*_BF16, "avx512")
+_BEYOND = {
+    TORCH_LIMIT: {"avx2": _AVX512, "default": (*_AVX512, "avx2")},
+    ONEDNN_LIMIT: {
+        **dict.fromkeys(("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2"), _BF16),
+        **dict.fromkeys(("AVX512_CORE", "AVX512_CORE_VNNI"), _BF16),
+        **dict.fromkeys(("AVX512_CORE_BF16", "AVX512_CORE_FP16", "AVX10_1_512"), _AMX),
+    },
+}
+"""By variable and value: the instruction sets that the value rules out.
+
+Source of oneDNN's names: `dnnl_cpu_isa_t` in its include/oneapi/dnnl/dnnl_types.h.
+"""
 
 
 def usable_isas() -> list[str]:
@@ -17,11 +34,24 @@ def usable_isas() -> list[str]:
     """
     from hk_backend import _cpu
 
-    beyond = _BEYOND.get(os.environ.get(TORCH_LIMIT, ""), ())
+    beyond = {isa for name, values in _BEYOND.items() for isa in values.get(_value(name), ())}
     return [isa for isa in _cpu.available_isas() if isa not in beyond]
 
 
-def torch_limit() -> str:
-    """What holds torch, for messages: ` with ATEN_CPU_CAPABILITY=avx2`; empty if nothing does."""
-    limit = os.environ.get(TORCH_LIMIT)
-    return f" with {TORCH_LIMIT}={limit}" if limit else ""
+def why_not(isa: str) -> str:
+    """Why this process cannot use `isa`, for messages; empty if nothing more is known.
+
+    The text continues a sentence: ` with ATEN_CPU_CAPABILITY=avx2`, or ` (...)`.
+    """
+    from hk_backend import _cpu
+
+    for name, values in _BEYOND.items():
+        if isa in values.get(_value(name), ()):
+            return f" with {name}={os.environ[name]}"
+    reason = _cpu.why_no_amx() if isa == "amx" else ""
+    return f" ({reason})" if reason else ""
+
+
+def _value(name: str) -> str:
+    value = os.environ.get(name, "")
+    return value if name == TORCH_LIMIT else value.upper()

@@ -1,0 +1,176 @@
+// Many rows in bfloat16: a panel of pairs along K times rows of bfloat16, where both hold their
+// values exactly. Float32 scales multiply sums: of all of K, or of one block of 128 elements.
+//
+//   for each block of K (512 elements):                         A and the panel in L1 or L2
+//     AMX:      2 x 2 tiles of 16 x 16 sums
+//     vectors:  12 x 32 sums in registers
+//
+// Choices. A bfloat16 weight lies in memory as its panel does, and is read in place. A block of K is
+// four times as long as in float32, since sums travel to L2 and back once for each block, and the
+// products between take half the time.
+#pragma once
+
+#include <type_traits>
+
+#include "common/amx_gemm.hpp"
+#include "linear/many_floats.hpp"
+
+namespace hk::cpu::HK_ISA {
+
+#if defined(__AVX512BF16__)
+
+constexpr int64_t kSlabsPerScale = kScaleBlock / kSlabK;
+
+// The pairs of a panel. Scales of mx blocks are powers of two: bfloat16 holds each product.
+template <class W>
+void expand_pairs(const uint8_t* slab, int64_t slabs, uint16_t* out) {
+  for (int64_t s = 0; s < slabs; ++s, slab += W::slab_bytes) {
+    vec scale[NV] = {}, even[NV];
+    if constexpr (W::mx) column_scales<W>(slab, scale);
+    for_each_k<W>(slab, [&](int64_t k, const vec(&w)[NV]) HK_INLINED {
+      for (int v = 0; v < NV; ++v) {
+        vec x = w[v];
+        if constexpr (W::factor != 1.0f) x *= splat(W::factor);
+        if constexpr (W::mx) x *= scale[v];
+        if (k % 2 == 0) {
+          even[v] = x;
+        } else {
+          const ivec pairs = exact_pairs(even[v], x);
+          std::memcpy(out + (k - 1) * NR + 2 * v * VL, &pairs, sizeof(pairs));
+        }
+      }
+    });
+    out += kSlabK * NR;
+  }
+}
+
+// What a block of 128 elements along K is multiplied by: the weight's scale, and a row's.
+struct BlockFactors {
+  const float* weight;  // one per block, or null
+  const float* rows;    // [blocks][all rows], from the tile's first row, or null
+  int64_t all_rows;
+  HK_INLINE float at(int64_t block, int64_t row) const {
+    return (weight ? weight[block] : 1.0f) * (rows ? rows[block * all_rows + row] : 1.0f);
+  }
+};
+
+// sums (+)= products * their factors, for one block.
+HK_INLINE void add_scaled(const float* products, const BlockFactors& factors, int64_t block,
+                          int64_t rows, bool first, float* sums) {
+  for (int64_t r = 0; r < rows; ++r)
+    for (int v = 0; v < NR; v += VL) {
+      const vec scaled = load(products + r * NR + v) * splat(factors.at(block, r));
+      store(sums + r * NR + v, first ? scaled : load(sums + r * NR + v) + scaled);
+    }
+}
+
+template <int rows = MR>
+void multiply_pairs(const Tile& t, const uint16_t* a, const uint16_t* b, const BlockFactors*) {
+  if constexpr (rows > 1)
+    if (t.rows < rows) return multiply_pairs<rows - 1>(t, a, b, nullptr);
+  PairTile<rows> tile;
+  if (t.slab == 0)
+    tile.zero();
+  else
+    tile.load_from(t.sums, NR);
+  for (int64_t s = 0; s < t.slabs; ++s, t.next.step())
+    tile.template multiply<kPairBlock>(a, b, s * kSlabK, (s + 1) * kSlabK);
+  tile.store_to(t.sums, NR);
+}
+
+template <int rows = MR>
+void multiply_pairs_scaled(const Tile& t, const uint16_t* a, const uint16_t* b,
+                           const BlockFactors* factors) {
+  if constexpr (rows > 1)
+    if (t.rows < rows) return multiply_pairs_scaled<rows - 1>(t, a, b, factors);
+  for (int64_t first = 0; first < t.slabs; first += kSlabsPerScale) {
+    const int64_t last = first + kSlabsPerScale < t.slabs ? first + kSlabsPerScale : t.slabs;
+    alignas(64) float products[rows * NR];
+    PairTile<rows> tile;
+    tile.zero();
+    for (int64_t s = first; s < last; ++s, t.next.step())
+      tile.template multiply<kPairBlock>(a, b, s * kSlabK, (s + 1) * kSlabK);
+    tile.store_to(products, NR);
+    add_scaled(products, *factors, first / kSlabsPerScale, rows, t.slab + first == 0, t.sums);
+  }
+}
+
+#if defined(__AMX_BF16__)
+
+template <int halves>
+void multiply_tiles(const Tile& t, const uint16_t* a, const uint16_t* b, const BlockFactors*) {
+  const TileSums<halves> sums;
+  if (t.slab == 0)
+    sums.zero();
+  else
+    sums.load_from(t.sums, NR);
+  for (int64_t s = 0; s < t.slabs; ++s, t.next.step())
+    sums.multiply(a, kPairBlock, b, s * kSlabK, (s + 1) * kSlabK);
+  sums.store_to(t.sums, NR);
+}
+
+template <int halves>
+void multiply_tiles_scaled(const Tile& t, const uint16_t* a, const uint16_t* b,
+                           const BlockFactors* factors) {
+  for (int64_t first = 0; first < t.slabs; first += kSlabsPerScale) {
+    const int64_t last = first + kSlabsPerScale < t.slabs ? first + kSlabsPerScale : t.slabs;
+    alignas(64) float products[halves * kTileRows * NR];
+    const TileSums<halves> sums;
+    sums.zero();
+    for (int64_t s = first; s < last; ++s, t.next.step())
+      sums.multiply(a, kPairBlock, b, s * kSlabK, (s + 1) * kSlabK);
+    sums.store_to(products, NR);
+    add_scaled(products, *factors, first / kSlabsPerScale, t.rows, t.slab + first == 0, t.sums);
+  }
+}
+
+#endif
+
+struct PairPanel {
+  static constexpr int64_t slabs = kPairBlock / kSlabK;
+  static constexpr int64_t bytes = sizeof(uint16_t) * kPairBlock * NR;
+  // Tiles of AMX have all their rows, whatever is in the last ones.
+  static constexpr int64_t tile_rows = kHasTiles ? 2 * kTileRows : MR, row_unit = kTileRows;
+
+  explicit PairPanel(const LinearArgs& args)
+      : scaled_(args.block_scales || args.activations == Activations::token_block) {
+    with_weight_format(args.format, [&](auto weight) {
+      using W = decltype(weight);
+      if constexpr (!std::is_same_v<W, BF16Weight>) expand_ = expand_pairs<W>;
+    });
+  }
+  HK_INLINE const void* expand(const uint8_t* slab, int64_t count, const float* block_scales,
+                               void* out) {
+    block_scales_ = block_scales;
+    if (!expand_) return slab;
+    expand_(slab, count, static_cast<uint16_t*>(out));
+    return out;
+  }
+  HK_INLINE void multiply(const Tile& t) const {
+    const auto* rows = reinterpret_cast<const uint16_t*>(t.prepared.data);
+    const auto* a = rows + t.slab * kSlabK * t.prepared.rows + t.row * kPairBlock;
+    const auto* b = static_cast<const uint16_t*>(t.panel);
+    const int64_t all_rows = t.prepared.rows, block = t.slab / kSlabsPerScale;
+    const float* row_factors = t.prepared.block_factors;
+    if (row_factors) row_factors += block * all_rows + t.row;
+    const BlockFactors factors{block_scales_, row_factors, all_rows};
+#if defined(__AMX_BF16__)
+    if (t.rows > kTileRows)
+      return (scaled_ ? multiply_tiles_scaled<2> : multiply_tiles<2>)(t, a, b, &factors);
+    (scaled_ ? multiply_tiles_scaled<1> : multiply_tiles<1>)(t, a, b, &factors);
+#else
+    (scaled_ ? multiply_pairs_scaled<> : multiply_pairs<>)(t, a, b, &factors);
+#endif
+  }
+
+ private:
+  void (*expand_)(const uint8_t* slab, int64_t slabs, uint16_t* out) = nullptr;
+  const float* block_scales_ = nullptr;
+  bool scaled_;
+};
+
+#else  // row_form() never says bf16
+using PairPanel = FloatPanel;
+#endif
+
+}  // namespace hk::cpu::HK_ISA

@@ -1,0 +1,56 @@
+// How the multiply holds prepared rows, by the number of rows, the formats and the processor.
+#pragma once
+
+#include <type_traits>
+
+#include "common/pair_gemm.hpp"
+#include "formats/weight_format.hpp"
+
+namespace hk::cpu::HK_ISA {
+
+// As float32; as bfloat16 for many rows; or as whole numbers: in bytes, for few rows by the pair and
+// for many by the quad, or for many rows in 16-bit words.
+enum class RowForm { floats, bf16, pairs, quads, words };
+
+struct QuadSlab;
+struct WordSlab;
+// Whether many rows beside a weight of such a format are held in such slabs.
+template <class W, class Slab>
+constexpr bool has_slabs() {
+  if constexpr (W::has_integers)
+    return std::is_same_v<Slab, std::conditional_t<W::small::fits_a_byte(), QuadSlab, WordSlab>>;
+  return false;
+}
+
+HK_INLINE bool multiplies_integers(RowForm form, [[maybe_unused]] const LinearArgs& args) {
+#if defined(__AVX512F__)
+  // On Intel the two ports that multiply also add: without dot products floats take fewer clocks.
+  if (form == RowForm::words) return args.dot_products;
+#endif
+  return form == RowForm::words || form == RowForm::quads;
+}
+
+// Whether bfloat16 holds the values of both factors. Scales in float32 are not among them.
+HK_INLINE bool is_exact_in_bf16(const LinearArgs& args) {
+  if (args.format == Format::f32 || args.format == Format::f16) return false;
+  if (args.activations != Activations::none) return true;
+  return args.x_dtype == DType::bf16 && args.rotation == 0;
+}
+
+HK_INLINE RowForm row_form(const LinearArgs& args, int64_t rows) {
+  const bool mx = args.activations == Activations::mx;
+  if (rows <= kSkinnyRows)
+    return mx && args.format == Format::mx4 && NibbleWeight::has_integers ? RowForm::pairs
+                                                                          : RowForm::floats;
+  RowForm form = RowForm::floats;
+  if (mx)
+    with_weight_format(args.format, [&](auto weight) {
+      using W = decltype(weight);
+      if constexpr (has_slabs<W, QuadSlab>()) form = RowForm::quads;
+      if constexpr (has_slabs<W, WordSlab>()) form = RowForm::words;
+    });
+  if (multiplies_integers(form, args)) return form;
+  return kHasPairs && is_exact_in_bf16(args) ? RowForm::bf16 : RowForm::floats;
+}
+
+}  // namespace hk::cpu::HK_ISA
