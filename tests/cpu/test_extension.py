@@ -87,26 +87,53 @@ def test_the_stub_has_every_argument() -> None:
     assert stub == functions(ast.parse("\n".join(signatures)))
 
 
-@needs_binutils
-@pytest.mark.x86_64
-def test_wide_registers_stay_in_their_namespace() -> None:
-    """An inline function compiled for AVX-512 and linked into common code would end the process
-    of a machine without it: zmm only under hk::cpu::avx512, ymm only there and under avx2."""
-    code = subprocess.run(
-        ["objdump", "-d", "-C", "--no-show-raw-insn", EXTENSION],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    function = ""
-    users: dict[str, set[str]] = {"zmm": set(), "ymm": set()}
+WIDE = {"avx512", "avx512_bf16", "amx"}
+LEVELS_OF = {
+    r"\t(v|k)[a-z]\w+ ": {"avx2", *WIDE},  # whatever VEX or EVEX encodes
+    r"%zmm|%k[0-7]": WIDE,
+    r"\tv(dpbf16|cvtne2?ps2bf16)": {"avx512_bf16", "amx"},
+    r"%tmm|tilecfg|tilerelease": {"amx"},
+}
+"""Instructions, and the levels whose kernels may have them."""
+
+
+def misplaced(code: str, pattern: str, levels: set[str]) -> tuple[int, set[str]]:
+    """How many instructions of disassembled code have the pattern, and those functions with one
+    that are in the namespace of none of the levels."""
+    function, count, found = "", 0, set()
     for line in code.splitlines():
         if line.endswith(">:"):
             function = line
-        for register, found in users.items():
-            if f"%{register}" in line:
-                found.add(function)
-    for register, found in users.items():
-        assert found, f"no {register} code found: this test would check nothing"
-    assert {f for f in users["zmm"] if "hk::cpu::avx512" not in f} == set()
-    assert {f for f in users["ymm"] if not re.search("hk::cpu::avx(2|512)", f)} == set()
+        elif re.search(pattern, line):
+            count += 1
+            found.add(function)
+    return count, {each for each in found if not levels & set(re.findall(r"hk::cpu::(\w+)", each))}
+
+
+@pytest.fixture(scope="module")
+def code() -> str:
+    """The extension, disassembled."""
+    command = ["objdump", "-d", "-C", "--no-show-raw-insn", EXTENSION]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+@needs_binutils
+@pytest.mark.x86_64
+@pytest.mark.parametrize("pattern", LEVELS_OF)
+def test_instructions_stay_in_their_namespace(pattern: str, code: str) -> None:
+    """An inline function compiled for AVX-512 and linked into common code would end the process
+    of a machine without it."""
+    levels = LEVELS_OF[pattern]
+    count, found = misplaced(code, pattern, levels)
+    compiled = any(f"hk::cpu::{level}::" in code for level in levels)
+    assert count > 0 or not compiled, "no such code found: this test would check nothing"
+    assert found == set()
+
+
+def test_a_misplaced_instruction_is_seen() -> None:
+    """The control, with the name that an inline function of the standard library has."""
+    common = "00000000000aac50 <std::max<float>()>:\n  aac50:\ttdpbf16ps %tmm0,%tmm1,%tmm2\n"
+    own = common.replace("std::max<float>", "hk::cpu::amx::run")
+    for pattern, levels in LEVELS_OF.items():
+        assert misplaced(own, pattern, levels)[1] == set()
+        assert bool(misplaced(common, pattern, levels)[1]) == (levels == {"amx"})

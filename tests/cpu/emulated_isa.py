@@ -1,8 +1,9 @@
-"""A plugin of pytest that runs the host kernels' AVX-512 code on an emulated processor.
+"""A plugin of pytest that runs one level of the host kernels on an emulated processor.
 
-`pytest -p tests.cpu.emulated_avx512 tests/ops` runs the tests there that have an `isa`, with
-`cpu:avx512` alone: its kernels, entered through their own tables, run in Bochs, and everything
-around them as always. At the end it prints how often each was called.
+`pytest -p tests.cpu.emulated_isa --emulated-isa=amx tests/ops` runs the tests there that have an
+`isa`, with `cpu:amx` alone: its kernels, entered through their own tables, run in Bochs, and
+everything around them as always. At the end it prints how often each was called, and how many
+instructions the interpreter executed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ import pytest
 
 from hk_backend import _cpu
 from tests.cpu import bochs
+from tests.cpu.interpreter.library import Interpreter
 
+LEVELS = ("avx512", "avx512_bf16", "amx")
+"""The emulated processor executes these; the kernels of each are in a namespace of its name."""
 INTEGER, FLOAT = ctypes.c_int64, ctypes.c_float
 Signature = tuple[Any, ...]
 """A function's result and its arguments."""
@@ -59,32 +63,49 @@ READ, WRITE = 1, 2
 
 _calls: Counter[str] = Counter()
 _kept: list[Any] = []
-"""What the kernels' tables point to."""
+"""Objects that the kernels' tables point to."""
+_interpreter: list[Interpreter] = []
 _exit = [0]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--emulated-isa", choices=LEVELS, required=True, help="the kernels' level")
     parser.addoption("--emulated-sample", type=int, help="so many tests, evenly spaced")
     parser.addoption("--emulated-without", default="", help="a function that then does nothing")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    level = config.getoption("--emulated-isa")
     with tempfile.TemporaryDirectory() as folder:
-        processor = bochs.Processor(bochs.load(Path(folder)))
+        _interpreter.append(Interpreter(Path(folder)))
+        processor = bochs.Processor(bochs.load(Path(folder)), _interpreter[0])
     for table, slots in TABLES.items():
-        address = address_of(f"hk::cpu::avx512::{table}", 8 * len(slots))
+        address = address_of(f"hk::cpu::{level}::{table}", 8 * len(slots))
         redirect(address, slots, processor, config.getoption("--emulated-without"))
-    native = [isa for isa in _cpu.available_isas() if isa != "avx512"]
-    _cpu.available_isas = lambda: ["avx512", *native]
-    _cpu.use_dot_products(False)  # the emulated processor has no VNNI
-    _cpu.use_dot_products = lambda use: False
+    native = [isa for isa in _cpu.available_isas() if isa != level]
+    _cpu.available_isas = lambda: [level, *native]
+    allow_dot_products()
+
+
+def allow_dot_products() -> None:
+    """Let kernels use VNNI, which the emulated processor has, whether this one has it or not."""
+    name = "hk::cpu::(anonymous namespace)::dot_products"
+    used = ctypes.c_bool.from_address(address_of(name, 1))
+
+    def use_dot_products(use: bool) -> bool:
+        before, used.value = used.value, use
+        return before
+
+    use_dot_products(True)
+    _cpu.use_dot_products = use_dot_products
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Those with AVX-512, or a sample of them."""
-    wide = [item for item in items if isa_of(item) == "avx512"]
-    count = config.getoption("--emulated-sample") or len(wide)
-    items[:] = [wide[index * len(wide) // count] for index in range(min(count, len(wide)))]
+    """The level's tests, or a sample of them."""
+    level = config.getoption("--emulated-isa")
+    own = [item for item in items if isa_of(item) == level]
+    count = config.getoption("--emulated-sample") or len(own)
+    items[:] = [own[index * len(own) // count] for index in range(min(count, len(own)))]
 
 
 def isa_of(item: pytest.Item) -> Any:
@@ -95,6 +116,7 @@ def isa_of(item: pytest.Item) -> Any:
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     calls = ", ".join(f"{name} {count}" for name, count in sorted(_calls.items()))
     terminalreporter.write_line(f"emulated calls: {calls}")
+    terminalreporter.write_line(f"interpreted instructions: {_interpreter[0].executed}")
 
 
 def pytest_sessionfinish(exitstatus: int) -> None:
@@ -159,12 +181,18 @@ def emulated(
 
 
 def address_of(name: str, size: int) -> int:
-    """Where the extension's symbol, of so many bytes, is in this process."""
+    """The address in this process of a symbol of the extension that has so many bytes.
+
+    Raises:
+        pytest.UsageError: the extension has no such symbol.
+    """
     listing = subprocess.run(
         ["nm", "-CS", _cpu.__file__], capture_output=True, text=True, check=True
     ).stdout
-    [found] = (line.split() for line in listing.splitlines() if line.endswith(name))
-    offset, found_size = (int(number, 16) for number in found[:2])
+    found = [line.split()[:2] for line in listing.splitlines() if line.endswith(f" {name}")]
+    if len(found) != 1:
+        raise pytest.UsageError(f"{_cpu.__file__} has {len(found)} symbols {name}, not one")
+    offset, found_size = (int(number, 16) for number in found[0])
     assert found_size == size, f"{name} has {found_size} bytes, not the {size} of its slots here"
     maps = Path("/proc/self/maps").read_text().splitlines()
     return offset + min(int(line.split("-")[0], 16) for line in maps if _cpu.__file__ in line)
