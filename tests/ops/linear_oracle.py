@@ -15,16 +15,15 @@ from hk_backend.devices import device_for
 from hk_backend.reference.linear import round_activations
 from hk_backend.terms.weight_format import FORMATS
 from tests.ops.linear_cases import Case, Layer, make
-from tests.ops.oracle import ROUNDOFF, SMALLEST, U, close, one_thread
+from tests.ops.oracle import BF16_PRODUCTS, ROUNDOFF, SMALLEST, U, close, one_thread
 
 ROUNDINGS = 6
 """Besides the sum: scale of a channel group or block, factors of row and column, bias."""
 UNDERFLOW = 2.0**-149 * 2.0**14
 """Absolute error of one product or sum of denormals. Codes may be unpacked through fp16, whose
 exponents make their values up to 2^14 (e2m1) smaller than they are."""
-BF16_PRODUCTS = ("cpu:avx512_bf16", "cpu:amx")
-"""Devices that multiply bfloat16 itself, more than `FEW_ROWS` rows at a time."""
 FEW_ROWS = 8
+"""More rows than these are multiplied in bfloat16 on `BF16_PRODUCTS`."""
 SMALLEST_NORMAL = 2.0**-126
 
 

@@ -14,10 +14,13 @@ from dataclasses import dataclass
 import torch
 
 from hk_backend import reference
+from hk_backend.devices import device_for
 from hk_backend.ops import attention_prefill
 from hk_backend.reference.attention import distance, requests, visible_keys, widened
 from tests.ops.cases import Call, arguments, nan, output_of
 
+BF16_PRODUCTS = ("cpu:avx512_bf16", "cpu:amx")
+"""Devices whose processor multiplies bfloat16 itself."""
 U = 2.0**-24
 """Unit roundoff of float32."""
 ROUNDOFF = {torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
@@ -56,16 +59,32 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def rounded_weights(call: Call) -> torch.dtype:
+    """The type in which the configured device hands softmax weights to the product with values.
+
+    Host kernels round them to bfloat16 where the processor multiplies it and it holds the other
+    operands (docs/cpu-kernels.md). GPU kernels have bounds of their own.
+    """
+    cache = call.get("paged_kv")
+    stored = call["key"].dtype if cache is None else cache.dtype
+    exact = call["query"].dtype == torch.bfloat16 and (
+        stored.itemsize == 1 or stored == torch.bfloat16
+    )
+    multiplies = device_for("cpu").name in BF16_PRODUCTS
+    return torch.bfloat16 if multiplies and exact else torch.float32
+
+
 @one_thread()
 def expected(
-    call: Call, weights_dtype: torch.dtype = torch.float32, in_parts: bool = False
+    call: Call, weights_dtype: torch.dtype | None = None, in_parts: bool = False
 ) -> Expected:
     """The reference's result of `call` and its bounds.
 
     `weights_dtype`: in which a kernel hands softmax weights to the product with the values; their
-    sum it takes in float32. `in_parts`: the outputs of parts of the keys are rounded to the
+    sum it takes in float32. None: see `rounded_weights`. `in_parts`: the outputs of parts of the keys are rounded to the
     query's dtype before they are joined.
     """
+    weights_dtype = weights_dtype or rounded_weights(call)
     out, lse = reference.attention_prefill(arguments(call))
     out_bound, lse_bound = torch.zeros_like(out), torch.zeros_like(lse)
     owned = torch.zeros(len(out), dtype=torch.bool)
@@ -173,7 +192,7 @@ def scores_of(
 def check(
     call: Call,
     out: torch.Tensor | None = None,
-    weights_dtype: torch.dtype = torch.float32,
+    weights_dtype: torch.dtype | None = None,
 ) -> None:
     """Run `call` and compare everything that it returns and writes with what is expected.
 

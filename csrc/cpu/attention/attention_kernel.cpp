@@ -1,8 +1,8 @@
 // Prefill attention for one work item: some rows of one request under one KV head.
 //
 //   for each tile of 256 keys that any row sees:
-//     pack K and V into float32 panels                               (read in place, any layout)
-//     for each block of two register tiles of rows:
+//     pack K and V into panels                                       (read in place, any layout)
+//     for each block of register tiles of rows:
 //       S = Q K^T          register tile by register tile, K panel in L1
 //       P = 2^(S - max)    online softmax, one row at a time, S in L1
 //       O = O * 2^(old max - max) + P V
@@ -12,36 +12,49 @@
 // more step of the online softmax: the largest max, and every sum and O times 2^(max - largest).
 //
 // Choices. The query heads of a group share K and V, so a row is a (token, head in group) pair
-// and packing is paid once per group. Everything is float32 after packing: bf16 costs what fp32
-// costs, and without AVX-512 the bf16 rate of this machine is a conversion away. log2(e) and the
-// scale are folded into Q. Causal and window masks leave each row one contiguous range of keys:
-// panels outside it are not computed, and only rows whose range ends inside a tile are masked.
+// and packing is paid once per group. Sums, scores and softmax are float32. Products are bfloat16
+// where the processor multiplies it and it holds all operands (products.hpp), else float32: without
+// such products bf16 costs what fp32 costs. log2(e) and the scale are folded into a float32 Q.
+// Causal and window masks leave each row one contiguous range of keys: panels outside it are not
+// computed, and only rows whose range ends inside a tile are masked.
 
-#include "attention/item_buffers.hpp"
+#include "attention/products.hpp"
 #include "attention/softmax.hpp"
 #include "attention/tile_pack.hpp"
 
 namespace hk::cpu::HK_ISA {
 namespace {
 
+// Rows of a block: two register tiles, or one of AMX, which is larger than two.
+template <class Products>
+constexpr int64_t block_rows = Products::rows > MR ? Products::rows : 2 * MR;
+
+template <class K>
+struct Kernel {};
+
 // D: head size, of keys and values, if it is known at compile time, else 0. Its rows then have the largest size, so
 // that every address in the multiply is a constant away from one register.
-template <int D>
+template <class Products, int D>
 class ItemKernel {
+  using operand = typename Products::operand;
   static constexpr int64_t kStride = D ? D : kMaxHeadSize;
+  static constexpr int64_t kRows = Products::rows, kBlockRows = block_rows<Products>;
+  // Weights are computed for whole units of keys, and for whole registers.
+  static constexpr int64_t kUnit = max(VL, Products::key_unit);
 
  public:
   ItemKernel(const AttentionArgs& args, const WorkItem& item, void* scratch)
       : args_(args), item_(item), sequence_(args, item.request),
-        rows_(item.row_end - item.row_begin), padded_rows_(round_up(rows_, MR)),
+        rows_(item.row_end - item.row_begin), padded_rows_(round_up(rows_, kRows)),
         head_size_(D ? D : args.head_size), value_size_(D ? D : args.value_size),
-        buffers_(scratch, padded_rows_, kStride, head_size_, value_size_) {}
+        factor_(score_factor()), buffers_(scratch, sizes(args, rows_)) {}
 
   static int64_t scratch_bytes(const AttentionArgs& args, int64_t rows) {
-    return 4 * Buffers::floats(round_up(rows, MR), kStride, args.head_size, args.value_size);
+    return Buffers<operand>::bytes(sizes(args, rows));
   }
 
   void run(float* partials) {
+    const Tiles tiles;
     load_query();
     for (int64_t row = 0; row < padded_rows_; ++row) {
       buffers_.positions[row] = sequence_.position(item_.row_begin + min(row, rows_ - 1));
@@ -75,6 +88,10 @@ class ItemKernel {
   }
 
  private:
+  static HK_INLINE ItemSizes sizes(const AttentionArgs& args, int64_t rows) {
+    return {round_up(rows, kRows), kBlockRows, kStride, args.head_size, args.value_size};
+  }
+
   HK_INLINE int64_t query_head(int64_t row) const {
     return item_.kv_head * sequence_.group + (item_.row_begin + row) % sequence_.group;
   }
@@ -92,79 +109,84 @@ class ItemKernel {
     return clip({keys.begin - tile, keys.end - tile}, 0, kTileKeys);
   }
 
-  void load_query() {
+  // What a product of Q and K is multiplied by, to be a score in units of log2 (of 1 with a cap).
+  HK_INLINE float score_factor() const {
     float factor = args_.scale;
     if (args_.k_scale) factor *= args_.k_scale[item_.kv_head * args_.k_scale_stride];
-    if (!args_.logits_soft_cap) factor *= kLog2E;
+    return args_.logits_soft_cap ? factor : factor * kLog2E;
+  }
+
+  void load_query() {
     with_format(args_.dtype, [&](auto format) {
       using T = decltype(format);
       const auto* query = static_cast<const typename T::type*>(args_.query);
-      for (int64_t row = 0; row < rows_; ++row) {
-        const auto* from =
-            query + token(row) * args_.query_token + query_head(row) * args_.query_head;
-        float* to = buffers_.query + row * kStride;
-        for (int64_t c = 0; c < head_size_; c += 8) {
-          f8 x;
-          if (args_.query_channel == 1)
-            x = load8<T>(from + c);
-          else
-            for (int i = 0; i < 8; ++i) x[i] = widen(T{}, from[(c + i) * args_.query_channel]);
-          *reinterpret_cast<f8_u*>(to + c) = x * factor;
-        }
-      }
+      for (int64_t row = 0; row < rows_; ++row)
+        load_query_row<T>(
+            query + token(row) * args_.query_token + query_head(row) * args_.query_head,
+            buffers_.query + row * kStride);
     });
     const int64_t missing = padded_rows_ - rows_;
-    std::memset(buffers_.query + rows_ * kStride, 0, sizeof(float) * missing * kStride);
+    std::memset(buffers_.query + rows_ * kStride, 0, sizeof(operand) * missing * kStride);
+  }
+
+  template <class T>
+  HK_INLINE void load_query_row(const typename T::type* from, operand* to) const {
+    for (int64_t c = 0; c < head_size_; c += 8) {
+      f8 x;
+      if (args_.query_channel == 1)
+        x = load8<T>(from + c);
+      else
+        for (int i = 0; i < 8; ++i) x[i] = widen(T{}, from[(c + i) * args_.query_channel]);
+      if constexpr (Products::kScalesQuery)
+        store8<F32>(to + c, x * factor_);
+      else
+        store8<BF16>(to + c, x);
+    }
   }
 
   void pack(int64_t tile, int64_t count) {
     const int64_t request = item_.request, kv_head = item_.kv_head;
     token_offsets(args_, args_.key, request, kv_head, tile, count, buffers_.offsets);
-    pack_tile<Panel::keys, NR, kTileKeys>(args_, args_.key, head_size_, buffers_.offsets,
-                                          buffers_.key_channels, count, buffers_.keys);
+    pack_tile<Panel::keys, kTileKeys>(args_, args_.key, head_size_, buffers_.offsets,
+                                      buffers_.key_channels, count, buffers_.keys);
     token_offsets(args_, args_.value, request, kv_head, tile, count, buffers_.offsets);
     values_finite_ =
-        pack_tile<Panel::values, NR, kTileKeys>(args_, args_.value, value_size_, buffers_.offsets,
-                                                buffers_.value_channels, count, buffers_.values);
+        pack_tile<Panel::values, kTileKeys>(args_, args_.value, value_size_, buffers_.offsets,
+                                            buffers_.value_channels, count, buffers_.values);
   }
 
   void row_block(int64_t tile, int64_t begin, int64_t end) {
-    const int64_t groups = (end - begin) / MR;
-    Range keys[kBlockRows / MR] = {};
+    const int64_t groups = (end - begin) / kRows;
+    Range keys[kBlockRows / kRows] = {};
     for (int64_t g = 0; g < groups; ++g)
-      keys[g] = in_tile(visible(begin + g * MR, begin + (g + 1) * MR), tile);
+      keys[g] = in_tile(visible(begin + g * kRows, begin + (g + 1) * kRows), tile);
     for (int64_t panel = keys[0].begin / NR * NR; panel < keys[groups - 1].end; panel += NR)
       for (int64_t g = 0; g < groups; ++g)
         if (!clip(keys[g], panel, panel + NR).empty()) score_panel(begin, g, panel);
     for (int64_t g = 0; g < groups; ++g) {
-      const int64_t row = begin + g * MR;
+      const int64_t row = begin + g * kRows;
       if (keys[g].empty()) continue;
-      bool uniform = true;
-      for (int64_t r = row; r < row + MR; ++r) uniform &= softmax_row(r, r - begin, keys[g], tile);
-      if (uniform || values_finite_)
-        accumulate<MR>(row, row - begin, keys[g]);
-      else  // a hidden value that is not finite would spread: 0 * NaN is NaN
-        for (int64_t r = row; r < row + MR; ++r)
-          accumulate<1>(r, r - begin, in_tile(visible(r), tile));
+      const Range whole{keys[g].begin / kUnit * kUnit, round_up(keys[g].end, kUnit)};
+      for (int64_t r = row; r < row + kRows; ++r) softmax_row(r, r - begin, whole, tile);
+      accumulate(row, row - begin, keys[g], tile);
     }
   }
 
   HK_INLINE void score_panel(int64_t block, int64_t group, int64_t panel) {
-    RegisterTile<MR> result;
-    result.zero();
-    result.template multiply<kStride>(buffers_.query + (block + group * MR) * kStride,
-                                      buffers_.keys + panel * head_size_, 0, head_size_);
-    result.store_to(scores(group * MR) + panel, kTileKeys);
+    Products::template score<kStride>(buffers_.query + (block + group * kRows) * kStride,
+                                      buffers_.keys + panel * head_size_, head_size_,
+                                      scores(group * kRows) + panel);
   }
 
   HK_INLINE float* scores(int64_t row) const { return buffers_.scores + row * kTileKeys; }
+  HK_INLINE operand* weights(int64_t row) const { return buffers_.weights + row * kTileKeys; }
 
-  // Turns a row of S into P over the keys of its register tile; hidden keys get weight 0.
-  // Returns whether the row sees all of them.
-  HK_INLINE bool softmax_row(int64_t row, int64_t in_block, Range tile_keys, int64_t tile) {
+  // Turns a row of S into P over `whole` units of keys; hidden keys get weight 0.
+  HK_INLINE void softmax_row(int64_t row, int64_t in_block, Range whole, int64_t tile) {
     float* s = scores(in_block);
     const Range keys = in_tile(visible(row), tile);
-    const int64_t begin = tile_keys.begin / VL * VL, end = round_up(tile_keys.end, VL);
+    const int64_t begin = whole.begin, end = whole.end;
+    const float factor = Products::kScalesQuery ? 1.0f : finish_scores(s, begin, end);
     if (args_.logits_soft_cap) soft_cap(s, begin, end, args_.logits_soft_cap);
     if (args_.alibi_slopes) {
       const int64_t last = min(row, rows_ - 1);
@@ -174,27 +196,40 @@ class ItemKernel {
     for (int64_t k = begin; k < min(keys.begin, end); ++k) s[k] = kNegInf;
     for (int64_t k = max(keys.end, begin); k < end; ++k) s[k] = kNegInf;
     const float old_top = buffers_.row_top[row];
-    const float tile_top = row_max(s, begin, end);
+    const float tile_top = row_max(s, begin, end) * factor;
     const float top = tile_top > old_top ? tile_top : old_top;
     // All hidden so far: any finite maximum gives the weights 2^-inf = 0.
     const float finite_top = top == kNegInf ? 0.0f : top;
     const float rescale = old_top == top ? 1.0f : exp2(old_top - finite_top);
-    buffers_.row_sum[row] = buffers_.row_sum[row] * rescale + row_exp2(s, begin, end, finite_top);
+    const float sum = row_exp2(s, weights(in_block), begin, end, factor, finite_top);
+    buffers_.row_sum[row] = buffers_.row_sum[row] * rescale + sum;
     buffers_.row_top[row] = top;
     buffers_.rescale[row] = rescale;
-    return keys.begin == tile_keys.begin && keys.end == tile_keys.end;
   }
 
-  // O = O * rescale + P V for `rows` rows over one range of keys.
-  template <int rows>
-  HK_INLINE void accumulate(int64_t row, int64_t in_block, Range keys) {
+  // Multiplies a row of S by its factor, unless the exponential may do so on its way: returns what
+  // is left to multiply by.
+  HK_INLINE float finish_scores(float* s, int64_t begin, int64_t end) const {
+    if (factor_ > 0.0f && !args_.logits_soft_cap && !args_.alibi_slopes) return factor_;
+    for (int64_t k = begin; k < end; k += VL) store(s + k, load(s + k) * splat(factor_));
+    return 1.0f;
+  }
+
+  // O = O * rescale + P V for a register tile of rows, which see `keys` of the tile.
+  HK_INLINE void accumulate(int64_t row, int64_t in_block, Range keys, int64_t tile) {
+    constexpr int64_t unit = Products::key_unit;
+    const Range units{keys.begin / unit * unit, round_up(keys.end, unit)};
     for (int64_t c = 0; c < value_size_; c += NR) {
       float* output = buffers_.output + row * kStride + c;
-      RegisterTile<rows> tile;
-      tile.load_scaled(output, kStride, buffers_.rescale + row);
-      tile.template multiply<kTileKeys>(scores(in_block), buffers_.values + c * kTileKeys,
-                                        keys.begin, keys.end);
-      tile.store_to(output, kStride);
+      const operand* values = buffers_.values + c * kTileKeys;
+      if (values_finite_)
+        Products::template add<kStride>(output, buffers_.rescale + row, weights(in_block), values,
+                                        units);
+      else  // a hidden value that is not finite would spread: 0 * NaN is NaN
+        for (int64_t r = 0; r < kRows; ++r)
+          Products::template add_row<kStride>(output + r * kStride, buffers_.rescale + row + r,
+                                              weights(in_block + r), values,
+                                              in_tile(visible(row + r), tile));
     }
   }
 
@@ -264,36 +299,46 @@ class ItemKernel {
   const WorkItem& item_;
   Sequence sequence_;
   int64_t rows_, padded_rows_, head_size_, value_size_;
-  Buffers buffers_;
+  float factor_;
+  Buffers<operand> buffers_;
   bool values_finite_ = true;
 };
 
-template <int D>
-struct HeadSize {};
-
-// Calls `f` with the head size if it is known at compile time, else with 0.
-template <class F>
+// Calls f(kernel) with the kernel of such products, for the head size if it is known at compile time.
+template <class Products, class F>
 HK_INLINE auto with_head_size(const AttentionArgs& args, F f) {
   const bool one_size = args.head_size == args.value_size;
-  if (one_size && args.head_size == 64) return f(HeadSize<64>{});
-  if (one_size && args.head_size == 128) return f(HeadSize<128>{});
-  return f(HeadSize<0>{});
+  if (one_size && args.head_size == 64) return f(Kernel<ItemKernel<Products, 64>>{});
+  if (one_size && args.head_size == 128) return f(Kernel<ItemKernel<Products, 128>>{});
+  return f(Kernel<ItemKernel<Products, 0>>{});
 }
 
+// Calls f(kernel) with the kernel for a number of rows.
+template <class F>
+HK_INLINE auto with_kernel(const AttentionArgs& args, [[maybe_unused]] int64_t rows, F f) {
+#if defined(__AMX_BF16__)
+  if (rows >= kTileRows && TileProducts::serves(args)) return with_head_size<TileProducts>(args, f);
+#endif
+#if defined(__AVX512BF16__)
+  if (PairProducts::serves(args)) return with_head_size<PairProducts>(args, f);
+#endif
+  return with_head_size<FloatProducts>(args, f);
+}
+
+// For items of up to so many rows, whichever kernel has them.
 int64_t scratch_bytes(const AttentionArgs& args, int64_t rows) {
-  return with_head_size(
-      args, [&]<int D>(HeadSize<D>) { return ItemKernel<D>::scratch_bytes(args, rows); });
+  const auto bytes = [&]<class K>(Kernel<K>) { return K::scratch_bytes(args, rows); };
+  return max(with_kernel(args, 1, bytes), with_kernel(args, rows, bytes));
 }
 
 void attention(const AttentionArgs& args, const WorkItem& item, float* partials, void* scratch) {
-  with_head_size(args,
-                 [&]<int D>(HeadSize<D>) { ItemKernel<D>(args, item, scratch).run(partials); });
+  with_kernel(args, item.row_end - item.row_begin,
+              [&]<class K>(Kernel<K>) { K(args, item, scratch).run(partials); });
 }
 
 void join(const AttentionArgs& args, const Joint& joint, const float* partials, void* scratch) {
-  with_head_size(args, [&]<int D>(HeadSize<D>) {
-    ItemKernel<D>(args, joint.rows, scratch)
-        .join(partials + joint.rows.partial, joint.splits, joint.apart);
+  with_kernel(args, 1, [&]<class K>(Kernel<K>) {
+    K(args, joint.rows, scratch).join(partials + joint.rows.partial, joint.splits, joint.apart);
   });
 }
 
@@ -302,6 +347,7 @@ void join(const AttentionArgs& args, const Joint& joint, const float* partials, 
 void merge(const MergeArgs&, int64_t token_begin, int64_t token_end);
 
 extern const AttentionKernels attention_kernels;
-const AttentionKernels attention_kernels{kBlockRows, NR, scratch_bytes, attention, join, merge};
+const AttentionKernels attention_kernels{
+    kHasTiles ? 2 * kTileRows : 2 * MR, NR, scratch_bytes, attention, join, merge};
 
 }  // namespace hk::cpu::HK_ISA

@@ -8,38 +8,53 @@ namespace hk::cpu::HK_ISA {
 
 constexpr int64_t kTileKeys = 256;
 constexpr int64_t kMaxHeadSize = 256;
-constexpr int64_t kBlockRows = 2 * MR;
 
-// Carved out of one allocation. `stride` is a row of Q and O.
+// Sizes of an item: rows that are whole register tiles, how many of them a block has, and the
+// elements between rows of Q and O.
+struct ItemSizes {
+  int64_t rows, block_rows, stride, head_size, value_size;
+};
+
+// Carved out of one allocation. Queries, keys, values and weights are held as `operand`; weights in
+// float32 take the place of the scores.
+template <class operand>
 struct Buffers {
-  float *query, *output, *row_top, *row_sum, *rescale, *keys, *values, *scores;
+  operand *query, *keys, *values, *weights;
+  float *output, *row_top, *row_sum, *rescale, *scores;
   int64_t *offsets, *key_channels, *value_channels, *positions;
 
-  static int64_t floats(int64_t rows, int64_t stride, int64_t head_size, int64_t value_size) {
-    return rows * (2 * stride + 3 + 2) + kTileKeys * (head_size + round_up(value_size, NR)) +
-           kBlockRows * kTileKeys + 2 * kTileKeys + 4 * kMaxHeadSize + 12 * 16;
+  static int64_t bytes(const ItemSizes& of) {
+    Buffers unplaced;
+    return unplaced.place(nullptr, of) - static_cast<char*>(nullptr);
   }
+  Buffers(void* scratch, const ItemSizes& of) { place(static_cast<char*>(scratch), of); }
 
-  Buffers(void* scratch, int64_t rows, int64_t stride, int64_t head_size, int64_t value_size) {
-    char* at = static_cast<char*>(scratch);
-    auto take = [&](int64_t count) {
-      auto* p = reinterpret_cast<float*>(at);
-      at += round_up(count * 4, 64);
-      return p;
+ private:
+  Buffers() = default;
+
+  // Returns where the last one ends.
+  char* place(char* at, const ItemSizes& of) {
+    auto take = [&]<class T>(T*& to, int64_t count) {
+      to = reinterpret_cast<T*>(at);
+      at += round_up(count * int64_t(sizeof(T)), 64);
     };
-    auto take_ints = [&](int64_t count) { return reinterpret_cast<int64_t*>(take(2 * count)); };
-    offsets = take_ints(kTileKeys);
-    key_channels = take_ints(kMaxHeadSize);
-    value_channels = take_ints(kMaxHeadSize);
-    positions = take_ints(rows);
-    keys = take(kTileKeys * head_size);
-    values = take(kTileKeys * round_up(value_size, NR));
-    scores = take(kBlockRows * kTileKeys);
-    query = take(rows * stride);
-    output = take(rows * stride);
-    row_top = take(rows);
-    row_sum = take(rows);
-    rescale = take(rows);
+    take(offsets, kTileKeys);
+    take(key_channels, kMaxHeadSize);
+    take(value_channels, kMaxHeadSize);
+    take(positions, of.rows);
+    take(keys, kTileKeys * of.head_size);
+    take(values, kTileKeys * round_up(of.value_size, NR));
+    take(scores, of.block_rows * kTileKeys);
+    if constexpr (sizeof(operand) == sizeof(float))
+      weights = scores;
+    else
+      take(weights, of.block_rows * kTileKeys);
+    take(query, of.rows * of.stride);
+    take(output, of.rows * of.stride);
+    take(row_top, of.rows);
+    take(row_sum, of.rows);
+    take(rescale, of.rows);
+    return at;
   }
 };
 

@@ -7,8 +7,8 @@
 
 namespace hk::cpu {
 
-HK_INLINE int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
-HK_INLINE int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
+HK_INLINE constexpr int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
+HK_INLINE constexpr int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
 HK_INLINE int64_t ceil_div(int64_t x, int64_t unit) { return (x + unit - 1) / unit; }
 HK_INLINE int64_t round_up(int64_t x, int64_t unit) { return ceil_div(x, unit) * unit; }
 

@@ -62,12 +62,22 @@ HK_INLINE float row_max(const float* row, int64_t begin, int64_t end) {
   return reduce_max(top[0]);
 }
 
-// row = 2^(row - top); returns the sum.
-HK_INLINE float row_exp2(float* row, int64_t begin, int64_t end, float top) {
+HK_INLINE void store_weights(float* to, vec p) { store(to, p); }
+#if defined(__AVX512BF16__)
+HK_INLINE void store_weights(uint16_t* to, vec p) {
+  const __m256bh rounded = _mm512_cvtneps_pbh(p);
+  std::memcpy(to, &rounded, sizeof(rounded));
+}
+#endif
+
+// weights = 2^(row * factor - top), rounded to their type; returns the sum of the unrounded ones.
+template <class weight>
+HK_INLINE float row_exp2(const float* row, weight* weights, int64_t begin, int64_t end,
+                         float factor, float top) {
   vec sum = vec{};
   for (int64_t k = begin; k < end; k += VL) {
-    const vec p = exp2(load(row + k) - splat(top));
-    store(row + k, p);
+    const vec p = exp2(load(row + k) * splat(factor) - splat(top));
+    store_weights(weights + k, p);
     sum += p;
   }
   return reduce_add(sum);

@@ -1,15 +1,21 @@
-// Brings a tile of keys or values into the form that the multiply reads: float32 panels.
+// Brings a tile of keys or values into the form that the multiply reads: panels of float32,
 //
 //   keys    panel p, channel c: NR neighbouring keys      at  p * (channels * NR) + c * NR
 //   values  panel p, key k:     NR neighbouring channels  at  p * (kTileKeys * NR) + k * NR
 //
+// or of bfloat16, in which two neighbouring channels (of keys) or keys (of values) lie together:
+//
+//   keys    panel p, channels c and c + 1: NR pairs       at  p * (channels * NR) + c * NR
+//   values  panel p, keys k and k + 1:     NR pairs       at  p * (kTileKeys * NR) + k * NR
+//
 // Eight keys by eight channels at a time, read along whichever axis is contiguous in memory (16
-// bytes of it are enough: a cache's x) and transposed in registers if the panel wants the other one. Only keys that exist are read; the
-// rest of the last group is zero, so that nothing foreign (NaN included) can enter.
+// bytes of it are enough: a cache's x) and transposed in registers if the panel wants the other one.
+// Only keys that exist are read; the rest of the last unit that is multiplied is zero, so that
+// nothing foreign (NaN included) can enter.
 #pragma once
 
 #include "attention/attention_args.hpp"
-#include "common/vec.hpp"
+#include "common/amx_gemm.hpp"
 
 namespace hk::cpu::HK_ISA {
 
@@ -44,14 +50,20 @@ inline void token_offsets(const AttentionArgs& args, const CacheView& view, int6
   }
 }
 
-template <class T, Panel panel, int NR, int kTileKeys>
+// Eight pairs of float32 values that bfloat16 holds exactly.
+HK_INLINE f8 exact_pairs(f8 even, f8 odd) {
+  const auto low = reinterpret_cast<u8x32>(even), high = reinterpret_cast<u8x32>(odd);
+  return reinterpret_cast<f8>(low >> 16 | (high & 0xffff0000u));
+}
+
+template <class T, Panel panel, int kTileKeys, class operand>
 struct TilePacker {
   using element = typename T::type;
   const element* data;
   bool neighbouring_channels;        // kRun from any multiple of kRun
   const int64_t *offsets, *channel;  // of each key, of each channel
   int64_t keys, channels;
-  float* out;
+  operand* out;
   f8 not_finite = {};  // NaN once a packed element was infinite or NaN
   static constexpr int kRun = run_of<T>;
 
@@ -60,14 +72,16 @@ struct TilePacker {
     return load_runs<T>(data + at, data + at + next);
   }
 
-  // Stores vector i: channel c + i over keys g.. (keys) or key g + i over channels c.. (values).
+  // Stores vectors: channels c.. over keys g.. (keys) or keys g.. over channels c.. (values).
   HK_INLINE void put(const f8 (&x)[8], int64_t g, int64_t c) {
-    for (int i = 0; i < 8; ++i) {
-      if (panel == Panel::values) not_finite += x[i] * 0.0f;
-      float* to = panel == Panel::keys ? out + g / NR * channels * NR + (c + i) * NR + g % NR
-                                       : out + c / NR * kTileKeys * NR + (g + i) * NR + c % NR;
-      *reinterpret_cast<f8_u*>(to) = x[i];
-    }
+    if (panel == Panel::values)
+      for (int i = 0; i < 8; ++i) not_finite += x[i] * 0.0f;
+    constexpr int together = sizeof(operand) == sizeof(float) ? 1 : 2;
+    const int64_t across = together * (panel == Panel::keys ? g % NR : c % NR);
+    operand* to = panel == Panel::keys ? out + g / NR * channels * NR + c * NR + across
+                                       : out + c / NR * kTileKeys * NR + g * NR + across;
+    for (int i = 0; i < 8; i += together, to += together * NR)
+      *reinterpret_cast<f8_u*>(to) = together == 1 ? x[i] : exact_pairs(x[i], x[i + together - 1]);
   }
 
   // Read along channels: one row of eight per key.
@@ -127,16 +141,20 @@ struct TilePacker {
 
 // Packs `keys` keys (or values) and zero-fills the last panel: up to a multiple of NR keys, and
 // for values channels up to a multiple of NR. Returns whether all packed values are finite.
-template <Panel panel, int NR, int kTileKeys>
+template <Panel panel, int kTileKeys, class operand>
 inline bool pack_tile(const AttentionArgs& args, const CacheView& view, int64_t channels,
-                      const int64_t* offsets, const int64_t* channel, int64_t keys, float* out) {
+                      const int64_t* offsets, const int64_t* channel, int64_t keys, operand* out) {
   if (panel == Panel::values && channels % NR) {
-    float* last = out + channels / NR * kTileKeys * NR;
-    std::memset(last, 0, sizeof(float) * kTileKeys * NR);
+    operand* last = out + channels / NR * kTileKeys * NR;
+    std::memset(last, 0, sizeof(operand) * kTileKeys * NR);
   }
+  const int64_t packed = (keys + 7) / 8 * 8;
+  if (panel == Panel::values && kHasTiles && packed % NR)
+    for (int64_t c = 0; c < channels; c += NR)
+      std::memset(out + c * kTileKeys + packed * NR, 0, sizeof(operand) * (NR - packed % NR) * NR);
   if (panel == Panel::keys && keys % NR) {
-    float* last = out + keys / NR * channels * NR;
-    std::memset(last, 0, sizeof(float) * channels * NR);
+    operand* last = out + keys / NR * channels * NR;
+    std::memset(last, 0, sizeof(operand) * channels * NR);
   }
   bool finite = true;
   with_kv_format(args.kv_dtype, [&](auto format) {
@@ -144,8 +162,8 @@ inline bool pack_tile(const AttentionArgs& args, const CacheView& view, int64_t 
     const auto* data = static_cast<const typename T::type*>(view.data);
     const bool neighbouring = view.channel_inner == 1 && (view.channel_split % run_of<T> == 0 ||
                                                           view.channel_split >= channels);
-    TilePacker<T, panel, NR, kTileKeys> packer{data, neighbouring, offsets, channel,
-                                               keys, channels,     out};
+    TilePacker<T, panel, kTileKeys, operand> packer{data, neighbouring, offsets, channel,
+                                                    keys, channels,     out};
     packer.pack();
     for (int i = 0; i < 8; ++i) finite &= packer.not_finite[i] == 0.0f;
   });

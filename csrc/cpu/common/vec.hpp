@@ -170,6 +170,12 @@ HK_INLINE uint16_t narrow(F16, float x) {
 #endif
 }
 
+// The bfloat16 values in the lower and the upper halves of lanes.
+HK_INLINE vec widen_lower(ivec pair) { return reinterpret_cast<vec>(pair << 16); }
+HK_INLINE vec widen_upper(ivec pair) {
+  return reinterpret_cast<vec>(pair & (ivec{} + int32_t(0xffff0000)));
+}
+
 // Eight neighbours in memory, widened.
 template <class T>
 HK_INLINE f8 load8(const typename T::type* p) {

@@ -50,12 +50,6 @@ struct F32Weight : WeightLayout<uint32_t, void, 32, false> {
   }
 };
 
-// The bfloat16 values in the lower and the upper halves of lanes.
-HK_INLINE vec widen_lower(ivec pair) { return reinterpret_cast<vec>(pair << 16); }
-HK_INLINE vec widen_upper(ivec pair) {
-  return reinterpret_cast<vec>(pair & (ivec{} + int32_t(0xffff0000)));
-}
-
 // [k / 2][column][k % 2]: a 32-bit lane holds two neighbours along K, as vdpbf16ps wants them.
 struct BF16Weight : WeightLayout<uint16_t, void, 16, false> {
   static constexpr float factor = 1.0f;
