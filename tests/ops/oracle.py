@@ -81,8 +81,8 @@ def expected(
     """The reference's result of `call` and its bounds.
 
     `weights_dtype`: in which a kernel hands softmax weights to the product with the values; their
-    sum it takes in float32. None: see `rounded_weights`. `in_parts`: the outputs of parts of the keys are rounded to the
-    query's dtype before they are joined.
+    sum it takes in float32. None: see `rounded_weights`. `in_parts`: the outputs of parts of the
+    keys are rounded to the query's dtype before they are joined.
     """
     weights_dtype = weights_dtype or rounded_weights(call)
     out, lse = reference.attention_prefill(arguments(call))
