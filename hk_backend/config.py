@@ -5,7 +5,9 @@ HK_DEVICE    auto (default) | hip | cpu | cpu:avx512 | cpu:avx2 | cpu:portable
              | emulated:gfx942 | emulated:gfx950
 HK_STRICT    0 (default) | 1: a layer that would fall back is an error
 HK_CHECK     0 (default) to 1: share of calls that run beside the reference
-HK_EVIDENCE  use (default) | ignore: serve also where HK was measured slower than the engine
+HK_EVIDENCE  measure (default): times that are taken while a model loads decide who computes a layer
+             | ignore: HK serves wherever it can | a file of times that were measured before
+HK_CACHE_DIR the folder that keeps measurements (default: the platform's folder for caches)
 HK_TUNING    a file of `hk-backend tune`: which GPU kernels serve linear layers, and what they take
 """
 
@@ -21,6 +23,8 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from hk_backend.kernels.tuning import EMPTY, Tuning, load
+from hk_backend.terms.measurements import Measurements, MeasurementsError
+from hk_backend.terms.measurements import read as read_measurements
 
 Route = Literal["attention", "linear"]
 Device = Literal[
@@ -41,7 +45,6 @@ _EXPECTED = {
     "device": f"one of: {', '.join(DEVICES)}",
     "strict": "0 or 1",
     "check": "a share of calls between 0 and 1, for example 0.01",
-    "evidence": "use or ignore",
 }
 
 
@@ -71,7 +74,8 @@ class Config(BaseSettings):
     device: Device = "auto"
     strict: Annotated[Literal[0, 1], NoDecode] = 0
     check: float = Field(default=0.0, ge=0.0, le=1.0)
-    evidence: Literal["use", "ignore"] = "use"
+    evidence: Annotated[Literal["measure", "ignore"] | Measurements, NoDecode] = "measure"
+    cache_dir: Path | None = None
     tuning: Annotated[Tuning, NoDecode] = EMPTY
 
     @field_validator("backend", mode="before")
@@ -90,6 +94,18 @@ class Config(BaseSettings):
     @classmethod
     def _parse_strict(cls, value: object) -> object:
         return {"": 0, "0": 0, "1": 1}.get(value, value) if isinstance(value, str) else value
+
+    @field_validator("evidence", mode="before")
+    @classmethod
+    def _read_evidence(cls, value: object) -> object:
+        """Read the whole file that the variable names, before anything runs."""
+        if not isinstance(value, str) or value in ("measure", "ignore"):
+            return value
+        try:
+            return read_measurements(Path(value))
+        except MeasurementsError as error:
+            expected = "expected measure, ignore, or a file that hk-backend tune has written"
+            raise ValueError(f"{expected}: {error}") from None
 
     @field_validator("tuning", mode="before")
     @classmethod

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from hk_backend.config import get_config
-from hk_backend.engine import evidence
+from hk_backend.engine import losses as evidence
 from hk_backend.engine.linear import judgement, stock
 from hk_backend.engine.linear.judgement import (
     DECODE,

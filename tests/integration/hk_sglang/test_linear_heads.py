@@ -212,7 +212,7 @@ def test_a_head_in_another_dtype(flag: str, value: object) -> None:
 def test_bfloat16_on_a_cpu_with_amx(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "advertises_amx", lambda: True)
     environment(
-        monkeypatch, HK_DEVICE="auto", HK_EVIDENCE="use", ONEDNN_MAX_CPU_ISA="AVX512_CORE_AMX"
+        monkeypatch, HK_DEVICE="auto", HK_EVIDENCE="measure", ONEDNN_MAX_CPU_ISA="AVX512_CORE_AMX"
     )
     served, left = account(head_of())
     assert served == 0

@@ -166,4 +166,4 @@ def test_float32_which_decodes_slower(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def by_default(monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:
     """The environment of a user who has named no device, and decided nothing else."""
-    environment(monkeypatch, HK_DEVICE="auto", HK_EVIDENCE="use", **variables)
+    environment(monkeypatch, HK_DEVICE="auto", HK_EVIDENCE="measure", **variables)

@@ -193,6 +193,6 @@ def test_a_head_on_a_cpu_with_amx(
     environment: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine, "advertises_amx", lambda: True)
-    environment(HK_DEVICE="auto", HK_EVIDENCE="use", ONEDNN_MAX_CPU_ISA="AVX512_CORE_AMX")
+    environment(HK_DEVICE="auto", HK_EVIDENCE="measure", ONEDNN_MAX_CPU_ISA="AVX512_CORE_AMX")
     why = "faster without HK: linear in bfloat16, on a CPU with AMX"
     assert left(linear_layers, head_of()).startswith(why)

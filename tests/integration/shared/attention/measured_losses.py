@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from hk_backend.engine import evidence
+from hk_backend.engine import losses as evidence
 from hk_backend.routing.routes import RouteCounters, Tally
 from tests.integration.shared.attention.counted import fell_back
 from tests.integration.shared.attention.engine import AttentionEngine
@@ -24,7 +24,7 @@ def test_layers_that_the_engine_computes_faster(
     monkeypatch.setattr(evidence, "host_isa", lambda operator: "amx")
     # the engine's own attention would use tiles, which nothing in this process has asked Linux for
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
-    environment(HK_EVIDENCE="use")
+    environment(HK_EVIDENCE="measure")
     attention.run(attention.layer(torch.bfloat16), attention.MIXED)
     tokens = prefill_tokens(attention.MIXED)
     fell_back(counters, evidence.LOSSES[0].why, tokens)
@@ -41,7 +41,7 @@ def test_a_step_that_the_engine_computes_faster(
 ) -> None:
     """Decided step by step, by the longest prompt; its layers are HK's all the same."""
     monkeypatch.setattr(evidence, "host_isa", lambda operator: "avx512")
-    environment(HK_EVIDENCE="use", HK_STRICT="1")
+    environment(HK_EVIDENCE="measure", HK_STRICT="1")
     layer = attention.layer()
     attention.check(layer, attention.MIXED)
     fell_back(counters, evidence.LOSSES[1].why, prefill_tokens(attention.MIXED))

@@ -144,7 +144,7 @@ def test_bfloat16_on_a_cpu_with_amx(
 ) -> None:
     """Left to torch, unless the user has named a device; float16 is served all the same."""
     monkeypatch.setattr(machine, "advertises_amx", lambda: True)
-    environment(HK_DEVICE="auto", HK_EVIDENCE="use", ONEDNN_MAX_CPU_ISA="AVX512_CORE_AMX")
+    environment(HK_DEVICE="auto", HK_EVIDENCE="measure", ONEDNN_MAX_CPU_ISA="AVX512_CORE_AMX")
     why = "faster without HK: linear in bfloat16, on a CPU with AMX"
     assert left(engine, loaded(engine)).startswith(why)
     assert is_attached(loaded(engine, torch.float16))
@@ -162,7 +162,7 @@ def test_a_gpu_serves_what_is_known_to_be_faster(
 ) -> None:
     """By measurements of it, where nobody has tuned the engine's own kernel; or if the user says
     so. The emulated GPU stands for a real one: it only has another name."""
-    environment(HK_DEVICE=GFX950, HK_EVIDENCE="use")
+    environment(HK_DEVICE=GFX950, HK_EVIDENCE="measure")
     device = emulated_device("gfx950")
     assert is_attached(loaded(engine)), "the emulated one serves all"
     monkeypatch.setattr(device, "name", "hip:gfx950")
@@ -187,7 +187,7 @@ def test_a_gpu_serves_what_asks_for_hk_by_name(
     engine: LinearEngine, environment: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether it is faster or not: without HK nothing would compute such a layer or head."""
-    environment(HK_DEVICE=GFX950, HK_EVIDENCE="use")
+    environment(HK_DEVICE=GFX950, HK_EVIDENCE="measure")
     monkeypatch.setattr(emulated_device("gfx950"), "name", "hip:gfx950")
     table = values((64, 96))
     codes, scales = quantize_fp8(table, "channel")

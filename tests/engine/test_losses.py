@@ -11,8 +11,8 @@ import torch
 
 from hk_backend import machine
 from hk_backend.config import get_config
-from hk_backend.engine import evidence
-from hk_backend.engine.evidence import LOSSES, losses, verdict, why_not_step
+from hk_backend.engine import losses as evidence
+from hk_backend.engine.losses import LOSSES, losses, verdict, why_not_step
 
 BENCHMARKS = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 BF16, FP32 = torch.bfloat16, torch.float32
@@ -76,7 +76,7 @@ def test_which_layers_are_left(
     [
         ({}, True),
         ({"HK_DEVICE": "auto"}, True),
-        ({"HK_EVIDENCE": "use"}, True),
+        ({"HK_EVIDENCE": "measure"}, True),
         ({"HK_EVIDENCE": "ignore"}, False),
         ({"HK_DEVICE": "cpu"}, False),
         ({"HK_DEVICE": "cpu:avx2"}, False),

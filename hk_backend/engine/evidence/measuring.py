@@ -1,0 +1,88 @@
+"""Runs a contest: both sides in turn, for each number of rows, within a share of time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+
+from hk_backend.engine.evidence.contest import Call, Contest
+from hk_backend.engine.evidence.stopwatch import Stopwatch
+from hk_backend.terms.measurements import Times
+
+FEWEST, MOST = 3, 15
+"""Calls of each side that are timed for one number of rows."""
+MODEL_SECONDS = 5.0
+"""The time that all measurements of a model may take together."""
+SHORTEST = 1e-9
+"""Seconds: a clock may be too coarse for a call."""
+MEMORY_BOUND = 16
+"""Up to about so many rows a linear layer waits for its weight, so that rows cost nothing."""
+KINDS = 6
+"""The kinds of layers of a Llama: four linear layers, the head, attention."""
+
+
+@dataclass
+class Budget:
+    """The time that is left for the measurements of one model, dealt to its kinds of layers."""
+
+    left: float = MODEL_SECONDS
+    kinds: int = KINDS
+
+    @property
+    def share(self) -> float:
+        """Seconds for the next kind: an equal part for each that a Llama still has; of further
+        kinds each gets half of the rest."""
+        return self.left / max(self.kinds, 2)
+
+    def spend(self, seconds: float) -> None:
+        """Take off what a kind has used."""
+        self.left = max(self.left - seconds, 0.0)
+        self.kinds -= 1
+
+
+def measure(
+    contest: Contest, stopwatch: Stopwatch, share: float
+) -> tuple[tuple[Times, ...], tuple[int, ...]]:
+    """Time both sides of `contest` in turn.
+
+    Args:
+        share: seconds that it may take. The smallest number of rows is measured all the same.
+
+    Returns:
+        the medians, and the numbers of rows that the share did not allow.
+
+    Raises:
+        Exception: whatever a side raises.
+    """
+    end = stopwatch.now() + share
+    found: list[Times] = []
+    for index, rows in enumerate(contest.rows):
+        if found and stopwatch.now() + _expected(found[-1], rows) > end:
+            return tuple(found), contest.rows[index:]
+        sides = contest.ours(rows), contest.theirs(rows)
+        pair = sum(map(stopwatch.seconds, sides))  # the first calls allocate and compile
+        if found and stopwatch.now() + FEWEST * pair > end:
+            return tuple(found), contest.rows[index:]
+        left = end - stopwatch.now()
+        found.append(_medians(sides, rows, stopwatch, left / (len(contest.rows) - index)))
+    return tuple(found), ()
+
+
+def _medians(sides: tuple[Call, Call], rows: int, stopwatch: Stopwatch, share: float) -> Times:
+    """The medians of both sides. Each goes first in every other pair, so that neither gains by what
+    the other leaves in the caches."""
+    end = stopwatch.now() + share
+    samples: tuple[list[float], list[float]] = [], []
+    for number in range(MOST):
+        if number >= FEWEST and stopwatch.now() > end:
+            break
+        for side in (0, 1) if number % 2 == 0 else (1, 0):
+            samples[side].append(stopwatch.seconds(sides[side]))
+    ours, theirs = (max(median(each), SHORTEST) * 1e6 for each in samples)
+    return Times(rows=rows, ours=ours, theirs=theirs)
+
+
+def _expected(before: Times, rows: int) -> float:
+    """Seconds that a pair of calls may take, by a pair with fewer rows."""
+    growth = max(rows, MEMORY_BOUND) / max(before.rows, MEMORY_BOUND)
+    return (before.ours + before.theirs) / 1e6 * growth
