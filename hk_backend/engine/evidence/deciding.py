@@ -6,7 +6,8 @@ An answer holds for the process, and through `hk_backend.measurements` for later
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 
@@ -85,38 +86,31 @@ def say_measured(engine: str, log: logging.Logger) -> None:
     """Log one line on what was measured for a model that is loaded, and start anew."""
     loading, process.loading = process.loading, Loading()
     if loading.measured:
-        by_hk = sum(each.somewhere.ok for each in loading.measured.values())
-        log.info(
-            "hk_backend: measured %s in %.1f s: %d by HK, %d by %s "
-            "(hk-backend status shows both times)",
-            _kinds(loading.measured),
-            loading.seconds,
-            by_hk,
-            len(loading.measured) - by_hk,
-            engine,
-        )
+        said = f"measured {_kinds(loading.measured)} in {loading.seconds:.1f} s"
+        decisions = loading.measured.values()
     elif loading.kept:
-        by_hk = sum(each.somewhere.ok for each in loading.kept.values())
-        log.info(
-            "hk_backend: %s, measured before: %d by HK, %d by %s "
-            "(hk-backend status shows both times)",
-            _kinds(loading.kept),
-            by_hk,
-            len(loading.kept) - by_hk,
-            engine,
-        )
+        said = f"{_kinds(loading.kept)}, measured before"
+        decisions = loading.kept.values()
+    else:
+        return
+    by_hk = sum(each.by_hk for each in decisions)
+    log.info(
+        "hk_backend: %s: %d by HK, %d by %s (hk-backend status shows both times)",
+        said,
+        by_hk,
+        len(decisions) - by_hk,
+        engine,
+    )
 
 
-def _kinds(kinds: dict[Kind, Decision]) -> str:
+def _kinds(kinds: Iterable[Kind]) -> str:
     """The words for kinds of layers: "5 kinds of linear layers and 1 of attention"."""
-    linear = sum(kind.operator == "linear" for kind in kinds)
-    attention = len(kinds) - linear
-    parts = []
-    if linear:
-        parts.append(f"{linear} {'kind' if linear == 1 else 'kinds'} of linear layers")
-    if attention:
-        what = "" if linear else "kind " if attention == 1 else "kinds "
-        parts.append(f"{attention} {what}of attention")
+    words = {"linear": "linear layers"}
+    counts = Counter(words.get(kind.operator, kind.operator) for kind in kinds)
+    parts: list[str] = []
+    for what, count in sorted(counts.items(), reverse=True):
+        noun = "" if parts else " kind" if count == 1 else " kinds"
+        parts.append(f"{count}{noun} of {what}")
     return " and ".join(parts)
 
 

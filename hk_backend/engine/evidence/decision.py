@@ -78,6 +78,11 @@ class Decision:
             return self._verdict(())
         return self.verdict
 
+    @property
+    def by_hk(self) -> bool:
+        """Whether HK computes anything of this kind. Attention is decided anew at each step."""
+        return (self.somewhere if self.kind.operator == "attention" else self.verdict).ok
+
     def why_not(self, rows: int) -> str:
         """Why the engine computes a step with so many rows; nothing if HK does.
 

@@ -12,7 +12,7 @@ import torch
 from hk_backend.engine.evidence.contest import Call
 
 EVICTED_BYTES = {"cpu": 32 << 20, "cuda": 512 << 20}
-"""The size of what is written between two calls, by torch's device: about a last-level cache."""
+"""How much is read between two calls, by torch's device: about what a last-level cache holds."""
 
 
 class Stopwatch(Protocol):
@@ -83,6 +83,6 @@ def stopwatch_for(operator: str, device: str) -> Stopwatch:
 
 
 def _eviction(device: str) -> Call:
-    """A call that reads and writes as many bytes as a last-level cache holds."""
-    scratch = torch.zeros(EVICTED_BYTES[device] // 4, dtype=torch.float32, device=device)
-    return lambda: scratch.add_(1)
+    """A call that reads as many bytes as a last-level cache holds."""
+    scratch = torch.ones(EVICTED_BYTES[device] // 4, dtype=torch.float32, device=device)
+    return scratch.sum

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import torch
 
+from hk_backend.config import ConfigError, get_config
 from hk_backend.engine.evidence import Contest, Decision, Kind, NoContest, decide, deciding
 from hk_backend.engine.evidence.measuring import MODEL_SECONDS
 from tests.engine.evidence.conftest import restart
@@ -139,7 +143,7 @@ def test_one_line_says_what_was_measured(
     deciding.say_measured("vLLM", log)
     deciding.say_measured("vLLM", log)
     assert caplog.messages == [
-        "hk_backend: measured 1 kind of linear layers in 0.2 s: 1 by HK, 0 by vLLM "
+        "hk_backend: measured 1 kind of linear layers in 0.3 s: 1 by HK, 0 by vLLM "
         "(hk-backend status shows both times)"
     ]
     restart(monkeypatch)
@@ -150,3 +154,123 @@ def test_one_line_says_what_was_measured(
         "hk_backend: 1 kind of linear layers, measured before: 1 by HK, 0 by vLLM "
         "(hk-backend status shows both times)"
     ]
+
+
+def test_another_version_of_the_engine_or_of_torch_is_measured_again(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slower = StandIn(clock, always(2 * MS), always(MS))
+    assert not decide(KIND, slower).verdict
+    for name in ("DISTRIBUTIONS", "torch"):
+        restart(monkeypatch)
+        if name == "DISTRIBUTIONS":
+            monkeypatch.setattr(deciding, name, {"vLLM": ("pytest",)})
+        else:
+            monkeypatch.setattr("torch.__version__", "9.9")
+        faster = StandIn(clock, always(MS), always(2 * MS))
+        assert decide(KIND, faster).verdict, name
+        assert faster.made == 1
+
+
+def test_the_threads_that_serve_are_measured(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slower = StandIn(clock, always(2 * MS), always(MS))
+    decide(KIND, slower)
+    monkeypatch.setattr("torch.get_num_threads", lambda: 77)
+    decide(KIND, slower)
+    assert slower.made == 2
+
+
+def test_a_damaged_file_is_measured_again_and_replaced(
+    clock: FakeClock, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slower = StandIn(clock, always(2 * MS), always(MS))
+    decide(KIND, slower)
+    (path,) = kept.glob("*.json")
+    path.write_text(path.read_text()[:100])
+    for made in (2, 2):  # measured once more, and kept again
+        restart(monkeypatch)
+        assert not decide(KIND, slower).verdict
+        assert slower.made == made
+
+
+def test_a_folder_that_cannot_be_written_does_not_keep_hk_from_deciding(
+    clock: FakeClock, kept: Path
+) -> None:
+    kept.write_text("a file")
+    assert not decide(KIND, StandIn(clock, always(2 * MS), always(MS))).verdict
+
+
+def test_a_file_that_the_user_names_answers(
+    clock: FakeClock, kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one of another machine; kinds that it lacks are measured."""
+    decide(KIND, StandIn(clock, always(2 * MS), always(MS)))
+    (path,) = kept.glob("*.json")
+    named = tmp_path / "named.json"
+    named.write_text(path.read_text().replace('"threads": ', '"threads": 9'))
+    path.unlink()
+    monkeypatch.setenv("HK_EVIDENCE", str(named))
+    restart(monkeypatch)
+    faster = StandIn(clock, always(MS), always(2 * MS))
+    assert not decide(KIND, faster).verdict
+    assert not faster.made
+    assert decide(replace(KIND, layer="another"), faster).verdict
+    assert faster.made == 1
+
+
+@pytest.mark.parametrize("text", [None, "", "[]", '{"format": 1}', "use"])
+def test_a_file_that_holds_no_measurements_is_an_error(
+    text: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = tmp_path / "named.json"
+    if text is not None:
+        named.write_text(text)
+    monkeypatch.setenv("HK_EVIDENCE", str(named))
+    restart(monkeypatch)
+    with pytest.raises(ConfigError) as error:
+        get_config()
+    assert str(error.value).startswith(
+        f"HK_EVIDENCE={str(named)!r} is not valid: expected measure, ignore, or a file that "
+        f"hk-backend tune has written: {named}: "
+    )
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("reason", ["requests", "capture"])
+def test_nothing_is_measured_while_requests_run_or_a_graph_is_captured(
+    reason: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if reason == "requests":
+        deciding.requests_run()
+    else:
+        monkeypatch.setattr(deciding, "_is_capturing", lambda: True)
+    contest = StandIn(clock, always(MS), always(2 * MS))
+    assert "not measured" in decide(KIND, contest).verdict.why
+    assert not contest.made
+
+
+def test_a_contest_leaves_the_engines_random_numbers_alone(clock: FakeClock) -> None:
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+
+    def contest() -> Contest:
+        torch.rand(100)
+        return StandIn(clock, always(MS), always(2 * MS))()
+
+    decide(KIND, contest)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_an_emulated_gpu_serves_and_says_that_it_was_not_measured() -> None:
+    decision = decide(replace(KIND, device="emulated:gfx950"), lambda: pytest.fail("measured"))
+    assert decision.verdict
+    assert decision.note == "modelled, the engine's kernel is not known"
+
+
+@pytest.mark.parametrize("rows", [(), (8, 1), (1, 1), (0, 1)])
+def test_rows_of_a_contest_ascend(rows: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="rows = "):
+        Contest(rows, lambda rows: lambda: None, lambda rows: lambda: None)
