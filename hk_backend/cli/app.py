@@ -75,6 +75,8 @@ def _print_status(console: Console, found: Status) -> None:
     for route, verdict in found.routes.items():
         state = "[green]on[/green]" if verdict else f"[yellow]off[/yellow]  {escape(verdict.why)}"
         console.print(f"{'route':12} {route}: {state}")
+    for line in found.evidence.lines():
+        console.print(line, highlight=False, markup=False)
 
 
 @app.command()

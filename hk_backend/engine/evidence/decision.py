@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hk_backend.engine.evidence.kind import Kind
-from hk_backend.terms.measurements import Times
+from hk_backend.terms.measurements import MeasuredLayer, Times
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 
 NOISE = 1.03
@@ -100,3 +100,9 @@ class Decision:
             return self.given
         why = judge(times)
         return refused(f"{SLOWER}: {self.kind}: {why}") if why else SERVED
+
+
+def decision_of(layer: MeasuredLayer) -> Decision:
+    """Apply the rule to what a file holds."""
+    kind = Kind(layer.operator, layer.engine, layer.device, layer.layer, layer.theirs)
+    return Decision(kind, layer.times, layer.unmeasured)

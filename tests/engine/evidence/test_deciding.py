@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from hk_backend import machine
 from hk_backend.config import ConfigError, get_config
 from hk_backend.engine.evidence import Contest, Decision, Kind, NoContest, decide, deciding
 from hk_backend.engine.evidence.measuring import MODEL_SECONDS
@@ -161,10 +162,10 @@ def test_another_version_of_the_engine_or_of_torch_is_measured_again(
 ) -> None:
     slower = StandIn(clock, always(2 * MS), always(MS))
     assert not decide(KIND, slower).verdict
-    for name in ("DISTRIBUTIONS", "torch"):
+    for name in ("vLLM", "torch"):
         restart(monkeypatch)
-        if name == "DISTRIBUTIONS":
-            monkeypatch.setattr(deciding, name, {"vLLM": ("pytest",)})
+        if name == "vLLM":
+            monkeypatch.setitem(machine.ENGINES, "vLLM", ("pytest",))
         else:
             monkeypatch.setattr("torch.__version__", "9.9")
         faster = StandIn(clock, always(MS), always(2 * MS))
