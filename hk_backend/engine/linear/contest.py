@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from hk_backend.devices import device_for
-from hk_backend.engine.evidence import Contest, Kind
+from hk_backend.engine.evidence import Call, Contest, Decision, Kind, Ranks, decide
 from hk_backend.engine.linear.route import ROUTE, apply, measuring
 from hk_backend.ops import LinearRequest
 
@@ -36,11 +36,21 @@ def rows_up_to(limit: int) -> tuple[int, ...]:
     return (*(rows for rows in ROWS if rows < limit), limit)
 
 
-def kind_of(engine: str, theirs: str, request: LinearRequest) -> Kind:
-    """The kind of a linear layer.
+def decide_linear(
+    engine: str,
+    theirs: str,
+    request: LinearRequest,
+    contest: Callable[[], Contest],
+    ranks: Ranks,
+    *,
+    is_head: bool = False,
+) -> Decision:
+    """Decide who computes a kind of linear layer (`evidence.decide`).
 
     Args:
         engine: "vLLM" or "SGLang". theirs: what it would compute the layer with.
+        request: the layer, with all that decides its speed. is_head: it computes logits, of fewer
+            rows than other layers.
     """
     dtype = str(request.dtype).removeprefix("torch.")
     facts = [f"{request.format} {request.n}x{request.k} from {dtype}"]
@@ -48,8 +58,11 @@ def kind_of(engine: str, theirs: str, request: LinearRequest) -> Kind:
         facts.append(f"activations {request.activations}")
     if request.scale_kind not in (None, "none"):
         facts.append(f"scales {request.scale_kind}")
+    if is_head:
+        facts.append("logits")
     device = device_for(request.device_type).name
-    return Kind(ROUTE, engine, device, ", ".join(facts), theirs)
+    with measuring():
+        return decide(Kind(ROUTE, engine, device, ", ".join(facts), theirs), contest, ranks)
 
 
 def contest_of(
@@ -62,15 +75,10 @@ def contest_of(
         rows: the numbers of rows to measure, ascending.
     """
 
-    def calls(multiply: Multiply) -> Callable[[int], Callable[[], object]]:
-        def call_of(rows: int) -> Callable[[], object]:
+    def calls(multiply: Multiply) -> Callable[[int], Call]:
+        def call_of(rows: int) -> Call:
             x = activations(rows, request)
-
-            def call() -> object:
-                with measuring():
-                    return multiply(x)
-
-            return call
+            return lambda: multiply(x)
 
         return call_of
 
