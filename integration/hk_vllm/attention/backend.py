@@ -56,7 +56,7 @@ def wrap(parent: Any, form: CacheForm, name: str) -> Any:
         hk_form=form,
         _cudagraph_support=weaker(parent_builder._cudagraph_support),
     )
-    impl = _subclass(f"{name}_Impl", (HKImpl, parent_impl), hk_form=form)
+    impl = _subclass(f"{name}_Impl", (HKImpl, parent_impl), hk_form=form, hk_parent=parent)
     return _subclass(
         name,
         (parent,),
