@@ -19,11 +19,12 @@ from vllm.model_executor.utils import is_weights_pre_processed
 from vllm.platforms import current_platform
 
 from hk_backend.engine.evidence import NoContest
-from hk_backend.engine.linear.contest import Multiply
+from hk_backend.engine.linear.contest import Multiply, activations
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.engine.linear.scales import as_channels
 from hk_backend.engine.linear.shards import CheckpointError
 from hk_backend.engine.linear.unset import check_scales, check_weight
+from hk_backend.ops import LinearRequest
 from hk_vllm.linear.codes import announce
 from hk_vllm.linear.contest import why_slower, with_own_tensors
 
@@ -49,21 +50,18 @@ def theirs_for(kernel: Any, layer: Any, ours: Prepare, theirs: Prepare) -> Any:
     # nothing else computes rotated weights
     if known is not None or is_attached(layer) or is_weights_pre_processed() or kernel.rotation:
         return known
-    following = next_class(kernel)
+    following, request = next_class(kernel), kernel.request(layer)
 
     def sides() -> tuple[Any, Multiply]:
         if following is None:
             raise NoContest("it has no kernel for such a layer")
-        mine, other = with_own_tensors(layer), with_own_tensors(layer)
+        mine = with_own_tensors(layer)
         try:
             ours(kernel, mine)
         except CheckpointError as error:
             raise NoContest(str(error)) from error  # HK packs the layer next, and raises it again
-        its = made(following, kernel.config)
-        theirs(its, other)
-        return mine, lambda x: its.apply_weights(other, x)
+        return mine, product_by(following, kernel.config, theirs, with_own_tensors(layer), request)
 
-    request = kernel.request(layer)
     name = "no kernel" if following is None else following.__name__
     layer.hk_left = why_slower(layer, request, name, sides)
     if layer.hk_left == "":
@@ -83,6 +81,27 @@ def next_class(kernel: Any) -> Any:
         if lists.is_supported_and_can_implement_kernel(each, kernel.config, None)[0]:
             return each
     return None
+
+
+def product_by(
+    following: Any, config: Any, prepare: Prepare, layer: Any, request: LinearRequest
+) -> Multiply:
+    """vLLM's own product, tried once: some kernels say that they support a CPU, and do not.
+
+    Raises:
+        NoContest: vLLM's kernel fails.
+    """
+
+    def multiply(x: torch.Tensor) -> object:
+        return kernel.apply_weights(layer, x)
+
+    try:
+        kernel = made(following, config)
+        prepare(kernel, layer)
+        multiply(activations(1, request))
+    except Exception as error:  # whatever a kernel or its preparation raises
+        raise NoContest(f"{following.__name__}: {type(error).__name__}: {error}") from error
+    return multiply
 
 
 def made(kernel: Any, config: Any) -> Any:
