@@ -16,6 +16,7 @@ import torch
 from vllm.config import VllmConfig, get_current_vllm_config
 from vllm.model_executor.layers.attention import Attention
 from vllm.platforms import current_platform
+from vllm.v1.attention.backends.utils import get_supported_kv_cache_layouts
 from vllm.v1.kv_cache_interface import (
     KVCacheTensor,
     compute_layer_kv_cache_shape_bytes,
@@ -157,7 +158,7 @@ def arguments_of(layer: dict[str, Any], backend: Any) -> dict[str, Any]:
 
 def allocated(backend: Any, spec: Any, blocks: int, device: torch.device) -> torch.Tensor:
     """A cache of so many blocks, `[B, H, N, C]`, in the layout that vLLM prefers for `backend`."""
-    layout = backend.supported_kv_cache_layouts()[0]
+    layout = get_supported_kv_cache_layouts([backend])[0]
     strides = compute_layout_strides(spec, blocks, 1, layout)
     size = prod(compute_layer_kv_cache_shape_bytes(spec, blocks))
     place = KVCacheTensor(size, [NAME], layer_stride=strides[0], block_stride=strides[1])
