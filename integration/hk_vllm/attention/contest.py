@@ -44,7 +44,9 @@ def decide_attention(impl: Any, layer: dict[str, Any]) -> Decision:
     """
     device = device_for(current_platform.device_type).name
     kind = Kind(ROUTE, "vLLM", device, described(impl), impl.hk_parent.get_name())
-    with torch.inference_mode():
+    if not impl.hk_measured:
+        return Decision(kind)
+    with torch.inference_mode():  # as requests run
         return decide(kind, lambda: contest(impl, layer), tensor_parallel())
 
 

@@ -47,6 +47,8 @@ class HKImpl(Parent):  # type: ignore[misc]
     hk_form: ClassVar[CacheForm]
     hk_parent: ClassVar[Any]
     """vLLM's own backend."""
+    hk_measured: ClassVar[bool]
+    """Whether HK serves only where it is faster than the parent."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

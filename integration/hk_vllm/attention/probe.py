@@ -86,7 +86,7 @@ class Backend(AttentionBackend):  # type: ignore[misc]
 
 def layers(rows: tuple[tuple[int, int], ...], shape: Any, count: int) -> list[Callable[[], object]]:
     """The forwards of `count` layers in a step of `rows` (query and cached tokens of each)."""
-    backend = wrap(Backend, FORMS["TRITON_ATTN"], "HK_NOTHING")
+    backend = wrap(Backend, FORMS["TRITON_ATTN"], "HK_NOTHING", measured=False)
     config = VllmConfig()
     before = torch.get_default_dtype()
     torch.set_default_dtype(shape.dtype)

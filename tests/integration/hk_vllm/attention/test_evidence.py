@@ -229,3 +229,15 @@ def test_each_set_of_kinds_has_its_own_graphs(bench: Bench, hk_cpu: Any) -> None
         return found
 
     assert key(True) != key(False)
+
+
+def test_a_probe_is_not_measured(bench: Bench, counters: RouteCounters) -> None:
+    """Its parent computes nothing, which would be faster."""
+    from hk_vllm.attention import probe
+
+    from hk_backend.bench.launch.measure import LayerShape
+
+    [forward] = probe.layers(((16, 0),), LayerShape(), 1)
+    forward()
+    assert bench.rows == []
+    assert counters.served == Tally(1, 16)
