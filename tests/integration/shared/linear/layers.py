@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from hk_backend import machine, reference
+from hk_backend import reference
 from hk_backend.devices.hip.emulated import emulated_device
 from hk_backend.engine.linear import stock
 from hk_backend.engine.linear.heads import Head
@@ -137,21 +137,6 @@ def test_a_method_of_somebody_else(engine: LinearEngine) -> None:
     layer.quant_method = Theirs()
     engine.load(layer, {"weight": weights()})
     assert left(engine, layer) == "Theirs does its own multiplication"
-
-
-def test_bfloat16_on_a_cpu_with_amx(
-    engine: LinearEngine, environment: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Left to torch, unless the user has named a device; float16 is served all the same."""
-    monkeypatch.setattr(machine, "advertises_amx", lambda: True)
-    environment(HK_DEVICE="auto", HK_EVIDENCE="measure", ONEDNN_MAX_CPU_ISA="AVX512_CORE_AMX")
-    why = "faster without HK: linear in bfloat16, on a CPU with AMX"
-    assert left(engine, loaded(engine)).startswith(why)
-    assert is_attached(loaded(engine, torch.float16))
-    environment(ONEDNN_MAX_CPU_ISA="AVX512_CORE_FP16")
-    assert is_attached(loaded(engine))
-    environment(HK_DEVICE="cpu", ONEDNN_MAX_CPU_ISA="AVX512_CORE_AMX")
-    assert is_attached(loaded(engine))
 
 
 def test_a_gpu_serves_what_is_known_to_be_faster(
