@@ -11,7 +11,6 @@ import torch
 from sglang.srt.layers.linear import LinearBase
 from sglang.srt.runtime_context import get_exec
 
-from hk_backend.engine import evidence
 from hk_backend.engine.linear import packed_layer
 from hk_backend.engine.linear.packed_layer import FORMAT_OF
 from hk_backend.engine.linear.route import ROUTE
@@ -76,13 +75,12 @@ def verdict_on(
 
 
 def why_not_packed(weight: torch.Tensor) -> str:
-    """Why HK does not serve a layer with the unquantised `weight` `[N, K]`; nothing if it does."""
+    """Why HK cannot serve a layer with the unquantised `weight` `[N, K]`; nothing if it can."""
     format = FORMAT_OF.get(weight.dtype)
     if format is None or weight.element_size() < 2:
         return f"a weight in {weight.dtype}"
     device_type, (n, k) = weight.device.type, weight.shape
-    why = verdict_on(format, n, k, weight.dtype, device_type).why
-    return why or evidence.verdict("linear", weight.dtype, device_type, "SGLang").why
+    return verdict_on(format, n, k, weight.dtype, device_type).why
 
 
 @contextmanager
