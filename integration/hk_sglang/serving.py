@@ -6,8 +6,11 @@ from typing import Any
 
 from sglang.srt.managers.scheduler import Scheduler
 
-from hk_backend.engine.evidence import requests_run
+from hk_backend.engine import loggers
+from hk_backend.engine.evidence import requests_run, say_measured
 from hk_backend.engine.patching import wrap
+
+logger = loggers.of("sglang", "plugin")
 
 
 def install() -> None:
@@ -16,5 +19,7 @@ def install() -> None:
 
 
 def _run(original: Any, scheduler: Any) -> Any:
+    """All models of the server are loaded, and a draft model shares their time to measure."""
+    say_measured("SGLang", logger)
     requests_run()
     return original(scheduler)

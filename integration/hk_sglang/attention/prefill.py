@@ -18,7 +18,6 @@ from sglang.srt.model_executor.runner_utils.capture_mode import get_is_capture_m
 from hk_backend.devices import device_for
 from hk_backend.engine import loggers
 from hk_backend.engine.attention import ROUTE, LayerTensors, survive
-from hk_backend.engine.evidence import say_measured
 from hk_backend.engine.strict import StrictError, refuse
 from hk_backend.ops import PagedKV
 from hk_backend.routing.metrics import count
@@ -63,8 +62,6 @@ class HKPrefill:
             for layer in layers_of(runner.model):
                 self._served(layer)
         self._say(name)
-        if measured:
-            say_measured("SGLang", logger)
 
     def _say(self, name: str) -> None:
         """In one line what is routed; in another one each reason for which a layer is not."""

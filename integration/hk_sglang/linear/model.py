@@ -13,7 +13,6 @@ from sglang.srt.model_executor.model_runner_components.weight_updater import Wei
 from sglang.srt.model_executor.runner_utils.capture_mode import get_is_capture_mode
 
 from hk_backend.engine import loggers
-from hk_backend.engine.evidence import say_measured
 from hk_backend.engine.linear.account import account as account_layers
 from hk_backend.engine.linear.folded import check_fold
 from hk_backend.engine.linear.heads import KEPT_HEAD, Head, quantization_of
@@ -95,7 +94,6 @@ def account(model: Any, asked: Head = KEPT_HEAD) -> None:
     parameter = next(iter(model.parameters()), None)
     device_type = "cpu" if parameter is None else parameter.device.type
     account_layers(_layers(model, asked), "SGLang", device_type, logger)
-    say_measured("SGLang", logger)
 
 
 def _layers(model: Any, asked: Head) -> Iterator[tuple[str, str]]:

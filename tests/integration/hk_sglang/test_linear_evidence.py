@@ -129,12 +129,19 @@ def test_nothing_is_measured_while_requests_run(bench: Bench) -> None:
     assert not bench.rows
 
 
-def test_requests_run_when_the_scheduler_begins(bench: Bench) -> None:
+def test_requests_run_when_the_scheduler_begins(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line says what was measured until then."""
     from sglang.srt.managers.scheduler import Scheduler
 
-    with pytest.raises(AttributeError):  # of a scheduler that has nothing
+    loaded(linear_layers)
+    with caplog.at_level("INFO"), pytest.raises(AttributeError):  # of a scheduler without a device
         Scheduler.run_event_loop(object())
-    assert left(linear_layers, loaded(linear_layers)).endswith("requests run already")
+    [line] = [each for each in caplog.messages if "measured 1 kind of linear layers" in each]
+    assert "1 by HK, 0 by SGLang" in line
+    other = loaded(linear_layers, torch.float16)
+    assert left(linear_layers, other).endswith("requests run already")
 
 
 # -- the head
