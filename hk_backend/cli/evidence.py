@@ -1,4 +1,4 @@
-"""What was measured on this machine, for `hk-backend status` and `tune`: who computes which layers,
+"""The measurements of this machine, for `hk-backend status` and `tune`: who computes which layers,
 and both times."""
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from hk_backend.engine.evidence import Decision
     from hk_backend.terms.measurements import Machine, Measurements, Times
 
-NOTHING = (
-    "nothing yet: start the engine with HK_BACKEND=1, or run HK_BACKEND=1 hk-backend tune MODEL"
-)
+NOTHING = "nothing yet: start the engine with HK_BACKEND=1, or run hk-backend tune MODEL"
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,7 @@ def _plain(times: Times) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was measured here, by the present versions, and how it is used.
+    """The measurements that the present versions have made here, and how they are used.
 
     Attributes:
         kinds: every kind of layer, with any number of threads.

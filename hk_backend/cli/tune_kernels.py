@@ -87,7 +87,7 @@ def tune_kernels(
 def _problems(
     model: str, tp: str, shapes: str, formats: str, tokens: str, kernels: Catalogue
 ) -> list[Problem]:
-    """What the options ask for, each once. Raises `typer.BadParameter`."""
+    """The problems that the options name, each once. Raises `typer.BadParameter`."""
     from hk_backend.bench.gemm.layers import MODELS, weights
     from hk_backend.bench.gemm.timers import Problem
     from hk_backend.bench.parse import parse_names, parse_numbers

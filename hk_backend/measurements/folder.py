@@ -44,7 +44,7 @@ def path_of(machine: Machine) -> Path:
 
 
 def read(machine: Machine) -> Measurements:
-    """What is kept for `machine`; nothing if its file is missing, corrupt or another machine's."""
+    """The measurements of `machine`; none if its file is missing, corrupt or another machine's."""
     path, nothing = path_of(machine), Measurements(machine=machine)
     if not path.exists():
         return nothing

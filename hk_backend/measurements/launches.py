@@ -1,4 +1,4 @@
-"""Which launch serves a linear layer on a GPU: the fastest that was timed here, else the planner's.
+"""The launch that serves a linear layer on a GPU: the fastest that was timed, else the planner's.
 
     choice = timed_here("gfx950").choose(family, m, n, k, compute_units=256)
 

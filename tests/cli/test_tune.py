@@ -52,7 +52,7 @@ def keep(layer: MeasuredLayer = LAYER) -> None:
 
 @pytest.fixture
 def loaded(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
-    """What a stand-in for a plugin was asked to load, and in which environment."""
+    """The models that a stand-in for a plugin was asked to load, and in which environment."""
     asked: list[dict[str, object]] = []
 
     def load(model: str, options: Sequence[str]) -> None:

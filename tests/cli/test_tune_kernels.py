@@ -52,8 +52,8 @@ def launches() -> list[MeasuredLaunch]:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
-    """What the clock is asked, which answers in the order of the questions: the second of each
-    problem is the fastest."""
+    """Questions to a clock, which answers in their order: the second of each problem is the
+    fastest."""
     questions: list[tuple[str, int, int]] = []
 
     def microseconds(self: object, entry: KernelEntry, splits: int, of: Problem) -> float:

@@ -47,7 +47,7 @@ def launch(family: Family, m: int, n: int, k: int, **changes: Any) -> MeasuredLa
 
 @contextmanager
 def timed(*launches: MeasuredLaunch, device: str = EMULATED, **variables: str) -> Iterator[Path]:
-    """As if these launches, and no others, had been timed on `device` before the process started
+    """Pretend that these launches, and no others, were timed on `device` before the process started
     with these environment variables."""
     with TemporaryDirectory() as kept:
         try:

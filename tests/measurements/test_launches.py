@@ -87,7 +87,7 @@ rows_of = st.lists(
 
 @given(rows=rows_of, m=st.integers(1, 700))
 def test_which_launch_decides_between_listed_rows(rows: list[tuple[int, str]], m: int) -> None:
-    """Its own M and fewer, down to half; the fewest rows, then what was measured."""
+    """A launch holds for its M and fewer, down to half; the fewest rows decide, then the source."""
     lines = [launch(m=rows, source=source) for rows, source in rows]
     found = Launches(lines).at(WEIGHT, m)
     holding = [each for each in lines if m <= each.m <= 2 * m]
@@ -146,7 +146,7 @@ def test_launches_of_the_file_that_the_user_names_come_first(tmp_path: Path) -> 
 
 
 def test_there_is_room_for_the_sums_of_every_launch() -> None:
-    """Of rows that nobody would think of, too: a launch in a graph cannot ask for more."""
+    """Odd numbers of rows count, too: a launch in a graph cannot ask for more."""
     m, n = 1000, 1024
 
     def room(of: Candidate) -> int:

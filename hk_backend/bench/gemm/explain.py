@@ -12,9 +12,9 @@ from hk_backend.kernels.gemm_plan import Candidate, candidates, costs, tiles_of
 from hk_backend.timing.calibration import error_of
 
 RIVALS = 8
-"""That are listed, the choice among them."""
+"""The number of launches that are listed, the choice among them."""
 FLOPS_PER_CLOCK = {"bf16": 4096, "f16": 4096, "e4m3": 8192}
-"""Of a CU, by what the matrix unit multiplies: the activations' format."""
+"""FLOPs of a CU per clock, by the format of the activations."""
 BYTES = {"bf16": 2, "f16": 2, "e4m3": 1}
 
 
@@ -38,7 +38,7 @@ class Rival:
 
 @dataclass(frozen=True)
 class Bound:
-    """What no kernel can pass: microseconds of the matrix units at their peak, of the memory."""
+    """The bound of every kernel: microseconds of the matrix units at their peak, of the memory."""
 
     matrix: float
     memory: float
@@ -84,7 +84,7 @@ class Explanation:
 def explain(
     layer: Layer, m: int, timer: Timer, clocked: int = 0, say: Callable[[str], object] = print
 ) -> Explanation:
-    """Of a layer with M rows.
+    """Explain the launch of a layer with M rows.
 
     Args:
         timer: the timing model of the GPU. clocked: how many of the rivals it times.
@@ -109,7 +109,7 @@ def explain(
 
 
 def bound(layer: Layer, m: int) -> Bound:
-    """By the peaks that the timing model's parameters state."""
+    """The bound by the peaks that the timing model's parameters state."""
     from hk_backend import _emulator
 
     of, n, k = layer.of, layer.n, layer.k

@@ -80,7 +80,7 @@ def weights(model: str, ranks: int = 1) -> dict[str, tuple[int, int]]:
 
 
 def name_of(n: int, k: int) -> str:
-    """What such a weight is called, where a model on one GPU or on eight has it; else `NxK`."""
+    """The name of such a weight, where a model on one GPU or on eight has it; else `NxK`."""
     for model in MODELS:
         for ranks in (1, 8):
             for name, shape in weights(model, ranks).items():

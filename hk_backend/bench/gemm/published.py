@@ -17,7 +17,7 @@ UNSCALED = f"{SQUARES}, FP8 without scales"
 
 @dataclass(frozen=True)
 class Stock:
-    """What one kernel takes for a weight `[n, k]`.
+    """The published times of one kernel for a weight `[n, k]`.
 
     `format`: of `gemm_formats.LAYERS`. `kernel`: who computes. `source`: who says so. Figures by
     the rows of the activations.

@@ -34,7 +34,7 @@ MODELLED = "modelled, the engine's kernel is not known"
 
 @dataclass
 class Loading:
-    """What this process has measured for the model that it is loading."""
+    """The measurements for the model that this process is loading."""
 
     budget: Budget = field(default_factory=Budget)
     seconds: float = 0.0
@@ -44,7 +44,7 @@ class Loading:
 
 @dataclass
 class Process:
-    """What this process knows.
+    """The knowledge of this process.
 
     Attributes:
         known: by kind, and by the machine with its threads. loading: reset by `say_measured`.
@@ -148,7 +148,9 @@ def _measured(kind: Kind, where: Machine, contest: Callable[[], Contest]) -> Dec
     began = stopwatch.now()
     try:
         with torch.no_grad(), _own_random_numbers():
-            times, unmeasured = measure(contest(), stopwatch, loading.budget.share)
+            made = contest()
+            share = loading.budget.share(stopwatch.now() - began)
+            times, unmeasured = measure(made, stopwatch, share)
     except NoContest as error:
         return Decision(kind, note=f"{kind.engine} cannot compute it: {error}")
     except Exception as error:  # whatever the engine or HK raises

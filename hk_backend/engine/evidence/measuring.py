@@ -31,11 +31,10 @@ class Budget:
     left: float = field(default_factory=lambda: float(os.environ.get(MEASURE_SECONDS, SECONDS)))
     kinds: int = KINDS
 
-    @property
-    def share(self) -> float:
-        """Seconds for the next kind: an equal part for each that a Llama still has; of further
-        kinds each gets half of the rest."""
-        return self.left / max(self.kinds, 2)
+    def share(self, spent: float) -> float:
+        """Seconds for the next kind, whose contest has taken `spent` seconds to make: an equal part
+        for each kind that a Llama still has; of further kinds each gets half of the rest."""
+        return max(self.left - spent, 0.0) / max(self.kinds, 2)
 
     def spend(self, seconds: float) -> None:
         """Take off what a kind has used."""

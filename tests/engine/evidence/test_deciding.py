@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,19 @@ def test_a_model_takes_no_more_than_its_seconds(clock: FakeClock) -> None:
         assert decision.times
         assert decision.unmeasured
     assert SECONDS / 2 < clock.seconds < SECONDS
+
+
+def test_the_time_to_make_a_contest_counts(clock: FakeClock) -> None:
+    """A layer's weight is packed for it."""
+
+    def slowly(contest: StandIn) -> Contest:
+        clock.seconds += 0.7
+        return contest()
+
+    for n in range(6):
+        contest = StandIn(clock, always(2 * MS, MS), always(3 * MS, MS))
+        decide(replace(KIND, layer=str(n)), partial(slowly, contest))
+    assert clock.seconds < SECONDS + 0.1
 
 
 def test_the_smallest_number_of_rows_is_measured_even_without_time(clock: FakeClock) -> None:
