@@ -34,7 +34,7 @@ class Budget:
     def share(self, spent: float) -> float:
         """Seconds for the next kind, whose contest has taken `spent` seconds to make: an equal part
         for each kind that a Llama still has; of further kinds each gets half of the rest."""
-        return max(self.left - spent, 0.0) / max(self.kinds, 2)
+        return max(self.left / max(self.kinds, 2) - spent, 0.0)
 
     def spend(self, seconds: float) -> None:
         """Take off what a kind has used."""
