@@ -16,6 +16,8 @@ FEWEST, MOST = 3, 21
 """Calls of each side that are timed for one number of rows."""
 SECONDS = 5.0
 """The time that all measurements of a model may take together, while an engine starts."""
+ENOUGH, CLEAR = 7, 1.5
+"""After so many pairs no more are timed if one side takes more than so many times the other's."""
 SHORTEST = 1e-9
 """Seconds: a clock may be too coarse for a call."""
 MEMORY_BOUND = 16
@@ -76,12 +78,20 @@ def _medians(sides: tuple[Call, Call], rows: int, stopwatch: Stopwatch, share: f
     end = stopwatch.now() + share
     samples: tuple[list[float], list[float]] = [], []
     for number in range(MOST):
-        if number >= FEWEST and stopwatch.now() > end:
+        if number >= FEWEST and (stopwatch.now() > end or _is_clear(*samples)):
             break
         for side in (0, 1) if number % 2 == 0 else (1, 0):
             samples[side].append(stopwatch.seconds(sides[side]))
     ours, theirs = map(_typical, samples)
     return Times(rows=rows, ours=ours, theirs=theirs)
+
+
+def _is_clear(ours: Sequence[float], theirs: Sequence[float]) -> bool:
+    """Whether more pairs would decide nothing: one side has taken far less time in enough pairs."""
+    if len(ours) < ENOUGH:
+        return False
+    ratio = _typical(ours) / _typical(theirs)
+    return max(ratio, 1 / ratio) > CLEAR
 
 
 def _typical(samples: Sequence[float]) -> float:

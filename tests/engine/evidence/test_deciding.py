@@ -127,6 +127,25 @@ def test_a_model_takes_no_more_than_its_seconds(clock: FakeClock) -> None:
     assert SECONDS / 2 < clock.seconds < SECONDS
 
 
+@pytest.mark.parametrize(("factor", "pairs"), [(1.0, 21), (1.4, 21), (1.6, 7), (0.6, 7)])
+def test_a_clear_answer_takes_fewer_pairs(factor: float, pairs: int, clock: FakeClock) -> None:
+    contest = StandIn(clock, always(SHORT), always(factor * SHORT), rows=(1,))
+    decide(KIND, contest)
+    warm_up = 1
+    assert contest.calls.count(("ours", 1)) == contest.calls.count(("theirs", 1)) == pairs + warm_up
+
+
+def test_each_side_goes_first_in_every_other_pair(clock: FakeClock) -> None:
+    contest = StandIn(clock, always(SHORT), always(SHORT), rows=(1,))
+    decide(KIND, contest)
+    names = [name for name, _ in contest.calls[2:]]
+    firsts = names[::2]
+    assert firsts == ["ours", "theirs"] * (len(firsts) // 2) + ["ours"]
+    assert all(
+        set(pair) == {"ours", "theirs"} for pair in zip(names[::2], names[1::2], strict=True)
+    )
+
+
 def test_the_time_to_make_a_contest_counts(clock: FakeClock) -> None:
     """A layer's weight is packed for it."""
 
@@ -158,7 +177,7 @@ def test_one_line_says_what_was_measured(
     deciding.say_measured("vLLM", log)
     deciding.say_measured("vLLM", log)
     assert caplog.messages == [
-        "hk_backend: measured 1 kind of linear layers in 0.3 s: 1 by HK, 0 by vLLM "
+        "hk_backend: measured 1 kind of linear layers in 0.1 s: 1 by HK, 0 by vLLM "
         "(hk-backend status shows both times)"
     ]
     restart(monkeypatch)
