@@ -5,8 +5,9 @@ HK_DEVICE    auto (default) | hip | cpu | cpu:amx | cpu:avx512_bf16 | cpu:avx512
              | cpu:portable | emulated:gfx942 | emulated:gfx950
 HK_STRICT    0 (default) | 1: a layer that would fall back is an error
 HK_CHECK     0 (default) to 1: share of calls that run beside the reference
-HK_EVIDENCE  use (default) | ignore: serve also where HK was measured slower than the engine
-HK_TUNING    a file of `hk-backend tune`: which GPU kernels serve linear layers, and what they take
+HK_EVIDENCE  measure (default): times that are taken while a model loads decide who computes a layer
+             | ignore: HK serves wherever it can | a file of times that were measured before
+HK_CACHE_DIR the folder that keeps measurements (default: the platform's folder for caches)
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from hk_backend.kernels.tuning import EMPTY, Tuning, load
+from hk_backend.terms.measurements import Measurements, MeasurementsError
+from hk_backend.terms.measurements import read as read_measurements
 
 Route = Literal["attention", "linear"]
 Device = Literal[
@@ -43,13 +45,14 @@ _EXPECTED = {
     "device": f"one of: {', '.join(DEVICES)}",
     "strict": "0 or 1",
     "check": "a share of calls between 0 and 1, for example 0.01",
-    "evidence": "use or ignore",
 }
 
 
 PREFIX = "HK_"
-INTERNAL = ("HK_METRICS_DIR", "HK_NATIVE")
-"""What an engine's first process sets for its children, and what the build reads."""
+MEASURE_SECONDS = "HK_MEASURE_SECONDS"
+"""The time that `hk-backend tune` gives to a model's measurements."""
+INTERNAL = ("HK_METRICS_DIR", "HK_NATIVE", MEASURE_SECONDS)
+"""What a process of ours sets for its children, and what the build reads."""
 OF_TESTS = "HK_TEST_"
 """How the variables begin that the tests set for each other."""
 
@@ -66,15 +69,14 @@ class Config(BaseSettings):
         env_ignore_empty=True,
         frozen=True,
         extra="ignore",
-        arbitrary_types_allowed=True,
     )
 
     backend: Annotated[frozenset[Route], NoDecode] = frozenset()
     device: Device = "auto"
     strict: Annotated[Literal[0, 1], NoDecode] = 0
     check: float = Field(default=0.0, ge=0.0, le=1.0)
-    evidence: Literal["use", "ignore"] = "use"
-    tuning: Annotated[Tuning, NoDecode] = EMPTY
+    evidence: Annotated[Literal["measure", "ignore"] | Measurements, NoDecode] = "measure"
+    cache_dir: Path | None = None
 
     @field_validator("backend", mode="before")
     @classmethod
@@ -93,11 +95,17 @@ class Config(BaseSettings):
     def _parse_strict(cls, value: object) -> object:
         return {"": 0, "0": 0, "1": 1}.get(value, value) if isinstance(value, str) else value
 
-    @field_validator("tuning", mode="before")
+    @field_validator("evidence", mode="before")
     @classmethod
-    def _read_tuning(cls, value: object) -> object:
-        """The whole file, before anything runs."""
-        return load(Path(value)) if isinstance(value, str) else value
+    def _read_evidence(cls, value: object) -> object:
+        """Read the whole file that the variable names, before anything runs."""
+        if not isinstance(value, str) or value in ("measure", "ignore"):
+            return value
+        try:
+            return read_measurements(Path(value))
+        except MeasurementsError as error:
+            expected = "expected measure, ignore, or a file that hk-backend tune has written"
+            raise ValueError(f"{expected}: {error}") from None
 
     @property
     def enabled(self) -> bool:

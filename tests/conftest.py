@@ -14,6 +14,7 @@ import logging
 import os
 from collections.abc import Generator
 from platform import machine as architecture
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -27,6 +28,10 @@ from tests.seed import VARIABLE, seed
 def pytest_configure(config: pytest.Config) -> None:
     # HK serves wherever it can: tests must not depend on what this machine's CPU is faster at
     os.environ.setdefault("HK_EVIDENCE", "ignore")
+    # what one test measures must not decide another, nor reach the user's own folder
+    folder = TemporaryDirectory(prefix="hk-measurements-")
+    if os.environ.setdefault("HK_CACHE_DIR", folder.name) == folder.name:
+        config.add_cleanup(folder.cleanup)
     os.environ.update(machine.workarounds())  # before torch multiplies in bfloat16: it reads once
     config.pluginmanager.register(Ledger())
     seed()  # before workers are started

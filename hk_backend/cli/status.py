@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hk_backend import __version__, machine
+from hk_backend.cli.evidence import Evidence, kept_here
 from hk_backend.cli.known_engines import ENGINES
 from hk_backend.config import ROUTES, Config, ConfigError, read_config, unknown_variables
 from hk_backend.terms.verdict import SERVED, Verdict, refused
@@ -24,7 +25,7 @@ class Status:
     """What a server that is started now, in this environment, would do.
 
     `invalid`: which variable of the environment is not valid, and why; then nothing is routed.
-    `notes`: what else is odd about it.
+    `notes`: what else is odd about it. `evidence`: who was measured to be faster here.
     """
 
     versions: dict[str, str | None]
@@ -34,6 +35,7 @@ class Status:
     routes: dict[str, Verdict]
     invalid: str
     notes: list[str]
+    evidence: Evidence
 
     def as_json(self) -> dict[str, Any]:
         """Plain data; a route is `{"on": bool, "why": str}`, why it is off."""
@@ -43,6 +45,7 @@ class Status:
             "device": {"name": self.device_name, **_on_off(self.device)},
             "routes": {name: _on_off(verdict) for name, verdict in self.routes.items()},
             "notes": self.notes,
+            "evidence": self.evidence.as_json(),
         }
 
 
@@ -61,6 +64,7 @@ def collect() -> Status:
         {route: route_verdict(route, device) for route in ROUTES},
         _invalid(),
         unknown_variables(),
+        kept_here(),
     )
 
 

@@ -123,9 +123,7 @@ class PrefillRoute:
             why the parent must compute instead, or nothing.
         """
         try:
-            prepared = self._prepared.get((paged, step.gathered))
-            if prepared is None or not prepared.launch(step.plan, tensors):
-                self._meet(step, paged, tensors, arguments())
+            self.launch(step, paged, tensors, arguments)
             if not self._check.due(lambda: device_for(tensors[0].device.type).is_capturing()):
                 return ""
             of = AttentionArguments(**arguments(), **step.rows(paged))
@@ -133,6 +131,18 @@ class PrefillRoute:
         except Exception as error:
             return survive(self._logger, error)
         return switch_off(self._logger, why) if why else ""
+
+    def launch(
+        self,
+        step: Step,
+        paged: bool,
+        tensors: LayerTensors,
+        arguments: Callable[[], dict[str, Any]],
+    ) -> None:
+        """As `compute`, but nothing is checked, and what breaks is raised."""
+        prepared = self._prepared.get((paged, step.gathered))
+        if prepared is None or not prepared.launch(step.plan, tensors):
+            self._meet(step, paged, tensors, arguments())
 
     def _meet(
         self, step: Step, paged: bool, tensors: LayerTensors, arguments: dict[str, Any]

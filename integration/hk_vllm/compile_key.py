@@ -7,6 +7,7 @@ anything is compiled, so a served layer adds its route there.
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 KEY = "hk_backend"
@@ -26,13 +27,19 @@ class HashedWith:
         return getattr(self._inner, name)
 
 
-def add_route(route: str) -> None:
-    """Enter `route` in the configuration that is current while layers are constructed."""
+def add_route(route: str, layers: str = "") -> None:
+    """Enter `route` in the configuration that is current while layers are constructed.
+
+    Args:
+        layers: those that it serves; a measurement may decide otherwise at another start.
+    """
     from vllm.config import get_current_vllm_config_or_none
 
     config = get_current_vllm_config_or_none()
     if config is None:
         return
+    if layers:
+        route = f"{route} of {hashlib.sha256(layers.encode()).hexdigest()[:16]}"
     extra = config.additional_config
     if isinstance(extra, dict):
         extra[KEY] = ",".join(sorted({*extra.get(KEY, "").split(","), route} - {""}))

@@ -35,7 +35,7 @@ def engine_says(monkeypatch: pytest.MonkeyPatch, **verdicts: Verdict) -> None:
 
 def test_json_has_versions_machine_device_and_routes() -> None:
     data = report()
-    assert set(data) == {"versions", "machine", "device", "routes", "notes"}
+    assert set(data) == {"versions", "machine", "device", "routes", "notes", "evidence"}
     assert data["versions"]["torch"].startswith("2.")
     assert data["machine"]["cores"] >= 1
     assert data["device"]["name"].startswith("cpu:")

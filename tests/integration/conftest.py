@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -11,6 +12,9 @@ import torch
 from hk_backend.config import get_config
 from hk_backend.engine.linear import route
 from tests.models import smollm2, tiny_llama
+
+if TYPE_CHECKING:
+    from tests.integration.shared.evidence import Bench
 
 pytest.register_assert_rewrite("tests.integration.shared")
 
@@ -40,6 +44,20 @@ def device(request: pytest.FixtureRequest, environment: Callable[..., None]) -> 
 def read_again() -> None:
     get_config.cache_clear()
     route._check_of.cache_clear()
+
+
+@pytest.fixture
+def bench(
+    environment: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Bench:
+    """A process that has measured nothing, whose measurements are the test's."""
+    from tests.integration.shared import evidence
+
+    environment(HK_EVIDENCE="measure", HK_DEVICE="auto", HK_CACHE_DIR=str(tmp_path / "kept"))
+    found = evidence.Bench()
+    monkeypatch.setattr(evidence.deciding, "measure", found.measure)
+    evidence.start_again(monkeypatch)
+    return found
 
 
 @pytest.fixture

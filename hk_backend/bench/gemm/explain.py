@@ -1,5 +1,4 @@
-"""Which kernel serves a linear layer on a GPU, and why: the choice and its rivals, what bounds
-them, what the engine's own kernel takes, and whether the layer is served at all."""
+"""The kernel that serves a linear layer on a GPU: the choice, its rivals, and what bounds them."""
 
 from __future__ import annotations
 
@@ -7,17 +6,15 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from hk_backend.bench.gemm.layers import Layer
 from hk_backend.bench.gemm.timers import Problem, Timer
-from hk_backend.engine.linear.judgement import Layer, judge
-from hk_backend.engine.linear.stock import Known
 from hk_backend.kernels.gemm_plan import Candidate, candidates, costs, tiles_of
-from hk_backend.terms.verdict import Verdict
 from hk_backend.timing.calibration import error_of
 
 RIVALS = 8
-"""That are listed, the choice among them."""
+"""The number of launches that are listed, the choice among them."""
 FLOPS_PER_CLOCK = {"bf16": 4096, "f16": 4096, "e4m3": 8192}
-"""Of a CU, by what the matrix unit multiplies: the activations' format."""
+"""FLOPs of a CU per clock, by the format of the activations."""
 BYTES = {"bf16": 2, "f16": 2, "e4m3": 1}
 
 
@@ -41,7 +38,7 @@ class Rival:
 
 @dataclass(frozen=True)
 class Bound:
-    """What no kernel can pass: microseconds of the matrix units at their peak, of the memory."""
+    """The bound of every kernel: microseconds of the matrix units at their peak, of the memory."""
 
     matrix: float
     memory: float
@@ -55,7 +52,7 @@ class Bound:
 class Explanation:
     """All that is known of a layer with M rows.
 
-    `choice`: what HK launches, by the file of HK_TUNING or the planner; `rivals`: the first is it.
+    `choice`: HK's launch, timed on this machine or planned. `rivals`: the first is the choice.
     """
 
     layer: Layer
@@ -63,17 +60,6 @@ class Explanation:
     choice: Candidate
     rivals: list[Rival]
     bound: Bound
-    stock: Known | None
-    verdict: Verdict
-
-    @property
-    def stock_said(self) -> str:
-        """Of the engine's own kernel with as many rows."""
-        if self.stock:
-            return f"{self.stock.microseconds:.4g} us ({self.stock.source})"
-        if self.layer.untuned:
-            return f"untuned ({self.layer.untuned})"
-        return "not known"
 
     def as_json(self) -> dict[str, Any]:
         """Plain data; times in microseconds."""
@@ -92,17 +78,13 @@ class Explanation:
             "model_error_rms": error_of("gemm"),
             "rivals": [asdict(rival) for rival in self.rivals],
             "bound": {**asdict(self.bound), "by": self.bound.name},
-            "stock": self.stock and self.stock._asdict(),
-            "untuned": layer.untuned,
-            "served_on_hip": self.verdict.ok,
-            "why": self.verdict.why,
         }
 
 
 def explain(
     layer: Layer, m: int, timer: Timer, clocked: int = 0, say: Callable[[str], object] = print
 ) -> Explanation:
-    """Of a layer with M rows.
+    """Explain the launch of a layer with M rows.
 
     Args:
         timer: the timing model of the GPU. clocked: how many of the rivals it times.
@@ -110,7 +92,7 @@ def explain(
     Raises:
         RuntimeError: a kernel that cannot go on in the emulator.
     """
-    choice = layer.ours(m)
+    choice = layer.launch(m)
     every = sorted(
         candidates(layer.family, m, layer.n, layer.k, layer.compute_units),
         key=lambda each: (not _same(each, choice), each.microseconds),
@@ -123,12 +105,11 @@ def explain(
             problem = Problem(layer.of, m, layer.n, layer.k)
             time = timer.microseconds(each.entry, each.splits, problem)
         rivals.append(_rival(each, layer, m, time))
-    stock = layer.theirs().get(m)
-    return Explanation(layer, m, choice, rivals, bound(layer, m), stock, judge(layer))
+    return Explanation(layer, m, choice, rivals, bound(layer, m))
 
 
 def bound(layer: Layer, m: int) -> Bound:
-    """By the peaks that the timing model's parameters state."""
+    """The bound by the peaks that the timing model's parameters state."""
     from hk_backend import _emulator
 
     of, n, k = layer.of, layer.n, layer.k

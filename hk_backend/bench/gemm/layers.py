@@ -1,9 +1,15 @@
-"""The weights of the linear layers of Llamas, as engines merge them and shard them over GPUs."""
+"""Linear layers on a GPU: the weights of Llamas, as engines merge and shard them, and the launch
+that HK serves one with."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from hk_backend.kernels.catalogue import Family
+from hk_backend.kernels.gemm_formats import Format, format_of
+from hk_backend.kernels.gemm_plan import Candidate
+from hk_backend.measurements.launches import Launches
 
 HEAD_SIZE = 128
 
@@ -32,6 +38,34 @@ class Llama:
         }
 
 
+@dataclass(frozen=True)
+class Layer:
+    """One kind of layer on one GPU.
+
+    `format`: of `gemm_formats.LAYERS`. `family`: the kernels that serve it, at least one. `timed`:
+    the launches that were timed there.
+    """
+
+    format: str
+    n: int
+    k: int
+    family: Family
+    compute_units: int
+    timed: Launches
+
+    def __str__(self) -> str:
+        return f"{self.format} {self.n}x{self.k}"
+
+    @property
+    def of(self) -> Format:
+        """The format of both operands."""
+        return format_of(self.family[0])
+
+    def launch(self, m: int) -> Candidate:
+        """HK's launch for M rows."""
+        return self.timed.choose(self.family, m, self.n, self.k, self.compute_units)
+
+
 MODELS: Mapping[str, Llama] = {
     "llama8b": Llama(4096, 14336, 32, 8),
     "llama70b": Llama(8192, 28672, 64, 8),
@@ -46,7 +80,7 @@ def weights(model: str, ranks: int = 1) -> dict[str, tuple[int, int]]:
 
 
 def name_of(n: int, k: int) -> str:
-    """What such a weight is called, where a model on one GPU or on eight has it; else `NxK`."""
+    """The name of such a weight, where a model on one GPU or on eight has it; else `NxK`."""
     for model in MODELS:
         for ranks in (1, 8):
             for name, shape in weights(model, ranks).items():

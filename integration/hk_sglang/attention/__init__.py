@@ -6,8 +6,9 @@ backend.py   the wrapper: a subclass of the parent's class, around HK's part
 prefill.py   HK's part: its layers, and each of their calls, counted
 batch.py     per batch: what HK computes of it, as metadata beside the parent's
 parent_rows.py  the rest of a batch that HK shares with the parent
-layers.py    per layer: whether HK serves it, and with which arguments
-caches.py      the pool as HK writes and reads it
+layers.py    per layer: whether HK can serve it, and with which arguments
+contest.py   per kind of layer: whether HK or the parent is faster, measured
+caches.py    the pool as HK writes and reads it
 pools.py     how the KV pool stores keys and values
 parents.py   what each parent multiplies by, and reads, in an FP8 pool
 """

@@ -6,7 +6,7 @@ needs of them is copied here. Nothing here waits for the device: lengths are kno
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,6 @@ import torch
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
 from hk_backend.engine.attention import Step, plan_step
-from hk_backend.engine.evidence import Loss, why_not_step
 from hk_backend.engine.rows import Selection, prefill_tokens, select, split_rows
 
 SERVED_MODES = (ForwardMode.EXTEND, ForwardMode.MIXED)
@@ -66,7 +65,7 @@ def plan_batch(
     pool: Any,
     req_to_token: torch.Tensor,
     reads_back: bool,
-    losses: Sequence[Loss] = (),
+    why_slower: Callable[[int], str] | None = None,
     serves: bool = True,
     cache_refusal: str = "",
 ) -> Plan | None:
@@ -76,7 +75,8 @@ def plan_batch(
         pool: the runner's `token_to_kv_pool`.
         req_to_token: `[requests, max_tokens]`, the slot of each token.
         reads_back: whether tokens of the batch itself are read from the pool, if HK can read it.
-        losses: where SGLang's own attention is faster.
+        why_slower: why SGLang is faster for a batch whose longest prompt has so many tokens, in all
+            layers; nothing if HK is in some. Default: nobody asked.
         serves: whether any layer is HK's; if none is, there may be no device to plan for.
         cache_refusal: why HK cannot read the pool, or nothing.
     """
@@ -92,7 +92,7 @@ def plan_batch(
     split = split_rows(starts, np.diff(starts) + np.array(cached), cache_refusal=cache_refusal)
     if not split.tokens:
         return Plan(batch, next(iter(split.left)), left=split.left) if split.left else None
-    refusal = why_not_step(losses, split.longest)
+    refusal = why_slower(split.longest) if why_slower else ""
     if refusal:
         return Plan(batch, refusal, left={refusal: prefill_tokens(starts)})
     device = batch.seq_lens.device

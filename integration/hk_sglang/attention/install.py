@@ -35,6 +35,9 @@ def register_attention() -> str:
         register_attention_backend,
     )
 
+    from hk_sglang import serving
+
+    serving.install()
     for name, factory in list(ATTENTION_BACKENDS.items()):
         if not hasattr(factory, "hk_original"):
             register_attention_backend(name)(routed(name, factory))

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from sglang.srt.layers.radix_attention import AttentionType, RadixAttention
 
-from hk_backend.engine import evidence, loggers
-from hk_backend.engine.attention import ROUTE, PrefillRoute, ask
+from hk_backend.engine import loggers
+from hk_backend.engine.attention import PrefillRoute, ask
+from hk_backend.engine.evidence import Decision
 from hk_backend.ops import AttentionRequest
 from hk_backend.terms.verdict import Verdict
 from hk_sglang.attention.pools import is_window_layer, layouts_of, refuse_pool
@@ -20,7 +21,8 @@ class ServedLayer:
     """What HK knows of a layer.
 
     `refusal`: why its prefill is the parent's; `cache_refusal`: why HK cannot read its cache (then
-    HK still serves batches without cached tokens); both empty if HK may. `arguments`: those of
+    HK still serves batches without cached tokens); both empty if HK may. `decision`: for which
+    lengths of prompts HK is faster; None: nobody asked. `arguments`: those of
     `ops.attention_prefill` that never change. `route`: its calls. `in_window_pool`: see
     `pools.is_window_layer`.
     """
@@ -30,6 +32,7 @@ class ServedLayer:
     route: PrefillRoute
     refusal: str = ""
     cache_refusal: str = ""
+    decision: Decision | None = None
     in_window_pool: bool = False
     _sinks_refusal: str | None = None
 
@@ -73,7 +76,6 @@ def judge(layer: Any, pool: Any, dtype: torch.dtype, device_type: str) -> Served
     )
     served = ServedLayer(request, arguments, PrefillRoute(loggers.of("sglang", "attention")))
     served.refusal = refuse_layer(layer) or refuse_pool(pool, layer.layer_id) or ask(request).why
-    served.refusal = served.refusal or evidence.verdict(ROUTE, dtype, device_type, "SGLang").why
     if not served.refusal:
         served.in_window_pool = is_window_layer(pool, layer.layer_id)
         served.cache_refusal = cache_verdict(request, pool, layer.layer_id).why

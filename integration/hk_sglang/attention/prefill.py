@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from sglang.srt.mem_cache.memory_pool import KVWriteLoc
 from sglang.srt.model_executor.runner_utils.capture_mode import get_is_capture_mode
 
 from hk_backend.devices import device_for
-from hk_backend.engine import evidence, loggers
+from hk_backend.engine import loggers
 from hk_backend.engine.attention import ROUTE, LayerTensors, survive
 from hk_backend.engine.strict import StrictError, refuse
 from hk_backend.ops import PagedKV
@@ -23,6 +24,7 @@ from hk_backend.routing.metrics import count
 from hk_backend.routing.routes import routes
 from hk_sglang.attention.batch import Plan, plan_batch
 from hk_sglang.attention.caches import Caches
+from hk_sglang.attention.contest import Evidence
 from hk_sglang.attention.layers import ServedLayer, judge, layers_of
 from hk_sglang.attention.parent_rows import ParentRows, parent_rows
 from hk_sglang.attention.parents import PARENTS
@@ -36,25 +38,29 @@ NO_STEP = "a layer that the model did not have when its batch was planned"
 class HKPrefill:
     """Beside `backend`, SGLang's `name`, of `runner`.
 
+    Args:
+        measured: whether HK serves only what it computes faster than `backend`.
+
     Raises:
         StrictError: a layer of the model is not served, and HK_STRICT=1.
     """
 
-    def __init__(self, backend: Any, name: str, runner: Any) -> None:
+    def __init__(self, backend: Any, name: str, runner: Any, measured: bool = True) -> None:
         self._backend = backend
         self._pool = backend.token_to_kv_pool
         self._parent = PARENTS[name]
         self._dtype: torch.dtype = runner.dtype
         self._device_type = torch.device(runner.device).type
-        self._losses = evidence.losses(ROUTE, self._dtype, self._device_type, "SGLang")
+        self._evidence = Evidence(self, backend, name, runner) if measured else None
         self._plan: Plan | None = None
         self._planning = False
         self._theirs: ParentRows | None = None
         self._layers: dict[Any, ServedLayer] = {}
         self.cache = Caches(self._pool, self._parent, runner.dtype)
         self._reads_back = self._parent.reads_fresh_back and self.cache.narrowed
-        for layer in layers_of(runner.model):
-            self._served(layer)
+        with self._evidence.loading() if self._evidence else nullcontext():
+            for layer in layers_of(runner.model):
+                self._served(layer)
         self._say(name)
 
     def _say(self, name: str) -> None:
@@ -84,6 +90,9 @@ class HKPrefill:
             self._layers[layer] = served
             if not served.refusal and not served.cache_refusal:
                 served.cache_refusal = self.cache.prove(layer)
+            if not served.refusal and self._evidence:
+                served.decision = self._evidence.decision_on(layer, served.request)
+                served.refusal = served.decision.somewhere.why
             refuse(served.refusal or served.cache_refusal)
         return served
 
@@ -110,7 +119,13 @@ class HKPrefill:
             served = [layer for layer in self._layers.values() if not layer.refusal]
             unreadable = next((layer.cache_refusal for layer in served if layer.cache_refusal), "")
             plan = plan_batch(
-                batch, self._pool, table, self._reads_back, self._losses, bool(served), unreadable
+                batch,
+                self._pool,
+                table,
+                self._reads_back,
+                self._evidence.why_slower if self._evidence else None,
+                bool(served),
+                unreadable,
             )
             if plan is not None and plan.theirs is not None and served:
                 parent = type(self._backend).__base__
@@ -118,6 +133,14 @@ class HKPrefill:
             return plan
         except Exception as error:
             return Plan(batch, survive(logger, error))
+
+    def rehearse(self, batch: Any) -> None:
+        """Plan a batch that nobody waits for, while the backend is not wrapped yet. Its calls are
+        counted as dummy ones, and HK_CHECK does not compare them."""
+        with self.planned(batch):
+            self._backend.init_forward_metadata(batch)
+        assert self._plan is not None
+        self._plan = replace(self._plan, dummy=True)
 
     # -- per layer
 
@@ -151,7 +174,7 @@ class HKPrefill:
                 assert v is not None
                 if self._theirs is not None:
                     self._theirs.attend(q, k, v, layer, extra, out)
-                count(ROUTE, "served", plan.tokens)
+                count(ROUTE, "dummy" if plan.dummy else "served", plan.tokens)
                 _count_left(plan.left or {})
                 return out
         if plan.dummy:
@@ -178,6 +201,8 @@ class HKPrefill:
         refusal = served.refusal or sinks or plan.refusal  # the layer's first
         if refusal:
             return refusal
+        if self._evidence and (slower := self._evidence.slower.get(id(served.decision))):
+            return slower
         if plan.step is None:
             return NO_STEP
         if served.cache_refusal and plan.paged:
@@ -226,12 +251,14 @@ class HKPrefill:
         except Exception as error:
             return survive(logger, error)
         assert step is not None
-        why = served.route.compute(
-            step,
-            plan.paged,
-            rows,
-            lambda: self._arguments(layer, paged, rows, extra.get("sinks")),
-        )
+
+        def arguments() -> dict[str, Any]:
+            return self._arguments(layer, paged, rows, extra.get("sinks"))
+
+        if plan.dummy:
+            served.route.launch(step, plan.paged, rows, arguments)
+            return ""
+        why = served.route.compute(step, plan.paged, rows, arguments)
         if not why:
             mine.put(part, out)
         return why

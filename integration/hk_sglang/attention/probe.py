@@ -61,7 +61,7 @@ def layers(rows: tuple[tuple[int, int], ...], shape: Any, count: int) -> list[Ca
     tables = SimpleNamespace(req_to_token=torch.zeros(len(rows), longest, dtype=torch.int32))
     backend: Any = Parent(pool, tables)
     runner = SimpleNamespace(dtype=shape.dtype, device="cpu", model=model)
-    backend.hk = HKPrefill(backend, PARENT, runner)
+    backend.hk = HKPrefill(backend, PARENT, runner, measured=False)
     backend.__class__ = wrapper_of(Parent)
     batch = _batch(rows)
     backend.init_forward_metadata(batch)

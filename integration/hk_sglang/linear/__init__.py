@@ -1,6 +1,7 @@
 """Linear layers of SGLang, computed by HK.
 
-layer.py         an SGLang layer: its name, and whether HK serves it
+layer.py         an SGLang layer: its name, and whether HK can serve it
+contest.py       whether HK or SGLang is faster for a layer, measured
 arrivals.py      parameters that are empty except while they are loaded
 unquantized.py   layers of bf16, fp16 and fp32 checkpoints
 head.py          the LM head, and embeddings that act as one

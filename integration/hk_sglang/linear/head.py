@@ -39,6 +39,7 @@ from hk_backend.engine.patching import MARK
 from hk_backend.ops.head_format import IN_HEAD, KEPT
 from hk_backend.routing.metrics import count
 from hk_sglang.linear.arrivals import release, releasing
+from hk_sglang.linear.contest import why_head_slower
 from hk_sglang.linear.layer import verdict_on, why_not_packed
 
 REPLACED = "an LM head whose table was replaced after it was loaded"
@@ -131,7 +132,7 @@ def pack_head(head: Any, model: Any, asked: Head = KEPT_HEAD) -> str:
             return "an LM head in another dtype than the model's"
     weight, format = head.weight, asked.format_of(head)
     if format == KEPT or weight.dtype not in FORMAT_OF:
-        if why := why_not_packed(weight):
+        if why := why_not_packed(weight) or why_head_slower(head, model):
             return why
         format = FORMAT_OF[weight.dtype]
     else:

@@ -10,6 +10,7 @@ def register_linear() -> str:
     verdict = check_linear()
     if not verdict:
         return f"SGLang is not one the plugin knows: {verdict.why}"
+    from hk_sglang import serving
     from hk_sglang.linear import (
         allow_list,
         checkpoints,
@@ -24,6 +25,6 @@ def register_linear() -> str:
     )
 
     parts = layer, unquantized, head, checkpoints, rotated, quantization, allow_list, loading
-    for part in (*parts, reading, model):
+    for part in (*parts, reading, model, serving):
         part.install()
     return ""

@@ -11,7 +11,6 @@ import torch
 from sglang.srt.layers.linear import LinearBase
 from sglang.srt.runtime_context import get_exec
 
-from hk_backend.engine import evidence
 from hk_backend.engine.linear import packed_layer
 from hk_backend.engine.linear.packed_layer import FORMAT_OF
 from hk_backend.engine.linear.route import ROUTE
@@ -56,13 +55,11 @@ def verdict_on(
     activations: str = "none",
     scale_kind: str | None = None,
     rotation: int = 0,
-    named: bool = False,
 ) -> Verdict:
     """Whether HK serves a layer with a weight `[n, k]` in this process.
 
     Args:
         device_type: torch's name; default: of the device that tensors are being made on.
-        named: see `packed_layer.verdict_on`.
     """
     if routes.verdict(ROUTE) and is_deterministic():
         return refused("--enable-deterministic-inference: not proven for HK")
@@ -71,18 +68,16 @@ def verdict_on(
     device_type = device_type or torch.get_default_device().type
     return packed_layer.verdict_on(
         LinearRequest(device_type, dtype, format, n, k, activations, scale_kind, rotation=rotation),
-        named=named,
     )
 
 
 def why_not_packed(weight: torch.Tensor) -> str:
-    """Why HK does not serve a layer with the unquantised `weight` `[N, K]`; nothing if it does."""
+    """Why HK cannot serve a layer with the unquantised `weight` `[N, K]`; nothing if it can."""
     format = FORMAT_OF.get(weight.dtype)
     if format is None or weight.element_size() < 2:
         return f"a weight in {weight.dtype}"
     device_type, (n, k) = weight.device.type, weight.shape
-    why = verdict_on(format, n, k, weight.dtype, device_type).why
-    return why or evidence.verdict("linear", weight.dtype, device_type, "SGLang").why
+    return verdict_on(format, n, k, weight.dtype, device_type).why
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from hk_backend.engine.patching import MARK
 from hk_backend.ops import linear
 from hk_backend.terms.packed_weight import PackedWeight
 from hk_sglang.linear.arrivals import arrived_shards, releasing
+from hk_sglang.linear.contest import why_slower
 from hk_sglang.linear.head import repack
 from hk_sglang.linear.layer import READ, read_by_models, why_not_packed
 
@@ -98,7 +99,7 @@ def why_left(method: Any, layer: Any) -> str:
         return f"a weight with {weight.dim()} axes"
     if read_by_models(layer):
         return READ
-    return why_not_packed(weight)
+    return why_not_packed(weight) or why_slower(layer)
 
 
 def _pack(layer: Any) -> None:

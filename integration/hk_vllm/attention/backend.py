@@ -47,8 +47,12 @@ def wrapper_of(member: str) -> Any:
     return wrap(parent, FORMS[member], PREFIX + member)
 
 
-def wrap(parent: Any, form: CacheForm, name: str) -> Any:
-    """A subclass of backend `parent` whose prefill HK computes."""
+def wrap(parent: Any, form: CacheForm, name: str, measured: bool = True) -> Any:
+    """A subclass of backend `parent` whose prefill HK computes.
+
+    Args:
+        measured: HK serves a layer only where it is faster than the parent.
+    """
     parent_builder, parent_impl = parent.get_builder_cls(), parent.get_impl_cls()
     builder = _subclass(
         f"{name}_Builder",
@@ -56,7 +60,13 @@ def wrap(parent: Any, form: CacheForm, name: str) -> Any:
         hk_form=form,
         _cudagraph_support=weaker(parent_builder._cudagraph_support),
     )
-    impl = _subclass(f"{name}_Impl", (HKImpl, parent_impl), hk_form=form)
+    impl = _subclass(
+        f"{name}_Impl",
+        (HKImpl, parent_impl),
+        hk_form=form,
+        hk_parent=parent,
+        hk_measured=measured,
+    )
     return _subclass(
         name,
         (parent,),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from vllm.v1.attention.backend import CommonAttentionMetadata
 
 from hk_backend.engine.attention import Step, plan_step
 from hk_backend.engine.rows import Bools, Selection, select, to_device
@@ -84,4 +86,37 @@ def batch_of(batch: Any, rows: Selection) -> Any:
         positions=None if batch.positions is None else rows.of_tokens(batch.positions),
         is_prefilling=None if batch.is_prefilling is None else batch.is_prefilling[rows.on_host],
         **{name: value for name, value in newer.items() if hasattr(batch, name)},
+    )
+
+
+def one_batch(
+    rows: Sequence[tuple[int, int]],
+    block_table: torch.Tensor,
+    slots: torch.Tensor,
+    device: torch.device,
+) -> CommonAttentionMetadata:
+    """A batch as the runner would describe it, of requests that have prompts to compute.
+
+    Args:
+        rows: query and cached tokens of each request.
+        block_table: int32 `[rows, max_blocks]`. slots: int64, where each new token is written.
+        device: where the engine computes; the tensors may lie elsewhere.
+    """
+    query_lens = torch.tensor([query for query, _ in rows], device="cpu")
+    starts = torch.zeros(len(rows) + 1, dtype=torch.int32, device="cpu")
+    starts[1:] = query_lens.cumsum(0)
+    cached = torch.tensor([cached for _, cached in rows], device="cpu")
+    lengths = (query_lens + cached).int()
+    return CommonAttentionMetadata(
+        query_start_loc=starts.to(device, copy=True),
+        query_start_loc_cpu=starts,
+        seq_lens=lengths.to(device, copy=True),
+        seq_lens_cpu_upper_bound=lengths,
+        num_reqs=len(rows),
+        num_actual_tokens=int(starts[-1]),
+        max_query_len=int(query_lens.max()),
+        max_seq_len=int(lengths.max()),
+        block_table_tensor=block_table.to(device),
+        slot_mapping=slots.to(device),
+        is_prefilling=query_lens > 1,
     )

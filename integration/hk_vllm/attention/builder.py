@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from vllm.v1.attention.backend import AttentionCGSupport, AttentionMetadataBuilder
 
-from hk_backend.engine import evidence, loggers, named_device
+from hk_backend.engine import loggers, named_device
 from hk_backend.engine.attention import Step, survive
+from hk_backend.engine.evidence import Decision, say_measured
 from hk_backend.engine.rows import Selection, prefill_tokens, split_rows
 from hk_backend.engine.strict import refuse
 from hk_vllm.attention.batch import (
@@ -95,7 +96,9 @@ class HKBuilder(Parent):  # type: ignore[misc]
         )
         for impl in impls:
             impl._hk_cache_refusal = self._hk_cache_refusal
-        self._hk_losses = impls[0]._hk_losses if impls else ()
+        decisions = [impl._hk_decision for impl in impls]
+        self._hk_decisions = {each.kind: each for each in decisions}.values()
+        say_measured("vLLM", logger)
         for why in () if impls else refusals(vllm_config, layer_names):
             said = "hk_backend: no attention layer is computed by HK: %s"
             logger.log(named_device.level(served=0), said, why)
@@ -191,7 +194,7 @@ class HKBuilder(Parent):  # type: ignore[misc]
         if not split.tokens:  # the parent's, who may have decode rows only
             return Plan(next(iter(split.left)), left=split.left) if split.left else None
         tokens = split.tokens + sum(split.left.values())
-        slower = evidence.why_not_step(self._hk_losses, split.longest)
+        slower = why_not(self._hk_decisions, split.longest)
         if slower:
             return Plan(slower, left={slower: tokens})
         try:
@@ -226,6 +229,12 @@ def refusals(vllm_config: Any, layer_names: list[str]) -> list[str]:
         getattr(layers[name].impl, "_hk_refusal", "") for name in layer_names if name in layers
     ]
     return [why for why in dict.fromkeys(found) if why]
+
+
+def why_not(decisions: Iterable[Decision], longest: int) -> str:
+    """Why a step whose longest row has `longest` query tokens is the parent's, or nothing: a layer
+    of the group would be slower."""
+    return next((why for each in decisions if (why := each.why_not(longest))), "")
 
 
 def refuse_cache(impls: list[Any], block_size: int) -> str:

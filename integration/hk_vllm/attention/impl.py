@@ -8,9 +8,10 @@ import torch
 from vllm.platforms import current_platform
 
 from hk_backend.devices import device_for
-from hk_backend.engine import cache_proof, evidence, loggers
+from hk_backend.engine import cache_proof, loggers
 from hk_backend.engine.attention import ROUTE, LayerTensors, PrefillRoute, survive
 from hk_backend.engine.cache_proof import SPARE_BLOCK, UnknownCacheForm
+from hk_backend.engine.evidence import Decision
 from hk_backend.engine.rows import Selection
 from hk_backend.engine.strict import refuse
 from hk_backend.ops import PagedKV
@@ -19,6 +20,7 @@ from hk_backend.routing.routes import routes
 from hk_vllm import compile_key
 from hk_vllm.attention.builder import Plan
 from hk_vllm.attention.cache_forms import CacheForm
+from hk_vllm.attention.contest import decide_attention
 from hk_vllm.attention.layer import (
     attention_request,
     cache_verdict,
@@ -43,6 +45,10 @@ class HKImpl(Parent):  # type: ignore[misc]
     """Mixin over a parent's attention implementation."""
 
     hk_form: ClassVar[CacheForm]
+    hk_parent: ClassVar[Any]
+    """vLLM's own backend."""
+    hk_measured: ClassVar[bool]
+    """Whether HK serves only where it is faster than the parent."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -62,17 +68,20 @@ class HKImpl(Parent):  # type: ignore[misc]
         self._hk_cache_refusal = ""
         self._hk_route = PrefillRoute(logger)
         self._hk_request = attention_request(self, layer)
-        self._hk_refusal = refuse(layer_verdict(self, layer).why)
-        where = current_platform.device_type
-        self._hk_losses = evidence.losses(ROUTE, self._hk_dtype, where, "vLLM")
+        why = layer_verdict(self, layer).why
+        self._hk_decision: Decision | None = None if why else decide_attention(self, layer)
+        if self._hk_decision is not None:
+            why = self._hk_decision.somewhere.why
+        self._hk_refusal = refuse(why)
         if self._hk_refusal:
             said = "hk_backend: layers left to vLLM's attention: %s"
             loggers.info_once(logger, said, self._hk_refusal)
         else:
+            assert self._hk_decision is not None
             device = device_for(current_platform.device_type).name
             said = "hk_backend: prefill attention is computed by HK on %s"
             loggers.info_once(logger, said, device)
-            compile_key.add_route(ROUTE)
+            compile_key.add_route(ROUTE, self._hk_decision.kind.layer)
             # the query as the model computed it: HK does not take a quantised one
             self.supports_quant_query_input = False
 

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from vllm.v1.attention.backend import AttentionType
 
-from hk_backend.engine import evidence
-from hk_backend.engine.attention import ROUTE, ask
+from hk_backend.engine.attention import ask
 from hk_backend.ops import AttentionRequest
 from hk_backend.terms.verdict import Verdict, refused
 
@@ -39,7 +38,7 @@ def kv_dtype(kv_cache_dtype: str, model_dtype: torch.dtype) -> torch.dtype | Non
 
 
 def layer_verdict(impl: Any, layer: dict[str, Any]) -> Verdict:
-    """Whether HK serves the prefill of `impl`, which was constructed with the arguments `layer`."""
+    """Whether HK can serve the prefill of `impl`, constructed with the arguments `layer`."""
     from vllm import envs
 
     if layer["attn_type"] != AttentionType.DECODER:
@@ -54,8 +53,7 @@ def layer_verdict(impl: Any, layer: dict[str, Any]) -> Verdict:
         return refused("context parallelism")
     if envs.VLLM_BATCH_INVARIANT:
         return refused("VLLM_BATCH_INVARIANT: not proven for HK")
-    request = attention_request(impl, layer)
-    return ask(request) and evidence.verdict(ROUTE, request.dtype, request.device_type, "vLLM")
+    return ask(attention_request(impl, layer))
 
 
 def attention_request(impl: Any, layer: dict[str, Any]) -> AttentionRequest:

@@ -17,6 +17,7 @@ from vllm.v1.attention.backend import (
 )
 
 from hk_vllm.attention.backend import wrap
+from hk_vllm.attention.batch import one_batch
 from hk_vllm.attention.cache_forms import FORMS
 
 BLOCK_SIZE, NUM_BLOCKS = 16, 4
@@ -85,7 +86,7 @@ class Backend(AttentionBackend):  # type: ignore[misc]
 
 def layers(rows: tuple[tuple[int, int], ...], shape: Any, count: int) -> list[Callable[[], object]]:
     """The forwards of `count` layers in a step of `rows` (query and cached tokens of each)."""
-    backend = wrap(Backend, FORMS["TRITON_ATTN"], "HK_NOTHING")
+    backend = wrap(Backend, FORMS["TRITON_ATTN"], "HK_NOTHING", measured=False)
     config = VllmConfig()
     before = torch.get_default_dtype()
     torch.set_default_dtype(shape.dtype)
@@ -110,24 +111,10 @@ def _impl(backend: Any, shape: Any) -> Any:
 
 
 def _batch(rows: tuple[tuple[int, int], ...]) -> CommonAttentionMetadata:
-    query_lens = torch.tensor([query for query, _ in rows])
-    starts = torch.zeros(len(rows) + 1, dtype=torch.int32)
-    starts[1:] = query_lens.cumsum(0)
-    lengths = torch.tensor([query + cached for query, cached in rows], dtype=torch.int32)
-    blocks = -(-int(lengths.max()) // BLOCK_SIZE)
-    return CommonAttentionMetadata(
-        query_start_loc=starts,
-        query_start_loc_cpu=starts.clone(),
-        seq_lens=lengths,
-        seq_lens_cpu_upper_bound=lengths.clone(),
-        num_reqs=len(rows),
-        num_actual_tokens=int(starts[-1]),
-        max_query_len=int(query_lens.max()),
-        max_seq_len=int(lengths.max()),
-        block_table_tensor=torch.zeros(len(rows), blocks, dtype=torch.int32),
-        slot_mapping=torch.zeros(int(starts[-1]), dtype=torch.int64),
-        is_prefilling=query_lens > 1,
-    )
+    blocks = -(-max(query + cached for query, cached in rows) // BLOCK_SIZE)
+    table = torch.zeros(len(rows), blocks, dtype=torch.int32)
+    slots = torch.zeros(sum(query for query, _ in rows), dtype=torch.int64)
+    return one_batch(rows, table, slots, torch.device("cpu"))
 
 
 def _forward(

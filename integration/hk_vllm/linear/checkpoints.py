@@ -6,6 +6,7 @@ See hk_backend.engine.linear.scales for what they change.
 from __future__ import annotations
 
 import functools
+from copy import copy
 from typing import Any
 
 from vllm.model_executor.layers.quantization.compressed_tensors import compressed_tensors
@@ -34,6 +35,7 @@ from hk_vllm.linear.created import (
     verdict_on_created,
 )
 from hk_vllm.linear.kernels import HKKernel, HKMxKernel
+from hk_vllm.linear.next_kernel import theirs_for
 from hk_vllm.linear.rotated import check_served
 
 FP8_METHODS = {
@@ -68,11 +70,24 @@ def install() -> None:
 def _process(kernel_name: str, original: Any, method: Any, layer: Any) -> None:
     if is_released(layer):
         return  # by an earlier call, and nothing was loaded since
-    process = getattr(getattr(method, kernel_name, None), "process_checkpoint", None)
+    kernel = getattr(method, kernel_name, None)
+    process = getattr(kernel, "process_checkpoint", None)
     if process is None or is_weights_pre_processed():
         original(method, layer)
-    else:
+        return
+
+    def theirs(its_kernel: Any, its_layer: Any) -> None:
+        its_method = copy(method)
+        setattr(its_method, kernel_name, its_kernel)
+        original(its_method, its_layer)
+
+    def ours(kernel: Any, layer: Any) -> None:
+        kernel.process_checkpoint(layer)
+
+    if theirs_for(kernel, layer, ours, theirs) is None:
         process(layer)
+    else:
+        original(method, layer)
 
 
 def _create(kernel_name: str, original: Any, method: Any, *args: Any, **kwargs: Any) -> None:

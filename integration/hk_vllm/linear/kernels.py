@@ -1,12 +1,13 @@
 """Puts HK first in vLLM's lists of linear kernels; what it refuses goes to the next in the list.
 
 Each class reads a layer's parameters as vLLM's schemes leave them, packs them once, and computes
-with the packed weight alone.
+with the packed weight alone. Where vLLM's next kernel was measured to be faster, the layer is
+handed over to it (next_kernel.py).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from vllm.model_executor.kernels import linear as lists
@@ -20,12 +21,13 @@ from vllm.model_executor.kernels.linear.scaled_mm.ScaledMMLinearKernel import (
     FP8ScaledMMLinearKernel,
 )
 from vllm.model_executor.layers.quantization.utils.quant_utils import kMxfp4Dynamic
-from vllm.platforms import PlatformEnum
+from vllm.platforms import PlatformEnum, current_platform
 
 from hk_backend.engine.linear.packed_layer import FORMAT_OF, is_released, pack_layer, release
 from hk_backend.engine.linear.scales import as_channels, one_input_scale
+from hk_backend.ops import LinearRequest
 from hk_backend.terms.verdict import Verdict, refused
-from hk_backend.terms.weight_format import rotated_activations
+from hk_backend.terms.weight_format import MX_BLOCK, rotated_activations
 from hk_vllm.linear.codes import announced, multiply
 from hk_vllm.linear.created import blocks_verdict, verdict_on_created
 from hk_vllm.linear.kernel_keys import (
@@ -35,6 +37,7 @@ from hk_vllm.linear.kernel_keys import (
     mx_verdict,
     scale_kind_of,
 )
+from hk_vllm.linear.next_kernel import theirs_for
 
 Answer = tuple[bool, str | None]
 
@@ -53,6 +56,12 @@ class HKKernel:
     """Mixin: what all of HK's kernel classes share. `verdict` and `pack` are each class's own."""
 
     config: Any
+    listed_in: ClassVar[str]
+    """vLLM's list (module vllm.model_executor.kernels.linear) that the class is in."""
+    weight_name = "weight"
+    """In the checkpoint; set by checkpoints.py, as is:"""
+    rotation = 0
+    """How many channels of the input are rotated together, as the weight has been; 0: none."""
 
     @classmethod
     def verdict(cls, config: Any) -> Verdict:
@@ -68,8 +77,17 @@ class HKKernel:
         return verdict.ok, verdict.why or None
 
     def process_weights_after_loading(self, layer: Any) -> None:
-        if not is_released(layer):
+        if is_released(layer):
+            return
+        theirs = theirs_for(self, layer, pack, prepare)
+        if theirs is None:
             self.pack(layer)
+        else:
+            theirs.process_weights_after_loading(layer)
+
+    def request(self, layer: Any) -> LinearRequest:
+        """What is asked of HK for `layer`, whose tensors have been loaded."""
+        raise NotImplementedError
 
     def pack(self, layer: Any) -> None:
         raise NotImplementedError
@@ -84,13 +102,49 @@ class HKKernel:
     def apply_weights(
         self, layer: Any, x: Any, bias: torch.Tensor | None = None, **_: Any
     ) -> torch.Tensor:
+        theirs = getattr(layer, "hk_theirs", None)
+        if theirs is not None:
+            computed: torch.Tensor = theirs.apply_weights(layer, x, bias)
+            return computed
         out_dtype = getattr(self.config, "out_dtype", None)
         quantiser = getattr(self, "quant_fp8", None)
         return multiply(layer, x, bias, out_dtype, self.codes_key(), quantiser)
 
 
-class HKFp8LinearKernel(HKKernel, FP8ScaledMMLinearKernel):  # type: ignore[misc]
+def pack(kernel: HKKernel, layer: Any) -> None:
+    """Prepare `layer` for HK."""
+    kernel.pack(layer)
+
+
+def prepare(kernel: Any, layer: Any) -> None:
+    """Prepare `layer` for a kernel of vLLM."""
+    kernel.process_weights_after_loading(layer)
+
+
+class HKFp8Kernel(HKKernel):
+    """Mixin: FP8 weights."""
+
+    def activations(self) -> str:
+        """HK's name for how activations are rounded."""
+        return activations_of(self.config.activation_quant_key)
+
+    def request(self, layer: Any) -> LinearRequest:
+        weight, (n, k) = self.config.weight_quant_key, self.config.weight_shape
+        return LinearRequest(
+            current_platform.device_type,
+            self.config.input_dtype,
+            FORMAT_OF[weight.dtype],
+            n,
+            k,
+            self.activations(),
+            scale_kind_of(weight),
+        )
+
+
+class HKFp8LinearKernel(HKFp8Kernel, FP8ScaledMMLinearKernel):  # type: ignore[misc]
     """FP8 weights with a scale per tensor or output channel, FP8 activations."""
+
+    listed_in = "_POSSIBLE_FP8_KERNELS"
 
     @classmethod
     def verdict(cls, config: Any) -> Verdict:
@@ -116,7 +170,6 @@ class HKFp8LinearKernel(HKKernel, FP8ScaledMMLinearKernel):  # type: ignore[misc
         self._pack(layer, layer.weight.data, scales)
 
     def _pack(self, layer: Any, weight: torch.Tensor, scales: torch.Tensor) -> None:
-        activations = activations_of(self.config.activation_quant_key)
         static = None
         if self.config.activation_quant_key.scale.static:
             static = one_input_scale(layer)
@@ -125,7 +178,7 @@ class HKFp8LinearKernel(HKKernel, FP8ScaledMMLinearKernel):  # type: ignore[misc
             weight,
             FORMAT_OF[weight.dtype],
             scales,
-            activations=activations,
+            activations=self.activations(),
             input_scale=static,
         )
         release(layer, "weight_scale", "input_scale")
@@ -139,6 +192,8 @@ class HKFp8LinearKernel(HKKernel, FP8ScaledMMLinearKernel):  # type: ignore[misc
 class HKWeightOnlyFp8LinearKernel(HKFp8LinearKernel):
     """FP8 weights with scales of any kind, activations as they are."""
 
+    listed_in = "_POSSIBLE_WFP8A16_KERNELS"
+
     @classmethod
     def verdict(cls, config: Any) -> Verdict:
         kind = scale_kind_of(config.weight_quant_key)
@@ -148,6 +203,9 @@ class HKWeightOnlyFp8LinearKernel(HKFp8LinearKernel):
 
     def codes_key(self) -> None:
         return None
+
+    def activations(self) -> str:
+        return "none"
 
     def pack(self, layer: Any) -> None:
         blocks = getattr(layer, "weight_scale_inv", None)
@@ -161,8 +219,10 @@ class HKWeightOnlyFp8LinearKernel(HKFp8LinearKernel):
         release(layer, "weight_scale", "weight_scale_inv", "input_scale")
 
 
-class HKFp8BlockLinearKernel(HKKernel, Fp8BlockScaledMMLinearKernel):  # type: ignore[misc]
+class HKFp8BlockLinearKernel(HKFp8Kernel, Fp8BlockScaledMMLinearKernel):  # type: ignore[misc]
     """FP8 weights in 128x128 blocks, FP8 activations per token and 128 channels."""
+
+    listed_in = "_POSSIBLE_FP8_BLOCK_KERNELS"
 
     @classmethod
     def verdict(cls, config: Any) -> Verdict:
@@ -185,7 +245,7 @@ class HKFp8BlockLinearKernel(HKKernel, Fp8BlockScaledMMLinearKernel):  # type: i
             layer.weight.data,
             FORMAT_OF[layer.weight.dtype],
             params.block_scale.float(),
-            activations="token_block",
+            activations=self.activations(),
             names={"scales": name},
         )
         release(layer, name, "input_scale")
@@ -197,12 +257,14 @@ class HKFp8BlockLinearKernel(HKKernel, Fp8BlockScaledMMLinearKernel):  # type: i
 class HKMxKernel(HKKernel):
     """Mixin: weights of an OCP microscaling format, activations in the same or as they are."""
 
-    weight_name = "weight"
-    """In the checkpoint; set by checkpoints.py, as is:"""
     weight_only = False
-    """Whether the checkpoint asks for activations as they are; and:"""
-    rotation = 0
-    """How many channels of the input are rotated together, as the weight has been; 0: none."""
+    """Whether the checkpoint asks for activations as they are; set by checkpoints.py."""
+
+    def request(self, layer: Any) -> LinearRequest:
+        n, blocks = layer.weight_scale.shape
+        dtype = torch.get_default_dtype()  # vLLM processes layers under the model's
+        where = current_platform.device_type
+        return LinearRequest(where, dtype, self.format(), n, blocks * MX_BLOCK, self.activations())
 
     def format(self) -> str:
         raise NotImplementedError
@@ -228,6 +290,8 @@ class HKMxKernel(HKKernel):
 class HKMxfp8LinearKernel(HKMxKernel, Mxfp8LinearKernel):  # type: ignore[misc]
     """mxfp8 (e4m3fn elements)."""
 
+    listed_in = "_POSSIBLE_MXFP8_KERNELS"
+
     @classmethod
     def verdict(cls, config: Any) -> Verdict:
         if config.bmm_batch_size is not None:
@@ -241,6 +305,8 @@ class HKMxfp8LinearKernel(HKMxKernel, Mxfp8LinearKernel):  # type: ignore[misc]
 
 class HKMxfp6LinearKernel(HKMxKernel, MxFp6LinearKernel):  # type: ignore[misc]
     """mxfp6, e2m3 or e3m2."""
+
+    listed_in = "_POSSIBLE_MXFP6_KERNELS"
 
     @classmethod
     def verdict(cls, config: Any) -> Verdict:
@@ -259,6 +325,8 @@ class HKMxfp6LinearKernel(HKMxKernel, MxFp6LinearKernel):  # type: ignore[misc]
 class HKMxfp4LinearKernel(HKMxKernel, MxFp4LinearKernel):  # type: ignore[misc]
     """mxfp4 (e2m1 elements)."""
 
+    listed_in = "_POSSIBLE_MXFP4_KERNELS"
+
     @classmethod
     def verdict(cls, config: Any) -> Verdict:
         if config.activation_quant_key not in (None, kMxfp4Dynamic):
@@ -269,15 +337,18 @@ class HKMxfp4LinearKernel(HKMxKernel, MxFp4LinearKernel):  # type: ignore[misc]
         return "mxfp4"
 
 
-KERNELS: dict[str, type] = {
-    "_POSSIBLE_FP8_KERNELS": HKFp8LinearKernel,
-    "_POSSIBLE_FP8_BLOCK_KERNELS": HKFp8BlockLinearKernel,
-    "_POSSIBLE_WFP8A16_KERNELS": HKWeightOnlyFp8LinearKernel,
-    "_POSSIBLE_MXFP8_KERNELS": HKMxfp8LinearKernel,
-    "_POSSIBLE_MXFP6_KERNELS": HKMxfp6LinearKernel,
-    "_POSSIBLE_MXFP4_KERNELS": HKMxfp4LinearKernel,
+KERNELS: dict[str, type[HKKernel]] = {
+    kernel.listed_in: kernel
+    for kernel in (
+        HKFp8LinearKernel,
+        HKFp8BlockLinearKernel,
+        HKWeightOnlyFp8LinearKernel,
+        HKMxfp8LinearKernel,
+        HKMxfp6LinearKernel,
+        HKMxfp4LinearKernel,
+    )
 }
-"""vLLM's lists (module vllm.model_executor.kernels.linear), and HK's class for each."""
+"""HK's class for each of vLLM's lists."""
 
 
 def counterpart(kernel: Any, weight_only: bool) -> type[HKKernel] | None:

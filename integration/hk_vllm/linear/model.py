@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import sys
 from contextvars import ContextVar
 from typing import Any
@@ -21,6 +20,7 @@ from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 from vllm.platforms import current_platform
 
 from hk_backend.engine import loggers
+from hk_backend.engine.evidence import say_measured
 from hk_backend.engine.linear.account import account as account_layers
 from hk_backend.engine.linear.account import tables_as_heads as heads_among
 from hk_backend.engine.linear.folded import check_fold
@@ -55,6 +55,7 @@ def _load(
         account(model)
         if why := share_table(model, why_table_stays(vllm_config)):
             logger.warning("hk_backend: the embedding keeps its table in 16 bits: %s", why)
+        say_measured("vLLM", logger)
     return model
 
 
@@ -145,8 +146,7 @@ def account(model: Any) -> None:
     if device:
         # a graph holds the packed layout of this device, in the layers that are packed
         served = "\n".join(name for name, why in layers if not why)
-        digest = hashlib.sha256(served.encode()).hexdigest()[:16]
-        compile_key.add_route(f"{ROUTE} on {device} of {digest}")
+        compile_key.add_route(f"{ROUTE} on {device}", served)
 
 
 def tables_as_heads(model: Any) -> list[Any]:

@@ -2,7 +2,8 @@
 
 The methods are patched on their classes, so that layers which a quantised checkpoint leaves
 unquantised are covered too. A layer's weight is packed when vLLM has loaded it, and vLLM's copy is
-released at once, layer by layer. The LM head keeps its table (head.py).
+released at once, layer by layer. The LM head keeps its table (head.py). Before the first layer of a
+kind is packed, HK is measured beside vLLM's method (contest.py).
 """
 
 from __future__ import annotations
@@ -19,19 +20,23 @@ from vllm.model_executor.layers.vocab_parallel_embedding import (
 from vllm.model_executor.utils import is_weights_pre_processed
 from vllm.platforms import current_platform
 
-from hk_backend.engine import evidence
+from hk_backend.engine.linear.contest import Multiply, stand_in
 from hk_backend.engine.linear.packed_layer import FORMAT_OF, is_released, pack_layer, release
 from hk_backend.engine.linear.route import is_attached, packed_or
 from hk_backend.engine.linear.shared_table import in_head_or, is_empty
 from hk_backend.engine.patching import MARK
+from hk_backend.ops import LinearRequest
 from hk_vllm.linear import head
+from hk_vllm.linear.contest import why_slower, with_own_tensors
 from hk_vllm.linear.created import LATENT
 from hk_vllm.linear.layer import linear_backend, verdict_on
+
+METHODS = UnquantizedLinearMethod, UnquantizedEmbeddingMethod
 
 
 def install() -> None:
     """Change both methods; harmless to call again."""
-    for method in (UnquantizedLinearMethod, UnquantizedEmbeddingMethod):
+    for method in METHODS:
         if not hasattr(method.apply, MARK):
             _change(method)
             if method is UnquantizedEmbeddingMethod:
@@ -100,8 +105,25 @@ def _why_left(method: Any, layer: Any, is_head: bool = False) -> str | None:
     if is_head and head.format_of(layer) != format:
         return ""  # asked for, and checked
     n, k = weight.shape
-    why = verdict_on(format, n, k, weight.dtype).why
-    return why or evidence.verdict("linear", weight.dtype, current_platform.device_type, "vLLM").why
+    if not (verdict := verdict_on(format, n, k, weight.dtype)):
+        return verdict.why
+    request = LinearRequest(current_platform.device_type, weight.dtype, format, n, k)
+    theirs = f"{type(method).__name__} on {type(current_platform).__name__}"
+
+    def sides() -> tuple[Any, Multiply]:
+        return sides_of(method, layer, format)
+
+    return why_slower(layer, request, theirs, sides, is_head=is_head)
+
+
+def sides_of(method: Any, layer: Any, format: str) -> tuple[Any, Multiply]:
+    """A copy of `layer` packed by HK, and vLLM's product as its method would serve it."""
+    ours, theirs = stand_in(layer), with_own_tensors(layer)
+    pack_layer(ours, layer.weight.data, format)
+    stock = next(each for each in METHODS if isinstance(method, each))
+    getattr(stock.process_weights_after_loading, MARK)(method, theirs)
+    compute = getattr(stock.apply, MARK)
+    return ours, lambda x: compute(method, theirs, x)
 
 
 def _pack(layer: Any) -> None:

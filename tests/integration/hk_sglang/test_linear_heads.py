@@ -13,12 +13,11 @@ from sglang.srt.layers.logits_processor import LogitsProcessor
 from sglang.srt.layers.utils import PPMissingLayer
 from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
 
-from hk_backend import machine, reference
+from hk_backend import reference
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.routing.routes import routes
 from hk_backend.routing.shadow_check import largest_error, tolerance
 from tests.integration.hk_sglang.linear_layers import (
-    environment,
     installed,
     made,
     rank,
@@ -207,16 +206,6 @@ def test_a_head_in_another_dtype(flag: str, value: object) -> None:
     whole = head_of()
     setattr(whole.logits_processor, flag, value)
     assert account(whole) == (0, {"an LM head in another dtype than the model's": 1})
-
-
-def test_bfloat16_on_a_cpu_with_amx(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "advertises_amx", lambda: True)
-    environment(
-        monkeypatch, HK_DEVICE="auto", HK_EVIDENCE="use", ONEDNN_MAX_CPU_ISA="AVX512_CORE_AMX"
-    )
-    served, left = account(head_of())
-    assert served == 0
-    assert [why.partition(":")[0] for why in left] == ["faster without HK"]
 
 
 def test_a_head_that_is_quantised() -> None:

@@ -15,13 +15,11 @@ from sglang.srt.layers.linear import (
 )
 
 from hk_backend import reference
-from hk_backend.engine import evidence
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.routing.routes import routes
 from hk_backend.routing.shadow_check import largest_error, tolerance
 from tests.integration.hk_sglang import linear_layers
 from tests.integration.hk_sglang.linear_layers import (
-    environment,
     installed,
     load,
     made,
@@ -152,18 +150,3 @@ def test_another_dtype() -> None:
     layer.weight = torch.nn.Parameter(torch.ones(64, K, dtype=torch.int8), requires_grad=False)
     layer.quant_method.process_weights_after_loading(layer)
     assert left(linear_layers, layer) == "a weight in torch.int8"
-
-
-def test_float32_which_decodes_slower(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Left to SGLang by default, with the figure; served where the user says so."""
-    monkeypatch.setattr(evidence, "host_isa", lambda operator: "avx2")
-    by_default(monkeypatch)
-    why = "faster without HK: linear in float32, through SGLang: a decoded token takes 1.10"
-    assert left(linear_layers, loaded(linear_layers, torch.float32)).startswith(why)
-    environment(monkeypatch, HK_EVIDENCE="ignore")
-    assert is_attached(loaded(linear_layers, torch.float32))
-
-
-def by_default(monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:
-    """The environment of a user who has named no device, and decided nothing else."""
-    environment(monkeypatch, HK_DEVICE="auto", HK_EVIDENCE="use", **variables)

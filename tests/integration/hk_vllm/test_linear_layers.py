@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +17,6 @@ from vllm.platforms import current_platform
 from vllm.utils.torch_utils import set_default_torch_dtype
 from vllm.v1.worker.gpu_worker import Worker
 
-from hk_backend import machine
 from hk_backend.engine.linear.route import is_attached
 from tests.integration.hk_vllm import linear_layers
 from tests.integration.hk_vllm.linear_layers import load, reload
@@ -187,12 +185,3 @@ def test_a_head_in_another_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (
         left(linear_layers, head_of()) == "an LM head in torch.float32, the model in torch.bfloat16"
     )
-
-
-def test_a_head_on_a_cpu_with_amx(
-    environment: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(machine, "advertises_amx", lambda: True)
-    environment(HK_DEVICE="auto", HK_EVIDENCE="use", ONEDNN_MAX_CPU_ISA="AVX512_CORE_AMX")
-    why = "faster without HK: linear in bfloat16, on a CPU with AMX"
-    assert left(linear_layers, head_of()).startswith(why)

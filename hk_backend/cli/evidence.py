@@ -1,0 +1,161 @@
+"""The measurements of this machine, for `hk-backend status` and `tune`: who computes which layers,
+and both times."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hk_backend.config import ConfigError, read_config
+
+if TYPE_CHECKING:
+    from hk_backend.engine.evidence import Decision
+    from hk_backend.terms.measurements import Machine, Measurements, Times
+
+NOTHING = "nothing yet: start the engine with HK_BACKEND=1, or run hk-backend tune MODEL"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One kind of layer that was measured.
+
+    Attributes:
+        decision: by what was measured. engine_version: of the engine.
+        machine: as the file describes it. file: its path.
+    """
+
+    decision: Decision
+    engine_version: str
+    machine: Machine
+    file: str
+
+    @property
+    def by(self) -> str:
+        """Who computes it; of attention for which numbers of rows."""
+        decision, engine = self.decision, self.decision.kind.engine
+        if not decision.by_hk:
+            return engine
+        left = [str(each.rows) for each in decision.times if decision.why_not(each.rows)]
+        if decision.kind.operator == "linear" or not left:
+            return "HK"
+        return f"HK, but {engine} at {', '.join(left)} rows"
+
+    def lines(self) -> Iterator[str]:
+        """Two lines: the layer and who computes it; both times, by rows."""
+        from hk_backend.engine.evidence.decision import duration
+
+        kind = self.decision.kind
+        times = (
+            f"{each.rows}: {duration(each.ours)} / {duration(each.theirs)}"
+            for each in self.decision.times
+        )
+        unmeasured = self.decision.unmeasured
+        beyond = f"; took too long: {', '.join(map(str, unmeasured))}" if unmeasured else ""
+        yield f"  {kind} ({kind.engine}: {kind.theirs}): by {self.by}"
+        yield f"    {', '.join(times)}{beyond}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data; times in microseconds."""
+        kind, decision = self.decision.kind, self.decision
+        return {
+            "operator": kind.operator,
+            "engine": kind.engine,
+            "engine_version": self.engine_version,
+            "device": kind.device,
+            "layer": kind.layer,
+            "theirs": kind.theirs,
+            "threads": self.machine.threads,
+            "file": self.file,
+            "by": self.by,
+            "why": "" if decision.by_hk else decision.verdict.why,
+            "times": [_plain(each) for each in decision.times],
+            "unmeasured": list(decision.unmeasured),
+        }
+
+
+def _plain(times: Times) -> dict[str, float]:
+    return {"rows": times.rows, "ours": times.ours, "theirs": times.theirs}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The measurements that the present versions have made here, and how they are used.
+
+    Attributes:
+        kinds: every kind of layer, with any number of threads.
+        overruled: why the environment decides instead; empty if the times decide.
+    """
+
+    kinds: Sequence[Kept]
+    overruled: str = ""
+
+    def lines(self) -> Iterator[str]:
+        """The lines that status prints."""
+        if self.overruled:
+            yield f"evidence     not asked: {self.overruled}"
+        elif not self.kinds:
+            yield f"evidence     {NOTHING}"
+        heading = None
+        for kept in self.kinds:
+            here = kept.machine
+            engine = f"{kept.decision.kind.engine} {kept.engine_version}"
+            threads = "1 thread" if here.threads == 1 else f"{here.threads} threads"
+            found = f"{here.processor}, {threads}, {engine}, in {kept.file}"
+            if found != heading:
+                heading = found
+                yield f"measured     {found}"
+                yield "  rows: HK / the engine"
+            yield from kept.lines()
+
+    def as_json(self) -> dict[str, Any]:
+        return {"overruled": self.overruled, "kinds": [kept.as_json() for kept in self.kinds]}
+
+
+def kept_here() -> Evidence:
+    """Everything that this processor, torch and hk_backend have measured."""
+    try:
+        config = read_config()
+    except ConfigError:
+        return Evidence([])
+    from hk_backend.terms.measurements import Measurements
+
+    overruled = ""
+    if config.evidence == "ignore":
+        overruled = "HK_EVIDENCE=ignore"
+    elif config.device != "auto":
+        overruled = f"HK_DEVICE={config.device} names a device"
+    files = list(_files())
+    if isinstance(config.evidence, Measurements):
+        files.insert(0, (os.environ["HK_EVIDENCE"], config.evidence))
+    return Evidence([kept for file, found in files for kept in _kinds(file, found)], overruled)
+
+
+def _files() -> Iterator[tuple[str, Measurements]]:
+    """The files of the folder that are this machine's, with any number of threads."""
+    from hk_backend.measurements import folder
+
+    try:
+        here = machine_of_engines()
+    except Exception:  # torch is missing, or sees no GPU where one is
+        return
+    for path, found in folder.every():
+        if folder.is_same(found.machine, here):
+            yield str(path), found
+
+
+def machine_of_engines() -> Machine:
+    """This machine as an engine measures it: its GPU, if torch sees one."""
+    import torch
+
+    from hk_backend.measurements.machine import this_machine
+
+    return this_machine("hip" if torch.cuda.is_available() else "cpu")
+
+
+def _kinds(file: str, found: Measurements) -> Iterator[Kept]:
+    from hk_backend.engine.evidence.decision import decision_of
+
+    for layer in sorted(found.layers, key=lambda each: (each.engine, each.operator, each.layer)):
+        yield Kept(decision_of(layer), layer.engine_version, found.machine, file)

@@ -1,0 +1,198 @@
+"""Decides who computes a kind of layer: by what is known, else by a contest.
+
+An answer holds for the process, and through `hk_backend.measurements` for later starts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+
+import torch
+
+from hk_backend import machine
+from hk_backend.config import get_config
+from hk_backend.engine.evidence.contest import Contest, NoContest
+from hk_backend.engine.evidence.decision import Decision, decision_of
+from hk_backend.engine.evidence.kind import Kind
+from hk_backend.engine.evidence.measuring import Budget, measure
+from hk_backend.engine.evidence.ranks import ALONE, Ranks
+from hk_backend.engine.evidence.stopwatch import stopwatch_for
+from hk_backend.measurements import folder
+from hk_backend.measurements.machine import this_machine
+from hk_backend.terms.measurements import Machine, MeasuredLayer, Measurements
+from hk_backend.terms.verdict import refused
+
+logger = logging.getLogger(__name__)
+
+MODELLED = "modelled, the engine's kernel is not known"
+"""The note on layers of an emulated GPU."""
+
+
+@dataclass
+class Loading:
+    """The measurements for the model that this process is loading."""
+
+    budget: Budget = field(default_factory=Budget)
+    seconds: float = 0.0
+    measured: dict[Kind, Decision] = field(default_factory=dict)
+    kept: dict[Kind, Decision] = field(default_factory=dict)
+
+
+@dataclass
+class Process:
+    """The knowledge of this process.
+
+    Attributes:
+        known: by kind, and by the machine with its threads. loading: reset by `say_measured`.
+        sealed: why nothing may be measured any more; empty while models are loaded.
+    """
+
+    known: dict[tuple[Kind, Machine], Decision] = field(default_factory=dict)
+    loading: Loading = field(default_factory=Loading)
+    sealed: str = ""
+
+
+process = Process()
+
+
+def decide(kind: Kind, contest: Callable[[], Contest], ranks: Ranks = ALONE) -> Decision:
+    """Decide who computes the layers of a kind. Called while a model is loaded, before its weights
+    are released.
+
+    Args:
+        contest: makes the contest, if the kind has to be measured; it may raise `NoContest`. Only
+            rank 0 calls it.
+        ranks: of the model's shards. Each call of `decide` makes exactly one broadcast.
+
+    Returns:
+        rank 0's answer. A contest that fails leaves the layer to the engine.
+    """
+    decision = _decide(kind, contest) if ranks.rank == 0 else Decision(kind)
+    return ranks.broadcast(decision)
+
+
+def requests_run() -> None:
+    """Measure nothing from now on: requests run, and a contest would disturb them."""
+    process.sealed = "requests run already"
+
+
+def say_measured(engine: str, log: logging.Logger) -> None:
+    """Log one line on what was measured for a model that is loaded, and start anew."""
+    loading, process.loading = process.loading, Loading()
+    if loading.measured:
+        said = f"measured {_kinds(loading.measured)} in {loading.seconds:.1f} s"
+        decisions = loading.measured.values()
+    elif loading.kept:
+        said = f"{_kinds(loading.kept)}, measured before"
+        decisions = loading.kept.values()
+    else:
+        return
+    by_hk = sum(each.by_hk for each in decisions)
+    log.info(
+        "hk_backend: %s: %d by HK, %d by %s (hk-backend status shows both times)",
+        said,
+        by_hk,
+        len(decisions) - by_hk,
+        engine,
+    )
+
+
+def _kinds(kinds: Iterable[Kind]) -> str:
+    """The words for kinds of layers: "5 kinds of linear layers and 1 of attention"."""
+    words = {"linear": "linear layers"}
+    counts = Counter(words.get(kind.operator, kind.operator) for kind in kinds)
+    parts: list[str] = []
+    for what, count in sorted(counts.items(), reverse=True):
+        noun = "" if parts else " kind" if count == 1 else " kinds"
+        parts.append(f"{count}{noun} of {what}")
+    return " and ".join(parts)
+
+
+def _decide(kind: Kind, contest: Callable[[], Contest]) -> Decision:
+    """The answer of this process, whoever asks."""
+    config = get_config()
+    if config.evidence == "ignore":
+        return Decision(kind, note="HK_EVIDENCE=ignore")
+    if kind.device.startswith("emulated"):
+        return Decision(kind, note=MODELLED)
+    if config.device != "auto":
+        return Decision(kind, note=f"asked for by name: HK_DEVICE={config.device}")
+    where = this_machine(kind.device)
+    if (kind, where) not in process.known:
+        process.known[kind, where] = _found(kind, where) or _measured(kind, where, contest)
+    return process.known[kind, where]
+
+
+def _found(kind: Kind, where: Machine) -> Decision | None:
+    """The answer of an earlier start: of the file that HK_EVIDENCE names, else of the folder."""
+    named = get_config().evidence
+    for source in ([named] if isinstance(named, Measurements) else []) + [folder.read(where)]:
+        layer = source.find(key_of(kind))
+        if layer is not None:
+            process.loading.kept[kind] = decision_of(layer)
+            return process.loading.kept[kind]
+    return None
+
+
+def _measured(kind: Kind, where: Machine, contest: Callable[[], Contest]) -> Decision:
+    """The answer of a contest, which is kept; or why there is none."""
+    why = process.sealed or ("a graph is being captured" if _is_capturing() else "")
+    if why:
+        return _left(kind, f"not measured: {why}")
+    loading = process.loading
+    stopwatch = stopwatch_for(kind.operator, kind.device)
+    began = stopwatch.now()
+    try:
+        with torch.no_grad(), _own_random_numbers():
+            made = contest()
+            share = loading.budget.share(stopwatch.now() - began)
+            times, unmeasured = measure(made, stopwatch, share)
+    except NoContest as error:
+        return Decision(kind, note=f"{kind.engine} cannot compute it: {error}")
+    except Exception as error:  # whatever the engine or HK raises
+        logger.warning("hk_backend: %s: not measured", kind, exc_info=error)
+        return _left(kind, f"not measured: {type(error).__name__}: {error}")
+    finally:
+        seconds = stopwatch.now() - began
+        loading.seconds += seconds
+        loading.budget.spend(seconds)
+    layer = MeasuredLayer(
+        **asdict(kind),
+        engine_version=version_of(kind.engine),
+        times=times,
+        unmeasured=unmeasured,
+    )
+    folder.add(Measurements(machine=where, layers=(layer,)))
+    loading.measured[kind] = decision_of(layer)
+    return loading.measured[kind]
+
+
+def _left(kind: Kind, why: str) -> Decision:
+    return Decision(kind, given=refused(f"{kind}: {why}"))
+
+
+def key_of(kind: Kind) -> tuple[str, ...]:
+    """The kind's `MeasuredLayer.key`, with the engine that is installed."""
+    fields = (kind.operator, kind.engine, kind.device, kind.layer, kind.theirs)
+    return (*fields, version_of(kind.engine))
+
+
+def version_of(engine: str) -> str:
+    """The version of an engine; "none" where it is not installed."""
+    return machine.version_of(*machine.ENGINES.get(engine, (engine,))) or "none"
+
+
+@contextmanager
+def _own_random_numbers() -> Iterator[None]:
+    """Give contests random numbers without changing those that the engine will draw."""
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices):
+        yield
+
+
+def _is_capturing() -> bool:
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()

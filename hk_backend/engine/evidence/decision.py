@@ -1,0 +1,108 @@
+"""The rule: who computes a kind of layer, by both times for several numbers of rows."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hk_backend.engine.evidence.kind import Kind
+from hk_backend.terms.measurements import MeasuredLayer, Times
+from hk_backend.terms.verdict import SERVED, Verdict, refused
+
+NOISE = 1.03
+"""HK counts as slower only if its time is more than this many times the engine's."""
+GAIN = 1.03
+"""HK counts as faster only if the engine's time is at least this many times HK's."""
+SLOWER = "faster without HK"
+"""The beginning of the reason why a layer stays with the engine."""
+
+
+def judge(times: Sequence[Times]) -> str:
+    """Apply the rule: HK must be slower nowhere, and faster for at least one number of rows.
+
+    Args:
+        times: at least one.
+
+    Returns:
+        why the engine is to compute the layer, without its name; nothing if HK is to.
+    """
+    worst = max(times, key=lambda each: each.ours / each.theirs)
+    if worst.ours > NOISE * worst.theirs:
+        return _both(worst)
+    best = min(times, key=lambda each: each.ours / each.theirs)
+    if best.ours * GAIN > best.theirs:
+        return f"no gain, {_both(best)}"
+    return ""
+
+
+def _both(times: Times) -> str:
+    rows = "row" if times.rows == 1 else "rows"
+    return f"{times.rows} {rows}: HK {duration(times.ours)}, the engine {duration(times.theirs)}"
+
+
+def duration(microseconds: float) -> str:
+    """A time in three significant digits, in us, ms or s."""
+    for unit, size in (("s", 1e6), ("ms", 1e3)):
+        if microseconds >= size:
+            return f"{microseconds / size:.3g} {unit}"
+    return f"{microseconds:.3g} us"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Who computes a kind of layer, and why.
+
+    Attributes:
+        times: what was measured, ascending in rows; empty if `given` decides.
+        unmeasured: numbers of rows that would have taken too long; `times` decides for them, too.
+        given: the answer where nothing was measured.
+        note: for people: why nothing was measured, or where the times are from.
+    """
+
+    kind: Kind
+    times: tuple[Times, ...] = ()
+    unmeasured: tuple[int, ...] = ()
+    given: Verdict = SERVED
+    note: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether HK serves the layer at every number of rows, for what is decided once."""
+        return self._verdict(self.times)
+
+    @property
+    def somewhere(self) -> Verdict:
+        """Whether HK serves the layer for at least one number of rows; a refusal is `verdict`'s."""
+        if not self.times or any(not judge((each,)) for each in self.times):
+            return self._verdict(())
+        return self.verdict
+
+    @property
+    def by_hk(self) -> bool:
+        """Whether HK computes anything of this kind. Attention is decided anew at each step."""
+        return (self.somewhere if self.kind.operator == "attention" else self.verdict).ok
+
+    def why_not(self, rows: int) -> str:
+        """Why the engine computes a step with so many rows; nothing if HK does.
+
+        The nearest measured numbers of rows decide, at or below and at or above `rows`.
+        """
+        if not self.times:
+            return self.given.why
+        measured = [each.rows for each in self.times]
+        below = max(bisect_right(measured, rows) - 1, 0)
+        above = min(bisect_left(measured, rows), len(measured) - 1)
+        return self._verdict(self.times[below : above + 1]).why
+
+    def _verdict(self, times: Sequence[Times]) -> Verdict:
+        if not times:
+            return self.given
+        why = judge(times)
+        return refused(f"{SLOWER}: {self.kind}: {why}") if why else SERVED
+
+
+def decision_of(layer: MeasuredLayer) -> Decision:
+    """Apply the rule to what a file holds."""
+    kind = Kind(layer.operator, layer.engine, layer.device, layer.layer, layer.theirs)
+    return Decision(kind, layer.times, layer.unmeasured)

@@ -1,0 +1,217 @@
+"""Whether HK or its parent is faster for a kind of attention: both compute a fresh prompt.
+
+The prompt lies in the server's own pool and page table, which no request uses while a model is
+loaded, so the parent is timed as it will serve. Both sides write the prompt's keys to the pool;
+neither makes metadata, as a step does that once for all layers. Sinks are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, Protocol
+
+import torch
+from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMode
+
+from hk_backend.devices import device_for
+from hk_backend.engine.attention import ROUTE
+from hk_backend.engine.evidence import Contest, Decision, Kind, decide
+from hk_backend.ops import AttentionRequest
+from hk_sglang.limits import batch_tokens
+from hk_sglang.ranks import tensor_parallel
+
+PROMPTS = (32, 128, 512, 2048)
+"""The lengths of prompts to measure, as far as a server takes such."""
+REQUEST = 1
+"""The row of the page table that the prompt uses; 0 is the row of padding."""
+
+Prompt = tuple[ForwardBatch, torch.Tensor, torch.Tensor, torch.Tensor]
+"""A batch, and its query `[tokens, heads * channels]`, keys and values `[tokens, heads,
+channels]`."""
+
+
+class Prefill(Protocol):
+    """HK's part of a backend (`prefill.HKPrefill`), as much of it as a contest needs."""
+
+    def rehearse(self, batch: Any) -> None:
+        """Make the metadata of a batch that nobody waits for, the parent's and HK's."""
+
+    def attend(
+        self, q: Any, k: Any, v: Any, layer: Any, batch: Any, save_kv_cache: bool, extra: Any
+    ) -> torch.Tensor | None: ...
+
+
+class Evidence:
+    """Who computes each kind of a model's attention layers: `hk`, or the parent `backend`.
+
+    Attributes:
+        slower: why the parent computes the current batch faster, by the `id` of a decision.
+
+    Args:
+        backend: SGLang's `name`, of `runner`; not wrapped yet.
+    """
+
+    def __init__(self, hk: Prefill, backend: Any, name: str, runner: Any) -> None:
+        self._hk, self._backend, self._name, self._runner = hk, backend, name, runner
+        self._decisions: dict[Kind, Decision] = {}
+        self._loading = False
+        self.slower: dict[int, str] = {}
+
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        """Around the decisions on the model's layers: only they may be measured."""
+        self._loading = True
+        try:
+            with borrowed(self._runner):
+                yield
+        finally:
+            self._loading = False
+
+    def decision_on(self, layer: Any, request: AttentionRequest) -> Decision:
+        """The decision on `layer`, one for all that are alike."""
+        kind = kind_of(request, self._runner.token_to_kv_pool, self._name)
+        if kind not in self._decisions:
+            self._decisions[kind] = decide(kind, lambda: self._contest(layer), tensor_parallel())
+        return self._decisions[kind]
+
+    def why_slower(self, longest: int) -> str:
+        """Set `slower` for a batch whose longest prompt has `longest` tokens; returns the reason if
+        the parent computes all kinds faster. A contest's batches are HK's."""
+        if self._loading:
+            self.slower = {}
+            return ""
+        whys = {id(each): each.why_not(longest) for each in self._decisions.values()}
+        self.slower = {decision: why for decision, why in whys.items() if why}
+        return "" if len(self.slower) < len(whys) else next(iter(whys.values()), "")
+
+    def _contest(self, layer: Any) -> Contest:
+        if not self._loading:
+            raise RuntimeError("the model did not have the layer when it was loaded")
+        return contest_of(self._hk, self._backend, self._runner, layer)
+
+
+def kind_of(request: AttentionRequest, pool: Any, parent: str) -> Kind:
+    """The kind of a layer that HK could serve.
+
+    Args:
+        pool: the runner's `token_to_kv_pool`. parent: SGLang's name of the backend.
+    """
+    heads = f"{request.num_heads}/{request.num_kv_heads} heads of {request.head_size}"
+    facts = [str(request.dtype).removeprefix("torch."), heads]
+    window, cap = request.sliding_window, request.logits_soft_cap
+    facts.append("causal" if window is None else f"window {window}")
+    facts += [f"logits capped at {cap}"] if cap else []
+    facts += [f"{pool.dtype} cache".removeprefix("torch.")] if pool.dtype != request.dtype else []
+    facts.append(f"pages of {pool.page_size}")
+    device = device_for(request.device_type).name
+    return Kind(ROUTE, "SGLang", device, ", ".join(facts), parent)
+
+
+def contest_of(hk: Prefill, backend: Any, runner: Any, layer: Any) -> Contest:
+    """Let both compute the same prompts in `layer`, one of the model's.
+
+    Args:
+        backend: the parent, not yet wrapped; its pool is `borrowed`.
+
+    Raises:
+        RuntimeError: a request has a place in the page table.
+    """
+    tables = runner.req_to_token_pool
+    if tables.available_size() < tables.size:
+        raise RuntimeError("requests run already")
+    limit = min(_places(runner.token_to_kv_pool), tables.max_context_len, batch_tokens())
+
+    @cache
+    def prompt(tokens: int) -> Prompt:
+        batch = batch_of(tokens, runner)
+        hk.rehearse(batch)
+        return batch, *tensors(tokens, layer, runner)
+
+    def ours(tokens: int) -> Callable[[], torch.Tensor]:
+        batch, q, k, v = prompt(tokens)
+
+        def call() -> torch.Tensor:
+            out = hk.attend(q, k, v, layer, batch, True, {})
+            if out is None:
+                raise RuntimeError("HK did not compute the prompt")
+            return out
+
+        return call
+
+    def theirs(tokens: int) -> Callable[[], torch.Tensor]:
+        batch, q, k, v = prompt(tokens)
+        forward = backend.forward_extend
+        return lambda: forward(q, k, v, layer, batch, save_kv_cache=True)
+
+    rows = tuple(tokens for tokens in PROMPTS if tokens <= limit) or (limit,)
+    return Contest(rows, ours, theirs)
+
+
+@contextmanager
+def borrowed(runner: Any) -> Iterator[None]:
+    """Leave page tables as they were. What a prompt left in the pool is nobody's."""
+    tables = runner.req_to_token_pool.req_to_token
+    held = tables[REQUEST].clone()
+    mapping = getattr(runner.token_to_kv_pool, "full_to_swa_index_mapping", None)
+    held_mapping = None if mapping is None else mapping.clone()
+    try:
+        yield
+    finally:
+        tables[REQUEST] = held
+        if mapping is not None:
+            mapping.copy_(held_mapping)
+
+
+def batch_of(tokens: int, runner: Any) -> ForwardBatch:
+    """A batch of one fresh prompt, in the pool's pages from 1 on, as a scheduler makes it."""
+    pool, device = runner.token_to_kv_pool, runner.device
+    slots = torch.arange(pool.page_size, pool.page_size + tokens, device=device)
+    runner.req_to_token_pool.req_to_token[REQUEST, :tokens] = slots.to(torch.int32)
+    mapping = getattr(pool, "full_to_swa_index_mapping", None)
+    if mapping is not None:
+        mapping[slots] = slots.to(mapping.dtype)
+    zero = torch.zeros(1, dtype=torch.int32, device=device)
+    lengths = torch.tensor([tokens])
+    batch = ForwardBatch(
+        forward_mode=ForwardMode.EXTEND,
+        batch_size=1,
+        input_ids=torch.zeros(tokens, dtype=torch.int64, device=device),
+        req_pool_indices=torch.tensor([REQUEST], device=device),
+        seq_lens=lengths.to(device),
+        seq_lens_cpu=lengths,
+        seq_lens_sum=tokens,
+        out_cache_loc=slots,
+        positions=torch.arange(tokens, device=device),
+        extend_num_tokens=tokens,
+        extend_seq_lens=zero + tokens,
+        extend_prefix_lens=zero,
+        extend_start_loc=zero,
+        extend_seq_lens_cpu=[tokens],
+        extend_prefix_lens_cpu=[0],
+    )
+    translator = runner.kv_index_translator
+    if hasattr(translator, "own_plan"):  # triton and aiter find the slots through it
+        translator.own_plan(batch).bind(batch, translator)
+    return batch
+
+
+def _places(pool: Any) -> int:
+    """The tokens that the smallest pool of a hybrid model takes: a batch has slots in each."""
+    parts = [getattr(pool, name, None) for name in ("full_kv_pool", "swa_kv_pool")]
+    return min(int(part.size) for part in (pool, *parts) if part is not None)
+
+
+def tensors(
+    tokens: int, layer: Any, runner: Any
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Random query, keys and values."""
+    generator = torch.Generator(runner.device).manual_seed(0)
+
+    def random(heads: int) -> torch.Tensor:
+        shape = (tokens, heads, layer.qk_head_dim)
+        return torch.randn(shape, generator=generator, dtype=runner.dtype, device=runner.device)
+
+    query = random(layer.tp_q_head_num).flatten(1)
+    return query, random(layer.tp_k_head_num), random(layer.tp_k_head_num)

@@ -1,0 +1,108 @@
+"""Whether HK or SGLang is faster for a linear layer, measured before the layer is packed.
+
+SGLang's side is its own method, as it was before HK changed it, over a stand-in for the layer. Both
+sides compute without a bias. A layer's answer is kept, so new weights are never measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from sglang.srt.layers.logits_processor import LogitsProcessor
+from sglang.srt.layers.quantization import unquant
+
+from hk_backend.engine.evidence import Contest, Decision
+from hk_backend.engine.linear.contest import (
+    Multiply,
+    contest_of,
+    decide_linear,
+    rows_up_to,
+    stand_in,
+)
+from hk_backend.engine.linear.packed_layer import FORMAT_OF, pack_layer
+from hk_backend.engine.patching import MARK
+from hk_backend.ops import LinearRequest
+from hk_sglang.limits import batch_tokens, running_requests
+from hk_sglang.ranks import tensor_parallel
+
+ENGINE = "SGLang"
+HEAD_ROWS = 64
+"""The most rows of an LM head that are measured: it sees one token of each running request."""
+
+
+def why_slower(layer: Any) -> str:
+    """Why SGLang computes the unquantised `layer`, which HK could serve; nothing if HK does."""
+    return _once(layer, lambda: _unquantized(layer))
+
+
+def why_head_slower(head: Any, model: torch.nn.Module) -> str:
+    """Why SGLang computes `model`'s LM head with its table's own numbers; nothing if HK does."""
+    return _once(head, lambda: _head(head, model))
+
+
+def _once(layer: Any, decision_on: Callable[[], Decision]) -> str:
+    decision = layer.__dict__.get("hk_decision")
+    if decision is None:
+        decision = layer.__dict__["hk_decision"] = decision_on()
+    why: str = decision.verdict.why
+    return why
+
+
+def _unquantized(layer: Any) -> Decision:
+    method, request = layer.quant_method, _request(layer)
+
+    def contest() -> Contest:
+        theirs = with_own_weight(layer)
+        stock(type(method).process_weights_after_loading)(method, theirs)
+        compute = stock(type(method).apply)
+        return _against(layer, lambda x: compute(method, theirs, x), request, batch_tokens())
+
+    return decide_linear(ENGINE, _name_of(method), request, contest, tensor_parallel())
+
+
+def _head(head: Any, model: torch.nn.Module) -> Decision:
+    """SGLang's side needs no stand-in, as a head keeps its table."""
+    request = _request(head)
+    processor = next(each for each in model.modules() if isinstance(each, LogitsProcessor))
+    compute = stock(LogitsProcessor._compute_lm_head)
+
+    def contest() -> Contest:
+        limit = running_requests(HEAD_ROWS)
+        return _against(head, lambda x: compute(processor, x, head), request, limit)
+
+    return decide_linear(
+        ENGINE, "LogitsProcessor", request, contest, tensor_parallel(), is_head=True
+    )
+
+
+def _against(layer: Any, theirs: Multiply, request: LinearRequest, limit: int) -> Contest:
+    ours = stand_in(layer)
+    pack_layer(ours, layer.weight.data, request.format)
+    return contest_of(ours, theirs, request, rows_up_to(limit))
+
+
+def with_own_weight(layer: Any) -> Any:
+    """A stand-in with a copy of the layer's weight: SGLang may change a weight in place."""
+    found = stand_in(layer)
+    found.weight = torch.nn.Parameter(layer.weight.data.clone(), requires_grad=False)
+    return found
+
+
+def stock(function: Any) -> Any:
+    """SGLang's own function, in place of which HK has put `function`."""
+    return getattr(function, MARK, function)
+
+
+def _request(layer: Any) -> LinearRequest:
+    weight = layer.weight
+    return LinearRequest(weight.device.type, weight.dtype, FORMAT_OF[weight.dtype], *weight.shape)
+
+
+def _name_of(method: Any) -> str:
+    """What SGLang would compute a layer with: its method, and which of that method's kernels."""
+    backend = unquant.get_bf16_gemm_backend().value
+    aiter = ", AITER" if unquant._use_aiter else ""
+    kernel = "" if backend == "auto" else f", --bf16-gemm-backend {backend}"
+    return f"{type(method).__name__}{aiter}{kernel}"

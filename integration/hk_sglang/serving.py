@@ -1,0 +1,25 @@
+"""The moment from which a server's requests run: nothing is measured any more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sglang.srt.managers.scheduler import Scheduler
+
+from hk_backend.engine import loggers
+from hk_backend.engine.evidence import requests_run, say_measured
+from hk_backend.engine.patching import wrap
+
+logger = loggers.of("sglang", "plugin")
+
+
+def install() -> None:
+    """Change SGLang's scheduler; harmless to call again."""
+    wrap(Scheduler, "run_event_loop", _run)
+
+
+def _run(original: Any, scheduler: Any) -> Any:
+    """All models of the server are loaded, and a draft model shares their time to measure."""
+    say_measured("SGLang", logger)
+    requests_run()
+    return original(scheduler)

@@ -1,0 +1,188 @@
+"""Attention: HK timed beside the backend that it wraps, once for each kind of layer.
+
+The contest is held when vLLM constructs the first layer of a kind: before the layer says which
+fusions it allows, before anything is compiled, and before there is a cache. The parent therefore
+gets a layer and a cache of its own for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from math import prod
+from typing import Any
+
+import torch
+from vllm.config import VllmConfig, get_current_vllm_config
+from vllm.model_executor.layers.attention import Attention
+from vllm.platforms import current_platform
+from vllm.v1.attention.backends.utils import get_supported_kv_cache_layouts
+from vllm.v1.kv_cache_interface import (
+    KVCacheTensor,
+    compute_layer_kv_cache_shape_bytes,
+    compute_layout_strides,
+    create_kv_cache_views,
+)
+
+from hk_backend.devices import device_for
+from hk_backend.engine import loggers
+from hk_backend.engine.attention import ROUTE, PrefillRoute, plan_step
+from hk_backend.engine.evidence import Contest, Decision, Kind, decide
+from hk_vllm.attention.batch import one_batch
+from hk_vllm.ranks import tensor_parallel
+
+PROMPTS = (32, 128, 512, 2048)
+"""Query tokens of the fresh prompts to measure, as far as a step may have so many."""
+NAME = "hk_backend.contest"
+"""The parent's own layer, among vLLM's names of attention layers, for as long as it is measured."""
+
+
+def decide_attention(impl: Any, layer: dict[str, Any]) -> Decision:
+    """Decide who computes the prefill of `impl`, which was constructed with the arguments `layer`.
+
+    The answer is by query tokens of a step's longest row (`Decision.why_not`).
+    """
+    device = device_for(current_platform.device_type).name
+    kind = Kind(ROUTE, "vLLM", device, described(impl), impl.hk_parent.get_name())
+    if not impl.hk_measured:
+        return Decision(kind)
+    with torch.inference_mode():  # as requests run
+        return decide(kind, lambda: contest(impl, layer), tensor_parallel())
+
+
+def described(impl: Any) -> str:
+    """All that decides the speed of a layer, readable."""
+    request = impl._hk_request
+    dtype = str(request.dtype).removeprefix("torch.")
+    heads = f"{request.num_heads}/{request.num_kv_heads} heads of {request.head_size}"
+    cap = f"logits capped at {request.logits_soft_cap}" if request.logits_soft_cap else ""
+    parts = (
+        f"{dtype}, {heads}, causal",
+        "" if request.sliding_window is None else f"window of {request.sliding_window}",
+        cap,
+        "sinks" if request.has_sinks else "",
+        "ALiBi" if request.has_alibi else "",
+        "" if impl._hk_cache_dtype == "auto" else f"{impl._hk_cache_dtype} cache",
+    )
+    return ", ".join(filter(None, parts))
+
+
+def contest(impl: Any, layer: dict[str, Any]) -> Contest:
+    """HK's route and the parent, on the same tensors of one fresh prompt."""
+    config = get_current_vllm_config()
+    prompts = prompts_up_to(config)
+    parent = Parent(impl, layer, config, prompts[-1])
+    inputs = {tokens: tensors(impl, tokens) for tokens in prompts}
+    return Contest(
+        prompts,
+        lambda tokens: ours(impl, inputs[tokens]),
+        lambda tokens: parent.call(inputs[tokens]),
+    )
+
+
+Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""Query, key, value of one prompt."""
+
+
+def ours(impl: Any, inputs: Inputs) -> Callable[[], torch.Tensor]:
+    """One call of HK's route, past its checks and counters; `impl` keeps its own route."""
+    query, key, value = inputs
+    output = torch.empty_like(query, memory_format=torch.contiguous_format)
+    tokens = len(query)
+    starts = torch.tensor([0, tokens], dtype=torch.int32, device=query.device)
+    step = plan_step(starts, tokens)
+    route = PrefillRoute(loggers.of("vllm", "attention"))
+    arguments = {"query": query, "key": key, "value": value, "out": output}
+    arguments |= impl._hk_layer_arguments
+    if impl._hk_sinks is not None:  # whose values are not loaded yet
+        arguments["sinks"] = torch.zeros(len(impl._hk_sinks), device=query.device)
+
+    def call() -> torch.Tensor:
+        route.launch(step, False, (query, key, value, output), lambda: dict(arguments))
+        return output
+
+    return call
+
+
+class Parent:
+    """A layer of the backend that HK wraps, as vLLM makes one without HK, and its cache.
+
+    Args:
+        impl: HK's, of the same layer. layer: the arguments that it was constructed with.
+        config: the current one. longest: tokens that the cache is to hold.
+    """
+
+    def __init__(self, impl: Any, layer: dict[str, Any], config: VllmConfig, longest: int) -> None:
+        backend = impl.hk_parent
+        cache = copy(config.cache_config)
+        cache.cache_dtype = layer["kv_cache_dtype"]
+        cache.kv_cache_dtype_skip_layers = []
+        layers = config.compilation_config.static_forward_context
+        try:
+            self.layer = Attention(cache_config=cache, **arguments_of(layer, backend))
+            self.impl = self.layer.impl
+            spec = backend.customize_spec(self.layer.get_kv_cache_spec(config))
+            device = torch.device(current_platform.device_type)
+            self.builder = backend.get_builder_cls()(spec, [NAME], config, device)
+        finally:
+            layers.pop(NAME, None)
+        self.block_size: int = spec.block_size
+        self.kv_cache = allocated(backend, spec, 1 + -(-longest // spec.block_size), device)
+
+    def call(self, inputs: Inputs) -> Callable[[], torch.Tensor]:
+        """One call of the parent's forward, its metadata built and its cache written."""
+        query, key, value = inputs
+        tokens, size = len(query), self.block_size
+        blocks = torch.arange(1, 1 + -(-tokens // size), dtype=torch.int32)
+        slots = torch.arange(size, size + tokens)
+        batch = one_batch([(tokens, 0)], blocks[None], slots, query.device)
+        metadata = self.builder.build(0, batch)
+        self.impl.do_kv_cache_update(self.layer, key, value, self.kv_cache, batch.slot_mapping)
+        output = torch.empty_like(query, memory_format=torch.contiguous_format)
+
+        def call() -> torch.Tensor:
+            self.impl.forward(self.layer, query, key, value, self.kv_cache, metadata, output=output)
+            return output
+
+        return call
+
+
+def arguments_of(layer: dict[str, Any], backend: Any) -> dict[str, Any]:
+    """vLLM's arguments of an `Attention` whose implementation got the arguments `layer`."""
+    given = dict(layer)
+    for name in ("kv_cache_dtype", "use_alibi_sqrt", "kv_sharing_target_layer_name"):
+        given.pop(name, None)
+    given["per_layer_sliding_window"] = given.pop("sliding_window")
+    if given.get("sinks") is not None:  # whose values are not loaded yet
+        given["sinks"] = torch.nn.Parameter(torch.zeros_like(given["sinks"]), requires_grad=False)
+    return {**given, "prefix": NAME, "attn_backend": backend}
+
+
+def allocated(backend: Any, spec: Any, blocks: int, device: torch.device) -> torch.Tensor:
+    """A cache of so many blocks, `[B, H, N, C]`, in the layout that vLLM prefers for `backend`."""
+    layout = get_supported_kv_cache_layouts([backend])[0]
+    strides = compute_layout_strides(spec, blocks, 1, layout)
+    size = prod(compute_layer_kv_cache_shape_bytes(spec, blocks))
+    place = KVCacheTensor(size, [NAME], layer_stride=strides[0], block_stride=strides[1])
+    memory = torch.zeros(size, dtype=torch.int8, device=device)
+    cache: torch.Tensor = create_kv_cache_views(memory, spec, blocks, layout, place)[0]
+    return cache
+
+
+def tensors(impl: Any, tokens: int) -> Inputs:
+    """Random query, key and value, as a layer's projection leaves them beside each other."""
+    request, device = impl._hk_request, current_platform.device_type
+    heads = (request.num_heads, request.num_kv_heads, request.num_kv_heads)
+    generator = torch.Generator(device).manual_seed(tokens)
+    shape = (tokens, sum(heads), request.head_size)
+    fused = torch.randn(shape, generator=generator, dtype=request.dtype, device=device)
+    query, key, value = fused.split(heads, dim=1)
+    return query, key, value
+
+
+def prompts_up_to(config: VllmConfig) -> tuple[int, ...]:
+    """`PROMPTS` that one step may hold whole; at least one."""
+    limit = config.scheduler_config.max_num_batched_tokens
+    longest = getattr(config.model_config, "max_model_len", None) or limit
+    limit = min(limit, longest)
+    return tuple(each for each in PROMPTS if each <= limit) or (limit,)

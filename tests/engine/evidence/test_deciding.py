@@ -1,0 +1,310 @@
+"""Who computes a kind of layer: measured with stand-ins, kept, or given."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from hk_backend import machine
+from hk_backend.config import ConfigError, get_config
+from hk_backend.engine.evidence import Contest, Decision, Kind, NoContest, decide, deciding
+from hk_backend.engine.evidence.measuring import SECONDS
+from tests.engine.evidence.conftest import restart
+from tests.engine.evidence.standins import (
+    KIND,
+    ROWS,
+    Cost,
+    FakeClock,
+    StandIn,
+    always,
+    noisy,
+)
+
+MS, SHORT = 1e-3, 1e-4
+CASES: dict[str, tuple[Cost, Cost, bool]] = {
+    "faster": (always(SHORT), always(2 * SHORT), True),
+    "slower": (always(2 * SHORT), always(SHORT), False),
+    "equal": (always(SHORT), always(SHORT), False),
+    "faster by too little": (always(SHORT), always(1.02 * SHORT), False),
+    "slower with many rows": (always(SHORT, 0.1 * SHORT), always(2 * SHORT, 0.09 * SHORT), False),
+    "as fast with one row, faster with many": (
+        always(SHORT, 0.1 * SHORT),
+        always(SHORT, 0.2 * SHORT),
+        True,
+    ),
+    "noise around equal": (noisy(SHORT, (0.8, 1.2, 1.0)), noisy(SHORT, (1.0, 1.2, 0.8)), False),
+    "noise around faster": (noisy(SHORT, (0.8, 1.0, 1.2)), noisy(1.5 * SHORT, (1.2, 1, 0.8)), True),
+}
+
+
+@pytest.mark.parametrize(("ours", "theirs", "by_hk"), CASES.values(), ids=CASES.keys())
+def test_the_times_decide_and_a_repeat_decides_alike(
+    ours: Cost, theirs: Cost, by_hk: bool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contest = StandIn(clock, ours, theirs)
+    decision = decide(KIND, contest)
+    assert decision.verdict.ok is by_hk
+    assert tuple(each.rows for each in decision.times) == ROWS
+    assert decide(KIND, contest) == decision
+    restart(monkeypatch)
+    assert decide(KIND, contest) == decision
+    assert contest.made == 1
+
+
+def test_a_reason_names_both_times_and_the_rows(clock: FakeClock) -> None:
+    decision = decide(KIND, StandIn(clock, always(2 * MS), always(MS)))
+    assert decision.verdict.why == (
+        "faster without HK: linear bf16 64x64 from bfloat16: 1 row: HK 2 ms, the engine 1 ms"
+    )
+
+
+def test_a_failing_side_leaves_the_layer_to_the_engine(
+    clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(rows: int) -> None:
+        raise RuntimeError("no kernel")
+
+    decision = decide(KIND, lambda: Contest(ROWS, fails, fails))
+    assert "RuntimeError: no kernel" in decision.verdict.why
+    assert decision.why_not(1)
+    assert len(caplog.records) == 1
+
+
+def test_what_the_engine_cannot_compute_is_served() -> None:
+    def none() -> Contest:
+        raise NoContest("rotated weights")
+
+    assert decide(KIND, none).verdict
+    assert "rotated weights" in decide(KIND, none).note
+
+
+@pytest.mark.parametrize(
+    "environment", [{"HK_EVIDENCE": "ignore"}, {"HK_DEVICE": "cpu"}, {"HK_DEVICE": "cpu:avx2"}]
+)
+def test_what_the_user_decides_is_not_measured(
+    environment: dict[str, str], clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    contest = StandIn(clock, always(2 * MS), always(MS))
+    assert decide(KIND, contest).verdict
+    assert not contest.made
+
+
+def test_each_call_makes_one_broadcast_and_rank_0_decides(clock: FakeClock) -> None:
+    class Ranks:
+        def __init__(self, rank: int) -> None:
+            self.rank, self.sent = rank, []
+
+        def broadcast(self, value: Decision) -> Decision:
+            self.sent.append(value)
+            return self.sent[0] if self.rank == 0 else answer
+
+    slower = StandIn(clock, always(2 * MS), always(MS))
+    zero = Ranks(0)
+    answer = decide(KIND, slower, zero)
+    faster = StandIn(clock, always(MS), always(2 * MS))
+    one = Ranks(1)
+    assert decide(KIND, faster, one) == answer
+    assert not faster.made
+    decide(KIND, slower, zero)
+    decide(KIND, faster, one)
+    assert (len(zero.sent), len(one.sent)) == (2, 2)
+
+
+def test_a_model_takes_no_more_than_its_seconds(clock: FakeClock) -> None:
+    """The kinds of a Llama, all large: rows that are too expensive are not measured."""
+    for n in range(6):
+        kind = Kind("linear", "vLLM", "cpu:avx2", f"bf16 {n}x64", "theirs")
+        decision = decide(kind, StandIn(clock, always(2 * MS, MS), always(3 * MS, MS)))
+        assert decision.times
+        assert decision.unmeasured
+    assert SECONDS / 2 < clock.seconds < SECONDS
+
+
+@pytest.mark.parametrize(("factor", "pairs"), [(1.0, 21), (1.4, 21), (1.6, 7), (0.6, 7)])
+def test_a_clear_answer_takes_fewer_pairs(factor: float, pairs: int, clock: FakeClock) -> None:
+    contest = StandIn(clock, always(SHORT), always(factor * SHORT), rows=(1,))
+    decide(KIND, contest)
+    warm_up = 1
+    assert contest.calls.count(("ours", 1)) == contest.calls.count(("theirs", 1)) == pairs + warm_up
+
+
+def test_each_side_goes_first_in_every_other_pair(clock: FakeClock) -> None:
+    contest = StandIn(clock, always(SHORT), always(SHORT), rows=(1,))
+    decide(KIND, contest)
+    names = [name for name, _ in contest.calls[2:]]
+    firsts = names[::2]
+    assert firsts == ["ours", "theirs"] * (len(firsts) // 2) + ["ours"]
+    assert all(
+        set(pair) == {"ours", "theirs"} for pair in zip(names[::2], names[1::2], strict=True)
+    )
+
+
+def test_the_time_to_make_a_contest_counts(clock: FakeClock) -> None:
+    """A layer's weight is packed for it."""
+
+    def slowly(contest: StandIn) -> Contest:
+        clock.seconds += 0.7
+        return contest()
+
+    for n in range(6):
+        contest = StandIn(clock, always(2 * MS, MS), always(3 * MS, MS))
+        decide(replace(KIND, layer=str(n)), partial(slowly, contest))
+    assert clock.seconds < SECONDS + 0.1
+
+
+def test_the_smallest_number_of_rows_is_measured_even_without_time(clock: FakeClock) -> None:
+    clock.seconds = 0.0
+    deciding.process.loading.budget.left = 0.0
+    decision = decide(KIND, StandIn(clock, always(MS), always(2 * MS)))
+    assert [each.rows for each in decision.times] == [1]
+    assert decision.unmeasured == ROWS[1:]
+    assert decision.verdict
+
+
+def test_one_line_says_what_was_measured(
+    clock: FakeClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = logging.getLogger("vllm.hk_vllm.linear")
+    caplog.set_level(logging.INFO, log.name)
+    decide(KIND, StandIn(clock, always(MS), always(2 * MS)))
+    deciding.say_measured("vLLM", log)
+    deciding.say_measured("vLLM", log)
+    assert caplog.messages == [
+        "hk_backend: measured 1 kind of linear layers in 0.1 s: 1 by HK, 0 by vLLM "
+        "(hk-backend status shows both times)"
+    ]
+    restart(monkeypatch)
+    caplog.clear()
+    decide(KIND, StandIn(clock, always(MS), always(2 * MS)))
+    deciding.say_measured("vLLM", log)
+    assert caplog.messages == [
+        "hk_backend: 1 kind of linear layers, measured before: 1 by HK, 0 by vLLM "
+        "(hk-backend status shows both times)"
+    ]
+
+
+def test_another_version_of_the_engine_or_of_torch_is_measured_again(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slower = StandIn(clock, always(2 * MS), always(MS))
+    assert not decide(KIND, slower).verdict
+    for name in ("vLLM", "torch"):
+        restart(monkeypatch)
+        if name == "vLLM":
+            monkeypatch.setitem(machine.ENGINES, "vLLM", ("pytest",))
+        else:
+            monkeypatch.setattr("torch.__version__", "9.9")
+        faster = StandIn(clock, always(MS), always(2 * MS))
+        assert decide(KIND, faster).verdict, name
+        assert faster.made == 1
+
+
+def test_the_threads_that_serve_are_measured(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slower = StandIn(clock, always(2 * MS), always(MS))
+    decide(KIND, slower)
+    monkeypatch.setattr("torch.get_num_threads", lambda: 77)
+    decide(KIND, slower)
+    assert slower.made == 2
+
+
+def test_a_damaged_file_is_measured_again_and_replaced(
+    clock: FakeClock, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slower = StandIn(clock, always(2 * MS), always(MS))
+    decide(KIND, slower)
+    (path,) = kept.glob("*.json")
+    path.write_text(path.read_text()[:100])
+    for made in (2, 2):  # measured once more, and kept again
+        restart(monkeypatch)
+        assert not decide(KIND, slower).verdict
+        assert slower.made == made
+
+
+def test_a_folder_that_cannot_be_written_does_not_keep_hk_from_deciding(
+    clock: FakeClock, kept: Path
+) -> None:
+    kept.write_text("a file")
+    assert not decide(KIND, StandIn(clock, always(2 * MS), always(MS))).verdict
+
+
+def test_a_file_that_the_user_names_answers(
+    clock: FakeClock, kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one of another machine; kinds that it lacks are measured."""
+    decide(KIND, StandIn(clock, always(2 * MS), always(MS)))
+    (path,) = kept.glob("*.json")
+    named = tmp_path / "named.json"
+    named.write_text(path.read_text().replace('"threads": ', '"threads": 9'))
+    path.unlink()
+    monkeypatch.setenv("HK_EVIDENCE", str(named))
+    restart(monkeypatch)
+    faster = StandIn(clock, always(MS), always(2 * MS))
+    assert not decide(KIND, faster).verdict
+    assert not faster.made
+    assert decide(replace(KIND, layer="another"), faster).verdict
+    assert faster.made == 1
+
+
+@pytest.mark.parametrize("text", [None, "", "[]", '{"format": 1}', "use"])
+def test_a_file_that_holds_no_measurements_is_an_error(
+    text: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = tmp_path / "named.json"
+    if text is not None:
+        named.write_text(text)
+    monkeypatch.setenv("HK_EVIDENCE", str(named))
+    restart(monkeypatch)
+    with pytest.raises(ConfigError) as error:
+        get_config()
+    assert str(error.value).startswith(
+        f"HK_EVIDENCE={str(named)!r} is not valid: expected measure, ignore, or a file that "
+        f"hk-backend tune has written: {named}: "
+    )
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("reason", ["requests", "capture"])
+def test_nothing_is_measured_while_requests_run_or_a_graph_is_captured(
+    reason: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if reason == "requests":
+        deciding.requests_run()
+    else:
+        monkeypatch.setattr(deciding, "_is_capturing", lambda: True)
+    contest = StandIn(clock, always(MS), always(2 * MS))
+    assert "not measured" in decide(KIND, contest).verdict.why
+    assert not contest.made
+
+
+def test_a_contest_leaves_the_engines_random_numbers_alone(clock: FakeClock) -> None:
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+
+    def contest() -> Contest:
+        torch.rand(100)
+        return StandIn(clock, always(MS), always(2 * MS))()
+
+    decide(KIND, contest)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_an_emulated_gpu_serves_and_says_that_it_was_not_measured() -> None:
+    decision = decide(replace(KIND, device="emulated:gfx950"), lambda: pytest.fail("measured"))
+    assert decision.verdict
+    assert decision.note == "modelled, the engine's kernel is not known"
+
+
+@pytest.mark.parametrize("rows", [(), (8, 1), (1, 1), (0, 1)])
+def test_rows_of_a_contest_ascend(rows: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="rows = "):
+        Contest(rows, lambda rows: lambda: None, lambda rows: lambda: None)

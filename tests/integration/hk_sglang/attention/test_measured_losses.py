@@ -1,5 +1,0 @@
-"""What SGLang computes faster, by measurement, is SGLang's."""
-
-from __future__ import annotations
-
-from tests.integration.shared.attention.measured_losses import *  # noqa: F403

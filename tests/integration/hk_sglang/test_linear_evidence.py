@@ -1,0 +1,167 @@
+"""Linear layers that are measured beside SGLang's own way, which is as it was before HK."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from hk_backend import reference
+from hk_backend.engine.evidence import requests_run
+from hk_backend.engine.linear.contest import activations
+from hk_backend.engine.linear.heads import KEPT_HEAD
+from hk_backend.engine.linear.route import is_attached
+from hk_backend.ops import LinearRequest
+from hk_backend.routing.shadow_check import largest_error, tolerance
+from tests.integration.hk_sglang import linear_layers
+from tests.integration.hk_sglang.linear_layers import HeadedModel, installed, load, made, rank
+from tests.integration.shared.evidence import Bench, start_again
+from tests.integration.shared.linear.evidence import *  # noqa: F403
+from tests.integration.shared.linear.evidence import KIND
+from tests.integration.shared.linear.layers import (
+    assert_computes,
+    left,
+    loaded,
+    values,
+    weights,
+)
+
+VOCABULARY = 300
+
+
+@pytest.fixture(autouse=True)
+def route() -> Iterator[None]:
+    with rank(), installed(), torch.no_grad():
+        yield
+
+
+# -- SGLang's side
+
+
+def test_a_failing_kernel_of_sglangs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The layer is SGLang's, with the reason, whatever becomes of it there."""
+    from sglang.srt.layers.quantization.unquant import F
+
+    with monkeypatch.context() as patch:
+        patch.setattr(F, "linear", lambda *_: 1 / 0)
+        layer = loaded(linear_layers)
+    why = f"{KIND}: not measured: ZeroDivisionError: division by zero"
+    assert left(linear_layers, layer) == why
+    assert_computes(layer, torch.cat(weights()))
+
+
+def test_sglang_prepares_a_copy(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its preparation may change a weight in place: HK packs the one that was loaded."""
+    from sglang.srt.layers.quantization.unquant import UnquantizedLinearMethod
+
+    def spoil(method: object, layer: torch.nn.Module) -> None:
+        layer.weight.data.fill_(1)  # type: ignore[operator, union-attr]
+        layer.prepared = True  # type: ignore[assignment]
+
+    process = UnquantizedLinearMethod.process_weights_after_loading
+    monkeypatch.setattr(process, "hk_original", spoil)
+    layer = loaded(linear_layers)
+    assert_computes(layer, torch.cat(weights()))
+    assert not hasattr(layer, "prepared")
+
+
+def test_what_sglang_was_told_to_compute_with_is_another_kind(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sglang.srt.layers.quantization import unquant
+
+    loaded(linear_layers)
+    backend = unquant.Bf16GemmBackend.TORCH
+    monkeypatch.setattr(unquant, "_BF16_GEMM_BACKEND", backend)
+    loaded(linear_layers)
+    assert len(bench.rows) == 2
+
+
+def test_rows_are_those_that_a_server_computes(bench: Bench) -> None:
+    """A layer's are tokens of a batch, a head's one token of each request."""
+    from hk_sglang.linear.model import account
+    from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead
+    from sglang.srt.runtime_context import get_context, get_parallel
+
+    limits = {"chunked_prefill_size": 256, "max_running_requests": 5}
+    with (
+        get_context().override_server_args(device="cpu", **limits),
+        get_parallel().override(tp_group=None),
+    ):
+        loaded(linear_layers)
+        model = HeadedModel(64)
+        model.lm_head = made(ParallelLMHead, torch.bfloat16, 64, 96)
+        linear_layers.update(model, torch.ones(64, 96, dtype=torch.bfloat16))
+        account(model)
+    assert bench.rows == [(1, 8, 64, 256), (1, 5)]
+
+
+# -- when nothing is measured
+
+
+@pytest.mark.parametrize("by_hk", [True, False])
+def test_new_weights_are_not_measured(
+    bench: Bench,
+    environment: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    by_hk: bool,
+) -> None:
+    """A layer stays with whom it is, even if nobody knows the times any more."""
+    if not by_hk:
+        bench.let_the_engine_win()
+    layer = loaded(linear_layers)
+    assert is_attached(layer) is by_hk
+    start_again(monkeypatch)
+    environment(HK_CACHE_DIR=str(tmp_path / "empty"))
+    bench.ours, bench.theirs = bench.theirs, bench.ours
+    load(layer, {"weight": weights(seed=5)})
+    assert is_attached(layer) is by_hk
+    assert len(bench.rows) == 1
+    assert_computes(layer, torch.cat(weights(seed=5)))
+
+
+def test_nothing_is_measured_while_requests_run(bench: Bench) -> None:
+    requests_run()
+    assert left(linear_layers, loaded(linear_layers)).endswith("requests run already")
+    assert not bench.rows
+
+
+def test_requests_run_when_the_scheduler_begins(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line says what was measured until then."""
+    from sglang.srt.managers.scheduler import Scheduler
+
+    loaded(linear_layers)
+    with caplog.at_level("INFO"), pytest.raises(AttributeError):  # of a scheduler without a device
+        Scheduler.run_event_loop(object())
+    [line] = [each for each in caplog.messages if "measured 1 kind of linear layers" in each]
+    assert "1 by HK, 0 by SGLang" in line
+    other = loaded(linear_layers, torch.float16)
+    assert left(linear_layers, other).endswith("requests run already")
+
+
+# -- the head
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("by_hk", [True, False])
+def test_a_head(bench: Bench, tied: bool, by_hk: bool) -> None:
+    """Both compute the logits; the faster one does for requests."""
+    if not by_hk:
+        bench.let_the_engine_win()
+    table = values((VOCABULARY, 96))
+    model = linear_layers.headed(KEPT_HEAD, table, tied=tied)
+    assert bench.rows == [(1, 8, 64)]
+    request = LinearRequest("cpu", torch.bfloat16, "bf16", *table.shape)
+    for rows, outputs in bench.outputs.items():
+        expected = reference.linear(activations(rows, request), table, "bf16")
+        for out in outputs:
+            assert largest_error(out[:, :VOCABULARY], expected) <= tolerance(torch.bfloat16)
+    assert is_attached(model.lm_head) is by_hk
+    x = values((3, 96), seed=9)
+    logits = linear_layers.logits(model, x)[:, :VOCABULARY]
+    assert largest_error(logits, reference.linear(x, table, "bf16")) <= tolerance(torch.bfloat16)

@@ -1,0 +1,243 @@
+"""Attention that is measured beside the parent, when vLLM constructs a layer; each kind once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hk_vllm.attention import contest
+from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackendImpl
+
+from hk_backend.engine.strict import StrictError
+from hk_backend.routing.routes import RouteCounters, Tally
+from tests.integration.hk_vllm.attention.batch import (
+    HEAD_SIZE,
+    LAYER_NAME,
+    MIXED,
+    NUM_HEADS,
+    PREFILL,
+    Batch,
+    Layer,
+    vllm_config,
+)
+from tests.integration.shared.attention.counted import fell_back
+from tests.integration.shared.attention.expected import check_rows
+from tests.integration.shared.attention.rows import Row
+from tests.integration.shared.evidence import Bench, start_again
+
+KIND = f"attention float32, {NUM_HEADS}/2 heads of {HEAD_SIZE}, causal"
+LIMIT = 130
+"""Tokens of a step."""
+
+
+@pytest.fixture(autouse=True)
+def short_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reference takes long for more."""
+    monkeypatch.setattr(contest, "PROMPTS", (32, 128, 512))
+
+
+def config_of(dtype: torch.dtype = torch.float32) -> Any:
+    config = vllm_config(dtype)
+    config.scheduler_config.max_num_batched_tokens = LIMIT
+    return config
+
+
+def layer_of(backend: Any, dtype: torch.dtype = torch.float32, **arguments: Any) -> Layer:
+    return Layer(backend, dtype, config_of(dtype), arguments)
+
+
+def assert_same_attention(bench: Bench, layer: Layer, **mask: Any) -> None:
+    """HK and the parent have computed the prompts as the reference does."""
+    for tokens, outputs in bench.outputs.items():
+        row = contest.tensors(layer.impl, tokens)
+        for out in outputs:
+            check_rows(out, [row], **mask)
+
+
+# -- both sides
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_both_sides_compute_a_prompt(bench: Bench, hk_cpu: Any, dtype: torch.dtype) -> None:
+    layer = layer_of(hk_cpu, dtype)
+    assert bench.rows == [(32, 128)]
+    assert_same_attention(bench, layer)
+    with pytest.raises(AssertionError):
+        assert_same_attention(bench, layer, sliding_window=16)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "mask"),
+    [
+        ({"per_layer_sliding_window": 16}, {"sliding_window": 16}),
+        ({"logits_soft_cap": 2.0}, {"logits_soft_cap": 2.0}),
+        (
+            {"alibi_slopes": [0.5, 0.25, 0.1, 0.05]},
+            {"alibi_slopes": torch.tensor([0.5, 0.25, 0.1, 0.05])},
+        ),
+        ({"sinks": torch.full((NUM_HEADS,), torch.nan)}, {"sinks": torch.zeros(NUM_HEADS)}),
+    ],
+    ids=["window", "cap", "alibi", "sinks"],
+)
+def test_both_sides_get_the_layer_s_arguments(
+    bench: Bench, hk_cpu: Any, arguments: dict[str, Any], mask: dict[str, Any]
+) -> None:
+    """Sinks have no values yet: both compute with zeros."""
+    assert_same_attention(bench, layer_of(hk_cpu, **arguments), **mask)
+
+
+def test_nothing_stays_of_the_parent_s_own_layer(bench: Bench, hk_cpu: Any) -> None:
+    layer = layer_of(hk_cpu)
+    assert list(layer.config.compilation_config.static_forward_context) == [LAYER_NAME]
+    assert layer.config.cache_config.cache_dtype == "auto"
+
+
+# -- the answer
+
+
+def test_the_faster_one_computes_the_layer(
+    bench: Bench, hk_cpu: Any, counters: RouteCounters
+) -> None:
+    batch = Batch(layer_of(hk_cpu), MIXED)
+    assert counters.served == Tally(0, 0), "a measured call is nobody's"
+    batch.run()
+    batch.check()
+    assert counters.served == Tally(1, PREFILL)
+
+
+def test_a_layer_that_the_parent_computes_faster(
+    bench: Bench, hk_cpu: Any, stock_cpu: Any, counters: RouteCounters
+) -> None:
+    """It is stock vLLM's, with its fusions and its compiled graphs."""
+    bench.let_the_engine_win()
+    layer, stock = layer_of(hk_cpu), layer_of(stock_cpu)
+    assert layer.config.compute_hash() == stock.config.compute_hash()
+    assert layer.impl.supports_quant_query_input == stock.impl.supports_quant_query_input
+    batch = Batch(layer, MIXED)
+    batch.run()
+    batch.check()
+    fell_back(counters, f"faster without HK: {KIND}: 32 rows: HK 2 us, the engine 1 us", PREFILL)
+
+
+def test_a_step_that_the_parent_computes_faster(
+    bench: Bench, hk_cpu: Any, environment: Callable[..., None]
+) -> None:
+    """By the longest prompt; its layers are HK's all the same, for HK_STRICT too."""
+    environment(HK_STRICT="1")
+    bench.ours = lambda tokens: 3.0 if tokens < 128 else 1.0
+    layer = layer_of(hk_cpu)
+    for longest, is_hk in ((127, False), (128, True), (129, True), (5, False)):
+        batch = Batch(layer, [Row(6, 41), Row(longest)])
+        metadata = batch.build()
+        assert (metadata.hk.refusal == "") is is_hk
+        batch.forward(metadata)
+        batch.check()
+
+
+def test_kinds_of_a_group_decide_together(bench: Bench, hk_cpu: Any) -> None:
+    """A step is HK's where no layer of the group is slower."""
+    full = layer_of(hk_cpu)
+    bench.ours = lambda tokens: 3.0 if tokens < 128 else 1.0
+    windowed = layer_of(hk_cpu, per_layer_sliding_window=16)
+    assert len(bench.rows) == 2
+    full.config.compilation_config.static_forward_context["other"] = windowed.module
+    spec = full.module.get_kv_cache_spec(full.config)
+    names = [LAYER_NAME, "other"]
+    builder = hk_cpu.get_builder_cls()(spec, names, full.config, torch.device("cpu"))
+    assert Batch(full, MIXED).build().hk.refusal == ""
+    full.builder = builder
+    assert "window of 16" in Batch(full, MIXED).build().hk.refusal
+
+
+def test_strict_refuses_a_layer_that_the_parent_always_computes_faster(
+    bench: Bench, hk_cpu: Any, environment: Callable[..., None]
+) -> None:
+    bench.let_the_engine_win()
+    environment(HK_STRICT="1")
+    with pytest.raises(StrictError, match="attention would fall back: faster without HK"):
+        layer_of(hk_cpu)
+
+
+# -- once, and never in the way
+
+
+def test_a_kind_is_measured_once(
+    bench: Bench, hk_cpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In this process, and by one start for the next."""
+    for _ in range(2):
+        Batch(layer_of(hk_cpu), MIXED).run()
+    start_again(monkeypatch)
+    layer_of(hk_cpu)
+    assert len(bench.rows) == 1
+    layer_of(hk_cpu, torch.bfloat16)
+    layer_of(hk_cpu, logits_soft_cap=2.0)
+    assert len(bench.rows) == 3
+
+
+@pytest.mark.parametrize("variables", [{"HK_EVIDENCE": "ignore"}, {"HK_DEVICE": "cpu"}])
+def test_users_decide_otherwise(
+    bench: Bench, hk_cpu: Any, environment: Callable[..., None], variables: dict[str, str]
+) -> None:
+    bench.let_the_engine_win()
+    environment(**variables)
+    assert layer_of(hk_cpu).impl._hk_refusal == ""
+    assert bench.rows == []
+
+
+def test_a_layer_that_hk_cannot_serve_is_not_measured(
+    bench: Bench, hk_cpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vllm.envs.VLLM_BATCH_INVARIANT", True)
+    assert layer_of(hk_cpu).impl._hk_refusal == "VLLM_BATCH_INVARIANT: not proven for HK"
+    assert bench.rows == []
+
+
+def test_a_parent_that_fails(
+    bench: Bench, hk_cpu: Any, monkeypatch: pytest.MonkeyPatch, counters: RouteCounters
+) -> None:
+    """HK cannot claim to be faster; what the parent was given for it is gone."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("no such kernel")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CPUAttentionBackendImpl, "forward", fail)
+        layer = layer_of(hk_cpu)
+    assert list(layer.config.compilation_config.static_forward_context) == [LAYER_NAME]
+    batch = Batch(layer, MIXED)
+    batch.run()
+    batch.check()
+    fell_back(counters, f"{KIND}: not measured: RuntimeError: no such kernel", PREFILL)
+
+
+def test_each_set_of_kinds_has_its_own_graphs(bench: Bench, hk_cpu: Any) -> None:
+    """What is left to the parent may be fused by vLLM."""
+
+    def key(window_wins: bool) -> str:
+        config = config_of()
+        bench.ours = lambda tokens: 1.0
+        Layer(hk_cpu, config=config)
+        if not window_wins:
+            bench.let_the_engine_win()
+        window = 16 if window_wins else 17
+        config.compilation_config.static_forward_context.clear()
+        Layer(hk_cpu, config=config, arguments={"per_layer_sliding_window": window})
+        found: str = config.compute_hash()
+        return found
+
+    assert key(True) != key(False)
+
+
+def test_a_probe_is_not_measured(bench: Bench, counters: RouteCounters) -> None:
+    """Its parent computes nothing, which would be faster."""
+    from hk_vllm.attention import probe
+
+    from hk_backend.bench.launch.measure import LayerShape
+
+    [forward] = probe.layers(((16, 0),), LayerShape(), 1)
+    forward()
+    assert bench.rows == []
+    assert counters.served == Tally(1, 16)

@@ -1,0 +1,291 @@
+"""Linear layers that are measured beside vLLM's own methods and kernels."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hk_vllm import ranks
+from hk_vllm.linear.model import account
+from vllm.config import get_current_vllm_config
+from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
+from vllm.model_executor.model_loader.reload import record_metadata_for_reloading
+
+from hk_backend.engine.evidence import ALONE
+from hk_backend.engine.linear.contest import activations
+from hk_backend.engine.linear.heads import KEPT_HEAD
+from hk_backend.engine.linear.route import is_attached
+from hk_backend.engine.linear.shards import CheckpointError
+from hk_backend.engine.strict import StrictError
+from hk_backend.ops import LinearRequest
+from hk_backend.routing.shadow_check import largest_error, tolerance
+from tests.integration.hk_vllm import linear_layers
+from tests.integration.hk_vllm.linear_layers import layer_of, load, reload
+from tests.integration.shared.evidence import Bench
+from tests.integration.shared.linear.evidence import *  # noqa: F403
+from tests.integration.shared.linear.evidence import KIND
+from tests.integration.shared.linear.layers import (
+    K,
+    assert_computes,
+    left,
+    loaded,
+    unloaded,
+    values,
+    weights,
+)
+from tests.integration.shared.linear_checkpoints import CHECKPOINTS, WIDTHS, Checkpoint, Shards
+from tests.integration.shared.linear_checkpoints import K as CHECKPOINT_K
+
+MEASURED = "compressed-tensors-channel-token", "quark-fp8-channel-token", "modelopt-channel-token"
+"""Schemes that a kernel of vLLM's computes on every CPU."""
+UNMEASURED = {
+    "fp8-block": "it has no kernel for such a layer",
+    "compressed-tensors-mxfp4": "it has no kernel for such a layer",
+    "compressed-tensors-weight-only-channel": "it has no kernel for such a layer",
+    "fp8-dynamic": "PerTensorTorchFP8ScaledMMLinearKernel: RuntimeError: ",
+    "fp8-static": "PerTensorTorchFP8ScaledMMLinearKernel: RuntimeError: ",
+}
+"""Schemes that none computes, and why not, where there are no tiles."""
+
+
+@pytest.fixture(autouse=True)
+def small_batches(fresh_linear_route: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler = get_current_vllm_config().scheduler_config
+    monkeypatch.setattr(scheduler, "max_num_batched_tokens", 520)
+
+
+@pytest.fixture
+def no_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+
+
+# -- unquantised layers
+
+
+def test_the_limit_is_the_scheduler_s(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens of a step to a layer, requests of a step to a head."""
+    scheduler = get_current_vllm_config().scheduler_config
+    monkeypatch.setattr(scheduler, "max_num_batched_tokens", 96)
+    monkeypatch.setattr(scheduler, "max_num_seqs", 8)
+    loaded(linear_layers)
+    assert bench.rows.pop() == (1, 8, 64, 96)
+    linear_layers.headed(KEPT_HEAD, values((64, K)))
+    assert bench.rows.pop() == (1, 8)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_head_that_vllm_computes_faster(bench: Bench, tied: bool) -> None:
+    bench.let_the_engine_win()
+    model = linear_layers.headed(KEPT_HEAD, values((64, K)), tied=tied)
+    why = left(linear_layers, model.lm_head)
+    assert why.startswith(f"faster without HK: {KIND}, logits: ")
+    assert_computes(model.lm_head, values((64, K)))
+
+
+@pytest.mark.parametrize("engine_wins", [False, True])
+def test_an_embedding_that_is_the_head(bench: Bench, engine_wins: bool) -> None:
+    """Its model has no LM head (Gemma 2, Cohere)."""
+    from vllm.model_executor.layers.logits_processor import LogitsProcessor
+
+    if engine_wins:
+        bench.let_the_engine_win()
+    model: Any = torch.nn.Module()
+    model.embed_tokens = VocabParallelEmbedding(64, K, params_dtype=torch.bfloat16)
+    model.logits_processor = LogitsProcessor(64)
+    table = model.embed_tokens
+    table.weight_loader(table.weight, values((64, K)))
+    table.quant_method.process_weights_after_loading(table)
+    account(model)
+    assert is_attached(table) is not engine_wins
+    assert_computes(table, values((64, K)))
+
+
+@pytest.mark.parametrize("engine_wins", [False, True])
+def test_a_reload_measures_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, engine_wins: bool
+) -> None:
+    """Not even where another number of threads would be another machine."""
+    if engine_wins:
+        bench.let_the_engine_win()
+    layer = unloaded(linear_layers)
+    record_metadata_for_reloading(layer)
+    load(layer, {"weight": weights()})
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 77)
+    bench.ours, bench.theirs = bench.theirs, bench.ours
+    reload(layer, {"weight": weights(seed=5)})
+    assert len(bench.rows) == 1
+    assert is_attached(layer) is not engine_wins
+    assert_computes(layer, torch.cat(weights(seed=5)))
+
+
+def test_a_kernel_of_vllm_that_fails(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """HK cannot claim to be faster: the layer stays as it is, and the reason is told."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("no such kernel")
+
+    layer = unloaded(linear_layers)
+    layer.quant_method._gemm_impl = fail
+    load(layer, {"weight": weights()})
+    why = left(linear_layers, layer)
+    assert why == f"{KIND}: not measured: RuntimeError: no such kernel"
+    assert not layer.weight.numel(), "vLLM has packed it"
+
+
+def test_a_kernel_of_hk_that_fails(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("no such kernel")
+
+    monkeypatch.setattr("hk_backend.engine.linear.route.linear_of_flat", fail)
+    layer = loaded(linear_layers)
+    assert left(linear_layers, layer).endswith("RuntimeError: no such kernel")
+    assert_computes(layer, torch.cat(weights()))
+
+
+def test_strict_refuses_a_layer_that_vllm_computes_faster(
+    bench: Bench, environment: Callable[..., None]
+) -> None:
+    bench.let_the_engine_win()
+    environment(HK_STRICT="1")
+    model = torch.nn.ModuleDict({"gate_up": loaded(linear_layers)})
+    with pytest.raises(StrictError, match="gate_up would fall back: faster without HK"):
+        account(model)
+
+
+def test_one_line_when_the_model_is_loaded(
+    bench: Bench, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the loader's wrapper."""
+    from hk_vllm.linear import model as route
+
+    monkeypatch.setattr(logging.getLogger("vllm"), "propagate", True)
+    caplog.set_level(logging.INFO, "vllm")
+
+    def load_model(*_: object) -> torch.nn.Module:
+        return torch.nn.ModuleDict({"gate_up": loaded(linear_layers)})
+
+    monkeypatch.setattr(route, "asked_of", lambda *_: KEPT_HEAD)
+    monkeypatch.setattr(route, "share_table", lambda *_: "")
+    monkeypatch.setattr(route, "strangers", lambda *_: ("", ""))
+    config = SimpleNamespace(hf_config=None, speculative_config=None, lora_config=None)
+    route._load(load_model, None, config, config)
+    said = [text for text in caplog.messages if "hk_backend: measured" in text]
+    assert len(said) == 1
+    assert said[0].startswith("hk_backend: measured 1 kind of linear layers in ")
+
+
+# -- ranks
+
+
+class Group:
+    """vLLM's group of two ranks, as one of them sees it."""
+
+    world_size = 2
+
+    def __init__(self, rank: int, sent: list[Any]) -> None:
+        self.rank_in_group, self._sent = rank, sent
+
+    def broadcast_object(self, value: Any, src: int = 0) -> Any:
+        assert src == 0
+        if self.rank_in_group == 0:
+            self._sent.append(value)
+            return value
+        return self._sent.pop(0)
+
+
+def test_one_rank_is_alone() -> None:
+    assert ranks.tensor_parallel() is ALONE
+
+
+def test_ranks_take_the_answer_of_the_first(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For each layer there is one broadcast, whatever either rank knows already."""
+    sent: list[Any] = []
+    monkeypatch.setattr(ranks, "get_tp_group", lambda: Group(0, sent))
+    bench.let_the_engine_win()
+    for _ in range(3):
+        left(linear_layers, loaded(linear_layers))
+    assert len(sent) == 3
+    monkeypatch.setattr(ranks, "get_tp_group", lambda: Group(1, sent))
+    bench.ours, bench.theirs = bench.theirs, bench.ours
+    for _ in range(3):
+        assert left(linear_layers, loaded(linear_layers)).startswith("faster without HK")
+    assert sent == []
+    assert len(bench.rows) == 1
+
+
+# -- quantised layers
+
+
+def request_of(checkpoint: Checkpoint) -> LinearRequest:
+    n, k = sum(WIDTHS), CHECKPOINT_K
+    return LinearRequest("cpu", torch.bfloat16, checkpoint.format, n, k)
+
+
+def load_checkpoint(name: str) -> Any:
+    return layer_of(CHECKPOINTS[name], CHECKPOINTS[name].tensors())
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_both_sides_compute_a_quantised_layer(bench: Bench, no_tiles: None, name: str) -> None:
+    checkpoint = CHECKPOINTS[name]
+    assert is_attached(load_checkpoint(name))
+    shards = checkpoint.tensors()
+    assert_same_product(bench, checkpoint, shards)
+    shards["weight_scale"] = [scale * 1.02 for scale in shards["weight_scale"]]
+    with pytest.raises(AssertionError):
+        assert_same_product(bench, checkpoint, shards)
+
+
+def assert_same_product(bench: Bench, checkpoint: Checkpoint, shards: Shards) -> None:
+    for rows, outputs in bench.outputs.items():
+        exact = checkpoint.expected(activations(rows, request_of(checkpoint)), shards)
+        for out in outputs:
+            assert largest_error(out, exact) <= tolerance(torch.bfloat16), rows
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_a_quantised_layer_that_vllm_computes_faster(
+    bench: Bench, no_tiles: None, name: str
+) -> None:
+    """It is handed to the next kernel of vLLM's list, and computes what that one computed."""
+    bench.let_the_engine_win()
+    layer = load_checkpoint(name)
+    assert not is_attached(layer)
+    assert type(layer.hk_theirs).__name__ == "ChannelWiseTorchFP8ScaledMMLinearKernel"
+    assert linear_layers.why_left(layer).startswith("faster without HK: linear fp8_e4m3fn 512x256")
+    request = request_of(CHECKPOINTS[name])
+    for rows, (_, theirs) in bench.outputs.items():
+        out = layer.quant_method.apply(layer, activations(rows, request))
+        assert torch.equal(out, theirs)
+
+
+@pytest.mark.parametrize("name", UNMEASURED)
+def test_a_quantised_layer_for_which_vllm_has_no_kernel(
+    bench: Bench, no_tiles: None, name: str
+) -> None:
+    """HK serves it, whatever it takes: nothing else does."""
+    bench.let_the_engine_win()
+    layer = load_checkpoint(name)
+    assert is_attached(layer)
+    assert layer.hk_decision.note.startswith(f"vLLM cannot compute it: {UNMEASURED[name]}")
+    assert bench.rows == []
+
+
+@pytest.mark.parametrize("missing", ["weight", "weight_scale"])
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_tensor_that_is_missing_shows_whoever_computes_the_layer(
+    bench: Bench, no_tiles: None, missing: str, is_known: bool
+) -> None:
+    """HK has marked its place with values that vLLM would compute with."""
+    bench.let_the_engine_win()
+    if is_known:
+        load_checkpoint(MEASURED[0])
+    checkpoint = CHECKPOINTS[MEASURED[0]]
+    shards = checkpoint.tensors()
+    shards[missing] = shards[missing][:2]
+    with pytest.raises(CheckpointError, match=rf"v_proj.{missing}: not in the checkpoint"):
+        layer_of(checkpoint, shards)

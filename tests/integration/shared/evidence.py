@@ -1,0 +1,50 @@
+"""Evidence in tests of the plugins: both sides of a contest compute, in times that a test sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from hk_backend.engine.evidence import Contest, deciding
+from hk_backend.terms.measurements import Times
+
+Time = Callable[[int], float]
+"""Microseconds of one call, by its number of rows."""
+
+
+@dataclass
+class Bench:
+    """Stands in for `evidence.measure`.
+
+    Attributes:
+        ours, theirs: the times that it finds; HK is faster at first.
+        rows: the numbers of rows of each contest that it has held.
+        outputs: what both sides computed, by the number of rows, of the last contest.
+    """
+
+    ours: Time = lambda rows: 1.0
+    theirs: Time = lambda rows: 2.0
+    rows: list[tuple[int, ...]] = field(default_factory=list)
+    outputs: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+
+    def measure(self, contest: Contest, *_: object) -> tuple[tuple[Times, ...], tuple[int, ...]]:
+        self.rows.append(contest.rows)
+        self.outputs = {
+            rows: (contest.ours(rows)(), contest.theirs(rows)()) for rows in contest.rows
+        }
+        times = [
+            Times(rows=rows, ours=self.ours(rows), theirs=self.theirs(rows))
+            for rows in contest.rows
+        ]
+        return tuple(times), ()
+
+    def let_the_engine_win(self) -> None:
+        self.ours, self.theirs = (lambda rows: 2.0), (lambda rows: 1.0)
+
+
+def start_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget what this process knows, as a second start does."""
+    monkeypatch.setattr(deciding, "process", deciding.Process())
