@@ -12,7 +12,7 @@ from hk_backend.bench import tables
 from hk_backend.bench.gemm.compare import OnDevice, Row, summary
 from hk_backend.bench.gemm.timers import Clock
 from hk_backend.kernels.catalogue import Catalogue
-from hk_backend.kernels.tuning import EMPTY
+from hk_backend.measurements.launches import Launches
 from hk_backend.timing import calibration
 
 WORD = "linear"
@@ -24,7 +24,7 @@ HEADINGS = ("layer", "M", "HK us", "published us", "ratio", "kernel", "splits")
 
 def model(kernels: Catalogue, workers: int, out: Path, tell: Callable[[str], object]) -> list[Row]:
     """Model every published figure and write `modelled_linear.json` and `.md` into `out`."""
-    rows = list(OnDevice.parse(Clock(kernels.arch, workers), EMPTY).run(tell))
+    rows = list(OnDevice.parse(Clock(kernels.arch, workers), Launches()).run(tell))
     write(out / "modelled_linear", environment(kernels), rows, f"{summary(rows)}.", table_of(rows))
     return rows
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from hk_backend.engine.linear.stock import BF16_SQUARES
+from hk_backend.bench.gemm.published import BF16_SQUARES
 from hk_backend.timing.standard import batch, square
 from hk_backend.timing.workloads import attention, gemm
 

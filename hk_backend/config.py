@@ -8,7 +8,6 @@ HK_CHECK     0 (default) to 1: share of calls that run beside the reference
 HK_EVIDENCE  measure (default): times that are taken while a model loads decide who computes a layer
              | ignore: HK serves wherever it can | a file of times that were measured before
 HK_CACHE_DIR the folder that keeps measurements (default: the platform's folder for caches)
-HK_TUNING    a file of `hk-backend tune`: which GPU kernels serve linear layers, and what they take
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from hk_backend.kernels.tuning import EMPTY, Tuning, load
 from hk_backend.terms.measurements import Measurements, MeasurementsError
 from hk_backend.terms.measurements import read as read_measurements
 
@@ -49,8 +47,10 @@ _EXPECTED = {
 
 
 PREFIX = "HK_"
-INTERNAL = ("HK_METRICS_DIR", "HK_NATIVE")
-"""What an engine's first process sets for its children, and what the build reads."""
+MEASURE_SECONDS = "HK_MEASURE_SECONDS"
+"""The time that `hk-backend tune` gives to a model's measurements."""
+INTERNAL = ("HK_METRICS_DIR", "HK_NATIVE", MEASURE_SECONDS)
+"""What a process of ours sets for its children, and what the build reads."""
 OF_TESTS = "HK_TEST_"
 """How the variables begin that the tests set for each other."""
 
@@ -67,7 +67,6 @@ class Config(BaseSettings):
         env_ignore_empty=True,
         frozen=True,
         extra="ignore",
-        arbitrary_types_allowed=True,
     )
 
     backend: Annotated[frozenset[Route], NoDecode] = frozenset()
@@ -76,7 +75,6 @@ class Config(BaseSettings):
     check: float = Field(default=0.0, ge=0.0, le=1.0)
     evidence: Annotated[Literal["measure", "ignore"] | Measurements, NoDecode] = "measure"
     cache_dir: Path | None = None
-    tuning: Annotated[Tuning, NoDecode] = EMPTY
 
     @field_validator("backend", mode="before")
     @classmethod
@@ -106,12 +104,6 @@ class Config(BaseSettings):
         except MeasurementsError as error:
             expected = "expected measure, ignore, or a file that hk-backend tune has written"
             raise ValueError(f"{expected}: {error}") from None
-
-    @field_validator("tuning", mode="before")
-    @classmethod
-    def _read_tuning(cls, value: object) -> object:
-        """The whole file, before anything runs."""
-        return load(Path(value)) if isinstance(value, str) else value
 
     @property
     def enabled(self) -> bool:

@@ -18,6 +18,7 @@ from hk_backend.cli.bench import bench
 from hk_backend.cli.output import JsonFlag, print_json, progress
 from hk_backend.cli.time import time
 from hk_backend.cli.tune import tune
+from hk_backend.cli.tune_kernels import tune_kernels
 from hk_backend.quantize import options as quantizing
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 app.add_typer(bench, name="bench")
 app.command()(time)
-app.command()(tune)
+app.command(context_settings={"allow_interspersed_args": False})(tune)
+app.command("tune-kernels")(tune_kernels)
 
 
 def _print_version(asked: bool) -> None:

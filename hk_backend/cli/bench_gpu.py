@@ -11,7 +11,7 @@ from rich.console import Console
 from hk_backend.bench.options import is_given
 from hk_backend.cli import errors
 from hk_backend.cli.output import print_json, progress
-from hk_backend.config import ConfigError, get_config
+from hk_backend.config import ConfigError
 
 if TYPE_CHECKING:
     from hk_backend.bench.gemm.timers import Timer
@@ -28,6 +28,7 @@ def linear(context: typer.Context, device: str, chosen: Mapping[str, str], as_js
     from hk_backend.bench.gemm import compare
     from hk_backend.devices.base import DeviceError
     from hk_backend.kernels import CodeObjectError
+    from hk_backend.measurements.launches import timed_on
     from hk_backend.timing.calibration import statement
 
     for name in context.params.keys() - {*ALWAYS, *chosen}:
@@ -36,8 +37,8 @@ def linear(context: typer.Context, device: str, chosen: Mapping[str, str], as_js
             raise typer.BadParameter(f"{option}: not with --device {device}")
     given = {name: value for name, value in chosen.items() if is_given(context, name)}
     with errors.in_one_line(progress, ConfigError, DeviceError, CodeObjectError):
-        timer = _timer(device)
-        plan = compare.OnDevice.parse(timer, get_config().tuning, **given)
+        timer = timer_of(device)
+        plan = compare.OnDevice.parse(timer, timed_on(timer.name), **given)
         with progress.status("") as line:
             rows = list(plan.run(line.update))
     environment = {
@@ -56,13 +57,20 @@ def linear(context: typer.Context, device: str, chosen: Mapping[str, str], as_js
     raise typer.Exit(1 if any(row.error for row in rows) else 0)
 
 
-def _timer(device: str) -> Timer:
-    """Raises `DeviceError` where there is no GPU."""
+def timer_of(device: str) -> Timer:
+    """The timer of `hip` or `emulated:ARCH`.
+
+    Raises:
+        DeviceError: there is no GPU.
+        ValueError: another device, or an arch without a timing model.
+    """
     kind, _, arch = device.partition(":")
     if kind == "emulated":
         from hk_backend.bench.gemm.compare import clock
 
         return clock(arch)
+    if kind != "hip":
+        raise ValueError(f"{device!r} is not hip or emulated:ARCH, as in emulated:gfx950")
     from hk_backend.bench.gemm.gpu import this_gpu
 
     return this_gpu()

@@ -129,22 +129,23 @@ def kept_here() -> Evidence:
 def _files() -> Iterator[Measurements]:
     """The files of the folder that are this machine's, with any number of threads."""
     from hk_backend.measurements import folder
-    from hk_backend.measurements.machine import this_machine
 
     try:
-        here = this_machine(_device())
+        here = machine_of_engines()
     except Exception:  # torch is missing, or sees no GPU where one is
         return
     for _, found in folder.every():
-        if found.machine.model_copy(update={"threads": here.threads}) == here:
+        if folder.is_same(found.machine, here):
             yield found
 
 
-def _device() -> str:
-    """HK's device, as far as a machine's description depends on it."""
+def machine_of_engines() -> Machine:
+    """This machine as an engine measures it: its GPU, if torch sees one."""
     import torch
 
-    return "hip" if torch.cuda.is_available() else "cpu"
+    from hk_backend.measurements.machine import this_machine
+
+    return this_machine("hip" if torch.cuda.is_available() else "cpu")
 
 
 def _kinds(found: Measurements) -> Iterator[Kept]:

@@ -11,12 +11,12 @@ from rich.table import Table
 
 from hk_backend.cli import errors
 from hk_backend.cli.output import print_json, progress
-from hk_backend.config import ConfigError, get_config
+from hk_backend.config import ConfigError
 
 if TYPE_CHECKING:
     from hk_backend.bench.attention.explain import Explanation as PartsExplanation
     from hk_backend.bench.gemm.explain import Explanation
-    from hk_backend.engine.linear.judgement import Layer
+    from hk_backend.bench.gemm.layers import Layer
 
 
 def explain(
@@ -105,9 +105,10 @@ def _print_parts(console: Console, found: PartsExplanation) -> None:
 def _layer(shape: str, format: str, arch: str) -> tuple[Layer, int]:
     """And its rows. Raises `typer.BadParameter`."""
     from hk_backend import _emulator
-    from hk_backend.engine.linear.judgement import Layer
+    from hk_backend.bench.gemm.layers import Layer
     from hk_backend.kernels import catalogue
     from hk_backend.kernels.gemm_formats import LAYERS, family
+    from hk_backend.measurements.launches import timed_here
     from hk_backend.timing import shapes
     from hk_backend.timing.workloads import gemm
 
@@ -123,11 +124,11 @@ def _layer(shape: str, format: str, arch: str) -> tuple[Layer, int]:
         raise typer.BadParameter(str(error), param_hint="--shape") from None
     assert isinstance(sizes, gemm.Shape)
     units = int(_emulator.TimingParameters(arch)["compute_units"])
-    return Layer(format, sizes.n, sizes.k, kernels, units, get_config().tuning), sizes.m
+    return Layer(format, sizes.n, sizes.k, kernels, units, timed_here(arch)), sizes.m
 
 
 def _print(console: Console, found: Explanation) -> None:
-    from hk_backend.kernels.tuning_fields import MEASURED
+    from hk_backend.terms.measurements import MEASURED
     from hk_backend.timing.calibration import statement
 
     choice, bound = found.choice, found.bound
@@ -145,12 +146,6 @@ def _print(console: Console, found: Explanation) -> None:
         f"bound by {bound.name}: matrix units {bound.matrix:.3g} us, memory {bound.memory:.3g} us",
         highlight=False,
     )
-    console.print(f"stock: {found.stock_said}", highlight=False)
-    if found.verdict:
-        console.print("on hip: [green]served[/green]")
-    else:
-        console.print(f"on hip: [yellow]not served[/yellow]: {found.verdict.why}", highlight=False)
-    console.print("elsewhere: served")
     console.print()
     console.print(_rivals(found))
 

@@ -1,170 +1,99 @@
-"""`hk-backend tune`: the fastest kernel for each layer, written into a file for HK_TUNING."""
+"""`hk-backend tune`: measures a model's layers ahead, so that a server starts with the answers."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from hk_backend.cli import errors
+from hk_backend.cli.known_engines import ENGINES
 from hk_backend.cli.output import JsonFlag, print_json, progress
+from hk_backend.config import MEASURE_SECONDS, ConfigError, read_config
 
-if TYPE_CHECKING:
-    from hk_backend.bench.gemm.timers import Problem, Timer
-    from hk_backend.bench.gemm.tune import Found
-    from hk_backend.kernels.catalogue import Catalogue
+LOADERS = "hk_backend.loaders"
+"""Entry points of the engine plugins: a function of a model and of the engine's own options that
+loads the model once, without its weights, and ends the engine."""
+Load = Callable[[str, Sequence[str]], None]
 
-TimesFile = Annotated[
-    Path, typer.Argument(metavar="FILE", help="Created if missing; resumed if interrupted.")
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="As the engine is given it.")]
+Options = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[ENGINE OPTIONS]", help="The options that the server will have."),
 ]
-ModelledFlag = Annotated[
-    bool, typer.Option("--modelled", help="By the timing model, without a GPU.")
+Engine = Annotated[str, typer.Option(help="vllm or sglang; by default the installed one.")]
+Seconds = Annotated[
+    float, typer.Option(min=0, help="For all measurements: more seconds reach more rows.")
 ]
-Models = Annotated[str, typer.Option("--model", help="Any of llama8b, llama70b.")]
-Ranks = Annotated[str, typer.Option("--tp", help="Over so many GPUs.")]
-Shapes = Annotated[
-    str,
-    typer.Option(metavar="MxNxK,...", help="These instead of a model's: rows, outputs, inputs."),
+Again = Annotated[
+    bool, typer.Option("--again", help="First forget what was measured on this machine.")
 ]
-Formats = Annotated[
-    str,
-    typer.Option(help="Any of bf16, fp16, fp8_channel, fp8_tensor, fp8_block, fp8_weight_only."),
-]
-Tokens = Annotated[str, typer.Option(help="Rows of the activations.")]
-Candidates = Annotated[
-    int, typer.Option(min=1, help="How many of the planner's best are timed for each.")
-]
-Arch = Annotated[str, typer.Option(help="Of the GPU, with --modelled.")]
 
 
 def tune(
-    path: TimesFile,
-    modelled: ModelledFlag = False,
-    model: Models = "llama8b,llama70b",
-    tp: Ranks = "1,8",
-    shapes: Shapes = "",
-    formats: Formats = "bf16,fp8_channel",
-    tokens: Tokens = "1,2,4,8,16,32,64,128,256,512,1024,2048,4096,8192,16384",
-    candidates: Candidates = 4,
-    arch: Arch = "gfx950",
+    model: Model,
+    options: Options = None,
+    engine: Engine = "",
+    seconds: Seconds = 60.0,
+    again: Again = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Time the kernels that can serve a linear layer on this GPU, and write the fastest of each.
+    """Load a model once in the engine, with random weights, and measure HK beside the engine.
 
-    The server reads the file from HK_TUNING. If interrupted, run the same command to resume. Exit
-    code 1 if a launch could not be timed; 130 after Ctrl-C.
+    The answers are kept for the server, which then measures nothing when it starts. They hold for
+    the same number of threads: give the server's own options, behind MODEL. Exit code 1 if
+    something is in the way.
     """
-    from hk_backend.bench.gemm.tune import Tune
-    from hk_backend.devices.base import DeviceError
-    from hk_backend.kernels import CodeObjectError
-    from hk_backend.kernels.catalogue import catalogue
-    from hk_backend.kernels.tuning import TuningError
+    from hk_backend.cli.evidence import kept_here, machine_of_engines
+    from hk_backend.measurements import folder
 
-    if not path.parent.is_dir():
-        raise typer.BadParameter(f"there is no folder {path.parent}", param_hint="FILE")
-    known = (DeviceError, CodeObjectError, TuningError, OSError)
-    with errors.in_one_line(progress, *known):
-        timer = _timer(modelled, arch)
-        kernels = catalogue(timer.arch)
-        asked = _problems(model, tp, shapes, formats, tokens, kernels)
-        job = Tune(path, asked, kernels, timer, candidates)
-        found = []
-        try:
-            with progress.status("") as line:
-                for each in job.run():
-                    found.append(each)
-                    line.update(f"{len(found)}/{len(job.problems)}  {each.problem}")
-        except KeyboardInterrupt:
-            kept = job.kept + len(found)
-            errors.say(progress, f"Interrupted, {path} has {kept} lines; run the same command.")
-            raise typer.Exit(130) from None
+    os.environ.setdefault("HK_BACKEND", "1")
+    os.environ["HK_EVIDENCE"] = "measure"
+    os.environ[MEASURE_SECONDS] = str(seconds)
+    with errors.in_one_line(progress, ConfigError, TuneError, OSError):
+        load = loader(engine)
+        device = read_config().device
+        if device != "auto":
+            raise TuneError(f"HK_DEVICE={device} names a device: nothing is measured; unset it")
+        if again:
+            folder.forget(machine_of_engines())
+        load(model, options or [])
+    found = kept_here()
     if as_json:
-        print_json({"kept": job.kept, "lines": [_as_json(each) for each in found]})
-    else:
-        _print(Console(), found, job.kept, path)
-    raise typer.Exit(1 if any(each.error for each in found) else 0)
+        return print_json(found.as_json())
+    console = Console(soft_wrap=True)
+    for line in found.lines():
+        console.print(line, highlight=False, markup=False)
+    return None
 
 
-def _timer(modelled: bool, arch: str) -> Timer:
-    """Raises `DeviceError` without a GPU, `typer.BadParameter` for an arch without a model."""
-    if modelled:
-        from hk_backend.bench.gemm.timers import Clock
-
-        try:
-            return Clock(arch, len(os.sched_getaffinity(0)))
-        except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint="--arch") from None
-    from hk_backend.bench.gemm.gpu import this_gpu
-
-    return this_gpu()
+class TuneError(RuntimeError):
+    """Nothing can be measured; the message says why."""
 
 
-def _problems(
-    model: str, tp: str, shapes: str, formats: str, tokens: str, kernels: Catalogue
-) -> list[Problem]:
-    """What the options ask for, each once. Raises `typer.BadParameter`."""
-    from hk_backend.bench.gemm.layers import MODELS, weights
-    from hk_backend.bench.gemm.timers import Problem
-    from hk_backend.bench.parse import parse_names, parse_numbers
-    from hk_backend.kernels.gemm_formats import LAYERS, family
+def loader(engine: str) -> Load:
+    """The function that loads a model in an engine.
 
-    named = parse_names(formats, list(LAYERS), "--formats")
-    for name in named:
-        if not family(kernels, LAYERS[name]):
-            why = f"--formats: {kernels.arch} has no kernels for {name}"
-            raise typer.BadParameter(why)
-    sizes = _sizes(shapes)
-    if not shapes:
-        rows = parse_numbers(tokens, "--tokens")
-        for each in parse_names(model, list(MODELS), "--model"):
-            for ranks in parse_numbers(tp, "--tp"):
-                try:
-                    found = weights(each, ranks).values()
-                except ValueError as error:
-                    raise typer.BadParameter(f"--tp: {error}") from None
-                sizes += [(m, n, k) for n, k in found for m in rows]
-    every = [Problem(LAYERS[name], *size) for name in named for size in sizes]
-    return list(dict.fromkeys(every))
+    Args:
+        engine: its name; empty for the one that is installed.
 
-
-def _sizes(shapes: str) -> list[tuple[int, int, int]]:
-    """`16x6144x4096,...`. Raises `typer.BadParameter`."""
-    sizes = []
-    for part in filter(None, (part.strip() for part in shapes.split(","))):
-        numbers = part.split("x")
-        if len(numbers) != 3 or not all(each.isdecimal() and int(each) for each in numbers):
-            why = f"--shapes: {part!r} is not MxNxK, as in 16x6144x4096"
-            raise typer.BadParameter(why)
-        m, n, k = map(int, numbers)
-        sizes.append((m, n, k))
-    return sizes
-
-
-def _as_json(found: Found) -> dict[str, object]:
-    from hk_backend.kernels.tuning import as_fields
-
-    if found.line is None:
-        return {"problem": str(found.problem), "error": found.error}
-    return {**as_fields(found.line), "planned_choice_microseconds": found.planned}
-
-
-def _print(console: Console, found: Sequence[Found], kept: int, path: Path) -> None:
-    """What was found, and what to do with it."""
-    lines = [each for each in found if each.line]
-    for each in found:
-        if each.error:
-            errors.say(progress, f"{each.problem}: {each.error}")
-    better = [each.planned / each.line.microseconds for each in lines if each.line]
-    others = [ratio for ratio in better if ratio > 1]
-    said = f"{len(lines)} launches timed, {kept} were there"
-    if others:
-        said += (
-            f"; for {len(others)} another kernel than the planner's is faster, by up to "
-            f"{max(others) - 1:.0%}"
-        )
-    console.print(said, highlight=False)
-    console.print(f"written to {path}: HK_TUNING={path}", highlight=False, soft_wrap=True)
+    Raises:
+        TuneError: it is not installed, or several are and none is named.
+    """
+    installed = [name for name, known in ENGINES.items() if known.version is not None]
+    if engine and engine not in ENGINES:
+        raise TuneError(f"--engine {engine!r} is not valid: expected {' or '.join(ENGINES)}")
+    if engine and engine not in installed:
+        raise TuneError(f"{engine} is not installed: HK can only be measured beside the engine")
+    if not installed:
+        raise TuneError("no engine is installed: HK can only be measured beside vLLM or SGLang")
+    if not engine and len(installed) > 1:
+        raise TuneError(f"--engine: several are installed: name one of {', '.join(installed)}")
+    name = engine or installed[0]
+    (found,) = entry_points(group=LOADERS, name=name)
+    load: Load = found.load()
+    return load

@@ -10,20 +10,17 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from hk_backend import machine
 from hk_backend.config import get_config
 from hk_backend.devices import device_for
-from hk_backend.engine.linear.judgement import SLOWER, judge, layer_of
-from hk_backend.terms.requests import LinearRequest
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 
 LEVELS = ("portable", "avx2", "avx512", "amx")
 """Instruction sets, each with all before it."""
-SAID = SLOWER
+SAID = "faster without HK"
 """How every reason of this file begins."""
 
 
@@ -119,17 +116,6 @@ def verdict(operator: str, dtype: torch.dtype, device_type: str, engine: str) ->
     """Whether HK serves a layer, whatever the number of tokens (arguments: see `losses`)."""
     found = losses(operator, dtype, device_type, engine)
     return next((refused(loss.why) for loss in found if not loss.below_tokens), SERVED)
-
-
-def of_linear_on_gpu(request: LinearRequest) -> Verdict:
-    """Whether it is known that HK is faster for a linear layer that its device computes. Only a
-    GPU is judged (linear/judgement.py), whatever HK_DEVICE names.
-    """
-    device: Any = device_for(request.device_type)
-    if get_config().evidence == "ignore" or not device.name.startswith("hip:"):
-        return SERVED
-    units = device.compute_units(device.memory.current_index())
-    return judge(layer_of(request, device.catalogue, units, get_config().tuning))
 
 
 def why_not_step(found: Sequence[Loss], longest: int) -> str:

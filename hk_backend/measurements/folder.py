@@ -79,6 +79,22 @@ def every() -> Iterator[tuple[Path, Measurements]]:
             _say_once(f"measurements are ignored: {error}")
 
 
+def forget(machine: Machine) -> None:
+    """Delete what is kept for `machine` with any number of threads, so that it is measured anew.
+
+    Raises:
+        OSError: a file cannot be deleted.
+    """
+    for path, found in every():
+        if is_same(found.machine, machine):
+            path.unlink(missing_ok=True)
+
+
+def is_same(one: Machine, other: Machine) -> bool:
+    """Whether two machines differ in threads at most."""
+    return one.model_copy(update={"threads": other.threads}) == other
+
+
 def _replace(path: Path, text: str) -> None:
     """Write a file in one step, so that no reader sees half of it."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".new")

@@ -15,22 +15,31 @@ from hk_backend.terms.measurements import Machine
 
 LIMITS = ("ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA")
 """Variables that restrict the instruction sets of torch and oneDNN."""
+EXTENSIONS = {"hip": "_hip", "emulated": "_emulator"}
+"""The compiled part of HK that matters to a GPU's times, by the kind of its device."""
 
 
 def this_machine(device: str) -> Machine:
-    """The machine as it is now, with the threads that torch uses now.
+    """The machine as it is now.
 
     Args:
-        device: the name of HK's device, "cpu:avx512" or "hip:gfx950".
+        device: the name of HK's device, "cpu:avx512", "hip:gfx950" or "emulated:gfx950". Threads of
+            torch and its instruction sets count for the first alone.
     """
-    on_gpu = device.startswith("hip")
+    kind = device.partition(":")[0]
+    on_host = kind not in EXTENSIONS
+    if kind == "hip":
+        processor = torch.cuda.get_device_name()
+    else:
+        processor = machine.cpu_model() if on_host else device
+    limits = [f"{name}={os.environ[name]}" for name in LIMITS if os.environ.get(name)]
     return Machine(
-        processor=torch.cuda.get_device_name() if on_gpu else machine.cpu_model(),
+        processor=processor,
         torch=str(torch.__version__),
         hk_backend=__version__,
-        build=build_of("_hip" if on_gpu else "_cpu"),
-        threads=torch.get_num_threads(),
-        limits=tuple(f"{name}={os.environ[name]}" for name in LIMITS if os.environ.get(name)),
+        build=build_of(EXTENSIONS.get(kind, "_cpu")),
+        threads=torch.get_num_threads() if on_host else 1,
+        limits=tuple(limits if on_host else ()),
     )
 
 

@@ -1,12 +1,14 @@
-"""The file that keeps what was measured on one machine: times of layers, by HK and by an engine.
+"""The file that keeps what was measured on one machine: times of layers, by HK and by an engine,
+and of launches of HK's GPU kernels.
 
-    {"format": 1, "machine": {...}, "layers": [{...}, ...]}
+    {"format": 1, "machine": {...}, "layers": [{...}, ...], "launches": [{...}, ...]}
 
 `hk_backend.measurements` finds, reads and writes such files; `HK_EVIDENCE` may name one.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,6 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 Name = Annotated[str, Field(min_length=1)]
 Rows = Annotated[int, Field(ge=1)]
+Source = Literal["measured", "modelled"]
+MEASURED: Source = "measured"
+MODELLED: Source = "modelled"
+"""The sources of a launch's time: a GPU, or the emulator's clock."""
 Microseconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -79,19 +85,50 @@ class MeasuredLayer(_Record):
         return (*kind, self.engine_version)
 
 
+class MeasuredLaunch(_Record):
+    """The fastest launch that was found for `m` rows times a weight `[n, k]`, on a GPU.
+
+    `activations`, `weights`, `scales`: a `kernels.gemm_formats.Format`. `splits`: workgroups that
+    share the depth of a tile. `microseconds`: in a stream, behind another launch. `sha256`: of the
+    kernel's code object.
+    """
+
+    arch: Name
+    compute_units: Rows
+    activations: Name
+    weights: Name
+    scales: Name
+    m: Rows
+    n: Rows
+    k: Rows
+    kernel: Name
+    splits: Rows
+    microseconds: Microseconds
+    source: Source
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Everything that the launch was found for."""
+        format = (self.activations, self.weights, self.scales)
+        return (self.arch, self.compute_units, *format, self.n, self.k, self.m, self.source)
+
+
 class Measurements(_Record):
-    """The whole file; each kind of layer is there once."""
+    """The whole file; each kind of layer, and each problem of a launch, is there once."""
 
     format: Literal[1] = 1
     machine: Machine
     layers: tuple[MeasuredLayer, ...] = Field(default=(), strict=False)
+    launches: tuple[MeasuredLaunch, ...] = Field(default=(), strict=False)
 
     @model_validator(mode="after")
     def _each_once(self) -> Measurements:
-        keys = [layer.key for layer in self.layers]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise ValueError(f"layers: {', '.join(key)} is there twice; valid: once")
+        for name, records in (("layers", self.layers), ("launches", self.launches)):
+            for key, count in Counter(each.key for each in records).items():
+                if count > 1:
+                    said = ", ".join(map(str, key))
+                    raise ValueError(f"{name}: {said} is there {count} times; valid: once")
         return self
 
     def find(self, key: tuple[str, ...]) -> MeasuredLayer | None:
@@ -100,8 +137,10 @@ class Measurements(_Record):
 
     def merged(self, other: Measurements) -> Measurements:
         """Both files' records; where both hold one, `other`'s. `machine` stays."""
-        layers = {layer.key: layer for layer in (*self.layers, *other.layers)}
-        return self.model_copy(update={"layers": tuple(layers.values())})
+        layers = {each.key: each for each in (*self.layers, *other.layers)}
+        launches = {each.key: each for each in (*self.launches, *other.launches)}
+        update = {"layers": tuple(layers.values()), "launches": tuple(launches.values())}
+        return self.model_copy(update=update)
 
     def as_text(self) -> str:
         """The JSON text that `read` reads."""

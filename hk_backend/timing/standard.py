@@ -9,9 +9,8 @@ from typing import Any
 from hk_backend.kernels import attention_plan
 from hk_backend.kernels.catalogue import Family
 from hk_backend.kernels.entry import KernelEntry
-from hk_backend.kernels.gemm_choice import choose
+from hk_backend.kernels.gemm_choice import planned
 from hk_backend.kernels.masks import PART, WINDOW_PART, WINDOWED
-from hk_backend.kernels.tuning import EMPTY
 from hk_backend.timing.model import Launch
 from hk_backend.timing.workloads import attention, gemm, merge, quantize
 
@@ -30,7 +29,7 @@ def serving(alternatives: Family, shape: Shape, compute_units: int) -> tuple[Ker
     """The launch of the kernel that serves the shape, of those that compute the same: where there
     are several the planner's choice."""
     if isinstance(shape, gemm.Shape):
-        plan = choose(alternatives, shape.m, shape.n, shape.k, compute_units, EMPTY)
+        plan = planned(alternatives, shape.m, shape.n, shape.k, compute_units)
         return plan.entry, gemm.launch(plan.entry, replace(shape, splits=plan.splits))
     entry = alternatives[0]
     if isinstance(shape, attention.Shape) and len(alternatives) > 1:

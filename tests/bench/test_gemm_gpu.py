@@ -165,42 +165,6 @@ def broken(format: str) -> None:
     raise ImportError("no engine here")
 
 
-def test_the_engine_s_own_kernel_is_timed_the_same_way(
-    device: HipDevice, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """By the first plugin that can say what it is: rows, and each time another copy."""
-    asked: list[str] = []
-    weights: list[torch.Tensor] = []
-
-    def multiply(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        assert (x.shape, x.dtype) == ((M, K), torch.bfloat16)
-        assert (weight.shape, weight.dtype) == ((N, K), torch.bfloat16)
-        weights.append(weight)
-        return x @ weight.T
-
-    def says(format: str) -> Any:
-        asked.append(format)
-        return ("its name", multiply) if format == "bf16" else None
-
-    entries = [Entry(broken), Entry(lambda format: None), Entry(says)]
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: entries)
-    monkeypatch.setattr(gpu, "LAUNCHES", 5)
-
-    def watch(calls: Sequence[Call]) -> float:
-        for call in calls:
-            call()
-        return 3.5
-
-    timer = Gpu(device, "emulated", watch, 2 * 2 * N * K)
-    assert timer.stock(Problem(LAYERS["bf16"], M, N, K)) == ("its name", 3.5)
-    places = [weight.data_ptr() for weight in weights]
-    assert places == [places[0], places[1]] * 2 + [places[0]]
-    assert places[0] != places[1]
-    assert timer.stock(Problem(LAYERS["fp8_channel"], M, N, K)) is None
-    assert asked == ["bf16", "fp8_channel"]
-    assert "a_plugin:stock: ImportError: no engine here" in caplog.text
-
-
 def test_every_kind_of_layer_comes_round_through_a_gigabyte(device: HipDevice) -> None:
     """Or through as many copies as are allowed."""
     timer = Gpu(device, "emulated")

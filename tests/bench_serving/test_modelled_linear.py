@@ -16,11 +16,11 @@ from bench_serving.modelled_report import DocumentError
 from hk_backend.bench.gemm import timers
 from hk_backend.bench.gemm.compare import Case, OnDevice, Row, summary
 from hk_backend.bench.gemm.timers import Clock
-from hk_backend.kernels.tuning import Tuning
+from hk_backend.measurements.launches import Launches
 from tests.seed import draw
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "benchmarks.md"
-PLAN = OnDevice.parse(Clock(modelled.ARCH, 2), Tuning())
+PLAN = OnDevice.parse(Clock(modelled.ARCH, 2), Launches())
 
 
 def row(case: Case, ratio: float) -> Row:

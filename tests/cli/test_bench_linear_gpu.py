@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,18 +11,18 @@ from typer.testing import CliRunner
 
 from hk_backend.bench.gemm import compare, gpu, timers
 from hk_backend.bench.gemm.compare import OnDevice, Row, summary
+from hk_backend.bench.gemm.published import STOCK, known
 from hk_backend.bench.gemm.timers import Clock, Problem
 from hk_backend.bench.tables import markdown
 from hk_backend.cli.app import app
 from hk_backend.devices.base import DeviceError
-from hk_backend.engine.linear.stock import STOCK, known
 from hk_backend.kernels.catalogue import catalogue
 from hk_backend.kernels.entry import KernelEntry
-from hk_backend.kernels.gemm_choice import choose
+from hk_backend.kernels.gemm_choice import planned
 from hk_backend.kernels.gemm_formats import LAYERS, family
-from hk_backend.kernels.tuning import Tuning
+from hk_backend.measurements.launches import Launches
 from hk_backend.timing import calibration
-from tests.kernels.tuning_lines import UNITS, configured, measured, write
+from tests.measurements.launches import UNITS, launch, timed
 
 KERNELS = catalogue("gfx950")
 SMALL = ["--layers", "1024x1024", "--formats", "bf16"]
@@ -57,7 +56,7 @@ def test_every_published_figure_of_our_formats_is_there() -> None:
         best = known(format, n, k)[m]
         assert (row["stock"], row["stock_source"]) == best
         assert row["HK/stock"] == best.microseconds / 100.0
-        chosen = choose(family(KERNELS, LAYERS[format]), m, n, k, UNITS, Tuning())
+        chosen = planned(family(KERNELS, LAYERS[format]), m, n, k, UNITS)
         assert (row["kernel"], row["splits"]) == (chosen.entry.name, chosen.splits)
 
 
@@ -139,16 +138,16 @@ def test_a_launch_that_fails_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("instant")
-def test_a_file_of_times_decides_what_is_timed(tmp_path: Path) -> None:
-    last = measured(family(KERNELS, LAYERS["bf16"]), 1024, 1024, 1024)
-    with configured(write(tmp_path / "times.jsonl", last)):
+def test_a_timed_launch_is_what_is_timed() -> None:
+    last = launch(family(KERNELS, LAYERS["bf16"]), 1024, 1024, 1024)
+    with timed(last):
         (row,) = cases(*SMALL)
-    assert (row["kernel"], row["splits"]) == (last["kernel"], last["splits"])
+    assert (row["kernel"], row["splits"]) == (last.kernel, last.splits)
     assert row["microseconds"] == 100.0, "timed, not read"
 
 
 def test_losses_stand_beside_wins() -> None:
-    plan = OnDevice.parse(Clock("gfx950", 1), Tuning(), formats="bf16")
+    plan = OnDevice.parse(Clock("gfx950", 1), Launches(), formats="bf16")
     ratios = (2.0, 1.01, 0.99, 0.5)
     rows = [
         Row(case, "modelled", "a_kernel", 1, case.stock.microseconds / ratio)

@@ -1,10 +1,9 @@
-"""`hk-backend time gemm --explain`: the choice, its rivals, the bound, stock, and the verdict."""
+"""`hk-backend time gemm --explain`: the choice, its rivals, and the bound."""
 
 from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,15 +13,12 @@ from typer.testing import CliRunner
 from hk_backend.bench.gemm.explain import RIVALS
 from hk_backend.bench.gemm.timers import Clock, Problem
 from hk_backend.cli.app import app
-from hk_backend.engine.linear import stock
-from hk_backend.engine.linear.judgement import Layer, judge
 from hk_backend.kernels.catalogue import catalogue
-from hk_backend.kernels.gemm_choice import choose
+from hk_backend.kernels.gemm_choice import planned
 from hk_backend.kernels.gemm_formats import LAYERS, family
 from hk_backend.kernels.gemm_plan import candidates
-from hk_backend.kernels.tuning import Tuning
 from hk_backend.timing import calibration
-from tests.kernels.tuning_lines import UNITS, configured, line, measured, write
+from tests.measurements.launches import UNITS, launch, timed
 
 KERNELS = catalogue("gfx950")
 M, N, K = 256, 10240, 8192
@@ -45,7 +41,7 @@ def explained(*options: str, shape: str = SHAPE, format: str = FORMAT) -> dict[s
 
 def test_the_choice_is_first_and_its_rivals_follow_by_their_times() -> None:
     data = explained()
-    chosen = choose(FAMILY, M, N, K, UNITS, Tuning())
+    chosen = planned(FAMILY, M, N, K, UNITS)
     assert (data["kernel"], data["splits"]) == (chosen.entry.name, chosen.splits)
     assert (data["microseconds"], data["source"]) == (chosen.microseconds, "planned")
     assert data["model_error_rms"] == calibration.error_of("gemm")
@@ -85,29 +81,18 @@ def test_the_bound(format: str, peak: float, weight_bytes: int) -> None:
     assert bound["by"] == max(("matrix", "memory"), key=lambda name: bound[name])
 
 
-def test_stock_and_the_verdict() -> None:
-    data = explained()
-    known = stock.known(FORMAT, N, K)[M]
-    assert data["stock"] == known._asdict()
-    verdict = judge(Layer(FORMAT, N, K, FAMILY, UNITS, Tuning()))
-    assert (data["served_on_hip"], data["why"]) == (verdict.ok, verdict.why)
-    unknown = explained(shape="m=7,n=48,k=64")
-    assert (unknown["stock"], unknown["untuned"]) == (None, "")
-    assert explained(shape="m=1,n=6144,k=4096")["untuned"] == stock.untuned(FORMAT, 6144, 4096)
-
-
-def test_a_file_of_times_is_heard(tmp_path: Path) -> None:
-    """The choice is the file's, first of the rivals whatever the planner thinks of it."""
-    last = measured(FAMILY, M, N, K, microseconds=33.5)
-    with configured(write(tmp_path / "times.jsonl", last)):
+def test_a_timed_launch_is_the_choice() -> None:
+    """It is first of the rivals whatever the planner thinks of it."""
+    last = launch(FAMILY, M, N, K, microseconds=33.5, source="measured")
+    with timed(last):
         data = explained()
         text = run().stdout
     assert (data["kernel"], data["microseconds"], data["source"]) == (
-        last["kernel"],
+        last.kernel,
         33.5,
         "measured",
     )
-    assert data["rivals"][0]["kernel"] == last["kernel"]
+    assert data["rivals"][0]["kernel"] == last.kernel
     assert data["rivals"][0]["planned"] > data["rivals"][1]["planned"]
     assert "33.5 us (measured)" in text
     assert "modelled, error" not in text
@@ -122,8 +107,6 @@ def test_a_report_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"{FORMAT} {N}x{K}, M={M} on gfx950" in said
     assert f"{data['kernel']}, splits {data['splits']}: {data['microseconds']:.4g} us" in said
     assert calibration.statement("gemm") in said
-    assert f"stock: {data['stock']['microseconds']:.4g} us ({data['stock']['source']})" in said
-    assert f"on hip: not served: {data['why']}" in said
     for each in data["rivals"]:
         row = (each["kernel"], each["tile"], each["splits"], each["workgroups"], each["rounds"])
         assert f"{' '.join(map(str, row))} {each['planned']:.4g}" in said
@@ -150,12 +133,3 @@ def test_errors_name_what_is_wrong(
     result = run(**options)
     assert (result.exit_code, result.stdout) == (2, "")
     assert message in result.stderr
-
-
-def test_a_bad_file_of_times_is_one_line(tmp_path: Path) -> None:
-    path = write(tmp_path / "times.jsonl", line(FAMILY, M, N, K), b"{")
-    with configured(path):
-        result = run()
-    assert (result.exit_code, result.stdout) == (1, "")
-    (said,) = result.stderr.splitlines()
-    assert f"{path}, line 2: not JSON" in said

@@ -1,212 +1,149 @@
-"""`hk-backend tune`: the file that it writes, what it goes on with, and what it refuses."""
+"""`hk-backend tune`: loads a model in the engine, and shows what was measured meanwhile."""
 
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
+import tomllib
 from click.testing import Result
 from typer.testing import CliRunner
 
-from hk_backend.bench.gemm import timers
-from hk_backend.bench.gemm.timers import Problem
+from hk_backend.cli import tune
 from hk_backend.cli.app import app
-from hk_backend.kernels import tuning
-from hk_backend.kernels.catalogue import catalogue
-from hk_backend.kernels.entry import KernelEntry
-from hk_backend.kernels.gemm_choice import choose
-from hk_backend.kernels.gemm_formats import LAYERS, family
-from hk_backend.kernels.tuning import Tuned, Tuning, read
-
-N, K = 256, 512
-SHAPES = f"1x{N}x{K},64x{N}x{K}"
-FAMILY = family(catalogue("gfx950"), LAYERS["bf16"])
+from hk_backend.config import get_config
+from hk_backend.engine.evidence.measuring import SECONDS, Budget
+from hk_backend.measurements import folder
+from hk_backend.measurements.machine import this_machine
+from hk_backend.terms.measurements import MeasuredLayer, Measurements, Times
+from tests.models import ROOT
 
 
-def run(path: Path, *options: str) -> Result:
-    return CliRunner().invoke(app, ["tune", str(path), *options])
+@pytest.fixture(autouse=True)
+def own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A folder of its own. The command changes the environment of the process that it is."""
+    with monkeypatch.context() as patched:
+        for name in ("HK_BACKEND", "HK_DEVICE", "HK_EVIDENCE", "HK_MEASURE_SECONDS"):
+            patched.setenv(name, "")
+            patched.delenv(name)
+        patched.setenv("HK_CACHE_DIR", str(tmp_path))
+        get_config.cache_clear()
+        yield
+    get_config.cache_clear()
 
 
-def modelled(path: Path, *options: str, shapes: str = SHAPES) -> dict[str, Any]:
-    result = run(path, "--modelled", "--shapes", shapes, "--formats", "bf16", "--json", *options)
-    assert result.exit_code == 0, result.output
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
+LAYER = MeasuredLayer(
+    operator="linear",
+    engine="vLLM",
+    engine_version="1.0",
+    device="cpu:avx2",
+    layer="bf16 64x64",
+    theirs="stock",
+    times=(Times(rows=1, ours=1.0, theirs=2.0),),
+)
+
+
+def keep(layer: MeasuredLayer = LAYER) -> None:
+    folder.add(Measurements(machine=this_machine("cpu"), layers=(layer,)))
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "times.jsonl"
+def loaded(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
+    """What a stand-in for a plugin was asked to load, and in which environment."""
+    asked: list[dict[str, object]] = []
 
+    def load(model: str, options: Sequence[str]) -> None:
+        names = ("HK_BACKEND", "HK_EVIDENCE")
+        environment = {name: os.environ.get(name) for name in names}
+        asked.append({"model": model, "options": list(options), **environment})
+        asked[-1]["budget"] = Budget().left
+        keep()
 
-@pytest.fixture
-def timed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
-    """What the clock is asked, which answers in the order of the questions: the second of each
-    problem is the fastest."""
-    asked: list[tuple[str, int, int]] = []
-
-    def microseconds(self: object, entry: KernelEntry, splits: int, of: Problem) -> float:
-        before = sum(m == of.m for _, _, m in asked)
-        asked.append((entry.name, splits, of.m))
-        return [20.0, 10.0, 30.0, 40.0][before % 4]
-
-    monkeypatch.setattr(timers.Clock, "microseconds", microseconds)
+    monkeypatch.setattr(tune, "loader", lambda engine: load)
     return asked
 
 
-def test_the_fastest_of_the_candidates_is_written(
-    path: Path, timed: list[tuple[str, int, int]]
+def run(*options: str) -> Result:
+    return CliRunner().invoke(app, ["tune", *options])
+
+
+def test_the_model_is_loaded_with_the_options_of_the_server(
+    loaded: list[dict[str, object]],
 ) -> None:
-    data = modelled(path)
-    lines = list(read(path))
-    written = [{k: v for k, v in line.items() if k[:7] != "planned"} for line in data["lines"]]
-    assert written == [tuning.as_fields(line) for line in lines]
-    assert [line.m for line in lines] == [1, 64]
-    for line in lines:
-        second = [each for each in timed if each[2] == line.m][1]
-        assert (line.kernel, line.splits) == second[:2]
-        assert (line.microseconds, line.source, line.device) == (10.0, "modelled", "")
-    assert [each["planned_choice_microseconds"] for each in data["lines"]] == [20.0, 20.0]
-    chosen = choose(FAMILY, 64, N, K, 256, Tuning(lines))
-    assert (chosen.entry.name, chosen.source) == (lines[1].kernel, "modelled")
-
-
-def test_the_clock_decides(path: Path) -> None:
-    (line,) = modelled(path, "--candidates", "2", shapes=f"16x{N}x{K}")["lines"]
-    assert 0 < line["microseconds"] <= line["planned_choice_microseconds"]
-    assert line["compute_units"] == 256
-
-
-def test_an_interrupted_run_goes_on(path: Path, timed: list[tuple[str, int, int]]) -> None:
-    """A half line is what is left of one; the rest is neither timed nor written again."""
-    modelled(path)
-    whole = path.read_text()
-    path.write_text(whole[:-5])
-    timed.clear()
-    assert modelled(path)["kept"] == 1
-    assert {m for _, _, m in timed} == {64}
-    assert path.read_text() == whole
-    timed.clear()
-    assert modelled(path) == {"kept": 2, "lines": []}
-    assert not timed
-
-
-def test_lines_of_other_kernels_are_timed_again(
-    path: Path, timed: list[tuple[str, int, int]]
-) -> None:
-    modelled(path)
-    whole = path.read_text()
-    stale = [{**json.loads(line), "sha256": "0" * 64} for line in whole.splitlines()]
-    path.write_text("".join(json.dumps(line) + "\n" for line in stale))
-    assert modelled(path)["kept"] == 0
-    assert path.read_text() == whole
-
-
-def test_what_was_measured_does_not_stand_for_a_model(
-    path: Path, timed: list[tuple[str, int, int]]
-) -> None:
-    modelled(path)
-    measured = [
-        {**json.loads(line), "source": "measured", "device": "MI355X"}
-        for line in path.read_text().splitlines()
-    ]
-    path.write_text("".join(json.dumps(line) + "\n" for line in measured))
-    assert len(modelled(path)["lines"]) == 2
-    assert len(list(read(path))) == 4
-
-
-def test_what_the_engine_takes_stands_beside(
-    path: Path, timed: list[tuple[str, int, int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where it was measured too: the evidence of whether a layer is served."""
-    monkeypatch.setattr(timers.Clock, "source", "measured")
-    monkeypatch.setattr(timers.Clock, "device", "MI355X")
-    monkeypatch.setattr(timers.Clock, "stock", lambda self, of: ("torch", 10.0 + of.m))
-    modelled(path)
-    found = [(line.m, line.stock, line.stock_microseconds) for line in read(path)]
-    assert found == [(1, "torch", 11.0), (64, "torch", 74.0)]
-
-
-def test_ctrl_c_keeps_what_there_is(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def microseconds(self: object, entry: KernelEntry, splits: int, of: Problem) -> float:
-        if of.m == 64:
-            raise KeyboardInterrupt
-        return 10.0
-
-    monkeypatch.setattr(timers.Clock, "microseconds", microseconds)
-    options = ["--modelled", "--shapes", SHAPES, "--formats", "bf16"]
-    result = run(path, *options)
-    assert result.exit_code == 130
-    assert f"Interrupted, {path} has 1 lines; run the same command." in result.stderr
-    assert [line.m for line in read(path)] == [1]
-
-
-def test_a_launch_that_fails_is_said_and_the_others_are_written(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def microseconds(self: object, entry: KernelEntry, splits: int, of: Problem) -> float:
-        if of.m == 1:
-            raise RuntimeError("a buffer's end")
-        return 10.0
-
-    monkeypatch.setattr(timers.Clock, "microseconds", microseconds)
-    result = run(path, "--modelled", "--shapes", SHAPES, "--formats", "bf16")
-    assert result.exit_code == 1
-    assert f"bf16 x bf16 1x{N}x{K}: a buffer's end" in result.stderr
-    assert "1 launches timed, 0 were there" in result.stdout
-    assert f"HK_TUNING={path}" in result.stdout.replace("\n", "")
-    assert [line.m for line in read(path)] == [64]
-
-
-def test_models_are_their_layers(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each weight with each number of rows, once: both kinds of FP8 have the same kernels."""
-    monkeypatch.setattr(timers.Clock, "microseconds", lambda *_: 10.0)
-    options = ["--model", "llama8b", "--tp", "1,8", "--tokens", "1,64"]
-    result = run(path, "--modelled", *options, "--formats", "fp8_channel,fp8_tensor")
+    result = run("--seconds", "20", "a/model", "--tensor-parallel-size", "2", "-q")
     assert result.exit_code == 0, result.output
-    lines: list[Tuned] = list(read(path))
-    assert len(lines) == 2 * 4 * 2
-    assert {line.format for line in lines} == {LAYERS["fp8_channel"]}
-    assert {(line.n, line.k) for line in lines} >= {(6144, 4096), (4096, 1792)}
+    assert loaded == [
+        {
+            "model": "a/model",
+            "options": ["--tensor-parallel-size", "2", "-q"],
+            "HK_BACKEND": "1",
+            "HK_EVIDENCE": "measure",
+            "budget": 20.0,
+        }
+    ]
+    assert "linear bf16 64x64 (vLLM: stock): by HK" in result.stdout
+
+
+def test_routes_that_the_user_names_are_measured_and_no_others(
+    loaded: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HK_BACKEND", "linear")
+    monkeypatch.setenv("HK_EVIDENCE", "ignore")
+    assert run("model").exit_code == 0
+    assert (loaded[0]["HK_BACKEND"], loaded[0]["HK_EVIDENCE"]) == ("linear", "measure")
+    assert loaded[0]["budget"] == 60.0 > SECONDS
+
+
+def test_the_same_as_json(loaded: list[dict[str, object]]) -> None:
+    (kind,) = json.loads(run("--json", "model").stdout)["kinds"]
+    assert (kind["layer"], kind["by"]) == ("bf16 64x64", "HK")
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_again_forgets_what_this_machine_has_measured(
+    again: bool, loaded: list[dict[str, object]]
+) -> None:
+    keep(LAYER.model_copy(update={"layer": "old"}))
+    other = this_machine("cpu").model_copy(update={"processor": "another"})
+    folder.add(Measurements(machine=other, layers=(LAYER,)))
+    assert run(*["--again"] * again, "model").exit_code == 0
+    names = {each.layer for each in folder.read(this_machine("cpu")).layers}
+    assert names == ({"bf16 64x64"} if again else {"old", "bf16 64x64"})
+    assert folder.read(other).layers
+
+
+def test_a_named_device_is_in_the_way(
+    loaded: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HK_DEVICE", "cpu")
+    result = run("model")
+    assert (result.exit_code, loaded) == (1, [])
+    assert result.stderr == "HK_DEVICE=cpu names a device: nothing is measured; unset it\n"
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("installed", "engine", "said"),
     [
-        (["--shapes", "16x4096"], "--shapes: '16x4096' is not MxNxK, as in 16x6144x4096"),
-        (["--shapes", "0x1x1"], "--shapes: '0x1x1' is not MxNxK"),
-        (["--formats", "int4"], "--formats: 'int4' is not one of bf16"),
-        (["--model", "gpt"], "--model: 'gpt' is not one of llama8b, llama70b"),
-        (["--tp", "3"], "--tp: 3 GPUs do not divide 32 heads evenly"),
-        (["--tokens", "0"], "--tokens: '0' is not a positive number"),
-        (["--arch", "gfx90a"], "--arch: arch 'gfx90a'; valid: "),
-        (["--candidates", "0"], "--candidates"),
+        ((), "", "no engine is installed: HK can only be measured beside vLLM or SGLang"),
+        ((), "vllm", "vllm is not installed: HK can only be measured beside the engine"),
+        (("vllm", "sglang"), "", "--engine: several are installed: name one of vllm, sglang"),
+        (("vllm",), "vlm", "--engine 'vlm' is not valid: expected vllm or sglang"),
     ],
 )
-def test_errors_name_what_is_wrong(
-    options: list[str], message: str, path: Path, monkeypatch: pytest.MonkeyPatch
+def test_which_engine(
+    installed: tuple[str, ...], engine: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "400")
-    result = run(path, "--modelled", *options)
-    assert result.exit_code == 2
-    assert message in result.stderr
-    assert not path.exists()
+    def version(*names: str) -> str | None:
+        return "1.0" if set(names) & set(installed) else None
+
+    monkeypatch.setattr("hk_backend.machine.version_of", version)
+    result = run(*(["--engine", engine] if engine else []), "model")
+    assert (result.exit_code, result.stderr) == (1, f"{said}\n")
 
 
-def test_a_file_that_is_none_is_left_alone(path: Path) -> None:
-    path.write_text("a letter\n")
-    result = run(path, "--modelled", "--shapes", SHAPES)
-    assert result.exit_code == 1
-    assert result.stderr.startswith(f"{path}, line 1: not JSON")
-    assert path.read_text() == "a letter\n"
-
-
-def test_without_a_gpu_the_command_says_so(path: Path) -> None:
-    result = run(path, "--shapes", SHAPES)
-    assert result.exit_code == 1
-    assert "HIP" in result.stderr
-    assert len(result.stderr.splitlines()) == 1
-    result = run(path.parent / "none" / "times.jsonl", "--modelled")
-    assert result.exit_code == 2
+def test_every_known_engine_has_a_loader() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["entry-points"][tune.LOADERS].keys() == tune.ENGINES.keys()

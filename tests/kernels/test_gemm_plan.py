@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hk_backend import _emulator
 from hk_backend.kernels import catalogue
 from hk_backend.kernels.catalogue import Family
-from hk_backend.kernels.gemm_choice import choose, most_sum_bytes
+from hk_backend.kernels.gemm_choice import planned
 from hk_backend.kernels.gemm_plan import (
     AHEAD,
     COSTS,
@@ -23,7 +23,7 @@ from hk_backend.kernels.gemm_plan import (
     sum_bytes,
     tiles_of,
 )
-from hk_backend.kernels.tuning import Tuning
+from hk_backend.measurements.launches import Launches
 
 UNITS = 256
 KERNELS = catalogue("gfx950").families["gemm"]
@@ -55,9 +55,7 @@ def test_a_candidate_for_every_shape(
 ) -> None:
     found = list(candidates(family(of), m, n, k, units))
     assert {each.entry for each in found} == set(family(of))
-    assert choose(family(of), m, n, k, units, Tuning()).microseconds == min(
-        f.microseconds for f in found
-    )
+    assert planned(family(of), m, n, k, units).microseconds == min(f.microseconds for f in found)
     for each in found:
         tile, steps = each.entry.tile, -(-k // each.entry.tile.depth)
         tiles = -(-m // tile.rows) * -(-n // tile.columns)
@@ -97,9 +95,7 @@ def test_a_larger_launch_takes_no_less(
 
 @pytest.mark.parametrize("of", FORMATS)
 def test_few_rows_take_small_tiles_and_many_large_ones(of: tuple[str, str]) -> None:
-    small, large = (
-        choose(family(of), m, 8192, 8192, UNITS, Tuning()).entry.tile for m in (1, 8192)
-    )
+    small, large = (planned(family(of), m, 8192, 8192, UNITS).entry.tile for m in (1, 8192))
     assert small.rows <= 64
     assert small.rows * small.columns < 128 * 128 <= large.rows * large.columns
 
@@ -110,8 +106,8 @@ def test_the_workspace_has_room_for_every_number_of_rows(
     of: tuple[str, str], n: int, k: int
 ) -> None:
     """As far as graphs are captured: it is sized when a weight is packed."""
-    room = most_sum_bytes(family(of), n, k, UNITS, Tuning())
+    room = Launches().most_sum_bytes(family(of), n, k, UNITS)
     assert room <= PARTIAL_BYTES
     for m in range(1, 513):
-        chosen = choose(family(of), m, n, k, UNITS, Tuning())
+        chosen = planned(family(of), m, n, k, UNITS)
         assert sum_bytes(chosen.entry, tiles_of(chosen.entry, m, n), chosen.splits) <= room

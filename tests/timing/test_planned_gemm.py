@@ -8,10 +8,9 @@ import pytest
 
 from hk_backend.bench.gemm.timers import Clock, Problem
 from hk_backend.kernels import catalogue
-from hk_backend.kernels.gemm_choice import choose
+from hk_backend.kernels.gemm_choice import planned
 from hk_backend.kernels.gemm_formats import LAYERS, family
 from hk_backend.kernels.gemm_plan import GAP
-from hk_backend.kernels.tuning import EMPTY
 
 RATES = {"bf16": 1600e6, "fp8_channel": 3050e6, "fp8_block": 2600e6}
 """FLOPs in a microsecond that each reaches at 8192^3, or a little more."""
@@ -34,7 +33,7 @@ def test_a_narrow_layer_keeps_to_its_bar(of: str, shape: tuple[int, int, int]) -
     m, n, k = shape
     format = LAYERS[of]
     units = clock().compute_units
-    choice = choose(family(catalogue("gfx950"), format), m, n, k, units, EMPTY)
+    choice = planned(family(catalogue("gfx950"), format), m, n, k, units)
     taken = clock().microseconds(choice.entry, choice.splits, Problem(format, m, n, k)) - GAP
     width = 1 if format.weights == "e4m3" else 2
     memory = n * k * width / (0.9 * MEMORY_RATE)

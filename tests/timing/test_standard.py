@@ -6,9 +6,8 @@ import pytest
 
 from hk_backend.kernels.catalogue import NoKernel, catalogue
 from hk_backend.kernels.entry import KernelEntry
-from hk_backend.kernels.gemm_choice import choose
+from hk_backend.kernels.gemm_choice import planned
 from hk_backend.kernels.masks import NO_MASK
-from hk_backend.kernels.tuning import Tuning
 from hk_backend.timing import standard
 
 
@@ -40,7 +39,7 @@ def test_the_planner_chooses_between_gemm_kernels() -> None:
     assert not isinstance(family, NoKernel)
     for m, n, k in ((4, 512, 8192), (8192, 8192, 64)):
         entry, launch = standard.serving(family, standard.gemm.Shape(m, n, k), 256)
-        plan = choose(family, m, n, k, 256, Tuning())
+        plan = planned(family, m, n, k, 256)
         grid = plan.entry.grid(m=m, n=n, splits=plan.splits)
         assert (entry, len(launch.work)) == (plan.entry, grid[0])
-    assert plan.splits == 1 < choose(family, 4, 512, 8192, 256, Tuning()).splits
+    assert plan.splits == 1 < planned(family, 4, 512, 8192, 256).splits

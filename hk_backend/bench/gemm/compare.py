@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from hk_backend.bench import tables
-from hk_backend.bench.gemm.layers import name_of
+from hk_backend.bench.gemm.layers import Layer, name_of
+from hk_backend.bench.gemm.published import STOCK, Known, known
 from hk_backend.bench.gemm.timers import Clock, Problem, Timer
 from hk_backend.bench.parse import parse_names, parse_numbers
-from hk_backend.engine.linear.judgement import Layer
-from hk_backend.engine.linear.stock import STOCK, Known, known
 from hk_backend.kernels.catalogue import Catalogue, catalogue
 from hk_backend.kernels.gemm_formats import LAYERS, family
-from hk_backend.kernels.tuning import Tuning
-from hk_backend.kernels.tuning_fields import MODELLED
+from hk_backend.measurements.launches import Launches
+from hk_backend.terms.measurements import MODELLED
 from hk_backend.timing import calibration
 
 
@@ -104,7 +103,7 @@ class OnDevice:
 
     @classmethod
     def parse(
-        cls, timer: Timer, tuning: Tuning, layers: str = "all", tokens: str = "", formats: str = ""
+        cls, timer: Timer, timed: Launches, layers: str = "all", tokens: str = "", formats: str = ""
     ) -> OnDevice:
         """What comma-separated options describe; empty ones leave nothing out.
 
@@ -112,7 +111,7 @@ class OnDevice:
             typer.BadParameter: an option's value is not valid; the message says what would be.
         """
         kernels = catalogue(timer.arch)
-        every = list(published(kernels, timer.compute_units, tuning))
+        every = list(published(kernels, timer.compute_units, timed))
         names = list(dict.fromkeys(case.name for case in every))
         served = list(dict.fromkeys(case.layer.format for case in every))
         rows = sorted({case.m for case in every})
@@ -139,7 +138,7 @@ class OnDevice:
 
     def _row(self, case: Case) -> Row:
         layer = case.layer
-        choice = layer.ours(case.m)
+        choice = layer.launch(case.m)
         problem = Problem(layer.of, case.m, layer.n, layer.k)
         try:
             time = self.timer.microseconds(choice.entry, choice.splits, problem)
@@ -148,12 +147,12 @@ class OnDevice:
         return Row(case, self.timer.source, choice.entry.name, choice.splits, time)
 
 
-def published(kernels: Catalogue, compute_units: int, tuning: Tuning) -> Iterator[Case]:
+def published(kernels: Catalogue, compute_units: int, timed: Launches) -> Iterator[Case]:
     """Every figure of a layer that there are kernels for: the best, where there are several."""
     for format, n, k in dict.fromkeys((each.format, each.n, each.k) for each in STOCK):
         found = family(kernels, LAYERS[format])
         if found:
-            layer = Layer(format, n, k, found, compute_units, tuning)
+            layer = Layer(format, n, k, found, compute_units, timed)
             for m, stock in sorted(known(format, n, k).items()):
                 yield Case(layer, m, stock)
 

@@ -1,5 +1,4 @@
-"""Which kernel serves a linear layer on a GPU, and why: the choice and its rivals, what bounds
-them, what the engine's own kernel takes, and whether the layer is served at all."""
+"""The kernel that serves a linear layer on a GPU: the choice, its rivals, and what bounds them."""
 
 from __future__ import annotations
 
@@ -7,11 +6,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from hk_backend.bench.gemm.layers import Layer
 from hk_backend.bench.gemm.timers import Problem, Timer
-from hk_backend.engine.linear.judgement import Layer, judge
-from hk_backend.engine.linear.stock import Known
 from hk_backend.kernels.gemm_plan import Candidate, candidates, costs, tiles_of
-from hk_backend.terms.verdict import Verdict
 from hk_backend.timing.calibration import error_of
 
 RIVALS = 8
@@ -55,7 +52,7 @@ class Bound:
 class Explanation:
     """All that is known of a layer with M rows.
 
-    `choice`: what HK launches, by the file of HK_TUNING or the planner; `rivals`: the first is it.
+    `choice`: HK's launch, timed on this machine or planned. `rivals`: the first is the choice.
     """
 
     layer: Layer
@@ -63,17 +60,6 @@ class Explanation:
     choice: Candidate
     rivals: list[Rival]
     bound: Bound
-    stock: Known | None
-    verdict: Verdict
-
-    @property
-    def stock_said(self) -> str:
-        """Of the engine's own kernel with as many rows."""
-        if self.stock:
-            return f"{self.stock.microseconds:.4g} us ({self.stock.source})"
-        if self.layer.untuned:
-            return f"untuned ({self.layer.untuned})"
-        return "not known"
 
     def as_json(self) -> dict[str, Any]:
         """Plain data; times in microseconds."""
@@ -92,10 +78,6 @@ class Explanation:
             "model_error_rms": error_of("gemm"),
             "rivals": [asdict(rival) for rival in self.rivals],
             "bound": {**asdict(self.bound), "by": self.bound.name},
-            "stock": self.stock and self.stock._asdict(),
-            "untuned": layer.untuned,
-            "served_on_hip": self.verdict.ok,
-            "why": self.verdict.why,
         }
 
 
@@ -110,7 +92,7 @@ def explain(
     Raises:
         RuntimeError: a kernel that cannot go on in the emulator.
     """
-    choice = layer.ours(m)
+    choice = layer.launch(m)
     every = sorted(
         candidates(layer.family, m, layer.n, layer.k, layer.compute_units),
         key=lambda each: (not _same(each, choice), each.microseconds),
@@ -123,8 +105,7 @@ def explain(
             problem = Problem(layer.of, m, layer.n, layer.k)
             time = timer.microseconds(each.entry, each.splits, problem)
         rivals.append(_rival(each, layer, m, time))
-    stock = layer.theirs().get(m)
-    return Explanation(layer, m, choice, rivals, bound(layer, m), stock, judge(layer))
+    return Explanation(layer, m, choice, rivals, bound(layer, m))
 
 
 def bound(layer: Layer, m: int) -> Bound:

@@ -7,19 +7,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from statistics import median
 
 import torch
 
-from hk_backend.bench.gemm.stock import Multiply, stock_of
 from hk_backend.bench.gemm.timers import Problem
 from hk_backend.devices.hip import linear
 from hk_backend.devices.hip.device import HipDevice, hip_device
 from hk_backend.kernels.entry import KernelEntry
-from hk_backend.kernels.gemm_formats import LAYERS, Format
-from hk_backend.kernels.tuning_fields import MEASURED
+from hk_backend.kernels.gemm_formats import Format
 from hk_backend.terms.linear_arguments import LinearArguments, PackWeightArguments
+from hk_backend.terms.measurements import MEASURED, Source
 from hk_backend.terms.packed_weight import PackedWeight
 from hk_backend.terms.weight_format import FP8_BLOCK
 
@@ -73,13 +71,14 @@ class Gpu:
         footprint: bytes of weights that are multiplied in turn.
     """
 
-    source = MEASURED
+    source: Source = MEASURED
     at_once = 1
 
     def __init__(
         self, device: HipDevice, name: str, watch: Watch = by_graph, footprint: int = FOOTPRINT
     ) -> None:
         self.arch = device.catalogue.arch
+        self.name = device.name
         self.device = name
         self._hip = device
         self._index = device.memory.current_index()
@@ -96,21 +95,6 @@ class Gpu:
             self._launch(entry, splits, replace(of, weight=replace(of.weight, data=data)))
             for data in self._copies(of.weight.data)
         )
-
-    def stock(self, problem: Problem) -> tuple[str, float] | None:
-        """Of 16-bit layers: of others a plugin does not say it."""
-        name = next((name for name, of in LAYERS.items() if of == problem.format), "")
-        found = stock_of(name)
-        if found is None:
-            return None
-        said, multiply = found
-        target = self._hip.memory.torch_device(self._index)
-        x, weight = (
-            torch.randn(rows, problem.k, device=target).to(DTYPES[problem.format.weights])
-            for rows in (problem.m, problem.n)
-        )
-        calls = (partial(_multiply, multiply, x, each) for each in self._copies(weight))
-        return said, self._time(calls)
 
     def _copies(self, weight: torch.Tensor) -> Iterator[torch.Tensor]:
         """So many that the first is in no cache any more when it comes round."""
@@ -152,10 +136,6 @@ class Gpu:
         data = torch.empty(self._hip.packed_bytes(format, n, k), dtype=torch.uint8, device=target)
         self._hip.run(PackWeightArguments(rows, format, n, k, None, factors, activations, data))
         return PackedWeight(data, factors, scales, None, format, n, k, activations, self.arch)
-
-
-def _multiply(multiply: Multiply, x: torch.Tensor, weight: torch.Tensor) -> None:
-    multiply(x, weight)
 
 
 def _activations(of: Format) -> str:

@@ -1,9 +1,15 @@
-"""The weights of the linear layers of Llamas, as engines merge them and shard them over GPUs."""
+"""Linear layers on a GPU: the weights of Llamas, as engines merge and shard them, and the launch
+that HK serves one with."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from hk_backend.kernels.catalogue import Family
+from hk_backend.kernels.gemm_formats import Format, format_of
+from hk_backend.kernels.gemm_plan import Candidate
+from hk_backend.measurements.launches import Launches
 
 HEAD_SIZE = 128
 
@@ -30,6 +36,34 @@ class Llama:
             "gate_up": (2 * self.intermediate // ranks, self.hidden),
             "down": (self.hidden, self.intermediate // ranks),
         }
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One kind of layer on one GPU.
+
+    `format`: of `gemm_formats.LAYERS`. `family`: the kernels that serve it, at least one. `timed`:
+    the launches that were timed there.
+    """
+
+    format: str
+    n: int
+    k: int
+    family: Family
+    compute_units: int
+    timed: Launches
+
+    def __str__(self) -> str:
+        return f"{self.format} {self.n}x{self.k}"
+
+    @property
+    def of(self) -> Format:
+        """The format of both operands."""
+        return format_of(self.family[0])
+
+    def launch(self, m: int) -> Candidate:
+        """HK's launch for M rows."""
+        return self.timed.choose(self.family, m, self.n, self.k, self.compute_units)
 
 
 MODELS: Mapping[str, Llama] = {

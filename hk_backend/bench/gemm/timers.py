@@ -7,7 +7,7 @@ from typing import Protocol
 
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.gemm_formats import Format
-from hk_backend.kernels.tuning_fields import MODELLED
+from hk_backend.terms.measurements import MODELLED, Source
 from hk_backend.timing import model
 from hk_backend.timing.workloads import gemm
 
@@ -28,13 +28,14 @@ class Problem:
 class Timer(Protocol):
     """Who says how long a launch takes.
 
-    `source`, `device`: as in a line of a tuning file. `at_once`: launches that may be timed at the
-    same time.
+    `name`: of HK's device. `source`: measured, or modelled. `device`: the GPU's name by its driver;
+    empty if it is modelled. `at_once`: launches that may be timed at the same time.
     """
 
     arch: str
+    name: str
     compute_units: int
-    source: str
+    source: Source
     device: str
     at_once: int
 
@@ -45,20 +46,17 @@ class Timer(Protocol):
             RuntimeError: the kernel cannot go on, or fails its self-check; the message says why.
         """
 
-    def stock(self, problem: Problem) -> tuple[str, float] | None:
-        """What the engine calls by itself, and its microseconds; None: not known here."""
-
 
 class Clock:
     """The timing model: no GPU is needed."""
 
-    source = MODELLED
+    source: Source = MODELLED
     device = ""
 
     def __init__(self, arch: str, at_once: int) -> None:
         from hk_backend import _emulator
 
-        self.arch = arch
+        self.arch, self.name = arch, f"emulated:{arch}"
         self.at_once = at_once
         self.compute_units = int(_emulator.TimingParameters(arch)["compute_units"])
 
@@ -66,6 +64,3 @@ class Clock:
         shape = gemm.Shape(problem.m, problem.n, problem.k, splits)
         traced = model.trace(gemm.launch(entry, shape), threads=1)
         return float(model.time(traced).stream_microseconds)
-
-    def stock(self, problem: Problem) -> None:
-        """Nobody's code but HK's is modelled."""

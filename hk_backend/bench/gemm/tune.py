@@ -1,75 +1,67 @@
-"""`hk-backend tune`: times the candidates of each problem, and writes the fastest into a file.
+"""`hk-backend tune-kernels`: times the candidates of each problem, and keeps the fastest.
 
-A line is written as soon as it is known, and a problem that the file has is left out: an
-interrupted run goes on where it stopped.
+A launch is kept as soon as it is known, and a problem that has one is left out: an interrupted run
+goes on where it stopped.
 """
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
 from hk_backend.bench.gemm.timers import Problem, Timer
 from hk_backend.kernels.catalogue import Catalogue
 from hk_backend.kernels.gemm_formats import family
 from hk_backend.kernels.gemm_plan import candidates
-from hk_backend.kernels.tuning import Tuned, Weight, as_fields, kernel_of, read
+from hk_backend.measurements import folder
+from hk_backend.measurements.launches import is_usable, weight_of
+from hk_backend.measurements.machine import this_machine
+from hk_backend.terms.measurements import MeasuredLaunch, Measurements
 
 
 @dataclass(frozen=True)
 class Found:
-    """A problem, and its line or why there is none; `planned`: microseconds of what the planner
-    would have chosen."""
+    """A problem, and its launch or why there is none; `planned`: microseconds of the planner's
+    choice."""
 
     problem: Problem
-    line: Tuned | None
+    launch: MeasuredLaunch | None
     planned: float = 0.0
     error: str = ""
 
 
 class Tune:
-    """The problems that `path` does not have yet.
+    """The problems that have no timed launch on this machine yet.
 
     Args:
-        of_each: candidates that are timed, those that the planner thinks best.
-
-    Raises:
-        TuningError: the file is there, and is none.
-        OSError: it cannot be read or written.
+        of_each: how many candidates are timed, those that the planner finds fastest.
     """
 
     def __init__(
-        self,
-        path: Path,
-        problems: Sequence[Problem],
-        kernels: Catalogue,
-        timer: Timer,
-        of_each: int,
+        self, problems: Sequence[Problem], kernels: Catalogue, timer: Timer, of_each: int
     ) -> None:
-        self._path, self._kernels, self._timer, self._of_each = path, kernels, timer, of_each
-        kept = _kept(path)
-        done = {(line.weight, line.m) for line in kept if line.source == timer.source}
-        self.problems = [each for each in problems if (self._weight(each), each.m) not in done]
+        self._kernels, self._timer, self._of_each = kernels, timer, of_each
+        self._machine = this_machine(timer.name)
+        self.path = folder.path_of(self._machine)
+        kept = [each for each in folder.read(self._machine).launches if is_usable(each)]
+        done = {(weight_of(each)[1:], each.m) for each in kept if each.source == timer.source}
+        units = timer.compute_units
+        self.problems = [
+            each for each in problems if ((units, each.format, each.n, each.k), each.m) not in done
+        ]
         self.kept = len(kept)
 
     def run(self) -> Iterator[Found]:
         """Time them, as many at once as the timer can; what fails is found, not raised."""
-        with ThreadPoolExecutor(self._timer.at_once) as pool, self._path.open("a") as file:
+        with ThreadPoolExecutor(self._timer.at_once) as pool:
             try:
                 for found in pool.map(self._tuned, self.problems):
-                    if found.line:
-                        file.write(_as_text(found.line))
-                        file.flush()
+                    if found.launch:
+                        folder.add(Measurements(machine=self._machine, launches=(found.launch,)))
                     yield found
             finally:
                 pool.shutdown(cancel_futures=True)
-
-    def _weight(self, of: Problem) -> Weight:
-        return Weight(self._timer.arch, self._timer.compute_units, of.format, of.n, of.k)
 
     def _tuned(self, of: Problem) -> Found:
         units = self._timer.compute_units
@@ -82,41 +74,19 @@ class Tune:
         except RuntimeError as error:
             return Found(of, None, error=str(error))
         best, time = min(zip(planned, times, strict=True), key=lambda pair: pair[1])
-        line = Tuned(
-            self._timer.arch,
-            units,
-            *of.format,
-            *(of.m, of.n, of.k),
-            best.entry.name,
-            best.splits,
-            round(time, 3),
-            self._timer.source,
-            best.entry.sha256,
-            self._timer.device,
+        launch = MeasuredLaunch(
+            arch=self._timer.arch,
+            compute_units=units,
+            activations=of.format.activations,
+            weights=of.format.weights,
+            scales=of.format.scales,
+            m=of.m,
+            n=of.n,
+            k=of.k,
+            kernel=best.entry.name,
+            splits=best.splits,
+            microseconds=round(time, 3),
+            source=self._timer.source,
+            sha256=best.entry.sha256,
         )
-        stock = self._timer.stock(of)
-        if stock is not None:
-            line = replace(line, stock=stock[0], stock_microseconds=round(stock[1], 3))
-        return Found(of, line, round(times[0], 3))
-
-
-def _kept(path: Path) -> list[Tuned]:
-    """The lines of a file that are of the present kernels; the others are taken out of it, and what
-    an interrupted run has left of its last one."""
-    if not path.exists():
-        return []
-    text = path.read_bytes()
-    whole = text.rfind(b"\n") + 1
-    if whole < len(text):
-        os.truncate(path, whole)
-    lines = list(read(path))
-    kept = [line for line in lines if kernel_of(line)]
-    if len(kept) < len(lines):
-        beside = path.with_name(f"{path.name}.new")
-        beside.write_text("".join(map(_as_text, kept)))
-        beside.replace(path)
-    return kept
-
-
-def _as_text(line: Tuned) -> str:
-    return json.dumps(as_fields(line)) + "\n"
+        return Found(of, launch, round(times[0], 3))

@@ -10,15 +10,14 @@ from dataclasses import replace
 
 import torch
 
-from hk_backend.config import get_config
 from hk_backend.devices.hip.call import KernelCall, Work, bad
 from hk_backend.devices.hip.operator import Machine, Problem, Usable, Way, as_it_is
 from hk_backend.devices.hip.pack_weight import FORMATS_OF, pack_weight, packed_bytes
 from hk_backend.devices.hip.quantize_fp8 import kernel_of_layer
 from hk_backend.kernels import Catalogue, Family, KernelEntry
-from hk_backend.kernels.gemm_choice import choose, most_sum_bytes
 from hk_backend.kernels.gemm_formats import Format, format_of
 from hk_backend.kernels.gemm_plan import can_split, sum_bytes, tiles_of
+from hk_backend.measurements.launches import timed_here
 from hk_backend.routing.shadow_check import largest_error, tolerance
 from hk_backend.terms.linear_arguments import (
     LinearArguments,
@@ -148,8 +147,8 @@ def settle(call: KernelCall, machine: Machine) -> KernelCall:
     """The launch with the kernel and the splits that are best for its sizes."""
     sizes = call.sizes
     k = int(call.numbers["k"])
-    tuning = get_config().tuning
-    plan = choose(call.kernels, sizes["m"], sizes["n"], k, machine.compute_units, tuning)
+    timed = timed_here(call.kernels[0].arch)
+    plan = timed.choose(call.kernels, sizes["m"], sizes["n"], k, machine.compute_units)
     return split(replace(call, kernels=(plan.entry,)), machine, plan.splits)
 
 
@@ -191,8 +190,9 @@ def workspace_bytes(of: PackWeightArguments, kernels: Catalogue, compute_units: 
     for entry in kernels.families.get(OPERATOR, ()):
         if entry.facts["b"] == ELEMENTS[b] and entry.facts["a"] in elements:
             formats[format_of(entry)] += (entry,)
-    sizes = (of.n, of.k, compute_units, get_config().tuning)
-    return max((most_sum_bytes(family, *sizes) for family in formats.values()), default=0)
+    most = timed_here(kernels.arch).most_sum_bytes
+    sizes = (of.n, of.k, compute_units)
+    return max((most(family, *sizes) for family in formats.values()), default=0)
 
 
 def _family(kernels: Catalogue, a: torch.dtype, format: str, by_block: bool) -> Family:

@@ -23,7 +23,6 @@ from hk_backend.engine.losses import (  # until the plugins call decide()
     SAID,
     Loss,
     losses,
-    of_linear_on_gpu,
     verdict,
     why_not_step,
 )
@@ -41,7 +40,6 @@ __all__ = [
     "Ranks",
     "decide",
     "losses",
-    "of_linear_on_gpu",
     "requests_run",
     "say_measured",
     "verdict",

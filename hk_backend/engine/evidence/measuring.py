@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 
+from hk_backend.config import MEASURE_SECONDS
 from hk_backend.engine.evidence.contest import Call, Contest
 from hk_backend.engine.evidence.stopwatch import Stopwatch
 from hk_backend.terms.measurements import Times
 
 FEWEST, MOST = 3, 21
 """Calls of each side that are timed for one number of rows."""
-MODEL_SECONDS = 5.0
-"""The time that all measurements of a model may take together."""
+SECONDS = 5.0
+"""The time that all measurements of a model may take together, while an engine starts."""
 SHORTEST = 1e-9
 """Seconds: a clock may be too coarse for a call."""
 MEMORY_BOUND = 16
@@ -26,7 +28,7 @@ KINDS = 6
 class Budget:
     """The time that is left for the measurements of one model, dealt to its kinds of layers."""
 
-    left: float = MODEL_SECONDS
+    left: float = field(default_factory=lambda: float(os.environ.get(MEASURE_SECONDS, SECONDS)))
     kinds: int = KINDS
 
     @property

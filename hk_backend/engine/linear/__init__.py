@@ -13,8 +13,6 @@ contract.py       the parameters of an engine's methods that they rely on
 heads.py          LM heads in a quantised format
 shared_table.py   an embedding that looks its rows up in a packed head
 online.py         a weight that is quantised while it is loaded
-judgement.py      on a GPU: whether HK is faster for a layer, by what is known of both
-stock.py          what the engines' own kernels take there, as published
 account.py        after a model is loaded: counts and logs its layers
 saving.py         refuses to save a model with packed weights: nothing could load it
 """

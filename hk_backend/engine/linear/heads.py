@@ -70,8 +70,7 @@ class Head:
 
         Args:
             shape: `[n, k]` of its table. dtype, device_type: the model's.
-            verdict_on: the engine's, of `(format, n, k, dtype, activations=..., rotation=...,
-                named=...)`.
+            verdict_on: the engine's, of `(format, n, k, dtype, activations=..., rotation=...)`.
 
         Raises:
             ValueError: it does not; the message says which it does.
@@ -81,9 +80,7 @@ class Head:
 
         def verdict_in(format: str) -> Verdict:
             activations, rotation = head_rounding(format, shape[1])
-            return verdict_on(
-                format, *shape, dtype, activations=activations, rotation=rotation, named=True
-            )
+            return verdict_on(format, *shape, dtype, activations=activations, rotation=rotation)
 
         verdict = verdict_in(self.format)
         if not verdict:

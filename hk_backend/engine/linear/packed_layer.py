@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from hk_backend.engine import evidence
 from hk_backend.engine.linear.route import ROUTE, Original, attach, is_attached
 from hk_backend.engine.linear.shards import CheckpointError, name_of, shard_names, shards_of
 from hk_backend.engine.linear.unset import check_scales, check_weight
@@ -25,19 +24,13 @@ FORMAT_OF = {
 }
 
 
-def verdict_on(request: LinearRequest, *, named: bool = False) -> Verdict:
-    """Whether HK serves a layer in this process.
-
-    Args:
-        named: the user has asked for HK by name, and nothing else could compute the layer: whether
-            HK is known to be faster does not matter.
-    """
+def verdict_on(request: LinearRequest) -> Verdict:
+    """Whether HK can serve a layer in this process. Whether it is faster, `evidence` decides."""
     off = routes.verdict(ROUTE)
     if not off:
         return off
     try:
-        served = supports_linear(request)
-        return served if named else served and evidence.of_linear_on_gpu(request)
+        return supports_linear(request)
     except Exception as error:  # a device whose extension does not load
         return refused(f"{type(error).__name__}: {error}")
 

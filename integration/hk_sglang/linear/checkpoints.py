@@ -191,7 +191,6 @@ class HKLinearMethod(HKMethod):
             activations=scheme.activations,
             scale_kind=scheme.scale_kind,
             rotation=scheme.rotation,
-            named=self.stock is None,
         )
 
     def _register(self, layer: Any, n: int, k: int, loader: Any) -> None:

@@ -55,13 +55,11 @@ def verdict_on(
     activations: str = "none",
     scale_kind: str | None = None,
     rotation: int = 0,
-    named: bool = False,
 ) -> Verdict:
     """Whether HK serves a layer with a weight `[n, k]` in this process.
 
     Args:
         device_type: torch's name; default: of the device that tensors are being made on.
-        named: see `packed_layer.verdict_on`.
     """
     if routes.verdict(ROUTE) and is_deterministic():
         return refused("--enable-deterministic-inference: not proven for HK")
@@ -70,7 +68,6 @@ def verdict_on(
     device_type = device_type or torch.get_default_device().type
     return packed_layer.verdict_on(
         LinearRequest(device_type, dtype, format, n, k, activations, scale_kind, rotation=rotation),
-        named=named,
     )
 
 

@@ -123,7 +123,7 @@ class HKOnlineLinearMethod(LinearMethod, HKMethod):
             return refused(READ)
         activations, rotation = self.options.rounding(k)
         return verdict_on(
-            self.options.format, n, k, dtype, activations=activations, rotation=rotation, named=True
+            self.options.format, n, k, dtype, activations=activations, rotation=rotation
         )
 
     def register(self, layer: Any, n: int, k: int, dtype: torch.dtype, loader: Any) -> None:

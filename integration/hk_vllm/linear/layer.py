@@ -24,13 +24,8 @@ def verdict_on(
     scale_kind: str | None = None,
     out_dtype: torch.dtype | None = None,
     rotation: int = 0,
-    named: bool = False,
 ) -> Verdict:
-    """Whether HK serves a layer with a weight `[n, k]` in this process.
-
-    Args:
-        named: see `packed_layer.verdict_on`.
-    """
+    """Whether HK can serve a layer with a weight `[n, k]` in this process."""
     if routes.verdict(ROUTE) and envs.VLLM_BATCH_INVARIANT:
         return refused("VLLM_BATCH_INVARIANT: not proven for HK")
     return packed_layer.verdict_on(
@@ -45,7 +40,6 @@ def verdict_on(
             out_dtype,
             rotation=rotation,
         ),
-        named=named,
     )
 
 

@@ -151,7 +151,7 @@ class HKMethod(LinearMethod, LinearMethodBase):  # type: ignore[misc]
     def verdict_on(self, layer: Any, n: int, k: int, dtype: torch.dtype) -> Verdict:
         activations, rotation = self.options.rounding(k)
         return latent_verdict(layer, rotation) and verdict_on(
-            self.options.format, n, k, dtype, activations=activations, rotation=rotation, named=True
+            self.options.format, n, k, dtype, activations=activations, rotation=rotation
         )
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from ctypes import byref, c_void_p
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,7 +32,7 @@ from tests.devices.hip.device import SynchronisesInChecks, current_streams
 from tests.devices.hip.graph import Mode
 from tests.devices.hip.hip_calls import stream
 from tests.kernels.catalogues import with_kernels
-from tests.kernels.tuning_lines import configured, line, write
+from tests.measurements.launches import launch, timed
 
 KERNELS = catalogue("gfx950").families["gemm"]
 
@@ -99,20 +98,20 @@ def test_splits_leave_the_workspace_as_they_found_it(device: HipDevice) -> None:
     assert isinstance(device.library, EmulatedLibrary)
 
 
-def test_a_file_of_times_decides_what_is_launched(device: HipDevice, tmp_path: Path) -> None:
-    """HK_TUNING: also a kernel and splits that the planner would choose last."""
+def test_a_timed_launch_is_what_is_launched(device: HipDevice) -> None:
+    """Also a kernel and splits that the planner would choose last."""
     of, shape = arguments(3, 40, 1024), (3, 40, 1024)
-    last = line(family(device.catalogue, LAYERS["bf16"]), *shape)
-    assert device.compute_units(0) == last["compute_units"]
-    with configured(write(tmp_path / "times.jsonl", last)):
+    last = launch(family(device.catalogue, LAYERS["bf16"]), *shape)
+    assert device.compute_units(0) == last.compute_units
+    with timed(last):
         device.run(of)
     assert torch.equal(of.out, exact(of))
     assert isinstance(device.library, EmulatedLibrary)
-    (launched,) = device.library.report()["kernels"].values()
-    entry = device.catalogue.kernel(last["kernel"])
-    grid = entry.grid(m=shape[0], n=shape[1], splits=last["splits"])
+    (report,) = device.library.report()["kernels"].values()
+    entry = device.catalogue.kernel(last.kernel)
+    grid = entry.grid(m=shape[0], n=shape[1], splits=last.splits)
     assert device.library.report()["kernels"].keys() == {entry.symbol}
-    waves = launched["counters"]["by_mnemonic"]["s_endpgm"]
+    waves = report["counters"]["by_mnemonic"]["s_endpgm"]
     assert waves == math.prod(grid) * entry.block // 64
 
 

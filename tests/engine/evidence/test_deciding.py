@@ -12,7 +12,7 @@ import torch
 from hk_backend import machine
 from hk_backend.config import ConfigError, get_config
 from hk_backend.engine.evidence import Contest, Decision, Kind, NoContest, decide, deciding
-from hk_backend.engine.evidence.measuring import MODEL_SECONDS
+from hk_backend.engine.evidence.measuring import SECONDS
 from tests.engine.evidence.conftest import restart
 from tests.engine.evidence.standins import (
     KIND,
@@ -123,7 +123,7 @@ def test_a_model_takes_no_more_than_its_seconds(clock: FakeClock) -> None:
         decision = decide(kind, StandIn(clock, always(2 * MS, MS), always(3 * MS, MS)))
         assert decision.times
         assert decision.unmeasured
-    assert MODEL_SECONDS / 2 < clock.seconds < MODEL_SECONDS
+    assert SECONDS / 2 < clock.seconds < SECONDS
 
 
 def test_the_smallest_number_of_rows_is_measured_even_without_time(clock: FakeClock) -> None:

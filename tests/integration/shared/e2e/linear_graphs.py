@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from hk_backend.devices.hip import emulated, linear
+from hk_backend.devices.hip import emulated
 from hk_backend.devices.hip.call import KernelCall
 from hk_backend.devices.hip.emulated import EmulatedLibrary, EmulatedMemory
 from hk_backend.engine.linear import route
-from hk_backend.kernels import gemm_choice
 from hk_backend.kernels.gemm_plan import Candidate, candidates
+from hk_backend.measurements import launches
 from tests.devices.hip.graph import Graph
 from tests.devices.hip.hip_calls import stream
 
@@ -71,7 +71,7 @@ def linear_in_graphs() -> None:
     """Of the emulated device that the engine makes next."""
     emulated.EmulatedMemory = CapturedMemory  # type: ignore[misc]
     emulated.emulated_device.cache_clear()
-    linear.choose = gemm_choice.choose = halves  # type: ignore[assignment]
+    launches.Launches.choose = halves  # type: ignore[method-assign, assignment]
     route._routed_linear = in_graphs(route._routed_linear)
 
 
@@ -94,5 +94,5 @@ def in_graphs(compute: Call) -> Call:
 
 def halves(*shape: Any) -> Candidate:
     """The quickest candidate with two splits, if there is one."""
-    *sizes, _ = shape
+    _, *sizes = shape
     return min(candidates(*sizes), key=lambda found: (found.splits != 2, found.microseconds))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,16 +10,13 @@ import torch
 
 from hk_backend import reference
 from hk_backend.devices.hip.emulated import emulated_device
-from hk_backend.engine.linear import stock
 from hk_backend.engine.linear.heads import Head
 from hk_backend.engine.linear.route import is_attached
-from hk_backend.kernels import gemm_formats
 from hk_backend.ops import quantize_fp8
 from hk_backend.routing.routes import routes
 from hk_backend.routing.shadow_check import largest_error, tolerance
 from tests.integration.shared.linear.devices import GFX950, in_dtypes, on_devices, on_gfx950
 from tests.integration.shared.linear.engine import LinearEngine
-from tests.kernels.tuning_lines import measured, write
 
 K, WIDTHS = 72, [40, 24]
 FORMATS = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
@@ -137,35 +133,6 @@ def test_a_method_of_somebody_else(engine: LinearEngine) -> None:
     layer.quant_method = Theirs()
     engine.load(layer, {"weight": weights()})
     assert left(engine, layer) == "Theirs does its own multiplication"
-
-
-def test_a_gpu_serves_what_is_known_to_be_faster(
-    engine: LinearEngine,
-    environment: Callable[..., None],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    """By measurements of it, where nobody has tuned the engine's own kernel; or if the user says
-    so. The emulated GPU stands for a real one: it only has another name."""
-    environment(HK_DEVICE=GFX950, HK_EVIDENCE="measure")
-    device = emulated_device("gfx950")
-    assert is_attached(loaded(engine)), "the emulated one serves all"
-    monkeypatch.setattr(device, "name", "hip:gfx950")
-    layer = loaded(engine)
-    n, k = sum(WIDTHS), K
-    assert left(engine, layer).startswith(f"no evidence: bf16 {n}x{k}, M=1: HK takes ")
-    assert_computes(layer, torch.cat(weights()))
-    family = gemm_formats.family(device.catalogue, gemm_formats.LAYERS["bf16"])
-    lines = [measured(family, m, n, k) for m in (1, 16)]
-    environment(HK_TUNING=str(write(tmp_path / "times.jsonl", *lines)))
-    assert "stock is not known" in left(engine, loaded(engine))
-    nobody = stock.Untuned(("bf16",), ((n, k),), "a survey")
-    monkeypatch.setattr(stock, "UNTUNED", (nobody,))
-    assert is_attached(loaded(engine))
-    environment(HK_TUNING="")
-    assert left(engine, loaded(engine)).startswith(f"no evidence: bf16 {n}x{k}, M=1: ")
-    environment(HK_EVIDENCE="ignore")
-    assert is_attached(loaded(engine))
 
 
 def test_a_gpu_serves_what_asks_for_hk_by_name(

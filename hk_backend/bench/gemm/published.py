@@ -1,7 +1,5 @@
-"""What linear layers take by the engines' own kernels on an MI355X, where it is known, and where
-nobody has tuned these for a shape. Nothing here was measured by us.
-
-`hk-backend tune` on a GPU may add to it what it measures there (kernels/tuning.py).
+"""Published times of linear layers on an MI355X by other kernels, for comparison (`hk-backend bench
+linear --device`). Nothing here was measured by us, and nothing is decided by it.
 """
 
 from __future__ import annotations
@@ -9,8 +7,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
-
-from hk_backend.kernels.gemm_formats import LAYERS
 
 AITER_FP8 = "its tuned table of FP8 layers of Llama-70B"
 AITER_BF16 = "its tuned table of BF16 layers"
@@ -74,31 +70,8 @@ STOCK: tuple[Stock, ...] = (
 )
 
 
-@dataclass(frozen=True)
-class Untuned:
-    """Weights that the engines' own kernels have no tuned configuration for."""
-
-    formats: tuple[str, ...]
-    weights: tuple[tuple[int, int], ...]
-    source: str
-
-
-UNTUNED: tuple[Untuned, ...] = (
-    Untuned(
-        ("fp8_channel",),
-        ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336)),
-        "AITER's tuned tables have no FP8 rows for Llama-8B",
-    ),
-    Untuned(
-        tuple(LAYERS),
-        ((768, 4096), (3584, 4096), (4096, 1792)),
-        "AITER's tuned tables have no rows for Llama-8B on eight GPUs",
-    ),
-)
-
-
 class Known(NamedTuple):
-    """What the engine's own kernel takes, and who says so."""
+    """A published time, and who published it."""
 
     microseconds: float
     source: str
@@ -113,10 +86,3 @@ def known(format: str, n: int, k: int) -> dict[int, Known]:
                 this = Known(time, f"{stock.kernel}, {stock.source}")
                 found[m] = min(found.get(m, this), this)
     return found
-
-
-def untuned(format: str, n: int, k: int) -> str:
-    """Who says that nobody has tuned for such a layer; or nothing."""
-    return next(
-        (each.source for each in UNTUNED if format in each.formats and (n, k) in each.weights), ""
-    )

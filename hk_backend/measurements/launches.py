@@ -1,0 +1,149 @@
+"""Which launch serves a linear layer on a GPU: the fastest that was timed here, else the planner's.
+
+    choice = timed_here("gfx950").choose(family, m, n, k, compute_units=256)
+
+A timed launch holds for its own number of rows and for fewer, down to half as many. Of several the
+one with the fewest rows decides. A launch of another build of the kernels is ignored.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from functools import cache, lru_cache
+from typing import NamedTuple
+
+import torch
+
+from hk_backend.config import get_config
+from hk_backend.kernels.catalogue import Family, catalogue
+from hk_backend.kernels.entry import CodeObjectError, KernelEntry
+from hk_backend.kernels.gemm_choice import SAMPLED, planned
+from hk_backend.kernels.gemm_formats import Format, format_of
+from hk_backend.kernels.gemm_plan import Candidate, candidates, sum_bytes, tiles_of
+from hk_backend.measurements import folder
+from hk_backend.measurements.machine import this_machine
+from hk_backend.terms.measurements import MEASURED, MeasuredLaunch, Measurements
+
+logger = logging.getLogger(__name__)
+
+
+class Weight(NamedTuple):
+    """A weight `[n, k]` and the GPU that multiplies it."""
+
+    arch: str
+    compute_units: int
+    format: Format
+    n: int
+    k: int
+
+
+class Launches:
+    """Timed launches of the present kernels.
+
+    Attributes:
+        ignored: how many launches are of another build, or of no kernel for their problem.
+    """
+
+    def __init__(self, lines: Iterable[MeasuredLaunch] = ()) -> None:
+        self._lines: dict[Weight, list[MeasuredLaunch]] = {}
+        self.ignored = 0
+        for line in sorted(lines, key=lambda line: (line.m, line.source != MEASURED)):
+            if is_usable(line):
+                self._lines.setdefault(weight_of(line), []).append(line)
+            else:
+                self.ignored += 1
+
+    def choose(self, family: Family, m: int, n: int, k: int, compute_units: int) -> Candidate:
+        """The launch for M rows.
+
+        Args:
+            family: kernels of one format, at least one. A timed kernel that is not in it, because
+                it failed on this machine, leaves the choice to the planner.
+        """
+        return _choose(self, family, m, n, k, compute_units)
+
+    def most_sum_bytes(self, family: Family, n: int, k: int, compute_units: int) -> int:
+        """Bytes of the sums that splits leave in memory, for any number of rows among `SAMPLED` or
+        among the timed ones."""
+        return _most_sum_bytes(self, family, n, k, compute_units)
+
+    def of(self, weight: Weight) -> list[MeasuredLaunch]:
+        """The launches of one weight, ascending in rows."""
+        return self._lines.get(weight, [])
+
+    def at(self, weight: Weight, m: int) -> MeasuredLaunch | None:
+        """The launch that decides for M rows, if one does."""
+        return next((line for line in self.of(weight) if m <= line.m <= 2 * m), None)
+
+
+@lru_cache(maxsize=4096)
+def _choose(
+    launches: Launches, family: Family, m: int, n: int, k: int, compute_units: int
+) -> Candidate:
+    line = launches.at(_weight(family, n, k, compute_units), m)
+    for entry in family:
+        if line is not None and entry.name == line.kernel:
+            return Candidate(entry, line.splits, line.microseconds, line.source)
+    return planned(family, m, n, k, compute_units)
+
+
+@lru_cache(maxsize=256)
+def _most_sum_bytes(launches: Launches, family: Family, n: int, k: int, compute_units: int) -> int:
+    listed = launches.of(_weight(family, n, k, compute_units))
+    rows = {*SAMPLED, *(line.m for line in listed)}
+    chosen = ((m, launches.choose(family, m, n, k, compute_units)) for m in rows)
+    return max(sum_bytes(of.entry, tiles_of(of.entry, m, n), of.splits) for m, of in chosen)
+
+
+def timed_here(arch: str) -> Launches:
+    """The launches that were timed on the GPU of this process, real or emulated."""
+    emulated = get_config().device.startswith("emulated") or not torch.cuda.is_available()
+    return timed_on(f"{'emulated' if emulated else 'hip'}:{arch}")
+
+
+@cache
+def timed_on(device: str) -> Launches:
+    """The launches that were timed on a device, by its name: those in the file that HK_EVIDENCE
+    names come before those of the folder. One line of the log says how many are ignored."""
+    found = folder.read(this_machine(device))
+    named = get_config().evidence
+    if isinstance(named, Measurements):
+        found = found.merged(named)
+    launches = Launches(found.launches)
+    if launches.ignored:
+        logger.warning(
+            "hk_backend: %d timed launches are of another build of the kernels and ignored: "
+            "hk-backend tune-kernels times them again",
+            launches.ignored,
+        )
+    return launches
+
+
+def is_usable(line: MeasuredLaunch) -> bool:
+    """Whether the code that was timed is the present one, and can do what was timed."""
+    entry = kernel_of(line)
+    if entry is None or format_of(entry) != weight_of(line).format:
+        return False
+    found = candidates((entry,), line.m, line.n, line.k, line.compute_units)
+    return line.splits in [candidate.splits for candidate in found]
+
+
+def kernel_of(line: MeasuredLaunch) -> KernelEntry | None:
+    """The kernel, if its code object is the one that was timed."""
+    try:
+        family = catalogue(line.arch).families.get("gemm", ())
+    except CodeObjectError:  # of an arch without kernels
+        return None
+    named = (entry for entry in family if entry.name == line.kernel)
+    return next((entry for entry in named if entry.sha256 == line.sha256), None)
+
+
+def weight_of(line: MeasuredLaunch) -> Weight:
+    """The weight of a timed launch, and its GPU."""
+    format = Format(line.activations, line.weights, line.scales)
+    return Weight(line.arch, line.compute_units, format, line.n, line.k)
+
+
+def _weight(family: Family, n: int, k: int, compute_units: int) -> Weight:
+    return Weight(family[0].arch, compute_units, format_of(family[0]), n, k)
