@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from hk_backend.engine.evidence import SAID
+from hk_backend.engine.evidence import SLOWER
 from hk_backend.routing.routes import Tally
 
 
@@ -32,7 +32,7 @@ class RouteTotals:
     def share_of_hks(self) -> float:
         """The same of the tokens that were HK's to compute: not those that the engine computes
         faster, by measurement; 1 if all are."""
-        left = {why for why in self.fallbacks if why.startswith(SAID)}
+        left = {why for why in self.fallbacks if why.startswith(SLOWER)}
         if left and left == set(self.fallbacks) and not self.served.calls:
             return 1.0
         others = {why: tally for why, tally in self.fallbacks.items() if why not in left}

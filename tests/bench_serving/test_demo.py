@@ -15,7 +15,7 @@ from bench_serving.counters import RouteTotals
 from bench_serving.demo import Results
 from bench_serving.engines import ENGINES
 from bench_serving.requests import Answer
-from hk_backend.engine.evidence import LOSSES
+from hk_backend.engine.evidence import SLOWER
 from hk_backend.routing.routes import Tally
 
 KEYS = {
@@ -92,7 +92,7 @@ def test_a_reason_that_both_routes_give_is_summed() -> None:
 @pytest.mark.parametrize("served", [0, 900])
 def test_what_the_engine_computes_faster_is_no_failure(served: int) -> None:
     found = good()
-    fallbacks = {LOSSES[0].why: Tally(2, 100)}
+    fallbacks = {f"{SLOWER}: linear bf16 64x64: 1 row: HK 2 us, the engine 1 us": Tally(2, 100)}
     totals = RouteTotals(served=Tally(bool(served), served), fallbacks=fallbacks)
     demo._enter_totals(found, {"attention": totals})
     assert found.routes["attention"]["routed_share"] == served / (served + 100)

@@ -28,7 +28,7 @@ from bench_serving.perplexity import (
     tokens_of,
 )
 from bench_serving.server import ServerError
-from hk_backend.engine.evidence import SAID
+from hk_backend.engine.evidence import SLOWER
 from hk_backend.quantize.perplexity import WINDOW, Text
 from hk_backend.routing.routes import Tally
 
@@ -149,7 +149,7 @@ def test_a_route_that_fell_back_is_an_error(
     monkeypatch.setattr(counters, "read", lambda url: routes)
     with pytest.raises(ServerError, match="HK computed nothing of linear"):
         measure(plan(tmp_path), tmp_path / "out", print)
-    routes["linear"] = RouteTotals(fallbacks={f"{SAID} faster": Tally(1, 5)})
+    routes["linear"] = RouteTotals(fallbacks={f"{SLOWER} faster": Tally(1, 5)})
     assert len(measure(plan(tmp_path), tmp_path / "out", print)) == 2
 
 

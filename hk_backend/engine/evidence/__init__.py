@@ -16,32 +16,21 @@ ranks.py      the ranks of a model take one answer
 
 from hk_backend.engine.evidence.contest import Call, Contest, NoContest
 from hk_backend.engine.evidence.deciding import decide, requests_run, say_measured
-from hk_backend.engine.evidence.decision import Decision
+from hk_backend.engine.evidence.decision import SLOWER, Decision
 from hk_backend.engine.evidence.kind import Kind
 from hk_backend.engine.evidence.ranks import ALONE, Alone, Ranks
-from hk_backend.engine.losses import (  # until the plugins call decide()
-    SAID,
-    Loss,
-    losses,
-    verdict,
-    why_not_step,
-)
 
 __all__ = [
     "ALONE",
-    "SAID",
+    "SLOWER",
     "Alone",
     "Call",
     "Contest",
     "Decision",
     "Kind",
-    "Loss",
     "NoContest",
     "Ranks",
     "decide",
-    "losses",
     "requests_run",
     "say_measured",
-    "verdict",
-    "why_not_step",
 ]
