@@ -3,6 +3,7 @@ and both times."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,12 +24,14 @@ class Kept:
     """One kind of layer that was measured.
 
     Attributes:
-        decision: by what was measured. engine_version: of the engine. machine: of the file.
+        decision: by what was measured. engine_version: of the engine.
+        machine: as the file describes it. file: its path.
     """
 
     decision: Decision
     engine_version: str
     machine: Machine
+    file: str
 
     @property
     def by(self) -> str:
@@ -66,6 +69,7 @@ class Kept:
             "layer": kind.layer,
             "theirs": kind.theirs,
             "threads": self.machine.threads,
+            "file": self.file,
             "by": self.by,
             "why": "" if decision.by_hk else decision.verdict.why,
             "times": [_plain(each) for each in decision.times],
@@ -99,10 +103,12 @@ class Evidence:
         for kept in self.kinds:
             here = kept.machine
             engine = f"{kept.decision.kind.engine} {kept.engine_version}"
-            found = f"{here.processor}, {here.threads} threads, {engine}; rows: HK / the engine"
+            threads = "1 thread" if here.threads == 1 else f"{here.threads} threads"
+            found = f"{here.processor}, {threads}, {engine}, in {kept.file}"
             if found != heading:
                 heading = found
                 yield f"measured     {found}"
+                yield "  rows: HK / the engine"
             yield from kept.lines()
 
     def as_json(self) -> dict[str, Any]:
@@ -122,11 +128,13 @@ def kept_here() -> Evidence:
         overruled = "HK_EVIDENCE=ignore"
     elif config.device != "auto":
         overruled = f"HK_DEVICE={config.device} names a device"
-    named = [config.evidence] if isinstance(config.evidence, Measurements) else []
-    return Evidence([kept for found in [*named, *_files()] for kept in _kinds(found)], overruled)
+    files = list(_files())
+    if isinstance(config.evidence, Measurements):
+        files.insert(0, (os.environ["HK_EVIDENCE"], config.evidence))
+    return Evidence([kept for file, found in files for kept in _kinds(file, found)], overruled)
 
 
-def _files() -> Iterator[Measurements]:
+def _files() -> Iterator[tuple[str, Measurements]]:
     """The files of the folder that are this machine's, with any number of threads."""
     from hk_backend.measurements import folder
 
@@ -134,9 +142,9 @@ def _files() -> Iterator[Measurements]:
         here = machine_of_engines()
     except Exception:  # torch is missing, or sees no GPU where one is
         return
-    for _, found in folder.every():
+    for path, found in folder.every():
         if folder.is_same(found.machine, here):
-            yield found
+            yield str(path), found
 
 
 def machine_of_engines() -> Machine:
@@ -148,8 +156,8 @@ def machine_of_engines() -> Machine:
     return this_machine("hip" if torch.cuda.is_available() else "cpu")
 
 
-def _kinds(found: Measurements) -> Iterator[Kept]:
+def _kinds(file: str, found: Measurements) -> Iterator[Kept]:
     from hk_backend.engine.evidence.decision import decision_of
 
     for layer in sorted(found.layers, key=lambda each: (each.engine, each.operator, each.layer)):
-        yield Kept(decision_of(layer), layer.engine_version, found.machine)
+        yield Kept(decision_of(layer), layer.engine_version, found.machine, file)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import entry_points
 from typing import Annotated
 
@@ -61,7 +63,8 @@ def tune(
             raise TuneError(f"HK_DEVICE={device} names a device: nothing is measured; unset it")
         if again:
             folder.forget(machine_of_engines())
-        load(model, options or [])
+        with _output_on_stderr():
+            load(model, options or [])
     found = kept_here()
     if as_json:
         return print_json(found.as_json())
@@ -69,6 +72,21 @@ def tune(
     for line in found.lines():
         console.print(line, highlight=False, markup=False)
     return None
+
+
+@contextmanager
+def _output_on_stderr() -> Iterator[None]:
+    """Let the engine, and all its processes, write to standard error: standard output is the
+    command's."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 class TuneError(RuntimeError):

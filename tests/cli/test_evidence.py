@@ -68,8 +68,10 @@ def test_every_kind_is_shown_with_both_times() -> None:
     keep(threads=3, processor=this_machine("cpu").processor)
     lines = shown().splitlines()
     first = next(number for number, line in enumerate(lines) if line.startswith("measured"))
-    assert lines[first].endswith(", 3 threads, vLLM 0.32; rows: HK / the engine")
+    (path,) = folder.folder().glob("*.json")
+    assert lines[first].endswith(f", 3 threads, vLLM 0.32, in {path}")
     assert lines[first + 1 :] == [
+        "  rows: HK / the engine",
         "  attention 2/1 heads of 64 (vLLM: stock): by HK, but vLLM at 32 rows",
         "    32: 100 us / 90 us, 128: 100 us / 200 us",
         "  linear bf16 64x32 (vLLM: stock): by HK",

@@ -147,3 +147,13 @@ def test_which_engine(
 def test_every_known_engine_has_a_loader() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["entry-points"][tune.LOADERS].keys() == tune.ENGINES.keys()
+
+
+def test_what_the_engine_prints_is_not_in_the_document(
+    loaded: list[dict[str, object]],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(tune, "loader", lambda engine: lambda *_: os.write(1, b"engine\n"))
+    assert json.loads(run("--json", "model").stdout)["kinds"] == []
+    assert capfd.readouterr() == ("", "engine\n")

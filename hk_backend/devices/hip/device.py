@@ -36,6 +36,7 @@ from hk_backend.kernels.attention_plan import Parts
 from hk_backend.terms.attention_arguments import AttentionArguments
 from hk_backend.terms.linear_arguments import LinearArguments, PackWeightArguments
 from hk_backend.terms.packed_weight import FlatWeight
+from hk_backend.terms.requests import LinearRequest
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 
 logger = logging.getLogger(__name__)
@@ -229,6 +230,12 @@ class HipDevice:
     def compute_units(self, index: int) -> int:
         """Of GPU `index`."""
         return self.library.compute_units(index)
+
+    def linear_microseconds(self, request: LinearRequest, rows: int) -> float:
+        """The time of HK's launch for a layer that this device serves, as it was timed on this
+        machine or as the planner expects it."""
+        units = self.compute_units(self.memory.current_index())
+        return linear.microseconds(request, rows, self.catalogue, units)
 
     def gpu(self, index: int) -> Machine:
         """What launches on GPU `index` may depend on."""

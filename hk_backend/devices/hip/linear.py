@@ -152,6 +152,18 @@ def settle(call: KernelCall, machine: Machine) -> KernelCall:
     return split(replace(call, kernels=(plan.entry,)), machine, plan.splits)
 
 
+def microseconds(
+    request: LinearRequest, rows: int, kernels: Catalogue, compute_units: int
+) -> float:
+    """The time of the launch that would serve a layer: timed on this machine, else planned."""
+    quantised = request.activations != "none"
+    a = FORMATS[request.format].dtype if quantised else request.dtype
+    by_block = request.scale_kind == "block" or request.activations == "token_block"
+    family = _family(kernels, a, request.format, by_block)
+    timed = timed_here(kernels.arch)
+    return timed.choose(family, rows, request.n, request.k, compute_units).microseconds
+
+
 def split(call: KernelCall, machine: Machine, count: int) -> KernelCall:
     """The launch of one kernel with the depth of a tile split over so many workgroups."""
     if count == 1:

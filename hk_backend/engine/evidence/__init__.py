@@ -15,13 +15,14 @@ ranks.py      the ranks of a model take one answer
 """
 
 from hk_backend.engine.evidence.contest import Call, Contest, NoContest
-from hk_backend.engine.evidence.deciding import decide, requests_run, say_measured
+from hk_backend.engine.evidence.deciding import MODELLED, decide, requests_run, say_measured
 from hk_backend.engine.evidence.decision import SLOWER, Decision
 from hk_backend.engine.evidence.kind import Kind
 from hk_backend.engine.evidence.ranks import ALONE, Alone, Ranks
 
 __all__ = [
     "ALONE",
+    "MODELLED",
     "SLOWER",
     "Alone",
     "Call",

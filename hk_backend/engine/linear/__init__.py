@@ -13,6 +13,8 @@ contract.py       the parameters of an engine's methods that they rely on
 heads.py          LM heads in a quantised format
 shared_table.py   an embedding that looks its rows up in a packed head
 online.py         a weight that is quantised while it is loaded
+contest.py        decides by a contest whether HK or the engine computes a layer
+modelled.py       HK's times on an emulated GPU, where nothing can be measured
 account.py        after a model is loaded: counts and logs its layers
 saving.py         refuses to save a model with packed weights: nothing could load it
 """

@@ -17,6 +17,7 @@ import torch
 
 from hk_backend.devices import device_for
 from hk_backend.engine.evidence import Call, Contest, Decision, Kind, Ranks, decide
+from hk_backend.engine.linear.modelled import say_modelled
 from hk_backend.engine.linear.route import ROUTE, apply, measuring
 from hk_backend.ops import LinearRequest
 
@@ -62,7 +63,10 @@ def decide_linear(
         facts.append("logits")
     device = device_for(request.device_type).name
     with measuring():
-        return decide(Kind(ROUTE, engine, device, ", ".join(facts), theirs), contest, ranks)
+        kind = Kind(ROUTE, engine, device, ", ".join(facts), theirs)
+        decision = decide(kind, contest, ranks)
+    say_modelled(decision, request)
+    return decision
 
 
 def contest_of(
