@@ -23,6 +23,7 @@ from sglang.srt.layers.parameter import (
 from sglang.srt.layers.quantization.base_config import LinearMethodBase
 
 from hk_backend.engine import loggers
+from hk_backend.engine.linear.contest import Multiply, stand_in
 from hk_backend.engine.linear.options import no_layer
 from hk_backend.engine.linear.packed_layer import pack_layer
 from hk_backend.engine.linear.rotated import (
@@ -36,14 +37,17 @@ from hk_backend.engine.linear.scales import as_channels, one_input_scale, verdic
 from hk_backend.engine.linear.shards import name_of
 from hk_backend.engine.linear.unset import mark_unset
 from hk_backend.engine.patching import MARK
+from hk_backend.ops import LinearRequest
 from hk_backend.terms.verdict import Verdict, refused
 from hk_backend.terms.weight_format import FORMATS, FP8_BLOCK, MX_BLOCK
 from hk_sglang.linear.arrivals import give_memory, releasing
+from hk_sglang.linear.contest import verdict_by_contest
 from hk_sglang.linear.ignored import note_ignored
 from hk_sglang.linear.layer import READ, read_by_models, verdict_on
 from hk_sglang.linear.rotated import checked_method, rotation_of_layer
 from hk_sglang.linear.schemes import CONFIGS, Left, Scheme, scheme_of
 from hk_sglang.linear.sizes import whole_tensors
+from hk_sglang.linear.stock import Stock, create, fill, product_of
 
 logger = loggers.of("sglang", "linear")
 
@@ -63,9 +67,11 @@ def install() -> None:
 def _choosing(original: Any) -> Any:
     @functools.wraps(original)
     def get_quant_method(self: Any, layer: Any, prefix: str) -> Any:
-        stock = functools.partial(original, self, layer, prefix)
+        def stock(layer: Any) -> Any:
+            return original(self, layer, prefix)
+
         if not isinstance(layer, LinearBase):
-            return checked_method(stock(), self, layer, prefix)
+            return checked_method(stock(layer), self, layer, prefix)
         note_ignored(self, prefix)
         try:
             scheme = _scheme(self, layer, prefix)
@@ -74,10 +80,10 @@ def _choosing(original: Any) -> Any:
         except Left as left:
             if left.args:
                 return left_to_sglang(layer, prefix, str(left), stock)
-            return stock()
+            return stock(layer)
         except Exception as error:  # a configuration that SGLang has an error of its own for
             return left_to_sglang(layer, prefix, f"{type(error).__name__}: {error}", stock)
-        return HKLinearMethod(scheme, stock)
+        return HKLinearMethod(scheme, Stock(stock, type(self).__name__))
 
     setattr(get_quant_method, MARK, original)
     return get_quant_method
@@ -90,11 +96,11 @@ def _scheme(config: Any, layer: Any, prefix: str) -> Scheme:
         return scheme.rotated(rotation) if rotation else scheme
 
 
-def left_to_sglang(layer: Any, name: str, why: str, stock: Callable[[], Any]) -> Any:
+def left_to_sglang(layer: Any, name: str, why: str, stock: Callable[[Any], Any]) -> Any:
     """SGLang's own method for `layer`; if there is none, the log says both reasons."""
     layer.__dict__["hk_left"] = why
     try:
-        return stock()
+        return stock(layer)
     except Exception:
         logger.error("hk_backend: %s is left to SGLang, which stops there: %s", name, why)
         raise
@@ -125,13 +131,11 @@ class HKLinearMethod(HKMethod):
     """Of a checkpoint that holds a quantised weight.
 
     Args:
-        stock: makes SGLang's own method, for a layer that HK does not serve.
+        stock: SGLang's own method, for a layer that HK does not serve.
         name: of the method, where there is no other.
     """
 
-    def __init__(
-        self, scheme: Scheme, stock: Callable[[], Any] | None = None, name: str = ""
-    ) -> None:
+    def __init__(self, scheme: Scheme, stock: Stock | None = None, name: str = "") -> None:
         super().__init__()
         self.scheme, self.stock, self.name = scheme, stock, name
 
@@ -149,6 +153,13 @@ class HKLinearMethod(HKMethod):
         Raises:
             ValueError, RotationError: a layer that HK does not serve and nothing else can compute.
         """
+        sizes = {
+            "input_size_per_partition": input_size_per_partition,
+            "output_partition_sizes": output_partition_sizes,
+            "input_size": input_size,
+            "output_size": output_size,
+            "params_dtype": params_dtype,
+        }
         widths, k = output_partition_sizes, input_size_per_partition
         n = sum(widths)
         verdict = self._verdict(layer, n, k, params_dtype)
@@ -161,22 +172,41 @@ class HKLinearMethod(HKMethod):
             raise no_layer(self.name, name_of(layer), verdict.why)
         if not verdict and rotation:
             raise only_hk(name_of(layer), rotation, verdict.why)
+        if verdict and self.stock is not None and not rotation:
+            sides = functools.partial(self._sides, layer, self.stock, sizes | extra)
+            theirs = f"{self.stock.name}{', static' if self.scheme.static else ''}"
+            verdict = verdict_by_contest(self._request(n, k, params_dtype), theirs, sides)
         if verdict:
             layer.logical_widths = widths
             self._register(layer, n, k, extra["weight_loader"])
             return
         assert self.stock is not None
-        method = left_to_sglang(layer, name_of(layer), verdict.why, self.stock)
-        layer.quant_method = method
-        extra["weight_loader"] = loader_for(method, layer)
-        method.create_weights(
-            layer=layer,
-            input_size_per_partition=input_size_per_partition,
-            output_partition_sizes=output_partition_sizes,
-            input_size=input_size,
-            output_size=output_size,
-            params_dtype=params_dtype,
-            **extra,
+        method = left_to_sglang(layer, name_of(layer), verdict.why, self.stock.make)
+        create(layer, method, sizes | extra)
+
+    def _sides(
+        self, layer: Any, stock: Stock, arguments: dict[str, Any]
+    ) -> tuple[torch.nn.Module, Multiply]:
+        """Both ways to compute `layer`, with random values of its sizes.
+
+        Raises:
+            NoContest: SGLang cannot compute it.
+        """
+        widths: list[int] = arguments["output_partition_sizes"]
+        k: int = arguments["input_size_per_partition"]
+        ours = stand_in(layer)
+        ours.logical_widths = widths
+        self._register(ours, sum(widths), k, arguments["weight_loader"])
+        fill(ours)
+        self._pack(
+            ours, ours.get_parameter(self.scheme.weight), ours.get_parameter(self.scheme.scales[0])
+        )
+        return ours, product_of(stand_in(layer), stock, arguments)
+
+    def _request(self, n: int, k: int, dtype: torch.dtype) -> LinearRequest:
+        scheme, device_type = self.scheme, torch.get_default_device().type
+        return LinearRequest(
+            device_type, dtype, scheme.format, n, k, scheme.activations, scheme.scale_kind
         )
 
     def _verdict(self, layer: Any, n: int, k: int, dtype: torch.dtype) -> Verdict:
@@ -261,16 +291,3 @@ def _scale_maker(
     else:
         data, kind = torch.empty(n, k // MX_BLOCK, dtype=torch.uint8), GroupQuantScaleParameter
     return lambda: kind(data=data, input_dim=1, output_dim=0, weight_loader=rows)
-
-
-def loader_for(method: Any, layer: Any) -> Any:
-    """The loader that SGLang would have given to a layer with `method` (layers/linear.py)."""
-    scheme = getattr(layer, "scheme", None)
-    second = type(method).__name__ in linear.WEIGHT_LOADER_V2_SUPPORTED or (
-        scheme is not None and scheme.requires_weight_loader_v2
-    )
-    return (
-        layer.weight_loader_v2
-        if second and hasattr(layer, "weight_loader_v2")
-        else layer.weight_loader
-    )

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from sglang.srt.layers.logits_processor import LogitsProcessor
 from sglang.srt.layers.quantization import unquant
+from sglang.srt.runtime_context import get_exec
 
 from hk_backend.engine.evidence import Contest, Decision
 from hk_backend.engine.linear.contest import (
@@ -24,10 +25,14 @@ from hk_backend.engine.linear.contest import (
 from hk_backend.engine.linear.packed_layer import FORMAT_OF, pack_layer
 from hk_backend.engine.patching import MARK
 from hk_backend.ops import LinearRequest
+from hk_backend.terms.verdict import Verdict
 from hk_sglang.limits import batch_tokens, running_requests
 from hk_sglang.ranks import tensor_parallel
 
 ENGINE = "SGLang"
+Sides = Callable[[], tuple[torch.nn.Module, Multiply]]
+"""Makes a stand-in that HK's weight is attached to, and SGLang's own product; may raise
+`NoContest`."""
 HEAD_ROWS = 64
 """The most rows of an LM head that are measured: it sees one token of each running request."""
 
@@ -40,6 +45,19 @@ def why_slower(layer: Any) -> str:
 def why_head_slower(head: Any, model: torch.nn.Module) -> str:
     """Why SGLang computes `model`'s LM head with its table's own numbers; nothing if HK does."""
     return _once(head, lambda: _head(head, model))
+
+
+def verdict_by_contest(request: LinearRequest, theirs: str, sides: Sides) -> Verdict:
+    """Whether HK serves a layer of a quantised checkpoint that SGLang may be able to compute.
+
+    Args:
+        theirs: the configuration that chooses SGLang's method.
+    """
+
+    def contest() -> Contest:
+        return contest_of(*sides(), request, rows_up_to(batch_tokens()))
+
+    return decide_linear(ENGINE, _with_kernel(theirs), request, contest, tensor_parallel()).verdict
 
 
 def _once(layer: Any, decision_on: Callable[[], Decision]) -> str:
@@ -59,7 +77,9 @@ def _unquantized(layer: Any) -> Decision:
         compute = stock(type(method).apply)
         return _against(layer, lambda x: compute(method, theirs, x), request, batch_tokens())
 
-    return decide_linear(ENGINE, _name_of(method), request, contest, tensor_parallel())
+    return decide_linear(
+        ENGINE, _with_kernel(type(method).__name__), request, contest, tensor_parallel()
+    )
 
 
 def _head(head: Any, model: torch.nn.Module) -> Decision:
@@ -100,9 +120,12 @@ def _request(layer: Any) -> LinearRequest:
     return LinearRequest(weight.device.type, weight.dtype, FORMAT_OF[weight.dtype], *weight.shape)
 
 
-def _name_of(method: Any) -> str:
-    """What SGLang would compute a layer with: its method, and which of that method's kernels."""
-    backend = unquant.get_bf16_gemm_backend().value
-    aiter = ", AITER" if unquant._use_aiter else ""
-    kernel = "" if backend == "auto" else f", --bf16-gemm-backend {backend}"
-    return f"{type(method).__name__}{aiter}{kernel}"
+def _with_kernel(method: str) -> str:
+    """A method of SGLang's, and the kernels that the user has chosen for it."""
+    chosen = get_exec().kernel
+    flags = {
+        "--bf16-gemm-backend": chosen.bf16_gemm_backend,
+        "--fp8-gemm-backend": chosen.fp8_gemm_runner_backend,
+    }
+    named = [f"{flag} {value}" for flag, value in flags.items() if value not in (None, "auto")]
+    return ", ".join([method, *(["AITER"] if unquant._use_aiter else []), *named])

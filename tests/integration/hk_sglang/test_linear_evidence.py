@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from hk_backend.engine.linear.route import is_attached
 from hk_backend.ops import LinearRequest
 from hk_backend.routing.shadow_check import largest_error, tolerance
 from tests.integration.hk_sglang import linear_layers
+from tests.integration.hk_sglang.linear_checkpoints import CHECKPOINTS
 from tests.integration.hk_sglang.linear_layers import HeadedModel, installed, load, made, rank
 from tests.integration.shared.evidence import Bench, start_again
 from tests.integration.shared.linear.evidence import *  # noqa: F403
@@ -27,6 +29,9 @@ from tests.integration.shared.linear.layers import (
     values,
     weights,
 )
+from tests.integration.shared.linear_checkpoints import WIDTHS as QUANTISED_WIDTHS
+from tests.integration.shared.linear_checkpoints import Checkpoint
+from tests.integration.shared.linear_checkpoints import K as QUANTISED_K
 
 VOCABULARY = 300
 
@@ -67,15 +72,13 @@ def test_sglang_prepares_a_copy(bench: Bench, monkeypatch: pytest.MonkeyPatch) -
     assert not hasattr(layer, "prepared")
 
 
-def test_what_sglang_was_told_to_compute_with_is_another_kind(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from sglang.srt.layers.quantization import unquant
+@pytest.mark.parametrize("flag", ["bf16_gemm_backend", "fp8_gemm_runner_backend"])
+def test_another_kernel_of_sglangs_is_another_kind(bench: Bench, flag: str) -> None:
+    from sglang.srt.runtime_context import get_context
 
     loaded(linear_layers)
-    backend = unquant.Bf16GemmBackend.TORCH
-    monkeypatch.setattr(unquant, "_BF16_GEMM_BACKEND", backend)
-    loaded(linear_layers)
+    with get_context().override_server_args(device="cpu", **{flag: "cutlass"}):
+        loaded(linear_layers)
     assert len(bench.rows) == 2
 
 
@@ -165,3 +168,67 @@ def test_a_head(bench: Bench, tied: bool, by_hk: bool) -> None:
     x = values((3, 96), seed=9)
     logits = linear_layers.logits(model, x)[:, :VOCABULARY]
     assert largest_error(logits, reference.linear(x, table, "bf16")) <= tolerance(torch.bfloat16)
+
+
+# -- layers of quantised checkpoints
+
+
+@pytest.fixture
+def fp8_by_sglang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SGLang's method for FP8 computes on this CPU, in plain torch."""
+    from sglang.srt.layers.quantization.fp8 import Fp8LinearMethod
+
+    def apply(method: Any, layer: Any, x: torch.Tensor, bias: Any = None) -> torch.Tensor:
+        scales = layer.weight_scale.repeat_interleave(torch.tensor(layer.logical_widths))
+        out = reference.linear(x, layer.weight, "fp8_e4m3fn", scales[:, None], activations="tensor")
+        return out.to(x.dtype)
+
+    process = "process_weights_after_loading"
+    monkeypatch.setattr(Fp8LinearMethod, process, lambda method, layer: None)
+    monkeypatch.setattr(Fp8LinearMethod, "apply", apply)
+
+
+def fp8_layer() -> Any:
+    config = linear_layers.config_of(CHECKPOINTS["fp8-dynamic"].config)
+    return linear_layers.merged(config, torch.bfloat16, QUANTISED_K, QUANTISED_WIDTHS)
+
+
+def test_both_sides_compute_a_quantised_layer(bench: Bench, fp8_by_sglang: None) -> None:
+    """Each makes its own layer of the same random codes and scales."""
+    fp8_layer()
+    assert bench.rows[0][:4] == (1, 8, 64, 512)
+    for ours, theirs in bench.outputs.values():
+        assert ours.any()
+        assert largest_error(ours, theirs.double()) <= tolerance(torch.bfloat16)
+        assert largest_error(ours * 1.02, theirs.double()) > tolerance(torch.bfloat16)
+
+
+@pytest.mark.parametrize("by_hk", [True, False])
+def test_the_faster_one_gets_a_quantised_layer(
+    bench: Bench, fp8_by_sglang: None, by_hk: bool
+) -> None:
+    """Before a tensor is loaded: it loads into what the method of the faster one has made."""
+    if not by_hk:
+        bench.let_the_engine_win()
+    checkpoint = CHECKPOINTS["fp8-dynamic"]
+    layer = load(fp8_layer(), checkpoint.tensors())
+    assert is_attached(layer) is by_hk
+    if not by_hk:
+        assert type(layer.quant_method).__name__ == "Fp8LinearMethod"
+        n, k = sum(QUANTISED_WIDTHS), QUANTISED_K
+        kind = f"fp8_e4m3fn {n}x{k} from bfloat16, activations tensor, scales tensor"
+        why = f"faster without HK: linear {kind}: 1 row: HK 2 us, the engine 1 us"
+        assert left(linear_layers, layer) == why
+    x = values((5, QUANTISED_K), seed=9)
+    expected = checkpoint.expected(x, checkpoint.tensors())
+    out = layer.quant_method.apply(layer, x)
+    assert largest_error(out, expected) <= tolerance(torch.bfloat16)
+
+
+def test_a_quantised_layer_that_only_hk_computes(bench: Bench, any_checkpoint: Checkpoint) -> None:
+    """It is HK's, unmeasured: no method of SGLang's for it runs on this CPU."""
+    bench.let_the_engine_win()
+    config = linear_layers.config_of(any_checkpoint.config)
+    layer = linear_layers.merged(config, torch.bfloat16, QUANTISED_K, QUANTISED_WIDTHS)
+    assert is_attached(load(layer, any_checkpoint.tensors()))
+    assert not bench.rows
