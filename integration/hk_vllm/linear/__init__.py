@@ -7,6 +7,8 @@ unquantized.py    layers of bf16, fp16 and fp32 checkpoints, and the LM head
 head.py           the LM head: its format, and the tables that it shares
 kernels.py        puts HK first in vLLM's own lists of FP8 and MX kernels
 kernel_keys.py    what vLLM's configurations of those kernels ask for, in HK's names
+contest.py        HK beside what vLLM would run, measured before a layer's weight is consumed
+next_kernel.py    vLLM's own FP8 and MX kernels, where they were measured to be faster
 checkpoints.py    around vLLM's schemes: HK reads what they change of a checkpoint before they do
 rotated.py        checkpoints with rotated weights, which only HK serves
 tensor_names.py   the tensor that is being loaded, for errors and for merged layers

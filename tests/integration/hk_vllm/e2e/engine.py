@@ -21,6 +21,8 @@ SPAWNED = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
 RUNNER = "tests.integration.hk_vllm.e2e.runner"
 CACHE = tempfile.TemporaryDirectory(prefix="vllm-cache-")
 """Empty when the session begins; what vLLM finds out of a model's class, it finds out once."""
+MEASURED = {"HK_EVIDENCE": "measure", "HK_CACHE_DIR": CACHE.name}
+"""Who computes a layer is decided by this machine's times."""
 FORKS = Forks(RUNNER, ENVIRONMENT | EAGER | {"VLLM_CACHE_ROOT": CACHE.name})
 
 

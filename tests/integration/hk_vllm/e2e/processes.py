@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.integration.hk_vllm.e2e.catalogue import CHUNKED, EMULATED, FAULTY, Case
-from tests.integration.hk_vllm.e2e.engine import COMPILED, SPAWNED, serve
+from tests.integration.hk_vllm.e2e.engine import COMPILED, MEASURED, SPAWNED, serve
 from tests.integration.shared.e2e.engine import HK, Checkpoint, Served
 from tests.integration.shared.e2e.prompts import SMALL, Prompts, long_rounds
 from tests.integration.shared.e2e.refusals import REFUSALS
@@ -66,15 +66,19 @@ CATALOGUE = {
 }
 """Serve the catalogue: stock everything but the faults, HK everything, emulated its own part."""
 
+TWO_RANKS = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "0|1"}
 SINGLE = {
     # stock, three ways to be it
     "without-plugin": Process({"VLLM_PLUGINS": ""}),
     "backend-unset": Process({}),
     "backend-0": Process({"HK_BACKEND": "0", "HK_DEVICE": "nonsense", "HK_CHECK": "1"}),
     # HK where it must work
+    "measured-ranks": Process(
+        HK | SPAWNED | MEASURED | TWO_RANKS, engine={"tensor_parallel_size": 2}
+    ),
     "spawned": Process(HK | SPAWNED, long=True, engine={"enable_prefix_caching": True}),
     "tensor-parallel": Process(
-        HK | SPAWNED | {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "0|1"},
+        HK | SPAWNED | TWO_RANKS,
         long=True,
         engine={"tensor_parallel_size": 2, "enable_prefix_caching": True},
     ),

@@ -38,6 +38,22 @@ def test_report_at_shutdown(name: str, ranks: int, served: Reader) -> None:
     assert_reported(served(name), ranks)
 
 
+@pytest.mark.engine("measured-ranks")
+def test_ranks_that_measure(served: Reader, checkpoint: Checkpoint) -> None:
+    """One measures, and both have its answer, whatever that is on this machine."""
+    result = served("measured-ranks")["only"]
+    first, second = (worker.routes for worker in result.rounds[-1].workers)
+    for counted in ("layers", "layers_left"):
+        assert first["linear"][counted] == second["linear"][counted]
+    total = first["linear"]["layers"] + sum(first["linear"]["layers_left"].values())
+    assert total == 4 * TINY_LAYERS + 1
+    assert first["attention"]["fallbacks"].keys() == second["attention"]["fallbacks"].keys()
+    [line] = served("measured-ranks").lines("hk_backend: measured 4 kinds of linear layers")
+    assert " and 1 of attention in " in line
+    for item in result.rounds:
+        assert_true_answers(item.answers, checkpoint("tiny-64"))
+
+
 @pytest.mark.engine("compiled")
 def test_compiled(served: Reader, checkpoint: Checkpoint) -> None:
     """The same answers from a model that went through torch.compile."""
