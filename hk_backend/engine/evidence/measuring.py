@@ -67,8 +67,9 @@ def measure(
         pair = sum(map(stopwatch.seconds, sides))  # the first calls allocate and compile
         if found and stopwatch.now() + FEWEST * pair > end:
             return tuple(found), contest.rows[index:]
+        parts = 2 * (len(contest.rows) - index) - 1  # more rows take more time: they get more parts
         left = end - stopwatch.now()
-        found.append(_medians(sides, rows, stopwatch, left / (len(contest.rows) - index)))
+        found.append(_medians(sides, rows, stopwatch, left / parts))
     return tuple(found), ()
 
 
