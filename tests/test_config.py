@@ -97,6 +97,8 @@ def test_devices_are_those_of_the_design() -> None:
         "auto",
         "hip",
         "cpu",
+        "cpu:amx",
+        "cpu:avx512_bf16",
         "cpu:avx512",
         "cpu:avx2",
         "cpu:portable",

@@ -41,7 +41,7 @@ TABLES: dict[str, dict[str, Signature | None]] = {
     },
     "linear_kernels": {
         "panel_columns": None,
-        "skinny_rows": None,
+        "skinny_rows": (INTEGER, INTEGER),
         "panel_bytes": (INTEGER, INTEGER, INTEGER),
         "pack": (None, INTEGER, INTEGER, INTEGER),
         "row_max": (FLOAT, INTEGER, INTEGER),

@@ -22,8 +22,9 @@ ROUNDINGS = 6
 UNDERFLOW = 2.0**-149 * 2.0**14
 """Absolute error of one product or sum of denormals. Codes may be unpacked through fp16, whose
 exponents make their values up to 2^14 (e2m1) smaller than they are."""
-FEW_ROWS = 8
-"""More rows than these are multiplied in bfloat16 on `BF16_PRODUCTS`."""
+FEW_ROWS = {"bf16": 2}
+"""Up to so many rows, by the weight's format and by default 8, are multiplied in float32 on
+`BF16_PRODUCTS`."""
 SMALLEST_NORMAL = 2.0**-126
 
 
@@ -33,7 +34,8 @@ def flushes_denormals(layer: Layer) -> bool:
     The processor's bfloat16 products do (Intel SDM, VDPBF16PS). They serve where bfloat16 holds
     both factors exactly, unless the products add up in integers.
     """
-    if device_for("cpu").name not in BF16_PRODUCTS or layer.x.shape[:-1].numel() <= FEW_ROWS:
+    few = FEW_ROWS.get(layer.format, 8)
+    if device_for("cpu").name not in BF16_PRODUCTS or layer.x.shape[:-1].numel() <= few:
         return False
     if layer.activations == "none":
         return layer.format not in ("fp16", "fp32") and layer.x.dtype == torch.bfloat16

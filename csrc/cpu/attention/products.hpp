@@ -69,7 +69,7 @@ struct PairProducts {
   static HK_INLINE void score(const uint16_t* q, const uint16_t* k, int64_t channels, float* s) {
     PairTile<rows> tile;
     tile.zero();
-    tile.template multiply<stride>(q, k, 0, channels);
+    tile.multiply(q, stride, k, 0, channels);
     tile.store_to(s, kTileKeys);
   }
   template <int stride>
@@ -77,7 +77,7 @@ struct PairProducts {
                             Range keys) {
     PairTile<rows> tile;
     tile.load_scaled(o, stride, rescale);
-    tile.template multiply<kTileKeys>(p, v, keys.begin, keys.end);
+    tile.multiply(p, kTileKeys, v, keys.begin, keys.end);
     tile.store_to(o, stride);
   }
   // Key by key in float32: half of a pair may be hidden from the row.

@@ -64,10 +64,7 @@ HK_INLINE float row_max(const float* row, int64_t begin, int64_t end) {
 
 HK_INLINE void store_weights(float* to, vec p) { store(to, p); }
 #if defined(__AVX512BF16__)
-HK_INLINE void store_weights(uint16_t* to, vec p) {
-  const __m256bh rounded = _mm512_cvtneps_pbh(p);
-  std::memcpy(to, &rounded, sizeof(rounded));
-}
+HK_INLINE void store_weights(uint16_t* to, vec p) { store_run<BF16>(to, p); }
 #endif
 
 // weights = 2^(row * factor - top), rounded to their type; returns the sum of the unrounded ones.

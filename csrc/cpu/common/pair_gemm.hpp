@@ -1,4 +1,4 @@
-// The register tile in bfloat16: MR rows of A times a panel of B, sums in float32. A 32-bit lane
+// The register tile in bfloat16: a few rows of A times a panel of B, sums in float32. A 32-bit lane
 // holds two neighbours along K, of which one instruction (vdpbf16ps) adds both products.
 //
 // vdpbf16ps rounds to nearest even and takes denormals for zero, whatever MXCSR says; of a lane's
@@ -29,28 +29,52 @@ HK_INLINE ivec exact_pairs(vec even, vec odd) {
   return (low >> 16 & 0xffff) | (high & int32_t(0xffff0000));
 }
 
+// Rows of a tile: as many as leave registers for two of B and a broadcast.
+constexpr int kPairRows = 14;
+
 template <int rows>
 struct PairTile : RegisterTile<rows> {
   using RegisterTile<rows>::at;
 
-  // += A[:, begin:end] * B[begin:end, panel]; `begin` and `end` are even.
-  template <int a_row>
-  HK_INLINE void multiply(const uint16_t* a, const uint16_t* b, int64_t begin, int64_t end) {
+  // += A[:, begin:end] * B[begin:end, panel], rows of A `a_row` apart; `begin`, `end` are even.
+  HK_INLINE void multiply(const uint16_t* a, int64_t a_row, const uint16_t* b, int64_t begin,
+                          int64_t end) {
     const uint16_t* column = b + begin * NR;
 #pragma GCC unroll 4
-    for (int64_t k = begin; k < end; k += 2, column += 2 * NR) {
-      ivec panel[NV];
-      for (int v = 0; v < NV; ++v) panel[v] = load_pairs(column + 2 * v * VL);
-#pragma GCC unroll 16
-      for (int r = 0; r < rows; ++r) {
-        const ivec x = splat_pair(a + r * a_row + k);
-        for (int v = 0; v < NV; ++v) add_pairs(at[r][v], x, panel[v]);
-      }
-    }
+    for (int64_t k = begin; k < end; k += 2, column += 2 * NR) add_step(*this, a, a_row, column, k);
   }
 
-  static HK_INLINE void add_pairs(vec& sum, ivec x, ivec y) {
-    sum = _mm512_dpbf16_ps(sum, (__m512bh)x, (__m512bh)y);
+  // The same of a tile's whole depth. A sum waits six clocks for itself, so that few rows have a
+  // second set of sums, and both take turns along K. `step` runs after every slab of 32 elements.
+  template <class F>
+  HK_INLINE void multiply_deep(const uint16_t* a, int64_t a_row, const uint16_t* b, int64_t begin,
+                               int64_t end, F step) {
+    constexpr bool two_sets = rows <= 5;
+    PairTile<rows> other;
+    if constexpr (two_sets) other.zero();
+    const uint16_t* column = b + begin * NR;
+    for (int64_t slab = begin; slab < end; slab += 32, step())
+#pragma GCC unroll 4
+      for (int64_t k = slab; k < slab + 32; k += 4, column += 4 * NR) {
+        add_step(*this, a, a_row, column, k);
+        add_step(two_sets ? other : *this, a, a_row, column + 2 * NR, k + 2);
+      }
+    if constexpr (two_sets)
+      for (int r = 0; r < rows; ++r)
+        for (int v = 0; v < NV; ++v) at[r][v] += other.at[r][v];
+  }
+
+ private:
+  static HK_INLINE void add_step(PairTile& sums, const uint16_t* a, int64_t a_row,
+                                 const uint16_t* column, int64_t k) {
+    ivec panel[NV];
+    for (int v = 0; v < NV; ++v) panel[v] = load_pairs(column + 2 * v * VL);
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; ++r) {
+      const ivec x = splat_pair(a + r * a_row + k);
+      for (int v = 0; v < NV; ++v)
+        sums.at[r][v] = _mm512_dpbf16_ps(sums.at[r][v], (__m512bh)x, (__m512bh)panel[v]);
+    }
   }
 };
 

@@ -235,6 +235,25 @@ HK_INLINE void store8<BF16>(uint16_t* p, f8 x) {
   std::memcpy(p, &halves, 16);
 }
 
+// A register's lanes to neighbours in memory, narrowed. AVX512-BF16 takes denormals for zero.
+template <class T>
+HK_INLINE void store_run(typename T::type* to, vec x) {
+  if constexpr (VL < 8) {
+    for (int i = 0; i < VL; ++i) to[i] = narrow(T{}, x[i]);
+  } else {
+    f8 part[VL / 8 ? VL / 8 : 1];
+    std::memcpy(part, &x, sizeof(x));
+    for (int i = 0; i < VL / 8; ++i) store8<T>(to + 8 * i, part[i]);
+  }
+}
+#if defined(__AVX512BF16__)
+template <>
+HK_INLINE void store_run<BF16>(uint16_t* to, vec x) {
+  const __m256bh rounded = _mm512_cvtneps_pbh(x);
+  std::memcpy(to, &rounded, sizeof(rounded));
+}
+#endif
+
 // Call `f` with the format of queries and outputs.
 template <class F>
 HK_INLINE void with_format(DType dtype, F f) {

@@ -26,12 +26,7 @@
 namespace hk::cpu::HK_ISA {
 
 constexpr int kGroupRows = MR < 8 ? MR : 8;  // whose sums fit in registers beside an expansion
-// Up to here the weight is expanded in registers as it streams by; bfloat16 pairs overtake that early.
-#if defined(__AVX512BF16__)
-constexpr int kSkinnyRows = kGroupRows;
-#else
 constexpr int kSkinnyRows = MR < 6 ? MR : 16;
-#endif
 
 // One slab from `codes` [NR][kSlabK] and, for mx formats, `scales` [NR].
 template <class W>

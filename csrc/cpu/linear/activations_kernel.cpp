@@ -120,20 +120,32 @@ float row_scale_of(const LinearArgs& args, int64_t row, float tensor_max) {
 template <class F>
 HK_INLINE void narrow_blocks(const LinearArgs& args, const PreparedRows& rows, int64_t row, F f) {
   auto* out = reinterpret_cast<uint16_t*>(rows.data);
+  const int64_t block = pair_block(args.k);
   alignas(64) float x[kBlockK];
   for (int64_t k = 0; k < args.k; k += kBlockK) {
     widen_block(args, rows.first + row, k, x);
     const int64_t count = min(kBlockK, round_up(args.k - k, kSlabK));
     f(k, x, count);
-    uint16_t* to = out + (k / kPairBlock * rows.rows + row) * kPairBlock + k % kPairBlock;
+    uint16_t* to = out + (k / block * rows.rows + row) * block + k % block;
     for (int64_t i = 0; i < count; i += 8)
       store8<BF16>(to + i, *reinterpret_cast<const f8_u*>(x + i));
   }
 }
 
+// A row that is bfloat16 already.
+HK_INLINE void copy_bf16(const LinearArgs& args, const PreparedRows& rows, int64_t row) {
+  const auto* x = static_cast<const uint16_t*>(args.x) + (rows.first + row) * args.x_row;
+  const int64_t block = pair_block(args.k);
+  uint16_t* to = reinterpret_cast<uint16_t*>(rows.data) + row * block;
+  for (int64_t k = 0; k < args.k; k += block, to += rows.rows * block) {
+    const int64_t count = min(block, args.k - k);
+    std::memcpy(to, x + k, sizeof(uint16_t) * count);
+    std::memset(to + count, 0, sizeof(uint16_t) * (round_up(count, kSlabK) - count));
+  }
+}
+
 void prepare_bf16(const LinearArgs& args, const PreparedRows& rows, int64_t row, float tensor_max) {
-  if (args.activations == Activations::none)
-    return narrow_blocks(args, rows, row, [](int64_t, float*, int64_t) {});
+  if (args.activations == Activations::none) return copy_bf16(args, rows, row);
   with_small_float(args.format, [&](auto small) {
     using Small = decltype(small);
     const float scale = row_scale_of<Small>(args, rows.first + row, tensor_max);

@@ -17,7 +17,14 @@ enum class Activations : int { none, token, tensor, token_block, mx };
 constexpr int64_t kSlabK = 32;        // elements along K that are packed together: an mx block
 constexpr int64_t kScaleBlock = 128;  // rows and columns under one fp8 block scale
 constexpr int64_t kBlockK = 128;      // elements along K that a large multiply takes at a time
-constexpr int64_t kPairBlock = 512;   // the same in bfloat16
+
+// The same in bfloat16: even shares of K, of whole scale blocks if there are several.
+constexpr int64_t kLongestPairBlock = 1024;
+constexpr int64_t pair_block(int64_t k) {
+  const int64_t blocks = (k + kLongestPairBlock - 1) / kLongestPairBlock;
+  const int64_t unit = blocks > 1 ? kScaleBlock : kSlabK;
+  return ((k + blocks - 1) / blocks + unit - 1) / unit * unit;
+}
 
 constexpr bool is_mx(Format f) { return f >= Format::mx8; }
 constexpr bool is_fp8(Format f) { return f == Format::f8e4m3fn || f == Format::f8e4m3fnuz; }
@@ -49,7 +56,7 @@ struct LinearArgs {
 // integer_rows.hpp), rotated and rounded as `LinearArgs` says, K padded with zeros to a multiple of
 // kSlabK. As float32, element (row, k) is at
 //   (k / kBlockK) * rows * kBlockK + row * kBlockK + k % kBlockK
-// so that the rows of one block of K are neighbours; as bfloat16 likewise, in blocks of kPairBlock.
+// so that the rows of one block of K are neighbours; as bfloat16 likewise, in blocks of pair_block(k).
 // `first` is the row of X that row 0 is. Behind `data` a tile may read `kReadPast` more rows.
 struct PreparedRows {
   static constexpr int64_t kReadPast = 15;
@@ -93,8 +100,8 @@ struct RowsArgs {
 
 // What one instruction set brings to the linear operator. `scratch` is private to a thread.
 struct LinearKernels {
-  int64_t panel_columns;  // NR
-  int64_t skinny_rows;    // up to here multiply_skinny is faster
+  int64_t panel_columns;                      // NR
+  int64_t (*skinny_rows)(const LinearArgs&);  // up to here multiply_skinny is faster
   int64_t (*panel_bytes)(Format, int64_t k);
   void (*pack)(const PackArgs&, int64_t panel_begin, int64_t panel_end);
   // Largest absolute value of a row, NaN if it holds one: for Activations::tensor.

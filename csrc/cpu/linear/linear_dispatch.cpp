@@ -45,8 +45,8 @@ PreparedRows prepare_rows(const LinearKernels& kernels, const LinearArgs& args, 
                           int64_t rows, float tensor_max, int threads) {
   thread_local Scratch scratch;
   const int64_t blocks = ceil_div(args.k, kScaleBlock);
-  const int64_t of_row = std::max(ceil_div(args.k, kBlockK) * kBlockK, kPairBlock / 2);
-  const int64_t floats = rows * of_row + PreparedRows::kReadPast * kPairBlock / 2;
+  const int64_t of_row = ceil_div(args.k, kBlockK) * kBlockK;
+  const int64_t floats = rows * of_row + PreparedRows::kReadPast * pair_block(args.k) / 2;
   const bool by_blocks = args.activations == Activations::token_block;
   const int64_t factors = rows * (by_blocks ? 1 + blocks : 1);
   auto* data = static_cast<float*>(scratch.at_least(int64_t(sizeof(float)) * (floats + factors)));
@@ -133,7 +133,7 @@ void linear(const std::string& isa, const LinearArgs& args, int threads) {
   for (int64_t c = 0; c < chunks; ++c) {
     const int64_t first = share(args.m, chunks, c), rows = share(args.m, chunks, c + 1) - first;
     const PreparedRows prepared = prepare_rows(kernels, args, first, rows, tensor_max, threads);
-    const auto run = rows <= kernels.skinny_rows ? multiply_skinny : multiply_chunk;
+    const auto run = rows <= kernels.skinny_rows(args) ? multiply_skinny : multiply_chunk;
     run(kernels, args, prepared, threads);
   }
 }

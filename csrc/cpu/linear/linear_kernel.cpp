@@ -4,7 +4,7 @@
 //     for each panel of NR columns:
 //       expand the panel's slabs to float32 (bfloat16, whole numbers), into L1
 //       for each register tile of rows:  C += A B                   A in L2, C float32 in L2
-//       after the last block: scale, add the bias, round once, store
+//         after the last block: scale, add the bias, round once, store
 //
 // Choices. Multiplying costs rows * NR / VL / 2 clocks per element along K, expanding about
 // three: at 128 rows a hundredth. So every format runs at the rate of float32 or faster, and no copy
@@ -37,30 +37,39 @@ class ItemKernel {
   }
 
   void run() {
-    for (int64_t s = 0; s < slabs_; s += Panel::slabs)
-      for (int64_t panel = item_.panel_begin; panel < item_.panel_end; ++panel) {
-        float* sums = sums_ + (panel - item_.panel_begin) * panel_rows_ * NR;
-        accumulate(panel, s, sums);
-        if (is_last(s))
-          store_panel(args_, rows_.first + item_.row_begin, num_rows_,
-                      rows_.factors + item_.row_begin, panel * NR, sums);
-      }
+    for (int64_t s = 0; s < slabs_; s += panel_.slabs())
+      for (int64_t panel = item_.panel_begin; panel < item_.panel_end; ++panel)
+        accumulate(panel, s);
   }
 
  private:
-  HK_INLINE bool is_last(int64_t s) const { return s + Panel::slabs >= slabs_; }
+  HK_INLINE bool is_last(int64_t s) const { return s + panel_.slabs() >= slabs_; }
 
-  HK_INLINE void accumulate(int64_t panel, int64_t s, float* sums) {
-    const int64_t slabs = min(Panel::slabs, slabs_ - s);
+  // Where a tile's sums lie between blocks of K; with a single block, all in one place in L1.
+  HK_INLINE float* sums_of(int64_t panel, int64_t row) const {
+    if (slabs_ <= panel_.slabs()) return sums_;
+    return sums_ + ((panel - item_.panel_begin) * panel_rows_ + row) * NR;
+  }
+
+  HK_INLINE void accumulate(int64_t panel, int64_t s) {
+    const int64_t slabs = min(panel_.slabs(), slabs_ - s);
     const void* expanded = panel_.expand(slab(panel, s), slabs, block_scales(panel, s), expanded_);
     const uint8_t* then =
         panel + 1 < item_.panel_end ? slab(panel + 1, s) : slab(item_.panel_begin, s + slabs);
-    Prefetch next{then, then + slabs * slab_bytes_, round_up(slab_bytes_ / num_tiles_, 64)};
+    // A weight that is read in place, once, streams by: a whole block ahead would be too far.
+    const bool streams = expanded == slab(panel, s) && num_tiles_ == 1;
+    if (streams) then = slab(panel, s) + 2 * kPrefetchAhead;
+    Prefetch next{then, then + slabs * slab_bytes_, round_up(slab_bytes_ / num_tiles_, 64),
+                  streams};
+    const Columns columns(args_, panel * NR);
     for (int64_t t = 0; t < num_tiles_; ++t) {
-      const int64_t begin = tile_begin(t), end = tile_begin(t + 1);
-      if (is_last(s)) prefetch_out(panel, begin, end);
-      panel_.multiply({rows_, item_.row_begin + begin, end - begin, s, slabs, expanded,
-                       sums + begin * NR, next});
+      const int64_t begin = tile_begin(t), rows = tile_begin(t + 1) - begin;
+      const int64_t row = item_.row_begin + begin;
+      float* sums = sums_of(panel, begin);
+      if (is_last(s)) prefetch_out(panel, begin, begin + rows);
+      panel_.multiply({rows_, row, rows, s, slabs, expanded, sums, next});
+      if (is_last(s))
+        store_rows(args_, columns, rows_.first + row, rows, rows_.factors + row, sums);
     }
   }
 
@@ -138,7 +147,7 @@ void look_up(const RowsArgs& args, int64_t i, float* row);
 
 extern const LinearKernels linear_kernels;
 const LinearKernels linear_kernels{
-    NR,       kSkinnyRows,     panel_bytes, pack, row_max, prepare, scratch_bytes,
+    NR,       skinny_rows,     panel_bytes, pack, row_max, prepare, scratch_bytes,
     multiply, multiply_skinny, look_up,
 };
 

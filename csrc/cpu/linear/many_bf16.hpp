@@ -1,13 +1,14 @@
 // Many rows in bfloat16: a panel of pairs along K times rows of bfloat16, where both hold their
 // values exactly. Float32 scales multiply sums: of all of K, or of one block of 128 elements.
 //
-//   for each block of K (512 elements):                         A and the panel in L1 or L2
+//   for each block of K (up to 1024 elements):                  A and the panel in L2
 //     AMX:      2 x 2 tiles of 16 x 16 sums
-//     vectors:  12 x 32 sums in registers
+//     vectors:  14 x 32 sums in registers
 //
 // Choices. A bfloat16 weight lies in memory as its panel does, and is read in place. A block of K is
-// four times as long as in float32, since sums travel to L2 and back once for each block, and the
-// products between take half the time.
+// long, because sums travel to L2 and back once for each block: A and the panel may come from L2,
+// which has to bring 11 bytes of the panel for each clock of multiplying. With a single block sums
+// stay in L1.
 #pragma once
 
 #include <type_traits>
@@ -54,6 +55,14 @@ struct BlockFactors {
   }
 };
 
+// A tile's rows of bfloat16, `a_row` elements apart, and its panel.
+struct PairOperands {
+  const uint16_t* a;
+  int64_t a_row;
+  const uint16_t* b;
+  BlockFactors factors;
+};
+
 // sums (+)= products * their factors, for one block.
 HK_INLINE void add_scaled(const float* products, const BlockFactors& factors, int64_t block,
                           int64_t rows, bool first, float* sums) {
@@ -64,81 +73,78 @@ HK_INLINE void add_scaled(const float* products, const BlockFactors& factors, in
     }
 }
 
-template <int rows = MR>
-void multiply_pairs(const Tile& t, const uint16_t* a, const uint16_t* b, const BlockFactors*) {
+template <int rows = kPairRows>
+void multiply_pairs(const Tile& t, const PairOperands& of) {
   if constexpr (rows > 1)
-    if (t.rows < rows) return multiply_pairs<rows - 1>(t, a, b, nullptr);
+    if (t.rows < rows) return multiply_pairs<rows - 1>(t, of);
   PairTile<rows> tile;
   if (t.slab == 0)
     tile.zero();
   else
     tile.load_from(t.sums, NR);
-  for (int64_t s = 0; s < t.slabs; ++s, t.next.step())
-    tile.template multiply<kPairBlock>(a, b, s * kSlabK, (s + 1) * kSlabK);
+  tile.multiply_deep(of.a, of.a_row, of.b, 0, t.slabs * kSlabK, [&] { t.next.step(); });
   tile.store_to(t.sums, NR);
 }
 
-template <int rows = MR>
-void multiply_pairs_scaled(const Tile& t, const uint16_t* a, const uint16_t* b,
-                           const BlockFactors* factors) {
+template <int rows = kPairRows>
+void multiply_pairs_scaled(const Tile& t, const PairOperands& of) {
   if constexpr (rows > 1)
-    if (t.rows < rows) return multiply_pairs_scaled<rows - 1>(t, a, b, factors);
+    if (t.rows < rows) return multiply_pairs_scaled<rows - 1>(t, of);
   for (int64_t first = 0; first < t.slabs; first += kSlabsPerScale) {
     const int64_t last = first + kSlabsPerScale < t.slabs ? first + kSlabsPerScale : t.slabs;
     alignas(64) float products[rows * NR];
     PairTile<rows> tile;
     tile.zero();
-    for (int64_t s = first; s < last; ++s, t.next.step())
-      tile.template multiply<kPairBlock>(a, b, s * kSlabK, (s + 1) * kSlabK);
+    tile.multiply_deep(of.a, of.a_row, of.b, first * kSlabK, last * kSlabK, [&] { t.next.step(); });
     tile.store_to(products, NR);
-    add_scaled(products, *factors, first / kSlabsPerScale, rows, t.slab + first == 0, t.sums);
+    add_scaled(products, of.factors, first / kSlabsPerScale, rows, t.slab + first == 0, t.sums);
   }
 }
 
 #if defined(__AMX_BF16__)
 
 template <int halves>
-void multiply_tiles(const Tile& t, const uint16_t* a, const uint16_t* b, const BlockFactors*) {
+void multiply_tiles(const Tile& t, const PairOperands& of) {
   const TileSums<halves> sums;
   if (t.slab == 0)
     sums.zero();
   else
     sums.load_from(t.sums, NR);
   for (int64_t s = 0; s < t.slabs; ++s, t.next.step())
-    sums.multiply(a, kPairBlock, b, s * kSlabK, (s + 1) * kSlabK);
+    sums.multiply(of.a, of.a_row, of.b, s * kSlabK, (s + 1) * kSlabK);
   sums.store_to(t.sums, NR);
 }
 
 template <int halves>
-void multiply_tiles_scaled(const Tile& t, const uint16_t* a, const uint16_t* b,
-                           const BlockFactors* factors) {
+void multiply_tiles_scaled(const Tile& t, const PairOperands& of) {
   for (int64_t first = 0; first < t.slabs; first += kSlabsPerScale) {
     const int64_t last = first + kSlabsPerScale < t.slabs ? first + kSlabsPerScale : t.slabs;
     alignas(64) float products[halves * kTileRows * NR];
     const TileSums<halves> sums;
     sums.zero();
     for (int64_t s = first; s < last; ++s, t.next.step())
-      sums.multiply(a, kPairBlock, b, s * kSlabK, (s + 1) * kSlabK);
+      sums.multiply(of.a, of.a_row, of.b, s * kSlabK, (s + 1) * kSlabK);
     sums.store_to(products, NR);
-    add_scaled(products, *factors, first / kSlabsPerScale, t.rows, t.slab + first == 0, t.sums);
+    add_scaled(products, of.factors, first / kSlabsPerScale, t.rows, t.slab + first == 0, t.sums);
   }
 }
 
 #endif
 
 struct PairPanel {
-  static constexpr int64_t slabs = kPairBlock / kSlabK;
-  static constexpr int64_t bytes = sizeof(uint16_t) * kPairBlock * NR;
+  static constexpr int64_t bytes = sizeof(uint16_t) * kLongestPairBlock * NR;
   // Tiles of AMX have all their rows, whatever is in the last ones.
-  static constexpr int64_t tile_rows = kHasTiles ? 2 * kTileRows : MR, row_unit = kTileRows;
+  static constexpr int64_t tile_rows = kHasTiles ? 2 * kTileRows : kPairRows, row_unit = kTileRows;
 
   explicit PairPanel(const LinearArgs& args)
-      : scaled_(args.block_scales || args.activations == Activations::token_block) {
+      : block_(pair_block(args.k)),
+        scaled_(args.block_scales || args.activations == Activations::token_block) {
     with_weight_format(args.format, [&](auto weight) {
       using W = decltype(weight);
       if constexpr (!std::is_same_v<W, BF16Weight>) expand_ = expand_pairs<W>;
     });
   }
+  HK_INLINE int64_t slabs() const { return block_ / kSlabK; }
   HK_INLINE const void* expand(const uint8_t* slab, int64_t count, const float* block_scales,
                                void* out) {
     block_scales_ = block_scales;
@@ -148,24 +154,24 @@ struct PairPanel {
   }
   HK_INLINE void multiply(const Tile& t) const {
     const auto* rows = reinterpret_cast<const uint16_t*>(t.prepared.data);
-    const auto* a = rows + t.slab * kSlabK * t.prepared.rows + t.row * kPairBlock;
+    const auto* a = rows + t.slab * kSlabK * t.prepared.rows + t.row * block_;
     const auto* b = static_cast<const uint16_t*>(t.panel);
     const int64_t all_rows = t.prepared.rows, block = t.slab / kSlabsPerScale;
     const float* row_factors = t.prepared.block_factors;
     if (row_factors) row_factors += block * all_rows + t.row;
-    const BlockFactors factors{block_scales_, row_factors, all_rows};
+    const PairOperands of{a, block_, b, {block_scales_, row_factors, all_rows}};
 #if defined(__AMX_BF16__)
-    if (t.rows > kTileRows)
-      return (scaled_ ? multiply_tiles_scaled<2> : multiply_tiles<2>)(t, a, b, &factors);
-    (scaled_ ? multiply_tiles_scaled<1> : multiply_tiles<1>)(t, a, b, &factors);
+    if (t.rows > kTileRows) return (scaled_ ? multiply_tiles_scaled<2> : multiply_tiles<2>)(t, of);
+    (scaled_ ? multiply_tiles_scaled<1> : multiply_tiles<1>)(t, of);
 #else
-    (scaled_ ? multiply_pairs_scaled<> : multiply_pairs<>)(t, a, b, &factors);
+    (scaled_ ? multiply_pairs_scaled<> : multiply_pairs<>)(t, of);
 #endif
   }
 
  private:
   void (*expand_)(const uint8_t* slab, int64_t slabs, uint16_t* out) = nullptr;
   const float* block_scales_ = nullptr;
+  int64_t block_;
   bool scaled_;
 };
 

@@ -42,7 +42,7 @@ HK_INLINE void multiply_tile(int64_t count, const float* a, const float* b, int6
 
 // A block of K is kBlockK elements.
 struct FloatPanel {
-  static constexpr int64_t slabs = kBlockK / kSlabK;
+  static constexpr int64_t slabs() { return kBlockK / kSlabK; }
   static constexpr int64_t bytes = sizeof(float) * kBlockK * NR;
   static constexpr int64_t tile_rows = MR, row_unit = 1;
   void (*expand_)(const uint8_t* slab, int64_t slabs, const float* block_scales, float* out);

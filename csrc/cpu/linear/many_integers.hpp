@@ -152,8 +152,8 @@ void multiply_rows(const Tile& t) {
 // Of formats whose rows are held in such slabs.
 template <class Slab>
 struct IntegerPanel {
-  static constexpr int64_t slabs = 128 / Slab::lanes;  // 9 KiB on AVX2, 18 on AVX-512
-  static constexpr int64_t bytes = sizeof(WholeSlab<Slab>) * slabs;
+  static constexpr int64_t slabs() { return 128 / Slab::lanes; }  // 9 KiB on AVX2, 18 on AVX-512
+  static constexpr int64_t bytes = sizeof(WholeSlab<Slab>) * (128 / Slab::lanes);
   static constexpr int64_t tile_rows = MR, row_unit = 1;
   void (*expand_)(const uint8_t* slab, int64_t slabs, WholeSlab<Slab>* out);
   void (*multiply_)(const Tile&);

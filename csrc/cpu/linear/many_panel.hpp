@@ -15,10 +15,15 @@ namespace hk::cpu::HK_ISA {
 struct Prefetch {
   const uint8_t *at, *end;
   int64_t bytes_per_slab;
+  bool soon;  // read within a few slabs: into the first cache
 
   HK_INLINE void step() {
     const uint8_t* until = at + bytes_per_slab < end ? at + bytes_per_slab : end;
-    for (; at < until; at += 64) __builtin_prefetch(at, 0, 2);
+    for (; at < until; at += 64)
+      if (soon)
+        __builtin_prefetch(at, 0, 3);
+      else
+        __builtin_prefetch(at, 0, 2);
   }
 };
 

@@ -37,9 +37,16 @@ HK_INLINE bool is_exact_in_bf16(const LinearArgs& args) {
   return args.x_dtype == DType::bf16 && args.rotation == 0;
 }
 
+// Up to how many rows the weight is expanded in registers as it streams by. A bfloat16 weight needs
+// no expansion beside rows of bfloat16, so its tiles take over early.
+inline int64_t skinny_rows(const LinearArgs& args) {
+  if (!kHasPairs || !is_exact_in_bf16(args)) return kSkinnyRows;
+  return args.format == Format::bf16 ? 2 : kGroupRows;
+}
+
 HK_INLINE RowForm row_form(const LinearArgs& args, int64_t rows) {
   const bool mx = args.activations == Activations::mx;
-  if (rows <= kSkinnyRows)
+  if (rows <= skinny_rows(args))
     return mx && args.format == Format::mx4 && NibbleWeight::has_integers ? RowForm::pairs
                                                                           : RowForm::floats;
   RowForm form = RowForm::floats;

@@ -117,7 +117,8 @@ struct Band {
       }
     }
     for (int64_t p = begin; p < end; ++p)
-      store_panel(args, prepared.first, prepared.rows, prepared.factors, p * NR, totals_of(p));
+      store_rows(args, Columns(args, p * NR), prepared.first, prepared.rows, prepared.factors,
+                 totals_of(p));
   }
 };
 
