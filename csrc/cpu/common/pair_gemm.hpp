@@ -9,6 +9,14 @@
 
 namespace hk::cpu::HK_ISA {
 
+// Elements along K that a multiply takes at a time: in 48 KiB of first cache the panel's block stays
+// while the rows of a register tile pass, 12 for vectors and 32 for AMX.
+#if defined(__AMX_BF16__)
+constexpr int64_t kPairBlock = 256;
+#else
+constexpr int64_t kPairBlock = 512;
+#endif
+
 #if defined(__AVX512BF16__)
 
 constexpr bool kHasPairs = true;

@@ -14,10 +14,10 @@ enum class Format : int { f32, f16, bf16, f8e4m3fn, f8e4m3fnuz, mx8, mx6e2m3, mx
 // How activations are rounded before the multiply.
 enum class Activations : int { none, token, tensor, token_block, mx };
 
-constexpr int64_t kSlabK = 32;        // elements along K that are packed together: an mx block
-constexpr int64_t kScaleBlock = 128;  // rows and columns under one fp8 block scale
-constexpr int64_t kBlockK = 128;      // elements along K that a large multiply takes at a time
-constexpr int64_t kPairBlock = 512;   // the same in bfloat16
+constexpr int64_t kSlabK = 32;           // elements along K that are packed together: an mx block
+constexpr int64_t kScaleBlock = 128;     // rows and columns under one fp8 block scale
+constexpr int64_t kBlockK = 128;         // elements along K that a large multiply takes at a time
+constexpr int64_t kMostPairBlock = 512;  // the same in bfloat16, at most
 
 constexpr bool is_mx(Format f) { return f >= Format::mx8; }
 constexpr bool is_fp8(Format f) { return f == Format::f8e4m3fn || f == Format::f8e4m3fnuz; }
@@ -49,7 +49,8 @@ struct LinearArgs {
 // integer_rows.hpp), rotated and rounded as `LinearArgs` says, K padded with zeros to a multiple of
 // kSlabK. As float32, element (row, k) is at
 //   (k / kBlockK) * rows * kBlockK + row * kBlockK + k % kBlockK
-// so that the rows of one block of K are neighbours; as bfloat16 likewise, in blocks of kPairBlock.
+// so that the rows of one block of K are neighbours; as bfloat16 likewise, in blocks of kPairBlock
+// (pair_gemm.hpp).
 // `first` is the row of X that row 0 is. Behind `data` a tile may read `kReadPast` more rows.
 struct PreparedRows {
   static constexpr int64_t kReadPast = 15;

@@ -1,13 +1,13 @@
 // Many rows in bfloat16: a panel of pairs along K times rows of bfloat16, where both hold their
 // values exactly. Float32 scales multiply sums: of all of K, or of one block of 128 elements.
 //
-//   for each block of K (512 elements):                         A and the panel in L1 or L2
+//   for each block of K (kPairBlock elements):                  the panel in L1, A in L2
 //     AMX:      2 x 2 tiles of 16 x 16 sums
 //     vectors:  12 x 32 sums in registers
 //
 // Choices. A bfloat16 weight lies in memory as its panel does, and is read in place. A block of K is
-// four times as long as in float32, since sums travel to L2 and back once for each block, and the
-// products between take half the time.
+// longer than in float32, since sums travel to L2 and back once for each block, and the products
+// between take half the time or less.
 #pragma once
 
 #include <type_traits>
@@ -20,6 +20,7 @@ namespace hk::cpu::HK_ISA {
 #if defined(__AVX512BF16__)
 
 constexpr int64_t kSlabsPerScale = kScaleBlock / kSlabK;
+static_assert(kPairBlock % kScaleBlock == 0 && kPairBlock <= kMostPairBlock);
 
 // The pairs of a panel. Scales of mx blocks are powers of two: bfloat16 holds each product.
 template <class W>
@@ -49,19 +50,20 @@ struct BlockFactors {
   const float* weight;  // one per block, or null
   const float* rows;    // [blocks][all rows], from the tile's first row, or null
   int64_t all_rows;
-  HK_INLINE float at(int64_t block, int64_t row) const {
-    return (weight ? weight[block] : 1.0f) * (rows ? rows[block * all_rows + row] : 1.0f);
-  }
 };
 
 // sums (+)= products * their factors, for one block.
 HK_INLINE void add_scaled(const float* products, const BlockFactors& factors, int64_t block,
                           int64_t rows, bool first, float* sums) {
-  for (int64_t r = 0; r < rows; ++r)
+  const float weight = factors.weight ? factors.weight[block] : 1.0f;
+  const float* of_rows = factors.rows ? factors.rows + block * factors.all_rows : nullptr;
+  for (int64_t r = 0; r < rows; ++r, products += NR, sums += NR) {
+    const vec factor = splat(of_rows ? weight * of_rows[r] : weight);
     for (int v = 0; v < NR; v += VL) {
-      const vec scaled = load(products + r * NR + v) * splat(factors.at(block, r));
-      store(sums + r * NR + v, first ? scaled : load(sums + r * NR + v) + scaled);
+      const vec before = first ? vec{} : load(sums + v);
+      store(sums + v, load(products + v) * factor + before);
     }
+  }
 }
 
 template <int rows = MR>
