@@ -18,13 +18,7 @@ constexpr int64_t kSlabK = 32;        // elements along K that are packed togeth
 constexpr int64_t kScaleBlock = 128;  // rows and columns under one fp8 block scale
 constexpr int64_t kBlockK = 128;      // elements along K that a large multiply takes at a time
 
-// The same in bfloat16: even shares of K, of whole scale blocks if there are several.
-constexpr int64_t kLongestPairBlock = 1024;
-constexpr int64_t pair_block(int64_t k) {
-  const int64_t blocks = (k + kLongestPairBlock - 1) / kLongestPairBlock;
-  const int64_t unit = blocks > 1 ? kScaleBlock : kSlabK;
-  return ((k + blocks - 1) / blocks + unit - 1) / unit * unit;
-}
+constexpr int64_t kMostPairBlock = 1024;  // the same in bfloat16, at most
 
 constexpr bool is_mx(Format f) { return f >= Format::mx8; }
 constexpr bool is_fp8(Format f) { return f == Format::f8e4m3fn || f == Format::f8e4m3fnuz; }
@@ -56,7 +50,8 @@ struct LinearArgs {
 // integer_rows.hpp), rotated and rounded as `LinearArgs` says, K padded with zeros to a multiple of
 // kSlabK. As float32, element (row, k) is at
 //   (k / kBlockK) * rows * kBlockK + row * kBlockK + k % kBlockK
-// so that the rows of one block of K are neighbours; as bfloat16 likewise, in blocks of pair_block(k).
+// so that the rows of one block of K are neighbours; as bfloat16 likewise, in blocks of
+// pair_block(k) elements (row_form.hpp).
 // `first` is the row of X that row 0 is. Behind `data` a tile may read `kReadPast` more rows.
 struct PreparedRows {
   static constexpr int64_t kReadPast = 15;

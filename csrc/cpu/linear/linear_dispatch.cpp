@@ -46,7 +46,7 @@ PreparedRows prepare_rows(const LinearKernels& kernels, const LinearArgs& args, 
   thread_local Scratch scratch;
   const int64_t blocks = ceil_div(args.k, kScaleBlock);
   const int64_t of_row = ceil_div(args.k, kBlockK) * kBlockK;
-  const int64_t floats = rows * of_row + PreparedRows::kReadPast * pair_block(args.k) / 2;
+  const int64_t floats = rows * of_row + PreparedRows::kReadPast * kMostPairBlock / 2;
   const bool by_blocks = args.activations == Activations::token_block;
   const int64_t factors = rows * (by_blocks ? 1 + blocks : 1);
   auto* data = static_cast<float*>(scratch.at_least(int64_t(sizeof(float)) * (floats + factors)));

@@ -15,6 +15,7 @@
 
 #include "common/amx_gemm.hpp"
 #include "linear/many_floats.hpp"
+#include "linear/row_form.hpp"
 
 namespace hk::cpu::HK_ISA {
 
@@ -50,9 +51,6 @@ struct BlockFactors {
   const float* weight;  // one per block, or null
   const float* rows;    // [blocks][all rows], from the tile's first row, or null
   int64_t all_rows;
-  HK_INLINE float at(int64_t block, int64_t row) const {
-    return (weight ? weight[block] : 1.0f) * (rows ? rows[block * all_rows + row] : 1.0f);
-  }
 };
 
 // A tile's rows of bfloat16, `a_row` elements apart, and its panel.
@@ -66,11 +64,15 @@ struct PairOperands {
 // sums (+)= products * their factors, for one block.
 HK_INLINE void add_scaled(const float* products, const BlockFactors& factors, int64_t block,
                           int64_t rows, bool first, float* sums) {
-  for (int64_t r = 0; r < rows; ++r)
+  const float weight = factors.weight ? factors.weight[block] : 1.0f;
+  const float* of_rows = factors.rows ? factors.rows + block * factors.all_rows : nullptr;
+  for (int64_t r = 0; r < rows; ++r, products += NR, sums += NR) {
+    const vec factor = splat(of_rows ? weight * of_rows[r] : weight);
     for (int v = 0; v < NR; v += VL) {
-      const vec scaled = load(products + r * NR + v) * splat(factors.at(block, r));
-      store(sums + r * NR + v, first ? scaled : load(sums + r * NR + v) + scaled);
+      const vec before = first ? vec{} : load(sums + v);
+      store(sums + v, load(products + v) * factor + before);
     }
+  }
 }
 
 template <int rows = kPairRows>

@@ -3,7 +3,7 @@
 
 #include <type_traits>
 
-#include "common/pair_gemm.hpp"
+#include "common/amx_gemm.hpp"
 #include "formats/weight_format.hpp"
 
 namespace hk::cpu::HK_ISA {
@@ -35,6 +35,16 @@ HK_INLINE bool is_exact_in_bf16(const LinearArgs& args) {
   if (args.format == Format::f32 || args.format == Format::f16) return false;
   if (args.activations != Activations::none) return true;
   return args.x_dtype == DType::bf16 && args.rotation == 0;
+}
+
+// Elements along K that a multiply in bfloat16 takes at a time: even shares, of whole scale blocks
+// if there are several. AMX reads 64 bytes of A and B for each clock of multiplying, so its panel's
+// block and two rows of tiles stay in 48 KiB of first cache; vectors read a quarter, also from L2.
+constexpr int64_t kLongestPairBlock = kHasTiles ? 256 : kMostPairBlock;
+constexpr int64_t pair_block(int64_t k) {
+  const int64_t blocks = (k + kLongestPairBlock - 1) / kLongestPairBlock;
+  const int64_t unit = blocks > 1 ? kScaleBlock : kSlabK;
+  return ((k + blocks - 1) / blocks + unit - 1) / unit * unit;
 }
 
 // Up to how many rows the weight is expanded in registers as it streams by. A bfloat16 weight needs

@@ -1,0 +1,128 @@
+"""Many rows multiplied in bfloat16: register tiles, blocks along K, scales, the order of sums.
+
+Shapes are small and chosen: they enter each kernel in which the levels with bfloat16 products
+differ from AVX-512. An emulated processor runs this file (tests/cpu/test_emulated_isa.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from hk_backend.terms.weight_format import FORMATS, ROTATED
+from tests.cpu.interpreter import semantics
+from tests.ops.linear_cases import KINDS, Case, Layer, make
+from tests.ops.linear_oracle import FEW_ROWS, SMALLEST_NORMAL, check, flushes_denormals
+from tests.ops.test_linear import whole_numbers
+
+ROWS = (1, FEW_ROWS, 9, 10, 11, 12, 13, 14, 15, 16, 17, 31, 32, 33, 49)
+"""Few rows; each register tile of vectors; one, two, three and four tiles of AMX, full or not."""
+LENGTHS = (8, 40, 256, 264, 520, 1032)
+"""Parts of a slab, and blocks along K of both levels with what may follow them."""
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(threads: None) -> None:
+    """Rows stay together, as many as a register tile takes."""
+    torch.set_num_threads(1)
+
+
+def kinds() -> Iterator[tuple[str, str, str]]:
+    """What is multiplied in bfloat16: each format, rounding of activations and use of scales.
+
+    Scales of channels and of tensors multiply the same sums: one of them stands for both.
+    """
+    for format, activations, scales in KINDS:
+        integers = activations == "mx" and format != "mxfp8"
+        exact = format not in ("fp16", "fp32") and activations not in ROTATED
+        if exact and not integers and scales != "tensor":
+            yield format, activations, scales
+
+
+def exact(case: Case) -> None:
+    """Whole numbers: every bit, in whatever order they are summed."""
+    layer = whole_numbers(case)
+    assert torch.equal(layer.run().double(), layer.exact())
+
+
+def test_register_tiles(isa: str) -> None:
+    for m in ROWS:
+        exact(Case("bf16", m=m, n=33, k=40, seed=m))
+
+
+def test_blocks_along_k(isa: str) -> None:
+    for k in LENGTHS:
+        exact(Case("bf16", m=17, n=5, k=k, seed=k))
+
+
+@pytest.mark.parametrize(("format", "activations", "scales"), list(kinds()))
+def test_each_kind(format: str, activations: str, scales: str, isa: str) -> None:
+    """Columns and K end within a panel, a slab (but of mx) and a block of scales."""
+    k = 288 if FORMATS[format].is_mx else 296
+    for m, n in ((9, 33), (18, 7)):
+        exact(Case(format, activations, scales, m=m, n=n, k=k, seed=m))
+    check(Case(format, activations, scales, m=20, n=3, k=160))
+
+
+def test_scales_of_blocks_of_columns(isa: str) -> None:
+    """Columns 0 to 127 and those after them have scales of their own."""
+    for activations in ("none", "token_block"):
+        exact(Case("fp8_e4m3fn", activations, "block", m=9, n=131, k=136))
+
+
+def test_denormals_are_zero(isa: str) -> None:
+    """Factors and products below the least normal number, on the levels that flush them.
+
+    Few rows count them on every level.
+    """
+    for factors in ((SMALLEST_NORMAL / 2, 1.0), (1.0, SMALLEST_NORMAL / 2), (2.0**-64, 2.0**-63)):
+        for m in (FEW_ROWS, FEW_ROWS + 1):
+            layer = make(Case("bf16", m=m, n=3, k=8))
+            layer.x.fill_(factors[0])
+            layer.weight.fill_(factors[1])
+            flushed = flushes_denormals(layer)
+            assert flushed == (isa in ("avx512_bf16", "amx") and m > FEW_ROWS)
+            assert (layer.run() == (0.0 if flushed else 8 * factors[0] * factors[1])).all()
+
+
+def pairs(values: torch.Tensor) -> list[list[int]]:
+    """Neighbours along K of bfloat16 rows, as the integers of 32 bits that hold them."""
+    return [[word % 2**32 for word in row] for row in values.view(torch.int32).tolist()]
+
+
+def by_vectors(row: list[int], column: list[int]) -> int:
+    """vdpbf16ps: one pair after the other."""
+    total = 0
+    for a, b in zip(row, column, strict=True):
+        total = semantics.vdpbf16ps(total, a, b)
+    return total
+
+
+def by_tiles(row: list[int], column: list[int]) -> int:
+    """tdpbf16ps: 16 pairs after the other."""
+    total = 0
+    for k in range(0, len(row), 16):
+        total = semantics.tdpbf16ps(total, row[k : k + 16], column[k : k + 16])
+    return total
+
+
+ORDERS = {"avx512_bf16": by_vectors, "amx": by_tiles}
+
+
+def sums(layer: Layer, isa: str) -> torch.Tensor:
+    """The float32 result in the order of a level, [rows, columns]."""
+    x, weight = pairs(layer.x), pairs(layer.weight)
+    bits = torch.tensor([[ORDERS[isa](row, column) for column in weight] for row in x])
+    return torch.where(bits < 2**31, bits, bits - 2**32).int().view(torch.float32)
+
+
+@pytest.mark.parametrize("isa", ORDERS, indirect=True)
+def test_the_order_of_sums(isa: str) -> None:
+    """Bit by bit, over two blocks along K; the other level's order gives other bits."""
+    layer = make(Case("bf16", m=9, n=3, k=544, seed=3))
+    found = layer.run()
+    assert torch.equal(found, sums(layer, isa))
+    [other] = ORDERS.keys() - {isa}
+    assert not torch.equal(found, sums(layer, other))
