@@ -1,7 +1,7 @@
 """`PagedKV`: how to read any engine's KV cache in place.
 
 A cache is addressed by (block, head, token in block, channel). Engines store these axes
-in many orders, and some split token or channel into an outer and an inner part so that a
+in many orders, and some split token, channel or both into an outer and an inner part so that a
 kernel reads `x` neighbours at once; plain strides cannot express that. Both tensors are
 therefore described by six strides and two split sizes, derived here from a *layout string*
 that names the axes of the tensor that the engine hands over:
@@ -11,6 +11,7 @@ that names the axes of the tensor that the engine hands over:
     "B H D N"       channel-major: values of ROCM_ATTN, keys of CPU_ATTN
     "B H D/x N x"   keys of ROCM_ATTN and of AITER's shuffled layout
     "B H N/x D x"   values of AITER's shuffled layout
+    "B H N/x D/y x y", "B H D/y N/x y x"   keys and values of CPU_ATTN for AMX
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 import torch
 
 _AXES = ("B", "H", "N", "D")
+_INNER = ([], ["x"], ["y"], ["x", "y"])  # axes of inner parts that a layout may have
 
 
 @dataclass(frozen=True)
@@ -155,13 +157,13 @@ def _parse(
 ) -> tuple[tuple[int, int, int, int], CacheView]:
     """Sizes (B, H, N, D) and the addressing of one tensor under its layout string."""
     axes = layout.split()
-    split = next((axis[0] for axis in axes if axis.endswith("/x")), None)
-    plain = sorted("x" if axis == "x" else axis.removesuffix("/x") for axis in axes)
-    expected = sorted([*_AXES, *(["x"] if split else [])])
-    if plain != expected or split in ("B", "H"):
+    inner = dict(axis.split("/", 1) for axis in axes if "/" in axis)  # {"N": "x"}: N is split
+    parts = sorted(inner.values())
+    plain = sorted(axis.partition("/")[0] for axis in axes)
+    if plain != sorted([*_AXES, *parts]) or parts not in _INNER or not inner.keys() <= {"N", "D"}:
         raise ValueError(
             f"{name}_layout: {layout!r} is not valid: expected the axes B, H, N and D once each, "
-            'N or D perhaps as "N/x" or "D/x" with an axis "x" for the inner part'
+            'N and D perhaps split, as "N/x" and "D/y" with axes "x" and "y" for the inner parts'
         )
     if tensor.dim() != len(axes):
         raise ValueError(
@@ -170,14 +172,14 @@ def _parse(
         )
     size = dict(zip(axes, tensor.shape, strict=True))
     stride = dict(zip(axes, tensor.stride(), strict=True))
-    inner = size.get("x", 1)
 
     def axis(letter: str) -> tuple[int, int, int, int]:
         """(size, outer stride, inner stride, split) of N or D."""
-        if split == letter:
-            outer = f"{letter}/x"
-            return size[outer] * inner, stride[outer], stride["x"], inner
-        return size[letter], 0, stride[letter], max(size[letter], 1)
+        if letter not in inner:
+            return size[letter], 0, stride[letter], max(size[letter], 1)
+        part = inner[letter]
+        outer = f"{letter}/{part}"
+        return size[outer] * size[part], stride[outer], stride[part], max(size[part], 1)
 
     tokens, token_outer, token_inner, token_split = axis("N")
     channels, channel_outer, channel_inner, channel_split = axis("D")

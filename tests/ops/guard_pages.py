@@ -10,6 +10,7 @@ from dataclasses import replace
 import torch
 
 from hk_backend.ops import CacheView, PagedKV, attention_prefill, merge_attention
+from tests.ops import layouts
 from tests.ops.cases import Case, make
 from tests.ops.oracle import check
 from tests.ops.strategies import DTYPES
@@ -24,6 +25,7 @@ LAYOUTS = (
     "ROCM_ATTN: [B,H,D/x,N,x] and [B,H,D,N]",
     "AITER shuffled: [B,H,D/x,N,x] and [B,H,N/x,D,x]",
     "CPU_ATTN: K [D,N], V [N,D], one storage",
+    "CPU_ATTN for AMX: K [N/16,D/2,16,2], V [D/16,N/2,16,2], one storage",
 )
 
 
@@ -88,8 +90,9 @@ def main() -> None:
                 case = case.but(dtype=query_dtype, kv_dtype=dtype, **full)
                 run(case, side)
                 for layout in LAYOUTS:
-                    if head_size % (16 // dtype.itemsize) == 0:
-                        run(case.but(lengths=((5, 16), (16, 64)), layout=layout), side)
+                    paged = case.but(lengths=((5, 16), (16, 64)), layout=layout)
+                    if layouts.LAYOUTS[layout].fits(paged.block_size, head_size, dtype):
+                        run(paged, side)
                 if dtype in DTYPES:
                     merge(side, dtype, head_size)
     print(len(_maps), "guarded tensors")

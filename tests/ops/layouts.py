@@ -17,18 +17,22 @@ from hk_backend.ops import PagedKV
 
 @dataclass(frozen=True)
 class Layout:
-    """`build(keys, values)`: canonical caches to a `PagedKV`; and what the sizes must divide by.
+    """`build(keys, values)`: canonical caches to a `PagedKV`; and what the sizes must divide by:
+    `split_of` where an axis is split, and `multiple_of` both channels and tokens.
     `one_size`: keys and values have as many channels."""
 
     build: Callable[[torch.Tensor, torch.Tensor], PagedKV]
     one_size: bool = False
     splits_channels: bool = False
     splits_tokens: bool = False
+    multiple_of: int = 1
 
     def fits(
         self, block_size: int, head_size: int, dtype: torch.dtype, value_size: int | None = None
     ) -> bool:
         if self.one_size and value_size not in (None, head_size):
+            return False
+        if any(size % self.multiple_of for size in (block_size, head_size, value_size or 0)):
             return False
         x = split_of(dtype)
         channels_fit = not self.splits_channels or head_size % x == 0
@@ -69,6 +73,32 @@ def cpu_attn(keys: torch.Tensor, values: torch.Tensor) -> PagedKV:
     key = storage.as_strided((blocks, heads, channels, tokens), (*outer, tokens, 1))
     value = storage.as_strided((blocks, heads, tokens, channels), (*outer, channels, 1), plane)
     return PagedKV.from_views(key, "B H D N", value, "B H N D")
+
+
+def pairs_of_channels(cache: torch.Tensor) -> torch.Tensor:
+    """`[B, H, N/16, D/2, 16, 2]`."""
+    split = cache.unflatten(3, (-1, 2)).unflatten(2, (-1, 16))
+    return stored(split, 0, 1, 2, 4, 3, 5)
+
+
+def pairs_of_tokens(cache: torch.Tensor) -> torch.Tensor:
+    """`[B, H, D/16, N/2, 16, 2]`."""
+    split = cache.unflatten(3, (-1, 16)).unflatten(2, (-1, 2))
+    return stored(split, 0, 1, 4, 2, 5, 3)
+
+
+def cpu_attn_amx(keys: torch.Tensor, values: torch.Tensor) -> PagedKV:
+    """CPU_ATTN for AMX: per block and head pairs of keys' channels for 16 keys, and then pairs of
+    values' tokens for 16 channels, in one storage."""
+    parts = pairs_of_channels(keys), pairs_of_tokens(values)
+    storage = torch.cat([part.flatten(2) for part in parts], dim=2)
+    plane = parts[0][0, 0].numel()
+    outer = storage.stride()[:2]
+    key, value = (
+        storage.as_strided(part.shape, (*outer, *part.stride()[2:]), start)
+        for part, start in zip(parts, (0, plane), strict=True)
+    )
+    return PagedKV.from_views(key, "B H N/x D/y x y", value, "B H D/y N/x y x")
 
 
 def packed_nhd_strides(keys: torch.Tensor, values: torch.Tensor) -> PagedKV:
@@ -138,6 +168,9 @@ LAYOUTS: dict[str, Layout] = {
         splits_tokens=True,
     ),
     "CPU_ATTN: K [D,N], V [N,D], one storage": Layout(cpu_attn, one_size=True),
+    "CPU_ATTN for AMX: K [N/16,D/2,16,2], V [D/16,N/2,16,2], one storage": Layout(
+        cpu_attn_amx, multiple_of=16
+    ),
     "token innermost: [H,D,B,N]": Layout(
         lambda k, v: PagedKV.from_views(
             stored(k, 1, 3, 0, 2), "H D B N", stored(v, 1, 3, 0, 2), "H D B N"

@@ -59,6 +59,24 @@ def test_numbers_that_cross_the_schema() -> None:
     assert PagedKV.from_ints(*parts, cache.as_ints()).as_ints() == cache.as_ints()
 
 
+def test_both_axes_split() -> None:
+    """Sizes and strides, where no two are alike."""
+    tensor = torch.zeros(3, 2, 5, 4, 16, 2)
+    cache = PagedKV.from_views(tensor, "B H N/x D/y x y", tensor, "B H N/y D/x y x")
+    assert (cache.num_blocks, cache.num_kv_heads, cache.block_size, cache.head_size) == (
+        3,
+        2,
+        80,
+        8,
+    )
+    assert cache.key.as_ints() == [1280, 640, 128, 2, 32, 1, 16, 2]
+    assert cache.value == cache.key
+    other = PagedKV.from_views(tensor, "B H D/x N/y x y", tensor, "B H D/y N/x y x")
+    assert (other.block_size, other.head_size) == (8, 80)
+    assert other.key.as_ints() == [1280, 640, 32, 1, 128, 2, 2, 16]
+    assert other.value == other.key
+
+
 CACHE = torch.zeros(3, 2, 16, 32)
 BAD = {
     "unknown axis": (CACHE, "B H N C", "key_layout", "'B H N C'"),
@@ -66,7 +84,13 @@ BAD = {
     "axis twice": (CACHE, "B H N N", "key_layout", "'B H N N'"),
     "split without inner part": (CACHE, "B H N D/x", "key_layout", "'B H N D/x'"),
     "inner part without split": (CACHE[None], "B H N D x", "key_layout", "'B H N D x'"),
-    "both split": (CACHE[None, None], "B H N/x D/x x x", "key_layout", "'B H N/x D/x x x'"),
+    "one inner part of two": (CACHE[None], "B H N/x D/x x", "key_layout", "'B H N/x D/x x'"),
+    "inner parts alike": (CACHE[None, None], "B H N/x D/x x x", "key_layout", "'B H N/x D/x x x'"),
+    "inner part of another name": (CACHE[None], "B H N/z D z", "key_layout", "'B H N/z D z'"),
+    "inner part without name": (CACHE, "B H N/ D", "key_layout", "'B H N/ D'"),
+    "inner part in parts": (CACHE, "B H N/x/y D", "key_layout", "'B H N/x/y D'"),
+    "N split twice": (CACHE[None, None], "B H N/x N/y x y", "key_layout", "'B H N/x N/y x y'"),
+    "one of two missing": (CACHE[None], "B H N/x D/y x", "key_layout", "'B H N/x D/y x'"),
     "head split": (CACHE[None], "B H/x N D x", "key_layout", "'B H/x N D x'"),
     "empty": (CACHE, "", "key_layout", "''"),
     "no spaces": (CACHE, "BHND", "key_layout", "'BHND'"),

@@ -10,9 +10,12 @@
 //
 // Eight keys by eight channels at a time, read along whichever axis is contiguous in memory (16
 // bytes of it are enough: a cache's x) and transposed in registers if the panel wants the other one.
+// A bfloat16 cache of the same pairs, sixteen of which are neighbours (CPU_ATTN's for AMX), is copied.
 // Only keys that exist are read; the rest of the last unit that is multiplied is zero, so that
 // nothing foreign (NaN included) can enter.
 #pragma once
+
+#include <type_traits>
 
 #include "attention/attention_args.hpp"
 #include "common/amx_gemm.hpp"
@@ -50,6 +53,26 @@ inline void token_offsets(const AttentionArgs& args, const CacheView& view, int6
   }
 }
 
+constexpr int64_t kNeighbours = 16;  // pairs, in a cache of pairs
+
+// Whether the channels of a bfloat16 cache lie in pairs as a panel's do; offsets say it of the keys.
+inline bool has_pairs(Panel panel, const CacheView& view, int64_t channels) {
+  if (panel == Panel::keys) return view.channel_split == 2 && view.channel_inner == 1;
+  const bool neighbours = view.channel_split % kNeighbours == 0 || view.channel_split >= channels;
+  return view.token_split == 2 && view.token_inner == 1 && view.channel_inner == 2 && neighbours &&
+         channels % kNeighbours == 0;
+}
+
+// VL pairs, of which the first `count` exist; the others are zero.
+HK_INLINE ivec load_existing(const uint16_t* from, int64_t count) {
+  ivec pairs{};
+  if (count >= VL)
+    std::memcpy(&pairs, from, sizeof(pairs));
+  else if (count > 0)
+    std::memcpy(&pairs, from, 2 * sizeof(*from) * count);
+  return pairs;
+}
+
 // Eight pairs of float32 values that bfloat16 holds exactly.
 HK_INLINE f8 exact_pairs(f8 even, f8 odd) {
   const auto low = reinterpret_cast<u8x32>(even), high = reinterpret_cast<u8x32>(odd);
@@ -64,24 +87,48 @@ struct TilePacker {
   const int64_t *offsets, *channel;  // of each key, of each channel
   int64_t keys, channels;
   operand* out;
-  f8 not_finite = {};  // NaN once a packed element was infinite or NaN
+  bool pairs;           // as has_pairs
+  f8 not_finite = {};   // NaN once a packed element was infinite or NaN
+  halves largest = {};  // magnitudes of elements that were copied in pairs, as bits
   static constexpr int kRun = run_of<T>;
+  static constexpr int kTogether = sizeof(operand) == sizeof(float) ? 1 : 2;
 
   // Eight elements as runs that start at `at` and, if one run is not all, at `at + next`.
   HK_INLINE f8 load(int64_t at, int64_t next) const {
     return load_runs<T>(data + at, data + at + next);
   }
 
+  // Where the panel has channel `c` of key `g`, whichever of them is a multiple of kTogether.
+  HK_INLINE operand* place(int64_t g, int64_t c) const {
+    const int64_t across = kTogether * (panel == Panel::keys ? g % NR : c % NR);
+    return panel == Panel::keys ? out + g / NR * channels * NR + c * NR + across
+                                : out + c / NR * kTileKeys * NR + g * NR + across;
+  }
+
   // Stores vectors: channels c.. over keys g.. (keys) or keys g.. over channels c.. (values).
   HK_INLINE void put(const f8 (&x)[8], int64_t g, int64_t c) {
     if (panel == Panel::values)
       for (int i = 0; i < 8; ++i) not_finite += x[i] * 0.0f;
-    constexpr int together = sizeof(operand) == sizeof(float) ? 1 : 2;
-    const int64_t across = together * (panel == Panel::keys ? g % NR : c % NR);
-    operand* to = panel == Panel::keys ? out + g / NR * channels * NR + c * NR + across
-                                       : out + c / NR * kTileKeys * NR + g * NR + across;
-    for (int i = 0; i < 8; i += together, to += together * NR)
-      *reinterpret_cast<f8_u*>(to) = together == 1 ? x[i] : exact_pairs(x[i], x[i + together - 1]);
+    operand* to = place(g, c);
+    for (int i = 0; i < 8; i += kTogether, to += kTogether * NR)
+      *reinterpret_cast<f8_u*>(to) =
+          kTogether == 1 ? x[i] : exact_pairs(x[i], x[i + kTogether - 1]);
+  }
+
+  // Stores VL pairs of bfloat16: channels c and c + 1 over keys g.., or keys g and g + 1 over
+  // channels c...
+  HK_INLINE void put_pairs(ivec x, int64_t g, int64_t c) {
+    if (panel == Panel::values) {
+      const auto magnitude = reinterpret_cast<halves>(x & 0x7fff7fff);
+      largest = magnitude > largest ? magnitude : largest;
+    }
+    operand* to = place(g, c);
+    if constexpr (kTogether == 2) {
+      std::memcpy(to, &x, sizeof(x));
+    } else {
+      store(to, widen_lower(x));
+      store(to + NR, widen_upper(x));
+    }
   }
 
   // Read along channels: one row of eight per key.
@@ -121,21 +168,63 @@ struct TilePacker {
     }
   }
 
+  // Whether kNeighbours keys lie in memory as in the panel, as far as they exist.
+  bool in_pairs(int64_t g, int64_t present) const {
+    bool as_panel = pairs;
+    for (int64_t i = 1; i < present && as_panel; ++i)
+      as_panel = offsets[g + i] ==
+                 (panel == Panel::keys ? offsets[g] + 2 * i : offsets[g + i / 2 * 2] + i % 2);
+    return as_panel;
+  }
+
+  HK_INLINE void keys_by_pairs(int64_t g, int64_t present) {
+    for (int64_t c = 0; c < channels; c += 2)
+      for (int64_t k = 0; k < kNeighbours; k += VL)
+        put_pairs(load_existing(data + offsets[g] + channel[c] + 2 * k, present - k), g + k, c);
+  }
+
+  // An odd key's pair is half another's, who may not exist.
+  HK_INLINE void values_by_pairs(int64_t g, int64_t present) {
+    for (int64_t k = 0; k < present; k += 2)
+      for (int64_t c = 0; c < channels; c += VL) {
+        const ivec x = load_existing(data + offsets[g + k] + channel[c], VL);
+        put_pairs(k + 1 < present ? x : x & 0xffff, g + k, c);
+      }
+  }
+
+  void group_of_eight(int64_t g, int64_t present) {
+    bool neighbours = present == 8;
+    for (int i = 1; i < 8 && neighbours; ++i)
+      neighbours = offsets[g + i] == offsets[g + i / kRun * kRun] + i % kRun;
+    if (neighbouring_channels && present == 8)
+      group_by_channels(g, 8);
+    else if (neighbouring_channels)
+      group_by_channels(g, present);
+    else if (neighbours)
+      group_by_keys(g);
+    else
+      group_by_elements(g, present);
+  }
+
   void pack() {
     for (int64_t g = 0; g < keys; g += 8) {
-      const int64_t present = keys - g < 8 ? keys - g : 8;
-      bool neighbours = present == 8;
-      for (int i = 1; i < 8 && neighbours; ++i)
-        neighbours = offsets[g + i] == offsets[g + i / kRun * kRun] + i % kRun;
-      if (neighbouring_channels && present == 8)
-        group_by_channels(g, 8);
-      else if (neighbouring_channels)
-        group_by_channels(g, present);
-      else if (neighbours)
-        group_by_keys(g);
-      else
-        group_by_elements(g, present);
+      if constexpr (std::is_same_v<T, BF16>) {
+        const int64_t present = min(keys - g, kNeighbours);
+        if (in_pairs(g, present)) {
+          panel == Panel::keys ? keys_by_pairs(g, present) : values_by_pairs(g, present);
+          g += kNeighbours - 8;
+          continue;
+        }
+      }
+      group_of_eight(g, min(keys - g, 8));
     }
+  }
+
+  bool is_finite() const {
+    bool finite = true;
+    for (int i = 0; i < 8; ++i) finite &= not_finite[i] == 0.0f;
+    for (int i = 0; i < 2 * VL; ++i) finite &= largest[i] < 0x7f80;
+    return finite;
   }
 };
 
@@ -148,10 +237,9 @@ inline bool pack_tile(const AttentionArgs& args, const CacheView& view, int64_t 
     operand* last = out + channels / NR * kTileKeys * NR;
     std::memset(last, 0, sizeof(operand) * kTileKeys * NR);
   }
-  const int64_t packed = (keys + 7) / 8 * 8;
-  if (panel == Panel::values && kHasTiles && packed % NR)
+  if (panel == Panel::values && kHasTiles && keys % NR)
     for (int64_t c = 0; c < channels; c += NR)
-      std::memset(out + c * kTileKeys + packed * NR, 0, sizeof(operand) * (NR - packed % NR) * NR);
+      std::memset(out + c * kTileKeys + keys / NR * NR * NR, 0, sizeof(operand) * NR * NR);
   if (panel == Panel::keys && keys % NR) {
     operand* last = out + keys / NR * channels * NR;
     std::memset(last, 0, sizeof(operand) * channels * NR);
@@ -162,10 +250,11 @@ inline bool pack_tile(const AttentionArgs& args, const CacheView& view, int64_t 
     const auto* data = static_cast<const typename T::type*>(view.data);
     const bool neighbouring = view.channel_inner == 1 && (view.channel_split % run_of<T> == 0 ||
                                                           view.channel_split >= channels);
+    const bool pairs = has_pairs(panel, view, channels);
     TilePacker<T, panel, kTileKeys, operand> packer{data, neighbouring, offsets, channel,
-                                                    keys, channels,     out};
+                                                    keys, channels,     out,     pairs};
     packer.pack();
-    for (int i = 0; i < 8; ++i) finite &= packer.not_finite[i] == 0.0f;
+    finite = packer.is_finite();
   });
   return finite;
 }

@@ -35,6 +35,7 @@ constexpr int VL = 4;
 
 typedef float vec __attribute__((vector_size(VL * 4)));
 typedef int32_t ivec __attribute__((vector_size(VL * 4)));
+typedef uint16_t halves __attribute__((vector_size(VL * 4)));
 typedef float vec_u __attribute__((vector_size(VL * 4), aligned(4), may_alias));
 typedef float f8 __attribute__((vector_size(32)));
 typedef float f8_u __attribute__((vector_size(32), aligned(4), may_alias));

@@ -29,10 +29,11 @@ def form_of(layouts: tuple[str, str], block_size: int) -> str | None:
     """The fact `keys` of the kernels for a cache of keys and values with these layout strings (see
     `PagedKV`); None: there are none."""
     key, value = (layout.split() for layout in layouts)
-    if key[-1] == value[-1] == "D":
+    if all(axes[-1] == "D" and "N" in axes for axes in (key, value)):
         return _form_of_rows(block_size)
-    split_values = value[-1] == "N" or (value[-1] == "x" and "N/x" in value)
-    return SPLIT if key[-1] == "x" and "D/x" in key and split_values else None
+    split_keys = "N" in key and f"D/{key[-1]}" in key
+    split_values = "D" in value and (value[-1] == "N" or f"N/{value[-1]}" in value)
+    return SPLIT if split_keys and split_values else None
 
 
 def _form_of_rows(block_size: int) -> str:

@@ -253,6 +253,16 @@ def test_served(request_: AttentionRequest, keys: str, kernels: Catalogue) -> No
         (replace(PAGED, cache_layouts=("B H D N", "B H N D")), 'cache with keys as "B H D N"'),
         (replace(PAGED, cache_layouts=("B H D/x N x", "B H N D")), 'values as "B H N D"'),
         (replace(PAGED, cache_layouts=("B H N D", "B H N/x D x")), 'values as "B H N/x'),
+        (
+            replace(PAGED, cache_layouts=("B H N/x D/y x y", "B H D/y N/x y x")),
+            'cache with keys as "B H N/x D/y x y" and values as "B H D/y N/x y x"',
+        ),
+        (
+            replace(PAGED, cache_layouts=("B H N/y D/x y x", "B H D/y N/x y x")),
+            'cache with keys as "B H N/y D/x y x" and values as "B H D/y N/x y x"',
+        ),
+        (replace(PAGED, cache_layouts=("B N/x H x D", "B N/x H x D")), 'keys as "B N/x H x D"'),
+        (replace(PAGED, cache_layouts=("B H D/x N x", "B H D/y N/x y x")), 'values as "B H D/y'),
     ],
 )
 def test_refused(request_: AttentionRequest, why: str, kernels: Catalogue) -> None:
