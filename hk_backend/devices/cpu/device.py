@@ -6,10 +6,15 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import torch
+
 from hk_backend.devices.base import Arguments, DeviceError, Request
 from hk_backend.devices.cpu import attention, linear
 from hk_backend.devices.cpu.extension import Extension
 from hk_backend.devices.cpu.isas import usable_isas, why_not
+from hk_backend.devices.cpu.repeated import RepeatedLinear
+from hk_backend.terms.linear_arguments import LinearArguments
+from hk_backend.terms.packed_weight import FlatWeight
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 
 _OPERATORS: dict[str, Callable[[Extension, Any], None]] = {
@@ -30,6 +35,7 @@ class CpuDevice:
         self.name = f"cpu:{isa}"
         self.weight_layout = isa
         self._extension = Extension(isa)
+        self._repeated = RepeatedLinear(self._extension)
 
     def packed_bytes(self, format: str, n: int, k: int) -> int:
         return linear.packed_bytes(self._extension, format, n, k)
@@ -44,9 +50,20 @@ class CpuDevice:
 
     def run(self, arguments: Arguments) -> None:
         _OPERATORS[arguments.operator](self._extension, arguments)
+        if isinstance(arguments, LinearArguments):
+            weight = arguments.weight
+            kind = linear.kind_of(self._extension, weight, weight.activations)
+            self._repeated.keep(arguments, kind)
 
-    def repeat_linear(self, *call: object) -> None:
-        """Never: a call of the extension needs no more than its arguments."""
+    def repeat_linear(
+        self,
+        x: torch.Tensor,
+        weight: FlatWeight,
+        bias: torch.Tensor | None,
+        out_dtype: torch.dtype,
+        x_scales: torch.Tensor | None,
+    ) -> torch.Tensor | None:
+        return None if x_scales is not None else self._repeated.run(x, weight, bias, out_dtype)
 
     def plan_prefill(self, *rows: object) -> None:
         """Nothing, likewise."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from hk_backend.devices.cpu.extension import Extension, address
@@ -12,6 +14,7 @@ from hk_backend.terms.linear_arguments import (
     QuantizeFp8Arguments,
     QuantizeMxArguments,
 )
+from hk_backend.terms.packed_weight import PackedWeight
 from hk_backend.terms.weight_format import FP8_BLOCK, ROTATED, format_of_fp8
 
 
@@ -36,18 +39,22 @@ def pack_weight(on: Extension, of: PackWeightArguments) -> None:
     )
 
 
+def kind_of(on: Extension, weight: PackedWeight, activations: str) -> tuple[Any, ...]:
+    """The arguments of the extension that say how a weight is multiplied, without the threads."""
+    activations = ROTATED.get(activations, activations)
+    return on.isa, on.formats[weight.format], on.activations[activations], weight.rotation
+
+
 def linear(on: Extension, of: LinearArguments) -> None:
     x, weight, bias, out = of.x, of.weight, of.bias, of.out
-    activations = ROTATED.get(weight.activations, weight.activations)
-    input_scale = weight.input_scale
+    activations, input_scale = weight.activations, weight.input_scale
     if of.x_scales is not None:
         x, activations, input_scale = values_of(x, of.x_scales), "none", None
+    isa, *kind = kind_of(on, weight, activations)
     on.kernels.linear(
-        on.isa,
+        isa,
         torch.get_num_threads(),
-        on.formats[weight.format],
-        on.activations[activations],
-        weight.rotation,
+        *kind,
         (x.shape[0], weight.n, weight.k),
         x.data_ptr(),
         on.dtypes[x.dtype],

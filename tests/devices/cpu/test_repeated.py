@@ -1,0 +1,107 @@
+"""Linear calls of the cpu device that repeat a checked one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from hk_backend.devices.cpu import repeated
+from hk_backend.devices.cpu.device import CpuDevice
+from hk_backend.devices.cpu.isas import usable_isas
+from hk_backend.ops import pack_weight
+from hk_backend.ops.linear import linear_of_flat
+from hk_backend.terms.packed_weight import PackedWeight
+
+N, K = 40, 96
+BF16, FP32 = torch.bfloat16, torch.float32
+
+
+@pytest.fixture
+def device() -> CpuDevice:
+    return CpuDevice(usable_isas()[0])
+
+
+@pytest.fixture
+def packed() -> PackedWeight:
+    torch.manual_seed(0)
+    return pack_weight(torch.randn(N, K, dtype=BF16), "bf16")
+
+
+def run(
+    device: CpuDevice,
+    packed: PackedWeight,
+    x: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    dtype: torch.dtype = BF16,
+) -> torch.Tensor:
+    return linear_of_flat(x, packed.flat(), bias, dtype, None, device)
+
+
+def repeat(
+    device: CpuDevice, packed: PackedWeight, x: torch.Tensor, bias: torch.Tensor | None = None
+) -> torch.Tensor | None:
+    return device.repeat_linear(x, packed.flat(), bias, BF16, None)
+
+
+def test_it_repeats_for_other_rows_values_and_biases(
+    device: CpuDevice, packed: PackedWeight
+) -> None:
+    assert repeat(device, packed, torch.randn(3, K, dtype=BF16)) is None
+    run(device, packed, torch.randn(3, K, dtype=BF16))
+    for rows, bias in ((1, None), (17, torch.randn(N)), (0, None), (5, torch.randn(N, dtype=BF16))):
+        x = torch.randn(rows, K, dtype=BF16)
+        found = repeat(device, packed, x, bias)
+        fresh = run(CpuDevice(usable_isas()[0]), packed, x, bias)
+        assert found is not None
+        assert torch.equal(found, fresh)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch.zeros(3, K, dtype=FP32),
+        torch.zeros(3, K + 8, dtype=BF16),
+        torch.zeros(K, 3, dtype=BF16).T,
+    ],
+)
+def test_another_x_is_not_taken(device: CpuDevice, packed: PackedWeight, x: torch.Tensor) -> None:
+    run(device, packed, torch.zeros(3, K, dtype=BF16))
+    assert repeat(device, packed, x) is None
+
+
+@pytest.mark.parametrize("bias", [torch.zeros(N + 1), torch.zeros(N, 2)[:, 0], torch.zeros(1, N)])
+def test_another_bias_is_not_taken(
+    device: CpuDevice, packed: PackedWeight, bias: torch.Tensor
+) -> None:
+    x = torch.zeros(3, K, dtype=BF16)
+    run(device, packed, x)
+    assert repeat(device, packed, x, bias) is None
+
+
+def test_another_weight_at_the_same_address_is_not_taken(
+    device: CpuDevice, packed: PackedWeight
+) -> None:
+    """Memory of a freed weight may hold another one."""
+    x = torch.zeros(3, K, dtype=BF16)
+    run(device, packed, x)
+    shorter = PackedWeight(packed.data[:-64], None, None, None, *fields(packed))
+    scaled = PackedWeight(packed.data, torch.ones(N), None, None, *fields(packed))
+    other = PackedWeight(packed.data, None, None, None, "fp16", *fields(packed)[1:])
+    for weight in (shorter, scaled, other):
+        assert repeat(device, weight, x) is None
+    with pytest.raises(ValueError, match=r"weight\.data"):
+        run(device, shorter, x)
+
+
+def fields(packed: PackedWeight) -> tuple[str, int, int, str, str]:
+    return packed.format, packed.n, packed.k, packed.activations, packed.layout
+
+
+def test_the_calls_that_are_kept_are_limited(
+    device: CpuDevice, packed: PackedWeight, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repeated, "MOST_CALLS", 1)
+    x = torch.zeros(3, K, dtype=BF16)
+    run(device, packed, x)
+    run(device, packed, x, dtype=FP32)
+    assert repeat(device, packed, x) is None
