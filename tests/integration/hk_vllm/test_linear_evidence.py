@@ -159,7 +159,7 @@ def test_strict_refuses_a_layer_that_vllm_computes_faster(
 def test_one_line_when_the_model_is_loaded(
     bench: Bench, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the loader's wrapper."""
+    """The loader's wrapper logs it."""
     from hk_vllm.linear import model as route
 
     monkeypatch.setattr(logging.getLogger("vllm"), "propagate", True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ from vllm.v1.engine.core_client import EngineCoreClient
 
 
 def test_a_model_is_loaded_with_random_weights_and_the_servers_options(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     made: list[EngineArgs] = []
     ended: list[bool] = []
@@ -26,9 +27,10 @@ def test_a_model_is_loaded_with_random_weights_and_the_servers_options(
 
     monkeypatch.setattr(load_once, "LLM", Engine)
     options = ["--max-model-len", "64", "--dtype", "float16", "--load-format", "auto"]
-    load_once.load_once("a/model", options)
+    model = str(tmp_path)  # with HF_HUB_OFFLINE vLLM looks for the folder at once
+    load_once.load_once(model, options)
     (arguments,) = made
-    assert (arguments.model, arguments.max_model_len, arguments.dtype) == ("a/model", 64, "float16")
+    assert (arguments.model, arguments.max_model_len, arguments.dtype) == (model, 64, "float16")
     assert arguments.load_format == "dummy", "the last word is ours"
     assert arguments.enforce_eager
     assert ended == [True]

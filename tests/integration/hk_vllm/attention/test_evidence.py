@@ -124,7 +124,7 @@ def test_a_layer_that_the_parent_computes_faster(
 def test_a_step_that_the_parent_computes_faster(
     bench: Bench, hk_cpu: Any, environment: Callable[..., None]
 ) -> None:
-    """By the longest prompt; its layers are HK's all the same, for HK_STRICT too."""
+    """The longest prompt decides; the layers are HK's all the same, for HK_STRICT too."""
     environment(HK_STRICT="1")
     bench.ours = lambda tokens: 3.0 if tokens < 128 else 1.0
     layer = layer_of(hk_cpu)
@@ -166,7 +166,7 @@ def test_strict_refuses_a_layer_that_the_parent_always_computes_faster(
 def test_a_kind_is_measured_once(
     bench: Bench, hk_cpu: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In this process, and by one start for the next."""
+    """One answer serves this process, and the next start."""
     for _ in range(2):
         Batch(layer_of(hk_cpu), MIXED).run()
     start_again(monkeypatch)
@@ -214,7 +214,7 @@ def test_a_parent_that_fails(
 
 
 def test_each_set_of_kinds_has_its_own_graphs(bench: Bench, hk_cpu: Any) -> None:
-    """What is left to the parent may be fused by vLLM."""
+    """vLLM may fuse what is left to the parent."""
 
     def key(window_wins: bool) -> str:
         config = config_of()
