@@ -58,7 +58,7 @@ def test_a_failing_kernel_of_sglangs(bench: Bench, monkeypatch: pytest.MonkeyPat
 
 
 def test_sglang_prepares_a_copy(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its preparation may change a weight in place: HK packs the one that was loaded."""
+    """SGLang's preparation may change a weight in place: HK packs the one that was loaded."""
     from sglang.srt.layers.quantization.unquant import UnquantizedLinearMethod
 
     def spoil(method: object, layer: torch.nn.Module) -> None:
@@ -226,7 +226,7 @@ def test_the_faster_one_gets_a_quantised_layer(
 
 
 def test_a_quantised_layer_that_only_hk_computes(bench: Bench, any_checkpoint: Checkpoint) -> None:
-    """It is HK's, unmeasured: no method of SGLang's for it runs on this CPU."""
+    """The layer is HK's, unmeasured: no method of SGLang's for it runs on this CPU."""
     bench.let_the_engine_win()
     config = linear_layers.config_of(any_checkpoint.config)
     layer = linear_layers.merged(config, torch.bfloat16, QUANTISED_K, QUANTISED_WIDTHS)

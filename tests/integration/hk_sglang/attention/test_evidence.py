@@ -51,7 +51,7 @@ def test_both_sides_compute_a_prompt(
 
 @pytest.mark.parametrize("windows", [(), (0,)])
 def test_a_window(counters: RouteCounters, bench: Bench, windows: tuple[int, ...]) -> None:
-    """In one pool with other layers, and in a pool of its own, by slots of its own."""
+    """The layer's keys lie in the only pool, or in one of window layers with its own slots."""
     server = Server(layers=(WINDOW,), windows=windows)
     assert_same_attention(bench, server, **MASK)
 
@@ -102,7 +102,7 @@ def test_the_faster_one_computes_attention(
 def test_the_longest_prompt_of_a_step_decides(
     counters: RouteCounters, environment: Callable[..., None], bench: Bench
 ) -> None:
-    """Where the parent is faster for some lengths, the layer is HK's all the same."""
+    """A layer whose parent is faster for some lengths is HK's all the same."""
     bench.ours = lambda rows: 4.0 if rows < 128 else 1.0
     environment(HK_STRICT="1")
     server = Server()
@@ -114,7 +114,7 @@ def test_the_longest_prompt_of_a_step_decides(
 
 
 def test_each_kind_of_layer_is_decided_by_itself(counters: RouteCounters, bench: Bench) -> None:
-    """In one batch a layer is the parent's, and another one HK's."""
+    """One batch has layers of the parent's, and another one of HK's."""
     bench.ours = lambda rows: 4.0 if len(bench.rows) == 1 else 1.0
     server = Server(layers=({}, WINDOW, {}))
     batch = Batch(server, [FRESH])
@@ -129,7 +129,7 @@ def test_each_kind_of_layer_is_decided_by_itself(counters: RouteCounters, bench:
 
 
 def test_a_kind_by_steps_beside_another(counters: RouteCounters, bench: Bench) -> None:
-    """In a short step one kind is the parent's, in a long one both are HK's."""
+    """The parent has one kind in a short step, and none in a long one."""
     bench.ours = lambda rows: 4.0 if rows < 128 and len(bench.rows) == 1 else 1.0
     server = Server(layers=({}, WINDOW))
     for rows, served in (([FRESH], 1), ([Row(128)], 3), ([FRESH], 4)):
@@ -143,7 +143,7 @@ def test_a_kind_by_steps_beside_another(counters: RouteCounters, bench: Bench) -
 def test_a_kind_is_measured_once(
     counters: RouteCounters, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In this process, and by one start for the next."""
+    """A process measures a kind once, also for later starts."""
     Server(layers=({}, {}))
     Server()
     start_again(monkeypatch)
@@ -157,7 +157,7 @@ def test_a_kind_is_measured_once(
 def test_a_failing_parent(
     counters: RouteCounters, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its layers stay its own, with the reason, and HK goes on."""
+    """The parent's layers stay its own, with the reason, and HK goes on."""
     from sglang.srt.layers.attention import torch_native_backend
 
     with monkeypatch.context() as patch:
@@ -207,7 +207,7 @@ def test_measured_calls_are_not_checked(
 
 
 def test_a_probe_is_not_measured(counters: RouteCounters, bench: Bench) -> None:
-    """Its parent computes nothing, which would be faster."""
+    """A probe's parent computes nothing, which would be faster."""
     from hk_sglang.attention import probe
 
     shape = SimpleNamespace(num_heads=4, num_kv_heads=2, head_size=64, dtype=torch.float32)

@@ -3,6 +3,7 @@ step aside in. A test names those that it reads: `@pytest.mark.engine("hnd")`.""
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,6 +15,11 @@ from tests.integration.shared.e2e.scenario import Round, Scenario
 from tests.models import random_prompts
 
 RADIX = {**CHUNKED, "disable_radix_cache": False}
+TWO_RANKS = {"TEST_SPAWN": "1", "SGLANG_CPU_OMP_THREADS_BIND": "0|1"}
+CACHE = tempfile.TemporaryDirectory(prefix="hk-measurements-")
+"""Empty when the session begins."""
+MEASURED = {"HK_EVIDENCE": "measure", "HK_CACHE_DIR": CACHE.name}
+"""This machine's times decide who computes a layer."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +59,8 @@ SINGLES = {
     "backend-unset": Single({}),
     "backend-0": Single({"HK_BACKEND": "0", "HK_DEVICE": "nonsense", "HK_CHECK": "1"}),
     # HK where it must work
-    "tensor-parallel": Single(
-        HK | {"TEST_SPAWN": "1", "SGLANG_CPU_OMP_THREADS_BIND": "0|1"}, {"tp_size": 2}, long=True
-    ),
+    "measured-ranks": Single(HK | MEASURED | TWO_RANKS, {"tp_size": 2}),
+    "tensor-parallel": Single(HK | TWO_RANKS, {"tp_size": 2}, long=True),
     "hnd": Single(  # SGLang's plain attention cannot read it, so there is nothing to decode with
         HK | {"SGLANG_USE_HND_KVCACHE": "1"}, {"page_size": 16}, long=True, decodes=False
     ),

@@ -7,14 +7,16 @@ On SGLang's CPU platform: what surrounds attention on ROCm are compiled kernels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 import torch
 
+from hk_backend.terms.measurements import read
 from tests.integration.hk_sglang.e2e.catalogue import CHUNKED
 from tests.integration.hk_sglang.e2e.conftest import ENVIRONMENT
 from tests.integration.shared.e2e.compare import assert_routed
@@ -47,11 +49,18 @@ def engine(checkpoint: Checkpoint, folder: Path) -> Iterator[Serve]:
     """What one answers over a parent, with HK on a device."""
     forks = Forks(RUNNER, ENVIRONMENT | INTERPRETED)
 
-    def run(parent: str, device: str, rounds: list[Round], **more: Any) -> ScenarioResult:
+    def run(
+        parent: str,
+        device: str,
+        rounds: list[Round],
+        environment: Mapping[str, str] = MappingProxyType({}),
+        **more: Any,
+    ) -> ScenarioResult:
         name = "-".join([parent, device.partition(":")[0], *more])
         flags = {"attention_backend": parent, "prefill_attention_backend": "hk", **more}
         scenario = Scenario(name, checkpoint("tiny-64"), rounds, "bfloat16", CHUNKED | flags)
-        return serve(forks, [scenario], folder, HK | {"HK_DEVICE": device}, RUNNER).only
+        named = HK | {"HK_DEVICE": device} | dict(environment)
+        return serve(forks, [scenario], folder, named, RUNNER).only
 
     yield run
     forks.stop()
@@ -97,6 +106,20 @@ def test_fp8_pool(parent: str, engine: Serve, checkpoint: Checkpoint) -> None:
     errors = (error_of(rounds, model, CODES) for rounds in ([faulty], cpu.rounds))
     with pytest.raises(AssertionError, match=r"mean error .*, stock has"):
         assert_as_exact(*errors)
+
+
+@pytest.mark.parametrize("parent", ["aiter", pytest.param("triton", marks=pytest.mark.slow)])
+def test_a_parent_that_is_measured(
+    parent: str, engine: Serve, folder: Path, checkpoint: Checkpoint
+) -> None:
+    """While the model is loaded it computes a prompt of its own, and afterwards those of users."""
+    kept = folder / f"measured-{parent}"
+    measured = {"HK_EVIDENCE": "measure", "HK_CACHE_DIR": str(kept)}
+    found = engine(parent, "auto", ROUNDS[:1], measured, chunked_prefill_size=32)
+    [file] = kept.glob("*.json")
+    layers = [each for each in read(file).layers if each.operator == "attention"]
+    assert [(each.theirs, each.times[0].rows) for each in layers] == [(parent, 32)]
+    assert_same_numbers(found, engine("aiter", "cpu", ROUNDS[:1]), checkpoint("tiny-64"))
 
 
 def kernel_of(**facts: str) -> str:
