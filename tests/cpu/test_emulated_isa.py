@@ -49,8 +49,8 @@ SAMPLES = (
     Sample("avx512_bf16", "test_linear_bf16.py", BF16, tests=0, interpreted=True),
     Sample("amx", "test_linear_bf16.py", BF16, tests=0, interpreted=True),
 )
-"""The levels above AVX-512 differ from it in linear layers alone: the other kernels are compiled to
-the same instructions."""
+"""On the levels above AVX-512, tests of what they compute in another way; the other kernels are
+compiled to the same instructions."""
 
 
 def needed() -> Iterator[Sample]:
