@@ -11,7 +11,6 @@ Spawned engine processes import this module too, since it is the main one.
 
 from __future__ import annotations
 
-import os
 import runpy
 import sys
 
@@ -19,7 +18,7 @@ import torch
 
 from bench_serving.isa import hide
 
-hide(os.environ.get("ATEN_CPU_CAPABILITY", ""))
+hide()
 if torch.cpu._is_amx_tile_supported():
     torch.cpu._init_amx()
 

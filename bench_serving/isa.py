@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 
-AMX = ("_is_amx_tile_supported", "_is_amx_fp16_supported")
-AVX512 = ("_is_avx512_supported", "_is_avx512_bf16_supported", "_is_vnni_supported")
-BEYOND = {"avx2": (*AVX512, *AMX), "avx512": ("_is_avx512_bf16_supported", *AMX)}
-"""Value of ATEN_CPU_CAPABILITY: what torch.cpu may no longer find."""
+AMX_FP16 = ("_is_amx_fp16_supported",)
+AMX = ("_is_amx_tile_supported", *AMX_FP16)
+BF16 = ("_is_avx512_bf16_supported", *AMX)
+AVX512 = ("_is_avx512_supported", "_is_vnni_supported", *BF16)
+BEYOND: dict[str, dict[str, tuple[str, ...]]] = {
+    "ATEN_CPU_CAPABILITY": {"avx2": AVX512},
+    "ONEDNN_MAX_CPU_ISA": {
+        "AVX512_CORE": BF16,
+        "AVX512_CORE_BF16": AMX,
+        "AVX512_CORE_AMX": AMX_FP16,
+    },
+}
+"""By variable and value: what torch.cpu may no longer find. These are the values that hold a
+process to a level of HK's (hk_backend/bench/isa.py): torch has no name for those with bfloat16."""
 
 
-def hide(isa: str) -> None:
-    """Let torch.cpu find nothing beyond `isa`, a key of `BEYOND`; any other value hides nothing.
+def hide() -> None:
+    """Let torch.cpu find nothing beyond the level that this process is held to, if it is to one.
 
     Engines choose kernels, and vLLM which of its compiled libraries it loads, by what torch.cpu
     finds: so they choose as they would on such a machine.
     """
-    for name in BEYOND.get(isa, ()):
-        setattr(torch.cpu, name, lambda: False)
+    for variable, values in BEYOND.items():
+        for name in values.get(os.environ.get(variable, ""), ()):
+            setattr(torch.cpu, name, lambda: False)

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from hk_backend import machine
-from hk_backend.devices.cpu.isas import TORCH_LIMIT, usable_isas
+from hk_backend.devices.cpu.isas import LIMITS, usable_isas
 from tests.budget import Ledger
 from tests.install.pythons import builds
 from tests.seed import VARIABLE, seed
@@ -35,10 +35,10 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.update(machine.workarounds())  # before torch multiplies in bfloat16: it reads once
     config.pluginmanager.register(Ledger())
     seed()  # before workers are started
-    if held := os.environ.get(TORCH_LIMIT):
+    if any(name in os.environ for name in LIMITS):
         from bench_serving.isa import hide
 
-        hide(held)
+        hide()
 
 
 def pytest_report_header() -> str:

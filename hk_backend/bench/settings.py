@@ -14,6 +14,7 @@ from hk_backend.bench.isa import ISA_LIMITS
 from hk_backend.bench.options import Isa
 from hk_backend.config import get_config
 from hk_backend.devices import DeviceError, device_for
+from hk_backend.devices.cpu.isas import why_not
 
 MATMUL_SIZE = 2304
 """Large, and no power of two: those are slow for some matmul libraries."""
@@ -27,8 +28,10 @@ def limit_isa(isa: Isa | None) -> None:
         typer.BadParameter: this processor does not have it.
     """
     if isa and isa.value not in _cpu.available_isas():
-        found = ", ".join(_cpu.available_isas())
-        raise typer.BadParameter(f"--isa {isa.value}: this processor has {found}")
+        found, why = ", ".join(_cpu.available_isas()), why_not(isa.value)
+        raise typer.BadParameter(
+            f"--isa {isa.value}: this processor has {found}{f' ({why})' if why else ''}"
+        )
     settings = ISA_LIMITS[isa.value] if isa else machine.workarounds()
     if any(os.environ.get(name) != value for name, value in settings.items()):
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **settings})

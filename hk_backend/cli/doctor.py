@@ -13,7 +13,7 @@ from packaging.specifiers import SpecifierSet
 
 from hk_backend import machine
 from hk_backend.cli import installation, interpreter, status
-from hk_backend.cli.finding import Finding, note, problem, skipped
+from hk_backend.cli.finding import Finding, fact, note, problem, skipped
 from hk_backend.cli.installation import pip
 from hk_backend.cli.known_engines import ENGINES, KnownEngine, installed
 from hk_backend.config import ROUTES, ConfigError, read_config, unknown_variables
@@ -111,14 +111,14 @@ def check_extension() -> Finding | None:
 
 
 def check_device() -> Finding | None:
-    """HK_DEVICE names a device that can run here."""
+    """HK_DEVICE names a device that can run here; which one, and why it is without AMX."""
     if check_torch():
         return skipped("device", "it needs torch")
     name, verdict = status.resolve_device()
     if not name:
         return skipped("device", "an environment variable is invalid")
     if verdict:
-        return None
+        return fact("device", "; ".join([name, *status.unused_amx(name, verdict)]))
     return problem("device", verdict.why, "unset HK_DEVICE")
 
 

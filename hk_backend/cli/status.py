@@ -63,7 +63,7 @@ def collect() -> Status:
         device_name,
         {route: route_verdict(route, device) for route in ROUTES},
         _invalid(),
-        unknown_variables(),
+        [*unknown_variables(), *unused_amx(device_name, device)],
         kept_here(),
     )
 
@@ -101,6 +101,16 @@ def resolve_device() -> tuple[str, Verdict]:
         return wanted, refused(str(error))
     except ImportError as error:
         return wanted, refused(f"torch cannot be imported: {error}")
+
+
+def unused_amx(device_name: str, device: Verdict) -> list[str]:
+    """A line that says why a cpu device does not use AMX although the processor advertises it."""
+    if not device or not device_name.startswith("cpu:"):
+        return []
+    from hk_backend.devices.cpu.isas import why_not_amx
+
+    why = why_not_amx(device_name.removeprefix("cpu:"))
+    return [f"{device_name} does not use AMX, which the processor advertises: {why}"] if why else []
 
 
 def tensor_device() -> str:

@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
-from bench_serving.isa import AMX, AVX512, hide
+from hk_backend.bench.isa import ISA_LIMITS
 
 SHOWS = """
 import sys, torch
@@ -29,24 +28,9 @@ def run(folder: Path, **environment: str) -> list[str]:
 
 @pytest.mark.parametrize("held", ["avx2", "avx512"])
 def test_the_engine_s_module_is_run_with_its_own_arguments(tmp_path: Path, held: str) -> None:
-    name, rest = run(tmp_path, ATEN_CPU_CAPABILITY=held)
+    name, rest = run(tmp_path, **ISA_LIMITS[held])
     assert name == "__main__"
     assert rest.startswith("['--port', '1']")
     assert rest.split()[-1] == "False"  # no AMX beyond either
     if held == "avx2":
         assert rest.split()[-2] == "False"
-
-
-@pytest.mark.parametrize(
-    ("isa", "still_found"),
-    [("avx2", set()), ("avx512", {"_is_avx512_supported", "_is_vnni_supported"}), ("", "all")],
-)
-def test_what_lies_beyond_an_instruction_set_is_hidden(
-    monkeypatch: pytest.MonkeyPatch, isa: str, still_found: set[str] | str
-) -> None:
-    names = {*AVX512, *AMX}
-    for name in names:
-        monkeypatch.setattr(torch.cpu, name, lambda: True)
-    hide(isa)
-    found = {name for name in names if getattr(torch.cpu, name)()}
-    assert found == (names if still_found == "all" else still_found)

@@ -219,3 +219,6 @@ def test_instructions_that_the_processor_lacks(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(typer.BadParameter) as caught:
         settings.limit_isa(Isa.avx512)
     assert str(caught.value) == "--isa avx512: this processor has avx2, portable"
+    monkeypatch.setattr(settings._cpu, "why_no_amx", lambda: "no leave")
+    with pytest.raises(typer.BadParameter, match=r"--isa amx: .* avx2, portable \(no leave\)"):
+        settings.limit_isa(Isa.amx)

@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from hk_backend import _cpu, machine
 from hk_backend.cli import doctor, installation
-from hk_backend.cli.finding import Finding
+from hk_backend.cli.finding import Finding, fact
+from hk_backend.terms.verdict import SERVED
 from tests.cli.machines import (
     Cause,
     absent_device,
@@ -115,6 +117,20 @@ def test_bf16_s_remedy_starts_the_engine_that_is_installed(monkeypatch: pytest.M
     found = doctor.check_bf16()
     assert found is not None
     assert found.remedy.endswith("-m sglang.launch_server --model-path MODEL --dtype float32")
+
+
+def test_the_device_is_named_and_why_it_is_without_amx(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor.status, "resolve_device", lambda: ("cpu:avx512_bf16", SERVED))
+    monkeypatch.setattr(machine, "advertises_amx", lambda: False)
+    assert doctor.check_device() == fact("device", "cpu:avx512_bf16")
+    monkeypatch.setattr(machine, "advertises_amx", lambda: True)
+    monkeypatch.setattr(_cpu, "why_no_amx", lambda: "no leave")
+    found = doctor.check_device()
+    assert found is not None
+    assert (found.severity, found.what.partition("; ")[2]) == (
+        "fact",
+        "cpu:avx512_bf16 does not use AMX, which the processor advertises: no leave",
+    )
 
 
 def test_sglang_alone_is_healthy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from hk_backend import __version__, machine
+from hk_backend import __version__, _cpu, machine
 from hk_backend.cli import status
 from hk_backend.cli.app import app
+from hk_backend.config import get_config
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 
 
@@ -91,6 +92,25 @@ def test_a_variable_that_is_none_of_ours(monkeypatch: pytest.MonkeyPatch) -> Non
     said = "HK_DEVIC is not a variable of hk_backend: did you mean HK_DEVICE?"
     assert report()["notes"] == [said]
     assert said in CliRunner().invoke(app, ["status"]).stdout
+
+
+def test_amx_that_is_advertised_and_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HK_DEVICE", "cpu:portable")
+    monkeypatch.setattr(machine, "advertises_amx", lambda: True)
+    monkeypatch.setattr(_cpu, "why_no_amx", lambda: "no leave")
+    said = "cpu:portable does not use AMX, which the processor advertises: no leave"
+    get_config.cache_clear()
+    try:
+        assert said in report()["notes"]
+        monkeypatch.setattr(machine, "advertises_amx", lambda: False)
+        assert report()["notes"] == []
+    finally:
+        get_config.cache_clear()
+
+
+def test_no_word_of_amx_where_the_device_cannot_run() -> None:
+    assert status.unused_amx("cpu:portable", refused("broken")) == []
+    assert status.unused_amx("emulated:gfx950", SERVED) == []
 
 
 def test_the_version() -> None:

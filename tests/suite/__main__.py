@@ -21,6 +21,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from hk_backend.bench.isa import ISA_LIMITS
 from tests.models import ROOT
 from tests.suite import parts, record, tree
 from tests.suite.held import limits, native_isa, problem
@@ -67,7 +68,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="what a change most likely breaks")
     parser.add_argument("--slow", action="store_true", help="with what is marked slow; resumable")
     parser.add_argument("--held", action="store_true", help="the sample that is held to AVX2")
-    parser.add_argument("--isa", choices=["avx2", "avx512"], help="hold everything to it")
+    parser.add_argument("--isa", choices=ISA_LIMITS, help="hold everything to it")
     parser.add_argument("--sglang-python", default=sys.executable, help="of SGLang's environment")
     return parser.parse_args()
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 from hk_backend import _cpu
 from hk_backend.bench.isa import ISA_LIMITS
+from hk_backend.devices.cpu.isas import LIMITS, why_not
 
 
 def limits(isa: str | None) -> dict[str, str]:
@@ -15,12 +18,21 @@ def limits(isa: str | None) -> dict[str, str]:
     return {name: value for name, value in held.items() if not name.startswith("HK_")}
 
 
+def held_to() -> str | None:
+    """The instruction set that this process is held to, if it is to one."""
+    found = {name: os.environ.get(name) for name in LIMITS}
+    return next((isa for isa in ISA_LIMITS if found.items() <= limits(isa).items()), None)
+
+
 def problem(isa: str | None) -> str:
     """Why this processor cannot be held to `isa`; empty if it can."""
     found = _cpu.available_isas()
     if isa is None or isa in found:
         return ""
-    return f"ISA={isa} is not valid: this processor has {', '.join(found)}"
+    why = why_not(isa)
+    return (
+        f"ISA={isa} is not valid: this processor has {', '.join(found)}{f' ({why})' if why else ''}"
+    )
 
 
 def native_isa() -> str:

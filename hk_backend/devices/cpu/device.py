@@ -87,8 +87,9 @@ def cpu_device(isa: str = "") -> CpuDevice:
         ) from error
     isa = isa or available[0]
     if isa not in available:
+        why, possible = why_not(isa), ", ".join(f"cpu:{name}" for name in available)
         raise DeviceError(
-            f"HK_DEVICE=cpu:{isa} cannot run on this machine{why_not(isa)}: expected one of "
-            f"{', '.join(f'cpu:{name}' for name in available)}"
+            f"HK_DEVICE=cpu:{isa} cannot run on this machine{f' ({why})' if why else ''}: "
+            f"expected one of {possible}"
         )
     return CpuDevice(isa)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from hk_backend import machine
+
 TORCH_LIMIT = "ATEN_CPU_CAPABILITY"
 """The variable that holds torch's own kernels to an instruction set; HK's are held with them."""
 ONEDNN_LIMIT = "ONEDNN_MAX_CPU_ISA"
@@ -12,12 +14,14 @@ ONEDNN_LIMIT = "ONEDNN_MAX_CPU_ISA"
 _AMX = ("amx",)
 _BF16 = ("amx", "avx512_bf16")
 _AVX512 = (*_BF16, "avx512")
-_BEYOND = {
+LIMITS = {
     TORCH_LIMIT: {"avx2": _AVX512, "default": (*_AVX512, "avx2")},
     ONEDNN_LIMIT: {
         **dict.fromkeys(("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2"), _BF16),
         **dict.fromkeys(("AVX512_CORE", "AVX512_CORE_VNNI"), _BF16),
-        **dict.fromkeys(("AVX512_CORE_BF16", "AVX512_CORE_FP16", "AVX10_1_512"), _AMX),
+        **dict.fromkeys(
+            ("AVX512_CORE_BF16", "AVX512_CORE_FP16", "AVX10_1_512", "AVX10_2_512"), _AMX
+        ),
     },
 }
 """By variable and value: the instruction sets that the value rules out.
@@ -34,22 +38,28 @@ def usable_isas() -> list[str]:
     """
     from hk_backend import _cpu
 
-    beyond = {isa for name, values in _BEYOND.items() for isa in values.get(_value(name), ())}
+    beyond = {isa for name, values in LIMITS.items() for isa in values.get(_value(name), ())}
     return [isa for isa in _cpu.available_isas() if isa not in beyond]
 
 
 def why_not(isa: str) -> str:
-    """Why this process cannot use `isa`, for messages; empty if nothing more is known.
+    """What keeps this process from `isa`: a variable that is set, or the machine.
 
-    The text continues a sentence: ` with ATEN_CPU_CAPABILITY=avx2`, or ` (...)`.
+    Empty if nothing does, or if the processor has no such instructions and nothing more is known.
     """
     from hk_backend import _cpu
 
-    for name, values in _BEYOND.items():
+    for name, values in LIMITS.items():
         if isa in values.get(_value(name), ()):
-            return f" with {name}={os.environ[name]}"
-    reason = _cpu.why_no_amx() if isa == "amx" else ""
-    return f" ({reason})" if reason else ""
+            return f"{name}={os.environ[name]}"
+    return _cpu.why_no_amx() if isa == "amx" else ""
+
+
+def why_not_amx(isa: str) -> str:
+    """Why HK computes with `isa` although the processor advertises AMX; empty if it does not."""
+    if isa == "amx" or not machine.advertises_amx():
+        return ""
+    return why_not("amx") or f"HK_DEVICE=cpu:{isa}"
 
 
 def _value(name: str) -> str:

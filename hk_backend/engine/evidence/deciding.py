@@ -34,11 +34,16 @@ MODELLED = "modelled, the engine's kernel is not known"
 
 @dataclass
 class Loading:
-    """The measurements for the model that this process is loading."""
+    """The measurements for the model that this process is loading.
+
+    Attributes:
+        disturbed: how many kinds were measured while other processes had the cores.
+    """
 
     budget: Budget = field(default_factory=Budget)
     seconds: float = 0.0
     measured: dict[Kind, Decision] = field(default_factory=dict)
+    disturbed: int = 0
     kept: dict[Kind, Decision] = field(default_factory=dict)
 
 
@@ -92,6 +97,8 @@ def say_measured(engine: str, log: logging.Logger) -> None:
     else:
         return
     by_hk = sum(each.by_hk for each in decisions)
+    if loading.disturbed:
+        said += f", {loading.disturbed} of them not kept because this machine is busy"
     log.info(
         "hk_backend: %s: %d by HK, %d by %s (hk-backend status shows both times)",
         said,
@@ -166,7 +173,10 @@ def _measured(kind: Kind, where: Machine, contest: Callable[[], Contest]) -> Dec
         times=times,
         unmeasured=unmeasured,
     )
-    folder.add(Measurements(machine=where, layers=(layer,)))
+    if stopwatch.disturbed:  # holds for this process alone
+        loading.disturbed += 1
+    else:
+        folder.add(Measurements(machine=where, layers=(layer,)))
     loading.measured[kind] = decision_of(layer)
     return loading.measured[kind]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Protocol
 
 import torch
@@ -13,6 +13,10 @@ from hk_backend.engine.evidence.contest import Call
 
 EVICTED_BYTES = {"cpu": 32 << 20, "cuda": 512 << 20}
 """How much is read between two calls, by torch's device: about what a last-level cache holds."""
+
+QUIET = 0.8
+"""The share of its time that a thread runs on a machine quiet enough to measure on. On two cores
+shared by ten busy processes it was a quarter; alone it is above 0.95."""
 
 
 class Stopwatch(Protocol):
@@ -24,8 +28,12 @@ class Stopwatch(Protocol):
     def seconds(self, call: Call) -> float:
         """How long `call` takes."""
 
+    @property
+    def disturbed(self) -> bool:
+        """Whether other processes held up the calls so much that their times say little."""
 
-@dataclass(frozen=True)
+
+@dataclass
 class HostStopwatch:
     """Times calls that have ended when they return.
 
@@ -33,16 +41,28 @@ class HostStopwatch:
         now: a clock, in seconds.
         evict: runs before each call, untimed. A step of a model reads each weight once, so a call
             must not find its own weight in a cache.
+        running: the processor time of the calling thread, in seconds. The thread takes part in
+            each call, so that it runs all the time unless others have its core.
     """
 
     now: Callable[[], float] = perf_counter
     evict: Call = lambda: None
+    running: Callable[[], float] = thread_time
+    _passed: float = 0.0
+    _ran: float = 0.0
 
     def seconds(self, call: Call) -> float:
         self.evict()
-        began = self.now()
+        began, ran = self.now(), self.running()
         call()
-        return self.now() - began
+        passed = self.now() - began
+        self._passed += passed
+        self._ran += self.running() - ran
+        return passed
+
+    @property
+    def disturbed(self) -> bool:
+        return self._ran < QUIET * self._passed
 
 
 @dataclass(frozen=True)
@@ -68,6 +88,10 @@ class StreamStopwatch:
         ended.record()
         ended.synchronize()
         return float(began.elapsed_time(ended)) / 1e3
+
+    @property
+    def disturbed(self) -> bool:
+        return False
 
 
 def stopwatch_for(operator: str, device: str) -> Stopwatch:

@@ -29,7 +29,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     """The clock by which everything is timed."""
     fake = FakeClock()
-    monkeypatch.setattr(deciding, "stopwatch_for", lambda *kind: HostStopwatch(fake))
+    monkeypatch.setattr(deciding, "stopwatch_for", lambda *kind: HostStopwatch(fake, running=fake))
     return fake
 
 

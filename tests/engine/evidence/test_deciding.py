@@ -13,7 +13,9 @@ import torch
 from hk_backend import machine
 from hk_backend.config import ConfigError, get_config
 from hk_backend.engine.evidence import Contest, Decision, Kind, NoContest, decide, deciding
+from hk_backend.engine.evidence.deciding import say_measured
 from hk_backend.engine.evidence.measuring import SECONDS
+from hk_backend.engine.evidence.stopwatch import HostStopwatch
 from tests.engine.evidence.conftest import restart
 from tests.engine.evidence.standins import (
     KIND,
@@ -308,3 +310,20 @@ def test_an_emulated_gpu_serves_and_says_that_it_was_not_measured() -> None:
 def test_rows_of_a_contest_ascend(rows: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="rows = "):
         Contest(rows, lambda rows: lambda: None, lambda rows: lambda: None)
+
+
+def test_what_a_busy_machine_measured_is_not_kept(
+    kept: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It decides for this process, and the next start measures again."""
+    clock = FakeClock()
+    watch = HostStopwatch(clock, running=lambda: 0.0)
+    monkeypatch.setattr(deciding, "stopwatch_for", lambda *kind: watch)
+    contest = StandIn(clock, ours=always(0.001), theirs=always(0.002))
+    assert decide(KIND, contest).verdict.ok
+    with caplog.at_level(logging.INFO):
+        say_measured("vLLM", logging.getLogger("said"))
+    assert "1 of them not kept because this machine is busy" in caplog.text
+    restart(monkeypatch)
+    decide(KIND, contest)
+    assert contest.made == 2

@@ -23,6 +23,20 @@ def test_the_host_times_the_call_and_not_the_eviction() -> None:
     assert watch.now() == 7.25
 
 
+@pytest.mark.parametrize(("share", "disturbed"), [(1.0, False), (0.85, False), (0.5, True)])
+def test_a_thread_that_seldom_runs_is_disturbed(share: float, disturbed: bool) -> None:
+    clock, ran = FakeClock(), FakeClock()
+
+    def call() -> None:
+        clock.seconds += 1.0
+        ran.seconds += share
+
+    watch = HostStopwatch(clock, running=ran)
+    assert not watch.disturbed
+    watch.seconds(call)
+    assert watch.disturbed == disturbed
+
+
 @dataclass
 class Stream:
     """A stand-in for a GPU's stream: what is enqueued, in order, with the time that it takes."""

@@ -16,11 +16,10 @@ from threading import Lock, Thread
 from typing import Any
 
 from hk_backend import machine
-from hk_backend.devices.cpu.isas import TORCH_LIMIT
 from tests.integration.shared.e2e.forks import Job
 from tests.integration.shared.e2e.scenario import Scenario, ScenarioResult, load, save
 from tests.models import ROOT
-from tests.suite.held import limits
+from tests.suite.held import held_to, limits
 
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
@@ -177,7 +176,7 @@ def clean_environment() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(STEERING)}
     if machine.advertises_amx():
         kept["TEST_HIDE_AMX"] = "1"
-    return {**kept, **ENVIRONMENT, **limits(os.environ.get(TORCH_LIMIT))}
+    return {**kept, **ENVIRONMENT, **limits(held_to())}
 
 
 def tail(log: str, lines: int = 40) -> str:
