@@ -107,8 +107,11 @@ struct TilePacker {
 
   // Stores vectors: channels c.. over keys g.. (keys) or keys g.. over channels c.. (values).
   HK_INLINE void put(const f8 (&x)[8], int64_t g, int64_t c) {
-    if (panel == Panel::values)
-      for (int i = 0; i < 8; ++i) not_finite += x[i] * 0.0f;
+    if (panel == Panel::values) {
+      f8 zeros = x[0] * 0.0f;  // one sum would make groups wait for each other
+      for (int i = 1; i < 8; ++i) zeros += x[i] * 0.0f;
+      not_finite += zeros;
+    }
     operand* to = place(g, c);
     for (int i = 0; i < 8; i += kTogether, to += kTogether * NR)
       *reinterpret_cast<f8_u*>(to) =
@@ -178,15 +181,20 @@ struct TilePacker {
   }
 
   HK_INLINE void keys_by_pairs(int64_t g, int64_t present) {
+    const bool ahead = g + 2 * kNeighbours <= keys;
     for (int64_t c = 0; c < channels; c += 2)
-      for (int64_t k = 0; k < kNeighbours; k += VL)
+      for (int64_t k = 0; k < kNeighbours; k += VL) {
+        if (ahead) __builtin_prefetch(data + offsets[g + kNeighbours] + channel[c] + 2 * k);
         put_pairs(load_existing(data + offsets[g] + channel[c] + 2 * k, present - k), g + k, c);
+      }
   }
 
   // An odd key's pair is half another's, who may not exist.
   HK_INLINE void values_by_pairs(int64_t g, int64_t present) {
-    for (int64_t k = 0; k < present; k += 2)
-      for (int64_t c = 0; c < channels; c += VL) {
+    const bool ahead = g + 2 * kNeighbours <= keys;
+    for (int64_t c = 0; c < channels; c += VL)
+      for (int64_t k = 0; k < present; k += 2) {
+        if (ahead) __builtin_prefetch(data + offsets[g + kNeighbours + k] + channel[c]);
         const ivec x = load_existing(data + offsets[g + k] + channel[c], VL);
         put_pairs(k + 1 < present ? x : x & 0xffff, g + k, c);
       }
