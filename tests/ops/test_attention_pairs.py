@@ -12,7 +12,7 @@ from tests.ops.oracle import check, expected
 
 PAIRS = "CPU_ATTN for AMX: K [N/16,D/2,16,2], V [D/16,N/2,16,2], one storage"
 ROWS = "HND, two tensors"
-AROUND_UNITS = tuple(range(1, 35)) + (47, 48, 49, 63, 64, 65, 255, 256, 257, 287, 303, 513)
+AROUND_UNITS = (*range(1, 35), 47, 48, 49, 63, 64, 65, 255, 256, 257, 287, 303, 513)
 CASE = Case(
     lengths=tuple((min(3, keys), keys) for keys in AROUND_UNITS),
     num_heads=4,
