@@ -44,7 +44,7 @@ def test_every_end(head_size: int, block_size: int, window: int | None, isa: str
 
 
 def test_splits(tiny_splits: None, isa: str) -> None:
-    """Where a split begins is a panel's first key: on some levels the middle of sixteen."""
+    """A split begins with a panel: on some levels in the middle of sixteen keys."""
     case = CASE.but(lengths=((3, 300), (0, 40), (1, 131)), num_heads=8, num_kv_heads=1)
     check(alike(case.but(block_size=32)))
 

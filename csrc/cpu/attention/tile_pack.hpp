@@ -98,7 +98,7 @@ struct TilePacker {
     return load_runs<T>(data + at, data + at + next);
   }
 
-  // Where the panel has channel `c` of key `g`, whichever of them is a multiple of kTogether.
+  // The panel's place for channel `c` of key `g`; the axis of pairs is at a multiple of kTogether.
   HK_INLINE operand* place(int64_t g, int64_t c) const {
     const int64_t across = kTogether * (panel == Panel::keys ? g % NR : c % NR);
     return panel == Panel::keys ? out + g / NR * channels * NR + c * NR + across
@@ -118,8 +118,8 @@ struct TilePacker {
           kTogether == 1 ? x[i] : exact_pairs(x[i], x[i + kTogether - 1]);
   }
 
-  // Stores VL pairs of bfloat16: channels c and c + 1 over keys g.., or keys g and g + 1 over
-  // channels c...
+  // Stores VL pairs: of channels c and c + 1 over keys g.. (keys), of keys g and g + 1 over
+  // channels c.. (values).
   HK_INLINE void put_pairs(ivec x, int64_t g, int64_t c) {
     if (panel == Panel::values) {
       const auto magnitude = reinterpret_cast<halves>(x & 0x7fff7fff);
@@ -189,7 +189,7 @@ struct TilePacker {
       }
   }
 
-  // An odd key's pair is half another's, who may not exist.
+  // The second key of the last pair may not exist.
   HK_INLINE void values_by_pairs(int64_t g, int64_t present) {
     const bool ahead = g + 2 * kNeighbours <= keys;
     for (int64_t c = 0; c < channels; c += VL)

@@ -137,7 +137,7 @@ def read_packed(kv_cache: torch.Tensor, impl: Any) -> PagedKV:
 
 
 def rocm_aiter_fa_form(builder: Any) -> CacheForm:
-    """By the parent's own switch: with two KV heads both forms have the same shape."""
+    """The parent's own switch tells: with two KV heads both forms have the same shape."""
     from vllm._aiter_ops import rocm_aiter_ops
 
     return SHUFFLED if rocm_aiter_ops.is_shuffle_kv_cache_enabled() else PACKED
