@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import torch
 
 _AXES = ("B", "H", "N", "D")
-_INNER = ([], ["x"], ["y"], ["x", "y"])  # axes of inner parts that a layout may have
+_INNER: tuple[list[str], ...] = ([], ["x"], ["y"], ["x", "y"])  # a layout may have inner parts
 
 
 @dataclass(frozen=True)

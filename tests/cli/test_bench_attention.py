@@ -114,6 +114,11 @@ def test_cached_tokens_are_seen_by_every_row_and_count_as_work() -> None:
         assert row.hk > 0
 
 
+def test_a_layout_that_blocks_do_not_fit_is_a_failure_with_its_reason() -> None:
+    (row,) = measure(TINY, ["cpu_attn_amx/24"], rounds=1)
+    assert "24 tokens in a block" in row.error
+
+
 def test_a_wrong_result_is_a_failure_without_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     right = attention._hk_call
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 from dataclasses import replace
+from itertools import product
 
 import torch
 
@@ -26,6 +27,7 @@ LAYOUTS = (
     "AITER shuffled: [B,H,D/x,N,x] and [B,H,N/x,D,x]",
     "CPU_ATTN: K [D,N], V [N,D], one storage",
     "CPU_ATTN for AMX: K [N/16,D/2,16,2], V [D/16,N/2,16,2], one storage",
+    "pairs: [B,H,D/2,N,2] and [B,H,N/2,D,2]",
 )
 
 
@@ -61,7 +63,7 @@ def run(case: Case, side: str) -> None:
     call = make(case)
     if case.layout is not None:  # full blocks at both ends of the cache, next to the pages
         call["block_table"][0, 0] = 0
-        call["block_table"][1, 3] = call["paged_kv"].num_blocks - 1
+        call["block_table"][1, 4] = call["paged_kv"].num_blocks - 1
     for name, argument in call.items():
         if isinstance(argument, torch.Tensor):
             call[name] = guarded(argument, side)
@@ -89,10 +91,10 @@ def main() -> None:
                 query_dtype = torch.bfloat16 if dtype.itemsize == 1 else dtype
                 case = case.but(dtype=query_dtype, kv_dtype=dtype, **full)
                 run(case, side)
-                for layout in LAYOUTS:
-                    paged = case.but(lengths=((5, 16), (16, 64)), layout=layout)
-                    if layouts.LAYOUTS[layout].fits(paged.block_size, head_size, dtype):
-                        run(paged, side)
+                for layout, size in product(LAYOUTS, (16, 24)):
+                    if layouts.LAYOUTS[layout].fits(size, head_size, dtype):
+                        lengths = ((5, size), (16, 5 * size))
+                        run(case.but(lengths=lengths, layout=layout, block_size=size), side)
                 if dtype in DTYPES:
                     merge(side, dtype, head_size)
     print(len(_maps), "guarded tensors")

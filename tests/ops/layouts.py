@@ -54,14 +54,14 @@ def nhd(cache: torch.Tensor) -> torch.Tensor:
     return stored(cache, 0, 2, 1, 3)
 
 
-def split_channels(cache: torch.Tensor) -> torch.Tensor:
-    """`[B, H, D/x, N, x]`."""
-    return stored(cache.unflatten(3, (-1, split_of(cache.dtype))), 0, 1, 3, 2, 4)
+def split_channels(cache: torch.Tensor, x: int = 0) -> torch.Tensor:
+    """`[B, H, D/x, N, x]`; 0: an x of 16 bytes."""
+    return stored(cache.unflatten(3, (-1, x or split_of(cache.dtype))), 0, 1, 3, 2, 4)
 
 
-def split_tokens(cache: torch.Tensor) -> torch.Tensor:
-    """`[B, H, N/x, D, x]`."""
-    return stored(cache.unflatten(2, (-1, split_of(cache.dtype))), 0, 1, 2, 4, 3)
+def split_tokens(cache: torch.Tensor, x: int = 0) -> torch.Tensor:
+    """`[B, H, N/x, D, x]`; 0: an x of 16 bytes."""
+    return stored(cache.unflatten(2, (-1, x or split_of(cache.dtype))), 0, 1, 2, 4, 3)
 
 
 def cpu_attn(keys: torch.Tensor, values: torch.Tensor) -> PagedKV:
@@ -170,6 +170,12 @@ LAYOUTS: dict[str, Layout] = {
     "CPU_ATTN: K [D,N], V [N,D], one storage": Layout(cpu_attn, one_size=True),
     "CPU_ATTN for AMX: K [N/16,D/2,16,2], V [D/16,N/2,16,2], one storage": Layout(
         cpu_attn_amx, multiple_of=16
+    ),
+    "pairs: [B,H,D/2,N,2] and [B,H,N/2,D,2]": Layout(
+        lambda k, v: PagedKV.from_views(
+            split_channels(k, 2), "B H D/x N x", split_tokens(v, 2), "B H N/x D x"
+        ),
+        multiple_of=2,
     ),
     "token innermost: [H,D,B,N]": Layout(
         lambda k, v: PagedKV.from_views(

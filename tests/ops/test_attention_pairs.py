@@ -12,7 +12,7 @@ from tests.ops.oracle import check, expected
 
 PAIRS = "CPU_ATTN for AMX: K [N/16,D/2,16,2], V [D/16,N/2,16,2], one storage"
 ROWS = "HND, two tensors"
-AROUND_UNITS = tuple(range(1, 35)) + (47, 48, 49, 63, 64, 65, 255, 256, 257, 287, 303, 513)
+AROUND_UNITS = (*range(1, 35), 47, 48, 49, 63, 64, 65, 255, 256, 257, 287, 303, 513)
 CASE = Case(
     lengths=tuple((min(3, keys), keys) for keys in AROUND_UNITS),
     num_heads=4,
@@ -44,7 +44,7 @@ def test_every_end(head_size: int, block_size: int, window: int | None, isa: str
 
 
 def test_splits(tiny_splits: None, isa: str) -> None:
-    """Where a split begins is a panel's first key: on some levels the middle of sixteen."""
+    """A split begins with a panel: on some levels in the middle of sixteen keys."""
     case = CASE.but(lengths=((3, 300), (0, 40), (1, 131)), num_heads=8, num_kv_heads=1)
     check(alike(case.but(block_size=32)))
 

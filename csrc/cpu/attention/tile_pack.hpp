@@ -98,7 +98,7 @@ struct TilePacker {
     return load_runs<T>(data + at, data + at + next);
   }
 
-  // Where the panel has channel `c` of key `g`, whichever of them is a multiple of kTogether.
+  // The panel's place for channel `c` of key `g`; the axis of pairs is at a multiple of kTogether.
   HK_INLINE operand* place(int64_t g, int64_t c) const {
     const int64_t across = kTogether * (panel == Panel::keys ? g % NR : c % NR);
     return panel == Panel::keys ? out + g / NR * channels * NR + c * NR + across
@@ -107,16 +107,19 @@ struct TilePacker {
 
   // Stores vectors: channels c.. over keys g.. (keys) or keys g.. over channels c.. (values).
   HK_INLINE void put(const f8 (&x)[8], int64_t g, int64_t c) {
-    if (panel == Panel::values)
-      for (int i = 0; i < 8; ++i) not_finite += x[i] * 0.0f;
+    if (panel == Panel::values) {
+      f8 zeros = x[0] * 0.0f;  // one sum would make groups wait for each other
+      for (int i = 1; i < 8; ++i) zeros += x[i] * 0.0f;
+      not_finite += zeros;
+    }
     operand* to = place(g, c);
     for (int i = 0; i < 8; i += kTogether, to += kTogether * NR)
       *reinterpret_cast<f8_u*>(to) =
           kTogether == 1 ? x[i] : exact_pairs(x[i], x[i + kTogether - 1]);
   }
 
-  // Stores VL pairs of bfloat16: channels c and c + 1 over keys g.., or keys g and g + 1 over
-  // channels c...
+  // Stores VL pairs: of channels c and c + 1 over keys g.. (keys), of keys g and g + 1 over
+  // channels c.. (values).
   HK_INLINE void put_pairs(ivec x, int64_t g, int64_t c) {
     if (panel == Panel::values) {
       const auto magnitude = reinterpret_cast<halves>(x & 0x7fff7fff);
@@ -178,15 +181,20 @@ struct TilePacker {
   }
 
   HK_INLINE void keys_by_pairs(int64_t g, int64_t present) {
+    const bool ahead = g + 2 * kNeighbours <= keys;
     for (int64_t c = 0; c < channels; c += 2)
-      for (int64_t k = 0; k < kNeighbours; k += VL)
+      for (int64_t k = 0; k < kNeighbours; k += VL) {
+        if (ahead) __builtin_prefetch(data + offsets[g + kNeighbours] + channel[c] + 2 * k);
         put_pairs(load_existing(data + offsets[g] + channel[c] + 2 * k, present - k), g + k, c);
+      }
   }
 
-  // An odd key's pair is half another's, who may not exist.
+  // The second key of the last pair may not exist.
   HK_INLINE void values_by_pairs(int64_t g, int64_t present) {
-    for (int64_t k = 0; k < present; k += 2)
-      for (int64_t c = 0; c < channels; c += VL) {
+    const bool ahead = g + 2 * kNeighbours <= keys;
+    for (int64_t c = 0; c < channels; c += VL)
+      for (int64_t k = 0; k < present; k += 2) {
+        if (ahead) __builtin_prefetch(data + offsets[g + kNeighbours + k] + channel[c]);
         const ivec x = load_existing(data + offsets[g + k] + channel[c], VL);
         put_pairs(k + 1 < present ? x : x & 0xffff, g + k, c);
       }

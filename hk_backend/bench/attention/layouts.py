@@ -35,6 +35,24 @@ def _cpu_attn(keys: torch.Tensor, values: torch.Tensor) -> PagedKV:
     return PagedKV.from_views(key, "B H D N", value, "B H N D")
 
 
+def _cpu_attn_amx(keys: torch.Tensor, values: torch.Tensor) -> PagedKV:
+    """Keys `[N/16, D/2, 16, 2]`, then values `[D/16, N/2, 16, 2]`, of each block and head.
+
+    Raises:
+        ValueError: tokens of a block, or channels, that are not a multiple of 16.
+    """
+    if keys.shape[2] % 16 or keys.shape[3] % 16:
+        raise ValueError(
+            f"cpu_attn_amx: {keys.shape[2]} tokens in a block and a head size of {keys.shape[3]} "
+            "are not valid: expected multiples of 16"
+        )
+    key = keys.unflatten(3, (-1, 2)).unflatten(2, (-1, 16)).transpose(3, 4)
+    value = values.unflatten(3, (-1, 16)).unflatten(2, (-1, 2)).permute(0, 1, 4, 2, 5, 3)
+    cache = torch.stack([key.flatten(2), value.flatten(2)], dim=2)
+    key, value = (cache[:, :, part].unflatten(2, x.shape[2:]) for part, x in ((0, key), (1, value)))
+    return PagedKV.from_views(key, "B H N/x D/y x y", value, "B H D/y N/x y x")
+
+
 def _rocm_attn(keys: torch.Tensor, values: torch.Tensor) -> PagedKV:
     value = values.transpose(2, 3).contiguous()
     return PagedKV.from_views(_split_channels(keys), "B H D/x N x", value, "B H D N")
@@ -58,6 +76,7 @@ LAYOUTS: dict[str, Build] = {
     "hnd": _hnd,
     "packed": _packed,
     "cpu_attn": _cpu_attn,
+    "cpu_attn_amx": _cpu_attn_amx,
     "rocm_attn": _rocm_attn,
     "aiter_shuffled": _aiter_shuffled,
 }

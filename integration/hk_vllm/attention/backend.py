@@ -16,7 +16,7 @@ from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
 from hk_backend.engine import loggers
 from hk_vllm.attention.builder import HKBuilder, weaker
-from hk_vllm.attention.cache_forms import FORMS, CacheForm
+from hk_vllm.attention.cache_forms import FORMS, FormOf
 from hk_vllm.attention.impl import HKImpl
 from hk_vllm.contract import check_parent
 
@@ -47,23 +47,23 @@ def wrapper_of(member: str) -> Any:
     return wrap(parent, FORMS[member], PREFIX + member)
 
 
-def wrap(parent: Any, form: CacheForm, name: str, measured: bool = True) -> Any:
+def wrap(parent: Any, form_of: FormOf, name: str, measured: bool = True) -> Any:
     """A subclass of backend `parent` whose prefill HK computes.
 
     Args:
+        form_of: the form of the parent's caches, by its builder.
         measured: HK serves a layer only where it is faster than the parent.
     """
     parent_builder, parent_impl = parent.get_builder_cls(), parent.get_impl_cls()
     builder = _subclass(
         f"{name}_Builder",
         (HKBuilder, parent_builder),
-        hk_form=form,
+        hk_form_of=staticmethod(form_of),
         _cudagraph_support=weaker(parent_builder._cudagraph_support),
     )
     impl = _subclass(
         f"{name}_Impl",
         (HKImpl, parent_impl),
-        hk_form=form,
         hk_parent=parent,
         hk_measured=measured,
     )

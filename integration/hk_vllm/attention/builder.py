@@ -12,6 +12,7 @@ from vllm.v1.attention.backend import AttentionCGSupport, AttentionMetadataBuild
 
 from hk_backend.engine import loggers, named_device
 from hk_backend.engine.attention import Step, survive
+from hk_backend.engine.cache_proof import UnknownCacheForm
 from hk_backend.engine.evidence import Decision, say_measured
 from hk_backend.engine.rows import Selection, prefill_tokens, split_rows
 from hk_backend.engine.strict import refuse
@@ -72,7 +73,7 @@ def weaker(support: AttentionCGSupport) -> AttentionCGSupport:
 class HKBuilder(Parent):  # type: ignore[misc]
     """Mixin over a parent's metadata builder."""
 
-    hk_form: ClassVar[CacheForm]
+    hk_form_of: ClassVar[staticmethod[[Any], CacheForm]]
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class HKBuilder(Parent):  # type: ignore[misc]
         )
         impls = served_impls(vllm_config, layer_names)
         self._hk_cache_refusal = refuse(
-            self.hk_form.refusal(self) or refuse_cache(impls, kv_cache_spec.block_size)
+            self._hk_tell_form(impls) or refuse_cache(impls, kv_cache_spec.block_size)
         )
         for impl in impls:
             impl._hk_cache_refusal = self._hk_cache_refusal
@@ -106,6 +107,16 @@ class HKBuilder(Parent):  # type: ignore[misc]
         self._hk_drafting_refusal = refuse_drafting(speculative)
         self._hk_serves = bool(impls)
         self._hk_metadata_class = metadata_class_of(type(self)) if impls else None
+
+    def _hk_tell_form(self, impls: list[Any]) -> str:
+        """Tell layers the form of their cache, or return why HK does not read it."""
+        try:
+            form = self.hk_form_of(self)
+        except UnknownCacheForm as error:
+            return str(error)
+        for impl in impls:
+            impl._hk_form = form
+        return ""
 
     @classmethod
     def get_cudagraph_support(cls, vllm_config: Any, kv_cache_spec: Any) -> AttentionCGSupport:

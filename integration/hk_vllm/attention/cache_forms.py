@@ -19,73 +19,87 @@ from hk_backend.ops import PagedKV
 Layouts = tuple[str, str]
 Scales = tuple[torch.Tensor | float, torch.Tensor | float]
 
-READABLE_CPU_ISAS = ("vec", "vec16")
-
 
 def layer_scales(layer: Any) -> Scales:
     """The layer's own, of the whole cache or of each head. A prepared launch keeps their memory."""
     return layer._k_scale.view(-1), layer._v_scale.view(-1)
 
 
-def rocm_aiter_fa_scales(layer: Any) -> Scales:
-    """Shuffled: 1, a constant of the kernels that write and gather, whatever the layer's are."""
-    from vllm._aiter_ops import rocm_aiter_ops
-
-    if not rocm_aiter_ops.is_shuffle_kv_cache_enabled():
-        return layer_scales(layer)
+def shuffled_scales(layer: Any) -> Scales:
+    """1, a constant of the kernels that write and gather, whatever the layer's are."""
     return 1.0, 1.0
 
 
 @dataclass(frozen=True)
 class CacheForm:
-    """One parent's way to store a cache.
+    """One way to store a cache.
 
-    `read(kv_cache, impl)` describes a layer's cache; `refusal(builder)` says, once the parent's
-    builder exists, why HK cannot read it (empty: it can). `fp8`: an FP8 cache has the same form.
-    `layouts()`: the layout strings of keys and values, as `read` will name them.
+    `read(kv_cache, impl)` describes a layer's cache. `layouts`: the layout strings of keys and
+    values, as `read` names them. `fp8`: an FP8 cache has the same form.
     `scales(layer)`: what the parent's kernels multiply an FP8 cache's keys and values by.
     """
 
     read: Callable[[torch.Tensor, Any], PagedKV]
-    layouts: Callable[[], Layouts]
-    refusal: Callable[[Any], str] = lambda builder: ""
+    layouts: Layouts
     fp8: bool = True
     scales: Callable[[Any], Scales] = layer_scales
 
 
+FormOf = Callable[[Any], CacheForm]
+"""A parent's form, once its builder exists, which is the argument.
+
+Raises:
+    UnknownCacheForm: HK does not read it; the message says which.
+"""
+
 CPU_ATTN_LAYOUTS = ("B H D N", "B H N D")
+CPU_ATTN_AMX_LAYOUTS = ("B H N/x D/y x y", "B H D/y N/x y x")
 ROCM_ATTN_LAYOUTS = ("B H D/x N x", "B H D N")
 SHUFFLED_LAYOUTS = ("B H D/x N x", "B H N/x D x")
 PACKED_LAYOUTS = ("B H N D", "B H N D")  # the halves of "B H N 2D"
 
 
-def rocm_aiter_fa_layouts() -> Layouts:
-    from vllm._aiter_ops import rocm_aiter_ops
-
-    return SHUFFLED_LAYOUTS if rocm_aiter_ops.is_shuffle_kv_cache_enabled() else PACKED_LAYOUTS
-
-
 def read_cpu_attn(kv_cache: torch.Tensor, impl: Any) -> PagedKV:
     """CPU_ATTN, `vec` and `vec16`: per block and head keys `[D, N]`, then values `[N, D]`."""
-    blocks, heads, block_size, content = _logical(kv_cache, impl.num_kv_heads, 2 * impl.head_size)
-    if kv_cache.stride(3) != 1 or kv_cache.stride(2) != content:
-        raise UnknownCacheForm(f"CPU_ATTN cache strides {kv_cache.stride()}: block not contiguous")
-    block, head = kv_cache.stride(0), kv_cache.stride(1)
-    size = impl.head_size
-    start = kv_cache.storage_offset()
-    key = kv_cache.as_strided(
-        (blocks, heads, size, block_size), (block, head, block_size, 1), start
-    )
-    value = kv_cache.as_strided(
-        (blocks, heads, block_size, size), (block, head, size, 1), start + block_size * size
-    )
+    keys, values = _halves_of_heads(kv_cache, impl)
+    size = (impl.head_size, kv_cache.shape[2])
+    key, value = keys.unflatten(2, size), values.unflatten(2, size[::-1])
     return PagedKV.from_views(key, CPU_ATTN_LAYOUTS[0], value, CPU_ATTN_LAYOUTS[1])
 
 
-def refuse_cpu_isa(builder: Any) -> str:
-    """CPU_ATTN packs keys for AMX (and for other machines' vectors) in forms HK cannot read."""
-    isa = builder.isa
-    return "" if isa in READABLE_CPU_ISAS else f"CPU_ATTN's {isa} cache form is not readable"
+def read_cpu_attn_amx(kv_cache: torch.Tensor, impl: Any) -> PagedKV:
+    """CPU_ATTN, `amx`: per block and head keys `[N/16, D/2, 16, 2]`, then values
+    `[D/16, N/2, 16, 2]`.
+
+    As the operands of tdpbf16ps: pairs along the axis that is summed over, 16 of them in a row.
+    """
+    keys, values = _halves_of_heads(kv_cache, impl)
+    tokens, size = kv_cache.shape[2], impl.head_size
+    if tokens % 16 or size % 16:
+        raise UnknownCacheForm(
+            f"CPU_ATTN's amx cache with {tokens} tokens in a block and head size {size}, "
+            "expected multiples of 16"
+        )
+    key = keys.unflatten(2, (tokens // 16, size // 2, 16, 2))
+    value = values.unflatten(2, (size // 16, tokens // 2, 16, 2))
+    return PagedKV.from_views(key, CPU_ATTN_AMX_LAYOUTS[0], value, CPU_ATTN_AMX_LAYOUTS[1])
+
+
+def _halves_of_heads(kv_cache: torch.Tensor, impl: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values of CPU_ATTN, each `[B, H, N * D]`: halves of a block's part for a head."""
+    content = _logical(kv_cache, impl.num_kv_heads, 2 * impl.head_size)[3]
+    if kv_cache.stride(3) != 1 or kv_cache.stride(2) != content:
+        raise UnknownCacheForm(f"CPU_ATTN cache strides {kv_cache.stride()}: block not contiguous")
+    keys, values = kv_cache.flatten(2).chunk(2, dim=2)
+    return keys, values
+
+
+def cpu_attn_form(builder: Any) -> CacheForm:
+    """CPU_ATTN packs keys and values for the instructions of its kernels."""
+    forms = {"vec": CPU_ATTN, "vec16": CPU_ATTN, "amx": CPU_ATTN_AMX}
+    if builder.isa not in forms:
+        raise UnknownCacheForm(f"CPU_ATTN's {builder.isa} cache form is not readable")
+    return forms[builder.isa]
 
 
 def read_rocm_attn(kv_cache: torch.Tensor, impl: Any) -> PagedKV:
@@ -101,16 +115,9 @@ def read_rocm_attn(kv_cache: torch.Tensor, impl: Any) -> PagedKV:
     return PagedKV.from_views(key, ROCM_ATTN_LAYOUTS[0], value, ROCM_ATTN_LAYOUTS[1])
 
 
-def read_rocm_aiter_fa(kv_cache: torch.Tensor, impl: Any) -> PagedKV:
-    """ROCM_AITER_FA: `[B, H, N, 2D]`, or with the shuffled layout two head slots.
-
-    Shuffled: keys `[B, H, D/x, N, x]`, values `[B, H, N/x, D, x]`.
-    """
-    from vllm._aiter_ops import rocm_aiter_ops
-
-    # the parent's own switch: with two KV heads both forms have the same shape
-    if not rocm_aiter_ops.is_shuffle_kv_cache_enabled():
-        return read_packed(kv_cache, impl)
+def read_shuffled(kv_cache: torch.Tensor, impl: Any) -> PagedKV:
+    """ROCM_AITER_FA with the shuffled layout: two head slots, keys `[B, H, D/x, N, x]`, values
+    `[B, H, N/x, D, x]`."""
     key, value = _two_slots(kv_cache, impl)
     blocks, block_size, heads, size = *key.shape[:2], impl.num_kv_heads, impl.head_size
     x = 16 // key.element_size()
@@ -124,9 +131,16 @@ def read_rocm_aiter_fa(kv_cache: torch.Tensor, impl: Any) -> PagedKV:
 
 
 def read_packed(kv_cache: torch.Tensor, impl: Any) -> PagedKV:
-    """ROCM_AITER_UNIFIED_ATTN, TRITON_ATTN: `[B, H, N, 2D]`, any strides."""
+    """ROCM_AITER_FA, ROCM_AITER_UNIFIED_ATTN, TRITON_ATTN: `[B, H, N, 2D]`, any strides."""
     _logical(kv_cache, impl.num_kv_heads, 2 * impl.head_size)
     return PagedKV.from_packed(kv_cache)
+
+
+def rocm_aiter_fa_form(builder: Any) -> CacheForm:
+    """The parent's own switch tells: with two KV heads both forms have the same shape."""
+    from vllm._aiter_ops import rocm_aiter_ops
+
+    return SHUFFLED if rocm_aiter_ops.is_shuffle_kv_cache_enabled() else PACKED
 
 
 def _logical(kv_cache: torch.Tensor, heads: int, content: int) -> tuple[int, int, int, int]:
@@ -146,13 +160,17 @@ def _two_slots(kv_cache: torch.Tensor, impl: Any) -> tuple[torch.Tensor, torch.T
     return key, value
 
 
-FORMS = {
-    "CPU_ATTN": CacheForm(read_cpu_attn, lambda: CPU_ATTN_LAYOUTS, refuse_cpu_isa, fp8=False),
-    "ROCM_ATTN": CacheForm(read_rocm_attn, lambda: ROCM_ATTN_LAYOUTS),
-    "ROCM_AITER_FA": CacheForm(
-        read_rocm_aiter_fa, rocm_aiter_fa_layouts, scales=rocm_aiter_fa_scales
-    ),
-    "ROCM_AITER_UNIFIED_ATTN": CacheForm(read_packed, lambda: PACKED_LAYOUTS),
-    "TRITON_ATTN": CacheForm(read_packed, lambda: PACKED_LAYOUTS),
+CPU_ATTN = CacheForm(read_cpu_attn, CPU_ATTN_LAYOUTS, fp8=False)
+CPU_ATTN_AMX = CacheForm(read_cpu_attn_amx, CPU_ATTN_AMX_LAYOUTS, fp8=False)
+ROCM_ATTN = CacheForm(read_rocm_attn, ROCM_ATTN_LAYOUTS)
+SHUFFLED = CacheForm(read_shuffled, SHUFFLED_LAYOUTS, scales=shuffled_scales)
+PACKED = CacheForm(read_packed, PACKED_LAYOUTS)
+
+FORMS: dict[str, FormOf] = {
+    "CPU_ATTN": cpu_attn_form,
+    "ROCM_ATTN": lambda builder: ROCM_ATTN,
+    "ROCM_AITER_FA": rocm_aiter_fa_form,
+    "ROCM_AITER_UNIFIED_ATTN": lambda builder: PACKED,
+    "TRITON_ATTN": lambda builder: PACKED,
 }
 """The parents that HK wraps, by the name of their registry member."""

@@ -44,11 +44,12 @@ NO_PLAN = Plan(refusal="metadata rebuilt by the engine")
 class HKImpl(Parent):  # type: ignore[misc]
     """Mixin over a parent's attention implementation."""
 
-    hk_form: ClassVar[CacheForm]
     hk_parent: ClassVar[Any]
     """vLLM's own backend."""
     hk_measured: ClassVar[bool]
     """Whether HK serves only where it is faster than the parent."""
+    _hk_form: CacheForm
+    """The form of its cache: HKBuilder tells it to the layers that HK serves."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -250,7 +251,7 @@ class HKImpl(Parent):  # type: ignore[misc]
             return arguments
         arguments["paged_kv"] = paged
         if self._hk_kv_dtype is not self._hk_dtype:
-            k_scale, v_scale = self.hk_form.scales(layer)
+            k_scale, v_scale = self._hk_form.scales(layer)
             arguments.update(k_scale=k_scale, v_scale=v_scale)
         return arguments
 
@@ -263,7 +264,7 @@ class HKImpl(Parent):  # type: ignore[misc]
         typed = kv_cache
         if self._hk_kv_dtype is not None and self._hk_kv_dtype is not kv_cache.dtype:
             typed = kv_cache.view(self._hk_kv_dtype)
-        cache = self.hk_form.read(typed, self)
+        cache = self._hk_form.read(typed, self)
         verdict = cache_verdict(self, cache.block_size)
         if not verdict:
             raise UnknownCacheForm(verdict.why)
@@ -276,7 +277,7 @@ class HKImpl(Parent):  # type: ignore[misc]
             self.do_kv_cache_update(layer, key, value, kv_cache, slots)
 
         form = (type(self), cache.dtype, kv_cache.shape, *cache.as_ints())
-        scales = self.hk_form.scales(layer)
+        scales = self._hk_form.scales(layer)
         cache_proof.prove(cache, self._hk_dtype, scales, [kv_cache[SPARE_BLOCK]], write, form)
 
 

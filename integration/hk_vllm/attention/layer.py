@@ -76,13 +76,13 @@ def attention_request(impl: Any, layer: dict[str, Any]) -> AttentionRequest:
 def cache_verdict(impl: Any, block_size: int) -> Verdict:
     """Whether HK reads the cache of `impl`, a layer that it serves, in blocks of `block_size`."""
     cached = impl._hk_kv_dtype
-    if cached is None or (cached is not impl._hk_dtype and not impl.hk_form.fp8):
+    if cached is None or (cached is not impl._hk_dtype and not impl._hk_form.fp8):
         return refused(f"kv_cache_dtype {impl._hk_cache_dtype}")
     request = replace(
         impl._hk_request,
         kv_dtype=cached,
         paged=True,
         block_size=block_size,
-        cache_layouts=impl.hk_form.layouts(),
+        cache_layouts=impl._hk_form.layouts,
     )
     return ask(request)

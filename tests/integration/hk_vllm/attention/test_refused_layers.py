@@ -144,6 +144,6 @@ def test_strict_refuses_an_unreadable_cache(
     hk_cpu: Any, environment: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment(HK_STRICT="1")
-    monkeypatch.setattr("vllm.v1.attention.backends.cpu_attn._get_attn_isa", lambda *args: "amx")
-    with pytest.raises(StrictError, match="amx cache form"):
+    monkeypatch.setattr("vllm.v1.attention.backends.cpu_attn._get_attn_isa", lambda *args: "vxe")
+    with pytest.raises(StrictError, match="vxe cache form"):
         Layer(hk_cpu)

@@ -110,7 +110,7 @@ def test_every_order_of_rows(layer: Layer, parts: Parts, says: bool) -> None:
 def test_every_order_of_rows_over_an_unreadable_cache(
     layer: Layer, parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with the AMX form of CPU_ATTN: extends stay with the parent, fresh rows do not."""
+    """As with forms of CPU_ATTN for other machines: extends stay, fresh rows do not."""
     monkeypatch.setattr(layer.builder, "_hk_cache_refusal", UNREADABLE)
     for rows in ORDERS:
         check(layer, rows, parts, Known(readable=False))
