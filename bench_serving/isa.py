@@ -1,4 +1,4 @@
-"""What an engine may find of the processor; imports nothing of HK."""
+"""Hides from an engine what its process is held below; imports nothing of HK."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ BEYOND: dict[str, dict[str, tuple[str, ...]]] = {
         "AVX512_CORE_AMX": AMX_FP16,
     },
 }
-"""By variable and value: what torch.cpu may no longer find. These are the values that hold a
-process to a level of HK's (hk_backend/bench/isa.py): torch has no name for those with bfloat16."""
+"""Names that torch.cpu may no longer find, by variable and value.
+
+Each value holds a process to a level of HK's (hk_backend/bench/isa.py): torch has no name for those
+with bfloat16."""
 
 
 def hide() -> None:

@@ -49,7 +49,7 @@ SAMPLES = (
     Sample("avx512_bf16", "test_linear_bf16.py", BF16, tests=0, interpreted=True),
     Sample("amx", "test_linear_bf16.py", BF16, tests=0, interpreted=True),
 )
-"""On the levels above AVX-512, tests of what they compute in another way; the other kernels are
+"""The levels above AVX-512 have tests of what they compute in another way. Their other kernels are
 compiled to the same instructions."""
 
 

@@ -30,7 +30,7 @@ def _one_thread(threads: None) -> None:
 
 
 def kinds() -> Iterator[tuple[str, str, str]]:
-    """What is multiplied in bfloat16: each format, rounding of activations and use of scales.
+    """Yield each format, rounding of activations and use of scales that is multiplied in bfloat16.
 
     Scales of channels and of tensors multiply the same sums: one of them stands for both.
     """

@@ -24,7 +24,7 @@ LIMITS = {
         ),
     },
 }
-"""By variable and value: the instruction sets that the value rules out.
+"""The instruction sets that each value of a variable rules out.
 
 Source of oneDNN's names: `dnnl_cpu_isa_t` in its include/oneapi/dnnl/dnnl_types.h.
 """
@@ -43,7 +43,7 @@ def usable_isas() -> list[str]:
 
 
 def why_not(isa: str) -> str:
-    """What keeps this process from `isa`: a variable that is set, or the machine.
+    """Return what keeps this process from `isa`: a variable that is set, or the machine.
 
     Empty if nothing does, or if the processor has no such instructions and nothing more is known.
     """
