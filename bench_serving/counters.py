@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
@@ -20,6 +21,8 @@ class RouteTotals:
     fallbacks: dict[str, Tally] = field(default_factory=dict)
     dummy: Tally = field(default_factory=Tally)
     captured: Tally = field(default_factory=Tally)
+    layers_left: dict[str, int] = field(default_factory=dict)
+    """Layers that the engine computes since its model was loaded, by reason."""
 
     @property
     def routed_share(self) -> float:
@@ -33,7 +36,8 @@ class RouteTotals:
         """The same of the tokens that were HK's to compute: not those that the engine computes
         faster, by measurement; 1 if all are."""
         left = {why for why in self.fallbacks if why.startswith(SLOWER)}
-        if left and left == set(self.fallbacks) and not self.served.calls:
+        reasons = {*self.fallbacks, *self.layers_left}
+        if not self.served.calls and reasons and all(why.startswith(SLOWER) for why in reasons):
             return 1.0
         others = {why: tally for why, tally in self.fallbacks.items() if why not in left}
         return RouteTotals(self.served, others).routed_share
@@ -50,6 +54,8 @@ def parse(text: str) -> dict[str, RouteTotals]:
     """The same from the text of `/metrics`."""
     routes: dict[str, RouteTotals] = {}
     for family in text_string_to_metric_families(text):
+        if family.name == "hk_backend_layers":
+            _parse_layers(family.samples, routes)
         field_name = {"hk_backend_calls": "calls", "hk_backend_tokens": "tokens"}.get(family.name)
         if field_name is None:
             continue
@@ -60,6 +66,14 @@ def parse(text: str) -> dict[str, RouteTotals]:
             tally = _tally(totals, sample.labels["outcome"], sample.labels["reason"])
             setattr(tally, field_name, getattr(tally, field_name) + int(sample.value))
     return routes
+
+
+def _parse_layers(samples: Iterable[Any], routes: dict[str, RouteTotals]) -> None:
+    for sample in samples:
+        reason = sample.labels.get("reason")
+        if sample.name.endswith("_total") and reason:
+            totals = routes.setdefault(sample.labels["route"], RouteTotals())
+            totals.layers_left[reason] = int(sample.value)
 
 
 def add(parts: Iterable[dict[str, RouteTotals]]) -> dict[str, RouteTotals]:
@@ -80,6 +94,8 @@ def add(parts: Iterable[dict[str, RouteTotals]]) -> dict[str, RouteTotals]:
             for left, right in pairs:
                 left.calls += right.calls
                 left.tokens += right.tokens
+            for why, layers in totals.layers_left.items():
+                into.layers_left[why] = into.layers_left.get(why, 0) + layers
     return total
 
 

@@ -66,6 +66,7 @@ class Results:
     calls: dict[str, int] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
     fallbacks: dict[str, Any] = field(default_factory=dict)
+    layers_left: dict[str, int] = field(default_factory=dict)
     answers: list[dict[str, str]] = field(default_factory=list)
     tokens_equal: bool = False
     max_logprob_diff: float | None = None
@@ -208,11 +209,14 @@ def _time_prefill(
 def _enter_totals(found: Results, totals: dict[str, RouteTotals]) -> None:
     for route, total in totals.items():
         on = total.served.calls > 0
-        why = "" if on else "; ".join(total.fallbacks) or "nothing was requested of it"
+        reasons = [*total.fallbacks, *total.layers_left]
+        why = "" if on else "; ".join(reasons) or "nothing was requested of it"
         found.routes[route] = {"on": on, "why": why, "routed_share": total.routed_share}
         found.routes[route]["share_of_hks"] = total.share_of_hks
         found.calls[route] = total.served.calls
         found.tokens[route] = total.served.tokens
+        for reason, layers in total.layers_left.items():
+            found.layers_left[reason] = found.layers_left.get(reason, 0) + layers
         for reason, tally in total.fallbacks.items():
             sums = found.fallbacks.setdefault(reason, asdict(Tally()))
             for name, count in asdict(tally).items():
@@ -229,6 +233,8 @@ def _print_results(
     for reason, tally in found.fallbacks.items():
         calls, tokens = str(tally["calls"]), str(tally["tokens"])
         routing.add_row(f"{engine.title}: {escape(reason)}", calls, tokens, "")
+    for reason, layers in found.layers_left.items():
+        routing.add_row(f"{engine.title}: {escape(reason)}", f"{layers} layers", "", "")
     console.print(routing)
     speed = Table(
         "dtype",

@@ -72,6 +72,29 @@ def test_the_share_of_what_was_hks_to_compute(
     assert totals.share_of_hks == share
 
 
+LEFT = (
+    METRICS
+    + f"""\
+# HELP hk_backend_layers_total Layers of loaded models
+# TYPE hk_backend_layers_total counter
+hk_backend_layers_total{{outcome="served",reason="",route="attention"}} 30.0
+hk_backend_layers_total{{outcome="fallback",reason="{SLOWER}",route="linear"}} 121.0
+"""
+)
+
+
+def test_layers_that_the_engine_computes_faster_are_none_of_hks() -> None:
+    """Such layers are decided once and count no calls; a layer left for another reason does."""
+    linear = counters.parse(LEFT)["linear"]
+    assert linear.layers_left == {SLOWER: 121}
+    assert linear.share_of_hks == 1.0
+    assert counters.parse(LEFT)["attention"].layers_left == {}
+    twice = counters.add([counters.parse(LEFT), counters.parse(LEFT)])["linear"]
+    assert twice.layers_left == {SLOWER: 242}
+    odd = counters.RouteTotals(layers_left={SLOWER: 1, "odd": 1})
+    assert odd.share_of_hks == 0.0
+
+
 def test_servers_add_up() -> None:
     total = counters.add([counters.parse(METRICS), counters.parse(METRICS)])["attention"]
     assert (total.served.calls, total.served.tokens) == (60, 1800)

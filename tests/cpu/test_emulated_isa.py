@@ -36,6 +36,7 @@ class Sample:
 
 
 BF16 = {"pack", "prepare", "row_max", "multiply", "multiply_skinny"}
+PAIRS = "test_attention_pairs.py::test_splits"
 SAMPLES = (
     Sample("avx512", "test_linear_integers.py", {"prepare", "multiply"}, interpreted=True),
     Sample("avx512", "test_attention_shapes.py", {"run"}),
@@ -48,6 +49,8 @@ SAMPLES = (
     Sample("avx512", "test_quantize.py", {"quantize_row"}),
     Sample("avx512_bf16", "test_linear_bf16.py", BF16, tests=0, interpreted=True),
     Sample("amx", "test_linear_bf16.py", BF16, tests=0, interpreted=True),
+    Sample("avx512_bf16", PAIRS, {"run", "join"}, tests=0, interpreted=True),
+    Sample("amx", PAIRS, {"run", "join"}, tests=0, interpreted=True),
 )
 """The levels above AVX-512 have tests of what they compute in another way. Their other kernels are
 compiled to the same instructions."""
