@@ -19,7 +19,8 @@ from hk_backend.engine.evidence import SLOWER
 from hk_backend.routing.routes import Tally
 
 KEYS = {
-    "model", "device", "routes", "calls", "tokens", "fallbacks", "answers",
+    "model", "device", "routes", "calls", "tokens", "fallbacks",
+    "layers_left", "answers",
     "tokens_equal", "max_logprob_diff", "prefill_tok_s", "ttft_ms",
 }  # fmt: skip
 
