@@ -27,7 +27,7 @@ def test_json_of_a_healthy_machine() -> None:
     assert data["findings"] == []
     assert data["skipped"] == {"libnuma": "vLLM's CPU build is not installed"}
     assert len(data["passed"]) == len(doctor.CHECKS) - 1
-    assert set(data["facts"]) == {"installation", "code_objects", "hip_library", "ray"}
+    assert set(data["facts"]) == {"installation", "device", "code_objects", "hip_library", "ray"}
 
 
 def test_what_is_named_for_people() -> None:

@@ -13,6 +13,8 @@ from tests.ops.cases import Call, Case, arguments, int32, make
 from tests.ops.oracle import check_result, expected
 from tests.ops.strategies import DTYPES
 
+FLOAT_WEIGHTS = torch.float32
+"""The bounds of kernels that hand softmax weights on in float32, whatever this processor does."""
 Result = tuple[torch.Tensor, torch.Tensor]
 """Output in the dtype of the query, log-sum-exp in float32."""
 
@@ -137,12 +139,24 @@ FAULTS: dict[str, tuple[Case, Callable[[Call], Result]]] = {
 def test_every_fault_is_caught(fault: str, dtype: torch.dtype) -> None:
     case, faulty = FAULTS[fault]
     call = make(case.but(dtype=dtype))
-    want = expected(call)
+    want = expected(call, FLOAT_WEIGHTS)
     out, lse = exact(call)
     check_result(want, out, lse, out)  # the same call without the fault passes
     wrong_out, wrong_lse = faulty(call)
     with pytest.raises(AssertionError):
         check_result(want, wrong_out, wrong_lse, out)
+
+
+@pytest.mark.parametrize("fault", [name for name in FAULTS if name != "one element times 1.02"])
+def test_bounds_of_rounded_weights_catch_every_fault(fault: str) -> None:
+    """Weights in bfloat16 may move an element whose terms cancel by more than 2%, and no more."""
+    case, faulty = FAULTS[fault]
+    call = make(case.but(dtype=torch.bfloat16))
+    want = expected(call, torch.bfloat16)
+    out, lse = exact(call)
+    check_result(want, out, lse, out)
+    with pytest.raises(AssertionError):
+        check_result(want, *faulty(call), out)
 
 
 SPLIT = Case(lengths=((3, 300),), num_heads=8, causal=False, sinks=True)
@@ -185,7 +199,7 @@ JOINS: dict[str, dict[str, int | bool]] = {
 @pytest.mark.parametrize("fault", JOINS)
 def test_every_faulty_join_of_splits_is_caught(fault: str, dtype: torch.dtype) -> None:
     call = make(SPLIT.but(dtype=dtype))
-    want = expected(call)
+    want = expected(call, FLOAT_WEIGHTS)
     out, lse = joined(call, splits=3)
     check_result(want, out, lse, out)
     wrong_out, wrong_lse = joined(call, **JOINS[fault])
@@ -210,7 +224,7 @@ def test_float32_bounds_catch_inputs_rounded_to_float16(part: str) -> None:
 def test_half_precision_bounds_catch_an_output_rounded_twice_to_less(dtype: torch.dtype) -> None:
     """One rounding is allowed: an output that lost one more bit is not."""
     call = make(PACKED.but(dtype=dtype))
-    want = expected(call)
+    want = expected(call, FLOAT_WEIGHTS)
     _, lse = exact(call)
     step = torch.finfo(dtype).eps * 2
     exponent = want.out.abs().clamp(min=1e-30).log2().floor().exp2()

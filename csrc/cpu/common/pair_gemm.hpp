@@ -44,24 +44,12 @@ struct PairTile : RegisterTile<rows> {
     for (int64_t k = begin; k < end; k += 2, column += 2 * NR) add_step(*this, a, a_row, column, k);
   }
 
-  // The same of a tile's whole depth. A sum waits six clocks for itself, so that few rows have a
-  // second set of sums, and both take turns along K. `step` runs after every slab of 32 elements.
+  // The same of a tile's whole depth; `step` runs after every slab of 32 elements.
   template <class F>
   HK_INLINE void multiply_deep(const uint16_t* a, int64_t a_row, const uint16_t* b, int64_t begin,
                                int64_t end, F step) {
-    constexpr bool two_sets = rows <= 5;
-    PairTile<rows> other;
-    if constexpr (two_sets) other.zero();
-    const uint16_t* column = b + begin * NR;
     for (int64_t slab = begin; slab < end; slab += 32, step())
-#pragma GCC unroll 4
-      for (int64_t k = slab; k < slab + 32; k += 4, column += 4 * NR) {
-        add_step(*this, a, a_row, column, k);
-        add_step(two_sets ? other : *this, a, a_row, column + 2 * NR, k + 2);
-      }
-    if constexpr (two_sets)
-      for (int r = 0; r < rows; ++r)
-        for (int v = 0; v < NV; ++v) at[r][v] += other.at[r][v];
+      multiply(a, a_row, b, slab, slab + 32);
   }
 
  private:

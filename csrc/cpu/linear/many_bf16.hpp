@@ -70,7 +70,8 @@ HK_INLINE void add_scaled(const float* products, const BlockFactors& factors, in
     const vec factor = splat(of_rows ? weight * of_rows[r] : weight);
     for (int v = 0; v < NR; v += VL) {
       const vec before = first ? vec{} : load(sums + v);
-      store(sums + v, load(products + v) * factor + before);
+      // The compiler would fuse it for some rows only, and equal rows would have other bits.
+      store(sums + v, _mm512_fmadd_ps(load(products + v), factor, before));
     }
   }
 }
