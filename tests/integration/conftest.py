@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 pytest.register_assert_rewrite("tests.integration.shared")
 
 
+@pytest.fixture(autouse=True)
+def configuration() -> None:
+    """The environment of this test is read anew: an earlier test of the process may have left the
+    answers of its own, and a layer that is measured then runs the engine's kernels."""
+    get_config.cache_clear()
+
+
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Set HK_* variables and have them read again."""
