@@ -109,7 +109,7 @@ class ItemKernel {
     return clip({keys.begin - tile, keys.end - tile}, 0, kTileKeys);
   }
 
-  // What a product of Q and K is multiplied by, to be a score in units of log2 (of 1 with a cap).
+  // The factor that turns a product of Q and K into a score in units of log2 (of 1 with a cap).
   HK_INLINE float score_factor() const {
     float factor = args_.scale;
     if (args_.k_scale) factor *= args_.k_scale[item_.kv_head * args_.k_scale_stride];
