@@ -20,6 +20,7 @@ import pytest
 
 from hk_backend import machine
 from hk_backend.devices.cpu.isas import LIMITS, usable_isas
+from hk_backend.routing import metrics_directory
 from tests.budget import Ledger
 from tests.install.pythons import builds
 from tests.seed import VARIABLE, seed
@@ -50,6 +51,28 @@ def own_logger() -> Generator[None, None, None]:
     """Where an engine's plugin is registered it takes our logger: it is given back."""
     yield
     logging.getLogger("hk_backend").parent = logging.getLogger()
+
+
+@pytest.fixture(autouse=True)
+def same_variables() -> Generator[None, None, None]:
+    """A test that leaves HK_* variables otherwise than it found them fails: they would decide how
+    later tests of the process run."""
+    before = hk_variables()
+    yield
+    left = hk_variables()
+    for name in before.keys() | left.keys():
+        os.environ.pop(name, None)
+    os.environ.update(before)
+    assert left == before
+
+
+def hk_variables() -> dict[str, str]:
+    """All but the folder of metrics, which a process sets for its children when it first counts."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith("HK_") and name != metrics_directory.VARIABLE
+    }
 
 
 @pytest.hookimpl(wrapper=True)

@@ -22,9 +22,12 @@ from tests.models import ROOT
 
 
 @pytest.fixture(autouse=True)
-def own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A folder of its own. The command changes the environment of the process that it is."""
-    with monkeypatch.context() as patched:
+def own_environment(tmp_path: Path) -> Iterator[None]:
+    """A folder of its own. The command changes the environment of the process that it is.
+
+    The test's `monkeypatch` is undone before this: the variables end as they began.
+    """
+    with pytest.MonkeyPatch.context() as patched:
         for name in ("HK_BACKEND", "HK_DEVICE", "HK_EVIDENCE", "HK_MEASURE_SECONDS"):
             patched.setenv(name, "")
             patched.delenv(name)
