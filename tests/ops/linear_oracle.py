@@ -39,7 +39,8 @@ def flushes_denormals(layer: Layer) -> bool:
         return False
     if layer.activations == "none":
         return layer.format not in ("fp16", "fp32") and layer.x.dtype == torch.bfloat16
-    return not layer.activations.startswith("mx") or layer.format == "mxfp8"
+    in_integers = layer.activations.startswith("mx") and layer.format != "mxfp8"
+    return not in_integers or device_for("cpu").name == "cpu:amx"
 
 
 @one_thread()

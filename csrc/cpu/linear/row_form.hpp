@@ -23,6 +23,9 @@ constexpr bool has_slabs() {
 }
 
 HK_INLINE bool multiplies_integers(RowForm form, [[maybe_unused]] const LinearArgs& args) {
+  // AMX multiplies bfloat16 at four times the rate of integers in vectors. Its integer tiles would
+  // not gain on that: between two of them 32 x 32 sums have to be scaled in vectors.
+  if (kHasTiles) return false;
 #if defined(__AVX512F__)
   // On Intel the two ports that multiply also add: without dot products floats take fewer clocks.
   if (form == RowForm::words) return args.dot_products;
@@ -68,6 +71,16 @@ HK_INLINE RowForm row_form(const LinearArgs& args, int64_t rows) {
     });
   if (multiplies_integers(form, args)) return form;
   return kHasPairs && is_exact_in_bf16(args) ? RowForm::bf16 : RowForm::floats;
+}
+
+// Rows of bfloat16 in one block along K are copied for nothing, unless each begins in the same set
+// of the first cache, which has twelve places. AMX would read rows behind the last one.
+inline bool takes_in_place(const LinearArgs& args, int64_t rows) {
+  constexpr int64_t kSetsPeriod = 4096;
+  if (kHasTiles || args.activations != Activations::none) return false;
+  if (rows <= skinny_rows(args) || row_form(args, rows) != RowForm::bf16) return false;
+  const int64_t row_bytes = int64_t(sizeof(uint16_t)) * args.x_row;
+  return args.k % kSlabK == 0 && args.k <= pair_block(args.k) && row_bytes % kSetsPeriod != 0;
 }
 
 }  // namespace hk::cpu::HK_ISA
