@@ -43,6 +43,7 @@ TABLES: dict[str, dict[str, Signature | None]] = {
     "linear_kernels": {
         "panel_columns": None,
         "skinny_rows": (INTEGER, INTEGER),
+        "takes_in_place": (INTEGER, INTEGER, INTEGER),
         "panel_bytes": (INTEGER, INTEGER, INTEGER),
         "pack": (None, INTEGER, INTEGER, INTEGER),
         "row_max": (FLOAT, INTEGER, INTEGER),

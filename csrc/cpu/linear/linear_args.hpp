@@ -53,12 +53,14 @@ struct LinearArgs {
 // so that the rows of one block of K are neighbours; as bfloat16 likewise, in blocks of
 // pair_block(k) elements (row_form.hpp).
 // `first` is the row of X that row 0 is. Behind `data` a tile may read `kReadPast` more rows.
+// Rows that are `in_place` are read from X itself.
 struct PreparedRows {
   static constexpr int64_t kReadPast = 15;
   float* data;
   float* factors;        // [rows]: what a row of accumulators is multiplied by
   float* block_factors;  // [ceil(k / 128)][rows], or null: what its share of a block is
   int64_t first, rows;
+  bool in_place;
 };
 
 // A share of the large multiply: some prepared rows times some panels of columns.
@@ -97,6 +99,8 @@ struct RowsArgs {
 struct LinearKernels {
   int64_t panel_columns;                      // NR
   int64_t (*skinny_rows)(const LinearArgs&);  // up to here multiply_skinny is faster
+  // Whether so many rows need no preparation: the multiply takes them as they lie in X.
+  bool (*takes_in_place)(const LinearArgs&, int64_t rows);
   int64_t (*panel_bytes)(Format, int64_t k);
   void (*pack)(const PackArgs&, int64_t panel_begin, int64_t panel_end);
   // Largest absolute value of a row, NaN if it holds one: for Activations::tensor.

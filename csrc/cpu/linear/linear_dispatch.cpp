@@ -46,14 +46,19 @@ PreparedRows prepare_rows(const LinearKernels& kernels, const LinearArgs& args, 
   thread_local Scratch scratch;
   const int64_t blocks = ceil_div(args.k, kScaleBlock);
   const int64_t of_row = ceil_div(args.k, kBlockK) * kBlockK;
-  const int64_t floats = rows * of_row + PreparedRows::kReadPast * kMostPairBlock / 2;
+  const bool in_place = kernels.takes_in_place(args, rows);
+  const int64_t floats =
+      in_place ? 0 : rows * of_row + PreparedRows::kReadPast * kMostPairBlock / 2;
   const bool by_blocks = args.activations == Activations::token_block;
   const int64_t factors = rows * (by_blocks ? 1 + blocks : 1);
   auto* data = static_cast<float*>(scratch.at_least(int64_t(sizeof(float)) * (floats + factors)));
-  const PreparedRows prepared{data, data + floats, by_blocks ? data + floats + rows : nullptr,
-                              first, rows};
-  for_each_row(args, rows, threads,
-               [&](int64_t row) { kernels.prepare(args, prepared, row, tensor_max); });
+  const PreparedRows prepared{data,  data + floats, by_blocks ? data + floats + rows : nullptr,
+                              first, rows,          in_place};
+  if (in_place)
+    std::fill_n(prepared.factors, rows, 1.0f);
+  else
+    for_each_row(args, rows, threads,
+                 [&](int64_t row) { kernels.prepare(args, prepared, row, tensor_max); });
   return prepared;
 }
 

@@ -147,8 +147,8 @@ void look_up(const RowsArgs& args, int64_t i, float* row);
 
 extern const LinearKernels linear_kernels;
 const LinearKernels linear_kernels{
-    NR,       skinny_rows,     panel_bytes, pack, row_max, prepare, scratch_bytes,
-    multiply, multiply_skinny, look_up,
+    NR,      skinny_rows,   takes_in_place, panel_bytes,     pack,    row_max,
+    prepare, scratch_bytes, multiply,       multiply_skinny, look_up,
 };
 
 }  // namespace hk::cpu::HK_ISA

@@ -140,7 +140,7 @@ struct PairPanel {
   static constexpr int64_t tile_rows = kHasTiles ? 2 * kTileRows : kPairRows, row_unit = kTileRows;
 
   explicit PairPanel(const LinearArgs& args)
-      : block_(pair_block(args.k)),
+      : x_(static_cast<const uint16_t*>(args.x)), x_row_(args.x_row), block_(pair_block(args.k)),
         scaled_(args.block_scales || args.activations == Activations::token_block) {
     with_weight_format(args.format, [&](auto weight) {
       using W = decltype(weight);
@@ -156,13 +156,19 @@ struct PairPanel {
     return out;
   }
   HK_INLINE void multiply(const Tile& t) const {
-    const auto* rows = reinterpret_cast<const uint16_t*>(t.prepared.data);
-    const auto* a = rows + t.slab * kSlabK * t.prepared.rows + t.row * block_;
     const auto* b = static_cast<const uint16_t*>(t.panel);
     const int64_t all_rows = t.prepared.rows, block = t.slab / kSlabsPerScale;
     const float* row_factors = t.prepared.block_factors;
     if (row_factors) row_factors += block * all_rows + t.row;
-    const PairOperands of{a, block_, b, {block_scales_, row_factors, all_rows}};
+    PairOperands of{nullptr, 0, b, {block_scales_, row_factors, all_rows}};
+    if (t.prepared.in_place) {
+      of.a = x_ + (t.prepared.first + t.row) * x_row_ + t.slab * kSlabK;
+      of.a_row = x_row_;
+    } else {
+      of.a = reinterpret_cast<const uint16_t*>(t.prepared.data) + t.slab * kSlabK * all_rows +
+             t.row * block_;
+      of.a_row = block_;
+    }
 #if defined(__AMX_BF16__)
     if (t.rows > kTileRows) return (scaled_ ? multiply_tiles_scaled<2> : multiply_tiles<2>)(t, of);
     (scaled_ ? multiply_tiles_scaled<1> : multiply_tiles<1>)(t, of);
@@ -174,7 +180,8 @@ struct PairPanel {
  private:
   void (*expand_)(const uint8_t* slab, int64_t slabs, uint16_t* out) = nullptr;
   const float* block_scales_ = nullptr;
-  int64_t block_;
+  const uint16_t* x_;
+  int64_t x_row_, block_;
   bool scaled_;
 };
 
