@@ -12,9 +12,10 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from rich.table import Table
 from bench_serving import counters
 from bench_serving.counters import RouteTotals
 from bench_serving.engines import Engine
+from bench_serving.idle import wait_until_idle
 from bench_serving.requests import Answer, Client
 from bench_serving.server import Backend, Server, differences, relevant_environment
 from bench_serving.smollm2 import MODEL, ensure_checkpoint
@@ -121,7 +123,9 @@ def run(
             clients = {backend: Client(server, engine) for backend, server in servers.items()}
             if name == "fp32":
                 _compare_answers(clients, found, console)
-            samples = _time_prefill(clients, prompt_tokens, rounds, name, console)
+            processes = [server.process for server in servers.values()]
+            settle = partial(wait_until_idle, processes)
+            samples = _time_prefill(clients, settle, prompt_tokens, rounds, name, console)
             record["ttft_s"][name] = samples
             for backend, seconds in samples.items():
                 median = statistics.median(seconds)
@@ -187,14 +191,25 @@ def _compare_answers(clients: dict[Backend, Client], found: Results, console: Co
 
 
 def _time_prefill(
-    clients: dict[Backend, Client], prompt_tokens: int, rounds: int, name: str, console: Console
+    clients: dict[Backend, Client],
+    settle: Callable[[], bool],
+    prompt_tokens: int,
+    rounds: int,
+    name: str,
+    console: Console,
 ) -> dict[Backend, list[float]]:
-    """Seconds to the first token of fresh random prompts, the same for each backend, in turn."""
+    """Seconds to the first token of fresh random prompts, the same for each backend, in turn.
+
+    Args:
+        settle: waits until no server uses the cores; returns whether none does.
+    """
+    disturbed = 0
     samples: dict[Backend, list[float]] = {backend: [] for backend in clients}
     for turn in range(-1, rounds):  # round -1 warms up
         # a text, not the number: seeds 1 and -1 are the same, and a repeated prompt is cached
         prompt = random.Random(f"{name} {turn}").choices(ORDINARY_TOKENS, k=prompt_tokens)
         for backend in order_of_round(list(clients), turn):
+            disturbed += not settle()
             seconds = clients[backend].time_to_first_token(prompt)
             if turn >= 0:
                 samples[backend].append(seconds)
@@ -203,6 +218,9 @@ def _time_prefill(
             console.print(
                 f"{name} prefill of {prompt_tokens} tokens, {turn + 1}/{rounds}: {latest}"
             )
+    if disturbed:
+        said = f"{disturbed} prompts were timed while a server still used the cores"
+        console.print(f"[yellow]{said}[/yellow]")
     return samples
 
 

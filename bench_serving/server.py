@@ -131,6 +131,17 @@ class Server:
             _signal_group(process.pid, signal.SIGKILL)
             process.wait()
 
+    @property
+    def process(self) -> int:
+        """The id of its first process.
+
+        Raises:
+            ServerError: it has ended.
+        """
+        self.check_alive()
+        assert self._process is not None
+        return self._process.pid
+
     def threads(self) -> str:
         """The cores that the server's compute threads are bound to, as its log says."""
         return self.engine.cores(self.log.read_text()) or NOT_BOUND

@@ -7,7 +7,8 @@ from typing import Any
 from sglang.srt.managers.scheduler import Scheduler
 
 from hk_backend.engine import loggers
-from hk_backend.engine.evidence import requests_run, say_measured
+from hk_backend.engine.evidence import requests_run
+from hk_backend.engine.loaded import model_is_loaded
 from hk_backend.engine.patching import wrap
 
 logger = loggers.of("sglang", "plugin")
@@ -20,6 +21,6 @@ def install() -> None:
 
 def _run(original: Any, scheduler: Any) -> Any:
     """All models of the server are loaded, and a draft model shares their time to measure."""
-    say_measured("SGLang", logger)
+    model_is_loaded("SGLang", logger, scheduler.device)
     requests_run()
     return original(scheduler)

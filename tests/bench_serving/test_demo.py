@@ -143,7 +143,14 @@ def test_other_log_probabilities_are_a_failure(shift: float) -> None:
 
 def test_prompts_are_the_same_for_both_and_never_the_same_twice() -> None:
     both, log = clients()
-    samples = demo._time_prefill(both, 32, rounds=4, name="fp32", console=quiet())
+    waited: list[int] = []  # prompts timed before each wait
+
+    def settle() -> bool:
+        waited.append(len(log))
+        return True
+
+    samples = demo._time_prefill(both, settle, 32, rounds=4, name="fp32", console=quiet())
+    assert waited == list(range(10))
     assert {backend: len(seconds) for backend, seconds in samples.items()} == {"stock": 4, "hk": 4}
     rounds = [log[i : i + 2] for i in range(0, len(log), 2)]
     assert len(rounds) == 5  # the first warms up
@@ -151,3 +158,12 @@ def test_prompts_are_the_same_for_both_and_never_the_same_twice() -> None:
     assert len({first[1] for first, _ in rounds}) == 5
     order = [first[0] for first, _ in rounds[1:]]
     assert order == ["stock", "hk", "stock", "hk"]
+
+
+def test_prompts_that_a_server_disturbed_are_counted() -> None:
+    both, _ = clients()
+    answers = iter([True, False, False] * 4)
+    printed = Console(record=True, width=120)
+    demo._time_prefill(both, lambda: next(answers), 32, rounds=2, name="fp32", console=printed)
+    said = "4 prompts were timed while a server still used the cores"
+    assert said in printed.export_text()

@@ -13,7 +13,8 @@ from vllm.v1.attention.backend import AttentionCGSupport, AttentionMetadataBuild
 from hk_backend.engine import loggers, named_device
 from hk_backend.engine.attention import Step, survive
 from hk_backend.engine.cache_proof import UnknownCacheForm
-from hk_backend.engine.evidence import Decision, say_measured
+from hk_backend.engine.evidence import Decision
+from hk_backend.engine.loaded import model_is_loaded
 from hk_backend.engine.rows import Selection, prefill_tokens, split_rows
 from hk_backend.engine.strict import refuse
 from hk_vllm.attention.batch import (
@@ -99,7 +100,7 @@ class HKBuilder(Parent):  # type: ignore[misc]
             impl._hk_cache_refusal = self._hk_cache_refusal
         decisions = [impl._hk_decision for impl in impls]
         self._hk_decisions = {each.kind: each for each in decisions}.values()
-        say_measured("vLLM", logger)
+        model_is_loaded("vLLM", logger, self.device.type)
         for why in () if impls else refusals(vllm_config, layer_names):
             said = "hk_backend: no attention layer is computed by HK: %s"
             logger.log(named_device.level(served=0), said, why)

@@ -20,13 +20,13 @@ from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 from vllm.platforms import current_platform
 
 from hk_backend.engine import loggers
-from hk_backend.engine.evidence import say_measured
 from hk_backend.engine.linear.account import account as account_layers
 from hk_backend.engine.linear.account import tables_as_heads as heads_among
 from hk_backend.engine.linear.folded import check_fold
 from hk_backend.engine.linear.heads import asking, quantization_of
 from hk_backend.engine.linear.reloaded import check_reload
 from hk_backend.engine.linear.route import ROUTE, is_attached, tell_dummy_runs
+from hk_backend.engine.loaded import model_is_loaded
 from hk_backend.engine.patching import MARK, wrap
 from hk_vllm import compile_key
 from hk_vllm.linear.head import asked_of, share_table, why_table_stays
@@ -55,7 +55,7 @@ def _load(
         account(model)
         if why := share_table(model, why_table_stays(vllm_config)):
             logger.warning("hk_backend: the embedding keeps its table in 16 bits: %s", why)
-        say_measured("vLLM", logger)
+        model_is_loaded("vLLM", logger, current_platform.device_type)
     return model
 
 

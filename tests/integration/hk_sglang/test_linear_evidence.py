@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -139,8 +140,8 @@ def test_requests_run_when_the_scheduler_begins(
     from sglang.srt.managers.scheduler import Scheduler
 
     loaded(linear_layers)
-    with caplog.at_level("INFO"), pytest.raises(AttributeError):  # of a scheduler without a device
-        Scheduler.run_event_loop(object())
+    with caplog.at_level("INFO"), pytest.raises(AttributeError):  # it has nothing else
+        Scheduler.run_event_loop(SimpleNamespace(device="cuda"))
     [line] = [each for each in caplog.messages if "measured 1 kind of linear layers" in each]
     assert "1 by HK, 0 by SGLang" in line
     other = loaded(linear_layers, torch.float16)
