@@ -18,6 +18,8 @@
 // Causal and window masks leave each row one contiguous range of keys: panels outside it are not
 // computed, and only rows whose range ends inside a tile are masked.
 
+#include <type_traits>
+
 #include "attention/products.hpp"
 #include "attention/softmax.hpp"
 #include "attention/tile_pack.hpp"
@@ -131,6 +133,11 @@ class ItemKernel {
 
   template <class T>
   HK_INLINE void load_query_row(const typename T::type* from, operand* to) const {
+    if constexpr (std::is_same_v<T, BF16> && !Products::kScalesQuery)
+      if (args_.query_channel == 1) {
+        std::memcpy(to, from, sizeof(operand) * head_size_);
+        return;
+      }
     for (int64_t c = 0; c < head_size_; c += 8) {
       f8 x;
       if (args_.query_channel == 1)

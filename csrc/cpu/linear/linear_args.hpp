@@ -18,7 +18,7 @@ constexpr int64_t kSlabK = 32;        // elements along K that are packed togeth
 constexpr int64_t kScaleBlock = 128;  // rows and columns under one fp8 block scale
 constexpr int64_t kBlockK = 128;      // elements along K that a large multiply takes at a time
 
-constexpr int64_t kMostPairBlock = 1024;  // the same in bfloat16, at most
+constexpr int64_t kMostPairBlock = 1536;  // the same in bfloat16, at most
 
 constexpr bool is_mx(Format f) { return f >= Format::mx8; }
 constexpr bool is_fp8(Format f) { return f == Format::f8e4m3fn || f == Format::f8e4m3fnuz; }

@@ -32,15 +32,13 @@ inline void store_rows(const LinearArgs& args, const Columns& columns, int64_t r
     using element = typename T::type;
     auto* out = static_cast<element*>(args.out) + row * args.out_row + columns.first;
     for (int64_t r = 0; r < num_rows; ++r, out += args.out_row, sums += NR) {
-      element rounded[NR];
+      // Whole rows go straight to memory: read back at once, two stores would have to retire first.
+      element part[NR];
+      element* to = columns.count == NR ? out : part;
       for (int v = 0; v < NR; v += VL)
-        store_run<T>(rounded + v,
-                     load(sums + v) * splat(row_factors[r]) * load(columns.factors + v) +
-                         load(columns.bias + v));
-      if (columns.count == NR)
-        std::memcpy(out, rounded, sizeof(rounded));
-      else
-        std::memcpy(out, rounded, sizeof(element) * columns.count);
+        store_run<T>(to + v, load(sums + v) * splat(row_factors[r]) * load(columns.factors + v) +
+                                 load(columns.bias + v));
+      if (to == part) std::memcpy(out, part, sizeof(element) * columns.count);
     }
   });
 }

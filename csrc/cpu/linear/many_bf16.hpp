@@ -1,7 +1,7 @@
 // Many rows in bfloat16: a panel of pairs along K times rows of bfloat16, where both hold their
 // values exactly. Float32 scales multiply sums: of all of K, or of one block of 128 elements.
 //
-//   for each block of K (up to 1024 elements):                  A and the panel in L2
+//   for each block of K (up to 1536 elements):                  A and the panel in L2
 //     AMX:      2 x 2 tiles of 16 x 16 sums
 //     vectors:  14 x 32 sums in registers
 //
