@@ -15,6 +15,7 @@ from hk_backend.kernels.entry import Fact
 from hk_backend.kernels.masks import NO_MASK
 from hk_backend.timing import calibration, model, standard
 from hk_backend.timing.busiest import Busiest, busiest
+from hk_backend.timing.launch import trace
 
 ARCH = "gfx950"
 KEYS = ("packed", "paged", "split", "tokens")
@@ -178,7 +179,7 @@ def _row(case: Case) -> Row:
     shape = case.panel.shapes[case.size]
     try:
         entry, launch = standard.serving(case.kernels, shape, compute_units())
-        found = model.time(model.trace(launch, threads=1))
+        found = model.time(trace(launch, threads=1))
     except (RuntimeError, ValueError) as error:
         return Row(case, error=str(error))
     return Row(case, entry.name, found.flops_per_second / 1e12, found.microseconds, busiest(found))

@@ -23,8 +23,9 @@ from hk_backend import machine
 from hk_backend.bench.tables import markdown
 from hk_backend.cli import status
 from hk_backend.quantize.errors import QuantizeError
-from hk_backend.quantize.perplexity import WINDOW, read_text, windows
+from hk_backend.quantize.perplexity import windows
 from hk_backend.quantize.source import weight_files
+from hk_backend.quantize.text import WINDOW, read_text
 
 CONTEXT = 2048
 """Of the servers, `demo_arguments` of `bench_serving.engines`."""

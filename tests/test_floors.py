@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -88,6 +89,24 @@ def upward_imports(root: Path, rooms: Mapping[str, int]) -> list[str]:
     return found
 
 
+def import_circle(root: Path) -> list[str]:
+    """Modules that import each other in a circle, the first of them again at the end; or none."""
+    every = list(imports(root))
+    modules = {module for module, _ in every}
+    graph: dict[str, set[str]] = {module: set() for module in modules}
+    for module, imported in every:
+        names = imported.name, imported.name.rpartition(".")[0]
+        target = next((name for name in names if name in modules), module)
+        if target != module:
+            graph[module].add(target)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        circle: list[str] = error.args[1]
+        return circle
+    return []
+
+
 def foreign_imports(root: Path) -> list[str]:
     """Engines below integration, or another plugin's; torch in the room of kernels."""
     found = []
@@ -151,6 +170,10 @@ def test_imports_go_down(rooms: dict[str, int]) -> None:
     assert not upward_imports(ROOT, rooms)
 
 
+def test_no_modules_import_each_other() -> None:
+    assert not import_circle(ROOT)
+
+
 def test_no_room_knows_what_it_must_not() -> None:
     assert not foreign_imports(ROOT)
     assert not foreign_includes(ROOT)
@@ -187,6 +210,20 @@ def test_an_import_upwards_is_seen(
     (found,) = upward_imports(tree(tmp_path, path, text), rooms)
     assert found.startswith(path)
     assert "is not below" in found
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("from hk_backend.quantize import job", "from hk_backend.quantize.head import check"),
+        ("import hk_backend.quantize.job", "def f():\n    from hk_backend.quantize import head"),
+    ],
+)
+def test_a_circle_is_seen(one: str, other: str, tmp_path: Path) -> None:
+    tree(tmp_path, "hk_backend/quantize/head.py", one)
+    assert not import_circle(tmp_path)
+    tree(tmp_path, "hk_backend/quantize/job.py", other)
+    assert {"hk_backend.quantize.head", "hk_backend.quantize.job"} == set(import_circle(tmp_path))
 
 
 def test_a_room_without_a_floor_is_seen(rooms: dict[str, int], tmp_path: Path) -> None:

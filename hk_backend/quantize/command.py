@@ -56,7 +56,7 @@ def _quantize(
         console.print(f"{headless}: it is only calibrated on", soft_wrap=True, markup=False)
         text = None
     if text is not None:
-        from hk_backend.quantize.perplexity import read_text
+        from hk_backend.quantize.text import read_text
 
         # report an unreadable text now, not after an hour
         read_text(text, model, job.source.vocabulary)

@@ -20,13 +20,13 @@ from hk_backend.quantize.folding import fold
 from hk_backend.quantize.head import check_embedding, check_head
 from hk_backend.quantize.method import Method
 from hk_backend.quantize.output import CALIBRATED, SHARDS, Output, finished_settings
-from hk_backend.quantize.perplexity import read_text, window_of
 from hk_backend.quantize.plan import Item, Plan, Shard, make_plan
 from hk_backend.quantize.recipe import RECIPES
 from hk_backend.quantize.served import Serving
 from hk_backend.quantize.settings import Settings
 from hk_backend.quantize.source import Source, open_source
 from hk_backend.quantize.stream import check_streams
+from hk_backend.quantize.text import read_text, window_of
 from hk_backend.terms.folds import FOLD_KEY, NONE
 
 Advance = Callable[[str, int], None]

@@ -8,11 +8,9 @@ except for the rounding of a 16-bit engine. What was calibrated on is not measur
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,70 +18,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors import safe_open
 
-from hk_backend.extras import missing
 from hk_backend.ops.head_format import KEPT
-from hk_backend.quantize.errors import EXTRA, QuantizeError
-from hk_backend.quantize.head import compared_heads, costs, look_up_in
-from hk_backend.quantize.source import Source
+from hk_backend.quantize.errors import QuantizeError
+from hk_backend.quantize.head_costs import compared_heads, costs, look_up_in
+from hk_backend.quantize.text import import_transformers, read_text, window_of
 
 if TYPE_CHECKING:
     from hk_backend.quantize.job import Job
     from hk_backend.quantize.plan import Item
-
-WINDOW = 1024
-"""Tokens that the model sees at once, if it can see as many."""
 
 SOFT_CAP = "final_logit_softcapping"
 """Of a model's config: what transformers caps the logits at (Gemma 2), after the head."""
 
 Advance = Callable[[str, int, int], None]
 """Told after each window: what is measured, and tokens scored of how many."""
-
-
-@dataclass(frozen=True)
-class Text:
-    """A text in the model's tokens; `sha256`: of the file."""
-
-    path: Path
-    sha256: str
-    tokens: list[int]
-
-
-def read_text(path: Path, model: Path, vocabulary: int = 0, least: int = 2) -> Text:
-    """A text file in the tokens of the model in the folder `model`.
-
-    Args:
-        vocabulary: how many tokens the model has an embedding for; 0: not known.
-        least: how many tokens are needed.
-
-    Raises:
-        QuantizeError: the file cannot be read, is not UTF-8 or too short, or the tokenizer does not
-            load or is not the model's.
-    """
-    try:
-        raw = path.read_bytes()
-        text = raw.decode()
-    except FileNotFoundError:
-        raise QuantizeError(f"--text {path}: no such file") from None
-    except IsADirectoryError:
-        raise QuantizeError(f"--text {path}: it is a folder; expected a text file") from None
-    except UnicodeDecodeError as error:
-        what = f"it is not UTF-8 text ({error.reason} at byte {error.start})"
-        raise QuantizeError(f"--text {path}: {what}") from None
-    except OSError as error:
-        raise QuantizeError(f"--text {path}: {error.strerror}") from None
-    transformers = _transformers()
-    try:
-        tokens = transformers.AutoTokenizer.from_pretrained(model)(text)["input_ids"]
-    except Exception as error:  # of a tokenizer.json that is none, anything
-        raise QuantizeError(f"{model}: its tokenizer does not load: {error!r}") from None
-    if len(tokens) < least:
-        raise QuantizeError(f"--text {path}: {len(tokens)} tokens; at least {least} are needed")
-    if vocabulary and max(tokens) >= vocabulary:
-        raise QuantizeError(
-            f"{model}: its tokenizer has a token {max(tokens)}, the model has {vocabulary}"
-        )
-    return Text(path, hashlib.sha256(raw).hexdigest(), tokens)
 
 
 def measure(job: Job, path: Path, advance: Advance = lambda what, done, total: None) -> Any:
@@ -117,11 +65,6 @@ def measure(job: Job, path: Path, advance: Advance = lambda what, done, total: N
         job.out.report["perplexity"] = found
         job.out.save_report()
     return found
-
-
-def window_of(source: Source) -> int:
-    """`WINDOW`, or as many tokens as the model can see."""
-    return min(WINDOW, int(source.config.get("max_position_embeddings") or WINDOW))
 
 
 def perplexity(
@@ -213,19 +156,10 @@ def _held(job: Job, quantized: bool) -> Iterator[tuple[Item, list[torch.Tensor]]
 
 def load_model(directory: Path) -> torch.nn.Module:
     try:
-        model = _transformers().AutoModelForCausalLM.from_pretrained(
+        model = import_transformers().AutoModelForCausalLM.from_pretrained(
             directory, dtype=torch.float32, local_files_only=True
         )
     except (OSError, ValueError, RuntimeError) as error:
         raise QuantizeError(f"{directory}: transformers cannot load it: {error}") from None
     model.eval()
     return model  # type: ignore[no-any-return]
-
-
-def _transformers() -> Any:
-    try:
-        import transformers
-    except ImportError as error:
-        raise QuantizeError(missing(error, "--text", EXTRA)) from None
-    transformers.utils.logging.disable_progress_bar()
-    return transformers

@@ -25,6 +25,7 @@ from hk_backend.kernels.toolchain.figures import ModelledLaunch
 from hk_backend.timing import model
 from hk_backend.timing.busiest import busiest
 from hk_backend.timing.calibration import error_of
+from hk_backend.timing.launch import trace
 from hk_backend.timing.standard import LAUNCHES, shapes_of
 
 Figures = dict[str, ModelledLaunch]
@@ -38,7 +39,7 @@ def figures(entry: KernelEntry) -> Figures:
     """
     found = {}
     for name, shape in shapes_of(entry).items():
-        modelled = model.time(model.trace(LAUNCHES[entry.operator](entry, shape), threads=1))
+        modelled = model.time(trace(LAUNCHES[entry.operator](entry, shape), threads=1))
         most = busiest(modelled)
         found[name] = ModelledLaunch(
             tflops=round(modelled.flops_per_second / 1e12, 1),

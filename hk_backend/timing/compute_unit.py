@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from hk_backend import _emulator
-    from hk_backend.timing.model import Traced
+    from hk_backend.timing.launch import Traced
 
 REPEATS = 3
 """Workgroups in a row in each slot, of which the middle ones count."""

@@ -20,6 +20,7 @@ from hk_backend.kernels.catalogue import catalogue
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.gemm_plan import COSTS, Cost, can_split
 from hk_backend.timing import model
+from hk_backend.timing.launch import trace
 from hk_backend.timing.workloads import gemm
 
 UNITS = 256
@@ -40,7 +41,7 @@ def cost(entry: KernelEntry) -> Cost:
         down = min(16, 1024 // entry.tile.rows, tiles)  # that share columns: not the memory's rate
         rows, columns = down * entry.tile.rows, tiles // down * entry.tile.columns
         shape = gemm.Shape(rows, columns, steps * splits * entry.tile.depth, splits)
-        return model.time(model.trace(gemm.launch(entry, shape), threads=1))
+        return model.time(trace(gemm.launch(entry, shape), threads=1))
 
     def microseconds(*arguments: int) -> float:
         found = modelled(*arguments)

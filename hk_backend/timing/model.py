@@ -1,8 +1,8 @@
-"""From a launch to clocks: sampled workgroups are traced, replayed on a model of one CU, and dealt
-over the device.
+"""From a launch that was traced to clocks: its workgroups are replayed on a model of one CU, and
+dealt over the device.
 
-    launch = workloads.attention(entry, ...)
-    modelled = Model("gfx950").time(launch)
+    traced = trace(workloads.attention(entry, ...))
+    modelled = time(traced)
     modelled.microseconds, modelled.flops_per_second
 
 The replay and the schedule are csrc/emulator/timing; docs/timing.md says what they leave out.
@@ -12,46 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hk_backend.timing.compute_unit import run_each, totals, whole_device
+from hk_backend.timing.launch import Traced
 
 if TYPE_CHECKING:
     from hk_backend import _emulator
 
-MOST_SAMPLES = 20
-"""Lengths of workgroups that are traced; those in between are interpolated."""
 FEW_ROUNDS = 4
-"""Of workgroups over the device, up to which every CU is replayed with the ones that it gets."""
-
-Loop = tuple[int, int]
-"""Byte offsets in .text: [first, second)."""
-
-
-@dataclass(frozen=True)
-class Launch:
-    """A kernel with its arguments, and what a sample of its workgroups stands for."""
-
-    machine: _emulator.Machine
-    kernel: _emulator.Kernel
-    grid: Sequence[int]
-    block: int
-    arguments: bytes
-    dynamic_lds: int
-    work: NDArray[np.float64]
-    """Per workgroup in the order of the grid: what it has to do, in any unit. Workgroups of equal
-    work take equally long, and in between it is linear."""
-    samples: Sequence[int]
-    """Workgroups to trace: several that share operands, and the least and the most work."""
-    flops: float = 0.0
-    """Useful ones of the whole launch."""
-    bytes: float = 0.0
-    """That it must at least move to or from memory."""
-    keep_alive: Any = field(default=None, repr=False)
+"""Rounds of workgroups over the device, up to which every CU is replayed with those it gets."""
 
 
 @dataclass(frozen=True)
@@ -88,38 +60,6 @@ class Modelled:
     @property
     def bytes_per_second(self) -> float:
         return self.bytes / self.microseconds * 1e6
-
-
-@dataclass(frozen=True)
-class Traced:
-    """A launch whose samples were executed: what can be replayed with any parameters."""
-
-    launch: Launch
-    trace: _emulator.Trace
-
-    @cached_property
-    def work(self) -> list[float]:
-        """Of each traced workgroup."""
-        return [float(self.launch.work[number]) for number in self.trace.workgroups]
-
-    @cached_property
-    def loop(self) -> Loop:
-        """The one that most instructions are executed in; (0, 0): none."""
-        return self.trace.loop
-
-
-def trace(launch: Launch, threads: int = 2) -> Traced:
-    """Execute the launch's samples. Raises `RuntimeError` for a kernel that cannot go on."""
-    recorded = launch.machine.trace(
-        launch.kernel,
-        list(launch.grid),
-        [launch.block],
-        launch.arguments,
-        workgroups=list(launch.samples),
-        dynamic_lds=launch.dynamic_lds,
-        threads=threads,
-    )
-    return Traced(launch, recorded)
 
 
 def time(traced: Traced, changes: Mapping[str, float] | None = None) -> Modelled:
@@ -175,11 +115,3 @@ def time(traced: Traced, changes: Mapping[str, float] | None = None) -> Modelled
         active=active,
         parameters=parameters,
     )
-
-
-def spread(work: NDArray[np.float64], most: int = MOST_SAMPLES) -> list[int]:
-    """The first workgroup of each of at most `most` amounts of work: of the least two (a workgroup
-    may have nothing to do at all), the most, and some in between."""
-    values, first = np.unique(work, return_index=True)
-    chosen = np.linspace(1, len(values) - 1, min(most, len(values))).round().astype(int)
-    return [int(first[i]) for i in sorted({0, *chosen.tolist()} & set(range(len(values))))]

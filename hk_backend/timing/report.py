@@ -10,6 +10,7 @@ from hk_backend.timing import model
 from hk_backend.timing.bound import Bound, Limits, bound, limits
 from hk_backend.timing.busiest import units
 from hk_backend.timing.calibration import error_of
+from hk_backend.timing.launch import Traced, trace
 from hk_backend.timing.sensitivity import Effect, effects
 from hk_backend.timing.shapes import Workload
 from hk_backend.timing.workgroup import Clocks, Workgroup, longest
@@ -25,7 +26,7 @@ class Report:
     workload: Workload
     changes: Mapping[str, float]
     """Parameters that were set."""
-    traced: model.Traced
+    traced: Traced
     modelled: model.Modelled
     workgroup: Workgroup
     limits: Limits
@@ -89,7 +90,7 @@ def collect(
     say("preparing buffers")
     launch = workload.launch()
     say(f"executing {len(launch.samples)} of {len(launch.work):,} workgroups")
-    traced = model.trace(launch)
+    traced = trace(launch)
     say("replaying them")
     modelled = model.time(traced, changes)
     group = longest(traced, modelled)

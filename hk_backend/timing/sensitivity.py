@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from hk_backend.timing import model
+from hk_backend.timing.launch import Traced
 
 LEAST = 0.005
 """Of the time: what moves it by less is not shown."""
@@ -60,7 +61,7 @@ def _measured(row: Parameter, value: float | None) -> Parameter:
 
 
 def effects(
-    traced: model.Traced,
+    traced: Traced,
     changes: Mapping[str, float],
     say: Callable[[str], object] = lambda _: None,
 ) -> list[Effect]:

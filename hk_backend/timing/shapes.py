@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.masks import PARTS, WINDOWED
 from hk_backend.kernels.row_sources import PACKED
-from hk_backend.timing.model import Launch
+from hk_backend.timing.launch import Launch
 from hk_backend.timing.standard import LAUNCHES, Shape
 from hk_backend.timing.workloads import attention, gemm, merge, quantize
 

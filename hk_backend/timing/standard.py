@@ -11,7 +11,7 @@ from hk_backend.kernels.catalogue import Family
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.gemm_choice import planned
 from hk_backend.kernels.masks import PART, WINDOW_PART, WINDOWED
-from hk_backend.timing.model import Launch
+from hk_backend.timing.launch import Launch
 from hk_backend.timing.workloads import attention, gemm, merge, quantize
 
 Shape = attention.Shape | gemm.Shape | merge.Shape | quantize.Shape

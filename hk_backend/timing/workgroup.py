@@ -12,7 +12,8 @@ from hk_backend.timing.compute_unit import counted, run_one
 
 if TYPE_CHECKING:
     from hk_backend import _emulator
-    from hk_backend.timing.model import Loop, Modelled, Traced
+    from hk_backend.timing.launch import Loop, Traced
+    from hk_backend.timing.model import Modelled
 
 LANES = 64
 NO_LINE = "(no line)"

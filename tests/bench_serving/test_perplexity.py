@@ -29,7 +29,7 @@ from bench_serving.perplexity import (
 )
 from bench_serving.server import ServerError
 from hk_backend.engine.evidence import SLOWER
-from hk_backend.quantize.perplexity import WINDOW, Text
+from hk_backend.quantize.text import WINDOW, Text
 from hk_backend.routing.routes import Tally
 
 TOKENS = [(7 * place) % 1009 for place in range(3 * WINDOW)]

@@ -15,6 +15,7 @@ from hk_backend.quantize.job import Job
 from hk_backend.quantize.settings import Settings
 from hk_backend.quantize.source import open_source
 from hk_backend.quantize.stream import Stream, check_streams
+from hk_backend.quantize.text import read_text, window_of
 from tests.quantize.checkpoint import contents, tensors_of
 from tests.quantize.conftest import WEIGHTS
 from tests.quantize.interrupted import Interrupted, stop_after
@@ -124,7 +125,7 @@ def test_objectives_and_codes(whole: Job) -> None:
 
 
 def test_what_is_calibrated_on_is_not_measured(whole: Job, text: Path) -> None:
-    tokens = perplexity.read_text(text, whole.source.directory).tokens
+    tokens = read_text(text, whole.source.directory).tokens
     found = perplexity.measure(whole, text)
     assert found["calibrated_tokens"] == whole.calibrated_tokens > 0
     assert found["calibrated_tokens"] + found["tokens"] + 1 == len(tokens)
@@ -147,8 +148,8 @@ def test_a_layer_sees_what_those_before_it_make_of_the_text(
     monkeypatch.setattr(Calibration, "quantize", looked_at)
     job = Job(model, tmp_path / "out", gptq(text))
     job.run()
-    tokens = perplexity.read_text(text, model).tokens
-    windows = calibration_windows(tokens, perplexity.window_of(job.source))
+    tokens = read_text(text, model).tokens
+    windows = calibration_windows(tokens, window_of(job.source))
     served, states = perplexity.load_model(model), []
     with torch.inference_mode():
         states.append(served(windows, output_hidden_states=True).hidden_states)
@@ -213,7 +214,7 @@ def test_a_damaged_file_is_written_again(
 def test_a_text_of_which_too_little_is_left(model: Path, tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
     path.write_text("a b")
-    assert len(perplexity.read_text(path, model).tokens) == 2
+    assert len(read_text(path, model).tokens) == 2
     with pytest.raises(QuantizeError, match="2 tokens; at least 3 are needed"):
         Job(model, tmp_path / "out", gptq(path))
 

@@ -14,14 +14,16 @@ from hk_backend import ops
 from hk_backend.engine.linear.heads import head_in, pack_head
 from hk_backend.ops import look_up
 from hk_backend.ops.head_format import EMBEDDING_KEY, HEAD_KEY, HEADS, IN_HEAD, KEPT, head_option
-from hk_backend.quantize import head, perplexity
+from hk_backend.quantize import head_costs, perplexity
 from hk_backend.quantize.errors import QuantizeError
-from hk_backend.quantize.head import HEAD_RECIPES, check_head, served_head
+from hk_backend.quantize.head import HEAD_RECIPES, check_head
+from hk_backend.quantize.head_costs import served_head
 from hk_backend.quantize.job import Job
 from hk_backend.quantize.recipe import RECIPES
 from hk_backend.quantize.served import ServedLinear
 from hk_backend.quantize.settings import Settings
 from hk_backend.quantize.source import open_source
+from hk_backend.quantize.text import read_text
 from tests.quantize.checkpoint import config_of, tensors_of
 from tests.quantize.conftest import WEIGHTS
 
@@ -85,7 +87,7 @@ def test_what_each_costs(head: str, model: Path, tmp_path: Path) -> None:
     assert found["heads"]["layers_microseconds"] > 0
     plain = perplexity.load_model(model)
     perplexity.serve_quantized(plain, job)
-    table, tokens = job.source.head_table, perplexity.read_text(text, model).tokens
+    table, tokens = job.source.head_table, read_text(text, model).tokens
     original = load_file(model / WEIGHTS)[table]
     for name, cost in formats.items():
         recipe = RECIPES.get(name)
@@ -124,7 +126,7 @@ def test_an_embedding_in_the_head(tied: Path, tmp_path: Path) -> None:
         look_up(torch.arange(packed.n), packed, torch.float32), requires_grad=False
     )
     plain.lm_head = ServedLinear(packed, None)
-    tokens = perplexity.read_text(text, tied).tokens
+    tokens = read_text(text, tied).tokens
     assert found["after"] == pytest.approx(perplexity.perplexity(plain, tokens, 1024), rel=1e-5)
 
 
@@ -176,6 +178,6 @@ def test_weights_are_timed_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = [ops.pack_weight(torch.ones(n, 8), "fp32") for n in (1, 2, 3)]
     called = []
     monkeypatch.setattr(ops, "linear", lambda x, weight: called.append(weight.n))
-    times = head.microseconds(weights, torch.float32)
-    assert called == [1, 2, 3] * head.CALLS
+    times = head_costs.microseconds(weights, torch.float32)
+    assert called == [1, 2, 3] * head_costs.CALLS
     assert len(times) == 3

@@ -17,6 +17,7 @@ from hk_backend.quantize import perplexity
 from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.job import Job
 from hk_backend.quantize.settings import Settings
+from hk_backend.quantize.text import read_text
 from tests.quantize.conftest import WEIGHTS
 
 TEXT = "Bananas are not rivets; a vocabulary of invented words still has letters. " * 4
@@ -103,7 +104,7 @@ def test_before_and_after(format: str, model: Path, tmp_path: Path, text: Path) 
     job.run()
     found = perplexity.measure(job, text)
     plain = perplexity.load_model(model)
-    tokens = perplexity.read_text(text, model).tokens
+    tokens = read_text(text, model).tokens
     assert found["before"] == perplexity.perplexity(plain, tokens, 1024)
     original = load_file(model / WEIGHTS)
     for layer in job.source.layers:
@@ -173,14 +174,14 @@ def test_a_text_that_cannot_be_used(
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(QuantizeError, match=why):
-        perplexity.read_text(path, model)
+        read_text(path, model)
 
 
 def test_a_tokenizer_of_another_model(model: Path, text: Path) -> None:
-    most = max(perplexity.read_text(text, model).tokens)
-    perplexity.read_text(text, model, most + 1)
+    most = max(read_text(text, model).tokens)
+    read_text(text, model, most + 1)
     with pytest.raises(QuantizeError, match=f"has a token {most}, the model has {most}$"):
-        perplexity.read_text(text, model, most)
+        read_text(text, model, most)
 
 
 @pytest.mark.parametrize("content", ["{}", "", "{"])
@@ -188,7 +189,7 @@ def test_a_tokenizer_that_is_none(content: str, model: Path, text: Path, tmp_pat
     copy = Path(shutil.copytree(model, tmp_path / "model"))
     (copy / "tokenizer.json").write_text(content)
     with pytest.raises(QuantizeError, match="its tokenizer does not load: "):
-        perplexity.read_text(text, copy)
+        read_text(text, copy)
 
 
 def test_without_transformers(model: Path, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,4 +197,4 @@ def test_without_transformers(model: Path, text: Path, monkeypatch: pytest.Monke
     with pytest.raises(
         QuantizeError, match=r"^--text: .* -m pip install 'safetensors.*' 'transformers"
     ):
-        perplexity.read_text(text, model)
+        read_text(text, model)

@@ -6,7 +6,8 @@ import functools
 
 from hk_backend.kernels.catalogue import catalogue
 from hk_backend.kernels.entry import KernelEntry
-from hk_backend.timing import model, shapes
+from hk_backend.timing import shapes
+from hk_backend.timing.launch import Traced, trace
 from hk_backend.timing.report import Report, collect
 
 PACKED = "attention_prefill_bf16_d128_packed"
@@ -24,8 +25,8 @@ def entry(name: str) -> KernelEntry:
 
 
 @functools.cache
-def traced(kernel: str, shape: str) -> model.Traced:
-    return model.trace(shapes.parse(entry(kernel), shape).launch())
+def traced(kernel: str, shape: str) -> Traced:
+    return trace(shapes.parse(entry(kernel), shape).launch())
 
 
 @functools.cache

@@ -15,6 +15,7 @@ from hk_backend.kernels.catalogue import CODE_OBJECTS, MEASURING, arches, catalo
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.timing import model
 from hk_backend.timing.calibration import ERRORS, UNCOMPARED, error_of, statement
+from hk_backend.timing.launch import trace
 from hk_backend.timing.workloads import traffic
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "timing.md").read_text()
@@ -84,7 +85,7 @@ def modelled(name: str) -> float:
     target = TARGETS[name]
     entry = catalogue("gfx950", MEASURING).select("traffic", kernel=target.kernel)
     assert isinstance(entry, KernelEntry)
-    found = model.time(model.trace(traffic.launch(entry, target.problem())))
+    found = model.time(trace(traffic.launch(entry, target.problem())))
     return found.microseconds if target.unit == "us" else found.bytes_per_second / 1e12
 
 

@@ -12,22 +12,23 @@ from hk_backend.kernels.catalogue import catalogue
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.masks import NO_MASK
 from hk_backend.timing import model
+from hk_backend.timing.launch import Launch, Traced, trace
 from hk_backend.timing.workloads import attention
 from tests.emulator.assembly import PROLOGUE, assemble, needs_llvm
 
 
 @functools.cache
-def traced(tokens: int = 1024, heads: int = 8, batch: int = 2) -> model.Traced:
+def traced(tokens: int = 1024, heads: int = 8, batch: int = 2) -> Traced:
     entry = catalogue("gfx950").select(
         "attention_prefill", dtype="bf16", head_size=64, keys="packed", mask=NO_MASK
     )
     assert isinstance(entry, KernelEntry)
     lengths = [tokens] * batch
-    return model.trace(attention.launch(entry, attention.Shape(lengths, lengths, heads, 1)))
+    return trace(attention.launch(entry, attention.Shape(lengths, lengths, heads, 1)))
 
 
 def test_the_same_bytes_give_the_same_clocks() -> None:
-    again = model.trace(traced().launch)
+    again = trace(traced().launch)
     assert model.time(traced()).lengths == model.time(again).lengths
     assert model.time(traced()).microseconds == model.time(again).microseconds
 
@@ -75,7 +76,7 @@ def test_a_worse_machine_takes_longer(change: dict[str, float]) -> None:
 FMA = "v_fma_f32 v2, v3, v4, v2\n"
 
 
-def vector_launch(work: list[float], waves: int = 4) -> model.Traced:
+def vector_launch(work: list[float], waves: int = 4) -> Traced:
     """Every wave does 1000 vector instructions, or 2000 if bit 8 of its workgroup is set."""
     body = f"""
       v_mov_b32 v2, 0
@@ -90,10 +91,10 @@ def vector_launch(work: list[float], waves: int = 4) -> model.Traced:
     code = assemble(PROLOGUE + body, vgprs=128, accum_offset=128)
     kernel = _emulator.CodeObject.load(code).kernel("k")
     grid, samples = [len(work)], [0, min(256, len(work) - 1)]
-    launch = model.Launch(
+    launch = Launch(
         _emulator.Machine("gfx950"), kernel, grid, 64 * waves, bytes(16), 0, np.array(work), samples
     )
-    return model.trace(launch)
+    return trace(launch)
 
 
 @needs_llvm

@@ -10,6 +10,7 @@ import pytest
 
 from hk_backend import _emulator
 from hk_backend.timing import model
+from hk_backend.timing.launch import Launch, Traced, trace
 from hk_backend.timing.workloads.buffers import zeros
 from tests.emulator.assembly import PROLOGUE, assemble, needs_llvm
 
@@ -77,7 +78,7 @@ BODY = (
 
 
 @functools.cache
-def everything() -> model.Traced:
+def everything() -> Traced:
     """Two rounds of workgroups, several on a CU."""
     kernel = _emulator.CodeObject.load(
         assemble(PROLOGUE + BODY, lds=32768, vgprs=128, accum_offset=128)
@@ -89,10 +90,8 @@ def everything() -> model.Traced:
     work = 1.0 + (np.arange(grid) >= grid // 2)
     samples = [0, 1, grid - 1]
     arguments = struct.pack("<2Q", *at)
-    launch = model.Launch(
-        machine, kernel, [grid], 256, arguments, 0, work, samples, keep_alive=data
-    )
-    return model.trace(launch)
+    launch = Launch(machine, kernel, [grid], 256, arguments, 0, work, samples, keep_alive=data)
+    return trace(launch)
 
 
 HIGHER_IS_FASTER = {

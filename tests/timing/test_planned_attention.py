@@ -11,7 +11,8 @@ import pytest
 from hk_backend.bench.attention.explain import Explanation, explain
 from hk_backend.kernels import NoKernel, catalogue
 from hk_backend.kernels.attention_plan import GAP
-from hk_backend.timing.model import time, trace
+from hk_backend.timing.launch import trace
+from hk_backend.timing.model import time
 from hk_backend.timing.standard import batch, serving
 from hk_backend.timing.workloads.attention import Shape
 

@@ -13,6 +13,7 @@ from hk_backend.kernels.catalogue import catalogue
 from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.masks import NO_MASK, PART, WINDOW
 from hk_backend.timing import model
+from hk_backend.timing.launch import spread, trace
 from hk_backend.timing.workloads import attention, buffers, gemm, quantize
 
 
@@ -108,7 +109,7 @@ def test_the_same_launch_lies_in_memory_alike(keys: str) -> None:
     found = set()
     for _ in range(3):
         launch = attention.launch(attention_kernel(keys), shape)
-        modelled = model.time(model.trace(launch))
+        modelled = model.time(trace(launch))
         found.add((modelled.microseconds, *modelled.lengths.values()))
         assert all(a.ctypes.data % 4096 == 0 for a in launch.keep_alive.values())
     assert len(found) == 1
@@ -122,9 +123,9 @@ def test_a_buffer_within_a_page_is_refused() -> None:
 
 def test_samples_stand_for_all_amounts_of_work() -> None:
     work = np.array([0.0, 5, 5, 3, 9, 7, 1, 0])
-    assert model.spread(work) == [0, 6, 3, 1, 5, 4]
-    assert model.spread(work, most=2) == [0, 6, 4]
-    assert model.spread(np.ones(7)) == [0]
+    assert spread(work) == [0, 6, 3, 1, 5, 4]
+    assert spread(work, most=2) == [0, 6, 4]
+    assert spread(np.ones(7)) == [0]
 
 
 @pytest.mark.parametrize(("tiles", "columns"), [(64, 8), (12, 4), (16, 16)])
@@ -207,7 +208,7 @@ def test_impossible_shapes_are_refused(shape: tuple, message: str) -> None:  # t
 
 
 def test_a_gemm_s_operands_are_shared_by_its_neighbours() -> None:
-    traced = model.trace(gemm.launch(gemm_kernel(), gemm.Shape(1024, 1024, 128)))
+    traced = trace(gemm.launch(gemm_kernel(), gemm.Shape(1024, 1024, 128)))
     assert len(traced.trace.workgroups) == 4
     modelled = model.time(traced)
     # all but the output comes from L2, but for its misses
@@ -226,7 +227,7 @@ def test_rows_to_quantise_are_read_and_written_once(scale: str) -> None:
     assert len(launch.work) == np.prod(launch.grid)
     scales = {"token": 300, "block": 300 * 24, "given": 1}[scale]
     assert launch.bytes == 300 * 3000 * 3 + 4 * scales
-    modelled = model.time(model.trace(launch))
+    modelled = model.time(trace(launch))
     least = launch.bytes / modelled.parameters["hbm"] / 1e6
     assert modelled.microseconds - modelled.parameters["launch"] > least
 

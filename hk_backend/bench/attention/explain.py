@@ -106,7 +106,8 @@ def _kernels(kernels: Catalogue, head_size: int, mask: str) -> Family:
 
 def _clock(kernels: Catalogue, shape: attention.Shape, head_size: int, way: Choice) -> float:
     """Microseconds of all launches of a way, one behind another."""
-    from hk_backend.timing.model import time, trace
+    from hk_backend.timing.launch import trace
+    from hk_backend.timing.model import time
 
     shape = replace(shape, parts=way.parts.number)
     family = _kernels(kernels, head_size, _mask(shape))

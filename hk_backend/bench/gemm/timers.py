@@ -9,6 +9,7 @@ from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.gemm_formats import Format
 from hk_backend.terms.measurements import MODELLED, Source
 from hk_backend.timing import model
+from hk_backend.timing.launch import trace
 from hk_backend.timing.workloads import gemm
 
 
@@ -62,5 +63,5 @@ class Clock:
 
     def microseconds(self, entry: KernelEntry, splits: int, problem: Problem) -> float:
         shape = gemm.Shape(problem.m, problem.n, problem.k, splits)
-        traced = model.trace(gemm.launch(entry, shape), threads=1)
+        traced = trace(gemm.launch(entry, shape), threads=1)
         return float(model.time(traced).stream_microseconds)

@@ -22,7 +22,7 @@ from hk_backend.kernels.row_sources import (
     group_arguments,
 )
 from hk_backend.kernels.toolchain.sample_launch import SOFT_CAP, split_strides
-from hk_backend.timing.model import Launch, spread
+from hk_backend.timing.launch import Launch, spread
 from hk_backend.timing.workloads import buffers
 from hk_backend.timing.workloads.gemm import XCDS
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from hk_backend.kernels.entry import KernelEntry, pack_arguments
 from hk_backend.kernels.row_sources import STORED_BYTES
-from hk_backend.timing.model import Launch
+from hk_backend.timing.launch import Launch
 from hk_backend.timing.workloads import buffers
 
 XCDS = 8

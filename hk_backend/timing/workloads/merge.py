@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hk_backend.kernels.entry import KernelEntry, pack_arguments
-from hk_backend.timing.model import Launch, spread
+from hk_backend.timing.launch import Launch, spread
 from hk_backend.timing.workloads import buffers
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hk_backend.kernels.entry import KernelEntry, pack_arguments
 from hk_backend.terms.weight_format import FP8_BLOCK
-from hk_backend.timing.model import Launch, spread
+from hk_backend.timing.launch import Launch, spread
 from hk_backend.timing.workloads import buffers
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hk_backend.kernels.entry import KernelEntry, pack_arguments
-from hk_backend.timing.model import Launch
+from hk_backend.timing.launch import Launch
 from hk_backend.timing.workloads import buffers
 
 Sizes = Mapping[str, int]

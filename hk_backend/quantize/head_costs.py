@@ -1,0 +1,106 @@
+"""What the LM head costs in each format: the model's perplexity with it, and the time of a token.
+
+The file keeps the head's table as it is (`hk_backend.ops.head_format`): these heads are made as an
+engine makes them when it loads the file.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from hk_backend import ops
+from hk_backend.ops.head_format import KEPT, head_rounding
+from hk_backend.quantize.head import HEAD_RECIPES
+from hk_backend.quantize.method import Method
+from hk_backend.quantize.recipe import RECIPES
+from hk_backend.quantize.served import ServedLinear
+from hk_backend.quantize.source import EMBEDDING
+
+if TYPE_CHECKING:
+    from hk_backend.quantize.job import Job
+
+EIGHT_BITS = "fp8"
+"""The 8-bit head that others are compared with."""
+FORMAT_OF = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
+CALLS = 20
+"""Timed calls of each layer. The fastest counts, because a machine does other things, too."""
+
+
+def compared_heads(own: torch.nn.Module, job: Job) -> dict[str, torch.nn.Module]:
+    """By name, the heads whose cost is measured: in 16 bits, which is the model's `own`, in 8 bits,
+    like the layers, and as asked for."""
+    like_layers = [job.recipe.name] if job.recipe.name in HEAD_RECIPES else []
+    names = dict.fromkeys([EIGHT_BITS, *like_layers, job.head])
+    table = job.source.finite(job.source.head_table)
+    return {KEPT: own} | {name: served_head(table, name) for name in names if name != KEPT}
+
+
+def served_head(table: torch.Tensor, name: str) -> ServedLinear:
+    """The head of a `table` `[vocabulary, k]` in a format that is not `KEPT`."""
+    recipe = RECIPES[name]
+    activations, rotation = head_rounding(recipe.format, table.shape[1])
+    method = Method("scales" if rotation else "rtn", rotation)
+    codes, scales = method.quantize(method.target(table), recipe)
+    packed = ops.pack_weight(
+        codes, recipe.format, scales, activations=activations, rotation=rotation
+    )
+    return ServedLinear(packed, None)
+
+
+def look_up_in(model: torch.nn.Module, head: torch.nn.Module) -> None:
+    """Give the embedding of `model` the rows that a served `head` holds."""
+    assert isinstance(head, ServedLinear)
+    rows = ops.look_up(torch.arange(head.packed.n), head.packed, torch.float32)
+    table = model.get_submodule(EMBEDDING)
+    table.weight = torch.nn.Parameter(rows, requires_grad=False)
+
+
+def costs(
+    model: torch.nn.Module,
+    job: Job,
+    heads: Mapping[str, torch.nn.Module],
+    perplexities: Mapping[str, float],
+) -> dict[str, Any]:
+    """As the report has it: of each head its perplexity, the bytes of its packed weight, and the
+    microseconds of one token, here and now; and those of all other layers of `model`."""
+    table = job.source.read(job.source.head_table)
+    packed = {
+        name: getattr(head, "packed", None) or ops.pack_weight(table, FORMAT_OF[table.dtype])
+        for name, head in heads.items()
+    }
+    times = microseconds([*_layers(model, table.dtype), *packed.values()], table.dtype)
+    of_heads = times[-len(packed) :]
+    found = {
+        name: {"perplexity": perplexities[name], "bytes": weight.nbytes, "microseconds": time}
+        for (name, weight), time in zip(packed.items(), of_heads, strict=True)
+    }
+    return {"layers_microseconds": sum(times[: -len(packed)]), "formats": found}
+
+
+def microseconds(weights: Sequence[ops.PackedWeight], dtype: torch.dtype) -> list[float]:
+    """What `linear` takes for one row in `dtype` with each of `weights` on this machine, at best.
+
+    They take turns, as a model's layers do: what the cache does not hold is read again.
+    """
+    rows = [torch.ones(1, weight.k, dtype=dtype) for weight in weights]
+    best = [math.inf] * len(weights)
+    for _ in range(CALLS):
+        for i, (x, weight) in enumerate(zip(rows, weights, strict=True)):
+            start = time.perf_counter()
+            ops.linear(x, weight)
+            best[i] = min(best[i], time.perf_counter() - start)
+    return [seconds * 1e6 for seconds in best]
+
+
+def _layers(model: torch.nn.Module, dtype: torch.dtype) -> Iterator[ops.PackedWeight]:
+    """The weights of all linear layers but the head, in the order in which they are called."""
+    for name, layer in model.named_modules():
+        if isinstance(layer, ServedLinear):
+            yield layer.packed
+        elif isinstance(layer, torch.nn.Linear) and name != "lm_head":
+            yield ops.pack_weight(layer.weight.detach().to(dtype), FORMAT_OF[dtype])
