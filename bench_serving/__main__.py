@@ -24,7 +24,12 @@ if TYPE_CHECKING:
     from bench_serving.candidates import Candidate
     from bench_serving.engines import Engine
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Serving and kernel benchmarks.")
+app = typer.Typer(
+    cls=errors.Group,
+    no_args_is_help=True,
+    add_completion=False,
+    help="Serving and kernel benchmarks.",
+)
 console = Console()
 progress = Console(stderr=True)
 BACKENDS_HELP = (

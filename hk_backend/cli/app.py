@@ -24,7 +24,7 @@ from hk_backend.quantize import options as quantizing
 if TYPE_CHECKING:
     from hk_backend.cli.status import Status
 
-app = typer.Typer(no_args_is_help=True, add_completion=False)
+app = typer.Typer(cls=errors.Group, no_args_is_help=True, add_completion=False)
 app.add_typer(bench, name="bench")
 app.command()(time)
 app.command(context_settings={"allow_interspersed_args": False})(tune)

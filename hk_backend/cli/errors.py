@@ -1,13 +1,29 @@
-"""How a command reports an error that stops it: one line, and exit code 1."""
+"""How a command reports an error that stops it: one line, and exit code 1; 2 for a bad argument."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
+from typer.core import TyperGroup
+
+LIBRARYS_WORDS = "Value error, "
+"""typer 0.29 begins a message about a choice with them."""
+
+
+class Group(TyperGroup):
+    """Commands whose messages about arguments begin with the argument's value."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix(LIBRARYS_WORDS)
+            raise
 
 
 @contextmanager

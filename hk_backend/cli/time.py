@@ -132,14 +132,18 @@ def _workload(kernel: str, shape: str, arch: str) -> Workload:
     from hk_backend.kernels import CodeObjectError, catalogue
     from hk_backend.timing import shapes
 
-    for name, value in (("KERNEL", kernel), ("--shape", shape)):
-        if not value:
-            raise typer.BadParameter("it is missing", param_hint=name)
+    if not kernel:
+        raise typer.BadParameter("it is missing", param_hint="KERNEL")
     with errors.in_one_line(progress, CodeObjectError):
         try:
-            return shapes.parse(catalogue(arch).kernel(kernel), shape)
+            entry = catalogue(arch).kernel(kernel)
         except KeyError as error:
-            raise typer.BadParameter(error.args[0], param_hint="KERNEL") from None
+            said = f"{error.args[0]} (hk-backend kernels lists them all)"
+            raise typer.BadParameter(said, param_hint="KERNEL") from None
+        if not shape:
+            raise typer.BadParameter("it is missing", param_hint="--shape")
+        try:
+            return shapes.parse(entry, shape)
         except shapes.ShapeError as error:
             raise typer.BadParameter(str(error), param_hint="--shape") from None
 

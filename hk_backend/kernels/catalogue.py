@@ -16,6 +16,7 @@ import functools
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 
 from hk_backend.kernels.entry import CodeObjectError, Fact, KernelEntry, entry_of, structs_of
@@ -88,13 +89,16 @@ class Catalogue:
         return tuple(sorted(left, key=lambda entry: (-entry.tile.rows, -entry.tile.columns)))
 
     def kernel(self, name: str) -> KernelEntry:
-        """By its name, for people and tests. Raises `KeyError` with what there is."""
+        """The kernel of a name. Raises `KeyError` with the three names that are nearest."""
         for family in self.families.values():
             for entry in family:
                 if entry.name == name:
                     return entry
-        there = ", ".join(entry.name for entry in self.kernels) or "none"
-        raise KeyError(f"no kernel {name!r} for {self.arch}; there are: {there}")
+        names = [entry.name for entry in self.kernels]
+        nearest = ", ".join(get_close_matches(name, names, n=3, cutoff=0.0)) or "none"
+        raise KeyError(
+            f"no kernel {name!r} for {self.arch}; of {len(names)} the nearest: {nearest}"
+        )
 
 
 def _alternatives(family: Family) -> bool:

@@ -114,8 +114,9 @@ def test_progress_goes_to_standard_error() -> None:
     ("options", "message"),
     [
         ([], "Invalid value for KERNEL: it is missing"),
-        (["attention"], "Invalid value for --shape: it is missing"),
-        (["attention", "--shape", SHAPE], "KERNEL: no kernel 'attention' for gfx950; there are:"),
+        ([KERNEL], "Invalid value for --shape: it is missing"),
+        (["attention"], "KERNEL: no kernel 'attention' for gfx950; of "),
+        (["attention", "--shape", SHAPE], "KERNEL: no kernel 'attention' for gfx950; of "),
         ([KERNEL, "--shape", "tokens=5"], "--shape: heads is missing; valid: heads as in"),
         ([KERNEL, "--shape", "heads=8/1,tokens=x"], "--shape: tokens=x: 'x'; valid: 1 to 131072"),
         ([KERNEL, "--shape", SHAPE, "--set", "l2"], "--set: 'l2': valid: NAME=NUMBER"),

@@ -66,8 +66,16 @@ def test_device_names_carry_features(built: Path) -> None:
 def test_unknown_names_list_what_there_is(built: Path) -> None:
     with pytest.raises(CodeObjectError, match="no kernels for 'gfx90a'; arches: gfx950"):
         catalogue("gfx90a", built)
-    with pytest.raises(KeyError, match="no kernel 'big' for gfx950; there are: small"):
+    with pytest.raises(KeyError, match="no kernel 'big' for gfx950; of 1 the nearest: small"):
         catalogue(ARCH, built).kernel("big")
+
+
+def test_an_unknown_name_lists_the_nearest() -> None:
+    with pytest.raises(KeyError) as raised:
+        catalogue("gfx950").kernel("gemm_bf16_256x257")
+    said = str(raised.value)
+    assert "gemm_bf16_256x256" in said
+    assert len(said) < 200
 
 
 def test_a_kernel_is_selected_by_its_facts() -> None:
