@@ -48,5 +48,5 @@ def keep_freed_memory() -> bool:
     kept = all(mallopt(which, KEPT_BYTES) == 1 for which in thresholds)
     if kept:
         said = "hk_backend: this process keeps up to 1 GiB that it frees (%s chooses otherwise)"
-        logger.info(said, USERS_CHOICE[0])
+        logger.debug(said, USERS_CHOICE[0])
     return kept
