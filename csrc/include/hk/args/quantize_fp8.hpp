@@ -20,7 +20,7 @@ struct QuantizeFp8Args {
   void* scales;   // f32: written or given
   i64 x_row;
   i32 m, k;
-  i32 row_shift, column_shift;  // of given scales; below 32, that of columns from 3
+  i32 row_shift, column_shift;  // of given scales; below 32
   i32 scale_row, scale_column;  // elements from a row's or a column's scales to the next ones
 };
 
