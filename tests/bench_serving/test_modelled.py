@@ -14,7 +14,7 @@ from bench_serving.__main__ import app
 from bench_serving.modelled import Case, CaseError, Row, cases
 from bench_serving.published import PANELS, SIZES
 from hk_backend.kernels.catalogue import catalogue
-from hk_backend.timing import calibration, model
+from hk_backend.timing import calibration
 from hk_backend.timing.busiest import Busiest
 from tests.seed import draw
 
@@ -126,7 +126,7 @@ def test_a_case_that_fails_is_reported(tmp_path: Path, monkeypatch: pytest.Monke
     def fail(launch: object, threads: int) -> None:
         raise RuntimeError("a buffer's end")
 
-    monkeypatch.setattr(model, "trace", fail)
+    monkeypatch.setattr(modelled, "trace", fail)
     rows = modelled_report.model(KERNELS, cases(KERNELS, SMALL), 1, tmp_path, lambda line: None)
     assert [row.error for row in rows] == ["a buffer's end"] * 8
     assert modelled_report.summary(rows) == "0 ahead of the best peer, 0 behind, 8 failed"
