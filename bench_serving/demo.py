@@ -59,7 +59,7 @@ ORDINARY_TOKENS = range(1000, 40000)
 
 @dataclass
 class Results:
-    """What `demo.json` holds, key by key."""
+    """The contents of `demo.json`, key by key."""
 
     model: str
     engine: dict[str, str | None]
@@ -284,7 +284,7 @@ def _ratio(value: float) -> str:
 
 
 def _failures(found: Results) -> list[str]:
-    """What the demo promises and did not show."""
+    """Promises of the demo that these results break."""
     failures = []
     if not found.routes:
         failures.append("HK served nothing: the server publishes no routing counters")

@@ -32,7 +32,7 @@ VARIANTS: dict[str, dict[str, dict[str, Fact]]] = {
     },
     "gemm": {"": {}},
 }
-"""By operator: what more selects a kernel, by the words for it."""
+"""Facts that select a kernel besides its format, for each operator and by the words for them."""
 BASE = "paged"
 """The variant that those in bf16 are compared with: pages of 16 tokens."""
 
@@ -105,12 +105,12 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """To the best published peer."""
+        """Rate over that of the best published peer."""
         return self.tflops / max(self.case.peers.values())
 
     @property
     def ratio_modelled(self) -> float | None:
-        """To HipKittens' kernel by the same model; None: not modelled."""
+        """Rate over that of HipKittens' kernel by the same model; None: it is not modelled."""
         other = self.case.hipkittens_modelled
         return self.tflops / other if other else None
 
@@ -187,7 +187,7 @@ def _row(case: Case) -> Row:
 
 @functools.cache
 def compute_units() -> int:
-    """Of the modelled GPU. Raises `ImportError` without the emulator."""
+    """Number of CUs of the modelled GPU. Raises `ImportError` without the emulator."""
     from hk_backend import _emulator
 
     return int(_emulator.TimingParameters(ARCH)["compute_units"])

@@ -28,12 +28,12 @@ from hk_backend.quantize.source import weight_files
 from hk_backend.quantize.text import WINDOW, read_text
 
 CONTEXT = 2048
-"""Of the servers, `demo_arguments` of `bench_serving.engines`."""
+"""Tokens that a server can see at once (`demo_arguments` in `bench_serving.engines`)."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure, checked by the command line.
+    """A request to measure, checked by the command line.
 
     `skip`, `tokens`: of the text's tokens, those left out at its beginning (what a method was
     calibrated on), and those measured after them.
@@ -126,7 +126,7 @@ def check_models(models: Sequence[Path]) -> None:
 
 
 def tokens_of(plan: Plan, model: Path) -> list[int]:
-    """Those that are measured, and one before them.
+    """The tokens to measure, and one before them.
 
     Raises:
         PlanError: the text has too few.
@@ -152,7 +152,7 @@ def served(plan: Plan, model: Path, candidate: Candidate, tokens: list[int], out
 
 
 def bytes_of(model: Path) -> int:
-    """Of the weights that are served; a folder of the hub may hold them in two layouts."""
+    """Bytes of the weights that are served; a folder of the hub may hold them in two layouts."""
     try:
         files = weight_files(model)
     except QuantizeError:  # none, or pickled

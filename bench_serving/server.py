@@ -76,7 +76,7 @@ class Server:
 
     @property
     def name(self) -> str:
-        """What the model is called in requests."""
+        """The model's name in requests."""
         return self.model.name
 
     def __enter__(self) -> Server:
@@ -166,7 +166,7 @@ def environment_of(engine: Program, backend: Backend) -> dict[str, str]:
 
 
 def differences(servers: Iterable[Server], asked_for: Collection[str] = ()) -> list[str]:
-    """In what the settings of servers that are to be compared differ; empty if in nothing else.
+    """Settings in which servers differ that are to be compared; empty if only the backend differs.
 
     `asked_for`: of "dtype" and "arguments", what the user lets differ. Of llama.cpp's server only
     environment and threads are compared, with the engine's `servers`, which come first.

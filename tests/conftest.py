@@ -48,7 +48,7 @@ def pytest_report_header() -> str:
 
 @pytest.fixture(autouse=True)
 def own_logger() -> Generator[None, None, None]:
-    """Where an engine's plugin is registered it takes our logger: it is given back."""
+    """A plugin that is registered takes our logger: the test gives it back."""
     yield
     logging.getLogger("hk_backend").parent = logging.getLogger()
 
@@ -77,7 +77,7 @@ def hk_variables() -> dict[str, str]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What the tests import stays: looking for garbage in it takes a fifth of collection's time."""
+    """Imported modules stay: looking for garbage among them takes a fifth of collection's time."""
     gc.disable()
     try:
         return (yield)
@@ -133,7 +133,7 @@ def lacks_python(item: pytest.Item) -> bool:
 
 
 def parameter(item: pytest.Item, name: str) -> str | None:
-    """What a parametrised test was given for `name`."""
+    """The value that a parametrised test was given for `name`."""
     callspec = getattr(item, "callspec", None)
     return callspec.params.get(name) if callspec else None
 

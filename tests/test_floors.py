@@ -21,7 +21,7 @@ PACKAGES = {
     "hk_sglang": "integration",
     "bench_serving": ".",
 }
-"""Whose imports are followed, and the folder that each lies in."""
+"""Packages whose imports are followed, and the folder of each."""
 ENGINES = ("vllm", "sglang")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 TORCH = re.compile(r"(torch|ATen|c10)/|(^|/)torch\.h$")
@@ -159,7 +159,7 @@ def rooms() -> dict[str, int]:
 
 
 def test_every_room_has_a_floor(rooms: dict[str, int]) -> None:
-    """What lies in hk_backend/ and beside it is in the table, and the table names nothing else."""
+    """The table names every room of hk_backend/ and beside it, and nothing else."""
     folders = {path for path in (ROOT / "hk_backend").iterdir() if (path / "__init__.py").is_file()}
     modules = {path for path in (ROOT / "hk_backend").glob("*.py") if path.name != "__init__.py"}
     there = {f"hk_backend.{path.stem}" for path in folders | modules}

@@ -149,7 +149,7 @@ def _workload(kernel: str, shape: str, arch: str) -> Workload:
 
 
 def _changes(settings: Sequence[str], arch: str, measured: Mapping[str, float]) -> dict[str, float]:
-    """What was measured, and `--set` on top of it, checked against the model's table."""
+    """Measured parameters, and `--set` on top of them, checked against the model's table."""
     from hk_backend import _emulator
 
     changes = dict(measured)
@@ -165,7 +165,7 @@ def _changes(settings: Sequence[str], arch: str, measured: Mapping[str, float]) 
 
 
 def _drawing(path: Path) -> Draw:
-    """What draws, before anything takes time; ends the command where nothing can."""
+    """The function that draws, found before anything takes time; without one the command ends."""
     from hk_backend.extras import missing
 
     if not path.parent.is_dir():
@@ -180,7 +180,7 @@ def _drawing(path: Path) -> Draw:
 
 @contextmanager
 def _errors_in_words(changes: Mapping[str, float]) -> Iterator[None]:
-    """What only shows when the kernel runs, is replayed or is drawn."""
+    """Report errors that show only when the kernel runs, is replayed or is drawn."""
     from hk_backend.kernels import CodeObjectError
     from hk_backend.timing.shapes import ShapeError
 

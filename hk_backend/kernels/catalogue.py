@@ -23,7 +23,7 @@ from hk_backend.kernels.entry import CodeObjectError, Fact, KernelEntry, entry_o
 
 CODE_OBJECTS = Path(__file__).parent / "codeobjects"
 MEASURING = CODE_OBJECTS / "measure"
-"""Of the kernels that measure a GPU (`hk-backend time --measure`) and serve nobody."""
+"""Code objects that measure a GPU (`hk-backend time --measure`) and serve nobody."""
 
 Family = tuple[KernelEntry, ...]
 """Kernels of one operator."""

@@ -1,4 +1,4 @@
-"""What the LM head costs in each format: the model's perplexity with it, and the time of a token.
+"""Costs of the LM head in each format: the model's perplexity with it, and the time of a token.
 
 The file keeps the head's table as it is (`hk_backend.ops.head_format`): these heads are made as an
 engine makes them when it loads the file.
@@ -32,8 +32,8 @@ CALLS = 20
 
 
 def compared_heads(own: torch.nn.Module, job: Job) -> dict[str, torch.nn.Module]:
-    """By name, the heads whose cost is measured: in 16 bits, which is the model's `own`, in 8 bits,
-    like the layers, and as asked for."""
+    """The heads whose cost is measured, by name: the model's `own` in 16 bits, one in 8 bits, one
+    like the layers, and the one that was asked for."""
     like_layers = [job.recipe.name] if job.recipe.name in HEAD_RECIPES else []
     names = dict.fromkeys([EIGHT_BITS, *like_layers, job.head])
     table = job.source.finite(job.source.head_table)
@@ -66,8 +66,8 @@ def costs(
     heads: Mapping[str, torch.nn.Module],
     perplexities: Mapping[str, float],
 ) -> dict[str, Any]:
-    """As the report has it: of each head its perplexity, the bytes of its packed weight, and the
-    microseconds of one token, here and now; and those of all other layers of `model`."""
+    """The report's entry on heads: perplexity, bytes of the packed weight, and microseconds of one
+    token on this machine for each head, and microseconds of all other layers of `model`."""
     table = job.source.read(job.source.head_table)
     packed = {
         name: getattr(head, "packed", None) or ops.pack_weight(table, FORMAT_OF[table.dtype])
@@ -83,9 +83,9 @@ def costs(
 
 
 def microseconds(weights: Sequence[ops.PackedWeight], dtype: torch.dtype) -> list[float]:
-    """What `linear` takes for one row in `dtype` with each of `weights` on this machine, at best.
+    """The shortest time of `linear` for one row in `dtype` with each of `weights` on this machine.
 
-    They take turns, as a model's layers do: what the cache does not hold is read again.
+    The weights take turns, as a model's layers do, so that those beyond the cache are read again.
     """
     rows = [torch.ones(1, weight.k, dtype=dtype) for weight in weights]
     best = [math.inf] * len(weights)

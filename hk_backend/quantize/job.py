@@ -47,7 +47,7 @@ class LayerError:
 
 
 class Job:
-    """From `model` to `out`; the constructor looks and refuses, `run` writes."""
+    """A quantisation of `model` into `out`. The constructor looks and refuses, `run` writes."""
 
     def __init__(self, model: Path, out: Path, settings: Settings) -> None:
         self.recipe = settings.recipe()
@@ -106,12 +106,12 @@ class Job:
 
     @property
     def source_bytes(self) -> int:
-        """Of all tensors."""
+        """Bytes of all tensors of the model."""
         return sum(tensor.nbytes for tensor in self.source.tensors.values())
 
     @property
     def work_bytes(self) -> int:
-        """What `run` reports in all: what is calibrated counts twice."""
+        """Bytes of progress that `run` reports in all; layers that are calibrated count twice."""
         layers = self.plan.layers.values() if self.calibrated else ()
         return self.source_bytes + sum(item.source.nbytes for item in layers)
 
@@ -236,7 +236,7 @@ class Job:
         self.out.save_report()
 
     def layer_errors(self) -> list[LayerError]:
-        """Of every layer that `run` quantised, worst first."""
+        """The error of every layer that `run` quantised, worst first."""
         return sorted(self._remembered(), key=lambda found: (-found.error, found.layer))
 
     def _remembered(self) -> Iterator[LayerError]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hk_backend.quantize.plan import Item
 
 SOFT_CAP = "final_logit_softcapping"
-"""Of a model's config: what transformers caps the logits at (Gemma 2), after the head."""
+"""Key of a model's config: transformers caps the logits at its value (Gemma 2), after the head."""
 
 Advance = Callable[[str, int, int], None]
 """Told after each window: what is measured, and tokens scored of how many."""

@@ -34,7 +34,7 @@ class Run:
 def run_each(
     traced: Traced, parameters: Any, resident: int, active: int, clock: float
 ) -> dict[float, Run]:
-    """By the work of the traced workgroups; of equal ones the first."""
+    """Replay one traced workgroup of each amount of work; returns the runs by that amount."""
     runs: dict[float, Run] = {}
     for number, work in enumerate(traced.work):
         if work in runs:
@@ -52,9 +52,14 @@ def run_one(
     clock: float,
     events_within: tuple[int, int] = (0, 0),
 ) -> Run:
-    """With one slot a workgroup by itself; with several, each slot runs it again and again, out of
-    step with the others as after a while on a GPU, and only what lies in the middle counts.
-    `events_within`: clocks of which to keep what waves and units do."""
+    """Replay the traced workgroup `number` on one CU.
+
+    With one slot it runs by itself. With several, each slot repeats it, out of step with the others
+    as after a while on a GPU, and only the repeats in the middle count.
+
+    Args:
+        events_within: first and last clock between which events of waves and units are kept.
+    """
     from hk_backend import _emulator
 
     def replay(slots: list[list[int]], starts: list[int]) -> _emulator.CuTime:

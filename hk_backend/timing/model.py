@@ -1,5 +1,5 @@
-"""From a launch that was traced to clocks: its workgroups are replayed on a model of one CU, and
-dealt over the device.
+"""The time of a traced launch: its workgroups are replayed on a model of one CU, and dealt over the
+device.
 
     traced = trace(workloads.attention(entry, ...))
     modelled = time(traced)
@@ -28,13 +28,13 @@ FEW_ROUNDS = 4
 
 @dataclass(frozen=True)
 class Modelled:
-    """What the model says of a launch. Clocks are the CU's, shares of 1."""
+    """A launch by the timing model. Clocks are the CU's; shares are of 1."""
 
     arch: str
     microseconds: float
-    """Of a launch by itself."""
+    """Time of a launch by itself."""
     stream_microseconds: float
-    """In a stream, after a kernel whose results it needs."""
+    """Time in a stream, after a kernel whose results the launch needs."""
     clock_ghz: float
     clocks: float
     """Until the last workgroup ends."""
@@ -43,9 +43,9 @@ class Modelled:
     resident: int
     """Workgroups on a CU at once."""
     busy_share: float
-    """Of the slots' clocks in which a workgroup runs; the rest is the tail."""
+    """Share of the slots' clocks in which a workgroup runs; the rest is the tail."""
     unit_share: Mapping[str, float]
-    """Of `clocks`: in which each unit works, on the average CU."""
+    """Share of `clocks` in which each unit of the average CU works."""
     lengths: Mapping[float, float]
     """Clocks of a workgroup, by its work."""
     times: Sequence[_emulator.CuTime] = field(repr=False)

@@ -21,7 +21,7 @@ Say = Callable[[str], object]
 
 @dataclass(frozen=True)
 class Report:
-    """What the model says of a launch, and why."""
+    """A launch by the timing model, and the reasons for its time."""
 
     workload: Workload
     changes: Mapping[str, float]
@@ -32,7 +32,7 @@ class Report:
     limits: Limits
     bound: Bound
     effects: Sequence[Effect] | None
-    """Of unsure parameters; None: not asked for."""
+    """Effects of unsure parameters; None: not asked for."""
 
     def as_json(self) -> dict[str, Any]:
         """Plain data: times in microseconds, rates per second, shares of 1, clocks of a CU or, of
@@ -107,7 +107,7 @@ def collect(
 
 
 def shares(report: Report) -> dict[str, float | None]:
-    """Of each limit; None: the kernel has no matrix instructions."""
+    """The launch's share of each limit; None: the kernel has no matrix instructions."""
     modelled, limit = report.modelled, report.limits
     flops = modelled.flops_per_second
     return {

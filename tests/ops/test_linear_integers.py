@@ -33,7 +33,7 @@ ROWS = (*range(17, 32), 35, 36, 37, 61, 64, 128, 255, 257)
 EACH_WAY = pytest.mark.parametrize(
     ("isa", "products"), [*((isa, True) for isa in ISAS), ("avx512", False)], indirect=True
 )
-"""On every instruction set, and on AVX-512 as on a processor without dot products."""
+"""Every instruction set, and AVX-512 as on a processor without dot products."""
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_one_step_of_one_scale_is_seen(format: str) -> None:
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
 @EACH_WAY
 def test_a_block_that_is_not_finite(format: str, value: float, products: bool) -> None:
-    """Its row is NaN in every column; the others keep their bits."""
+    """A row with such a block is NaN in every column; the others keep their bits."""
     layer = make(Case(format, "mx", m=70, n=40, k=544))
     clean = layer.run()
     layer.x[41, 543] = value
@@ -138,7 +138,7 @@ def test_a_block_that_is_not_finite(format: str, value: float, products: bool) -
 
 @pytest.mark.parametrize("activations", MX_ACTIVATIONS)
 def test_few_rows_and_many_have_the_same_bits(activations: str, isa: str) -> None:
-    """Of mxfp4, whose few rows are integers too: scales and sums in the same order."""
+    """Few rows of mxfp4 are integers, too: scales and sums come in the same order."""
     if isa == "portable":  # floats
         return
     layer = make(Case("mxfp4", activations, m=40, n=72, k=1120, magnitude=20.0))

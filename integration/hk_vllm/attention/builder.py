@@ -40,7 +40,7 @@ logger = loggers.of("vllm", "attention")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What HK does with one batch; hangs on the parent's metadata as `hk`.
+    """HK's share of one batch; hangs on the parent's metadata as `hk`.
 
     With a `refusal` the whole batch is the parent's. Otherwise HK computes the rows `mine`, as
     `step` (None: it serves no layer), and the parent, with the metadata `parent`, the rows `theirs`

@@ -80,8 +80,8 @@ OWN_DRAFTS = ("ngram", "ngram_gpu", "suffix", "draft_model")
 
 
 def strangers(vllm_config: Any, model_config: Any) -> tuple[str, str]:
-    """What adds to the outputs of a model's layers, and what reads its hidden states or writes its
-    embeddings, in vLLM's words; empty: nothing."""
+    """Features that add to the outputs of a model's layers, and those that read its hidden states or
+    write its embeddings, in vLLM's words; empty: none."""
     drafts = vllm_config.speculative_config
     readers = {
         f"speculative method {getattr(drafts, 'method', '')!r}": drafts is not None
@@ -94,7 +94,7 @@ def strangers(vllm_config: Any, model_config: Any) -> tuple[str, str]:
 
 
 RUNNERS = ("vllm.v1.worker.gpu_model_runner", "vllm.v1.worker.gpu.model_runner")
-"""Whose `_dummy_sampler_run` asks for logits outside of any forward context."""
+"""Modules with a `_dummy_sampler_run`, which asks for logits outside of any forward context."""
 _dummy_logits: ContextVar[bool] = ContextVar("dummy_logits", default=False)
 
 
