@@ -80,8 +80,8 @@ OWN_DRAFTS = ("ngram", "ngram_gpu", "suffix", "draft_model")
 
 
 def strangers(vllm_config: Any, model_config: Any) -> tuple[str, str]:
-    """Features that add to the outputs of a model's layers, and those that read its hidden states or
-    write its embeddings, in vLLM's words; empty: none."""
+    """Features that add to the outputs of a model's layers, and those that read its hidden states
+    or write its embeddings, in vLLM's words; empty: none."""
     drafts = vllm_config.speculative_config
     readers = {
         f"speculative method {getattr(drafts, 'method', '')!r}": drafts is not None
