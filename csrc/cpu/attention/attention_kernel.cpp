@@ -43,12 +43,18 @@ class ItemKernel {
   static constexpr int64_t kRows = Products::rows, kBlockRows = block_rows<Products>;
   // Weights are computed for whole units of keys, and for whole registers.
   static constexpr int64_t kUnit = max(VL, Products::key_unit);
+  // Rows whose softmax is computed side by side.
+  static constexpr int kTogether = kRows <= 16 ? kRows : kRows / 2;
+
+  // One value for each row of a register tile, in whole registers.
+  struct RowValues {
+    float at[(kRows + VL - 1) / VL * VL] = {};
+  };
 
  public:
   ItemKernel(const AttentionArgs& args, const WorkItem& item, void* scratch)
       : args_(args), item_(item), sequence_(args, item.request),
         rows_(item.row_end - item.row_begin), padded_rows_(round_up(rows_, kRows)),
-        head_size_(D ? D : args.head_size), value_size_(D ? D : args.value_size),
         factor_(score_factor()), buffers_(scratch, sizes(args, rows_)) {}
 
   static int64_t scratch_bytes(const AttentionArgs& args, int64_t rows) {
@@ -61,11 +67,11 @@ class ItemKernel {
     for (int64_t row = 0; row < padded_rows_; ++row) {
       buffers_.positions[row] = sequence_.position(item_.row_begin + min(row, rows_ - 1));
       buffers_.row_top[row] = kNegInf;
-      buffers_.row_sum[row] = 0.0f;
     }
+    std::memset(buffers_.sums, 0, sizeof(float) * padded_rows_ * VL);
     std::memset(buffers_.output, 0, sizeof(float) * padded_rows_ * kStride);
-    channel_offsets(args_.key, head_size_, buffers_.key_channels);
-    channel_offsets(args_.value, value_size_, buffers_.value_channels);
+    channel_offsets(args_.key, head_size(), buffers_.key_channels);
+    channel_offsets(args_.value, value_size(), buffers_.value_channels);
     const Range keys = visible(0, padded_rows_);
     const int64_t first = item_.keys.begin, hidden = keys.begin - first;
     for (int64_t tile = first + hidden / kTileKeys * kTileKeys; tile < keys.end;
@@ -76,6 +82,8 @@ class ItemKernel {
       for (int64_t row = 0; row < padded_rows_; row += kBlockRows)
         row_block(tile, row, min(row + kBlockRows, padded_rows_));
     }
+    for (int64_t row = 0; row < rows_; ++row)
+      buffers_.row_sum[row] = reduce_add(load(buffers_.sums + row * VL));
     if (item_.partial == WorkItem::kWhole)
       store_output();
     else
@@ -84,7 +92,7 @@ class ItemKernel {
 
   // The result of rows whose splits have run.
   void join(const float* first, int64_t splits, int64_t apart) {
-    for (int64_t row = 0; row < rows_; ++row, first += partial_row(value_size_))
+    for (int64_t row = 0; row < rows_; ++row, first += partial_row(value_size()))
       join_row(row, first, splits, apart);
     store_output();
   }
@@ -94,11 +102,23 @@ class ItemKernel {
     return {round_up(rows, kRows), kBlockRows, kStride, args.head_size, args.value_size};
   }
 
+  // Constants to the compiler where D is.
+  HK_INLINE int64_t head_size() const { return D ? D : args_.head_size; }
+  HK_INLINE int64_t value_size() const { return D ? D : args_.value_size; }
+
   HK_INLINE int64_t query_head(int64_t row) const {
     return item_.kv_head * sequence_.group + (item_.row_begin + row) % sequence_.group;
   }
-  HK_INLINE int64_t token(int64_t row) const {
-    return sequence_.first_token + (item_.row_begin + row) / sequence_.group;
+  // Calls f(row, token, query head) for each row of the item, without a division for each.
+  template <class F>
+  HK_INLINE void for_each_row(F f) const {
+    const int64_t group = sequence_.group, first_head = item_.kv_head * group;
+    int64_t token = sequence_.first_token + item_.row_begin / group;
+    int64_t in_group = item_.row_begin % group;
+    for (int64_t row = 0; row < rows_; ++row) {
+      f(row, token, first_head + in_group);
+      if (++in_group == group) in_group = 0, ++token;
+    }
   }
   // The keys that a row sees, or any of some rows; padding rows see what the last row sees.
   HK_INLINE Range visible(int64_t row) const {
@@ -122,10 +142,10 @@ class ItemKernel {
     with_format(args_.dtype, [&](auto format) {
       using T = decltype(format);
       const auto* query = static_cast<const typename T::type*>(args_.query);
-      for (int64_t row = 0; row < rows_; ++row)
-        load_query_row<T>(
-            query + token(row) * args_.query_token + query_head(row) * args_.query_head,
-            buffers_.query + row * kStride);
+      for_each_row([&](int64_t row, int64_t token, int64_t head) {
+        load_query_row<T>(query + token * args_.query_token + head * args_.query_head,
+                          buffers_.query + row * kStride);
+      });
     });
     const int64_t missing = padded_rows_ - rows_;
     std::memset(buffers_.query + rows_ * kStride, 0, sizeof(operand) * missing * kStride);
@@ -135,10 +155,10 @@ class ItemKernel {
   HK_INLINE void load_query_row(const typename T::type* from, operand* to) const {
     if constexpr (std::is_same_v<T, BF16> && !Products::kScalesQuery)
       if (args_.query_channel == 1) {
-        std::memcpy(to, from, sizeof(operand) * head_size_);
+        std::memcpy(to, from, sizeof(operand) * head_size());
         return;
       }
-    for (int64_t c = 0; c < head_size_; c += 8) {
+    for (int64_t c = 0; c < head_size(); c += 8) {
       f8 x;
       if (args_.query_channel == 1)
         x = load8<T>(from + c);
@@ -154,11 +174,11 @@ class ItemKernel {
   void pack(int64_t tile, int64_t count) {
     const int64_t request = item_.request, kv_head = item_.kv_head;
     token_offsets(args_, args_.key, request, kv_head, tile, count, buffers_.offsets);
-    pack_tile<Panel::keys, kTileKeys>(args_, args_.key, head_size_, buffers_.offsets,
+    pack_tile<Panel::keys, kTileKeys>(args_, args_.key, head_size(), buffers_.offsets,
                                       buffers_.key_channels, count, buffers_.keys);
     token_offsets(args_, args_.value, request, kv_head, tile, count, buffers_.offsets);
     values_finite_ =
-        pack_tile<Panel::values, kTileKeys>(args_, args_.value, value_size_, buffers_.offsets,
+        pack_tile<Panel::values, kTileKeys>(args_, args_.value, value_size(), buffers_.offsets,
                                             buffers_.value_channels, count, buffers_.values);
   }
 
@@ -174,22 +194,38 @@ class ItemKernel {
       const int64_t row = begin + g * kRows;
       if (keys[g].empty()) continue;
       const Range whole{keys[g].begin / kUnit * kUnit, round_up(keys[g].end, kUnit)};
-      for (int64_t r = row; r < row + kRows; ++r) softmax_row(r, r - begin, whole, tile);
+      softmax_rows(row, row - begin, whole, tile);
       accumulate(row, row - begin, keys[g], tile);
     }
   }
 
   HK_INLINE void score_panel(int64_t block, int64_t group, int64_t panel) {
     Products::template score<kStride>(buffers_.query + (block + group * kRows) * kStride,
-                                      buffers_.keys + panel * head_size_, head_size_,
+                                      buffers_.keys + panel * head_size(), head_size(),
                                       scores(group * kRows) + panel);
   }
 
   HK_INLINE float* scores(int64_t row) const { return buffers_.scores + row * kTileKeys; }
   HK_INLINE operand* weights(int64_t row) const { return buffers_.weights + row * kTileKeys; }
 
-  // Turns a row of S into P over `whole` units of keys; hidden keys get weight 0.
-  HK_INLINE void softmax_row(int64_t row, int64_t in_block, Range whole, int64_t tile) {
+  // Turns a register tile's rows of S into P over `whole` units of keys; hidden keys get weight 0.
+  // Maxima first, so that one exponential rescales all rows, and no row waits for another's.
+  HK_INLINE void softmax_rows(int64_t row, int64_t in_block, Range whole, int64_t tile) {
+    RowValues tops;
+    float factor = 1.0f;
+    for (int64_t r = 0; r < kRows; ++r)
+      factor = prepare_row(row + r, in_block + r, whole, tile);
+    for (int64_t r = 0; r < kRows; r += kTogether)
+      row_maxima<kTogether, kTileKeys>(scores(in_block + r), whole.begin, whole.end, tops.at + r);
+    raise_tops(row, factor, tops);
+    for (int64_t r = 0; r < kRows; r += kTogether)
+      row_weights<kTogether, kTileKeys>(scores(in_block + r), weights(in_block + r), whole.begin,
+                                        whole.end, factor, tops.at + r, buffers_.rescale + row + r,
+                                        buffers_.sums + (row + r) * VL);
+  }
+
+  // Caps, biases and masks a row of S; returns the factor that the row still lacks.
+  HK_INLINE float prepare_row(int64_t row, int64_t in_block, Range whole, int64_t tile) {
     float* s = scores(in_block);
     const Range keys = in_tile(visible(row), tile);
     const int64_t begin = whole.begin, end = whole.end;
@@ -202,16 +238,24 @@ class ItemKernel {
     }
     for (int64_t k = begin; k < min(keys.begin, end); ++k) s[k] = kNegInf;
     for (int64_t k = max(keys.end, begin); k < end; ++k) s[k] = kNegInf;
-    const float old_top = buffers_.row_top[row];
-    const float tile_top = row_max(s, begin, end) * factor;
-    const float top = tile_top > old_top ? tile_top : old_top;
-    // All hidden so far: any finite maximum gives the weights 2^-inf = 0.
-    const float finite_top = top == kNegInf ? 0.0f : top;
-    const float rescale = old_top == top ? 1.0f : exp2(old_top - finite_top);
-    const float sum = row_exp2(s, weights(in_block), begin, end, factor, finite_top);
-    buffers_.row_sum[row] = buffers_.row_sum[row] * rescale + sum;
-    buffers_.row_top[row] = top;
-    buffers_.rescale[row] = rescale;
+    return factor;
+  }
+
+  // Raises the rows' maxima by those of a tile; leaves in `tops` what exponentials subtract.
+  HK_INLINE void raise_tops(int64_t row, float factor, RowValues& tops) {
+    RowValues old, rescale;
+    std::memcpy(old.at, buffers_.row_top + row, sizeof(float) * kRows);
+    for (int64_t r = 0; r < kRows; r += VL) {
+      const vec before = load(old.at + r);
+      const vec top = max_or_second(load(tops.at + r) * splat(factor), before);
+      // All hidden so far: any finite maximum gives the weights 2^-inf = 0.
+      const vec finite_top = top == kNegInf ? vec{} : top;
+      store(old.at + r, top);
+      store(tops.at + r, finite_top);
+      store(rescale.at + r, before == top ? splat(1.0f) : exp2(before - finite_top));
+    }
+    std::memcpy(buffers_.row_top + row, old.at, sizeof(float) * kRows);
+    std::memcpy(buffers_.rescale + row, rescale.at, sizeof(float) * kRows);
   }
 
   // Multiplies a row of S by its factor, unless the exponential may do so on its way: returns what
@@ -226,7 +270,7 @@ class ItemKernel {
   HK_INLINE void accumulate(int64_t row, int64_t in_block, Range keys, int64_t tile) {
     constexpr int64_t unit = Products::key_unit;
     const Range units{keys.begin / unit * unit, round_up(keys.end, unit)};
-    for (int64_t c = 0; c < value_size_; c += NR) {
+    for (int64_t c = 0; c < value_size(); c += NR) {
       float* output = buffers_.output + row * kStride + c;
       const operand* values = buffers_.values + c * kTileKeys;
       if (values_finite_)
@@ -241,24 +285,24 @@ class ItemKernel {
   }
 
   void store_partial(float* to) const {
-    for (int64_t row = 0; row < rows_; ++row, to += partial_row(value_size_)) {
+    for (int64_t row = 0; row < rows_; ++row, to += partial_row(value_size())) {
       to[0] = buffers_.row_top[row];
       to[1] = buffers_.row_sum[row];
-      std::memcpy(to + 2, buffers_.output + row * kStride, sizeof(float) * value_size_);
+      std::memcpy(to + 2, buffers_.output + row * kStride, sizeof(float) * value_size());
     }
   }
 
   void join_row(int64_t row, const float* first, int64_t splits, int64_t apart) {
     float top = kNegInf, sum = 0.0f;
     for (int64_t s = 0; s < splits; ++s) top = first[s * apart] > top ? first[s * apart] : top;
-    const float finite_top = top == kNegInf ? 0.0f : top;  // as in softmax_row
+    const float finite_top = top == kNegInf ? 0.0f : top;  // as in raise_tops
     float* output = buffers_.output + row * kStride;
-    std::memset(output, 0, sizeof(float) * value_size_);
+    std::memset(output, 0, sizeof(float) * value_size());
     for (int64_t s = 0; s < splits; ++s) {
       const float* from = first + s * apart;
       const float weight = exp2(from[0] - finite_top);
       sum += from[1] * weight;
-      for (int64_t c = 0; c < value_size_; c += 8)
+      for (int64_t c = 0; c < value_size(); c += 8)
         *reinterpret_cast<f8_u*>(output + c) +=
             *reinterpret_cast<const f8_u*>(from + 2 + c) * weight;
     }
@@ -268,13 +312,14 @@ class ItemKernel {
 
   void store_output() {
     with_format(args_.dtype, [&](auto format) {
-      for (int64_t row = 0; row < rows_; ++row) store_row(format, row);
+      for_each_row([&](int64_t row, int64_t token, int64_t head) {
+        store_row(format, row, token, head);
+      });
     });
   }
 
   template <class T>
-  HK_INLINE void store_row(T, int64_t row) {
-    const int64_t head = query_head(row);
+  HK_INLINE void store_row(T, int64_t row, int64_t token, int64_t head) {
     float top = buffers_.row_top[row], sum = buffers_.row_sum[row], weight = 1.0f;
     if (args_.sinks) {
       const float sink = args_.sinks[head] * kLog2E;
@@ -286,10 +331,14 @@ class ItemKernel {
     }
     float factor = sum == 0.0f ? 0.0f : weight / sum * args_.value_factor;
     if (args_.v_scale) factor *= args_.v_scale[item_.kv_head * args_.v_scale_stride];
-    auto* to = static_cast<typename T::type*>(args_.out) + token(row) * args_.out_token +
+    auto* to = static_cast<typename T::type*>(args_.out) + token * args_.out_token +
                head * args_.out_head;
     const float* from = buffers_.output + row * kStride;
-    for (int64_t c = 0; c < value_size_; c += 8) {
+    int64_t c = 0;
+    if (args_.out_channel == 1)
+      for (; c + VL <= value_size(); c += VL)
+        store_run<T>(to + c, factor == 0.0f ? vec{} : load(from + c) * splat(factor));
+    for (; c < value_size(); c += 8) {
       const f8 x = factor == 0.0f ? f8{} : *reinterpret_cast<const f8_u*>(from + c) * factor;
       if (args_.out_channel == 1)
         store8<T>(to + c, x);
@@ -297,7 +346,7 @@ class ItemKernel {
         for (int i = 0; i < 8; ++i) to[(c + i) * args_.out_channel] = narrow(T{}, x[i]);
     }
     if (args_.lse) {
-      float* lse = args_.lse + head * args_.lse_head + token(row) * args_.lse_token;
+      float* lse = args_.lse + head * args_.lse_head + token * args_.lse_token;
       *lse = sum == 0.0f ? kNegInf : (top + __builtin_log2f(sum)) * kLn2;
     }
   }
@@ -305,7 +354,7 @@ class ItemKernel {
   const AttentionArgs& args_;
   const WorkItem& item_;
   Sequence sequence_;
-  int64_t rows_, padded_rows_, head_size_, value_size_;
+  int64_t rows_, padded_rows_;
   float factor_;
   Buffers<operand> buffers_;
   bool values_finite_ = true;

@@ -20,7 +20,7 @@ struct ItemSizes {
 template <class operand>
 struct Buffers {
   operand *query, *keys, *values, *weights;
-  float *output, *row_top, *row_sum, *rescale, *scores;
+  float *output, *row_top, *row_sum, *rescale, *sums, *scores;
   int64_t *offsets, *key_channels, *value_channels, *positions;
 
   static int64_t bytes(const ItemSizes& of) {
@@ -54,6 +54,7 @@ struct Buffers {
     take(row_top, of.rows);
     take(row_sum, of.rows);
     take(rescale, of.rows);
+    take(sums, of.rows * VL);
     return at;
   }
 };

@@ -42,42 +42,51 @@ inline void add_alibi(float* row, int64_t begin, int64_t end, float slope, float
   for (int64_t k = begin; k < end; ++k) row[k] += slope * (offset + float(k));
 }
 
-// The largest score; NaN does not count (the exponential that follows brings it back).
-HK_INLINE float row_max(const float* row, int64_t begin, int64_t end) {
-  constexpr int kChains = 4;  // hides the latency of one comparison behind the others
-  vec top[kChains];
+// The largest score of each row; NaN does not count (the exponential that follows brings it back).
+// Rows are side by side, so that no row waits for the end of another's reduction.
+template <int rows, int stride>
+HK_INLINE void row_maxima(const float* scores, int64_t begin, int64_t end, float* tops) {
+  vec top[rows];
   for (auto& t : top) t = splat(kNegInf);
-  int64_t k = begin;
-  for (; k + kChains * VL <= end; k += kChains * VL)
-#pragma GCC unroll 4
-    for (int i = 0; i < kChains; ++i) {
-      const vec x = load(row + k + i * VL);
-      top[i] = max_or_second(x, top[i]);
-    }
-  for (; k < end; k += VL) {
-    const vec x = load(row + k);
-    top[0] = max_or_second(x, top[0]);
-  }
-  for (int i = 1; i < kChains; ++i) top[0] = max_or_second(top[i], top[0]);
-  return reduce_max(top[0]);
+  for (int64_t k = begin; k < end; k += VL)
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; ++r) top[r] = max_or_second(load(scores + r * stride + k), top[r]);
+  for (int r = 0; r < rows; ++r) tops[r] = reduce_max(top[r]);
 }
 
+HK_INLINE vec weights_of(float*, vec x) { return exp2(x); }
 HK_INLINE void store_weights(float* to, vec p) { store(to, p); }
 #if defined(__AVX512BF16__)
+// 2^x for weights that are rounded to bfloat16, whose unrounded sum is log-sum-exp's: relative error
+// 2^-18. Minimax polynomial of 2^r on [0, 1), where r = x - floor(x), with 2^0 = 1.
+HK_INLINE vec weights_of(uint16_t*, vec x) {
+  const vec r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF);
+  vec p = splat(0.013426686615862549f);
+  p = p * r + splat(0.05224247045874944f);
+  p = p * r + splat(0.2412802065120319f);
+  p = p * r + splat(0.6930448446807697f);
+  p = p * r + splat(1.0f);
+  return _mm512_scalef_ps(p, x);  // takes floor(x) itself
+}
 HK_INLINE void store_weights(uint16_t* to, vec p) { store_run<BF16>(to, p); }
 #endif
 
-// weights = 2^(row * factor - top), rounded to their type; returns the sum of the unrounded ones.
-template <class weight>
-HK_INLINE float row_exp2(const float* row, weight* weights, int64_t begin, int64_t end,
-                         float factor, float top) {
-  vec sum = vec{};
-  for (int64_t k = begin; k < end; k += VL) {
-    const vec p = exp2(load(row + k) * splat(factor) - splat(top));
-    store_weights(weights + k, p);
-    sum += p;
-  }
-  return reduce_add(sum);
+// weights = 2^(scores * factor - tops), rounded to their type. Adds the unrounded ones to
+// sums * rescale, lane by lane.
+template <int rows, int stride, class weight>
+HK_INLINE void row_weights(const float* scores, weight* weights, int64_t begin, int64_t end,
+                           float factor, const float* tops, const float* rescale, float* sums) {
+  vec sum[rows];
+  for (int r = 0; r < rows; ++r) sum[r] = load(sums + r * VL) * splat(rescale[r]);
+  for (int64_t k = begin; k < end; k += VL)
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; ++r) {
+      const vec score = load(scores + r * stride + k);
+      const vec p = weights_of(weights, score * splat(factor) - splat(tops[r]));
+      store_weights(weights + r * stride + k, p);
+      sum[r] += p;
+    }
+  for (int r = 0; r < rows; ++r) store(sums + r * VL, sum[r]);
 }
 
 }  // namespace hk::cpu::HK_ISA
