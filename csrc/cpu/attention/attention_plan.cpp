@@ -9,7 +9,7 @@ namespace hk::cpu {
 
 namespace {
 
-constexpr int64_t kFewestRows = 48, kPackedRows = 512, kItemsPerThread = 8;
+constexpr int64_t kFewestRows = 48, kPackedRows = 512, kItemsPerThread = 6;
 
 class Planner {
  public:

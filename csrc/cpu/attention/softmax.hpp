@@ -43,7 +43,7 @@ inline void add_alibi(float* row, int64_t begin, int64_t end, float slope, float
 }
 
 // The largest score of each row; NaN does not count (the exponential that follows brings it back).
-// Rows are side by side, so that no row waits for the end of another's reduction.
+// Rows are side by side, so that no row waits for the end of another's reduction. Writes VL tops.
 template <int rows, int stride>
 HK_INLINE void row_maxima(const float* scores, int64_t begin, int64_t end, float* tops) {
   vec top[rows];
@@ -51,7 +51,7 @@ HK_INLINE void row_maxima(const float* scores, int64_t begin, int64_t end, float
   for (int64_t k = begin; k < end; k += VL)
 #pragma GCC unroll 16
     for (int r = 0; r < rows; ++r) top[r] = max_or_second(load(scores + r * stride + k), top[r]);
-  for (int r = 0; r < rows; ++r) tops[r] = reduce_max(top[r]);
+  store(tops, reduce_each(top, [](auto a, auto b) { return a > b ? a : b; }));
 }
 
 HK_INLINE vec weights_of(float*, vec x) { return exp2(x); }

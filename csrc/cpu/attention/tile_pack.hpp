@@ -10,7 +10,7 @@
 //
 // Eight keys by eight channels at a time, read along whichever axis is contiguous in memory (16
 // bytes of it are enough: a cache's x) and transposed in registers if the panel wants the other one.
-// A bfloat16 cache of the same pairs, sixteen of which are neighbours (CPU_ATTN's for AMX), is copied.
+// Pairs of bfloat16 along that axis move as one word. A bfloat16 cache of the same pairs, sixteen of which are neighbours (CPU_ATTN's for AMX), is copied.
 // Only keys that exist are read; the rest of the last unit that is multiplied is zero, so that
 // nothing foreign (NaN included) can enter.
 #pragma once
@@ -63,6 +63,20 @@ inline bool has_pairs(Panel panel, const CacheView& view, int64_t channels) {
          channels % kNeighbours == 0;
 }
 
+// Whether kNeighbours channels lie together, wherever a panel has a multiple of as many.
+inline bool has_words(const CacheView& view, int64_t channels) {
+  const bool neighbours = view.channel_split % kNeighbours == 0 || view.channel_split >= channels;
+  return view.channel_inner == 1 && neighbours && channels % kNeighbours == 0;
+}
+
+// VL neighbours in the lower halves of lanes.
+HK_INLINE ivec load_words(const void* from) {
+  typedef uint16_t words __attribute__((vector_size(VL * 2)));
+  words x;
+  std::memcpy(&x, from, sizeof(x));
+  return __builtin_convertvector(x, ivec);
+}
+
 // VL pairs, of which the first `count` exist; the others are zero.
 HK_INLINE ivec load_existing(const uint16_t* from, int64_t count) {
   ivec pairs{};
@@ -79,6 +93,10 @@ HK_INLINE f8 exact_pairs(f8 even, f8 odd) {
   return reinterpret_cast<f8>(low >> 16 | (high & 0xffff0000u));
 }
 
+// Whether elements of such a cache are held in panels as they are.
+template <class T, class operand>
+constexpr bool kIsPanelType = std::is_same_v<T, BF16> && sizeof(operand) == sizeof(BF16::type);
+
 template <class T, Panel panel, int kTileKeys, class operand>
 struct TilePacker {
   using element = typename T::type;
@@ -88,6 +106,7 @@ struct TilePacker {
   int64_t keys, channels;
   operand* out;
   bool pairs;           // as has_pairs
+  bool words;           // kNeighbours channels of a key are neighbours, in the panel's type
   f8 not_finite = {};   // NaN once a packed element was infinite or NaN
   halves largest = {};  // magnitudes of elements that were copied in pairs, as bits
   static constexpr int kRun = run_of<T>;
@@ -149,6 +168,32 @@ struct TilePacker {
     }
   }
 
+  // As group_by_channels for pairs in the kernels' type, which are not widened: two channels of a key
+  // are a word of eight keys' transpose.
+  HK_INLINE void key_words(int64_t g, int64_t present) {
+    for (int64_t c = 0; c < channels; c += kNeighbours) {
+      if (g + 16 <= keys)
+        for (int i = 0; i < 8; ++i) __builtin_prefetch(data + offsets[g + 8 + i] + channel[c]);
+      f8 x[8] = {};
+      for (int i = 0; i < present; ++i)
+        std::memcpy(&x[i], data + offsets[g + i] + channel[c], sizeof(x[i]));
+      transpose8(x);
+      for (int i = 0; i < 8; ++i) *reinterpret_cast<f8_u*>(place(g, c + 2 * i)) = x[i];
+    }
+  }
+
+  // The second key of the last pair may not exist.
+  HK_INLINE void value_words(int64_t g, int64_t present) {
+    for (int64_t c = 0; c < channels; c += VL)
+      for (int64_t k = 0; k < present; k += 2) {
+        if (g + 16 <= keys) __builtin_prefetch(data + offsets[g + 8 + k] + channel[c]);
+        const ivec even = load_words(data + offsets[g + k] + channel[c]);
+        const ivec odd =
+            k + 1 < present ? load_words(data + offsets[g + k + 1] + channel[c]) : ivec{};
+        put_pairs(even | odd << 16, g + k, c);
+      }
+  }
+
   // Read along keys: runs of neighbouring keys per channel.
   HK_INLINE void group_by_keys(int64_t g) {
     for (int64_t c = 0; c < channels; c += 8) {
@@ -204,7 +249,11 @@ struct TilePacker {
     bool neighbours = present == 8;
     for (int i = 1; i < 8 && neighbours; ++i)
       neighbours = offsets[g + i] == offsets[g + i / kRun * kRun] + i % kRun;
-    if (neighbouring_channels && present == 8)
+    if (words && present == 8)
+      panel == Panel::keys ? key_words(g, 8) : value_words(g, 8);
+    else if (words)
+      panel == Panel::keys ? key_words(g, present) : value_words(g, present);
+    else if (neighbouring_channels && present == 8)
       group_by_channels(g, 8);
     else if (neighbouring_channels)
       group_by_channels(g, present);
@@ -259,8 +308,9 @@ inline bool pack_tile(const AttentionArgs& args, const CacheView& view, int64_t 
     const bool neighbouring = view.channel_inner == 1 && (view.channel_split % run_of<T> == 0 ||
                                                           view.channel_split >= channels);
     const bool pairs = has_pairs(panel, view, channels);
-    TilePacker<T, panel, kTileKeys, operand> packer{data, neighbouring, offsets, channel,
-                                                    keys, channels,     out,     pairs};
+    const bool words = kIsPanelType<T, operand> && has_words(view, channels);
+    TilePacker<T, panel, kTileKeys, operand> packer{
+        data, neighbouring, offsets, channel, keys, channels, out, pairs, words};
     packer.pack();
     finite = packer.is_finite();
   });

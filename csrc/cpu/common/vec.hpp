@@ -90,6 +90,38 @@ HK_INLINE float reduce_max(vec x) {
   return reduce(x, [](auto a, auto b) { return a > b ? a : b; });
 }
 
+// Lane r of the result is register r folded with `op`; `rows` is at most VL.
+#if defined(__AVX512F__)
+// Two registers become one at each step, so that a row takes about one fold instead of four.
+template <int rows, class Op>
+HK_INLINE vec reduce_each(const vec (&row)[rows], Op op) {
+  vec x[16];
+#pragma GCC unroll 16
+  for (int r = 0; r < 16; ++r) x[r] = row[r < rows ? r : 0];
+#pragma GCC unroll 8
+  for (int r = 0; r < 8; ++r)
+    x[r] = op(HK_MIX(x[r], x[r + 8], 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23),
+              HK_MIX(x[r], x[r + 8], 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31));
+#pragma GCC unroll 4
+  for (int r = 0; r < 4; ++r)
+    x[r] = op(HK_MIX(x[r], x[r + 4], 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27),
+              HK_MIX(x[r], x[r + 4], 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31));
+#pragma GCC unroll 2
+  for (int r = 0; r < 2; ++r)
+    x[r] = op(HK_MIX(x[r], x[r + 2], 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29),
+              HK_MIX(x[r], x[r + 2], 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31));
+  return op(HK_MIX(x[0], x[1], 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30),
+            HK_MIX(x[0], x[1], 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31));
+}
+#else
+template <int rows, class Op>
+HK_INLINE vec reduce_each(const vec (&row)[rows], Op op) {
+  vec folded{};
+  for (int r = 0; r < rows; ++r) folded[r] = reduce(row[r], op);
+  return folded;
+}
+#endif
+
 // ---- storage formats ------------------------------------------------------------------------
 
 struct F32 {
