@@ -1,0 +1,230 @@
+"""A digest of a Python definition and of every definition of this project that it can reach by name.
+
+    source_digest("tests.kernels.test_gemm", "test_no_rows")
+
+A function, a class and a constant are definitions. One reaches another if it names it, or its
+attribute through a module's name, also in an annotation, a decorator or a nested import; a test
+reaches the fixtures that its arguments name. Comments, docstrings and line breaks do not count.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.proof.kernel_digest import digest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = {
+    "tests": ROOT / "tests",
+    "hk_backend": ROOT / "hk_backend",
+    "hk_vllm": ROOT / "integration" / "hk_vllm",
+    "hk_sglang": ROOT / "integration" / "hk_sglang",
+    "bench_serving": ROOT / "bench_serving",
+}
+"""Folders of the project's packages, by the name under which they are imported."""
+
+
+@dataclass(frozen=True, order=True)
+class Definition:
+    """A name at the top of a module; an empty name stands for the whole module."""
+
+    module: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.module}.{self.name}" if self.name else self.module
+
+
+@functools.cache
+def source_digest(module: str, name: str) -> str:
+    """The digest of one definition. Raises `ValueError` if the project has no such one."""
+    if path_of(module) is None or name not in _table(module):
+        raise ValueError(f"{module}.{name} is not a definition of this project")
+    parts: list[str] = []
+    for each in sorted(reached(module, name)):
+        parts += [str(each), _meaning(each)]
+    return digest(*parts)
+
+
+@functools.cache
+def reached(module: str, name: str) -> frozenset[Definition]:
+    """The definition itself, those that it names, and theirs."""
+    found: set[Definition] = set()
+    left = [Definition(module, name)]
+    while left:
+        each = left.pop()
+        if each not in found:
+            found.add(each)
+            left += _references(each)
+    return frozenset(found)
+
+
+@functools.cache
+def _references(of: Definition) -> tuple[Definition, ...]:
+    """The definitions that one names itself."""
+    found: set[Definition] = set()
+    for node in _nodes(of):
+        imports = {alias: target for alias, target in _imports(node, of.module)}
+        for names in _chains(node):
+            root = names[0]
+            target = imports.get(root) or _table(of.module).get(root)
+            if isinstance(target, str):
+                found |= set(_resolve(target, names[1:]))
+            elif target is not None and root != of.name:
+                found.add(Definition(of.module, root))
+        if isinstance(node, ast.FunctionDef):
+            found |= set(_fixtures(of.module, node))
+    return tuple(sorted(found))
+
+
+def _nodes(of: Definition) -> list[ast.stmt]:
+    if not of.name:
+        return _tree(of.module).body
+    target = _table(of.module)[of.name]
+    return [] if isinstance(target, str) else list(target)
+
+
+def _fixtures(module: str, test: ast.FunctionDef) -> Iterator[Definition]:
+    """Definitions in conftest modules around `module` that the test's arguments name."""
+    package = module
+    while package := package.rpartition(".")[0]:
+        conftest = f"{package}.conftest"
+        if path_of(conftest) is not None:
+            for argument in test.args.args:
+                if argument.arg in _table(conftest):
+                    yield Definition(conftest, argument.arg)
+
+
+def _resolve(target: str, attributes: tuple[str, ...]) -> Iterator[Definition]:
+    """Definitions that a dotted name stands for, through the imports of packages."""
+    module, rest = target, attributes
+    while path_of(module) is None and "." in module:
+        module, _, last = module.rpartition(".")
+        rest = (last, *rest)
+    while rest and path_of(f"{module}.{rest[0]}") is not None:
+        module, rest = f"{module}.{rest[0]}", rest[1:]
+    if path_of(module) is None:
+        return  # another project's
+    if not rest:
+        yield Definition(module, "")
+        return
+    found = _table(module).get(rest[0])
+    if isinstance(found, str):
+        yield from _resolve(found, rest[1:])
+    else:  # an unknown name may be made as the module runs: then all of it counts
+        yield Definition(module, rest[0] if found else "")
+
+
+@functools.cache
+def _table(module: str) -> dict[str, tuple[ast.stmt, ...] | str]:
+    """What each name at the top of a module is: statements that define it, or an import's target."""
+    found: dict[str, tuple[ast.stmt, ...] | str] = {}
+    for node in _tops(_tree(module).body):
+        for alias, target in _imports(node, module, nested=False):
+            if alias == "*":
+                found |= {name: f"{target}.{name}" for name in _table(target)}
+            else:
+                found[alias] = target
+        for name in _defined(node):
+            before = found.get(name, ())
+            found[name] = (node,) if isinstance(before, str) else (*before, node)
+    return found
+
+
+def _tops(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements at the top, also within `if` and `try`."""
+    for node in body:
+        if isinstance(node, ast.If | ast.Try):
+            yield from _tops([*node.body, *node.orelse])
+        else:
+            yield node
+
+
+def _defined(node: ast.stmt) -> Iterator[str]:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.For):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        for each in (each for target in targets for each in ast.walk(target)):
+            if isinstance(each, ast.Name):
+                yield each.id
+
+
+def _imports(node: ast.AST, module: str, *, nested: bool = True) -> Iterator[tuple[str, str]]:
+    """Names that imports bind, each with the dotted name that it stands for."""
+    for each in ast.walk(node) if nested else (node,):
+        if isinstance(each, ast.Import):
+            for alias in each.names:
+                name = alias.asname or alias.name.partition(".")[0]
+                yield name, alias.name if alias.asname else name
+        elif isinstance(each, ast.ImportFrom):
+            base = _base(each, module)
+            for alias in each.names:
+                target = base if alias.name == "*" else f"{base}.{alias.name}"
+                if alias.name != "*" or path_of(base) is not None:
+                    yield alias.asname or alias.name, target
+
+
+def _base(node: ast.ImportFrom, module: str) -> str:
+    if not node.level:
+        return node.module or ""
+    is_package = _path(module).name == "__init__.py"
+    parts = module.split(".")
+    kept = parts[: len(parts) - node.level + is_package]
+    return ".".join([*kept, *([node.module] if node.module else [])])
+
+
+def _chains(node: ast.AST) -> Iterator[tuple[str, ...]]:
+    """Names and their attributes, as `a.b.c` is ("a", "b", "c")."""
+    for each in ast.walk(node):
+        attributes: list[str] = []
+        while isinstance(each, ast.Attribute):
+            attributes.insert(0, each.attr)
+            each = each.value
+        if isinstance(each, ast.Name):
+            yield (each.id, *attributes)
+
+
+@functools.cache
+def path_of(module: str) -> Path | None:
+    """The file of a module; None if it is none of the project's."""
+    first, *rest = module.split(".")
+    if first not in PACKAGES:
+        return None
+    base = PACKAGES[first].joinpath(*rest)
+    candidates = base / "__init__.py", base.with_name(f"{base.name}.py")
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def _path(module: str) -> Path:
+    path = path_of(module)
+    assert path is not None
+    return path
+
+
+@functools.cache
+def _tree(module: str) -> ast.Module:
+    """The syntax tree without docstrings; it has neither comments nor line breaks."""
+    tree = ast.parse(_path(module).read_text())
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [each for each in body if not _is_text(each)]  # type: ignore[attr-defined]
+    return tree
+
+
+def _meaning(of: Definition) -> str:
+    return "\n".join(ast.dump(node) for node in _nodes(of))
+
+
+def _is_text(node: ast.stmt) -> bool:
+    """Whether a statement is a string alone: a docstring, or one under a constant."""
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
