@@ -11,6 +11,8 @@
 # make format        ruff and clang-format write what lint wants
 # make kernels       the GPU kernels again, from csrc/kernels (they are in the repository as built)
 # make modelled      what the timing model says of them: in the catalogue and in docs/benchmarks.md
+# make prove         checks of kernels that have no valid record, and records what passed;
+#                    make prove --dry-run        which these are; ONLY=attention_window, FRESH=1
 # make wheel         dist/: the source distribution, and a wheel that auditwheel has checked;
 #                    make wheel PYTHON=python3.12   for that Python
 # make clean         the environments and what was built
@@ -22,7 +24,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo demo-sglang quick test test-slow test-held test-units test-vllm test-rocm test-sglang \
+.PHONY: demo demo-sglang quick prove test test-slow test-held test-units test-vllm test-rocm test-sglang \
   environments kernels modelled lint format venv venv-sglang model llvm wheel clean
 
 PYTHON ?= python3
@@ -70,6 +72,11 @@ test: llvm $(if $(PYTEST_ARGS),venv,environments) model
 
 test-slow: llvm environments model
 	$(suite) --slow
+
+# make's own --dry-run is handed on: the recipe runs all the same, and says what it would run.
+prove: llvm venv
+	+@ONLY='$(ONLY)' FRESH='$(FRESH)' $(BIN) -m tests.proof \
+	  $(if $(findstring n,$(filter-out --%,$(firstword -$(MAKEFLAGS)))),--dry-run)
 
 test-held: llvm environments model
 	$(suite) --held

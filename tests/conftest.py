@@ -23,6 +23,7 @@ from hk_backend.devices.cpu.isas import LIMITS, usable_isas
 from hk_backend.routing import metrics_directory
 from tests.budget import Ledger
 from tests.install.pythons import builds
+from tests.proof import plugin
 from tests.seed import VARIABLE, seed
 
 
@@ -35,6 +36,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(folder.cleanup)
     os.environ.update(machine.workarounds())  # before torch multiplies in bfloat16: it reads once
     config.pluginmanager.register(Ledger())
+    if mode := os.environ.get(plugin.VARIABLE):
+        config.pluginmanager.register(plugin.Proofs(mode))
     seed()  # before workers are started
     if any(name in os.environ for name in LIMITS):
         from bench_serving.isa import hide

@@ -1,15 +1,13 @@
-"""Which cases the kernels are tested with: pairwise covers, another for each commit.
+"""Which cases the kernels are proved with: pairwise covers, the same in every session.
 
     @covered("attention_prefill", heads=HEADS, causal=(True, False))
     def test_every_ratio_of_heads(entry, heads, causal): ...
 
 runs the test for so many kernels and values that each pair of values of two axes occurs; the facts
-of the catalogue (dtype, head size, ..., and the arch) are axes, too. So a test costs as much as its
-two longest axes, however many kernels there are. The rest of the product is marked slow, or a part
-of it, the sweep.
+of the catalogue (dtype, head size, ..., and the arch) are axes, too. Each kernel has one case at
+least. So a test costs as much as its kernels and its longest axis, not as their product.
 
-Which cover is drawn from the commit, or HK_TEST_SEED; the session's header says which. Everything
-drawn is in the test's name.
+The tests are proofs (tests/proof): `make prove` runs and records them.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ import pytest
 from allpairspy import AllPairs
 
 from hk_backend.kernels import KernelEntry, arches, catalogue
-from tests.seed import draw
+from tests.seed import draw, fixed
 
 Row = tuple[Any, ...]
 
@@ -30,7 +28,7 @@ Row = tuple[Any, ...]
 def pairwise(name: str, axes: Sequence[Sequence[Any]], known: Sequence[Row] = ()) -> list[Row]:
     """Rows that have each pair of values of two axes; with `known`, of those that begin as one of
     these does."""
-    generator = draw(name)
+    generator = fixed(name)
     shuffled = [generator.sample(list(axis), len(axis)) for axis in axes]
 
     def begins(row: Sequence[Any]) -> bool:
@@ -63,41 +61,56 @@ def family(operator: str) -> list[KernelEntry]:
 
 
 def cover(
-    name: str, operator: str, **axes: Sequence[Any]
+    name: str, operator: str, only: Mapping[str, Sequence[Any]] | None = None, **axes: Sequence[Any]
 ) -> list[tuple[KernelEntry, dict[str, Any]]]:
-    """A kernel and a value of each axis, pairwise; an axis named as a fact restricts it."""
-    wanted = {fact: axes[fact] for fact in axes if fact in family(operator)[0].facts}
-    entries = {facts_of(e): e for e in family(operator) if has(e, wanted)}
-    facts = [sorted(set(values)) for values in zip(*entries, strict=True)]
-    others = {axis: values for axis, values in axes.items() if axis not in wanted}
-    rows = pairwise(name, [*facts, *others.values()], list(entries))
-    return [
-        (entries[row[: len(facts)]], dict(zip(others, row[len(facts) :], strict=True)))
+    """A kernel and a value of each axis, pairwise, and each kernel once at least.
+
+    Args:
+        only: values of facts: kernels with others take no part.
+        axes: values of each axis; one that is named as a fact restricts it, too.
+    """
+    facts = family(operator)[0].facts
+    wanted = {axis: values for axis, values in axes.items() if axis in facts}
+    others = {axis: values for axis, values in axes.items() if axis not in facts}
+    entries = {facts_of(e): e for e in family(operator) if has(e, {**wanted, **(only or {})})}
+    values = [sorted(set(each)) for each in zip(*entries, strict=True)]
+    rows = pairwise(name, [*values, *others.values()], list(entries))
+    found = [
+        (entries[row[: len(values)]], dict(zip(others, row[len(values) :], strict=True)))
         for row in rows
     ]
+    covered_ones = {entry for entry, _ in found}
+    for number, entry in enumerate(e for e in entries.values() if e not in covered_ones):
+        found.append((entry, {axis: each[number % len(each)] for axis, each in others.items()}))
+    return found
 
 
 def covered(
-    operator: str, swept: Mapping[str, Sequence[Any]] | None = None, **axes: Sequence[Any]
+    operator: str, only: Mapping[str, Sequence[Any]] | None = None, **axes: Sequence[Any]
 ) -> Any:
-    """Parametrise a test by `entry` and the axes that are no facts: see above. `swept`: values of
-    facts of which alone the sweep is."""
+    """Parametrise a proof by `entry` and the axes that are no facts: see `cover`.
+
+    With `only` its records are those of the kernels' twins of other types, too.
+    """
 
     def decorate(test: Any) -> Any:
-        chosen = [(e, tuple(row.values())) for e, row in cover(test.__name__, operator, **axes)]
-        facts = family(operator)[0].facts
-        wanted = {axis: values for axis, values in axes.items() if axis in facts}
-        others = {axis: values for axis, values in axes.items() if axis not in facts}
-        rest = [
-            (entry, row)
-            for entry in family(operator)
-            for row in itertools.product(*others.values())
-            if has(entry, wanted | dict(swept or {})) and (entry, row) not in chosen
+        rows = [
+            (entry, tuple(row.values()))
+            for entry, row in cover(test.__name__, operator, only, **axes)
         ]
-        names = ("entry", *others)
-        return pytest.mark.parametrize(names, [*params(chosen), *params(rest, pytest.mark.slow)])(
-            test
-        )
+        names = ("entry", *(axis for axis in axes if axis not in family(operator)[0].facts))
+        marked = pytest.mark.proof(with_types=not only)(test)
+        return pytest.mark.parametrize(names, list(params(rows)))(marked)
+
+    return decorate
+
+
+def proved(entries: Sequence[KernelEntry], *, with_types: bool = True) -> Any:
+    """Parametrise a proof by `entry`, each of these; without types, of their twins, too."""
+
+    def decorate(test: Any) -> Any:
+        marked = pytest.mark.proof(with_types=with_types)(test)
+        return pytest.mark.parametrize("entry", entries, ids=lambda entry: entry.name)(marked)
 
     return decorate
 
@@ -114,15 +127,16 @@ def of_each_kind(name: str, cases: Mapping[str, Sequence[Any]]) -> Iterator[Any]
         yield pytest.param(*values, id=case, marks=[] if case in drawn else pytest.mark.slow)
 
 
-def params(rows: Sequence[tuple[KernelEntry, Row]], *marks: Any) -> Iterator[Any]:
+def params(rows: Sequence[tuple[KernelEntry, Row]]) -> Iterator[Any]:
     for entry, row in rows:
         names = (entry.name, entry.arch, *map(str, row))
-        yield pytest.param(entry, *row, marks=marks, id="-".join(names))
+        yield pytest.param(entry, *row, id="-".join(names))
 
 
 def facts_of(entry: KernelEntry) -> Row:
-    """Also the rows of its tile, in which alternatives differ."""
-    return (entry.arch, *entry.facts.values(), entry.tile.rows)
+    """Also the sizes of its tile, in which alternatives differ."""
+    tile = entry.tile
+    return (entry.arch, *entry.facts.values(), tile.rows, tile.columns, tile.depth)
 
 
 def has(entry: KernelEntry, facts: dict[str, Sequence[Any]]) -> bool:

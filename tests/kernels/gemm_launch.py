@@ -121,23 +121,34 @@ class Product:
     arrived: NDArray[np.uint32]
 
     def is_right(self) -> bool:
-        """k products, exact in float32, and then as many float32 operations in any order: a term
-        takes part in at most k + splits additions, two scalings and the bias's addition. Last the
-        rounding to c's type."""
-        return is_right(self.c, *self.problem.exact(), self.problem.shape[2] + self.splits + 3)
+        """Whether every element lies within its bound."""
+        return self.excess() <= 1
+
+    def excess(self) -> float:
+        """The largest error in units of its bound; infinite for a NaN or a wrong infinity.
+
+        The bound is of k products, exact in float32, and then as many float32 operations in any
+        order: a term takes part in at most k + splits additions, two scalings and the bias's
+        addition. Last comes the rounding to c's type.
+        """
+        return excess(self.c, *self.problem.exact(), self.problem.shape[2] + self.splits + 3)
 
 
-def is_right(
+def excess(
     found: torch.Tensor, wanted: torch.Tensor, magnitude: torch.Tensor, operations: int
-) -> bool:
-    """Within what `operations` float32 roundings of each term may lose (Higham, Accuracy and
-    Stability, lemma 3.1), and one to the type of `found`, whose largest number may be too small."""
+) -> float:
+    """The largest error in units of what `operations` float32 roundings of each term may lose
+    (Higham, Accuracy and Stability, lemma 3.1), and one to the type of `found`, whose largest
+    number may be too small."""
+    if not found.numel():
+        return 0.0
     lost = operations * ROUNDING / (1 - operations * ROUNDING) * magnitude + operations * DENORMAL
     kind = torch.finfo(found.dtype)
     rounded = kind.eps / 2 * (wanted.abs() + lost) + kind.smallest_normal * kind.eps / 2
-    near = (found.double() - wanted).abs() <= lost + rounded
+    ratio = (found.double() - wanted).abs() / (lost + rounded)
     overflows = found.isinf() & (found.sign() == wanted.sign())
-    return bool((near | (overflows & (wanted.abs() + lost + rounded >= kind.max))).all())
+    allowed = overflows & (wanted.abs() + lost + rounded >= kind.max)
+    return float(torch.where(allowed, 0.0, ratio).nan_to_num(nan=math.inf, posinf=math.inf).max())
 
 
 def launch(

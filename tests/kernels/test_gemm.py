@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hk_backend.kernels import KernelEntry
-from tests.kernels.cover import cover, family
+from tests.kernels.cover import cover, family, proved
 from tests.kernels.gemm_launch import TYPES, can_split, multiply, tiles_of
 from tests.kernels.gemm_problem import (
     SCALES,
@@ -21,17 +21,14 @@ from tests.kernels.gemm_problem import (
     scales_of_blocks,
 )
 from tests.ops.strategies import generated
-from tests.seed import draw
+from tests.proof.measured import note_error
+from tests.seed import fixed
 
 ALL = family("gemm")
-every_kernel = pytest.mark.parametrize("entry", ALL, ids=lambda entry: entry.name)
-swept_kernels = pytest.mark.parametrize(
-    "entry", [entry for entry in ALL if entry.facts["a"] != "f16"], ids=lambda entry: entry.name
-)
-"""Each fp16 kernel has the instructions of a bf16 one (test_gemm_mutants.py)."""
-splitting_kernels = pytest.mark.parametrize(
-    "entry", [entry for entry in ALL if can_split(entry)], ids=lambda entry: entry.name
-)
+every_kernel = proved(ALL)
+bf16_kernels = proved([entry for entry in ALL if entry.facts["a"] != "f16"], with_types=False)
+"""They stand for those of fp16, each of which has the instructions of one of them."""
+splitting_kernels = proved([entry for entry in ALL if can_split(entry)])
 
 LENGTHS = (1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257)
 DEPTHS = (1, 2, 7, 8, 9, 15, 16, 17, 63, 64, 65, 72, 127, 128, 129, 200, 321, 449, 1000)
@@ -40,9 +37,9 @@ SPLITS = (1, 2, 3, 5)
 BIASES = (None, *TYPES)
 
 AXES = {
-    "m": draw("m").sample(LENGTHS, 6),
-    "n": draw("n").sample(LENGTHS, 6),
-    "k": draw("k").sample(DEPTHS, 6),
+    "m": fixed("m").sample(LENGTHS, 6),
+    "n": fixed("n").sample(LENGTHS, 6),
+    "k": fixed("k").sample(DEPTHS, 6),
     "pad_a": PADDINGS,
     "pad_c": PADDINGS,
     "out": TYPES,
@@ -56,6 +53,7 @@ COVER = [
 ]
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("entry", *AXES, "seed"), COVER)
 def test_a_pairwise_cover_of_launches(
     entry: KernelEntry,
@@ -74,8 +72,7 @@ def test_a_pairwise_cover_of_launches(
     multiplies(entry, problem, (pad_a, pad_c), splits, seed)
 
 
-@pytest.mark.slow
-@swept_kernels
+@bf16_kernels
 @generated(100)
 @given(
     shape=st.tuples(*map(st.sampled_from, (LENGTHS, LENGTHS, DEPTHS))),
@@ -110,6 +107,7 @@ def multiplies(
     splits = splits if can_split(entry) else 1
     found = multiply(entry, problem, paddings, splits, seed)
     assert found.is_right()
+    note_error(found.excess())
     m, n, k = problem.shape
     tile = entry.tile
     steps = math.ceil(k / tile.depth)
@@ -135,9 +133,7 @@ def test_integers_are_exact(entry: KernelEntry) -> None:
             assert torch.equal(found.c, problem.exact()[0].to(out))
 
 
-@pytest.mark.parametrize(
-    "entry", [entry for entry in ALL if entry.facts["b"] == "e4m3"], ids=lambda entry: entry.name
-)
+@proved([entry for entry in ALL if entry.facts["b"] == "e4m3"])
 def test_every_fp8_code(entry: KernelEntry) -> None:
     """Times all codes: each product is exact in float32; activations that are NaN give NaN. (The
     packer leaves no NaN in weights.)"""
@@ -279,7 +275,7 @@ def test_zero_depth_gives_the_bias(entry: KernelEntry, splits: int) -> None:
     assert found.report.counters.matrix_flops == 0
 
 
-@pytest.mark.parametrize("entry", [e for e in ALL if scales_of_blocks(e)], ids=lambda e: e.name)
+@proved([entry for entry in ALL if scales_of_blocks(entry)])
 @pytest.mark.parametrize("splits", [1, 2])
 def test_scales_of_blocks_stay_in_their_blocks(entry: KernelEntry, splits: int) -> None:
     """Each is a power of two of its own; two are NaN, one of a row and one of 128 columns."""

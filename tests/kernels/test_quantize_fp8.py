@@ -12,13 +12,11 @@ from hypothesis import strategies as st
 
 from hk_backend.kernels import KernelEntry
 from hk_backend.kernels.toolchain.clocks import WAVE
-from tests.kernels.cover import cover, covered, family
+from tests.kernels.cover import cover, covered, family, proved
 from tests.kernels.quantize_launch import BLOCK, DTYPES, Case, Outcome, is_right, launch
 from tests.ops.strategies import generated
 
-every_kernel = pytest.mark.parametrize(
-    "entry", family("quantize_fp8"), ids=lambda entry: entry.name
-)
+every_kernel = proved(family("quantize_fp8"))
 LENGTHS = (
     *((0, k) for k in (1, 7, 8, 120, 128, 129, 136, 1000, 4099)),
     *((1, more) for more in (-8, 0, 1, 8, 2056)),
@@ -100,6 +98,7 @@ COVER = [
 ]
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("entry", *AXES), COVER)
 def test_a_pairwise_cover_of_shapes(
     entry: KernelEntry,
@@ -112,7 +111,6 @@ def test_a_pairwise_cover_of_shapes(
     quantizes(entry, case_of(entry, m, length, padding, granularity, scales_of_columns))
 
 
-@pytest.mark.slow
 @every_kernel
 @generated(60)
 @given(

@@ -74,17 +74,19 @@ def rounded_weights(call: Call) -> torch.dtype:
     return torch.bfloat16 if multiplies and exact else torch.float32
 
 
+def expected(call: Call, weights_dtype: torch.dtype | None = None) -> Expected:
+    """The reference's result and bounds: of the cpu device, or for weights in `weights_dtype`."""
+    return expected_with(call, weights_dtype or rounded_weights(call))
+
+
 @one_thread()
-def expected(
-    call: Call, weights_dtype: torch.dtype | None = None, in_parts: bool = False
-) -> Expected:
+def expected_with(call: Call, weights_dtype: torch.dtype, in_parts: bool = False) -> Expected:
     """The reference's result of `call` and its bounds.
 
     `weights_dtype`: in which a kernel hands softmax weights to the product with the values; their
-    sum it takes in float32. None: see `rounded_weights`. `in_parts`: the outputs of parts of the
-    keys are rounded to the query's dtype before they are joined.
+    sum it takes in float32. `in_parts`: the outputs of parts of the keys are rounded to the query's
+    dtype before they are joined.
     """
-    weights_dtype = weights_dtype or rounded_weights(call)
     out, lse = reference.attention_prefill(arguments(call))
     out_bound, lse_bound = torch.zeros_like(out), torch.zeros_like(lse)
     owned = torch.zeros(len(out), dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""A digest of a Python definition and of every definition of this project that it can reach by name.
+"""A digest of a Python definition and of every one of this project that it can reach by name.
 
     source_digest("tests.kernels.test_gemm", "test_no_rows")
 
@@ -68,7 +68,7 @@ def _references(of: Definition) -> tuple[Definition, ...]:
     """The definitions that one names itself."""
     found: set[Definition] = set()
     for node in _nodes(of):
-        imports = {alias: target for alias, target in _imports(node, of.module)}
+        imports = dict(_imports(node, of.module))
         for names in _chains(node):
             root = names[0]
             target = imports.get(root) or _table(of.module).get(root)
@@ -121,7 +121,7 @@ def _resolve(target: str, attributes: tuple[str, ...]) -> Iterator[Definition]:
 
 @functools.cache
 def _table(module: str) -> dict[str, tuple[ast.stmt, ...] | str]:
-    """What each name at the top of a module is: statements that define it, or an import's target."""
+    """What a name at the top of a module is: the statements that define it, or an import."""
     found: dict[str, tuple[ast.stmt, ...] | str] = {}
     for node in _tops(_tree(module).body):
         for alias, target in _imports(node, module, nested=False):
@@ -179,14 +179,17 @@ def _base(node: ast.ImportFrom, module: str) -> str:
 
 
 def _chains(node: ast.AST) -> Iterator[tuple[str, ...]]:
-    """Names and their attributes, as `a.b.c` is ("a", "b", "c")."""
-    for each in ast.walk(node):
+    """Names with all their attributes: of `a.b.c` ("a", "b", "c"), and not "a" alone."""
+    inner: set[ast.AST] = set()
+    for each in ast.walk(node):  # outer nodes come before inner ones
         attributes: list[str] = []
-        while isinstance(each, ast.Attribute):
-            attributes.insert(0, each.attr)
-            each = each.value
-        if isinstance(each, ast.Name):
-            yield (each.id, *attributes)
+        root = each
+        while isinstance(root, ast.Attribute):
+            attributes.insert(0, root.attr)
+            root = root.value
+            inner.add(root)
+        if isinstance(root, ast.Name) and each not in inner:
+            yield (root.id, *attributes)
 
 
 @functools.cache

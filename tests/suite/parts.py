@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from tests.proof import plugin
+
 VLLM = ("tests/integration/hk_vllm/e2e",)
 ROCM = ("tests/integration/hk_vllm/rocm", "tests/bench_serving")
 SGLANG = ("tests/integration/hk_sglang",)
@@ -39,7 +41,10 @@ PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE"}  # threads that wait give their core to
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 ELSEWHERE = tuple(f"--ignore={path}" for path in VLLM + ROCM + SGLANG)
 
-UNITS_PART = Part("units", ("tests", *ELSEWHERE), engine=False, environment=ONE_THREAD)
+RECORDED = {plugin.VARIABLE: plugin.RECORDS}  # proofs of kernels have run: their records count
+UNITS_PART = Part(
+    "units", ("tests", *ELSEWHERE), engine=False, environment={**ONE_THREAD, **RECORDED}
+)
 VLLM_PART = Part("vllm", VLLM, environment=PASSIVE)
 SGLANG_PART = Part("sglang", SGLANG, sglang=True, environment=PASSIVE)
 ROCM_PART = Part("rocm", ROCM, environment=PASSIVE)

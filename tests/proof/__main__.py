@@ -1,0 +1,98 @@
+"""`make prove`: runs the checks of kernels that have no valid record, and records what passed.
+
+    make prove                          what has no valid record, longest first, on every core
+    make prove --dry-run                says which that are, and why, and runs nothing
+    make prove ONLY=attention_window    those whose check, source or kernel has this in its name
+    make prove FRESH=1                  everything, from nothing
+
+An interrupted run goes on where it stopped: each record is written when its check has passed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from hk_backend.machine import usable_cores
+from tests.proof import plugin, proofs, records
+from tests.proof.prover import Prover
+
+KERNELS = "tests/kernels"
+LOG = Path("build/prove.log")
+
+
+def main(
+    only: str = typer.Option(
+        "", envvar="ONLY", help="A part of a check's, source's or kernel's name."
+    ),
+    fresh: bool = typer.Option(False, envvar="FRESH", help="Also what has a valid record."),
+    dry_run: bool = typer.Option(False, help="Say what would run, and run nothing."),
+) -> None:
+    """Run the checks of kernels that have no valid record, and record what passed."""
+    os.environ |= {plugin.VARIABLE: plugin.PROVE, plugin.ONLY: only, plugin.FRESH: "1" * fresh}
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    console = Console(stderr=True)
+    known = records.read()
+    wanted = _collect(known, console)
+    if dry_run or not wanted:
+        return
+    by_check = proofs.mean_seconds(known)
+    estimates = {each.key: proofs.seconds(each, known, by_check) for each in wanted}
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    LOG.parent.mkdir(exist_ok=True)
+    with LOG.open("w") as log, Progress(*columns, console=console) as progress:
+        prover = Prover(progress, estimates, usable_cores())
+        with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
+            spread = ("-n", str(usable_cores()), "--dist", "load", "--maxschedchunk", "1")
+            status = pytest.main([KERNELS, "-q", *spread], plugins=[prover])
+    console.print(prover.summary())
+    if status != pytest.ExitCode.OK or prover.failed:
+        console.print(f"what pytest said is in {LOG}")
+        raise typer.Exit(1)
+
+
+def _collect(known: dict[records.Key, records.Record], console: Console) -> list[proofs.Proof]:
+    """What has to run; prints how many of which check, and why."""
+    collector = Collector()
+    with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
+        status = pytest.main([KERNELS, "-q", "--collect-only"], plugins=[collector])
+    if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        console.print(f"collecting {KERNELS} failed: run pytest --collect-only {KERNELS}")
+        raise typer.Exit(1)
+    wanted = plugin.wanted_proofs(collector.found, known)
+    reasons = Counter(
+        (each.key.check, each.why_invalid(known.get(each.key)) or "asked for") for each in wanted
+    )
+    for (check, why), number in sorted(reasons.items()):
+        console.print(f"{check}: {number} kernels: {why}", highlight=False)
+    valid = len(collector.found) - len(proofs.invalid(collector.found, known))
+    console.print(
+        f"{len(collector.found)} proofs, {valid} with a valid record, {len(wanted)} to run"
+    )
+    return wanted
+
+
+class Collector:
+    """Keeps the proofs that pytest has collected, before any is deselected."""
+
+    found: dict[records.Key, proofs.Proof]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        self.found = proofs.proofs_of(items)
+
+
+if __name__ == "__main__":
+    typer.run(main)

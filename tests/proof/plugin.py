@@ -1,0 +1,185 @@
+"""The pytest plugin that stands between proofs and their records, in every process of a session.
+
+HK_PROOF says how:
+  records   a proof with a valid record does not run, but for a sample that the commit draws; one
+            without is red, by name. A repeat that differs from its record is red. (`make test`)
+  prove     what has no valid record runs, longest first; the controller's `Prover` writes records.
+Without it proofs are tests like any other.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.proof import measured, proofs, records
+from tests.proof.measured import MEASURED
+from tests.proof.records import Key, Record
+from tests.seed import draw
+
+VARIABLE = "HK_PROOF"
+RECORDS, PROVE = "records", "prove"
+ONLY = "HK_PROOF_ONLY"
+FRESH = "HK_PROOF_FRESH"
+FOLDER = "HK_PROOF_RECORDS"
+"""Where records are read, for tests of this plugin."""
+SAMPLE_SECONDS = 40.0
+"""Recorded seconds of the proofs that `make test` repeats."""
+PROPERTY = "proof"
+DIFFERENT = 7
+"""How pytest ends if a repeated proof differs from its record and no test failed."""
+MOST_GROWTH = 1.25
+"""How much larger a repeated worst error may be: random inputs differ in their last bits where
+torch draws them with other vectors."""
+
+
+@dataclass
+class Seen:
+    """The cases of one proof that have been reported, of how many, and their sums."""
+
+    cases: int = 0
+    passed: bool = True
+    launches: int = 0
+    worst: float = 0.0
+    seconds: float = 0.0
+    first: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, case: dict[str, Any], passed: bool) -> bool:
+        """Whether this was the proof's last case."""
+        self.first = self.first or case
+        self.cases += 1
+        self.passed &= passed
+        self.launches += case["launches"]
+        self.worst = max(self.worst, case["worst"])
+        self.seconds += case["seconds"]
+        return self.cases == case["of"]
+
+
+class Proofs:
+    """The hooks of every process."""
+
+    def __init__(self, mode: str) -> None:
+        self.mode = mode
+        self.known = records.read(Path(os.environ.get(FOLDER, records.FOLDER)))
+        self._stale: dict[str, str] = {}
+        self._proofs: dict[str, proofs.Proof] = {}
+        self._seen: dict[Key, Seen] = defaultdict(Seen)
+        self._different: list[str] = []
+        measured.count_launches()
+
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> None:
+        chosen = self._chosen(proofs.proofs_of(items))
+        kept = {item.nodeid for proof in chosen for item in proof.items}
+        self._proofs = {item.nodeid: proof for proof in chosen for item in proof.items}
+        rest = [
+            i for i in items if i.nodeid not in kept and (self.mode == PROVE or proofs.is_proof(i))
+        ]
+        config.hook.pytest_deselected(items=rest)
+        others = [] if self.mode == PROVE else [i for i in items if not proofs.is_proof(i)]
+        items[:] = [*others, *(item for proof in chosen for item in proof.items)]
+
+    def _chosen(self, found: dict[Key, proofs.Proof]) -> list[proofs.Proof]:
+        """What is to run, longest first."""
+        missing = proofs.invalid(found, self.known)
+        if self.mode == PROVE:
+            wanted = wanted_proofs(found, self.known)
+        else:
+            sample = self._sample([found[key] for key in found if key not in missing])
+            for proof, why in missing.values():
+                del proof.items[1:]  # one is enough to be red
+                self._stale[proof.items[0].nodeid] = why
+            wanted = [*sample, *(proof for proof, _ in missing.values())]
+        by_check = proofs.mean_seconds(self.known)
+        return sorted(wanted, key=lambda p: -proofs.seconds(p, self.known, by_check))
+
+    def _sample(self, valid: list[proofs.Proof]) -> list[proofs.Proof]:
+        drawn = draw("repeated proofs").sample(valid, len(valid))
+        found: list[proofs.Proof] = []
+        left = SAMPLE_SECONDS
+        for proof in drawn:
+            left -= self.known[proof.key].seconds
+            if left < 0:
+                break
+            found.append(proof)
+        return found
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
+        proof = self._proofs.get(item.nodeid)
+        if proof and (why := self._stale.get(item.nodeid)):
+            pytest.fail(f"{proof.key.check} of {proof.entry.name}: {why}; run make prove", False)
+        MEASURED.restart()
+        started = time.process_time()
+        try:
+            return (yield)
+        finally:
+            if proof:
+                case = {
+                    "check": proof.key.check,
+                    "kernel": proof.key.kernel,
+                    "test": proof.test,
+                    "emulator": proof.emulator,
+                    "source": proof.source,
+                    "name": proof.entry.name,
+                    "of": len(proof.items),
+                    "launches": MEASURED.launches,
+                    "worst": MEASURED.worst,
+                    "seconds": time.process_time() - started,
+                }
+                item.user_properties.append((PROPERTY, case))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """The controller compares what was repeated."""
+        if self.mode != RECORDS or os.environ.get("PYTEST_XDIST_WORKER") or report.when != "call":
+            return
+        for case in cases_of(report):
+            seen = self._seen[Key(case["check"], case["kernel"])]
+            if seen.add(case, report.passed) and seen.passed:
+                self._compare(seen)
+
+    def _compare(self, seen: Seen) -> None:
+        key = Key(seen.first["check"], seen.first["kernel"])
+        record = self.known[key]
+        allowed = record.worst * MOST_GROWTH + 1e-3
+        if seen.launches != record.cases or seen.worst > allowed:
+            falling = sum(other.check == key.check for other in self.known.values())
+            self._different.append(
+                f"{key.check} of {seen.first['name']}: {seen.launches} launches, worst error "
+                f"{seen.worst:.3g}; its record says {record.cases} and {record.worst:.3g}. The "
+                f"{falling} records of this check fall with it: make prove FRESH=1 ONLY={key.check}"
+            )
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self._different and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = DIFFERENT
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        for line in self._different:
+            terminalreporter.write_line(line, red=True)
+
+
+def cases_of(report: pytest.TestReport) -> list[dict[str, Any]]:
+    """What a case of a proof has reported of itself; empty for other tests."""
+    found: list[Any] = [value for name, value in report.user_properties if name == PROPERTY]
+    return found
+
+
+def wanted_proofs(found: dict[Key, proofs.Proof], known: dict[Key, Record]) -> list[proofs.Proof]:
+    """What `make prove` has to run: ONLY a part of them, or FRESH, those with a record, too."""
+    only = os.environ.get(ONLY, "")
+    missing = found if os.environ.get(FRESH) else proofs.invalid(found, known)
+    return [
+        found[key]
+        for key in missing
+        if only in key.check or only in found[key].source or only in found[key].entry.name
+    ]

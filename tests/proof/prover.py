@@ -1,0 +1,71 @@
+"""The controller of `make prove`: writes a record when a proof's last case has passed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from datetime import date
+
+import pytest
+from rich.progress import Progress
+
+from hk_backend.machine import cpu_model
+from tests.proof import records
+from tests.proof.plugin import Seen, cases_of
+from tests.proof.records import Key, Record
+
+
+class Prover:
+    """A pytest plugin of the controller alone.
+
+    `estimates`: seconds of each proof that is to run; `workers`: processes that run them.
+    """
+
+    def __init__(self, progress: Progress, estimates: Mapping[Key, float], workers: int) -> None:
+        self._progress = progress
+        self._left = dict(estimates)
+        self._workers = workers
+        self._task = progress.add_task("", total=len(estimates))
+        self._seen: dict[Key, Seen] = defaultdict(Seen)
+        self._known: dict[str, dict[Key, Record]] = {}
+        self.passed = 0
+        self.failed: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.failed.append(report.nodeid)
+            self._progress.console.print(f"failed: {report.nodeid}", highlight=False)
+        if report.when != "call":
+            return
+        for case in cases_of(report):
+            key = Key(case["check"], case["kernel"])
+            if self._seen[key].add(case, report.passed):
+                self._finish(key)
+
+    def _finish(self, key: Key) -> None:
+        seen = self._seen.pop(key)
+        self._left.pop(key, None)
+        minutes = sum(self._left.values()) / self._workers / 60
+        self._progress.update(self._task, advance=1, description=f"about {minutes:.0f} min left")
+        if seen.passed:
+            self.passed += 1
+            self._write(key, seen)
+
+    def _write(self, key: Key, seen: Seen) -> None:
+        case = seen.first
+        of_source = self._records(case["source"])
+        of_source[key] = Record(
+            key.check, key.kernel, case["test"], case["emulator"], seen.launches, seen.worst,
+            seen.seconds, date.today().isoformat(), cpu_model(), case["name"],
+        )  # fmt: skip
+        records.write(case["source"], of_source.values())
+
+    def _records(self, source: str) -> dict[Key, Record]:
+        if source not in self._known:
+            path = records.FOLDER / f"{source}.txt"
+            self._known[source] = records.read_file(path) if path.is_file() else {}
+        return self._known[source]
+
+    def summary(self) -> str:
+        """What has passed and what has not."""
+        return f"{self.passed} proofs passed and are recorded, {len(self.failed)} cases failed"

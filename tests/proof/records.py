@@ -1,0 +1,116 @@
+"""Records of proof: what was checked of which kernel, by what, and what came out.
+
+They lie in `tests/proof/records`, a text file for each source of kernels, a line for each record,
+sorted, so that a diff reads. `make prove` writes them, and nobody else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "records"
+TITLE = """# What `make prove` has checked of these kernels; it alone writes this file.
+# {columns}
+"""
+
+
+class RecordError(ValueError):
+    """A line of a file of records that is none."""
+
+
+@dataclass(frozen=True, order=True)
+class Key:
+    """A check, as file and function, and the digest of the kernel that it is about."""
+
+    check: str
+    kernel: str
+
+
+@dataclass(frozen=True)
+class Record:
+    """One check of one kernel that passed.
+
+    `kernel`, `test`, `emulator`: digests of what was checked, with what, and by what. `cases`:
+    launches. `worst`: the largest error in units of its bound. `name`: a kernel with that digest.
+    """
+
+    check: str
+    kernel: str
+    test: str
+    emulator: str
+    cases: int
+    worst: float
+    seconds: float
+    date: str
+    processor: str
+    name: str
+
+    @property
+    def key(self) -> Key:
+        return Key(self.check, self.kernel)
+
+    def line(self) -> str:
+        """The record as a line of its file."""
+        worst, seconds = f"{self.worst:.3g}", f"{self.seconds:.1f}"
+        values = {**vars(self), "worst": worst, "seconds": seconds}
+        return " ".join(str(values[field.name]).replace(" ", "_") for field in fields(self))
+
+    @classmethod
+    def of(cls, line: str) -> Record:
+        """The record on a line. Raises `RecordError`, which quotes the line."""
+        words = line.split()
+        try:
+            check, kernel, test, emulator, cases, worst, seconds, *rest = words
+            date, processor, name = rest
+            record = cls(
+                check, kernel, test, emulator, int(cases), float(worst), float(seconds), date,
+                processor, name,
+            )  # fmt: skip
+        except ValueError:
+            wanted = " ".join(field.name for field in fields(cls))
+            raise RecordError(f"not a record ({wanted}): {line!r}") from None
+        if record.cases < 0 or not 0 <= record.worst <= 1 or not math.isfinite(record.seconds):
+            raise RecordError(f"a record of something that did not pass: {line!r}")
+        return record
+
+
+def read(folder: Path = FOLDER) -> dict[Key, Record]:
+    """Every record in `folder`. Raises `RecordError` for a line that is none, or a second one."""
+    found: dict[Key, Record] = {}
+    for path in sorted(folder.glob("*.txt")):
+        for key, record in read_file(path).items():
+            if key in found:
+                raise RecordError(f"{path.name} has a second record of {key.check} {record.name}")
+            found[key] = record
+    return found
+
+
+def read_file(path: Path) -> dict[Key, Record]:
+    """The records of one file. Raises `RecordError`."""
+    found: dict[Key, Record] = {}
+    for record in _lines(path.read_text()):
+        if record.key in found:
+            raise RecordError(f"{path.name} has two records of {record.check} {record.name}")
+        found[record.key] = record
+    return found
+
+
+def write(source: str, records: Iterable[Record], folder: Path = FOLDER) -> None:
+    """The whole file of one source of kernels."""
+    folder.mkdir(exist_ok=True)
+    columns = " ".join(field.name for field in fields(Record))
+    lines = [record.line() for record in sorted(records, key=astuple)]
+    text = TITLE.format(columns=columns) + "".join(f"{line}\n" for line in lines)
+    path = folder / f"{source}.txt"
+    unfinished = path.with_suffix(".new")
+    unfinished.write_text(text)
+    unfinished.replace(path)  # whole, or as it was
+
+
+def _lines(text: str) -> Iterator[Record]:
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            yield Record.of(line)

@@ -1,0 +1,57 @@
+"""Kernels that do the same share a digest, and no others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hk_backend.kernels import KernelEntry, catalogue
+from hk_backend.kernels.toolchain.elf import Elf
+from tests.kernels.test_gemm_mutants import entry_with
+from tests.proof.kernel_digest import instructions, kernel_digest, mnemonics
+
+BF16, F16 = (catalogue("gfx950").kernel(f"gemm_{type}_128x64") for type in ("bf16", "f16"))
+
+
+def test_twins_of_two_types_share_the_digest_without_types() -> None:
+    assert kernel_digest(BF16) != kernel_digest(F16)
+    assert kernel_digest(BF16, with_types=False) == kernel_digest(F16, with_types=False)
+
+
+def test_no_two_kernels_that_differ_share_one() -> None:
+    kernels = catalogue("gfx950").kernels
+    by_digest = {kernel_digest(entry): entry for entry in kernels}
+    same = [entry for entry in kernels if by_digest[kernel_digest(entry)] != entry]
+    assert all(instructions(e) == instructions(by_digest[kernel_digest(e)]) for e in same)
+    assert len(by_digest) > len(kernels) / 2
+
+
+def test_a_name_does_not_matter() -> None:
+    assert kernel_digest(replace(BF16, name="another")) == kernel_digest(BF16)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [replace(BF16, block=BF16.block // 2), replace(BF16, dynamic_lds=BF16.dynamic_lds + 16)],
+    ids=["block", "dynamic_lds"],
+)
+def test_the_launch_matters(other: KernelEntry) -> None:
+    assert kernel_digest(other) != kernel_digest(BF16)
+
+
+@pytest.mark.parametrize(("symbol", "offset"), [("", 64), (".kd", 48)], ids=["code", "descriptor"])
+def test_a_byte_that_was_flipped_matters(symbol: str, offset: int, tmp_path: Path) -> None:
+    code = bytearray(BF16.code_object())
+    place = code.index(Elf(bytes(code)).symbol_bytes(BF16.symbol + symbol))
+    code[place + offset] ^= 1
+    assert kernel_digest(entry_with(BF16, bytes(code), tmp_path / "gemm.hsaco")) != kernel_digest(
+        BF16
+    )
+
+
+def test_mnemonics_are_those_of_the_semantics() -> None:
+    found = mnemonics(BF16)
+    assert "v_mfma_f32_32x32x16_bf16" in found or "v_mfma_f32_16x16x32_bf16" in found
+    assert not any(name.endswith(("_e32", "_e64")) for name in found)
