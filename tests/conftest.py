@@ -35,9 +35,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if os.environ.setdefault("HK_CACHE_DIR", folder.name) == folder.name:
         config.add_cleanup(folder.cleanup)
     os.environ.update(machine.workarounds())  # before torch multiplies in bfloat16: it reads once
-    config.pluginmanager.register(Ledger())
-    if mode := os.environ.get(plugin.VARIABLE):
+    mode = os.environ.get(plugin.VARIABLE, "")
+    if mode:
         config.pluginmanager.register(plugin.Proofs(mode))
+    if mode != plugin.PROVE:  # has no budget
+        config.pluginmanager.register(Ledger())
     seed()  # before workers are started
     if any(name in os.environ for name in LIMITS):
         from bench_serving.isa import hide

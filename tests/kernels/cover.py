@@ -65,6 +65,8 @@ def cover(
 ) -> list[tuple[KernelEntry, dict[str, Any]]]:
     """A kernel and a value of each axis, pairwise, and each kernel once at least.
 
+    One stands for kernels that differ in nothing but the stages of their loop.
+
     Args:
         only: values of facts: kernels with others take no part.
         axes: values of each axis; one that is named as a fact restricts it, too.

@@ -47,9 +47,11 @@ AXES = {
     "scaled": SCALES,
     "splits": SPLITS,
 }
+ROWS = cover("shapes", "gemm", **AXES)
+OTHER_STAGES = sorted({*ALL} - {entry for entry, _ in ROWS}, key=lambda entry: entry.name)
 COVER = [
     pytest.param(entry, *axes.values(), number, id=f"{entry.name}-{axes}")
-    for number, (entry, axes) in enumerate(cover("shapes", "gemm", **AXES))
+    for number, (entry, axes) in enumerate([*ROWS, *((e, ROWS[0][1]) for e in OTHER_STAGES)])
 ]
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from hk_backend.machine import usable_cores
 from tests.proof import plugin, proofs, records
+from tests.proof.proofs import Proof
 from tests.proof.prover import Prover
+from tests.proof.records import Key, Record
 
 KERNELS = "tests/kernels"
 LOG = Path("build/prove.log")
@@ -40,8 +43,13 @@ def main(
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     console = Console(stderr=True)
     known = records.read()
-    wanted = _collect(known, console)
-    if dry_run or not wanted:
+    found = _collect(console)
+    wanted = plugin.wanted_proofs(found, known)
+    _say(found, wanted, known, console)
+    if dry_run:
+        return
+    records.keep(found)
+    if not wanted:
         return
     by_check = proofs.mean_seconds(known)
     estimates = {each.key: proofs.seconds(each, known, by_check) for each in wanted}
@@ -63,31 +71,37 @@ def main(
         raise typer.Exit(1)
 
 
-def _collect(known: dict[records.Key, records.Record], console: Console) -> list[proofs.Proof]:
-    """What has to run; prints how many of which check, and why."""
+def _collect(console: Console) -> Mapping[Key, Proof]:
+    """Every proof that there is."""
     collector = Collector()
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
         status = pytest.main([KERNELS, "-q", "--collect-only"], plugins=[collector])
     if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         console.print(f"collecting {KERNELS} failed: run pytest --collect-only {KERNELS}")
         raise typer.Exit(1)
-    wanted = plugin.wanted_proofs(collector.found, known)
+    return collector.found
+
+
+def _say(
+    found: Mapping[Key, Proof],
+    wanted: Sequence[Proof],
+    known: Mapping[Key, Record],
+    console: Console,
+) -> None:
+    """How many proofs of which check have to run, and why."""
     reasons = Counter(
         (each.key.check, each.why_invalid(known.get(each.key)) or "asked for") for each in wanted
     )
     for (check, why), number in sorted(reasons.items()):
-        console.print(f"{check}: {number} kernels: {why}", highlight=False)
-    valid = len(collector.found) - len(proofs.invalid(collector.found, known))
-    console.print(
-        f"{len(collector.found)} proofs, {valid} with a valid record, {len(wanted)} to run"
-    )
-    return wanted
+        console.print(f"{check}: {number} kernels: {why}", highlight=False, soft_wrap=True)
+    valid = len(found) - len(proofs.invalid(found, known))
+    console.print(f"{len(found)} proofs, {valid} with a valid record, {len(wanted)} to run")
 
 
 class Collector:
     """Keeps the proofs that pytest has collected, before any is deselected."""
 
-    found: dict[records.Key, proofs.Proof]
+    found: Mapping[Key, Proof] = {}
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -174,7 +174,9 @@ def cases_of(report: pytest.TestReport) -> list[dict[str, Any]]:
     return found
 
 
-def wanted_proofs(found: dict[Key, proofs.Proof], known: dict[Key, Record]) -> list[proofs.Proof]:
+def wanted_proofs(
+    found: Mapping[Key, proofs.Proof], known: Mapping[Key, Record]
+) -> list[proofs.Proof]:
     """What `make prove` has to run: ONLY a part of them, or FRESH, those with a record, too."""
     only = os.environ.get(ONLY, "")
     missing = found if os.environ.get(FRESH) else proofs.invalid(found, known)

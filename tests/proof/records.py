@@ -7,7 +7,7 @@ sorted, so that a diff reads. `make prove` writes them, and nobody else.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
@@ -108,6 +108,17 @@ def write(source: str, records: Iterable[Record], folder: Path = FOLDER) -> None
     unfinished = path.with_suffix(".new")
     unfinished.write_text(text)
     unfinished.replace(path)  # whole, or as it was
+
+
+def keep(wanted: Container[Key], folder: Path = FOLDER) -> None:
+    """Drop the records of all other checks and kernels."""
+    for path in sorted(folder.glob("*.txt")):
+        found = read_file(path)
+        kept = [record for key, record in found.items() if key in wanted]
+        if not kept:
+            path.unlink()
+        elif len(kept) < len(found):
+            write(path.stem, kept, folder)
 
 
 def _lines(text: str) -> Iterator[Record]:

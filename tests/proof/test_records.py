@@ -63,3 +63,11 @@ def test_one_record_in_two_files(tmp_path: Path) -> None:
         records.write(source, [RECORD], tmp_path)
     with pytest.raises(RecordError, match="second record"):
         records.read(tmp_path)
+
+
+def test_records_of_checks_that_are_gone_are_dropped(tmp_path: Path) -> None:
+    records.write("gemm", [RECORD, OTHER], tmp_path)
+    records.write("old", [replace(RECORD, kernel="f" * 16)], tmp_path)
+    records.keep({OTHER.key}, tmp_path)
+    assert records.read(tmp_path) == {OTHER.key: OTHER}
+    assert [path.name for path in tmp_path.iterdir()] == ["gemm.txt"]

@@ -213,8 +213,7 @@ class ItemKernel {
   HK_INLINE void softmax_rows(int64_t row, int64_t in_block, Range whole, int64_t tile) {
     RowValues tops;
     float factor = 1.0f;
-    for (int64_t r = 0; r < kRows; ++r)
-      factor = prepare_row(row + r, in_block + r, whole, tile);
+    for (int64_t r = 0; r < kRows; ++r) factor = prepare_row(row + r, in_block + r, whole, tile);
     for (int64_t r = 0; r < kRows; r += kTogether)
       row_maxima<kTogether, kTileKeys>(scores(in_block + r), whole.begin, whole.end, tops.at + r);
     raise_tops(row, factor, tops);
@@ -312,9 +311,8 @@ class ItemKernel {
 
   void store_output() {
     with_format(args_.dtype, [&](auto format) {
-      for_each_row([&](int64_t row, int64_t token, int64_t head) {
-        store_row(format, row, token, head);
-      });
+      for_each_row(
+          [&](int64_t row, int64_t token, int64_t head) { store_row(format, row, token, head); });
     });
   }
 
@@ -331,8 +329,8 @@ class ItemKernel {
     }
     float factor = sum == 0.0f ? 0.0f : weight / sum * args_.value_factor;
     if (args_.v_scale) factor *= args_.v_scale[item_.kv_head * args_.v_scale_stride];
-    auto* to = static_cast<typename T::type*>(args_.out) + token * args_.out_token +
-               head * args_.out_head;
+    auto* to =
+        static_cast<typename T::type*>(args_.out) + token * args_.out_token + head * args_.out_head;
     const float* from = buffers_.output + row * kStride;
     int64_t c = 0;
     if (args_.out_channel == 1)

@@ -56,6 +56,10 @@ HK_INLINE void row_maxima(const float* scores, int64_t begin, int64_t end, float
 
 HK_INLINE vec weights_of(float*, vec x) { return exp2(x); }
 HK_INLINE void store_weights(float* to, vec p) { store(to, p); }
+HK_INLINE void store_two(float* to, vec p, vec next) {
+  store(to, p);
+  store(to + VL, next);
+}
 #if defined(__AVX512BF16__)
 // 2^x for weights that are rounded to bfloat16, whose unrounded sum is log-sum-exp's: relative error
 // 2^-18. Minimax polynomial of 2^r on [0, 1), where r = x - floor(x), with 2^0 = 1.
@@ -69,23 +73,35 @@ HK_INLINE vec weights_of(uint16_t*, vec x) {
   return _mm512_scalef_ps(p, x);  // takes floor(x) itself
 }
 HK_INLINE void store_weights(uint16_t* to, vec p) { store_run<BF16>(to, p); }
+HK_INLINE void store_two(uint16_t* to, vec p, vec next) {
+  const __m512bh rounded = _mm512_cvtne2ps_pbh(next, p);
+  std::memcpy(to, &rounded, sizeof(rounded));
+}
 #endif
 
 // weights = 2^(scores * factor - tops), rounded to their type. Adds the unrounded ones to
-// sums * rescale, lane by lane.
+// sums * rescale, lane by lane. Two registers at a time: bfloat16 fills one with them.
 template <int rows, int stride, class weight>
 HK_INLINE void row_weights(const float* scores, weight* weights, int64_t begin, int64_t end,
                            float factor, const float* tops, const float* rescale, float* sums) {
   vec sum[rows];
   for (int r = 0; r < rows; ++r) sum[r] = load(sums + r * VL) * splat(rescale[r]);
-  for (int64_t k = begin; k < end; k += VL)
+  const auto weight_at = [&](int r, int64_t k) {
+    const vec score = load(scores + r * stride + k);
+    const vec p = weights_of(weights, score * splat(factor) - splat(tops[r]));
+    sum[r] += p;
+    return p;
+  };
+  int64_t k = begin;
+  for (; k + 2 * VL <= end; k += 2 * VL)
 #pragma GCC unroll 16
     for (int r = 0; r < rows; ++r) {
-      const vec score = load(scores + r * stride + k);
-      const vec p = weights_of(weights, score * splat(factor) - splat(tops[r]));
-      store_weights(weights + r * stride + k, p);
-      sum[r] += p;
+      const vec p = weight_at(r, k), next = weight_at(r, k + VL);
+      store_two(weights + r * stride + k, p, next);
     }
+  for (; k < end; k += VL)
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; ++r) store_weights(weights + r * stride + k, weight_at(r, k));
   for (int r = 0; r < rows; ++r) store(sums + r * VL, sum[r]);
 }
 

@@ -309,8 +309,8 @@ inline bool pack_tile(const AttentionArgs& args, const CacheView& view, int64_t 
                                                           view.channel_split >= channels);
     const bool pairs = has_pairs(panel, view, channels);
     const bool words = kIsPanelType<T, operand> && has_words(view, channels);
-    TilePacker<T, panel, kTileKeys, operand> packer{
-        data, neighbouring, offsets, channel, keys, channels, out, pairs, words};
+    TilePacker<T, panel, kTileKeys, operand> packer{data,     neighbouring, offsets, channel, keys,
+                                                    channels, out,          pairs,   words};
     packer.pack();
     finite = packer.is_finite();
   });

@@ -11,10 +11,41 @@ namespace {
 HK_INLINE int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
 HK_INLINE int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
 
+// VL neighbours, widened.
+HK_INLINE vec load_bf16(const uint16_t* from) {
+  typedef uint16_t words __attribute__((vector_size(VL * 2)));
+  words x;
+  std::memcpy(&x, from, sizeof(x));
+  return float_of(__builtin_convertvector(x, ivec) << 16);
+}
+
+// As max_abs: the bits of a magnitude are in its order, and NaN is above all numbers.
+HK_INLINE float max_abs_bf16(const uint16_t* x, int64_t count) {
+  constexpr int kLanes = 2 * VL;
+  halves top{};
+  int64_t k = 0;
+  for (; k + kLanes <= count; k += kLanes) {
+    halves size;
+    std::memcpy(&size, x + k, sizeof(size));
+    size &= 0x7fff;
+    top = size > top ? size : top;
+  }
+  uint16_t largest = 0;
+  for (int i = 0; i < kLanes; ++i) largest = top[i] > largest ? top[i] : largest;
+  for (; k < count; ++k) {
+    const uint16_t size = x[k] & 0x7fff;
+    largest = size > largest ? size : largest;
+  }
+  return widen(BF16{}, largest);
+}
+
 // `count` elements widened, then zeros up to `padded`. Both are multiples of eight.
 template <class T>
 HK_INLINE void widen_run(const typename T::type* from, float* to, int64_t count, int64_t padded) {
-  for (int64_t k = 0; k < count; k += 8) *reinterpret_cast<f8_u*>(to + k) = load8<T>(from + k);
+  int64_t begin = 0;
+  if constexpr (std::is_same_v<T, BF16>)
+    for (; begin + VL <= count; begin += VL) store(to + begin, load_bf16(from + begin));
+  for (int64_t k = begin; k < count; k += 8) *reinterpret_cast<f8_u*>(to + k) = load8<T>(from + k);
   for (int64_t k = count; k < padded; k += 8) *reinterpret_cast<f8_u*>(to + k) = f8{};
 }
 
@@ -97,8 +128,12 @@ HK_INLINE void round_block(const LinearArgs& args, float* x, int64_t count, floa
   round_fp8<Small>(x, count, Descale{divide ? *block_scale : row_scale, divide});
 }
 
-// The largest value of a row as it is rounded.
-HK_INLINE float rotated_row_max(const LinearArgs& args, int64_t row) {
+}  // namespace
+
+// The largest absolute value of a row as it is rounded.
+float row_max(const LinearArgs& args, int64_t row) {
+  if (args.x_dtype == DType::bf16 && !args.rotation)
+    return max_abs_bf16(static_cast<const uint16_t*>(args.x) + row * args.x_row, args.k);
   float top = 0.0f;
   alignas(64) float x[kBlockK];
   for (int64_t k = 0; k < args.k; k += kBlockK) {
@@ -108,11 +143,13 @@ HK_INLINE float rotated_row_max(const LinearArgs& args, int64_t row) {
   return top;
 }
 
+namespace {
+
 template <class Small>
 float row_scale_of(const LinearArgs& args, int64_t row, float tensor_max) {
   if (args.activations == Activations::tensor)
     return args.input_scale ? *args.input_scale : fp8_scale<Small>(tensor_max);
-  if (args.activations == Activations::token) return fp8_scale<Small>(rotated_row_max(args, row));
+  if (args.activations == Activations::token) return fp8_scale<Small>(row_max(args, row));
   return 1.0f;
 }
 
@@ -127,8 +164,7 @@ HK_INLINE void narrow_blocks(const LinearArgs& args, const PreparedRows& rows, i
     const int64_t count = min(kBlockK, round_up(args.k - k, kSlabK));
     f(k, x, count);
     uint16_t* to = out + (k / block * rows.rows + row) * block + k % block;
-    for (int64_t i = 0; i < count; i += 8)
-      store8<BF16>(to + i, *reinterpret_cast<const f8_u*>(x + i));
+    for (int64_t i = 0; i < count; i += VL) store_run<BF16>(to + i, load(x + i));  // exact
   }
 }
 
@@ -172,21 +208,6 @@ void prepare_whole(const LinearArgs& args, const PreparedRows& rows, int64_t row
 }
 
 }  // namespace
-
-float row_max(const LinearArgs& args, int64_t row) {
-  float top = 0.0f;
-  with_format(args.x_dtype, [&](auto format) {
-    using T = decltype(format);
-    const auto* x = static_cast<const typename T::type*>(args.x) + row * args.x_row;
-    alignas(64) float run[kBlockK];
-    for (int64_t k = 0; k < args.k; k += kBlockK) {
-      const int64_t count = min(kBlockK, args.k - k), padded = round_up(count, kSlabK);
-      widen_run<T>(x + k, run, count, padded);
-      top = larger(top, max_abs(run, padded));
-    }
-  });
-  return top;
-}
 
 void prepare(const LinearArgs& args, const PreparedRows& rows, int64_t row, float tensor_max) {
   rows.factors[row] = 1.0f;
