@@ -24,6 +24,7 @@ from hk_backend.routing import metrics_directory
 from tests.budget import Ledger
 from tests.install.pythons import builds
 from tests.seed import VARIABLE, seed
+from tests.suite.cost import Meter
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -35,6 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(folder.cleanup)
     os.environ.update(machine.workarounds())  # before torch multiplies in bfloat16: it reads once
     config.pluginmanager.register(Ledger())
+    config.pluginmanager.register(Meter())
     seed()  # before workers are started
     if any(name in os.environ for name in LIMITS):
         from bench_serving.isa import hide
