@@ -25,6 +25,7 @@ from tests.budget import Ledger
 from tests.install.pythons import builds
 from tests.proof import plugin
 from tests.seed import VARIABLE, seed
+from tests.suite.cost import Meter
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -40,6 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(plugin.Proofs(mode))
     if mode != plugin.PROVE:  # has no budget
         config.pluginmanager.register(Ledger())
+    config.pluginmanager.register(Meter())
     seed()  # before workers are started
     if any(name in os.environ for name in LIMITS):
         from bench_serving.isa import hide

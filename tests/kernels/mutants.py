@@ -84,9 +84,8 @@ def mutants(text: bytes, arch: str, begin: int, end: int) -> Iterator[Mutant]:
     outstanding = most_outstanding(text, arch, begin, end)
     wait: tuple[int, int] | None = None  # the last one, if a barrier may follow at once
     reversed_pair = False
-    for pc, instruction in _emulator.disassemble(text, arch):
-        if not begin <= pc < end:
-            continue
+    for place, instruction in _emulator.disassemble(text[begin:end], arch):
+        pc = begin + place
         (word,) = struct.unpack_from("<I", text, pc)
         if instruction.startswith(CACHES):
             yield Mutant(pc, ((pc, NOP << 16), (pc + 4, NOP << 16)), f"{instruction} removed")
@@ -208,16 +207,6 @@ def code_of(entry: KernelEntry) -> tuple[bytes, int, int, int]:
     begin -= text.address
     words = code_object[text.offset : text.offset + text.size]
     return words, text.offset, begin, begin + size
-
-
-def instructions(entry: KernelEntry) -> list[str]:
-    """Of a kernel, as text."""
-    words, _, begin, end = code_of(entry)
-    return [
-        instruction
-        for pc, instruction in _emulator.disassemble(words, entry.arch)
-        if begin <= pc < end
-    ]
 
 
 def main(names: Sequence[str]) -> int:

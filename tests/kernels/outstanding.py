@@ -26,7 +26,8 @@ Code = Sequence[tuple[int, str]]
 def most_outstanding(text: bytes, arch: str, begin: int, end: int) -> Mapping[int, dict[str, int]]:
     """By byte offset of each instruction from `begin` to `end` of a .text section that a path may
     reach: how many operations of each counter may be outstanding before it."""
-    code = [(pc, each) for pc, each in _emulator.disassemble(text, arch) if begin <= pc < end]
+    listed = _emulator.disassemble(text[begin:end], arch)
+    code = [(begin + place, instruction) for place, instruction in listed]
     following = _following(code)
     instructions = dict(code)
     found: dict[int, dict[str, int]] = {code[0][0]: dict.fromkeys(LEAVES, 0)}

@@ -10,11 +10,13 @@ import functools
 import numpy as np
 import pytest
 
+from hk_backend import _emulator
 from hk_backend.kernels import KernelEntry, arches, catalogue
 from hk_backend.kernels.masks import GROUPED
 from hk_backend.kernels.toolchain import analysis, clocks, sample_launch
 from hk_backend.kernels.toolchain.compiler import Toolchain
-from hk_backend.kernels.toolchain.disassembly import Disassembly, disassemble
+from hk_backend.kernels.toolchain.disassembly import Disassembly, parse
+from hk_backend.kernels.toolchain.elf import Elf
 from tests.kernels.attention_launch import Case, Launch, kernels
 from tests.kernels.cover import covered
 
@@ -37,8 +39,16 @@ gemm = pytest.mark.parametrize("entry", GEMM, ids=lambda entry: entry.name)
 
 
 @functools.cache
-def code(entry: KernelEntry, tools: Toolchain) -> Disassembly:
-    return disassemble(entry.path, entry.arch, tools)[entry.symbol]
+def code(entry: KernelEntry) -> Disassembly:
+    """The kernel's control flow; `pc` counts bytes in the .text section.
+
+    The emulator prints what LLVM would (tests/emulator/test_decode.py), and only this kernel.
+    """
+    elf = Elf(entry.code_object())
+    start = elf.symbols()[entry.symbol][0] - elf.sections[".text"].address
+    listed = _emulator.disassemble(elf.symbol_bytes(entry.symbol), entry.arch)
+    split = ((start + pc, *text.partition(" ")) for pc, text in listed)
+    return Disassembly(tuple(parse(name, operands, pc) for pc, name, _, operands in split))
 
 
 def wave_keys(entry: KernelEntry) -> int:
@@ -78,7 +88,7 @@ def test_waves_that_share_a_simd(entry: KernelEntry) -> None:
 @gemm
 def test_useful_share_of_gemm_s_steady_loop(entry: KernelEntry, tools: Toolchain) -> None:
     """Every matrix instruction is of use; those of FP8 count by their own rate."""
-    found = analysis.steady_loop(code(entry, tools), entry.step_flops)
+    found = analysis.steady_loop(code(entry), entry.step_flops)
     assert found is not None
     assert sum(map(clocks.matrix_flops, found.loop.always)) == found.steps * entry.step_flops
     matrix = sum(clocks.matrix_clocks(i) for i in found.loop.always if clocks.is_matrix(i))
@@ -111,7 +121,7 @@ def test_useful_share_of_the_steady_loop(entry: KernelEntry) -> None:
 @kernels()
 def test_the_useful_share_is_that_of_the_code(entry: KernelEntry, tools: Toolchain) -> None:
     """Useful: 4 x rows x keys x d of the wave's own; llvm-mca gives the loop's clocks."""
-    found = analysis.steady_loop(code(entry, tools), entry.step_flops)
+    found = analysis.steady_loop(code(entry), entry.step_flops)
     assert found is not None
     clocks_of_loop = analysis.loop_clocks(found.loop, entry.arch, tools)
     share = found.steps * entry.step_flops / FLOPS_PER_CLOCK / clocks_of_loop
@@ -119,11 +129,11 @@ def test_the_useful_share_is_that_of_the_code(entry: KernelEntry, tools: Toolcha
 
 
 @kernels()
-def test_a_long_run_is_in_the_steady_loop(entry: KernelEntry, tools: Toolchain) -> None:
+def test_a_long_run_is_in_the_steady_loop(entry: KernelEntry) -> None:
     """The loop that the other tests judge is the one where the work is done."""
     keys = 2048
     report = sample_launch.run(entry, sample_launch.attention_prefill(entry, keys=keys))
-    found = analysis.steady_loop(code(entry, tools), entry.step_flops)
+    found = analysis.steady_loop(code(entry), entry.step_flops)
     assert found is not None
     executed = report.counters.executed
     inside = sum(executed.get(i.pc, 0) * clocks.matrix_flops(i) for i in found.loop.always)
@@ -132,11 +142,11 @@ def test_a_long_run_is_in_the_steady_loop(entry: KernelEntry, tools: Toolchain) 
 
 
 @kernels()
-def test_no_bank_conflicts_in_the_steady_loop(entry: KernelEntry, tools: Toolchain) -> None:
+def test_no_bank_conflicts_in_the_steady_loop(entry: KernelEntry) -> None:
     """Each access whose phases are published takes as many as it needs, in a run of many steps."""
     report = sample_launch.run(entry, sample_launch.attention_prefill(entry))
     assert not report.findings
-    found = analysis.steady_loop(code(entry, tools), entry.step_flops)
+    found = analysis.steady_loop(code(entry), entry.step_flops)
     assert found is not None
     phases = report.counters.lds_phases
     counted = [i for i in found.loop.always if i.pc in phases]
@@ -172,14 +182,12 @@ def matrix_flops(entry: KernelEntry, case: Case) -> tuple[int, int, int]:
     return each * useful, each * hidden, each * tails
 
 
-def executed_flops(entry: KernelEntry, case: Case, tools: Toolchain) -> int:
+def executed_flops(entry: KernelEntry, case: Case) -> int:
     """By how often each matrix instruction of the disassembly was executed."""
     outcome = Launch(entry, case).run(entry.code_object())
     assert not outcome.findings
     executed = outcome.report.counters.executed
-    flops = sum(
-        executed.get(i.pc, 0) * clocks.matrix_flops(i) for i in code(entry, tools).instructions
-    )
+    flops = sum(executed.get(i.pc, 0) * clocks.matrix_flops(i) for i in code(entry).instructions)
     assert flops == outcome.report.counters.matrix_flops
     return flops
 
@@ -191,13 +199,13 @@ def executed_flops(entry: KernelEntry, case: Case, tools: Toolchain) -> int:
     lengths=(((512, 512),), ((256, 1024),), ((512, 448), (64, 704), (128, 64))),
 )
 def test_matrix_work_is_the_useful_and_the_diagonal_s(
-    entry: KernelEntry, causal: bool, lengths: Lengths, tools: Toolchain
+    entry: KernelEntry, causal: bool, lengths: Lengths
 ) -> None:
     """At whole tiles; the third batch has rows that see nothing, in one of its requests a tile."""
     case = Case(lengths, causal=causal)
     useful, hidden, tails = matrix_flops(entry, case)
     assert (hidden > 0, tails) == (causal, 0)
-    assert abs(executed_flops(entry, case, tools) - useful - hidden) <= SLACK * useful
+    assert abs(executed_flops(entry, case) - useful - hidden) <= SLACK * useful
 
 
 @covered(
@@ -210,18 +218,14 @@ def test_matrix_work_is_the_useful_and_the_diagonal_s(
         ((31, 500), (0, 50), (64, 127)),
     ),
 )
-def test_no_tile_is_computed_in_vain(
-    entry: KernelEntry, causal: bool, lengths: Lengths, tools: Toolchain
-) -> None:
+def test_no_tile_is_computed_in_vain(entry: KernelEntry, causal: bool, lengths: Lengths) -> None:
     """Tails included, exactly: at lengths where a tile too many would hide in no percentage."""
     case = Case(lengths, causal=causal)
-    assert executed_flops(entry, case, tools) == sum(matrix_flops(entry, case))
+    assert executed_flops(entry, case) == sum(matrix_flops(entry, case))
 
 
 @every_kernel
-def test_no_packed_float_takes_a_high_half_for_its_low_one(
-    entry: KernelEntry, tools: Toolchain
-) -> None:
+def test_no_packed_float_takes_a_high_half_for_its_low_one(entry: KernelEntry) -> None:
     """gfx950 is reported to lose sums of `v_pk_fma_f32` in that form (ROCm/rocMLIR#2459)."""
-    packed = [i.text for i in code(entry, tools).instructions if i.mnemonic == "v_pk_fma_f32"]
+    packed = [i.text for i in code(entry).instructions if i.mnemonic == "v_pk_fma_f32"]
     assert [text for text in packed if " op_sel:[" in text] == []

@@ -19,8 +19,9 @@ from tests.kernels import gemm_source_mutants, source_mutants
 from tests.kernels.cover import family, of_each_kind
 from tests.kernels.gemm_launch import TYPES, can_split, launch
 from tests.kernels.gemm_problem import Problem, random_problem
-from tests.kernels.mutants import Mutant, instructions, mutants
+from tests.kernels.mutants import Mutant, mutants
 from tests.kernels.source_mutants import SourceMutant
+from tests.proof.kernel_digest import instructions
 from tests.seed import draw
 
 WIDE, DEEP, SCALED = EVERY_RUN = "bf16_128x64", "bf16_deep_64x32", "fp8_blocks_deep_64x32"

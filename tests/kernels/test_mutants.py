@@ -17,6 +17,7 @@ from tests.kernels import mutants, source_mutants
 from tests.kernels.catalogues import selected
 from tests.kernels.cover import family, of_each_kind
 from tests.kernels.source_mutants import SourceMutant
+from tests.proof.kernel_digest import instructions
 from tests.seed import draw
 
 PACKED, PAGED, SPLIT, TOKENS, ANY_PAGES, TURNS = (
@@ -117,8 +118,8 @@ def test_in_fp16_it_is_the_same(entry: KernelEntry) -> None:
     """Instruction for instruction, but for the names that say bf16: what the mutants of one show,
     they show of both."""
     twin = catalogue(entry.arch).kernel(entry.name.replace("_bf16_", "_f16_"))
-    own = [line.replace("bf16", "f16") for line in mutants.instructions(entry)]
-    assert mutants.instructions(twin) == own
+    own = tuple(line.replace("bf16", "f16") for line in instructions(entry))
+    assert instructions(twin) == own
 
 
 def judged(

@@ -1,9 +1,11 @@
-"""Devices chosen as a user would, and threads put back as they were."""
+"""Devices chosen as a user would, instruction sets that share tests, and threads put back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,9 +13,44 @@ import torch
 from hk_backend.config import get_config
 from hk_backend.devices.cpu import attention
 from hk_backend.devices.cpu.isas import usable_isas
+from tests.seed import draw
 
 ISAS = ("portable", "avx2", "avx512", "avx512_bf16", "amx")
 """From slow to fast; the last one that this machine has is what every other test runs on."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The best instruction set runs every case; a slower one, every value of each parameter.
+
+    The commit draws in which cases those values occur; the other cases are slow. Where a slower
+    one is the best (`make test ISA=avx2`), it runs every case.
+    """
+    groups: dict[tuple[str, str], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        isa = values_of(item).get("isa")
+        if Path(__file__).parent in item.path.parents and isa in usable_isas()[1:]:
+            groups[item.nodeid.partition("[")[0], str(isa)].append(item)
+    for (test, isa), cases in groups.items():
+        generator = draw(f"{test} on {isa}")
+        for item in beyond_a_cover(generator.sample(cases, len(cases))):
+            item.add_marker(pytest.mark.slow)
+
+
+def beyond_a_cover(cases: Sequence[pytest.Item]) -> Iterator[pytest.Item]:
+    """Yield cases whose parameters have only values that cases before them have."""
+    seen: set[tuple[str, str]] = set()
+    for item in cases:
+        values = {(name, repr(value)) for name, value in values_of(item).items()}
+        if values <= seen:
+            yield item
+        seen |= values
+
+
+def values_of(item: pytest.Item) -> dict[str, object]:
+    """Return the parameters of `item` by name; none if it is not parametrised."""
+    callspec = getattr(item, "callspec", None)
+    return dict(callspec.params) if callspec else {}
 
 
 @pytest.fixture(params=ISAS)

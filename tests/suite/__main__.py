@@ -24,6 +24,7 @@ from pathlib import Path
 from hk_backend.bench.isa import ISA_LIMITS
 from tests.models import ROOT
 from tests.suite import parts, record, tree
+from tests.suite.cost import Cost, emulator_speed
 from tests.suite.held import limits, native_isa, problem
 from tests.suite.parts import Part
 from tests.suite.results import read, summary
@@ -42,7 +43,10 @@ def main() -> int:
     isa = "avx2" if options.held else options.isa
     if why := problem(isa):
         sys.exit(why)
-    chosen = chosen_parts(options, shlex.split(os.environ.get("PYTEST_ARGS", "")))
+    pytest_arguments = shlex.split(os.environ.get("PYTEST_ARGS", ""))
+    chosen = chosen_parts(options, pytest_arguments)
+    budgeted = chosen == chosen_parts(arguments([]), []) and isa is None
+    speed = emulator_speed()
     folder = slow_folder(isa) if options.slow else empty(LOGS / "last")
     session = Session(folder, options.sglang_python, limits(isa))
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -55,13 +59,16 @@ def main() -> int:
         SLOW_ROW.write_text(record.row(found, isa) + "\n")
         shutil.rmtree(folder)
         print(f"for docs/testing.md, kept in {SLOW_ROW}:\n{SLOW_ROW.read_text()}")
-    print(f"\n{summary(found)}", flush=True)
+    cost = Cost(found, speed)
+    print("", *cost.table(), *([cost.verdict()] if budgeted else []), "", sep="\n")
+    print(summary(found), flush=True)
     if not came_through:
         return INTERRUPTED
     return 1 if any(part.failures for part in found) else 0
 
 
-def arguments() -> argparse.Namespace:
+def arguments(words: list[str] | None = None) -> argparse.Namespace:
+    """Parse `words`, or the command line if None."""
     parser = argparse.ArgumentParser(prog="python -m tests.suite")
     known = [part.name for part in parts.ALL]
     parser.add_argument("--part", choices=known, help="only this one")
@@ -70,7 +77,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--held", action="store_true", help="the sample that is held to AVX2")
     parser.add_argument("--isa", choices=ISA_LIMITS, help="hold everything to it")
     parser.add_argument("--sglang-python", default=sys.executable, help="of SGLang's environment")
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
 def chosen_parts(options: argparse.Namespace, pytest_arguments: list[str]) -> list[Part]:

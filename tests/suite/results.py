@@ -21,12 +21,18 @@ NOTE = "Part"
 
 @dataclass
 class Results:
-    """Of one part: each ended test's outcome, why each failure failed, and how pytest ended."""
+    """Of one part: each ended test's outcome, why each failure failed, and how pytest ended.
+
+    `core_minutes`: processor time of pytest and of all processes that it started and saw end;
+    `seconds_by_file`: the share of it that passed in each test file.
+    """
 
     part: str
     outcomes: dict[str, str] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     minutes: float = 0.0
+    core_minutes: float = 0.0
+    seconds_by_file: Counter[str] = field(default_factory=Counter)
     whole: bool = False
     """Whether its last session came to its end."""
 
@@ -76,9 +82,12 @@ def _read_log(log: Path, results: Results) -> None:
         finished = finished or kind == "SessionFinish"
         if kind == NOTE:
             results.end(entry["exit_code"], finished, entry["minutes"])
+            results.core_minutes += entry["core_minutes"]
         if kind not in ("TestReport", "CollectReport"):
             continue
         name, outcome = entry["nodeid"], entry["outcome"]
+        if "process_seconds" in entry:
+            results.seconds_by_file[name.partition("::")[0]] += entry["process_seconds"]
         if outcome != "passed" and running.get(name, ("",))[0] != "failed":
             running[name] = outcome, _reason(entry)
         if outcome == "failed" if kind == "CollectReport" else entry["when"] in ENDS:
@@ -104,9 +113,14 @@ def _reason(entry: dict[str, Any]) -> str:
     return lines[0][:160] if lines else ""
 
 
-def note_end(log: Path, exit_code: int, minutes: float) -> None:
-    """Write down at the end of `log` how its session ended."""
-    entry = {"$report_type": NOTE, "exit_code": exit_code, "minutes": minutes}
+def note_end(log: Path, exit_code: int, minutes: float, core_minutes: float = 0.0) -> None:
+    """Write down at the end of `log` how its session ended, and what it took."""
+    entry = {
+        "$report_type": NOTE,
+        "exit_code": exit_code,
+        "minutes": minutes,
+        "core_minutes": core_minutes,
+    }
     with log.open("a") as file:
         file.write(f"\n{json.dumps(entry)}\n")
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.suite import __main__ as command
 from tests.suite import parts
+from tests.suite.cost import ZEN_4_SPEED
 from tests.suite.parts import Part
 
 PASSES = "def test_one(): pass"
@@ -25,6 +26,7 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(parts, "ALL", (only,))
     monkeypatch.setattr(command, "LOGS", tmp_path / "logs")
     monkeypatch.setattr(command, "SLOW_ROW", tmp_path / "logs" / "slow-run.md")
+    monkeypatch.setattr(command, "emulator_speed", lambda: ZEN_4_SPEED)
     monkeypatch.setattr(command.tree, "digest", lambda: "this-tree")
     monkeypatch.delenv("PYTEST_ARGS", raising=False)
     return tmp_path / "logs"

@@ -14,7 +14,7 @@ import pytest
 from tests.models import ROOT
 from tests.suite.parts import Part
 from tests.suite.results import read
-from tests.suite.session import Session
+from tests.suite.session import Session, wait
 
 
 def part(name: str, folder: Path, text: str) -> Part:
@@ -57,7 +57,7 @@ def test_last():
 RUN = """
 import pathlib, signal, sys
 from tests.suite.parts import Part
-from tests.suite.session import Session
+from tests.suite.session import Session, wait
 for name in (signal.SIGINT, signal.SIGTERM):  # a run in the background may have inherited neither
     signal.signal(name, signal.default_int_handler)
 session = Session(pathlib.Path(sys.argv[1]))
@@ -110,3 +110,23 @@ def test_parts_share_the_budget_of_wave_instructions(tmp_path: Path) -> None:
     session = Session(tmp_path / "logs", environment={"HK_TEST_LEDGER": "elsewhere"})
     assert session.run([part(name, tmp_path / "tests", text) for name in ("one", "another")])
     assert (tmp_path / "logs" / "wave-instructions").read_text() == "xx"
+
+
+def test_a_part_s_processor_time_has_its_children_s(tmp_path: Path) -> None:
+    """A process that does nothing itself: all is its child's, which has counted for itself."""
+    seen = tmp_path / "seen"
+    count = (
+        "import os, pathlib\n"
+        "while (used := sum(os.times()[:2])) < 0.05: pass\n"
+        f"pathlib.Path({str(seen)!r}).write_text(str(used))"
+    )
+    command = ["sh", "-c", '"$0" -c "$1"; true', sys.executable, count]
+    exit_code, seconds = wait(subprocess.Popen(command, text=True))
+    assert exit_code == 0
+    assert seconds >= float(seen.read_text())
+
+
+def test_a_process_that_another_thread_waited_for() -> None:
+    process = subprocess.Popen(["sh", "-c", "exit 3"], text=True)
+    process.wait()
+    assert wait(process) == (3, 0.0)

@@ -1,4 +1,4 @@
-"""Small launches that several tests of the model read, traced once."""
+"""Small launches that several tests of the model read, traced and modelled once."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import functools
 
 from hk_backend.kernels.catalogue import catalogue
 from hk_backend.kernels.entry import KernelEntry
-from hk_backend.timing import shapes
+from hk_backend.timing import model, shapes
 from hk_backend.timing.launch import Traced, trace
+from hk_backend.timing.model import Modelled
 from hk_backend.timing.report import Report, collect
 
 PACKED = "attention_prefill_bf16_d128_packed"
@@ -27,6 +28,12 @@ def entry(name: str) -> KernelEntry:
 @functools.cache
 def traced(kernel: str, shape: str) -> Traced:
     return trace(shapes.parse(entry(kernel), shape).launch())
+
+
+@functools.cache
+def modelled(kernel: str, shape: str, **changes: float) -> Modelled:
+    """The launch's time by the model, with `changes` of its parameters."""
+    return model.time(traced(kernel, shape), changes)
 
 
 @functools.cache

@@ -5,16 +5,21 @@ from __future__ import annotations
 import pytest
 
 from hk_backend.timing import model
-from hk_backend.timing.sensitivity import LEAST, UNSURE, effects, table
+from hk_backend.timing.sensitivity import LEAST, UNSURE, Effect, effects, table
 from tests.timing.launches import PACKED, traced
 
-SHAPE = "heads=8/1,tokens=512,causal"
+SHAPE = "heads=2/1,tokens=256,causal"
 
 
-def test_each_effect_is_the_time_with_that_parameter() -> None:
+@pytest.fixture(scope="module")
+def found() -> list[Effect]:
+    """The effects on the launch of `SHAPE`, nothing changed."""
+    return effects(traced(PACKED, SHAPE), {})
+
+
+def test_each_effect_is_the_time_with_that_parameter(found: list[Effect]) -> None:
     launch = traced(PACKED, SHAPE)
     base = model.time(launch).microseconds
-    found = effects(launch, {})
     assert found
     for effect in found:
         row = effect.parameter
@@ -22,15 +27,15 @@ def test_each_effect_is_the_time_with_that_parameter() -> None:
             assert ratio == model.time(launch, {row.name: end}).microseconds / base
 
 
-def test_only_unsure_ones_that_matter_and_are_not_set_the_largest_first() -> None:
-    launch = traced(PACKED, SHAPE)
-    found = effects(launch, {})
+def test_only_unsure_ones_that_matter_and_are_not_set_the_largest_first(
+    found: list[Effect],
+) -> None:
     sizes = [effect.size for effect in found]
     assert sizes == sorted(sizes, reverse=True)
     assert min(sizes) >= LEAST
     assert {effect.parameter.certainty for effect in found} <= set(UNSURE)
     largest = found[0].parameter
-    without = effects(launch, {largest.name: largest.value})
+    without = effects(traced(PACKED, SHAPE), {largest.name: largest.value})
     assert largest.name not in {effect.parameter.name for effect in without}
 
 

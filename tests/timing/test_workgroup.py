@@ -6,16 +6,14 @@ import re
 
 import pytest
 
-from hk_backend.timing import model
 from hk_backend.timing.workgroup import NO_LINE, Workgroup, longest
-from tests.timing.launches import GEMM, MANY, PACKED, SEVERAL, traced
+from tests.timing.launches import GEMM, MANY, PACKED, SEVERAL, modelled, traced
 
 LAUNCHES = [(PACKED, "heads=8/1,tokens=1024,causal"), (GEMM, "m=512,n=512,k=2048")]
 
 
 def workgroup(kernel: str, shape: str, **changes: float) -> Workgroup:
-    launch = traced(kernel, shape)
-    return longest(launch, model.time(launch, changes))
+    return longest(traced(kernel, shape), modelled(kernel, shape, **changes))
 
 
 @pytest.mark.parametrize(("kernel", "shape"), LAUNCHES)
@@ -81,10 +79,8 @@ def test_waits_are_named_by_what_is_slow() -> None:
 
 
 def test_several_workgroups_on_a_cu_are_averaged() -> None:
-    launch = traced(PACKED, MANY)
-    modelled = model.time(launch, SEVERAL)
-    assert modelled.resident == 2
-    found = longest(launch, modelled)
+    assert modelled(PACKED, MANY, **SEVERAL).resident == 2
+    found = workgroup(PACKED, MANY, **SEVERAL)
     of_waves = sum(w.wave_clocks for w in found.time.workgroups)
     waves = found.waves * len(found.time.workgroups)
     assert found.wave_clocks.total * waves == pytest.approx(of_waves)

@@ -16,7 +16,7 @@ from hk_backend.devices.hip.call import KernelCall
 from hk_backend.devices.hip.device import HipDevice
 from hk_backend.devices.hip.emulated import EmulatedLibrary
 from hk_backend.devices.hip.operator import Operator, Problem
-from hk_backend.kernels import KernelEntry, catalogue
+from hk_backend.kernels import Catalogue, KernelEntry, catalogue
 from hk_backend.kernels.masks import PART, PARTS
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 from tests.devices.hip.attention_call import SPLIT_BY_CHANNEL
@@ -24,6 +24,7 @@ from tests.devices.hip.device import OnTheHost, SynchronisesInChecks
 from tests.devices.hip.test_device import BF16, KERNEL, LLAMA, run
 from tests.integration.shared.e2e.broken_kernels import one_wrong_exponential
 from tests.kernels.catalogues import selected, with_kernels
+from tests.kernels.cover import covered
 from tests.ops.cases import Case, make
 from tests.ops.oracle import check_result, expected, nan
 from tests.ops.strategies import FP8_DTYPES
@@ -130,19 +131,23 @@ def test_alternatives_are_each_checked(library: EmulatedLibrary, streams: dict[i
     check_result(expected(call, BF16), out, lse, untouched)
 
 
-@pytest.mark.parametrize("dtype", ["bf16", pytest.param("f16", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module")
+def wrong_kernels() -> Catalogue:
+    """A catalogue, whole and hashed, whose code computes another function."""
+    return catalogue("gfx950", one_wrong_exponential())
+
+
+@covered("attention_prefill")
 def test_the_self_check_sees_one_wrong_instruction(
-    dtype: str, library: EmulatedLibrary, streams: dict[int, int]
+    entry: KernelEntry,
+    wrong_kernels: Catalogue,
+    library: EmulatedLibrary,
+    streams: dict[int, int],
 ) -> None:
-    """In every kernel: a catalogue, whole and hashed, whose code computes another function."""
-    kernels = catalogue("gfx950", one_wrong_exponential())
-    device = SynchronisesInChecks(library, kernels)
-    for entry in kernels.families["attention_prefill"]:
-        if entry.facts["dtype"] != dtype:
-            continue
-        operator: Any = attention_parts if entry.facts["mask"] in PARTS else attention
-        why = device.verify(operator, entry, 0).why
-        assert f"{entry.name} failed its self-check" in why
+    device = SynchronisesInChecks(library, wrong_kernels)
+    operator: Any = attention_parts if entry.facts["mask"] in PARTS else attention
+    why = device.verify(operator, wrong_kernels.kernel(entry.name), 0).why
+    assert f"{entry.name} failed its self-check" in why
 
 
 class OneWrong(SynchronisesInChecks):

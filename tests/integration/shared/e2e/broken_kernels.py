@@ -99,8 +99,7 @@ def instructions(code_object: bytes, symbol: str, mnemonic: str) -> Iterator[int
 
     elf = Elf(code_object)
     text = elf.sections[".text"]
-    begin, size = elf.symbols()[symbol]
-    words = code_object[text.offset : text.offset + text.size]
-    for pc, instruction in _emulator.disassemble(words, ARCH):
-        if 0 <= pc - (begin - text.address) < size and instruction.startswith(mnemonic):
-            yield text.offset + pc
+    begin = text.offset + elf.symbols()[symbol][0] - text.address
+    for pc, instruction in _emulator.disassemble(elf.symbol_bytes(symbol), ARCH):
+        if instruction.startswith(mnemonic):
+            yield begin + pc

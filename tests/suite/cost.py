@@ -1,0 +1,100 @@
+"""Processor time of the suite, and a budget that fits the processor.
+
+`Meter` is a pytest plugin: to the report of each phase of a test it adds the processor seconds of
+the process and of the children that ended in it. `Cost` is what the suite makes of them.
+`emulator_speed` tells how fast the processor is, by one fixed launch in the emulator.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from hk_backend.kernels import catalogue
+from hk_backend.kernels.toolchain import sample_launch
+from tests.suite.results import Results
+
+BUDGET = 20.0
+"""Core-minutes of all parts of `make test` on Zen 4."""
+ZEN_5_SPEED = 2.28e6
+"""Wave instructions of the fixed launch in a processor second: measured, AMD EPYC (Zen 5)."""
+ZEN_4_SPEED = ZEN_5_SPEED * 17 / 35
+"""Estimated from the minutes that both took for `make test`, 17 and 35 (docs/testing.md)."""
+FILES_SHOWN = 10
+Clock = Callable[[], float]
+
+
+def process_seconds() -> float:
+    """Processor seconds of this process, its threads, and its children that have ended."""
+    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+class Meter:
+    """The plugin. A report's `process_seconds` also reach the report log, and pytest-xdist's
+    controller."""
+
+    def __init__(self, clock: Clock = process_seconds) -> None:
+        self._clock = clock
+        self._before = clock()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self) -> None:
+        """Collecting, and waiting for the next test, are no test's."""
+        self._before = self._clock()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        now = self._clock()
+        report.process_seconds = now - self._before  # type: ignore[attr-defined]
+        self._before = now
+        return report
+
+
+def emulator_speed(clock: Clock = time.process_time) -> float:
+    """Wave instructions that the emulator executes in a processor second, on one core."""
+    entry = catalogue("gfx950").kernel("attention_prefill_bf16_d128_packed")
+    first, fixed = (sample_launch.attention_prefill(entry, keys=keys) for keys in (512, 16384))
+    sample_launch.run(entry, first)  # loads the code object and its line tables
+    begin = clock()
+    report = sample_launch.run(entry, fixed)
+    return report.counters.instructions / (clock() - begin)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Processor time of `parts`; the emulator ran `speed` wave instructions a second there."""
+
+    parts: Sequence[Results]
+    speed: float
+
+    @property
+    def core_minutes(self) -> float:
+        return sum(part.core_minutes for part in self.parts)
+
+    @property
+    def budget(self) -> float:
+        """Core-minutes that this processor may take."""
+        return BUDGET * ZEN_4_SPEED / self.speed
+
+    def table(self) -> list[str]:
+        """Core-minutes of each part and of the files that use most."""
+        files = sum((Counter(part.seconds_by_file) for part in self.parts), Counter())
+        shown = [
+            *((part.part, part.core_minutes) for part in self.parts),
+            *((name, seconds / 60) for name, seconds in files.most_common(FILES_SHOWN)),
+        ]
+        return ["core-minutes", *(f"{minutes:9.1f}  {name}" for name, minutes in shown)]
+
+    def verdict(self) -> str:
+        """A line for the whole suite."""
+        limit = f"{self.budget:.1f} core-minutes ({BUDGET:g} on Zen 4)"
+        speed = f"this processor emulates {self.speed / 1e6:.2f} M wave instructions a second"
+        said = f"{self.core_minutes:.1f} core-minutes of a budget of {limit}; {speed}"
+        return f"WARNING: over the budget: {said}" if self.core_minutes > self.budget else said
