@@ -26,7 +26,7 @@ from hk_backend.engine.linear.route import is_attached, packed_or
 from hk_backend.engine.linear.shared_table import in_head_or, is_empty
 from hk_backend.engine.patching import MARK
 from hk_backend.ops import LinearRequest
-from hk_vllm.linear import head
+from hk_vllm.linear import head, tied
 from hk_vllm.linear.contest import why_slower, with_own_tensors
 from hk_vllm.linear.created import LATENT
 from hk_vllm.linear.layer import linear_backend, verdict_on
@@ -48,7 +48,7 @@ def _change(method: Any) -> None:
 
     @functools.wraps(process)
     def process_weights_after_loading(self: Any, layer: Any) -> None:
-        head.note_embedding(layer)
+        tied.note_embedding(layer)
         if is_released(layer) or is_empty(layer):
             return  # by an earlier call, and nothing was loaded since
         layer.hk_left = _why_left(self, layer)
@@ -128,7 +128,7 @@ def sides_of(method: Any, layer: Any, format: str) -> tuple[Any, Multiply]:
 
 def _pack(layer: Any) -> None:
     if isinstance(layer, VocabParallelEmbedding):
-        head.pack(layer)
+        tied.pack(layer, head.format_of(layer))
     else:
         pack_layer(layer, layer.weight.data, FORMAT_OF[layer.weight.dtype])
     if isinstance(layer.quant_method, UnquantizedLinearMethod):
