@@ -19,6 +19,7 @@ from vllm.model_executor.layers.vocab_parallel_embedding import (
 )
 from vllm.model_executor.model_loader.reload.layerwise import LAYERWISE_INFO
 
+from hk_backend.engine.foreign import foreign_method
 from hk_backend.engine.linear.heads import asked, pack_head
 from hk_backend.engine.linear.packed_layer import release
 from hk_backend.engine.linear.route import PREFIX, ROUTE, is_attached, move
@@ -142,6 +143,8 @@ def share_table(model: Any, why: str) -> str:
             table, ParallelLMHead
         )
         if is_table and table.weight is head.weight:
+            if left := foreign_method(type(table.quant_method), "vllm", "embedding"):
+                return left
             _share(table, head)
             release(head)
             compile_key.add_route(IN_GRAPHS)

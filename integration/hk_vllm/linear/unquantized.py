@@ -20,6 +20,7 @@ from vllm.model_executor.layers.vocab_parallel_embedding import (
 from vllm.model_executor.utils import is_weights_pre_processed
 from vllm.platforms import current_platform
 
+from hk_backend.engine.foreign import foreign_method
 from hk_backend.engine.linear.contest import Multiply, stand_in
 from hk_backend.engine.linear.packed_layer import FORMAT_OF, is_released, pack_layer, release
 from hk_backend.engine.linear.route import is_attached, packed_or
@@ -89,6 +90,8 @@ def _why_left(method: Any, layer: Any, is_head: bool = False) -> str | None:
         return None  # another pipeline stage's
     if not hasattr(type(method).apply, MARK):
         return f"{type(method).__name__} does its own multiplication"
+    if why := foreign_method(type(method), "vllm", "apply", "process_weights_after_loading"):
+        return why
     if weight.dim() != 2:
         return f"a weight with {weight.dim()} axes"
     if getattr(layer, "_cpu_skip_gemm_dispatch", False):
