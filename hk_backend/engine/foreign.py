@@ -14,7 +14,7 @@ HARMLESS = sys.stdlib_module_names | {"torch", "hk_backend", "hk_vllm", "hk_sgla
 
 
 def foreign(function: Any, engine: str) -> str:
-    """Module and name of another plugin's code in `function`; empty if there is none.
+    """Module and name of another plugin's code in `function`, or of a class; empty if it has none.
 
     `functools.wraps` copies the name of what it wraps, so that the name alone says nothing.
 
@@ -25,7 +25,8 @@ def foreign(function: Any, engine: str) -> str:
         module = _module_of(link)
         if module.partition(".")[0] not in HARMLESS | {engine}:
             code = getattr(link, "__code__", None)
-            return f"{module}.{code.co_name if code else type(link).__name__}"
+            name = code.co_name if code else getattr(link, "__name__", type(link).__name__)
+            return f"{module}.{name}"
     return ""
 
 
@@ -45,6 +46,8 @@ def _chain(function: Any) -> Iterator[Any]:
 
 
 def _module_of(function: Any) -> str:
-    """Where a function's code is, or a callable object's class."""
+    """Where a function's code is, a class is defined, or the class of a callable object."""
+    if isinstance(function, type):
+        return function.__module__
     found = getattr(function, "__globals__", {}).get("__name__")
     return str(found or type(function).__module__)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import pytest
+import torch
 from hk_vllm.linear import quantization
 from hk_vllm.linear.install import register_linear
 from hk_vllm.linear.kernels import KERNELS, HKFp8LinearKernel
