@@ -44,13 +44,13 @@ def has_custom() -> bool:
 
 
 def path_of(name: str) -> str:
-    """Of HK's wrapper for the member `name`."""
+    """The path of HK's wrapper for the member `name`."""
     return f"{MODULE}.{PREFIX}{name}"
 
 
 def parent_of(name: str) -> str:
     """The path of the class that HK's wrapper for the member `name` is around."""
-    return _parents.get(name, AttentionBackendEnum[name].value)
+    return _parents.get(name) or str(AttentionBackendEnum[name].value)
 
 
 def _is_ours(path: str) -> bool:

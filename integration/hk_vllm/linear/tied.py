@@ -37,7 +37,7 @@ from hk_backend.terms.weight_format import FORMATS
 from hk_vllm import compile_key
 
 IN_GRAPHS = f"{ROUTE}: embedding in the head"
-"""In the key of compiled graphs, which hold the operator that looks rows up."""
+"""Compiled graphs have this in their key, because they hold the operator that looks rows up."""
 
 _embeddings: WeakSet[Any] = WeakSet()
 _heads: WeakSet[Any] = WeakSet()

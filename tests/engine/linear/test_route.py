@@ -252,7 +252,7 @@ def test_a_wrong_answer_is_corrected_and_ends_the_route(checked: Callable[..., N
 
 
 def test_a_weight_that_another_layer_gets(checked: Callable[..., None]) -> None:
-    """With what it is compared with, in the same memory; the first layer may get another."""
+    """The memory stays, and HK_CHECK finds the original; the first layer may get another weight."""
     checked(HK_STRICT="1")
     first, second = layer_of(weight_of()), layer_of(weight_of(3.0))
     held = first.hk_data

@@ -127,7 +127,7 @@ def test_a_kernel_at_the_head_of_a_list(first: bool, platform: Any, caplog: Any)
 
 
 def test_a_kernel_at_the_end_of_a_list() -> None:
-    """As `register_linear_kernel` puts it: for layers that nobody before it takes."""
+    """`register_linear_kernel` puts it there, for layers that nobody before it takes."""
     lists.register_linear_kernel(OtherKernel, PlatformEnum.CPU, "fp8")
     assert register_linear() == ""
     kernels = getattr(lists, LIST)[PlatformEnum.CPU]

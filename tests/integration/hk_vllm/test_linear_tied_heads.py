@@ -122,7 +122,7 @@ def test_a_reload_with_the_same_table_twice(
 
 @asked_for
 def test_a_reload_of_one_table_after_one_of_two(tied: Load, asked: Head) -> None:
-    """What a checkpoint does not hold apart is the embedding's."""
+    """A checkpoint without a head's table means the embedding's."""
     model = tied(asked)
     linear_layers.reload(model, {HEAD: [table(5)], EMBEDDING: [table(6)]})
     linear_layers.reload(model, {EMBEDDING: [table(7)]})

@@ -55,7 +55,7 @@ class NamedImpl(CPUAttentionBackendImpl):  # type: ignore[misc]
         output_scale: Any = None,
         output_block_scale: Any = None,
     ) -> Any:
-        """As a plugin writes it that follows vLLM's signature."""
+        """A plugin may follow vLLM's signature."""
         ObservingImpl.calls.append(len(query))
         rest = (kv_cache, attn_metadata, output, output_scale, output_block_scale)
         return super().forward(layer, query, key, value, *rest)
