@@ -5,7 +5,7 @@ from __future__ import annotations
 from hk_backend.ops.head_format import EMBEDDINGS, IN_HEAD, KEPT
 from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.recipe import RECIPES
-from hk_backend.quantize.source import EMBEDDING, Source
+from hk_backend.quantize.source import EMBEDDING, TIED, Source
 from hk_backend.terms.weight_format import FORMATS
 
 HEAD_RECIPES = tuple(name for name, recipe in RECIPES.items() if recipe.granularity != "block")
@@ -43,4 +43,6 @@ def check_embedding(source: Source, name: str, head: str) -> None:
     if name == IN_HEAD and head == KEPT:
         raise QuantizeError(f"--embedding {name} needs --head FORMAT: what it shares is packed")
     if name == IN_HEAD and source.head_table != f"{EMBEDDING}.weight":
-        raise QuantizeError(f"--embedding {name}: the model's LM head has a table of its own")
+        though = f", though config.json has {TIED}: true" if source.has_other_head else ""
+        why = f"the model's LM head has a table of its own{though}"
+        raise QuantizeError(f"--embedding {name}: {why}")

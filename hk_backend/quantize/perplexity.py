@@ -21,6 +21,7 @@ from safetensors import safe_open
 from hk_backend.ops.head_format import KEPT
 from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.head_costs import compared_heads, costs, look_up_in
+from hk_backend.quantize.source import TIED
 from hk_backend.quantize.text import import_transformers, read_text, window_of
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def measure(job: Job, path: Path, advance: Advance = lambda what, done, total: N
             found |= {"tokens": len(tokens) - 1, "calibrated_tokens": job.calibrated_tokens}
         if {"before", "after", "heads"} <= found.keys():
             return found
-        model = load_model(job.source.directory)
+        model = load_model(job.source.directory, untied=job.source.has_other_head)
         if "before" not in found:
             found["before"] = perplexity(model, tokens, length, partial(advance, "before"))
             job.out.report["perplexity"] = found
@@ -154,10 +155,19 @@ def _held(job: Job, quantized: bool) -> Iterator[tuple[Item, list[torch.Tensor]]
                     yield item, [file.get_tensor(name) for name in item.names]
 
 
-def load_model(directory: Path) -> torch.nn.Module:
+def load_model(directory: Path, untied: bool = False) -> torch.nn.Module:
+    """The model in float32.
+
+    Args:
+        untied: its LM head is not the embedding, whatever config.json says.
+
+    Raises:
+        QuantizeError: transformers cannot load it, or is not installed.
+    """
+    instead = {TIED: False} if untied else {}
     try:
         model = import_transformers().AutoModelForCausalLM.from_pretrained(
-            directory, dtype=torch.float32, local_files_only=True
+            directory, dtype=torch.float32, local_files_only=True, **instead
         )
     except (OSError, ValueError, RuntimeError) as error:
         raise QuantizeError(f"{directory}: transformers cannot load it: {error}") from None

@@ -13,6 +13,7 @@ from rich.table import Table
 from hk_backend.ops.head_format import KEPT
 from hk_backend.quantize.job import Job
 from hk_backend.quantize.output import CALIBRATED, REPORT, SHARDS
+from hk_backend.quantize.source import TIED
 
 WORST = 10
 """Rows of the table on the terminal; the report file has every layer."""
@@ -34,6 +35,12 @@ def print_report(console: Console, job: Job) -> None:
     if job.head != KEPT:
         also = ", and the embedding, which shares its table" if job.embedding != KEPT else ""
         console.print(f"lm_head: to be served in {job.head}{also}")
+    if job.source.has_other_head:
+        console.print(
+            f"lm_head: differs from the embedding, though the model's config.json has {TIED}: true;"
+            " the new one has false",
+            soft_wrap=True,
+        )
     kept = ["lm_head and the embeddings", *job.source.other_matrices, *job.plan.ignored]
     console.print(f"not quantised: {', '.join(kept)}", soft_wrap=True)
     before, after = report["source_bytes"], report["bytes"]

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,10 @@ gains, and nothing but attention between v_proj and o_proj (OLMo clips, BitNet n
 ATTENTION, MLP = PROJECTIONS[:4], PROJECTIONS[4:]
 MERGED = (ATTENTION[:3], MLP[:2])
 """Those that engines run as one layer."""
+TIED = "tie_word_embeddings"
+"""Key of config.json: whether the model multiplies by its embedding last."""
+ROWS = 4096
+"""Rows of a table that are compared at once."""
 DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
 LAYER_TENSOR = re.compile(r"model\.layers\.(\d+)\.(.+)\.weight")
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -50,13 +54,15 @@ class SourceTensor(StoredTensor):
 class Source:
     """An opened checkpoint. `tensors` by name, in the order of its files; `config` as in the file.
 
-    `fingerprint` changes when the checkpoint does.
+    `fingerprint` changes when the checkpoint does. `has_other_head`: the file's config ties the LM
+    head to the embedding, and the checkpoint holds a head with other values; `config` says untied.
     """
 
     directory: Path
     config: dict[str, Any]
     tensors: dict[str, SourceTensor]
     fingerprint: str
+    has_other_head: bool
 
     @property
     def layers(self) -> list[str]:
@@ -89,7 +95,7 @@ class Source:
     def head_table(self) -> str:
         """The tensor that the model multiplies by last: a tied head is the embedding's."""
         own = f"{HEAD}.weight"
-        tied = self.config.get("tie_word_embeddings") or own not in self.tensors
+        tied = self.config.get(TIED) or own not in self.tensors
         return f"{EMBEDDING}.weight" if tied else own
 
     def read(self, name: str) -> torch.Tensor:
@@ -98,6 +104,17 @@ class Source:
         try:
             with safe_open(path, framework="pt") as file:
                 return file.get_tensor(name)  # type: ignore[no-any-return]
+        except (SafetensorError, OSError) as error:
+            raise QuantizeError(f"{path}: cannot read {name}: {error}") from None
+
+    def pieces(self, name: str) -> Iterator[torch.Tensor]:
+        """The tensor as stored, `ROWS` rows at a time; raises as `read`."""
+        path = self.directory / self.tensors[name].file
+        try:
+            with safe_open(path, framework="pt") as file:
+                rows = file.get_slice(name)
+                for first in range(0, self.tensors[name].shape[0], ROWS):
+                    yield rows[first : first + ROWS]
         except (SafetensorError, OSError) as error:
             raise QuantizeError(f"{path}: cannot read {name}: {error}") from None
 
@@ -130,9 +147,26 @@ def open_source(directory: Path) -> Source:
         tensors |= read_header(path, str(path.relative_to(directory)))
         stat = path.stat()
         state.update(f"{path.name} {stat.st_size} {stat.st_mtime_ns}".encode())
-    source = Source(directory, config, tensors, state.hexdigest())
+    source = Source(directory, config, tensors, state.hexdigest(), has_other_head=False)
     check_llama(source)
+    tables = f"{HEAD}.weight", f"{EMBEDDING}.weight"
+    if config.get(TIED) and tables[0] in tensors and not _are_equal(source, *tables):
+        # with the old config, vLLM and transformers serve this head, SGLang the embedding
+        source = replace(source, config=config | {TIED: False}, has_other_head=True)
     return source
+
+
+def _are_equal(source: Source, *names: str) -> bool:
+    """Whether two tensors have the same shape and values, read a few rows at a time.
+
+    Raises:
+        QuantizeError: a file has been damaged since it was opened.
+    """
+    one, other = (source.tensors[name] for name in names)
+    if one.shape != other.shape:
+        return False
+    pairs = zip(*(source.pieces(name) for name in names), strict=True)
+    return all(torch.equal(piece.float(), others.float()) for piece, others in pairs)
 
 
 def read_config(directory: Path) -> dict[str, Any]:
@@ -246,7 +280,7 @@ def _around_projections(source: Source) -> Iterator[str]:
     for i in range(config["num_hidden_layers"]):
         yield from (f"model.layers.{i}.{name}" for name in _around_a_layer(config))
     yield f"{LAST_NORM}.weight"
-    if is_causal(config) and not config.get("tie_word_embeddings"):
+    if is_causal(config) and not config.get(TIED):
         yield f"{HEAD}.weight"
 
 

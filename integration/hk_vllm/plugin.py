@@ -35,7 +35,6 @@ def register() -> None:
 def register_attention() -> str:
     """Register the wrappers of this platform; returns why not, or nothing."""
     from vllm.platforms import current_platform
-    from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
 
     from hk_vllm.contract import check_engine
 
@@ -46,11 +45,10 @@ def register_attention() -> str:
     if not members:
         return f"no route for vLLM's platform {current_platform.device_name}"
     import hk_vllm.attention.backend  # noqa: F401  what is broken in it shows before anything is patched
+    from hk_vllm.attention.registry import take
 
-    for name in members:
-        register_backend(AttentionBackendEnum[name], f"hk_vllm.attention.backend.HK_{name}")
-    register_backend(AttentionBackendEnum.CUSTOM, f"hk_vllm.attention.backend.HK_{members[0]}")
-    watch_selection(type(current_platform))
+    take(members)
+    watch_selection(type(current_platform), members)
     return ""
 
 
@@ -82,14 +80,19 @@ def members_of(platform: Any) -> tuple[str, ...]:
     return MEMBERS["cpu"] if platform.is_cpu() else ()
 
 
-def watch_selection(platform: Any) -> None:
-    """`--attention-backend CUSTOM` wraps what `platform` would choose by itself, and a layer with
-    latent attention, whose backends HK does not wrap, says so.
+def watch_selection(platform: Any, members: tuple[str, ...] = ()) -> None:
+    """Take part in the choice of a backend, which vLLM asks `platform` for.
 
-    What it chooses depends on the layer (head size, sinks, connectors), which a class behind
-    CUSTOM is never told; so CUSTOM asks for the automatic choice, and gets its wrapper.
+    `--attention-backend CUSTOM` wraps what the platform would choose by itself. A layer with latent
+    attention, whose backends HK does not wrap, says so. For `members` HK takes what another plugin
+    has registered after it.
+
+    What the platform chooses depends on the layer (head size, sinks, connectors), which a class
+    behind CUSTOM is never told; so CUSTOM asks for the automatic choice, and gets its wrapper.
     """
     from vllm.v1.attention.backends.registry import AttentionBackendEnum
+
+    from hk_vllm.attention.registry import has_custom, take
 
     choose = platform.get_attn_backend_cls
     if getattr(choose, "hk_custom", False):
@@ -98,7 +101,9 @@ def watch_selection(platform: Any) -> None:
     def get_attn_backend_cls(
         cls: Any, selected_backend: Any, attn_selector_config: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        if selected_backend is AttentionBackendEnum.CUSTOM:
+        if members:
+            take(members)
+        if selected_backend is AttentionBackendEnum.CUSTOM and has_custom():
             selected_backend = None
         found = choose.__func__(cls, selected_backend, attn_selector_config, *args, **kwargs)
         if getattr(attn_selector_config, "use_mla", False):

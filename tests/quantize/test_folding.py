@@ -225,11 +225,6 @@ def test_what_is_folded(settings: Settings, found: str, model: Path, tmp_path: P
         (Settings("mxfp6_e2m3", method="rotated", fold=ALL), {}, "one rotation for all layers"),
         (
             Settings("mxfp4", fold=ALL),
-            {"tie_word_embeddings": True},
-            "shares the embedding's table",
-        ),
-        (
-            Settings("mxfp4", fold=ALL),
             {"model_type": "olmo2"},
             "model_type 'olmo2': expected one of",
         ),
@@ -248,6 +243,19 @@ def test_what_cannot_be_folded(
     with pytest.raises(QuantizeError, match=why):
         Job(writable, tmp_path / "out", settings)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_tied_head_cannot_be_folded_alone(writable: Path, tmp_path: Path) -> None:
+    """Whether the checkpoint holds its table once or twice."""
+    tensors = load_file(writable / WEIGHTS)
+    twice = tensors | {"lm_head.weight": tensors["model.embed_tokens.weight"].clone()}
+    once = {name: tensor for name, tensor in tensors.items() if name != "lm_head.weight"}
+    config = config_of(writable) | {"tie_word_embeddings": True}
+    (writable / "config.json").write_text(json.dumps(config))
+    for held in (once, twice):
+        save_file(held, writable / WEIGHTS, {"format": "pt"})
+        with pytest.raises(QuantizeError, match="shares the embedding's table"):
+            Job(writable, tmp_path / "out", Settings("mxfp4", fold=ALL))
 
 
 def test_qwen3(tmp_path: Path) -> None:

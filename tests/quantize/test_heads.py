@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from hk_backend.quantize.served import ServedLinear
 from hk_backend.quantize.settings import Settings
 from hk_backend.quantize.source import open_source
 from hk_backend.quantize.text import read_text
+from hk_backend.terms.folds import ALL, NONE
 from tests.quantize.checkpoint import config_of, tensors_of
 from tests.quantize.conftest import WEIGHTS
 
@@ -143,6 +145,70 @@ def test_an_embedding_that_cannot_be(
 ) -> None:
     with pytest.raises(QuantizeError, match=why):
         Job(model, tmp_path / "out", settings)
+
+
+# -- a file that holds the head's table, under a config that ties it to the embedding
+
+
+def tie(model: Path, head: torch.Tensor | None = None) -> Path:
+    """`model` under such a config; `head`: its table, the embedding's if None."""
+    config = json.loads((model / "config.json").read_text()) | {"tie_word_embeddings": True}
+    (model / "config.json").write_text(json.dumps(config))
+    tensors = load_file(model / WEIGHTS)
+    tensors[HEAD] = tensors[EMBEDDING].clone() if head is None else head
+    save_file(tensors, model / WEIGHTS, {"format": "pt"})
+    return model
+
+
+HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
+
+
+def test_a_head_like_the_embedding(writable: Path, tmp_path: Path) -> None:
+    """It is tied: they may share the packed table."""
+    source = open_source(tie(writable))
+    assert (source.head_table, source.has_other_head) == (EMBEDDING, False)
+    Job(writable, tmp_path / "out", Settings("fp8", head="mxfp4", embedding=IN_HEAD)).run()
+    assert config_of(tmp_path / "out")["tie_word_embeddings"] is True
+
+
+@pytest.mark.parametrize("where", ["first", "last", "shape"])
+def test_a_head_unlike_the_embedding(where: str, writable: Path, tmp_path: Path) -> None:
+    """It is the model's head, in one value or in its shape; the new config says so."""
+    table = load_file(writable / WEIGHTS)[EMBEDDING]
+    if where == "shape":
+        table = table[:-1].contiguous()
+    else:
+        table[0 if where == "first" else -1, -1] += 1
+    source = open_source(tie(writable, table))
+    assert (source.head_table, source.has_other_head) == (HEAD, True)
+    with pytest.raises(
+        QuantizeError, match=r"a table of its own, though config\.json has tie_word"
+    ):
+        Job(writable, tmp_path / "out", Settings("fp8", head="mxfp4", embedding=IN_HEAD))
+    Job(writable, tmp_path / "out", Settings("fp8", head="mxfp4")).run()
+    assert config_of(tmp_path / "out")["tie_word_embeddings"] is False
+
+
+@pytest.mark.parametrize("fold", [NONE, ALL])
+def test_what_a_head_unlike_the_embedding_costs(fold: str, writable: Path, tmp_path: Path) -> None:
+    """Both perplexities are of the model with that head, as the same model has them whose config
+    does not tie; and so is the file."""
+    text = tmp_path / "text.txt"
+    text.write_text(TEXT)
+    plain = Path(shutil.copytree(writable, tmp_path / "plain"))
+    tie(writable, load_file(writable / WEIGHTS)[HEAD])
+    settings = Settings("mxfp4", "none", method="rotated", rotation=32, fold=fold, head="mxfp4")
+    found = []
+    for number, checkpoint in enumerate((plain, writable)):
+        job = Job(checkpoint, tmp_path / f"out-{number}", settings)
+        job.run()
+        found.append(perplexity.measure(job, text))
+    for when in ("before", "after"):
+        assert found[0][when] == pytest.approx(found[1][when], rel=1e-5)
+    assert found[0]["before"] != pytest.approx(found[0]["after"], rel=1e-2)
+    one, other = (tensors_of(tmp_path / f"out-{number}") for number in (0, 1))
+    assert all(torch.equal(each, other[name]) for name, each in one.items())
+    assert config_of(tmp_path / "out-0") == config_of(tmp_path / "out-1")
 
 
 @pytest.mark.parametrize("name", ["int8", "fp8_block", "bf16"])

@@ -138,10 +138,10 @@ def test_measured_once(
     first = perplexity.measure(job, text)
     loads, load = 0, perplexity.load_model
 
-    def counted(directory: Path) -> torch.nn.Module:
+    def counted(directory: Path, **options: bool) -> torch.nn.Module:
         nonlocal loads
         loads += 1
-        return load(directory)
+        return load(directory, **options)
 
     monkeypatch.setattr(perplexity, "load_model", counted)
     again = Job(model, tmp_path / "out", Settings("fp8"))

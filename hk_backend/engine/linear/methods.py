@@ -3,6 +3,8 @@ stands behind these."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -12,6 +14,26 @@ from hk_backend.engine.linear.packed_layer import FORMAT_OF
 from hk_backend.engine.linear.rotated import verdict_on_shards
 from hk_backend.engine.linear.shards import name_of
 from hk_backend.terms.verdict import SERVED, Verdict
+
+
+def free_names(
+    ours: Mapping[str, type], registered: Callable[[str], Any], logger: logging.Logger
+) -> list[str]:
+    """The names of `ours` that nobody has registered yet; the log names what another plugin has.
+
+    Args:
+        ours: HK's methods. registered: what the engine has under a name; None: nothing.
+    """
+    free = []
+    for name, method in ours.items():
+        found = registered(name)
+        if found is None:
+            free.append(name)
+        elif found is not method:
+            path = f"{found.__module__}.{found.__qualname__}"
+            said = "hk_backend: --quantization %s stays %s, which another plugin registered"
+            logger.warning(said, name, path)
+    return free
 
 
 class MethodConfig:

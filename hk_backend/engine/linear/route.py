@@ -115,6 +115,26 @@ def attach(layer: torch.nn.Module, packed: PackedWeight, original: Original) -> 
         _checked_layers.add(layer)
 
 
+def move(source: torch.nn.Module, target: torch.nn.Module) -> None:
+    """Give `target` the packed weight of `source`, in the same memory.
+
+    `source` keeps its buffers, and is not attached any more.
+    """
+    for name in ("hk_packed", "hk_original"):
+        target.__dict__.pop(name, None)
+        if name in source.__dict__:
+            target.__dict__[name] = source.__dict__.pop(name)
+    _checked_layers.discard(source)
+    _checked_layers.discard(target)
+    if "hk_original" in target.__dict__:
+        _checked_layers.add(target)
+    packed: PackedWeight = target.__dict__["hk_packed"]
+    for field, tensor in packed.tensors().items():
+        target.register_buffer(PREFIX + field, tensor)
+    target.hk_weight = packed.as_ints()  # type: ignore[assignment]
+    del source.hk_weight
+
+
 def _kind(weight: PackedWeight) -> tuple[object, ...]:
     """What compiled graphs take for granted of a weight."""
     return weight.as_ints(), weight.tensors().keys()

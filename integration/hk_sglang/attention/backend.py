@@ -15,6 +15,7 @@ import torch
 from hk_backend.engine import loggers
 from hk_backend.engine.attention import ROUTE
 from hk_backend.engine.contract import has_parameters
+from hk_backend.engine.foreign import foreign, foreign_method
 from hk_backend.engine.strict import refuse
 from hk_backend.routing.routes import routes
 from hk_sglang.attention.prefill import HKPrefill
@@ -30,12 +31,18 @@ def wrap(backend: Any, name: str, runner: Any) -> None:
     Raises:
         StrictError: it does not, and HK_STRICT=1.
     """
-    why = refuse_server(name, runner) or has_parameters(type(backend).forward_extend, FORWARD).why
+    if isinstance(getattr(backend, "hk", None), HKPrefill):
+        return  # another plugin's factory has it from HK's
+    extend = type(backend).forward_extend
+    why = refuse_server(name, runner) or foreign_method(type(backend), "sglang", "forward_extend")
+    why = why or has_parameters(extend, FORWARD).why
     if refuse(why):
         if not runner.is_draft_worker:  # of the same process as the model that HK serves
             routes.disable(ROUTE, why)
         logger.warning("hk_backend: SGLang serves attention without HK: %s", why)
         return
+    if theirs := foreign(type(backend), "sglang"):
+        logger.info("hk_backend: %s: HK wraps %s, which another plugin registered", name, theirs)
     backend.hk = HKPrefill(backend, name, runner)
     backend.__class__ = wrapper_of(backend.__class__)
 

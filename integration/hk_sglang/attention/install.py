@@ -14,6 +14,7 @@ from typing import Any
 from hk_backend.config import get_config
 from hk_backend.engine import loggers
 from hk_backend.engine.attention import ROUTE
+from hk_backend.engine.patching import wrap
 from hk_backend.engine.strict import StrictError, refuse
 from hk_backend.routing.routes import routes
 
@@ -30,18 +31,37 @@ def register_attention() -> str:
     verdict = check_engine()
     if not verdict:
         return f"SGLang is not one the plugin knows: {verdict.why}"
+    from sglang.srt.model_executor.model_runner_components import attention_backend_setup
+
+    from hk_sglang import serving
+
+    serving.install()
+    route_all()
+    if hasattr(attention_backend_setup, BUILDER):
+        wrap(attention_backend_setup, BUILDER, _build)
+    return ""
+
+
+BUILDER = "_build_full_attention_backend_from_str"
+"""SGLang's function that looks a factory up, after all plugins are loaded."""
+
+
+def route_all() -> None:
+    """Replace the factories that are not routed yet, another plugin's among them."""
     from sglang.srt.layers.attention.attention_registry import (
         ATTENTION_BACKENDS,
         register_attention_backend,
     )
 
-    from hk_sglang import serving
-
-    serving.install()
     for name, factory in list(ATTENTION_BACKENDS.items()):
         if not hasattr(factory, "hk_original"):
             register_attention_backend(name)(routed(name, factory))
-    return ""
+
+
+def _build(original: Callable[..., Any], **arguments: Any) -> Any:
+    """Build a backend, by a factory that another plugin registered after HK, too."""
+    route_all()
+    return original(**arguments)
 
 
 def routed(name: str, factory: Factory) -> Factory:
@@ -55,9 +75,9 @@ def routed(name: str, factory: Factory) -> Factory:
         try:
             if ROUTE not in get_config().backend:
                 return backend  # the flag was that of an earlier server of this process
-            from hk_sglang.attention.backend import wrap
+            from hk_sglang.attention import backend as wrapping
 
-            wrap(backend, name, runner)
+            wrapping.wrap(backend, name, runner)
         except StrictError:
             raise  # past SGLang's scheduler, which stops the server
         except Exception as error:  # a broken installation of ours must not break the engine

@@ -23,6 +23,7 @@ from sglang.srt.layers.parameter import (
 from sglang.srt.layers.quantization.base_config import LinearMethodBase
 
 from hk_backend.engine import loggers
+from hk_backend.engine.foreign import foreign
 from hk_backend.engine.linear.contest import Multiply, stand_in
 from hk_backend.engine.linear.options import no_layer
 from hk_backend.engine.linear.packed_layer import pack_layer
@@ -65,6 +66,8 @@ def install() -> None:
 
 
 def _choosing(original: Any) -> Any:
+    theirs = foreign(original, "sglang")
+
     @functools.wraps(original)
     def get_quant_method(self: Any, layer: Any, prefix: str) -> Any:
         def stock(layer: Any) -> Any:
@@ -74,7 +77,7 @@ def _choosing(original: Any) -> Any:
             return checked_method(stock(layer), self, layer, prefix)
         note_ignored(self, prefix)
         try:
-            scheme = _scheme(self, layer, prefix)
+            scheme = _scheme(self, layer, prefix, theirs)
         except RotationError:
             raise
         except Left as left:
@@ -89,9 +92,16 @@ def _choosing(original: Any) -> Any:
     return get_quant_method
 
 
-def _scheme(config: Any, layer: Any, prefix: str) -> Scheme:
+def _scheme(config: Any, layer: Any, prefix: str, theirs: str) -> Scheme:
+    """
+    Args:
+        theirs: another plugin's function that chooses methods in place of SGLang's; or empty.
+    """
     rotation = rotation_of_layer(config, layer, prefix)
     with no_other(prefix, rotation):
+        if theirs:
+            why = f"{type(config).__name__}.get_quant_method is another plugin's: {theirs}"
+            raise Left(why)
         scheme = scheme_of(config, layer, prefix)
         return scheme.rotated(rotation) if rotation else scheme
 

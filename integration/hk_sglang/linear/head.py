@@ -20,6 +20,7 @@ from sglang.srt.layers.quantization.unquant import (
 from sglang.srt.layers.utils import PPMissingLayer
 from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
 
+from hk_backend.engine.foreign import foreign_method
 from hk_backend.engine.linear.account import tables_as_heads
 from hk_backend.engine.linear.heads import KEPT_HEAD, Head, head_in, quantization_of
 from hk_backend.engine.linear.heads import pack_head as pack
@@ -125,6 +126,10 @@ def pack_head(head: Any, model: Any, asked: Head = KEPT_HEAD) -> str:
         return f"{type(head.quant_method).__name__}: HK has no kernel for it"
     for each in model.modules():
         if isinstance(each, LogitsProcessor) and (
+            left := foreign_method(type(each), "sglang", "_compute_lm_head")
+        ):
+            return left
+        if isinstance(each, LogitsProcessor) and (
             each.use_fp32_lm_head
             or getattr(each, "use_fp32_lm_head_output", False)  # since SGLang 0.5.23
             or each.rl_on_policy_target is not None
@@ -172,6 +177,7 @@ def share_table(model: Any, asked: Head, why: str) -> str:
     head = heads[0]
     if isinstance(head, ParallelLMHead):
         return OWN_TABLE
+    why = why or foreign_method(type(head.quant_method), "sglang", "embedding")
     if not why:
         share(head, head)
         release(head, "weight", whole=repack)

@@ -66,8 +66,9 @@ def _dummy(original: Any, model: Any, *args: Any, **kwargs: Any) -> None:
 def _direct(original: Any, model: Any, named_tensors: Any) -> None:
     """An update that copies into parameters itself (load_format="direct")."""
     parameters = dict(model.named_parameters())
-    for name, _ in named_tensors:
-        expect_all(parameters[name])
+    # an unknown name ends the update: nothing may have been emptied by then
+    for parameter in [parameters[name] for name, _ in named_tensors]:
+        expect_all(parameter)
     original(model, named_tensors)
 
 

@@ -30,9 +30,10 @@ from sglang.srt.layers.quantization.unquant import (
 )
 from sglang.srt.server_args import QUANTIZATION_CHOICES, add_quantization_method_choices
 
-from hk_backend.engine.linear.methods import LinearMethod, MethodConfig, config_classes
+from hk_backend.engine import loggers
+from hk_backend.engine.linear.methods import LinearMethod, MethodConfig, config_classes, free_names
 from hk_backend.engine.linear.online import check_arrived, pack_online
-from hk_backend.engine.linear.options import FORMATS_OF, is_ignored, known_options, no_experts
+from hk_backend.engine.linear.options import is_ignored, known_options, no_experts
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.terms.verdict import Verdict, refused
 from hk_backend.terms.weight_format import FORMATS
@@ -42,15 +43,15 @@ from hk_sglang.linear.layer import READ, read_by_models, verdict_on
 from hk_sglang.linear.schemes import Scheme
 from hk_sglang.linear.sizes import whole_tensors
 
+logger = loggers.of("sglang", "linear")
+
 FROM_SGLANG = ("packed_modules_mapping", "hf_config")
 """Keys that SGLang adds to a checkpoint's configuration (model_loader/weight_utils.py)."""
 
 
 def install() -> None:
     """Register the methods with SGLang; harmless to call again."""
-    for name in FORMATS_OF:
-        if name in quantization.QUANTIZATION_METHODS:
-            continue
+    for name in free_names(CONFIGS, quantization.QUANTIZATION_METHODS.get, logger):
         for known in (
             quantization.QUANTIZATION_METHODS,
             quantization.BASE_QUANTIZATION_METHODS,

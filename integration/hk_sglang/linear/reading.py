@@ -33,7 +33,7 @@ def _by_name(original: Any, exporter: Any, name: str, *args: Any, **kwargs: Any)
     parent = name.rpartition(".weight")[0].rpartition(".")[0]  # of a merged layer's shards, too
     layers = [
         layer
-        for path, layer in exporter.get_model().named_modules()
+        for path, layer in exporter.get_model().named_modules(remove_duplicate=False)  # a tied head
         if path.rpartition(".")[0] == parent and is_attached(layer) and _is_empty(layer)
     ]
     if any(not isinstance(layer.quant_method, UnquantizedLinearMethod) for layer in layers):

@@ -14,6 +14,7 @@ import torch
 from sglang.srt.layers.quantization.unquant import UnquantizedLinearMethod
 from sglang.srt.layers.vocab_parallel_embedding import VocabParallelEmbedding
 
+from hk_backend.engine.foreign import foreign_method
 from hk_backend.engine.linear.packed_layer import FORMAT_OF, is_released, pack_layer
 from hk_backend.engine.linear.route import apply, is_attached, packed_or
 from hk_backend.engine.linear.shards import shard_widths
@@ -24,6 +25,9 @@ from hk_sglang.linear.arrivals import arrived_shards, releasing
 from hk_sglang.linear.contest import why_slower
 from hk_sglang.linear.head import repack
 from hk_sglang.linear.layer import READ, read_by_models, why_not_packed
+
+REPLACED = "apply", "apply_with_addend", "apply_into", "process_weights_after_loading"
+"""Methods in whose place HK computes."""
 
 
 def install() -> None:
@@ -95,6 +99,8 @@ def why_left(method: Any, layer: Any) -> str:
         return ""  # new weights in a layer that compiled graphs call as HK's
     if not hasattr(type(method).apply, MARK):
         return f"{type(method).__name__} does its own multiplication"
+    if why := foreign_method(type(method), "sglang", *REPLACED):
+        return why
     if weight.dim() != 2:
         return f"a weight with {weight.dim()} axes"
     if read_by_models(layer):

@@ -15,14 +15,15 @@ from vllm.utils.import_utils import resolve_obj_by_qualname
 from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
 from hk_backend.engine import loggers
+from hk_backend.engine.foreign import foreign_method
+from hk_backend.engine.strict import refuse
 from hk_vllm.attention.builder import HKBuilder, weaker
 from hk_vllm.attention.cache_forms import FORMS, FormOf
 from hk_vllm.attention.impl import HKImpl
+from hk_vllm.attention.registry import PREFIX, parent_of
 from hk_vllm.contract import check_parent
 
 logger = loggers.of("vllm", "attention")
-
-PREFIX = "HK_"
 
 
 def __getattr__(name: str) -> Any:
@@ -32,19 +33,47 @@ def __getattr__(name: str) -> Any:
     return wrapper_of(member)
 
 
-@cache
 def wrapper_of(member: str) -> Any:
-    """The wrapper of registry member `member`, or its original class if that breaks the contract.
+    """The wrapper of what is registered for `member`, or that class itself if HK leaves it.
 
     Raises:
-        ImportError: the original's own (vLLM takes that for "not available here").
+        ImportError: the class's own (vLLM takes that for "not available here").
+        StrictError: HK leaves it, and HK_STRICT=1.
     """
-    parent = resolve_obj_by_qualname(AttentionBackendEnum[member].value)
-    verdict = check_parent(parent)
-    if not verdict:
-        logger.error("hk_backend: %s stays as it is: %s", member, verdict.why)
+    return _wrapper_of(member, parent_of(member))
+
+
+@cache
+def _wrapper_of(member: str, path: str) -> Any:
+    parent = resolve_obj_by_qualname(path)
+    if _is_around_hk(parent):
         return parent
+    if refuse(why := _why_left(parent, AttentionBackendEnum[member].value)):
+        logger.error("hk_backend: %s stays as it is: %s", member, why)
+        return parent
+    if path != AttentionBackendEnum[member].value:
+        said = "hk_backend: %s: HK wraps %s, which another plugin registered"
+        logger.info(said, member, path)
     return wrap(parent, FORMS[member], PREFIX + member)
+
+
+def _is_around_hk(parent: Any) -> bool:
+    """Whether another plugin derived its class from HK's, which it has found in the registry."""
+    impl_of = getattr(parent, "get_impl_cls", None)
+    return impl_of is not None and issubclass(impl_of(), HKImpl)
+
+
+def _why_left(parent: Any, original: str) -> str:
+    """Why HK does not wrap `parent`, registered for a member whose own class has the path
+    `original`; or nothing."""
+    if not (verdict := check_parent(parent)):
+        return verdict.why
+    if not issubclass(parent, resolve_obj_by_qualname(original)):
+        return (
+            f"{parent.__name__}, which another plugin registered, does not derive from {original}"
+        )
+    impl, builder = parent.get_impl_cls(), parent.get_builder_cls()
+    return foreign_method(impl, "vllm", "forward") or foreign_method(builder, "vllm", "build")
 
 
 def wrap(parent: Any, form_of: FormOf, name: str, measured: bool = True) -> Any:

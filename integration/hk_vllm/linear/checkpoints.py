@@ -21,6 +21,7 @@ from vllm.model_executor.layers.quantization.modelopt import ModelOptLinearMetho
 from vllm.model_executor.layers.quantization.quark.schemes import QuarkOCP_MX, QuarkW8A8Fp8
 from vllm.model_executor.utils import is_weights_pre_processed
 
+from hk_backend.engine.foreign import foreign
 from hk_backend.engine.linear.compressed_tensors import rotation_of
 from hk_backend.engine.linear.packed_layer import is_released
 from hk_backend.engine.linear.rotated import no_other, only_hk
@@ -72,7 +73,7 @@ def _process(kernel_name: str, original: Any, method: Any, layer: Any) -> None:
         return  # by an earlier call, and nothing was loaded since
     kernel = getattr(method, kernel_name, None)
     process = getattr(kernel, "process_checkpoint", None)
-    if process is None or is_weights_pre_processed():
+    if process is None or is_weights_pre_processed() or foreign(original, "vllm"):
         original(method, layer)
         return
 

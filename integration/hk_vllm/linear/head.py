@@ -1,21 +1,15 @@
-"""The LM head: what a model's configuration asks of it, and tables that it shares.
+"""The LM head: what a model's configuration asks of it.
 
-A head keeps its table: a tied table is also the embedding's, and vLLM reads an untied one for
-`head_dtype`. Its packed copy is stored in addition, as vLLM's is.
+A head keeps its table: a tied table is also the embedding's (tied.py), and vLLM reads an untied one
+for `head_dtype`. Its packed copy is stored in addition, as vLLM's is.
 """
 
 from __future__ import annotations
 
 from typing import Any
-from weakref import WeakSet
 
 import torch
 from vllm.config import get_current_vllm_config_or_none
-from vllm.model_executor.layers.vocab_parallel_embedding import (
-    ParallelLMHead,
-    UnquantizedEmbeddingMethod,
-    VocabParallelEmbedding,
-)
 from vllm.platforms import current_platform
 
 from hk_backend.engine.linear.heads import (
@@ -23,24 +17,12 @@ from hk_backend.engine.linear.heads import (
     asked,
     head_in,
     head_of,
-    pack_head,
     quantization_of,
 )
 from hk_backend.engine.linear.methods import MethodConfig
-from hk_backend.engine.linear.packed_layer import FORMAT_OF, release
+from hk_backend.engine.linear.packed_layer import FORMAT_OF
 from hk_backend.engine.linear.route import ROUTE, is_attached
-from hk_backend.engine.linear.shared_table import (
-    DRAFTS,
-    LORA,
-    OWN_TABLE,
-    SEVERAL,
-    is_empty,
-    is_shared,
-    share,
-)
-from hk_backend.ops.head_format import IN_HEAD, KEPT
-from hk_backend.terms.weight_format import FORMATS
-from hk_vllm import compile_key
+from hk_backend.ops.head_format import KEPT
 from hk_vllm.linear.layer import verdict_on
 
 IN_GRAPHS = f"{ROUTE}: embedding in the head"
@@ -88,100 +70,3 @@ def why_in_another_dtype(dtype: torch.dtype) -> str:
     model = None if config is None else config.model_config
     wanted = getattr(model, "head_dtype", None) or dtype
     return "" if wanted == dtype else f"an LM head in {wanted}, the model in {dtype}"
-
-
-def pack(head: Any) -> None:
-    """Pack a head that HK serves, or an embedding that is one."""
-    pack_head(head, head.weight.data, format_of(head))
-    if isinstance(head, ParallelLMHead):
-        _tie(head)
-
-
-# -- an LM head whose table is the embedding's
-#
-# vLLM reloads the embedding's weight only, and puts the head's buffers back as they were. So the
-# embedding's reload fills the head's packed copy again.
-
-_embeddings: WeakSet[Any] = WeakSet()
-_heads: WeakSet[Any] = WeakSet()
-
-
-def _tie(head: Any) -> None:
-    """Remember `head`, if an embedding shares its table."""
-    if head not in _heads:
-        head.__dict__["hk_table"] = head.weight.data_ptr()
-        _heads.add(head)
-
-
-def note_embedding(layer: Any) -> None:
-    """An embedding table has its values: the heads that share it, and were packed, follow."""
-    if isinstance(layer, ParallelLMHead) or not isinstance(
-        layer.quant_method, UnquantizedEmbeddingMethod
-    ):
-        return
-    if is_shared(layer):
-        if not is_empty(layer):
-            _refill(layer)
-        return
-    if layer not in _embeddings:
-        layer.__dict__["hk_table"] = layer.weight.data_ptr()
-        _embeddings.add(layer)
-        return
-    for head in _heads:
-        if head.__dict__["hk_table"] == layer.__dict__["hk_table"]:
-            pack_head(head, layer.weight.data, head.__dict__["hk_packed"].format)
-
-
-# -- an embedding that looks its rows up in the packed head
-
-
-def why_table_stays(vllm_config: Any) -> str:
-    """Why a model keeps the table that its head and embedding share; nothing if it need not."""
-    if vllm_config.speculative_config is not None:
-        return DRAFTS
-    return LORA if vllm_config.lora_config is not None else ""
-
-
-def share_table(model: Any, why: str) -> str:
-    """Let the embedding of a loaded `model` look its rows up in the head, if that is asked for and
-    they share a table; why it does not, otherwise, or `why` it may not."""
-    if asked().embedding != IN_HEAD:
-        return ""
-    heads = [
-        each
-        for each in model.modules()
-        if isinstance(each, VocabParallelEmbedding)
-        and is_attached(each)
-        and FORMATS[each.hk_packed.format].is_quantised
-    ]
-    if why or not heads:  # a head that is left to vLLM has its reason
-        return why
-    if len(heads) > 1:
-        return SEVERAL
-    head = heads[0]
-    for table in model.modules():
-        is_table = isinstance(table, VocabParallelEmbedding) and not isinstance(
-            table, ParallelLMHead
-        )
-        if is_table and table.weight is head.weight:
-            _share(table, head)
-            release(head)
-            compile_key.add_route(IN_GRAPHS)
-            return ""
-    return OWN_TABLE
-
-
-def _refill(table: Any) -> None:
-    """New values of a `table` that its head is packed from."""
-    head = table.__dict__["hk_head"]
-    pack_head(head, table.weight.data, head.__dict__["hk_packed"].format)
-    _share(table, head)
-
-
-def _share(table: Any, head: Any) -> None:
-    share(table, head)
-    table.__dict__["hk_head"] = head
-    for known in (_embeddings, _heads):  # by addresses, where something else may lie from now on
-        known.difference_update((table, head))
-    release(table)
-    table.__dict__.pop("cpu_linear", None)  # vLLM's own packed table

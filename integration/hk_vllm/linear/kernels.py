@@ -7,6 +7,7 @@ handed over to it (next_kernel.py).
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import Any, ClassVar
 
 import torch
@@ -23,6 +24,7 @@ from vllm.model_executor.kernels.linear.scaled_mm.ScaledMMLinearKernel import (
 from vllm.model_executor.layers.quantization.utils.quant_utils import kMxfp4Dynamic
 from vllm.platforms import PlatformEnum, current_platform
 
+from hk_backend.engine import loggers
 from hk_backend.engine.linear.packed_layer import FORMAT_OF, is_released, pack_layer, release
 from hk_backend.engine.linear.scales import as_channels, one_input_scale
 from hk_backend.ops import LinearRequest
@@ -39,17 +41,30 @@ from hk_vllm.linear.kernel_keys import (
 )
 from hk_vllm.linear.next_kernel import theirs_for
 
+logger = loggers.of("vllm", "linear")
+
 Answer = tuple[bool, str | None]
 
 
 def install() -> None:
-    """Put HK's classes at the head of the lists of CPU and ROCm; harmless to call again."""
+    """Put HK's classes at the head of the lists of CPU and ROCm, behind what another plugin has put
+    there; harmless to call again."""
     for name, kernel in KERNELS.items():
         by_platform = getattr(lists, name)
         for platform in (PlatformEnum.CPU, PlatformEnum.ROCM):
             kernels = by_platform.setdefault(platform, [])
             if kernel not in kernels:
-                kernels.insert(0, kernel)
+                first = list(takewhile(is_foreign, kernels))
+                kernels.insert(len(first), kernel)
+                for each in first:
+                    said = "hk_backend: %s, which another plugin put first, stays before HK's"
+                    path = f"{each.__module__}.{each.__name__}"
+                    loggers.info_once(logger, said, f"{name}: {path}")
+
+
+def is_foreign(kernel: type) -> bool:
+    """Whether `kernel` is another plugin's."""
+    return kernel.__module__.partition(".")[0] not in ("vllm", "hk_vllm")
 
 
 class HKKernel:

@@ -29,8 +29,9 @@ from hk_backend.engine.linear.route import ROUTE, is_attached, tell_dummy_runs
 from hk_backend.engine.loaded import model_is_loaded
 from hk_backend.engine.patching import MARK, wrap
 from hk_vllm import compile_key
-from hk_vllm.linear.head import asked_of, share_table, why_table_stays
+from hk_vllm.linear.head import asked_of
 from hk_vllm.linear.kernels import counterpart
+from hk_vllm.linear.tied import share_table, why_table_stays
 from hk_vllm.linear.unquantized import pack_table
 
 logger = loggers.of("vllm", "linear")

@@ -30,6 +30,7 @@ from vllm.model_executor.layers.linear import (
 )
 from vllm.model_executor.layers.quantization import (
     QUANTIZATION_METHODS,
+    get_quantization_config,
     register_quantization_config,
 )
 from vllm.model_executor.layers.quantization.base_config import QuantizationConfig
@@ -48,10 +49,10 @@ from vllm.model_executor.parameter import (
 )
 from vllm.platforms import current_platform
 
-from hk_backend.engine.linear.methods import LinearMethod, MethodConfig, config_classes
+from hk_backend.engine import loggers
+from hk_backend.engine.linear.methods import LinearMethod, MethodConfig, config_classes, free_names
 from hk_backend.engine.linear.online import pack_online
 from hk_backend.engine.linear.options import (
-    FORMATS_OF,
     Options,
     is_ignored,
     known_options,
@@ -66,12 +67,17 @@ from hk_vllm.linear.created import latent_verdict
 from hk_vllm.linear.layer import verdict_on
 from hk_vllm.linear.online_checks import check_weight_arrived
 
+logger = loggers.of("vllm", "linear")
+
 
 def install() -> None:
     """Register the methods with vLLM; harmless to call again."""
-    for name in FORMATS_OF:
-        if name not in QUANTIZATION_METHODS:
-            register_quantization_config(name)(CONFIGS[name])
+
+    def registered(name: str) -> Any:
+        return get_quantization_config(name) if name in QUANTIZATION_METHODS else None
+
+    for name in free_names(CONFIGS, registered, logger):
+        register_quantization_config(name)(CONFIGS[name])
 
 
 class HKConfig(MethodConfig, QuantizationConfig):  # type: ignore[misc]

@@ -20,13 +20,14 @@ from vllm.model_executor.layers.vocab_parallel_embedding import (
 from vllm.model_executor.utils import is_weights_pre_processed
 from vllm.platforms import current_platform
 
+from hk_backend.engine.foreign import foreign_method
 from hk_backend.engine.linear.contest import Multiply, stand_in
 from hk_backend.engine.linear.packed_layer import FORMAT_OF, is_released, pack_layer, release
 from hk_backend.engine.linear.route import is_attached, packed_or
 from hk_backend.engine.linear.shared_table import in_head_or, is_empty
 from hk_backend.engine.patching import MARK
 from hk_backend.ops import LinearRequest
-from hk_vllm.linear import head
+from hk_vllm.linear import head, tied
 from hk_vllm.linear.contest import why_slower, with_own_tensors
 from hk_vllm.linear.created import LATENT
 from hk_vllm.linear.layer import linear_backend, verdict_on
@@ -48,7 +49,7 @@ def _change(method: Any) -> None:
 
     @functools.wraps(process)
     def process_weights_after_loading(self: Any, layer: Any) -> None:
-        head.note_embedding(layer)
+        tied.note_embedding(layer)
         if is_released(layer) or is_empty(layer):
             return  # by an earlier call, and nothing was loaded since
         layer.hk_left = _why_left(self, layer)
@@ -89,6 +90,8 @@ def _why_left(method: Any, layer: Any, is_head: bool = False) -> str | None:
         return None  # another pipeline stage's
     if not hasattr(type(method).apply, MARK):
         return f"{type(method).__name__} does its own multiplication"
+    if why := foreign_method(type(method), "vllm", "apply", "process_weights_after_loading"):
+        return why
     if weight.dim() != 2:
         return f"a weight with {weight.dim()} axes"
     if getattr(layer, "_cpu_skip_gemm_dispatch", False):
@@ -128,7 +131,7 @@ def sides_of(method: Any, layer: Any, format: str) -> tuple[Any, Multiply]:
 
 def _pack(layer: Any) -> None:
     if isinstance(layer, VocabParallelEmbedding):
-        head.pack(layer)
+        tied.pack(layer, head.format_of(layer))
     else:
         pack_layer(layer, layer.weight.data, FORMAT_OF[layer.weight.dtype])
     if isinstance(layer.quant_method, UnquantizedLinearMethod):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from gguf import GGUFReader
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from bench_serving.llamacpp import convert
@@ -82,7 +82,12 @@ def test_each_matrix_has_llama_quantize_s_type(
     assert found.pop("output.weight") == head
     assert set(found.values()) == {weight}
     config(tie_word_embeddings=True)(model)
-    write_gguf(model, file, format)  # its head of its own is left out, as transformers does
+    write_gguf(model, file, format)  # its head has other values than the embedding, and is kept
+    assert types(file)["output.weight"] == head
+    tensors = load_file(model / WEIGHTS)
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()
+    save_file(tensors, model / WEIGHTS, {"format": "pt"})
+    write_gguf(model, file, format)
     tied = types(file)
     assert "output.weight" not in tied
     assert tied["token_embd.weight"] == head

@@ -12,7 +12,14 @@ from hk_backend import reference
 from hk_backend.config import get_config
 from hk_backend.devices.cpu.device import CpuDevice
 from hk_backend.engine.linear import route
-from hk_backend.engine.linear.route import Original, RoutedLinearError, apply, attach, is_attached
+from hk_backend.engine.linear.route import (
+    Original,
+    RoutedLinearError,
+    apply,
+    attach,
+    is_attached,
+    move,
+)
 from hk_backend.ops import PackedWeight, pack_weight, quantize_fp8, quantize_mx
 from hk_backend.routing.routes import routes
 from hk_backend.routing.shadow_check import largest_error, tolerance
@@ -242,6 +249,24 @@ def test_a_wrong_answer_is_corrected_and_ends_the_route(checked: Callable[..., N
     counters = routes.counters("linear")
     assert counters.served.calls == 1
     assert counters.fallbacks[why].tokens == 6
+
+
+def test_a_weight_that_another_layer_gets(checked: Callable[..., None]) -> None:
+    """The memory stays, and HK_CHECK finds the original; the first layer may get another weight."""
+    checked(HK_STRICT="1")
+    first, second = layer_of(weight_of()), layer_of(weight_of(3.0))
+    held = first.hk_data
+    move(first, second)
+    assert second.hk_data is held is first.hk_data
+    assert (is_attached(first), is_attached(second)) == (False, True)
+    right = reference.linear(X, weight_of(), "bf16")
+    assert largest_error(apply(second, X), right) <= tolerance(torch.bfloat16)
+    other = weight_of(2.0)
+    attach(first, pack_weight(other, "bf16"), Original("a.b", other, "bf16", None, "none", None))
+    for layer in (first, second):
+        apply(layer, X)
+    assert first.hk_data is not held
+    assert routes.counters("linear").checked_calls == 3
 
 
 def test_a_wrong_answer_and_strict(checked: Callable[..., None]) -> None:

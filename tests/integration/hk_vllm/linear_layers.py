@@ -214,7 +214,7 @@ def headed(
     why: str = "",
 ) -> Any:
     """A model of an LM head, and an embedding if they are tied."""
-    from hk_vllm.linear.head import share_table
+    from hk_vllm.linear.tied import share_table
     from vllm.model_executor.layers import vocab_parallel_embedding as vocabulary
     from vllm.model_executor.model_loader.reload import record_metadata_for_reloading
     from vllm.utils.torch_utils import set_default_torch_dtype

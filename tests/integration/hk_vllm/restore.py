@@ -13,6 +13,7 @@ from tests.integration.shared import restore as shared
 def restored() -> Iterator[None]:
     """Fresh counters; classes, kernel lists and registries of vLLM are restored at the end."""
     import vllm.model_executor.kernels.linear as lists
+    from hk_vllm.attention import registry
     from hk_vllm.linear.kernels import KERNELS
     from vllm.model_executor.layers import quantization
     from vllm.platforms import current_platform
@@ -30,6 +31,7 @@ def restored() -> Iterator[None]:
     finally:
         for member in AttentionBackendEnum:
             member.clear_override()
+        registry._parents.clear()
 
 
 def _classes() -> list[Any]:

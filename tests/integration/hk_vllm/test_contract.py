@@ -130,10 +130,11 @@ def test_parents_that_cannot_be_wrapped(parent: Any, named: str) -> None:
 def test_a_parent_that_breaks_it_stays_as_it_is(
     monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    from hk_vllm.attention.backend import wrapper_of
+    from hk_vllm.attention.backend import _wrapper_of
 
     monkeypatch.setattr(CPUAttentionBackend, "forward_includes_kv_cache_update", True)
-    assert wrapper_of.__wrapped__("CPU_ATTN") is CPUAttentionBackend
+    path = registry.AttentionBackendEnum.CPU_ATTN.value
+    assert _wrapper_of.__wrapped__("CPU_ATTN", path) is CPUAttentionBackend
     assert "CPU_ATTN stays as it is" in caplog.text
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from hk_vllm.linear import model
-from hk_vllm.linear.head import share_table, why_table_stays
+from hk_vllm.linear.tied import share_table, why_table_stays
 from vllm.config import get_current_vllm_config
 from vllm.model_executor.layers.logits_processor import LogitsProcessor
 from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hk_sglang.attention.install import register_attention
+from hk_sglang.attention.install import BUILDER, register_attention
 from sglang.srt.layers.attention import attention_registry
+from sglang.srt.model_executor.model_runner_components import attention_backend_setup
 from sglang.srt.runtime_context import get_context
 
 from hk_backend.engine import cache_proof
@@ -50,6 +51,8 @@ def counters(
     monkeypatch.setattr(attention_registry, "ATTENTION_BACKENDS", factories)
     monkeypatch.setattr("tests.integration.hk_sglang.attention.batch.ATTENTION_BACKENDS", factories)
     monkeypatch.setattr(cache_proof, "_proven", set())
+    build = getattr(attention_backend_setup, BUILDER)
+    monkeypatch.setattr(attention_backend_setup, BUILDER, build)  # put back at the end
     assert register_attention() == ""
     yield routes.counters("attention")
     routes.reset()

@@ -1,0 +1,53 @@
+"""Functions and classes of an engine that another plugin has replaced: HK does not replace them.
+
+HK computes instead of them, so another plugin's code would silently not run.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+HARMLESS = sys.stdlib_module_names | {"torch", "hk_backend", "hk_vllm", "hk_sglang"}
+"""Packages whose decorators an engine's functions have, and our own."""
+
+
+def foreign(function: Any, engine: str) -> str:
+    """Module and name of another plugin's code in `function`, or of a class; empty if it has none.
+
+    `functools.wraps` copies the name of what it wraps, so that the name alone says nothing.
+
+    Args:
+        engine: the engine's package.
+    """
+    for link in _chain(function):
+        module = _module_of(link)
+        if module.partition(".")[0] not in HARMLESS | {engine}:
+            code = getattr(link, "__code__", None)
+            name = code.co_name if code else getattr(link, "__name__", type(link).__name__)
+            return f"{module}.{name}"
+    return ""
+
+
+def foreign_method(owner: type, engine: str, *names: str) -> str:
+    """Why `owner` keeps its methods `names`: the first one that is another plugin's; or nothing."""
+    for name in names:
+        if found := foreign(getattr(owner, name), engine):
+            return f"{owner.__name__}.{name} is another plugin's: {found}"
+    return ""
+
+
+def _chain(function: Any) -> Iterator[Any]:
+    """A function, what it wraps, what that wraps, and so on."""
+    while function is not None:
+        yield function
+        function = getattr(function, "__wrapped__", None)
+
+
+def _module_of(function: Any) -> str:
+    """Where a function's code is, a class is defined, or the class of a callable object."""
+    if isinstance(function, type):
+        return function.__module__
+    found = getattr(function, "__globals__", {}).get("__name__")
+    return str(found or type(function).__module__)

@@ -1,0 +1,230 @@
+"""Attention backends that another plugin registers: HK wraps them, or leaves them and says why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from hk_vllm.attention.backend import _wrapper_of
+from hk_vllm.attention.impl import HKImpl
+from hk_vllm.plugin import register, watch_selection
+from vllm.platforms import current_platform
+from vllm.utils.import_utils import resolve_obj_by_qualname
+from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend, CPUAttentionBackendImpl
+from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
+from vllm.v1.attention.selector import AttentionSelectorConfig
+
+from hk_backend.engine import loggers
+from hk_backend.engine.strict import StrictError
+from hk_backend.routing.routes import RouteCounters
+from tests.integration.hk_vllm.attention.batch import Batch, Layer
+from tests.integration.hk_vllm.restore import restored
+from tests.integration.shared.attention.rows import EXTEND, FRESH
+
+CPU_ATTN, CUSTOM = AttentionBackendEnum.CPU_ATTN, AttentionBackendEnum.CUSTOM
+
+
+class ObservingImpl(CPUAttentionBackendImpl):  # type: ignore[misc]
+    calls: ClassVar[list[int]] = []
+
+    def forward(self, layer: Any, query: Any, *args: Any, **kwargs: Any) -> Any:
+        self.calls.append(len(query))
+        return super().forward(layer, query, *args, **kwargs)
+
+
+class Observing(CPUAttentionBackend):  # type: ignore[misc]
+    """Sees every call."""
+
+    @staticmethod
+    def get_impl_cls() -> Any:
+        return ObservingImpl
+
+
+class NamedImpl(CPUAttentionBackendImpl):  # type: ignore[misc]
+    def forward(
+        self,
+        layer: Any,
+        query: Any,
+        key: Any,
+        value: Any,
+        kv_cache: Any,
+        attn_metadata: Any,
+        output: Any,
+        output_scale: Any = None,
+        output_block_scale: Any = None,
+    ) -> Any:
+        """A plugin may follow vLLM's signature."""
+        ObservingImpl.calls.append(len(query))
+        rest = (kv_cache, attn_metadata, output, output_scale, output_block_scale)
+        return super().forward(layer, query, key, value, *rest)
+
+
+class Named(CPUAttentionBackend):  # type: ignore[misc]
+    @staticmethod
+    def get_impl_cls() -> Any:
+        return NamedImpl
+
+
+class Adding(CPUAttentionBackend):  # type: ignore[misc]
+    """Changes nothing that HK computes."""
+
+    @classmethod
+    def supports_sink(cls) -> bool:
+        return True
+
+
+class Alien:
+    """Not one of vLLM's, but for what it offers."""
+
+    forward_includes_kv_cache_update = False
+    get_builder_cls = staticmethod(CPUAttentionBackend.get_builder_cls)
+    get_impl_cls = staticmethod(CPUAttentionBackend.get_impl_cls)
+    is_mla = staticmethod(lambda: False)
+
+
+@pytest.fixture(autouse=True)
+def untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr("hk_backend.routing.metrics_directory._shared_by", 0)
+    loggers.info_once.cache_clear()
+    _wrapper_of.cache_clear()
+    ObservingImpl.calls.clear()
+    with restored():
+        yield
+
+
+Both = Callable[..., Any]
+
+
+@pytest.fixture(params=["before-hk", "after-hk"])
+def registered(request: pytest.FixtureRequest, environment: Callable[..., None]) -> Both:
+    """Registers a class of another plugin, before HK or after it; returns what vLLM then selects
+    for a layer."""
+
+    def both(backend: Any, member: AttentionBackendEnum = CPU_ATTN) -> Any:
+        environment(HK_BACKEND="attention")
+        if request.param == "after-hk":
+            register()
+        register_backend(member)(backend)
+        if request.param == "before-hk":
+            register()
+        return selected()
+
+    return both
+
+
+def selected() -> Any:
+    config = AttentionSelectorConfig(64, torch.float32, "auto", None)
+    return resolve_obj_by_qualname(current_platform.get_attn_backend_cls(None, config))
+
+
+def is_wrapped(backend: Any) -> bool:
+    return issubclass(backend.get_impl_cls(), HKImpl)
+
+
+@pytest.mark.parametrize("backend", [Observing, Named])
+def test_one_that_computes(
+    backend: Any, registered: Both, caplog: Any, counters: RouteCounters
+) -> None:
+    """Its forward sees every step, and the log says why HK computes none."""
+    found = registered(backend)
+    assert found is backend
+    batch = Batch(Layer(found), [EXTEND, FRESH])
+    batch.run()
+    assert len(ObservingImpl.calls) == 1
+    assert counters.served.calls == 0
+    assert "CPU_ATTN stays as it is: " in caplog.text
+
+
+def test_the_reason(registered: Both, caplog: Any) -> None:
+    registered(Named)
+    why = f"NamedImpl.forward is another plugin's: {__name__}.forward"
+    assert f"hk_backend: CPU_ATTN stays as it is: {why}" in caplog.text
+
+
+def test_one_that_computes_and_strict(registered: Both, environment: Callable[..., None]) -> None:
+    environment(HK_STRICT="1")
+    with pytest.raises(StrictError, match=r"attention would fall back: NamedImpl\.forward is anot"):
+        registered(Named)
+
+
+def test_one_that_adds(registered: Both, caplog: Any, counters: RouteCounters) -> None:
+    """HK computes around it, and the log names it."""
+    with caplog.at_level("INFO", "vllm.hk_vllm.attention"):
+        found = registered(Adding)
+    assert is_wrapped(found)
+    assert issubclass(found, Adding)
+    assert found.supports_sink()
+    batch = Batch(Layer(found), [EXTEND, FRESH])
+    batch.run()
+    batch.check()
+    assert counters.served.calls == 1
+    said = f"CPU_ATTN: HK wraps {__name__}.Adding, which another plugin registered"
+    assert said in caplog.text
+
+
+def test_one_of_another_kind(registered: Both, caplog: Any) -> None:
+    assert registered(Alien) is Alien
+    why = f"Alien, which another plugin registered, does not derive from {CPU_ATTN.value}"
+    assert f"CPU_ATTN stays as it is: {why}" in caplog.text
+
+
+def test_a_forward_that_was_exchanged(
+    environment: Callable[..., None], monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    """In vLLM's own class, without the registry."""
+    monkeypatch.setattr(CPUAttentionBackendImpl, "forward", NamedImpl.forward)
+    found = _wrapper_of.__wrapped__("CPU_ATTN", CPU_ATTN.value)
+    assert found is CPUAttentionBackend
+    assert "CPUAttentionBackendImpl.forward is another plugin's" in caplog.text
+
+
+def test_one_around_hk(environment: Callable[..., None], counters: RouteCounters) -> None:
+    """It was derived from what the registry held after HK: both compute."""
+    environment(HK_BACKEND="attention")
+    register()
+    hk = CPU_ATTN.get_class()
+
+    class ImplAroundHK(hk.get_impl_cls()):  # type: ignore[misc]
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            ObservingImpl.calls.append(0)
+            return super().forward(*args, **kwargs)
+
+    class AroundHK(hk):  # type: ignore[misc]
+        @staticmethod
+        def get_impl_cls() -> Any:
+            return ImplAroundHK
+
+    globals()["AroundHK"] = AroundHK
+    register_backend(CPU_ATTN, f"{__name__}.AroundHK")
+    try:
+        found = selected()
+    finally:
+        del globals()["AroundHK"]
+    assert found is AroundHK
+    batch = Batch(Layer(found), [EXTEND, FRESH])
+    batch.run()
+    batch.check()
+    assert counters.served.calls == 1
+    assert ObservingImpl.calls == [0]
+
+
+def test_custom(registered: Both, caplog: Any) -> None:
+    """A user asks for it by name: it stays the other plugin's, and CPU_ATTN is HK's."""
+    with caplog.at_level("INFO", "vllm.hk_vllm.attention"):
+        found = registered(Adding, CUSTOM)
+    assert is_wrapped(found)
+    assert CUSTOM.get_class() is Adding
+    assert f"CUSTOM stays {__name__}.Adding, which another plugin registered" in caplog.text
+    asked = []
+
+    class Platform:
+        @classmethod
+        def get_attn_backend_cls(cls, selected_backend: Any, attn_selector_config: Any) -> str:
+            asked.append(selected_backend)
+            return "path"
+
+    watch_selection(Platform)
+    Platform.get_attn_backend_cls(CUSTOM, "facts")
+    assert asked == [CUSTOM]

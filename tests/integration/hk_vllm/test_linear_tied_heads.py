@@ -1,0 +1,159 @@
+"""A configuration that ties the LM head to the embedding, and checkpoints that hold both tables.
+
+vLLM then builds two tables and shares one of them if they turn out to be equal. Its reload fills
+each layer apart from the other, in the order in which the tensors come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hk_vllm.linear.tied import share_table
+from torch.nn.functional import linear
+from vllm.model_executor.layers import vocab_parallel_embedding as vocabulary
+from vllm.model_executor.model_loader.reload import record_metadata_for_reloading
+from vllm.model_executor.model_loader.weight_tying import maybe_retie_word_embeddings
+from vllm.utils.torch_utils import set_default_torch_dtype
+
+from hk_backend.engine.linear.heads import KEPT_HEAD, Head, asking
+from hk_backend.engine.linear.shared_table import OWN_TABLE
+from hk_backend.engine.patching import MARK
+from hk_backend.ops.head_format import IN_HEAD
+from tests.integration.hk_vllm import linear_layers
+from tests.integration.shared.linear.heads import (
+    VOCABULARY,
+    K,
+    assert_computes,
+    assert_looks_up,
+    table,
+    x_of,
+)
+
+HEAD, EMBEDDING = "lm_head.weight", "embed_tokens.weight"
+ASKED = [KEPT_HEAD, Head("mxfp8"), Head("mxfp8", IN_HEAD), Head("mxfp4", IN_HEAD)]
+asked_for = pytest.mark.parametrize(
+    "asked", ASKED, ids=lambda head: f"{head.format}-{head.embedding}"
+)
+orders = pytest.mark.parametrize(
+    "order", [(HEAD, EMBEDDING), (EMBEDDING, HEAD)], ids=["head-first", "last"]
+)
+Load = Callable[..., Any]
+
+
+def loaded(asked: Head, tables: dict[str, torch.Tensor], rows: int = VOCABULARY) -> Any:
+    """A model of both layers that vLLM has loaded from a checkpoint of `tables`."""
+    model: Any = torch.nn.Module()
+    with set_default_torch_dtype(torch.bfloat16):
+        model.embed_tokens = vocabulary.VocabParallelEmbedding(rows, K, prefix="embed_tokens")
+        model.lm_head = vocabulary.ParallelLMHead(rows, K, prefix="lm_head")
+    if HEAD not in tables:
+        model.lm_head = model.lm_head.tie_weights(model.embed_tokens)
+    record_metadata_for_reloading(model)
+    for name, values in tables.items():
+        parameter = model.get_parameter(name)
+        parameter.weight_loader(parameter, values)
+    found = SimpleNamespace(word_embeddings_untied_by_checkpoint=HEAD in tables, model="")
+    maybe_retie_word_embeddings(model, found)
+    with asking(asked):
+        for layer in model.children():
+            layer.quant_method.process_weights_after_loading(layer)
+        model.why_table_stays = share_table(model, "")
+    return model
+
+
+@pytest.fixture(params=["one-table", "equal-tables"])
+def tied(request: pytest.FixtureRequest, fresh_linear_route: None) -> Load:
+    """Makes a model whose head has the embedding's table, which its checkpoint holds once or
+    twice."""
+
+    def load(asked: Head, rows: int = VOCABULARY) -> Any:
+        names = [EMBEDDING] if request.param == "one-table" else [HEAD, EMBEDDING]
+        return loaded(asked, dict.fromkeys(names, table()[:rows]), rows)
+
+    return load
+
+
+def assert_is(model: Any, asked: Head, head: torch.Tensor, embedding: torch.Tensor) -> None:
+    """The model multiplies by `head` and looks up rows of `embedding`."""
+    format = "bf16" if asked is KEPT_HEAD else asked.format
+    if format == "bf16":
+        logits = linear_layers.logits(model, x_of())[:, : len(head)]
+        assert torch.allclose(logits.float(), linear(x_of(), head).float(), rtol=2e-2, atol=2e-2)
+    else:
+        assert_computes(linear_layers, model, head, format)
+    if asked.embedding == IN_HEAD:
+        assert_looks_up(model, embedding, format)
+        return
+    ids, layer = torch.tensor([len(embedding) - 1, 0, 7]), model.embed_tokens
+    assert torch.equal(layer.quant_method.embedding(layer, ids), embedding[ids])
+
+
+@asked_for
+@orders
+@pytest.mark.parametrize("rows", [VOCABULARY, 256])
+def test_a_reload_with_another_head(
+    tied: Load, asked: Head, order: tuple[str, str], rows: int
+) -> None:
+    """A vocabulary that is padded is processed when the reload ends, another at once."""
+    model = tied(asked, rows)
+    values = {HEAD: table(5)[:rows], EMBEDDING: table(6)[:rows]}
+    linear_layers.reload(model, {name: [values[name]] for name in order})
+    assert_is(model, asked, values[HEAD], values[EMBEDDING])
+
+
+@asked_for
+@orders
+def test_a_reload_with_the_same_table_twice(
+    tied: Load, asked: Head, order: tuple[str, str]
+) -> None:
+    """They share one again, after a reload in which they did not."""
+    model = tied(asked)
+    linear_layers.reload(model, {HEAD: [table(5)], EMBEDDING: [table(6)]})
+    linear_layers.reload(model, {name: [table(7)] for name in order})
+    assert_is(model, asked, table(7), table(7))
+    if asked.embedding == IN_HEAD:
+        assert model.lm_head.hk_data.data_ptr() == model.embed_tokens.hk_data.data_ptr()
+    assert model.lm_head.weight is model.embed_tokens.weight or model.lm_head.weight.numel() == 0
+
+
+@asked_for
+def test_a_reload_of_one_table_after_one_of_two(tied: Load, asked: Head) -> None:
+    """A checkpoint without a head's table means the embedding's."""
+    model = tied(asked)
+    linear_layers.reload(model, {HEAD: [table(5)], EMBEDDING: [table(6)]})
+    linear_layers.reload(model, {EMBEDDING: [table(7)]})
+    assert_is(model, asked, table(7), table(7))
+
+
+@asked_for
+def test_a_reload_of_a_head_alone(tied: Load, asked: Head) -> None:
+    model = tied(asked)
+    linear_layers.reload(model, {HEAD: [table(5)]})
+    assert_is(model, asked, table(5), table())
+    linear_layers.reload(model, {EMBEDDING: [table(6)], HEAD: [table(6)]})
+    assert_is(model, asked, table(6), table(6))
+
+
+@pytest.mark.usefixtures("fresh_linear_route")
+def test_a_start_with_another_head() -> None:
+    """vLLM uses it, and HK says that the embedding keeps its own."""
+    model = loaded(Head("mxfp8", IN_HEAD), {HEAD: table(5), EMBEDDING: table()})
+    assert model.why_table_stays == OWN_TABLE
+    assert_is(model, Head("mxfp8"), table(5), table())
+    linear_layers.reload(model, {EMBEDDING: [table(6)]})
+    assert_is(model, Head("mxfp8"), table(5), table(6))
+
+
+@pytest.mark.usefixtures("linear_rank")
+def test_what_stock_computes() -> None:
+    """The head and the embedding that a reload brings, in the order of a file's names. In another
+    order, or with a padded vocabulary, its embedding ends with the head's table."""
+    assert not hasattr(vocabulary.UnquantizedEmbeddingMethod.apply, MARK)
+    values = {HEAD: table(5)[:256], EMBEDDING: table(6)[:256]}
+    model = loaded(KEPT_HEAD, dict.fromkeys(values, table()[:256]), 256)
+    linear_layers.reload(model, {name: [tensor] for name, tensor in values.items()})
+    assert_is(model, KEPT_HEAD, *values.values())
