@@ -124,8 +124,8 @@ def loss_lines(found: Results) -> Iterator[str]:
             yield f"{head} most layers are the engine's own here; HK's bookkeeping is on top."
         else:
             yield (
-                f"{head} a loss. HK took the layers at which it was faster while the model loaded; whole "
-                "prompts are slower. On an idle machine hk-backend tune measures again."
+                f"{head} a loss. HK took the layers at which it was faster while the model loaded; "
+                "whole prompts are slower. On an idle machine hk-backend tune measures again."
             )
 
 
