@@ -125,6 +125,9 @@ def doctor(as_json: JsonFlag = False) -> None:
 
 @app.command()
 def kernels(
+    name: Annotated[
+        str, typer.Argument(help="Only kernels with this in their names, as in gemm_bf16.")
+    ] = "",
     arch: Annotated[
         str | None, typer.Option(help="For example gfx950; every arch by default.")
     ] = None,
@@ -135,20 +138,21 @@ def kernels(
     from hk_backend.kernels.toolchain import listing
 
     try:
-        entries = listing.collect(arch)
+        entries = [entry for entry in listing.collect(arch) if name in entry.name]
     except CodeObjectError as error:
         errors.say(progress, str(error))
         raise typer.Exit(1) from None
     if not entries:
-        progress.print("[red]no kernels: `make kernels` builds them[/red]")
+        none = f"no kernel has {name!r} in its name; hk-backend kernels lists all" if name else ""
+        errors.say(progress, none or "no kernels: `make kernels` builds them")
         raise typer.Exit(1)
     if as_json:
         return print_json([listing.as_json(entry) for entry in entries])
-    console = Console()
+    console = Console(width=1000)  # as wide as its names: one that is cut cannot be copied
+    console.print(listing.legend(), highlight=False, markup=False, soft_wrap=True)
     for table in listing.tables(entries):
-        console.print(table)
         console.print()
-    console.print(f"[dim]{listing.caption(entries)}[/dim]")
+        console.print(table, soft_wrap=True)
     return None
 
 
