@@ -19,6 +19,7 @@ from hk_backend.cli.output import JsonFlag, print_json, progress
 from hk_backend.cli.time import time
 from hk_backend.cli.tune import tune
 from hk_backend.cli.tune_kernels import tune_kernels
+from hk_backend.progress import working
 from hk_backend.quantize import options as quantizing
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ def status(as_json: JsonFlag = False) -> None:
     """
     from hk_backend.cli.status import collect
 
-    found = collect()
+    with working(progress, "asking the engines"):  # they take seconds to import
+        found = collect()
     if as_json:
         print_json(found.as_json())
     else:
@@ -75,8 +77,10 @@ def _print_status(console: Console, found: Status) -> None:
     why = f"  [red]{escape(found.device.why)}[/red]" if not found.device else ""
     console.print(f"{'device':12} {found.device_name}{why}")
     for route, verdict in found.routes.items():
-        state = "[green]on[/green]" if verdict else f"[yellow]off[/yellow]  {escape(verdict.why)}"
-        console.print(f"{'route':12} {route}: {state}")
+        who = found.evidence.summary(route)
+        on = f"[green]on[/green]  {escape(who)}"
+        state = on if verdict else f"[yellow]off[/yellow]  {escape(verdict.why)}"
+        console.print(f"{'route':12} {route}: {state}", highlight=False)
     for line in found.evidence.lines():
         console.print(line, highlight=False, markup=False)
 
@@ -89,8 +93,8 @@ def doctor(as_json: JsonFlag = False) -> None:
     """
     from hk_backend.cli.doctor import examine
 
-    with progress.status("examining this machine") as line:  # engines take seconds to import
-        findings, healthy, facts = examine(line.update)
+    with working(progress, "examining this machine") as say:  # engines take seconds to import
+        findings, healthy, facts = examine(say)
     problems = [finding for finding in findings if finding.severity == "problem"]
     skipped = {f.check: f.what for f in findings if f.severity == "skipped"}
     findings = [finding for finding in findings if finding.severity != "skipped"]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import logging
 import platform
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -164,13 +167,27 @@ def engine_verdicts(route: str) -> dict[str, Verdict]:
         if ENGINES[check.name].version is None:
             continue
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # an engine's, about its other missing packages
+            with _quiet():
                 verdict: Verdict = check.load()(route)
         except Exception as error:  # whatever an engine's import can raise
             verdict = refused(f"{type(error).__name__}: {error}")
         verdicts[check.name] = verdict if verdict else refused(f"{check.name}: {verdict.why}")
     return verdicts
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Nothing of what an engine's import says about its other missing packages."""
+    # torch.library logs that it looks for Triton's kernels in vain
+    torch_library = logging.getLogger("torch._library")
+    level = torch_library.level
+    torch_library.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        torch_library.setLevel(level)
 
 
 def print_refusals(name: str) -> None:
