@@ -12,9 +12,6 @@ from bench_serving.demo_results import DTYPES, Results
 from bench_serving.engines import Engine
 from hk_backend.engine.evidence import SLOWER
 
-NAMED_KINDS = 3
-"""How many kinds of layer that the engine computes faster are named; the results' file has all."""
-
 
 def print_report(
     found: Results, engine: Engine, prompt_tokens: int, rounds: int, console: Console
@@ -52,22 +49,22 @@ def _routing(found: Results) -> Table:
 
 
 def _left_lines(found: Results, engine: str) -> Iterator[str]:
-    """Lines for what the engine computed: one for each reason, a few where it measured faster."""
-    left = [
-        (why, f"{tally['calls']} calls, {tally['tokens']} tokens")
-        for why, tally in found.fallbacks.items()
-    ]
-    left += [(why, f"{layers} layers") for why, layers in found.layers_left.items()]
-    measured = [(why, many) for why, many in left if why.startswith(SLOWER)]
-    for why, many in left:
-        if not why.startswith(SLOWER):
-            yield f"By {engine}, {many}: {why}"
-    if measured:
-        yield f"By {engine}, which was measured to be faster at it:"
-    for why, many in measured[:NAMED_KINDS]:
-        yield f"  {many}: {why.removeprefix(f'{SLOWER}: ')}"
-    if len(measured) > NAMED_KINDS:
-        yield f"  and {len(measured) - NAMED_KINDS} more kinds: hk-backend status lists them"
+    """Lines for what the engine computed: one for each reason; what measured faster by dtype."""
+    left = [(why, tally["calls"], "calls of requests") for why, tally in found.fallbacks.items()]
+    left += [(why, layers, "layers") for why, layers in found.layers_left.items()]
+    faster: dict[tuple[str, str], list[tuple[str, int]]] = {}
+    for why, count, what in left:
+        if why.startswith(SLOWER):
+            kind = why.removeprefix(f"{SLOWER}: ")
+            operator_and_dtype = " ".join(kind.split(" ")[:2]).rstrip(",")
+            faster.setdefault((operator_and_dtype, what), []).append((kind, count))
+        else:
+            yield f"By {engine}, {count} {what}: {why}"
+    if faster:
+        yield f"By {engine}, which was measured to be faster at them (hk-backend status has all):"
+    for (operator_and_dtype, what), kinds in faster.items():
+        total = sum(count for _, count in kinds)
+        yield f"  {operator_and_dtype}, {total} {what}, such as {kinds[0][0]}"
 
 
 def _speed(found: Results, prompt_tokens: int, rounds: int) -> Table:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from bench_serving.demo_report import NAMED_KINDS, loss_lines, next_steps, print_report
+from bench_serving.demo_report import loss_lines, next_steps, print_report
 from bench_serving.demo_results import Results
 from bench_serving.engines import ENGINES
 from hk_backend.engine.evidence import SLOWER
@@ -77,15 +77,19 @@ def test_tokens_of_both_dtypes_are_mentioned() -> None:
     assert "bfloat16: 3 of 4 answers are equal" in said
 
 
-def test_many_reasons_become_a_few_lines() -> None:
+def test_many_reasons_become_a_line_for_each_dtype() -> None:
     left = {
-        f"{SLOWER}: linear bf16 {n}x64: 32 rows: HK 2 us, the engine 1 us": 30 for n in range(9)
+        f"{SLOWER}: linear {dtype} {n}x64: 32 rows: HK 2 us, the engine 1 us": 30
+        for dtype in ("fp32", "bf16")
+        for n in range(9)
     }
-    said = printed(found(STOCK, HK, layers_left=left))
-    lines = [line for line in said.splitlines() if line.startswith("  30 layers:")]
-    assert len(lines) == NAMED_KINDS
-    assert lines[0] == "  30 layers: linear bf16 0x64: 32 rows: HK 2 us, the engine 1 us"
-    assert f"and {9 - NAMED_KINDS} more kinds" in said
+    said = printed(found(STOCK, HK, layers_left={**left, "a weight in torch.int8": 2}))
+    assert [line for line in said.splitlines() if line.startswith(("By vLLM", "  linear"))] == [
+        "By vLLM, 2 layers: a weight in torch.int8",
+        "By vLLM, which was measured to be faster at them (hk-backend status has all):",
+        "  linear fp32, 270 layers, such as linear fp32 0x64: 32 rows: HK 2 us, the engine 1 us",
+        "  linear bf16, 270 layers, such as linear bf16 0x64: 32 rows: HK 2 us, the engine 1 us",
+    ]
 
 
 def test_a_win_needs_no_line() -> None:
