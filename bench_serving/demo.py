@@ -33,6 +33,7 @@ from bench_serving.smollm2 import MODEL, ensure_checkpoint
 from hk_backend import machine
 from hk_backend.bench.timing import order_of_round
 from hk_backend.cli import status
+from hk_backend.progress import pulse
 
 QUESTIONS = (
     "What is the capital of France?",
@@ -47,8 +48,8 @@ QUESTIONS = (
     "phase faster therefore shorten the wait before an answer begins, most of all for long ones.",
 )
 ANSWER_TOKENS = 64
-PROMPT_TOKENS = 1024
-ROUNDS = 5
+SECONDS = 30.0
+"""Between two lines of a start that takes long, where there is no terminal."""
 ORDINARY_TOKENS = range(1000, 40000)
 """Token ids for timed prompts: ordinary ones, no control tokens."""
 
@@ -147,7 +148,12 @@ def _start(
     log = results / "logs" / f"{engine.demo}-{backend}-{dtype}.log"
     title = f"{engine.title} {'with HK' if backend == 'hk' else 'stock'}, {dtype}: start"
     start = time.monotonic()
-    with console.status(title):  # moves on a terminal, prints nothing elsewhere
+    waiting = (
+        console.status(title)
+        if console.is_terminal
+        else pulse(console, lambda: f"{title}, still running", SECONDS)
+    )
+    with waiting:
         server = stack.enter_context(
             Server(engine, model, backend, dtype, log, engine.demo_arguments)
         )

@@ -29,7 +29,9 @@ def print_report(
     console.print(_speed(found, prompt_tokens, rounds))
     if machine := found.machine:
         where = f"{machine['cpu']}, {machine['cores']} threads, {found.device}"
-        versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+        versions = ", ".join(
+            f"{name} {version}" for name, version in machine["versions"].items() if version
+        )
         console.print(f"{where}; {versions}", soft_wrap=True, highlight=False)
     for warning in found.warnings:
         console.print(f"[yellow]Caution: {escape(warning)}[/yellow]", soft_wrap=True)
@@ -50,21 +52,22 @@ def _routing(found: Results) -> Table:
 
 def _left_lines(found: Results, engine: str) -> Iterator[str]:
     """Lines for what the engine computed: one for each reason; what measured faster by dtype."""
-    left = [(why, tally["calls"], "calls of requests") for why, tally in found.fallbacks.items()]
+    left = [(why, tally["calls"], "calls") for why, tally in found.fallbacks.items()]
     left += [(why, layers, "layers") for why, layers in found.layers_left.items()]
     faster: dict[tuple[str, str], list[tuple[str, int]]] = {}
     for why, count, what in left:
         if why.startswith(SLOWER):
             kind = why.removeprefix(f"{SLOWER}: ")
-            operator_and_dtype = " ".join(kind.split(" ")[:2]).rstrip(",")
-            faster.setdefault((operator_and_dtype, what), []).append((kind, count))
+            operator, dtype, rest = kind.split(" ", 2)
+            group = (f"{operator} {dtype.rstrip(',')}", what)
+            faster.setdefault(group, []).append((rest, count))
         else:
             yield f"By {engine}, {count} {what}: {why}"
     if faster:
         yield f"By {engine}, which was measured to be faster at them (hk-backend status has all):"
     for (operator_and_dtype, what), kinds in faster.items():
         total = sum(count for _, count in kinds)
-        yield f"  {operator_and_dtype}, {total} {what}, such as {kinds[0][0]}"
+        yield f"  {operator_and_dtype}, {total} {what}, such as of {kinds[0][0]}"
 
 
 def _speed(found: Results, prompt_tokens: int, rounds: int) -> Table:
@@ -78,14 +81,12 @@ def _speed(found: Results, prompt_tokens: int, rounds: int) -> Table:
         times = (f"{stock:.0f} ms", f"{hk:.0f} ms")
         table.add_row(dtype, "time to first token", *times, _ratio(stock / hk))
         stock, hk = (found.prefill_tok_s[backend][name] for backend in ("stock", "hk"))
-        table.add_row(
-            "", "prompt tokens per second", f"{stock:.0f}", f"{hk:.0f}", _ratio(hk / stock)
-        )
+        table.add_row("", "prefill, tokens/s", f"{stock:.0f}", f"{hk:.0f}", _ratio(hk / stock))
     (stock_dtype, stock), (hk_dtype, hk) = (fastest(found, b) for b in ("stock", "hk"))
     table.add_section()
     table.add_row(
         "fastest",
-        "prompt tokens per second",
+        "prefill, tokens/s",
         f"{stock:.0f} ({stock_dtype})",
         f"{hk:.0f} ({hk_dtype})",
         _ratio(hk / stock),

@@ -49,7 +49,7 @@ def test_the_table_names_machine_versions_and_units() -> None:
     said = printed(found(STOCK, HK))
     for each in ("AMD EPYC 1234", "2 threads", "cpu:avx512_bf16", "vllm 0.32.0", "torch 2.13.0"):
         assert each in said
-    for unit in ("prompt tokens per second", "ms", "medians of 5 rounds", "1024 tokens"):
+    for unit in ("tokens/s", "ms", "medians of 5 rounds", "1024 tokens"):
         assert unit in said
 
 
@@ -87,8 +87,8 @@ def test_many_reasons_become_a_line_for_each_dtype() -> None:
     assert [line for line in said.splitlines() if line.startswith(("By vLLM", "  linear"))] == [
         "By vLLM, 2 layers: a weight in torch.int8",
         "By vLLM, which was measured to be faster at them (hk-backend status has all):",
-        "  linear fp32, 270 layers, such as linear fp32 0x64: 32 rows: HK 2 us, the engine 1 us",
-        "  linear bf16, 270 layers, such as linear bf16 0x64: 32 rows: HK 2 us, the engine 1 us",
+        "  linear fp32, 270 layers, such as of 0x64: 32 rows: HK 2 us, the engine 1 us",
+        "  linear bf16, 270 layers, such as of 0x64: 32 rows: HK 2 us, the engine 1 us",
     ]
 
 
