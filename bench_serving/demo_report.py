@@ -1,4 +1,4 @@
-"""What the demo prints of its results: routing, speed, what the figures mean, what to do next."""
+"""Prints the demo's results: routing, speed, what the figures mean, what to do next."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _answer_lines(found: Results) -> Iterator[str]:
 
 
 def next_steps(engine: Engine, model: str) -> list[str]:
-    """What a person may do after the demo, in lines that run as they are."""
+    """Lines on what to do after the demo; the commands among them run as they are."""
     if engine.name != "vllm":
         return ["Next: docs/sglang.md says how to serve your own model."]
     return [

@@ -1,4 +1,4 @@
-"""What the demo finds: the contents of its JSON file, and which promises they break."""
+"""The demo's results: the contents of its JSON file, and which promises they break."""
 
 from __future__ import annotations
 

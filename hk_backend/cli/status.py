@@ -25,7 +25,7 @@ the engine."""
 
 @dataclass(frozen=True)
 class Status:
-    """What a server that is started now, in this environment, would do.
+    """The behaviour of a server that is started now, in this environment.
 
     `invalid`: which variable of the environment is not valid, and why; then nothing is routed.
     `notes`: what else is odd about it. `evidence`: who was measured to be faster here.
@@ -117,7 +117,7 @@ def unused_amx(device_name: str, device: Verdict) -> list[str]:
 
 
 def tensor_device() -> str:
-    """Where an engine's tensors are on this machine, as torch calls it."""
+    """torch's name for the place of an engine's tensors on this machine."""
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
@@ -161,7 +161,7 @@ def device_serves(route: str) -> Verdict:
 
 
 def engine_verdicts(route: str) -> dict[str, Verdict]:
-    """What each plugin says about `route` in its engine, for the engines that are installed."""
+    """Ask each plugin about `route` in its engine, for the engines that are installed."""
     verdicts = {}
     for check in importlib.metadata.entry_points(group=ENGINE_CHECKS):
         if ENGINES[check.name].version is None:
@@ -191,7 +191,7 @@ def _quiet() -> Iterator[None]:
 
 
 def print_refusals(name: str) -> None:
-    """What the plugin of the engine `name` refuses, `{route: reason}` as a line of JSON.
+    """Print what the plugin of the engine `name` refuses, `{route: reason}` as a line of JSON.
 
     For doctor, which asks a fresh interpreter.
     """

@@ -1,4 +1,4 @@
-"""What `make demo` prints of its results: machine, warnings, losses, the best of stock."""
+"""`make demo` prints of its results: machine, warnings, losses, the best of stock."""
 
 from __future__ import annotations
 

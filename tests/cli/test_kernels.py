@@ -36,7 +36,7 @@ FIELDS = {
     "args": list,
     "modelled": dict,
 }
-"""What a program may rely on."""
+"""The fields that a program may rely on."""
 OF_MATRICES = ("mfma_share", "useful_mfma_share", "bank_conflict_factor")
 """Null of a kernel without matrix instructions."""
 
@@ -63,7 +63,7 @@ def test_every_kernel_with_every_field() -> None:
 
 
 def test_every_operator_is_listed() -> None:
-    """For programs and for people, with the facts that select a kernel."""
+    """Both listings have every operator, and JSON the facts that select a kernel."""
     kernels = {kernel["name"]: kernel for kernel in listed()}
     operators = {"attention_merge", "attention_prefill", "gemm", "quantize_fp8"}
     assert {kernel["operator"] for kernel in kernels.values()} == operators
@@ -130,7 +130,7 @@ def test_an_unknown_arch_is_an_error_that_lists_what_there_is() -> None:
 
 @pytest.mark.parametrize("columns", ["80", "200"])
 def test_a_table_for_people(monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
-    """On a terminal of any width every name and figure is whole."""
+    """Every name and figure is whole on a terminal of any width."""
     monkeypatch.setenv("COLUMNS", columns)
     result = CliRunner().invoke(app, ["kernels"])
     assert result.exit_code == 0

@@ -28,7 +28,7 @@ class Beats:
         assert self._printed.wait(60)
 
     def clock(self) -> Event:
-        """What stands for the pulse's own event."""
+        """A stand-in for the pulse's own event."""
         beats = self
 
         class Clock(Event):

@@ -48,7 +48,7 @@ def test_every_line_has_its_test() -> None:
 
 
 def test_no_line_has_a_place_for_something_else() -> None:
-    """As in `--model MODEL`: a line that is copied must run."""
+    """A line that is copied must run, which `--model MODEL` would not."""
     assert not [
         line for line in LINES if re.search(r"\b(?!HK_)[A-Z]{3,}\b(?!=)", line.split("#")[0])
     ]
@@ -69,7 +69,7 @@ def test_the_file_fits_a_screen_or_two() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("line", SERVE)
 def test_the_server_starts(line: str, tmp_path: Path) -> None:
-    """As the line says, but for the port and the folder of models."""
+    """Only the port and the folder of models differ from the line."""
     variable, _, *arguments = command(line)
     name, _, value = variable.partition("=")
     # without it vLLM wants 92% of the machine's memory to be free

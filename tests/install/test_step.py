@@ -54,7 +54,7 @@ def test_a_pipe_gets_a_sign_of_life_with_ninja_s_count(tmp_path: Path) -> None:
 
 
 def test_a_terminal_gets_a_bar(tmp_path: Path) -> None:
-    """On one line, which the last one replaces. The command ends when it is told, by a file."""
+    """The bar moves on one line. The command ends when a file tells it."""
     log, go = tmp_path / "step.log", tmp_path / "go"
     ours, theirs = pty.openpty()
     script = f"echo '[48/96] c++ x.cpp'; until [ -e {go} ]; do :; done"

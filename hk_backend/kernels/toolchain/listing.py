@@ -56,7 +56,7 @@ LEGEND = {
     "bank": "LDS phases that the loop takes, over those that it needs",
     "faults": "spills, scratch, waterfall loops, vmcnt(0) in the loop",
 }
-"""What the columns of the tables are."""
+"""The meaning of the tables' columns."""
 COLUMNS = ("V", "A", "S", "LDS", "waves", "useful", "rate", "bank", "faults")
 
 
@@ -112,7 +112,7 @@ def _error(launch: ModelledLaunch) -> str:
 
 
 def _rate(entry: KernelEntry) -> str:
-    """On the first modelled shape."""
+    """The rate on the first modelled shape."""
     return next((launch.rate for launch in entry.modelled.values()), "-")
 
 
