@@ -7,6 +7,8 @@
 # make test-vllm     one part: also test-units, test-rocm, test-sglang; they take both, too
 # make test-held     a sample of ISA=avx2, where the processor has more than that
 # make test-slow     the suite with what takes longer; an interrupted run goes on where it stopped
+# make venv          the demo's environment; venv-tests: what the tests need on top of it;
+#                    venv-sglang, venv-sglang-tests: the same for SGLang
 # make lint          ruff, clang-format and mypy; installs no engine
 # make format        ruff and clang-format write what lint wants
 # make kernels       the GPU kernels again, from csrc/kernels (they are in the repository as built)
@@ -48,7 +50,7 @@ comma := ,
 # $(3): what to do if it fails. The command follows.
 step = @requirements/step '$(1)' build/logs/$(2).log $(3)
 # Other targets, two at a time: one downloads while another compiles.
-both = @$(MAKE) --silent --no-print-directory -j2
+both = +@$(MAKE) --silent --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-j2)
 unexport PYTHONDONTWRITEBYTECODE
 export HF_HUB_OFFLINE := 1
 export TRANSFORMERS_VERBOSITY := error

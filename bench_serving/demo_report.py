@@ -149,7 +149,7 @@ def next_steps(engine: Engine, model: str) -> list[str]:
     return [
         "Next, serve it yourself (README.md has more):",
         "  source .venv/bin/activate",
-        f"  HK_BACKEND=1 python -m {engine.server} --model {model} --kv-cache-memory-bytes 512M",
+        f"  HK_BACKEND=1 python -m {engine.server} --model {model} --kv-cache-memory-bytes 1G",
     ]
 
 
