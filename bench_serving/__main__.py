@@ -65,9 +65,6 @@ def demo(
     served = _installed(ENGINES[engine.value])
     with _errors_in_words():
         failures = suite.run(served, models, results, prompt_tokens, rounds, console)
-    for failure in failures:
-        console.print(f"failed: {failure}", style="red", markup=False)
-    console.print(f"written: {results / served.demo}.json")
     raise typer.Exit(1 if failures else 0)
 
 

@@ -1,8 +1,8 @@
 """`make demo`, `make demo-sglang`: a real Llama, stock and with HK, compared in one run.
 
-In float32 both servers answer the same questions (greedy tokens must be equal, and every
-token's log-probability within `LOGPROB_LIMIT`); in both dtypes the same prompts are timed on
-both, in alternation. Whatever does not hold makes the demo fail, after the results are written.
+Both servers answer the same questions in both dtypes. In float32 greedy tokens must be equal, and
+every token's log-probability within `LOGPROB_LIMIT`. The same prompts are timed on both servers, in
+alternation. A promise that does not hold makes the demo fail, after the results are written.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import statistics
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from bench_serving import counters
 from bench_serving.counters import RouteTotals
+from bench_serving.demo_report import next_steps, print_report
+from bench_serving.demo_results import DTYPES, Results
 from bench_serving.engines import Engine
 from bench_serving.idle import wait_until_idle
 from bench_serving.requests import Answer, Client
@@ -33,7 +33,7 @@ from bench_serving.smollm2 import MODEL, ensure_checkpoint
 from hk_backend import machine
 from hk_backend.bench.timing import order_of_round
 from hk_backend.cli import status
-from hk_backend.routing.routes import Tally
+from hk_backend.progress import pulse
 
 QUESTIONS = (
     "What is the capital of France?",
@@ -48,37 +48,10 @@ QUESTIONS = (
     "phase faster therefore shorten the wait before an answer begins, most of all for long ones.",
 )
 ANSWER_TOKENS = 64
-PROMPT_TOKENS = 1024
-ROUNDS = 5
-DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
-LOGPROB_LIMIT = 1e-3
-ROUTED_SHARE = 0.99
+SECONDS = 30.0
+"""Between two lines of a start that takes long, where there is no terminal."""
 ORDINARY_TOKENS = range(1000, 40000)
 """Token ids for timed prompts: ordinary ones, no control tokens."""
-
-
-@dataclass
-class Results:
-    """The contents of `demo.json`, key by key."""
-
-    model: str
-    engine: dict[str, str | None]
-    device: str
-    routes: dict[str, Any] = field(default_factory=dict)
-    calls: dict[str, int] = field(default_factory=dict)
-    tokens: dict[str, int] = field(default_factory=dict)
-    fallbacks: dict[str, Any] = field(default_factory=dict)
-    layers_left: dict[str, int] = field(default_factory=dict)
-    answers: list[dict[str, str]] = field(default_factory=list)
-    tokens_equal: bool = False
-    max_logprob_diff: float | None = None
-    prefill_tok_s: dict[str, dict[str, float]] = field(default_factory=dict)
-    ttft_ms: dict[str, dict[str, float]] = field(default_factory=dict)
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain data; the engine's version stands under its name."""
-        model, engine, *others = asdict(self).items()
-        return dict([model, *engine[1].items(), *others])
 
 
 class DemoError(RuntimeError):
@@ -105,11 +78,9 @@ def run(
     device, verdict = status.resolve_device()
     if not verdict:
         raise DemoError(verdict.why)
-    found = Results(MODEL, {engine.name: engine.version}, device)
-    warning = machine.busy()
-    if warning:
-        console.print(f"[yellow]{warning}[/yellow]")
-    record: dict[str, Any] = {"warning": warning, "environment": {}, "threads": {}, "ttft_s": {}}
+    found = Results(MODEL, {engine.name: engine.version}, device, _machine())
+    found.warnings += [warning] if (warning := machine.busy()) else []
+    record: dict[str, Any] = {"environment": {}, "threads": {}, "ttft_s": {}}
     totals: list[dict[str, RouteTotals]] = []
     for name, dtype in DTYPES.items():
         with ExitStack() as stack:
@@ -123,21 +94,41 @@ def run(
             clients = {backend: Client(server, engine) for backend, server in servers.items()}
             if name == "fp32":
                 _compare_answers(clients, found, console)
+            else:
+                found.same_answers[name] = _count_same_answers(clients)
             processes = [server.process for server in servers.values()]
             settle = partial(wait_until_idle, processes)
-            samples = _time_prefill(clients, settle, prompt_tokens, rounds, name, console)
+            samples, disturbed = _time_prefill(
+                clients, settle, prompt_tokens, rounds, name, console
+            )
+            if disturbed:
+                said = f"{disturbed} {dtype} prompts were timed while a server still used the cores"
+                found.warnings.append(said)
             record["ttft_s"][name] = samples
             for backend, seconds in samples.items():
                 median = statistics.median(seconds)
                 found.ttft_ms.setdefault(backend, {})[name] = round(1000 * median, 1)
                 found.prefill_tok_s.setdefault(backend, {})[name] = round(prompt_tokens / median, 1)
+            found.spread[name] = round(max(map(_spread, samples.values())), 3)
             totals.append(counters.read(servers["hk"].url))
-    _enter_totals(found, counters.add(totals))
-    _print_results(found, engine, prompt_tokens, rounds, console)
-    record |= {"prompt_tokens": prompt_tokens, **_machine()}
+            found.shares[name] = {route: each.routed_share for route, each in totals[-1].items()}
+    found.enter_totals(counters.add(totals))
+    print_report(found, engine, prompt_tokens, rounds, console)
+    record |= {"prompt_tokens": prompt_tokens, **found.machine}
     _write(results / f"{engine.demo}.json", found.as_json())
     _write(results / f"{engine.demo}-run.json", record)
-    return _failures(found)
+    failures = found.failures()
+    for failure in failures:
+        console.print(f"failed: {failure}", style="red", markup=False)
+    logs = results / "logs"
+    console.print(f"Results: {results / engine.demo}.json; the servers' logs: {logs}")
+    for line in next_steps(engine, str(checkpoint)):
+        console.print(line, soft_wrap=True, highlight=False)
+    return failures
+
+
+def _spread(seconds: list[float]) -> float:
+    return (max(seconds) - min(seconds)) / statistics.median(seconds)
 
 
 def _backends() -> tuple[Backend, Backend]:
@@ -153,12 +144,21 @@ def _start(
     results: Path,
     console: Console,
 ) -> Server:
-    """A server that ends with `stack`, with a word on how long it took."""
+    """A server that ends with `stack`; one line says how long its start took."""
     log = results / "logs" / f"{engine.demo}-{backend}-{dtype}.log"
-    console.print(f"starting {engine.title}, {backend}, {dtype} ...")
+    title = f"{engine.title} {'with HK' if backend == 'hk' else 'stock'}, {dtype}: start"
     start = time.monotonic()
-    server = stack.enter_context(Server(engine, model, backend, dtype, log, engine.demo_arguments))
-    console.print(f"  ready after {time.monotonic() - start:.0f} s")
+    waiting = (
+        console.status(title)
+        if console.is_terminal
+        else pulse(console, lambda: f"{title}, still running", SECONDS)
+    )
+    with waiting:
+        server = stack.enter_context(
+            Server(engine, model, backend, dtype, log, engine.demo_arguments)
+        )
+    minutes, seconds = divmod(round(time.monotonic() - start), 60)
+    console.print(f"{title:58} {f'{minutes}:{seconds:02}':>6}", highlight=False)
     return server
 
 
@@ -170,24 +170,37 @@ def _check_same(servers: Iterable[Server]) -> None:
 
 def _compare_answers(clients: dict[Backend, Client], found: Results, console: Console) -> None:
     """Ask both servers everything; print HK's answers; compare tokens and log-probabilities."""
-    answers: dict[Backend, list[Answer]] = {backend: [] for backend in clients}
+    console.print("\nAnswers of the server with HK, float32:")
     distances: list[float] = []
+    same = 0
     for question in QUESTIONS:
-        for backend, client in clients.items():
-            answers[backend].append(client.chat(question, ANSWER_TOKENS))
-        answer = answers["hk"][-1]
+        answers = _ask(clients, question)
+        answer = answers["hk"]
+        same += _same_tokens(answers)
         found.answers.append({"question": question, "answer": answer.text})
         console.print(f"\n[bold]{escape(question)}[/bold]\n{escape(answer.text)}")
         both = answer.prompt_tokens + answer.tokens
         stock, hk = (clients[backend].logprobs(both) for backend in _backends())
         distances += [abs(a - b) for a, b in zip(stock, hk, strict=True)]
-    found.tokens_equal = all(
-        (a.prompt_tokens, a.tokens) == (b.prompt_tokens, b.tokens)
-        for a, b in zip(answers["stock"], answers["hk"], strict=True)
-    )
+    found.same_answers["fp32"] = same
+    found.tokens_equal = same == len(QUESTIONS)
     # max() would pass over a NaN
     found.max_logprob_diff = max(distances) if all(map(math.isfinite, distances)) else None
     console.print()
+
+
+def _count_same_answers(clients: dict[Backend, Client]) -> int:
+    """How many questions both servers answer with the same greedy tokens."""
+    return sum(_same_tokens(_ask(clients, question)) for question in QUESTIONS)
+
+
+def _ask(clients: dict[Backend, Client], question: str) -> dict[Backend, Answer]:
+    return {backend: client.chat(question, ANSWER_TOKENS) for backend, client in clients.items()}
+
+
+def _same_tokens(answers: dict[Backend, Answer]) -> bool:
+    stock, hk = (answers[backend] for backend in _backends())
+    return (stock.prompt_tokens, stock.tokens) == (hk.prompt_tokens, hk.tokens)
 
 
 def _time_prefill(
@@ -197,11 +210,15 @@ def _time_prefill(
     rounds: int,
     name: str,
     console: Console,
-) -> dict[Backend, list[float]]:
-    """Seconds to the first token of fresh random prompts, the same for each backend, in turn.
+) -> tuple[dict[Backend, list[float]], int]:
+    """Time fresh random prompts, the same for each backend, in turn.
 
     Args:
         settle: waits until no server uses the cores; returns whether none does.
+
+    Returns:
+        seconds to the first token of each round, by backend; and how many prompts were timed while
+        a server still used the cores.
     """
     disturbed = 0
     samples: dict[Backend, list[float]] = {backend: [] for backend in clients}
@@ -216,90 +233,9 @@ def _time_prefill(
         if turn >= 0:
             latest = ", ".join(f"{b} {s[-1] * 1000:.0f} ms" for b, s in samples.items())
             console.print(
-                f"{name} prefill of {prompt_tokens} tokens, {turn + 1}/{rounds}: {latest}"
+                f"{DTYPES[name]}, {prompt_tokens} tokens, round {turn + 1} of {rounds}: {latest}"
             )
-    if disturbed:
-        said = f"{disturbed} prompts were timed while a server still used the cores"
-        console.print(f"[yellow]{said}[/yellow]")
-    return samples
-
-
-def _enter_totals(found: Results, totals: dict[str, RouteTotals]) -> None:
-    for route, total in totals.items():
-        on = total.served.calls > 0
-        reasons = [*total.fallbacks, *total.layers_left]
-        why = "" if on else "; ".join(reasons) or "nothing was requested of it"
-        found.routes[route] = {"on": on, "why": why, "routed_share": total.routed_share}
-        found.routes[route]["share_of_hks"] = total.share_of_hks
-        found.calls[route] = total.served.calls
-        found.tokens[route] = total.served.tokens
-        for reason, layers in total.layers_left.items():
-            found.layers_left[reason] = found.layers_left.get(reason, 0) + layers
-        for reason, tally in total.fallbacks.items():
-            sums = found.fallbacks.setdefault(reason, asdict(Tally()))
-            for name, count in asdict(tally).items():
-                sums[name] += count
-
-
-def _print_results(
-    found: Results, engine: Engine, prompt_tokens: int, rounds: int, console: Console
-) -> None:
-    routing = Table("route", "calls", "prefill tokens", "share", title="Routing (HK servers)")
-    for route, state in found.routes.items():
-        share = f"{state['routed_share']:.1%}"
-        routing.add_row(f"{route}: HK", str(found.calls[route]), str(found.tokens[route]), share)
-    for reason, tally in found.fallbacks.items():
-        calls, tokens = str(tally["calls"]), str(tally["tokens"])
-        routing.add_row(f"{engine.title}: {escape(reason)}", calls, tokens, "")
-    for reason, layers in found.layers_left.items():
-        routing.add_row(f"{engine.title}: {escape(reason)}", f"{layers} layers", "", "")
-    console.print(routing)
-    speed = Table(
-        "dtype",
-        "",
-        "stock",
-        "HK",
-        "HK against stock",
-        title=f"Prefill of {prompt_tokens} tokens, medians of {rounds}",
-    )
-    for name in DTYPES:
-        stock, hk = (found.ttft_ms[b][name] for b in _backends())
-        speed.add_row(
-            name, "time to first token", f"{stock:.0f} ms", f"{hk:.0f} ms", _ratio(stock / hk)
-        )
-        stock, hk = (found.prefill_tok_s[b][name] for b in _backends())
-        speed.add_row(
-            name, "prefill throughput", f"{stock:.0f} tok/s", f"{hk:.0f} tok/s", _ratio(hk / stock)
-        )
-    console.print(speed)
-    same = "equal" if found.tokens_equal else "[red]different[/red]"
-    console.print(
-        f"float32 greedy tokens: {same}; largest difference of a log-probability: "
-        f"{found.max_logprob_diff:.1e}"
-    )
-
-
-def _ratio(value: float) -> str:
-    return f"[{'green' if value >= 1 else 'red'}]{value:.2f}x[/]"
-
-
-def _failures(found: Results) -> list[str]:
-    """Promises of the demo that these results break."""
-    failures = []
-    if not found.routes:
-        failures.append("HK served nothing: the server publishes no routing counters")
-    for route, state in found.routes.items():
-        if state["share_of_hks"] < ROUTED_SHARE:
-            failures.append(
-                f"only {state['share_of_hks']:.1%} of {route}'s prefill tokens were HK's"
-            )
-    if not found.tokens_equal:
-        failures.append("float32 greedy tokens differ between stock and HK")
-    if found.max_logprob_diff is None or not found.max_logprob_diff <= LOGPROB_LIMIT:
-        failures.append(
-            f"log-probabilities differ by {found.max_logprob_diff}, more than {LOGPROB_LIMIT}"
-        )
-    return failures
+    return samples, disturbed
 
 
 def _machine() -> dict[str, Any]:

@@ -19,6 +19,7 @@ from hk_backend.cli.output import JsonFlag, print_json, progress
 from hk_backend.cli.time import time
 from hk_backend.cli.tune import tune
 from hk_backend.cli.tune_kernels import tune_kernels
+from hk_backend.progress import working
 from hk_backend.quantize import options as quantizing
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ def status(as_json: JsonFlag = False) -> None:
     """
     from hk_backend.cli.status import collect
 
-    found = collect()
+    with working(progress, "asking the engines"):  # they take seconds to import
+        found = collect()
     if as_json:
         print_json(found.as_json())
     else:
@@ -75,8 +77,10 @@ def _print_status(console: Console, found: Status) -> None:
     why = f"  [red]{escape(found.device.why)}[/red]" if not found.device else ""
     console.print(f"{'device':12} {found.device_name}{why}")
     for route, verdict in found.routes.items():
-        state = "[green]on[/green]" if verdict else f"[yellow]off[/yellow]  {escape(verdict.why)}"
-        console.print(f"{'route':12} {route}: {state}")
+        who = found.evidence.summary(route)
+        on = f"[green]on[/green]  {escape(who)}"
+        state = on if verdict else f"[yellow]off[/yellow]  {escape(verdict.why)}"
+        console.print(f"{'route':12} {route}: {state}", highlight=False)
     for line in found.evidence.lines():
         console.print(line, highlight=False, markup=False)
 
@@ -89,8 +93,8 @@ def doctor(as_json: JsonFlag = False) -> None:
     """
     from hk_backend.cli.doctor import examine
 
-    with progress.status("examining this machine") as line:  # engines take seconds to import
-        findings, healthy, facts = examine(line.update)
+    with working(progress, "examining this machine") as say:  # engines take seconds to import
+        findings, healthy, facts = examine(say)
     problems = [finding for finding in findings if finding.severity == "problem"]
     skipped = {f.check: f.what for f in findings if f.severity == "skipped"}
     findings = [finding for finding in findings if finding.severity != "skipped"]
@@ -125,6 +129,9 @@ def doctor(as_json: JsonFlag = False) -> None:
 
 @app.command()
 def kernels(
+    name: Annotated[
+        str, typer.Argument(help="Only kernels with this in their names, as in gemm_bf16.")
+    ] = "",
     arch: Annotated[
         str | None, typer.Option(help="For example gfx950; every arch by default.")
     ] = None,
@@ -135,20 +142,21 @@ def kernels(
     from hk_backend.kernels.toolchain import listing
 
     try:
-        entries = listing.collect(arch)
+        entries = [entry for entry in listing.collect(arch) if name in entry.name]
     except CodeObjectError as error:
         errors.say(progress, str(error))
         raise typer.Exit(1) from None
     if not entries:
-        progress.print("[red]no kernels: `make kernels` builds them[/red]")
+        none = f"no kernel has {name!r} in its name; hk-backend kernels lists all" if name else ""
+        errors.say(progress, none or "no kernels: `make kernels` builds them")
         raise typer.Exit(1)
     if as_json:
         return print_json([listing.as_json(entry) for entry in entries])
-    console = Console()
+    console = Console(width=1000)  # as wide as its names: one that is cut cannot be copied
+    console.print(listing.legend(), highlight=False, markup=False, soft_wrap=True)
     for table in listing.tables(entries):
-        console.print(table)
         console.print()
-    console.print(f"[dim]{listing.caption(entries)}[/dim]")
+        console.print(table, soft_wrap=True)
     return None
 
 

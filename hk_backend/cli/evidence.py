@@ -4,6 +4,7 @@ and both times."""
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -75,6 +76,13 @@ class Kept:
         }
 
 
+def _shares(counts: Counter[str]) -> str:
+    """`left to vLLM (5 kinds of layer)`, or with both `HK (2 kinds of layer), left to vLLM (3)`."""
+    first, *others = sorted(counts.items())
+    named = f"{first[0]} ({first[1]} {'kind' if first[1] == 1 else 'kinds'} of layer)"
+    return ", ".join([named, *(f"{by} ({count})" for by, count in others)])
+
+
 def _plain(times: Times) -> dict[str, float]:
     return {"rows": times.rows, "ours": times.ours, "theirs": times.theirs}
 
@@ -90,6 +98,21 @@ class Evidence:
 
     kinds: Sequence[Kept]
     overruled: str = ""
+
+    def summary(self, route: str) -> str:
+        """One line on who computes the layers of `route`, by dtype or format of the layers."""
+        if self.overruled:
+            return "every layer that HK covers"
+        counts: dict[str, Counter[str]] = {}
+        for kept in self.kinds:
+            if kept.decision.kind.operator == route:
+                dtype = kept.decision.kind.layer.split(" ")[0].rstrip(",")
+                by = "HK" if kept.decision.by_hk else f"left to {kept.decision.kind.engine}"
+                counts.setdefault(dtype, Counter())[by] += 1
+        if not counts:
+            return "who is faster computes a layer, by times taken when a model is first loaded"
+        parts = [f"{dtype} {_shares(each)}" for dtype, each in sorted(counts.items())]
+        return f"measured here: {'; '.join(parts)}"
 
     def lines(self) -> Iterator[str]:
         """The lines that status prints."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import logging
 import platform
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -22,7 +25,7 @@ the engine."""
 
 @dataclass(frozen=True)
 class Status:
-    """What a server that is started now, in this environment, would do.
+    """The behaviour of a server that is started now, in this environment.
 
     `invalid`: which variable of the environment is not valid, and why; then nothing is routed.
     `notes`: what else is odd about it. `evidence`: who was measured to be faster here.
@@ -114,7 +117,7 @@ def unused_amx(device_name: str, device: Verdict) -> list[str]:
 
 
 def tensor_device() -> str:
-    """Where an engine's tensors are on this machine, as torch calls it."""
+    """torch's name for the place of an engine's tensors on this machine."""
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
@@ -158,14 +161,13 @@ def device_serves(route: str) -> Verdict:
 
 
 def engine_verdicts(route: str) -> dict[str, Verdict]:
-    """What each plugin says about `route` in its engine, for the engines that are installed."""
+    """Ask each plugin about `route` in its engine, for the engines that are installed."""
     verdicts = {}
     for check in importlib.metadata.entry_points(group=ENGINE_CHECKS):
         if ENGINES[check.name].version is None:
             continue
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # an engine's, about its other missing packages
+            with _quiet():
                 verdict: Verdict = check.load()(route)
         except Exception as error:  # whatever an engine's import can raise
             verdict = refused(f"{type(error).__name__}: {error}")
@@ -173,8 +175,23 @@ def engine_verdicts(route: str) -> dict[str, Verdict]:
     return verdicts
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Nothing of what an engine's import says about its other missing packages."""
+    # torch.library logs that it looks for Triton's kernels in vain
+    torch_library = logging.getLogger("torch._library")
+    level = torch_library.level
+    torch_library.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        torch_library.setLevel(level)
+
+
 def print_refusals(name: str) -> None:
-    """What the plugin of the engine `name` refuses, `{route: reason}` as a line of JSON.
+    """Print what the plugin of the engine `name` refuses, `{route: reason}` as a line of JSON.
 
     For doctor, which asks a fresh interpreter.
     """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from rich.console import Console
@@ -16,9 +18,13 @@ from rich.progress import (
 from hk_backend.config import get_config
 from hk_backend.devices import Device, always
 from hk_backend.devices.cpu.device import cpu_device
+from hk_backend.progress import pulse
 from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.job import Job
 from hk_backend.quantize.settings import Settings
+
+SECONDS = 30.0
+"""Between two lines that say how far it is, where there is no terminal."""
 
 
 class Interrupted(Exception):
@@ -87,8 +93,10 @@ def _measure(job: Job, text: Path, console: Console) -> None:
         )
 
 
-def _progress(console: Console) -> Progress:
-    return Progress(
+@contextmanager
+def _progress(console: Console) -> Iterator[Progress]:
+    """A bar on a terminal; in a pipe or a log a line each half minute."""
+    bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         TaskProgressColumn(),
@@ -97,3 +105,9 @@ def _progress(console: Console) -> Progress:
         transient=True,  # nothing of it stays above an error or the report
         disable=not console.is_terminal,
     )
+
+    def line() -> str:
+        return "; ".join(f"{each.description} {each.percentage:.0f}%" for each in bar.tasks)
+
+    with bar, nullcontext() if console.is_terminal else pulse(console, line, SECONDS):
+        yield bar

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from bench_serving import demo
 from bench_serving.counters import RouteTotals
-from bench_serving.demo import Results
+from bench_serving.demo_results import Results
 from bench_serving.engines import ENGINES
 from bench_serving.requests import Answer
 from hk_backend.engine.evidence import SLOWER
@@ -22,6 +22,7 @@ KEYS = {
     "model", "device", "routes", "calls", "tokens", "fallbacks",
     "layers_left", "answers",
     "tokens_equal", "max_logprob_diff", "prefill_tok_s", "ttft_ms",
+    "machine", "warnings", "shares", "same_answers", "spread",
 }  # fmt: skip
 
 
@@ -52,7 +53,7 @@ def good(engine: str = "vllm") -> Results:
     found = Results(
         "model", {engine: "0.32.0"}, "cpu:avx2", tokens_equal=True, max_logprob_diff=1e-5
     )
-    demo._enter_totals(found, {"attention": RouteTotals(served=Tally(30, 900))})
+    found.enter_totals({"attention": RouteTotals(served=Tally(30, 900))})
     return found
 
 
@@ -70,23 +71,23 @@ def test_the_results_have_exactly_the_promised_keys(tmp_path: Path, engine: str)
 
 
 def test_a_good_run_has_no_failures() -> None:
-    assert demo._failures(good()) == []
+    assert good().failures() == []
 
 
 def test_routing_is_counted_per_route_and_per_reason() -> None:
     found = Results("model", {"vllm": None}, "cpu")
     totals = RouteTotals(served=Tally(30, 900), fallbacks={"graph capture": Tally(2, 100)})
-    demo._enter_totals(found, {"attention": totals})
+    found.enter_totals({"attention": totals})
     assert (found.calls, found.tokens) == ({"attention": 30}, {"attention": 900})
     assert found.fallbacks == {"graph capture": {"calls": 2, "tokens": 100}}
     assert found.routes["attention"]["on"] is True
-    assert demo._failures(found)[0] == "only 90.0% of attention's prefill tokens were HK's"
+    assert found.failures()[0] == "only 90.0% of attention's prefill tokens were HK's"
 
 
 def test_a_reason_that_both_routes_give_is_summed() -> None:
     found = Results("model", {"vllm": None}, "cpu")
     first, second = (RouteTotals(fallbacks={"graph capture": Tally(2, n)}) for n in (100, 30))
-    demo._enter_totals(found, {"attention": first, "linear": second})
+    found.enter_totals({"attention": first, "linear": second})
     assert found.fallbacks == {"graph capture": {"calls": 4, "tokens": 130}}
 
 
@@ -95,23 +96,23 @@ def test_what_the_engine_computes_faster_is_no_failure(served: int) -> None:
     found = good()
     fallbacks = {f"{SLOWER}: linear bf16 64x64: 1 row: HK 2 us, the engine 1 us": Tally(2, 100)}
     totals = RouteTotals(served=Tally(bool(served), served), fallbacks=fallbacks)
-    demo._enter_totals(found, {"attention": totals})
+    found.enter_totals({"attention": totals})
     assert found.routes["attention"]["routed_share"] == served / (served + 100)
-    assert demo._failures(found) == []
+    assert found.failures() == []
 
 
 def test_hk_that_computed_nothing_is_a_failure() -> None:
     found = good()
-    demo._enter_totals(found, {"attention": RouteTotals(fallbacks={"broken": Tally(9, 9)})})
+    found.enter_totals({"attention": RouteTotals(fallbacks={"broken": Tally(9, 9)})})
     assert found.routes["attention"]["on"] is False
     assert found.routes["attention"]["why"] == "broken"
-    assert any("only 0.0%" in failure for failure in demo._failures(found))
+    assert any("only 0.0%" in failure for failure in found.failures())
 
 
 def test_a_server_without_counters_is_a_failure() -> None:
     found = good()
     found.routes = {}
-    assert demo._failures(found) == ["HK served nothing: the server publishes no routing counters"]
+    assert found.failures() == ["HK served nothing: the server publishes no routing counters"]
 
 
 def test_equal_answers_pass() -> None:
@@ -128,7 +129,7 @@ def test_other_tokens_are_a_failure() -> None:
     both, _ = clients()
     both["hk"].answer = (7, 9)
     demo._compare_answers(both, found, quiet())
-    assert demo._failures(found) == ["float32 greedy tokens differ between stock and HK"]
+    assert found.failures() == ["float32 greedy tokens differ between stock and HK"]
 
 
 @pytest.mark.parametrize("shift", [0.002, float("nan")])
@@ -136,7 +137,7 @@ def test_other_log_probabilities_are_a_failure(shift: float) -> None:
     found = good()
     both, _ = clients(shift=shift)
     demo._compare_answers(both, found, quiet())
-    (failure,) = demo._failures(found)
+    (failure,) = found.failures()
     assert failure.startswith("log-probabilities differ by")
     json.dumps(asdict(found), allow_nan=False)
 
@@ -149,8 +150,10 @@ def test_prompts_are_the_same_for_both_and_never_the_same_twice() -> None:
         waited.append(len(log))
         return True
 
-    samples = demo._time_prefill(both, settle, 32, rounds=4, name="fp32", console=quiet())
-    assert waited == list(range(10))
+    samples, disturbed = demo._time_prefill(
+        both, settle, 32, rounds=4, name="fp32", console=quiet()
+    )
+    assert (waited, disturbed) == (list(range(10)), 0)
     assert {backend: len(seconds) for backend, seconds in samples.items()} == {"stock": 4, "hk": 4}
     rounds = [log[i : i + 2] for i in range(0, len(log), 2)]
     assert len(rounds) == 5  # the first warms up
@@ -163,7 +166,7 @@ def test_prompts_are_the_same_for_both_and_never_the_same_twice() -> None:
 def test_prompts_that_a_server_disturbed_are_counted() -> None:
     both, _ = clients()
     answers = iter([True, False, False] * 4)
-    printed = Console(record=True, width=120)
-    demo._time_prefill(both, lambda: next(answers), 32, rounds=2, name="fp32", console=printed)
-    said = "4 prompts were timed while a server still used the cores"
-    assert said in printed.export_text()
+    _, disturbed = demo._time_prefill(
+        both, lambda: next(answers), 32, rounds=2, name="fp32", console=quiet()
+    )
+    assert disturbed == 4

@@ -11,11 +11,13 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from hk_backend.cli import status
 from hk_backend.cli.app import app
 from hk_backend.config import get_config
 from hk_backend.measurements import folder
 from hk_backend.measurements.machine import this_machine
 from hk_backend.terms.measurements import MeasuredLayer, Measurements, Times
+from hk_backend.terms.verdict import SERVED
 
 
 @pytest.fixture(autouse=True)
@@ -127,3 +129,25 @@ def test_a_file_that_the_user_names_is_shown(
     (path,) = tmp_path.glob("*.json")
     monkeypatch.setenv("HK_EVIDENCE", str(path))
     assert "measured     another, " in shown()
+
+
+def test_a_route_says_which_dtypes_are_left_to_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`linear: on` alone would hide that no layer is HK's."""
+    monkeypatch.setenv("HK_BACKEND", "1")
+    monkeypatch.setattr(status, "engine_verdicts", lambda route: {"vllm": SERVED})
+
+    def linear() -> str:
+        (line,) = [each for each in shown().splitlines() if " linear: " in each]
+        return line
+
+    unknown = "who is faster computes a layer, by times taken when a model is first loaded"
+    assert linear().endswith(f"on  {unknown}")
+    keep()
+    layers = [layer("linear", f"fp32 64x{n}", (), m1=90.0) for n in (64, 128)]
+    folder.add(Measurements(machine=this_machine("cpu"), layers=layers))
+    assert linear().endswith(
+        "on  measured here: bf16 HK (1 kind of layer), left to vLLM (1); "
+        "fp32 left to vLLM (2 kinds of layer)"
+    )
+    monkeypatch.setenv("HK_EVIDENCE", "ignore")
+    assert linear().endswith("on  every layer that HK covers")

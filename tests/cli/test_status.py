@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -152,6 +153,29 @@ def test_an_engine_s_own_warnings_are_not_ours(monkeypatch: pytest.MonkeyPatch) 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert status.engine_verdicts("attention") == {"sglang": SERVED}
+
+
+def test_torch_s_line_about_triton_is_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM's import makes torch.library look for Triton, which no CPU needs."""
+    said: list[logging.LogRecord] = []
+    torch_library = logging.getLogger("torch._library.triton")
+    handler = logging.Handler()
+    handler.emit = said.append  # type: ignore[method-assign]
+    monkeypatch.setattr(torch_library, "handlers", [handler])
+
+    class Looks:
+        name = "vllm"
+
+        def load(self) -> Callable[[str], Verdict]:
+            torch_library.warning("Triton not available, find_triton_kernels = []")
+            return lambda route: SERVED
+
+    monkeypatch.setattr(machine, "version_of", lambda *names: "0.32.0")
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [Looks()])
+    assert status.engine_verdicts("attention") == {"vllm": SERVED}
+    assert said == []
+    torch_library.warning("a user's own")
+    assert len(said) == 1
 
 
 def test_the_text_names_route_and_reason() -> None:

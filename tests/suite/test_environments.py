@@ -68,3 +68,37 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     done = make(own, str(other))
     assert done.returncode != 0
     assert "is not one of our environments" in done.stderr
+
+
+def dry_run(target: str, folder: Path) -> list[str]:
+    """The lines that `make target` would run from nothing, continued ones joined."""
+    ours = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME")}
+    places = [f"{name}={folder / name}" for name in ("VENV", "VENV_SGLANG", "MODELS")]
+    done = subprocess.run(
+        ["make", "-n", target, *places],
+        cwd=MAKEFILE.parent,
+        env=ours,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.replace("\\\n", " ").splitlines()
+
+
+@pytest.mark.parametrize("target", ["demo", "demo-sglang", "venv-tests", "environments"])
+def test_installers_and_the_compiler_print_into_a_log(target: str, tmp_path: Path) -> None:
+    loud = [line for line in dry_run(target, tmp_path) if "pip install" in line or "setup.py" in line]
+    assert len(loud) >= 4
+    assert [line for line in loud if "requirements/step" not in line] == []
+
+
+@pytest.mark.parametrize("target", ["demo", "demo-sglang"])
+def test_the_demo_installs_nothing_for_tests(target: str, tmp_path: Path) -> None:
+    extras = [line for line in dry_run(target, tmp_path) if "-e '.[" in line]
+    assert len(extras) == 1
+    assert "-e '.[demo]'" in extras[0]
+
+
+def test_the_tests_install_their_tools(tmp_path: Path) -> None:
+    """The control of the last one."""
+    assert any("test" in line for line in dry_run("venv-tests", tmp_path) if "-e '.[" in line)

@@ -47,36 +47,53 @@ def as_json(entry: KernelEntry) -> dict[str, Any]:
     }
 
 
-CAPTION = (
-    "V, A, S: vector, accumulation and scalar registers; LDS: KiB; useful: matrix work, as a "
-    "share of the steady loop's clocks, one wave by llvm-mca; "
-    "bank: LDS phases taken over needed; faults: spills, scratch, waterfall loops, "
-    "vmcnt(0) in the loop"
-)
-RATE = {"TFLOP/s": "TF", "TB/s": "TB/s"}
-"""The column of a launch's rate, by its unit."""
+LEGEND = {
+    "V, A, S": "vector, accumulation and scalar registers of a lane",
+    "LDS": "KiB of a workgroup",
+    "waves": "that fit on a SIMD",
+    "useful": "matrix work, as a share of the steady loop's clocks; one wave, by llvm-mca",
+    "TFLOP/s, TB/s": "of the launch that is named above the table, by the timing model",
+    "bank": "LDS phases that the loop takes, over those that it needs",
+    "faults": "spills, scratch, waterfall loops, vmcnt(0) in the loop",
+}
+"""The meaning of the tables' columns."""
 COLUMNS = ("V", "A", "S", "LDS", "waves", "useful", "rate", "bank", "faults")
 
 
+def legend() -> str:
+    """A line for each column."""
+    return "\n".join(f"{column:14} {meaning}" for column, meaning in LEGEND.items())
+
+
 def tables(entries: Sequence[KernelEntry]) -> list[Table]:
-    """One for each operator, one line for each kernel; they fit 80 columns."""
-    families = dict.fromkeys((entry.arch, entry.operator) for entry in entries)
-    return [
-        _table(arch, name, [e for e in entries if (e.arch, e.operator) == (arch, name)])
-        for arch, name in families
-    ]
+    """One for each operator and launch that is modelled, one line for each kernel."""
+    groups: dict[tuple[str, str, str], list[KernelEntry]] = {}
+    for entry in entries:
+        launch = next(iter(entry.modelled), "")
+        groups.setdefault((entry.arch, entry.operator, launch), []).append(entry)
+    return [_table(_title(group), group) for group in groups.values()]
 
 
-def _table(arch: str, operator: str, entries: Sequence[KernelEntry]) -> Table:
-    made = Table(box=None, padding=(0, 1, 0, 0), title=arch, title_justify="left")
-    made.add_column(f"{operator}_", no_wrap=True)
-    units = {RATE[launch.unit] for entry in entries for launch in entry.modelled.values()}
+def _title(group: Sequence[KernelEntry]) -> str:
+    """Names what the kernels of a table compute, and the launch that gives their rates."""
+    first = group[0]
+    heading = f"{first.arch} {first.operator}, {len(group)} kernels"
+    for shape, launch in list(first.modelled.items())[:1]:
+        heading += f"; {launch.unit} modelled on {shape}, {_error(launch)}"
+    return heading
+
+
+def _table(title: str, entries: Sequence[KernelEntry]) -> Table:
+    made = Table(box=None, padding=(0, 1, 0, 0), title=title, title_justify="left")
+    made.add_column("kernel", no_wrap=True)
+    units = {launch.unit for launch in list(entries[0].modelled.values())[:1]}
     for name in COLUMNS:
-        made.add_column(" ".join(units) or "rate" if name == "rate" else name, justify="right")
+        heading = " ".join(units) or "rate" if name == "rate" else name
+        made.add_column(heading, justify="right", no_wrap=True)
     for entry in entries:
         figures = entry.figures
         made.add_row(
-            entry.name.removeprefix(f"{operator}_"),
+            entry.name,
             str(entry.vgpr),
             str(entry.agpr),
             str(entry.sgpr),
@@ -90,26 +107,12 @@ def _table(arch: str, operator: str, entries: Sequence[KernelEntry]) -> Table:
     return made
 
 
-def caption(entries: Sequence[KernelEntry]) -> str:
-    """What the columns of the tables are."""
-    modelled = {
-        (entry.operator, shape): launch
-        for entry in entries
-        for shape, launch in list(entry.modelled.items())[:1]
-    }
-    said = [
-        f"; {RATE[launch.unit]}: modelled {launch.unit} of {operator} on {shape}, {_error(launch)}"
-        for (operator, shape), launch in modelled.items()
-    ]
-    return CAPTION + "".join(said)
-
-
 def _error(launch: ModelledLaunch) -> str:
     return "error unknown" if launch.error_rms is None else f"error {launch.error_rms:.0%} rms"
 
 
 def _rate(entry: KernelEntry) -> str:
-    """On the first modelled shape."""
+    """The rate on the first modelled shape."""
     return next((launch.rate for launch in entry.modelled.values()), "-")
 
 
