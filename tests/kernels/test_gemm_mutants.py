@@ -16,17 +16,15 @@ from hk_backend.kernels import KernelEntry, catalogue
 from hk_backend.kernels.toolchain.compiler import Toolchain
 from hk_backend.kernels.toolchain.elf import Elf
 from tests.kernels import gemm_source_mutants, source_mutants
-from tests.kernels.cover import family, of_each_kind
+from tests.kernels.cover import family, of_each_kind, proved
 from tests.kernels.gemm_launch import TYPES, can_split, launch
 from tests.kernels.gemm_problem import Problem, random_problem
 from tests.kernels.mutants import Mutant, mutants
 from tests.kernels.source_mutants import SourceMutant
 from tests.proof.kernel_digest import instructions
-from tests.seed import draw
 
 WIDE, DEEP, SCALED = EVERY_RUN = "bf16_128x64", "bf16_deep_64x32", "fp8_blocks_deep_64x32"
 """A small tile of each structure, and with scales in the loop."""
-DRAWN = draw("waits of a gemm").choice(EVERY_RUN)
 WAITING = (
     *(*EVERY_RUN, "bf16_256x256", "bf16_128x128", "bf16_deep_64x96", "bf16_deep_32x32"),
     *("fp8_256x256", "fp8_128x128_s3", "fp8_deep_64x64", "fp8_bf16_128x256", "fp8_bf16_deep_64x64"),
@@ -104,12 +102,9 @@ def changed_code(entry: KernelEntry) -> Iterator[tuple[Mutant, bytes]]:
         yield mutant, mutant.apply(code, text.offset)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=[] if n == DRAWN else pytest.mark.slow) for n in WAITING],
-)
-def test_every_wait_and_barrier_is_needed(name: str, tmp_path: Path) -> None:
-    entry = KERNELS[name]
+@proved(list(KERNELS.values()))
+def test_every_wait_and_barrier_is_needed(entry: KernelEntry, tmp_path: Path) -> None:
+    name = entry.name.removeprefix("gemm_")
     assert not caught(name, entry)
     survivors, count = [], 0
     for mutant, code in changed_code(entry):

@@ -15,10 +15,9 @@ from hk_backend.kernels.masks import ALIBI, CAPPED, PART, WINDOW
 from hk_backend.kernels.toolchain.compiler import Toolchain
 from tests.kernels import mutants, source_mutants
 from tests.kernels.catalogues import selected
-from tests.kernels.cover import family, of_each_kind
+from tests.kernels.cover import family, of_each_kind, proved
 from tests.kernels.source_mutants import SourceMutant
 from tests.proof.kernel_digest import instructions
-from tests.seed import draw
 
 PACKED, PAGED, SPLIT, TOKENS, ANY_PAGES, TURNS = (
     selected("attention_prefill", dtype="bf16", head_size=head_size, keys=keys)
@@ -66,13 +65,8 @@ JUDGED = [
     [PADDED],
 ]
 """By source: of the template's kernels those whose mutants every run judges."""
-DRAWN = draw("waits of attention").choice((PAGED, WINDOWED))
 IN_BF16 = [entry for entry in family("attention_prefill") if entry.facts["dtype"] == "bf16"]
 """The others are these, but for the dtype of an instruction (a test below)."""
-ENTRIES = [
-    pytest.param(entry, id=entry.name, marks=[] if entry == DRAWN else pytest.mark.slow)
-    for entry in IN_BF16
-]
 ONE_COPY = "s_waitcnt vmcnt(12): vmcnt 12 -> 13"
 STRICTER = {
     # Where 16 bytes of a value's channel lie together, waves without work wait for all copies of a
@@ -104,7 +98,7 @@ FEWEST = 80
 """Waits and barriers of a kernel, changed one at a time; fewer would mean that they were missed."""
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
+@proved(IN_BF16, with_types=False)
 def test_every_wait_and_every_barrier_is_needed(entry: KernelEntry) -> None:
     verdicts = list(mutants.run(entry))
     assert len(verdicts) >= FEWEST

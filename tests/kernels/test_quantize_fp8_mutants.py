@@ -5,23 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 import torch
 
 from hk_backend.kernels import KernelEntry
 from hk_backend.kernels.toolchain.elf import Elf
-from tests.kernels.cover import family
+from tests.kernels.cover import family, proved
 from tests.kernels.mutants import Mutant, mutants
 from tests.kernels.quantize_launch import Case, is_right, launch
 from tests.kernels.test_gemm_mutants import entry_with
 from tests.kernels.test_quantize_fp8 import numbers, scales_for
 
-ENTRIES = [
-    pytest.param(entry, id=entry.name, marks=[] if judged else pytest.mark.slow)
-    for entry in family("quantize_fp8")
-    for judged in [entry.facts["x"] == "bf16" and entry.facts["scale"] != "token_long"]
-]
-"""f16 differs from bf16 where elements are widened, f32 in how many there are."""
 SEEDS = (0, 1)
 
 
@@ -44,7 +37,7 @@ def caught(entry: KernelEntry, tried: list[Case]) -> bool:
     return False
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
+@proved(family("quantize_fp8"))
 def test_every_wait_and_barrier_is_needed(entry: KernelEntry, tmp_path: Path) -> None:
     code = entry.code_object()
     elf = Elf(code)
