@@ -33,9 +33,8 @@ def wrap(backend: Any, name: str, runner: Any) -> None:
     """
     if isinstance(getattr(backend, "hk", None), HKPrefill):
         return  # another plugin's factory has it from HK's
-    extend = type(backend).forward_extend
-    why = refuse_server(name, runner) or foreign_method(type(backend), "sglang", "forward_extend")
-    why = why or has_parameters(extend, FORWARD).why
+    why = refuse_server(name, runner) or has_parameters(type(backend).forward_extend, FORWARD).why
+    why = why or foreign_method(type(backend), "sglang", "forward_extend")
     if refuse(why):
         if not runner.is_draft_worker:  # of the same process as the model that HK serves
             routes.disable(ROUTE, why)

@@ -75,9 +75,9 @@ def routed(name: str, factory: Factory) -> Factory:
         try:
             if ROUTE not in get_config().backend:
                 return backend  # the flag was that of an earlier server of this process
-            from hk_sglang.attention import backend as wrapping
+            from hk_sglang.attention.backend import wrap as wrap_backend
 
-            wrapping.wrap(backend, name, runner)
+            wrap_backend(backend, name, runner)
         except StrictError:
             raise  # past SGLang's scheduler, which stops the server
         except Exception as error:  # a broken installation of ours must not break the engine

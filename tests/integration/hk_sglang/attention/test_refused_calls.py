@@ -94,8 +94,8 @@ def test_an_argument_that_hk_does_not_have(
         handed.append((score_mod, aux_tensors))
         return stock(self, q, k, v, layer, forward_batch, save_kv_cache)
 
-    monkeypatch.setattr(TorchNativeAttnBackend, "forward_extend", taking)
     server = Server()
+    monkeypatch.setattr(TorchNativeAttnBackend, "forward_extend", taking)
     Batch(server, MIXED).run(score_mod="a modification", aux_tensors=None)
     assert handed == [("a modification", None)]
     fell_back(counters, "argument score_mod of the call", PREFILL)
@@ -112,7 +112,7 @@ def test_sinks_that_the_device_does_not_have(
         return refused("sinks: not in the kernels") if request.has_sinks else SERVED
 
     monkeypatch.setattr("hk_sglang.attention.layers.ask", ask)
-    stock = TorchNativeAttnBackend.forward_extend
+    server, stock = Server(), TorchNativeAttnBackend.forward_extend
     monkeypatch.setattr(
         TorchNativeAttnBackend,
         "forward_extend",
@@ -120,5 +120,5 @@ def test_sinks_that_the_device_does_not_have(
             self, q, k, v, layer, forward_batch, save_kv_cache
         ),
     )
-    Batch(Server(), MIXED).run(sinks=torch.zeros(NUM_HEADS))
+    Batch(server, MIXED).run(sinks=torch.zeros(NUM_HEADS))
     fell_back(counters, "sinks: not in the kernels", PREFILL)

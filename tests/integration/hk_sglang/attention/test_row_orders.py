@@ -50,6 +50,12 @@ class Calls:
             return original(backend, *args, **kwargs)
 
         patch.setattr(TorchNativeAttnBackend, "forward_extend", forward_extend)
+        as_sglangs_own(patch)
+
+
+def as_sglangs_own(patch: pytest.MonkeyPatch) -> None:
+    """Let HK take methods of these tests for SGLang's, and not for another plugin's."""
+    patch.setattr("hk_sglang.attention.backend.foreign_method", lambda *_: "")
 
 
 @pytest.fixture
@@ -156,6 +162,7 @@ def test_a_parent_that_fills_its_buffers_again(
 
     from tests.integration.hk_sglang.attention import batch as batch_module
 
+    as_sglangs_own(monkeypatch)
     monkeypatch.setitem(batch_module.ATTENTION_BACKENDS, "triton", Buffered)
     assert register_attention() == ""
     if broken:
