@@ -87,7 +87,9 @@ def dry_run(target: str, folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("target", ["demo", "demo-sglang", "venv-tests", "environments"])
 def test_installers_and_the_compiler_print_into_a_log(target: str, tmp_path: Path) -> None:
-    loud = [line for line in dry_run(target, tmp_path) if "pip install" in line or "setup.py" in line]
+    loud = [
+        line for line in dry_run(target, tmp_path) if "pip install" in line or "setup.py" in line
+    ]
     assert len(loud) >= 4
     assert [line for line in loud if "requirements/step" not in line] == []
 
