@@ -19,6 +19,7 @@ from rich.console import Console
 from hk_backend.bench import options
 from hk_backend.cli import errors
 from hk_backend.config import ConfigError
+from hk_backend.extras import missing
 
 if TYPE_CHECKING:
     from bench_serving.candidates import Candidate
@@ -84,6 +85,7 @@ def serve(
     out: Annotated[Path, typer.Option(help="Where the results go.")] = Path("results/serve"),
 ) -> None:
     """Benchmark an engine's server with its own client, alternating between backends."""
+    _need_plots()
     from bench_serving import serve as suite
     from bench_serving.engines import ENGINES
     from bench_serving.plan import Plan
@@ -187,6 +189,7 @@ def kernels(
     out: Annotated[Path, typer.Option(help="Where the results go.")] = Path("results/kernels"),
 ) -> None:
     """Compare the operators with torch's; write JSON, Markdown and plots."""
+    _need_plots()
     if modelled:
         with_it = {"context", "modelled", "cases", "into", "threads", "out"}
         _refuse(context, context.params.keys() - with_it, "not with --modelled")
@@ -272,6 +275,15 @@ def _installed(engine: Engine) -> Engine:
     if engine.version is None:
         raise typer.BadParameter(f"--engine {engine.name}: not installed for {sys.executable}")
     return engine
+
+
+def _need_plots() -> None:
+    """End the command in one line where matplotlib is missing, as in the demo's environment."""
+    try:
+        import matplotlib  # noqa: F401
+    except ModuleNotFoundError as error:
+        errors.say(progress, missing(error, "plots", "bench"))
+        raise typer.Exit(1) from None
 
 
 def _tell(line: str) -> None:

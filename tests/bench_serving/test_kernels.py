@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from bench_serving.__main__ import app
 from bench_serving.kernels import OPERATORS, Plan, measure
 from hk_backend.bench import settings
 from hk_backend.bench.attention.measure import Case as AttentionCase
@@ -53,3 +56,14 @@ def test_what_was_measured_before_an_interrupt_is_written(tmp_path: Path) -> Non
     with pytest.raises(KeyboardInterrupt):
         measure(OPERATORS["linear"], plan, tmp_path, lambda line: None)
     assert len(json.loads((tmp_path / "linear.json").read_text())["cases"]) == 1
+
+
+@pytest.mark.parametrize("command", [["kernels"], ["serve", "--model", "."]])
+def test_without_the_extra_for_plots(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The demo's environment has none: one line that says what to install, before any work."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("plots: ")
+    assert "-m pip install 'matplotlib" in line
