@@ -1,4 +1,4 @@
-"""Which cases the kernels are proved with: pairwise covers, the same in every session.
+"""Cases that prove kernels: pairwise covers, the same in every session.
 
     @covered("attention_prefill", heads=HEADS, causal=(True, False))
     def test_every_ratio_of_heads(entry, heads, causal): ...
@@ -118,8 +118,11 @@ def proved(entries: Sequence[KernelEntry], *, with_types: bool = True) -> Any:
 
 
 def of_each_kind(name: str, cases: Mapping[str, Sequence[Any]]) -> Iterator[Any]:
-    """Of each kind one case, drawn; the others are marked slow. `cases`: a test's arguments by the
-    case's name, which is "kind" or "kind: what of it"."""
+    """Every case; all but one of each kind, which is drawn, are marked slow.
+
+    Args:
+        cases: a test's arguments by the case's name, which is "kind" or "kind: what of it".
+    """
     kinds: dict[str, list[str]] = {}
     for case in cases:
         kinds.setdefault(case.partition(":")[0], []).append(case)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from hk_backend.kernels import KernelEntry
 from tests.kernels.cover import cover, family, proved
@@ -20,7 +19,6 @@ from tests.kernels.gemm_problem import (
     random_problem,
     scales_of_blocks,
 )
-from tests.ops.strategies import generated
 from tests.proof.measured import note_error
 from tests.seed import fixed
 
@@ -74,33 +72,32 @@ def test_a_pairwise_cover_of_launches(
     multiplies(entry, problem, (pad_a, pad_c), splits, seed)
 
 
-@bf16_kernels
-@generated(100)
-@given(
-    shape=st.tuples(*map(st.sampled_from, (LENGTHS, LENGTHS, DEPTHS))),
-    paddings=st.tuples(*[st.sampled_from(PADDINGS)] * 2),
-    out=st.sampled_from(TYPES),
-    bias=st.sampled_from(BIASES),
-    scaled=st.sampled_from(SCALES),
-    splits=st.sampled_from(SPLITS),
-    seed=st.integers(0, 2**16),
+EDGES = (
+    ((1, 1, 1), (0, 0), torch.bfloat16, None, "none", 1),
+    ((256, 256, 64), (0, 0), torch.float16, torch.float32, "both", 1),
+    ((257, 257, 65), (1, 3), torch.float32, None, "rows", 2),
+    ((255, 255, 63), (0, 0), torch.bfloat16, torch.bfloat16, "columns", 3),
 )
-@example((1, 1, 1), (0, 0), torch.bfloat16, None, "none", 1, 0)
-@example((256, 256, 64), (0, 0), torch.float16, torch.float32, "both", 1, 0)
-@example((257, 257, 65), (1, 3), torch.float32, None, "rows", 2, 1)
-@example((255, 255, 63), (0, 0), torch.bfloat16, torch.bfloat16, "columns", 3, 2)
-def test_generated_launches(
-    entry: KernelEntry,
-    shape: tuple[int, int, int],
-    paddings: tuple[int, int],
-    out: torch.dtype,
-    bias: torch.dtype | None,
-    scaled: str,
-    splits: int,
-    seed: int,
-) -> None:
-    problem = random_problem(entry, shape, out, scaled, bias, seed)
-    multiplies(entry, problem, paddings, splits, seed)
+"""Shape, paddings, type of c, bias, scales and splits of launches that every kernel has."""
+RANDOM_LAUNCHES = 60
+
+
+@bf16_kernels
+def test_random_launches(entry: KernelEntry) -> None:
+    """Other launches for each kernel, since kernels share templates."""
+    random = fixed(f"launches {entry.name}")
+
+    def any_launch() -> tuple[Any, ...]:
+        shape = random.choice(LENGTHS), random.choice(LENGTHS), random.choice(DEPTHS)
+        paddings = random.choice(PADDINGS), random.choice(PADDINGS)
+        values = (TYPES, BIASES, SCALES, SPLITS)
+        return shape, paddings, *map(random.choice, values)
+
+    for launch in (*EDGES, *(any_launch() for _ in range(RANDOM_LAUNCHES))):
+        shape, paddings, out, bias, scaled, splits = launch
+        seed = random.randrange(2**16)
+        problem = random_problem(entry, shape, out, scaled, bias, seed)
+        multiplies(entry, problem, paddings, splits, seed)
 
 
 def multiplies(

@@ -1,4 +1,4 @@
-"""`make prove`: runs the checks of kernels that have no valid record, and records what passed.
+"""The command behind `make prove`: runs checks of kernels that have no valid record.
 
     make prove                          what has no valid record, longest first, on every core
     make prove --dry-run                says which that are, and why, and runs nothing

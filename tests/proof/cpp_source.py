@@ -32,12 +32,12 @@ class Piece:
 
     @cached_property
     def strings(self) -> tuple[str, ...]:
-        """Its string literals, in order."""
+        """The string literals in it, in order."""
         return tuple(_STRING.findall(self.text))
 
     @cached_property
     def name(self) -> str:
-        """What it defines: a macro, a type, a function or a variable."""
+        """The macro, type, function or variable that it defines."""
         if self.text.startswith("#define"):
             return _WORD.findall(self.text)[1]
         head = _without_template(self.text)
@@ -93,7 +93,7 @@ def _pieces(text: str) -> Iterator[Piece]:
 
 
 def _end_of_statement(text: str, at: int) -> int:
-    """Where a statement ends: after a semicolon, or after the brace that closes a block."""
+    """The place after a statement: after its semicolon, or the brace that closes its block."""
     while at < len(text):
         if text[at] in "([{":
             block = text[at] == "{"

@@ -46,7 +46,7 @@ class Function:
 
 
 class Sources:
-    """What of the emulator's sources belongs to all kernels, and what to an opcode."""
+    """The emulator's sources, divided into the part of all kernels and the parts of opcodes."""
 
     def __init__(self, folder: Path) -> None:
         texts = {

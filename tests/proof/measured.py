@@ -1,4 +1,4 @@
-"""What the cases of a proof report while they run: launches, and the largest error."""
+"""Counters of the case that runs: its launches, and its largest error."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def note_error(in_bounds: float) -> None:
 
 
 def count_launches() -> None:
-    """From now on each launch on an emulated machine counts."""
+    """Make each launch on an emulated machine count."""
     from hk_backend import _emulator
 
     launch = _emulator.Machine.launch

@@ -29,7 +29,7 @@ RECORDS, PROVE = "records", "prove"
 ONLY = "HK_PROOF_ONLY"
 FRESH = "HK_PROOF_FRESH"
 FOLDER = "HK_PROOF_RECORDS"
-"""Where records are read, for tests of this plugin."""
+"""The folder of records, for tests of this plugin."""
 SAMPLE_SECONDS = 40.0
 """Recorded seconds of the proofs that `make test` repeats."""
 PROPERTY = "proof"
@@ -88,7 +88,7 @@ class Proofs:
         items[:] = [*others, *(item for proof in chosen for item in proof.items)]
 
     def _chosen(self, found: dict[Key, proofs.Proof]) -> list[proofs.Proof]:
-        """What is to run, longest first."""
+        """The proofs that are to run, longest first."""
         missing = proofs.invalid(found, self.known)
         if self.mode == PROVE:
             wanted = wanted_proofs(found, self.known)
@@ -169,7 +169,7 @@ class Proofs:
 
 
 def cases_of(report: pytest.TestReport) -> list[dict[str, Any]]:
-    """What a case of a proof has reported of itself; empty for other tests."""
+    """The reports that a case of a proof made of itself; none for other tests."""
     found: list[Any] = [value for name, value in report.user_properties if name == PROPERTY]
     return found
 
@@ -177,7 +177,7 @@ def cases_of(report: pytest.TestReport) -> list[dict[str, Any]]:
 def wanted_proofs(
     found: Mapping[Key, proofs.Proof], known: Mapping[Key, Record]
 ) -> list[proofs.Proof]:
-    """What `make prove` has to run: ONLY a part of them, or FRESH, those with a record, too."""
+    """The proofs that `make prove` has to run; FRESH adds those with a valid record."""
     only = os.environ.get(ONLY, "")
     missing = found if os.environ.get(FRESH) else proofs.invalid(found, known)
     return [

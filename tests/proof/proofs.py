@@ -1,4 +1,4 @@
-"""Which tests are proofs, what they are about, and which have a valid record.
+"""The proofs among tests, the kernels that they are about, and the records that they have.
 
 A test with the marker `proof` and an argument `entry`, a kernel, is a check of that kernel. All its
 cases for one kernel, or for kernels that share a digest, are one proof: they pass together or not.

@@ -67,5 +67,5 @@ class Prover:
         return self._known[source]
 
     def summary(self) -> str:
-        """What has passed and what has not."""
+        """The number of proofs that passed, and of cases that failed."""
         return f"{self.passed} proofs passed and are recorded, {len(self.failed)} cases failed"

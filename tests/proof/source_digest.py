@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import ast
 import functools
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.proof.kernel_digest import digest
 
@@ -26,6 +28,9 @@ PACKAGES = {
     "bench_serving": ROOT / "bench_serving",
 }
 """Folders of the project's packages, by the name under which they are imported."""
+
+DUMP: dict[str, Any] = {"show_empty": True} if sys.version_info >= (3, 13) else {}
+"""Options that make every Python print a tree as 3.11 does."""
 
 
 @dataclass(frozen=True, order=True)
@@ -121,7 +126,7 @@ def _resolve(target: str, attributes: tuple[str, ...]) -> Iterator[Definition]:
 
 @functools.cache
 def _table(module: str) -> dict[str, tuple[ast.stmt, ...] | str]:
-    """What a name at the top of a module is: the statements that define it, or an import."""
+    """Each name at the top of a module, with the statements that define it or its import."""
     found: dict[str, tuple[ast.stmt, ...] | str] = {}
     for node in _tops(_tree(module).body):
         for alias, target in _imports(node, module, nested=False):
@@ -217,11 +222,13 @@ def _tree(module: str) -> ast.Module:
         body = getattr(node, "body", None)
         if isinstance(body, list):
             node.body = [each for each in body if not _is_text(each)]  # type: ignore[attr-defined]
+        if getattr(node, "type_params", None) == []:  # Python 3.11 has none
+            del node.type_params  # type: ignore[attr-defined]
     return tree
 
 
 def _meaning(of: Definition) -> str:
-    return "\n".join(ast.dump(node) for node in _nodes(of))
+    return "\n".join(ast.dump(node, **DUMP) for node in _nodes(of))
 
 
 def _is_text(node: ast.stmt) -> bool:

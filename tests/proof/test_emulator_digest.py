@@ -28,7 +28,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def changed(folder: Path, file: str, old: str, new: str) -> set[str]:
-    """What an edit changes: opcodes, or "all"."""
+    """The opcodes whose digests an edit changes; "all" stands for every kernel's part."""
     before = digests(folder)
     path = folder / file
     text = path.read_text()

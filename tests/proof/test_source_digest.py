@@ -1,4 +1,4 @@
-"""What a definition reaches changes its digest, and nothing else does."""
+"""A definition's digest follows what the definition reaches, and nothing else."""
 
 from __future__ import annotations
 

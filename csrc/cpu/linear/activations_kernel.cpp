@@ -19,7 +19,7 @@ HK_INLINE vec load_bf16(const uint16_t* from) {
   return float_of(__builtin_convertvector(x, ivec) << 16);
 }
 
-// As max_abs: the bits of a magnitude are in its order, and NaN is above all numbers.
+// The same as max_abs: bits of magnitudes are in the magnitudes' order, and NaN is above all.
 HK_INLINE float max_abs_bf16(const uint16_t* x, int64_t count) {
   constexpr int kLanes = 2 * VL;
   halves top{};
