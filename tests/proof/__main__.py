@@ -27,7 +27,8 @@ from tests.proof.proofs import Proof
 from tests.proof.prover import Prover
 from tests.proof.records import Key, Record
 
-KERNELS = "tests/kernels"
+PROOFS = ("tests/kernels", "tests/devices/hip/test_self_check.py")
+"""Where the tests with the marker lie."""
 LOG = Path("build/prove.log")
 
 
@@ -64,7 +65,7 @@ def main(
         prover = Prover(progress, estimates, usable_cores())
         with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
             spread = ("-n", str(usable_cores()), "--dist", "load", "--maxschedchunk", "1")
-            status = pytest.main([KERNELS, "-q", *spread], plugins=[prover])
+            status = pytest.main([*PROOFS, "-q", *spread], plugins=[prover])
     console.print(prover.summary())
     if status != pytest.ExitCode.OK or prover.failed:
         console.print(f"what pytest said is in {LOG}")
@@ -75,9 +76,9 @@ def _collect(console: Console) -> Mapping[Key, Proof]:
     """Every proof that there is."""
     collector = Collector()
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
-        status = pytest.main([KERNELS, "-q", "--collect-only"], plugins=[collector])
+        status = pytest.main([*PROOFS, "-q", "--collect-only"], plugins=[collector])
     if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-        console.print(f"collecting {KERNELS} failed: run pytest --collect-only {KERNELS}")
+        console.print(f"collecting failed: run pytest --collect-only {' '.join(PROOFS)}")
         raise typer.Exit(1)
     return collector.found
 

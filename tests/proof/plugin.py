@@ -1,6 +1,6 @@
 """The pytest plugin that stands between proofs and their records, in every process of a session.
 
-HK_PROOF says how:
+HK_TEST_PROOF says how:
   records   a proof with a valid record does not run, but for a sample that the commit draws; one
             without is red, by name. A repeat that differs from its record is red. (`make test`)
   prove     what has no valid record runs, longest first; the controller's `Prover` writes records.
@@ -24,11 +24,11 @@ from tests.proof.measured import MEASURED
 from tests.proof.records import Key, Record
 from tests.seed import draw
 
-VARIABLE = "HK_PROOF"
+VARIABLE = "HK_TEST_PROOF"
 RECORDS, PROVE = "records", "prove"
-ONLY = "HK_PROOF_ONLY"
-FRESH = "HK_PROOF_FRESH"
-FOLDER = "HK_PROOF_RECORDS"
+ONLY = "HK_TEST_PROOF_ONLY"
+FRESH = "HK_TEST_PROOF_FRESH"
+FOLDER = "HK_TEST_PROOF_RECORDS"
 """The folder of records, for tests of this plugin."""
 SAMPLE_SECONDS = 40.0
 """Recorded seconds of the proofs that `make test` repeats."""

@@ -18,7 +18,7 @@ from hk_backend.terms.attention_arguments import AttentionArguments
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 from tests.devices.hip.device import OnTheHost
 from tests.ops.cases import Case, make
-from tests.ops.oracle import close, expected, nan
+from tests.ops.oracle import close, expected_with, nan
 
 BF16 = torch.bfloat16
 CASE = Case(((40, 300), (7, 65)), 4, 2, 64, BF16, None, "NHD, two tensors", 16)
@@ -55,7 +55,7 @@ class Call:
         self.lse = nan(*self.out.shape[:2], dtype=torch.float32).T.contiguous()
         cache = self.made["paged_kv"]
         self.tensors = (self.made["query"], cache.key.tensor, cache.value.tensor, self.out)
-        self.want = expected(self.made, BF16, in_parts=True)
+        self.want = expected_with(self.made, BF16, in_parts=True)
 
     def arguments(self, longest: int | None = LONGEST) -> AttentionArguments:
         return AttentionArguments(**self.made, out=self.out, lse=self.lse, max_seq_len=longest)
@@ -190,7 +190,7 @@ def test_packed_keys_are_shared_where_their_number_is_known(
     device.library.synchronise(device.memory.stream(0))
     merged = ["attention_merge"] if longest else []
     assert launched(device) == ["attention_prefill", *merged]
-    want = expected(made, BF16, in_parts=True)
+    want = expected_with(made, BF16, in_parts=True)
     close("out", out, want.out, want.out_bound)
 
 
