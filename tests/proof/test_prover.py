@@ -1,0 +1,67 @@
+"""The controller of `make prove` records a check whose cases all passed, and forgets a failed one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.progress import Progress
+
+from tests.proof import records
+from tests.proof.plugin import PROPERTY
+from tests.proof.prover import Prover
+from tests.proof.records import Key
+
+CASE = {
+    "check": "test_it::test_it",
+    "kernel": "k" * 16,
+    "test": "t" * 16,
+    "emulator": "e" * 16,
+    "source": "gemm",
+    "name": "a_kernel",
+    "of": 2,
+    "launches": 3,
+    "worst": 0.5,
+    "seconds": 1.0,
+}
+KEY = Key("test_it::test_it", "k" * 16)
+
+
+def report(*, passed: bool) -> Any:
+    return SimpleNamespace(
+        passed=passed,
+        failed=not passed,
+        when="call",
+        nodeid="test_it",
+        user_properties=[(PROPERTY, CASE)],
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(records, "FOLDER", tmp_path)
+    monkeypatch.setattr(records.write, "__defaults__", (tmp_path,))
+    return tmp_path
+
+
+def run(*outcomes: bool) -> None:
+    prover = Prover(Progress(disable=True), {KEY: 1.0}, 2)
+    for passed in outcomes:
+        prover.pytest_runtest_logreport(report(passed=passed))
+
+
+def test_a_record_is_of_all_cases(folder: Path) -> None:
+    run(True)
+    assert records.read(folder) == {}
+    run(True, True)
+    (record,) = records.read(folder).values()
+    assert (record.key, record.cases, record.seconds) == (KEY, 6, 2.0)
+
+
+@pytest.mark.parametrize("outcomes", [(True, False), (False, True), (False, False)])
+def test_a_check_that_fails_loses_its_record(folder: Path, outcomes: tuple[bool, bool]) -> None:
+    run(True, True)
+    run(*outcomes)
+    assert records.read(folder) == {}
