@@ -15,21 +15,24 @@ from hk_backend.kernels.toolchain.compiler import Toolchain
 from tests.kernels import source_mutants
 from tests.kernels.attention_launch import Launch, bits, kernels, merging, parts_of, passes
 from tests.kernels.catalogues import selected
+from tests.kernels.cover import family
 from tests.kernels.source_mutants import WEIGHTS, SourceMutant
 from tests.ops.cases import Call, Case, make
 from tests.ops.oracle import close
 
 MERGE = "csrc/kernels/attention_merge.hip"
-PART, PART_F16 = (
-    selected("attention_prefill", dtype=dtype, head_size=64, keys="paged", mask="part")
-    for dtype in ("bf16", "f16")
-)
+PART = selected("attention_prefill", dtype="bf16", head_size=64, keys="paged", mask="part")
 CASES = (
     # parts of one request end before another's begin, a row sees nothing, heads share keys
     Case(((40, 570), (9, 70), (2, 0)), 9, 3, before=3, after=2, magnitude=4.0, sinks=True),
     Case(((30, 570),), 8, 1, magnitude=8.0, causal=False),
 )
 LOW, HIGH_SINKS = (Case(((5, 570),), 2, 1), Case(((5, 570),), 2, 1, sinks=True))
+JOINED = {
+    merging(entry): entry for entry in family("attention_prefill") if entry.facts["mask"] == "part"
+}
+"""A kernel for parts by each kernel that joins them. They run in every `make test`: no record of a
+kernel for parts knows the digest of the one that joins its parts."""
 NUMBERS = (1, 2, 8, 9, 17)
 """Of parts: some, and more than the kernel loads at once."""
 MUTANTS = (
@@ -47,6 +50,10 @@ MUTANTS = (
     SourceMutant("the sink's weight alone", WEIGHTS, "kept * __builtin", "__builtin"),
     SourceMutant("without the scale", MERGE, "factor = Scale(", "factor = Scale(2 * "),
 )
+
+
+def test_every_kernel_that_joins_parts_is_run() -> None:
+    assert set(JOINED) == set(family("attention_merge"))
 
 
 def launch(case: Case, number: int, entry: KernelEntry = PART) -> Launch:
@@ -93,7 +100,7 @@ def test_scores_and_sinks_that_decide(number: int) -> None:
 
 @pytest.mark.parametrize("number", NUMBERS)
 @pytest.mark.parametrize("case", CASES, ids=["ragged", "full"])
-@pytest.mark.parametrize("entry", [PART, PART_F16], ids=["bf16", "f16"])
+@pytest.mark.parametrize("entry", JOINED.values(), ids=[entry.name for entry in JOINED])
 def test_any_number_of_parts(entry: KernelEntry, case: Case, number: int) -> None:
     """Each within the bound of one rounding more, without lse too, and in any order of waves."""
     parts = launch(case, number, entry)

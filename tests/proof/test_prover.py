@@ -1,4 +1,4 @@
-"""The controller of `make prove` records a check whose cases all passed, and forgets a failed one."""
+"""The controller of `make prove`: it records checks that passed, and forgets failed ones."""
 
 from __future__ import annotations
 
