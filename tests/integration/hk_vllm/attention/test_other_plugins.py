@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any, ClassVar
 
 import pytest
 import torch
-from hk_vllm.attention.backend import _wrapper_of
+from hk_vllm.attention import backend as wrappers
 from hk_vllm.attention.impl import HKImpl
 from hk_vllm.plugin import register, watch_selection
 from vllm.platforms import current_platform
@@ -88,7 +89,8 @@ class Alien:
 def untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr("hk_backend.routing.metrics_directory._shared_by", 0)
     loggers.info_once.cache_clear()
-    _wrapper_of.cache_clear()
+    # Other tests of this process keep the wrappers that they know.
+    monkeypatch.setattr(wrappers, "_wrapper_of", cache(wrappers._wrapper_of.__wrapped__))
     ObservingImpl.calls.clear()
     with restored():
         yield
@@ -175,7 +177,7 @@ def test_a_forward_that_was_exchanged(
 ) -> None:
     """In vLLM's own class, without the registry."""
     monkeypatch.setattr(CPUAttentionBackendImpl, "forward", NamedImpl.forward)
-    found = _wrapper_of.__wrapped__("CPU_ATTN", CPU_ATTN.value)
+    found = wrappers._wrapper_of.__wrapped__("CPU_ATTN", CPU_ATTN.value)
     assert found is CPUAttentionBackend
     assert "CPUAttentionBackendImpl.forward is another plugin's" in caplog.text
 
