@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from hk_backend.ops import linear, pack_weight
 from hk_backend.terms.weight_format import FORMATS, ROTATED
 from tests.cpu.interpreter import semantics
 from tests.ops.linear_cases import KINDS, Case, Layer, make
@@ -75,6 +76,29 @@ def test_scales_of_blocks_of_columns(isa: str) -> None:
     """Columns 0 to 127 and those after them have scales of their own."""
     for activations in ("none", "token_block"):
         exact(Case("fp8_e4m3fn", activations, "block", m=34, n=131, k=264))
+
+
+def test_every_code_of_eight_bits(isa: str) -> None:
+    """Rows that pick one element each show what codes become, scaled or not.
+
+    Scales of a panel's 32 columns are added to bfloat16's exponents if all are moderate: those of
+    the first panel are, not those of the second. Products below the least normal number may be
+    zero.
+    """
+    codes = torch.arange(256, dtype=torch.uint8)[(torch.arange(256) & 0x7F) != 0x7F]
+    codes = torch.cat([codes, codes[:2]]).reshape(8, 32).repeat(8, 1)
+    picked = torch.eye(32, dtype=torch.bfloat16)
+    values = codes.view(torch.float8_e4m3fn).double()
+    plain = pack_weight(codes.view(torch.float8_e4m3fn), "fp8_e4m3fn", torch.ones(64, 1))
+    assert torch.equal(linear(picked, plain, out_dtype=torch.float32).double(), values.T)
+    moderate, others = [-100, -99, -1, 0, 1, 99, 100], [-127, -120, -101, 0, 1, 101, 118]
+    powers = torch.tensor([*(moderate * 5)[:32], *(others * 5)[:32]])
+    scales = (powers + 127).to(torch.uint8)[:, None]
+    scaled = pack_weight(codes.view(torch.float8_e4m3fn), "mxfp8", scales)
+    expected = values.T * 2.0**powers
+    found = linear(picked, scaled, out_dtype=torch.float32).double()
+    flushed = (found == 0) & (expected.abs() < SMALLEST_NORMAL)
+    assert ((found == expected) | flushed).all()
 
 
 def test_denormals_are_zero(isa: str) -> None:

@@ -14,6 +14,7 @@
 #include <type_traits>
 
 #include "common/amx_gemm.hpp"
+#include "formats/byte_pairs.hpp"
 #include "linear/many_floats.hpp"
 #include "linear/row_form.hpp"
 
@@ -23,26 +24,40 @@ namespace hk::cpu::HK_ISA {
 
 constexpr int64_t kSlabsPerScale = kScaleBlock / kSlabK;
 
-// The pairs of a panel. Scales of mx blocks are powers of two: bfloat16 holds each product.
+// The pairs of a slab by way of float32. Scales of mx blocks are powers of two: bfloat16 holds each
+// product.
+template <class W>
+HK_INLINE void expand_slab(const uint8_t* slab, uint16_t* out) {
+  vec scale[NV] = {}, even[NV];
+  if constexpr (W::mx) column_scales<W>(slab, scale);
+  for_each_k<W>(slab, [&](int64_t k, const vec(&w)[NV]) HK_INLINED {
+    for (int v = 0; v < NV; ++v) {
+      vec x = w[v];
+      if constexpr (W::factor != 1.0f) x *= splat(W::factor);
+      if constexpr (W::mx) x *= scale[v];
+      if (k % 2 == 0) {
+        even[v] = x;
+      } else {
+        const ivec pairs = exact_pairs(even[v], x);
+        std::memcpy(out + (k - 1) * NR + 2 * v * VL, &pairs, sizeof(pairs));
+      }
+    }
+  });
+}
+template <class Small, bool mx>
+HK_INLINE void expand_bytes(ByteWeight<Small, mx>, const uint8_t* slab, uint16_t* out) {
+  if (mx && !scales_are_moderate(slab)) return expand_slab<ByteWeight<Small, mx>>(slab, out);
+  expand_byte_pairs<Small, mx>(slab, out);
+}
+
+// The pairs of a panel.
 template <class W>
 void expand_pairs(const uint8_t* slab, int64_t slabs, uint16_t* out) {
-  for (int64_t s = 0; s < slabs; ++s, slab += W::slab_bytes) {
-    vec scale[NV] = {}, even[NV];
-    if constexpr (W::mx) column_scales<W>(slab, scale);
-    for_each_k<W>(slab, [&](int64_t k, const vec(&w)[NV]) HK_INLINED {
-      for (int v = 0; v < NV; ++v) {
-        vec x = w[v];
-        if constexpr (W::factor != 1.0f) x *= splat(W::factor);
-        if constexpr (W::mx) x *= scale[v];
-        if (k % 2 == 0) {
-          even[v] = x;
-        } else {
-          const ivec pairs = exact_pairs(even[v], x);
-          std::memcpy(out + (k - 1) * NR + 2 * v * VL, &pairs, sizeof(pairs));
-        }
-      }
-    });
-    out += kSlabK * NR;
+  for (int64_t s = 0; s < slabs; ++s, slab += W::slab_bytes, out += kSlabK * NR) {
+    if constexpr (requires { expand_bytes(W{}, slab, out); })
+      expand_bytes(W{}, slab, out);
+    else
+      expand_slab<W>(slab, out);
   }
 }
 
