@@ -50,7 +50,7 @@ struct BytePairs {
   static HK_INLINE __m512i columns(__m512i stored) {
     return _mm512_shuffle_i64x2(stored, stored, half ? 0xfa : 0x50);
   }
-  // Of an even lane the first four columns, of an odd one the last four: each column's element k,
+  // An even lane takes its first four columns, an odd one its last four: each column's element k,
   // then k + 1, in the upper bytes of words.
   static HK_INLINE __m512i upper_bytes() {
     const __m256i two_lanes =
