@@ -19,6 +19,7 @@ from tests.kernels.cover import family
 from tests.kernels.source_mutants import WEIGHTS, SourceMutant
 from tests.ops.cases import Call, Case, make
 from tests.ops.oracle import close
+from tests.proof.kernel_digest import companions
 
 MERGE = "csrc/kernels/attention_merge.hip"
 PART = selected("attention_prefill", dtype="bf16", head_size=64, keys="paged", mask="part")
@@ -31,8 +32,7 @@ LOW, HIGH_SINKS = (Case(((5, 570),), 2, 1), Case(((5, 570),), 2, 1, sinks=True))
 JOINED = {
     merging(entry): entry for entry in family("attention_prefill") if entry.facts["mask"] == "part"
 }
-"""A kernel for parts by each kernel that joins them. They run in every `make test`: no record of a
-kernel for parts knows the digest of the one that joins its parts."""
+"""A kernel for parts by each kernel that joins them."""
 NUMBERS = (1, 2, 8, 9, 17)
 """Of parts: some, and more than the kernel loads at once."""
 MUTANTS = (
@@ -52,8 +52,10 @@ MUTANTS = (
 )
 
 
-def test_every_kernel_that_joins_parts_is_run() -> None:
+def test_every_kernel_that_joins_parts_is_proved() -> None:
+    """A record of a kernel for parts knows the digest of the one that joins them."""
     assert set(JOINED) == set(family("attention_merge"))
+    assert all(companions(entry) == [merge] for merge, entry in JOINED.items())
 
 
 def launch(case: Case, number: int, entry: KernelEntry = PART) -> Launch:
@@ -98,6 +100,7 @@ def test_scores_and_sinks_that_decide(number: int) -> None:
     passes(high_sinks(number))
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("number", NUMBERS)
 @pytest.mark.parametrize("case", CASES, ids=["ragged", "full"])
 @pytest.mark.parametrize("entry", JOINED.values(), ids=[entry.name for entry in JOINED])

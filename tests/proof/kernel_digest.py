@@ -2,7 +2,8 @@
 
 Two kernels with the same instructions, descriptor, arguments and launch share a digest, whatever
 their names are: what is proved of one is proved of the other. A check that is not about a type may
-ask for the digest without types: then the fp16 kernel shares the digest of its bf16 twin.
+ask for the digest without types: then the fp16 kernel shares the digest of its bf16 twin. A kernel
+whose result another one completes has that one's digest in its own.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import functools
 import hashlib
 
 from hk_backend import _emulator
-from hk_backend.kernels import KernelEntry
+from hk_backend.kernels import KernelEntry, catalogue
+from hk_backend.kernels.masks import PARTS
 from hk_backend.kernels.toolchain.elf import Elf
 
 LENGTH = 16
@@ -61,4 +63,15 @@ def kernel_digest(entry: KernelEntry, *, with_types: bool = True) -> str:
     if not with_types:
         code = code.replace("bf16", "f16")
     launch = (entry.arch, entry.grid_formula, entry.block, entry.dynamic_lds, entry.tile)
-    return digest(code, bytes(descriptor), repr(entry.arguments), repr(launch))
+    rest = (kernel_digest(other, with_types=with_types) for other in companions(entry))
+    return digest(code, bytes(descriptor), repr(entry.arguments), repr(launch), *rest)
+
+
+def companions(entry: KernelEntry) -> list[KernelEntry]:
+    """The kernels without which `entry` has no result: the one that joins the parts it leaves."""
+    if entry.facts.get("mask") not in PARTS:
+        return []
+    facts = {name: entry.facts[name] for name in ("dtype", "head_size")}
+    found = catalogue(entry.arch).select("attention_merge", **facts)
+    assert isinstance(found, KernelEntry), found
+    return [found]

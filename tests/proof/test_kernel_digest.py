@@ -10,9 +10,11 @@ import pytest
 from hk_backend.kernels import KernelEntry, catalogue
 from hk_backend.kernels.toolchain.elf import Elf
 from tests.kernels.test_gemm_mutants import entry_with
-from tests.proof.kernel_digest import instructions, kernel_digest, mnemonics
+from tests.proof import kernel_digest as module
+from tests.proof.kernel_digest import companions, instructions, kernel_digest, mnemonics
 
 BF16, F16 = (catalogue("gfx950").kernel(f"gemm_{type}_128x64") for type in ("bf16", "f16"))
+PART = catalogue("gfx950").kernel("attention_prefill_bf16_d64_packed_part")
 
 
 def test_twins_of_two_types_share_the_digest_without_types() -> None:
@@ -49,6 +51,20 @@ def test_a_byte_that_was_flipped_matters(symbol: str, offset: int, tmp_path: Pat
     assert kernel_digest(entry_with(BF16, bytes(code), tmp_path / "gemm.hsaco")) != kernel_digest(
         BF16
     )
+
+
+def test_the_kernel_that_joins_parts_matters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry, (merge,) = PART, companions(PART)
+    whole = kernel_digest(entry)
+    code = bytearray(merge.code_object())
+    code[code.index(Elf(bytes(code)).symbol_bytes(merge.symbol)) + 64] ^= 1
+    other = entry_with(merge, bytes(code), tmp_path / "merge.hsaco")
+    monkeypatch.setattr(module, "companions", lambda kernel: [other] if kernel == entry else [])
+    kernel_digest.cache_clear()
+    assert kernel_digest(entry) != whole
+    kernel_digest.cache_clear()
 
 
 def test_mnemonics_are_those_of_the_semantics() -> None:
