@@ -21,6 +21,7 @@ import pytest
 from hk_backend import machine
 from hk_backend.devices.cpu.isas import LIMITS, usable_isas
 from hk_backend.routing import metrics_directory
+from tests import forked
 from tests.budget import Ledger
 from tests.install.pythons import builds
 from tests.proof import plugin
@@ -51,6 +52,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header() -> str:
     return f"cases are drawn by {VARIABLE}={seed()}"
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Generator[forked.Programs, None, None]:
+    """Programs in processes of their own, with torch and the operators imported."""
+    with forked.programs(tmp_path_factory.mktemp("programs")) as found:
+        yield found
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -57,14 +57,16 @@ compiled to the same instructions."""
 
 
 def needed() -> Iterator[Sample]:
-    """Every sample of a level that this process cannot run itself, and the first one of others.
+    """Every sample of a level that this process cannot run itself, and a small one of others.
 
     There tests/ops runs on the processor, and the sample shows that the emulated one agrees.
     """
     seen: set[str] = set()
     for sample in SAMPLES:
-        if sample.level not in seen or sample.level not in usable_isas():
+        if sample.level not in usable_isas():
             yield sample
+        elif sample.level not in seen:
+            yield replace(sample, tests=2, kernels={"multiply"})
         seen.add(sample.level)
 
 

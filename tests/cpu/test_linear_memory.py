@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
+
+from tests.forked import Programs
 
 PROGRAM = """
 import torch
@@ -38,14 +39,11 @@ print(growth(lambda: linear(rows, tall)))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_nothing_grows_beside_the_results() -> None:
+def test_nothing_grows_beside_the_results(programs: Programs) -> None:
     """Float32 copies would take 64 MiB (the 4096 x 4096 weight, or 16384 rows of 1024), or 32 (the
     weight of 8192 columns); a bfloat16 copy of the transposed weight 32."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    packed, transposed, many_rows, many_columns = (int(n) / 2**20 for n in done.stdout.split())
+    grown = programs.check(PROGRAM).split()
+    packed, transposed, many_rows, many_columns = (int(n) / 2**20 for n in grown)
     for weight in (packed, transposed):
         assert 31 < weight < 34, "32 MiB are the packed weight itself"
     assert many_rows < 12  # the result, half a mebibyte, and four of prepared rows per thread

@@ -117,8 +117,8 @@ def proved(entries: Sequence[KernelEntry], *, with_types: bool = True) -> Any:
     return decorate
 
 
-def of_each_kind(name: str, cases: Mapping[str, Sequence[Any]]) -> Iterator[Any]:
-    """Every case; all but one of each kind, which is drawn, are marked slow.
+def of_some_kinds(name: str, number: int, cases: Mapping[str, Sequence[Any]]) -> list[Any]:
+    """Every case; all are marked slow but `number` of them, each of another kind, that are drawn.
 
     Args:
         cases: a test's arguments by the case's name, which is "kind" or "kind: what of it".
@@ -127,9 +127,11 @@ def of_each_kind(name: str, cases: Mapping[str, Sequence[Any]]) -> Iterator[Any]
     for case in cases:
         kinds.setdefault(case.partition(":")[0], []).append(case)
     generator = draw(name)
-    drawn = {generator.choice(of_kind) for of_kind in kinds.values()}
-    for case, values in cases.items():
-        yield pytest.param(*values, id=case, marks=[] if case in drawn else pytest.mark.slow)
+    drawn = {generator.choice(kinds[kind]) for kind in generator.sample(list(kinds), number)}
+    return [
+        pytest.param(*values, id=case, marks=[] if case in drawn else pytest.mark.slow)
+        for case, values in cases.items()
+    ]
 
 
 def params(rows: Sequence[tuple[KernelEntry, Row]]) -> Iterator[Any]:

@@ -315,6 +315,14 @@ def launch(entry: KernelEntry, case: Case) -> Launch:
     return Launch(entry, case)
 
 
+def changed(mutant: SourceMutant) -> str:
+    """The mutant's file. Raises `ValueError` if the text to change does not occur once."""
+    text = (build.ROOT / mutant.file).read_text()
+    if text.count(mutant.old) != 1:
+        raise ValueError(f"{mutant.name}: {mutant.old!r} occurs {text.count(mutant.old)} times")
+    return text.replace(mutant.old, mutant.new)
+
+
 def compile_mutant(
     mutant: SourceMutant | None, folder: Path, tools: Toolchain, entries: Sequence[KernelEntry]
 ) -> bytes:
@@ -329,11 +337,7 @@ def compile_mutant(
     family = catalogue(entries[0].arch).families[entries[0].operator]
     remove_kernels(folder / kernel, [entry for entry in family if entry not in entries])
     if mutant is not None:
-        path = folder / mutant.file
-        text = path.read_text()
-        if text.count(mutant.old) != 1:
-            raise ValueError(f"{mutant.name}: {mutant.old!r} occurs {text.count(mutant.old)} times")
-        path.write_text(text.replace(mutant.old, mutant.new))
+        (folder / mutant.file).write_text(changed(mutant))
     output = folder / "mutant.co"
     tools.run("clang++", *FLAGS, "--offload-arch=gfx950", kernel, "-o", output, cwd=folder)
     return output.read_bytes()

@@ -15,7 +15,7 @@ from hk_backend.kernels.toolchain.compiler import Toolchain
 from tests.kernels import source_mutants
 from tests.kernels.attention_launch import Launch, bits, kernels, merging, parts_of, passes
 from tests.kernels.catalogues import selected
-from tests.kernels.cover import family
+from tests.kernels.cover import family, of_some_kinds
 from tests.kernels.source_mutants import WEIGHTS, SourceMutant
 from tests.ops.cases import Call, Case, make
 from tests.ops.oracle import close
@@ -50,6 +50,8 @@ MUTANTS = (
     SourceMutant("the sink's weight alone", WEIGHTS, "kept * __builtin", "__builtin"),
     SourceMutant("without the scale", MERGE, "factor = Scale(", "factor = Scale(2 * "),
 )
+DRAWN = 2
+"""Mutants that a run judges."""
 
 
 def test_every_kernel_that_joins_parts_is_proved() -> None:
@@ -64,7 +66,12 @@ def launch(case: Case, number: int, entry: KernelEntry = PART) -> Launch:
     return found
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_what_a_mutant_changes_is_there() -> None:
+    for mutant in MUTANTS:
+        source_mutants.changed(mutant)
+
+
+@pytest.mark.parametrize("mutant", of_some_kinds("merge", DRAWN, {m.name: [m] for m in MUTANTS}))
 def test_mutants_of_the_source(mutant: SourceMutant, tmp_path: Path, tools: Toolchain) -> None:
     code = source_mutants.compile_mutant(mutant, tmp_path, tools, [merging(PART)])
     launches = [*(launch(case, 9) for case in CASES), all_scores_low(9), high_sinks(9)]

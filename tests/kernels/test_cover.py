@@ -9,7 +9,7 @@ import pytest
 
 from hk_backend.kernels import KernelEntry, arches, catalogue
 from tests import seed
-from tests.kernels.cover import Row, cover, covered, facts_of, family, of_each_kind, pairwise
+from tests.kernels.cover import Row, cover, covered, facts_of, family, of_some_kinds, pairwise
 
 AXES: list[tuple[Any, ...]] = [(0, 1, 2, 3), ("a", "b"), (None, 0.5, 2.0), (False, True), (7,)]
 
@@ -94,15 +94,15 @@ def test_a_family_is_of_every_arch() -> None:
     assert {"attention_prefill", "gemm", "quantize_fp8"} <= operators
 
 
-def test_one_case_of_each_kind_is_not_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_case_of_some_kinds_is_not_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = {name: [name] for name in ("a: 1", "a: 2", "a: 3", "b", "c: 1")}
     found = set()
     for commit in range(30):
         monkeypatch.setenv(seed.VARIABLE, str(commit))
-        rows = list(of_each_kind("any", cases))
+        rows = of_some_kinds("any", 2, cases)
         assert [row.id for row in rows] == list(cases)
         assert [list(row.values) for row in rows] == list(cases.values())
         drawn = [row.id for row in rows if not row.marks]
-        assert [name[0] for name in drawn] == ["a", "b", "c"]
+        assert len({name[0] for name in drawn}) == len(drawn) == 2
         found.update(drawn)
     assert found == set(cases), "every case is drawn by some commit"

@@ -96,9 +96,8 @@ def test_rows_name_the_shapes_that_their_instructions_have() -> None:
         assert shape in row.kernel
 
 
-@pytest.mark.parametrize("entry", KERNELS, ids=lambda entry: f"{entry.name}-{entry.arch}")
-def test_no_spills(entry: KernelEntry) -> None:
-    assert (entry.spills, entry.scratch) == (0, 0)
+def test_no_spills() -> None:
+    assert [entry.name for entry in KERNELS if entry.spills or entry.scratch] == []
 
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])

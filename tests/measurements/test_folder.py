@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from hk_backend.config import get_config
 from hk_backend.measurements import folder
 from hk_backend.measurements.machine import build_of, this_machine
 from hk_backend.terms.measurements import Machine, MeasuredLayer, Measurements, Times
+from tests.forked import Programs
 
 HERE = Machine(processor="CPU (R) 9000", torch="2.9", hk_backend="1.0", build="abc", threads=4)
 
@@ -144,12 +144,9 @@ for number in range(25):
 """
 
 
-def test_two_processes_lose_nothing_of_each_other() -> None:
-    writers = [
-        subprocess.Popen([sys.executable, "-c", WRITER, name], env=dict(os.environ))
-        for name in ("one", "two")
-    ]
-    assert [writer.wait() for writer in writers] == [0, 0]
+def test_two_processes_lose_nothing_of_each_other(programs: Programs) -> None:
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(partial(programs.check, WRITER), ("one", "two")))
     names = {each.layer for each in folder.read(HERE).layers}
     assert names == {f"{name} {number}" for name in ("one", "two") for number in range(25)}
 

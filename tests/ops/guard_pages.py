@@ -10,6 +10,7 @@ from itertools import product
 
 import torch
 
+from hk_backend.devices import device_for
 from hk_backend.ops import CacheView, PagedKV, attention_prefill, merge_attention
 from tests.ops import layouts
 from tests.ops.cases import Case, make
@@ -97,7 +98,7 @@ def main() -> None:
                         run(case.but(lengths=lengths, layout=layout, block_size=size), side)
                 if dtype in DTYPES:
                     merge(side, dtype, head_size)
-    print(len(_maps), "guarded tensors")
+    print(len(_maps), "guarded tensors on", device_for("cpu").name)
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ def main() -> None:
         for dtype in FLOAT_DTYPES:
             for k in (1, 7, 32, 96, 130):
                 quantise(dtype, k, side)
-    print(len(guard_pages._maps), "guarded tensors")
+    print(len(guard_pages._maps), "guarded tensors on", device_for("cpu").name)
 
 
 if __name__ == "__main__":

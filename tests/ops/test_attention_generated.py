@@ -14,12 +14,12 @@ from tests.ops.strategies import cases, generated
 @example(Case(lengths=((0, 0),), after=2))
 @example(Case(lengths=((1, 1),), num_heads=1))
 @given(cases())
-@generated(examples=400)
+@generated(examples=200)
 def test_any_call(case: Case) -> None:
     check(make(case))
 
 
 @given(cases())
-@generated(examples=40)
+@generated(examples=20)
 def test_any_call_on_every_instruction_set(isa: str, case: Case) -> None:
     check(make(case))

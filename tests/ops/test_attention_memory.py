@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -11,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.forked import Programs
 from tests.ops.cases import Call, Case, make, nan
 from tests.ops.oracle import check, expected
 from tests.ops.strategies import DTYPES, generated
@@ -183,7 +182,7 @@ def test_a_bad_cache_slot_reaches_only_rows_that_see_it(layout: str, isa: str) -
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_no_temporary_grows_with_the_square_of_the_length(causal: bool) -> None:
+def test_no_temporary_grows_with_the_square_of_the_length(causal: bool, programs: Programs) -> None:
     """8192 tokens: one head's scores would take 256 MiB. Run in a process of its own."""
     program = f"""
 import torch
@@ -207,8 +206,4 @@ before = memory("VmRSS")
 assert run(8192).isfinite().all()
 print(memory("VmHWM") - before)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert 2**20 < int(done.stdout) < 2**25  # the tensors alone are two mebibytes
+    assert 2**20 < int(programs.check(program)) < 2**25  # the tensors alone are two mebibytes

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -15,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 from hk_backend.ops import attention_prefill
+from tests.forked import Programs
 from tests.ops.cases import Call, Case, make
 from tests.ops.layouts import LAYOUTS
 from tests.ops.oracle import check, expected
@@ -194,7 +193,7 @@ def long_cases(draw: DrawFn) -> Case:
 
 
 @given(long_cases(), st.sampled_from((2, 5, 12, 40)), st.sampled_from((1, 2**10, 2**13)))
-@generated(examples=150)
+@generated(examples=75)
 def test_any_long_call(threads: None, case: Case, count: int, split_elements: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("hk_backend.devices.cpu.attention.SPLIT_ELEMENTS", split_elements)
@@ -203,12 +202,12 @@ def test_any_long_call(threads: None, case: Case, count: int, split_elements: in
 
 
 @given(cases())
-@generated(examples=40)
+@generated(examples=20)
 def test_any_call_on_every_instruction_set(tiny_splits: None, isa: str, case: Case) -> None:
     check(make(case))
 
 
-def test_partial_results_are_bounded() -> None:
+def test_partial_results_are_bounded(programs: Programs) -> None:
     """Whatever the keys, and a share for each thread. In a process of its own."""
     program = """
 import torch
@@ -232,11 +231,7 @@ def run(keys):  # seven blocks of rows for eight threads: the most that is split
 
 print(run(4096), run(4 * 4096))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    first, second = map(int, done.stdout.split())
+    first, second = map(int, programs.check(program).split())
     partial = 2**24  # eight or nine splits of 1792 rows
     assert partial < first < 8 * 5 * 2**20  # and for each thread the buffer of an item
     assert second < first

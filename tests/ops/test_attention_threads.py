@@ -3,14 +3,13 @@ unless keys are split over them (test_attention_splits.py)."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 from hk_backend.ops import attention_prefill, merge_attention
+from tests.forked import Programs
 from tests.ops.cases import Case, make
 from tests.ops.oracle import check_result, expected
 
@@ -66,7 +65,7 @@ def test_calls_from_several_python_threads_at_once(isa: str) -> None:
         check_result(want, out, lse, out)
 
 
-def test_no_thread_beside_those_of_torch() -> None:
+def test_no_thread_beside_those_of_torch(programs: Programs) -> None:
     """One pool in the process: a call adds no thread once torch has as many as it was told."""
     program = """
 import os, torch
@@ -92,7 +91,4 @@ assert pool == alone + 2, (alone, pool)
 run()
 assert alive() == pool, (pool, alive())
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    programs.check(program)

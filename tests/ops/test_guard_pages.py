@@ -2,47 +2,33 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-
-
-def run(program: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *arguments, program],
-        cwd=ROOT,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+from tests.forked import Programs
 
 
 @pytest.mark.parametrize(
     ("program", "at_least"), [("guard_pages", 2000), ("linear_guard_pages", 1000)]
 )
-def test_nothing_outside_the_tensors_is_touched(program: str, at_least: int, isa: str) -> None:
-    done = run(f"tests.ops.{program}", "-m", HK_DEVICE=f"cpu:{isa}", OMP_NUM_THREADS="1")
-    assert done.returncode == 0, f"ended by {done.returncode}: {done.stderr[-2000:]}"
-    guarded, _, rest = done.stdout.partition(" ")
-    assert rest.strip() == "guarded tensors"
+def test_nothing_outside_the_tensors_is_touched(
+    program: str, at_least: int, isa: str, programs: Programs
+) -> None:
+    printed = programs.check(Path(__file__).with_name(f"{program}.py"), HK_DEVICE=f"cpu:{isa}")
+    guarded, used = printed.splitlines()[-1].split(" guarded tensors on ")
+    assert used == f"cpu:{isa}"
     assert int(guarded) > at_least
 
 
-def test_a_touched_guard_page_ends_the_program() -> None:
+def test_a_touched_guard_page_ends_the_program(programs: Programs) -> None:
     """The control: one element past a guarded tensor."""
-    done = run(
+    done = programs.run(
         "import torch\n"
         "from tests.ops.guard_pages import guarded\n"
         "x = guarded(torch.ones(100), 'after')\n"
         "print(float(x.sum()), flush=True)\n"
-        "x.as_strided((1,), (1,), x.storage_offset() + 100).item()",
-        "-c",
+        "x.as_strided((1,), (1,), x.storage_offset() + 100).item()"
     )
-    assert done.stdout == "100.0\n", done.stderr
-    assert done.returncode < 0
+    assert done.printed == "100.0\n", done.log
+    assert done.exit_code < 0

@@ -26,6 +26,11 @@ _ROW = re.compile(r'\{ ?0x[0-9a-f]+ ?, ?"(\w+)"[^{}]*\}')
 
 def emulator_digest(mnemonics: Iterable[str], folder: Path = EMULATOR) -> str:
     """The digest for a kernel with these opcodes (without _e32, _e64, ...)."""
+    return _digest(frozenset(mnemonics), folder)
+
+
+@functools.cache
+def _digest(mnemonics: frozenset[str], folder: Path) -> str:
     found = sources(folder)
     return digest(found.common, *(found.digest_of(name) for name in sorted(mnemonics)))
 

@@ -43,6 +43,7 @@ def instructions(entry: KernelEntry) -> tuple[str, ...]:
     return tuple(line for _, line in _emulator.disassemble(text, entry.arch))
 
 
+@functools.cache
 def mnemonics(entry: KernelEntry) -> frozenset[str]:
     """The kernel's opcodes by name, as the emulator's semantics know them."""
     return frozenset(_bare(line.split()[0]) for line in instructions(entry))

@@ -30,7 +30,7 @@ ONLY = "HK_TEST_PROOF_ONLY"
 FRESH = "HK_TEST_PROOF_FRESH"
 FOLDER = "HK_TEST_PROOF_RECORDS"
 """The folder of records, for tests of this plugin."""
-SAMPLE_SECONDS = 40.0
+SAMPLE_SECONDS = 20.0
 """Recorded seconds of the proofs that `make test` repeats."""
 PROPERTY = "proof"
 DIFFERENT = 7

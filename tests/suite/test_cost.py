@@ -12,6 +12,7 @@ import pytest
 from tests.models import ROOT
 from tests.suite.cost import (
     BUDGET,
+    FAILS_AT,
     ZEN_4_SPEED,
     Cost,
     emulator_speed,
@@ -72,7 +73,10 @@ def spent(core_minutes: float, speed: float = ZEN_4_SPEED) -> Cost:
 def test_the_budget_is_the_processor_s(faster: float) -> None:
     budget, speed = BUDGET / faster, faster * ZEN_4_SPEED
     assert spent(budget, speed).verdict().startswith(f"{budget:.1f} core-minutes of a budget of ")
-    assert spent(budget + 0.1, speed).verdict().startswith("WARNING: over the budget: ")
+    over = spent(FAILS_AT * budget, speed)
+    assert (over.verdict().partition(":")[0], over.fails) == ("WARNING", False)
+    failed = spent(FAILS_AT * budget + 0.1, speed)
+    assert (failed.verdict().partition(":")[0], failed.fails) == ("FAILED cost", True)
 
 
 def test_the_table_has_parts_and_the_most_expensive_files() -> None:

@@ -85,3 +85,22 @@ def test_the_held_sample_runs_where_the_processor_has_more(
     monkeypatch.setattr(command, "problem", lambda isa: "" if isa == "avx2" else "another")
     assert run(monkeypatch, "--held") == 0
     assert (logs / "last").exists() == runs
+
+
+def test_a_run_above_twice_its_budget_fails(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only the whole of `make test` is judged."""
+    monkeypatch.setattr(command, "emulator_speed", lambda: 1e12 * ZEN_4_SPEED)
+    assert run(monkeypatch) == 1
+    out = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("FAILED cost: more than 2 budgets: ") for line in out)
+    assert out[-1] == "1 passed, 0 failed, 0 skipped"
+    speeds = iter((1e12 * ZEN_4_SPEED, ZEN_4_SPEED))  # slower at the end than it began
+    monkeypatch.setattr(command, "emulator_speed", speeds.__next__)
+    assert run(monkeypatch) == 0
+    monkeypatch.setattr(command, "emulator_speed", lambda: 1e12 * ZEN_4_SPEED)
+    assert run(monkeypatch, "--slow") == 0
+    monkeypatch.setenv("PYTEST_ARGS", str(logs.parent / "test_it.py") + f" --rootdir={logs.parent}")
+    assert run(monkeypatch) == 0
+    assert "FAILED cost" not in capsys.readouterr().out

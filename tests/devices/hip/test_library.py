@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import pytest
 from hk_backend.devices.base import DeviceError
 from hk_backend.devices.hip import library
 from hk_backend.devices.hip.emulated import LIBRARY
-from tests.models import ROOT
+from tests.devices.hip import process
+from tests.forked import Programs, programs
 
 
 @pytest.fixture(scope="module")
@@ -35,19 +37,17 @@ def decoy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(*mapped: Path | str, path: Path | None = None) -> dict[str, Any]:
-    environment = dict(os.environ, PYTHONPATH=str(ROOT))
-    if path is not None:
-        environment["LD_LIBRARY_PATH"] = str(path)
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.devices.hip.process", *map(str, mapped)],
-        env=environment,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    result: dict[str, Any] = json.loads(done.stdout)
+@pytest.fixture(scope="module")
+def beside(decoy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
+    """Programs whose dynamic linker finds the decoy."""
+    with programs(tmp_path_factory.mktemp("beside"), LD_LIBRARY_PATH=str(decoy)) as found:
+        yield found
+
+
+def run(programs: Programs, *mapped: Path | str) -> dict[str, Any]:
+    """What tests/devices/hip/process.py says of these libraries."""
+    printed = programs.check(Path(process.__file__), *map(str, mapped))
+    result: dict[str, Any] = json.loads(printed)
     return result
 
 
@@ -80,33 +80,35 @@ def user_of(runtime: Path, folder: Path) -> Path:
     return user
 
 
-def test_torch_without_hip_has_none(decoy: Path) -> None:
-    result = run(path=decoy)
+def test_torch_without_hip_has_none(decoy: Path, beside: Programs) -> None:
+    result = run(beside)
     assert result["used"] is None
     assert "uses no HIP runtime: torch is not a ROCm build" in result["error"]
     assert not (decoy / "opened").exists()
 
 
-def test_a_mapped_one_that_torch_does_not_use_is_none(decoy: Path, tmp_path: Path) -> None:
+def test_a_mapped_one_that_torch_does_not_use_is_none(tmp_path: Path, beside: Programs) -> None:
     """Streams and memory of one runtime mean nothing to another."""
-    result = run(emulated_as(tmp_path / "libamdhip64.so"), path=decoy)
+    result = run(beside, emulated_as(tmp_path / "libamdhip64.so"))
     assert result["used"] is None
     assert "uses no HIP runtime" in result["error"]
 
 
 @pytest.mark.parametrize("name", ["libamdhip64.so", "libamdhip64.so.7", "libamdhip64-0a1b2c3d.so"])
-def test_the_one_that_torch_uses_is_used(name: str, decoy: Path, tmp_path: Path) -> None:
+def test_the_one_that_torch_uses_is_used(
+    name: str, decoy: Path, tmp_path: Path, beside: Programs
+) -> None:
     path = emulated_as(tmp_path / "rocm" / name)
-    result = run("--user", user_of(path, tmp_path), path=decoy)
+    result = run(beside, "--user", user_of(path, tmp_path))
     assert result["used"] == str(path)
     assert result["error"] == ""
     assert not (decoy / "opened").exists()
     assert [loaded for loaded in result["mapped"] if "amdhip64" in loaded] == [str(path)]
 
 
-def test_of_two_mapped_ones_torchs_is_used(tmp_path: Path) -> None:
+def test_of_two_mapped_ones_torchs_is_used(tmp_path: Path, beside: Programs) -> None:
     other, torchs = (emulated_as(tmp_path / n / "libamdhip64.so") for n in ("other", "torch"))
-    result = run(other, "--user", user_of(torchs, tmp_path))
+    result = run(beside, other, "--user", user_of(torchs, tmp_path))
     assert result["used"] == str(torchs)
 
 
@@ -129,10 +131,12 @@ def rocm_of_pip(tmp_path: Path) -> tuple[Path, Path]:
     return runtime, extension
 
 
-def test_that_of_rocm_s_pip_packages_is_used(rocm_of_pip: tuple[Path, Path], decoy: Path) -> None:
+def test_that_of_rocm_s_pip_packages_is_used(
+    rocm_of_pip: tuple[Path, Path], decoy: Path, beside: Programs
+) -> None:
     """The system's, first on the library path, is not opened for being of the same name."""
     runtime, extension = rocm_of_pip
-    result = run(runtime, "--user", extension, path=decoy)
+    result = run(beside, runtime, "--user", extension)
     assert (result["used"], result["error"]) == (str(runtime), "")
     assert result["source"] == "ROCm's pip packages"
     assert result["runtimes"] == [str(runtime)]
@@ -145,21 +149,28 @@ def test_a_torch_that_maps_the_system_s_has_the_system_s_used(
     """The control: unless the pip packages' is mapped first, torch's calls go to the system's."""
     system = emulated_as(tmp_path / "opt/rocm/lib/libamdhip64.so.7")
     _, extension = rocm_of_pip
-    result = run("--user", extension, path=system.parent)
+    done = subprocess.run(
+        [sys.executable, process.__file__, "--user", extension],
+        env={**os.environ, "LD_LIBRARY_PATH": str(system.parent)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    result = json.loads(done.stdout)
     assert (result["used"], result["source"]) == (str(system), "the system")
     assert result["runtimes"] == [str(system)]
 
 
-def test_a_second_one_is_named(tmp_path: Path) -> None:
+def test_a_second_one_is_named(tmp_path: Path, beside: Programs) -> None:
     """As where a library of another ROCm is preloaded: torch's is used, both are listed."""
     second = emulated_as(tmp_path / "opt/rocm/lib/libamdhip64.so.6")
     torchs = emulated_as(tmp_path / "torch/lib/libamdhip64.so")
-    result = run(second, "--user", user_of(torchs, tmp_path))
+    result = run(beside, second, "--user", user_of(torchs, tmp_path))
     assert (result["used"], result["source"]) == (str(torchs), "torch's wheel")
     assert result["runtimes"] == sorted(map(str, (second, torchs)))
 
 
-def test_one_that_is_too_old(tmp_path: Path) -> None:
+def test_one_that_is_too_old(tmp_path: Path, beside: Programs) -> None:
     """It launches kernels, and has nothing else of what is needed."""
     source, old = tmp_path / "old.cpp", tmp_path / "libamdhip64.so"
     source.write_text(
@@ -167,7 +178,7 @@ def test_one_that_is_too_old(tmp_path: Path) -> None:
         'extern "C" int hipGetDeviceCount(int*) { return 0; }\n'
     )
     subprocess.run(["c++", "-shared", "-fPIC", str(source), "-o", str(old)], check=True)
-    result = run("--user", user_of(old, tmp_path))
+    result = run(beside, "--user", user_of(old, tmp_path))
     assert result["used"] is None
     assert "libamdhip64.so has no hipGetDevice: ROCm 6 or newer is needed" in result["error"]
 

@@ -24,7 +24,7 @@ from tests.devices.hip.device import OnTheHost, SynchronisesInChecks
 from tests.devices.hip.test_device import BF16, KERNEL, LLAMA, run
 from tests.integration.shared.e2e.broken_kernels import one_wrong_exponential
 from tests.kernels.catalogues import selected, with_kernels
-from tests.kernels.cover import covered
+from tests.kernels.cover import covered, facts_of, pairwise
 from tests.ops.cases import Case, make
 from tests.ops.oracle import check_result, expected, nan
 from tests.ops.strategies import FP8_DTYPES
@@ -47,9 +47,39 @@ MASKS: tuple[dict[str, Any], ...] = (
 )
 
 
-@pytest.mark.parametrize(
-    ("dtype", "name"), [(BF16, "bf16"), pytest.param(torch.float16, "f16", marks=pytest.mark.slow)]
-)
+WHOLE = [
+    entry
+    for entry in catalogue("gfx950").families["attention_prefill"]
+    if entry.facts["mask"] not in PARTS
+]
+"""The kernels that a call selects by itself."""
+
+
+def test_the_self_check_passes_for_each_pair_of_facts(
+    library: EmulatedLibrary, streams: dict[int, int]
+) -> None:
+    """`make test-slow` asks every kernel (below)."""
+    device = SynchronisesInChecks(library, catalogue("gfx950"))
+    by_facts = {facts_of(entry): entry for entry in WHOLE if entry.facts["dtype"] == "bf16"}
+    axes = [sorted(set(values)) for values in zip(*by_facts, strict=True)]
+    drawn = [by_facts[row] for row in pairwise("self-checks", axes, list(by_facts))]
+    assert [why for e in drawn if (why := device.verify(attention, e, 0).why)] == []
+    assert library.report()["kernels"].keys() == {entry.symbol for entry in drawn}
+
+
+def test_a_kernel_is_checked_once_in_a_process(
+    library: EmulatedLibrary, streams: dict[int, int]
+) -> None:
+    device = SynchronisesInChecks(library, catalogue("gfx950"))
+    assert device.verdict(LLAMA)
+    launches = library.report()["kernels"]
+    assert launches
+    assert device.verdict(LLAMA)
+    assert library.report()["kernels"] == launches
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dtype", "name"), [(BF16, "bf16"), (torch.float16, "f16")])
 def test_the_self_check_passes_for_every_kernel(
     dtype: torch.dtype, name: str, library: EmulatedLibrary, streams: dict[int, int]
 ) -> None:
@@ -70,11 +100,7 @@ def test_the_self_check_passes_for_every_kernel(
         missing = (": not in the gfx950 kernels", ": the gfx950 kernels ")  # test_attention.py
         assert verdict or any(each in verdict.why for each in missing), verdict.why
     launches = library.report()["kernels"]
-    every = device.catalogue.families["attention_prefill"]
-    whole = (e for e in every if e.facts["mask"] not in PARTS and e.facts["dtype"] == name)
-    assert launches.keys() == {e.symbol for e in whole}
-    assert device.verdict(replace(LLAMA, dtype=dtype))
-    assert library.report()["kernels"] == launches, "checked once per process"
+    assert launches.keys() == {entry.symbol for entry in WHOLE if entry.facts["dtype"] == name}
 
 
 SHARING = [

@@ -4,14 +4,14 @@ allocator gives back what is freed."""
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 
 import pytest
 
+from tests.forked import Programs
+
 PROGRAM = """
-import json, sys
+import ctypes, json, sys
 import torch
 from hk_backend.engine.linear.packed_layer import pack_layer, release
 from hk_backend.ops import pack_weight
@@ -19,6 +19,7 @@ from hk_backend.ops import pack_weight
 LAYERS, N, K = 24, 2048, 2048
 format, activations = sys.argv[1:]
 torch.set_num_threads(1)
+assert ctypes.CDLL(None).mallopt(-3, 65536)  # M_MMAP_THRESHOLD: what is freed is given back
 
 def memory(field):
     with open("/proc/self/status") as status:
@@ -69,20 +70,11 @@ print(json.dumps({"released": model(False), "kept": model(True), "one": one / we
 )
 @pytest.mark.parametrize("device", ["cpu", "emulated:gfx950"])
 def test_a_model_is_packed_in_little_more_than_its_checkpoint(
-    device: str, format: str, activations: str
+    device: str, format: str, activations: str, programs: Programs
 ) -> None:
     """Layer by layer, each released at once; and beside a large weight only some of its rows are in
     memory a third time."""
-    environment = {"HK_DEVICE": device, "MALLOC_MMAP_THRESHOLD_": "65536"}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, format, activations],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = json.loads(programs.check(PROGRAM, format, activations, HK_DEVICE=device))
     assert 1.0 < found["released"] < 1.3, "of the checkpoint"
     assert found["kept"] > 1.9, "a model whose tensors are not released would be seen"
     assert 0.99 < found["one"] < 1.8, "of the weight: the packed one, and four times some rows"

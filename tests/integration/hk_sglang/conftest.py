@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -18,6 +21,17 @@ os.environ.setdefault("SGLANG_PLATFORM", "hk_cpu")  # SGLang reads it when it is
 def engine() -> LinearEngine:
     """What the shared tests of the linear route ask."""
     return linear_layers
+
+
+@pytest.fixture
+def elsewhere() -> Callable[[str], str]:
+    """Runs a program where HK has registered nothing; what it prints."""
+
+    def printed(program: str) -> str:
+        command = [sys.executable, "-c", program]
+        return subprocess.run(command, capture_output=True, check=True, text=True).stdout
+
+    return printed
 
 
 @pytest.fixture(params=CHECKPOINTS)

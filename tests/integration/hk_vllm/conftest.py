@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ import torch
 
 from hk_backend.routing.routes import RouteCounters, routes
 from tests.integration.hk_vllm import linear_layers
+from tests.integration.hk_vllm.imported import run_in_fork
+from tests.integration.shared.e2e.engine import Forks
 from tests.integration.shared.linear.engine import LinearEngine
 from tests.integration.shared.linear_checkpoints import CHECKPOINTS, Checkpoint
 
@@ -20,6 +23,20 @@ def counters() -> Iterator[RouteCounters]:
     routes.reset()
     yield routes.counters("attention")
     routes.reset()
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    """Of a process that has imported vLLM."""
+    forks = Forks("tests.integration.hk_vllm.imported", {})
+    yield forks
+    forks.stop()
+
+
+@pytest.fixture
+def elsewhere(forks: Forks, tmp_path: Path) -> Callable[[str], str]:
+    """Runs a program where HK has registered nothing; what it prints."""
+    return lambda program: run_in_fork(forks, program, tmp_path)
 
 
 @pytest.fixture(scope="session")

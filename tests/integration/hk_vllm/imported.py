@@ -7,6 +7,10 @@ import runpy
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # what it imports is ours
+    from tests.integration.shared.e2e.engine import Forks
 
 VLLM = ("vllm.v1.attention.backends.cpu_attn", "vllm.model_executor.layers.linear")
 
@@ -21,3 +25,12 @@ def prepare() -> None:
 def main(script: Path, printed: Path) -> None:
     with printed.open("w") as sink, redirect_stdout(sink):
         runpy.run_path(str(script))
+
+
+def run_in_fork(forks: Forks, code: str, folder: Path) -> str:
+    """What `code` prints where vLLM is imported, with HK on."""
+    script, printed, log = (folder / name for name in ("script.py", "printed.txt", "log.txt"))
+    script.write_text(code)
+    exit_code = forks.run(__name__, [script, printed], log, {"HK_BACKEND": "1"})
+    assert exit_code == 0, log.read_text()
+    return printed.read_text().strip()

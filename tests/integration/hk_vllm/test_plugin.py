@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from hk_backend.engine import loggers
 from hk_backend.engine.registration import RegisterError
 from hk_backend.engine.strict import StrictError
 from hk_backend.routing.routes import routes
+from tests.integration.hk_vllm.imported import run_in_fork
 from tests.integration.hk_vllm.restore import restored
 from tests.integration.shared.e2e.engine import Forks
 
@@ -64,24 +64,6 @@ def run_python(code: str, **environment: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[Forks]:
-    """Of a process that has imported vLLM."""
-    forks = Forks("tests.integration.hk_vllm.imported", {})
-    yield forks
-    forks.stop()
-
-
-def run_in_fork(forks: Forks, code: str, folder: Path) -> str:
-    """What `code` prints where vLLM is imported, with HK on."""
-    script, printed, log = (folder / name for name in ("script.py", "printed.txt", "log.txt"))
-    script.write_text(code)
-    environment = {"HK_BACKEND": "1"}
-    exit_code = forks.run("tests.integration.hk_vllm.imported", [script, printed], log, environment)
-    assert exit_code == 0, log.read_text()
-    return printed.read_text().strip()
 
 
 # -- off
@@ -306,36 +288,48 @@ def test_a_broken_extension(forks: Forks, tmp_path: Path) -> None:
 # -- in other processes
 
 
-def _path_in_child(found: Any) -> None:
+BY_THE_LOADER = """
+import multiprocessing, os
+from hk_backend.routing.metrics_directory import VARIABLE, share
+
+def load(found):
     from vllm.plugins import load_general_plugins
     from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
     load_general_plugins()
-    found.put((AttentionBackendEnum.CPU_ATTN.get_path(), os.environ.get("HK_METRICS_DIR")))
+    found.put((AttentionBackendEnum.CPU_ATTN.get_path(), os.environ[VARIABLE]))
+
+assert share()
+context = multiprocessing.get_context("fork")
+found = context.SimpleQueue()
+child = context.Process(target=load, args=(found,))
+child.start()
+path, directory = found.get()
+child.join()
+assert child.exitcode == 0
+assert directory == os.environ[VARIABLE]
+print(path)
+"""
 
 
-def test_in_a_spawned_process(environment: Callable[..., None]) -> None:
+def test_in_another_process(forks: Forks, tmp_path: Path) -> None:
     """Through vLLM's own loader and the installed entry point, as in the engine core."""
-    environment(HK_BACKEND="1")
-    register()
-    context = multiprocessing.get_context("spawn")
-    found = context.Queue()
-    child = context.Process(target=_path_in_child, args=(found,))
-    child.start()
-    path, metrics_directory = found.get(timeout=120)
-    child.join()
-    assert child.exitcode == 0
-    assert path == HK_PATH
-    assert metrics_directory == os.environ["HK_METRICS_DIR"]
+    assert run_in_fork(forks, BY_THE_LOADER, tmp_path) == HK_PATH
 
 
-def test_in_the_inspection_subprocess(environment: Callable[..., None]) -> None:
-    """vLLM inspects model classes in a subprocess that loads plugins, too."""
-    from vllm.model_executor.models.registry import _run_in_subprocess
+INSPECTION = """
+import io, pickle, sys, tempfile, types
+from vllm.model_executor.models import registry
+from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
-    environment(HK_BACKEND="1")
-    assert _run_in_subprocess(_custom_path) == HK_PATH
+with tempfile.NamedTemporaryFile() as answer:
+    asked = pickle.dumps((AttentionBackendEnum.CUSTOM.get_path, answer.name))
+    sys.stdin = types.SimpleNamespace(buffer=io.BytesIO(asked))
+    registry._run()
+    print(pickle.load(answer))
+"""
 
 
-def _custom_path() -> str:
-    return AttentionBackendEnum.CUSTOM.get_path()
+def test_in_the_inspection_subprocess(forks: Forks, tmp_path: Path) -> None:
+    """vLLM inspects model classes in a subprocess that loads plugins, too: what runs there."""
+    assert run_in_fork(forks, INSPECTION, tmp_path) == HK_PATH

@@ -70,12 +70,19 @@ Reader = Callable[[str], Served]
 class Forks:
     """The process that has imported an engine (forks.py), started with the first job.
 
-    `module`: what it prepares. `environment`: on top of a clean one, for the import and every job.
+    `module`: what it prepares. `environment`: on top of `base()`, a clean one, for the import
+    and every job.
     Jobs may come from several threads. It ends with this process, if not before.
     """
 
-    def __init__(self, module: str, environment: dict[str, str]) -> None:
+    def __init__(
+        self,
+        module: str,
+        environment: dict[str, str],
+        base: Callable[[], dict[str, str]] | None = None,
+    ) -> None:
         self._module, self._environment = module, environment
+        self._base = base or clean_environment
         self._lock = Lock()
         self._ends: dict[str, Future[int]] = {}
         self._connection: Any = None
@@ -89,7 +96,7 @@ class Forks:
         timeout: int = 900,
     ) -> int:
         """Call `main(*arguments)` of `module` in a fork; its exit code."""
-        environment = clean_environment() | self._environment | environment
+        environment = self._base() | self._environment | environment
         job = Job(module, [str(path) for path in arguments], str(log), environment, timeout)
         end: Future[int] = Future()
         with self._lock:
@@ -120,7 +127,7 @@ class Forks:
                     self._module,
                 ],
                 cwd=ROOT,
-                env=clean_environment() | self._environment,
+                env=self._base() | self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=subprocess.STDOUT,
