@@ -5,6 +5,7 @@ HK computes instead of them, so another plugin's code would silently not run.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -39,10 +40,13 @@ def foreign_method(owner: type, engine: str, *names: str) -> str:
 
 
 def _chain(function: Any) -> Iterator[Any]:
-    """A function, what it wraps, what that wraps, and so on."""
+    """A function, what it wraps or calls with fewer arguments, what that wraps, and so on."""
     while function is not None:
         yield function
-        function = getattr(function, "__wrapped__", None)
+        if isinstance(function, functools.partial):
+            function = function.func
+        else:
+            function = getattr(function, "__wrapped__", None)
 
 
 def _module_of(function: Any) -> str:

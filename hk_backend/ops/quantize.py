@@ -35,7 +35,8 @@ def quantize_fp8(
     224 (e4m3fnuz). Elements are `x * (1 / scale)`, in blocks of dynamic scales `x / scale`, all
     in float32, saturated at qmax and rounded to nearest even, exactly as `forward_native` of
     `QuantFP8` in vLLM (model_executor/layers/quantization/input_quant_fp8.py). NaN stays NaN; it
-    and an infinity make a dynamic group NaN, a given scale saturates infinities.
+    and an infinity make a dynamic group NaN, a given scale saturates infinities. The bytes are the
+    same with every version of torch, whose own conversion of large numbers has changed.
 
     Args:
         x: `[..., K]`, bfloat16, float16 or float32, any strides.

@@ -3,16 +3,17 @@ calibration text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import torch
 
+from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.gptq import Compensated, compensated
 from hk_backend.quantize.method import Method
-from hk_backend.quantize.observed import Observed
+from hk_backend.quantize.observed import Inputs, Observed
 from hk_backend.quantize.served import Serving
 from hk_backend.quantize.source import MERGED, Source
 from hk_backend.quantize.stream import Stream
@@ -56,22 +57,41 @@ class Calibration:
 
     def quantize(self, names: Iterable[str]) -> dict[str, Compensated]:
         """The projections `names` of the next layer, all on the inputs that the unquantised ones
-        give them."""
+        give them.
+
+        Raises:
+            QuantizeError: a weight is not finite, or what the layer computes is not.
+        """
         layer = self._stream.load(self._next)
         observed: dict[str, Observed] = {}
         for name in names:
             first = observed.get(SAME_INPUT.get(name, name))
-            inputs = first.inputs if first else None
             linear: Any = layer.get_submodule(name)
-            target = self._method.target(linear.weight, name)
-            observed[name] = Observed(target, linear.bias, self._serving_of(name), inputs)
+            target = self._method.target(linear.weight, self._name_of(name))
+            inputs = first.inputs if first else Inputs(target.shape[1], self._serving_of(name))
+            observed[name] = Observed(target, linear.bias, inputs)
             layer.set_submodule(name, observed[name])
         self._stream.forward(self._next, layer)
-        recipe = self._serving.recipe
-        return {
-            name: compensated(seen.target, seen.inputs.hessian(), recipe)
-            for name, seen in observed.items()
-        }
+        found: dict[str, Compensated] = {}
+        for inputs in dict.fromkeys(seen.inputs for seen in observed.values()):
+            sharing = [name for name, seen in observed.items() if seen.inputs is inputs]
+            found |= zip(sharing, self._compensated(sharing, observed), strict=True)
+        return {name: found[name] for name in observed}
+
+    def _compensated(
+        self, names: Sequence[str], observed: Mapping[str, Observed]
+    ) -> list[Compensated]:
+        """The projections `names`, which share an input."""
+        hessian = observed[names[0]].inputs.hessian()
+        if not hessian.isfinite().all():
+            raise QuantizeError(
+                f"{self._name_of(names[0])}: its inputs contain NaN or infinity, or exceed "
+                "float32, while the calibration text runs through the model; use another method"
+            )
+        return compensated([observed[name].target for name in names], hessian, self._serving.recipe)
+
+    def _name_of(self, name: str) -> str:
+        return f"model.layers.{self._next}.{name}"
 
     def go_on(self, weights: dict[str, list[torch.Tensor]]) -> None:
         """Past the next layer, whose projections have these codes and scales."""

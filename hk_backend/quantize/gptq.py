@@ -8,6 +8,7 @@ chosen before, for the weight as it is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -35,15 +36,35 @@ class Compensated:
     objective: tuple[float, float]
 
 
-def compensated(target: torch.Tensor, hessian: torch.Tensor, recipe: Recipe) -> Compensated:
-    """Codes and scales of `target` `[n, k]` (float32).
+def compensated(
+    targets: Sequence[torch.Tensor], hessian: torch.Tensor, recipe: Recipe
+) -> list[Compensated]:
+    """Codes and scales of `targets` `[n, k]` (float32), weights whose inputs are the same.
 
-    Where GPTQ's are no better they are those of `--method rtn`, so that the objective never ends
-    above that of rounding to nearest.
+    Where GPTQ's are no better they are those of `--method rtn`: no objective ends above its.
     """
-    scales = recipe.best_scales(target)
-    steps = factors(scales, recipe.format, *target.shape)
-    codes = codes_under(moved(target, steps, hessian, recipe.format), recipe.format, scales)
+    scales = [recipe.best_scales(target) for target in targets]
+    steps = [
+        factors(of, recipe.format, *target.shape)
+        for of, target in zip(scales, targets, strict=True)
+    ]
+    # together: a column's step takes hardly longer for more rows
+    values = moved(torch.cat(list(targets)), torch.cat(steps), hessian, recipe.format)
+    parts = values.split([len(target) for target in targets])
+    return [
+        _better(target, codes_under(part, recipe.format, of), of, hessian, recipe)
+        for target, part, of in zip(targets, parts, scales, strict=True)
+    ]
+
+
+def _better(
+    target: torch.Tensor,
+    codes: torch.Tensor,
+    scales: torch.Tensor,
+    hessian: torch.Tensor,
+    recipe: Recipe,
+) -> Compensated:
+    """GPTQ's `codes` and `scales`, or those of rounding to nearest."""
     choices = [recipe.quantize(target), (codes, scales)]
     before, after = (objective(recipe.dequantize(*each), target, hessian) for each in choices)
     codes, scales = choices[after < before]

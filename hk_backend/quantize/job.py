@@ -230,7 +230,8 @@ class Job:
         self.out.write_json(
             "config.json", self.source.config | {"quantization_config": quantization}
         )
-        self.out.report |= {"finished": True, "hk_backend": __version__}
+        rule = self.method.scale_rule(self.recipe)
+        self.out.report |= {"finished": True, "hk_backend": __version__, "scale_rule": rule}
         self.out.report |= {"source_bytes": self.source_bytes, "bytes": self.plan.nbytes}
         self.out.drop_calibrated()
         self.out.save_report()

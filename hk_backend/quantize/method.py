@@ -7,9 +7,19 @@ from dataclasses import dataclass
 import torch
 
 from hk_backend.ops.weight_codes import codes_under
+from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.recipe import Recipe
 from hk_backend.reference.rotation import rotated
 from hk_backend.terms.folds import NONE
+
+SCALE_RULES = {
+    "maximum": "the largest value of a channel or block becomes the largest code",
+    "even": "a block's largest value, rounded to an element's digits, sets the exponent, as in AMD "
+    "Quark and in the mxfp4 of compressed-tensors",
+    "least error": "the one of three exponents with the smallest squared error in its block: that "
+    "of AMD Quark's rule (even) and its two neighbours",
+}
+"""How the scales of weights are chosen; tools differ in it, and every reader takes any scale."""
 
 
 @dataclass(frozen=True)
@@ -30,14 +40,32 @@ class Method:
         return self.name == "gptq"
 
     def target(self, weight: torch.Tensor, layer: str = "") -> torch.Tensor:
-        """What the codes of `weight` `[n, k]`, of the `layer` of that name, stand for: float32,
-        rotated as its inputs will be."""
+        """The float32 values that the codes of a finite `weight` `[n, k]` of `layer` stand for:
+        rotated as its inputs will be.
+
+        Raises:
+            QuantizeError: rotated, it exceeds float32, so that a scale would be NaN.
+        """
         rotation = self.while_serving(layer)
-        return rotated(weight, rotation).float() if rotation else weight.float()
+        if not rotation:
+            return weight.float()
+        target = rotated(weight, rotation).float()
+        if not target.isfinite().all():
+            raise QuantizeError(
+                f"{layer}.weight: rotated by {rotation} channels it exceeds float32"
+            )
+        return target
 
     def while_serving(self, layer: str) -> int:
         """The rotation of the inputs of `layer` that is left to do then."""
         return 0 if layer.endswith(self.folded) else self.rotation
+
+    def scale_rule(self, recipe: Recipe) -> str:
+        """The key in `SCALE_RULES` of how the scales are chosen. A calibrated layer that rounding
+        to nearest suits better has the scales of `rtn`."""
+        if recipe.granularity != "mx":
+            return "maximum"
+        return "even" if self.name == "rtn" else "least error"
 
     def quantize(self, target: torch.Tensor, recipe: Recipe) -> tuple[torch.Tensor, torch.Tensor]:
         """Codes and scales as `Recipe.stored` describes them, each weight by itself."""

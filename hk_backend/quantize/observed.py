@@ -1,4 +1,4 @@
-"""What a projection multiplies its weight with while a text runs through the model."""
+"""Sums up what projections multiply their weights with while a text runs through the model."""
 
 from __future__ import annotations
 
@@ -12,11 +12,23 @@ diagonal."""
 
 
 class Inputs:
-    """Sums up what a layer multiplies its weight with."""
+    """The input that projections share, as they multiply it, and the sum of its products.
 
-    def __init__(self, k: int) -> None:
+    Each input is rotated, rounded and summed up once, for all of the projections.
+    """
+
+    def __init__(self, k: int, serving: Serving) -> None:
+        self._serving = serving
         self._products = torch.zeros(k, k)
         self._rows = 0
+        self._last: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def multiplied(self, x: torch.Tensor) -> torch.Tensor:
+        """The input `x` `[..., k]` rotated and rounded as served, float32; summed up once."""
+        if self._last is None or self._last[0] is not x:
+            self._last = x, self._serving.multiplied(x)
+            self.add(self._last[1].flatten(0, -2))
+        return self._last[1]
 
     def add(self, rows: torch.Tensor) -> None:
         """`[rows, k]`."""
@@ -34,26 +46,15 @@ class Inputs:
 class Observed(torch.nn.Module):
     """A projection that is not quantised yet, though its input is as it will be served.
 
-    `target`, `bias`: what it will compute, but for rounding. `inputs`: those of another with the
-    same input, that sums them up for both; None: its own.
+    `target`, `bias`: what it will compute, but for rounding. `inputs`: what sums its inputs up,
+    perhaps also for other projections.
     """
 
-    def __init__(
-        self,
-        target: torch.Tensor,
-        bias: torch.Tensor | None,
-        serving: Serving,
-        inputs: Inputs | None,
-    ) -> None:
+    def __init__(self, target: torch.Tensor, bias: torch.Tensor | None, inputs: Inputs) -> None:
         super().__init__()
         self.target = target
         self.bias = bias
-        self.inputs = inputs or Inputs(self.target.shape[1])
-        self._serving = serving
-        self._sums_up = inputs is None
+        self.inputs = inputs
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        multiplied = self._serving.multiplied(x)
-        if self._sums_up:
-            self.inputs.add(multiplied.flatten(0, -2))
-        return torch.nn.functional.linear(multiplied, self.target, self.bias)
+        return torch.nn.functional.linear(self.inputs.multiplied(x), self.target, self.bias)

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from hk_backend.ops.head_format import KEPT
 from hk_backend.quantize.job import Job
+from hk_backend.quantize.method import SCALE_RULES
 from hk_backend.quantize.output import CALIBRATED, REPORT, SHARDS
 from hk_backend.quantize.source import TIED
 
@@ -29,6 +30,8 @@ def print_report(console: Console, job: Job) -> None:
         table.add_row(found.layer, f"{found.error:.2%}", *objective)
     console.print(table)
     console.print(f"method: {job.method.name}{_rotation(job)}")
+    rule = job.method.scale_rule(job.recipe)
+    console.print(f"scales: {rule} ({SCALE_RULES[rule]})", soft_wrap=True)
     median = statistics.median(found.error for found in errors)
     where = escape(str(job.out.directory / REPORT))
     console.print(f"{len(errors)} layers, median {median:.2%}, all in {where}")

@@ -12,6 +12,8 @@ from hk_backend.quantize import calibrate, observed, perplexity
 from hk_backend.quantize.calibrate import Calibration, calibration_windows
 from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.job import Job
+from hk_backend.quantize.recipe import RECIPES
+from hk_backend.quantize.served import Serving
 from hk_backend.quantize.settings import Settings
 from hk_backend.quantize.source import open_source
 from hk_backend.quantize.stream import Stream, check_streams
@@ -102,11 +104,41 @@ def test_inputs_are_summed_up(columns: int, monkeypatch: pytest.MonkeyPatch) -> 
     """H = 2 X^T X / rows, whatever part of it is computed at once: exact, of whole numbers."""
     monkeypatch.setattr(observed, "COLUMNS", columns)
     parts = [torch.randint(-9, 10, (rows, 64)).float() for rows in (16, 48)]
-    inputs = observed.Inputs(64)
+    inputs = observed.Inputs(64, Serving(RECIPES["mxfp4"], "none"))
     for part in parts:
         inputs.add(part)
     x = torch.cat(parts)
     assert torch.equal(inputs.hessian(), x.T @ x * (2 / len(x)))
+
+
+def test_an_input_is_rounded_once(
+    model: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seven projections of a decoder layer have four inputs."""
+    rounded: list[int] = []
+    original = Serving.multiplied
+
+    def counted(self: Serving, x: torch.Tensor) -> torch.Tensor:
+        rounded.append(x.shape[-1])
+        return original(self, x)
+
+    monkeypatch.setattr(Serving, "multiplied", counted)
+    job = Job(model, tmp_path / "out", gptq(text))
+    job.run()
+    windows = calibration_windows(read_text(text, model).tokens, window_of(job.source))
+    assert len(rounded) == 4 * len(windows) * LAYERS
+
+
+@pytest.mark.parametrize("large", [3e37, 1e30])
+def test_activations_past_float32(large: float, writable: Path, text: Path, tmp_path: Path) -> None:
+    """Weights are finite, but what they compute is not: refused with the layer's name."""
+    names = [f"model.layers.1.mlp.{name}.weight" for name in ("gate_proj", "up_proj")]
+    tensors = load_file(writable / WEIGHTS)
+    change_weights(writable, {name: torch.full_like(tensors[name], large) for name in names})
+    why = r"model\.layers\.1\.mlp\.down_proj: its inputs contain NaN or infinity"
+    with pytest.raises(QuantizeError, match=why):
+        Job(writable, tmp_path / "out", gptq(text, rotation=0)).run()
+    assert not (tmp_path / "out" / "config.json").exists()
 
 
 def test_objectives_and_codes(whole: Job) -> None:

@@ -59,6 +59,27 @@ def test_for_people(model: Path, tmp_path: Path) -> None:
     assert f"{report['source_bytes'] / 1e6:,.1f} MB before" in words
 
 
+@pytest.mark.parametrize(
+    ("options", "rule", "said"),
+    [
+        (("mxfp4", "rtn"), "even", "scales: even (a block's largest value, rounded"),
+        (("mxfp4", "scales"), "least error", "scales: least error (the one of three exponents"),
+        (("mxfp6_e2m3", "rotated"), "least error", "scales: least error"),
+        (("fp8", "rtn"), "maximum", "scales: maximum (the largest value of a channel or block"),
+    ],
+)
+def test_the_rule_of_the_scales(
+    options: tuple[str, str], rule: str, said: str, model: Path, tmp_path: Path
+) -> None:
+    """Tools choose other exponents for one block: the command says whose rule is its own."""
+    format, method = options
+    command = (model, tmp_path / "out", "--format", format, "--method", method)
+    code, out, _ = run(*command)
+    assert code == 0
+    assert said in " ".join(out.split())
+    assert json.loads(run(*command, "--json")[1])["scale_rule"] == rule
+
+
 def test_an_interrupted_measurement(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,7 +46,7 @@ def test_the_objective_is_never_above_that_of_rounding(
     weight, recipe = outlying(24, 5 * MX_BLOCK, seed, spread), RECIPES[format]
     x = inputs(tokens, 5 * MX_BLOCK, rank, seed)
     hessian = hessian_of(x)
-    found = compensated(weight, hessian, recipe)
+    found = compensated([weight], hessian, recipe)[0]
     before, after = found.objective
     assert after <= before
     for each, told in ((recipe.quantize(weight), before), ((found.codes, found.scales), after)):
@@ -63,12 +63,26 @@ def test_related_inputs_are_made_up_for(format: str) -> None:
     there is nothing to gain but by the scales."""
     weight = torch.randn(64, 256, generator=torch.Generator().manual_seed(0))
     recipe = RECIPES[format]
-    before, after = compensated(weight, hessian_of(inputs(1000, 256, 16, 1)), recipe).objective
+    hessian = hessian_of(inputs(1000, 256, 16, 1))
+    before, after = compensated([weight], hessian, recipe)[0].objective
     assert after < before / 4
-    alone = compensated(weight, torch.eye(256), recipe)
+    alone = compensated([weight], torch.eye(256), recipe)[0]
     scales = recipe.best_scales(weight)
     assert torch.equal(alone.scales.float(), scales.float())
     assert torch.equal(alone.codes.float(), codes_under(weight, recipe.format, scales).float())
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_weights_with_the_same_inputs(format: str) -> None:
+    """Each gets what it gets alone, of one factor of the Hessian for all of them."""
+    recipe, hessian = RECIPES[format], hessian_of(inputs(500, 128, 16, 1))
+    weights = [outlying(rows, 128, seed=rows) for rows in (128, 48, 7)]
+    together = compensated(weights, hessian, recipe)
+    for weight, found in zip(weights, together, strict=True):
+        [alone] = compensated([weight], hessian, recipe)
+        assert torch.equal(found.codes.float(), alone.codes.float())
+        assert torch.equal(found.scales, alone.scales)
+        assert found.objective == alone.objective
 
 
 def test_scales_that_were_chosen_badly_are_not_taken() -> None:
@@ -80,7 +94,7 @@ def test_scales_that_were_chosen_badly_are_not_taken() -> None:
     weight[0, 0] = 4.0
     usual, chosen = recipe.quantize(weight)[1], recipe.best_scales(weight)
     assert int(chosen) < int(usual), "the case is one"
-    found = compensated(weight, hessian, recipe)
+    found = compensated([weight], hessian, recipe)[0]
     assert torch.equal(found.scales, usual)
     assert found.objective[0] == found.objective[1]
 
@@ -89,7 +103,7 @@ def test_worse_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compensation that goes the wrong way is thrown away."""
     weight = torch.randn(16, 64, generator=torch.Generator().manual_seed(0))
     hessian, recipe = hessian_of(inputs(500, 64, 16, 1)), RECIPES["mxfp4"]
-    before, after = compensated(weight, hessian, recipe).objective
+    before, after = compensated([weight], hessian, recipe)[0].objective
     assert after < before
     right = gptq._inverse_factor
 
@@ -98,7 +112,7 @@ def test_worse_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         return 2 * factor.diag().diag() - factor
 
     monkeypatch.setattr(gptq, "_inverse_factor", wrong)
-    found = compensated(weight, hessian, recipe)
+    found = compensated([weight], hessian, recipe)[0]
     assert all(map(torch.equal, (found.codes, found.scales), recipe.quantize(weight)))
     assert found.objective[0] == found.objective[1]
 
@@ -106,7 +120,7 @@ def test_worse_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_but_zeros() -> None:
     """A layer whose inputs are always zero is rounded to nearest."""
     weight, recipe = torch.randn(16, 64), RECIPES["mxfp4"]
-    found = compensated(weight, torch.zeros(64, 64), recipe)
+    found = compensated([weight], torch.zeros(64, 64), recipe)[0]
     assert all(map(torch.equal, (found.codes, found.scales), recipe.quantize(weight)))
     assert found.objective == (0, 0)
 

@@ -275,6 +275,20 @@ def test_a_weight_that_is_not_finite(value: float, writable: Path, tmp_path: Pat
     assert not (tmp_path / "out" / "config.json").exists()
 
 
+@pytest.mark.parametrize("method", ["rotated", "gptq"])
+def test_a_weight_that_exceeds_float32_when_rotated(
+    method: str, writable: Path, tmp_path: Path
+) -> None:
+    """A scale would be NaN, which no engine takes."""
+    change_weights(writable, {f"{LAYER}.weight": torch.full((128, 256), 3e38)})
+    text = tmp_path / "text.txt"
+    text.write_text("a text of one line " * 20)
+    settings = Settings("mxfp4", method=method, rotation=32, calibration=text, fold="none")
+    with pytest.raises(QuantizeError, match=f"{LAYER}.weight: rotated by 32 channels it exceeds"):
+        Job(writable, tmp_path / "out", settings).run()
+    assert not (tmp_path / "out" / "config.json").exists()
+
+
 def test_a_weight_of_zeros(writable: Path, tmp_path: Path) -> None:
     for format in ("fp8", "fp8_block", "mxfp4"):
         change_weights(writable, {f"{LAYER}.weight": torch.zeros(128, 256)})

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from hk_backend.engine.linear.kept import or_kept
 from hk_backend.engine.linear.options import Options
 from hk_backend.engine.linear.packed_layer import pack_layer
 from hk_backend.engine.linear.shards import CheckpointError, shard_names, shard_widths
@@ -26,19 +27,37 @@ def pack_online(layer: Any, weight: torch.Tensor, options: Options) -> None:
     it to `layer`.
 
     Raises:
-        CheckpointError: a number that is not finite.
+        CheckpointError: a number that is not finite; in a reload the layer keeps its packed weight
+            instead (`hk_backend.engine.linear.kept`).
     """
-    _check_finite(layer, weight)
-    format = FORMATS[options.format]
-    activations, rotation = options.rounding(weight.shape[1])
-    if format.is_fp8:
-        scales = fp8_scales(weight, "channel", format.quantised_max)
-        codes, _ = quantize_fp8(weight, "channel", scales, dtype=format.dtype)
-    elif rotation:
-        codes, scales = rotated_codes(weight, options.format, rotation)
-    else:
-        codes, scales = quantize_mx(weight, options.format, scale_rounding="even")
-    pack_layer(layer, codes, options.format, scales, activations=activations, rotation=rotation)
+    with or_kept(layer):
+        check_finite(layer, weight)
+        format = FORMATS[options.format]
+        activations, rotation = options.rounding(weight.shape[1])
+        if format.is_fp8:
+            scales = fp8_scales(weight, "channel", format.quantised_max)
+            codes, _ = quantize_fp8(weight, "channel", scales, dtype=format.dtype)
+        elif rotation:
+            codes, scales = rotated_codes(weight, options.format, rotation)
+        else:
+            codes, scales = quantize_mx(weight, options.format, scale_rounding="even")
+        pack_layer(layer, codes, options.format, scales, activations=activations, rotation=rotation)
+
+
+def check_finite(layer: Any, weight: torch.Tensor) -> None:
+    """
+    Raises:
+        CheckpointError: a number in `weight` that is not finite.
+    """
+    names, widths = _parts(layer, len(weight))
+    for name, part in zip(names, weight.split(widths), strict=True):
+        broken = ~part.isfinite()
+        if bool(broken.any()):
+            place = broken.nonzero()[0].tolist()
+            value = part[tuple(place)].item()
+            raise CheckpointError(
+                f"{name}: {value} at {place} is not valid: expected finite numbers"
+            )
 
 
 def rotated_codes(
@@ -74,18 +93,6 @@ def check_arrived(layer: Any, shards: Collection[int]) -> None:
     for index, name in enumerate(_parts(layer)[0]):
         if index not in shards:
             raise CheckpointError(f"{name}: not in the checkpoint")
-
-
-def _check_finite(layer: Any, weight: torch.Tensor) -> None:
-    names, widths = _parts(layer, len(weight))
-    for name, part in zip(names, weight.split(widths), strict=True):
-        broken = ~part.isfinite()
-        if bool(broken.any()):
-            place = broken.nonzero()[0].tolist()
-            value = part[tuple(place)].item()
-            raise CheckpointError(
-                f"{name}: {value} at {place} is not valid: expected finite numbers"
-            )
 
 
 def _parts(layer: Any, rows: int = 0) -> tuple[list[str], list[int]]:

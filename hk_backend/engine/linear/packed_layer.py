@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from hk_backend.engine.linear.kept import or_kept
 from hk_backend.engine.linear.route import ROUTE, Original, attach, is_attached
 from hk_backend.engine.linear.shards import CheckpointError, name_of, shard_names, shards_of
 from hk_backend.engine.linear.unset import check_scales, check_weight
@@ -53,28 +54,30 @@ def pack_layer(
             "weight", "weight_scale", "input_scale").
 
     Raises:
-        CheckpointError: a tensor that cannot be packed, by its name in the checkpoint.
+        CheckpointError: a tensor that cannot be packed, by its name in the checkpoint; in a reload
+            (`hk_backend.engine.linear.kept`) the layer keeps its packed weight instead.
     """
     called = {"weight": "weight", "scales": "weight_scale", "input_scale": "input_scale"}
     called |= names or {}
     weight, scales = weight.detach(), None if scales is None else scales.detach()
-    check_weight(layer, weight, called["weight"])
-    if scales is not None:
-        check_scales(layer, weight, scales, called["scales"])
-    try:
-        packed = pack_weight(
-            weight,
-            format,
-            scales,
-            activations=activations,
-            input_scale=input_scale,
-            rotation=rotation,
-        )
-    except WeightError as error:
-        raise CheckpointError(_blame(layer, weight, format, scales, error, called)) from error
-    name = name_of(layer)
-    original = Original(name, weight, format, scales, activations, input_scale, rotation)
-    attach(layer, packed, original)
+    with or_kept(layer):
+        check_weight(layer, weight, called["weight"])
+        if scales is not None:
+            check_scales(layer, weight, scales, called["scales"])
+        try:
+            packed = pack_weight(
+                weight,
+                format,
+                scales,
+                activations=activations,
+                input_scale=input_scale,
+                rotation=rotation,
+            )
+        except WeightError as error:
+            raise CheckpointError(_blame(layer, weight, format, scales, error, called)) from error
+        name = name_of(layer)
+        original = Original(name, weight, format, scales, activations, input_scale, rotation)
+        attach(layer, packed, original)
 
 
 def release(layer: Any, *parameters: str) -> None:

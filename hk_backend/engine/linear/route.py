@@ -107,12 +107,18 @@ def attach(layer: torch.nn.Module, packed: PackedWeight, original: Original) -> 
     else:
         for field, tensor in packed.tensors().items():
             held.tensors()[field].copy_(tensor)
-    for field, tensor in held.tensors().items():
-        layer.register_buffer(PREFIX + field, tensor)
-    layer.hk_weight = held.as_ints()  # type: ignore[assignment]
+    keep(layer)
     if get_config().check > 0:
         layer.__dict__["hk_original"] = original
         _checked_layers.add(layer)
+
+
+def keep(layer: torch.nn.Module) -> None:
+    """Give an attached `layer` the buffers of its packed weight, which a reload has taken away."""
+    held: PackedWeight = layer.__dict__["hk_packed"]
+    for field, tensor in held.tensors().items():
+        layer.register_buffer(PREFIX + field, tensor)
+    layer.hk_weight = held.as_ints()  # type: ignore[assignment]
 
 
 def move(source: torch.nn.Module, target: torch.nn.Module) -> None:

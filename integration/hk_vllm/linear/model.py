@@ -24,6 +24,7 @@ from hk_backend.engine.linear.account import account as account_layers
 from hk_backend.engine.linear.account import tables_as_heads as heads_among
 from hk_backend.engine.linear.folded import check_fold
 from hk_backend.engine.linear.heads import asking, quantization_of
+from hk_backend.engine.linear.kept import reloading
 from hk_backend.engine.linear.reloaded import check_reload
 from hk_backend.engine.linear.route import ROUTE, is_attached, tell_dummy_runs
 from hk_backend.engine.loaded import model_is_loaded
@@ -61,7 +62,7 @@ def _load(
 
 
 def watch_reloads() -> None:
-    """Look at a checkpoint before it replaces weights, in the worker of this process."""
+    """Look at a checkpoint before it replaces weights in the worker of this process, and finish."""
     worker = getattr(sys.modules.get(WORKER), "Worker", None)
     if worker is not None:
         wrap(worker, "reload_weights", _reload)
@@ -71,7 +72,8 @@ def _reload(original: Any, worker: Any, *args: Any, **kwargs: Any) -> Any:
     path = kwargs.get("weights_path", args[1] if len(args) > 1 else None)
     if path is not None:
         check_reload(quantization_of(worker.model_config.hf_config), path)
-    return original(worker, *args, **kwargs)
+    with reloading():
+        return original(worker, *args, **kwargs)
 
 
 WORKER = "vllm.v1.worker.gpu_worker"

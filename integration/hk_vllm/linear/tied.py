@@ -21,8 +21,11 @@ from vllm.model_executor.model_loader.reload.layerwise import LAYERWISE_INFO
 
 from hk_backend.engine.foreign import foreign_method
 from hk_backend.engine.linear.heads import asked, pack_head
+from hk_backend.engine.linear.kept import hand_over, refuse
+from hk_backend.engine.linear.online import check_finite
 from hk_backend.engine.linear.packed_layer import release
 from hk_backend.engine.linear.route import PREFIX, ROUTE, is_attached, move
+from hk_backend.engine.linear.shards import CheckpointError
 from hk_backend.engine.linear.shared_table import (
     DRAFTS,
     LORA,
@@ -51,7 +54,15 @@ def pack(head: Any, format: str) -> None:
         _note_head(head)
         return
     if is_shared(embedding) and not _is_apart(embedding):
+        try:
+            check_finite(head, head.weight.data)
+        except CheckpointError as error:
+            refuse(head, error)
+            head.weight = reload[0]["weight"]
+            _keep_buffers(head)
+            return
         move(head, embedding)  # what graphs look rows up in
+        hand_over(head, embedding)
     pack_head(head, head.weight.data, format)
     head.weight = reload[0]["weight"]  # vLLM would copy the head's table over the embedding's
     head.__dict__["hk_own_in"] = _reload_of(embedding)

@@ -9,8 +9,10 @@ kind is packed, HK is measured beside vLLM's method (contest.py).
 from __future__ import annotations
 
 import functools
+import sys
 from typing import Any
 
+from vllm.model_executor.layers import utils
 from vllm.model_executor.layers.linear import UnquantizedLinearMethod
 from vllm.model_executor.layers.vocab_parallel_embedding import (
     ParallelLMHead,
@@ -20,7 +22,7 @@ from vllm.model_executor.layers.vocab_parallel_embedding import (
 from vllm.model_executor.utils import is_weights_pre_processed
 from vllm.platforms import current_platform
 
-from hk_backend.engine.foreign import foreign_method
+from hk_backend.engine.foreign import foreign, foreign_method
 from hk_backend.engine.linear.contest import Multiply, stand_in
 from hk_backend.engine.linear.packed_layer import FORMAT_OF, is_released, pack_layer, release
 from hk_backend.engine.linear.route import is_attached, packed_or
@@ -33,6 +35,8 @@ from hk_vllm.linear.created import LATENT
 from hk_vllm.linear.layer import linear_backend, verdict_on
 
 METHODS = UnquantizedLinearMethod, UnquantizedEmbeddingMethod
+CHOOSES, PREPARES = "dispatch_unquantized_gemm", "dispatch_cpu_unquantized_gemm"
+"""vLLM's functions that choose what these methods multiply with, and that pack a weight for it."""
 
 
 def install() -> None:
@@ -92,6 +96,8 @@ def _why_left(method: Any, layer: Any, is_head: bool = False) -> str | None:
         return f"{type(method).__name__} does its own multiplication"
     if why := foreign_method(type(method), "vllm", "apply", "process_weights_after_loading"):
         return why
+    if why := _foreign_product(method):
+        return why
     if weight.dim() != 2:
         return f"a weight with {weight.dim()} axes"
     if getattr(layer, "_cpu_skip_gemm_dispatch", False):
@@ -117,6 +123,18 @@ def _why_left(method: Any, layer: Any, is_head: bool = False) -> str | None:
         return sides_of(method, layer, format)
 
     return why_slower(layer, request, theirs, sides, is_head=is_head)
+
+
+def _foreign_product(method: Any) -> str:
+    """Why vLLM multiplies for `method`: it would by a function of another plugin; or nothing."""
+    stock = next(each for each in METHODS if isinstance(method, each))
+    own = sys.modules[stock.__module__]  # has a name of its own for the function that chooses
+    for module, name in ((own, CHOOSES), (utils, PREPARES)):
+        if found := foreign(getattr(module, name, None), "vllm"):
+            return f"{name} is another plugin's: {found}"
+    product = getattr(method, "_gemm_impl", None) or getattr(own, CHOOSES)()
+    found = foreign(product, "vllm")
+    return f"the product of {type(method).__name__} is another plugin's: {found}" if found else ""
 
 
 def sides_of(method: Any, layer: Any, format: str) -> tuple[Any, Multiply]:

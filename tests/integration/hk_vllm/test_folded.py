@@ -9,8 +9,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from hk_vllm.linear.model import WORKER, strangers, watch_reloads
 
+from hk_backend.engine.linear.kept import or_kept
+from hk_backend.engine.linear.shards import CheckpointError
 from hk_backend.quantize.recipe import RECIPES
 
 PLAIN = {"runner_type": "generate", "enable_prompt_embeds": False}
@@ -77,3 +80,24 @@ def test_a_checkpoint_that_is_rotated_otherwise(
         with pytest.raises(ValueError, match=r"are rotated \(Linear: 32\), those that they would"):
             reload()
     assert len(read) == 1
+
+
+def test_a_reload_goes_on_where_a_weight_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker's reload ends first, and then raises."""
+    from vllm.v1.worker.gpu_worker import Worker
+
+    done: list[str] = []
+    layer = torch.nn.Module()
+    monkeypatch.setattr("hk_backend.engine.linear.kept.is_attached", lambda layer: True)
+    monkeypatch.setattr("hk_backend.engine.linear.kept.keep", lambda layer: done.append("kept"))
+
+    def reload(worker: Any) -> None:
+        with or_kept(layer):
+            raise CheckpointError("lm_head.weight: nan")
+        done.append("the rest")
+
+    monkeypatch.setattr(Worker, "reload_weights", reload)
+    watch_reloads()
+    with pytest.raises(CheckpointError, match=r"^lm_head\.weight: nan\. These layers keep"):
+        Worker.reload_weights(SimpleNamespace())
+    assert done == ["kept", "the rest"]

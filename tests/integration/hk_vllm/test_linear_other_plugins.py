@@ -15,13 +15,14 @@ from vllm.model_executor.kernels import linear as lists
 from vllm.model_executor.kernels.linear.scaled_mm.ScaledMMLinearKernel import (
     FP8ScaledMMLinearKernel,
 )
+from vllm.model_executor.layers import linear, utils, vocab_parallel_embedding
 from vllm.model_executor.layers import quantization as methods
 from vllm.model_executor.layers.linear import UnquantizedLinearMethod
 from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
 from vllm.platforms import PlatformEnum
 
 from hk_backend.engine import loggers
-from hk_backend.engine.linear.heads import Head
+from hk_backend.engine.linear.heads import KEPT_HEAD, Head
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.ops.head_format import IN_HEAD
 from tests.integration.hk_vllm import linear_layers
@@ -80,6 +81,49 @@ def test_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     layer = linear_layers.load(unloaded(linear_layers), {"weight": weights()})
     why = f"UnquantizedLinearMethod.apply is another plugin's: {__name__}.observe"
     assert left(linear_layers, layer) == why
+
+
+EXCHANGED = {
+    "the choice": (linear, "dispatch_unquantized_gemm"),
+    "the product": (utils, "cpu_unquantized_gemm"),
+    "the preparation": (utils, "dispatch_cpu_unquantized_gemm"),
+}
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["after-hk", "before-hk"])
+@pytest.mark.parametrize(("module", "name"), EXCHANGED.values(), ids=EXCHANGED)
+def test_a_product_that_was_exchanged(
+    module: Any, name: str, first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM's methods look up what they multiply with: the layer stays with the other plugin."""
+    original, calls = getattr(module, name), []
+
+    def exchanged(*args: Any, **kwargs: Any) -> Any:
+        calls.append(name)
+        return original(*args, **kwargs)
+
+    if first:
+        monkeypatch.setattr(module, name, exchanged)
+    assert register_linear() == ""
+    if not first:
+        monkeypatch.setattr(module, name, exchanged)
+    layer = linear_layers.load(unloaded(linear_layers), {"weight": weights()})
+    linear_layers.forward(layer, values((2, K)))
+    assert not is_attached(layer)
+    assert f"is another plugin's: {__name__}.exchanged" in left(linear_layers, layer)
+    assert calls
+
+
+def test_a_head_s_product_that_was_exchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The LM head's method looks its product up in each call."""
+
+    def exchanged() -> Any:
+        return torch.nn.functional.linear
+
+    monkeypatch.setattr(vocab_parallel_embedding, "dispatch_unquantized_gemm", exchanged)
+    assert register_linear() == ""
+    model = linear_layers.headed(KEPT_HEAD, table(), tied=False)
+    assert not is_attached(model.lm_head)
 
 
 @pytest.mark.parametrize("first", [False, True], ids=["after-hk", "before-hk"])

@@ -7,6 +7,7 @@ each layer apart from the other, in the order in which the tensors come.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +21,8 @@ from vllm.model_executor.model_loader.weight_tying import maybe_retie_word_embed
 from vllm.utils.torch_utils import set_default_torch_dtype
 
 from hk_backend.engine.linear.heads import KEPT_HEAD, Head, asking
+from hk_backend.engine.linear.kept import reloading
+from hk_backend.engine.linear.shards import CheckpointError
 from hk_backend.engine.linear.shared_table import OWN_TABLE
 from hk_backend.engine.patching import MARK
 from hk_backend.ops.head_format import IN_HEAD
@@ -136,6 +139,44 @@ def test_a_reload_of_a_head_alone(tied: Load, asked: Head) -> None:
     assert_is(model, asked, table(5), table())
     linear_layers.reload(model, {EMBEDDING: [table(6)], HEAD: [table(6)]})
     assert_is(model, asked, table(6), table(6))
+
+
+def broken(seed: int) -> torch.Tensor:
+    values = table(seed)
+    values[3, 5] = torch.nan
+    return values
+
+
+@pytest.mark.parametrize("asked", ASKED[1:], ids=lambda head: f"{head.format}-{head.embedding}")
+@orders
+@pytest.mark.parametrize("bad", [HEAD, EMBEDDING])
+def test_a_reload_with_a_table_that_is_not_finite(
+    tied: Load, asked: Head, order: tuple[str, str], bad: str
+) -> None:
+    """It goes on to its end and says so; then the model takes another checkpoint."""
+    model = tied(asked)
+    values = {name: broken(5) if name == bad else table(6) for name in order}
+    served = bad == HEAD or asked.embedding == IN_HEAD  # else the table stays in 16 bits
+    name = "lm_head" if bad == HEAD else r"(lm_head|embed_tokens)"
+    refused = pytest.raises(CheckpointError, match=rf"{name}\.weight: nan at \[3, 5\] is not")
+    with refused if served else nullcontext(), reloading():
+        linear_layers.reload(model, {name: [values[name]] for name in order})
+    after = {HEAD: table(7), EMBEDDING: table(8)}
+    with reloading():
+        linear_layers.reload(model, {name: [after[name]] for name in order})
+    assert_is(model, asked, after[HEAD], after[EMBEDDING])
+
+
+@pytest.mark.parametrize("asked", ASKED[1:], ids=lambda head: f"{head.format}-{head.embedding}")
+def test_a_reload_of_one_table_that_is_not_finite(tied: Load, asked: Head) -> None:
+    """The head computes what it did before."""
+    model = tied(asked)
+    with pytest.raises(CheckpointError, match="keep the weights that they had"), reloading():
+        linear_layers.reload(model, {EMBEDDING: [broken(5)]})
+    if asked.embedding == IN_HEAD:
+        assert_is(model, asked, table(), table())
+    else:
+        assert_computes(linear_layers, model, table(), asked.format)
 
 
 @pytest.mark.usefixtures("fresh_linear_route")

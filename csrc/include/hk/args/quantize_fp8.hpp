@@ -5,9 +5,10 @@
 // codes as 16 bytes of x have elements, and k is a multiple of that, memory is accessed by 16 bytes
 // of x; else by elements. Nothing is read or written but the elements of the tensors.
 //
-// A scale is that of (row >> row_shift, column >> column_shift). The kernels that compute scales do
-// so of one row, or of one row and 128 columns, and do not look at the shifts. Scales of rows are
-// contiguous; the first of all and the last are fewer than 2^29 elements apart.
+// A scale is that of (row >> row_shift, column >> column_shift). Kernels that are given scales load one
+// for 16 bytes of x, so a column_shift below 3 (of 32-bit x: 2) would be wrong. The kernels that compute
+// scales do so of one row, or of one row and 128 columns, and do not look at the shifts. Scales of rows
+// are contiguous; the first of all and the last are fewer than 2^29 elements apart.
 #pragma once
 
 #include "../types/scalar.hpp"
@@ -20,7 +21,7 @@ struct QuantizeFp8Args {
   void* scales;   // f32: written or given
   i64 x_row;
   i32 m, k;
-  i32 row_shift, column_shift;  // of given scales; below 32
+  i32 row_shift, column_shift;  // of given scales; below 32, column_shift at least 3
   i32 scale_row, scale_column;  // elements from a row's or a column's scales to the next ones
 };
 

@@ -66,6 +66,9 @@ def mx(weight: torch.Tensor, format: str) -> Layer:
     largest = float(ml_dtypes.finfo(dtype).max)
     n, k = weight.shape
     blocks = weight.double().numpy().reshape(n, k // 32, 32)
+    # ml_dtypes makes -0 of a NaN in 4 and 6 bits, and a block of zeros has no exponent
+    assert np.isfinite(blocks).all()
+    assert blocks.any(-1).all()
     exponents = np.floor(np.log2(np.abs(blocks).max(-1))) - np.floor(np.log2(largest))
     scaled = np.clip(blocks / 2.0 ** exponents[..., None], -largest, largest)
     codes = scaled.astype(dtype)

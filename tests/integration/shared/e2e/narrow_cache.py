@@ -14,14 +14,15 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from tests.float8 import saturated
 from tests.integration.shared.e2e.compare import LOGPROB_TOLERANCE
 from tests.integration.shared.e2e.oracle import Cache, Stored, score
 from tests.integration.shared.e2e.scenario import Answer
 
 
 def stored(dtype: torch.dtype, scale: float = 1.0) -> Stored:
-    """The nearest codes of `dtype`, in units of `scale`."""
-    return lambda x: (x / scale).to(dtype).float() * scale
+    """The nearest codes of `dtype` in units of `scale`; what is too large becomes the largest."""
+    return lambda x: saturated(x / scale, dtype).float() * scale
 
 
 def faulty(dtype: torch.dtype) -> dict[str, Cache]:
@@ -29,7 +30,7 @@ def faulty(dtype: torch.dtype) -> dict[str, Cache]:
     right = stored(dtype)
 
     def next_code(x: torch.Tensor) -> torch.Tensor:
-        return (x.to(dtype).view(torch.uint8) + 1).view(dtype).float()
+        return (saturated(x, dtype).view(torch.uint8) + 1).view(dtype).float()
 
     def neighbour(x: torch.Tensor) -> torch.Tensor:
         return right(x.roll(1, dims=2))

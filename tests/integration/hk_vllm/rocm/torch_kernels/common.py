@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from tests.float8 import saturated
+
 FP8 = torch.float8_e4m3fn
 """What vLLM's CPU platform calls its FP8; a cache arrives as bytes or as this."""
 WRITTEN = ("auto", "float32", "float16", "bfloat16", "fp8", "fp8_e4m3")
@@ -15,7 +17,7 @@ WRITTEN = ("auto", "float32", "float16", "bfloat16", "fp8", "fp8_e4m3")
 def to_cache(tensor: torch.Tensor, cache: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     """New keys or values as `cache` stores them."""
     if cache.dtype in (torch.uint8, FP8):
-        return (tensor / scale).to(FP8).view(cache.dtype)
+        return saturated(tensor / scale, FP8).view(cache.dtype)
     return tensor
 
 
