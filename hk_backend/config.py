@@ -51,7 +51,7 @@ _EXPECTED = {
 PREFIX = "HK_"
 MEASURE_SECONDS = "HK_MEASURE_SECONDS"
 """The time that `hk-backend tune` gives to a model's measurements."""
-INTERNAL = ("HK_METRICS_DIR", "HK_NATIVE", MEASURE_SECONDS)
+INTERNAL = ("HK_METRICS_DIR", "HK_NATIVE", "HK_ISA_LEVELS", MEASURE_SECONDS)
 """What a process of ours sets for its children, and what the build reads."""
 OF_TESTS = "HK_TEST_"
 """How the variables begin that the tests set for each other."""

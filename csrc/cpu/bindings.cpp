@@ -131,6 +131,8 @@ PYBIND11_MODULE(_cpu, module) {
       .value("float8_e5m2", DType::f8e5m2);
   module.def("available_isas", &hk::cpu::available_isas,
              "Instruction sets that this build has and this machine runs, best first.");
+  module.def("left_out_isas", &hk::cpu::left_out_isas,
+             "Instruction sets of this architecture that this build was compiled without.");
   module.def("why_no_amx", &hk::cpu::why_no_amx,
              "Why `amx` is not among them; empty if the kernel permits its tiles.");
   hk::cpu::bind_attention(module);

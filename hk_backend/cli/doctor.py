@@ -111,14 +111,14 @@ def check_extension() -> Finding | None:
 
 
 def check_device() -> Finding | None:
-    """HK_DEVICE names a device that can run here; which one, and why it is without AMX."""
+    """HK_DEVICE names a device that can run here; which one, and what it does without."""
     if check_torch():
         return skipped("device", "it needs torch")
     name, verdict = status.resolve_device()
     if not name:
         return skipped("device", "an environment variable is invalid")
     if verdict:
-        return fact("device", "; ".join([name, *status.unused_amx(name, verdict)]))
+        return fact("device", "; ".join([name, *status.unused_isas(name, verdict)]))
     return problem("device", verdict.why, "unset HK_DEVICE")
 
 

@@ -66,7 +66,7 @@ def collect() -> Status:
         device_name,
         {route: route_verdict(route, device) for route in ROUTES},
         _invalid(),
-        [*unknown_variables(), *unused_amx(device_name, device)],
+        [*unknown_variables(), *unused_isas(device_name, device)],
         kept_here(),
     )
 
@@ -106,14 +106,18 @@ def resolve_device() -> tuple[str, Verdict]:
         return wanted, refused(f"torch cannot be imported: {error}")
 
 
-def unused_amx(device_name: str, device: Verdict) -> list[str]:
-    """A line that says why a cpu device does not use AMX although the processor advertises it."""
+def unused_isas(device_name: str, device: Verdict) -> list[str]:
+    """Lines on a cpu device: which instruction sets the build lacks, and why AMX is not used.
+
+    The latter only if the processor advertises it.
+    """
     if not device or not device_name.startswith("cpu:"):
         return []
-    from hk_backend.devices.cpu.isas import why_not_amx
+    from hk_backend.devices.cpu.isas import left_out, why_not_amx
 
     why = why_not_amx(device_name.removeprefix("cpu:"))
-    return [f"{device_name} does not use AMX, which the processor advertises: {why}"] if why else []
+    amx = f"{device_name} does not use AMX, which the processor advertises: {why}" if why else ""
+    return [line for line in (amx, left_out()) if line]
 
 
 def tensor_device() -> str:

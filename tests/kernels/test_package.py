@@ -102,10 +102,19 @@ def test_folders_of_data_are_not_taken_for_packages(packages: Path) -> None:
     assert "absent from the `packages` configuration" not in (packages / "log").read_text()
 
 
-def test_no_wheel_without_extensions(packages: Path, tmp_path: Path) -> None:
-    done = setup_py(tmp_path, HK_NATIVE="0")
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("HK_NATIVE", "0", "HK_NATIVE=0 is for editable installs"),
+        ("HK_NATIVE", "host", "HK_NATIVE=host is for editable installs"),
+        ("HK_NATIVE", "no", "HK_NATIVE='no' is not valid: expected one of all, host, 0"),
+        ("HK_ISA_LEVELS", "avx2", "HK_ISA_LEVELS='avx2' is not valid: expected one of all, native"),
+    ],
+)
+def test_no_wheel_without_its_parts(tmp_path: Path, variable: str, value: str, said: str) -> None:
+    done = setup_py(tmp_path, **{variable: value})
     assert done.returncode != 0
-    assert "HK_NATIVE=0 is for editable installs" in done.stderr
+    assert said in done.stderr
     assert not list(tmp_path.glob("dist/*.whl"))
 
 

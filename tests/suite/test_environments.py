@@ -104,3 +104,27 @@ def test_the_demo_installs_nothing_for_tests(target: str, tmp_path: Path) -> Non
 def test_the_tests_install_their_tools(tmp_path: Path) -> None:
     """The control of the last one."""
     assert any("test" in line for line in dry_run("venv-tests", tmp_path) if "-e '.[" in line)
+
+
+@pytest.mark.parametrize("target", ["demo", "demo-sglang"])
+def test_the_demo_compiles_first_what_it_shows(target: str, tmp_path: Path) -> None:
+    """Kernels for this machine's processor, then its table, then the emulator."""
+    lines = dry_run(target, tmp_path)
+    steps = ["HK_NATIVE=host HK_ISA_LEVELS=native", "bench_serving demo", "HK_NATIVE=all HK_"]
+    places = [next(n for n, line in enumerate(lines) if step in line) for step in steps]
+    assert places == sorted(places)
+    assert not any("HK_ISA_LEVELS=all" in line for line in lines)
+
+
+def test_the_tests_compile_every_instruction_set(tmp_path: Path) -> None:
+    lines = [line for line in dry_run("environments", tmp_path) if "HK_ISA_LEVELS" in line]
+    assert "HK_NATIVE=all HK_ISA_LEVELS=all" in lines[-1]
+
+
+def test_an_environment_of_the_tests_keeps_every_instruction_set(tmp_path: Path) -> None:
+    (stamps := tmp_path / "VENV" / ".stamps").mkdir(parents=True)
+    for name in ("folder", "python", "native-all"):
+        (stamps / name).write_text(f"{MAKEFILE.parent}\n")
+    lines = [line for line in dry_run("venv", tmp_path) if "HK_ISA_LEVELS" in line]
+    assert lines
+    assert all("HK_ISA_LEVELS=all" in line for line in lines)

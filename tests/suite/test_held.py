@@ -200,6 +200,19 @@ def test_amx_without_the_kernel_s_leave_is_refused(monkeypatch: pytest.MonkeyPat
     )
 
 
+def test_a_device_that_the_build_left_out_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_cpu, "available_isas", lambda: LEVELS[2:])
+    monkeypatch.setattr(_cpu, "left_out_isas", lambda: LEVELS[:2])
+    hold(monkeypatch)
+    cpu_device.cache_clear()
+    with pytest.raises(DeviceError) as refusal:
+        cpu_device("avx512_bf16")
+    assert str(refusal.value) == (
+        "HK_DEVICE=cpu:avx512_bf16 cannot run on this machine (HK_ISA_LEVELS=native left it out of "
+        "this build): expected one of cpu:avx512, cpu:avx2, cpu:portable"
+    )
+
+
 @pytest.mark.parametrize(
     ("advertised", "isa", "environment", "refusal", "why"),
     [

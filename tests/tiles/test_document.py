@@ -45,7 +45,7 @@ def test_every_file_is_there() -> None:
 
 def drawing(after: str) -> list[str]:
     text = DOCUMENT.split(after, 1)[1]
-    return re.split(r"^```\n", text, flags=re.M)[1].splitlines()
+    return re.split(r"^```(?:text)?\n", text, flags=re.M)[1].splitlines()
 
 
 def test_the_drawing_of_the_swizzle_is_right() -> None:

@@ -1,6 +1,6 @@
 #include "common/amx_permission.hpp"
 
-#if defined(HK_CPU_AMX)
+#if defined(__x86_64__)
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 namespace hk::cpu {
 namespace {
 
-#if defined(HK_CPU_AMX)
+#if defined(__x86_64__)
 
 bool processor_has_tiles() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
@@ -40,7 +40,7 @@ std::string ask() {
 
 #else
 
-std::string ask() { return "this build has no kernels for AMX"; }
+std::string ask() { return "this processor has no AMX"; }
 
 #endif
 

@@ -1,49 +1,62 @@
 #include "common/instruction_sets.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <stdexcept>
 
 #include "common/amx_permission.hpp"
 
+// The build defines HK_CPU_LEVELS: LEVEL(isa) for each instruction set that it compiles.
 namespace hk::cpu {
 
-namespace portable {
-extern const Kernels kernels;
-}
-namespace avx2 {
-extern const Kernels kernels;
-}
-namespace avx512 {
-extern const Kernels kernels;
-}
-namespace avx512_bf16 {
-extern const Kernels kernels;
-}
-namespace amx {
-extern const Kernels kernels;
-}
+#define LEVEL(isa)              \
+  namespace isa {               \
+  extern const Kernels kernels; \
+  }
+HK_CPU_LEVELS
+#undef LEVEL
 
 namespace {
 
-bool processor_has_dot_products() {
-#if defined(HK_CPU_AVX512)
-  return __builtin_cpu_supports("avx512vnni");
-#else
-  return false;
-#endif
+struct Level {
+  std::string isa;
+  const Kernels& kernels;
+};
+
+const Level* compiled(const std::string& isa) {
+#define LEVEL(isa) {#isa, isa::kernels},
+  static const Level levels[] = {HK_CPU_LEVELS};
+#undef LEVEL
+  const Level* found = std::find_if(std::begin(levels), std::end(levels),
+                                    [&](const Level& l) { return l.isa == isa; });
+  return found == std::end(levels) ? nullptr : found;
 }
+
+// From fast to slow.
+#if defined(__x86_64__)
+const char* const all_isas[] = {"amx", "avx512_bf16", "avx512", "avx2", "portable"};
+
+bool processor_has_dot_products() { return __builtin_cpu_supports("avx512vnni"); }
+
+bool processor_has(const std::string& isa) {
+  if (isa == "amx") return processor_has("avx512_bf16") && why_no_amx().empty();
+  if (isa == "avx512_bf16") return processor_has("avx512") && __builtin_cpu_supports("avx512bf16");
+  if (isa == "avx512")
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+  if (isa == "avx2")
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("f16c");
+  return true;
+}
+#else
+const char* const all_isas[] = {"portable"};
+
+bool processor_has_dot_products() { return false; }
+bool processor_has(const std::string&) { return true; }
+#endif
 
 std::atomic<bool> dot_products = processor_has_dot_products();
-
-#if defined(HK_CPU_AVX512)
-bool processor_has_avx512() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-}
-bool processor_has_avx512_bf16() {
-  return processor_has_avx512() && __builtin_cpu_supports("avx512bf16");
-}
-#endif
 
 }  // namespace
 
@@ -53,35 +66,21 @@ bool use_dot_products(bool use) {
 }
 
 const Kernels& kernels_of(const std::string& isa) {
-#ifdef HK_CPU_AMX
-  if (isa == "amx") return amx::kernels;
-#endif
-#ifdef HK_CPU_AVX512_BF16
-  if (isa == "avx512_bf16") return avx512_bf16::kernels;
-#endif
-#ifdef HK_CPU_AVX512
-  if (isa == "avx512") return avx512::kernels;
-#endif
-#ifdef HK_CPU_AVX2
-  if (isa == "avx2") return avx2::kernels;
-#endif
-  if (isa == "portable") return portable::kernels;
+  if (const Level* level = compiled(isa)) return level->kernels;
   throw std::invalid_argument("isa: " + isa + " is not compiled into this build");
 }
 
 std::vector<std::string> available_isas() {
   std::vector<std::string> found;
-#if defined(HK_CPU_AVX512)
-  if (processor_has_avx512_bf16() && why_no_amx().empty()) found.push_back("amx");
-  if (processor_has_avx512_bf16()) found.push_back("avx512_bf16");
-  if (processor_has_avx512()) found.push_back("avx512");
-#endif
-#if defined(HK_CPU_AVX2)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-      __builtin_cpu_supports("f16c"))
-    found.push_back("avx2");
-#endif
-  found.push_back("portable");
+  for (const std::string isa : all_isas)
+    if (compiled(isa) && processor_has(isa)) found.push_back(isa);
+  return found;
+}
+
+std::vector<std::string> left_out_isas() {
+  std::vector<std::string> found;
+  for (const std::string isa : all_isas)
+    if (!compiled(isa)) found.push_back(isa);
   return found;
 }
 

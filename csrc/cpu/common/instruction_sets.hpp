@@ -23,6 +23,9 @@ struct Kernels {
 // Instruction sets compiled in that this machine can run, best first.
 std::vector<std::string> available_isas();
 
+// Instruction sets of this architecture that this build has no kernels for, best first.
+std::vector<std::string> left_out_isas();
+
 // Whether kernels for AVX-512 may use dot products of integers: where the processor has them (VNNI),
 // unless it was told not to. `use_dot_products` returns what it was.
 bool has_dot_products();

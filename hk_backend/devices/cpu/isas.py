@@ -43,12 +43,14 @@ def usable_isas() -> list[str]:
 
 
 def why_not(isa: str) -> str:
-    """Return what keeps this process from `isa`: a variable that is set, or the machine.
+    """Return what keeps this process from `isa`: the build, a variable that is set, or the machine.
 
     Empty if nothing does, or if the processor has no such instructions and nothing more is known.
     """
     from hk_backend import _cpu
 
+    if isa in _cpu.left_out_isas():
+        return "HK_ISA_LEVELS=native left it out of this build"
     for name, values in LIMITS.items():
         if isa in values.get(_value(name), ()):
             return f"{name}={os.environ[name]}"
@@ -60,6 +62,14 @@ def why_not_amx(isa: str) -> str:
     if isa == "amx" or not machine.advertises_amx():
         return ""
     return why_not("amx") or f"HK_DEVICE=cpu:{isa}"
+
+
+def left_out() -> str:
+    """A sentence that names the instruction sets for which this build has no kernels, if any."""
+    from hk_backend import _cpu
+
+    names = ", ".join(f"cpu:{isa}" for isa in _cpu.left_out_isas())
+    return f"this build has no kernels for {names} (HK_ISA_LEVELS=native)" if names else ""
 
 
 def _value(name: str) -> str:

@@ -1,0 +1,122 @@
+"""Every command of the documents runs as it stands, or the table says why it does not."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from hk_backend.cli.app import app
+from tests.install import commands
+from tests.install.command_table import (
+    HERE,
+    LONG,
+    MAKE,
+    REASONS,
+    SERVER,
+    SHELL,
+    TABLE,
+    found,
+)
+from tests.install.commands import Block, Command
+from tests.models import ROOT, smollm2
+
+
+@pytest.mark.parametrize("document", commands.documents())
+def test_every_command_is_in_the_table(document: str) -> None:
+    there, rows = commands.in_document(document), TABLE.get(document, [])
+    unlisted = [
+        f"{command}: the table has {row[0] if row else 'nothing more'}"
+        for command, row in zip(there, [*rows, *[None] * len(there)], strict=False)
+        if row is None or not command.text.startswith(row[0])
+    ]
+    assert unlisted[:1] == []
+    assert len(there) == len(rows), f"{document}: {rows[len(there) :]} are not in it any more"
+
+
+def test_whatever_the_table_names_exists() -> None:
+    assert TABLE.keys() <= set(commands.documents())
+    places = {where for rows in TABLE.values() for _, where in rows}
+    tests = places - {HERE, SHELL, LONG, SERVER, MAKE, *REASONS}
+    assert [name for name in sorted(tests) if not (ROOT / name).is_file()] == []
+
+
+@pytest.mark.parametrize("document", commands.documents())
+def test_every_block_says_what_it_holds(document: str) -> None:
+    """Else a command could stand in a block that no test reads."""
+    there = list(commands.blocks(document, (ROOT / document).read_text()))
+    assert [b for b in there if b.language not in commands.LANGUAGES] == []
+
+
+@pytest.mark.parametrize("document", TABLE)
+def test_no_command_has_a_place_for_something_else(document: str) -> None:
+    """A line that is copied must run, which `--model MODEL` would not."""
+    place = re.compile(r"(?<![\w./-])[A-Z][A-Z_]{2,}(?![\w.=-])|\.\.\.|<\w+>")
+    there = commands.in_document(document)
+    assert [str(command) for command in there if place.search(command.text)] == []
+
+
+@pytest.mark.parametrize("command", found(HERE), ids=lambda command: command.text)
+def test_a_command_in_this_process(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HK_BACKEND", raising=False)
+    result = CliRunner().invoke(app, shlex.split(command.text)[1:])
+    assert result.exit_code == 0, result.output
+    assert result.stdout
+
+
+@pytest.mark.parametrize("command", found(SHELL), ids=str)
+def test_a_command_in_a_shell(command: Command, tmp_path: Path) -> None:
+    commands.run(command, commands.checkout(tmp_path))
+
+
+@pytest.mark.parametrize("command", found(MAKE), ids=str)
+def test_make_knows_what_a_command_asks(command: Command, tmp_path: Path) -> None:
+    places = [f"{name}={tmp_path / name}" for name in ("VENV", "VENV_SGLANG", "MODELS")]
+    dry = Command(*command[:2], f"{command.text} -n {shlex.join(places)}")
+    assert commands.run(dry, ROOT)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("document", TABLE)
+def test_the_python_of_a_document(document: str) -> None:
+    for block in commands.blocks(document, (ROOT / document).read_text()):
+        if block.language == "python":
+            exec(compile("\n" * (block.line - 1) + block.text, document, "exec"), {})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("document", sorted({each.document for each in found(LONG, SERVER)}))
+def test_the_long_commands_of_a_document(document: str, tmp_path: Path) -> None:
+    """They run in their order, since one may read what another has written."""
+    smollm2()
+    folder = commands.checkout(tmp_path)
+    servers = found(SERVER)
+    for command in found(LONG, SERVER):
+        if command.document == document:
+            (commands.serve if command in servers else commands.run)(command, folder)
+
+
+def test_the_readme_fits_a_screen_or_two() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 80
+
+
+BLOCK = Block("a.md", 7, "sh", 'one  # comment\ntwo \\\n    "a # b" \\\n    c\nthree "\nfour"\n')
+
+
+def test_what_a_command_is() -> None:
+    """Continued lines are one, a quotation may have several, a comment is none."""
+    assert list(commands.commands(BLOCK)) == [
+        Command("a.md", 7, "one"),
+        Command("a.md", 8, 'two "a # b" c'),
+        Command("a.md", 11, 'three "\nfour"'),
+    ]
+
+
+def test_a_command_that_dies_is_red(tmp_path: Path) -> None:
+    """The control, and that its output is shown."""
+    with pytest.raises(AssertionError, match=r"a\.md:1: echo said; false\nsaid"):
+        commands.run(Command("a.md", 1, "echo said; false"), tmp_path)
+    commands.run(Command("a.md", 1, "true"), tmp_path)
