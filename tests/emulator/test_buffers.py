@@ -17,6 +17,8 @@ pytestmark = needs_llvm
 
 BEFORE, SPAN = 1024, 8192
 """Bytes mapped before the buffer's base, and in all."""
+COPIED_TO = 256
+"""Where a copy to LDS begins, which M0 says."""
 WORDS = {"dword": 1, "dwordx2": 2, "dwordx3": 3, "dwordx4": 4}
 
 
@@ -85,7 +87,7 @@ class Access:
             read_back = f"""
               v_mul_u32_u24 v4, {self.bytes}, v0
               s_waitcnt vmcnt(0)
-              ds_read_b{8 * self.bytes} {registers}, v4 offset:{self.immediate}
+              ds_read_b{8 * self.bytes} {registers}, v4 offset:{COPIED_TO + self.immediate}
               s_waitcnt lgkmcnt(0)"""
         return f"""
           v_lshlrev_b32 v4, 3, v0
@@ -100,7 +102,7 @@ class Access:
           s_mov_b32 s10, {self.num_records:#x}
           s_mov_b32 s11, 0x20000
           s_mov_b32 s12, {self.scalar:#x}
-          s_mov_b32 m0, 0
+          s_mov_b32 m0, {COPIED_TO}
           s_waitcnt vmcnt(0)
           {offset_alone}
           s_nop 0

@@ -9,7 +9,7 @@ import pytest
 
 from tests.emulator import twins
 from tests.emulator.assembly import checks, needs_llvm
-from tests.emulator.twins.twin import DESCRIPTOR, ZEROS, Twins, execute
+from tests.emulator.twins import DESCRIPTOR, ZEROS, Twins, execute
 
 pytestmark = needs_llvm
 
@@ -20,15 +20,15 @@ SEEDS = range(5)
 @pytest.mark.parametrize("twins", twins.ALL, ids=lambda t: t.name)
 def test_the_correct_program_is_clean(twins: Twins) -> None:
     for seed in SEEDS:
-        report = execute(twins.good, twins.options, seed)
+        report = execute(twins.good, seed, **twins.options)
         assert not report.findings, [f.message for f in report.findings]
 
 
 @pytest.mark.parametrize("twins", twins.ALL, ids=lambda t: t.name)
 def test_the_broken_twin_is_refused(twins: Twins) -> None:
-    assert twins.broken() != twins.good
+    assert twins.broken != twins.good
     for seed in SEEDS:
-        report = execute(twins.broken(), twins.options, seed)
+        report = execute(twins.broken, seed, **twins.options)
         found = [f for f in report.findings if f.check == twins.check]
         assert found, [f.message for f in report.findings]
         finding = found[0]
@@ -55,28 +55,28 @@ def test_names_are_not_used_twice() -> None:
 
 def test_without_checks_only_what_cannot_be_executed_is_found() -> None:
     by_name = {twins.name: twins for twins in twins.ALL}
-    options = {"launch": {"checks": False}}
-    report = execute(by_name["a global load without its wait"].broken(), options)
-    assert checks(report) == set()
-    report = execute(by_name["a store before its begin"].broken(), options)
-    assert checks(report) == {"out-of-bounds"}
+    for name, found in (
+        ("a global load without its wait", set()),
+        ("a store before its begin", {"out-of-bounds"}),
+    ):
+        assert checks(execute(by_name[name].broken, checks=False)) == found
 
 
 def test_a_matrix_result_needs_one_state_less_on_gfx942() -> None:
     body = ZEROS + "s_nop 1\n v_mfma_f32_32x32x8_bf16 v[16:31], v[2:3], v[6:7], 0\n s_nop {}\n"
     body += "v_add_f32 v40, v16, v16"
-    assert not execute(body.format(10), {"arch": "gfx942"}).findings
-    assert checks(execute(body.format(9), {"arch": "gfx942"})) == {"matrix-hazard"}
-    assert checks(execute(body.format(10), {"arch": "gfx950"})) == {"matrix-hazard"}
+    assert not execute(body.format(10), arch="gfx942").findings
+    assert checks(execute(body.format(9), arch="gfx942")) == {"matrix-hazard"}
+    assert checks(execute(body.format(10), arch="gfx950")) == {"matrix-hazard"}
 
 
 def test_the_same_finding_is_told_once_and_the_list_is_bounded() -> None:
     broken = "v_mov_b32 v3, 0\n again:\n v_add_u32 v3, v20, v3\n s_add_u32 s2, s2, 1\n"
     broken += "s_cmp_lt_u32 s2, 9\n s_cbranch_scc1 again"
-    assert len(execute(broken, {}).findings) == 1
+    assert len(execute(broken).findings) == 1
     many = "\n".join(f"v_mov_b32 v3, v{20 + i}" for i in range(30))
-    assert len(execute(many, {}).findings) == 20
-    assert len(execute(many, {"launch": {"max_findings": 3}}).findings) == 3
+    assert len(execute(many).findings) == 20
+    assert len(execute(many, max_findings=3).findings) == 3
 
 
 @pytest.mark.slow
@@ -96,5 +96,5 @@ def test_a_copy_stays_in_flight_however_many_barriers_pass() -> None:
       {}
       ds_read_b32 v2, v1"""
     )
-    assert not execute(body.format("s_waitcnt vmcnt(0)"), {"lds": 256}).findings
-    assert checks(execute(body.format("s_nop 0"), {"lds": 256})) >= {"lds-race"}
+    assert not execute(body.format("s_waitcnt vmcnt(0)"), lds=256).findings
+    assert checks(execute(body.format("s_nop 0"), lds=256)) >= {"lds-race"}

@@ -1,4 +1,4 @@
-"""Every ALU instruction against the ISA guide's own pseudo-code, executed (pcode.py)."""
+"""Every ALU instruction against the ISA guide's own pseudo-code, executed (pcode/)."""
 
 from __future__ import annotations
 

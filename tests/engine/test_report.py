@@ -111,13 +111,9 @@ def test_a_share_of_nothing_is_not_told() -> None:
     ]
 
 
-def test_a_route_that_is_decided_layer_by_layer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("counted")
+def test_a_route_that_is_decided_layer_by_layer() -> None:
     """How many layers HK serves, and how many it leaves to the engine, by reason."""
-    routes.reset()
-    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
-    monkeypatch.setattr(metrics, "_files", metrics._Files())
     for reason in ("", "", "", "a reason", "a reason", "another"):
         metrics.count_layer("linear", reason)
     metrics.count("linear", "served", 30)

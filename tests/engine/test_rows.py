@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import permutations, product
+from itertools import product
 
 import numpy as np
 import pytest
@@ -73,15 +73,6 @@ def test_every_order_of_every_kind(known: Known) -> None:
 @given(any_rows, st.sampled_from(KNOWN))
 def test_any_lengths(rows: list[Row], known: Known) -> None:
     check(known, rows)
-
-
-@pytest.mark.parametrize("rows", [*permutations((DECODE, VERIFY, EXTEND, FRESH))])
-def test_order_decides_nothing(rows: tuple[Row, ...]) -> None:
-    found = split(Known(), rows)
-    assert [row for row, its in zip(rows, found.mine, strict=True) if its] == [
-        row for row in rows if row in (EXTEND, FRESH)
-    ]
-    assert found.left == {SPECULATIVE: VERIFY.query}
 
 
 @pytest.mark.parametrize(("says", "mine"), [(True, True), (False, False)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -23,22 +24,20 @@ def test_sliding_window(window: int, causal: bool, dtype: torch.dtype) -> None:
     check(make(Case(lengths=RAGGED, sliding_window=window, causal=causal, dtype=dtype)))
 
 
-@pytest.mark.parametrize("cap", [0.0, 0.1, 5.0, 30.0, 50.0])
-@pytest.mark.parametrize("magnitude", [0.01, 1.5, 10.0])
-def test_soft_cap(cap: float, magnitude: float, isa: str) -> None:
-    check(make(Case(lengths=RAGGED, logits_soft_cap=cap, magnitude=magnitude)))
+HEADS = [{"num_heads": heads, "num_kv_heads": kv} for heads, kv in ((1, 1), (8, 2), (9, 3))]
+FEATURES: list[dict[str, Any]] = [
+    *({"logits_soft_cap": cap} for cap in (0.0, 0.1, 5.0, 30.0, 50.0)),
+    *({"logits_soft_cap": cap, "magnitude": 0.01} for cap in (0.0, 0.1, 5.0, 30.0, 50.0)),
+    *({"logits_soft_cap": cap, "magnitude": 10.0} for cap in (0.0, 0.1, 5.0, 30.0, 50.0)),
+    *({"alibi": True, "causal": causal, **heads} for causal in (True, False) for heads in HEADS),
+    *({"sinks": True, **heads} for heads in HEADS),
+    *({"scale": scale} for scale in (1.0, 0.01, 0.0, -0.2)),
+]
 
 
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("heads", [(1, 1), (8, 2), (9, 3)])
-def test_alibi(heads: tuple[int, int], causal: bool, isa: str) -> None:
-    case = Case(lengths=RAGGED, alibi=True, num_heads=heads[0], num_kv_heads=heads[1])
-    check(make(case.but(causal=causal)))
-
-
-@pytest.mark.parametrize("heads", [(1, 1), (8, 2), (9, 3)])
-def test_sinks(heads: tuple[int, int], isa: str) -> None:
-    check(make(Case(lengths=RAGGED, sinks=True, num_heads=heads[0], num_kv_heads=heads[1])))
+@pytest.mark.parametrize("feature", FEATURES, ids=str)
+def test_each_feature(feature: dict[str, Any], isa: str) -> None:
+    check(make(Case(lengths=RAGGED, **feature)))
 
 
 @pytest.mark.parametrize("sink", [-math.inf, -1e4, -100.0, 0.0, 100.0, 1e4])
@@ -64,11 +63,6 @@ def test_a_sink_of_infinity_takes_all_weight(device: str, isa: str) -> None:
     other, other_lse = run(2.0)
     assert torch.equal(out[:, 1], other[:, 1])
     assert torch.equal(lse[1], other_lse[1])
-
-
-@pytest.mark.parametrize("scale", [1.0, 0.01, 0.0, -0.2])
-def test_scale(scale: float, isa: str) -> None:
-    check(make(Case(lengths=RAGGED, scale=scale)))
 
 
 @pytest.mark.parametrize("sinks", [False, True])

@@ -73,35 +73,6 @@ def test_not_causal_with_any_number_of_keys(queries: int, keys: int) -> None:
     check(make(Case(lengths=((queries, keys),), causal=False)))
 
 
-RAGGED = {
-    "no request": (),
-    "one empty request": ((0, 0),),
-    "only empty requests": ((0, 0), (0, 9), (0, 0)),
-    "one token": ((1, 1),),
-    "empty in front": ((0, 0), (5, 5)),
-    "empty at the end": ((5, 5), (0, 3)),
-    "empty between": ((3, 30), (0, 0), (0, 17), (40, 40)),
-    "decodes": tuple((1, n) for n in range(1, 30)),
-    "everything": ((1, 400), (77, 77), (0, 50), (30, 300), (1, 1), (0, 0), (129, 130)),
-}
-
-
-@pytest.mark.parametrize("layout", [None, "NHD, two tensors"])
-@pytest.mark.parametrize("lengths", RAGGED.values(), ids=RAGGED)
-def test_ragged_batches(lengths: tuple[tuple[int, int], ...], layout: str | None) -> None:
-    case = Case(lengths=lengths, num_heads=4, num_kv_heads=2, layout=layout, after=3)
-    check(make(case))
-    check(make(case.but(causal=False, sliding_window=7)))
-
-
-@pytest.mark.parametrize("layout", [None, "NHD, two tensors"])
-@pytest.mark.parametrize("lengths", [(), ((0, 0),), ((6, 6),)])
-def test_tokens_before_the_first_request(
-    lengths: tuple[tuple[int, int], ...], layout: str | None
-) -> None:
-    check(make(Case(lengths=lengths, layout=layout, before=3)))
-
-
 def test_more_queries_than_packed_keys() -> None:
     """Bottom-right alignment: the first queries stand before the first key and see nothing."""
     call = make(Case(lengths=((40, 17), (300, 260)), after=1))

@@ -1,4 +1,4 @@
-"""Small calls of attention, prepared for the GPU kernels; none of them runs."""
+"""Small calls of attention: as the GPU kernels take them, and as an engine makes them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,15 @@ import torch
 
 from hk_backend.devices.hip import attention
 from hk_backend.devices.hip.call import KernelCall
+from hk_backend.devices.hip.plan import Plan, Prepared
+from hk_backend.devices.hip.prepared_parts import PreparedParts
 from hk_backend.kernels import catalogue
+from hk_backend.terms.attention_arguments import AttentionArguments
+from tests.devices.hip.device import OnTheHost
 from tests.ops.cases import Case, arguments, make
+from tests.ops.oracle import close, expected_with, nan
+
+BF16 = torch.bfloat16
 
 SPLIT_BY_CHANNEL = ("B H D/x N x", "B H D N")
 SPLIT_BY_TOKEN = ("B H D/x N x", "B H N/x D x")
@@ -31,3 +38,38 @@ def paged(
     call = make(Case(lengths, 4, 2, 64, torch.bfloat16, kv_dtype, layout, block_size))
     names = ("query", "paged_kv", "seq_lens", "block_table")
     return {"key": None, "value": None, **{name: call[name] for name in names}}
+
+
+class Call:
+    """A case as an engine has it: rows, a layer's tensors, and where its result goes."""
+
+    def __init__(self, case: Case) -> None:
+        self.made = make(case)
+        self.out = nan(*self.made["query"].shape, dtype=BF16)
+        cache = self.made.get("paged_kv")
+        keys = (cache.key.tensor, cache.value.tensor) if cache else ()
+        self.tensors = (
+            self.made["query"],
+            *(keys or (self.made["key"], self.made["value"])),
+            self.out,
+        )
+        self.num_tokens = sum(queries for queries, _ in case.lengths)
+
+    def plan(self, device: OnTheHost, longest: int | None = None) -> Plan:
+        rows = (self.made.get("seq_lens"), self.made.get("block_table"), longest)
+        return device.plan_prefill(self.made["query_start_loc"], self.num_tokens, *rows)
+
+    def prepared(self, device: OnTheHost) -> Prepared | PreparedParts:
+        made = device.prepare_prefill(AttentionArguments(**self.made, out=self.out), self.tensors)
+        assert made is not None
+        return made
+
+    def check(self, lse: torch.Tensor | None = None, in_parts: bool = False) -> None:
+        """Compare `out` and `lse` with the reference; what no request owns is as it was, NaN."""
+        want = expected_with(self.made, BF16, in_parts)
+        owned = want.owned
+        close("out", self.out[owned], want.out[owned], want.out_bound[owned])
+        assert self.out[~owned].isnan().all()
+        if lse is not None:
+            close("lse", lse.T[owned], want.lse.T[owned], want.lse_bound.T[owned])
+            assert lse[:, ~owned].isnan().all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -28,6 +29,16 @@ ANY_PAGES = {64: ("any_pages",), 128: ("any_pages",), 256: ()}
 FP8 = {64: ("e4m3", "e5m2"), 128: ("e4m3", "e5m2"), 256: ("e4m3",)}
 NO_KERNELS = Catalogue("gfx950", {})
 PAGED = replace(LLAMA, paged=True, block_size=16, cache_layouts=("B H N D", "B H N D"))
+E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+NOT, HAVE = ": not in the gfx950 kernels", ": the gfx950 kernels have"
+
+
+def packed(**changes: Any) -> AttentionRequest:
+    return replace(LLAMA, **changes)
+
+
+def paged(**changes: Any) -> AttentionRequest:
+    return replace(PAGED, **changes)
 
 
 def masks_of(size: int, keys: str, stored: str) -> tuple[str, ...]:
@@ -86,8 +97,8 @@ def never_asked(kernels: Family) -> Verdict:
     ("request_", "keys"),
     [
         *(
-            (replace(PAGED, kv_dtype=kv_dtype, block_size=size, cache_layouts=layouts), keys)
-            for kv_dtype in (torch.float8_e4m3fn, torch.float8_e5m2)
+            (paged(kv_dtype=kv_dtype, block_size=size, cache_layouts=layouts), keys)
+            for kv_dtype in (E4M3, E5M2)
             for size, layouts, keys in (
                 (16, None, "paged"),
                 (1, None, "tokens"),
@@ -97,42 +108,42 @@ def never_asked(kernels: Family) -> Verdict:
             )
         ),
         (LLAMA, "packed"),
-        (replace(LLAMA, head_size=64, dtype=torch.float16, kv_dtype=torch.float16), "packed"),
-        (replace(LLAMA, kv_dtype=None, causal=False), "packed"),
-        (replace(LLAMA, num_heads=9, num_kv_heads=3), "packed"),
+        (packed(head_size=64, dtype=torch.float16, kv_dtype=torch.float16), "packed"),
+        (packed(kv_dtype=None, causal=False), "packed"),
+        (packed(num_heads=9, num_kv_heads=3), "packed"),
         (PAGED, "paged"),
-        (replace(PAGED, block_size=48), "paged"),
-        (replace(PAGED, block_size=1), "tokens"),
-        (replace(PAGED, block_size=8), "any_pages"),
-        (replace(PAGED, block_size=24), "any_pages"),
-        (replace(PAGED, cache_layouts=("B N H D", "B N H D")), "paged"),
-        (replace(PAGED, block_size=None, cache_layouts=None), "paged"),
-        (replace(PAGED, cache_layouts=SPLIT_BY_CHANNEL), "split"),
-        (replace(PAGED, cache_layouts=SPLIT_BY_TOKEN), "split"),
-        (replace(LLAMA, sliding_window=4096), "packed"),
-        (replace(LLAMA, head_size=256), "packed"),
-        (replace(PAGED, head_size=256, kv_dtype=torch.float8_e4m3fn, sliding_window=1), "paged"),
-        *((replace(LLAMA, head_size=size), "packed") for size in (8, 72, 80, 96, 112, 120)),
-        *((replace(PAGED, head_size=size), "paged") for size in (136, 160, 192, 248)),
-        (replace(PAGED, head_size=96, block_size=1, has_sinks=True), "tokens"),
-        (replace(PAGED, head_size=160, cache_layouts=SPLIT_BY_TOKEN), "split"),
-        (replace(LLAMA, head_size=192, head_size_v=128), "packed"),
-        (replace(LLAMA, head_size=64, head_size_v=128), "packed"),
-        (replace(PAGED, head_size=192, head_size_v=128, sliding_window=9), "paged"),
-        (replace(PAGED, head_size=128, head_size_v=192, cache_layouts=SPLIT_BY_TOKEN), "split"),
-        (replace(PAGED, head_size=192, head_size_v=128, block_size=1), "tokens"),
-        (replace(LLAMA, has_sinks=True, causal=False), "packed"),
-        (replace(PAGED, sliding_window=128, has_sinks=True, block_size=1), "tokens"),
-        (replace(PAGED, sliding_window=128, kv_dtype=torch.float8_e4m3fn), "paged"),
-        (replace(LLAMA, logits_soft_cap=30.0), "packed"),
-        (replace(LLAMA, logits_soft_cap=1024.0, causal=False), "packed"),
-        (replace(LLAMA, logits_soft_cap=0.0), "packed"),
-        (replace(PAGED, logits_soft_cap=50.0, sliding_window=4096, has_sinks=True), "paged"),
-        (replace(PAGED, logits_soft_cap=50.0, kv_dtype=torch.float8_e4m3fn), "paged"),
-        (replace(PAGED, logits_soft_cap=50.0, block_size=1), "tokens"),
-        (replace(LLAMA, has_alibi=True), "packed"),
-        (replace(PAGED, has_alibi=True, sliding_window=128, has_sinks=True), "paged"),
-        (replace(PAGED, has_alibi=True, cache_layouts=SPLIT_BY_TOKEN), "split"),
+        (paged(block_size=48), "paged"),
+        (paged(block_size=1), "tokens"),
+        (paged(block_size=8), "any_pages"),
+        (paged(block_size=24), "any_pages"),
+        (paged(cache_layouts=("B N H D", "B N H D")), "paged"),
+        (paged(block_size=None, cache_layouts=None), "paged"),
+        (paged(cache_layouts=SPLIT_BY_CHANNEL), "split"),
+        (paged(cache_layouts=SPLIT_BY_TOKEN), "split"),
+        (packed(sliding_window=4096), "packed"),
+        (packed(head_size=256), "packed"),
+        (paged(head_size=256, kv_dtype=E4M3, sliding_window=1), "paged"),
+        *((packed(head_size=size), "packed") for size in (8, 72, 80, 96, 112, 120)),
+        *((paged(head_size=size), "paged") for size in (136, 160, 192, 248)),
+        (paged(head_size=96, block_size=1, has_sinks=True), "tokens"),
+        (paged(head_size=160, cache_layouts=SPLIT_BY_TOKEN), "split"),
+        (packed(head_size=192, head_size_v=128), "packed"),
+        (packed(head_size=64, head_size_v=128), "packed"),
+        (paged(head_size=192, head_size_v=128, sliding_window=9), "paged"),
+        (paged(head_size=128, head_size_v=192, cache_layouts=SPLIT_BY_TOKEN), "split"),
+        (paged(head_size=192, head_size_v=128, block_size=1), "tokens"),
+        (packed(has_sinks=True, causal=False), "packed"),
+        (paged(sliding_window=128, has_sinks=True, block_size=1), "tokens"),
+        (paged(sliding_window=128, kv_dtype=E4M3), "paged"),
+        (packed(logits_soft_cap=30.0), "packed"),
+        (packed(logits_soft_cap=1024.0, causal=False), "packed"),
+        (packed(logits_soft_cap=0.0), "packed"),
+        (paged(logits_soft_cap=50.0, sliding_window=4096, has_sinks=True), "paged"),
+        (paged(logits_soft_cap=50.0, kv_dtype=E4M3), "paged"),
+        (paged(logits_soft_cap=50.0, block_size=1), "tokens"),
+        (packed(has_alibi=True), "packed"),
+        (paged(has_alibi=True, sliding_window=128, has_sinks=True), "paged"),
+        (paged(has_alibi=True, cache_layouts=SPLIT_BY_TOKEN), "split"),
     ],
 )
 def test_served(request_: AttentionRequest, keys: str, kernels: Catalogue) -> None:
@@ -158,111 +169,91 @@ def test_served(request_: AttentionRequest, keys: str, kernels: Catalogue) -> No
 @pytest.mark.parametrize(
     ("request_", "why"),
     [
-        (replace(LLAMA, dtype=torch.float32), "dtype torch.float32"),
+        (packed(dtype=torch.float32), "dtype torch.float32"),
         (
-            replace(LLAMA, kv_dtype=torch.float8_e4m3fn),
+            packed(kv_dtype=E4M3),
             "packed keys and values in torch.float8_e4m3fn: the gfx950 kernels read bf16",
         ),
         (
-            replace(PAGED, kv_dtype=torch.float16),
+            paged(kv_dtype=torch.float16),
             "paged keys and values in torch.float16: the gfx950 kernels read bf16, e4m3 and e5m2",
         ),
         (
-            replace(PAGED, kv_dtype=torch.float8_e4m3fnuz),
+            paged(kv_dtype=torch.float8_e4m3fnuz),
             "keys and values in torch.float8_e4m3fnuz: the gfx950 kernels read torch.bfloat16, ",
         ),
+        (paged(kv_dtype=E5M2, block_size=8, cache_layouts=SPLIT_BY_CHANNEL), "block_size 8"),
+        (packed(head_size=264), f"head_size 264{HAVE} 64, 128 and 256"),
         (
-            replace(
-                PAGED, kv_dtype=torch.float8_e5m2, block_size=8, cache_layouts=SPLIT_BY_CHANNEL
-            ),
-            "block_size 8",
-        ),
-        (replace(LLAMA, head_size=264), "head_size 264: the gfx950 kernels have 64, 128 and 256"),
-        (
-            replace(PAGED, head_size=256, block_size=24),
-            "head_size 256 of any_pages keys and values in torch.bfloat16: the gfx950 kernels have "
-            "64 and 128",
+            paged(head_size=256, block_size=24),
+            f"head_size 256 of any_pages keys and values in torch.bfloat16{HAVE} 64 and 128",
         ),
         (
-            replace(PAGED, head_size=96, kv_dtype=torch.float8_e4m3fn),
-            "head_size 96 of paged keys and values in torch.float8_e4m3fn: the gfx950 kernels have "
-            "64, 128 and 256",
+            paged(head_size=96, kv_dtype=E4M3),
+            f"head_size 96 of paged keys and values in torch.float8_e4m3fn{HAVE} 64, 128 and 256",
         ),
         (
-            replace(PAGED, head_size=256, kv_dtype=torch.float8_e5m2),
-            "head_size 256 of paged keys and values in torch.float8_e5m2: the gfx950 kernels have "
-            "64 and 128",
+            paged(head_size=256, kv_dtype=E5M2),
+            f"head_size 256 of paged keys and values in torch.float8_e5m2{HAVE} 64 and 128",
         ),
         (
-            replace(PAGED, head_size=192, head_size_v=128, kv_dtype=torch.float8_e4m3fn),
+            paged(head_size=192, head_size_v=128, kv_dtype=E4M3),
             "values of 128 channels with keys of 192, paged in torch.float8_e4m3fn: not in ",
         ),
         (
-            replace(LLAMA, head_size_v=64, logits_soft_cap=30.0),
+            packed(head_size_v=64, logits_soft_cap=30.0),
             "values of 64 channels with keys of 128, packed in torch.bfloat16, with logits_soft",
         ),
+        (packed(sliding_window=4096, causal=False), f"sliding_window that is not causal{NOT}"),
         (
-            replace(LLAMA, sliding_window=4096, causal=False),
-            "sliding_window that is not causal: not in the gfx950 kernels",
+            paged(sliding_window=4096, kv_dtype=E5M2),
+            f"sliding_window with keys and values in torch.float8_e5m2{NOT}",
         ),
         (
-            replace(PAGED, sliding_window=4096, kv_dtype=torch.float8_e5m2),
-            "sliding_window with keys and values in torch.float8_e5m2: not in the gfx950 kernels",
+            paged(has_sinks=True, kv_dtype=E5M2),
+            f"sinks with keys and values in torch.float8_e5m2{NOT}",
         ),
         (
-            replace(PAGED, has_sinks=True, kv_dtype=torch.float8_e5m2),
-            "sinks with keys and values in torch.float8_e5m2: not in the gfx950 kernels",
+            packed(sliding_window=4096, causal=False, logits_soft_cap=30.0),
+            f"sliding_window that is not causal{NOT}",
+        ),
+        (packed(logits_soft_cap=30.0, has_alibi=True), f"logits_soft_cap with alibi_slopes{NOT}"),
+        (packed(logits_soft_cap=1025.0), f"logits_soft_cap 1025, above 1024{NOT}"),
+        (
+            paged(logits_soft_cap=30.0, kv_dtype=E5M2),
+            f"logits_soft_cap with keys and values in torch.float8_e5m2{NOT}",
         ),
         (
-            replace(LLAMA, sliding_window=4096, causal=False, logits_soft_cap=30.0),
-            "sliding_window that is not causal: not in the gfx950 kernels",
-        ),
-        (
-            replace(LLAMA, logits_soft_cap=30.0, has_alibi=True),
-            "logits_soft_cap with alibi_slopes: not in the gfx950 kernels",
-        ),
-        (
-            replace(LLAMA, logits_soft_cap=1025.0),
-            "logits_soft_cap 1025, above 1024: not in the gfx950 kernels",
-        ),
-        (
-            replace(PAGED, logits_soft_cap=30.0, kv_dtype=torch.float8_e5m2),
-            "logits_soft_cap with keys and values in torch.float8_e5m2: not in the gfx950 kernels",
-        ),
-        (
-            replace(PAGED, logits_soft_cap=30.0, kv_dtype=torch.float8_e4m3fn, head_size=64),
+            paged(logits_soft_cap=30.0, kv_dtype=E4M3, head_size=64),
             "logits_soft_cap with head_size 64 and keys and values in torch.float8_e4m3fn: not in ",
         ),
         (
-            replace(PAGED, logits_soft_cap=30.0, block_size=24),
-            "logits_soft_cap with blocks of no multiple of 16 tokens: not in the gfx950 kernels",
+            paged(logits_soft_cap=30.0, block_size=24),
+            f"logits_soft_cap with blocks of no multiple of 16 tokens{NOT}",
+        ),
+        (packed(has_alibi=True, causal=False), f"alibi_slopes that are not causal{NOT}"),
+        (
+            paged(has_alibi=True, kv_dtype=E4M3),
+            f"alibi_slopes with keys and values in torch.float8_e4m3fn{NOT}",
         ),
         (
-            replace(LLAMA, has_alibi=True, causal=False),
-            "alibi_slopes that are not causal: not in the gfx950 kernels",
+            paged(has_alibi=True, block_size=8),
+            f"alibi_slopes with blocks of no multiple of 16 tokens{NOT}",
         ),
+        (paged(block_size=24, cache_layouts=SPLIT_BY_CHANNEL), "block_size 24"),
+        (paged(cache_layouts=("B H D N", "B H N D")), 'cache with keys as "B H D N"'),
+        (paged(cache_layouts=("B H D/x N x", "B H N D")), 'values as "B H N D"'),
+        (paged(cache_layouts=("B H N D", "B H N/x D x")), 'values as "B H N/x'),
         (
-            replace(PAGED, has_alibi=True, kv_dtype=torch.float8_e4m3fn),
-            "alibi_slopes with keys and values in torch.float8_e4m3fn: not in the gfx950 kernels",
-        ),
-        (
-            replace(PAGED, has_alibi=True, block_size=8),
-            "alibi_slopes with blocks of no multiple of 16 tokens: not in the gfx950 kernels",
-        ),
-        (replace(PAGED, block_size=24, cache_layouts=SPLIT_BY_CHANNEL), "block_size 24"),
-        (replace(PAGED, cache_layouts=("B H D N", "B H N D")), 'cache with keys as "B H D N"'),
-        (replace(PAGED, cache_layouts=("B H D/x N x", "B H N D")), 'values as "B H N D"'),
-        (replace(PAGED, cache_layouts=("B H N D", "B H N/x D x")), 'values as "B H N/x'),
-        (
-            replace(PAGED, cache_layouts=("B H N/x D/y x y", "B H D/y N/x y x")),
+            paged(cache_layouts=("B H N/x D/y x y", "B H D/y N/x y x")),
             'cache with keys as "B H N/x D/y x y" and values as "B H D/y N/x y x"',
         ),
         (
-            replace(PAGED, cache_layouts=("B H N/y D/x y x", "B H D/y N/x y x")),
+            paged(cache_layouts=("B H N/y D/x y x", "B H D/y N/x y x")),
             'cache with keys as "B H N/y D/x y x" and values as "B H D/y N/x y x"',
         ),
-        (replace(PAGED, cache_layouts=("B N/x H x D", "B N/x H x D")), 'keys as "B N/x H x D"'),
-        (replace(PAGED, cache_layouts=("B H D/x N x", "B H D/y N/x y x")), 'values as "B H D/y'),
+        (paged(cache_layouts=("B N/x H x D", "B N/x H x D")), 'keys as "B N/x H x D"'),
+        (paged(cache_layouts=("B H D/x N x", "B H D/y N/x y x")), 'values as "B H D/y'),
     ],
 )
 def test_refused(request_: AttentionRequest, why: str, kernels: Catalogue) -> None:

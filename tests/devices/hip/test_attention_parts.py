@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -16,20 +17,15 @@ from hk_backend.kernels import KernelEntry, catalogue
 from hk_backend.kernels.attention_plan import Choice, Parts
 from hk_backend.terms.attention_arguments import AttentionArguments
 from hk_backend.terms.verdict import SERVED, Verdict, refused
+from tests.devices.hip.attention_call import BF16, Call
 from tests.devices.hip.device import OnTheHost
 from tests.ops.cases import Case, make
 from tests.ops.oracle import close, expected_with, nan
 
-BF16 = torch.bfloat16
 CASE = Case(((40, 300), (7, 65)), 4, 2, 64, BF16, None, "NHD, two tensors", 16)
 NEXT = Case(((3, 200), (33, 150), (1, 1)), 4, 2, 64, BF16, None, "NHD, two tensors", 16)
 LONGEST = 300
 Deal = Callable[[int, int], None]
-
-
-@pytest.fixture
-def device(library: EmulatedLibrary, streams: dict[int, int]) -> OnTheHost:
-    return OnTheHost(library, catalogue("gfx950"), check=lambda *_: SERVED)
 
 
 @pytest.fixture
@@ -46,51 +42,27 @@ def deal(monkeypatch: pytest.MonkeyPatch) -> Deal:
     return chosen
 
 
-class Call:
-    """A case, and where its result goes."""
+class Shared(Call):
+    """Run by the operator, or from what was prepared."""
 
     def __init__(self, case: Case) -> None:
-        self.made = make(case)
-        self.out = nan(*self.made["query"].shape, dtype=BF16)
+        super().__init__(case)
         self.lse = nan(*self.out.shape[:2], dtype=torch.float32).T.contiguous()
-        cache = self.made["paged_kv"]
-        self.tensors = (self.made["query"], cache.key.tensor, cache.value.tensor, self.out)
-        self.want = expected_with(self.made, BF16, in_parts=True)
-
-    def arguments(self, longest: int | None = LONGEST) -> AttentionArguments:
-        return AttentionArguments(**self.made, out=self.out, lse=self.lse, max_seq_len=longest)
 
     def run(self, device: OnTheHost, longest: int | None = LONGEST) -> torch.Tensor:
         """By the operator."""
-        device.run(self.arguments(longest))
+        arguments = AttentionArguments(**self.made, out=self.out, lse=self.lse, max_seq_len=longest)
+        device.run(arguments)
         device.library.synchronise(device.memory.stream(0))
         return self.out
 
-    def prepared(self, device: OnTheHost) -> Prepared | PreparedParts:
-        arguments = AttentionArguments(**self.made, out=self.out)
-        made = device.prepare_prefill(arguments, self.tensors)
-        assert made is not None
-        return made
-
-    def launch(
-        self,
-        device: OnTheHost,
-        prepared: Prepared | PreparedParts,
-        longest: int | None = LONGEST,
-    ) -> torch.Tensor:
-        rows = (self.made["seq_lens"], self.made["block_table"], longest)
-        step = device.plan_prefill(self.made["query_start_loc"], len(self.out), *rows)
-        assert prepared.launch(step, self.tensors)
+    def launch(self, device: OnTheHost, prepared: Prepared | PreparedParts) -> torch.Tensor:
+        assert prepared.launch(self.plan(device, LONGEST), self.tensors)
         device.library.synchronise(device.memory.stream(0))
         return self.out
 
-    def check(self, with_lse: bool = True) -> None:
-        want, owned = self.want, self.want.owned
-        close("out", self.out[owned], want.out[owned], want.out_bound[owned])
-        assert self.out[~owned].isnan().all()
-        if with_lse:
-            close("lse", self.lse.T[owned], want.lse.T[owned], want.lse_bound.T[owned])
-            assert self.lse[:, ~owned].isnan().all()
+    def is_right(self, with_lse: bool = True) -> None:
+        self.check(self.lse if with_lse else None, in_parts=True)
 
 
 def launched(device: OnTheHost) -> list[str]:
@@ -105,62 +77,56 @@ BOTH = ["attention_prefill", "attention_merge"]
 def test_any_way_to_deal_the_keys(number: int, keys: int, device: OnTheHost, deal: Deal) -> None:
     """Parts that have none included; the last one has what the others leave."""
     deal(number, keys)
-    call = Call(CASE.but(before=3, after=2))
+    call = Shared(CASE.but(before=3, after=2))
     call.run(device)
     assert launched(device) == BOTH
-    call.check()
+    call.is_right()
 
 
 def test_a_longest_that_is_too_short_costs_no_key(device: OnTheHost, deal: Deal) -> None:
     """It is a hint: the last part takes the rest."""
     deal(2, 64)
-    call = Call(CASE)
+    call = Shared(CASE)
     call.run(device, longest=100)
-    call.check()
+    call.is_right()
 
 
 @pytest.mark.parametrize("longest", [None, 0, LONGEST])
 def test_not_shared(longest: int | None, device: OnTheHost) -> None:
     """What the host does not know, and what is too little: no part of the work is small enough."""
-    call = Call(CASE)
+    call = Shared(CASE)
     call.run(device, longest)
     assert launched(device) == ["attention_prefill"]
-    call.check()
+    call.is_right()
 
 
 def test_the_same_bits_for_the_same_plan(device: OnTheHost, deal: Deal) -> None:
     deal(3, 128)
-    one, other = Call(CASE), Call(CASE)
+    one, other = Shared(CASE), Shared(CASE)
     assert torch.equal(one.run(device).view(torch.int16), other.run(device).view(torch.int16))
 
 
 def test_a_prepared_launch_has_the_operators_bits(device: OnTheHost, deal: Deal) -> None:
     """Also of another step, in as many parts as suit that, and after one that is not shared."""
-    prepared = Call(CASE).prepared(device)
+    prepared = Shared(CASE).prepared(device)
     for number, case in ((3, CASE), (2, NEXT), (1, CASE), (4, NEXT)):
         deal(number, 128)
-        by_operator = Call(case).run(device).clone()
+        by_operator = Shared(case).run(device).clone()
         device.mapped.kept.clear()
-        call = Call(case)
+        call = Shared(case)
         found = call.launch(device, prepared)
         assert len(launched(device)) == (2 if number > 1 else 1)
         assert torch.equal(found.view(torch.int16), by_operator.view(torch.int16))
-        call.check(with_lse=False)
+        call.is_right(with_lse=False)
 
 
 def test_a_prepared_launch_waits_for_nothing(device: OnTheHost, deal: Deal) -> None:
     deal(3, 128)
-    call = Call(CASE)
+    call = Shared(CASE)
     prepared = call.prepared(device)
     call.launch(device, prepared)  # the workspace is there
     before = device.library.report()["synchronising_calls"]
-    step = device.plan_prefill(
-        call.made["query_start_loc"],
-        len(call.out),
-        call.made["seq_lens"],
-        call.made["block_table"],
-        LONGEST,
-    )
+    step = call.plan(device, LONGEST)
     call.out.fill_(torch.nan)
     assert prepared.launch(step, call.tensors)
     assert device.library.report()["synchronising_calls"] == before
@@ -169,12 +135,11 @@ def test_a_prepared_launch_waits_for_nothing(device: OnTheHost, deal: Deal) -> N
 
 def test_tensors_of_another_layout_are_refused(device: OnTheHost, deal: Deal) -> None:
     deal(3, 128)
-    call = Call(CASE)
+    call = Shared(CASE)
     prepared = call.prepared(device)
     query, key, value, out = call.tensors
     wide = torch.empty(*out.shape[:2], 2 * out.shape[2], dtype=BF16)[..., : out.shape[2]]
-    rows = (call.made["seq_lens"], call.made["block_table"], LONGEST)
-    step = device.plan_prefill(call.made["query_start_loc"], len(out), *rows)
+    step = call.plan(device, LONGEST)
     assert not prepared.launch(step, (query, key, value, wide))
     assert not prepared.launch(step, (query.float(), key, value, out))
 
@@ -205,35 +170,27 @@ def test_packed_keys_are_shared_where_their_number_is_known(
 )
 def test_what_else_is_shared(case: Case, mask: str, device: OnTheHost, deal: Deal) -> None:
     deal(3, 64)
-    call = Call(case)
+    call = Shared(case)
     call.run(device)
     parts, merge = (each.kernels[0] for each in device.mapped.kept)
     assert (parts.facts["mask"], merge.operator) == (mask, "attention_merge")
-    call.check()
+    call.is_right()
     call.launch(device, call.prepared(device))
-    call.check(with_lse=False)
+    call.is_right(with_lse=False)
 
 
-@pytest.mark.parametrize("changes", [{"sliding_window": 70}, {"head_size": 96}])
-def test_what_is_not_shared(changes: dict[str, int], device: OnTheHost, deal: Deal) -> None:
-    """Windows at d=64, and padded heads."""
+@pytest.mark.parametrize(
+    "changes",
+    [{"sliding_window": 70}, {"head_size": 96}, {"logits_soft_cap": 5.0}, {"alibi": True}],
+    ids=str,
+)
+def test_what_is_not_shared(changes: dict[str, Any], device: OnTheHost, deal: Deal) -> None:
+    """Windows at d=64, padded heads, capped and biased scores: kernels for parts have none."""
     deal(3, 64)
-    call = Call(CASE.but(**changes))
+    call = Shared(CASE.but(**changes))
     call.run(device)
     assert launched(device) == ["attention_prefill"]
-    call.check()
-
-
-@pytest.mark.parametrize("changes", [{"logits_soft_cap": 5.0}, {"alibi": True}])
-def test_capped_and_biased_scores_are_not_shared(
-    changes: dict[str, float], device: OnTheHost, deal: Deal
-) -> None:
-    """Kernels for parts have neither."""
-    deal(3, 128)
-    call = Call(CASE.but(**changes))
-    call.run(device)
-    assert launched(device) == ["attention_prefill"]
-    call.check()
+    call.is_right()
 
 
 @pytest.mark.parametrize("broken", ["_part", "attention_merge"])
@@ -245,10 +202,10 @@ def test_kernels_that_fail_their_self_check_are_not_used(
 
     device = OnTheHost(library, catalogue("gfx950"), check=check)
     deal(3, 128)
-    call = Call(CASE)
+    call = Shared(CASE)
     call.run(device)
     assert launched(device) == ["attention_prefill"]
-    call.check()
+    call.is_right()
     assert isinstance(call.prepared(device), Prepared)
 
 
@@ -260,7 +217,7 @@ def test_rows_of_another_group_are_seen(
     monkeypatch.setattr(attention, "group_arguments", lambda *_: third)
     deal(3, 128)
     with pytest.raises(HipError, match="out-of-bounds"):
-        Call(CASE).run(device)
+        Shared(CASE).run(device)
 
 
 def test_a_part_that_is_not_joined_is_seen(
@@ -276,7 +233,7 @@ def test_a_part_that_is_not_joined_is_seen(
 
     monkeypatch.setattr(attention_parts, "in_parts", short)
     deal(3, 128)
-    call = Call(CASE)
+    call = Shared(CASE)
     call.run(device)
     with pytest.raises(AssertionError, match="out of bounds"):
-        call.check()
+        call.is_right()

@@ -10,16 +10,13 @@ import torch
 
 from hk_backend.devices import always
 from hk_backend.devices.hip.emulated import EmulatedLibrary
-from hk_backend.kernels import catalogue
 from hk_backend.ops import attention_prefill
-from hk_backend.terms.attention_arguments import AttentionArguments
-from hk_backend.terms.verdict import SERVED
+from tests.devices.hip.attention_call import BF16, Call
 from tests.devices.hip.device import OnTheHost
 from tests.devices.hip.graph import Launch, check_replays
-from tests.ops.cases import Call, Case, make
-from tests.ops.oracle import close, expected
+from tests.ops.cases import Case
 
-BF16, E4M3 = torch.bfloat16, torch.float8_e4m3fn
+E4M3 = torch.float8_e4m3fn
 LAYOUT = "NHD, two tensors"
 FIRST, SECOND = ((33, 33), (5, 5)), ((8, 8), (30, 30))
 """As many tokens and requests: these are in the graph. Where a request ends is read anew."""
@@ -27,55 +24,36 @@ FIRST_EXTENDS, SECOND_EXTENDS = ((5, 70), (33, 40)), ((30, 75), (8, 33))
 """As many blocks, too."""
 
 
-@pytest.fixture
-def device(library: EmulatedLibrary, streams: dict[int, int]) -> OnTheHost:
-    return OnTheHost(library, catalogue("gfx950"), check=lambda *_: SERVED)
-
-
 def tensors_of(call: Call) -> dict[str, torch.Tensor]:
     """All that the kernel reads."""
-    found = {name: value for name, value in call.items() if isinstance(value, torch.Tensor)}
-    if "paged_kv" in call:
-        paged = call["paged_kv"]
-        found |= {"key cache": paged.key.tensor, "value cache": paged.value.tensor}
+    found = {name: value for name, value in call.made.items() if isinstance(value, torch.Tensor)}
+    if "paged_kv" in call.made:
+        found |= {"key cache": call.tensors[1], "value cache": call.tensors[2]}
     return found
 
 
-def by_operator(device: OnTheHost, call: Call, out: torch.Tensor) -> Callable[[], object]:
+def by_operator(device: OnTheHost, call: Call) -> Callable[[], object]:
     """The first call of a layer."""
-    return lambda: attention_prefill(**call, out=out)
+    return lambda: attention_prefill(**call.made, out=call.out)
 
 
-def prepared(device: OnTheHost, call: Call, out: torch.Tensor) -> Callable[[], object]:
+def prepared(device: OnTheHost, call: Call) -> Callable[[], object]:
     """As an engine's later layers are launched."""
-    stored = (call["key"], call["value"]) if "key" in call else ()
-    if not stored:
-        stored = (call["paged_kv"].key.tensor, call["paged_kv"].value.tensor)
-    tensors = (call["query"], *stored, out)
-    ready = device.prepare_prefill(AttentionArguments(**call, out=out), tensors)
-    assert ready is not None
-    rows = (call.get("seq_lens"), call.get("block_table"))
-    plan = device.plan_prefill(call["query_start_loc"], len(call["query"]), *rows)
-    return lambda: ready.launch(plan, tensors)
+    ready, plan = call.prepared(device), call.plan(device)
+    return lambda: ready.launch(plan, call.tensors)
 
 
 def attention(
-    device: OnTheHost, case: Case, way: Callable[[OnTheHost, Call, torch.Tensor], Any]
+    device: OnTheHost, case: Case, way: Callable[[OnTheHost, Call], Callable[[], object]]
 ) -> Launch:
-    call = make(case)
-    out = torch.empty_like(call["query"])
-
-    launch = way(device, call, out)
+    call = Call(case)
+    launch = way(device, call)
 
     def enqueue() -> torch.Tensor:
         launch()
-        return out
+        return call.out
 
-    def check(out: torch.Tensor) -> None:
-        want = expected(call, BF16)
-        close("out", out[want.owned], want.out[want.owned], want.out_bound[want.owned])
-
-    return Launch(enqueue, tensors_of(call), check)
+    return Launch(enqueue, tensors_of(call), lambda out: call.check())
 
 
 @pytest.mark.parametrize("way", [by_operator, prepared])
@@ -102,7 +80,7 @@ def test_attention(
     streams: dict[int, int],
 ) -> None:
     of = Case(first, 4, 2, 64, BF16, **more)
-    others = [tensors_of(make(of.but(lengths=second, seed=1))), tensors_of(make(of.but(seed=2)))]
+    others = [tensors_of(Call(of.but(lengths=second, seed=1))), tensors_of(Call(of.but(seed=2)))]
     with always(device):
         check_replays(library, streams[0], attention(device, of, way), others)
 
@@ -113,19 +91,17 @@ def test_several_launches_of_a_layer_s_own_tensors(
     """In one graph, in order: the second reads what the first wrote."""
     of = Case(FIRST, 2, 2, 64, BF16)
     first = attention(device, of, by_operator)
-    call = make(of.but(seed=3))
-    out = torch.empty_like(call["query"])
+    second = Call(of.but(seed=3))
 
     def enqueue() -> torch.Tensor:
-        call["query"] = first.enqueue()
-        attention_prefill(**call, out=out)
-        return out
+        second.made["query"] = first.enqueue()
+        attention_prefill(**second.made, out=second.out)
+        return second.out
 
     def check(out: torch.Tensor) -> None:
-        first.check(call["query"])
-        want = expected(call, BF16)
-        close("out", out, want.out, want.out_bound)
+        first.check(out)
+        second.check()
 
     with always(device):
         launch = Launch(enqueue, first.tensors, check)
-        check_replays(library, streams[0], launch, [tensors_of(make(of.but(seed=4)))])
+        check_replays(library, streams[0], launch, [tensors_of(Call(of.but(seed=4)))])

@@ -13,58 +13,24 @@ import torch
 from hk_backend.devices.base import DeviceError
 from hk_backend.devices.hip import attention
 from hk_backend.devices.hip.emulated import EmulatedLibrary
-from hk_backend.devices.hip.plan import Plan, Prepared
-from hk_backend.kernels import catalogue
+from hk_backend.devices.hip.plan import Prepared
 from hk_backend.terms.attention_arguments import AttentionArguments
-from hk_backend.terms.paged_kv import PagedKV
-from hk_backend.terms.verdict import SERVED
+from tests.devices.hip.attention_call import BF16, Call
 from tests.devices.hip.device import OnTheHost
-from tests.ops.cases import Case, make
-from tests.ops.oracle import close, expected, nan
+from tests.ops.cases import Case
 
-BF16 = torch.bfloat16
 FIRST, SECOND = ((40, 40), (5, 5)), ((7, 7), (33, 33), (20, 20))
 # as many blocks in both: an engine's cache has in every step
 FIRST_EXTENDS, SECOND_EXTENDS = ((5, 70), (33, 40)), ((17, 33), (2, 60), (9, 9))
 LAYOUT = "NHD, two tensors"
 
 
-@pytest.fixture
-def device(library: EmulatedLibrary, streams: dict[int, int]) -> OnTheHost:
-    return OnTheHost(library, catalogue("gfx950"), check=lambda *_: SERVED)
-
-
-class Call:
-    """A case as an engine has it: rows, and a layer's tensors."""
+class Planned(Call):
+    """Its plan is made first."""
 
     def __init__(self, device: OnTheHost, case: Case) -> None:
-        self.made = make(case)
-        self.paged: PagedKV | None = self.made.get("paged_kv")
-        self.out = nan(*self.made["query"].shape, dtype=BF16)
-        keys = (
-            (self.made["key"], self.made["value"])
-            if self.paged is None
-            else (self.paged.key.tensor, self.paged.value.tensor)
-        )
-        self.tensors = (self.made["query"], *keys, self.out)
-        self.num_tokens = sum(query for query, _ in case.lengths)
-        self.plan: Plan = device.plan_prefill(
-            self.made["query_start_loc"],
-            self.num_tokens,
-            self.made.get("seq_lens"),
-            self.made.get("block_table"),
-        )
-
-    def prepared(self, device: OnTheHost) -> Prepared:
-        made = device.prepare_prefill(AttentionArguments(**self.made, out=self.out), self.tensors)
-        assert made is not None
-        return made
-
-    def check(self) -> None:
-        want = expected(self.made, BF16)
-        owned = want.owned
-        close("out", self.out[owned], want.out[owned], want.out_bound[owned])
-        assert self.out[~owned].isnan().all()
+        super().__init__(case)
+        self.planned = self.plan(device)
 
 
 def packed(lengths: Any, **more: Any) -> Case:
@@ -99,8 +65,8 @@ def test_other_tensors_and_rows(
     first: Case, second: Case, device: OnTheHost, streams: dict[int, int]
 ) -> None:
     """What was prepared with one step computes the next, and waits for nothing."""
-    before, now = Call(device, first), Call(device, second)
-    assert before.prepared(device).launch(now.plan, now.tensors)
+    before, now = Planned(device, first), Planned(device, second)
+    assert before.prepared(device).launch(now.planned, now.tensors)
     assert device.library.report()["synchronising_calls"] == 0
     assert now.out.isnan().all(), "it ran before anything waited"
     device.library.synchronise(streams[0])
@@ -123,21 +89,21 @@ def test_masks_are_the_layer_s(
     first: Case, second: Case, device: OnTheHost, streams: dict[int, int]
 ) -> None:
     """However many tokens the next step has."""
-    before, now = (Call(device, case.but(sinks=True)) for case in (first, second))
+    before, now = (Planned(device, case.but(sinks=True)) for case in (first, second))
     for name in ("sinks", "alibi_slopes"):
         now.made[name] = before.made[name]
-    assert before.prepared(device).launch(now.plan, now.tensors)
+    assert before.prepared(device).launch(now.planned, now.tensors)
     device.library.synchronise(streams[0])
     now.check()
 
 
 def test_scales_are_read_when_it_runs(device: OnTheHost, streams: dict[int, int]) -> None:
     """An engine that calculates them writes them where they were."""
-    call = Call(device, narrow(FIRST_EXTENDS, k_scale="one", v_scale="one"))
+    call = Planned(device, narrow(FIRST_EXTENDS, k_scale="one", v_scale="one"))
     prepared = call.prepared(device)
     for name in ("k_scale", "v_scale"):
         call.made[name].mul_(0.25)
-    assert prepared.launch(call.plan, call.tensors)
+    assert prepared.launch(call.planned, call.tensors)
     device.library.synchronise(streams[0])
     call.check()
 
@@ -172,14 +138,13 @@ def test_rows_that_are_views(
     streams: dict[int, int],
 ) -> None:
     """In a plan and in the operator's own launch."""
-    call = Call(device, paged(FIRST_EXTENDS))
+    call = Planned(device, paged(FIRST_EXTENDS))
     prepared = call.prepared(device)
     given = view(call.made[name])
     assert given.stride() != call.made[name].stride()
     viewed = {**call.made, name: given}
     rows = {key: viewed[key] for key in ("query_start_loc", "seq_lens", "block_table")}
-    planned = device.plan_prefill(**rows, num_tokens=call.num_tokens)
-    assert prepared.launch(planned, call.tensors)
+    assert prepared.launch(device.plan_prefill(**rows, num_tokens=call.num_tokens), call.tensors)
     device.library.synchronise(streams[0])
     call.check()
     call.out.fill_(torch.nan)
@@ -193,7 +158,7 @@ def test_what_a_plan_does_not_know_is_not_prepared(
     device: OnTheHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log-sum-exp, other rows of keys; and all of it with a torch that cannot be read."""
-    call = Call(device, packed(FIRST))
+    call = Planned(device, packed(FIRST))
 
     def prepare(**more: torch.Tensor) -> Prepared | None:
         arguments = AttentionArguments(**call.made, out=call.out, **more)
@@ -208,12 +173,12 @@ def test_what_a_plan_does_not_know_is_not_prepared(
 
 def test_the_same_memory_under_another_shape(device: OnTheHost, streams: dict[int, int]) -> None:
     """An engine that hands over `[tokens, heads * head_size]` prepares with those."""
-    call = Call(device, packed(FIRST))
+    call = Planned(device, packed(FIRST))
     flat = tuple(tensor.flatten(1) for tensor in call.tensors)
     prepared = device.prepare_prefill(AttentionArguments(**call.made, out=call.out), flat)
     assert prepared is not None
-    assert prepared.launch(call.plan, flat)
-    assert not prepared.launch(call.plan, call.tensors)
+    assert prepared.launch(call.planned, flat)
+    assert not prepared.launch(call.planned, call.tensors)
     device.library.synchronise(streams[0])
     call.check()
 
@@ -251,30 +216,30 @@ CHANGES = {
 def test_what_was_not_prepared_for_is_not_launched(
     index: int, case: Case, change: Callable[[torch.Tensor], torch.Tensor], device: OnTheHost
 ) -> None:
-    call = Call(device, case)
+    call = Planned(device, case)
     prepared, emulated = call.prepared(device), device.mapped.library
-    assert not prepared.launch(call.plan, replaced(index, change)(call.tensors))
+    assert not prepared.launch(call.planned, replaced(index, change)(call.tensors))
     assert emulated.launch_calls() == 0
-    assert prepared.launch(call.plan, call.tensors)
+    assert prepared.launch(call.planned, call.tensors)
     assert emulated.launch_calls() == 1
 
 
 def test_too_few_rows_are_not_launched(device: OnTheHost) -> None:
-    call, cached = Call(device, packed(FIRST)), Call(device, paged(FIRST_EXTENDS))
+    call, cached = Planned(device, packed(FIRST)), Planned(device, paged(FIRST_EXTENDS))
     prepared = call.prepared(device)
     for index in range(4):
-        assert not prepared.launch(call.plan, replaced(index, lambda t: t[:-1])(call.tensors))
+        assert not prepared.launch(call.planned, replaced(index, lambda t: t[:-1])(call.tensors))
         longer = replaced(index, lambda t: torch.cat([t, t[:1]]))(call.tensors)
-        assert prepared.launch(call.plan, longer), "rows of padding"
+        assert prepared.launch(call.planned, longer), "rows of padding"
     prepared = cached.prepared(device)
     for index in (1, 2):  # blocks
         for other in (lambda t: t[:-1], lambda t: torch.cat([t, t[:1]])):
-            assert not prepared.launch(cached.plan, replaced(index, other)(cached.tensors))
+            assert not prepared.launch(cached.planned, replaced(index, other)(cached.tensors))
 
 
 def test_a_plan_keeps_its_tensors(device: OnTheHost) -> None:
     """Their addresses are in it: an engine may drop its views."""
-    call = Call(device, paged(FIRST_EXTENDS))
+    call = Planned(device, paged(FIRST_EXTENDS))
     names = ("query_start_loc", "seq_lens", "block_table")
     kept = [weakref.ref(call.made.pop(name)) for name in names]
     gc.collect()
@@ -288,26 +253,26 @@ def test_the_stream_is_torchs_of_the_moment(
     device: OnTheHost, streams: dict[int, int], library: EmulatedLibrary
 ) -> None:
     """Not the one of the plan's making; and never one of another GPU."""
-    call = Call(device, packed(FIRST))
+    call = Planned(device, packed(FIRST))
     prepared = call.prepared(device)
-    assert prepared.launch(call.plan, call.tensors)
+    assert prepared.launch(call.planned, call.tensors)
     library.synchronise(streams[0])
     call.out.fill_(torch.nan)
     before, streams[0] = streams[0], 0
-    assert prepared.launch(call.plan, call.tensors)
+    assert prepared.launch(call.planned, call.tensors)
     library.synchronise(before)
     assert call.out.isnan().all(), "it ran on the stream of before"
     library.synchronise(0)
     call.check()
     streams[0] = streams[1]
     with pytest.raises(DeviceError, match="is of device 1, tensors of 0"):
-        prepared.launch(call.plan, call.tensors)
+        prepared.launch(call.planned, call.tensors)
 
 
 def test_a_plan_of_another_gpu(device: OnTheHost, library: EmulatedLibrary) -> None:
-    call = Call(device, packed(FIRST))
+    call = Planned(device, packed(FIRST))
     prepared = call.prepared(device)
     device.mapped.index_of_all = 1
-    elsewhere = Call(device, packed(FIRST))
-    assert not prepared.launch(elsewhere.plan, elsewhere.tensors)
+    elsewhere = Planned(device, packed(FIRST))
+    assert not prepared.launch(elsewhere.planned, elsewhere.tensors)
     assert library.launch_calls() == 0

@@ -7,16 +7,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from hk_backend.devices.hip.emulated import EmulatedLibrary
-from hk_backend.kernels import catalogue
 from tests.devices.hip.device import OnTheHost
 from tests.devices.hip.test_plan import FIRST_EXTENDS, paged
 from tests.ops.cases import make
-
-
-@pytest.fixture
-def device(library: EmulatedLibrary) -> OnTheHost:
-    return OnTheHost(library, catalogue("gfx950"))
 
 
 @pytest.mark.parametrize(

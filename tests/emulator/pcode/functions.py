@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from fractions import Fraction
 
 import numpy as np
 
@@ -15,7 +13,6 @@ from tests.emulator.pcode.numbers import (
     exponent_of,
     floating,
     fma,
-    round_fraction,
     signed,
     unsigned,
 )
@@ -36,10 +33,6 @@ def _to_integer(kind: str, width: int) -> Callable[[Value], Value]:
     return convert_to_integer
 
 
-def _truncated(value: Value) -> Value:
-    return floating(np.trunc(value.number), value.width)
-
-
 def _signext_from_bit(value: Value, count: Value) -> Value:
     n = int(count.number)
     if n == 0 or n >= value.width:
@@ -50,40 +43,20 @@ def _signext_from_bit(value: Value, count: Value) -> Value:
     return Value("i", value.width, bits & ((1 << value.width) - 1))
 
 
-def _mantissa(value: Value) -> Value:
-    return floating(math.frexp(float(value.number))[0], value.width)
-
-
-def _exponent(value: Value) -> Value:
-    """The biased exponent; of a denormal what makes `mantissa * 2^exponent` hold, as frexp does."""
-    return signed(exponent_of(value))
-
-
-def _ldexp(value: Value, power: Value) -> Value:
-    if not np.isfinite(value.number):
-        return value
-    exact = Fraction(float(value.number)) * Fraction(2) ** int(power.number)
-    return round_fraction(exact, value.width, bool(value.bits >> (value.width - 1)))
-
-
 FUNCTIONS: dict[str, Callable[..., Value]] = {
     "fma": fma,
-    "trunc": _truncated,
+    "trunc": lambda v: floating(np.trunc(v.number), v.width),
     "floor": lambda v: floating(np.floor(v.number), v.width),
-    "fract": lambda v: floating(v.number - np.floor(v.number), v.width),
     "sqrt": lambda v: floating(np.sqrt(v.number), v.width),
-    "isEven": lambda v: unsigned(bool(np.fmod(v.number, 2) == 0), 1),
     "isNAN": lambda v: unsigned(v.nan(), 1),
     "isSignalNAN": lambda v: unsigned(v.nan() and not v.quiet(), 1),
     "isQuietNAN": lambda v: unsigned(v.nan() and v.quiet(), 1),
     "cvtToQuietNAN": lambda v: Value("f", v.width, v.bits | 1 << (MANTISSA[v.width] - 1)),
-    "exponent": _exponent,
-    "mantissa": _mantissa,
+    "exponent": lambda v: signed(exponent_of(v)),
     "sign": lambda v: unsigned(v.bits >> (v.width - 1), 1),
     "abs": lambda v: Value(v.kind, v.width, v.bits & ~(1 << (v.width - 1))),
     "signext": lambda v: Value("i", 64, v.number & ((1 << 64) - 1)),
     "signext_from_bit": _signext_from_bit,
-    "ldexp": _ldexp,
     "f32_to_i32": _to_integer("i", 32),
     "f32_to_u32": _to_integer("u", 32),
     "f64_to_i32": _to_integer("i", 32),
@@ -100,7 +73,6 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
     "f32_to_f16": lambda v: convert(v, 16),
     "f32_to_f64": lambda v: convert(v, 64),
     "f64_to_f32": lambda v: convert(v, 32),
-    "bf16_to_f32": lambda v: Value("f", 32, v.bits << 16),
     "u32_to_u16": lambda v: unsigned(min(v.bits, 65535), 16),
     "i32_to_i16": lambda v: signed(min(max(v.number, -32768), 32767), 16),
     **{

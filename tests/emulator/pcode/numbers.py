@@ -17,8 +17,6 @@ _FORMATS: dict[int, tuple[Any, Any]] = {
 
 
 MANTISSA = {16: 10, 32: 23, 64: 52}
-
-
 _BIAS = {16: 15, 32: 127, 64: 1023}
 
 
@@ -27,7 +25,7 @@ class NotExecutable(Exception):
 
 
 class Value(NamedTuple):
-    kind: str  # u, i, f, bf
+    kind: str  # u, i, f
     width: int
     bits: int
 
@@ -37,8 +35,6 @@ class Value(NamedTuple):
         if self.kind == "f":
             float_type, int_type = _FORMATS[self.width]
             return np.array([self.bits], int_type).view(float_type)[0]
-        if self.kind == "bf":
-            return np.array([self.bits << 16], np.uint32).view(np.float32)[0]
         if self.kind == "i" and self.bits >> (self.width - 1):
             return self.bits - (1 << self.width)
         return self.bits
@@ -68,8 +64,6 @@ def floating(number: Any, width: int) -> Value:
 
 def convert(value: Value, width: int) -> Value:
     """Between float widths; a NaN keeps its upper payload, and if it widens whether it signals."""
-    if value.kind == "bf":
-        value = Value("f", 32, value.bits << 16)
     if value.width == width:
         return value
     if value.nan():
@@ -150,7 +144,7 @@ def cast(value: Value, kind: str, width: int, from_bits: bool) -> Value:
     if value.kind == "power":
         return value
     if kind == "f":
-        if value.kind in ("f", "bf"):
+        if value.kind == "f":
             return convert(value, width)
         return Value("f", width, value.bits) if from_bits else floating(value.number, width)
     bits = int(value.number) if value.kind == "i" else value.bits

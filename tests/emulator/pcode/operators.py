@@ -12,13 +12,12 @@ import numpy as np
 from tests.emulator.pcode.numbers import (
     Value,
     convert,
-    exponent_of,
     floating,
     round_fraction,
     unsigned,
 )
 
-_LEVELS = (
+LEVELS = (
     ("||",),
     ("&&",),
     ("|",),
@@ -28,20 +27,10 @@ _LEVELS = (
     ("<", ">", "<=", ">="),
     ("<<", ">>"),
     ("+", "-"),
-    ("*", "/", "%"),
+    ("*",),
     ("**",),
 )
-
-
-PREFIXES = ("!", "~", "+", "-")
-
-
-LEVEL_OF = {symbol: level for level, symbols in enumerate(_LEVELS) for symbol in symbols}
-
-
 _Operators = dict[str, Callable[[Any, Any], Any]]
-
-
 _COMPARED: _Operators = {
     "==": operator.eq,
     "!=": operator.ne,
@@ -50,16 +39,11 @@ _COMPARED: _Operators = {
     "<=": operator.le,
     ">=": operator.ge,
 }
-
-
 _REAL: _Operators = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
-    "/": operator.truediv,
 }
-
-
 _WHOLE: _Operators = {
     "+": operator.add,
     "-": operator.sub,
@@ -73,9 +57,7 @@ _WHOLE: _Operators = {
 }
 
 
-def arithmetic(symbol: str, a: Value, b: Value, live: bool = True) -> Value:
-    if not live:
-        return a
+def arithmetic(symbol: str, a: Value, b: Value) -> Value:
     if symbol == "||":
         return unsigned(bool(a.bits or b.bits), 1)
     if symbol == "&&":
@@ -83,7 +65,7 @@ def arithmetic(symbol: str, a: Value, b: Value, live: bool = True) -> Value:
     x, y = a.number, b.number
     if symbol in ("==", "!=", "<>", "<", ">", "<=", ">="):
         return unsigned(_compare(symbol, a, b, x, y), 1)
-    if a.kind in ("f", "bf") or b.kind in ("f", "bf"):
+    if "f" in (a.kind, b.kind):
         return _float_arithmetic(symbol, a, b)
     width = a.width if symbol in ("<<", ">>") else max(a.width, b.width)
     kind = a.kind if symbol in ("<<", ">>") or a.kind == b.kind else "u"
@@ -92,8 +74,6 @@ def arithmetic(symbol: str, a: Value, b: Value, live: bool = True) -> Value:
 
 
 def _compare(symbol: str, a: Value, b: Value, x: Any, y: Any) -> bool:
-    if b.kind == "denormal":  # x == DENORM
-        return bool(x != 0 and exponent_of(a) == 0)
     if b.kind == "zero":
         return a.bits == b.bits << (a.width - 1)
     if symbol == "<>":
@@ -115,7 +95,7 @@ def _float_arithmetic(symbol: str, a: Value, b: Value) -> Value:
             return value
         exact = Fraction(float(number)) * Fraction(2) ** exponent
         return round_fraction(exact, value.width, bool(value.bits >> (value.width - 1)))
-    x, y = (convert(v, width).number if v.kind in ("f", "bf") else v.number for v in (a, b))
+    x, y = (convert(v, width).number if v.kind == "f" else v.number for v in (a, b))
     with np.errstate(all="ignore"):
         result = _REAL[symbol](x, y)
     return floating(result, width)

@@ -14,88 +14,51 @@ pytestmark = needs_llvm
 
 FMA = "v_fma_f32 v2, v3, v4, v2\n"
 START = "v_mov_b32 v2, 0\n v_mov_b32 v3, 0\n v_mov_b32 v4, 0\n"
+MATRIX = "v_mfma_f32_16x16x32_bf16 v[8:11], v[16:19], v[20:23], v[8:11]\n"
 ACCUMULATORS = "".join(f"v_mov_b32 v{i}, 0\n" for i in range(8, 24))
 
 
-def extra(more: str, base: str = START, **options: object) -> int:
-    """Clocks that `more` adds at the end of `base`."""
-    return clocks(base + more, **options) - clocks(base, **options)  # type: ignore[arg-type]
+PAUSE = "s_nop 15\n" * 50
 
 
-@pytest.mark.parametrize(
-    ("instruction", "each"),
-    [
-        (FMA, 4),
-        ("v_pk_fma_f32 v[2:3], v[4:5], v[6:7], v[2:3]\n", 4),
-        ("v_exp_f32 v2, v3\n", 8),
-        ("v_mul_lo_u32 v2, v3, v4\n", 8),
-        ("s_add_u32 s8, s8, s9\n", 4),
-        ("s_nop 0\n", 4),
-        ("s_nop 7\n", 32),
-    ],
-)
-def test_instructions_one_after_another(instruction: str, each: int) -> None:
-    assert extra(instruction * 100) - extra(instruction * 50) == 50 * each
+def by_wave(first: int, younger: str, older: str) -> str:
+    """Waves from work-item `first` on execute `younger`, those before it `older`."""
+    return f"""
+      v_readfirstlane_b32 s8, v0
+      s_nop 4
+      s_cmp_lt_u32 s8, {first}
+      s_cbranch_scc1 1f
+      {younger}
+      s_branch 2f
+      1:
+      {older}
+      2:
+    """
 
 
 @pytest.mark.parametrize(("waves", "share"), [(1, 1), (4, 1), (8, 2), (16, 4)], ids=str)
 def test_waves_of_one_simd_share_its_vector_unit(waves: int, share: int) -> None:
-    assert extra(FMA * 100, waves=waves) - extra(FMA * 50, waves=waves) == 50 * 4 * share
+    one, two = (clocks(START + FMA * n, waves=waves) for n in (50, 100))
+    assert two - one == 50 * 4 * share
 
 
 def test_scalar_and_vector_instructions_of_two_waves_issue_together() -> None:
     """Each alone takes every slot of its wave, but not of the other one's unit."""
-    one = "s_cmp_lt_u32 s8, s8\n" * 200
-    both = f"""
-      v_readfirstlane_b32 s8, v0
-      s_nop 4
-      s_cmp_lt_u32 s8, 256
-      s_cbranch_scc1 1f
-      {FMA * 200}
-      s_branch 2f
-      1:
-      {one}
-      2:
-    """
+    both = by_wave(256, FMA * 200, "s_cmp_lt_u32 s8, s8\n" * 200)
     assert clocks(START + both, waves=8) < clocks(START + both, waves=4) + 100
-
-
-def test_a_matrix_chain_goes_at_occupancy_and_others_wait_for_the_result() -> None:
-    chain = "v_mfma_f32_16x16x32_bf16 v[8:11], v[16:19], v[20:23], v[8:11]\n"
-    assert extra(chain * 40, ACCUMULATORS) - extra(chain * 20, ACCUMULATORS) == 20 * 16
-    read = "v_mfma_f32_16x16x32_bf16 v[8:11], v[16:19], v[8:11], 0\n"
-    assert extra(read * 40, ACCUMULATORS) - extra(read * 20, ACCUMULATORS) == 20 * 32
 
 
 def test_vector_work_of_another_wave_fits_between_matrix_instructions() -> None:
     """16 clocks of the matrix unit leave three of four slots to the vector unit."""
-    matrix = "v_mfma_f32_16x16x32_bf16 v[8:11], v[16:19], v[20:23], v[8:11]\n" * 100
-    body = f"""
-      v_readfirstlane_b32 s8, v0
-      s_nop 4
-      s_cmp_lt_u32 s8, 256
-      s_cbranch_scc1 1f
-      {FMA * 290}
-      s_branch 2f
-      1:
-      {matrix}
-      2:
-    """
+    matrix = MATRIX * 100
+    body = by_wave(256, FMA * 290, matrix)
     alone = clocks(START + ACCUMULATORS + matrix, waves=4)
     assert alone <= clocks(START + ACCUMULATORS + body, waves=8) < alone + 150
 
 
 def test_the_wave_with_priority_is_first() -> None:
     """The younger of two waves on a SIMD ends first if it has priority."""
-    body = f"""
-      v_readfirstlane_b32 s8, v0
-      s_nop 4
-      s_cmp_lt_u32 s8, 256
-      s_cbranch_scc1 1f
-      s_setprio 3
-      1:
-      {FMA * 200}
-    """
+    body = by_wave(256, "s_setprio 3", "s_setprio 0") + FMA * 200
     traced = trace(START + body, waves=8)
     parameters = _emulator.TimingParameters("gfx950")
     time = _emulator.replay(traced, parameters, [[0]], [0], 1, 2.4, events_within=(0, 10**6))
@@ -104,35 +67,15 @@ def test_the_wave_with_priority_is_first() -> None:
 
 
 def test_a_barrier_waits_for_the_last_wave() -> None:
-    body = f"""
-      v_readfirstlane_b32 s8, v0
-      s_nop 4
-      s_cmp_lt_u32 s8, 64
-      s_cbranch_scc0 1f
-      {"s_nop 15" + chr(10) * 1}
-      1:
-      s_barrier
-    """.replace("s_nop 15", "s_nop 15\n" * 50)
-    slow = "s_nop 15\n" * 50
-    assert clocks(START + body, waves=4) - clocks(START + slow, waves=1) in range(20, 80)
+    body = by_wave(64, "", PAUSE) + "s_barrier\n"
+    assert clocks(START + body, waves=4) - clocks(START + PAUSE, waves=1) in range(20, 80)
 
 
 def test_a_wave_that_has_ended_is_not_waited_for() -> None:
     """The first wave ends long after the others have arrived, and never does."""
-    body = f"""
-      v_readfirstlane_b32 s8, v0
-      s_nop 4
-      s_cmp_lt_u32 s8, 64
-      s_cbranch_scc1 1f
-      s_barrier
-      s_branch 2f
-      1:
-      {"s_nop 15" + chr(10)}
-      2:
-    """.replace("s_nop 15\n", "s_nop 15\n" * 50)
-    traced = trace(START + body, waves=4)
+    traced = trace(START + by_wave(64, "s_barrier", PAUSE), waves=4)
     time = replay(traced, barrier_release=1000)
-    assert time.clocks - clocks(START + "s_nop 15\n" * 50) in range(1000, 1100)
+    assert time.clocks - clocks(START + PAUSE) in range(1000, 1100)
 
 
 @pytest.mark.parametrize(
@@ -142,22 +85,12 @@ def test_matrix_and_vector_instructions_share_a_port(first: str, expected: int) 
     """Of two waves on a SIMD one issues matrix instructions, which take 4 clocks of it and 16 of
     their unit, the other what takes 8. Vector work of the older wave
     leaves the port to nobody."""
-    matrix = "v_mfma_f32_16x16x32_bf16 v[8:11], v[16:19], v[20:23], v[8:11]\n" * 40
+    matrix = MATRIX * 40
     exponentials = "v_exp_f32 v2, v3\n" * 100
     one, two = (matrix, exponentials) if first == "matrix" else (exponentials, matrix)
 
     def both(times: int) -> int:
-        body = f"""
-          v_readfirstlane_b32 s8, v0
-          s_nop 4
-          s_cmp_lt_u32 s8, 256
-          s_cbranch_scc1 1f
-          {two * times}
-          s_branch 2f
-          1:
-          {one * times}
-          2:
-        """
+        body = by_wave(256, two * times, one * times)
         return clocks(START + ACCUMULATORS + body, waves=8)
 
     assert both(2) - both(1) == pytest.approx(expected, abs=16)
@@ -168,14 +101,8 @@ def test_conflicts_cost_their_phases(stride: int) -> None:
     """Lanes 16 bytes apart read in 4 phases; `stride` times as far, in `stride` times as many."""
 
     def reads(step: int) -> str:
-        return (
-            f"""
-          v_mul_u32_u24 v2, {step}, v0
-          v_and_b32 v2, 0xffff, v2
-          {"ds_read_b128 v[4:7], v2" + chr(10)}
-        """.replace("ds_read_b128 v[4:7], v2", "ds_read_b128 v[4:7], v2\n" * 14)
-            * 10
-        )
+        address = f"v_mul_u32_u24 v2, {step}, v0\n v_and_b32 v2, 0xffff, v2\n"
+        return (address + "ds_read_b128 v[4:7], v2\n" * 14) * 10
 
     fast = replay(trace(reads(16), lds=65536))
     slow = replay(trace(reads(16 * stride), lds=65536))
@@ -203,7 +130,6 @@ def test_registers_and_lds_decide_how_many_workgroups_fit() -> None:
     parameters = _emulator.TimingParameters("gfx950")
     assert trace(START, waves=4, vgprs=128, accum_offset=128).resident(parameters) == 4
     assert trace(START, waves=4, vgprs=128, accum_offset=128, lds=65536).resident(parameters) == 2
-    assert trace(START, waves=8, vgprs=512, accum_offset=256).resident is not None
     with pytest.raises(ValueError, match="no CU holds a workgroup of 8 waves with 512 registers"):
         trace(START, waves=8, vgprs=512, accum_offset=256).resident(parameters)
 

@@ -29,14 +29,6 @@ def test_a_head(head: str | int) -> None:
     assert choose("hk_fp8", "fp8_e4m3fn", head=head).head == str(head)
 
 
-@pytest.mark.parametrize("head", ["fp8", 8, True, "bf16"])
-def test_a_head_that_is_not_valid(head: Any) -> None:
-    with pytest.raises(
-        ValueError, match=f"hk_mxfp4: head {head!r} is not valid: expected one of 1"
-    ):
-        choose("hk_mxfp4", "fp8_e4m3fn", head=head)
-
-
 def test_what_is_asked_for() -> None:
     options = choose("hk_mxfp6", "", "mxfp6_e3m2", "none", 32, ["lm_head"])
     assert (options.format, options.activations) == ("mxfp6_e3m2", "none")
@@ -66,59 +58,39 @@ def test_how_a_heads_inputs_are_rounded(k: int, rotation: int) -> None:
         assert head_rounding(format, k) == ("none", 0)
 
 
-@pytest.mark.parametrize("ignore", ["*mlp*", "lm_head", [3], {"lm_head": True}, 0])
-def test_what_is_ignored_is_a_list(ignore: Any) -> None:
-    """Of a string each letter would be a pattern, and `*` ignores every layer."""
-    why = f"hk_mxfp4: ignore {ignore!r} is not valid: expected a list of layer names or patterns"
-    with pytest.raises(ValueError, match=re.escape(why)):
-        choose("hk_mxfp4", "", ignore=ignore)
+ROTATIONS = "0, 32, 64, 128"
+NOT_VALID: list[tuple[str, dict[str, Any], str]] = [
+    *(("hk_mxfp4", {"head": head}, "one of 16, ") for head in ("fp8", 8, True, "bf16")),
+    # of a string each letter would be a pattern, and `*` ignores every layer
+    *(
+        ("hk_mxfp4", {"ignore": ignore}, "a list of layer names or patterns")
+        for ignore in ("*mlp*", "lm_head", [3], {"lm_head": True}, 0)
+    ),
+    *(
+        ("hk_mxfp4", {"rotation": rotation}, f"one of {ROTATIONS}")
+        for rotation in (16, "64", False)
+    ),
+    ("hk_fp8", {"rotation": 64}, "one of 0"),
+    # a rotation is an option of its own
+    *(("hk_mxfp4", {"activations": name}, "one of none, mx") for name in ROTATED),
+    ("hk_fp8", {"activations": "mx"}, "one of none, token"),
+    ("hk_fp8", {"format": "mxfp8"}, "one of fp8_e4m3fn, fp8_e4m3fnuz"),
+]
+
+
+@pytest.mark.parametrize(("method", "option", "valid"), NOT_VALID, ids=str)
+def test_a_value_that_is_not_valid(method: str, option: dict[str, Any], valid: str) -> None:
+    [(name, value)] = option.items()
+    with pytest.raises(ValueError) as error:
+        choose(method, "fp8_e4m3fn", **option)
+    why = f"{method}: {name} {value!r} is not valid: expected {valid}"
+    assert str(error.value).startswith(why)
 
 
 def test_a_regular_expression_that_is_none() -> None:
     why = "hk_mxfp4: ignore 're:*mlp' is not valid (nothing to repeat at position 0): expected a"
     with pytest.raises(ValueError, match=re.escape(why)):
         choose("hk_mxfp4", "", ignore=["lm_head", "re:*mlp"])
-
-
-@pytest.mark.parametrize(
-    ("method", "rotation", "known"),
-    [
-        ("hk_mxfp4", 16, "0, 32, 64, 128"),
-        ("hk_mxfp4", "64", "0, 32, 64, 128"),
-        ("hk_mxfp4", False, "0, 32, 64, 128"),
-        ("hk_fp8", 64, "0"),
-    ],
-)
-def test_a_rotation_that_is_not_valid(method: str, rotation: Any, known: str) -> None:
-    why = f"{method}: rotation {rotation!r} is not valid: expected one of {known}"
-    with pytest.raises(ValueError) as error:
-        choose(method, "fp8_e4m3fn", rotation=rotation)
-    assert str(error.value) == why
-
-
-@pytest.mark.parametrize("activations", ROTATED)
-def test_a_rotation_is_an_option_of_its_own(activations: str) -> None:
-    with pytest.raises(ValueError, match=f"activations '{activations}' .* one of none, mx$"):
-        choose("hk_mxfp4", "fp8_e4m3fn", activations=activations)
-
-
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        (
-            {"format": "mxfp8"},
-            "hk_fp8: format 'mxfp8' is not valid: expected one of fp8_e4m3fn, fp8_e4m3fnuz",
-        ),
-        (
-            {"activations": "mx"},
-            "hk_fp8: activations 'mx' is not valid: expected one of none, token",
-        ),
-    ],
-)
-def test_a_value_that_is_not_valid(options: dict[str, str], why: str) -> None:
-    with pytest.raises(ValueError) as error:
-        choose("hk_fp8", "fp8_e4m3fn", **options)
-    assert str(error.value).startswith(why)
 
 
 def test_an_option_that_is_unknown() -> None:

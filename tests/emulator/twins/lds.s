@@ -1,0 +1,166 @@
+; LDS: bounds, bytes never written, races between waves, copies from global memory.
+
+# LDS past what was asked for
+lds-out-of-bounds | lds=512
+- ds_write_b32 v1, v0 offset:256
++ ds_write_b32 v1, v0 offset:260
+
+# a misaligned LDS access
+misaligned | lds=1024
+  v_lshlrev_b32 v2, 3, v0
+- ds_write_b64 v2, v[0:1]
++ ds_write_b64 v2, v[0:1] offset:4
+
+# LDS read before it was written
+lds-unwritten | lds=256
+- ds_write_b32 v1, v0
+  ds_read_b32 v2, v1
+  s_waitcnt lgkmcnt(0)
+
+# two bytes of four were written
+lds-unwritten | lds=256
+- ds_write_b32 v1, v0
++ ds_write_b16 v1, v0
+  ds_read_b32 v2, v1
+  s_waitcnt lgkmcnt(0)
+
+# one wave reads what another wrote, without a barrier
+lds-race | lds=512 block=128
+  v_xor_b32 v2, 0x100, v1
+  ds_write_b32 v1, v0
+  s_waitcnt lgkmcnt(0)
+- s_barrier
+  ds_read_b32 v3, v2
+  s_waitcnt lgkmcnt(0)
+
+# a write that was not waited for before the barrier
+lds-race | at ds_read_b32 | beside ds_write_b32 | lds=512 block=128
+  v_xor_b32 v2, 0x100, v1
+  ds_write_b32 v1, v0
+- s_waitcnt lgkmcnt(0)
+  s_barrier
+  ds_read_b32 v3, v2
+
+# a read in flight across the barrier before the overwrite
+lds-race | at ds_write_b32 | beside ds_read_b32 | lds=512 block=128
+  v_xor_b32 v2, 0x100, v1
+  ds_write_b32 v1, v0
+  s_waitcnt lgkmcnt(0)
+  s_barrier
+  ds_read_b32 v3, v2
+- s_waitcnt lgkmcnt(0)
+  s_barrier
+  ds_write_b32 v1, v1
+
+# an overwrite without a barrier after the reads
+lds-race | lds=512 block=128
+  v_xor_b32 v2, 0x100, v1
+  ds_write_b32 v1, v0
+  s_waitcnt lgkmcnt(0)
+  s_barrier
+  ds_read_b32 v3, v2
+  s_waitcnt lgkmcnt(0)
+- s_barrier
+  ds_write_b32 v1, v1
+
+# a copy to LDS read before its wait by its own wave
+lds-race | at ds_read_b32 | beside buffer_load_dword | lds=256
+  $DESCRIPTOR
+  $COPY_TO_LDS
+- s_waitcnt vmcnt(0)
+  ds_read_b32 v2, v1
+
+# a copy to LDS that the barrier does not publish
+lds-race | at ds_read_b32 | beside buffer_load_dword | lds=512 block=128
+  $DESCRIPTOR
+  v_readfirstlane_b32 s12, v1
+  v_xor_b32 v2, 0x100, v1
+  s_mov_b32 m0, s12
+  s_nop 0
+  buffer_load_dword v1, s[8:11], 0 offen lds
+- s_waitcnt vmcnt(0)
+  s_barrier
+  ds_read_b32 v3, v2
+
+# a copy over LDS bytes that are still being read
+lds-race | at buffer_load_dword | beside ds_read_b32 | lds=256
+  $DESCRIPTOR
+  ds_write_b32 v1, v0
+  s_mov_b32 m0, 0
+  s_waitcnt lgkmcnt(0)
+  ds_read_b32 v3, v1
+- s_waitcnt lgkmcnt(0)
+  buffer_load_dword v1, s[8:11], 0 offen lds
+  s_waitcnt vmcnt(0)
+
+# a copy past the end of LDS
+lds-out-of-bounds | lds=256
+  $DESCRIPTOR
+- s_mov_b32 m0, 0
++ s_mov_b32 m0, 4
+  s_nop 0
+  buffer_load_dword v1, s[8:11], 0 offen lds
+  s_waitcnt vmcnt(0)
+
+# two waves write the same bytes
+lds-race | at ds_write_b32 | beside ds_write_b32 | lds=512 block=128
+- v_and_b32 v2, 0x1fc, v1
++ v_and_b32 v2, 0xfc, v1
+  ds_write_b32 v2, v0
+
+# atomics of several waves do not race; a read and an atomic do
+lds-race | at ds_ | beside ds_ | lds=1024 block=256
+  v_mov_b32 v2, 0
+  ds_write_b32 v1, v2
+  s_waitcnt lgkmcnt(0)
+  s_barrier
+  ds_add_u32 v2, v0
+  s_waitcnt lgkmcnt(0)
+- s_barrier
+  ds_read_b32 v3, v2
+
+# LDS that a copy has filled counts as written
+lds-unwritten | at ds_read_b32 | lds=512
+  $DESCRIPTOR
+  $COPY_TO_LDS
+  s_waitcnt vmcnt(0)
+- ds_read_b32 v3, v1 offset:0
++ ds_read_b32 v3, v1 offset:4
+
+# a copy over LDS bytes that another wave reads
+lds-race | lds=512 block=128
+  $DESCRIPTOR
+  ds_write_b32 v1, v0
+  v_readfirstlane_b32 s12, v1
+  s_xor_b32 s12, s12, 0x100
+  s_mov_b32 m0, s12
+  s_waitcnt lgkmcnt(0)
+  ds_read_b32 v3, v1
+  s_waitcnt lgkmcnt(0)
+- s_barrier
+  buffer_load_dword v1, s[8:11], 0 offen lds
+  s_waitcnt vmcnt(0)
+
+# two waves read, then one of them writes
+lds-race | lds=256 block=128
+  $FIRST_WAVE_WRITES
+  ds_read_b32 v3, v2
+  s_waitcnt lgkmcnt(0)
+- s_barrier
+  s_cmp_lt_u32 s8, 64
+  s_cbranch_scc1 done
+  ds_write_b32 v2, v0
+  done:
+
+# the first of two bytes of a dword that another wave wrote
+lds-race | lds=256 block=128
+  v_readfirstlane_b32 s8, v0
+  v_and_b32 v2, 0xff, v1
+  s_cmp_lt_u32 s8, 64
+  s_cbranch_scc0 second
+  ds_write_b8 v2, v0
+  ds_write_b8 v2, v0 offset:1
+  s_waitcnt lgkmcnt(0)
+- second: s_barrier
++ second:
+  ds_read_u8 v3, v2
