@@ -8,7 +8,8 @@ chosen before, for the weight as it is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -90,14 +91,29 @@ def moved(
         here, rest = slice(first, first + BLOCK), slice(first + BLOCK, None)
         part, triangle = left[here], upper[here, here]
         errors = torch.empty_like(part)
-        for column, (now, step) in enumerate(zip(part, steps[here], strict=True)):
-            rounded = nearest(now / step, format) * step
-            errors[column] = (now - rounded) / triangle[column, column]
-            part[column + 1 :] -= triangle[column, column + 1 :, None] * errors[column]
+        with _one_thread():
+            for column, (now, step) in enumerate(zip(part, steps[here], strict=True)):
+                rounded = nearest(now / step, format) * step
+                errors[column] = (now - rounded) / triangle[column, column]
+                part[column + 1 :] -= triangle[column, column + 1 :, None] * errors[column]
         left[rest] -= upper[here, rest].T @ errors
     found = torch.empty_like(weight)
     found[:, order] = left.T
     return found
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute steps of a few microseconds, which take longer to deal to threads than to compute.
+
+    Each step waits for all threads, so that on a busy machine it takes a scheduler's time slice.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _inverse_factor(hessian: torch.Tensor) -> torch.Tensor:
