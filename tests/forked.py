@@ -52,7 +52,7 @@ class Programs:
         return Done(exit_code, printed.read_text(), log.read_text())
 
     def check(self, program: str | Path, *words: str, **environment: str) -> str:
-        """What the program prints. Raises `AssertionError` with its log if it fails."""
+        """Return what the program prints. Raises `AssertionError` with its log if it fails."""
         done = self.run(program, *words, **environment)
         assert done.exit_code == 0, f"ended with {done.exit_code}: {done.log[-2000:]}"
         return done.printed
@@ -71,13 +71,13 @@ def programs(folder: Path, **environment: str) -> Iterator[Programs]:
 
 
 def prepare() -> None:
-    """In the process that is forked: import `MODULES`."""
+    """Import `MODULES`, in the process that is forked."""
     for module in MODULES:
         importlib.import_module(module)
 
 
 def main(program: Path, printed: Path, *words: Path) -> None:
-    """In a fork: run the program as if it were the only one."""
+    """Run the program in a fork as if it were the only one."""
     sys.argv = [str(program), *map(str, words)]
     with printed.open("w") as sink, redirect_stdout(sink):
         runpy.run_path(str(program), run_name="__main__")

@@ -19,7 +19,7 @@ from hk_backend.timing import calibration
 KERNEL = "attention_prefill_bf16_d64_packed"
 SHAPE = "heads=8/1,tokens=512,causal"
 SMALL = "heads=2/1,tokens=256,causal"
-"""For what is replayed with many parameters."""
+"""A launch that the tests of sensitivity replay with many parameters."""
 
 
 def run(*options: str) -> Result:

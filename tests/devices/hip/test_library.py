@@ -45,7 +45,7 @@ def beside(decoy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pr
 
 
 def run(programs: Programs, *mapped: Path | str) -> dict[str, Any]:
-    """What tests/devices/hip/process.py says of these libraries."""
+    """Return what tests/devices/hip/process.py says of these libraries."""
     printed = programs.check(Path(process.__file__), *map(str, mapped))
     result: dict[str, Any] = json.loads(printed)
     return result

@@ -45,7 +45,7 @@ def clocks(instructions: list[str], waves: int) -> int:
 
 
 @given(programs, st.data(), WAVES)
-@generated_cases(examples=30)
+@generated_cases(examples=60)
 def test_an_added_instruction_or_wait_makes_nothing_faster(
     program: list[str], data: st.DataObject, waves: int
 ) -> None:
@@ -56,7 +56,7 @@ def test_an_added_instruction_or_wait_makes_nothing_faster(
 
 
 @given(programs, WAVES)
-@generated_cases(examples=20)
+@generated_cases(examples=40)
 def test_a_conflict_makes_nothing_faster(program: list[str], waves: int) -> None:
     free = [line.replace(CONFLICTING, CONFLICT_FREE) for line in program]
     conflicting = [line.replace(CONFLICT_FREE, CONFLICTING) for line in program]
@@ -64,7 +64,7 @@ def test_a_conflict_makes_nothing_faster(program: list[str], waves: int) -> None
 
 
 @given(programs, WAVES, st.sampled_from((1.5, 4.0, 10.0)))
-@generated_cases(examples=20)
+@generated_cases(examples=40)
 def test_a_worse_machine_is_not_faster(program: list[str], waves: int, factor: float) -> None:
     trace = traced(program, waves)
     before = replay(trace).clocks
@@ -77,7 +77,7 @@ def test_a_worse_machine_is_not_faster(program: list[str], waves: int, factor: f
 
 
 @given(programs, st.sampled_from((2, 4, 8, 16)))
-@generated_cases(examples=30)
+@generated_cases(examples=60)
 def test_waves_together_take_no_longer_than_one_by_one(program: list[str], waves: int) -> None:
     """And no less than the unit that has most to do."""
     together = replay(traced(program, waves))

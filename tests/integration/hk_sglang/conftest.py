@@ -25,7 +25,7 @@ def engine() -> LinearEngine:
 
 @pytest.fixture
 def elsewhere() -> Callable[[str], str]:
-    """Runs a program where HK has registered nothing; what it prints."""
+    """Runs a program where HK has registered nothing, and returns what it prints."""
 
     def printed(program: str) -> str:
         command = [sys.executable, "-c", program]

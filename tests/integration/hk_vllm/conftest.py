@@ -27,7 +27,7 @@ def counters() -> Iterator[RouteCounters]:
 
 @pytest.fixture(scope="session")
 def forks() -> Iterator[Forks]:
-    """Of a process that has imported vLLM."""
+    """Forks of a process that has imported vLLM."""
     forks = Forks("tests.integration.hk_vllm.imported", {})
     yield forks
     forks.stop()
@@ -35,7 +35,7 @@ def forks() -> Iterator[Forks]:
 
 @pytest.fixture
 def elsewhere(forks: Forks, tmp_path: Path) -> Callable[[str], str]:
-    """Runs a program where HK has registered nothing; what it prints."""
+    """Runs a program where HK has registered nothing, and returns what it prints."""
     return lambda program: run_in_fork(forks, program, tmp_path)
 
 

@@ -28,7 +28,7 @@ def main(script: Path, printed: Path) -> None:
 
 
 def run_in_fork(forks: Forks, code: str, folder: Path) -> str:
-    """What `code` prints where vLLM is imported, with HK on."""
+    """Return what `code` prints where vLLM is imported, with HK on."""
     script, printed, log = (folder / name for name in ("script.py", "printed.txt", "log.txt"))
     script.write_text(code)
     exit_code = forks.run(__name__, [script, printed], log, {"HK_BACKEND": "1"})
