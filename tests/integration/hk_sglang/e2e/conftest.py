@@ -24,7 +24,7 @@ def served(
     forks = Forks(RUNNER, ENVIRONMENT)
     with ThreadPoolExecutor(max_workers=2) as pool:
         running = {
-            scenario.name: pool.submit(serve, forks, [scenario], folder, {}, RUNNER)
+            scenario.name: pool.submit(serve, forks, scenario, folder, {}, RUNNER)
             for scenario in needed(request.session.items, checkpoint, folder)
         }
         yield lambda name: running[name].result()

@@ -38,7 +38,7 @@ def test_strict_stops_the_engine(name: str, why: str, served: Reader) -> None:
     """HK_STRICT=1: what would fall back is an error that says why, though SGLang swallows those
     of plugins."""
     engine = served(name)
-    assert engine.exit_code != 0 or engine.results[name].error
+    assert engine.exit_code != 0 or engine.error
     assert engine.lines("HK_STRICT=1", why), engine.log
 
 

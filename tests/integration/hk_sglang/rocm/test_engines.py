@@ -60,7 +60,7 @@ def engine(checkpoint: Checkpoint, folder: Path) -> Iterator[Serve]:
         flags = {"attention_backend": parent, "prefill_attention_backend": "hk", **more}
         scenario = Scenario(name, checkpoint("tiny-64"), rounds, "bfloat16", CHUNKED | flags)
         named = HK | {"HK_DEVICE": device} | dict(environment)
-        return serve(forks, [scenario], folder, named, RUNNER).only
+        return serve(forks, scenario, folder, named, RUNNER).only
 
     yield run
     forks.stop()
