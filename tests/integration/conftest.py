@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -65,6 +67,21 @@ def bench(
     monkeypatch.setattr(evidence.deciding, "measure", found.measure)
     evidence.start_again(monkeypatch)
     return found
+
+
+@pytest.fixture
+def format_elsewhere() -> Callable[[bytes], str]:
+    """The format of a pickled configuration of linear layers, which a new process reads."""
+
+    def read(stored: bytes) -> str:
+        code = "import pickle, sys; print(pickle.load(sys.stdin.buffer).options.format)"
+        done = subprocess.run(
+            [sys.executable, "-c", code], input=stored, capture_output=True, check=False
+        )
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout.split()[-1].decode()
+
+    return read
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from tests.integration.shared.e2e.refusals import (
     assert_serves_and_says_why,
 )
 
+pytestmark = pytest.mark.engine_proof
+
 REASONS = {
     "decode-flag": ["decode_attention_backend: HK computes prefill only, using SGLang's own"],
     "other-flag": ["the server's own choice of torch_native for prefill"],

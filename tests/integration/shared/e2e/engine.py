@@ -73,8 +73,13 @@ class Engines:
         self, start: Callable[[Scenario], Served], scenarios: Iterable[Scenario], folder: Path
     ) -> None:
         self._start, self._folder = start, folder
-        self._scenarios = {scenario.name: scenario for scenario in scenarios}
+        self._scenarios: dict[str, Scenario] = {}
         self._served: dict[str, Served] = {}
+        self.add(scenarios)
+
+    def add(self, scenarios: Iterable[Scenario]) -> None:
+        """Further ones; one whose name is known is the same."""
+        self._scenarios |= {scenario.name: scenario for scenario in scenarios}
 
     def of(self, name: str) -> Served:
         """What the engine of the scenario `name` left behind."""
