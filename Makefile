@@ -13,7 +13,7 @@
 # make format        ruff and clang-format write what lint wants
 # make kernels       the GPU kernels again, from csrc/kernels (they are in the repository as built)
 # make modelled      what the timing model says of them: in the catalogue and in docs/benchmarks.md
-# make prove         checks of kernels that have no valid record, and records what passed;
+# make prove         checks of kernels and engines that have no valid record, and records what passed;
 #                    make prove --dry-run        which these are; ONLY=attention_window, FRESH=1
 # make wheel         dist/: the source distribution, and a wheel that auditwheel has checked;
 #                    make wheel PYTHON=python3.12   for that Python
@@ -88,8 +88,8 @@ test-slow: llvm environments model
 	@$(suite) --slow
 
 # make's own --dry-run is handed on: the recipe runs all the same, and says what it would run.
-prove: llvm venv-tests
-	+@ONLY='$(ONLY)' FRESH='$(FRESH)' $(BIN) -m tests.proof \
+prove: llvm environments model
+	+@ONLY='$(ONLY)' FRESH='$(FRESH)' $(BIN) -m tests.proof --sglang-python $(BIN_SGLANG) \
 	  $(if $(findstring n,$(filter-out --%,$(firstword -$(MAKEFLAGS)))),--dry-run)
 
 test-held: llvm environments model

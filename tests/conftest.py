@@ -26,7 +26,9 @@ from tests.budget import Ledger
 from tests.install.pythons import builds
 from tests.proof import plugin
 from tests.seed import VARIABLE, seed
+from tests.starts import Starts
 from tests.suite.cost import Meter
+from tests.suite.parts import NOT_SLOW
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -43,6 +45,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if mode != plugin.PROVE:  # has no budget
         config.pluginmanager.register(Ledger())
     config.pluginmanager.register(Meter())
+    bounded = mode == plugin.RECORDS and config.option.markexpr == NOT_SLOW
+    config.pluginmanager.register(Starts(config, bounded=bounded))
     seed()  # before workers are started
     if any(name in os.environ for name in LIMITS):
         from bench_serving.isa import hide

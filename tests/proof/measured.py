@@ -1,4 +1,4 @@
-"""Counters of the case that runs: its launches, and its largest error."""
+"""Counters of the case that runs: its launches, its largest error, the engines that it read."""
 
 from __future__ import annotations
 
@@ -26,15 +26,27 @@ def note_error(in_bounds: float) -> None:
     MEASURED.worst = max(MEASURED.worst, in_bounds)
 
 
+ENGINES_READ: set[str] = set()
+"""Names of the engines whose answers the case read, whichever case had them started."""
+
+
+def note_engine(name: str) -> None:
+    """The case reads what the engine `name` answered."""
+    ENGINES_READ.add(name)
+
+
 def count_launches() -> None:
-    """Make each launch on an emulated machine count."""
+    """Make each launch on an emulated machine count, once however often this is called."""
     from hk_backend import _emulator
 
     launch = _emulator.Machine.launch
+    if hasattr(launch, "counts"):
+        return
 
     @functools.wraps(launch)
     def counted(machine: Any, *args: Any, **kwargs: Any) -> Any:
         MEASURED.launches += 1
         return launch(machine, *args, **kwargs)
 
+    counted.counts = True  # type: ignore[attr-defined]
     _emulator.Machine.launch = counted  # type: ignore[method-assign,assignment]

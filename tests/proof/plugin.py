@@ -1,8 +1,9 @@
 """The pytest plugin that stands between proofs and their records, in every process of a session.
 
 HK_TEST_PROOF says how:
-  records   a proof with a valid record does not run, but for a sample that the commit draws; one
-            without is red, by name. A repeat that differs from its record is red. (`make test`)
+  records   a proof with a valid record does not run, but for a sample that the commit draws: of
+            kernels' some seconds, of each engine's one case. One without a record is red, by name.
+            A repeat that differs from its record is red. (`make test`)
   prove     what has no valid record runs, longest first; the controller's `Prover` writes records.
 Without it proofs are tests like any other.
 """
@@ -10,7 +11,6 @@ Without it proofs are tests like any other.
 from __future__ import annotations
 
 import os
-import time
 from collections import defaultdict
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
@@ -20,9 +20,13 @@ from typing import Any
 import pytest
 
 from tests.proof import measured, proofs, records
-from tests.proof.measured import MEASURED
+from tests.proof.engine_proof import EngineProof
+from tests.proof.kernel_proof import KernelProof
+from tests.proof.measured import ENGINES_READ, MEASURED
+from tests.proof.proof import Proof
 from tests.proof.records import Key, Record
 from tests.seed import draw
+from tests.suite.cost import process_seconds
 
 VARIABLE = "HK_TEST_PROOF"
 RECORDS, PROVE = "records", "prove"
@@ -31,7 +35,9 @@ FRESH = "HK_TEST_PROOF_FRESH"
 FOLDER = "HK_TEST_PROOF_RECORDS"
 """The folder of records, for tests of this plugin."""
 SAMPLE_SECONDS = 20.0
-"""Recorded seconds of the proofs that `make test` repeats."""
+"""Recorded seconds of the kernels' proofs that `make test` repeats."""
+SAMPLE_ENGINES = 2
+"""Engines that the one case reads at most that `make test` repeats of each engine's proofs."""
 PROPERTY = "proof"
 DIFFERENT = 7
 """How pytest ends if a repeated proof differs from its record and no test failed."""
@@ -46,7 +52,7 @@ class Seen:
 
     cases: int = 0
     passed: bool = True
-    launches: int = 0
+    ran: int = 0
     worst: float = 0.0
     seconds: float = 0.0
     first: dict[str, Any] = field(default_factory=dict)
@@ -56,7 +62,7 @@ class Seen:
         self.first = self.first or case
         self.cases += 1
         self.passed &= passed
-        self.launches += case["launches"]
+        self.ran += case["ran"]
         self.worst = max(self.worst, case["worst"])
         self.seconds += case["seconds"]
         return self.cases == case["of"]
@@ -67,9 +73,10 @@ class Proofs:
 
     def __init__(self, mode: str) -> None:
         self.mode = mode
-        self.known = records.read(Path(os.environ.get(FOLDER, records.FOLDER)))
+        self._folder = Path(os.environ.get(FOLDER, records.FOLDER))
+        self.known = records.read(self._folder)
         self._stale: dict[str, str] = {}
-        self._proofs: dict[str, proofs.Proof] = {}
+        self._proofs: dict[str, Proof] = {}
         self._seen: dict[Key, Seen] = defaultdict(Seen)
         self._different: list[str] = []
         measured.count_launches()
@@ -87,13 +94,14 @@ class Proofs:
         others = [] if self.mode == PROVE else [i for i in items if not proofs.is_proof(i)]
         items[:] = [*others, *(item for proof in chosen for item in proof.items)]
 
-    def _chosen(self, found: dict[Key, proofs.Proof]) -> list[proofs.Proof]:
+    def _chosen(self, found: dict[Key, Proof]) -> list[Proof]:
         """The proofs that are to run, longest first."""
         missing = proofs.invalid(found, self.known)
         if self.mode == PROVE:
             wanted = wanted_proofs(found, self.known)
         else:
-            sample = self._sample([found[key] for key in found if key not in missing])
+            valid = [found[key] for key in found if key not in missing]
+            sample = [*self._sample_of_kernels(valid), *self._sample_of_engines(valid)]
             for proof, why in missing.values():
                 del proof.items[1:]  # one is enough to be red
                 self._stale[proof.items[0].nodeid] = why
@@ -101,39 +109,57 @@ class Proofs:
         by_check = proofs.mean_seconds(self.known)
         return sorted(wanted, key=lambda p: -proofs.seconds(p, self.known, by_check))
 
-    def _sample(self, valid: list[proofs.Proof]) -> list[proofs.Proof]:
-        drawn = draw("repeated proofs").sample(valid, len(valid))
-        found: list[proofs.Proof] = []
+    def _sample_of_kernels(self, valid: list[Proof]) -> list[Proof]:
+        kernels = [proof for proof in valid if isinstance(proof, KernelProof)]
+        found: list[Proof] = []
         left = SAMPLE_SECONDS
-        for proof in drawn:
+        for proof in draw("repeated proofs").sample(kernels, len(kernels)):
             left -= self.known[proof.key].seconds
             if left < 0:
                 break
             found.append(proof)
         return found
 
+    def _sample_of_engines(self, valid: list[Proof]) -> list[Proof]:
+        """The case that is drawn of all records of an engine, if it is among those of this part."""
+        found: list[Proof] = []
+        for source in {proof.source for proof in valid if isinstance(proof, EngineProof)}:
+            records_of = records.read_file(self._folder / f"{source}.txt").values()
+            few = sorted(record.key for record in records_of if record.cases <= SAMPLE_ENGINES)
+            drawn = draw(f"repeated {source}").choice(few) if few else None
+            found += [proof for proof in valid if proof.key == drawn]
+        return found
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
+        """A proof without a valid record is red before its fixtures start anything."""
+        proof = self._proofs.get(item.nodeid)
+        if proof and (why := self._stale.get(item.nodeid)):
+            pytest.fail(f"{proof.key.check} of {proof.name}: {why}; run make prove", False)
+        ENGINES_READ.clear()
+        self._started = process_seconds()
+        return (yield)
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
         proof = self._proofs.get(item.nodeid)
-        if proof and (why := self._stale.get(item.nodeid)):
-            pytest.fail(f"{proof.key.check} of {proof.entry.name}: {why}; run make prove", False)
         MEASURED.restart()
-        started = time.process_time()
         try:
             return (yield)
         finally:
             if proof:
+                engine = isinstance(proof, EngineProof)
                 case = {
                     "check": proof.key.check,
-                    "kernel": proof.key.kernel,
+                    "subject": proof.key.subject,
                     "test": proof.test,
-                    "emulator": proof.emulator,
+                    "runtime": proof.runtime,
                     "source": proof.source,
-                    "name": proof.entry.name,
+                    "name": proof.name,
                     "of": len(proof.items),
-                    "launches": MEASURED.launches,
+                    "ran": len(ENGINES_READ) if engine else MEASURED.launches,
                     "worst": MEASURED.worst,
-                    "seconds": time.process_time() - started,
+                    "seconds": process_seconds() - self._started,
                 }
                 item.user_properties.append((PROPERTY, case))
 
@@ -142,18 +168,18 @@ class Proofs:
         if self.mode != RECORDS or os.environ.get("PYTEST_XDIST_WORKER") or report.when != "call":
             return
         for case in cases_of(report):
-            seen = self._seen[Key(case["check"], case["kernel"])]
+            seen = self._seen[Key(case["check"], case["subject"])]
             if seen.add(case, report.passed) and seen.passed:
                 self._compare(seen)
 
     def _compare(self, seen: Seen) -> None:
-        key = Key(seen.first["check"], seen.first["kernel"])
+        key = Key(seen.first["check"], seen.first["subject"])
         record = self.known[key]
         allowed = record.worst * MOST_GROWTH + 1e-3
-        if seen.launches != record.cases or seen.worst > allowed:
+        if seen.ran != record.cases or seen.worst > allowed:
             falling = sum(other.check == key.check for other in self.known.values())
             self._different.append(
-                f"{key.check} of {seen.first['name']}: {seen.launches} launches, worst error "
+                f"{key.check} of {seen.first['name']}: {seen.ran} cases ran, worst error "
                 f"{seen.worst:.3g}; its record says {record.cases} and {record.worst:.3g}. The "
                 f"{falling} records of this check fall with it: make prove FRESH=1 ONLY={key.check}"
             )
@@ -174,14 +200,12 @@ def cases_of(report: pytest.TestReport) -> list[dict[str, Any]]:
     return found
 
 
-def wanted_proofs(
-    found: Mapping[Key, proofs.Proof], known: Mapping[Key, Record]
-) -> list[proofs.Proof]:
+def wanted_proofs(found: Mapping[Key, Proof], known: Mapping[Key, Record]) -> list[Proof]:
     """The proofs that `make prove` has to run; FRESH adds those with a valid record."""
     only = os.environ.get(ONLY, "")
     missing = found if os.environ.get(FRESH) else proofs.invalid(found, known)
     return [
         found[key]
         for key in missing
-        if only in key.check or only in found[key].source or only in found[key].entry.name
+        if only in key.check or only in found[key].source or only in found[key].name
     ]

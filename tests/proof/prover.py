@@ -38,7 +38,7 @@ class Prover:
         if report.when != "call":
             return
         for case in cases_of(report):
-            key = Key(case["check"], case["kernel"])
+            key = Key(case["check"], case["subject"])
             if self._seen[key].add(case, report.passed):
                 self._finish(key)
 
@@ -58,7 +58,7 @@ class Prover:
         case = seen.first
         of_source = self._records(case["source"])
         of_source[key] = Record(
-            key.check, key.kernel, case["test"], case["emulator"], seen.launches, seen.worst,
+            key.check, key.subject, case["test"], case["runtime"], seen.ran, seen.worst,
             seen.seconds, date.today().isoformat(), cpu_model(), case["name"],
         )  # fmt: skip
         records.write(case["source"], of_source.values())

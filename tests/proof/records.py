@@ -1,18 +1,18 @@
-"""Records of proof: what was checked of which kernel, by what, and what came out.
+"""Records of proof: what was checked, with what, and what came out.
 
-They lie in `tests/proof/records`, a text file for each source of kernels, a line for each record,
-sorted, so that a diff reads. `make prove` writes them, and nobody else.
+They lie in `tests/proof/records`: a text file for each source of kernels and for each engine, a
+line for each record, sorted, so that a diff reads. `make prove` writes them, and nobody else.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
 FOLDER = Path(__file__).parent / "records"
-TITLE = """# What `make prove` has checked of these kernels; it alone writes this file.
+TITLE = """# What `make prove` has checked; it alone writes this file.
 # {columns}
 """
 
@@ -23,24 +23,25 @@ class RecordError(ValueError):
 
 @dataclass(frozen=True, order=True)
 class Key:
-    """A check, as file and function, and the digest of the kernel that it is about."""
+    """A check, as file and function, and the digest of the kernel or the case that it is about."""
 
     check: str
-    kernel: str
+    subject: str
 
 
 @dataclass(frozen=True)
 class Record:
-    """One check of one kernel that passed.
+    """One check of one kernel, or one case of an engine, that passed.
 
-    `kernel`, `test`, `emulator`: digests of what was checked, with what, and by what. `cases`:
-    launches. `worst`: the largest error in units of its bound. `name`: a kernel with that digest.
+    `subject`, `test`, `runtime`: digests of what was checked, of the test, and of the sources that
+    ran it. `cases`: launches of the kernel, or engines that the case read. `worst`: the largest
+    error in units of its bound. `name`: a kernel with the subject's digest, or the engine's case.
     """
 
     check: str
-    kernel: str
+    subject: str
     test: str
-    emulator: str
+    runtime: str
     cases: int
     worst: float
     seconds: float
@@ -50,7 +51,7 @@ class Record:
 
     @property
     def key(self) -> Key:
-        return Key(self.check, self.kernel)
+        return Key(self.check, self.subject)
 
     def line(self) -> str:
         """The record as a line of its file."""
@@ -63,10 +64,10 @@ class Record:
         """The record on a line. Raises `RecordError`, which quotes the line."""
         words = line.split()
         try:
-            check, kernel, test, emulator, cases, worst, seconds, *rest = words
+            check, subject, test, runtime, cases, worst, seconds, *rest = words
             date, processor, name = rest
             record = cls(
-                check, kernel, test, emulator, int(cases), float(worst), float(seconds), date,
+                check, subject, test, runtime, int(cases), float(worst), float(seconds), date,
                 processor, name,
             )  # fmt: skip
         except ValueError:
@@ -99,7 +100,7 @@ def read_file(path: Path) -> dict[Key, Record]:
 
 
 def write(source: str, records: Iterable[Record], folder: Path = FOLDER) -> None:
-    """The whole file of one source of kernels."""
+    """The whole file of one source of kernels, or of one engine."""
     folder.mkdir(exist_ok=True)
     columns = " ".join(field.name for field in fields(Record))
     lines = [record.line() for record in sorted(records, key=astuple)]
@@ -110,9 +111,11 @@ def write(source: str, records: Iterable[Record], folder: Path = FOLDER) -> None
     unfinished.replace(path)  # whole, or as it was
 
 
-def keep(wanted: Container[Key], folder: Path = FOLDER) -> None:
-    """Drop the records of all other checks and kernels."""
-    for path in sorted(folder.glob("*.txt")):
+def keep(
+    wanted: Container[Key], owns: Callable[[str], bool] = lambda _: True, folder: Path = FOLDER
+) -> None:
+    """Drop all other records from the files whose name `owns` answers for."""
+    for path in sorted(filter(lambda path: owns(path.stem), folder.glob("*.txt"))):
         found = read_file(path)
         kept = [record for key, record in found.items() if key in wanted]
         if not kept:

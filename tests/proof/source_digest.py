@@ -4,13 +4,15 @@
 
 A function, a class and a constant are definitions. One reaches another if it names it, or its
 attribute through a module's name, also in an annotation, a decorator or a nested import; a test
-reaches the fixtures that its arguments name. Comments, docstrings and line breaks do not count.
+reaches the fixtures that its arguments name, and a string the module that it names. Comments,
+docstrings and line breaks do not count.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,6 +31,7 @@ PACKAGES = {
 }
 """Folders of the project's packages, by the name under which they are imported."""
 
+_DOTTED = re.compile(r"\w+(\.\w+)+")
 DUMP: dict[str, Any] = {"show_empty": True} if sys.version_info >= (3, 13) else {}
 """Options that make every Python print a tree as 3.11 does."""
 
@@ -81,6 +84,7 @@ def _references(of: Definition) -> tuple[Definition, ...]:
                 found |= set(_resolve(target, names[1:]))
             elif target is not None and root != of.name:
                 found.add(Definition(of.module, root))
+        found |= {Definition(name, "") for name in _named_modules(node)}
         if isinstance(node, ast.FunctionDef):
             found |= set(_fixtures(of.module, node))
     return tuple(sorted(found))
@@ -91,6 +95,14 @@ def _nodes(of: Definition) -> list[ast.stmt]:
         return _tree(of.module).body
     target = _table(of.module)[of.name]
     return [] if isinstance(target, str) else list(target)
+
+
+def _named_modules(node: ast.AST) -> Iterator[str]:
+    """Modules of the project that strings name, for `python -m` or `import_module`."""
+    for each in ast.walk(node):
+        text = each.value if isinstance(each, ast.Constant) else None
+        if isinstance(text, str) and _DOTTED.fullmatch(text) and path_of(text) is not None:
+            yield text
 
 
 def _fixtures(module: str, test: ast.FunctionDef) -> Iterator[Definition]:
@@ -177,7 +189,7 @@ def _imports(node: ast.AST, module: str, *, nested: bool = True) -> Iterator[tup
 def _base(node: ast.ImportFrom, module: str) -> str:
     if not node.level:
         return node.module or ""
-    is_package = _path(module).name == "__init__.py"
+    is_package = file_of(module).name == "__init__.py"
     parts = module.split(".")
     kept = parts[: len(parts) - node.level + is_package]
     return ".".join([*kept, *([node.module] if node.module else [])])
@@ -197,6 +209,29 @@ def _chains(node: ast.AST) -> Iterator[tuple[str, ...]]:
             yield (root.id, *attributes)
 
 
+def meaning_of(module: str) -> str:
+    """A whole module without docstrings, comments and line breaks."""
+    return _meaning(Definition(module, ""))
+
+
+def modules_of(package: str) -> list[str]:
+    """The modules of one of `PACKAGES`, and of the packages within it."""
+    folder = PACKAGES[package]
+    paths = (path.relative_to(folder).with_suffix("") for path in sorted(folder.rglob("*.py")))
+    parts = ([part for part in path.parts if part != "__init__"] for path in paths)
+    return [".".join([package, *each]) for each in parts]
+
+
+def imported_by(module: str) -> set[str]:
+    """The modules of the project that one imports itself, wherever in it, and their packages."""
+    found: set[str] = set()
+    for _, name in _imports(_tree(module), module):
+        parts = name.split(".")
+        prefixes = (".".join(parts[: index + 1]) for index in range(len(parts)))
+        found |= {each for each in prefixes if path_of(each) is not None}
+    return found
+
+
 @functools.cache
 def path_of(module: str) -> Path | None:
     """The file of a module; None if it is none of the project's."""
@@ -208,7 +243,8 @@ def path_of(module: str) -> Path | None:
     return next((path for path in candidates if path.is_file()), None)
 
 
-def _path(module: str) -> Path:
+def file_of(module: str) -> Path:
+    """The file of a module of the project."""
     path = path_of(module)
     assert path is not None
     return path
@@ -217,7 +253,7 @@ def _path(module: str) -> Path:
 @functools.cache
 def _tree(module: str) -> ast.Module:
     """The syntax tree without docstrings; it has neither comments nor line breaks."""
-    tree = ast.parse(_path(module).read_text())
+    tree = ast.parse(file_of(module).read_text())
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):
@@ -227,6 +263,7 @@ def _tree(module: str) -> ast.Module:
     return tree
 
 
+@functools.cache
 def _meaning(of: Definition) -> str:
     return "\n".join(ast.dump(node, **DUMP) for node in _nodes(of))
 

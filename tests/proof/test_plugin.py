@@ -18,8 +18,8 @@ from hk_backend.kernels import KernelEntry, catalogue
 from tests.kernels.test_gemm_mutants import entry_with
 from tests.proof import plugin, records
 from tests.proof.kernel_digest import kernel_digest
+from tests.proof.kernel_proof import KernelProof
 from tests.proof.plugin import Seen
-from tests.proof.proofs import Proof
 from tests.proof.records import Key, Record
 
 FILE, SOURCE = "tests/kernels/test_quantize_fp8.py", "quantize"
@@ -56,7 +56,7 @@ def test_records_that_are_missing_foreign_or_stale_are_red(tmp_path: Path) -> No
     found = {key: replace(each, seconds=LONG) for key, each in known_records().items()}
     first, second, third, *_ = sorted(key for key in found if key.check == CHECK)
     missing = found.pop(first)
-    foreign = replace(found.pop(second), kernel="0" * len(second.kernel))
+    foreign = replace(found.pop(second), subject="0" * len(second.subject))
     stale = found[third] = replace(found[third], test="0" * 16)
     done = run(tmp_path, [*found.values(), foreign])
     assert done.returncode == 1
@@ -67,7 +67,7 @@ def test_records_that_are_missing_foreign_or_stale_are_red(tmp_path: Path) -> No
     }
     for name, why in wanted.items():
         assert f"{CHECK} of {name}: {why}" in done.stdout, done.stdout
-    assert f"{len(wanted)} failed" in done.stdout
+    assert f"{len(wanted)} errors" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -86,10 +86,10 @@ def test_a_record_that_was_edited_is_red_when_it_is_repeated(
     monkeypatch.setattr(records, "read", lambda folder: {edited.key: edited})
     monkeypatch.setattr(plugin.measured, "count_launches", lambda: None)
     judge = plugin.Proofs(plugin.RECORDS)
-    first = {"check": record.check, "kernel": record.kernel, "name": record.name}
-    judge._compare(Seen(2, True, launches=4, worst=0.8, first=first))
+    first = {"check": record.check, "subject": record.subject, "name": record.name}
+    judge._compare(Seen(2, True, ran=4, worst=0.8, first=first))
     (line,) = judge._different
-    assert "test_it::test_it of kernel: 4 launches, worst error 0.8" in line
+    assert "test_it::test_it of kernel: 4 cases ran, worst error 0.8" in line
     assert "make prove FRESH=1 ONLY=test_it::test_it" in line
 
 
@@ -98,16 +98,15 @@ def test_a_repeat_that_agrees_is_not_red(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(records, "read", lambda folder: {record.key: record})
     monkeypatch.setattr(plugin.measured, "count_launches", lambda: None)
     judge = plugin.Proofs(plugin.RECORDS)
-    first = {"check": record.check, "kernel": record.kernel, "name": record.name}
-    judge._compare(Seen(2, True, launches=4, worst=0.81, first=first))
+    first = {"check": record.check, "subject": record.subject, "name": record.name}
+    judge._compare(Seen(2, True, ran=4, worst=0.81, first=first))
     assert judge._different == []
 
 
-def proof_of(entry: KernelEntry) -> Proof:
+def proof_of(entry: KernelEntry) -> KernelProof:
     function = CHECK.rpartition("::")[2]
-    return Proof(
-        Key(CHECK, kernel_digest(entry)), entry, "tests.kernels.test_quantize_fp8", function
-    )
+    key = Key(CHECK, kernel_digest(entry))
+    return KernelProof(key, entry.name, SOURCE, entry, "tests.kernels.test_quantize_fp8", function)
 
 
 def test_a_record_of_a_kernel_whose_byte_was_flipped_is_none(tmp_path: Path) -> None:
@@ -124,7 +123,7 @@ def test_a_record_of_a_kernel_whose_byte_was_flipped_is_none(tmp_path: Path) -> 
 def test_every_shipped_kernel_is_proved() -> None:
     """The checks of each operator are about all of its kernels."""
     known = records.read()
-    proved = {key.kernel for key in known}
+    proved = {key.subject for key in known}
     entries = [e for e in catalogue("gfx950").kernels if e.operator in ("gemm", "quantize_fp8")]
     left = [entry.name for entry in entries if kernel_digest(entry) not in proved]
     assert left == []

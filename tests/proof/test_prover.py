@@ -16,13 +16,13 @@ from tests.proof.records import Key
 
 CASE = {
     "check": "test_it::test_it",
-    "kernel": "k" * 16,
+    "subject": "k" * 16,
     "test": "t" * 16,
-    "emulator": "e" * 16,
+    "runtime": "e" * 16,
     "source": "gemm",
     "name": "a_kernel",
     "of": 2,
-    "launches": 3,
+    "ran": 3,
     "worst": 0.5,
     "seconds": 1.0,
 }

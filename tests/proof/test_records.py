@@ -12,9 +12,9 @@ from tests.proof.records import Record, RecordError
 
 RECORD = Record(
     check="test_gemm::test_zeros",
-    kernel="0123456789abcdef",
+    subject="0123456789abcdef",
     test="1123456789abcdef",
-    emulator="2123456789abcdef",
+    runtime="2123456789abcdef",
     cases=12,
     worst=0.345,
     seconds=1.5,
@@ -67,7 +67,7 @@ def test_one_record_in_two_files(tmp_path: Path) -> None:
 
 def test_records_of_checks_that_are_gone_are_dropped(tmp_path: Path) -> None:
     records.write("gemm", [RECORD, OTHER], tmp_path)
-    records.write("old", [replace(RECORD, kernel="f" * 16)], tmp_path)
-    records.keep({OTHER.key}, tmp_path)
+    records.write("old", [replace(RECORD, subject="f" * 16)], tmp_path)
+    records.keep({OTHER.key}, folder=tmp_path)
     assert records.read(tmp_path) == {OTHER.key: OTHER}
     assert [path.name for path in tmp_path.iterdir()] == ["gemm.txt"]

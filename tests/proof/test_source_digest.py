@@ -45,7 +45,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def forget() -> None:
-    for name in ("source_digest", "reached", "_references", "_table", "path_of", "_tree"):
+    cached = ("source_digest", "reached", "_references", "_table", "path_of", "_tree", "_meaning")
+    for name in cached:
         getattr(digests, name).cache_clear()
 
 

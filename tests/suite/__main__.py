@@ -91,7 +91,7 @@ def chosen_parts(options: argparse.Namespace, pytest_arguments: list[str]) -> li
     if pytest_arguments:
         base = chosen[0] if options.part else Part("chosen", ())
         return [replace(base, arguments=tuple(pytest_arguments))]
-    return chosen if options.slow else [part.only("-m", "not slow") for part in chosen]
+    return chosen if options.slow else [part.only("-m", parts.NOT_SLOW) for part in chosen]
 
 
 def slow_folder(isa: str | None) -> Path:

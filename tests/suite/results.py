@@ -10,12 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from tests.budget import OVER_BUDGET
+from tests.starts import MOST, TOO_MANY
 
 OUTCOMES = ("passed", "failed", "skipped")
 ENDS = ("teardown", "???")
 """The phases of a report that end a test; pytest-xdist gives the second if a process crashed."""
 INTERRUPTED, NO_TESTS = 2, 5
 """Exit codes of pytest."""
+WHY = {
+    OVER_BUDGET: "more wave instructions than tests/budget.py allows",
+    TOO_MANY: f"more than {MOST} starts of whole engines (tests/starts.py)",
+}
+"""Of a session that came to its end, no test failed."""
 NOTE = "Part"
 
 
@@ -52,7 +58,7 @@ class Results:
         failure says why."""
         self.minutes += minutes
         nothing_left = exit_code == NO_TESTS and bool(self.outcomes)
-        self.whole = finished and (exit_code in (0, 1, OVER_BUDGET) or nothing_left)
+        self.whole = finished and (exit_code in (0, 1, *WHY) or nothing_left)
         name = f"({self.part})"
         self.outcomes.pop(name, None)
         self.failures.pop(name, None)
@@ -60,7 +66,7 @@ class Results:
             why = {
                 NO_TESTS: "no test was selected",
                 INTERRUPTED: "interrupted",
-                OVER_BUDGET: "more wave instructions than tests/budget.py allows",
+                **WHY,
             }
             cut_off = f"pytest ended {'' if finished else 'amid its session '}with {exit_code}"
             self.note(name, "failed", why.get(exit_code, cut_off))

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests import starts
 from tests.budget import SHARED
 from tests.models import ROOT
 from tests.suite.parts import Part
@@ -65,11 +66,15 @@ class Session:
         if earlier:
             arguments += self._left_out(part, earlier)
         python = self.sglang_python if part.sglang else sys.executable
+        shared = {
+            SHARED: str(ledger),
+            starts.VARIABLE: str(self.folder / f"starts-{'sglang' if part.sglang else 'vllm'}"),
+        }
         begin = time.monotonic()
         process = subprocess.Popen(
             part.command(python) + arguments,
             cwd=ROOT,
-            env=os.environ | part.environment | self.environment | {SHARED: str(ledger)},
+            env=os.environ | part.environment | self.environment | shared,
             stdout=subprocess.PIPE if line_prefix else None,
             stderr=subprocess.STDOUT if line_prefix else None,
             text=True,

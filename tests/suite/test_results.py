@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.budget import OVER_BUDGET
-from tests.suite.results import Results, note_end, read, summary
+from tests.suite.results import WHY, Results, note_end, read, summary
 
 pytest_plugins = ["pytester"]
 
@@ -44,12 +43,14 @@ def test_every_outcome_is_counted_once(pytester: pytest.Pytester, tmp_path: Path
     assert results.minutes == 0.5
 
 
-def test_a_part_over_its_budget_says_so(pytester: pytest.Pytester, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("code", "why"), WHY.items())
+def test_a_part_over_a_budget_says_so(
+    code: int, why: str, pytester: pytest.Pytester, tmp_path: Path
+) -> None:
     pytester.makepyfile("def test_one(): pass")
     pytester.runpytest_subprocess(f"--report-log={tmp_path / 'log'}")
-    note_end(tmp_path / "log", OVER_BUDGET, 0.1)
+    note_end(tmp_path / "log", code, 0.1)
     results = read("rocm", [tmp_path / "log"])
-    why = "more wave instructions than tests/budget.py allows"
     assert results.failures == {"(rocm)": why}
     assert results.counts == {"passed": 1, "failed": 1}
     assert results.whole

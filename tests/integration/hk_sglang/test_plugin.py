@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +18,8 @@ from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
 from sglang.srt.plugins import load_plugins
 
 from tests.integration.hk_sglang.forked import Done, forked
+from tests.integration.hk_sglang.fresh import fresh
+from tests.integration.shared.e2e.engine import Forks
 
 
 def python(code: str, **environment: str) -> str:
@@ -146,20 +148,13 @@ def test_what_is_in_the_way(
     assert f"HK_STRICT=1: {why}" in capfd.readouterr().err
 
 
-def test_in_a_spawned_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_another_process(forks: Forks, tmp_path: Path) -> None:
     """As the scheduler is: routes of its own, counters in the first process's directory."""
-    monkeypatch.setenv("HK_BACKEND", "attention")
-    monkeypatch.setenv("HK_METRICS_DIR", "of the first process")
-    context = multiprocessing.get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    child = context.Process(target=_in_child, args=(sender,))
-    child.start()
-    assert receiver.poll(300)
-    assert receiver.recv() == (True, "of the first process")
-    child.join()
+    environment = {"HK_BACKEND": "attention", "HK_METRICS_DIR": "of the first process"}
+    assert fresh(forks, tmp_path, load_there, **environment) == [True, "of the first process"]
 
 
-def _in_child(sender: Any) -> None:
+def load_there(_: str) -> tuple[bool, str | None]:
     load_plugins()
     routed = hasattr(ATTENTION_BACKENDS["torch_native"], "hk_original")
-    sender.send((routed, os.environ.get("HK_METRICS_DIR")))
+    return routed, os.environ.get("HK_METRICS_DIR")

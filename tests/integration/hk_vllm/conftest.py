@@ -34,9 +34,14 @@ def forks() -> Iterator[Forks]:
 
 
 @pytest.fixture
-def elsewhere(forks: Forks, tmp_path: Path) -> Callable[[str], str]:
-    """Runs a program where HK has registered nothing, and returns what it prints."""
-    return lambda program: run_in_fork(forks, program, tmp_path)
+def format_elsewhere(forks: Forks, tmp_path: Path) -> Callable[[bytes], str]:
+    """The format of a pickled configuration, which a process reads that has imported vLLM alone."""
+
+    def read(stored: bytes) -> str:
+        program = f"import pickle; print(pickle.loads({stored!r}).options.format)"
+        return run_in_fork(forks, program, tmp_path).split()[-1]
+
+    return read
 
 
 @pytest.fixture(scope="session")

@@ -73,6 +73,8 @@ CHUNKED = {
     "disable_radix_cache": True,
 }
 """Prompts are cut into pieces of at most 128 tokens that share steps with decodes."""
+INTERPRETED = {"TRITON_INTERPRET": "1"}
+"""What a fork needs that imports SGLang's Triton kernels: those of its backends for ROCm."""
 
 
 def whole(prompts: Prompts) -> Traffic:

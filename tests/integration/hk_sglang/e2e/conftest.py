@@ -1,48 +1,32 @@
-"""Engines: all that the session's tests read, each once, two at a time from the first that asks."""
+"""The engines that a test names, by its parameters or by the marker."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.integration.hk_sglang.e2e.singles import SINGLES
-from tests.integration.shared.e2e.engine import Checkpoint, Forks, Reader, serve
+from tests.integration.shared.e2e.engine import Checkpoint, Engines, Reader
 from tests.integration.shared.e2e.scenario import Scenario
 
-ENVIRONMENT = {"SGLANG_PLATFORM": "hk_cpu", "OMP_NUM_THREADS": "1"}
-RUNNER = "tests.integration.hk_sglang.e2e.runner"
 
-
-@pytest.fixture(scope="session")
+@pytest.fixture
 def served(
-    request: pytest.FixtureRequest, checkpoint: Checkpoint, folder: Path
-) -> Iterator[Reader]:
-    """What an engine answered; waits for it. All that the session needs start now."""
-    forks = Forks(RUNNER, ENVIRONMENT)
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        running = {
-            scenario.name: pool.submit(serve, forks, [scenario], folder, {}, RUNNER)
-            for scenario in needed(request.session.items, checkpoint, folder)
-        }
-        yield lambda name: running[name].result()
-        pool.shutdown(wait=False, cancel_futures=True)
-        forks.stop()
+    request: pytest.FixtureRequest, engines: Engines, checkpoint: Checkpoint, folder: Path
+) -> Reader:
+    """Start an engine of this test, if no other has, and return what it left behind."""
+    engines.add(needed(request.node, checkpoint, folder))
+    return engines.of
 
 
-def needed(items: list[pytest.Item], checkpoint: Checkpoint, folder: Path) -> list[Scenario]:
-    """The scenarios of all selected tests, each once, in their order: of parameters that have
-    `scenarios`, and of the marker."""
-    scenarios: dict[str, Scenario] = {}
-    for item in items:
-        found = []
-        callspec = getattr(item, "callspec", None)
-        for value in callspec.params.values() if callspec else ():
-            if hasattr(value, "scenarios"):
-                found += value.scenarios(checkpoint, folder)
-        for marker in item.iter_markers("engine"):
-            found += [SINGLES[name].scenario(name, checkpoint) for name in marker.args]
-        scenarios |= {scenario.name: scenario for scenario in found}
-    return list(scenarios.values())
+def needed(test: pytest.Item, checkpoint: Checkpoint, folder: Path) -> list[Scenario]:
+    """The scenarios of a test: of parameters that have `scenarios`, and of the marker."""
+    found: list[Scenario] = []
+    callspec = getattr(test, "callspec", None)
+    for value in callspec.params.values() if callspec else ():
+        if hasattr(value, "scenarios"):
+            found += value.scenarios(checkpoint, folder)
+    for marker in test.iter_markers("engine"):
+        found += [SINGLES[name].scenario(name, checkpoint) for name in marker.args]
+    return found

@@ -1,7 +1,9 @@
 """Serves a scenario with an SGLang engine, in a fork (shared/e2e/forks.py); writes what it saw.
 
 The engine's scheduler and detokeniser are forked from it in turn; with TEST_SPAWN=1 they are
-spawned, as SGLang has it.
+spawned, as SGLang has it. The process that is forked has imported SGLang and nothing of HK. On
+SGLang's CPU platform it also has what the attention backends for ROCm need: Triton's kernels in
+Triton's interpreter, AITER's in torch.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from tests.integration.hk_sglang.rocm import aiter_kernels, machine
 from tests.integration.shared.e2e.scenario import (
     Answer,
     Batch,
@@ -23,6 +26,7 @@ from tests.integration.shared.e2e.scenario import (
     load,
     save,
 )
+from tests.starts import note_start
 
 SGLANG = (
     "sglang.srt.entrypoints.engine",
@@ -44,8 +48,14 @@ DEFAULTS: dict[str, Any] = {
 
 def prepare() -> None:
     """Before the process forks: what every engine needs."""
+    machine.interpret_triton()
+    machine.stub(["aiter"])
+    aiter_kernels.install()
     for module in SGLANG:
         importlib.import_module(module)
+    from sglang.kernels.ops.quantization import fp8_kernel
+
+    fp8_kernel.sgl_per_tensor_quant_fp8 = aiter_kernels.sgl_per_tensor_quant_fp8
 
 
 def main(asked: Path, answered: Path) -> None:
@@ -68,6 +78,7 @@ def serve(scenario: Scenario, folder: Path) -> ScenarioResult:
 
     if scenario.sabotage:
         SABOTAGES[scenario.sabotage]()
+    note_start(f"SGLang, {scenario.name}")
     arguments = {**DEFAULTS, "dtype": scenario.dtype, **scenario.engine}
     try:
         engine = ProbedEngine(model_path=scenario.model, **arguments)

@@ -15,6 +15,8 @@ from tests.integration.shared.e2e.engine import Checkpoint, Reader
 from tests.integration.shared.e2e.narrow_cache import assert_faults_seen, assert_over
 from tests.integration.shared.e2e.scenario import Answer, RoundResult
 
+pytestmark = pytest.mark.engine_proof
+
 DTYPES = {"fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}
 
 

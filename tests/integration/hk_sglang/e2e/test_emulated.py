@@ -11,6 +11,8 @@ from tests.integration.shared.e2e.compare import assert_replayed, assert_routed
 from tests.integration.shared.e2e.engine import Checkpoint, Reader
 from tests.integration.shared.e2e.rounding import assert_same_numbers
 
+pytestmark = pytest.mark.engine_proof
+
 
 @pytest.mark.engine("emulated", "emulated-cpu")
 def test_chunks(served: Reader, checkpoint: Checkpoint) -> None:

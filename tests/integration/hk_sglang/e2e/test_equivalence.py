@@ -14,6 +14,8 @@ from tests.integration.shared.e2e.equivalence import (
 )
 from tests.integration.shared.e2e.scenario import ScenarioResult
 
+pytestmark = pytest.mark.engine_proof
+
 
 def answered(case: Case, served: Reader) -> tuple[ScenarioResult, ScenarioResult]:
     """With HK, and without it."""

@@ -14,6 +14,8 @@ from tests.integration.shared.e2e.compare import (
 )
 from tests.integration.shared.e2e.engine import Reader
 
+pytestmark = pytest.mark.engine_proof
+
 
 @pytest.mark.parametrize("family", FAMILIES, ids=str)
 def test_float32(family: Family, served: Reader, folder: Path) -> None:

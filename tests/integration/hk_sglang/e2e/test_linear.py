@@ -26,13 +26,14 @@ from tests.integration.shared.e2e.scenario import Round, Scenario
 from tests.integration.shared.linear.devices import GFX950, unserved
 from tests.models import random_prompts
 
+pytestmark = pytest.mark.engine_proof
+
 LENGTHS = [7, 64, 150]
 ENGINE = {"disable_radix_cache": True, "max_total_tokens": 1024}
 ALONE = {**ENGINE, "max_running_requests": 1}
 """Where activation scales span the batch."""
 SERIALIZED = ("hk-fp8_e4m3fn", "hk-mxfp4", "ct-channel-token", "fp8-static", "fp8-block")
 """HK's own formats, and one of each way through SGLang that a CPU can be taken."""
-QUICK_GFX950 = ("ct-channel-token-gfx950-1",)
 
 
 @dataclass(frozen=True)
@@ -154,15 +155,7 @@ def test_quantised_before(
     assert_true(SCHEMES[item.scheme], result, item.made(checkpoint, folder).truth, "float32")
 
 
-@pytest.mark.parametrize(
-    "item",
-    [
-        pytest.param(
-            item, marks=() if str(item) in QUICK_GFX950 else pytest.mark.slow, id=str(item)
-        )
-        for item in ON_GFX950
-    ],
-)
+@pytest.mark.parametrize("item", ON_GFX950, ids=str)
 def test_devices_agree(
     item: OnGfx950, served: Reader, checkpoint: Checkpoint, folder: Path
 ) -> None:

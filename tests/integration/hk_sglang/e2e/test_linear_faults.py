@@ -12,6 +12,8 @@ from tests.integration.shared.e2e.engine import HK, Checkpoint, Reader
 from tests.integration.shared.e2e.linear_faults import EACH, assert_red, scenarios
 from tests.integration.shared.e2e.scenario import Scenario
 
+pytestmark = pytest.mark.engine_proof
+
 
 @dataclass(frozen=True)
 class Faulty(Serialized):

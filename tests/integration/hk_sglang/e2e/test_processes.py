@@ -9,6 +9,8 @@ from tests.integration.shared.e2e.engine import Checkpoint, Reader
 from tests.integration.shared.e2e.ranks import assert_long, assert_reported
 from tests.models import TINY_LAYERS
 
+pytestmark = pytest.mark.engine_proof
+
 
 @pytest.mark.engine("tensor-parallel", "hnd")
 @pytest.mark.parametrize(("name", "ranks"), [("tensor-parallel", 2), ("hnd", 1)])

@@ -24,6 +24,8 @@ from tests.integration.shared.e2e.scenario import Round, Scenario
 from tests.models import random_prompts
 from tests.quantize.checkpoint import tensors_of
 
+pytestmark = pytest.mark.engine_proof
+
 WEIGHTS = "model.safetensors"
 
 
@@ -79,9 +81,8 @@ def _made(item: Written, source: Path, folder: Path) -> Made:
     return made
 
 
-SLOW = pytest.mark.slow
-HEADED = pytest.param(Written("fp8", "mxfp6_e2m3"), marks=SLOW)
-IGNORING = [Written("mxfp4", ignore=0), pytest.param(Written("mxfp6_e2m3", ignore=0), marks=SLOW)]
+HEADED = Written("fp8", "mxfp6_e2m3")
+IGNORING = [Written("mxfp4", ignore=0), Written("mxfp6_e2m3", ignore=0)]
 
 
 @pytest.mark.parametrize("item", [*map(Written, RECIPES), HEADED, *IGNORING], ids=str)

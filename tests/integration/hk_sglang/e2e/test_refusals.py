@@ -12,6 +12,8 @@ from tests.integration.shared.e2e.refusals import (
     assert_serves_and_says_why,
 )
 
+pytestmark = pytest.mark.engine_proof
+
 REASONS = {
     "decode-flag": ["decode_attention_backend: HK computes prefill only, using SGLang's own"],
     "other-flag": ["the server's own choice of torch_native for prefill"],
@@ -38,7 +40,7 @@ def test_strict_stops_the_engine(name: str, why: str, served: Reader) -> None:
     """HK_STRICT=1: what would fall back is an error that says why, though SGLang swallows those
     of plugins."""
     engine = served(name)
-    assert engine.exit_code != 0 or engine.results[name].error
+    assert engine.exit_code != 0 or engine.error
     assert engine.lines("HK_STRICT=1", why), engine.log
 
 

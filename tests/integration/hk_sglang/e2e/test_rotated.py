@@ -20,6 +20,8 @@ from tests.integration.shared.e2e.rotation_faults import SCHEME, assert_right_an
 from tests.integration.shared.e2e.scenario import Scenario
 from tests.integration.shared.linear.devices import GFX950
 
+pytestmark = pytest.mark.engine_proof
+
 REFUSED = {
     "gfx950": (HK | {"HK_DEVICE": GFX950}, "gfx950 has no kernels for mxfp4 weights"),
     "attention alone": ({"HK_BACKEND": "attention"}, rf"{ROTATION_KEY}\s+Extra inputs are not"),
@@ -82,7 +84,6 @@ class Folded(Serialized):
         return [one if self.ranks == 1 else on_two_ranks(one)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("item", [Folded(SCHEME)], ids=str)
 def test_served_and_folded(
     item: Folded, served: Reader, checkpoint: Checkpoint, folder: Path
@@ -111,7 +112,6 @@ class Online(Serialized):
         return [one if self.ranks == 1 else on_two_ranks(one)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("item", [Online(ONLINE.name)], ids=str)
 def test_rotated_while_loading(
     item: Online, served: Reader, checkpoint: Checkpoint, folder: Path
@@ -119,16 +119,14 @@ def test_rotated_while_loading(
     assert_right_and_red(served(str(item)).only, item.made(checkpoint, folder).truth)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("item", [Rotated(SCHEME, kind) for kind in REFUSED], ids=str)
 def test_a_server_that_stops(item: Rotated, served: Reader) -> None:
     engine = served(str(item))
-    result = engine.results.get(str(item))
+    result = engine.result
     assert result is None or result.error, "it was served"
     assert re.search(REFUSED[item.kind][1], engine.log + str(result)), engine.log
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "item", [Rotated(SCHEME, "ranks"), Folded(SCHEME, 2), Online(ONLINE.name, 2)], ids=str
 )

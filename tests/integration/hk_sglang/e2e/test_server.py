@@ -10,11 +10,15 @@ import pytest
 
 from bench_serving.engines import Load, Sglang
 from bench_serving.server import Server
-from tests.integration.hk_sglang.e2e.conftest import ENVIRONMENT
+from tests.integration.hk_sglang.conftest import ENVIRONMENT
 from tests.integration.hk_sglang.e2e.runner import answer
 from tests.integration.shared.e2e import serving
 from tests.integration.shared.e2e.engine import HK, Checkpoint, clean_environment
 from tests.integration.shared.e2e.scenario import Answer, Round
+from tests.proof.measured import note_engine
+from tests.starts import note_start
+
+pytestmark = pytest.mark.engine_proof
 
 ARGUMENTS = [
     *("--chunked-prefill-size", "256", "--page-size", "16", "--random-seed", "0"),
@@ -22,12 +26,20 @@ ARGUMENTS = [
 ]
 
 
+@pytest.fixture
+def server(running: Server) -> Server:
+    """The server, which this test reads."""
+    note_engine(running.name)
+    return running
+
+
 @pytest.fixture(scope="module")
-def server(checkpoint: Checkpoint, folder: Path) -> Iterator[Server]:
+def running(checkpoint: Checkpoint, folder: Path) -> Iterator[Server]:
     """A tiny Llama served in float32 with HK_BACKEND=1."""
     model = Path(checkpoint("tiny-64"))
     server = Server(Sglang(), model, "hk", "float32", folder / "server.txt", ARGUMENTS)
     server.environment = clean_environment() | ENVIRONMENT | HK
+    note_start("SGLang, server")
     with server:
         yield server
 

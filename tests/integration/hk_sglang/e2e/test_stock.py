@@ -7,6 +7,8 @@ import pytest
 from tests.integration.shared.e2e.compare import assert_not_loaded
 from tests.integration.shared.e2e.engine import Reader
 
+pytestmark = pytest.mark.engine_proof
+
 
 @pytest.mark.engine("without-plugin", "backend-unset", "backend-0")
 @pytest.mark.parametrize("name", ["backend-unset", "backend-0"])

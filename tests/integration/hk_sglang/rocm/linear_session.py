@@ -1,32 +1,21 @@
-"""Make a layer of every checkpoint in an SGLang that takes itself for an MI355X's: JSON on stdout.
+"""Who computes a layer of each checkpoint, in an SGLang that takes itself for an MI355X's.
 
-    python -m tests.integration.hk_sglang.rocm.linear_session
-
-Each as SGLang came, and with the plugin loaded by SGLang's own loader. What gfx950 serves is asked
-of its code objects; nothing is computed.
+Each is made as SGLang came, and then with the plugin loaded by SGLang's own loader. What gfx950
+serves is asked of its code objects; nothing is computed.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 from typing import Any
 
-from tests.integration.hk_sglang.rocm import machine
 
-
-def main() -> None:
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # SGLang prints
-    machine.pretend()
-    found = {"untouched": layers()}
-    os.environ["HK_BACKEND"] = "1"
+def found() -> dict[str, dict[str, dict[str, str]]]:
+    """In a process without plugins, with HK_BACKEND=1."""
     from sglang.srt.plugins import load_plugins
 
+    untouched = layers()
     load_plugins()
-    found["on"] = layers()
-    print(json.dumps(found), file=answers, flush=True)
+    return {"untouched": untouched, "on": layers()}
 
 
 def layers() -> dict[str, dict[str, str]]:
@@ -52,7 +41,3 @@ def layer(config: dict[str, Any]) -> dict[str, str]:
     method, scheme = made.quant_method, getattr(made, "scheme", None)
     kinds = [type(each).__name__ for each in (method, scheme) if each is not None]
     return {"method": " of ".join(kinds), "left": getattr(made, "hk_left", "")}
-
-
-if __name__ == "__main__":
-    main()

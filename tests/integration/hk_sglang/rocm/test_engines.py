@@ -7,7 +7,7 @@ On SGLang's CPU platform: what surrounds attention on ROCm are compiled kernels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -17,10 +17,9 @@ import pytest
 import torch
 
 from hk_backend.terms.measurements import read
-from tests.integration.hk_sglang.e2e.catalogue import CHUNKED
-from tests.integration.hk_sglang.e2e.conftest import ENVIRONMENT
+from tests.integration.hk_sglang.e2e.catalogue import CHUNKED, INTERPRETED
 from tests.integration.shared.e2e.compare import assert_routed
-from tests.integration.shared.e2e.engine import HK, Checkpoint, Forks, serve
+from tests.integration.shared.e2e.engine import HK, Checkpoint, Engines
 from tests.integration.shared.e2e.narrow_cache import stored
 from tests.integration.shared.e2e.oracle import Cache
 from tests.integration.shared.e2e.prompts import SMALL
@@ -29,8 +28,8 @@ from tests.integration.shared.e2e.scenario import Round, Scenario, ScenarioResul
 from tests.kernels.catalogues import serving_few
 from tests.models import random_prompts
 
-RUNNER = "tests.integration.hk_sglang.rocm.runner"
-INTERPRETED = {"TRITON_INTERPRET": "1"}
+pytestmark = pytest.mark.engine_proof
+
 PARENTS = ("aiter", "triton")
 ROUNDS = [
     Round(random_prompts(SMALL, seed=9), max_tokens=4),
@@ -44,10 +43,9 @@ CODES = Cache(stored(torch.float8_e4m3fn), stored(torch.float8_e4m3fn))
 Serve = Callable[..., ScenarioResult]
 
 
-@pytest.fixture(scope="module")
-def engine(checkpoint: Checkpoint, folder: Path) -> Iterator[Serve]:
+@pytest.fixture
+def engine(engines: Engines, checkpoint: Checkpoint) -> Serve:
     """What one answers over a parent, with HK on a device."""
-    forks = Forks(RUNNER, ENVIRONMENT | INTERPRETED)
 
     def run(
         parent: str,
@@ -58,39 +56,32 @@ def engine(checkpoint: Checkpoint, folder: Path) -> Iterator[Serve]:
     ) -> ScenarioResult:
         name = "-".join([parent, device.partition(":")[0], *more])
         flags = {"attention_backend": parent, "prefill_attention_backend": "hk", **more}
-        scenario = Scenario(name, checkpoint("tiny-64"), rounds, "bfloat16", CHUNKED | flags)
-        named = HK | {"HK_DEVICE": device} | dict(environment)
-        return serve(forks, [scenario], folder, named, RUNNER).only
+        model, asked = checkpoint("tiny-64"), CHUNKED | flags
+        named = HK | INTERPRETED | {"HK_DEVICE": device} | dict(environment)
+        engines.add([Scenario(name, model, rounds, "bfloat16", asked, "never_busy", named)])
+        return engines[name]
 
-    yield run
-    forks.stop()
-
-
-@pytest.fixture(scope="module")
-def on_the_cpu(engine: Serve) -> ScenarioResult:
-    """HK's host kernels, over the same parent and pages."""
-    return engine("aiter", "cpu", ROUNDS[:1])
+    return run
 
 
 @pytest.mark.parametrize("parent", PARENTS)
-def test_default_pages(
-    parent: str, engine: Serve, on_the_cpu: ScenarioResult, checkpoint: Checkpoint
-) -> None:
+def test_default_pages(parent: str, engine: Serve, checkpoint: Checkpoint) -> None:
     """Every prompt's token is HK's. Then each page is read as the one behind it, which HK counts as
     its own, and which is far from the truth."""
     found, model = engine(parent, "emulated:gfx950", ROUNDS), checkpoint("tiny-64")
+    cpu = engine("aiter", "cpu", ROUNDS[:1])
     assert_routed(found)
     healthy, mixed, faulty = found.rounds
     assert any(step.decodes and step.extends for step in mixed.batches or [])
     assert healthy.workers[0].launches[kernel_of()] > 0
     assert not mixed.workers[0].mutated_calls
-    assert_same_numbers(replace(found, rounds=[healthy]), on_the_cpu, model)
+    assert_same_numbers(replace(found, rounds=[healthy]), cpu, model)
     assert faulty.workers[0].mutated_calls
     with pytest.raises(AssertionError, match=r"mean error .*, stock has"):
-        assert_as_exact(error_of([faulty], model), error_of(on_the_cpu.rounds, model))
+        assert_as_exact(error_of([faulty], model), error_of(cpu.rounds, model))
 
 
-@pytest.mark.parametrize("parent", ["aiter", pytest.param("triton", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("parent", PARENTS)
 def test_fp8_pool(parent: str, engine: Serve, checkpoint: Checkpoint) -> None:
     """The same over codes, beside HK on the cpu device and the same parent: `aiter` rounds the
     queries that it decodes. `triton` takes its time, in Triton's interpreter."""
@@ -108,7 +99,7 @@ def test_fp8_pool(parent: str, engine: Serve, checkpoint: Checkpoint) -> None:
         assert_as_exact(*errors)
 
 
-@pytest.mark.parametrize("parent", ["aiter", pytest.param("triton", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("parent", PARENTS)
 def test_a_parent_that_is_measured(
     parent: str, engine: Serve, folder: Path, checkpoint: Checkpoint
 ) -> None:

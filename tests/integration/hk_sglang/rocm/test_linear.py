@@ -2,49 +2,25 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
-import sys
-from functools import cache
-from typing import Any
 
 import pytest
 
 from tests.integration.hk_sglang.linear_checkpoints import CHECKPOINTS
+from tests.integration.hk_sglang.rocm.defaults.sessions import Sessions
 from tests.integration.shared.linear.devices import GFX950, unserved
 from tests.integration.shared.linear.rotated_refused import only_hk
-from tests.models import ROOT
 
 NAMES = [name for name in CHECKPOINTS if not name.startswith("hk_")]
 
 
-@cache
-def session() -> dict[str, Any]:
-    """The answers of `linear_session` in a process of its own."""
-    steering = ("HK_", "SGLANG_")
-    environment = {name: v for name, v in os.environ.items() if not name.startswith(steering)}
-    run = subprocess.run(
-        [sys.executable, "-m", "tests.integration.hk_sglang.rocm.linear_session"],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    found: dict[str, Any] = json.loads(run.stdout)
-    return found | {"log": run.stderr}
-
-
 @pytest.mark.parametrize("name", NAMES)
-def test_who_computes_a_layer(name: str) -> None:
+def test_who_computes_a_layer(name: str, sessions: Sessions) -> None:
     """HK what gfx950 has kernels for; the rest SGLang's own method, or its error, as without HK.
 
     Nobody a rotated layer that HK has no kernel for, whatever SGLang would choose."""
-    stock, found = (session()[phase][name] for phase in ("untouched", "on"))
+    layers, log = sessions.linear_layers()
+    stock, found = (layers[phase][name] for phase in ("untouched", "on"))
     why = unserved(GFX950, CHECKPOINTS[name].scale_kind)
     if not why:
         assert found == {"method": "HKLinearMethod", "left": ""}
@@ -56,4 +32,5 @@ def test_who_computes_a_layer(name: str) -> None:
         assert re.search(why, found["left"])
     else:
         assert found == stock
-        assert re.search(rf"is left to SGLang, which stops there: {why}", session()["log"])
+        said = rf"is left to SGLang, which stops there: {why}"
+        assert any(re.search(said, line) for line in log)

@@ -1,46 +1,50 @@
-"""Engine processes: started when the first test asks, two at a time, each once per session."""
+"""Engines: each started when the first test asks for what it answers, and once per session."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.integration.hk_vllm.e2e.catalogue import Case
-from tests.integration.hk_vllm.e2e.engine import FORKS
-from tests.integration.hk_vllm.e2e.processes import PROCESSES, cases_of
-from tests.integration.shared.e2e.engine import Checkpoint, Reader
+from tests.integration.hk_vllm.e2e.catalogue import EMULATED, FAULTY, FLOAT32, HALF
+from tests.integration.hk_vllm.e2e.engine import FORKS, serve
+from tests.integration.hk_vllm.e2e.processes import BROKEN, EMULATED_GPU, SINGLES, of_case, single
+from tests.integration.shared.e2e.engine import HK, Checkpoint, Engines, Reader
+
+
+@pytest.fixture(scope="session", autouse=True)
+def end_of_forks() -> Iterator[None]:
+    """The process that forks engines ends with the session's last test."""
+    yield
+    FORKS.stop()
 
 
 @pytest.fixture(scope="session")
-def served(
-    request: pytest.FixtureRequest, checkpoint: Checkpoint, folder: Path
-) -> Iterator[Reader]:
-    """What an engine process answered; waits for it. All that the session needs start at once."""
-    names, cases = needed(request.session.items)
-    for model in {case.model for case in cases} | {"tiny-64"}:
-        checkpoint(model)  # here, not in two threads at once
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        running = {
-            name: pool.submit(PROCESSES[name].run, cases_of(name, cases), checkpoint, folder / name)
-            for name in names
-        }
-        yield lambda name: running[name].result()
-        pool.shutdown(wait=False, cancel_futures=True)
-        FORKS.stop()
+def served(checkpoint: Checkpoint, folder: Path) -> Reader:
+    """What one of `SINGLES` left behind."""
+    model = checkpoint("tiny-64")
+    return serve((single(name, model) for name in SINGLES), folder / "singles", {}).of
 
 
-def needed(items: list[pytest.Item]) -> tuple[list[str], list[Case]]:
-    """The engine processes and the cases of all selected tests, each once, in their order."""
-    names: dict[str, None] = {}
-    cases: dict[Case, None] = {}
-    for item in items:
-        for marker in item.iter_markers("engine"):
-            names |= dict.fromkeys(marker.args)
-        callspec = getattr(item, "callspec", None)
-        case = callspec.params.get("case") if callspec else None
-        if isinstance(case, Case):
-            cases |= dict.fromkeys([case.healthy(), case])
-    return list(names), list(cases)
+@pytest.fixture(scope="session")
+def stock(checkpoint: Checkpoint, folder: Path) -> Engines:
+    """The catalogue's cases without faults, by vLLM alone."""
+    cases = {case.healthy() for case in FLOAT32 + HALF + FAULTY}
+    return serve((of_case(case, checkpoint) for case in cases), folder / "stock", {})
+
+
+@pytest.fixture(scope="session")
+def hk(checkpoint: Checkpoint, folder: Path) -> Engines:
+    """The catalogue's cases, by HK."""
+    cases = FLOAT32 + HALF + FAULTY
+    return serve((of_case(case, checkpoint) for case in cases), folder / "hk", HK)
+
+
+@pytest.fixture(scope="session")
+def emulated(checkpoint: Checkpoint, folder: Path) -> Engines:
+    """Those that the emulated device serves, and the first of them once with each of `BROKEN`."""
+    scenarios = [of_case(case, checkpoint) for case in EMULATED]
+    broken = [replace(scenarios[0], name=name, sabotage=name) for name in BROKEN]
+    return serve([*scenarios, *broken], folder / "emulated", EMULATED_GPU)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from tests.integration.shared.e2e import engine
-from tests.integration.shared.e2e.engine import Forks, Served
+from tests.integration.shared.e2e.engine import Engines, Forks, Served
 from tests.integration.shared.e2e.scenario import Scenario
 
 ENVIRONMENT = {
@@ -27,11 +28,11 @@ FORKS = Forks(RUNNER, ENVIRONMENT | EAGER | {"VLLM_CACHE_ROOT": CACHE.name})
 
 
 def serve(
-    scenarios: list[Scenario],
-    folder: Path,
-    environment: dict[str, str],
-    runner: str = RUNNER,
-    at_a_time: int = 1,
-) -> Served:
-    """Run `scenarios`, each by a vLLM engine in a process of its own."""
-    return engine.serve(FORKS, scenarios, folder, environment, runner, at_a_time)
+    scenarios: Iterable[Scenario], folder: Path, environment: dict[str, str], runner: str = RUNNER
+) -> Engines:
+    """`scenarios`, each by a vLLM engine in a process of its own, started when it is asked for."""
+
+    def start(scenario: Scenario) -> Served:
+        return engine.serve(FORKS, scenario, folder, environment, runner)
+
+    return Engines(start, scenarios, folder)

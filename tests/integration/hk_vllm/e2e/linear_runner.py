@@ -1,8 +1,9 @@
-"""One process of engines whose linear layers HK computes, in the case's dtype, under what vLLM does
+"""Engines in one process whose linear layers HK computes, in the case's dtype, under what vLLM does
 to weights.
 
-First an engine with LoRA: asked without and with an adapter, then its weights are reloaded from
-another checkpoint, and it is asked again. Then one engine for each online quantisation.
+Either an engine for each online quantisation; or, if none is asked for, one with LoRA: it is asked
+without and with an adapter, then its weights are reloaded from another checkpoint, and it is asked
+again.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from tests.integration.hk_vllm.e2e.runner import DEFAULTS, answer, inspect_worker, shut_down
+from tests.starts import note_start
 
 
 def main(case_path: Path, results_path: Path) -> None:
     case = json.loads(case_path.read_text())
     results: dict[str, Any] = {}
-    weights(case, results)
-    for name, options in case["quantization"].items():
+    quantization = case.get("quantization", {})
+    if not quantization:
+        weights(case, results)
+    for name, options in quantization.items():
         llm = engine(case, quantization=name, hf_overrides=overrides(options))
         results[name] = asked(llm, case)
         shut_down(llm)
@@ -44,6 +48,7 @@ def engine(case: dict[str, Any], **arguments: Any) -> Any:
     from vllm import LLM
 
     arguments = {**DEFAULTS, "dtype": case["dtype"], **arguments}
+    note_start("vLLM, linear")
     return LLM(case["model"], disable_log_stats=False, **arguments)
 
 

@@ -25,6 +25,7 @@ from tests.integration.shared.e2e.scenario import (
     load,
     save,
 )
+from tests.starts import note_start
 
 VLLM = (
     "vllm.entrypoints.llm",
@@ -80,6 +81,7 @@ def serve(scenario: Scenario) -> ScenarioResult:
     if scenario.sabotage:
         SABOTAGES[scenario.sabotage]()
     arguments = {**DEFAULTS, "dtype": scenario.dtype, **scenario.engine}
+    note_start(f"vLLM, {scenario.name}")
     try:
         llm = LLM(scenario.model, disable_log_stats=False, **arguments)
     except Exception as error:

@@ -10,7 +10,7 @@ import pytest
 from tests.integration.hk_vllm.e2e.catalogue import EMULATED, Case
 from tests.integration.hk_vllm.e2e.test_equivalence import assert_traffic
 from tests.integration.shared.e2e.compare import ROUTED_SHARE, assert_replayed, assert_routed
-from tests.integration.shared.e2e.engine import Checkpoint, Reader
+from tests.integration.shared.e2e.engine import Checkpoint, Engines
 from tests.integration.shared.e2e.rounding import (
     assert_agree,
     assert_as_exact,
@@ -27,44 +27,44 @@ BROKEN = pytest.mark.parametrize("case", WHOLE[:1], ids=str)
 """The case that the broken kernels serve."""
 
 
-@pytest.mark.engine("emulated", "hk")
 @pytest.mark.parametrize("case", WHOLE, ids=str)
-def test_fresh_prompts(case: Case, served: Reader, checkpoint: Checkpoint) -> None:
+def test_fresh_prompts(case: Case, emulated: Engines, hk: Engines, checkpoint: Checkpoint) -> None:
     """All of it computed by the code objects, with the log-probabilities of the cpu device."""
-    emulated, cpu = served("emulated")[str(case)], served("hk")[str(case)]
-    assert_routed(emulated)
-    assert_launched(case, emulated)
-    assert_traffic(case, emulated)
-    assert_same_numbers(emulated, cpu, checkpoint(case.model))
+    found, cpu = emulated[str(case)], hk[str(case)]
+    assert_routed(found)
+    assert_launched(case, found)
+    assert_traffic(case, found)
+    assert_same_numbers(found, cpu, checkpoint(case.model))
 
 
-@pytest.mark.engine("emulated", "hk")
 @pytest.mark.parametrize("case", CHUNKED, ids=str)
-def test_extends_stay_with_the_parent(case: Case, served: Reader, checkpoint: Checkpoint) -> None:
+def test_extends_stay_with_the_parent(
+    case: Case, emulated: Engines, hk: Engines, checkpoint: Checkpoint
+) -> None:
     """CPU_ATTN's own cache is no GPU's: fresh rows are HK's, extends vLLM's, with the reason."""
-    emulated, cpu = served("emulated")[str(case)], served("hk")[str(case)]
-    assert_traffic(case, emulated)
-    assert_fresh_rows_routed(emulated)
-    assert_launched(case, emulated)
-    assert_same_numbers(emulated, cpu, checkpoint(case.model))
+    found, cpu = emulated[str(case)], hk[str(case)]
+    assert_traffic(case, found)
+    assert_fresh_rows_routed(found)
+    assert_launched(case, found)
+    assert_same_numbers(found, cpu, checkpoint(case.model))
 
 
 @BROKEN
-@pytest.mark.engine("emulated", "hk")
-def test_linear_layers_in_graphs(case: Case, served: Reader, checkpoint: Checkpoint) -> None:
+def test_linear_layers_in_graphs(
+    case: Case, emulated: Engines, hk: Engines, checkpoint: Checkpoint
+) -> None:
     """Captured once and replayed from step to step, between attention that is not."""
-    replayed, cpu = served("emulated")["linear_in_graphs"], served("hk")[str(case)]
+    replayed, cpu = emulated["linear_in_graphs"], hk[str(case)]
     assert_replayed(replayed)
     assert_same_numbers(replayed, cpu, checkpoint(case.model))
 
 
 @BROKEN
-@pytest.mark.engine("emulated", "hk")
 def test_a_kernel_that_computes_wrong_is_seen(
-    case: Case, served: Reader, checkpoint: Checkpoint
+    case: Case, emulated: Engines, hk: Engines, checkpoint: Checkpoint
 ) -> None:
     """The control: one instruction of the catalogue's file is another, and the tests above fail."""
-    wrong, cpu = served("emulated")["kernel_computes_wrong"], served("hk")[str(case)]
+    wrong, cpu = emulated["kernel_computes_wrong"], hk[str(case)]
     assert_routed(wrong)
     assert_launched(case, wrong)
     truth = checkpoint(case.model)
@@ -75,12 +75,11 @@ def test_a_kernel_that_computes_wrong_is_seen(
 
 
 @BROKEN
-@pytest.mark.engine("emulated", "hk")
 def test_a_kernel_that_the_emulator_refuses_is_switched_off(
-    case: Case, served: Reader, checkpoint: Checkpoint
+    case: Case, emulated: Engines, hk: Engines, checkpoint: Checkpoint
 ) -> None:
     """No token of the answers is its own: vLLM computes what it began, and says why."""
-    result, cpu = served("emulated")["kernel_does_not_wait"], served("hk")[str(case)]
+    result, cpu = emulated["kernel_does_not_wait"], hk[str(case)]
     attention = result.rounds[-1].workers[0].routes["attention"]
     why = "EmulatorError: the emulator found: "
     # what a kernel without waits meets first: a result that it reads, or one that it writes over
@@ -88,31 +87,33 @@ def test_a_kernel_that_the_emulator_refuses_is_switched_off(
     assert not attention["on"]
     assert found.startswith(("unwaited-", "overwritten-in-flight"))
     assert attention["tokens"] == 0
-    assert served("emulated").lines("route attention is switched off", why)
+    assert emulated.of("kernel_does_not_wait").lines("route attention is switched off", why)
     assert_same_numbers(result, cpu, checkpoint(case.model))
 
 
 @BROKEN
-@pytest.mark.engine("emulated", "hk")
-def test_a_damaged_file_is_not_loaded(case: Case, served: Reader, checkpoint: Checkpoint) -> None:
+def test_a_damaged_file_is_not_loaded(
+    case: Case, emulated: Engines, hk: Engines, checkpoint: Checkpoint
+) -> None:
     """Found when the layers are made: they are vLLM's from the start, and the log says why."""
-    result, cpu = served("emulated")["kernel_file_damaged"], served("hk")[str(case)]
+    result, cpu = emulated["kernel_file_damaged"], hk[str(case)]
     attention = result.rounds[-1].workers[0].routes["attention"]
     [why] = attention["fallbacks"]
     assert why.startswith("attention_prefill_bf16_d64_packed cannot run on device 0 of emulated:")
     assert "sha256 is not the catalogue's" in why
     assert attention["tokens"] == 0
-    assert served("emulated").lines("layers left to vLLM's attention: attention_prefill", "sha256")
+    assert emulated.of("kernel_file_damaged").lines(
+        "layers left to vLLM's attention: attention_prefill", "sha256"
+    )
     assert_same_numbers(result, cpu, checkpoint(case.model))
 
 
-@pytest.mark.engine("emulated", "hk")
 @pytest.mark.parametrize("case", WHOLE[:1], ids=str)
-def test_it_says_that_it_is_slow(case: Case, served: Reader) -> None:
-    log = served("emulated")
+def test_it_says_that_it_is_slow(case: Case, emulated: Engines, hk: Engines) -> None:
+    log = emulated.of(str(case))
     assert log.lines("prefill attention is computed by HK on emulated:gfx950")
     assert log.lines("emulated:gfx950 executes machine code on the CPU: slow")
-    assert not served("hk").lines("emulated")
+    assert not hk.of(str(case)).lines("emulated")
 
 
 def assert_launched(case: Case, result: ScenarioResult) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.hk_vllm.e2e.catalogue import FAULTY, FLOAT32, HALF, Case
-from tests.integration.shared.e2e.engine import Checkpoint, Reader
+from tests.integration.shared.e2e.engine import Checkpoint, Engines
 from tests.integration.shared.e2e.equivalence import (
     assert_as_near,
     assert_equal,
@@ -14,34 +14,31 @@ from tests.integration.shared.e2e.equivalence import (
 from tests.integration.shared.e2e.scenario import ScenarioResult
 
 
-@pytest.mark.engine("stock", "hk")
 @pytest.mark.parametrize("case", FLOAT32, ids=str)
-def test_float32(case: Case, served: Reader, checkpoint: Checkpoint) -> None:
+def test_float32(case: Case, hk: Engines, stock: Engines, checkpoint: Checkpoint) -> None:
     """Equal greedy tokens, log-probabilities within 1e-3 of both."""
-    found, stock = served("hk")[str(case)], served("stock")[str(case)]
+    found, expected = hk[str(case)], stock[str(case)]
     assert_traffic(case, found)
-    assert_traffic(case, stock)
+    assert_traffic(case, expected)
     truth = checkpoint(case.model)
-    assert_equal(case.scenario(truth).rounds, found, stock, truth)
+    assert_equal(case.scenario(truth).rounds, found, expected, truth)
 
 
 @pytest.mark.held
-@pytest.mark.engine("stock", "hk")
 @pytest.mark.parametrize("case", HALF, ids=str)
-def test_half_precision(case: Case, served: Reader, checkpoint: Checkpoint) -> None:
+def test_half_precision(case: Case, hk: Engines, stock: Engines, checkpoint: Checkpoint) -> None:
     """As near to float32 as stock vLLM is in the same precision, on the same traffic."""
-    found, stock = served("hk")[str(case)], served("stock")[str(case)]
+    found, expected = hk[str(case)], stock[str(case)]
     assert_traffic(case, found)
-    assert_as_near(found, stock, checkpoint(case.model))
+    assert_as_near(found, expected, checkpoint(case.model))
 
 
-@pytest.mark.engine("stock", "hk")
 @pytest.mark.parametrize("case", FAULTY, ids=str)
-def test_faults_are_caught(case: Case, served: Reader, checkpoint: Checkpoint) -> None:
+def test_faults_are_caught(case: Case, hk: Engines, stock: Engines, checkpoint: Checkpoint) -> None:
     """A small fault in HK's attention fails the log-probability check that a healthy one passes."""
-    found, stock = served("hk")[str(case)], served("stock")[str(case.healthy())]
+    found, expected = hk[str(case)], stock[str(case.healthy())]
     truth = checkpoint(case.model)
-    assert_faults_show(case, case.scenario(truth).rounds, found, stock, truth)
+    assert_faults_show(case, case.scenario(truth).rounds, found, expected, truth)
 
 
 def assert_traffic(case: Case, result: ScenarioResult) -> None:

@@ -19,7 +19,7 @@ from tests.integration.hk_vllm.e2e.engine import SPAWNED, serve
 from tests.integration.hk_vllm.e2e.quantized import ENGINE, scenario
 from tests.integration.shared.checkpoints import SCHEMES, Made, make
 from tests.integration.shared.e2e.compare import assert_true_logprobs
-from tests.integration.shared.e2e.engine import HK, Served
+from tests.integration.shared.e2e.engine import HK, Engines
 from tests.integration.shared.e2e.quantized import assert_all_by_hk, assert_true
 from tests.models import tiny_llama
 
@@ -54,7 +54,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 
 @pytest.fixture(scope="module")
-def served(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Served:
+def served(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Engines:
     one = replace(scenario(SCHEME, made, "float32"), name="one")
     ranks = ENGINE | {"tensor_parallel_size": 2}
     two = replace(one, name="two", engine=ranks, environment=RANKS)
@@ -62,7 +62,7 @@ def served(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Served:
 
 
 @pytest.mark.parametrize("name", ["one", "two"])
-def test_packed_once(name: str, served: Served, made: Made, tmp_path: Path) -> None:
+def test_packed_once(name: str, served: Engines, made: Made, tmp_path: Path) -> None:
     """The table as it was in the file would answer something else."""
     result = served[name]
     assert_all_by_hk(result)

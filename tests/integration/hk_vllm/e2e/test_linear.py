@@ -19,6 +19,7 @@ from tests.integration.shared.e2e.rounding import assert_as_exact, error_of
 from tests.integration.shared.e2e.scenario import Answer, RoundResult, ScenarioResult
 from tests.integration.shared.linear.devices import GFX950
 from tests.models import TINY_LAYERS, random_prompts, tiny_llama
+from tests.proof.measured import note_engine
 
 QUANTIZATION: dict[str, dict[str, str]] = {
     "hk_fp8": {"activations": "none"},
@@ -48,16 +49,22 @@ def checkpoints(folder: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def results(checkpoints: dict[str, str], folder: Path) -> dict[str, Any]:
-    """What one process of engines answered (linear_runner.py)."""
-    return run(
-        checkpoints, folder / "linear", {}, {"dtype": "float32", "quantization": QUANTIZATION}
-    )
+    """What an engine answered with LoRA, and with other weights (linear_runner.py)."""
+    return run(checkpoints, folder / "linear", {}, {"dtype": "float32"})
+
+
+@pytest.fixture(scope="module")
+def quantised(checkpoints: dict[str, str], folder: Path) -> dict[str, Any]:
+    """What engines answered that quantise while they load, in one process."""
+    more: dict[str, Any] = {"dtype": "float32", "quantization": QUANTIZATION}
+    return run(checkpoints, folder / "quantised", {}, more)
 
 
 def run(
     checkpoints: dict[str, str], folder: Path, environment: dict[str, str], more: dict[str, Any]
 ) -> dict[str, Any]:
     folder.mkdir(exist_ok=True)
+    note_engine(str(folder))
     case, answered, log = (folder / name for name in ("case", "answers", "log"))
     prompts = random_prompts([3, 40, 130], seed=5)
     case.write_text(json.dumps(checkpoints | {"prompts": prompts} | more))
@@ -94,7 +101,7 @@ def test_weights(
 @pytest.fixture(scope="module")
 def on_gfx950(checkpoints: dict[str, str], folder: Path) -> dict[str, Any]:
     """The same in bfloat16 on the emulated GPU."""
-    more: dict[str, Any] = {"dtype": "bfloat16", "quantization": {}}
+    more = {"dtype": "bfloat16"}
     return run(checkpoints, folder / "linear-gfx950", {"HK_DEVICE": GFX950}, more)
 
 
@@ -125,12 +132,12 @@ def test_every_layer_was_packed(results: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", QUANTIZATION)
 def test_quantised_while_loading(
-    name: str, results: dict[str, Any], checkpoints: dict[str, str]
+    name: str, quantised: dict[str, Any], checkpoints: dict[str, str]
 ) -> None:
     """The weights that the format has for the checkpoint's, and not the checkpoint's own."""
-    assert_true_answers(answers(results, name), checkpoints[name])
+    assert_true_answers(answers(quantised, name), checkpoints[name])
     with pytest.raises(AssertionError, match="log-probability"):
-        assert_true_logprobs(answers(results, name), checkpoints["model"])
+        assert_true_logprobs(answers(quantised, name), checkpoints["model"])
 
 
 # -- checkpoints

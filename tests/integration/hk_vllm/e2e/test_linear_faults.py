@@ -7,7 +7,7 @@ import pytest
 from tests.integration.hk_vllm.e2e.engine import serve
 from tests.integration.hk_vllm.e2e.quantized import ENGINE
 from tests.integration.shared.checkpoints import SCHEMES, Made, make
-from tests.integration.shared.e2e.engine import HK, Served
+from tests.integration.shared.e2e.engine import HK, Engines
 from tests.integration.shared.e2e.linear_faults import EACH, FAULTY, assert_red, name_on, scenarios
 from tests.integration.shared.linear.devices import CPU, GFX950
 from tests.models import tiny_llama
@@ -21,12 +21,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Made]:
 
 
 @pytest.fixture(scope="module")
-def served(made: dict[str, Made], tmp_path_factory: pytest.TempPathFactory) -> Served:
+def served(made: dict[str, Made], tmp_path_factory: pytest.TempPathFactory) -> Engines:
     asked = [each for scheme in FAULTY for each in scenarios(scheme, made[scheme], ENGINE)]
-    return serve(asked, tmp_path_factory.mktemp("served"), HK, at_a_time=2)
+    return serve(asked, tmp_path_factory.mktemp("served"), HK)
 
 
 @pytest.mark.parametrize(("scheme", "fault"), EACH)
-def test_a_fault_is_seen(scheme: str, fault: str, served: Served, made: dict[str, Made]) -> None:
+def test_a_fault_is_seen(scheme: str, fault: str, served: Engines, made: dict[str, Made]) -> None:
     found, cpu = (served[name_on(device, scheme)] for device in (GFX950, CPU))
     assert_red(fault, found, cpu, made[scheme].truth)

@@ -14,7 +14,7 @@ from tests.integration.hk_vllm.e2e.engine import COMPILED, SPAWNED, serve
 from tests.integration.hk_vllm.e2e.linear_runner import overrides
 from tests.integration.hk_vllm.e2e.quantized import scenario
 from tests.integration.shared.checkpoints import SCHEMES, Made, make
-from tests.integration.shared.e2e.engine import HK, Served
+from tests.integration.shared.e2e.engine import HK, Engines
 from tests.integration.shared.e2e.quantized import (
     assert_all_by_hk,
     assert_checked,
@@ -44,7 +44,7 @@ def made(source: Path) -> Made:
 
 
 @pytest.fixture(scope="module")
-def served(made: Made, source: Path, tmp_path_factory: pytest.TempPathFactory) -> Served:
+def served(made: Made, source: Path, tmp_path_factory: pytest.TempPathFactory) -> Engines:
     on_cpu, plain = (scenario(SCHEME, made, "bfloat16", device=each) for each in (CPU, GFX950))
 
     def changed(name: str, environment: dict[str, str], **engine: Any) -> Scenario:
@@ -62,11 +62,11 @@ def served(made: Made, source: Path, tmp_path_factory: pytest.TempPathFactory) -
         changed("compiled", COMPILED | {"HK_CHECK": "0"}, enforce_eager=False),
         replace(changed("online", {}, **weight_only), model=str(source)),
     ]
-    return serve(scenarios, tmp_path_factory.mktemp("served"), HK, at_a_time=2)
+    return serve(scenarios, tmp_path_factory.mktemp("served"), HK)
 
 
 @pytest.mark.parametrize(("name", "ranks"), [("ranks", 2), ("compiled", 1)])
-def test_a_checkpoint(name: str, ranks: int, served: Served, made: Made) -> None:
+def test_a_checkpoint(name: str, ranks: int, served: Engines, made: Made) -> None:
     found = served[name]
     assert len(found.rounds[-1].workers) == ranks
     assert_all_by_hk(found)
@@ -76,16 +76,16 @@ def test_a_checkpoint(name: str, ranks: int, served: Served, made: Made) -> None
         assert_checked(found)
 
 
-def test_in_graphs_vllm_rounds(served: Served) -> None:
+def test_in_graphs_vllm_rounds(served: Engines) -> None:
     """Its own quantiser, which Inductor fuses with the norm before it."""
-    assert served.lines("saved AOT compiled function"), "nothing was compiled"
+    assert served.of("compiled").lines("saved AOT compiled function"), "nothing was compiled"
     before, [after] = served["compiled"].start[0], served["compiled"].rounds[-1].workers
     for name, count in after.launches.items():
         if name.startswith("quantize_fp8"):
             assert count == before.launches.get(name, 0), name
 
 
-def test_quantised_while_loading(served: Served, source: Path, tmp_path: Path) -> None:
+def test_quantised_while_loading(served: Engines, source: Path, tmp_path: Path) -> None:
     """The weights that the format has for the checkpoint's in bfloat16, and not these."""
     found = served["online"]
     assert_all_by_hk(found)

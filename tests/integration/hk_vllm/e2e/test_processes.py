@@ -9,12 +9,16 @@ from tests.integration.shared.e2e.engine import Checkpoint, Reader
 from tests.integration.shared.e2e.ranks import assert_long, assert_reported
 from tests.models import TINY_LAYERS
 
+SPAWNED = pytest.mark.parametrize(
+    ("name", "ranks"),
+    [("spawned", 1), ("tensor-parallel", 2)],
+)
 
-@pytest.mark.engine("spawned", "tensor-parallel")
-@pytest.mark.parametrize(("name", "ranks"), [("spawned", 1), ("tensor-parallel", 2)])
+
+@SPAWNED
 def test_spawned(name: str, ranks: int, served: Reader, checkpoint: Checkpoint) -> None:
     """Chunked prefill, a cached prefix, and a fault that shows, in every rank."""
-    result = served(name)["only"]
+    result = served(name).only
     assert_long(result, ranks, checkpoint("tiny-64"))
     workers = result.rounds[-1].workers
     for worker in workers:  # each rank's shards of every layer, and of the LM head
@@ -32,16 +36,14 @@ def test_spawned(name: str, ranks: int, served: Reader, checkpoint: Checkpoint) 
         assert 0.95 * new_tokens <= served_tokens / worker.layers <= new_tokens
 
 
-@pytest.mark.engine("spawned", "tensor-parallel")
-@pytest.mark.parametrize(("name", "ranks"), [("spawned", 1), ("tensor-parallel", 2)])
+@SPAWNED
 def test_report_at_shutdown(name: str, ranks: int, served: Reader) -> None:
     assert_reported(served(name), ranks)
 
 
-@pytest.mark.engine("measured-ranks")
 def test_ranks_that_measure(served: Reader, checkpoint: Checkpoint) -> None:
     """One measures, and both have its answer, whatever that is on this machine."""
-    result = served("measured-ranks")["only"]
+    result = served("measured-ranks").only
     first, second = (worker.routes for worker in result.rounds[-1].workers)
     for counted in ("layers", "layers_left"):
         assert first["linear"][counted] == second["linear"][counted]
@@ -54,10 +56,9 @@ def test_ranks_that_measure(served: Reader, checkpoint: Checkpoint) -> None:
         assert_true_answers(item.answers, checkpoint("tiny-64"))
 
 
-@pytest.mark.engine("compiled")
 def test_compiled(served: Reader, checkpoint: Checkpoint) -> None:
     """The same answers from a model that went through torch.compile."""
-    result = served("compiled")["only"]
+    result = served("compiled").only
     assert served("compiled").lines("saved AOT compiled function"), "nothing was compiled"
     assert_routed(result)
     routes = result.rounds[-1].workers[0].routes

@@ -18,7 +18,7 @@ from tests.integration.hk_vllm.e2e.quantized import damaged, name_of, scenario
 from tests.integration.shared.checkpoints import SCHEMES, Made, make
 from tests.integration.shared.checkpoints.damage import DAMAGES, Damage
 from tests.integration.shared.e2e.compare import assert_not_loaded
-from tests.integration.shared.e2e.engine import HK, Served
+from tests.integration.shared.e2e.engine import HK, Engines
 from tests.integration.shared.e2e.quantized import (
     assert_all_by_hk,
     assert_checked,
@@ -82,9 +82,9 @@ Item = Case | Damage
 
 
 def parameters(items: list[Case] | list[Damage]) -> list[object]:
+    proof, slow = (), pytest.mark.slow
     return [
-        pytest.param(item, id=str(item), marks=() if is_quick(item) else pytest.mark.slow)
-        for item in items
+        pytest.param(item, id=str(item), marks=proof if is_quick(item) else slow) for item in items
     ]
 
 
@@ -131,7 +131,7 @@ def selected(request: pytest.FixtureRequest) -> list[Item]:
 
 
 @pytest.fixture(scope="module")
-def hk(selected: list[Item], made: Maker, folder: Path) -> Served:
+def hk(selected: list[Item], made: Maker, folder: Path) -> Engines:
     """All of it, with HK."""
     scenarios = []
     for item in selected:
@@ -145,11 +145,11 @@ def hk(selected: list[Item], made: Maker, folder: Path) -> Served:
                 for device in item.devices
             ]
     scenarios += with_stock(selected, made)
-    return serve(scenarios, folder / "hk", HK, at_a_time=2)
+    return serve(scenarios, folder / "hk", HK)
 
 
 @pytest.fixture(scope="module")
-def stock(selected: list[Item], made: Maker, folder: Path) -> Served:
+def stock(selected: list[Item], made: Maker, folder: Path) -> Engines:
     """What stock can serve of it, without HK."""
     return serve(with_stock(selected, made), folder / "stock", {})
 
@@ -165,7 +165,7 @@ def with_stock(selected: list[Item], made: Maker) -> list[Scenario]:
 
 
 @pytest.mark.parametrize("item", parameters(FLOAT32 + HALF + ON_GFX950))
-def test_what_it_means(item: Case, hk: Served, made: Maker) -> None:
+def test_what_it_means(item: Case, hk: Engines, made: Maker) -> None:
     """Every layer by HK, shard by shard, activations rounded as the checkpoint says."""
     scheme = SCHEMES[item.scheme]
     result = hk[name_of(scheme, item.dtype, item.device)]
@@ -174,7 +174,7 @@ def test_what_it_means(item: Case, hk: Served, made: Maker) -> None:
 
 
 @pytest.mark.parametrize("item", parameters(ON_GFX950))
-def test_devices_agree(item: Case, hk: Served, made: Maker) -> None:
+def test_devices_agree(item: Case, hk: Engines, made: Maker) -> None:
     """Both routes by MI355X machine code, each layer within rounding of the reference, and answers
     as near to the cpu device's as rounding allows."""
     found, cpu = (hk[name_of(SCHEMES[item.scheme], item.dtype, each)] for each in (GFX950, CPU))
@@ -184,7 +184,7 @@ def test_devices_agree(item: Case, hk: Served, made: Maker) -> None:
 
 
 @pytest.mark.parametrize("item", parameters(WITH_STOCK))
-def test_as_stock_has_it(item: Case, hk: Served, stock: Served, made: Maker) -> None:
+def test_as_stock_has_it(item: Case, hk: Engines, stock: Engines, made: Maker) -> None:
     """Stock finds the same truth, and HK agrees with it as two float32 engines can agree."""
     scheme, truth = SCHEMES[item.scheme], made(item.scheme).truth
     found, expected = hk[f"{item}-short"], stock[f"{item}-short"]
@@ -195,9 +195,9 @@ def test_as_stock_has_it(item: Case, hk: Served, stock: Served, made: Maker) -> 
 
 
 @pytest.mark.parametrize("item", parameters(DAMAGES))
-def test_a_corrupt_checkpoint(item: Damage, hk: Served) -> None:
+def test_a_corrupt_checkpoint(item: Damage, hk: Engines) -> None:
     """The engine does not start, and says which tensor is wrong and how."""
-    result = hk.results[str(item)]
-    assert result.error, "it was served"
-    assert item.name in result.error
-    assert re.search(item.says, result.error), result.error
+    error = hk.of(str(item)).error
+    assert error, "it was served"
+    assert item.name in error
+    assert re.search(item.says, error), error

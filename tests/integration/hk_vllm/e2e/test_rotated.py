@@ -15,7 +15,7 @@ from tests.integration.hk_vllm.e2e.quantized import ENGINE
 from tests.integration.shared.checkpoints import SCHEMES, Made, make
 from tests.integration.shared.checkpoints.folded import make_folded
 from tests.integration.shared.checkpoints.online import ONLINE
-from tests.integration.shared.e2e.engine import HK, Served
+from tests.integration.shared.e2e.engine import HK, Engines
 from tests.integration.shared.e2e.quantized import assert_all_by_hk, assert_checked, assert_true
 from tests.integration.shared.e2e.rotation_faults import SCHEME, assert_right_and_red, scenario
 from tests.integration.shared.linear.devices import GFX950
@@ -44,7 +44,7 @@ def folded(made: Made) -> Made:
 
 
 @pytest.fixture(scope="module")
-def served(made: Made, folded: Made, tmp_path_factory: pytest.TempPathFactory) -> Served:
+def served(made: Made, folded: Made, tmp_path_factory: pytest.TempPathFactory) -> Engines:
     one = scenario("one", made, ENGINE)
     refused = [
         replace(one, name=name, environment=environment)
@@ -52,27 +52,25 @@ def served(made: Made, folded: Made, tmp_path_factory: pytest.TempPathFactory) -
     ]
     whole = scenario("folded", folded, ENGINE)
     adapted = replace(whole, name="adapted", engine=ENGINE | {"enable_lora": True})
-    return serve(
-        [one, *refused, whole, adapted], tmp_path_factory.mktemp("served"), HK, at_a_time=2
-    )
+    return serve([one, *refused, whole, adapted], tmp_path_factory.mktemp("served"), HK)
 
 
-def test_served_and_rotated(served: Served, made: Made) -> None:
+def test_served_and_rotated(served: Engines, made: Made) -> None:
     """Every layer by HK, as the checkpoint means it; a layer whose inputs are not rotated, or in
     other blocks, answers something else."""
     assert_right_and_red(served["one"], made.truth)
 
 
-def test_served_and_folded(served: Served, folded: Made) -> None:
+def test_served_and_folded(served: Engines, folded: Made) -> None:
     """The same, where most inputs come rotated; adapters would not know."""
     assert_right_and_red(served["folded"], folded.truth)
-    error = served.results["adapted"].error
+    error = served.of("adapted").error
     assert "hk_folded 'all' is not valid with LoRA adapters" in error, error
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_an_engine_that_stops(name: str, served: Served) -> None:
-    error = served.results[name].error
+def test_an_engine_that_stops(name: str, served: Engines) -> None:
+    error = served.of(name).error
     assert error, "it was served"
     assert re.search(REFUSED[name][1], error), error
 
@@ -112,7 +110,7 @@ def test_compiled(made: Made, tmp_path: Path) -> None:
     """In vLLM's graphs, too."""
     plain = scenario("compiled", made, ENGINE | {"enforce_eager": False})
     served = serve([replace(plain, rounds=plain.rounds[:1], environment=COMPILED)], tmp_path, HK)
-    assert served.lines("saved AOT compiled function"), "nothing was compiled"
+    assert served.of("compiled").lines("saved AOT compiled function"), "nothing was compiled"
     found = served["compiled"]
     assert_all_by_hk(found)
     assert_true(SCHEMES[SCHEME], found, made.truth, "float32")

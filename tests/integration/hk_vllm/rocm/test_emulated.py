@@ -6,7 +6,6 @@ the kernels that ship, beside the same engines with HK on the cpu device.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from tests.integration.hk_vllm.e2e.engine import serve
 from tests.integration.hk_vllm.rocm.parents import PARENTS
 from tests.integration.hk_vllm.rocm.test_end_to_end import ENGINE, assert_traffic, rounds
 from tests.integration.shared.e2e.compare import assert_routed
-from tests.integration.shared.e2e.engine import HK, Served
+from tests.integration.shared.e2e.engine import HK, Engines
 from tests.integration.shared.e2e.rounding import (
     assert_as_exact,
     assert_same_numbers,
@@ -52,31 +51,25 @@ def faulty(fault: str) -> Round:
     return Round(prompts, teacher_forced=False, mutation=fault)
 
 
-class Engines:
+def serve_on(device: str, scenarios: list[Scenario], folder: Path, **more: str) -> Engines:
+    """`scenarios` over the parents that they name, by HK on `device`."""
+    return serve(
+        scenarios,
+        folder / device.partition(":")[0],
+        {**HK, "HK_DEVICE": device, "OMP_NUM_THREADS": "1", **more},
+        runner="tests.integration.hk_vllm.rocm.runner",
+    )
+
+
+class OnBothDevices:
     """Every engine on both devices, and the checkpoints that they serve."""
 
     def __init__(self, folder: Path) -> None:
         self._checkpoints = {size: str(tiny_llama(folder, size)) for size in (64, 128)}
         scenarios = [self.scenario(*case) for case in READ_IN_PLACE]
-
         rounds_with_faults = [*rounds(), *map(faulty, FAULTS)]
         broken = replace(scenarios[0], name="rocm-attn hk broken", rounds=rounds_with_faults)
-
-        def run(device: str) -> Served:
-            more = [broken] if device == DEVICES[0] else []
-            return self.serve(scenarios + more, folder / device.partition(":")[0], device)
-
-        with ThreadPoolExecutor() as pool:
-            self._served = list(pool.map(run, DEVICES))
-
-    @staticmethod
-    def serve(scenarios: list[Scenario], folder: Path, device: str, **more: str) -> Served:
-        return serve(
-            scenarios,
-            folder,
-            {**HK, "HK_DEVICE": device, "OMP_NUM_THREADS": "1", **more},
-            runner="tests.integration.hk_vllm.rocm.runner",
-        )
+        self._served = [serve_on(device, [*scenarios, broken], folder) for device in DEVICES]
 
     def scenario(self, parent: str, head_size: int, **engine: Any) -> Scenario:
         engine = {**ENGINE, "block_size": PARENTS[parent].block_size, **engine}
@@ -96,12 +89,12 @@ class Engines:
 
 
 @pytest.fixture(scope="module")
-def engines(tmp_path_factory: pytest.TempPathFactory) -> Engines:
-    return Engines(tmp_path_factory.mktemp("emulated-rocm"))
+def engines(tmp_path_factory: pytest.TempPathFactory) -> OnBothDevices:
+    return OnBothDevices(tmp_path_factory.mktemp("emulated-rocm"))
 
 
 @pytest.mark.parametrize(("parent", "head_size"), READ_IN_PLACE)
-def test_extends(parent: str, head_size: int, engines: Engines) -> None:
+def test_extends(parent: str, head_size: int, engines: OnBothDevices) -> None:
     """Every prefill row is HK's, with the log-probabilities of the cpu device."""
     emulated, cpu, checkpoint = engines.results(parent, head_size)
     for result in (emulated, cpu):
@@ -115,7 +108,7 @@ def test_extends(parent: str, head_size: int, engines: Engines) -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_in_reading_the_cache_is_seen(fault: str, engines: Engines) -> None:
+def test_a_fault_in_reading_the_cache_is_seen(fault: str, engines: OnBothDevices) -> None:
     """HK counts the tokens as its own, and they are far from the truth."""
     found, cpu, checkpoint = engines.broken()
     assert_routed(found)
@@ -131,7 +124,7 @@ def test_a_fault_in_reading_the_cache_is_seen(fault: str, engines: Engines) -> N
 
 
 @pytest.mark.slow
-def test_two_ranks(engines: Engines, tmp_path: Path) -> None:
+def test_two_ranks(engines: OnBothDevices, tmp_path: Path) -> None:
     """The heads of vLLM's default backend, split over two processes."""
     scenario = engines.scenario(
         "rocm-attn",
@@ -140,7 +133,7 @@ def test_two_ranks(engines: Engines, tmp_path: Path) -> None:
         worker_extension_cls="tests.integration.hk_vllm.rocm.ranks.Rank",
     )
     cores = {"VLLM_CPU_OMP_THREADS_BIND": "0|1"}  # or it wants a NUMA node for each rank
-    found = engines.serve([scenario], tmp_path, "emulated:gfx950", **cores).only
+    found = serve_on(DEVICES[0], [scenario], tmp_path, **cores)[scenario.name]
     assert len(found.rounds[-1].workers) == 2
     assert_traffic(found)
     assert_routed(found)

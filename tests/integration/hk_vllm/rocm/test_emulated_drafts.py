@@ -16,10 +16,10 @@ import pytest
 from hk_backend.engine.rows import SPECULATIVE
 from tests.integration.hk_vllm.rocm.drafts import DRAFTS, FromThePrompt
 from tests.integration.hk_vllm.rocm.parents import PARENTS
-from tests.integration.hk_vllm.rocm.test_emulated import DEVICES, Engines
+from tests.integration.hk_vllm.rocm.test_emulated import DEVICES, serve_on
 from tests.integration.hk_vllm.rocm.test_end_to_end import ENGINE
 from tests.integration.shared.e2e.compare import ROUTED_SHARE
-from tests.integration.shared.e2e.engine import Served
+from tests.integration.shared.e2e.engine import Engines
 from tests.integration.shared.e2e.oracle import score
 from tests.integration.shared.e2e.rounding import assert_same_numbers, error_of
 from tests.integration.shared.e2e.scenario import Round, RoundResult, Scenario, Worker
@@ -44,7 +44,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def served(checkpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Served:
+def served(checkpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Engines:
     """Every drafter's engine, by its method, and one without."""
     class_name = f"{FromThePrompt.__module__}.{FromThePrompt.__name__}"
     drafters = {"draft_model": checkpoint, "custom_class": class_name}
@@ -58,11 +58,11 @@ def served(checkpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Served:
         return scenario(method, [*ROUNDS, FAULTY], speculative_config=drafts)
 
     scenarios = [scenario(HEALTHY, ROUNDS), *(speculating(*each) for each in drafters.items())]
-    return Engines.serve(scenarios, tmp_path_factory.mktemp("drafts"), DEVICES[0])
+    return serve_on(DEVICES[0], scenarios, tmp_path_factory.mktemp("drafts"))
 
 
 @pytest.mark.parametrize("method", REASONS)
-def test_rows(method: str, served: Served) -> None:
+def test_rows(method: str, served: Engines) -> None:
     """The prompts' are HK's, those that verify drafts the parent's, in the same steps too; and a
     fault that takes them is seen."""
     found = served[f"{PARENT} hk {method}"]
@@ -80,7 +80,7 @@ def test_rows(method: str, served: Served) -> None:
 
 
 @pytest.mark.parametrize("method", REASONS)
-def test_tokens(method: str, served: Served, checkpoint: str) -> None:
+def test_tokens(method: str, served: Engines, checkpoint: str) -> None:
     """Those of the engine without drafts, and greedy, but for rounding: where the engine takes
     another token than the truth, its own is less likely by at most the errors of these two."""
     found, alone = (served[f"{PARENT} hk {name}"] for name in (method, HEALTHY))
@@ -95,7 +95,7 @@ def test_tokens(method: str, served: Served, checkpoint: str) -> None:
     assert np.mean(regrets) <= 2 * error_of(alone.rounds, checkpoint).mean
 
 
-def test_drafts_are_accepted(served: Served) -> None:
+def test_drafts_are_accepted(served: Engines) -> None:
     """The draft model's, so there are fewer steps."""
 
     def steps(name: str) -> int:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,13 +17,14 @@ from safetensors.torch import load_file, save_file
 from tests.integration.hk_vllm.rocm.defaults.run import QUANTISED
 from tests.integration.hk_vllm.rocm.parents import PARENTS
 from tests.integration.hk_vllm.rocm.rocm_layer import SCALES
-from tests.integration.hk_vllm.rocm.test_emulated import DEVICES, SPLIT, Engines
+from tests.integration.hk_vllm.rocm.test_emulated import DEVICES, SPLIT, serve_on
 from tests.integration.hk_vllm.rocm.test_end_to_end import ENGINE, assert_traffic, rounds
 from tests.integration.shared.e2e.compare import assert_routed
+from tests.integration.shared.e2e.engine import Engines
 from tests.integration.shared.e2e.narrow_cache import stored
 from tests.integration.shared.e2e.oracle import Cache
 from tests.integration.shared.e2e.rounding import assert_as_exact, assert_same_numbers, error_of
-from tests.integration.shared.e2e.scenario import Scenario, ScenarioResult
+from tests.integration.shared.e2e.scenario import Scenario
 from tests.kernels.catalogues import serving_few
 from tests.models import TINY_LAYERS, tiny_llama
 
@@ -35,7 +35,6 @@ BROKEN = "WrongScale"
 CODES = Cache(*(stored(torch.float8_e4m3fn, scale) for scale in SCALES))
 """The truth's. HK computes a prompt's first chunk over keys and values that are not rounded: all
 devices are off by that, and differ by less than what each is off by."""
-Results = dict[str, ScenarioResult]
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +44,8 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def served(plain: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Results]:
-    """What all engines answered, by device; on the emulated one also with a fault from the start:
+def served(plain: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Engines]:
+    """All engines, by device; on the emulated one also with a fault from the start:
     a prepared launch keeps its scales."""
     folder = tmp_path_factory.mktemp("emulated-fp8")
     checkpoint = str(with_scales(plain, folder / "scaled"))
@@ -60,14 +59,7 @@ def served(plain: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, R
     [scored, _] = rounds()
     faulty = [replace(scored, mutation=BROKEN)]
     broken = replace(healthy[0], name=f"{SERVED[0]} hk {BROKEN}", rounds=faulty)
-
-    def run(device: str) -> Results:
-        scenarios = [*healthy, broken] if device == DEVICES[0] else healthy
-        found = Engines.serve(scenarios, folder / device.partition(":")[0], device)
-        return {of.name: found[of.name] for of in scenarios}
-
-    with ThreadPoolExecutor() as pool:
-        return dict(zip(DEVICES, pool.map(run, DEVICES), strict=True))
+    return {device: serve_on(device, [*healthy, broken], folder) for device in DEVICES}
 
 
 def with_scales(plain: Path, checkpoint: Path) -> Path:
@@ -86,7 +78,7 @@ def with_scales(plain: Path, checkpoint: Path) -> Path:
 
 
 @pytest.mark.parametrize("parent", SERVED)
-def test_extends(parent: str, plain: Path, served: dict[str, Results]) -> None:
+def test_extends(parent: str, plain: Path, served: dict[str, Engines]) -> None:
     """Every prefill row is HK's, with the log-probabilities of the cpu device: those of attention
     over codes, and not over what they were made of."""
     emulated, cpu = (served[device][f"{parent} hk"] for device in DEVICES)
@@ -106,7 +98,7 @@ def test_extends(parent: str, plain: Path, served: dict[str, Results]) -> None:
         )
 
 
-def test_a_wrong_scale_is_seen(plain: Path, served: dict[str, Results]) -> None:
+def test_a_wrong_scale_is_seen(plain: Path, served: dict[str, Engines]) -> None:
     """The values' for the keys', and the other way round: HK counts the tokens as its own."""
     emulated, cpu = (served[device] for device in DEVICES)
     found, healthy = emulated[f"{SERVED[0]} hk {BROKEN}"], cpu[f"{SERVED[0]} hk"]

@@ -12,7 +12,7 @@ import pytest
 from tests.integration.hk_vllm.e2e.engine import serve
 from tests.integration.hk_vllm.rocm.parents import PARENTS
 from tests.integration.shared.e2e.compare import assert_routed, assert_same_answers, comparable
-from tests.integration.shared.e2e.engine import HK, Served
+from tests.integration.shared.e2e.engine import HK, Engines
 from tests.integration.shared.e2e.rounding import Errors, assert_as_exact
 from tests.integration.shared.e2e.scenario import Round, Scenario, ScenarioResult
 from tests.models import random_prompts, tiny_llama
@@ -44,8 +44,8 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def served(checkpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Served:
-    """All engines, two at a time."""
+def served(checkpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Engines:
+    """All engines."""
 
     def scenario(who: str, dtype: str, block_size: int = 32) -> Scenario:
         engine = {**ENGINE, "block_size": block_size}
@@ -60,12 +60,11 @@ def served(checkpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Served:
         tmp_path_factory.mktemp("rocm"),
         {**HK, "OMP_NUM_THREADS": "1"},
         runner="tests.integration.hk_vllm.rocm.runner",
-        at_a_time=2,
     )
 
 
 @pytest.mark.parametrize("name", PARENTS)
-def test_float32(name: str, served: Served) -> None:
+def test_float32(name: str, served: Engines) -> None:
     """Equal greedy tokens, log-probabilities within 1e-3, and HK computed every prefill."""
     found, alone = served[f"{name} hk float32"], served[f"{name} alone float32"]
     assert_traffic(found)
@@ -77,7 +76,7 @@ def test_float32(name: str, served: Served) -> None:
 
 
 @pytest.mark.parametrize("name", PARENTS)
-def test_bfloat16(name: str, served: Served) -> None:
+def test_bfloat16(name: str, served: Engines) -> None:
     """As near to float32 as stock vLLM is in bfloat16."""
     found, truth = served[f"{name} hk bfloat16"], served["stock float32"]
     assert_traffic(found)

@@ -67,14 +67,32 @@ class Made:
 
 def make(scheme: Scheme, source: Path, folder: Path) -> Made:
     """Quantise the Llama in `source`, once; every layer gets scales of its own."""
-    made = Made(folder / scheme.name, folder / f"{scheme.name}-truth")
+    return make_by_layer(scheme.name, lambda layer: scheme, scheme.config, source, folder)
+
+
+def make_by_layer(
+    checkpoint: str,
+    scheme_of: Callable[[str], Scheme],
+    config: dict[str, Any],
+    source: Path,
+    folder: Path,
+) -> Made:
+    """The same, with a scheme for each linear layer; `config` is the checkpoint's for all of them.
+
+    Args:
+        checkpoint: name of the model's folder in `folder`.
+        scheme_of: from a layer's name in the file to its scheme.
+    """
+    made = Made(folder / checkpoint, folder / f"{checkpoint}-truth")
     if made.checkpoint.is_dir():
         return made
     tensors = load_file(source / "model.safetensors")
     layers = [name.removesuffix(".weight") for name in tensors if name.endswith("_proj.weight")]
     values, rounding = dict(tensors), {}
-    scales = input_scales(source, layers) if scheme.static else {}
+    static = any(scheme_of(name).static for name in layers)
+    scales = input_scales(source, layers) if static else {}
     for name in layers:
+        scheme = scheme_of(name)
         quantized = scheme.layer(tensors.pop(f"{name}.weight").float())
         values[f"{name}.weight"] = quantized.values.float().contiguous()
         tensors |= {f"{name}.{suffix}": part for suffix, part in quantized.tensors.items()}
@@ -90,7 +108,7 @@ def make(scheme: Scheme, source: Path, folder: Path) -> Made:
         }
     write(source, made.truth, values, {})
     (made.truth / "activations.json").write_text(json.dumps(rounding))
-    write(source, made.checkpoint, tensors, {"quantization_config": scheme.config})
+    write(source, made.checkpoint, tensors, {"quantization_config": config})
     return made
 
 

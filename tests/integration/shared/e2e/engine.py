@@ -3,11 +3,12 @@ what they wrote."""
 
 from __future__ import annotations
 
+import atexit
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
@@ -19,6 +20,8 @@ from hk_backend import machine
 from tests.integration.shared.e2e.forks import Job
 from tests.integration.shared.e2e.scenario import Scenario, ScenarioResult, load, save
 from tests.models import ROOT
+from tests.proof.measured import note_engine
+from tests.suite.cost import note_running
 from tests.suite.held import held_to, limits
 
 ENVIRONMENT = {
@@ -36,35 +39,64 @@ STEERING = ("HK_", "VLLM_", "SGLANG_", "TORCH", "OMP_", "KMP_", "PROMETHEUS_")
 
 @dataclass(frozen=True)
 class Served:
-    """What the engines of some scenarios left behind: a result for each, and their logs."""
+    """What the engine of a scenario left behind: its result, if it came that far, and its log."""
 
-    results: dict[str, ScenarioResult]
+    result: ScenarioResult | None
     log: str
     exit_code: int
 
-    def __getitem__(self, name: str) -> ScenarioResult:
-        """The result of the scenario `name`; a scenario that did not come through is an error."""
-        result = self.results.get(name)
-        if result is None or result.error:
-            why = f"ended with {self.exit_code}" if result is None else result.error
-            raise AssertionError(f"{name}: the engine {why}\n{tail(self.log)}")
-        return result
-
     @property
     def only(self) -> ScenarioResult:
-        """The result of a process of one scenario."""
-        [name] = self.results or [self.log]
-        return self[name]
+        """The result; a scenario that did not come through is an error."""
+        if self.result is None or self.result.error:
+            why = self.error or f"ended with {self.exit_code}"
+            raise AssertionError(f"the engine {why}\n{tail(self.log)}")
+        return self.result
+
+    @property
+    def error(self) -> str:
+        """Why the engine did not start, in its own words; empty if it did, or said nothing."""
+        return "" if self.result is None else self.result.error
 
     def lines(self, *words: str) -> list[str]:
         """The log's lines that hold all of `words`."""
         return [line for line in self.log.splitlines() if all(word in line for word in words)]
 
 
+class Engines:
+    """The engines of some scenarios, each started when a test first reads it, and then kept.
+
+    `start` serves one scenario; `folder`: where its answers lie.
+    """
+
+    def __init__(
+        self, start: Callable[[Scenario], Served], scenarios: Iterable[Scenario], folder: Path
+    ) -> None:
+        self._start, self._folder = start, folder
+        self._scenarios: dict[str, Scenario] = {}
+        self._served: dict[str, Served] = {}
+        self.add(scenarios)
+
+    def add(self, scenarios: Iterable[Scenario]) -> None:
+        """Further ones; one whose name is known is the same."""
+        self._scenarios |= {scenario.name: scenario for scenario in scenarios}
+
+    def of(self, name: str) -> Served:
+        """What the engine of the scenario `name` left behind."""
+        note_engine(f"{self._folder}/{name}")
+        if name not in self._served:
+            self._served[name] = self._start(self._scenarios[name])
+        return self._served[name]
+
+    def __getitem__(self, name: str) -> ScenarioResult:
+        """Its result; a scenario that did not come through is an error."""
+        return self.of(name).only
+
+
 Checkpoint = Callable[[str], str]
 """From a model of the catalogue to its checkpoint."""
 Reader = Callable[[str], Served]
-"""From a name in an engine's list of its processes to what that one answered; waits for it."""
+"""From the name of an engine to what it left behind; starts it for the first that asks."""
 
 
 class Forks:
@@ -72,7 +104,8 @@ class Forks:
 
     `module`: what it prepares. `environment`: on top of `base()`, a clean one, for the import
     and every job.
-    Jobs may come from several threads. It ends with this process, if not before.
+    Jobs may come from several threads. It ends with this process, if not before; what its forks
+    used counts then as this process's children's, and for a test as soon as a fork has ended.
     """
 
     def __init__(
@@ -81,10 +114,11 @@ class Forks:
         environment: dict[str, str],
         base: Callable[[], dict[str, str]] | None = None,
     ) -> None:
-        self._module, self._environment = module, environment
+        self.module, self._environment = module, environment
         self._base = base or clean_environment
         self._lock = Lock()
-        self._ends: dict[str, Future[int]] = {}
+        self._ends: dict[str, Future[tuple[int, float]]] = {}
+        self._seconds = 0.0
         self._connection: Any = None
 
     def run(
@@ -98,13 +132,17 @@ class Forks:
         """Call `main(*arguments)` of `module` in a fork; its exit code."""
         environment = self._base() | self._environment | environment
         job = Job(module, [str(path) for path in arguments], str(log), environment, timeout)
-        end: Future[int] = Future()
+        end: Future[tuple[int, float]] = Future()
         with self._lock:
             if self._connection is None:
                 self._start(log.parent / "forks.txt")
             self._ends[job.log] = end
             self._connection.send(tuple(job))
-        return end.result()
+        exit_code, seconds = end.result()
+        with self._lock:
+            self._seconds += seconds
+            note_running(seconds)
+        return exit_code
 
     def stop(self) -> None:
         """End what still runs, for a session that ends early; who waits for it gets an error."""
@@ -113,18 +151,25 @@ class Forks:
                 with suppress(BrokenPipeError):
                     self._connection.send(None)
                 self._process.wait()
-                self._connection = None
+                note_running(-self._seconds)
+                self._connection, self._seconds = None, 0.0
+
+    def _stop_in(self, process: int) -> None:
+        """In `process` itself: a fork of it that ends has other things to end."""
+        if os.getpid() == process:
+            self.stop()
 
     def _start(self, log: Path) -> None:
+        atexit.register(self._stop_in, os.getpid())
         self._connection, theirs = Pipe()
         with log.open("wb") as sink, theirs:
             self._process = subprocess.Popen(
                 [
                     sys.executable,
                     "-m",
-                    Job.__module__,
+                    "tests.integration.shared.e2e.forks",
                     str(theirs.fileno()),
-                    self._module,
+                    self.module,
                 ],
                 cwd=ROOT,
                 env=self._base() | self._environment,
@@ -140,41 +185,25 @@ class Forks:
         """Until the process has ended."""
         try:
             while True:
-                name, exit_code = connection.recv()
-                self._ends.pop(name).set_result(exit_code)
+                name, exit_code, seconds = connection.recv()
+                self._ends.pop(name).set_result((exit_code, seconds))
         except (EOFError, ConnectionResetError):
             for end in self._ends.values():
                 end.set_exception(RuntimeError(f"no more forks:\n{tail(log.read_text())}"))
 
 
 def serve(
-    forks: Forks,
-    scenarios: list[Scenario],
-    folder: Path,
-    environment: dict[str, str],
-    runner: str,
-    at_a_time: int = 1,
+    forks: Forks, scenario: Scenario, folder: Path, environment: dict[str, str], runner: str
 ) -> Served:
-    """Run `scenarios`, each in a fork of its own: `runner`'s `main`."""
+    """Run a scenario in a fork of its own: `runner`'s `main`."""
     folder.mkdir(parents=True, exist_ok=True)
-
-    def run(scenario: Scenario) -> Served:
-        asked, answered, log = (
-            folder / f"{scenario.name}.{kind}" for kind in ("asked.json", "json", "txt")
-        )
-        save([scenario], asked)
-        own = environment | scenario.environment
-        exit_code = forks.run(runner, [asked, answered], log, own)
-        results = load(ScenarioResult, answered) if answered.exists() else []
-        return Served({item.name: item for item in results}, log.read_text(), exit_code)
-
-    with ThreadPoolExecutor(at_a_time) as pool:
-        engines = list(pool.map(run, scenarios))
-    return Served(
-        {name: result for engine in engines for name, result in engine.results.items()},
-        "".join(engine.log for engine in engines),
-        next((engine.exit_code for engine in engines if engine.exit_code), 0),
+    asked, answered, log = (
+        folder / f"{scenario.name}.{kind}" for kind in ("asked.json", "json", "txt")
     )
+    save([scenario], asked)
+    exit_code = forks.run(runner, [asked, answered], log, environment | scenario.environment)
+    results = load(ScenarioResult, answered) if answered.exists() else []
+    return Served(results[0] if results else None, log.read_text(), exit_code)
 
 
 def clean_environment() -> dict[str, str]:

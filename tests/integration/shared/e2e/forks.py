@@ -4,8 +4,8 @@
 
 Importing an engine takes longer than starting one: so it is imported once, by `MODULE.prepare()`
 and without any plugin, and each engine lives in a fork of this process: nothing of one reaches
-another. Jobs come through the connection; the log and the exit code of each go back when it has
-ended. At None, or when the other side is no more, whatever still runs is ended.
+another. Jobs come through the connection; the log, the exit code and the processor seconds of each
+go back when it has ended. At None, or when the other side is no more, whatever still runs is ended.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def main(descriptor: int, module: str) -> None:
                 if ready is not connection:
                     assert isinstance(ready, int)
                     child, log = running.pop(ready)
-                    connection.send((log, ended(ready, child, log)))
+                    connection.send((log, *ended(ready, child, log)))
                     continue
                 job = received(connection)
                 if job is None:
@@ -82,9 +82,9 @@ def fork(job: Job, connection: Any) -> int:
     sys.exit()  # as any script ends: HK's plugin reports then
 
 
-def ended(descriptor: int, child: int, log: str) -> int:
-    """A child's exit code, negative if a signal ended it; what it left running if it failed ends,
-    too."""
+def ended(descriptor: int, child: int, log: str) -> tuple[int, float]:
+    """A child's exit code, negative if a signal ended it, and its processor seconds with those of
+    its children; what it left running if it failed ends, too."""
     os.close(descriptor)
     _, status, usage = os.wait4(child, 0)
     exit_code = os.waitstatus_to_exitcode(status)
@@ -92,7 +92,7 @@ def ended(descriptor: int, child: int, log: str) -> int:
         send(child, signal.SIGKILL)
     seconds = usage.ru_utime + usage.ru_stime
     print(f"== {log}: ended with {exit_code}, {seconds:.1f} s of CPU", flush=True)
-    return exit_code
+    return exit_code, seconds
 
 
 def end(running: dict[int, tuple[int, str]]) -> None:

@@ -2,8 +2,9 @@
 
     SGLANG_USE_AITER=0|1 python -m tests.integration.hk_sglang.rocm.defaults.session
 
-A request per line of stdin, as JSON: a cell's attention, setting and traffic, and the name of a
-fault. An answer per line of stdout: what the table says of it, or why it is red.
+The first line of stdout, JSON as all of them: what linear_session found, and its log; null with
+SGLANG_USE_AITER=1. Then a request per line of stdin: a cell's attention, setting and traffic, and
+the name of a fault. An answer per line of stdout: what the table says of it, or why it is red.
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ from typing import Any
 import pytest
 import torch
 
-from tests.integration.hk_sglang.rocm import aiter_kernels, machine
+from tests.integration.hk_sglang.forked import forked
+from tests.integration.hk_sglang.rocm import aiter_kernels, linear_session, machine, triton_kernels
 
 
 def main() -> None:
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # SGLang prints
     machine.pretend()
+    print(json.dumps(linear_layers()), file=answers, flush=True)
     aiter_kernels.install()
+    triton_kernels.install()
     from sglang.srt.plugins import load_plugins
 
     load_plugins()
@@ -33,9 +37,17 @@ def main() -> None:
         print(json.dumps(answer(*json.loads(line))), file=answers, flush=True)
 
 
+def linear_layers() -> list[Any] | None:
+    """A child finds it, since this process goes on without what was loaded there."""
+    if os.environ["SGLANG_USE_AITER"] == "1":
+        return None
+    done = forked(linear_session.found, HK_BACKEND="1")
+    return [done.result, done.log]
+
+
 @torch.no_grad()
 def answer(place: list[str], fault: str) -> dict[str, Any]:
-    """Of the cell at `place`, with a fault by name, or none."""
+    """Hold the cell at `place`, with the fault of that name, or none."""
     from hk_backend.routing.routes import routes
     from tests.integration.hk_sglang.rocm.defaults.faults import install
     from tests.integration.hk_sglang.rocm.defaults.run import hold

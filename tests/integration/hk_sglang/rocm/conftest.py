@@ -1,4 +1,4 @@
-"""What the tests of the matrix share."""
+"""What tests share whose processes take themselves for an MI355X's."""
 
 from __future__ import annotations
 
