@@ -6,12 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch
 
 from hk_backend.routing.routes import RouteCounters, routes
-from tests.integration.hk_vllm import linear_layers
-from tests.integration.shared.linear.engine import LinearEngine
-from tests.integration.shared.linear_checkpoints import CHECKPOINTS, Checkpoint
 
 
 @pytest.fixture
@@ -36,36 +32,3 @@ def stock_cpu() -> Any:
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
     return CPUAttentionBackend
-
-
-@pytest.fixture(scope="module")
-def linear_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What vLLM needs to make linear layers."""
-    with linear_layers.one_rank(tmp_path_factory.mktemp("rank")), torch.no_grad():
-        yield
-
-
-@pytest.fixture(scope="module")
-def linear_route(linear_rank: None) -> Iterator[None]:
-    """The linear route, once for all tests of a module."""
-    with linear_layers.installed():
-        yield
-
-
-@pytest.fixture
-def fresh_linear_route(linear_rank: None) -> Iterator[None]:
-    """The linear route, installed anew and counting from zero for each test."""
-    with linear_layers.installed():
-        yield
-
-
-@pytest.fixture(scope="session")
-def engine() -> LinearEngine:
-    """What the shared tests of the linear route ask."""
-    return linear_layers
-
-
-@pytest.fixture(params=CHECKPOINTS)
-def any_checkpoint(request: pytest.FixtureRequest) -> Checkpoint:
-    """Each checkpoint that the engine reads, in turn."""
-    return CHECKPOINTS[request.param]

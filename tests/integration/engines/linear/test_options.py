@@ -5,12 +5,15 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
 from tests.integration.shared.linear.engine import LinearEngine
+
+pytestmark = pytest.mark.usefixtures("fresh_linear_route")
 
 
 @pytest.mark.parametrize(
@@ -25,8 +28,7 @@ from tests.integration.shared.linear.engine import LinearEngine
 def test_a_method_by_its_name(
     engine: LinearEngine, name: str, format: str, activations: str
 ) -> None:
-    with engine.installed():
-        config = engine.online(name)
+    config = engine.online(name)
     options = config.options
     assert (config.get_name(), options.format, options.activations) == (name, format, activations)
     assert not config.serialized
@@ -37,8 +39,7 @@ def test_a_method_by_its_name(
 
 def test_a_process_that_is_spawned_reads_it(engine: LinearEngine) -> None:
     """Engines hand their configuration on by pickle, to processes where nothing is installed."""
-    with engine.installed():
-        stored = pickle.dumps(engine.online("hk_mxfp4"))
+    stored = pickle.dumps(engine.online("hk_mxfp4"))
     read = "import pickle, sys; print(pickle.load(sys.stdin.buffer).options.format)"
     done = subprocess.run(
         [sys.executable, "-c", read], input=stored, capture_output=True, check=False, timeout=300
@@ -49,8 +50,7 @@ def test_a_process_that_is_spawned_reads_it(engine: LinearEngine) -> None:
 def test_a_checkpoint_and_its_options(engine: LinearEngine) -> None:
     asked = {"format": "mxfp6_e3m2", "activations": "none", "rotation": 32}
     asked |= {"ignore": ["model.qkv_proj"], "head": "mxfp8", "embedding": "head"}
-    with engine.installed():
-        config = engine.config_of({"quant_method": "hk_mxfp6", **asked})
+    config = engine.config_of({"quant_method": "hk_mxfp6", **asked})
     assert config.serialized
     assert vars(config.options) == asked
 
@@ -69,9 +69,51 @@ def test_a_checkpoint_and_its_options(engine: LinearEngine) -> None:
 def test_an_option_that_is_not_valid(
     engine: LinearEngine, name: str, option: dict[str, Any], why: str
 ) -> None:
-    with engine.installed(), pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError) as error:
         engine.config_of({"quant_method": name, **option})
     assert str(error.value).startswith(f"{name}: {why}")
 
 
-__all__ = [name for name in globals() if name.startswith("test_")]
+# -- layers
+
+
+@pytest.mark.parametrize(
+    "ignored",
+    [["*.k_proj", "*.q_proj", "*.v_proj"], ["model.qkv_proj"], ["*.[qkv]_proj"]],
+    ids=str,
+)
+def test_layers_that_are_ignored(engine: LinearEngine, ignored: list[str]) -> None:
+    config = engine.config_of({"quant_method": "hk_fp8", "ignore": ignored})
+    layer = engine.merged(config, torch.bfloat16, 64, [32, 16, 16])
+    assert type(layer.quant_method).__name__ == "UnquantizedLinearMethod"
+    other = engine.merged(config, torch.bfloat16, 64, [32, 16], prefix="model.gate_up_proj")
+    assert type(other.quant_method).__name__.startswith("HK")
+
+
+def test_shards_of_which_some_are_ignored(engine: LinearEngine) -> None:
+    config = engine.config_of({"quant_method": "hk_fp8", "ignore": ["*.q_proj"]})
+    with pytest.raises(ValueError, match=r"model.q_proj but not model.k_proj"):
+        engine.merged(config, torch.bfloat16, 64, [32, 16, 16])
+
+
+@pytest.mark.parametrize("serialized", [True, False])
+def test_a_layer_that_the_format_does_not_fit(engine: LinearEngine, serialized: bool) -> None:
+    """Nobody else can compute it: an error, with its name and what helps."""
+    config = engine.config_of({"quant_method": "hk_mxfp4"})
+    if not serialized:
+        config = engine.online("hk_mxfp4")
+    with pytest.raises(ValueError, match=r"model\.qkv_proj: --quantization hk_mxfp4: 40 input"):
+        engine.merged(config, torch.bfloat16, 40, [32, 16, 16])
+
+
+def test_a_device_without_kernels(engine: LinearEngine, environment: Callable[..., None]) -> None:
+    environment(HK_DEVICE="emulated:gfx942")
+    with pytest.raises(ValueError, match="no kernels for 'gfx942'"):
+        engine.merged(engine.online("hk_fp8"), torch.bfloat16, 64, [32, 16, 16])
+
+
+def test_experts(engine: LinearEngine) -> None:
+    """They would be left as they are, and nobody told."""
+    name = "model.layers.0.mlp.experts"
+    with pytest.raises(ValueError, match=f"{name}: --quantization hk_fp8: HK has no kernel for"):
+        engine.online("hk_fp8").get_quant_method(engine.experts(), name)
