@@ -11,12 +11,13 @@ import torch
 
 from hk_backend.config import get_config
 from hk_backend.engine.linear import route
+from tests.integration.adapter import LINEAR
 from tests.models import smollm2, tiny_llama
 
 if TYPE_CHECKING:
     from tests.integration.shared.evidence import Bench
-
-pytest.register_assert_rewrite("tests.integration.shared")
+    from tests.integration.shared.linear.engine import LinearEngine
+    from tests.integration.shared.linear_checkpoints import Checkpoint
 
 
 @pytest.fixture(autouse=True)
@@ -75,6 +76,39 @@ def small() -> Iterator[None]:
     with torch.no_grad():
         yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def engine() -> LinearEngine:
+    """What the tests of the linear route ask of the engine of this environment."""
+    return LINEAR
+
+
+@pytest.fixture(params=LINEAR.CHECKPOINTS)
+def any_checkpoint(request: pytest.FixtureRequest) -> Checkpoint:
+    """Each checkpoint that the engine reads, in turn."""
+    return LINEAR.CHECKPOINTS[request.param]
+
+
+@pytest.fixture(scope="module")
+def linear_rank(engine: LinearEngine) -> Iterator[None]:
+    """What the engine needs to make linear layers."""
+    with engine.alone(), torch.no_grad():
+        yield
+
+
+@pytest.fixture(scope="module")
+def linear_route(engine: LinearEngine, linear_rank: None) -> Iterator[None]:
+    """The linear route, once for all tests of a module."""
+    with engine.installed():
+        yield
+
+
+@pytest.fixture
+def fresh_linear_route(engine: LinearEngine, linear_rank: None) -> Iterator[None]:
+    """The linear route, installed anew and counting from zero for each test."""
+    with engine.installed():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,8 @@ from tests.proof import plugin
 VLLM = ("tests/integration/hk_vllm/e2e",)
 ROCM = ("tests/integration/hk_vllm/rocm", "tests/bench_serving")
 SGLANG = ("tests/integration/hk_sglang",)
+BOTH = "tests/integration/engines"
+"""Tests of either engine's plugin, which run in the environment of each: in `units` with vLLM."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ UNITS_PART = Part(
     "units", ("tests", *ELSEWHERE), engine=False, environment={**ONE_THREAD, **RECORDED}
 )
 VLLM_PART = Part("vllm", VLLM, environment={**PASSIVE, **RECORDED})
-SGLANG_PART = Part("sglang", SGLANG, sglang=True, environment={**PASSIVE, **RECORDED})
+SGLANG_PART = Part("sglang", (*SGLANG, BOTH), sglang=True, environment={**PASSIVE, **RECORDED})
 ROCM_PART = Part("rocm", ROCM, environment={**PASSIVE, **RECORDED})
 ALL = (UNITS_PART, VLLM_PART, SGLANG_PART, ROCM_PART)
 

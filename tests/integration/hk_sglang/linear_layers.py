@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from copy import deepcopy
 from types import SimpleNamespace
 from typing import Any
@@ -18,10 +18,12 @@ from hk_backend.devices.cpu.isas import usable_isas
 from hk_backend.engine.linear import route
 from hk_backend.engine.linear.heads import Head
 from hk_backend.terms.verdict import Verdict
+from tests.integration.hk_sglang import linear_checkpoints
 from tests.integration.hk_sglang.restore import restored
 from tests.integration.shared.linear.named_tensors import ATTENTION, Model, widths_of
-from tests.integration.shared.linear_checkpoints import WIDTHS, K
+from tests.integration.shared.linear_checkpoints import WIDTHS, K, Shards
 
+CHECKPOINTS = linear_checkpoints.CHECKPOINTS
 MAPPING = {"qkv_proj": ["q_proj", "k_proj", "v_proj"]}
 
 
@@ -40,6 +42,10 @@ def rank(number: int = 0, size: int = 1, device: str = "") -> Iterator[None]:
         read_again()
         yield
     read_again()
+
+
+def alone() -> AbstractContextManager[None]:
+    return rank()
 
 
 @contextmanager
@@ -174,6 +180,30 @@ def dummy(config: Any) -> Any:
     return layer
 
 
+def reload(module: torch.nn.Module, tensors: Shards) -> None:
+    load(module, tensors)
+
+
+def experts() -> Any:
+    from sglang.srt.layers.moe.fused_moe_triton.layer import FusedMoE
+
+    layer = object.__new__(FusedMoE)
+    torch.nn.Module.__init__(layer)
+    return layer
+
+
+def account(model: torch.nn.Module) -> None:
+    from hk_sglang.linear.model import account
+
+    account(model)
+
+
+def savers() -> list[Any]:
+    from sglang.srt.model_loader.loader import RemoteModelLoader, ShardedStateLoader
+
+    return [ShardedStateLoader, RemoteModelLoader]
+
+
 class HeadedModel(torch.nn.Module):
     """A model of an LM head `lm_head`, which is the embedding if they are tied."""
 
@@ -193,8 +223,8 @@ def headed(
     ranks: int = 1,
     why: str = "",
 ) -> Any:
+    from hk_sglang.linear import model as route
     from hk_sglang.linear.head import share_table
-    from hk_sglang.linear.model import account
     from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
     from sglang.srt.runtime_context import get_parallel
 
@@ -206,7 +236,7 @@ def headed(
         else:
             model.lm_head = made(ParallelLMHead, table.dtype, *table.shape)
         update(model, table)
-        account(model, asked)
+        route.account(model, asked)
         model.why_table_stays = share_table(model, asked, why)
     return model
 

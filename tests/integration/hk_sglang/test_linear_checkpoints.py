@@ -3,33 +3,29 @@ checkpoint's own numbers say, shard by shard."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from sglang.srt.layers.linear import QKVParallelLinear, ReplicatedLinear, RowParallelLinear
+from sglang.srt.layers.linear import ReplicatedLinear, RowParallelLinear
 
 from hk_backend import reference
+from hk_backend.engine.linear.options import FORMATS_OF
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.routing.shadow_check import largest_error
 from tests.integration.hk_sglang.linear_checkpoints import CHECKPOINTS
 from tests.integration.hk_sglang.linear_layers import (
     config_of,
-    installed,
     load,
     loaded,
     made,
     merged,
     online,
     put,
-    rank,
 )
-from tests.integration.shared.linear.checkpoints import *  # noqa: F403
-from tests.integration.shared.linear.checkpoints import assert_shards, x_of
 from tests.integration.shared.linear.devices import in_schemes, on_gfx950
-from tests.integration.shared.linear.named_tensors import bfloat16
-from tests.integration.shared.linear_checkpoints import WIDTHS, K, Shards
+from tests.integration.shared.linear.named_tensors import ATTENTION, bfloat16, named
+from tests.integration.shared.linear_checkpoints import WIDTHS, K, Shards, assert_shards, x_of
 from tests.ops.linear_oracle import check_result
 
 ROUNDED = {
@@ -44,10 +40,7 @@ ROUNDED = {
 """Checkpoints, and what shares a scale of the codes that SGLang's fused kernels make for them."""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def route() -> Iterator[None]:
-    with rank(), installed(), torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("linear_route")
 
 
 @pytest.mark.parametrize("rest", [(), (torch.float16,), (torch.zeros(9, K),)], ids=len)
@@ -88,6 +81,31 @@ def test_the_other_name_of_a_scale(name: str) -> None:
     assert_shards(out, checkpoint.expected(x_of(), shards), WIDTHS)
 
 
+@pytest.mark.parametrize("name", ["compressed-tensors-channel-token", "fp8-block", "hk_mxfp4"])
+@pytest.mark.parametrize("kind", ["weight", "scale"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_tensor_of_another_shape(name: str, kind: str, axis: int) -> None:
+    """SGLang would fill up with zeros where rows are missing."""
+    checkpoint = CHECKPOINTS[name]
+    tensors = named(checkpoint.tensors())
+    broken = f"{ATTENTION}.k_proj.{getattr(checkpoint, kind)}"
+    tensors[broken] = tensors[broken].narrow(axis, 0, tensors[broken].shape[axis] - 1)
+    with pytest.raises(ValueError, match="cannot be loaded") as error:
+        loaded(config_of(checkpoint.config), tensors)
+    shape = f"{broken}: {tensors[broken].dtype} {list(tensors[broken].shape)}"
+    assert str(error.value).startswith(shape)
+
+
+@pytest.mark.parametrize("method", FORMATS_OF)
+def test_a_weight_of_another_shape_that_is_quantised_while_loading(method: str) -> None:
+    tensors, name = bfloat16(), f"{ATTENTION}.k_proj.weight"
+    tensors[name] = tensors[name][:-1]
+    with pytest.raises(ValueError) as error:
+        loaded(online(method), tensors)
+    shape = f"{name}: torch.bfloat16 [127, 256] cannot be loaded"
+    assert str(error.value) == f"{shape}: its shape has 127 rows: expected 128"
+
+
 # -- other kinds of layers, and ranks
 
 
@@ -110,97 +128,6 @@ def test_a_layer_that_is_not_merged(device: str, name: str, kind: Any) -> None:
     layer.quant_method.process_weights_after_loading(layer)
     out = layer.quant_method.apply(layer, x_of())
     assert_shards(out, checkpoint.expected(x_of(), shards), WIDTHS[:1])
-
-
-@pytest.mark.parametrize("number", [0, 1])
-@in_schemes(CHECKPOINTS)
-def test_two_ranks(device: str, name: str, number: int) -> None:
-    """Rows of q, k and v: heads of 128, so that blocks end with them."""
-    checkpoint = CHECKPOINTS[name]
-    shards = {each: [*values, values[2]] for each, values in checkpoint.tensors().items()}
-    # q has the 256 rows of the first shard; k the others' 128 twice, v the third's twice
-    order = {"q": [0], "k": [1, 2], "v": [2, 3]}
-    config = config_of(checkpoint.config)
-    with rank(number, 2, device):
-        layer = made(
-            QKVParallelLinear,
-            torch.bfloat16,
-            K,
-            head_size=128,
-            total_num_heads=2,
-            total_num_kv_heads=2,
-            bias=False,
-            quant_config=config,
-            prefix="model.qkv_proj",
-        )
-        per_shard = {"tensor": True}.get(scale_kind(layer), False)
-        for parameter, values in shards.items():
-            scalar = parameter == "input_scale" or (per_shard and parameter == checkpoint.scale)
-            for shard, indices in order.items():
-                parts = [values[index] for index in indices]
-                whole = parts[0] if scalar else torch.cat(parts)
-                held = layer.get_parameter(parameter)
-                held.weight_loader(held, whole, shard)
-        layer.quant_method.process_weights_after_loading(layer)
-    expected = []
-    for shard, indices in order.items():
-        mine = indices[0] if shard == "q" else indices[number]
-        scale = shards[checkpoint.scale][indices[0] if per_shard else mine]
-        rows = slice(128 * number, 128 * number + 128) if shard == "q" else slice(None)
-        if shard == "q" and not per_shard:
-            scale = scale.chunk(2)[number]
-        inputs = shards.get("input_scale")
-        static = None if inputs is None else torch.stack([inputs[i] for i in (0, 1, 2)]).max()
-        expected.append(
-            reference.linear(
-                x_of(),
-                shards[checkpoint.weight][mine][rows],
-                checkpoint.format,
-                scale,
-                activations=checkpoint.activations,
-                input_scale=None if static is None else static.reshape(1),
-                rotation=checkpoint.rotation,
-            )
-        )
-    out = layer.quant_method.apply(layer, x_of())
-    assert_shards(out, torch.cat(expected, -1), [128, 128, 128])
-
-
-@pytest.mark.parametrize("number", [0, 1])
-@in_schemes(CHECKPOINTS)
-def test_columns_of_two_ranks(device: str, name: str, number: int) -> None:
-    """A row-parallel layer: each rank has half of the input features."""
-    checkpoint = CHECKPOINTS[name]
-    shards = of_one_shard(checkpoint.tensors())
-    config = config_of(checkpoint.config)
-    with rank(number, 2, device):
-        layer = made(
-            RowParallelLinear,
-            torch.bfloat16,
-            K,
-            WIDTHS[0],
-            bias=False,
-            quant_config=config,
-            prefix="model.o_proj",
-        )
-        for parameter, (value,) in shards.items():
-            layer.get_parameter(parameter).weight_loader(layer.get_parameter(parameter), value)
-        layer.quant_method.process_weights_after_loading(layer)
-    split = {checkpoint.weight}
-    if scale_kind(layer) in ("block", "mx"):
-        split.add(checkpoint.scale)
-    mine = {
-        each: [value.chunk(2, 1)[number].contiguous() if each in split else value]
-        for each, (value,) in shards.items()
-    }
-    x = x_of(K // 2)
-    out = layer.quant_method.apply(layer, x)
-    assert_shards(out, checkpoint.expected(x, mine), WIDTHS[:1])
-
-
-def scale_kind(layer: Any) -> str:
-    found: str = layer.quant_method.scheme.scale_kind
-    return found
 
 
 # -- quantised while loading

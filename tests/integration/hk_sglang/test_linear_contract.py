@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hk_sglang.linear import allow_list, checkpoints
+from hk_sglang.linear import allow_list
 from hk_sglang.linear.contract import check_linear
 from hk_sglang.linear.install import register_linear
 from sglang.srt.arg_groups import choices
@@ -25,14 +25,8 @@ from sglang.srt.model_loader import loader
 from sglang.srt.plugins.hook_registry import HookRegistry
 
 from hk_backend.engine.linear.options import FORMATS_OF
-from tests.integration.hk_sglang.linear_layers import (
-    installed,
-    merged,
-    rank,
-    restored,
-)
+from tests.integration.hk_sglang.linear_layers import installed, rank, restored
 from tests.integration.shared.contract import assert_refused, nothing, short
-from tests.integration.shared.linear.options import *  # noqa: F403
 
 
 @pytest.fixture(autouse=True)
@@ -151,40 +145,16 @@ def method_of(config: Any, name: str, kind: type = linear.LinearBase) -> Any:
     return config.get_quant_method(layer, name)
 
 
-def test_layers_that_are_ignored() -> None:
-    name = "model.layers.1.self_attn"
-    for pattern in (f"{name}.qkv_proj", "*.[qkv]_proj", "*.layers.1.*"):
-        method = method_of(read({"ignore": [pattern]}), f"{name}.qkv_proj")
-        assert isinstance(method, unquant.UnquantizedLinearMethod)
-    config = read({"ignore": ["*.q_proj"]})
-    assert isinstance(method_of(config, f"{name}.o_proj"), checkpoints.HKLinearMethod)
-    with pytest.raises(ValueError, match=r"q_proj but not model.layers.1.self_attn.k_proj"):
-        method_of(config, f"{name}.qkv_proj")
-
-
 def test_what_is_not_quantised() -> None:
     config = read({})
     kind = vocab_parallel_embedding.ParallelLMHead
     assert method_of(config, "lm_head", kind) is None
-    name = "model.layers.0.mlp.experts"
-    with pytest.raises(ValueError, match=f"{name}: --quantization hk_mxfp6: HK has no kernel for"):
-        method_of(config, name, FusedMoE)
 
 
 def test_experts_that_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unquant.UnquantizedFusedMoEMethod, "__init__", lambda self, *_: None)
     method = method_of(read({"ignore": ["*.experts"]}), "model.layers.0.mlp.experts", FusedMoE)
     assert isinstance(method, unquant.UnquantizedFusedMoEMethod)
-
-
-@pytest.mark.parametrize("serialized", [True, False])
-def test_a_layer_that_hk_does_not_serve(serialized: bool) -> None:
-    """There is nobody else to compute it."""
-    config = read({"serialized": serialized})
-    name = "model.layers.0.mlp.gate_up_proj"
-    why = f"{name}: --quantization hk_mxfp6: 40 input features are not a positive multiple of 32"
-    with installed(), pytest.raises(ValueError, match=why):
-        merged(config, torch.bfloat16, 40, [64, 64], prefix=name)
 
 
 # -- ROCm's list of methods

@@ -21,10 +21,7 @@ from sglang.srt.runtime_context import get_parallel
 
 from hk_backend.routing.routes import routes
 from tests.integration.hk_sglang.linear_checkpoints import UNKNOWN_SCHEMES
-from tests.integration.hk_sglang.linear_layers import (
-    installed,
-    rank,
-)
+from tests.integration.hk_sglang.linear_layers import installed, rank
 from tests.integration.shared.checkpoints import SCHEMES, Made, make
 from tests.integration.shared.checkpoints.damage import DAMAGES, Damage
 from tests.integration.shared.linear.devices import DEVICES, unserved

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,18 +10,14 @@ import torch
 
 from hk_backend import reference
 from hk_backend.engine.evidence import requests_run
-from hk_backend.engine.linear.contest import activations
-from hk_backend.engine.linear.heads import KEPT_HEAD
 from hk_backend.engine.linear.route import is_attached
-from hk_backend.ops import LinearRequest
 from hk_backend.routing.shadow_check import largest_error, tolerance
 from tests.integration.hk_sglang import linear_layers
 from tests.integration.hk_sglang.linear_checkpoints import CHECKPOINTS
-from tests.integration.hk_sglang.linear_layers import HeadedModel, installed, load, made, rank
-from tests.integration.shared.evidence import Bench, start_again
-from tests.integration.shared.linear.evidence import *  # noqa: F403
-from tests.integration.shared.linear.evidence import KIND
+from tests.integration.hk_sglang.linear_layers import HeadedModel, load, made
+from tests.integration.shared.evidence import Bench
 from tests.integration.shared.linear.layers import (
+    KIND,
     assert_computes,
     left,
     loaded,
@@ -34,13 +28,7 @@ from tests.integration.shared.linear_checkpoints import WIDTHS as QUANTISED_WIDT
 from tests.integration.shared.linear_checkpoints import Checkpoint
 from tests.integration.shared.linear_checkpoints import K as QUANTISED_K
 
-VOCABULARY = 300
-
-
-@pytest.fixture(autouse=True)
-def route() -> Iterator[None]:
-    with rank(), installed(), torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("fresh_linear_route")
 
 
 # -- SGLang's side
@@ -105,28 +93,6 @@ def test_rows_are_those_that_a_server_computes(bench: Bench) -> None:
 # -- when nothing is measured
 
 
-@pytest.mark.parametrize("by_hk", [True, False])
-def test_new_weights_are_not_measured(
-    bench: Bench,
-    environment: Callable[..., None],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    by_hk: bool,
-) -> None:
-    """A layer stays with whom it is, even if nobody knows the times any more."""
-    if not by_hk:
-        bench.let_the_engine_win()
-    layer = loaded(linear_layers)
-    assert is_attached(layer) is by_hk
-    start_again(monkeypatch)
-    environment(HK_CACHE_DIR=str(tmp_path / "empty"))
-    bench.ours, bench.theirs = bench.theirs, bench.ours
-    load(layer, {"weight": weights(seed=5)})
-    assert is_attached(layer) is by_hk
-    assert len(bench.rows) == 1
-    assert_computes(layer, torch.cat(weights(seed=5)))
-
-
 def test_nothing_is_measured_while_requests_run(bench: Bench) -> None:
     requests_run()
     assert left(linear_layers, loaded(linear_layers)).endswith("requests run already")
@@ -149,26 +115,6 @@ def test_requests_run_when_the_scheduler_begins(
 
 
 # -- the head
-
-
-@pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("by_hk", [True, False])
-def test_a_head(bench: Bench, tied: bool, by_hk: bool) -> None:
-    """Both compute the logits; the faster one does for requests."""
-    if not by_hk:
-        bench.let_the_engine_win()
-    table = values((VOCABULARY, 96))
-    model = linear_layers.headed(KEPT_HEAD, table, tied=tied)
-    assert bench.rows == [(1, 8, 64)]
-    request = LinearRequest("cpu", torch.bfloat16, "bf16", *table.shape)
-    for rows, outputs in bench.outputs.items():
-        expected = reference.linear(activations(rows, request), table, "bf16")
-        for out in outputs:
-            assert largest_error(out[:, :VOCABULARY], expected) <= tolerance(torch.bfloat16)
-    assert is_attached(model.lm_head) is by_hk
-    x = values((3, 96), seed=9)
-    logits = linear_layers.logits(model, x)[:, :VOCABULARY]
-    assert largest_error(logits, reference.linear(x, table, "bf16")) <= tolerance(torch.bfloat16)
 
 
 # -- layers of quantised checkpoints

@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from hk_sglang.linear import model
+from hk_sglang.linear.head import why_table_stays
 from sglang.srt.layers.logits_processor import LogitsProcessor
 from sglang.srt.layers.utils import PPMissingLayer
 from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
 
 from hk_backend import reference
 from hk_backend.engine.linear.route import is_attached
+from hk_backend.engine.linear.shared_table import DRAFTS, LORA
 from hk_backend.routing.routes import routes
 from hk_backend.routing.shadow_check import largest_error, tolerance
-from tests.integration.hk_sglang.linear_layers import (
-    installed,
-    made,
-    rank,
-)
-from tests.integration.shared.linear.devices import on_devices
+from tests.integration.hk_sglang.linear_layers import made
 from tests.integration.shared.linear.layers import values
 
 K, VOCABULARY = 72, 128
 
 
-@pytest.fixture(autouse=True)
-def route() -> Iterator[None]:
-    with rank(), installed(), torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("fresh_linear_route")
 
 
 class Model(torch.nn.Module):
@@ -89,15 +82,7 @@ def assert_logits(whole: Any, table: Any, seed: int = 0) -> None:
     assert torch.equal(table.weight, weight), "its table is gone"
 
 
-@on_devices
-def test_a_head_with_a_table_of_its_own(device: str) -> None:
-    whole = head_of()
-    assert account(whole) == (1, {})
-    assert_logits(whole, whole.lm_head)
-
-
-@on_devices
-def test_an_embedding_that_is_the_head(device: str) -> None:
+def test_an_embedding_that_is_the_head() -> None:
     """SmolLM2 and other tied Llamas: one module, both lookup and head."""
     table = table_of()
     whole = Model(lm_head=table, table=table)
@@ -167,10 +152,9 @@ def test_a_compiled_head() -> None:
     assert routes.counters("linear").served.calls == 2
 
 
-@pytest.mark.parametrize("head", [True, False])
-def test_new_weights_of_a_head(head: bool) -> None:
-    whole = Model(table_of(ParallelLMHead)) if head else Model(table=table_of())
-    table = whole.lm_head if head else whole.embed_tokens
+def test_new_weights_of_an_embedding_that_computes_the_logits() -> None:
+    table = table_of()
+    whole = Model(table=table)
     account(whole)
     address = table.hk_data.data_ptr()
     table.weight_loader(table.weight, values((VOCABULARY, K), seed=5))
@@ -213,3 +197,12 @@ def test_a_head_that_is_quantised() -> None:
     whole = head_of()
     whole.lm_head.quant_method = SimpleNamespace()
     assert account(whole) == (0, {"SimpleNamespace: HK has no kernel for it": 1})
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [({}, ""), ({"speculative_algorithm": "EAGLE"}, DRAFTS), ({"enable_lora": True}, LORA)],
+)
+def test_who_may_read_a_table(flags: dict[str, object], why: str) -> None:
+    none = {"speculative_algorithm": None, "enable_lora": None, "lora_paths": None}
+    assert why_table_stays(SimpleNamespace(**none | flags)) == why

@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
 import torch
 from hk_sglang.linear import layer as hk_layer
-from sglang.srt.layers.linear import (
-    QKVParallelLinear,
-    ReplicatedLinear,
-    RowParallelLinear,
-)
+from sglang.srt.layers.linear import ReplicatedLinear
 
 from hk_backend import reference
-from hk_backend.engine.linear.route import is_attached
 from hk_backend.routing.routes import routes
 from hk_backend.routing.shadow_check import largest_error, tolerance
 from tests.integration.hk_sglang import linear_layers
-from tests.integration.hk_sglang.linear_layers import (
-    installed,
-    load,
-    made,
-    merged,
-    rank,
-)
+from tests.integration.hk_sglang.linear_layers import load, made, merged
 from tests.integration.shared.linear.devices import on_devices
-from tests.integration.shared.linear.layers import *  # noqa: F403
 from tests.integration.shared.linear.layers import (
     WIDTHS,
     K,
-    assert_computes,
     left,
     loaded,
     unloaded,
@@ -39,11 +25,7 @@ from tests.integration.shared.linear.layers import (
     weights,
 )
 
-
-@pytest.fixture(autouse=True)
-def route() -> Iterator[None]:
-    with rank(), installed(), torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("fresh_linear_route")
 
 
 # -- served
@@ -61,27 +43,6 @@ def test_a_layer_in_a_sum_and_into_a_buffer(device: str) -> None:
     assert layer.quant_method.apply_into(layer, x, out) is out
     assert torch.equal(out, alone)
     assert routes.counters("linear").served.calls == 3
-
-
-@on_devices
-@pytest.mark.parametrize("number", [0, 1])
-def test_two_ranks(device: str, number: int) -> None:
-    """Each rank packs its own part: rows of q, k and v, columns of a row-parallel layer."""
-    with rank(number, 2, device):
-        heads = {"head_size": 8, "total_num_heads": 4, "total_num_kv_heads": 2, "bias": False}
-        qkv = made(QKVParallelLinear, torch.bfloat16, K, **heads, prefix="model.qkv_proj")
-        down = made(RowParallelLinear, torch.bfloat16, 144, 40, bias=False, prefix="down_proj")
-    shards = {"q": values((32, K), seed=1), "k": values((16, K), seed=2)}
-    shards["v"] = values((16, K), seed=3)
-    for name, value in shards.items():
-        qkv.weight.weight_loader(qkv.weight, value, name)
-    whole = values((40, 144), seed=4)
-    down.weight.weight_loader(down.weight, whole)
-    for layer in (qkv, down):
-        layer.quant_method.process_weights_after_loading(layer)
-        assert is_attached(layer)
-    assert_computes(qkv, torch.cat([value.chunk(2)[number] for value in shards.values()]))
-    assert_computes(down, whole.chunk(2, 1)[number].contiguous())
 
 
 @on_devices

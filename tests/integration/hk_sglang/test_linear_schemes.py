@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,15 +13,12 @@ from hk_sglang.linear.schemes import Left, Scheme, scheme_of
 from sglang.srt.layers.linear import LinearBase
 from sglang.srt.layers.quantization.modelopt_quant import ModelOptMixedPrecisionConfig
 from sglang.srt.layers.quantization.unquant import UnquantizedLinearMethod
+from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead
 
+from hk_backend.engine.linear.rotated import RotationError
 from hk_backend.engine.linear.shards import CheckpointError
-from tests.integration.hk_sglang.linear_layers import (
-    config_of,
-    installed,
-    made,
-    merged,
-    rank,
-)
+from tests.integration.hk_sglang.linear_layers import config_of, made, merged
+from tests.integration.shared.linear.rotated import only_hk, written
 from tests.integration.shared.linear_checkpoints import DYNAMIC, MXFP4, MXFP8, TOKEN, K
 from tests.integration.shared.quantization_configs import (
     Config,
@@ -39,10 +36,7 @@ ONLINE = "quantised by SGLang while loading: use hk_fp8 or the like for HK"
 OTHER = "activations in another format than the weight's"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def route() -> Iterator[None]:
-    with rank(), installed(), torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("linear_route")
 
 
 def read(config: Any, name: str = NAME) -> Scheme:
@@ -274,3 +268,19 @@ def test_a_layer_that_neither_serves(caplog: pytest.LogCaptureFixture) -> None:
         merged(config_of(config), torch.bfloat16, 12, [128, 128, 128], prefix=NAME)
     why = "12 input features are not a positive multiple of 8"
     assert f"{NAME} is left to SGLang, which stops there: {why}" in caplog.text
+
+
+def test_a_head_that_a_group_names() -> None:
+    """SGLang would compute it by a method of its own."""
+    config = written()
+    config["config_groups"]["group_0"]["targets"] = ["Linear", "re:.*lm_head"]
+    with pytest.raises(RotationError) as error:
+        made(
+            ParallelLMHead,
+            torch.bfloat16,
+            128,
+            256,
+            quant_config=config_of({**config, "ignore": []}),
+            prefix="lm_head",
+        )
+    assert re.match(only_hk("ParallelLMHead", layer="lm_head"), str(error.value))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,23 +22,12 @@ from hk_backend import reference
 from hk_backend.quantize.recipe import RECIPES
 from hk_backend.routing.shadow_check import largest_error, tolerance
 from tests.integration.hk_sglang.linear_checkpoints import CHECKPOINTS
-from tests.integration.hk_sglang.linear_layers import (
-    config_of,
-    installed,
-    loaded,
-    online,
-    rank,
-    restored,
-)
+from tests.integration.hk_sglang.linear_layers import config_of, loaded, online, restored
 from tests.integration.shared.linear.devices import CPU, GFX950, in_schemes, on_devices
 from tests.integration.shared.linear.named_tensors import ATTENTION, Model, bfloat16, named, without
 from tests.integration.shared.linear_checkpoints import WIDTHS, K, Shards
 
-
-@pytest.fixture(scope="module", autouse=True)
-def route() -> Iterator[None]:
-    with rank(), installed(), torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("linear_route")
 
 
 def x_of() -> torch.Tensor:

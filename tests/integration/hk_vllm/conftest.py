@@ -1,20 +1,14 @@
-"""What the tests of the vLLM plugin share: layers, counters, the linear tests' engine."""
+"""What the tests of the vLLM plugin share: classes, counters, forks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch
 
 from hk_backend.routing.routes import RouteCounters, routes
-from tests.integration.hk_vllm import linear_layers
-from tests.integration.hk_vllm.imported import run_in_fork
 from tests.integration.shared.e2e.engine import Forks
-from tests.integration.shared.linear.engine import LinearEngine
-from tests.integration.shared.linear_checkpoints import CHECKPOINTS, Checkpoint
 
 
 @pytest.fixture
@@ -33,17 +27,6 @@ def forks() -> Iterator[Forks]:
     forks.stop()
 
 
-@pytest.fixture
-def format_elsewhere(forks: Forks, tmp_path: Path) -> Callable[[bytes], str]:
-    """The format of a pickled configuration, which a process reads that has imported vLLM alone."""
-
-    def read(stored: bytes) -> str:
-        program = f"import pickle; print(pickle.loads({stored!r}).options.format)"
-        return run_in_fork(forks, program, tmp_path).split()[-1]
-
-    return read
-
-
 @pytest.fixture(scope="session")
 def hk_cpu() -> Any:
     """HK around vLLM's real CPU backend."""
@@ -58,36 +41,3 @@ def stock_cpu() -> Any:
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
     return CPUAttentionBackend
-
-
-@pytest.fixture(scope="module")
-def linear_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What vLLM needs to make linear layers."""
-    with linear_layers.one_rank(tmp_path_factory.mktemp("rank")), torch.no_grad():
-        yield
-
-
-@pytest.fixture(scope="module")
-def linear_route(linear_rank: None) -> Iterator[None]:
-    """The linear route, once for all tests of a module."""
-    with linear_layers.installed():
-        yield
-
-
-@pytest.fixture
-def fresh_linear_route(linear_rank: None) -> Iterator[None]:
-    """The linear route, installed anew and counting from zero for each test."""
-    with linear_layers.installed():
-        yield
-
-
-@pytest.fixture(scope="session")
-def engine() -> LinearEngine:
-    """What the shared tests of the linear route ask."""
-    return linear_layers
-
-
-@pytest.fixture(params=CHECKPOINTS)
-def any_checkpoint(request: pytest.FixtureRequest) -> Checkpoint:
-    """Each checkpoint that the engine reads, in turn."""
-    return CHECKPOINTS[request.param]

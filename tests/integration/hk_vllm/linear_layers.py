@@ -17,12 +17,15 @@ from hk_backend.devices.cpu.isas import usable_isas
 from hk_backend.engine.linear.heads import Head, asking
 from hk_backend.terms.verdict import Verdict
 from tests.integration.hk_vllm.restore import restored
+from tests.integration.shared import linear_checkpoints
 from tests.integration.shared.linear.named_tensors import ATTENTION, Model, widths_of
 from tests.integration.shared.linear_checkpoints import WIDTHS, Checkpoint, K, Shards
 
+CHECKPOINTS = linear_checkpoints.CHECKPOINTS
+
 
 @contextmanager
-def one_rank(folder: Any) -> Iterator[None]:
+def alone() -> Iterator[None]:
     """vLLM's distributed state of a single rank, its configuration, and HK's own best device: what
     `auto` leaves to torch on some machines is not the question here."""
     from vllm.config import VllmConfig, set_current_vllm_config
@@ -33,10 +36,9 @@ def one_rank(folder: Any) -> Iterator[None]:
         patch.setenv("HK_DEVICE", f"cpu:{usable_isas()[0]}")
         get_config.cache_clear()
         if not parallel_state.model_parallel_is_initialized():
-            parallel_state.init_distributed_environment(
-                1, 0, f"file://{folder}/rendezvous", 0, "gloo"
-            )
+            parallel_state.init_distributed_environment(1, 0, "tcp://127.0.0.1:0", 0, "gloo")
             parallel_state.initialize_model_parallel(1, 1)
+        config.scheduler_config.max_num_batched_tokens = 520
         config.model_config = SimpleNamespace(dtype=torch.bfloat16, head_dtype=torch.bfloat16)
         yield
     get_config.cache_clear()
@@ -74,14 +76,40 @@ def merged(
     config: Any, dtype: torch.dtype, k: int, widths: list[int], *, prefix: str = "model.qkv_proj"
 ) -> Any:
     from vllm.model_executor.layers.linear import MergedColumnParallelLinear
+    from vllm.model_executor.model_loader.reload import record_metadata_for_reloading
     from vllm.utils.torch_utils import set_default_torch_dtype
 
     if config is not None:
         config.packed_modules_mapping = {"qkv_proj": ["q_proj", "k_proj", "v_proj"]}
     with set_default_torch_dtype(dtype):
-        return MergedColumnParallelLinear(
+        layer = MergedColumnParallelLinear(
             k, widths, bias=False, quant_config=config, prefix=prefix, return_bias=False
         )
+    record_metadata_for_reloading(layer)
+    return layer
+
+
+def experts() -> Any:
+    from vllm.model_executor.layers.fused_moe import RoutedExperts
+
+    layer = object.__new__(RoutedExperts)
+    torch.nn.Module.__init__(layer)
+    for part in ("gate", "up", "down"):
+        setattr(layer, f"ckpt_{part}_proj_name", f"{part}_proj")
+    return layer
+
+
+def account(model: torch.nn.Module) -> None:
+    from hk_vllm.linear.model import account
+
+    account(model)
+
+
+def savers() -> list[Any]:
+    from vllm.model_executor.model_loader.sharded_state_loader import ShardedStateLoader
+    from vllm.model_executor.model_loader.tensorizer_loader import TensorizerLoader
+
+    return [ShardedStateLoader, TensorizerLoader]
 
 
 def adapted(layer: Any, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -18,14 +18,14 @@ from vllm.model_executor.layers.quantization.utils.quant_utils import (
     kFp8StaticTensorSym,
 )
 from vllm.model_executor.models.llama import LlamaMLP
+from vllm.model_executor.utils import weights_already_processed
 from vllm.utils.torch_utils import set_default_torch_dtype
 
 from hk_backend.reference import dequantize_rows, quantize_fp8
-from tests.integration.hk_vllm.linear_layers import config_of, layer_of, load
+from tests.integration.hk_vllm.linear_layers import config_of, layer_of, load, merged
 from tests.integration.shared.e2e.inside import launches
-from tests.integration.shared.linear.checkpoints import x_of
 from tests.integration.shared.linear.devices import GFX950, in_schemes, on_devices, on_gfx950
-from tests.integration.shared.linear_checkpoints import CHECKPOINTS, WIDTHS, K, codes
+from tests.integration.shared.linear_checkpoints import CHECKPOINTS, WIDTHS, K, codes, x_of
 from tests.ops.linear_cases import Layer
 from tests.ops.linear_oracle import check_result
 
@@ -202,3 +202,17 @@ def test_a_graph_serves_any_number_of_rows(device: str) -> None:
         x = x_of()[:rows].clone()
         assert torch.equal(compiled(layer, x), layer.quant_method.apply(layer, x))
     assert len(seen.inputs) == 1
+
+
+def test_weights_that_are_processed_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM's weight cache hands over runtime tensors: HK must not read them as a checkpoint's."""
+    checkpoint = CHECKPOINTS["fp8-dynamic"]
+    layer = merged(config_of(checkpoint.config), torch.bfloat16, K, WIDTHS)
+    read: list[Any] = []
+    kernel = layer.quant_method.fp8_linear
+    monkeypatch.setattr(kernel, "process_checkpoint", read.append)
+    with weights_already_processed():
+        load(layer, checkpoint.tensors())
+    assert not read
+    load(layer, checkpoint.tensors())
+    assert read == [layer]

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 from hk_vllm.contract import check_engine
-from hk_vllm.linear import quantization
 from hk_vllm.linear.contract import check_linear
 from hk_vllm.linear.install import register_linear
 from hk_vllm.plugin import register
 from vllm.model_executor.kernels import linear as lists
-from vllm.model_executor.layers import (
-    fused_moe,
-    linear,
-    logits_processor,
-    vocab_parallel_embedding,
-)
+from vllm.model_executor.layers import fused_moe, linear, logits_processor, vocab_parallel_embedding
 from vllm.model_executor.layers.attention import Attention
 from vllm.model_executor.layers.fusion import quant_activation
 from vllm.model_executor.layers.quantization import (
@@ -36,16 +28,11 @@ from vllm.model_executor.layers.quantization.utils import quant_utils
 from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 from vllm.model_executor.model_loader.sharded_state_loader import ShardedStateLoader
 from vllm.model_executor.model_loader.tensorizer_loader import TensorizerLoader
-from vllm.platforms import current_platform
 
 from hk_backend.routing.routes import routes
-from tests.integration.hk_vllm.linear_layers import (
-    merged,
-    one_rank,
-)
+from tests.integration.hk_vllm.linear_layers import alone
 from tests.integration.hk_vllm.restore import restored
 from tests.integration.shared.contract import assert_refused, nothing, short
-from tests.integration.shared.linear.options import *  # noqa: F403
 
 
 def test_this_vllm_keeps_it() -> None:
@@ -156,19 +143,12 @@ def test_one_broken_route_leaves_the_other(
     assert "route attention: vLLM is not one the plugin knows" in caplog.text
 
 
-def test_no_engine_is_imported_below_the_plugin() -> None:
-    """The operators and `routed_linear` are for every engine."""
-    code = "import sys, hk_backend.engine.linear.route; print('vllm' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
-
-
 # -- --quantization hk_...
 
 
 @pytest.fixture
-def hk(clean: None, tmp_path: Any) -> Iterator[None]:
-    with one_rank(tmp_path):
+def hk(clean: None) -> Iterator[None]:
+    with alone():
         assert register_linear() == ""
         yield
 
@@ -180,32 +160,9 @@ def test_options_for_a_checkpoint_that_is_not_quantised(hk: None) -> None:
     assert found == ("mxfp6_e3m2", "none", False)
 
 
-def test_ignored_layers(hk: None) -> None:
-    config = get_quantization_config("hk_fp8")(ignore=["*.k_proj", "*.q_proj", "*.v_proj"])
-    ignored = merged(config, torch.bfloat16, 64, [32, 16, 16])
-    assert isinstance(ignored.quant_method, linear.UnquantizedLinearMethod)
-    other = merged(config, torch.bfloat16, 64, [32, 16], prefix="model.gate_up_proj")
-    assert isinstance(other.quant_method, quantization.HKOnlineLinearMethod)
-
-
 def test_fp8_keys_and_values(hk: None) -> None:
     """Attention layers take the scales of an FP8 cache from the checkpoint."""
     config = get_quantization_config("hk_fp8")()
     layer = object.__new__(Attention)
     assert isinstance(config.get_quant_method(layer, "model.attn"), BaseKVCacheMethod)
     assert config.get_quant_method(torch.nn.Module(), "lm_head") is None
-
-
-def test_a_layer_that_the_format_does_not_fit(hk: None) -> None:
-    """Nobody else can compute it: an error, with its name and what helps."""
-    config = get_quantization_config("hk_mxfp4")()
-    with pytest.raises(ValueError, match=r"model\.qkv_proj: --quantization hk_mxfp4: 40 input"):
-        merged(config, torch.bfloat16, 40, [32, 16, 16])
-
-
-def test_a_device_without_kernels(hk: None, environment: Callable[..., None]) -> None:
-    environment(HK_DEVICE="emulated:gfx942")
-    config = get_quantization_config("hk_fp8")()
-    assert current_platform.is_cpu()
-    with pytest.raises(ValueError, match="no kernels for 'gfx942'"):
-        merged(config, torch.bfloat16, 64, [32, 16, 16])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,22 +12,19 @@ from hk_vllm import ranks
 from hk_vllm.linear.model import account
 from vllm.config import get_current_vllm_config
 from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
-from vllm.model_executor.model_loader.reload import record_metadata_for_reloading
 
 from hk_backend.engine.evidence import ALONE
 from hk_backend.engine.linear.contest import activations
 from hk_backend.engine.linear.heads import KEPT_HEAD
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.engine.linear.shards import CheckpointError
-from hk_backend.engine.strict import StrictError
 from hk_backend.ops import LinearRequest
 from hk_backend.routing.shadow_check import largest_error, tolerance
 from tests.integration.hk_vllm import linear_layers
-from tests.integration.hk_vllm.linear_layers import layer_of, load, reload
+from tests.integration.hk_vllm.linear_layers import layer_of, load
 from tests.integration.shared.evidence import Bench
-from tests.integration.shared.linear.evidence import *  # noqa: F403
-from tests.integration.shared.linear.evidence import KIND
 from tests.integration.shared.linear.layers import (
+    KIND,
     K,
     assert_computes,
     left,
@@ -40,6 +36,8 @@ from tests.integration.shared.linear.layers import (
 from tests.integration.shared.linear_checkpoints import CHECKPOINTS, WIDTHS, Checkpoint, Shards
 from tests.integration.shared.linear_checkpoints import K as CHECKPOINT_K
 
+pytestmark = pytest.mark.usefixtures("fresh_linear_route")
+
 MEASURED = "compressed-tensors-channel-token", "quark-fp8-channel-token", "modelopt-channel-token"
 """Schemes that a kernel of vLLM's computes on every CPU."""
 UNMEASURED = {
@@ -50,12 +48,6 @@ UNMEASURED = {
     "fp8-static": "PerTensorTorchFP8ScaledMMLinearKernel: RuntimeError: ",
 }
 """Schemes that none computes, and why not, where there are no tiles."""
-
-
-@pytest.fixture(autouse=True)
-def small_batches(fresh_linear_route: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    scheduler = get_current_vllm_config().scheduler_config
-    monkeypatch.setattr(scheduler, "max_num_batched_tokens", 520)
 
 
 @pytest.fixture
@@ -77,15 +69,6 @@ def test_the_limit_is_the_scheduler_s(bench: Bench, monkeypatch: pytest.MonkeyPa
     assert bench.rows.pop() == (1, 8)
 
 
-@pytest.mark.parametrize("tied", [False, True])
-def test_a_head_that_vllm_computes_faster(bench: Bench, tied: bool) -> None:
-    bench.let_the_engine_win()
-    model = linear_layers.headed(KEPT_HEAD, values((64, K)), tied=tied)
-    why = left(linear_layers, model.lm_head)
-    assert why.startswith(f"faster without HK: {KIND}, logits: ")
-    assert_computes(model.lm_head, values((64, K)))
-
-
 @pytest.mark.parametrize("engine_wins", [False, True])
 def test_an_embedding_that_is_the_head(bench: Bench, engine_wins: bool) -> None:
     """Its model has no LM head (Gemma 2, Cohere)."""
@@ -104,24 +87,6 @@ def test_an_embedding_that_is_the_head(bench: Bench, engine_wins: bool) -> None:
     assert_computes(table, values((64, K)))
 
 
-@pytest.mark.parametrize("engine_wins", [False, True])
-def test_a_reload_measures_nothing(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, engine_wins: bool
-) -> None:
-    """Not even where another number of threads would be another machine."""
-    if engine_wins:
-        bench.let_the_engine_win()
-    layer = unloaded(linear_layers)
-    record_metadata_for_reloading(layer)
-    load(layer, {"weight": weights()})
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 77)
-    bench.ours, bench.theirs = bench.theirs, bench.ours
-    reload(layer, {"weight": weights(seed=5)})
-    assert len(bench.rows) == 1
-    assert is_attached(layer) is not engine_wins
-    assert_computes(layer, torch.cat(weights(seed=5)))
-
-
 def test_a_kernel_of_vllm_that_fails(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     """HK cannot claim to be faster: the layer stays as it is, and the reason is told."""
     layer = unloaded(linear_layers)
@@ -129,26 +94,6 @@ def test_a_kernel_of_vllm_that_fails(bench: Bench, caplog: pytest.LogCaptureFixt
     load(layer, {"weight": weights()})
     assert left(linear_layers, layer).startswith(f"{KIND}: not measured: TypeError: dot()")
     assert not layer.weight.numel(), "vLLM has packed it"
-
-
-def test_a_kernel_of_hk_that_fails(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise RuntimeError("no such kernel")
-
-    monkeypatch.setattr("hk_backend.engine.linear.route.linear_of_flat", fail)
-    layer = loaded(linear_layers)
-    assert left(linear_layers, layer).endswith("RuntimeError: no such kernel")
-    assert_computes(layer, torch.cat(weights()))
-
-
-def test_strict_refuses_a_layer_that_vllm_computes_faster(
-    bench: Bench, environment: Callable[..., None]
-) -> None:
-    bench.let_the_engine_win()
-    environment(HK_STRICT="1")
-    model = torch.nn.ModuleDict({"gate_up": loaded(linear_layers)})
-    with pytest.raises(StrictError, match="gate_up would fall back: faster without HK"):
-        account(model)
 
 
 def test_one_line_when_the_model_is_loaded(

@@ -23,9 +23,8 @@ from vllm.model_executor.layers.layernorm import RMSNorm
 
 from hk_backend.reference import dequantize_rows
 from tests.integration.hk_vllm.linear_layers import layer_of
-from tests.integration.shared.linear.checkpoints import x_of
 from tests.integration.shared.linear.devices import CPU, GFX950, on_gfx950
-from tests.integration.shared.linear_checkpoints import CHECKPOINTS, WIDTHS, K
+from tests.integration.shared.linear_checkpoints import CHECKPOINTS, WIDTHS, K, x_of
 from tests.ops.linear_oracle import check_result
 
 pytestmark = pytest.mark.usefixtures("linear_route")

@@ -17,9 +17,8 @@ from vllm.utils.torch_utils import set_default_torch_dtype
 
 from hk_backend.engine.linear.heads import Head, asking
 from hk_backend.engine.linear.shared_table import DRAFTS, LORA, SEVERAL
-from hk_backend.ops.head_format import IN_HEAD
+from hk_backend.ops.head_format import IN_HEAD, KEPT
 from tests.integration.hk_vllm import linear_layers
-from tests.integration.shared.linear.heads import *  # noqa: F403
 from tests.integration.shared.linear.heads import assert_computes, assert_looks_up, table
 from tests.integration.shared.linear.layers import left
 
@@ -73,10 +72,13 @@ def test_who_may_read_a_table(speculative: object, lora: object, why: str) -> No
     assert why_table_stays(config) == why
 
 
-def test_a_head_that_vllm_computes_in_another_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("format", [KEPT, "mxfp8"])
+def test_a_head_that_vllm_computes_in_another_dtype(
+    format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It needs the table; the log says why HK does not serve it."""
     monkeypatch.setattr(get_current_vllm_config().model_config, "head_dtype", torch.float32)
-    whole = linear_layers.headed(Head("mxfp8"), table())
+    whole = linear_layers.headed(Head(format), table())
     why = "an LM head in torch.float32, the model in torch.bfloat16"
     assert left(linear_layers, whole.lm_head) == why
     assert torch.equal(whole.lm_head.weight[: len(table())], table())

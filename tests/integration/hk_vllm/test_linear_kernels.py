@@ -28,17 +28,14 @@ from vllm.model_executor.layers.quantization.utils.quant_utils import (
 )
 from vllm.platforms import PlatformEnum
 
-from tests.integration.hk_vllm.linear_layers import (
-    installed,
-    one_rank,
-)
+from tests.integration.hk_vllm.linear_layers import alone, installed
 
 SHAPE = (64, 128)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with one_rank(tmp_path_factory.mktemp("rank")):
+def rank() -> Iterator[None]:
+    with alone():
         yield
 
 

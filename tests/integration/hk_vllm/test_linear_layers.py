@@ -10,9 +10,7 @@ import torch
 from vllm.config import get_current_vllm_config
 from vllm.model_executor.layers.vocab_parallel_embedding import (
     ParallelLMHead,
-    VocabParallelEmbedding,
 )
-from vllm.model_executor.model_loader.reload import record_metadata_for_reloading
 from vllm.platforms import current_platform
 from vllm.utils.torch_utils import set_default_torch_dtype
 from vllm.v1.worker.gpu_worker import Worker
@@ -21,7 +19,6 @@ from hk_backend.engine.linear.route import is_attached
 from tests.integration.hk_vllm import linear_layers
 from tests.integration.hk_vllm.linear_layers import load, reload
 from tests.integration.shared.linear.devices import in_dtypes, on_devices
-from tests.integration.shared.linear.layers import *  # noqa: F403
 from tests.integration.shared.linear.layers import (
     K,
     assert_computes,
@@ -35,15 +32,6 @@ from tests.integration.shared.linear.layers import (
 pytestmark = pytest.mark.usefixtures("fresh_linear_route")
 
 
-def head_of(dtype: torch.dtype = torch.bfloat16) -> Any:
-    """An LM head with a table of its own."""
-    with set_default_torch_dtype(dtype):
-        head = ParallelLMHead(128, K, prefix="lm_head")
-    head.weight_loader(head.weight, values((128, K), dtype))
-    head.quant_method.process_weights_after_loading(head)
-    return head
-
-
 # -- served
 
 
@@ -53,69 +41,23 @@ def test_an_lm_head_keeps_its_table(
 ) -> None:
     """vLLM reads it, and a tied one is the embedding's."""
     monkeypatch.setattr(get_current_vllm_config().model_config, "head_dtype", dtype)
-    head = head_of(dtype)
+    with set_default_torch_dtype(dtype):
+        head = ParallelLMHead(128, K, prefix="lm_head")
+    head.weight_loader(head.weight, values((128, K), dtype))
+    head.quant_method.process_weights_after_loading(head)
     assert is_attached(head)
     assert torch.equal(head.weight, values((128, K), dtype))
     assert_computes(head, values((128, K), dtype))
-
-
-def test_an_embedding_stays_a_table() -> None:
-    table = VocabParallelEmbedding(128, K, params_dtype=torch.bfloat16)
-    table.weight_loader(table.weight, values((128, K)))
-    table.quant_method.process_weights_after_loading(table)
-    assert not is_attached(table)
-    ids = torch.tensor([3, 127])
-    assert torch.equal(table(ids), values((128, K))[ids])
 
 
 # -- weights that arrive again, or not
 
 
 @on_devices
-def test_a_head_that_is_processed_twice(device: str) -> None:
-    head = head_of()
-    head.quant_method.process_weights_after_loading(head)
-    assert_computes(head, values((128, K)))
-
-
-@on_devices
-def test_reload(device: str) -> None:
-    """New weights are packed into the buffers that compiled graphs hold."""
-    layer = unloaded(linear_layers)
-    record_metadata_for_reloading(layer)
-    load(layer, {"weight": weights()})
-    address = layer.hk_data.data_ptr()
-    reload(layer, {"weight": weights(seed=5)})
-    assert layer.hk_data.data_ptr() == address
-    assert_computes(layer, torch.cat(weights(seed=5)))
-    with pytest.raises(AssertionError):
-        assert_computes(layer, torch.cat(weights()))
-
-
-@on_devices
-def test_reload_of_a_tied_table(device: str) -> None:
-    """vLLM reloads the embedding alone: the head's packed copy follows."""
-    with set_default_torch_dtype(torch.bfloat16):
-        table = VocabParallelEmbedding(128, K)
-        head = ParallelLMHead(128, K).tie_weights(table)
-    both = torch.nn.ModuleDict({"table": table, "head": head})
-    record_metadata_for_reloading(both)
-    table.weight_loader(table.weight, values((128, K)))
-    for layer in (table, head):
-        layer.quant_method.process_weights_after_loading(layer)
-    address = head.hk_data.data_ptr()
-    reload(both, {"table.weight": [values((128, K), seed=5)]})
-    assert head.hk_data.data_ptr() == address
-    assert_computes(head, values((128, K), seed=5))
-
-
-@on_devices
 def test_a_layer_that_slept(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """At level 2 all memory is lost: vLLM keeps a model's buffers on the host, packed weights among
     them, and gives them back; a reload then finds its place."""
-    layer = unloaded(linear_layers)
-    record_metadata_for_reloading(layer)
-    load(layer, {"weight": weights()})
+    layer = loaded(linear_layers)
     address = layer.hk_data.data_ptr()
     worker = sleeper(layer, monkeypatch)
     Worker.sleep(worker, 2)
@@ -177,11 +119,3 @@ def test_batch_invariance(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
     layer = loaded(linear_layers)
     assert left(linear_layers, layer) == "VLLM_BATCH_INVARIANT: not proven for HK"
-
-
-def test_a_head_in_another_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = get_current_vllm_config().model_config
-    monkeypatch.setattr(config, "head_dtype", torch.float32)
-    assert (
-        left(linear_layers, head_of()) == "an LM head in torch.float32, the model in torch.bfloat16"
-    )

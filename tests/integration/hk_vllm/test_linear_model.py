@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 import torch
 from hk_vllm.linear import model
 from vllm.config import VllmConfig, get_current_vllm_config, set_current_vllm_config
-from vllm.model_executor.layers.fused_moe import RoutedExperts, UnquantizedFusedMoEMethod
+from vllm.model_executor.layers.fused_moe import UnquantizedFusedMoEMethod
 from vllm.model_executor.layers.logits_processor import LogitsProcessor
 from vllm.model_executor.layers.quantization import get_quantization_config
 from vllm.model_executor.layers.vocab_parallel_embedding import (
@@ -20,18 +19,16 @@ from vllm.model_executor.layers.vocab_parallel_embedding import (
     VocabParallelEmbedding,
 )
 from vllm.model_executor.model_loader.reload import record_metadata_for_reloading
-from vllm.model_executor.model_loader.sharded_state_loader import ShardedStateLoader
-from vllm.model_executor.model_loader.tensorizer_loader import TensorizerLoader
 from vllm.utils.torch_utils import set_default_torch_dtype
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 from hk_backend import reference
 from hk_backend.devices.cpu.isas import usable_isas
 from hk_backend.engine.linear.route import is_attached
-from hk_backend.engine.linear.saving import SaveError
 from hk_backend.engine.strict import StrictError
 from hk_backend.routing.routes import Tally, routes
 from hk_backend.routing.shadow_check import largest_error, tolerance
+from tests.integration.hk_vllm import linear_layers
 from tests.integration.hk_vllm.linear_layers import load, merged, reload
 from tests.integration.shared.linear.layers import values
 
@@ -53,26 +50,6 @@ def table_of(kind: Any = VocabParallelEmbedding, vocabulary: int = VOCABULARY) -
     table.weight_loader(table.weight, values((vocabulary, K)))
     table.quant_method.process_weights_after_loading(table)
     return table
-
-
-def some_model() -> torch.nn.Module:
-    """Two layers and a head that HK serves, one layer that it leaves."""
-    layers = {"odd": layer_of(12), "head": table_of(ParallelLMHead)}
-    return torch.nn.ModuleDict(layers | {name: layer_of() for name in ("one", "two")})
-
-
-def test_layers_are_counted_with_their_reasons() -> None:
-    model.account(some_model())
-    counters = routes.counters("linear")
-    why = "12 input features are not a positive multiple of 8"
-    assert counters.layers == 3
-    assert counters.layers_left == {why: 1}
-
-
-def test_strict(environment: Callable[..., None]) -> None:
-    environment(HK_STRICT="1")
-    with pytest.raises(StrictError, match=r"odd would fall back: 12 input features"):
-        model.account(some_model())
 
 
 # -- an embedding that is the LM head too
@@ -129,6 +106,7 @@ def test_an_embedding_beside_a_head_or_without_logits() -> None:
     ):
         model.account(whole)
         assert not is_attached(whole["embed_tokens"])
+    assert routes.counters("linear").layers == 1, "the head"
 
 
 @pytest.mark.parametrize("last", [False, True])
@@ -143,29 +121,9 @@ def test_an_embedding_of_a_pipeline_stage(last: bool, monkeypatch: pytest.Monkey
 # -- experts of a mixture
 
 
-def experts() -> Any:
-    layer = object.__new__(RoutedExperts)
-    torch.nn.Module.__init__(layer)
-    return layer
-
-
-def test_experts_are_counted() -> None:
-    model.account(torch.nn.ModuleDict({"experts": experts()}))
-    why = "experts of a mixture: HK has no kernel for them"
-    assert routes.counters("linear").layers_left == {why: 1}
-
-
-def test_experts_that_are_to_be_quantised() -> None:
-    """They would be left as they are, and nobody told."""
-    config = get_quantization_config("hk_fp8")
-    name = "model.layers.0.mlp.experts"
-    with pytest.raises(ValueError, match=f"{name}: --quantization hk_fp8: HK has no kernel for"):
-        config().get_quant_method(experts(), name)
-
-
 def test_experts_that_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(UnquantizedFusedMoEMethod, "__init__", lambda self, moe: None)
-    layer = experts()
+    layer = linear_layers.experts()
     layer.moe_config = SimpleNamespace()
     config = get_quantization_config("hk_fp8")(ignore=["*.experts"])
     method = config.get_quant_method(layer, "model.layers.0.mlp.experts")
@@ -203,19 +161,6 @@ def test_other_layers_have_another_key() -> None:
 
 
 # -- saved
-
-
-@pytest.mark.parametrize("loader", [ShardedStateLoader, TensorizerLoader])
-def test_packed_layers_are_not_saved(loader: Any, tmp_path: Path) -> None:
-    """vLLM would write a folder that nothing can load."""
-    with pytest.raises(SaveError, match="1 linear layers have weights that HK packed"):
-        loader.save_model(torch.nn.ModuleDict({"one": layer_of()}), str(tmp_path), None)
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_model_without_packed_layers_is_saved(tmp_path: Path) -> None:
-    ShardedStateLoader.save_model(torch.nn.ModuleDict({"table": table_of()}), str(tmp_path))
-    assert [path.suffix for path in tmp_path.iterdir()] == [".safetensors"]
 
 
 def test_the_logits_of_a_warm_up_are_no_user_s(monkeypatch: pytest.MonkeyPatch) -> None:

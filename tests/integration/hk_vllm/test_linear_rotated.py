@@ -6,20 +6,13 @@ import re
 from typing import Any
 
 import pytest
-import torch
 import vllm.model_executor.kernels.linear as lists
 from vllm.model_executor.kernels.linear.mxfp4.base import MxFp4LinearKernel
 from vllm.model_executor.kernels.linear.mxfp8.Mxfp8LinearKernel import Mxfp8LinearKernel
-from vllm.model_executor.layers.fused_moe import RoutedExperts
 from vllm.platforms import PlatformEnum
 
-from hk_backend.engine.linear.rotated import RotationError
 from tests.integration.hk_vllm import linear_layers
-from tests.integration.hk_vllm.linear_layers import config_of
-from tests.integration.shared.linear.rotated import *  # noqa: F403
-from tests.integration.shared.linear.rotated import written
-from tests.integration.shared.linear.rotated_refused import *  # noqa: F403
-from tests.integration.shared.linear.rotated_refused import only_hk, refused
+from tests.integration.shared.linear.rotated import only_hk, refused, written
 
 pytestmark = pytest.mark.usefixtures("fresh_linear_route")
 
@@ -49,15 +42,3 @@ def test_another_kernel(
     monkeypatch.setitem(getattr(lists, kernels), PlatformEnum.CPU, [theirs])
     why = "vLLM has chosen TheirKernel"
     assert re.match(only_hk(why), refused(linear_layers, written(format=format)))
-
-
-def test_experts() -> None:
-    experts = object.__new__(RoutedExperts)
-    torch.nn.Module.__init__(experts)
-    for part in ("gate", "up", "down"):
-        setattr(experts, f"ckpt_{part}_proj_name", f"{part}_proj")
-    name = "model.layers.0.mlp.experts"
-    with pytest.raises(RotationError) as error:
-        config_of(written()).get_quant_method(experts, name)
-    found = only_hk("RoutedExperts: HK has no kernel for it", layer=rf"{name}\S*")
-    assert re.match(found, str(error.value))

@@ -10,6 +10,7 @@ import pytest
 
 from hk_backend.engine.evidence import Contest, deciding
 from hk_backend.terms.measurements import Times
+from tests.integration.shared.attention.expected import RowTensors, check_rows
 
 Time = Callable[[int], float]
 """Microseconds of one call, by its number of rows."""
@@ -48,3 +49,11 @@ class Bench:
 def start_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget what this process knows, as a second start does."""
     monkeypatch.setattr(deciding, "process", deciding.Process())
+
+
+def assert_same_attention(bench: Bench, prompt: Callable[[int], RowTensors], **mask: Any) -> None:
+    """HK and the parent have computed each prompt, made of its length, as the reference does."""
+    for tokens, outputs in bench.outputs.items():
+        row = prompt(tokens)
+        for out in outputs:
+            check_rows(out.view_as(row[0]), [row], **mask)

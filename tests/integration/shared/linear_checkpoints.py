@@ -10,6 +10,7 @@ import torch
 
 from hk_backend.ops.rotation import ROTATION_KEY
 from hk_backend.reference import quantize_mx
+from hk_backend.routing.shadow_check import largest_error, tolerance
 from tests.integration.shared.quantization_configs import (
     Config,
     compressed_tensors,
@@ -46,6 +47,8 @@ class Checkpoint:
         """What shares a weight scale, as `LinearRequest` calls it."""
         if self.format.startswith("mx"):
             return "mx"
+        if self.format == "bf16":
+            return ""
         shards = self.tensors()
         weight, scale = shards[self.weight][0], shards[self.scale][0]
         if scale.numel() == 1:
@@ -55,6 +58,7 @@ class Checkpoint:
     def layers(self, x: torch.Tensor, shards: Shards) -> list[Layer]:
         """What each shard is to compute: of `x`, by its own scale."""
         static = shards.get("input_scale")
+        scales = shards.get(self.scale, [None] * len(shards[self.weight]))
         largest = None if static is None else torch.stack(static).max().reshape(1)
         return [
             Layer(
@@ -66,12 +70,23 @@ class Checkpoint:
                 largest if self.activations == "tensor" else None,
                 rotation=self.rotation,
             )
-            for weight, scale in zip(shards[self.weight], shards[self.scale], strict=True)
+            for weight, scale in zip(shards[self.weight], scales, strict=True)
         ]
 
     def expected(self, x: torch.Tensor, shards: Shards) -> torch.Tensor:
         """The reference's output, each shard by its own scale."""
         return torch.cat([layer.exact() for layer in self.layers(x, shards)], -1)
+
+
+def x_of(k: int = K) -> torch.Tensor:
+    return torch.randn(9, k, generator=torch.Generator().manual_seed(1)).bfloat16()
+
+
+def assert_shards(out: torch.Tensor, expected: torch.Tensor, widths: list[int]) -> None:
+    """Shard by shard: the first's values would hide the third's, which are much smaller."""
+    assert out.dtype == torch.bfloat16
+    for part, truth in zip(out.split(widths, -1), expected.split(widths, -1), strict=True):
+        assert largest_error(part, truth) <= tolerance(torch.bfloat16)
 
 
 # -- tensors

@@ -6,15 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hk_sglang.attention.install import BUILDER, register_attention
-from sglang.srt.layers.attention import attention_registry
-from sglang.srt.model_executor.model_runner_components import attention_backend_setup
+from hk_sglang.attention.install import register_attention
 from sglang.srt.runtime_context import get_context
 
-from hk_backend.engine import cache_proof
-from hk_backend.routing.routes import RouteCounters, routes
+from hk_backend.routing.routes import RouteCounters
 from tests.integration.hk_sglang.attention import batch, engine
-from tests.integration.shared.attention.engine import AttentionEngine
 
 
 @pytest.fixture(autouse=True)
@@ -41,27 +37,10 @@ def published() -> Iterator[Callable[..., None]]:
 
 
 @pytest.fixture
-def counters(
-    published: Any, environment: Any, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[RouteCounters]:
+def counters() -> Iterator[RouteCounters]:
     """The attention route's counters, from zero, with the factories routed."""
-    routes.reset()
-    environment(HK_BACKEND="attention")
-    factories = dict(attention_registry.ATTENTION_BACKENDS)
-    monkeypatch.setattr(attention_registry, "ATTENTION_BACKENDS", factories)
-    monkeypatch.setattr("tests.integration.hk_sglang.attention.batch.ATTENTION_BACKENDS", factories)
-    monkeypatch.setattr(cache_proof, "_proven", set())
-    build = getattr(attention_backend_setup, BUILDER)
-    monkeypatch.setattr(attention_backend_setup, BUILDER, build)  # put back at the end
-    assert register_attention() == ""
-    yield routes.counters("attention")
-    routes.reset()
-
-
-@pytest.fixture(scope="session")
-def attention() -> AttentionEngine:
-    """What the shared tests of the attention route ask."""
-    return engine
+    with engine.routed() as found:
+        yield found
 
 
 @pytest.fixture

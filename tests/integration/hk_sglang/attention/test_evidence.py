@@ -3,62 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from hk_sglang.attention import prefill
-from hk_sglang.attention.contest import tensors
 from hk_sglang.attention.layers import layers_of
 
 from hk_backend.routing.routes import RouteCounters, Tally
-from tests.integration.hk_sglang.attention.batch import EXTEND, MIXED, PREFILL, Batch, Server
+from tests.integration.hk_sglang.attention.batch import Batch, Server
+from tests.integration.hk_sglang.attention.engine import prompt
 from tests.integration.shared.attention.counted import fell_back
 from tests.integration.shared.attention.expected import check_rows
 from tests.integration.shared.attention.rows import FRESH, Row
-from tests.integration.shared.evidence import Bench, start_again
+from tests.integration.shared.evidence import Bench, assert_same_attention
 
 KIND = "attention float32, 4/2 heads of 64, causal, pages of 16"
 WINDOW: dict[str, Any] = {"sliding_window_size": 20}
 MASK: dict[str, Any] = {"sliding_window": 21}
 
 
-def assert_same_attention(bench: Bench, server: Server, index: int = 0, **mask: Any) -> None:
-    """HK and the parent have computed the prompts as the reference does."""
-    for tokens, outputs in bench.outputs.items():
-        q, k, v = tensors(tokens, server.attention[index], server.runner)
-        row = q.unflatten(1, (server.num_heads, server.head_size)), k, v
-        for out in outputs:
-            check_rows(out.view_as(row[0]), [row], **mask)
-
-
 # -- both sides
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_both_sides_compute_a_prompt(
-    counters: RouteCounters, bench: Bench, dtype: torch.dtype
-) -> None:
-    server = Server(dtype=dtype)
-    assert bench.rows == [(32, 128)]
-    assert_same_attention(bench, server)
-    with pytest.raises(AssertionError):
-        assert_same_attention(bench, server, sliding_window=16)
-    assert counters.served == Tally(0, 0), "a measured call is nobody's"
-    assert not counters.fallbacks
 
 
 @pytest.mark.parametrize("windows", [(), (0,)])
 def test_a_window(counters: RouteCounters, bench: Bench, windows: tuple[int, ...]) -> None:
     """The layer's keys lie in the only pool, or in one of window layers with its own slots."""
     server = Server(layers=(WINDOW,), windows=windows)
-    assert_same_attention(bench, server, **MASK)
+    assert_same_attention(bench, partial(prompt, server), **MASK)
 
 
 @pytest.mark.parametrize("page_size", [1, 64])
 def test_pages(counters: RouteCounters, bench: Bench, page_size: int) -> None:
-    assert_same_attention(bench, Server(page_size=page_size), 0)
+    assert_same_attention(bench, partial(prompt, Server(page_size=page_size)))
 
 
 def test_page_tables_are_as_they_were(counters: RouteCounters, bench: Bench) -> None:
@@ -81,36 +60,6 @@ def test_lengths_are_those_that_a_server_takes(
 
 
 # -- the answer
-
-
-def test_the_faster_one_computes_attention(
-    counters: RouteCounters, environment: Callable[..., None], bench: Bench
-) -> None:
-    """Unless the user has decided otherwise."""
-    Batch(Server(), MIXED).check()
-    assert counters.served == Tally(1, PREFILL)
-    bench.let_the_engine_win()
-    Batch(Server(dtype=torch.bfloat16), MIXED).check()
-    [(why, tally)] = counters.fallbacks.items()
-    assert why.startswith("faster without HK: attention bfloat16, 4/2 heads of 64, causal")
-    assert tally == Tally(1, PREFILL)
-    environment(HK_EVIDENCE="ignore")
-    Batch(Server(dtype=torch.bfloat16), MIXED).check()
-    assert counters.served == Tally(2, 2 * PREFILL)
-
-
-def test_the_longest_prompt_of_a_step_decides(
-    counters: RouteCounters, environment: Callable[..., None], bench: Bench
-) -> None:
-    """A layer whose parent is faster for some lengths is HK's all the same."""
-    bench.ours = lambda rows: 4.0 if rows < 128 else 1.0
-    environment(HK_STRICT="1")
-    server = Server()
-    Batch(server, MIXED).check()
-    why = f"faster without HK: {KIND}: 32 rows: HK 4 us, the engine 2 us"
-    fell_back(counters, why, PREFILL)
-    Batch(server, [EXTEND, Row(128)]).check()
-    assert counters.served == Tally(1, EXTEND.query + 128)
 
 
 def test_each_kind_of_layer_is_decided_by_itself(counters: RouteCounters, bench: Bench) -> None:
@@ -140,14 +89,8 @@ def test_a_kind_by_steps_beside_another(counters: RouteCounters, bench: Bench) -
         assert counters.served.calls == served
 
 
-def test_a_kind_is_measured_once(
-    counters: RouteCounters, bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A process measures a kind once, also for later starts."""
+def test_layers_of_one_kind_are_measured_once(counters: RouteCounters, bench: Bench) -> None:
     Server(layers=({}, {}))
-    Server()
-    start_again(monkeypatch)
-    Server()
     assert len(bench.rows) == 1
 
 
@@ -193,17 +136,6 @@ def test_layers_that_the_model_did_not_have(
     assert counters.served == Tally(2, 2 * FRESH.query)
     [why] = counters.fallbacks
     assert why.endswith("the model did not have the layer when it was loaded")
-
-
-def test_measured_calls_are_not_checked(
-    counters: RouteCounters, environment: Callable[..., None], bench: Bench
-) -> None:
-    """HK_CHECK compares what requests ask for."""
-    environment(HK_CHECK="1")
-    server = Server()
-    assert (len(bench.rows), counters.checked_calls) == (1, 0)
-    Batch(server, [FRESH, Row(17)]).check()
-    assert counters.checked_calls == 1
 
 
 def test_a_probe_is_not_measured(counters: RouteCounters, bench: Bench) -> None:

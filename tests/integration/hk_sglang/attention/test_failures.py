@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +11,6 @@ import torch
 from hk_backend.routing.routes import RouteCounters, Tally, routes
 from tests.integration.hk_sglang.attention.batch import MIXED, PREFILL, Batch, Server
 from tests.integration.shared.attention.counted import fell_back
-from tests.integration.shared.attention.failures import *  # noqa: F403
 
 
 def test_an_error_in_reading_the_pool(
@@ -55,3 +55,13 @@ def test_an_error_in_the_plan(counters: RouteCounters, monkeypatch: pytest.Monke
     (why,) = counters.fallbacks
     assert why.startswith("HK failed: TypeError")
     assert counters.fallbacks[why] == Tally(1, batch.num_tokens)
+
+
+def test_a_checked_result_in_a_window(
+    counters: RouteCounters, environment: Callable[..., None]
+) -> None:
+    environment(HK_CHECK="1")
+    Batch(Server([{"sliding_window_size": 7}]), MIXED).check(sliding_window=8)
+    assert counters.served == Tally(1, PREFILL)
+    assert counters.checked_calls == 1
+    assert 0 < counters.max_check_error < 1e-5

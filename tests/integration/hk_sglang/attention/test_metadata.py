@@ -11,13 +11,7 @@ from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBack
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
 from hk_backend.routing.routes import RouteCounters, Tally
-from tests.integration.hk_sglang.attention.batch import (
-    EXTEND,
-    MIXED,
-    PREFILL,
-    Batch,
-    Server,
-)
+from tests.integration.hk_sglang.attention.batch import EXTEND, MIXED, PREFILL, Batch, Server
 from tests.integration.shared.attention.counted import fell_back
 from tests.integration.shared.attention.rows import DECODE, FRESH, Row
 

@@ -11,12 +11,7 @@ from hk_sglang.attention.layers import ServedLayer
 from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool, NoOpMHATokenToKVPool
 
 from hk_backend.routing.routes import RouteCounters, Tally
-from tests.integration.hk_sglang.attention.batch import (
-    EXTEND,
-    MIXED,
-    Batch,
-    Server,
-)
+from tests.integration.hk_sglang.attention.batch import EXTEND, MIXED, Batch, Server
 from tests.integration.shared.attention.counted import fell_back
 from tests.integration.shared.attention.rows import FRESH
 

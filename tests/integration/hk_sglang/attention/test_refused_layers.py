@@ -13,12 +13,7 @@ from sglang.srt.layers.radix_attention import AttentionType
 
 from hk_backend.engine.strict import StrictError
 from hk_backend.routing.routes import RouteCounters, Tally, routes
-from tests.integration.hk_sglang.attention.batch import (
-    MIXED,
-    PREFILL,
-    Batch,
-    Server,
-)
+from tests.integration.hk_sglang.attention.batch import MIXED, PREFILL, Batch, Server
 from tests.integration.shared.attention.counted import fell_back
 from tests.integration.shared.attention.rows import FRESH
 

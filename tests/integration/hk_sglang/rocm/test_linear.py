@@ -9,7 +9,7 @@ import pytest
 from tests.integration.hk_sglang.linear_checkpoints import CHECKPOINTS
 from tests.integration.hk_sglang.rocm.defaults.sessions import Sessions
 from tests.integration.shared.linear.devices import GFX950, unserved
-from tests.integration.shared.linear.rotated_refused import only_hk
+from tests.integration.shared.linear.rotated import only_hk
 
 NAMES = [name for name in CHECKPOINTS if not name.startswith("hk_")]
 

@@ -241,6 +241,10 @@ class Batch:
     def run(self, **changes: Any) -> torch.Tensor:
         return self.forward(self.build(**changes))
 
+    def run_and_check(self, **mask: Any) -> None:
+        self.run()
+        self.check(**mask)
+
     def expected(self, **mask: Any) -> torch.Tensor:
         """The reference, row by row, over keys as they were made: `[num_tokens, heads, size]`."""
         return expected_rows(zip(self.queries, self.keys, self.values, strict=True), **mask)[0]

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackendImpl
 
-from tests.integration.hk_vllm.attention import engine
 from tests.integration.hk_vllm.attention.batch import Layer
-from tests.integration.shared.attention.engine import AttentionEngine
 
 
 @pytest.fixture(autouse=True)
@@ -33,9 +31,3 @@ def parent_calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     monkeypatch.setattr(CPUAttentionBackendImpl, "forward", forward)
     return calls
-
-
-@pytest.fixture(scope="session")
-def attention() -> AttentionEngine:
-    """What the shared tests of the attention route ask."""
-    return engine

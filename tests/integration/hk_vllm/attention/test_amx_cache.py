@@ -84,9 +84,7 @@ def test_extends_are_served(
         monkeypatch.setattr(_custom_ops, "cpu_attn_reshape_and_cache", state)
     monkeypatch.setattr("hk_backend.engine.cache_proof._proven", set())
     layer = Layer(hk_cpu, dtype=torch.bfloat16, shape=shape)
-    batch = Batch(layer, ROWS)
-    batch.run()
-    batch.check()
+    Batch(layer, ROWS).run_and_check()
     assert layer.impl._hk_form is CPU_ATTN_AMX
     assert counters.served == Tally(1, prefill_tokens(ROWS))
     assert not counters.fallbacks

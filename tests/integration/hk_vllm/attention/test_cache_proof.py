@@ -33,9 +33,7 @@ def test_extends_over_an_unreadable_cache(
 ) -> None:
     """Their tokens are counted as a fallback of a call that HK served otherwise."""
     monkeypatch.setattr(layer.builder, "_hk_cache_refusal", "unreadable")
-    batch = Batch(layer, MIXED)
-    batch.run()
-    batch.check()
+    Batch(layer, MIXED).run_and_check()
     assert counters.served == Tally(1, FRESH.query)
     assert dict(counters.fallbacks) == {"unreadable": Tally(1, EXTEND.query)}
 
@@ -57,15 +55,11 @@ def test_a_cache_that_does_not_read_back(
 
     monkeypatch.setattr("hk_backend.engine.cache_proof._proven", set())
     monkeypatch.setattr(layer.impl, "_hk_form", replace(known, read=misread))
-    batch = Batch(layer, MIXED)
-    batch.run()
-    batch.check()
+    Batch(layer, MIXED).run_and_check()
     (why,) = counters.fallbacks
     assert why.startswith("the cache does not have the expected form")
     fell_back(counters, why, PREFILL)
-    batch = Batch(layer, [FRESH])
-    batch.run()
-    batch.check()
+    Batch(layer, [FRESH]).run_and_check()
     assert counters.served == Tally(1, FRESH.query)
 
 
@@ -96,8 +90,7 @@ def test_a_dummy_run_proves_the_cache(layer: Layer, proofs: list[Any]) -> None:
         assert len(proofs) == proven
         assert torch.equal(cache, before)
     layer.kv_cache = bound
-    batch.run()
-    batch.check()
+    batch.run_and_check()
     assert len(proofs) == 1
 
 
@@ -127,8 +120,7 @@ def test_a_dummy_run_finds_a_cache_that_does_not_read_back(
     layer.impl.forward(
         layer.module, batch.query, batch.key, batch.value, layer.kv_cache, None, output=batch.output
     )
-    batch.run()
-    batch.check()
+    batch.run_and_check()
     (why,) = counters.fallbacks
     assert why.startswith("the cache does not have the expected form")
     assert len(proofs) == 1

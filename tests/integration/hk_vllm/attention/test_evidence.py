@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from hk_vllm.attention import contest
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackendImpl
 
 from hk_backend.engine.strict import StrictError
@@ -20,52 +20,19 @@ from tests.integration.hk_vllm.attention.batch import (
     PREFILL,
     Batch,
     Layer,
-    vllm_config,
 )
+from tests.integration.hk_vllm.attention.engine import prompt, short_steps
 from tests.integration.shared.attention.counted import fell_back
-from tests.integration.shared.attention.expected import check_rows
-from tests.integration.shared.attention.rows import Row
-from tests.integration.shared.evidence import Bench, start_again
+from tests.integration.shared.evidence import Bench, assert_same_attention
 
 KIND = f"attention float32, {NUM_HEADS}/2 heads of {HEAD_SIZE}, causal"
-LIMIT = 130
-"""Tokens of a step."""
-
-
-@pytest.fixture(autouse=True)
-def short_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reference takes long for more."""
-    monkeypatch.setattr(contest, "PROMPTS", (32, 128, 512))
-
-
-def config_of(dtype: torch.dtype = torch.float32) -> Any:
-    config = vllm_config(dtype)
-    config.scheduler_config.max_num_batched_tokens = LIMIT
-    return config
 
 
 def layer_of(backend: Any, dtype: torch.dtype = torch.float32, **arguments: Any) -> Layer:
-    return Layer(backend, dtype, config_of(dtype), arguments)
-
-
-def assert_same_attention(bench: Bench, layer: Layer, **mask: Any) -> None:
-    """HK and the parent have computed the prompts as the reference does."""
-    for tokens, outputs in bench.outputs.items():
-        row = contest.tensors(layer.impl, tokens)
-        for out in outputs:
-            check_rows(out, [row], **mask)
+    return Layer(backend, dtype, short_steps(dtype), arguments)
 
 
 # -- both sides
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_both_sides_compute_a_prompt(bench: Bench, hk_cpu: Any, dtype: torch.dtype) -> None:
-    layer = layer_of(hk_cpu, dtype)
-    assert bench.rows == [(32, 128)]
-    assert_same_attention(bench, layer)
-    with pytest.raises(AssertionError):
-        assert_same_attention(bench, layer, sliding_window=16)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +52,7 @@ def test_both_sides_get_the_layer_s_arguments(
     bench: Bench, hk_cpu: Any, arguments: dict[str, Any], mask: dict[str, Any]
 ) -> None:
     """Sinks have no values yet: both compute with zeros."""
-    assert_same_attention(bench, layer_of(hk_cpu, **arguments), **mask)
+    assert_same_attention(bench, partial(prompt, layer_of(hk_cpu, **arguments)), **mask)
 
 
 def test_nothing_stays_of_the_parent_s_own_layer(bench: Bench, hk_cpu: Any) -> None:
@@ -97,16 +64,6 @@ def test_nothing_stays_of_the_parent_s_own_layer(bench: Bench, hk_cpu: Any) -> N
 # -- the answer
 
 
-def test_the_faster_one_computes_the_layer(
-    bench: Bench, hk_cpu: Any, counters: RouteCounters
-) -> None:
-    batch = Batch(layer_of(hk_cpu), MIXED)
-    assert counters.served == Tally(0, 0), "a measured call is nobody's"
-    batch.run()
-    batch.check()
-    assert counters.served == Tally(1, PREFILL)
-
-
 def test_a_layer_that_the_parent_computes_faster(
     bench: Bench, hk_cpu: Any, stock_cpu: Any, counters: RouteCounters
 ) -> None:
@@ -115,25 +72,8 @@ def test_a_layer_that_the_parent_computes_faster(
     layer, stock = layer_of(hk_cpu), layer_of(stock_cpu)
     assert layer.config.compute_hash() == stock.config.compute_hash()
     assert layer.impl.supports_quant_query_input == stock.impl.supports_quant_query_input
-    batch = Batch(layer, MIXED)
-    batch.run()
-    batch.check()
+    Batch(layer, MIXED).run_and_check()
     fell_back(counters, f"faster without HK: {KIND}: 32 rows: HK 2 us, the engine 1 us", PREFILL)
-
-
-def test_a_step_that_the_parent_computes_faster(
-    bench: Bench, hk_cpu: Any, environment: Callable[..., None]
-) -> None:
-    """The longest prompt decides; the layers are HK's all the same, for HK_STRICT too."""
-    environment(HK_STRICT="1")
-    bench.ours = lambda tokens: 3.0 if tokens < 128 else 1.0
-    layer = layer_of(hk_cpu)
-    for longest, is_hk in ((127, False), (128, True), (129, True), (5, False)):
-        batch = Batch(layer, [Row(6, 41), Row(longest)])
-        metadata = batch.build()
-        assert (metadata.hk.refusal == "") is is_hk
-        batch.forward(metadata)
-        batch.check()
 
 
 def test_kinds_of_a_group_decide_together(bench: Bench, hk_cpu: Any) -> None:
@@ -163,28 +103,10 @@ def test_strict_refuses_a_layer_that_the_parent_always_computes_faster(
 # -- once, and never in the way
 
 
-def test_a_kind_is_measured_once(
-    bench: Bench, hk_cpu: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One answer serves this process, and the next start."""
-    for _ in range(2):
-        Batch(layer_of(hk_cpu), MIXED).run()
-    start_again(monkeypatch)
+def test_other_arguments_are_another_kind(bench: Bench, hk_cpu: Any) -> None:
     layer_of(hk_cpu)
-    assert len(bench.rows) == 1
-    layer_of(hk_cpu, torch.bfloat16)
     layer_of(hk_cpu, logits_soft_cap=2.0)
-    assert len(bench.rows) == 3
-
-
-@pytest.mark.parametrize("variables", [{"HK_EVIDENCE": "ignore"}, {"HK_DEVICE": "cpu"}])
-def test_users_decide_otherwise(
-    bench: Bench, hk_cpu: Any, environment: Callable[..., None], variables: dict[str, str]
-) -> None:
-    bench.let_the_engine_win()
-    environment(**variables)
-    assert layer_of(hk_cpu).impl._hk_refusal == ""
-    assert bench.rows == []
+    assert len(bench.rows) == 2
 
 
 def test_a_layer_that_hk_cannot_serve_is_not_measured(
@@ -207,9 +129,7 @@ def test_a_parent_that_fails(
         patch.setattr(CPUAttentionBackendImpl, "forward", fail)
         layer = layer_of(hk_cpu)
     assert list(layer.config.compilation_config.static_forward_context) == [LAYER_NAME]
-    batch = Batch(layer, MIXED)
-    batch.run()
-    batch.check()
+    Batch(layer, MIXED).run_and_check()
     fell_back(counters, f"{KIND}: not measured: RuntimeError: no such kernel", PREFILL)
 
 
@@ -217,7 +137,7 @@ def test_each_set_of_kinds_has_its_own_graphs(bench: Bench, hk_cpu: Any) -> None
     """vLLM may fuse what is left to the parent."""
 
     def key(window_wins: bool) -> str:
-        config = config_of()
+        config = short_steps()
         bench.ours = lambda tokens: 1.0
         Layer(hk_cpu, config=config)
         if not window_wins:

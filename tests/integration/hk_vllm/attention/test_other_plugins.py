@@ -158,9 +158,7 @@ def test_one_that_adds(registered: Both, caplog: Any, counters: RouteCounters) -
     assert is_wrapped(found)
     assert issubclass(found, Adding)
     assert found.supports_sink()
-    batch = Batch(Layer(found), [EXTEND, FRESH])
-    batch.run()
-    batch.check()
+    Batch(Layer(found), [EXTEND, FRESH]).run_and_check()
     assert counters.served.calls == 1
     said = f"CPU_ATTN: HK wraps {__name__}.Adding, which another plugin registered"
     assert said in caplog.text
@@ -205,9 +203,7 @@ def test_one_around_hk(environment: Callable[..., None], counters: RouteCounters
     finally:
         del globals()["AroundHK"]
     assert found is AroundHK
-    batch = Batch(Layer(found), [EXTEND, FRESH])
-    batch.run()
-    batch.check()
+    Batch(Layer(found), [EXTEND, FRESH]).run_and_check()
     assert counters.served.calls == 1
     assert ObservingImpl.calls == [0]
 

@@ -1,4 +1,4 @@
-"""Batches that are the parent's: it computes them, and each is counted by its reason.
+"""Batches and calls that are the parent's: it computes them, and each is counted by its reason.
 
 Counted are layer calls and prefill tokens. Where the parent can compute the batch its result is
 checked against the reference; where it could not either, that it was called with the whole batch.
@@ -6,6 +6,7 @@ checked against the reference; where it could not either, that it was called wit
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -89,26 +90,20 @@ def test_drafters_that_add_slots(
 def test_adaptive_verification(hk_cpu: Any, counters: RouteCounters) -> None:
     """The device trims drafts: where its rows begin is not what the host believes."""
     config = with_drafts(vllm_config(), drafts=3, enable_adaptive_verification=True)
-    batch = Batch(Layer(hk_cpu, config=config), MIXED)
-    batch.run()
-    batch.check()
+    Batch(Layer(hk_cpu, config=config), MIXED).run_and_check()
     fell_back(counters, "adaptive verification", PREFILL)
 
 
 def test_speculative_verification(hk_cpu: Any, counters: RouteCounters) -> None:
     layer = Layer(hk_cpu, config=with_drafts(vllm_config(), DRAFTS))
-    batch = Batch(layer, [VERIFY, Row(3, 61, verifies=True)])
-    batch.run()
-    batch.check()
+    Batch(layer, [VERIFY, Row(3, 61, verifies=True)]).run_and_check()
     fell_back(counters, SPECULATIVE, 7)
 
 
 def test_prefills_beside_verification(hk_cpu: Any, counters: RouteCounters) -> None:
     """Prompts as short as drafts, and the last tokens of one: each row is what it is."""
     layer = Layer(hk_cpu, config=with_drafts(vllm_config(), DRAFTS))
-    batch = Batch(layer, [Row(3), VERIFY, SHORT_EXTEND])
-    batch.run()
-    batch.check()
+    Batch(layer, [Row(3), VERIFY, SHORT_EXTEND]).run_and_check()
     assert counters.served == Tally(1, 6)
     assert dict(counters.fallbacks) == {SPECULATIVE: Tally(1, VERIFY.query)}
 
@@ -146,7 +141,65 @@ def test_parallel_configurations(
 ) -> None:
     config = vllm_config(**parallel)
     layer.builder._hk_refusal = builder_module.refuse_parallel(config.parallel_config)
-    batch = Batch(layer, MIXED)
-    batch.run()
-    batch.check()
+    Batch(layer, MIXED).run_and_check()
     fell_back(counters, why, PREFILL)
+
+
+def test_no_metadata_is_a_dummy_run(
+    layer: Layer, counters: RouteCounters, parent_calls: list[Any]
+) -> None:
+    batch = Batch(layer, MIXED)
+    batch.forward(None)
+    assert counters.dummy == Tally(1, len(batch.query))
+    assert not counters.fallbacks
+    assert parent_calls == [None]
+
+
+def test_metadata_that_lost_its_plan(layer: Layer, counters: RouteCounters) -> None:
+    """vLLM's fast prefill copies the fields that the parent's dataclass declares."""
+    batch = Batch(layer, MIXED)
+    metadata = batch.build()
+    del metadata.hk
+    batch.forward(metadata)
+    batch.check()
+    fell_back(counters, "metadata rebuilt by the engine", len(batch.query))
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        (lambda b: {"key": None, "value": None}, "no keys handed over"),
+        (lambda b: {"query": b.query.to(torch.float8_e4m3fn)}, "query in torch.float8_e4m3fn"),
+        (
+            lambda b: {"output_scale": torch.ones(1)},
+            "output quantised in the attention kernel",
+        ),
+        (
+            lambda b: {"output_block_scale": torch.ones(1)},
+            "output quantised in the attention kernel",
+        ),
+    ],
+    ids=["no key", "fp8 query", "output scale", "output block scale"],
+)
+def test_calls_only_the_parent_understands(
+    layer: Layer,
+    counters: RouteCounters,
+    parent_calls: list[Any],
+    changes: Callable[[Batch], dict[str, Any]],
+    why: str,
+) -> None:
+    batch = Batch(layer, MIXED)
+    metadata = batch.build()
+    batch.forward(metadata, **changes(batch))
+    fell_back(counters, why, PREFILL)
+    assert parent_calls == [metadata]
+    assert batch.output.isnan().all()
+
+
+def test_values_of_another_size(
+    layer: Layer, counters: RouteCounters, parent_calls: list[Any]
+) -> None:
+    layer.module.head_size_v = 128
+    Batch(layer, MIXED).run()
+    fell_back(counters, "values of 128 channels, keys of 64", PREFILL)
+    assert len(parent_calls) == 1

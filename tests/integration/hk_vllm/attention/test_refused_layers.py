@@ -95,9 +95,7 @@ def test_a_refused_layer_runs_on_the_parent(
     hk_cpu: Any, counters: RouteCounters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vllm.envs.VLLM_BATCH_INVARIANT", True)
-    batch = Batch(Layer(hk_cpu), MIXED)
-    batch.run()
-    batch.check()
+    Batch(Layer(hk_cpu), MIXED).run_and_check()
     fell_back(counters, "VLLM_BATCH_INVARIANT: not proven for HK", PREFILL)
 
 
@@ -111,9 +109,7 @@ def test_a_device_that_is_not_there(
     """Said as a warning: the user asked for it by name."""
     monkeypatch.setattr(logging.getLogger("vllm"), "propagate", True)
     environment(HK_DEVICE="hip")
-    batch = Batch(Layer(hk_cpu), MIXED)
-    batch.run()
-    batch.check()
+    Batch(Layer(hk_cpu), MIXED).run_and_check()
     (why,) = counters.fallbacks
     assert "HK_DEVICE=hip" in why
     ours = [r for r in caplog.records if r.name == "vllm.hk_vllm.attention"]

@@ -177,9 +177,7 @@ def test_masks_reach_the_operator(
     mask: dict[str, Any],
 ) -> None:
     """vLLM's arguments mean to HK what they mean to vLLM."""
-    batch = Batch(Layer(hk_cpu, dtype, arguments=arguments), [EXTEND, FRESH, Row(20)])
-    batch.run()
-    batch.check(**mask)
+    Batch(Layer(hk_cpu, dtype, arguments=arguments), [EXTEND, FRESH, Row(20)]).run_and_check(**mask)
     assert counters.served.tokens == 31
 
 
@@ -198,17 +196,13 @@ def test_another_cache_is_read_where_it_lies(hk_cpu: Any, counters: RouteCounter
     layer = Layer(hk_cpu)
     Batch(layer, [EXTEND]).run()
     layer.kv_cache = torch.empty_like(layer.kv_cache)
-    batch = Batch(layer, [EXTEND], seed=1)
-    batch.run()
-    batch.check()
+    Batch(layer, [EXTEND], seed=1).run_and_check()
     assert counters.served.calls == 2
 
 
 def test_prefix_of_a_larger_query(layer: Layer, counters: RouteCounters) -> None:
     """Rows in the order that Model Runner V2 can send: [decode, fresh, extend]."""
-    batch = Batch(layer, [Row(1, 84), Row(3), Row(100, 84)])
-    batch.run()
-    batch.check()
+    Batch(layer, [Row(1, 84), Row(3), Row(100, 84)]).run_and_check()
     assert counters.served.tokens == 103
 
 

@@ -304,9 +304,7 @@ def test_in_vllms_fast_prefill(hk_cpu: Any, counters: RouteCounters) -> None:
     fast = create_fast_prefill_custom_backend("Fast", hk_cpu)
     spec = layer.module.get_kv_cache_spec(layer.config)
     layer.builder = fast.get_builder_cls()(spec, [LAYER_NAME], layer.config, torch.device("cpu"))
-    batch = Batch(layer, ROWS)
-    batch.run()
-    batch.check()
+    Batch(layer, ROWS).run_and_check()
     assert list(counters.fallbacks) == ["metadata rebuilt by the engine"]
 
 
@@ -325,6 +323,6 @@ def test_a_microbatch_sees_only_its_rows(hk_cpu: Any, counters: RouteCounters) -
 
 def test_blocks_of_several_kernel_blocks(hk_cpu: Any) -> None:
     """Positions past a block's end go to the next entry of the block table."""
-    batch = Batch(Layer(hk_cpu), [Row(BLOCK_SIZE + 1, BLOCK_SIZE - 1), Row(3, 2 * BLOCK_SIZE)])
-    batch.run()
-    batch.check()
+    Batch(
+        Layer(hk_cpu), [Row(BLOCK_SIZE + 1, BLOCK_SIZE - 1), Row(3, 2 * BLOCK_SIZE)]
+    ).run_and_check()

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 from typing import Any
 
 from tests.integration.hk_vllm.rocm import rocm_platform
@@ -24,9 +23,9 @@ KERNELS = ("fp8_linear", "linear_kernel", "kernel", "ocp_mx_linear")
 def main(aiter: bool) -> None:
     rocm_platform.pretend("gfx950", aiter)
     answers: dict[str, Any] = {}
-    from tests.integration.hk_vllm.linear_layers import one_rank
+    from tests.integration.hk_vllm.linear_layers import alone
 
-    with tempfile.TemporaryDirectory() as folder, one_rank(folder):
+    with alone():
         for phase, hk_backend in (("untouched", None), ("off", "0"), ("on", "1")):
             if hk_backend is not None:
                 load_plugins(hk_backend)

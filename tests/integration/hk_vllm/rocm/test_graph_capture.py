@@ -43,8 +43,7 @@ def test_a_batch_after_a_capture_is_routed(parent: Parent, counters: RouteCounte
     """The builder that captured serves the next batch as any other."""
     batch = Batch(rocm_layer(parent, wrapped=True), (DECODE, Row(6, 41)))
     batch.layer.builder.build_for_cudagraph_capture(batch.common_metadata())
-    batch.run()
-    batch.check()
+    batch.run_and_check()
     assert counters.served.tokens == 6
 
 

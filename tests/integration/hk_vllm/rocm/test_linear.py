@@ -12,7 +12,7 @@ from hk_vllm.linear.kernels import KERNELS
 
 from tests.integration.hk_vllm.rocm.pretending import answers_of
 from tests.integration.shared.linear.devices import GFX950, unserved
-from tests.integration.shared.linear.rotated_refused import only_hk
+from tests.integration.shared.linear.rotated import only_hk
 from tests.integration.shared.linear_checkpoints import CHECKPOINTS
 
 AITER = pytest.mark.parametrize("aiter", [False, True], ids=["torch", "aiter"])

@@ -81,9 +81,7 @@ def speculating(parent: Parent, *, wrapped: bool) -> Layer:
 @pytest.mark.parametrize(("parent", "rows"), over(ORDERS), indirect=["parent"])
 def test_every_order(parent: Parent, rows: Rows, counters: RouteCounters) -> None:
     """Every row is exact in any order, HK's and the parent's, and HK has all that is a prompt's."""
-    batch = Batch(speculating(parent, wrapped=True), rows)
-    batch.run()
-    batch.check()
+    Batch(speculating(parent, wrapped=True), rows).run_and_check()
     verified = sum(row.query for row in rows if row.verifies)
     assert counters.served.tokens == prefill_tokens(rows) - verified
     assert {why: tally.tokens for why, tally in counters.fallbacks.items()} == (
@@ -132,8 +130,7 @@ def test_the_parent_alone(parent: Parent, rows: Rows) -> None:
 def test_half_precision(parent: Parent, rows: Rows, counters: RouteCounters) -> None:
     """x, the channels that a ROCm cache keeps together, is 16 bytes: 8 values, not 4."""
     batch = Batch(rocm_layer(parent, wrapped=True, dtype=torch.bfloat16), rows)
-    batch.run()
-    batch.check()
+    batch.run_and_check()
     assert_a_fault_shows(batch)
     assert counters.routed_share() == 1.0
 
@@ -151,8 +148,7 @@ def test_fp8_cache(
     environment(HK_DEVICE=device)
     batch = Batch(rocm_layer(parent, wrapped=True, dtype=torch.bfloat16, cache_dtype="fp8"), rows)
     round_to_fp8(batch, parent)
-    batch.run()
-    batch.check()
+    batch.run_and_check()
     assert_a_fault_shows(batch)
     assert counters.routed_share() == 1.0
 
@@ -162,8 +158,7 @@ def test_fp8_cache_of_the_parent_alone(parent: Parent) -> None:
         rocm_layer(parent, wrapped=False, dtype=torch.bfloat16, cache_dtype="fp8"), SORTED
     )
     round_to_fp8(batch, parent)
-    batch.run()
-    batch.check()
+    batch.run_and_check()
     assert_a_fault_shows(batch)
 
 

@@ -4,10 +4,13 @@ which the fixture `attention` gives them."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import torch
 
+from hk_backend.routing.routes import RouteCounters
+from tests.integration.shared.attention.expected import RowTensors
 from tests.integration.shared.attention.rows import Row
 
 
@@ -17,8 +20,20 @@ class AttentionEngine(Protocol):
     MIXED: list[Row]
     """A batch of every kind of request, in the order in which HK serves it."""
 
+    def routed(self) -> AbstractContextManager[RouteCounters]:
+        """The attention route in this process, and its counters from zero."""
+        ...
+
     def layer(self, dtype: torch.dtype = torch.float32) -> Any:
         """An attention layer of the engine in HK's wrapper, and its cache."""
+        ...
+
+    def measured(self, dtype: torch.dtype = torch.float32) -> Any:
+        """Such a layer, which is measured with prompts of 32 and 128 tokens."""
+        ...
+
+    def prompt(self, layer: Any, tokens: int) -> RowTensors:
+        """What both sides compute then."""
         ...
 
     def run(self, layer: Any, rows: Sequence[Row]) -> None:

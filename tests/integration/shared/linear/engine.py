@@ -1,9 +1,9 @@
-"""What the shared tests of the linear route ask of an engine: the module `linear_engine` of its
+"""What the shared tests of the linear route ask of an engine: the module `linear_layers` of its
 folder, which the fixture `engine` gives them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -12,11 +12,19 @@ import torch
 from hk_backend.engine.linear.heads import Head
 from hk_backend.terms.verdict import Verdict
 from tests.integration.shared.linear.named_tensors import ATTENTION
-from tests.integration.shared.linear_checkpoints import Shards
+from tests.integration.shared.linear_checkpoints import Checkpoint, Shards
 
 
 class LinearEngine(Protocol):
     """Layers are merged column-parallel ones of the engine, with its real quantisation methods."""
+
+    CHECKPOINTS: Mapping[str, Checkpoint]
+    """What the engine has a configuration for."""
+
+    def alone(self) -> AbstractContextManager[None]:
+        """What the engine needs to make layers, in a process that is its only rank, and HK's own
+        best device: what `auto` leaves to torch on some machines is not the question here."""
+        ...
 
     def installed(self) -> AbstractContextManager[None]:
         """The linear route in this process, and the engine as it was afterwards."""
@@ -85,6 +93,22 @@ class LinearEngine(Protocol):
         """On a rank, a model whose `lm_head` has `table` `[vocabulary, K]`, loaded while `asked`
         is asked of it; `embed_tokens` has the same one, if they are `tied`. `why_table_stays`: what
         the engine says of its table, if that may not be released because of `why`."""
+        ...
+
+    def reload(self, module: torch.nn.Module, tensors: Shards) -> None:
+        """Load other `tensors` into `module`, by its parameters, as the engine updates weights."""
+        ...
+
+    def account(self, model: torch.nn.Module) -> None:
+        """What the route does with a model that is loaded."""
+        ...
+
+    def experts(self) -> Any:
+        """A mixture's, not made."""
+        ...
+
+    def savers(self) -> list[Any]:
+        """Loaders that save the state of a model."""
         ...
 
     def update(self, model: Any, table: torch.Tensor) -> None:

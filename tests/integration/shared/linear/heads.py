@@ -1,33 +1,18 @@
-"""LM heads of either engine in the format that is asked for: what they compute, of their own tables
-and of embeddings', new weights, shards of the vocabulary, and requests that are refused."""
+"""Tables of LM heads, and what a head in a format computes of them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
 
-from hk_backend.devices import device_for
-from hk_backend.engine.linear.heads import KEPT_HEAD, Head
-from hk_backend.engine.linear.options import FORMATS_OF
-from hk_backend.engine.linear.shards import CheckpointError
-from hk_backend.engine.linear.shared_table import DRAFTS, LORA, OWN_TABLE
 from hk_backend.ops import quantize_fp8
-from hk_backend.ops.head_format import (
-    EMBEDDING_KEY,
-    HEAD_KEY,
-    HEADS,
-    IN_HEAD,
-    KEPT,
-    head_rounding,
-)
+from hk_backend.ops.head_format import KEPT, head_rounding
 from hk_backend.quantize.method import Method
 from hk_backend.quantize.recipe import RECIPES
 from hk_backend.reference import dequantize
 from hk_backend.reference.rotation import rotated
 from hk_backend.terms.weight_format import FORMATS
-from tests.integration.shared.linear.devices import CPU, GFX950, on_devices, on_gfx950
 from tests.integration.shared.linear.engine import LinearEngine
 from tests.integration.shared.linear.layers import values
 from tests.ops.linear_cases import Layer
@@ -35,12 +20,6 @@ from tests.ops.linear_oracle import check_result
 
 VOCABULARY, K = 300, 96
 """Both engines pad the vocabulary to a multiple of 64."""
-QUANTISED = tuple(format for format in HEADS if format not in (KEPT, "fp8_e4m3fnuz"))
-SERVED = [
-    *((CPU, format) for format in QUANTISED),
-    *((GFX950, format) for format in QUANTISED if FORMATS[format].is_fp8),
-]
-in_formats = pytest.mark.parametrize(("device", "format"), SERVED, indirect=["device"])
 
 
 def table(seed: int = 0) -> torch.Tensor:
@@ -56,6 +35,8 @@ def x_of() -> torch.Tensor:
 
 def layer_of(weight: torch.Tensor, format: str, steps: int = 0) -> Layer:
     """What a head of `weight` in `format` is to compute; `steps`: of its first scale, off."""
+    if format == KEPT:
+        return Layer(x_of(), weight, "bf16", None)
     of, (activations, rotation) = FORMATS[format], head_rounding(format, weight.shape[1])
     if of.is_fp8:
         scales = weight.abs().amax(1, keepdim=True).float() / of.quantised_max
@@ -77,39 +58,7 @@ def assert_computes(
     check_result(layer_of(weight, format, steps), logits)
 
 
-@in_formats
-@pytest.mark.parametrize("tied", [False, True])
-def test_a_head_in_a_format(engine: LinearEngine, device: str, format: str, tied: bool) -> None:
-    """Its table is as it was."""
-    model = engine.headed(Head(format), table(), tied=tied)
-    packed = model.lm_head.hk_packed
-    assert (packed.format, packed.layout) == (format, device_for("cpu").weight_layout)
-    assert_computes(engine, model, table(), format)
-    assert torch.equal(model.lm_head.weight[:VOCABULARY], table())
-    if tied:
-        ids, embedding = torch.tensor([VOCABULARY - 1, 0]), model.embed_tokens
-        assert torch.equal(embedding.quant_method.embedding(embedding, ids), table()[ids])
-
-
-@in_formats
-def test_a_scale_that_is_off(engine: LinearEngine, device: str, format: str) -> None:
-    """By one step: the bound above sees it."""
-    model = engine.headed(Head(format), table())
-    with pytest.raises(AssertionError):
-        assert_computes(engine, model, table(), format, steps=1)
-
-
-@on_devices
-def test_a_head_of_which_nothing_is_asked(engine: LinearEngine, device: str) -> None:
-    model = engine.headed(KEPT_HEAD, table())
-    assert model.lm_head.hk_packed.format == "bf16"
-
-
 # -- an embedding that looks its rows up in the head
-
-on_cpu = pytest.mark.parametrize(
-    ("device", "format"), [cell for cell in SERVED if cell[0] == CPU], indirect=["device"]
-)
 
 
 def assert_looks_up(model: Any, weight: torch.Tensor, format: str) -> None:
@@ -127,161 +76,7 @@ def assert_looks_up(model: Any, weight: torch.Tensor, format: str) -> None:
     assert embedding.weight.dtype == torch.bfloat16
 
 
-@on_cpu
-def test_an_embedding_in_the_head(engine: LinearEngine, device: str, format: str) -> None:
-    model = engine.headed(Head(format, IN_HEAD), table(), tied=True)
-    assert model.why_table_stays == ""
-    assert_looks_up(model, table(), format)
-    assert_computes(engine, model, table(), format)
-    for layer in (model.embed_tokens, model.lm_head):  # again: there is nothing to do
-        layer.quant_method.process_weights_after_loading(layer)
-    assert_looks_up(model, table(), format)
-
-
-@on_cpu
-def test_new_weights_of_an_embedding_in_the_head(
-    engine: LinearEngine, device: str, format: str
-) -> None:
-    model = engine.headed(Head(format, IN_HEAD), table(), tied=True)
-    address = model.lm_head.hk_data.data_ptr()
-    for seed in (5, 6):
-        engine.update(model, table(seed))
-        assert model.lm_head.hk_data.data_ptr() == address == model.embed_tokens.hk_data.data_ptr()
-        assert_looks_up(model, table(seed), format)
-        assert_computes(engine, model, table(seed), format)
-
-
-@on_cpu
-def test_a_compiled_embedding(engine: LinearEngine, device: str, format: str) -> None:
-    model = engine.headed(Head(format, IN_HEAD), table(), tied=True)
-    embedding, ids = model.embed_tokens, torch.tensor([3, 200])
-    look_up = embedding.quant_method.embedding
-    compiled: Any = torch.compile(look_up, backend="eager", fullgraph=True)
-    assert torch.equal(compiled(embedding, ids), look_up(embedding, ids))
-
-
-@pytest.mark.parametrize("number", [0, 1])
-def test_an_embedding_on_two_ranks(engine: LinearEngine, number: int) -> None:
-    """Rows of other ranks are looked up as row 0, and become zero."""
-    head = Head("mxfp6_e2m3", IN_HEAD)
-    model = engine.headed(head, table(), tied=True, number=number, ranks=2)
-    own = table().split(160)[number]
-    assert_looks_up(model, own, "mxfp6_e2m3")
-    assert_computes(engine, model, own, "mxfp6_e2m3")
-
-
-@pytest.mark.parametrize(("tied", "why"), [(True, DRAFTS), (True, LORA), (False, "")])
-def test_a_table_that_stays(engine: LinearEngine, tied: bool, why: str) -> None:
-    """Somebody else may read it; or it is not the embedding's."""
-    model = engine.headed(Head("mxfp8", IN_HEAD), table(), tied=tied, why=why)
-    assert model.why_table_stays == (why or OWN_TABLE)
-    assert torch.equal(model.lm_head.weight[:VOCABULARY], table())
-    assert_computes(engine, model, table(), "mxfp8")
-
-
-@on_gfx950
-def test_an_embedding_that_a_device_cannot_look_up(engine: LinearEngine, device: str) -> None:
-    config = {"quant_method": "fp8", HEAD_KEY: "fp8_e4m3fn", EMBEDDING_KEY: IN_HEAD}
-    with pytest.raises(ValueError) as error:
-        engine.asked_of(config)
-    assert str(error.value) == (
-        f"quantization_config: {EMBEDDING_KEY} 'head' is not valid: gfx950 has no kernel that "
-        "looks up rows of a packed weight: expected 16"
-    )
-
-
-def test_an_embedding_of_a_head_that_is_kept(engine: LinearEngine) -> None:
-    for asker, config in (
-        (f"quantization_config: {EMBEDDING_KEY}", {"quant_method": "fp8", EMBEDDING_KEY: IN_HEAD}),
-        ("hk_fp8: embedding", {"quant_method": "hk_fp8", "embedding": IN_HEAD}),
-    ):
-        with pytest.raises(ValueError) as error:
-            engine.asked_of(config)
-        why = "the head is not quantised: expected 16, or a format of the head"
-        assert str(error.value) == f"{asker} 'head' is not valid: {why}"
-
-
 # -- new weights, ranks, numbers
 
 
-@in_formats
-@pytest.mark.parametrize("tied", [False, True])
-def test_new_weights_of_a_head(engine: LinearEngine, device: str, format: str, tied: bool) -> None:
-    """Into the memory that graphs hold; nothing is asked for any more, and need not be."""
-    model = engine.headed(Head(format), table(), tied=tied)
-    held = {name: each.data_ptr() for name, each in model.lm_head.hk_packed.tensors().items()}
-    engine.update(model, table(seed=5))
-    packed = model.lm_head.hk_packed
-    assert {name: each.data_ptr() for name, each in packed.tensors().items()} == held
-    assert packed.format == format
-    assert_computes(engine, model, table(seed=5), format)
-
-
-@on_devices
-@pytest.mark.parametrize("number", [0, 1])
-def test_a_head_on_two_ranks(engine: LinearEngine, device: str, number: int) -> None:
-    """Each has half of the padded vocabulary."""
-    format = "fp8_e4m3fn"
-    model = engine.headed(Head(format), table(), number=number, ranks=2)
-    assert_computes(engine, model, table().split(160)[number], format)
-
-
-def test_a_number_that_is_not_finite(engine: LinearEngine) -> None:
-    broken = table()
-    broken[3, 5] = torch.nan
-    with pytest.raises(CheckpointError, match=r"lm_head\.weight: nan at \[3, 5\] is not valid"):
-        engine.headed(Head("mxfp8"), broken)
-
-
 # -- what a configuration asks for
-
-
-@pytest.mark.parametrize("name", RECIPES)
-@pytest.mark.parametrize("head", HEADS)
-def test_a_checkpoint_that_asks(engine: LinearEngine, name: str, head: str) -> None:
-    """In the conventions that quantize writes; the engine's own reading is what it was."""
-    recipe = RECIPES[name]
-    config = recipe.quantization_config(recipe.activations[0], []) | {HEAD_KEY: head}
-    assert engine.asked_of(config).format == head
-    engine.config_of(config)
-
-
-@pytest.mark.parametrize("method", FORMATS_OF)
-@pytest.mark.parametrize("head", ["mxfp8", 16])
-def test_a_method_that_asks(engine: LinearEngine, method: str, head: str | int) -> None:
-    """`ignore` is about the layers that are like each other: quantize names the head in it."""
-    config = {"quant_method": method, "head": head, "ignore": ["lm_head"]}
-    assert engine.asked_of(config).format == str(head)
-    assert engine.config_of(config).options.head == str(head)
-
-
-@pytest.mark.parametrize("value", ["fp8", "bf16", 8, True])
-def test_a_format_that_does_not_exist(engine: LinearEngine, value: Any) -> None:
-    expected = f"expected one of {', '.join(HEADS)}"
-    for asker, config in (
-        (f"quantization_config: {HEAD_KEY}", {"quant_method": "fp8", HEAD_KEY: value}),
-        ("hk_fp8: head", {"quant_method": "hk_fp8", "head": value}),
-    ):
-        with pytest.raises(ValueError) as error:
-            engine.asked_of(config)
-        assert str(error.value) == f"{asker} {value!r} is not valid: {expected}"
-
-
-@on_gfx950
-def test_a_format_that_a_device_has_no_kernels_for(engine: LinearEngine, device: str) -> None:
-    """The model is not loaded; a head that is made nevertheless stays as it is."""
-    why = "hk_head 'mxfp8' is not valid: gfx950 has no kernels for mxfp8 weights, only bf16, fp16, "
-    with pytest.raises(ValueError) as error:
-        engine.asked_of({"quant_method": "fp8", HEAD_KEY: "mxfp8"})
-    assert why in str(error.value)
-    assert str(error.value).endswith("expected one of 16, fp8_e4m3fn")
-    with pytest.raises(ValueError, match=why):
-        engine.headed(Head("mxfp8"), table())
-
-
-def test_a_shape_that_a_format_does_not_have(engine: LinearEngine) -> None:
-    with pytest.raises(ValueError, match=r"'mxfp4' is not valid: 88 input features are not a pos"):
-        engine.headed(Head("mxfp4"), table()[:, :88].contiguous())
-
-
-__all__ = [name for name in globals() if name.startswith("test_")]

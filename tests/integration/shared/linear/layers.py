@@ -1,25 +1,20 @@
-"""Unquantised layers of either engine: packed and released, or left with a reason."""
+"""Unquantised layers of either engine."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 
 from hk_backend import reference
-from hk_backend.devices.hip.emulated import emulated_device
-from hk_backend.engine.linear.heads import Head
 from hk_backend.engine.linear.route import is_attached
-from hk_backend.ops import quantize_fp8
-from hk_backend.routing.routes import routes
 from hk_backend.routing.shadow_check import largest_error, tolerance
-from tests.integration.shared.linear.devices import GFX950, in_dtypes, on_devices, on_gfx950
 from tests.integration.shared.linear.engine import LinearEngine
 
 K, WIDTHS = 72, [40, 24]
 FORMATS = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
+KIND = f"linear bf16 {sum(WIDTHS)}x{K} from bfloat16"
+"""Of the unquantised layer, in measurements."""
 
 
 def values(shape: tuple[int, ...], dtype: torch.dtype = torch.bfloat16, seed: int = 0) -> Any:
@@ -48,36 +43,6 @@ def assert_computes(layer: Any, weight: torch.Tensor, bias: torch.Tensor | None 
 # -- served
 
 
-@in_dtypes
-def test_a_layer_is_packed_and_its_weight_released(
-    engine: LinearEngine, device: str, dtype: torch.dtype
-) -> None:
-    layer = loaded(engine, dtype)
-    assert is_attached(layer)
-    assert layer.weight.shape == (0,)
-    assert layer.weight.dtype == dtype
-    assert_computes(layer, torch.cat(weights(dtype=dtype)))
-    assert_computes(layer, torch.cat(weights(dtype=dtype)), values((64,), dtype))
-
-
-@on_devices
-def test_processed_twice(engine: LinearEngine, device: str) -> None:
-    """Without new weights there is nothing to do."""
-    layer = loaded(engine)
-    layer.quant_method.process_weights_after_loading(layer)
-    assert layer.hk_left == ""
-    assert_computes(layer, torch.cat(weights()))
-
-
-@on_devices
-def test_calls_are_counted(engine: LinearEngine, device: str) -> None:
-    layer = loaded(engine)
-    layer(values((3, K)))
-    layer(values((2, 4, K)))
-    served = routes.counters("linear").served
-    assert (served.calls, served.tokens) == (2, 11)
-
-
 # -- left to the engine
 
 
@@ -85,72 +50,3 @@ def left(engine: LinearEngine, layer: Any) -> str:
     """Why the engine computes `layer`; it does."""
     assert not is_attached(layer)
     return engine.why_left(layer)
-
-
-def test_a_weight_with_more_axes(engine: LinearEngine) -> None:
-    layer = unloaded(engine)
-    layer.weight = torch.nn.Parameter(values((64, 1, 4)), requires_grad=False)
-    layer.quant_method.process_weights_after_loading(layer)
-    assert left(engine, layer) == "a weight with 3 axes"
-
-
-def test_a_shape_outside_the_envelope(engine: LinearEngine) -> None:
-    layer = unloaded(engine, k=12)
-    engine.load(layer, {"weight": [values((width, 12)) for width in WIDTHS]})
-    assert left(engine, layer) == "12 input features are not a positive multiple of 8"
-    assert_computes(layer, torch.cat([values((width, 12)) for width in WIDTHS]))
-
-
-@on_gfx950
-def test_a_dtype_that_a_device_has_no_kernels_for(engine: LinearEngine, device: str) -> None:
-    layer = loaded(engine, torch.float32)
-    why = "gfx950 has no kernels for fp32 weights, only bf16, fp16, fp8_e4m3fn"
-    assert left(engine, layer) == why
-    assert_computes(layer, torch.cat(weights(dtype=torch.float32)))
-
-
-def test_a_device_that_has_no_kernels(
-    engine: LinearEngine, environment: Callable[..., None]
-) -> None:
-    environment(HK_DEVICE="emulated:gfx942")
-    layer = loaded(engine)
-    assert left(engine, layer).startswith("HK_DEVICE=emulated:gfx942: no kernels for 'gfx942'")
-    assert_computes(layer, torch.cat(weights()))
-
-
-def test_a_route_that_is_off(engine: LinearEngine) -> None:
-    routes.disable("linear", "because")
-    assert left(engine, loaded(engine)) == "because"
-
-
-def test_a_method_of_somebody_else(engine: LinearEngine) -> None:
-    layer = unloaded(engine)
-
-    class Theirs(type(layer.quant_method)):  # type: ignore[misc]
-        def apply(self, layer: Any, x: Any, bias: Any = None) -> Any:
-            return torch.nn.functional.linear(x, layer.weight, bias)
-
-    layer.quant_method = Theirs()
-    engine.load(layer, {"weight": weights()})
-    assert left(engine, layer) == "Theirs does its own multiplication"
-
-
-def test_a_gpu_serves_what_asks_for_hk_by_name(
-    engine: LinearEngine, environment: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whether it is faster or not: without HK nothing would compute such a layer or head."""
-    environment(HK_DEVICE=GFX950, HK_EVIDENCE="measure")
-    monkeypatch.setattr(emulated_device("gfx950"), "name", "hip:gfx950")
-    table = values((64, 96))
-    codes, scales = quantize_fp8(table, "channel")
-    quantised = {"weight": list(codes.split(32)), "weight_scale": list(scales.split(32))}
-    for config, tensors in (
-        (engine.online("hk_fp8"), {"weight": list(table.split(32))}),
-        (engine.config_of({"quant_method": "hk_fp8"}), quantised),
-    ):
-        layer = engine.load(engine.merged(config, torch.bfloat16, 96, [32, 32]), tensors)
-        assert layer.hk_packed.format == "fp8_e4m3fn"
-    assert engine.headed(Head("fp8_e4m3fn"), table).lm_head.hk_packed.format == "fp8_e4m3fn"
-
-
-__all__ = [name for name in globals() if name.startswith("test_")]

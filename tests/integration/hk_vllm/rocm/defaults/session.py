@@ -13,12 +13,7 @@ import sys
 from typing import Any
 
 from tests.integration.hk_vllm.rocm import rocm_platform
-from tests.integration.hk_vllm.rocm.defaults.settings import (
-    AITER_OFF,
-    DEFAULTS,
-    VARIABLE,
-    Setting,
-)
+from tests.integration.hk_vllm.rocm.defaults.settings import AITER_OFF, DEFAULTS, VARIABLE, Setting
 from tests.integration.hk_vllm.rocm.selector_session import load_plugins
 from tests.integration.shared.defaults.models import LAYERS, Attention
 from tests.integration.shared.defaults.traffic import AUTO, E5M2, FP8

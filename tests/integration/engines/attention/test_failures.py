@@ -40,6 +40,3 @@ def test_an_error_in_hk(
     assert routes.verdict("attention").why == why
     (error,) = [record for record in caplog.records if record.levelname == "ERROR"]
     assert why in error.getMessage()
-
-
-__all__ = [name for name in globals() if name.startswith("test_")]

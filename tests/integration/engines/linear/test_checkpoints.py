@@ -22,20 +22,11 @@ from tests.integration.shared.linear.devices import (
 )
 from tests.integration.shared.linear.engine import LinearEngine
 from tests.integration.shared.linear.named_tensors import bfloat16
-from tests.integration.shared.linear_checkpoints import CHECKPOINTS, WIDTHS, Checkpoint, K
+from tests.integration.shared.linear_checkpoints import CHECKPOINTS, WIDTHS, Checkpoint, K, x_of
 from tests.ops.linear_cases import Layer
 from tests.ops.linear_oracle import check_result
 
-
-def x_of(k: int = K) -> torch.Tensor:
-    return torch.randn(9, k, generator=torch.Generator().manual_seed(1)).bfloat16()
-
-
-def assert_shards(out: torch.Tensor, expected: torch.Tensor, widths: list[int]) -> None:
-    """Shard by shard: the first's values would hide the third's, which are much smaller."""
-    assert out.dtype == torch.bfloat16
-    for part, truth in zip(out.split(widths, -1), expected.split(widths, -1), strict=True):
-        assert largest_error(part, truth) <= tolerance(torch.bfloat16)
+pytestmark = pytest.mark.usefixtures("linear_route")
 
 
 @on_devices
@@ -139,6 +130,3 @@ def test_one_scale_for_all_shards_would_be_seen() -> None:
     theirs = checkpoint.expected(x_of(), {"weight": requantised, "weight_scale": [largest] * 3})
     expected = checkpoint.expected(x_of(), shards)
     assert largest_error(theirs[:, -128:], expected[:, -128:]) > tolerance(torch.bfloat16)
-
-
-__all__ = [name for name in globals() if name.startswith("test_")]

@@ -1,5 +1,5 @@
-"""Tensors that a checkpoint lacks, numbers that are none in one that is quantised while loading,
-and no checkpoint at all: through the loaders of either engine."""
+"""Tensors that a checkpoint lacks, broken numbers, and no checkpoint at all: through the engine's
+own loader."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from hk_backend.engine.linear.options import FORMATS_OF
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.routing.shadow_check import largest_error, tolerance
 from hk_backend.terms.weight_format import FORMATS
-from tests.integration.shared.linear.devices import DEVICES, on_devices, unserved
+from tests.integration.adapter import LINEAR
+from tests.integration.shared.linear.devices import DEVICES, in_schemes, on_devices, unserved
 from tests.integration.shared.linear.engine import LinearEngine
 from tests.integration.shared.linear.named_tensors import (
     ATTENTION,
@@ -24,6 +25,8 @@ from tests.integration.shared.linear.named_tensors import (
     without,
 )
 from tests.integration.shared.linear_checkpoints import CHECKPOINTS, Checkpoint, K
+
+pytestmark = pytest.mark.usefixtures("linear_route")
 
 online_methods = pytest.mark.parametrize(
     ("device", "method"),
@@ -58,6 +61,26 @@ def test_a_weight_of_a_shard(engine: LinearEngine, any_checkpoint: Checkpoint) -
     tensors = without(named(any_checkpoint.tensors()), gone)
     found = refusal(engine, engine.config_of(any_checkpoint.config), tensors)
     assert found == f"{gone}: not in the checkpoint"
+
+
+@in_schemes(LINEAR.CHECKPOINTS)
+def test_a_scale_of_a_shard(engine: LinearEngine, device: str, name: str) -> None:
+    checkpoint = engine.CHECKPOINTS[name]
+    gone = f"{ATTENTION}.k_proj.{checkpoint.scale}"
+    tensors = without(named(checkpoint.tensors()), gone)
+    found = refusal(engine, engine.config_of(checkpoint.config), tensors)
+    assert found == f"{gone}: not in the checkpoint"
+
+
+def test_a_model_that_renames_its_parts(engine: LinearEngine) -> None:
+    checkpoint = CHECKPOINTS["fp8-dynamic"]
+    parent = "model.language_model.layers.0.self_attn"
+    tensors = named(checkpoint.tensors(), parent)
+    rest = without(tensors, *(f"{parent}.{name}.weight_scale" for name in QKV[1:]))
+    prefix = "language_model.model.layers.0.self_attn"
+    config = engine.config_of(checkpoint.config)
+    found = refusal(engine, config, rest, prefix=f"{prefix}.qkv_proj")
+    assert found == f"{prefix}.k_proj.weight_scale: not in the checkpoint"
 
 
 @on_devices
@@ -107,6 +130,41 @@ def test_a_merged_layer_with_one_scale(engine: LinearEngine, device: str) -> Non
     assert largest_error(engine.forward(layer, x_of()), expected) <= tolerance(torch.bfloat16)
 
 
+# -- broken
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, torch.nan, torch.inf], ids=str)
+@in_schemes(CHECKPOINTS, ["fp8-static", "fp8-block", "compressed-tensors-channel-token"])
+def test_a_scale_that_is_none(engine: LinearEngine, device: str, name: str, bad: float) -> None:
+    checkpoint = CHECKPOINTS[name]
+    tensors = named(checkpoint.tensors())
+    broken = f"{ATTENTION}.k_proj.{checkpoint.scale}"
+    tensors[broken].view(-1)[-1] = bad
+    found = refusal(engine, engine.config_of(checkpoint.config), tensors)
+    assert found.startswith(f"{broken}: {bad} at")
+    assert "expected positive, finite numbers" in found
+
+
+@on_devices
+@pytest.mark.parametrize("bad", [0.0, torch.nan], ids=str)
+def test_an_input_scale_that_is_none(engine: LinearEngine, device: str, bad: float) -> None:
+    checkpoint = CHECKPOINTS["fp8-static"]
+    tensors = named(checkpoint.tensors())
+    tensors[f"{ATTENTION}.k_proj.input_scale"].fill_(bad)
+    found = refusal(engine, engine.config_of(checkpoint.config), tensors)
+    assert f"{ATTENTION}.k_proj.input_scale" in found
+
+
+@pytest.mark.parametrize("name", ["compressed-tensors-mxfp4", "quark-mxfp6-e2m3", "hk_mxfp8"])
+def test_an_mx_scale_that_is_nan(engine: LinearEngine, name: str) -> None:
+    checkpoint = CHECKPOINTS[name]
+    tensors = named(checkpoint.tensors())
+    broken = f"{ATTENTION}.v_proj.weight_scale"
+    tensors[broken][5, 3] = 0xFF
+    found = refusal(engine, engine.config_of(checkpoint.config), tensors)
+    assert found.startswith(f"{broken}: code 255 (NaN) at [5, 3]")
+
+
 # -- quantised while loading
 
 
@@ -151,9 +209,10 @@ def test_dummy_values(engine: LinearEngine, any_checkpoint: Checkpoint) -> None:
     assert_finite(engine, engine.dummy(engine.config_of(any_checkpoint.config)))
 
 
+def test_dummy_values_that_are_not_quantised(engine: LinearEngine) -> None:
+    assert_finite(engine, engine.dummy(None))
+
+
 @online_methods
 def test_dummy_values_that_are_quantised(engine: LinearEngine, device: str, method: str) -> None:
     assert_finite(engine, engine.dummy(engine.online(method)))
-
-
-__all__ = [name for name in globals() if name.startswith("test_")]

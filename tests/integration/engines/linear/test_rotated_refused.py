@@ -15,24 +15,17 @@ from hk_backend.ops.rotation import ROTATION_KEY
 from hk_backend.routing.routes import routes
 from tests.integration.shared.linear.devices import GFX950
 from tests.integration.shared.linear.engine import LinearEngine
-from tests.integration.shared.linear.rotated import BLOCK, NAME, row_parallel, written
+from tests.integration.shared.linear.rotated import (
+    BLOCK,
+    NAME,
+    only_hk,
+    refused,
+    row_parallel,
+    written,
+)
 from tests.integration.shared.linear_checkpoints import WIDTHS, K
-from tests.integration.shared.quantization_configs import Config
 
-
-def refused(engine: LinearEngine, config: Config, k: int = K) -> str:
-    """Why the engine stops at a layer of `config`."""
-    with pytest.raises(RotationError) as error:
-        engine.merged(engine.config_of(config), torch.bfloat16, k, WIDTHS, prefix=NAME)
-    return str(error.value)
-
-
-def only_hk(why: str, rotation: int = BLOCK, layer: str = NAME) -> str:
-    """A pattern of the error."""
-    return (
-        rf"{layer}: the checkpoint's weight is rotated \({ROTATION_KEY} {rotation}\), and nothing "
-        rf"but HK can serve it: .*{why}"
-    )
+pytestmark = pytest.mark.usefixtures("fresh_linear_route")
 
 
 def test_a_route_that_is_off(engine: LinearEngine) -> None:
@@ -95,6 +88,14 @@ def test_shards_that_are_not_rotated_alike(engine: LinearEngine) -> None:
     assert f"{parent}.v_proj 0" in refused(engine, config)
 
 
+def test_experts(engine: LinearEngine) -> None:
+    name = "model.layers.0.mlp.experts"
+    with pytest.raises(RotationError) as error:
+        engine.config_of(written()).get_quant_method(engine.experts(), name)
+    why = r"(experts of a mixture|RoutedExperts): HK has no kernel for"
+    assert re.match(only_hk(why, layer=rf"{name}\S*"), str(error.value))
+
+
 @pytest.mark.parametrize("rotation", [0, 16, 48, "64", None])
 def test_a_rotation_that_there_is_not(engine: LinearEngine, rotation: Any) -> None:
     config = written()
@@ -112,6 +113,3 @@ def test_a_layer_that_is_ignored(engine: LinearEngine) -> None:
     engine.load(layer, {"weight": weights})
     assert is_attached(layer)
     assert layer.hk_packed.rotation == 0
-
-
-__all__ = [name for name in globals() if name.startswith("test_")]

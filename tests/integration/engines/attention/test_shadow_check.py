@@ -73,4 +73,12 @@ def test_without_it_nothing_is_checked(
     assert not counters.checked_calls
 
 
-__all__ = [name for name in globals() if name.startswith("test_")]
+def test_a_share_of_calls(
+    attention: AttentionEngine, counters: RouteCounters, environment: Callable[..., None]
+) -> None:
+    environment(HK_CHECK="0.25")
+    layer = attention.layer()
+    for _ in range(200):
+        attention.run(layer, [FRESH])
+    assert counters.served.calls == 200
+    assert 25 < counters.checked_calls < 75

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +12,9 @@ import torch
 
 from hk_backend import reference
 from hk_backend.engine.linear.contest import activations
-from hk_backend.engine.linear.heads import Head
+from hk_backend.engine.linear.heads import KEPT_HEAD, Head
 from hk_backend.engine.linear.route import is_attached
+from hk_backend.engine.strict import StrictError
 from hk_backend.ops import LinearRequest
 from hk_backend.routing.routes import routes
 from hk_backend.routing.shadow_check import largest_error, tolerance
@@ -19,8 +22,7 @@ from tests.integration.shared.evidence import Bench, start_again
 from tests.integration.shared.linear.engine import LinearEngine
 from tests.integration.shared.linear.layers import (
     FORMATS,
-    WIDTHS,
-    K,
+    KIND,
     assert_computes,
     left,
     loaded,
@@ -28,7 +30,7 @@ from tests.integration.shared.linear.layers import (
     weights,
 )
 
-KIND = f"linear bf16 {sum(WIDTHS)}x{K} from bfloat16"
+pytestmark = pytest.mark.usefixtures("fresh_linear_route")
 
 
 def assert_same_product(bench: Bench, weight: torch.Tensor) -> None:
@@ -86,6 +88,77 @@ def test_a_kind_is_measured_once(
     assert len(bench.rows) == 2
 
 
+@pytest.mark.parametrize("by_hk", [True, False])
+def test_new_weights_are_not_measured(
+    engine: LinearEngine,
+    bench: Bench,
+    environment: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    by_hk: bool,
+) -> None:
+    """A layer stays with whom it is, even if nobody knows the times any more, and where another
+    number of threads would be another machine."""
+    if not by_hk:
+        bench.let_the_engine_win()
+    layer = loaded(engine)
+    assert is_attached(layer) is by_hk
+    start_again(monkeypatch)
+    environment(HK_CACHE_DIR=str(tmp_path / "empty"))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 77)
+    bench.ours, bench.theirs = bench.theirs, bench.ours
+    engine.reload(layer, {"weight": weights(seed=5)})
+    assert is_attached(layer) is by_hk
+    assert len(bench.rows) == 1
+    assert_computes(layer, torch.cat(weights(seed=5)))
+
+
+def test_a_kernel_of_hk_that_fails(
+    engine: LinearEngine, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("no such kernel")
+
+    monkeypatch.setattr("hk_backend.engine.linear.route.linear_of_flat", fail)
+    layer = loaded(engine)
+    assert left(engine, layer).endswith("RuntimeError: no such kernel")
+    assert_computes(layer, torch.cat(weights()))
+
+
+def test_strict_refuses_a_layer_that_the_engine_computes_faster(
+    engine: LinearEngine, bench: Bench, environment: Callable[..., None]
+) -> None:
+    bench.let_the_engine_win()
+    environment(HK_STRICT="1")
+    model = torch.nn.ModuleDict({"gate_up": loaded(engine)})
+    with pytest.raises(StrictError, match="gate_up would fall back: faster without HK"):
+        engine.account(model)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("by_hk", [True, False])
+def test_a_head(engine: LinearEngine, bench: Bench, tied: bool, by_hk: bool) -> None:
+    """Both compute the logits; the faster one does for requests."""
+    if not by_hk:
+        bench.let_the_engine_win()
+    table = values((300, 96))
+    model = engine.headed(KEPT_HEAD, table, tied=tied)
+    request = LinearRequest("cpu", torch.bfloat16, "bf16", *table.shape)
+    [rows] = bench.rows
+    for each in rows:
+        expected = reference.linear(activations(each, request), table, "bf16")
+        for out in bench.outputs[each]:
+            assert largest_error(out[:, : len(table)], expected) <= tolerance(torch.bfloat16)
+    assert is_attached(model.lm_head) is by_hk
+    if not by_hk:
+        engine.account(model)
+        [why] = routes.counters("linear").layers_left
+        assert re.match(r"faster without HK: linear bf16 \d+x96 from bfloat16, logits: ", why)
+    x = values((3, 96), seed=9)
+    logits = engine.logits(model, x)[:, : len(table)]
+    assert largest_error(logits, reference.linear(x, table, "bf16")) <= tolerance(torch.bfloat16)
+
+
 def test_a_weight_that_is_asked_for_by_name_is_not_measured(
     engine: LinearEngine, bench: Bench
 ) -> None:
@@ -110,6 +183,3 @@ def test_users_decide_otherwise(
     environment(**variables)
     assert is_attached(loaded(engine))
     assert bench.rows == []
-
-
-__all__ = [name for name in globals() if name.startswith("test_")]

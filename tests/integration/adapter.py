@@ -1,0 +1,19 @@
+"""The engine of the environment that runs the tests, of which there is one in each."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.integration.shared.linear.engine import LinearEngine
+
+PLUGIN = "hk_sglang" if find_spec("sglang") else "hk_vllm"
+"""The plugin, and the folder of its tests here."""
+
+if PLUGIN == "hk_sglang":
+    os.environ.setdefault("SGLANG_PLATFORM", "hk_cpu")  # SGLang reads it when it is imported
+
+LINEAR: LinearEngine = import_module(f"tests.integration.{PLUGIN}.linear_layers")

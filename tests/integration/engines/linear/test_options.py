@@ -1,0 +1,119 @@
+"""The methods `--quantization hk_...` of either engine, and their options."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from tests.integration.shared.linear.engine import LinearEngine
+
+pytestmark = pytest.mark.usefixtures("fresh_linear_route")
+
+
+@pytest.mark.parametrize(
+    ("name", "format", "activations"),
+    [
+        ("hk_fp8", "fp8_e4m3fn", "token"),
+        ("hk_mxfp8", "mxfp8", "mx"),
+        ("hk_mxfp6", "mxfp6_e2m3", "mx"),
+        ("hk_mxfp4", "mxfp4", "mx"),
+    ],
+)
+def test_a_method_by_its_name(
+    engine: LinearEngine, name: str, format: str, activations: str
+) -> None:
+    config = engine.online(name)
+    options = config.options
+    assert (config.get_name(), options.format, options.activations) == (name, format, activations)
+    assert not config.serialized
+    assert set(config.get_supported_act_dtypes()) == {torch.bfloat16, torch.float16, torch.float32}
+    assert config.get_config_filenames() == []
+    assert config.get_min_capability() == 0
+
+
+def test_a_process_that_is_spawned_reads_it(engine: LinearEngine) -> None:
+    """Engines hand their configuration on by pickle, to processes where nothing is installed."""
+    stored = pickle.dumps(engine.online("hk_mxfp4"))
+    read = "import pickle, sys; print(pickle.load(sys.stdin.buffer).options.format)"
+    done = subprocess.run(
+        [sys.executable, "-c", read], input=stored, capture_output=True, check=False, timeout=300
+    )
+    assert done.stdout.split()[-1:] == [b"mxfp4"], done.stderr.decode()
+
+
+def test_a_checkpoint_and_its_options(engine: LinearEngine) -> None:
+    asked = {"format": "mxfp6_e3m2", "activations": "none", "rotation": 32}
+    asked |= {"ignore": ["model.qkv_proj"], "head": "mxfp8", "embedding": "head"}
+    config = engine.config_of({"quant_method": "hk_mxfp6", **asked})
+    assert config.serialized
+    assert vars(config.options) == asked
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "why"),
+    [
+        ("hk_fp8", {"activation": "none"}, "option 'activation' is not valid: expected one of f"),
+        ("hk_fp8", {"activations": "mx"}, "activations 'mx' is not valid: expected one of none, "),
+        ("hk_fp8", {"format": "mxfp4"}, "format 'mxfp4' is not valid: expected one of fp8_e4m3fn"),
+        ("hk_mxfp6", {"format": "mxfp4"}, "format 'mxfp4' is not valid: expected one of mxfp6_e2"),
+        ("hk_mxfp6", {"activations": "token"}, "activations 'token' is not valid: expected one o"),
+        ("hk_mxfp6", {"ignored": []}, "option 'ignored' is not valid: expected one of format"),
+    ],
+)
+def test_an_option_that_is_not_valid(
+    engine: LinearEngine, name: str, option: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ValueError) as error:
+        engine.config_of({"quant_method": name, **option})
+    assert str(error.value).startswith(f"{name}: {why}")
+
+
+# -- layers
+
+
+@pytest.mark.parametrize(
+    "ignored",
+    [["*.k_proj", "*.q_proj", "*.v_proj"], ["model.qkv_proj"], ["*.[qkv]_proj"]],
+    ids=str,
+)
+def test_layers_that_are_ignored(engine: LinearEngine, ignored: list[str]) -> None:
+    config = engine.config_of({"quant_method": "hk_fp8", "ignore": ignored})
+    layer = engine.merged(config, torch.bfloat16, 64, [32, 16, 16])
+    assert type(layer.quant_method).__name__ == "UnquantizedLinearMethod"
+    other = engine.merged(config, torch.bfloat16, 64, [32, 16], prefix="model.gate_up_proj")
+    assert type(other.quant_method).__name__.startswith("HK")
+
+
+def test_shards_of_which_some_are_ignored(engine: LinearEngine) -> None:
+    config = engine.config_of({"quant_method": "hk_fp8", "ignore": ["*.q_proj"]})
+    with pytest.raises(ValueError, match=r"model.q_proj but not model.k_proj"):
+        engine.merged(config, torch.bfloat16, 64, [32, 16, 16])
+
+
+@pytest.mark.parametrize("serialized", [True, False])
+def test_a_layer_that_the_format_does_not_fit(engine: LinearEngine, serialized: bool) -> None:
+    """Nobody else can compute it: an error, with its name and what helps."""
+    config = engine.config_of({"quant_method": "hk_mxfp4"})
+    if not serialized:
+        config = engine.online("hk_mxfp4")
+    with pytest.raises(ValueError, match=r"model\.qkv_proj: --quantization hk_mxfp4: 40 input"):
+        engine.merged(config, torch.bfloat16, 40, [32, 16, 16])
+
+
+def test_a_device_without_kernels(engine: LinearEngine, environment: Callable[..., None]) -> None:
+    environment(HK_DEVICE="emulated:gfx942")
+    with pytest.raises(ValueError, match="no kernels for 'gfx942'"):
+        engine.merged(engine.online("hk_fp8"), torch.bfloat16, 64, [32, 16, 16])
+
+
+def test_experts(engine: LinearEngine) -> None:
+    """They would be left as they are, and nobody told."""
+    name = "model.layers.0.mlp.experts"
+    with pytest.raises(ValueError, match=f"{name}: --quantization hk_fp8: HK has no kernel for"):
+        engine.online("hk_fp8").get_quant_method(engine.experts(), name)
