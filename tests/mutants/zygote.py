@@ -1,0 +1,80 @@
+"""A process that has imported what takes seconds, and forks for each run of pytest.
+
+    python tests/mutants/zygote.py [MODULE ...]
+
+A script, not a module of the project: nothing of the project may be imported before the fork, since
+each run has another tree. Each line of its input is a job, each line of its output what came of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+KNOWN = ("numpy", "torch", "torch.library", "pytest", "hypothesis", "xdist", "pytest_reportlog")
+POLL_SECONDS = 0.05
+
+
+def main() -> None:
+    """Read jobs until the input ends."""
+    sys.path.pop(0)  # this folder
+    for name in (*KNOWN, *sys.argv[1:]):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    for line in sys.stdin:
+        print(json.dumps(run(json.loads(line))), flush=True)
+
+
+def run(job: dict[str, Any]) -> dict[str, Any]:
+    """Run pytest with the job's `arguments` in its `folder` and its `environment`, and put what it
+    prints into `output`. `code`: pytest's, minus the signal that ended it, None if it had not ended
+    after `seconds`. `cpu`: processor seconds, with those of its children.
+    """
+    pid = os.fork()
+    if pid == 0:
+        child(job)
+    deadline = time.monotonic() + job["seconds"]
+    killed = False
+    while True:
+        done, status, used = os.wait4(pid, os.WNOHANG)
+        if done:
+            break
+        if time.monotonic() > deadline and not killed:
+            killed = True
+            os.killpg(pid, signal.SIGKILL)
+        time.sleep(POLL_SECONDS)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)  # what the tests have left
+    code = None if killed else os.waitstatus_to_exitcode(status)
+    return {"code": code, "cpu": used.ru_utime + used.ru_stime}
+
+
+def child(job: dict[str, Any]) -> None:
+    """Never returns."""
+    import pytest
+
+    code = 70
+    try:
+        os.setsid()
+        output = os.open(job["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.chdir(job["folder"])
+        os.environ.update(job["environment"])
+        sys.path[:0] = job["environment"]["PYTHONPATH"].split(os.pathsep)
+        sys.argv = ["pytest", *job["arguments"]]
+        code = int(pytest.main(job["arguments"]))
+        sys.stdout.flush()
+    finally:
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    main()
