@@ -15,9 +15,9 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Lock
 
 import typer
+from filelock import FileLock
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -86,7 +86,7 @@ def run(
     free: SimpleQueue[Judge] = SimpleQueue()
     for judge in judges:
         free.put(judge)
-    lock = Lock()
+    lock = FileLock(BUILD / "lock")
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -103,7 +103,8 @@ def run(
             finally:
                 free.put(judge)
             result = Result(outcome, now, judge.seconds, fault.room, fault.key, by)
-            with lock:
+            with lock:  # of other processes, too
+                known.update(results.read())
                 before = known.get(fault.key)
                 known[fault.key] = result
                 results.write(known.values(), faults.read())
