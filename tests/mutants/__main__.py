@@ -28,14 +28,17 @@ from tests.mutants.fault import Fault
 from tests.mutants.judge import NOT_SLOW, Judge, commit
 from tests.mutants.reach import Reach
 from tests.mutants.results import Result
-from tests.mutants.rooms import IN_SGLANG, VLLM
+from tests.mutants.rooms import IN_SGLANG, IN_VLLM
 from tests.mutants.tree import Tree
 
 BUILD = ROOT / "build" / "mutants"
-UNITS = ("tests", *(f"--ignore={path}" for path in (*VLLM, "tests/integration/hk_sglang",
-         "tests/bench_serving", "tests/emulator", "tests/tiles", "tests/install", "tests/cpu",
-         "tests/suite", "tests/proof", "tests/mutants")))  # fmt: skip
-"""What is recorded: the tests of units that run the product's Python."""
+UNITS = (
+    *("tests/terms", "tests/routing", "tests/engine", "tests/quantize", "tests/measurements"),
+    *("tests/ops", "tests/devices", "tests/cli", *IN_VLLM, "tests/test_config.py"),
+    *(f"tests/kernels/test_{name}.py" for name in ("gemm_plan", "grid", "arguments", "catalogue")),
+    *("tests/timing/test_planned_attention.py", "tests/timing/test_planned_gemm.py"),
+)
+"""What is recorded: the tests that are about the product's Python."""
 
 
 def main(
