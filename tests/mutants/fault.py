@@ -62,8 +62,15 @@ class Fault:
 
     def lines(self, text: str) -> range:
         """The numbers of the lines that change, from 1. Raises `StaleFaultError`."""
-        begin, end = self.span(text)
-        return range(text.count("\n", 0, begin) + 1, text.count("\n", 0, end) + 2)
+        return lines_of(text, *self.span(text))
+
+    def around(self, text: str) -> range:
+        """Those of its definition. Raises `StaleFaultError`."""
+        return lines_of(text, *definition(text, self.within))
+
+
+def lines_of(text: str, begin: int, end: int) -> range:
+    return range(text.count("\n", 0, begin) + 1, text.count("\n", 0, end) + 2)
 
 
 def definition(text: str, name: str) -> tuple[int, int]:

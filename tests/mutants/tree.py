@@ -24,6 +24,9 @@ IMPORTED = {
 }
 """What a process imports before it forks, in vLLM's environment and in SGLang's."""
 QUIET = ("-q", "-x", "-p", "no:cacheprovider", "--no-header", "--tb=short")
+NOT_FOUND = "ERROR: not found: "
+UNUSABLE = 4
+"""pytest's exit code for names that it does not find, or a conftest that fails."""
 _moments = itertools.count(1_500_000_000)
 """Times of files that faults are written to: each its own, or Python would take an older fault's
 compiled file, of the same length, for this one's."""
@@ -32,11 +35,13 @@ compiled file, of the same length, for this one's."""
 @dataclass(frozen=True)
 class Outcome:
     """Of one run of pytest. `failed`: the first test that did, or what else ended the run; empty
-    if all passed. `seconds`: processor time. `tests`: how many ran."""
+    if all passed. `seconds`: processor time. `tests`: how many ran. `gone`: of the tests that were
+    named, those that there are not with the fault, in which case none ran."""
 
     failed: str
     seconds: float
     tests: int
+    gone: frozenset[str] = frozenset()
 
 
 class Tree:
@@ -134,8 +139,8 @@ class Tree:
         sglang: bool = False,
         variables: Mapping[str, str] | None = None,
     ) -> Outcome:
-        """Run pytest until the first failure, `seconds` by the clock at most: what takes longer
-        counts as failed."""
+        """Run pytest until the first failure, for `seconds` of a processor at most: what takes
+        longer counts as failed."""
         log = self.folder / "build" / "run.jsonl"
         log.parent.mkdir(exist_ok=True)
         log.unlink(missing_ok=True)
@@ -155,7 +160,13 @@ class Tree:
             failed = f"signal {-code}: {last}"
         elif code not in (0, 5) and not failed:
             failed = "collection"
-        return Outcome(failed, used, len(tests))
+        gone = frozenset(self._not_found()) if code == UNUSABLE else frozenset()
+        return Outcome("" if gone else failed, used, len(tests), gone)
+
+    def _not_found(self) -> Iterator[str]:
+        for line in (self.folder / "build" / "run.log").read_text().splitlines():
+            if line.startswith(NOT_FOUND):
+                yield line.removeprefix(NOT_FOUND).removeprefix(f"{self.folder}/")
 
     def _ask(self, sglang: bool, **job: object) -> tuple[int | None, float]:
         zygote = self._zygotes.get(sglang)

@@ -17,8 +17,14 @@ import sys
 import time
 from typing import Any
 
+import psutil
+
 KNOWN = ("numpy", "torch", "torch.library", "pytest", "hypothesis", "xdist", "pytest_reportlog")
 POLL_SECONDS = 0.05
+LOOK = 40
+"""Polls between two looks at the processor time."""
+STILL = 150
+"""Looks without any progress, five minutes, after which a run is a deadlock."""
 
 
 def main() -> None:
@@ -34,25 +40,40 @@ def main() -> None:
 def run(job: dict[str, Any]) -> dict[str, Any]:
     """Run pytest with the job's `arguments` in its `folder` and its `environment`, and put what it
     prints into `output`. `code`: pytest's, minus the signal that ended it, None if it had not ended
-    after `seconds`. `cpu`: processor seconds, with those of its children.
+    after `seconds` of a processor, or stood still. `cpu`: processor seconds, with its children's.
     """
     pid = os.fork()
     if pid == 0:
         child(job)
-    deadline = time.monotonic() + job["seconds"]
-    killed = False
+    process = psutil.Process(pid)
+    killed, turns, spent, still = False, 0, 0.0, 0
     while True:
         done, status, used = os.wait4(pid, os.WNOHANG)
         if done:
             break
-        if time.monotonic() > deadline and not killed:
-            killed = True
-            os.killpg(pid, signal.SIGKILL)
+        turns += 1
         time.sleep(POLL_SECONDS)
+        if turns % LOOK == 0:
+            now = processor_seconds(process)
+            still = 0 if now > spent else still + 1
+            spent = max(spent, now)
+            if (spent > job["seconds"] or still > STILL) and not killed:
+                killed = True
+                os.killpg(pid, signal.SIGKILL)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)  # what the tests have left
     code = None if killed else os.waitstatus_to_exitcode(status)
     return {"code": code, "cpu": used.ru_utime + used.ru_stime}
+
+
+def processor_seconds(process: psutil.Process) -> float:
+    """Of a process and all its descendants. By this, not by the clock, runs are ended: a machine
+    may be busy, and stop us for a while."""
+    total = 0.0
+    with contextlib.suppress(psutil.Error):
+        for each in (process, *process.children(recursive=True)):
+            total += sum(each.cpu_times()[:4])
+    return total
 
 
 def child(job: dict[str, Any]) -> None:
