@@ -33,12 +33,18 @@ from tests.mutants.tree import Tree
 
 BUILD = ROOT / "build" / "mutants"
 UNITS = (
-    *("tests/terms", "tests/routing", "tests/engine", "tests/quantize", "tests/measurements"),
-    *("tests/ops", "tests/devices", "tests/cli", *IN_VLLM, "tests/test_config.py"),
-    *(f"tests/kernels/test_{name}.py" for name in ("gemm_plan", "grid", "arguments", "catalogue")),
-    *("tests/timing/test_planned_attention.py", "tests/timing/test_planned_gemm.py"),
+    IN_VLLM,
+    ("tests/terms", "tests/routing", "tests/engine", "tests/measurements", "tests/test_config.py"),
+    ("tests/devices",),
+    ("tests/quantize",),
+    (
+        *(f"tests/kernels/test_{name}.py" for name in ("gemm_plan", "grid", "arguments")),
+        *("tests/timing/test_planned_attention.py", "tests/timing/test_planned_gemm.py"),
+    ),
+    ("tests/cli",),
+    ("tests/ops",),
 )
-"""What is recorded: the tests that are about the product's Python."""
+"""What is recorded, one pytest after the other: the tests that are about the product's Python."""
 
 
 def main(
@@ -120,18 +126,18 @@ def run(
 
 
 def recorded(tree: Tree, sglang_python: str, console: Console) -> dict[bool, Reach]:
-    """Which tests reach which line, of each environment; what is not there is recorded."""
+    """Which tests reach which line of this commit, by environment; what is not there is recorded."""
     found = {}
-    for sglang, name, tests in ((False, "vllm", UNITS), (True, "sglang", IN_SGLANG)):
-        reach = found[sglang] = Reach(BUILD / f"reach-{name}", tree.folder)
-        if not reach.is_there:
-            console.print(f"recording which tests reach which line ({name}): some minutes")
-            python = sglang_python if sglang else sys.executable
-            spread = () if sglang else ("-n", "auto", "--dist", "worksteal")
-            words = [python, "-m", "pytest", "-q", *spread, *NOT_SLOW, *tests, *reach.arguments()]
-            with (BUILD / f"reach-{name}.log").open("w") as log:
-                subprocess.run(words, cwd=tree.folder, env=os.environ | tree.environment(),
-                               stdout=log, stderr=log, check=False)  # fmt: skip
+    for sglang, name, parts in ((False, "vllm", UNITS), (True, "sglang", (IN_SGLANG,))):
+        reach = found[sglang] = Reach(BUILD / f"reach-{commit()}-{name}", tree.folder)
+        python = sglang_python if sglang else sys.executable
+        for number, tests in enumerate(parts):
+            if not reach.has(number):
+                console.print(f"recording which tests reach which line: {tests[0]} ({name})")
+                words = [python, "-m", "pytest", "-q", *NOT_SLOW, *tests, *reach.arguments(number)]
+                with (BUILD / f"reach-{name}-{number}.log").open("w") as log:
+                    subprocess.run(words, cwd=tree.folder, env=os.environ | tree.environment(),
+                                   stdout=log, stderr=log, check=False)  # fmt: skip
     return found
 
 

@@ -26,7 +26,8 @@ disable_warnings = no-data-collected
 data_file = {data}
 """
 ENDS = (" (setup)", " (call)", " (teardown)", "|setup", "|run", "|teardown")
-UNKNOWN_SECONDS = 1.0
+LAST = 300
+"""Characters at the end of a report log, in which pytest says that the session is over."""
 
 
 class Reach:
@@ -35,29 +36,29 @@ class Reach:
     def __init__(self, folder: Path, root: Path) -> None:
         self.folder, self.root = folder, root
 
-    @property
-    def log(self) -> Path:
-        """pytest's report log of the recording."""
-        return self.folder / "tests.jsonl"
+    def has(self, number: int) -> bool:
+        """Whether part `number` of the recording has come to its end."""
+        log = self._log(number)
+        return log.exists() and "SessionFinish" in log.read_text()[-LAST:]
 
-    @property
-    def is_there(self) -> bool:
-        return self.log.exists() and any(self.folder.glob("lines.*"))
-
-    def arguments(self) -> list[str]:
-        """pytest's, with which a run records."""
+    def arguments(self, number: int) -> list[str]:
+        """pytest's, with which part `number` is recorded."""
         self.folder.mkdir(parents=True, exist_ok=True)
         rc = self.folder / "rc"
         rc.write_text(CONFIGURATION.format(data=self.folder / "lines"))
         quiet = ("--cov", "--cov-context=test", "--cov-report=")
-        return [*quiet, f"--cov-config={rc}", f"--report-log={self.log}"]
+        return [*quiet, f"--cov-config={rc}", f"--report-log={self._log(number)}"]
+
+    def _log(self, number: int) -> Path:
+        return self.folder / f"tests-{number:02}.jsonl"
 
     @cached_property
     def seconds(self) -> dict[str, float]:
         """Of each test that passed."""
         found: dict[str, float] = defaultdict(float)
         failed = set()
-        for line in self.log.read_text().splitlines():
+        lines = (line for path in self.folder.glob("*.jsonl") for line in path.open())
+        for line in lines:
             report = json.loads(line)
             if report.get("$report_type") == "TestReport":
                 found[report["nodeid"]] += report["duration"]
