@@ -126,7 +126,7 @@ def run(
 
 
 def recorded(tree: Tree, sglang_python: str, console: Console) -> dict[bool, Reach]:
-    """Which tests reach which line of this commit, by environment; what is not there is recorded."""
+    """Which tests reach which line of this commit, by environment; recorded if it is not yet."""
     found = {}
     for sglang, name, parts in ((False, "vllm", UNITS), (True, "sglang", (IN_SGLANG,))):
         reach = found[sglang] = Reach(BUILD / f"reach-{commit()}-{name}", tree.folder)
