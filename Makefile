@@ -15,6 +15,8 @@
 # make modelled      what the timing model says of them: in the catalogue and in docs/benchmarks.md
 # make prove         checks of kernels and engines that have no valid record, and records what passed;
 #                    make prove --dry-run        which these are; ONLY=attention_window, FRESH=1
+# make mutants       what the tests catch: writes the faults of tests/mutants one at a time; hours;
+#                    ONLY=routing, SLOW=1 (survivors: what make test leaves out), JOBS=2
 # make wheel         dist/: the source distribution, and a wheel that auditwheel has checked;
 #                    make wheel PYTHON=python3.12   for that Python
 # make clean         the environments and what was built
@@ -27,7 +29,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo demo-sglang quick prove test test-slow test-held test-units test-vllm test-rocm test-sglang \
+.PHONY: demo demo-sglang quick prove mutants test test-slow test-held test-units test-vllm test-rocm test-sglang \
   environments kernels modelled lint format venv venv-sglang venv-tests venv-sglang-tests \
   model llvm wheel clean
 
@@ -91,6 +93,9 @@ test-slow: llvm environments model
 prove: llvm environments model
 	+@ONLY='$(ONLY)' FRESH='$(FRESH)' $(BIN) -m tests.proof --sglang-python $(BIN_SGLANG) \
 	  $(if $(findstring n,$(filter-out --%,$(firstword -$(MAKEFLAGS)))),--dry-run)
+
+mutants: llvm model $(VENV)/.stamps/mutants $(VENV_SGLANG)/.stamps/mutants
+	+@ONLY='$(ONLY)' SLOW='$(SLOW)' JOBS='$(or $(JOBS),1)' $(BIN) -m tests.mutants --sglang-python $(BIN_SGLANG)
 
 test-held: llvm environments model
 	@$(suite) --held
@@ -258,6 +263,11 @@ $(VENV)/.stamps/tests: $(VENV)/.stamps/hk-backend
 	$(call step,$(VENV): tools for the tests,$(VENV)-tests,$(download_failed)) \
 	  $(call editable,$(VENV),test$(comma)lint$(comma)bench$(comma)demo$(comma)llamacpp)
 	@touch $(VENV)/.stamps/lint $@
+
+%/.stamps/mutants: %/.stamps/tests pyproject.toml
+	$(call step,$*: tools that write faults,$*-mutants,$(download_failed)) \
+	  $(call editable,$*,test$(comma)mutants)
+	@touch $@
 
 CPU_PLATFORM := bench_serving/sglang_cpu_platform
 $(VENV_SGLANG)/.stamps/hk-backend: $(VENV_SGLANG)/.stamps/sglang pyproject.toml \

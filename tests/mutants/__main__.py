@@ -1,0 +1,145 @@
+"""The command behind `make mutants`: which tests notice a fault.
+
+    make mutants                     every fault without a result of this commit; resumable
+    make mutants ONLY=routing        those whose room, key, file or name has this in it, again
+    make mutants SLOW=1              what survives: slow tests, proofs and whole engines
+
+Faults are written into copies of the committed tree. Results are in tests/mutants/results.txt.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+
+import typer
+from filelock import FileLock
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from tests.models import ROOT
+from tests.mutants import fault as faults
+from tests.mutants import results
+from tests.mutants.fault import Fault
+from tests.mutants.judge import NOT_SLOW, Judge, commit
+from tests.mutants.reach import Reach
+from tests.mutants.results import Result
+from tests.mutants.rooms import IN_SGLANG, IN_VLLM
+from tests.mutants.tree import Tree
+
+BUILD = ROOT / "build" / "mutants"
+UNITS = (
+    IN_VLLM,
+    ("tests/terms", "tests/routing", "tests/engine", "tests/measurements", "tests/test_config.py"),
+    ("tests/devices",),
+    ("tests/quantize",),
+    (
+        *(f"tests/kernels/test_{name}.py" for name in ("gemm_plan", "grid", "arguments")),
+        *("tests/timing/test_planned_attention.py", "tests/timing/test_planned_gemm.py"),
+    ),
+    ("tests/cli",),
+    ("tests/ops",),
+)
+"""What is recorded, one pytest after the other: the tests that are about the product's Python."""
+
+
+def main(
+    only: str = typer.Option("", envvar="ONLY", help="A part of a room, key, file or name."),
+    slow: bool = typer.Option(False, envvar="SLOW", help="Only what `make test` leaves out."),
+    jobs: int = typer.Option(1, envvar="JOBS", help="Faults at a time; each needs a core."),
+    sglang_python: str = typer.Option(sys.executable, help="Python of SGLang's environment."),
+    native: str = typer.Option("", help="Folder of the objects that `make venv` has compiled."),
+    reach: bool = typer.Option(True, help="Record which tests reach which line, if it is not."),
+) -> None:
+    """Run every fault that has no result of this commit, or those of ONLY."""
+    console = Console(stderr=True)
+    all_faults = faults.read()
+    known, now = results.read(), commit()
+    chosen = [each for each in all_faults if is_wanted(each, known, now, only, slow)]
+    objects = Path(native) if native else next(ROOT.glob("build/temp.*"), ROOT / "build")
+    if not chosen:
+        console.print("every fault has a result of this commit")
+    else:
+        trees = [Tree(BUILD / f"tree-{i}", sglang_python, objects) for i in range(max(jobs, 1))]
+        reaches = recorded(trees[0], sglang_python, console) if reach else {}
+        run(chosen, [Judge(tree, reaches) for tree in trees], known, now, slow, console)
+        for tree in trees:
+            tree.close()
+    print("\n".join(results.table(known[each.key] for each in all_faults if each.key in known)))
+
+
+def is_wanted(fault: Fault, known: dict[str, Result], now: str, only: str, slow: bool) -> bool:
+    words = (fault.room, fault.key, fault.file, fault.name)
+    if not any(only in word for word in words):
+        return False
+    result = known.get(fault.key)
+    if slow:
+        return result is not None and result.outcome in ("survives", "record")
+    return bool(only) or result is None or result.commit != now
+
+
+def run(
+    chosen: list[Fault],
+    judges: list[Judge],
+    known: dict[str, Result],
+    now: str,
+    slow: bool,
+    console: Console,
+) -> None:
+    """Judge `chosen`, and write each result as it comes. What was caught before and is not now is
+    said at once."""
+    free: SimpleQueue[Judge] = SimpleQueue()
+    for judge in judges:
+        free.put(judge)
+    lock = FileLock(BUILD / "lock")
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console) as progress, ThreadPoolExecutor(len(judges)) as pool:
+        task = progress.add_task("faults", total=len(chosen))
+
+        def one(fault: Fault) -> None:
+            judge = free.get()
+            try:
+                outcome, by = judge.judge(fault, slow)
+            finally:
+                free.put(judge)
+            result = Result(outcome, now, judge.seconds, fault.room, fault.key, by)
+            with lock:  # of other processes, too
+                known.update(results.read())
+                before = known.get(fault.key)
+                known[fault.key] = result
+                results.write(known.values(), faults.read())
+                worse = before and before.outcome == "test" and outcome != "test"
+                note = "  caught before!" if worse else ""
+                progress.console.print(f"{result.line()}{note}", highlight=False, soft_wrap=True)
+                progress.advance(task)
+
+        list(pool.map(one, chosen))
+
+
+def recorded(tree: Tree, sglang_python: str, console: Console) -> dict[bool, Reach]:
+    """Which tests reach which line of this commit, by environment; recorded if it is not yet."""
+    found = {}
+    for sglang, name, parts in ((False, "vllm", UNITS), (True, "sglang", (IN_SGLANG,))):
+        reach = found[sglang] = Reach(BUILD / f"reach-{commit()}-{name}", tree.folder)
+        python = sglang_python if sglang else sys.executable
+        for number, tests in enumerate(parts):
+            if not reach.has(number):
+                console.print(f"recording which tests reach which line: {tests[0]} ({name})")
+                words = [python, "-m", "pytest", "-q", *NOT_SLOW, *tests, *reach.arguments(number)]
+                with (BUILD / f"reach-{name}-{number}.log").open("w") as log:
+                    subprocess.run(words, cwd=tree.folder, env=os.environ | tree.environment(),
+                                   stdout=log, stderr=log, check=False)  # fmt: skip
+    return found
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,216 @@
+"""What catches one fault: the tests of `make test` that can reach it, cheapest first, then the
+records of proofs; for what survives, `make prove`'s own checks, slow tests and whole engines."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cache
+
+from tests.models import ROOT
+from tests.mutants.fault import Fault, StaleFaultError
+from tests.mutants.native import BuildFailedError
+from tests.mutants.reach import Reach
+from tests.mutants.rooms import BY_NAME, Room
+from tests.mutants.tree import Outcome, Tree, git
+from tests.proof import plugin, records
+from tests.proof.source_digest import Definition, reached
+
+MOST_SECONDS = 60.0
+"""Of tests, by what they took when they were recorded: what reaches a fault after so many is not
+asked. One case of each test function always is."""
+LIMIT = 300.0
+"""Processor seconds, after which tests that have not ended are ended, and count as failed."""
+SLOW_LIMIT = 900.0
+KERNELS = 3
+"""Of a source, in which a fault of a kernel is looked for: the cheapest to prove."""
+NOT_SLOW = ("-m", "not slow")
+OTHERS = ("-k", "not mutants_of_the_source")
+"""These change a kernel's text themselves, and miss what a fault has changed before."""
+
+
+class Judge:
+    """`tree`: the copy with the faults; `reach`: by environment, SGLang's or not."""
+
+    def __init__(self, tree: Tree, reach: dict[bool, Reach]) -> None:
+        self.tree = tree
+        self.reach = reach
+        self.seconds = 0.0
+        self.asked = 0
+
+    def judge(self, fault: Fault, slow: bool = False) -> tuple[str, str]:
+        """Its outcome and what shows it: see results.py. `slow`: only what `make test` leaves out.
+
+        A failure is believed if the same test passes without the fault.
+        """
+        self.seconds, self.asked = 0.0, 0
+        try:
+            fault.span((ROOT / fault.file).read_text())
+            with self.tree.fault(fault):
+                found = self._slow(fault) if slow else self._fast(fault)
+        except StaleFaultError as error:
+            return "stale", str(error)
+        except BuildFailedError as error:
+            return "stale", f"the compiler refuses it: {error}"
+        if found[0] == "survives" and fault.equivalent:
+            return "equivalent", fault.equivalent
+        return found
+
+    def _fast(self, fault: Fault) -> tuple[str, str]:
+        room = BY_NAME[fault.room]
+        if fault.source:
+            return self._kernel(fault)
+        for arguments in self._selections(fault, room):
+            if failed := self._believed(fault, arguments, room.sglang):
+                return "test", failed
+        if checks := self._stale_checks(fault):
+            return "record", f"records of {', '.join(sorted(checks))}"
+        return "survives", "" if self.asked else "no test runs it"
+
+    def _selections(self, fault: Fault, room: Room) -> list[list[str]]:
+        """Of each run of pytest its arguments."""
+        reach = self.reach.get(room.sglang)
+        if fault.file.startswith("csrc/") or reach is None:
+            return [[*room.folders(fault.file), *NOT_SLOW]]
+        text = (ROOT / fault.file).read_text()
+        names = reach.tests(fault.file, fault.lines(text))
+        if not names:  # a default, or the middle of a statement
+            names = reach.tests(fault.file, fault.around(text))
+        return [chunk for chunk in self._affordable(names, reach) if chunk]
+
+    def _affordable(self, names: list[str], reach: Reach) -> list[list[str]]:
+        """The first few alone: most faults are caught by them, and the rest is not collected."""
+        functions, chosen, spent = set(), [], 0.0
+        for name in names:
+            spent += reach.seconds[name]
+            function = name.partition("[")[0]
+            if spent <= MOST_SECONDS or function not in functions:
+                chosen.append(name)
+            functions.add(function)
+        return [chosen[:20], chosen[20:]]
+
+    def _believed(
+        self,
+        fault: Fault,
+        arguments: list[str],
+        sglang: bool,
+        limit: float = LIMIT,
+        **variables: str,
+    ) -> str:
+        """The test that fails with the fault and passes without."""
+        failed = self._run(arguments, sglang, limit, **variables).failed
+        if "::" not in failed or failed.startswith("no end"):
+            return failed
+        with self.tree.without(fault):
+            alone = self._run([failed], sglang, limit, **variables).failed
+        if not alone:
+            return failed
+        return self._believed(
+            fault, [*arguments, f"--deselect={failed}"], sglang, limit, **variables
+        )
+
+    def _run(self, arguments: list[str], sglang: bool, limit: float, **variables: str) -> Outcome:
+        done = self.tree.run(arguments, limit, sglang, variables)
+        self.seconds += done.seconds
+        self.asked += done.tests
+        left = [each for each in arguments if each not in done.gone]
+        if not done.gone or not any(each.startswith("tests/") for each in left):
+            return done if not done.gone else Outcome("", done.seconds, 0)
+        return self._run(left, sglang, limit, **variables)
+
+    def _stale_checks(self, fault: Fault) -> set[str]:
+        """The proofs whose digests change with the fault, though none of their kernels does."""
+        parts = fault.file.removesuffix(".py").split("/")
+        module = ".".join(parts[1:] if parts[0] == "integration" else parts)
+        name = fault.within.partition(".")[0]
+        return {check for check, of in definitions().items() if Definition(module, name) in of}
+
+    def _kernel(self, fault: Fault) -> tuple[str, str]:
+        """A kernel that has changed has no record: `make test` is red. What counts is whether the
+        proof fails, too, which `make prove` would make anew."""
+        changed = self._changed_kernels(fault)
+        if not changed:
+            return "survives", "the same instructions"
+        file = records.FOLDER / f"{source_name(fault)}.txt"
+        if not file.exists():  # `make test` runs every test of such a kernel
+            failed = self._believed(
+                fault, [*of_source(fault), *NOT_SLOW, *OTHERS], False, SLOW_LIMIT
+            )
+            return ("test", failed) if failed else ("survives", "")
+        by_kernel: dict[str, float] = defaultdict(float)
+        checks = set()
+        for record in records.read_file(file).values():
+            checks.add(record.check)
+            if record.name in changed:
+                by_kernel[record.name] += record.seconds
+        names = sorted(by_kernel, key=lambda name: by_kernel[name])[:KERNELS]
+        tests = [test for check in sorted(checks) for test in tests_of(check)]
+        arguments = [*tests, "-k", " or ".join(names)]
+        failed = self._believed(fault, arguments, False, SLOW_LIMIT, **{plugin.VARIABLE: ""})
+        if failed:
+            return "test", f"its records; its proof fails: {failed}"
+        return "record", f"its records; proofs of {', '.join(names)} pass"
+
+    def _changed_kernels(self, fault: Fault) -> set[str]:
+        """Kernels of the source whose digest is no longer that of their records."""
+        known = {key.kernel for key in records.read()}
+        code = (
+            "from hk_backend.kernels import catalogue\n"
+            "from tests.proof.kernel_digest import kernel_digest\n"
+            "for e in catalogue('gfx950').kernels:\n"
+            f"    if e.path.stem == {source_name(fault)!r}: print(e.name, kernel_digest(e))"
+        )
+        lines = self.tree.python(code).splitlines()
+        return {name for name, digest in map(str.split, lines) if digest not in known}
+
+    def _slow(self, fault: Fault) -> tuple[str, str]:
+        room = BY_NAME[fault.room]
+        if fault.source:
+            return self._kernel(fault)
+        for check in sorted(self._stale_checks(fault)):
+            arguments = [*tests_of(check), "-k", cheapest(check)]
+            if failed := self._believed(fault, arguments, False, LIMIT, **{plugin.VARIABLE: ""}):
+                return "test", f"its records; its proof fails: {failed}"
+        for arguments in ([*room.folders(fault.file), "-m", "slow"], list(room.engines)):
+            if arguments and (failed := self._believed(fault, arguments, room.sglang, SLOW_LIMIT)):
+                return ("prove" if "slow" in arguments else "test"), failed
+        return "survives", ""
+
+
+def source_name(fault: Fault) -> str:
+    return fault.source.rpartition("/")[2].removesuffix(".hip")
+
+
+def of_source(fault: Fault) -> list[str]:
+    """Files of tests that are named after the source of a kernel."""
+    found = ROOT.glob(f"tests/kernels/test_{source_name(fault)}*.py")
+    return sorted(str(path.relative_to(ROOT)) for path in found)
+
+
+@cache
+def definitions() -> dict[str, frozenset[Definition]]:
+    """What each check of the records reaches by name."""
+    found = {}
+    for check in {record.check for record in records.read().values()}:
+        file, _, function = check.partition("::")
+        [path] = ROOT.glob(f"tests/**/{file}.py")
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        found[check] = reached(module, function)
+    return found
+
+
+def tests_of(check: str) -> list[str]:
+    """The node of a check, whose record names its file without the folder."""
+    file, _, function = check.partition("::")
+    return [f"{path.relative_to(ROOT)}::{function}" for path in ROOT.glob(f"tests/**/{file}.py")]
+
+
+@cache
+def cheapest(check: str) -> str:
+    """The kernel of which this check is the fastest."""
+    of = [record for record in records.read().values() if record.check == check]
+    return min(of, key=lambda record: record.seconds).name
+
+
+def commit() -> str:
+    """The last one that changed anything but the faults and their results."""
+    return git("log", "-1", "--format=%h", "--abbrev=7", "--", ".", ":!tests/mutants", ":!docs")
