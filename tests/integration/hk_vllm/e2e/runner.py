@@ -57,10 +57,12 @@ def prepare() -> None:
 
 def start_engines_quickly() -> None:
     """What every engine's start repeats, done once."""
-    from vllm.model_executor.models.registry import ModelRegistry, _try_inspect_model_cls
+    from vllm.model_executor.models import registry
     from vllm.platforms import current_platform
 
-    _try_inspect_model_cls(MODEL, ModelRegistry.models[MODEL])  # in a process that imports vLLM
+    elsewhere, registry._run_in_subprocess = registry._run_in_subprocess, lambda work: work()
+    registry._try_inspect_model_cls(MODEL, registry.ModelRegistry.models[MODEL])  # and keeps it
+    registry._run_in_subprocess = elsewhere  # one that would import vLLM again
     current_platform.register_triton_kernel_overrides()  # searches all that was imported
     type(current_platform).register_triton_kernel_overrides = staticmethod(lambda: None)
     gc.unfreeze = lambda: None  # an engine that ends collects all that was imported, four times

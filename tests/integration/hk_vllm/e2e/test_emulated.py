@@ -27,6 +27,7 @@ BROKEN = pytest.mark.parametrize("case", WHOLE[:1], ids=str)
 """The case that the broken kernels serve."""
 
 
+@pytest.mark.engine_proof
 @pytest.mark.parametrize("case", WHOLE, ids=str)
 def test_fresh_prompts(case: Case, emulated: Engines, hk: Engines, checkpoint: Checkpoint) -> None:
     """All of it computed by the code objects, with the log-probabilities of the cpu device."""
@@ -37,6 +38,7 @@ def test_fresh_prompts(case: Case, emulated: Engines, hk: Engines, checkpoint: C
     assert_same_numbers(found, cpu, checkpoint(case.model))
 
 
+@pytest.mark.engine_proof
 @pytest.mark.parametrize("case", CHUNKED, ids=str)
 def test_extends_stay_with_the_parent(
     case: Case, emulated: Engines, hk: Engines, checkpoint: Checkpoint
@@ -50,6 +52,7 @@ def test_extends_stay_with_the_parent(
 
 
 @BROKEN
+@pytest.mark.engine_proof
 def test_linear_layers_in_graphs(
     case: Case, emulated: Engines, hk: Engines, checkpoint: Checkpoint
 ) -> None:
@@ -60,6 +63,7 @@ def test_linear_layers_in_graphs(
 
 
 @BROKEN
+@pytest.mark.engine_proof
 def test_a_kernel_that_computes_wrong_is_seen(
     case: Case, emulated: Engines, hk: Engines, checkpoint: Checkpoint
 ) -> None:
@@ -75,6 +79,7 @@ def test_a_kernel_that_computes_wrong_is_seen(
 
 
 @BROKEN
+@pytest.mark.engine_proof
 def test_a_kernel_that_the_emulator_refuses_is_switched_off(
     case: Case, emulated: Engines, hk: Engines, checkpoint: Checkpoint
 ) -> None:
@@ -92,6 +97,7 @@ def test_a_kernel_that_the_emulator_refuses_is_switched_off(
 
 
 @BROKEN
+@pytest.mark.engine_proof
 def test_a_damaged_file_is_not_loaded(
     case: Case, emulated: Engines, hk: Engines, checkpoint: Checkpoint
 ) -> None:
@@ -108,6 +114,7 @@ def test_a_damaged_file_is_not_loaded(
     assert_same_numbers(result, cpu, checkpoint(case.model))
 
 
+@pytest.mark.engine_proof
 @pytest.mark.parametrize("case", WHOLE[:1], ids=str)
 def test_it_says_that_it_is_slow(case: Case, emulated: Engines, hk: Engines) -> None:
     log = emulated.of(str(case))

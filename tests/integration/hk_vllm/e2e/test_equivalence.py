@@ -14,6 +14,7 @@ from tests.integration.shared.e2e.equivalence import (
 from tests.integration.shared.e2e.scenario import ScenarioResult
 
 
+@pytest.mark.engine_proof
 @pytest.mark.parametrize("case", FLOAT32, ids=str)
 def test_float32(case: Case, hk: Engines, stock: Engines, checkpoint: Checkpoint) -> None:
     """Equal greedy tokens, log-probabilities within 1e-3 of both."""
@@ -25,6 +26,7 @@ def test_float32(case: Case, hk: Engines, stock: Engines, checkpoint: Checkpoint
 
 
 @pytest.mark.held
+@pytest.mark.engine_proof
 @pytest.mark.parametrize("case", HALF, ids=str)
 def test_half_precision(case: Case, hk: Engines, stock: Engines, checkpoint: Checkpoint) -> None:
     """As near to float32 as stock vLLM is in the same precision, on the same traffic."""
@@ -33,6 +35,7 @@ def test_half_precision(case: Case, hk: Engines, stock: Engines, checkpoint: Che
     assert_as_near(found, expected, checkpoint(case.model))
 
 
+@pytest.mark.engine_proof
 @pytest.mark.parametrize("case", FAULTY, ids=str)
 def test_faults_are_caught(case: Case, hk: Engines, stock: Engines, checkpoint: Checkpoint) -> None:
     """A small fault in HK's attention fails the log-probability check that a healthy one passes."""

@@ -26,6 +26,7 @@ def served(made: dict[str, Made], tmp_path_factory: pytest.TempPathFactory) -> E
     return serve(asked, tmp_path_factory.mktemp("served"), HK)
 
 
+@pytest.mark.engine_proof
 @pytest.mark.parametrize(("scheme", "fault"), EACH)
 def test_a_fault_is_seen(scheme: str, fault: str, served: Engines, made: dict[str, Made]) -> None:
     found, cpu = (served[name_on(device, scheme)] for device in (GFX950, CPU))

@@ -11,7 +11,7 @@ from tests.models import TINY_LAYERS
 
 SPAWNED = pytest.mark.parametrize(
     ("name", "ranks"),
-    [("spawned", 1), ("tensor-parallel", 2)],
+    [pytest.param("spawned", 1, marks=pytest.mark.engine_proof), ("tensor-parallel", 2)],
 )
 
 
@@ -41,6 +41,7 @@ def test_report_at_shutdown(name: str, ranks: int, served: Reader) -> None:
     assert_reported(served(name), ranks)
 
 
+@pytest.mark.engine_proof
 def test_ranks_that_measure(served: Reader, checkpoint: Checkpoint) -> None:
     """One measures, and both have its answer, whatever that is on this machine."""
     result = served("measured-ranks").only
@@ -56,6 +57,7 @@ def test_ranks_that_measure(served: Reader, checkpoint: Checkpoint) -> None:
         assert_true_answers(item.answers, checkpoint("tiny-64"))
 
 
+@pytest.mark.engine_proof
 def test_compiled(served: Reader, checkpoint: Checkpoint) -> None:
     """The same answers from a model that went through torch.compile."""
     result = served("compiled").only

@@ -82,7 +82,7 @@ Item = Case | Damage
 
 
 def parameters(items: list[Case] | list[Damage]) -> list[object]:
-    proof, slow = (), pytest.mark.slow
+    proof, slow = pytest.mark.engine_proof, pytest.mark.slow
     return [
         pytest.param(item, id=str(item), marks=proof if is_quick(item) else slow) for item in items
     ]

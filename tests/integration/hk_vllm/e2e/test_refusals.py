@@ -19,11 +19,13 @@ REASONS = {
 }
 
 
+@pytest.mark.engine_proof
 @pytest.mark.parametrize("name", REASONS)
 def test_serves_and_says_why(name: str, served: Reader, checkpoint: Checkpoint) -> None:
     assert_serves_and_says_why(name, REASONS[name], served(name), checkpoint("tiny-64"))
 
 
+@pytest.mark.engine_proof
 def test_strict_refuses_to_start(served: Reader) -> None:
     """HK_STRICT=1: a layer that would fall back is an error that says why."""
     error = served("strict").error
@@ -31,6 +33,7 @@ def test_strict_refuses_to_start(served: Reader) -> None:
     assert "hk_backend._cpu cannot be loaded" in error
 
 
+@pytest.mark.engine_proof
 def test_shadow_check(served: Reader, checkpoint: Checkpoint) -> None:
     """HK_CHECK=1: a healthy kernel passes; a faulty one is caught before its output is used."""
     process = served("checked")

@@ -55,12 +55,14 @@ def served(made: Made, folded: Made, tmp_path_factory: pytest.TempPathFactory) -
     return serve([one, *refused, whole, adapted], tmp_path_factory.mktemp("served"), HK)
 
 
+@pytest.mark.engine_proof
 def test_served_and_rotated(served: Engines, made: Made) -> None:
     """Every layer by HK, as the checkpoint means it; a layer whose inputs are not rotated, or in
     other blocks, answers something else."""
     assert_right_and_red(served["one"], made.truth)
 
 
+@pytest.mark.engine_proof
 def test_served_and_folded(served: Engines, folded: Made) -> None:
     """The same, where most inputs come rotated; adapters would not know."""
     assert_right_and_red(served["folded"], folded.truth)
@@ -68,6 +70,7 @@ def test_served_and_folded(served: Engines, folded: Made) -> None:
     assert "hk_folded 'all' is not valid with LoRA adapters" in error, error
 
 
+@pytest.mark.engine_proof
 @pytest.mark.parametrize("name", REFUSED)
 def test_an_engine_that_stops(name: str, served: Engines) -> None:
     error = served.of(name).error

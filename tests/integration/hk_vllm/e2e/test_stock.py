@@ -8,6 +8,7 @@ from tests.integration.shared.e2e.compare import assert_not_loaded
 from tests.integration.shared.e2e.engine import Reader
 
 
+@pytest.mark.engine_proof
 @pytest.mark.parametrize("name", ["backend-unset", "backend-0"])
 def test_bit_for_bit(name: str, served: Reader) -> None:
     """The same floats as vLLM that never heard of the plugin; nothing said, nothing imported."""

@@ -1,34 +1,60 @@
-"""Sessions of vLLM on its ROCm platform, in processes of their own (rocm_platform.py)."""
+"""Sessions of vLLM on its ROCm platform (rocm_platform.py), each in a process of its own.
+
+These are forks of one process (shared/e2e/forks.py) that has imported what vLLM imports of others,
+which takes most of the time, and nothing of vLLM.
+"""
 
 from __future__ import annotations
 
+import importlib
 import json
-import os
-import subprocess
+import runpy
 import sys
+import tempfile
+from contextlib import redirect_stdout
+from pathlib import Path
 from typing import Any
 
-from tests.models import ROOT
+from tests.integration.shared.e2e.engine import Forks, tail
+
+OF_OTHERS = (
+    *("torch", "torch._inductor.lowering", "torch._inductor.compile_fx"),
+    *("torch.utils.cpp_extension", "transformers", "transformers.modeling_gguf_pytorch_utils"),
+    *("transformers.models.auto.image_processing_auto", "compressed_tensors.config"),
+    *("openai.types.responses", "fastapi", "aiohttp", "requests", "xgrammar"),
+)
+"""Modules that vLLM's import takes longest for."""
+SESSIONS = "tests.integration.hk_vllm.rocm"
+FORKS = Forks(f"{SESSIONS}.pretending", {})
+FOLDER = tempfile.TemporaryDirectory(prefix="rocm-sessions-")
 
 
-def answers_of(session: str, *arguments: str, aiter: bool, **variables: str) -> Any:
+def prepare() -> None:
+    for module in OF_OTHERS:
+        importlib.import_module(module)
+    assert "vllm" not in sys.modules
+
+
+def main(asked: Path, answered: Path) -> None:
+    """Run a session as `python -m` would."""
+    session, *arguments = json.loads(asked.read_text())
+    sys.argv = [session, *arguments]
+    with answered.open("w") as sink, redirect_stdout(sink):
+        runpy.run_module(f"{SESSIONS}.{session}", run_name="__main__", alter_sys=True)
+
+
+def answers_of(session: str, *arguments: str, aiter: bool | None = None, **variables: str) -> Any:
     """What the module `session` of this folder writes, as JSON.
 
     Args:
-        aiter: VLLM_ROCM_USE_AITER.
+        aiter: VLLM_ROCM_USE_AITER; None: not set.
     """
-    environment = {
-        key: value for key, value in os.environ.items() if not key.startswith(("HK_", "VLLM_"))
-    }
-    environment |= {"VLLM_ROCM_USE_AITER": str(int(aiter)), "VLLM_LOGGING_LEVEL": "WARNING"}
-    run = subprocess.run(
-        [sys.executable, "-m", f"tests.integration.hk_vllm.rocm.{session}", *arguments],
-        cwd=ROOT,
-        env=environment | variables,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    return json.loads(run.stdout.splitlines()[-1])
+    environment = {"VLLM_LOGGING_LEVEL": "WARNING", **variables}
+    if aiter is not None:
+        environment["VLLM_ROCM_USE_AITER"] = str(int(aiter))
+    folder = Path(tempfile.mkdtemp(dir=FOLDER.name))
+    asked, answered, log = (folder / name for name in ("asked", "answered", "log"))
+    asked.write_text(json.dumps([session, *arguments]))
+    exit_code = FORKS.run(FORKS.module, [asked, answered], log, environment, timeout=300)
+    assert exit_code == 0, tail(log.read_text())
+    return json.loads(answered.read_text().splitlines()[-1])

@@ -93,6 +93,7 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> OnBothDevices:
     return OnBothDevices(tmp_path_factory.mktemp("emulated-rocm"))
 
 
+@pytest.mark.engine_proof
 @pytest.mark.parametrize(("parent", "head_size"), READ_IN_PLACE)
 def test_extends(parent: str, head_size: int, engines: OnBothDevices) -> None:
     """Every prefill row is HK's, with the log-probabilities of the cpu device."""
@@ -107,6 +108,7 @@ def test_extends(parent: str, head_size: int, engines: OnBothDevices) -> None:
     assert_same_numbers(emulated, cpu, checkpoint)
 
 
+@pytest.mark.engine_proof
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_in_reading_the_cache_is_seen(fault: str, engines: OnBothDevices) -> None:
     """HK counts the tokens as its own, and they are far from the truth."""

@@ -61,6 +61,7 @@ def served(checkpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Engines
     return serve_on(DEVICES[0], scenarios, tmp_path_factory.mktemp("drafts"))
 
 
+@pytest.mark.engine_proof
 @pytest.mark.parametrize("method", REASONS)
 def test_rows(method: str, served: Engines) -> None:
     """The prompts' are HK's, those that verify drafts the parent's, in the same steps too; and a
@@ -79,6 +80,7 @@ def test_rows(method: str, served: Engines) -> None:
         assert_split(faulty, before, REASONS[method])
 
 
+@pytest.mark.engine_proof
 @pytest.mark.parametrize("method", REASONS)
 def test_tokens(method: str, served: Engines, checkpoint: str) -> None:
     """Those of the engine without drafts, and greedy, but for rounding: where the engine takes
@@ -95,6 +97,7 @@ def test_tokens(method: str, served: Engines, checkpoint: str) -> None:
     assert np.mean(regrets) <= 2 * error_of(alone.rounds, checkpoint).mean
 
 
+@pytest.mark.engine_proof
 def test_drafts_are_accepted(served: Engines) -> None:
     """The draft model's, so there are fewer steps."""
 

@@ -77,6 +77,7 @@ def with_scales(plain: Path, checkpoint: Path) -> Path:
     return checkpoint
 
 
+@pytest.mark.engine_proof
 @pytest.mark.parametrize("parent", SERVED)
 def test_extends(parent: str, plain: Path, served: dict[str, Engines]) -> None:
     """Every prefill row is HK's, with the log-probabilities of the cpu device: those of attention
@@ -98,6 +99,7 @@ def test_extends(parent: str, plain: Path, served: dict[str, Engines]) -> None:
         )
 
 
+@pytest.mark.engine_proof
 def test_a_wrong_scale_is_seen(plain: Path, served: dict[str, Engines]) -> None:
     """The values' for the keys', and the other way round: HK counts the tokens as its own."""
     emulated, cpu = (served[device] for device in DEVICES)

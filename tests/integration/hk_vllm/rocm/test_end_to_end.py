@@ -63,6 +63,7 @@ def served(checkpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Engines
     )
 
 
+@pytest.mark.engine_proof
 @pytest.mark.parametrize("name", PARENTS)
 def test_float32(name: str, served: Engines) -> None:
     """Equal greedy tokens, log-probabilities within 1e-3, and HK computed every prefill."""
@@ -75,6 +76,7 @@ def test_float32(name: str, served: Engines) -> None:
             assert_same_answers(ours.answers, theirs.answers)
 
 
+@pytest.mark.engine_proof
 @pytest.mark.parametrize("name", PARENTS)
 def test_bfloat16(name: str, served: Engines) -> None:
     """As near to float32 as stock vLLM is in bfloat16."""

@@ -54,6 +54,7 @@ def assert_serves_and_says_why(name: str, words: Sequence[str], engine: Served, 
         assert all(word in line for line in lines), lines
 
 
+@pytest.mark.engine_proof
 @pytest.mark.engine("extension-raises")
 def test_broken_extension_is_counted(served: Reader) -> None:
     """The route is off with its reason, and every prefill token is counted under it."""

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from functools import cache
 from typing import Any
 
 from tests.integration.hk_vllm.rocm.parents import Parent
+from tests.integration.hk_vllm.rocm.pretending import answers_of
 from tests.integration.shared.defaults.cells import Cell
 from tests.integration.shared.defaults.traffic import CHECKPOINT, FP8
-from tests.models import ROOT
 
 Choices = dict[str, dict[str, dict[str, Any]]]
 """By setting, layer and dtype of the cache: what `session.choose` found."""
@@ -32,26 +28,5 @@ def parent_of(cell: Cell) -> Parent:
 @cache
 def choices() -> Choices:
     """Of all settings."""
-    sessions = [_ask("--aiter"), _ask()]
-    return {setting: of for session in sessions for setting, of in _answers(session).items()}
-
-
-def _ask(*flags: str) -> subprocess.Popen[str]:
-    environment = {
-        key: value for key, value in os.environ.items() if not key.startswith(("HK_", "VLLM_"))
-    }
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.integration.hk_vllm.rocm.defaults.session", *flags],
-        cwd=ROOT,
-        env=environment | {"VLLM_LOGGING_LEVEL": "ERROR"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def _answers(session: subprocess.Popen[str]) -> Choices:
-    out, errors = session.communicate(timeout=300)
-    assert session.returncode == 0, errors
-    answers: Choices = json.loads(out.splitlines()[-1])
-    return answers
+    sessions = (answers_of("defaults.session", *flags) for flags in (["--aiter"], []))
+    return {setting: of for session in sessions for setting, of in session.items()}
