@@ -152,7 +152,7 @@ class Judge:
 
     def _changed_kernels(self, fault: Fault) -> set[str]:
         """Kernels of the source whose digest is no longer that of their records."""
-        known = {key.kernel for key in records.read()}
+        known = {key.subject for key in records.read()}
         code = (
             "from hk_backend.kernels import catalogue\n"
             "from tests.proof.kernel_digest import kernel_digest\n"
