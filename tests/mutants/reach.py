@@ -12,8 +12,6 @@ from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 
-from coverage import CoverageData
-
 CONFIGURATION = """
 [run]
 source =
@@ -54,7 +52,7 @@ class Reach:
 
     @cached_property
     def seconds(self) -> dict[str, float]:
-        """Of each test that passed."""
+        """How long each test took that passed."""
         found: dict[str, float] = defaultdict(float)
         failed = set()
         lines = (line for path in self.folder.glob("*.jsonl") for line in path.open())
@@ -69,6 +67,8 @@ class Reach:
     @cached_property
     def _lines(self) -> dict[str, dict[int, set[str]]]:
         """The tests that run each line of each file."""
+        from coverage import CoverageData  # of the environment of `make mutants` alone
+
         found: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
         for path in self.folder.glob("lines.*"):
             data = CoverageData(str(path))
