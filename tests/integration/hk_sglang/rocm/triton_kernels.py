@@ -6,6 +6,7 @@ Triton's interpreter takes seconds for each call of SGLang's own kernels. Whole 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -18,11 +19,27 @@ KERNELS = "sglang.kernels.ops.attention"
 
 def install() -> None:
     """Put them where SGLang imports them from; before it makes its `triton` backend."""
-    for module, kernel in (
-        ("decode_attention", decode_attention_fwd),
-        ("extend_attention", extend_attention_fwd),
+    for module, kernel, buffer in (
+        ("decode_attention", decode_attention_fwd, 1),
+        ("extend_attention", extend_attention_fwd, 4),
     ):
-        setattr(import_module(f"{KERNELS}.{module}"), kernel.__name__, kernel)
+        found = import_module(f"{KERNELS}.{module}")
+        own = getattr(found, kernel.__name__)
+        setattr(found, kernel.__name__, of_tokens(kernel, own, buffer))
+
+
+def of_tokens(
+    kernel: Callable[..., None], own: Callable[..., None], buffer: int
+) -> Callable[..., None]:
+    """`kernel` where its argument number `buffer`, of keys, is `[slots, kv_heads, D]`.
+
+    Else SGLang's `own`, which also reads pages that AITER has shuffled.
+    """
+
+    def call(*args: Any, **named: Any) -> None:
+        (kernel if args[buffer].dim() == 3 else own)(*args, **named)
+
+    return call
 
 
 def decode_attention_fwd(
