@@ -95,7 +95,7 @@ prove: llvm environments model
 	  $(if $(findstring n,$(filter-out --%,$(firstword -$(MAKEFLAGS)))),--dry-run)
 
 mutants: llvm model $(VENV)/.stamps/mutants $(VENV_SGLANG)/.stamps/mutants
-	+@ONLY='$(ONLY)' SLOW='$(SLOW)' JOBS='$(or $(JOBS),1)' $(BIN) -m tests.mutants --sglang-python $(BIN_SGLANG)
+	@ONLY='$(ONLY)' SLOW='$(SLOW)' JOBS='$(or $(JOBS),1)' $(BIN) -m tests.mutants --sglang-python $(BIN_SGLANG)
 
 test-held: llvm environments model
 	@$(suite) --held

@@ -114,6 +114,11 @@ TABLE: dict[str, list[tuple[str, str]]] = {
         ("make prove", PROVER),
         ("make prove ONLY=attention_window", PROVER),
         ("make prove FRESH=1", PROVER),
+        ("make prove ONLY=engine_", PROVER),
+        ("pytest tests/integration/hk_vllm/e2e/test_refusals.py", LONG),
+        ("make mutants", MAKE),
+        ("make mutants ONLY=routing", MAKE),
+        ("make mutants SLOW=1", MAKE),
     ],
     "docs/tile-language.md": [("python -m pytest tests/tiles", LONG)],
     "docs/timing.md": [

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.models import ROOT
+from tests.suite import cost
 from tests.suite.cost import (
     BUDGET,
     FAILS_AT,
@@ -59,7 +60,10 @@ def test_children_that_ended_count(monkeypatch: pytest.MonkeyPatch) -> None:
         resource.RUSAGE_CHILDREN: SimpleNamespace(ru_utime=20.0, ru_stime=4.0),
     }
     monkeypatch.setattr(resource, "getrusage", used.__getitem__)
+    monkeypatch.setattr(cost, "_running", 0.0)  # of children that other tests of this process have
     assert process_seconds() == 25.5
+    cost.note_running(2.0)
+    assert process_seconds() == 27.5
 
 
 def spent(core_minutes: float, speed: float = ZEN_4_SPEED) -> Cost:
