@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,12 @@ def test_in_another_process(forks: Forks, tmp_path: Path) -> None:
 
 
 def load_there(_: str) -> tuple[bool, str | None]:
+    """In a child of multiprocessing's, which the counters' directory tells from a first process."""
+    with get_context("fork").Pool(1) as pool:
+        return pool.apply(load_here)
+
+
+def load_here() -> tuple[bool, str | None]:
     load_plugins()
     routed = hasattr(ATTENTION_BACKENDS["torch_native"], "hk_original")
     return routed, os.environ.get("HK_METRICS_DIR")
