@@ -64,7 +64,7 @@ def test_without_a_bound(session: pytest.Pytester) -> None:
 def test_sessions_share_the_bound(
     session: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """As the parts of `make test` do."""
+    """Several sessions share one count, as the parts of `make test` do."""
     monkeypatch.setenv(starts.VARIABLE, str(tmp_path / "starts"))
     assert run(session, MOST, 0).ret == pytest.ExitCode.OK
     assert run(session, 1, 0).ret == TOO_MANY

@@ -44,7 +44,7 @@ UNITS = (
     ("tests/cli",),
     ("tests/ops",),
 )
-"""What is recorded, one pytest after the other: the tests that are about the product's Python."""
+"""The parts of the recording, one pytest for each: the tests about the product's Python."""
 
 
 def main(
@@ -126,7 +126,7 @@ def run(
 
 
 def recorded(tree: Tree, sglang_python: str, console: Console) -> dict[bool, Reach]:
-    """Which tests reach which line of this commit, by environment; recorded if it is not yet."""
+    """The tests that reach each line of this commit, by environment; recorded on demand."""
     found = {}
     for sglang, name, parts in ((False, "vllm", UNITS), (True, "sglang", (IN_SGLANG,))):
         reach = found[sglang] = Reach(BUILD / f"reach-{commit()}-{name}", tree.folder)

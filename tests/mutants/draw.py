@@ -32,7 +32,7 @@ TRIES = 40
 
 
 def draw(room: Room) -> list[Fault]:
-    """Of each file in turn one, until there are as many as the room wants."""
+    """One fault of each file in turn, until there are as many as the room wants."""
     chosen = random.Random(f"faults of {room.name}")
     files = [path for path in room.files(ROOT) if len(path.read_text().splitlines()) > 15]
     chosen.shuffle(files)

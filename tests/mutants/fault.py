@@ -47,7 +47,7 @@ class Fault:
         return hashlib.sha256(parts.encode()).hexdigest()[:6]
 
     def span(self, text: str) -> tuple[int, int]:
-        """Where `old` lies in the text of the file. Raises `StaleFaultError`."""
+        """Place of `old` in the text of the file. Raises `StaleFaultError`."""
         begin, end = definition(text, self.within) if self.within else (0, len(text))
         if (times := text.count(self.old, begin, end)) != 1:
             place = f" in {self.within}" if self.within else ""
@@ -65,7 +65,7 @@ class Fault:
         return lines_of(text, *self.span(text))
 
     def around(self, text: str) -> range:
-        """Those of its definition. Raises `StaleFaultError`."""
+        """Lines of its definition. Raises `StaleFaultError`."""
         return lines_of(text, *definition(text, self.within))
 
 

@@ -1,4 +1,4 @@
-"""What catches one fault: the tests of `make test` that can reach it, cheapest first, then the
+"""Finds what catches one fault: tests of `make test` that can reach it, cheapest first, then the
 records of proofs; for what survives, `make prove`'s own checks, slow tests and whole engines."""
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from tests.proof import plugin, records
 from tests.proof.source_digest import Definition, reached
 
 MOST_SECONDS = 60.0
-"""Of tests, by what they took when they were recorded: what reaches a fault after so many is not
-asked. One case of each test function always is."""
+"""Recorded processor seconds of tests, after which no further test of a fault is asked. One case of
+each test function always is."""
 LIMIT = 300.0
 """Processor seconds, after which tests that have not ended are ended, and count as failed."""
 SLOW_LIMIT = 900.0
 KERNELS = 3
-"""Of a source, in which a fault of a kernel is looked for: the cheapest to prove."""
+"""Number of a source's kernels in which a fault is looked for: the cheapest to prove."""
 NOT_SLOW = ("-m", "not slow")
 OTHERS = ("-k", "not mutants_of_the_source")
 """These change a kernel's text themselves, and miss what a fault has changed before."""
@@ -38,7 +38,7 @@ class Judge:
         self.asked = 0
 
     def judge(self, fault: Fault, slow: bool = False) -> tuple[str, str]:
-        """Its outcome and what shows it: see results.py. `slow`: only what `make test` leaves out.
+        """The fault's outcome and its evidence: see results.py. `slow`: only what `make test` leaves out.
 
         A failure is believed if the same test passes without the fault.
         """
@@ -67,7 +67,7 @@ class Judge:
         return "survives", "" if self.asked else "no test runs it"
 
     def _selections(self, fault: Fault, room: Room) -> list[list[str]]:
-        """Of each run of pytest its arguments."""
+        """The arguments of each run of pytest."""
         reach = self.reach.get(room.sglang)
         if fault.file.startswith("csrc/") or reach is None:
             return [[*room.folders(fault.file), *NOT_SLOW]]
@@ -188,7 +188,7 @@ def of_source(fault: Fault) -> list[str]:
 
 @cache
 def definitions() -> dict[str, frozenset[Definition]]:
-    """What each check of the records reaches by name."""
+    """The definitions that each check of the records reaches by name."""
     found = {}
     for check in {record.check for record in records.read().values()}:
         file, _, function = check.partition("::")

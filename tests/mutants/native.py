@@ -57,7 +57,7 @@ class Native:
 
     @cached_property
     def edges(self) -> dict[str, tuple[str, str]]:
-        """What each object or library is made of, and its flags or libraries."""
+        """The sources of each object or library, and its flags or libraries."""
         return {name: (inputs, flags) for name, inputs, flags in EDGE.findall(self._ninja)}
 
     @cached_property

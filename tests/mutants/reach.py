@@ -1,4 +1,4 @@
-"""Which tests reach a line of Python, and how long each takes: coverage.py's, recorded once.
+"""The tests that reach a line of Python, and their times: coverage.py's, recorded once.
 
 pytest-cov names the test in whose course each line ran. A child of a test's process, forked or
 started, gives its lines to that test as well: pytest keeps its name in the environment.
@@ -29,7 +29,7 @@ LAST = 300
 
 
 class Reach:
-    """What one recording says, of the tree at `root`; `folder` keeps it."""
+    """One recording of the tree at `root`, kept in `folder`."""
 
     def __init__(self, folder: Path, root: Path) -> None:
         self.folder, self.root = folder, root

@@ -1,4 +1,4 @@
-"""What came of each fault: a line of `results.txt`, by room.
+"""The outcome of each fault: a line of `results.txt`, by room.
 
 outcome   test        a test of `make test` fails; of a kernel, whose record it lacks, its proof
           record      `make test` is red as a record is missing, but the proof passes again
@@ -42,7 +42,7 @@ class Result:
 
 
 def read(file: Path = FILE) -> dict[str, Result]:
-    """By key; nothing if there is no file."""
+    """Outcomes by key; empty if there is no file."""
     found = {}
     for line in file.read_text().splitlines() if file.exists() else ():
         outcome, commit, seconds, room, key, *by = line.split(maxsplit=5)
@@ -51,14 +51,14 @@ def read(file: Path = FILE) -> dict[str, Result]:
 
 
 def write(results: Iterable[Result], faults: Iterable[Fault], file: Path = FILE) -> None:
-    """In the order of the faults; results of faults that are gone are dropped."""
+    """Write outcomes in the order of the faults; those of faults that are gone are dropped."""
     by_key = {result.key: result for result in results}
     lines = [by_key[fault.key].line() for fault in faults if fault.key in by_key]
     file.write_text("".join(f"{line}\n" for line in lines))
 
 
 def table(results: Iterable[Result]) -> list[str]:
-    """Of each room, how many faults had each outcome."""
+    """The number of each room's faults that had each outcome."""
     counts = Counter((each.room, each.outcome) for each in results)
     rooms = list(dict.fromkeys(room for room, _ in counts))
     rows = [f"| room | faults | {' | '.join(OUTCOMES)} |", "|---" * (len(OUTCOMES) + 2) + "|"]

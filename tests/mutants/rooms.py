@@ -26,7 +26,7 @@ class Room:
         return next((tests for part, tests in NARROWER.items() if part in file), self.tests)
 
     def files(self, root: Path) -> list[Path]:
-        """Its source files, by name."""
+        """The room's source files, by name."""
         found = {path for pattern in self.patterns for path in root.glob(pattern)}
         return sorted(path for path in found if path.is_file())
 
@@ -55,7 +55,7 @@ NARROWER = {
     "csrc/emulator/timing/": ("tests/emulator/timing", "tests/timing"),
     "csrc/emulator/hip/": ("tests/devices/hip",),
 }
-"""For parts of rooms whose tests are many."""
+"""Test folders for parts of rooms whose tests are many."""
 IN_SGLANG = ("tests/integration/hk_sglang", *(f"--ignore={folder}" for folder in SGLANG))
 EMULATOR = "tests/emulator"
 
@@ -87,5 +87,5 @@ ROOMS = (
     Room("launcher", ("csrc/hip/*",), 0, ("tests/devices/hip", "tests/ops", "tests/cli")),
     Room("emulator", ("csrc/emulator/**/*",), 0, (EMULATOR, "tests/timing", "tests/tiles")),
 )  # fmt: skip
-"""Those of Python first: a fault in them needs no compiler."""
+"""All rooms, those of Python first: a fault in them needs no compiler."""
 BY_NAME = {room.name: room for room in ROOMS}

@@ -22,7 +22,7 @@ IMPORTED = {
     False: ("vllm.v1.attention.backends.cpu_attn", "vllm.model_executor.models.llama"),
     True: ("sglang.srt.server_args", "sglang.srt.layers.linear"),
 }
-"""What a process imports before it forks, in vLLM's environment and in SGLang's."""
+"""The modules that a process imports before it forks, in vLLM's environment and in SGLang's."""
 QUIET = ("-q", "-x", "-p", "no:cacheprovider", "--no-header", "--tb=short")
 NOT_FOUND = "ERROR: not found: "
 UNUSABLE = 4
@@ -34,9 +34,9 @@ compiled file, of the same length, for this one's."""
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one run of pytest. `failed`: the first test that did, or what else ended the run; empty
-    if all passed. `seconds`: processor time. `tests`: how many ran. `gone`: of the tests that were
-    named, those that there are not with the fault, in which case none ran."""
+    """The end of one run of pytest. `failed`: the first test that did, or what else ended the run;
+    empty if all passed. `seconds`: processor time. `tests`: how many ran. `gone`: named tests that
+    do not exist with the fault; none ran then."""
 
     failed: str
     seconds: float
@@ -105,7 +105,7 @@ class Tree:
             touch(path)
 
     def _written(self, fault: Fault) -> list[Path]:
-        """What a fault changes: the file, and what is built of it."""
+        """The file that a fault changes, and what is built of it."""
         codes = self.folder / "hk_backend" / "kernels" / "codeobjects" / "gfx950"
         built = codes.iterdir() if fault.source else self._libraries()
         return [self.folder / fault.file, *(built if fault.file.startswith("csrc/") else ())]
@@ -126,7 +126,7 @@ class Tree:
             shutil.copy2(ROOT / "hk_backend" / target.name, target)
 
     def python(self, code: str) -> str:
-        """What a process prints that runs `code` in the copy."""
+        """Run `code` in the copy, and return what it prints."""
         return subprocess.run(
             (sys.executable, "-c", code), cwd=self.folder, env=os.environ | self.environment(),
             check=True, capture_output=True, text=True,
@@ -221,7 +221,7 @@ def touch(path: Path) -> None:
 
 
 def git(*words: str, at: Path = ROOT) -> str:
-    """What it prints. Raises `CalledProcessError`."""
+    """Return what a command prints. Raises `CalledProcessError`."""
     done = subprocess.run(("git", *words), cwd=at, check=True, capture_output=True, text=True)
     return done.stdout.strip()
 

@@ -67,8 +67,8 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def processor_seconds(process: psutil.Process) -> float:
-    """Of a process and all its descendants. By this, not by the clock, runs are ended: a machine
-    may be busy, and stop us for a while."""
+    """Processor seconds of a process and all its descendants. They end runs, not the clock:
+    a machine may be busy, and stop us for a while."""
     total = 0.0
     with contextlib.suppress(psutil.Error):
         for each in (process, *process.children(recursive=True)):

@@ -1,4 +1,4 @@
-"""What the kinds of proofs share: a check of a subject, and the digests of its record."""
+"""The part that both kinds of proofs share: a check of a subject, and the digests of its record."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Proof(ABC):
 
     marker: ClassVar[str]
     ran_by: ClassVar[str]
-    """What `runtime` is a digest of."""
+    """The sources that `runtime` is a digest of."""
     key: Key
     name: str
     source: str
