@@ -38,7 +38,7 @@ class Judge:
         self.asked = 0
 
     def judge(self, fault: Fault, slow: bool = False) -> tuple[str, str]:
-        """The fault's outcome and its evidence: see results.py. `slow`: only what `make test` leaves out.
+        """The fault's outcome and its evidence (results.py). `slow`: what `make test` leaves out.
 
         A failure is believed if the same test passes without the fault.
         """
