@@ -46,6 +46,12 @@ MUTANTS = (
     SourceMutant("past the last part", MERGE, "if (i >= parts) part[i]", "if (false) part[i]"),
     SourceMutant("another head's sums", MERGE, "head * args.num_tokens + row", "row"),
     SourceMutant("rows of nobody", MERGE, "if (exists()) store", "store"),
+    SourceMutant(
+        "rows past the tokens",
+        MERGE,
+        "min(starts[args.num_requests], args.num_tokens)",
+        "starts[args.num_requests]",
+    ),
     SourceMutant("without the sink", MERGE, "sink != kNoScore", "false"),
     SourceMutant("the sink's weight alone", WEIGHTS, "kept * __builtin", "__builtin"),
     SourceMutant("without the scale", MERGE, "factor = Scale(", "factor = Scale(2 * "),
@@ -74,7 +80,8 @@ def test_what_a_mutant_changes_is_there() -> None:
 @pytest.mark.parametrize("mutant", of_some_kinds("merge", DRAWN, {m.name: [m] for m in MUTANTS}))
 def test_mutants_of_the_source(mutant: SourceMutant, tmp_path: Path, tools: Toolchain) -> None:
     code = source_mutants.compile_mutant(mutant, tmp_path, tools, [merging(PART)])
-    launches = [*(launch(case, 9) for case in CASES), all_scores_low(9), high_sinks(9)]
+    chosen = [all_scores_low(9), high_sinks(9), past_the_tokens(2)]
+    launches = [*(launch(case, 9) for case in CASES), *chosen]
     outcomes = [each.run(merge=code) for each in launches]
     assert any(outcome.findings or not outcome.excess <= 1 for outcome in outcomes)
 
@@ -125,6 +132,19 @@ def test_sinks(entry: KernelEntry) -> None:
     call = make(Launch.fitting(entry, Case(((40, 300), (3, 20)), 4, 2, sinks=True)))
     call["sinks"] = torch.tensor([-math.inf, 0.5, 3.0, -1.0])
     passes(Launch.of(entry, call))
+
+
+def past_the_tokens(number: int) -> Launch:
+    """A batch that was padded for a graph may end so; rows past the tokens have no memory."""
+    launched = launch(CASES[1], number)
+    launched.tensors["query_start_loc"] = launched.tensors["query_start_loc"] + torch.tensor(
+        [0, 40], dtype=torch.int32
+    )
+    return launched
+
+
+def test_a_request_that_ends_past_the_tokens_is_cut() -> None:
+    passes(past_the_tokens(2))
 
 
 def test_a_sink_of_infinity_takes_all_weight() -> None:
