@@ -27,7 +27,7 @@ NO_LEAVE = "the kernel does not permit AMX tiles (arch_prctl: Operation not perm
 SHOWS = """
 import torch
 from hk_backend.devices import device_for
-print(device_for("cpu").name, torch.backends.cpu.get_cpu_capability())
+print(device_for("cpu").name, torch.backends.cpu.get_cpu_capability(), flush=True)
 torch.relu(torch.ones(64, 64).to_mkldnn())
 """
 
