@@ -64,8 +64,9 @@ def main(
     if not chosen:
         console.print("every fault has a result of this commit")
     else:
-        trees = [Tree(BUILD / f"tree-{i}", sglang_python, objects) for i in range(max(jobs, 1))]
-        reaches = recorded(trees[0], sglang_python, console) if reach else {}
+        python = str(Path(sglang_python).absolute())  # copies of the tree are other folders
+        trees = [Tree(BUILD / f"tree-{i}", python, objects) for i in range(max(jobs, 1))]
+        reaches = recorded(trees[0], python, console) if reach else {}
         run(chosen, [Judge(tree, reaches) for tree in trees], known, now, slow, console)
         for tree in trees:
             tree.close()

@@ -24,7 +24,7 @@ SLOW_LIMIT = 900.0
 KERNELS = 3
 """Number of a source's kernels in which a fault is looked for: the cheapest to prove."""
 NOT_SLOW = ("-m", "not slow")
-OTHERS = ("-k", "not mutants_of_the_source")
+OTHERS = ("-k", "not mutants_of_the_source and not what_a_mutant_changes")
 """These change a kernel's text themselves, and miss what a fault has changed before."""
 
 
