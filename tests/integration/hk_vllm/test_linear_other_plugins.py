@@ -114,6 +114,19 @@ def test_a_product_that_was_exchanged(
     assert calls
 
 
+def test_a_product_with_arguments_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partial function says itself that it is the standard library's."""
+
+    def exchanged(scale: float, layer: Any, x: Any, weight: Any, bias: Any) -> Any:
+        return torch.nn.functional.linear(scale * x, weight, bias)
+
+    monkeypatch.setattr(utils, "cpu_unquantized_gemm", functools.partial(exchanged, 2.0))
+    assert register_linear() == ""
+    layer = linear_layers.load(unloaded(linear_layers), {"weight": weights()})
+    assert not is_attached(layer)
+    assert f"is another plugin's: {__name__}.exchanged" in left(linear_layers, layer)
+
+
 def test_a_head_s_product_that_was_exchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     """The LM head's method looks its product up in each call."""
 
