@@ -32,7 +32,7 @@ const Level* compiled(const std::string& isa) {
   return found == std::end(levels) ? nullptr : found;
 }
 
-// From fast to slow.
+// All instruction sets of this architecture, from fast to slow.
 #if defined(__x86_64__)
 const char* const all_isas[] = {"amx", "avx512_bf16", "avx512", "avx2", "portable"};
 

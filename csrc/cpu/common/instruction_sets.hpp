@@ -1,4 +1,4 @@
-// Which kernels there are: one table per instruction set, chosen at run time by name.
+// The host kernels: one table per instruction set, chosen at run time by name.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@ struct LinearKernels;
 struct QuantizeKernels;
 struct BoundKernels;
 
-// What one instruction set brings, operator by operator: attention_args.hpp, linear_args.hpp,
-// quantize_args.hpp and bounds.hpp say what.
+// The kernels of one instruction set, by operator: attention_args.hpp, linear_args.hpp,
+// quantize_args.hpp and bounds.hpp declare them.
 struct Kernels {
   const AttentionKernels* attention;
   const LinearKernels* linear;

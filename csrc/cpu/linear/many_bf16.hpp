@@ -61,7 +61,7 @@ void expand_pairs(const uint8_t* slab, int64_t slabs, uint16_t* out) {
   }
 }
 
-// What a block of 128 elements along K is multiplied by: the weight's scale, and a row's.
+// The factors of a block of 128 elements along K: the weight's scale, and a row's.
 struct BlockFactors {
   const float* weight;  // one per block, or null
   const float* rows;    // [blocks][all rows], from the tile's first row, or null
