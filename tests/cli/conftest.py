@@ -1,4 +1,4 @@
-"""What the tests of `hk-backend doctor` share."""
+"""Machines that the tests of commands share."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 from hk_backend import machine
 from hk_backend.cli import doctor, installation
+from hk_backend.devices.cpu.isas import LIMITS
 from tests.cli.machines import (
     UNSET,
     VERSIONS,
@@ -29,3 +30,10 @@ def healthy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "find_spec", lambda name: object())
     our_package(monkeypatch)
     plugins_installed(monkeypatch, "hk_vllm", "hk_sglang")
+
+
+@pytest.fixture
+def not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No variable limits the instruction sets, also where the suite is held to some."""
+    for name in LIMITS:
+        monkeypatch.delenv(name, raising=False)

@@ -218,6 +218,7 @@ def test_another_device_is_one_line(
     assert line.startswith(said)
 
 
+@pytest.mark.usefixtures("not_held")
 def test_instructions_that_the_processor_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Named by the flag that the user set."""
     monkeypatch.setattr(settings._cpu, "available_isas", lambda: ["avx2", "portable"])

@@ -119,6 +119,7 @@ def test_bf16_s_remedy_starts_the_engine_that_is_installed(monkeypatch: pytest.M
     assert found.remedy.endswith("-m sglang.launch_server --model-path MODEL --dtype float32")
 
 
+@pytest.mark.usefixtures("not_held")
 def test_the_device_is_named_and_why_it_is_without_amx(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor.status, "resolve_device", lambda: ("cpu:avx512_bf16", SERVED))
     monkeypatch.setattr(machine, "advertises_amx", lambda: False)

@@ -95,6 +95,7 @@ def test_a_variable_that_is_none_of_ours(monkeypatch: pytest.MonkeyPatch) -> Non
     assert said in CliRunner().invoke(app, ["status"]).stdout
 
 
+@pytest.mark.usefixtures("not_held")
 def test_amx_that_is_advertised_and_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HK_DEVICE", "cpu:portable")
     monkeypatch.setattr(machine, "advertises_amx", lambda: True)

@@ -276,6 +276,16 @@ def logits(model: Any, x: torch.Tensor) -> torch.Tensor:
     return model.lm_head.quant_method.apply(model.lm_head, x)
 
 
+def vllm_packs(weight: torch.Tensor) -> bool:
+    """Whether vLLM packs a copy of such a weight: oneDNN has no bfloat16 for some processors."""
+    from vllm.model_executor.layers import utils
+
+    layer = torch.nn.Module()
+    layer.weight = torch.nn.Parameter(weight.clone(), requires_grad=False)
+    utils.dispatch_cpu_unquantized_gemm(layer, remove_weight=True)
+    return not layer.weight.numel()
+
+
 def asked_of(config: dict[str, Any]) -> Head:
     from hk_vllm.linear import head
 

@@ -93,7 +93,8 @@ def test_a_kernel_of_vllm_that_fails(bench: Bench, caplog: pytest.LogCaptureFixt
     layer.quant_method._gemm_impl = torch.dot  # raises, and is no other plugin's
     load(layer, {"weight": weights()})
     assert left(linear_layers, layer).startswith(f"{KIND}: not measured: TypeError: dot()")
-    assert not layer.weight.numel(), "vLLM has packed it"
+    packed = not layer.weight.numel()
+    assert packed == linear_layers.vllm_packs(torch.cat(weights())), "vLLM has prepared it"
 
 
 def test_one_line_when_the_model_is_loaded(

@@ -29,7 +29,8 @@ def state(
     isa: str,
     **scales: Any,
 ) -> None:
-    """The form in plain torch, with the signature of vLLM's writer.
+    """The form in plain torch, with the signature of vLLM's writer; for other processors, tokens
+    one after the other.
 
     Args:
         key, value: `[tokens, heads, size]`.
@@ -40,6 +41,8 @@ def state(
     channel = torch.arange(size)
     keys = token // 16 * 16 * size + channel // 2 * 32 + token % 16 * 2 + channel % 2
     values = channel // 16 * 16 * block_size + token // 2 * 32 + channel % 16 * 2 + token % 2
+    if isa != "amx":
+        keys = values = token * size + channel
     key_cache.flatten(2)[block, :, keys] = key.transpose(1, 2)
     value_cache.flatten(2)[block, :, values] = value.transpose(1, 2)
 
