@@ -109,13 +109,13 @@ def run(
         def one(fault: Fault) -> None:
             judge = free.get()
             try:
-                outcome, by = judge.judge(fault, slow)
+                before = known.get(fault.key)
+                outcome, by = judge.judge(fault, slow, before.by if before else "")
             finally:
                 free.put(judge)
             result = Result(outcome, now, judge.seconds, fault.room, fault.key, by)
             with lock:  # of other processes, too
                 known.update(results.read())
-                before = known.get(fault.key)
                 known[fault.key] = result
                 results.write(known.values(), faults.read())
                 worse = before and before.outcome == "test" and outcome != "test"

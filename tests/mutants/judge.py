@@ -37,8 +37,9 @@ class Judge:
         self.seconds = 0.0
         self.asked = 0
 
-    def judge(self, fault: Fault, slow: bool = False) -> tuple[str, str]:
+    def judge(self, fault: Fault, slow: bool = False, last: str = "") -> tuple[str, str]:
         """The fault's outcome and its evidence (results.py). `slow`: what `make test` leaves out.
+        `last`: the test that caught it before, which is asked first.
 
         A failure is believed if the same test passes without the fault.
         """
@@ -46,20 +47,21 @@ class Judge:
         try:
             fault.span((ROOT / fault.file).read_text())
             with self.tree.fault(fault):
-                found = self._slow(fault) if slow else self._fast(fault)
+                found = self._slow(fault) if slow else self._fast(fault, last)
         except StaleFaultError as error:
             return "stale", str(error)
         except BuildFailedError as error:
             return "stale", f"the compiler refuses it: {error}"
-        if found[0] == "survives" and fault.equivalent:
+        if found[0] in ("survives", "record") and fault.equivalent:
             return "equivalent", fault.equivalent
         return found
 
-    def _fast(self, fault: Fault) -> tuple[str, str]:
+    def _fast(self, fault: Fault, last: str) -> tuple[str, str]:
         room = BY_NAME[fault.room]
         if fault.source:
             return self._kernel(fault)
-        for arguments in self._selections(fault, room):
+        asked_first = [[last]] if last.startswith("tests/") else []
+        for arguments in (*asked_first, *self._selections(fault, room)):
             if failed := self._believed(fault, arguments, room.sglang):
                 return "test", failed
         if checks := self._stale_checks(fault):
@@ -143,8 +145,7 @@ class Judge:
             if record.name in changed:
                 by_kernel[record.name] += record.seconds
         names = sorted(by_kernel, key=lambda name: by_kernel[name])[:KERNELS]
-        tests = [test for check in sorted(checks) for test in tests_of(check)]
-        arguments = [*tests, "-k", " or ".join(names)]
+        arguments = [*map(node, sorted(checks)), "-k", " or ".join(names)]
         failed = self._believed(fault, arguments, False, SLOW_LIMIT, **{plugin.VARIABLE: ""})
         if failed:
             return "test", f"its records; its proof fails: {failed}"
@@ -167,7 +168,7 @@ class Judge:
         if fault.source:
             return self._kernel(fault)
         for check in sorted(self._stale_checks(fault)):
-            arguments = [*tests_of(check), "-k", cheapest(check)]
+            arguments = [node(check), "-k", cheapest(check)]
             if failed := self._believed(fault, arguments, False, LIMIT, **{plugin.VARIABLE: ""}):
                 return "test", f"its records; its proof fails: {failed}"
         for arguments in ([*room.folders(fault.file), "-m", "slow"], list(room.engines)):
@@ -188,20 +189,24 @@ def of_source(fault: Fault) -> list[str]:
 
 @cache
 def definitions() -> dict[str, frozenset[Definition]]:
-    """The definitions that each check of the records reaches by name."""
-    found = {}
-    for check in {record.check for record in records.read().values()}:
-        file, _, function = check.partition("::")
-        [path] = ROOT.glob(f"tests/**/{file}.py")
-        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        found[check] = reached(module, function)
-    return found
+    """The definitions that each check of a kernel reaches by name. Any change of the product makes
+    the records of whole engines stale, which says nothing of one fault."""
+    checks = {record.check for record in records.read().values()}
+    return {check: reached(*test_of(check)) for check in checks if "/" not in check}
 
 
-def tests_of(check: str) -> list[str]:
-    """The node of a check, whose record names its file without the folder."""
+def test_of(check: str) -> tuple[str, str]:
+    """The module and the function of a kernel's check, whose record names no folder."""
     file, _, function = check.partition("::")
-    return [f"{path.relative_to(ROOT)}::{function}" for path in ROOT.glob(f"tests/**/{file}.py")]
+    kernels, elsewhere = ROOT / f"tests/kernels/{file}.py", ROOT.glob(f"tests/**/{file}.py")
+    path = kernels if kernels.exists() else next(elsewhere)
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts), function
+
+
+def node(check: str) -> str:
+    """pytest's name of a check."""
+    module, function = test_of(check)
+    return f"{module.replace('.', '/')}.py::{function}"
 
 
 @cache

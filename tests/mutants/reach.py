@@ -42,8 +42,10 @@ class Reach:
     def arguments(self, number: int) -> list[str]:
         """pytest's, with which part `number` is recorded."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        rc = self.folder / "rc"
-        rc.write_text(CONFIGURATION.format(data=self.folder / "lines"))
+        rc = self.folder / f"rc-{number:02}"
+        # a file for each part: pytest-cov deletes what the part before left in it
+        data = self.folder / f"lines-{number:02}"
+        rc.write_text(CONFIGURATION.format(data=data))
         quiet = ("--cov", "--cov-context=test", "--cov-report=")
         return [*quiet, f"--cov-config={rc}", f"--report-log={self._log(number)}"]
 
@@ -70,7 +72,7 @@ class Reach:
         from coverage import CoverageData  # of the environment of `make mutants` alone
 
         found: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
-        for path in self.folder.glob("lines.*"):
+        for path in self.folder.glob("lines-*"):
             data = CoverageData(str(path))
             data.read()
             for file in data.measured_files():

@@ -24,6 +24,13 @@ lds-unwritten | lds=256
   ds_read_b32 v2, v1
   s_waitcnt lgkmcnt(0)
 
+# one byte of the two that are read was written
+lds-unwritten | at ds_read_u16 | lds=256
+- ds_write_b16 v1, v0
++ ds_write_b8 v1, v0
+  ds_read_u16 v2, v1
+  s_waitcnt lgkmcnt(0)
+
 # one wave reads what another wrote, without a barrier
 lds-race | lds=512 block=128
   v_xor_b32 v2, 0x100, v1
