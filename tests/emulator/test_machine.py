@@ -77,6 +77,13 @@ def test_the_order_of_waves_depends_on_the_seed_alone() -> None:
         np.testing.assert_array_equal(turns(seed, threads=2), order)
 
 
+def test_address_space_is_used_again() -> None:
+    """Each region takes two of the 8192 slots of 16 GiB, as long as it is mapped."""
+    machine, host = _emulator.Machine("gfx950"), output()
+    for _ in range(5000):
+        machine.unmap(machine.map(host.ctypes.data, host.nbytes, "host"))
+
+
 def test_errors_name_argument_and_valid_values() -> None:
     with pytest.raises(ValueError, match="arch 'gfx90a'; valid: gfx942, gfx950"):
         _emulator.Machine("gfx90a")

@@ -101,6 +101,16 @@ global-race | grid=2
 - global_atomic_add v2, v0, s[6:7]
 + global_store_dword v2, v0, s[6:7]
 
+# an atomic on what another workgroup has stored
+global-race | grid=2
+  v_mov_b32 v2, 0
+  s_cmp_eq_u32 s2, 0
+  s_cselect_b64 exec, 1, 0
+- global_atomic_add v2, v0, s[6:7]
++ global_store_dword v2, v0, s[6:7]
+  s_cselect_b64 exec, 0, 1
+  global_atomic_add v2, v0, s[6:7]
+
 # workgroups may read what another one reads
 global-race | grid=3
 - global_load_dword v2, v1, s[6:7]
