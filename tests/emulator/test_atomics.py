@@ -76,9 +76,11 @@ def returns(mnemonic: str) -> bool:
 
 
 def floats(kind: str, rng: np.random.Generator) -> np.ndarray:
-    """Small integers, whose sums are exact, as dwords [64, 2]."""
-    count = 64 // (8 * np.dtype(FLOATS[kind]).itemsize)
-    values = rng.integers(-60, 61, (LANES, count)).astype(FLOATS[kind])
+    """Eight bits at several places: sums are rounded, many from halfway. As dwords [64, 2]."""
+    shape = (LANES, 64 // (8 * np.dtype(FLOATS[kind]).itemsize))
+    values = (rng.integers(-255, 256, shape) * 2.0 ** rng.integers(-8, 7, shape)).astype(
+        FLOATS[kind]
+    )
     return np.ascontiguousarray(values).view(np.uint32).reshape(LANES, -1)
 
 
