@@ -102,13 +102,16 @@ class Judge:
         failed = self._run(arguments, sglang, limit, **variables).failed
         if "::" not in failed or failed.startswith("no end"):
             return failed
+        test = failed.partition(": ")[2] if failed.startswith("signal") else failed
         with self.tree.without(fault):
-            alone = self._run([failed], sglang, limit, **variables).failed
+            alone = self._run([test], sglang, limit, **variables).failed
         if not alone:
             return failed
-        return self._believed(
-            fault, [*arguments, f"--deselect={failed}"], sglang, limit, **variables
-        )
+        deselected = f"--deselect={test}"
+        if deselected in arguments:
+            return ""  # it fails whatever is asked for
+        others = [each for each in arguments if each != test]
+        return self._believed(fault, [*others, deselected], sglang, limit, **variables)
 
     def _run(self, arguments: list[str], sglang: bool, limit: float, **variables: str) -> Outcome:
         done = self.tree.run(arguments, limit, sglang, variables)

@@ -33,9 +33,10 @@ class Room:
 
 VLLM = ("tests/integration/hk_vllm/e2e", "tests/integration/hk_vllm/rocm")
 SGLANG = ("tests/integration/hk_sglang/e2e", "tests/integration/hk_sglang/rocm")
+BOTH = ("tests/integration/engines", "tests/integration/shared")
 IN_VLLM = (
     "tests/integration/hk_vllm",
-    "tests/integration/shared",
+    *BOTH,
     *(f"--ignore={folder}" for folder in VLLM),
 )
 LINEAR_OPS = tuple(
@@ -56,7 +57,7 @@ NARROWER = {
     "csrc/emulator/hip/": ("tests/devices/hip",),
 }
 """Test folders for parts of rooms whose tests are many."""
-IN_SGLANG = ("tests/integration/hk_sglang", *(f"--ignore={folder}" for folder in SGLANG))
+IN_SGLANG = ("tests/integration/hk_sglang", *BOTH, *(f"--ignore={folder}" for folder in SGLANG))
 EMULATOR = "tests/emulator"
 
 ROOMS = (
