@@ -19,6 +19,7 @@ from hk_backend.kernels.gemm_plan import (
     LARGEST_SPLIT_TILE,
     MOST_TILES,
     PARTIAL_BYTES,
+    can_split,
     candidates,
     sum_bytes,
     tiles_of,
@@ -111,3 +112,12 @@ def test_the_workspace_has_room_for_every_number_of_rows(
     for m in range(1, 513):
         chosen = planned(family(of), m, n, k, UNITS)
         assert sum_bytes(chosen.entry, tiles_of(chosen.entry, m, n), chosen.splits) <= room
+
+
+def test_numbers_of_splits_that_leave_one_without_a_step_are_left_out_alone() -> None:
+    entry = next(entry for entry in family(("bf16", "bf16")) if can_split(entry, 1))
+    steps = (
+        11  # in fives there would be 3 for each of four, and none for the fifth; sixes are whole
+    )
+    found = {each.splits for each in candidates((entry,), 1, 1, steps * entry.tile.depth, UNITS)}
+    assert found == {1, 2, 3, 4, 6, 11}

@@ -37,3 +37,9 @@ def test_refusals_quote_the_formula(formula: str, message: str) -> None:
     with pytest.raises(GridError, match=message) as error:
         evaluate(formula, {"n": 1})
     assert repr(formula) in str(error.value)
+
+
+def test_functions_take_as_many_arguments_as_they_have_meaning_for() -> None:
+    assert evaluate("min(a, 4, 2), max(a, 4, 12)", {"a": 9}) == (2, 12, 1)
+    with pytest.raises(GridError, match="cannot read"):
+        evaluate("ceil_div(a, 4, 2)", {"a": 9})

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from hk_backend.routing import metrics, metrics_directory
+
 SERVER = """
 import json, multiprocessing, os, sys
 from hk_backend.routing import metrics
@@ -171,3 +173,25 @@ print(routes.counters("attention").served.tokens)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "5"
     assert "no space left" in done.stderr
+
+
+def test_the_first_call_of_a_process_makes_the_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_directory, "_shared_by", 0)
+    monkeypatch.delenv(metrics_directory.VARIABLE, raising=False)
+    assert metrics_directory.share()
+    made = metrics_directory.own()
+    assert not metrics_directory.share()
+    assert made is not None
+    assert metrics_directory.own() == made
+    for _ in range(2):  # it may be gone already when the process ends
+        metrics_directory._remove(str(made), os.getpid())
+    assert metrics_directory.own() is None
+
+
+def test_files_that_cannot_be_read_leave_the_engines_metrics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(metrics_directory.VARIABLE, str(tmp_path))
+    (tmp_path / f"{metrics.COUNTERS}1.db").mkdir()
+    assert list(metrics._Collector().collect()) == []
+    assert "counters not readable" in caplog.text
