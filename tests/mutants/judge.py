@@ -26,6 +26,7 @@ SLOW_LIMIT = 900.0
 KERNELS = 3
 """Number of a source's kernels in which a fault is looked for: the cheapest to prove."""
 NOT_SLOW = ("-m", "not slow")
+UNRECORDED = ("-m", "not slow and not proof and not engine_proof")
 OTHERS = ("-k", "not mutants_of_the_source and not what_a_mutant_changes")
 """These change a kernel's text themselves, and miss what a fault has changed before."""
 
@@ -81,7 +82,7 @@ class Judge:
             others = [name for name in around if name not in on_the_line]
             for names in (on_the_line, others):
                 yield from (chunk for chunk in self._affordable(names, reach) if chunk)
-        yield [*room.folders(fault.file), *NOT_SLOW]
+        yield [*room.folders(fault.file), *UNRECORDED]
 
     def _affordable(self, names: list[str], reach: Reach) -> list[list[str]]:
         """The first few alone: most faults are caught by them, and the rest is not collected."""
