@@ -80,7 +80,7 @@ QUICK = Part(
         *("tests/kernels/test_grid.py", "tests/emulator/test_code_object.py"),
         *("tests/quantize/test_refusals.py", "tests/cli/test_status.py"),
         *("tests/cli/test_doctor.py", "tests/cli/test_doctor_command.py"),
-        *("tests/cli/test_kernels.py", "tests/suite/test_parts.py"),
+        *("tests/cli/test_kernels.py"),
     ),
     engine=False,
     environment=ONE_THREAD,
