@@ -58,6 +58,10 @@ def test_every_published_figure_of_our_formats_is_there() -> None:
         assert row["HK/stock"] == best.microseconds / 100.0
         chosen = planned(family(KERNELS, LAYERS[format]), m, n, k, UNITS)
         assert (row["kernel"], row["splits"]) == (chosen.entry.name, chosen.splits)
+    few = cases("--layers", "llama70b-qkv,llama70b-o", "--tokens", "1,256")
+    assert {each["layer"] for each in few} == {"llama70b-qkv", "llama70b-o"}
+    assert {each["m"] for each in few} == {1, 256}
+    assert {each["format"] for each in cases("--formats", "bf16")} == {"bf16"}
 
 
 def test_a_figure_is_the_clock_s() -> None:
@@ -66,14 +70,6 @@ def test_a_figure_is_the_clock_s() -> None:
     problem = Problem(LAYERS["bf16"], 1024, 1024, 1024)
     assert row["microseconds"] == Clock("gfx950", 1).microseconds(entry, row["splits"], problem)
     assert (row["source"], row["model_error_rms"]) == ("modelled", calibration.error_of("gemm"))
-
-
-@pytest.mark.usefixtures("instant")
-def test_options_choose_among_what_is_published() -> None:
-    found = cases("--layers", "llama70b-qkv,llama70b-o", "--tokens", "1,256")
-    assert {each["layer"] for each in found} == {"llama70b-qkv", "llama70b-o"}
-    assert {each["m"] for each in found} == {1, 256}
-    assert {each["format"] for each in cases("--formats", "bf16")} == {"bf16"}
 
 
 @pytest.mark.parametrize(
@@ -94,13 +90,6 @@ def test_errors_name_what_is_wrong(
     result = run(*options)
     assert (result.exit_code, result.stdout) == (2, "")
     assert message in result.stderr
-
-
-def test_without_a_gpu_it_says_so() -> None:
-    result = run(device="hip")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert len(result.stderr.splitlines()) == 1
-    assert "HIP" in result.stderr
 
 
 def test_on_a_gpu_the_figures_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +151,12 @@ def test_losses_stand_beside_wins() -> None:
     assert all("modelled ±5%" in line for line in lines)
 
 
-def test_no_device_is_no_guess(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run(device="hip")
+    assert (result.exit_code, result.stdout) == (1, "")
+    (line,) = result.stderr.splitlines()
+    assert "HIP" in line
+
     def none() -> None:
         raise DeviceError("no GPU here")
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from typer.testing import CliRunner
 
 from hk_backend.cli import status
@@ -66,7 +65,16 @@ def shown(*options: str) -> str:
     return result.stdout
 
 
-def test_every_kind_is_shown_with_both_times() -> None:
+def evidence() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(shown("--json"))["evidence"]
+    return found
+
+
+def test_every_kind_is_shown_with_both_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is measured, what to run; and where the user decides."""
+    text = shown()
+    assert "evidence     nothing yet: start the engine with HK_BACKEND=1" in text
+    assert "hk-backend tune MODEL" in text
     keep(threads=3, processor=this_machine("cpu").processor)
     lines = shown().splitlines()
     first = next(number for number, line in enumerate(lines) if line.startswith("measured"))
@@ -81,54 +89,37 @@ def test_every_kind_is_shown_with_both_times() -> None:
         "  linear bf16 64x64 (vLLM: stock): by vLLM",
         "    1: 100 us / 200 us, 8: 100 us / 90 us",
     ]
-
-
-def test_the_same_as_json() -> None:
-    keep()
-    evidence = json.loads(shown("--json"))["evidence"]
-    assert evidence["overruled"] == ""
-    assert [kind["by"] for kind in evidence["kinds"]] == ["HK, but vLLM at 32 rows", "HK", "vLLM"]
-    (left,) = [kind for kind in evidence["kinds"] if kind["by"] == "vLLM"]
+    found = evidence()
+    assert found["overruled"] == ""
+    assert [kind["by"] for kind in found["kinds"]] == ["HK, but vLLM at 32 rows", "HK", "vLLM"]
+    left = found["kinds"][2]
     assert left["times"][1] == {"rows": 8, "ours": 100.0, "theirs": 90.0}
     assert left["why"].startswith("faster without HK: linear bf16 64x64: 8 rows")
-    assert left["threads"] == torch.get_num_threads()
+    assert left["threads"] == 3
+    overrules = {
+        "HK_EVIDENCE": ("ignore", "not asked: HK_EVIDENCE=ignore"),
+        "HK_DEVICE": ("cpu", "not asked: HK_DEVICE=cpu names a device"),
+    }
+    for variable, (value, said) in overrules.items():
+        monkeypatch.setenv(variable, value)
+        text = shown()
+        assert said in text
+        assert "by vLLM" in text
+        monkeypatch.delenv(variable)
 
 
 @pytest.mark.parametrize("field", ["processor", "torch", "hk_backend", "build"])
-def test_what_another_machine_or_version_has_measured_is_not_shown(field: str) -> None:
+def test_what_another_machine_or_version_has_measured(
+    field: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not shown, unless the user names its file."""
     keep(**{field: "another"})
-    assert json.loads(shown("--json"))["evidence"]["kinds"] == []
-
-
-def test_before_anything_is_measured_it_says_what_to_run() -> None:
-    assert "evidence     nothing yet: start the engine with HK_BACKEND=1" in shown()
-    assert "hk-backend tune MODEL" in shown()
-
-
-@pytest.mark.parametrize(
-    ("variable", "value", "said"),
-    [
-        ("HK_EVIDENCE", "ignore", "not asked: HK_EVIDENCE=ignore"),
-        ("HK_DEVICE", "cpu", "not asked: HK_DEVICE=cpu names a device"),
-    ],
-)
-def test_it_says_where_the_user_decides(
-    variable: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keep()
-    monkeypatch.setenv(variable, value)
-    text = shown()
-    assert said in text
-    assert "by vLLM" in text
-
-
-def test_a_file_that_the_user_names_is_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keep(processor="another")
+    assert evidence()["kinds"] == []
     (path,) = tmp_path.glob("*.json")
     monkeypatch.setenv("HK_EVIDENCE", str(path))
-    assert "measured     another, " in shown()
+    assert len(evidence()["kinds"]) == len(LAYERS)
+    if field == "processor":
+        assert "measured     another, " in shown()
 
 
 def test_a_route_says_which_dtypes_are_left_to_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,7 +79,7 @@ QUICK = Part(
         *("tests/kernels/test_catalogue.py", "tests/kernels/test_arguments.py"),
         *("tests/kernels/test_grid.py", "tests/emulator/test_code_object.py"),
         *("tests/quantize/test_refusals.py", "tests/cli/test_status.py"),
-        *("tests/cli/test_doctor.py", "tests/cli/test_doctor_command.py"),
+        *("tests/cli/test_doctor.py"),
         *("tests/cli/test_kernels.py"),
     ),
     engine=False,
