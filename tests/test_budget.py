@@ -82,21 +82,21 @@ def run(session: pytest.Pytester, budget: int, *options: str) -> pytest.RunResul
     return session.runpytest_subprocess("-p", "no:cacheprovider", *options)
 
 
-def test_within_the_budget(session: pytest.Pytester) -> None:
-    session.makepyfile(**TWO_FILES)
-    found = run(session, 2 * one_launch())
-    assert found.ret == pytest.ExitCode.OK
-    total = f"{2 * one_launch() / 1e6:.1f} M"
-    found.stdout.fnmatch_lines([f"*{total}  gemm gfx950", f"*{total}  in all, of *"])
-
-
-def test_the_sum_over_workers_is_judged(session: pytest.Pytester) -> None:
+@pytest.mark.parametrize("workers", [(), ("-n", "2", "--dist", "worksteal")], ids=["one", "two"])
+@pytest.mark.parametrize("over", [0, 1], ids=["within", "over"])
+def test_the_sum_over_workers_is_judged(
+    session: pytest.Pytester, workers: tuple[str, ...], over: int
+) -> None:
     """Each worker alone is within the budget."""
     session.makepyfile(**TWO_FILES)
-    found = run(session, 2 * one_launch() - 1, "-n", "2", "--dist", "worksteal")
-    assert found.ret == OVER_BUDGET
+    found = run(session, 2 * one_launch() - over, *workers)
+    assert found.ret == (OVER_BUDGET if over else pytest.ExitCode.OK)
     found.assert_outcomes(passed=2)
-    found.stdout.fnmatch_lines(["*  test_one.py", "*: OVER BUDGET"])
+    total, verdict = f"{2 * one_launch() / 1e6:.1f} M", ": OVER BUDGET" * over
+    files = [f"*{one_launch() / 1e6:.1f} M  test_one.py"]
+    found.stdout.fnmatch_lines(
+        [f"*{total}  gemm gfx950", *files, f"*{total}  in all, of *{verdict}"]
+    )
 
 
 def test_sessions_share_a_budget(

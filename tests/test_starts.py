@@ -45,19 +45,14 @@ def run(
     return session.runpytest_subprocess("-p", "no:cacheprovider")
 
 
-def test_as_many_as_allowed(session: pytest.Pytester) -> None:
+def test_more_than_allowed_are_red(session: pytest.Pytester) -> None:
+    """Where there is a bound."""
     found = run(session, MOST - 1, 1)
     assert found.ret == pytest.ExitCode.OK
     found.stdout.fnmatch_lines([f"*{MOST}  in all of {MOST}"])
-
-
-def test_one_too_many(session: pytest.Pytester) -> None:
     found = run(session, MOST, 1)
     assert found.ret == TOO_MANY
     found.stdout.fnmatch_lines(["*1  another engine", "*: TOO MANY"])
-
-
-def test_without_a_bound(session: pytest.Pytester) -> None:
     assert run(session, MOST, 1, bounded=False).ret == pytest.ExitCode.OK
 
 

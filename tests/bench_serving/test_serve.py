@@ -112,10 +112,10 @@ def test_a_name_that_is_no_candidate_is_refused(name: str) -> None:
 
 
 def test_a_run_keeps_the_client_s_numbers(measure_with: Any) -> None:
+    """But an old result file is not taken for a new one."""
     found = measure_with(Client({**ALL, **GOOD, "date": "today"}))
-    assert found.error == ""
-    assert found.metrics == GOOD
-    assert found.routed_share == 1.0
+    assert (found.error, found.metrics, found.routed_share) == ("", GOOD, 1.0)
+    assert "No such file" in measure_with(Client(None)).error
 
 
 def test_both_backends_are_sent_the_same_requests(measure_with: Any, tmp_path: Path) -> None:
@@ -189,25 +189,16 @@ def test_a_server_that_died_fails_the_run(tmp_path: Path, monkeypatch: pytest.Mo
     assert found.error == "the hk server ended (-9):"
 
 
-def test_an_old_result_file_is_not_taken_for_a_new_one(measure_with: Any) -> None:
-    assert measure_with(Client({**ALL, **GOOD})).error == ""
-    assert "No such file" in measure_with(Client(None)).error
-
-
 def test_a_point_is_the_median_of_its_runs() -> None:
+    """One that failed fails its point, and no other."""
     values = [10.0, 30.0, 11.0]
     runs = [run("hk", turn, median_ttft_ms=value) for turn, value in enumerate(values)]
     (point,) = summarize(runs)
     assert point.medians["median_ttft_ms"] == 11.0
     assert point.samples["median_ttft_ms"] == values
-
-
-def test_one_failed_run_fails_its_point_and_no_other() -> None:
-    runs = [run("stock"), run("hk"), run("hk", 1, error="died")]
-    stock, hk = summarize(runs)
+    stock, hk = summarize([run("stock"), run("hk"), run("hk", 1, error="died")])
     assert stock.error == ""
-    assert hk.error == "1 of 2 runs failed: died"
-    assert hk.medians == {}
+    assert (hk.error, hk.medians) == ("1 of 2 runs failed: died", {})
 
 
 def test_the_table_shows_ratios_and_failures() -> None:
@@ -242,18 +233,21 @@ def test_the_document_and_the_plot_stand_alone(tmp_path: Path) -> None:
         *("hk-backend 0.1.0, torch 2.13.0, vllm 0.32.0", "this machine is busy"),
     )
     samples = {name: [value] for name, value in GOOD.items()}
-    points = [Point(64, 1, "stock", GOOD, samples), Point(64, 1, "hk", GOOD, samples)]
+    points = [Point(64, 1, "stock", GOOD, samples), Point(64, 1, "hk", error="died")]
     text = document(points, named)
-    _, svg = plot_serving(points, title(named), tmp_path / "serve")
+    png, svg = plot_serving(points, title(named), tmp_path / "serve")
     for what in said:
         assert what in text
         assert what in svg.read_text()
     assert "tokens in and out" in text
     assert "tok/s in and out" in svg.read_text()
+    assert "hk: failed" in svg.read_text()
+    assert png.read_bytes().startswith(b"\x89PNG")
     assert "| throughput (tok/s) | TTFT (ms) | TPOT (ms) |" in text
 
 
 def test_what_runs_beside_the_engine_is_named_with_its_version(tmp_path: Path) -> None:
+    """And what is not so is not said."""
     names = ("hk", "llama.cpp", "llama.cpp:auto:q4_0")
     measured = plan(tmp_path, candidates=[Candidate.parse(name) for name in names])
     named = facts(measured, REPORT)
@@ -261,16 +255,5 @@ def test_what_runs_beside_the_engine_is_named_with_its_version(tmp_path: Path) -
     assert named["beside it"] == "llama.cpp, llama.cpp:auto:q4_0"
     assert "xllamacpp" in versions(measured)
     assert "xllamacpp" not in versions(plan(tmp_path))
-
-
-def test_what_is_not_so_is_not_said(tmp_path: Path) -> None:
     named = facts(plan(tmp_path), {**REPORT, "warning": ""})
     assert not {"warning", "arguments", "beside it"} & set(named)
-
-
-def test_the_plot_is_written_as_png_and_svg_and_names_failures(tmp_path: Path) -> None:
-    samples = {name: [value] for name, value in GOOD.items()}
-    points = [Point(64, 1, "stock", GOOD, samples), Point(64, 1, "hk", error="died")]
-    png, svg = plot_serving(points, "title", tmp_path / "serve")
-    assert png.read_bytes().startswith(b"\x89PNG")
-    assert "hk: failed" in svg.read_text()

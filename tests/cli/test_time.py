@@ -111,6 +111,7 @@ def test_a_kernel_without_matrix_instructions_has_no_flops() -> None:
     [
         ([], "Invalid value for KERNEL: it is missing"),
         ([KERNEL], "Invalid value for --shape: it is missing"),
+        (["attention"], "KERNEL: no kernel 'attention' for gfx950; of "),
         (["attention", "--shape", SHAPE], "KERNEL: no kernel 'attention' for gfx950; of "),
         ([KERNEL, "--shape", "tokens=5"], "--shape: heads is missing; valid: heads as in"),
         ([KERNEL, "--shape", "heads=8/1,tokens=x"], "--shape: tokens=x: 'x'; valid: 1 to 131072"),
