@@ -23,11 +23,11 @@ UNSET = (
 )
 
 
-class Machine(pytest.MonkeyPatch):
+class Machine:
     """One that is healthy until it is told otherwise."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.setattr, self.setenv, self.delenv = patch.setattr, patch.setenv, patch.delenv
         for name in UNSET:
             self.delenv(name, raising=False)
         self.setenv("HK_BACKEND", "1")
@@ -113,10 +113,8 @@ class Machine(pytest.MonkeyPatch):
 
 
 @pytest.fixture
-def healthy() -> Any:
-    found = Machine()
-    yield found
-    found.undo()
+def healthy(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(monkeypatch)
 
 
 @pytest.fixture

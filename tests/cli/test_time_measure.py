@@ -176,7 +176,11 @@ def test_rows_of_many_workgroups_differ_in_these(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize(
     ("device", "why"),
-    [("cpu", "HK_DEVICE=cpu: only a GPU"), ("cpu:avx2", "HK_DEVICE=cpu:avx2: only"), ("auto", "")],
+    [
+        ("cpu", "HK_DEVICE=cpu: only a GPU"),
+        ("cpu:avx2", "HK_DEVICE=cpu:avx2: only"),
+        ("auto", "HIP"),
+    ],
 )
 def test_without_a_gpu(device: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HK_DEVICE", device)
