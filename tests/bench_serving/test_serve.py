@@ -15,31 +15,16 @@ from bench_serving import counters
 from bench_serving.candidates import Candidate
 from bench_serving.counters import RouteTotals
 from bench_serving.engines import Vllm
-from bench_serving.plan import Plan
 from bench_serving.plots import plot_serving
 from bench_serving.points import Point, Run, document, summarize, table, title
 from bench_serving.serve import facts, fail_other_prompts, run_client, versions
 from bench_serving.server import Backend, Server, ServerError, differences
 from hk_backend.routing.routes import Tally
+from tests.bench_serving.conftest import plan
 
 ALL = {"completed": 4, "total_input_tokens": 4 * 64, "total_output_tokens": 4 * 4}
 """What the client says when all of `plan` was answered."""
 GOOD = {"total_token_throughput": 100.0, "median_ttft_ms": 20.0, "median_tpot_ms": 5.0}
-
-
-def plan(tmp_path: Path, **changes: Any) -> Plan:
-    settings: dict[str, Any] = {
-        "engine": Vllm(),
-        "model": tmp_path,
-        "candidates": [Candidate.parse("stock"), Candidate.parse("hk")],
-        "dtype": "float32",
-        "input_lens": [64],
-        "output_len": 4,
-        "concurrencies": [1, 2],
-        "prompts": 4,
-        "rounds": 2,
-    }
-    return Plan(**{**settings, **changes})
 
 
 def run(backend: Backend, turn: int = 0, error: str = "", **metrics: float) -> Run:
@@ -90,7 +75,7 @@ def test_backends_alternate_and_every_other_round_runs_backwards(tmp_path: Path)
 
 def test_a_candidate_s_name_sets_its_dtype_and_quantization(tmp_path: Path) -> None:
     names = ("stock", "hk:bfloat16", "hk:auto:hk_fp8")
-    mixed = plan(tmp_path, candidates=[Candidate.parse(name) for name in names])
+    mixed = plan(tmp_path, *names)
     (tmp_path / "log").touch()
     stock, bfloat16, fp8 = (
         c.server(Vllm(), tmp_path, mixed.dtype, tmp_path / "log") for c in mixed.candidates
@@ -225,7 +210,7 @@ REPORT = {
 def test_the_document_and_the_plot_stand_alone(tmp_path: Path) -> None:
     """Whoever gets one of them alone reads what was measured, on what and how."""
     model = tmp_path / "SmolLM2"
-    measured = plan(tmp_path, model=model, server_arguments=["--max-model-len", "2048"])
+    measured = plan(model, server_arguments=["--max-model-len", "2048"])
     named = facts(measured, REPORT)
     said = (
         *("SmolLM2 in float32", "vLLM: stock, hk", "4 prompts of 64 tokens, 4 tokens out"),
@@ -249,7 +234,7 @@ def test_the_document_and_the_plot_stand_alone(tmp_path: Path) -> None:
 def test_what_runs_beside_the_engine_is_named_with_its_version(tmp_path: Path) -> None:
     """And what is not so is not said."""
     names = ("hk", "llama.cpp", "llama.cpp:auto:q4_0")
-    measured = plan(tmp_path, candidates=[Candidate.parse(name) for name in names])
+    measured = plan(tmp_path, *names)
     named = facts(measured, REPORT)
     assert named["engine"] == "vLLM: hk"
     assert named["beside it"] == "llama.cpp, llama.cpp:auto:q4_0"

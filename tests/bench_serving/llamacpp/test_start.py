@@ -6,6 +6,7 @@ import sys
 from argparse import Namespace
 from contextlib import ExitStack
 from errno import ENOSPC
+from functools import partial
 from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
@@ -17,19 +18,12 @@ from bench_serving.candidates import Candidate
 from bench_serving.engines import LlamaCpp, Sglang, Vllm
 from bench_serving.llamacpp import convert
 from bench_serving.llamacpp.server import settings
-from bench_serving.plan import Plan
 from bench_serving.server import NOT_BOUND, Server, ServerError, differences
 from bench_serving.start import start
 from hk_backend import machine
+from tests.bench_serving import conftest
 
-
-def plan(folder: Path, *names: str, **changes: Any) -> Plan:
-    given: dict[str, Any] = {
-        "engine": Vllm(), "model": folder / "Llama", "dtype": "bfloat16", "input_lens": [64, 500],
-        "candidates": [Candidate.parse(name) for name in names], "output_len": 12,
-        "concurrencies": [1, 8], "prompts": 8, "rounds": 1, "server_arguments": ["--enforce-eager"],
-    }  # fmt: skip
-    return Plan(**{**given, **changes})
+plan = partial(conftest.plan, dtype="bfloat16")
 
 
 @pytest.fixture
@@ -55,7 +49,8 @@ def test_it_follows_the_engine_with_its_threads_and_room_for_the_load(
     tmp_path: Path, started: list[Server]
 ) -> None:
     names = ("llama.cpp", "stock", "llama.cpp:auto:q4_0", "hk:bfloat16:hk_mxfp4")
-    asked = plan(tmp_path, *names)
+    load = {"input_lens": [64, 500], "output_len": 12, "concurrencies": [1, 8]}
+    asked = plan(tmp_path, *names, **load, server_arguments=["--enforce-eager"])
     with ExitStack() as stack:
         servers = start(stack, asked, tmp_path / "out", lambda line: None)
         assert list(servers) == ["stock", "hk:bfloat16:hk_mxfp4", "llama.cpp", names[2]]
@@ -63,8 +58,8 @@ def test_it_follows_the_engine_with_its_threads_and_room_for_the_load(
         plain, quantized = servers["llama.cpp"], servers["llama.cpp:auto:q4_0"]
         assert [each.model.read_text() for each in (plain, quantized)] == ["bf16", "q4_0"]
         for each in (plain, quantized):
-            load = {"--slots": "8", "--context": "512", "--cores": "0, 1"}
-            assert dict(zip(each.arguments[::2], each.arguments[1::2], strict=True)) == load
+            told = {"--slots": "8", "--context": "512", "--cores": "0, 1"}
+            assert dict(zip(each.arguments[::2], each.arguments[1::2], strict=True)) == told
         assert differences(servers.values(), asked.may_differ) == []
     assert not plain.model.exists()
     assert not list((tmp_path / "out").glob("gguf*"))
