@@ -4,9 +4,8 @@ real, as nothing there takes time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 import torch
@@ -149,22 +148,6 @@ def test_a_graph_s_replays_are_timed(launches: int, monkeypatch: pytest.MonkeyPa
     assert cuda.replays == 1 + gpu.ROUNDS
 
 
-class Entry:
-    """An entry point of a plugin."""
-
-    value = "a_plugin:stock"
-
-    def __init__(self, answer: Callable[[str], Any]) -> None:
-        self._answer = answer
-
-    def load(self) -> Callable[[str], Any]:
-        return self._answer
-
-
-def broken(format: str) -> None:
-    raise ImportError("no engine here")
-
-
 def test_every_kind_of_layer_comes_round_through_a_gigabyte(device: HipDevice) -> None:
     """Or through as many copies as are allowed."""
     timer = Gpu(device, "emulated")
@@ -194,25 +177,21 @@ def test_the_clock_s_launches_are_those_of_the_model() -> None:
     assert times[3] > times[0] > 0
 
 
-PUBLISHED = {
-    "llama8b": {1: ["6144x4096", "4096x4096", "28672x4096", "4096x14336"]},
-    "llama70b": {8: ["1280x8192", "8192x1024", "7168x8192", "8192x3584"]},
-}
-"""Of both engines' merged layers, qkv, o, gate_up and down."""
-
-
-@pytest.mark.parametrize("model", sorted(PUBLISHED))
-def test_the_layers_of_llamas(model: str) -> None:
-    for ranks, shapes in PUBLISHED[model].items():
-        found = weights(model, ranks)
-        assert [f"{n}x{k}" for n, k in found.values()] == shapes
-        assert [name_of(*shape) for shape in found.values()] == list(found)
+@pytest.mark.parametrize(
+    ("model", "ranks", "shapes"),
+    [
+        ("llama8b", 1, ["6144x4096", "4096x4096", "28672x4096", "4096x14336"]),
+        ("llama70b", 8, ["1280x8192", "8192x1024", "7168x8192", "8192x3584"]),
+    ],
+)
+def test_the_layers_of_llamas(model: str, ranks: int, shapes: list[str]) -> None:
+    """Both engines' merged layers, qkv, o, gate_up and down; ranks must divide them, but of a head
+    that two GPUs share each has a copy."""
+    found = weights(model, ranks)
+    assert [f"{n}x{k}" for n, k in found.values()] == shapes
+    assert [name_of(*shape) for shape in found.values()] == list(found)
     assert name_of(17, 5) == "17x5"
-
-
-@pytest.mark.parametrize("model", sorted(MODELS))
-def test_ranks_that_do_not_divide_a_model(model: str) -> None:
     with pytest.raises(ValueError, match="3 GPUs do not divide"):
         weights(model, 3)
-    more = 2 * MODELS[model].kv_heads  # of a head that two GPUs share each has a copy
+    more = 2 * MODELS[model].kv_heads
     assert weights(model, more)[f"{model}-qkv/tp{more}"][0] > 0

@@ -26,24 +26,25 @@ hk_backend_tokens_total{outcome="dummy",reason="profiling",route="attention"} 40
 """
 
 
-def test_outcomes_are_kept_apart() -> None:
-    attention = counters.parse(METRICS)["attention"]
-    assert (attention.served.calls, attention.served.tokens) == (30, 900)
-    fallback = attention.fallbacks["sliding_window 0, odd"]
-    assert (fallback.calls, fallback.tokens) == (2, 100)
-    assert (attention.dummy.calls, attention.dummy.tokens) == (30, 4096)
-    assert attention.captured.calls == 7
-    assert set(attention.fallbacks) == {"sliding_window 0, odd"}
-    assert attention.routed_share == pytest.approx(0.9)
+def test_outcomes_are_kept_apart_and_servers_add_up() -> None:
+    one = counters.parse(METRICS)
+    for times, attention in ((1, one["attention"]), (2, counters.add([one, one])["attention"])):
+        assert (attention.served.calls, attention.served.tokens) == (30 * times, 900 * times)
+        assert set(attention.fallbacks) == {"sliding_window 0, odd"}
+        fallback = attention.fallbacks["sliding_window 0, odd"]
+        assert (fallback.calls, fallback.tokens) == (2 * times, 100 * times)
+        assert (attention.dummy.calls, attention.dummy.tokens) == (30 * times, 4096 * times)
+        assert attention.captured.calls == 7 * times
+        assert attention.routed_share == pytest.approx(0.9)
 
 
-def test_a_stock_server_has_none() -> None:
+def test_the_share_of_an_interval_leaves_out_what_was_before() -> None:
+    """Nothing served is a share of zero, not one; a stock server has no counters."""
+    later = METRICS.replace(" 900.0", " 1000.0").replace(" 100.0", " 400.0")
+    share = counters.share_between(counters.parse(METRICS), counters.parse(later))
+    assert share == pytest.approx(100 / 400)
     assert counters.parse("# TYPE x counter\nx_total 3\n") == {}
-
-
-def test_nothing_served_is_a_share_of_zero_not_one() -> None:
-    assert counters.RouteTotals().routed_share == 0.0
-    assert counters.share_between({}, {}) == 0.0
+    assert counters.RouteTotals().routed_share == counters.share_between({}, {}) == 0.0
 
 
 SLOWER = f"{REASON}: linear bf16 64x64: 1 row: HK 2 us, the engine 1 us"
@@ -93,16 +94,3 @@ def test_layers_that_the_engine_computes_faster_are_none_of_hks() -> None:
     assert twice.layers_left == {SLOWER: 242}
     odd = counters.RouteTotals(layers_left={SLOWER: 1, "odd": 1})
     assert odd.share_of_hks == 0.0
-
-
-def test_servers_add_up() -> None:
-    total = counters.add([counters.parse(METRICS), counters.parse(METRICS)])["attention"]
-    assert (total.served.calls, total.served.tokens) == (60, 1800)
-    assert total.fallbacks["sliding_window 0, odd"].tokens == 200
-    assert (total.dummy.calls, total.captured.calls) == (60, 14)
-
-
-def test_the_share_of_an_interval_leaves_out_what_was_before() -> None:
-    later = METRICS.replace(" 900.0", " 1000.0").replace(" 100.0", " 400.0")
-    share = counters.share_between(counters.parse(METRICS), counters.parse(later))
-    assert share == pytest.approx(100 / 400)

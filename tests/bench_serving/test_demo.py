@@ -57,10 +57,6 @@ def good(engine: str = "vllm") -> Results:
     return found
 
 
-def quiet() -> Console:
-    return Console(quiet=True)
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_results_have_exactly_the_promised_keys(tmp_path: Path, engine: str) -> None:
     demo._write(tmp_path / "demo.json", good(engine).as_json())
@@ -70,30 +66,25 @@ def test_the_results_have_exactly_the_promised_keys(tmp_path: Path, engine: str)
     assert [path.name for path in tmp_path.iterdir()] == ["demo.json"]
 
 
-def test_a_good_run_has_no_failures() -> None:
-    assert good().failures() == []
-
-
 def test_routing_is_counted_per_route_and_per_reason() -> None:
+    """A reason that both routes give is summed."""
     found = Results("model", {"vllm": None}, "cpu")
-    totals = RouteTotals(served=Tally(30, 900), fallbacks={"graph capture": Tally(2, 100)})
-    found.enter_totals({"attention": totals})
+    attention = RouteTotals(served=Tally(30, 900), fallbacks={"graph capture": Tally(2, 100)})
+    linear = RouteTotals(fallbacks={"graph capture": Tally(2, 30)})
+    found.enter_totals({"attention": attention})
     assert (found.calls, found.tokens) == ({"attention": 30}, {"attention": 900})
     assert found.fallbacks == {"graph capture": {"calls": 2, "tokens": 100}}
     assert found.routes["attention"]["on"] is True
     assert found.failures()[0] == "only 90.0% of attention's prefill tokens were HK's"
-
-
-def test_a_reason_that_both_routes_give_is_summed() -> None:
-    found = Results("model", {"vllm": None}, "cpu")
-    first, second = (RouteTotals(fallbacks={"graph capture": Tally(2, n)}) for n in (100, 30))
-    found.enter_totals({"attention": first, "linear": second})
-    assert found.fallbacks == {"graph capture": {"calls": 4, "tokens": 130}}
+    both = Results("model", {"vllm": None}, "cpu")
+    both.enter_totals({"attention": attention, "linear": linear})
+    assert both.fallbacks == {"graph capture": {"calls": 4, "tokens": 130}}
 
 
 @pytest.mark.parametrize("served", [0, 900])
 def test_what_the_engine_computes_faster_is_no_failure(served: int) -> None:
     found = good()
+    assert found.failures() == []
     fallbacks = {f"{SLOWER}: linear bf16 64x64: 1 row: HK 2 us, the engine 1 us": Tally(2, 100)}
     totals = RouteTotals(served=Tally(bool(served), served), fallbacks=fallbacks)
     found.enter_totals({"attention": totals})
@@ -107,38 +98,28 @@ def test_hk_that_computed_nothing_is_a_failure() -> None:
     assert found.routes["attention"]["on"] is False
     assert found.routes["attention"]["why"] == "broken"
     assert any("only 0.0%" in failure for failure in found.failures())
-
-
-def test_a_server_without_counters_is_a_failure() -> None:
-    found = good()
-    found.routes = {}
+    found.routes = {}  # a server without counters
     assert found.failures() == ["HK served nothing: the server publishes no routing counters"]
 
 
-def test_equal_answers_pass() -> None:
-    found = good()
-    both, _ = clients()
-    demo._compare_answers(both, found, quiet())
-    assert found.tokens_equal
-    assert found.max_logprob_diff == 0.0
-    assert [set(answer) for answer in found.answers] == [{"question", "answer"}] * 4
-
-
-def test_other_tokens_are_a_failure() -> None:
-    found = good()
-    both, _ = clients()
-    both["hk"].answer = (7, 9)
-    demo._compare_answers(both, found, quiet())
-    assert found.failures() == ["float32 greedy tokens differ between stock and HK"]
-
-
-@pytest.mark.parametrize("shift", [0.002, float("nan")])
-def test_other_log_probabilities_are_a_failure(shift: float) -> None:
+@pytest.mark.parametrize(
+    ("answer", "shift", "failures"),
+    [
+        ((7, 8), 0.0, []),
+        ((7, 9), 0.0, ["float32 greedy tokens differ between stock and HK"]),
+        ((7, 8), 0.002, ["log-probabilities differ by"]),
+        ((7, 8), float("nan"), ["log-probabilities differ by"]),
+    ],
+)
+def test_answers_are_compared(answer: tuple[int, ...], shift: float, failures: list[str]) -> None:
     found = good()
     both, _ = clients(shift=shift)
-    demo._compare_answers(both, found, quiet())
-    (failure,) = found.failures()
-    assert failure.startswith("log-probabilities differ by")
+    both["hk"].answer = answer
+    demo._compare_answers(both, found, Console(quiet=True))
+    assert len(found.failures()) == len(failures)
+    assert all(map(str.startswith, found.failures(), failures))
+    assert found.tokens_equal == (answer == (7, 8))
+    assert [set(each) for each in found.answers] == [{"question", "answer"}] * 4
     json.dumps(asdict(found), allow_nan=False)
 
 
@@ -151,7 +132,7 @@ def test_prompts_are_the_same_for_both_and_never_the_same_twice() -> None:
         return True
 
     samples, disturbed = demo._time_prefill(
-        both, settle, 32, rounds=4, name="fp32", console=quiet()
+        both, settle, 32, rounds=4, name="fp32", console=Console(quiet=True)
     )
     assert (waited, disturbed) == (list(range(10)), 0)
     assert {backend: len(seconds) for backend, seconds in samples.items()} == {"stock": 4, "hk": 4}
@@ -167,6 +148,6 @@ def test_prompts_that_a_server_disturbed_are_counted() -> None:
     both, _ = clients()
     answers = iter([True, False, False] * 4)
     _, disturbed = demo._time_prefill(
-        both, lambda: next(answers), 32, rounds=2, name="fp32", console=quiet()
+        both, lambda: next(answers), 32, rounds=2, name="fp32", console=Console(quiet=True)
     )
     assert disturbed == 4

@@ -45,34 +45,22 @@ def printed(results: Results) -> str:
     return console.export_text()
 
 
-def test_the_table_names_machine_versions_and_units() -> None:
-    said = printed(found(STOCK, HK))
+def test_the_report_stands_alone() -> None:
+    """It names machine, versions and units. A warning stands below the table; HK's 2.57 times in
+    bfloat16 is a loss against stock's float32, which has a row and a line."""
+    said = printed(found(STOCK, HK, warnings=["this machine is busy (load 5.0 on 2 cores)"]))
     for each in ("AMD EPYC 1234", "2 threads", "cpu:avx512_bf16", "vllm 0.32.0", "torch 2.13.0"):
         assert each in said
     for unit in ("tokens/s", "ms", "medians of 5 rounds", "1024 tokens"):
         assert unit in said
-
-
-def test_the_best_of_stock_has_a_row_and_a_line() -> None:
-    """HK's 2.57 times in bfloat16 is a loss against stock's float32."""
-    said = printed(found(STOCK, HK))
-    (row,) = [line for line in said.splitlines() if "fastest" in line and "│" in line]
-    assert "304 (float32)" in row
-    assert "300 (float32)" in row
-    assert "0.99x" in row
-    assert "HK (float32) runs at 0.99 of stock's speed (float32)" in said
-
-
-def test_a_warning_stands_below_the_table() -> None:
-    said = printed(found(STOCK, HK, warnings=["this machine is busy (load 5.0 on 2 cores)"]))
     lines = said.splitlines()
     (caution,) = [n for n, line in enumerate(lines) if line.startswith("Caution: this machine")]
     (versions,) = [n for n, line in enumerate(lines) if "torch 2.13.0" in line]
     assert 0 < caution - versions <= 2
-
-
-def test_tokens_of_both_dtypes_are_mentioned() -> None:
-    said = printed(found(STOCK, HK))
+    (row,) = [line for line in lines if "fastest" in line and "│" in line]
+    for cell in ("304 (float32)", "300 (float32)", "0.99x"):
+        assert cell in row
+    assert "HK (float32) runs at 0.99 of stock's speed (float32)" in said
     assert "float32 equal (they must be)" in said
     assert "bfloat16: 3 of 4 answers are equal" in said
 
@@ -92,11 +80,9 @@ def test_many_reasons_become_a_line_for_each_dtype() -> None:
     ]
 
 
-def test_a_win_needs_no_line() -> None:
-    assert list(loss_lines(found(STOCK, {"fp32": 400.0, "bf16": 257.0}))) == []
-
-
 def test_each_loss_is_explained_in_one_line() -> None:
+    """A win needs none."""
+    assert list(loss_lines(found(STOCK, {"fp32": 400.0, "bf16": 257.0}))) == []
     slow = {"fp32": 300.0, "bf16": 70.0}
     noisy = found(STOCK, slow, spread={"fp32": 0.05, "bf16": 0.05})
     noisy.shares = {"fp32": {"linear": 0.0}, "bf16": {"linear": 0.9}}

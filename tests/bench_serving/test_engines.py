@@ -1,9 +1,11 @@
-"""What is known of each engine: its client's files, its log, its answers."""
+"""What is known of each engine: what starts it, its client's files, its log, its answers."""
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +16,8 @@ import pytest
 from bench_serving.__main__ import EngineName
 from bench_serving.engines import ENGINES, Engine, Load, Sglang, Vllm, base, sglang
 from bench_serving.engines.base import THROUGHPUT, TPOT, TTFT
+from bench_serving.engines.vllm_client import apart
+from hk_backend.bench.isa import ISA_LIMITS
 from hk_backend.cli import known_engines
 
 VLLM, SGLANG = Vllm(), Sglang()
@@ -36,11 +40,8 @@ def on(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
 def test_the_command_line_names_every_engine() -> None:
     assert [name.value for name in EngineName] == list(ENGINES)
     assert set(ENGINES) == set(known_engines.ENGINES)
-
-
-@each_engine
-def test_no_result_of_one_engine_overwrites_another_s(engine: Engine) -> None:
-    assert [other.demo for other in ENGINES.values()].count(engine.demo) == 1
+    results = {engine.demo for engine in ENGINES.values()}
+    assert len(results) == len(ENGINES), "no result of one engine overwrites another's"
 
 
 @each_engine
@@ -77,11 +78,6 @@ def test_a_client_s_result_has_the_same_names(engine: Engine, text: str, tmp_pat
     file.write_text(text)
     assert engine.read_result(file) == {"completed": 4, THROUGHPUT: 9.5, TTFT: 2}
     assert TPOT == "median_tpot_ms"
-
-
-@each_engine
-def test_a_result_that_is_not_json_is_an_error(engine: Engine, tmp_path: Path) -> None:
-    file = tmp_path / "result.json"
     file.write_text('{"completed": ')
     with pytest.raises(json.JSONDecodeError):
         engine.read_result(file)
@@ -122,11 +118,6 @@ def test_sglang_s_test_platform_is_for_machines_without_a_gpu(
     assert "cpu" not in SGLANG.server_arguments(Path("m"), "m", "float32")
 
 
-def test_sglang_s_idle_servers_leave_the_cores_alone_and_publish_counters() -> None:
-    arguments = SGLANG.server_arguments(Path("m"), "m", "float32")
-    assert {"--sleep-on-idle", "--enable-metrics"} <= set(arguments)
-
-
 @each_engine
 def test_a_server_is_told_model_name_and_dtype(engine: Engine, tmp_path: Path) -> None:
     arguments = engine.server_arguments(tmp_path, "its-name", "float32")
@@ -134,3 +125,56 @@ def test_a_server_is_told_model_name_and_dtype(engine: Engine, tmp_path: Path) -
     assert settings["--served-model-name"] == "its-name"
     assert settings["--dtype"] == "float32"
     assert str(tmp_path) in arguments
+    if engine.demo == SGLANG.demo:  # idle servers leave the cores alone, and publish counters
+        assert {"--sleep-on-idle", "--enable-metrics"} <= set(arguments)
+
+
+SHOWS = """
+import sys, torch
+print(__name__, sys.argv[1:], torch.cpu._is_avx512_supported(), torch.cpu._is_amx_tile_supported())
+"""
+
+
+@pytest.mark.parametrize("held", ["avx2", "avx512"])
+def test_the_engine_s_module_is_run_with_its_own_arguments(tmp_path: Path, held: str) -> None:
+    """And torch finds in the processor what it is held to."""
+    (tmp_path / "an_engine.py").write_text(SHOWS)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    shown = subprocess.check_output(
+        [sys.executable, "-m", "bench_serving.engine_server", "an_engine", "--port", "1"],
+        env={**os.environ, "PYTHONPATH": path, **ISA_LIMITS[held]},
+        text=True,
+    )
+    assert shown.startswith("__main__ ['--port', '1']")
+    has_avx512, has_amx = shown.split()[-2:]
+    assert has_amx == "False"
+    assert held != "avx2" or has_avx512 == "False"
+
+
+CHOICES = [{"text": "", "finish_reason": "length"}]
+USAGE = {"completion_tokens": 32, "prompt_tokens": 512}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "data: [DONE]",
+        ": ping",
+        f"data: {json.dumps({'choices': CHOICES})}",
+        f"data: {json.dumps({'choices': CHOICES, 'usage': None})}",
+        f"data: {json.dumps({'choices': [], 'usage': USAGE})}",
+        'data: {"choices": [{"text": "\\"usage\\""}]}',
+    ],
+)
+def test_other_messages_stay_as_they_are(message: str) -> None:
+    assert list(apart(message)) == [message]
+
+
+def test_llama_cpp_s_last_message() -> None:
+    both = {"choices": CHOICES, "model": "a", "usage": USAGE}
+    found = list(apart(f"data: {json.dumps(both)}"))
+    assert all(message.startswith("data: ") for message in found)
+    assert [json.loads(message.removeprefix("data: ")) for message in found] == [
+        {"choices": CHOICES, "model": "a"},
+        {"usage": USAGE},
+    ]

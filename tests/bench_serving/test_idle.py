@@ -41,17 +41,14 @@ def end(process: subprocess.Popen[bytes]) -> None:
         each.kill()
 
 
-def test_a_worker_that_spins_is_waited_for(start: Callable[[str], int]) -> None:
-    processes = [start(REST), start(SPIN)]
-    assert not wait_until_idle(processes, most=1.0)
-    assert processor_seconds(processes[1:]) > 0
-
-
-def test_workers_that_wait_are_idle(start: Callable[[str], int]) -> None:
-    assert wait_until_idle([start(REST)], most=60.0)
-
-
-def test_a_server_that_has_ended_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_servers_are_waited_for_while_a_worker_works(
+    start: Callable[[str], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that waits is idle, as is a server that has ended."""
+    resting, spinning = start(REST), start(SPIN)
+    assert not wait_until_idle([resting, spinning], most=1.0)
+    assert processor_seconds([spinning]) > 0
+    assert wait_until_idle([resting], most=60.0)
     monkeypatch.setattr(idle, "WINDOW_SECONDS", 0.01)
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -50,46 +49,43 @@ def test_the_tables_have_every_case_with_both_times() -> None:
         assert cells[4:] == ["**0.50**", "a_kernel", "3"]
         assert cells[0].split()[-1] == case.shape
     assert "modelled ±5%" in text
+    failed = table_of([Row(PLAN.cases[0], "modelled", error="a buffer's end")])
+    assert line_of(failed, PLAN.cases[0])[2] == "failed"
+    assert f"{PLAN.cases[0]}: failed: a buffer's end" in failed
 
 
-def test_a_failed_case_says_why() -> None:
-    text = table_of([Row(PLAN.cases[0], "modelled", error="a buffer's end")])
-    assert line_of(text, PLAN.cases[0])[2] == "failed"
-    assert f"{PLAN.cases[0]}: failed: a buffer's end" in text
+OTHERS = f"{modelled_report.BEGIN}old tables\n{modelled_report.END}"
 
 
 def test_tables_go_between_their_own_marks(tmp_path: Path) -> None:
     document = tmp_path / "document.md"
     rows = [row(case, 2) for case in PLAN.cases]
-    others = f"{modelled_report.BEGIN}old tables\n{modelled_report.END}"
-    document.write_text(f"{others}{BEGIN}stale\n{END}after\n")
+    document.write_text(f"{OTHERS}{BEGIN}stale\n{END}after\n")
     put_into(document, rows)
     once = document.read_text()
-    assert once.startswith(others)
+    assert once.startswith(OTHERS)
     assert once.endswith("after\n")
     assert "stale" not in once
     assert table_of(rows) in once
     assert summary(rows) in once
     put_into(document, rows)
     assert document.read_text() == once
-    document.write_text(others)
+    document.write_text(OTHERS)
     with pytest.raises(DocumentError, match="no lines <!-- modelled linear layers"):
         put_into(document, rows)
+    document.write_text(modelled_report.BEGIN)
+    with pytest.raises(DocumentError, match=r"no lines <!-- modelled"):
+        modelled_report.put_into(document, [])
 
 
-@pytest.fixture
-def instant(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(timers.Clock, "microseconds", lambda *_: 10.0)
-    return
-
-
-@pytest.mark.usefixtures("instant")
 @pytest.mark.parametrize(("chosen", "both"), [("linear", False), ("linear,gemm n1024", True)])
-def test_the_command(chosen: str, both: bool, tmp_path: Path) -> None:
-    """`--cases linear` leaves the other tables alone."""
+def test_the_command(
+    chosen: str, both: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It prints tables, and tells its progress aside. `--cases linear` leaves the others alone."""
+    monkeypatch.setattr(timers.Clock, "microseconds", lambda *_: 10.0)
     document = tmp_path / "document.md"
-    marks = f"{modelled_report.BEGIN}old tables\n{modelled_report.END}{BEGIN}{END}"
-    document.write_text(marks)
+    document.write_text(f"{OTHERS}{BEGIN}{END}")
     options = ["--cases", chosen, "--out", str(tmp_path), "--into", str(document)]
     result = CliRunner().invoke(app, ["kernels", "--modelled", *options])
     assert result.exit_code == 0, result.output
@@ -98,6 +94,10 @@ def test_the_command(chosen: str, both: bool, tmp_path: Path) -> None:
     text = document.read_text()
     assert line_of(text, PLAN.cases[0])[2].startswith("10 (")
     assert ("old tables" in text) is not both
+    for shown in (text, result.stdout):
+        assert ("| hipBLASLt, published | 168 |" in shown) is both
+    assert ("1/1 gemm bf16 n1024: " in result.stderr) is both
+    assert "1/1" not in result.stdout
     assert (tmp_path / "modelled.json").exists() is both
     assert f"{len(PLAN.cases)}/{len(PLAN.cases)}" in result.stderr
 
@@ -111,15 +111,12 @@ def check(chosen: list[Case]) -> None:
 
 
 def test_the_documented_figures_are_the_model_s() -> None:
+    text = DOCUMENT.read_text().partition(BEGIN)[2].partition(END)[0]
+    assert text.count("\n| llama") + text.count("\n| 1") + text.count("\n| 2") == len(PLAN.cases)
+    assert modelled_linear.WORD not in {word for case in PLAN.cases for word in str(case).split()}
     check([draw("documented linear").choice(PLAN.cases)])
 
 
 @pytest.mark.slow
 def test_all_documented_figures_are_the_model_s() -> None:
     check(list(PLAN.cases))
-
-
-def test_the_tables_are_of_every_case() -> None:
-    text = DOCUMENT.read_text().partition(BEGIN)[2].partition(END)[0]
-    assert text.count("\n| llama") + text.count("\n| 1") + text.count("\n| 2") == len(PLAN.cases)
-    assert modelled_linear.WORD not in {word for case in PLAN.cases for word in str(case).split()}

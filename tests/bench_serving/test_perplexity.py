@@ -88,12 +88,6 @@ def test_what_calibration_saw_is_left_out(tmp_path: Path, text: dict[str, list[i
     assert tokens_of(plan(tmp_path), tmp_path / "first") == TOKENS[100:2101]
 
 
-def test_a_text_that_is_too_short(tmp_path: Path, text: dict[str, list[int]]) -> None:
-    message = r"--skip 100, --tokens 2972: .*text.txt has 3072 tokens, so expected at most 2971"
-    with pytest.raises(PlanError, match=message):
-        tokens_of(plan(tmp_path, tokens=2972), tmp_path / "first")
-
-
 def test_rows_are_compared_token_by_token() -> None:
     """The ratio is of the perplexities; its error is that of the differences, not of the losses."""
     first = Row("a", "hk", 1, [-5.0, -1.0, -3.0, -2.0])
@@ -132,57 +126,54 @@ def test_what_is_written(
     assert table(rows) in (tmp_path / "out/perplexity.md").read_text()
 
 
-def test_hk_that_computes_nothing_is_an_error(
-    tmp_path: Path, text: dict[str, list[int]], servers: list[RouteTotals]
-) -> None:
-    del servers[1:]
-    with pytest.raises(ServerError, match="HK computed nothing of linear"):
-        measure(plan(tmp_path), tmp_path / "out", print)
-
-
-def test_a_route_that_fell_back_is_an_error(
+def test_a_route_of_which_hk_computes_nothing_is_an_error(
     tmp_path: Path, text: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch, servers: Any
 ) -> None:
-    """Though the other one did not; but not where the engine is faster, by measurement."""
-    served, left = Tally(1, 5), {"not packed": Tally(1, 5)}
-    routes = {"attention": RouteTotals(served), "linear": RouteTotals(fallbacks=left)}
+    """Though another one was served; but not where the engine is faster, by measurement."""
+    nothing, served = RouteTotals(), RouteTotals(Tally(1, 5))
+    left, slower = (
+        RouteTotals(fallbacks={why: Tally(1, 5)}) for why in ("not packed", f"{SLOWER} faster")
+    )
+    for routes in ({"linear": nothing}, {"attention": served, "linear": left}):
+        monkeypatch.setattr(counters, "read", lambda url, routes=routes: routes)
+        with pytest.raises(ServerError, match="HK computed nothing of linear"):
+            measure(plan(tmp_path), tmp_path / "out", print)
+    routes = {"attention": served, "linear": slower}
     monkeypatch.setattr(counters, "read", lambda url: routes)
-    with pytest.raises(ServerError, match="HK computed nothing of linear"):
-        measure(plan(tmp_path), tmp_path / "out", print)
-    routes["linear"] = RouteTotals(fallbacks={f"{SLOWER} faster": Tally(1, 5)})
     assert len(measure(plan(tmp_path), tmp_path / "out", print)) == 2
 
 
-def test_models_that_cannot_be_told_apart(tmp_path: Path, text: dict[str, list[int]]) -> None:
-    models = [tmp_path / "first", tmp_path / "other" / "first"]
-    with pytest.raises(PlanError, match="two folders have the name first"):
-        measure(plan(tmp_path, models=models), tmp_path / "out", print)
+SHORT = '{"max_position_embeddings": 512}'
 
 
-def test_a_folder_without_a_model(tmp_path: Path, text: dict[str, list[int]]) -> None:
-    (tmp_path / "second/config.json").unlink()
-    with pytest.raises(PlanError, match=r"second has no config\.json"):
-        measure(plan(tmp_path), tmp_path / "out", print)
-
-
-def test_a_model_with_a_short_context(tmp_path: Path, text: dict[str, list[int]]) -> None:
-    """Refused before a server is started, which would fail."""
-    (tmp_path / "second/config.json").write_text('{"max_position_embeddings": 512}')
-    with pytest.raises(PlanError, match=r"second sees 512 tokens: expected 2048 or more"):
-        measure(plan(tmp_path), tmp_path / "out", print)
+@pytest.mark.parametrize(
+    ("changes", "config", "why"),
+    [
+        ({"tokens": 2972}, "{}", r"--skip 100, --tokens 2972: .*text.txt has 3072 .*at most 2971"),
+        ({"names": ["first", "other/first"]}, "{}", "two folders have the name first"),
+        ({}, "", r"second has no config\.json"),
+        ({}, SHORT, r"second sees 512 tokens: expected 2048 or more"),
+        ({"other_tokens": True}, "{}", "different tokens"),
+    ],
+)
+def test_a_plan_that_cannot_be_carried_out(
+    changes: dict[str, Any], config: str, why: str, tmp_path: Path, text: dict[str, list[int]]
+) -> None:
+    """Refused before a server is started."""
+    changes = dict(changes)
+    (tmp_path / "second/config.json").write_text(config)
+    if not config:
+        (tmp_path / "second/config.json").unlink()
+    if changes.pop("other_tokens", False):
+        text["second"][500] += 1
+    models = [tmp_path / name for name in changes.pop("names", ["first", "second"])]
+    with pytest.raises(PlanError, match=why):
+        measure(plan(tmp_path, models=models, **changes), tmp_path / "out", print)
 
 
 @pytest.mark.parametrize("engine", ENGINES.values(), ids=list(ENGINES))
 def test_servers_have_that_context(engine: Engine) -> None:
     assert any(each.endswith(f"={perplexity.CONTEXT}") for each in engine.demo_arguments)
-
-
-def test_models_of_different_tokens_are_not_compared(
-    tmp_path: Path, text: dict[str, list[int]]
-) -> None:
-    text["second"][500] += 1
-    with pytest.raises(PlanError, match="different tokens"):
-        measure(plan(tmp_path), tmp_path / "out", print)
 
 
 def test_a_bad_backend_is_named(tmp_path: Path) -> None:

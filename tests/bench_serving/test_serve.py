@@ -15,31 +15,16 @@ from bench_serving import counters
 from bench_serving.candidates import Candidate
 from bench_serving.counters import RouteTotals
 from bench_serving.engines import Vllm
-from bench_serving.plan import Plan
 from bench_serving.plots import plot_serving
 from bench_serving.points import Point, Run, document, summarize, table, title
 from bench_serving.serve import facts, fail_other_prompts, run_client, versions
 from bench_serving.server import Backend, Server, ServerError, differences
 from hk_backend.routing.routes import Tally
+from tests.bench_serving.conftest import plan
 
 ALL = {"completed": 4, "total_input_tokens": 4 * 64, "total_output_tokens": 4 * 4}
 """What the client says when all of `plan` was answered."""
 GOOD = {"total_token_throughput": 100.0, "median_ttft_ms": 20.0, "median_tpot_ms": 5.0}
-
-
-def plan(tmp_path: Path, **changes: Any) -> Plan:
-    settings: dict[str, Any] = {
-        "engine": Vllm(),
-        "model": tmp_path,
-        "candidates": [Candidate.parse("stock"), Candidate.parse("hk")],
-        "dtype": "float32",
-        "input_lens": [64],
-        "output_len": 4,
-        "concurrencies": [1, 2],
-        "prompts": 4,
-        "rounds": 2,
-    }
-    return Plan(**{**settings, **changes})
 
 
 def run(backend: Backend, turn: int = 0, error: str = "", **metrics: float) -> Run:
@@ -90,7 +75,7 @@ def test_backends_alternate_and_every_other_round_runs_backwards(tmp_path: Path)
 
 def test_a_candidate_s_name_sets_its_dtype_and_quantization(tmp_path: Path) -> None:
     names = ("stock", "hk:bfloat16", "hk:auto:hk_fp8")
-    mixed = plan(tmp_path, candidates=[Candidate.parse(name) for name in names])
+    mixed = plan(tmp_path, *names)
     (tmp_path / "log").touch()
     stock, bfloat16, fp8 = (
         c.server(Vllm(), tmp_path, mixed.dtype, tmp_path / "log") for c in mixed.candidates
@@ -112,10 +97,10 @@ def test_a_name_that_is_no_candidate_is_refused(name: str) -> None:
 
 
 def test_a_run_keeps_the_client_s_numbers(measure_with: Any) -> None:
+    """But an old result file is not taken for a new one."""
     found = measure_with(Client({**ALL, **GOOD, "date": "today"}))
-    assert found.error == ""
-    assert found.metrics == GOOD
-    assert found.routed_share == 1.0
+    assert (found.error, found.metrics, found.routed_share) == ("", GOOD, 1.0)
+    assert "No such file" in measure_with(Client(None)).error
 
 
 def test_both_backends_are_sent_the_same_requests(measure_with: Any, tmp_path: Path) -> None:
@@ -189,25 +174,16 @@ def test_a_server_that_died_fails_the_run(tmp_path: Path, monkeypatch: pytest.Mo
     assert found.error == "the hk server ended (-9):"
 
 
-def test_an_old_result_file_is_not_taken_for_a_new_one(measure_with: Any) -> None:
-    assert measure_with(Client({**ALL, **GOOD})).error == ""
-    assert "No such file" in measure_with(Client(None)).error
-
-
 def test_a_point_is_the_median_of_its_runs() -> None:
+    """One that failed fails its point, and no other."""
     values = [10.0, 30.0, 11.0]
     runs = [run("hk", turn, median_ttft_ms=value) for turn, value in enumerate(values)]
     (point,) = summarize(runs)
     assert point.medians["median_ttft_ms"] == 11.0
     assert point.samples["median_ttft_ms"] == values
-
-
-def test_one_failed_run_fails_its_point_and_no_other() -> None:
-    runs = [run("stock"), run("hk"), run("hk", 1, error="died")]
-    stock, hk = summarize(runs)
+    stock, hk = summarize([run("stock"), run("hk"), run("hk", 1, error="died")])
     assert stock.error == ""
-    assert hk.error == "1 of 2 runs failed: died"
-    assert hk.medians == {}
+    assert (hk.error, hk.medians) == ("1 of 2 runs failed: died", {})
 
 
 def test_the_table_shows_ratios_and_failures() -> None:
@@ -234,7 +210,7 @@ REPORT = {
 def test_the_document_and_the_plot_stand_alone(tmp_path: Path) -> None:
     """Whoever gets one of them alone reads what was measured, on what and how."""
     model = tmp_path / "SmolLM2"
-    measured = plan(tmp_path, model=model, server_arguments=["--max-model-len", "2048"])
+    measured = plan(model, server_arguments=["--max-model-len", "2048"])
     named = facts(measured, REPORT)
     said = (
         *("SmolLM2 in float32", "vLLM: stock, hk", "4 prompts of 64 tokens, 4 tokens out"),
@@ -242,35 +218,27 @@ def test_the_document_and_the_plot_stand_alone(tmp_path: Path) -> None:
         *("hk-backend 0.1.0, torch 2.13.0, vllm 0.32.0", "this machine is busy"),
     )
     samples = {name: [value] for name, value in GOOD.items()}
-    points = [Point(64, 1, "stock", GOOD, samples), Point(64, 1, "hk", GOOD, samples)]
+    points = [Point(64, 1, "stock", GOOD, samples), Point(64, 1, "hk", error="died")]
     text = document(points, named)
-    _, svg = plot_serving(points, title(named), tmp_path / "serve")
+    png, svg = plot_serving(points, title(named), tmp_path / "serve")
     for what in said:
         assert what in text
         assert what in svg.read_text()
     assert "tokens in and out" in text
     assert "tok/s in and out" in svg.read_text()
+    assert "hk: failed" in svg.read_text()
+    assert png.read_bytes().startswith(b"\x89PNG")
     assert "| throughput (tok/s) | TTFT (ms) | TPOT (ms) |" in text
 
 
 def test_what_runs_beside_the_engine_is_named_with_its_version(tmp_path: Path) -> None:
+    """And what is not so is not said."""
     names = ("hk", "llama.cpp", "llama.cpp:auto:q4_0")
-    measured = plan(tmp_path, candidates=[Candidate.parse(name) for name in names])
+    measured = plan(tmp_path, *names)
     named = facts(measured, REPORT)
     assert named["engine"] == "vLLM: hk"
     assert named["beside it"] == "llama.cpp, llama.cpp:auto:q4_0"
     assert "xllamacpp" in versions(measured)
     assert "xllamacpp" not in versions(plan(tmp_path))
-
-
-def test_what_is_not_so_is_not_said(tmp_path: Path) -> None:
     named = facts(plan(tmp_path), {**REPORT, "warning": ""})
     assert not {"warning", "arguments", "beside it"} & set(named)
-
-
-def test_the_plot_is_written_as_png_and_svg_and_names_failures(tmp_path: Path) -> None:
-    samples = {name: [value] for name, value in GOOD.items()}
-    points = [Point(64, 1, "stock", GOOD, samples), Point(64, 1, "hk", error="died")]
-    png, svg = plot_serving(points, "title", tmp_path / "serve")
-    assert png.read_bytes().startswith(b"\x89PNG")
-    assert "hk: failed" in svg.read_text()

@@ -9,6 +9,7 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,23 +70,15 @@ def is_running(process: int) -> bool:
 def test_a_server_and_its_workers_end_with_the_context(
     a_server: Server, monkeypatch: pytest.MonkeyPatch, ignore: str
 ) -> None:
+    """Also if what it serves fails."""
     serving(monkeypatch, ANSWERS.format(ignore=ignore))
-    with a_server:
-        worker = worker_of(a_server)
-        a_server.check_alive()
-        assert is_running(worker)
-    assert not is_running(worker)
-
-
-def test_it_ends_when_what_it_serves_fails(
-    a_server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    serving(monkeypatch, ANSWERS.format(ignore=""))
     workers = []
 
     def interrupted() -> None:
         with a_server:
             workers.append(worker_of(a_server))
+            a_server.check_alive()
+            assert is_running(workers[0])
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -126,34 +119,25 @@ def test_only_hk_backend_differs_between_backends(
     assert stock == hk
 
 
-def pair(tmp_path: Path) -> tuple[Server, Server]:
-    both = (
-        Server(Vllm(), tmp_path, "stock", "float32", tmp_path / "stock.txt"),
-        Server(Vllm(), tmp_path, "hk", "float32", tmp_path / "hk.txt"),
-    )
-    for server in both:
-        server.log.write_text("local_rank=0, core ids=[0, 1]\n")
-    return both
-
-
-def test_equal_settings_have_no_differences(tmp_path: Path) -> None:
-    assert differences(pair(tmp_path)) == []
-
-
-def test_a_differing_variable_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("changed", "found"),
+    [
+        ({}, []),
+        ({"environment": {"OMP_NUM_THREADS": "8"}}, ["OMP_NUM_THREADS: None and '8'"]),
+        ({"cores": "1"}, ["threads: cores 0, 1 and 1"]),
+        ({"arguments": ("--enforce-eager",)}, ["arguments: () and ('--enforce-eager',)"]),
+    ],
+)
+def test_differences_are_named(
+    changed: dict[str, Any], found: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    stock, hk = pair(tmp_path)
-    hk.environment["OMP_NUM_THREADS"] = "8"
-    assert differences((stock, hk)) == ["OMP_NUM_THREADS: None and '8'"]
-
-
-def test_differing_threads_are_named(tmp_path: Path) -> None:
-    stock, hk = pair(tmp_path)
-    hk.log.write_text("local_rank=0, core ids=[1]\n")
-    assert differences((stock, hk)) == ["threads: cores 0, 1 and 1"]
-
-
-def test_differing_arguments_are_named(tmp_path: Path) -> None:
-    stock, hk = pair(tmp_path)
-    hk.arguments = ("--enforce-eager",)
-    assert differences((stock, hk)) == ["arguments: () and ('--enforce-eager',)"]
+    stock, hk = (
+        Server(Vllm(), tmp_path, backend, "float32", tmp_path / f"{backend}.txt")
+        for backend in ("stock", "hk")
+    )
+    hk.arguments = changed.get("arguments", hk.arguments)
+    hk.environment.update(changed.get("environment", {}))
+    stock.log.write_text("local_rank=0, core ids=[0, 1]\n")
+    hk.log.write_text(f"local_rank=0, core ids=[{changed.get('cores', '0, 1')}]\n")
+    assert differences((stock, hk)) == found

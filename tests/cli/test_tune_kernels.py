@@ -90,7 +90,7 @@ def test_the_clock_decides() -> None:
     assert each["compute_units"] == 256
 
 
-def test_an_interrupted_run_goes_on(asked: list[tuple[str, int, int]]) -> None:
+def test_an_interrupted_run_goes_on(kept: Path, asked: list[tuple[str, int, int]]) -> None:
     """A problem whose launch is kept is neither timed nor kept again."""
     modelled(shapes=f"1x{N}x{K}")
     asked.clear()
@@ -99,13 +99,7 @@ def test_an_interrupted_run_goes_on(asked: list[tuple[str, int, int]]) -> None:
     asked.clear()
     assert modelled() == {"kept": 2, "launches": []}
     assert not asked
-
-
-def test_launches_of_other_kernels_are_timed_again(
-    kept: Path, asked: list[tuple[str, int, int]]
-) -> None:
-    modelled()
-    (path,) = kept.glob("*.json")
+    (path,) = kept.glob("*.json")  # launches of kernels that have changed since are timed again
     whole = path.read_text()
     stale = json.loads(whole)
     for each in stale["launches"]:
@@ -115,33 +109,29 @@ def test_launches_of_other_kernels_are_timed_again(
     assert path.read_text() == whole
 
 
-def test_ctrl_c_keeps_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    def microseconds(self: object, entry: KernelEntry, splits: int, of: Problem) -> float:
-        if of.m == 64:
-            raise KeyboardInterrupt
-        return 10.0
-
-    monkeypatch.setattr(timers.Clock, "microseconds", microseconds)
-    result = run("--shapes", SHAPES, "--formats", "bf16")
-    assert result.exit_code == 130
-    assert " has 1 launches; run the same command." in result.stderr
-    assert [each.m for each in launches()] == [1]
-
-
-def test_a_launch_that_fails_is_said_and_the_others_are_kept(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("fails", "error", "exit_code", "said"),
+    [
+        (64, KeyboardInterrupt(), 130, " has 1 launches; run the same command."),
+        (1, RuntimeError("a buffer's end"), 1, f"bf16 x bf16 1x{N}x{K}: a buffer's end"),
+    ],
+    ids=["Ctrl-C", "a launch that fails"],
+)
+def test_what_there_is_is_kept(
+    fails: int, error: BaseException, exit_code: int, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def microseconds(self: object, entry: KernelEntry, splits: int, of: Problem) -> float:
-        if of.m == 1:
-            raise RuntimeError("a buffer's end")
+        if of.m == fails:
+            raise error
         return 10.0
 
     monkeypatch.setattr(timers.Clock, "microseconds", microseconds)
     result = run("--shapes", SHAPES, "--formats", "bf16")
-    assert result.exit_code == 1
-    assert f"bf16 x bf16 1x{N}x{K}: a buffer's end" in result.stderr
-    assert "1 launches timed, 0 were there" in result.stdout
-    assert [each.m for each in launches()] == [64]
+    assert result.exit_code == exit_code
+    assert said in result.stderr
+    assert [each.m for each in launches()] == [65 - fails]
+    if exit_code == 1:
+        assert "1 launches timed, 0 were there" in result.stdout
 
 
 def test_models_are_their_layers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ PROVER = "tests/proof/test_prover.py"
 IMAGE = "tests/install/test_image.py"
 SCRIPTS = "tests/install/test_two_commands.py"
 SGLANG = "tests/integration/hk_sglang/test_documents.py"
-DOCTOR = "tests/cli/test_doctor_command.py"
+DOCTOR = "tests/cli/test_doctor.py"
 
 TABLE: dict[str, list[tuple[str, str]]] = {
     "README.md": [

@@ -11,16 +11,7 @@ from typer.testing import CliRunner
 
 from hk_backend.cli.app import app
 from tests.install import commands
-from tests.install.command_table import (
-    HERE,
-    LONG,
-    MAKE,
-    REASONS,
-    SERVER,
-    SHELL,
-    TABLE,
-    found,
-)
+from tests.install.command_table import HERE, LONG, MAKE, REASONS, SERVER, SHELL, TABLE, found
 from tests.install.commands import Block, Command
 from tests.models import ROOT, smollm2
 
@@ -38,6 +29,7 @@ def test_every_command_is_in_the_table(document: str) -> None:
 
 
 def test_whatever_the_table_names_exists() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 80, "a screen or two"
     assert TABLE.keys() <= set(commands.documents())
     places = {where for rows in TABLE.values() for _, where in rows}
     tests = places - {HERE, SHELL, LONG, SERVER, MAKE, *REASONS}
@@ -46,17 +38,13 @@ def test_whatever_the_table_names_exists() -> None:
 
 @pytest.mark.parametrize("document", commands.documents())
 def test_every_block_says_what_it_holds(document: str) -> None:
-    """Else a command could stand in a block that no test reads."""
+    """Else a command could stand in a block that no test reads. A line that is copied must run,
+    which `--model MODEL` would not."""
     there = list(commands.blocks(document, (ROOT / document).read_text()))
     assert [b for b in there if b.language not in commands.LANGUAGES] == []
-
-
-@pytest.mark.parametrize("document", TABLE)
-def test_no_command_has_a_place_for_something_else(document: str) -> None:
-    """A line that is copied must run, which `--model MODEL` would not."""
     place = re.compile(r"(?<![\w./-])[A-Z][A-Z_]{2,}(?![\w.=-])|\.\.\.|<\w+>")
-    there = commands.in_document(document)
-    assert [str(command) for command in there if place.search(command.text)] == []
+    found = commands.in_document(document)
+    assert [str(command) for command in found if place.search(command.text)] == []
 
 
 @pytest.mark.parametrize("command", found(HERE), ids=lambda command: command.text)
@@ -97,10 +85,6 @@ def test_the_long_commands_of_a_document(document: str, tmp_path: Path) -> None:
     for command in found(LONG, SERVER):
         if command.document == document:
             (commands.serve if command in servers else commands.run)(command, folder)
-
-
-def test_the_readme_fits_a_screen_or_two() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 80
 
 
 BLOCK = Block("a.md", 7, "sh", 'one  # comment\ntwo \\\n    "a # b" \\\n    c\nthree "\nfour"\n')

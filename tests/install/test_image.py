@@ -17,6 +17,7 @@ import pytest
 
 from hk_backend.kernels import arches, catalogue
 from tests.install.image import DEVICES, Image, build, inherited
+from tests.install.pythons import OTHERS, builds
 from tests.models import ROOT
 
 pytestmark = pytest.mark.slow
@@ -49,7 +50,10 @@ def test_a_wrong_result_would_be_seen(image: Image, operator: str, right: str, w
     assert json.loads(done.stdout)[operator]["error"] > 1
 
 
-def test_its_tag_is_of_this_machine_s_libraries_or_older(image: Image) -> None:
+def test_the_wheel(image: Image) -> None:
+    """Its tag is of this machine's C library or an older one. It brings no library of others: a
+    grafted OpenMP runtime would be a second one beside torch's. It was built from the source
+    distribution beside it (that nothing else is missing: tests/kernels/test_package.py)."""
     tag = re.search(r"-manylinux_(\d+)_(\d+)_(\w+)\.whl$", image.wheel.name)
     assert tag is not None, image.wheel.name
     here = tuple(map(int, platform.libc_ver()[1].split(".")))
@@ -57,10 +61,6 @@ def test_its_tag_is_of_this_machine_s_libraries_or_older(image: Image) -> None:
     assert tag[3] == platform.machine()
     python = f"cp{sys.version_info.major}{sys.version_info.minor}"
     assert image.tag.startswith(f"{python}-{python}-")
-
-
-def test_it_brings_no_library_of_its_own(image: Image) -> None:
-    """A grafted OpenMP runtime would be a second one beside torch's."""
     names = zipfile.ZipFile(image.wheel).namelist()
     libraries = {
         Path(name).name.partition(".")[0] for name in names if ".so" in Path(name).suffixes
@@ -68,18 +68,21 @@ def test_it_brings_no_library_of_its_own(image: Image) -> None:
     assert libraries == {"_cpu", "_emulator", "_hip", "libhk_emulated_hip"}
     tops = {name.partition("/")[0] for name in names}
     assert tops == {"hk_backend", "hk_sglang", "hk_vllm", "hk_backend-0.1.0.dist-info"}
+    (sdist,) = image.folder.glob("dist/*.tar.gz")
+    assert sdist.name == f"{image.wheel.name.split('-cp')[0]}.tar.gz"
+    listed: list[dict[str, Any]] = json.loads(image.run("hk-backend", "kernels", "--json").stdout)
+    ours = [entry.name for arch in arches() for entry in catalogue(arch).kernels]
+    assert sorted(kernel["name"] for kernel in listed) == sorted(ours)
 
 
-def test_doctor_names_a_wheel_with_whole_code_objects(image: Image) -> None:
-    """Of an environment with neither engine nor Ray nor GPU nothing else is wrong."""
+def test_doctor_names_a_wheel_and_whether_its_code_objects_are_whole(image: Image) -> None:
+    """Nothing else is wrong of an environment with neither engine nor Ray nor GPU, until a code
+    object is not whole."""
     found = image.doctor()
     assert [f["check"] for f in found["findings"] if f["severity"] == "problem"] == ["engine"]
     assert found["facts"]["installation"].startswith(f"wheel ({image.tag}) in {image.base}")
     assert "all whole" in found["facts"]["code_objects"]
     assert found["facts"]["hip_library"] == "none: torch is not a ROCm build"
-
-
-def test_doctor_names_a_code_object_that_is_not_whole(image: Image) -> None:
     code = next(image.base.glob("lib/*/site-packages/hk_backend/kernels/codeobjects/gfx950/*.co"))
     whole = code.read_bytes()
     try:
@@ -89,19 +92,6 @@ def test_doctor_names_a_code_object_that_is_not_whole(image: Image) -> None:
         code.write_bytes(whole)
     what = {f["check"]: f["what"] for f in found["findings"]}
     assert f"has {len(whole) - 1} bytes instead of {len(whole)}" in what["code_objects"]
-
-
-def test_its_kernels_are_those_of_the_checkout(image: Image) -> None:
-    listed: list[dict[str, Any]] = json.loads(image.run("hk-backend", "kernels", "--json").stdout)
-    ours = [entry.name for arch in arches() for entry in catalogue(arch).kernels]
-    assert sorted(kernel["name"] for kernel in listed) == sorted(ours)
-
-
-def test_the_source_distribution_is_beside_it(image: Image) -> None:
-    """The wheel was built from it, so it is whole; that nothing else is missing, see
-    tests/kernels/test_package.py."""
-    (sdist,) = image.folder.glob("dist/*.tar.gz")
-    assert sdist.name == f"{image.wheel.name.split('-cp')[0]}.tar.gz"
 
 
 def test_cibuildwheel_would_build_every_python_that_is_supported(image: Image) -> None:
@@ -122,3 +112,18 @@ def test_cibuildwheel_would_build_every_python_that_is_supported(image: Image) -
     )
     supported = [f"cp3{minor}-manylinux_x86_64" for minor in range(10, 14)]
     assert listed.stdout.split() == supported
+
+
+@pytest.mark.parametrize("python", OTHERS)
+def test_the_wheel_of_another_python_serves_with_no_compiler(python: str, tmp_path: Path) -> None:
+    """Of each that is on the path."""
+    if not builds(python):
+        pytest.skip(f"no {python} with headers and venv on the path")
+    image = build(tmp_path, python)
+    abi = f"cp{python.removeprefix('python').replace('.', '')}"
+    assert image.tag.startswith(f"{abi}-{abi}-manylinux_")
+    for device in DEVICES:
+        image.serve(device)
+    facts = image.doctor()["facts"]
+    assert facts["installation"].startswith(f"wheel ({image.tag}) in {image.base}")
+    assert "all whole" in facts["code_objects"]

@@ -74,80 +74,52 @@ class Machine:
         path.chmod(0o755)
 
 
-@pytest.mark.parametrize(("command", "target"), [("demo", "demo"), ("check", "test")])
-def test_nothing_is_asked_where_nothing_is_missing(
-    tmp_path: Path, command: str, target: str
+INSTALLS = ["apt-get update", "apt-get install -y --no-install-recommends make g++"]
+WITH_SUDO = ["sudo", *(word for line in INSTALLS for word in ("sudo", line))]
+MADE = "make --no-print-directory demo"
+ASKS = "Missing on this machine: make g++"
+
+
+@pytest.mark.parametrize(
+    ("missing", "user", "says", "code", "done", "said"),
+    [
+        ("", "sudo", "", 0, [MADE], ""),
+        ("clang-22", "root", "", 0, [MADE], ""),  # only the check wants LLVM
+        ("make g++", "sudo", "\n", 0, [*WITH_SUDO, MADE], ASKS),
+        ("make g++", "sudo", "y\n", 0, [*WITH_SUDO, MADE], ASKS),
+        ("make g++", "sudo", "Yes\n", 0, [*WITH_SUDO, MADE], ASKS),
+        ("make g++", "sudo", "n\n", 1, [], NEVER),
+        ("make g++", "sudo", "no\n", 1, [], NEVER),
+        ("make g++", "sudo", "", 1, [], NEVER),  # nobody there
+        ("make g++", "root", "--yes", 0, [*INSTALLS, MADE], ASKS),
+        ("make g++", "nobody", "--yes", 1, [], "let root run  apt-get install -y make g++"),
+        ("make g++", "no apt", "--yes", 1, [], "There is no apt-get here"),
+        ("make g++", "offline", "--yes", 1, INSTALLS[:1], "build/logs/apt-update.log"),
+    ],
+)
+def test_what_is_missing_is_installed_after_one_question(
+    tmp_path: Path, missing: str, user: str, says: str, code: int, done: list[str], said: str
 ) -> None:
-    machine = Machine(tmp_path, [], root=False)
-    done = machine.run(command, "VENV=other")
-    assert done.returncode == 0, done.stderr
-    assert machine.done == [f"make --no-print-directory {target} VENV=other"]
+    """What installers print is shown only if they fail."""
+    is_root = user not in ("sudo", "nobody")
+    machine = Machine(tmp_path, missing.split(), root=is_root, sudo=user == "sudo")
+    if user == "no apt":
+        (machine.programs / "apt-get").unlink()
+    if user == "offline":
+        (tmp_path / "offline").touch()
+    options = [says] if says.startswith("--") else []
+    found = machine.run("demo", *options, says="" if options else says)
+    assert bool(found.returncode) == code, found.stderr
+    assert machine.done == done
+    assert said in found.stderr
+    assert ("noise" in found.stderr + found.stdout) == (user == "offline")
 
 
-def test_only_the_check_wants_llvm(tmp_path: Path) -> None:
+def test_the_check_wants_llvm_and_arguments_reach_make(tmp_path: Path) -> None:
     machine = Machine(tmp_path, ["clang-22"], root=True)
-    machine.run("demo", "--yes")
-    assert machine.done == ["make --no-print-directory demo"]
-    machine.run("check", "--yes")
-    assert "apt-get install -y --no-install-recommends clang-22" in machine.done
-
-
-@pytest.mark.parametrize("answer", ["", "y", "Yes"])
-def test_one_question_then_sudo(tmp_path: Path, answer: str) -> None:
-    machine = Machine(tmp_path, ["make", "g++"], root=False)
-    done = machine.run("demo", says=f"{answer}\n")
-    assert done.returncode == 0, done.stderr
-    assert "Missing on this machine: make g++" in done.stderr
-    assert machine.done == [
-        "sudo",
-        "sudo",
-        "apt-get update",
-        "sudo",
-        "apt-get install -y --no-install-recommends make g++",
-        "make --no-print-directory demo",
-    ]
-    assert "noise" not in done.stderr + done.stdout
-
-
-@pytest.mark.parametrize("answer", ["n\n", "no\n", ""], ids=["n", "no", "nobody there"])
-def test_no_is_an_answer(tmp_path: Path, answer: str) -> None:
-    machine = Machine(tmp_path, ["make"], root=False)
-    done = machine.run("demo", says=answer)
-    assert done.returncode == 1
-    assert NEVER in done.stderr
-    assert machine.done == []
-
-
-def test_root_needs_no_sudo(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, ["make"], root=True, sudo=False)
-    assert machine.run("demo", "--yes").returncode == 0
-    assert machine.done[0] == "apt-get update"
-
-
-def test_neither_root_nor_sudo(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, ["make", "g++"], root=False, sudo=False)
-    done = machine.run("demo", "--yes")
-    assert done.returncode == 1
-    assert "let root run  apt-get install -y make g++" in done.stderr
-    assert machine.done == []
-
-
-def test_a_system_without_apt(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, ["make"], root=True)
-    (machine.programs / "apt-get").unlink()
-    done = machine.run("demo", "--yes")
-    assert done.returncode == 1
-    assert "There is no apt-get here" in done.stderr
-
-
-def test_a_failed_installation_names_its_log(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, ["make"], root=True)
-    (tmp_path / "offline").touch()
-    done = machine.run("demo", "--yes")
-    assert done.returncode != 0
-    assert "The whole log: build/logs/apt-update.log" in done.stderr
-    assert "noise" in done.stderr
-    assert "make --no-print-directory demo" not in machine.done
+    machine.run("check", "--yes", "VENV=other")
+    install = "apt-get install -y --no-install-recommends clang-22"
+    assert machine.done[1:] == [install, "make --no-print-directory test VENV=other"]
 
 
 def test_contributing_names_the_packages_that_they_install() -> None:

@@ -45,17 +45,14 @@ def test_a_paragraph_is_read_and_written() -> None:
 
 @pytest.mark.parametrize("within", ["Box.size", "Box.other", "size"])
 def test_only_the_definition_changes(within: str) -> None:
+    """It begins with its decorators."""
     fault = Fault("room", "", "", within, "return 1", "return 2")
     changed = fault.applied(TEXT)
     begin, end = definition(TEXT, within)
+    assert TEXT[begin:end].split(maxsplit=1)[0] == ("@property" if within == "Box.size" else "def")
     assert TEXT[begin:end].replace("return 1", "return 2") == changed[begin:end]
     assert changed.count("return 1") == 2
     assert [TEXT.splitlines()[line - 1].strip() for line in fault.lines(TEXT)] == ["return 1"]
-
-
-def test_a_definition_begins_with_its_decorators() -> None:
-    begin, end = definition(TEXT, "Box.size")
-    assert TEXT[begin:end].split() == ["@property", "def", "size(self):", "return", "1"]
 
 
 @pytest.mark.parametrize(
@@ -71,13 +68,11 @@ def test_a_text_that_is_not_there_once_is_stale(within: str, old: str, why: str)
         Fault("room", "", "", within, old, "").applied(TEXT)
 
 
-@pytest.mark.parametrize("line", ["?", "+return 2"])
-def test_a_paragraph_that_says_not_what_changes(line: str) -> None:
-    with pytest.raises(ValueError, match=r"room: a/b\.py"):
-        parse("room", f"a/b.py\nname\n{line}")
-
-
-def test_faults_that_are_there_twice(tmp_path: Path) -> None:
+def test_what_is_no_list_of_faults(tmp_path: Path) -> None:
+    """A paragraph that says not what changes, a fault that is there twice."""
+    for line in ("?", "+return 2"):
+        with pytest.raises(ValueError, match=r"room: a/b\.py"):
+            parse("room", f"a/b.py\nname\n{line}")
     (tmp_path / "room.txt").write_text(f"{PARAGRAPH}\n\n{PARAGRAPH}\n")
     with pytest.raises(ValueError, match="twice"):
         read(tmp_path)

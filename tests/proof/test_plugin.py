@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +26,6 @@ FILE, SOURCE = "tests/kernels/test_quantize_fp8.py", "quantize"
 CHECK = "test_quantize_fp8::test_wave_orders_are_bit_identical"
 LONG = plugin.SAMPLE_SECONDS / 2
 """Seconds in a record of which the sample has room for two."""
-Tamper = Callable[[Record], Record]
 
 
 def run(folder: Path, known: Iterable[Record], *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -71,36 +70,23 @@ def test_records_that_are_missing_foreign_or_stale_are_red(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "tamper",
-    [
-        lambda record: replace(record, cases=record.cases + 1),
-        lambda record: replace(record, worst=record.worst / 2),
-    ],
-    ids=["launches", "worst error"],
+    ("ran", "worst", "is_red"),
+    [(4, 0.81, False), (5, 0.8, True), (4, 1.2, True)],
+    ids=["agrees", "launches", "worst error"],
 )
-def test_a_record_that_was_edited_is_red_when_it_is_repeated(
-    tamper: Tamper, monkeypatch: pytest.MonkeyPatch
+def test_a_repeat_that_differs_from_its_record_is_red(
+    ran: int, worst: float, is_red: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = Record("test_it::test_it", "k", "t", "e", 4, 0.8, 1.0, "2026-11-27", "cpu", "kernel")
-    edited = tamper(record)
-    monkeypatch.setattr(records, "read", lambda folder: {edited.key: edited})
-    monkeypatch.setattr(plugin.measured, "count_launches", lambda: None)
-    judge = plugin.Proofs(plugin.RECORDS)
-    first = {"check": record.check, "subject": record.subject, "name": record.name}
-    judge._compare(Seen(2, True, ran=4, worst=0.8, first=first))
-    (line,) = judge._different
-    assert "test_it::test_it of kernel: 4 cases ran, worst error 0.8" in line
-    assert "make prove FRESH=1 ONLY=test_it::test_it" in line
-
-
-def test_a_repeat_that_agrees_is_not_red(monkeypatch: pytest.MonkeyPatch) -> None:
     record = Record("test_it::test_it", "k", "t", "e", 4, 0.8, 1.0, "2026-11-27", "cpu", "kernel")
     monkeypatch.setattr(records, "read", lambda folder: {record.key: record})
     monkeypatch.setattr(plugin.measured, "count_launches", lambda: None)
     judge = plugin.Proofs(plugin.RECORDS)
     first = {"check": record.check, "subject": record.subject, "name": record.name}
-    judge._compare(Seen(2, True, ran=4, worst=0.81, first=first))
-    assert judge._different == []
+    judge._compare(Seen(2, True, ran=ran, worst=worst, first=first))
+    assert len(judge._different) == is_red
+    for line in judge._different:
+        assert f"test_it::test_it of kernel: {ran} cases ran, worst error {worst}" in line
+        assert "make prove FRESH=1 ONLY=test_it::test_it" in line
 
 
 def proof_of(entry: KernelEntry) -> KernelProof:

@@ -15,28 +15,10 @@ from tests.proof.prover import Prover
 from tests.proof.records import Key
 
 CASE = {
-    "check": "test_it::test_it",
-    "subject": "k" * 16,
-    "test": "t" * 16,
-    "runtime": "e" * 16,
-    "source": "gemm",
-    "name": "a_kernel",
-    "of": 2,
-    "ran": 3,
-    "worst": 0.5,
-    "seconds": 1.0,
-}
+    "check": "test_it::test_it", "subject": "k" * 16, "test": "t" * 16, "runtime": "e" * 16,
+    "source": "gemm", "name": "a_kernel", "of": 2, "ran": 3, "worst": 0.5, "seconds": 1.0,
+}  # fmt: skip
 KEY = Key("test_it::test_it", "k" * 16)
-
-
-def report(*, passed: bool) -> Any:
-    return SimpleNamespace(
-        passed=passed,
-        failed=not passed,
-        when="call",
-        nodeid="test_it",
-        user_properties=[(PROPERTY, CASE)],
-    )
 
 
 @pytest.fixture
@@ -48,20 +30,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(*outcomes: bool) -> None:
     prover = Prover(Progress(disable=True), {KEY: 1.0}, 2)
+    said = {"when": "call", "nodeid": "test_it", "user_properties": [(PROPERTY, CASE)]}
     for passed in outcomes:
-        prover.pytest_runtest_logreport(report(passed=passed))
+        report: Any = SimpleNamespace(passed=passed, failed=not passed, **said)
+        prover.pytest_runtest_logreport(report)
 
 
-def test_a_record_is_of_all_cases(folder: Path) -> None:
+@pytest.mark.parametrize("outcomes", [(True, False), (False, True), (False, False)])
+def test_a_record_is_of_all_cases(folder: Path, outcomes: tuple[bool, bool]) -> None:
+    """And a check that fails loses its record."""
     run(True)
     assert records.read(folder) == {}
     run(True, True)
     (record,) = records.read(folder).values()
     assert (record.key, record.cases, record.seconds) == (KEY, 6, 2.0)
-
-
-@pytest.mark.parametrize("outcomes", [(True, False), (False, True), (False, False)])
-def test_a_check_that_fails_loses_its_record(folder: Path, outcomes: tuple[bool, bool]) -> None:
-    run(True, True)
     run(*outcomes)
     assert records.read(folder) == {}

@@ -14,21 +14,26 @@ that `make test` runs, the processor time was within the limit of tests/suite/co
 from __future__ import annotations
 
 import argparse
+import datetime
 import os
 import shlex
 import shutil
 import signal
+import subprocess
 import sys
+import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from hk_backend import machine
 from hk_backend.bench.isa import ISA_LIMITS
 from tests.models import ROOT
-from tests.suite import parts, record, tree
+from tests.suite import parts
 from tests.suite.cost import Cost, emulator_speed
 from tests.suite.held import limits, native_isa, problem
 from tests.suite.parts import Part
-from tests.suite.results import read, summary
+from tests.suite.results import OUTCOMES, Results, read, summary, total
 from tests.suite.session import Session
 
 LOGS = ROOT / "build" / "tests"
@@ -48,16 +53,18 @@ def main() -> int:
     chosen = chosen_parts(options, pytest_arguments)
     budgeted = chosen == chosen_parts(arguments([]), []) and isa is None
     speed = emulator_speed()
-    folder = slow_folder(isa) if options.slow else empty(LOGS / "last")
+    folder = LOGS / (f"slow-{'-'.join(tested(ROOT))}-{isa}" if options.slow else "last")
+    for old in LOGS.glob("slow-*/" if options.slow else "last"):
+        if not (options.slow and old == folder):  # to be resumed
+            shutil.rmtree(old)
     session = Session(folder, options.sglang_python, limits(isa))
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     came_through = session.run(chosen)
     found = [read(part.name, session.logs(part)) for part in chosen]
     if not came_through:
-        again = "; run the same command to resume from here" if options.slow else ""
-        print(f"interrupted{again}")
+        print(f"interrupted{'; run the same command to resume from here' * options.slow}")
     elif options.slow:
-        SLOW_ROW.write_text(record.row(found, isa) + "\n")
+        SLOW_ROW.write_text(row(found, isa) + "\n")
         shutil.rmtree(folder)
         print(f"for docs/testing.md, kept in {SLOW_ROW}:\n{SLOW_ROW.read_text()}")
     cost = Cost(found, min(speed, emulator_speed()) if budgeted else speed)
@@ -65,11 +72,10 @@ def main() -> int:
     print(summary(found), flush=True)
     if not came_through:
         return INTERRUPTED
-    failed = any(part.failures for part in found) or (budgeted and cost.fails)
-    return 1 if failed else 0
+    return int(any(part.failures for part in found) or (budgeted and cost.fails))
 
 
-def arguments(words: list[str] | None = None) -> argparse.Namespace:
+def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse `words`, or the command line if None."""
     parser = argparse.ArgumentParser(prog="python -m tests.suite")
     known = [part.name for part in parts.ALL]
@@ -94,18 +100,34 @@ def chosen_parts(options: argparse.Namespace, pytest_arguments: list[str]) -> li
     return chosen if options.slow else [part.only("-m", parts.NOT_SLOW) for part in chosen]
 
 
-def slow_folder(isa: str | None) -> Path:
-    """Where the report logs of a slow run of this tree lie; those of another tree are deleted."""
-    folder = LOGS / f"slow-{tree.digest()}{f'-{isa}' if isa else ''}"
-    for other in LOGS.glob("slow-*/"):
-        if other != folder:
-            shutil.rmtree(other)
-    return folder
+def tested(root: Path) -> tuple[str, str]:
+    """The commit, `+` behind it where files differ from it; and git's hash of every file that it
+    would add, changed and new ones included."""
+
+    def git(*words: str, **environment: str) -> str:
+        command = ["git", "-C", str(root), *words]
+        return subprocess.check_output(command, env=os.environ | environment, text=True).strip()
+
+    with tempfile.TemporaryDirectory() as scratch:
+        index = str(Path(scratch) / "index")
+        git("add", "--all", GIT_INDEX_FILE=index)
+        tree = git("write-tree", GIT_INDEX_FILE=index)
+    commit = git("rev-parse", "--short", "HEAD")
+    return commit + "+" * (tree != git("rev-parse", "HEAD^{tree}")), tree
 
 
-def empty(folder: Path) -> Path:
-    shutil.rmtree(folder, ignore_errors=True)
-    return folder
+def row(found: list[Results], isa: str | None) -> str:
+    """A whole slow run as a row of Markdown, as docs/testing.md keeps the last one."""
+    counts = total(found)
+    cells = [
+        tested(ROOT)[0],
+        datetime.date.today().isoformat(),
+        f"{machine.cpu_model()}, {machine.usable_cores()} cores",
+        f"held to {isa}" if isa else native_isa(),
+        *(str(counts[outcome]) for outcome in OUTCOMES),
+        f"{sum(part.minutes for part in found):.0f}",
+    ]
+    return f"| {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

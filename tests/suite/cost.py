@@ -15,12 +15,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pytest
 
 from hk_backend.kernels import catalogue
 from hk_backend.kernels.toolchain import sample_launch
-from tests.suite.results import Results
+
+if TYPE_CHECKING:
+    from tests.suite.results import Results
 
 BUDGET = 20.0
 """Core-minutes of all parts of `make test` on Zen 4."""
@@ -33,7 +36,6 @@ FAILS_AT = 2
 """Budgets that a run may not exceed; above one it warns."""
 FILES_SHOWN = 10
 Clock = Callable[[], float]
-
 
 _running = 0.0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -10,24 +11,25 @@ from pathlib import Path
 from typing import Any
 
 from tests.budget import OVER_BUDGET
+from tests.proof.plugin import DIFFERENT
 from tests.starts import MOST, TOO_MANY
 
 OUTCOMES = ("passed", "failed", "skipped")
-ENDS = ("teardown", "???")
-"""The phases of a report that end a test; pytest-xdist gives the second if a process crashed."""
-INTERRUPTED, NO_TESTS = 2, 5
-"""Exit codes of pytest."""
+NO_TESTS = 5
 WHY = {
+    2: "interrupted",
+    NO_TESTS: "no test was selected",
     OVER_BUDGET: "more wave instructions than tests/budget.py allows",
+    DIFFERENT: "a repeated proof differs from its record",
     TOO_MANY: f"more than {MOST} starts of whole engines (tests/starts.py)",
 }
-"""Of a session that came to its end, no test failed."""
+"""What pytest's exit codes say where no test failed."""
 NOTE = "Part"
 
 
 @dataclass
 class Results:
-    """Of one part: each ended test's outcome, why each failure failed, and how pytest ended.
+    """Of one part: each ended test's outcome, and what it took.
 
     `core_minutes`: processor time of pytest and of all processes that it started and saw end;
     `seconds_by_file`: the share of it that passed in each test file.
@@ -35,78 +37,72 @@ class Results:
 
     part: str
     outcomes: dict[str, str] = field(default_factory=dict)
-    failures: dict[str, str] = field(default_factory=dict)
     minutes: float = 0.0
     core_minutes: float = 0.0
     seconds_by_file: Counter[str] = field(default_factory=Counter)
-    whole: bool = False
-    """Whether its last session came to its end."""
+    _reasons: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """Each failed test, and the first line of why."""
+        failed = (name for name, outcome in self.outcomes.items() if outcome == "failed")
+        return {name: self._reasons.get(name, "") for name in failed}
 
     @property
     def counts(self) -> Counter[str]:
         return Counter(self.outcomes.values())
 
-    def note(self, name: str, outcome: str, why: str) -> None:
-        """A test's outcome; of one that ran again the new one."""
-        self.outcomes[name] = outcome
-        self.failures.pop(name, None)
-        if outcome == "failed":
-            self.failures[name] = why
+    def add(self, log: Path) -> None:
+        """What a session came to. Of a test that ran again the new outcome counts."""
+        ended: dict[str, str] = {}
+        finished = False
+        for entry in _entries(log):
+            kind = entry["$report_type"]
+            finished = finished or kind == "SessionFinish"
+            if kind in ("TestReport", "CollectReport"):
+                self._add_report(entry, ended)
+            elif kind == NOTE:
+                self.outcomes |= ended
+                self.minutes += entry["minutes"]
+                self.core_minutes += entry["core_minutes"]
+                self._end(entry["exit_code"], finished)
+        self.outcomes |= ended
 
-    def end(self, exit_code: int, finished: bool, minutes: float) -> None:
-        """pytest ended, its session `finished` or cut off; the part itself fails where no test's
-        failure says why."""
-        self.minutes += minutes
-        nothing_left = exit_code == NO_TESTS and bool(self.outcomes)
-        self.whole = finished and (exit_code in (0, 1, *WHY) or nothing_left)
+    def _add_report(self, entry: dict[str, Any], ended: dict[str, str]) -> None:
+        """A phase of a test: the first that fails decides, one that skips if none does."""
+        name, outcome = entry["nodeid"], entry["outcome"]
+        if "process_seconds" in entry:
+            self.seconds_by_file[name.partition("::")[0]] += entry["process_seconds"]
+        if outcome == "failed" and ended.get(name) != "failed":
+            ended[name], self._reasons[name] = outcome, _reason(entry)
+        elif outcome == "skipped" or entry.get("when") == "teardown":
+            ended.setdefault(name, outcome)
+
+    def _end(self, exit_code: int, finished: bool) -> None:
+        """pytest ended, its session `finished` or cut off: where no test's failure says why, the
+        part itself fails."""
         name = f"({self.part})"
         self.outcomes.pop(name, None)
-        self.failures.pop(name, None)
-        if not self.whole or (exit_code and not nothing_left and not self.failures):
-            why = {
-                NO_TESTS: "no test was selected",
-                INTERRUPTED: "interrupted",
-                **WHY,
-            }
-            cut_off = f"pytest ended {'' if finished else 'amid its session '}with {exit_code}"
-            self.note(name, "failed", why.get(exit_code, cut_off))
+        nothing_left = exit_code == NO_TESTS and self.outcomes
+        if finished and (exit_code == 0 or nothing_left or (exit_code == 1 and self.failures)):
+            return
+        cut_off = f"pytest ended {'' if finished else 'amid its session '}with {exit_code}"
+        self.outcomes[name], self._reasons[name] = "failed", WHY.get(exit_code, cut_off)
 
 
 def read(part: str, logs: Iterable[Path]) -> Results:
-    """The results of `part` from the report logs of its sessions, oldest first."""
+    """The results of `part` from the report logs of its sessions, the oldest first."""
     results = Results(part)
     for log in logs:
-        _read_log(log, results)
+        results.add(log)
     return results
-
-
-def _read_log(log: Path, results: Results) -> None:
-    running: dict[str, tuple[str, str]] = {}
-    finished = False
-    for entry in _entries(log):
-        kind = entry["$report_type"]
-        finished = finished or kind == "SessionFinish"
-        if kind == NOTE:
-            results.end(entry["exit_code"], finished, entry["minutes"])
-            results.core_minutes += entry["core_minutes"]
-        if kind not in ("TestReport", "CollectReport"):
-            continue
-        name, outcome = entry["nodeid"], entry["outcome"]
-        if "process_seconds" in entry:
-            results.seconds_by_file[name.partition("::")[0]] += entry["process_seconds"]
-        if outcome != "passed" and running.get(name, ("",))[0] != "failed":
-            running[name] = outcome, _reason(entry)
-        if outcome == "failed" if kind == "CollectReport" else entry["when"] in ENDS:
-            results.note(name, *running.pop(name, ("passed", "")))
 
 
 def _entries(log: Path) -> Iterator[dict[str, Any]]:
     """The log's lines; a process that was killed may have left half of one."""
     for line in log.read_text().splitlines() if log.exists() else ():
-        try:
+        with contextlib.suppress(json.JSONDecodeError):
             yield json.loads(line)
-        except json.JSONDecodeError:
-            continue
 
 
 def _reason(entry: dict[str, Any]) -> str:
@@ -115,37 +111,23 @@ def _reason(entry: dict[str, Any]) -> str:
     if isinstance(longrepr, dict):
         crash = longrepr.get("reprcrash") or {}
         longrepr = crash.get("message") or longrepr.get("longrepr")
-    lines = str(longrepr or "").strip().splitlines()
-    return lines[0][:160] if lines else ""
-
-
-def note_end(log: Path, exit_code: int, minutes: float, core_minutes: float = 0.0) -> None:
-    """Write down at the end of `log` how its session ended, and what it took."""
-    entry = {
-        "$report_type": NOTE,
-        "exit_code": exit_code,
-        "minutes": minutes,
-        "core_minutes": core_minutes,
-    }
-    with log.open("a") as file:
-        file.write(f"\n{json.dumps(entry)}\n")
+    return next(iter(str(longrepr or "").strip().splitlines()), "")[:160]
 
 
 def summary(parts: list[Results]) -> str:
     """Counts of each part and in total, every failure, and a last line with the total alone."""
-    all_counts = total(parts)
+
+    def columns(counts: Counter[str]) -> str:
+        return "".join(f"{counts[outcome]:9}" for outcome in OUTCOMES)
+
+    every = total(parts)
     lines = [f"{'':8}{''.join(f'{outcome:>9}' for outcome in OUTCOMES)}  minutes"]
-    lines += [f"{part.part:8}{_columns(part.counts)}{part.minutes:9.1f}" for part in parts]
-    lines += [f"{'total':8}{_columns(all_counts)}"]
+    lines += [f"{part.part:8}{columns(part.counts)}{part.minutes:9.1f}" for part in parts]
+    lines += [f"{'total':8}{columns(every)}"]
     for part in parts:
         lines += [f"FAILED {part.part}: {name} - {why}" for name, why in part.failures.items()]
-    lines += [", ".join(f"{all_counts[outcome]} {outcome}" for outcome in OUTCOMES)]
-    return "\n".join(lines)
+    return "\n".join([*lines, ", ".join(f"{every[outcome]} {outcome}" for outcome in OUTCOMES)])
 
 
 def total(parts: list[Results]) -> Counter[str]:
     return sum((part.counts for part in parts), Counter())
-
-
-def _columns(counts: Counter[str]) -> str:
-    return "".join(f"{counts[outcome]:9}" for outcome in OUTCOMES)

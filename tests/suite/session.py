@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
+import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +18,7 @@ from tests import starts
 from tests.budget import SHARED
 from tests.models import ROOT
 from tests.suite.parts import Part
-from tests.suite.results import note_end, read
+from tests.suite.results import NOTE, read
 
 SECONDS_TO_END = 30
 AT_A_TIME = 2
@@ -34,11 +36,11 @@ class Session:
     folder: Path
     sglang_python: str = sys.executable
     environment: dict[str, str] = field(default_factory=dict)
+    _running: list[int] = field(default_factory=list)
 
     def run(self, parts: Sequence[Part]) -> bool:
         """All of `parts`, whatever they come to; False if the run was interrupted."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._running: list[subprocess.Popen[str]] = []
         engines = [part for part in parts if part.engine]
         pool = ThreadPoolExecutor(AT_A_TIME)
         try:
@@ -47,10 +49,11 @@ class Session:
                     pool.submit(self._run_part, part, "").result()
             named = [f"{part.name}: " if len(engines) > 1 else "" for part in engines]
             list(pool.map(self._run_part, engines, named))
-        except KeyboardInterrupt:
-            pool.shutdown(wait=False, cancel_futures=True)
-            self._end()
-            pool.shutdown()
+        except KeyboardInterrupt:  # the terminal's reached pytest too, which has time to end
+            too_late = threading.Timer(SECONDS_TO_END, self._terminate)
+            too_late.start()
+            pool.shutdown(cancel_futures=True)
+            too_late.cancel()
             return False
         return True
 
@@ -61,18 +64,14 @@ class Session:
     def _run_part(self, part: Part, line_prefix: str) -> None:
         earlier = self.logs(part)
         log = self.folder / f"{part.name}-{len(earlier):03}.jsonl"
-        ledger = self.folder / "wave-instructions"
-        arguments = [f"--report-log={log}"]
-        if earlier:
-            arguments += self._left_out(part, earlier)
         python = self.sglang_python if part.sglang else sys.executable
         shared = {
-            SHARED: str(ledger),
+            SHARED: str(self.folder / "wave-instructions"),
             starts.VARIABLE: str(self.folder / f"starts-{'sglang' if part.sglang else 'vllm'}"),
         }
         begin = time.monotonic()
         process = subprocess.Popen(
-            part.command(python) + arguments,
+            [*part.command(python), f"--report-log={log}", *self._left_out(part, earlier)],
             cwd=ROOT,
             env=os.environ | part.environment | self.environment | shared,
             stdout=subprocess.PIPE if line_prefix else None,
@@ -80,14 +79,25 @@ class Session:
             text=True,
             errors="replace",
         )
-        self._running.append(process)
+        self._running.append(process.pid)
         for line in process.stdout or ():
             print(f"{line_prefix}{line}", end="", flush=True)
-        exit_code, seconds = wait(process)
-        note_end(log, exit_code, (time.monotonic() - begin) / 60, seconds / 60)
+        _, status, used = os.wait4(process.pid, 0)  # with the processor time of its children
+        process.returncode = os.waitstatus_to_exitcode(status)
+        self._running.remove(process.pid)
+        note = {
+            "$report_type": NOTE,
+            "exit_code": process.returncode,
+            "minutes": (time.monotonic() - begin) / 60,
+            "core_minutes": (used.ru_utime + used.ru_stime) / 60,
+        }
+        with log.open("a") as file:
+            file.write(f"\n{json.dumps(note)}\n")
 
     def _left_out(self, part: Part, earlier: list[Path]) -> list[str]:
         """pytest's arguments that leave out what is finished."""
+        if not earlier:
+            return []
         outcomes = read(part.name, earlier).outcomes
         finished = [name for name, outcome in outcomes.items() if outcome != "failed"]
         print(f"{part.name}: resumed, {len(finished)} tests are finished", flush=True)
@@ -95,20 +105,6 @@ class Session:
         file.write_text("\n".join(finished))
         return ["-p", "tests.suite.resume", f"--finished={file}"]
 
-    def _end(self) -> None:
-        """pytest has got the interrupt of the terminal too; whoever does not end is ended."""
-        deadline = time.monotonic() + SECONDS_TO_END
+    def _terminate(self) -> None:
         for process in self._running:
-            try:
-                process.wait(max(0.0, deadline - time.monotonic()))
-            except (subprocess.TimeoutExpired, KeyboardInterrupt):  # it came again
-                process.terminate()
-
-
-def wait(process: subprocess.Popen[str]) -> tuple[int, float]:
-    """Wait for `process`; returns its exit code and its processor seconds, with its children's."""
-    with contextlib.suppress(ChildProcessError):  # another thread, ending the run, was faster
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        return process.returncode, used.ru_utime + used.ru_stime
-    return process.wait(), 0.0
+            os.kill(process, signal.SIGTERM)

@@ -32,8 +32,21 @@ torch.relu(torch.ones(64, 64).to_mkldnn())
 """
 
 
-def shown(**environment: str) -> list[str]:
-    """The lines of a process held to AVX2, with `environment` on top."""
+@pytest.mark.parametrize(
+    ("environment", "shown", "onednn"),
+    [
+        ({}, "cpu:avx2 AVX2", "Intel AVX2"),
+        # also where the processor has no more than AVX2: each reads its variable
+        (
+            {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41"},
+            "cpu:portable DEFAULT",
+            "Intel SSE4.1",
+        ),
+    ],
+)
+def test_kernels_torch_and_onednn_are_held(
+    environment: dict[str, str], shown: str, onednn: str
+) -> None:
     done = subprocess.run(
         [sys.executable, "-c", SHOWS],
         env=os.environ | limits("avx2") | {"ONEDNN_VERBOSE": "1"} | environment,
@@ -42,20 +55,9 @@ def shown(**environment: str) -> list[str]:
         text=True,
         check=True,
     )
-    return done.stdout.splitlines()
-
-
-def test_kernels_torch_and_onednn_are_held() -> None:
-    lines = shown()
-    assert lines[0] == "cpu:avx2 AVX2"
-    assert "onednn_verbose,v1,info,cpu,isa:Intel AVX2" in lines
-
-
-def test_each_of_them_reads_its_variable() -> None:
-    """Shown also where the processor has no more than AVX2: these hold to less."""
-    lines = shown(ATEN_CPU_CAPABILITY="default", ONEDNN_MAX_CPU_ISA="SSE41")
-    assert lines[0] == "cpu:portable DEFAULT"
-    assert "onednn_verbose,v1,info,cpu,isa:Intel SSE4.1" in lines
+    lines = done.stdout.splitlines()
+    assert lines[0] == shown
+    assert f"onednn_verbose,v1,info,cpu,isa:{onednn}" in lines
 
 
 COMPILES = """
@@ -71,12 +73,6 @@ assert torch.equal(shard(token, 8, 24), torch.where((token >= 8) & (token < 24),
 compiled for another."""
 
 
-def test_each_instruction_set_has_a_folder_of_compiled_code() -> None:
-    """torch's key of a compiled graph leaves the instruction set out."""
-    folders = {limits(isa).get("TORCHINDUCTOR_CACHE_DIR") for isa in (None, *ISA_LIMITS)}
-    assert len(folders) == 1 + len(ISA_LIMITS)
-
-
 @pytest.mark.slow
 def test_each_instruction_set_compiles_code_of_its_own() -> None:
     """Native first: where a processor has more, what it compiles must not be what the hold runs."""
@@ -84,6 +80,15 @@ def test_each_instruction_set_compiles_code_of_its_own() -> None:
     for environment in (native, os.environ | limits("avx2")):
         done = subprocess.run([sys.executable, "-c", COMPILES], env=environment, check=False)
         assert done.returncode == 0
+
+
+def hold(monkeypatch: pytest.MonkeyPatch, **environment: str) -> None:
+    """Hold this process by these variables alone; it may be held itself."""
+    for name in limits("amx"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    cpu_device.cache_clear()
 
 
 def test_an_engine_s_process_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,14 +102,6 @@ def test_an_engine_s_process_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "HK_DEVICE" not in held
 
 
-@pytest.mark.parametrize("isa", [*ISA_LIMITS, None])
-def test_a_process_knows_what_it_is_held_to(
-    monkeypatch: pytest.MonkeyPatch, isa: str | None
-) -> None:
-    hold(monkeypatch, **limits(isa))
-    assert held_to() == isa
-
-
 @pytest.mark.parametrize(
     ("isa", "hidden"),
     [
@@ -115,25 +112,22 @@ def test_a_process_knows_what_it_is_held_to(
         (None, set()),
     ],
 )
-def test_an_engine_finds_no_more_in_the_processor(
-    monkeypatch: pytest.MonkeyPatch, isa: str | None, hidden: set[str]
-) -> None:
+def test_each_hold(monkeypatch: pytest.MonkeyPatch, isa: str | None, hidden: set[str]) -> None:
+    """A process knows what it is held to, HK uses no more than that, engines find no more in the
+    processor, and torch's key of a compiled graph leaves it out: each has a folder of its own."""
     for name in AVX512:
         monkeypatch.setattr(torch.cpu, name, lambda: True)
-    hold(monkeypatch, **limits(isa))
+    monkeypatch.setattr(_cpu, "available_isas", lambda: LEVELS)
     monkeypatch.delenv("TEST_HIDE_AMX", raising=False)
+    hold(monkeypatch, **limits(isa))
+    assert held_to() == isa
+    assert usable_isas()[0] == (isa or "amx")
     hide_instructions()
     assert {name for name in AVX512 if not getattr(torch.cpu, name)()} == {
         f"_is_{name}_supported" for name in hidden
     }
-
-
-def hold(monkeypatch: pytest.MonkeyPatch, **environment: str) -> None:
-    """Hold this process by these variables alone; it may be held itself."""
-    for name in limits("amx"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
+    others = {limits(other).get("TORCHINDUCTOR_CACHE_DIR") for other in ISA_LIMITS if other != isa}
+    assert limits(isa).get("TORCHINDUCTOR_CACHE_DIR") not in others
 
 
 @pytest.mark.parametrize(
@@ -156,99 +150,53 @@ def hold(monkeypatch: pytest.MonkeyPatch, **environment: str) -> None:
 def test_what_a_larger_processor_may_use(
     monkeypatch: pytest.MonkeyPatch, variable: str, value: str, fastest: str
 ) -> None:
-    """oneDNN's limit is about products in bfloat16, and reaches HK's own of them."""
+    """oneDNN's limit is about products in bfloat16, and reaches HK's own of them. A device beyond
+    the limit is refused."""
     monkeypatch.setattr(_cpu, "available_isas", lambda: LEVELS)
     hold(monkeypatch, **{variable: value})
-    assert usable_isas() == LEVELS[LEVELS.index(fastest) :]
+    place = LEVELS.index(fastest)
+    assert usable_isas() == LEVELS[place:]
+    if place:
+        beyond = LEVELS[place - 1]
+        with pytest.raises(DeviceError, match=rf"cpu:{beyond} .*\({variable}={value}\).*cpu:"):
+            cpu_device(beyond)
 
 
-@pytest.mark.parametrize("isa", ISA_LIMITS)
-def test_a_hold_leads_hk_to_its_level(monkeypatch: pytest.MonkeyPatch, isa: str) -> None:
-    monkeypatch.setattr(_cpu, "available_isas", lambda: LEVELS)
-    hold(monkeypatch, **limits(isa))
-    assert usable_isas()[0] == isa
-
-
-@pytest.mark.parametrize(
-    ("isa", "variable", "value"),
-    [
-        ("avx512", "ATEN_CPU_CAPABILITY", "avx2"),
-        ("amx", "ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16"),
-        ("avx512_bf16", "ONEDNN_MAX_CPU_ISA", "AVX512_CORE"),
-    ],
-)
-def test_a_device_beyond_the_limit_is_refused(
-    monkeypatch: pytest.MonkeyPatch, isa: str, variable: str, value: str
-) -> None:
-    monkeypatch.setattr(_cpu, "available_isas", lambda: LEVELS)
-    hold(monkeypatch, **{variable: value})
-    cpu_device.cache_clear()
-    with pytest.raises(DeviceError, match=rf"cpu:{isa} .*\({variable}={value}\).*cpu:avx2"):
-        cpu_device(isa)
-
-
-def test_amx_without_the_kernel_s_leave_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_cpu, "available_isas", lambda: LEVELS[1:])
-    monkeypatch.setattr(_cpu, "why_no_amx", lambda: NO_LEAVE)
+def test_levels_that_the_kernel_or_the_build_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device of theirs is refused with the reason, as is a hold."""
     hold(monkeypatch)
-    cpu_device.cache_clear()
+    monkeypatch.setattr(_cpu, "available_isas", lambda: LEVELS[2:])
+    monkeypatch.setattr(_cpu, "why_no_amx", lambda: NO_LEAVE)
+    valid = "expected one of cpu:avx512, cpu:avx2, cpu:portable"
     with pytest.raises(DeviceError) as refusal:
         cpu_device("amx")
-    assert str(refusal.value) == (
-        f"HK_DEVICE=cpu:amx cannot run on this machine ({NO_LEAVE}): expected one of "
-        "cpu:avx512_bf16, cpu:avx512, cpu:avx2, cpu:portable"
-    )
-
-
-def test_a_device_that_the_build_left_out_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_cpu, "available_isas", lambda: LEVELS[2:])
+    cannot = "HK_DEVICE=cpu:{} cannot run on this machine ({}): " + valid
+    assert str(refusal.value) == cannot.format("amx", NO_LEAVE)
+    assert problem(None) == problem("avx2") == ""
+    said = "ISA={} is not valid: this processor has avx512, avx2, portable"
+    assert problem("avx512_bf16") == said.format("avx512_bf16")
+    assert problem("amx") == f"{said.format('amx')} ({NO_LEAVE})"
     monkeypatch.setattr(_cpu, "left_out_isas", lambda: LEVELS[:2])
-    hold(monkeypatch)
-    cpu_device.cache_clear()
     with pytest.raises(DeviceError) as refusal:
         cpu_device("avx512_bf16")
-    assert str(refusal.value) == (
-        "HK_DEVICE=cpu:avx512_bf16 cannot run on this machine (HK_ISA_LEVELS=native left it out of "
-        "this build): expected one of cpu:avx512, cpu:avx2, cpu:portable"
-    )
+    why = "HK_ISA_LEVELS=native left it out of this build"
+    assert str(refusal.value) == cannot.format("avx512_bf16", why)
 
 
 @pytest.mark.parametrize(
-    ("advertised", "isa", "environment", "refusal", "why"),
+    ("advertised", "isa", "limit", "refusal", "why"),
     [
-        (True, "avx512_bf16", {}, NO_LEAVE, NO_LEAVE),
-        (
-            True,
-            "avx512_bf16",
-            {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"},
-            "",
-            "ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16",
-        ),
-        (True, "avx2", {}, "", "HK_DEVICE=cpu:avx2"),
-        (True, "amx", {}, "", ""),
-        (False, "avx512_bf16", {}, "this processor has no AMX for bfloat16", ""),
+        (True, "avx512_bf16", "", NO_LEAVE, NO_LEAVE),
+        (True, "avx512_bf16", "AVX512_CORE_BF16", "", "ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"),
+        (True, "avx2", "", "", "HK_DEVICE=cpu:avx2"),
+        (True, "amx", "", "", ""),
+        (False, "avx512_bf16", "", "this processor has no AMX for bfloat16", ""),
     ],
 )
 def test_why_advertised_amx_is_not_used(
-    monkeypatch: pytest.MonkeyPatch,
-    advertised: bool,
-    isa: str,
-    environment: dict[str, str],
-    refusal: str,
-    why: str,
+    monkeypatch: pytest.MonkeyPatch, advertised: bool, isa: str, limit: str, refusal: str, why: str
 ) -> None:
-    hold(monkeypatch, **environment)
+    hold(monkeypatch, **({"ONEDNN_MAX_CPU_ISA": limit} if limit else {}))
     monkeypatch.setattr(machine, "advertises_amx", lambda: advertised)
     monkeypatch.setattr(_cpu, "why_no_amx", lambda: refusal)
     assert why_not_amx(isa) == why
-
-
-def test_a_processor_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_cpu, "available_isas", lambda: ["avx2", "portable"])
-    for name in limits("avx2"):  # this run may be held itself
-        monkeypatch.delenv(name, raising=False)
-    assert problem(None) == problem("avx2") == ""
-    assert problem("avx512") == "ISA=avx512 is not valid: this processor has avx2, portable"
-    monkeypatch.setattr(_cpu, "why_no_amx", lambda: NO_LEAVE)
-    said = f"ISA=amx is not valid: this processor has avx2, portable ({NO_LEAVE})"
-    assert problem("amx") == said

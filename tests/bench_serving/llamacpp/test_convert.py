@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from gguf import GGUFReader
+from gguf import GGUFReader, TokenType
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
@@ -17,6 +17,7 @@ from bench_serving.llamacpp import convert
 from bench_serving.llamacpp.convert import ROPE_FACTORS, write_gguf
 from bench_serving.llamacpp.errors import ConvertError
 from bench_serving.llamacpp.formats import FORMATS
+from bench_serving.llamacpp.tokenizer import BYTE_LEVEL, LLAMA_3
 from hk_backend.quantize.source import Source
 from tests.bench_serving.llamacpp.conftest import WEIGHTS, Change, bpe, config, tokenizer, weights
 from tests.bench_serving.llamacpp.test_blocks import largest, q6_k_bound
@@ -91,11 +92,7 @@ def test_each_matrix_has_llama_quantize_s_type(
     tied = types(file)
     assert "output.weight" not in tied
     assert tied["token_embd.weight"] == head
-
-
-def test_a_head_without_whole_long_blocks_has_8_bits() -> None:
-    assert FORMATS["q4_0"].head_of(2048) == "Q6_K"
-    assert FORMATS["q4_0"].head_of(576) == "Q8_0"  # SmolLM2's
+    assert FORMATS["q4_0"].head_of(576) == "Q8_0"  # SmolLM2's: no whole blocks of Q6_K
 
 
 def test_the_file_says_what_the_config_says(tiny: Path, tmp_path: Path) -> None:
@@ -129,6 +126,60 @@ def test_scaled_frequencies_are_transformers_own(model: Path, tmp_path: Path, ol
     (factors,) = (tensor.data for tensor in reader.tensors if tensor.name == ROPE_FACTORS)
     plain = 10000.0 ** -(torch.arange(0, 64, 2) / 64)
     torch.testing.assert_close(plain / torch.tensor(factors), scaled)
+
+
+DIGITS = {"type": "Digits", "individual_digits": True}
+SPLIT = {"type": "Split", "pattern": {"Regex": LLAMA_3}, "behavior": "Isolated", "invert": False}
+
+
+def fields(model: Path) -> dict[str, Any]:
+    """What the file says of its tokenizer."""
+    write_gguf(model, model / "a.gguf", "bf16")
+    found = GGUFReader(model / "a.gguf").fields.items()
+    prefix = "tokenizer.ggml."
+    return {name.removeprefix(prefix): each.contents() for name, each in found if prefix in name}
+
+
+@pytest.mark.parametrize(
+    ("steps", "whole_words", "name"),
+    [
+        ([BYTE_LEVEL], False, "gpt-2"),
+        ([DIGITS, BYTE_LEVEL], False, "smollm"),
+        ([SPLIT, {**BYTE_LEVEL, "use_regex": False}], True, "llama-bpe"),
+    ],
+)
+def test_its_splitting_is_found_by_its_steps(
+    model: Path, steps: list[dict[str, Any]], whole_words: bool, name: str
+) -> None:
+    bpe(ignore_merges=whole_words)(model)
+    tokenizer(pre_tokenizer={"type": "Sequence", "pretokenizers": steps})(model)
+    assert fields(model)["pre"] == name
+
+
+def test_tokens_have_their_places_and_kinds(model: Path) -> None:
+    """Its special tokens, one that is not special, and an id that no token has."""
+    config(vocab_size=VOCABULARY)(model)
+    words = {"<s>": 0, "</s>": 1, "a": 2, "b": 3, "ab": 4}
+    bpe(vocab=words, merges=[["a", "b"]])(model)
+    special = [{"content": name, "id": words[name], "special": True} for name in ("<s>", "</s>")]
+    own = {"content": "<own>", "id": 6, "special": False}
+    tokenizer(added_tokens=[*special, own])(model)
+    found = fields(model)
+    assert found["tokens"][:7] == ["<s>", "</s>", "a", "b", "ab", "[PAD5]", "<own>"]
+    assert len(found["tokens"]) == VOCABULARY
+    kinds = [TokenType(kind).name for kind in found["token_type"][:7]]
+    assert kinds == ["CONTROL"] * 2 + ["NORMAL"] * 3 + ["UNUSED", "USER_DEFINED"]
+    assert found["merges"] == ["a b"]
+
+
+def test_a_first_token_is_added_if_the_tokenizer_adds_one(model: Path) -> None:
+    assert fields(model)["add_bos_token"] is False
+    first = {"SpecialToken": {"id": "<s>", "type_id": 0}}
+    text = {"Sequence": {"id": "A", "type_id": 0}}
+    tokenizer(post_processor={"type": "TemplateProcessing", "single": [first, text], "pair": []})(
+        model
+    )
+    assert fields(model)["add_bos_token"] is True
 
 
 def test_one_tensor_is_in_memory_at_a_time(

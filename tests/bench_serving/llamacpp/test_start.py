@@ -1,10 +1,12 @@
-"""The candidate llama.cpp: its name, what it is started with, and what it cannot be started for."""
+"""The candidate llama.cpp: its name, what its server is told, and what it is refused for."""
 
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 from contextlib import ExitStack
 from errno import ENOSPC
+from functools import partial
 from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
@@ -15,18 +17,13 @@ import pytest
 from bench_serving.candidates import Candidate
 from bench_serving.engines import LlamaCpp, Sglang, Vllm
 from bench_serving.llamacpp import convert
-from bench_serving.plan import Plan
+from bench_serving.llamacpp.server import settings
 from bench_serving.server import NOT_BOUND, Server, ServerError, differences
 from bench_serving.start import start
+from hk_backend import machine
+from tests.bench_serving import conftest
 
-
-def plan(folder: Path, *names: str, **changes: Any) -> Plan:
-    settings: dict[str, Any] = {
-        "engine": Vllm(), "model": folder / "Llama", "dtype": "bfloat16", "input_lens": [64, 500],
-        "candidates": [Candidate.parse(name) for name in names], "output_len": 12,
-        "concurrencies": [1, 8], "prompts": 8, "rounds": 1, "server_arguments": ["--enforce-eager"],
-    }  # fmt: skip
-    return Plan(**{**settings, **changes})
+plan = partial(conftest.plan, dtype="bfloat16")
 
 
 @pytest.fixture
@@ -52,7 +49,8 @@ def test_it_follows_the_engine_with_its_threads_and_room_for_the_load(
     tmp_path: Path, started: list[Server]
 ) -> None:
     names = ("llama.cpp", "stock", "llama.cpp:auto:q4_0", "hk:bfloat16:hk_mxfp4")
-    asked = plan(tmp_path, *names)
+    load = {"input_lens": [64, 500], "output_len": 12, "concurrencies": [1, 8]}
+    asked = plan(tmp_path, *names, **load, server_arguments=["--enforce-eager"])
     with ExitStack() as stack:
         servers = start(stack, asked, tmp_path / "out", lambda line: None)
         assert list(servers) == ["stock", "hk:bfloat16:hk_mxfp4", "llama.cpp", names[2]]
@@ -60,8 +58,8 @@ def test_it_follows_the_engine_with_its_threads_and_room_for_the_load(
         plain, quantized = servers["llama.cpp"], servers["llama.cpp:auto:q4_0"]
         assert [each.model.read_text() for each in (plain, quantized)] == ["bf16", "q4_0"]
         for each in (plain, quantized):
-            load = {"--slots": "8", "--context": "512", "--cores": "0, 1"}
-            assert dict(zip(each.arguments[::2], each.arguments[1::2], strict=True)) == load
+            told = {"--slots": "8", "--context": "512", "--cores": "0, 1"}
+            assert dict(zip(each.arguments[::2], each.arguments[1::2], strict=True)) == told
         assert differences(servers.values(), asked.may_differ) == []
     assert not plain.model.exists()
     assert not list((tmp_path / "out").glob("gguf*"))
@@ -78,13 +76,11 @@ def test_servers_of_llama_cpp_alone_are_comparable(tmp_path: Path, started: list
         assert differences(servers.values()) == [f"threads: cores {NOT_BOUND} and 1"]
 
 
-def test_its_own_dtype_and_format_do_not_let_the_engine_s_servers_differ(tmp_path: Path) -> None:
-    assert plan(tmp_path, "stock", "hk", "llama.cpp:bfloat16:q8_0").may_differ == set()
-
-
 @pytest.mark.parametrize("engine", [Vllm(), Sglang()])
-def test_it_runs_in_the_engine_s_environment(engine: Any) -> None:
+def test_it_runs_in_the_engine_s_environment(engine: Any, tmp_path: Path) -> None:
+    """Its own dtype and format do not let the engine's servers differ."""
     assert LlamaCpp(engine).environment() == engine.environment()
+    assert plan(tmp_path, "stock", "hk", "llama.cpp:bfloat16:q8_0").may_differ == set()
 
 
 @pytest.mark.parametrize(
@@ -102,13 +98,18 @@ def test_a_name_that_it_cannot_serve_is_refused(name: str, why: str) -> None:
     assert repr(name) in str(caught.value)
 
 
-def test_a_plan_s_dtype_that_it_cannot_serve_is_refused_before_anything_starts(
-    tmp_path: Path, started: list[Server]
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"dtype": "float32"}, r"'llama.cpp' in float32: .*named as llama\.cpp:bfloat16"),
+        ({"engine": Sglang()}, "SGLang's client speaks an API"),
+    ],
+)
+def test_a_plan_that_it_cannot_serve_is_refused_before_anything_starts(
+    tmp_path: Path, started: list[Server], changes: dict[str, Any], why: str
 ) -> None:
-    asked = plan(tmp_path, "stock", "llama.cpp", dtype="float32")
-    why = r"'llama.cpp' in float32: .*named as llama\.cpp:bfloat16"
     with ExitStack() as stack, pytest.raises(ServerError, match=why):
-        start(stack, asked, tmp_path, lambda line: None)
+        start(stack, plan(tmp_path, "stock", "llama.cpp", **changes), tmp_path, print)
     assert started == []
 
 
@@ -124,12 +125,6 @@ def test_a_missing_extra_is_told_with_its_command_before_anything_starts(
     assert started == []
     with ExitStack() as stack:  # nobody asked for it
         start(stack, plan(tmp_path, "stock"), tmp_path, lambda line: None)
-
-
-def test_a_client_with_an_api_of_its_own_does_not_measure_it(tmp_path: Path) -> None:
-    asked = plan(tmp_path, "llama.cpp", engine=Sglang())
-    with ExitStack() as stack, pytest.raises(ServerError, match="SGLang's client speaks an API"):
-        start(stack, asked, tmp_path, lambda line: None)
 
 
 @pytest.mark.parametrize(
@@ -148,3 +143,22 @@ def test_a_full_disk_is_said_in_words(
     with ExitStack() as stack, pytest.raises(ServerError, match=why):
         start(stack, plan(tmp_path, "stock", "llama.cpp"), tmp_path / "out", lambda line: None)
     assert not started
+
+
+def test_what_its_server_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its own parameters: a slot for each request, room for the longest in whole steps of 256,
+    and a thread on each core, or as many as there are."""
+    monkeypatch.setattr(machine, "usable_cores", lambda: 7)
+
+    def told(context: int, cores: str) -> Any:
+        given = {"model": "a.gguf", "alias": "a", "host": "127.0.0.1", "port": 1, "slots": 3}
+        return settings(Namespace(**given, context=context, cores=cores))
+
+    free, bound = told(300, ""), told(256, "0, 2; 5")
+    assert (free.n_parallel, free.n_ctx, bound.n_ctx) == (3, 3 * 512, 3 * 256)
+    assert not free.fit_params  # else memory would decide
+    for threads in (free.cpuparams, free.cpuparams_batch):
+        assert (threads.n_threads, threads.mask_valid) == (7, False)
+    for threads in (bound.cpuparams, bound.cpuparams_batch):
+        assert (threads.n_threads, threads.mask_valid, threads.strict_cpu) == (3, True, True)
+        assert {core for core, taken in enumerate(threads.cpumask) if taken} == {0, 2, 5}

@@ -1,0 +1,258 @@
+"""`bench linear --device` and `time gemm --explain`: published figures, the choice, its rivals."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from hk_backend.bench.gemm import compare, gpu, timers
+from hk_backend.bench.gemm.compare import OnDevice, Row, summary
+from hk_backend.bench.gemm.explain import RIVALS
+from hk_backend.bench.gemm.published import STOCK, known
+from hk_backend.bench.gemm.timers import Clock, Problem
+from hk_backend.bench.tables import markdown
+from hk_backend.cli.app import app
+from hk_backend.devices.base import DeviceError
+from hk_backend.kernels.catalogue import catalogue
+from hk_backend.kernels.entry import KernelEntry
+from hk_backend.kernels.gemm_choice import planned
+from hk_backend.kernels.gemm_formats import LAYERS, family
+from hk_backend.kernels.gemm_plan import candidates
+from hk_backend.measurements.launches import Launches
+from hk_backend.timing import calibration
+from tests.measurements.launches import UNITS, launch, timed
+
+KERNELS = catalogue("gfx950")
+SMALL = ["--layers", "1024x1024", "--formats", "bf16"]
+M, N, K = 256, 10240, 8192
+SHAPE = f"m={M},n={N},k={K}"
+FORMAT = "fp8_channel"
+FAMILY = family(KERNELS, LAYERS[FORMAT])
+WITHOUT = [name for name in LAYERS if not family(KERNELS, LAYERS[name])]
+
+
+def bench(*options: str, device: str = "emulated:gfx950") -> Result:
+    return CliRunner().invoke(app, ["bench", "linear", "--device", device, *options])
+
+
+def cases(*options: str, exit_code: int = 0) -> list[dict[str, Any]]:
+    result = bench("--json", *options)
+    assert result.exit_code == exit_code, result.output
+    data: dict[str, Any] = json.loads(result.stdout)
+    assert data["environment"]["figures"] == calibration.statement("gemm")
+    found: list[dict[str, Any]] = data["cases"]
+    return found
+
+
+def explain(
+    *options: str, kernel: str = "gemm", shape: str = SHAPE, format: str = FORMAT
+) -> Result:
+    named = ["time", kernel, "--explain", "--shape", shape, "--format", format]
+    return CliRunner().invoke(app, [*named, *options])
+
+
+def explained(*options: str, shape: str = SHAPE, format: str = FORMAT) -> dict[str, Any]:
+    result = explain("--json", *options, shape=shape, format=format)
+    assert result.exit_code == 0, result.output
+    data: dict[str, Any] = json.loads(result.stdout)
+    return data
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, clock: Any) -> None:
+    """Let every clock say this."""
+    monkeypatch.setattr(timers.Clock, "microseconds", clock)
+
+
+def test_every_published_figure_of_our_formats_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Options choose among them. A launch that was timed is what is timed again."""
+    answer(monkeypatch, lambda *_: 100.0)
+    found = {(each["format"], each["n"], each["k"], each["m"]): each for each in cases()}
+    served = [each for each in STOCK if family(KERNELS, LAYERS[each.format])]
+    assert found.keys() == {(s.format, s.n, s.k, m) for s in served for m in s.times}
+    for (format, n, k, m), row in found.items():
+        best = known(format, n, k)[m]
+        assert (row["stock"], row["stock_source"]) == best
+        assert row["HK/stock"] == best.microseconds / 100.0
+        chosen = planned(family(KERNELS, LAYERS[format]), m, n, k, UNITS)
+        assert (row["kernel"], row["splits"]) == (chosen.entry.name, chosen.splits)
+    few = cases("--layers", "llama70b-qkv,llama70b-o", "--tokens", "1,256")
+    assert {each["layer"] for each in few} == {"llama70b-qkv", "llama70b-o"}
+    assert {each["m"] for each in few} == {1, 256}
+    assert {each["format"] for each in cases("--formats", "bf16")} == {"bf16"}
+    last = launch(family(KERNELS, LAYERS["bf16"]), 1024, 1024, 1024)
+    with timed(last):
+        (row,) = cases(*SMALL)
+    assert (row["kernel"], row["splits"]) == (last.kernel, last.splits)
+    assert row["microseconds"] == 100.0, "timed, not read"
+
+
+def test_a_figure_is_the_clock_s() -> None:
+    (row,) = cases(*SMALL)
+    entry = KERNELS.kernel(row["kernel"])
+    problem = Problem(LAYERS["bf16"], 1024, 1024, 1024)
+    assert row["microseconds"] == Clock("gfx950", 1).microseconds(entry, row["splits"], problem)
+    assert (row["source"], row["model_error_rms"]) == ("modelled", calibration.error_of("gemm"))
+
+
+def test_on_a_gpu_the_figures_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Measured(Clock):
+        source, device, at_once = "measured", "MI355X", 1
+
+        def __init__(self) -> None:
+            super().__init__("gfx950", 1)
+
+        def microseconds(self, entry: KernelEntry, splits: int, problem: Problem) -> float:
+            return 12.25
+
+    monkeypatch.setattr(gpu, "this_gpu", Measured)
+    result = bench(*SMALL, device="hip")
+    assert result.exit_code == 0, result.output
+    assert "device       MI355X" in result.stdout
+    assert "figures      measured" in result.stdout
+    assert "±" not in result.stdout
+    (row,) = json.loads(bench(*SMALL, "--json", device="hip").stdout)["cases"]
+    assert (row["microseconds"], row["source"], row["model_error_rms"]) == (12.25, "measured", None)
+
+
+def test_a_launch_that_fails_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> float:
+        raise RuntimeError("a buffer's end")
+
+    answer(monkeypatch, fail)
+    result = bench(*SMALL)
+    assert result.exit_code == 1
+    assert "a buffer's end" in result.stdout
+    assert "0 wins, 0 losses, 1 failed" in result.stdout
+    (row,) = cases(*SMALL, exit_code=1)
+    assert row["error"] == "a buffer's end"
+    assert "microseconds" not in row
+
+
+def test_losses_stand_beside_wins() -> None:
+    plan = OnDevice.parse(Clock("gfx950", 1), Launches(), formats="bf16")
+    ratios = (2.0, 1.01, 0.99, 0.5)
+    rows = [
+        Row(case, "modelled", "a_kernel", 1, case.stock.microseconds / ratio)
+        for case, ratio in zip(plan.cases, ratios, strict=False)
+    ]
+    assert summary(rows) == (
+        "2 wins, 2 losses, 0 failed; smallest ratio to stock 0.50; 2 within the model's error of 1"
+    )
+    lines = markdown(compare.HEADINGS, map(compare.cells, rows)).splitlines()[2:]
+    shown = [line.split(" | ")[compare.HEADINGS.index("HK/stock")] for line in lines]
+    assert shown == ["2.00", "1.01", "0.99", "0.50"]
+    assert all("modelled ±5%" in line for line in lines)
+
+
+def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = bench(device="hip")
+    assert (result.exit_code, result.stdout) == (1, "")
+    (line,) = result.stderr.splitlines()
+    assert "HIP" in line
+
+    def none() -> None:
+        raise DeviceError("no GPU here")
+
+    monkeypatch.setattr(gpu, "this_gpu", none)
+    result = bench(device="hip")
+    assert (result.exit_code, result.stderr) == (1, "no GPU here\n")
+
+
+def test_the_choice_is_first_and_its_rivals_follow_by_their_times() -> None:
+    data = explained()
+    chosen = planned(FAMILY, M, N, K, UNITS)
+    assert (data["kernel"], data["splits"]) == (chosen.entry.name, chosen.splits)
+    assert (data["microseconds"], data["source"]) == (chosen.microseconds, "planned")
+    assert data["model_error_rms"] == calibration.error_of("gemm")
+    rivals = data["rivals"]
+    assert (rivals[0]["kernel"], rivals[0]["splits"]) == (data["kernel"], data["splits"])
+    times = sorted(each.microseconds for each in candidates(FAMILY, M, N, K, UNITS))
+    assert [each["planned"] for each in rivals] == times[:RIVALS]
+    for each in rivals:
+        entry = KERNELS.kernel(each["kernel"])
+        tile = entry.tile
+        assert each["tile"] == f"{tile.rows}x{tile.columns}x{tile.depth}"
+        assert each["workgroups"] == entry.grid(m=M, n=N, splits=each["splits"])[0]
+        assert each["rounds"] >= each["workgroups"] / UNITS / 16
+        assert each["clocked"] is None
+
+
+def test_the_clock_times_as_many_as_asked() -> None:
+    shape = (16, 512, 512)
+    data = explained("--clocked", "2", shape="m=16,n=512,k=512", format="bf16")
+    clock = Clock("gfx950", 1)
+    problem = Problem(LAYERS["bf16"], *shape)
+    for each in data["rivals"][:2]:
+        entry = KERNELS.kernel(each["kernel"])
+        assert each["clocked"] == clock.microseconds(entry, each["splits"], problem)
+    assert all(each["clocked"] is None for each in data["rivals"][2:])
+
+
+@pytest.mark.parametrize(
+    ("format", "peak", "weight_bytes"), [("bf16", 2.5166e15, 2), ("fp8_channel", 5.0332e15, 1)]
+)
+def test_the_bound(format: str, peak: float, weight_bytes: int) -> None:
+    """MI355X: 256 CUs at 2.4 GHz with 4096 FLOPs a clock in 16 bits, twice that in 8."""
+    bound = explained(format=format)["bound"]
+    assert bound["matrix"] == pytest.approx(2e6 * M * N * K / peak, rel=1e-4)
+    moved = weight_bytes * (M * K + N * K) + 2 * M * N
+    assert 6.0e6 <= moved / bound["memory"] <= 8.0e6, "bytes per microsecond of its HBM"
+    assert bound["by"] == max(("matrix", "memory"), key=lambda name: bound[name])
+
+
+def test_a_timed_launch_is_the_choice() -> None:
+    """It is first of the rivals whatever the planner thinks of it."""
+    last = launch(FAMILY, M, N, K, microseconds=33.5, source="measured")
+    with timed(last):
+        data, text = explained(), explain().stdout
+    found = (data["kernel"], data["microseconds"], data["source"])
+    assert found == (last.kernel, 33.5, "measured")
+    assert data["rivals"][0]["kernel"] == last.kernel
+    assert data["rivals"][0]["planned"] > data["rivals"][1]["planned"]
+    assert "33.5 us (measured)" in text
+    assert "modelled, error" not in text
+
+
+def test_a_report_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    data, result = explained(), explain()
+    assert result.exit_code == 0, result.output
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    said = re.sub(r"\s+", " ", result.stdout)
+    assert f"{FORMAT} {N}x{K}, M={M} on gfx950" in said
+    assert f"{data['kernel']}, splits {data['splits']}: {data['microseconds']:.4g} us" in said
+    assert calibration.statement("gemm") in said
+    for each in data["rivals"]:
+        row = (each["kernel"], each["tile"], each["splits"], each["workgroups"], each["rounds"])
+        assert f"{' '.join(map(str, row))} {each['planned']:.4g}" in said
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("bench --layers smollm2-o", "--layers: 'smollm2-o' is not one of llama70b-qkv"),
+        ("bench --tokens 3", "--tokens: '3' is not one of 1, 16, "),
+        ("bench --formats mxfp4", "--formats: 'mxfp4' is not one of fp8_channel"),
+        ("bench --isa avx2", "--isa: not with --device emulated:gfx950"),
+        ("bench --rounds 3", "--rounds: not with --device emulated:gfx950"),
+        ("bench --weight-only", "--weight-only: not with --device emulated:gfx950"),
+        ({"kernel": "attention_prefill"}, "KERNEL: 'attention_prefill' with --explain; valid: "),
+        ({"kernel": ""}, "KERNEL: '' with --explain; valid: gemm"),
+        ({"shape": "m=1,n=2"}, "--shape: k is missing; valid: k=NUMBER"),
+        ({"shape": "tokens=1"}, "--shape: 'tokens=1' has no name of a size; valid: m, n, k"),
+        ({"format": "int4"}, "--format: 'int4' is not one of bf16, "),
+        *(({"format": each}, f"--format: gfx950 has no kernels for {each}") for each in WITHOUT),
+    ],
+)
+def test_errors_name_what_is_wrong(
+    command: Any, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    result = bench(*command.split()[1:]) if isinstance(command, str) else explain(**command)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
