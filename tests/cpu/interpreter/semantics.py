@@ -2,7 +2,7 @@
 
 Sources: Intel SDM volume 2, the pages of VDPBF16PS and TDPBF16PS. MXCSR is neither read nor
 written: denormals are zeros before and after each operation, rounding is to nearest even, nothing
-is signalled. A Zen 5 computes the same bits, but for the payload of a NaN where both factors are one.
+is signalled. A Zen 5 computes the same bits, but for the payload of a NaN where both are one.
 """
 
 from __future__ import annotations
