@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.emulator.assembly import needs_llvm, run
-from tests.emulator.outputs import output
+from tests.emulator.assembly import needs_llvm, output, run
 
 pytestmark = needs_llvm
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from hk_backend import _emulator
-from tests.emulator.assembly import PROLOGUE, assemble, needs_llvm, run
-from tests.emulator.outputs import LANES, output, result
+from tests.emulator.assembly import LANES, PROLOGUE, assemble, needs_llvm, output, result, run
 
 pytestmark = needs_llvm
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.emulator.assembly import needs_llvm, run
-from tests.emulator.outputs import LANES, output, result
+from tests.emulator.assembly import LANES, needs_llvm, output, result, run
 
 pytestmark = needs_llvm
 

@@ -78,13 +78,6 @@ def test_dpp_masks_and_inactive_lanes_keep_the_destination(name: str) -> None:
     assert np.array_equal(got, np.where(written, STATEMENTS[name](a[REVERSED], b, c), c))
 
 
-def test_lane_masks(name: str) -> None:
-    exec_mask = 0x123456789ABCDEF0
-    active = np.array([exec_mask >> i & 1 for i in range(LANES)], bool)
-    got, a, b, c = execute(name, np.random.default_rng(3), exec_mask)
-    assert np.array_equal(got, np.where(active, STATEMENTS[name](a, b, c), c))
-
-
 @pytest.mark.parametrize("form", [{}, {"dpp": 1, "dpp_ctrl": 0xE4}])  # e64; DPP, in place
 def test_neg_and_abs_act_on_both_halves(name: str, form: dict[str, int]) -> None:
     rng = np.random.default_rng(4)
