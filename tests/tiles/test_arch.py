@@ -17,7 +17,6 @@ from tests.tiles.launch import GFX942, GFX950, compile_text, errors_of
 INCLUDE = build.ROOT / "csrc" / "include"
 HEADERS = sorted(path.relative_to(INCLUDE).as_posix() for path in INCLUDE.rglob("*.hpp"))
 KERNELS = [path for path in (build.ROOT / SOURCES).rglob("*") if path.is_file()]
-OPERATIONS = [header for header in HEADERS if header.startswith("hk/ops/")]
 
 
 @pytest.mark.parametrize("arch", [GFX942, GFX950])
@@ -72,22 +71,3 @@ def test_what_gfx942_lacks_says_so(use: str) -> None:
 def test_another_arch_is_refused() -> None:
     (first, *_) = errors_of(KERNEL.format(body="*out = 1;"), "gfx90a")
     assert first == '"hk: compile with --offload-arch=gfx950 or gfx942"'
-
-
-WAITS = {"wait_lds", "wait_copies"}
-
-
-@pytest.mark.parametrize("header", OPERATIONS)
-def test_operations_read_destination_first(header: str) -> None:
-    """op(dst, src...): what an operation changes is its first parameter, `dst`, and nothing else is
-    a reference that it could change."""
-    text = re.sub(r"<[^<>]*>", "", (INCLUDE / header).read_text())
-    operations = re.findall(r"^HK_DEVICE void (\w+)\((.*?)\) \{", text, re.DOTALL | re.MULTILINE)
-    assert operations
-    for name, parameters in operations:
-        if name in WAITS:
-            continue
-        first, *others = parameters.split(", ")
-        assert first.split()[-1] == "dst", f"{name}({parameters})"
-        for other in others:
-            assert "&" not in other or "const" in other or "&&" in other, f"{name}({parameters})"
