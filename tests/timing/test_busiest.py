@@ -40,9 +40,3 @@ def test_units_without_work_and_the_launch_itself() -> None:
     half = busiest(modelled({**UNITS, "matrix": 0.9}, clocks=1.2e5))
     assert half.name == "matrix"
     assert half.share == pytest.approx(0.9 * 0.6)
-
-
-def test_the_figures_given_are_left_as_they_are() -> None:
-    figures = modelled(dict(UNITS))
-    busiest(figures)
-    assert figures.unit_share == UNITS

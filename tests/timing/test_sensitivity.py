@@ -45,15 +45,6 @@ def test_a_launch_that_takes_no_time_depends_on_the_launch() -> None:
     assert effects(traced(PACKED, "heads=1/1,tokens=1"), {})[0].parameter.name == "launch"
 
 
-def test_progress_is_said_for_every_replay() -> None:
-    said: list[str] = []
-    effects(traced(PACKED, "heads=1/1,tokens=1"), {}, said.append)
-    unsure = [row for row in table("gfx950") if row.certainty in UNSURE]
-    ends = sum((row.low != row.value) + (row.high != row.value) for row in unsure)
-    assert len(said) == ends
-    assert f"({ends} of {ends})" in said[-1]
-
-
 def test_an_arch_without_a_model_is_refused() -> None:
     with pytest.raises(ValueError, match="gfx90a"):
         table("gfx90a")

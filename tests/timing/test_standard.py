@@ -27,12 +27,6 @@ def test_the_planner_chooses_between_attention_kernels(tokens: int, rows: int) -
     assert len(launch.work) == 8 * tokens // rows
 
 
-def test_one_kernel_serves_whatever_its_grid() -> None:
-    entry = kernel()
-    shape = standard.batch(1, 64, 1, 1, True)
-    assert standard.serving((entry,), shape, 256)[0] is entry
-
-
 def test_the_planner_chooses_between_gemm_kernels() -> None:
     """The same kernel and the same splits as a device would."""
     family = catalogue("gfx950").alternatives("gemm", a="bf16", b="bf16")

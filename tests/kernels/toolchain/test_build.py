@@ -11,17 +11,9 @@ import pytest
 from hk_backend.kernels import arches, catalogue
 from hk_backend.kernels.toolchain import build, compiler
 from hk_backend.kernels.toolchain.compiler import Toolchain, ToolchainError
-from hk_backend.kernels.toolchain.debug_info import DebugInfo, DebugInfoError
+from hk_backend.kernels.toolchain.debug_info import DebugInfoError
 from hk_backend.kernels.toolchain.sources import MEASURE, SOURCES, SourceError
 from tests.kernels.sources import ARCH, COPY, Source, compile_kernel, write
-
-
-def test_same_bytes_wherever_the_sources_lie(tmp_path: Path, tools: Toolchain) -> None:
-    for name in "one", "another":
-        root = write(tmp_path / name, Source())
-        build.build(ARCH, tmp_path / name / "out", tools, root=root)
-    for path in sorted((tmp_path / "one" / "out").iterdir()):
-        assert path.read_bytes() == (tmp_path / "another" / "out" / path.name).read_bytes()
 
 
 def kernel(root: Path, tools: Toolchain, **changes: Any) -> dict[str, Any]:
@@ -144,37 +136,6 @@ def test_hidden_arguments_are_refused(tmp_path: Path, tools: Toolchain) -> None:
         build.BuildError, match="nothing hidden, not: by_value, hidden_block_count_x"
     ):
         kernel(tmp_path, tools, body=body)
-
-
-def test_debug_information_of_nested_types() -> None:
-    """A typedef of const is looked through; a member function is no member."""
-    info = DebugInfo(
-        """
-0x0000000b: DW_TAG_compile_unit
-0x00000020:   DW_TAG_subprogram
-                DW_AT_name\t("f")
-0x00000021:     DW_TAG_formal_parameter
-                  DW_AT_type\t(0x00000030 "A")
-0x00000030:   DW_TAG_structure_type
-                DW_AT_name\t("A")
-                DW_AT_byte_size\t(0x08)
-0x00000031:     DW_TAG_member
-                  DW_AT_name\t("n")
-                  DW_AT_type\t(0x00000040 "i64")
-                  DW_AT_data_member_location\t(0x00)
-0x00000032:     DW_TAG_subprogram
-                  DW_AT_name\t("g")
-0x00000040:   DW_TAG_typedef
-                DW_AT_type\t(0x00000041 "const long")
-0x00000041:   DW_TAG_const_type
-                DW_AT_type\t(0x00000042 "long")
-0x00000042:   DW_TAG_base_type
-                DW_AT_name\t("long")
-"""
-    )
-    arguments = info.arguments("f")
-    assert arguments.size == 8
-    assert [(f.name, f.type) for f in arguments.fields] == [("n", "int64")]
 
 
 def test_an_old_compiler_is_refused_with_the_remedy(tmp_path: Path) -> None:
