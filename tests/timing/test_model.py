@@ -1,4 +1,4 @@
-"""From traced samples to a figure for the device."""
+"""From traced samples to a figure for the device, and which of several kernels serves a shape."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from hk_backend import _emulator
-from hk_backend.kernels.catalogue import catalogue
+from hk_backend.kernels.catalogue import NoKernel, catalogue
 from hk_backend.kernels.entry import KernelEntry
+from hk_backend.kernels.gemm_choice import planned
 from hk_backend.kernels.masks import NO_MASK
-from hk_backend.timing import model
+from hk_backend.timing import model, standard
 from hk_backend.timing.launch import Launch, Traced, trace
 from hk_backend.timing.model import Modelled
 from hk_backend.timing.workloads import attention
@@ -96,3 +97,34 @@ def test_few_workgroups_have_a_cu_each() -> None:
     modelled = model.time(vector_launch([1.0] * 2))
     assert modelled.clocks == pytest.approx(4000, rel=0.15)
     assert modelled.unit_share["vector"] == pytest.approx(2 / 256, rel=0.15)
+
+
+# --- which of several kernels serves a shape ------------------------------------------------------
+
+
+def kernel() -> KernelEntry:
+    return catalogue("gfx950").kernel("attention_prefill_bf16_d128_packed")
+
+
+@pytest.mark.parametrize(("tokens", "rows"), [(1024, 256), (256, 128), (64, 64)])
+def test_the_planner_chooses_between_attention_kernels(tokens: int, rows: int) -> None:
+    """Few rows are given small tiles, so that more units have some."""
+    facts = {"dtype": "bf16", "stored": "bf16", "keys": "packed", "mask": NO_MASK, "padded": False}
+    family = catalogue("gfx950").alternatives("attention_prefill", head_size=128, **facts)
+    assert not isinstance(family, NoKernel)
+    shape = standard.batch(1, tokens, 8, 8, True)
+    entry, launch = standard.serving(family, shape, 16)
+    assert entry.tile.rows == rows
+    assert len(launch.work) == 8 * tokens // rows
+
+
+def test_the_planner_chooses_between_gemm_kernels() -> None:
+    """The same kernel and the same splits as a device would."""
+    family = catalogue("gfx950").alternatives("gemm", a="bf16", b="bf16")
+    assert not isinstance(family, NoKernel)
+    for m, n, k in ((4, 512, 8192), (8192, 8192, 64)):
+        entry, launch = standard.serving(family, standard.gemm.Shape(m, n, k), 256)
+        plan = planned(family, m, n, k, 256)
+        grid = plan.entry.grid(m=m, n=n, splits=plan.splits)
+        assert (entry, len(launch.work)) == (plan.entry, grid[0])
+    assert plan.splits == 1 < planned(family, 4, 512, 8192, 256).splits

@@ -1,8 +1,10 @@
-"""The build: what it reads from a kernel, and what it refuses to ship."""
+"""The build: what it reads from a kernel, what it refuses to ship, what its index keeps."""
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from hk_backend.kernels import arches, catalogue
 from hk_backend.kernels.toolchain import build, compiler
 from hk_backend.kernels.toolchain.compiler import Toolchain, ToolchainError
 from hk_backend.kernels.toolchain.debug_info import DebugInfoError
+from hk_backend.kernels.toolchain.figures import ModelledLaunch
 from hk_backend.kernels.toolchain.sources import MEASURE, SOURCES, SourceError
 from tests.kernels.sources import ARCH, COPY, Source, compile_kernel, write
 
@@ -258,3 +261,44 @@ def test_the_command_s_options_are_checked(
     with pytest.raises(SystemExit):
         build.main(options)
     assert message in capsys.readouterr().err
+
+
+# --- what an index keeps of the one before --------------------------------------------------------
+
+
+def test_a_source_alone_leaves_the_others(tmp_path: Path, tools: Toolchain) -> None:
+    """One source changed and built: of another, of the same operator, the index keeps what it had;
+    a source that is gone leaves nothing."""
+    root = write(tmp_path, Source(name="a"), Source(name="b"), Source(name="gone"))
+    folder = tmp_path / "out" / ARCH
+    build.build(ARCH, folder, tools, root=root)
+    first = json.loads((folder / "test.json").read_text())
+    path = root / SOURCES / "a.hip"
+    path.write_text(path.read_text().replace("{1, 2, 3,", "{4, 2, 3,"))
+    (root / SOURCES / "gone.hip").unlink()
+    build.build(ARCH, folder, tools, [path.relative_to(root)], root=root)
+    second = json.loads((folder / "test.json").read_text())
+    assert [kernel["tile"]["rows"] for kernel in second["kernels"]] == [4, 1]
+    assert second["kernels"][1] == first["kernels"][1]
+    assert list(second["code_objects"]) == ["a", "b"]
+    names = {f"{name}.{end}" for name in "ab" for end in ("co", "lines")}
+    assert {path.name for path in folder.iterdir()} == names | {"test.json"}
+
+
+def test_what_was_modelled_of_the_same_code_stays(tmp_path: Path, tools: Toolchain) -> None:
+    """A comment changes no instruction; another operation does."""
+    root = write(tmp_path, Source())
+    folder, source = tmp_path / "out" / ARCH, root / SOURCES / "small.hip"
+
+    def built(text: str) -> Any:
+        source.write_text(text)
+        build.build(ARCH, folder, tools, root=root)
+        return json.loads((folder / "test.json").read_text())
+
+    index, text = built(source.read_text()), source.read_text()
+    assert index["kernels"][0]["modelled"] == {}
+    launches = {"a shape": asdict(ModelledLaunch(1.5, "matrix", 0.25, None))}
+    index["kernels"][0]["modelled"] = launches
+    (folder / "test.json").write_text(json.dumps(index))
+    assert built(f"// a comment\n{text}")["kernels"][0]["modelled"] == launches
+    assert built(text.replace("*a.y = *a.x", "*a.y = 2"))["kernels"][0]["modelled"] == {}
