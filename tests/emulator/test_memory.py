@@ -1,5 +1,5 @@
-"""FLAT instructions, which reach global memory, LDS and scratch by the address of each lane; LDS that
-another lane wrote, and atomics on one place."""
+"""FLAT instructions, which reach global memory, LDS and scratch by the address of each lane; LDS
+that another lane wrote, and atomics on one place."""
 
 from __future__ import annotations
 

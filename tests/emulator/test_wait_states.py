@@ -9,8 +9,7 @@ import pytest
 
 from hk_backend import _emulator
 from tests.emulator.assembly import needs_llvm
-from tests.emulator.hazard_pairs import Pair, compare
-from tests.emulator.hazard_recognizer import needs_llc
+from tests.emulator.hazard_pairs import Pair, compare, needs_llc
 
 pytestmark = [needs_llvm, needs_llc]
 
