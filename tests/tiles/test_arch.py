@@ -75,3 +75,12 @@ def test_what_gfx942_lacks_says_so(use: str) -> None:
 def test_another_arch_is_refused() -> None:
     (first, *_) = errors_of(KERNEL.format(body="*out = 1;"), "gfx90a")
     assert first == '"hk: compile with --offload-arch=gfx950 or gfx942"'
+
+
+@pytest.mark.parametrize(
+    "product", ["Mma<bf16, f16>", "Mma<bf16, bf16, arch::MmaShape<16, 16, 64>>"]
+)
+def test_an_instruction_that_the_arch_lacks_is_refused(product: str) -> None:
+    errors = errors_of(f"{TILE} int rows() {{ return {product}::kRows; }}", GFX950)
+    wanted = "the arch has no matrix instruction of this shape for these elements"
+    assert any(wanted in error for error in errors)
