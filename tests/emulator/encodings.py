@@ -11,15 +11,6 @@ from random import Random
 LITERAL, DPP, SDWA, OFF = 255, 250, 249, 0x7F
 VOP3_NUMBER = {"vop1": 0x140, "vop2": 0x100, "vopc": 0}  # where VOP3 has their long forms
 SEGMENTS = {"flat": 0, "scratch": 1, "global": 2}
-NUMBERS = {
-    "sop2": 96, "sopk": 29, "sop1": 256, "sopc": 128, "sopp": 128, "smem": 256, "vop2": 62,
-    "vop1": 256, "vopc": 256, "vop3": 896, "vop3p": 128, "mfma": 128, "scaled_mfma": 128,
-    "ds": 256, "flat": 128, "scratch": 128, "global": 128, "mubuf": 128, "mtbuf": 16,
-}  # fmt: skip
-"""How many opcode numbers a format has."""
-TRIES, MORE_TRIES = 20, 40
-PLAIN = 0.25
-"""Share of words whose operands are all 0: some opcodes have none."""
 DPP_CONTROLS = [
     *range(0, 256, 37), *range(0x101, 0x110), *range(0x111, 0x120), *range(0x121, 0x130),
     0x130, 0x134, 0x138, 0x13C, *range(0x140, 0x144), *range(0x150, 0x160),
@@ -65,7 +56,7 @@ class Words:
             return self.vop3(VOP3_NUMBER[base] + number)
         if base in VOP3_NUMBER:
             return self.vop(base, number, suffix)
-        words: list[int] = getattr(self, "global_" if base == "global" else base)(number)
+        words: list[int] = getattr(self, base)(number)
         return words
 
     # --- scalar -------------------------------------------------------------------------------
@@ -105,10 +96,7 @@ class Words:
 
     def vop(self, base: str, number: int, suffix: str) -> list[int]:
         """VOP1, VOP2, VOPC in 32 bits, perhaps with a second word: a literal, DPP or SDWA."""
-        if base == "vop1" and self.random.random() < PLAIN:
-            return [0x3F << 25 | number << 9, 0]
-        source0, vsrc1 = self.source(), self.vgpr()
-        second = self.bits(self.random.choice([16, 32]), 1)
+        source0, second, vsrc1 = self.source(), self.bits(32, 1), self.vgpr()
         if suffix == "dpp":
             control = self.random.choice(DPP_CONTROLS)
             second = self.vgpr() | control << 8 | self.bits(1) << 19 | self.bits(4) << 20
@@ -139,8 +127,6 @@ class Words:
         return word
 
     def vop3(self, number: int) -> list[int]:
-        if self.random.random() < PLAIN:
-            return [0x34 << 26 | number << 16, 0]
         modifiers = self.bits(3) << 8  # absolute
         if self.random.random() < 0.4:
             modifiers |= self.bits(4) << 11 | self.bits(1) << 15  # op_sel, clamp
@@ -149,8 +135,6 @@ class Words:
         target = self.vgpr() if self.random.random() < 0.6 else self.scalar() & ~1
         count = self.random.choice([1, 2, 3])
         sources = [self.source_without_literal() if i < count else 0 for i in range(3)]
-        if self.random.random() < PLAIN:
-            sources[:2] = self.scalar(), self.scalar()
         if self.random.random() < 0.3:
             sources[2] = self.scalar() & ~1
         first = 0x34 << 26 | number << 16 | modifiers | target
@@ -183,12 +167,10 @@ class Words:
     # --- memory -------------------------------------------------------------------------------
 
     def ds(self, number: int) -> list[int]:
-        if self.random.random() < PLAIN:
-            return [0x36 << 26 | number << 17, 0]
         count = self.random.choice([0, 1, 2, 3])
         registers = [self.vgpr() if i < count else 0 for i in range(3)]
-        first = 0x36 << 26 | number << 17 | self.bits(1, 0.2) << 16 | self.bits(16, 0.5)
-        first |= self.bits(1, 0.2) << 25
+        first = 0x36 << 26 | number << 17 | self.bits(1, 0.1) << 16 | self.bits(16, 0.5)
+        first |= self.bits(1) << 25
         target = self.random.choice([self.vgpr(), 0])
         return [first, target << 24 | registers[2] << 16 | registers[1] << 8 | registers[0]]
 
@@ -215,17 +197,68 @@ class Words:
         second = offset | self.bits(1) << 23 | self.random.randrange(24) << 16
         return [first, second | self.vgpr() << 8 | self.random.choice([self.vgpr(), 0])]
 
-    def mtbuf(self, number: int) -> list[int]:
-        return [0x3A << 26 | number << 15 | 1 << 12 | 1 << 19, 128 << 24 | 2 << 16 | 4 << 8 | 2]
+
+def forms_of(kind: str) -> list[str]:
+    """Every form in which an opcode of a format is tried."""
+    if kind in VOP3_NUMBER:
+        return [kind, f"{kind}-e64", f"{kind}-dpp", f"{kind}-sdwa"]
+    return ["global_" if kind == "global" else kind]
 
 
-def words_of_every_number(seed: int) -> list[tuple[str, int, list[int]]]:
-    """(format, opcode number, four words) of each opcode number that there can be, in each form."""
-    words, found = Words(seed), []
-    for kind, numbers in NUMBERS.items():
-        forms = [kind, f"{kind}-e64", f"{kind}-dpp", f"{kind}-sdwa"]
-        for number in range(numbers):
-            for form in forms if kind in VOP3_NUMBER else [kind]:
-                tries = MORE_TRIES if kind == "vop3" else TRIES
-                found += [(kind, number, words.of(form, number)) for _ in range(tries)]
-    return [(kind, number, [*code, 0, 0, 0][:4]) for kind, number, code in found]
+def every_number() -> list[tuple[str, int, list[list[int]]]]:
+    """(format, opcode number, words to try) of all encodings there can be."""
+    v, r = 256, range
+    out: list[tuple[str, int, list[list[int]]]] = []
+
+    def add(kind: str, numbers: range, *variants: list[int], shift: int) -> None:
+        out.extend(
+            (kind, n, [[words[0] | n << shift, *words[1:], 0, 0] for words in variants])
+            for n in numbers
+        )
+
+    operands = 10 << 16 | 4 << 8 | 2
+    add("sop2", r(96), [2 << 30 | operands], [2 << 30 | 4 << 8 | 2], shift=23)
+    add("sopk", r(29), [11 << 28 | 10 << 16 | 5], [11 << 28 | 10 << 16 | 5, 7], shift=23)
+    sop1 = 0x17D << 23
+    add("sop1", r(256), *[[sop1 | d << 16 | s] for d in (10, 0) for s in (2, 0)], shift=8)
+    add("sopc", r(128), [0x17E << 23 | 4 << 8 | 2], shift=16)
+    add("sopp", r(128), [0x17F << 23 | 1], [0x17F << 23], shift=16)
+    smem = 0x30 << 26
+    variants = [[smem | 1 << 17 | 8 << 6 | 4, 16], [smem | 1 << 17 | 4, 0]]
+    variants += [[smem | 8 << 6, 0], [smem, 0]]
+    add("smem", r(256), *variants, shift=18)
+    add("vop2", r(62), [10 << 17 | 4 << 9 | v + 2], [10 << 17 | 4 << 9 | v + 2, 7], shift=25)
+    add("vop1", r(256), [0x3F << 25 | 10 << 17 | v + 2], [0x3F << 25], shift=9)
+    add("vopc", r(256), [0x3E << 25 | 4 << 9 | v + 2], shift=17)
+    triples = [(v + 6, v + 4, v + 2), (0, v + 4, v + 2), (0, 0, v + 2)]
+    triples += [(0, 4, 2), (0, 4, v + 2), (0, 0, 0)]
+    vop3 = [[0x34 << 26 | 10, c << 18 | b << 9 | a] for c, b, a in triples]
+    long_numbers = [n for n in r(1024) if n >> 7 != 7]
+    for n in long_numbers:
+        add("vop3", r(n, n + 1), *vop3, [0x34 << 26, 0], shift=16)
+    vop3p = [
+        [0x1A7 << 23 | 1 << 14 | 10, 3 << 27 | c << 18 | b << 9 | a] for c, b, a in triples[:3]
+    ] + [[0x1A7 << 23 | 10, c << 18 | b << 9 | a] for c, b, a in (triples[0], triples[2])]
+    add("vop3p", r(128), *vop3p, shift=16)
+    ds = [10 << 24 | 6 << 16 | 4 << 8 | 2, 6 << 16 | 4 << 8 | 2, 10 << 24 | 4 << 8 | 2, 4 << 8 | 2,
+          10 << 24 | 2, 2, 10 << 24, 4 << 8, 0]  # fmt: skip
+    gds = [[0x36 << 26 | 1 << 16, w] for w in (2, 0)]
+    add("ds", r(256), *[[0x36 << 26, w] for w in ds], *gds, shift=17)
+    for kind, segment in SEGMENTS.items():
+        registers = [10 << 24 | 4 << 8 | 2, 4 << 8 | 2, 10 << 24 | 2, 2, 0, 10 << 24]
+        none = OFF << 16 if segment else 0
+        flat = [
+            [0x37 << 26 | segment << 14 | sc0 << 16, w | none] for sc0 in (1, 0) for w in registers
+        ]
+        add(kind, r(128), *flat, shift=18)
+    mubuf = 0x38 << 26
+    second = 128 << 24 | 2 << 16
+    variants = [[mubuf | 1 << 12 | g << 14, second | 4 << 8 | 2] for g in (1, 0)]
+    variants += [[mubuf | 1 << 12 | lds << 16, second | 2] for lds in (0, 1)] + [[mubuf, 0]]
+    add("mubuf", r(128), *variants, shift=18)
+    mtbuf = 0x3A << 26
+    add("mtbuf", r(16), [mtbuf | 1 << 12 | 1 << 19, second | 4 << 8 | 2], shift=15)
+    images = [[0x3C << 26 | 15 << 8 | 1 << 12, 4 << 8 | 2 | 8 << 16]]
+    add("mimg", r(128), *images, shift=18)
+    add("exp", r(1), [0x31 << 26 | 15, 4 << 8 | 2], shift=4)
+    return out
