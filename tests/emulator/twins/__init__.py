@@ -107,11 +107,15 @@ def listed(path: Path) -> Iterator[Twins]:
 
 ALL = [twins for path in sorted(Path(__file__).parent.glob("*.s")) for twins in listed(path)]
 OF_ASSEMBLY = {"lds", "scratch", "vgprs", "accum_offset", "sgprs"}
-together(
-    Program(PROLOGUE + body, **{k: v for k, v in twins.options.items() if k in OF_ASSEMBLY})
-    for twins in ALL
-    for body in (twins.good, twins.broken)
-)
+
+
+def programs() -> Iterator[Program]:
+    for twins in ALL:
+        options: dict[str, Any] = {k: v for k, v in twins.options.items() if k in OF_ASSEMBLY}
+        yield from (Program(PROLOGUE + body, **options) for body in (twins.good, twins.broken))
+
+
+together(programs())
 
 
 def execute(body: str, seed: int = 0, **options: Any) -> _emulator.Report:
