@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+import re
 import shutil
 import struct
 import subprocess
 import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +17,13 @@ import numpy as np
 import pytest
 
 from hk_backend import _emulator
+from hk_backend.kernels.toolchain.elf import Elf
 
 MC, LLD = shutil.which("llvm-mc-22"), shutil.which("ld.lld-22")
 needs_llvm = pytest.mark.skipif(
     not (MC and LLD), reason="llvm-mc-22 or ld.lld-22 is not installed: nothing to assemble with"
 )
+LANES = np.arange(64, dtype=np.uint32)
 
 # s[0:1] the arguments, s2 the workgroup; then s[4:5] input, s[6:7] output, v1 = 4 * work-item.
 PROLOGUE = """
@@ -27,20 +32,19 @@ PROLOGUE = """
   s_waitcnt lgkmcnt(0)
 """
 
-TEMPLATE = """
-.amdgcn_target "amdgcn-amd-amdhsa--{arch}"
+CODE = """
 .text
-.globl k
+.globl {name}
 .p2align 8
-.type k,@function
-k:
-{body}
+.type {name},@function
+{name}:
+{text}
   s_endpgm
-.Lend:
-.size k, .Lend-k
+.L{name}_end:
+.size {name}, .L{name}_end-{name}
 .rodata
 .p2align 6
-.amdhsa_kernel k
+.amdhsa_kernel {name}
   .amdhsa_group_segment_fixed_size {lds}
   .amdhsa_private_segment_fixed_size {scratch}
   .amdhsa_kernarg_size 16
@@ -52,12 +56,10 @@ k:
   .amdhsa_float_denorm_mode_32 3
   {directives}
 .end_amdhsa_kernel
-.amdgpu_metadata
-amdhsa.version: [1, 2]
-amdhsa.target: amdgcn-amd-amdhsa--{arch}
-amdhsa.kernels:
-  - .name: k
-    .symbol: k.kd
+"""
+METADATA = """
+  - .name: {name}
+    .symbol: {name}.kd
     .kernarg_segment_size: 16
     .kernarg_segment_align: 8
     .group_segment_fixed_size: {lds}
@@ -70,23 +72,52 @@ amdhsa.kernels:
     .args:
       - {{.address_space: global, .offset: 0, .size: 8, .value_kind: global_buffer}}
       - {{.address_space: global, .offset: 8, .size: 8, .value_kind: global_buffer}}
-.end_amdgpu_metadata
 """
 
 
+@dataclass(frozen=True)
+class Program:
+    """A kernel with two pointers as arguments."""
+
+    body: str
+    lds: int = 0
+    scratch: int = 0
+    vgprs: int = 320
+    accum_offset: int = 256
+    sgprs: int = 96
+    directives: str = ""
+
+    def fill(self, template: str, name: str) -> str:
+        """The template with this program's values; labels of programs do not meet."""
+        labels = "|".join(re.findall(r"^\s*([a-z]\w*):", self.body, re.M))
+        text = re.sub(rf"\b({labels})\b", rf"\1_{name}", self.body) if labels else self.body
+        return template.format(name=name, text=text, **vars(self))
+
+
+_together: dict[Program, tuple[Program, ...]] = {}
+
+
+def together(programs: Iterable[Program]) -> None:
+    """Let all of these be assembled in one call, when the first of them is run: a call takes as
+    long as a hundred programs."""
+    group = tuple(dict.fromkeys(programs))
+    _together.update(dict.fromkeys(group, group))
+
+
+def names_of(programs: Iterable[Program]) -> list[tuple[str, Program]]:
+    """The first one's is `k`."""
+    return [(f"k{i or ''}", program) for i, program in enumerate(programs)]
+
+
 @functools.cache
-def assemble(
-    body: str,
-    arch: str = "gfx950",
-    lds: int = 0,
-    scratch: int = 0,
-    vgprs: int = 320,
-    accum_offset: int = 256,
-    sgprs: int = 96,
-    directives: str = "",
-) -> bytes:
-    """The code object of one kernel `k` with two pointers as arguments."""
-    text = TEMPLATE.format(**locals())
+def assemble_all(programs: tuple[Program, ...], arch: str) -> bytes:
+    """One code object."""
+    named = names_of(programs)
+    text = f'.amdgcn_target "amdgcn-amd-amdhsa--{arch}"\n'
+    text += "".join(program.fill(CODE, name) for name, program in named)
+    text += ".amdgpu_metadata\namdhsa.version: [1, 2]\namdhsa.kernels:"
+    text += "".join(program.fill(METADATA, name) for name, program in named)
+    text += f"amdhsa.target: amdgcn-amd-amdhsa--{arch}\n.end_amdgpu_metadata\n"
     with tempfile.TemporaryDirectory() as folder:
         source, obj, out = (Path(folder) / name for name in ("k.s", "k.o", "k.co"))
         source.write_text(text)
@@ -94,9 +125,25 @@ def assemble(
         assert LLD
         command = [MC, "-triple=amdgcn-amd-amdhsa", f"-mcpu={arch}", "-filetype=obj"]
         command += ["-dwarf-version=5", str(source), "-o", str(obj)]
-        subprocess.run(command, check=True, capture_output=True)
-        subprocess.run([LLD, "-shared", str(obj), "-o", str(out)], check=True, capture_output=True)
+        subprocess.run(command, check=True, stdout=subprocess.PIPE)
+        subprocess.run([LLD, "-shared", str(obj), "-o", str(out)], check=True)
         return out.read_bytes()
+
+
+def assemble(body: str, arch: str = "gfx950", **options: Any) -> bytes:
+    """The code object of one kernel `k`."""
+    return assemble_all((Program(body, **options),), arch)
+
+
+@functools.cache
+def _kernels(programs: tuple[Program, ...], arch: str) -> dict[Program, _emulator.Kernel]:
+    code = _emulator.CodeObject.load(assemble_all(programs, arch))
+    return {program: code.kernel(name) for name, program in names_of(programs)}
+
+
+@functools.cache
+def kernel_of(program: Program, arch: str) -> _emulator.Kernel:
+    return _kernels(_together.get(program, (program,)), arch)[program]
 
 
 def run(
@@ -112,8 +159,7 @@ def run(
     **assembly: Any,
 ) -> _emulator.Report:
     """Runs a program; `data` is mapped at s[4:5] and `out` at s[6:7]."""
-    code = assemble(prologue + body, arch=arch, **assembly)
-    kernel = _emulator.CodeObject.load(code).kernel("k")
+    kernel = kernel_of(Program(prologue + body, **assembly), arch)
     machine = _emulator.Machine(arch)
     addresses = []
     for array, name in ((data, "data"), (out, "out")):
@@ -125,17 +171,33 @@ def run(
     return machine.launch(kernel, [grid], [block], arguments, **(launch or {}))
 
 
+def run_clean(
+    body: str, data: np.ndarray | None = None, out: np.ndarray | None = None, **options: Any
+) -> _emulator.Report:
+    """Runs a program that must be free of findings."""
+    report = run(body, data, out, **options)
+    assert not report.findings, [f.message for f in report.findings]
+    return report
+
+
+def output(dwords: int = 64) -> np.ndarray:
+    return np.full(dwords, 0xDEADBEEF, dtype=np.uint32)
+
+
+def result(
+    body: str, data: np.ndarray | None = None, dwords: int = 64, **options: Any
+) -> np.ndarray:
+    """What a program writes that must be free of findings."""
+    out = output(dwords)
+    run_clean(body, data, out, **options)
+    return out
+
+
 def checks(report: _emulator.Report) -> set[str]:
     return {finding.check for finding in report.findings}
 
 
 def text_of(elf: bytes) -> bytes:
-    """The .text section of a 64-bit little-endian ELF file."""
-    table, entry_size, count, names = (
-        struct.unpack_from("<Q", elf, 40)[0], *struct.unpack_from("<3H", elf, 58))  # fmt: skip
-    headers = [struct.unpack_from("<IIQQQQIIQQ", elf, table + i * entry_size) for i in range(count)]
-    strings = headers[names][4]
-    for name, _, _, _, offset, size, *_ in headers:
-        if elf[strings + name :].split(b"\0")[0] == b".text":
-            return elf[offset : offset + size]
-    raise AssertionError("no .text")
+    """The .text section."""
+    section = Elf(elf).sections[".text"]
+    return elf[section.offset : section.offset + section.size]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hk_backend import _emulator
-from tests.emulator.assembly import needs_llvm, run
+from tests.emulator.assembly import PROLOGUE, Program, needs_llvm, run_clean, together
 from tests.emulator.values import edges
 
 pytestmark = needs_llvm
@@ -182,15 +182,17 @@ def program(space: str, mnemonic: str) -> str:
     )
 
 
+PROGRAMS = {name: program(name.split("_", maxsplit=1)[0], name) for name in MNEMONICS}
+together(Program(PROLOGUE + text, lds=1024) for text in PROGRAMS.values())
+
+
 @pytest.mark.parametrize("mnemonic", MNEMONICS)
 def test_atomic(mnemonic: str) -> None:
-    space = mnemonic.split("_", maxsplit=1)[0]
     rng = np.random.default_rng(sum(mnemonic.encode()))
     memory, data, new = words(mnemonic, rng)
     inputs = np.ascontiguousarray(np.stack([memory, data, new], axis=1))
     out = np.zeros((LANES, 4), np.uint32)
-    report = run(program(space, mnemonic), inputs, out, lds=1024)
-    assert not report.findings, [f.message for f in report.findings]
+    run_clean(PROGRAMS[mnemonic], inputs, out, lds=1024)
     dwords = operation(mnemonic)[2] // 32
     np.testing.assert_array_equal(out[:, :2], expected(mnemonic, memory, data, new))
     returned = memory[:, :dwords] if returns(mnemonic) else np.zeros((LANES, dwords))

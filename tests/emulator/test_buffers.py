@@ -6,12 +6,13 @@ Buffers lie within a larger array: what is out of range is there, and must not b
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
-from tests.emulator.assembly import checks, needs_llvm, run
+from tests.emulator.assembly import PROLOGUE, Program, checks, needs_llvm, run, run_clean, together
 
 pytestmark = needs_llvm
 
@@ -19,6 +20,7 @@ BEFORE, SPAN = 1024, 8192
 """Bytes mapped before the buffer's base, and in all."""
 COPIED_TO = 256
 """Where a copy to LDS begins, which M0 says."""
+LDS = 2048
 WORDS = {"dword": 1, "dwordx2": 2, "dwordx3": 3, "dwordx4": 4}
 
 
@@ -114,6 +116,9 @@ class Access:
           global_store_dwordx4 v4, v[8:11], s[6:7]
         """
 
+    def __str__(self) -> str:
+        return f"{self.kind} of {self.num_records}"
+
     def check(self) -> None:
         """Runs it; compares results, memory and findings with what `reach` says."""
         rng = np.random.default_rng(0)
@@ -125,7 +130,7 @@ class Access:
         out = np.zeros(SPAN + 64 * 16, np.uint8)
         out[:SPAN] = rng.integers(1, 256, SPAN)
         before = out[:SPAN].copy()
-        report = run(self.program(), inputs, out, lds=2048)
+        report = run(self.program(), inputs, out, lds=LDS)
         found = {"ambiguous"} if self.is_ambiguous else set()
         assert checks(report) == found, [f.message for f in report.findings]
         data = np.array([0x11111111, 0x22222222, 0x33333333, 0x44444444], np.uint32).view(np.uint8)
@@ -160,89 +165,74 @@ def spread(kind: str, unit: int) -> np.ndarray:
     return np.arange(64, dtype=np.uint32) * max(16, aligned) + (0 if aligned == 8 else unit)
 
 
-@pytest.mark.parametrize("kind", [*LOADS, *STORES, *COPIES, *ATOMICS])
-@pytest.mark.parametrize("records", [500, 501, 502, 503, 505, 507])
-def test_a_dword_that_straddles_num_records_is_out_of_range(kind: str, records: int) -> None:
-    """An odd number of 16-bit elements ends within a dword."""
-    Access(kind, records, offset=spread(kind, 4)).check()
+INDEX = np.arange(64, dtype=np.uint32)
+TWO_DWORDS = ["load dwordx2", "store dwordx2"]
 
 
-@pytest.mark.parametrize("kind", ["load dwordx4", "store dwordx3", "atomic add"])
-def test_the_scalar_offset_counts(kind: str) -> None:
-    Access(kind, 700, offset=spread(kind, 0), scalar=64, immediate=8).check()
+def cases() -> Iterator[tuple[str, Access]]:
+    for kind in (*LOADS, *STORES, *COPIES, *ATOMICS):
+        for records in (500, 501, 502, 503, 505, 507):
+            yield "the end within a dword", Access(kind, records, offset=spread(kind, 4))
+    for kind in ("load dwordx4", "store dwordx3", "atomic add"):
+        offset = spread(kind, 0)
+        yield "a scalar offset", Access(kind, 700, offset=offset, scalar=64, immediate=8)
+        wrapping = (offset.astype(np.int64) - 256).astype(np.uint32)
+        yield "offsets wrap in 32 bits", Access(kind, 4096, offset=wrapping, immediate=256)
+    # the second dword would be at offset 0 (LLVM: the check saturates)
+    last = np.full(64, 0xFFFFFFFC, np.uint32)
+    yield "a wide access does not wrap", Access("load dwordx4", 4096, offset=last)
+    for kind in TWO_DWORDS:
+        yield "a stride without an index", Access(kind, 503, stride=64, offset=spread(kind, 4))
+        past = np.where(INDEX % 3 == 0, 24, 4).astype(np.uint32)  # past the stride, or within
+        yield "the index alone", Access(kind, 50, stride=32, index=INDEX, offset=past)
+        past = np.full(64, 20, np.uint32)
+        yield "past the stride", Access(kind, 100, stride=16, index=INDEX * 2, offset=past)
+    # what no source reads another way: past the stride of a record that is out of range
+    outside = np.where(INDEX < 40, 8, 12).astype(np.uint32)
+    yield "clear", Access("load dwordx2", 40, stride=16, index=INDEX, offset=outside)
+    yield "clear", Access("load dwordx2", 40, stride=16, index=INDEX, scalar=48)
+    offset = spread("load dword", 4)
+    yield "an index without a stride", Access("load dword", 500, index=INDEX, offset=offset)
+    rng = np.random.default_rng(0)
+    for _ in range(12):
+        flags = int(rng.integers(1, 4))
+        yield (
+            "any descriptor",
+            Access(
+                str(rng.choice([*LOADS, *COPIES])),
+                int(rng.integers(1, 900)),
+                stride=int(rng.choice([0, 0, 16, 48])),
+                index=rng.integers(0, 80, 64).astype(np.uint32) if flags & 2 else None,
+                offset=rng.integers(0, 250, 64).astype(np.uint32) * 4 if flags & 1 else None,
+                scalar=int(rng.choice([0, 4, 40])),
+                immediate=int(rng.choice([0, 16, 112])),
+            ),
+        )
 
 
-@pytest.mark.parametrize("kind", ["load dwordx2", "store dword", "atomic add"])
-def test_offsets_of_vgpr_and_instruction_wrap_in_32_bits(kind: str) -> None:
-    offset = (spread(kind, 0).astype(np.int64) - 256).astype(np.uint32)
-    access = Access(kind, 4096, offset=offset, immediate=256)
-    assert access.reach(0) == (0, access.bytes)
+CASES = list(cases())
+together(Program(PROLOGUE + access.program(), lds=LDS) for _, access in CASES)
+
+
+@pytest.mark.parametrize(("what", "access"), CASES, ids=str)
+def test_what_is_in_range(what: str, access: Access) -> None:
     access.check()
 
 
-def test_a_wide_access_does_not_wrap_into_range() -> None:
-    """Its second dword would be at offset 0 (LLVM: the check saturates)."""
-    offset = np.full(64, 0xFFFFFFFC, np.uint32)
-    access = Access("load dwordx4", 4096, offset=offset)
-    assert access.reach(0)[1] == 0
-    access.check()
-
-
-@pytest.mark.parametrize("kind", ["load dwordx2", "store dwordx2"])
-def test_with_an_index_and_a_stride_the_index_alone_is_checked(kind: str) -> None:
-    index = np.arange(64, dtype=np.uint32)
-    offset = np.where(index % 3 == 0, 24, 4).astype(np.uint32)  # past the stride, or within
-    access = Access(kind, 50, stride=32, index=index, offset=offset)
-    assert access.reach(49)[1] == 8
-    assert access.reach(50)[1] == 0
-    access.check()
-
-
-@pytest.mark.parametrize("kind", ["load dwordx2", "store dwordx2"])
-def test_an_offset_past_the_stride_is_in_range_and_ambiguous(kind: str) -> None:
-    index = np.arange(64, dtype=np.uint32) * 2
-    access = Access(kind, 100, stride=16, index=index, offset=np.full(64, 20, np.uint32))
-    assert access.reach(49)[1] == 8
-    assert access.is_ambiguous
-    access.check()
-
-
-def test_what_no_source_reads_another_way_is_not_ambiguous() -> None:
-    """An offset past the stride of a record that is out of range; a scalar offset with an index."""
-    index = np.arange(64, dtype=np.uint32)
-    outside = np.where(index < 40, 8, 12).astype(np.uint32)
-    for access in (
-        Access("load dwordx2", 40, stride=16, index=index, offset=outside),
-        Access("load dwordx2", 40, stride=16, index=index, scalar=48),
+def test_the_statement_itself() -> None:
+    """Bytes in range of some lanes, and what is ambiguous."""
+    by_name = {what: access for what, access in CASES if access.kind != "atomic add"}
+    for what, lane, count in (
+        ("a wide access does not wrap", 0, 0),
+        ("the index alone", 49, 8),
+        ("the index alone", 50, 0),
+        ("past the stride", 49, 8),
     ):
-        assert not access.is_ambiguous
-        access.check()
-
-
-def test_without_an_index_a_stride_changes_nothing() -> None:
-    Access("load dwordx4", 503, stride=64, offset=spread("load dwordx4", 4)).check()
-    Access("store dwordx2", 503, stride=64, offset=spread("store dwordx2", 4)).check()
-
-
-def test_with_an_index_but_no_stride_bytes_are_checked() -> None:
-    index = np.arange(64, dtype=np.uint32)
-    Access("load dword", 500, index=index, offset=spread("load dword", 4)).check()
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_any_descriptor(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    kind = str(rng.choice([*LOADS, *COPIES]))
-    flags = int(rng.integers(1, 4))
-    Access(
-        kind,
-        int(rng.integers(1, 900)),
-        stride=int(rng.choice([0, 0, 16, 48])),
-        index=rng.integers(0, 80, 64).astype(np.uint32) if flags & 2 else None,
-        offset=rng.integers(0, 250, 64).astype(np.uint32) * 4 if flags & 1 else None,
-        scalar=int(rng.choice([0, 4, 40])),
-        immediate=int(rng.choice([0, 16, 112])),
-    ).check()
+        assert by_name[what].reach(lane)[1] == count
+    assert by_name["offsets wrap in 32 bits"].reach(0)[0] == 0
+    ambiguous = {what for what, access in CASES if access.is_ambiguous}
+    assert {"past the stride", "offsets wrap in 32 bits"} <= ambiguous
+    assert "clear" not in ambiguous
 
 
 @pytest.mark.parametrize(("records", "expected"), [(16, 4), (15, 3), (12, 3), (3, 0), (0, 0)])
@@ -261,8 +251,7 @@ def test_scalar_loads_are_checked_dword_by_dword(records: int, expected: int) ->
       v_mov_b32 v6, s14
       v_mov_b32 v7, s15
       global_store_dwordx4 v2, v[4:7], s[6:7]"""
-    report = run(body, data, out)
-    assert not report.findings, [f.message for f in report.findings]
+    run_clean(body, data, out)
     np.testing.assert_array_equal(out, np.where(np.arange(4) < expected, data[:4], 0))
 
 

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from hk_backend import _emulator
-from hk_backend.kernels import arches, catalogue
 from tests.emulator.assembly import PROLOGUE, assemble, needs_llvm
 
 pytestmark = needs_llvm
@@ -93,22 +92,6 @@ def test_flipped_bytes_are_refused_or_read_and_nothing_else(code: bytes) -> None
     assert found[".note"] > 50
     assert found[".rodata"] > 0  # the descriptor's entry point
     assert found[".text"] == 0  # instructions are judged when they are reached
-
-
-@pytest.mark.parametrize("arch", arches())
-def test_shipped_code_objects_with_damage(arch: str) -> None:
-    path = catalogue(arch).kernels[0].path
-    code, random = path.read_bytes(), Random(2)
-    for _ in range(30):
-        with pytest.raises(_emulator.LoadError):
-            load(code[: random.randrange(len(code))])
-    notes = next((offset, size) for n, _, offset, size in sections(code) if n == ".note")
-    damaged(code, range(notes[0], sum(notes), 40), random)
-    broken = bytearray(code)
-    for _ in range(20):
-        broken[random.randrange(len(code))] = random.randrange(256)
-    with contextlib.suppress(_emulator.LoadError):
-        load(broken)
 
 
 def patched(code: bytes, offset: int, data: bytes) -> bytes:

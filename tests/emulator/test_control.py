@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.emulator.assembly import checks, needs_llvm, run
+from tests.emulator.assembly import LANES, checks, needs_llvm, result, run
 from tests.emulator.lanes import Wave
-from tests.emulator.outputs import LANES, result
 
 pytestmark = needs_llvm
 
@@ -86,18 +85,6 @@ def test_fields_of_mode(name: str) -> None:
         assert out.mode == mode & ~(ones << offset) | (value & ones) << offset
         read, _ = Wave(mode=out.mode).scalar("s_getreg_b32", simm=field)
         assert read == value & ones
-
-
-def test_a_program_sets_how_it_rounds() -> None:
-    """1 + 2^-24 is halfway: to 1 from the start on, up in MODE's rounding 1."""
-    body = f"""
-      v_mov_b32 v3, 0x33800000
-      v_add_f32 v4, 1.0, v3
-      s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 2), 1
-      v_add_f32 v5, 1.0, v3
-      v_sub_u32 v5, v5, v4
-      {STORE.format("v5")}"""
-    np.testing.assert_array_equal(result(body), np.ones(64))
 
 
 def test_registers_other_than_mode_are_refused() -> None:

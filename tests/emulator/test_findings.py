@@ -9,7 +9,7 @@ import pytest
 
 from tests.emulator import twins
 from tests.emulator.assembly import checks, needs_llvm
-from tests.emulator.twins import DESCRIPTOR, ZEROS, Twins, execute
+from tests.emulator.twins import DESCRIPTOR, Twins, execute
 
 pytestmark = needs_llvm
 
@@ -18,21 +18,17 @@ SEEDS = range(5)
 
 
 @pytest.mark.parametrize("twins", twins.ALL, ids=lambda t: t.name)
-def test_the_correct_program_is_clean(twins: Twins) -> None:
+def test_the_correct_program_is_clean_and_its_twin_is_not(twins: Twins) -> None:
+    """And its broken twin has the finding."""
+    assert twins.broken != twins.good
     for seed in SEEDS:
         report = execute(twins.good, seed, **twins.options)
         assert not report.findings, [f.message for f in report.findings]
-
-
-@pytest.mark.parametrize("twins", twins.ALL, ids=lambda t: t.name)
-def test_the_broken_twin_is_refused(twins: Twins) -> None:
-    assert twins.broken != twins.good
-    for seed in SEEDS:
         report = execute(twins.broken, seed, **twins.options)
         found = [f for f in report.findings if f.check == twins.check]
         assert found, [f.message for f in report.findings]
         finding = found[0]
-        assert finding.kernel == "k"
+        assert finding.kernel.startswith("k")
         assert finding.instruction.startswith(twins.instruction)
         assert finding.other_instruction.startswith(twins.other)
         assert f"{finding.pc:#x}" in finding.message
@@ -48,11 +44,6 @@ def test_every_check_of_the_emulator_has_a_twin() -> None:
     assert reported == {twins.check for twins in twins.ALL}
 
 
-def test_names_are_not_used_twice() -> None:
-    names = [twins.name for twins in twins.ALL]
-    assert len(names) == len(set(names))
-
-
 def test_without_checks_only_what_cannot_be_executed_is_found() -> None:
     by_name = {twins.name: twins for twins in twins.ALL}
     for name, found in (
@@ -60,14 +51,6 @@ def test_without_checks_only_what_cannot_be_executed_is_found() -> None:
         ("a store before its begin", {"out-of-bounds"}),
     ):
         assert checks(execute(by_name[name].broken, checks=False)) == found
-
-
-def test_a_matrix_result_needs_one_state_less_on_gfx942() -> None:
-    body = ZEROS + "s_nop 1\n v_mfma_f32_32x32x8_bf16 v[16:31], v[2:3], v[6:7], 0\n s_nop {}\n"
-    body += "v_add_f32 v40, v16, v16"
-    assert not execute(body.format(10), arch="gfx942").findings
-    assert checks(execute(body.format(9), arch="gfx942")) == {"matrix-hazard"}
-    assert checks(execute(body.format(10), arch="gfx950")) == {"matrix-hazard"}
 
 
 def test_the_same_finding_is_told_once_and_the_list_is_bounded() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hk_backend import _emulator
-from tests.emulator.assembly import needs_llvm, run
+from tests.emulator.assembly import PROLOGUE, Program, needs_llvm, run_clean, together
 
 pytestmark = needs_llvm
 
@@ -32,7 +32,7 @@ class Access:
     def __init__(self, mnemonic: str) -> None:
         found = NAME.fullmatch(mnemonic)
         assert found
-        self.space = found["space"] or "ds"
+        self.mnemonic, self.space = mnemonic, found["space"] or "ds"
         self.loads = (found["kind"] or found["ds_kind"]) in ("load", "read")
         self.signed = (found["sign"] or found["ds_sign"]) in ("s", "i")
         self.d16 = bool(found["d16"] or found["ds_d16"])
@@ -43,6 +43,8 @@ class Access:
         # of the second of two: the unit of its offset, which is 1
         self.apart = self.bytes * (64 if found["st64"] else 1)
         self.dwords = -(-self.bytes // 4)
+        # where a store puts the second of two
+        self.second = 1024 if self.apart > self.bytes else self.bytes
 
     def offset(self) -> int:
         """A multiple of the width, 0 for the widest."""
@@ -99,23 +101,58 @@ def fill(space: str) -> str:
     return ""
 
 
-@pytest.mark.parametrize("mnemonic", [m for m in MNEMONICS if Access(m).loads])
-def test_load(mnemonic: str) -> None:
-    access = Access(mnemonic)
-    rng = np.random.default_rng(sum(mnemonic.encode()))
-    data = rng.integers(0, 256, (LANES, 16), dtype=np.uint8)
-    out = np.zeros((LANES, 4), np.uint32)
+def loading(access: Access) -> str:
+    """The program that stores what a load leaves in v[12:15]."""
     count = access.dwords * (2 if access.two else 1)
     operands = access.operands(span(12, count))
     if access.two:
         operands = f"{span(12, count)}, v17 offset1:1"
-    body = f"""{START}{fill(access.space)}{WAIT}
+    return f"""{START}{fill(access.space)}{WAIT}
       v_lshlrev_b32 v17, {3 if access.bytes == 8 else 2}, v0
-      {mnemonic} {operands}
+      {access.mnemonic} {operands}
       {WAIT}
       global_store_dwordx4 v1, v[12:15], s[6:7]"""
-    report = run(body, data, out, lds=33 * 1024, scratch=16)
-    assert not report.findings, [f.message for f in report.findings]
+
+
+def storing(access: Access) -> str:
+    """The program that stores the inverse of v[4:7], and then what is there, and 1024 bytes on."""
+    operands = access.operands(span(20, access.dwords))
+    if access.two:
+        first, last = span(20, access.dwords), span(22, access.dwords)
+        operands = f"v1, {first}, {last} offset1:{access.second // access.apart}"
+    read = {
+        "scratch": "".join(f"scratch_load_dword v{12 + i}, v16, off offset:{4 * i}\n"
+                           for i in range(4)),
+        "ds": "ds_read_b128 v[12:15], v1\n ds_read_b128 v[4:7], v1 offset:1024",
+    }.get(access.space, "global_load_dwordx4 v[12:15], v1, s[4:5]")  # fmt: skip
+    return f"""{START}{fill(access.space)}{WAIT}
+      v_add_u32 v24, 1024, v1
+      v_not_b32 v20, v4
+      v_not_b32 v21, v5
+      v_not_b32 v22, v6
+      v_not_b32 v23, v7
+      {access.mnemonic} {operands}
+      {WAIT}
+      {read}
+      {WAIT}
+      global_store_dwordx4 v1, v[12:15], s[6:7]
+      global_store_dwordx4 v24, v[4:7], s[6:7]"""
+
+
+LDS, SCRATCH = 33 * 1024, 16
+PROGRAMS = {m: (loading if Access(m).loads else storing)(Access(m)) for m in MNEMONICS}
+together(Program(PROLOGUE + text, lds=LDS, scratch=SCRATCH) for text in PROGRAMS.values())
+
+
+def data_of(mnemonic: str) -> np.ndarray:
+    rng = np.random.default_rng(sum(mnemonic.encode()))
+    return rng.integers(0, 256, (LANES, 16), dtype=np.uint8)
+
+
+@pytest.mark.parametrize("mnemonic", [m for m in MNEMONICS if Access(m).loads])
+def test_load(mnemonic: str) -> None:
+    access, data, out = Access(mnemonic), data_of(mnemonic), np.zeros((LANES, 4), np.uint32)
+    run_clean(PROGRAMS[mnemonic], data, out, lds=LDS, scratch=SCRATCH)
     flat = data.reshape(-1)
     for lane in range(LANES):
         if access.two:
@@ -140,39 +177,14 @@ def test_load(mnemonic: str) -> None:
 @pytest.mark.parametrize("mnemonic", [m for m in MNEMONICS if not Access(m).loads])
 def test_store(mnemonic: str) -> None:
     """Writes its bytes and no other."""
-    access = Access(mnemonic)
-    rng = np.random.default_rng(sum(mnemonic.encode()))
-    data = rng.integers(0, 256, (LANES, 16), dtype=np.uint8)
+    access, data, out = Access(mnemonic), data_of(mnemonic), np.zeros((2, LANES, 16), np.uint8)
     before = data.copy()
-    out = np.zeros((2, LANES, 16), np.uint8)
-    operands = access.operands(span(20, access.dwords))
-    second = 1024 if access.apart > access.bytes else access.bytes  # where the second of two goes
-    if access.two:
-        first, last = span(20, access.dwords), span(22, access.dwords)
-        operands = f"v1, {first}, {last} offset1:{second // access.apart}"
-    read = {
-        "scratch": "".join(f"scratch_load_dword v{12 + i}, v16, off offset:{4 * i}\n"
-                           for i in range(4)),
-        "ds": "ds_read_b128 v[12:15], v1\n ds_read_b128 v[4:7], v1 offset:1024",
-    }.get(access.space, "global_load_dwordx4 v[12:15], v1, s[4:5]")  # fmt: skip
-    body = f"""{START}{fill(access.space)}{WAIT}
-      v_add_u32 v24, 1024, v1
-      v_not_b32 v20, v4
-      v_not_b32 v21, v5
-      v_not_b32 v22, v6
-      v_not_b32 v23, v7
-      {mnemonic} {operands}
-      {WAIT}
-      {read}
-      {WAIT}
-      global_store_dwordx4 v1, v[12:15], s[6:7]
-      global_store_dwordx4 v24, v[4:7], s[6:7]"""
-    report = run(body, data, out, lds=33 * 1024, scratch=16)
-    assert not report.findings, [f.message for f in report.findings]
+    run_clean(PROGRAMS[mnemonic], data, out, lds=LDS, scratch=SCRATCH)
     wanted = np.stack([before, before])
     at, start, size = access.offset(), 2 if access.high else 0, access.bytes
     wanted[0, :, at : at + size] = ~before[:, start : start + size]
     if access.two:
+        second = access.second
         wanted[second // 1024, :, second % 1024 : second % 1024 + size] = ~before[:, 8 : 8 + size]
     np.testing.assert_array_equal(out, wanted)
     if access.space not in ("scratch", "ds"):

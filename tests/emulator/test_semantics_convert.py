@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
 import torch
 
-from tests.emulator import pcode
 from tests.emulator.lanes import LANES, MODE, Wave
 from tests.emulator.values import edges
 
@@ -272,17 +269,3 @@ def test_f16_denormals_follow_their_own_mode_bits(mode: int) -> None:
     assert np.all(narrowed == (0x0200 if mode & 0x80 else 0))
     total = Wave(mode=mode).vector("v_add_f16", denormal, np.full(LANES, 0x0400, np.uint32)).u32
     assert np.all(total == (0x0600 if mode & 0x40 else 0x0400))
-
-
-def test_interpreter_rounds_like_numpy() -> None:
-    """The test's own exact rounding, where numpy has one as well."""
-    rng = np.random.default_rng(1)
-    for bits in edges("f64", 500, rng):
-        value = pcode.Value("f", 64, int(bits))
-        if np.isfinite(value.number):
-            exact = Fraction(float(value.number))
-            negative = bool(value.bits >> 63)
-            with np.errstate(over="ignore"):
-                assert pcode.round_fraction(exact, 32, negative).bits == int(
-                    np.float32(value.number).view(np.uint32)
-                )

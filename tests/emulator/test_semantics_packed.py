@@ -78,13 +78,6 @@ def test_dpp_masks_and_inactive_lanes_keep_the_destination(name: str) -> None:
     assert np.array_equal(got, np.where(written, STATEMENTS[name](a[REVERSED], b, c), c))
 
 
-def test_lane_masks(name: str) -> None:
-    exec_mask = 0x123456789ABCDEF0
-    active = np.array([exec_mask >> i & 1 for i in range(LANES)], bool)
-    got, a, b, c = execute(name, np.random.default_rng(3), exec_mask)
-    assert np.array_equal(got, np.where(active, STATEMENTS[name](a, b, c), c))
-
-
 @pytest.mark.parametrize("form", [{}, {"dpp": 1, "dpp_ctrl": 0xE4}])  # e64; DPP, in place
 def test_neg_and_abs_act_on_both_halves(name: str, form: dict[str, int]) -> None:
     rng = np.random.default_rng(4)
@@ -97,20 +90,17 @@ def test_neg_and_abs_act_on_both_halves(name: str, form: dict[str, int]) -> None
 @pytest.mark.parametrize(
     ("select", "shift", "bits"), [(5, 16, 16), (4, 0, 16), (1, 8, 8), (6, 0, 32)]
 )
-def test_sdwa_selects_sources_of_packed_values(select: int, shift: int, bits: int) -> None:
-    """What is selected is the packed value, zero-extended."""
-    got, a, b, c = execute(
-        "v_pk_fmac_f16", np.random.default_rng(5), sdwa=1, src0_sel=select, src1_sel=6, dst_sel=6
+@pytest.mark.parametrize("source", [0, 1])
+def test_sdwa_selects_sources_of_packed_values(
+    source: int, select: int, shift: int, bits: int
+) -> None:
+    """Of each source by itself; what is selected is the packed value, zero-extended."""
+    selects = {"src0_sel": 6, "src1_sel": 6, f"src{source}_sel": select}
+    got, *sources, c = execute(
+        "v_pk_fmac_f16", np.random.default_rng(5), sdwa=1, dst_sel=6, **selects
     )
-    selected = a >> np.uint32(shift) & np.uint32((1 << bits) - 1)
-    assert np.array_equal(got, fmac(selected, b, c))
-
-
-def test_sdwa_selects_of_each_source_by_itself() -> None:
-    got, a, b, c = execute(
-        "v_pk_fmac_f16", np.random.default_rng(5), sdwa=1, src0_sel=6, src1_sel=5, dst_sel=6
-    )
-    assert np.array_equal(got, fmac(a, b >> np.uint32(16), c))
+    sources[source] = sources[source] >> np.uint32(shift) & np.uint32((1 << bits) - 1)
+    assert np.array_equal(got, fmac(*sources, c))
 
 
 def test_sdwa_has_no_signs_of_packed_values() -> None:
@@ -154,14 +144,13 @@ def test_sdwa_writes_part_of_a_packed_result(unused: int) -> None:
     assert np.array_equal(got, low << np.uint32(16) | keep)
 
 
-@pytest.mark.parametrize("arch", ["gfx950"])
-def test_bf16_dot_with_dpp_and_signs(arch: str) -> None:
+def test_bf16_dot_with_dpp_and_signs() -> None:
     rng = np.random.default_rng(7)
     floats = rng.integers(-15, 16, (2, LANES, 2)).astype(np.float32)
     a, b = ((f.view(np.uint32) >> 16).astype(np.uint32) for f in floats)
     a, b = (x[:, 0] | x[:, 1] << np.uint32(16) for x in (a, b))
     c = rng.integers(-9, 9, LANES).astype(np.float32)
-    wave = Wave(arch=arch, destination=c.view(np.uint32))
+    wave = Wave(destination=c.view(np.uint32))
     out = wave.vector(
         "v_dot2c_f32_bf16", a, b, ("v", 64, 1), dpp=1, dpp_ctrl=MIRROR, modifiers=("-", "|")
     )
@@ -190,14 +179,6 @@ def test_f16_zero_sums_rounded_down_are_negative(name: str) -> None:
         assert set(got.tolist()) == {zero}
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "down"), [(0, 0, 0), (0x8000, 0x8000, 0x8000), (0, 0x8000, 0x8000)]
-)
-def test_f16_sums_of_zeros(a: int, b: int, down: int) -> None:
-    one, two = (np.full(LANES, bits, np.uint32) for bits in (a, b))
-    assert set(run("v_add_f16", one, two, wave=Wave(mode=ROUND_DOWN)).tolist()) == {down}
-
-
 @pytest.mark.parametrize("name", ["v_pk_add_f16", "v_pk_fma_f16", "v_pk_fmac_f16"])
 def test_packed_zero_sums_rounded_down_are_negative(name: str) -> None:
     x = edges("f16", LANES, np.random.default_rng(8)).astype(np.uint32)
@@ -210,15 +191,22 @@ def test_packed_zero_sums_rounded_down_are_negative(name: str) -> None:
         assert set(got.tolist()) == {zero}
 
 
-@pytest.mark.parametrize("name", ["v_mul_f16", "v_floor_f16", "v_log_f16", "v_trunc_f16"])
-def test_zeros_that_are_no_sums_keep_their_sign(name: str) -> None:
-    sources = {
-        "v_mul_f16": (np.full(LANES, 0, np.uint32), np.full(LANES, 0x3C00, np.uint32)),
-        "v_floor_f16": (np.full(LANES, 0x3800, np.uint32),),
-        "v_log_f16": (np.full(LANES, 0x3C00, np.uint32),),
-        "v_trunc_f16": (np.full(LANES, 0x3800, np.uint32),),
-    }[name]
-    assert set(run(name, *sources, wave=Wave(mode=ROUND_DOWN)).tolist()) == {0}
+@pytest.mark.parametrize(
+    ("name", "sources", "down"),
+    [
+        ("v_add_f16", (0, 0), 0),
+        ("v_add_f16", (0x8000, 0x8000), 0x8000),
+        ("v_add_f16", (0, 0x8000), 0x8000),
+        # no sums: a zero keeps its sign
+        ("v_mul_f16", (0, 0x3C00), 0),
+        ("v_floor_f16", (0x3800,), 0),
+        ("v_log_f16", (0x3C00,), 0),
+        ("v_trunc_f16", (0x3800,), 0),
+    ],
+)
+def test_f16_zeros_rounded_down(name: str, sources: tuple[int, ...], down: int) -> None:
+    words = [np.full(LANES, bits, np.uint32) for bits in sources]
+    assert set(run(name, *words, wave=Wave(mode=ROUND_DOWN)).tolist()) == {down}
 
 
 @pytest.mark.parametrize("op_sel", range(4))

@@ -21,7 +21,7 @@ from tests.emulator import (
 
 MODULES = (
     *("test_semantics_*.py", "test_buffers.py", "test_memory.py"),
-    *("test_vgpr_indexing.py", "test_machine.py", "test_counters.py", "test_control.py"),
+    *("test_vgpr_indexing.py", "test_machine.py", "test_control.py"),
 )
 GENERATED = {
     *test_semantics_pcode.COMPARED,

@@ -51,16 +51,10 @@ def execute(body: str, seed: int = 0, **launch: int) -> tuple[_emulator.Report, 
     return report, out[WORKGROUPS]
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_the_last_to_arrive_may_read_what_all_have_released(seed: int) -> None:
-    report, total = execute(HAND_OVER, seed)
-    assert not report.findings, report.findings[0].message
-    np.testing.assert_array_equal(total, 3 * np.arange(1, LANES + 1))
-
-
-def test_it_may_on_several_threads() -> None:
-    for seed in range(10):
-        report, total = execute(HAND_OVER, seed, threads=3)
+@pytest.mark.parametrize(("threads", "seeds"), [(1, 4), (3, 10)])
+def test_the_last_to_arrive_may_read_what_all_have_released(threads: int, seeds: int) -> None:
+    for seed in range(seeds):
+        report, total = execute(HAND_OVER, seed, threads=threads)
         assert not report.findings, report.findings[0].message
         np.testing.assert_array_equal(total, 3 * np.arange(1, LANES + 1))
 
@@ -75,43 +69,9 @@ LATE = "  buffer_wbl2 sc1\n  s_waitcnt vmcnt(0)\n"
 ATOMIC = "global_atomic_add v6, v4, v5, s[4:5] sc0 ; how many were before"
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        pytest.param(without("buffer_wbl2 sc1"), id="no release"),
-        pytest.param(without("buffer_wbl2 sc1", "buffer_wbl2 sc0"), id="released to few"),
-        pytest.param(without("s_waitcnt vmcnt(0)"), id="released but not waited"),
-        pytest.param(without("s_waitcnt vmcnt(0)", "s_waitcnt vmcnt(1)"), id="waited too little"),
-        pytest.param(
-            without(LATE, "  s_waitcnt vmcnt(0)\n  buffer_wbl2 sc1\n"), id="released late"
-        ),
-        pytest.param(without("buffer_inv sc1"), id="no acquire"),
-        pytest.param(without("buffer_inv sc1", "buffer_inv sc0"), id="acquired from few"),
-        pytest.param(
-            without(ATOMIC, "v_lshlrev_b32 v4, 2, v4\n  v_mov_b32 v6, s12"), id="no counter"
-        ),
-        pytest.param(
-            without(
-                ATOMIC,
-                """v_mov_b32 v4, s13
-  global_atomic_add v10, v4, v5, s[6:7] offset:1024 sc0
-  v_mov_b32 v6, s12""",
-            ),
-            id="counters of their own",
-        ),
-    ],
-)
-def test_without_a_step_it_is_a_race(body: str) -> None:
-    arrived, out = np.zeros(1, np.uint32), np.zeros((WORKGROUPS + 9, LANES), np.uint32)
-    report = run(body, arrived, out, grid=WORKGROUPS)
-    assert "global-race" in checks(report)
-    assert "reads bytes of 'out' that workgroup" in report.findings[0].message
-
-
-def test_an_atomic_before_the_stores_releases_nothing() -> None:
-    early = HAND_OVER.replace(ATOMIC, "s_nop 0").replace(
-        "global_store_dword v2, v3",
-        f"""v_mov_b32 v4, 0
+COUNTED_EARLY = HAND_OVER.replace(ATOMIC, "s_nop 0").replace(
+    "global_store_dword v2, v3",
+    f"""v_mov_b32 v4, 0
   v_mov_b32 v5, 1
   s_mov_b64 s[14:15], exec
   s_mov_b64 exec, 1
@@ -119,8 +79,37 @@ def test_an_atomic_before_the_stores_releases_nothing() -> None:
   s_mov_b64 exec, s[14:15]
   s_waitcnt vmcnt(0)
   global_store_dword v2, v3""",
-    )
-    assert "global-race" in checks(execute(early)[0])
+)
+OWN_COUNTERS = """v_mov_b32 v4, s13
+  global_atomic_add v10, v4, v5, s[6:7] offset:1024 sc0
+  v_mov_b32 v6, s12"""
+SOME_RELEASE = "s_cmp_eq_u32 s12, 1\n  s_cbranch_scc1 skip\n  buffer_wbl2 sc1\n  skip:"
+RACES = {
+    "no release": without("buffer_wbl2 sc1"),
+    "released to few": without("buffer_wbl2 sc1", "buffer_wbl2 sc0"),
+    "released by some": without("buffer_wbl2 sc1", SOME_RELEASE),
+    "released but not waited": without("s_waitcnt vmcnt(0)"),
+    "waited too little": without("s_waitcnt vmcnt(0)", "s_waitcnt vmcnt(1)"),
+    "released late": without(LATE, "  s_waitcnt vmcnt(0)\n  buffer_wbl2 sc1\n"),
+    "counted before the stores": COUNTED_EARLY,
+    "no acquire": without("buffer_inv sc1"),
+    "acquired from few": without("buffer_inv sc1", "buffer_inv sc0"),
+    "no counter": without(ATOMIC, "v_lshlrev_b32 v4, 2, v4\n  v_mov_b32 v6, s12"),
+    "counters of their own": without(ATOMIC, OWN_COUNTERS),
+}
+
+
+@pytest.mark.parametrize("name", RACES)
+def test_without_a_step_it_is_a_race(name: str) -> None:
+    arrived, out = np.zeros(1, np.uint32), np.zeros((WORKGROUPS + 9, LANES), np.uint32)
+    report = run(RACES[name], arrived, out, grid=WORKGROUPS)
+    assert "global-race" in checks(report)
+    assert "reads bytes of 'out' that workgroup" in report.findings[0].message
+    if name == "released by some":
+        others = {f.message.partition("; ")[0] for f in report.findings}
+        assert others == {
+            "global-race: reads bytes of 'out' that workgroup 1 of the same launch writes"
+        }
 
 
 WAVES = """
@@ -176,19 +165,6 @@ def test_a_barrier_makes_one_wave_s_atomic_the_workgroup_s() -> None:
         assert not report.findings, report.findings[0].message
         np.testing.assert_array_equal(total, 2 * np.arange(2 * LANES))
     assert any("global-race" in checks(execute_waves("s_nop 0", seed)[0]) for seed in range(8))
-
-
-def test_what_was_not_released_is_still_a_race_beside_what_was() -> None:
-    """Workgroup 1 releases nothing: of one load's bytes some are ordered, others not."""
-    body = HAND_OVER.replace(
-        "  buffer_wbl2 sc1",
-        "  s_cmp_eq_u32 s12, 1\n  s_cbranch_scc1 skip\n  buffer_wbl2 sc1\n  skip:",
-        1,
-    )
-    report, _ = execute(body)
-    assert {f.message.partition("; ")[0] for f in report.findings} == {
-        "global-race: reads bytes of 'out' that workgroup 1 of the same launch writes"
-    }
 
 
 def test_a_seed_draws_the_order_of_workgroups() -> None:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from hk_backend import _emulator
 from tests.emulator.assembly import checks, needs_llvm, run
 from tests.emulator.lanes import M0, Wave
 
 pytestmark = needs_llvm
 
-CLANG = shutil.which("clang-22")
 LANES = np.arange(64, dtype=np.uint32)
 ENABLE = 1 << 27
 FILL = "".join(f"v_add_u32 v{10 + i}, {100 * i}, v0\n" for i in range(8))  # v10..v17
@@ -159,36 +153,3 @@ def test_what_is_refused(check: str, body: str) -> None:
     out = np.zeros(64, np.uint32)
     report = run(FILL + body, None, out, vgprs=48, accum_offset=48)
     assert checks(report) == {check}, [f.message for f in report.findings]
-
-
-SOURCE = """
-typedef unsigned words __attribute__((ext_vector_type(32)));
-extern "C" __attribute__((global, amdgpu_flat_work_group_size(1, 64)))
-void k(const unsigned* index, unsigned* out) {
-  unsigned lane = __builtin_amdgcn_workitem_id_x(), i = *index;
-  words a;
-  for (unsigned e = 0; e < 32; ++e) a[e] = 10 * e + lane;
-  asm volatile("" : "+v"(a));
-  a[i ^ 1] = 7;
-  asm volatile("" : "+v"(a));
-  out[lane] = a[i] + 1000 * a[i ^ 1];
-}
-"""
-
-
-@pytest.mark.skipif(CLANG is None, reason="clang-22 is not installed")
-@pytest.mark.parametrize("index", [0, 5, 31])
-def test_dynamic_indexing_as_the_compiler_makes_it(index: int, tmp_path: Path) -> None:
-    source, code = tmp_path / "k.hip", tmp_path / "k.co"
-    source.write_text(SOURCE)
-    command = [str(CLANG), "-x", "hip", "--offload-device-only", "--offload-arch=gfx950", "-O2"]
-    command += ["-nogpuinc", "-nogpulib", "--no-gpu-bundle-output", str(source), "-o", str(code)]
-    subprocess.run(command, check=True, capture_output=True)
-    kernel = _emulator.CodeObject.load(code.read_bytes()).kernel("k")
-    machine = _emulator.Machine("gfx950")
-    number, out = np.array([index], np.uint32), np.zeros(64, np.uint32)
-    pointers = [machine.map(a.ctypes.data, a.nbytes, "data") for a in (number, out)]
-    report = machine.launch(kernel, [1], [64], b"".join(p.to_bytes(8, "little") for p in pointers))
-    assert not report.findings, [f.message for f in report.findings]
-    assert any("gpr_idx" in name for name in report.counters.by_mnemonic)
-    np.testing.assert_array_equal(out, 10 * index + LANES + 7000)

@@ -1,27 +1,21 @@
-"""The kernels that join the parts of an attention: mutants of their source, any number of parts,
-and sinks."""
+"""The kernels that join the parts of an attention: any number of parts, and sinks."""
 
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import pytest
 import torch
 
 from hk_backend.kernels import KernelEntry
 from hk_backend.kernels.masks import PARTS
-from hk_backend.kernels.toolchain.compiler import Toolchain
-from tests.kernels import source_mutants
 from tests.kernels.attention_launch import Launch, bits, kernels, merging, parts_of, passes
 from tests.kernels.catalogues import selected
-from tests.kernels.cover import family, of_some_kinds
-from tests.kernels.source_mutants import WEIGHTS, SourceMutant
+from tests.kernels.cover import family
 from tests.ops.cases import Call, Case, make
 from tests.ops.oracle import close
 from tests.proof.kernel_digest import companions
 
-MERGE = "csrc/kernels/attention_merge.hip"
 PART = selected("attention_prefill", dtype="bf16", head_size=64, keys="paged", mask="part")
 CASES = (
     # parts of one request end before another's begin, a row sees nothing, heads share keys
@@ -35,29 +29,6 @@ JOINED = {
 """A kernel for parts by each kernel that joins them."""
 NUMBERS = (1, 2, 8, 9, 17)
 """Of parts: some, and more than the kernel loads at once."""
-MUTANTS = (
-    SourceMutant("a part less", MERGE, "part < args.parts; part", "part < args.parts - 1; part"),
-    SourceMutant("the first parts alone", MERGE, "add(part, factor)", "add(0, factor)"),
-    SourceMutant("what there is does not shrink", MERGE, "value *= Pair(kept)", "value *= Pair(1)"),
-    SourceMutant("nor its sum", MERGE, "all.total *= kept;", ""),
-    SourceMutant("outputs as they are", MERGE, "Pair(weight)", "Pair(1)"),
-    SourceMutant("without the maximum", MERGE, "(part[i].maximum - base) * factor", "0.0f"),
-    SourceMutant("without the sum", MERGE, "part[i].total *", "1.0f *"),
-    SourceMutant("past the last part", MERGE, "if (i >= parts) part[i]", "if (false) part[i]"),
-    SourceMutant("another head's sums", MERGE, "head * args.num_tokens + row", "row"),
-    SourceMutant("rows of nobody", MERGE, "if (exists()) store", "store"),
-    SourceMutant(
-        "rows past the tokens",
-        MERGE,
-        "min(starts[args.num_requests], args.num_tokens)",
-        "starts[args.num_requests]",
-    ),
-    SourceMutant("without the sink", MERGE, "sink != kNoScore", "false"),
-    SourceMutant("the sink's weight alone", WEIGHTS, "kept * __builtin", "__builtin"),
-    SourceMutant("without the scale", MERGE, "factor = Scale(", "factor = Scale(2 * "),
-)
-DRAWN = 2
-"""Mutants that a run judges."""
 
 
 def test_every_kernel_that_joins_parts_is_proved() -> None:
@@ -70,20 +41,6 @@ def launch(case: Case, number: int, entry: KernelEntry = PART) -> Launch:
     found = Launch(entry, case)
     found.parts = parts_of(found.call, number)
     return found
-
-
-def test_what_a_mutant_changes_is_there() -> None:
-    for mutant in MUTANTS:
-        source_mutants.changed(mutant)
-
-
-@pytest.mark.parametrize("mutant", of_some_kinds("merge", DRAWN, {m.name: [m] for m in MUTANTS}))
-def test_mutants_of_the_source(mutant: SourceMutant, tmp_path: Path, tools: Toolchain) -> None:
-    code = source_mutants.compile_mutant(mutant, tmp_path, tools, [merging(PART)])
-    chosen = [all_scores_low(9), high_sinks(9), past_the_tokens(2)]
-    launches = [*(launch(case, 9) for case in CASES), *chosen]
-    outcomes = [each.run(merge=code) for each in launches]
-    assert any(outcome.findings or not outcome.excess <= 1 for outcome in outcomes)
 
 
 def all_scores_low(number: int) -> Launch:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hk_backend.kernels import KernelEntry, arches, catalogue
+from hk_backend.kernels import KernelEntry
 from tests import seed
 from tests.kernels.cover import Row, cover, covered, facts_of, family, of_some_kinds, pairwise
 
@@ -37,17 +37,6 @@ def test_rows_begin_as_something_that_exists() -> None:
     assert pairs(rows) == pairs(possible)
 
 
-def test_every_session_has_the_same_cover(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record is of certain cases: the commit must not draw others."""
-
-    def rows(value: str, name: str = "any") -> list[Row]:
-        monkeypatch.setenv(seed.VARIABLE, value)
-        return pairwise(name, AXES)
-
-    assert rows("a") == rows("b")
-    assert rows("a") != rows("a", "other")
-
-
 @pytest.mark.parametrize("name", ["any", "another", "third"])
 @pytest.mark.parametrize("operator", ["attention_prefill", "gemm", "quantize_fp8"])
 def test_facts_are_axes(operator: str, name: str) -> None:
@@ -55,12 +44,6 @@ def test_facts_are_axes(operator: str, name: str) -> None:
     rows = [(*facts_of(entry), row["size"]) for entry, row in cover(name, operator, size=(1, 2, 3))]
     every = [(*facts_of(entry), size) for entry in family(operator) for size in (1, 2, 3)]
     assert pairs(rows) == pairs(every)
-
-
-def test_an_axis_named_as_a_fact_restricts_it() -> None:
-    rows = cover("any", "attention_prefill", keys=("paged",), size=(1, 2))
-    assert {entry.facts["keys"] for entry, _ in rows} == {"paged"}
-    assert {tuple(row) for _, row in rows} == {("size",)}
 
 
 @pytest.mark.parametrize("only", [None, {"dtype": ("bf16",)}], ids=["all", "bf16"])
@@ -78,20 +61,6 @@ def test_each_kernel_has_a_case(only: dict[str, tuple[str, ...]] | None) -> None
     assert {param.values[1] for param in params} == {1, 2, 3}
     assert len(params) < 3 * len(wanted)
     assert len({param.id for param in params}) == len(params)
-
-
-@pytest.mark.parametrize("operator", ["attention_prefill", "gemm", "quantize_fp8"])
-def test_each_kernel_of_a_family_is_in_a_cover(operator: str) -> None:
-    """Also alternatives, which have the same facts and another tile; but for stages alone."""
-    found = {facts_of(entry) for entry, _ in cover("any", operator)}
-    assert found == set(map(facts_of, family(operator)))
-
-
-def test_a_family_is_of_every_arch() -> None:
-    everything = [entry for arch in arches() for entry in catalogue(arch).kernels]
-    operators = {entry.operator for entry in everything}
-    assert {entry for operator in operators for entry in family(operator)} == set(everything)
-    assert {"attention_prefill", "gemm", "quantize_fp8"} <= operators
 
 
 def test_one_case_of_some_kinds_is_not_slow(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -14,14 +13,11 @@ import torch
 
 from hk_backend import _emulator
 from hk_backend.kernels import KernelEntry, catalogue
-from hk_backend.kernels.toolchain.compiler import Toolchain
 from hk_backend.kernels.toolchain.elf import Elf
-from tests.kernels import gemm_source_mutants, source_mutants
-from tests.kernels.cover import family, of_some_kinds, proved
+from tests.kernels.cover import family, proved
 from tests.kernels.gemm_launch import TYPES, can_split, launch
 from tests.kernels.gemm_problem import Problem, random_problem
 from tests.kernels.mutants import Mutant, mutants
-from tests.kernels.source_mutants import SourceMutant
 from tests.proof.kernel_digest import instructions
 
 WIDE, DEEP, SCALED = EVERY_RUN = "bf16_128x64", "bf16_deep_64x32", "fp8_blocks_deep_64x32"
@@ -32,17 +28,10 @@ WAITING = (
 )
 """The others have the same structures; those of fp16 the same instructions (a test below)."""
 KERNELS = {name: catalogue("gfx950").kernel(f"gemm_{name}") for name in WAITING}
-MUTANTS = {
-    WIDE: gemm_source_mutants.WIDE_MUTANTS,
-    DEEP: gemm_source_mutants.DEEP_MUTANTS,
-    SCALED: gemm_source_mutants.SCALES_MUTANTS,
-}
 EPILOGUE = "gemm/epilogue.hpp"
 """There the compiler waits for arguments that it has loaded; in the large tiles long before, and
 the loop has waited since: these waits are not ours, and not judged."""
 SEEDS = (0, 1, 2)
-DRAWN = 3
-"""Mutants of the sources that a run judges."""
 FEWEST = 60
 """Waits and barriers of a kernel, changed one at a time; fewer would mean that they were missed."""
 
@@ -128,32 +117,3 @@ def test_in_fp16_it_is_the_same(entry: KernelEntry) -> None:
         [line.replace("bf16", "f16") for line in instructions(each)] for each in (entry, twin)
     )
     assert own == of_twin
-
-
-@pytest.mark.parametrize(
-    "name", of_some_kinds("unchanged gemm", 1, {name: [name] for name in EVERY_RUN})
-)
-def test_the_unchanged_source_passes(name: str, tmp_path: Path, tools: Toolchain) -> None:
-    code = source_mutants.compile_mutant(None, tmp_path, tools, [KERNELS[name]])
-    assert not caught(name, entry_with(KERNELS[name], code, tmp_path / "same.co"))
-
-
-def test_what_a_mutant_changes_is_there() -> None:
-    for mutant in itertools.chain(*MUTANTS.values()):
-        source_mutants.changed(mutant)
-
-
-@pytest.mark.parametrize(
-    ("name", "mutant"),
-    of_some_kinds(
-        "gemm",
-        DRAWN,
-        {f"{name}-{m.name}": [name, m] for name, of_it in MUTANTS.items() for m in of_it},
-    ),
-)
-def test_mutants_of_the_source(
-    name: str, mutant: SourceMutant, tmp_path: Path, tools: Toolchain
-) -> None:
-    entry = KERNELS[name]
-    code = source_mutants.compile_mutant(mutant, tmp_path, tools, [entry])
-    assert caught(name, entry_with(entry, code, tmp_path / "mutant.co"))

@@ -30,14 +30,6 @@ def program(*instructions: tuple[int, ...]) -> bytes:
     return struct.pack(f"<{len(words)}I", *words)
 
 
-def test_the_words_are_what_they_are_thought_to_be() -> None:
-    text = program(LOAD, WAIT, WAIT_1, BACK_4, AHEAD_1, JUMP_2, END)
-    assert [each.split()[0] for _, each in _emulator.disassemble(text, "gfx950")] == [
-        "s_load_dword", "s_waitcnt", "s_waitcnt", "s_cbranch_scc0", "s_cbranch_scc1", "s_branch",
-        "s_endpgm",
-    ]  # fmt: skip
-
-
 def test_a_straight_line() -> None:
     assert outstanding(LOAD, LOAD, WAIT_1, WAIT, END) == [0, 1, 2, 1, 0]
 

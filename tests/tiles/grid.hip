@@ -53,21 +53,6 @@ HK_DEVICE void interleave_streams(Global<u32> out) {
   interleave<Begin, End>(stream(0), stream(1), stream(2));
 }
 
-// buffers: rows, block table, places [row][block, row, count], spans [row][base low, base high, bytes]
-template <class Source>
-HK_DEVICE void find_places(const TileTestArgs& args, const Source& source) {
-  const i32 item = __builtin_amdgcn_workgroup_id_x();
-  const i32 row = constant((const i32*)args.buffer[0])[item];
-  const Place place = source.place(row, args.number[2], source.find(row));
-  const TensorRows<Source> tensor = {0x123456789000, 0x30000000, 0x2000};
-  const RowSpan span = tensor.span(place);
-  if (this_lane().id == 0) {
-    const auto places = words(args.buffer[2]) + 3 * item, spans = words(args.buffer[3]) + 3 * item;
-    places[0] = place.block, places[1] = place.row, places[2] = place.count;
-    spans[0] = u32(span.base), spans[1] = u32(span.base >> 32), spans[2] = span.bytes;
-  }
-}
-
 HK_DEVICE PagedRows paged(const TileTestArgs& args) {
   const u32 block_size = args.number[1];
   return {args.number[0], constant((const i32*)args.buffer[1]), block_size, u32(args.number[3])};
@@ -120,8 +105,6 @@ HK_KERNEL(64, 1) spread_all(TileTestArgs args) {
 HK_KERNEL(64, 1) interleave_all(TileTestArgs args) {
   if (this_lane().id == 0) interleave_streams<3, 7>(words(args.buffer[0]));
 }
-HK_KERNEL(64, 1) packed_places(TileTestArgs args) { find_places(args, PackedRows{args.number[0]}); }
-HK_KERNEL(64, 1) paged_places(TileTestArgs args) { find_places(args, paged(args)); }
 HK_KERNEL(64, 1) block_indices(TileTestArgs args) { index_blocks(args); }
 HK_KERNEL(64, 1) xcd_order(TileTestArgs args) { permute(args); }
 HK_KERNEL(64, 1) query_tiles_256(TileTestArgs args) { find_tiles<256>(args); }

@@ -6,7 +6,6 @@ docs/tile-language.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,58 +59,19 @@ def from_lanes(held: NDArray[np.float32]) -> NDArray[np.float32]:
     return block
 
 
-GAP, CHUNK = 64, 16
-BLOCK_STRIDE = 1024 + GAP
+# --- tiles in LDS, by the swizzle of xor_rows.hpp ------------------------------------------------
+CHUNK = 16
 
 
-def spread_rows(rows: int, row_bytes: int) -> Indices:
-    """[row, chunk] -> LDS byte: the swizzle that docs/tile-language.md draws."""
-    row = np.arange(rows)[:, None]
-    chunk = np.arange(row_bytes // CHUNK)[None, :]
-    blocks = row_bytes // 64  # that hold 16 rows: 2, 4 or 8
-    bit2, bit3 = row // 4 % 2, row // 8 % 2
-    mixed = 2 * bit2 + bit3  # the two bits, swapped
-    block = row // 16 * blocks + row % blocks
-    first = 512 * bit3 if blocks == 8 else 256 * mixed + row % 4 // blocks * row_bytes
-    return block * BLOCK_STRIDE + first + (chunk ^ mixed) * CHUNK
+def element_index(rows: int, columns: int) -> Indices:
+    """[row, column] -> 16-bit element of the image."""
+    row, chunk = np.arange(rows)[:, None], np.arange(2 * columns // CHUNK)[None, :]
+    places = row * 2 * columns + CHUNK * (chunk ^ row // 2 % 8)
+    return places.repeat(CHUNK // 2, axis=1) // 2 + np.arange(columns) % (CHUNK // 2)
 
 
-def xor_rows(rows: int, row_bytes: int) -> Indices:
-    """[row, chunk] -> LDS byte: the swizzle of tests/tiles/xor_rows.hpp."""
-    row = np.arange(rows)[:, None]
-    chunk = np.arange(row_bytes // CHUNK)[None, :]
-    return row * row_bytes + CHUNK * (chunk ^ row // 2 % 8)
-
-
-@dataclass(frozen=True)
-class Swizzle:
-    """Where the chunks of a tile lie in LDS."""
-
-    kernels: str
-    """What the names of its kernels begin with."""
-    places: Callable[[int, int], Indices]
-    """(rows, bytes of a row) to [row, chunk] -> LDS byte."""
-    gap: int
-    """Bytes after each 1024 that hold nothing."""
-
-    def __str__(self) -> str:
-        return self.kernels or "spread_"
-
-    def tile_bytes(self, rows: int, row_bytes: int) -> int:
-        return rows * row_bytes // 1024 * (1024 + self.gap)
-
-    def element_index(self, rows: int, columns: int) -> Indices:
-        """[row, column] -> 16-bit element of the image."""
-        bytes_ = self.places(rows, 2 * columns).repeat(CHUNK // 2, axis=1)
-        return bytes_ // 2 + np.arange(columns) % (CHUNK // 2)
-
-    def image_of(self, tile: NDArray[np.uint16], filling: int = 0x7FFF) -> NDArray[np.uint16]:
-        """The LDS bytes of a tile [rows, columns]; the gaps hold `filling`, a NaN by default."""
-        rows, columns = tile.shape
-        image = np.full(self.tile_bytes(rows, 2 * columns) // 2, filling, np.uint16)
-        image[self.element_index(rows, columns)] = tile
-        return image
-
-
-SPREAD = Swizzle("", spread_rows, GAP)
-XOR = Swizzle("xor_", xor_rows, 0)
+def image_of(tile: NDArray[np.uint16]) -> NDArray[np.uint16]:
+    """The LDS bytes of a tile [rows, columns]."""
+    image = np.empty(tile.size, np.uint16)
+    image[element_index(*tile.shape)] = tile
+    return image

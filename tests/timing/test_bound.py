@@ -1,12 +1,16 @@
-"""What bounds a launch, on machines that lack something on purpose."""
+"""What bounds a launch, on machines that lack something on purpose, and its busiest unit."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from hk_backend import _emulator
 from hk_backend.timing import model
 from hk_backend.timing.bound import Bound, Limits, bound, is_matrix_bound, limits
-from hk_backend.timing.busiest import units
+from hk_backend.timing.busiest import IDLE, LAUNCH, Busiest, busiest, units
+from hk_backend.timing.model import Modelled
 from hk_backend.timing.workgroup import longest
 from tests.timing.launches import GEMM, MANY, PACKED, traced
 
@@ -75,3 +79,38 @@ def test_limits_follow_from_the_parameters() -> None:
 def test_a_gemm_of_one_row_is_bound_by_memory_and_a_square_one_is_not() -> None:
     assert not is_matrix_bound(*limits_of(GEMM, "m=1,n=512,k=512"))
     assert is_matrix_bound(*limits_of(GEMM, "m=4096,n=4096,k=64000"))
+
+
+# --- the busiest unit -----------------------------------------------------------------------------
+
+
+SHARES = {"matrix": 0.5, "vector": 0.45, "matrix issue": 0.02, "lds": 0.4, "hbm": 0.1}
+
+
+def hand_made(units: dict[str, float], **changes: float) -> Modelled:
+    """100 us at 2 GHz, with nothing before them."""
+    values: dict[str, Any] = {
+        "microseconds": 100.0, "stream_microseconds": 100.0, "clock_ghz": 2.0, "clocks": 2e5,
+        "flops": 1.0, "bytes": 1.0, "resident": 1, "busy_share": 1.0, "active": 256,
+        "parameters": _emulator.TimingParameters("gfx950"), **changes,
+    }  # fmt: skip
+    return Modelled(arch="gfx950", unit_share=units, lengths={}, times=[], **values)
+
+
+def test_the_busiest_unit() -> None:
+    assert busiest(hand_made(SHARES)) == Busiest("matrix", 0.5)
+    assert busiest(hand_made({**SHARES, "lds": 0.9})) == Busiest("lds", 0.9)
+
+
+def test_issuing_matrix_instructions_takes_the_vector_port() -> None:
+    found = busiest(hand_made({**SHARES, "matrix issue": 0.1}))
+    assert found.name == "vector"
+    assert found.share == pytest.approx(0.55)
+
+
+def test_units_without_work_and_the_launch_itself() -> None:
+    assert busiest(hand_made(SHARES, busy_share=0.25)) == Busiest(IDLE, 0.75)
+    assert busiest(hand_made(SHARES, clocks=1e5, busy_share=0.4)) == Busiest(LAUNCH, 0.5)
+    half = busiest(hand_made({**SHARES, "matrix": 0.9}, clocks=1.2e5))
+    assert half.name == "matrix"
+    assert half.share == pytest.approx(0.9 * 0.6)

@@ -10,7 +10,7 @@ import pytest
 
 from hk_backend import _emulator
 from hk_backend.timing.measured import PARAMETERS
-from hk_backend.timing.rows import ALL, EACH_SIMD, MATRIX, Found
+from hk_backend.timing.rows import ALL, MATRIX, Found
 from tests.timing.modelled_rows import ROWS, found, kernel_of
 
 FLOPS = {"16x16": 2 * 16 * 16, "32x32": 2 * 32 * 32}  # for each of the depth
@@ -80,47 +80,6 @@ def test_lds_reaches_the_published_bandwidth(
 def rate(row: Found, amount: float) -> float:
     """Of eight waves in a clock."""
     return 8 * amount / max(row.clocks.values())
-
-
-@pytest.mark.parametrize("ways", [2, 4, 8])
-@pytest.mark.parametrize("name", ["lds_read_b64", "lds_read_b128", "lds_write_b64"])
-def test_conflicts_divide_the_bandwidth(name: str, ways: int) -> None:
-    """Of the accesses whose phases are published."""
-    free, conflicting = (found(ROWS[each], "gfx950") for each in (name, f"{name}_{ways}_ways"))
-    width = int(name.rpartition("_b")[2]) // 8
-    assert rate(conflicting, 64 * width) * ways == pytest.approx(
-        256 if width == 16 else 128, rel=0.04
-    )
-    assert rate(conflicting, 1) < rate(free, 1)
-
-
-@pytest.mark.parametrize("slots", [0, 1, 7, 15])
-def test_s_nop_takes_its_slots(slots: int) -> None:
-    loop = found(ROWS["s_nop_0"]).mean - 4
-    assert found(ROWS[f"s_nop_{slots}"]).mean - loop == 4 * (slots + 1)
-
-
-def test_barriers_of_more_waves_wait_for_more() -> None:
-    two, four, eight = (found(ROWS[f"barrier_{waves}"]).mean for waves in (2, 4, 8))
-    assert 16 <= two <= four <= eight < 24
-
-
-@pytest.mark.parametrize(
-    "name", ["fma_f32", "fma_f32_packed", "fma_f64", "exp_f32", "multiply_i32"]
-)
-def test_two_waves_share_a_simd_and_four_do_not(name: str) -> None:
-    row = ROWS[f"{name}_independent"]
-    alone = found(row).mean
-    assert set(found(replace(row, waves=EACH_SIMD)).clocks.values()) == {alone}
-    assert max(found(ROWS[f"{name}_shared"]).clocks.values()) == pytest.approx(2 * alone, rel=0.1)
-
-
-def test_priority_decides_who_waits() -> None:
-    """The lower wave has it, as in the row; without, the older one is first, which is the same."""
-    clocks = found(ROWS["priority"]).clocks
-    alone = found(ROWS["fma_f32_independent"]).mean
-    assert clocks[0] == alone
-    assert clocks[4] == pytest.approx(2 * alone, rel=0.1)
 
 
 def test_a_stream_of_all_compute_units_reaches_what_hbm_sustains() -> None:

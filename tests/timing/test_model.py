@@ -1,4 +1,4 @@
-"""From traced samples to a figure for the device."""
+"""From traced samples to a figure for the device, and which of several kernels serves a shape."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from hk_backend import _emulator
-from hk_backend.kernels.catalogue import catalogue
+from hk_backend.kernels.catalogue import NoKernel, catalogue
 from hk_backend.kernels.entry import KernelEntry
+from hk_backend.kernels.gemm_choice import planned
 from hk_backend.kernels.masks import NO_MASK
-from hk_backend.timing import model
+from hk_backend.timing import model, standard
 from hk_backend.timing.launch import Launch, Traced, trace
 from hk_backend.timing.model import Modelled
 from hk_backend.timing.workloads import attention
@@ -34,12 +35,6 @@ def unchanged() -> Modelled:
     return model.time(traced(heads=64))
 
 
-def test_the_same_bytes_give_the_same_clocks() -> None:
-    again = trace(traced().launch)
-    assert model.time(traced()).lengths == model.time(again).lengths
-    assert model.time(traced()).microseconds == model.time(again).microseconds
-
-
 def test_a_launch_lasts_at_least_as_long_as_its_longest_workgroup() -> None:
     modelled = model.time(traced())
     longest = max(modelled.lengths.values())
@@ -58,25 +53,6 @@ def test_a_device_with_half_the_units_takes_longer() -> None:
     whole = unchanged()
     half = model.time(traced(heads=64), {"compute_units": 128})
     assert 1.5 < half.clocks / whole.clocks < 2.5
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"matrix": 2.0},
-        {"vector": 8},
-        {"transcendental": 16},
-        {"l2_latency": 2000},
-        {"hbm": 0.2},
-        {"lds_read_b128": 64},
-        {"launch": 60},
-        {"barrier_release": 1000},  # at 200 waves of a SIMD part, which gains 2% here
-        {"clock": 1.2},
-    ],
-    ids=lambda change: next(iter(change)),
-)
-def test_a_worse_machine_takes_longer(change: dict[str, float]) -> None:
-    assert model.time(traced(heads=64), change).microseconds > unchanged().microseconds
 
 
 FMA = "v_fma_f32 v2, v3, v4, v2\n"
@@ -123,8 +99,32 @@ def test_few_workgroups_have_a_cu_each() -> None:
     assert modelled.unit_share["vector"] == pytest.approx(2 / 256, rel=0.15)
 
 
-def test_useful_figures() -> None:
-    modelled = model.time(traced())
-    assert modelled.flops_per_second == pytest.approx(modelled.flops / modelled.microseconds * 1e6)
-    assert modelled.flops == 4 * 8 * 64 * 2 * (1024 * 1024 / 2)
-    assert np.isfinite(modelled.bytes_per_second)
+# --- which of several kernels serves a shape ------------------------------------------------------
+
+
+def kernel() -> KernelEntry:
+    return catalogue("gfx950").kernel("attention_prefill_bf16_d128_packed")
+
+
+@pytest.mark.parametrize(("tokens", "rows"), [(1024, 256), (256, 128), (64, 64)])
+def test_the_planner_chooses_between_attention_kernels(tokens: int, rows: int) -> None:
+    """Few rows are given small tiles, so that more units have some."""
+    facts = {"dtype": "bf16", "stored": "bf16", "keys": "packed", "mask": NO_MASK, "padded": False}
+    family = catalogue("gfx950").alternatives("attention_prefill", head_size=128, **facts)
+    assert not isinstance(family, NoKernel)
+    shape = standard.batch(1, tokens, 8, 8, True)
+    entry, launch = standard.serving(family, shape, 16)
+    assert entry.tile.rows == rows
+    assert len(launch.work) == 8 * tokens // rows
+
+
+def test_the_planner_chooses_between_gemm_kernels() -> None:
+    """The same kernel and the same splits as a device would."""
+    family = catalogue("gfx950").alternatives("gemm", a="bf16", b="bf16")
+    assert not isinstance(family, NoKernel)
+    for m, n, k in ((4, 512, 8192), (8192, 8192, 64)):
+        entry, launch = standard.serving(family, standard.gemm.Shape(m, n, k), 256)
+        plan = planned(family, m, n, k, 256)
+        grid = plan.entry.grid(m=m, n=n, splits=plan.splits)
+        assert (entry, len(launch.work)) == (plan.entry, grid[0])
+    assert plan.splits == 1 < planned(family, 4, 512, 8192, 256).splits

@@ -1,4 +1,4 @@
-"""The picture: files of the right kind, with a row for every wave and what explains it."""
+"""What the picture shows: every wave's place, without gaps, and steps of the loop."""
 
 from __future__ import annotations
 
@@ -7,15 +7,67 @@ import xml.etree.ElementTree as ET
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hk_backend import _emulator
-from hk_backend.timing.timeline import SHARED_UNITS, SIMD_UNITS
+from hk_backend.timing.picture import KINDS, draw
+from hk_backend.timing.timeline import SHARED_UNITS, SIMD_UNITS, STEPS, Spans, Timeline, timeline
 from tests.timing.launches import GEMM, MANY, PACKED, report
 
-pytest.importorskip("matplotlib")
 
-from hk_backend.timing.picture import KINDS, draw
+def shown(kernel: str, shape: str, several: bool = False) -> Timeline:
+    return timeline(report(kernel, shape, several))
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_wave_does_one_thing_at_a_time(several: bool) -> None:
+    found = shown(PACKED, MANY, several)
+    for row in found.rows:
+        cut = [spans.within(found.whole) for spans in row.spans.values()]
+        starts = np.concatenate([spans.starts for spans in cut])
+        order = np.argsort(starts)
+        ends = (starts + np.concatenate([spans.clocks for spans in cut]))[order]
+        assert (starts[order][1:] >= ends[:-1] - (0 if row.is_wave else 1)).all()
+        assert sum(spans.total for spans in cut) <= found.whole[1] - found.whole[0]
+
+
+@pytest.mark.parametrize(("kernel", "shape"), [(PACKED, MANY), (GEMM, "m=512,n=512,k=2048")])
+def test_steps_of_the_loop_are_shown_closely(kernel: str, shape: str) -> None:
+    found = shown(kernel, shape)
+    assert found.loop
+    assert found.loop[0] <= found.steps[0]
+    assert found.steps[-1] < found.loop[1]
+    assert len([at for at in found.steps if found.close[0] <= at < found.close[1]]) == STEPS
+    assert found.close[0] in found.steps
+    assert found.close[1] in found.steps
+
+
+def test_stretches_of_the_loop_are_steps() -> None:
+    found = shown(GEMM, "m=512,n=512,k=2048")
+    edges = found.bins(320)
+    assert (np.diff(edges) > 0).all()
+    assert (edges[0], edges[-1]) == found.whole
+    inside = edges[(edges > found.steps[0]) & (edges < found.steps[-1])]
+    assert set(inside) == set(found.steps[1:-1])
+    few = found.bins(20)
+    used = sorted(set(few) & set(found.steps))
+    assert STEPS < len(used) <= 20 < len(found.steps)
+    assert few[(few >= used[0]) & (few <= used[-1])].tolist() == used
+
+
+def test_spans_cut_and_counted() -> None:
+    spans = Spans(np.array([0.0, 10, 30]), np.array([5.0, 10, 10]))
+    assert spans.total == 25
+    cut = spans.within((3, 32))
+    assert cut.starts.tolist() == [3, 10, 30]
+    assert cut.clocks.tolist() == [2, 10, 2]
+    assert spans.by_bin(np.array([0.0, 10, 15, 40])).tolist() == [0.5, 1, 0.6]
+    assert Spans(np.array([]), np.array([])).by_bin(np.array([0.0, 1])).tolist() == [0]
+
+
+# --- the picture ----------------------------------------------------------------------------------
+
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

@@ -1,4 +1,4 @@
-"""Where the clocks of a workgroup go: nothing is lost, and the loop is where it is."""
+"""Where the clocks of a workgroup go, and which numbers of the model a figure depends on."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 
 import pytest
 
+from hk_backend.timing import model
+from hk_backend.timing.sensitivity import LEAST, UNSURE, Effect, effects, table
 from hk_backend.timing.workgroup import NO_LINE, Workgroup, longest
 from tests.timing.launches import GEMM, MANY, PACKED, SEVERAL, modelled, traced
 
@@ -62,12 +64,6 @@ def test_phases_add_up_and_the_loop_grows_with_the_work() -> None:
     )
 
 
-def test_a_matrix_unit_s_rate_is_the_published_one() -> None:
-    """2.5 PFLOP/s of dense bf16 on 256 CUs at 2.4 GHz."""
-    found = workgroup(*LAUNCHES[0])
-    assert found.matrix_flops_per_clock * 256 * 2.4e9 == pytest.approx(2.5e15, rel=0.01)
-
-
 def test_waits_are_named_by_what_is_slow() -> None:
     launch = LAUNCHES[0]
     base, slow = workgroup(*launch), workgroup(*launch, lds_latency=2000)
@@ -87,3 +83,48 @@ def test_several_workgroups_on_a_cu_are_averaged() -> None:
     assert found.phases is not None
     parts = found.phases.before + found.phases.loop + found.phases.after
     assert parts == pytest.approx(found.clocks)
+
+
+# --- which parameters a figure depends on ---------------------------------------------------------
+
+
+SHAPE = "heads=2/1,tokens=256,causal"
+
+
+@pytest.fixture(scope="module")
+def effects_found() -> list[Effect]:
+    """The effects on the launch of `SHAPE`, nothing changed."""
+    return effects(traced(PACKED, SHAPE), {})
+
+
+def test_each_effect_is_the_time_with_that_parameter(effects_found: list[Effect]) -> None:
+    launch = traced(PACKED, SHAPE)
+    base = model.time(launch).microseconds
+    assert effects_found
+    for effect in effects_found:
+        row = effect.parameter
+        for ratio, end in ((effect.low, row.low), (effect.high, row.high)):
+            assert ratio == model.time(launch, {row.name: end}).microseconds / base
+
+
+def test_only_unsure_ones_that_matter_and_are_not_set_the_largest_first(
+    effects_found: list[Effect],
+) -> None:
+    sizes = [effect.size for effect in effects_found]
+    assert sizes == sorted(sizes, reverse=True)
+    assert min(sizes) >= LEAST
+    assert {effect.parameter.certainty for effect in effects_found} <= set(UNSURE)
+    largest = effects_found[0].parameter
+    without = effects(traced(PACKED, SHAPE), {largest.name: largest.value})
+    assert largest.name not in {effect.parameter.name for effect in without}
+
+
+def test_a_launch_that_takes_no_time_depends_on_the_launch() -> None:
+    largest = effects(traced(PACKED, "heads=1/1,tokens=1"), {"launch": 1000.0})
+    assert largest == []  # all the rest is less than LEAST of a millisecond
+    assert effects(traced(PACKED, "heads=1/1,tokens=1"), {})[0].parameter.name == "launch"
+
+
+def test_an_arch_without_a_model_is_refused() -> None:
+    with pytest.raises(ValueError, match="gfx90a"):
+        table("gfx90a")

@@ -1,9 +1,8 @@
-"""The plain statement of what AVX512-BF16, VNNI and AMX compute, on bits, in exact arithmetic.
+"""The plain statement of what AVX512-BF16 and AMX multiply, on bits, in exact arithmetic.
 
-Sources: Intel SDM volume 2, the pages of VDPBF16PS, VCVTNEPS2BF16, VPDPBUSD, VPDPWSSD, TDPBF16PS
-and TDPBSSD. MXCSR is neither read nor written: denormals are zeros before and after each operation,
-rounding is to nearest even, nothing is signalled. A Zen 5 computes the same bits, but for the
-payload of a NaN where both factors are one.
+Sources: Intel SDM volume 2, the pages of VDPBF16PS and TDPBF16PS. MXCSR is neither read nor
+written: denormals are zeros before and after each operation, rounding is to nearest even, nothing
+is signalled. A Zen 5 computes the same bits, but for the payload of a NaN where both are one.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-SIGN, INFINITY, QUIET = 0x80000000, 0x7F800000, 0x00400000
+SIGN, INFINITY = 0x80000000, 0x7F800000
 DEFAULT_NAN = 0xFFC00000
 LEAST_EXPONENT, MOST_EXPONENT, PRECISION = -126, 127, 24
 
@@ -99,31 +98,3 @@ def tdpbf16ps(total: int, row: Sequence[int], column: Sequence[int]) -> int:
         evens = fused(even(a), even(b), evens)
         odds = fused(odd(a), odd(b), odds)
     return added(total, added(evens, odds))
-
-
-def bfloat16(bits: int) -> int:
-    """vcvtneps2bf16: a float32 to the nearest bfloat16, ties to even; denormals become zeros."""
-    if is_nan(bits):
-        return (bits | QUIET) >> 16
-    if bits & ~SIGN < 0x00800000:
-        return bits >> 16 & 0x8000
-    lower, upper = bits & 0xFFFF, bits >> 16
-    up = lower > 0x8000 or (lower == 0x8000 and upper & 1)
-    return upper + up  # the largest become infinity
-
-
-def integers(pair: int, bits: int, signed: bool) -> list[int]:
-    """The integers of so many bits in a dword, the lowest first."""
-    found = [pair >> shift & (1 << bits) - 1 for shift in range(0, 32, bits)]
-    return [x - (1 << bits) if signed and x >> bits - 1 else x for x in found]
-
-
-def integer_dot(
-    total: int, a: int, b: int, *, bits: int = 8, signed: tuple[bool, bool], saturate: bool = False
-) -> int:
-    """One dword of vpdpbusd, vpdpwssd (16 bits) and tdpb**d, and of their saturating forms."""
-    products = zip(integers(a, bits, signed[0]), integers(b, bits, signed[1]), strict=True)
-    exact = integers(total, 32, True)[0] + sum(x * y for x, y in products)
-    if saturate:
-        exact = max(-(1 << 31), min(exact, (1 << 31) - 1))
-    return exact % (1 << 32)

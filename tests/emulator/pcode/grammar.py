@@ -7,7 +7,7 @@ from functools import cache
 
 from lark import Lark, Token, Tree
 
-from tests.emulator.pcode.operators import LEVELS
+from tests.emulator.pcode.functions import LEVELS
 
 GRAMMAR = r"""
 block: (_statement | ";")*

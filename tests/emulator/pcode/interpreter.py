@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from lark import Token, Tree
 
-from tests.emulator.pcode.functions import FUNCTIONS
+from tests.emulator.pcode.functions import FUNCTIONS, arithmetic
 from tests.emulator.pcode.grammar import parsed
 from tests.emulator.pcode.numbers import (
     NotExecutable,
@@ -27,7 +27,6 @@ from tests.emulator.pcode.numbers import (
     signed,
     unsigned,
 )
-from tests.emulator.pcode.operators import arithmetic
 
 Node: TypeAlias = "Token | Tree[Token]"
 

@@ -134,14 +134,3 @@ def test_the_loop_lasts_to_the_end_of_its_last_instruction() -> None:
     assert workgroup.loop_end == workgroup.end - 4
     first = _emulator.wave_events(traced, time)
     assert workgroup.loop_start == first["start"][first["pc"] == traced.loop[0]].min()
-
-
-def test_straight_code_has_no_loop() -> None:
-    traced, time = replayed(MATRIX)
-    assert traced.loop == (0, 0)
-    assert time.workgroups[0].loop_end == 0
-
-
-def test_executed_matrix_flops() -> None:
-    _, time = replayed(MATRIX * 5, waves=4)
-    assert time.matrix_flops == 5 * 4 * 2 * 16 * 16 * 32

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from hk_backend import _emulator
-from tests.emulator.assembly import run
+from tests.emulator.assembly import PROLOGUE, Program, run, together
 
 # s[8:11]: a raw buffer of the 1024 bytes at s[4:5]
 DESCRIPTOR = """
@@ -33,11 +33,22 @@ DESCRIPTOR = """
   s_movk_i32 s10, 0x400
   s_mov_b32 s11, 0x20000
 """
-ZEROS = "".join(f"v_mov_b32 v{i}, 0\n" for i in range(2, 12))
+
+
+def lines(text: str, *numbers: int) -> str:
+    """The text for each number."""
+    return "".join(f"{text.format(number)}\n" for number in numbers)
+
+
+ZERO = "v_mov_b32 v{}, 0"
 PARTS = {
     "DESCRIPTOR": DESCRIPTOR,
     "COPY_TO_LDS": "s_mov_b32 m0, 0\n s_nop 0\n buffer_load_dword v1, s[8:11], 0 offen lds",
-    "ZEROS": ZEROS,
+    "ZEROS": lines(ZERO, *range(2, 12)),
+    "ZEROS_BUT_5": lines(ZERO, 2, 3, 4, *range(6, 12)),
+    "ZEROS_BUT_13_AND_14": lines(ZERO, *range(2, 13), 15),
+    "LOADS_TO_V10_AND_69_MORE": lines("global_load_dword v{}, v1, s[4:5]", *range(10, 80)),
+    "READS_TO_V10_AND_19_MORE": lines("ds_read_b32 v{}, v1", *range(10, 30)),
     "MFMA": "s_nop 1\n v_mfma_f32_32x32x16_bf16 v[16:31], v[2:5], v[6:9], 0",
     # s8: the wave's first work-item; v2: 4 * lane, LDS bytes that the first wave has written
     "FIRST_WAVE_WRITES": """
@@ -95,6 +106,16 @@ def listed(path: Path) -> Iterator[Twins]:
 
 
 ALL = [twins for path in sorted(Path(__file__).parent.glob("*.s")) for twins in listed(path)]
+OF_ASSEMBLY = {"lds", "scratch", "vgprs", "accum_offset", "sgprs"}
+
+
+def programs() -> Iterator[Program]:
+    for twins in ALL:
+        options: dict[str, Any] = {k: v for k, v in twins.options.items() if k in OF_ASSEMBLY}
+        yield from (Program(PROLOGUE + body, **options) for body in (twins.good, twins.broken))
+
+
+together(programs())
 
 
 def execute(body: str, seed: int = 0, **options: Any) -> _emulator.Report:

@@ -44,37 +44,6 @@ lds-unwritten | lds=256
   s_waitcnt vmcnt(0) lgkmcnt(0)
   flat_atomic_add v[2:3], v0
 
-# a FLAT result that one counter's wait has left out
-unwaited-register | beside flat_load_dword | lds=256
-  $LDS_ADDRESS
-  flat_store_dword v[2:3], v0
-  s_waitcnt vmcnt(0) lgkmcnt(0)
-  flat_load_dword v6, v[2:3]
-- s_waitcnt lgkmcnt(0)
-+ s_waitcnt lgkmcnt(1)
-  s_waitcnt vmcnt(0)
-  v_mov_b32 v7, v6
-
-# a FLAT result counts in lgkmcnt too
-unwaited-register | beside flat_load_dword | lds=256
-  $LDS_ADDRESS
-  flat_store_dword v[2:3], v0
-  s_waitcnt vmcnt(0) lgkmcnt(0)
-  flat_load_dword v6, v[2:3]
-- s_waitcnt lgkmcnt(0) vmcnt(0)
-+ s_waitcnt vmcnt(0)
-  v_mov_b32 v7, v6
-
-# a FLAT result counts in vmcnt too
-unwaited-register | beside flat_load_dword | lds=256
-  $LDS_ADDRESS
-  flat_store_dword v[2:3], v0
-  s_waitcnt vmcnt(0) lgkmcnt(0)
-  flat_load_dword v6, v[2:3]
-- s_waitcnt lgkmcnt(0) vmcnt(0)
-+ s_waitcnt lgkmcnt(0)
-  v_mov_b32 v7, v6
-
 # a FLAT store to LDS in flight across the barrier before another wave's read
 lds-race | lds=512 block=128
   $LDS_ADDRESS

@@ -66,24 +66,6 @@ out-of-bounds | at global_store_dword
   global_store_dword v[2:3], v0, off
   global_load_dword v4, v[2:3], off
 
-# a buffer load past the end of its descriptor gives 0 and is no fault
-out-of-bounds | at buffer_load_dwordx4
-  s_mov_b32 s8, s4
-  s_mov_b32 s9, s5
-- s_movk_i32 s10, 0x400
-+ s_movk_i32 s10, 0x2000
-  s_mov_b32 s11, 0x20000
-  buffer_load_dwordx4 v[4:7], v1, s[8:11], 0 offen offset:4080
-
-# a buffer store past the end of its descriptor does nothing and is no fault
-out-of-bounds | at buffer_store_dword
-  s_mov_b32 s8, s4
-  s_mov_b32 s9, s5
-- s_movk_i32 s10, 0x400
-+ s_movk_i32 s10, 0x2000
-  s_mov_b32 s11, 0x20000
-  buffer_store_dword v0, v1, s[8:11], 0 offen offset:4080
-
 # a null pointer
 out-of-bounds | at s_load_dword
 + s_mov_b64 s[4:5], 0
@@ -129,32 +111,6 @@ unsupported-instruction | at buffer_load_dword
 - s_or_b32 s11, s11, 0
 + s_or_b32 s11, s11, 0x800000
   buffer_load_dword v2, v1, s[8:11], 0 offen
-
-# a copy to LDS of less than a dword
-unsupported-instruction | at buffer_load_ubyte | lds=256
-  $DESCRIPTOR
-  s_mov_b32 m0, 0
-  s_nop 0
-- buffer_load_dword v1, s[8:11], 0 offen lds
-+ buffer_load_ubyte v1, s[8:11], 0 offen lds
-  s_waitcnt vmcnt(0)
-
-# a buffer offset that wraps in 32 bits
-ambiguous | at buffer_load_dword
-  $DESCRIPTOR
-  v_sub_u32 v2, v1, 4
-- v_max_i32 v2, 0, v2
-  buffer_load_dword v3, v2, s[8:11], 0 offen offset:4
-
-# a buffer offset past the stride
-ambiguous | at buffer_load_dword
-  $DESCRIPTOR
-  s_or_b32 s9, s9, 0x100000
-  s_mov_b32 s10, 64
-  v_mov_b32 v4, v0
-- v_mov_b32 v5, 12
-+ v_mov_b32 v5, 13
-  buffer_load_dword v6, v[4:5], s[8:11], 0 idxen offen
 
 # a scalar offset past num_records
 ambiguous | at buffer_load_dword

@@ -141,76 +141,7 @@ copy-in-flight | at s_endpgm | beside buffer_load_dword | lds=256
 
 # vmcnt(62) is the largest that waits: 63 in its field means no wait
 unwaited-register | beside global_load_dword v17
-  global_load_dword v10, v1, s[4:5]
-  global_load_dword v11, v1, s[4:5]
-  global_load_dword v12, v1, s[4:5]
-  global_load_dword v13, v1, s[4:5]
-  global_load_dword v14, v1, s[4:5]
-  global_load_dword v15, v1, s[4:5]
-  global_load_dword v16, v1, s[4:5]
-  global_load_dword v17, v1, s[4:5]
-  global_load_dword v18, v1, s[4:5]
-  global_load_dword v19, v1, s[4:5]
-  global_load_dword v20, v1, s[4:5]
-  global_load_dword v21, v1, s[4:5]
-  global_load_dword v22, v1, s[4:5]
-  global_load_dword v23, v1, s[4:5]
-  global_load_dword v24, v1, s[4:5]
-  global_load_dword v25, v1, s[4:5]
-  global_load_dword v26, v1, s[4:5]
-  global_load_dword v27, v1, s[4:5]
-  global_load_dword v28, v1, s[4:5]
-  global_load_dword v29, v1, s[4:5]
-  global_load_dword v30, v1, s[4:5]
-  global_load_dword v31, v1, s[4:5]
-  global_load_dword v32, v1, s[4:5]
-  global_load_dword v33, v1, s[4:5]
-  global_load_dword v34, v1, s[4:5]
-  global_load_dword v35, v1, s[4:5]
-  global_load_dword v36, v1, s[4:5]
-  global_load_dword v37, v1, s[4:5]
-  global_load_dword v38, v1, s[4:5]
-  global_load_dword v39, v1, s[4:5]
-  global_load_dword v40, v1, s[4:5]
-  global_load_dword v41, v1, s[4:5]
-  global_load_dword v42, v1, s[4:5]
-  global_load_dword v43, v1, s[4:5]
-  global_load_dword v44, v1, s[4:5]
-  global_load_dword v45, v1, s[4:5]
-  global_load_dword v46, v1, s[4:5]
-  global_load_dword v47, v1, s[4:5]
-  global_load_dword v48, v1, s[4:5]
-  global_load_dword v49, v1, s[4:5]
-  global_load_dword v50, v1, s[4:5]
-  global_load_dword v51, v1, s[4:5]
-  global_load_dword v52, v1, s[4:5]
-  global_load_dword v53, v1, s[4:5]
-  global_load_dword v54, v1, s[4:5]
-  global_load_dword v55, v1, s[4:5]
-  global_load_dword v56, v1, s[4:5]
-  global_load_dword v57, v1, s[4:5]
-  global_load_dword v58, v1, s[4:5]
-  global_load_dword v59, v1, s[4:5]
-  global_load_dword v60, v1, s[4:5]
-  global_load_dword v61, v1, s[4:5]
-  global_load_dword v62, v1, s[4:5]
-  global_load_dword v63, v1, s[4:5]
-  global_load_dword v64, v1, s[4:5]
-  global_load_dword v65, v1, s[4:5]
-  global_load_dword v66, v1, s[4:5]
-  global_load_dword v67, v1, s[4:5]
-  global_load_dword v68, v1, s[4:5]
-  global_load_dword v69, v1, s[4:5]
-  global_load_dword v70, v1, s[4:5]
-  global_load_dword v71, v1, s[4:5]
-  global_load_dword v72, v1, s[4:5]
-  global_load_dword v73, v1, s[4:5]
-  global_load_dword v74, v1, s[4:5]
-  global_load_dword v75, v1, s[4:5]
-  global_load_dword v76, v1, s[4:5]
-  global_load_dword v77, v1, s[4:5]
-  global_load_dword v78, v1, s[4:5]
-  global_load_dword v79, v1, s[4:5]
+  $LOADS_TO_V10_AND_69_MORE
 - s_waitcnt vmcnt(62)
 + s_waitcnt vmcnt(63)
   v_add_u32 v4, v17, v17
@@ -218,26 +149,7 @@ unwaited-register | beside global_load_dword v17
 # lgkmcnt(14) is the largest that waits: 15 in its field means no wait
 unwaited-register | beside ds_read_b32 v15 | lds=256
   ds_write_b32 v1, v0
-  ds_read_b32 v10, v1
-  ds_read_b32 v11, v1
-  ds_read_b32 v12, v1
-  ds_read_b32 v13, v1
-  ds_read_b32 v14, v1
-  ds_read_b32 v15, v1
-  ds_read_b32 v16, v1
-  ds_read_b32 v17, v1
-  ds_read_b32 v18, v1
-  ds_read_b32 v19, v1
-  ds_read_b32 v20, v1
-  ds_read_b32 v21, v1
-  ds_read_b32 v22, v1
-  ds_read_b32 v23, v1
-  ds_read_b32 v24, v1
-  ds_read_b32 v25, v1
-  ds_read_b32 v26, v1
-  ds_read_b32 v27, v1
-  ds_read_b32 v28, v1
-  ds_read_b32 v29, v1
+  $READS_TO_V10_AND_19_MORE
 - s_waitcnt lgkmcnt(14)
 + s_waitcnt lgkmcnt(15)
   v_add_u32 v4, v15, v15

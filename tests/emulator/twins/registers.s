@@ -15,16 +15,8 @@ unwritten-register
 
 # a matrix instruction reads all lanes, whatever EXEC says
 unwritten-register | at v_mfma
-  v_mov_b32 v2, 0
-  v_mov_b32 v3, 0
-  v_mov_b32 v4, 0
-- v_mov_b32 v5, 0
-  v_mov_b32 v6, 0
-  v_mov_b32 v7, 0
-  v_mov_b32 v8, 0
-  v_mov_b32 v9, 0
-  v_mov_b32 v10, 0
-  v_mov_b32 v11, 0
+- $ZEROS
++ $ZEROS_BUT_5
   s_nop 1
   s_mov_b64 exec, 0xff
   v_mov_b32 v5, 0
@@ -69,25 +61,19 @@ register-bounds | sgprs=16
 
 # packed f32: op_sel names the dwords that are read
 unwritten-register | at v_pk_fma_f32
-  $ZEROS
-  v_mov_b32 v12, 0
-  v_mov_b32 v15, 0
+  $ZEROS_BUT_13_AND_14
 - v_pk_fma_f32 v[20:21], v[2:3], v[12:13], v[12:13] op_sel_hi:[1,0,0]
 + v_pk_fma_f32 v[20:21], v[2:3], v[12:13], v[12:13] op_sel_hi:[1,1,0]
 
 # packed f32: the high dword alone
 unwritten-register | at v_pk_mul_f32
-  $ZEROS
-  v_mov_b32 v12, 0
-  v_mov_b32 v15, 0
+  $ZEROS_BUT_13_AND_14
 - v_pk_mul_f32 v[20:21], v[2:3], v[14:15] op_sel:[0,1] op_sel_hi:[1,1]
 + v_pk_mul_f32 v[20:21], v[2:3], v[14:15] op_sel:[0,0] op_sel_hi:[1,1]
 
 # packed move: the low dword of one source, the high dword of the other
 unwritten-register | at v_pk_mov_b32
-  $ZEROS
-  v_mov_b32 v12, 0
-  v_mov_b32 v15, 0
+  $ZEROS_BUT_13_AND_14
 - v_pk_mov_b32 v[20:21], v[12:13], v[14:15] op_sel:[0,1]
 + v_pk_mov_b32 v[20:21], v[12:13], v[14:15] op_sel:[1,1]
 
@@ -101,26 +87,20 @@ unwaited-register | beside global_load_dword
 
 # the undefined high half of an addend reaches the high half of the result only
 unwritten-register | at v_add_u32
-  $ZEROS
-  v_mov_b32 v12, 0
-  v_mov_b32 v15, 0
+  $ZEROS_BUT_13_AND_14
   v_mad_u64_u32 v[20:21], s[8:9], v2, v3, v[12:13]
 - v_add_u32 v22, v20, v20
 + v_add_u32 v22, v20, v21
 
 # the low half of an addend must be defined
 unwritten-register | at v_mad_i64_i32
-  $ZEROS
-  v_mov_b32 v12, 0
-  v_mov_b32 v15, 0
+  $ZEROS_BUT_13_AND_14
 - v_mad_i64_i32 v[20:21], s[8:9], v2, v3, v[12:13]
 + v_mad_i64_i32 v[20:21], s[8:9], v2, v3, v[14:15]
 
 # an undefined high half is not the carry of what is added
 unwritten-register | at v_cndmask_b32
-  $ZEROS
-  v_mov_b32 v12, 0
-  v_mov_b32 v15, 0
+  $ZEROS_BUT_13_AND_14
 - v_mov_b32 v13, 0
   v_mad_u64_u32 v[20:21], vcc, v2, v3, v[12:13]
   s_nop 1
@@ -128,18 +108,14 @@ unwritten-register | at v_cndmask_b32
 
 # a register written again is defined again
 unwritten-register | at v_add_u32
-  $ZEROS
-  v_mov_b32 v12, 0
-  v_mov_b32 v15, 0
+  $ZEROS_BUT_13_AND_14
   v_lshl_add_u64 v[20:21], v[12:13], 2, v[2:3]
 - v_mov_b32 v21, 0
   v_add_u32 v22, v20, v21
 
 # a shifted number's undefined high half, into an address
 unwritten-register | at global_store_dword
-  $ZEROS
-  v_mov_b32 v12, 0
-  v_mov_b32 v15, 0
+  $ZEROS_BUT_13_AND_14
 - v_mov_b32 v13, 0
   v_mov_b32 v2, s6
   v_mov_b32 v3, s7

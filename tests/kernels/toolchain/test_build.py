@@ -1,8 +1,10 @@
-"""The build: what it reads from a kernel, and what it refuses to ship."""
+"""The build: what it reads from a kernel, what it refuses to ship, what its index keeps."""
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +13,10 @@ import pytest
 from hk_backend.kernels import arches, catalogue
 from hk_backend.kernels.toolchain import build, compiler
 from hk_backend.kernels.toolchain.compiler import Toolchain, ToolchainError
-from hk_backend.kernels.toolchain.debug_info import DebugInfo, DebugInfoError
+from hk_backend.kernels.toolchain.debug_info import DebugInfoError
+from hk_backend.kernels.toolchain.figures import ModelledLaunch
 from hk_backend.kernels.toolchain.sources import MEASURE, SOURCES, SourceError
 from tests.kernels.sources import ARCH, COPY, Source, compile_kernel, write
-
-
-def test_same_bytes_wherever_the_sources_lie(tmp_path: Path, tools: Toolchain) -> None:
-    for name in "one", "another":
-        root = write(tmp_path / name, Source())
-        build.build(ARCH, tmp_path / name / "out", tools, root=root)
-    for path in sorted((tmp_path / "one" / "out").iterdir()):
-        assert path.read_bytes() == (tmp_path / "another" / "out" / path.name).read_bytes()
 
 
 def kernel(root: Path, tools: Toolchain, **changes: Any) -> dict[str, Any]:
@@ -146,37 +141,6 @@ def test_hidden_arguments_are_refused(tmp_path: Path, tools: Toolchain) -> None:
         kernel(tmp_path, tools, body=body)
 
 
-def test_debug_information_of_nested_types() -> None:
-    """A typedef of const is looked through; a member function is no member."""
-    info = DebugInfo(
-        """
-0x0000000b: DW_TAG_compile_unit
-0x00000020:   DW_TAG_subprogram
-                DW_AT_name\t("f")
-0x00000021:     DW_TAG_formal_parameter
-                  DW_AT_type\t(0x00000030 "A")
-0x00000030:   DW_TAG_structure_type
-                DW_AT_name\t("A")
-                DW_AT_byte_size\t(0x08)
-0x00000031:     DW_TAG_member
-                  DW_AT_name\t("n")
-                  DW_AT_type\t(0x00000040 "i64")
-                  DW_AT_data_member_location\t(0x00)
-0x00000032:     DW_TAG_subprogram
-                  DW_AT_name\t("g")
-0x00000040:   DW_TAG_typedef
-                DW_AT_type\t(0x00000041 "const long")
-0x00000041:   DW_TAG_const_type
-                DW_AT_type\t(0x00000042 "long")
-0x00000042:   DW_TAG_base_type
-                DW_AT_name\t("long")
-"""
-    )
-    arguments = info.arguments("f")
-    assert arguments.size == 8
-    assert [(f.name, f.type) for f in arguments.fields] == [("n", "int64")]
-
-
 def test_an_old_compiler_is_refused_with_the_remedy(tmp_path: Path) -> None:
     old = tmp_path / "clang++"
     old.write_text("#!/bin/sh\necho 'clang version 19.1.7'\n")
@@ -297,3 +261,44 @@ def test_the_command_s_options_are_checked(
     with pytest.raises(SystemExit):
         build.main(options)
     assert message in capsys.readouterr().err
+
+
+# --- what an index keeps of the one before --------------------------------------------------------
+
+
+def test_a_source_alone_leaves_the_others(tmp_path: Path, tools: Toolchain) -> None:
+    """One source changed and built: of another, of the same operator, the index keeps what it had;
+    a source that is gone leaves nothing."""
+    root = write(tmp_path, Source(name="a"), Source(name="b"), Source(name="gone"))
+    folder = tmp_path / "out" / ARCH
+    build.build(ARCH, folder, tools, root=root)
+    first = json.loads((folder / "test.json").read_text())
+    path = root / SOURCES / "a.hip"
+    path.write_text(path.read_text().replace("{1, 2, 3,", "{4, 2, 3,"))
+    (root / SOURCES / "gone.hip").unlink()
+    build.build(ARCH, folder, tools, [path.relative_to(root)], root=root)
+    second = json.loads((folder / "test.json").read_text())
+    assert [kernel["tile"]["rows"] for kernel in second["kernels"]] == [4, 1]
+    assert second["kernels"][1] == first["kernels"][1]
+    assert list(second["code_objects"]) == ["a", "b"]
+    names = {f"{name}.{end}" for name in "ab" for end in ("co", "lines")}
+    assert {path.name for path in folder.iterdir()} == names | {"test.json"}
+
+
+def test_what_was_modelled_of_the_same_code_stays(tmp_path: Path, tools: Toolchain) -> None:
+    """A comment changes no instruction; another operation does."""
+    root = write(tmp_path, Source())
+    folder, source = tmp_path / "out" / ARCH, root / SOURCES / "small.hip"
+
+    def built(text: str) -> Any:
+        source.write_text(text)
+        build.build(ARCH, folder, tools, root=root)
+        return json.loads((folder / "test.json").read_text())
+
+    index, text = built(source.read_text()), source.read_text()
+    assert index["kernels"][0]["modelled"] == {}
+    launches = {"a shape": asdict(ModelledLaunch(1.5, "matrix", 0.25, None))}
+    index["kernels"][0]["modelled"] = launches
+    (folder / "test.json").write_text(json.dumps(index))
+    assert built(f"// a comment\n{text}")["kernels"][0]["modelled"] == launches
+    assert built(text.replace("*a.y = *a.x", "*a.y = 2"))["kernels"][0]["modelled"] == {}

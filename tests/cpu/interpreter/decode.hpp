@@ -1,11 +1,42 @@
 // Decodes by hand: Intel SDM volume 2, sections 2.3 (VEX), 2.7 (EVEX, disp8*N) and 2.1 (ModRM, SIB);
-// opcodes from the pages of the instructions.
-#include "instruction.hpp"
+// opcodes from the pages of the instructions. Of AVX512-BF16, VNNI and AMX it knows what the host
+// kernels are compiled to, on whole vectors of 64 bytes and without masks, and refuses all else.
+#pragma once
+
+#include <cstdint>
 
 namespace hk::test {
-namespace {
 
-enum class Encoding : uint8_t { evex, vex };
+enum class Operation : uint8_t {
+  vdpbf16ps,
+  vcvtneps2bf16,
+  vcvtne2ps2bf16,
+  vpdpbusd,
+  vpdpwssd,
+  ldtilecfg,
+  tilerelease,
+  tilezero,
+  tileloadd,
+  tilestored,
+  tdpbf16ps,
+};
+
+constexpr int8_t NONE = -1, RIP = 16;
+
+// The address is base + (index << shift) + displacement; the base RIP is the next instruction's.
+struct Instruction {
+  Operation operation;
+  bool vector;
+  uint8_t length;       // in bytes
+  uint8_t destination;  // a store's source
+  uint8_t first;        // the operand of the prefix (vvvv)
+  uint8_t second;       // the operand of ModRM.rm, if it is a register
+  bool memory, broadcast;
+  int8_t base, index;
+  uint8_t shift;
+  int32_t displacement;
+};
+
 enum Prefix : uint8_t { NP, P66, PF3, PF2 };  // as in the field `pp`
 
 // Operands of an instruction, and what ModRM may hold.
@@ -21,52 +52,37 @@ enum class Form : uint8_t {
 
 struct Row {
   Operation operation;
-  const char* name;
-  Encoding encoding;
+  bool evex;
   Prefix prefix;
   uint8_t opcode;  // of the map 0F 38
   Form form;
 };
 
-using enum Operation;
-
 constexpr Row TABLE[] = {
-    {vdpbf16ps, "vdpbf16ps", Encoding::evex, PF3, 0x52, Form::dot},
-    {vcvtneps2bf16, "vcvtneps2bf16", Encoding::evex, PF3, 0x72, Form::convert},
-    {vcvtne2ps2bf16, "vcvtne2ps2bf16", Encoding::evex, PF2, 0x72, Form::dot},
-    {vpdpbusd, "vpdpbusd", Encoding::evex, P66, 0x50, Form::dot},
-    {vpdpbusds, "vpdpbusds", Encoding::evex, P66, 0x51, Form::dot},
-    {vpdpwssd, "vpdpwssd", Encoding::evex, P66, 0x52, Form::dot},
-    {vpdpwssds, "vpdpwssds", Encoding::evex, P66, 0x53, Form::dot},
-    {ldtilecfg, "ldtilecfg", Encoding::vex, NP, 0x49, Form::config},
-    {sttilecfg, "sttilecfg", Encoding::vex, P66, 0x49, Form::config},
-    {tilerelease, "tilerelease", Encoding::vex, NP, 0x49, Form::release},
-    {tilezero, "tilezero", Encoding::vex, PF2, 0x49, Form::zero},
-    {tileloadd, "tileloadd", Encoding::vex, PF2, 0x4B, Form::rows},
-    {tileloaddt1, "tileloaddt1", Encoding::vex, P66, 0x4B, Form::rows},
-    {tilestored, "tilestored", Encoding::vex, PF3, 0x4B, Form::rows},
-    {tdpbf16ps, "tdpbf16ps", Encoding::vex, PF3, 0x5C, Form::tile_product},
-    {tdpbssd, "tdpbssd", Encoding::vex, PF2, 0x5E, Form::tile_product},
-    {tdpbsud, "tdpbsud", Encoding::vex, PF3, 0x5E, Form::tile_product},
-    {tdpbusd, "tdpbusd", Encoding::vex, P66, 0x5E, Form::tile_product},
-    {tdpbuud, "tdpbuud", Encoding::vex, NP, 0x5E, Form::tile_product},
+    {Operation::vdpbf16ps, true, PF3, 0x52, Form::dot},
+    {Operation::vcvtneps2bf16, true, PF3, 0x72, Form::convert},
+    {Operation::vcvtne2ps2bf16, true, PF2, 0x72, Form::dot},
+    {Operation::vpdpbusd, true, P66, 0x50, Form::dot},
+    {Operation::vpdpwssd, true, P66, 0x52, Form::dot},
+    {Operation::ldtilecfg, false, NP, 0x49, Form::config},
+    {Operation::tilerelease, false, NP, 0x49, Form::release},
+    {Operation::tilezero, false, PF2, 0x49, Form::zero},
+    {Operation::tileloadd, false, PF2, 0x4B, Form::rows},
+    {Operation::tilestored, false, PF3, 0x4B, Form::rows},
+    {Operation::tdpbf16ps, false, PF3, 0x5C, Form::tile_product},
 };
-
-constexpr uint8_t MAP_0F38 = 2;
 
 // The fields of a VEX or EVEX prefix, with inverted bits set right.
 struct Fields {
-  Encoding encoding;
-  bool r, x, b, r2, v2, w;  // r2 and v2: R' and V'
+  bool evex, r, x, b, r2, v2, w;  // r2 and v2: R' and V'
   uint8_t map, vvvv, prefix, length, mask;
   bool zeroing, broadcast;
 };
 
-const uint8_t* parse_prefix(const uint8_t* code, Fields& f) {
-  const bool evex = code[0] == 0x62;
-  if (!evex && code[0] != 0xC4) return nullptr;  // C5 is of the map 0F
+inline const uint8_t* parse_prefix(const uint8_t* code, Fields& f) {
   f = {};
-  f.encoding = evex ? Encoding::evex : Encoding::vex;
+  f.evex = code[0] == 0x62;
+  if (!f.evex && code[0] != 0xC4) return nullptr;  // C5 is of the map 0F
   const uint8_t p0 = code[1], p1 = code[2];
   f.r = !(p0 & 0x80);
   f.x = !(p0 & 0x40);
@@ -74,7 +90,7 @@ const uint8_t* parse_prefix(const uint8_t* code, Fields& f) {
   f.w = p1 & 0x80;
   f.vvvv = ~(p1 >> 3) & 15;
   f.prefix = p1 & 3;
-  if (!evex) {
+  if (!f.evex) {
     f.map = p0 & 31;
     f.length = (p1 >> 2) & 1;
     return code + 3;
@@ -91,7 +107,7 @@ const uint8_t* parse_prefix(const uint8_t* code, Fields& f) {
   return code + 4;
 }
 
-bool fits(Form form, uint8_t modrm) {
+inline bool fits(Form form, uint8_t modrm) {
   const bool memory = modrm < 0xC0;
   switch (form) {
     case Form::config: return memory;
@@ -103,9 +119,9 @@ bool fits(Form form, uint8_t modrm) {
   }
 }
 
-const Row* find(const Fields& f, uint8_t opcode, uint8_t modrm) {
+inline const Row* find(const Fields& f, uint8_t opcode, uint8_t modrm) {
   for (const Row& row : TABLE) {
-    if (row.encoding == f.encoding && row.prefix == f.prefix && row.opcode == opcode &&
+    if (row.evex == f.evex && row.prefix == f.prefix && row.opcode == opcode &&
         fits(row.form, modrm)) {
       return &row;
     }
@@ -113,14 +129,9 @@ const Row* find(const Fields& f, uint8_t opcode, uint8_t modrm) {
   return nullptr;
 }
 
-int32_t read32(const uint8_t* code) {
-  return static_cast<int32_t>(code[0] | code[1] << 8 | code[2] << 16 |
-                              static_cast<uint32_t>(code[3]) << 24);
-}
-
 // The memory operand after `modrm`; returns what follows it.
-const uint8_t* parse_memory(const uint8_t* code, const Fields& f, uint8_t modrm, int unit,
-                            Instruction& i) {
+inline const uint8_t* parse_memory(const uint8_t* code, const Fields& f, uint8_t modrm, int unit,
+                                   Instruction& i) {
   const uint8_t mode = modrm >> 6, rm = modrm & 7;
   i.memory = true;
   i.index = NONE;
@@ -142,21 +153,21 @@ const uint8_t* parse_memory(const uint8_t* code, const Fields& f, uint8_t modrm,
     i.base = rm | f.b << 3;
   }
   if (wide) {
-    i.displacement = read32(code);
+    i.displacement = static_cast<int32_t>(code[0] | code[1] << 8 | code[2] << 16 |
+                                          static_cast<uint32_t>(code[3]) << 24);
     return code + 4;
   }
   if (mode == 1) i.displacement = static_cast<int8_t>(*code++) * unit;
   return code;
 }
 
-bool valid_vector(const Row& row, const Fields& f, bool memory) {
-  if (f.w || f.length == 3) return false;
-  if (f.zeroing && f.mask == 0) return false;
-  if (f.broadcast && !memory) return false;  // would round as it says
+inline bool valid_vector(const Row& row, const Fields& f, bool memory) {
+  const bool whole = f.length == 2 && f.mask == 0 && !f.zeroing;
+  if (f.w || !whole || (f.broadcast && !memory)) return false;
   return row.form == Form::dot || (f.vvvv == 0 && !f.v2);
 }
 
-bool valid_tile(const Row& row, const Fields& f, const Instruction& i) {
+inline bool valid_tile(const Row& row, const Fields& f, const Instruction& i) {
   if (f.w || f.length != 0) return false;
   if (row.form == Form::tile_product) {
     return i.destination < 8 && i.first < 8 && i.second < 8 && i.destination != i.first &&
@@ -167,35 +178,31 @@ bool valid_tile(const Row& row, const Fields& f, const Instruction& i) {
   return f.vvvv == 0 && (tile ? i.destination < 8 : (i.destination & 7) == 0);
 }
 
-}  // namespace
-
-bool decode(const uint8_t* code, Instruction& i) {
+// Whether `code` begins with one of these instructions, in an encoding that the processor accepts.
+// Prefixes of segment or address size are refused: compilers put none before these instructions.
+inline bool decode(const uint8_t* code, Instruction& i) {
+  constexpr uint8_t map_0f38 = 2;
   Fields f;
   const uint8_t* at = parse_prefix(code, f);
-  if (!at || f.map != MAP_0F38) return false;
+  if (!at || f.map != map_0f38) return false;
   const uint8_t opcode = at[0], modrm = at[1];
   at += 2;
   const Row* row = find(f, opcode, modrm);
   if (!row) return false;
-  const bool vector = f.encoding == Encoding::evex, memory = modrm < 0xC0;
+  const bool memory = modrm < 0xC0;
   i = {};
   i.operation = row->operation;
-  i.vector_bytes = vector ? 16 << f.length : 0;
+  i.vector = f.evex;
   i.destination = ((modrm >> 3) & 7) | f.r << 3 | f.r2 << 4;
   i.first = f.vvvv | f.v2 << 4;
-  i.mask = f.mask;
-  i.zeroing = f.zeroing;
   i.broadcast = f.broadcast;
   if (memory) {
-    const int unit = !vector ? 1 : f.broadcast ? 4 : i.vector_bytes;
-    at = parse_memory(at, f, modrm, unit, i);
+    at = parse_memory(at, f, modrm, !f.evex ? 1 : f.broadcast ? 4 : 64, i);
   } else {
-    i.second = (modrm & 7) | f.b << 3 | (vector && f.x) << 4;
+    i.second = (modrm & 7) | f.b << 3 | (f.evex && f.x) << 4;
   }
   i.length = static_cast<uint8_t>(at - code);
-  return vector ? valid_vector(*row, f, memory) : valid_tile(*row, f, i);
+  return f.evex ? valid_vector(*row, f, memory) : valid_tile(*row, f, i);
 }
-
-const char* name(Operation operation) { return TABLE[static_cast<int>(operation)].name; }
 
 }  // namespace hk::test
