@@ -70,10 +70,10 @@ QUICK = Part(
     "quick",
     (
         *("tests/test_config.py", "tests/terms", "tests/routing", "tests/engine"),
-        *("tests/ops/test_supports.py", "tests/ops/test_linear_supports.py"),
+        "tests/ops/test_supports.py",
         *("tests/ops/test_attention_errors.py", "tests/ops/test_linear_errors.py"),
         *("tests/ops/test_attention_shapes.py", "tests/ops/test_attention_masks.py"),
-        *("tests/ops/test_merge.py", "tests/ops/test_linear_threads.py"),
+        *("tests/ops/test_merge.py", "tests/ops/test_look_up.py"),
         *("tests/devices/hip/test_attention.py", "tests/devices/hip/test_cache_form.py"),
         *("tests/devices/hip/test_emulated.py",),
         *("tests/kernels/test_catalogue.py", "tests/kernels/test_arguments.py"),

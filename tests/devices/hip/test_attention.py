@@ -3,42 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
 
 from tests.devices.hip.attention_call import paged, prepared
-
-
-def test_a_packed_call() -> None:
-    call = prepared()
-    assert [kernel.name for kernel in call.kernels] == ["attention_prefill_bf16_d64_packed"]
-    assert set(call.tensors) == {
-        "query",
-        "key",
-        "value",
-        "out",
-        "query_start_loc",
-        "key_start_loc",
-    }
-    assert call.tensors["key_start_loc"].tolist() == [0, 5, 12], "the queries' by default"
-    expected = {
-        "query_token": 256,
-        "query_head": 64,
-        "key_token": 128,
-        "key_head": 64,
-        "value_token": 128,
-        "out_token": 256,
-        "num_requests": 2,
-        "num_tokens": 12,
-        "num_heads": 4,
-        "num_kv_heads": 2,
-        "causal": 1,
-        "window": 2**30,
-        "scale": 0.5,
-        "value_factor": 2.0,
-    }
-    assert {name: call.numbers[name] for name in expected} == expected
 
 
 def per_head(*shape: int) -> torch.Tensor:
@@ -76,37 +46,15 @@ def test_the_scales_of_an_fp8_cache(
     assert (numbers["scale"], numbers["value_factor"]) == factors
 
 
-@pytest.mark.parametrize(
-    ("window", "sinks", "handed_over"),
-    [(7, None, 7), (2**40, None, 2**30), (None, torch.zeros(4), 2**30), (1, torch.zeros(4), 1)],
-)
-def test_windows_and_sinks(
-    window: int | None, sinks: torch.Tensor | None, handed_over: int
-) -> None:
-    """Kernels of their own; sinks are handed over as they are."""
-    call = prepared(sliding_window=window, sinks=sinks)
-    assert [kernel.facts["mask"] for kernel in call.kernels] == ["window"]
-    assert call.numbers["window"] == handed_over
-    assert call.tensors.get("sinks") is sinks
-
-
-@pytest.mark.parametrize("window", [None, 7])
-def test_soft_caps_and_slopes(window: int | None) -> None:
-    """Kernels of their own, with a window or without; slopes are handed over as they are."""
-    capped = prepared(sliding_window=window, logits_soft_cap=30.0)
-    assert [kernel.facts["mask"] for kernel in capped.kernels] == ["capped"]
-    assert capped.numbers["soft_cap"] == 30.0
-    slopes = torch.zeros(4)
-    biased = prepared(sliding_window=window, alibi_slopes=slopes)
-    assert [kernel.facts["mask"] for kernel in biased.kernels] == ["alibi"]
-    assert biased.tensors["alibi_slopes"] is slopes
-    assert {call.numbers["window"] for call in (capped, biased)} == {window or 2**30}
-
-
+@pytest.mark.parametrize("window", [None, 7, 2**40])
 @pytest.mark.parametrize("name", ["sinks", "alibi_slopes"])
-def test_what_lies_apart_is_brought_together(name: str) -> None:
-    call = prepared(**{name: torch.arange(8.0)[::2]})
-    assert call.tensors[name].stride() == (1,)
+def test_tensors_of_masks_are_handed_over_as_they_are(name: str, window: int | None) -> None:
+    """But for those whose numbers lie apart, which are brought together."""
+    of_heads = torch.zeros(4)
+    call = prepared(sliding_window=window, **{name: of_heads})
+    assert call.tensors[name] is of_heads
+    assert call.numbers["window"] == min(window or 2**30, 2**30)
+    assert prepared(**{name: torch.arange(8.0)[::2]}).tensors[name].stride() == (1,)
 
 
 def test_a_scale_that_slopes_cannot_be_divided_by() -> None:
@@ -147,40 +95,39 @@ def test_layouts_that_the_kernels_cannot_read() -> None:
             prepared(**{name: tensor})
 
 
-def test_rows_that_lie_too_far_apart() -> None:
-    """A tile's byte offsets are 32 bits: 2^26 elements from token to token are too many."""
+@pytest.mark.parametrize(
+    ("name", "number", "stride", "limit"),
+    [
+        # a tile's byte offsets are 32 bits
+        ("query", "query_token", lambda n: (n, 64, 1), 2**26),
+        # a wave's rows are of all heads of a group: two to a KV head, of two bytes
+        ("query", "query_head", lambda n: (256, n, 1), 2**30),
+        ("out", "out_head", lambda n: (256, n, 1), 2**30),
+    ],
+)
+def test_rows_that_lie_too_far_apart(
+    name: str, number: str, stride: Callable[[int], tuple[int, ...]], limit: int
+) -> None:
     shape = prepared().tensors["query"].shape
-    for stride in (2**26 - 8, 2**26):
-        far = torch.empty_strided(shape, (stride, 64, 1), dtype=torch.bfloat16, device="meta")
-        if stride < 2**26:
-            assert prepared(query=far).numbers["query_token"] == stride
-            continue
-        with pytest.raises(ValueError, match="query_token: a stride of 67108864 elements"):
-            prepared(query=far)
-
-
-@pytest.mark.parametrize("name", ["query", "out"])
-def test_heads_that_lie_too_far_apart(name: str) -> None:
-    """A wave's rows are of all heads of a group: they span less than 2^32 bytes."""
-    shape = prepared().tensors["query"].shape
-    for stride in (2**29, 2**30):  # two heads to a KV head, of two bytes
-        far = torch.empty_strided(shape, (256, stride, 1), dtype=torch.bfloat16, device="meta")
-        if stride < 2**30:
-            assert prepared(**{name: far}).numbers[f"{name}_head"] == stride
-            continue
-        with pytest.raises(ValueError, match=f"{name}_head: a stride of 1073741824 elements"):
-            prepared(**{name: far})
+    near, far = (
+        torch.empty_strided(shape, stride(n), dtype=torch.bfloat16, device="meta")
+        for n in (limit - 8, limit)
+    )
+    assert prepared(**{name: near}).numbers[number] == limit - 8
+    with pytest.raises(ValueError, match=f"{number}: a stride of {limit} elements"):
+        prepared(**{name: far})
 
 
 def test_more_rows_than_a_grid_may_have_tiles() -> None:
+    """Two rows to a token, 128 to a tile."""
     shape = prepared().tensors["query"].shape
-    for tokens in (2**21, 2**21 + 1):  # two rows to a token, 128 to a tile
-        many = torch.empty((tokens, *shape[1:]), dtype=torch.bfloat16, device="meta")
-        if tokens == 2**21:
-            assert prepared(query=many, out=many).sizes["num_tokens"] == tokens
-            continue
-        with pytest.raises(ValueError, match="query: a length of 2097153"):
-            prepared(query=many, out=many)
+    most, more = (
+        torch.empty((tokens, *shape[1:]), dtype=torch.bfloat16, device="meta")
+        for tokens in (2**21, 2**21 + 1)
+    )
+    assert prepared(query=most, out=most).sizes["num_tokens"] == 2**21
+    with pytest.raises(ValueError, match="query: a length of 2097153"):
+        prepared(query=more, out=more)
 
 
 def test_a_lone_token_may_have_any_stride() -> None:

@@ -14,21 +14,6 @@ from tests.kernels.attention_launch import SPLIT_LAYOUTS
 from tests.ops.layouts import LAYOUTS
 
 
-@pytest.mark.parametrize("layout", ["NHD, two tensors", "one [B,H,N,2D]"])
-def test_a_paged_call(layout: str) -> None:
-    changes = paged(layout)
-    call = prepared(**changes)
-    assert [kernel.name for kernel in call.kernels] == ["attention_prefill_bf16_d64_paged"]
-    key = changes["paged_kv"].key.tensor
-    axes = dict(zip("BNHD" if layout.startswith("NHD") else "BHND", key.stride(), strict=True))
-    assert call.numbers["key_block"] == axes["B"]
-    assert call.numbers["key_head"] == axes["H"]
-    assert call.numbers["key_token"] == axes["N"]
-    assert call.numbers["block_size"] == 16
-    assert call.numbers["num_blocks"] == key.shape[0]
-    assert call.numbers["block_table_row"] == changes["block_table"].stride(0)
-
-
 @pytest.mark.parametrize(("kv_dtype", "x"), [(torch.bfloat16, 8), (torch.float8_e5m2, 16)])
 @pytest.mark.parametrize("block_size", [16, 48])
 @pytest.mark.parametrize("by_channel", [True, False])
@@ -92,33 +77,30 @@ def test_rows_of_an_fp8_cache_begin_at_multiples_of_16_bytes() -> None:
             prepared(**changes)
 
 
-@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name.startswith(("CPU", "token"))])
-def test_caches_that_the_kernels_cannot_read(layout: str) -> None:
-    with pytest.raises(ValueError, match="paged_kv: keys with"):
-        prepared(**paged(layout))
+@pytest.mark.parametrize(
+    ("layout", "block_size", "why"),
+    [
+        *(
+            (name, 16, "paged_kv: keys with")
+            for name in LAYOUTS
+            if name.startswith(("CPU", "token"))
+        ),
+        ("padded rows", 16, r"key_\w+: a stride of \d+ elements .* a multiple of 8"),
+        (SPLIT_LAYOUTS[0], 8, "paged_kv: block_size 8 is not valid"),
+    ],
+)
+def test_caches_that_the_kernels_cannot_read(layout: str, block_size: int, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        prepared(**paged(layout, block_size))
 
 
 def test_a_cache_whose_tokens_are_not_evenly_apart() -> None:
     """Eight tokens of a head together, then those of the next head."""
+    view, layout = torch.zeros(8, 2, 2, 8, 64, dtype=torch.bfloat16), "B N/x H x D"
     changes = paged("NHD, two tensors")
-    views = [
-        torch.zeros(len(view.tensor), 2, 2, 8, 64, dtype=torch.bfloat16)
-        for view in (changes["paged_kv"].key, changes["paged_kv"].value)
-    ]
-    layout = "B N/x H x D"
-    changes["paged_kv"] = PagedKV.from_views(views[0], layout, views[1], layout)
+    changes["paged_kv"] = PagedKV.from_views(view, layout, view, layout)
     with pytest.raises(ValueError, match="paged_kv: keys with 8 tokens and 64"):
         prepared(**changes)
-
-
-def test_padded_rows_that_are_not_aligned() -> None:
-    with pytest.raises(ValueError, match=r"key_\w+: a stride of \d+ elements .* a multiple of 8"):
-        prepared(**paged("padded rows"))
-
-
-def test_a_block_size_that_the_kernels_cannot_read() -> None:
-    with pytest.raises(ValueError, match="paged_kv: block_size 8 is not valid"):
-        prepared(**paged(SPLIT_LAYOUTS[0], 8))
 
 
 @pytest.mark.parametrize("layout", ["NHD, two tensors", "one [B,H,N,2D]"])
@@ -135,14 +117,6 @@ def test_blocks_whose_rows_each_lane_finds(layout: str, block_size: int) -> None
     assert call.numbers["block_rows"] * call.numbers["key_token"] == block
     if block_size > 1:
         assert call.numbers["key_token"] == token
-
-
-def test_a_single_block_of_one_token() -> None:
-    """Its stride may be anything: the only row is the first."""
-    changes = paged("NHD, two tensors", 1)
-    cache = changes["paged_kv"]
-    changes["paged_kv"] = replace(cache, num_blocks=1)
-    assert prepared(**changes).numbers["key_token"] == 64
 
 
 @pytest.mark.parametrize("block_size", [1, 3])

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
 
 from hk_backend import _hip
-from hk_backend.devices.base import DeviceError
 from hk_backend.devices.hip.device import HipDevice
 from hk_backend.devices.hip.emulated import EmulatedLibrary
 from hk_backend.devices.hip.memory import HostMemory
 from hk_backend.devices.hip.modules import HipKernels
-from hk_backend.devices.hip.operator import Operator
-from hk_backend.kernels import Catalogue, KernelEntry, attention_plan, catalogue
+from hk_backend.kernels import Catalogue, attention_plan, catalogue
 from hk_backend.terms.attention_arguments import AttentionArguments
 from hk_backend.terms.requests import AttentionRequest
-from hk_backend.terms.verdict import SERVED, Verdict, refused
+from hk_backend.terms.verdict import SERVED
 from tests.devices.hip.hip_calls import malloc
 from tests.devices.hip.noting_library import NotingLibrary
 from tests.devices.hip.test_device import selected
@@ -42,20 +40,10 @@ def noting(tmp_path_factory: pytest.TempPathFactory) -> NotingLibrary:
     return NotingLibrary(tmp_path_factory.mktemp("noting"))
 
 
-def device_of(
-    noting: NotingLibrary,
-    compute_units: int,
-    kernels: tuple[KernelEntry, ...] = KERNELS,
-    wrong: Container[int] = (),
-) -> HipDevice:
-    """A GPU on which the kernels whose tiles have `wrong` rows fail their self-check."""
-
-    def check(device: HipDevice, operator: Operator, kernel: KernelEntry, index: int) -> Verdict:
-        return refused(f"{kernel.name} is wrong") if kernel.tile.rows in wrong else SERVED
-
+def device_of(noting: NotingLibrary, compute_units: int) -> HipDevice:
     noting.set_compute_units(compute_units)
-    known = replace(catalogue("gfx950"), families={"attention_prefill": kernels})
-    return HipDevice(noting, known, HostMemory(), check=check)
+    known = replace(catalogue("gfx950"), families={"attention_prefill": KERNELS})
+    return HipDevice(noting, known, HostMemory(), check=lambda *_: SERVED)
 
 
 def arguments_of(tokens: int) -> AttentionArguments:
@@ -93,53 +81,6 @@ def test_the_tile_that_is_planned(
     launch(device_of(noting, compute_units), TOKENS)
     assert noting.note.dynamic_lds == rows
     assert tuple(noting.note.grid) == (NUM_KV_HEADS, TILES[rows], 1)
-
-
-def test_a_prepared_launch_chooses_anew_each_time(noting: NotingLibrary) -> None:
-    device, chosen = device_of(noting, 12), []
-    first = arguments_of(5)
-    prepared = device.prepare_prefill(first, (first.query, *first.stored(), first.out))
-    assert prepared is not None
-    for tokens in (1024, 64, 512, 1024):
-        now = arguments_of(tokens)
-        plan = device.plan_prefill(now.query_start_loc, tokens, None, None)
-        assert prepared.launch(plan, (now.query, *now.stored(), now.out))
-        chosen.append(noting.note.dynamic_lds)
-    assert chosen == [256, 64, 128, 256]
-
-
-@LAUNCHES
-@pytest.mark.parametrize("compute_units", [1, 1000])
-def test_one_kernel_has_no_alternative(
-    compute_units: int, launch: Launch, noting: NotingLibrary
-) -> None:
-    launch(device_of(noting, compute_units, KERNELS[2:]), TOKENS)
-    assert noting.note.dynamic_lds == 128
-
-
-@LAUNCHES
-@pytest.mark.parametrize(
-    ("compute_units", "wrong", "rows"),
-    [(8, {256}, 128), (24, {128}, 64), (32, {64}, 128), (1, {256, 128}, 64)],
-)
-def test_what_failed_its_self_check_is_not_chosen(
-    compute_units: int, wrong: set[int], rows: int, launch: Launch, noting: NotingLibrary
-) -> None:
-    device = device_of(noting, compute_units, wrong=wrong)
-    assert device.verdict(LLAMA)
-    launch(device, TOKENS)
-    assert noting.note.dynamic_lds == rows
-
-
-@LAUNCHES
-def test_where_all_are_wrong_nothing_is_launched(launch: Launch, noting: NotingLibrary) -> None:
-    device = device_of(noting, 1, wrong={64, 128, 256})
-    reasons = "rows_256 is wrong; rows_128 is wrong; rows_64 is wrong"
-    assert device.verdict(LLAMA).why == reasons
-    noting.note.dynamic_lds = 0
-    with pytest.raises(DeviceError, match=reasons):
-        launch(device, TOKENS)
-    assert noting.note.dynamic_lds == 0
 
 
 def test_the_gpu_of_the_launch_is_asked(

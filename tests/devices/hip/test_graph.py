@@ -83,25 +83,3 @@ def test_attention(
     others = [tensors_of(Call(of.but(lengths=second, seed=1))), tensors_of(Call(of.but(seed=2)))]
     with always(device):
         check_replays(library, streams[0], attention(device, of, way), others)
-
-
-def test_several_launches_of_a_layer_s_own_tensors(
-    device: OnTheHost, library: EmulatedLibrary, streams: dict[int, int]
-) -> None:
-    """In one graph, in order: the second reads what the first wrote."""
-    of = Case(FIRST, 2, 2, 64, BF16)
-    first = attention(device, of, by_operator)
-    second = Call(of.but(seed=3))
-
-    def enqueue() -> torch.Tensor:
-        second.made["query"] = first.enqueue()
-        attention_prefill(**second.made, out=second.out)
-        return second.out
-
-    def check(out: torch.Tensor) -> None:
-        first.check(out)
-        second.check()
-
-    with always(device):
-        launch = Launch(enqueue, first.tensors, check)
-        check_replays(library, streams[0], launch, [tensors_of(Call(of.but(seed=4)))])

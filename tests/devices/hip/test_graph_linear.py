@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from ctypes import c_void_p
 
 import pytest
 import torch
@@ -19,7 +18,7 @@ from hk_backend.terms.requests import LinearRequest
 from hk_backend.terms.verdict import SERVED
 from tests.devices.hip.device import OnTheHost, SynchronisesInChecks
 from tests.devices.hip.graph import Graph, Launch, check_replays
-from tests.devices.hip.hip_calls import event, stream
+from tests.devices.hip.hip_calls import stream
 from tests.ops.linear_cases import Case, Layer, make
 from tests.ops.linear_oracle import check_result
 
@@ -101,57 +100,6 @@ def test_a_graph_keeps_its_workspace(
         captured.check(out)
         assert not own.partial.isnan().all(), "its sums are there"
         assert not own.arrived.any()
-
-
-def test_streams_do_not_share_a_workspace(
-    device: OnTheHost, library: EmulatedLibrary, streams: dict[int, int]
-) -> None:
-    """A graph is replayed on one while another computes."""
-    one, two, graph = Call(make(SPLIT)), Call(make(SPLIT.but(seed=1))), Graph(library, streams[0])
-    one.enqueue()
-    library.synchronise(graph.stream)
-    with graph.capture():
-        out = one.enqueue()
-    with current(streams, stream(library)) as other:
-        found = two.enqueue()
-        graph.launch()
-        again = two.enqueue()
-        library.synchronise(other)
-    library.synchronise(graph.stream)
-    one.check(out)
-    two.check(found)
-    two.check(again)
-    of = [device.workspaces.of(0, each, 0) for each in (graph.stream, other)]
-    assert of[0].partial.data_ptr() != of[1].partial.data_ptr()
-    assert of[0].arrived.data_ptr() != of[1].arrived.data_ptr()
-
-
-def test_two_streams_in_one_graph(
-    device: OnTheHost, library: EmulatedLibrary, streams: dict[int, int]
-) -> None:
-    """Between two events; the graph is captured on streams that have not been used before."""
-    one, two = Call(make(SPLIT)), Call(make(SPLIT.but(seed=1)))
-    other = stream(library, non_blocking=True)
-    with current(streams, other):
-        two.enqueue()
-        library.synchronise(other)
-    with current(streams, stream(library, non_blocking=True)) as mine:
-        graph, forked, joined = Graph(library, mine), event(library), event(library)
-        with graph.capture():
-            library.call("hipEventRecord", c_void_p(forked), c_void_p(mine))
-            library.call("hipStreamWaitEvent", c_void_p(other), c_void_p(forked), 0)
-            first = one.enqueue()
-            with current(streams, other):
-                second = two.enqueue()
-            library.call("hipEventRecord", c_void_p(joined), c_void_p(other))
-            library.call("hipStreamWaitEvent", c_void_p(mine), c_void_p(joined), 0)
-        assert graph.node_types() == [0, 0]
-        for _ in range(2):
-            first.fill_(torch.nan)
-            second.fill_(torch.nan)
-            graph.replay()
-            one.check(first)
-            two.check(second)
 
 
 def test_a_stream_without_a_workspace(

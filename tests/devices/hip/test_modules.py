@@ -50,12 +50,6 @@ def test_a_launch(library: EmulatedLibrary, small: Catalogue) -> None:
     assert library.report()["kernels"]["fill"]["launches"] == 2
 
 
-def test_a_grid_of_three_dimensions(library: EmulatedLibrary, small: Catalogue) -> None:
-    kernels, out = HipKernels(library), malloc(library, 4 * 6)
-    kernels.launch((small.kernel("place"),), 0, 0, {"width": 2}, out=out, width=2)
-    assert read(library, out, 6) == [0, 1, 10, 11, 20, 21]
-
-
 def test_dynamic_lds(library: EmulatedLibrary, small: Catalogue) -> None:
     """96 KiB: the attribute is set before the launch, by whoever loads the kernel."""
     kernels, out = HipKernels(library), malloc(library, 4 * BLOCK)
@@ -108,21 +102,10 @@ def test_a_stream_of_another_device_is_refused(library: EmulatedLibrary, small: 
     assert library.report()["kernels"] == {}
 
 
-def test_a_stream_of_another_runtime_is_refused(library: EmulatedLibrary, small: Catalogue) -> None:
-    kernels, out = HipKernels(library), malloc(library, 4 * COUNT)
-    with pytest.raises(HipError, match="hipErrorContextIsDestroyed"):
-        fill(kernels, small, out, on=0x7F0012345670)
-
-
 def test_a_device_of_another_arch(library: EmulatedLibrary, small: Catalogue) -> None:
     library.reset("gfx942")
     with pytest.raises(DeviceError, match="device 0 is a gfx942; fill is for gfx950"):
         fill(HipKernels(library), small, malloc(library, 4 * COUNT))
-
-
-def test_a_device_that_is_not_there(library: EmulatedLibrary, small: Catalogue) -> None:
-    with pytest.raises(HipError, match="hipSetDevice: hipErrorInvalidDevice"):
-        fill(HipKernels(library), small, 0, index=7)
 
 
 @pytest.mark.parametrize(

@@ -13,15 +13,9 @@ from hk_backend.devices.cpu.device import cpu_device
 from hk_backend.devices.hip import quantize_fp8
 from hk_backend.devices.hip.device import HipDevice
 from hk_backend.devices.hip.emulated import EmulatedLibrary, make_device
-from hk_backend.kernels import KernelEntry, catalogue
+from hk_backend.kernels import catalogue
 from hk_backend.terms.linear_arguments import QuantizeFp8Arguments
-from tests.devices.hip.device import SynchronisesInChecks, current_streams
-from tests.kernels.catalogues import selected, with_kernels
-from tests.kernels.cover import family
 
-every_kernel = pytest.mark.parametrize(
-    "entry", family("quantize_fp8"), ids=lambda entry: entry.name
-)
 dtypes = pytest.mark.parametrize("dtype", quantize_fp8.DTYPES, ids=str)
 
 
@@ -52,35 +46,6 @@ def test_a_row_that_no_workgroup_of_four_waves_keeps(dtype: torch.dtype, device:
     assert kernel.facts["scale"] == "token_long"
     for found, expected in zip(results(of, device), results(of, cpu_device()), strict=True):
         assert torch.equal(found, expected)
-
-
-@every_kernel
-def test_the_self_check_passes(
-    entry: KernelEntry, library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    current_streams(library, monkeypatch)
-    device = SynchronisesInChecks(library, catalogue("gfx950"))
-    verdict = device.verify(quantize_fp8, entry, 0)
-    assert verdict, verdict.why
-
-
-def test_the_self_check_sees_another_kernel(
-    library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Bfloat16's place in the catalogue taken by the kernel for float16: wrong codes."""
-    current_streams(library, monkeypatch)
-    bf16, f16 = (selected("quantize_fp8", x=x, scale="token") for x in ("bf16", "f16"))
-    wrong = replace(bf16, symbol=f16.symbol)
-    device = SynchronisesInChecks(library, with_kernels(catalogue("gfx950"), wrong))
-    verdict = device.verify(quantize_fp8, wrong, 0)
-    assert "quantize_fp8_token_bf16 failed its self-check" in verdict.why
-
-
-def test_nothing_to_do(device: HipDevice) -> None:
-    of = arguments(1, 8, torch.bfloat16)
-    device.run(replace(of, x=of.x[:0], codes=of.codes[:0], scales=of.scales[:0]))
-    assert isinstance(device.library, EmulatedLibrary)
-    assert device.library.report()["kernels"] == {}
 
 
 def test_a_lone_row_may_have_any_stride(device: HipDevice) -> None:
