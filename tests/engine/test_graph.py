@@ -11,16 +11,15 @@ from typing import Any
 import pytest
 import torch
 
-from hk_backend.config import get_config
 from hk_backend.devices import always
 from hk_backend.devices.hip.emulated import LIBRARY, EmulatedLibrary
 from hk_backend.engine.attention import PrefillRoute, plan_step
-from hk_backend.engine.linear import route
 from hk_backend.kernels import catalogue
 from hk_backend.routing.routes import routes
 from hk_backend.terms.verdict import SERVED
 from tests.devices.hip.device import OnTheHost, current_streams
 from tests.devices.hip.graph import Graph
+from tests.engine.conftest import forget
 from tests.ops.cases import Call, Case, make
 from tests.ops.oracle import close, expected
 
@@ -32,19 +31,13 @@ CASE = Case(((33, 33), (5, 5)), 2, 2, 64, BF16)
 def graph(monkeypatch: pytest.MonkeyPatch) -> Iterator[Graph]:
     """On the current stream of an emulated GPU, on which all tensors are; each call is checked."""
     monkeypatch.setenv("HK_CHECK", "1")
-    get_config.cache_clear()
-    route._check_of.cache_clear()
-    routes.reset()
+    forget()
     library = EmulatedLibrary(LIBRARY)
     library.reset("gfx950", 2)
     streams = current_streams(library, monkeypatch)
     with always(OnTheHost(library, catalogue("gfx950"), check=lambda *_: SERVED)):
         yield Graph(library, streams[0])
     library.reset("gfx950")
-    routes.reset()
-    monkeypatch.undo()
-    get_config.cache_clear()
-    route._check_of.cache_clear()
 
 
 def layer(call: Call, out: torch.Tensor) -> Callable[[], str]:

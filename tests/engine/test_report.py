@@ -13,7 +13,6 @@ import pytest
 
 from hk_backend.engine import report
 from hk_backend.routing import metrics
-from hk_backend.routing.routes import routes
 
 ENGINE = """
 import json, logging, multiprocessing, os, signal, sys, tempfile
@@ -121,8 +120,6 @@ def test_a_line(
     """Of counters from zero, in files of their own."""
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
     monkeypatch.setattr(metrics, "_files", metrics._Files())
-    routes.reset()
     count()
     [(_, found)] = metrics.processes()
-    routes.reset()
     assert report.lines(found, "vLLM") == [said]

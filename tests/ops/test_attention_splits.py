@@ -6,13 +6,10 @@ What masks, shapes and hard numbers give where keys are split: the fixture `spli
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import example, given
-from hypothesis import strategies as st
-from hypothesis.strategies import DrawFn
 
 from hk_backend.ops import attention_prefill
 from tests.forked import Programs
@@ -107,27 +104,6 @@ def test_tiny_splits(head_size: int, dtype: torch.dtype, tiny_splits: None, isa:
 def test_tiny_splits_of_every_cache(layout: str, kv_dtype: torch.dtype, tiny_splits: None) -> None:
     case = ALL_AT_ONCE.but(layout=layout, dtype=torch.float16, kv_dtype=kv_dtype)
     check(make(case.but(k_scale="per head", v_scale="number")))
-
-
-@st.composite
-def long_cases(draw: DrawFn) -> Case:
-    """Few rows over a long context, ragged, some requests empty."""
-    rows = st.integers(0, 12)
-    cached = st.one_of(st.integers(0, 900), st.sampled_from((255, 256, 257, 511, 512, 767)))
-    lengths = draw(st.lists(st.tuples(rows, cached), min_size=1, max_size=3))
-    num_heads, num_kv_heads = draw(st.sampled_from(((9, 3), (8, 1), (14, 2), (32, 8), (1, 1))))
-    base = draw(cases())
-    fields = {"num_heads": num_heads, "num_kv_heads": num_kv_heads}
-    return replace(base, lengths=tuple((new, new + old) for new, old in lengths), **fields)
-
-
-@given(long_cases(), st.sampled_from((2, 5, 12, 40)), st.sampled_from((1, 2**10, 2**13)))
-@generated(examples=75)
-def test_any_long_call(threads: None, case: Case, count: int, split_elements: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hk_backend.devices.cpu.attention.SPLIT_ELEMENTS", split_elements)
-        torch.set_num_threads(count)
-        check(make(case))
 
 
 CASES = {

@@ -47,11 +47,17 @@ def check(layer: Layer, found: torch.Tensor, dtype: torch.dtype, ids: torch.Tens
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_rows(case: Case, isa: str) -> None:
+def test_rows(case: Case, threads: None, isa: str) -> None:
+    """Whoever computes them."""
     layer = make(case)
     weight = layer.pack()
     for dtype in DTYPES:
-        check(layer, look_up(ids_of(), weight, dtype), dtype, ids_of())
+        for ids in (ids_of(), *(torch.arange(count) % N for count in (0, 1, 700))):
+            found = look_up(ids, weight, dtype)
+            check(layer, found, dtype, ids)
+            torch.set_num_threads(3)
+            assert torch.equal(look_up(ids, weight, dtype), found)
+            torch.set_num_threads(1)
 
 
 def test_a_nan_code() -> None:
@@ -61,18 +67,6 @@ def test_a_nan_code() -> None:
     found = look_up(ids_of(), layer.pack(), torch.bfloat16)
     assert torch.equal(found.isnan().all(-1), ids_of() == 63)
     assert torch.equal(found.isnan().any(-1), ids_of() == 63)
-
-
-@pytest.mark.parametrize("count", [0, 1, 700])
-def test_any_number_of_rows(count: int, threads: None) -> None:
-    """Whoever computes them."""
-    layer = make(Case("mxfp6_e3m2", n=N, k=K))
-    ids = torch.arange(count) % N
-    weight = layer.pack()
-    found = look_up(ids, weight, torch.float32)
-    check(layer, found, torch.float32, ids)
-    torch.set_num_threads(1)
-    assert torch.equal(look_up(ids, weight, torch.float32), found)
 
 
 def test_errors() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -23,7 +24,6 @@ from hk_backend.ops import (
 from hk_backend.reference.rotation import ROTATIONS
 from hk_backend.terms.weight_format import ACTIVATIONS, FLOAT_DTYPES, FORMATS
 from tests.ops.cases import Case, make
-from tests.ops.layouts import LAYOUTS
 from tests.ops.linear_cases import Case as Linear
 from tests.ops.linear_cases import make as make_layer
 from tests.ops.strategies import DTYPES, FP8_DTYPES, generated
@@ -33,32 +33,12 @@ LLAMA = AttentionRequest(
 )
 
 
-SERVED = {
-    "values as wide as keys": {"head_size_v": 128},
-    "values narrower": {"head_size": 192, "head_size_v": 128},
-    "values wider": {"head_size": 64, "head_size_v": 256},
-    "paged": {"paged": True, "block_size": 16},
-    "odd blocks": {"paged": True, "block_size": 7},
-    "not causal": {"causal": False},
-    "window": {"sliding_window": 1},
-    "cap": {"logits_soft_cap": 30.0},
-    "cap off": {"logits_soft_cap": 0.0},
-    "sinks": {"has_sinks": True},
-    "alibi": {"has_alibi": True},
-    "same kv dtype": {"kv_dtype": torch.bfloat16},
-}
-
-
-@pytest.mark.parametrize("changes", SERVED.values(), ids=SERVED)
-def test_serves_every_feature(changes: dict[str, object]) -> None:
-    assert supports_attention(replace(LLAMA, **changes))
-
-
+FNUZ = torch.float8_e4m3fnuz
 REFUSED: dict[str, tuple[dict[str, object], str]] = {
     "dtype": ({"dtype": torch.float64}, "torch.float64"),
     "fp8 query": ({"dtype": torch.float8_e4m3fn}, "torch.float8_e4m3fn"),
     "kv dtype": ({"kv_dtype": torch.float16}, "torch.float16"),
-    "fp8 of another kind": ({"kv_dtype": torch.float8_e4m3fnuz}, "torch.float8_e4m3fnuz"),
+    "fp8 of another kind": ({"kv_dtype": FNUZ}, "torch.float8_e4m3fnuz"),
     "head size 12": ({"head_size": 12}, "head_size 12"),
     "head size 0": ({"head_size": 0}, "head_size 0"),
     "head size 264": ({"head_size": 264}, "head_size 264"),
@@ -88,7 +68,6 @@ def test_refuses_with_a_reason(changes: dict[str, object], value: str) -> None:
     ("device", "tensors", "why"),
     [
         ("cpu", "cuda", "tensors on cuda with the cpu device"),
-        ("cpu:portable", "cuda", "tensors on cuda with the cpu:portable device"),
         ("emulated:gfx942", "cpu", "no kernels for 'gfx942'"),
         ("hip", "cuda", "HK_DEVICE=hip"),
         ("auto", "xpu", "no device for tensors on xpu"),
@@ -116,39 +95,41 @@ def fresh_config(monkeypatch: pytest.MonkeyPatch) -> object:
 
 
 @given(
-    dtype=st.sampled_from((*DTYPES, torch.float64)),
-    kv_dtype=st.sampled_from((torch.float32, torch.bfloat16, *FP8_DTYPES, torch.float8_e4m3fnuz)),
     heads=st.sampled_from(((4, 2), (3, 2), (2, 2), (0, 1), (2, 4))),
-    head_size=st.sampled_from((8, 12, 64, 256, 264)),
-    layout=st.sampled_from((None, "NHD, two tensors", "one [B,H,N,2D]")),
-    window=st.sampled_from((None, 5, 0, -1)),
-    cap=st.sampled_from((None, 0.0, 2.0, -2.0, math.inf)),
+    facts=st.fixed_dictionaries(
+        {
+            "dtype": st.sampled_from((*DTYPES, torch.float64)),
+            "kv_dtype": st.sampled_from((torch.float32, torch.bfloat16, *FP8_DTYPES, FNUZ)),
+            "head_size": st.sampled_from((8, 12, 64, 256, 264)),
+            "value_size": st.sampled_from((None, None, 64, 60)),
+            "layout": st.sampled_from((None, "NHD, two tensors", "HND, two tensors")),
+            "block_size": st.sampled_from((7, 16)),
+            "causal": st.booleans(),
+            "sliding_window": st.sampled_from((None, 5, 0, -1)),
+            "logits_soft_cap": st.sampled_from((None, 0.0, 2.0, -2.0, math.inf)),
+            "sinks": st.booleans(),
+            "alibi": st.booleans(),
+        }
+    ),
 )
-@generated(examples=300)
+@generated(examples=400)
 def test_the_verdict_is_what_the_operator_does(
-    dtype: torch.dtype,
-    kv_dtype: torch.dtype,
-    heads: tuple[int, int],
-    head_size: int,
-    layout: str | None,
-    window: int | None,
-    cap: float | None,
+    heads: tuple[int, int], facts: dict[str, Any]
 ) -> None:
-    assert layout is None or layout in LAYOUTS
-    case = Case(lengths=((3, 9),), num_heads=heads[0], num_kv_heads=heads[1], layout=layout)
-    case = case.but(head_size=head_size, dtype=dtype, kv_dtype=kv_dtype)
-    call = make(case.but(sliding_window=window, logits_soft_cap=cap))
+    case = Case(((3, 9),), *heads, **facts)
+    call = make(case)
+    paged = case.layout is not None
     request = AttentionRequest(
-        device_type="cpu",
-        dtype=dtype,
-        kv_dtype=kv_dtype,
-        num_heads=heads[0],
-        num_kv_heads=heads[1],
-        head_size=head_size,
-        paged=layout is not None,
-        block_size=None if layout is None else case.block_size,
-        sliding_window=window,
-        logits_soft_cap=cap,
+        *("cpu", case.dtype, *heads, case.head_size),
+        head_size_v=case.value_size,
+        kv_dtype=case.kv_dtype,
+        paged=paged,
+        block_size=case.block_size if paged else None,
+        causal=case.causal,
+        sliding_window=case.sliding_window,
+        logits_soft_cap=case.logits_soft_cap,
+        has_sinks=case.sinks,
+        has_alibi=case.alibi,
     )
     verdict = supports_attention(request)
     refusal = ""
@@ -198,26 +179,22 @@ def test_refuses_layers_with_a_reason(changes: dict[str, object], why: str) -> N
 
 @given(
     format=st.sampled_from(tuple(FORMATS)),
-    activations=st.sampled_from(ACTIVATIONS),
-    dtype=st.sampled_from((*FLOAT_DTYPES, torch.float64)),
-    out_dtype=st.sampled_from((None, *FLOAT_DTYPES, torch.int32)),
-    bias=st.sampled_from((None, *FLOAT_DTYPES, torch.float64)),
     k=st.sampled_from((12, 40, 64)),
-    rotation=st.sampled_from((0, 48, *ROTATIONS)),
+    facts=st.fixed_dictionaries(
+        {
+            "activations": st.sampled_from(ACTIVATIONS),
+            "out_dtype": st.sampled_from((None, *FLOAT_DTYPES, torch.int32)),
+            "bias_dtype": st.sampled_from((None, *FLOAT_DTYPES, torch.float64)),
+            "rotation": st.sampled_from((0, 48, *ROTATIONS)),
+        }
+    ),
+    dtype=st.sampled_from((*FLOAT_DTYPES, torch.float64)),
 )
 @generated(examples=300)
 def test_the_verdict_is_what_linear_does(
-    format: str,
-    activations: str,
-    dtype: torch.dtype,
-    out_dtype: torch.dtype | None,
-    bias: torch.dtype | None,
-    k: int,
-    rotation: int,
+    format: str, k: int, facts: dict[str, Any], dtype: torch.dtype
 ) -> None:
-    request = LinearRequest(
-        "cpu", dtype, format, 9, k, activations, None, out_dtype, bias, rotation
-    )
+    request = LinearRequest("cpu", dtype, format, 9, k, **facts)
     layer = make_layer(Linear(format, m=2, n=9, k=64))
     facts = FORMATS[format]
     refusal = ""
@@ -226,14 +203,14 @@ def test_the_verdict_is_what_linear_does(
             layer.weight[:, : facts.row_codes(k)],
             format,
             layer.scales if not facts.is_mx else layer.scales[:, : -(-k // 32)],  # type: ignore[index]
-            activations=activations,
-            rotation=rotation,
+            activations=request.activations,
+            rotation=request.rotation,
         )
         linear(
             torch.ones(2, k, dtype=dtype),
             weight,
-            None if bias is None else torch.ones(9, dtype=bias),
-            out_dtype,
+            None if request.bias_dtype is None else torch.ones(9, dtype=request.bias_dtype),
+            request.out_dtype,
         )
     except ValueError as error:
         refusal = str(error)

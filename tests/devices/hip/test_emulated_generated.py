@@ -38,7 +38,7 @@ def test_any_call_is_served_or_refused(case: Case) -> None:
         case = replace(case, k_scale="off", v_scale="off")
     apart = case.value_size not in (None, case.head_size) and case.block_size % 16
     if case.layout == "padded rows" or (apart and case.layout in APART):
-        case = replace(case, layout=None)  # strides, which no request knows (test_cache_form.py)
+        case = replace(case, layout=None)  # strides, which no request knows (test_attention.py)
     call = make(case)
     verdict = supports_attention(request_of(case, call.get("paged_kv")))
     if verdict:

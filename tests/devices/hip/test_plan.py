@@ -245,15 +245,6 @@ def test_the_stream_is_torchs_of_the_moment(
         prepared.launch(call.planned, call.tensors)
 
 
-def test_a_plan_of_another_gpu(device: OnTheHost, library: EmulatedLibrary) -> None:
-    call = Planned(device, packed(FIRST))
-    prepared = call.prepared(device)
-    device.mapped.index_of_all = 1
-    elsewhere = Planned(device, packed(FIRST))
-    assert not prepared.launch(elsewhere.planned, elsewhere.tensors)
-    assert library.launch_calls() == 0
-
-
 @pytest.mark.parametrize(
     ("name", "change"),
     [

@@ -27,7 +27,7 @@ from tests.ops.strategies import FP8_DTYPES
 
 
 @pytest.fixture
-def device(library: EmulatedLibrary, streams: dict[int, int]) -> SynchronisesInChecks:
+def fresh(library: EmulatedLibrary, streams: dict[int, int]) -> SynchronisesInChecks:
     """Which has checked nothing yet."""
     return SynchronisesInChecks(library, catalogue("gfx950"))
 
@@ -59,10 +59,10 @@ EVERY = [
 
 
 @pytest.mark.parametrize("entry", EVERY)
-def test_the_self_check_passes(entry: KernelEntry, device: SynchronisesInChecks) -> None:
-    verdict = device.verify(operator_of(entry), entry, 0)
+def test_the_self_check_passes(entry: KernelEntry, fresh: SynchronisesInChecks) -> None:
+    verdict = fresh.verify(operator_of(entry), entry, 0)
     assert verdict, verdict.why
-    assert entry.symbol in device.mapped.library.report()["kernels"]
+    assert entry.symbol in fresh.mapped.library.report()["kernels"]
 
 
 @pytest.mark.parametrize(
@@ -73,22 +73,22 @@ def test_the_self_check_passes(entry: KernelEntry, device: SynchronisesInChecks)
     ],
 )
 def test_the_self_check_sees_another_kernel(
-    right: dict[str, Any], wrong: dict[str, Any], device: SynchronisesInChecks
+    right: dict[str, Any], wrong: dict[str, Any], fresh: SynchronisesInChecks
 ) -> None:
     """Bfloat16's place in the catalogue taken by the kernel for float16: wrong numbers."""
     bf16, f16 = selected(**right), selected(**{**right, **wrong})
     swapped = replace(bf16, symbol=f16.symbol)
-    device = SynchronisesInChecks(device.mapped.library, with_kernels(catalogue("gfx950"), swapped))
+    device = SynchronisesInChecks(fresh.mapped.library, with_kernels(catalogue("gfx950"), swapped))
     why = device.verify(operator_of(bf16), swapped, 0).why
     assert f"{bf16.name} failed its self-check" in why
 
 
-def test_a_kernel_that_fails_its_self_check_is_disabled(device: SynchronisesInChecks) -> None:
+def test_a_kernel_that_fails_its_self_check_is_disabled(fresh: SynchronisesInChecks) -> None:
     """Bfloat16's place in the catalogue taken by the kernel for float16: wrong numbers."""
     whole = catalogue("gfx950")
     f16 = selected(KERNEL.operator, **{**KERNEL.facts, "dtype": "f16", "stored": "f16"})
     wrong = replace(KERNEL, symbol=f16.symbol)
-    device = SynchronisesInChecks(device.mapped.library, with_kernels(whole, wrong))
+    device = SynchronisesInChecks(fresh.mapped.library, with_kernels(whole, wrong))
     verdict = device.verdict(LLAMA)
     assert not verdict
     assert f"{KERNEL.name} failed its self-check" in verdict.why
@@ -100,11 +100,11 @@ def test_a_kernel_that_fails_its_self_check_is_disabled(device: SynchronisesInCh
     assert not out.any()
 
 
-def test_alternatives_are_each_checked(device: SynchronisesInChecks) -> None:
+def test_alternatives_are_each_checked(fresh: SynchronisesInChecks) -> None:
     """The one that a small call would take computes wrong numbers: the other one serves."""
     f16 = selected(KERNEL.operator, **{**KERNEL.facts, "dtype": "f16", "stored": "f16"})
     wrong = replace(KERNEL, name="wrong", symbol=f16.symbol, tile=replace(KERNEL.tile, rows=64))
-    device = SynchronisesInChecks(device.mapped.library, with_kernels(catalogue("gfx950"), wrong))
+    device = SynchronisesInChecks(fresh.mapped.library, with_kernels(catalogue("gfx950"), wrong))
     assert device.verdict(LLAMA)
     assert "wrong failed its self-check" in device.verify(attention, wrong, 0).why
     call = make(Case(((40, 40),), 4, 2, 64, BF16))
@@ -146,9 +146,9 @@ class OneWrong(SynchronisesInChecks):
 @pytest.mark.parametrize("result", ["out", "lse"])
 @pytest.mark.parametrize("factor", [1.05, float("nan")], ids=["a little off", "not written"])
 def test_one_wrong_result_fails_the_self_check(
-    result: str, factor: float, device: SynchronisesInChecks
+    result: str, factor: float, fresh: SynchronisesInChecks
 ) -> None:
-    device = OneWrong(device.mapped.library, catalogue("gfx950"))
+    device = OneWrong(fresh.mapped.library, catalogue("gfx950"))
     device.result, device.factor = result, factor
     why = device.verdict(LLAMA).why
     assert f"{KERNEL.name} failed its self-check on cpu: error " in why
@@ -156,7 +156,7 @@ def test_one_wrong_result_fails_the_self_check(
 
 @pytest.mark.parametrize(("error", "passes"), [(1.0, True), (1.001, False)])
 def test_the_limit_is_the_problems_own(
-    error: float, passes: bool, device: SynchronisesInChecks
+    error: float, passes: bool, fresh: SynchronisesInChecks
 ) -> None:
     def problem_of(kernel: KernelEntry) -> Problem:
         whole = attention.self_check_problem(kernel)
@@ -166,12 +166,12 @@ def test_the_limit_is_the_problems_own(
     operator: Any = SimpleNamespace(
         prepare=attention.prepare, self_check_problem=problem_of, ways=attention.ways
     )
-    assert bool(device.verify(operator, KERNEL, 0)) == passes
+    assert bool(fresh.verify(operator, KERNEL, 0)) == passes
 
 
 @pytest.mark.parametrize("scale", ["key_scale", "value_scale"])
 def test_the_scale_of_the_wrong_head_fails_the_self_check(
-    scale: str, device: SynchronisesInChecks
+    scale: str, fresh: SynchronisesInChecks
 ) -> None:
     """All heads by the first one's, as a kernel would that ignores which head it computes."""
 
@@ -179,16 +179,16 @@ def test_the_scale_of_the_wrong_head_fails_the_self_check(
         def launch(self, call: KernelCall, index: int) -> None:
             super().launch(replace(call, numbers={**call.numbers, f"{scale}_head": 0}), index)
 
-    device = OfOneHead(device.mapped.library, catalogue("gfx950"))
+    device = OfOneHead(fresh.mapped.library, catalogue("gfx950"))
     request = replace(LLAMA, kv_dtype=FP8_DTYPES[0], paged=True, block_size=16)
     why = device.verdict(request).why
     assert "attention_prefill_bf16_d64_paged_e4m3 failed its self-check" in why
 
 
-def test_the_self_check_has_its_problem_on_the_host(device: SynchronisesInChecks) -> None:
+def test_the_self_check_has_its_problem_on_the_host(fresh: SynchronisesInChecks) -> None:
     """An engine makes its GPU torch's default device: the reference stays where it is exact."""
     with torch.device("meta"):
-        assert device.verdict(LLAMA)
+        assert fresh.verdict(LLAMA)
 
 
 class FaultsInChecks(OnTheHost):
@@ -198,8 +198,8 @@ class FaultsInChecks(OnTheHost):
         raise RuntimeError("HIP error: an illegal memory access was encountered")
 
 
-def test_a_kernel_that_stops_the_gpu_is_disabled(device: SynchronisesInChecks) -> None:
-    device = FaultsInChecks(device.mapped.library, catalogue("gfx950"))
+def test_a_kernel_that_stops_the_gpu_is_disabled(fresh: SynchronisesInChecks) -> None:
+    device = FaultsInChecks(fresh.mapped.library, catalogue("gfx950"))
     for _ in range(2):
         why = device.verdict(LLAMA).why
         assert (

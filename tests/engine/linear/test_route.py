@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
 from hk_backend import reference
-from hk_backend.config import get_config
 from hk_backend.devices.cpu.device import CpuDevice
 from hk_backend.engine.linear import route
 from hk_backend.engine.linear.route import (
@@ -24,23 +23,9 @@ from hk_backend.ops import PackedWeight, pack_weight, quantize_fp8, quantize_mx
 from hk_backend.routing.routes import routes
 from hk_backend.routing.shadow_check import largest_error, tolerance
 from hk_backend.terms.weight_format import ROTATED
+from tests.engine.conftest import forget
 
 N, K = 200, 64
-
-
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Counters from zero, and the environment read again."""
-    routes.reset()
-    yield
-    routes.reset()
-    monkeypatch.undo()
-    forget()
-
-
-def forget() -> None:
-    get_config.cache_clear()
-    route._check_of.cache_clear()
 
 
 @pytest.fixture
