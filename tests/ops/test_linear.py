@@ -50,12 +50,18 @@ def test_shapes(format: str, isa: str) -> None:
 
 
 @pytest.mark.parametrize(("format", "activations", "scales"), KINDS)
-def test_large(format: str, activations: str, scales: str, isa: str) -> None:
-    """Several groups and blocks of rows, bands of panels, pieces of K, the last ones short."""
-    for m in (2, 7, 9, 15, 260):
+def test_large(format: str, activations: str, scales: str) -> None:
+    """Several blocks of rows, of columns and of K at once."""
+    check(Case(format, activations, scales, m=260, n=300, k=1120))
+
+
+@pytest.mark.parametrize(("format", "activations", "scales"), KINDS)
+def test_few_rows_of_a_large_weight(format: str, activations: str, scales: str, isa: str) -> None:
+    """Several groups of rows, several bands of panels, several pieces of K, the last ones short."""
+    for m in (2, 7, 9, 15):
         check(Case(format, activations, scales, m=m, n=300, k=1120))
-    for k in (128, 384):
-        check(Case(format, activations, scales, m=20, n=260, k=k + FORMATS[format].k_multiple))
+    for m, k in itertools.product((1, 20), (128, 384)):
+        check(Case(format, activations, scales, m=m, n=130, k=k + FORMATS[format].k_multiple))
 
 
 def whole_numbers(case: Case) -> Layer:

@@ -21,6 +21,7 @@ CASES = {
     "packed": Case(lengths=((20, 20), (3, 3)), num_heads=4, num_kv_heads=2),
     "extend": Case(lengths=((5, 20), (3, 8)), alibi=True, sliding_window=6),
     "paged": Case(lengths=((5, 20), (3, 33)), layout="one [B,H,N,2D]", sinks=True),
+    "numbers": Case(k_scale="number", v_scale="number", scale=0.25, causal=False),
     "fp8": Case(
         lengths=((5, 20),),
         dtype=torch.bfloat16,
