@@ -27,17 +27,12 @@ ENGINE = logging.getLogger("engine")
 
 
 @pytest.fixture
-def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedLibrary]:
+def library() -> Iterator[EmulatedLibrary]:
     """Of a GPU whose launches do nothing, on which all tensors are."""
-    monkeypatch.delenv("HK_CHECK", raising=False)
-    get_config.cache_clear()
-    routes.reset()
     device, found = nothing_device()
     with always(device):
         yield found
     found.reset("gfx950")
-    routes.reset()
-    get_config.cache_clear()
 
 
 class Layer:

@@ -11,21 +11,16 @@ from typing import Any
 import pytest
 import torch
 
-from hk_backend.config import get_config
 from hk_backend.devices import always
 from hk_backend.devices.hip.emulated import LIBRARY, EmulatedLibrary
 from hk_backend.engine.attention import PrefillRoute, plan_step
-from hk_backend.engine.linear import route
-from hk_backend.engine.linear.route import Original, apply, attach
 from hk_backend.kernels import catalogue
 from hk_backend.routing.routes import routes
 from hk_backend.terms.verdict import SERVED
 from tests.devices.hip.device import OnTheHost, current_streams
 from tests.devices.hip.graph import Graph
+from tests.engine.conftest import forget
 from tests.ops.cases import Call, Case, make
-from tests.ops.linear_cases import Case as Linear
-from tests.ops.linear_cases import make as make_linear
-from tests.ops.linear_oracle import check_result
 from tests.ops.oracle import close, expected
 
 BF16 = torch.bfloat16
@@ -36,19 +31,13 @@ CASE = Case(((33, 33), (5, 5)), 2, 2, 64, BF16)
 def graph(monkeypatch: pytest.MonkeyPatch) -> Iterator[Graph]:
     """On the current stream of an emulated GPU, on which all tensors are; each call is checked."""
     monkeypatch.setenv("HK_CHECK", "1")
-    get_config.cache_clear()
-    route._check_of.cache_clear()
-    routes.reset()
+    forget()
     library = EmulatedLibrary(LIBRARY)
     library.reset("gfx950", 2)
     streams = current_streams(library, monkeypatch)
     with always(OnTheHost(library, catalogue("gfx950"), check=lambda *_: SERVED)):
         yield Graph(library, streams[0])
     library.reset("gfx950")
-    routes.reset()
-    monkeypatch.undo()
-    get_config.cache_clear()
-    route._check_of.cache_clear()
 
 
 def layer(call: Call, out: torch.Tensor) -> Callable[[], str]:
@@ -85,37 +74,6 @@ def test_a_capture_survives_hk_check(graph: Graph) -> None:
     want = expected(other, BF16)
     close("out", out, want.out, want.out_bound)
     assert counters.unchecked_calls == 2, "a replay is no call"
-
-
-def test_linear_layers(graph: Graph, caplog: pytest.LogCaptureFixture) -> None:
-    """A call in a capture is counted once, as captured and unchecked; replays are none."""
-    made = [make_linear(Linear("fp8_e4m3fn", "token", "channel", seed=seed)) for seed in (0, 1)]
-    one, other = made
-    layer = torch.nn.Module()
-    assert one.scales is not None
-    original = Original("a.b", one.weight, one.format, one.scales, "token", None)
-    attach(layer, one.pack(), original)
-    with caplog.at_level("WARNING", "hk_backend"):
-        apply(
-            layer, one.x
-        )  # the kernels' first use; nothing has run that the check could find right
-        graph.library.synchronise(graph.stream)
-        routes.reset()
-        with graph.capture():
-            out = [apply(layer, one.x, out_dtype=torch.float32) for _ in range(2)]
-    said = [each for each in caplog.messages if "cannot compare what route linear computes" in each]
-    assert len(said) == 1
-    one.x.copy_(other.x)
-    for _ in range(3):
-        out[0].fill_(torch.nan)
-        graph.replay()
-        for found in out:
-            check_result(one, found)
-    counters = routes.counters("linear")
-    assert (counters.captured.calls, counters.captured.tokens) == (2, 10)
-    assert (counters.unchecked_calls, counters.checked_calls) == (2, 0)
-    assert not counters.served.calls
-    assert not counters.fallbacks
 
 
 def test_the_same_call_is_compared_outside_of_a_capture(graph: Graph) -> None:

@@ -10,19 +10,11 @@ import pytest
 from hk_backend.config import get_config
 from hk_backend.engine.registration import Plugin, RegisterError
 from hk_backend.engine.strict import StrictError, refuse
-from hk_backend.routing.routes import routes
 
 
 @pytest.fixture(autouse=True)
-def clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in ("HK_DEVICE", "HK_STRICT"):
-        monkeypatch.delenv(name, raising=False)
+def attention_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HK_BACKEND", "attention")
-    get_config.cache_clear()
-    routes.reset()
-    yield
-    routes.reset()
-    get_config.cache_clear()
 
 
 class Lines(logging.Handler):

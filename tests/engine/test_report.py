@@ -6,14 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from hk_backend.engine import report
 from hk_backend.routing import metrics
-from hk_backend.routing.routes import routes
 
 ENGINE = """
 import json, logging, multiprocessing, os, signal, sys, tempfile
@@ -70,58 +69,57 @@ def test_of_processes_that_were_killed(tmp_path: Path, start: str, own_directory
     ]
 
 
-@pytest.fixture
-def counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Counters from zero, in files of their own."""
+def count_linear(**calls: int) -> None:
+    """Of each kind one call with so many tokens."""
+    for outcome, tokens in calls.items():
+        metrics.count("linear", outcome, tokens)
+
+
+def captured_twice() -> None:
+    count_linear(served=30)
+    for _ in range(2):
+        count_linear(captured=512)
+        metrics.count_unchecked("linear")
+
+
+def layers(*reasons: str) -> None:
+    for reason in reasons:
+        metrics.count_layer("linear", reason)
+
+
+def layer_by_layer() -> None:
+    layers("", "", "", "a reason", "a reason", "another")
+    count_linear(served=30, dummy=8)
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (
+            lambda: layers("a reason", "a reason"),
+            "linear: 0 layers by HK; 2 layers by vLLM: a reason",
+        ),
+        (lambda: count_linear(dummy=8), "linear: 0 calls, 0 prefill tokens by HK; 1 dummy calls"),
+        (
+            captured_twice,
+            "linear: 1 calls, 30 prefill tokens by HK (100.0%); "
+            "2 calls captured in graphs, whose replays are not counted; "
+            "2 calls not checked: captured in graphs",
+        ),
+        (
+            layer_by_layer,
+            "linear: 3 layers by HK; 2 layers by vLLM: a reason; 1 layers by vLLM: another; "
+            "1 calls, 30 tokens by HK (100.0%); 1 dummy calls",
+        ),
+    ],
+    ids=["no layer", "dummy runs", "graphs", "layer by layer"],
+)
+def test_a_line(
+    count: Callable[[], None], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of counters from zero, in files of their own."""
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
     monkeypatch.setattr(metrics, "_files", metrics._Files())
-    routes.reset()
-    yield
-    routes.reset()
-
-
-@pytest.mark.usefixtures("counted")
-def test_a_route_that_serves_no_layer_says_nothing_of_calls() -> None:
-    for _ in range(2):
-        metrics.count_layer("linear", "a reason")
+    count()
     [(_, found)] = metrics.processes()
-    assert report.lines(found, "vLLM") == ["linear: 0 layers by HK; 2 layers by vLLM: a reason"]
-
-
-@pytest.mark.usefixtures("counted")
-def test_what_graphs_hide_is_told() -> None:
-    metrics.count("linear", "served", 30)
-    for _ in range(2):
-        metrics.count("linear", "captured", 512)
-        metrics.count_unchecked("linear")
-    [(_, found)] = metrics.processes()
-    assert report.lines(found, "vLLM") == [
-        "linear: 1 calls, 30 prefill tokens by HK (100.0%); "
-        "2 calls captured in graphs, whose replays are not counted; "
-        "2 calls not checked: captured in graphs"
-    ]
-
-
-@pytest.mark.usefixtures("counted")
-def test_a_share_of_nothing_is_not_told() -> None:
-    metrics.count("attention", "dummy", 8)
-    [(_, found)] = metrics.processes()
-    assert report.lines(found, "vLLM") == [
-        "attention: 0 calls, 0 prefill tokens by HK; 1 dummy calls"
-    ]
-
-
-@pytest.mark.usefixtures("counted")
-def test_a_route_that_is_decided_layer_by_layer() -> None:
-    """How many layers HK serves, and how many it leaves to the engine, by reason."""
-    for reason in ("", "", "", "a reason", "a reason", "another"):
-        metrics.count_layer("linear", reason)
-    metrics.count("linear", "served", 30)
-    metrics.count("linear", "dummy", 8)
-    [(_, found)] = metrics.processes()
-    assert report.lines(found, "vLLM") == [
-        "linear: 3 layers by HK; 2 layers by vLLM: a reason; 1 layers by vLLM: another; "
-        "1 calls, 30 tokens by HK (100.0%); 1 dummy calls"
-    ]
-    assert routes.counters("linear").layers == 3
-    assert routes.counters("linear").layers_left == {"a reason": 2, "another": 1}
+    assert report.lines(found, "vLLM") == [said]

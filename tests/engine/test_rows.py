@@ -20,13 +20,10 @@ from hk_backend.engine.rows import (
     split_rows,
 )
 from tests.integration.shared.attention.rows import (
-    DECODE,
     DRAFTS,
-    EXTEND,
     FRESH,
     KINDS,
     SHORT_EXTEND,
-    VERIFY,
     Row,
 )
 from tests.integration.shared.attention.split import UNREADABLE, Known
@@ -86,16 +83,6 @@ def test_a_long_row_verifies_nothing() -> None:
     """More tokens than drafts can be: computed anew after a preemption, which is no prompt."""
     found = split(Known(), [Row(2 + DRAFTS, 30, verifies=True)])
     assert found.mine.tolist() == [True]
-
-
-def test_reasons() -> None:
-    known = Known(readable=False)
-    assert split(known, [EXTEND, FRESH, VERIFY]).left == {SPECULATIVE: 4, UNREADABLE: 6}
-    assert split(Known(), [DECODE, EXTEND, FRESH]).left == {}
-
-
-def test_prefill_tokens() -> None:
-    assert prefill_tokens(np.cumsum([0, 1, 5, 0, 1, 3])) == 8
 
 
 @given(any_rows, st.data())

@@ -46,7 +46,10 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     get_config.cache_clear()
 
 
-def test_what_is_added_is_read_and_the_folder_is_made(kept: Path) -> None:
+def test_what_is_added_is_read_and_the_folder_is_made(
+    kept: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "hk_backend")
     assert folder.read(HERE) == of()
     assert not kept.exists(), "reading makes nothing"
     folder.add(of(layer("a")))
@@ -55,6 +58,7 @@ def test_what_is_added_is_read_and_the_folder_is_made(kept: Path) -> None:
     folder.add(of(layer("a", ours=3.0)))
     assert folder.read(HERE) == of(layer("a", ours=3.0), layer("b"))
     assert [path.suffix for path in sorted(kept.iterdir())] == [".json", ".lock"]
+    assert not caplog.messages
 
 
 def test_machines_have_files_of_their_own() -> None:
@@ -160,16 +164,12 @@ def test_this_machine_names_its_threads_and_limits(monkeypatch: pytest.MonkeyPat
     assert before.threads == torch.get_num_threads()
     assert before.torch == torch.__version__
     assert before.limits == ()
+    assert before.build == build_of("_cpu") != build_of("_hip")
+    assert build_of("_no_such_extension") == "none"
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     assert this_machine("cpu:avx2").limits == ("ONEDNN_MAX_CPU_ISA=AVX2",)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 77)
     assert this_machine("cpu:avx2").threads == 77
-
-
-def test_another_build_is_another_machine() -> None:
-    assert len(build_of("_cpu")) == 12
-    assert build_of("_cpu") != build_of("_hip")
-    assert build_of("_no_such_extension") == "none"
 
 
 def test_the_default_folder_is_the_platforms(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,10 +178,3 @@ def test_the_default_folder_is_the_platforms(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.delenv("HK_CACHE_DIR")
     get_config.cache_clear()
     assert folder.folder() == Path(platformdirs.user_cache_dir("hk_backend"))
-
-
-def test_nothing_is_logged_where_all_is_well(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "hk_backend")
-    folder.add(of(layer("a")))
-    folder.read(HERE)
-    assert not caplog.messages

@@ -47,7 +47,7 @@ LINEAR_OPS = tuple(
 ATTENTION_OPS = tuple(
     f"tests/ops/test_{name}.py"
     for name in ("merge", "attention_masks", "attention_shapes", "attention_numerics",
-                 "attention_splits", "attention_memory", "attention_paged", "attention_generated")
+                 "attention_splits", "attention_memory", "attention_paged")
 )  # fmt: skip
 NARROWER = {
     "csrc/cpu/attention/": ATTENTION_OPS,

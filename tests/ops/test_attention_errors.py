@@ -29,10 +29,7 @@ def query(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 BAD_PACKED: list[tuple[str, Call]] = [
     ("query: (12, 64)", {"query": query(12, 64)}),
     ("query: ()", {"query": torch.tensor(1.0)}),
-    ("query: (12,)", {"query": query(12)}),
-    ("query: (1, 12, 4, 16)", {"query": query(1, 12, 4, 16)}),
     ("query: torch.float64", {"query": query(12, 4, 16).double()}),
-    ("query: torch.int32", {"query": query(12, 4, 16).int()}),
     ("query: 12", {"query": query(12, 4, 12)}),
     ("query: 264", {"query": query(12, 4, 264)}),
     ("query: head_size 0", {"query": query(12, 4, 0)}),
@@ -54,19 +51,15 @@ BAD_PACKED: list[tuple[str, Call]] = [
     ("value: 264 channels", {"value": query(16, 2, 264)}),
     ("value: torch.bfloat16", {"value": query(16, 2, 16).bfloat16()}),
     ("query_start_loc: torch.int64", {"query_start_loc": int32([0, 5, 12]).long()}),
-    ("query_start_loc: (1, 3)", {"query_start_loc": int32([[0, 5, 12]])}),
     ("query_start_loc: (0,)", {"query_start_loc": int32([])}),
     ("query_start_loc: meta", {"query_start_loc": int32([0, 5, 12]).to(META)}),
     ("key_start_loc: (2,)", {"key_start_loc": int32([0, 9])}),
-    ("key_start_loc: torch.int64", {"key_start_loc": int32([0, 9, 16]).long()}),
     ("seq_lens: a tensor", {"seq_lens": int32([9, 7])}),
     ("block_table: a tensor", {"block_table": int32([[0], [1]])}),
     ("sliding_window: 0", {"sliding_window": 0}),
-    ("sliding_window: -1", {"sliding_window": -1}),
     ("logits_soft_cap: -1.0", {"logits_soft_cap": -1.0}),
     ("logits_soft_cap: nan", {"logits_soft_cap": float("nan")}),
     ("logits_soft_cap: inf", {"logits_soft_cap": float("inf")}),
-    ("scale: nan", {"scale": float("nan")}),
     ("scale: inf", {"scale": float("inf")}),
     ("k_scale: nan", {"k_scale": float("nan")}),
     ("v_scale: inf", {"v_scale": float("inf")}),
@@ -169,6 +162,7 @@ BAD_VALUES_PAGED: list[tuple[str, Call]] = [
     (f"block_table: {2**31 - 1}", {"block_table": int32([[0, 1, 2], [3, 2**31 - 1, 0]])}),
     ("block_table: -1", {"block_table": int32([[0, 1, 2], [-1, 4, 0]])}),
     ("seq_lens: -3", {"seq_lens": int32([9, -3])}),
+    ("seq_lens: -3", {"seq_lens": int32([9, -3]), "query_start_loc": int32([0, 5, 5])}),
     ("seq_lens: 9", {"block_table": int32([[0, 1], [3, 4]])}),
     (f"seq_lens: {2**31 - 1}", {"seq_lens": int32([2**31 - 1, 7])}),
     ("seq_lens: 4", {"seq_lens": int32([4, 7])}),
@@ -179,12 +173,6 @@ BAD_VALUES_PAGED: list[tuple[str, Call]] = [
 @cases(BAD_VALUES_PACKED, BAD_VALUES_PAGED)
 def test_bad_values(case: Case, error: str, changes: Call, isa: str) -> None:
     assert_refused(make(case) | changes, error)
-
-
-def test_fewer_cached_keys_than_queries_is_fine_if_not_causal() -> None:
-    """Cross-attention: no query stands at a position among the keys."""
-    call = make(PAGED.but(lengths=((5, 3), (7, 7)), causal=False))
-    assert isinstance(attention_prefill(**call), torch.Tensor)
 
 
 BAD_MERGES: list[tuple[str, Call]] = [
@@ -211,14 +199,3 @@ def test_bad_merge(error: str, changes: Call) -> None:
         merge_attention(**(call | changes))
     assert_names(str(raised.value), error)
     assert out.isnan().all()
-
-
-@pytest.mark.parametrize("part", ["output_a", "output_b", "out"])
-def test_merge_takes_outputs_without_dense_memory(part: str) -> None:
-    """An expanded side is readable: only `out` may not share memory with itself."""
-    sides: Call = {name: torch.ones(9, 2, 16) for name in ("output_a", "output_b", "out")}
-    lse = torch.zeros(2, 9)
-    if part != "out":
-        sides[part] = torch.ones(1, 2, 16).expand(9, -1, -1)
-    merged, _ = merge_attention(sides["output_a"], lse, sides["output_b"], lse, out=sides["out"])
-    assert (merged == 1).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,28 +15,23 @@ from tests.ops.oracle import check
 from tests.ops.strategies import DTYPES, FP8_DTYPES, SCALE_KINDS
 
 RAGGED = ((1, 40), (0, 6), (35, 35), (20, 150), (3, 128), (0, 0), (2, 17))
+HEAD_SIZES = (64, 16, 80, 128, 96, 256)
 FORMS = [
-    pytest.param(layout, block_size, dtype, id=f"{layout}, {block_size}, {str(dtype)[6:]}")
-    for layout in LAYOUTS
-    for block_size in (1, 5, 16, 32, 48, 128)
-    for dtype in (*DTYPES, *FP8_DTYPES)
+    (layout, block_size, HEAD_SIZES[(i + j + k) % len(HEAD_SIZES)], dtype)
+    for i, layout in enumerate(LAYOUTS)
+    for j, block_size in enumerate((1, 5, 16, 32, 48, 128))
+    for k, dtype in enumerate((*DTYPES, *FP8_DTYPES))
     if LAYOUTS[layout].fits(block_size, 64, dtype)
 ]
 
 
-@pytest.mark.parametrize(("layout", "block_size", "kv_dtype"), FORMS)
-def test_every_layout(layout: str, block_size: int, kv_dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(("layout", "block_size", "head_size", "kv_dtype"), FORMS)
+def test_every_layout(
+    layout: str, block_size: int, head_size: int, kv_dtype: torch.dtype, isa: str
+) -> None:
     dtype = kv_dtype if kv_dtype in DTYPES else torch.bfloat16
-    case = Case(lengths=RAGGED, num_heads=6, num_kv_heads=3, dtype=dtype, kv_dtype=kv_dtype)
-    check(make(case.but(layout=layout, block_size=block_size, after=2)))
-
-
-@pytest.mark.parametrize("head_size", [16, 80, 96, 128, 256])
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_layout_on_every_instruction_set(layout: str, head_size: int, isa: str) -> None:
-    case = Case(lengths=RAGGED, num_heads=2, num_kv_heads=2, head_size=head_size, layout=layout)
-    check(make(case.but(dtype=torch.bfloat16)))
-    check(make(case.but(dtype=torch.float32, block_size=32)))
+    case = Case(RAGGED, 6, 3, head_size, dtype, kv_dtype, layout, block_size, after=2)
+    check(make(case))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -74,46 +70,42 @@ def fill(call: Call, keys: torch.Tensor, values: torch.Tensor) -> None:
             view.tensor[block].copy_(row.reshape(view.tensor[block].shape))
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_requests_that_share_blocks(layout: str) -> None:
+def shared(call: Call) -> None:
     """Prefix caching: the same blocks in the tables of several requests."""
-    call = make(Case(lengths=((5, 37), (5, 37), (37, 37)), layout=layout, num_heads=4))
-    shared = call["block_table"][0, :2].clone()
-    call["block_table"][1:, :2] = shared
-    check(call)
-    call["block_table"][2] = call["block_table"][0]
-    check(call)
+    call["block_table"][1, :2] = call["block_table"][0, :2]
+    call["block_table"][3] = call["block_table"][0]
 
 
-def test_one_block_repeated_in_a_table() -> None:
-    call = make(Case(lengths=((10, 64),), layout="NHD, two tensors"))
-    call["block_table"][0, :4] = call["block_table"][0, 0].item()
-    check(call)
+def repeated(call: Call) -> None:
+    call["block_table"][0] = call["block_table"][0, 0].item()
 
 
-def test_an_empty_request_reads_nothing() -> None:
-    """Padding rows of an engine: whatever their length and table say, nothing is read."""
-    call = make(Case(lengths=((3, 20), (0, 30), (0, 1), (4, 4)), layout="NHD, two tensors"))
-    call["block_table"][1:3] = -7
-    check(call)
+def expanded(call: Call) -> None:
+    call["block_table"] = call["block_table"][:1].expand(4, -1)
 
 
-@pytest.mark.parametrize("form", ["transposed", "every other column", "wider", "expanded"])
-def test_block_table_of_any_strides(form: str) -> None:
-    call = make(Case(lengths=((9, 60), (5, 33), (20, 20)), layout="one [B,H,N,2D]"))
+def transposed(call: Call) -> None:
+    call["block_table"] = call["block_table"].T.contiguous().T
+
+
+def within_wider_rows(call: Call) -> None:
     table = call["block_table"]
-    junk = torch.full((table.shape[0], 2 * table.shape[1]), -1, dtype=torch.int32)
-    if form == "transposed":
-        call["block_table"] = table.T.contiguous().T
-    elif form == "every other column":
-        junk[:, ::2] = table
-        call["block_table"] = junk[:, ::2]
-    elif form == "wider":
-        junk[:, 1 : 1 + table.shape[1]] = table
-        call["block_table"] = junk[:, 1 : 1 + table.shape[1]]
-    else:
-        call = make(Case(lengths=((9, 60), (5, 60)), layout="one [B,H,N,2D]"))
-        call["block_table"] = call["block_table"][:1].expand(2, -1)
+    for start, step in ((0, 2), (1, 1)):
+        junk = torch.full((len(table), 2 * table.shape[1] + 1), -1, dtype=torch.int32)
+        view = junk[:, start::step][:, : table.shape[1]]
+        view.copy_(table)
+        call["block_table"] = view
+        check(call)
+
+
+@pytest.mark.parametrize("layout", ["NHD, two tensors", "one [B,H,N,2D]"])
+@pytest.mark.parametrize(
+    "change", [shared, repeated, expanded, transposed, within_wider_rows], ids=lambda f: f.__name__
+)
+def test_block_tables(change: Callable[[Call], None], layout: str) -> None:
+    call = make(Case(lengths=((5, 37), (5, 37), (0, 30), (37, 37)), layout=layout, num_heads=4))
+    call["block_table"][2] = -7  # of padding: no query, nothing is read
+    change(call)
     check(call)
 
 
@@ -150,27 +142,17 @@ def test_caches_of_more_than_2_31_elements(axis: str, dtype: torch.dtype, isa: s
     assert peak_resident() - resident < 2**29
 
 
-def test_packed_keys_of_more_than_2_31_elements(isa: str) -> None:
-    keys = 65
-    call = make(Case(lengths=((keys, keys),), dtype=torch.bfloat16, kv_dtype=torch.float8_e4m3fn))
-    stride = HUGE // (keys - 1)
-    for name in ("key", "value"):
-        storage = torch.empty(HUGE + 64, dtype=torch.uint8).view(torch.float8_e4m3fn)
-        wide = storage.as_strided((keys, 1, 64), (stride, 64, 1))
-        call[name] = wide.copy_(call[name])
-    check(call)
-
-
-def test_queries_and_output_of_more_than_2_31_elements(isa: str) -> None:
+def test_packed_tensors_of_more_than_2_31_elements(isa: str) -> None:
     tokens = 65
-    call = make(Case(lengths=((tokens, tokens),), dtype=torch.bfloat16))
-    stride = HUGE // (tokens - 1)
-    wide = [
-        torch.empty(HUGE + 128, dtype=torch.bfloat16).as_strided((tokens, 2, 64), (stride, 64, 1))
-        for _ in range(2)
-    ]
-    call["query"] = wide[0].copy_(call["query"])
-    check(call, out=wide[1])
+    case = Case(lengths=((tokens, tokens),), dtype=torch.bfloat16, kv_dtype=torch.float8_e4m3fn)
+    call = make(case)
+
+    def wide(like: torch.Tensor) -> torch.Tensor:
+        storage = torch.empty(HUGE + 128, dtype=like.dtype)
+        return storage.as_strided(like.shape, (HUGE // (tokens - 1), 64, 1)).copy_(like)
+
+    check(call | {name: wide(call[name]) for name in ("key", "value")})
+    check(call | {"query": wide(call["query"])}, out=wide(call["query"]))
 
 
 def peak_resident(start_over: bool = False) -> int:

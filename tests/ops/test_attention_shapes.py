@@ -6,19 +6,33 @@ import pytest
 import torch
 
 from hk_backend.ops import attention_prefill
-from tests.ops.cases import Case, int32, make, nan
+from tests.ops.cases import Case, make, nan
 from tests.ops.layouts import LAYOUTS
 from tests.ops.oracle import check
 from tests.ops.strategies import DTYPES, EDGES, HEAD_RATIOS
 
+Lengths = tuple[tuple[int, int], ...]
 SPLIT = tuple(name for name in LAYOUTS if name.startswith(("ROCM", "AITER")))
+RATIOS = (*HEAD_RATIOS, (5, 1), (7, 7), (40, 2), (2, 1))
 LONGER_EDGES = (127, 128, 129, 255, 256, 257, 383, 384, 385, 511, 512, 513)
+LENGTHS: dict[str, Lengths] = {
+    "every length to 40": tuple((n, n) for n in range(41)),
+    **{f"{n} tokens": ((n, n),) for n in (*EDGES[8:], *LONGER_EDGES)},
+    **{
+        f"{cached} cached": tuple((n, cached + n) for n in (1, 2, 15, 16, 17, 64, 65))
+        for cached in (1, 15, 16, 17, 255, 256, 257, 700)
+    },
+    "any number of keys": tuple((n, keys) for n in (1, 5, 130) for keys in (0, 1, 7, 16, 255, 300)),
+    "many requests": tuple((n % 5, n % 5 + n % 23) for n in range(600)),
+}
 
 
 @pytest.mark.parametrize("head_size", range(8, 257, 8))
 def test_every_head_size(head_size: int, isa: str) -> None:
-    dtype = DTYPES[head_size // 8 % 3]
-    check(make(Case(lengths=((21, 70), (33, 33)), head_size=head_size, dtype=dtype)))
+    """With as many heads, and as many rows to a KV head, as there are."""
+    n = head_size // 8
+    heads = RATIOS[n % len(RATIOS)]
+    check(make(Case(((21, 70), (33, 33), (1, 40)), *heads, head_size, DTYPES[n % 3])))
 
 
 @pytest.mark.parametrize(
@@ -27,7 +41,7 @@ def test_every_head_size(head_size: int, isa: str) -> None:
 )
 @pytest.mark.parametrize("layout", [None, "one [B,N,H,Dk+Dv]", "HND, two tensors", *SPLIT])
 def test_values_of_another_size(
-    layout: str | None, head_size: int, value_size: int, isa: str
+    layout: str | None, head_size: int, value_size: int, splits: bool, isa: str
 ) -> None:
     dtype = DTYPES[(head_size + value_size) // 8 % 3]
     case = Case(((21, 70), (33, 33), (1, 200)), 6, 2, head_size, dtype, layout=layout)
@@ -36,64 +50,11 @@ def test_values_of_another_size(
     check(make(case.but(causal=False, logits_soft_cap=20.0, after=3)))
 
 
-def test_values_of_another_size_split_over_threads(isa: str) -> None:
-    case = Case(((3, 5000),), 4, 1, 192, torch.bfloat16, layout="one [B,N,H,Dk+Dv]")
-    check(make(case.but(value_size=128)))
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("heads", [*HEAD_RATIOS, (5, 1), (7, 7), (40, 2)])
-def test_every_head_ratio(heads: tuple[int, int], dtype: torch.dtype) -> None:
-    case = Case(lengths=((19, 19), (1, 40), (50, 66)), num_heads=heads[0], num_kv_heads=heads[1])
-    check(make(case.but(dtype=dtype)))
-
-
 @pytest.mark.parametrize("head_size", [64, 72])
 @pytest.mark.parametrize("causal", [True, False])
-def test_every_length_to_40_in_one_batch(causal: bool, head_size: int, isa: str) -> None:
-    lengths = tuple((n, n) for n in range(41))
-    check(make(Case(lengths=lengths, causal=causal, head_size=head_size)))
-
-
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("length", [*EDGES[8:], *LONGER_EDGES])
-def test_lengths_around_tile_edges(length: int, causal: bool, isa: str) -> None:
-    check(make(Case(lengths=((length, length),), causal=causal, num_heads=3)))
-
-
-@pytest.mark.parametrize("cached", [1, 15, 16, 17, 255, 256, 257, 700])
-def test_extends_around_tile_edges(cached: int, isa: str) -> None:
-    lengths = tuple((n, cached + n) for n in (1, 2, 15, 16, 17, 64, 65))
-    check(make(Case(lengths=lengths)))
-
-
-@pytest.mark.parametrize("queries", [1, 5, 130])
-@pytest.mark.parametrize("keys", [0, 1, 7, 16, 255, 300])
-def test_not_causal_with_any_number_of_keys(queries: int, keys: int) -> None:
-    check(make(Case(lengths=((queries, keys),), causal=False)))
-
-
-def test_more_queries_than_packed_keys() -> None:
-    """Bottom-right alignment: the first queries stand before the first key and see nothing."""
-    call = make(Case(lengths=((40, 17), (300, 260)), after=1))
-    check(call)
-    out, lse = attention_prefill(**call, return_lse=True)
-    assert (out[:23] == 0).all()
-    assert (lse[:, :23] == -torch.inf).all()
-    assert (out[23:40] != 0).any(-1).all()
-
-
-def test_no_tokens_at_all() -> None:
-    empty = torch.empty(0, 4, 64)
-    out, lse = attention_prefill(
-        empty, empty[:, :2], empty[:, :2], query_start_loc=int32([0]), return_lse=True
-    )
-    assert out.shape == (0, 4, 64)
-    assert lse.shape == (4, 0)
-
-
-def test_many_requests() -> None:
-    check(make(Case(lengths=tuple((n % 5, n % 5 + n % 23) for n in range(600)), head_size=16)))
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+def test_lengths(lengths: Lengths, causal: bool, head_size: int, isa: str) -> None:
+    check(make(Case(lengths=lengths, causal=causal, head_size=head_size, num_heads=3)))
 
 
 def test_fresh_output_is_returned_without_lse() -> None:

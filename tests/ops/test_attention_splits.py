@@ -1,22 +1,21 @@
-"""Keys split over threads: one request, few rows, a long context. When, and to the same result."""
+"""Threads: which of them share the keys of a request, and which bits do not depend on them.
+
+What masks, shapes and hard numbers give where keys are split: the fixture `splits` in their files.
+"""
 
 from __future__ import annotations
 
-import math
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.strategies import DrawFn
+from hypothesis import example, given
 
 from hk_backend.ops import attention_prefill
 from tests.forked import Programs
 from tests.ops.cases import Call, Case, make
 from tests.ops.layouts import LAYOUTS
-from tests.ops.oracle import check, expected
+from tests.ops.oracle import check, check_result, expected
 from tests.ops.strategies import DTYPES, FP8_DTYPES, cases, generated
 
 LONG = Case(lengths=((3, 700),), num_heads=8, num_kv_heads=1)
@@ -40,7 +39,7 @@ def bits(call: Call, threads: int) -> torch.Tensor:
 
 
 def is_split(case: Case, threads: int) -> bool:
-    """Only a split of keys changes bits: cutting rows does not (test_attention_threads.py)."""
+    """Only a split of keys changes bits: cutting rows does not."""
     call = make(case)
     return not torch.equal(bits(call, 1), bits(call, threads))
 
@@ -91,16 +90,6 @@ def test_the_same_bits_for_the_same_plan(count: int, threads: None, isa: str) ->
         assert torch.equal(bits(call, count), want)
 
 
-def test_calls_from_several_python_threads_at_once(tiny_splits: None) -> None:
-    """Each has partial results of its own, of another size than the others'."""
-    calls = [make(LONG.but(lengths=((1 + n, 300 + 150 * n),), seed=n)) for n in range(4)]
-    wanted = [bits(call, 6) for call in calls]
-    with ThreadPoolExecutor(3) as pool:
-        results = list(pool.map(lambda call: bits(call, 6), calls * 8))
-    for found, want in zip(results, wanted * 8, strict=True):
-        assert torch.equal(found, want)
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("head_size", [64, 72, 128])
 def test_tiny_splits(head_size: int, dtype: torch.dtype, tiny_splits: None, isa: str) -> None:
@@ -117,121 +106,75 @@ def test_tiny_splits_of_every_cache(layout: str, kv_dtype: torch.dtype, tiny_spl
     check(make(case.but(k_scale="per head", v_scale="number")))
 
 
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("window", [1, 2, 15, 16, 17, 31, 32, 33, 48, 129, 299, 300, 10**6])
-def test_windows_that_hide_splits(window: int, causal: bool, tiny_splits: None, isa: str) -> None:
-    """Rows of one item whose windows leave out some of its splits, at either end."""
-    lengths = ((40, 300), (1, 300), (9, 9))
-    check(make(LONG.but(lengths=lengths, num_heads=1, sliding_window=window, causal=causal)))
+CASES = {
+    "one long request": Case(lengths=((700, 700),), num_heads=4, num_kv_heads=2),
+    "ragged": ALL_AT_ONCE.but(
+        lengths=((300, 300), (1, 500), (0, 9), (65, 400), (2, 2)), num_heads=9, num_kv_heads=3
+    ),
+    "paged": Case(lengths=((200, 500), (77, 77)), layout="one [B,H,N,2D]", dtype=torch.bfloat16),
+    "nothing": Case(lengths=()),
+}
 
 
-def test_rows_that_see_nothing_in_any_split(tiny_splits: None, isa: str) -> None:
-    """Causal with more queries than keys: the first rows."""
-    call = make(LONG.but(lengths=((48, 40),), num_heads=1))
-    out, lse = attention_prefill(**call, return_lse=True)
-    assert (out[:8] == 0).all()
-    assert (lse[:, :8] == -math.inf).all()
-    check(call)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_same_bits_for_any_number_of_threads(case: Case, threads: None, isa: str) -> None:
+    """Where rows are enough for all of them."""
+    call = make(case)
+    want = bits(call, 1)
+    for count in (2, 3, 5, 2):
+        assert torch.equal(bits(call, count), want)
 
 
-@pytest.mark.parametrize("sink", [-math.inf, -1e4, -3.0, 0.0, 100.0, 1e4])
-def test_a_sink_counts_once(sink: float, tiny_splits: None, isa: str) -> None:
-    case = LONG.but(lengths=((2, 200), (9, 5)), num_heads=2)
-    assert is_split(case, 6)
-    torch.set_num_threads(6)
-    check(make(case) | {"sinks": torch.tensor([sink, 0.5])})
+def test_calls_from_several_python_threads_at_once(splits: bool, isa: str) -> None:
+    """As of an engine's workers: each has scratch memory and partial results of its own size."""
+    calls = [make(LONG.but(lengths=((1 + 30 * n, 300 + 90 * n),), seed=n)) for n in range(4)]
+    wanted = [expected(call) for call in calls]
+    with ThreadPoolExecutor(3) as pool:
+        results = list(pool.map(lambda call: attention_prefill(**call, return_lse=True), calls * 5))
+    for want, (out, lse) in zip(wanted * 5, results, strict=True):
+        check_result(want, out, lse, out)
 
 
-def test_a_sink_of_infinity_takes_all_weight(tiny_splits: None, isa: str) -> None:
-    call = make(LONG.but(num_heads=1)) | {"sinks": torch.tensor([math.inf])}
-    out, lse = attention_prefill(**call, return_lse=True)
-    assert (out == 0).all()
-    assert (lse == math.inf).all()
+def test_no_thread_beside_those_of_torch(programs: Programs) -> None:
+    """One pool in the process: a call adds no thread once torch has as many as it was told."""
+    program = """
+import os, torch
+from hk_backend.ops import attention_prefill
+
+def run():
+    q, k, v = torch.randn(3, 600, 4, 64)
+    starts = torch.tensor([0, 600], dtype=torch.int32)
+    return attention_prefill(q, k, v, query_start_loc=starts)
+
+def alive():
+    return len(os.listdir("/proc/self/task"))
+
+torch.set_num_threads(1)
+run()
+alone = alive()
+run()
+assert alive() == alone, "a call on one thread left a thread behind"
+torch.set_num_threads(3)
+torch.randn(2000, 2000).exp()  # torch starts its own
+pool = alive()
+assert pool == alone + 2, (alone, pool)
+run()
+assert alive() == pool, (pool, alive())
+"""
+    programs.check(program)
 
 
-@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
-@pytest.mark.parametrize("part", ["key", "value"])
-@pytest.mark.parametrize("window", [None, 20])
-def test_a_bad_key_reaches_only_rows_that_see_it(
-    window: int | None, part: str, bad: float, tiny_splits: None, isa: str
-) -> None:
-    """Future keys and keys behind the window share splits, panels and rows' items with others."""
-    for tokens in ((280,), (0, 255, 299), (16, 272)):
-        call = make(LONG.but(lengths=((20, 300), (1, 64)), num_heads=2, sliding_window=window))
-        call[part][list(tokens), 0] = bad
-        finite = expected(call).out.isfinite()
-        assert finite[20].all()  # the other request
-        check(call)
-
-
-def test_a_split_whose_scores_are_all_nan(tiny_splits: None, isa: str) -> None:
-    """Its maximum is minus infinity, as if it had been hidden; its sum must not be."""
-    call = make(LONG.but(lengths=((1, 300),), num_heads=1))
-    call["key"][96:192] = torch.nan
-    assert expected(call).out.isnan().all()
-    check(call)
-
-
-def test_a_maximum_far_above_the_other_splits(tiny_splits: None, isa: str) -> None:
-    """Their weights are zero, or denormal, relative to it."""
-    for peak in (0, 130, 299):
-        call = make(LONG.but(lengths=((1, 300),), num_heads=1, scale=1.0))
-        call["key"][peak] = call["query"][0, 0] * 2
-        check(call)
-
-
-@st.composite
-def long_cases(draw: DrawFn) -> Case:
-    """Few rows over a long context, ragged, some requests empty."""
-    rows = st.integers(0, 12)
-    cached = st.one_of(st.integers(0, 900), st.sampled_from((255, 256, 257, 511, 512, 767)))
-    lengths = draw(st.lists(st.tuples(rows, cached), min_size=1, max_size=3))
-    num_heads, num_kv_heads = draw(st.sampled_from(((9, 3), (8, 1), (14, 2), (32, 8), (1, 1))))
-    base = draw(cases())
-    fields = {"num_heads": num_heads, "num_kv_heads": num_kv_heads}
-    return replace(base, lengths=tuple((new, new + old) for new, old in lengths), **fields)
-
-
-@given(long_cases(), st.sampled_from((2, 5, 12, 40)), st.sampled_from((1, 2**10, 2**13)))
-@generated(examples=75)
-def test_any_long_call(threads: None, case: Case, count: int, split_elements: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hk_backend.devices.cpu.attention.SPLIT_ELEMENTS", split_elements)
-        torch.set_num_threads(count)
-        check(make(case))
+@example(Case(lengths=()))
+@example(Case(lengths=(), layout="NHD, two tensors", after=4))
+@example(Case(lengths=((0, 0),), after=2))
+@example(Case(lengths=((1, 1),), num_heads=1))
+@given(cases())
+@generated(examples=200)
+def test_any_call(case: Case) -> None:
+    check(make(case))
 
 
 @given(cases())
 @generated(examples=20)
-def test_any_call_on_every_instruction_set(tiny_splits: None, isa: str, case: Case) -> None:
+def test_any_call_on_every_instruction_set(splits: bool, isa: str, case: Case) -> None:
     check(make(case))
-
-
-def test_partial_results_are_bounded(programs: Programs) -> None:
-    """Whatever the keys, and a share for each thread. In a process of its own."""
-    program = """
-import torch
-from hk_backend.ops import attention_prefill
-
-def memory(field):
-    with open("/proc/self/status") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith(field)) * 1024
-
-torch.set_num_threads(8)
-
-def run(keys):  # seven blocks of rows for eight threads: the most that is split
-    q, k = torch.randn(7 * 256, 1, 256), torch.randn(keys, 1, 256)
-    starts = [torch.tensor([0, n], dtype=torch.int32) for n in (len(q), keys)]
-    with open("/proc/self/clear_refs", "w") as reset:
-        reset.write("5")  # the peak starts over
-    before = memory("VmRSS") - memory("RssFile")
-    out = attention_prefill(q, k, k, query_start_loc=starts[0], key_start_loc=starts[1])
-    assert out.isfinite().all()
-    return memory("VmHWM") - memory("RssFile") - before  # a fork maps libraries on first use
-
-print(run(4096), run(4 * 4096))
-"""
-    first, second = map(int, programs.check(program).split())
-    partial = 2**24  # eight or nine splits of 1792 rows
-    assert partial < first < 8 * 5 * 2**20  # and for each thread the buffer of an item
-    assert second < first

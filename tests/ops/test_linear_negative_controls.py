@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,10 +10,8 @@ import torch
 
 from hk_backend import reference
 from hk_backend.reference.linear import round_activations
-from hk_backend.reference.rotation import rotated
 from tests.ops.linear_cases import Case, Layer, make
 from tests.ops.linear_oracle import check_result
-from tests.ops.test_quantize import reciprocal_ties
 
 FP8 = Case("fp8_e4m3fn", "token", "channel", m=9, n=40, k=256, bias=torch.bfloat16)
 BLOCK = Case("fp8_e4m3fn", "token_block", "block", m=9, n=260, k=384, bias=torch.bfloat16)
@@ -45,10 +42,6 @@ def one_element(out: torch.Tensor) -> torch.Tensor:
     return out
 
 
-def skip_row(out: torch.Tensor) -> torch.Tensor:
-    return out.index_fill(0, torch.tensor([8]), math.nan)
-
-
 def change_code(layer: Layer) -> torch.Tensor:
     """One element of the weight one code higher."""
     weight = layer.weight.clone()
@@ -69,33 +62,11 @@ def product_of(x: torch.Tensor, layer: Layer) -> torch.Tensor:
     return (x @ weight.T + layer.bias.double()).float()
 
 
-def quantised_in_bf16(layer: Layer) -> torch.Tensor:
-    """The scale rounded to bfloat16 before it is used."""
-    codes, scales = reference.quantize_fp8(layer.x)
-    return product_of(codes.double() * scales.bfloat16().double(), layer)
-
-
-def divided(layer: Layer) -> torch.Tensor:
-    """x / scale, not x * (1 / scale): other codes, where those fall on either side of a tie."""
-    x = layer.x.float()
-    for row in range(len(x)):
-        x[row] = reciprocal_ties(2.0 * row + 3).repeat(8)
-    layer.x = x
-    scales = reference.quantize_fp8(x)[1]
-    codes = (x / scales).clamp(-448, 448).to(torch.float8_e4m3fn)
-    return product_of(codes.double() * scales.double(), layer)
-
-
 def one_code_off(layer: Layer) -> torch.Tensor:
     """A single activation rounded the other way."""
     codes, scales = reference.quantize_fp8(layer.x)
     codes.view(torch.uint8)[3, 50] ^= 1
     return product_of(codes.double() * scales.double(), layer)
-
-
-def scales_not_rounded(layer: Layer) -> torch.Tensor:
-    codes, scales = reference.quantize_mx(layer.x, layer.format, "floor")
-    return product_of(reference.dequantize(codes, layer.format, scales), layer)
 
 
 def activation_scale_one_step_off(layer: Layer) -> torch.Tensor:
@@ -112,18 +83,6 @@ def weight_scale_one_step_off(layer: Layer) -> torch.Tensor:
     return scales
 
 
-def rotated_after_rounding(layer: Layer) -> torch.Tensor:
-    x = round_activations(layer.x, layer.format, "mx")
-    return product_of(rotated(x, layer.rotation), layer)
-
-
-def one_row_not_rotated(layer: Layer) -> torch.Tensor:
-    """The last one, as by a loop that ends too early."""
-    out = exact(layer)
-    out[8] = exact(replace(layer, activations="mx"))[8]
-    return out
-
-
 def bf16_sum(layer: Layer) -> torch.Tensor:
     """Partial sums kept in bfloat16."""
     x = round_activations(layer.x, layer.format, layer.activations)
@@ -137,50 +96,24 @@ def bf16_sum(layer: Layer) -> torch.Tensor:
 
 
 FAULTS: dict[str, tuple[Case, Callable[[Layer], torch.Tensor]]] = {
-    "output times 1.001": (BF16, on_result(lambda out: out * 1.001)),
     "one element": (BF16, on_result(one_element)),
-    "row not written": (BF16, on_result(skip_row)),
-    "rows swapped": (BF16, on_result(lambda out: out[[1, 0, *range(2, 9)]])),
-    "columns shifted": (BF16, on_result(lambda out: out.roll(1, 1))),
-    "bias ignored": (BF16, on_layer(bias=lambda layer: None)),
     "bias shifted": (BF16, on_layer(bias=lambda layer: layer.bias.roll(1))),
     "end of K dropped": (BF16, on_layer(x=without_last_k)),
     "sum in bf16": (BF16, bf16_sum),
     "output rounded to bf16 first": (BF16, on_result(lambda out: out.bfloat16().float())),
     "one code": (FP8, on_layer(weight=change_code)),
     "scale of another channel": (FP8, on_layer(scales=lambda layer: layer.scales.roll(1, 0))),
-    "scales ignored": (FP8, on_layer(scales=lambda layer: torch.ones_like(layer.scales))),
-    "activations not rounded": (FP8, on_layer(activations=lambda layer: "none")),
-    "activations per tensor": (FP8, on_layer(activations=lambda layer: "tensor")),
-    "activations per block": (FP8, on_layer(activations=lambda layer: "token_block")),
     "activations off by one code": (FP8, one_code_off),
-    "activation scale in bf16": (FP8, quantised_in_bf16),
-    "activations divided": (FP8, divided),
-    "fnuz": (FP8, on_layer(weight=lambda layer: layer.weight.view(torch.float8_e4m3fnuz))),
-    "block of another column": (BLOCK, on_layer(scales=lambda layer: layer.scales.roll(1, 1))),
     "block of another row": (BLOCK, on_layer(scales=lambda layer: layer.scales.roll(1, 0))),
     "one mx code": (MXFP4, on_layer(weight=change_code)),
     "mx scale of another block": (MXFP4, on_layer(scales=lambda layer: layer.scales.roll(1, 1))),
-    "mx scale of another row": (MXFP4, on_layer(scales=lambda layer: layer.scales.roll(1, 0))),
-    "mx scales not rounded": (MXFP4, scales_not_rounded),
-    "mx activations not rounded": (MXFP4, on_layer(activations=lambda layer: "none")),
-    "rotation left out": (ROTATED, on_layer(activations=lambda layer: "mx")),
-    "rotation left out of a row": (ROTATED, one_row_not_rotated),
     "rotation left out, weights only": (
         ROTATED.but(activations="rotated"),
         on_layer(activations=lambda layer: "none"),
     ),
     "rotation of 32": (ROTATED, on_layer(rotation=lambda layer: 32)),
-    "rotation of 128": (ROTATED, on_layer(rotation=lambda layer: 128)),
-    "rotated and not rounded": (ROTATED, on_layer(activations=lambda layer: "rotated")),
-    "rotated after rounding": (ROTATED, rotated_after_rounding),
-    "rotation without its factor": (ROTATED, on_layer(x=lambda layer: layer.x * 8)),
     "activation scale one step off": (ROTATED, activation_scale_one_step_off),
     "weight scale one step off": (ROTATED, on_layer(scales=weight_scale_one_step_off)),
-    "nibbles swapped": (
-        MXFP4,
-        on_layer(weight=lambda layer: (layer.weight << 4) | (layer.weight >> 4)),
-    ),
 }
 
 
@@ -192,14 +125,3 @@ def test_every_fault_is_caught(fault: str) -> None:
     wrong = faulty(layer)  # may give the layer an input that shows the fault
     with pytest.raises(AssertionError):
         check_result(layer, wrong)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_bounds_catch_one_bit_less(dtype: torch.dtype) -> None:
-    layer = make(BF16.but(out_dtype=dtype))
-    out = layer.exact()
-    step = torch.finfo(dtype).eps * 2
-    exponent = out.abs().clamp(min=1e-30).log2().floor().exp2()
-    coarse = ((out / (exponent * step)).round() * exponent * step).to(dtype)
-    with pytest.raises(AssertionError):
-        check_result(layer, coarse)

@@ -37,17 +37,11 @@ def all_codes(name: str) -> tuple[torch.Tensor, np.ndarray]:
 def test_every_code_has_the_value_of_ml_dtypes(name: str) -> None:
     codes, values = all_codes(name)
     np.testing.assert_array_equal(decode(codes, FORMATS[name]).numpy(), values)
-    assert np.nanmax(values) == FORMATS[name].max
-
-
-@pytest.mark.parametrize("name", ELEMENTS)
-def test_facts_of_the_table(name: str) -> None:
     format, info = FORMATS[name], ml_dtypes.finfo(ELEMENTS[name])
-    assert format.max == float(info.max)
-    assert format.bits == info.bits
-    assert format.mantissa_bits == info.nmant
+    assert np.nanmax(values) == format.max
+    assert (format.bits, format.mantissa_bits) == (info.bits, info.nmant)
     assert 2.0**format.max_exponent <= format.max < 2.0 ** (format.max_exponent + 1)
-    assert format.has_nan_code == bool(np.isnan(all_codes(name)[1]).any())
+    assert format.has_nan_code == bool(np.isnan(values).any())
 
 
 def values_to_round(name: str) -> torch.Tensor:
@@ -70,14 +64,6 @@ def test_rounding_is_that_of_ml_dtypes(name: str) -> None:
     codes = encode(values.double(), format)
     found = codes.view(torch.uint8) if format.bits == 8 else unpack_bits(codes, format.bits)
     np.testing.assert_array_equal(found.numpy(), wanted)
-
-
-@pytest.mark.parametrize("name", ELEMENTS)
-def test_rounding_saturates(name: str) -> None:
-    format = FORMATS[name]
-    huge = torch.tensor([format.max * 1.01, format.max * 2, 1e30, 3e38]).double()
-    values = torch.cat([huge, -huge]).repeat(4)
-    assert torch.equal(decode(encode(values, format), format), values.sign() * format.max)
 
 
 def test_bit_streams() -> None:
@@ -130,15 +116,6 @@ def test_mxfp4_scales_worked_out(largest: float, codes: tuple[int, int]) -> None
             assert not found.any()
 
 
-def test_mxfp4_block_worked_out() -> None:
-    """Scale 2: 14 is 7 * 2 and saturates at 6, 5 is between 2 and 3 and rounds to even."""
-    block = torch.zeros(32)
-    block[:8] = torch.tensor([14.0, -1.0, 5.0, 7.0, 0.5, -0.49, 12.0, -0.0])
-    codes, scales = reference.quantize_mx(block, "mxfp4", "floor")
-    assert scales.tolist() == [128]
-    assert unpack_bits(codes, 4)[:8].tolist() == [7, 0b1001, 4, 6, 0, 0b1000, 7, 0b1000]
-
-
 def test_fp8_scales_worked_out() -> None:
     x = torch.tensor([[448.0, -896.0, 1.0], [0.0, 0.0, 0.0], [torch.inf, 1.0, 2.0]])
     codes, scales = reference.quantize_fp8(x)
@@ -162,14 +139,3 @@ def test_short_blocks_have_scales_of_their_own(granularity: str) -> None:
     _, scales = reference.quantize_fp8(x, granularity)
     rows = scales[[0, 129]] if granularity == "token_block" else scales
     assert torch.equal(rows * 448, torch.tensor([[1.0, 7.0], [1.0, 14.0]]))
-
-
-def test_linear_worked_out() -> None:
-    """2 x 32 values times one row of mxfp4 and one scale: small enough for paper."""
-    x = torch.zeros(2, 32)
-    x[0, 3], x[1, 31], x[1, 0] = 2.0, 1.0, -1.0
-    weight = pack_bits(torch.tensor([[0x9, 0, 0, 0x7, *[0] * 27, 0x2]]), 4)  # -0.5, 6, 1
-    scales = torch.tensor([[129]], dtype=torch.uint8)  # 4
-    bias = torch.tensor([0.25])
-    out = reference.linear(x, weight, "mxfp4", scales, bias=bias)
-    assert out.tolist() == [[48.25], [6.25]]

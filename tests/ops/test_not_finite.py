@@ -7,7 +7,6 @@ and ml_dtypes 0.6 to NaN; a NaN becomes -0 in the 4 and 6-bit types of ml_dtypes
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -16,7 +15,7 @@ from hk_backend import reference
 from hk_backend.ops import quantize_fp8, quantize_mx
 from hk_backend.ops.mx_elements import nearest, packed
 from hk_backend.terms.weight_format import FLOAT_DTYPES, FORMATS, MX_BLOCK
-from tests.float8 import saturated
+from tests.ops.test_quantize import everywhere
 
 INF, NAN = math.inf, math.nan
 E4M3, FNUZ = torch.float8_e4m3fn, torch.float8_e4m3fnuz
@@ -34,56 +33,20 @@ DYNAMIC = {
     (INF, NAN, 1.0): (NAN, {E4M3: (0x7F, 0x7F, 0x7F), FNUZ: (0x80, 0x80, 0x80)}),
 }
 """Rows, and the scale and codes that they get; code times scale is NaN in each."""
-Quantize = Callable[..., tuple[torch.Tensor, torch.Tensor]]
-each_dtype = pytest.mark.parametrize("dtype", FLOAT_DTYPES)
-each_fp8 = pytest.mark.parametrize("fp8", [E4M3, FNUZ])
 
 
-def check_given(fp8: torch.dtype, dtype: torch.dtype, quantize: Quantize = quantize_fp8) -> None:
-    codes, _ = quantize(torch.tensor([LARGE]).to(dtype), "tensor", torch.ones(1), fp8)
-    assert tuple(codes.view(torch.uint8).flatten().tolist()) == GIVEN[fp8]
-
-
-def check_dynamic(
-    fp8: torch.dtype, dtype: torch.dtype, granularity: str, quantize: Quantize = quantize_fp8
-) -> None:
-    for row, (scale, expected) in DYNAMIC.items():
-        codes, scales = quantize(torch.tensor([row]).to(dtype), granularity, None, fp8)
-        assert torch.equal(scales.flatten(), torch.tensor([scale])) or scales.isnan().all()
-        assert bool(scales.isnan()) == math.isnan(scale)
-        assert tuple(codes.view(torch.uint8).flatten().tolist()) == expected[fp8]
-        assert (codes.float() * scales).isnan().all()
-
-
-@each_fp8
-@each_dtype
-def test_fp8_under_a_given_scale(fp8: torch.dtype, dtype: torch.dtype, isa: str) -> None:
-    check_given(fp8, dtype)
-
-
-@each_fp8
-@each_dtype
-@pytest.mark.parametrize("granularity", ["token", "token_block"])
-def test_fp8_under_its_own_scale(
-    granularity: str, fp8: torch.dtype, dtype: torch.dtype, isa: str
-) -> None:
-    check_dynamic(fp8, dtype, granularity)
-
-
-@each_dtype
-@pytest.mark.usefixtures("on_gfx950")
-def test_fp8_on_a_gpu(dtype: torch.dtype) -> None:
-    check_given(E4M3, dtype)
-    for granularity in ("token", "token_block"):
-        check_dynamic(E4M3, dtype, granularity)
-
-
-@each_fp8
-@each_dtype
-def test_fp8_of_the_reference(fp8: torch.dtype, dtype: torch.dtype) -> None:
-    check_given(fp8, dtype, reference.quantize_fp8)
-    for granularity in ("token", "token_block"):
-        check_dynamic(fp8, dtype, granularity, reference.quantize_fp8)
+@pytest.mark.parametrize("dtype", FLOAT_DTYPES)
+@everywhere("token", "token_block")
+def test_fp8(granularity: str, fp8: torch.dtype, dtype: torch.dtype, isa: str) -> None:
+    for quantize in (quantize_fp8, reference.quantize_fp8):
+        codes, _ = quantize(torch.tensor([LARGE]).to(dtype), "tensor", torch.ones(1), fp8)
+        assert tuple(codes.view(torch.uint8).flatten().tolist()) == GIVEN[fp8]
+        for row, (scale, expected) in DYNAMIC.items():
+            codes, scales = quantize(torch.tensor([row]).to(dtype), granularity, None, fp8)
+            assert torch.equal(scales.flatten(), torch.tensor([scale])) or scales.isnan().all()
+            assert bool(scales.isnan()) == math.isnan(scale)
+            assert tuple(codes.view(torch.uint8).flatten().tolist()) == expected[fp8]
+            assert (codes.float() * scales).isnan().all()
 
 
 MX = [name for name, facts in FORMATS.items() if facts.is_mx]
@@ -91,7 +54,7 @@ MX = [name for name, facts in FORMATS.items() if facts.is_mx]
 
 @pytest.mark.parametrize("value", [INF, -INF, NAN])
 @pytest.mark.parametrize("format", MX)
-@each_dtype
+@pytest.mark.parametrize("dtype", FLOAT_DTYPES)
 def test_a_block_of_mx(format: str, value: float, dtype: torch.dtype, isa: str) -> None:
     """The scale is NaN and the codes are zero; other blocks are as they were."""
     x = torch.ones(1, 3 * MX_BLOCK, dtype=dtype)
@@ -116,13 +79,3 @@ def test_elements_saturate(format: str) -> None:
     scales = torch.full((1, 1), 127, dtype=torch.uint8)
     found = reference.dequantize(packed(rounded, format), format, scales)
     assert torch.equal(found, rounded.double())
-
-
-def test_the_tests_own_conversion() -> None:
-    values = torch.tensor([1e30, INF, -INF, NAN, 1.0])
-    for dtype in (E4M3, torch.float8_e5m2, FNUZ, torch.float8_e5m2fnuz):
-        largest = torch.finfo(dtype).max
-        found = saturated(values, dtype).float()
-        assert found[:3].tolist() == [largest, largest, -largest]
-        assert found[3].isnan()
-        assert found[4] == 1

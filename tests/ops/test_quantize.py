@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,10 +18,21 @@ from hk_backend.ops import quantize_fp8, quantize_mx
 from hk_backend.ops.quantize import GRANULARITIES, SCALE_ROUNDINGS
 from hk_backend.reference.linear import positive_elements
 from hk_backend.terms.weight_format import FLOAT_DTYPES, FORMATS
+from tests.ops.conftest import GPU, ISAS
 from tests.ops.linear_cases import X_LAYOUTS, laid_out
 
 FP8_DTYPES = (torch.float8_e4m3fn, torch.float8_e4m3fnuz)
+COMPUTED_BY_GPU = ("token", "channel", "token_block")
 MX_FORMATS = tuple(name for name, format in FORMATS.items() if format.is_mx)
+
+
+def everywhere(
+    *granularities: str, by_gpu: tuple[str, ...] = COMPUTED_BY_GPU
+) -> pytest.MarkDecorator:
+    """On each instruction set, and on the emulated GPU what it has kernels for."""
+    rows = [*itertools.product(ISAS, granularities, FP8_DTYPES)]
+    rows += [(GPU, each, torch.float8_e4m3fn) for each in granularities if each in by_gpu]
+    return pytest.mark.parametrize(("isa", "granularity", "fp8"), rows, indirect=["isa"])
 
 
 def same_bits(found: torch.Tensor, wanted: torch.Tensor, name: str) -> None:
@@ -95,16 +109,14 @@ def test_ties_tell_division_from_multiplication() -> None:
     assert differ > 100
 
 
-@pytest.mark.parametrize("fp8", FP8_DTYPES)
-@pytest.mark.parametrize("granularity", ["token", "token_block"])
+@everywhere(*COMPUTED_BY_GPU)
 def test_ties_of_scales(granularity: str, fp8: torch.dtype, isa: str) -> None:
     rows = torch.stack([reciprocal_ties(float(largest)) for largest in range(3, 256, 2)])
     check_fp8(rows, granularity, fp8)
 
 
 @pytest.mark.parametrize("dtype", FLOAT_DTYPES)
-@pytest.mark.parametrize("fp8", FP8_DTYPES)
-@pytest.mark.parametrize("granularity", GRANULARITIES)
+@everywhere(*GRANULARITIES)
 def test_fp8_of_hard_rows(granularity: str, fp8: torch.dtype, dtype: torch.dtype, isa: str) -> None:
     rows = hard_rows(dtype)
     check_fp8(rows, granularity, fp8)
@@ -162,11 +174,11 @@ def positive_fp8(dtype: torch.dtype) -> torch.Tensor:
     return values[values.isfinite()]
 
 
-@pytest.mark.parametrize("fp8", FP8_DTYPES)
-def test_fp8_ties(fp8: torch.dtype, isa: str) -> None:
+@everywhere("tensor", by_gpu=("tensor",))
+def test_fp8_ties(granularity: str, fp8: torch.dtype, isa: str) -> None:
     x = around_ties(positive_fp8(fp8))[None]
     for scale in (1.0, 4.0, 2.0**-20):  # powers of two, so that ties stay ties
-        check_fp8(x * scale, "tensor", fp8, torch.tensor([scale]))
+        check_fp8(x * scale, granularity, fp8, torch.tensor([scale]))
 
 
 @pytest.mark.parametrize("format", MX_FORMATS)
@@ -183,31 +195,21 @@ def test_mx_ties(format: str, isa: str) -> None:
         check_mx(blocks * 2.0**exponent, format, "even")
 
 
-@pytest.mark.parametrize("fp8", FP8_DTYPES)
-def test_fp8_of_random_float32_bits(fp8: torch.dtype, isa: str) -> None:
-    """Any bits, NaN and infinities among them, under a given scale."""
-    random = torch.Generator().manual_seed(3)
-    bits = torch.randint(-(2**31), 2**31, (300, 256), generator=random).to(torch.int32)
-    x = bits.view(torch.float32)
-    for scale in (1.0, 1e-3, 1e30, 1e-38):
-        check_fp8(x, "tensor", fp8, torch.tensor([scale]))
-
-
-@pytest.mark.parametrize("granularity", GRANULARITIES)
-def test_given_scales_of_every_granularity(granularity: str, isa: str) -> None:
+@everywhere(*GRANULARITIES, by_gpu=GRANULARITIES)
+def test_given_scales(granularity: str, fp8: torch.dtype, isa: str) -> None:
     x = torch.randn(150, 296, generator=torch.Generator().manual_seed(4)).bfloat16()
     _, scales = reference.quantize_fp8(x, granularity)
     given = scales * (1 + torch.arange(scales.numel()).view(scales.shape) / 7)
-    check_fp8(x, granularity, torch.float8_e4m3fn, given)
+    check_fp8(x, granularity, fp8, given)
 
 
 @pytest.mark.parametrize("layout", X_LAYOUTS)
 @pytest.mark.parametrize("m", [1, 6])
-def test_strides(m: int, layout: str) -> None:
+@everywhere("token", "tensor", "token_block")
+def test_strides(m: int, layout: str, granularity: str, fp8: torch.dtype, isa: str) -> None:
     x = laid_out(torch.randn(m, 160, generator=torch.Generator().manual_seed(5)), layout)
-    for granularity in ("token", "tensor", "token_block"):
-        check_fp8(x, granularity, torch.float8_e4m3fn)
-    for format in MX_FORMATS:
+    check_fp8(x, granularity, fp8)
+    for format in MX_FORMATS if isa != GPU else ():
         check_mx(x, format, "floor")
 
 
@@ -219,27 +221,14 @@ def test_fp8_of_any_width(granularity: str, isa: str) -> None:
             check_fp8(torch.randn(m, k, generator=random), granularity, torch.float8_e4m3fn)
 
 
-@pytest.mark.parametrize("shape", [(0, 64), (3, 0, 64)])
-def test_nothing_to_quantise(shape: tuple[int, ...]) -> None:
-    x = torch.empty(shape)
+@pytest.mark.parametrize("shape", [(0, 64), (3, 0, 64), (64,)])
+def test_shapes(shape: tuple[int, ...]) -> None:
+    x = torch.ones(shape)
     for granularity in ("token", "tensor", "token_block"):
-        codes, scales = quantize_fp8(x, granularity)
-        wanted, wanted_scales = reference.quantize_fp8(x, granularity)
-        assert codes.shape == wanted.shape == shape
-        same_bits(scales, wanted_scales, "scales")
+        check_fp8(x, granularity, torch.float8_e4m3fn)
     codes, scales = quantize_mx(x, "mxfp6_e2m3")
     assert codes.shape == (*shape[:-1], 48)
     assert scales.shape == (*shape[:-1], 2)
-
-
-def test_one_axis() -> None:
-    x = torch.randn(64)
-    codes, scales = quantize_fp8(x)
-    assert codes.shape == (64,)
-    assert scales.shape == (1,)
-    codes, scales = quantize_mx(x, "mxfp4")
-    assert codes.shape == (32,)
-    assert scales.shape == (2,)
 
 
 @pytest.mark.parametrize("granularity", GRANULARITIES)
@@ -252,6 +241,13 @@ def test_same_bits_for_any_number_of_threads(granularity: str, threads: None) ->
     for result in results[1:]:
         for found, wanted in zip(result, results[0], strict=True):
             same_bits(found, wanted, "result")
+
+
+def check_error(call: Callable[[], object], found: str, valid: str, in_a_trace: bool) -> None:
+    """A compiler gets the same error while it traces, if the graph's inputs tell."""
+    for mode in (nullcontext(), FakeTensorMode(allow_non_fake_inputs=True))[: 1 + in_a_trace]:
+        with mode, pytest.raises(ValueError, match=f"^{found}.* expected .*{valid}"):
+            call()
 
 
 FP8_ERRORS = {
@@ -273,23 +269,9 @@ FP8_ERRORS = {
 
 @pytest.mark.parametrize(("changes", "found", "valid"), FP8_ERRORS.values(), ids=FP8_ERRORS)
 def test_fp8_errors(changes: dict[str, object], found: str, valid: str) -> None:
-    arguments = {"x": torch.ones(2, 8), "granularity": "token"} | changes
-    with pytest.raises(ValueError, match=f"^{found}.* expected .*{valid}"):
-        quantize_fp8(**arguments)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("granularity", "dtype", "found"),
-    [
-        ("row", torch.float8_e4m3fn, "granularity: 'row'"),
-        ("token", torch.int8, "dtype: torch.int8"),
-    ],
-)
-def test_a_compiler_gets_the_same_fp8_errors(
-    granularity: str, dtype: torch.dtype, found: str
-) -> None:
-    with FakeTensorMode(), pytest.raises(ValueError, match=f"^{found} is not valid: expected "):
-        quantize_fp8(torch.ones(2, 8), granularity, dtype=dtype)
+    arguments: Any = {"granularity": "token"} | changes
+    call = partial(quantize_fp8, **{"x": torch.ones(2, 8), **arguments})
+    check_error(call, found, valid, in_a_trace="scale" not in changes)
 
 
 MX_ERRORS = {
@@ -306,23 +288,21 @@ MX_ERRORS = {
 
 @pytest.mark.parametrize(("changes", "found", "valid"), MX_ERRORS.values(), ids=MX_ERRORS)
 def test_mx_errors(changes: dict[str, object], found: str, valid: str) -> None:
-    arguments = {"x": torch.ones(2, 32), "format": "mxfp4"} | changes
-    with pytest.raises(ValueError, match=f"^{found}.* expected .*{valid}"):
-        quantize_mx(**arguments)  # type: ignore[arg-type]
+    arguments: Any = {"format": "mxfp4"} | changes
+    call = partial(quantize_mx, **{"x": torch.ones(2, 32), **arguments})
+    check_error(call, found, valid, in_a_trace=changes.get("rotation") != 32.0)
 
 
 @pytest.mark.parametrize(
-    ("k", "format", "options", "found"),
+    ("granularity", "dtype", "why"),
     [
-        (32, "mxfp5", {}, "format: 'mxfp5'"),
-        (48, "mxfp4", {}, r"x: \(2, 48\)"),
-        (32, "mxfp4", {"scale_rounding": "up"}, "scale_rounding: 'up'"),
-        (32, "mxfp4", {"rotation": 16}, "rotation: 16"),
+        ("tensor", torch.float8_e4m3fn, "granularity: .* reciprocal of dynamic scales of 3 x 16"),
+        ("block", torch.float8_e4m3fn, "granularity: .* divided by dynamic scales of 128 x 128"),
+        ("token", torch.float8_e4m3fnuz, "dtype: torch.float8_e4m3fnuz .* torch.float8_e4m3fn"),
     ],
 )
-def test_a_compiler_gets_the_same_mx_errors(
-    k: int, format: str, options: dict[str, Any], found: str
+def test_what_a_gpu_has_no_kernel_for(
+    granularity: str, dtype: torch.dtype, why: str, on_gfx950: None
 ) -> None:
-    """While it traces, not when the graph runs."""
-    with FakeTensorMode(), pytest.raises(ValueError, match=f"^{found} is not valid: expected "):
-        quantize_mx(torch.ones(2, k), format, **options)
+    with pytest.raises(ValueError, match=why):
+        quantize_fp8(torch.ones(3, 16), granularity, None, dtype)

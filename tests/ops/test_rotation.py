@@ -47,14 +47,6 @@ def test_the_matrix_is_orthogonal(block: int) -> None:
     )  # its rounding, twice, and the squaring
 
 
-@BLOCKS
-def test_it_undoes_itself(block: int) -> None:
-    x = outliers(5, 3 * block).double()
-    matrix = hadamard(block).abs()
-    size = (x.abs().unflatten(-1, (3, block)) @ matrix @ matrix).flatten(-2)
-    close("x", rotated(rotated(x, block), block), x, 2 * (block + 2) * 2.0**-53 * size)
-
-
 def allowed(x: torch.Tensor, block: int) -> torch.Tensor:
     """What float32 may stray: a sum passes log2(block) additions, and one factor that is rounded
     itself (Higham, section 3.1)."""
@@ -73,22 +65,6 @@ def test_float32_is_as_near_as_it_can_be(magnitude: float, block: int) -> None:
 
 
 @BLOCKS
-def test_another_order_or_block_is_seen(block: int) -> None:
-    """The control of the bound."""
-    x = outliers(7, 4 * 128)
-    exact, bound = rotated(x, block), allowed(x, block)
-    other = next(size for size in ROTATIONS if size != block)
-    for wrong in (
-        x,
-        rotated_float32(x.flip(-1), block),
-        rotated_float32(x, other),
-        rotated_float32(x, block) * (1 + 2.0**-18),
-    ):
-        with pytest.raises(AssertionError):
-            close("rotated", wrong, exact, bound)
-
-
-@BLOCKS
 def test_one_channel_comes_out_in_all_exactly(block: int) -> None:
     """A power of two: every sum is that, or its negative, and the factor's product is exact."""
     for exponent in (-100, 0, 90):
@@ -97,15 +73,6 @@ def test_one_channel_comes_out_in_all_exactly(block: int) -> None:
         assert torch.equal(rotated_float32(x, block), want)
         if block == 64:  # a power of two, too
             assert torch.equal(rotated(x, block), want.double())
-
-
-@BLOCKS
-def test_patterns_of_one_magnitude_come_out_in_one_channel(block: int) -> None:
-    """The rows of the matrix: one sum is whole, and the others cancel exactly."""
-    for magnitude in (1.0, 2.0**-126, 3.0 * 2.0**60):
-        x = signs_of(block).float() * magnitude
-        want = torch.eye(block) * (factor(block) * (block * magnitude))
-        assert torch.equal(rotated_float32(x, block), want)
 
 
 @BLOCKS
@@ -132,15 +99,5 @@ def test_what_is_not_finite_stays_in_its_block(value: float, block: int) -> None
 def test_what_is_no_rotation_is_named(block: int) -> None:
     with pytest.raises(ValueError, match=rf"^block: {block} is not valid: expected .*32, 64, 128"):
         rotated(torch.ones(2, 768), block)
-
-
-@BLOCKS
-def test_what_it_does_not_divide_is_named(block: int) -> None:
-    with pytest.raises(ValueError, match=rf"^x: 48 channels .* expected a multiple of {block}"):
-        rotated(torch.ones(2, 48), block)
-
-
-@pytest.mark.parametrize("shape", [(0, 128), (3, 0, 128), (128,), (2, 3, 256)])
-def test_shapes(shape: tuple[int, ...]) -> None:
-    x = torch.ones(shape)
-    assert rotated_float32(x, 128).shape == rotated(x, 128).shape == shape
+    with pytest.raises(ValueError, match=r"^x: 48 channels .* expected a multiple of 32"):
+        rotated(torch.ones(2, 48), 32)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hk_backend.ops import attention_prefill, merge_attention
-from tests.ops.cases import Call, Case, int32, make
+from hk_backend.ops import PackedWeight, attention_prefill, linear, pack_weight
+from tests.ops.cases import Call, Case, make
+from tests.ops.linear_cases import Case as Linear
+from tests.ops.linear_cases import Layer
+from tests.ops.linear_cases import make as make_layer
+from tests.ops.linear_oracle import check_result as check_linear
 from tests.ops.oracle import check_result, expected
 
 CASES = {
     "packed": Case(lengths=((20, 20), (3, 3)), num_heads=4, num_kv_heads=2),
     "extend": Case(lengths=((5, 20), (3, 8)), alibi=True, sliding_window=6),
     "paged": Case(lengths=((5, 20), (3, 33)), layout="one [B,H,N,2D]", sinks=True),
+    "numbers": Case(k_scale="number", v_scale="number", scale=0.25, causal=False),
     "fp8": Case(
         lengths=((5, 20),),
         dtype=torch.bfloat16,
@@ -41,19 +46,23 @@ class Recorder(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def registered_call(call: Call, return_lse: bool) -> tuple[Any, tuple[Any, ...]]:
-    """The registered operator and the arguments that a public call hands to it."""
+def registered(call: Callable[[], Any]) -> tuple[Any, tuple[Any, ...]]:
+    """The operator and the arguments that a public function hands to it, which goes past the
+    dispatcher in eager mode: both ways must give the same bits."""
+    want = call()
     with Recorder() as recorder:
-        attention_prefill(**call, return_lse=return_lse)
-    found = [item for item in recorder.calls if "hk_backend" in str(item[0])]
-    assert len(found) == 1
-    return found[0]
+        found = call()
+    for both in zip(found, want, strict=True) if isinstance(want, tuple) else ((found, want),):
+        assert torch.equal(*both)
+    ((operator, arguments),) = [each for each in recorder.calls if "hk_backend" in str(each[0])]
+    return operator, arguments
 
 
 @pytest.mark.parametrize("return_lse", [True, False])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_attention_passes_opcheck(case: Case, return_lse: bool) -> None:
-    operator, arguments = registered_call(make(case), return_lse)
+    call = make(case)
+    operator, arguments = registered(lambda: attention_prefill(**call, return_lse=return_lse))
     assert operator is torch.ops.hk_backend.attention_prefill.default
     checks = ["test_schema", "test_autograd_registration", "test_faketensor"]
     if case.kv_dtype is not None:
@@ -65,17 +74,6 @@ def test_merge_passes_opcheck() -> None:
     out, lse = torch.randn(3, 20, 2, 64), torch.randn(3, 2, 20)
     arguments = (out[0], lse[0], out[1], lse[1], out[2], lse[2])
     torch.library.opcheck(torch.ops.hk_backend.merge_attention.default, arguments)
-
-
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_registered_operator_equals_the_public_function(case: Case) -> None:
-    """In eager mode the function goes past the dispatcher: both ways must give the same bits."""
-    call = make(case)
-    out, lse = attention_prefill(**call, return_lse=True)
-    with Recorder():
-        same_out, same_lse = attention_prefill(**call, return_lse=True)
-    assert torch.equal(out, same_out)
-    assert torch.equal(lse, same_lse)
 
 
 @pytest.fixture
@@ -92,22 +90,13 @@ def layer(call: Call) -> torch.Tensor:
     return out.float() * 3 + call["query"].float()
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_compiles_without_graph_breaks(case: Case, backend: str, fresh_compiler: None) -> None:
-    call = make(case)
+@pytest.mark.parametrize(
+    ("name", "backend"), [*((name, "aot_eager") for name in CASES), ("packed", "inductor")]
+)
+def test_compiles_without_graph_breaks(name: str, backend: str, fresh_compiler: None) -> None:
+    call = make(CASES[name])
     compiled = torch.compile(layer, fullgraph=True, backend=backend)
     torch.testing.assert_close(compiled(call), layer(call))
-
-
-def test_compiled_result_is_within_the_bounds(fresh_compiler: None) -> None:
-    call = make(CASES["packed"])
-
-    def attend(call: Call) -> tuple[torch.Tensor, torch.Tensor]:
-        return attention_prefill(**call, return_lse=True)  # type: ignore[return-value]
-
-    out, lse = torch.compile(attend, fullgraph=True)(call)
-    check_result(expected(call), out, lse, out)
 
 
 def test_compiles_once_for_every_length(fresh_compiler: None) -> None:
@@ -145,36 +134,6 @@ def test_compiled_writes_into_the_given_output(fresh_compiler: None) -> None:
     assert torch.equal(result, buffer + 1)
 
 
-def test_compiled_merge(fresh_compiler: None) -> None:
-    out, lse = torch.randn(2, 20, 2, 64), torch.randn(2, 2, 20)
-
-    def merge(out: torch.Tensor, lse: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return merge_attention(out[0], lse[0], out[1], lse[1])
-
-    compiled = torch.compile(merge, fullgraph=True)
-    torch.testing.assert_close(compiled(out, lse), merge(out, lse))
-
-
-def test_fake_tensors_have_the_right_shapes() -> None:
-    with torch._subclasses.FakeTensorMode():
-        query, key = torch.empty(20, 4, 64), torch.empty(20, 2, 64)
-        starts = torch.empty(3, dtype=torch.int32)
-        out, lse = attention_prefill(query, key, key, query_start_loc=starts, return_lse=True)
-        merged, total = merge_attention(out, lse, out, lse)
-    assert out.shape == merged.shape == (20, 4, 64)
-    assert lse.shape == total.shape == (4, 20)
-    assert lse.dtype == total.dtype == torch.float32
-
-
-@pytest.mark.parametrize("name", ["query", "key", "value", "sinks"])
-def test_a_tensor_that_requires_grad_is_refused(name: str) -> None:
-    """There is no backward: better an error than a gradient that is silently missing."""
-    call = make(Case(lengths=((5, 5),), sinks=True))
-    call[name].requires_grad_()
-    with pytest.raises(ValueError, match=rf"^{name}: .*grad.*expected"):
-        attention_prefill(**call)
-
-
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_parameters_are_fine_where_no_gradient_is_recorded(mode: Any) -> None:
     """As in an engine: sinks are a parameter of the model, which is run without gradients."""
@@ -207,9 +166,74 @@ def test_subclasses_reach_the_registered_operator() -> None:
     assert torch.equal(torch.Tensor(out), want)  # type: ignore[arg-type]
 
 
-def test_empty_batches_pass_the_dispatcher() -> None:
-    query, key = torch.empty(0, 4, 64), torch.empty(0, 2, 64)
-    with Recorder():
-        out = attention_prefill(query, key, key, query_start_loc=int32([0]))
-    assert isinstance(out, torch.Tensor)
-    assert out.shape == (0, 4, 64)
+LAYERS = {
+    "bf16": Linear("bf16", m=7, bias=torch.bfloat16, out_dtype=None),
+    "fp8": Linear("fp8_e4m3fn", "token", "channel", m=7),
+    "fp8 static": Linear("fp8_e4m3fn", "tensor", "tensor", m=7, static=True),
+    "fp8 block": Linear("fp8_e4m3fnuz", "token_block", "block", m=7, n=130),
+    "mxfp4": Linear("mxfp4", "mx", m=20, x_dtype=torch.float16),
+    "rotated": Linear("mxfp4", "mx_rotated", m=7, k=192, rotation=64),
+}
+
+
+@pytest.mark.parametrize("case", LAYERS.values(), ids=LAYERS)
+def test_linear_passes_opcheck(case: Linear) -> None:
+    layer = make_layer(case)
+    weight = layer.pack()
+    operator, arguments = registered(lambda: linear(layer.x, weight, layer.bias, layer.out_dtype))
+    assert operator is torch.ops.hk_backend.linear.default
+    torch.library.opcheck(operator, arguments)
+
+
+@pytest.mark.parametrize("granularity", ["token", "tensor", "token_block", "channel", "block"])
+def test_quantize_fp8_passes_opcheck(granularity: str) -> None:
+    """Without those that compare results: torch's allclose lacks FP8."""
+    torch.library.opcheck(
+        torch.ops.hk_backend.quantize_fp8.default,
+        (torch.randn(5, 136), granularity, None, torch.float8_e4m3fn),
+        test_utils=("test_autograd_registration", "test_faketensor"),
+    )
+
+
+@pytest.mark.parametrize("format", ["mxfp6_e2m3", "mxfp4"])
+def test_quantize_mx_passes_opcheck(format: str) -> None:
+    arguments = (torch.randn(3, 5, 96), format, "even", 32)
+    torch.library.opcheck(torch.ops.hk_backend.quantize_mx.default, arguments)
+
+
+class Module(torch.nn.Module):
+    """A layer as an engine builds it: the parts of the weight as buffers, ints beside them."""
+
+    def __init__(self, layer: Layer) -> None:
+        super().__init__()
+        weight = layer.pack()
+        for name, tensor in weight.tensors().items():
+            self.register_buffer(name, tensor)
+        self.ints = weight.as_ints()
+        self.bias = layer.bias
+        self.out_dtype = layer.out_dtype
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weight = PackedWeight.from_parts(dict(self.named_buffers()), self.ints)
+        return linear(x, weight, self.bias, self.out_dtype)
+
+
+@pytest.mark.parametrize(
+    ("name", "backend"), [*((name, "aot_eager") for name in LAYERS), ("fp8", "inductor")]
+)
+def test_layers_compile_without_graph_breaks(name: str, backend: str, fresh_compiler: None) -> None:
+    layer = make_layer(LAYERS[name])
+    module = Module(layer)
+    compiled = torch.compile(module, fullgraph=True, backend=backend)
+    out = compiled(layer.x)
+    check_linear(layer, out)
+    assert torch.equal(out, module(layer.x))
+
+
+def test_a_trace_holds_the_operator() -> None:
+    """A tracer that saw only a tensor made and filled behind its back would replay garbage."""
+    weight = pack_weight(torch.randn(24, 64), "fp32")
+    traced = torch.jit.trace(lambda x: linear(x, weight), torch.randn(3, 64), check_trace=False)
+    x = torch.randn(3, 64)
+    assert torch.equal(traced(x), linear(x, weight))
+    assert "hk_backend::linear" in str(traced.graph)

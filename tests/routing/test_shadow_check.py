@@ -140,14 +140,8 @@ def test_numbers_that_the_reference_has_not_either() -> None:
     query, arguments = request_of(torch.float32, paged=False)
     query[2] = torch.nan
     out = compute(query, arguments)
+    out[45:] = torch.nan  # rows of nobody
     assert out[2].isnan().all()
-    assert checked(out, query, arguments)
-
-
-def test_rows_of_nobody_do_not_matter() -> None:
-    query, arguments = request_of(torch.float32, paged=False)
-    out = compute(query, arguments)
-    out[45:] = torch.nan
     assert checked(out, query, arguments)
 
 
@@ -175,13 +169,9 @@ def test_share_of_calls() -> None:
     assert all(drawn(1))
     assert drawn(0.05) == drawn(0.05)
     assert 800 < sum(drawn(0.05)) < 1200
-
-
-def test_every_layer_is_drawn() -> None:
-    """Not every n-th call: with 30 layers and n = 100 that would be three layers for ever."""
-    check = ShadowCheck("attention", 0.01)
-    layers = {call % 30 for call in range(20_000) if check.due(lambda: False)}
-    assert layers == set(range(30))
+    # not every n-th call: with 30 layers and n = 100 that would be three layers for ever
+    assert {call % 30 for call, due in enumerate(drawn(0.01)) if due} == set(range(30))
+    assert not ShadowCheck("linear", 0).due(lambda: pytest.fail("asked for captures"))
 
 
 def test_infinity_is_right_where_the_dtype_ends() -> None:
@@ -211,8 +201,3 @@ def test_a_capture_cannot_be_seen(caplog: pytest.LogCaptureFixture) -> None:
     said = [message for message in caplog.messages if "cannot compare" in message]
     assert len(said) == 2
     assert "HK_CHECK cannot compare what route linear computes in graphs" in said[0]
-
-
-def test_without_hk_check_nobody_asks_for_captures() -> None:
-    assert not ShadowCheck("linear", 0).due(lambda: pytest.fail("asked"))
-    assert routes.counters("linear").unchecked_calls == 0

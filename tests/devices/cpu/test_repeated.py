@@ -57,24 +57,20 @@ def test_it_repeats_for_other_rows_values_and_biases(
 
 
 @pytest.mark.parametrize(
-    "x",
+    ("x", "bias"),
     [
-        torch.zeros(3, K, dtype=FP32),
-        torch.zeros(3, K + 8, dtype=BF16),
-        torch.zeros(K, 3, dtype=BF16).T,
+        (torch.zeros(3, K, dtype=FP32), None),
+        (torch.zeros(3, K + 8, dtype=BF16), None),
+        (torch.zeros(K, 3, dtype=BF16).T, None),
+        (torch.zeros(3, K, dtype=BF16), torch.zeros(N + 1)),
+        (torch.zeros(3, K, dtype=BF16), torch.zeros(N, 2)[:, 0]),
+        (torch.zeros(3, K, dtype=BF16), torch.zeros(1, N)),
     ],
 )
-def test_another_x_is_not_taken(device: CpuDevice, packed: PackedWeight, x: torch.Tensor) -> None:
-    run(device, packed, torch.zeros(3, K, dtype=BF16))
-    assert repeat(device, packed, x) is None
-
-
-@pytest.mark.parametrize("bias", [torch.zeros(N + 1), torch.zeros(N, 2)[:, 0], torch.zeros(1, N)])
-def test_another_bias_is_not_taken(
-    device: CpuDevice, packed: PackedWeight, bias: torch.Tensor
+def test_other_tensors_are_not_taken(
+    x: torch.Tensor, bias: torch.Tensor | None, device: CpuDevice, packed: PackedWeight
 ) -> None:
-    x = torch.zeros(3, K, dtype=BF16)
-    run(device, packed, x)
+    run(device, packed, torch.zeros(3, K, dtype=BF16))
     assert repeat(device, packed, x, bias) is None
 
 

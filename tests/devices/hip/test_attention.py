@@ -1,44 +1,19 @@
-"""A call's arguments, as the GPU kernels take them; before anything runs."""
+"""A call's arguments, as the GPU kernels take them, its cache's too; before anything runs."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 
+from hk_backend.devices.hip import attention
+from hk_backend.terms.paged_kv import PagedKV
 from tests.devices.hip.attention_call import paged, prepared
-
-
-def test_a_packed_call() -> None:
-    call = prepared()
-    assert [kernel.name for kernel in call.kernels] == ["attention_prefill_bf16_d64_packed"]
-    assert set(call.tensors) == {
-        "query",
-        "key",
-        "value",
-        "out",
-        "query_start_loc",
-        "key_start_loc",
-    }
-    assert call.tensors["key_start_loc"].tolist() == [0, 5, 12], "the queries' by default"
-    expected = {
-        "query_token": 256,
-        "query_head": 64,
-        "key_token": 128,
-        "key_head": 64,
-        "value_token": 128,
-        "out_token": 256,
-        "num_requests": 2,
-        "num_tokens": 12,
-        "num_heads": 4,
-        "num_kv_heads": 2,
-        "causal": 1,
-        "window": 2**30,
-        "scale": 0.5,
-        "value_factor": 2.0,
-    }
-    assert {name: call.numbers[name] for name in expected} == expected
+from tests.kernels.attention_launch import SPLIT_LAYOUTS
+from tests.ops.layouts import LAYOUTS
 
 
 def per_head(*shape: int) -> torch.Tensor:
@@ -76,37 +51,15 @@ def test_the_scales_of_an_fp8_cache(
     assert (numbers["scale"], numbers["value_factor"]) == factors
 
 
-@pytest.mark.parametrize(
-    ("window", "sinks", "handed_over"),
-    [(7, None, 7), (2**40, None, 2**30), (None, torch.zeros(4), 2**30), (1, torch.zeros(4), 1)],
-)
-def test_windows_and_sinks(
-    window: int | None, sinks: torch.Tensor | None, handed_over: int
-) -> None:
-    """Kernels of their own; sinks are handed over as they are."""
-    call = prepared(sliding_window=window, sinks=sinks)
-    assert [kernel.facts["mask"] for kernel in call.kernels] == ["window"]
-    assert call.numbers["window"] == handed_over
-    assert call.tensors.get("sinks") is sinks
-
-
-@pytest.mark.parametrize("window", [None, 7])
-def test_soft_caps_and_slopes(window: int | None) -> None:
-    """Kernels of their own, with a window or without; slopes are handed over as they are."""
-    capped = prepared(sliding_window=window, logits_soft_cap=30.0)
-    assert [kernel.facts["mask"] for kernel in capped.kernels] == ["capped"]
-    assert capped.numbers["soft_cap"] == 30.0
-    slopes = torch.zeros(4)
-    biased = prepared(sliding_window=window, alibi_slopes=slopes)
-    assert [kernel.facts["mask"] for kernel in biased.kernels] == ["alibi"]
-    assert biased.tensors["alibi_slopes"] is slopes
-    assert {call.numbers["window"] for call in (capped, biased)} == {window or 2**30}
-
-
+@pytest.mark.parametrize("window", [None, 7, 2**40])
 @pytest.mark.parametrize("name", ["sinks", "alibi_slopes"])
-def test_what_lies_apart_is_brought_together(name: str) -> None:
-    call = prepared(**{name: torch.arange(8.0)[::2]})
-    assert call.tensors[name].stride() == (1,)
+def test_tensors_of_masks_are_handed_over_as_they_are(name: str, window: int | None) -> None:
+    """But for those whose numbers lie apart, which are brought together."""
+    of_heads = torch.zeros(4)
+    call = prepared(sliding_window=window, **{name: of_heads})
+    assert call.tensors[name] is of_heads
+    assert call.numbers["window"] == min(window or 2**30, 2**30)
+    assert prepared(**{name: torch.arange(8.0)[::2]}).tensors[name].stride() == (1,)
 
 
 def test_a_scale_that_slopes_cannot_be_divided_by() -> None:
@@ -147,40 +100,39 @@ def test_layouts_that_the_kernels_cannot_read() -> None:
             prepared(**{name: tensor})
 
 
-def test_rows_that_lie_too_far_apart() -> None:
-    """A tile's byte offsets are 32 bits: 2^26 elements from token to token are too many."""
+@pytest.mark.parametrize(
+    ("name", "number", "stride", "most", "limit"),
+    [
+        # a tile's byte offsets are 32 bits
+        ("query", "query_token", lambda n: (n, 64, 1), 2**26 - 8, 2**26),
+        # a wave's rows are of all heads of a group: two to a KV head, of two bytes
+        ("query", "query_head", lambda n: (256, n, 1), 2**29, 2**30),
+        ("out", "out_head", lambda n: (256, n, 1), 2**29, 2**30),
+    ],
+)
+def test_rows_that_lie_too_far_apart(
+    name: str, number: str, stride: Callable[[int], tuple[int, ...]], most: int, limit: int
+) -> None:
     shape = prepared().tensors["query"].shape
-    for stride in (2**26 - 8, 2**26):
-        far = torch.empty_strided(shape, (stride, 64, 1), dtype=torch.bfloat16, device="meta")
-        if stride < 2**26:
-            assert prepared(query=far).numbers["query_token"] == stride
-            continue
-        with pytest.raises(ValueError, match="query_token: a stride of 67108864 elements"):
-            prepared(query=far)
-
-
-@pytest.mark.parametrize("name", ["query", "out"])
-def test_heads_that_lie_too_far_apart(name: str) -> None:
-    """A wave's rows are of all heads of a group: they span less than 2^32 bytes."""
-    shape = prepared().tensors["query"].shape
-    for stride in (2**29, 2**30):  # two heads to a KV head, of two bytes
-        far = torch.empty_strided(shape, (256, stride, 1), dtype=torch.bfloat16, device="meta")
-        if stride < 2**30:
-            assert prepared(**{name: far}).numbers[f"{name}_head"] == stride
-            continue
-        with pytest.raises(ValueError, match=f"{name}_head: a stride of 1073741824 elements"):
-            prepared(**{name: far})
+    near, far = (
+        torch.empty_strided(shape, stride(n), dtype=torch.bfloat16, device="meta")
+        for n in (most, limit)
+    )
+    assert prepared(**{name: near}).numbers[number] == most
+    with pytest.raises(ValueError, match=f"{number}: a stride of {limit} elements"):
+        prepared(**{name: far})
 
 
 def test_more_rows_than_a_grid_may_have_tiles() -> None:
+    """Two rows to a token, 128 to a tile."""
     shape = prepared().tensors["query"].shape
-    for tokens in (2**21, 2**21 + 1):  # two rows to a token, 128 to a tile
-        many = torch.empty((tokens, *shape[1:]), dtype=torch.bfloat16, device="meta")
-        if tokens == 2**21:
-            assert prepared(query=many, out=many).sizes["num_tokens"] == tokens
-            continue
-        with pytest.raises(ValueError, match="query: a length of 2097153"):
-            prepared(query=many, out=many)
+    most, more = (
+        torch.empty((tokens, *shape[1:]), dtype=torch.bfloat16, device="meta")
+        for tokens in (2**21, 2**21 + 1)
+    )
+    assert prepared(query=most, out=most).sizes["num_tokens"] == 2**21
+    with pytest.raises(ValueError, match="query: a length of 2097153"):
+        prepared(query=more, out=more)
 
 
 def test_a_lone_token_may_have_any_stride() -> None:
@@ -217,3 +169,140 @@ def test_values_of_another_size() -> None:
 def test_a_scale_past_float32(scale: float) -> None:
     with pytest.raises(ValueError, match=r"scale: .* is not valid .* at most 1.70141e\+38"):
         prepared(scale=scale)
+
+
+@pytest.mark.parametrize(("kv_dtype", "x"), [(torch.bfloat16, 8), (torch.float8_e5m2, 16)])
+@pytest.mark.parametrize("block_size", [16, 48])
+@pytest.mark.parametrize("by_channel", [True, False])
+def test_a_split_cache(by_channel: bool, block_size: int, kv_dtype: torch.dtype, x: int) -> None:
+    """x elements are 16 bytes."""
+    changes = paged(SPLIT_LAYOUTS[0 if by_channel else 1], block_size, kv_dtype)
+    call = prepared(**changes)
+    (kernel,) = call.kernels
+    assert (kernel.facts["keys"], kernel.facts["stored"]) == ("split", attention.STORED[kv_dtype])
+    by_channel |= block_size == x  # one group of tokens: the same memory
+    whole = 64 * block_size  # of a head in a block
+    expected = {
+        "key_block": 2 * whole,
+        "key_head": whole,
+        "key_token": x,
+        "key_piece": x * block_size,
+        "value_block": 2 * whole,
+        "value_head": whole,
+        "value_token": 1 if by_channel else 64,
+        "value_piece": block_size if by_channel else x,
+    }
+    assert {name: call.numbers[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("key_piece", "value_piece", "why"),
+    [
+        (128, 20, "value_piece 20 elements"),
+        (132, 16, "key_piece 132 elements"),
+        (128, 2**25, "values of 16 tokens over"),
+        (2**28, 16, "keys of 16 tokens over"),
+    ],
+)
+def test_pieces_that_the_kernels_cannot_read(key_piece: int, value_piece: int, why: str) -> None:
+    """Nothing of these sizes is touched."""
+    changes = paged(SPLIT_LAYOUTS[0])
+    cache = changes["paged_kv"]
+    block, head, outer, token, _, inner = cache.key.strides
+    key = replace(cache.key, strides=(block, head, outer, token, key_piece, inner))
+    block, head, outer, token, channel_outer, _ = cache.value.strides
+    value = replace(cache.value, strides=(block, head, outer, token, channel_outer, value_piece))
+    changes["paged_kv"] = replace(cache, key=key, value=value)
+    with pytest.raises(ValueError, match=why):
+        prepared(**changes)
+
+
+def test_rows_of_an_fp8_cache_begin_at_multiples_of_16_bytes() -> None:
+    """As many elements as bytes: 8 more are not enough."""
+    changes = paged("NHD, two tensors", kv_dtype=torch.float8_e4m3fn)
+    cache = changes["paged_kv"]
+    block, head, *rest = cache.key.strides
+    for stride, valid in ((head + 16, True), (head + 8, False)):
+        key = replace(cache.key, strides=(block, stride, *rest))
+        changes["paged_kv"] = replace(cache, key=key)
+        if valid:
+            assert prepared(**changes).numbers["key_head"] == stride
+            continue
+        with pytest.raises(
+            ValueError, match=r"key_head: a stride of 72 elements .* multiple of 16"
+        ):
+            prepared(**changes)
+
+
+@pytest.mark.parametrize(
+    ("layout", "block_size", "why"),
+    [
+        *(
+            (name, 16, "paged_kv: keys with")
+            for name in LAYOUTS
+            if name.startswith(("CPU", "token"))
+        ),
+        ("padded rows", 16, r"key_\w+: a stride of \d+ elements .* a multiple of 8"),
+        (SPLIT_LAYOUTS[0], 8, "paged_kv: block_size 8 is not valid"),
+    ],
+)
+def test_caches_that_the_kernels_cannot_read(layout: str, block_size: int, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        prepared(**paged(layout, block_size))
+
+
+def test_a_cache_whose_tokens_are_not_evenly_apart() -> None:
+    """Eight tokens of a head together, then those of the next head."""
+    view, layout = torch.zeros(8, 2, 2, 8, 64, dtype=torch.bfloat16), "B N/x H x D"
+    changes = paged("NHD, two tensors")
+    changes["paged_kv"] = PagedKV.from_views(view, layout, view, layout)
+    with pytest.raises(ValueError, match="paged_kv: keys with 8 tokens and 64"):
+        prepared(**changes)
+
+
+@pytest.mark.parametrize("layout", ["NHD, two tensors", "one [B,H,N,2D]"])
+@pytest.mark.parametrize("block_size", [1, 2, 24])
+def test_blocks_whose_rows_each_lane_finds(layout: str, block_size: int) -> None:
+    """A row's number is its block's times `block_rows`, and the tokens before it there."""
+    changes = paged(layout, block_size)
+    call = prepared(**changes)
+    keys = "tokens" if block_size == 1 else "any_pages"
+    assert [kernel.name for kernel in call.kernels] == [f"attention_prefill_bf16_d64_{keys}"]
+    key = changes["paged_kv"].key.tensor
+    axes = "BNHD" if layout.startswith("NHD") else "BHND"
+    block, token = (key.stride(axes.index(axis)) for axis in "BN")
+    assert call.numbers["block_rows"] * call.numbers["key_token"] == block
+    if block_size > 1:
+        assert call.numbers["key_token"] == token
+
+
+@pytest.mark.parametrize("block_size", [1, 3])
+def test_rows_that_cannot_be_numbered(block_size: int) -> None:
+    """From a block to the next they must be a whole number of rows, of keys and values alike."""
+    changes = paged("NHD, two tensors", block_size)
+    cache = changes["paged_kv"]
+    for far in (cache.key.strides[0] + 8, 2 * cache.key.strides[0]):
+        key = replace(cache.key, strides=(far, *cache.key.strides[1:]))
+        message = rf"paged_kv: strides of .* with blocks of {block_size} tokens"
+        with pytest.raises(ValueError, match=message):
+            prepared(**{**changes, "paged_kv": replace(cache, key=key)})
+
+
+def test_rows_of_keys_and_values_that_are_not_equally_far_apart() -> None:
+    """A lane has one product for both; a block is as long of either."""
+    changes = paged("NHD, two tensors", 3)
+    cache = changes["paged_kv"]
+    assert cache.key.strides[3] > cache.head_size
+    key = replace(cache.key, strides=(*cache.key.strides[:3], 64, *cache.key.strides[4:]))
+    with pytest.raises(ValueError, match=r"key_token 64, .* keys and values equally far"):
+        prepared(**{**changes, "paged_kv": replace(cache, key=key)})
+
+
+def test_blocks_that_lie_too_far_apart() -> None:
+    """Byte offsets of a block's rows are 32 bits; nothing of this size is touched."""
+    changes = paged("one [B,H,N,2D]")
+    cache = changes["paged_kv"]
+    far = replace(cache.key, strides=(1 << 31, *cache.key.strides[1:]))
+    changes["paged_kv"] = replace(cache, key=far)
+    with pytest.raises(ValueError, match=r"key_block: a stride of 2147483648 elements .* 0 to"):
+        prepared(**changes)

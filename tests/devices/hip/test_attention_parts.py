@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from hk_backend.devices.hip import attention, attention_parts
+from hk_backend.devices.hip import attention_parts
 from hk_backend.devices.hip.emulated import EmulatedLibrary
-from hk_backend.devices.hip.library import HipError
 from hk_backend.devices.hip.plan import Layer, Prepared
 from hk_backend.devices.hip.prepared_parts import PreparedParts
 from hk_backend.kernels import KernelEntry, catalogue
@@ -19,8 +18,8 @@ from hk_backend.terms.attention_arguments import AttentionArguments
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 from tests.devices.hip.attention_call import BF16, Call
 from tests.devices.hip.device import OnTheHost
-from tests.ops.cases import Case, make
-from tests.ops.oracle import close, expected_with, nan
+from tests.ops.cases import Case
+from tests.ops.oracle import nan
 
 CASE = Case(((40, 300), (7, 65)), 4, 2, 64, BF16, None, "NHD, two tensors", 16)
 NEXT = Case(((3, 200), (33, 150), (1, 1)), 4, 2, 64, BF16, None, "NHD, two tensors", 16)
@@ -73,21 +72,19 @@ def launched(device: OnTheHost) -> list[str]:
 BOTH = ["attention_prefill", "attention_merge"]
 
 
-@pytest.mark.parametrize(("number", "keys"), [(2, 192), (3, 64), (5, 64), (64, 64)])
-def test_any_way_to_deal_the_keys(number: int, keys: int, device: OnTheHost, deal: Deal) -> None:
-    """Parts that have none included; the last one has what the others leave."""
+@pytest.mark.parametrize(
+    ("number", "keys", "longest"),
+    [(2, 192, LONGEST), (3, 64, LONGEST), (5, 64, LONGEST), (64, 64, LONGEST), (2, 64, 100)],
+)
+def test_any_way_to_deal_the_keys(
+    number: int, keys: int, longest: int, device: OnTheHost, deal: Deal
+) -> None:
+    """Parts that have none included; the last one has what the others leave, also where the longest
+    is given as too short."""
     deal(number, keys)
     call = Shared(CASE.but(before=3, after=2))
-    call.run(device)
+    call.run(device, longest)
     assert launched(device) == BOTH
-    call.is_right()
-
-
-def test_a_longest_that_is_too_short_costs_no_key(device: OnTheHost, deal: Deal) -> None:
-    """It is a hint: the last part takes the rest."""
-    deal(2, 64)
-    call = Shared(CASE)
-    call.run(device, longest=100)
     call.is_right()
 
 
@@ -98,12 +95,6 @@ def test_not_shared(longest: int | None, device: OnTheHost) -> None:
     call.run(device, longest)
     assert launched(device) == ["attention_prefill"]
     call.is_right()
-
-
-def test_the_same_bits_for_the_same_plan(device: OnTheHost, deal: Deal) -> None:
-    deal(3, 128)
-    one, other = Shared(CASE), Shared(CASE)
-    assert torch.equal(one.run(device).view(torch.int16), other.run(device).view(torch.int16))
 
 
 def test_a_prepared_launch_has_the_operators_bits(device: OnTheHost, deal: Deal) -> None:
@@ -133,35 +124,10 @@ def test_a_prepared_launch_waits_for_nothing(device: OnTheHost, deal: Deal) -> N
     assert call.out.isnan().all(), "it ran before anything waited"
 
 
-def test_tensors_of_another_layout_are_refused(device: OnTheHost, deal: Deal) -> None:
-    deal(3, 128)
-    call = Shared(CASE)
-    prepared = call.prepared(device)
-    query, key, value, out = call.tensors
-    wide = torch.empty(*out.shape[:2], 2 * out.shape[2], dtype=BF16)[..., : out.shape[2]]
-    step = call.plan(device, LONGEST)
-    assert not prepared.launch(step, (query, key, value, wide))
-    assert not prepared.launch(step, (query.float(), key, value, out))
-
-
-@pytest.mark.parametrize("longest", [None, LONGEST])
-def test_packed_keys_are_shared_where_their_number_is_known(
-    longest: int | None, device: OnTheHost, deal: Deal
-) -> None:
-    deal(3, 128)
-    made = make(Case(((40, 300),), 4, 2, 64, BF16))
-    out = nan(*made["query"].shape, dtype=BF16)
-    device.run(AttentionArguments(**made, out=out, max_seq_len=longest))
-    device.library.synchronise(device.memory.stream(0))
-    merged = ["attention_merge"] if longest else []
-    assert launched(device) == ["attention_prefill", *merged]
-    want = expected_with(made, BF16, in_parts=True)
-    close("out", out, want.out, want.out_bound)
-
-
 @pytest.mark.parametrize(
     ("case", "mask"),
     [
+        (CASE.but(lengths=((150, 150), (65, 65)), layout=None), "part"),
         (CASE.but(head_size=256), "part"),
         (CASE.but(head_size=128, sliding_window=70), "window_part"),
         (CASE.but(head_size=128, sliding_window=70, sinks=True, causal=True), "window_part"),
@@ -207,17 +173,6 @@ def test_kernels_that_fail_their_self_check_are_not_used(
     assert launched(device) == ["attention_prefill"]
     call.is_right()
     assert isinstance(call.prepared(device), Prepared)
-
-
-def test_rows_of_another_group_are_seen(
-    device: OnTheHost, deal: Deal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A negative control: the kernels divide by another number than the heads of a KV head."""
-    third = {"group": 2, "group_reciprocal": -(-(2**31) // 3)}
-    monkeypatch.setattr(attention, "group_arguments", lambda *_: third)
-    deal(3, 128)
-    with pytest.raises(HipError, match="out-of-bounds"):
-        Shared(CASE).run(device)
 
 
 def test_a_part_that_is_not_joined_is_seen(

@@ -22,8 +22,7 @@ from hk_backend.devices.hip.operator import Operator
 from hk_backend.kernels import KernelEntry, catalogue
 from hk_backend.kernels.catalogue import CODE_OBJECTS
 from hk_backend.ops import AttentionRequest
-from hk_backend.reference import merge_attention as merged_by_definition
-from hk_backend.terms.attention_arguments import AttentionArguments, MergeArguments
+from hk_backend.terms.attention_arguments import AttentionArguments
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 from tests.devices.hip.device import OnTheHost, SynchronisesInChecks
 from tests.devices.hip.graph import Graph
@@ -111,21 +110,6 @@ def test_operators_whose_kernels_share_a_name_share_no_verdict(
     assert not device.verify(linear, replace(KERNEL, operator="gemm"), 0)
 
 
-def test_a_kernel_s_name_says_nothing(library: EmulatedLibrary, streams: dict[int, int]) -> None:
-    """Its facts do: what a name could say, these names say wrong."""
-    whole = catalogue("gfx950")
-    backwards = [entry.name for entry in reversed(whole.kernels)]
-    renamed = [replace(e, name=name) for e, name in zip(whole.kernels, backwards, strict=True)]
-    families = {
-        operator: tuple(entry for entry in renamed if entry.operator == operator)
-        for operator in whole.families
-    }
-    device = SynchronisesInChecks(library, replace(whole, families=families))
-    for paged in (False, True):
-        verdict = device.verdict(replace(LLAMA, paged=paged))
-        assert verdict, verdict.why
-
-
 def test_a_kernel_that_cannot_be_loaded_is_disabled(
     library: EmulatedLibrary, streams: dict[int, int], tmp_path: Any
 ) -> None:
@@ -157,21 +141,6 @@ def test_foreign_streams_are_rejected(library: EmulatedLibrary, streams: dict[in
     streams[0] = 0x7F0000000010  # another runtime's
     with pytest.raises(HipError, match=r"hipStreamGetDevice: hipErrorContextIsDestroyed \(709\)"):
         run(device, call, out, lse)
-
-
-def test_merging(library: EmulatedLibrary) -> None:
-    device = HipDevice(library, catalogue("gfx950"))
-    random = torch.Generator().manual_seed(0)
-    a, b = (torch.randn(9, 3, 16, generator=random).to(BF16) for _ in range(2))
-    lse_a, lse_b = (torch.randn(3, 9, generator=random) for _ in range(2))
-    lse_a[0], lse_b[:, 4] = -torch.inf, -torch.inf
-    a[:, 0], b[4] = torch.nan, torch.nan  # a side that saw no key does not count
-    out, lse = a.clone(), torch.empty(3, 9)
-    device.run(MergeArguments(out, lse_a, b, lse_b, out, lse))
-    exact, exact_lse = merged_by_definition(a, lse_a, b, lse_b)
-    assert torch.allclose(out.double(), exact, rtol=2.0**-8, atol=1e-5)
-    assert torch.allclose(lse.double(), exact_lse, atol=1e-5)
-    assert (out[4, 0] == 0).all()
 
 
 # --- this machine's GPUs ----------------------------------------------------------------------

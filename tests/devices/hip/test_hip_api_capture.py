@@ -50,6 +50,17 @@ def fill(library: EmulatedLibrary, on: int, to: int) -> int:
 
 
 def test_beginning_and_ending(library: EmulatedLibrary) -> None:
+    numbers = set()
+    for _ in range(2):
+        number, state, mine = c_ulonglong(), c_int(), begin(library)
+        library.call("hipStreamGetCaptureInfo", c_void_p(mine), byref(state), byref(number))
+        numbers.add(number.value)
+        end(library, mine)
+    assert len({0, *numbers}) == 3, "each capture has one of its own"
+    for name in ("hipStreamSynchronize", "hipStreamQuery"):  # there is nothing to wait for
+        mine = begin(library, Mode.RELAXED)
+        assert code(library, name, c_void_p(mine)) == hip_calls.CAPTURE_UNSUPPORTED
+        assert ended(library, mine) == hip_calls.CAPTURE_INVALIDATED
     mine = stream(library)
     start = ("hipStreamBeginCapture", c_void_p(mine))
     assert code(library, *start, 3) == hip_calls.INVALID_VALUE
@@ -64,16 +75,6 @@ def test_beginning_and_ending(library: EmulatedLibrary) -> None:
     assert end(library, mine)
     assert status(library, mine) == NONE
     assert not library.is_capturing(mine)
-
-
-def test_each_capture_has_a_number_of_its_own(library: EmulatedLibrary) -> None:
-    found = []
-    for _ in range(2):
-        number, state, mine = c_ulonglong(), c_int(), begin(library)
-        library.call("hipStreamGetCaptureInfo", c_void_p(mine), byref(state), byref(number))
-        found.append(number.value)
-        end(library, mine)
-    assert len({0, *found}) == 3
 
 
 WAITING: dict[str, tuple[int, tuple[object, ...]]] = {
@@ -165,15 +166,6 @@ def test_the_thread_that_began_ends(library: EmulatedLibrary) -> None:
     assert ended(library, mine) == hip_calls.SUCCESS
 
 
-@pytest.mark.parametrize("name", ["hipStreamSynchronize", "hipStreamQuery"])
-def test_a_stream_that_captures_has_nothing_to_wait_for(
-    name: str, library: EmulatedLibrary
-) -> None:
-    mine = begin(library, Mode.RELAXED)
-    assert code(library, name, c_void_p(mine)) == hip_calls.CAPTURE_UNSUPPORTED
-    assert ended(library, mine) == hip_calls.CAPTURE_INVALIDATED
-
-
 def test_the_null_stream_while_a_blocking_stream_captures(library: EmulatedLibrary) -> None:
     """Its work would come after what has not run; a stream of torch's is not blocking."""
     device, done = malloc(library, 4), event(library)
@@ -204,13 +196,11 @@ def test_the_null_stream_while_a_blocking_stream_captures(library: EmulatedLibra
 
 def test_a_fork_is_part_of_the_graph(library: EmulatedLibrary) -> None:
     """Another stream, between two events; it captures too, and its work runs in between."""
-    device, forked, joined = malloc(library, 4), event(library), event(library)
-    graph, other = Graph(library, stream(library, non_blocking=True)), stream(library, True)
+    device, joined = malloc(library, 4), event(library)
+    graph = Graph(library, stream(library, non_blocking=True))
     with graph.capture():
         fill(library, graph.stream, device)
-        library.call("hipEventRecord", c_void_p(forked), c_void_p(graph.stream))
-        library.call("hipStreamWaitEvent", c_void_p(other), c_void_p(forked), 0)
-        assert status(library, other) == ACTIVE
+        other = fork(library, graph.stream)
         assert ended(library, other) == hip_calls.CAPTURE_UNMATCHED
         library.call("hipMemsetAsync", c_void_p(device), 2, SIZE, c_void_p(other))
         library.call("hipEventRecord", c_void_p(joined), c_void_p(other))
@@ -222,12 +212,19 @@ def test_a_fork_is_part_of_the_graph(library: EmulatedLibrary) -> None:
     assert read(library, device, 1) == [0x02020202]
 
 
-def test_a_fork_that_does_not_come_back(library: EmulatedLibrary) -> None:
-    device, forked, other = malloc(library, 4), event(library), stream(library, True)
-    mine = begin(library)
-    library.call("hipEventRecord", c_void_p(forked), c_void_p(mine))
+def fork(library: EmulatedLibrary, capturing: int) -> int:
+    """Another stream that waits for an event of it, and captures from then on."""
+    forked, other = event(library), stream(library, True)
+    library.call("hipEventRecord", c_void_p(forked), c_void_p(capturing))
     library.call("hipStreamWaitEvent", c_void_p(other), c_void_p(forked), 0)
-    fill(library, other, device)
+    assert status(library, other) == ACTIVE
+    return other
+
+
+def test_a_fork_that_does_not_come_back(library: EmulatedLibrary) -> None:
+    mine = begin(library)
+    other = fork(library, mine)
+    fill(library, other, malloc_relaxed(library))
     assert ended(library, mine) == hip_calls.CAPTURE_UNJOINED
     assert (status(library, mine), status(library, other)) == (NONE, NONE)
 
@@ -256,18 +253,10 @@ def test_events_across_the_border(library: EmulatedLibrary) -> None:
 
 def test_a_stream_that_is_destroyed(library: EmulatedLibrary) -> None:
     """The capture that it began is over; of another one it leaves a hole."""
-    forked, other = event(library), stream(library, True)
     mine = begin(library)
-    library.call("hipEventRecord", c_void_p(forked), c_void_p(mine))
-    library.call("hipStreamWaitEvent", c_void_p(other), c_void_p(forked), 0)
+    other = fork(library, mine)
     library.call("hipStreamDestroy", c_void_p(other))
     assert ended(library, mine) == hip_calls.CAPTURE_INVALIDATED
     mine = begin(library)
     library.call("hipStreamDestroy", c_void_p(mine))
     library.call("hipDeviceSynchronize")
-
-
-@pytest.mark.parametrize("number", [401, 700, *range(900, 909)])
-def test_each_error_has_a_name(number: int, library: EmulatedLibrary) -> None:
-    names = {library.dll.hipGetErrorName(other) for other in (number, 999)}
-    assert len(names) == 2

@@ -12,7 +12,7 @@ from hk_backend.devices.hip.library import HipError
 from hk_backend.kernels import Catalogue
 from tests.devices.hip import hip_calls
 from tests.devices.hip.graph import Graph, instantiate
-from tests.devices.hip.hip_calls import COUNT, code, fill, function, malloc, pointer, read, stream
+from tests.devices.hip.hip_calls import COUNT, code, fill, function, malloc, read, stream
 from tests.devices.hip.small_kernels import BLOCK
 
 KERNEL, COPY, FILL, GRAPH = 0, 1, 2, 4
@@ -132,14 +132,6 @@ def test_what_is_launched_needs_neither_graph_nor_executable(
     )
 
 
-def test_flags_of_instantiation(library: EmulatedLibrary, graph: Graph) -> None:
-    with graph.capture():
-        pass
-    make = ("hipGraphInstantiateWithFlags", byref(c_void_p()), c_void_p(graph.handle))
-    for flags, expected in ((0, 0), (1, 0), (8, 0), (2, hip_calls.INVALID_VALUE)):
-        assert code(library, *make, ctypes.c_ulonglong(flags)) == expected
-
-
 def test_memory_that_is_gone_when_a_graph_is_replayed(
     library: EmulatedLibrary, small: Catalogue, graph: Graph
 ) -> None:
@@ -168,13 +160,3 @@ def test_a_module_s_code_stays_with_the_graph(
     library.call("hipModuleUnload", c_void_p(module))
     graph.replay()
     assert read(library, out, COUNT) == [9] * COUNT
-
-
-def test_a_fresh_start_has_no_graphs(library: EmulatedLibrary, graph: Graph) -> None:
-    with graph.capture():
-        pass
-    library.call("hipStreamBeginCapture", c_void_p(graph.stream), 0)
-    library.reset("gfx950")
-    assert code(library, "hipGraphDestroy", c_void_p(graph.handle)) == hip_calls.ILLEGAL_STATE
-    library.call("hipDeviceSynchronize")
-    assert pointer(library, "hipMalloc", c_size_t(4))

@@ -1,10 +1,10 @@
-"""The emulated library's modules, functions and launches."""
+"""The emulated library's modules, functions and launches; findings, counters, mapped tensors."""
 
 from __future__ import annotations
 
-import ctypes
+import json
 import zlib
-from ctypes import byref, c_int, c_size_t, c_uint, c_void_p
+from ctypes import byref, c_int, c_size_t, c_void_p
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,10 +20,10 @@ from tests.devices.hip.hip_calls import (
     fill,
     function,
     malloc,
-    number,
+    pointer,
     read,
 )
-from tests.devices.hip.small_kernels import BLOCK, WIDE_LDS
+from tests.devices.hip.small_kernels import BLOCK, STRAY, WIDE_LDS
 
 
 def test_modules(library: EmulatedLibrary, small: Catalogue) -> None:
@@ -70,79 +70,30 @@ def test_an_image_that_does_not_load_says_why(
         library.call("hipSetDevice", 9)
 
 
-def test_function_attributes(library: EmulatedLibrary, small: Catalogue) -> None:
-    wide = c_void_p(function(library, small, "wide"))
-    assert number(library, "hipFuncGetAttribute", 0, wide) == BLOCK
-    assert number(library, "hipFuncGetAttribute", 1, wide) == 0  # static LDS
-    assert number(library, "hipFuncGetAttribute", 4, wide) > 0  # registers
-    assert number(library, "hipFuncGetAttribute", 8, wide) == 160 << 10
-    found = c_int()
-    assert code(library, "hipFuncGetAttribute", byref(found), 77, wide) == hip_calls.INVALID_VALUE
-    assert code(library, "hipFuncSetAttribute", wide, 8, (160 << 10) + 1) == hip_calls.INVALID_VALUE
-    assert code(library, "hipFuncSetAttribute", None, 8, 1) == hip_calls.INVALID_DEVICE_FUNCTION
-
-
-def test_dynamic_lds_above_64_kib_needs_its_attribute(
-    library: EmulatedLibrary, small: Catalogue
-) -> None:
+@pytest.mark.parametrize("known", [True, False])
+def test_dynamic_lds_above_64_kib(known: bool, library: EmulatedLibrary, small: Catalogue) -> None:
+    """It needs its attribute. ROCm before 7 knows that for host functions only: it refuses it for a
+    module's, and no launch needs it."""
+    library.call("hkEmulatedModuleAttributes", int(known))
     out, wide = malloc(library, 4 * BLOCK), function(library, small, "wide")
     argument = out.to_bytes(8, "little") + (BLOCK).to_bytes(8, "little")
 
     def launch(size: int) -> None:
         library.launch(wide, (1, 1, 1), BLOCK, size, 0, argument)
 
-    with pytest.raises(HipError, match="hipErrorInvalidValue"):
-        launch(WIDE_LDS)
-    library.allow_dynamic_lds(wide, WIDE_LDS)
-    with pytest.raises(HipError, match="hipErrorInvalidValue"):
-        launch(WIDE_LDS + 4)
-    launch(WIDE_LDS)
-    assert read(library, out, BLOCK) == list(reversed(range(BLOCK)))
-
-
-def test_a_runtime_that_knows_the_attribute_only_for_host_functions(
-    library: EmulatedLibrary, small: Catalogue
-) -> None:
-    """ROCm before 7: hipFuncSetAttribute refuses a module's function, and no launch needs it."""
-    library.call("hkEmulatedModuleAttributes", 0)
-    out, wide = malloc(library, 4 * BLOCK), function(library, small, "wide")
-    size = (c_void_p(wide), 8, WIDE_LDS)
-    assert code(library, "hipFuncSetAttribute", *size) == hip_calls.INVALID_DEVICE_FUNCTION
+    if known:
+        with pytest.raises(HipError, match="hipErrorInvalidValue"):
+            launch(WIDE_LDS)
+    else:
+        size = (c_void_p(wide), 8, WIDE_LDS)
+        assert code(library, "hipFuncSetAttribute", *size) == hip_calls.INVALID_DEVICE_FUNCTION
     library.allow_dynamic_lds(wide, WIDE_LDS)
     assert code(library, "hipGetLastError") == hip_calls.SUCCESS, "or torch would report it"
-    argument = out.to_bytes(8, "little") + (BLOCK).to_bytes(8, "little")
-    library.launch(wide, (1, 1, 1), BLOCK, WIDE_LDS, 0, argument)
+    if known:
+        with pytest.raises(HipError, match="hipErrorInvalidValue"):
+            launch(WIDE_LDS + 4)
+    launch(WIDE_LDS)
     assert read(library, out, BLOCK) == list(reversed(range(BLOCK)))
-
-
-def test_both_ways_to_hand_over_arguments(library: EmulatedLibrary, small: Catalogue) -> None:
-    out, handle = malloc(library, 4 * COUNT), function(library, small, "fill")
-
-    class Args(ctypes.Structure):
-        _fields_ = (("out", c_void_p), ("value", c_int), ("count", c_int))
-
-    args = Args(out, 8, COUNT)
-    parameters = (c_void_p * 1)(ctypes.addressof(args))
-    shape = [c_uint(size) for size in (2, 1, 1, BLOCK, 1, 1, 0)]
-    where = (c_void_p(handle), *shape, None)
-    library.dll.hipModuleLaunchKernel.argtypes = None
-    try:
-        library.call("hipModuleLaunchKernel", *where, parameters, None)
-        args.value = 9  # copied at the launch
-        assert read(library, out, COUNT) == [8] * COUNT
-        size = c_size_t(ctypes.sizeof(args))
-        extra = (c_void_p * 5)(1, ctypes.addressof(args), 2, ctypes.addressof(size), 3)
-        library.call("hipModuleLaunchKernel", *where, None, extra)
-        assert read(library, out, COUNT) == [9] * COUNT
-        both = (*where, parameters, extra)
-        assert code(library, "hipModuleLaunchKernel", *both) == hip_calls.INVALID_VALUE
-        neither = (*where, None, None)
-        assert code(library, "hipModuleLaunchKernel", *neither) == hip_calls.INVALID_VALUE
-        size.value = 12
-        short = (*where, None, extra)
-        assert code(library, "hipModuleLaunchKernel", *short) == hip_calls.INVALID_VALUE
-    finally:
-        type(library).__init__(library, library.path)  # its prototypes
 
 
 def test_launches_that_the_hardware_cannot_make(library: EmulatedLibrary, small: Catalogue) -> None:
@@ -157,3 +108,65 @@ def test_launches_that_the_hardware_cannot_make(library: EmulatedLibrary, small:
     library.call("hipSetDevice", 1)
     with pytest.raises(HipError, match="InvalidDevice"):  # a function of device 0
         fill(library, handle, out, 0)
+
+
+def test_a_finding_fails_the_next_wait_and_is_reported(
+    library: EmulatedLibrary, small: Catalogue
+) -> None:
+    out, handle = malloc(library, 4 * COUNT), function(library, small, "stray")
+    fill(library, handle, out, 1)  # a launch succeeds: nothing has run yet
+    with pytest.raises(HipError, match=r"LaunchFailure \(719\): .*: out-of-bounds.* in stray at"):
+        library.synchronise(0)
+    assert code(library, "hipStreamSynchronize", None) == hip_calls.SUCCESS, "reported once"
+    report = library.report()
+    finding = report["findings"][0]
+    assert finding["kernel"] == "stray"
+    assert "store" in finding["instruction"]
+    assert finding["workgroup"] == 1
+    assert finding["address"] == out + 4 * COUNT
+    line = 1 + next(i for i, text in enumerate(STRAY.text().splitlines()) if "a.out[i]" in text)
+    assert finding["source"].endswith(f"stray.hip:{line}")
+    assert report["kernels"]["stray"]["launches"] == 1
+    library.forget_report()
+    assert library.report() == {"synchronising_calls": 0, "findings": [], "kernels": {}}
+
+
+def test_an_endless_loop_is_found(library: EmulatedLibrary, small: Catalogue) -> None:
+    out, handle = malloc(library, 4), function(library, small, "count")
+    argument = out.to_bytes(8, "little") + (10**12).to_bytes(8, "little")
+    library.set_options(max_instructions=10_000)
+    library.launch(handle, (1, 1, 1), BLOCK, 0, 0, argument)
+    assert code(library, "hipDeviceSynchronize") == hip_calls.LAUNCH_FAILURE
+    assert "endless" in library.report()["findings"][0]["check"]
+
+
+def test_mapped_host_memory_may_overlap(library: EmulatedLibrary, small: Catalogue) -> None:
+    host = (c_int * COUNT)()
+    addresses = [
+        pointer(library, "hkEmulatedMap", host, c_size_t(size), b"host") for size in (4, 4 * COUNT)
+    ]
+    handle = function(library, small, "fill")
+    fill(library, handle, addresses[1], 3)
+    library.synchronise(0)
+    assert list(host) == [3] * COUNT
+    fill(library, handle, addresses[0], 4)
+    assert code(library, "hipStreamSynchronize", None) == hip_calls.LAUNCH_FAILURE
+    assert host[1] == 3, "past the first region's end"
+    assert "host" in json.dumps(library.report()["findings"][0])
+    for address in addresses:
+        library.unmap(address)
+    assert code(library, "hkEmulatedUnmap", c_void_p(addresses[0])) == hip_calls.INVALID_VALUE
+
+
+def test_launches_that_do_nothing(library: EmulatedLibrary, small: Catalogue) -> None:
+    """Counted, and nothing runs; for measuring what a launch costs its caller."""
+    out, handle = malloc(library, 4 * COUNT), function(library, small, "fill")
+    fill(library, handle, out, 5)
+    library.run_launches(False)
+    fill(library, handle, out, 6)
+    assert read(library, out, COUNT) == [5] * COUNT
+    assert library.launch_calls() == 2
+    library.run_launches(True)
+    fill(library, handle, out, 7)
+    assert read(library, out, COUNT) == [7] * COUNT
+    assert library.launch_calls() == 3

@@ -1,5 +1,6 @@
-"""`linear` through the hip device: prepared, settled, launched in the emulator. What it computes is
-tested by tests/ops/test_linear_on_gfx950.py and tests/kernels/test_gemm.py.
+"""Linear layers and `quantize_fp8` through the hip device, launched in the emulator.
+
+What they compute is tested by tests/ops and tests/kernels; here is what no operator shows.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import Any
 import pytest
 import torch
 
-from hk_backend.devices.base import DeviceError
-from hk_backend.devices.hip import linear
+from hk_backend.devices.cpu.device import cpu_device
+from hk_backend.devices.hip import linear, quantize_fp8
 from hk_backend.devices.hip.call import KernelCall
 from hk_backend.devices.hip.device import HipDevice
-from hk_backend.devices.hip.emulated import EmulatedLibrary, EmulatorError, make_device
+from hk_backend.devices.hip.emulated import EmulatedLibrary, make_device
 from hk_backend.devices.hip.library import HipError
 from hk_backend.devices.hip.pack_weight import pack_weight, packed_bytes
 from hk_backend.kernels import catalogue
@@ -25,13 +26,12 @@ from hk_backend.kernels.gemm_plan import can_split
 from hk_backend.terms.linear_arguments import (
     LinearArguments,
     PackWeightArguments,
-    QuantizeMxArguments,
+    QuantizeFp8Arguments,
 )
 from hk_backend.terms.packed_weight import PackedWeight
 from tests.devices.hip.device import SynchronisesInChecks, current_streams
 from tests.devices.hip.graph import Mode
 from tests.devices.hip.hip_calls import stream
-from tests.kernels.catalogues import with_kernels
 from tests.measurements.launches import launch, timed
 
 KERNELS = catalogue("gfx950").families["gemm"]
@@ -82,20 +82,14 @@ def test_a_packed_weight_is_padded_with_zeros() -> None:
 
 @pytest.mark.parametrize("shape", [(1, 16, 8), (40, 72, 104), (257, 24, 64), (3, 40, 4096)])
 def test_a_launch(shape: tuple[int, int, int], device: HipDevice) -> None:
+    """Splits leave the workspace as they found it: a counter that stayed would end the next launch
+    early."""
     of = arguments(*shape)
-    device.run(of)
-    assert torch.equal(of.out, exact(of))
-
-
-def test_splits_leave_the_workspace_as_they_found_it(device: HipDevice) -> None:
-    """Launches follow each other on it: a counter that stayed would end the next one early."""
-    of = arguments(3, 40, 4096)
     for _ in range(2):
         of.out.fill_(torch.nan)
         device.run(of)
         assert torch.equal(of.out, exact(of))
     assert not device.workspaces.of(0, 0, 0).arrived.any()
-    assert isinstance(device.library, EmulatedLibrary)
 
 
 def test_a_timed_launch_is_what_is_launched(device: HipDevice) -> None:
@@ -113,27 +107,6 @@ def test_a_timed_launch_is_what_is_launched(device: HipDevice) -> None:
     assert device.library.report()["kernels"].keys() == {entry.symbol}
     waves = report["counters"]["by_mnemonic"]["s_endpgm"]
     assert waves == math.prod(grid) * entry.block // 64
-
-
-@pytest.mark.parametrize("entry", KERNELS, ids=lambda entry: entry.name)
-def test_the_self_check_passes(
-    entry: Any, library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    current_streams(library, monkeypatch)
-    verdict = SynchronisesInChecks(library, catalogue("gfx950")).verify(linear, entry, 0)
-    assert verdict, verdict.why
-
-
-def test_the_self_check_sees_another_kernel(
-    library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Bfloat16's place in the catalogue taken by the kernel for float16: wrong numbers."""
-    current_streams(library, monkeypatch)
-    whole = catalogue("gfx950")
-    bf16, f16 = (whole.kernel(f"gemm_{type}_deep_64x64") for type in ("bf16", "f16"))
-    wrong = replace(bf16, symbol=f16.symbol)
-    device = SynchronisesInChecks(library, with_kernels(whole, wrong))
-    assert "gemm_bf16_deep_64x64 failed its self-check" in device.verify(linear, wrong, 0).why
 
 
 class WrongWhereSplit(SynchronisesInChecks):
@@ -168,29 +141,12 @@ def test_a_self_check_beside_a_capture_says_nothing_of_the_kernel(
     assert device.verify(linear, KERNELS[0], 0)
 
 
-def test_nothing_to_do(device: HipDevice) -> None:
-    device.run(arguments(0, 16, 8))
-    assert isinstance(device.library, EmulatedLibrary)
-    assert device.library.report()["kernels"] == {}
-
-
-def test_a_finding_is_an_error(device: HipDevice) -> None:
-    """A weight that is shorter than it claims: its end is not the kernel's to read."""
-    of = arguments(8, 16, 64)
-    call = linear.prepare(of, device.catalogue)
-    call = replace(call, kernels=call.kernels[:1])
-    short = call.tensors["b"][:-1]
-    with pytest.raises(EmulatorError, match=r"out-of-bounds.*gemm_bf16"):
-        device.launch(replace(call, tensors={**call.tensors, "b": short}), 0)
-
-
 @pytest.mark.parametrize("shift", [1, 4])
 def test_rows_that_begin_anywhere_are_copied(shift: int, device: HipDevice) -> None:
     """The kernels read 16 bytes at a time."""
     of = arguments(3, 16, 64)
     x = torch.zeros(3 * 65 + shift, dtype=torch.bfloat16)[shift:].view(3, 65)[:, :64]
-    x.copy_(of.x)
-    of = replace(of, x=x)
+    of = replace(of, x=x.copy_(of.x))
     device.run(of)
     assert torch.equal(of.out, exact(of))
 
@@ -220,7 +176,67 @@ def test_a_format_without_kernels() -> None:
         linear.prepare(replace(of, x=of.x.float()), catalogue("gfx950"))
 
 
-def test_an_operator_without_a_module_is_named(device: HipDevice) -> None:
-    nothing = torch.empty(0)
-    with pytest.raises(DeviceError, match="emulated:gfx950: no quantize_mx kernels for gfx950 yet"):
-        device.run(QuantizeMxArguments(nothing, "mxfp4", 0, True, nothing, nothing))
+dtypes = pytest.mark.parametrize("dtype", quantize_fp8.DTYPES, ids=str)
+
+
+def to_quantise(m: int, k: int, dtype: torch.dtype) -> QuantizeFp8Arguments:
+    """Rows of x that lie apart, NaN between them; each has a scale that is computed."""
+    random = torch.Generator().manual_seed(m)
+    x = torch.full((m, k + 8), torch.nan, dtype=dtype)[:, :k]
+    x.copy_(torch.randn(m, k, generator=random))
+    codes = torch.full((m, k), torch.nan).to(torch.float8_e4m3fn)
+    return QuantizeFp8Arguments(x, (1, k), False, True, codes, torch.full((m, 1), torch.nan))
+
+
+def results(of: QuantizeFp8Arguments, device: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    of = replace(of, codes=of.codes.clone(), scales=of.scales.clone())
+    device.run(of)
+    return of.codes.view(torch.uint8), of.scales.nan_to_num(nan=-1.0)
+
+
+@dtypes
+def test_a_row_that_no_workgroup_of_four_waves_keeps(dtype: torch.dtype, device: HipDevice) -> None:
+    of = to_quantise(4, 17000, dtype)
+    (kernel,) = quantize_fp8.prepare(of, device.catalogue).kernels
+    assert kernel.facts["scale"] == "token_long"
+    for found, expected in zip(results(of, device), results(of, cpu_device()), strict=True):
+        assert torch.equal(found, expected)
+
+
+def test_a_lone_row_to_quantise_may_have_any_stride(device: HipDevice) -> None:
+    """torch gives an axis of one element whatever stride it likes."""
+    of = to_quantise(1, 72, torch.bfloat16)
+    odd = replace(of, x=of.x.as_strided((1, 72), (3, 1)))
+    assert quantize_fp8.prepare(odd, device.catalogue).numbers["x_row"] == 72
+    assert torch.equal(results(odd, device)[0], results(of, device)[0])
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        (
+            {"codes": torch.zeros(300, 264).to(torch.float8_e4m3fnuz)},
+            r"dtype: torch.float8_e4m3fnuz .* expected torch.float8_e4m3fn$",
+        ),
+        (
+            {"group": (300, 264)},
+            r"granularity: .* reciprocal of dynamic scales of 300 x 264 .* or given ones$",
+        ),
+        ({"group": (128, 128), "divide": True}, r"divided by dynamic scales of 128 x 128"),
+        ({"dynamic": False, "divide": True}, r"divided by given scales of 1 x 264"),
+        ({"dynamic": False, "group": (1, 96)}, r"groups of 96 in 264 .* a power of two, or all"),
+        ({"x": torch.ones(1, 1).bfloat16().expand(2**22, 8)}, r"x: \(4194304, 8\) .* fewer than"),
+    ],
+)
+def test_what_the_kernels_do_not_compute(changes: dict[str, Any], why: str) -> None:
+    of = replace(to_quantise(300, 264, torch.bfloat16), **changes)
+    with pytest.raises(ValueError, match=why):
+        quantize_fp8.prepare(of, catalogue("gfx950"))
+
+
+def test_a_dtype_without_kernels() -> None:
+    known = catalogue("gfx950")
+    bf16 = tuple(e for e in known.families["quantize_fp8"] if e.facts["x"] == "bf16")
+    only = replace(known, families={"quantize_fp8": bf16})
+    with pytest.raises(ValueError, match=r"x: torch.float16 .* expected bf16"):
+        quantize_fp8.prepare(to_quantise(1, 8, torch.float16), only)

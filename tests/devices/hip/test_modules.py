@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from hk_backend.devices.hip.emulated import EmulatedLibrary
 from hk_backend.devices.hip.library import HipError
 from hk_backend.devices.hip.modules import HipKernels
 from hk_backend.kernels import ArgumentError, Catalogue, CodeObjectError, KernelEntry
-from tests.devices.hip.hip_calls import SUCCESS, code, malloc, read, stream
+from tests.devices.hip.hip_calls import SUCCESS, code, malloc, read
 from tests.devices.hip.small_kernels import BLOCK
 from tests.kernels.catalogues import with_kernels
 
@@ -37,30 +38,6 @@ def changed(small: Catalogue, **changes: object) -> Catalogue:
     """The catalogue with another entry for `fill`."""
     entry: KernelEntry = replace(small.kernel("fill"), **changes)  # type: ignore[arg-type]
     return with_kernels(small, entry)
-
-
-def test_a_launch(library: EmulatedLibrary, small: Catalogue) -> None:
-    """Arguments packed, the grid from the catalogue, the stream, and nothing waited for."""
-    kernels, out, mine = HipKernels(library), malloc(library, 4 * COUNT), stream(library)
-    for value in (5, -6):
-        fill(kernels, small, out, value, on=mine)
-    assert library.report()["synchronising_calls"] == 0
-    library.synchronise(mine)
-    assert read(library, out, COUNT) == [-6] * COUNT
-    assert library.report()["kernels"]["fill"]["launches"] == 2
-
-
-def test_a_grid_of_three_dimensions(library: EmulatedLibrary, small: Catalogue) -> None:
-    kernels, out = HipKernels(library), malloc(library, 4 * 6)
-    kernels.launch((small.kernel("place"),), 0, 0, {"width": 2}, out=out, width=2)
-    assert read(library, out, 6) == [0, 1, 10, 11, 20, 21]
-
-
-def test_dynamic_lds(library: EmulatedLibrary, small: Catalogue) -> None:
-    """96 KiB: the attribute is set before the launch, by whoever loads the kernel."""
-    kernels, out = HipKernels(library), malloc(library, 4 * BLOCK)
-    kernels.launch((small.kernel("wide"),), 0, 0, {}, out=out, count=BLOCK)
-    assert read(library, out, BLOCK) == list(reversed(range(BLOCK)))
 
 
 def test_one_module_per_device_and_code_object(
@@ -99,30 +76,10 @@ def test_the_current_device_is_put_back(library: EmulatedLibrary, small: Catalog
     assert library.stream_device(0) == 0
 
 
-def test_a_stream_of_another_device_is_refused(library: EmulatedLibrary, small: Catalogue) -> None:
-    kernels, out = HipKernels(library), malloc(library, 4 * COUNT)
-    with library.current(1):
-        other = stream(library)
-    with pytest.raises(DeviceError, match="is of device 1, tensors of 0"):
-        fill(kernels, small, out, on=other)
-    assert library.report()["kernels"] == {}
-
-
-def test_a_stream_of_another_runtime_is_refused(library: EmulatedLibrary, small: Catalogue) -> None:
-    kernels, out = HipKernels(library), malloc(library, 4 * COUNT)
-    with pytest.raises(HipError, match="hipErrorContextIsDestroyed"):
-        fill(kernels, small, out, on=0x7F0012345670)
-
-
 def test_a_device_of_another_arch(library: EmulatedLibrary, small: Catalogue) -> None:
     library.reset("gfx942")
     with pytest.raises(DeviceError, match="device 0 is a gfx942; fill is for gfx950"):
         fill(HipKernels(library), small, malloc(library, 4 * COUNT))
-
-
-def test_a_device_that_is_not_there(library: EmulatedLibrary, small: Catalogue) -> None:
-    with pytest.raises(HipError, match="hipSetDevice: hipErrorInvalidDevice"):
-        fill(HipKernels(library), small, 0, index=7)
 
 
 @pytest.mark.parametrize(
@@ -148,17 +105,21 @@ def test_a_code_object_that_is_not_the_catalogues(
     fill(kernels, other, malloc(library, 4 * COUNT))
 
 
-def test_a_symbol_that_is_not_there(library: EmulatedLibrary, small: Catalogue) -> None:
-    kernels, other = HipKernels(library), changed(small, symbol="other")
-    with pytest.raises(HipError, match="hipModuleGetFunction: hipErrorNotFound"):
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"symbol": "other"}, "hipModuleGetFunction: hipErrorNotFound"),
+        ({"dynamic_lds": 161 << 10}, "hipFuncSetAttribute: hipErrorInvalidValue"),
+    ],
+)
+def test_what_cannot_be_loaded(
+    changes: dict[str, Any], message: str, library: EmulatedLibrary, small: Catalogue
+) -> None:
+    """A symbol that is not there, and more LDS than there is."""
+    kernels, other = HipKernels(library), changed(small, **changes)
+    with pytest.raises(HipError, match=message):
         fill(kernels, other, malloc(library, 4 * COUNT))
     assert code(library, "hipGetLastError") == SUCCESS, "or torch would report it as its own"
-
-
-def test_more_lds_than_there_is(library: EmulatedLibrary, small: Catalogue) -> None:
-    kernels, other = HipKernels(library), changed(small, dynamic_lds=161 << 10)
-    with pytest.raises(HipError, match="hipFuncSetAttribute: hipErrorInvalidValue"):
-        fill(kernels, other, malloc(library, 4 * COUNT))
 
 
 def test_operators_may_name_their_kernels_alike(library: EmulatedLibrary, small: Catalogue) -> None:

@@ -17,7 +17,7 @@ from hk_backend.devices.hip.plan import Prepared
 from hk_backend.terms.attention_arguments import AttentionArguments
 from tests.devices.hip.attention_call import BF16, Call
 from tests.devices.hip.device import OnTheHost
-from tests.ops.cases import Case
+from tests.ops.cases import Case, make
 
 FIRST, SECOND = ((40, 40), (5, 5)), ((7, 7), (33, 33), (20, 20))
 # as many blocks in both: an engine's cache has in every step
@@ -46,27 +46,26 @@ def narrow(lengths: Any, **more: Any) -> Case:
 
 
 @pytest.mark.parametrize(
-    ("first", "second"),
+    ("of", "scales"),
     [
-        (packed(FIRST), packed(SECOND)),
-        (paged(FIRST_EXTENDS), paged(SECOND_EXTENDS)),
-        *(
-            (narrow(FIRST_EXTENDS, **scales), narrow(SECOND_EXTENDS, **scales))
-            for scales in (
-                {"k_scale": "number", "v_scale": "number"},
-                {"k_scale": "one", "v_scale": "one"},
-                {"k_scale": "number", "v_scale": "per head"},
-            )
-        ),
+        (packed, {}),
+        (paged, {}),
+        (narrow, {"k_scale": "number", "v_scale": "number"}),
+        (narrow, {"k_scale": "one", "v_scale": "one"}),
+        (narrow, {"k_scale": "number", "v_scale": "per head"}),
     ],
-    ids=["packed", "paged", "narrow", "one scale", "scales per head"],
 )
 def test_other_tensors_and_rows(
-    first: Case, second: Case, device: OnTheHost, streams: dict[int, int]
+    of: Callable[..., Case], scales: dict[str, str], device: OnTheHost, streams: dict[int, int]
 ) -> None:
     """What was prepared with one step computes the next, and waits for nothing."""
-    before, now = Planned(device, first), Planned(device, second)
-    assert before.prepared(device).launch(now.planned, now.tensors)
+    first, second = (FIRST, SECOND) if of is packed else (FIRST_EXTENDS, SECOND_EXTENDS)
+    before, now = (Planned(device, of(lengths, **scales)) for lengths in (first, second))
+    prepared = before.prepared(device)
+    for name, scale in before.made.items():
+        if name in ("k_scale", "v_scale") and isinstance(scale, torch.Tensor):
+            now.made[name] = scale.mul_(0.25)  # a layer's own, read when it runs
+    assert prepared.launch(now.planned, now.tensors)
     assert device.library.report()["synchronising_calls"] == 0
     assert now.out.isnan().all(), "it ran before anything waited"
     device.library.synchronise(streams[0])
@@ -75,37 +74,26 @@ def test_other_tensors_and_rows(
 
 
 @pytest.mark.parametrize(
-    ("first", "second"),
+    "case",
     [
-        (packed(FIRST), packed(SECOND)),
-        (paged(FIRST_EXTENDS, sliding_window=20), paged(SECOND_EXTENDS, sliding_window=20)),
-        (narrow(FIRST_EXTENDS, sliding_window=20), narrow(SECOND_EXTENDS, sliding_window=20)),
-        (packed(FIRST, logits_soft_cap=0.5), packed(SECOND, logits_soft_cap=0.5)),
-        (paged(FIRST_EXTENDS, alibi=True), paged(SECOND_EXTENDS, alibi=True)),
+        packed(FIRST),
+        paged(FIRST_EXTENDS, sliding_window=20),
+        narrow(FIRST_EXTENDS, sliding_window=20),
+        packed(FIRST, logits_soft_cap=0.5),
+        paged(FIRST_EXTENDS, alibi=True),
     ],
     ids=["packed", "paged", "narrow", "capped", "biased"],
 )
-def test_masks_are_the_layer_s(
-    first: Case, second: Case, device: OnTheHost, streams: dict[int, int]
-) -> None:
+def test_masks_are_the_layer_s(case: Case, device: OnTheHost, streams: dict[int, int]) -> None:
     """However many tokens the next step has."""
-    before, now = (Planned(device, case.but(sinks=True)) for case in (first, second))
+    case = case.but(sinks=True)
+    second = SECOND if case.layout is None else SECOND_EXTENDS
+    before, now = (Planned(device, each) for each in (case, case.but(lengths=second)))
     for name in ("sinks", "alibi_slopes"):
         now.made[name] = before.made[name]
     assert before.prepared(device).launch(now.planned, now.tensors)
     device.library.synchronise(streams[0])
     now.check()
-
-
-def test_scales_are_read_when_it_runs(device: OnTheHost, streams: dict[int, int]) -> None:
-    """An engine that calculates them writes them where they were."""
-    call = Planned(device, narrow(FIRST_EXTENDS, k_scale="one", v_scale="one"))
-    prepared = call.prepared(device)
-    for name in ("k_scale", "v_scale"):
-        call.made[name].mul_(0.25)
-    assert prepared.launch(call.planned, call.tensors)
-    device.library.synchronise(streams[0])
-    call.check()
 
 
 def apart(tensor: torch.Tensor) -> torch.Tensor:
@@ -169,18 +157,6 @@ def test_what_a_plan_does_not_know_is_not_prepared(
     assert prepare(key_start_loc=call.made["query_start_loc"].clone()) is None
     monkeypatch.setattr("hk_backend.devices.hip.plan.reads_tensors", False)
     assert prepare() is None
-
-
-def test_the_same_memory_under_another_shape(device: OnTheHost, streams: dict[int, int]) -> None:
-    """An engine that hands over `[tokens, heads * head_size]` prepares with those."""
-    call = Planned(device, packed(FIRST))
-    flat = tuple(tensor.flatten(1) for tensor in call.tensors)
-    prepared = device.prepare_prefill(AttentionArguments(**call.made, out=call.out), flat)
-    assert prepared is not None
-    assert prepared.launch(call.planned, flat)
-    assert not prepared.launch(call.planned, call.tensors)
-    device.library.synchronise(streams[0])
-    call.check()
 
 
 def replaced(index: int, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
@@ -269,10 +245,43 @@ def test_the_stream_is_torchs_of_the_moment(
         prepared.launch(call.planned, call.tensors)
 
 
-def test_a_plan_of_another_gpu(device: OnTheHost, library: EmulatedLibrary) -> None:
-    call = Planned(device, packed(FIRST))
-    prepared = call.prepared(device)
-    device.mapped.index_of_all = 1
-    elsewhere = Planned(device, packed(FIRST))
-    assert not prepared.launch(elsewhere.planned, elsewhere.tensors)
-    assert library.launch_calls() == 0
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("query_start_loc", lambda tensor: tensor.long()),
+        ("query_start_loc", lambda tensor: tensor[None]),
+        ("query_start_loc", lambda tensor: tensor[0]),
+        ("query_start_loc", lambda tensor: tensor[:0]),
+        ("query_start_loc", lambda tensor: tensor.to("meta")),
+        ("seq_lens", lambda tensor: tensor[:-1]),
+        ("seq_lens", lambda tensor: tensor[0]),
+        ("seq_lens", lambda tensor: tensor.float()),
+        ("block_table", lambda tensor: tensor[:-1]),
+        ("block_table", lambda tensor: tensor[0]),
+        ("block_table", lambda tensor: tensor[0, 0]),
+        ("block_table", lambda tensor: tensor.to("meta")),
+    ],
+)
+def test_rows_that_are_refused(
+    name: str, change: Callable[[torch.Tensor], torch.Tensor], device: OnTheHost
+) -> None:
+    made = make(paged(FIRST_EXTENDS))
+    rows = {key: made[key] for key in ("query_start_loc", "seq_lens", "block_table")}
+    with pytest.raises(ValueError, match=f"^{name}: .* is not valid: expected"):
+        device.plan_prefill(**{**rows, name: change(rows[name])}, num_tokens=38)
+
+
+def on_gpu(index: int, tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor that says so."""
+    where = property(lambda self: torch.device("cuda", index))
+    return tensor.as_subclass(type("OnGpu", (torch.Tensor,), {"device": where}))
+
+
+def test_rows_on_several_gpus_are_refused(
+    device: OnTheHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device.mapped, "tensors_on", "cuda")
+    starts, lengths = torch.zeros(3, dtype=torch.int32), torch.ones(2, dtype=torch.int32)
+    assert device.plan_prefill(on_gpu(1, starts), 2, on_gpu(1, lengths), None)
+    with pytest.raises(ValueError, match=r"^seq_lens: a tensor on cuda:1 is not valid"):
+        device.plan_prefill(on_gpu(0, starts), 2, on_gpu(1, lengths), None)

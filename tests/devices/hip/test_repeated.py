@@ -26,8 +26,6 @@ CASES = {
     "with a bias": Case("fp16", m=17, n=40, k=96, bias=torch.float16),
     "split": Case("bf16", m=3, n=40, k=4096),
     "rows apart": Case("bf16", m=3, n=16, k=64, x_layout="rows apart"),
-    "fp8": Case("fp8_e4m3fn", "none", "channel"),
-    "fp8 by token": Case("fp8_e4m3fn", "token", "tensor", bias=torch.float32),
     "fp8 by token, split": Case("fp8_e4m3fn", "token", "channel", m=2, k=8192),
     **{" ".join(kind): Case(*kind, m=3) for kind in SERVED},
     "fp8 static": Case("fp8_e4m3fn", "tensor", "channel", static=True),
@@ -57,17 +55,9 @@ def test_other_tensors_of_the_same_layout(case: Case, device: HipDevice) -> None
         found = repeat(layer, device)
         assert found is not None
         repeated_bits = found.view(torch.uint8)
+        check_result(layer, found)
         device.linears.forget()
         assert torch.equal(layer.run().view(torch.uint8), repeated_bits)
-
-
-@every_case
-def test_a_repeated_call_is_right(case: Case, device: HipDevice) -> None:
-    make(case).run()
-    calls = {case.but(seed=2): make(case.but(seed=2))}
-    for of, layer in calls.items():
-        assert repeat(layer, device) is not None
-        check(of)
 
 
 @pytest.mark.parametrize(
@@ -127,26 +117,6 @@ def test_a_bad_weight_gets_its_error(device: HipDevice) -> None:
         ops.linear(layer.x.requires_grad_(), packed)
 
 
-def test_parameters_are_taken_where_no_gradients_are_recorded(device: HipDevice) -> None:
-    layer = make(CASES["with a bias"])
-    wanted = layer.run()
-    assert layer.bias is not None
-    layer.bias = torch.nn.Parameter(layer.bias)
-    with torch.no_grad():
-        found = repeat(layer, device)
-    assert found is not None
-    assert torch.equal(found, wanted)
-
-
-def test_an_address_that_is_not_aligned(device: HipDevice) -> None:
-    layer = make(CASES["bf16"])
-    wanted = layer.run()
-    m, k = layer.x.shape
-    layer.x = torch.empty(m * k + 1, dtype=layer.x.dtype)[1:].view(m, k).copy_(layer.x)
-    assert repeat(layer, device) is None
-    assert torch.equal(layer.run(), wanted)
-
-
 def test_a_copy_is_not_kept(device: HipDevice) -> None:
     """Rows that the kernels cannot read where they are: each call copies its own."""
     case = CASES["bf16"].but(k=88, x_layout="columns apart")
@@ -154,9 +124,12 @@ def test_a_copy_is_not_kept(device: HipDevice) -> None:
         check(case.but(seed=seed))
     layer = make(CASES["bf16"])
     m, k = layer.x.shape
-    for x in (layer.x, layer.x + 1):
-        layer.x = torch.empty(m, k + 1, dtype=x.dtype)[:, :k].copy_(x)
-        layer.run()
+    shifted = torch.empty(m * k + 1, dtype=layer.x.dtype)[1:].view(m, k)
+    apart = torch.empty(m, k + 1, dtype=layer.x.dtype)[:, :k]
+    wanted = layer.run()
+    for x in (shifted, apart):
+        layer.x = x.copy_(layer.x)
+        assert torch.equal(layer.run(), wanted)
         assert repeat(layer, device) is None
 
 
@@ -189,9 +162,3 @@ def test_no_tensor_is_kept(device: HipDevice) -> None:
     assert len(device.linears) == 1
     del layer, packed, found
     assert [of() for of in held] == [None] * 4
-
-
-def test_nothing_to_do_is_not_kept(device: HipDevice) -> None:
-    layer = make(CASES["bf16"].but(m=0))
-    assert layer.run().shape == (0, 40)
-    assert repeat(layer, device) is None

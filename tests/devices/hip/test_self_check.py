@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -11,15 +10,12 @@ import pytest
 import torch
 
 from hk_backend.devices.base import DeviceError
-from hk_backend.devices.hip import attention, attention_parts
+from hk_backend.devices.hip import attention, attention_parts, linear, quantize_fp8
 from hk_backend.devices.hip.call import KernelCall
-from hk_backend.devices.hip.device import HipDevice
 from hk_backend.devices.hip.emulated import EmulatedLibrary
-from hk_backend.devices.hip.operator import Operator, Problem
+from hk_backend.devices.hip.operator import Problem
 from hk_backend.kernels import Catalogue, KernelEntry, catalogue
-from hk_backend.kernels.masks import PART, PARTS
-from hk_backend.terms.verdict import SERVED, Verdict, refused
-from tests.devices.hip.attention_call import SPLIT_BY_CHANNEL
+from hk_backend.kernels.masks import PARTS
 from tests.devices.hip.device import OnTheHost, SynchronisesInChecks
 from tests.devices.hip.test_device import BF16, KERNEL, LLAMA, run
 from tests.integration.shared.e2e.broken_kernels import one_wrong_exponential
@@ -29,109 +25,70 @@ from tests.ops.cases import Case, make
 from tests.ops.oracle import check_result, expected, nan
 from tests.ops.strategies import FP8_DTYPES
 
-CACHES = (
-    (None, None),
-    (16, None),
-    (1, None),
-    (12, None),
-    (16, SPLIT_BY_CHANNEL),
-)
-"""Tokens of a block, and how the cache lies."""
-SIZES = (64, 128, 256, 96, 160)
-"""The last two are padded."""
-MASKS: tuple[dict[str, Any], ...] = (
-    {},
-    {"sliding_window": 128},
-    {"logits_soft_cap": 30.0},
-    {"has_alibi": True},
-)
+
+@pytest.fixture
+def fresh(library: EmulatedLibrary, streams: dict[int, int]) -> SynchronisesInChecks:
+    """Which has checked nothing yet."""
+    return SynchronisesInChecks(library, catalogue("gfx950"))
 
 
-WHOLE = [
-    entry
-    for entry in catalogue("gfx950").families["attention_prefill"]
-    if entry.facts["mask"] not in PARTS
+def operator_of(entry: KernelEntry) -> Any:
+    """Kernels for parts of the keys, and those that join these, are checked together."""
+    if entry.operator == "attention_merge" or entry.facts.get("mask") in PARTS:
+        return attention_parts
+    return {"gemm": linear, "quantize_fp8": quantize_fp8}.get(entry.operator, attention)
+
+
+def checked_each_time() -> set[str]:
+    """Names: all but attention's, of which each pair of facts; those of float16 are twins."""
+    every = catalogue("gfx950").kernels
+    whole = {facts_of(entry): entry for entry in every if operator_of(entry) is attention}
+    bf16 = {facts: entry for facts, entry in whole.items() if entry.facts["dtype"] == "bf16"}
+    axes = [sorted(set(values)) for values in zip(*bf16, strict=True)]
+    drawn = {bf16[row].name for row in pairwise("self-checks", axes, list(bf16))}
+    rest = [entry for entry in every if operator_of(entry) is not attention]
+    parts = {entry.name for entry in rest if entry.facts.get("dtype") != "f16"}
+    return drawn | parts
+
+
+EACH_TIME = checked_each_time()
+EVERY = [
+    pytest.param(entry, id=entry.name, marks=() if entry.name in EACH_TIME else pytest.mark.slow)
+    for entry in catalogue("gfx950").kernels
 ]
-"""The kernels that a call selects by itself."""
 
 
-def test_the_self_check_passes_for_each_pair_of_facts(
-    library: EmulatedLibrary, streams: dict[int, int]
-) -> None:
-    """`make test-slow` asks every kernel (below)."""
-    device = SynchronisesInChecks(library, catalogue("gfx950"))
-    by_facts = {facts_of(entry): entry for entry in WHOLE if entry.facts["dtype"] == "bf16"}
-    axes = [sorted(set(values)) for values in zip(*by_facts, strict=True)]
-    drawn = [by_facts[row] for row in pairwise("self-checks", axes, list(by_facts))]
-    assert [why for e in drawn if (why := device.verify(attention, e, 0).why)] == []
-    assert library.report()["kernels"].keys() == {entry.symbol for entry in drawn}
-
-
-def test_a_kernel_is_checked_once_in_a_process(
-    library: EmulatedLibrary, streams: dict[int, int]
-) -> None:
-    device = SynchronisesInChecks(library, catalogue("gfx950"))
-    assert device.verdict(LLAMA)
-    launches = library.report()["kernels"]
-    assert launches
-    assert device.verdict(LLAMA)
-    assert library.report()["kernels"] == launches
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("dtype", "name"), [(BF16, "bf16"), (torch.float16, "f16")])
-def test_the_self_check_passes_for_every_kernel(
-    dtype: torch.dtype, name: str, library: EmulatedLibrary, streams: dict[int, int]
-) -> None:
-    device = SynchronisesInChecks(library, catalogue("gfx950"))
-    axes = (SIZES, CACHES, (None, *FP8_DTYPES), MASKS)
-    for head_size, (block_size, layouts), kv_dtype, mask in itertools.product(*axes):
-        request = replace(
-            LLAMA,
-            dtype=dtype,
-            head_size=head_size,
-            kv_dtype=kv_dtype if block_size else None,
-            paged=block_size is not None,
-            block_size=block_size,
-            cache_layouts=layouts,
-            **mask,
-        )
-        verdict = device.verdict(request)
-        missing = (": not in the gfx950 kernels", ": the gfx950 kernels ")  # test_attention.py
-        assert verdict or any(each in verdict.why for each in missing), verdict.why
-    launches = library.report()["kernels"]
-    assert launches.keys() == {entry.symbol for entry in WHOLE if entry.facts["dtype"] == name}
-
-
-SHARING = [
-    pytest.param(
-        entry, id=entry.name, marks=[pytest.mark.slow] if entry.facts["dtype"] == "f16" else []
-    )
-    for operator in ("attention_prefill", "attention_merge")
-    for entry in catalogue("gfx950").families[operator]
-    if entry.facts.get("mask", PART) in PARTS
-]
-"""Those for parts of the keys, and those that join these: checked before they are first used."""
-
-
-@pytest.mark.parametrize("entry", SHARING)
-def test_kernels_that_share_keys_are_checked_together(
-    entry: KernelEntry, library: EmulatedLibrary, streams: dict[int, int]
-) -> None:
-    device = SynchronisesInChecks(library, catalogue("gfx950"))
-    verdict = device.verify(attention_parts, entry, 0)
+@pytest.mark.parametrize("entry", EVERY)
+def test_the_self_check_passes(entry: KernelEntry, fresh: SynchronisesInChecks) -> None:
+    verdict = fresh.verify(operator_of(entry), entry, 0)
     assert verdict, verdict.why
-    assert entry.symbol in library.report()["kernels"]
+    assert entry.symbol in fresh.mapped.library.report()["kernels"]
 
 
-def test_a_kernel_that_fails_its_self_check_is_disabled(
-    library: EmulatedLibrary, streams: dict[int, int]
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ({"operator": "gemm", "a": "bf16", "b": "bf16"}, {"a": "f16", "b": "f16"}),
+        ({"operator": "quantize_fp8", "x": "bf16", "scale": "token"}, {"x": "f16"}),
+    ],
+)
+def test_the_self_check_sees_another_kernel(
+    right: dict[str, Any], wrong: dict[str, Any], fresh: SynchronisesInChecks
 ) -> None:
+    """Bfloat16's place in the catalogue taken by the kernel for float16: wrong numbers."""
+    bf16, f16 = selected(**right), selected(**{**right, **wrong})
+    swapped = replace(bf16, symbol=f16.symbol)
+    device = SynchronisesInChecks(fresh.mapped.library, with_kernels(catalogue("gfx950"), swapped))
+    why = device.verify(operator_of(bf16), swapped, 0).why
+    assert f"{bf16.name} failed its self-check" in why
+
+
+def test_a_kernel_that_fails_its_self_check_is_disabled(fresh: SynchronisesInChecks) -> None:
     """Bfloat16's place in the catalogue taken by the kernel for float16: wrong numbers."""
     whole = catalogue("gfx950")
     f16 = selected(KERNEL.operator, **{**KERNEL.facts, "dtype": "f16", "stored": "f16"})
     wrong = replace(KERNEL, symbol=f16.symbol)
-    device = SynchronisesInChecks(library, with_kernels(whole, wrong))
+    device = SynchronisesInChecks(fresh.mapped.library, with_kernels(whole, wrong))
     verdict = device.verdict(LLAMA)
     assert not verdict
     assert f"{KERNEL.name} failed its self-check" in verdict.why
@@ -143,11 +100,11 @@ def test_a_kernel_that_fails_its_self_check_is_disabled(
     assert not out.any()
 
 
-def test_alternatives_are_each_checked(library: EmulatedLibrary, streams: dict[int, int]) -> None:
+def test_alternatives_are_each_checked(fresh: SynchronisesInChecks) -> None:
     """The one that a small call would take computes wrong numbers: the other one serves."""
     f16 = selected(KERNEL.operator, **{**KERNEL.facts, "dtype": "f16", "stored": "f16"})
     wrong = replace(KERNEL, name="wrong", symbol=f16.symbol, tile=replace(KERNEL.tile, rows=64))
-    device = SynchronisesInChecks(library, with_kernels(catalogue("gfx950"), wrong))
+    device = SynchronisesInChecks(fresh.mapped.library, with_kernels(catalogue("gfx950"), wrong))
     assert device.verdict(LLAMA)
     assert "wrong failed its self-check" in device.verify(attention, wrong, 0).why
     call = make(Case(((40, 40),), 4, 2, 64, BF16))
@@ -189,9 +146,9 @@ class OneWrong(SynchronisesInChecks):
 @pytest.mark.parametrize("result", ["out", "lse"])
 @pytest.mark.parametrize("factor", [1.05, float("nan")], ids=["a little off", "not written"])
 def test_one_wrong_result_fails_the_self_check(
-    result: str, factor: float, library: EmulatedLibrary, streams: dict[int, int]
+    result: str, factor: float, fresh: SynchronisesInChecks
 ) -> None:
-    device = OneWrong(library, catalogue("gfx950"))
+    device = OneWrong(fresh.mapped.library, catalogue("gfx950"))
     device.result, device.factor = result, factor
     why = device.verdict(LLAMA).why
     assert f"{KERNEL.name} failed its self-check on cpu: error " in why
@@ -199,7 +156,7 @@ def test_one_wrong_result_fails_the_self_check(
 
 @pytest.mark.parametrize(("error", "passes"), [(1.0, True), (1.001, False)])
 def test_the_limit_is_the_problems_own(
-    error: float, passes: bool, library: EmulatedLibrary, streams: dict[int, int]
+    error: float, passes: bool, fresh: SynchronisesInChecks
 ) -> None:
     def problem_of(kernel: KernelEntry) -> Problem:
         whole = attention.self_check_problem(kernel)
@@ -209,26 +166,12 @@ def test_the_limit_is_the_problems_own(
     operator: Any = SimpleNamespace(
         prepare=attention.prepare, self_check_problem=problem_of, ways=attention.ways
     )
-    device = SynchronisesInChecks(library, catalogue("gfx950"))
-    assert bool(device.verify(operator, KERNEL, 0)) == passes
-
-
-def test_verdicts_are_of_one_gpu(library: EmulatedLibrary, streams: dict[int, int]) -> None:
-    asked = []
-
-    def check(device: HipDevice, operator: Operator, kernel: KernelEntry, index: int) -> Verdict:
-        asked.append(index)
-        return refused("a test") if index else SERVED
-
-    device = OnTheHost(library, catalogue("gfx950"), check=check)
-    for index in (0, 1, 1, 0):
-        assert bool(device.verify(attention, KERNEL, index)) == (not index)
-    assert asked == [0, 1]
+    assert bool(fresh.verify(operator, KERNEL, 0)) == passes
 
 
 @pytest.mark.parametrize("scale", ["key_scale", "value_scale"])
 def test_the_scale_of_the_wrong_head_fails_the_self_check(
-    scale: str, library: EmulatedLibrary, streams: dict[int, int]
+    scale: str, fresh: SynchronisesInChecks
 ) -> None:
     """All heads by the first one's, as a kernel would that ignores which head it computes."""
 
@@ -236,19 +179,16 @@ def test_the_scale_of_the_wrong_head_fails_the_self_check(
         def launch(self, call: KernelCall, index: int) -> None:
             super().launch(replace(call, numbers={**call.numbers, f"{scale}_head": 0}), index)
 
-    device = OfOneHead(library, catalogue("gfx950"))
+    device = OfOneHead(fresh.mapped.library, catalogue("gfx950"))
     request = replace(LLAMA, kv_dtype=FP8_DTYPES[0], paged=True, block_size=16)
     why = device.verdict(request).why
     assert "attention_prefill_bf16_d64_paged_e4m3 failed its self-check" in why
 
 
-def test_the_self_check_has_its_problem_on_the_host(
-    library: EmulatedLibrary, streams: dict[int, int]
-) -> None:
+def test_the_self_check_has_its_problem_on_the_host(fresh: SynchronisesInChecks) -> None:
     """An engine makes its GPU torch's default device: the reference stays where it is exact."""
-    device = SynchronisesInChecks(library, catalogue("gfx950"))
     with torch.device("meta"):
-        assert device.verdict(LLAMA)
+        assert fresh.verdict(LLAMA)
 
 
 class FaultsInChecks(OnTheHost):
@@ -258,10 +198,8 @@ class FaultsInChecks(OnTheHost):
         raise RuntimeError("HIP error: an illegal memory access was encountered")
 
 
-def test_a_kernel_that_stops_the_gpu_is_disabled(
-    library: EmulatedLibrary, streams: dict[int, int]
-) -> None:
-    device = FaultsInChecks(library, catalogue("gfx950"))
+def test_a_kernel_that_stops_the_gpu_is_disabled(fresh: SynchronisesInChecks) -> None:
+    device = FaultsInChecks(fresh.mapped.library, catalogue("gfx950"))
     for _ in range(2):
         why = device.verdict(LLAMA).why
         assert (

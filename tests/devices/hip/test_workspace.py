@@ -25,19 +25,14 @@ def workspaces(library: EmulatedLibrary, streams: dict[int, int]) -> Workspaces:
 def test_it_is_as_large_as_the_largest_that_was_reserved(
     workspaces: Workspaces, streams: dict[int, int]
 ) -> None:
+    workspaces.reserve(0, 0)  # by layers that never split
+    assert workspaces.of(0, streams[0], 4).partial.nbytes == 4
     for size in (8 * KIB, 32 * KIB, 16 * KIB):
         workspaces.reserve(0, size)
     found = workspaces.of(0, streams[0], 4)
     assert found.partial.nbytes == 32 * KIB
     assert found is workspaces.of(0, streams[0], 32 * KIB)
     assert not found.arrived.any()
-
-
-def test_layers_that_never_split_reserve_nothing(
-    workspaces: Workspaces, streams: dict[int, int]
-) -> None:
-    workspaces.reserve(0, 0)
-    assert workspaces.of(0, streams[0], 4).partial.nbytes == 4
 
 
 def test_each_stream_of_each_gpu_has_its_own(
@@ -49,6 +44,9 @@ def test_each_stream_of_each_gpu_has_its_own(
     assert own.arrived.data_ptr() != other.arrived.data_ptr()
     assert other.partial.nbytes == 32 * KIB, "what layers that are loaded may need"
     assert workspaces.of(1, streams[1], KIB).partial.nbytes == KIB
+    workspaces.reserve(1, 2 * KIB)
+    assert workspaces.of(1, 0, KIB).partial.nbytes == 2 * KIB, "the null stream of another GPU"
+    assert library.current_device() == 0
 
 
 @pytest.mark.parametrize("used", [True, False])
@@ -89,16 +87,6 @@ def test_a_weight_is_loaded_again_after_inference(
     workspaces.of(0, streams[0], KIB)
     with torch.inference_mode():
         workspaces.reserve(0, KIB)
-
-
-def test_another_gpu_than_the_current_one(
-    workspaces: Workspaces, library: EmulatedLibrary, streams: dict[int, int]
-) -> None:
-    """Its null stream, too."""
-    streams[1] = 0
-    workspaces.reserve(1, KIB)
-    assert workspaces.of(1, 0, KIB).partial.nbytes == KIB
-    assert library.current_device() == 0
 
 
 def test_the_spare_one_is_for_a_capture(

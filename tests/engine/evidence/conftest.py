@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,15 +13,11 @@ from tests.engine.evidence.standins import FakeClock
 
 
 @pytest.fixture(autouse=True)
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of measurements."""
-    for name in ("HK_DEVICE", "HK_EVIDENCE"):
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HK_CACHE_DIR", str(tmp_path / "kept"))
-    get_config.cache_clear()
     restart(monkeypatch)
-    yield tmp_path / "kept"
-    get_config.cache_clear()
+    return tmp_path / "kept"
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from hk_backend.engine.evidence import Decision
-from hk_backend.engine.evidence.decision import duration
 from hk_backend.terms.measurements import Times
 from hk_backend.terms.verdict import refused
 from tests.engine.evidence.standins import KIND
@@ -69,11 +68,6 @@ def test_a_step_is_decided_by_the_nearest_measured_numbers(rows: int, by_hk: boo
     assert not decision.verdict
 
 
-def test_more_rows_than_were_measured_are_as_the_largest() -> None:
-    decision = Decision(ATTENTION, times(m16=0.5, m64=1.5))
-    assert not decision.why_not(100_000)
-
-
 def test_attention_that_is_nowhere_faster_stays_with_the_engine() -> None:
     decision = Decision(ATTENTION, times(m16=0.5, m64=0.8))
     assert not decision.somewhere
@@ -85,11 +79,3 @@ def test_a_given_answer_holds_for_all_rows() -> None:
     assert not Decision(KIND).why_not(7)
     left = Decision(KIND, given=refused("because"))
     assert left.verdict.why == left.why_not(7) == left.somewhere.why == "because"
-
-
-@pytest.mark.parametrize(
-    ("microseconds", "said"),
-    [(0.1234, "0.123 us"), (999, "999 us"), (1234, "1.23 ms"), (2e6, "2 s")],
-)
-def test_durations(microseconds: float, said: str) -> None:
-    assert duration(microseconds) == said

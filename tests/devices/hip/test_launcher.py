@@ -1,8 +1,10 @@
-"""The launcher's prepared launch (csrc/hip/prepared.hpp), with tensors that are on the GPU."""
+"""The launcher's prepared and repeated launches (csrc/hip), with tensors that are on the GPU."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -17,8 +19,8 @@ from tests.devices.hip import gpu_tensor
 from tests.devices.hip.gpu_tensor import GpuTensor
 from tests.devices.hip.hip_calls import malloc, read, stream
 
-ROOM = 512
-"""Numbers of each piece of memory."""
+ROOM, ROWS = 512, 5
+"""Numbers of each piece of memory; rows of 8 of the tensor that a launch was made for."""
 OUT, VALUE, COUNT, ARGUMENT = 0, 8, 12, bytes(16)
 """The struct of `fill`."""
 
@@ -30,16 +32,29 @@ def of_the_gpu() -> Iterator[None]:
     _hip.read_tensors_of(torch.Tensor)
 
 
-class Fill:
-    """`fill`, prepared for a tensor of `rows` rows of 8."""
+class OnGpu:
+    """The kernel `fill`, and memory for what it writes."""
 
-    def __init__(
-        self, library: EmulatedLibrary, small: Catalogue, index: int = 0, **changes: Any
-    ) -> None:
-        self.library = library
-        self.index = index
+    def __init__(self, library: EmulatedLibrary, small: Catalogue, index: int = 0) -> None:
+        self.library, self.index = library, index
         with library.current(index):
             self.out = malloc(library, 4 * ROOM)
+        self.kernel = HipKernels(library).load(small.kernel("fill"), index)
+
+    def tensor(self, rows: int = ROWS, row: int = 8, **more: Any) -> Any:
+        return GpuTensor(self.out, (rows, 8), (row, 1), **{"index": self.index, **more})
+
+    def numbers(self, count: int = ROOM) -> list[int]:
+        """It waits."""
+        with self.library.current(self.index):
+            return list(read(self.library, self.out, ROOM))[:count]
+
+
+class Fill(OnGpu):
+    """Prepared for a tensor of `ROWS` rows."""
+
+    def __init__(self, *where: Any, index: int = 0, **changes: Any) -> None:
+        super().__init__(*where, index)
         given = {
             "argument": ARGUMENT,
             "step_places": [(VALUE, 4), (COUNT, 4)],
@@ -48,19 +63,14 @@ class Fill:
             "tensors": [(self.tensor(), OUT, False)],
             "alignment": 16,
         }
-        kernel = HipKernels(library).load(small.kernel("fill"), index)
-        self.native = _hip.Prepared([kernel], **{**given, **changes})
-
-    def tensor(self, rows: int = 5, row: int = 8, **more: Any) -> Any:
-        return GpuTensor(self.out, (rows, 8), (row, 1), **{"index": self.index, **more})
+        self.native = _hip.Prepared([self.kernel], **{**given, **changes})
 
     def step(self, value: int, count: int, rows: int = 1) -> _hip.Step:
         return _hip.Step(self.index, [value, count], rows)
 
     def filled(self, value: int, begin: int = 0) -> int:
-        """How many numbers from `begin` on are `value`; it waits."""
-        with self.library.current(self.index):
-            found = read(self.library, self.out, ROOM)[begin:]
+        """How many numbers from `begin` on are `value`."""
+        found = self.numbers()[begin:]
         return next((i for i, number in enumerate(found) if number != value), len(found))
 
 
@@ -81,15 +91,6 @@ def test_values_of_eight_bytes_and_a_grid_of_its_own(
     fill = Fill(library, small, **changes)
     assert fill.native.launch(fill.step(200 << 32 | 9, 1), 0, (fill.tensor(),))
     assert fill.filled(9) == 200
-
-
-def test_addresses_of_a_device_that_finds_tensors_elsewhere(
-    library: EmulatedLibrary, small: Catalogue
-) -> None:
-    fill = Fill(library, small)
-    elsewhere = GpuTensor(64, (5, 8), (8, 1))
-    assert fill.native.launch(fill.step(3, 64), 0, (elsewhere,), [fill.out])  # type: ignore[arg-type]
-    assert fill.filled(3) == 64
 
 
 def test_each_stream_of_a_step_is_checked(library: EmulatedLibrary, small: Catalogue) -> None:
@@ -171,3 +172,126 @@ def test_a_table_of_a_version_to_come_has_ours_behind_it() -> None:
     assert _hip.read_tensors_of(of(newer))
     assert not _hip.read_tensors_of(of(alone))
     assert not _hip.read_tensors_of(int)  # type: ignore[arg-type]
+
+
+def argument(value: int, count: int) -> bytes:
+    return struct.pack("<Qii", 0, value, count)
+
+
+class Fills(OnGpu):
+    """8 times 1 into a tensor, and behind it 4 times 2, in two launches that are repeated."""
+
+    def __init__(self, *where: Any, index: int = 0, **changes: Any) -> None:
+        super().__init__(*where, index)
+        given = {
+            "launches": [
+                (self.kernel, {"count": 8}, argument(1, 8), [(0, 0, OUT)]),
+                (self.kernel, {"count": 4}, argument(2, 4), [(0, 32, OUT)]),
+            ],
+            "tensors": (self.tensor(), None),
+            "exact": 1,
+            "alignment": 16,
+        }
+        self.native = _hip.Repeated(**{**given, **changes})
+
+
+def test_bytes_of_a_tensor(library: EmulatedLibrary, small: Catalogue) -> None:
+    """One launch after the other; the tensor's own offset counts, too."""
+    fills = Fills(library, small)
+    assert fills.native.launch(0, (fills.tensor(), None))
+    assert fills.numbers(12) == [1] * 8 + [2] * 4
+    assert fills.native.launch(0, (fills.tensor(byte_offset=1600), None))
+    assert fills.numbers(412)[400:] == [1] * 8 + [2] * 4
+    assert library.launch_calls() == 4
+
+
+def test_a_repeated_launch_on_another_device(library: EmulatedLibrary, small: Catalogue) -> None:
+    fills = Fills(library, small, index=1)
+    assert fills.native.launch(0, (fills.tensor(), None))
+    assert fills.numbers(8) == [1] * 8
+    assert library.current_device() == 0
+
+
+def test_what_a_repeated_launch_is_not_for(library: EmulatedLibrary, small: Catalogue) -> None:
+    fills = Fills(library, small)
+    own = fills.tensor()
+    for tensors in (
+        (None, None),
+        (own, own),
+        (fills.tensor(index=1), None),
+        (fills.tensor(rows=ROWS + 1), None),
+        (fills.tensor(rows=ROWS - 1), None),
+        (fills.tensor(row=16), None),
+        (fills.tensor(byte_offset=8), None),
+    ):
+        assert not fills.native.launch(0, tensors)
+    for given, addresses in (((), None), ((own,), None), ((own, None), [0])):
+        with pytest.raises(ValueError, match=r"^tensors: \d are not valid: expected 2"):
+            fills.native.launch(0, given, addresses)
+    with library.current(1):
+        foreign = stream(library)
+    with pytest.raises(DeviceError, match="is of device 1, tensors of 0"):
+        fills.native.launch(foreign, (own, None))
+    assert library.launch_calls() == 0
+
+
+def test_tensors_that_may_be_longer(library: EmulatedLibrary, small: Catalogue) -> None:
+    fills = Fills(library, small, exact=0)
+    assert fills.native.launch(0, (fills.tensor(rows=ROWS + 1), None))
+    assert not fills.native.launch(0, (fills.tensor(rows=ROWS - 1), None))
+
+
+def test_threads_share_it(library: EmulatedLibrary, small: Catalogue) -> None:
+    """Each on a stream and a tensor of its own."""
+    fills = Fills(library, small)
+    places = [malloc(library, 64) for _ in range(4)]
+    streams = [stream(library) for _ in places]
+
+    def launch(number: int) -> bool:
+        tensor: Any = GpuTensor(places[number], (ROWS, 8), (8, 1))
+        return all(fills.native.launch(streams[number], (tensor, None)) for _ in range(200))
+
+    with ThreadPoolExecutor(len(places)) as pool:
+        assert all(pool.map(launch, range(len(places))))
+    for own, place in zip(streams, places, strict=True):
+        library.synchronise(own)
+        assert list(read(library, place, 12)) == [1] * 8 + [2] * 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"launches": []}, "launches: none"),
+        ({"tensors": (None,) * 17}, "tensors: too many"),
+        ({"tensors": (None, None)}, "a tensor outside the argument"),
+        ({"tensors": (GpuTensor(0, (), ()),)}, "a tensor without an axis"),
+    ],
+)
+def test_what_cannot_be_made(
+    changes: dict[str, Any], why: str, library: EmulatedLibrary, small: Catalogue
+) -> None:
+    with pytest.raises(ValueError, match=why):
+        Fills(library, small, **changes)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "packed", "patch", "why"),
+    [
+        ({}, bytes(16), (0, 0, 0), "grid formula: no value for count"),
+        ({"count": 8}, bytes(1025), (0, 0, 0), "argument: too large"),
+        ({"count": 8}, bytes(16), (0, 0, 9), "a tensor outside the argument"),
+        ({"count": 8}, bytes(16), (1, 0, 0), "a tensor outside the argument"),
+        ({"count": 8}, bytes(16), (2, 0, 0), "a tensor outside the argument"),
+    ],
+)
+def test_launches_that_cannot_be_made(
+    sizes: dict[str, int],
+    packed: bytes,
+    patch: tuple[int, int, int],
+    why: str,
+    library: EmulatedLibrary,
+    small: Catalogue,
+) -> None:
+    kernel = HipKernels(library).load(small.kernel("fill"), 0)
+    with pytest.raises(ValueError, match=why):
+        Fills(library, small, launches=[(kernel, sizes, packed, [patch])])

@@ -1,14 +1,48 @@
-"""What packing takes beside a checkpoint's tensors: the peak of a process of its own, whose
-allocator gives back what is freed."""
+"""What packing takes beside a checkpoint's tensors, and what a layer's own weight leaves behind.
+
+Peaks are of a process of its own, whose allocator gives back what is freed.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
+import torch
 
+from hk_backend.engine.linear import packed_layer
+from hk_backend.engine.linear.packed_layer import Freed, pack_layer, release
 from tests.forked import Programs
+
+
+class Layer(torch.nn.Module):
+    prefix = "model.layers.0.mlp.down_proj"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(64, 64), requires_grad=False)
+
+
+def test_what_is_freed_is_given_back_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The allocator is asked each time that so much has been freed since, and not for each layer:
+    how much it would keep else depends on the C library and on what was freed before."""
+    asked: list[int] = []
+    libc = SimpleNamespace(malloc_trim=asked.append)
+    monkeypatch.setattr(packed_layer.ctypes, "CDLL", lambda name: libc)
+    monkeypatch.setattr(Freed, "since_trim", 0)
+    monkeypatch.setattr(packed_layer, "TRIM_BYTES", 3 * 64 * 64 * 4)
+    counts = []
+    for _ in range(7):
+        layer = Layer()
+        pack_layer(layer, layer.weight, "fp32")
+        release(layer)
+        assert layer.weight.numel() == 0
+        counts.append(len(asked))
+    assert counts == [0, 0, 1, 1, 1, 2, 2]
+    assert asked == [0, 0], "all that can be given back"
+
 
 PROGRAM = """
 import ctypes, json, sys

@@ -1,0 +1,153 @@
+"""What a checkpoint for a layer must be: folds, reloads, scales of shards, names of tensors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from hk_backend.engine.linear.folded import check_fold
+from hk_backend.engine.linear.reloaded import check_reload
+from hk_backend.engine.linear.shards import CheckpointError, shards_of
+from hk_backend.engine.linear.tensor_names import was_loaded, watched
+from hk_backend.engine.linear.unset import UNSET, check_scales
+from hk_backend.quantize.recipe import RECIPES
+from hk_backend.terms.folds import ALL, FOLD_KEY, HEADS
+
+
+@pytest.mark.parametrize(
+    ("fold", "adapters", "readers"),
+    [(None, "LoRA adapters", "a drafter"), (HEADS, "", "a drafter"), (ALL, "", "")],
+)
+def test_accepted(fold: str | None, adapters: str, readers: str) -> None:
+    check_fold({FOLD_KEY: fold} if fold else {}, adapters, readers)
+
+
+@pytest.mark.parametrize(
+    ("fold", "adapters", "readers", "why"),
+    [
+        ("most", "", "", r"hk_folded 'most' is not valid: expected one of none, heads, all"),
+        ([], "", "", r"hk_folded \[\] is not valid: expected one of"),
+        (HEADS, "LoRA adapters", "", r"'heads' .* with LoRA adapters, .* with --fold none"),
+        (ALL, "LoRA adapters", "", r"'all' .* with LoRA adapters, .* with --fold none"),
+        (ALL, "", "a drafter", r"'all' .* with a drafter: .* rotated: .* --fold heads or none"),
+    ],
+)
+def test_refused(fold: object, adapters: str, readers: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        check_fold({FOLD_KEY: fold}, adapters, readers)
+
+
+MXFP4, MXFP6 = RECIPES["mxfp4"], RECIPES["mxfp6_e2m3"]
+ONLINE = {"quant_method": "hk_mxfp4", "serialized": False, "rotation": 32}
+
+
+def rotated(by: int, folded: tuple[str, ...] = ()) -> dict[str, Any]:
+    return MXFP4.quantization_config("mx", [], by, folded)
+
+
+def checkpoint(folder: Path, config: dict[str, Any] | None) -> str:
+    (folder / "config.json").write_text(json.dumps({"quantization_config": config}))
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("served", "new"),
+    [
+        ({}, None),
+        (rotated(0), rotated(0)),
+        (rotated(64), rotated(64)),
+        (rotated(64), RECIPES["mxfp4"].quantization_config("mx", ["model.layers.0.x"], 64)),
+        (MXFP6.quantization_config("mx", [], 32), MXFP6.quantization_config("mx", [], 32)),
+        (rotated(64, ("self_attn.o_proj",)), rotated(64, ("self_attn.o_proj",))),
+        (ONLINE, None),  # rotated while it is loaded, again
+    ],
+)
+def test_alike(served: dict[str, Any], new: dict[str, Any] | None, tmp_path: Path) -> None:
+    check_reload(served, checkpoint(tmp_path, new))
+
+
+@pytest.mark.parametrize(
+    ("served", "new", "why"),
+    [
+        (
+            rotated(64),
+            rotated(32),
+            r"are rotated \(Linear: 32\), .* rotated \(Linear: 64\): start",
+        ),
+        (rotated(64), rotated(0), r"are not rotated, .* are rotated \(Linear: 64\)"),
+        (rotated(64), None, "are not rotated, those"),
+        (rotated(0), rotated(64), r"\(Linear: 64\), those that they would replace are not rotated"),
+        (rotated(64), rotated(64, ("self_attn.o_proj",)), "o_proj"),
+        (rotated(64) | {"hk_folded": "heads"}, rotated(64), "hk_folded: heads"),
+        (
+            MXFP6.quantization_config("mx", [], 32),
+            MXFP6.quantization_config("mx", [], 64),
+            r"\(rotation: 64\), .*\(rotation: 32\)",
+        ),
+    ],
+)
+def test_otherwise(
+    served: dict[str, Any], new: dict[str, Any] | None, why: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=why):
+        check_reload(served, checkpoint(tmp_path, new))
+
+
+def test_weights_alone(tmp_path: Path) -> None:
+    check_reload(rotated(64), str(tmp_path))
+    check_reload(rotated(64), str(tmp_path / "nowhere"))
+
+
+GATE_UP = "model.layers.0.mlp.gate_up_proj"
+
+
+def layer_of(widths: list[int]) -> Any:
+    return SimpleNamespace(prefix=GATE_UP, logical_widths=widths)
+
+
+def weight_of(widths: list[int]) -> torch.Tensor:
+    return torch.zeros(sum(widths), 128, dtype=torch.float8_e4m3fn)
+
+
+@pytest.mark.parametrize(
+    ("widths", "rows"),
+    [
+        ([128, 256], [[0], [1, 2]]),
+        ([64, 64], [[0], [0]]),
+        ([192, 192], [[0, 1], [1, 2]]),
+        ([128, 200], [[0], [1, 2]]),
+    ],
+)
+def test_each_shard_has_every_block_that_it_touches(
+    widths: list[int], rows: list[list[int]]
+) -> None:
+    blocks = torch.arange(-(-sum(widths) // 128)).float()[:, None]
+    found = [scales.flatten().tolist() for _, scales in shards_of(
+        layer_of(widths), weight_of(widths), blocks)]  # fmt: skip
+    assert found == rows
+
+
+def test_a_missing_scale_of_a_partial_block_is_named() -> None:
+    """Up's scale is missing: it shares its only block with gate, or has none that is set."""
+    layer, weight = layer_of([128, 64]), weight_of([128, 64])
+    scales = torch.tensor([[1.0], [UNSET]])
+    with pytest.raises(CheckpointError, match=r"0\.mlp\.up_proj\.weight_scale: not in the check"):
+        check_scales(layer, weight, scales, "weight_scale")
+    check_scales(layer, weight, torch.ones(2, 1), "weight_scale")
+
+
+MERGED, SHARDED = (f"model.layers.0.self_attn.{name}.weight_scale" for name in ("qkv", "q_proj"))
+
+
+def test_names_are_those_of_the_last_load() -> None:
+    """Merged, then in shards: a layer of the second must not be taken for a merged one."""
+    for loaded, other in ((MERGED, SHARDED), (SHARDED, MERGED)):
+        assert [name for name, _ in watched([(loaded, torch.ones(1))])] == [loaded]
+        assert was_loaded(loaded)
+        assert was_loaded(f"language_{loaded}"), "what stands before the layer's number may differ"
+        assert not was_loaded(other)
