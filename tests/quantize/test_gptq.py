@@ -100,11 +100,14 @@ def test_scales_that_were_chosen_badly_are_not_taken() -> None:
 
 
 def test_worse_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compensation that goes the wrong way is thrown away."""
+    """Compensation that goes the wrong way is thrown away, and what inputs of zeros ask for."""
     weight = torch.randn(16, 64, generator=torch.Generator().manual_seed(0))
     hessian, recipe = hessian_of(inputs(500, 64, 16, 1)), RECIPES["mxfp4"]
     before, after = compensated([weight], hessian, recipe)[0].objective
     assert after < before
+    nothing = compensated([weight], torch.zeros(64, 64), recipe)[0]
+    assert all(map(torch.equal, (nothing.codes, nothing.scales), recipe.quantize(weight)))
+    assert nothing.objective == (0, 0)
     right = gptq._inverse_factor
 
     def wrong(hessian: torch.Tensor) -> torch.Tensor:
@@ -132,14 +135,6 @@ def test_columns_are_not_dealt_to_threads(monkeypatch: pytest.MonkeyPatch) -> No
     compensated([torch.randn(16, 64)], torch.eye(64), RECIPES["mxfp4"])
     assert seen == {1}
     assert torch.get_num_threads() == 2
-
-
-def test_nothing_but_zeros() -> None:
-    """A layer whose inputs are always zero is rounded to nearest."""
-    weight, recipe = torch.randn(16, 64), RECIPES["mxfp4"]
-    found = compensated([weight], torch.zeros(64, 64), recipe)[0]
-    assert all(map(torch.equal, (found.codes, found.scales), recipe.quantize(weight)))
-    assert found.objective == (0, 0)
 
 
 @pytest.mark.parametrize("k", [1, 2, 31, 200])

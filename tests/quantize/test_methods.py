@@ -13,9 +13,7 @@ from hk_backend.ops.mx_scales import best_scales, round_to, usual_scales
 from hk_backend.ops.weight_codes import codes_under
 from hk_backend.quantize.method import Method
 from hk_backend.quantize.recipe import RECIPES
-from hk_backend.quantize.served import Serving
 from hk_backend.reference.linear import encode, mx_scale_values
-from hk_backend.reference.rotation import ROTATIONS, rotated
 from hk_backend.terms.weight_format import FORMATS, MX_BLOCK
 
 MX = [name for name, facts in FORMATS.items() if facts.is_mx]
@@ -85,40 +83,3 @@ def test_extreme_scales(format: str) -> None:
     found = reference.dequantize(codes_under(weight, format, scales), format, scales)
     assert torch.equal(found, weight.double())
     assert torch.equal(mx_scale_values(scales[2]), torch.tensor([2.0**-127]).double())
-
-
-@pytest.mark.parametrize("block", ROTATIONS)
-def test_a_rotation_undoes_itself(block: int) -> None:
-    """Symmetric and orthogonal: a rotation of small integers is exact, but for its factor."""
-    weight = torch.randint(-64, 64, (8, 256), generator=torch.Generator().manual_seed(block))
-    twice = rotated(rotated(weight, block), block)
-    assert (twice - weight).abs().max() <= 4e-14 * 64
-    x = torch.randn(5, 256, generator=torch.Generator().manual_seed(1)).double()
-    plain = x @ weight.double().T
-    turned = rotated(x, block) @ rotated(weight, block).T
-    assert (turned - plain).norm() <= 1e-13 * plain.norm()
-
-
-def test_the_served_layer_is_that_of_its_rotation() -> None:
-    """Rounding apart, a rotated layer is the layer. Inputs that are not rotated, or in other
-    blocks, make it another one, and a column of scales that are one step off is seen."""
-    block, generator = 64, torch.Generator().manual_seed(0)
-    weight, x = (torch.randn(rows, 256, generator=generator) for rows in (96, 40))
-    recipe, method = RECIPES["mxfp4"], Method("rotated", block)
-    codes, scales = method.quantize(method.target(weight), recipe)
-    plain = x.double() @ weight.double().T
-
-    def error(scales: torch.Tensor, rotation: int) -> float:
-        serving = Serving(recipe, "mx", rotation)
-        found = serving.layer(codes, scales, None)(x)
-        return float((found - plain).norm() / plain.norm())
-
-    right = error(scales, block)
-    # of two independent rounding errors of at most 2^-2 of an element, e2m1's half step
-    assert right < 2**0.5 / 4
-    assert error(scales, 0) > 1, "further off than zeros"
-    for other in ROTATIONS:
-        assert other == block or error(scales, other) > 1
-    off = scales.clone()
-    off[:, 0] += 1
-    assert error(off, block) > 1.2 * right

@@ -23,9 +23,9 @@ from vllm.model_executor.layers.layernorm import RMSNorm
 
 from hk_backend.reference import dequantize_rows
 from tests.integration.hk_vllm.linear_layers import layer_of
+from tests.integration.shared.checkpoints import LAYERS, K, x_of
 from tests.integration.shared.linear.devices import CPU, GFX950, on_gfx950
-from tests.integration.shared.linear_checkpoints import CHECKPOINTS, WIDTHS, K, x_of
-from tests.ops.linear_oracle import check_result
+from tests.integration.shared.linear.layers import check_shards
 
 pytestmark = pytest.mark.usefixtures("linear_route")
 
@@ -33,10 +33,10 @@ FP8 = torch.float8_e4m3fn
 EPSILON = 1e-6
 FUSED = {
     "fp8-static": "rms_norm_static_fp8_quant",
-    "quark-fp8-static": "rms_norm_static_fp8_quant",
-    "compressed-tensors-channel-token": "rms_norm_dynamic_per_token_quant",
+    "quark-tensor-static": "rms_norm_static_fp8_quant",
+    "ct-channel-token": "rms_norm_dynamic_per_token_quant",
     "modelopt-channel-token": "rms_norm_dynamic_per_token_quant",
-    "hk_fp8": "rms_norm_dynamic_per_token_quant",
+    "hk-fp8_e4m3fn": "rms_norm_dynamic_per_token_quant",
 }
 """Checkpoints, and the kernel that serves the norm before a layer of theirs."""
 SCHEMAS = (
@@ -113,7 +113,7 @@ def compiled(patterns: PatternMatcherPass, compute: Any, matched: list[int]) -> 
 
 def run(name: str, patterns: PatternMatcherPass) -> tuple[torch.Tensor, list[int]]:
     """A norm and the layer behind it; how often a pattern matched."""
-    checkpoint = CHECKPOINTS[name]
+    checkpoint = LAYERS[name]
     layer = layer_of(checkpoint, checkpoint.tensors())
     norm = RMSNorm(K, EPSILON, dtype=torch.bfloat16)
     matched: list[int] = []
@@ -133,17 +133,16 @@ def test_a_norm_and_its_rounding_stay_fused(
     assert matched == [1]
     [(kernel, codes, scales)] = calls
     assert kernel == FUSED[name]
-    checkpoint = CHECKPOINTS[name]
-    x = dequantize_rows(codes, scales)
-    shards = checkpoint.layers(x, checkpoint.tensors())
-    for part, shard in zip(out.split(WIDTHS, -1), shards, strict=True):
+    checkpoint = LAYERS[name]
+    shards = checkpoint.layers(dequantize_rows(codes, scales), checkpoint.tensors())
+    for shard in shards:
         shard.activations, shard.input_scale, shard.out_dtype = "none", None, torch.bfloat16
-        check_result(shard, part.contiguous())
+    check_shards(shards, out)
 
 
 @pytest.mark.parametrize(
     ("device", "name"),
-    [(CPU, "fp8-static"), (GFX950, "compressed-tensors-weight-only-channel")],
+    [(CPU, "fp8-static"), (GFX950, "ct-channel-weight-only")],
     indirect=["device"],
 )
 def test_where_there_is_nothing_to_fuse(

@@ -29,59 +29,57 @@ from tests.integration.shared.linear.layers import (
 pytestmark = pytest.mark.usefixtures("fresh_linear_route")
 
 
-# -- served
-
-
 @in_dtypes
 def test_a_layer_is_packed_and_its_weight_released(
     engine: LinearEngine, device: str, dtype: torch.dtype
 ) -> None:
+    """Processed again there is nothing to do; new weights are packed into the buffers that compiled
+    graphs hold."""
     layer = loaded(engine, dtype)
     assert is_attached(layer)
     assert layer.weight.shape == (0,)
     assert layer.weight.dtype == dtype
-    assert_computes(layer, torch.cat(weights(dtype=dtype)))
-    assert_computes(layer, torch.cat(weights(dtype=dtype)), values((64,), dtype))
-
-
-@on_devices
-def test_processed_twice(engine: LinearEngine, device: str) -> None:
-    """Without new weights there is nothing to do."""
-    layer = loaded(engine)
     layer.quant_method.process_weights_after_loading(layer)
     assert layer.hk_left == ""
-    assert_computes(layer, torch.cat(weights()))
-
-
-@on_devices
-def test_new_weights(engine: LinearEngine, device: str) -> None:
-    """They are packed into the buffers that compiled graphs hold."""
-    layer = loaded(engine)
+    assert_computes(layer, torch.cat(weights(dtype=dtype)))
+    assert_computes(layer, torch.cat(weights(dtype=dtype)), values((64,), dtype))
     address = layer.hk_data.data_ptr()
-    engine.reload(layer, {"weight": weights(seed=5)})
+    engine.reload(layer, {"weight": weights(seed=5, dtype=dtype)})
     assert layer.hk_data.data_ptr() == address
-    assert_computes(layer, torch.cat(weights(seed=5)))
+    assert_computes(layer, torch.cat(weights(seed=5, dtype=dtype)))
     with pytest.raises(AssertionError):
-        assert_computes(layer, torch.cat(weights()))
+        assert_computes(layer, torch.cat(weights(dtype=dtype)))
 
 
 @on_devices
 def test_calls_are_counted(engine: LinearEngine, device: str) -> None:
+    """Also those of a compiled layer."""
     layer = loaded(engine)
     layer(values((3, K)))
     layer(values((2, 4, K)))
+    x = values((5, K), seed=9)
+    compiled: Any = torch.compile(layer.quant_method.apply, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(layer, x), layer.quant_method.apply(layer, x))
     served = routes.counters("linear").served
-    assert (served.calls, served.tokens) == (2, 11)
+    assert (served.calls, served.tokens) == (4, 21)
 
 
 # -- left to the engine
 
 
-def test_a_weight_with_more_axes(engine: LinearEngine) -> None:
+@pytest.mark.parametrize(
+    ("weight", "why"),
+    [
+        (values((64, 1, 4)), "a weight with 3 axes"),
+        (torch.ones(64, K, dtype=torch.int8), "a weight in torch.int8"),
+    ],
+    ids=["axes", "dtype"],
+)
+def test_a_weight_of_another_kind(engine: LinearEngine, weight: torch.Tensor, why: str) -> None:
     layer = unloaded(engine)
-    layer.weight = torch.nn.Parameter(values((64, 1, 4)), requires_grad=False)
+    layer.weight = torch.nn.Parameter(weight, requires_grad=False)
     layer.quant_method.process_weights_after_loading(layer)
-    assert left(engine, layer) == "a weight with 3 axes"
+    assert left(engine, layer) == why
 
 
 def test_a_shape_outside_the_envelope(engine: LinearEngine) -> None:

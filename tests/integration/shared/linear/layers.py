@@ -10,6 +10,8 @@ from hk_backend import reference
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.routing.shadow_check import largest_error, tolerance
 from tests.integration.shared.linear.engine import LinearEngine
+from tests.ops.linear_cases import Layer
+from tests.ops.linear_oracle import check_result
 
 K, WIDTHS = 72, [40, 24]
 FORMATS = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
@@ -40,10 +42,11 @@ def assert_computes(layer: Any, weight: torch.Tensor, bias: torch.Tensor | None 
     assert largest_error(out, expected) <= tolerance(weight.dtype)
 
 
-# -- served
-
-
-# -- left to the engine
+def check_shards(expected: list[Layer], out: torch.Tensor) -> None:
+    """Shard by shard, element by element: within the bound that each one's format has."""
+    widths = [len(shard.weight) for shard in expected]
+    for shard, part in zip(expected, out.split(widths, -1), strict=True):
+        check_result(shard, part.contiguous())
 
 
 def left(engine: LinearEngine, layer: Any) -> str:
