@@ -18,10 +18,12 @@ from safetensors.torch import load_file
 from hk_backend import reference
 from hk_backend.ops.fp8_scales import fp8_scales
 from hk_backend.ops.head_format import HEAD_KEY, KEPT
+from hk_backend.ops.rotation import ROTATION
 from hk_backend.quantize.recipe import RECIPES
 from hk_backend.quantize.settings import Settings
 from hk_backend.quantize.source import open_source
 from hk_backend.quantize.values import dequantize
+from hk_backend.reference.rotation import rotated
 from tests.quantize.checkpoint import WEIGHTS, config_of, finished, tensors_of
 
 COMPRESSED = [name for name, recipe in RECIPES.items() if recipe.quant_method != "quark"]
@@ -163,10 +165,12 @@ def test_the_rest_is_left_alone(format: str, half_model: Path, tmp_path: Path) -
     assert sum(tensor.nbytes for tensor in tensors.values()) == job.plan.nbytes
 
 
-@pytest.mark.parametrize("format", RECIPES)
-def test_error_of_a_layer(format: str, model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("format", "method"), [*((each, "rtn") for each in RECIPES), ("mxfp4", "rotated")]
+)
+def test_error_of_a_layer(format: str, method: str, model: Path, tmp_path: Path) -> None:
     """The relative Frobenius error is that of the written codes, by the reference, in float64."""
-    job = finished(model, tmp_path / "out", Settings(format, method="rtn"))
+    job = finished(model, tmp_path / "out", Settings(format, method=method))
     errors = job.layer_errors()
     assert {found.layer for found in errors} == set(job.source.layers)
     assert errors == sorted(errors, key=lambda found: -found.error)
@@ -174,6 +178,9 @@ def test_error_of_a_layer(format: str, model: Path, tmp_path: Path) -> None:
     for found in errors:
         codes, scales = (tensors[f"{found.layer}.{part.name}"] for part in job.recipe.stored(1, 32))
         values = reference.dequantize(codes, job.recipe.format, scales)
+        if method == "rotated":
+            values = rotated(values, ROTATION)
+            values = rotated(values.T, ROTATION).T if "v_proj" in found.layer else values
         weight = original[f"{found.layer}.weight"].double()
         assert found.error == pytest.approx(float((values - weight).norm() / weight.norm()), 1e-5)
     report = json.loads((job.out.directory / "hk_quantize.json").read_text())

@@ -11,19 +11,12 @@ from sglang.srt.layers.linear import ReplicatedLinear, RowParallelLinear
 from hk_backend import reference
 from hk_backend.engine.linear.options import FORMATS_OF
 from hk_backend.engine.linear.route import is_attached
+from tests.integration.hk_sglang import linear_layers
 from tests.integration.hk_sglang.linear_checkpoints import CHECKPOINTS
-from tests.integration.hk_sglang.linear_layers import (
-    config_of,
-    load,
-    loaded,
-    made,
-    merged,
-    online,
-    put,
-)
+from tests.integration.hk_sglang.linear_layers import config_of, loaded, made, merged, online, put
 from tests.integration.shared.checkpoints import WIDTHS, K, x_of
 from tests.integration.shared.linear.devices import in_schemes, on_gfx950
-from tests.integration.shared.linear.layers import check_shards
+from tests.integration.shared.linear.layers import check_shards, layer_of
 from tests.integration.shared.linear.named_tensors import ATTENTION, bfloat16, named
 from tests.ops.linear_oracle import check_result
 
@@ -47,15 +40,11 @@ pytestmark = pytest.mark.usefixtures("linear_route")
 def test_codes_that_a_model_has_made(device: str, name: str, rest: tuple[Any, ...]) -> None:
     """By a fused kernel, as a tuple: with scales, and the rows' dtype or the rows themselves."""
     scheme = CHECKPOINTS[name]
-    layer = merged(config_of(scheme.config), torch.bfloat16, K, WIDTHS)
-    load(layer, scheme.tensors())
+    layer = layer_of(linear_layers, scheme)
     codes, scales = reference.quantize_fp8(x_of(), ROUNDED[name])
     out, _ = layer((codes, 3 * scales, *rest))
     assert out.dtype == (torch.float16 if rest == (torch.float16,) else torch.bfloat16)
-    shards = scheme.layers(reference.dequantize_rows(codes, 3 * scales), scheme.tensors())
-    for shard in shards:
-        shard.activations, shard.input_scale, shard.out_dtype = "none", None, out.dtype
-    check_shards(shards, out)
+    check_shards(scheme.of_codes(codes, 3 * scales, out.dtype), out)
 
 
 @on_gfx950
@@ -70,9 +59,9 @@ def test_the_other_name_of_a_scale(name: str) -> None:
     """Some of SGLang's models and loaders rename weight_scale_inv to weight_scale, or back."""
     scheme = CHECKPOINTS[name]
     shards = scheme.tensors()
-    layer = merged(config_of(scheme.config), torch.bfloat16, K, WIDTHS)
     names = {"weight_scale": "weight_scale_inv", "weight_scale_inv": "weight_scale"}
-    load(layer, {names.get(each, each): value for each, value in shards.items()})
+    renamed = {names.get(each, each): value for each, value in shards.items()}
+    layer = layer_of(linear_layers, scheme, renamed)
     check_shards(scheme.layers(x_of(), shards), layer(x_of())[0])
 
 

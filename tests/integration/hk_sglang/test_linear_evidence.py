@@ -19,11 +19,17 @@ from hk_backend.engine.linear.route import is_attached
 from hk_backend.routing.shadow_check import largest_error, tolerance
 from tests.integration.hk_sglang import linear_layers
 from tests.integration.hk_sglang.linear_checkpoints import CHECKPOINTS
-from tests.integration.hk_sglang.linear_layers import HeadedModel, load, made
-from tests.integration.shared import checkpoints
+from tests.integration.hk_sglang.linear_layers import HeadedModel, made
 from tests.integration.shared.checkpoints import Scheme, x_of
 from tests.integration.shared.evidence import Bench
-from tests.integration.shared.linear.layers import KIND, assert_computes, left, loaded, weights
+from tests.integration.shared.linear.layers import (
+    KIND,
+    assert_computes,
+    layer_of,
+    left,
+    loaded,
+    weights,
+)
 
 pytestmark = pytest.mark.usefixtures("fresh_linear_route")
 
@@ -103,11 +109,6 @@ def fp8_by_sglang(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Fp8LinearMethod, "apply", apply)
 
 
-def layer_of(scheme: Scheme) -> Any:
-    config = linear_layers.config_of(scheme.config)
-    return linear_layers.merged(config, torch.bfloat16, checkpoints.K, checkpoints.WIDTHS)
-
-
 @pytest.mark.parametrize("by_hk", [True, False])
 def test_the_faster_one_gets_a_quantised_layer(
     bench: Bench, fp8_by_sglang: None, by_hk: bool
@@ -117,7 +118,7 @@ def test_the_faster_one_gets_a_quantised_layer(
     if not by_hk:
         bench.let_the_engine_win()
     checkpoint = CHECKPOINTS["fp8-dynamic"]
-    layer = load(layer_of(checkpoint), checkpoint.tensors())
+    layer = layer_of(linear_layers, checkpoint)
     assert is_attached(layer) is by_hk
     assert bench.rows[0][:4] == (1, 8, 64, 512)
     for ours, theirs in bench.outputs.values():
@@ -138,6 +139,5 @@ def test_the_faster_one_gets_a_quantised_layer(
 def test_a_quantised_layer_that_only_hk_computes(bench: Bench, any_checkpoint: Scheme) -> None:
     """The layer is HK's, unmeasured: no method of SGLang's for it runs on this CPU."""
     bench.let_the_engine_win()
-    layer = layer_of(any_checkpoint)
-    assert is_attached(load(layer, any_checkpoint.tensors()))
+    assert is_attached(layer_of(linear_layers, any_checkpoint))
     assert not bench.rows

@@ -33,7 +33,7 @@ from tests.integration.hk_sglang.linear_checkpoints import UNKNOWN_SCHEMES
 from tests.integration.hk_sglang.linear_layers import installed, logits, rank
 from tests.integration.shared.checkpoints import SCHEMES, Made, make
 from tests.integration.shared.checkpoints.damage import DAMAGES, Damage
-from tests.integration.shared.linear.devices import DEVICES, unserved
+from tests.integration.shared.linear.devices import DEVICES, on_devices, unserved
 from tests.models import TINY_LAYERS, tiny_llama
 
 Maker = Callable[[str], Made]
@@ -111,13 +111,21 @@ def test_a_damaged_checkpoint(item: Damage, made: Maker, route: None, tmp_path: 
     assert re.search(item.says, str(error.value))
 
 
-def test_weights_by_their_names(source: Path, route: None) -> None:
-    """Of a model whose layers are packed they are the checkpoint's."""
-    whole, tensors = loaded(source), load_file(source / "model.safetensors")
-    for module in ("self_attn.q_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"):
+@on_devices
+def test_weights_by_their_names(
+    device: str, source: Path, made: Maker, route: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a model whose layers are packed they are the checkpoint's; of quantised ones there are
+    none."""
+    whole, tensors = loaded(source, "bfloat16"), load_file(source / "model.safetensors")
+    attention = (f"self_attn.{each}_proj" for each in "qkv")
+    for module in (*attention, "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"):
         name = f"model.layers.1.{module}.weight"
-        assert by_name(whole, name) == tensors[name].float().tolist()[:5]
+        assert by_name(whole, name) == tensors[name].bfloat16().float().tolist()[:5]
     assert all(layer.weight.numel() == 0 for layer in whole.modules() if hasattr(layer, "hk_left"))
+    quantised = loaded(made("ct-channel-token").checkpoint, "bfloat16")
+    assert by_name(quantised, "model.layers.1.self_attn.k_proj.weight") is None
+    assert "k_proj.weight: HK has it packed, in a quantised format" in caplog.text
 
 
 # -- both tables, and a configuration that says one

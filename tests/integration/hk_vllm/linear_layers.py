@@ -16,7 +16,7 @@ from hk_backend.config import get_config
 from hk_backend.devices.cpu.isas import usable_isas
 from hk_backend.engine.linear.heads import Head, asking
 from tests.integration.hk_vllm.restore import restored
-from tests.integration.shared.checkpoints import LAYERS, WIDTHS, K, Scheme, Shards
+from tests.integration.shared.checkpoints import LAYERS, WIDTHS, K
 from tests.integration.shared.linear.named_tensors import ATTENTION, Model, widths_of
 
 CHECKPOINTS = LAYERS
@@ -166,11 +166,6 @@ def why_left(layer: Any) -> str:
     from hk_vllm.linear.model import why_left
 
     return why_left(layer) or ""
-
-
-def layer_of(checkpoint: Scheme, shards: Shards) -> Any:
-    """The layer of a model whose checkpoint holds `shards`."""
-    return load(merged(config_of(checkpoint.config), torch.bfloat16, K, WIDTHS), shards)
 
 
 def load(layer: Any, shards: Mapping[str, list[torch.Tensor]]) -> Any:

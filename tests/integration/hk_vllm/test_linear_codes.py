@@ -22,11 +22,12 @@ from vllm.model_executor.utils import weights_already_processed
 from vllm.utils.torch_utils import set_default_torch_dtype
 
 from hk_backend.reference import dequantize_rows, quantize_fp8
-from tests.integration.hk_vllm.linear_layers import config_of, layer_of, load, merged
+from tests.integration.hk_vllm import linear_layers
+from tests.integration.hk_vllm.linear_layers import config_of, load, merged
 from tests.integration.shared.checkpoints import LAYERS, WIDTHS, K, x_of
 from tests.integration.shared.e2e.inside import launches
 from tests.integration.shared.linear.devices import GFX950, in_schemes, on_devices, on_gfx950
-from tests.integration.shared.linear.layers import check_shards, values
+from tests.integration.shared.linear.layers import check_shards, layer_of, values
 from tests.ops.linear_cases import Layer
 from tests.ops.linear_oracle import check_result
 
@@ -84,28 +85,24 @@ def made() -> Iterator[list[torch.Tensor]]:
 @pytest.mark.parametrize("name", KEYS)
 def test_a_layer_says_what_it_takes(name: str, request: pytest.FixtureRequest) -> None:
     """Nothing where a model would call kernels that vLLM's build for CPUs does not have."""
-    layer = layer_of(LAYERS[name], LAYERS[name].tensors())
+    layer = layer_of(linear_layers, LAYERS[name])
     assert get_input_quant_key(layer) is None
     request.getfixturevalue("made")
-    assert get_input_quant_key(layer_of(LAYERS[name], LAYERS[name].tensors())) == KEYS[name]
+    assert get_input_quant_key(layer_of(linear_layers, LAYERS[name])) == KEYS[name]
 
 
 @in_schemes(LAYERS, TAKEN)
 def test_codes_are_taken_as_they_are(device: str, name: str) -> None:
     """With the scales that came with them: three times those that HK would find."""
     checkpoint, key = LAYERS[name], KEYS[name]
-    layer = layer_of(checkpoint, checkpoint.tensors())
+    layer = layer_of(linear_layers, checkpoint)
     rows, scales = quantize_fp8(x_of(), GRANULARITY[key])
     shape = torch.Size((3, 3, K))
     scales = scales if scales.numel() == 1 else scales.view(3, 3, -1)
     given = QuantizedActivation(rows.view(shape), 3 * scales, BF16, shape, key)
     out = layer(given)
     assert (out.shape, out.dtype) == ((3, 3, sum(WIDTHS)), BF16)
-    x = dequantize_rows(given.data, given.scale).view(9, K)
-    shards = checkpoint.layers(x, checkpoint.tensors())
-    for shard in shards:
-        shard.activations, shard.input_scale, shard.out_dtype = "none", None, BF16
-    check_shards(shards, out.view(9, -1))
+    check_shards(checkpoint.of_codes(given.data, given.scale, BF16), out.view(9, -1))
 
 
 def mlp() -> Any:
@@ -174,7 +171,7 @@ def in_a_graph(layer: Any, **options: Any) -> tuple[Any, Seen]:
 @in_schemes(LAYERS, TAKEN)
 def test_in_a_graph_vllm_rounds(device: str, name: str) -> None:
     """On a GPU, where it can fuse that; with the numbers that HK finds, bit for bit."""
-    layer, x = layer_of(LAYERS[name], LAYERS[name].tensors()), x_of().view(3, 3, K)
+    layer, x = layer_of(linear_layers, LAYERS[name]), x_of().view(3, 3, K)
     compiled, seen = in_a_graph(layer)
     out = compiled(layer, x)
     assert seen.inputs == [FP8 if device == GFX950 else BF16]
@@ -183,7 +180,7 @@ def test_in_a_graph_vllm_rounds(device: str, name: str) -> None:
 
 @on_gfx950
 def test_a_graph_serves_any_number_of_rows(device: str) -> None:
-    layer = layer_of(LAYERS["ct-channel-token"], LAYERS["ct-channel-token"].tensors())
+    layer = layer_of(linear_layers, LAYERS["ct-channel-token"])
     compiled, seen = in_a_graph(layer, dynamic=True)
     for rows in (9, 2, 5):
         x = x_of()[:rows].clone()

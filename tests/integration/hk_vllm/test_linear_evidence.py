@@ -21,10 +21,19 @@ from hk_backend.engine.linear.shards import CheckpointError
 from hk_backend.ops import LinearRequest
 from hk_backend.routing.shadow_check import largest_error, tolerance
 from tests.integration.hk_vllm import linear_layers
-from tests.integration.hk_vllm.linear_layers import layer_of, load
+from tests.integration.hk_vllm.linear_layers import load
 from tests.integration.shared.checkpoints import LAYERS
 from tests.integration.shared.evidence import Bench, start_again
-from tests.integration.shared.linear.layers import KIND, K, left, loaded, unloaded, values, weights
+from tests.integration.shared.linear.layers import (
+    KIND,
+    K,
+    layer_of,
+    left,
+    loaded,
+    unloaded,
+    values,
+    weights,
+)
 
 pytestmark = pytest.mark.usefixtures("fresh_linear_route")
 
@@ -124,10 +133,6 @@ def test_ranks_take_the_answer_of_the_first(bench: Bench, monkeypatch: pytest.Mo
 # -- quantised layers
 
 
-def load_checkpoint(name: str) -> Any:
-    return layer_of(LAYERS[name], LAYERS[name].tensors())
-
-
 REQUEST = LinearRequest("cpu", torch.bfloat16, "fp8_e4m3fn", 512, 256)
 
 
@@ -144,7 +149,7 @@ def test_a_quantised_layer_that_vllm_computes_faster(
     that one computed."""
     scheme = LAYERS[name]
     shards = scheme.tensors()
-    assert is_attached(load_checkpoint(name))
+    assert is_attached(layer_of(linear_layers, scheme))
     exact = {rows: scheme.expected(activations(rows, REQUEST), shards) for rows in bench.outputs}
     for rows, outputs in bench.outputs.items():
         for out in outputs:
@@ -153,7 +158,7 @@ def test_a_quantised_layer_that_vllm_computes_faster(
     bench.let_the_engine_win()
     environment(HK_CACHE_DIR=str(tmp_path / "empty"))
     start_again(monkeypatch)
-    layer = load_checkpoint(name)
+    layer = layer_of(linear_layers, LAYERS[name])
     assert not is_attached(layer)
     assert type(layer.hk_theirs).__name__ == "ChannelWiseTorchFP8ScaledMMLinearKernel"
     assert linear_layers.why_left(layer).startswith("faster without HK: linear fp8_e4m3fn 512x256")
@@ -168,7 +173,7 @@ def test_a_quantised_layer_for_which_vllm_has_no_kernel(
 ) -> None:
     """HK serves it, whatever it takes: nothing else does."""
     bench.let_the_engine_win()
-    layer = load_checkpoint(name)
+    layer = layer_of(linear_layers, LAYERS[name])
     assert is_attached(layer)
     assert layer.hk_decision.note.startswith(f"vLLM cannot compute it: {UNMEASURED[name]}")
     assert bench.rows == []
@@ -182,9 +187,9 @@ def test_a_tensor_that_is_missing_shows_whoever_computes_the_layer(
     """HK has marked its place with values that vLLM would compute with."""
     bench.let_the_engine_win()
     if is_known:
-        load_checkpoint(MEASURED[0])
+        layer_of(linear_layers, LAYERS[MEASURED[0]])
     checkpoint = LAYERS[MEASURED[0]]
     shards = checkpoint.tensors()
     shards[missing] = shards[missing][:2]
     with pytest.raises(CheckpointError, match=rf"v_proj.{missing}: not in the checkpoint"):
-        layer_of(checkpoint, shards)
+        layer_of(linear_layers, checkpoint, shards)

@@ -21,11 +21,10 @@ from vllm.config import get_current_vllm_config
 from vllm.config.utils import Range
 from vllm.model_executor.layers.layernorm import RMSNorm
 
-from hk_backend.reference import dequantize_rows
-from tests.integration.hk_vllm.linear_layers import layer_of
+from tests.integration.hk_vllm import linear_layers
 from tests.integration.shared.checkpoints import LAYERS, K, x_of
 from tests.integration.shared.linear.devices import CPU, GFX950, on_gfx950
-from tests.integration.shared.linear.layers import check_shards
+from tests.integration.shared.linear.layers import check_shards, layer_of
 
 pytestmark = pytest.mark.usefixtures("linear_route")
 
@@ -113,8 +112,7 @@ def compiled(patterns: PatternMatcherPass, compute: Any, matched: list[int]) -> 
 
 def run(name: str, patterns: PatternMatcherPass) -> tuple[torch.Tensor, list[int]]:
     """A norm and the layer behind it; how often a pattern matched."""
-    checkpoint = LAYERS[name]
-    layer = layer_of(checkpoint, checkpoint.tensors())
+    layer = layer_of(linear_layers, LAYERS[name])
     norm = RMSNorm(K, EPSILON, dtype=torch.bfloat16)
     matched: list[int] = []
     whole = compiled(patterns, lambda x: layer.quant_method.apply(layer, norm(x)), matched)
@@ -133,11 +131,7 @@ def test_a_norm_and_its_rounding_stay_fused(
     assert matched == [1]
     [(kernel, codes, scales)] = calls
     assert kernel == FUSED[name]
-    checkpoint = LAYERS[name]
-    shards = checkpoint.layers(dequantize_rows(codes, scales), checkpoint.tensors())
-    for shard in shards:
-        shard.activations, shard.input_scale, shard.out_dtype = "none", None, torch.bfloat16
-    check_shards(shards, out)
+    check_shards(LAYERS[name].of_codes(codes, scales, torch.bfloat16), out)
 
 
 @pytest.mark.parametrize(

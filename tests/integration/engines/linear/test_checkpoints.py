@@ -21,7 +21,7 @@ from tests.integration.shared.linear.devices import (
     unserved,
 )
 from tests.integration.shared.linear.engine import LinearEngine
-from tests.integration.shared.linear.layers import check_shards
+from tests.integration.shared.linear.layers import check_shards, layer_of
 from tests.integration.shared.linear.named_tensors import bfloat16
 from tests.ops.linear_cases import Layer
 
@@ -36,15 +36,14 @@ def test_every_shard_by_its_own_scale(
     if why := unserved(device, any_checkpoint.scale_kind):
         assert re.search(why, refusal(engine, any_checkpoint, caplog))
         return
-    shards = any_checkpoint.tensors()
-    config = engine.config_of(any_checkpoint.config)
-    layer = engine.load(engine.merged(config, torch.bfloat16, K, WIDTHS), shards)
+    layer = layer_of(engine, any_checkpoint)
     layer.quant_method.process_weights_after_loading(layer)  # again: there is nothing to do
     assert is_attached(layer)
     held = sum(parameter.numel() for parameter in layer.parameters())
     assert held == 0, "the checkpoint's own tensors are still there"
     assert layer.hk_packed.layout == device_for("cpu").weight_layout
-    out, expected = engine.forward(layer, x_of()), any_checkpoint.layers(x_of(), shards)
+    out = engine.forward(layer, x_of())
+    expected = any_checkpoint.layers(x_of(), any_checkpoint.tensors())
     check_shards(expected, out)
     assert_shards_are_not_alike(expected, out)
 

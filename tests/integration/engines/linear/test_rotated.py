@@ -23,7 +23,7 @@ from hk_backend.terms.weight_format import FORMATS, rotated_activations
 from tests.integration.shared.checkpoints import LAYERS, WIDTHS, K
 from tests.integration.shared.linear.devices import on_gfx950
 from tests.integration.shared.linear.engine import LinearEngine
-from tests.integration.shared.linear.layers import check_shards
+from tests.integration.shared.linear.layers import check_shards, layer_of
 from tests.integration.shared.linear.named_tensors import bfloat16
 from tests.integration.shared.linear.rotated import (
     BLOCK,
@@ -56,10 +56,8 @@ def test_another_rotation_would_be_seen(
     HK_CHECK the reference computes the same layer."""
     environment(HK_CHECK="1")
     scheme = LAYERS[name]
-    shards = scheme.tensors()
-    layer = engine.merged(engine.config_of(scheme.config), torch.bfloat16, K, WIDTHS)
-    engine.load(layer, shards)
-    expected, out = scheme.layers(x_of(), shards), engine.forward(layer, x_of())
+    layer = layer_of(engine, scheme)
+    expected, out = scheme.layers(x_of(), scheme.tensors()), engine.forward(layer, x_of())
     check_shards(expected, out)
     plain = {"mx_rotated": "mx", "rotated": "none"}[scheme.activations]
     others: list[dict[str, Any]] = [{"rotation": 0, "activations": plain}]
@@ -157,7 +155,7 @@ def test_mx_while_loading(
 ) -> None:
     """As `hk-backend quantize` does it: rotated by default, and as an option says."""
     config = engine.online(f"hk_{format.partition('_')[0]}")
-    assert config.options.rotation is None
+    assert config.options.rotation == (None if format == "mxfp4" else 0)
     config.options.rotation = rotation
     tensors, x = {name: each.to(dtype) for name, each in bfloat16().items()}, x_of().to(dtype)
     layer = engine.loaded(config, tensors, dtype=dtype)

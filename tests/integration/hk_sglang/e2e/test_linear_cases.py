@@ -12,7 +12,7 @@ from hk_backend.quantize.recipe import RECIPES
 from tests.integration.hk_sglang.e2e.singles import TWO_RANKS
 from tests.integration.hk_sglang.linear_checkpoints import UNKNOWN_SCHEMES
 from tests.integration.shared.checkpoints import SCHEMES
-from tests.integration.shared.checkpoints.online import ONLINE
+from tests.integration.shared.checkpoints.ours import ONLINE
 from tests.integration.shared.e2e.engine import Checkpoint, Reader
 from tests.integration.shared.e2e.linear_cases import (
     SCHEME,

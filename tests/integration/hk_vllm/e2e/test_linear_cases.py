@@ -12,7 +12,7 @@ import pytest
 from tests.integration.hk_vllm.e2e.engine import COMPILED, SPAWNED, serve
 from tests.integration.shared.checkpoints import SCHEMES
 from tests.integration.shared.checkpoints.damage import DAMAGES
-from tests.integration.shared.checkpoints.online import ONLINE
+from tests.integration.shared.checkpoints.ours import ONLINE
 from tests.integration.shared.e2e.compare import assert_not_loaded
 from tests.integration.shared.e2e.engine import Checkpoint, Engines
 from tests.integration.shared.e2e.linear_cases import (

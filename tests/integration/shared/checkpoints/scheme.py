@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
+from hk_backend.reference import dequantize_rows
 from tests.ops import linear_cases
 
 Tensors = dict[str, torch.Tensor]
@@ -102,6 +103,15 @@ class Scheme:
             )
             for weight, scale in of_each
         ]
+
+    def of_codes(
+        self, codes: torch.Tensor, scales: torch.Tensor, dtype: torch.dtype
+    ) -> list[linear_cases.Layer]:
+        """What each shard is to compute, in `dtype`, of activations that come rounded."""
+        shards = self.layers(dequantize_rows(codes, scales).flatten(0, -2), self.tensors())
+        for shard in shards:
+            shard.activations, shard.input_scale, shard.out_dtype = "none", None, dtype
+        return shards
 
     def expected(self, x: torch.Tensor, shards: Shards) -> torch.Tensor:
         """The reference's output, each shard by its own scale."""

@@ -39,7 +39,7 @@ def compressed_tensors(name: str, preset: str, activations: str, **changed: Any)
     args = scheme.input_activations
     return Scheme(
         name,
-        compressed.layer(scheme),
+        partial(compressed.layer, scheme),
         compressed.config(scheme),
         activations,
         preset.lower() if preset.startswith("MX") else "fp8_e4m3fn",

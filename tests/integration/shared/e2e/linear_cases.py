@@ -17,8 +17,7 @@ import pytest
 from hk_backend.ops.rotation import ROTATION_KEY
 from tests.integration.shared.checkpoints import SCHEMES, Made, make
 from tests.integration.shared.checkpoints.damage import Damage
-from tests.integration.shared.checkpoints.folded import make_folded
-from tests.integration.shared.checkpoints.online import ONLINE
+from tests.integration.shared.checkpoints.ours import ONLINE, make_folded
 from tests.integration.shared.e2e.engine import HK, Checkpoint, Reader
 from tests.integration.shared.e2e.linear_faults import FAULTY
 from tests.integration.shared.e2e.quantized import (
@@ -264,7 +263,7 @@ class Refused(Rotated):
     def check(self, served: Reader, made: Made) -> None:
         engine = served(str(self))
         assert engine.result is None or engine.result.error, "it was served"
-        assert re.search(self.why, engine.log + str(engine.result)), engine.log
+        assert re.search(self.why, engine.log + engine.error), engine.log
 
 
 def refused(how: How) -> list[Refused]:

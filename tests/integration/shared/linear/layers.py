@@ -9,6 +9,8 @@ import torch
 from hk_backend import reference
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.routing.shadow_check import largest_error, tolerance
+from tests.integration.shared import checkpoints
+from tests.integration.shared.checkpoints import Scheme, Shards
 from tests.integration.shared.linear.engine import LinearEngine
 from tests.ops.linear_cases import Layer
 from tests.ops.linear_oracle import check_result
@@ -40,6 +42,13 @@ def assert_computes(layer: Any, weight: torch.Tensor, bias: torch.Tensor | None 
     expected = reference.linear(x, weight, FORMATS[weight.dtype], bias=bias)
     out = layer.quant_method.apply(layer, x, bias)
     assert largest_error(out, expected) <= tolerance(weight.dtype)
+
+
+def layer_of(engine: LinearEngine, scheme: Scheme, shards: Shards | None = None) -> Any:
+    """A merged layer of a checkpoint that holds `shards`, by default the scheme's."""
+    config = engine.config_of(scheme.config)
+    layer = engine.merged(config, torch.bfloat16, checkpoints.K, checkpoints.WIDTHS)
+    return engine.load(layer, shards or scheme.tensors())
 
 
 def check_shards(expected: list[Layer], out: torch.Tensor) -> None:
