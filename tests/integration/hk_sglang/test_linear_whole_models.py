@@ -118,8 +118,7 @@ def test_weights_by_their_names(
     """Of a model whose layers are packed they are the checkpoint's; of quantised ones there are
     none."""
     whole, tensors = loaded(source, "bfloat16"), load_file(source / "model.safetensors")
-    attention = (f"self_attn.{each}_proj" for each in "qkv")
-    for module in (*attention, "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"):
+    for module in ("self_attn.q_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"):
         name = f"model.layers.1.{module}.weight"
         assert by_name(whole, name) == tensors[name].bfloat16().float().tolist()[:5]
     assert all(layer.weight.numel() == 0 for layer in whole.modules() if hasattr(layer, "hk_left"))
