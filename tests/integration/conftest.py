@@ -15,9 +15,9 @@ from tests.integration.adapter import LINEAR
 from tests.models import smollm2, tiny_llama
 
 if TYPE_CHECKING:
+    from tests.integration.shared.checkpoints import Scheme
     from tests.integration.shared.evidence import Bench
     from tests.integration.shared.linear.engine import LinearEngine
-    from tests.integration.shared.linear_checkpoints import Checkpoint
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +85,7 @@ def engine() -> LinearEngine:
 
 
 @pytest.fixture(params=LINEAR.CHECKPOINTS)
-def any_checkpoint(request: pytest.FixtureRequest) -> Checkpoint:
+def any_checkpoint(request: pytest.FixtureRequest) -> Scheme:
     """Each checkpoint that the engine reads, in turn."""
     return LINEAR.CHECKPOINTS[request.param]
 

@@ -1,4 +1,5 @@
-"""Reads an output folder as an outsider: by its index and its config, nothing of the writer."""
+"""Models to quantise, runs, and output folders, read as an outsider does: by the index and the
+config, nothing of the writer."""
 
 from __future__ import annotations
 
@@ -7,7 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
+
+from hk_backend.quantize.job import Job
+from hk_backend.quantize.settings import Settings
+
+WEIGHTS = "model.safetensors"
+HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 
 
 def tensors_of(directory: Path) -> dict[str, torch.Tensor]:
@@ -26,3 +33,37 @@ def config_of(directory: Path) -> dict[str, Any]:
 def contents(directory: Path) -> dict[str, bytes]:
     """Every file, byte for byte."""
     return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
+
+
+def change_config(model: Path, **changed: Any) -> None:
+    (model / "config.json").write_text(json.dumps(config_of(model) | changed))
+
+
+def change_weights(model: Path, changed: dict[str, torch.Tensor | None]) -> None:
+    """None removes a tensor."""
+    tensors = load_file(model / WEIGHTS) | changed
+    kept = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+    save_file(kept, model / WEIGHTS, {"format": "pt"})
+
+
+def finished(model: Path, out: Path, settings: Settings) -> Job:
+    job = Job(model, out, settings)
+    job.run()
+    return job
+
+
+class Interrupted(Exception):
+    pass
+
+
+def stop_after(bytes_read: int) -> Any:
+    """Progress that interrupts the run once so much of the source has been read."""
+    done = 0
+
+    def advance(name: str, count: int) -> None:
+        nonlocal done
+        done += count
+        if done > bytes_read:
+            raise Interrupted
+
+    return advance

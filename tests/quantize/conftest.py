@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.models import tiny_llama
+from tests.quantize.checkpoint import WEIGHTS, change_config, change_weights
 
 
 @pytest.fixture(scope="session")
@@ -41,9 +42,26 @@ def writable(model: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(model, tmp_path / "model"))
 
 
+@pytest.fixture(params=[False, True], ids=["untied", "tied"])
+def scorer(request: pytest.FixtureRequest, writable: Path) -> Path:
+    """A reward model: one score of a text. Those of small models may come from a tied one."""
+    change_weights(
+        writable, {"lm_head.weight": None, "score.weight": torch.linspace(-1, 1, 256)[None]}
+    )
+    tied = {"tie_word_embeddings": request.param}
+    change_config(writable, architectures=["LlamaForSequenceClassification"], num_labels=1, **tied)
+    return writable
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text(
+        "Bananas are not rivets; a vocabulary of invented words still has letters. " * 8
+    )
+    return path
+
+
 @pytest.fixture(autouse=True)
 def one_thread() -> None:
     torch.set_num_threads(1)
-
-
-WEIGHTS = "model.safetensors"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from hk_backend.quantize import calibrate, observed, perplexity
 from hk_backend.quantize.calibrate import Calibration, calibration_windows
@@ -18,10 +20,16 @@ from hk_backend.quantize.settings import Settings
 from hk_backend.quantize.source import open_source
 from hk_backend.quantize.stream import Stream, check_streams
 from hk_backend.quantize.text import read_text, window_of
-from tests.quantize.checkpoint import contents, tensors_of
-from tests.quantize.conftest import WEIGHTS
-from tests.quantize.interrupted import Interrupted, stop_after
-from tests.quantize.test_refusals import change_config, change_weights
+from tests.quantize.checkpoint import (
+    EMBEDDING,
+    WEIGHTS,
+    Interrupted,
+    change_config,
+    change_weights,
+    contents,
+    finished,
+    tensors_of,
+)
 
 WORDS = "Bananas are not rivets; a vocabulary of invented words still has letters. "
 LAYERS = 3
@@ -38,16 +46,38 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def gptq(text: Path, format: str = "mxfp4", **changed: object) -> Settings:
-    return Settings(format, method="gptq", calibration=text, **changed)  # type: ignore[arg-type]
+def gptq(text: Path, format: str = "mxfp4", **changed: Any) -> Settings:
+    return Settings(format, method="gptq", calibration=text, **changed)
+
+
+@dataclass
+class Run:
+    """One uninterrupted run. `seen`: the hidden states before each decoder layer; `rounded`: how
+    many inputs of layers were rounded."""
+
+    job: Job
+    seen: list[torch.Tensor] = field(default_factory=list)
+    rounded: int = 0
 
 
 @pytest.fixture(scope="module")
-def whole(model: Path, text: Path, tmp_path_factory: pytest.TempPathFactory) -> Job:
-    """One uninterrupted run."""
-    job = Job(model, tmp_path_factory.mktemp("whole") / "out", gptq(text))
-    job.run()
-    return job
+def whole(model: Path, text: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    run = Run(Job(model, tmp_path_factory.mktemp("whole") / "out", gptq(text)))
+    quantize, multiplied = Calibration.quantize, Serving.multiplied
+
+    def watched(self: Calibration, names: Any) -> Any:
+        run.seen.append(torch.cat(self._stream.hidden))
+        return quantize(self, names)
+
+    def counted(self: Serving, x: torch.Tensor) -> torch.Tensor:
+        run.rounded += 1
+        return multiplied(self, x)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Calibration, "quantize", watched)
+        patch.setattr(Serving, "multiplied", counted)
+        run.job.run()
+    return run
 
 
 @pytest.mark.parametrize(("count", "shape"), [(2, (1, 1)), (90, (1, 45)), (2500, (12, 100))])
@@ -94,8 +124,7 @@ def windowed(kind: str, folder: Path) -> Path:
         pad_token_id=1,
         rope_parameters=ROPE if kind == "olmo3" else ROPE["full_attention"],
     )
-    made = AutoModelForCausalLM.from_config(config)
-    made.save_pretrained(folder)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
     return folder
 
 
@@ -111,22 +140,100 @@ def test_inputs_are_summed_up(columns: int, monkeypatch: pytest.MonkeyPatch) -> 
     assert torch.equal(inputs.hessian(), x.T @ x * (2 / len(x)))
 
 
-def test_an_input_is_rounded_once(
-    model: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_is_found_and_written(whole: Run, text: Path) -> None:
+    """Every layer improves on rounding to nearest, and is written as it was found; what it was
+    calibrated on is not measured."""
+    job = whole.job
+    layers, tensors = job.layer_errors(), tensors_of(job.out.directory)
+    assert len(layers) == 7 * LAYERS
+    for found in layers:
+        assert found.objective
+        assert found.objective[1] < found.objective[0]
+        parts = [tensors[name] for name in job.plan.layers[found.layer].names]
+        target = job.method.target(job.source.finite(f"{found.layer}.weight"), found.layer)
+        assert job.recipe.relative_error(*parts, target) == found.error
+    assert not list(job.out.directory.glob("calibrated-*"))
+    tokens = read_text(text, job.source.directory).tokens
+    windows = calibration_windows(tokens, window_of(job.source))
+    assert whole.rounded == 4 * len(windows) * LAYERS, "seven projections have four inputs"
+    measured = perplexity.measure(job, text)
+    assert measured["calibrated_tokens"] == job.calibrated_tokens > 0
+    assert measured["calibrated_tokens"] + measured["tokens"] + 1 == len(tokens)
+    plain = perplexity.load_model(job.source.directory)
+    rest = tokens[job.calibrated_tokens :]
+    assert measured["before"] == perplexity.perplexity(plain, rest, 1024)
+
+
+def test_a_layer_sees_what_those_before_it_make_of_the_text(whole: Run, text: Path) -> None:
+    """Quantised: its inputs are those of the served model, not of the original."""
+    job, states = whole.job, []
+    tokens = read_text(text, job.source.directory).tokens
+    windows = calibration_windows(tokens, window_of(job.source))
+    served = perplexity.load_model(job.source.directory)
+    with torch.inference_mode():
+        states.append(served(windows, output_hidden_states=True).hidden_states)
+        perplexity.serve_quantized(served, job)
+        states.append(served(windows, output_hidden_states=True).hidden_states)
+    for index in range(1, LAYERS):
+        original, quantized = (each[index] for each in states)
+        away = (original - whole.seen[index]).norm()
+        assert (quantized - whole.seen[index]).norm() < away / 100
+
+
+def test_an_interrupted_calibration_goes_on(
+    whole: Run, model: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seven projections of a decoder layer have four inputs."""
-    rounded: list[int] = []
-    original = Serving.multiplied
+    """Finished decoder layers are not calibrated again, and the result is the same; but one whose
+    file is damaged, if of the size that it had, and none of another text."""
+    out, done, quantize = tmp_path / "out", [], Calibration.quantize
+    stop = True
 
-    def counted(self: Serving, x: torch.Tensor) -> torch.Tensor:
-        rounded.append(x.shape[-1])
-        return original(self, x)
+    def counted(self: Calibration, names: Any) -> Any:
+        if stop and len(done) == 2:
+            raise Interrupted
+        done.append(names)
+        return quantize(self, names)
 
-    monkeypatch.setattr(Serving, "multiplied", counted)
-    job = Job(model, tmp_path / "out", gptq(text))
-    job.run()
-    windows = calibration_windows(read_text(text, model).tokens, window_of(job.source))
-    assert len(rounded) == 4 * len(windows) * LAYERS
+    monkeypatch.setattr(Calibration, "quantize", counted)
+    job = Job(model, out, gptq(text))
+    with pytest.raises(Interrupted):
+        job.run()
+    assert job.kept() == f"0 of {len(job.plan.shards)} files and 14 of 21 layers kept"
+    assert not (out / "config.json").exists()
+    damaged = out / "calibrated-00001.safetensors"
+    damaged.write_bytes(bytes(damaged.stat().st_size))
+    with pytest.raises(QuantizeError, match=r"calibrated-00001\.safetensors is damaged .* again"):
+        Job(model, out, gptq(text)).run()
+    stop = False
+    done.clear()
+    again, counts = Job(model, out, gptq(text)), []
+    again.run(lambda name, count: counts.append(count))
+    assert len(done) == 2, "the damaged one, and the one that was left"
+    assert sum(counts) == again.work_bytes
+    ours, theirs = contents(out), contents(whole.job.out.directory)
+    for each in (ours, theirs):
+        del each["hk_quantize.json"]  # of the other, also the perplexity
+    assert ours == theirs
+    done.clear()
+    finished(model, out, gptq(text))
+    assert not done, "a finished folder is calibrated again"
+    other = tmp_path / "other.txt"
+    other.write_text(WORDS[::-1] * 40)
+    with pytest.raises(QuantizeError, match=r"started with --text \(sha256 .*, now it is --text"):
+        Job(model, out, gptq(other)).run()
+
+
+def test_ignored_layers_stay(model: Path, text: Path, tmp_path: Path) -> None:
+    """Nor does it matter that they are the first of those that share an input."""
+    patterns = ["model.layers.0.self_attn.*", "model.layers.2.*"]
+    job = finished(model, tmp_path / "out", gptq(text, "mxfp6_e2m3", ignore=patterns))
+    assert len({found.layer for found in job.layer_errors()}) == 7 + 3
+    name = "model.layers.2.mlp.down_proj.weight"
+    assert torch.equal(tensors_of(tmp_path / "out")[name], load_file(model / WEIGHTS)[name])
+    assert job.method.rotation == 0, "only mxfp4 is rotated by default"
+
+
+# -- refused
 
 
 @pytest.mark.parametrize("large", [3e37, 1e30])
@@ -141,123 +248,22 @@ def test_activations_past_float32(large: float, writable: Path, text: Path, tmp_
     assert not (tmp_path / "out" / "config.json").exists()
 
 
-def test_objectives_and_codes(whole: Job) -> None:
-    """Every layer improves on rounding to nearest, and is written as it was found."""
-    layers = whole.layer_errors()
-    assert len(layers) == 7 * LAYERS
-    for found in layers:
-        assert found.objective
-        assert found.objective[1] < found.objective[0]
-    tensors = tensors_of(whole.out.directory)
-    for found in layers:
-        parts = [tensors[name] for name in whole.plan.layers[found.layer].names]
-        target = whole.method.target(whole.source.finite(f"{found.layer}.weight"), found.layer)
-        assert whole.recipe.relative_error(*parts, target) == found.error
-    assert not list(whole.out.directory.glob("calibrated-*"))
-
-
-def test_what_is_calibrated_on_is_not_measured(whole: Job, text: Path) -> None:
-    tokens = read_text(text, whole.source.directory).tokens
-    found = perplexity.measure(whole, text)
-    assert found["calibrated_tokens"] == whole.calibrated_tokens > 0
-    assert found["calibrated_tokens"] + found["tokens"] + 1 == len(tokens)
-    rest = tokens[whole.calibrated_tokens :]
-    plain = perplexity.load_model(whole.source.directory)
-    assert found["before"] == perplexity.perplexity(plain, rest, 1024)
-
-
-def test_a_layer_sees_what_those_before_it_make_of_the_text(
-    model: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Quantised: its inputs are those of the served model, not of the original."""
-    seen: list[torch.Tensor] = []
-    quantize = Calibration.quantize
-
-    def looked_at(self: Calibration, names: object) -> object:
-        seen.append(torch.cat(self._stream.hidden))
-        return quantize(self, names)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Calibration, "quantize", looked_at)
-    job = Job(model, tmp_path / "out", gptq(text))
-    job.run()
-    tokens = read_text(text, model).tokens
-    windows = calibration_windows(tokens, window_of(job.source))
-    served, states = perplexity.load_model(model), []
-    with torch.inference_mode():
-        states.append(served(windows, output_hidden_states=True).hidden_states)
-        perplexity.serve_quantized(served, job)
-        states.append(served(windows, output_hidden_states=True).hidden_states)
-    for index in range(1, LAYERS):
-        original, quantized = (each[index] for each in states)
-        away = (original - seen[index]).norm()
-        assert (quantized - seen[index]).norm() < away / 100
-
-
-def test_an_interrupted_calibration_goes_on(
-    whole: Job, model: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Finished decoder layers are not calibrated again, and the result is the same."""
-    done: list[object] = []
-    quantize = Calibration.quantize
-
-    def counted(self: Calibration, names: object) -> object:
-        if len(done) == 2:
-            raise Interrupted
-        done.append(names)
-        return quantize(self, names)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Calibration, "quantize", counted)
-    job = Job(model, tmp_path / "out", gptq(text))
-    with pytest.raises(Interrupted):
-        job.run()
-    assert job.kept() == f"0 of {len(job.plan.shards)} files and 14 of 21 layers kept"
-    assert not (tmp_path / "out" / "config.json").exists()
-    done.clear()
-    again, counts = Job(model, tmp_path / "out", gptq(text)), []
-    again.run(lambda name, count: counts.append(count))
-    assert len(done) == 1
-    assert sum(counts) == again.work_bytes
-    ours, theirs = contents(tmp_path / "out"), contents(whole.out.directory)
-    for each in (ours, theirs):
-        del each["hk_quantize.json"]  # of the other, also the perplexity
-    assert ours == theirs
-    done.clear()
-    Job(model, tmp_path / "out", gptq(text)).run()
-    assert not done, "a finished folder is calibrated again"
-
-
-def test_a_damaged_file_is_written_again(
-    whole: Job, model: Path, text: Path, tmp_path: Path
-) -> None:
-    """Of the size that it had: the same command calibrates the layer again."""
-    job = Job(model, tmp_path / "out", gptq(text))
-    one = sum(item.source.nbytes for item in job.plan.layers.values()) // LAYERS
-    with pytest.raises(Interrupted):
-        job.run(stop_after(one))
-    damaged = tmp_path / "out" / "calibrated-00001.safetensors"
-    damaged.write_bytes(bytes(damaged.stat().st_size))
-    with pytest.raises(QuantizeError, match=r"calibrated-00001\.safetensors is damaged .* again"):
-        Job(model, tmp_path / "out", gptq(text)).run()
-    Job(model, tmp_path / "out", gptq(text)).run()
-    ours, theirs = tensors_of(tmp_path / "out"), tensors_of(whole.out.directory)
-    assert all(torch.equal(each, theirs[name]) for name, each in ours.items())
-
-
-def test_a_text_of_which_too_little_is_left(model: Path, tmp_path: Path) -> None:
-    path = tmp_path / "text.txt"
-    path.write_text("a b")
-    assert len(read_text(path, model).tokens) == 2
+def test_what_cannot_be_calibrated(writable: Path, text: Path, tmp_path: Path) -> None:
+    """A text too short, a table that is not finite, and Gemma, which scales its embedding by a
+    number that no file holds."""
+    short = tmp_path / "short.txt"
+    short.write_text("a b")
+    assert len(read_text(short, writable).tokens) == 2
     with pytest.raises(QuantizeError, match="2 tokens; at least 3 are needed"):
-        Job(model, tmp_path / "out", gptq(path))
-
-
-def test_a_table_that_is_not_finite(writable: Path) -> None:
-    tensors = load_file(writable / WEIGHTS)
-    tensors["model.embed_tokens.weight"][3, 5] = torch.nan
-    save_file(tensors, writable / WEIGHTS, {"format": "pt"})
-    why = r"model\.embed_tokens\.weight contains NaN or infinity"
-    with pytest.raises(QuantizeError, match=why):
+        Job(writable, tmp_path / "out", gptq(short))
+    table = load_file(writable / WEIGHTS)[EMBEDDING]
+    table[3, 5] = torch.nan
+    change_weights(writable, {EMBEDDING: table})
+    with pytest.raises(QuantizeError, match=f"{EMBEDDING} contains NaN or infinity"):
         Stream(open_source(writable), torch.zeros(1, 64, dtype=torch.int64))
+    change_config(writable, model_type="gemma", architectures=["GemmaForCausalLM"])
+    with pytest.raises(QuantizeError, match=r"gemma computes .*, which is in no file; use another"):
+        Job(writable, tmp_path / "out", gptq(text))
 
 
 @pytest.mark.parametrize(
@@ -268,39 +274,10 @@ def test_a_table_that_is_not_finite(writable: Path) -> None:
     ],
 )
 def test_a_tensor_that_the_model_lacks(
-    name: str, tensor: torch.Tensor | None, why: str, text: Path, tmp_path: Path
+    name: str, tensor: torch.Tensor | None, why: str, tmp_path: Path
 ) -> None:
     """Of a kind of model whose tensors only transformers knows."""
     folder = windowed("olmo3", tmp_path / "model")
     change_weights(folder, {f"model.layers.1.{name}.weight": tensor})
     with pytest.raises(QuantizeError, match=why):
         check_streams(open_source(folder))
-
-
-def test_what_a_model_computes_for_itself(writable: Path, text: Path, tmp_path: Path) -> None:
-    """Gemma scales its embedding by a number that no file holds."""
-    change_config(writable, model_type="gemma", architectures=["GemmaForCausalLM"])
-    with pytest.raises(QuantizeError, match=r"gemma computes .*, which is in no file; use another"):
-        Job(writable, tmp_path / "out", gptq(text))
-
-
-def test_another_text_is_another_run(model: Path, text: Path, tmp_path: Path) -> None:
-    Job(model, tmp_path / "out", gptq(text)).run()
-    other = tmp_path / "other.txt"
-    other.write_text(WORDS[::-1] * 40)
-    job = Job(model, tmp_path / "out", gptq(other))
-    with pytest.raises(QuantizeError, match=r"started with --text \(sha256 .*, now it is --text"):
-        job.run()
-
-
-def test_ignored_layers_stay(model: Path, text: Path, tmp_path: Path) -> None:
-    """Nor does it matter that they are the first of those that share an input."""
-    patterns = ["model.layers.0.self_attn.*", "model.layers.2.*"]
-    job = Job(model, tmp_path / "out", gptq(text, "mxfp6_e2m3", ignore=patterns))
-    job.run()
-    layers = {found.layer for found in job.layer_errors()}
-    assert len(layers) == 7 + 3
-    tensors, original = tensors_of(tmp_path / "out"), load_file(model / WEIGHTS)
-    name = "model.layers.2.mlp.down_proj.weight"
-    assert torch.equal(tensors[name], original[name])
-    assert job.method.rotation == 0, "only mxfp4 is rotated by default"

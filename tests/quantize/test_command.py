@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 import hk_backend.quantize
@@ -22,10 +21,14 @@ from hk_backend.quantize.head import HEAD_RECIPES
 from hk_backend.quantize.options import Format, Head
 from hk_backend.quantize.recipe import RECIPES
 from hk_backend.quantize.source import Source
-from tests.quantize.checkpoint import config_of, tensors_of
-from tests.quantize.conftest import WEIGHTS
-
-TEXT = "a text of one line"
+from tests.quantize.checkpoint import (
+    EMBEDDING,
+    HEAD,
+    WEIGHTS,
+    change_weights,
+    config_of,
+    tensors_of,
+)
 
 
 def run(*arguments: object) -> tuple[int, str, str]:
@@ -39,24 +42,24 @@ def test_every_recipe_is_offered() -> None:
     assert [head.value for head in Head] == [KEPT, *HEAD_RECIPES]
 
 
-def test_for_people(model: Path, tmp_path: Path) -> None:
-    text = tmp_path / "text.txt"
-    text.write_text(TEXT)
+def test_for_people(model: Path, tmp_path: Path, text: Path) -> None:
     options = ["--format", "mxfp4", "--head", "mxfp8", "--text", text]
     code, out, _ = run(model, tmp_path / "out", *options)
     assert code == 0
     words = " ".join(out.split())
-    assert "21 layers, median" in words
-    assert "not quantised: lm_head and the embeddings" in words
-    assert "perplexity" in words
     report = json.loads((tmp_path / "out" / "hk_quantize.json").read_text())
-    assert f"{report['perplexity']['after']:.4f} after" in words
-    assert "lm_head: to be served in mxfp8" in words
-    assert "the LM head; a token takes" in words
+    for said in (
+        "21 layers, median",
+        "not quantised: lm_head and the embeddings",
+        f"{report['perplexity']['after']:.4f} after",
+        "lm_head: to be served in mxfp8",
+        "the LM head; a token takes",
+        f"{report['source_bytes'] / 1e6:,.1f} MB before",
+    ):
+        assert said in words
     for name, cost in report["perplexity"]["heads"]["formats"].items():
         assert name in words
         assert f"{cost['perplexity']:.4f}" in words
-    assert f"{report['source_bytes'] / 1e6:,.1f} MB before" in words
 
 
 @pytest.mark.parametrize(
@@ -81,11 +84,10 @@ def test_the_rule_of_the_scales(
 
 
 def test_an_interrupted_measurement(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: Path, tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder is whole: without the text the report has all but the perplexity."""
-    text, out = tmp_path / "text.txt", tmp_path / "out[v2]"
-    text.write_text(TEXT)
+    out = tmp_path / "out[v2]"
 
     def interrupted(*args: object) -> None:
         raise KeyboardInterrupt
@@ -99,10 +101,8 @@ def test_an_interrupted_measurement(
     assert "out[v2]/hk_quantize.json" in "".join(printed.split())
 
 
-def test_a_calibrated_model(model: Path, tmp_path: Path) -> None:
+def test_a_calibrated_model(model: Path, tmp_path: Path, text: Path) -> None:
     """Objectives beside errors, and what of the text was measured, for people and for programs."""
-    text = tmp_path / "text.txt"
-    text.write_text(TEXT * 20)
     options = ["--format", "mxfp4", "--method", "gptq", "--rotation", "32", "--text", text]
     code, out, _ = run(model, tmp_path / "out", *options)
     assert code == 0
@@ -111,17 +111,8 @@ def test_a_calibrated_model(model: Path, tmp_path: Path) -> None:
     report = json.loads(run(model, tmp_path / "out", *options, "--json")[1])
     calibrated = report["perplexity"]["calibrated_tokens"]
     assert f", after the {calibrated:,} that it was calibrated on" in words
-    for layer in report["layers"]:
-        before, after = layer["objective"]
-        assert after < before
+    assert all(after < before for before, after in (each["objective"] for each in report["layers"]))
     assert "calibrated" not in report
-
-
-def test_without_a_text_nothing_is_calibrated(model: Path, tmp_path: Path) -> None:
-    code, out, err = run(model, tmp_path / "out", "--format", "mxfp4", "--method", "gptq")
-    assert (code, out) == (1, "")
-    assert "--method gptq needs --text FILE" in " ".join(err.split())
-    assert not (tmp_path / "out").exists()
 
 
 def test_for_programs(model: Path, tmp_path: Path) -> None:
@@ -144,26 +135,37 @@ def test_for_programs(model: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (["nowhere", "OUT", "--format", "fp8"], "nowhere: no such folder"),
-        (["MODEL", "OUT", "--format", "fp8", "--text", "nowhere.txt"], "nowhere.txt"),
-        (["MODEL", "OUT", "--format", "fp8", "--text", "nowhere.txt"], "no such file"),
-        (["MODEL", "OUT", "--format", "fp8", "--text", "MODEL"], "it is a folder"),
-        (["MODEL", "OUT", "--format", "fp8", "--text", "WEIGHTS"], "it is not UTF-8 text ("),
-        (["MODEL", "OUT", "--format", "fp8", "--ignore", "lm_head"], "never quantised"),
+        (["nowhere", "OUT"], "nowhere: no such folder"),
+        (["MODEL", "OUT", "--text", "nowhere.txt"], "nowhere.txt: no such file"),
+        (["MODEL", "OUT", "--text", "MODEL"], "it is a folder"),
+        (["MODEL", "OUT", "--text", "WEIGHTS"], "it is not UTF-8 text ("),
+        (["MODEL", "OUT", "--ignore", "lm_head"], "never quantised"),
+        (["MODEL", "OUT", "--method", "gptq"], "--method gptq needs --text FILE"),
     ],
 )
 def test_refusals(options: list[str], why: str, model: Path, tmp_path: Path) -> None:
     places = {"MODEL": str(model), "OUT": str(tmp_path / "out"), "WEIGHTS": str(model / WEIGHTS)}
-    code, out, err = run(*(places.get(option, option) for option in options))
+    code, out, err = run(*(places.get(option, option) for option in options), "--format", "fp8")
     assert (code, out) == (1, "")
     assert why in " ".join(err.split())
     assert not (tmp_path / "out").exists()
 
 
-def test_a_format_that_is_not_there(model: Path, tmp_path: Path) -> None:
-    code, _, err = run(model, tmp_path / "out", "--format", "int4")
-    assert code == 2
-    assert "mxfp6_e2m3" in err
+def test_a_late_refusal_stands_alone(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a progress bar above it; a device that is none is no traceback either."""
+    (tmp_path / "notes.txt").write_text("somebody's")
+    code, out, err = run(model, tmp_path, "--format", "fp8")
+    assert (code, out, len(err.splitlines())) == (1, "", 1)
+    assert "did not write it" in err
+    monkeypatch.setenv("HK_DEVICE", "nonsense")
+    get_config.cache_clear()
+    code, out, err = run(model, tmp_path / "out", "--format", "fp8")
+    assert (code, out, len(err.splitlines())) == (1, "", 1)
+    assert "HK_DEVICE='nonsense'" in err
+    monkeypatch.undo()
+    get_config.cache_clear()
 
 
 def test_without_the_extra_it_is_one_line(
@@ -177,14 +179,13 @@ def test_without_the_extra_it_is_one_line(
     code, out, err = run(model, tmp_path / "out", "--format", "fp8")
     assert (code, out) == (1, "")
     (line,) = err.splitlines()
-    assert "safetensors" in line
-    assert "-m pip install 'safetensors" in line
-    assert "'transformers" in line
+    assert re.search("safetensors.* -m pip install 'safetensors.*'transformers", line)
 
 
 def test_ctrl_c_says_what_is_kept(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    command = model, tmp_path / "out", "--format", "fp8", "--shard-size", "0.001"
     read, count = Source.read, 0
 
     def interrupted(self: Source, name: str) -> torch.Tensor:
@@ -195,80 +196,92 @@ def test_ctrl_c_says_what_is_kept(
         return read(self, name)
 
     monkeypatch.setattr(Source, "read", interrupted)
-    code, out, err = run(model, tmp_path / "out", "--format", "fp8", "--shard-size", "0.001")
+    code, out, err = run(*command)
     assert (code, out) == (130, "")
-    assert re.fullmatch(
-        r"Interrupted, \d of \d files and \d+ of 21 layers kept; run the same command\.",
-        err.rstrip("\n"),
-    )
-    files, of, layers = map(int, re.findall(r"\d+", err)[:3])
+    said = r"Interrupted, (\d) of (\d) files and (\d+) of 21 layers kept; run the same command\.\n"
+    matched = re.fullmatch(said, err)
+    assert matched
+    files, of, layers = map(int, matched.groups())
     assert 0 < files < of
     assert 0 < layers < 21
     monkeypatch.setattr(Source, "read", read)
-    assert run(model, tmp_path / "out", "--format", "fp8", "--shard-size", "0.001")[0] == 0
-
-
-def test_a_late_refusal_stands_alone(model: Path, tmp_path: Path) -> None:
-    """Without a progress bar above it."""
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "notes.txt").write_text("somebody's")
-    code, out, err = run(model, tmp_path / "out", "--format", "fp8")
-    assert (code, out) == (1, "")
-    assert len(err.splitlines()) == 1
-    assert "did not write it" in err
+    assert run(*command)[0] == 0
 
 
 @pytest.mark.parametrize(
     ("options", "warned"),
-    [
-        (["--format", "mxfp4"], True),
-        (["--format", "mxfp4", "--activations", "none"], False),
-        (["--format", "mxfp8"], False),
-    ],
+    [(["mxfp4"], True), (["mxfp4", "--activations", "none"], False), (["mxfp8"], False)],
 )
-def test_what_costs_much_is_told(
-    options: list[str], warned: bool, model: Path, tmp_path: Path
-) -> None:
-    code, _, err = run(model, tmp_path / "out", *options)
-    assert code == 0
-    assert ("perplexity" in err) is warned
-    assert ("--activations none" in err) is warned
-
-
 @pytest.mark.parametrize("device", ["hip", "emulated:gfx950"])
 def test_the_processor_computes_it(
-    device: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    options: list[str],
+    warned: bool,
+    device: str,
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """HK_DEVICE is for serving: no GPU has every quantiser."""
-    assert run(model, tmp_path / "plain", "--format", "mxfp8")[0] == 0
-    with in_environment(monkeypatch, HK_DEVICE=device):
-        assert run(model, tmp_path / "out", "--format", "mxfp8")[0] == 0
+    """HK_DEVICE is for serving: no GPU has every quantiser. What costs much is told."""
+    code, _, err = run(model, tmp_path / "plain", "--format", *options)
+    assert code == 0
+    assert ("perplexity" in err) is ("--activations none" in err) is warned
+    monkeypatch.setenv("HK_DEVICE", device)
+    get_config.cache_clear()
+    assert run(model, tmp_path / "out", "--format", *options)[0] == 0
+    monkeypatch.undo()
+    get_config.cache_clear()
     plain, found = tensors_of(tmp_path / "plain"), tensors_of(tmp_path / "out")
-    assert all(equal_bytes(each, plain[name]) for name, each in found.items())
+    for name, tensor in found.items():
+        assert torch.equal(tensor.view(torch.uint8), plain[name].view(torch.uint8))
 
 
-def test_a_device_that_is_none(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with in_environment(monkeypatch, HK_DEVICE="nonsense"):
-        code, out, err = run(model, tmp_path / "out", "--format", "fp8")
-    assert (code, out) == (1, "")
-    assert "HK_DEVICE='nonsense'" in err
-    assert len(err.splitlines()) == 1
+# -- a model that scores texts has another module in the LM head's place: it stays as it is
 
 
-@contextmanager
-def in_environment(monkeypatch: pytest.MonkeyPatch, **variables: str) -> Iterator[None]:
-    """HK reads its environment once in a process."""
-    with monkeypatch.context() as patch:
-        for name, value in variables.items():
-            patch.setenv(name, value)
-        get_config.cache_clear()
-        try:
-            yield
-        finally:
-            get_config.cache_clear()
+@pytest.mark.parametrize("format", RECIPES)
+def test_readers_are_told_to_leave_a_score_alone(format: str, scorer: Path, tmp_path: Path) -> None:
+    """Of every Linear that is not named transformers makes a layer with scales, which the file has
+    not."""
+    from transformers import AutoModelForSequenceClassification
+
+    assert run(scorer, tmp_path / "out", "--format", format, "--activations", "none")[0] == 0
+    config = config_of(tmp_path / "out")["quantization_config"]
+    assert "score" in config.get("ignore", config.get("exclude"))
+    score = tensors_of(tmp_path / "out")["score.weight"]
+    assert torch.equal(score, load_file(scorer / WEIGHTS)["score.weight"])
+    if format == "fp8":
+        with torch.compiler.set_stance("force_eager"), torch.inference_mode():
+            model = AutoModelForSequenceClassification.from_pretrained(
+                tmp_path / "out", dtype=torch.float32
+            )
+            found = model.eval()(torch.arange(1, 33)[None], output_hidden_states=True)
+        torch.testing.assert_close(found.logits, found.hidden_states[-1][:, -1] @ score.T)
 
 
-def equal_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return torch.equal(a.view(torch.uint8), b.view(torch.uint8))
+def test_a_score_is_calibrated_on_a_text(scorer: Path, tmp_path: Path, text: Path) -> None:
+    options = ["--format", "fp8", "--method", "gptq", "--text", text, "--json"]
+    code, out, err = run(scorer, tmp_path / "out", *options)
+    assert code == 0, err
+    assert "it is only calibrated on" in err
+    report = json.loads(out)
+    assert "perplexity" not in report
+    assert all(layer["objective"] for layer in report["layers"])
+
+
+def test_what_a_score_has_not(scorer: Path, tmp_path: Path, text: Path) -> None:
+    """A perplexity, for which transformers would make up a head; a head that can be quantised; and
+    a stream that can be rotated, also beside a head, as in models with a value head."""
+    fold = ["--format", "mxfp4", "--fold", "all"]
+    reads = "--fold all: score reads the residual stream, too"
+    cases: list[tuple[list[object], str]] = [
+        (["--format", "fp8", "--text", text], "has no LM head, so --text measures no perplexity"),
+        (["--format", "fp8", "--head", "fp8"], "--head fp8: "),
+        (fold, reads),
+    ]
+    for options, why in cases:
+        code, out, err = run(scorer, tmp_path / "out", *options)
+        assert (code, out) == (1, "")
+        assert why in " ".join(err.split())
+        assert not (tmp_path / "out").exists()
+    change_weights(scorer, {HEAD: load_file(scorer / WEIGHTS)[EMBEDDING].clone()})
+    assert reads in " ".join(run(scorer, tmp_path / "out", *fold)[2].split())

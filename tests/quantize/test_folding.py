@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from hk_backend.quantize import perplexity
 from hk_backend.quantize.errors import QuantizeError
@@ -22,22 +22,29 @@ from hk_backend.quantize.settings import Settings
 from hk_backend.quantize.source import PROJECTIONS, open_source
 from hk_backend.reference.rotation import rotated
 from hk_backend.terms.folds import ALL, FOLD_KEY, FOLDS, HEADS, NONE
-from tests.quantize.checkpoint import config_of, tensors_of
-from tests.quantize.conftest import WEIGHTS
+from tests.quantize.checkpoint import (
+    EMBEDDING,
+    HEAD,
+    WEIGHTS,
+    change_config,
+    change_weights,
+    config_of,
+    finished,
+    tensors_of,
+)
 
 
 @pytest.fixture
 def trained(writable: Path) -> Path:
     """The tiny model with what only a trained one has: gains of norms, and biases."""
-    config = config_of(writable) | {"attention_bias": True, "mlp_bias": True}
-    (writable / "config.json").write_text(json.dumps(config))
-    tensors, generator = load_file(writable / WEIGHTS), torch.Generator().manual_seed(3)
-    for name in [name for name in tensors if name.endswith("_proj.weight")]:
-        bias = torch.randn(len(tensors[name]), generator=generator)
-        tensors[name.replace("weight", "bias")] = bias
-    for name in [name for name in tensors if name.endswith("norm.weight")]:
-        tensors[name] = torch.randn(len(tensors[name]), generator=generator)
-    save_file(tensors, writable / WEIGHTS, {"format": "pt"})
+    change_config(writable, attention_bias=True, mlp_bias=True)
+    generator, added = torch.Generator().manual_seed(3), {}
+    for name, tensor in load_file(writable / WEIGHTS).items():
+        if name.endswith("_proj.weight"):
+            added[name.replace("weight", "bias")] = torch.randn(len(tensor), generator=generator)
+        elif name.endswith("norm.weight"):
+            added[name] = torch.randn(len(tensor), generator=generator)
+    change_weights(writable, added)
     return writable
 
 
@@ -137,11 +144,9 @@ def test_what_is_written_is_the_model(
 
     def error_of(fold: str) -> float:
         settings = Settings("mxfp8", "none", ignored, method="rotated", fold=fold)
-        job = Job(trained, tmp_path / fold, settings)
-        job.run()
-        return difference(
-            logits(trained, lambda model: perplexity.serve_quantized(model, job)), exact
-        )
+        job = finished(trained, tmp_path / fold, settings)
+        served = logits(trained, lambda model: perplexity.serve_quantized(model, job))
+        return difference(served, exact)
 
     plain = error_of(NONE)
     assert 0 < plain < 0.1
@@ -149,29 +154,21 @@ def test_what_is_written_is_the_model(
     assert error_of(wanted) < 1.3 * plain
 
 
-def test_a_bfloat16_model(half_model: Path, tmp_path: Path) -> None:
-    """What is not quantised stays in its type, in a folder of the same names."""
-    job = Job(half_model, tmp_path / "out", Settings("mxfp4", fold=ALL))
-    job.run()
-    found = tensors_of(tmp_path / "out")
-    plain = {name: each for name, each in job.source.tensors.items() if name in found}
-    plain = {name: each for name, each in plain.items() if not name.endswith("_proj.weight")}
-    assert {"model.norm.weight", "lm_head.weight", "model.embed_tokens.weight"} < plain.keys()
-    for name, tensor in plain.items():
+def test_what_is_not_quantised(half_model: Path, trained: Path, tmp_path: Path) -> None:
+    """It stays in its type, in a folder of the same names; biases are rotated as their outputs."""
+    job = finished(half_model, tmp_path / "half", Settings("mxfp4", fold=ALL))
+    found = tensors_of(tmp_path / "half")
+    plain = {name for name in found if name in job.source.tensors and "_proj" not in name}
+    assert {"model.norm.weight", "lm_head.weight", "model.embed_tokens.weight"} < plain
+    for name in plain:
         assert found[name].dtype == torch.bfloat16
-        assert tuple(found[name].shape) == tensor.shape
-
-
-def test_biases_are_written_rotated(trained: Path, tmp_path: Path) -> None:
-    job = Job(trained, tmp_path / "out", Settings("mxfp4", rotation=64))
-    job.run()
+        assert tuple(found[name].shape) == job.source.tensors[name].shape
+    finished(trained, tmp_path / "out", Settings("mxfp4", rotation=64))
     found, original = tensors_of(tmp_path / "out"), load_file(trained / WEIGHTS)
     biases = [name for name in original if name.endswith("bias")]
     assert len(biases) == 7 * 3
     for name in biases:
-        expected = original[name]
-        if V_PROJ in name:
-            expected = rotated(expected, 64).float()
+        expected = rotated(original[name], 64).float() if V_PROJ in name else original[name]
         assert torch.equal(found[name], expected)
 
 
@@ -218,16 +215,12 @@ def test_what_is_folded(settings: Settings, found: str, model: Path, tmp_path: P
         (
             Settings("mxfp4", rotation=128, fold=HEADS),
             {},
-            "64 channels are not whole blocks of 128",
+            "64 channels are not whole blocks of",
         ),
         (Settings("mxfp4", fold=HEADS, ignore=["*.o_proj"]), {}, "leaves out one of v_proj and"),
         (Settings("mxfp4", fold=HEADS, ignore=["*.self_attn.*"]), {}, "leaves out every o_proj"),
         (Settings("mxfp6_e2m3", method="rotated", fold=ALL), {}, "one rotation for all layers"),
-        (
-            Settings("mxfp4", fold=ALL),
-            {"model_type": "olmo2"},
-            "model_type 'olmo2': expected one of",
-        ),
+        (Settings("mxfp4", fold=ALL), {"model_type": "olmo2"}, "model_type 'olmo2': expected one"),
         (Settings("mxfp4", fold=HEADS), {"model_type": "olmo"}, "model_type 'olmo': expected"),
         (
             Settings("mxfp4", fold=ALL, ignore=["*[qkv]_proj", "*gate_proj", "*up_proj"]),
@@ -239,7 +232,7 @@ def test_what_is_folded(settings: Settings, found: str, model: Path, tmp_path: P
 def test_what_cannot_be_folded(
     settings: Settings, change: dict[str, Any], why: str, writable: Path, tmp_path: Path
 ) -> None:
-    (writable / "config.json").write_text(json.dumps(config_of(writable) | change))
+    change_config(writable, **change)
     with pytest.raises(QuantizeError, match=why):
         Job(writable, tmp_path / "out", settings)
     assert not (tmp_path / "out").exists()
@@ -247,13 +240,9 @@ def test_what_cannot_be_folded(
 
 def test_a_tied_head_cannot_be_folded_alone(writable: Path, tmp_path: Path) -> None:
     """Whether the checkpoint holds its table once or twice."""
-    tensors = load_file(writable / WEIGHTS)
-    twice = tensors | {"lm_head.weight": tensors["model.embed_tokens.weight"].clone()}
-    once = {name: tensor for name, tensor in tensors.items() if name != "lm_head.weight"}
-    config = config_of(writable) | {"tie_word_embeddings": True}
-    (writable / "config.json").write_text(json.dumps(config))
-    for held in (once, twice):
-        save_file(held, writable / WEIGHTS, {"format": "pt"})
+    change_config(writable, tie_word_embeddings=True)
+    for held in (load_file(writable / WEIGHTS)[EMBEDDING].clone(), None):
+        change_weights(writable, {HEAD: held})
         with pytest.raises(QuantizeError, match="shares the embedding's table"):
             Job(writable, tmp_path / "out", Settings("mxfp4", fold=ALL))
 
@@ -286,16 +275,16 @@ def test_nothing_is_folded_through_what_is_not_linear(between: str, tmp_path: Pa
         else BitNetForCausalLM(BitNetConfig(**sizes, **heads, tie_word_embeddings=False))
     )
     made.save_pretrained(tmp_path / "model")
-    job = Job(tmp_path / "model", tmp_path / "out", Settings("mxfp8", "none", method="rotated"))
+    settings = Settings("mxfp8", "none", method="rotated")
+    job = finished(tmp_path / "model", tmp_path / "out", settings)
     assert job.method.fold == NONE
-    job.run()
     served = logits(tmp_path / "model", lambda model: perplexity.serve_quantized(model, job))
     assert difference(served, logits(tmp_path / "model")) < 0.2
 
 
 def test_a_folder_from_before_is_not_taken_up(model: Path, tmp_path: Path) -> None:
     """What an earlier version has rotated otherwise would be read wrongly."""
-    Job(model, tmp_path / "out", Settings("mxfp4")).run()
+    finished(model, tmp_path / "out", Settings("mxfp4"))
     report = tmp_path / "out" / "hk_quantize.json"
     written = json.loads(report.read_text())
     del written["settings"]["fold"]

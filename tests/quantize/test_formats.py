@@ -10,11 +10,7 @@ import pytest
 import torch
 from compressed_tensors.compressors import BaseCompressor
 from compressed_tensors.compressors.format import infer_module_format
-from compressed_tensors.quantization import (
-    QuantizationArgs,
-    QuantizationConfig,
-    QuantizationScheme,
-)
+from compressed_tensors.quantization import QuantizationArgs, QuantizationConfig, QuantizationScheme
 from compressed_tensors.quantization.lifecycle.forward import fake_quantize
 from compressed_tensors.quantization.utils.helpers import calculate_qparams
 from safetensors.torch import load_file
@@ -22,13 +18,13 @@ from safetensors.torch import load_file
 from hk_backend import reference
 from hk_backend.ops.fp8_scales import fp8_scales
 from hk_backend.ops.head_format import HEAD_KEY, KEPT
-from hk_backend.quantize.job import Job
+from hk_backend.ops.rotation import ROTATION
 from hk_backend.quantize.recipe import RECIPES
 from hk_backend.quantize.settings import Settings
 from hk_backend.quantize.source import open_source
 from hk_backend.quantize.values import dequantize
-from tests.quantize.checkpoint import config_of, tensors_of
-from tests.quantize.conftest import WEIGHTS
+from hk_backend.reference.rotation import rotated
+from tests.quantize.checkpoint import WEIGHTS, config_of, finished, tensors_of
 
 COMPRESSED = [name for name, recipe in RECIPES.items() if recipe.quant_method != "quark"]
 QUARK = [name for name, recipe in RECIPES.items() if recipe.quant_method == "quark"]
@@ -37,7 +33,7 @@ LAYER = "model.layers.1.mlp.down_proj"
 
 def quantized(model: Path, out: Path, format: str, activations: str = "", head: str = KEPT) -> Path:
     """Rounded to nearest, as the libraries do it."""
-    Job(model, out, Settings(format, activations, method="rtn", head=head)).run()
+    finished(model, out, Settings(format, activations, method="rtn", head=head))
     return out
 
 
@@ -78,14 +74,27 @@ E4M3_EXPONENT = 8
 """Of its largest number, 448."""
 
 
+STRATEGIES = {
+    # weights and activations, as engines read them: (strategy, group_size, block_structure)
+    "fp8": (("channel", None, None), ("token", None, None)),
+    "fp8_block": (("block", None, [128, 128]), ("group", 128, None)),
+    "mxfp8": (("group", 32, None), ("group", 32, None)),
+    "mxfp4": (("group", 32, None), ("group", 32, None)),
+}
+
+
 @pytest.mark.parametrize("activations", ["", "none"])
 @pytest.mark.parametrize("format", COMPRESSED)
 def test_compressed_tensors(format: str, activations: str, model: Path, tmp_path: Path) -> None:
     """Its library picks the format that the config names, and unpacks what it rounds to itself."""
     out = quantized(model, tmp_path / "out", format, activations)
-    config, tensors = config_of(out), tensors_of(out)
+    config, tensors, covers = config_of(out), tensors_of(out), STRATEGIES[format]
     scheme = scheme_of(config)
     assert (scheme.input_activations is None) == (activations == "none")
+    for part, covered in zip((scheme.weights, scheme.input_activations), covers, strict=True):
+        if part is not None:
+            assert (str(part.strategy), part.group_size, part.block_structure) == covered
+            assert part.dynamic is (part is scheme.input_activations)
     layout = config["quantization_config"]["format"]
     assert infer_module_format(torch.nn.Linear, scheme).value == layout == scheme.format
     compressor = BaseCompressor.get_value_from_registry(layout)
@@ -98,26 +107,6 @@ def test_compressed_tensors(format: str, activations: str, model: Path, tmp_path
     unpacked = compressor.decompress(stored, scheme)["weight"]
     original = load_file(model / WEIGHTS)[f"{LAYER}.weight"]
     assert torch.equal(unpacked.float(), rounded_by_the_library(original, scheme.weights))
-
-
-STRATEGIES = {
-    # weights and activations, as engines read them: (strategy, group_size, block_structure)
-    "fp8": (("channel", None, None), ("token", None, None)),
-    "fp8_block": (("block", None, [128, 128]), ("group", 128, None)),
-    "mxfp8": (("group", 32, None), ("group", 32, None)),
-    "mxfp4": (("group", 32, None), ("group", 32, None)),
-}
-
-
-@pytest.mark.parametrize("format", COMPRESSED)
-def test_what_a_scale_covers(format: str, model: Path, tmp_path: Path) -> None:
-    scheme = scheme_of(config_of(quantized(model, tmp_path / "out", format)))
-    found = tuple(
-        (str(part.strategy), part.group_size, part.block_structure)
-        for part in (scheme.weights, scheme.input_activations)
-    )
-    assert found == STRATEGIES[format]
-    assert scheme.input_activations.dynamic is True
 
 
 @pytest.mark.parametrize(("format", "head"), [("fp8", KEPT), ("mxfp4", "mxfp8")])
@@ -162,8 +151,7 @@ def test_quark(format: str, model: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("format", RECIPES)
 def test_the_rest_is_left_alone(format: str, half_model: Path, tmp_path: Path) -> None:
     """Embeddings, norms and the head bit for bit; config, tokenizer and sizes complete."""
-    job = Job(half_model, tmp_path / "out", Settings(format))
-    job.run()
+    job = finished(half_model, tmp_path / "out", Settings(format))
     tensors = tensors_of(job.out.directory)
     for name in job.source.tensors:
         if name.removesuffix(".weight") not in job.source.layers:
@@ -177,11 +165,12 @@ def test_the_rest_is_left_alone(format: str, half_model: Path, tmp_path: Path) -
     assert sum(tensor.nbytes for tensor in tensors.values()) == job.plan.nbytes
 
 
-@pytest.mark.parametrize("format", RECIPES)
-def test_error_of_a_layer(format: str, model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("format", "method"), [*((each, "rtn") for each in RECIPES), ("mxfp4", "rotated")]
+)
+def test_error_of_a_layer(format: str, method: str, model: Path, tmp_path: Path) -> None:
     """The relative Frobenius error is that of the written codes, by the reference, in float64."""
-    job = Job(model, tmp_path / "out", Settings(format, method="rtn"))
-    job.run()
+    job = finished(model, tmp_path / "out", Settings(format, method=method))
     errors = job.layer_errors()
     assert {found.layer for found in errors} == set(job.source.layers)
     assert errors == sorted(errors, key=lambda found: -found.error)
@@ -189,6 +178,9 @@ def test_error_of_a_layer(format: str, model: Path, tmp_path: Path) -> None:
     for found in errors:
         codes, scales = (tensors[f"{found.layer}.{part.name}"] for part in job.recipe.stored(1, 32))
         values = reference.dequantize(codes, job.recipe.format, scales)
+        if method == "rotated":
+            values = rotated(values, ROTATION)
+            values = rotated(values.T, ROTATION).T if "v_proj" in found.layer else values
         weight = original[f"{found.layer}.weight"].double()
         assert found.error == pytest.approx(float((values - weight).norm() / weight.norm()), 1e-5)
     report = json.loads((job.out.directory / "hk_quantize.json").read_text())

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from hk_backend import ops
 from hk_backend.engine.linear.heads import head_in, pack_head
 from hk_backend.ops import look_up
-from hk_backend.ops.head_format import EMBEDDING_KEY, HEAD_KEY, HEADS, IN_HEAD, KEPT, head_option
+from hk_backend.ops.head_format import EMBEDDING_KEY, HEAD_KEY, IN_HEAD, KEPT, head_option
 from hk_backend.quantize import head_costs, perplexity
 from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.head import HEAD_RECIPES, check_head
@@ -26,32 +25,29 @@ from hk_backend.quantize.settings import Settings
 from hk_backend.quantize.source import open_source
 from hk_backend.quantize.text import read_text
 from hk_backend.terms.folds import ALL, NONE
-from tests.quantize.checkpoint import config_of, tensors_of
-from tests.quantize.conftest import WEIGHTS
-
-TEXT = "Bananas are not rivets; a vocabulary of invented words still has letters. " * 4
+from tests.quantize.checkpoint import (
+    EMBEDDING,
+    HEAD,
+    WEIGHTS,
+    change_config,
+    change_weights,
+    config_of,
+    finished,
+    tensors_of,
+)
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_key_and_nothing_else_is_written(name: str, model: Path, tmp_path: Path) -> None:
     """The file holds the head's table as it was; the key is one that the engines' plugins read."""
     plain, headed = tmp_path / "plain", tmp_path / "headed"
-    Job(model, plain, Settings(name, method="rtn")).run()
-    Job(model, headed, Settings(name, method="rtn", head="mxfp4")).run()
+    finished(model, plain, Settings(name, method="rtn"))
+    finished(model, headed, Settings(name, method="rtn", head="mxfp4"))
     before, after = (config_of(each)["quantization_config"] for each in (plain, headed))
     assert after == before | {HEAD_KEY: "mxfp4"}
     assert (head_in(before).format, head_in(after).format) == (KEPT, "mxfp4")
     tensors = tensors_of(plain)
     assert all(torch.equal(each, tensors[name]) for name, each in tensors_of(headed).items())
-
-
-def test_a_table_that_is_not_finite(writable: Path, tmp_path: Path) -> None:
-    tensors = load_file(writable / WEIGHTS)
-    tensors["lm_head.weight"][3, 5] = torch.inf
-    save_file(tensors, writable / WEIGHTS, {"format": "pt"})
-    Job(writable, tmp_path / "out", Settings("fp8"))
-    with pytest.raises(QuantizeError, match=r"lm_head\.weight contains NaN or infinity"):
-        Job(writable, tmp_path / "out", Settings("fp8", head="fp8"))
 
 
 def test_a_method_of_hks_own() -> None:
@@ -73,12 +69,10 @@ def test_as_an_engine_packs_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("head", [KEPT, "mxfp8"])
-def test_what_each_costs(head: str, model: Path, tmp_path: Path) -> None:
+def test_what_each_costs(head: str, model: Path, tmp_path: Path, text: Path) -> None:
     """The perplexity is that of a model whose head has the packed values."""
-    text = tmp_path / "text.txt"
-    text.write_text(TEXT)
-    job = Job(model, tmp_path / "out", Settings("mxfp6_e2m3", "none", method="rtn", head=head))
-    job.run()
+    settings = Settings("mxfp6_e2m3", "none", method="rtn", head=head)
+    job = finished(model, tmp_path / "out", settings)
     found = perplexity.measure(job, text)
     formats = found["heads"]["formats"]
     assert list(formats) == [KEPT, "fp8", "mxfp6_e2m3", *({head} - {KEPT})]
@@ -99,37 +93,27 @@ def test_what_each_costs(head: str, model: Path, tmp_path: Path) -> None:
         assert cost["perplexity"] == pytest.approx(expected, rel=1e-5), name
 
 
-@pytest.fixture
-def tied(writable: Path) -> Path:
-    """A model whose head has the embedding's table."""
-    config = json.loads((writable / "config.json").read_text()) | {"tie_word_embeddings": True}
-    (writable / "config.json").write_text(json.dumps(config))
-    tensors = load_file(writable / WEIGHTS)
-    tensors.pop("lm_head.weight", None)
-    save_file(tensors, writable / WEIGHTS, {"format": "pt"})
-    return writable
-
-
-def test_an_embedding_in_the_head(tied: Path, tmp_path: Path) -> None:
+def test_an_embedding_in_the_head(writable: Path, tmp_path: Path, text: Path) -> None:
     """Its key, and its perplexity, that of a model with these rows in both places."""
-    text = tmp_path / "text.txt"
-    text.write_text(TEXT)
-    job = Job(tied, tmp_path / "out", Settings("fp8", "none", head="mxfp4", embedding=IN_HEAD))
-    job.run()
+    change_config(writable, tie_word_embeddings=True)
+    change_weights(writable, {HEAD: None})
+    settings = Settings("fp8", "none", head="mxfp4", embedding=IN_HEAD)
+    job = finished(writable, tmp_path / "out", settings)
     config = config_of(tmp_path / "out")["quantization_config"]
     assert (config[HEAD_KEY], config[EMBEDDING_KEY]) == ("mxfp4", IN_HEAD)
     assert head_in(config).embedding == IN_HEAD
     found = perplexity.measure(job, text)
-    plain = perplexity.load_model(tied)
+    plain = perplexity.load_model(writable)
     perplexity.serve_quantized(plain, job)
-    table = load_file(tied / WEIGHTS)[job.source.head_table]
-    packed = served_head(table, "mxfp4").packed
-    plain.model.embed_tokens.weight = torch.nn.Parameter(
-        look_up(torch.arange(packed.n), packed, torch.float32), requires_grad=False
-    )
+    packed = served_head(load_file(writable / WEIGHTS)[job.source.head_table], "mxfp4").packed
+    rows = look_up(torch.arange(packed.n), packed, torch.float32)
+    plain.model.embed_tokens.weight = torch.nn.Parameter(rows, requires_grad=False)
     plain.lm_head = ServedLinear(packed, None)
-    tokens = read_text(text, tied).tokens
-    assert found["after"] == pytest.approx(perplexity.perplexity(plain, tokens, 1024), rel=1e-5)
+    expected = perplexity.perplexity(plain, read_text(text, writable).tokens, 1024)
+    assert found["after"] == pytest.approx(expected, rel=1e-5)
+
+
+CHOICES = f"choose one of {', '.join((KEPT, *HEAD_RECIPES))}$"
 
 
 @pytest.mark.parametrize(
@@ -138,13 +122,30 @@ def test_an_embedding_in_the_head(tied: Path, tmp_path: Path) -> None:
         (Settings("fp8", embedding=IN_HEAD), "--embedding head needs --head FORMAT: what it sh"),
         (Settings("fp8", embedding="fp8", head="fp8"), "--embedding fp8: choose one of 16, head"),
         (Settings("fp8", embedding=IN_HEAD, head="fp8"), "--embedding head: the model's LM head h"),
+        *((Settings("fp8", head=each), f"--head {each}: {CHOICES}") for each in ("int8", "bf16")),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_an_embedding_that_cannot_be(
-    settings: Settings, why: str, model: Path, tmp_path: Path
-) -> None:
+def test_what_is_not_offered(settings: Settings, why: str, model: Path, tmp_path: Path) -> None:
     with pytest.raises(QuantizeError, match=why):
         Job(model, tmp_path / "out", settings)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_table_that_cannot_be_a_head(writable: Path, tmp_path: Path) -> None:
+    """Of numbers that are not finite, or of channels that are no whole blocks; kept, it may be."""
+    source = open_source(writable)
+    narrow = {HEAD: replace(source.tensors[HEAD], shape=(300, 88))}
+    source = replace(source, tensors=source.tensors | narrow)
+    check_head(source, "fp8")
+    with pytest.raises(QuantizeError, match=f"--head mxfp8: {HEAD} has 88 input channels; mxfp8"):
+        check_head(source, "mxfp8")
+    table = load_file(writable / WEIGHTS)[HEAD]
+    table[3, 5] = torch.inf
+    change_weights(writable, {HEAD: table})
+    Job(writable, tmp_path / "out", Settings("fp8"))
+    with pytest.raises(QuantizeError, match=r"lm_head\.weight contains NaN or infinity"):
+        Job(writable, tmp_path / "out", Settings("fp8", head="fp8"))
 
 
 # -- a file that holds the head's table, under a config that ties it to the embedding
@@ -152,22 +153,17 @@ def test_an_embedding_that_cannot_be(
 
 def tie(model: Path, head: torch.Tensor | None = None) -> Path:
     """`model` under such a config; `head`: its table, the embedding's if None."""
-    config = json.loads((model / "config.json").read_text()) | {"tie_word_embeddings": True}
-    (model / "config.json").write_text(json.dumps(config))
-    tensors = load_file(model / WEIGHTS)
-    tensors[HEAD] = tensors[EMBEDDING].clone() if head is None else head
-    save_file(tensors, model / WEIGHTS, {"format": "pt"})
+    change_config(model, tie_word_embeddings=True)
+    table = load_file(model / WEIGHTS)[EMBEDDING].clone()
+    change_weights(model, {HEAD: table if head is None else head})
     return model
-
-
-HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 
 
 def test_a_head_like_the_embedding(writable: Path, tmp_path: Path) -> None:
     """It is tied: they may share the packed table."""
     source = open_source(tie(writable))
     assert (source.head_table, source.has_other_head) == (EMBEDDING, False)
-    Job(writable, tmp_path / "out", Settings("fp8", head="mxfp4", embedding=IN_HEAD)).run()
+    finished(writable, tmp_path / "out", Settings("fp8", head="mxfp4", embedding=IN_HEAD))
     assert config_of(tmp_path / "out")["tie_word_embeddings"] is True
 
 
@@ -181,27 +177,25 @@ def test_a_head_unlike_the_embedding(where: str, writable: Path, tmp_path: Path)
         table[0 if where == "first" else -1, -1] += 1
     source = open_source(tie(writable, table))
     assert (source.head_table, source.has_other_head) == (HEAD, True)
-    with pytest.raises(
-        QuantizeError, match=r"a table of its own, though config\.json has tie_word"
-    ):
+    why = r"a table of its own, though config\.json has tie_word"
+    with pytest.raises(QuantizeError, match=why):
         Job(writable, tmp_path / "out", Settings("fp8", head="mxfp4", embedding=IN_HEAD))
-    Job(writable, tmp_path / "out", Settings("fp8", head="mxfp4")).run()
+    finished(writable, tmp_path / "out", Settings("fp8", head="mxfp4"))
     assert config_of(tmp_path / "out")["tie_word_embeddings"] is False
 
 
 @pytest.mark.parametrize("fold", [NONE, ALL])
-def test_what_a_head_unlike_the_embedding_costs(fold: str, writable: Path, tmp_path: Path) -> None:
+def test_what_a_head_unlike_the_embedding_costs(
+    fold: str, writable: Path, tmp_path: Path, text: Path
+) -> None:
     """Both perplexities are of the model with that head, as the same model has them whose config
     does not tie; and so is the file."""
-    text = tmp_path / "text.txt"
-    text.write_text(TEXT)
     plain = Path(shutil.copytree(writable, tmp_path / "plain"))
     tie(writable, load_file(writable / WEIGHTS)[HEAD])
     settings = Settings("mxfp4", "none", method="rotated", rotation=32, fold=fold, head="mxfp4")
     found = []
     for number, checkpoint in enumerate((plain, writable)):
-        job = Job(checkpoint, tmp_path / f"out-{number}", settings)
-        job.run()
+        job = finished(checkpoint, tmp_path / f"out-{number}", settings)
         found.append(perplexity.measure(job, text))
     for when in ("before", "after"):
         assert found[0][when] == pytest.approx(found[1][when], rel=1e-5)
@@ -209,34 +203,6 @@ def test_what_a_head_unlike_the_embedding_costs(fold: str, writable: Path, tmp_p
     one, other = (tensors_of(tmp_path / f"out-{number}") for number in (0, 1))
     assert all(torch.equal(each, other[name]) for name, each in one.items())
     assert config_of(tmp_path / "out-0") == config_of(tmp_path / "out-1")
-
-
-@pytest.mark.parametrize("name", ["int8", "fp8_block", "bf16"])
-def test_a_head_that_is_not_offered(name: str, model: Path, tmp_path: Path) -> None:
-    with pytest.raises(QuantizeError) as error:
-        Job(model, tmp_path / "out", Settings("fp8", head=name))
-    assert str(error.value) == f"--head {name}: choose one of {', '.join((KEPT, *HEAD_RECIPES))}"
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_head_that_does_not_fit(model: Path) -> None:
-    source = open_source(model)
-    table = source.head_table
-    narrow = {table: replace(source.tensors[table], shape=(300, 88))}
-    source = replace(source, tensors=source.tensors | narrow)
-    check_head(source, "fp8")
-    with pytest.raises(QuantizeError, match=f"--head mxfp8: {table} has 88 input channels; mxfp8"):
-        check_head(source, "mxfp8")
-
-
-def test_another_head_is_another_run(model: Path, tmp_path: Path) -> None:
-    Job(model, tmp_path / "out", Settings("fp8", head="fp8")).run()
-    with pytest.raises(QuantizeError, match="was started with --head fp8, now it is --head 16"):
-        Job(model, tmp_path / "out", Settings("fp8")).run()
-
-
-def test_names_are_those_of_the_engines() -> None:
-    assert {RECIPES[name].format for name in HEAD_RECIPES} <= set(HEADS)
 
 
 def test_weights_are_timed_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,24 +14,14 @@ from safetensors.torch import load_file
 
 from hk_backend.quantize import perplexity
 from hk_backend.quantize.errors import QuantizeError
-from hk_backend.quantize.job import Job
 from hk_backend.quantize.settings import Settings
 from hk_backend.quantize.text import read_text
-from tests.quantize.conftest import WEIGHTS
-
-TEXT = "Bananas are not rivets; a vocabulary of invented words still has letters. " * 4
+from tests.quantize.checkpoint import WEIGHTS, finished
 
 
 @pytest.fixture(scope="module")
 def loaded(model: Path) -> Any:
     return perplexity.load_model(model)
-
-
-@pytest.fixture
-def text(tmp_path: Path) -> Path:
-    path = tmp_path / "text.txt"
-    path.write_text(TEXT)
-    return path
 
 
 @pytest.mark.parametrize("length", [2, 3, 8, 9, 64])
@@ -46,14 +35,6 @@ def test_windows(count: int, length: int) -> None:
         assert begin == 0 or first - begin == length // 2
         scored += range(first, end)
     assert scored == list(range(1, count))
-
-
-def test_one_window_is_the_loss_of_transformers(loaded: Any) -> None:
-    tokens = torch.randint(2, 10_000, (50,), generator=torch.Generator().manual_seed(1))
-    with torch.inference_mode():
-        loss = loaded(tokens[None], labels=tokens[None]).loss
-    found = perplexity.perplexity(loaded, tokens.tolist(), 64)
-    assert found == pytest.approx(math.exp(loss), rel=1e-5)
 
 
 def test_logits_that_are_capped(tmp_path: Path) -> None:
@@ -71,13 +52,6 @@ def test_logits_that_are_capped(tmp_path: Path) -> None:
     found = perplexity.perplexity(model, tokens.tolist(), 64)
     assert found == pytest.approx(math.exp(loss), rel=1e-5)
     assert model.config.final_logit_softcapping == 2.0
-
-
-def test_a_model_that_has_no_perplexity(model: Path) -> None:
-    broken: Any = perplexity.load_model(model)
-    broken.model.norm.weight.data[0] = torch.nan
-    with pytest.raises(QuantizeError, match="not finite: a tensor contains NaN or infinity"):
-        perplexity.perplexity(broken, [3, 4, 5], 64)
 
 
 def test_windows_slide(loaded: Any) -> None:
@@ -100,8 +74,7 @@ def test_windows_slide(loaded: Any) -> None:
 @pytest.mark.parametrize("format", ["fp8", "mxfp4"])
 def test_before_and_after(format: str, model: Path, tmp_path: Path, text: Path) -> None:
     """Weights only: what transformers says of the model, and of it with the written values."""
-    job = Job(model, tmp_path / "out", Settings(format, "none", method="rtn"))
-    job.run()
+    job = finished(model, tmp_path / "out", Settings(format, "none", method="rtn"))
     found = perplexity.measure(job, text)
     plain = perplexity.load_model(model)
     tokens = read_text(text, model).tokens
@@ -122,8 +95,7 @@ def test_activations_count(model: Path, tmp_path: Path, text: Path) -> None:
     """Rounding the activations too changes the answer: it is in the measurement."""
     results = []
     for activations in ("", "none"):
-        job = Job(model, tmp_path / f"out{activations}", Settings("mxfp4", activations))
-        job.run()
+        job = finished(model, tmp_path / f"out{activations}", Settings("mxfp4", activations))
         results.append(perplexity.measure(job, text))
     assert results[0]["before"] == results[1]["before"]
     assert results[0]["after"] != pytest.approx(results[1]["after"], rel=1e-3)
@@ -133,8 +105,7 @@ def test_measured_once(
     model: Path, tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same text again costs nothing; half a measurement goes on; another text is measured."""
-    job = Job(model, tmp_path / "out", Settings("fp8"))
-    job.run()
+    job = finished(model, tmp_path / "out", Settings("fp8"))
     first = perplexity.measure(job, text)
     loads, load = 0, perplexity.load_model
 
@@ -144,8 +115,7 @@ def test_measured_once(
         return load(directory, **options)
 
     monkeypatch.setattr(perplexity, "load_model", counted)
-    again = Job(model, tmp_path / "out", Settings("fp8"))
-    again.run()
+    again = finished(model, tmp_path / "out", Settings("fp8"))
     assert perplexity.measure(again, text) == first
     assert loads == 0
     del again.out.report["perplexity"]["after"]
@@ -154,7 +124,7 @@ def test_measured_once(
     found = perplexity.measure(again, text, lambda what, *rest: seen.append(what))
     assert found | {"heads": {}} == first | {"heads": {}}, "more than times differs"
     assert seen == ["after"]
-    text.write_text(TEXT[::-1])
+    text.write_text(text.read_text()[::-1])
     assert perplexity.measure(again, text)["sha256"] != first["sha256"]
     assert loads == 2
 
@@ -170,31 +140,30 @@ def test_measured_once(
 def test_a_text_that_cannot_be_used(
     content: bytes | None, why: str, model: Path, tmp_path: Path
 ) -> None:
-    path = tmp_path / "text.txt"
+    path = tmp_path / "other.txt"
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(QuantizeError, match=why):
         read_text(path, model)
 
 
-def test_a_tokenizer_of_another_model(model: Path, text: Path) -> None:
-    most = max(read_text(text, model).tokens)
-    read_text(text, model, most + 1)
+def test_what_has_no_perplexity(
+    writable: Path, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken: Any = perplexity.load_model(writable)
+    broken.model.norm.weight.data[0] = torch.nan
+    with pytest.raises(QuantizeError, match="not finite: a tensor contains NaN or infinity"):
+        perplexity.perplexity(broken, [3, 4, 5], 64)
+    # a tokenizer of another model, or none
+    most = max(read_text(text, writable).tokens)
+    read_text(text, writable, most + 1)
     with pytest.raises(QuantizeError, match=f"has a token {most}, the model has {most}$"):
-        read_text(text, model, most)
-
-
-@pytest.mark.parametrize("content", ["{}", "", "{"])
-def test_a_tokenizer_that_is_none(content: str, model: Path, text: Path, tmp_path: Path) -> None:
-    copy = Path(shutil.copytree(model, tmp_path / "model"))
-    (copy / "tokenizer.json").write_text(content)
-    with pytest.raises(QuantizeError, match="its tokenizer does not load: "):
-        read_text(text, copy)
-
-
-def test_without_transformers(model: Path, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        read_text(text, writable, most)
+    for content in ("{}", "", "{"):
+        (writable / "tokenizer.json").write_text(content)
+        with pytest.raises(QuantizeError, match="its tokenizer does not load: "):
+            read_text(text, writable)
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(
-        QuantizeError, match=r"^--text: .* -m pip install 'safetensors.*' 'transformers"
-    ):
-        read_text(text, model)
+    why = r"^--text: .* -m pip install 'safetensors.*' 'transformers"
+    with pytest.raises(QuantizeError, match=why):
+        read_text(text, writable)

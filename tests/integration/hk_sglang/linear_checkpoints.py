@@ -1,27 +1,28 @@
-"""The checkpoints of shared/linear_checkpoints.py that SGLang has a configuration for, and its
-own kinds."""
+"""The schemes of shared/checkpoints that SGLang has a configuration for, and its own kinds."""
 
 from __future__ import annotations
 
-from tests.integration.shared import linear_checkpoints as shared
-from tests.integration.shared.linear_checkpoints import Checkpoint, blocks, mx, per_channel
-from tests.integration.shared.quantization_configs import fp8, quark, quark_fp8
+from functools import partial
+
+from tests.integration.shared.checkpoints import LAYERS
+from tests.integration.shared.checkpoints.numbers import fp8_block, fp8_column, mx
+from tests.integration.shared.checkpoints.scheme import Scheme
+from tests.integration.shared.checkpoints.schemes import named, quark
 
 UNKNOWN_SCHEMES = ("modelopt-channel-token", "modelopt-block")
-"""Of shared/checkpoints: SGLang has no configuration for ModelOpt's with these algorithms."""
-UNKNOWN = ("modelopt-channel-token", "modelopt-mxfp8")
-"""SGLang has no configuration that reads them so (it calls ModelOpt's MXFP8 mxfp8)."""
-PER_BLOCK = quark_fp8("per_block", False) | {"block_size": [128, 128]}
-OWN = {
-    "mxfp8": Checkpoint(
-        fp8("dynamic") | {"quant_method": "mxfp8"}, lambda: mx("mxfp8"), "mxfp8", "mx"
-    ),
-    "w8a8_fp8": Checkpoint({"quant_method": "w8a8_fp8"}, per_channel, "fp8_e4m3fn", "token"),
-    "quark-block": Checkpoint(
-        quark(PER_BLOCK, quark_fp8("per_group", True)), blocks, "fp8_e4m3fn", "token_block"
-    ),
-}
+"""SGLang has no configuration for ModelOpt's with these algorithms."""
+UNKNOWN = (*UNKNOWN_SCHEMES, "modelopt-mxfp8")
+"""It calls ModelOpt's MXFP8 mxfp8."""
+TENSOR = {"dtype": "fp8_e4m3", "symmetric": True, "is_dynamic": False}
+PER_BLOCK = TENSOR | {"qscheme": "per_block", "ch_axis": 0, "block_size": [128, 128]}
+PER_GROUP = TENSOR | {"qscheme": "per_group", "ch_axis": 0, "is_dynamic": True}
+DYNAMIC = {"quant_method": "mxfp8", "activation_scheme": "dynamic"}
+BLOCKS = partial(fp8_block, suffix="weight_scale")
 CHECKPOINTS = {
-    **{name: each for name, each in shared.CHECKPOINTS.items() if name not in UNKNOWN},
-    **OWN,
+    **{name: each for name, each in LAYERS.items() if name not in UNKNOWN},
+    **named(
+        Scheme("mxfp8", partial(mx, format="mxfp8"), DYNAMIC, "mx", "mxfp8"),
+        Scheme("w8a8_fp8", fp8_column, {"quant_method": "w8a8_fp8"}, "token"),
+        quark("quark-block", BLOCKS, PER_BLOCK, PER_GROUP, activations="token_block"),
+    ),
 }

@@ -17,11 +17,10 @@ from hk_backend.config import get_config
 from hk_backend.devices.cpu.isas import usable_isas
 from hk_backend.engine.linear import route
 from hk_backend.engine.linear.heads import Head
-from hk_backend.terms.verdict import Verdict
 from tests.integration.hk_sglang import linear_checkpoints
 from tests.integration.hk_sglang.restore import restored
+from tests.integration.shared.checkpoints import WIDTHS, K, Shards
 from tests.integration.shared.linear.named_tensors import ATTENTION, Model, widths_of
-from tests.integration.shared.linear_checkpoints import WIDTHS, K, Shards
 
 CHECKPOINTS = linear_checkpoints.CHECKPOINTS
 MAPPING = {"qkv_proj": ["q_proj", "k_proj", "v_proj"]}
@@ -60,14 +59,32 @@ def layer_named(dtype: torch.dtype, kind: str, *args: Any, **kwargs: Any) -> Any
     return made(getattr(linear, kind), dtype, *args, bias=False, **kwargs)
 
 
+def register_linear() -> str:
+    from hk_sglang.linear.install import register_linear
+
+    return register_linear()
+
+
 @contextmanager
 def installed() -> Iterator[None]:
     """The linear route in this process, and SGLang as it was afterwards."""
     with restored():
-        from hk_sglang.linear.install import register_linear
-
         assert register_linear() == ""
         yield
+
+
+def unquantised() -> tuple[Any, Any]:
+    from sglang.srt.layers.quantization import unquant
+
+    return unquant.UnquantizedLinearMethod, unquant.UnquantizedEmbeddingMethod
+
+
+def register_method(patch: pytest.MonkeyPatch, name: str) -> Any:
+    from sglang.srt.layers import quantization
+
+    other = type("OtherConfig", (), {})
+    patch.setitem(quantization.QUANTIZATION_METHODS, name, other)
+    return other
 
 
 def merged(
@@ -125,12 +142,6 @@ def method(name: str) -> Any:
 
 def online(name: str) -> Any:
     return method(name)()
-
-
-def check_linear() -> Verdict:
-    from hk_sglang.linear.contract import check_linear
-
-    return check_linear()
 
 
 def why_left(layer: Any) -> str:
@@ -261,13 +272,6 @@ def asked_of(config: dict[str, Any]) -> Head:
 
 def forward(layer: Any, x: torch.Tensor) -> torch.Tensor:
     return layer(x)[0]
-
-
-def environment(patch: pytest.MonkeyPatch, **values: str) -> None:
-    """Set HK_* variables and have them read again."""
-    for name, value in values.items():
-        patch.setenv(name, value)
-    read_again()
 
 
 def read_again() -> None:

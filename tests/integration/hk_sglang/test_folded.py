@@ -1,4 +1,4 @@
-"""What SGLang may be asked that does not go with a folded checkpoint."""
+"""What does not go with a folded checkpoint, and that stock reads no rotated one."""
 
 from __future__ import annotations
 
@@ -9,13 +9,19 @@ from typing import Any
 
 import pytest
 from hk_sglang.linear.model import EMBEDDINGS, _tokenize, strangers
+from pydantic import ValidationError
+from sglang.srt.layers.quantization.compressed_tensors.compressed_tensors import (
+    CompressedTensorsConfig,
+)
 from sglang.srt.managers.io_struct import EmbeddingReqInput, GenerateReqInput
 from sglang.srt.managers.tokenizer_manager import TokenizerManager
 from sglang.srt.server_args import ServerArgs
 
 from hk_backend.engine.patching import MARK
+from hk_backend.ops.rotation import ROTATION_KEY
 from hk_backend.terms.folds import ALL, FOLD_KEY, HEADS
 from tests.integration.hk_sglang.linear_layers import installed
+from tests.integration.shared.linear.rotated import written
 
 
 @pytest.mark.parametrize(
@@ -36,16 +42,15 @@ from tests.integration.hk_sglang.linear_layers import installed
 def test_strangers(flags: dict[str, Any], found: tuple[str, str]) -> None:
     """Of SGLang's own arguments, as a user sets them."""
     assert strangers(ServerArgs(model_path="dummy", **flags)) == found
-
-
-def test_an_sglang_with_fewer_options() -> None:
     names = ("speculative_algorithm", "enable_lora", "lora_paths")
     older = SimpleNamespace(**dict.fromkeys(names), is_embedding=False)
-    assert strangers(older) == ("", "")
+    assert strangers(older) == ("", ""), "an SGLang with fewer options"
 
 
 def test_every_request_is_looked_at() -> None:
-    """Where SGLang turns one into tokens, once the route is installed."""
+    """Where SGLang turns one into tokens, once the route is installed; by fields that it has."""
+    for kind in (GenerateReqInput, EmbeddingReqInput):
+        assert set(EMBEDDINGS) <= {field.name for field in fields(kind)}
     with installed():
         assert hasattr(TokenizerManager._tokenize_one_request, MARK)
 
@@ -53,11 +58,6 @@ def test_every_request_is_looked_at() -> None:
 async def tokens(manager: Any, request: Any) -> str:
     """As SGLang's, a coroutine."""
     return "tokens"
-
-
-def test_requests_have_these_fields() -> None:
-    for kind in (GenerateReqInput, EmbeddingReqInput):
-        assert set(EMBEDDINGS) <= {field.name for field in fields(kind)}
 
 
 @pytest.mark.parametrize(
@@ -76,3 +76,10 @@ def test_a_request_of_embeddings(name: str, fold: str | None, embeds: Any, serve
         return
     with pytest.raises(ValueError, match=r"hk_folded 'all'.*is not valid with " + name):
         _tokenize(tokens, manager, request)
+
+
+def test_stock_refuses_a_rotation() -> None:
+    """While it reads the config, by the key's name; one without it is read."""
+    with pytest.raises(ValidationError, match=rf"{ROTATION_KEY}\s+Extra inputs"):
+        CompressedTensorsConfig.from_config(written())
+    CompressedTensorsConfig.from_config(written(rotation=0))

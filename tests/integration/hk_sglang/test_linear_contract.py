@@ -16,7 +16,6 @@ from sglang.srt.arg_groups import choices
 from sglang.srt.configs import model_config
 from sglang.srt.layers import linear, logits_processor, vocab_parallel_embedding
 from sglang.srt.layers import quantization as theirs
-from sglang.srt.layers.moe.fused_moe_triton.layer import FusedMoE
 from sglang.srt.layers.quantization import fp8, unquant
 from sglang.srt.layers.quantization.quark.quark import QuarkConfig
 from sglang.srt.managers.scheduler_components.weight_updater import SchedulerWeightUpdaterManager
@@ -25,7 +24,7 @@ from sglang.srt.model_loader import loader
 from sglang.srt.plugins.hook_registry import HookRegistry
 
 from hk_backend.engine.linear.options import FORMATS_OF
-from tests.integration.hk_sglang.linear_layers import installed, rank, restored
+from tests.integration.hk_sglang.linear_layers import experts, installed, rank, restored
 from tests.integration.shared.contract import assert_refused, nothing, short
 
 
@@ -33,10 +32,6 @@ from tests.integration.shared.contract import assert_refused, nothing, short
 def clean() -> Iterator[None]:
     with rank(), restored():
         yield
-
-
-def test_this_sglang_keeps_it() -> None:
-    assert check_linear()
 
 
 @pytest.mark.parametrize(
@@ -92,6 +87,7 @@ def test_nothing_is_patched_if_it_is_broken(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_twice() -> None:
+    assert check_linear()
     assert register_linear() == ""
     methods = unquant.UnquantizedLinearMethod, ModelRunner, fp8.Fp8Config, loader
     changed = [dict(vars(each)) for each in methods]
@@ -103,14 +99,7 @@ def test_twice() -> None:
     assert check_linear(), "its own changes break the contract"
 
 
-# -- the methods and their options
-
-
-@pytest.mark.parametrize("name", FORMATS_OF)
-def test_a_method_can_be_chosen(name: str) -> None:
-    with installed():
-        assert name in choices.QUANTIZATION_CHOICES
-        assert name in theirs.CPU_QUANTIZATION_METHODS
+# -- options of the methods
 
 
 def read(config: dict[str, Any], name: str = "hk_mxfp6") -> Any:
@@ -120,54 +109,46 @@ def read(config: dict[str, Any], name: str = "hk_mxfp6") -> Any:
     return owner.from_config({"quant_method": name, "hf_config": object(), **config})
 
 
-def test_names_of_ignored_layers_are_mapped() -> None:
-    config = read({"ignore": ["model.qkv_proj"]})
-    config.apply_weight_name_mapper(SimpleNamespace(apply_list=lambda names: ["other"]))
-    assert config.options.ignore == ["other"]
-
-
-def test_options_for_a_checkpoint_that_is_not_quantised() -> None:
-    config = read({"activations": "none", "serialized": False})
+def test_options() -> None:
+    """Of a checkpoint that is not quantised; and names of ignored layers are mapped."""
+    config = read({"ignore": ["model.qkv_proj"], "activations": "none", "serialized": False})
     assert not config.serialized
     assert config.options.activations == "none"
-
-
-def test_serialized_is_a_truth_value() -> None:
+    config.apply_weight_name_mapper(SimpleNamespace(apply_list=lambda names: ["other"]))
+    assert config.options.ignore == ["other"]
     why = "hk_mxfp6: serialized 'no' is not valid: expected true or false"
     with pytest.raises(ValueError, match=why):
         read({"serialized": "no"})
 
 
-def method_of(config: Any, name: str, kind: type = linear.LinearBase) -> Any:
-    layer = object.__new__(kind)
-    torch.nn.Module.__init__(layer)
-    layer.use_triton_kernels = layer.use_flashinfer_trtllm_moe = False
-    return config.get_quant_method(layer, name)
-
-
-def test_what_is_not_quantised() -> None:
-    config = read({})
-    kind = vocab_parallel_embedding.ParallelLMHead
-    assert method_of(config, "lm_head", kind) is None
-
-
-def test_experts_that_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_quantised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A head, and experts that are ignored."""
+    head = torch.nn.Module.__new__(vocab_parallel_embedding.ParallelLMHead)
+    assert read({}).get_quant_method(head, "lm_head") is None
     monkeypatch.setattr(unquant.UnquantizedFusedMoEMethod, "__init__", lambda self, *_: None)
-    method = method_of(read({"ignore": ["*.experts"]}), "model.layers.0.mlp.experts", FusedMoE)
-    assert isinstance(method, unquant.UnquantizedFusedMoEMethod)
+    layer = experts()
+    layer.use_triton_kernels = layer.use_flashinfer_trtllm_moe = False
+    found = read({"ignore": ["*.experts"]}).get_quant_method(layer, "model.layers.0.mlp.experts")
+    assert isinstance(found, unquant.UnquantizedFusedMoEMethod)
 
 
 # -- ROCm's list of methods
 
 
-def verified(monkeypatch: pytest.MonkeyPatch, quantization: str | None, checkpoint: Any) -> str:
-    """SGLang's own check, on a machine that it takes for ROCm; the method that comes of it."""
+def as_on_rocm(monkeypatch: pytest.MonkeyPatch, quantization: str | None, checkpoint: Any) -> Any:
+    """A configuration of a model, on a machine that SGLang takes for ROCm."""
     monkeypatch.setattr(model_config, "is_hip", lambda: True)
     config: Any = object.__new__(model_config.ModelConfig)
     config.quantization = quantization
     config.is_draft_model = False
     monkeypatch.setattr(type(config), "_parse_quant_hf_config", lambda self: checkpoint)
     monkeypatch.setattr(type(config), "_find_quant_modelslim_config", lambda self: None)
+    return config
+
+
+def verified(monkeypatch: pytest.MonkeyPatch, quantization: str | None, checkpoint: Any) -> str:
+    """SGLang's own check; the method that comes of it."""
+    config = as_on_rocm(monkeypatch, quantization, checkpoint)
     allow_list.verify(model_config.ModelConfig._verify_quantization, config)
     assert model_config.is_hip(), "it is ROCm no more"
     return str(config.quantization)
@@ -176,6 +157,8 @@ def verified(monkeypatch: pytest.MonkeyPatch, quantization: str | None, checkpoi
 @pytest.mark.parametrize("name", FORMATS_OF)
 def test_on_rocm(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with installed():
+        assert name in choices.QUANTIZATION_CHOICES
+        assert name in theirs.CPU_QUANTIZATION_METHODS
         assert verified(monkeypatch, name, None) == name
         assert verified(monkeypatch, None, {"quant_method": name}) == name
         with pytest.raises(ValueError, match="does not match the quantization"):
@@ -202,9 +185,4 @@ def test_the_hook_is_sglangs(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(model_config.ModelConfig, "_verify_quantization", original)
         HookRegistry.apply_hooks()
         assert model_config.ModelConfig._verify_quantization is not original
-        monkeypatch.setattr(model_config, "is_hip", lambda: True)
-        config: Any = object.__new__(model_config.ModelConfig)
-        config.quantization, config.is_draft_model = "hk_fp8", False
-        monkeypatch.setattr(type(config), "_parse_quant_hf_config", lambda self: None)
-        monkeypatch.setattr(type(config), "_find_quant_modelslim_config", lambda self: None)
-        config._verify_quantization()
+        as_on_rocm(monkeypatch, "hk_fp8", None)._verify_quantization()

@@ -7,37 +7,35 @@ from typing import Any
 
 import pytest
 import torch
+from hk_sglang.linear.model import account
+from sglang.srt.layers.quantization.fp8 import Fp8LinearMethod
+from sglang.srt.layers.quantization.unquant import F, UnquantizedLinearMethod
+from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead
+from sglang.srt.managers.scheduler import Scheduler
+from sglang.srt.runtime_context import get_context, get_parallel
 
 from hk_backend import reference
-from hk_backend.engine.evidence import requests_run
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.routing.shadow_check import largest_error, tolerance
 from tests.integration.hk_sglang import linear_layers
 from tests.integration.hk_sglang.linear_checkpoints import CHECKPOINTS
-from tests.integration.hk_sglang.linear_layers import HeadedModel, load, made
+from tests.integration.hk_sglang.linear_layers import HeadedModel, made
+from tests.integration.shared.checkpoints import Scheme, x_of
 from tests.integration.shared.evidence import Bench
 from tests.integration.shared.linear.layers import (
     KIND,
     assert_computes,
+    layer_of,
     left,
     loaded,
-    values,
     weights,
 )
-from tests.integration.shared.linear_checkpoints import WIDTHS as QUANTISED_WIDTHS
-from tests.integration.shared.linear_checkpoints import Checkpoint
-from tests.integration.shared.linear_checkpoints import K as QUANTISED_K
 
 pytestmark = pytest.mark.usefixtures("fresh_linear_route")
 
 
-# -- SGLang's side
-
-
 def test_a_failing_kernel_of_sglangs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The layer is SGLang's, with the reason, whatever becomes of it there."""
-    from sglang.srt.layers.quantization.unquant import F
-
     with monkeypatch.context() as patch:
         patch.setattr(F, "linear", lambda *_: 1 / 0)
         layer = loaded(linear_layers)
@@ -48,7 +46,6 @@ def test_a_failing_kernel_of_sglangs(bench: Bench, monkeypatch: pytest.MonkeyPat
 
 def test_sglang_prepares_a_copy(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """SGLang's preparation may change a weight in place: HK packs the one that was loaded."""
-    from sglang.srt.layers.quantization.unquant import UnquantizedLinearMethod
 
     def spoil(method: object, layer: torch.nn.Module) -> None:
         layer.weight.data.fill_(1)  # type: ignore[operator, union-attr]
@@ -63,8 +60,6 @@ def test_sglang_prepares_a_copy(bench: Bench, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("flag", ["bf16_gemm_backend", "fp8_gemm_runner_backend"])
 def test_another_kernel_of_sglangs_is_another_kind(bench: Bench, flag: str) -> None:
-    from sglang.srt.runtime_context import get_context
-
     loaded(linear_layers)
     with get_context().override_server_args(device="cpu", **{flag: "cutlass"}):
         loaded(linear_layers)
@@ -73,10 +68,6 @@ def test_another_kernel_of_sglangs_is_another_kind(bench: Bench, flag: str) -> N
 
 def test_rows_are_those_that_a_server_computes(bench: Bench) -> None:
     """A layer's are tokens of a batch, a head's one token of each request."""
-    from hk_sglang.linear.model import account
-    from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead
-    from sglang.srt.runtime_context import get_context, get_parallel
-
     limits = {"chunked_prefill_size": 256, "max_running_requests": 5}
     with (
         get_context().override_server_args(device="cpu", **limits),
@@ -90,21 +81,10 @@ def test_rows_are_those_that_a_server_computes(bench: Bench) -> None:
     assert bench.rows == [(1, 8, 64, 256), (1, 5)]
 
 
-# -- when nothing is measured
-
-
-def test_nothing_is_measured_while_requests_run(bench: Bench) -> None:
-    requests_run()
-    assert left(linear_layers, loaded(linear_layers)).endswith("requests run already")
-    assert not bench.rows
-
-
 def test_requests_run_when_the_scheduler_begins(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One line says what was measured until then."""
-    from sglang.srt.managers.scheduler import Scheduler
-
     loaded(linear_layers)
     with caplog.at_level("INFO"), pytest.raises(AttributeError):  # it has nothing else
         Scheduler.run_event_loop(SimpleNamespace(device="cuda"))
@@ -112,18 +92,12 @@ def test_requests_run_when_the_scheduler_begins(
     assert "1 by HK, 0 by SGLang" in line
     other = loaded(linear_layers, torch.float16)
     assert left(linear_layers, other).endswith("requests run already")
-
-
-# -- the head
-
-
-# -- layers of quantised checkpoints
+    assert len(bench.rows) == 1
 
 
 @pytest.fixture
 def fp8_by_sglang(monkeypatch: pytest.MonkeyPatch) -> None:
     """SGLang's method for FP8 computes on this CPU, in plain torch."""
-    from sglang.srt.layers.quantization.fp8 import Fp8LinearMethod
 
     def apply(method: Any, layer: Any, x: torch.Tensor, bias: Any = None) -> torch.Tensor:
         scales = layer.weight_scale.repeat_interleave(torch.tensor(layer.logical_widths))
@@ -135,47 +109,35 @@ def fp8_by_sglang(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Fp8LinearMethod, "apply", apply)
 
 
-def fp8_layer() -> Any:
-    config = linear_layers.config_of(CHECKPOINTS["fp8-dynamic"].config)
-    return linear_layers.merged(config, torch.bfloat16, QUANTISED_K, QUANTISED_WIDTHS)
-
-
-def test_both_sides_compute_a_quantised_layer(bench: Bench, fp8_by_sglang: None) -> None:
-    """Each makes its own layer of the same random codes and scales."""
-    fp8_layer()
+@pytest.mark.parametrize("by_hk", [True, False])
+def test_the_faster_one_gets_a_quantised_layer(
+    bench: Bench, fp8_by_sglang: None, by_hk: bool
+) -> None:
+    """Before a tensor is loaded, from the same random codes and scales: these load into what the
+    method of the faster one has made."""
+    if not by_hk:
+        bench.let_the_engine_win()
+    checkpoint = CHECKPOINTS["fp8-dynamic"]
+    layer = layer_of(linear_layers, checkpoint)
+    assert is_attached(layer) is by_hk
     assert bench.rows[0][:4] == (1, 8, 64, 512)
     for ours, theirs in bench.outputs.values():
         assert ours.any()
         assert largest_error(ours, theirs.double()) <= tolerance(torch.bfloat16)
         assert largest_error(ours * 1.02, theirs.double()) > tolerance(torch.bfloat16)
-
-
-@pytest.mark.parametrize("by_hk", [True, False])
-def test_the_faster_one_gets_a_quantised_layer(
-    bench: Bench, fp8_by_sglang: None, by_hk: bool
-) -> None:
-    """Before a tensor is loaded: it loads into what the method of the faster one has made."""
-    if not by_hk:
-        bench.let_the_engine_win()
-    checkpoint = CHECKPOINTS["fp8-dynamic"]
-    layer = load(fp8_layer(), checkpoint.tensors())
-    assert is_attached(layer) is by_hk
     if not by_hk:
         assert type(layer.quant_method).__name__ == "Fp8LinearMethod"
-        n, k = sum(QUANTISED_WIDTHS), QUANTISED_K
-        kind = f"fp8_e4m3fn {n}x{k} from bfloat16, activations tensor, scales tensor"
+        kind = "fp8_e4m3fn 512x256 from bfloat16, activations tensor, scales tensor"
         why = f"faster without HK: linear {kind}: 1 row: HK 2 us, the engine 1 us"
         assert left(linear_layers, layer) == why
-    x = values((5, QUANTISED_K), seed=9)
+    x = x_of()
     expected = checkpoint.expected(x, checkpoint.tensors())
     out = layer.quant_method.apply(layer, x)
     assert largest_error(out, expected) <= tolerance(torch.bfloat16)
 
 
-def test_a_quantised_layer_that_only_hk_computes(bench: Bench, any_checkpoint: Checkpoint) -> None:
+def test_a_quantised_layer_that_only_hk_computes(bench: Bench, any_checkpoint: Scheme) -> None:
     """The layer is HK's, unmeasured: no method of SGLang's for it runs on this CPU."""
     bench.let_the_engine_win()
-    config = linear_layers.config_of(any_checkpoint.config)
-    layer = linear_layers.merged(config, torch.bfloat16, QUANTISED_K, QUANTISED_WIDTHS)
-    assert is_attached(load(layer, any_checkpoint.tensors()))
+    assert is_attached(layer_of(linear_layers, any_checkpoint))
     assert not bench.rows

@@ -9,7 +9,9 @@ import pytest
 import torch
 from hk_sglang.linear import model
 from hk_sglang.linear.head import why_table_stays
+from sglang.srt.layers.linear import ReplicatedLinear
 from sglang.srt.layers.logits_processor import LogitsProcessor
+from sglang.srt.layers.quantization.unquant import UnquantizedLinearMethod
 from sglang.srt.layers.utils import PPMissingLayer
 from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
 
@@ -57,13 +59,13 @@ def table_of(
     kind: Any = VocabParallelEmbedding, seed: int = 0, vocabulary: int = VOCABULARY
 ) -> Any:
     table = made(kind, torch.bfloat16, vocabulary, K, prefix="lm_head")
-    table.weight_loader(table.weight, values((vocabulary, K), seed=seed))
-    table.quant_method.process_weights_after_loading(table)
+    load(table, seed)
     return table
 
 
-def head_of() -> Any:
-    return Model(table_of(ParallelLMHead))
+def load(table: Any, seed: int) -> None:
+    table.weight_loader(table.weight, values((table.num_embeddings, K), seed=seed))
+    table.quant_method.process_weights_after_loading(table)
 
 
 def account(whole: Any) -> tuple[int, dict[str, int]]:
@@ -100,6 +102,10 @@ def test_an_embedding_that_computes_the_logits() -> None:
     assert account(whole) == (1, {})
     assert (is_attached(whole.other), is_attached(table)) == (False, True)
     assert_logits(whole, table)
+    address = table.hk_data.data_ptr()
+    load(table, seed=5)
+    assert table.hk_data.data_ptr() == address
+    assert_logits(whole, table, seed=5)
 
 
 def test_an_embedding_of_torchs() -> None:
@@ -115,8 +121,6 @@ def test_an_embedding_of_torchs() -> None:
 
 def test_a_linear_layer_that_is_the_head() -> None:
     """Grok: the logits processor multiplies by its weight, which must still be there."""
-    from sglang.srt.layers.linear import ReplicatedLinear
-
     head = made(ReplicatedLinear, torch.bfloat16, K, VOCABULARY, bias=False, prefix="lm_head")
     head.weight_loader(head.weight, values((VOCABULARY, K)))
     head.quant_method.process_weights_after_loading(head)
@@ -126,46 +130,23 @@ def test_a_linear_layer_that_is_the_head() -> None:
     assert torch.equal(whole.logits(head, x), x @ values((VOCABULARY, K)).T)
 
 
-def test_an_embedding_beside_a_head() -> None:
-    whole = Model(table_of(ParallelLMHead), table_of())
-    assert account(whole) == (1, {})
-    assert not is_attached(whole.embed_tokens)
-
-
-def test_a_head_that_modelopt_leaves_alone() -> None:
-    """SGLang gives it the method of linear layers; its table stays all the same."""
-    from sglang.srt.layers.quantization.unquant import UnquantizedLinearMethod
-
-    whole = head_of()
+def test_a_head() -> None:
+    """Also compiled; and one that ModelOpt leaves alone, to which SGLang gives the method of linear
+    layers: its table stays all the same."""
+    whole = Model(table_of(ParallelLMHead))
+    account(whole)
+    compiled, x = torch.compile(whole.logits, backend="eager"), values((5, K), seed=9)
+    assert torch.equal(compiled(whole.lm_head, x), whole.logits(whole.lm_head, x))
+    assert routes.counters("linear").served.calls == 2
     whole.lm_head.quant_method = UnquantizedLinearMethod()
     whole.lm_head.quant_method.process_weights_after_loading(whole.lm_head)
     assert account(whole) == (1, {})
     assert_logits(whole, whole.lm_head)
 
 
-def test_a_compiled_head() -> None:
-    whole = head_of()
-    account(whole)
-    compiled = torch.compile(whole.logits, backend="eager")
-    x = values((5, K), seed=9)
-    assert torch.equal(compiled(whole.lm_head, x), whole.logits(whole.lm_head, x))
-    assert routes.counters("linear").served.calls == 2
-
-
-def test_new_weights_of_an_embedding_that_computes_the_logits() -> None:
-    table = table_of()
-    whole = Model(table=table)
-    account(whole)
-    address = table.hk_data.data_ptr()
-    table.weight_loader(table.weight, values((VOCABULARY, K), seed=5))
-    table.quant_method.process_weights_after_loading(table)
-    assert table.hk_data.data_ptr() == address
-    assert_logits(whole, table, seed=5)
-
-
 def test_a_table_that_is_replaced() -> None:
     """A draft model takes its target's table: what HK packed is not it."""
-    whole = head_of()
+    whole = Model(table_of(ParallelLMHead))
     account(whole)
     del whole.lm_head.weight
     whole.lm_head.weight = torch.nn.Parameter(values((VOCABULARY, K), seed=5), requires_grad=False)
@@ -178,31 +159,27 @@ def test_a_table_that_is_replaced() -> None:
     assert {name: tally.tokens for name, tally in counters.fallbacks.items()} == {why: 5}
 
 
-@pytest.mark.parametrize(
-    ("flag", "value"),
-    [
-        ("use_fp32_lm_head", True),
-        ("use_fp32_lm_head_output", True),
-        ("rl_on_policy_target", "fsdp"),
-    ],
-)
-def test_a_head_in_another_dtype(flag: str, value: object) -> None:
-    whole = head_of()
-    setattr(whole.logits_processor, flag, value)
-    assert account(whole) == (0, {"an LM head in another dtype than the model's": 1})
+FLAGS = {"use_fp32_lm_head": True, "use_fp32_lm_head_output": True, "rl_on_policy_target": "fsdp"}
 
 
-def test_a_head_that_is_quantised() -> None:
-    """SGLang computes it, with the method that its checkpoint names."""
-    whole = head_of()
-    whole.lm_head.quant_method = SimpleNamespace()
-    assert account(whole) == (0, {"SimpleNamespace: HK has no kernel for it": 1})
+@pytest.mark.parametrize("flag", [*FLAGS, ""])
+def test_a_head_that_is_left(flag: str) -> None:
+    """In another dtype, or quantised: SGLang computes it, with the method its checkpoint names."""
+    whole = Model(table_of(ParallelLMHead))
+    if flag:
+        setattr(whole.logits_processor, flag, FLAGS[flag])
+        why = "an LM head in another dtype than the model's"
+    else:
+        whole.lm_head.quant_method = SimpleNamespace()
+        why = "SimpleNamespace: HK has no kernel for it"
+    assert account(whole) == (0, {why: 1})
 
 
-@pytest.mark.parametrize(
-    ("flags", "why"),
-    [({}, ""), ({"speculative_algorithm": "EAGLE"}, DRAFTS), ({"enable_lora": True}, LORA)],
-)
-def test_who_may_read_a_table(flags: dict[str, object], why: str) -> None:
+def test_who_may_read_a_table() -> None:
     none = {"speculative_algorithm": None, "enable_lora": None, "lora_paths": None}
-    assert why_table_stays(SimpleNamespace(**none | flags)) == why
+    for flags, why in (
+        ({}, ""),
+        ({"speculative_algorithm": "EAGLE"}, DRAFTS),
+        ({"enable_lora": True}, LORA),
+    ):
+        assert why_table_stays(SimpleNamespace(**none | flags)) == why

@@ -1,34 +1,26 @@
-"""Unquantised layers: packed, released, or left with a reason."""
+"""Unquantised layers in SGLang's own ways, and the models that have them."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from hk_sglang.linear import layer as hk_layer
-from sglang.srt.layers.linear import ReplicatedLinear
+from hk_sglang.linear import loading, model
+from sglang.srt.model_executor.model_runner import ModelRunner
+from sglang.srt.runtime_context import get_context
+from sglang.srt.server_args import ServerArgs
 
-from hk_backend import reference
 from hk_backend.routing.routes import routes
-from hk_backend.routing.shadow_check import largest_error, tolerance
 from tests.integration.hk_sglang import linear_layers
-from tests.integration.hk_sglang.linear_layers import load, made, merged
+from tests.integration.hk_sglang.linear_layers import load, merged, online, restored
 from tests.integration.shared.linear.devices import on_devices
-from tests.integration.shared.linear.layers import (
-    WIDTHS,
-    K,
-    left,
-    loaded,
-    unloaded,
-    values,
-    weights,
-)
+from tests.integration.shared.linear.layers import WIDTHS, K, left, loaded, values, weights
 
 pytestmark = pytest.mark.usefixtures("fresh_linear_route")
-
-
-# -- served
 
 
 @on_devices
@@ -45,69 +37,69 @@ def test_a_layer_in_a_sum_and_into_a_buffer(device: str) -> None:
     assert routes.counters("linear").served.calls == 3
 
 
-@on_devices
-def test_compiled(device: str) -> None:
-    layer = loaded(linear_layers)
-    compiled = torch.compile(layer.quant_method.apply, backend="eager", fullgraph=True)
-    x = values((5, K), seed=9)
-    assert torch.equal(compiled(layer, x), layer.quant_method.apply(layer, x))
-    assert routes.counters("linear").served.calls == 2
-
-
-@on_devices
-def test_lora_around_a_layer(device: str) -> None:
-    """SGLang's wrapper asks the layer's method, and adds to what it says."""
-    from sglang.srt.lora.layers import ReplicatedLinearWithLoRA
-
-    layer = made(ReplicatedLinear, torch.bfloat16, K, 40, bias=False, prefix="model.o_proj")
-    layer.weight.weight_loader(layer.weight, values((40, K)))
-    layer.quant_method.process_weights_after_loading(layer)
-    idle = SimpleNamespace(get_batch_info=lambda: None)
-    wrapped = ReplicatedLinearWithLoRA(layer, idle)
-    out, _ = wrapped(values((5, K), seed=9))
-    expected = reference.linear(values((5, K), seed=9), values((40, K)), "bf16")
-    assert largest_error(out, expected) <= tolerance(torch.bfloat16)
-    assert routes.counters("linear").served.calls == 1
-
-
-# -- left to SGLang
-
-
 @pytest.mark.parametrize("name", sorted(hk_layer.READ_BY_MODELS))
 def test_a_weight_that_models_read(name: str) -> None:
-    layer = load(
-        merged(None, torch.bfloat16, K, WIDTHS, prefix=f"model.layers.0.{name}"),
-        {"weight": weights()},
-    )
+    """If it is to be quantised there is nobody to compute it: the error says how to leave it."""
+    name = f"model.layers.0.{name}"
+    layer = load(merged(None, torch.bfloat16, K, WIDTHS, prefix=name), {"weight": weights()})
     assert left(linear_layers, layer) == "SGLang's models may read its weight themselves"
     assert torch.equal(layer.weight, torch.cat(weights()))
-
-
-def test_a_weight_that_models_read_is_not_quantised() -> None:
-    """There is nobody to compute it then: the error says how to leave it alone."""
-    from sglang.srt.layers.quantization import get_quantization_config
-
-    config = get_quantization_config("hk_fp8")()
     with pytest.raises(ValueError, match=r"models may read its weight themselves.*`ignore`"):
-        merged(config, torch.bfloat16, K, WIDTHS, prefix="model.layers.0.kv_b_proj")
+        merged(online("hk_fp8"), torch.bfloat16, K, WIDTHS, prefix=name)
 
 
-def test_deterministic_inference(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hk_layer, "is_deterministic", lambda: True)
-    layer = loaded(linear_layers)
+def test_deterministic_inference() -> None:
+    with get_context().override_server_args(device="cpu", enable_deterministic_inference=True):
+        layer = loaded(linear_layers)
     assert left(linear_layers, layer) == "--enable-deterministic-inference: not proven for HK"
 
 
-def test_deterministic_inference_is_what_the_server_says() -> None:
-    from sglang.srt.runtime_context import get_context
-
-    assert not hk_layer.is_deterministic()
-    with get_context().override_server_args(enable_deterministic_inference=True):
-        assert hk_layer.is_deterministic()
+# -- whole models
 
 
-def test_another_dtype() -> None:
-    layer = unloaded(linear_layers)
-    layer.weight = torch.nn.Parameter(torch.ones(64, K, dtype=torch.int8), requires_grad=False)
-    layer.quant_method.process_weights_after_loading(layer)
-    assert left(linear_layers, layer) == "a weight in torch.int8"
+def runner_of(model_config: Any, device: str = "cpu") -> Any:
+    args = ServerArgs(model_path="dummy")
+    return SimpleNamespace(model_config=model_config, server_args=args, device=device)
+
+
+def test_every_model_that_a_runner_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever loader it comes from."""
+
+    def load_model(self: Any) -> None:
+        self.model = torch.nn.ModuleDict({"one": loaded(linear_layers)})
+
+    with restored():
+        monkeypatch.setattr(ModelRunner, "load_model", load_model)
+        model.install()
+        ModelRunner.load_model(runner_of(SimpleNamespace(hf_config=None)))
+        assert routes.counters("linear").layers == 1
+
+
+@pytest.mark.parametrize(("device", "served"), [("cpu", True), ("cuda:0", False)])
+def test_a_head_is_asked_for_where_the_runner_is(device: str, served: bool) -> None:
+    """Before anything is loaded, which has another default device."""
+    asks = SimpleNamespace(quantization_config={"quant_method": "fp8", "hk_head": "mxfp8"})
+    config = SimpleNamespace(hf_config=asks, vocab_size=96, hidden_size=96, dtype=torch.bfloat16)
+    runner, loads = runner_of(config, device), []
+
+    def load_model(runner: Any) -> None:
+        runner.model = torch.nn.Module()
+        loads.append(runner)
+
+    why = "hk_head 'mxfp8' is not valid: tensors on cuda"
+    with nullcontext() if served else pytest.raises(ValueError, match=why):
+        model._load(load_model, runner)
+    assert bool(loads) is served
+
+
+@pytest.mark.parametrize("owner", loading.PREPARED)
+def test_a_state_that_was_saved(owner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SGLang loads it into layers that it has processed before: their own tensors must be there."""
+    with restored():
+        monkeypatch.setattr(owner, "load_model", lambda self: loaded(linear_layers))
+        loading.install()
+        layer = owner.load_model(SimpleNamespace())
+    why = "weights that SGLang has prepared: a load format of saved states"
+    assert model.why_left(layer) == why
+    assert layer.weight.shape == (64, K)
+    assert model.why_left(loaded(linear_layers)) != why

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,16 +9,16 @@ import pytest
 from hk_sglang import load_once
 
 
-def test_a_model_is_loaded_with_random_weights_and_the_servers_options(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_random_weights_and_the_servers_options(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    with pytest.raises(SystemExit):
+        load_once.load_once("a/model", ["--no-such-option"])
+    assert "--no-such-option" in capsys.readouterr().err
     made: list[Any] = []
     ended: list[bool] = []
-
-    def engine(*, server_args: Any) -> Any:
-        made.append(server_args)
-        return SimpleNamespace(shutdown=lambda: ended.append(True))
-
+    started = SimpleNamespace(shutdown=lambda: ended.append(True))
+    engine = lambda *, server_args: made.append(server_args) or started  # noqa: E731
     monkeypatch.setattr(load_once, "Engine", engine)
     monkeypatch.setattr(load_once.ServerArgs, "from_cli_args", lambda given: given)
     options = ["--context-length", "64", "--dtype", "float16", "--load-format", "auto"]
@@ -30,9 +29,3 @@ def test_a_model_is_loaded_with_random_weights_and_the_servers_options(
     assert arguments.load_format == "dummy", "the last word is ours"
     assert arguments.disable_cuda_graph
     assert ended == [True]
-
-
-def test_an_unknown_option_is_the_engines_error(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        load_once.load_once("a/model", ["--no-such-option"])
-    assert "--no-such-option" in capsys.readouterr().err

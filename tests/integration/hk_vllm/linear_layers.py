@@ -15,13 +15,11 @@ import torch
 from hk_backend.config import get_config
 from hk_backend.devices.cpu.isas import usable_isas
 from hk_backend.engine.linear.heads import Head, asking
-from hk_backend.terms.verdict import Verdict
 from tests.integration.hk_vllm.restore import restored
-from tests.integration.shared import linear_checkpoints
+from tests.integration.shared.checkpoints import LAYERS, WIDTHS, K
 from tests.integration.shared.linear.named_tensors import ATTENTION, Model, widths_of
-from tests.integration.shared.linear_checkpoints import WIDTHS, Checkpoint, K, Shards
 
-CHECKPOINTS = linear_checkpoints.CHECKPOINTS
+CHECKPOINTS = LAYERS
 
 
 @contextmanager
@@ -62,14 +60,32 @@ def on_rank(number: int, size: int, device: str) -> Iterator[Callable[..., Any]]
         yield made
 
 
+def register_linear() -> str:
+    from hk_vllm.linear.install import register_linear
+
+    return register_linear()
+
+
 @contextmanager
 def installed() -> Iterator[None]:
     """The linear route in this process, and vLLM as it was afterwards."""
     with restored():
-        from hk_vllm.linear.install import register_linear
-
         assert register_linear() == ""
         yield
+
+
+def unquantised() -> tuple[Any, Any]:
+    from vllm.model_executor.layers.linear import UnquantizedLinearMethod
+    from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
+
+    return UnquantizedLinearMethod, UnquantizedEmbeddingMethod
+
+
+def register_method(patch: pytest.MonkeyPatch, name: str) -> Any:
+    from vllm.model_executor.layers import quantization
+
+    other = type("OtherConfig", (quantization.QuantizationConfig,), {})
+    return quantization.register_quantization_config(name)(other)
 
 
 def merged(
@@ -146,21 +162,10 @@ def online(name: str) -> Any:
     return method(name).from_config_dict_json("{}")
 
 
-def check_linear() -> Verdict:
-    from hk_vllm.linear.contract import check_linear
-
-    return check_linear()
-
-
 def why_left(layer: Any) -> str:
     from hk_vllm.linear.model import why_left
 
     return why_left(layer) or ""
-
-
-def layer_of(checkpoint: Checkpoint, shards: Shards) -> Any:
-    """The layer of a model whose checkpoint holds `shards`."""
-    return load(merged(config_of(checkpoint.config), torch.bfloat16, K, WIDTHS), shards)
 
 
 def load(layer: Any, shards: Mapping[str, list[torch.Tensor]]) -> Any:

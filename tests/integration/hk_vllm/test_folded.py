@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,10 @@ from typing import Any
 import pytest
 import torch
 from hk_vllm.linear.model import WORKER, strangers, watch_reloads
+from vllm.config import ModelConfig, SpeculativeConfig
+from vllm.v1.worker.cpu_worker import CPUWorker
+from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+from vllm.v1.worker.gpu_worker import Worker
 
 from hk_backend.engine.linear.kept import or_kept
 from hk_backend.engine.linear.shards import CheckpointError
@@ -34,17 +39,11 @@ PLAIN = {"runner_type": "generate", "enable_prompt_embeds": False}
 def test_strangers(
     drafts: str | None, lora: str | None, model: dict[str, object], found: tuple[str, str]
 ) -> None:
+    assert {"enable_prompt_embeds", "runner"} <= ModelConfig.__dataclass_fields__.keys()
+    assert "method" in SpeculativeConfig.__dataclass_fields__
     speculative = SimpleNamespace(method=drafts) if drafts else None
     config = SimpleNamespace(speculative_config=speculative, lora_config=lora)
     assert strangers(config, SimpleNamespace(**PLAIN | model)) == found
-
-
-def test_vllm_has_these_options() -> None:
-    """By the names that are asked for here."""
-    from vllm.config import ModelConfig, SpeculativeConfig
-
-    assert {"enable_prompt_embeds", "runner"} <= ModelConfig.__dataclass_fields__.keys()
-    assert "method" in SpeculativeConfig.__dataclass_fields__
 
 
 @pytest.mark.parametrize("given", ["by name", "by position"])
@@ -52,10 +51,6 @@ def test_a_checkpoint_that_is_rotated_otherwise(
     given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Refused before a weight is read; one that is rotated alike is read."""
-    from vllm.v1.worker.cpu_worker import CPUWorker
-    from vllm.v1.worker.gpu_model_runner import GPUModelRunner
-    from vllm.v1.worker.gpu_worker import Worker
-
     assert list(signature(GPUModelRunner.reload_weights).parameters)[2] == "weights_path"
     assert Worker.__module__ == WORKER
     assert issubclass(CPUWorker, Worker)
@@ -66,26 +61,21 @@ def test_a_checkpoint_that_is_rotated_otherwise(
     ours = SimpleNamespace(quantization_config=recipe.quantization_config("mx", [], 64))
     worker = SimpleNamespace(model_config=SimpleNamespace(hf_config=ours))
 
-    def reload() -> None:
-        arguments = {"weights_path": str(tmp_path)}
-        positional = (None, str(tmp_path)) if given == "by position" else ()
-        Worker.reload_weights(worker, *positional, **({} if positional else arguments))
-
+    path = str(tmp_path)
     for rotation in (32, 64):
         new = {"quantization_config": recipe.quantization_config("mx", [], rotation)}
         (tmp_path / "config.json").write_text(json.dumps(new))
-        if rotation == 64:
-            reload()
-            continue
-        with pytest.raises(ValueError, match=r"are rotated \(Linear: 32\), those that they would"):
-            reload()
+        why = r"are rotated \(Linear: 32\), those that they would"
+        with pytest.raises(ValueError, match=why) if rotation == 32 else nullcontext():
+            if given == "by name":
+                Worker.reload_weights(worker, weights_path=path)
+            else:
+                Worker.reload_weights(worker, None, path)
     assert len(read) == 1
 
 
 def test_a_reload_goes_on_where_a_weight_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker's reload ends first, and then raises."""
-    from vllm.v1.worker.gpu_worker import Worker
-
     done: list[str] = []
     layer = torch.nn.Module()
     monkeypatch.setattr("hk_backend.engine.linear.kept.is_attached", lambda layer: True)

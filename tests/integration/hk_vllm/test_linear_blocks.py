@@ -18,14 +18,13 @@ from hk_backend import reference
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.routing.shadow_check import largest_error, tolerance
 from tests.integration.hk_vllm.linear_layers import config_of, load, merged
-from tests.integration.shared.linear_checkpoints import K
-from tests.integration.shared.quantization_configs import fp8
+from tests.integration.shared.checkpoints import LAYERS, K
 
 pytestmark = pytest.mark.usefixtures("linear_route")
 
 
 def layer_of(widths: list[int]) -> Any:
-    config = config_of(fp8("dynamic", weight_block_size=[128, 128]))
+    config = config_of(LAYERS["fp8-block"].config)
     return merged(config, torch.bfloat16, K, widths, prefix="model.gate_up_proj")
 
 
@@ -48,40 +47,20 @@ def test_only_the_last_ends_within_a_block(widths: list[int]) -> None:
         assert largest_error(part, truth) <= tolerance(torch.bfloat16)
 
 
-SHARED = pytest.mark.parametrize(
-    "widths", [[192, 128], [96, 96], [224, 224], [128, 64, 64]], ids=str
-)
-"""Shards of which another than the last ends within a block."""
-
-
-def why_refused(widths: list[int]) -> str:
-    shards = " and ".join(map(str, widths))
-    return (
-        f"merged shards of {shards} output features do not end on blocks of 128: "
-        "quantise the model with a scale per output channel instead"
+@pytest.mark.parametrize("widths", [[192, 128], [96, 96], [224, 224], [128, 64, 64]], ids=str)
+def test_a_block_that_shards_share(widths: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where another than the last ends within a block. vLLM has a kernel for blocks on processors
+    with AMX; on others it stops, as it would without HK, and its error says what to do."""
+    why = (
+        f"merged shards of {' and '.join(map(str, widths))} output features do not end on blocks of"
+        " 128: quantise the model with a scale per output channel instead"
     )
-
-
-def vllm_has_a_kernel(has: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a processor with AMX, or as on one without."""
-    for kernel in (CPUFp8W8A8BlockScaledMMKernel, CPUFp8BlockScaledMMKernel):
-        monkeypatch.setattr(kernel, "is_supported", lambda *_: (has, None if has else "no AMX"))
-
-
-@SHARED
-def test_a_shared_block_is_left_to_vllm(widths: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where vLLM has a kernel for blocks."""
-    vllm_has_a_kernel(True, monkeypatch)
-    assert model.why_left(layer_of(widths)) == why_refused(widths)
-
-
-@SHARED
-def test_a_shared_block_that_nobody_serves(
-    widths: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """vLLM stops, as it would without HK; its error says what to do."""
-    vllm_has_a_kernel(False, monkeypatch)
-    with pytest.raises(ValueError, match=f"HKFp8BlockLinearKernel {why_refused(widths)}"):
+    for has in (True, False):
+        for kernel in (CPUFp8W8A8BlockScaledMMKernel, CPUFp8BlockScaledMMKernel):
+            monkeypatch.setattr(kernel, "is_supported", lambda *_, has=has: (has, "no AMX"))
+        if has:
+            assert model.why_left(layer_of(widths)) == why
+    with pytest.raises(ValueError, match=f"HKFp8BlockLinearKernel {why}"):
         layer_of(widths)
 
 

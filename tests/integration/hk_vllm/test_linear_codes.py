@@ -22,10 +22,12 @@ from vllm.model_executor.utils import weights_already_processed
 from vllm.utils.torch_utils import set_default_torch_dtype
 
 from hk_backend.reference import dequantize_rows, quantize_fp8
-from tests.integration.hk_vllm.linear_layers import config_of, layer_of, load, merged
+from tests.integration.hk_vllm import linear_layers
+from tests.integration.hk_vllm.linear_layers import config_of, load, merged
+from tests.integration.shared.checkpoints import LAYERS, WIDTHS, K, x_of
 from tests.integration.shared.e2e.inside import launches
 from tests.integration.shared.linear.devices import GFX950, in_schemes, on_devices, on_gfx950
-from tests.integration.shared.linear_checkpoints import CHECKPOINTS, WIDTHS, K, codes, x_of
+from tests.integration.shared.linear.layers import check_shards, layer_of, values
 from tests.ops.linear_cases import Layer
 from tests.ops.linear_oracle import check_result
 
@@ -37,17 +39,17 @@ KEYS = {
     "fp8-static": kFp8StaticTensorSym,
     "fp8-dynamic": kFp8DynamicTensorSym,
     "fp8-block": kFp8Dynamic128Sym,
-    "compressed-tensors-tensor-static": kFp8StaticTensorSym,
-    "compressed-tensors-channel-token": kFp8DynamicTokenSym,
-    "compressed-tensors-block": kFp8Dynamic128Sym,
-    "compressed-tensors-weight-only-channel": None,
-    "compressed-tensors-mxfp8": None,
-    "quark-fp8-static": kFp8StaticTensorSym,
-    "quark-fp8-channel-token": kFp8DynamicTokenSym,
+    "ct-tensor-static": kFp8StaticTensorSym,
+    "ct-channel-token": kFp8DynamicTokenSym,
+    "ct-block": kFp8Dynamic128Sym,
+    "ct-channel-weight-only": None,
+    "ct-mxfp8": None,
+    "quark-tensor-static": kFp8StaticTensorSym,
+    "quark-channel-token": kFp8DynamicTokenSym,
     "modelopt-fp8": kFp8StaticTensorSym,
     "modelopt-channel-token": kFp8DynamicTokenSym,
-    "hk_fp8": kFp8DynamicTokenSym,
-    "hk_fp8-weight-only": None,
+    "hk-fp8_e4m3fn": kFp8DynamicTokenSym,
+    "hk-fp8_e4m3fn-weight-only": None,
 }
 """The codes that a layer of each checkpoint takes."""
 GRANULARITY = {
@@ -81,65 +83,47 @@ def made() -> Iterator[list[torch.Tensor]]:
 
 
 @pytest.mark.parametrize("name", KEYS)
-def test_a_layer_says_what_it_takes(name: str, made: list[torch.Tensor]) -> None:
-    checkpoint = CHECKPOINTS[name]
-    layer = layer_of(checkpoint, checkpoint.tensors())
-    assert get_input_quant_key(layer) == KEYS[name]
+def test_a_layer_says_what_it_takes(name: str, request: pytest.FixtureRequest) -> None:
+    """Nothing where a model would call kernels that vLLM's build for CPUs does not have."""
+    layer = layer_of(linear_layers, LAYERS[name])
+    assert get_input_quant_key(layer) is None
+    request.getfixturevalue("made")
+    assert get_input_quant_key(layer_of(linear_layers, LAYERS[name])) == KEYS[name]
 
 
-@pytest.mark.parametrize("name", KEYS)
-def test_nothing_where_vllm_makes_none(name: str) -> None:
-    """A model would call kernels that vLLM's build for CPUs does not have."""
-    checkpoint = CHECKPOINTS[name]
-    assert get_input_quant_key(layer_of(checkpoint, checkpoint.tensors())) is None
-
-
-@in_schemes(CHECKPOINTS, TAKEN)
+@in_schemes(LAYERS, TAKEN)
 def test_codes_are_taken_as_they_are(device: str, name: str) -> None:
     """With the scales that came with them: three times those that HK would find."""
-    checkpoint, key = CHECKPOINTS[name], KEYS[name]
-    layer = layer_of(checkpoint, checkpoint.tensors())
+    checkpoint, key = LAYERS[name], KEYS[name]
+    layer = layer_of(linear_layers, checkpoint)
     rows, scales = quantize_fp8(x_of(), GRANULARITY[key])
     shape = torch.Size((3, 3, K))
     scales = scales if scales.numel() == 1 else scales.view(3, 3, -1)
     given = QuantizedActivation(rows.view(shape), 3 * scales, BF16, shape, key)
     out = layer(given)
     assert (out.shape, out.dtype) == ((3, 3, sum(WIDTHS)), BF16)
-    x = dequantize_rows(given.data, given.scale).view(9, K)
-    parts = out.view(9, -1).split(WIDTHS, -1)
-    for part, shard in zip(parts, checkpoint.layers(x, checkpoint.tensors()), strict=True):
-        shard.activations, shard.input_scale, shard.out_dtype = "none", None, BF16
-        check_result(shard, part.contiguous())
+    check_shards(checkpoint.of_codes(given.data, given.scale, BF16), out.view(9, -1))
 
 
 def mlp() -> Any:
     """vLLM's own, of a checkpoint with static scales."""
-    config = config_of(CHECKPOINTS["fp8-static"].config)
+    scheme = LAYERS["fp8-static"]
+    config = config_of(scheme.config)
     config.packed_modules_mapping = {"gate_up_proj": ["gate_proj", "up_proj"]}
     with set_default_torch_dtype(BF16):
         whole = LlamaMLP(K, 128, "silu", quant_config=config, prefix="model.layers.0.mlp")
-    gate_up, down = whole.gate_up_proj, whole.down_proj
-    load(
-        gate_up,
-        {
-            "weight": [codes(0.011, 128), codes(0.037, 128)],
-            "weight_scale": [torch.tensor(0.011), torch.tensor(0.037)],
-            "input_scale": [torch.tensor(0.01), torch.tensor(0.025)],
-        },
-    )
-    for parameter, value in (
-        ("weight", DOWN),
-        ("weight_scale", DOWN_SCALE),
-        ("input_scale", DOWN_INPUT),
-    ):
+    load(whole.gate_up_proj, {name: values[1:] for name, values in scheme.tensors().items()})
+    down = whole.down_proj
+    for parameter, value in DOWN.items():
         held = getattr(down, parameter)
         held.weight_loader(held, value)
     down.quant_method.process_weights_after_loading(down)
     return whole
 
 
-DOWN = codes(0.02, K, seed=5)[:, :128].contiguous()
-DOWN_SCALE, DOWN_INPUT = torch.tensor(0.02), torch.tensor(0.5)
+DOWN = LAYERS["fp8-static"].layer(values((K, 128), torch.float32)).tensors | {
+    "input_scale": torch.tensor(0.5)
+}
 
 
 @on_devices
@@ -151,8 +135,8 @@ def test_an_activation_function_and_its_rounding_stay_fused(
     before = rounded_by_hk()
     out = whole(x_of())
     [found] = made
-    x = dequantize_rows(found, DOWN_INPUT)
-    check_result(Layer(x, DOWN, "fp8_e4m3fn", DOWN_SCALE.reshape(1), out_dtype=BF16), out)
+    x, scale = dequantize_rows(found, DOWN["input_scale"]), DOWN["weight_scale"].reshape(1)
+    check_result(Layer(x, DOWN["weight"], "fp8_e4m3fn", scale, out_dtype=BF16), out)
     assert rounded_by_hk() - before == (device == GFX950), "the input of the first layer alone"
 
 
@@ -177,15 +161,18 @@ class Seen:
         return graph.forward
 
 
-@in_schemes(CHECKPOINTS, TAKEN)
-def test_in_a_graph_vllm_rounds(device: str, name: str) -> None:
-    """On a GPU, where it can fuse that; with the numbers that HK finds, bit for bit."""
-    checkpoint = CHECKPOINTS[name]
-    layer = layer_of(checkpoint, checkpoint.tensors())
+def in_a_graph(layer: Any, **options: Any) -> tuple[Any, Seen]:
     torch._dynamo.reset()
     seen = Seen()
-    compiled = torch.compile(layer.quant_method.apply, backend=seen, fullgraph=True)
-    x = x_of().view(3, 3, K)
+    compute = layer.quant_method.apply
+    return torch.compile(compute, backend=seen, fullgraph=True, **options), seen
+
+
+@in_schemes(LAYERS, TAKEN)
+def test_in_a_graph_vllm_rounds(device: str, name: str) -> None:
+    """On a GPU, where it can fuse that; with the numbers that HK finds, bit for bit."""
+    layer, x = layer_of(linear_layers, LAYERS[name]), x_of().view(3, 3, K)
+    compiled, seen = in_a_graph(layer)
     out = compiled(layer, x)
     assert seen.inputs == [FP8 if device == GFX950 else BF16]
     assert torch.equal(out, layer.quant_method.apply(layer, x))
@@ -193,11 +180,8 @@ def test_in_a_graph_vllm_rounds(device: str, name: str) -> None:
 
 @on_gfx950
 def test_a_graph_serves_any_number_of_rows(device: str) -> None:
-    checkpoint = CHECKPOINTS["compressed-tensors-channel-token"]
-    layer = layer_of(checkpoint, checkpoint.tensors())
-    torch._dynamo.reset()
-    seen = Seen()
-    compiled = torch.compile(layer.quant_method.apply, backend=seen, fullgraph=True, dynamic=True)
+    layer = layer_of(linear_layers, LAYERS["ct-channel-token"])
+    compiled, seen = in_a_graph(layer, dynamic=True)
     for rows in (9, 2, 5):
         x = x_of()[:rows].clone()
         assert torch.equal(compiled(layer, x), layer.quant_method.apply(layer, x))
@@ -206,7 +190,7 @@ def test_a_graph_serves_any_number_of_rows(device: str) -> None:
 
 def test_weights_that_are_processed_already(monkeypatch: pytest.MonkeyPatch) -> None:
     """vLLM's weight cache hands over runtime tensors: HK must not read them as a checkpoint's."""
-    checkpoint = CHECKPOINTS["fp8-dynamic"]
+    checkpoint = LAYERS["fp8-dynamic"]
     layer = merged(config_of(checkpoint.config), torch.bfloat16, K, WIDTHS)
     read: list[Any] = []
     kernel = layer.quant_method.fp8_linear

@@ -35,11 +35,6 @@ from tests.integration.hk_vllm.restore import restored
 from tests.integration.shared.contract import assert_refused, nothing, short
 
 
-def test_this_vllm_keeps_it() -> None:
-    assert check_linear()
-    assert check_engine("linear")
-
-
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
@@ -94,7 +89,6 @@ def test_something_missing(monkeypatch: pytest.MonkeyPatch, owner: Any, name: st
 def test_nothing_is_patched_if_it_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fp8.Fp8LinearMethod, "process_weights_after_loading", nothing)
     before = dict(vars(linear.UnquantizedLinearMethod)), list(QUANTIZATION_METHODS)
-    assert "Fp8LinearMethod" not in QUANTIZATION_METHODS
     assert register_linear().startswith("vLLM is not one the plugin knows: nothing(self)")
     assert dict(vars(linear.UnquantizedLinearMethod)) == before[0]
     assert before[1] == QUANTIZATION_METHODS
@@ -120,6 +114,8 @@ def test_only_if_asked_for(
 
 
 def test_twice(clean: None) -> None:
+    assert check_linear()
+    assert check_engine("linear")
     assert register_linear() == ""
     changed = linear.UnquantizedLinearMethod.apply, BaseModelLoader.load_model
     assert register_linear() == ""
@@ -143,26 +139,16 @@ def test_one_broken_route_leaves_the_other(
     assert "route attention: vLLM is not one the plugin knows" in caplog.text
 
 
-# -- --quantization hk_...
-
-
-@pytest.fixture
-def hk(clean: None) -> Iterator[None]:
+def test_options_and_layers_that_are_not_linear(clean: None) -> None:
+    """Of a checkpoint that is not quantised. Attention layers take the scales of an FP8 cache from
+    the checkpoint."""
     with alone():
         assert register_linear() == ""
-        yield
-
-
-def test_options_for_a_checkpoint_that_is_not_quantised(hk: None) -> None:
-    owner = get_quantization_config("hk_mxfp6")
-    online = owner.from_config_dict_json('{"format": "mxfp6_e3m2", "activations": "none"}')
-    found = (online.options.format, online.options.activations, online.serialized)
-    assert found == ("mxfp6_e3m2", "none", False)
-
-
-def test_fp8_keys_and_values(hk: None) -> None:
-    """Attention layers take the scales of an FP8 cache from the checkpoint."""
-    config = get_quantization_config("hk_fp8")()
-    layer = object.__new__(Attention)
-    assert isinstance(config.get_quant_method(layer, "model.attn"), BaseKVCacheMethod)
-    assert config.get_quant_method(torch.nn.Module(), "lm_head") is None
+        owner = get_quantization_config("hk_mxfp6")
+        online = owner.from_config_dict_json('{"format": "mxfp6_e3m2", "activations": "none"}')
+        found = (online.options.format, online.options.activations, online.serialized)
+        assert found == ("mxfp6_e3m2", "none", False)
+        config = get_quantization_config("hk_fp8")()
+        layer = object.__new__(Attention)
+        assert isinstance(config.get_quant_method(layer, "model.attn"), BaseKVCacheMethod)
+        assert config.get_quant_method(torch.nn.Module(), "lm_head") is None

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from hk_vllm import ranks
-from hk_vllm.linear.model import account
 from vllm.config import get_current_vllm_config
-from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
 
 from hk_backend.engine.evidence import ALONE
 from hk_backend.engine.linear.contest import activations
@@ -21,29 +21,28 @@ from hk_backend.engine.linear.shards import CheckpointError
 from hk_backend.ops import LinearRequest
 from hk_backend.routing.shadow_check import largest_error, tolerance
 from tests.integration.hk_vllm import linear_layers
-from tests.integration.hk_vllm.linear_layers import layer_of, load
-from tests.integration.shared.evidence import Bench
+from tests.integration.hk_vllm.linear_layers import load
+from tests.integration.shared.checkpoints import LAYERS
+from tests.integration.shared.evidence import Bench, start_again
 from tests.integration.shared.linear.layers import (
     KIND,
     K,
-    assert_computes,
+    layer_of,
     left,
     loaded,
     unloaded,
     values,
     weights,
 )
-from tests.integration.shared.linear_checkpoints import CHECKPOINTS, WIDTHS, Checkpoint, Shards
-from tests.integration.shared.linear_checkpoints import K as CHECKPOINT_K
 
 pytestmark = pytest.mark.usefixtures("fresh_linear_route")
 
-MEASURED = "compressed-tensors-channel-token", "quark-fp8-channel-token", "modelopt-channel-token"
+MEASURED = "ct-channel-token", "quark-channel-token", "modelopt-channel-token"
 """Schemes that a kernel of vLLM's computes on every CPU."""
 UNMEASURED = {
     "fp8-block": "it has no kernel for such a layer",
-    "compressed-tensors-mxfp4": "it has no kernel for such a layer",
-    "compressed-tensors-weight-only-channel": "it has no kernel for such a layer",
+    "ct-mxfp4": "it has no kernel for such a layer",
+    "ct-channel-weight-only": "it has no kernel for such a layer",
     "fp8-dynamic": "PerTensorTorchFP8ScaledMMLinearKernel: RuntimeError: ",
     "fp8-static": "PerTensorTorchFP8ScaledMMLinearKernel: RuntimeError: ",
 }
@@ -55,9 +54,6 @@ def no_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
 
 
-# -- unquantised layers
-
-
 def test_the_limit_is_the_scheduler_s(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tokens of a step to a layer, requests of a step to a head."""
     scheduler = get_current_vllm_config().scheduler_config
@@ -67,24 +63,6 @@ def test_the_limit_is_the_scheduler_s(bench: Bench, monkeypatch: pytest.MonkeyPa
     assert bench.rows.pop() == (1, 8, 64, 96)
     linear_layers.headed(KEPT_HEAD, values((64, K)))
     assert bench.rows.pop() == (1, 8)
-
-
-@pytest.mark.parametrize("engine_wins", [False, True])
-def test_an_embedding_that_is_the_head(bench: Bench, engine_wins: bool) -> None:
-    """Its model has no LM head (Gemma 2, Cohere)."""
-    from vllm.model_executor.layers.logits_processor import LogitsProcessor
-
-    if engine_wins:
-        bench.let_the_engine_win()
-    model: Any = torch.nn.Module()
-    model.embed_tokens = VocabParallelEmbedding(64, K, params_dtype=torch.bfloat16)
-    model.logits_processor = LogitsProcessor(64)
-    table = model.embed_tokens
-    table.weight_loader(table.weight, values((64, K)))
-    table.quant_method.process_weights_after_loading(table)
-    account(model)
-    assert is_attached(table) is not engine_wins
-    assert_computes(table, values((64, K)))
 
 
 def test_a_kernel_of_vllm_that_fails(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
@@ -119,9 +97,6 @@ def test_one_line_when_the_model_is_loaded(
     assert said[0].startswith("hk_backend: measured 1 kind of linear layers in ")
 
 
-# -- ranks
-
-
 class Group:
     """vLLM's group of two ranks, as one of them sees it."""
 
@@ -138,12 +113,9 @@ class Group:
         return self._sent.pop(0)
 
 
-def test_one_rank_is_alone() -> None:
-    assert ranks.tensor_parallel() is ALONE
-
-
 def test_ranks_take_the_answer_of_the_first(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """For each layer there is one broadcast, whatever either rank knows already."""
+    assert ranks.tensor_parallel() is ALONE
     sent: list[Any] = []
     monkeypatch.setattr(ranks, "get_tp_group", lambda: Group(0, sent))
     bench.let_the_engine_win()
@@ -161,46 +133,37 @@ def test_ranks_take_the_answer_of_the_first(bench: Bench, monkeypatch: pytest.Mo
 # -- quantised layers
 
 
-def request_of(checkpoint: Checkpoint) -> LinearRequest:
-    n, k = sum(WIDTHS), CHECKPOINT_K
-    return LinearRequest("cpu", torch.bfloat16, checkpoint.format, n, k)
-
-
-def load_checkpoint(name: str) -> Any:
-    return layer_of(CHECKPOINTS[name], CHECKPOINTS[name].tensors())
-
-
-@pytest.mark.parametrize("name", MEASURED)
-def test_both_sides_compute_a_quantised_layer(bench: Bench, no_tiles: None, name: str) -> None:
-    checkpoint = CHECKPOINTS[name]
-    assert is_attached(load_checkpoint(name))
-    shards = checkpoint.tensors()
-    assert_same_product(bench, checkpoint, shards)
-    shards["weight_scale"] = [scale * 1.02 for scale in shards["weight_scale"]]
-    with pytest.raises(AssertionError):
-        assert_same_product(bench, checkpoint, shards)
-
-
-def assert_same_product(bench: Bench, checkpoint: Checkpoint, shards: Shards) -> None:
-    for rows, outputs in bench.outputs.items():
-        exact = checkpoint.expected(activations(rows, request_of(checkpoint)), shards)
-        for out in outputs:
-            assert largest_error(out, exact) <= tolerance(torch.bfloat16), rows
+REQUEST = LinearRequest("cpu", torch.bfloat16, "fp8_e4m3fn", 512, 256)
 
 
 @pytest.mark.parametrize("name", MEASURED)
 def test_a_quantised_layer_that_vllm_computes_faster(
-    bench: Bench, no_tiles: None, name: str
+    bench: Bench,
+    no_tiles: None,
+    environment: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    name: str,
 ) -> None:
-    """It is handed to the next kernel of vLLM's list, and computes what that one computed."""
+    """Both sides compute it; then it is handed to the next kernel of vLLM's list, and computes what
+    that one computed."""
+    scheme = LAYERS[name]
+    shards = scheme.tensors()
+    assert is_attached(layer_of(linear_layers, scheme))
+    exact = {rows: scheme.expected(activations(rows, REQUEST), shards) for rows in bench.outputs}
+    for rows, outputs in bench.outputs.items():
+        for out in outputs:
+            assert largest_error(out, exact[rows]) <= tolerance(torch.bfloat16), rows
+            assert largest_error(out * 1.02, exact[rows]) > tolerance(torch.bfloat16)
     bench.let_the_engine_win()
-    layer = load_checkpoint(name)
+    environment(HK_CACHE_DIR=str(tmp_path / "empty"))
+    start_again(monkeypatch)
+    layer = layer_of(linear_layers, LAYERS[name])
     assert not is_attached(layer)
     assert type(layer.hk_theirs).__name__ == "ChannelWiseTorchFP8ScaledMMLinearKernel"
     assert linear_layers.why_left(layer).startswith("faster without HK: linear fp8_e4m3fn 512x256")
-    request = request_of(CHECKPOINTS[name])
     for rows, (_, theirs) in bench.outputs.items():
-        out = layer.quant_method.apply(layer, activations(rows, request))
+        out = layer.quant_method.apply(layer, activations(rows, REQUEST))
         assert torch.equal(out, theirs)
 
 
@@ -210,7 +173,7 @@ def test_a_quantised_layer_for_which_vllm_has_no_kernel(
 ) -> None:
     """HK serves it, whatever it takes: nothing else does."""
     bench.let_the_engine_win()
-    layer = load_checkpoint(name)
+    layer = layer_of(linear_layers, LAYERS[name])
     assert is_attached(layer)
     assert layer.hk_decision.note.startswith(f"vLLM cannot compute it: {UNMEASURED[name]}")
     assert bench.rows == []
@@ -224,9 +187,9 @@ def test_a_tensor_that_is_missing_shows_whoever_computes_the_layer(
     """HK has marked its place with values that vLLM would compute with."""
     bench.let_the_engine_win()
     if is_known:
-        load_checkpoint(MEASURED[0])
-    checkpoint = CHECKPOINTS[MEASURED[0]]
+        layer_of(linear_layers, LAYERS[MEASURED[0]])
+    checkpoint = LAYERS[MEASURED[0]]
     shards = checkpoint.tensors()
     shards[missing] = shards[missing][:2]
     with pytest.raises(CheckpointError, match=rf"v_proj.{missing}: not in the checkpoint"):
-        layer_of(checkpoint, shards)
+        layer_of(linear_layers, checkpoint, shards)

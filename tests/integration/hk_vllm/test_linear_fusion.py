@@ -21,11 +21,10 @@ from vllm.config import get_current_vllm_config
 from vllm.config.utils import Range
 from vllm.model_executor.layers.layernorm import RMSNorm
 
-from hk_backend.reference import dequantize_rows
-from tests.integration.hk_vllm.linear_layers import layer_of
+from tests.integration.hk_vllm import linear_layers
+from tests.integration.shared.checkpoints import LAYERS, K, x_of
 from tests.integration.shared.linear.devices import CPU, GFX950, on_gfx950
-from tests.integration.shared.linear_checkpoints import CHECKPOINTS, WIDTHS, K, x_of
-from tests.ops.linear_oracle import check_result
+from tests.integration.shared.linear.layers import check_shards, layer_of
 
 pytestmark = pytest.mark.usefixtures("linear_route")
 
@@ -33,10 +32,10 @@ FP8 = torch.float8_e4m3fn
 EPSILON = 1e-6
 FUSED = {
     "fp8-static": "rms_norm_static_fp8_quant",
-    "quark-fp8-static": "rms_norm_static_fp8_quant",
-    "compressed-tensors-channel-token": "rms_norm_dynamic_per_token_quant",
+    "quark-tensor-static": "rms_norm_static_fp8_quant",
+    "ct-channel-token": "rms_norm_dynamic_per_token_quant",
     "modelopt-channel-token": "rms_norm_dynamic_per_token_quant",
-    "hk_fp8": "rms_norm_dynamic_per_token_quant",
+    "hk-fp8_e4m3fn": "rms_norm_dynamic_per_token_quant",
 }
 """Checkpoints, and the kernel that serves the norm before a layer of theirs."""
 SCHEMAS = (
@@ -113,8 +112,7 @@ def compiled(patterns: PatternMatcherPass, compute: Any, matched: list[int]) -> 
 
 def run(name: str, patterns: PatternMatcherPass) -> tuple[torch.Tensor, list[int]]:
     """A norm and the layer behind it; how often a pattern matched."""
-    checkpoint = CHECKPOINTS[name]
-    layer = layer_of(checkpoint, checkpoint.tensors())
+    layer = layer_of(linear_layers, LAYERS[name])
     norm = RMSNorm(K, EPSILON, dtype=torch.bfloat16)
     matched: list[int] = []
     whole = compiled(patterns, lambda x: layer.quant_method.apply(layer, norm(x)), matched)
@@ -133,17 +131,12 @@ def test_a_norm_and_its_rounding_stay_fused(
     assert matched == [1]
     [(kernel, codes, scales)] = calls
     assert kernel == FUSED[name]
-    checkpoint = CHECKPOINTS[name]
-    x = dequantize_rows(codes, scales)
-    shards = checkpoint.layers(x, checkpoint.tensors())
-    for part, shard in zip(out.split(WIDTHS, -1), shards, strict=True):
-        shard.activations, shard.input_scale, shard.out_dtype = "none", None, torch.bfloat16
-        check_result(shard, part.contiguous())
+    check_shards(LAYERS[name].of_codes(codes, scales, torch.bfloat16), out)
 
 
 @pytest.mark.parametrize(
     ("device", "name"),
-    [(CPU, "fp8-static"), (GFX950, "compressed-tensors-weight-only-channel")],
+    [(CPU, "fp8-static"), (GFX950, "ct-channel-weight-only")],
     indirect=["device"],
 )
 def test_where_there_is_nothing_to_fuse(

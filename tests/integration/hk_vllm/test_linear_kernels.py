@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import re
 from typing import Any
 
 import pytest
 import torch
 import vllm.model_executor.kernels.linear as lists
-from hk_vllm.linear import kernels
+from hk_vllm.linear import kernels, model
+from hk_vllm.linear.created import LATENT
 from hk_vllm.linear.install import register_linear
 from vllm.config import get_current_vllm_config
+from vllm.model_executor.kernels.linear.mxfp4.base import MxFp4LinearKernel
+from vllm.model_executor.kernels.linear.mxfp8.Mxfp8LinearKernel import Mxfp8LinearKernel
 from vllm.model_executor.layers.quantization.utils.quant_utils import (
     GroupShape,
     create_fp8_quant_key,
@@ -28,44 +32,29 @@ from vllm.model_executor.layers.quantization.utils.quant_utils import (
 )
 from vllm.platforms import PlatformEnum
 
-from tests.integration.hk_vllm.linear_layers import alone, installed
+from hk_backend.engine.linear.rotated import RotationError
+from tests.integration.hk_vllm import linear_layers
+from tests.integration.shared.checkpoints import LAYERS, K
+from tests.integration.shared.linear.rotated import only_hk, refused, written
 
 SHAPE = (64, 128)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def rank() -> Iterator[None]:
-    with alone():
-        yield
+pytestmark = pytest.mark.usefixtures("fresh_linear_route")
 
 
-@pytest.fixture(autouse=True)
-def route(rank: None) -> Iterator[None]:
-    with installed():
-        yield
-
-
-def fp8(
-    activations: Any = kFp8DynamicTokenSym,
-    weight: Any = kFp8StaticChannelSym,
-    shape: tuple[int, int] = SHAPE,
-) -> Any:
-    return lists.init_fp8_linear_kernel(activations, weight, torch.bfloat16, torch.bfloat16, shape)
+def fp8(activations: Any = kFp8DynamicTokenSym, weight: Any = kFp8StaticChannelSym) -> Any:
+    return lists.init_fp8_linear_kernel(activations, weight, torch.bfloat16, torch.bfloat16, SHAPE)
 
 
 def test_first_in_every_list_and_once() -> None:
+    """The rest is behind it: rocm/test_linear.py."""
     register_linear()
     for name, kernel in kernels.KERNELS.items():
         for platform in (PlatformEnum.CPU, PlatformEnum.ROCM):
             listed = getattr(lists, name)[platform]
             assert listed[0] is kernel
             assert listed.count(kernel) == 1
-
-
-def test_the_rest_is_behind_it() -> None:
-    before = ["CPUFP8W8A8ScaledMMLinearKernel", "CPUFp8PerTensorScaledMMLinearKernel"]
-    listed = lists._POSSIBLE_FP8_KERNELS[PlatformEnum.CPU]
-    assert [kernel.__name__ for kernel in listed[1:3]] == before
     assert kernels.HKFp8LinearKernel not in lists._POSSIBLE_FP8_KERNELS[PlatformEnum.CUDA]
 
 
@@ -77,12 +66,10 @@ def test_chosen() -> None:
     assert isinstance(lists.init_mxfp4_linear_kernel(kMxfp4Dynamic), kernels.HKMxfp4LinearKernel)
 
 
-def test_a_disabled_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VLLM_DISABLED_KERNELS", "HKFp8LinearKernel")
-    assert not isinstance(fp8(), kernels.HKKernel)
-
-
-def test_another_linear_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vllms_own_switches(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("VLLM_DISABLED_KERNELS", "HKFp8LinearKernel")
+        assert not isinstance(fp8(), kernels.HKKernel)
     monkeypatch.setattr(get_current_vllm_config().kernel_config, "linear_backend", "torch")
     assert not isinstance(fp8(), kernels.HKKernel)
 
@@ -106,66 +93,38 @@ def fp8_config(activations: Any, weight: Any, shape: tuple[int, int] = SHAPE) ->
     )
 
 
+def static(rows: int, columns: int) -> Any:
+    return create_fp8_quant_key(static=True, group_shape=GroupShape(rows, columns))
+
+
+FP8, BLOCK = kernels.HKFp8LinearKernel, kernels.HKFp8BlockLinearKernel
+# one scale per token that is fixed before there is a token
+FIXED = create_fp8_quant_key(static=True, group_shape=GroupShape.PER_TOKEN)
+
+
 @pytest.mark.parametrize(
-    ("kernel", "activations", "weight", "shape", "reason"),
+    ("kernel", "activations", "weight", "reason"),
     [
-        (
-            kernels.HKFp8LinearKernel,
-            kFp8DynamicTokenSym,
-            kFp8StaticChannelSym,
-            (64, 12),
-            "12 input features are not a positive multiple of 8",
-        ),
-        (
-            kernels.HKFp8LinearKernel,
-            kFp8Dynamic64Sym,
-            kFp8StaticTensorSym,
-            SHAPE,
-            r"activations quantised per .*GroupShape\(row=1, col=64\)",
-        ),
-        (  # one scale per token that is fixed before there is a token
-            kernels.HKFp8LinearKernel,
-            create_fp8_quant_key(static=True, group_shape=GroupShape.PER_TOKEN),
-            kFp8StaticChannelSym,
-            SHAPE,
-            "activations quantised per",
-        ),
-        (
-            kernels.HKFp8LinearKernel,
-            kFp8DynamicTensorSym,
-            kFp8Static128BlockSym,
-            SHAPE,
-            r"weight scales per .*GroupShape\(row=128, col=128\)",
-        ),
-        (
-            kernels.HKFp8BlockLinearKernel,
-            kFp8Dynamic64Sym,
-            kFp8Static128BlockSym,
-            SHAPE,
-            "activations quantised per",
-        ),
-        (
-            kernels.HKFp8BlockLinearKernel,
-            kFp8Dynamic128Sym,
-            create_fp8_quant_key(static=True, group_shape=GroupShape(64, 128)),
-            SHAPE,
-            r"weight scales per .*GroupShape\(row=64, col=128\)",
-        ),
+        (FP8, kFp8Dynamic64Sym, kFp8StaticTensorSym, "activations quantised per .*row=1, col=64"),
+        (FP8, FIXED, kFp8StaticChannelSym, "activations quantised per"),
+        (FP8, kFp8DynamicTensorSym, kFp8Static128BlockSym, "weight scales per .*row=128, col=128"),
+        (BLOCK, kFp8Dynamic64Sym, kFp8Static128BlockSym, "activations quantised per"),
+        (BLOCK, kFp8Dynamic128Sym, static(64, 128), "weight scales per .*row=64, col=128"),
         (
             kernels.HKWeightOnlyFp8LinearKernel,
             kFp8DynamicTensorSym,
-            create_fp8_quant_key(static=True, group_shape=GroupShape(64, 64)),
-            SHAPE,
+            static(64, 64),
             "weight scales per",
         ),
     ],
 )
-def test_fp8_that_is_refused(
-    kernel: Any, activations: Any, weight: Any, shape: tuple[int, int], reason: str
-) -> None:
-    import re
+def test_fp8_that_is_refused(kernel: Any, activations: Any, weight: Any, reason: str) -> None:
+    assert re.search(reason, why(kernel, fp8_config(activations, weight)))
 
-    assert re.search(reason, why(kernel, fp8_config(activations, weight, shape)))
+
+def test_a_shape_that_is_refused() -> None:
+    config = fp8_config(kFp8DynamicTokenSym, kFp8StaticChannelSym, (64, 12))
+    assert why(FP8, config) == "12 input features are not a positive multiple of 8"
 
 
 def test_mx_that_is_refused() -> None:
@@ -180,9 +139,64 @@ def test_mx_that_is_refused() -> None:
     assert why(kernels.HKMxfp6LinearKernel, odd).startswith("a weight in")
     batch = lists.Mxfp8LinearLayerConfig(weight_shape=SHAPE, bmm_batch_size=4)
     assert why(kernels.HKMxfp8LinearKernel, batch) == "a batch of matrices"
-
-
-def test_the_reason_reaches_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where vLLM has no kernel either, its error says why HK refused."""
+    # where vLLM has no kernel either, its error says why HK refused
     with pytest.raises(ValueError, match="HKMxfp4LinearKernel: activations in another format"):
         lists.init_mxfp4_linear_kernel(kMxfp6E2M3Dynamic)
+
+
+# -- rotated checkpoints: HK serves them, and nothing else
+
+
+@pytest.mark.parametrize("format", ["mxfp4", "mxfp8"])
+def test_a_rotated_layer_of_another_kernel(format: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM would go on to the next in its list; or somebody else comes before HK."""
+    with monkeypatch.context() as patch:
+        patch.setenv("VLLM_DISABLED_KERNELS", f"HK{format.capitalize()}LinearKernel")
+        assert re.match(only_hk(""), refused(linear_layers, written(format=format)))
+    able = classmethod(lambda cls, _: (True, None))
+    members = {"is_supported": classmethod(lambda cls: (True, None)), "can_implement": able}
+    base = {"mxfp4": MxFp4LinearKernel, "mxfp8": Mxfp8LinearKernel}[format]
+    theirs: Any = type("TheirKernel", (base,), members)
+    theirs.__abstractmethods__ = frozenset()
+    of_format = getattr(lists, f"_POSSIBLE_{format.upper()}_KERNELS")
+    monkeypatch.setitem(of_format, PlatformEnum.CPU, [theirs])
+    why = "vLLM has chosen TheirKernel"
+    assert re.match(only_hk(why), refused(linear_layers, written(format=format)))
+
+
+# -- a layer whose weight latent attention (MLA) reads itself
+
+KV_B_PROJ = "model.layers.0.self_attn.kv_b_proj"
+
+
+def latent(config: Any, name: str = KV_B_PROJ) -> Any:
+    return linear_layers.merged(config, torch.bfloat16, K, [256], prefix=name)
+
+
+@pytest.mark.parametrize(
+    ("name", "of_kind"),
+    [("fp8-dynamic", "FP8"), ("fp8-block", "FP8_BLOCK"), ("ct-channel-token", "FP8")],
+)
+def test_latent_attention(name: str, of_kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM's kernel takes it, where it has one: it keeps the weight and its scales."""
+    for kernel in getattr(lists, f"_POSSIBLE_{of_kind}_KERNELS")[PlatformEnum.CPU]:
+        if not issubclass(kernel, kernels.HKKernel):
+            monkeypatch.setattr(kernel, "is_supported", lambda *_: (True, None))
+            monkeypatch.setattr(kernel, "can_implement", lambda *_: (True, None))
+    config = LAYERS[name].config
+    assert model.why_left(latent(linear_layers.config_of(config))) == LATENT
+    other = latent(linear_layers.config_of(config), "model.layers.0.self_attn.o_proj")
+    assert model.why_left(other) != LATENT
+
+
+def test_latent_attention_that_is_rotated() -> None:
+    """vLLM multiplies the weight by the identity, which a rotation by 32 takes to no code of mxfp4.
+    A checkpoint may be rotated by 64, not by 128."""
+    of = linear_layers.method("hk_mxfp4").from_config_dict_json
+    latent(of(json.dumps({"rotation": 64})))
+    changed = f"{KV_B_PROJ}: .*{LATENT}, which a rotation by"
+    with pytest.raises(ValueError, match=f"{changed} 32 would change"):
+        latent(of(json.dumps({"rotation": 32})))
+    latent(linear_layers.config_of(written()))
+    with pytest.raises(RotationError, match=f"{changed} 128 would"):
+        latent(linear_layers.config_of(written(rotation=128)))

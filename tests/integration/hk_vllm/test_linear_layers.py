@@ -1,24 +1,42 @@
-"""Unquantised layers and the LM head: packed, released, reloaded, or left with a reason."""
+"""Unquantised layers, LM heads and whole models in vLLM's own ways."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from vllm.config import get_current_vllm_config
+from hk_vllm.linear import model
+from hk_vllm.linear.tied import share_table, why_table_stays
+from vllm.config import VllmConfig, get_current_vllm_config, set_current_vllm_config
+from vllm.model_executor.layers.fused_moe import UnquantizedFusedMoEMethod
+from vllm.model_executor.layers.logits_processor import LogitsProcessor
+from vllm.model_executor.layers.quantization import get_quantization_config
 from vllm.model_executor.layers.vocab_parallel_embedding import (
     ParallelLMHead,
+    VocabParallelEmbedding,
 )
-from vllm.platforms import current_platform
+from vllm.model_executor.model_loader.reload import record_metadata_for_reloading
 from vllm.utils.torch_utils import set_default_torch_dtype
+from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 from vllm.v1.worker.gpu_worker import Worker
 
+from hk_backend.devices.cpu.isas import usable_isas
+from hk_backend.engine.linear.heads import KEPT_HEAD, Head, asking
 from hk_backend.engine.linear.route import is_attached
+from hk_backend.engine.linear.shared_table import DRAFTS, LORA, SEVERAL
+from hk_backend.engine.strict import StrictError
+from hk_backend.ops.head_format import IN_HEAD, KEPT
+from hk_backend.routing.routes import Tally, routes
 from tests.integration.hk_vllm import linear_layers
 from tests.integration.hk_vllm.linear_layers import load, reload
+from tests.integration.shared.evidence import Bench
+from tests.integration.shared.linear import heads
 from tests.integration.shared.linear.devices import in_dtypes, on_devices
+from tests.integration.shared.linear.heads import VOCABULARY, table
 from tests.integration.shared.linear.layers import (
     K,
     assert_computes,
@@ -31,26 +49,7 @@ from tests.integration.shared.linear.layers import (
 
 pytestmark = pytest.mark.usefixtures("fresh_linear_route")
 
-
-# -- served
-
-
-@in_dtypes
-def test_an_lm_head_keeps_its_table(
-    device: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """vLLM reads it, and a tied one is the embedding's."""
-    monkeypatch.setattr(get_current_vllm_config().model_config, "head_dtype", dtype)
-    with set_default_torch_dtype(dtype):
-        head = ParallelLMHead(128, K, prefix="lm_head")
-    head.weight_loader(head.weight, values((128, K), dtype))
-    head.quant_method.process_weights_after_loading(head)
-    assert is_attached(head)
-    assert torch.equal(head.weight, values((128, K), dtype))
-    assert_computes(head, values((128, K), dtype))
-
-
-# -- weights that arrive again, or not
+IN_FLOAT32 = "an LM head in torch.float32, the model in torch.bfloat16"
 
 
 @on_devices
@@ -92,30 +91,202 @@ def sleeper(layer: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     )
 
 
-def test_sleep_mode_cannot_reach_a_layer_on_a_cpu() -> None:
-    """vLLM has none there: nothing takes weights away."""
-    assert current_platform.is_cpu()
-    assert not current_platform.is_sleep_mode_available()
-
-
-# -- left to vLLM
-
-
-def test_latent_attention() -> None:
+def test_a_layer_that_is_left_to_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     layer = unloaded(linear_layers)
     layer._cpu_skip_gemm_dispatch = True
     load(layer, {"weight": weights()})
     assert left(linear_layers, layer) == "latent attention reads the weight itself"
     assert torch.equal(layer.weight, torch.cat(weights()))
-
-
-def test_a_linear_backend_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(get_current_vllm_config().kernel_config, "linear_backend", "torch")
-    layer = loaded(linear_layers)
-    assert left(linear_layers, layer) == "--linear-backend torch"
-
-
-def test_batch_invariance(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(get_current_vllm_config().kernel_config, "linear_backend", "torch")
+        assert left(linear_layers, loaded(linear_layers)) == "--linear-backend torch"
     monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
+    why = "VLLM_BATCH_INVARIANT: not proven for HK"
+    assert left(linear_layers, loaded(linear_layers)) == why
+
+
+# -- LM heads
+
+
+@in_dtypes
+def test_an_lm_head_keeps_its_table(
+    device: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM reads it, and a tied one is the embedding's."""
+    monkeypatch.setattr(get_current_vllm_config().model_config, "head_dtype", dtype)
+    head = linear_layers.headed(KEPT_HEAD, values((128, K), dtype)).lm_head
+    assert is_attached(head)
+    assert torch.equal(head.weight, values((128, K), dtype))
+    assert_computes(head, values((128, K), dtype))
+
+
+def test_an_embedding_in_the_head_is_in_the_compile_key() -> None:
+    """A graph holds the operator that looks its rows up."""
+    config = get_current_vllm_config()
+    config.additional_config = {}
+    linear_layers.headed(Head("mxfp8"), table(), tied=True)
+    assert config.additional_config == {}
+    linear_layers.headed(Head("mxfp8", IN_HEAD), table(), tied=True)
+    assert config.additional_config == {"hk_backend": "linear: embedding in the head"}
+
+
+def test_several_heads() -> None:
+    """Which of them the embedding shares is not said."""
+    whole = linear_layers.headed(Head("mxfp8"), table(), tied=True)
+    whole.other = linear_layers.headed(Head("mxfp8"), table()).lm_head
+    with asking(Head("mxfp8", IN_HEAD)):
+        assert share_table(whole, "") == SEVERAL
+    assert torch.equal(whole.lm_head.weight[:VOCABULARY], table())
+
+
+@pytest.mark.parametrize(
+    ("speculative", "lora", "why"), [(None, None, ""), ("eagle", None, DRAFTS), (None, "all", LORA)]
+)
+def test_who_may_read_a_table(speculative: object, lora: object, why: str) -> None:
+    config = SimpleNamespace(speculative_config=speculative, lora_config=lora)
+    assert why_table_stays(config) == why
+
+
+@pytest.mark.parametrize("format", [KEPT, "mxfp8"])
+def test_a_head_that_vllm_computes_in_another_dtype(
+    format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It needs the table; the log says why HK does not serve it."""
+    monkeypatch.setattr(get_current_vllm_config().model_config, "head_dtype", torch.float32)
+    whole = linear_layers.headed(Head(format), table())
+    assert left(linear_layers, whole.lm_head) == IN_FLOAT32
+    assert torch.equal(whole.lm_head.weight[:VOCABULARY], table())
+
+
+# -- an embedding that is the LM head too: Gemma 2, Cohere
+
+
+def table_of(kind: Any = VocabParallelEmbedding, vocabulary: int = VOCABULARY) -> Any:
+    with set_default_torch_dtype(torch.bfloat16):
+        made = kind(vocabulary, heads.K)
+    record_metadata_for_reloading(made)
+    made.weight_loader(made.weight, table()[:vocabulary])
+    made.quant_method.process_weights_after_loading(made)
+    return made
+
+
+def with_logits(**layers: Any) -> Any:
+    whole = torch.nn.ModuleDict(layers | {"logits_processor": LogitsProcessor(VOCABULARY)})
+    whole.__dict__["lm_head"] = whole["embed_tokens"]
+    return whole
+
+
+def test_an_embedding_that_computes_the_logits() -> None:
+    """`logits_processor(embed_tokens, ...)`; other tables stay tables."""
+    other, embedding = table_of(vocabulary=64), table_of()
+    whole = with_logits(other=other, embed_tokens=embedding)
+    model.account(whole)
+    assert (is_attached(other), is_attached(embedding)) == (False, True)
+    assert not hasattr(embedding, "cpu_linear"), "vLLM's own packed table is still in memory"
+    assert routes.counters("linear").layers == 1
+    heads.assert_computes(linear_layers, whole, table(), KEPT)
+    assert routes.counters("linear").served.calls == 1
+    address = embedding.hk_data.data_ptr()
+    reload(embedding, {"weight": [table(seed=5)]})
+    assert embedding.hk_data.data_ptr() == address
+    heads.assert_computes(linear_layers, whole, table(seed=5), KEPT)
+    assert torch.equal(embedding(torch.tensor([3])), table(seed=5)[[3]]), "an embedding no more"
+
+
+def test_it_is_packed_once_and_again_with_new_weights() -> None:
+    whole = with_logits(embed_tokens=table_of())
+    whole.embed_tokens = whole["embed_tokens"]
+    with asking(Head("mxfp8", IN_HEAD)):
+        model.account(whole)
+        assert share_table(whole, "") == ""
+    for seed in (0, 5):
+        if seed:
+            reload(whole, {"embed_tokens.weight": [table(seed)]})
+        heads.assert_looks_up(whole, table(seed), "mxfp8")
+        heads.assert_computes(linear_layers, whole, table(seed), "mxfp8")
+
+
+@pytest.mark.parametrize("engine_wins", [False, True])
+def test_it_is_measured(bench: Bench, engine_wins: bool) -> None:
+    if engine_wins:
+        bench.let_the_engine_win()
+    embedding = table_of()
+    model.account(with_logits(embed_tokens=embedding))
+    assert is_attached(embedding) is not engine_wins
+    assert len(bench.rows) == 1
+
+
+def test_it_cannot_be_served(
+    environment: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(get_current_vllm_config().model_config, "head_dtype", torch.float32)
+    whole = with_logits(embed_tokens=table_of())
+    model.account(whole)
+    assert routes.counters("linear").layers_left == {IN_FLOAT32: 1}
+    environment(HK_STRICT="1")
+    with pytest.raises(StrictError, match=f"embed_tokens would fall back: {IN_FLOAT32}"):
+        model.account(whole)
+
+
+def test_an_embedding_that_computes_no_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a head, without logits, and on a pipeline's stages but the last."""
+    for whole in (
+        with_logits(embed_tokens=table_of(), lm_head=table_of(ParallelLMHead)),
+        torch.nn.ModuleDict({"embed_tokens": table_of()}),
+    ):
+        model.account(whole)
+        assert not is_attached(whole["embed_tokens"])
+    assert routes.counters("linear").layers == 1, "the head"
+    for last in (False, True):
+        monkeypatch.setattr(
+            model, "get_pp_group", lambda last=last: SimpleNamespace(is_last_rank=last)
+        )
+        whole = with_logits(embed_tokens=table_of())
+        model.account(whole)
+        assert is_attached(whole["embed_tokens"]) == last
+
+
+# -- whole models
+
+
+def test_experts_that_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(UnquantizedFusedMoEMethod, "__init__", lambda self, moe: None)
+    layer = linear_layers.experts()
+    layer.moe_config = SimpleNamespace()
+    config = get_quantization_config("hk_fp8")(ignore=["*.experts"])
+    method = config.get_quant_method(layer, "model.layers.0.mlp.experts")
+    assert isinstance(method, UnquantizedFusedMoEMethod)
+
+
+def test_the_compile_key(environment: Callable[..., None]) -> None:
+    """A compiled graph holds the packed layout of its layers, those that HK serves, no others."""
+    added = []
+    devices = [f"cpu:{isa}" for isa in usable_isas()]
+    cells = [*((device, ["one"]) for device in devices), (devices[0], ["two"])]
+    for device, names in [*cells, (devices[0], ["one", "two"])]:
+        environment(HK_DEVICE=device)
+        config = VllmConfig()
+        config.model_config = get_current_vllm_config().model_config
+        with set_current_vllm_config(config):
+            model.account(torch.nn.ModuleDict({name: loaded(linear_layers) for name in names}))
+        added.append(config.additional_config["hk_backend"])
+    of_one = hashlib.sha256(b"one").hexdigest()[:16]
+    assert added[:-2] == [f"linear on {device} of {of_one}" for device in devices]
+    assert len(set(added)) == len(added)
+
+
+def test_the_logits_of_a_warm_up_are_no_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM asks for them after its dummy run, outside of any forward context."""
     layer = loaded(linear_layers)
-    assert left(linear_layers, layer) == "VLLM_BATCH_INVARIANT: not proven for HK"
+
+    def dummy_sampler_run(self: Any, hidden_states: torch.Tensor) -> torch.Tensor:
+        return layer(hidden_states)[0]
+
+    monkeypatch.setattr(GPUModelRunner, "_dummy_sampler_run", dummy_sampler_run)
+    for _ in range(2):  # harmless to call again
+        model.mark_dummy_logits()
+    GPUModelRunner._dummy_sampler_run(object(), values((128, K)))
+    counters = routes.counters("linear")
+    assert (counters.dummy, counters.served) == (Tally(1, 128), Tally())
+    layer(values((3, K)))
+    assert (counters.dummy, counters.served) == (Tally(1, 128), Tally(1, 3))

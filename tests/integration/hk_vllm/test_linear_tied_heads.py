@@ -110,35 +110,21 @@ def test_a_reload_with_another_head(
 
 @asked_for
 @orders
-def test_a_reload_with_the_same_table_twice(
-    tied: Load, asked: Head, order: tuple[str, str]
-) -> None:
-    """They share one again, after a reload in which they did not."""
+def test_reloads(tied: Load, asked: Head, order: tuple[str, str]) -> None:
     model = tied(asked)
-    linear_layers.reload(model, {HEAD: [table(5)], EMBEDDING: [table(6)]})
+    # of a head alone
+    linear_layers.reload(model, {HEAD: [table(5)]})
+    assert_is(model, asked, table(5), table())
+    # of the same table twice, after which they share one again
     linear_layers.reload(model, {name: [table(7)] for name in order})
     assert_is(model, asked, table(7), table(7))
     if asked.embedding == IN_HEAD:
         assert model.lm_head.hk_data.data_ptr() == model.embed_tokens.hk_data.data_ptr()
     assert model.lm_head.weight is model.embed_tokens.weight or model.lm_head.weight.numel() == 0
-
-
-@asked_for
-def test_a_reload_of_one_table_after_one_of_two(tied: Load, asked: Head) -> None:
-    """A checkpoint without a head's table means the embedding's."""
-    model = tied(asked)
+    # of one table after one of two: a checkpoint without a head's table means the embedding's
     linear_layers.reload(model, {HEAD: [table(5)], EMBEDDING: [table(6)]})
-    linear_layers.reload(model, {EMBEDDING: [table(7)]})
-    assert_is(model, asked, table(7), table(7))
-
-
-@asked_for
-def test_a_reload_of_a_head_alone(tied: Load, asked: Head) -> None:
-    model = tied(asked)
-    linear_layers.reload(model, {HEAD: [table(5)]})
-    assert_is(model, asked, table(5), table())
-    linear_layers.reload(model, {EMBEDDING: [table(6)], HEAD: [table(6)]})
-    assert_is(model, asked, table(6), table(6))
+    linear_layers.reload(model, {EMBEDDING: [table(8)]})
+    assert_is(model, asked, table(8), table(8))
 
 
 def broken(seed: int) -> torch.Tensor:
@@ -153,8 +139,15 @@ def broken(seed: int) -> torch.Tensor:
 def test_a_reload_with_a_table_that_is_not_finite(
     tied: Load, asked: Head, order: tuple[str, str], bad: str
 ) -> None:
-    """It goes on to its end and says so; then the model takes another checkpoint."""
+    """Of one table: the head computes what it did before. Of two: it goes on to its end and says
+    so; then the model takes another checkpoint."""
     model = tied(asked)
+    with pytest.raises(CheckpointError, match="keep the weights that they had"), reloading():
+        linear_layers.reload(model, {EMBEDDING: [broken(5)]})
+    if asked.embedding == IN_HEAD:
+        assert_is(model, asked, table(), table())
+    else:
+        assert_computes(linear_layers, model, table(), asked.format)
     values = {name: broken(5) if name == bad else table(6) for name in order}
     served = bad == HEAD or asked.embedding == IN_HEAD  # else the table stays in 16 bits
     name = "lm_head" if bad == HEAD else r"(lm_head|embed_tokens)"
@@ -165,18 +158,6 @@ def test_a_reload_with_a_table_that_is_not_finite(
     with reloading():
         linear_layers.reload(model, {name: [after[name]] for name in order})
     assert_is(model, asked, after[HEAD], after[EMBEDDING])
-
-
-@pytest.mark.parametrize("asked", ASKED[1:], ids=lambda head: f"{head.format}-{head.embedding}")
-def test_a_reload_of_one_table_that_is_not_finite(tied: Load, asked: Head) -> None:
-    """The head computes what it did before."""
-    model = tied(asked)
-    with pytest.raises(CheckpointError, match="keep the weights that they had"), reloading():
-        linear_layers.reload(model, {EMBEDDING: [broken(5)]})
-    if asked.embedding == IN_HEAD:
-        assert_is(model, asked, table(), table())
-    else:
-        assert_computes(linear_layers, model, table(), asked.format)
 
 
 @pytest.mark.usefixtures("fresh_linear_route")

@@ -8,24 +8,20 @@ from typing import Any
 
 import pytest
 from hk_vllm import load_once
-from vllm import EngineArgs
 from vllm.v1.engine.core_client import EngineCoreClient
 
 
-def test_a_model_is_loaded_with_random_weights_and_the_servers_options(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_random_weights_and_the_servers_options(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made: list[EngineArgs] = []
+    made: list[Any] = []
     ended: list[bool] = []
     core = SimpleNamespace(shutdown=lambda: ended.append(True))
-
-    class Engine:
-        @classmethod
-        def from_engine_args(cls, arguments: EngineArgs) -> Any:
-            made.append(arguments)
-            return SimpleNamespace(llm_engine=SimpleNamespace(engine_core=core))
-
-    monkeypatch.setattr(load_once, "LLM", Engine)
+    started = SimpleNamespace(llm_engine=SimpleNamespace(engine_core=core))
+    assert callable(load_once.LLM.from_engine_args)
+    assert callable(EngineCoreClient.shutdown)
+    engine = SimpleNamespace(from_engine_args=lambda given: made.append(given) or started)
+    monkeypatch.setattr(load_once, "LLM", engine)
     options = ["--max-model-len", "64", "--dtype", "float16", "--load-format", "auto"]
     model = str(tmp_path)  # with HF_HUB_OFFLINE vLLM looks for the folder at once
     load_once.load_once(model, options)
@@ -34,14 +30,6 @@ def test_a_model_is_loaded_with_random_weights_and_the_servers_options(
     assert arguments.load_format == "dummy", "the last word is ours"
     assert arguments.enforce_eager
     assert ended == [True]
-
-
-def test_an_unknown_option_is_the_engines_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         load_once.load_once("a/model", ["--no-such-option"])
     assert "--no-such-option" in capsys.readouterr().err
-
-
-def test_the_engine_has_what_ends_it() -> None:
-    assert callable(load_once.LLM.from_engine_args)
-    assert callable(EngineCoreClient.shutdown)

@@ -13,18 +13,11 @@ from hk_backend.engine.linear.route import is_attached
 from hk_backend.routing.shadow_check import largest_error, tolerance
 from hk_backend.terms.weight_format import FORMATS
 from tests.integration.adapter import LINEAR
+from tests.integration.shared.checkpoints import LAYERS, Scheme, x_of
+from tests.integration.shared.linear import named_tensors
 from tests.integration.shared.linear.devices import DEVICES, in_schemes, on_devices, unserved
 from tests.integration.shared.linear.engine import LinearEngine
-from tests.integration.shared.linear.named_tensors import (
-    ATTENTION,
-    GATE_UP,
-    MLP,
-    QKV,
-    bfloat16,
-    named,
-    without,
-)
-from tests.integration.shared.linear_checkpoints import CHECKPOINTS, Checkpoint, K
+from tests.integration.shared.linear.named_tensors import ATTENTION, QKV, bfloat16, named, without
 
 pytestmark = pytest.mark.usefixtures("linear_route")
 
@@ -49,37 +42,24 @@ def refusal(
     return str(error.value)
 
 
-def x_of() -> torch.Tensor:
-    return torch.randn(4, K, generator=torch.Generator().manual_seed(1)).bfloat16()
-
-
 # -- missing
 
 
-def test_a_weight_of_a_shard(engine: LinearEngine, any_checkpoint: Checkpoint) -> None:
-    gone = f"{ATTENTION}.k_proj.{any_checkpoint.weight}"
-    tensors = without(named(any_checkpoint.tensors()), gone)
-    found = refusal(engine, engine.config_of(any_checkpoint.config), tensors)
-    assert found == f"{gone}: not in the checkpoint"
-
-
+@pytest.mark.parametrize("part", ["weight", "scale"])
 @in_schemes(LINEAR.CHECKPOINTS)
-def test_a_scale_of_a_shard(engine: LinearEngine, device: str, name: str) -> None:
-    checkpoint = engine.CHECKPOINTS[name]
-    gone = f"{ATTENTION}.k_proj.{checkpoint.scale}"
-    tensors = without(named(checkpoint.tensors()), gone)
-    found = refusal(engine, engine.config_of(checkpoint.config), tensors)
+def test_a_tensor_of_a_shard(engine: LinearEngine, device: str, name: str, part: str) -> None:
+    scheme = engine.CHECKPOINTS[name]
+    gone = f"{ATTENTION}.k_proj.{getattr(scheme, part)}"
+    found = refusal(engine, engine.config_of(scheme.config), without(named(scheme.tensors()), gone))
     assert found == f"{gone}: not in the checkpoint"
 
 
 def test_a_model_that_renames_its_parts(engine: LinearEngine) -> None:
-    checkpoint = CHECKPOINTS["fp8-dynamic"]
-    parent = "model.language_model.layers.0.self_attn"
-    tensors = named(checkpoint.tensors(), parent)
-    rest = without(tensors, *(f"{parent}.{name}.weight_scale" for name in QKV[1:]))
+    scheme, parent = LAYERS["fp8-dynamic"], "model.language_model.layers.0.self_attn"
+    gone = [f"{parent}.{name}.weight_scale" for name in QKV[1:]]
+    rest = without(named(scheme.tensors(), parent), *gone)
     prefix = "language_model.model.layers.0.self_attn"
-    config = engine.config_of(checkpoint.config)
-    found = refusal(engine, config, rest, prefix=f"{prefix}.qkv_proj")
+    found = refusal(engine, engine.config_of(scheme.config), rest, prefix=f"{prefix}.qkv_proj")
     assert found == f"{prefix}.k_proj.weight_scale: not in the checkpoint"
 
 
@@ -91,86 +71,79 @@ def test_a_model_that_renames_its_parts(engine: LinearEngine) -> None:
         ("fp8-dynamic", "weight_scale"),
         ("fp8-static", "weight_scale"),
         ("fp8-static", "input_scale"),
-        ("quark-fp8-static", "input_scale"),
+        ("quark-tensor-static", "input_scale"),
         ("modelopt-fp8", "input_scale"),
     ],
 )
 def test_scales_of_shards(
     engine: LinearEngine, device: str, name: str, parameter: str, gone: tuple[str, ...]
 ) -> None:
-    checkpoint = CHECKPOINTS[name]
-    names = [f"{ATTENTION}.{shard}.{parameter}" for shard in gone]
-    tensors = without(named(checkpoint.tensors()), *names)
-    found = refusal(engine, engine.config_of(checkpoint.config), tensors)
+    scheme, names = LAYERS[name], [f"{ATTENTION}.{shard}.{parameter}" for shard in gone]
+    tensors = without(named(scheme.tensors()), *names)
+    found = refusal(engine, engine.config_of(scheme.config), tensors)
     assert found == f"{names[0]}: not in the checkpoint"
 
 
 @pytest.mark.parametrize("parameter", ["weight_scale", "input_scale"])
 def test_the_second_scale_of_two(engine: LinearEngine, parameter: str) -> None:
     """One scale for both shards is what a merged tensor has: these came in two."""
-    checkpoint = CHECKPOINTS["fp8-static"]
-    gone = f"{MLP}.up_proj.{parameter}"
-    tensors = without(named(checkpoint.tensors(), MLP, GATE_UP), gone)
-    config = engine.config_of(checkpoint.config)
-    found = refusal(engine, config, tensors, prefix=f"{MLP}.gate_up_proj")
+    scheme, parent = LAYERS["fp8-static"], named_tensors.MLP
+    gone = f"{parent}.up_proj.{parameter}"
+    tensors = without(named(scheme.tensors(), parent, named_tensors.GATE_UP), gone)
+    config = engine.config_of(scheme.config)
+    found = refusal(engine, config, tensors, prefix=f"{parent}.gate_up_proj")
     assert found == f"{gone}: not in the checkpoint"
 
 
 @on_devices
 def test_a_merged_layer_with_one_scale(engine: LinearEngine, device: str) -> None:
     """Some checkpoints hold q, k and v as one tensor, with one scale."""
-    checkpoint = CHECKPOINTS["fp8-dynamic"]
-    weights, scale = checkpoint.tensors()["weight"], torch.tensor(0.01)
-    merged = {
-        f"{ATTENTION}.qkv_proj.weight": torch.cat(weights),
-        f"{ATTENTION}.qkv_proj.weight_scale": scale,
-    }
-    layer = engine.loaded(engine.config_of(checkpoint.config), merged)
-    expected = checkpoint.expected(x_of(), {"weight": weights, "weight_scale": [scale] * 3})
+    scheme, scale = LAYERS["fp8-dynamic"], torch.tensor(0.01)
+    weights = scheme.tensors()["weight"]
+    merged = {"weight": torch.cat(weights), "weight_scale": scale}
+    merged = {f"{ATTENTION}.qkv_proj.{name}": value for name, value in merged.items()}
+    layer = engine.loaded(engine.config_of(scheme.config), merged)
+    expected = scheme.expected(x_of(), {"weight": weights, "weight_scale": [scale] * 3})
     assert largest_error(engine.forward(layer, x_of()), expected) <= tolerance(torch.bfloat16)
 
 
 # -- broken
 
+BROKEN = [
+    ("fp8-static", "weight_scale", (0.0, -1.0, torch.nan, torch.inf)),
+    ("fp8-static", "input_scale", (0.0, torch.nan)),
+    ("fp8-block", "weight_scale_inv", (0.0, -1.0, torch.nan, torch.inf)),
+    ("ct-channel-token", "weight_scale", (0.0, -1.0, torch.nan, torch.inf)),
+    *((name, "weight_scale", (0xFF,)) for name in ("ct-mxfp4", "quark-mxfp6_e2m3", "hk-mxfp8")),
+]
 
-@pytest.mark.parametrize("bad", [0.0, -1.0, torch.nan, torch.inf], ids=str)
-@in_schemes(CHECKPOINTS, ["fp8-static", "fp8-block", "compressed-tensors-channel-token"])
-def test_a_scale_that_is_none(engine: LinearEngine, device: str, name: str, bad: float) -> None:
-    checkpoint = CHECKPOINTS[name]
-    tensors = named(checkpoint.tensors())
-    broken = f"{ATTENTION}.k_proj.{checkpoint.scale}"
+
+@pytest.mark.parametrize(
+    ("device", "name", "parameter", "bad"),
+    [
+        (device, name, parameter, bad)
+        for device in DEVICES
+        for name, parameter, values in BROKEN
+        for bad in values
+        if not unserved(device, LAYERS[name].scale_kind)
+    ],
+    indirect=["device"],
+)
+def test_a_scale_that_is_none(
+    engine: LinearEngine, device: str, name: str, parameter: str, bad: float
+) -> None:
+    tensors, broken = named(LAYERS[name].tensors()), f"{ATTENTION}.k_proj.{parameter}"
     tensors[broken].view(-1)[-1] = bad
-    found = refusal(engine, engine.config_of(checkpoint.config), tensors)
-    assert found.startswith(f"{broken}: {bad} at")
-    assert "expected positive, finite numbers" in found
+    found = refusal(engine, engine.config_of(LAYERS[name].config), tensors)
+    said = "code 255 (NaN)" if bad == 0xFF else str(bad)
+    assert broken in found, "or is one of those that are named"
+    assert f": {said} at" in found
+    assert bad == 0xFF or "expected positive, finite numbers" in found
 
 
-@on_devices
-@pytest.mark.parametrize("bad", [0.0, torch.nan], ids=str)
-def test_an_input_scale_that_is_none(engine: LinearEngine, device: str, bad: float) -> None:
-    checkpoint = CHECKPOINTS["fp8-static"]
-    tensors = named(checkpoint.tensors())
-    tensors[f"{ATTENTION}.k_proj.input_scale"].fill_(bad)
-    found = refusal(engine, engine.config_of(checkpoint.config), tensors)
-    assert f"{ATTENTION}.k_proj.input_scale" in found
-
-
-@pytest.mark.parametrize("name", ["compressed-tensors-mxfp4", "quark-mxfp6-e2m3", "hk_mxfp8"])
-def test_an_mx_scale_that_is_nan(engine: LinearEngine, name: str) -> None:
-    checkpoint = CHECKPOINTS[name]
-    tensors = named(checkpoint.tensors())
-    broken = f"{ATTENTION}.v_proj.weight_scale"
-    tensors[broken][5, 3] = 0xFF
-    found = refusal(engine, engine.config_of(checkpoint.config), tensors)
-    assert found.startswith(f"{broken}: code 255 (NaN) at [5, 3]")
-
-
-# -- quantised while loading
-
-
-@pytest.mark.parametrize("gone", [("q_proj",), ("k_proj", "v_proj"), QKV])
 @online_methods
-def test_a_weight_that_is_quantised_while_loading(
+@pytest.mark.parametrize("gone", [("q_proj",), ("k_proj", "v_proj"), QKV])
+def test_a_missing_weight_that_is_to_be_quantised(
     engine: LinearEngine, device: str, method: str, gone: tuple[str, ...]
 ) -> None:
     names = [f"{ATTENTION}.{name}.weight" for name in gone]
@@ -178,15 +151,8 @@ def test_a_weight_that_is_quantised_while_loading(
     assert found == f"{names[0]}: not in the checkpoint"
 
 
-@pytest.mark.parametrize("method", FORMATS_OF)
-def test_a_merged_weight_that_is_quantised_while_loading(engine: LinearEngine, method: str) -> None:
-    whole = torch.cat(list(bfloat16().values()))
-    layer = engine.loaded(engine.online(method), {f"{ATTENTION}.qkv_proj.weight": whole})
-    assert is_attached(layer)
-
-
-@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf], ids=str)
 @online_methods
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf], ids=str)
 def test_a_weight_that_is_not_finite(
     engine: LinearEngine, device: str, method: str, bad: float
 ) -> None:
@@ -197,7 +163,14 @@ def test_a_weight_that_is_not_finite(
     assert found == f"{name}: {bad} at [3, 5] is not valid: expected finite numbers"
 
 
-# -- no checkpoint
+# -- no checkpoint, or a whole tensor
+
+
+@pytest.mark.parametrize("method", FORMATS_OF)
+def test_a_merged_weight_that_is_quantised_while_loading(engine: LinearEngine, method: str) -> None:
+    whole = torch.cat(list(bfloat16().values()))
+    layer = engine.loaded(engine.online(method), {f"{ATTENTION}.qkv_proj.weight": whole})
+    assert is_attached(layer)
 
 
 def assert_finite(engine: LinearEngine, layer: Any) -> None:
@@ -205,14 +178,11 @@ def assert_finite(engine: LinearEngine, layer: Any) -> None:
     assert bool(engine.forward(layer, x_of()).isfinite().all())
 
 
-def test_dummy_values(engine: LinearEngine, any_checkpoint: Checkpoint) -> None:
+def test_dummy_values(engine: LinearEngine, any_checkpoint: Scheme) -> None:
     assert_finite(engine, engine.dummy(engine.config_of(any_checkpoint.config)))
-
-
-def test_dummy_values_that_are_not_quantised(engine: LinearEngine) -> None:
-    assert_finite(engine, engine.dummy(None))
 
 
 @online_methods
 def test_dummy_values_that_are_quantised(engine: LinearEngine, device: str, method: str) -> None:
     assert_finite(engine, engine.dummy(engine.online(method)))
+    assert_finite(engine, engine.dummy(None))

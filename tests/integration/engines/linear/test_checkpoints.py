@@ -12,7 +12,7 @@ from hk_backend.devices import device_for
 from hk_backend.engine.linear.options import FORMATS_OF
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.quantize.recipe import RECIPES
-from hk_backend.routing.shadow_check import largest_error, tolerance
+from tests.integration.shared.checkpoints import WIDTHS, K, Scheme, x_of
 from tests.integration.shared.linear.devices import (
     DEVICES,
     MISSING,
@@ -21,42 +21,45 @@ from tests.integration.shared.linear.devices import (
     unserved,
 )
 from tests.integration.shared.linear.engine import LinearEngine
+from tests.integration.shared.linear.layers import check_shards, layer_of
 from tests.integration.shared.linear.named_tensors import bfloat16
-from tests.integration.shared.linear_checkpoints import CHECKPOINTS, WIDTHS, Checkpoint, K, x_of
 from tests.ops.linear_cases import Layer
-from tests.ops.linear_oracle import check_result
 
 pytestmark = pytest.mark.usefixtures("linear_route")
 
 
 @on_devices
 def test_every_shard_by_its_own_scale(
-    engine: LinearEngine, any_checkpoint: Checkpoint, device: str, caplog: pytest.LogCaptureFixture
+    engine: LinearEngine, any_checkpoint: Scheme, device: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Within the bound that the format has, element by element; or refused, with the reason."""
     if why := unserved(device, any_checkpoint.scale_kind):
         assert re.search(why, refusal(engine, any_checkpoint, caplog))
         return
-    shards = any_checkpoint.tensors()
-    config = engine.config_of(any_checkpoint.config)
-    layer = engine.load(engine.merged(config, torch.bfloat16, K, WIDTHS), shards)
+    layer = layer_of(engine, any_checkpoint)
     layer.quant_method.process_weights_after_loading(layer)  # again: there is nothing to do
     assert is_attached(layer)
     held = sum(parameter.numel() for parameter in layer.parameters())
     assert held == 0, "the checkpoint's own tensors are still there"
     assert layer.hk_packed.layout == device_for("cpu").weight_layout
     out = engine.forward(layer, x_of())
-    for part, shard in zip(
-        out.split(WIDTHS, -1), any_checkpoint.layers(x_of(), shards), strict=True
-    ):
-        check_result(shard, part.contiguous())
+    expected = any_checkpoint.layers(x_of(), any_checkpoint.tensors())
+    check_shards(expected, out)
+    assert_shards_are_not_alike(expected, out)
 
 
-def refusal(engine: LinearEngine, checkpoint: Checkpoint, caplog: pytest.LogCaptureFixture) -> str:
+def assert_shards_are_not_alike(shards: list[Layer], out: torch.Tensor) -> None:
+    """The scale of one shard for another would be seen."""
+    _, second, third = shards
+    second.scales, third.scales = third.scales, second.scales
+    with pytest.raises(AssertionError):
+        check_shards(shards, out)
+
+
+def refusal(engine: LinearEngine, scheme: Scheme, caplog: pytest.LogCaptureFixture) -> str:
     """Why HK does not serve the layer; the engine may have a kernel of its own, or stop."""
-    config = engine.config_of(checkpoint.config)
     try:
-        layer = engine.merged(config, torch.bfloat16, K, WIDTHS)
+        layer = engine.merged(engine.config_of(scheme.config), torch.bfloat16, K, WIDTHS)
     except Exception as error:
         return f"{error}\n{caplog.text}"
     assert not is_attached(layer)
@@ -88,9 +91,8 @@ def test_what_quantize_writes(engine: LinearEngine, device: str, name: str) -> N
     assert is_attached(layer)
     x = x_of()
     x[:, :128] *= 64  # a scale per token instead of 128 channels rounds the others more coarsely
-    out = engine.forward(layer, x)
-    for part, (codes, scales) in zip(out.split(WIDTHS, -1), parts, strict=True):
-        check_result(Layer(x, codes, recipe.format, scales, activations), part.contiguous())
+    shards = [Layer(x, codes, recipe.format, scales, activations) for codes, scales in parts]
+    check_shards(shards, engine.forward(layer, x))
 
 
 @on_devices
@@ -100,14 +102,12 @@ def test_fp8_while_loading(engine: LinearEngine, device: str, dtype: torch.dtype
     tensors = {name: weight.to(dtype) for name, weight in bfloat16().items()}
     layer = engine.loaded(engine.online("hk_fp8"), tensors, dtype=dtype)
     assert is_attached(layer)
-    x = x_of().to(dtype)
-    for part, weight in zip(
-        engine.forward(layer, x).split(WIDTHS, -1), tensors.values(), strict=True
-    ):
+    x, shards = x_of().to(dtype), []
+    for weight in tensors.values():
         scales = weight.abs().amax(1, keepdim=True).float() / 448
         codes = (weight.float() * (1 / scales)).to(torch.float8_e4m3fn)
-        shard = Layer(x, codes, "fp8_e4m3fn", scales, "token")
-        check_result(shard, part.contiguous())
+        shards.append(Layer(x, codes, "fp8_e4m3fn", scales, "token"))
+    check_shards(shards, engine.forward(layer, x))
 
 
 @on_gfx950
@@ -116,17 +116,3 @@ def test_other_formats_while_loading(engine: LinearEngine, device: str, method: 
     """There is nothing else to compute them: the error says how to leave a layer alone."""
     with pytest.raises(ValueError, match=rf"--quantization {method}: {MISSING['mx']}.*`ignore`"):
         engine.merged(engine.online(method), torch.bfloat16, K, WIDTHS)
-
-
-def test_one_scale_for_all_shards_would_be_seen() -> None:
-    """The tolerance above tells per-shard scales from an engine's requantised ones."""
-    checkpoint = CHECKPOINTS["fp8-dynamic"]
-    shards = checkpoint.tensors()
-    largest = torch.stack(shards["weight_scale"]).max()
-    requantised = [
-        (weight.float() * scale / largest).to(torch.float8_e4m3fn)
-        for weight, scale in zip(shards["weight"], shards["weight_scale"], strict=True)
-    ]
-    theirs = checkpoint.expected(x_of(), {"weight": requantised, "weight_scale": [largest] * 3})
-    expected = checkpoint.expected(x_of(), shards)
-    assert largest_error(theirs[:, -128:], expected[:, -128:]) > tolerance(torch.bfloat16)

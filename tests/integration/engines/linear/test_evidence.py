@@ -47,31 +47,26 @@ def assert_same_product(bench: Bench, weight: torch.Tensor) -> None:
 def test_both_sides_compute_the_layer(
     engine: LinearEngine, bench: Bench, dtype: torch.dtype
 ) -> None:
-    loaded(engine, dtype)
+    assert is_attached(loaded(engine, dtype)), "HK is faster"
+    assert routes.counters("linear").served.calls == 0, "a measured call is nobody's"
+    (rows,) = bench.rows
+    assert rows[:4] == (1, 8, 64, 512)
+    assert len(rows) == 5, "the engine's limit is the last"
     assert_same_product(bench, torch.cat(weights(dtype=dtype)))
     with pytest.raises(AssertionError):
         assert_same_product(bench, torch.cat(weights(seed=5, dtype=dtype)))
 
 
-def test_rows_are_those_of_the_engine(engine: LinearEngine, bench: Bench) -> None:
-    loaded(engine)
-    (rows,) = bench.rows
-    assert rows[:4] == (1, 8, 64, 512)
-    assert len(rows) == 5
-
-
-def test_the_faster_one_computes_the_layer(engine: LinearEngine, bench: Bench) -> None:
-    assert is_attached(loaded(engine))
-    assert routes.counters("linear").served.calls == 0, "a measured call is nobody's"
-
-
 def test_a_layer_that_the_engine_computes_faster_keeps_its_weight(
-    engine: LinearEngine, bench: Bench
+    engine: LinearEngine, bench: Bench, environment: Callable[..., None]
 ) -> None:
     bench.let_the_engine_win()
     layer = loaded(engine)
     assert left(engine, layer).startswith(f"faster without HK: {KIND}: 1 row: HK 2 us")
     assert_computes(layer, torch.cat(weights()))
+    environment(HK_STRICT="1")
+    with pytest.raises(StrictError, match="gate_up would fall back: faster without HK"):
+        engine.account(torch.nn.ModuleDict({"gate_up": layer}))
 
 
 def test_a_kind_is_measured_once(
@@ -123,16 +118,6 @@ def test_a_kernel_of_hk_that_fails(
     layer = loaded(engine)
     assert left(engine, layer).endswith("RuntimeError: no such kernel")
     assert_computes(layer, torch.cat(weights()))
-
-
-def test_strict_refuses_a_layer_that_the_engine_computes_faster(
-    engine: LinearEngine, bench: Bench, environment: Callable[..., None]
-) -> None:
-    bench.let_the_engine_win()
-    environment(HK_STRICT="1")
-    model = torch.nn.ModuleDict({"gate_up": loaded(engine)})
-    with pytest.raises(StrictError, match="gate_up would fall back: faster without HK"):
-        engine.account(model)
 
 
 @pytest.mark.parametrize("tied", [False, True])

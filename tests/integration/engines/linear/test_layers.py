@@ -1,18 +1,24 @@
-"""Unquantised layers of either engine: packed and released, or left with a reason."""
+"""Unquantised layers of either engine: packed and released, or left with a reason; and whole models
+of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from hk_backend import reference
 from hk_backend.devices.hip.emulated import emulated_device
 from hk_backend.engine.linear.heads import Head
-from hk_backend.engine.linear.route import is_attached
+from hk_backend.engine.linear.route import RoutedLinearError, is_attached
+from hk_backend.engine.linear.saving import SaveError
+from hk_backend.engine.strict import StrictError
 from hk_backend.ops import quantize_fp8
 from hk_backend.routing.routes import routes
+from hk_backend.routing.shadow_check import largest_error, tolerance
 from tests.integration.shared.linear.devices import GFX950, in_dtypes, on_devices, on_gfx950
 from tests.integration.shared.linear.engine import LinearEngine
 from tests.integration.shared.linear.layers import (
@@ -29,59 +35,57 @@ from tests.integration.shared.linear.layers import (
 pytestmark = pytest.mark.usefixtures("fresh_linear_route")
 
 
-# -- served
-
-
 @in_dtypes
 def test_a_layer_is_packed_and_its_weight_released(
     engine: LinearEngine, device: str, dtype: torch.dtype
 ) -> None:
+    """Processed again there is nothing to do; new weights are packed into the buffers that compiled
+    graphs hold."""
     layer = loaded(engine, dtype)
     assert is_attached(layer)
     assert layer.weight.shape == (0,)
     assert layer.weight.dtype == dtype
-    assert_computes(layer, torch.cat(weights(dtype=dtype)))
-    assert_computes(layer, torch.cat(weights(dtype=dtype)), values((64,), dtype))
-
-
-@on_devices
-def test_processed_twice(engine: LinearEngine, device: str) -> None:
-    """Without new weights there is nothing to do."""
-    layer = loaded(engine)
     layer.quant_method.process_weights_after_loading(layer)
     assert layer.hk_left == ""
-    assert_computes(layer, torch.cat(weights()))
-
-
-@on_devices
-def test_new_weights(engine: LinearEngine, device: str) -> None:
-    """They are packed into the buffers that compiled graphs hold."""
-    layer = loaded(engine)
+    assert_computes(layer, torch.cat(weights(dtype=dtype)))
+    assert_computes(layer, torch.cat(weights(dtype=dtype)), values((64,), dtype))
     address = layer.hk_data.data_ptr()
-    engine.reload(layer, {"weight": weights(seed=5)})
+    engine.reload(layer, {"weight": weights(seed=5, dtype=dtype)})
     assert layer.hk_data.data_ptr() == address
-    assert_computes(layer, torch.cat(weights(seed=5)))
+    assert_computes(layer, torch.cat(weights(seed=5, dtype=dtype)))
     with pytest.raises(AssertionError):
-        assert_computes(layer, torch.cat(weights()))
+        assert_computes(layer, torch.cat(weights(dtype=dtype)))
 
 
 @on_devices
 def test_calls_are_counted(engine: LinearEngine, device: str) -> None:
+    """Also those of a compiled layer."""
     layer = loaded(engine)
     layer(values((3, K)))
     layer(values((2, 4, K)))
+    x = values((5, K), seed=9)
+    compiled: Any = torch.compile(layer.quant_method.apply, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(layer, x), layer.quant_method.apply(layer, x))
     served = routes.counters("linear").served
-    assert (served.calls, served.tokens) == (2, 11)
+    assert (served.calls, served.tokens) == (4, 21)
 
 
 # -- left to the engine
 
 
-def test_a_weight_with_more_axes(engine: LinearEngine) -> None:
+@pytest.mark.parametrize(
+    ("weight", "why"),
+    [
+        (values((64, 1, 4)), "a weight with 3 axes"),
+        (torch.ones(64, K, dtype=torch.int8), "a weight in torch.int8"),
+    ],
+    ids=["axes", "dtype"],
+)
+def test_a_weight_of_another_kind(engine: LinearEngine, weight: torch.Tensor, why: str) -> None:
     layer = unloaded(engine)
-    layer.weight = torch.nn.Parameter(values((64, 1, 4)), requires_grad=False)
+    layer.weight = torch.nn.Parameter(weight, requires_grad=False)
     layer.quant_method.process_weights_after_loading(layer)
-    assert left(engine, layer) == "a weight with 3 axes"
+    assert left(engine, layer) == why
 
 
 def test_a_shape_outside_the_envelope(engine: LinearEngine) -> None:
@@ -141,3 +145,60 @@ def test_a_gpu_serves_what_asks_for_hk_by_name(
         layer = engine.load(engine.merged(config, torch.bfloat16, 96, [32, 32]), tensors)
         assert layer.hk_packed.format == "fp8_e4m3fn"
     assert engine.headed(Head("fp8_e4m3fn"), table).lm_head.hk_packed.format == "fp8_e4m3fn"
+
+
+# -- whole models: counted, checked, and not saved
+
+ODD = "12 input features are not a positive multiple of 8"
+EXPERTS = "experts of a mixture: HK has no kernel for them"
+
+
+def odd(engine: LinearEngine) -> Any:
+    """A layer that HK leaves."""
+    layer = unloaded(engine, k=12)
+    return engine.load(layer, {"weight": [values((width, 12)) for width in WIDTHS]})
+
+
+def test_layers_are_counted_with_their_reasons(
+    engine: LinearEngine, environment: Callable[..., None]
+) -> None:
+    layers = {"one": loaded(engine), "two": loaded(engine), "odd": odd(engine)}
+    engine.account(torch.nn.ModuleDict(layers | {"experts": engine.experts()}))
+    counters = routes.counters("linear")
+    assert counters.layers == 2
+    assert counters.layers_left == {ODD: 1, EXPERTS: 1}
+    environment(HK_STRICT="1")
+    for name, layer, why in (("odd", odd(engine), ODD), ("experts", engine.experts(), EXPERTS)):
+        with pytest.raises(StrictError, match=f"HK_STRICT=1: {name} would fall back: {why}"):
+            engine.account(torch.nn.ModuleDict({"one": layers["one"], name: layer}))
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_check(engine: LinearEngine, environment: Callable[..., None], strict: bool) -> None:
+    """HK_CHECK compares calls with what the layer was packed from, and acts on a difference."""
+    environment(HK_CHECK="1", HK_STRICT=str(int(strict)))
+    layer = loaded(engine)
+    x, limit = values((5, K), seed=9), tolerance(torch.bfloat16)
+    truth = reference.linear(x, torch.cat(weights()), "bf16")
+    out = engine.forward(layer, x)
+    assert largest_error(out, truth) <= limit < largest_error(1.02 * truth, truth)
+    assert routes.counters("linear").checked_calls == 1
+    layer.hk_data.copy_(layer.hk_data.roll(64))
+    if strict:
+        with pytest.raises(RoutedLinearError, match=r"exceeds the tolerance .* model.gate_up_proj"):
+            engine.forward(layer, x)
+        return
+    assert largest_error(engine.forward(layer, x), truth) <= limit
+    assert not routes.verdict("linear")
+
+
+def test_packed_layers_are_not_saved(engine: LinearEngine, tmp_path: Path) -> None:
+    """The engine would write a folder that nothing can load; it writes one of others."""
+    model = torch.nn.ModuleDict({"one": loaded(engine)})
+    for saver in engine.savers():
+        with pytest.raises(SaveError, match="1 linear layers have weights that HK packed"):
+            saver.save_model(model, str(tmp_path), None)
+    assert not list(tmp_path.iterdir())
+    other = torch.nn.ModuleDict({"table": torch.nn.Embedding(8, 8)})
+    engine.savers()[0].save_model(other, str(tmp_path))
+    assert [path.suffix for path in tmp_path.iterdir()] == [".safetensors"]

@@ -33,8 +33,7 @@ def test_a_method_by_its_name(
     assert (config.get_name(), options.format, options.activations) == (name, format, activations)
     assert not config.serialized
     assert set(config.get_supported_act_dtypes()) == {torch.bfloat16, torch.float16, torch.float32}
-    assert config.get_config_filenames() == []
-    assert config.get_min_capability() == 0
+    assert (config.get_config_filenames(), config.get_min_capability()) == ([], 0)
 
 
 def test_a_process_that_is_spawned_reads_it(engine: LinearEngine) -> None:
@@ -74,7 +73,7 @@ def test_an_option_that_is_not_valid(
     assert str(error.value).startswith(f"{name}: {why}")
 
 
-# -- layers
+WIDTHS = [32, 16, 16]
 
 
 @pytest.mark.parametrize(
@@ -84,32 +83,26 @@ def test_an_option_that_is_not_valid(
 )
 def test_layers_that_are_ignored(engine: LinearEngine, ignored: list[str]) -> None:
     config = engine.config_of({"quant_method": "hk_fp8", "ignore": ignored})
-    layer = engine.merged(config, torch.bfloat16, 64, [32, 16, 16])
+    layer = engine.merged(config, torch.bfloat16, 64, WIDTHS)
     assert type(layer.quant_method).__name__ == "UnquantizedLinearMethod"
     other = engine.merged(config, torch.bfloat16, 64, [32, 16], prefix="model.gate_up_proj")
     assert type(other.quant_method).__name__.startswith("HK")
 
 
-def test_shards_of_which_some_are_ignored(engine: LinearEngine) -> None:
-    config = engine.config_of({"quant_method": "hk_fp8", "ignore": ["*.q_proj"]})
+def test_layers_that_cannot_be_quantised(
+    engine: LinearEngine, environment: Callable[..., None]
+) -> None:
+    """Nobody else can compute them: an error, with the layer's name and what helps."""
+    some = engine.config_of({"quant_method": "hk_fp8", "ignore": ["*.q_proj"]})
     with pytest.raises(ValueError, match=r"model.q_proj but not model.k_proj"):
-        engine.merged(config, torch.bfloat16, 64, [32, 16, 16])
-
-
-@pytest.mark.parametrize("serialized", [True, False])
-def test_a_layer_that_the_format_does_not_fit(engine: LinearEngine, serialized: bool) -> None:
-    """Nobody else can compute it: an error, with its name and what helps."""
-    config = engine.config_of({"quant_method": "hk_mxfp4"})
-    if not serialized:
-        config = engine.online("hk_mxfp4")
-    with pytest.raises(ValueError, match=r"model\.qkv_proj: --quantization hk_mxfp4: 40 input"):
-        engine.merged(config, torch.bfloat16, 40, [32, 16, 16])
-
-
-def test_a_device_without_kernels(engine: LinearEngine, environment: Callable[..., None]) -> None:
+        engine.merged(some, torch.bfloat16, 64, WIDTHS)
+    odd = r"model\.qkv_proj: --quantization hk_mxfp4: 40 input"
+    for config in (engine.config_of({"quant_method": "hk_mxfp4"}), engine.online("hk_mxfp4")):
+        with pytest.raises(ValueError, match=odd):
+            engine.merged(config, torch.bfloat16, 40, WIDTHS)
     environment(HK_DEVICE="emulated:gfx942")
     with pytest.raises(ValueError, match="no kernels for 'gfx942'"):
-        engine.merged(engine.online("hk_fp8"), torch.bfloat16, 64, [32, 16, 16])
+        engine.merged(engine.online("hk_fp8"), torch.bfloat16, 64, WIDTHS)
 
 
 def test_experts(engine: LinearEngine) -> None:

@@ -1,31 +1,45 @@
-"""Layers of either engine whose weights a checkpoint holds rotated: HK rotates their inputs."""
+"""Layers of either engine whose weights a checkpoint holds rotated: HK rotates their inputs, and
+where HK does not take them the engine stops, as nothing else can serve them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
+from hk_backend.engine.linear.rotated import RotationError
+from hk_backend.engine.linear.route import is_attached
+from hk_backend.ops.rotation import ROTATION_KEY
 from hk_backend.quantize.method import Method
 from hk_backend.quantize.recipe import RECIPES
 from hk_backend.quantize.source import PROJECTIONS
-from hk_backend.reference.rotation import ROTATIONS
-from hk_backend.reference.rotation import rotated as turned
+from hk_backend.reference.rotation import ROTATIONS, rotated
 from hk_backend.routing.routes import routes
 from hk_backend.terms.weight_format import FORMATS, rotated_activations
+from tests.integration.shared.checkpoints import LAYERS, WIDTHS, K
+from tests.integration.shared.linear.devices import on_gfx950
 from tests.integration.shared.linear.engine import LinearEngine
+from tests.integration.shared.linear.layers import check_shards, layer_of
 from tests.integration.shared.linear.named_tensors import bfloat16
-from tests.integration.shared.linear.rotated import BLOCK, NAME, row_parallel, written
-from tests.integration.shared.linear_checkpoints import CHECKPOINTS, WIDTHS, Checkpoint, K
-from tests.integration.shared.quantization_configs import hk
+from tests.integration.shared.linear.rotated import (
+    BLOCK,
+    NAME,
+    only_hk,
+    refused,
+    row_parallel,
+    written,
+)
 from tests.ops.linear_cases import Layer
 from tests.ops.linear_oracle import check_result
 
 pytestmark = pytest.mark.usefixtures("fresh_linear_route")
 
-NAMES = [name for name, checkpoint in CHECKPOINTS.items() if checkpoint.rotation]
+NAMES = [name for name, scheme in LAYERS.items() if scheme.rotation]
+TOKEN = {"num_bits": 8, "type": "float", "symmetric": True, "dynamic": True, "strategy": "token"}
 
 
 def x_of(k: int = K) -> torch.Tensor:
@@ -35,21 +49,27 @@ def x_of(k: int = K) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_another_rotation_would_be_seen(engine: LinearEngine, name: str) -> None:
-    """The bound of the format holds for the checkpoint's rotation, and for no other, nor none."""
-    checkpoint = CHECKPOINTS[name]
-    config = engine.config_of(checkpoint.config)
-    shards = checkpoint.tensors()
-    layer = engine.load(engine.merged(config, torch.bfloat16, K, WIDTHS), shards)
-    outs = engine.forward(layer, x_of()).split(WIDTHS, -1)
-    for out, shard in zip(outs, checkpoint.layers(x_of(), shards), strict=True):
-        check_result(shard, out.contiguous())
-        plain = {"mx_rotated": "mx", "rotated": "none"}[checkpoint.activations]
-        others = [replace(shard, rotation=0, activations=plain)]
-        others += [replace(shard, rotation=r) for r in ROTATIONS if r != checkpoint.rotation]
-        for other in others:
+def test_another_rotation_would_be_seen(
+    engine: LinearEngine, environment: Callable[..., None], name: str
+) -> None:
+    """The bound of the format holds for the checkpoint's rotation, and for no other, nor none. With
+    HK_CHECK the reference computes the same layer."""
+    environment(HK_CHECK="1")
+    scheme = LAYERS[name]
+    layer = layer_of(engine, scheme)
+    expected, out = scheme.layers(x_of(), scheme.tensors()), engine.forward(layer, x_of())
+    check_shards(expected, out)
+    plain = {"mx_rotated": "mx", "rotated": "none"}[scheme.activations]
+    others: list[dict[str, Any]] = [{"rotation": 0, "activations": plain}]
+    others += [{"rotation": each} for each in ROTATIONS if each != scheme.rotation]
+    for other in others:
+        for shard, part in zip(expected, out.split(WIDTHS, -1), strict=True):
             with pytest.raises(AssertionError):
-                check_result(other, out.contiguous())
+                check_result(replace(shard, **other), part.contiguous())
+    assert routes.counters("linear").checked_calls == 1
+    assert routes.verdict("linear"), "they differ"
+    routes.disable("linear", "the reference computes from here on")
+    check_shards(expected, engine.forward(layer, x_of()))
 
 
 @pytest.mark.parametrize("format", [name for name in RECIPES if RECIPES[name].can_rotate])
@@ -58,7 +78,7 @@ def test_what_quantize_writes_rotated(engine: LinearEngine, activations: str, fo
     """The layer is that of the weight as it was, but for rounding."""
     recipe, generator = RECIPES[format], torch.Generator().manual_seed(0)
     weights = [torch.randn(n, K, generator=generator) for n in WIDTHS]
-    parts = [recipe.quantize(turned(weight, BLOCK).float()) for weight in weights]
+    parts = [recipe.quantize(rotated(weight, BLOCK).float()) for weight in weights]
     config = engine.config_of(written(activations, format=format))
     layer = engine.merged(config, torch.bfloat16, K, WIDTHS)
     names = [each.name for each in recipe.stored(WIDTHS[0], K)]
@@ -88,9 +108,7 @@ def test_merged_layers_whose_inputs_come_rotated(
 ) -> None:
     config = engine.config_of(RECIPES["mxfp4"].quantization_config("mx", [], BLOCK, folded))
     layer = engine.merged(config, torch.bfloat16, K, WIDTHS, prefix=NAME)
-    parts = [RECIPES["mxfp4"].quantize(torch.ones(n, K)) for n in WIDTHS]
-    codes, scales = (list(each) for each in zip(*parts, strict=True))
-    engine.load(layer, {"weight_packed": codes, "weight_scale": scales})
+    engine.load(layer, LAYERS["ct-mxfp4"].tensors())
     assert layer.hk_packed.rotation == rotation
 
 
@@ -98,25 +116,21 @@ def test_merged_layers_whose_inputs_come_rotated(
 @pytest.mark.parametrize("name", NAMES)
 def test_columns_of_a_rank(engine: LinearEngine, name: str, number: int) -> None:
     """A rank rotates its own input features: whole blocks of them."""
-    checkpoint = CHECKPOINTS[name]
-    whole = {parameter: values[0] for parameter, values in checkpoint.tensors().items()}
-    layer = row_parallel(engine, checkpoint.config, number, whole)
-    mine = {
-        parameter: [value.chunk(2, 1)[number].contiguous()] for parameter, value in whole.items()
-    }
-    x = x_of(K // 2)
-    [shard] = checkpoint.layers(x, mine)
+    scheme, x = LAYERS[name], x_of(K // 2)
+    whole = {parameter: values[0] for parameter, values in scheme.tensors().items()}
+    layer = row_parallel(engine, scheme.config, number, whole)
+    mine = {name: [value.chunk(2, 1)[number].contiguous()] for name, value in whole.items()}
+    [shard] = scheme.layers(x, mine)
     check_result(shard, layer.quant_method.apply(layer, x))
 
 
 def test_an_adapter_around_a_layer(engine: LinearEngine) -> None:
     """It gets the inputs as they came, and adds to what HK makes of them."""
-    checkpoint = CHECKPOINTS[NAMES[0]]
-    whole = {parameter: values[0] for parameter, values in checkpoint.tensors().items()}
-    layer = row_parallel(engine, checkpoint.config, 0, whole, ranks=1)
-    generator = torch.Generator().manual_seed(2)
-    a, b = torch.randn(4, K, generator=generator), torch.randn(WIDTHS[0], 4, generator=generator)
-    a, b = a.bfloat16(), b.bfloat16()
+    scheme, generator = LAYERS[NAMES[0]], torch.Generator().manual_seed(2)
+    whole = {parameter: values[0] for parameter, values in scheme.tensors().items()}
+    layer = row_parallel(engine, scheme.config, 0, whole, ranks=1)
+    a = torch.randn(4, K, generator=generator).bfloat16()
+    b = torch.randn(WIDTHS[0], 4, generator=generator).bfloat16()
     plain = layer.quant_method.apply(layer, x_of())
     added = engine.adapted(layer, x_of(), a, b) - plain
     expected = x_of().double() @ a.double().T @ b.double().T
@@ -125,52 +139,38 @@ def test_an_adapter_around_a_layer(engine: LinearEngine) -> None:
     assert expected.norm() > plain.norm() / 4, "it matters"
 
 
-def test_the_shadow_check_rotates(
-    engine: LinearEngine, environment: Callable[..., None], any_rotated: Checkpoint
+@pytest.mark.parametrize(
+    ("format", "rotation", "dtype"),
+    [
+        ("mxfp4", None, torch.bfloat16),
+        ("mxfp4", 0, torch.float16),
+        ("mxfp4", 128, torch.float32),
+        ("mxfp6_e2m3", 0, torch.float32),
+        ("mxfp8", 0, torch.float16),
+    ],
+    ids=str,
+)
+def test_mx_while_loading(
+    engine: LinearEngine, format: str, rotation: int | None, dtype: torch.dtype
 ) -> None:
-    """With HK_CHECK the reference computes the same layer; without its rotation, another."""
-    environment(HK_CHECK="1")
-    config = engine.config_of(any_rotated.config)
-    layer = engine.load(engine.merged(config, torch.bfloat16, K, WIDTHS), any_rotated.tensors())
-    engine.forward(layer, x_of())
-    assert routes.counters("linear").checked_calls == 1
-    assert routes.verdict("linear"), "they differ"
-    routes.disable("linear", "the reference computes from here on")
-    for part, shard in zip(
-        engine.forward(layer, x_of()).split(WIDTHS, -1),
-        any_rotated.layers(x_of(), any_rotated.tensors()),
-        strict=True,
-    ):
-        check_result(shard, part.contiguous())
-
-
-@pytest.fixture(params=NAMES)
-def any_rotated(request: pytest.FixtureRequest) -> Checkpoint:
-    return CHECKPOINTS[request.param]
-
-
-@pytest.mark.parametrize("rotation", [None, 0, 128])
-def test_rotated_while_loading(engine: LinearEngine, rotation: int | None) -> None:
-    """As `hk-backend quantize` does it; by default, and as an option says."""
-    config = engine.online("hk_mxfp4")
-    assert config.options.rotation is None
+    """As `hk-backend quantize` does it: rotated by default, and as an option says."""
+    config = engine.online(f"hk_{format.partition('_')[0]}")
+    assert config.options.rotation == (None if format == "mxfp4" else 0)
     config.options.rotation = rotation
-    tensors = bfloat16()
-    layer = engine.loaded(config, tensors)
+    tensors, x = {name: each.to(dtype) for name, each in bfloat16().items()}, x_of().to(dtype)
+    layer = engine.loaded(config, tensors, dtype=dtype)
     block = BLOCK if rotation is None else rotation
     method = Method("rotated", block) if block else Method("rtn")
-    out = engine.forward(layer, x_of())
-    for part, weight in zip(out.split(WIDTHS, -1), tensors.values(), strict=True):
-        codes, scales = method.quantize(method.target(weight), RECIPES["mxfp4"])
-        activations = "mx_rotated" if block else "mx"
-        shard = Layer(x_of(), codes, "mxfp4", scales, activations, rotation=block)
-        check_result(shard, part.contiguous())
-        for other in ROTATIONS:
-            if other != block:
-                with pytest.raises(AssertionError):
-                    check_result(
-                        replace(shard, activations="mx_rotated", rotation=other), part.contiguous()
-                    )
+    activations, shards = "mx_rotated" if block else "mx", []
+    for weight in tensors.values():
+        codes, scales = method.quantize(method.target(weight), RECIPES[format])
+        shards.append(Layer(x, codes, format, scales, activations, rotation=block))
+    out = engine.forward(layer, x)
+    check_shards(shards, out)
+    for other in {*ROTATIONS} - {block}:
+        turned = [replace(each, activations="mx_rotated", rotation=other) for each in shards]
+        with pytest.raises(AssertionError):
+            check_shards(turned, out)
 
 
 def test_a_rotation_that_does_not_fit_a_layer(engine: LinearEngine) -> None:
@@ -179,7 +179,95 @@ def test_a_rotation_that_does_not_fit_a_layer(engine: LinearEngine) -> None:
     config = engine.online("hk_mxfp4")
     engine.merged(config, torch.bfloat16, 96, WIDTHS)
     config.options.rotation = 128
-    checkpoint = engine.config_of(hk("hk_mxfp4", rotation=128))
+    checkpoint = engine.config_of({"quant_method": "hk_mxfp4", "rotation": 128})
     for each in (config, checkpoint):
         with pytest.raises(ValueError, match=f"model.qkv_proj: --quantization hk_mxfp4: {why}"):
             engine.merged(each, torch.bfloat16, 192, WIDTHS)
+
+
+# -- refused
+
+
+def changed(weights: dict[str, Any], inputs: dict[str, Any] | None = None, **of: str) -> Any:
+    """A configuration of rotated weights that says something else."""
+    config = written(**of)
+    group = config["config_groups"]["group_0"]
+    group["weights"] |= weights
+    group["input_activations"] = inputs or group["input_activations"]
+    return config
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        changed({ROTATION_KEY: BLOCK}, format="fp8", activations="token"),
+        changed({}, inputs=TOKEN),
+    ],
+    ids=["a format that is not rotated", "activations of another format"],
+)
+def test_a_layer_that_hk_has_no_kernel_for(engine: LinearEngine, config: Any) -> None:
+    assert re.match(only_hk(""), refused(engine, config), re.DOTALL)
+
+
+def test_a_route_that_is_off(engine: LinearEngine) -> None:
+    routes.disable("linear", "because")
+    assert re.match(only_hk("because"), refused(engine, written()), re.DOTALL)
+
+
+@on_gfx950
+@pytest.mark.parametrize("format", ["mxfp4", "mxfp8"])
+def test_another_device(engine: LinearEngine, device: str, format: str) -> None:
+    why = "gfx950 has no kernels for mxfp"
+    assert re.match(only_hk(why), refused(engine, written(format=format)), re.DOTALL)
+
+
+@pytest.mark.parametrize("k", [96, 160])
+def test_a_rotation_that_crosses_a_shard(engine: LinearEngine, k: int) -> None:
+    """Alone, and where two ranks have a half each."""
+    why = rf"{k} input features are not a multiple of the rotation, {BLOCK}$"
+    assert re.match(only_hk(why), refused(engine, written(), k))
+    with pytest.raises(RotationError) as error:
+        row_parallel(engine, written(), 0, {}, 2 * k)
+    why = f"{k} input features on each of 2 ranks are not a multiple of the rotation, {BLOCK}$"
+    assert re.match(only_hk(why, layer="model.o_proj"), str(error.value))
+
+
+def test_shards_that_are_not_rotated_alike(engine: LinearEngine) -> None:
+    """The engines would take what the first of them says for all."""
+    config = written()
+    group = config["config_groups"]["group_0"]
+    other = {**group, "weights": {**group["weights"], ROTATION_KEY: 32}}
+    config["config_groups"] = {
+        "group_0": {**group, "targets": ["re:.*[qk]_proj$"]},
+        "group_1": {**other, "targets": ["re:.*v_proj$"]},
+    }
+    found = refused(engine, config)
+    parent = NAME.removesuffix(".qkv_proj")
+    assert found.startswith(f"{NAME}: {ROTATION_KEY} of its shards: ")
+    assert f"{parent}.k_proj 64, {parent}.v_proj 32: they run as one layer" in found
+    del config["config_groups"]["group_1"]["weights"][ROTATION_KEY]
+    assert f"{parent}.v_proj 0" in refused(engine, config)
+
+
+def test_experts(engine: LinearEngine) -> None:
+    name = "model.layers.0.mlp.experts"
+    with pytest.raises(RotationError) as error:
+        engine.config_of(written()).get_quant_method(engine.experts(), name)
+    why = r"(experts of a mixture|RoutedExperts): HK has no kernel for"
+    assert re.match(only_hk(why, layer=rf"{name}\S*"), str(error.value))
+
+
+@pytest.mark.parametrize("rotation", [0, 16, 48, "64", None])
+def test_a_rotation_that_there_is_not(engine: LinearEngine, rotation: Any) -> None:
+    assert refused(engine, changed({ROTATION_KEY: rotation})) == (
+        f"{ROTATION_KEY}: {rotation!r} is not valid: expected one of 32, 64, 128"
+    )
+
+
+def test_a_layer_that_is_ignored(engine: LinearEngine) -> None:
+    """It is as it would be in any checkpoint."""
+    config = engine.config_of({**written(), "ignore": ["re:.*[qkv]_proj"]})
+    layer = engine.merged(config, torch.bfloat16, K, WIDTHS, prefix=NAME)
+    engine.load(layer, {"weight": list(bfloat16().values())})
+    assert is_attached(layer)
+    assert layer.hk_packed.rotation == 0

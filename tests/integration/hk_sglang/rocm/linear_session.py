@@ -21,7 +21,7 @@ def found() -> dict[str, dict[str, dict[str, str]]]:
 def layers() -> dict[str, dict[str, str]]:
     from tests.integration.hk_sglang.linear_checkpoints import CHECKPOINTS
 
-    names = (name for name in CHECKPOINTS if not name.startswith("hk_"))
+    names = (name for name in CHECKPOINTS if not name.startswith("hk-"))
     return {name: layer(CHECKPOINTS[name].config) for name in names}
 
 
@@ -30,8 +30,8 @@ def layer(config: dict[str, Any]) -> dict[str, str]:
     import torch
 
     from tests.integration.hk_sglang.linear_layers import config_of, merged, rank
+    from tests.integration.shared.checkpoints import WIDTHS, K
     from tests.integration.shared.linear.devices import GFX950
-    from tests.integration.shared.linear_checkpoints import WIDTHS, K
 
     with rank(device=GFX950):
         try:

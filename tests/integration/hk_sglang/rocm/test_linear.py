@@ -11,7 +11,7 @@ from tests.integration.hk_sglang.rocm.defaults.sessions import Sessions
 from tests.integration.shared.linear.devices import GFX950, unserved
 from tests.integration.shared.linear.rotated import only_hk
 
-NAMES = [name for name in CHECKPOINTS if not name.startswith("hk_")]
+NAMES = [name for name in CHECKPOINTS if not name.startswith("hk-")]
 
 
 @pytest.mark.parametrize("name", NAMES)

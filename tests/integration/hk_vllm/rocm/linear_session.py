@@ -46,10 +46,10 @@ def lists() -> dict[str, list[str]]:
 
 
 def layers() -> dict[str, dict[str, str]]:
-    from tests.integration.shared.linear_checkpoints import CHECKPOINTS
+    from tests.integration.shared.checkpoints import LAYERS
 
-    names = (name for name in CHECKPOINTS if not name.startswith("hk_"))
-    return {name: layer(CHECKPOINTS[name].config) for name in names}
+    names = (name for name in LAYERS if not name.startswith("hk-"))
+    return {name: layer(LAYERS[name].config) for name in names}
 
 
 def layer(config: dict[str, Any]) -> dict[str, str]:
@@ -59,8 +59,8 @@ def layer(config: dict[str, Any]) -> dict[str, str]:
     from hk_backend.config import get_config
     from hk_backend.devices.hip.emulated import emulated_device
     from tests.integration.hk_vllm.linear_layers import config_of, merged
+    from tests.integration.shared.checkpoints import WIDTHS, K
     from tests.integration.shared.linear.devices import GFX950
-    from tests.integration.shared.linear_checkpoints import WIDTHS, K
 
     os.environ["HK_DEVICE"] = GFX950
     get_config.cache_clear()

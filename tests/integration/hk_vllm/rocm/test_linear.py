@@ -11,13 +11,13 @@ import pytest
 from hk_vllm.linear.kernels import KERNELS
 
 from tests.integration.hk_vllm.rocm.pretending import answers_of
+from tests.integration.shared.checkpoints import LAYERS
 from tests.integration.shared.linear.devices import GFX950, unserved
 from tests.integration.shared.linear.rotated import only_hk
-from tests.integration.shared.linear_checkpoints import CHECKPOINTS
 
 AITER = pytest.mark.parametrize("aiter", [False, True], ids=["torch", "aiter"])
 """Whether AITER is there, and VLLM_ROCM_USE_AITER set."""
-NAMES = [name for name in CHECKPOINTS if not name.startswith("hk_")]
+NAMES = [name for name in LAYERS if not name.startswith("hk-")]
 OURS = {
     "block": "HKFp8BlockLinearKernel",
     "tensor": "HKFp8LinearKernel",
@@ -54,7 +54,7 @@ def test_who_computes_a_layer(name: str, aiter: bool) -> None:
     """HK what gfx950 has kernels for; vLLM's own choice, or its error and HK's reason, the rest.
 
     Nobody a rotated layer that HK has no kernel for, whatever vLLM would choose."""
-    checkpoint = CHECKPOINTS[name]
+    checkpoint = LAYERS[name]
     stock, found = (session(aiter)[phase]["layers"][name] for phase in ("untouched", "on"))
     why = unserved(GFX950, checkpoint.scale_kind)
     if not why:

@@ -6,7 +6,7 @@ for transformers: the same model with the float32 values that its codes stand fo
 libraries, torch and ml_dtypes: nothing here was computed by HK.
 """
 
-from tests.integration.shared.checkpoints.scheme import Made, Scheme, make
-from tests.integration.shared.checkpoints.schemes import SCHEMES
+from tests.integration.shared.checkpoints.scheme import WIDTHS, K, Made, Scheme, Shards, make, x_of
+from tests.integration.shared.checkpoints.schemes import LAYERS, SCHEMES
 
-__all__ = ["SCHEMES", "Made", "Scheme", "make"]
+__all__ = ["LAYERS", "SCHEMES", "WIDTHS", "K", "Made", "Scheme", "Shards", "make", "x_of"]

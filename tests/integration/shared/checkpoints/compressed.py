@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch
@@ -37,12 +36,8 @@ def config(scheme: QuantizationScheme) -> dict[str, Any]:
     return whole.model_dump(mode="json")
 
 
-def layer(scheme: QuantizationScheme) -> Any:
+def layer(scheme: QuantizationScheme, weight: torch.Tensor) -> Layer:
     """Quantises a weight by the library, and asks the library what came of it."""
-    return partial(_layer, scheme)
-
-
-def _layer(scheme: QuantizationScheme, weight: torch.Tensor) -> Layer:
     compressor = BaseCompressor.get_value_from_registry(
         infer_module_format(torch.nn.Linear, scheme).value
     )

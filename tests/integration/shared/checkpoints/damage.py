@@ -1,4 +1,5 @@
-"""Checkpoints with one tensor that is wrong: missing, misshapen, zero, NaN, ..."""
+"""Checkpoints with one tensor that is wrong. That every such tensor of every scheme is found is in
+engines/linear/test_broken_checkpoints.py."""
 
 from __future__ import annotations
 
@@ -10,9 +11,6 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-LAYER = "model.layers.1."
-Change = Callable[[torch.Tensor], torch.Tensor]
-
 
 @dataclass(frozen=True)
 class Damage:
@@ -20,17 +18,16 @@ class Damage:
 
     scheme: str
     tensor: str
-    kind: str
-    change: Change | None
+    change: Callable[[torch.Tensor], torch.Tensor] | None
     says: str
 
     @property
     def name(self) -> str:
         """Of the tensor in the checkpoint."""
-        return LAYER + self.tensor
+        return f"model.layers.1.{self.tensor}"
 
     def __str__(self) -> str:
-        return f"{self.scheme}-{self.tensor}-{self.kind}"
+        return f"{self.scheme}-{self.tensor}"
 
     def make(self, healthy: Path, out: Path) -> Path:
         """A copy of the checkpoint `healthy` with this damage."""
@@ -44,7 +41,7 @@ class Damage:
         return out
 
 
-def last_is(value: float) -> Change:
+def last_is(value: float) -> Callable[[torch.Tensor], torch.Tensor]:
     """The last scale, so that one which only looks at the first misses it."""
 
     def change(tensor: torch.Tensor) -> torch.Tensor:
@@ -55,38 +52,13 @@ def last_is(value: float) -> Change:
     return change
 
 
-def missing(scheme: str, tensor: str) -> Damage:
-    return Damage(scheme, tensor, "missing", None, "not in the checkpoint")
-
-
-def bad_scale(scheme: str, tensor: str, value: float) -> Damage:
-    return Damage(scheme, tensor, str(value), last_is(value), "positive, finite")
-
-
-def nan_scale(scheme: str, tensor: str) -> Damage:
-    return Damage(scheme, tensor, "0xff", last_is(0xFF), r"code 255 \(NaN\)")
-
-
-def misshapen(scheme: str, tensor: str, change: Change) -> Damage:
-    return Damage(scheme, tensor, "shape", change, "cannot be loaded")
-
-
+MISSING, SHAPE = "not in the checkpoint", "cannot be loaded"
 DAMAGES = [
-    missing("ct-channel-token", "self_attn.k_proj.weight_scale"),
-    missing("fp8-static", "mlp.up_proj.weight_scale"),
-    missing("fp8-static", "mlp.down_proj.input_scale"),
-    missing("fp8-block", "self_attn.o_proj.weight_scale_inv"),
-    missing("quark-mxfp6_e2m3", "self_attn.v_proj.weight_scale"),
-    missing("fp8-static", "self_attn.v_proj.weight"),
-    missing("ct-mxfp4", "mlp.up_proj.weight_packed"),
-    bad_scale("ct-channel-token", "self_attn.v_proj.weight_scale", 0.0),
-    bad_scale("ct-channel-token", "mlp.down_proj.weight_scale", torch.nan),
-    bad_scale("fp8-static", "self_attn.q_proj.weight_scale", torch.nan),
-    bad_scale("fp8-static", "mlp.down_proj.input_scale", 0.0),
-    bad_scale("fp8-block", "mlp.gate_proj.weight_scale_inv", -1.0),
-    nan_scale("ct-mxfp4", "mlp.gate_proj.weight_scale"),
-    nan_scale("quark-mxfp6_e2m3", "mlp.down_proj.weight_scale"),
-    misshapen("ct-channel-token", "self_attn.o_proj.weight_scale", lambda scale: scale[:-1]),
-    misshapen("ct-channel-token", "self_attn.k_proj.weight", lambda codes: codes[:, :-8]),
-    misshapen("ct-mxfp4", "mlp.down_proj.weight_packed", lambda codes: codes[:, :-16]),
+    Damage("ct-channel-token", "self_attn.k_proj.weight_scale", None, MISSING),
+    Damage("fp8-static", "mlp.down_proj.input_scale", None, MISSING),
+    Damage("ct-mxfp4", "mlp.up_proj.weight_packed", None, MISSING),
+    Damage("fp8-block", "mlp.gate_proj.weight_scale_inv", last_is(-1.0), "positive, finite"),
+    Damage("ct-mxfp4", "mlp.gate_proj.weight_scale", last_is(0xFF), r"code 255 \(NaN\)"),
+    Damage("ct-channel-token", "self_attn.o_proj.weight_scale", lambda scale: scale[:-1], SHAPE),
+    Damage("ct-mxfp4", "mlp.down_proj.weight_packed", lambda codes: codes[:, :-16], SHAPE),
 ]

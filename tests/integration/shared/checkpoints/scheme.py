@@ -1,4 +1,4 @@
-"""One quantisation scheme, and how a whole model is written in it."""
+"""One quantisation scheme: what a checkpoint holds of a merged layer, and of a whole model."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 
+from hk_backend.reference import dequantize_rows
+from tests.ops import linear_cases
+
 Tensors = dict[str, torch.Tensor]
+Shards = dict[str, list[torch.Tensor]]
+K, WIDTHS = 256, [256, 128, 128]
+"""Of a merged layer of three shards."""
 
 MERGED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 """Layers that engines run as one: with static activations the largest input scale counts."""
@@ -30,7 +37,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Scheme:
-    """`activations`: as in `hk_backend.ops.pack_weight`; `format`: of the activations' codes.
+    """`activations`: as in `hk_backend.ops.pack_weight`; `format`: of the codes.
 
     `rotation`: channels of the input that are rotated together; `layer` has rotated the weight.
     `static`: input scales are in the file, as `input_scale`. `dtypes`: those of the model that
@@ -55,6 +62,76 @@ class Scheme:
     @property
     def per_batch(self) -> bool:
         return self.activations == "tensor" and not self.static
+
+    # -- one merged layer
+
+    @cached_property
+    def _made(self) -> list[Layer]:
+        return [self.layer(weight) for weight in shards_of()]
+
+    def tensors(self) -> Shards:
+        """What a checkpoint holds of a merged layer: by suffix, a tensor for each shard."""
+        names = self._made[0].tensors
+        found = {name: [each.tensors[name].clone() for each in self._made] for name in names}
+        if self.static:
+            found["input_scale"] = [torch.tensor(scale) for scale in (0.01, 0.025, 0.02)]
+        return found
+
+    @property
+    def weight(self) -> str:
+        """The suffix of its codes."""
+        return next(name for name in self._made[0].tensors if not name.startswith("weight_scale"))
+
+    @property
+    def scale(self) -> str:
+        return next(name for name in self._made[0].tensors if name.startswith("weight_scale"))
+
+    def layers(self, x: torch.Tensor, shards: Shards) -> list[linear_cases.Layer]:
+        """What each shard is to compute: of `x`, by its own scale, and all by one input scale."""
+        static = shards.get("input_scale")
+        largest = None if static is None else torch.stack(static).max().reshape(1)
+        of_each = zip(shards[self.weight], shards[self.scale], strict=True)
+        return [
+            linear_cases.Layer(
+                x,
+                weight,
+                self.format,
+                scale[:, 0, :, 0] if scale.ndim == 4 else scale,
+                self.activations,
+                largest,
+                rotation=self.rotation,
+            )
+            for weight, scale in of_each
+        ]
+
+    def of_codes(
+        self, codes: torch.Tensor, scales: torch.Tensor, dtype: torch.dtype
+    ) -> list[linear_cases.Layer]:
+        """What each shard is to compute, in `dtype`, of activations that come rounded."""
+        shards = self.layers(dequantize_rows(codes, scales).flatten(0, -2), self.tensors())
+        for shard in shards:
+            shard.activations, shard.input_scale, shard.out_dtype = "none", None, dtype
+        return shards
+
+    def expected(self, x: torch.Tensor, shards: Shards) -> torch.Tensor:
+        """The reference's output, each shard by its own scale."""
+        return torch.cat([layer.exact() for layer in self.layers(x, shards)], -1)
+
+
+@cache
+def shards_of() -> list[torch.Tensor]:
+    """Weights of a merged layer's shards, of sizes far apart, as are those of rows and columns: one
+    scale for all would lose most of the third's values."""
+    generator = torch.Generator().manual_seed(0)
+    rows, columns = torch.linspace(0.5, 2.0, max(WIDTHS))[:, None], torch.linspace(0.5, 2.0, K)
+    return [
+        torch.randn(width, K, generator=generator) * rows[:width] * columns * size
+        for width, size in zip(WIDTHS, (0.3, 1.0, 0.08), strict=True)
+    ]
+
+
+def x_of(k: int = K) -> torch.Tensor:
+    return torch.randn(9, k, generator=torch.Generator().manual_seed(1)).bfloat16()
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from compressed_tensors.quantization import QuantizationScheme
 
 from hk_backend.ops.rotation import ROTATION_KEY
 from tests.integration.shared.checkpoints import compressed
@@ -21,7 +20,6 @@ from tests.integration.shared.checkpoints.numbers import (
 )
 from tests.integration.shared.checkpoints.scheme import Layer, Scheme
 
-ROTATION = 64
 ANY_DTYPE = ("float32", "float16", "bfloat16")
 
 
@@ -31,41 +29,39 @@ def fp8(name: str, activation_scheme: str, block: bool = False) -> Scheme:
     if block:
         config["weight_block_size"] = [128, 128]
         return Scheme(name, fp8_block, config, "token_block")
-    static = activation_scheme == "static"
-    return Scheme(
-        name, fp8_tensor, config | {"ignored_layers": ["lm_head"]}, "tensor", static=static
-    )
+    config["ignored_layers"] = ["lm_head"]
+    return Scheme(name, fp8_tensor, config, "tensor", static=activation_scheme == "static")
 
 
-def compressed_tensors(
-    name: str, scheme: QuantizationScheme, activations: str, format: str = "fp8_e4m3fn"
-) -> Scheme:
+def compressed_tensors(name: str, preset: str, activations: str, **changed: Any) -> Scheme:
+    """`preset`: of the library, `changed` in its weights or activations."""
+    scheme = compressed.preset(preset, **changed)
     args = scheme.input_activations
     return Scheme(
         name,
-        compressed.layer(scheme),
+        partial(compressed.layer, scheme),
         compressed.config(scheme),
         activations,
-        format,
+        preset.lower() if preset.startswith("MX") else "fp8_e4m3fn",
         static=args is not None and not args.dynamic,
         dtypes=ANY_DTYPE,
     )
 
 
-def rotated(name: str, preset: QuantizationScheme, activations: str, format: str) -> Scheme:
+def rotated(scheme: Scheme, block: int) -> Scheme:
     """A compressed-tensors scheme of weights that are rotated first, as `hk-backend quantize` says
     it: by the matrix whose signs are the parities of the bits that row and column share."""
-    scheme = compressed_tensors(name, preset, activations, format)
-    scheme.config["config_groups"]["group_0"]["weights"][ROTATION_KEY] = ROTATION
+    activations = {"mx": "mx_rotated", "none": "rotated"}[scheme.activations]
+    scheme.config["config_groups"]["group_0"]["weights"][ROTATION_KEY] = block
 
     def layer(weight: torch.Tensor) -> Layer:
-        index = torch.arange(ROTATION)
+        index = torch.arange(block)
         shared = (index[:, None] & index)[..., None] >> torch.arange(8) & 1
-        matrix = (1 - 2 * (shared.sum(-1) % 2)).double() * ROTATION**-0.5
-        pieces = weight.double().unflatten(1, (-1, ROTATION)) @ matrix
+        matrix = (1 - 2 * (shared.sum(-1) % 2)).double() * block**-0.5
+        pieces = weight.double().unflatten(1, (-1, block)) @ matrix
         return scheme.layer(pieces.flatten(1).float())
 
-    return replace(scheme, layer=layer, rotation=ROTATION)
+    return replace(scheme, layer=layer, rotation=block, activations=activations)
 
 
 def quark(
@@ -106,7 +102,7 @@ def quark_fp8(name: str, weights: str, inputs: str, dynamic: bool) -> Scheme:
     )
 
 
-def quark_mx(format: str, quantized_inputs: bool) -> Scheme:
+def quark_mx(format: str, quantized_inputs: bool = True) -> Scheme:
     tensor = {
         "dtype": "fp8_e4m3" if format == "mxfp8" else format.replace("mxfp", "fp"),
         "qscheme": "per_group",
@@ -131,71 +127,68 @@ def modelopt(name: str, algorithm: str, layer: Any, activations: str, **more: An
     return Scheme(name, layer, config, activations, **more)
 
 
-def hk(format: str, activations: str) -> Scheme:
+def hk(format: str, activations: str, name: str = "", **options: Any) -> Scheme:
     """What this project's online methods read back: tensors in the layouts of `pack_weight`."""
     family = format.split("_", maxsplit=1)[0]
-    config = {
-        "quant_method": f"hk_{family}",
-        "format": format,
-        "activations": activations,
-        "ignore": ["lm_head"],
-    }
+    config = {"quant_method": f"hk_{family}", "format": format, "ignore": ["lm_head"]}
+    config |= {"activations": activations} | options
     layer = fp8_column if family == "fp8" else partial(mx, format=format)
-    return Scheme(f"hk-{format}", layer, config, activations, format, dtypes=ANY_DTYPE)
+    name = name or f"hk-{format}"
+    return Scheme(name, layer, config, activations, format, dtypes=ANY_DTYPE)
+
+
+def named(*schemes: Scheme) -> dict[str, Scheme]:
+    return {scheme.name: scheme for scheme in schemes}
 
 
 WITHOUT_INPUTS = {"input_activations": None}
-TENSOR = compressed.preset("FP8")
-DYNAMIC = compressed.preset("FP8_DYNAMIC")
+DYNAMIC = {"input_activations": compressed.preset("FP8_DYNAMIC").input_activations.model_dump()}
+MXFP8 = partial(mx, format="mxfp8")
 
-SCHEMES = {
-    scheme.name: scheme
-    for scheme in (
-        fp8("fp8-static", "static"),
-        fp8("fp8-dynamic", "dynamic"),
-        fp8("fp8-block", "dynamic", block=True),
-        compressed_tensors("ct-tensor-static", TENSOR, "tensor"),
-        compressed_tensors(
-            "ct-tensor-dynamic",
-            compressed.preset("FP8", input_activations=DYNAMIC.input_activations.model_dump()),
-            "token",
-        ),
-        compressed_tensors("ct-channel-token", DYNAMIC, "token"),
-        compressed_tensors("ct-block", compressed.preset("FP8_BLOCK"), "token_block"),
-        compressed_tensors(
-            "ct-channel-weight-only", compressed.preset("FP8_DYNAMIC", **WITHOUT_INPUTS), "none"
-        ),
-        compressed_tensors("ct-mxfp8", compressed.preset("MXFP8"), "mx", "mxfp8"),
-        compressed_tensors("ct-mxfp4", compressed.preset("MXFP4"), "mx", "mxfp4"),
-        compressed_tensors(
-            "ct-mxfp4-weight-only", compressed.preset("MXFP4", **WITHOUT_INPUTS), "none"
-        ),
-        rotated("ct-mxfp4-rotated", compressed.preset("MXFP4"), "mx_rotated", "mxfp4"),
-        rotated(
-            "ct-mxfp4-rotated-weight-only",
-            compressed.preset("MXFP4", **WITHOUT_INPUTS),
-            "rotated",
-            "mxfp4",
-        ),
-        quark_fp8("quark-tensor-static", "per_tensor", "per_tensor", dynamic=False),
-        quark_fp8("quark-channel-token", "per_channel", "per_channel", dynamic=True),
-        quark_mx("mxfp8", quantized_inputs=True),
-        quark_mx("mxfp6_e2m3", quantized_inputs=True),
-        quark_mx("mxfp6_e3m2", quantized_inputs=False),
-        quark_mx("mxfp4", quantized_inputs=True),
-        modelopt("modelopt-fp8", "FP8", fp8_tensor, "tensor", static=True),
-        modelopt("modelopt-channel-token", "FP8_PER_CHANNEL_PER_TOKEN", fp8_channel, "token"),
-        modelopt("modelopt-block", "FP8_PB_WO", fp8_block_4d, "token_block"),
-        modelopt(
-            "modelopt-mxfp8",
-            "MXFP8",
-            partial(mx, format="mxfp8"),
-            "mx",
-            format="mxfp8",
-            dtypes=("bfloat16",),
-        ),
-        hk("fp8_e4m3fn", "token"),
-        hk("mxfp6_e2m3", "mx"),
-        hk("mxfp4", "none"),
-    )
-}
+SCHEMES = named(
+    fp8("fp8-static", "static"),
+    fp8("fp8-dynamic", "dynamic"),
+    fp8("fp8-block", "dynamic", block=True),
+    compressed_tensors("ct-tensor-static", "FP8", "tensor"),
+    compressed_tensors("ct-tensor-dynamic", "FP8", "token", **DYNAMIC),
+    compressed_tensors("ct-channel-token", "FP8_DYNAMIC", "token"),
+    compressed_tensors("ct-block", "FP8_BLOCK", "token_block"),
+    compressed_tensors("ct-channel-weight-only", "FP8_DYNAMIC", "none", **WITHOUT_INPUTS),
+    compressed_tensors("ct-mxfp8", "MXFP8", "mx"),
+    compressed_tensors("ct-mxfp4", "MXFP4", "mx"),
+    compressed_tensors("ct-mxfp4-weight-only", "MXFP4", "none", **WITHOUT_INPUTS),
+    rotated(compressed_tensors("ct-mxfp4-rotated", "MXFP4", "mx"), 64),
+    rotated(
+        compressed_tensors("ct-mxfp4-rotated-weight-only", "MXFP4", "none", **WITHOUT_INPUTS), 128
+    ),
+    quark_fp8("quark-tensor-static", "per_tensor", "per_tensor", dynamic=False),
+    quark_fp8("quark-channel-token", "per_channel", "per_channel", dynamic=True),
+    quark_mx("mxfp8"),
+    quark_mx("mxfp6_e2m3"),
+    quark_mx("mxfp6_e3m2", quantized_inputs=False),
+    quark_mx("mxfp4"),
+    modelopt("modelopt-fp8", "FP8", fp8_tensor, "tensor", static=True),
+    modelopt("modelopt-channel-token", "FP8_PER_CHANNEL_PER_TOKEN", fp8_channel, "token"),
+    modelopt("modelopt-block", "FP8_PB_WO", fp8_block_4d, "token_block"),
+    modelopt("modelopt-mxfp8", "MXFP8", MXFP8, "mx", format="mxfp8", dtypes=("bfloat16",)),
+    hk("fp8_e4m3fn", "token"),
+    hk("mxfp6_e2m3", "mx"),
+    hk("mxfp4", "none"),
+)
+"""Of whole models."""
+LAYERS = SCHEMES | named(
+    compressed_tensors("ct-tensor-weight-only", "FP8", "none", **WITHOUT_INPUTS),
+    compressed_tensors("ct-block-weight-only", "FP8_BLOCK", "none", **WITHOUT_INPUTS),
+    compressed_tensors("ct-mxfp8-weight-only", "MXFP8", "none", **WITHOUT_INPUTS),
+    rotated(compressed_tensors("ct-mxfp8-rotated", "MXFP8", "mx"), 32),
+    quark_mx("mxfp4", quantized_inputs=False),
+    quark_mx("mxfp6_e3m2"),
+    hk("fp8_e4m3fn", "none", "hk-fp8_e4m3fn-weight-only"),
+    hk("mxfp8", "mx"),
+    hk("mxfp6_e3m2", "mx"),
+    hk("mxfp4", "mx", "hk-mxfp4-mx"),
+    replace(
+        hk("mxfp4", "mx", "hk-mxfp4-rotated", rotation=32), activations="mx_rotated", rotation=32
+    ),
+)
+"""The same, and more, of which tests make single layers."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,12 +15,10 @@ import torch
 from hk_backend.engine.linear import route
 from hk_backend.ops import PackedWeight
 from hk_backend.ops import linear as healthy
-from tests.integration.shared.checkpoints import SCHEMES, Made
+from tests.integration.shared.checkpoints import SCHEMES
 from tests.integration.shared.e2e.rotation_faults import ROTATION_FAULTS
-from tests.integration.shared.e2e.rounding import assert_as_exact, error_of
-from tests.integration.shared.e2e.scenario import Round, Scenario, ScenarioResult
-from tests.integration.shared.linear.devices import CPU, GFX950, unserved
-from tests.models import TINY_KV_HEADS, random_prompts
+from tests.integration.shared.linear.devices import GFX950, unserved
+from tests.models import TINY_KV_HEADS
 
 LENGTHS = [7, 64, 100]
 STEP_BYTES = 128
@@ -76,44 +73,6 @@ FAULTY = {
 }
 """Schemes of checkpoints that gfx950 serves, and the faults that their layers have."""
 EACH = [(scheme, fault) for scheme, faults in FAULTY.items() for fault in faults]
-
-
-def scenarios(scheme: str, made: Made, engine: dict[str, Any]) -> list[Scenario]:
-    """Of a tiny Llama in bfloat16: on the emulated GPU once as it is, then with every fault; and
-    without them on the cpu device."""
-    prompts = random_prompts(LENGTHS, seed=11)
-    faulty = [Round(prompts, 1, mutation=fault) for fault in FAULTY[scheme]]
-    healthy = Round(prompts, 3)
-    return [
-        Scenario(
-            name_on(device, scheme),
-            str(made.checkpoint),
-            asked,
-            "bfloat16",
-            engine,
-            environment={"HK_DEVICE": device},
-        )
-        for device, asked in ((GFX950, [healthy, *faulty]), (CPU, [healthy]))
-    ]
-
-
-def name_on(device: str, scheme: str) -> str:
-    """Of the scenario on `device`."""
-    return f"{scheme}-faults-{device.rpartition(':')[2]}"
-
-
-def assert_red(fault: str, found: ScenarioResult, cpu: ScenarioResult, truth: Path) -> None:
-    """The healthy round is as exact as the cpu device, and the one with `fault` is not, although
-    HK counts it as its own."""
-    stock = error_of(cpu.rounds, str(truth))
-    healthy, *faulty = found.rounds
-    assert_as_exact(error_of([healthy], str(truth)), stock)
-    index = FAULTY[found.name.partition("-faults")[0]].index(fault)
-    before, item = found.rounds[index], faulty[index]
-    assert item.workers[0].mutated_calls > before.workers[0].mutated_calls
-    assert item.workers[0].routes["linear"]["on"]
-    with pytest.raises(AssertionError, match=r"mean error .*, stock has"):
-        assert_as_exact(error_of([item], str(truth)), stock)
 
 
 def install(name: str, patch: pytest.MonkeyPatch, tell: Callable[[], object]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import pytest
 import torch
 
-from tests.integration.shared.linear_checkpoints import Checkpoint
+from tests.integration.shared.checkpoints import Scheme
 
 CPU, GFX950 = DEVICES = ("cpu", "emulated:gfx950")
 """Values of HK_DEVICE."""
@@ -32,7 +32,7 @@ in_dtypes = pytest.mark.parametrize(
 
 
 def in_schemes(
-    checkpoints: Mapping[str, Checkpoint], names: Iterable[str] = ()
+    checkpoints: Mapping[str, Scheme], names: Iterable[str] = ()
 ) -> pytest.MarkDecorator:
     """Each device, with the name of each of the checkpoints (or of `names`) that it serves."""
     cells = [

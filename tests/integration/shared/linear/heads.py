@@ -58,9 +58,6 @@ def assert_computes(
     check_result(layer_of(weight, format, steps), logits)
 
 
-# -- an embedding that looks its rows up in the head
-
-
 def assert_looks_up(model: Any, weight: torch.Tensor, format: str) -> None:
     """Rows that the head multiplies by, within float32's roundings of a rotation and bfloat16's;
     the table is gone."""
@@ -74,9 +71,3 @@ def assert_looks_up(model: Any, weight: torch.Tensor, format: str) -> None:
     assert torch.allclose(found.double(), exact[ids], rtol=2**-8, atol=2**-18)
     assert embedding.weight.numel() == model.lm_head.weight.numel() == 0
     assert embedding.weight.dtype == torch.bfloat16
-
-
-# -- new weights, ranks, numbers
-
-
-# -- what a configuration asks for

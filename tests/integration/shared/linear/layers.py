@@ -9,7 +9,11 @@ import torch
 from hk_backend import reference
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.routing.shadow_check import largest_error, tolerance
+from tests.integration.shared import checkpoints
+from tests.integration.shared.checkpoints import Scheme, Shards
 from tests.integration.shared.linear.engine import LinearEngine
+from tests.ops.linear_cases import Layer
+from tests.ops.linear_oracle import check_result
 
 K, WIDTHS = 72, [40, 24]
 FORMATS = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
@@ -40,10 +44,18 @@ def assert_computes(layer: Any, weight: torch.Tensor, bias: torch.Tensor | None 
     assert largest_error(out, expected) <= tolerance(weight.dtype)
 
 
-# -- served
+def layer_of(engine: LinearEngine, scheme: Scheme, shards: Shards | None = None) -> Any:
+    """A merged layer of a checkpoint that holds `shards`, by default the scheme's."""
+    config = engine.config_of(scheme.config)
+    layer = engine.merged(config, torch.bfloat16, checkpoints.K, checkpoints.WIDTHS)
+    return engine.load(layer, shards or scheme.tensors())
 
 
-# -- left to the engine
+def check_shards(expected: list[Layer], out: torch.Tensor) -> None:
+    """Shard by shard, element by element: within the bound that each one's format has."""
+    widths = [len(shard.weight) for shard in expected]
+    for shard, part in zip(expected, out.split(widths, -1), strict=True):
+        check_result(shard, part.contiguous())
 
 
 def left(engine: LinearEngine, layer: Any) -> str:

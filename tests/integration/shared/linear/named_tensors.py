@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tests.integration.shared.linear_checkpoints import WIDTHS, K, Shards
+from tests.integration.shared.checkpoints import WIDTHS, K, Shards
 
 ATTENTION, MLP = "model.layers.0.self_attn", "model.layers.0.mlp"
 QKV, GATE_UP = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")

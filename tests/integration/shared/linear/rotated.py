@@ -10,22 +10,23 @@ import torch
 from hk_backend.engine.linear.rotated import RotationError
 from hk_backend.ops.rotation import ROTATION_KEY
 from hk_backend.quantize.recipe import RECIPES
+from tests.integration.shared.checkpoints import WIDTHS, K
 from tests.integration.shared.linear.engine import LinearEngine
-from tests.integration.shared.linear_checkpoints import WIDTHS, K
-from tests.integration.shared.quantization_configs import Config
 
 NAME = "model.layers.0.self_attn.qkv_proj"
 BLOCK = 64
 
 
-def written(activations: str = "mx", rotation: int = BLOCK, format: str = "mxfp4") -> Config:
+def written(
+    activations: str = "mx", rotation: int = BLOCK, format: str = "mxfp4"
+) -> dict[str, Any]:
     """The `quantization_config` of `hk-backend quantize`, with a rotation."""
     return RECIPES[format].quantization_config(activations, [], rotation)
 
 
 def row_parallel(
     engine: LinearEngine,
-    config: Config,
+    config: dict[str, Any],
     number: int,
     tensors: dict[str, torch.Tensor],
     k: int = K,
@@ -49,7 +50,7 @@ def row_parallel(
     return layer
 
 
-def refused(engine: LinearEngine, config: Config, k: int = K) -> str:
+def refused(engine: LinearEngine, config: dict[str, Any], k: int = K) -> str:
     """Why the engine stops at a layer of `config`."""
     with pytest.raises(RotationError) as error:
         engine.merged(engine.config_of(config), torch.bfloat16, k, WIDTHS, prefix=NAME)

@@ -1,7 +1,7 @@
-"""What `hk-backend quantize --fold all` writes, and what its files mean.
+"""What HK makes of a checkpoint: `hk-backend quantize --fold all`, and `--quantization hk_mxfp4`.
 
-That they mean the original is in tests/quantize/test_folding.py; the truth here is of an engine
-that reads them.
+That a folded one means the original is in tests/quantize/test_folding.py; the truth here is of an
+engine that reads it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from safetensors.torch import load_file
 
 from hk_backend import reference
 from hk_backend.quantize.job import Job
+from hk_backend.quantize.method import Method
+from hk_backend.quantize.recipe import RECIPES
 from hk_backend.quantize.settings import Settings
-from tests.integration.shared.checkpoints.scheme import Made, Tensors, write
+from tests.integration.shared.checkpoints.scheme import Layer, Made, Scheme, Tensors, write
 
 ROTATION = 64
 NOT_FOLDED = "mlp.down_proj"
@@ -49,3 +51,13 @@ def make_folded(source: Path, folder: Path) -> Made:
     write(source, made.truth, held, {})
     (made.truth / "activations.json").write_text(json.dumps(rounding))
     return made
+
+
+def _layer(weight: torch.Tensor) -> Layer:
+    """As `hk-backend quantize --method rotated` quantises it."""
+    method = Method("rotated", ROTATION)
+    codes, scales = method.quantize(method.target(weight), RECIPES["mxfp4"])
+    return Layer({}, reference.dequantize(codes, "mxfp4", scales))
+
+
+ONLINE = Scheme("online-hk_mxfp4", _layer, {}, "mx_rotated", "mxfp4", rotation=ROTATION)

@@ -1,0 +1,210 @@
+"""Whole checkpoints on disk through SGLang's own loader and Llama: sound ones, damaged ones, and
+such as tie the LM head to the embedding and hold both tables. SGLang's models then have one module
+for both, and skip the head's tensor: HK computes the same."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hk_sglang.linear import model
+from hk_sglang.linear.head import share_table
+from safetensors.torch import load_file
+from sglang.srt.configs.device_config import DeviceConfig
+from sglang.srt.configs.load_config import LoadConfig
+from sglang.srt.configs.model_config import ModelConfig
+from sglang.srt.environ import envs
+from sglang.srt.model_executor.model_runner_components import weight_updater
+from sglang.srt.model_executor.model_runner_components.weight_exporter import WeightExporter
+from sglang.srt.model_loader.loader import DefaultModelLoader, get_model_loader
+from sglang.srt.runtime_context import get_parallel
+from torch.nn.functional import linear
+
+from hk_backend.engine.linear.heads import KEPT_HEAD, Head
+from hk_backend.ops.head_format import IN_HEAD
+from hk_backend.routing.routes import routes
+from tests.integration.hk_sglang.linear_checkpoints import UNKNOWN_SCHEMES
+from tests.integration.hk_sglang.linear_layers import installed, logits, rank
+from tests.integration.shared.checkpoints import SCHEMES, Made, make
+from tests.integration.shared.checkpoints.damage import DAMAGES, Damage
+from tests.integration.shared.linear.devices import DEVICES, on_devices, unserved
+from tests.models import TINY_LAYERS, tiny_llama
+
+Maker = Callable[[str], Made]
+Tensors = dict[str, torch.Tensor]
+HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
+IN_THE_HEAD = Head("mxfp8", IN_HEAD)
+asked_for = pytest.mark.parametrize("asked", [KEPT_HEAD, IN_THE_HEAD], ids=["kept", "in-head"])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def places() -> Iterator[None]:
+    alone = SimpleNamespace(is_first_rank=True, is_last_rank=True, rank_in_group=0, world_size=1)
+    with rank(), get_parallel().override(pp_rank=0, pp_group=alone), torch.no_grad():
+        yield
+
+
+@pytest.fixture
+def route(places: None) -> Iterator[None]:
+    with installed():
+        yield
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_llama(tmp_path_factory.mktemp("models"), 64)
+
+
+@pytest.fixture(scope="module")
+def made(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Maker:
+    folder = tmp_path_factory.mktemp("checkpoints")
+    return lambda scheme: make(SCHEMES[scheme], source, folder)
+
+
+def loaded(path: Path, dtype: str = "float32") -> Any:
+    """The model of a checkpoint, as SGLang's loader returns it."""
+    config = ModelConfig(str(path), dtype=dtype)
+    loader = get_model_loader(LoadConfig(), config)
+    return loader.load_model(model_config=config, device_config=DeviceConfig("cpu"))
+
+
+def by_name(whole: Any, name: str) -> Any:
+    """What SGLang's API shows of a weight."""
+    exporter: Any = SimpleNamespace(
+        get_model=lambda: whole, tp_size=1, _weight_export_unsupported_reason=lambda: None
+    )
+    return WeightExporter.get_weights_by_name(exporter, name, 5)
+
+
+@pytest.mark.parametrize(
+    ("device", "scheme"),
+    [
+        (device, scheme)
+        for device in DEVICES
+        for scheme in SCHEMES
+        if scheme not in UNKNOWN_SCHEMES and not unserved(device, SCHEMES[scheme].scale_kind)
+    ],
+    indirect=["device"],
+)
+def test_every_layer_of_a_sound_checkpoint(
+    device: str, scheme: str, made: Maker, route: None
+) -> None:
+    routes.reset()
+    model.account(loaded(made(scheme).checkpoint, SCHEMES[scheme].dtypes[-1]))
+    counters = routes.counters("linear")
+    assert (counters.layers, dict(counters.layers_left)) == (4 * TINY_LAYERS + 1, {})
+
+
+@pytest.mark.parametrize("item", DAMAGES, ids=str)
+def test_a_damaged_checkpoint(item: Damage, made: Maker, route: None, tmp_path: Path) -> None:
+    """The model is not loaded, and the error says which tensor is wrong and how."""
+    path = item.make(made(item.scheme).checkpoint, tmp_path / str(item))
+    with pytest.raises(ValueError) as error:
+        loaded(path, SCHEMES[item.scheme].dtypes[-1])
+    assert str(error.value).startswith(item.name)
+    assert re.search(item.says, str(error.value))
+
+
+@on_devices
+def test_weights_by_their_names(
+    device: str, source: Path, made: Maker, route: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a model whose layers are packed they are the checkpoint's; of quantised ones there are
+    none."""
+    whole, tensors = loaded(source, "bfloat16"), load_file(source / "model.safetensors")
+    for module in ("self_attn.q_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"):
+        name = f"model.layers.1.{module}.weight"
+        assert by_name(whole, name) == tensors[name].bfloat16().float().tolist()[:5]
+    assert all(layer.weight.numel() == 0 for layer in whole.modules() if hasattr(layer, "hk_left"))
+    quantised = loaded(made("ct-channel-token").checkpoint, "bfloat16")
+    assert by_name(quantised, "model.layers.1.self_attn.k_proj.weight") is None
+    assert "k_proj.weight: HK has it packed, in a quantised format" in caplog.text
+
+
+# -- both tables, and a configuration that says one
+
+
+@pytest.fixture(scope="module")
+def tied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tiny_llama(tmp_path_factory.mktemp("tied"), 64)
+    config = json.loads((path / "config.json").read_text())
+    assert not config["tie_word_embeddings"]
+    (path / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": True}))
+    return path
+
+
+@pytest.fixture(scope="module")
+def tensors(tied: Path) -> Tensors:
+    found = load_file(tied / "model.safetensors")
+    assert not torch.equal(found[HEAD], found[EMBEDDING])
+    return found
+
+
+def served(path: Path, asked: Head) -> Any:
+    whole = loaded(path)
+    model.account(whole, asked)
+    assert share_table(whole, asked, "") == ""
+    return whole
+
+
+def assert_is(whole: Any, table: torch.Tensor) -> None:
+    """Logits are those of `table`, within what a format of 8 bits rounds."""
+    x = torch.randn(5, table.shape[1], generator=torch.Generator().manual_seed(0))
+    exact = linear(x, table)
+    assert (logits(whole, x)[:, : len(table)] - exact).norm() < 0.05 * exact.norm()
+
+
+def test_what_stock_computes(tied: Path, tensors: Tensors) -> None:
+    whole = loaded(tied)
+    assert not hasattr(whole.lm_head, "hk_weight")
+    assert_is(whole, tensors[EMBEDDING])
+
+
+@asked_for
+@pytest.mark.parametrize("order", [(HEAD, EMBEDDING), (EMBEDDING, HEAD)], ids=["first", "last"])
+@pytest.mark.parametrize("second_loader", [False, True])
+def test_an_update(
+    asked: Head,
+    order: tuple[str, str],
+    second_loader: bool,
+    tied: Path,
+    tensors: Tensors,
+    route: None,
+) -> None:
+    """SGLang's Llama has two ways to load, of which a variable selects one."""
+    new = {name: tensor.flip(0).contiguous() for name, tensor in tensors.items()}
+    arriving = [*order, *({*new} - {*order})]
+    with envs.SGLANG_ENABLE_WEIGHT_LOADER_V2.override(second_loader):
+        whole = served(tied, asked)
+        assert_is(whole, tensors[EMBEDDING])
+        DefaultModelLoader.load_weights_and_postprocess(
+            whole, ((name, new[name]) for name in arriving), torch.device("cpu")
+        )
+    assert_is(whole, new[EMBEDDING])
+
+
+def test_a_direct_update_with_an_unknown_name(tied: Path, tensors: Tensors, route: None) -> None:
+    """The head of one module with the embedding has no name of its own: nothing is changed."""
+    whole = served(tied, IN_THE_HEAD)
+    new = [(name, torch.zeros_like(tensors[name])) for name in (EMBEDDING, HEAD)]
+    with pytest.raises(KeyError, match=HEAD):
+        weight_updater._model_load_weights_direct(whole, new)
+    assert whole.lm_head.weight.numel() == 0
+    assert_is(whole, tensors[EMBEDDING])
+
+
+@pytest.mark.parametrize("name", [HEAD, EMBEDDING])
+def test_a_table_by_its_name(
+    name: str, tied: Path, tensors: Tensors, route: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SGLang's API shows the table under both names, or HK says that it has none any more."""
+    found = torch.tensor(by_name(served(tied, KEPT_HEAD), name))
+    assert torch.equal(found, tensors[EMBEDDING][:5])
+    assert by_name(served(tied, IN_THE_HEAD), name) is None
+    assert f"{name}: HK has it packed, in a quantised format" in caplog.text
