@@ -191,7 +191,7 @@ def test_batches_only_the_parent_understands(
 def test_batches_that_say_less(
     layer: Layer, counters: RouteCounters, changes: dict[str, Any]
 ) -> None:
-    """No ranges; lengths on the device only, which is the host here: to read them stalls nothing."""
+    """No ranges; lengths on the device only, which is the host here: reading stalls nothing."""
     batch = Batch(layer, MIXED)
     batch.run(**changes)
     batch.check()

@@ -1,6 +1,6 @@
 """Serves a scenario over a parent of parents.py: as e2e/runner.py, with that parent in place.
 
-A scenario's name says what serves it: `stock DTYPE`, `PARENT alone DTYPE`, `PARENT hk DTYPE`.
+A scenario's name begins with that of the parent.
 """
 
 from __future__ import annotations
@@ -26,24 +26,17 @@ def main(asked: Path, answered: Path) -> None:
     [scenario] = load(Scenario, asked)
     os.environ[SERVED_BY] = scenario.name
     parent = place(scenario.name)
-    if parent:
-        os.environ["VLLM_KV_CACHE_LAYOUT"] = parent.layout
-        vllm.LLM = checked(parent)
+    os.environ["VLLM_KV_CACHE_LAYOUT"] = parent.layout
+    vllm.LLM = checked(parent)
     runner.main(asked, answered)
 
 
-def place(name: str) -> Parent | None:
-    """Put the parent of the scenario `name` where the platform looks, with or without HK around
-    it; None: stock."""
-    from vllm.v1.attention.backends.registry import AttentionBackendEnum
-
-    who, *rest = name.split()
-    if who == "stock":
-        AttentionBackendEnum.CPU_ATTN.clear_override()
-        return None
+def place(name: str) -> Parent:
+    """Put the parent of the scenario `name`, with HK around it, where the platform looks."""
     torch_kernels.install()
-    PARENTS[who].install(wrapped=rest[0] == "hk")
-    return PARENTS[who]
+    parent = PARENTS[name.partition(" ")[0]]
+    parent.install()
+    return parent
 
 
 def checked(parent: Parent) -> Any:
