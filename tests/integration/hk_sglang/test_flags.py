@@ -64,41 +64,38 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     os.environ.pop("HK_BACKEND", None)
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        (None, "attention"),
-        ("linear", "linear,attention"),
-        ("1", None),
-        ("attention", None),
-        ("linear,attention", None),
-        ("attn", None),
-    ],
-)
-def test_the_flag_asks_for_the_route(
-    offered: list[str], monkeypatch: pytest.MonkeyPatch, before: str | None, after: str | None
-) -> None:
-    """With or without HK_BACKEND, for the processes that are started next, too."""
-    if before:
-        monkeypatch.setenv("HK_BACKEND", before)
-    ServerArgs(model_path="dummy", attention_backend="hk").resolve_once()
-    assert offered == ([after] if after else [])
-    assert os.environ["HK_BACKEND"] == (after or before)
+ASKING = {ALL: "hk"}
 
 
 @pytest.mark.parametrize(
-    "given",
+    ("given", "before", "after"),
     [
-        {"attention_backend": "triton"},
-        {"decode_attention_backend": "hk"},
-        {"speculative_draft_attention_backend": "hk"},
+        (ASKING, None, "attention"),
+        (ASKING, "linear", "linear,attention"),
+        (ASKING, "1", None),
+        (ASKING, "attention", None),
+        (ASKING, "linear,attention", None),
+        (ASKING, "attn", None),
+        ({ALL: "triton"}, None, None),
+        ({DECODE_FLAG: "hk"}, None, None),
+        ({"speculative_draft_attention_backend": "hk"}, None, None),
     ],
     ids=str,
 )
-def test_no_such_flag_asks_for_nothing(offered: list[str], given: dict[str, str]) -> None:
+def test_the_flag_asks_for_the_route(
+    offered: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    given: dict[str, str],
+    before: str | None,
+    after: str | None,
+) -> None:
+    """With or without HK_BACKEND, for the processes that are started next, too; other flags ask for
+    nothing."""
+    if before:
+        monkeypatch.setenv("HK_BACKEND", before)
     ServerArgs(model_path="dummy", **given).resolve_once()
-    assert not offered
-    assert "HK_BACKEND" not in os.environ
+    assert offered == ([after] if after else [])
+    assert os.environ.get("HK_BACKEND") == (after or before)
 
 
 @pytest.mark.parametrize("users", [None, "linear"])
@@ -108,11 +105,12 @@ def test_a_flag_is_of_its_server_only(
     """A process that starts one server with it and then another one without."""
     if users:
         monkeypatch.setenv("HK_BACKEND", users)
+    asked = f"{users},attention" if users else "attention"
     for given, value in (
-        ({"attention_backend": "hk"}, f"{users},attention" if users else "attention"),
+        (ASKING, asked),
         ({}, users),
-        ({"prefill_attention_backend": "hk"}, f"{users},attention" if users else "attention"),
-        ({"attention_backend": "triton"}, users),
+        ({PREFILL_FLAG: "hk"}, asked),
+        ({ALL: "triton"}, users),
     ):
         ServerArgs(model_path="dummy", **given).resolve_once()
         assert os.environ.get("HK_BACKEND") == value
@@ -120,8 +118,7 @@ def test_a_flag_is_of_its_server_only(
 
 def test_a_choice_of_every_flag(offered: list[str]) -> None:
     """Taken out of what SGLang resolves; kept as it was given, in its children as well."""
-    given = dict.fromkeys(flags.FLAGS, "hk")
-    server_args = ServerArgs(model_path="dummy", **given)
+    server_args = ServerArgs(model_path="dummy", **dict.fromkeys(flags.FLAGS, "hk"))
     server_args.resolve_once()
     child = pickle.loads(pickle.dumps(server_args))
     for flag in flags.FLAGS:

@@ -182,9 +182,7 @@ def test_capture_routes_nothing(parent: Parent, rows: Rows, counters: RouteCount
 
 
 @pytest.mark.parametrize("cache", ["auto", "fp8"])
-def test_contest(
-    bench: Bench, parent: Parent, monkeypatch: pytest.MonkeyPatch, cache: str
-) -> None:
+def test_contest(bench: Bench, parent: Parent, monkeypatch: pytest.MonkeyPatch, cache: str) -> None:
     """Both sides compute prompts of several blocks, the last one not full. Over FP8 HK reads what
     was projected, and so do some parents; others read what the cache holds."""
     monkeypatch.setattr(contest, "PROMPTS", (5, 70))

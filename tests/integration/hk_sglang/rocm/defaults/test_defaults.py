@@ -1,5 +1,5 @@
-"""The matrix of SGLang's defaults on an MI355X, cell by cell, which docs/routing.md shows; and faults
-that a cell must show: its numbers, or its counters, are wrong.
+"""The matrix of SGLang's defaults on an MI355X, cell by cell, which docs/routing.md shows; and
+faults that a cell must show: its numbers, or its counters, are wrong.
 
 pytest tests/integration/hk_sglang/rocm/defaults --into docs/routing.md
 """
