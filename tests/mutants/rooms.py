@@ -35,6 +35,7 @@ VLLM = ("tests/integration/hk_vllm/e2e", "tests/integration/hk_vllm/rocm")
 SGLANG = ("tests/integration/hk_sglang/e2e", "tests/integration/hk_sglang/rocm")
 IN_VLLM = (
     "tests/integration/hk_vllm",
+    "tests/integration/engines",
     "tests/integration/shared",
     *(f"--ignore={folder}" for folder in VLLM),
 )
@@ -56,7 +57,11 @@ NARROWER = {
     "csrc/emulator/hip/": ("tests/devices/hip",),
 }
 """Test folders for parts of rooms whose tests are many."""
-IN_SGLANG = ("tests/integration/hk_sglang", *(f"--ignore={folder}" for folder in SGLANG))
+IN_SGLANG = (
+    "tests/integration/hk_sglang",
+    "tests/integration/engines",
+    *(f"--ignore={folder}" for folder in SGLANG),
+)
 EMULATOR = "tests/emulator"
 
 ROOMS = (

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -52,30 +50,6 @@ def patched() -> bool:
 
 def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR]
-
-
-def run_python(code: str, **environment: str) -> str:
-    """The standard output of `code` in a new interpreter; HK_* only from `environment`."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("HK_")}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**inherited, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
-@pytest.mark.parametrize("value", [None, "", "0", " 0 "])
-def test_off_imports_nothing(value: str | None) -> None:
-    code = (
-        "import sys; from hk_vllm.plugin import register; register(); "
-        "print([m for m in sys.modules if m.split('.')[0] in ('hk_backend', 'vllm', 'torch')])"
-    )
-    environment = {} if value is None else {"HK_BACKEND": value}
-    assert run_python(code, **environment) == "[]"
 
 
 # -- on
@@ -222,26 +196,6 @@ print(any(member.is_overridden() for member in members))
 def test_a_broken_installation(module: str, forks: Forks, tmp_path: Path) -> None:
     """A package of ours or below us that does not import: vLLM as it is."""
     assert run_in_fork(forks, BROKEN.format(module=module), tmp_path).endswith("False")
-
-
-BROKEN_EXTENSION = """
-import sys, torch
-sys.modules["hk_backend._cpu"] = None
-from hk_vllm.attention.backend import wrapper_of
-from hk_backend.routing.routes import routes
-from tests.integration.hk_vllm.attention.batch import Batch, Layer
-from tests.integration.shared.attention.rows import EXTEND, FRESH
-batch = Batch(Layer(wrapper_of("CPU_ATTN")), [EXTEND, FRESH])
-batch.run()
-batch.check()
-print(list(routes.counters("attention").fallbacks)[0])
-"""
-
-
-def test_a_broken_extension(forks: Forks, tmp_path: Path) -> None:
-    """The parent computes, and the reason is the loader's."""
-    last = run_in_fork(forks, BROKEN_EXTENSION, tmp_path).splitlines()[-1]
-    assert "_cpu" in last
 
 
 # -- in other processes

@@ -103,15 +103,6 @@ def test_keys_that_are_in_the_pool_already(counters: RouteCounters) -> None:
     assert counters.served.calls == 1
 
 
-def test_a_batch_after_another(counters: RouteCounters) -> None:
-    """Nothing of a batch is used for the next one, in whatever order they come."""
-    server = Server()
-    for seed, rows in enumerate([[FRESH], MIXED, [Row(1, 30)], [EXTEND], [FRESH, FRESH]]):
-        mode = "DECODE" if rows == [Row(1, 30)] else "EXTEND"
-        Batch(server, rows, mode, seed).check()
-    assert counters.served.calls == 4
-
-
 # -- the parent's rows
 
 

@@ -82,20 +82,6 @@ def test_is_the_parent_but_for_builder_and_implementation(hk_cpu: Any) -> None:
     assert resolve_obj_by_qualname(".".join(hk_cpu.full_cls_name())) is hk_cpu
 
 
-def test_metadata_is_the_parents(hk_cpu: Any, stock_cpu: Any) -> None:
-    """Exactly what the parent would have built for the whole batch, the plan beside it."""
-    mine, stock = (Batch(Layer(backend), MIXED).build() for backend in (hk_cpu, stock_cpu))
-    assert isinstance(mine, CPUAttentionMetadata)
-    assert mine.num_actual_tokens == stock.num_actual_tokens
-    assert type(mine) is type(stock) is CPUAttentionMetadata
-    for name, expected in vars(stock).items():
-        if name == "scheduler_metadata":
-            continue  # of the kernel's work split: pointers
-        found = getattr(mine, name)
-        same = torch.equal if isinstance(expected, torch.Tensor) else lambda a, b: a == b
-        assert same(found, expected), name
-
-
 def test_the_parent_gets_the_rows_before_hks(layer: Layer) -> None:
     head = Batch(layer, [Row(1, 9), Row(1, 40), EXTEND, FRESH]).build().hk.parent
     assert isinstance(head, CPUAttentionMetadata)
