@@ -28,6 +28,8 @@ Environment = Callable[..., None]
 
 # -- servers
 
+DETERMINISTIC, UNIFIED = "enable_deterministic_inference", SimpleNamespace(is_translating=True)
+
 
 @pytest.mark.parametrize(
     ("flags", "runner", "why"),
@@ -36,18 +38,10 @@ Environment = Callable[..., None]
         ({"dcp_size": 2, "tp_size": 2}, {}, "decode context parallelism"),
         ({"enable_two_batch_overlap": True}, {}, "two-batch overlap"),
         ({"enable_pdmux": True}, {}, "prefill and decode multiplexed on one device"),
-        (
-            {"enable_deterministic_inference": True},
-            {},
-            "--enable-deterministic-inference: not proven for HK",
-        ),
+        ({DETERMINISTIC: True}, {}, "--enable-deterministic-inference: not proven for HK"),
         ({}, {"is_draft_worker": True}, "a draft model"),
         ({}, {"use_mla_backend": True}, "latent attention"),
-        (
-            {},
-            {"kv_index_translator": SimpleNamespace(is_translating=True)},
-            "a unified memory pool",
-        ),
+        ({}, {"kv_index_translator": UNIFIED}, "a unified memory pool"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -136,16 +130,14 @@ def test_no_device(
 
 # -- layers
 
+BOTH_WAYS = AttentionType.DECODER_BIDIRECTIONAL
+
 
 @pytest.mark.parametrize(
     ("arguments", "changes", "why"),
     [
         ({"attn_type": AttentionType.ENCODER_ONLY}, {}, "attention type encoder_only"),
-        (
-            {"attn_type": AttentionType.DECODER_BIDIRECTIONAL},
-            {},
-            "attention type decoder_bidirectional",
-        ),
+        ({"attn_type": BOTH_WAYS}, {}, "attention type decoder_bidirectional"),
         ({"use_irope": True}, {}, "chunked local attention"),
         ({"pos_encoding_mode": "ROPE_LLAMA"}, {}, "position encoding ROPE_LLAMA"),
         ({"logit_cap": 2.0, "logit_capping_method": "xai"}, {}, "logits capped by xai"),
@@ -184,11 +176,6 @@ def test_layers(
         hk._served(layer)
 
 
-def test_head_sizes(counters: RouteCounters) -> None:
-    Batch(Server(head_size=20), MIXED).check()
-    fell_back(counters, "head_size 20 is not a multiple of 8 up to 256", PREFILL)
-
-
 def test_a_layer_names_its_own_reason_first(counters: RouteCounters) -> None:
     """Where the batch has one, too."""
     why = "position encoding ROPE_LLAMA"
@@ -200,6 +187,8 @@ def test_a_layer_names_its_own_reason_first(counters: RouteCounters) -> None:
 
 # -- batches
 
+ITEMS = "multi_item_delimiter_indices"
+
 
 @pytest.mark.parametrize(
     ("mode", "changes", "why"),
@@ -209,11 +198,7 @@ def test_a_layer_names_its_own_reason_first(counters: RouteCounters) -> None:
         ("SPLIT_PREFILL", {}, "prefill split over layers"),
         ("DLLM_EXTEND", {}, "diffusion"),
         ("PREBUILT", {}, "forward mode PREBUILT"),
-        (
-            "EXTEND",
-            {"multi_item_delimiter_indices": [torch.tensor([1])]},
-            "several items scored in one prompt",
-        ),
+        ("EXTEND", {ITEMS: [torch.tensor([1])]}, "several items scored in one prompt"),
         ("EXTEND", {"decision_layouts": [None, [1]]}, "several decisions in one prompt"),
         ("EXTEND", {"attn_cp_metadata": object()}, "context parallelism"),
         ("EXTEND", {"tbo_parent_token_range": (0, 3)}, "two-batch overlap"),

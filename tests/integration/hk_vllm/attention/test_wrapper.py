@@ -91,17 +91,6 @@ def test_the_parent_gets_the_rows_before_hks(layer: Layer) -> None:
     assert head.seq_lens.tolist() == [10, 41]
 
 
-def test_a_decode_batch_has_no_plan(layer: Layer, counters: RouteCounters) -> None:
-    batch = Batch(layer, [DECODE, Row(1, 3)])
-    metadata = batch.build()
-    assert metadata.hk is None
-    batch.forward(metadata)
-    batch.check()
-    assert not counters.served.calls
-    assert not counters.fallbacks
-    assert not counters.dummy.calls
-
-
 @pytest.mark.parametrize(
     ("parents", "expected"),
     [

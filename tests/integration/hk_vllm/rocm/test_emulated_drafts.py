@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from hk_backend.engine.rows import SPECULATIVE
-from tests.integration.hk_vllm.rocm.drafts import DRAFTS, FromThePrompt
 from tests.integration.hk_vllm.rocm.parents import PARENTS
+from tests.integration.hk_vllm.rocm.runner import DRAFTS, FromThePrompt
 from tests.integration.hk_vllm.rocm.test_engines import DEVICES, ENGINE, serve_on
 from tests.integration.shared.e2e.compare import ROUTED_SHARE
 from tests.integration.shared.e2e.engine import Engines
