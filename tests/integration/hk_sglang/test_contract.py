@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import make_dataclass
 from typing import Any
 
 import pytest
 from hk_sglang.contract import BATCH_FIELDS, check_engine
-from sglang.srt.arg_groups import overrides, resolution_hooks
+from hk_sglang.flags import FIRST_STEP
+from sglang.srt.arg_groups import overrides, pipeline, resolution_hooks
 from sglang.srt.layers import radix_attention
 from sglang.srt.layers.attention import attention_registry, base_attn_backend
 from sglang.srt.mem_cache import memory_pool, swa_memory_pool
@@ -23,69 +25,41 @@ def without(*missing: str) -> Any:
 
 
 def test_this_sglang_keeps_it() -> None:
+    """And nothing of it asks what `hk` means before it is taken out."""
     assert check_engine()
-
-
-def test_the_first_step_is_the_first() -> None:
-    """Nothing of SGLang asks what `hk` means before it is taken out."""
-    import inspect
-
-    from hk_sglang.flags import FIRST_STEP
-    from sglang.srt.arg_groups import pipeline
-
     source = inspect.getsource(pipeline.run_resolution_pipeline)
     assert source.index("run_hook(") == source.index(f"run_hook({FIRST_STEP}, ")
+
+
+BACKEND = base_attn_backend.AttentionBackend
+POOL, WINDOWS = memory_pool.MHATokenToKVPool, swa_memory_pool.SWAKVPool
+LENGTHS = "extend_seq_lens_cpu, extend_prefix_lens_cpu"
 
 
 @pytest.mark.parametrize(
     ("owner", "name", "replacement", "named"),
     [
         (forward_batch_info, "ForwardBatch", without("seq_lens"), "seq_lens"),
+        (forward_batch_info, "ForwardBatch", without(*LENGTHS.split(", ")), LENGTHS),
+        (BACKEND, "forward_extend", lambda self, batch: None, "(self, batch)"),
         (
-            forward_batch_info,
-            "ForwardBatch",
-            without("extend_seq_lens_cpu", "extend_prefix_lens_cpu"),
-            "extend_seq_lens_cpu, extend_prefix_lens_cpu",
-        ),
-        (
-            base_attn_backend.AttentionBackend,
-            "forward_extend",
-            lambda self, batch: None,
-            "(self, batch)",
-        ),
-        (
-            base_attn_backend.AttentionBackend,
+            BACKEND,
             "init_forward_metadata_out_graph",
             lambda self, forward_batch: None,
             "(self, forward_batch), expected (self, forward_batch, in_capture",
         ),
         (
-            base_attn_backend.AttentionBackend,
+            BACKEND,
             "init_forward_metadata",
             lambda self: None,
             "(self), expected (self, forward_batch",
         ),
         (radix_attention.RadixAttention, "__init__", lambda self, heads: None, "(self, heads)"),
-        (
-            memory_pool.MHATokenToKVPool,
-            "set_kv_buffer",
-            lambda self, layer, loc, k, v: None,
-            "(self, layer, loc, k, v)",
-        ),
-        (
-            swa_memory_pool.SWAKVPool,
-            "translate_loc_from_full_to_swa",
-            lambda self, slots: None,
-            "(self, slots)",
-        ),
+        (POOL, "set_kv_buffer", lambda self, layer, k, v: None, "(self, layer, k, v)"),
+        (WINDOWS, "translate_loc_from_full_to_swa", lambda self, at: None, "(self, at)"),
         (overrides, "declare_resolution", lambda fields: None, "(fields)"),
         (attention_registry, "register_attention_backend", lambda path: None, "(path)"),
-        (
-            resolution_hooks,
-            "_OVERRIDABLE_HOOKS",
-            frozenset(),
-            "handle_deprecated_dp_attention",
-        ),
+        (resolution_hooks, "_OVERRIDABLE_HOOKS", frozenset(), "handle_deprecated_dp_attention"),
     ],
     ids=short,
 )
@@ -106,7 +80,7 @@ def test_something_else_in_its_place(
         (swa_memory_pool, "SWAKVPool"),
         (radix_attention, "AttentionType"),
         (attention_registry, "ATTENTION_BACKENDS"),
-        (base_attn_backend.AttentionBackend, "forward_metadata"),
+        (BACKEND, "forward_metadata"),
     ],
     ids=short,
 )

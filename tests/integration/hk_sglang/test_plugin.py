@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from multiprocessing import get_context
@@ -18,32 +17,10 @@ from sglang.srt.layers.attention.attention_registry import ATTENTION_BACKENDS
 from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
 from sglang.srt.plugins import load_plugins
 
+from tests.integration.engines.test_off import printed
 from tests.integration.hk_sglang.forked import Done, forked
 from tests.integration.hk_sglang.fresh import fresh
 from tests.integration.shared.e2e.engine import Forks
-
-
-def python(code: str, **environment: str) -> str:
-    """The last line of `code` in a new interpreter; HK_* only from `environment`."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("HK_")}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code],
-        env={**inherited, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip().splitlines()[-1]
-
-
-@pytest.mark.parametrize("value", ["0", " 0 "])
-def test_off_imports_nothing(value: str) -> None:
-    code = (
-        "import sys; from hk_sglang.plugin import register; register(); "
-        "print([m for m in sys.modules if m.split('.')[0] in ('hk_backend', 'sglang', 'torch')])"
-    )
-    assert python(code, HK_BACKEND=value) == "[]"
 
 
 def test_sglangs_metrics_decide_when_prometheus_client_is_imported() -> None:
@@ -53,7 +30,7 @@ def test_sglangs_metrics_decide_when_prometheus_client_is_imported() -> None:
         "before = 'prometheus_client' in sys.modules; load_plugins(); "
         "print('hk_sglang.plugin' in sys.modules, before, 'prometheus_client' in sys.modules)"
     )
-    assert python(code, HK_BACKEND="1") == "True False False"
+    assert printed(code, HK_BACKEND="1") == "True False False"
 
 
 def load(before: Callable[[], Any]) -> Callable[[], list[Any]]:

@@ -29,37 +29,25 @@ def untouched(environment: Callable[..., None], monkeypatch: pytest.MonkeyPatch)
         os.environ.pop(name, None)
 
 
-def copied_to_workers() -> set[str]:
-    """As the older Ray executor asks."""
-    return ray_env.get_env_vars_to_copy(
-        additional_vars=set(current_platform.additional_env_vars), destination="workers"
-    )
+def copied() -> list[set[str]]:
+    """As the older Ray executor asks; and as the manager of `--data-parallel-backend ray` does:
+    nothing of a platform's."""
+    of_platform = set(current_platform.additional_env_vars)
+    ask = ray_env.get_env_vars_to_copy
+    return [
+        ask(additional_vars=of_platform, destination="workers"),
+        ask(destination="EngineCoreActor"),
+    ]
 
 
-def copied_to_engine_cores() -> set[str]:
-    """As the manager of `--data-parallel-backend ray` asks: nothing of a platform's."""
-    return ray_env.get_env_vars_to_copy(destination="EngineCoreActor")
-
-
-def test_without_the_plugin_none_is_copied() -> None:
-    """The control: this is what vLLM does by itself."""
-    assert not OURS.keys() & (copied_to_workers() | copied_to_engine_cores())
-
-
-def test_the_plugin_has_all_of_them_copied() -> None:
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_the_plugin_has_all_of_them_copied(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+    """Without it vLLM copies none. A wrong value is every process's to report."""
+    monkeypatch.setenv("HK_DEVICE", device)
+    assert not any(OURS.keys() & names for names in copied())
     register()
-    assert OURS.keys() <= copied_to_workers()
-    assert OURS.keys() <= copied_to_engine_cores()
+    assert all(OURS.keys() <= names for names in copied())
     assert ray.left_out() == []
-
-
-def test_a_route_that_is_refused_is_refused_in_the_workers_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A wrong value is every process's to report."""
-    monkeypatch.setenv("HK_DEVICE", "gpu")
-    register()
-    assert "HK_DEVICE" in copied_to_workers()
 
 
 def test_prefixes_of_the_user_stay(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +56,7 @@ def test_prefixes_of_the_user_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):
         ray.copy_to_workers()
         assert os.environ[ray.PREFIXES] == "MY_,THEIR_,HK_"
-    assert {"MY_TOKEN", *OURS} <= copied_to_workers()
+    assert {"MY_TOKEN", *OURS} <= copied()[0]
 
 
 def test_off_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,9 +72,6 @@ def test_what_the_user_excludes_is_named(
     monkeypatch.setattr(ray_env, "RAY_NON_CARRY_OVER_ENV_VARS", {"HK_CHECK"})
     ray.print_left_out()
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"HK_CHECK": "0.5"}
-
-
-def test_an_environment_with_none(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("HK_")]:
         monkeypatch.delenv(name)
     assert ray.left_out() == []

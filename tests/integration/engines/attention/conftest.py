@@ -11,6 +11,8 @@ from hk_backend.routing.routes import RouteCounters
 from tests.integration.adapter import PLUGIN
 from tests.integration.shared.attention.engine import AttentionEngine
 
+ATTENTION: AttentionEngine = import_module(f"tests.integration.{PLUGIN}.attention.engine")
+
 
 @pytest.fixture(autouse=True)
 def all_are_small(small: None) -> None:
@@ -20,8 +22,7 @@ def all_are_small(small: None) -> None:
 @pytest.fixture(scope="session")
 def attention() -> AttentionEngine:
     """What the tests ask of the engine of this environment."""
-    engine: AttentionEngine = import_module(f"tests.integration.{PLUGIN}.attention.engine")
-    return engine
+    return ATTENTION
 
 
 @pytest.fixture

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 
 import pytest
 import torch
 
+from hk_backend.bench.launch.measure import LayerShape
 from hk_backend.routing.routes import RouteCounters, Tally
+from tests.integration.adapter import PLUGIN
 from tests.integration.shared.attention.counted import fell_back
 from tests.integration.shared.attention.engine import AttentionEngine
 from tests.integration.shared.attention.rows import FRESH, Row, prefill_tokens
@@ -16,18 +19,28 @@ from tests.integration.shared.evidence import Bench, assert_same_attention, star
 
 KIND = "attention float32, 4/2 heads of 64, causal"
 
+Environment = Callable[..., None]
+
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_both_sides_compute_a_prompt(
-    attention: AttentionEngine, counters: RouteCounters, bench: Bench, dtype: torch.dtype
+    attention: AttentionEngine,
+    counters: RouteCounters,
+    bench: Bench,
+    environment: Environment,
+    dtype: torch.dtype,
 ) -> None:
+    """Which is nobody's: not counted, and not checked."""
+    environment(HK_CHECK="1")
     layer = attention.measured(dtype)
     assert bench.rows == [(32, 128)]
     assert_same_attention(bench, partial(attention.prompt, layer))
     with pytest.raises(AssertionError):
         assert_same_attention(bench, partial(attention.prompt, layer), sliding_window=16)
-    assert counters.served == Tally(0, 0), "a measured call is nobody's"
+    assert (counters.served, counters.checked_calls) == (Tally(0, 0), 0)
     assert not counters.fallbacks
+    attention.check(layer, [FRESH, Row(17)])
+    assert counters.checked_calls == 1
 
 
 def test_the_faster_one_computes_attention(
@@ -49,7 +62,7 @@ def test_users_decide_otherwise(
     attention: AttentionEngine,
     counters: RouteCounters,
     bench: Bench,
-    environment: Callable[..., None],
+    environment: Environment,
     variables: dict[str, str],
 ) -> None:
     bench.let_the_engine_win()
@@ -60,10 +73,7 @@ def test_users_decide_otherwise(
 
 
 def test_the_longest_prompt_of_a_step_decides(
-    attention: AttentionEngine,
-    counters: RouteCounters,
-    bench: Bench,
-    environment: Callable[..., None],
+    attention: AttentionEngine, counters: RouteCounters, bench: Bench, environment: Environment
 ) -> None:
     """A layer whose parent is faster for some lengths is HK's all the same, for HK_STRICT too."""
     environment(HK_STRICT="1")
@@ -96,15 +106,29 @@ def test_a_kind_is_measured_once(
     assert len(bench.rows) == 2
 
 
-def test_measured_calls_are_not_checked(
+def test_a_failing_parent(
     attention: AttentionEngine,
     counters: RouteCounters,
     bench: Bench,
-    environment: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """HK_CHECK compares what requests ask for."""
-    environment(HK_CHECK="1")
-    layer = attention.measured()
-    assert (len(bench.rows), counters.checked_calls) == (1, 0)
-    attention.check(layer, [FRESH, Row(17)])
-    assert counters.checked_calls == 1
+    """HK cannot claim to be faster: the layers stay the parent's, with the reason."""
+    with monkeypatch.context() as patch:
+        attention.break_parent(patch)
+        layer = attention.measured()
+    attention.check(layer, [FRESH])
+    [why] = counters.fallbacks
+    assert why.startswith(KIND)
+    assert why.endswith(": not measured: ZeroDivisionError: division by zero")
+    fell_back(counters, why, FRESH.query)
+
+
+def test_a_probe_is_not_measured(
+    attention: AttentionEngine, counters: RouteCounters, bench: Bench
+) -> None:
+    """Its parent computes nothing, which would be faster."""
+    probe = import_module(f"{PLUGIN}.attention.probe")
+    [forward] = probe.layers(((16, 0),), LayerShape(), 1)
+    forward()
+    assert bench.rows == []
+    assert counters.served == Tally(1, 16)

@@ -8,6 +8,7 @@ keys that were never in a pool.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -116,6 +117,16 @@ class Server:
         )
         pool.register_mapping(torch.zeros(TOKENS + self.page_size + 1, dtype=torch.int64))
         return pool
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """The parent, without HK."""
+        wrapper = type(self.backend)
+        self.backend.__class__ = wrapper.__base__
+        try:
+            yield
+        finally:
+            self.backend.__class__ = wrapper
 
     def parts(self) -> list[Any]:
         """The pools that hold tensors."""

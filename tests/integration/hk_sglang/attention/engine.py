@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
+from typing import Any
 
 import pytest
 import torch
 from hk_sglang.attention import contest
 from hk_sglang.attention.install import BUILDER, register_attention
-from sglang.srt.layers.attention import attention_registry
+from sglang.srt.layers.attention import attention_registry, torch_native_backend
+from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 from sglang.srt.model_executor.model_runner_components import attention_backend_setup
 from sglang.srt.runtime_context import get_context
 
@@ -18,10 +21,23 @@ from hk_backend.engine import cache_proof
 from hk_backend.routing.routes import RouteCounters, routes
 from tests.integration.hk_sglang.attention import batch
 from tests.integration.hk_sglang.attention.batch import EXTEND, MIXED, Batch, Server
+from tests.integration.shared.attention.engine import Whose
 from tests.integration.shared.attention.expected import RowTensors
-from tests.integration.shared.attention.rows import Row
+from tests.integration.shared.attention.rows import (
+    DECODE,
+    FRESH,
+    FRESH_ONE,
+    SHORT_EXTEND,
+    Row,
+)
+from tests.integration.shared.attention.split import Known
 
-__all__ = ["EXTEND", "MIXED", "check", "layer", "measured", "prompt", "routed", "run"]
+__all__ = ["EXTEND", "MIXED"]
+KINDS = (DECODE, EXTEND, FRESH, FRESH_ONE, SHORT_EXTEND)
+KNOWN = {mode: Known(says=False, drafts=0) for mode in ("EXTEND", "MIXED")}
+"""SGLang's batches of prompts have no row that verifies drafts, and do not say what a row is."""
+PAGE, SHORTEST = 16, 1
+SPLIT_ROWS = "hk_sglang.attention.batch.split_rows"
 
 
 @contextmanager
@@ -65,3 +81,39 @@ def run(layer: Server, rows: Sequence[Row]) -> None:
 
 def check(layer: Server, rows: Sequence[Row], seed: int = 0) -> None:
     Batch(layer, rows, seed=seed).check()
+
+
+def break_parent(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(torch_native_backend, "scaled_dot_product_attention", lambda *_, **__: 1 / 0)
+
+
+def whose(known: Known, patch: pytest.MonkeyPatch) -> Whose:
+    """By the rows that the parent is called with, if it is called."""
+    [mode] = [name for name, each in KNOWN.items() if each is known]
+    theirs: list[list[int]] = []
+    original = TorchNativeAttnBackend.forward_extend
+
+    @wraps(original)  # the plugin looks at its parameters
+    def forward_extend(backend: Any, *args: Any, **kwargs: Any) -> Any:
+        theirs.append(list(args[4].extend_seq_lens_cpu))
+        assert sum(theirs[-1]) == len(args[0])
+        return original(backend, *args, **kwargs)
+
+    patch.setattr(TorchNativeAttnBackend, "forward_extend", forward_extend)
+    as_sglangs_own(patch)
+    server = Server()
+
+    def run(rows: Sequence[Row], seed: int) -> list[bool]:
+        theirs.clear()
+        Batch(server, rows, mode, seed).check()
+        mine = known.hks(rows)
+        left = [row.query for row, its in zip(rows, mine, strict=True) if not its]
+        assert theirs == ([left] if left else [])
+        return mine
+
+    return run
+
+
+def as_sglangs_own(patch: pytest.MonkeyPatch) -> None:
+    """Let HK take methods of these tests for SGLang's, and not for another plugin's."""
+    patch.setattr("hk_sglang.attention.backend.foreign_method", lambda *_: "")

@@ -8,9 +8,8 @@ import pytest
 import torch
 from hk_sglang.attention.prefill import NO_STEP, HKPrefill
 from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
-from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
-from hk_backend.routing.routes import RouteCounters, Tally
+from hk_backend.routing.routes import RouteCounters, Tally, routes
 from tests.integration.hk_sglang.attention.batch import EXTEND, MIXED, PREFILL, Batch, Server
 from tests.integration.shared.attention.counted import fell_back
 from tests.integration.shared.attention.rows import DECODE, FRESH, Row
@@ -29,21 +28,13 @@ def test_capture_is_the_parents(counters: RouteCounters, monkeypatch: pytest.Mon
 def test_metadata_in_two_steps(counters: RouteCounters, monkeypatch: pytest.MonkeyPatch) -> None:
     """A parent that splits its metadata for graphs: outside of them, once, before the layers."""
     calls: list[Any] = []
-    base = TorchNativeAttnBackend.__base__
-    monkeypatch.delattr(TorchNativeAttnBackend, "init_forward_metadata")
-    monkeypatch.setattr(
-        TorchNativeAttnBackend,
-        "init_forward_metadata_out_graph",
-        lambda self, batch, in_capture=False: calls.append(("out", in_capture)),
-        raising=False,
-    )
-    monkeypatch.setattr(
-        TorchNativeAttnBackend,
-        "init_forward_metadata_in_graph",
-        lambda self, batch: calls.append(("in", self.hk._plan.tokens)),
-        raising=False,
-    )
-    assert base is not None
+    parent = TorchNativeAttnBackend
+    monkeypatch.delattr(parent, "init_forward_metadata")
+    for name, note in {
+        "out": lambda self, batch, in_capture=False: calls.append(("out", in_capture)),
+        "in": lambda self, batch: calls.append(("in", self.hk._plan.tokens)),
+    }.items():
+        monkeypatch.setattr(parent, f"init_forward_metadata_{name}_graph", note, raising=False)
     server = Server()
     Batch(server, [EXTEND, FRESH]).check()
     assert calls == [("out", False), ("in", PREFILL)]
@@ -72,12 +63,16 @@ def test_nothing_waits_for_the_device(
     assert hk._plan.tokens == PREFILL
 
 
-def test_decode_has_no_plan(counters: RouteCounters) -> None:
-    server = Server()
-    for mode in (ForwardMode.DECODE, ForwardMode.IDLE):
-        batch = Batch(server, [DECODE, Row(1, 20)], mode.name)
-        server.backend.init_forward_metadata(batch.metadata)
-        assert server.backend.hk._plan is None
+@pytest.mark.parametrize("mode", ["DECODE", "IDLE"])
+def test_decode_has_no_plan(counters: RouteCounters, mode: str) -> None:
+    """It is the parent's, and is not counted: it is no prefill."""
+    batch = Batch(Server(), [DECODE, Row(1, 20)], mode)
+    batch.server.backend.init_forward_metadata(batch.metadata)
+    assert batch.server.backend.hk._plan is None
+    if mode == "DECODE":
+        batch.check()
+    assert not counters.served.calls
+    assert not counters.fallbacks
 
 
 def test_a_layer_met_after_the_batch_was_planned(counters: RouteCounters) -> None:
@@ -88,3 +83,58 @@ def test_a_layer_met_after_the_batch_was_planned(counters: RouteCounters) -> Non
     fell_back(counters, NO_STEP, PREFILL)
     Batch(server, MIXED).check()
     assert counters.served == Tally(1, PREFILL)
+
+
+def test_page_tables_are_read_with_the_metadata(counters: RouteCounters) -> None:
+    """SGLang's scheduler may change them while the layers run."""
+    batch = Batch(Server([{}, {"sliding_window_size": 15}], windows=(1,)), [EXTEND, FRESH])
+    batch.server.backend.init_forward_metadata(batch.metadata)
+    batch.server.tables.req_to_token.zero_()
+    batch.server.pool.full_to_swa_index_mapping.zero_()
+    for index, mask in enumerate(({}, {"sliding_window": 16})):
+        found, expected = batch.call(index).double(), batch.expected(index, **mask)
+        torch.testing.assert_close(found, expected, rtol=2e-5, atol=2e-5)
+
+
+# -- HK breaks: the parent computes, with the pool as it leaves it
+
+
+def broken_pool(server: Server, patch: pytest.MonkeyPatch) -> None:
+    server.backend.hk.cache._known.clear()
+    patch.setattr("hk_sglang.attention.caches.read_pool", lambda *_, **__: 1 / 0)
+
+
+def broken_layer(server: Server, patch: pytest.MonkeyPatch) -> None:
+    """One that the model did not show when the server started cannot be judged."""
+    server.backend.hk._layers.clear()
+    patch.delattr(server.model.layers[0], "use_irope")
+
+
+def broken_plan(server: Server, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("hk_sglang.attention.batch.page_slots", lambda *_: torch.zeros(1) + "a slot")
+
+
+@pytest.mark.parametrize(
+    ("damage", "error", "tokens"),
+    [
+        (broken_pool, "ZeroDivisionError: division by zero", PREFILL),
+        (broken_layer, "AttributeError", PREFILL),
+        (broken_plan, "TypeError", PREFILL + 2),
+    ],
+)
+def test_an_error(
+    counters: RouteCounters,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    damage: Any,
+    error: str,
+    tokens: int,
+) -> None:
+    server = Server()
+    damage(server, monkeypatch)
+    Batch(server, MIXED).check()
+    (why,) = counters.fallbacks
+    assert why.startswith(f"HK failed: {error}")
+    fell_back(counters, why, tokens)
+    assert routes.verdict("attention").why == why
+    assert len([record for record in caplog.records if record.levelname == "ERROR"]) == 1

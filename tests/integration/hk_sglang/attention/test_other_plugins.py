@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
 from hk_sglang.attention import install
 from sglang.srt.layers.attention import attention_registry
 from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
+from sglang.srt.model_executor.model_runner_components import attention_backend_setup
 
 from hk_backend.engine.strict import StrictError
 from hk_backend.routing.routes import RouteCounters, routes
-from tests.integration.hk_sglang.attention import batch
 from tests.integration.hk_sglang.attention.batch import MIXED, Batch, Server
 
 NAME = "torch_native"
@@ -53,14 +54,17 @@ def registered(
         else:
             built = install._build(lambda **_: None)  # when SGLang looks the factory up
             assert built is None
-        assert batch.ATTENTION_BACKENDS is attention_registry.ATTENTION_BACKENDS
+            assert callable(getattr(attention_backend_setup, install.BUILDER)), "as it does there"
         return Server()
 
     return both
 
 
 def test_one_that_computes(
-    registered: Callable[[Any], Server], counters: RouteCounters, caplog: Any
+    registered: Callable[[Any], Server],
+    counters: RouteCounters,
+    environment: Callable[..., None],
+    caplog: Any,
 ) -> None:
     """Its method sees every step, and the log says why HK computes none."""
     Batch(registered(Observing), MIXED).check()
@@ -69,11 +73,6 @@ def test_one_that_computes(
     why = f"Observing.forward_extend is another plugin's: {__name__}.forward_extend"
     assert f"hk_backend: SGLang serves attention without HK: {why}" in caplog.text
     assert routes.verdict("attention").why == why
-
-
-def test_one_that_computes_and_strict(
-    registered: Callable[[Any], Server], environment: Callable[..., None]
-) -> None:
     environment(HK_STRICT="1")
     with pytest.raises(StrictError, match="forward_extend is another plugin's"):
         registered(Observing)
@@ -94,17 +93,7 @@ def test_one_that_adds(
 def test_one_around_hk(registered: Callable[[Any], Server], counters: RouteCounters) -> None:
     """A factory that calls HK's: its backend is wrapped once."""
     inner = attention_registry.ATTENTION_BACKENDS[NAME]
-
-    def around(runner: Any) -> Any:
-        return inner(runner)
-
-    server = registered(around)
+    server = registered(partial(inner))
     assert type(server.backend).__mro__[1] is TorchNativeAttnBackend
     Batch(server, MIXED).check()
     assert counters.served.calls == 1
-
-
-def test_sglang_asks_for_a_factory_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sglang.srt.model_executor.model_runner_components import attention_backend_setup
-
-    assert callable(getattr(attention_backend_setup, install.BUILDER))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.hk_sglang.e2e.singles import SINGLES
+from tests.integration.hk_sglang.e2e.catalogue import single
 from tests.integration.shared.e2e.engine import Checkpoint, Engines, Reader
 from tests.integration.shared.e2e.scenario import Scenario
 
@@ -28,5 +28,5 @@ def needed(test: pytest.Item, checkpoint: Checkpoint, folder: Path) -> list[Scen
         if hasattr(value, "scenarios"):
             found += value.scenarios(checkpoint, folder)
     for marker in test.iter_markers("engine"):
-        found += [SINGLES[name].scenario(name, checkpoint) for name in marker.args]
+        found += [single(name, checkpoint) for name in marker.args]
     return found

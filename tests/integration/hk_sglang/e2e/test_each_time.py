@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.hk_sglang.e2e.catalogue import CHUNKED, INTERPRETED
-from tests.integration.hk_sglang.e2e.singles import RADIX
+from tests.integration.hk_sglang.e2e.catalogue import CHUNKED, INTERPRETED, RADIX
 from tests.integration.shared.checkpoints import SCHEMES, Made, make
 from tests.integration.shared.checkpoints.mixed import make_mixed
 from tests.integration.shared.e2e import prompts

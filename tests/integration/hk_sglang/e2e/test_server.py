@@ -13,10 +13,9 @@ from bench_serving.server import Server
 from tests.integration.hk_sglang.conftest import ENVIRONMENT
 from tests.integration.hk_sglang.e2e.runner import answer
 from tests.integration.shared.e2e import serving
-from tests.integration.shared.e2e.engine import HK, Checkpoint, clean_environment
+from tests.integration.shared.e2e.engine import Checkpoint
 from tests.integration.shared.e2e.scenario import Answer, Round
 from tests.proof.measured import note_engine
-from tests.starts import note_start
 
 pytestmark = pytest.mark.engine_proof
 
@@ -26,6 +25,13 @@ ARGUMENTS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def running(checkpoint: Checkpoint, folder: Path) -> Iterator[Server]:
+    """SGLang's own server."""
+    with serving.server(Sglang(), checkpoint("tiny-64"), folder, ARGUMENTS, ENVIRONMENT) as server:
+        yield server
+
+
 @pytest.fixture
 def server(running: Server) -> Server:
     """The server, which this test reads."""
@@ -33,33 +39,12 @@ def server(running: Server) -> Server:
     return running
 
 
-@pytest.fixture(scope="module")
-def running(checkpoint: Checkpoint, folder: Path) -> Iterator[Server]:
-    """A tiny Llama served in float32 with HK_BACKEND=1."""
-    model = Path(checkpoint("tiny-64"))
-    server = Server(Sglang(), model, "hk", "float32", folder / "server.txt", ARGUMENTS)
-    server.environment = clean_environment() | ENVIRONMENT | HK
-    note_start("SGLang, server")
-    with server:
-        yield server
-
-
-def test_generate(server: Server, checkpoint: Checkpoint) -> None:
+def test_generate_and_benchmark_client(
+    server: Server, checkpoint: Checkpoint, tmp_path: Path
+) -> None:
     serving.assert_true_completions(lambda prompt: generate(server, prompt), checkpoint("tiny-64"))
-
-
-def test_benchmark_client(server: Server, tmp_path: Path) -> None:
-    load = Load(
-        server.url,
-        server.name,
-        server.model,
-        serving.INPUT_LEN,
-        8,
-        serving.PROMPTS,
-        4,
-        0,
-        tmp_path / "run",
-    )
+    sizes = serving.INPUT_LEN, 8, serving.PROMPTS, 4, 0
+    load = Load(server.url, server.name, server.model, *sizes, tmp_path / "run")
     serving.assert_counted(server, lambda: benchmark(load))
 
 

@@ -19,6 +19,8 @@ from tests.integration.shared.attention.torch_kernels import (
     unified_attention,
 )
 
+T = torch.Tensor
+
 
 def install() -> None:
     """Put them where SGLang imports them from; before it imports its `aiter` backend."""
@@ -40,91 +42,64 @@ def install() -> None:
 
 
 def mha_batch_prefill_func(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    cu_seqlens_q: torch.Tensor,
-    kv_indptr: torch.Tensor,
-    kv_page_indices: torch.Tensor,
-    *_longest: int,
-    logits_soft_cap: float,
-    window_size: tuple[int, int],
-    sink_ptr: torch.Tensor | None,
-    q_descale: torch.Tensor | None = None,
-    k_descale: torch.Tensor | None = None,
-    v_descale: torch.Tensor | None = None,
-    **_rest: object,
-) -> torch.Tensor:
+    q: T, k: T, v: T, cu_seqlens_q: T, kv_indptr: T, kv_page_indices: T, *_longest: int, **rest: Any
+) -> T:
     """CK's; keys `[slots, kv_heads, D]`. `window_size[0]`: keys before the query; -1: all."""
-    out = torch.empty(q.shape, dtype=torch.bfloat16 if q.dtype.itemsize == 1 else q.dtype)
-    scale = q.shape[-1] ** -0.5
-    for (first, last), (begin, end) in zip(rows(cu_seqlens_q), rows(kv_indptr), strict=True):
-        slots = kv_page_indices[begin:end].long()
-        out[first:last], _ = attend(
-            numbers(q[first:last], q_descale),
-            numbers(k[slots], k_descale),
-            numbers(v[slots], v_descale),
-            scale,
-            window=window_size[0] + 1,
-            sinks=sink_ptr,
-            soft_cap=logits_soft_cap,
-        )
-    return out
+    starts = rows(cu_seqlens_q), rows(kv_indptr)
+    slots = [kv_page_indices[begin:end].long() for begin, end in starts[1]]
+    mask = {"sinks": rest["sink_ptr"], "soft_cap": rest["logits_soft_cap"]}
+    mask["window"] = rest["window_size"][0] + 1
+    parts = [(k[each], v[each]) for each in slots]
+    return _packed(q, starts[0], parts, q.shape[-1] ** -0.5, rest, **mask)
 
 
 def flash_attn_varlen_fp8_pertensor_func(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    q_descale: torch.Tensor,
-    k_descale: torch.Tensor,
-    v_descale: torch.Tensor,
-    cu_seqlens_q: torch.Tensor,
-    cu_seqlens_k: torch.Tensor,
-    *_longest: int,
-    softmax_scale: float,
-    **_rest: object,
-) -> torch.Tensor:
+    q: T,
+    k: T,
+    v: T,
+    q_descale: T,
+    k_descale: T,
+    v_descale: T,
+    *starts_and_longest: Any,
+    **rest: Any,
+) -> T:
     """Packed keys and values."""
-    out = torch.empty(q.shape, dtype=torch.bfloat16)
-    for (first, last), (begin, end) in zip(rows(cu_seqlens_q), rows(cu_seqlens_k), strict=True):
-        out[first:last], _ = attend(
-            numbers(q[first:last], q_descale),
-            numbers(k[begin:end], k_descale),
-            numbers(v[begin:end], v_descale),
-            softmax_scale,
+    of_queries, of_keys = map(rows, starts_and_longest[:2])
+    parts = [(k[begin:end], v[begin:end]) for begin, end in of_keys]
+    scales = {"q_descale": q_descale, "k_descale": k_descale, "v_descale": v_descale}
+    return _packed(q, of_queries, parts, rest["softmax_scale"], scales)
+
+
+def _packed(
+    q: T, starts: Any, parts: list[tuple[T, T]], scale: float, scales: Any, **mask: Any
+) -> T:
+    """Each row of packed queries over its keys and values; of FP8 in bfloat16."""
+    out = torch.empty(q.shape, dtype=torch.bfloat16 if q.dtype.itemsize == 1 else q.dtype)
+    for (first, last), (k, v) in zip(starts, parts, strict=True):
+        query, key, value = (
+            numbers(tensor, scales.get(f"{name}_descale"))
+            for name, tensor in {"q": q[first:last], "k": k, "v": v}.items()
         )
+        out[first:last], _ = attend(query, key, value, scale, **mask)
     return out
 
 
-def static_per_tensor_quant(
-    output: torch.Tensor, numbers: torch.Tensor, scale: torch.Tensor
-) -> None:
+def static_per_tensor_quant(output: T, numbers: T, scale: T) -> None:
     """To FP8."""
     output.copy_((numbers / scale).to(output.dtype))
 
 
-def sgl_per_tensor_quant_fp8(
-    numbers: torch.Tensor, output: torch.Tensor, scale: torch.Tensor, is_static: bool
-) -> None:
+def sgl_per_tensor_quant_fp8(numbers: T, output: T, scale: T, is_static: bool) -> None:
     """What SGLang calls for the same where it is not on ROCm."""
     assert is_static
     static_per_tensor_quant(output, numbers, scale)
 
 
 def paged_attention_ragged(
-    out: torch.Tensor,
-    _workspace: torch.Tensor,
-    query: torch.Tensor,
-    key_cache: torch.Tensor,
-    value_cache: torch.Tensor,
-    scale: float,
-    kv_indptr: torch.Tensor,
-    kv_page_indices: torch.Tensor,
-    *rest: Any,
+    out: T, _workspace: T, query: T, key_cache: T, value_cache: T, scale: float, *rest: Any
 ) -> None:
     """Decode; keys `[slots, 1, kv_heads, D]`."""
-    *_, soft_cap, k_scale, v_scale, _fp8_out_scale, _partition = rest
+    kv_indptr, kv_page_indices, *_, soft_cap, k_scale, v_scale, _fp8_out_scale, _partition = rest
     for i, (begin, end) in enumerate(rows(kv_indptr[: len(query) + 1])):
         slots = kv_page_indices[begin:end].long()
         key, value = (
@@ -134,31 +109,18 @@ def paged_attention_ragged(
         out[i : i + 1], _ = attend(query[i : i + 1], key, value, scale, soft_cap=soft_cap)
 
 
-def pa_decode_gluon(
-    *,
-    output: torch.Tensor,
-    query: torch.Tensor,
-    key_cache: torch.Tensor,
-    value_cache: torch.Tensor,
-    context_lengths: torch.Tensor,
-    block_tables: torch.Tensor,
-    softmax_scale: float,
-    key_scale: torch.Tensor | None,
-    value_scale: torch.Tensor | None,
-    sinks: torch.Tensor | None,
-    sliding_window: int,
-    **_rest: object,
-) -> None:
+def pa_decode_gluon(*, output: T, query: T, key_cache: T, value_cache: T, **rest: Any) -> None:
     """Decode; keys `[pages, kv_heads, D/x, page_size, x]`, values `[.., page_size/x, D, x]`."""
     keys, values = shuffled_as_pages(key_cache, value_cache)
-    for i, length in enumerate(context_lengths.tolist()):
+    for i, length in enumerate(rest["context_lengths"].tolist()):
+        table = rest["block_tables"][i]
         output[i : i + 1], _ = attend(
             query[i : i + 1],
-            numbers(pages(keys, block_tables[i], length), key_scale),
-            numbers(pages(values, block_tables[i], length), value_scale),
-            softmax_scale,
-            window=sliding_window,
-            sinks=sinks,
+            numbers(pages(keys, table, length), rest["key_scale"]),
+            numbers(pages(values, table, length), rest["value_scale"]),
+            rest["softmax_scale"],
+            window=rest["sliding_window"],
+            sinks=rest["sinks"],
         )
 
 

@@ -64,37 +64,26 @@ def engine(engines: Engines, checkpoint: Checkpoint) -> Serve:
     return run
 
 
+@pytest.mark.parametrize("fp8", [False, True])
 @pytest.mark.parametrize("parent", PARENTS)
-def test_default_pages(parent: str, engine: Serve, checkpoint: Checkpoint) -> None:
+def test_pages(parent: str, fp8: bool, engine: Serve, checkpoint: Checkpoint) -> None:
     """Every prompt's token is HK's. Then each page is read as the one behind it, which HK counts as
-    its own, and which is far from the truth."""
-    found, model = engine(parent, "emulated:gfx950", ROUNDS), checkpoint("tiny-64")
-    cpu = engine("aiter", "cpu", ROUNDS[:1])
+    its own, and which is far from the truth. Over codes the same parent serves the cpu device:
+    `aiter` rounds the queries that it decodes. `triton` takes its time, in Triton's interpreter."""
+    pool = FP8 if fp8 else {}
+    found, model = engine(parent, "emulated:gfx950", ROUNDS, **pool), checkpoint("tiny-64")
+    cpu = engine(parent if fp8 else "aiter", "cpu", ROUNDS[:1], **pool)
     assert_routed(found)
     healthy, mixed, faulty = found.rounds
     assert any(step.decodes and step.extends for step in mixed.batches or [])
-    assert healthy.workers[0].launches[kernel_of()] > 0
+    stored_as, truth = ({"stored": "e4m3"}, CODES) if fp8 else ({}, None)
+    facts = {"dtype": "bf16", "keys": "tokens", **stored_as}  # reads pages of one token
+    kernel = serving_few("attention_prefill", head_size=64, **facts)
+    assert healthy.workers[0].launches[kernel.name] > 0
     assert not mixed.workers[0].mutated_calls
-    assert_same_numbers(replace(found, rounds=[healthy]), cpu, model)
+    assert_same_numbers(replace(found, rounds=[healthy]), cpu, model, truth)
     assert faulty.workers[0].mutated_calls
-    with pytest.raises(AssertionError, match=r"mean error .*, stock has"):
-        assert_as_exact(error_of([faulty], model), error_of(cpu.rounds, model))
-
-
-@pytest.mark.parametrize("parent", PARENTS)
-def test_fp8_pool(parent: str, engine: Serve, checkpoint: Checkpoint) -> None:
-    """The same over codes, beside HK on the cpu device and the same parent: `aiter` rounds the
-    queries that it decodes. `triton` takes its time, in Triton's interpreter."""
-    found = engine(parent, "emulated:gfx950", ROUNDS, **FP8)
-    cpu, model = engine(parent, "cpu", ROUNDS[:1], **FP8), checkpoint("tiny-64")
-    assert_routed(found)
-    healthy, mixed, faulty = found.rounds
-    assert any(step.decodes and step.extends for step in mixed.batches or [])
-    launched = healthy.workers[0].launches
-    assert launched[kernel_of(stored="e4m3")] > 0
-    assert_same_numbers(replace(found, rounds=[healthy]), cpu, model, CODES)
-    assert faulty.workers[0].mutated_calls
-    errors = (error_of(rounds, model, CODES) for rounds in ([faulty], cpu.rounds))
+    errors = (error_of(rounds, model, truth) for rounds in ([faulty], cpu.rounds))
     with pytest.raises(AssertionError, match=r"mean error .*, stock has"):
         assert_as_exact(*errors)
 
@@ -111,9 +100,3 @@ def test_a_parent_that_is_measured(
     layers = [each for each in read(file).layers if each.operator == "attention"]
     assert [(each.theirs, each.times[0].rows) for each in layers] == [(parent, 32)]
     assert_same_numbers(found, engine("aiter", "cpu", ROUNDS[:1]), checkpoint("tiny-64"))
-
-
-def kernel_of(**facts: str) -> str:
-    """The one that reads pages of one token."""
-    kernel = serving_few("attention_prefill", dtype="bf16", head_size=64, keys="tokens", **facts)
-    return kernel.name

@@ -14,6 +14,7 @@ import torch
 
 from tests.integration.shared.attention.torch_kernels import attend, rows
 
+T = torch.Tensor
 KERNELS = "sglang.kernels.ops.attention"
 
 
@@ -43,80 +44,39 @@ def of_tokens(
 
 
 def decode_attention_fwd(
-    q: torch.Tensor,
-    k_buffer: torch.Tensor,
-    v_buffer: torch.Tensor,
-    o: torch.Tensor,
-    kv_indptr: torch.Tensor,
-    kv_indices: torch.Tensor,
-    _attn_logits: torch.Tensor,
-    _attn_lse: torch.Tensor,
-    _num_kv_splits: torch.Tensor,
-    _max_kv_splits: int,
-    sm_scale: float,
-    k_scale: float,
-    v_scale: float,
-    logit_cap: float = 0.0,
-    sinks: torch.Tensor | None = None,
-    page_size: int = 1,
-    **_rest: Any,
+    q: T, k_buffer: T, v_buffer: T, o: T, kv_indptr: T, kv_indices: T, *rest: Any, **named: Any
 ) -> None:
     """A query a row; buffers `[slots, kv_heads, D]`. Of a window the indices hold no other keys."""
-    assert page_size == 1, page_size
+    assert named.get("page_size", 1) == 1, named
+    *_splits, sm_scale, k_scale, v_scale = rest[:7]
+    mask = {"sinks": named.get("sinks"), "soft_cap": named.get("logit_cap", 0.0)}
     for row, (begin, end) in enumerate(rows(kv_indptr[: len(q) + 1])):
         slots = kv_indices[begin:end].long()
         key, value = k_buffer[slots].float() * k_scale, v_buffer[slots].float() * v_scale
-        query = q[row : row + 1]
-        o[row], _ = attend(query, key, value, sm_scale, sinks=sinks, soft_cap=logit_cap)
+        o[row], _ = attend(q[row : row + 1], key, value, sm_scale, **mask)
 
 
-def extend_attention_fwd(
-    q_extend: torch.Tensor,
-    k_extend: torch.Tensor,
-    v_extend: torch.Tensor,
-    o_extend: torch.Tensor,
-    k_buffer: torch.Tensor,
-    v_buffer: torch.Tensor,
-    qo_indptr: torch.Tensor,
-    kv_indptr: torch.Tensor,
-    kv_indices: torch.Tensor,
-    custom_mask: torch.Tensor | None,
-    is_causal: bool,
-    mask_indptr: torch.Tensor | None,
-    _max_len_extend: int,
-    k_scale: float,
-    v_scale: float,
-    sm_scale: float | None = None,
-    logit_cap: float = 0.0,
-    sliding_window_size: int = -1,
-    sinks: torch.Tensor | None = None,
-    page_size: int = 1,
-    **_rest: Any,
-) -> None:
+def extend_attention_fwd(*tensors_and_facts: Any, **named: Any) -> None:
     """New tokens packed, those before them in buffers `[slots, kv_heads, D]`.
 
     `sliding_window_size`: keys before its own that a query sees; -1: all. Drafts are chains, for
     which `custom_mask` says the same as causality.
     """
+    q, *new, o, k_buffer, v_buffer, qo_indptr, kv_indptr, kv_indices = tensors_and_facts[:9]
+    custom_mask, is_causal, mask_indptr, _longest, *scales, scale = tensors_and_facts[9:]
     assert is_causal
-    assert page_size == 1, page_size
-    scale = sm_scale or q_extend.shape[-1] ** -0.5
-    queries, cached = rows(qo_indptr), rows(kv_indptr[: len(qo_indptr)])
-    for request, ((first, last), (begin, end)) in enumerate(zip(queries, cached, strict=True)):
+    assert named.get("page_size", 1) == 1, named
+    mask = {"sinks": named.get("sinks"), "soft_cap": named.get("logit_cap", 0.0)}
+    mask["window"] = named.get("sliding_window_size", -1) + 1
+    starts, cached = rows(qo_indptr), rows(kv_indptr[: len(qo_indptr)])
+    for request, ((first, last), (begin, end)) in enumerate(zip(starts, cached, strict=True)):
         slots = kv_indices[begin:end].long()
-        key = torch.cat([k_buffer[slots].float() * k_scale, k_extend[first:last].float()])
-        value = torch.cat([v_buffer[slots].float() * v_scale, v_extend[first:last].float()])
+        key, value = (
+            torch.cat([buffer[slots].float() * factor, fresh[first:last].float()])
+            for buffer, factor, fresh in zip((k_buffer, v_buffer), scales, new, strict=True)
+        )
         if custom_mask is not None:
-            assert mask_indptr is not None
             count, (start, stop) = last - first, mask_indptr[request : request + 2].tolist()
             seen = custom_mask[start:stop].view(count, -1)[:, -count:].bool()
             assert torch.equal(seen, torch.ones(count, count, dtype=torch.bool).tril()), "a tree"
-        o_extend[first:last], _ = attend(
-            q_extend[first:last],
-            key,
-            value,
-            scale,
-            window=sliding_window_size + 1,
-            sinks=sinks,
-            soft_cap=logit_cap,
-        )
+        o[first:last], _ = attend(q[first:last], key, value, scale, **mask)

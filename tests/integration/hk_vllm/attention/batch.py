@@ -121,12 +121,14 @@ class Layer:
                 **self.arguments,
             )
             self.impl: Any = self.module.impl
-            spec = self.module.get_kv_cache_spec(self.config)
-            self.builder: Any = self.backend.get_builder_cls()(
-                spec, [LAYER_NAME], self.config, torch.device("cpu")
-            )
+            self.builder = self.new_builder(self.backend.get_builder_cls())
         sizes = (self.num_blocks, shape.num_kv_heads, shape.block_size, 2 * shape.head_size)
         self.kv_cache = torch.empty(sizes, dtype=self.dtype)
+
+    def new_builder(self, kind: Any, names: Sequence[str] = (LAYER_NAME,)) -> Any:
+        """Of a group of layers like this one."""
+        spec = self.module.get_kv_cache_spec(self.config)
+        return kind(spec, list(names), self.config, torch.device("cpu"))
 
 
 class Batch:

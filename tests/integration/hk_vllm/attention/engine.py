@@ -6,16 +6,29 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 import torch
 from hk_vllm.attention import contest
 from hk_vllm.attention.backend import wrapper_of
+from vllm.v1.attention.backends import cpu_attn
 
 from hk_backend.routing.routes import RouteCounters, routes
-from tests.integration.hk_vllm.attention.batch import MIXED, Batch, Layer, vllm_config
+from tests.integration.hk_vllm.attention.batch import (
+    MIXED,
+    Batch,
+    Layer,
+    vllm_config,
+    with_drafts,
+)
+from tests.integration.shared.attention.engine import Whose
 from tests.integration.shared.attention.expected import RowTensors
-from tests.integration.shared.attention.rows import EXTEND, Row
+from tests.integration.shared.attention.rows import DRAFTS, EXTEND, KINDS, Row
+from tests.integration.shared.attention.split import UNREADABLE, Known
 
-__all__ = ["EXTEND", "MIXED", "check", "layer", "measured", "prompt", "routed", "run"]
+__all__ = ["EXTEND", "KINDS", "MIXED"]
+KNOWN = {"says": Known(), "silent": Known(says=False), "unreadable": Known(readable=False)}
+PAGE, SHORTEST = 1, 0
+SPLIT_ROWS = "hk_vllm.attention.builder.split_rows"
 
 
 @contextmanager
@@ -50,3 +63,44 @@ def run(layer: Layer, rows: Sequence[Row]) -> None:
 
 def check(layer: Layer, rows: Sequence[Row], seed: int = 0) -> None:
     Batch(layer, rows, seed).run_and_check()
+
+
+def break_parent(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(cpu_attn.CPUAttentionBackendImpl, "forward", lambda *_, **__: 1 / 0)
+
+
+def whose(known: Known, patch: pytest.MonkeyPatch) -> Whose:
+    """By what HK has written when the parent is called, which must leave it alone."""
+    layer = Layer(wrapper_of("CPU_ATTN"), config=with_drafts(vllm_config(), DRAFTS))
+    patch.setattr(layer.builder, "_hk_cache_refusal", "" if known.readable else UNREADABLE)
+    parent = cpu_attn.CPUAttentionBackendImpl.forward
+    output, written = torch.empty(0), None
+
+    def forward(impl: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal written
+        written = tokens_of(output)
+        mine = output[written].clone()
+        result = parent(impl, *args, **kwargs)
+        assert torch.equal(output[written], mine)
+        return result
+
+    def run(rows: Sequence[Row], seed: int) -> list[bool]:
+        nonlocal output, written
+        batch = Batch(layer, rows, seed)
+        output, written = batch.output, None
+        batch.run(**({} if known.says else {"is_prefilling": None}))
+        batch.check()
+        mine = tokens_of(output) if written is None else written
+        parts = mine.split([*(row.query for row in rows), len(mine) - batch.num_tokens])
+        assert all(part.all() or not part.any() for part in parts)
+        *parts_of_rows, padding = (bool(part.any()) for part in parts)
+        assert not padding
+        return parts_of_rows
+
+    patch.setattr(cpu_attn.CPUAttentionBackendImpl, "forward", forward)
+    return run
+
+
+def tokens_of(output: torch.Tensor) -> torch.Tensor:
+    """Which have been written."""
+    return ~output.isnan().all(-1).all(-1)

@@ -1,4 +1,4 @@
-"""Attention that is measured beside the parent, when vLLM constructs a layer; each kind once."""
+"""Attention that is measured beside the parent, when vLLM constructs a layer."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackendImpl
 
 from hk_backend.engine.strict import StrictError
-from hk_backend.routing.routes import RouteCounters, Tally
+from hk_backend.routing.routes import RouteCounters
 from tests.integration.hk_vllm.attention.batch import (
     HEAD_SIZE,
     LAYER_NAME,
@@ -21,18 +20,16 @@ from tests.integration.hk_vllm.attention.batch import (
     Batch,
     Layer,
 )
-from tests.integration.hk_vllm.attention.engine import prompt, short_steps
+from tests.integration.hk_vllm.attention.engine import break_parent, prompt, short_steps
 from tests.integration.shared.attention.counted import fell_back
 from tests.integration.shared.evidence import Bench, assert_same_attention
 
 KIND = f"attention float32, {NUM_HEADS}/2 heads of {HEAD_SIZE}, causal"
+SLOPES = [0.5, 0.25, 0.1, 0.05]
 
 
 def layer_of(backend: Any, dtype: torch.dtype = torch.float32, **arguments: Any) -> Layer:
     return Layer(backend, dtype, short_steps(dtype), arguments)
-
-
-# -- both sides
 
 
 @pytest.mark.parametrize(
@@ -40,40 +37,41 @@ def layer_of(backend: Any, dtype: torch.dtype = torch.float32, **arguments: Any)
     [
         ({"per_layer_sliding_window": 16}, {"sliding_window": 16}),
         ({"logits_soft_cap": 2.0}, {"logits_soft_cap": 2.0}),
-        (
-            {"alibi_slopes": [0.5, 0.25, 0.1, 0.05]},
-            {"alibi_slopes": torch.tensor([0.5, 0.25, 0.1, 0.05])},
-        ),
+        ({"alibi_slopes": SLOPES}, {"alibi_slopes": torch.tensor(SLOPES)}),
         ({"sinks": torch.full((NUM_HEADS,), torch.nan)}, {"sinks": torch.zeros(NUM_HEADS)}),
     ],
     ids=["window", "cap", "alibi", "sinks"],
 )
-def test_both_sides_get_the_layer_s_arguments(
+def test_both_sides_get_the_layers_arguments(
     bench: Bench, hk_cpu: Any, arguments: dict[str, Any], mask: dict[str, Any]
 ) -> None:
-    """Sinks have no values yet: both compute with zeros."""
-    assert_same_attention(bench, partial(prompt, layer_of(hk_cpu, **arguments)), **mask)
-
-
-def test_nothing_stays_of_the_parent_s_own_layer(bench: Bench, hk_cpu: Any) -> None:
-    layer = layer_of(hk_cpu)
+    """Sinks have no values yet: both compute with zeros. Nothing stays of the parent's own layer,
+    and other arguments are another kind."""
+    layer = layer_of(hk_cpu, **arguments)
+    assert_same_attention(bench, partial(prompt, layer), **mask)
     assert list(layer.config.compilation_config.static_forward_context) == [LAYER_NAME]
     assert layer.config.cache_config.cache_dtype == "auto"
-
-
-# -- the answer
+    layer_of(hk_cpu)
+    assert len(bench.rows) == 2
 
 
 def test_a_layer_that_the_parent_computes_faster(
-    bench: Bench, hk_cpu: Any, stock_cpu: Any, counters: RouteCounters
+    bench: Bench,
+    hk_cpu: Any,
+    stock_cpu: Any,
+    counters: RouteCounters,
+    environment: Callable[..., None],
 ) -> None:
-    """It is stock vLLM's, with its fusions and its compiled graphs."""
+    """It is stock vLLM's, with its fusions and its compiled graphs; strict refuses it."""
     bench.let_the_engine_win()
     layer, stock = layer_of(hk_cpu), layer_of(stock_cpu)
     assert layer.config.compute_hash() == stock.config.compute_hash()
     assert layer.impl.supports_quant_query_input == stock.impl.supports_quant_query_input
     Batch(layer, MIXED).run_and_check()
     fell_back(counters, f"faster without HK: {KIND}: 32 rows: HK 2 us, the engine 1 us", PREFILL)
+    environment(HK_STRICT="1")
+    with pytest.raises(StrictError, match="attention would fall back: faster without HK"):
+        layer_of(hk_cpu)
 
 
 def test_kinds_of_a_group_decide_together(bench: Bench, hk_cpu: Any) -> None:
@@ -81,56 +79,10 @@ def test_kinds_of_a_group_decide_together(bench: Bench, hk_cpu: Any) -> None:
     full = layer_of(hk_cpu)
     bench.ours = lambda tokens: 3.0 if tokens < 128 else 1.0
     windowed = layer_of(hk_cpu, per_layer_sliding_window=16)
-    assert len(bench.rows) == 2
     full.config.compilation_config.static_forward_context["other"] = windowed.module
-    spec = full.module.get_kv_cache_spec(full.config)
-    names = [LAYER_NAME, "other"]
-    builder = hk_cpu.get_builder_cls()(spec, names, full.config, torch.device("cpu"))
     assert Batch(full, MIXED).build().hk.refusal == ""
-    full.builder = builder
+    full.builder = full.new_builder(hk_cpu.get_builder_cls(), [LAYER_NAME, "other"])
     assert "window of 16" in Batch(full, MIXED).build().hk.refusal
-
-
-def test_strict_refuses_a_layer_that_the_parent_always_computes_faster(
-    bench: Bench, hk_cpu: Any, environment: Callable[..., None]
-) -> None:
-    bench.let_the_engine_win()
-    environment(HK_STRICT="1")
-    with pytest.raises(StrictError, match="attention would fall back: faster without HK"):
-        layer_of(hk_cpu)
-
-
-# -- once, and never in the way
-
-
-def test_other_arguments_are_another_kind(bench: Bench, hk_cpu: Any) -> None:
-    layer_of(hk_cpu)
-    layer_of(hk_cpu, logits_soft_cap=2.0)
-    assert len(bench.rows) == 2
-
-
-def test_a_layer_that_hk_cannot_serve_is_not_measured(
-    bench: Bench, hk_cpu: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("vllm.envs.VLLM_BATCH_INVARIANT", True)
-    assert layer_of(hk_cpu).impl._hk_refusal == "VLLM_BATCH_INVARIANT: not proven for HK"
-    assert bench.rows == []
-
-
-def test_a_parent_that_fails(
-    bench: Bench, hk_cpu: Any, monkeypatch: pytest.MonkeyPatch, counters: RouteCounters
-) -> None:
-    """HK cannot claim to be faster; what the parent was given for it is gone."""
-
-    def fail(*_: object, **__: object) -> None:
-        raise RuntimeError("no such kernel")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(CPUAttentionBackendImpl, "forward", fail)
-        layer = layer_of(hk_cpu)
-    assert list(layer.config.compilation_config.static_forward_context) == [LAYER_NAME]
-    Batch(layer, MIXED).run_and_check()
-    fell_back(counters, f"{KIND}: not measured: RuntimeError: no such kernel", PREFILL)
 
 
 def test_each_set_of_kinds_has_its_own_graphs(bench: Bench, hk_cpu: Any) -> None:
@@ -151,13 +103,16 @@ def test_each_set_of_kinds_has_its_own_graphs(bench: Bench, hk_cpu: Any) -> None
     assert key(True) != key(False)
 
 
-def test_a_probe_is_not_measured(bench: Bench, counters: RouteCounters) -> None:
-    """Its parent computes nothing, which would be faster."""
-    from hk_vllm.attention import probe
-
-    from hk_backend.bench.launch.measure import LayerShape
-
-    [forward] = probe.layers(((16, 0),), LayerShape(), 1)
-    forward()
-    assert bench.rows == []
-    assert counters.served == Tally(1, 16)
+def test_nothing_is_left_of_a_parent_that_fails_or_a_layer_that_is_refused(
+    bench: Bench, hk_cpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A layer that HK cannot serve is not measured."""
+    with monkeypatch.context() as patch:
+        break_parent(patch)
+        layer = layer_of(hk_cpu)
+    assert list(layer.config.compilation_config.static_forward_context) == [LAYER_NAME]
+    measured = len(bench.rows)
+    monkeypatch.setattr("vllm.envs.VLLM_BATCH_INVARIANT", True)
+    layer = layer_of(hk_cpu, torch.bfloat16)
+    assert layer.impl._hk_refusal == "VLLM_BATCH_INVARIANT: not proven for HK"
+    assert len(bench.rows) == measured

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from hk_vllm.attention.backend import wrap
+from hk_vllm.attention.backend import wrap, wrapper_of
 from hk_vllm.attention.cache_forms import FORMS
 from hk_vllm.attention.unbuilt import build, is_built, metadata_class_of, unbuilt
 from vllm.v1.attention.backend import AttentionMetadataBuilder
@@ -56,6 +56,8 @@ def test_what_builds_nothing() -> None:
     assert made.metadata.hk == "plan"
     made.metadata.hk = "another"
     assert (made.times, is_built(made.metadata)) == (0, False)
+    made.metadata.blocks = 5
+    assert (made.metadata.tokens, made.metadata.blocks) == (1, 5), "what was set stays"
 
 
 @pytest.mark.parametrize(
@@ -92,12 +94,6 @@ def test_any_look_builds_it_once(look: Callable[[Any], Any]) -> None:
         assert (found is made.metadata) == (look is build), "a copy is another"
 
 
-def test_what_was_set_stays() -> None:
-    made = Made()
-    made.metadata.blocks = 5
-    assert (made.metadata.tokens, made.metadata.blocks) == (1, 5)
-
-
 def test_an_error_of_the_parent_is_its_own_each_time() -> None:
     def fail() -> None:
         raise RuntimeError("the parent's")
@@ -121,57 +117,38 @@ def test_the_class_is_as_declared() -> None:
 
     assert metadata_class_of(Of) is metadata_class_of(Inherits) is Metadata
     assert metadata_class_of(Silent) is None
+    for name in ("CPU_ATTN", "ROCM_ATTN", "ROCM_AITER_FA", "TRITON_ATTN"):
+        assert metadata_class_of(wrapper_of(name).get_builder_cls()) is not None
 
 
-@pytest.mark.parametrize("name", ["CPU_ATTN", "ROCM_ATTN", "ROCM_AITER_FA", "TRITON_ATTN"])
-def test_every_parent_declares_it(name: str) -> None:
-    from hk_vllm.attention.backend import wrapper_of
-
-    assert metadata_class_of(wrapper_of(name).get_builder_cls()) is not None
-
-
-def test_a_step_that_hk_computes_builds_nothing(hk_cpu: Any, counters: RouteCounters) -> None:
-    batch = Batch(Layer(hk_cpu), [EXTEND, FRESH])
-    metadata = batch.build()
-    batch.forward(metadata)
-    batch.check()
-    assert not is_built(metadata)
-    assert counters.served.calls == 1
-
-
-def test_decode_rows_need_only_their_own(hk_cpu: Any) -> None:
-    """The parent computes the head of the batch, from metadata of the head alone."""
-    batch = Batch(Layer(hk_cpu), [DECODE, EXTEND])
-    metadata = batch.build()
-    batch.forward(metadata)
-    batch.check()
-    assert not is_built(metadata)
-    assert is_built(metadata.hk.parent)
-
-
-def test_a_call_that_falls_back_builds_it(
-    hk_cpu: Any, counters: RouteCounters, monkeypatch: pytest.MonkeyPatch
+def test_a_step_builds_what_the_parent_computes(
+    layer: Layer, counters: RouteCounters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    layer = Layer(hk_cpu)
-    batch = Batch(layer, [EXTEND, FRESH])
-    metadata = batch.build()
+    """Nothing of a step that is HK's, the decode rows' alone where there are some, and all of a
+    call that falls back."""
+    for rows in ([EXTEND, FRESH], [DECODE, EXTEND]):
+        batch = Batch(layer, rows)
+        metadata = batch.build()
+        batch.forward(metadata)
+        batch.check()
+        assert not is_built(metadata)
+        parent = metadata.hk.parent
+        assert is_built(parent) if DECODE in rows else parent is None
+    assert counters.served.calls == 2
     monkeypatch.setattr(layer.impl, "_hk_refusal", "a test")
     batch.forward(metadata)
-    batch.check()
     assert is_built(metadata)
     assert counters.fallbacks["a test"].calls == 1
 
 
 @pytest.mark.parametrize("rows", [[DECODE], [DECODE, Row(1, 3)], [FRESH, DECODE]], ids=str)
-def test_what_is_the_parents_is_built_at_once(hk_cpu: Any, rows: list[Row]) -> None:
-    layer = Layer(hk_cpu)
+def test_what_is_the_parents_is_built_at_once(layer: Layer, rows: list[Row]) -> None:
     layer.builder._hk_refusal = "a test"
     assert is_built(Batch(layer, rows).build())
 
 
-def test_the_batch_is_that_of_the_moment(hk_cpu: Any) -> None:
+def test_the_batch_is_that_of_the_moment(layer: Layer) -> None:
     """A runner sets other fields of the same object for the next group of layers."""
-    layer = Layer(hk_cpu)
     batch = Batch(layer, [EXTEND, FRESH])
     common = batch.common_metadata()
     metadata = layer.builder.build(0, common)
@@ -195,9 +172,7 @@ class PlainBuilder(CPUAttentionMetadataBuilder):
 
 
 class PlainBackend(CPUAttentionBackend):
-    @staticmethod
-    def get_builder_cls() -> Any:
-        return PlainBuilder
+    get_builder_cls = staticmethod(lambda: PlainBuilder)
 
 
 @pytest.fixture

@@ -1,94 +1,47 @@
-"""The scenarios that stock vLLM and HK both serve, and the traffic that each is made to meet."""
+"""The engines by name: those that serve a kind of traffic, and those with an environment of their
+own."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tests.integration.shared.e2e import case as shared
-from tests.integration.shared.e2e.case import MODELS
-from tests.integration.shared.e2e.prompts import MUTATIONS, Prompts, prefix_rounds
+from tests.integration.hk_vllm.e2e.engine import COMPILED, MEASURED, SPAWNED
+from tests.integration.shared.e2e import singles
+from tests.integration.shared.e2e.case import MODELS, Case
+from tests.integration.shared.e2e.engine import HK, Checkpoint
+from tests.integration.shared.e2e.prompts import Prompts, prefix_rounds
 from tests.integration.shared.e2e.scenario import Round, Scenario
-
-
-class Case(shared.Case):
-    block = "block"
-
-    def scenario(self, checkpoint: str) -> Scenario:
-        engine, rounds = TRAFFIC[self.kind](Prompts(self.model, checkpoint))
-        engine = {**engine, "block_size": self.block_size}
-        return Scenario(str(self), checkpoint, rounds, self.dtype, engine)
-
-
-Traffic = tuple[dict[str, Any], list[Round]]
-
-
-def whole(prompts: Prompts) -> Traffic:
-    """Fresh prefills only: every prompt in one piece, several in one step."""
-    return {"max_num_batched_tokens": 1024}, [Round(prompts.of(prompts.lengths()))]
-
-
-def custom(prompts: Prompts) -> Traffic:
-    """`--attention-backend CUSTOM` means the platform's own choice, wrapped."""
-    engine, rounds = whole(prompts)
-    return {**engine, "attention_backend": "CUSTOM"}, rounds
-
+from tests.integration.shared.e2e.singles import Single
+from tests.integration.shared.linear.devices import GFX950
 
 CHUNKED = {"max_num_batched_tokens": 80, "max_num_seqs": 4, "enable_prefix_caching": False}
 """Prompts are cut into pieces of at most 80 tokens that share steps with decodes."""
+PREFIX = {"enable_prefix_caching": True}
 
 
-def chunked(prompts: Prompts) -> Traffic:
-    """Chunked prefill: extends, and steps that mix decodes, extends and fresh rows."""
-    return CHUNKED, [Round(prompts.of(prompts.lengths()))]
+def traffic(kind: str, prompts: Prompts) -> tuple[dict[str, Any], list[Round]]:
+    """The engine's arguments and its rounds."""
+    if kind == "preempted":  # a cache too small: some requests are thrown out and computed again
+        engine = {"num_gpu_blocks_override": 10, "max_model_len": 256, "max_num_seqs": 4}
+        asked = prompts.of([61, 45, 64, 50])
+        rounds = [Round(asked, max_tokens=60, teacher_forced=False)]
+        return {**engine, "max_num_batched_tokens": 256}, rounds
+    if kind == "prefix":
+        # vLLM reads no cached prefix for a prompt that is scored: what comes after the prefix is
+        # scored through many prompts that end at different places, by the tokens they generate
+        return PREFIX, prefix_rounds(prompts)
+    rounds = [Round(prompts.of(prompts.lengths()))]
+    if kind == "chunked":
+        return CHUNKED, rounds
+    whole = {"max_num_batched_tokens": 1024}
+    return whole | ({"attention_backend": "CUSTOM"} if kind == "custom" else {}), rounds
 
 
-def prefix(prompts: Prompts) -> Traffic:
-    """A second round that finds its prefix cached and extends it, by 2 tokens up to 90.
-
-    vLLM reads no cached prefix for a teacher-forced prompt, so what comes after the prefix is
-    scored through many prompts that end at different places, each by the tokens it generates.
-    """
-    return {"enable_prefix_caching": True}, prefix_rounds(prompts)
-
-
-def preempted(prompts: Prompts) -> Traffic:
-    """A cache too small for its requests: some are thrown out and computed again."""
-    engine = {"num_gpu_blocks_override": 10, "max_model_len": 256, "max_num_seqs": 4}
-    rounds = [Round(prompts.of([61, 45, 64, 50]), max_tokens=60, teacher_forced=False)]
-    return {**engine, "max_num_batched_tokens": 256}, rounds
-
-
-def faults_whole(prompts: Prompts) -> Traffic:
-    """Fresh prefills, once with every fault that they can have."""
-    engine, [healthy] = whole(prompts)
-    engine["enable_prefix_caching"] = False  # or a round would find what a fault left behind
-    return engine, [Round(healthy.prompts, mutation=fault) for fault in MUTATIONS[:-1]]
-
-
-def faults_chunked(prompts: Prompts) -> Traffic:
-    """Chunked prefill, once with every fault."""
-    engine, [healthy] = chunked(prompts)
-    return engine, [Round(healthy.prompts, mutation=fault) for fault in MUTATIONS]
-
-
-def faults_prefix(prompts: Prompts) -> Traffic:
-    """The cached prefix ignored where prefix caching, not chunking, has put it there."""
-    return {"enable_prefix_caching": True}, prefix_rounds(prompts, "ignored_prefix")
-
-
-TRAFFIC = {
-    traffic.__name__: traffic
-    for traffic in (
-        whole,
-        custom,
-        chunked,
-        prefix,
-        preempted,
-        faults_whole,
-        faults_chunked,
-        faults_prefix,
-    )
-}
+def of_case(case: Case, checkpoint: Checkpoint) -> Scenario:
+    model = checkpoint(case.model)
+    engine, rounds = traffic(case.kind, Prompts(case.model, model))
+    engine = {**engine, "block_size": case.block_size}
+    return Scenario(str(case), model, rounds, case.dtype, engine)
 
 
 FLOAT32 = [
@@ -106,12 +59,28 @@ HALF = [
     *(Case(model, "bfloat16", "prefix", 32) for model in MODELS[:2]),
     *(Case(model, "float16", "chunked", 32) for model in MODELS[:2]),
 ]
-EMULATED = [case for case in HALF if case.model != "smollm2" and case.dtype == "bfloat16"]
-EMULATED = [case for case in EMULATED if case.kind in ("whole", "chunked")]
-"""Those that the emulated device serves too: small, and in a dtype of the GPU kernels."""
-FAULTY = [
-    Case("tiny-64", "float32", "faults_whole", 128),
-    *(Case(model, "float32", "faults_chunked", 32) for model in MODELS),
-    *(Case(model, "float32", "faults_prefix", 32) for model in MODELS[:2]),
-    *(Case(model, "bfloat16", "faults_chunked", 32) for model in MODELS[:2]),
+EMULATED = [
+    Case(model, "bfloat16", kind, block_size)
+    for kind, block_size in (("whole", 128), ("chunked", 32))
+    for model in MODELS[:2]
 ]
+"""Those of `HALF` that the emulated device serves too: small, and in a dtype of the GPU kernels."""
+
+EMULATED_GPU = HK | {"HK_DEVICE": GFX950}
+BROKEN = (
+    "kernel_computes_wrong",
+    "kernel_does_not_wait",
+    "kernel_file_damaged",
+    "linear_in_graphs",
+)
+"""Sabotages of the emulated device."""
+RANKS = HK | SPAWNED | {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "0|1"}
+TWO = {"tensor_parallel_size": 2}
+SINGLES = singles.SINGLES | {
+    "without-plugin": Single({"VLLM_PLUGINS": ""}),
+    "measured-ranks": Single(RANKS | MEASURED, TWO),
+    "spawned": Single(HK | SPAWNED, PREFIX, long=True),
+    "tensor-parallel": Single(RANKS, TWO | PREFIX, long=True),
+    "compiled": Single(HK | COMPILED, {"enforce_eager": False}),
+    "parent-unknown": Single(HK, sabotage="parent_outside_contract"),
+}

@@ -8,9 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.hk_vllm.e2e.catalogue import EMULATED, FAULTY, FLOAT32, HALF
+from tests.integration.hk_vllm.e2e.catalogue import (
+    BROKEN,
+    CHUNKED,
+    EMULATED,
+    EMULATED_GPU,
+    FLOAT32,
+    HALF,
+    SINGLES,
+    of_case,
+)
 from tests.integration.hk_vllm.e2e.engine import FORKS, serve
-from tests.integration.hk_vllm.e2e.processes import BROKEN, EMULATED_GPU, SINGLES, of_case, single
 from tests.integration.shared.e2e.engine import HK, Checkpoint, Engines, Reader
 
 
@@ -25,21 +33,20 @@ def end_of_forks() -> Iterator[None]:
 def served(checkpoint: Checkpoint, folder: Path) -> Reader:
     """What one of `SINGLES` left behind."""
     model = checkpoint("tiny-64")
-    return serve((single(name, model) for name in SINGLES), folder / "singles", {}).of
+    asked = (single.asked(name, model, CHUNKED) for name, single in SINGLES.items())
+    return serve(asked, folder / "singles", {}).of
 
 
 @pytest.fixture(scope="session")
 def stock(checkpoint: Checkpoint, folder: Path) -> Engines:
-    """The catalogue's cases without faults, by vLLM alone."""
-    cases = {case.healthy() for case in FLOAT32 + HALF + FAULTY}
-    return serve((of_case(case, checkpoint) for case in cases), folder / "stock", {})
+    """The catalogue's cases in half precision, by vLLM alone."""
+    return serve((of_case(case, checkpoint) for case in HALF), folder / "stock", {})
 
 
 @pytest.fixture(scope="session")
 def hk(checkpoint: Checkpoint, folder: Path) -> Engines:
     """The catalogue's cases, by HK."""
-    cases = FLOAT32 + HALF + FAULTY
-    return serve((of_case(case, checkpoint) for case in cases), folder / "hk", HK)
+    return serve((of_case(case, checkpoint) for case in FLOAT32 + HALF), folder / "hk", HK)
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,8 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -110,63 +112,54 @@ def serve_round(llm: Any, item: Round) -> RoundResult:
     )
     preemptions = preemptions_of(llm)
     llm.collective_rpc(install_in_worker, args=(item.mutation,))
-    watch = Watch(llm)
     prompts = [{"prompt_token_ids": tokens} for tokens in item.prompts]
-    outputs = llm.generate(prompts, sampling, use_tqdm=False)
-    watch.end()
+    with watched(llm) as batches:
+        outputs = llm.generate(prompts, sampling, use_tqdm=False)
     workers = llm.collective_rpc(inspect_worker)
     llm.collective_rpc(install_in_worker, args=("",))
-    return RoundResult(
-        answers=[answer(output) for output in outputs],
-        preemptions=preemptions_of(llm) - preemptions,
-        workers=workers,
-        batches=watch.batches,
-    )
+    answers, preemptions = [answer(output) for output in outputs], preemptions_of(llm) - preemptions
+    return RoundResult(answers, preemptions, workers, batches)
 
 
 def answer(output: Any) -> Answer:
     completion = output.outputs[0]
-    prompt = list(output.prompt_token_ids)
-    tokens = list(completion.token_ids)
+    prompt, tokens = list(output.prompt_token_ids), list(completion.token_ids)
     scored = output.prompt_logprobs or [None]
+
+    def logprobs(entries: Any, of: list[int]) -> list[float]:
+        return [entry[token].logprob for entry, token in zip(entries, of, strict=False)]
+
     return Answer(
         prompt=prompt,
         tokens=tokens,
-        logprobs=[
-            entry[token].logprob
-            for entry, token in zip(completion.logprobs or [], tokens, strict=False)
-        ],
-        prompt_logprobs=[
-            entry[token].logprob for entry, token in zip(scored[1:], prompt[1:], strict=False)
-        ],
+        logprobs=logprobs(completion.logprobs or [], tokens),
+        prompt_logprobs=logprobs(scored[1:], prompt[1:]),
         cached_tokens=output.num_cached_tokens or 0,
     )
 
 
-class Watch:
-    """Notes the composition of every step, taken from the scheduler of this process."""
+@contextmanager
+def watched(llm: Any) -> Iterator[list[Batch] | None]:
+    """The composition of every step, taken from the scheduler, if it is in this process."""
+    core = getattr(llm.llm_engine.engine_core, "engine_core", None)
+    if core is None:
+        yield None
+        return
+    schedule = core.scheduler.schedule
+    batches: list[Batch] = []
 
-    def __init__(self, llm: Any) -> None:
-        core = getattr(llm.llm_engine.engine_core, "engine_core", None)
-        self.batches: list[Batch] | None = None if core is None else []
-        if core is not None:
-            self._scheduler = core.scheduler
-            self._schedule = core.scheduler.schedule
-            core.scheduler.schedule = self._watched
-
-    def end(self) -> None:
-        if self.batches is not None:
-            self._scheduler.schedule = self._schedule
-
-    def _watched(self, *args: Any, **kwargs: Any) -> Any:
-        step = self._schedule(*args, **kwargs)
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        step = schedule(*args, **kwargs)
         computed = {new.req_id: new.num_computed_tokens for new in step.scheduled_new_reqs}
         cached = step.scheduled_cached_reqs
         computed |= dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
         rows = [(count, computed[name]) for name, count in step.num_scheduled_tokens.items()]
-        assert self.batches is not None
-        self.batches.append(Batch.of(rows))
+        batches.append(Batch.of(rows))
         return step
+
+    core.scheduler.schedule = noted
+    yield batches
+    core.scheduler.schedule = schedule
 
 
 def preemptions_of(llm: Any) -> int:

@@ -14,10 +14,9 @@ from bench_serving.engines import Vllm
 from bench_serving.server import Server
 from tests.integration.hk_vllm.e2e.engine import EAGER, ENVIRONMENT
 from tests.integration.shared.e2e import serving
-from tests.integration.shared.e2e.engine import HK, Checkpoint, clean_environment
+from tests.integration.shared.e2e.engine import Checkpoint
 from tests.integration.shared.e2e.scenario import Answer
 from tests.proof.measured import note_engine
-from tests.starts import note_start
 
 ARGUMENTS = [
     *("--max-model-len", "1024", "--block-size", "32", "--enforce-eager", "--seed", "0"),
@@ -35,12 +34,9 @@ main(parser.parse_args())
 
 @pytest.fixture(scope="module")
 def started(checkpoint: Checkpoint, folder: Path) -> Iterator[Server]:
-    """A tiny Llama served in float32 by vLLM's API server with HK_BACKEND=1."""
-    model = Path(checkpoint("tiny-64"))
-    server = Server(Vllm(), model, "hk", "float32", folder / "server.txt", ARGUMENTS)
-    server.environment = clean_environment() | ENVIRONMENT | EAGER | HK
+    """vLLM's API server."""
+    server = serving.server(Vllm(), checkpoint("tiny-64"), folder, ARGUMENTS, ENVIRONMENT | EAGER)
     del server.environment["VLLM_ENABLE_V1_MULTIPROCESSING"]
-    note_start("vLLM, its API server")
     with server:
         yield server
 
@@ -52,12 +48,10 @@ def server(started: Server) -> Server:
 
 
 @pytest.mark.engine_proof
-def test_completions(server: Server, checkpoint: Checkpoint) -> None:
+def test_completions_and_bench_serve(
+    server: Server, checkpoint: Checkpoint, tmp_path: Path
+) -> None:
     serving.assert_true_completions(lambda prompt: complete(server, prompt), checkpoint("tiny-64"))
-
-
-@pytest.mark.engine_proof
-def test_bench_serve(server: Server, tmp_path: Path) -> None:
     serving.assert_counted(server, lambda: bench_serve(server, tmp_path))
 
 

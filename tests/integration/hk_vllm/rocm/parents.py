@@ -39,16 +39,15 @@ class Parent:
     def hk_path(self) -> str:
         return f"hk_vllm.attention.backend.HK_{self.member}"
 
-    def install(self, *, wrapped: bool) -> None:
-        """Let this machine's platform choose it where it would choose CPU_ATTN, from now on.
+    def install(self) -> None:
+        """Let this machine's platform choose HK's where it would choose CPU_ATTN, from now on.
 
         The kernels beneath it must have been replaced (torch_kernels.py).
         """
         from vllm.v1.attention.selector import _cached_get_attn_backend
 
         self.answer_shuffled(pytest.MonkeyPatch())
-        path = self.hk_path if wrapped else self.path
-        register_backend(AttentionBackendEnum.CPU_ATTN, path)
+        register_backend(AttentionBackendEnum.CPU_ATTN, self.hk_path)
         _cached_get_attn_backend.cache_clear()
 
     def answer_shuffled(self, patch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from tests.integration.hk_vllm.attention.batch import (
     with_drafts,
 )
 from tests.integration.hk_vllm.rocm.parents import Parent
-from tests.integration.hk_vllm.rocm.torch_kernels.common import FP8
+from tests.integration.hk_vllm.rocm.torch_kernels import FP8
 
 FP8_NAN = 0x7F
 SCALES = (0.5, 2.0)

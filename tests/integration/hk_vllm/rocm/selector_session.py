@@ -11,15 +11,51 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
+from unittest.mock import patch
 
 from tests.integration.hk_vllm.rocm import rocm_platform
-from tests.integration.hk_vllm.rocm.selector_cases import CASES, Case
+
+ROCM_BACKENDS = ("ROCM_ATTN", "ROCM_AITER_FA", "ROCM_AITER_UNIFIED_ATTN", "TRITON_ATTN")
+AITER_FA_MODULE = "vllm.v1.attention.backends.rocm_aiter_fa"
+NO_AITER_FA = "sinks, without rocm_aiter_fa"
+LAYERS: dict[str, dict[str, Any]] = {
+    NO_AITER_FA: {"has_sink": True},  # first: a class that has been made once is kept
+    "plain": {},
+    "head 64 in fp16": {"head_size": 64, "dtype": "float16"},
+    "head 256": {"head_size": 256},
+    "head 72": {"head_size": 72},
+    "head 16": {"head_size": 16},
+    "fp32": {"dtype": "float32"},
+    "fp8 kv": {"kv_cache_dtype": "fp8"},
+    "fp8_e5m2 kv": {"kv_cache_dtype": "fp8_e5m2"},
+    "int8 kv per token and head": {"kv_cache_dtype": "int8_per_token_head"},
+    "block 16": {"block_size": 16},
+    "block 128": {"block_size": 128},
+    "block 24": {"block_size": 24},
+    "sliding window": {"has_sliding_window": True},
+    "sinks": {"has_sink": True},
+    "sinks, head 72": {"has_sink": True, "head_size": 72},
+    "kv connector": {"use_kv_connector": True},
+    "not causal": {"use_non_causal": True},
+    "batch invariant": {"use_batch_invariant": True},
+    "encoder": {"attn_type": "encoder_only"},
+    "decode context parallel": {"use_dcp": True},
+    "mla": {"use_mla": True, "head_size": 576},
+}
+"""Fields of AttentionSelectorConfig (dtype by name): every reason for which the automatic order
+passes a backend over, and layers of no backend."""
+NO_FLAG, CUSTOM = "no flag", "CUSTOM"
+CASES = [(NO_AITER_FA, NO_FLAG)] + [
+    (layer, flag)
+    for layer in LAYERS
+    if layer != NO_AITER_FA
+    for flag in (NO_FLAG, *ROCM_BACKENDS, CUSTOM)
+]
 
 
-def select(case: Case) -> dict[str, Any]:
+def select(layer: str, flag: str) -> dict[str, Any]:
     """What the platform answers for one layer, and the class that the layer then gets."""
     import torch
     from vllm.config import AttentionConfig, VllmConfig, set_current_vllm_config
@@ -28,34 +64,20 @@ def select(case: Case) -> dict[str, Any]:
     from vllm.v1.attention.backends.registry import AttentionBackendEnum
     from vllm.v1.attention.selector import AttentionSelectorConfig
 
-    layer = {"head_size": 128, "kv_cache_dtype": "auto", "block_size": None, **case.layer}
-    layer["dtype"] = getattr(torch, layer.get("dtype", "bfloat16"))
-    member = AttentionBackendEnum[case.backend] if case.backend else None
+    facts = {"head_size": 128, "kv_cache_dtype": "auto", "block_size": None, **LAYERS[layer]}
+    facts["dtype"] = getattr(torch, facts.get("dtype", "bfloat16"))
+    member = None if flag == NO_FLAG else AttentionBackendEnum[flag]
     config = VllmConfig(attention_config=AttentionConfig(backend=member))
-    with set_current_vllm_config(config), failing_import(case.missing):
+    absent = patch.dict(sys.modules, {AITER_FA_MODULE: None})
+    missing: AbstractContextManager[Any] = absent if layer == NO_AITER_FA else nullcontext()
+    with set_current_vllm_config(config), missing:
         try:
             path = current_platform.get_attn_backend_cls(
-                member, AttentionSelectorConfig(**layer), num_heads=8
+                member, AttentionSelectorConfig(**facts), num_heads=8
             )
         except ValueError as error:
             return {"error": str(error)}
         return {"path": path, **describe(resolve_obj_by_qualname(path))}
-
-
-@contextmanager
-def failing_import(module: str) -> Iterator[None]:
-    """Within, importing `module` fails as it does where it is not installed."""
-    if not module:
-        yield
-        return
-    imported = sys.modules.pop(module, None)
-    sys.modules[module] = None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        del sys.modules[module]
-        if imported is not None:
-            sys.modules[module] = imported
 
 
 def describe(backend: Any) -> dict[str, Any]:
@@ -98,7 +120,7 @@ def main(arch: str, aiter: bool) -> None:
     for phase, hk_backend in (("untouched", None), ("off", "0"), ("on", "1")):
         if hk_backend is not None:
             load_plugins(hk_backend)
-        answers[phase] = {name: select(case) for name, case in CASES.items()}
+        answers[phase] = {f"{layer} / {flag}": select(layer, flag) for layer, flag in CASES}
     json.dump(answers, sys.stdout)
 
 

@@ -1,6 +1,6 @@
 """Whole engines with a drafter, their prompts' attention computed by MI355X machine code.
 
-As test_emulated.py. Drafts come from a draft model, which is the target itself, or from a class
+As test_engines.py. Drafts come from a draft model, which is the target itself, or from a class
 whose drafts are hardly ever right. (vLLM's `ngram` needs numba, which is not installed here.)
 """
 
@@ -14,15 +14,20 @@ import numpy as np
 import pytest
 
 from hk_backend.engine.rows import SPECULATIVE
-from tests.integration.hk_vllm.rocm.drafts import DRAFTS, FromThePrompt
 from tests.integration.hk_vllm.rocm.parents import PARENTS
-from tests.integration.hk_vllm.rocm.test_emulated import DEVICES, serve_on
-from tests.integration.hk_vllm.rocm.test_end_to_end import ENGINE
+from tests.integration.hk_vllm.rocm.runner import DRAFTS, FromThePrompt
+from tests.integration.hk_vllm.rocm.test_engines import DEVICES, ENGINE, serve_on
 from tests.integration.shared.e2e.compare import ROUTED_SHARE
 from tests.integration.shared.e2e.engine import Engines
 from tests.integration.shared.e2e.oracle import score
 from tests.integration.shared.e2e.rounding import assert_same_numbers, error_of
-from tests.integration.shared.e2e.scenario import Round, RoundResult, Scenario, Worker
+from tests.integration.shared.e2e.scenario import (
+    Round,
+    RoundResult,
+    Scenario,
+    ScenarioResult,
+    Worker,
+)
 from tests.models import TINY_LAYERS, random_prompts, tiny_llama
 
 PARENT = "rocm-attn"
@@ -51,7 +56,7 @@ def served(checkpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Engines
 
     def scenario(method: str, asked: list[Round], **more: Any) -> Scenario:
         engine = {**ENGINE, "block_size": PARENTS[PARENT].block_size, **more}
-        return Scenario(f"{PARENT} hk {method}", checkpoint, asked, "bfloat16", engine)
+        return Scenario(f"{PARENT} {method}", checkpoint, asked, "bfloat16", engine)
 
     def speculating(method: str, model: str) -> Scenario:
         drafts = {"method": method, "model": model, "num_speculative_tokens": DRAFTS}
@@ -66,7 +71,7 @@ def served(checkpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Engines
 def test_rows(method: str, served: Engines) -> None:
     """The prompts' are HK's, those that verify drafts the parent's, in the same steps too; and a
     fault that takes them is seen."""
-    found = served[f"{PARENT} hk {method}"]
+    found = served[f"{PARENT} {method}"]
     before = found.start[0]
     *healthy, faulty = found.rounds
     for item in healthy:
@@ -85,7 +90,7 @@ def test_rows(method: str, served: Engines) -> None:
 def test_tokens(method: str, served: Engines, checkpoint: str) -> None:
     """Those of the engine without drafts, and greedy, but for rounding: where the engine takes
     another token than the truth, its own is less likely by at most the errors of these two."""
-    found, alone = (served[f"{PARENT} hk {name}"] for name in (method, HEALTHY))
+    found, alone = (served[f"{PARENT} {name}"] for name in (method, HEALTHY))
     healthy = replace(found, rounds=found.rounds[: len(ROUNDS)])
     assert_same_numbers(healthy, alone, checkpoint)
     regrets = [
@@ -95,17 +100,12 @@ def test_tokens(method: str, served: Engines, checkpoint: str) -> None:
         for regret in score(checkpoint, answer).regrets
     ]
     assert np.mean(regrets) <= 2 * error_of(alone.rounds, checkpoint).mean
+    if method == "draft_model":  # whose drafts are accepted
+        assert steps(healthy) < steps(alone)
 
 
-@pytest.mark.engine_proof
-def test_drafts_are_accepted(served: Engines) -> None:
-    """The draft model's, so there are fewer steps."""
-
-    def steps(name: str) -> int:
-        healthy = served[f"{PARENT} hk {name}"].rounds[: len(ROUNDS)]
-        return sum(len(item.batches or []) for item in healthy)
-
-    assert steps("draft_model") < steps(HEALTHY)
+def steps(result: ScenarioResult) -> int:
+    return sum(len(item.batches or []) for item in result.rounds)
 
 
 def assert_split(item: RoundResult, before: Worker, reasons: set[str]) -> None:

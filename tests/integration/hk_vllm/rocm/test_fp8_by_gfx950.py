@@ -12,8 +12,15 @@ import pytest
 
 from tests.integration.hk_vllm.e2e.engine import serve
 from tests.integration.hk_vllm.rocm.parents import PARENTS
-from tests.integration.hk_vllm.rocm.test_emulated import FAULTS, faulty
-from tests.integration.hk_vllm.rocm.test_end_to_end import ENGINE, assert_traffic, rounds
+from tests.integration.hk_vllm.rocm.test_engines import (
+    ENGINE,
+    FAULTS,
+    assert_far,
+    assert_launched,
+    assert_traffic,
+    faulty,
+    rounds,
+)
 from tests.integration.shared.checkpoints import SCHEMES, Made, make
 from tests.integration.shared.e2e.compare import assert_routed
 from tests.integration.shared.e2e.engine import HK
@@ -26,7 +33,6 @@ from tests.integration.shared.e2e.quantized import (
 from tests.integration.shared.e2e.rounding import Errors, assert_as_exact, error_of
 from tests.integration.shared.e2e.scenario import Round, Scenario, ScenarioResult
 from tests.integration.shared.linear.devices import GFX950
-from tests.kernels.catalogues import serving_few
 from tests.models import random_prompts, tiny_llama
 
 PARENT, HEAD_SIZE, DTYPE = "rocm-attn", 64, "bfloat16"
@@ -49,7 +55,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 @pytest.fixture(scope="module")
 def whole(made: Made, tmp_path_factory: pytest.TempPathFactory) -> ScenarioResult:
     """All rounds: healthy ones, then one for each fault."""
-    name = f"{PARENT} hk fp8"
+    name = f"{PARENT} fp8"
     engine = {**ENGINE, "block_size": PARENTS[PARENT].block_size}
     asked = [*rounds(), *map(faulty_round, ALL_FAULTS)]
     scenario = Scenario(name, str(made.checkpoint), asked, DTYPE, engine)
@@ -79,8 +85,7 @@ def test_machine_code_computed_it(healthy: ScenarioResult) -> None:
     assert_routed(healthy)
     assert_all_by_hk(healthy)
     assert_on_gfx950(healthy)
-    kernel = serving_few("attention_prefill", dtype="bf16", head_size=HEAD_SIZE, keys="split")
-    assert healthy.rounds[-1].workers[0].launches[kernel.name] > 0
+    assert_launched(healthy, PARENT, HEAD_SIZE)
 
 
 @pytest.mark.parametrize("fault", ALL_FAULTS)
@@ -92,5 +97,4 @@ def test_a_fault_shows(fault: str, whole: ScenarioResult, made: Made, allowed: E
     assert after.mutated_calls > before.mutated_calls
     assert after.routes["attention"]["on"]
     assert after.routes["linear"]["on"]
-    with pytest.raises(AssertionError, match=r"mean error .*, stock has"):
-        assert_as_exact(error_of([item], str(made.truth)), allowed)
+    assert_far(error_of([item], str(made.truth)), allowed)

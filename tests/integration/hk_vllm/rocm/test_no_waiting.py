@@ -8,7 +8,7 @@ AITER_FA's own builder does read; in a step that HK computes it is not asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import pytest
@@ -58,13 +58,7 @@ class OnGpu(torch.Tensor):
     reads: ClassVar[list[str]] = []
 
     @classmethod
-    def __torch_function__(
-        cls,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
         if name in READS or (name == "to" and "cpu" in map(str, args)):
             cls.reads.append(name)
@@ -156,16 +150,12 @@ def test_a_step_waits_for_nothing(
     batch.check()
 
 
-@pytest.mark.parametrize(
-    ("parent", "rows"),
-    [(parent, [FRESH, DECODE, EXTEND, DECODE]) for parent in LAYER_PARENTS if kernels_read(parent)],
-    indirect=["parent"],
-    ids=str,
-)
-def test_gathering_rows_waits_for_nothing(
-    rows: list[Row], layer: Layer, counters: RouteCounters
-) -> None:
-    batch = Batch(layer, rows)
+GATHERED = [FRESH, DECODE, EXTEND, DECODE]
+
+
+@pytest.mark.parametrize("parent", filter(kernels_read, LAYER_PARENTS), indirect=True, ids=str)
+def test_gathering_rows_waits_for_nothing(layer: Layer, counters: RouteCounters) -> None:
+    batch = Batch(layer, GATHERED)
     OnGpu.reads.clear()
     metadata = batch.build(**gpu_facts(batch))
     assert metadata.hk.mine.gathered

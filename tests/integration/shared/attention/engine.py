@@ -3,15 +3,20 @@ which the fixture `attention` gives them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+import pytest
 import torch
 
 from hk_backend.routing.routes import RouteCounters
 from tests.integration.shared.attention.expected import RowTensors
 from tests.integration.shared.attention.rows import Row
+from tests.integration.shared.attention.split import Known
+
+Whose = Callable[[Sequence[Row], int], list[bool]]
+"""Computes a batch of these rows and holds it to the reference; which of them are HK's."""
 
 
 class AttentionEngine(Protocol):
@@ -19,6 +24,16 @@ class AttentionEngine(Protocol):
     """New tokens behind cached ones, which end where a page of the engine may."""
     MIXED: list[Row]
     """A batch of every kind of request, in the order in which HK serves it."""
+    KINDS: Sequence[Row]
+    """All kinds of rows that its batches have."""
+    KNOWN: Mapping[str, Known]
+    """What may be known of its batches; first what is known by default."""
+    PAGE: int
+    """Cached tokens are multiples of it."""
+    SHORTEST: int
+    """The fewest new tokens of a row: 0 if batches are padded with such."""
+    SPLIT_ROWS: str
+    """Where the plugin holds the function that decides whose a row is."""
 
     def routed(self) -> AbstractContextManager[RouteCounters]:
         """The attention route in this process, and its counters from zero."""
@@ -32,6 +47,10 @@ class AttentionEngine(Protocol):
         """Such a layer, which is measured with prompts of 32 and 128 tokens."""
         ...
 
+    def break_parent(self, patch: pytest.MonkeyPatch) -> None:
+        """Let the engine's own attention divide by zero."""
+        ...
+
     def prompt(self, layer: Any, tokens: int) -> RowTensors:
         """What both sides compute then."""
         ...
@@ -42,4 +61,8 @@ class AttentionEngine(Protocol):
 
     def check(self, layer: Any, rows: Sequence[Row], seed: int = 0) -> None:
         """The same, and its output is the reference's."""
+        ...
+
+    def whose(self, known: Known, patch: pytest.MonkeyPatch) -> Whose:
+        """Looks at whose rows are, while `patch` lasts."""
         ...

@@ -1,5 +1,5 @@
 """The matrix of defaults: a cell is one kind of attention layer, under an engine as it starts by
-default, with one kind of traffic. HK serves it, or names its reason."""
+default, with one kind of traffic."""
 
 from __future__ import annotations
 
@@ -17,10 +17,6 @@ from tests.integration.shared.defaults.traffic import TRAFFIC, Traffic
 from tests.integration.shared.e2e.compare import ROUTED_SHARE
 from tests.kernels.cover import pairwise
 
-NOT_SERVED: dict[str, str] = {}
-"""What a cell may have that HK does not serve, and the reason that it counts; of several the first.
-A line less, and its cells must be served."""
-
 
 @dataclass(frozen=True)
 class Cell:
@@ -33,25 +29,15 @@ class Cell:
     def __str__(self) -> str:
         return f"{self.attention}-{self.setting}-{self.traffic}"
 
-    def reason(self) -> str:
-        """Why HK leaves it to the engine; empty: it serves it."""
-        has: dict[str, bool] = {}
-        return next((why for name, why in NOT_SERVED.items() if has[name]), "")
 
-
-def judged(cell: Cell, counters: RouteCounters) -> str:
-    """What HK counted of all steps of `cell`, held to what it must be; returns the reason."""
+def judge(cell: Cell, counters: RouteCounters) -> None:
+    """Hold what HK counted of all steps of `cell` to what it must be: every prompt is HK's."""
     left = {why: tally.tokens for why, tally in counters.fallbacks.items()}
-    reason, prefill = cell.reason(), cell.traffic.prefill()
-    if reason:
-        assert set(left) - {SPECULATIVE} == {reason}, f"left because of {left}, not {reason}"
-        return reason
-    verified = cell.traffic.verified()
+    verified, prefill = cell.traffic.verified(), cell.traffic.prefill()
     expected = {SPECULATIVE: verified} if verified else {}
     assert left == expected, f"left because of {left}, not {expected}"
     served = counters.served.tokens
     assert ROUTED_SHARE * prefill <= served <= prefill, f"served {served} of {prefill} tokens"
-    return ""
 
 
 def cells(settings: Sequence[str], traffic: Sequence[Traffic] = TRAFFIC) -> list[Cell]:

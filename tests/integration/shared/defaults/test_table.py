@@ -12,24 +12,14 @@ import pytest
 
 from tests.integration.shared.defaults import table
 from tests.integration.shared.defaults.cells import Cell, cells
-from tests.integration.shared.defaults.table import Found, Note
+from tests.integration.shared.defaults.table import Found
 
 ENGINE, MATRIX = "an engine", cells(["by default", "otherwise"])
-
-
-@pytest.fixture
-def document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    written = tmp_path / "document.md"
-    lines = ["before", *(f"<!-- {text} -->" for text in MARKS), "after", ""]
-    written.write_text("\n".join(lines))
-    monkeypatch.setattr(table, "DOCUMENT", written)
-    return written
-
-
-MARKS = (
-    f"defaults of {ENGINE}: written by their test, with --into",
-    f"end of the defaults of {ENGINE}",
-)
+MARKS = """before
+<!-- defaults of an engine: written by their test, with --into -->
+<!-- end of the defaults of an engine -->
+after
+"""
 noting: Callable[..., Any] = contextmanager(table.noting)
 
 
@@ -40,10 +30,16 @@ def options(into: Path | None) -> Any:
 def found(cell: Cell) -> Found:
     """Some layers get another backend if the engine is started otherwise."""
     other = cell.attention.sinks and cell.setting == "otherwise"
-    return Found("OTHER" if other else "FIRST", cell.reason())
+    return Found("OTHER" if other else "FIRST", "")
 
 
-def test_what_was_written_is_read(document: Path) -> None:
+def test_what_was_written_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    document = tmp_path / "document.md"
+    document.write_text(MARKS)
+    monkeypatch.setattr(table, "DOCUMENT", document)
+    with pytest.raises(KeyError), noting(ENGINE, MATRIX, options(document)) as note:
+        note(MATRIX[0], found(MATRIX[0]))
+    assert document.read_text() == MARKS, "half a matrix is not written"
     with noting(ENGINE, MATRIX, options(document)) as note:
         for cell in reversed(MATRIX):
             note(cell, found(cell))
@@ -53,25 +49,11 @@ def test_what_was_written_is_read(document: Path) -> None:
     with noting(ENGINE, MATRIX, options(None)) as note:
         for cell in MATRIX:
             note(cell, found(cell))
-        assert_seen(note, found(MATRIX[0])._replace(reason="another"))
-        assert_seen(note, found(MATRIX[0])._replace(backend="another"))
-    assert_refused("has other cells", MATRIX[1:])
+        for changed in ({"reason": "another"}, {"backend": "another"}):
+            with pytest.raises(AssertionError, match="says otherwise"):
+                note(MATRIX[0], found(MATRIX[0])._replace(**changed))
+    with pytest.raises(AssertionError, match="has other cells"):
+        table.whole(ENGINE, MATRIX[1:])
     document.write_text(document.read_text().replace("---", "----", 1))
-    assert_refused("was edited", MATRIX)
-
-
-def assert_seen(note: Note, changed: Found) -> None:
-    with pytest.raises(AssertionError, match="says otherwise"):
-        note(MATRIX[0], changed)
-
-
-def assert_refused(why: str, matrix: list[Cell]) -> None:
-    with pytest.raises(AssertionError, match=why):
-        table.whole(ENGINE, matrix)
-
-
-def test_half_a_matrix_is_not_written(document: Path) -> None:
-    before = document.read_text()
-    with pytest.raises(KeyError), noting(ENGINE, MATRIX, options(document)) as note:
-        note(MATRIX[0], found(MATRIX[0]))
-    assert document.read_text() == before
+    with pytest.raises(AssertionError, match="was edited"):
+        table.whole(ENGINE, MATRIX)

@@ -1,29 +1,61 @@
-"""A scenario that a stock engine and HK both serve, by its name."""
+"""Engines that serve one kind of traffic, and what their answers must satisfy: HK serves what
+transformers and a stock engine do, and it was HK that computed it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass
 
-from typing_extensions import Self
+from tests.integration.shared.e2e.compare import (
+    assert_not_loaded,
+    assert_routed,
+    assert_true_answers,
+    assert_true_tokens,
+)
+from tests.integration.shared.e2e.rounding import assert_as_exact, error_of
+from tests.integration.shared.e2e.scenario import ScenarioResult
 
 MODELS = ("tiny-64", "tiny-128", "smollm2")
 
 
 @dataclass(frozen=True)
 class Case:
-    """Its prompts are made once the checkpoint is there; `kind` names its traffic."""
+    """Its prompts are made once the checkpoint is there; `kind` names its traffic. `block_size`: of
+    the KV cache."""
 
-    block: ClassVar[str]
-    """What the engine calls a block of its KV cache."""
     model: str
     dtype: str
     kind: str
     block_size: int
 
     def __str__(self) -> str:
-        return f"{self.model}-{self.dtype}-{self.kind}-{self.block}{self.block_size}"
+        return f"{self.model}-{self.dtype}-{self.kind}-{self.block_size}"
 
-    def healthy(self) -> Self:
-        """The same without faults."""
-        return replace(self, kind=self.kind.removeprefix("faults_"))
+
+def assert_equal(found: ScenarioResult, truth: str, tokens_only: int = 0) -> None:
+    """In float32: greedy tokens, and log-probabilities within 1e-3, but for so many last rounds in
+    which only tokens were asked for."""
+    assert_routed(found)
+    scored = len(found.rounds) - tokens_only
+    for index, item in enumerate(found.rounds):
+        (assert_true_answers if index < scored else assert_true_tokens)(item.answers, truth)
+
+
+def assert_as_near(found: ScenarioResult, stock: ScenarioResult, truth: str) -> None:
+    """In half precision: as near to float32 as stock is in the same, on the same traffic."""
+    assert_not_loaded(stock)
+    assert_routed(found)
+    assert_as_exact(error_of(found.rounds, truth), error_of(stock.rounds, truth))
+
+
+def assert_met(kind: str, result: ScenarioResult) -> None:
+    """The engine met what the kind is there for."""
+    last, first = result.rounds[-1], result.rounds[0].batches or []
+    steps = [step for item in result.rounds for step in item.batches or []]
+    met = {
+        "whole": any(step.fresh > 1 for step in first) and not any(step.extends for step in first),
+        "chunked": any(step.decodes and step.extends and step.fresh for step in steps),
+        "prefix": all(answer.cached_tokens >= 256 for answer in last.answers)
+        and any(step.extends > 1 for step in last.batches or []),
+        "preempted": last.preemptions > 0,
+    }
+    assert met[kind], steps

@@ -22,15 +22,6 @@ ENTRY_POINTS = {
 """All that an engine may import of HK if nobody asked for it."""
 
 
-def assert_same_answers(answers: list[Answer], expected: list[Answer]) -> None:
-    """Equal tokens, and every log-probability within `LOGPROB_TOLERANCE`."""
-    for index, (answer, other) in enumerate(zip(answers, expected, strict=True)):
-        where = f"prompt {index} of {len(answer.prompt)} tokens"
-        assert answer.tokens == other.tokens, f"{where}: other tokens"
-        _assert_close(answer.prompt_logprobs, other.prompt_logprobs, f"{where}, prompt")
-        _assert_close(answer.logprobs, other.logprobs, f"{where}, generated")
-
-
 def assert_true_answers(answers: list[Answer], checkpoint: str) -> None:
     """Greedy tokens and log-probabilities as transformers has them in float32."""
     assert_true_logprobs(answers, checkpoint)

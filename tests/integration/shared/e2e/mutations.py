@@ -8,8 +8,7 @@ process the plugin lives; the product knows nothing of them.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -29,54 +28,41 @@ from tests.integration.shared.defaults.faults import (
 from tests.integration.shared.e2e import linear_faults
 from tests.integration.shared.e2e.linear_faults import LINEAR_FAULTS
 
-
-@dataclass(frozen=True)
-class Request:
-    """One request of a call: views of its queries and outputs, its keys and values packed."""
-
-    query: torch.Tensor
-    key: torch.Tensor
-    value: torch.Tensor
-    out: torch.Tensor
-    scale: float
-
-    def attend(self, queries: slice, keys: slice) -> torch.Tensor:
-        """What the healthy operator gives for some of the queries over some of the keys."""
-        query, key, value = self.query[queries], self.key[keys], self.value[keys]
-        output = healthy(
-            query,
-            key,
-            value,
-            query_start_loc=torch.tensor([0, len(query)], dtype=torch.int32),
-            key_start_loc=torch.tensor([0, len(key)], dtype=torch.int32),
-            scale=self.scale,
-        )
-        assert isinstance(output, torch.Tensor)
-        return output
+T = torch.Tensor
+Mutation = Callable[[T, T, T, T, float], object]
+"""Of one request of a call: its queries, its keys and values packed, its outputs, the scale."""
 
 
-def scaled_output(request: Request) -> None:
+def attend(query: T, key: T, value: T, scale: float) -> T:
+    """What the healthy operator gives."""
+    of_query, of_key = (torch.tensor([0, len(side)], dtype=torch.int32) for side in (query, key))
+    output = healthy(query, key, value, query_start_loc=of_query, key_start_loc=of_key, scale=scale)
+    assert isinstance(output, torch.Tensor)
+    return output
+
+
+def scaled_output(query: T, key: T, value: T, out: T, scale: float) -> None:
     """Every output 2 % too large."""
-    request.out.mul_(1.02)
+    out.mul_(1.02)
 
 
-def swapped_heads(request: Request) -> None:
+def swapped_heads(query: T, key: T, value: T, out: T, scale: float) -> None:
     """The first and the last query head exchanged: they belong to different KV heads."""
-    request.out[:, [0, -1]] = request.out[:, [-1, 0]]
+    out[:, [0, -1]] = out[:, [-1, 0]]
 
 
-def dropped_last_key(request: Request) -> None:
+def dropped_last_key(query: T, key: T, value: T, out: T, scale: float) -> None:
     """The last key of the sequence unseen; only the last query could see it."""
-    if len(request.key) > 1:
-        request.out[-1:] = request.attend(slice(-1, None), slice(-1))
+    if len(key) > 1:
+        out[-1:] = attend(query[-1:], key[:-1], value[:-1], scale)
 
 
-def ignored_prefix(request: Request) -> None:
+def ignored_prefix(query: T, key: T, value: T, out: T, scale: float) -> None:
     """Only the keys of the new tokens seen, whatever the cache holds."""
-    request.out[:] = request.attend(slice(None), slice(-len(request.query), None))
+    out[:] = attend(query, key[-len(query) :], value[-len(query) :], scale)
 
 
-MUTATIONS: dict[str, Callable[[Request], None]] = {
+MUTATIONS: dict[str, Mutation] = {
     mutation.__name__: mutation
     for mutation in (scaled_output, swapped_heads, dropped_last_key, ignored_prefix)
 }
@@ -114,43 +100,35 @@ def _count() -> None:
     mutated_calls += 1
 
 
-def _faulty(mutation: Callable[[Request], None]) -> Callable[..., torch.Tensor]:
-    def attention_prefill(query: torch.Tensor, *packed: Any, **rest: Any) -> torch.Tensor:
+def _faulty(mutation: Mutation) -> Callable[..., T]:
+    def attention_prefill(query: T, *packed: Any, **rest: Any) -> T:
         _count()
         out = healthy(query, *packed, **rest)
         assert isinstance(out, torch.Tensor)
-        for request in _requests(query, *packed, **{**rest, "out": out}):
-            mutation(request)
+        for row, (start, end) in enumerate(pairwise(rest["query_start_loc"].tolist())):
+            if start < end:
+                keys, values = _of_row(row, slice(start, end), *packed, **rest)
+                mutation(query[start:end], keys, values, out[start:end], rest["scale"])
         return out
 
     return attention_prefill
 
 
-def _requests(
-    query: torch.Tensor,
-    key: torch.Tensor | None = None,
-    value: torch.Tensor | None = None,
-    *,
-    query_start_loc: torch.Tensor,
+def _of_row(
+    row: int,
+    new: slice,
+    key: T | None = None,
+    value: T | None = None,
     paged_kv: PagedKV | None = None,
-    block_table: torch.Tensor | None = None,
-    seq_lens: torch.Tensor | None = None,
-    scale: float,
-    out: torch.Tensor,
-    **_: Any,
-) -> Iterator[Request]:
-    starts = query_start_loc.tolist()
-    for row, (start, end) in enumerate(pairwise(starts)):
-        if start == end:
-            continue
-        if paged_kv is None:
-            assert key is not None
-            assert value is not None
-            keys, values = key[start:end], value[start:end]
-        else:
-            assert block_table is not None
-            assert seq_lens is not None
-            blocks, length = block_table[row], int(seq_lens[row])
-            keys = gather_paged(paged_kv.key, paged_kv, blocks, length)
-            values = gather_paged(paged_kv.value, paged_kv, blocks, length)
-        yield Request(query[start:end], keys, values, out[start:end], scale)
+    **rest: Any,
+) -> tuple[T, T]:
+    """The keys and values of a request, whose new tokens are `new` of the packed ones."""
+    if paged_kv is not None:
+        blocks, length = rest["block_table"][row], int(rest["seq_lens"][row])
+        key, value = (
+            gather_paged(side, paged_kv, blocks, length) for side in (paged_kv.key, paged_kv.value)
+        )
+        return key, value
+    assert key is not None
+    assert value is not None
+    return key[new], value[new]

@@ -35,15 +35,16 @@ def faulty(dtype: torch.dtype) -> dict[str, Cache]:
     def neighbour(x: torch.Tensor) -> torch.Tensor:
         return right(x.roll(1, dims=2))
 
+    wrongs: dict[str, Stored] = {
+        "read with a scale 2% too large": lambda x: 1.02 * right(x),
+        "of the token before": neighbour,
+        "one code off": next_code,
+        "not rounded": lambda x: x,
+    }
     return {
-        "keys read with a scale 2% too large": Cache(lambda x: 1.02 * right(x), right),
-        "values read with a scale 2% too large": Cache(right, lambda x: 1.02 * right(x)),
-        "the keys of the token before": Cache(neighbour, right),
-        "the values of the token before": Cache(right, neighbour),
-        "keys one code off": Cache(next_code, right),
-        "values one code off": Cache(right, next_code),
-        "keys that are not rounded": Cache(lambda x: x, right),
-        "values that are not rounded": Cache(right, lambda x: x),
+        f"{side} {fault}": Cache(*((wrong, right) if side == "keys" else (right, wrong)))
+        for side in ("keys", "values")
+        for fault, wrong in wrongs.items()
     }
 
 

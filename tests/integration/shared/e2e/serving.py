@@ -5,17 +5,29 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from bench_serving import counters
 from bench_serving.server import Server
 from tests.integration.shared.e2e.compare import ROUTED_SHARE, assert_true_answers
-from tests.integration.shared.e2e.engine import clean_environment
+from tests.integration.shared.e2e.engine import HK, clean_environment
 from tests.integration.shared.e2e.scenario import Answer
 from tests.models import TINY_LAYERS, random_prompts
+from tests.starts import note_start
 
 PROMPTS, INPUT_LEN = 12, 200
 """What the benchmark client is to ask."""
+
+
+def server(
+    engine: Any, model: str, folder: Path, arguments: list[str], environment: dict[str, str]
+) -> Server:
+    """A tiny Llama served in float32 by the engine's own server with HK_BACKEND=1."""
+    made = Server(engine, Path(model), "hk", "float32", folder / "server.txt", arguments)
+    made.environment = clean_environment() | environment | HK
+    note_start(f"{type(engine).__name__}, its server")
+    return made
 
 
 def assert_true_completions(complete: Callable[[list[int]], Answer], truth: str) -> None:

@@ -3,31 +3,92 @@ and attention backend, HK around it and its kernels in the emulator."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from copy import copy
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 import torch
+from hk_sglang.attention import prefill
+from hk_sglang.attention.batch import Plan, plan_batch
 from hk_sglang.attention.server import refuse_server
 from sglang.srt.arg_groups.overrides import resolved_view
+from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMode
+from sglang.srt.speculative.ngram_info import NgramVerifyInput
 
 from hk_backend.routing.routes import RouteCounters
-from tests.integration.hk_sglang.rocm.defaults.engine_batch import EngineBatch
+from tests.integration.hk_sglang.attention.batch import Batch
 from tests.integration.hk_sglang.rocm.defaults.server import DefaultServer, server_of
 from tests.integration.hk_sglang.rocm.defaults.settings import SETTINGS
-from tests.integration.shared.attention.expected import check_rows
+from tests.integration.shared.attention.expected import RowTensors, check_rows
 from tests.integration.shared.attention.rows import Row
 from tests.integration.shared.attention.split import Known
-from tests.integration.shared.defaults.cells import Cell, judged
+from tests.integration.shared.defaults.cells import Cell, judge
+from tests.integration.shared.defaults.models import SINK
 from tests.integration.shared.defaults.table import Found
 from tests.integration.shared.defaults.traffic import AUTO, Step
+from tests.integration.shared.e2e.mutations import CACHE_FAULTS
 
 T = TypeVar("T")
+Tell = Callable[[], object]
+"""Hears of each call with a fault: one that never ran proves nothing."""
 FP8 = torch.float8_e4m3fn
 RANKS = 4
 """Heads are those of one rank of so many: Triton's interpreter needs its time for each."""
+
+
+class EngineBatch(Batch):
+    """A batch of a `DefaultServer`, with all that SGLang's own backends for ROCm ask of it."""
+
+    server: DefaultServer
+
+    def compute(self, index: int, sinks: bool, *, wrapped: bool = True) -> torch.Tensor:
+        """Metadata, then one layer, by the parent alone if not `wrapped`."""
+        heads = self.server.num_heads
+        given = {"sinks": torch.full((heads,), SINK, dtype=torch.bfloat16)} if sinks else {}
+        with nullcontext() if wrapped else self.server.alone():
+            self.server.backend.init_forward_metadata(self.metadata)
+            return self.call(index, **given)
+
+    def stored(self, index: int) -> Iterator[RowTensors]:
+        """Queries, keys and values of each row, as the pool has them."""
+        layer, dtype = self.server.attention[index], self.server.pool.dtype
+        scales = (layer.k_scale_float or 1.0, layer.v_scale_float or 1.0)
+        for query, *rest in self.made(index):
+            key, value = (
+                ((tensor / scale).to(dtype).float() * scale).to(tensor.dtype)
+                for tensor, scale in zip(rest, scales, strict=True)
+            )
+            yield query, key, value
+
+    def _metadata(self, mode: ForwardMode) -> ForwardBatch:
+        batch = super()._metadata(mode)
+        if mode in (ForwardMode.DECODE, ForwardMode.TARGET_VERIFY):
+            batch.extend_num_tokens = batch.extend_start_loc = None
+            batch.extend_seq_lens = batch.extend_prefix_lens = None
+            batch.extend_seq_lens_cpu = batch.extend_prefix_lens_cpu = None
+        if mode is ForwardMode.TARGET_VERIFY:
+            drafts = self.rows[0].query
+            batch.seq_lens = batch.seq_lens_cpu = batch.seq_lens - drafts
+            batch.seq_lens_sum = int(batch.seq_lens.sum())
+            batch.spec_info = NgramVerifyInput(custom_mask=self._chains(), draft_token_num=drafts)
+        translator = self.server.runner.kv_index_translator
+        plan = translator.plan(
+            req_pool_indices=batch.req_pool_indices,
+            seq_lens=batch.seq_lens,
+            seq_lens_cpu=batch.seq_lens_cpu,
+            write_virtual=batch.out_cache_loc,
+        )
+        plan.bind(batch, translator)
+        return batch
+
+    def _chains(self) -> torch.Tensor:
+        """Of each row `[drafts, length]`: each draft sees those before it."""
+        masks = (torch.ones(row.query, row.length).tril(row.cached) for row in self.rows)
+        return torch.cat([mask.flatten() for mask in masks]).bool()
 
 
 def hold(cell: Cell, counters: RouteCounters) -> Found:
@@ -49,7 +110,8 @@ def hold(cell: Cell, counters: RouteCounters) -> Found:
         for mode, rows in batches_of(step, resolved_view(server.server_args).enable_mixed_chunk):
             batch = EngineBatch(server, rows, mode, seed, cell.traffic.template)
             hold_batch(batch, index, cell, counters)
-    return Found(server.name, judged(cell, counters))
+    judge(cell, counters)
+    return Found(server.name, "")
 
 
 def batches_of(step: Step, mixed: bool) -> Iterator[tuple[str, list[Row]]]:
@@ -108,3 +170,35 @@ def rounds_queries(server: DefaultServer) -> bool:
 
 def chosen(of: Sequence[T], which: Sequence[bool]) -> list[T]:
     return [each for each, its in zip(of, which, strict=True) if its]
+
+
+# -- faults that a cell must show, by name
+
+
+def take_verify_batches(patch: pytest.MonkeyPatch, tell: Tell) -> None:
+    """HK takes the batches that verify drafts, too, as if they were chunks of prompts."""
+
+    def taken(batch: Any, *rest: Any) -> Plan | None:
+        if not batch.forward_mode.is_target_verify():
+            return plan_batch(batch, *rest)
+        tell()
+        drafts = batch.spec_info.draft_token_num
+        chunk = copy(batch)
+        chunk.forward_mode = ForwardMode.EXTEND
+        chunk.extend_prefix_lens_cpu = batch.seq_lens.tolist()
+        chunk.extend_seq_lens_cpu = [drafts] * len(chunk.extend_prefix_lens_cpu)
+        chunk.extend_seq_lens = batch.seq_lens.new_full(batch.seq_lens.shape, drafts)
+        chunk.seq_lens = batch.seq_lens + drafts
+        plan = plan_batch(chunk, *rest)
+        assert plan is not None
+        return replace(plan, batch=batch)
+
+    patch.setattr(prefill, "plan_batch", taken)
+
+
+def install(name: str, patch: pytest.MonkeyPatch, tell: Tell) -> None:
+    """For as long as `patch` lasts."""
+    if name == take_verify_batches.__name__:
+        take_verify_batches(patch, tell)
+    else:
+        CACHE_FAULTS[name](tell).install(patch)

@@ -49,8 +49,7 @@ def linear_layers() -> list[Any] | None:
 def answer(place: list[str], fault: str) -> dict[str, Any]:
     """Hold the cell at `place`, with the fault of that name, or none."""
     from hk_backend.routing.routes import routes
-    from tests.integration.hk_sglang.rocm.defaults.faults import install
-    from tests.integration.hk_sglang.rocm.defaults.run import hold
+    from tests.integration.hk_sglang.rocm.defaults.run import hold, install
     from tests.integration.hk_sglang.rocm.defaults.settings import MATRIX, SETTINGS
     from tests.integration.shared.defaults.table import Place
     from tests.integration.shared.defaults.table import place as place_of

@@ -10,15 +10,47 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 from tests.integration.hk_vllm.rocm import rocm_platform
-from tests.integration.hk_vllm.rocm.defaults.settings import AITER_OFF, DEFAULTS, VARIABLE, Setting
 from tests.integration.hk_vllm.rocm.selector_session import load_plugins
 from tests.integration.shared.defaults.models import LAYERS, Attention
 from tests.integration.shared.defaults.traffic import AUTO, E5M2, FP8
 
 CACHES = (AUTO, FP8, E5M2)
+VARIABLE = "VLLM_ROCM_USE_AITER"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A way to start vLLM that decides which attention backend it chooses, no flag naming one.
+
+    `installed`: AITER is; `variable`: VLLM_ROCM_USE_AITER, None: unset. `connector`: a KV
+    connector, which offloads or transfers the cache."""
+
+    installed: bool = True
+    variable: str | None = None
+    connector: bool = False
+
+    def __str__(self) -> str:
+        """As the table has it."""
+        words = ["a KV connector"] * self.connector
+        if not self.installed:
+            words.append("AITER not installed")
+        if self.variable is not None:
+            words.append(f"`{VARIABLE}={self.variable}`")
+        return ", ".join(words) or "no flag"
+
+
+DEFAULTS = [
+    Setting(installed, variable, connector)
+    for connector in (False, True)
+    for installed, variable in ((True, None), (True, "1"), (False, None))
+]
+"""Of the matrix."""
+AITER_OFF = [Setting(variable="0", connector=connector) for connector in (False, True)]
+"""The same as without the variable: a test says so."""
 
 
 def main(installed: bool) -> None:

@@ -1,31 +1,82 @@
 """What HK gets of vLLM's defaults on an MI355X: the matrix, cell by cell; docs/routing.md shows it.
+And faults that a cell must show: its numbers, or its counters, are wrong.
 
 pytest tests/integration/hk_vllm/rocm/defaults --into docs/routing.md
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from hk_backend.routing.routes import RouteCounters
-from tests.integration.hk_vllm.rocm.defaults.choices import choices, parent_of
+from hk_backend.devices.hip.emulated import emulated_device
+from hk_backend.routing.routes import RouteCounters, routes
+from tests.integration.hk_vllm.rocm import torch_kernels
 from tests.integration.hk_vllm.rocm.defaults.run import hold
-from tests.integration.hk_vllm.rocm.defaults.settings import AITER_OFF, DEFAULTS
-from tests.integration.hk_vllm.rocm.parents import PARENTS
+from tests.integration.hk_vllm.rocm.defaults.session import AITER_OFF, DEFAULTS, Setting
+from tests.integration.hk_vllm.rocm.parents import PARENTS, Parent
+from tests.integration.hk_vllm.rocm.pretending import answers_of
 from tests.integration.shared.defaults import table
 from tests.integration.shared.defaults.cells import Cell, cells, covered
+from tests.integration.shared.defaults.faults import (
+    PageOffByOne,
+    ValuesAsRows,
+    WrongScale,
+    take_speculative_rows,
+)
+from tests.integration.shared.defaults.models import LAYERS
 from tests.integration.shared.defaults.table import Found, Note
+from tests.integration.shared.defaults.traffic import AUTO, CHECKPOINT, E5M2, FP8, TRAFFIC, Traffic
+from tests.integration.shared.e2e.mutations import SPLIT_ROWS
 
-ENGINE = "vLLM"
 MATRIX = cells([str(setting) for setting in DEFAULTS])
+SERVED = [traffic for traffic in TRAFFIC if traffic.cache != E5M2]
+"""By vLLM itself."""
+FAULTS: list[tuple[Any, Traffic]] = [
+    *((fault, traffic) for fault in (PageOffByOne, ValuesAsRows) for traffic in SERVED),
+    *((WrongScale, traffic) for traffic in SERVED if traffic.cache != AUTO),
+    *((take_speculative_rows, traffic) for traffic in SERVED if traffic.drafts),
+]
+Choices = dict[str, dict[str, dict[str, Any]]]
+"""By setting, layer and dtype of the cache: what `session.choose` found."""
+
+
+@cache
+def choices() -> Choices:
+    """Of all settings."""
+    sessions = (answers_of("defaults.session", *flags) for flags in (["--aiter"], []))
+    return {setting: of for session in sessions for setting, of in session.items()}
+
+
+def parent_of(cell: Cell) -> Parent:
+    """The backend that serves `cell`, its layout and the size of its pages."""
+    dtype = FP8 if cell.traffic.cache == CHECKPOINT else cell.traffic.cache
+    found = choices()[cell.setting][cell.attention.name][dtype]
+    member = found["path"].rpartition("HK_")[2]
+    size = found["block_size"]
+    parent = Parent(member, member, found["layout"], size, size)
+    assert found["path"] == parent.hk_path, "HK is not around it"
+    return parent
+
+
+@pytest.fixture
+def emulated(
+    small: None, environment: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HK's kernels in the emulator, the backends' own in torch."""
+    torch_kernels.install(monkeypatch)
+    environment(HK_DEVICE="emulated:gfx950")
+    emulated_device("gfx950")
 
 
 @pytest.fixture(scope="module")
 def note(request: pytest.FixtureRequest) -> Iterator[Note]:
-    yield from table.noting(ENGINE, MATRIX, request.config)
+    yield from table.noting("vLLM", MATRIX, request.config)
 
 
 @pytest.mark.parametrize("cell", covered("vLLM's defaults", MATRIX))
@@ -36,30 +87,42 @@ def test_cell(cell: Cell, emulated: None, counters: RouteCounters, note: Note) -
     note(cell, Found(parent.member, reason))
 
 
-def test_engines_serve_what_vllm_chooses() -> None:
-    """The parents of the end-to-end tests: backend, layout and pages."""
+@pytest.mark.parametrize(
+    ("fault", "traffic"), FAULTS, ids=lambda of: getattr(of, "__name__", str(of))
+)
+def test_a_fault(
+    fault: Any,
+    traffic: Traffic,
+    emulated: None,
+    counters: RouteCounters,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Llama's cell, which vLLM's default keeps in a split cache, is green, and red with the fault:
+    its calls count as served all the same, and only the numbers say it; or only the counters,
+    where the rows that verify drafts are taken."""
+    cell, tell = Cell(LAYERS[0], str(Setting()), traffic), Mock()
+    hold(cell, parent_of(cell), counters)
+    routes.reset()
+    if fault is take_speculative_rows:
+        take_speculative_rows(monkeypatch, SPLIT_ROWS, tell)
+        why = "speculative verification"
+    else:
+        fault(tell).install(monkeypatch)
+        why = "out of bounds"
+    with pytest.raises(AssertionError, match=why):
+        hold(cell, parent_of(cell), routes.counters("attention"))
+    assert tell.called
+
+
+def test_what_vllm_chooses() -> None:
+    """The parents of the end-to-end tests: backend, layout and pages. Prefix caching is a default,
+    so every prompt behind a chat's template is an extend; without AITER's variable it chooses as
+    if it were off."""
     served = {(of.hk_path, of.layout, of.block_size) for of in PARENTS.values() if not of.shuffled}
-    for setting in DEFAULTS[:3]:
-        for layer in choices()[str(setting)].values():
-            for of in layer.values():
+    for setting, layers in choices().items():
+        for of in (of for layer in layers.values() for of in layer.values()):
+            assert of["prefix_caching"]
+            if setting in map(str, DEFAULTS[:3]):
                 assert (of["path"], of["layout"], of["block_size"]) in served
-
-
-def test_llama_and_qwen_are_served() -> None:
-    """Whatever the traffic."""
-    found = {cell.reason() for cell in MATRIX if cell.attention.name.startswith(("Llama", "Qwen"))}
-    assert found == {""}
-
-
-def test_switching_aiter_off_changes_nothing() -> None:
     for off in AITER_OFF:
-        unset = replace(off, variable=None)
-        assert choices()[str(off)] == choices()[str(unset)]
-
-
-def test_prefix_caching_is_a_default() -> None:
-    """So every prompt behind a chat's template is an extend."""
-    found = [
-        of for chosen in choices().values() for each in chosen.values() for of in each.values()
-    ]
-    assert all(of["prefix_caching"] for of in found)
+        assert choices()[str(off)] == choices()[str(replace(off, variable=None))]

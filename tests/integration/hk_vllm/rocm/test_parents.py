@@ -1,4 +1,5 @@
-"""Batches in every order of rows, through each ROCm backend's own builder and implementation.
+"""Each ROCm backend's own builder, cache, writer and implementation, one layer with HK around it:
+batches in every order of rows, graph capture, and the contest with the parent.
 
 Model Runner V2, the default wherever Triton is, sorts decode rows to the front and no further:
 [decode, fresh, extend] is a batch like any other.
@@ -14,12 +15,16 @@ from typing import Any
 
 import pytest
 import torch
+from hk_vllm.attention import contest
+from vllm.v1.attention.backend import AttentionCGSupport
 
 from hk_backend.engine.rows import SPECULATIVE
 from hk_backend.routing.routes import RouteCounters
 from tests.integration.hk_vllm.attention.batch import Batch, Layer
 from tests.integration.hk_vllm.rocm.parents import LAYER_PARENTS, Parent
 from tests.integration.hk_vllm.rocm.rocm_layer import rocm_layer, round_to_fp8
+from tests.integration.hk_vllm.rocm.torch_kernels import FP8
+from tests.integration.shared.attention.expected import check_rows
 from tests.integration.shared.attention.rows import (
     DECODE,
     DRAFTS,
@@ -31,6 +36,7 @@ from tests.integration.shared.attention.rows import (
     Row,
     prefill_tokens,
 )
+from tests.integration.shared.evidence import Bench
 
 Rows = tuple[Row, ...]
 
@@ -57,20 +63,15 @@ def letters(rows: Rows) -> str:
     return "".join(names.get(row, "FE"[row.cached > 0]) for row in rows)
 
 
-def parent_understands(parent: Parent, rows: Rows) -> bool:
-    """AITER_FA's builder takes rows behind a fresh one for fresh ones, without their prefix."""
-    kinds = ["F" if row.query > 1 and not row.cached else "E" for row in rows if row.query]
-    return parent.member != "ROCM_AITER_FA" or kinds == sorted(kinds)
-
-
-def over(orders: Sequence[Rows]) -> list[Any]:
+def over(orders: Sequence[Rows]) -> Any:
     """Each parent with each of the orders that vLLM has it compute."""
-    return [
+    cases = [
         pytest.param(parent, rows, id=f"{parent}-{letters(rows)}")
         for parent in LAYER_PARENTS
         for rows in orders
         if VERIFY not in rows or not parent.shuffled  # vLLM: no shuffled cache with speculation
     ]
+    return pytest.mark.parametrize(("parent", "rows"), cases, indirect=["parent"])
 
 
 def speculating(parent: Parent, *, wrapped: bool) -> Layer:
@@ -78,7 +79,7 @@ def speculating(parent: Parent, *, wrapped: bool) -> Layer:
     return rocm_layer(parent, wrapped=wrapped, drafts=0 if parent.shuffled else DRAFTS)
 
 
-@pytest.mark.parametrize(("parent", "rows"), over(ORDERS), indirect=["parent"])
+@over(ORDERS)
 def test_every_order(parent: Parent, rows: Rows, counters: RouteCounters) -> None:
     """Every row is exact in any order, HK's and the parent's, and HK has all that is a prompt's."""
     Batch(speculating(parent, wrapped=True), rows).run_and_check()
@@ -89,11 +90,7 @@ def test_every_order(parent: Parent, rows: Rows, counters: RouteCounters) -> Non
     )
 
 
-@pytest.mark.parametrize(
-    ("parent", "rows"),
-    over([(DECODE, FRESH), (FRESH, DECODE, EXTEND), (FRESH, VERIFY), SPECULATING]),
-    indirect=["parent"],
-)
+@over([(DECODE, FRESH), (FRESH, DECODE, EXTEND), (FRESH, VERIFY), SPECULATING])
 def test_the_parents_rows_are_as_it_computes_them_alone(
     parent: Parent, rows: Rows, counters: RouteCounters
 ) -> None:
@@ -114,56 +111,26 @@ def test_the_parents_rows_are_as_it_computes_them_alone(
     assert counters.served.calls == 1
 
 
-@pytest.mark.parametrize(("parent", "rows"), over(ORDERS), indirect=["parent"])
-def test_the_parent_alone(parent: Parent, rows: Rows) -> None:
-    """Right, so agreeing with it means something; AITER_FA's own mistake is not HK's."""
-    batch = Batch(speculating(parent, wrapped=False), rows)
-    batch.run()
-    if parent_understands(parent, rows):
-        batch.check()
-    else:
-        with pytest.raises(AssertionError):
-            batch.check()
-
-
+@pytest.mark.parametrize(
+    ("cache", "device"), [("auto", "cpu"), ("fp8", "cpu"), ("fp8", "emulated:gfx950")]
+)
 @pytest.mark.parametrize("rows", [V2_ORDER, SORTED], ids=letters)
-def test_half_precision(parent: Parent, rows: Rows, counters: RouteCounters) -> None:
-    """x, the channels that a ROCm cache keeps together, is 16 bytes: 8 values, not 4."""
-    batch = Batch(rocm_layer(parent, wrapped=True, dtype=torch.bfloat16), rows)
-    batch.run_and_check()
-    assert_a_fault_shows(batch)
-    assert counters.routed_share() == 1.0
-
-
-@pytest.mark.parametrize("device", ["cpu", "emulated:gfx950"])
-@pytest.mark.parametrize("rows", [V2_ORDER, SORTED], ids=letters)
-def test_fp8_cache(
+def test_half_precision(
     parent: Parent,
     rows: Rows,
+    cache: str,
     device: str,
     counters: RouteCounters,
     environment: Callable[..., None],
 ) -> None:
-    """16 values, and the scales that the parent's own kernels apply."""
+    """x, the channels that a ROCm cache keeps together, is 16 bytes: 8 values, not 4; 16 of an FP8
+    cache, which has the scales that the parent's own kernels apply."""
     environment(HK_DEVICE=device)
-    batch = Batch(rocm_layer(parent, wrapped=True, dtype=torch.bfloat16, cache_dtype="fp8"), rows)
-    round_to_fp8(batch, parent)
+    batch = Batch(rocm_layer(parent, wrapped=True, dtype=torch.bfloat16, cache_dtype=cache), rows)
+    if cache == "fp8":
+        round_to_fp8(batch, parent)
     batch.run_and_check()
-    assert_a_fault_shows(batch)
     assert counters.routed_share() == 1.0
-
-
-def test_fp8_cache_of_the_parent_alone(parent: Parent) -> None:
-    batch = Batch(
-        rocm_layer(parent, wrapped=False, dtype=torch.bfloat16, cache_dtype="fp8"), SORTED
-    )
-    round_to_fp8(batch, parent)
-    batch.run_and_check()
-    assert_a_fault_shows(batch)
-
-
-def assert_a_fault_shows(batch: Batch) -> None:
-    """Outputs 2% too large are past the bounds."""
     batch.output *= 1.02
     with pytest.raises(AssertionError, match="out of bounds"):
         batch.check()
@@ -173,7 +140,6 @@ def test_metadata_is_what_the_parent_builds(parent: Parent) -> None:
     """Beside HK's plan, field by field, though the parent has built twice."""
     found = Batch(rocm_layer(parent, wrapped=True), V2_ORDER).build()
     expected = Batch(rocm_layer(parent, wrapped=False), V2_ORDER).build()
-    assert isinstance(found, type(expected))
     for field in fields(expected):
         ours, theirs = getattr(found, field.name), getattr(expected, field.name)
         assert same(ours, theirs), f"{field.name}: {ours}, expected {theirs}"
@@ -189,3 +155,46 @@ def same(found: Any, expected: Any) -> bool:
         names = [field.name for field in fields(expected)]
         return all(same(getattr(found, name), getattr(expected, name)) for name in names)
     return bool(found == expected)
+
+
+@pytest.mark.parametrize("rows", [(DECODE, DECODE), (Row(3, 40), Row(3, 21))], ids=letters)
+def test_capture_routes_nothing(parent: Parent, rows: Rows, counters: RouteCounters) -> None:
+    """Of decode rows, and of rows that verify two drafts, which have a graph, too. ROCM_ATTN's
+    build writes 1 into every length and 0 into every start, on the device only. The next batch is
+    served as any other."""
+    outputs, supports = [], []
+    for wrapped in (False, True):
+        layer = rocm_layer(parent, wrapped=wrapped)
+        batch = Batch(layer, rows)
+        common = batch.common_metadata()
+        metadata = layer.builder.build_for_cudagraph_capture(common)
+        if parent.member == "ROCM_ATTN":
+            assert metadata.seq_lens.tolist() == [1, 1]
+            assert common.query_start_loc.tolist() == [0, 0, 0]
+        outputs.append(batch.forward(metadata))
+        asked = layer.config, layer.builder.kv_cache_spec
+        supports.append(layer.builder.get_cudagraph_support(*asked).value)
+    torch.testing.assert_close(*outputs, rtol=0, atol=0, equal_nan=True)
+    assert (counters.served.calls, dict(counters.fallbacks)) == (0, {})
+    assert supports[1] == min(supports[0], AttentionCGSupport.UNIFORM_BATCH.value)
+    Batch(layer, (DECODE, EXTEND)).run_and_check()
+    assert counters.served.tokens == EXTEND.query
+
+
+@pytest.mark.parametrize("cache", ["auto", "fp8"])
+def test_contest(bench: Bench, parent: Parent, monkeypatch: pytest.MonkeyPatch, cache: str) -> None:
+    """Both sides compute prompts of several blocks, the last one not full. Over FP8 HK reads what
+    was projected, and so do some parents; others read what the cache holds."""
+    monkeypatch.setattr(contest, "PROMPTS", (5, 70))
+    layer = rocm_layer(parent, wrapped=True, cache_dtype=cache)
+    assert ("fp8 cache" in layer.impl._hk_decision.kind.layer) == (cache == "fp8")
+    assert bench.rows == [(5, 70)]
+    for tokens, (ours, theirs) in bench.outputs.items():
+        query, key, value = contest.tensors(layer.impl, tokens)
+        check_rows(ours, [(query, key, value)])
+        projected = parent.member in ("ROCM_ATTN", "ROCM_AITER_FA") and not parent.shuffled
+        if cache == "fp8" and not projected:
+            key, value = (each.to(FP8).to(each.dtype) for each in (key, value))
+        check_rows(theirs, [(query, key, value)])
+        with pytest.raises(AssertionError):
+            check_rows(theirs, [(query, key, value)], sliding_window=4)

@@ -1,0 +1,112 @@
+"""HK_CHECK, a route that is off, HK that breaks: the engine computes, and why is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from hk_backend.ops import attention_prefill
+from hk_backend.routing.routes import RouteCounters, Tally, routes
+from hk_backend.routing.shadow_check import tolerance
+from tests.integration.shared.attention.counted import fell_back
+from tests.integration.shared.attention.engine import AttentionEngine
+from tests.integration.shared.attention.rows import FRESH, prefill_tokens
+
+packed_and_paged = pytest.mark.parametrize("paged", [False, True], ids=["packed", "paged"])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@packed_and_paged
+def test_a_right_result_is_hks(
+    attention: AttentionEngine,
+    counters: RouteCounters,
+    environment: Callable[..., None],
+    paged: bool,
+    dtype: torch.dtype,
+) -> None:
+    environment(HK_CHECK="1")
+    attention.check(attention.layer(dtype), attention.MIXED if paged else [FRESH])
+    assert counters.served.calls == counters.checked_calls == 1
+    assert 0 < counters.max_check_error < tolerance(dtype)
+    assert routes.verdict("attention")
+
+
+@packed_and_paged
+def test_a_wrong_result_is_the_engines(
+    attention: AttentionEngine,
+    counters: RouteCounters,
+    environment: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    paged: bool,
+) -> None:
+    """2% are above the tolerance: the route goes off."""
+    environment(HK_CHECK="1")
+    monkeypatch.setattr("hk_backend.engine.attention.attention_prefill", scaled)
+    layer, rows = attention.layer(), attention.MIXED if paged else [FRESH]
+    for seed in range(3):
+        attention.check(layer, rows, seed)
+    why = routes.verdict("attention").why
+    assert why.startswith("HK_CHECK: error 2.00e-02 exceeds the tolerance")
+    assert "query lengths" in why
+    fell_back(counters, why, prefill_tokens(rows), calls=3)
+    assert counters.checked_calls == 1, "a route that is off is not checked"
+    assert counters.max_check_error == pytest.approx(0.02, rel=1e-3)
+    (error,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert why in error.getMessage()
+
+
+def scaled(
+    query: torch.Tensor, *, out: torch.Tensor, query_start_loc: torch.Tensor, **arguments: Any
+) -> None:
+    """The operator, 2% wrong on the tokens it computes."""
+    attention_prefill(query, out=out, query_start_loc=query_start_loc, **arguments)
+    out[query_start_loc[0] : query_start_loc[-1]] *= 1.02
+
+
+@pytest.mark.parametrize(("share", "least", "most"), [("0", 0, 0), ("0.25", 26, 74)])
+def test_a_share_of_calls(
+    attention: AttentionEngine,
+    counters: RouteCounters,
+    environment: Callable[..., None],
+    share: str,
+    least: int,
+    most: int,
+) -> None:
+    environment(HK_CHECK=share)
+    layer = attention.layer()
+    for _ in range(200):
+        attention.run(layer, [FRESH])
+    assert counters.served.calls == 200
+    assert least <= counters.checked_calls <= most
+
+
+def test_an_error_in_hk_and_a_route_that_was_switched_off(
+    attention: AttentionEngine,
+    counters: RouteCounters,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The call that breaks and all after it are the engine's, with one error in the log."""
+
+    def broken(*args: Any, out: Any, query_start_loc: Any, **kwargs: Any) -> None:
+        out[query_start_loc[0] : query_start_loc[-1]] = 7.0
+        raise RuntimeError("the extension is broken")
+
+    layer, tokens = attention.layer(), prefill_tokens(attention.MIXED)
+    monkeypatch.setattr("hk_backend.engine.attention.attention_prefill", broken)
+    for seed in range(2):
+        attention.check(layer, attention.MIXED, seed)
+    why = "HK failed: RuntimeError: the extension is broken"
+    fell_back(counters, why, tokens, calls=2)
+    assert routes.verdict("attention").why == why
+    (error,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert why in error.getMessage()
+    routes.reset()
+    routes.disable("attention", "switched off by hand")
+    attention.check(layer, attention.MIXED)
+    counters = routes.counters("attention")
+    assert dict(counters.fallbacks) == {"switched off by hand": Tally(1, tokens)}

@@ -1,0 +1,319 @@
+"""Servers, layers, batches and calls that are SGLang's own, by reason; HK_STRICT refuses them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hk_sglang.attention.prefill import NO_PLAN, HKPrefill
+from hk_sglang.attention.server import refuse_server
+from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
+from sglang.srt.layers.radix_attention import AttentionType
+from sglang.srt.model_executor.cuda_graph_config import Backend, CudaGraphConfig, PhaseConfig
+from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+
+from hk_backend.engine.strict import StrictError
+from hk_backend.routing.routes import RouteCounters, Tally, routes
+from hk_backend.terms.verdict import SERVED, refused
+from tests.integration.hk_sglang.attention.batch import MIXED, NUM_HEADS, PREFILL, Batch, Server
+from tests.integration.shared.attention.counted import fell_back
+from tests.integration.shared.attention.rows import FRESH
+
+Environment = Callable[..., None]
+
+# -- servers
+
+DETERMINISTIC, UNIFIED = "enable_deterministic_inference", SimpleNamespace(is_translating=True)
+
+
+@pytest.mark.parametrize(
+    ("flags", "runner", "why"),
+    [
+        ({"attn_cp_size": 2, "tp_size": 2}, {}, "context parallelism"),
+        ({"dcp_size": 2, "tp_size": 2}, {}, "decode context parallelism"),
+        ({"enable_two_batch_overlap": True}, {}, "two-batch overlap"),
+        ({"enable_pdmux": True}, {}, "prefill and decode multiplexed on one device"),
+        ({DETERMINISTIC: True}, {}, "--enable-deterministic-inference: not proven for HK"),
+        ({}, {"is_draft_worker": True}, "a draft model"),
+        ({}, {"use_mla_backend": True}, "latent attention"),
+        ({}, {"kv_index_translator": UNIFIED}, "a unified memory pool"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_servers(
+    counters: RouteCounters,
+    published: Callable[..., None],
+    flags: dict[str, Any],
+    runner: dict[str, Any],
+    why: str,
+) -> None:
+    published(**flags)
+    assert refusal(changes=runner) == why
+
+
+def refusal(**server: Any) -> str:
+    """Why a server's prefill is not HK's: the backend is SGLang's own, and the log says so."""
+    made = Server(**server)
+    assert type(made.backend) is TorchNativeAttnBackend
+    why = refuse_server(made.name, made.runner)
+    return why or routes.verdict("attention").why
+
+
+def test_a_draft_model_leaves_the_route_on(counters: RouteCounters) -> None:
+    """It shares its process with the model that it drafts for."""
+    Server(changes={"is_draft_worker": True})
+    assert not routes.is_disabled("attention")
+    Batch(Server(), MIXED).check()
+    assert counters.served.calls == 1
+
+
+def test_unknown_parents(
+    counters: RouteCounters, stand_ins: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unknown by name, or called otherwise."""
+    assert refusal(name="dsa") == "attention backend dsa"
+    routes.reset()
+    monkeypatch.setattr(TorchNativeAttnBackend, "forward_extend", lambda self, batch: None)
+    assert "(self, batch), expected (self, q, k, v, layer" in refusal()
+
+
+@pytest.mark.parametrize("backend", [Backend.FULL, Backend.BREAKABLE])
+def test_prefill_in_graphs(
+    counters: RouteCounters, published: Callable[..., None], backend: str
+) -> None:
+    """On a GPU, where the user asks for them: they would replay without HK."""
+    for prefill, why in ((backend, f"prefill in graphs ({backend})"), (Backend.DISABLED, "")):
+        published(cuda_graph_config=CudaGraphConfig(prefill=PhaseConfig(backend=prefill)))
+        runner = Server().runner
+        runner.device = "cuda"
+        assert refuse_server("torch_native", runner) == why
+
+
+def test_a_broken_installation(
+    counters: RouteCounters,
+    environment: Environment,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: Any,
+) -> None:
+    """A package of ours that does not import: SGLang's backend as it is, and a reason."""
+    monkeypatch.setitem(sys.modules, "hk_sglang.attention.backend", None)
+    assert "HK cannot be loaded: ModuleNotFoundError" in refusal()
+    assert "SGLang serves attention without HK: HK cannot be loaded" in caplog.text
+    environment(HK_STRICT="1")
+    with pytest.raises(StrictError, match="HK cannot be loaded: ModuleNotFoundError"):
+        Server()
+
+
+def test_no_device(
+    counters: RouteCounters, environment: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each call is the parent's, for the device's reason: nothing fails, for nothing runs."""
+    environment(HK_DEVICE="hip")
+    Batch(Server([{}, {}]), MIXED).check()
+    (why,) = counters.fallbacks
+    assert why.startswith("HK_DEVICE=hip: ")
+    assert counters.fallbacks[why] == Tally(2, 2 * PREFILL)
+    assert not routes.is_disabled("attention")
+
+    def fail(device_type: str) -> Any:
+        raise ImportError("_cpu: undefined symbol")
+
+    monkeypatch.setattr("hk_backend.devices.device_for", fail)
+    Batch(Server(), MIXED).check()
+    assert set(counters.fallbacks) == {why, "ImportError: _cpu: undefined symbol"}
+
+
+# -- layers
+
+BOTH_WAYS = AttentionType.DECODER_BIDIRECTIONAL
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changes", "why"),
+    [
+        ({"attn_type": AttentionType.ENCODER_ONLY}, {}, "attention type encoder_only"),
+        ({"attn_type": BOTH_WAYS}, {}, "attention type decoder_bidirectional"),
+        ({"use_irope": True}, {}, "chunked local attention"),
+        ({"pos_encoding_mode": "ROPE_LLAMA"}, {}, "position encoding ROPE_LLAMA"),
+        ({"logit_cap": 2.0, "logit_capping_method": "xai"}, {}, "logits capped by xai"),
+        ({}, {"xai_temperature_len": 8}, "a temperature that depends on the position"),
+        ({"v_head_dim": 32}, {}, "values of 32 channels, keys of 64"),
+        ({"logit_cap": -1.0}, {}, "logits_soft_cap -1.0 is negative or not finite"),
+        ({"is_cross_attention": True}, {}, "cross attention"),
+    ],
+)
+def test_layers(
+    counters: RouteCounters,
+    environment: Environment,
+    arguments: dict[str, Any],
+    changes: dict[str, Any],
+    why: str,
+) -> None:
+    """Beside a layer that is served. Strict: the same reason stops the server."""
+    server = Server([{}, arguments])
+    layer = server.model.layers[1]
+    for name, value in changes.items():
+        setattr(layer, name, value)
+    hk: HKPrefill = server.backend.hk
+    hk._layers.pop(layer)
+    assert hk._served(layer).refusal == why
+    batch = Batch(server, [FRESH])
+    server.backend.init_forward_metadata(batch.metadata)
+    batch.call(0)
+    assert counters.served.calls == 1
+    q, k, v = (torch.cat(t) for t in batch._new(1))
+    v = v[..., : layer.v_head_dim]
+    assert hk.attend(q.flatten(1), k, v, layer, batch.metadata, True, {}) is None
+    assert dict(counters.fallbacks) == {why: Tally(1, FRESH.query)}
+    hk._layers.pop(layer)
+    environment(HK_STRICT="1")
+    with pytest.raises(StrictError, match="attention would fall back"):
+        hk._served(layer)
+
+
+def test_a_layer_names_its_own_reason_first(counters: RouteCounters) -> None:
+    """Where the batch has one, too."""
+    why = "position encoding ROPE_LLAMA"
+    batch = Batch(Server([{}, {"pos_encoding_mode": "ROPE_LLAMA"}]), MIXED, "TARGET_VERIFY")
+    batch.check()
+    tally = Tally(1, PREFILL)
+    assert dict(counters.fallbacks) == {"speculative verification": tally, why: tally}
+
+
+# -- batches
+
+ITEMS = "multi_item_delimiter_indices"
+
+
+@pytest.mark.parametrize(
+    ("mode", "changes", "why"),
+    [
+        ("TARGET_VERIFY", {}, "speculative verification"),
+        ("DRAFT_EXTEND_V2", {}, "drafting"),
+        ("SPLIT_PREFILL", {}, "prefill split over layers"),
+        ("DLLM_EXTEND", {}, "diffusion"),
+        ("PREBUILT", {}, "forward mode PREBUILT"),
+        ("EXTEND", {ITEMS: [torch.tensor([1])]}, "several items scored in one prompt"),
+        ("EXTEND", {"decision_layouts": [None, [1]]}, "several decisions in one prompt"),
+        ("EXTEND", {"attn_cp_metadata": object()}, "context parallelism"),
+        ("EXTEND", {"tbo_parent_token_range": (0, 3)}, "two-batch overlap"),
+        ("EXTEND", {"mha_return_lse": True}, "log-sum-exp asked for"),
+        ("EXTEND", {"extend_prefix_lens_cpu": None}, "no sequence lengths on the host"),
+    ],
+)
+def test_batches(counters: RouteCounters, mode: str, changes: dict[str, Any], why: str) -> None:
+    batch = Batch(Server(), MIXED, mode)
+    vars(batch.metadata).update(changes)
+    batch.check()
+    fell_back(counters, why, PREFILL)
+
+
+def test_verification_without_lengths_on_the_host(counters: RouteCounters) -> None:
+    """Counted by its queries."""
+    batch = Batch(Server(), MIXED, "TARGET_VERIFY")
+    batch.metadata.extend_seq_lens_cpu = None
+    batch.check()
+    fell_back(counters, "speculative verification", batch.num_tokens)
+
+
+def test_an_encoder_in_front(counters: RouteCounters) -> None:
+    batch = Batch(Server(), [FRESH])
+    batch.metadata.encoder_lens = torch.tensor([0])
+    batch.check()
+    fell_back(counters, "an encoder's tokens in front of the prompt", FRESH.query)
+
+
+def test_speculative_requests_in_a_mixed_batch(counters: RouteCounters) -> None:
+    """SGLang puts them into one as decode rows, whose drafts it leaves out: the parent's."""
+    batch = Batch(Server(), MIXED)
+    batch.metadata.spec_algorithm = SpeculativeAlgorithm.EAGLE
+    batch.check()
+    assert counters.served == Tally(1, PREFILL)
+    assert not counters.fallbacks
+
+
+def test_metadata_of_another_batch(counters: RouteCounters) -> None:
+    """A batch for which no metadata was made is computed by the parent, never with another's."""
+    server = Server()
+    server.backend.init_forward_metadata(Batch(server, [FRESH]).metadata)
+    batch = Batch(server, MIXED)
+    found = batch.call()
+    torch.testing.assert_close(found.double(), batch.expected(), rtol=2e-5, atol=2e-5)
+    fell_back(counters, NO_PLAN, batch.num_tokens)
+
+
+# -- calls
+
+
+def test_no_keys(counters: RouteCounters) -> None:
+    """A layer that reads another's cache."""
+    batch = Batch(Server(), MIXED)
+    batch._write(0, [row.length for row in batch.rows])
+    (found,) = batch.run(k=None, v=None)
+    torch.testing.assert_close(found.double(), batch.expected(), rtol=2e-5, atol=2e-5)
+    fell_back(counters, "no keys handed over", PREFILL)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(-1, -1), (None, -1)])
+def test_tokens_of_another_batch(
+    counters: RouteCounters, queries: int | None, keys: int | None
+) -> None:
+    """HK would read past the end of what it is handed."""
+    batch = Batch(Server(), MIXED)
+    batch.server.backend.init_forward_metadata(batch.metadata)
+    q, k, v = (torch.cat(t) for t in batch._new(0))
+    layer = batch.server.model.layers[0]
+    q, k, v = q.flatten(1)[:queries], k[:keys], v[:keys]
+    assert batch.server.backend.hk.attend(q, k, v, layer, batch.metadata, True, {}) is None
+    fell_back(counters, "queries or keys of other tokens than the batch's", PREFILL)
+
+
+def test_another_dtype(counters: RouteCounters) -> None:
+    batch = Batch(Server(), [FRESH])
+    query = torch.cat(batch.queries[0]).flatten(1).bfloat16()
+    (found,) = batch.run(q=query)
+    with batch.server.alone():
+        assert torch.equal(found, batch.run(q=query)[0])
+    fell_back(counters, "query in torch.bfloat16, keys in torch.float32", FRESH.query)
+
+
+def test_a_mask_of_the_models_own(counters: RouteCounters) -> None:
+    """As Gemma 3 puts it on its backend's metadata, between the metadata and the layers."""
+    batch = Batch(Server(), MIXED)
+    batch.server.backend.init_forward_metadata(batch.metadata)
+    batch.server.backend.forward_metadata = SimpleNamespace(custom_mask=torch.ones(1))
+    batch.call()
+    fell_back(counters, "a mask of the model's own", PREFILL)
+
+
+def test_arguments_that_hk_or_the_device_does_not_have(
+    counters: RouteCounters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They go to the parent as they came."""
+    handed: list[Any] = []
+    stock = TorchNativeAttnBackend.forward_extend
+
+    @wraps(stock)
+    def taking(*args: Any, **named: Any) -> Any:
+        handed.append({name: named.pop(name) for name in (*given, "sinks") if name in named})
+        return stock(*args, **named)
+
+    def ask(request: Any) -> Any:
+        return refused("sinks: not in the kernels") if request.has_sinks else SERVED
+
+    monkeypatch.setattr("hk_sglang.attention.layers.ask", ask)
+    server, given = Server(), {"score_mod": "a modification", "aux_tensors": None}
+    monkeypatch.setattr(TorchNativeAttnBackend, "forward_extend", taking)
+    sinks = {"sinks": torch.zeros(NUM_HEADS)}
+    for more in (given, sinks):
+        Batch(server, MIXED).run(**more)
+        assert handed.pop() == more
+    left = ("argument score_mod of the call", "sinks: not in the kernels")
+    assert dict(counters.fallbacks) == dict.fromkeys(left, Tally(1, PREFILL))
+    Batch(server, MIXED).run(score_mod=None, aux_tensors=None)
+    assert counters.served == Tally(1, PREFILL)

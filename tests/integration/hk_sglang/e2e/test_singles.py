@@ -1,0 +1,143 @@
+"""Engines of which there is one: stock, split over ranks, over caches of other forms, with HK's
+kernels in the emulator, and with something in HK's way."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.integration.shared.e2e.compare import (
+    assert_not_loaded,
+    assert_replayed,
+    assert_routed,
+    assert_true_logprobs,
+)
+from tests.integration.shared.e2e.engine import Checkpoint, Reader
+from tests.integration.shared.e2e.narrow_cache import assert_faults_seen, assert_over
+from tests.integration.shared.e2e.rounding import assert_same_numbers
+from tests.integration.shared.e2e.scenario import Answer, RoundResult
+from tests.integration.shared.e2e.singles import (
+    WORDS,
+    assert_checked,
+    assert_long,
+    assert_ranks_measured,
+    assert_serves_and_says_why,
+    assert_stock,
+)
+
+pytestmark = pytest.mark.engine_proof
+
+
+@pytest.mark.engine("without-plugin", "backend-unset", "backend-0")
+@pytest.mark.parametrize("name", ["backend-unset", "backend-0"])
+def test_without_hk_backend(name: str, served: Reader) -> None:
+    """SGLang is stock, bit for bit, and nothing of HK is even imported."""
+    assert_stock(served(name), served("without-plugin"))
+
+
+# -- HK must step aside
+
+REASONS = {
+    "decode-flag": ["decode_attention_backend: HK computes prefill only, using SGLang's own"],
+    "other-flag": ["the server's own choice of torch_native for prefill"],
+    **WORDS,
+    "engine-unknown": ["AttentionBackend.init_forward_metadata", "batch", "forward_batch"],
+}
+
+
+@pytest.mark.engine(*REASONS)
+@pytest.mark.parametrize("name", REASONS)
+def test_serves_and_says_why(name: str, served: Reader, checkpoint: Checkpoint) -> None:
+    assert_serves_and_says_why(name, REASONS[name], served(name), checkpoint("tiny-64"))
+
+
+@pytest.mark.engine("strict", "strict-bad-backend")
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("strict", "hk_backend._cpu cannot be loaded"),
+        ("strict-bad-backend", "HK_BACKEND='atention'"),
+    ],
+)
+def test_strict_stops_the_engine(name: str, why: str, served: Reader) -> None:
+    """HK_STRICT=1: what would fall back is an error that says why, though SGLang swallows those
+    of plugins."""
+    engine = served(name)
+    assert engine.exit_code != 0 or engine.error
+    assert engine.lines("HK_STRICT=1", why), engine.log
+
+
+@pytest.mark.engine("checked")
+def test_shadow_check(served: Reader, checkpoint: Checkpoint) -> None:
+    assert_checked(served("checked"), checkpoint("tiny-64"), "switched off")
+
+
+# -- processes and caches
+
+
+@pytest.mark.engine("tensor-parallel", "hnd")
+@pytest.mark.parametrize(("name", "ranks"), [("tensor-parallel", 2), ("hnd", 1)])
+def test_long(name: str, ranks: int, served: Reader, checkpoint: Checkpoint) -> None:
+    assert_long(served(name), ranks, checkpoint("tiny-64"))
+
+
+@pytest.mark.engine("measured-ranks")
+def test_ranks_that_measure(served: Reader, checkpoint: Checkpoint) -> None:
+    assert_ranks_measured(served, checkpoint("tiny-64"))
+
+
+DTYPES = {"fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}
+
+
+@pytest.mark.engine(*(f"{dtype}-{side}" for dtype in DTYPES for side in ("hk", "stock")))
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_fp8(dtype: str, served: Reader, checkpoint: Checkpoint) -> None:
+    """Over a KV cache narrower than the model: HK's answers, and SGLang's own, to chunks and to a
+    cached prefix are those of attention over its codes; then a fault that shows."""
+    found, expected = served(f"{dtype}-hk").only, served(f"{dtype}-stock").only
+    assert_not_loaded(expected)
+    assert_routed(found)
+    truth = checkpoint("tiny-64")
+    for rounds in (found.rounds, expected.rounds):
+        chunks, prefix, cached, _ = rounds
+        assert all(answer.cached_tokens >= 256 for answer in cached.answers)
+        assert_over(DTYPES[dtype], answers(chunks, prefix, cached), truth)
+    chunks = found.rounds[0]
+    assert_faults_seen(DTYPES[dtype], chunks.answers, truth)
+    with pytest.raises(AssertionError, match="log-probability"):
+        assert_true_logprobs(chunks.answers, truth)
+    with pytest.raises(AssertionError, match="median error"):
+        assert_over(DTYPES[dtype], answers(found.rounds[-1]), truth)
+
+
+def answers(*rounds: RoundResult) -> list[Answer]:
+    return [answer for item in rounds for answer in item.answers]
+
+
+# -- MI355X machine code computes prefill attention, beside the same traffic on the cpu device
+
+
+@pytest.mark.engine("emulated", "emulated-cpu")
+def test_chunks_by_machine_code(served: Reader, checkpoint: Checkpoint) -> None:
+    """Fresh rows and extends by the code objects, which read SGLang's own cache in place; the log
+    says that it is slow."""
+    found, cpu = served("emulated").only, served("emulated-cpu").only
+    assert_routed(found)
+    assert any(batch.extends for item in found.rounds for batch in item.batches or [])
+    [worker] = found.rounds[-1].workers
+    launched = {name: count for name, count in worker.launches.items() if count}
+    linear = sum(launched.pop(name) for name in list(launched) if name.startswith("gemm_bf16_"))
+    assert set(launched) == {f"attention_prefill_bf16_d64_{keys}" for keys in ("packed", "paged")}
+    assert sum(launched.values()) == worker.routes["attention"]["calls"]
+    assert linear == worker.routes["linear"]["calls"] > 0
+    assert_same_numbers(found, cpu, checkpoint("tiny-64"))
+    assert served("emulated").lines("emulated:gfx950 executes machine code on the CPU: slow")
+    assert not served("emulated-cpu").lines("emulated:")
+
+
+@pytest.mark.engine("emulated-graphs", "emulated-cpu")
+def test_linear_layers_in_graphs(served: Reader, checkpoint: Checkpoint) -> None:
+    """Captured once and replayed from step to step, between attention that is not."""
+    replayed, cpu = served("emulated-graphs").only, served("emulated-cpu").only
+    assert_replayed(replayed)
+    assert_same_numbers(replayed, cpu, checkpoint("tiny-64"))

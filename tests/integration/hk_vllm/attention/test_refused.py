@@ -1,0 +1,291 @@
+"""Layers, batches and calls that are the parent's: it computes them, and each is counted by its
+reason; HK_STRICT refuses to construct such layers.
+
+Counted are layer calls and prefill tokens. Where the parent can compute the batch its result is
+checked against the reference; where it could not either, that it was called with the whole batch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hk_vllm.attention.batch import refuse_batch
+from hk_vllm.attention.builder import refuse_parallel
+from hk_vllm.attention.layer import cache_verdict, kv_dtype, layer_verdict
+
+from hk_backend.engine.rows import SPECULATIVE
+from hk_backend.engine.strict import StrictError
+from hk_backend.routing.routes import RouteCounters, Tally
+from tests.integration.hk_vllm.attention.batch import (
+    BLOCK_SIZE,
+    MIXED,
+    NUM_HEADS,
+    PREFILL,
+    Batch,
+    Layer,
+    vllm_config,
+    with_drafts,
+)
+from tests.integration.shared.attention.counted import fell_back
+from tests.integration.shared.attention.rows import DRAFTS, EXTEND, FRESH, SHORT_EXTEND, VERIFY
+
+# -- layers
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"attn_type": "encoder_only"}, "attention type encoder_only"),
+        (
+            {"kv_sharing_target_layer_name": "model.layers.7.attn"},
+            "keys and values of another layer's cache",
+        ),
+        ({"use_alibi_sqrt": True}, "square-root ALiBi"),
+        ({"chunk_lookback": 0}, "chunked attention with lookback"),
+        ({"chunk_lookback": 1}, "chunked attention with lookback"),
+        ({"head_size": 12}, "head_size 12 is not a multiple of 8 up to 256"),
+        ({"num_heads": 7}, "7 query heads are not a multiple of 2 KV heads"),
+        ({"dcp": 2}, "context parallelism"),
+        ({"pcp": 2}, "context parallelism"),
+        ({}, ""),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_layers(changes: dict[str, Any], why: str) -> None:
+    assert verdict_of(changes) == why
+
+
+def verdict_of(changes: dict[str, Any]) -> str:
+    """The verdict on a layer that vLLM constructs with other arguments."""
+    arguments = {
+        "num_heads": NUM_HEADS,
+        "head_size": 64,
+        "num_kv_heads": 2,
+        "alibi_slopes": None,
+        "sliding_window": None,
+        "kv_cache_dtype": "auto",
+        "logits_soft_cap": None,
+        "attn_type": "decoder",
+        "kv_sharing_target_layer_name": None,
+        **changes,
+    }
+    sizes = {f"{group}_world_size": changes.get(group, 1) for group in ("dcp", "pcp")}
+    return layer_verdict(SimpleNamespace(_hk_dtype=torch.float32, **sizes), arguments).why
+
+
+@pytest.mark.parametrize("cache", ["int8_per_token_head", "fp8", "bfloat16"])
+def test_a_cache_in_another_dtype(
+    layer: Layer, monkeypatch: pytest.MonkeyPatch, cache: str
+) -> None:
+    """Its layer is served, and so are fresh rows, which do not read it."""
+    assert verdict_of({"kv_cache_dtype": cache}) == ""
+    monkeypatch.setattr(layer.impl, "_hk_cache_dtype", cache)
+    monkeypatch.setattr(layer.impl, "_hk_kv_dtype", kv_dtype(cache, torch.float32))
+    assert cache_verdict(layer.impl, BLOCK_SIZE).why == f"kv_cache_dtype {cache}"
+
+
+def test_batch_invariance(
+    hk_cpu: Any,
+    counters: RouteCounters,
+    environment: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("vllm.envs.VLLM_BATCH_INVARIANT", True)
+    Batch(Layer(hk_cpu), MIXED).run_and_check()
+    fell_back(counters, "VLLM_BATCH_INVARIANT: not proven for HK", PREFILL)
+    assert_strict_refuses("VLLM_BATCH_INVARIANT", hk_cpu, environment)
+
+
+def test_a_device_that_is_not_there(
+    hk_cpu: Any,
+    counters: RouteCounters,
+    environment: Callable[..., None],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Said as a warning: the user asked for it by name."""
+    monkeypatch.setattr(logging.getLogger("vllm"), "propagate", True)
+    environment(HK_DEVICE="hip")
+    Batch(Layer(hk_cpu), MIXED).run_and_check()
+    (why,) = counters.fallbacks
+    assert "HK_DEVICE=hip" in why
+    ours = [r for r in caplog.records if r.name == "vllm.hk_vllm.attention"]
+    warned = [r.getMessage() for r in ours if r.levelname == "WARNING"]
+    assert warned == [f"hk_backend: no attention layer is computed by HK: {why}"]
+
+
+def test_strict_refuses_an_unreadable_cache(
+    hk_cpu: Any, environment: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment(HK_STRICT="1")
+    Layer(hk_cpu)
+    monkeypatch.setattr("vllm.v1.attention.backends.cpu_attn._get_attn_isa", lambda *args: "vxe")
+    assert_strict_refuses("vxe cache form", hk_cpu, environment)
+
+
+@pytest.mark.parametrize(
+    ("parallel", "why"),
+    [
+        ({"decode_context_parallel_size": 2}, "decode context parallelism"),
+        ({"prefill_context_parallel_size": 2}, "prefill context parallelism"),
+        ({"enable_dbo": True, "data_parallel_size": 2}, "batches split into microbatches"),
+    ],
+    ids=["dcp", "pcp", "microbatches"],
+)
+def test_parallel_configurations(
+    hk_cpu: Any, counters: RouteCounters, parallel: dict[str, Any], why: str
+) -> None:
+    layer = Layer(hk_cpu)
+    layer.builder._hk_refusal = refuse_parallel(vllm_config(**parallel).parallel_config)
+    Batch(layer, MIXED).run_and_check()
+    fell_back(counters, why, PREFILL)
+
+
+def test_strict_refuses_parallelism(hk_cpu: Any, environment: Callable[..., None]) -> None:
+    config = vllm_config(decode_context_parallel_size=2)
+    assert_strict_refuses("decode context parallelism", hk_cpu, environment, config=config)
+
+
+def assert_strict_refuses(
+    why: str, backend: Any, environment: Callable[..., None], **layer: Any
+) -> None:
+    environment(HK_STRICT="1")
+    with pytest.raises(StrictError, match=why):
+        Layer(backend, **layer)
+
+
+# -- batches
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"causal": torch.ones(3, dtype=torch.int32)}, "not causal"),
+        ({"causal": False}, "not causal"),
+        ({"mm_req_doc_ranges": {1: [(0, 4)]}}, "bidirectional ranges in a multimodal prompt"),
+        ({"rswa_prefix_lens": torch.tensor([1, 2, 3])}, "reference sliding window"),
+        ({"encoder_seq_lens": torch.tensor([1, 2, 3])}, "cross attention"),
+    ],
+    ids=["causal per request", "bidirectional", "multimodal", "rswa", "encoder"],
+)
+def test_batches_only_the_parent_understands(
+    layer: Layer,
+    counters: RouteCounters,
+    parent_calls: list[Any],
+    changes: dict[str, Any],
+    why: str,
+) -> None:
+    batch = Batch(layer, MIXED)
+    metadata = batch.build(**changes)
+    batch.forward(metadata)
+    fell_back(counters, why, PREFILL)
+    assert parent_calls == [metadata]
+
+
+@pytest.mark.parametrize("changes", [{"mm_req_doc_ranges": {}}, {"seq_lens_cpu_upper_bound": None}])
+def test_batches_that_say_less(
+    layer: Layer, counters: RouteCounters, changes: dict[str, Any]
+) -> None:
+    """No ranges; lengths on the device only, which is the host here: reading stalls nothing."""
+    batch = Batch(layer, MIXED)
+    batch.run(**changes)
+    batch.check()
+    assert counters.served.tokens == PREFILL
+    common = batch.common_metadata(seq_lens_cpu_upper_bound=None)
+    common.seq_lens = SimpleNamespace(device=torch.device("cuda"))
+    assert refuse_batch(common) == "no sequence lengths on the host"
+
+
+@pytest.mark.parametrize(
+    "more", [{"method": "draft_model"}, {"method": "eagle", "parallel_drafting": True}], ids=str
+)
+def test_drafters_that_add_slots(
+    hk_cpu: Any, counters: RouteCounters, more: dict[str, Any]
+) -> None:
+    """Their first pass has tokens that no engine's numbers tell from a prompt's."""
+    layer = Layer(hk_cpu, config=with_drafts(vllm_config(), DRAFTS, **more))
+    batch = Batch(layer, MIXED)
+    batch.forward(layer.builder.build_for_drafting(batch.common_metadata(), 0))
+    batch.check()
+    fell_back(counters, "drafting", PREFILL)
+
+
+def test_adaptive_verification(hk_cpu: Any, counters: RouteCounters) -> None:
+    """The device trims drafts: where its rows begin is not what the host believes."""
+    config = with_drafts(vllm_config(), drafts=3, enable_adaptive_verification=True)
+    Batch(Layer(hk_cpu, config=config), MIXED).run_and_check()
+    fell_back(counters, "adaptive verification", PREFILL)
+
+
+@pytest.mark.parametrize("build", ["drafting", "fast"])
+@pytest.mark.parametrize("method", ["eagle", "mtp"])
+def test_the_first_pass_of_a_drafter(
+    hk_cpu: Any, counters: RouteCounters, build: str, method: str
+) -> None:
+    """Over the target's tokens, and without a word on which rows are prompts'."""
+    layer = Layer(hk_cpu, config=with_drafts(vllm_config(), DRAFTS, method))
+    batch = Batch(layer, [FRESH, VERIFY, EXTEND, SHORT_EXTEND])
+    common = batch.common_metadata(is_prefilling=None)
+    if build == "drafting":
+        metadata = layer.builder.build_for_drafting(common, 0)
+    else:
+        metadata = layer.builder.build(0, common, fast_build=True)
+    batch.forward(metadata)
+    batch.check()
+    assert counters.served == Tally(1, FRESH.query + EXTEND.query)
+    assert counters.fallbacks[SPECULATIVE].tokens == VERIFY.query + SHORT_EXTEND.query
+
+
+def test_no_metadata_is_a_dummy_run(
+    layer: Layer, counters: RouteCounters, parent_calls: list[Any]
+) -> None:
+    batch = Batch(layer, MIXED)
+    batch.forward(None)
+    assert counters.dummy == Tally(1, len(batch.query))
+    assert not counters.fallbacks
+    assert parent_calls == [None]
+
+
+# -- calls
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        (lambda b: {"key": None, "value": None}, "no keys handed over"),
+        (lambda b: {"query": b.query.to(torch.float8_e4m3fn)}, "query in torch.float8_e4m3fn"),
+        (lambda b: {"output_scale": torch.ones(1)}, "output quantised in the attention kernel"),
+        (
+            lambda b: {"output_block_scale": torch.ones(1)},
+            "output quantised in the attention kernel",
+        ),
+    ],
+    ids=["no key", "fp8 query", "output scale", "output block scale"],
+)
+def test_calls_only_the_parent_understands(
+    layer: Layer,
+    counters: RouteCounters,
+    parent_calls: list[Any],
+    changes: Callable[[Batch], dict[str, Any]],
+    why: str,
+) -> None:
+    batch = Batch(layer, MIXED)
+    metadata = batch.build()
+    batch.forward(metadata, **changes(batch))
+    fell_back(counters, why, PREFILL)
+    assert parent_calls == [metadata]
+    assert batch.output.isnan().all()
+
+
+def test_values_of_another_size(
+    layer: Layer, counters: RouteCounters, parent_calls: list[Any]
+) -> None:
+    layer.module.head_size_v = 128
+    Batch(layer, MIXED).run()
+    fell_back(counters, "values of 128 channels, keys of 64", PREFILL)
+    assert len(parent_calls) == 1

@@ -1,0 +1,236 @@
+"""vLLM engines over every ROCm cache layout: chunked prefill and prefix caching, through HK.
+
+The platform is this machine's CPU; the attention backend is one of vLLM's ROCm backends, with
+torch functions for kernels (torch_kernels.py). HK computes on the cpu device, or by MI355X machine
+code, over the model's dtype or an FP8 cache with a checkpoint's scales.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tests.integration.hk_vllm.e2e.engine import serve
+from tests.integration.hk_vllm.rocm.defaults.run import QUANTISED
+from tests.integration.hk_vllm.rocm.parents import PARENTS
+from tests.integration.hk_vllm.rocm.rocm_layer import SCALES
+from tests.integration.shared.e2e.compare import assert_routed, assert_true_answers
+from tests.integration.shared.e2e.engine import HK, Engines
+from tests.integration.shared.e2e.narrow_cache import stored
+from tests.integration.shared.e2e.oracle import Cache
+from tests.integration.shared.e2e.rounding import assert_as_exact, assert_same_numbers, error_of
+from tests.integration.shared.e2e.scenario import Round, Scenario, ScenarioResult
+from tests.kernels.catalogues import serving_few
+from tests.models import TINY_LAYERS, random_prompts, tiny_llama
+
+PREFIX = 96
+ENGINE = {
+    "max_model_len": 512,
+    "max_num_batched_tokens": 64,
+    "max_num_seqs": 4,
+    "num_gpu_blocks_override": 96,
+}
+"""Prompts are cut into pieces of at most 64 tokens, which share their steps with decodes. Prefixes
+are cached: that is vLLM's default."""
+DEVICES = ("emulated:gfx950", "cpu")
+READ_IN_PLACE = (
+    ("rocm-attn", 64),  # K [B, H, D/x, N, x] and V [B, H, D, N]: the default
+    ("rocm-attn", 128),
+    ("aiter-fa", 64),  # [B, H, N, 2D]
+    ("aiter-fa", 128),
+    ("aiter-fa-planes", 64),  # HND: a plane per head
+    ("unified", 64),
+    ("triton-nhd", 64),  # NHD
+    ("aiter-fa-shuffled", 64),  # the same K, V [B, H, N/x, D, x]
+)
+"""Parents, and head sizes, whose caches the GPU kernels read."""
+FAULTS = ("PageOffByOne", "ValuesAsRows")
+SPLIT = ("rocm-attn", "aiter-fa-shuffled")
+OVER_FP8 = ("rocm-attn", "triton-nhd")
+"""A split cache, vLLM's default, and one of rows."""
+CODES = Cache(*(stored(torch.float8_e4m3fn, scale) for scale in SCALES))
+"""The truth's. HK computes a prompt's first chunk over keys and values that are not rounded: all
+devices are off by that, and differ by less than what each is off by."""
+
+
+def rounds() -> list[Round]:
+    """Prompts with a common beginning, every token scored; then longer ones that find it cached."""
+    [prefix] = random_prompts([PREFIX], seed=1)
+    first = [prefix + tail for tail in random_prompts([7, 70, 33, 150], seed=2)]
+    more = random_prompts([20, 3, 40, 60], seed=3)
+    second = [prompt + tail for prompt, tail in zip(first, more, strict=True)]
+    return [Round(first), Round(second, teacher_forced=False)]
+
+
+def faulty(fault: str) -> Round:
+    """Prompts that find their beginnings in the cache, read with `fault`."""
+    [first, _] = rounds()
+    tails = random_prompts([24] * len(first.prompts), seed=4 + FAULTS.index(fault))
+    prompts = [prompt + tail for prompt, tail in zip(first.prompts, tails, strict=True)]
+    return Round(prompts, teacher_forced=False, mutation=fault)
+
+
+def scenario(
+    parent: str, checkpoint: Path, what: str, dtype: str = "bfloat16", **engine: Any
+) -> Scenario:
+    """Of an engine over `parent`, whose name says so."""
+    engine = {**ENGINE, "block_size": PARENTS[parent].block_size, **engine}
+    return Scenario(f"{parent} {what}", str(checkpoint), rounds(), dtype, engine)
+
+
+def serve_on(device: str, scenarios: list[Scenario], folder: Path, **more: str) -> Engines:
+    """`scenarios` over the parents that they name, by HK on `device`."""
+    environment = {**HK, "HK_DEVICE": device, "OMP_NUM_THREADS": "1", **more}
+    runner = "tests.integration.hk_vllm.rocm.runner"
+    return serve(scenarios, folder / device.partition(":")[0], environment, runner)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """By head size."""
+    folder = tmp_path_factory.mktemp("models")
+    return {size: tiny_llama(folder, size) for size in (64, 128)}
+
+
+@pytest.fixture(scope="module")
+def engines(models: dict[int, Path], tmp_path_factory: pytest.TempPathFactory) -> list[Engines]:
+    """Every engine, on each of `DEVICES`; faults in a prepared launch are there from the start."""
+    folder = tmp_path_factory.mktemp("rocm")
+    scaled = with_scales(models[64], folder / "scaled")
+    asked = [scenario(parent, models[64], "float32", "float32") for parent in PARENTS]
+    plain = [scenario(parent, models[size], f"d{size}") for parent, size in READ_IN_PLACE]
+    codes = [scenario(parent, scaled, "fp8", kv_cache_dtype="fp8") for parent in OVER_FP8]
+    with_faults = [*rounds(), *map(faulty, FAULTS)]
+    asked += [*plain, replace(plain[0], name="rocm-attn broken", rounds=with_faults), *codes]
+    wrong = [replace(rounds()[0], mutation="WrongScale")]
+    asked.append(replace(codes[0], name=f"{OVER_FP8[0]} WrongScale", rounds=wrong))
+    return [serve_on(device, asked, folder) for device in DEVICES]
+
+
+def with_scales(plain: Path, checkpoint: Path) -> Path:
+    """`checkpoint`: a copy of `plain` with `SCALES`, as llm-compressor writes them."""
+    shutil.copytree(plain, checkpoint)
+    config, weights = checkpoint / "config.json", checkpoint / "model.safetensors"
+    described = {**json.loads(config.read_text()), "quantization_config": QUANTISED}
+    config.write_text(json.dumps(described))
+    scales = {
+        f"model.layers.{layer}.self_attn.{name}": torch.tensor([scale])
+        for layer in range(TINY_LAYERS)
+        for name, scale in zip(("k_scale", "v_scale"), SCALES, strict=True)
+    }
+    save_file({**load_file(weights), **scales}, weights, {"format": "pt"})
+    return checkpoint
+
+
+@pytest.mark.engine_proof
+@pytest.mark.parametrize("parent", PARENTS)
+def test_float32(parent: str, engines: list[Engines], models: dict[int, Path]) -> None:
+    """Tokens and log-probabilities of transformers, and HK computed every prefill."""
+    found = engines[1][f"{parent} float32"]
+    assert_traffic(found)
+    assert_routed(found)
+    for item in found.rounds:
+        assert_true_answers(item.answers, str(models[64]))
+
+
+@pytest.mark.engine_proof
+@pytest.mark.parametrize(("parent", "head_size"), READ_IN_PLACE)
+def test_extends(
+    parent: str, head_size: int, engines: list[Engines], models: dict[int, Path]
+) -> None:
+    """Every prefill row is HK's, with the log-probabilities of the cpu device."""
+    emulated, cpu = both(engines, f"{parent} d{head_size}")
+    assert_launched(emulated, parent, head_size)
+    assert_same_numbers(emulated, cpu, str(models[head_size]))
+
+
+@pytest.mark.engine_proof
+@pytest.mark.parametrize("parent", OVER_FP8)
+def test_extends_over_fp8(parent: str, engines: list[Engines], models: dict[int, Path]) -> None:
+    """The same over codes, and not over what they were made of."""
+    emulated, cpu = both(engines, f"{parent} fp8")
+    assert_launched(emulated, parent, 64, stored="e4m3")
+    checkpoint = str(models[64])
+    assert_same_numbers(emulated, cpu, checkpoint, CODES)
+    assert_far(error_of(emulated.rounds, checkpoint), error_of(cpu.rounds, checkpoint, CODES))
+
+
+@pytest.mark.engine_proof
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_in_reading_the_cache_is_seen(
+    fault: str, engines: list[Engines], models: dict[int, Path]
+) -> None:
+    """HK counts the tokens as its own, and they are far from the truth."""
+    emulated, checkpoint = engines[0]["rocm-attn broken"], str(models[64])
+    assert_routed(emulated)
+    *healthy, _, _ = emulated.rounds
+    index = len(healthy) + FAULTS.index(fault)
+    before, item = emulated.rounds[index - 1 : index + 1]
+    assert all(answer.cached_tokens >= 64 for answer in item.answers)
+    assert item.workers[0].mutated_calls > before.workers[0].mutated_calls
+    stock = error_of(engines[1]["rocm-attn d64"].rounds, checkpoint)
+    assert_as_exact(error_of(healthy, checkpoint), stock)
+    assert_far(error_of([item], checkpoint), stock)
+
+
+@pytest.mark.engine_proof
+def test_a_wrong_scale_is_seen(engines: list[Engines], models: dict[int, Path]) -> None:
+    """The values' for the keys', and the other way round: HK counts the tokens as its own."""
+    emulated = engines[0][f"{OVER_FP8[0]} WrongScale"]
+    cpu = engines[1][f"{OVER_FP8[0]} fp8"]
+    assert_routed(emulated)
+    assert emulated.rounds[-1].workers[0].mutated_calls > 0
+    assert_far(*(error_of(of.rounds, str(models[64]), CODES) for of in (emulated, cpu)))
+
+
+@pytest.mark.slow
+def test_two_ranks(engines: list[Engines], models: dict[int, Path], tmp_path: Path) -> None:
+    """The heads of vLLM's default backend, split over two processes."""
+    ranks = {"tensor_parallel_size": 2}
+    ranks["worker_extension_cls"] = "tests.integration.hk_vllm.rocm.ranks.Rank"
+    asked = scenario("rocm-attn", models[64], "ranks", **ranks)
+    cores = {"VLLM_CPU_OMP_THREADS_BIND": "0|1"}  # or it wants a NUMA node for each rank
+    found = serve_on(DEVICES[0], [asked], tmp_path, **cores)[asked.name]
+    assert len(found.rounds[-1].workers) == 2
+    assert_traffic(found)
+    assert_routed(found)
+    assert all(sum(worker.launches.values()) for worker in found.rounds[-1].workers)
+    assert_same_numbers(found, engines[1]["rocm-attn d64"], str(models[64]))
+
+
+def both(engines: list[Engines], name: str) -> tuple[ScenarioResult, ScenarioResult]:
+    """An engine's answers on the emulated and on the cpu device, which has met the traffic."""
+    emulated, cpu = (device[name] for device in engines)
+    for result in (emulated, cpu):
+        assert_traffic(result)
+        assert_routed(result)
+    return emulated, cpu
+
+
+def assert_traffic(result: ScenarioResult) -> None:
+    """Prompts were chunked beside decodes, and their beginnings found in the cache."""
+    first, second = result.rounds
+    assert first.batches is not None
+    assert any(batch.decodes and batch.extends for batch in first.batches), first.batches
+    assert any(batch.fresh for batch in first.batches), first.batches
+    assert all(answer.cached_tokens >= 64 for answer in second.answers)
+
+
+def assert_launched(result: ScenarioResult, parent: str, head_size: int, **facts: str) -> None:
+    """The kernel that reads the parent's cache."""
+    keys = "split" if parent in SPLIT else "paged"
+    facts |= {"dtype": "bf16", "keys": keys}
+    kernel = serving_few("attention_prefill", head_size=head_size, **facts)
+    assert result.rounds[-1].workers[0].launches[kernel.name] > 0
+
+
+def assert_far(found: Any, stock: Any) -> None:
+    with pytest.raises(AssertionError, match=r"mean error .*, stock has"):
+        assert_as_exact(found, stock)
