@@ -39,6 +39,9 @@ def test_a_file_that_was_cut_off_since_it_was_opened(writable: Path) -> None:
         list(source.pieces(name))
 
 
-def test_a_folder_whose_config_has_gone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("config", [None, "{", '{"model_type": "unheard of"}'])
+def test_a_config_that_transformers_cannot_read(config: str | None, tmp_path: Path) -> None:
+    if config is not None:
+        (tmp_path / "config.json").write_text(config)
     with pytest.raises(QuantizeError, match="transformers cannot load it"):
         stream._skeleton(SimpleNamespace(directory=tmp_path))  # type: ignore[arg-type]
