@@ -66,7 +66,7 @@ def main(
     else:
         python = str(Path(sglang_python).absolute())  # copies of the tree are other folders
         trees = [Tree(BUILD / f"tree-{i}", python, objects) for i in range(max(jobs, 1))]
-        reaches = recorded(trees[0], python, console) if reach else {}
+        reaches = recorded(trees[0], python, len(trees), console) if reach else {}
         run(chosen, [Judge(tree, reaches) for tree in trees], known, now, slow, console)
         for tree in trees:
             tree.close()
@@ -126,19 +126,23 @@ def run(
         list(pool.map(one, chosen))
 
 
-def recorded(tree: Tree, sglang_python: str, console: Console) -> dict[bool, Reach]:
+def recorded(tree: Tree, sglang_python: str, jobs: int, console: Console) -> dict[bool, Reach]:
     """The tests that reach each line of this commit, by environment; recorded on demand."""
-    found = {}
+    found, left = {}, []
     for sglang, name, parts in ((False, "vllm", UNITS), (True, "sglang", (IN_SGLANG,))):
         reach = found[sglang] = Reach(BUILD / f"reach-{commit()}-{name}", tree.folder)
         python = sglang_python if sglang else sys.executable
-        for number, tests in enumerate(parts):
-            if not reach.has(number):
-                console.print(f"recording which tests reach which line: {tests[0]} ({name})")
-                words = [python, "-m", "pytest", "-q", *NOT_SLOW, *tests, *reach.arguments(number)]
-                with (BUILD / f"reach-{name}-{number}.log").open("w") as log:
-                    subprocess.run(words, cwd=tree.folder, env=os.environ | tree.environment(),
-                                   stdout=log, stderr=log, check=False)  # fmt: skip
+        left += [(reach, python, *part) for part in enumerate(parts) if not reach.has(part[0])]
+
+    def record(reach: Reach, python: str, number: int, tests: tuple[str, ...]) -> None:
+        console.print(f"recording which tests reach which line: {tests[0]}")
+        words = [python, "-m", "pytest", "-q", *NOT_SLOW, *tests, *reach.arguments(number)]
+        with (reach.folder / f"{number}.log").open("w") as log:
+            subprocess.run(words, cwd=tree.folder, env=os.environ | tree.environment(),
+                           stdout=log, stderr=log, check=False)  # fmt: skip
+
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(lambda part: record(*part), reversed(left)))
     return found
 
 
