@@ -84,7 +84,8 @@ CACHE = tempfile.TemporaryDirectory(prefix="hk-measurements-")
 """Empty when the session begins."""
 MEASURED = {"HK_EVIDENCE": "measure", "HK_CACHE_DIR": CACHE.name}
 """This machine's times decide who computes a layer."""
-RANKS = HK | {"TEST_SPAWN": "1", "SGLANG_CPU_OMP_THREADS_BIND": "0|1"}
+TWO_RANKS = {"TEST_SPAWN": "1", "SGLANG_CPU_OMP_THREADS_BIND": "0|1"}
+RANKS = HK | TWO_RANKS
 EMULATED = HK | {"HK_DEVICE": "emulated:gfx950"}
 PAGES: dict[str, Any] = {"engine": {"page_size": 64}, "dtype": "bfloat16"}
 DECODE_FLAG = {"prefill_attention_backend": "torch_native", "decode_attention_backend": "hk"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hk_backend.quantize.recipe import RECIPES
-from tests.integration.hk_sglang.e2e.singles import TWO_RANKS
+from tests.integration.hk_sglang.e2e.catalogue import TWO_RANKS
 from tests.integration.hk_sglang.linear_checkpoints import UNKNOWN_SCHEMES
 from tests.integration.shared.checkpoints import SCHEMES
 from tests.integration.shared.checkpoints.ours import ONLINE
