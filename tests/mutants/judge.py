@@ -225,5 +225,6 @@ def cheapest(check: str) -> str:
 
 
 def commit() -> str:
-    """The last one that changed anything but the faults and their results."""
-    return git("log", "-1", "--format=%h", "--abbrev=7", "--", ".", ":!tests/mutants", ":!docs")
+    """The last one that changed anything but the faults, their results, records and documents."""
+    others = (":!tests/mutants", ":!tests/proof/records", ":!docs", ":!*.md")
+    return git("log", "-1", "--format=%h", "--abbrev=7", "--", ".", *others)
