@@ -38,6 +38,8 @@ SAMPLE_SECONDS = 20.0
 """Recorded seconds of the kernels' proofs that `make test` repeats."""
 SAMPLE_ENGINES = 2
 """Engines that the one case reads at most that `make test` repeats of each engine's proofs."""
+SAMPLE_ENGINE_SECONDS = 10.0
+"""Recorded seconds of that case at most. Ranks that wait for each other cost several times more."""
 PROPERTY = "proof"
 DIFFERENT = 7
 """How pytest ends if a repeated proof differs from its record and no test failed."""
@@ -125,7 +127,11 @@ class Proofs:
         found: list[Proof] = []
         for source in {proof.source for proof in valid if isinstance(proof, EngineProof)}:
             records_of = records.read_file(self._folder / f"{source}.txt").values()
-            few = sorted(record.key for record in records_of if record.cases <= SAMPLE_ENGINES)
+            few = sorted(
+                record.key
+                for record in records_of
+                if record.cases <= SAMPLE_ENGINES and record.seconds <= SAMPLE_ENGINE_SECONDS
+            )
             drawn = draw(f"repeated {source}").choice(few) if few else None
             found += [proof for proof in valid if proof.key == drawn]
         return found
