@@ -123,7 +123,8 @@ class Judge:
         self.seconds += done.seconds
         self.asked += done.tests
         left = [each for each in arguments if each not in done.gone]
-        if not done.gone or not any(each.startswith("tests/") for each in left):
+        named = [each for each in left if each.startswith("tests/")]
+        if not done.gone or not named or left == arguments:
             return done if not done.gone else Outcome("", done.seconds, 0)
         return self._run(left, sglang, limit, **variables)
 
