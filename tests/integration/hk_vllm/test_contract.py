@@ -95,6 +95,8 @@ def derived(of: str, **members: Any) -> Any:
 def test_parents_that_cannot_be_wrapped(members: dict[str, Any], named: str) -> None:
     parent: Any = type("Parent", (CPUAttentionBackend,), members)
     assert_refused(lambda: check_parent(parent), named)
+    original = registry.AttentionBackendEnum.CPU_ATTN.value
+    assert named in hk_vllm.attention.backend._why_left(parent, original), "it stays as it is"
 
 
 @pytest.mark.parametrize("name", ["CPU_ATTN", "HK_FLASH_ATTN", "HK_", "nothing"])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
+import hk_backend
+from hk_backend.devices.cpu.device import cpu_device
 from hk_backend.ops import attention_prefill
 from hk_backend.routing.routes import RouteCounters, Tally, routes
 from hk_backend.routing.shadow_check import tolerance
@@ -110,3 +113,17 @@ def test_an_error_in_hk_and_a_route_that_was_switched_off(
     attention.check(layer, attention.MIXED)
     counters = routes.counters("attention")
     assert dict(counters.fallbacks) == {"switched off by hand": Tally(1, tokens)}
+
+
+def test_an_extension_that_cannot_be_loaded(
+    attention: AttentionEngine, counters: RouteCounters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine computes, and the reason is the loader's; nothing failed, for nothing ran."""
+    monkeypatch.delattr(hk_backend, "_cpu", raising=False)
+    monkeypatch.setitem(sys.modules, "hk_backend._cpu", None)
+    monkeypatch.setattr("hk_backend.devices.cpu_device", cpu_device.__wrapped__)
+    attention.check(attention.layer(), attention.MIXED)
+    (why,) = counters.fallbacks
+    assert why.startswith("the extension hk_backend._cpu cannot be loaded (")
+    fell_back(counters, why, prefill_tokens(attention.MIXED))
+    assert not routes.is_disabled("attention")

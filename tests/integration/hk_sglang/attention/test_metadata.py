@@ -65,13 +65,15 @@ def test_nothing_waits_for_the_device(
 
 @pytest.mark.parametrize("mode", ["DECODE", "IDLE"])
 def test_decode_has_no_plan(counters: RouteCounters, mode: str) -> None:
-    """It is the parent's, and is not counted: it is no prefill."""
-    batch = Batch(Server(), [DECODE, Row(1, 20)], mode)
+    """It is the parent's, and is not counted: it is no prefill. Nor is that of the batch before."""
+    server = Server()
+    Batch(server, MIXED).check()
+    batch = Batch(server, [DECODE, Row(1, 20)], mode, seed=1)
     batch.server.backend.init_forward_metadata(batch.metadata)
     assert batch.server.backend.hk._plan is None
     if mode == "DECODE":
         batch.check()
-    assert not counters.served.calls
+    assert counters.served == Tally(1, PREFILL)
     assert not counters.fallbacks
 
 

@@ -45,9 +45,13 @@ def shuffle_into(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_vectorised(
-    counters: RouteCounters, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+    counters: RouteCounters,
+    environment: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    dtype: torch.dtype,
 ) -> None:
-    """SGLang's pool of five axes, which it makes on ROCm only; its writer is a Triton kernel."""
+    """SGLang's pool of five axes, which it makes on ROCm only; its writer is a Triton kernel. The
+    device is asked about its pages and its layouts."""
     monkeypatch.setattr("sglang.srt.mem_cache.memory_pool._use_aiter", True)
     monkeypatch.setenv("SGLANG_AITER_KV_CACHE_LAYOUT", "vectorized_5d")
     since_0_5_23 = find_spec("sglang.kernels.ops.kvcache.shuffle_5d_cache")
@@ -59,6 +63,10 @@ def test_vectorised(
         Batch(server, rows).check()
     assert counters.served == Tally(2, PREFILL + FRESH.query)
     assert not counters.fallbacks
+    environment(HK_DEVICE="emulated:gfx950")
+    [served] = Server(dtype=torch.bfloat16, page_size=8).backend.hk._layers.values()
+    why = "block_size 8: the gfx950 kernels read multiples of 16 of a cache with"
+    assert (served.refusal, served.cache_refusal[: len(why)]) == ("", why)
 
 
 def scale(server: Server, k_scale: float, v_scale: float) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
@@ -49,13 +50,16 @@ def test_a_small_fault_shows(counters: RouteCounters, dtype: torch.dtype) -> Non
 
 
 @pytest.mark.parametrize("window", [2, 8, 40])
-def test_sliding_window(counters: RouteCounters, window: int) -> None:
-    """SGLang's number of keys behind the query is one less than HK's window."""
+def test_sliding_window(
+    counters: RouteCounters, environment: Callable[..., None], window: int
+) -> None:
+    """SGLang's number of keys behind the query is one less than HK's window, HK_CHECK's too."""
+    environment(HK_CHECK="1")
     server = Server([{"sliding_window_size": window - 1}])
     Batch(server, MIXED).check(sliding_window=window)
     batch = Batch(server, MIXED)
     (found,) = batch.run()
-    assert counters.served.calls == 2
+    assert counters.served.calls == counters.checked_calls == 2
     with server.alone():
         torch.testing.assert_close(found, batch.run()[0], **TOLERANCE)
 

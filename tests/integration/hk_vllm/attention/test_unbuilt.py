@@ -143,8 +143,12 @@ def test_a_step_builds_what_the_parent_computes(
 
 @pytest.mark.parametrize("rows", [[DECODE], [DECODE, Row(1, 3)], [FRESH, DECODE]], ids=str)
 def test_what_is_the_parents_is_built_at_once(layer: Layer, rows: list[Row]) -> None:
-    layer.builder._hk_refusal = "a test"
-    assert is_built(Batch(layer, rows).build())
+    """Refused or not, a batch that only decodes has no plan."""
+    for refusal in ("a test", "") if FRESH not in rows else ("a test",):
+        layer.builder._hk_refusal = refusal
+        metadata = Batch(layer, rows).build()
+        assert is_built(metadata)
+        assert (metadata.hk is None) == (FRESH not in rows)
 
 
 def test_the_batch_is_that_of_the_moment(layer: Layer) -> None:
