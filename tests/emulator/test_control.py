@@ -87,6 +87,18 @@ def test_fields_of_mode(name: str) -> None:
         assert read == value & ones
 
 
+def test_a_program_sets_how_it_rounds() -> None:
+    """1 + 2^-24 is halfway: to 1 from the start on, up in MODE's rounding 1."""
+    body = f"""
+      v_mov_b32 v3, 0x33800000
+      v_add_f32 v4, 1.0, v3
+      s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 2), 1
+      v_add_f32 v5, 1.0, v3
+      v_sub_u32 v5, v5, v4
+      {STORE.format("v5")}"""
+    np.testing.assert_array_equal(result(body), np.ones(64))
+
+
 def test_registers_other_than_mode_are_refused() -> None:
     for body in (
         "s_getreg_b32 s8, hwreg(HW_REG_HW_ID)",

@@ -9,6 +9,7 @@ import itertools
 import pytest
 import torch
 
+from hk_backend.devices import DeviceError
 from hk_backend.ops import LinearRequest, supports_linear
 from hk_backend.terms.weight_format import FORMATS
 from tests.ops.linear_cases import KINDS, WEIGHT_LAYOUTS, X_LAYOUTS, Case, make, rotation_of
@@ -90,6 +91,10 @@ def test_what_is_served_and_what_is_refused_are_all_kinds() -> None:
         verdict = supports_linear(request_of(kind))
         assert bool(verdict) == (kind in SERVED), kind
         assert verdict or f"gfx950 has no kernels for {kind[0]} weights" in verdict.why
+        if not verdict:
+            case = Case(*kind, n=64, k=64, rotation=rotation_of(kind[1]))
+            with pytest.raises(DeviceError, match=r"no .* kernels for gfx950"):
+                make(case).pack()
 
 
 def test_rows_that_are_no_multiple_of_16_bytes() -> None:

@@ -14,6 +14,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hk_backend import reference
+from hk_backend.devices import DeviceError
 from hk_backend.ops import quantize_fp8, quantize_mx
 from hk_backend.ops.quantize import GRANULARITIES, SCALE_ROUNDINGS
 from hk_backend.reference.linear import positive_elements
@@ -181,6 +182,15 @@ def test_fp8_ties(granularity: str, fp8: torch.dtype, isa: str) -> None:
         check_fp8(x * scale, granularity, fp8, torch.tensor([scale]))
 
 
+@everywhere("tensor", by_gpu=("tensor",))
+@pytest.mark.parametrize("scale", [1.0, 1e-3, 1e30, 1e-38])
+def test_fp8_of_random_bits(scale: float, granularity: str, fp8: torch.dtype, isa: str) -> None:
+    """Any float32, NaN, infinities and denormals among them, under a given scale."""
+    random = torch.Generator().manual_seed(3)
+    bits = torch.randint(-(2**31), 2**31, (300, 256), generator=random).to(torch.int32)
+    check_fp8(bits.view(torch.float32), granularity, fp8, torch.tensor([scale]))
+
+
 @pytest.mark.parametrize("format", MX_FORMATS)
 def test_mx_ties(format: str, isa: str) -> None:
     """Every tie in a block whose largest value pins the scale to a given power of two."""
@@ -306,3 +316,8 @@ def test_what_a_gpu_has_no_kernel_for(
 ) -> None:
     with pytest.raises(ValueError, match=why):
         quantize_fp8(torch.ones(3, 16), granularity, None, dtype)
+
+
+def test_an_operator_that_a_gpu_lacks(on_gfx950: None) -> None:
+    with pytest.raises(DeviceError, match="emulated:gfx950: no quantize_mx kernels for gfx950"):
+        quantize_mx(torch.ones(3, 32), "mxfp4")

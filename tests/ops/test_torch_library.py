@@ -99,19 +99,23 @@ def test_compiles_without_graph_breaks(name: str, backend: str, fresh_compiler: 
     torch.testing.assert_close(compiled(call), layer(call))
 
 
-def test_compiles_once_for_every_length(fresh_compiler: None) -> None:
+@pytest.mark.parametrize("operator", ["attention_prefill", "linear"])
+def test_compiles_once_for_every_length(operator: str, fresh_compiler: None) -> None:
     compilations = []
+    compute: Any = layer if operator == "attention_prefill" else Module(make_layer(LAYERS["fp8"]))
 
     def count(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:
         compilations.append(graph)
         return graph.forward
 
-    compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend=count)
+    compiled = torch.compile(compute, fullgraph=True, dynamic=True, backend=count)
     for tokens in (7, 20, 33, 100):
-        call = make(Case(lengths=((tokens, tokens), (2, 2)), num_heads=4, num_kv_heads=2))
-        torch.testing.assert_close(compiled(call), layer(call))
+        call: Any = make(Case(lengths=((tokens, tokens), (2, 2)), num_heads=4, num_kv_heads=2))
+        if operator == "linear":
+            call = torch.randn(tokens, 96).bfloat16()
+        torch.testing.assert_close(compiled(call), compute(call))
     assert len(compilations) == 1
-    assert "attention_prefill" in compilations[0].code
+    assert f"hk_backend.{operator}" in compilations[0].code
 
 
 def test_compiled_writes_into_the_given_output(fresh_compiler: None) -> None:

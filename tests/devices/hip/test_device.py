@@ -22,7 +22,8 @@ from hk_backend.devices.hip.operator import Operator
 from hk_backend.kernels import KernelEntry, catalogue
 from hk_backend.kernels.catalogue import CODE_OBJECTS
 from hk_backend.ops import AttentionRequest
-from hk_backend.terms.attention_arguments import AttentionArguments
+from hk_backend.reference import merge_attention as merged_by_definition
+from hk_backend.terms.attention_arguments import AttentionArguments, MergeArguments
 from hk_backend.terms.verdict import SERVED, Verdict, refused
 from tests.devices.hip.device import OnTheHost, SynchronisesInChecks
 from tests.devices.hip.graph import Graph
@@ -141,6 +142,21 @@ def test_foreign_streams_are_rejected(library: EmulatedLibrary, streams: dict[in
     streams[0] = 0x7F0000000010  # another runtime's
     with pytest.raises(HipError, match=r"hipStreamGetDevice: hipErrorContextIsDestroyed \(709\)"):
         run(device, call, out, lse)
+
+
+def test_merging(library: EmulatedLibrary) -> None:
+    """In place; a side that saw no key does not count, whatever it holds."""
+    random = torch.Generator().manual_seed(0)
+    a, b = torch.randn(2, 9, 3, 16, generator=random).to(BF16)
+    lse_a, lse_b = torch.randn(2, 3, 9, generator=random)
+    lse_a[0], lse_b[:, 4] = -torch.inf, -torch.inf
+    a[:, 0], b[4] = torch.nan, torch.nan
+    out, lse = a.clone(), torch.empty(3, 9)
+    HipDevice(library, catalogue("gfx950")).run(MergeArguments(out, lse_a, b, lse_b, out, lse))
+    exact, exact_lse = merged_by_definition(a, lse_a, b, lse_b)
+    assert torch.allclose(out.double(), exact, rtol=2.0**-8, atol=1e-5)
+    assert torch.allclose(lse.double(), exact_lse, atol=1e-5)
+    assert (out[4, 0] == 0).all()
 
 
 # --- this machine's GPUs ----------------------------------------------------------------------

@@ -4,11 +4,12 @@ them, its stream, the struct, the grid; and which of kernels that compute the sa
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import struct
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,16 +17,17 @@ import pytest
 import torch
 
 from hk_backend import _hip
+from hk_backend.devices.base import DeviceError
 from hk_backend.devices.hip.device import HipDevice
 from hk_backend.devices.hip.emulated import EmulatedLibrary
 from hk_backend.devices.hip.library import HipLibrary
 from hk_backend.devices.hip.memory import HostMemory
 from hk_backend.devices.hip.modules import HipKernels
-from hk_backend.kernels import Catalogue, attention_plan, catalogue
+from hk_backend.kernels import Catalogue, KernelEntry, attention_plan, catalogue
 from hk_backend.kernels.arguments import FORMATS
 from hk_backend.terms.attention_arguments import AttentionArguments
 from hk_backend.terms.requests import AttentionRequest
-from hk_backend.terms.verdict import SERVED
+from hk_backend.terms.verdict import SERVED, Verdict, refused
 from tests.devices.hip.hip_calls import malloc
 from tests.kernels.catalogues import selected
 from tests.ops.cases import Call, Case, make
@@ -216,10 +218,15 @@ def noting(tmp_path_factory: pytest.TempPathFactory) -> NotingLibrary:
     return NotingLibrary(tmp_path_factory.mktemp("noting"))
 
 
-def device_of(noting: NotingLibrary, compute_units: int) -> HipDevice:
+def device_of(noting: NotingLibrary, compute_units: int, wrong: Container[int] = ()) -> HipDevice:
+    """On which kernels whose tiles have `wrong` rows fail their self-check."""
+
+    def check(device: object, operator: object, kernel: KernelEntry, index: int) -> Verdict:
+        return refused(f"{kernel.name} is wrong") if kernel.tile.rows in wrong else SERVED
+
     noting.set_compute_units(compute_units)
     known = replace(catalogue("gfx950"), families={"attention_prefill": KERNELS})
-    return HipDevice(noting, known, HostMemory(), check=lambda *_: SERVED)
+    return HipDevice(noting, known, HostMemory(), check=check)
 
 
 def arguments_of(tokens: int) -> AttentionArguments:
@@ -257,6 +264,24 @@ def test_the_tile_that_is_planned(
     launch(device_of(noting, compute_units), TOKENS)
     assert noting.note.dynamic_lds == rows
     assert tuple(noting.note.grid) == (NUM_KV_HEADS, TILES[rows], 1)
+
+
+@LAUNCHES
+@pytest.mark.parametrize(
+    ("compute_units", "wrong", "rows"),
+    [(8, {256}, 128), (24, {128}, 64), (32, {64}, 128), (1, {256, 128}, 64), (1, set(TILES), 0)],
+)
+def test_what_failed_its_self_check_is_not_launched(
+    compute_units: int, wrong: set[int], rows: int, launch: Launch, noting: NotingLibrary
+) -> None:
+    """Another one serves; where there is none, it is an error."""
+    device, noting.note.dynamic_lds = device_of(noting, compute_units, wrong), 0
+    assert bool(device.verdict(LLAMA)) == bool(rows)
+    why = "rows_256 is wrong; rows_128 is wrong; rows_64 is wrong"
+    error = contextlib.nullcontext() if rows else pytest.raises(DeviceError, match=why)
+    with error:
+        launch(device, TOKENS)
+    assert noting.note.dynamic_lds == rows
 
 
 def test_the_gpu_of_the_launch_is_asked(

@@ -16,6 +16,7 @@ from hk_backend.devices.hip.emulated import EmulatedLibrary
 from hk_backend.devices.hip.operator import Problem
 from hk_backend.kernels import Catalogue, KernelEntry, catalogue
 from hk_backend.kernels.masks import PARTS
+from hk_backend.terms.verdict import SERVED, Verdict, refused
 from tests.devices.hip.device import OnTheHost, SynchronisesInChecks
 from tests.devices.hip.test_device import BF16, KERNEL, LLAMA, run
 from tests.integration.shared.e2e.broken_kernels import one_wrong_exponential
@@ -167,6 +168,21 @@ def test_the_limit_is_the_problems_own(
         prepare=attention.prepare, self_check_problem=problem_of, ways=attention.ways
     )
     assert bool(fresh.verify(operator, KERNEL, 0)) == passes
+
+
+def test_a_kernel_is_checked_once_on_each_gpu(
+    library: EmulatedLibrary, streams: dict[int, int]
+) -> None:
+    asked = []
+
+    def check(device: object, operator: object, kernel: KernelEntry, index: int) -> Verdict:
+        asked.append(index)
+        return refused("a test") if index else SERVED
+
+    device = OnTheHost(library, catalogue("gfx950"), check=check)
+    for index in (0, 1, 1, 0):
+        assert bool(device.verify(attention, KERNEL, index)) == (not index)
+    assert asked == [0, 1]
 
 
 @pytest.mark.parametrize("scale", ["key_scale", "value_scale"])

@@ -66,6 +66,15 @@ out-of-bounds | at global_store_dword
   global_store_dword v[2:3], v0, off
   global_load_dword v4, v[2:3], off
 
+# a copy to LDS of less than a dword
+unsupported-instruction | at buffer_load_ubyte | lds=256
+  $DESCRIPTOR
+  s_mov_b32 m0, 0
+  s_nop 0
+- buffer_load_dword v1, s[8:11], 0 offen lds
++ buffer_load_ubyte v1, s[8:11], 0 offen lds
+  s_waitcnt vmcnt(0)
+
 # a null pointer
 out-of-bounds | at s_load_dword
 + s_mov_b64 s[4:5], 0
