@@ -26,7 +26,7 @@ from hk_backend.devices.hip.emulated import (
     Progress,
     spanned_bytes,
 )
-from hk_backend.ops import AttentionRequest, attention_prefill, merge_attention, supports_attention
+from hk_backend.ops import AttentionRequest, attention_prefill, supports_attention
 from hk_backend.terms.attention_arguments import AttentionArguments
 from tests.kernels.attention_launch import SPLIT_LAYOUTS
 from tests.ops.cases import Case, make
@@ -260,10 +260,3 @@ def test_the_bounds_of_a_view() -> None:
     assert spanned_bytes(tensor[:, 1]) == 2 * (9 * 32 + 8)
     assert spanned_bytes(tensor[2:3, :, :1]) == 2 * (3 * 8 + 1)
     assert spanned_bytes(tensor[:0]) == 0
-
-
-def test_merging_runs_on_the_host() -> None:
-    out, lse = torch.randn(3, 2, 8), torch.randn(2, 3)
-    merged, total = merge_attention(out, lse, out, torch.full_like(lse, -torch.inf))
-    torch.testing.assert_close(merged, out)
-    torch.testing.assert_close(total, lse)
