@@ -27,8 +27,7 @@ KERNELS = 3
 """Number of a source's kernels in which a fault is looked for: the cheapest to prove."""
 NOT_SLOW = ("-m", "not slow")
 UNRECORDED = ("-m", "not slow and not proof and not engine_proof")
-OTHERS = ("-k", "not mutants_of_the_source and not what_a_mutant_changes")
-"""These change a kernel's text themselves, and miss what a fault has changed before."""
+"""A proof whose record a fault makes stale is red before it runs, and says nothing of the fault."""
 
 
 class Judge:
@@ -63,7 +62,7 @@ class Judge:
         room = BY_NAME[fault.room]
         if fault.source:
             return self._kernel(fault)
-        asked_first = [[last]] if last.startswith("tests/") else []
+        asked_first = [[last, *UNRECORDED]] if last.startswith("tests/") else []
         for arguments in chain(asked_first, self._selections(fault, room)):
             if failed := self._believed(fault, arguments, room.sglang):
                 return "test", failed
@@ -81,7 +80,8 @@ class Judge:
             around = reach.tests(fault.file, fault.around(text))
             others = [name for name in around if name not in on_the_line]
             for names in (on_the_line, others):
-                yield from (chunk for chunk in self._affordable(names, reach) if chunk)
+                for chunk in filter(None, self._affordable(names, reach)):
+                    yield [*chunk, *UNRECORDED]
         yield [*room.folders(fault.file), *UNRECORDED]
 
     def _affordable(self, names: list[str], reach: Reach) -> list[list[str]]:
@@ -143,9 +143,7 @@ class Judge:
             return "survives", "the same instructions"
         file = records.FOLDER / f"{source_name(fault)}.txt"
         if not file.exists():  # `make test` runs every test of such a kernel
-            failed = self._believed(
-                fault, [*of_source(fault), *NOT_SLOW, *OTHERS], False, SLOW_LIMIT
-            )
+            failed = self._believed(fault, [*of_source(fault), *NOT_SLOW], False, SLOW_LIMIT)
             return ("test", failed) if failed else ("survives", "")
         by_kernel: dict[str, float] = defaultdict(float)
         checks = set()

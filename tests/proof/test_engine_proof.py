@@ -136,15 +136,21 @@ def test_records_that_are_missing_or_stale_are_red_and_start_nothing(tmp_path: P
     assert not starts.exists()
 
 
-@pytest.mark.parametrize("engines", [plugin.SAMPLE_ENGINES, plugin.SAMPLE_ENGINES + 1])
-def test_one_case_is_repeated_if_it_reads_few_engines(
-    engines: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+MOST, SECONDS = plugin.SAMPLE_ENGINES, plugin.SAMPLE_ENGINE_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("engines", "seconds", "wanted"),
+    [(MOST, SECONDS, 1), (MOST + 1, SECONDS, 0), (MOST, SECONDS + 1, 0)],
+)
+def test_one_case_is_repeated_if_it_reads_few_engines_and_is_short(
+    engines: int, seconds: float, wanted: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cases = [proof(name) for name in ("first", "second", "third")]
-    known = [replace(RECORD, subject=case.key.subject, cases=engines) for case in cases]
+    few = replace(RECORD, cases=engines, seconds=seconds)
+    known = [replace(few, subject=case.key.subject) for case in cases]
     records.write("engine_vllm", known, tmp_path)
     monkeypatch.setenv(plugin.FOLDER, str(tmp_path))
     judge = plugin.Proofs(plugin.RECORDS)
-    wanted = 1 if engines == plugin.SAMPLE_ENGINES else 0
     assert len(judge._sample_of_engines(list(cases))) == wanted
     assert sum(len(judge._sample_of_engines([case])) for case in cases) == wanted, "by parts"

@@ -20,6 +20,7 @@ import torch
 from hk_backend.quantize import output, plan
 from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.job import Job
+from hk_backend.quantize.output import as_option
 from hk_backend.quantize.settings import Settings
 from hk_backend.quantize.source import Source
 from tests.quantize.checkpoint import Interrupted, contents, finished, stop_after
@@ -298,3 +299,7 @@ def test_memory_holds_a_shard(model: Path, tmp_path: Path, monkeypatch: pytest.M
     job = finished(model, tmp_path, SHARDS)
     largest = max(tensor.nbytes for tensor in job.source.tensors.values())
     assert largest <= most <= largest + 2 * SMALL < job.source_bytes / 2
+
+
+def test_a_text_is_called_by_the_head_of_its_digest() -> None:
+    assert as_option("calibration", "0123456789abcdef") == "--text (sha256 0123456789ab)"

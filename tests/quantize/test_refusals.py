@@ -6,16 +6,20 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from hk_backend.ops.rotation import ROTATION
+from hk_backend.quantize import stream
 from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.job import Job
 from hk_backend.quantize.method import Method
+from hk_backend.quantize.plan import ignored_layers
 from hk_backend.quantize.settings import Settings
+from hk_backend.quantize.source import open_source
 from tests.quantize.checkpoint import (
     EMBEDDING,
     HEAD,
@@ -253,3 +257,32 @@ ROTATE = "rotated and gptq rotate mxfp8, mxfp6_e2m3, mxfp6_e3m2 and mxfp4$"
 def test_settings(settings: Settings, why: str, model: Path, tmp_path: Path) -> None:
     with pytest.raises(QuantizeError, match=why):
         Job(model, tmp_path / "out", settings)
+
+
+PROJECTIONS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+               "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ignored", "left"), [("q", "self_attn.k_proj"), ("v", "self_attn.q_proj"),
+                          ("gate", "mlp.up_proj"), ("up", "mlp.gate_proj")],
+)  # fmt: skip
+def test_a_part_of_what_engines_merge_is_not_ignored_alone(ignored: str, left: str) -> None:
+    with pytest.raises(QuantizeError, match=rf"{ignored}_proj but not {left}; engines run them"):
+        ignored_layers(list(PROJECTIONS), [f"*.{ignored}_proj"])
+
+
+def test_a_file_that_was_cut_off_since_it_was_opened(writable: Path) -> None:
+    source = open_source(writable)
+    name = next(iter(source.tensors))
+    (writable / WEIGHTS).write_bytes((writable / WEIGHTS).read_bytes()[:-8])
+    with pytest.raises(QuantizeError, match=f"cannot read {name}"):
+        list(source.pieces(name))
+
+
+@pytest.mark.parametrize("config", [None, "{", '{"model_type": "unheard of"}'])
+def test_a_config_that_transformers_cannot_read(config: str | None, tmp_path: Path) -> None:
+    if config is not None:
+        (tmp_path / "config.json").write_text(config)
+    with pytest.raises(QuantizeError, match="transformers cannot load it"):
+        stream._skeleton(SimpleNamespace(directory=tmp_path))  # type: ignore[arg-type]

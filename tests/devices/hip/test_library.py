@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 from hk_backend.devices.base import DeviceError
 from hk_backend.devices.hip import library
 from hk_backend.devices.hip.emulated import LIBRARY
+from hk_backend.devices.hip.library import mapped_runtimes
 from tests.devices.hip import process
 from tests.forked import Programs, programs
 
@@ -157,3 +159,11 @@ def test_one_that_is_too_old(tmp_path: Path, beside: Programs) -> None:
 def test_an_extension_that_is_not_mapped(tmp_path: Path) -> None:
     with pytest.raises(DeviceError, match="is not mapped in this process"):
         library.mapped_library(str(tmp_path / "_C.so"))
+
+
+def test_a_runtime_in_a_folder_whose_name_has_spaces(tmp_path: Path) -> None:
+    library = tmp_path / "two words" / "libamdhip64.so.7"
+    library.parent.mkdir()
+    library.write_bytes(b"ELF")
+    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ):
+        assert mapped_runtimes() == [str(library)]

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from hk_backend.engine.linear.folded import check_fold
-from hk_backend.engine.linear.reloaded import check_reload
+from hk_backend.engine.linear.reloaded import check_reload, rotations_in
 from hk_backend.engine.linear.shards import CheckpointError, shards_of
+from hk_backend.engine.linear.shared_table import is_empty
 from hk_backend.engine.linear.tensor_names import was_loaded, watched
 from hk_backend.engine.linear.unset import UNSET, check_scales
 from hk_backend.quantize.recipe import RECIPES
@@ -151,3 +152,15 @@ def test_names_are_those_of_the_last_load() -> None:
         assert was_loaded(loaded)
         assert was_loaded(f"language_{loaded}"), "what stands before the layer's number may differ"
         assert not was_loaded(other)
+
+
+def test_a_checkpoint_that_names_no_rotation_has_none() -> None:
+    assert rotations_in({"quant_method": "hk_fp8"}) == {}
+    assert rotations_in({"quant_method": "hk_mxfp4", "rotation": 64}) == {"rotation": 64}
+
+
+def test_a_shared_table_is_empty_until_one_is_loaded_again() -> None:
+    released, loaded = torch.empty(0), torch.ones(1)
+    assert is_empty(SimpleNamespace(weight=released, hk_rows=(8, 8)))
+    assert not is_empty(SimpleNamespace(weight=loaded, hk_rows=(8, 8)))
+    assert not is_empty(SimpleNamespace(weight=released))

@@ -87,3 +87,9 @@ def test_something_else_in_its_place(
 def test_something_missing(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
     monkeypatch.delattr(owner, name)
     assert_refused(check_engine, name)
+
+
+def test_each_route_has_a_contract_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_registry, "register_attention_backend", lambda path: None)
+    assert not check_engine("attention")
+    assert check_engine("linear")

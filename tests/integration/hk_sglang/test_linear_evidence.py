@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from hk_sglang import ranks
 from hk_sglang.linear.model import account
+from hk_sglang.linear.stock import _loader_for
 from sglang.srt.layers.quantization.fp8 import Fp8LinearMethod
 from sglang.srt.layers.quantization.unquant import F, UnquantizedLinearMethod
 from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead
@@ -15,6 +17,7 @@ from sglang.srt.managers.scheduler import Scheduler
 from sglang.srt.runtime_context import get_context, get_parallel
 
 from hk_backend import reference
+from hk_backend.engine.evidence import ALONE
 from hk_backend.engine.linear.route import is_attached
 from hk_backend.routing.shadow_check import largest_error, tolerance
 from tests.integration.hk_sglang import linear_layers
@@ -141,3 +144,26 @@ def test_a_quantised_layer_that_only_hk_computes(bench: Bench, any_checkpoint: S
     bench.let_the_engine_win()
     assert is_attached(layer_of(linear_layers, any_checkpoint))
     assert not bench.rows
+
+
+@pytest.mark.parametrize(("size", "alone"), [(1, True), (2, False)])
+def test_a_group_of_one_rank_is_alone(
+    size: int, alone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parallel = SimpleNamespace(tp_group=SimpleNamespace(world_size=size))
+    monkeypatch.setattr(ranks, "get_parallel", lambda: parallel)
+    assert (ranks.tensor_parallel() is ALONE) == alone
+
+
+@pytest.mark.parametrize(
+    ("scheme", "loader"),
+    [
+        (None, "weight_loader"),
+        (SimpleNamespace(requires_weight_loader_v2=False), "weight_loader"),
+        (SimpleNamespace(requires_weight_loader_v2=True), "weight_loader_v2"),
+    ],
+)
+def test_a_stand_in_has_the_loader_that_sglang_would_choose(scheme: Any, loader: str) -> None:
+    layer = SimpleNamespace(weight_loader="weight_loader", weight_loader_v2="weight_loader_v2")
+    layer.scheme = scheme
+    assert _loader_for(SimpleNamespace(), layer) == loader

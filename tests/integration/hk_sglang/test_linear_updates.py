@@ -13,14 +13,16 @@ import pytest
 import torch
 from sglang.srt.managers.scheduler_components import weight_updater as weight_updates
 from sglang.srt.managers.scheduler_components.weight_updater import SchedulerWeightUpdaterManager
-from sglang.srt.model_executor.model_runner_components import weight_updater
-from sglang.srt.model_loader.loader import DefaultModelLoader
+from sglang.srt.model_executor.model_runner_components import (
+    weight_updater,
+)
+from sglang.srt.model_loader.loader import DefaultModelLoader, ShardedStateLoader
 
 from hk_backend import reference
 from hk_backend.quantize.recipe import RECIPES
 from hk_backend.routing.shadow_check import largest_error, tolerance
 from tests.integration.hk_sglang.linear_checkpoints import CHECKPOINTS
-from tests.integration.hk_sglang.linear_layers import config_of, loaded, online
+from tests.integration.hk_sglang.linear_layers import config_of, installed, loaded, online
 from tests.integration.shared.checkpoints import WIDTHS, Shards, x_of
 from tests.integration.shared.linear.devices import CPU, GFX950, in_schemes, on_devices
 from tests.integration.shared.linear.layers import check_shards
@@ -210,3 +212,9 @@ def test_the_server_survives_it(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert manager._session is None
     assert barriers == ["ranks"]
+
+
+def test_saving_needs_no_loader() -> None:
+    """SGLang asks its class, others a loader: what is called is static before HK and after."""
+    with installed():
+        assert isinstance(vars(ShardedStateLoader)["save_model"], staticmethod)

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import torch
 from hk_vllm.linear import model
+from hk_vllm.linear.model import why_left
+from hk_vllm.linear.online_checks import check_weight_arrived
 from hk_vllm.linear.tied import share_table, why_table_stays
-from vllm.config import VllmConfig, get_current_vllm_config, set_current_vllm_config
+from vllm.config import LoadConfig, VllmConfig, get_current_vllm_config, set_current_vllm_config
 from vllm.model_executor.layers.fused_moe import UnquantizedFusedMoEMethod
 from vllm.model_executor.layers.logits_processor import LogitsProcessor
 from vllm.model_executor.layers.quantization import get_quantization_config
@@ -27,6 +29,7 @@ from vllm.v1.worker.gpu_worker import Worker
 from hk_backend.devices.cpu.isas import usable_isas
 from hk_backend.engine.linear.heads import KEPT_HEAD, Head, asking
 from hk_backend.engine.linear.route import is_attached
+from hk_backend.engine.linear.shards import CheckpointError
 from hk_backend.engine.linear.shared_table import DRAFTS, LORA, SEVERAL
 from hk_backend.engine.strict import StrictError
 from hk_backend.ops.head_format import IN_HEAD, KEPT
@@ -290,3 +293,36 @@ def test_the_logits_of_a_warm_up_are_no_user_s(monkeypatch: pytest.MonkeyPatch) 
     assert (counters.dummy, counters.served) == (Tally(1, 128), Tally())
     layer(values((3, K)))
     assert (counters.dummy, counters.served) == (Tally(1, 128), Tally(1, 3))
+
+
+def layer_of(**members: Any) -> Any:
+    layer = torch.nn.Module()
+    for name, value in members.items():
+        setattr(layer, name, value)
+    return layer
+
+
+@pytest.mark.parametrize(
+    ("device", "why"), [("meta", None), ("cpu", "SimpleNamespace: HK has no kernel for it")]
+)
+def test_a_layer_whose_weight_is_on_another_rank_needs_no_reason(
+    device: str, why: str | None
+) -> None:
+    weight = torch.nn.Parameter(torch.empty(8, 8, device=device))
+    assert why_left(layer_of(weight=weight, quant_method=SimpleNamespace())) == why
+
+
+def test_a_layer_without_a_weight_has_a_reason() -> None:
+    layer = layer_of(quant_method=SimpleNamespace())
+    assert why_left(layer) == "SimpleNamespace: HK has no kernel for it"
+
+
+@pytest.mark.parametrize("load_format", ["auto", "dummy"])
+def test_a_weight_has_to_arrive_unless_vllm_makes_it_up(load_format: str) -> None:
+    layer = layer_of(prefix="0.mlp.down_proj")
+    with set_current_vllm_config(VllmConfig(load_config=LoadConfig(load_format=load_format))):
+        if load_format == "dummy":
+            check_weight_arrived(layer)
+        else:
+            with pytest.raises(CheckpointError, match=r"0\.mlp\.down_proj\.weight: not in the"):
+                check_weight_arrived(layer)

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 import torch
+from hk_vllm.linear import head
+from hk_vllm.linear.quantization import HKConfig
 from hk_vllm.linear.tied import share_table
 from torch.nn.functional import linear
 from vllm.model_executor.layers import vocab_parallel_embedding as vocabulary
@@ -181,3 +183,19 @@ def test_what_stock_computes() -> None:
     linear_layers.reload(model, {name: [tensor] for name, tensor in values.items()})
     head = values[HEAD if linear_layers.vllm_packs(values[HEAD]) else EMBEDDING]
     assert_is(model, KEPT_HEAD, head, values[EMBEDDING])
+
+
+@pytest.mark.parametrize(
+    ("config", "method", "format"),
+    [
+        (None, None, "fp8_e4m3fn"),
+        (HKConfig(head="mxfp8"), "hk_fp8", "mxfp8"),
+        (HKConfig(head="mxfp8"), "fp8", "fp8_e4m3fn"),
+    ],
+)
+def test_the_head_of_the_method_in_use_else_of_the_checkpoint(
+    config: Any, method: str | None, format: str
+) -> None:
+    checkpoint = {"quantization_config": {"hk_head": "fp8_e4m3fn"}}
+    model_config = SimpleNamespace(quantization=method, hf_config=SimpleNamespace(**checkpoint))
+    assert head._asked_of(config, model_config).format == format

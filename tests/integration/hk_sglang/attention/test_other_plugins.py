@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 from hk_sglang.attention import install
+from hk_sglang.attention.install import BUILDER
 from sglang.srt.layers.attention import attention_registry
 from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 from sglang.srt.model_executor.model_runner_components import attention_backend_setup
@@ -15,6 +17,7 @@ from sglang.srt.model_executor.model_runner_components import attention_backend_
 from hk_backend.engine.strict import StrictError
 from hk_backend.routing.routes import RouteCounters, routes
 from tests.integration.hk_sglang.attention.batch import MIXED, Batch, Server
+from tests.integration.hk_sglang.attention.engine import routed
 
 NAME = "torch_native"
 
@@ -97,3 +100,16 @@ def test_one_around_hk(registered: Callable[[Any], Server], counters: RouteCount
     assert type(server.backend).__mro__[1] is TorchNativeAttnBackend
     Batch(server, MIXED).check()
     assert counters.served.calls == 1
+
+
+def test_a_factory_that_comes_after_hk_is_routed_when_it_is_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with routed():
+        factories = attention_registry.ATTENTION_BACKENDS
+        monkeypatch.setattr(attention_backend_setup, "ATTENTION_BACKENDS", factories)
+        attention_registry.register_attention_backend("late")(lambda runner: "built")
+        build = getattr(attention_backend_setup, BUILDER)
+        runner = SimpleNamespace(prefill_attention_backend_str="other")
+        assert build(model_runner=runner, backend_str="late", init_new_workspace=False) == "built"
+        assert hasattr(factories["late"], "hk_original")
