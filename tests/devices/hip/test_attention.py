@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from hk_backend.devices.hip import attention
+from hk_backend.kernels import catalogue, masks
 from hk_backend.terms.paged_kv import PagedKV
 from tests.devices.hip.attention_call import paged, prepared
 from tests.kernels.attention_launch import SPLIT_LAYOUTS
@@ -306,3 +307,18 @@ def test_blocks_that_lie_too_far_apart() -> None:
     changes["paged_kv"] = replace(cache, key=far)
     with pytest.raises(ValueError, match=r"key_block: a stride of 2147483648 elements .* 0 to"):
         prepared(**changes)
+
+
+@pytest.mark.parametrize("group", [1, 8, 64, 1024])
+def test_a_step_s_rows_are_within_a_grid_and_a_division(group: int) -> None:
+    """Rows of a tile are divided by the group; row times group stays below 2^31 (divisor.hpp)."""
+    kernels = catalogue("gfx950").families["attention_prefill"]
+    grouped = [entry for entry in kernels if entry.facts["mask"] == masks.NO_MASK]
+    tokens = attention.most_tokens(grouped, group)
+    rows = attention.MOST_TILES * min(entry.tile.rows for entry in grouped)
+
+    def fits(tokens: int) -> bool:
+        return tokens * group <= rows and tokens * group * group < 2**31
+
+    assert fits(tokens)
+    assert not fits(tokens + 1)
