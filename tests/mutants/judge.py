@@ -10,6 +10,7 @@ from itertools import chain
 
 from tests.models import ROOT
 from tests.mutants.fault import Fault, StaleFaultError
+from tests.mutants.few_kernels import few_kernels
 from tests.mutants.native import BuildFailedError
 from tests.mutants.reach import Reach
 from tests.mutants.rooms import BY_NAME, Room
@@ -48,8 +49,10 @@ class Judge:
         self.seconds, self.asked = 0.0, 0
         try:
             fault.span((ROOT / fault.file).read_text())
-            with self.tree.fault(fault):
-                found = self._slow(fault) if slow else self._fast(fault, last)
+            found = self._few_kernels(fault) if fault.source else None
+            if found is None:
+                with self.tree.fault(fault):
+                    found = self._slow(fault) if slow else self._fast(fault, last)
         except StaleFaultError as error:
             return "stale", str(error)
         except BuildFailedError as error:
@@ -134,6 +137,12 @@ class Judge:
         module = ".".join(parts[1:] if parts[0] == "integration" else parts)
         name = fault.within.partition(".")[0]
         return {check for check, of in definitions().items() if Definition(module, name) in of}
+
+    def _few_kernels(self, fault: Fault) -> tuple[str, str] | None:
+        """The outcome if a fault is caught in a few kernels of its source."""
+        with self.tree.fault(fault, few_kernels(fault.source)):
+            found = self._kernel(fault)
+        return found if found[0] == "test" and "::" in found[1] else None
 
     def _kernel(self, fault: Fault) -> tuple[str, str]:
         """A kernel that has changed has no record: `make test` is red. What counts is whether the

@@ -14,9 +14,12 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+
+from tests.mutants.few_kernels import only
 
 SLOWER = ("portable", "avx2", "avx512", "avx512_bf16", "amx")
 INCLUDE = re.compile(r'^\s*#include "([^"]+)"', re.MULTILINE)
@@ -116,11 +119,19 @@ class Native:
                 left += [each / name for name in names for each in (folder, path.parent)]
         return (self.tree / file).resolve() in {path.resolve() for path in seen}
 
-    def rebuild_kernels(self, source: str) -> None:
-        """Build the code object of one source of kernels anew. Raises `BuildFailedError`."""
+    def rebuild_kernels(self, source: str, kernels: Collection[str] = ()) -> None:
+        """Build the code object of one source of kernels anew; if any are named, with `kernels`
+        alone. Raises `BuildFailedError`."""
         tool = "hk_backend.kernels.toolchain.build"
-        run((sys.executable, "-m", tool, "--arch", "gfx950", "--source", source, "--no-run"),
-            self.tree, path=(self.tree,))  # fmt: skip
+        path = self.tree / source
+        text = path.read_text()
+        if kernels:
+            path.write_text(only(text, kernels))
+        try:
+            run((sys.executable, "-m", tool, "--arch", "gfx950", "--source", source, "--no-run"),
+                self.tree, path=(self.tree,))  # fmt: skip
+        finally:
+            path.write_text(text)
 
 
 def run(

@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,14 +77,15 @@ class Tree:
         }
 
     @contextlib.contextmanager
-    def fault(self, fault: Fault) -> Iterator[None]:
-        """The copy with the fault. Raises `StaleFaultError`, `BuildFailedError`."""
+    def fault(self, fault: Fault, kernels: Collection[str] = ()) -> Iterator[None]:
+        """The copy with the fault; if any are named, with `kernels` alone of its source.
+        Raises `StaleFaultError`, `BuildFailedError`."""
         path = self.folder / fault.file
         text = path.read_text()
         write(path, fault.applied(text))
         try:
             if fault.source:
-                self.native.rebuild_kernels(fault.source)
+                self.native.rebuild_kernels(fault.source, kernels)
             elif fault.file.startswith("csrc/"):
                 self.native.rebuild(fault.file)
             yield

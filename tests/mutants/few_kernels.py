@@ -1,0 +1,49 @@
+"""A few kernels of a source, in which a fault is looked for: whole sources compile for minutes."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection
+from pathlib import Path
+
+from hk_backend.kernels import catalogue
+from hk_backend.kernels.entry import KernelEntry
+from tests.proof import records
+
+INSTANCE = re.compile(r"^[A-Z_]+\((\w+),.*;$", re.MULTILINE)
+"""A line of a source that makes one kernel of a template, and the end of the kernel's name."""
+
+
+def few_kernels(source: str) -> list[str]:
+    """Kernels of `source` that have each value of each fact, and each tile, the cheapest to prove
+    first. Kernels for fp16 come last: they share records of their bf16 twins, so theirs cost more
+    than they say. All kernels of a source without records.
+    """
+    entries = [
+        entry for entry in catalogue("gfx950").kernels if entry.path.stem == Path(source).stem
+    ]
+    seconds: dict[str, float] = defaultdict(float)
+    for record in records.read().values():
+        seconds[record.name] += record.seconds
+    entries.sort(key=lambda entry: ("f16" in entry.facts.values(), seconds[entry.name]))
+    chosen: list[str] = []
+    seen: set[tuple[str, object]] = set()
+    for entry in entries:
+        if not seconds[entry.name] or not marks(entry) <= seen:
+            chosen.append(entry.name)
+            seen |= marks(entry)
+    return chosen
+
+
+def marks(entry: KernelEntry) -> set[tuple[str, object]]:
+    return {*entry.facts.items(), ("tile", entry.tile)}
+
+
+def only(text: str, kernels: Collection[str]) -> str:
+    """The text of a source with the lines of these kernels alone; all others keep their numbers."""
+
+    def kept(found: re.Match[str]) -> str:
+        return found[0] if any(name.endswith(f"_{found[1]}") for name in kernels) else ""
+
+    return INSTANCE.sub(kept, text)
