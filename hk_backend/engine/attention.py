@@ -167,7 +167,7 @@ def survive(logger: logging.Logger, error: Exception) -> str:
 
 
 def switch_off(logger: logging.Logger, why: str, error: Exception | None = None) -> str:
-    """Leave attention to the engine for the rest of this process; returns `why`."""
-    routes.disable(ROUTE, why)
-    logger.error("hk_backend: route %s is switched off: %s", ROUTE, why, exc_info=error)
+    """Leave attention to the engine for the rest of this process, and say so once; returns `why`."""
+    if routes.disable(ROUTE, why):
+        logger.error("hk_backend: route %s is switched off: %s", ROUTE, why, exc_info=error)
     return why

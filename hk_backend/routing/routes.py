@@ -91,10 +91,15 @@ class Routes:
                 found = self._counters.setdefault(route, RouteCounters())
         return found
 
-    def disable(self, route: str, why: str) -> None:
-        """Switch `route` off for the rest of this process; the first reason is kept."""
+    def disable(self, route: str, why: str) -> bool:
+        """Switch `route` off for the rest of this process; the first reason is kept.
+
+        Returns whether it was on.
+        """
         with self._lock:
+            was_on = route not in self._off
             self._off.setdefault(route, why)
+        return was_on
 
     def is_disabled(self, route: str) -> bool:
         return route in self._off

@@ -68,6 +68,7 @@ def plan_batch(
     why_slower: Callable[[int], str] | None = None,
     serves: bool = True,
     cache_refusal: str = "",
+    off: str = "",
 ) -> Plan | None:
     """The plan of a `ForwardBatch`; None: it holds no prefill.
 
@@ -79,12 +80,13 @@ def plan_batch(
             layers; nothing if HK is in some. Default: nobody asked.
         serves: whether any layer is HK's; if none is, there may be no device to plan for.
         cache_refusal: why HK cannot read the pool, or nothing.
+        off: why the route is switched off, or nothing.
     """
     if batch.forward_mode in (ForwardMode.DECODE, ForwardMode.IDLE):
         return None
     query_lens, cached = batch.extend_seq_lens_cpu, batch.extend_prefix_lens_cpu
     starts = np.cumsum([0, *(query_lens or ())])
-    refusal = refuse_batch(batch)
+    refusal = off or refuse_batch(batch)
     if refusal:
         known = query_lens is not None
         return Plan(batch, refusal, left={refusal: prefill_tokens(starts)} if known else None)

@@ -126,6 +126,7 @@ class HKPrefill:
                 self._evidence.why_slower if self._evidence else None,
                 bool(served),
                 unreadable,
+                routes.verdict(ROUTE).why,
             )
             if plan is not None and plan.theirs is not None and served:
                 parent = type(self._backend).__base__

@@ -11,12 +11,13 @@ import torch
 from vllm.v1.attention.backend import AttentionCGSupport, AttentionMetadataBuilder
 
 from hk_backend.engine import loggers, named_device
-from hk_backend.engine.attention import Step, survive
+from hk_backend.engine.attention import ROUTE, Step, survive
 from hk_backend.engine.cache_proof import UnknownCacheForm
 from hk_backend.engine.evidence import Decision
 from hk_backend.engine.loaded import model_is_loaded
 from hk_backend.engine.rows import Selection, prefill_tokens, split_rows
 from hk_backend.engine.strict import refuse
+from hk_backend.routing.routes import routes
 from hk_vllm.attention.batch import (
     batch_of,
     host_seq_lens,
@@ -191,7 +192,7 @@ class HKBuilder(Parent):  # type: ignore[misc]
     ) -> Plan | None:
         """The plan of a batch in which some row has more than one query token."""
         starts = batch.query_start_loc_cpu[: batch.num_reqs + 1].numpy()
-        refusal = self._hk_refusal or refuse_batch(batch)
+        refusal = self._hk_refusal or routes.verdict(ROUTE).why or refuse_batch(batch)
         if drafting:
             refusal = refusal or self._hk_drafting_refusal
         if refusal:
