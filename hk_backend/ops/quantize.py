@@ -111,9 +111,6 @@ def _quantize_fp8(
     group_rows = {"tensor": m, "block": FP8_BLOCK}.get(granularity, 1)
     group = (group_rows, FP8_BLOCK if by_block else k)
     if scale is not None:
-        if scale.shape != scales.shape or scale.dtype != torch.float32 or scale.device != x.device:
-            found = f"{scale.dtype} {list(scale.shape)} on {scale.device}"
-            bad("scale", found, f"float32 {list(scales.shape)} on {x.device}")
         scales.copy_(scale)
     dynamic = scale is None
     if m == 0:
@@ -146,7 +143,13 @@ def _fp8_results(
         "token_block": (*x.shape[:-1], blocks),
         "block": (-(-x.shape[0] // FP8_BLOCK), blocks),
     }[granularity]
-    return x.new_empty(x.shape, dtype=dtype), x.new_empty(shape, dtype=torch.float32)
+    scales = x.new_empty(shape, dtype=torch.float32)
+    if scale is not None and (
+        scale.shape != scales.shape or scale.dtype != torch.float32 or scale.device != x.device
+    ):
+        found = f"{scale.dtype} {list(scale.shape)} on {scale.device}"
+        bad("scale", found, f"float32 {list(scales.shape)} on {x.device}")
+    return x.new_empty(x.shape, dtype=dtype), scales
 
 
 def _quantize_mx(
