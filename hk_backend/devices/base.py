@@ -38,7 +38,7 @@ class Device(Protocol):
 
     @property
     def weight_layout(self) -> str:
-        """Name in `packed_weight.LAYOUTS` by which the device packs weights; empty if it packs
+        """Layout of the weights that the device packs (`packed_weight.LAYOUTS`); empty: it packs
         none."""
 
     def packed_bytes(self, format: str, n: int, k: int) -> int:
@@ -88,8 +88,7 @@ class Device(Protocol):
         block_table: torch.Tensor | None,
         longest: int | None = None,
     ) -> Any:
-        """Plans once per step what the attention launches of all layers share; None if there is
-        nothing.
+        """Plans what the attention launches of a step's layers share; None if there is nothing.
 
         Args:
             longest: the largest of `seq_lens`, if the host knows it.
@@ -113,10 +112,14 @@ class PreparedPrefill(Protocol):
     """The attention of one layer, checked and prepared once."""
 
     def launch(self, plan: Any, tensors: tuple[torch.Tensor, ...]) -> bool:
-        """Enqueues the attention for a step's `plan_prefill` and a layer's query, key, value and
-        out.
+        """Enqueues the attention for a step's `plan_prefill` and a layer's tensors.
 
-        Returns False, and does nothing, if the tensors differ in layout from the prepared ones.
+        Args:
+            tensors: the layer's query, key, value and out.
+
+        Returns:
+            False, and nothing has been done, if the tensors differ in layout from the prepared
+            ones.
         """
 
 

@@ -130,8 +130,11 @@ class Step(NamedTuple):
         return self.requests * (self.heads // of_tile) * -(-self.tokens_each * of_tile // rows)
 
     def key_tiles(self, rows: int, shared: bool = False) -> tuple[int, int]:
-        """Tiles of keys that the last and the first tile of a request's rows see, with a causal
-        mask. Without one, or where workgroups share the keys, all of them see the first number."""
+        """Tiles of keys that a request's last tile of rows sees, and those that its first one sees.
+
+        The numbers differ only with a causal mask. Workgroups that share the keys of a tile count
+        together.
+        """
         own = -(-rows // self.heads_of_tile(shared))  # tokens
         keys = max(self.longest, self.tokens_each)
         seen = (min(each, self.window + own) for each in (keys, keys - self.tokens_each + own))

@@ -86,8 +86,10 @@ class KernelEntry:
         return data
 
     def line_tables(self) -> bytes:
-        """An ELF file with the line tables of the code object, by which a finding names its source
-        line. Empty if the file is missing or unreadable, as nothing else needs it."""
+        """An ELF file with the code object's line tables, by which a finding names its source line.
+
+        Empty if the file is missing or unreadable, as nothing else needs it.
+        """
         try:
             return zlib.decompress(self.lines.read_bytes())
         except (OSError, zlib.error):

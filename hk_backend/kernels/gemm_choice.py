@@ -8,13 +8,12 @@ from hk_backend.kernels.catalogue import Family
 from hk_backend.kernels.gemm_plan import Candidate, candidates
 
 SAMPLED = (*range(16, 512, 16), *range(512, 8193, 128))
-"""Numbers of rows to tabulate: every tile up to the sizes that graphs are captured for, then
-coarser steps."""
+"""Numbers of rows to tabulate: every tile up to 512 rows, as graphs are captured, then fewer."""
 
 
 def planned(family: Family, m: int, n: int, k: int, compute_units: int) -> Candidate:
-    """The launch for M rows times a weight `[n, k]`: a kernel, and the number of workgroups among
-    which it splits the depth of a tile.
+    """The launch for M rows times a weight `[n, k]`: a kernel and its number of splits of the
+    depth.
 
     Args:
         family: kernels of one format, at least one.

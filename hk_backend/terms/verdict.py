@@ -1,4 +1,4 @@
-"""The answer of an envelope."""
+"""The answer of an envelope, the set of requests that an operator serves."""
 
 from __future__ import annotations
 

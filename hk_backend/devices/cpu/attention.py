@@ -12,8 +12,7 @@ from hk_backend.terms.attention_arguments import AttentionArguments, MergeArgume
 # Packed keys and values count as one endless block of tokens (layout of CacheView, see _packed).
 _ENDLESS = 2**62
 SPLIT_ELEMENTS = 2**15
-"""Fewest key elements that are worth a split of their own
-(csrc/cpu/attention/attention_plan.hpp)."""
+"""Fewest key elements worth a split of their own (csrc/cpu/attention/attention_plan.hpp)."""
 
 
 def prefill(on: Extension, of: AttentionArguments) -> None:

@@ -30,21 +30,23 @@ ROW_ELEMENTS = 2**26
 WAVE_TOKENS, WAVE_BYTES = 31, 2**32 - 2**12
 """Tokens from the first to the last row of a wave, and most bytes between these rows."""
 LARGEST_DIVIDED = 2**31
-"""Exclusive bound of a step's rows times the query heads of a KV head
-(csrc/include/hk/types/divisor.hpp)."""
+"""Exclusive bound of a step's rows times the query heads per KV head (hk/types/divisor.hpp)."""
 MOST_TILES = MOST_REQUESTS = 2**15
-"""Most full tiles of query rows, and most requests, each of which may add a tile: the second and
-third dimension of a grid are below 2^16."""
+"""Most full tiles of query rows, and most requests, each of which may add one tile.
+
+The second and third dimension of a grid are below 2^16.
+"""
 LARGEST_SCALE = 2.0**127
 """Largest absolute `scale` of the scores: times log2(e) it must be a float32 in the kernels."""
 SMALLEST_BIASED_SCALE = 2.0**-64
-"""Smallest absolute nonzero `scale` with ALiBi: the kernels divide the slopes by it, and the result
-must be a float32."""
+"""Smallest absolute `scale` with ALiBi, unless it is 0.
+
+The kernels divide the slopes by `scale`, and the result must be a float32.
+"""
 BLOCK_BYTES = 2**32 - 2**12
 """Exclusive bound of the bytes from one block of a cache to the next."""
 PADDING = 8, 16
-"""Channels of keys, and of values, by which a self-check is smaller than a padded kernel's head
-size."""
+"""Channels of keys, and of values, that a padded kernel leaves unused in its self-check."""
 ROWS = "rows of attention (tokens times heads)"
 
 

@@ -74,8 +74,7 @@ class Masking:
         return "sliding_window" if self.sliding_window else "sinks"
 
     def refusal(self) -> Refused | None:
-        """The case that no kernel computes, whatever the layout of keys and values; None if there
-        is none."""
+        """The case that no kernel computes, whatever the layout of keys; None if there is none."""
         cap = self.logits_soft_cap or 0.0
         if self.sliding_window and not self.causal:
             return Refused("sliding_window", "that is not causal")

@@ -1,8 +1,8 @@
-"""Attention of few rows over many keys: workgroups share the keys, and a second kernel joins their
-partial results (csrc/kernels/attention_merge.hip).
+"""Attention of few rows over many keys: workgroups share the keys, and a merge kernel follows.
 
-Partial results lie in memory that the stream's launches share (workspace.py): first the sums of all
-rows and parts, then the outputs.
+The merge kernel (csrc/kernels/attention_merge.hip) joins the partial results of the parts. They lie
+in memory that the stream's launches share (workspace.py): first the sums of all rows and parts,
+then the outputs.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ FROM_CALL = ("out", "lse", "key_scale", "value_scale", "sinks", "query_start_loc
 
 
 def kernels_of(call: KernelCall, kernels: Catalogue) -> tuple[Family, Family] | None:
-    """The kernels that compute a call in parts, and those that join the parts; None if either
-    lacks."""
+    """The kernels that compute a call's parts, and those that merge them; None if either lacks."""
     facts = call.kernels[0].facts
     if facts["mask"] in (CAPPED, ALIBI):
         return None
@@ -93,13 +92,12 @@ def pieces(memory: torch.Tensor, rows: int, head_size: int) -> tuple[torch.Tenso
 
 
 def workspace_bytes(rows: int, head_size: int) -> int:
-    """Bytes of the partial results: for each row two float32 sums, and an output of 16-bit
-    elements."""
+    """Bytes of the partial results: per row two float32 sums, and an output of 16-bit elements."""
     return rows * (8 + 2 * head_size)
 
 
 def self_check_problem(kernel: KernelEntry) -> Problem:
-    """The problem that `kernel` and its partner, part or merge kernel, must solve before its first
+    """The problem that a part or merge `kernel` must solve, with its partner, before its first
     use."""
     dtypes, facts = {name: dtype for dtype, name in STORED.items()}, kernel.facts
     dtype = dtypes[str(facts["dtype"])]
@@ -111,8 +109,8 @@ def self_check_problem(kernel: KernelEntry) -> Problem:
 
 
 def ways(kernel: KernelEntry, kernels: Catalogue) -> Sequence[Way]:
-    """The single way to launch such kernels: as parts, the first of which are whole tiles, then
-    merged."""
+    """The single way to launch such kernels: parts, of which the first are whole tiles, and a
+    merge."""
 
     def way(call: KernelCall, machine: Machine) -> Sequence[KernelCall]:
         found = kernels_of(call, kernels)

@@ -22,8 +22,8 @@ NUM_HEADS, NUM_KV_HEADS = 4, 2
 KEY_SCALES, VALUE_SCALES = (0.75, 1.25), (1.5, 0.5)
 """Scales of an FP8 cache per KV head; they differ, so that a mixed-up head is seen."""
 WINDOW, SINKS = 130, (-torch.inf, 0.5, 2.0, 4.0)
-"""A window that begins inside a tile of keys, past the first tiles, and sinks per head; one head
-has none."""
+"""A window that begins inside a tile of keys, past the first tiles; a sink per head but the
+first."""
 SOFT_CAP, SLOPES = 1.5, (0.5, 0.03125, 0.0, 0.125)
 """A soft cap, which the largest scores reach, and ALiBi slopes, which differ by head."""
 BLOCK_SIZES = {PAGED: 16, TOKENS: 1, ANY_PAGES: 12, SPLIT: 16}
@@ -33,8 +33,11 @@ BLOCK_SIZES = {PAGED: 16, TOKENS: 1, ANY_PAGES: 12, SPLIT: 16}
 def problem_of(
     dtype: torch.dtype, stored: torch.dtype, sizes: tuple[int, int], keys: str, mask: str
 ) -> Problem:
-    """Causal, always the same numbers, keys and values in `stored` and of `sizes`, and all that
-    kernels of `mask` have; the answers come from packed keys."""
+    """A causal problem with fixed random numbers, and every feature that kernels of `mask` have.
+
+    Keys and values are in `stored` and have `sizes` channels. The expected answers are computed
+    from packed keys.
+    """
     problem = _problem(dtype, stored, *sizes)
     if mask in WINDOWED:
         problem = replace(problem, sliding_window=WINDOW, sinks=torch.tensor(SINKS))

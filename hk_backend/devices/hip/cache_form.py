@@ -20,16 +20,18 @@ PIECE_BYTES = 16
 PIECES_BYTES = 2**31
 """Exclusive bound of the bytes that the pieces of 16 tokens span, so that a lane's offset fits."""
 NUMBERED_ROWS = 2**32
-"""Exclusive bound of the rows of a cache where each lane finds its own row, so that row numbers
-fit."""
+"""Exclusive bound of a cache's rows, so that row numbers fit, where each lane finds its own row."""
 VALID = (
     '"B H N D", or keys as "B H D/x N x" with values as "B H D N" or "B H N/x D x", x of 16 bytes'
 )
 
 
 def form_of(layouts: tuple[str, str], block_size: int) -> str | None:
-    """The kernels' fact `keys` for a cache with these layout strings of keys and values (see
-    `PagedKV`); None if no kernel reads it."""
+    """The kernels' fact `keys` for a cache with these layout strings; None if no kernel reads it.
+
+    Args:
+        layouts: layout strings of keys and values (see `PagedKV`).
+    """
     key, value = (layout.split() for layout in layouts)
     if all(axes[-1] == "D" and "N" in axes for axes in (key, value)):
         return _form_of_rows(block_size)
@@ -162,8 +164,7 @@ def _value_pieces(view: CacheView, cache: PagedKV) -> bool:
 
 
 def _outer(name: str, view: CacheView, cache: PagedKV) -> dict[str, int]:
-    """Strides of blocks and heads; 0 for an axis of one element, for which torch allows any
-    stride."""
+    """Strides of blocks and heads; 0 for an axis of one element, whose stride torch leaves open."""
     block, head = view.strides[:2]
     return {
         f"{name}_block": block if cache.num_blocks > 1 else 0,

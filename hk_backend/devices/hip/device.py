@@ -89,8 +89,7 @@ class HipDevice:
         self.linears = RepeatedLinears(self.memory, self.kernels, self.workspaces)
         self._check = check
         self._verdicts: dict[tuple[str, str, int], Verdict] = {}
-        """Verdicts by operator, kernel name and GPU, as kernels of two operators may share a
-        name."""
+        """Verdicts by operator, kernel name and GPU; kernels of two operators may share a name."""
 
     def packed_bytes(self, format: str, n: int, k: int) -> int:
         if not self.weight_layout or format not in pack_weight.FORMATS_OF:

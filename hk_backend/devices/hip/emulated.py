@@ -121,8 +121,7 @@ class EmulatedLibrary(HipLibrary):
         self.call("hkEmulatedOptions", seed, threads, checks, max_instructions, max_findings)
 
     def load(self, entry: KernelEntry) -> int:
-        """Loads a module with the code object's line tables, by which findings name source
-        lines."""
+        """Loads a module and the code object's line tables, by which findings name source lines."""
         if lines := entry.line_tables():
             self.call("hkEmulatedLines", lines, len(lines))
         return super().load(entry)

@@ -12,8 +12,7 @@ from hk_backend import _hip
 from hk_backend.kernels import KernelEntry
 
 CAPTURE_ERRORS = range(900, 909)
-"""hipErrorStreamCapture*: a call that a capture does not allow, perhaps a capture of another
-stream."""
+"""Codes of hipErrorStreamCapture*: a call is not allowed in a capture, perhaps another stream's."""
 
 
 class HipError(RuntimeError):
@@ -25,8 +24,7 @@ class HipError(RuntimeError):
 
 
 def ended_by_a_capture(error: Exception) -> bool:
-    """Whether a call of HIP or torch failed because a stream, perhaps another one, is being
-    captured."""
+    """Whether a call of HIP or torch failed because some stream is being captured."""
     return getattr(error, "code", None) in CAPTURE_ERRORS or "captur" in str(error)
 
 

@@ -70,8 +70,7 @@ def verdict(request: LinearRequest, kernels: Catalogue, usable: Usable) -> Verdi
 
 
 def quantisation(of: LinearArguments) -> QuantizeFp8Arguments | None:
-    """The rounding of x before the multiplication, into new tensors; None if x is taken as it
-    is."""
+    """The rounding of x before the multiplication, into new tensors; None if x is taken as is."""
     weight, x = of.weight, of.x
     if weight.activations == "none" or of.x_scales is not None:
         return None
@@ -89,8 +88,7 @@ def quantisation(of: LinearArguments) -> QuantizeFp8Arguments | None:
 
 
 def _tensor_scale(x: torch.Tensor) -> torch.Tensor:
-    """Dynamic scale of the whole x (`ops.quantize_fp8`), float32 `[1]`; does not wait for the
-    GPU."""
+    """Dynamic scale of the whole x (`ops.quantize_fp8`), float32 `[1]`, without waiting for it."""
     largest = FORMATS["fp8_e4m3fn"].quantised_max
     if x.numel() == 0:
         return torch.ones(1, dtype=torch.float32, device=x.device)
@@ -99,8 +97,8 @@ def _tensor_scale(x: torch.Tensor) -> torch.Tensor:
 
 
 def scale_of_all(of: LinearArguments) -> Callable[[torch.Tensor], torch.Tensor] | None:
-    """The torch function that computes the scale of the whole x before the launches; None if none
-    is needed."""
+    """The torch function that computes the scale of all of x before the launches; None: not
+    needed."""
     weight = of.weight
     given = of.x_scales is not None or weight.input_scale is not None
     return None if given or weight.activations != "tensor" else _tensor_scale
@@ -225,8 +223,8 @@ def _family(kernels: Catalogue, a: torch.dtype, format: str, by_block: bool) -> 
 
 
 def _scale_strides(scales: torch.Tensor | None) -> dict[str, int]:
-    """Elements from a row's scale to the next row's, and from a block's to the next block's; 0
-    where all share one scale."""
+    """Elements between neighbouring rows' scales, and neighbouring blocks' scales; 0 for a single
+    one."""
     if scales is None:
         return {"a_scale_row": 0, "a_scale_step": 0}
     strides = (

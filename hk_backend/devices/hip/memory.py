@@ -1,5 +1,4 @@
-"""Addresses of tensors and the stream of launches: the differences between a GPU and its
-emulator."""
+"""Addresses of tensors, and streams of launches: where a GPU and its emulator differ."""
 
 from __future__ import annotations
 

@@ -62,8 +62,11 @@ def _pack_rows(of: PackWeightArguments, first: int, last: int) -> None:
 
 
 def _for_widening(codes: torch.Tensor) -> torch.Tensor:
-    """Reorders each 32 neighbours of a row for 16-bit activations: two times 8 for the lower half
-    of a wave, then two times 8 for the upper half (csrc/kernels/gemm/format.hpp)."""
+    """Reorders each 32 neighbours of a row as 16-bit activations meet them.
+
+    The order is two times 8 for the lower half of a wave, then two times 8 for the upper half
+    (csrc/kernels/gemm/format.hpp).
+    """
     n, k = codes.shape
     return codes.reshape(n, k // 32, 2, 2, 8).transpose(2, 3).reshape(n, k)
 

@@ -1,5 +1,4 @@
-"""A launch that is prepared once per layer and repeated, and the arguments that a step's launches
-share.
+"""Launches prepared once per layer and repeated, and the arguments that a step's launches share.
 
 In an engine, a step runs the same kernel in every layer, over the same rows, on other tensors of
 the same layout. So each step checks its rows and takes their addresses once (`Plan`). Each layer
@@ -44,8 +43,7 @@ reads_tensors = _hip.read_tensors_of(torch.Tensor)
 
 
 class Layer(NamedTuple):
-    """Facts of a layer and its GPU by which a step is dealt: see `attention_plan.Step` and
-    `choices`."""
+    """Facts of a layer and its GPU that decide how to deal a step: see `attention_plan.choices`."""
 
     heads: int
     kv_heads: int

@@ -1,7 +1,7 @@
-"""`quantize_fp8` on a GPU: rounds activations to FP8 codes and scales, bit for bit as the
-reference.
+"""`quantize_fp8` on a GPU: rounds activations to FP8 codes and scales, bit for bit as defined.
 
-The kernels' argument struct is csrc/include/hk/args/quantize_fp8.hpp.
+hk_backend/reference/linear.py is the definition. The kernels' argument struct is
+csrc/include/hk/args/quantize_fp8.hpp.
 """
 
 from __future__ import annotations

@@ -174,8 +174,7 @@ class RepeatedLinears:
 
 
 def _form_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Template with a contiguous tensor's shape, dtype and device over the memory of one
-    element."""
+    """Template with a contiguous tensor's shape, dtype and device, over memory of one element."""
     with torch.inference_mode(False):  # else autograd could never use tensors made like it
         one = torch.empty(1, dtype=tensor.dtype, device=tensor.device)
         return one.expand(tensor.shape)
@@ -195,8 +194,8 @@ class _Places:
         self._overlap = any(one[1] > other[0] for one, other in pairs)
 
     def of(self, tensor: torch.Tensor) -> tuple[int, int] | None:
-        """Number of the containing tensor and the byte; None if there is none, or tensors
-        overlap."""
+        """Number of the containing tensor, and the byte in it; None: there is none, or it is
+        unknown."""
         begin = tensor.data_ptr()
         for first, last, number, at in self._spans:
             if first <= begin and begin + spanned_bytes(tensor) <= last:

@@ -1,5 +1,4 @@
-"""Memory that the launches of a stream share, for the sums that splits of a tile leave for each
-other.
+"""Memory that the launches of a stream share, for the partial sums of tiles that are split.
 
 The memory comes from torch's allocator when a weight is packed. It is as large as any layer packed
 so far may need, and serves all of them, as launches of one stream do not overlap.
@@ -60,10 +59,10 @@ class Workspaces:
         """Used workspaces that larger ones have replaced."""
 
     def reserve(self, index: int, partial_bytes: int) -> None:
-        """Makes room on GPU `index` for launches with `partial_bytes` of sums, when a weight is
-        packed.
+        """Makes room on GPU `index` for launches with `partial_bytes` of sums.
 
-        Waits for the GPU, and zeroes all counters, as an engine that slept may have lost them.
+        Called when a weight is packed. Waits for the GPU, and zeroes all counters, as an engine
+        that slept may have lost them.
         """
         if not partial_bytes:
             return
@@ -79,8 +78,10 @@ class Workspaces:
             self._library.synchronise(stream)  # other streams will use the new workspaces
 
     def of(self, index: int, stream: int, partial_bytes: int) -> Workspace:
-        """The workspace of `stream`, torch's current one on GPU `index`, with at least
-        `partial_bytes`.
+        """The workspace of a stream with at least `partial_bytes`.
+
+        Args:
+            stream: torch's current stream on GPU `index`.
 
         Raises:
             DeviceError: the stream is being captured, and has no workspace.

@@ -102,8 +102,7 @@ def vmcnt0(loop: Loop) -> int:
 
 
 def loop_clocks(loop: Loop, arch: str, tools: Toolchain) -> float:
-    """Clocks of one iteration according to llvm-mca, without branches, as it needs straight-line
-    code."""
+    """Clocks of one iteration by llvm-mca, without branches, as it needs straight-line code."""
     body = "\n".join(_for_mca(i) for i in loop.always if not i.is_branch) + "\n"
     report = tools.run(
         "llvm-mca",

@@ -105,8 +105,10 @@ def build(
 
 
 def index(arch: str, built: Sequence[Built], kept: set[str], output: Path) -> list[dict[str, Any]]:
-    """The content of each operator's index: the kernels built now, and those of the code objects
-    `kept` in `output`. Modelled figures stay for a code object whose bytes did not change."""
+    """Makes each operator's index from the kernels built now and the code objects kept in `output`.
+
+    Modelled figures stay for a code object whose bytes did not change.
+    """
     found: dict[str, dict[str, Any]] = {}
     modelled: dict[tuple[str, str], dict[str, Any]] = {}
 
@@ -181,7 +183,7 @@ def compile_one(source: Path, arch: str, output: Path, tools: Toolchain, root: P
 
 
 def keep_lines(full: Path, lines: Path, tools: Toolchain) -> None:
-    """Stores the line tables with the code that they describe, compressed, without types and
+    """Stores the line tables and the code they describe, compressed, without types and
     variables."""
     others = [
         name

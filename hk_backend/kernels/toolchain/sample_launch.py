@@ -122,7 +122,7 @@ def attention_prefill(
 
 
 def gemm(entry: KernelEntry) -> Sample:
-    """Sample with one tile of C in bf16, deep enough that waves that share the depth repeat their
+    """Sample with one tile of C in bf16, so deep that waves that share the depth repeat their
     loops."""
     m, n, k = entry.tile.rows, entry.tile.columns, 17 * entry.tile.depth
     a, b = (STORED_BYTES[str(entry.facts[name])] for name in ("a", "b"))

@@ -13,8 +13,11 @@ from hk_backend.kernels.toolchain import clocks
 SOURCES = Path("csrc/kernels")
 MEASURE = SOURCES / "measure"
 FOLDERS = (SOURCES, MEASURE)
-"""Folders of kernel sources, each with a catalogue of its own: kernels that serve, and kernels that
-measure a GPU. Their code objects lie at the same relative paths below the output."""
+"""Folders of kernel sources: kernels that serve, and kernels that measure a GPU.
+
+Each folder has its sources at the top, and a catalogue of its own. Its code objects lie at the same
+relative path below the output.
+"""
 NAMED = re.compile(r"^HK_ARCHES\((.*)\);", re.MULTILINE)
 
 
