@@ -38,7 +38,7 @@ class Device(Protocol):
 
     @property
     def weight_layout(self) -> str:
-        """Layout of the weights that the device packs (`packed_weight.LAYOUTS`); empty: it packs
+        """Layout in which the device packs weights (`packed_weight.LAYOUTS`); empty: it packs
         none."""
 
     def packed_bytes(self, format: str, n: int, k: int) -> int:

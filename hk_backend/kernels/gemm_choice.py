@@ -12,8 +12,7 @@ SAMPLED = (*range(16, 512, 16), *range(512, 8193, 128))
 
 
 def planned(family: Family, m: int, n: int, k: int, compute_units: int) -> Candidate:
-    """The launch for M rows times a weight `[n, k]`: a kernel and its number of splits of the
-    depth.
+    """The launch for M rows times a weight `[n, k]`: a kernel and a number of splits of the depth.
 
     Args:
         family: kernels of one format, at least one.

@@ -15,8 +15,7 @@ HEAD_KEY = "hk_head"
 KEPT = "16"
 """Value for a head that keeps the model's dtype, as its table has it."""
 EMBEDDING_KEY = "hk_embedding"
-"""Key, beside `HEAD_KEY`, for where the embedding looks up rows that the head's table also
-holds."""
+"""Key, beside `HEAD_KEY`, for where the embedding looks up rows that the head's table holds too."""
 IN_HEAD = "head"
 """Value for an embedding that looks up its rows in the packed head; its own table is released."""
 EMBEDDINGS = (KEPT, IN_HEAD)
@@ -24,8 +23,7 @@ HEADS = (KEPT, *(name for name, format in FORMATS.items() if format.is_quantised
 
 
 def head_option(quant_method: str) -> str:
-    """Name of the option for the head's format, which is shorter in HK's own quantization
-    methods."""
+    """Name of the option for the head's format, which is shorter in HK's own methods."""
     return "head" if quant_method.startswith("hk_") else HEAD_KEY
 
 

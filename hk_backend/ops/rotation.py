@@ -44,8 +44,7 @@ def rotation_fault(rotation: int, activations: str, k: int) -> tuple[str, str] |
 
 
 def block_fault(rotation: int, k: int) -> tuple[str, str] | None:
-    """Fault of a rotation of rows with K elements, and what would be valid; None: there is no
-    fault.
+    """Fault of a rotation of rows with K elements, and what would be valid; None: no fault.
 
     Here 0 stands for no rotation.
     """

@@ -64,8 +64,7 @@ def requests(of: AttentionArguments) -> Iterator[tuple[slice, torch.Tensor, torc
 
 
 def distance(num_queries: int, num_keys: int) -> torch.Tensor:
-    """Positions by which each key lies behind each query, `[queries, keys]`, bottom-right
-    aligned."""
+    """Positions by which a key lies behind a query, `[queries, keys]`, bottom-right aligned."""
     positions = torch.arange(num_keys - num_queries, num_keys)
     return positions[:, None] - torch.arange(num_keys)[None, :]
 

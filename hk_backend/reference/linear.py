@@ -100,8 +100,7 @@ def mx_scale_values(codes: torch.Tensor) -> torch.Tensor:
 
 
 def power_of_two(exponent: torch.Tensor) -> torch.Tensor:
-    """2 to the power of integers in the range of normal float64 numbers, exact: it sets the
-    bits."""
+    """2 to the power of integers in the range of normal float64 numbers, exact by its bits."""
     bits = (exponent.to(torch.int64) + 1023) << 52
     return bits.view(torch.float64)
 
@@ -159,8 +158,7 @@ def _block_max(values: torch.Tensor, rows: int) -> torch.Tensor:
 def quantize_mx(
     x: torch.Tensor, format: str, scale_rounding: str = "even", rotation: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Defines `hk_backend.ops.quantize_mx`: in float64 after the rotation, where only rounding
-    errs."""
+    """Defines `hk_backend.ops.quantize_mx`; after the rotation in float64, only rounding errs."""
     facts = FORMATS[format]
     if rotation:
         x = rotated_float32(x, rotation)

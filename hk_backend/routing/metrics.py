@@ -149,11 +149,7 @@ class _Collector:
             return []
         try:
             collected: Iterable[Metric] = MultiProcessCollector(None, path=str(own)).collect()
-        except (
-            OSError,
-            RuntimeError,
-            ValueError,
-        ) as error:  # engine's metrics must still show
+        except (OSError, RuntimeError, ValueError) as error:  # the engine's own metrics must show
             logger.warning("hk_backend: counters not readable: %s", error)
             return []
         return collected

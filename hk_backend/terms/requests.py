@@ -1,5 +1,4 @@
-"""Requests that an operator, and the device below it, are asked to serve before any tensor
-exists."""
+"""Requests to an operator, and to the device below it, before any tensor exists."""
 
 from __future__ import annotations
 

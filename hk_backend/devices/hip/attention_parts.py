@@ -97,8 +97,7 @@ def workspace_bytes(rows: int, head_size: int) -> int:
 
 
 def self_check_problem(kernel: KernelEntry) -> Problem:
-    """The problem that a part or merge `kernel` must solve, with its partner, before its first
-    use."""
+    """The problem that a part or merge kernel must solve with its partner before its first use."""
     dtypes, facts = {name: dtype for dtype, name in STORED.items()}, kernel.facts
     dtype = dtypes[str(facts["dtype"])]
     stored = dtypes[str(facts.get("stored", facts["dtype"]))]
@@ -109,8 +108,7 @@ def self_check_problem(kernel: KernelEntry) -> Problem:
 
 
 def ways(kernel: KernelEntry, kernels: Catalogue) -> Sequence[Way]:
-    """The single way to launch such kernels: parts, of which the first are whole tiles, and a
-    merge."""
+    """The single way to launch such kernels: parts, the first ones whole tiles, and a merge."""
 
     def way(call: KernelCall, machine: Machine) -> Sequence[KernelCall]:
         found = kernels_of(call, kernels)

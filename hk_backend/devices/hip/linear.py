@@ -97,8 +97,7 @@ def _tensor_scale(x: torch.Tensor) -> torch.Tensor:
 
 
 def scale_of_all(of: LinearArguments) -> Callable[[torch.Tensor], torch.Tensor] | None:
-    """The torch function that computes the scale of all of x before the launches; None: not
-    needed."""
+    """The torch function that computes the scale of all of x before the launches, if any."""
     weight = of.weight
     given = of.x_scales is not None or weight.input_scale is not None
     return None if given or weight.activations != "tensor" else _tensor_scale
@@ -223,8 +222,7 @@ def _family(kernels: Catalogue, a: torch.dtype, format: str, by_block: bool) -> 
 
 
 def _scale_strides(scales: torch.Tensor | None) -> dict[str, int]:
-    """Elements between neighbouring rows' scales, and neighbouring blocks' scales; 0 for a single
-    one."""
+    """Elements between scales of neighbouring rows, and of neighbouring blocks; 0: only one."""
     if scales is None:
         return {"a_scale_row": 0, "a_scale_step": 0}
     strides = (

@@ -194,8 +194,8 @@ class _Places:
         self._overlap = any(one[1] > other[0] for one, other in pairs)
 
     def of(self, tensor: torch.Tensor) -> tuple[int, int] | None:
-        """Number of the containing tensor, and the byte in it; None: there is none, or it is
-        unknown."""
+        """Number of the containing tensor, and the byte in it; None if there is none or it is
+        unclear."""
         begin = tensor.data_ptr()
         for first, last, number, at in self._spans:
             if first <= begin and begin + spanned_bytes(tensor) <= last:

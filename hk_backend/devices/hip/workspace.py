@@ -117,7 +117,7 @@ class Workspaces:
         others += [self._spare[index]] if index in self._spare else []
         room = max([partial_bytes, *(other.partial.nbytes for other in others)])
         on = self._memory.torch_device(index)
-        with torch.inference_mode(False):  # `reserve` writes to it later, in any mode
+        with torch.inference_mode(False):  # `reserve` will write to it, in any mode
             return Workspace(
                 torch.empty(room // 4, dtype=torch.float32, device=on),
                 torch.zeros(MOST_TILES, dtype=torch.int32, device=on),

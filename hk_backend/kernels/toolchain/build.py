@@ -183,8 +183,7 @@ def compile_one(source: Path, arch: str, output: Path, tools: Toolchain, root: P
 
 
 def keep_lines(full: Path, lines: Path, tools: Toolchain) -> None:
-    """Stores the line tables and the code they describe, compressed, without types and
-    variables."""
+    """Stores the line tables and the code they describe, compressed, without types or variables."""
     others = [
         name
         for name in Elf(full.read_bytes()).sections
