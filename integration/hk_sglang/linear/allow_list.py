@@ -24,7 +24,7 @@ def install() -> None:
 
 
 def verify(original: Callable[[Any], None], config: Any) -> None:
-    """`ModelConfig._verify_quantization`."""
+    """Replaces `ModelConfig._verify_quantization`."""
     if _method_of(config) not in FORMATS_OF:
         original(config)
         return
