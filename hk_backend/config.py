@@ -58,7 +58,7 @@ OF_TESTS = "HK_TEST_"
 
 
 class ConfigError(ValueError):
-    """An environment variable holds a value that is not valid; the message lists the valid ones."""
+    """An environment variable holds an invalid value; the message lists the valid ones."""
 
 
 class Config(BaseSettings):
@@ -130,7 +130,7 @@ def read_config() -> Config:
 
 
 def unknown_variables() -> list[str]:
-    """One line for each environment variable that starts like ours but is not one of them."""
+    """One line for each environment variable that begins like HK's but is none of them."""
     lines = []
     for name in sorted(name for name in os.environ if name.startswith(PREFIX)):
         if name not in {*VARIABLES, *INTERNAL} and not name.startswith(OF_TESTS):

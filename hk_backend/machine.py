@@ -1,4 +1,4 @@
-"""Facts about this machine and its installed packages, for status, doctor and benchmark records."""
+"""Facts about this machine and its installed packages, for status, doctor and benchmarks."""
 
 from __future__ import annotations
 

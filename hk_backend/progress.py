@@ -1,4 +1,4 @@
-"""Signs of life of a long command: a moving line on a terminal, elsewhere a line now and then."""
+"""Signs of life of a long command: a moving line on a terminal, else a line now and then."""
 
 from __future__ import annotations
 

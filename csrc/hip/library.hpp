@@ -47,7 +47,7 @@ class Library {
   int current_device() const;
   void set_current_device(int device) const;
   int device_of(Handle stream) const;  // the current device for 0, the null stream
-  // Whether `stream` is being captured; for the null stream also whether a capture blocks it.
+  // Whether `stream` is being captured, or, for the null stream, a stream that it would wait for.
   bool is_capturing(Handle stream) const;
   // Loads a code object, whose bytes are kept. HIP trusts it to be whole.
   Handle load(std::string image);

@@ -32,27 +32,27 @@ Arguments = (
 
 
 class Device(Protocol):
-    """Executes operators; one instance per process and kind."""
+    """Executes operators. There is one instance per process and kind of device."""
 
     name: str
 
     @property
     def weight_layout(self) -> str:
-        """Layout in which the device packs weights (`packed_weight.LAYOUTS`); empty: it packs
+        """Layout in which the device packs weights (a name in `LAYOUTS`); empty if it packs
         none."""
 
     def packed_bytes(self, format: str, n: int, k: int) -> int:
         """Bytes of a packed weight `[n, k]`.
 
         Raises:
-            DeviceError: the device packs no weights of this format.
+            DeviceError: the device does not pack weights of this format.
         """
 
     def is_capturing(self) -> bool:
         """Whether launches are now recorded in a graph instead of run. Waits for nothing."""
 
     def verdict(self, request: Request) -> Verdict:
-        """Whether this device serves a request that the operator's own envelope admits."""
+        """Whether this device serves a request that the operator's own envelope already admits."""
 
     def run(self, arguments: Arguments) -> None:
         """Runs an operator on arguments that `ops` has checked.

@@ -125,12 +125,11 @@ class Selection:
         return int(self.starts[-1])
 
     def of_rows(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Entries of `tensor`, which has one per row of the batch, for these rows: a view, or a
-        copy."""
+        """Entries of `tensor` for these rows, of one per row of the batch: a view, or a copy."""
         return _of(tensor, self.rows)
 
     def of_tokens(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Entries of `tensor`, which has one per token of the batch, for these tokens: a view, or a
+        """Entries of `tensor` for these tokens, of one per token of the batch: a view, or a
         copy."""
         return _of(tensor, self.tokens)
 

@@ -132,8 +132,8 @@ class Step(NamedTuple):
     def key_tiles(self, rows: int, shared: bool = False) -> tuple[int, int]:
         """Tiles of keys that a request's last tile of rows sees, and those that its first one sees.
 
-        The numbers differ only with a causal mask. Workgroups that share the keys of a tile count
-        together.
+        The second number holds for a causal mask. Workgroups that share the keys of a tile of rows
+        count together.
         """
         own = -(-rows // self.heads_of_tile(shared))  # tokens
         keys = max(self.longest, self.tokens_each)
@@ -153,7 +153,7 @@ class Choice:
 
 
 def choose(step: Step, compute_units: int, sizes: Collection[int], parts: bool = True) -> Choice:
-    """The best choice. Args: see `choices`."""
+    """Chooses the fastest way to deal a step. Arguments are those of `choices`."""
     every = list(choices(step, compute_units, sizes, parts))
     whole, *shared = (
         min(way, key=lambda each: each.microseconds)

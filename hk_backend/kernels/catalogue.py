@@ -127,7 +127,10 @@ class Indexes(Mapping[str, Family]):
     folder: Path
 
     def __getitem__(self, operator: str) -> Family:
-        """Raises `KeyError`, or `CodeObjectError` for an index that cannot be read."""
+        """Reads the kernels of an operator.
+
+        Raises `KeyError`, or `CodeObjectError` for an index that cannot be read.
+        """
         return read_index(self._path(operator))
 
     def __iter__(self) -> Iterator[str]:

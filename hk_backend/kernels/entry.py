@@ -40,12 +40,12 @@ class KernelEntry:
     """A kernel of the catalogue. Sizes are in bytes, registers per lane, `block` in threads."""
 
     name: str
-    symbol: str  # of the function in the code object
+    symbol: str  # name of the function in the code object
     operator: str  # what it computes, e.g. attention_prefill
     facts: Mapping[str, Fact]  # select it among the operator's kernels
-    bars: Mapping[str, int]  # figures that its source requires of a build
+    bars: Mapping[str, int]  # figures that a build of its source must reach
     arch: str
-    path: Path  # of the code object
+    path: Path  # path of the code object
     lines: Path  # compressed line tables beside it; the file may be missing
     size: int
     sha256: str
@@ -124,7 +124,7 @@ def pack_arguments(entry: KernelEntry, **values: float | int | None) -> bytes:
 
 
 def code_object_arch(data: bytes) -> str | None:
-    """The arch in an ELF header; None where there is no AMDGPU header or the arch is unknown."""
+    """The arch in an ELF header; None if there is no AMDGPU header or the arch is unknown."""
     if len(data) < ELF_HEADER or data[:4] != b"\x7fELF":
         return None
     if int.from_bytes(data[18:20], "little") != ELF_AMDGPU:

@@ -8,7 +8,7 @@ from hk_backend.kernels.catalogue import Family
 from hk_backend.kernels.gemm_plan import Candidate, candidates
 
 SAMPLED = (*range(16, 512, 16), *range(512, 8193, 128))
-"""Numbers of rows to tabulate: every tile up to 512 rows, as graphs are captured, then fewer."""
+"""Numbers of rows that stand for all: multiples of 16 below 512, as graphs have, then of 128."""
 
 
 def planned(family: Family, m: int, n: int, k: int, compute_units: int) -> Candidate:

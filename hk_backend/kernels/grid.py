@@ -48,7 +48,7 @@ APPLY: dict[str, Callable[[int, int], int]] = {
 
 
 class GridError(ValueError):
-    """A formula that cannot be read, or a name in it that has no value."""
+    """A formula cannot be read, or a name in it has no value."""
 
 
 def evaluate(formula: str, values: Mapping[str, int]) -> Grid:

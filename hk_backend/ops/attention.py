@@ -1,8 +1,8 @@
 """`attention_prefill` and `merge_attention`: the public attention operators.
 
-Three layers, top to bottom: the function a user calls (which bundles and checks its arguments), the
-`torch.library` operator (tensors and numbers only, seen by torch.compile), and the device
-that executes it (`hk_backend.devices`).
+A call passes three layers. The function that a user calls bundles and checks the arguments. The
+`torch.library` operator takes only tensors and numbers, and is what torch.compile sees. The device
+executes it (`hk_backend.devices`).
 """
 
 from __future__ import annotations

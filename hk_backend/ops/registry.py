@@ -24,8 +24,7 @@ def define(schema: str, impl: Callable[..., Any], fake: Callable[..., Any]) -> N
 
 
 def define_in_place(schema: Schema[Any]) -> None:
-    """Registers an operator without a result, which a device runs, and which writes its
-    arguments."""
+    """Registers an operator that a device runs; it writes its arguments and returns nothing."""
 
     def run(tensor: torch.Tensor, *rest: Any) -> None:
         device_for(tensor.device.type).run(schema.rebuild((tensor, *rest)))

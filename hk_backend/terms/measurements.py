@@ -141,18 +141,18 @@ class Measurements(_Record):
         return self
 
     def find(self, key: tuple[str, ...]) -> MeasuredLayer | None:
-        """The layer with this `MeasuredLayer.key`, if the file holds it."""
+        """The layer with this `MeasuredLayer.key`; None if the file does not hold it."""
         return next((layer for layer in self.layers if layer.key == key), None)
 
     def merged(self, other: Measurements) -> Measurements:
-        """Both files' records; where both hold one, `other`'s. `machine` stays."""
+        """The records of both files. If both hold one, `other`'s counts. `machine` stays."""
         layers = {each.key: each for each in (*self.layers, *other.layers)}
         launches = {each.key: each for each in (*self.launches, *other.launches)}
         update = {"layers": tuple(layers.values()), "launches": tuple(launches.values())}
         return self.model_copy(update=update)
 
     def as_text(self) -> str:
-        """The JSON text that `read` reads."""
+        """JSON text that the function `read` reads."""
         return self.model_dump_json(indent=1) + "\n"
 
 

@@ -82,8 +82,8 @@ class PagedKV:
         """Keys and values in two tensors (or two views of one), each with its layout string.
 
         Raises:
-            ValueError: a layout string that is not of the form above, does not fit its
-                tensor, or keys and values that disagree in blocks, heads or tokens.
+            ValueError: a layout string is not of the form above or does not fit its tensor, or
+                keys and values differ in blocks, heads or tokens.
         """
         key_sizes, key_view = _parse(key, key_layout, "key")
         value_sizes, value_view = _parse(value, value_layout, "value")
@@ -173,7 +173,7 @@ def _parse(
     stride = dict(zip(axes, tensor.stride(), strict=True))
 
     def axis(letter: str) -> tuple[int, int, int, int]:
-        """(size, outer stride, inner stride, split) of N or D."""
+        """Returns (size, outer stride, inner stride, split) of N or D."""
         if letter not in inner:
             return size[letter], 0, stride[letter], max(size[letter], 1)
         part = inner[letter]

@@ -17,6 +17,5 @@ def batch_tokens() -> int:
 
 
 def running_requests(at_most: int) -> int:
-    """Most requests that one step decodes; at most `at_most`, which also holds without a
-    setting."""
+    """Most requests that one step decodes; `at_most` if the setting is larger or missing."""
     return min(at_most, get_schedule().max_running_requests or at_most)

@@ -51,4 +51,4 @@ def share_counters() -> str:
 
 
 REGISTER = {"attention": register_attention, "linear": register_linear}
-"""For each route, the function that installs it and returns the reason if it fails."""
+"""Function of each route that installs it, and returns the reason if it fails."""

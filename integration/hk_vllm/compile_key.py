@@ -1,8 +1,8 @@
 """Adds the active routes to vLLM's compile-cache key.
 
-A route changes which fusions vLLM may compile around its layers, so a graph compiled with it must
+A route changes which fusions vLLM may compile around its layers. So a graph compiled with it must
 not be reused without it. vLLM hashes `additional_config`, and constructs layers before it compiles
-anything, so a served layer adds its route there.
+anything. So a served layer adds its route there.
 """
 
 from __future__ import annotations

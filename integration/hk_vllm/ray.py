@@ -18,8 +18,7 @@ PREFIXES = "VLLM_RAY_EXTRA_ENV_VAR_PREFIXES_TO_COPY"
 
 
 def copy_to_workers() -> None:
-    """Makes vLLM copy every HK_ variable to the Ray workers that this process starts;
-    idempotent."""
+    """Makes vLLM copy every HK_ variable to Ray workers of this process; idempotent."""
     named = [prefix.strip() for prefix in os.environ.get(PREFIXES, "").split(",")]
     prefixes = [prefix for prefix in named if prefix]
     if PREFIX not in prefixes:

@@ -355,7 +355,7 @@ def hip_device() -> HipDevice:
     """The GPUs of this machine.
 
     Raises:
-        DeviceError: no HIP runtime, no GPU, or no kernels for its arch.
+        DeviceError: there is no HIP runtime, no GPU, or no kernels for its arch.
     """
     library = mapped_library()
     try:

@@ -114,7 +114,7 @@ class EmulatedLibrary(HipLibrary):
         Args:
             seed: order in which waves take turns.
             threads: workgroups that run at a time; 0: one per core.
-            checks: whether to check accesses.
+            checks: whether the emulator looks for faults.
             max_instructions: most instructions of a wave; more count as an endless loop.
             max_findings: most findings that are kept.
         """
@@ -146,7 +146,7 @@ class EmulatedLibrary(HipLibrary):
         self.dll.hkEmulatedForgetReport()
 
     def launch_calls(self) -> int:
-        """Calls of hipModuleLaunchKernel since the last reset."""
+        """Number of calls of hipModuleLaunchKernel since the last reset."""
         self.dll.hkEmulatedLaunchCalls.restype = ctypes.c_uint64
         return int(self.dll.hkEmulatedLaunchCalls())
 

@@ -196,7 +196,7 @@ def _in_halves(call: KernelCall, machine: Machine) -> Sequence[KernelCall]:
 
 
 def workspace_bytes(of: PackWeightArguments, kernels: Catalogue, compute_units: int) -> int:
-    """Bytes of partial sums of any launch with a weight."""
+    """Most bytes of partial sums that a launch with a weight leaves in memory."""
     formats: defaultdict[Format, Family] = defaultdict(tuple)
     b = FORMATS[of.format].dtype
     alike = of.activations != "none" or b in TYPES

@@ -11,7 +11,7 @@ from hk_backend.devices.hip.library import HipLibrary
 from hk_backend.kernels import Family, KernelEntry, grid, pack_arguments
 
 LDS_WITHOUT_ATTRIBUTE = 64 * 1024
-"""Bytes of dynamic LDS that a launch may ask for without hipFuncSetAttribute."""
+"""Most bytes of dynamic LDS for a launch without hipFuncSetAttribute."""
 
 
 class HipKernels:

@@ -194,7 +194,7 @@ class _Places:
         self._overlap = any(one[1] > other[0] for one, other in pairs)
 
     def of(self, tensor: torch.Tensor) -> tuple[int, int] | None:
-        """Number of the containing tensor, and the byte in it; None if there is none or it is
+        """Number of the containing tensor, and the byte in it; None if there is none, or it is
         unclear."""
         begin = tensor.data_ptr()
         for first, last, number, at in self._spans:

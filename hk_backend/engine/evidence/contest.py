@@ -25,7 +25,7 @@ class Contest:
     theirs: Callable[[int], Call]
 
     def __post_init__(self) -> None:
-        """Raises `ValueError`: `rows` is empty or not ascending."""
+        """Checks `rows`. Raises `ValueError` if it is empty or not ascending."""
         if not self.rows or self.rows[0] < 1 or list(self.rows) != sorted(set(self.rows)):
             raise ValueError(f"rows = {self.rows}; valid: one or more numbers from 1, ascending")
 

@@ -160,7 +160,7 @@ def _measured(kind: Kind, where: Machine, contest: Callable[[], Contest]) -> Dec
             times, unmeasured = measure(made, stopwatch, share)
     except NoContest as error:
         return Decision(kind, note=f"{kind.engine} cannot compute it: {error}")
-    except Exception as error:  # whatever the engine or HK raises
+    except Exception as error:  # any error of the engine or HK
         logger.warning("hk_backend: %s: not measured", kind, exc_info=error)
         return _left(kind, f"not measured: {type(error).__name__}: {error}")
     finally:

@@ -194,7 +194,7 @@ def apply(
 
 
 def packed_or(compute: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Wraps an engine's `compute(method, layer, x, bias)`: HK computes layers that it has
+    """Wraps an engine's `compute(method, layer, x, bias)`: HK computes the layers that it
     packed."""
 
     @wraps(compute)

@@ -151,7 +151,7 @@ def share_structs(data: dict[str, Any]) -> None:
 
 
 def compile_one(source: Path, arch: str, output: Path, tools: Toolchain, root: Path) -> Built:
-    """Compile, strip, and describe every kernel of one source."""
+    """Compiles, strips, and describes every kernel of one source."""
     stripped, lines = output / f"{source.stem}.co", output / f"{source.stem}.lines"
     with tempfile.TemporaryDirectory() as folder:
         full, read = Path(folder) / stripped.name, Path(folder) / "read.d"

@@ -74,7 +74,7 @@ def describe(
             name: round(value, DIGITS) if isinstance(value, float) else value
             for name, value in asdict(figures).items()
         },
-        "modelled": {},  # for hk_backend.timing.catalogue_figures
+        "modelled": {},  # filled by hk_backend.timing.catalogue_figures
     }
 
 

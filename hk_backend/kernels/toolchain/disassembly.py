@@ -69,7 +69,7 @@ class Disassembly:
 
     @cached_property
     def successors(self) -> dict[int, tuple[int, ...]]:
-        """The successors of each block."""
+        """Successors of each block, by the pc of their first instruction."""
         starts = list(self.blocks)
         found = {}
         for start, following in zip(starts, [*starts[1:], None], strict=True):

@@ -25,7 +25,7 @@ class Figures:
     loop_clocks: float | None = None
     """Clocks of one iteration of one wave, according to llvm-mca over 300 iterations."""
     mfma_share: float | None = None
-    """Clocks of the matrix instructions over `loop_clocks`."""
+    """Clocks of the matrix instructions, divided by `loop_clocks`."""
     useful_mfma_share: float | None = None
     """Clocks that the useful matrix FLOPs take at the peak rate, divided by `loop_clocks`."""
     bank_conflict_factor: float | None = None

@@ -28,8 +28,7 @@ REQUEST = 1
 """Row of the page table that the prompt uses; row 0 is that of padding."""
 
 Prompt = tuple[ForwardBatch, torch.Tensor, torch.Tensor, torch.Tensor]
-"""A batch, its query `[tokens, heads * channels]`, and its keys and values `[tokens, heads,
-channels]`."""
+"""A batch, query `[tokens, heads * channels]`, and keys and values `[tokens, heads, channels]`."""
 
 
 class Prefill(Protocol):
@@ -206,8 +205,7 @@ def batch_of(tokens: int, runner: Any) -> ForwardBatch:
 
 
 def _places(pool: Any) -> int:
-    """Number of tokens that the smallest pool of a hybrid model takes, as a batch has slots in
-    each."""
+    """Tokens that fit the smallest pool of a hybrid model, as a batch has slots in each."""
     parts = [getattr(pool, name, None) for name in ("full_kv_pool", "swa_kv_pool")]
     return min(int(part.size) for part in (pool, *parts) if part is not None)
 

@@ -40,8 +40,7 @@ class ServedLayer:
     _sinks_refusal: str | None = None
 
     def sinks_refusal(self) -> str:
-        """Reason why HK does not serve the layer with sinks, which come with each call; or
-        empty."""
+        """Reason why HK does not serve the layer with sinks, which come with a call; or empty."""
         if self._sinks_refusal is None:
             self._sinks_refusal = ask(replace(self.request, has_sinks=True)).why
         return self._sinks_refusal

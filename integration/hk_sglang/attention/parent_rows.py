@@ -20,8 +20,7 @@ from hk_backend.engine.rows import Selection
 
 @dataclass(frozen=True, eq=False)
 class ParentRows:
-    """The `rows` of a batch, the `batch` of these rows alone, and the `parent` with its
-    metadata."""
+    """The `rows` of a batch, a `batch` of these alone, and a `parent` with its metadata."""
 
     rows: Selection
     batch: Any

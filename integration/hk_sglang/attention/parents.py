@@ -17,8 +17,7 @@ Scales = tuple[Scale, Scale]
 
 
 def no_scales(layer: Any) -> Scales:
-    """No scales: torch_native only casts, whatever the checkpoint's scales
-    (torch_native_backend.py)."""
+    """No scales: torch_native casts, whatever the checkpoint has (torch_native_backend.py)."""
     return None, None
 
 

@@ -40,8 +40,7 @@ class Parent:
 
 
 def layers(rows: tuple[tuple[int, int], ...], shape: Any, count: int) -> list[Callable[[], object]]:
-    """Returns the forwards of `count` layers in a step of `rows` (query and cached tokens of
-    each)."""
+    """Returns the forwards of `count` layers in a step with `rows` (query and cached tokens)."""
     configuration = get_context().override_server_args(device="cpu")
     configuration.install()
     try:

@@ -293,8 +293,7 @@ def _blocks_verdict(widths: list[int], n_ranks: int, k: int, k_ranks: int) -> Ve
 def _scale_maker(
     scheme: Scheme, layer: Any, n: int, k: int, loader: Any
 ) -> Callable[[], torch.nn.Parameter]:
-    """Returns a maker of parameters for the scales of a weight `[n, k]`, all with the same
-    memory."""
+    """Returns a maker of parameters, with shared memory, for the scales of a weight `[n, k]`."""
     if scheme.scale_kind == "tensor":
         data = torch.empty(len(layer.logical_widths), dtype=torch.float32)
         return lambda: PerTensorScaleParameter(data=data, weight_loader=loader)

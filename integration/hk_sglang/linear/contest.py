@@ -37,14 +37,12 @@ HEAD_ROWS = 64
 
 
 def why_slower(layer: Any) -> str:
-    """Reason why SGLang computes the unquantised `layer`, which HK could serve; empty if HK
-    does."""
+    """Reason why SGLang computes the unquantised `layer`, not HK; empty if HK does."""
     return _once(layer, lambda: _unquantized(layer))
 
 
 def why_head_slower(head: Any, model: torch.nn.Module) -> str:
-    """Reason why SGLang computes `model`'s LM head with the table's own numbers; empty if HK
-    does."""
+    """Reason why SGLang computes `model`'s LM head from the table itself; empty if HK does."""
     return _once(head, lambda: _head(head, model))
 
 

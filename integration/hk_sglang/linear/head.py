@@ -163,8 +163,7 @@ def repack(table: Any) -> None:
 
 
 def why_table_stays(server_args: Any) -> str:
-    """Reason why a server keeps the table that a head and an embedding share; empty if it need
-    not."""
+    """Reason why a server keeps the table of both head and embedding; empty if it need not."""
     if server_args.speculative_algorithm is not None:
         return DRAFTS
     return LORA if server_args.enable_lora or server_args.lora_paths else ""

@@ -72,8 +72,7 @@ def verdict_on(
 
 
 def why_not_packed(weight: torch.Tensor) -> str:
-    """Reason why HK cannot serve a layer with the unquantised `weight` `[N, K]`; empty if it
-    can."""
+    """Reason why HK cannot serve a layer with the unquantised `weight` `[N, K]`; or empty."""
     format = FORMAT_OF.get(weight.dtype)
     if format is None or weight.element_size() < 2:
         return f"a weight in {weight.dtype}"

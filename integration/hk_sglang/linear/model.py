@@ -62,8 +62,7 @@ def _update(original: Any, updater: Any, model_path: str, *args: Any, **kwargs: 
 
 
 EMBEDDINGS = ("input_embeds", "positional_embed_overrides")
-"""Fields of a request that replace the embedding's rows: of a prompt, and of tokens to be
-scored."""
+"""Fields of a request that replace the embedding's rows, for a prompt or for scored tokens."""
 OWN_DRAFTS = ("NGRAM", "STANDALONE")
 """Values of --speculative-algorithm that read nothing of the model but its tokens."""
 RETURNED = (

@@ -118,8 +118,7 @@ globals().update({config.__name__: config for config in CONFIGS.values()})
 
 
 class HKOnlineLinearMethod(LinearMethod, HKMethod):
-    """The method for an unquantised checkpoint, which quantises each layer as soon as it is
-    loaded."""
+    """The method for an unquantised checkpoint: quantises each layer as soon as it is loaded."""
 
     def verdict_on(self, layer: Any, n: int, k: int, dtype: torch.dtype) -> Verdict:
         if read_by_models(layer):

@@ -55,8 +55,7 @@ def product_of(layer: Any, stock: Stock, arguments: dict[str, Any]) -> Multiply:
 
 
 def fill(layer: Any) -> None:
-    """Gives random values to all parameters of `layer`; parameters of equal sizes get equal
-    ones."""
+    """Gives random values to all parameters of `layer`, equal ones to equal sizes."""
     for name, parameter in layer.named_parameters(recurse=False):
         parameter.data.copy_(_random(parameter.data, is_scale="scale" in name))
 

@@ -29,8 +29,7 @@ def refuse_batch(batch: Any) -> str:
 
 
 def host_seq_lens(batch: Any) -> Any:
-    """Keys of each row on the host, without a device sync; exact except for rows that verify
-    drafts."""
+    """Keys of each row on the host, without a device sync; exact unless the row verifies drafts."""
     if batch.seq_lens_cpu_upper_bound is not None:
         return batch.seq_lens_cpu_upper_bound
     return batch.seq_lens if batch.seq_lens.device.type == "cpu" else None

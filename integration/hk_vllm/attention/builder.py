@@ -93,7 +93,7 @@ class HKBuilder(Parent):  # type: ignore[misc]
     ) -> None:
         super().__init__(kv_cache_spec, layer_names, vllm_config, device, **extra)
         if self.reorder_batch_threshold is None:
-            # ask the runner for decode rows first; a runner that ignores it is survived (rows.py)
+            # asks the runner for decode rows first; rows.py copes with a runner that ignores it
             self._init_reorder_batch_threshold(1, supports_spec_as_decode=True)
         speculative = vllm_config.speculative_config
         self._hk_refusal = refuse(
@@ -158,7 +158,7 @@ class HKBuilder(Parent):  # type: ignore[misc]
 
     def build_for_cudagraph_capture(self, common_attn_metadata: Any) -> Any:
         metadata = build(super().build_for_cudagraph_capture(common_attn_metadata))
-        # captured kernels are replayed with other numbers than this batch's: the parent's only
+        # captured kernels are replayed with other numbers than this batch's, so the parent's only
         metadata.hk = CAPTURE
         return metadata
 
@@ -168,7 +168,7 @@ class HKBuilder(Parent):  # type: ignore[misc]
             return build(self.build(0, common_attn_metadata, fast_build=True))
 
         def build_parent(batch: Any) -> Any:
-            # built now: a draft's steps follow each other on the device
+            # built now, as a draft's steps follow each other on the device
             return build(parents(batch, draft_index))
 
         return build(self._hk_build(common_attn_metadata, build_parent, drafting=True))
@@ -275,8 +275,7 @@ def refuse_parallel(parallel: Any) -> str:
 
 
 def refuse_speculation(speculative: Any) -> str:
-    """Reason to refuse speculation whose rows begin elsewhere on the device than the host
-    believes."""
+    """Reason to refuse speculation whose rows begin elsewhere than the host believes; or empty."""
     if getattr(speculative, "enable_adaptive_verification", False):
         return "adaptive verification"
     return ""

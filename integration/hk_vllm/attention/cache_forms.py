@@ -63,8 +63,7 @@ PACKED_LAYOUTS = ("B H N D", "B H N D")  # the halves of "B H N 2D"
 
 
 def read_cpu_attn(kv_cache: torch.Tensor, impl: Any) -> PagedKV:
-    """Reads CPU_ATTN's `vec` and `vec16`: per block and head keys `[D, N]`, then values `[N,
-    D]`."""
+    """Reads CPU_ATTN's `vec` and `vec16`: per block and head keys `[D, N]`, values `[N, D]`."""
     keys, values = _halves_of_heads(kv_cache, impl)
     size = (impl.head_size, kv_cache.shape[2])
     key, value = keys.unflatten(2, size), values.unflatten(2, size[::-1])

@@ -46,7 +46,7 @@ def decide_attention(impl: Any, layer: dict[str, Any]) -> Decision:
     kind = Kind(ROUTE, "vLLM", device, described(impl), impl.hk_parent.get_name())
     if not impl.hk_measured:
         return Decision(kind)
-    with torch.inference_mode():  # as requests run
+    with torch.inference_mode():  # requests run in this mode
         return decide(kind, lambda: contest(impl, layer), tensor_parallel())
 
 

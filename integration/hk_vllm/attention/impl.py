@@ -1,5 +1,4 @@
-"""Computes HK's rows of a layer by HK and the rest by the parent; counts every fallback by
-reason."""
+"""Computes a layer: HK its rows, the parent the rest; counts every fallback with its reason."""
 
 from __future__ import annotations
 
@@ -175,8 +174,7 @@ class HKImpl(Parent):  # type: ignore[misc]
             count(ROUTE, "fallback", tokens, why)
 
     def _hk_count_left(self, plan: Plan, why: str, tokens: int) -> None:
-        """Counts a call of `tokens` tokens that the parent computes, because of `why` or of its
-        rows."""
+        """Counts a call of `tokens` tokens that the parent computes, because of `why` or rows."""
         if plan is NO_PLAN:
             left: Mapping[str, int] = {why: tokens}
         else:
@@ -194,8 +192,7 @@ class HKImpl(Parent):  # type: ignore[misc]
         kv_cache: torch.Tensor,
         output: torch.Tensor,
     ) -> str:
-        """Writes HK's rows to `output`; returns the reason if the parent must compute the batch
-        instead."""
+        """Writes HK's rows to `output`; returns the reason if the parent must compute the batch."""
         paged = None
         if plan.reads_cache:
             try:
@@ -236,8 +233,7 @@ class HKImpl(Parent):  # type: ignore[misc]
             self._hk_survive(error)
 
     def _hk_survive(self, error: Exception) -> str:
-        """Handles an error in HK, which must not break the engine; returns the reason for the
-        parent."""
+        """Handles an error in HK, which must not break the engine; returns the reason."""
         if isinstance(error, UnknownCacheForm):
             self._hk_cache_refusal = str(error)
             logger.error("hk_backend: requests with cached tokens are left to vLLM: %s", error)
@@ -262,8 +258,7 @@ class HKImpl(Parent):  # type: ignore[misc]
         return arguments
 
     def _hk_paged(self, layer: Any, kv_cache: torch.Tensor) -> PagedKV:
-        """Description of the layer's cache, made and proven once per tensor that the engine
-        binds."""
+        """Description of the layer's cache, made and proven once per tensor that vLLM binds."""
         address, shape = kv_cache.data_ptr(), kv_cache.shape
         known = self._hk_cache
         if known is not None and known[0] == address and known[1] == shape:

@@ -85,8 +85,7 @@ class Backend(AttentionBackend):  # type: ignore[misc]
 
 
 def layers(rows: tuple[tuple[int, int], ...], shape: Any, count: int) -> list[Callable[[], object]]:
-    """Returns the forwards of `count` layers in a step of `rows` (query and cached tokens of
-    each)."""
+    """Returns the forwards of `count` layers in a step with `rows` (query and cached tokens)."""
     backend = wrap(Backend, FORMS["TRITON_ATTN"], "HK_NOTHING", measured=False)
     config = VllmConfig()
     before = torch.get_default_dtype()

@@ -45,17 +45,16 @@ FP8_METHODS = {
     QuarkW8A8Fp8: "fp8_linear",
     ModelOptLinearMethod: "kernel",
 }
-"""vLLM's methods that may requantise an FP8 checkpoint, and the attribute with each one's
-kernel."""
+"""vLLM's methods that may requantise an FP8 checkpoint, and the attribute with their kernel."""
 MX_METHODS = {
     CompressedTensorsW4A4Mxfp4: "kernel",
     CompressedTensorsW8A8Mxfp8: "kernel",
     ModelOptLinearMethod: "kernel",
     QuarkOCP_MX: "ocp_mx_linear",
 }
-"""vLLM's methods for microscaling formats, and the attribute with each one's kernel."""
+"""vLLM's methods for microscaling formats, and the attribute with their kernel."""
 METHODS = {**FP8_METHODS, CompressedTensorsW8A16Fp8: "linear_kernel", **MX_METHODS}
-"""All methods whose kernel may be HK's."""
+"""All of vLLM's methods whose kernel may be HK's."""
 
 
 def install() -> None:

@@ -25,8 +25,7 @@ from hk_backend.ops import LinearRequest
 from hk_vllm.ranks import tensor_parallel
 
 Sides = Callable[[], tuple[torch.nn.Module, Multiply]]
-"""Makes a copy of the layer with HK's weight attached, and vLLM's product; may raise
-`NoContest`."""
+"""Makes a copy of the layer packed by HK, and vLLM's product; may raise `NoContest`."""
 
 
 def why_slower(
@@ -45,7 +44,7 @@ def why_slower(
         def contest() -> Contest:
             return contest_of(*sides(), request, rows_up_to(largest_batch(is_head)))
 
-        with torch.inference_mode():  # as requests run
+        with torch.inference_mode():  # requests run in this mode
             decision = decide_linear(
                 "vLLM", theirs, request, contest, tensor_parallel(), is_head=is_head
             )

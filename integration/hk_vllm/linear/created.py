@@ -40,8 +40,7 @@ def blocks_verdict() -> Verdict:
 
 
 def blocks_verdict_on(layer: Any) -> Verdict:
-    """Whether the blocks of a layer match its scales, as vLLM lets some methods merge other
-    shards."""
+    """Whether a layer's blocks match its scales, which not all of vLLM's methods ensure."""
     if not getattr(layer, "allow_fp8_block_shape_mismatch", False):
         return SERVED
     return verdict_on_blocks(list(layer.output_partition_sizes), getattr(layer, "tp_size", 1))

@@ -178,8 +178,7 @@ class HKFp8LinearKernel(HKFp8Kernel, FP8ScaledMMLinearKernel):  # type: ignore[m
         return self.config.activation_quant_key
 
     def pack(self, layer: Any) -> None:
-        """Packs the tensors of vLLM's schemes: a weight `[K, N]`, and one scale for each channel or
-        all."""
+        """Packs a weight `[K, N]` from vLLM's schemes, with a scale for each channel or for all."""
         self._pack(layer, layer.weight.data.t(), layer.weight_scale)
 
     def process_checkpoint(self, layer: Any) -> None:
@@ -273,8 +272,7 @@ class HKFp8BlockLinearKernel(HKFp8Kernel, Fp8BlockScaledMMLinearKernel):  # type
 
 
 class HKMxKernel(HKKernel):
-    """Mixin for weights of an OCP microscaling format, with activations in the same or
-    unquantised."""
+    """Mixin for weights of an OCP microscaling format, and activations in it or unquantised."""
 
     weight_only = False
     """Whether the checkpoint asks for unquantised activations; checkpoints.py sets it."""

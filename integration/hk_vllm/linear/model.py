@@ -62,8 +62,7 @@ def _load(
 
 
 def watch_reloads() -> None:
-    """Makes the worker of this process check a checkpoint before a reload, and finish the
-    reload."""
+    """Makes this process's worker check a checkpoint before a reload, and finish the reload."""
     worker = getattr(sys.modules.get(WORKER), "Worker", None)
     if worker is not None:
         wrap(worker, "reload_weights", _reload)
@@ -105,8 +104,7 @@ _dummy_logits: ContextVar[bool] = ContextVar("dummy_logits", default=False)
 
 
 def is_dummy_run() -> bool:
-    """Whether vLLM only profiles or warms up: it then runs without attention metadata, and
-    samples."""
+    """Whether vLLM profiles or warms up: it then has no attention metadata, and samples."""
     if not is_forward_context_available():
         return _dummy_logits.get()
     return get_forward_context().attn_metadata is None

@@ -75,8 +75,7 @@ def theirs_for(kernel: Any, layer: Any, ours: Prepare, theirs: Prepare) -> Any:
 
 
 def next_class(kernel: Any) -> Any:
-    """vLLM's choice for the layer of HK's `kernel`, if HK were not in its list; None if it has
-    none."""
+    """vLLM's choice for the layer of HK's `kernel` if HK were not in its list; None: nothing."""
     for each in getattr(lists, kernel.listed_in).get(current_platform._enum, []):
         if each is type(kernel):
             continue

@@ -201,8 +201,7 @@ class HKLinearMethod(HKMethod):
 
 @register_weight_loader_v2_supported_method
 class HKOnlineLinearMethod(HKMethod):
-    """The method for an unquantised checkpoint, which quantises each layer as soon as it is
-    loaded."""
+    """The method for an unquantised checkpoint: quantises each layer as soon as it is loaded."""
 
     uses_meta_device = True
 

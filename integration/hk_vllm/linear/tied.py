@@ -128,8 +128,7 @@ def _has_own(head: Any, embedding: Any) -> bool:
 
 
 def why_table_stays(vllm_config: Any) -> str:
-    """Reason why a model keeps the table that its head and embedding share; empty if it need
-    not."""
+    """Reason why a model keeps the table of both head and embedding; empty if it need not."""
     if vllm_config.speculative_config is not None:
         return DRAFTS
     return LORA if vllm_config.lora_config is not None else ""

@@ -83,8 +83,7 @@ def pack_table(table: Any) -> None:
 
 
 def _why_left(method: Any, layer: Any, is_head: bool = False) -> str | None:
-    """Reason why vLLM computes `layer`; empty if HK does; None if it is not a linear layer at
-    all."""
+    """Reason why vLLM computes `layer`; empty if HK does; None if it is no linear layer."""
     weight = layer.weight
     if is_attached(layer):
         return ""  # new weights in a layer that compiled graphs call as HK's
