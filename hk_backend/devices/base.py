@@ -38,8 +38,7 @@ class Device(Protocol):
 
     @property
     def weight_layout(self) -> str:
-        """Layout in which the device packs weights (a name in `LAYOUTS`); empty if it packs
-        none."""
+        """Layout in which the device packs weights (`LAYOUTS`); empty if it packs none."""
 
     def packed_bytes(self, format: str, n: int, k: int) -> int:
         """Bytes of a packed weight `[n, k]`.

@@ -27,8 +27,7 @@ from hk_backend.terms.verdict import Verdict, refused
 ROUTE = "attention"
 
 LayerTensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
-"""Query, key, value and out of one call, as the engine has them. Key and value are packed, or the
-tensors of the layer's cache."""
+"""Query, key, value and out of one call; key and value are packed, or the layer's cache."""
 
 
 def ask(request: AttentionRequest) -> Verdict:
@@ -51,7 +50,7 @@ class Step:
         plan: the device's plan of these rows; None if it makes none.
         longest: the largest of `seq_lens`, if the host knows it.
         gathered: whether the tokens are contiguous copies, rather than in the engine's tensors,
-        which may have other strides.
+            which may have other strides.
     """
 
     query_start_loc: torch.Tensor
@@ -95,11 +94,12 @@ def plan_step(
 
 
 class PrefillRoute:
-    """The attention calls of one layer. An error in HK switches the route off and never reaches the
-    engine.
+    """The attention calls of one layer.
+
+    An error in HK switches the route off and never reaches the engine.
 
     Args:
-        logger: the engine's logger, which reports that.
+        logger: the engine's logger, for the line about a switch-off.
     """
 
     def __init__(self, logger: logging.Logger) -> None:
@@ -119,8 +119,8 @@ class PrefillRoute:
         Args:
             paged: whether keys are read from the cache.
             arguments: returns all arguments of `ops.attention_prefill` except those of the step.
-            Called when tensors of a layer are met for the first time, or a call is checked. Only
-            the tensors may differ between calls of a layer.
+                Called when tensors of a layer are met for the first time, or a call is checked.
+                Only the tensors may differ between calls of a layer.
 
         Returns:
             the reason why the parent must compute instead; empty if there is none.

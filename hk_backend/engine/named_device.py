@@ -1,4 +1,4 @@
-"""Log level of left layers: a warning if a device that the user named computes nothing."""
+"""Log level for layers left to the engine: a warning if the user's named device computes none."""
 
 from __future__ import annotations
 

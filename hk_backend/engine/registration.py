@@ -24,7 +24,7 @@ class Plugin:
         register: for each route, the function that installs it.
         share: shares the counters between processes.
         error: exception that HK_STRICT=1 raises, as an engine that swallows exceptions needs
-        another.
+            another.
 
     `register` and `share` return the reason why they failed; empty if they did not.
     """

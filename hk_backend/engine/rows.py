@@ -66,9 +66,9 @@ def split_rows(
     Args:
         query_start_loc: `[rows + 1]`, first token of each row and the end of the last.
         seq_lens: `[rows]`, keys of each row, the new ones included. May be too large for decode and
-        speculative rows, never for others.
+            speculative rows, never for others.
         is_prefilling: `[rows]`, whether the row's request still has prompt tokens to compute; None:
-        the engine does not say.
+            the engine does not say.
         drafts: most draft tokens that a row verifies.
         cache_refusal: reason why HK cannot read this cache; empty if it can.
     """
@@ -125,12 +125,11 @@ class Selection:
         return int(self.starts[-1])
 
     def of_rows(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Entries of `tensor` for these rows, of one per row of the batch: a view, or a copy."""
+        """These rows' entries of `tensor`, a per-row tensor of the batch: a view, or a copy."""
         return _of(tensor, self.rows)
 
     def of_tokens(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Entries of `tensor` for these tokens, of one per token of the batch: a view, or a
-        copy."""
+        """These tokens' entries of `tensor`, a per-token tensor of the batch: a view, or a copy."""
         return _of(tensor, self.tokens)
 
     def room(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -45,7 +45,7 @@ class RouteCounters:
         captured: work that HK computes whenever a graph is replayed, counted once at capture.
         layers: layers that HK serves, if the route is decided per layer while a model loads.
         layers_left: layers that such a route left to the parent, by reason. Their calls never reach
-        HK and are not counted.
+            HK and are not counted.
         checked_calls: calls that HK_CHECK compared.
         unchecked_calls: calls that HK_CHECK could not see.
     """

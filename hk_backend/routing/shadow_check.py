@@ -48,7 +48,7 @@ class ShadowCheck:
     Args:
         route: route whose counters keep the largest error.
         share: share of the calls that are checked, 0 to 1. They are drawn at random with a fixed
-        seed, as every n-th call would always be of the same layer.
+            seed, as every n-th call would always be of the same layer.
     """
 
     def __init__(self, route: str, share: float) -> None:
@@ -61,8 +61,8 @@ class ShadowCheck:
 
         Args:
             is_capturing: tells whether a graph is being captured; only asked if calls are checked.
-            Such a call has computed nothing yet, and reading from the device would end the capture.
-            It is counted as a call that could not be seen.
+                Such a call has computed nothing yet, and reading from the device would end the
+                capture. It is counted as a call that could not be seen.
         """
         if self._share <= 0:
             return False

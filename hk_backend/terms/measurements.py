@@ -41,7 +41,7 @@ class Machine(_Record):
         build: digest of HK's compiled kernels.
         threads: number of torch's threads.
         limits: environment variables that restrict the instruction sets of torch or oneDNN, as
-        "NAME=value", sorted.
+            "NAME=value", sorted.
     """
 
     processor: Name

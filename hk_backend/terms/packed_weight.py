@@ -31,7 +31,7 @@ class PackedWeight:
     Args:
         data: uint8 `[bytes]`, the codes, and the scales of mx formats.
         factors: float32 `[n]`, factor of each column of `x @ codes.T`; None: all are 1. It is NaN
-        where the weight's row holds a NaN code, which `data` holds as zero.
+            where the weight's row holds a NaN code, which `data` holds as zero.
         block_scales: float32 `[ceil(n / 128), ceil(k / 128)]`, or None.
         input_scale: float32 `[1]`, the static scale of the activations, or None.
         layout: the instruction set, or the GPU's arch, that the weight is packed for.

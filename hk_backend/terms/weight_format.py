@@ -27,7 +27,7 @@ class Format:
         mantissa_bits: number of explicit mantissa bits.
         dtype: dtype of a checkpoint's weight tensor; uint8 where codes are narrower than a byte.
         quantised_max: the value to which a dynamic scale maps the largest input, and at which
-        quantising saturates; 0 for formats that nothing is quantised to.
+            quantising saturates; 0 for formats that nothing is quantised to.
     """
 
     name: str

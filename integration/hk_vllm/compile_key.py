@@ -32,7 +32,7 @@ def add_route(route: str, layers: str = "") -> None:
 
     Args:
         layers: text of the layers that the route serves, as measurements may differ at another
-        start.
+            start.
     """
     from vllm.config import get_current_vllm_config_or_none
 

@@ -13,7 +13,7 @@ def load_once(model: str, options: Sequence[str]) -> None:
 
     Args:
         options: vLLM's own, as on its command line. Graphs and compilation are off, as contests
-        come before them.
+            come before them.
     """
     parser = EngineArgs.add_cli_args(FlexibleArgumentParser())
     given = parser.parse_args(["--model", model, *options, "--load-format", "dummy"])

@@ -20,7 +20,7 @@ def prefill(on: Extension, of: AttentionArguments) -> None:
 
     Raises:
         ValueError: `query_start_loc`, `key_start_loc`, `seq_lens` or `block_table` holds a value
-        that points outside its tensor.
+            that points outside its tensor.
     """
     query, out, lse, cache = of.query, of.out, of.lse, of.paged_kv
     tokens, heads, head_size = query.shape

@@ -55,7 +55,7 @@ def prepare(of: AttentionArguments, kernels: Catalogue) -> KernelCall:
 
     Raises:
         ValueError: the kernels do not compute this case, or cannot read a layout. Names the
-        argument, its value and what would be valid.
+            argument, its value and what would be valid.
     """
     found = kernels_of(of, kernels)
     query, out, lse = of.query, of.out, of.lse

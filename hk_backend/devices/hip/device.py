@@ -149,7 +149,7 @@ class HipDevice:
         Raises:
             ValueError: the kernels do not compute this argument; nothing was launched.
             DeviceError, HipError: there are no kernels, the launch failed, or a kernel failed its
-            self-check.
+                self-check.
         """
         in_torch = IN_TORCH.get(arguments.operator)
         if in_torch is not None:

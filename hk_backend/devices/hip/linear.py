@@ -111,7 +111,7 @@ def prepare(of: LinearArguments, kernels: Catalogue) -> KernelCall:
 
     Raises:
         ValueError: the kernels do not compute this case. Names the argument, its value and what
-        would be valid.
+            would be valid.
     """
     weight = of.weight
     x = _rows_of_16_bytes(of.x)

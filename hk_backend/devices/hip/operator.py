@@ -68,7 +68,7 @@ class Operator(Protocol):
 
         Raises:
             ValueError: the kernels do not compute this case. Names the argument, its value and what
-            would be valid.
+                would be valid.
         """
 
     def settle(self, call: KernelCall, machine: Machine) -> KernelCall:

@@ -44,7 +44,7 @@ class Kept:
     Args:
         call: the last launch without its tensors, whose `work` says how much it does.
         out: template of the output: one element of memory, expanded to the shape. Allocating like a
-        tensor takes half the time of allocating by shape, dtype and device.
+            tensor takes half the time of allocating by shape, dtype and device.
         scratch: template of the scratch memory, likewise.
         derive: computes the scale of the whole x.
         partial_bytes: bytes of `partial` that the launches use.
@@ -84,8 +84,7 @@ class RepeatedLinears:
         out_dtype: torch.dtype,
         x_scales: torch.Tensor | None,
     ) -> torch.Tensor | None:
-        """Enqueues a kept launch and returns its output. Returns None, and does nothing, without
-        one.
+        """Enqueues a kept launch and returns its output; None, and nothing is done, without one.
 
         Args:
             x: `[M, K]`; the other arguments are as in `ops.linear`.
@@ -194,8 +193,7 @@ class _Places:
         self._overlap = any(one[1] > other[0] for one, other in pairs)
 
     def of(self, tensor: torch.Tensor) -> tuple[int, int] | None:
-        """Number of the containing tensor, and the byte in it; None if there is none, or it is
-        unclear."""
+        """Number of the containing tensor, and the byte in it; None: no tensor, or unclear."""
         begin = tensor.data_ptr()
         for first, last, number, at in self._spans:
             if first <= begin and begin + spanned_bytes(tensor) <= last:

@@ -28,7 +28,7 @@ class Workspace:
     Args:
         partial: the partial sums.
         arrived: a counter for each tile, zero between launches; the last workgroup of a tile resets
-        it.
+            it.
         used: whether a launch has used this workspace.
     """
 

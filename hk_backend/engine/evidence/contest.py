@@ -15,7 +15,7 @@ class Contest:
 
     Attributes:
         rows: numbers of rows to measure, ascending, for example 1, 8, 64, 512 and the engine's
-        limit of tokens in a batch. Rows of attention are the query tokens of one fresh prompt.
+            limit of tokens in a batch. Rows of attention are the query tokens of one fresh prompt.
         ours: makes HK's call for a number of rows.
         theirs: makes the engine's call for a number of rows.
     """

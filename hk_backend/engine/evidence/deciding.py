@@ -52,7 +52,7 @@ class Process:
     """The knowledge of this process.
 
     Attributes:
-        known: decisions by kind and machine, whose threads count.
+        known: decisions by kind and by machine, which includes its number of threads.
         loading: measurements of the current model; `say_measured` resets them.
         sealed: reason why nothing may be measured any more; empty while models are loaded.
     """
@@ -70,7 +70,7 @@ def decide(kind: Kind, contest: Callable[[], Contest], ranks: Ranks = ALONE) -> 
 
     Args:
         contest: makes the contest, if the kind has to be measured; may raise `NoContest`. Only rank
-        0 calls it.
+            0 calls it.
         ranks: processes with the model's shards. Each call of `decide` makes exactly one broadcast.
 
     Returns:

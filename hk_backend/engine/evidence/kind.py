@@ -14,7 +14,7 @@ class Kind:
         engine: "vLLM" or "SGLang".
         device: name of HK's device, for example "cpu:avx512" or "hip:gfx950".
         layer: readable text of everything else that decides the speed: "bf16 6144x4096 from
-        bfloat16", "bfloat16, 32/8 heads of 128, causal".
+            bfloat16", "bfloat16, 32/8 heads of 128, causal".
         theirs: the engine's own way to compute it: "UnquantizedLinearMethod", "CPU_ATTN".
     """
 

@@ -42,9 +42,9 @@ class HostStopwatch:
     Attributes:
         now: a clock, in seconds.
         evict: runs before each call, untimed. A step of a model reads each weight once, so a call
-        must not find its own weight in a cache.
+            must not find its own weight in a cache.
         running: processor time of the calling thread, in seconds. The thread takes part in each
-        call, so it runs all the time unless others have its core.
+            call, so it runs all the time unless others have its core.
     """
 
     now: Callable[[], float] = perf_counter
@@ -74,7 +74,7 @@ class StreamStopwatch:
     Attributes:
         now: a clock, in seconds.
         evict: enqueues work before each call. The work empties the caches, and while it runs the
-        host enqueues the call, so that no launch overhead is timed.
+            host enqueues the call, so that no launch overhead is timed.
         event: makes an event that can be timed.
     """
 
@@ -101,7 +101,7 @@ def stopwatch_for(operator: str, device: str) -> Stopwatch:
 
     Args:
         operator: the kind's operator. Attention reads what was just computed, so on the host its
-        caches stay.
+            caches stay.
         device: name of HK's device.
     """
     if device.startswith("hip"):

@@ -23,7 +23,7 @@ def account(
 
     Args:
         layers: name of each linear layer, and the reason why the engine computes it; empty if HK
-        does.
+            does.
         engine: name of the engine.
         device_type: torch device type of the model's tensors.
 
@@ -62,7 +62,7 @@ def tables_as_heads(
 
     Args:
         tables: the model's embeddings; the attribute named `vocabulary` is a table's number of
-        tokens.
+            tokens.
         sizes: vocabulary sizes of the logits.
     """
     return ([each for each in tables if getattr(each, vocabulary) in sizes] or tables)[:1]

@@ -76,10 +76,10 @@ class Head:
             shape: `[n, k]` of the head's table.
             dtype, device_type: those of the model.
             verdict_on: the engine's verdict on `(format, n, k, dtype, activations=...,
-            rotation=...)`.
+                rotation=...)`.
 
         Raises:
-            ValueError: it is not served; the message says which ones are.
+            ValueError: the format or place is not served; the message lists those that are.
         """
         if self.format == KEPT:
             return

@@ -29,7 +29,7 @@ _under_way: ContextVar[_Reload | None] = ContextVar("under_way", default=None)
 
 @contextmanager
 def reloading() -> Iterator[None]:
-    """Covers a reload, in which another checkpoint replaces the weights of a running model.
+    """Context for a reload, in which another checkpoint replaces the weights of a running model.
 
     Raises:
         CheckpointError: at the end, if layers kept their weights; it names the tensors.
@@ -50,7 +50,7 @@ def reloading() -> Iterator[None]:
 
 @contextmanager
 def or_kept(layer: Any) -> Iterator[None]:
-    """Covers the packing of a weight for `layer`. In a reload, a refusal leaves its packed weight.
+    """Context for packing a weight for `layer`, which in a reload keeps its own after a refusal.
 
     Raises:
         ValueError: the error raised inside, if there is no reload or no packed weight.

@@ -1,4 +1,4 @@
-"""Quantises a weight as soon as it is loaded, which must be complete and finite."""
+"""Quantises a weight as soon as it is loaded; the weight must be complete and finite."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def pack_online(layer: Any, weight: torch.Tensor, options: Options) -> None:
 
     Raises:
         CheckpointError: a number is not finite. In a reload the layer keeps its packed weight
-        instead (`hk_backend.engine.linear.kept`).
+            instead (`hk_backend.engine.linear.kept`).
     """
     with or_kept(layer):
         check_finite(layer, weight)

@@ -48,7 +48,7 @@ class Options:
 
     Args:
         format: a format of `pack_weight`.
-        activations: rounding of activations before any rotation is applied to the name.
+        activations: name of their rounding in `pack_weight`, without a rotation.
         rotation: rotation of every layer; None: the one that fits each layer.
         ignore: layers that stay unquantised.
         head: one of `HEADS`.
@@ -183,8 +183,8 @@ def is_ignored(layer: str, patterns: Iterable[str], merged: Mapping[str, list[st
     Args:
         layer: name of the layer in the model.
         patterns: layer names, shell-style patterns, or regular expressions after `re:`. The latter
-        match from the beginning of a name, as in compressed-tensors. They may name a merged layer
-        or its shards.
+            match from the beginning of a name, as in compressed-tensors. They may name a merged
+            layer or its shards.
         merged: names of a merged layer's shards in the checkpoint.
 
     Raises:

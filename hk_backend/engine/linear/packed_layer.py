@@ -51,11 +51,11 @@ def pack_layer(
 
     Args:
         names: the layer's names of the arguments "weight", "scales" and "input_scale" (default:
-        "weight", "weight_scale", "input_scale").
+            "weight", "weight_scale", "input_scale").
 
     Raises:
-        CheckpointError: a tensor cannot be packed; it has its name in the checkpoint. In a reload
-        (`hk_backend.engine.linear.kept`) the layer keeps its packed weight instead.
+        CheckpointError: a tensor cannot be packed; the message has its checkpoint name. In a reload
+            (`hk_backend.engine.linear.kept`) the layer keeps its packed weight instead.
     """
     called = {"weight": "weight", "scales": "weight_scale", "input_scale": "input_scale"}
     called |= names or {}
@@ -109,7 +109,7 @@ def return_memory(freed: int) -> None:
     """Makes the allocator return freed memory from time to time.
 
     glibc keeps blocks of up to 32 MiB. Packed weights, aligned to cache lines, do not fit into the
-    freed places of the original ones, so that half as much again as the model would stay.
+    freed places of the original ones. Otherwise half as much memory again as the model would stay.
     """
     Freed.since_trim += freed
     if Freed.since_trim < TRIM_BYTES:

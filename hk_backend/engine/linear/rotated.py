@@ -26,7 +26,7 @@ def only_hk(layer: str, rotation: int, why: str) -> RotationError:
 
 @contextmanager
 def no_other(layer: str, rotation: int) -> Iterator[None]:
-    """Covers an engine's search for code that serves `layer`, rotated unless `rotation` is 0.
+    """Context for an engine's search for code that serves `layer`, rotated unless `rotation` is 0.
 
     Raises:
         RotationError: instead of the engine's error, with its reason.

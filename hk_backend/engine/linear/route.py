@@ -76,7 +76,7 @@ def tell_dummy_runs(is_dummy: Callable[[], bool]) -> None:
 
 @contextmanager
 def measuring() -> Iterator[None]:
-    """Covers the timing of a layer beside the engine's own: calls count as dummies, unchecked."""
+    """Context for timing a layer beside the engine's own: calls count as dummies, unchecked."""
     token = _measuring.set(True)
     try:
         yield
@@ -174,7 +174,7 @@ def apply(
     out_dtype: torch.dtype | None = None,
     x_scales: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """`linear` with the weight attached to `layer`, and its other arguments."""
+    """Computes `linear` with the weight attached to `layer`; other arguments are the same."""
     buffers = layer._buffers  # a module's own lookup of four attributes takes 3 us
     run: Callable[..., torch.Tensor] = _routed_linear
     if watched(x):
@@ -194,8 +194,7 @@ def apply(
 
 
 def packed_or(compute: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Wraps an engine's `compute(method, layer, x, bias)`: HK computes the layers that it
-    packed."""
+    """Wraps an engine's `compute(method, layer, x, bias)`; HK computes layers it has packed."""
 
     @wraps(compute)
     def apply_packed(

@@ -1,7 +1,7 @@
 """The names of a checkpoint's tensors while an engine loads it.
 
-With the names, errors can name a tensor that the engine cannot load, whose own checks are bare
-assertions. The names also tell whether a merged layer came in shards.
+Errors can then name a tensor that the engine cannot load, as its own checks are bare assertions.
+The names also tell whether a merged layer came in shards.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def watched(tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, 
 
 @contextmanager
 def named_errors() -> Iterator[None]:
-    """Covers the loading of `watched` tensors, whose names errors then give.
+    """Context for the loading of `watched` tensors, so that errors name them.
 
     Raises:
         CheckpointError: instead of the engine's error about a tensor's shape, with its name.

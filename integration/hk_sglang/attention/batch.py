@@ -86,7 +86,7 @@ def plan_batch(
         req_to_token: `[requests, max_tokens]`, the slot of each token.
         reads_back: whether tokens of the batch itself are read from the pool, if HK can read it.
         why_slower: for the tokens of the longest prompt, the reason why SGLang is faster in all
-        layers; empty if HK is faster in some. None: not measured.
+            layers; empty if HK is faster in some. None: not measured.
         serves: whether HK serves any layer; if not, there may be no device to plan for.
         cache_refusal: reason why HK cannot read the pool; empty if it can.
         off: reason why the route is switched off; empty if it is on.

@@ -63,7 +63,7 @@ class Evidence:
 
     @contextmanager
     def loading(self) -> Iterator[None]:
-        """Covers the decisions on the model's layers; only these layers may be measured."""
+        """Context for the decisions on the model's layers; only these layers may be measured."""
         self._loading = True
         try:
             with borrowed(self._runner):

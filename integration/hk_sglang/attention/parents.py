@@ -40,7 +40,7 @@ class Parent:
     Args:
         scales: for a layer, divisors of keys and values that are written to an FP8 pool.
         reads_fresh_back: whether it reads even the tokens of the batch itself back from a narrower
-        pool. Other parents take them as projected.
+            pool. Other parents take them as projected.
         caps_logits: whether it applies a layer's `logit_cap`.
     """
 

@@ -103,7 +103,7 @@ class HKPrefill:
 
     @contextmanager
     def planned(self, batch: Any) -> Iterator[None]:
-        """Covers the making of the parent's metadata, whose methods may call each other."""
+        """Context for the making of the parent's metadata, whose methods may call each other."""
         if self._planning:
             yield
             return

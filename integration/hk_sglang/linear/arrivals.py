@@ -31,7 +31,7 @@ def releasing(
     shared: tuple[str, ...] = (),
     whole: Callable[[Any], None] | None = None,
 ) -> Iterator[None]:
-    """Covers the packing of a layer, and releases it if that succeeds, or fails in an update."""
+    """Context for packing a layer, which is then released, in an update even after a failure."""
     try:
         yield
     except CheckpointError:

@@ -133,7 +133,7 @@ class HKMethod(LinearMethodBase):  # type: ignore[misc]
 
         Args:
             x: rows; or FP8 codes that a model's fused kernel has made of them. SGLang passes codes
-            with their scales, and perhaps the dtype of the rows.
+                with their scales, and perhaps the dtype of the rows.
         """
         if not isinstance(x, tuple):
             return apply(layer, x, bias)

@@ -82,7 +82,7 @@ def why_not_packed(weight: torch.Tensor) -> str:
 
 @contextmanager
 def loading_prepared_weights() -> Iterator[None]:
-    """Covers the loading of a model's state as it was in another server's memory.
+    """Context for the loading of a model's state as it was in another server's memory.
 
     SGLang has already processed the layers that it then loads the state into.
     """

@@ -21,7 +21,7 @@ _layer: ContextVar[Any] = ContextVar("layer", default=None)
 
 @contextmanager
 def creating(layer: Any) -> Iterator[None]:
-    """Covers the creation of the weights of `layer`, and with them of its kernel."""
+    """Context for the creation of the weights of `layer`, and with them of its kernel."""
     token = _layer.set(layer)
     try:
         yield
