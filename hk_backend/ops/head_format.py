@@ -15,7 +15,7 @@ HEAD_KEY = "hk_head"
 KEPT = "16"
 """Value for a head that keeps the model's dtype, as its table has it."""
 EMBEDDING_KEY = "hk_embedding"
-"""Key, beside `HEAD_KEY`, for where the embedding looks up rows that the head's table holds too."""
+"""Key, beside `HEAD_KEY`, that says where an embedding tied to the head looks up its rows."""
 IN_HEAD = "head"
 """Value for an embedding that looks up its rows in the packed head; its own table is released."""
 EMBEDDINGS = (KEPT, IN_HEAD)

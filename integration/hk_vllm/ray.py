@@ -36,7 +36,7 @@ def left_out() -> list[str]:
 def print_left_out() -> None:
     """Prints the variables left out, as a line of JSON `{variable: value}`, for doctor.
 
-    Runs after the plugin has registered its prefix.
+    The plugin's prefix is added to vLLM's list first, as in a registered plugin.
     """
     copy_to_workers()
     print(json.dumps({name: os.environ[name] for name in left_out()}))
