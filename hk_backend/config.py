@@ -1,13 +1,13 @@
-"""Every environment variable of the product, in one place, validated.
+"""Reads and validates the environment variables of the product.
 
-HK_BACKEND   0 (default) | 1 | a comma list of routes: attention, linear
+HK_BACKEND   0 (default) | 1 | a comma list of routes: attention, linear.
 HK_DEVICE    auto (default) | hip | cpu | cpu:amx | cpu:avx512_bf16 | cpu:avx512 | cpu:avx2
-             | cpu:portable | emulated:gfx942 | emulated:gfx950
-HK_STRICT    0 (default) | 1: a layer that would fall back is an error
-HK_CHECK     0 (default) to 1: share of calls that run beside the reference
-HK_EVIDENCE  measure (default): times that are taken while a model loads decide who computes a layer
-             | ignore: HK serves wherever it can | a file of times that were measured before
-HK_CACHE_DIR the folder that keeps measurements (default: the platform's folder for caches)
+             | cpu:portable | emulated:gfx942 | emulated:gfx950.
+HK_STRICT    0 (default) | 1: a layer that would fall back is an error.
+HK_CHECK     0 (default) to 1: share of calls that run beside the reference.
+HK_EVIDENCE  measure (default): times measured while a model loads decide who computes a layer
+             | ignore: HK serves wherever it can | a file of times measured earlier.
+HK_CACHE_DIR the folder that keeps measurements (default: the platform's folder for caches).
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ _EXPECTED = {
 
 PREFIX = "HK_"
 MEASURE_SECONDS = "HK_MEASURE_SECONDS"
-"""The time that `hk-backend tune` gives to a model's measurements."""
+"""Variable for the seconds that `hk-backend tune` gives to a model's measurements."""
 INTERNAL = ("HK_METRICS_DIR", "HK_NATIVE", "HK_ISA_LEVELS", MEASURE_SECONDS)
-"""What a process of ours sets for its children, and what the build reads."""
+"""Variables that an HK process sets for its children, or that the build reads."""
 OF_TESTS = "HK_TEST_"
-"""How the variables begin that the tests set for each other."""
+"""Prefix of variables that the tests set for each other."""
 
 
 class ConfigError(ValueError):
@@ -117,7 +117,7 @@ def read_config() -> Config:
     """Parse the environment now.
 
     Raises:
-        ConfigError: one line per bad variable: its name, its value, what is valid.
+        ConfigError: a variable is not valid; one line for each: its name, its value, what is valid.
     """
     try:
         return Config()
@@ -130,7 +130,7 @@ def read_config() -> Config:
 
 
 def unknown_variables() -> list[str]:
-    """One line for each environment variable that starts like ours but is not one of them."""
+    """One line for each environment variable that begins with `HK_` but is unknown."""
     lines = []
     for name in sorted(name for name in os.environ if name.startswith(PREFIX)):
         if name not in {*VARIABLES, *INTERNAL} and not name.startswith(OF_TESTS):

@@ -1,4 +1,4 @@
-"""Packages that only some commands need: the extras of pyproject.toml."""
+"""Hints about packages that only some commands need: the extras of pyproject.toml."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 
 
 def missing(error: ImportError, what: str, extra: str) -> str:
-    """What to do where `what` cannot import a package of an extra."""
+    """The message for `what`, which cannot import a package of `extra`: how to install it."""
     wanted = map(Requirement, importlib.metadata.requires("hk-backend") or ())
     names = [
         f"'{each.name}{each.specifier}'"

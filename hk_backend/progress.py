@@ -1,4 +1,4 @@
-"""Signs of life of a long command: a moving line on a terminal, elsewhere a line now and then."""
+"""Progress of a long command: a moving line on a terminal, elsewhere a line now and then."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 SECONDS = 10.0
-"""Between two lines of a command that takes a minute."""
+"""Seconds between two lines of a command that takes about a minute."""
 
 
 @contextmanager
@@ -19,7 +19,7 @@ def working(console: Console, what: str) -> Iterator[Callable[[str], None]]:
     """Say that `what` is being done while the block runs.
 
     Yields:
-        a function that is told which part of it runs.
+        a function to call with the name of the part that runs.
     """
     if console.is_terminal:
         with console.status(what) as line:
