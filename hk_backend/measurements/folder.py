@@ -31,7 +31,7 @@ LOCK_SECONDS = 10
 
 
 def folder() -> Path:
-    """The folder of measurements, which may not exist: `HK_CACHE_DIR`, or the platform's for caches."""
+    """The folder, which may not exist yet: `HK_CACHE_DIR`, or the platform's folder for caches."""
     return get_config().cache_dir or Path(platformdirs.user_cache_dir("hk_backend"))
 
 
