@@ -113,7 +113,7 @@ def check_extension() -> Finding | None:
 
 
 def check_device() -> Finding | None:
-    """Check that the device of HK_DEVICE can run here; name the instruction sets it does not use."""
+    """Check that the device of HK_DEVICE can run; name the instruction sets it does not use."""
     if check_torch():
         return skipped("device", "it needs torch")
     name, verdict = status.resolve_device()
