@@ -82,7 +82,7 @@ class Row:
 
     @property
     def ratios(self) -> dict[str, float]:
-        """Ratios of rates, by column; above 1 the first is faster. `paged/packed` is of HK's rates."""
+        """Ratios of rates, by column; above 1, the first is faster. `paged/packed`: both HK's."""
         return {
             "hk/sdpa": self.hk / self.sdpa,
             "hk/sdpa_prepared": self.hk / self.sdpa_prepared,

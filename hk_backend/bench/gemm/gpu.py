@@ -113,7 +113,7 @@ class Gpu:
         return lambda: self._hip.launch(call, self._index)
 
     def _arguments(self, problem: Problem) -> LinearArguments:
-        """Arguments made in the operator's way; their numbers are random, since power depends on it."""
+        """Arguments made in the operator's way, of random numbers, since power depends on them."""
         of, m, n, k = problem.format, problem.m, problem.n, problem.k
         target = self._hip.memory.torch_device(self._index)
         rounded = of.activations == "e4m3"
