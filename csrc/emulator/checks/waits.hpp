@@ -92,7 +92,7 @@ void Waits::each_lds_access(Body&& body) const {
 template <class Done>
 void Waits::take_done(std::vector<InFlight*>& queue, int left, Done&& done) {
   if (queue.size() <= size_t(left)) return;
-  int going = -left;  // instructions, among those that return in order, that go
+  int going = -left;  // of those that return in order
   for (const InFlight* f : queue) going += !f->any_order();
   size_t kept = 0;
   for (InFlight* f : queue) {
