@@ -12,8 +12,8 @@ Severity = Literal["problem", "note", "skipped", "fact"]
 class Finding:
     """The result of one check.
 
-    `severity`: a problem stops a route; a note narrows a route or an engine's use; skipped means
-    that the check could not look; a fact is what a passed check reports.
+    `severity`: a problem stops a route. A note narrows a route or an engine's use. A skipped check
+    could not look. A fact is reported by a check that passed.
     `what`: the result in words. `remedy`: a command to paste; empty: there is none.
     """
 

@@ -60,8 +60,8 @@ struct WorkItem {
   int64_t partial = kWhole;
 };
 
-// Number of float32 values of a row's partial result: the maximum of the scores, the sum of the
-// weights relative to it, and the output before the division by the sum.
+// Number of float32 values of a row's partial result. These are the maximum of the scores, the sum
+// of the weights relative to it, and the output before the division by the sum.
 HK_INLINE int64_t partial_row(int64_t value_size) { return value_size + 2; }
 
 // Rows whose `splits` work items left partial results: the first one at `rows.partial`, and each

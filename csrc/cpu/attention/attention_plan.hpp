@@ -3,12 +3,13 @@
 // Rows are cut first. Large items save packing, which is paid once per item and tile. Small items
 // balance the threads, which want six items each.
 //
-// Keys are split only where rows cannot occupy the threads. That is so if a block of up to 512 rows
-// under one KV head costs more than a thread's share of the call, which cannot end before the block
-// does. For such a block packing is only 5% of the work. Then keys are split for balance, and rows
-// are cut only as far as splits leave the balance to do. Keys stay whole if rows would be cut as
-// far without splits, to 48 rows, with two such items for each thread: splits would save no
-// packing. Each split leaves a partial result; these are joined once all items are done.
+// Keys are split only where rows cannot occupy the threads. A call cannot end before its largest
+// block of rows, up to 512 under one KV head. Keys are split if that block costs more than a
+// thread's share of the call. For such a block packing is only 5% of the work. Then keys are split
+// for balance, and rows are cut only as far as splits leave the balance to do. Keys stay whole if
+// rows would be cut as far without splits, to 48 rows, with two such items for each thread: splits
+// would save no packing. Each split leaves a partial result; these are joined once all items are
+// done.
 //
 // Cost of joining. On AVX2 it takes d / 2 + 40 clocks for each row and split: a partial output is
 // written and read, and there is one exponential. A key costs d / 8 clocks a row, and 3 d once for

@@ -50,8 +50,8 @@ struct BytePairs {
   static HK_INLINE __m512i columns(__m512i stored) {
     return _mm512_shuffle_i64x2(stored, stored, half ? 0xfa : 0x50);
   }
-  // Byte order that puts codes into the upper bytes of words: an even lane gets its first four
-  // columns, an odd lane its last four, each column's element k and then k + 1.
+  // Byte order that puts codes into the upper bytes of words. An even lane gets its first four
+  // columns, an odd lane its last four. Each column has its element k, then k + 1.
   static HK_INLINE __m512i upper_bytes() {
     const __m256i two_lanes =
         _mm256_setr_epi8(-1, 0, -1, 8, -1, 1, -1, 9, -1, 2, -1, 10, -1, 3, -1, 11,  //

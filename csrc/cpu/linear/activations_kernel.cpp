@@ -1,6 +1,6 @@
-// Prepares rows of activations for the multiply: widens them to float32 and, if the weight asks for
-// it, rotates them block by block and rounds them to a quantised format's values. Rounding happens
-// in place while the row is in the cache, or on the way to whole numbers.
+// Prepares rows of activations for the multiply: widens them to float32. If the weight asks for it,
+// rotates them block by block and rounds them to a quantised format's values. Rounding happens in
+// place while the row is in the cache, or on the way to whole numbers.
 
 #include "formats/rotate.hpp"
 #include "linear/integer_rows.hpp"
