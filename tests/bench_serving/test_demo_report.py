@@ -7,10 +7,9 @@ from typing import Any
 
 from rich.console import Console
 
-from bench_serving.demo_report import loss_lines, next_steps, print_report
+from bench_serving.demo_report import loss_lines, print_report
 from bench_serving.demo_results import Results
 from bench_serving.engines import ENGINES
-from hk_backend.engine.evidence import SLOWER
 
 VLLM = ENGINES["vllm"]
 
@@ -65,21 +64,6 @@ def test_the_report_stands_alone() -> None:
     assert "bfloat16: 3 of 4 answers are equal" in said
 
 
-def test_many_reasons_become_a_line_for_each_dtype() -> None:
-    left = {
-        f"{SLOWER}: linear {dtype} {n}x64: 32 rows: HK 2 us, the engine 1 us": 30
-        for dtype in ("fp32", "bf16")
-        for n in range(9)
-    }
-    said = printed(found(STOCK, HK, layers_left={**left, "a weight in torch.int8": 2}))
-    assert [line for line in said.splitlines() if line.startswith(("By vLLM", "  linear"))] == [
-        "By vLLM, 2 layers: a weight in torch.int8",
-        "By vLLM, which was measured to be faster at them (hk-backend status has all):",
-        "  linear fp32, 270 layers, such as of 0x64: 32 rows: HK 2 us, the engine 1 us",
-        "  linear bf16, 270 layers, such as of 0x64: 32 rows: HK 2 us, the engine 1 us",
-    ]
-
-
 def test_each_loss_is_explained_in_one_line() -> None:
     """A win needs none."""
     assert list(loss_lines(found(STOCK, {"fp32": 400.0, "bf16": 257.0}))) == []
@@ -95,8 +79,3 @@ def test_each_loss_is_explained_in_one_line() -> None:
     first, second = loss_lines(noisy)
     assert "most layers are the engine's own" in first
     assert "most layers are the engine's own" in second
-
-
-def test_what_to_do_next() -> None:
-    lines = next_steps(VLLM, "models/M")
-    assert any("vllm.entrypoints.openai.api_server --model models/M" in line for line in lines)

@@ -6,19 +6,15 @@ import json
 import os
 import subprocess
 import sys
-from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from bench_serving.__main__ import EngineName
 from bench_serving.engines import ENGINES, Engine, Load, Sglang, Vllm, base, sglang
 from bench_serving.engines.base import THROUGHPUT, TPOT, TTFT
 from bench_serving.engines.vllm_client import apart
 from hk_backend.bench.isa import ISA_LIMITS
-from hk_backend.cli import known_engines
 
 VLLM, SGLANG = Vllm(), Sglang()
 each_engine = pytest.mark.parametrize("engine", ENGINES.values(), ids=list(ENGINES))
@@ -37,13 +33,6 @@ def on(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
     monkeypatch.setattr(base.status, "tensor_device", lambda: device)
 
 
-def test_the_command_line_names_every_engine() -> None:
-    assert [name.value for name in EngineName] == list(ENGINES)
-    assert set(ENGINES) == set(known_engines.ENGINES)
-    results = {engine.demo for engine in ENGINES.values()}
-    assert len(results) == len(ENGINES), "no result of one engine overwrites another's"
-
-
 @each_engine
 def test_every_setting_of_a_load_reaches_the_client(engine: Engine, tmp_path: Path) -> None:
     plain = engine.client_arguments(load(tmp_path))
@@ -55,15 +44,6 @@ def test_every_setting_of_a_load_reaches_the_client(engine: Engine, tmp_path: Pa
         arguments = engine.client_arguments(load(tmp_path, **{field: value}))
         differing = [b for a, b in zip(plain, arguments, strict=True) if a != b]
         assert differing in ([str(value)], ["b.json"]), field
-
-
-def test_sglang_s_client_leaves_nothing_to_chance_or_to_the_prefix_cache(tmp_path: Path) -> None:
-    arguments = SGLANG.client_arguments(load(tmp_path))
-    settings = dict(pairwise(arguments))
-    assert settings["--random-range-ratio"] == "1"  # else lengths are drawn
-    assert settings["--warmup-requests"] == "0"  # it would repeat the first prompt
-    assert settings["--dataset-name"] == "random-ids"  # "random" is downloaded
-    assert {"--flush-cache", "--tokenize-prompt"} <= set(arguments)
 
 
 @pytest.mark.parametrize(
@@ -96,13 +76,6 @@ def test_bound_cores_are_read_from_the_log(engine: Engine, log: str, cores: str)
     assert engine.cores(log) == cores
 
 
-def test_token_ids_are_found_where_each_engine_puts_them() -> None:
-    vllm = SimpleNamespace(prompt_token_ids=[1, 2], choices=[SimpleNamespace(token_ids=[3])])
-    choice = SimpleNamespace(prompt_token_ids=[1, 2], response_token_ids=[3])
-    assert VLLM.token_ids(vllm) == ((1, 2), (3,))
-    assert SGLANG.token_ids(SimpleNamespace(choices=[choice])) == ((1, 2), (3,))
-
-
 def test_sglang_s_test_platform_is_for_machines_without_a_gpu(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -116,17 +89,6 @@ def test_sglang_s_test_platform_is_for_machines_without_a_gpu(
     on(monkeypatch, "cuda")
     assert SGLANG.environment() == {}
     assert "cpu" not in SGLANG.server_arguments(Path("m"), "m", "float32")
-
-
-@each_engine
-def test_a_server_is_told_model_name_and_dtype(engine: Engine, tmp_path: Path) -> None:
-    arguments = engine.server_arguments(tmp_path, "its-name", "float32")
-    settings = dict(pairwise(arguments))
-    assert settings["--served-model-name"] == "its-name"
-    assert settings["--dtype"] == "float32"
-    assert str(tmp_path) in arguments
-    if engine.demo == SGLANG.demo:  # idle servers leave the cores alone, and publish counters
-        assert {"--sleep-on-idle", "--enable-metrics"} <= set(arguments)
 
 
 SHOWS = """

@@ -46,18 +46,6 @@ def test_an_operator_writes_its_numbers_a_table_and_plots(
     assert told
 
 
-def test_what_was_measured_before_an_interrupt_is_written(tmp_path: Path) -> None:
-    class Interrupted(LinearSweep):
-        def run(self, on_case):  # type: ignore[no-untyped-def]
-            yield from super().run(on_case)
-            raise KeyboardInterrupt
-
-    plan = Interrupted([TINY], ["bf16"], True, 1)
-    with pytest.raises(KeyboardInterrupt):
-        measure(OPERATORS["linear"], plan, tmp_path, lambda line: None)
-    assert len(json.loads((tmp_path / "linear.json").read_text())["cases"]) == 1
-
-
 @pytest.mark.parametrize("command", [["kernels"], ["serve", "--model", "."]])
 def test_without_the_extra_for_plots(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The demo's environment has none: one line that says what to install, before any work."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from typer.testing import CliRunner
 
 from bench_serving import modelled, modelled_report
 from bench_serving.__main__ import app
-from bench_serving.modelled import Case, CaseError, Row, cases
+from bench_serving.modelled import Case, Row, cases
 from bench_serving.published import PANELS, SIZES
 from hk_backend.kernels.catalogue import catalogue
 from hk_backend.timing import calibration
@@ -49,27 +48,6 @@ def test_every_published_shape_with_every_kernel_of_ours() -> None:
         }
         assert all(len(rates) == len(panel.shapes) for rates in panel.rates.values())
         assert tuple(panel.shapes) == SIZES[: len(panel.shapes)]
-
-
-def test_a_case_is_what_its_name_says() -> None:
-    case, fp8 = cases(KERNELS, "d64 full b16 64/8 n2048 paged")
-    facts = {"dtype": "bf16", "head_size": 64, "keys": "paged", "stored": "bf16"}
-    facts |= {"mask": "none", "padded": False}
-    assert case.kernels[0].facts == facts
-    assert fp8.kernels[0].facts == {**facts, "stored": "e4m3"}
-    assert (case.line, fp8.line) == ("HK paged", "HK paged fp8")
-    shape = case.panel.shapes[case.size]
-    assert (len(shape.queries), set(shape.queries), set(shape.keys)) == (16, {2048}, {2048})
-    assert (shape.heads, shape.kv_heads, shape.causal, shape.block_size) == (64, 8, False, 0)
-    assert case.peers["HipKittens"] == 898
-
-
-def test_cases_are_chosen_by_words() -> None:
-    name = "attention d128 causal b1 32/8 n1024"
-    chosen = [f"{name} {variant}" for variant in VARIANTS["attention_prefill"]]
-    assert {case.name for case in cases(KERNELS, SMALL)} == {*chosen, "gemm bf16 n1024"}
-    with pytest.raises(CaseError, match="'d96' is no case; words: attention, d128, causal, b16"):
-        cases(KERNELS, "gemm,d96")
 
 
 def test_files_of_a_small_choice(tmp_path: Path) -> None:
@@ -127,19 +105,6 @@ def test_a_case_that_fails_is_reported(tmp_path: Path, monkeypatch: pytest.Monke
     assert {"case", "n", "error"} == set(rows[0].as_json())
 
 
-def test_what_there_is_at_an_interrupt_is_written(tmp_path: Path) -> None:
-    told: list[str] = []
-
-    def tell(line: str) -> None:
-        told.append(line)
-        if len(told) == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        modelled_report.model(KERNELS, cases(KERNELS, SMALL), 1, tmp_path, tell)
-    assert len(json.loads((tmp_path / "modelled.json").read_text())["cases"]) == 1
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -155,22 +120,6 @@ def test_options_that_do_not_go_together(
     result = CliRunner().invoke(app, ["kernels", *options])
     assert result.exit_code == 2
     assert message in result.output
-
-
-def test_what_is_said_of_hipkittens_is_the_calibration_s() -> None:
-    """Published and modelled figures, as docs/timing.md has them."""
-    text = CALIBRATION.read_text()
-    compared = 0
-    for panel in PANELS:
-        if not panel.hipkittens_modelled:
-            continue
-        words = panel.name.split()
-        label = "BF16" if panel.operator == "gemm" else f"{words[1]} {words[2]}, {words[4]}"
-        (line,) = re.findall(rf"^\| {label}(?: heads)? \|(.+)\|$", text, re.MULTILINE)
-        pairs = [tuple(map(int, cell.split("/"))) for cell in line.split("|")]
-        assert pairs == list(zip(panel.rates["HipKittens"], panel.hipkittens_modelled, strict=True))
-        compared += 1
-    assert compared == 9
 
 
 def documented(case: Case) -> float:

@@ -39,21 +39,6 @@ def line_of(text: str, case: Case) -> list[str]:
     return found
 
 
-def test_the_tables_have_every_case_with_both_times() -> None:
-    text = table_of([row(case, 0.5) for case in PLAN.cases])
-    for case in PLAN.cases:
-        cells = line_of(text, case)
-        published = case.stock.microseconds
-        assert cells[2].split()[0] == f"{2 * published:.4g}"
-        assert cells[3].split()[0] == f"{published:.4g}"
-        assert cells[4:] == ["**0.50**", "a_kernel", "3"]
-        assert cells[0].split()[-1] == case.shape
-    assert "modelled ±5%" in text
-    failed = table_of([Row(PLAN.cases[0], "modelled", error="a buffer's end")])
-    assert line_of(failed, PLAN.cases[0])[2] == "failed"
-    assert f"{PLAN.cases[0]}: failed: a buffer's end" in failed
-
-
 OTHERS = f"{modelled_report.BEGIN}old tables\n{modelled_report.END}"
 
 

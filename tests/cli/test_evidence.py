@@ -21,7 +21,6 @@ from hk_backend.measurements import folder
 from hk_backend.measurements.machine import this_machine
 from hk_backend.terms.measurements import MeasuredLayer, Measurements, Times
 from hk_backend.terms.verdict import SERVED
-from tests.models import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -178,23 +177,6 @@ def run(*options: str) -> Result:
     return CliRunner().invoke(app, ["tune", *options])
 
 
-def test_the_model_is_loaded_with_the_options_of_the_server(
-    loaded: list[dict[str, object]],
-) -> None:
-    result = run("--seconds", "20", "a/model", "--tensor-parallel-size", "2", "-q")
-    assert result.exit_code == 0, result.output
-    assert loaded == [
-        {
-            "model": "a/model",
-            "options": ["--tensor-parallel-size", "2", "-q"],
-            "HK_BACKEND": "1",
-            "HK_EVIDENCE": "measure",
-            "budget": 20.0,
-        }
-    ]
-    assert "linear bf16 64x64 (vLLM: stock): by HK" in result.stdout
-
-
 def test_routes_that_the_user_names_are_measured_and_no_others(
     loaded: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,13 +227,6 @@ def test_which_engine(
     monkeypatch.setattr("hk_backend.machine.version_of", version)
     result = run(*(["--engine", engine] if engine else []), "model")
     assert (result.exit_code, result.stderr) == (1, f"{said}\n")
-
-
-def test_every_known_engine_has_a_loader() -> None:
-    text = (ROOT / "pyproject.toml").read_text()
-    _, section = text.split(f'[project.entry-points."{tune.LOADERS}"]\n')
-    lines = section.partition("\n\n")[0].splitlines()
-    assert lines == [f'{name} = "hk_{name}.load_once:load_once"' for name in tune.ENGINES]
 
 
 def test_what_the_engine_prints_is_not_in_the_document(

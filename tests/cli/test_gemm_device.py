@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from hk_backend.bench.gemm import compare, gpu, timers
+from hk_backend.bench.gemm import compare, timers
 from hk_backend.bench.gemm.compare import OnDevice, Row, summary
 from hk_backend.bench.gemm.explain import RIVALS
 from hk_backend.bench.gemm.published import STOCK, known
 from hk_backend.bench.gemm.timers import Clock, Problem
 from hk_backend.bench.tables import markdown
 from hk_backend.cli.app import app
-from hk_backend.devices.base import DeviceError
 from hk_backend.kernels.catalogue import catalogue
-from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.gemm_choice import planned
 from hk_backend.kernels.gemm_formats import LAYERS, family
 from hk_backend.kernels.gemm_plan import candidates
@@ -91,34 +88,6 @@ def test_every_published_figure_of_our_formats_is_there(monkeypatch: pytest.Monk
     assert row["microseconds"] == 100.0, "timed, not read"
 
 
-def test_a_figure_is_the_clock_s() -> None:
-    (row,) = cases(*SMALL)
-    entry = KERNELS.kernel(row["kernel"])
-    problem = Problem(LAYERS["bf16"], 1024, 1024, 1024)
-    assert row["microseconds"] == Clock("gfx950", 1).microseconds(entry, row["splits"], problem)
-    assert (row["source"], row["model_error_rms"]) == ("modelled", calibration.error_of("gemm"))
-
-
-def test_on_a_gpu_the_figures_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Measured(Clock):
-        source, device, at_once = "measured", "MI355X", 1
-
-        def __init__(self) -> None:
-            super().__init__("gfx950", 1)
-
-        def microseconds(self, entry: KernelEntry, splits: int, problem: Problem) -> float:
-            return 12.25
-
-    monkeypatch.setattr(gpu, "this_gpu", Measured)
-    result = bench(*SMALL, device="hip")
-    assert result.exit_code == 0, result.output
-    assert "device       MI355X" in result.stdout
-    assert "figures      measured" in result.stdout
-    assert "±" not in result.stdout
-    (row,) = json.loads(bench(*SMALL, "--json", device="hip").stdout)["cases"]
-    assert (row["microseconds"], row["source"], row["model_error_rms"]) == (12.25, "measured", None)
-
-
 def test_a_launch_that_fails_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> float:
         raise RuntimeError("a buffer's end")
@@ -147,20 +116,6 @@ def test_losses_stand_beside_wins() -> None:
     shown = [line.split(" | ")[compare.HEADINGS.index("HK/stock")] for line in lines]
     assert shown == ["2.00", "1.01", "0.99", "0.50"]
     assert all("modelled ±5%" in line for line in lines)
-
-
-def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = bench(device="hip")
-    assert (result.exit_code, result.stdout) == (1, "")
-    (line,) = result.stderr.splitlines()
-    assert "HIP" in line
-
-    def none() -> None:
-        raise DeviceError("no GPU here")
-
-    monkeypatch.setattr(gpu, "this_gpu", none)
-    result = bench(device="hip")
-    assert (result.exit_code, result.stderr) == (1, "no GPU here\n")
 
 
 def test_the_choice_is_first_and_its_rivals_follow_by_their_times() -> None:
@@ -193,18 +148,6 @@ def test_the_clock_times_as_many_as_asked() -> None:
     assert all(each["clocked"] is None for each in data["rivals"][2:])
 
 
-@pytest.mark.parametrize(
-    ("format", "peak", "weight_bytes"), [("bf16", 2.5166e15, 2), ("fp8_channel", 5.0332e15, 1)]
-)
-def test_the_bound(format: str, peak: float, weight_bytes: int) -> None:
-    """MI355X: 256 CUs at 2.4 GHz with 4096 FLOPs a clock in 16 bits, twice that in 8."""
-    bound = explained(format=format)["bound"]
-    assert bound["matrix"] == pytest.approx(2e6 * M * N * K / peak, rel=1e-4)
-    moved = weight_bytes * (M * K + N * K) + 2 * M * N
-    assert 6.0e6 <= moved / bound["memory"] <= 8.0e6, "bytes per microsecond of its HBM"
-    assert bound["by"] == max(("matrix", "memory"), key=lambda name: bound[name])
-
-
 def test_a_timed_launch_is_the_choice() -> None:
     """It is first of the rivals whatever the planner thinks of it."""
     last = launch(FAMILY, M, N, K, microseconds=33.5, source="measured")
@@ -216,20 +159,6 @@ def test_a_timed_launch_is_the_choice() -> None:
     assert data["rivals"][0]["planned"] > data["rivals"][1]["planned"]
     assert "33.5 us (measured)" in text
     assert "modelled, error" not in text
-
-
-def test_a_report_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    data, result = explained(), explain()
-    assert result.exit_code == 0, result.output
-    assert max(map(len, result.stdout.splitlines())) <= 80
-    said = re.sub(r"\s+", " ", result.stdout)
-    assert f"{FORMAT} {N}x{K}, M={M} on gfx950" in said
-    assert f"{data['kernel']}, splits {data['splits']}: {data['microseconds']:.4g} us" in said
-    assert calibration.statement("gemm") in said
-    for each in data["rivals"]:
-        row = (each["kernel"], each["tile"], each["splits"], each["workgroups"], each["rounds"])
-        assert f"{' '.join(map(str, row))} {each['planned']:.4g}" in said
 
 
 @pytest.mark.parametrize(

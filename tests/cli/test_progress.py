@@ -7,11 +7,8 @@ from threading import Event
 
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner
 
 from hk_backend import progress
-from hk_backend.cli import doctor, status
-from hk_backend.cli.app import app
 from hk_backend.quantize import command
 
 
@@ -74,16 +71,3 @@ def test_a_terminal_gets_one_moving_line(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(command, "pulse", None)  # a call would raise
     with command._progress(Console(file=StringIO(), force_terminal=True)) as bar:
         assert not bar.disable
-
-
-@pytest.mark.parametrize(
-    ("name", "module", "work"), [("doctor", doctor, "examine"), ("status", status, "collect")]
-)
-def test_piped_commands_show_a_sign_of_life(
-    monkeypatch: pytest.MonkeyPatch, name: str, module: object, work: str
-) -> None:
-    """Before the work begins, and on standard error alone."""
-    monkeypatch.setattr(module, work, None)  # the command ends here
-    result = CliRunner().invoke(app, [name, "--json"])
-    assert result.stdout == ""
-    assert result.stderr.rstrip().endswith("...")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
-import warnings
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from hk_backend import __version__, _cpu, machine
+from hk_backend import __version__, machine
 from hk_backend.cli import status
 from hk_backend.cli.app import app
 from hk_backend.config import get_config
@@ -97,25 +95,6 @@ def test_bad_values_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert note in said()
 
 
-@pytest.mark.usefixtures("not_held")
-def test_instruction_sets_that_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """AMX that the processor advertises, and what the build left out; not where the device cannot
-    run, or is no processor."""
-    monkeypatch.setenv("HK_DEVICE", "cpu:portable")
-    monkeypatch.setattr(machine, "advertises_amx", lambda: True)
-    monkeypatch.setattr(_cpu, "why_no_amx", lambda: "no leave")
-    note = "cpu:portable does not use AMX, which the processor advertises: no leave"
-    assert note in report()["notes"]
-    assert status.unused_isas("cpu:portable", refused("broken")) == []
-    assert status.unused_isas("emulated:gfx950", SERVED) == []
-    monkeypatch.setattr(machine, "advertises_amx", lambda: False)
-    monkeypatch.setattr(_cpu, "left_out_isas", list)
-    assert report()["notes"] == []
-    monkeypatch.setattr(_cpu, "left_out_isas", lambda: ["amx", "avx512"])
-    note = "this build has no kernels for cpu:amx, cpu:avx512 (HK_ISA_LEVELS=native)"
-    assert status.unused_isas("cpu:avx2", SERVED) == [note]
-
-
 def verdicts_of(monkeypatch: pytest.MonkeyPatch, says: Callable[[], object]) -> dict[str, Verdict]:
     """Of an engine's plugin that does `says` when it is loaded, and serves everything."""
 
@@ -135,23 +114,3 @@ def test_an_engine_check_that_raises_is_a_refusal(monkeypatch: pytest.MonkeyPatc
 
     why = "vllm: ImportError: libnuma.so.1: cannot open shared object file"
     assert verdicts_of(monkeypatch, fails) == {"vllm": refused(why)}
-
-
-def test_an_engine_s_own_warnings_are_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor torch's line about Triton, for which vLLM's import makes it look."""
-    lines: list[logging.LogRecord] = []
-    torch_library = logging.getLogger("torch._library.triton")
-    handler = logging.Handler()
-    handler.emit = lines.append  # type: ignore[method-assign]
-    monkeypatch.setattr(torch_library, "handlers", [handler])
-
-    def warns() -> None:
-        warnings.warn("Only CUDA supports AWQ currently.", stacklevel=1)
-        torch_library.warning("Triton not available, find_triton_kernels = []")
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert verdicts_of(monkeypatch, warns) == {"vllm": SERVED}
-    assert lines == []
-    torch_library.warning("a user's own")
-    assert len(lines) == 1

@@ -10,9 +10,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from hk_backend import _emulator
 from hk_backend.bench.gpu import measure
-from hk_backend.bench.gpu.launches import LONGER, Runner
 from hk_backend.cli.app import app
 from hk_backend.config import get_config
 from hk_backend.devices.base import DeviceError
@@ -98,21 +96,6 @@ def test_what_was_measured_stands_in_the_model_s_place(tmp_path: Path) -> None:
     assert {row["certainty"] for row in now if row["name"] in changed} == {"measured"}
 
 
-def test_a_kernel_is_modelled_with_it_and_set_goes_on_top(tmp_path: Path) -> None:
-    path = str(measured_file(tmp_path))
-    kernel = ("gemm_bf16_256x256", "--shape", "m=256,n=256,k=256", "--no-sensitivity", "--json")
-    plain, measured, on_top = (
-        json.loads(run(*kernel, *options).stdout)
-        for options in ((), ("--measured", path), ("--measured", path, "--set", "clock=2.4"))
-    )
-    assert measured["set"]["lds_latency"] == pytest.approx(77)
-    assert measured["set"]["clock"] == pytest.approx(2.2)
-    assert on_top["set"]["clock"] == 2.4
-    assert measured["microseconds"] != plain["microseconds"]
-    own = _emulator.TimingParameters("gfx950")
-    assert own["lds_latency"] != 77
-
-
 def test_what_does_not_work(tmp_path: Path, gfx950: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Paths that are not there, a processor."""
     for options, message in (
@@ -160,25 +143,10 @@ def test_what_a_row_finds_is_the_difference_of_its_launches() -> None:
     assert 64 + LOOP <= found.rows["s_nop_0"].alone < 2 * (64 + LOOP)
 
 
-def test_rows_of_many_workgroups_differ_in_these(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = measure.emulated("gfx950")
-    launched: list[tuple[int, int]] = []
-    enqueue = Runner._enqueue
-
-    def noted(self: Runner, workgroups: int, steps: int) -> object:
-        launched.append((workgroups, steps))
-        return enqueue(self, workgroups, steps)
-
-    monkeypatch.setattr(Runner, "_enqueue", noted)
-    measure.measure(gpu, [row for row in rows() if row.many])
-    assert set(launched) == {(gpu.compute_units, 0), (LONGER * gpu.compute_units, 0)}
-
-
 @pytest.mark.parametrize(
     ("device", "why"),
     [
         ("cpu", "HK_DEVICE=cpu: only a GPU"),
-        ("cpu:avx2", "HK_DEVICE=cpu:avx2: only"),
         ("auto", "HIP"),
     ],
 )

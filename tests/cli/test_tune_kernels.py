@@ -90,25 +90,6 @@ def test_the_clock_decides() -> None:
     assert each["compute_units"] == 256
 
 
-def test_an_interrupted_run_goes_on(kept: Path, asked: list[tuple[str, int, int]]) -> None:
-    """A problem whose launch is kept is neither timed nor kept again."""
-    modelled(shapes=f"1x{N}x{K}")
-    asked.clear()
-    assert modelled()["kept"] == 1
-    assert {m for _, _, m in asked} == {64}
-    asked.clear()
-    assert modelled() == {"kept": 2, "launches": []}
-    assert not asked
-    (path,) = kept.glob("*.json")  # launches of kernels that have changed since are timed again
-    whole = path.read_text()
-    stale = json.loads(whole)
-    for each in stale["launches"]:
-        each["sha256"] = "0" * 64
-    path.write_text(json.dumps(stale))
-    assert modelled()["kept"] == 0
-    assert path.read_text() == whole
-
-
 @pytest.mark.parametrize(
     ("fails", "error", "exit_code", "said"),
     [

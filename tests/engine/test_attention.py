@@ -140,17 +140,6 @@ def test_another_layout_is_met_and_prepared(library: EmulatedLibrary) -> None:
     assert library.launch_calls() == 3
 
 
-def test_new_blocks_are_another_plan(library: EmulatedLibrary) -> None:
-    step = a_step()
-    other = torch.tensor([[5, 6], [7, 0]], dtype=torch.int32)
-    moved = step.with_block_table(other)
-    assert moved.plan.tensors["block_table"] is other
-    assert moved.plan.native is not step.plan.native
-    assert step.plan.tensors["block_table"] is not other, "the first one stays"
-    for name in ("query_start_loc", "seq_lens"):
-        assert moved.plan.tensors[name] is step.plan.tensors[name]
-
-
 def test_a_checked_call_is_asked_for_its_arguments(
     library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch
 ) -> None:

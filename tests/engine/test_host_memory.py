@@ -73,23 +73,6 @@ def test_the_users_choice_stays(name: str, value: str, monkeypatch: pytest.Monke
     assert not keep_freed_memory()
 
 
-def test_other_tunables_are_no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[tuple[int, int]] = []
-
-    class Library:
-        def __init__(self, name: None) -> None:
-            pass
-
-        def mallopt(self, which: int, value: int) -> int:
-            calls.append((which, value))
-            return 1
-
-    monkeypatch.setattr(host_memory.ctypes, "CDLL", Library)
-    monkeypatch.setenv(TUNABLES, "glibc.pthread.rseq=0")
-    assert keep_freed_memory()
-    assert [which for which, _ in calls] == [-1, -3]
-
-
 def test_a_library_without_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_memory.ctypes, "CDLL", lambda name: object())
     assert not keep_freed_memory()

@@ -20,10 +20,7 @@ from hk_backend.engine.rows import (
     split_rows,
 )
 from tests.integration.shared.attention.rows import (
-    DRAFTS,
-    FRESH,
     KINDS,
-    SHORT_EXTEND,
     Row,
 )
 from tests.integration.shared.attention.split import UNREADABLE, Known
@@ -70,19 +67,6 @@ def test_every_order_of_every_kind(known: Known) -> None:
 @given(any_rows, st.sampled_from(KNOWN))
 def test_any_lengths(rows: list[Row], known: Known) -> None:
     check(known, rows)
-
-
-@pytest.mark.parametrize(("says", "mine"), [(True, True), (False, False)])
-def test_a_short_extend_is_hks_where_the_engine_says_so(says: bool, mine: bool) -> None:
-    found = split(Known(says), [FRESH, SHORT_EXTEND])
-    assert found.mine.tolist() == [True, mine]
-    assert found.left == ({} if mine else {SPECULATIVE: SHORT_EXTEND.query})
-
-
-def test_a_long_row_verifies_nothing() -> None:
-    """More tokens than drafts can be: computed anew after a preemption, which is no prompt."""
-    found = split(Known(), [Row(2 + DRAFTS, 30, verifies=True)])
-    assert found.mine.tolist() == [True]
 
 
 @given(any_rows, st.data())

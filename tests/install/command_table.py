@@ -16,7 +16,7 @@ NETWORK = "installs packages from the network into the reader's environment"
 TOO_LONG = "takes more than a quarter of an hour"
 REASONS = (GPU, DOCKER, NETWORK, TOO_LONG)
 
-PROVER = "tests/proof/test_prover.py"
+PROVER = "tests/proof/test_records.py"
 IMAGE = "tests/install/test_image.py"
 SCRIPTS = "tests/install/test_two_commands.py"
 SGLANG = "tests/integration/hk_sglang/test_documents.py"

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from hk_backend.cli.app import app
 from tests.install import commands
 from tests.install.command_table import HERE, LONG, MAKE, REASONS, SERVER, SHELL, TABLE, found
-from tests.install.commands import Block, Command
+from tests.install.commands import Command
 from tests.models import ROOT, smollm2
 
 
@@ -85,22 +85,3 @@ def test_the_long_commands_of_a_document(document: str, tmp_path: Path) -> None:
     for command in found(LONG, SERVER):
         if command.document == document:
             (commands.serve if command in servers else commands.run)(command, folder)
-
-
-BLOCK = Block("a.md", 7, "sh", 'one  # comment\ntwo \\\n    "a # b" \\\n    c\nthree "\nfour"\n')
-
-
-def test_what_a_command_is() -> None:
-    """Continued lines are one, a quotation may have several, a comment is none."""
-    assert list(commands.commands(BLOCK)) == [
-        Command("a.md", 7, "one"),
-        Command("a.md", 8, 'two "a # b" c'),
-        Command("a.md", 11, 'three "\nfour"'),
-    ]
-
-
-def test_a_command_that_dies_is_red(tmp_path: Path) -> None:
-    """The control, and that its output is shown."""
-    with pytest.raises(AssertionError, match=r"a\.md:1: echo said; false\nsaid"):
-        commands.run(Command("a.md", 1, "echo said; false"), tmp_path)
-    commands.run(Command("a.md", 1, "true"), tmp_path)

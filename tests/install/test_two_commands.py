@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -113,17 +112,3 @@ def test_what_is_missing_is_installed_after_one_question(
     assert machine.done == done
     assert said in found.stderr
     assert ("noise" in found.stderr + found.stdout) == (user == "offline")
-
-
-def test_the_check_wants_llvm_and_arguments_reach_make(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, ["clang-22"], root=True)
-    machine.run("check", "--yes", "VENV=other")
-    install = "apt-get install -y --no-install-recommends clang-22"
-    assert machine.done[1:] == [install, "make --no-print-directory test VENV=other"]
-
-
-def test_contributing_names_the_packages_that_they_install() -> None:
-    script = (ROOT / "requirements/missing-debian-packages").read_text()
-    packages = set(re.findall(r"missing\+=\((\S+)\)", script))
-    (line,) = re.findall(r"apt-get install -y (.*)", (ROOT / "CONTRIBUTING.md").read_text())
-    assert packages - {"python3"} == set(line.split()), "python3 comes with python3-dev"

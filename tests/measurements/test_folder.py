@@ -170,11 +170,3 @@ def test_this_machine_names_its_threads_and_limits(monkeypatch: pytest.MonkeyPat
     assert this_machine("cpu:avx2").limits == ("ONEDNN_MAX_CPU_ISA=AVX2",)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 77)
     assert this_machine("cpu:avx2").threads == 77
-
-
-def test_the_default_folder_is_the_platforms(monkeypatch: pytest.MonkeyPatch) -> None:
-    import platformdirs
-
-    monkeypatch.delenv("HK_CACHE_DIR")
-    get_config.cache_clear()
-    assert folder.folder() == Path(platformdirs.user_cache_dir("hk_backend"))

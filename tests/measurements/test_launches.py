@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -82,6 +82,7 @@ rows_of = st.lists(
 
 
 @given(rows=rows_of, m=st.integers(1, 700))
+@settings(max_examples=40)
 def test_which_launch_decides_between_listed_rows(rows: list[tuple[int, str]], m: int) -> None:
     """A launch holds for its M and fewer, down to half; the fewest rows decide, then the source."""
     lines = [launch(m=rows, source=source) for rows, source in rows]

@@ -83,8 +83,9 @@ STRATEGIES = {
 }
 
 
-@pytest.mark.parametrize("activations", ["", "none"])
-@pytest.mark.parametrize("format", COMPRESSED)
+@pytest.mark.parametrize(
+    ("format", "activations"), [*((each, "") for each in COMPRESSED), ("fp8", "none")]
+)
 def test_compressed_tensors(format: str, activations: str, model: Path, tmp_path: Path) -> None:
     """Its library picks the format that the config names, and unpacks what it rounds to itself."""
     out = quantized(model, tmp_path / "out", format, activations)
@@ -104,7 +105,8 @@ def test_compressed_tensors(format: str, activations: str, model: Path, tmp_path
         if name.startswith(LAYER)
     }
     assert set(stored) <= set(compressor.compression_param_names(scheme))
-    unpacked = compressor.decompress(stored, scheme)["weight"]
+    with torch.compiler.set_stance("force_eager"):  # or a helper of theirs compiles for seconds
+        unpacked = compressor.decompress(stored, scheme)["weight"]
     original = load_file(model / WEIGHTS)[f"{LAYER}.weight"]
     assert torch.equal(unpacked.float(), rounded_by_the_library(original, scheme.weights))
 
@@ -118,7 +120,7 @@ def test_transformers_loads_it(format: str, head: str, model: Path, tmp_path: Pa
 
     out = quantized(model, tmp_path / "out", format, head=head)
     assert (HEAD_KEY in config_of(out)["quantization_config"]) == (head != KEPT)
-    with torch.compiler.set_stance("force_eager"):  # or a helper of theirs compiles for seconds
+    with torch.compiler.set_stance("force_eager"):
         theirs = AutoModelForCausalLM.from_pretrained(
             out, dtype=torch.float32, quantization_config=CompressedTensorsConfig(dequantize=True)
         )
@@ -148,25 +150,8 @@ def test_quark(format: str, model: Path, tmp_path: Path) -> None:
     assert config["global_quant_config"]["input_tensors"] is None
 
 
-@pytest.mark.parametrize("format", RECIPES)
-def test_the_rest_is_left_alone(format: str, half_model: Path, tmp_path: Path) -> None:
-    """Embeddings, norms and the head bit for bit; config, tokenizer and sizes complete."""
-    job = finished(half_model, tmp_path / "out", Settings(format))
-    tensors = tensors_of(job.out.directory)
-    for name in job.source.tensors:
-        if name.removesuffix(".weight") not in job.source.layers:
-            assert torch.equal(tensors[name], job.source.read(name)), name
-    assert "lm_head.weight" in tensors
-    config = config_of(job.out.directory)
-    del config["quantization_config"]
-    assert config == config_of(half_model)
-    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
-        assert (job.out.directory / name).read_bytes() == (half_model / name).read_bytes()
-    assert sum(tensor.nbytes for tensor in tensors.values()) == job.plan.nbytes
-
-
 @pytest.mark.parametrize(
-    ("format", "method"), [*((each, "rtn") for each in RECIPES), ("mxfp4", "rotated")]
+    ("format", "method"), [("fp8_block", "rtn"), ("mxfp6_e2m3", "rtn"), ("mxfp4", "rotated")]
 )
 def test_error_of_a_layer(format: str, method: str, model: Path, tmp_path: Path) -> None:
     """The relative Frobenius error is that of the written codes, by the reference, in float64."""

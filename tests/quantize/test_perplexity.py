@@ -71,10 +71,9 @@ def test_windows_slide(loaded: Any) -> None:
     assert len(done) == 5
 
 
-@pytest.mark.parametrize("format", ["fp8", "mxfp4"])
-def test_before_and_after(format: str, model: Path, tmp_path: Path, text: Path) -> None:
+def test_before_and_after(model: Path, tmp_path: Path, text: Path) -> None:
     """Weights only: what transformers says of the model, and of it with the written values."""
-    job = finished(model, tmp_path / "out", Settings(format, "none", method="rtn"))
+    job = finished(model, tmp_path / "out", Settings("mxfp4", "none", method="rtn"))
     found = perplexity.measure(job, text)
     plain = perplexity.load_model(model)
     tokens = read_text(text, model).tokens
@@ -89,16 +88,6 @@ def test_before_and_after(format: str, model: Path, tmp_path: Path, text: Path) 
     assert found["tokens"] == len(tokens) - 1
     report = json.loads((tmp_path / "out" / "hk_quantize.json").read_text())
     assert report["perplexity"] == found
-
-
-def test_activations_count(model: Path, tmp_path: Path, text: Path) -> None:
-    """Rounding the activations too changes the answer: it is in the measurement."""
-    results = []
-    for activations in ("", "none"):
-        job = finished(model, tmp_path / f"out{activations}", Settings("mxfp4", activations))
-        results.append(perplexity.measure(job, text))
-    assert results[0]["before"] == results[1]["before"]
-    assert results[0]["after"] != pytest.approx(results[1]["after"], rel=1e-3)
 
 
 def test_measured_once(
@@ -127,24 +116,6 @@ def test_measured_once(
     text.write_text(text.read_text()[::-1])
     assert perplexity.measure(again, text)["sha256"] != first["sha256"]
     assert loads == 2
-
-
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        (None, "no such file"),
-        (b"\xff\xfe", "not UTF-8 text"),
-        (b"", "0 tokens; at least 2"),
-    ],
-)
-def test_a_text_that_cannot_be_used(
-    content: bytes | None, why: str, model: Path, tmp_path: Path
-) -> None:
-    path = tmp_path / "other.txt"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(QuantizeError, match=why):
-        read_text(path, model)
 
 
 def test_what_has_no_perplexity(

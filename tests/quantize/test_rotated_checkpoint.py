@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from compressed_tensors.quantization import QuantizationConfig
 from pydantic import ValidationError
 
 from hk_backend.ops.rotation import ROTATION, ROTATION_KEY
-from hk_backend.quantize import perplexity
 from hk_backend.quantize.folding import O_PROJ
 from hk_backend.quantize.job import Job
 from hk_backend.quantize.method import Method
 from hk_backend.quantize.settings import Settings
 from hk_backend.terms.folds import FOLD_KEY, HEADS
-from tests.quantize.checkpoint import config_of, finished, tensors_of
+from tests.quantize.checkpoint import config_of, finished
 
 REFUSED = rf"{ROTATION_KEY}\s+Extra inputs are not permitted"
 
@@ -88,27 +85,3 @@ def test_six_bits_are_hk_s_own(format: str, model: Path, tmp_path: Path) -> None
     if "hk_mxfp6" not in quantization.QUANTIZATION_METHODS:  # the plugin is not loaded here
         with pytest.raises(ValueError, match="hk_mxfp6"):
             quantization.get_quantization_config("hk_mxfp6")
-
-
-def test_perplexity_notices(job: Job) -> None:
-    """The served model is close to the original's logits, and no longer if something is wrong."""
-    tokens = torch.randint(2, 10_000, (1, 48), generator=torch.Generator().manual_seed(0))
-    with torch.inference_mode():
-        exact = perplexity.load_model(job.source.directory)(tokens).logits
-
-    def error(plain: int = 0, turned: int = ROTATION, off: int = 0) -> float:
-        """With these rotations in place of none and of the right one, and scales that are off."""
-        model, stored = perplexity.load_model(job.source.directory), tensors_of(job.out.directory)
-        for layer, item in job.plan.layers.items():
-            codes, scales = (stored[name] for name in item.names)
-            right = job.serving_of(layer)
-            serving = replace(right, rotation=turned if right.rotation else plain)
-            model.set_submodule(layer, serving.layer(codes, scales + off, None))
-        with torch.inference_mode():
-            return float((model(tokens).logits.float() - exact).norm())
-
-    limit = 1.3 * error()
-    assert error(turned=0) > limit
-    assert error(turned=32) > limit
-    assert error(plain=ROTATION) > limit, "o_proj, too"
-    assert error(off=1) > limit

@@ -5,20 +5,8 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 
-from hk_backend.routing.routes import RouteCounters, Routes
+from hk_backend.routing.routes import Routes
 from hk_backend.terms.verdict import refused
-
-
-def test_routed_share_is_of_prefill_tokens() -> None:
-    counters = RouteCounters()
-    assert counters.routed_share() == 1.0
-    counters.fallbacks["drafting"].add(20)
-    assert counters.routed_share() == 0.0
-    counters.served.add(75)
-    counters.fallbacks["amx cache"].add(5)
-    counters.dummy.add(10_000)
-    counters.captured.add(10_000)
-    assert counters.routed_share() == 0.75
 
 
 def test_counters_are_made_once_per_route() -> None:
@@ -41,16 +29,6 @@ def test_a_disabled_route_keeps_its_first_reason() -> None:
     assert own.verdict("linear")
     report = own.report()["attention"]
     assert (report["on"], report["why"]) == (False, "error exceeds the tolerance")
-
-
-def test_reset_forgets_counters_and_reasons() -> None:
-    own = Routes()
-    own.counters("attention").served.add(5)
-    own.disable("attention", "why")
-    own.reset()
-    assert own.verdict("attention")
-    assert own.report() == {}
-    assert own.counters("attention").served.calls == 0
 
 
 def test_report_is_plain_data() -> None:

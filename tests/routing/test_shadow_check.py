@@ -119,13 +119,6 @@ def test_damage_is_seen(dtype: torch.dtype, paged: bool, damage: Any) -> None:
     assert routes.counters("attention").max_check_error > tolerance(dtype)
 
 
-def test_the_last_key_dropped_is_seen() -> None:
-    query, arguments = request_of(torch.bfloat16, paged=True)
-    shorter = {**arguments, "seq_lens": (arguments["seq_lens"] - 1).clamp(min=0)}
-    out = compute(query, shorter)
-    assert not checked(out, query, arguments)
-
-
 def test_the_message_names_the_request() -> None:
     query, arguments = request_of(torch.float32, paged=True)
     out = compute(query, arguments) * 1.5

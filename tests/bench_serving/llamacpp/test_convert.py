@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from gguf import GGUFReader, TokenType
+from gguf import GGUFReader
 from safetensors.torch import load_file, save_file
-from typer.testing import CliRunner
 
-from bench_serving.llamacpp import convert
 from bench_serving.llamacpp.convert import ROPE_FACTORS, write_gguf
 from bench_serving.llamacpp.errors import ConvertError
 from bench_serving.llamacpp.formats import FORMATS
 from bench_serving.llamacpp.tokenizer import BYTE_LEVEL, LLAMA_3
-from hk_backend.quantize.source import Source
 from tests.bench_serving.llamacpp.conftest import WEIGHTS, Change, bpe, config, tokenizer, weights
 from tests.bench_serving.llamacpp.test_blocks import largest, q6_k_bound
 from tests.models import VOCABULARY
@@ -33,11 +28,6 @@ SCALED = {
 
 def types(file: Path) -> dict[str, str]:
     return {tensor.name: tensor.tensor_type.name for tensor in GGUFReader(file).tensors}
-
-
-def settings(file: Path, names: Iterable[str]) -> dict[str, Any]:
-    fields = GGUFReader(file).fields
-    return {name: fields[name].contents() for name in names}
 
 
 @pytest.mark.parametrize("format", list(FORMATS))
@@ -95,21 +85,6 @@ def test_each_matrix_has_llama_quantize_s_type(
     assert FORMATS["q4_0"].head_of(576) == "Q8_0"  # SmolLM2's: no whole blocks of Q6_K
 
 
-def test_the_file_says_what_the_config_says(tiny: Path, tmp_path: Path) -> None:
-    write_gguf(tiny, tmp_path / "a.gguf", "q8_0")
-    expected = {
-        "general.architecture": "llama", "general.file_type": 7, "llama.block_count": 3,
-        "llama.context_length": 2048, "llama.embedding_length": 256, "llama.vocab_size": VOCABULARY,
-        "llama.feed_forward_length": 512, "llama.attention.head_count": 8,
-        "llama.attention.head_count_kv": 2, "llama.attention.key_length": 64,
-        "llama.attention.value_length": 64, "llama.rope.dimension_count": 64,
-        "llama.rope.freq_base": 10000.0, "tokenizer.ggml.model": "gpt2",
-        "tokenizer.ggml.pre": "gpt-2", "tokenizer.ggml.bos_token_id": 0,
-        "tokenizer.ggml.eos_token_id": 1, "tokenizer.ggml.add_bos_token": False,
-    }  # fmt: skip
-    assert settings(tmp_path / "a.gguf", expected) == expected
-
-
 @pytest.mark.parametrize("old", [False, True])
 def test_scaled_frequencies_are_transformers_own(model: Path, tmp_path: Path, old: bool) -> None:
     """`old`: as transformers 4 writes it."""
@@ -156,48 +131,6 @@ def test_its_splitting_is_found_by_its_steps(
     assert fields(model)["pre"] == name
 
 
-def test_tokens_have_their_places_and_kinds(model: Path) -> None:
-    """Its special tokens, one that is not special, and an id that no token has."""
-    config(vocab_size=VOCABULARY)(model)
-    words = {"<s>": 0, "</s>": 1, "a": 2, "b": 3, "ab": 4}
-    bpe(vocab=words, merges=[["a", "b"]])(model)
-    special = [{"content": name, "id": words[name], "special": True} for name in ("<s>", "</s>")]
-    own = {"content": "<own>", "id": 6, "special": False}
-    tokenizer(added_tokens=[*special, own])(model)
-    found = fields(model)
-    assert found["tokens"][:7] == ["<s>", "</s>", "a", "b", "ab", "[PAD5]", "<own>"]
-    assert len(found["tokens"]) == VOCABULARY
-    kinds = [TokenType(kind).name for kind in found["token_type"][:7]]
-    assert kinds == ["CONTROL"] * 2 + ["NORMAL"] * 3 + ["UNUSED", "USER_DEFINED"]
-    assert found["merges"] == ["a b"]
-
-
-def test_a_first_token_is_added_if_the_tokenizer_adds_one(model: Path) -> None:
-    assert fields(model)["add_bos_token"] is False
-    first = {"SpecialToken": {"id": "<s>", "type_id": 0}}
-    text = {"Sequence": {"id": "A", "type_id": 0}}
-    tokenizer(post_processor={"type": "TemplateProcessing", "single": [first, text], "pair": []})(
-        model
-    )
-    assert fields(model)["add_bos_token"] is True
-
-
-def test_one_tensor_is_in_memory_at_a_time(
-    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read, finite = [], Source.finite
-
-    def watched(source: Source, name: str) -> torch.Tensor:
-        assert not [each for each in read if each() is not None], name
-        tensor = finite(source, name)
-        read.append(weakref.ref(tensor))
-        return tensor
-
-    monkeypatch.setattr(Source, "finite", watched)
-    write_gguf(tiny, tmp_path / "a.gguf", "q4_0")
-    assert len(read) == 3 * 9 + 3
-
-
 @pytest.mark.parametrize(
     ("damage", "why"),
     [
@@ -236,21 +169,3 @@ def test_what_llama_cpp_would_not_compute_is_refused_by_its_value(
     with pytest.raises(ConvertError, match=why):
         write_gguf(model, tmp_path / "out" / "a.gguf", "q4_0")
     assert not list(tmp_path.glob("out/*"))
-
-
-def test_the_command_writes_a_file_or_says_why_not(model: Path, tmp_path: Path) -> None:
-    import typer
-
-    app = typer.Typer()
-    app.command()(convert._main)
-    file = tmp_path / "a.gguf"
-    done = CliRunner().invoke(app, [str(model), str(file), "--format", "q8_0"])
-    assert done.exit_code == 0, done.output
-    assert file.exists()
-    config(hidden_act="gelu")(model)
-    done = CliRunner().invoke(app, [str(model), str(file)])
-    assert done.exit_code == 1
-    assert "error: " in done.stderr
-    assert "hidden_act is 'gelu'" in done.stderr
-    done = CliRunner().invoke(app, [str(model), str(file), "--format", "q5"])
-    assert "--format q5: it is one of bf16, q8_0, q4_0" in " ".join(done.stderr.split())

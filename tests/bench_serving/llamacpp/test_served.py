@@ -15,7 +15,6 @@ from gguf import GGMLQuantizationType, quants
 
 from bench_serving.candidates import Candidate
 from bench_serving.engines import LlamaCpp, Vllm
-from bench_serving.llamacpp import convert
 from bench_serving.llamacpp.blocks import encode
 from bench_serving.llamacpp.convert import write_gguf
 from bench_serving.llamacpp.formats import FORMATS
@@ -114,17 +113,6 @@ def test_its_numbers_are_those_of_the_file(tmp_path: Path, format: str) -> None:
     clear = first - second > 2 * error.abs().amax(1)
     assert clear.sum() > TOKENS / 2
     assert torch.equal(ids[clear, 0], exact.argmax(1)[clear])
-
-
-@pytest.mark.slow
-def test_wrongly_paired_channels_would_be_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(convert, "_paired", lambda weight, heads: weight)
-    write_gguf(smollm2(), tmp_path / "a.gguf", "bf16")
-    (tokens,) = real_prompts(smollm2(), [TOKENS])
-    ids, found = llama_cpp_scores(tmp_path / "a.gguf", tokens)
-    assert rms(found - Multiplied("bf16").scores(tokens, rounded=False).gather(1, ids)) > 1
 
 
 def llama_cpp_scores(file: Path, tokens: list[int]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from contextlib import ExitStack
-from errno import ENOSPC
 from functools import partial
 from importlib import metadata
 from itertools import pairwise
@@ -15,10 +14,10 @@ from typing import Any
 import pytest
 
 from bench_serving.candidates import Candidate
-from bench_serving.engines import LlamaCpp, Sglang, Vllm
+from bench_serving.engines import Sglang
 from bench_serving.llamacpp import convert
 from bench_serving.llamacpp.server import settings
-from bench_serving.server import NOT_BOUND, Server, ServerError, differences
+from bench_serving.server import Server, ServerError, differences
 from bench_serving.start import start
 from hk_backend import machine
 from tests.bench_serving import conftest
@@ -65,24 +64,6 @@ def test_it_follows_the_engine_with_its_threads_and_room_for_the_load(
     assert not list((tmp_path / "out").glob("gguf*"))
 
 
-def test_servers_of_llama_cpp_alone_are_comparable(tmp_path: Path, started: list[Server]) -> None:
-    asked = plan(tmp_path, "llama.cpp", "llama.cpp:bfloat16:q8_0")
-    with ExitStack() as stack:
-        servers = start(stack, asked, tmp_path, lambda line: None)
-        assert [server.threads() for server in started] == [NOT_BOUND] * 2
-        assert "--cores" not in started[0].arguments
-        assert differences(servers.values(), asked.may_differ) == []
-        started[1].log.write_text("threads on cores [1]\n")
-        assert differences(servers.values()) == [f"threads: cores {NOT_BOUND} and 1"]
-
-
-@pytest.mark.parametrize("engine", [Vllm(), Sglang()])
-def test_it_runs_in_the_engine_s_environment(engine: Any, tmp_path: Path) -> None:
-    """Its own dtype and format do not let the engine's servers differ."""
-    assert LlamaCpp(engine).environment() == engine.environment()
-    assert plan(tmp_path, "stock", "hk", "llama.cpp:bfloat16:q8_0").may_differ == set()
-
-
 @pytest.mark.parametrize(
     ("name", "why"),
     [
@@ -125,24 +106,6 @@ def test_a_missing_extra_is_told_with_its_command_before_anything_starts(
     assert started == []
     with ExitStack() as stack:  # nobody asked for it
         start(stack, plan(tmp_path, "stock"), tmp_path, lambda line: None)
-
-
-@pytest.mark.parametrize(
-    "error", [OSError(ENOSPC, "No space left"), OSError("9 requested and 0 written")]
-)
-def test_a_full_disk_is_said_in_words(
-    error: OSError, tmp_path: Path, started: list[Server], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The second is numpy's `tofile`."""
-
-    def full(model: Path, file: Path, form: str) -> None:
-        raise error
-
-    monkeypatch.setattr(convert, "write_gguf", full)
-    why = rf"cannot write .*\.gguf: {error.strerror or error}"
-    with ExitStack() as stack, pytest.raises(ServerError, match=why):
-        start(stack, plan(tmp_path, "stock", "llama.cpp"), tmp_path / "out", lambda line: None)
-    assert not started
 
 
 def test_what_its_server_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,17 +136,6 @@ def test_a_clear_answer_takes_fewer_pairs(factor: float, pairs: int, clock: Fake
     assert contest.calls.count(("ours", 1)) == contest.calls.count(("theirs", 1)) == pairs + warm_up
 
 
-def test_each_side_goes_first_in_every_other_pair(clock: FakeClock) -> None:
-    contest = StandIn(clock, always(SHORT), always(SHORT), rows=(1,))
-    decide(KIND, contest)
-    names = [name for name, _ in contest.calls[2:]]
-    firsts = names[::2]
-    assert firsts == ["ours", "theirs"] * (len(firsts) // 2) + ["ours"]
-    assert all(
-        set(pair) == {"ours", "theirs"} for pair in zip(names[::2], names[1::2], strict=True)
-    )
-
-
 def test_the_smallest_number_of_rows_is_measured_even_without_time(clock: FakeClock) -> None:
     clock.seconds = 0.0
     deciding.process.loading.budget.left = 0.0
@@ -154,28 +143,6 @@ def test_the_smallest_number_of_rows_is_measured_even_without_time(clock: FakeCl
     assert [each.rows for each in decision.times] == [1]
     assert decision.unmeasured == ROWS[1:]
     assert decision.verdict
-
-
-def test_one_line_says_what_was_measured(
-    clock: FakeClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = logging.getLogger("vllm.hk_vllm.linear")
-    caplog.set_level(logging.INFO, log.name)
-    decide(KIND, StandIn(clock, always(MS), always(2 * MS)))
-    deciding.say_measured("vLLM", log)
-    deciding.say_measured("vLLM", log)
-    assert caplog.messages == [
-        "hk_backend: measured 1 kind of linear layers in 0.1 s: 1 by HK, 0 by vLLM "
-        "(hk-backend status shows both times)"
-    ]
-    restart(monkeypatch)
-    caplog.clear()
-    decide(KIND, StandIn(clock, always(MS), always(2 * MS)))
-    deciding.say_measured("vLLM", log)
-    assert caplog.messages == [
-        "hk_backend: 1 kind of linear layers, measured before: 1 by HK, 0 by vLLM "
-        "(hk-backend status shows both times)"
-    ]
 
 
 @pytest.mark.parametrize("changed", ["vLLM", "torch", "threads"])
@@ -207,13 +174,6 @@ def test_a_damaged_file_is_measured_again_and_replaced(
         restart(monkeypatch)
         assert not decide(KIND, slower).verdict
         assert slower.made == made
-
-
-def test_a_folder_that_cannot_be_written_does_not_keep_hk_from_deciding(
-    clock: FakeClock, kept: Path
-) -> None:
-    kept.write_text("a file")
-    assert not decide(KIND, StandIn(clock, always(2 * MS), always(MS))).verdict
 
 
 def test_a_file_that_the_user_names_answers(

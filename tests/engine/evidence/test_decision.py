@@ -8,7 +8,6 @@ import pytest
 
 from hk_backend.engine.evidence import Decision
 from hk_backend.terms.measurements import Times
-from hk_backend.terms.verdict import refused
 from tests.engine.evidence.standins import KIND
 
 ATTENTION = replace(KIND, operator="attention")
@@ -20,30 +19,10 @@ def times(**ratios: float) -> tuple[Times, ...]:
     return tuple(Times(rows=rows, ours=100.0, theirs=100.0 * ratio) for rows, ratio in found)
 
 
-@pytest.mark.parametrize(
-    ("measured", "by_hk"),
-    [
-        (times(m1=1.04), True),
-        (times(m1=1.02), False),
-        (times(m1=1.0, m8=1.04), True),
-        (times(m1=0.98, m8=1.04), True),
-        (times(m1=0.96, m8=9.0), False),
-        (times(m1=9.0, m8=0.96, m64=9.0), False),
-    ],
-)
-def test_slower_nowhere_and_faster_somewhere(measured: tuple[Times, ...], by_hk: bool) -> None:
-    assert Decision(KIND, measured).verdict.ok is by_hk
-
-
 def test_the_reason_is_the_worst_number_of_rows() -> None:
     decision = Decision(KIND, times(m1=2.0, m8=0.5, m64=0.8))
     assert decision.verdict.why.startswith("faster without HK: linear bf16 64x64")
     assert decision.verdict.why.endswith(": 8 rows: HK 100 us, the engine 50 us")
-
-
-def test_without_gain_the_engine_keeps_the_layer() -> None:
-    why = Decision(KIND, times(m1=1.0, m8=1.01)).verdict.why
-    assert why.endswith(": no gain, 8 rows: HK 100 us, the engine 101 us")
 
 
 @pytest.mark.parametrize(
@@ -73,9 +52,3 @@ def test_attention_that_is_nowhere_faster_stays_with_the_engine() -> None:
     assert not decision.somewhere
     assert not decision.by_hk
     assert decision.somewhere.why == decision.verdict.why
-
-
-def test_a_given_answer_holds_for_all_rows() -> None:
-    assert not Decision(KIND).why_not(7)
-    left = Decision(KIND, given=refused("because"))
-    assert left.verdict.why == left.why_not(7) == left.somewhere.why == "because"

@@ -11,33 +11,13 @@ import torch
 from hk_backend import ops
 from hk_backend.engine.linear import online
 from hk_backend.engine.linear.online import pack_online
-from hk_backend.engine.linear.options import FORMATS_OF, Options, choose, is_ignored, known_options
+from hk_backend.engine.linear.options import Options, choose, is_ignored, known_options
 from hk_backend.engine.linear.route import apply
-from hk_backend.ops.head_format import head_rounding
 from hk_backend.quantize.method import Method
 from hk_backend.quantize.recipe import RECIPES
 from hk_backend.terms.weight_format import ROTATED
 
 LAYER = "model.layers.1.self_attn.qkv_proj"
-
-
-@pytest.mark.parametrize("method", FORMATS_OF)
-def test_defaults(method: str) -> None:
-    options = choose(method, "fp8_e4m3fnuz")
-    expected = {"hk_fp8": ("fp8_e4m3fnuz", "token")}
-    assert (options.format, options.activations) == expected.get(
-        method, (FORMATS_OF[method][0], "mx")
-    )
-    assert (options.ignore, options.head) == ([], "16")
-
-
-def test_what_is_asked_for() -> None:
-    for head in ("mxfp6_e3m2", "fp8_e4m3fn", "16", 16):
-        assert choose("hk_fp8", "fp8_e4m3fn", head=head).head == str(head)
-    options = choose("hk_mxfp6", "", "mxfp6_e3m2", "none", 32, ["lm_head"])
-    assert (options.format, options.activations) == ("mxfp6_e3m2", "none")
-    assert options.rounding(96) == ("rotated", 32)
-    assert options.ignore == ["lm_head"]
 
 
 @pytest.mark.parametrize(
@@ -53,13 +33,6 @@ def test_what_is_rotated_by_default(k: int, rotation: int) -> None:
     assert choose("hk_mxfp4", "", rotation=128, serialized=True).rounding(k)[1] == 128
     assert choose("hk_mxfp8", "").rounding(k) == ("mx", 0)
     assert choose("hk_fp8", "fp8_e4m3fn").rounding(k) == ("token", 0)
-
-
-@pytest.mark.parametrize(("k", "rotation"), [(96, 32), (128, 64), (576, 64), (4096, 64)])
-def test_how_a_heads_inputs_are_rounded(k: int, rotation: int) -> None:
-    assert head_rounding("mxfp4", k) == ("mx_rotated", rotation)
-    for format in ("fp8_e4m3fn", "mxfp8", "mxfp6_e2m3", "mxfp6_e3m2"):
-        assert head_rounding(format, k) == ("none", 0)
 
 
 ROTATIONS = "0, 32, 64, 128"

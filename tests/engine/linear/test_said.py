@@ -7,10 +7,8 @@ import logging
 import pytest
 import torch
 
-from hk_backend.config import get_config
 from hk_backend.engine.evidence import ALONE, MODELLED, Contest
 from hk_backend.engine.evidence.decision import duration
-from hk_backend.engine.linear.account import account
 from hk_backend.engine.linear.contest import decide_linear
 from hk_backend.engine.linear.modelled import ROWS, say_modelled
 from hk_backend.kernels.catalogue import catalogue
@@ -18,30 +16,6 @@ from hk_backend.kernels.gemm_choice import planned
 from hk_backend.kernels.gemm_formats import LAYERS, family
 from hk_backend.ops import LinearRequest
 from tests.measurements.launches import EMULATED, UNITS, launch, timed
-
-
-@pytest.mark.parametrize(
-    ("device", "layers", "level"),
-    [
-        ("auto", [("a", "no device")], logging.INFO),
-        ("hip", [("a", "no device")], logging.WARNING),
-        ("cpu", [("a", "a weight with 3 axes"), ("b", "")], logging.INFO),
-    ],
-)
-def test_the_level_of_what_is_left(
-    device: str,
-    layers: list[tuple[str, str]],
-    level: int,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    monkeypatch.setenv("HK_DEVICE", device)
-    get_config.cache_clear()
-    with caplog.at_level(logging.INFO):
-        account(layers, "vLLM", "cpu", logging.getLogger("engine"))
-    (left,) = [record for record in caplog.records if "are left to vLLM" in record.getMessage()]
-    assert left.levelno == level
-
 
 N, K = 256, 512
 CASES = {
