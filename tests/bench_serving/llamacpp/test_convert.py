@@ -1,4 +1,4 @@
-"""A checkpoint as GGUF: what the file says, and what transformers makes of it again."""
+"""A checkpoint as GGUF: what the file says, and what transformers and the gguf package read in it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from gguf import GGUFReader
+from gguf import GGMLQuantizationType, GGUFReader, quants
 from safetensors.torch import load_file, save_file
 
+from bench_serving.llamacpp.blocks import encode
 from bench_serving.llamacpp.convert import ROPE_FACTORS, write_gguf
 from bench_serving.llamacpp.errors import ConvertError
 from bench_serving.llamacpp.formats import FORMATS
 from bench_serving.llamacpp.tokenizer import BYTE_LEVEL, LLAMA_3
 from tests.bench_serving.llamacpp.conftest import WEIGHTS, Change, bpe, config, tokenizer, weights
-from tests.bench_serving.llamacpp.test_blocks import largest, q6_k_bound
 from tests.models import VOCABULARY
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -169,3 +169,32 @@ def test_what_llama_cpp_would_not_compute_is_refused_by_its_value(
     with pytest.raises(ConvertError, match=why):
         write_gguf(model, tmp_path / "out" / "a.gguf", "q4_0")
     assert not list(tmp_path.glob("out/*"))
+
+
+BF16, Q4_0, Q6_K, Q8_0 = (GGMLQuantizationType[name] for name in ("BF16", "Q4_0", "Q6_K", "Q8_0"))
+
+
+def read(matrix: torch.Tensor, kind: GGMLQuantizationType) -> torch.Tensor:
+    return torch.from_numpy(quants.dequantize(encode(matrix, kind), kind))
+
+
+def largest(matrix: torch.Tensor, group: int) -> torch.Tensor:
+    """The largest magnitude of each value's group, at each value."""
+    top = matrix.abs().unflatten(1, (-1, group)).amax(-1)
+    return top.repeat_interleave(group, dim=1)
+
+
+def q6_k_bound(matrix: torch.Tensor) -> torch.Tensor:
+    """A step is a 32nd of the group's largest weight, which the scale's own rounding, to a 128th of
+    the block's largest scale, moves by half of that; times 32 steps that is a 256th of the block's
+    largest weight. Half a percent: the block's step in float16, and float32."""
+    return 1.005 * (largest(matrix, 16) / 32 + largest(matrix, 256) / 256)
+
+
+@pytest.mark.parametrize("spread", [0.0, 2.0])
+def test_q6_k_is_as_near_as_its_scales_allow(spread: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    matrix = torch.randn(64, 512, generator=generator)
+    groups = torch.randn(64, 32, generator=generator).mul(spread).exp()
+    matrix *= groups.repeat_interleave(16, dim=1)
+    assert ((read(matrix, Q6_K) - matrix).abs() <= q6_k_bound(matrix)).all()
