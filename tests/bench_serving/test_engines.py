@@ -63,19 +63,6 @@ def test_a_client_s_result_has_the_same_names(engine: Engine, text: str, tmp_pat
         engine.read_result(file)
 
 
-@pytest.mark.parametrize(
-    ("engine", "log", "cores"),
-    [
-        (VLLM, "local_rank=0, core ids=[0, 1]\nlocal_rank=1, core ids=[2]\n", "0, 1; 2"),
-        (VLLM, "", ""),
-        (SGLANG, "init_threads_binding: world_size=1, local_omp_cpuid=0-31\n", "0-31"),
-        (SGLANG, "local_omp_cpuid=0,1\ninit_cpu_threads_env and shared memory ... is disabled", ""),
-    ],
-)  # fmt: skip
-def test_bound_cores_are_read_from_the_log(engine: Engine, log: str, cores: str) -> None:
-    assert engine.cores(log) == cores
-
-
 def test_sglang_s_test_platform_is_for_machines_without_a_gpu(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -115,21 +102,6 @@ def test_the_engine_s_module_is_run_with_its_own_arguments(tmp_path: Path, held:
 
 CHOICES = [{"text": "", "finish_reason": "length"}]
 USAGE = {"completion_tokens": 32, "prompt_tokens": 512}
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        "data: [DONE]",
-        ": ping",
-        f"data: {json.dumps({'choices': CHOICES})}",
-        f"data: {json.dumps({'choices': CHOICES, 'usage': None})}",
-        f"data: {json.dumps({'choices': [], 'usage': USAGE})}",
-        'data: {"choices": [{"text": "\\"usage\\""}]}',
-    ],
-)
-def test_other_messages_stay_as_they_are(message: str) -> None:
-    assert list(apart(message)) == [message]
 
 
 def test_llama_cpp_s_last_message() -> None:

@@ -157,13 +157,6 @@ def test_llama_cpp_makes_as_many_tokens_of_the_prompts(measure_with: Any) -> Non
     assert [bool(each.error) for each in runs] == [False, False, True, False]
 
 
-def test_no_two_points_have_requests_that_begin_alike(tmp_path: Path) -> None:
-    """(1000, 2) and (2000, 1) once had one seed."""
-    wide = plan(tmp_path, input_lens=[1000, 2000], concurrencies=[1, 2, 1000], rounds=3)
-    places = {(turn, length, c) for turn, length, c, _ in wide.points()}
-    assert len({wide.seed(*place) for place in places}) == len(places) == 18
-
-
 def test_a_point_is_the_median_of_its_runs() -> None:
     """One that failed fails its point, and no other."""
     values = [10.0, 30.0, 11.0]

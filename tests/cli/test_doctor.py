@@ -4,7 +4,6 @@ installation, output and exit code, and the interpreters that it starts."""
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -24,7 +23,6 @@ from hk_backend.terms.verdict import SERVED, Verdict, refused
 from tests.cli.conftest import Machine
 
 HERE = Path(hk_backend.__file__).parents[1]
-REALLY = interpreter.run, interpreter.start
 LIBTORCH = "Traceback ...\nOSError: libtorch_cpu.so: file too short"
 VISION = 'File "/x/torchvision/_meta_registrations.py"\nRuntimeError: operator torchvision::nms'
 NUMA = "libnuma.so.1: cannot open shared object file"
@@ -227,29 +225,6 @@ def test_a_problem_skips_what_needs_it(healthy: Machine) -> None:
         assert f"skipped  {check}: it needs torch" in lines
         assert check not in fine
     assert "skipped  contract: vLLM cannot be imported" in lines
-
-
-def test_each_interpreter_is_started_once(healthy: Machine) -> None:
-    """An engine takes ten seconds to import: once, beside the others, and never in this process."""
-    asked: list[str] = []
-
-    def run(command: list[str], **_: object) -> CompletedProcess[str]:
-        time.sleep(0.05)  # a check that asks meanwhile waits for this one
-        asked.append(command[-1])
-        return CompletedProcess(command, 0, "{}", "")
-
-    python, start = REALLY
-    healthy.setattr(interpreter, "run", python)
-    healthy.setattr(interpreter, "start", start)
-    healthy.setattr(interpreter.subprocess, "run", run)
-    told: list[str] = []
-    start.cache_clear()
-    doctor.examine(told.append)
-    start.cache_clear()
-    assert sorted(asked) == sorted(doctor.probes())
-    assert len(asked) == 5
-    assert told[0] == f"1/{len(doctor.CHECKS)}  environment"
-    assert len(told) == len(doctor.CHECKS)
 
 
 @pytest.mark.parametrize("printed", ["", "\n", "bye", "{}\nbye", '["attention"]', "null"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,8 +11,6 @@ from rich.console import Console
 
 from hk_backend.bench.attention import measure as attention
 from hk_backend.bench.attention.table import TABLE as ATTENTION_TABLE
-from hk_backend.bench.launch.measure import Row as LaunchRow
-from hk_backend.bench.launch.table import print_rows
 from hk_backend.bench.linear import measure as linear
 from hk_backend.bench.linear.table import TABLE as LINEAR_TABLE
 from hk_backend.bench.tables import Comparison, markdown
@@ -77,18 +74,3 @@ def test_a_table_is_never_cut_and_losses_stand_beside_wins(
     table = markdown(kind.headings, map(kind.cells, rows)).splitlines()
     assert len({line.count("|") for line in table}) == 1
     assert f"failed: {REASON}" in table[-1]
-
-
-def test_other_cells(capsys: pytest.CaptureFixture[str]) -> None:
-    """A single round has no spread; the launches' table has both times, their ratio and difference;
-    a weight's bound is the slowest of three."""
-    row = attention.Row(attention.Case(512, 9, 3, 64, "bf16"), "packed", 1.0, 1.0, 1.0, 1.0)
-    assert ATTENTION_TABLE.cells(row)[-1] == ""
-    rows = [LaunchRow("vllm", "prefill", 3.0, 6.0), LaunchRow("vllm", "m", error="x")]
-    print_rows(Console(width=120), rows)
-    shown = capsys.readouterr().out
-    for cell in ("vllm", "prefill", "3.00", "6.00", "0.50", "-3.00", "x"):
-        assert cell in shown
-    bounds = linear.Row(FEW, "bf16", "none", 1, 1.0, 2.0, 3.0, 1.0, 10.0, 0.1, 0.2, 0.3, 0.01)
-    assert bounds.bound == "unpack"
-    assert replace(bounds, read_ms=0.4).bound == "read"

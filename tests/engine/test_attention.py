@@ -129,17 +129,6 @@ def test_a_wrong_tensor_later_is_refused_not_launched(
     assert routes.is_disabled("attention")
 
 
-def test_another_layout_is_met_and_prepared(library: EmulatedLibrary) -> None:
-    """A query whose rows lie further apart: right, but not what was prepared."""
-    layer = Layer(paged=False)
-    query, *others = layer.tensors()
-    wide = torch.zeros(TOKENS, 2 * HEADS, SIZE, dtype=BF16)[:, :HEADS]
-    for tensors, asked in (((query, *others), 1), ((wide, *others), 2), ((wide, *others), 2)):
-        assert layer.call(a_step(), tensors) == ""
-        assert layer.asked == asked
-    assert library.launch_calls() == 3
-
-
 def test_a_checked_call_is_asked_for_its_arguments(
     library: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch
 ) -> None:

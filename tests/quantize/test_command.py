@@ -70,20 +70,6 @@ def test_an_interrupted_measurement(
     assert "out[v2]/hk_quantize.json" in "".join(printed.split())
 
 
-def test_a_calibrated_model(model: Path, tmp_path: Path, text: Path) -> None:
-    """Objectives beside errors, and what of the text was measured, for people and for programs."""
-    options = ["--format", "mxfp4", "--method", "gptq", "--rotation", "32", "--text", text]
-    code, out, _ = run(model, tmp_path / "out", *options)
-    assert code == 0
-    words = " ".join(out.split())
-    assert "method: gptq, rotated by 32 channels" in words
-    report = json.loads(run(model, tmp_path / "out", *options, "--json")[1])
-    calibrated = report["perplexity"]["calibrated_tokens"]
-    assert f", after the {calibrated:,} that it was calibrated on" in words
-    assert all(after < before for before, after in (each["objective"] for each in report["layers"]))
-    assert "calibrated" not in report
-
-
 @pytest.mark.parametrize(
     ("options", "why"),
     [

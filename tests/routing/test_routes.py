@@ -34,6 +34,7 @@ def test_a_disabled_route_keeps_its_first_reason() -> None:
 def test_report_is_plain_data() -> None:
     own = Routes()
     counters = own.counters("attention")
+    assert counters.routed_share() == 1.0
     counters.served.add(30)
     counters.fallbacks["z: last"].add(6)
     counters.fallbacks["a: first"].add(4)

@@ -9,7 +9,7 @@ import torch
 
 from hk_backend.engine.evidence import stopwatch
 from hk_backend.engine.evidence.stopwatch import HostStopwatch, StreamStopwatch, stopwatch_for
-from tests.engine.evidence.standins import FakeClock
+from tests.engine.evidence.test_deciding import FakeClock
 
 
 def test_the_host_times_the_call_and_not_the_eviction() -> None:
