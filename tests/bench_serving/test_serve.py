@@ -1,24 +1,32 @@
-"""`bench_serving serve`: the order of runs, what counts as failed, and what is written."""
+"""`bench_serving serve` and `kernels`: the order of runs, what counts as failed, what is kept."""
 
 from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from bench_serving import counters
+from bench_serving.__main__ import app
 from bench_serving.candidates import Candidate
 from bench_serving.counters import RouteTotals
 from bench_serving.engines import Vllm
-from bench_serving.plots import plot_serving
-from bench_serving.points import Point, Run, document, summarize, title
-from bench_serving.serve import facts, fail_other_prompts, run_client
+from bench_serving.kernels import OPERATORS, Plan, measure
+from bench_serving.points import Run, summarize
+from bench_serving.serve import fail_other_prompts, run_client
 from bench_serving.server import Backend, Server, differences
+from hk_backend.bench import settings
+from hk_backend.bench.attention.measure import Case as AttentionCase
+from hk_backend.bench.attention.sweep import Sweep as AttentionSweep
+from hk_backend.bench.linear.measure import Case as LinearCase
+from hk_backend.bench.linear.sweep import Sweep as LinearSweep
 from hk_backend.routing.routes import Tally
 from tests.bench_serving.conftest import plan
 
@@ -169,33 +177,41 @@ def test_a_point_is_the_median_of_its_runs() -> None:
     assert (hk.error, hk.medians) == ("1 of 2 runs failed: died", {})
 
 
-REPORT = {
-    "cpu": "A Processor 9000",
-    "versions": {"hk-backend": "0.1.0", "torch": "2.13.0", "vllm": "0.32.0", "sglang": None},
-    "servers": {"stock": {"cores": "0,1"}, "hk": {"cores": "0,1"}},
-    "warning": "this machine is busy (load 9.0 on 2 cores)",
+TINY = LinearCase("tiny", 40, 64, 128)
+PLANS: dict[str, Plan] = {
+    "attention": AttentionSweep([AttentionCase(48, 4, 2, 64, "fp32")], ["packed"], 1),
+    "linear": LinearSweep([TINY], ["bf16", "mxfp4"], True, 1),
 }
 
 
-def test_the_document_and_the_plot_stand_alone(tmp_path: Path) -> None:
-    """Whoever gets one of them alone reads what was measured, on what and how."""
-    model = tmp_path / "SmolLM2"
-    measured = plan(model, server_arguments=["--max-model-len", "2048"])
-    named = facts(measured, REPORT)
-    said = (
-        *("SmolLM2 in float32", "vLLM: stock, hk", "4 prompts of 64 tokens, 4 tokens out"),
-        *("2, backends in turn", "A Processor 9000", "threads on: 0,1", "--max-model-len 2048"),
-        *("hk-backend 0.1.0, torch 2.13.0, vllm 0.32.0", "this machine is busy"),
-    )
-    samples = {name: [value] for name, value in GOOD.items()}
-    points = [Point(64, 1, "stock", GOOD, samples), Point(64, 1, "hk", error="died")]
-    text = document(points, named)
-    png, svg = plot_serving(points, title(named), tmp_path / "serve")
-    for what in said:
-        assert what in text
-        assert what in svg.read_text()
-    assert "tokens in and out" in text
-    assert "tok/s in and out" in svg.read_text()
-    assert "hk: failed" in svg.read_text()
-    assert png.read_bytes().startswith(b"\x89PNG")
-    assert "| throughput (tok/s) | TTFT (ms) | TPOT (ms) |" in text
+@pytest.mark.parametrize("name", OPERATORS)
+def test_an_operator_writes_its_numbers_a_table_and_plots(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "MATMUL_SIZE", 16)
+    told: list[str] = []
+    rows = measure(OPERATORS[name], PLANS[name], tmp_path, told.append)
+    assert [row.error for row in rows] == [""] * len(rows)
+    report = json.loads((tmp_path / f"{name}.json").read_text())
+    assert len(report["cases"]) == len(rows)
+    assert report["environment"]["rounds"] == 1
+    lines = (tmp_path / f"{name}.md").read_text().splitlines()
+    assert sum(line.startswith("|") for line in lines) == len(rows) + 2
+    assert (tmp_path / f"{name}.png").stat().st_size > 10_000
+    svg = (tmp_path / f"{name}.svg").read_text()
+    assert "<svg" in svg
+    for key in ("cpu", "device", "torch"):
+        assert str(report["environment"][key]) in svg
+    assert "medians of 1 rounds" in svg
+    assert told
+
+
+@pytest.mark.parametrize("command", [["kernels"], ["serve", "--model", "."]])
+def test_without_the_extra_for_plots(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The demo's environment has none: one line that says what to install, before any work."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("plots: ")
+    assert "-m pip install 'matplotlib" in line

@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 
 import hk_backend
 from hk_backend import machine
-from hk_backend.cli import doctor, installation, interpreter, status
+from hk_backend.cli import doctor, installation, interpreter
 from hk_backend.cli.app import app
 from hk_backend.cli.finding import Finding, fact
 from hk_backend.kernels import CodeObjectError
-from hk_backend.terms.verdict import SERVED, Verdict, refused
+from hk_backend.terms.verdict import refused
 from tests.cli.conftest import Machine
 
 HERE = Path(hk_backend.__file__).parents[1]
@@ -238,12 +238,3 @@ def test_a_plugin_without_an_answer(healthy: Machine, printed: str) -> None:
         "vLLM's plugin cannot be asked: expected a JSON object in the last line of its output, "
         f"found {line!r}"
     )
-
-
-def test_what_a_probe_prints(healthy: Machine, capsys: pytest.CaptureFixture[str]) -> None:
-    def verdicts(route: str) -> dict[str, Verdict]:
-        return {"vllm": SERVED if route == "linear" else refused("vllm: no build()")}
-
-    healthy.setattr(status, "engine_verdicts", verdicts)
-    exec(doctor.engine_probe("vllm").partition("\n")[2])
-    assert json.loads(capsys.readouterr().out) == {"attention": "vllm: no build()"}

@@ -1,8 +1,11 @@
-"""`bench linear --device` and `time gemm --explain`: published figures, the choice, its rivals."""
+"""`bench linear --device` and `time gemm --explain`: published figures, the choice, its rivals;
+`tune-kernels`: the launches that it keeps, and what it refuses."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,12 +20,16 @@ from hk_backend.bench.gemm.timers import Clock, Problem
 from hk_backend.bench.tables import markdown
 from hk_backend.cli.app import app
 from hk_backend.kernels.catalogue import catalogue
+from hk_backend.kernels.entry import KernelEntry
 from hk_backend.kernels.gemm_choice import planned
 from hk_backend.kernels.gemm_formats import LAYERS, family
 from hk_backend.kernels.gemm_plan import candidates
-from hk_backend.measurements.launches import Launches
+from hk_backend.measurements import folder
+from hk_backend.measurements.launches import Launches, timed_on
+from hk_backend.measurements.machine import this_machine
+from hk_backend.terms.measurements import MeasuredLaunch
 from hk_backend.timing import calibration
-from tests.measurements.launches import UNITS, launch, timed
+from tests.measurements.launches import EMULATED, UNITS, launch, timed
 
 KERNELS = catalogue("gfx950")
 SMALL = ["--layers", "1024x1024", "--formats", "bf16"]
@@ -86,20 +93,6 @@ def test_every_published_figure_of_our_formats_is_there(monkeypatch: pytest.Monk
         (row,) = cases(*SMALL)
     assert (row["kernel"], row["splits"]) == (last.kernel, last.splits)
     assert row["microseconds"] == 100.0, "timed, not read"
-
-
-def test_a_launch_that_fails_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> float:
-        raise RuntimeError("a buffer's end")
-
-    answer(monkeypatch, fail)
-    result = bench(*SMALL)
-    assert result.exit_code == 1
-    assert "a buffer's end" in result.stdout
-    assert "0 wins, 0 losses, 1 failed" in result.stdout
-    (row,) = cases(*SMALL, exit_code=1)
-    assert row["error"] == "a buffer's end"
-    assert "microseconds" not in row
 
 
 def test_losses_stand_beside_wins() -> None:
@@ -185,3 +178,118 @@ def test_errors_name_what_is_wrong(
     result = bench(*command.split()[1:]) if isinstance(command, str) else explain(**command)
     assert (result.exit_code, result.stdout) == (2, "")
     assert message in result.stderr
+
+
+SHAPES = "1x256x512,64x256x512"
+
+
+@pytest.fixture(autouse=True)
+def kept() -> Iterator[Path]:
+    """The folder of measurements, without launches."""
+    with timed() as folder:
+        yield folder
+
+
+def run(*options: str, device: str = EMULATED) -> Result:
+    return CliRunner().invoke(app, ["tune-kernels", "--device", device, *options])
+
+
+def modelled(*options: str, shapes: str = SHAPES) -> dict[str, Any]:
+    result = run("--shapes", shapes, "--formats", "bf16", "--json", *options)
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def launches() -> list[MeasuredLaunch]:
+    return sorted(folder.read(this_machine(EMULATED)).launches, key=lambda each: each.m)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
+    """Questions to a clock, which answers in their order: the second of each problem is the
+    fastest."""
+    questions: list[tuple[str, int, int]] = []
+
+    def microseconds(self: object, entry: KernelEntry, splits: int, of: Problem) -> float:
+        before = sum(m == of.m for _, _, m in questions)
+        questions.append((entry.name, splits, of.m))
+        return [20.0, 10.0, 30.0, 40.0][before % 4]
+
+    monkeypatch.setattr(timers.Clock, "microseconds", microseconds)
+    return questions
+
+
+def test_the_fastest_of_the_candidates_is_kept(asked: list[tuple[str, int, int]]) -> None:
+    data = modelled()
+    found = launches()
+    written = [
+        {name: value for name, value in each.items() if name[:7] != "planned"}
+        for each in data["launches"]
+    ]
+    assert written == [each.model_dump() for each in found]
+    assert [each.m for each in found] == [1, 64]
+    for each in found:
+        second = [question for question in asked if question[2] == each.m][1]
+        assert (each.kernel, each.splits) == second[:2]
+        assert (each.microseconds, each.source) == (10.0, "modelled")
+    assert [each["planned_choice_microseconds"] for each in data["launches"]] == [20.0, 20.0]
+    timed_on.cache_clear()
+    chosen = timed_on(EMULATED).choose(family(KERNELS, LAYERS["bf16"]), 64, 256, 512, 256)
+    assert (chosen.entry.name, chosen.source) == (found[1].kernel, "modelled")
+
+
+@pytest.mark.parametrize(
+    ("fails", "error", "exit_code", "said"),
+    [
+        (64, KeyboardInterrupt(), 130, " has 1 launches; run the same command."),
+        (1, RuntimeError("a buffer's end"), 1, "bf16 x bf16 1x256x512: a buffer's end"),
+    ],
+    ids=["Ctrl-C", "a launch that fails"],
+)
+def test_what_there_is_is_kept(
+    fails: int, error: BaseException, exit_code: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def microseconds(self: object, entry: KernelEntry, splits: int, of: Problem) -> float:
+        if of.m == fails:
+            raise error
+        return 10.0
+
+    monkeypatch.setattr(timers.Clock, "microseconds", microseconds)
+    result = run("--shapes", SHAPES, "--formats", "bf16")
+    assert result.exit_code == exit_code
+    assert said in result.stderr
+    assert [each.m for each in launches()] == [65 - fails]
+    if exit_code == 1:
+        assert "1 launches timed, 0 were there" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--shapes", "16x4096"], "--shapes: '16x4096' is not MxNxK, as in 16x6144x4096"),
+        (["--shapes", "0x1x1"], "--shapes: '0x1x1' is not MxNxK"),
+        (["--formats", "int4"], "--formats: 'int4' is not one of bf16"),
+        (["--model", "gpt"], "--model: 'gpt' is not one of llama8b, llama70b"),
+        (["--tp", "3"], "--tp: 3 GPUs do not divide 32 heads evenly"),
+        (["--tokens", "0"], "--tokens: '0' is not a positive number"),
+        (["--device", "emulated:gfx90a"], "--device: arch 'gfx90a'; valid: "),
+        (["--device", "cpu"], "--device: 'cpu' is not hip or emulated:ARCH"),
+        (["--candidates", "0"], "--candidates"),
+    ],
+)
+def test_errors_of_tune_kernels(
+    options: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    result = run(*options)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert not launches()
+
+
+def test_without_a_gpu_the_command_says_so() -> None:
+    result = run("--shapes", SHAPES, device="hip")
+    assert result.exit_code == 1
+    assert "HIP" in result.stderr
+    assert len(result.stderr.splitlines()) == 1

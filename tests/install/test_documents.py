@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from pathlib import Path
 
@@ -34,17 +33,6 @@ def test_whatever_the_table_names_exists() -> None:
     places = {where for rows in TABLE.values() for _, where in rows}
     tests = places - {HERE, SHELL, LONG, SERVER, MAKE, *REASONS}
     assert [name for name in sorted(tests) if not (ROOT / name).is_file()] == []
-
-
-@pytest.mark.parametrize("document", commands.documents())
-def test_every_block_says_what_it_holds(document: str) -> None:
-    """Else a command could stand in a block that no test reads. A line that is copied must run,
-    which `--model MODEL` would not."""
-    there = list(commands.blocks(document, (ROOT / document).read_text()))
-    assert [b for b in there if b.language not in commands.LANGUAGES] == []
-    place = re.compile(r"(?<![\w./-])[A-Z][A-Z_]{2,}(?![\w.=-])|\.\.\.|<\w+>")
-    found = commands.in_document(document)
-    assert [str(command) for command in found if place.search(command.text)] == []
 
 
 @pytest.mark.parametrize("command", found(HERE), ids=lambda command: command.text)

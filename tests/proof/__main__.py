@@ -27,7 +27,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from hk_backend.machine import usable_cores
 from tests.proof import groups, plugin, proofs, records
 from tests.proof.groups import Group
-from tests.proof.proof import Proof
+from tests.proof.proofs import Proof
 from tests.proof.prover import Prover
 from tests.proof.records import Key, Record
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.proof.engine_proof import SOURCE
+from tests.proof.proofs import SOURCE
 from tests.suite import parts
 
 

@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 import hk_backend.quantize
 from hk_backend.cli.app import app
 from hk_backend.quantize import perplexity
-from hk_backend.quantize.source import Source
 from tests.quantize.checkpoint import (
     EMBEDDING,
     HEAD,
@@ -101,32 +100,6 @@ def test_without_the_extra_it_is_one_line(
     assert (code, out) == (1, "")
     (line,) = err.splitlines()
     assert re.search("safetensors.* -m pip install 'safetensors.*'transformers", line)
-
-
-def test_ctrl_c_says_what_is_kept(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    command = model, tmp_path / "out", "--format", "fp8", "--shard-size", "0.001"
-    read, count = Source.read, 0
-
-    def interrupted(self: Source, name: str) -> torch.Tensor:
-        nonlocal count
-        count += 1
-        if count == 20:
-            raise KeyboardInterrupt
-        return read(self, name)
-
-    monkeypatch.setattr(Source, "read", interrupted)
-    code, out, err = run(*command)
-    assert (code, out) == (130, "")
-    said = r"Interrupted, (\d) of (\d) files and (\d+) of 21 layers kept; run the same command\.\n"
-    matched = re.fullmatch(said, err)
-    assert matched
-    files, of, layers = map(int, matched.groups())
-    assert 0 < files < of
-    assert 0 < layers < 21
-    monkeypatch.setattr(Source, "read", read)
-    assert run(*command)[0] == 0
 
 
 # -- a model that scores texts has another module in the LM head's place: it stays as it is

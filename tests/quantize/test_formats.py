@@ -17,11 +17,10 @@ from safetensors.torch import load_file
 
 from hk_backend import reference
 from hk_backend.ops.fp8_scales import fp8_scales
-from hk_backend.ops.head_format import HEAD_KEY, KEPT
+from hk_backend.ops.head_format import KEPT
 from hk_backend.ops.rotation import ROTATION
 from hk_backend.quantize.recipe import RECIPES
 from hk_backend.quantize.settings import Settings
-from hk_backend.quantize.source import open_source
 from hk_backend.quantize.values import dequantize
 from hk_backend.reference.rotation import rotated
 from tests.quantize.checkpoint import WEIGHTS, config_of, finished, tensors_of
@@ -109,26 +108,6 @@ def test_compressed_tensors(format: str, activations: str, model: Path, tmp_path
         unpacked = compressor.decompress(stored, scheme)["weight"]
     original = load_file(model / WEIGHTS)[f"{LAYER}.weight"]
     assert torch.equal(unpacked.float(), rounded_by_the_library(original, scheme.weights))
-
-
-@pytest.mark.parametrize(("format", "head"), [("fp8", KEPT), ("mxfp4", "mxfp8")])
-def test_transformers_loads_it(format: str, head: str, model: Path, tmp_path: Path) -> None:
-    """transformers and compressed-tensors, which know nothing of HK, find what the latter rounds to
-    itself; and the head as it was, whatever HK is to serve it in."""
-    from transformers import AutoModelForCausalLM
-    from transformers.utils.quantization_config import CompressedTensorsConfig
-
-    out = quantized(model, tmp_path / "out", format, head=head)
-    assert (HEAD_KEY in config_of(out)["quantization_config"]) == (head != KEPT)
-    with torch.compiler.set_stance("force_eager"):
-        theirs = AutoModelForCausalLM.from_pretrained(
-            out, dtype=torch.float32, quantization_config=CompressedTensorsConfig(dequantize=True)
-        )
-    args, original = scheme_of(config_of(out)).weights, load_file(model / WEIGHTS)
-    for layer in open_source(model).layers:
-        expected = rounded_by_the_library(original[f"{layer}.weight"], args)
-        assert torch.equal(theirs.get_parameter(f"{layer}.weight").float(), expected), layer
-    assert torch.equal(theirs.lm_head.weight, original["lm_head.weight"])
 
 
 @pytest.mark.parametrize("format", QUARK)

@@ -195,23 +195,6 @@ def test_worse_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.objective[0] == found.objective[1]
 
 
-def test_columns_are_not_dealt_to_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A column's step is short: threads that wait for each other took twenty times the processor
-    time, and minutes on a busy machine. The number of threads is as before afterwards."""
-    seen: set[int] = set()
-    original = gptq.nearest
-
-    def nearest(values: torch.Tensor, format: str) -> torch.Tensor:
-        seen.add(torch.get_num_threads())
-        return original(values, format)
-
-    monkeypatch.setattr(gptq, "nearest", nearest)
-    torch.set_num_threads(2)
-    compensated([torch.randn(16, 64)], torch.eye(64), RECIPES["mxfp4"])
-    assert seen == {1}
-    assert torch.get_num_threads() == 2
-
-
 @pytest.mark.parametrize("k", [1, 2, 31, 200])
 def test_the_factor_is_of_the_inverse(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Upper triangular, by halves of any size, and U^T U H the identity: within what the rounding

@@ -17,7 +17,6 @@ from hk_backend.quantize import stream
 from hk_backend.quantize.errors import QuantizeError
 from hk_backend.quantize.job import Job
 from hk_backend.quantize.method import Method
-from hk_backend.quantize.plan import ignored_layers
 from hk_backend.quantize.settings import Settings
 from hk_backend.quantize.source import open_source
 from tests.quantize.checkpoint import (
@@ -134,13 +133,6 @@ def test_a_model(damage: Damage, format: str, why: str, writable: Path, tmp_path
     assert not (tmp_path / "out").exists()
 
 
-def test_files_in_a_folder_of_their_own(writable: Path, tmp_path: Path) -> None:
-    (writable / "parts").mkdir()
-    renamed("parts/a.safetensors")(writable)
-    file(INDEX, json.dumps({"weight_map": {f"{LAYER}.weight": "parts/a.safetensors"}}))(writable)
-    finished(writable, tmp_path / "out", Settings("fp8"))
-
-
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
@@ -229,6 +221,9 @@ ROTATE = "rotated and gptq rotate mxfp8, mxfp6_e2m3, mxfp6_e3m2 and mxfp4$"
         (Settings("fp8", ignore=["model.layers.7.*"]), r"--ignore model\.layers\.7\.\*: no such"),
         (Settings("fp8", ignore=["lm_head"]), "never quantised"),
         (Settings("fp8", ignore=["*q_proj"]), "q_proj but not .*k_proj; engines run them as one"),
+        (Settings("fp8", ignore=["*v_proj"]), "v_proj but not .*q_proj; engines run them as one"),
+        (Settings("fp8", ignore=["*gate_proj"]), "gate_proj but not .*up_proj; engines run them"),
+        (Settings("fp8", ignore=["*up_proj"]), "up_proj but not .*gate_proj; engines run them"),
         (Settings("fp8", ignore=["*"]), "leaves nothing"),
         (Settings("fp8", method="scales"), "--method scales: fp8 knows rtn and gptq$"),
         (Settings("fp8", method="rotated"), "--method rotated: fp8 knows rtn and gptq"),
@@ -247,19 +242,6 @@ ROTATE = "rotated and gptq rotate mxfp8, mxfp6_e2m3, mxfp6_e3m2 and mxfp4$"
 def test_settings(settings: Settings, why: str, model: Path, tmp_path: Path) -> None:
     with pytest.raises(QuantizeError, match=why):
         Job(model, tmp_path / "out", settings)
-
-
-PROJECTIONS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
-               "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("ignored", "left"), [("q", "self_attn.k_proj"), ("v", "self_attn.q_proj"),
-                          ("gate", "mlp.up_proj"), ("up", "mlp.gate_proj")],
-)  # fmt: skip
-def test_a_part_of_what_engines_merge_is_not_ignored_alone(ignored: str, left: str) -> None:
-    with pytest.raises(QuantizeError, match=rf"{ignored}_proj but not {left}; engines run them"):
-        ignored_layers(list(PROJECTIONS), [f"*.{ignored}_proj"])
 
 
 def test_a_file_that_was_cut_off_since_it_was_opened(writable: Path) -> None:

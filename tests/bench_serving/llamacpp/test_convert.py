@@ -1,4 +1,4 @@
-"""A checkpoint as GGUF: what the file says, and what transformers and the gguf package read in it."""
+"""A checkpoint as GGUF: what transformers and the gguf package read in the file."""
 
 from __future__ import annotations
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from argparse import Namespace
 from contextlib import ExitStack
 from functools import partial
-from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,10 +13,8 @@ import pytest
 from bench_serving.candidates import Candidate
 from bench_serving.engines import Sglang
 from bench_serving.llamacpp import convert
-from bench_serving.llamacpp.server import settings
 from bench_serving.server import Server, ServerError, differences
 from bench_serving.start import start
-from hk_backend import machine
 from tests.bench_serving import conftest
 
 plan = partial(conftest.plan, dtype="bfloat16")
@@ -92,36 +87,3 @@ def test_a_plan_that_it_cannot_serve_is_refused_before_anything_starts(
     with ExitStack() as stack, pytest.raises(ServerError, match=why):
         start(stack, plan(tmp_path, "stock", "llama.cpp", **changes), tmp_path, print)
     assert started == []
-
-
-def test_a_missing_extra_is_told_with_its_command_before_anything_starts(
-    tmp_path: Path, started: list[Server], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    extra = "xllamacpp>=2026.10; extra == 'llamacpp'"
-    monkeypatch.setattr(metadata, "requires", lambda name: [extra])
-    monkeypatch.setitem(sys.modules, "xllamacpp", None)
-    why = r"^llama\.cpp: .*xllamacpp.* -m pip install 'xllamacpp>=2026\.10'$"
-    with ExitStack() as stack, pytest.raises(ServerError, match=why):
-        start(stack, plan(tmp_path, "stock", "llama.cpp"), tmp_path, lambda line: None)
-    assert started == []
-    with ExitStack() as stack:  # nobody asked for it
-        start(stack, plan(tmp_path, "stock"), tmp_path, lambda line: None)
-
-
-def test_what_its_server_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By its own parameters: a slot for each request, room for the longest in whole steps of 256,
-    and a thread on each core, or as many as there are."""
-    monkeypatch.setattr(machine, "usable_cores", lambda: 7)
-
-    def told(context: int, cores: str) -> Any:
-        given = {"model": "a.gguf", "alias": "a", "host": "127.0.0.1", "port": 1, "slots": 3}
-        return settings(Namespace(**given, context=context, cores=cores))
-
-    free, bound = told(300, ""), told(256, "0, 2; 5")
-    assert (free.n_parallel, free.n_ctx, bound.n_ctx) == (3, 3 * 512, 3 * 256)
-    assert not free.fit_params  # else memory would decide
-    for threads in (free.cpuparams, free.cpuparams_batch):
-        assert (threads.n_threads, threads.mask_valid) == (7, False)
-    for threads in (bound.cpuparams, bound.cpuparams_batch):
-        assert (threads.n_threads, threads.mask_valid, threads.strict_cpu) == (3, True, True)
-        assert {core for core, taken in enumerate(threads.cpumask) if taken} == {0, 2, 5}
