@@ -12,11 +12,10 @@ from typer.testing import CliRunner
 from bench_serving import modelled, modelled_report
 from bench_serving.__main__ import app
 from bench_serving.modelled import Case, Row, cases
-from bench_serving.modelled_linear import BEGIN, END, put_into, table_of
-from bench_serving.modelled_report import DocumentError
+from bench_serving.modelled_linear import BEGIN, END, table_of
 from bench_serving.published import SIZES
 from hk_backend.bench.gemm import compare, timers
-from hk_backend.bench.gemm.compare import OnDevice, summary
+from hk_backend.bench.gemm.compare import OnDevice
 from hk_backend.bench.gemm.timers import Clock
 from hk_backend.kernels.catalogue import catalogue
 from hk_backend.measurements.launches import Launches
@@ -134,30 +133,6 @@ def line_of(text: str, case: compare.Case) -> list[str]:
 
 
 OTHERS = f"{modelled_report.BEGIN}old tables\n{modelled_report.END}"
-
-
-def test_tables_go_between_their_own_marks(tmp_path: Path) -> None:
-    document = tmp_path / "document.md"
-    rows = [
-        compare.Row(case, "modelled", "a_kernel", 3, case.stock.microseconds / 2)
-        for case in PLAN.cases
-    ]
-    document.write_text(f"{OTHERS}{BEGIN}stale\n{END}after\n")
-    put_into(document, rows)
-    once = document.read_text()
-    assert once.startswith(OTHERS)
-    assert once.endswith("after\n")
-    assert "stale" not in once
-    assert table_of(rows) in once
-    assert summary(rows) in once
-    put_into(document, rows)
-    assert document.read_text() == once
-    document.write_text(OTHERS)
-    with pytest.raises(DocumentError, match="no lines <!-- modelled linear layers"):
-        put_into(document, rows)
-    document.write_text(modelled_report.BEGIN)
-    with pytest.raises(DocumentError, match=r"no lines <!-- modelled"):
-        modelled_report.put_into(document, [])
 
 
 @pytest.mark.parametrize(("chosen", "both"), [("linear", False), ("linear,gemm n1024", True)])

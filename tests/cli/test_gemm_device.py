@@ -141,19 +141,6 @@ def test_the_clock_times_as_many_as_asked() -> None:
     assert all(each["clocked"] is None for each in data["rivals"][2:])
 
 
-def test_a_timed_launch_is_the_choice() -> None:
-    """It is first of the rivals whatever the planner thinks of it."""
-    last = launch(FAMILY, M, N, K, microseconds=33.5, source="measured")
-    with timed(last):
-        data, text = explained(), explain().stdout
-    found = (data["kernel"], data["microseconds"], data["source"])
-    assert found == (last.kernel, 33.5, "measured")
-    assert data["rivals"][0]["kernel"] == last.kernel
-    assert data["rivals"][0]["planned"] > data["rivals"][1]["planned"]
-    assert "33.5 us (measured)" in text
-    assert "modelled, error" not in text
-
-
 @pytest.mark.parametrize(
     ("command", "message"),
     [
@@ -286,10 +273,3 @@ def test_errors_of_tune_kernels(
     assert result.exit_code == 2
     assert message in result.stderr
     assert not launches()
-
-
-def test_without_a_gpu_the_command_says_so() -> None:
-    result = run("--shapes", SHAPES, device="hip")
-    assert result.exit_code == 1
-    assert "HIP" in result.stderr
-    assert len(result.stderr.splitlines()) == 1
