@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,26 +22,15 @@ from tests.quantize.checkpoint import (
     EMBEDDING,
     HEAD,
     WEIGHTS,
-    change_config,
+    Damage,
     change_weights,
+    config,
     finished,
+    weights,
 )
 
 LAYER = "model.layers.1.self_attn.k_proj"
 INDEX = "model.safetensors.index.json"
-Damage = Callable[[Path], None]
-
-
-def config(**changed: Any) -> Damage:
-    return lambda model: change_config(model, **changed)
-
-
-def weights(changed: dict[str, torch.Tensor | None], **more: Any) -> Damage:
-    def change(model: Path) -> None:
-        change_config(model, **more)
-        change_weights(model, changed)
-
-    return change
 
 
 def layer(*shape: int) -> Damage:

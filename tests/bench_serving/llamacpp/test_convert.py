@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from gguf import GGMLQuantizationType, GGUFReader, quants
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from bench_serving.llamacpp.blocks import encode
 from bench_serving.llamacpp.convert import ROPE_FACTORS, write_gguf
 from bench_serving.llamacpp.errors import ConvertError
 from bench_serving.llamacpp.formats import FORMATS
 from bench_serving.llamacpp.tokenizer import BYTE_LEVEL, LLAMA_3
-from tests.bench_serving.llamacpp.conftest import WEIGHTS, Change, bpe, config, tokenizer, weights
-from tests.models import VOCABULARY
+from tests.models import VOCABULARY, tiny_llama
+from tests.quantize.checkpoint import EMBEDDING, HEAD, WEIGHTS, Damage, config, weights
 
-EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 LAYER = "model.layers.1.self_attn.k_proj"
 SCALED = {
     "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0,
@@ -26,8 +27,33 @@ SCALED = {
 }  # fmt: skip
 
 
-def types(file: Path) -> dict[str, str]:
-    return {tensor.name: tensor.tensor_type.name for tensor in GGUFReader(file).tensors}
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_llama(tmp_path_factory.mktemp("tiny"), 64)
+
+
+@pytest.fixture
+def model(tiny: Path, tmp_path: Path) -> Path:
+    """One that the test may change."""
+    return Path(shutil.copytree(tiny, tmp_path / "model"))
+
+
+def tokenizer(**changed: Any) -> Damage:
+    def change(model: Path) -> None:
+        found = json.loads((model / "tokenizer.json").read_text())
+        (model / "tokenizer.json").write_text(json.dumps(found | changed))
+
+    return change
+
+
+def bpe(**changed: Any) -> Damage:
+    """Of the tokenizer's `model`."""
+
+    def change(model: Path) -> None:
+        found = json.loads((model / "tokenizer.json").read_text())["model"]
+        tokenizer(model=found | changed)(model)
+
+    return change
 
 
 @pytest.mark.parametrize("format", list(FORMATS))
@@ -57,31 +83,23 @@ def test_transformers_reads_the_checkpoint_s_weights(
             assert ((found[name] - weight).abs() <= (1 + 2**-20) * bound).all(), name
 
 
-@pytest.mark.parametrize(
-    ("format", "weight", "head"),
-    [("bf16", "BF16", "BF16"), ("q8_0", "Q8_0", "Q8_0"), ("q4_0", "Q4_0", "Q6_K")],
-)
-def test_each_matrix_has_llama_quantize_s_type(
-    model: Path, tmp_path: Path, format: str, weight: str, head: str
-) -> None:
+def test_each_matrix_has_llama_quantize_s_type(model: Path, tmp_path: Path) -> None:
+    """A head with other values than the embedding is kept, whatever the config says."""
     file = tmp_path / "a.gguf"
-    write_gguf(model, file, format)
-    found = types(file)
-    norms = {name for name in found if "norm" in name}
-    assert len(norms) == 7
-    assert {found.pop(name) for name in norms} == {"F32"}
-    assert found.pop("output.weight") == head
-    assert set(found.values()) == {weight}
+
+    def types() -> dict[str, str]:
+        write_gguf(model, file, "q4_0")
+        return {tensor.name: tensor.tensor_type.name for tensor in GGUFReader(file).tensors}
+
     config(tie_word_embeddings=True)(model)
-    write_gguf(model, file, format)  # its head has other values than the embedding, and is kept
-    assert types(file)["output.weight"] == head
-    tensors = load_file(model / WEIGHTS)
-    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()
-    save_file(tensors, model / WEIGHTS, {"format": "pt"})
-    write_gguf(model, file, format)
-    tied = types(file)
+    found = types()
+    assert {found.pop(name) for name in list(found) if "norm" in name} == {"F32"}
+    assert found.pop("output.weight") == "Q6_K"
+    assert set(found.values()) == {"Q4_0"}
+    weights({HEAD: load_file(model / WEIGHTS)[EMBEDDING].clone()})(model)
+    tied = types()
     assert "output.weight" not in tied
-    assert tied["token_embd.weight"] == head
+    assert tied["token_embd.weight"] == "Q6_K"
     assert FORMATS["q4_0"].head_of(576) == "Q8_0"  # SmolLM2's: no whole blocks of Q6_K
 
 
@@ -107,14 +125,6 @@ DIGITS = {"type": "Digits", "individual_digits": True}
 SPLIT = {"type": "Split", "pattern": {"Regex": LLAMA_3}, "behavior": "Isolated", "invert": False}
 
 
-def fields(model: Path) -> dict[str, Any]:
-    """What the file says of its tokenizer."""
-    write_gguf(model, model / "a.gguf", "bf16")
-    found = GGUFReader(model / "a.gguf").fields.items()
-    prefix = "tokenizer.ggml."
-    return {name.removeprefix(prefix): each.contents() for name, each in found if prefix in name}
-
-
 @pytest.mark.parametrize(
     ("steps", "whole_words", "name"),
     [
@@ -128,7 +138,8 @@ def test_its_splitting_is_found_by_its_steps(
 ) -> None:
     bpe(ignore_merges=whole_words)(model)
     tokenizer(pre_tokenizer={"type": "Sequence", "pretokenizers": steps})(model)
-    assert fields(model)["pre"] == name
+    write_gguf(model, model / "a.gguf", "bf16")
+    assert GGUFReader(model / "a.gguf").fields["tokenizer.ggml.pre"].contents() == name
 
 
 @pytest.mark.parametrize(
@@ -163,19 +174,12 @@ def test_its_splitting_is_found_by_its_steps(
     ],
 )
 def test_what_llama_cpp_would_not_compute_is_refused_by_its_value(
-    model: Path, tmp_path: Path, damage: Change, why: str
+    model: Path, tmp_path: Path, damage: Damage, why: str
 ) -> None:
     damage(model)
     with pytest.raises(ConvertError, match=why):
         write_gguf(model, tmp_path / "out" / "a.gguf", "q4_0")
     assert not list(tmp_path.glob("out/*"))
-
-
-BF16, Q4_0, Q6_K, Q8_0 = (GGMLQuantizationType[name] for name in ("BF16", "Q4_0", "Q6_K", "Q8_0"))
-
-
-def read(matrix: torch.Tensor, kind: GGMLQuantizationType) -> torch.Tensor:
-    return torch.from_numpy(quants.dequantize(encode(matrix, kind), kind))
 
 
 def largest(matrix: torch.Tensor, group: int) -> torch.Tensor:
@@ -197,4 +201,6 @@ def test_q6_k_is_as_near_as_its_scales_allow(spread: float) -> None:
     matrix = torch.randn(64, 512, generator=generator)
     groups = torch.randn(64, 32, generator=generator).mul(spread).exp()
     matrix *= groups.repeat_interleave(16, dim=1)
-    assert ((read(matrix, Q6_K) - matrix).abs() <= q6_k_bound(matrix)).all()
+    kind = GGMLQuantizationType["Q6_K"]
+    found = torch.from_numpy(quants.dequantize(encode(matrix, kind), kind))
+    assert ((found - matrix).abs() <= q6_k_bound(matrix)).all()
