@@ -10,29 +10,29 @@ from typer.testing import CliRunner
 
 from hk_backend.cli.app import app
 from tests.install import commands
-from tests.install.command_table import HERE, LONG, MAKE, REASONS, SERVER, SHELL, TABLE, found
+from tests.install.command_table import (
+    HERE,
+    LONG,
+    MAKE,
+    SERVER,
+    SHELL,
+    TABLE,
+    WAYS,
+    beginning,
+    every,
+    found,
+)
 from tests.install.commands import Command
 from tests.models import ROOT, smollm2
 
 
-@pytest.mark.parametrize("document", commands.documents())
-def test_every_command_is_in_the_table(document: str) -> None:
-    there, rows = commands.in_document(document), TABLE.get(document, [])
-    unlisted = [
-        f"{command}: the table has {row[0] if row else 'nothing more'}"
-        for command, row in zip(there, [*rows, *[None] * len(there)], strict=False)
-        if row is None or not command.text.startswith(row[0])
-    ]
-    assert unlisted[:1] == []
-    assert len(there) == len(rows), f"{document}: {rows[len(there) :]} are not in it any more"
-
-
-def test_whatever_the_table_names_exists() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 80, "a screen or two"
-    assert TABLE.keys() <= set(commands.documents())
-    places = {where for rows in TABLE.values() for _, where in rows}
-    tests = places - {HERE, SHELL, LONG, SERVER, MAKE, *REASONS}
+def test_every_command_is_in_the_table_and_nothing_else() -> None:
+    keys = {str(command): beginning(command) for command in every()}
+    assert [command for command, key in keys.items() if key is None] == []
+    assert TABLE.keys() - keys.values() == set(), "they are in no document any more"
+    tests = set(TABLE.values()) - set(WAYS)
     assert [name for name in sorted(tests) if not (ROOT / name).is_file()] == []
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 80, "a screen or two"
 
 
 @pytest.mark.parametrize("command", found(HERE), ids=lambda command: command.text)
@@ -56,7 +56,7 @@ def test_make_knows_what_a_command_asks(command: Command, tmp_path: Path) -> Non
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("document", TABLE)
+@pytest.mark.parametrize("document", commands.documents())
 def test_the_python_of_a_document(document: str) -> None:
     for block in commands.blocks(document, (ROOT / document).read_text()):
         if block.language == "python":
