@@ -19,7 +19,6 @@ from bench_serving import server as module
 from bench_serving.engines import ENGINES, Engine, Load, Sglang, Vllm, base, sglang
 from bench_serving.engines.base import THROUGHPUT, TPOT, TTFT
 from bench_serving.server import Server, ServerError, differences, environment_of
-from hk_backend.bench.isa import ISA_LIMITS
 
 ANSWERS = """
     import http.server, os, signal, subprocess, sys
@@ -207,25 +206,3 @@ def test_sglang_s_test_platform_is_for_machines_without_a_gpu(
     on(monkeypatch, "cuda")
     assert SGLANG.environment() == {}
     assert "cpu" not in SGLANG.server_arguments(Path("m"), "m", "float32")
-
-
-SHOWS = """
-import sys, torch
-print(__name__, sys.argv[1:], torch.cpu._is_avx512_supported(), torch.cpu._is_amx_tile_supported())
-"""
-
-
-@pytest.mark.parametrize("held", ["avx2", "avx512"])
-def test_the_engine_s_module_is_run_with_its_own_arguments(tmp_path: Path, held: str) -> None:
-    """And torch finds in the processor what it is held to."""
-    (tmp_path / "an_engine.py").write_text(SHOWS)
-    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    shown = subprocess.check_output(
-        [sys.executable, "-m", "bench_serving.engine_server", "an_engine", "--port", "1"],
-        env={**os.environ, "PYTHONPATH": path, **ISA_LIMITS[held]},
-        text=True,
-    )
-    assert shown.startswith("__main__ ['--port', '1']")
-    has_avx512, has_amx = shown.split()[-2:]
-    assert has_amx == "False"
-    assert held != "avx2" or has_avx512 == "False"

@@ -35,7 +35,6 @@ from tests.quantize.checkpoint import (
     change_weights,
     config_of,
     finished,
-    tensors_of,
 )
 
 
@@ -158,19 +157,6 @@ def test_what_has_no_perplexity(
     why = r"^--text: .* -m pip install 'safetensors.*' 'transformers"
     with pytest.raises(QuantizeError, match=why):
         read_text(text, writable)
-
-
-@pytest.mark.parametrize("name", ["fp8", "mxfp6_e2m3"])
-def test_a_key_and_nothing_else_is_written(name: str, model: Path, tmp_path: Path) -> None:
-    """The file holds the head's table as it was; the key is one that the engines' plugins read."""
-    plain, headed = tmp_path / "plain", tmp_path / "headed"
-    finished(model, plain, Settings(name, method="rtn"))
-    finished(model, headed, Settings(name, method="rtn", head="mxfp4"))
-    before, after = (config_of(each)["quantization_config"] for each in (plain, headed))
-    assert after == before | {HEAD_KEY: "mxfp4"}
-    assert (head_in(before).format, head_in(after).format) == (KEPT, "mxfp4")
-    tensors = tensors_of(plain)
-    assert all(torch.equal(each, tensors[name]) for name, each in tensors_of(headed).items())
 
 
 def test_what_each_costs(model: Path, tmp_path: Path, text: Path) -> None:

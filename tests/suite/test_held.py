@@ -47,10 +47,6 @@ def test_kernels_torch_and_onednn_are_held() -> None:
     assert "onednn_verbose,v1,info,cpu,isa:Intel SSE4.1" in lines
 
 
-"""As SGLang's embedding finds its share of the tokens; wrong if one instruction set runs what was
-compiled for another."""
-
-
 def hold(monkeypatch: pytest.MonkeyPatch, **environment: str) -> None:
     """Hold this process by these variables alone; it may be held itself."""
     for name in limits("amx"):
