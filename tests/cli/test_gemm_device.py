@@ -40,13 +40,13 @@ FAMILY = family(KERNELS, LAYERS[FORMAT])
 WITHOUT = [name for name in LAYERS if not family(KERNELS, LAYERS[name])]
 
 
-def bench(*options: str, device: str = "emulated:gfx950") -> Result:
-    return CliRunner().invoke(app, ["bench", "linear", "--device", device, *options])
+def bench(*options: str) -> Result:
+    return CliRunner().invoke(app, ["bench", "linear", "--device", EMULATED, *options])
 
 
-def cases(*options: str, exit_code: int = 0) -> list[dict[str, Any]]:
+def cases(*options: str) -> list[dict[str, Any]]:
     result = bench("--json", *options)
-    assert result.exit_code == exit_code, result.output
+    assert result.exit_code == 0, result.output
     data: dict[str, Any] = json.loads(result.stdout)
     assert data["environment"]["figures"] == calibration.statement("gemm")
     found: list[dict[str, Any]] = data["cases"]
@@ -177,15 +177,8 @@ def kept() -> Iterator[Path]:
         yield folder
 
 
-def run(*options: str, device: str = EMULATED) -> Result:
-    return CliRunner().invoke(app, ["tune-kernels", "--device", device, *options])
-
-
-def modelled(*options: str, shapes: str = SHAPES) -> dict[str, Any]:
-    result = run("--shapes", shapes, "--formats", "bf16", "--json", *options)
-    assert result.exit_code == 0, result.output
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
+def run(*options: str) -> Result:
+    return CliRunner().invoke(app, ["tune-kernels", "--device", EMULATED, *options])
 
 
 def launches() -> list[MeasuredLaunch]:
@@ -208,7 +201,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
 
 
 def test_the_fastest_of_the_candidates_is_kept(asked: list[tuple[str, int, int]]) -> None:
-    data = modelled()
+    result = run("--shapes", SHAPES, "--formats", "bf16", "--json")
+    assert result.exit_code == 0, result.output
+    data = json.loads(result.stdout)
     found = launches()
     written = [
         {name: value for name, value in each.items() if name[:7] != "planned"}

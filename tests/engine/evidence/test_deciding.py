@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -51,25 +51,22 @@ def noisy(seconds: float, factors: Sequence[float]) -> Cost:
 
 @dataclass
 class StandIn:
-    """A contest whose calls move `clock`; `calls` counts them by side and rows."""
+    """A contest whose calls move `clock`."""
 
     clock: FakeClock
     ours: Cost
     theirs: Cost
-    rows: tuple[int, ...] = ROWS
     made: int = 0
-    calls: list[tuple[str, int]] = field(default_factory=list)
 
     def __call__(self) -> Contest:
         self.made += 1
-        return Contest(self.rows, self._side("ours", self.ours), self._side("theirs", self.theirs))
+        return Contest(ROWS, self._side(self.ours), self._side(self.theirs))
 
-    def _side(self, name: str, cost: Cost) -> Callable[[int], Call]:
+    def _side(self, cost: Cost) -> Callable[[int], Call]:
         def make(rows: int) -> Call:
             times = cost(rows)
 
             def call() -> None:
-                self.calls.append((name, rows))
                 self.clock.seconds += next(times)
 
             return call
